@@ -18,8 +18,8 @@ use tower::{BoxError, Layer, Service, service_fn};
 use tower_throttle::algorithm::Words;
 use tower_throttle::{
     AsError, FixedWindow, LeakyBucket, Limiter, Lockout, ManualClock, Quota, SlidingGrid,
-    SlidingLog, SlidingWindow, TokenBucket, WarmUp, clock::Tick, concurrency::ConcurrencyLayer,
-    key::Networks,
+    SlidingLog, SlidingWindow, TokenBucket, WarmUp, clock::Tick,
+    concurrency::ConcurrencyLimitLayer, key::Networks,
 };
 
 /// Far from its limit: every request is admitted.
@@ -123,7 +123,7 @@ fn algorithms(c: &mut Criterion) {
 fn permit(c: &mut Criterion) {
     let mut group = c.benchmark_group("concurrency");
     for (row, cost) in [("taken and released", 1), ("without a permit", 0)] {
-        let mut service = ConcurrencyLayer::new(|key: &u64| *key, 10)
+        let mut service = ConcurrencyLimitLayer::new(|key: &u64| *key, 10)
             .cost(move |_: &u64| cost)
             .release_at_response()
             .respond(AsError)

@@ -111,6 +111,7 @@ pub use self::{
         SlidingWindow, TokenBucket, WarmUp,
     },
     clock::ManualClock,
+    concurrency::{ConcurrencyLimit, ConcurrencyLimitLayer},
     decision::{Decision, Verdict},
     error::{ConfigError, RateLimited, StoreError},
     key::{ClientIp, Global, HeaderKey},

@@ -16,10 +16,8 @@ use tokio::{
 };
 use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt, util::BoxCloneSyncService};
 use tower_throttle::{
-    AsError, Global,
-    concurrency::{
-        Adaptive, Aimd, ConcurrencyHandle, ConcurrencyLayer, Gradient2, SystemGuard, Vegas,
-    },
+    AsError, Global, Handle,
+    concurrency::{Adaptive, Aimd, ConcurrencyLimitLayer, Gradient2, Permits, SystemGuard, Vegas},
 };
 
 /// How many workers the server has, and for how many seconds.
@@ -174,11 +172,11 @@ impl Service<()> for Server {
 type Limited = BoxCloneSyncService<(), (), BoxError>;
 
 /// The server behind a limiter, and a handle if the limiter is of this crate.
-fn behind(server: Server, limiter: Limiter) -> (Limited, Option<ConcurrencyHandle<()>>) {
+fn behind(server: Server, limiter: Limiter) -> (Limited, Option<Handle<(), Permits>>) {
     fn layer(
         server: Server,
-        layer: ConcurrencyLayer<Global>,
-    ) -> (Limited, Option<ConcurrencyHandle<()>>) {
+        layer: ConcurrencyLimitLayer<Global>,
+    ) -> (Limited, Option<Handle<(), Permits>>) {
         let handle = layer.handle();
         let layer = layer.release_at_response().respond(AsError);
         (BoxCloneSyncService::new(layer.layer(server)), Some(handle))
@@ -187,8 +185,8 @@ fn behind(server: Server, limiter: Limiter) -> (Limited, Option<ConcurrencyHandl
     fn adaptive(
         server: Server,
         algorithm: impl Adaptive,
-    ) -> (Limited, Option<ConcurrencyHandle<()>>) {
-        layer(server, ConcurrencyLayer::adaptive(algorithm))
+    ) -> (Limited, Option<Handle<(), Permits>>) {
+        layer(server, ConcurrencyLimitLayer::adaptive(algorithm))
     }
 
     match limiter {
@@ -200,7 +198,7 @@ fn behind(server: Server, limiter: Limiter) -> (Limited, Option<ConcurrencyHandl
                 .service(server);
             (BoxCloneSyncService::new(service), None)
         }
-        Limiter::Fixed(limit) => layer(server, ConcurrencyLayer::new(Global, limit)),
+        Limiter::Fixed(limit) => layer(server, ConcurrencyLimitLayer::new(Global, limit)),
         Limiter::Aimd => adaptive(server, Aimd::new(Duration::from_millis(225))),
         Limiter::Vegas => adaptive(server, Vegas::new()),
         Limiter::Gradient2 => adaptive(server, Gradient2::new()),

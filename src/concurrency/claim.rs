@@ -1,5 +1,6 @@
 //! What a request asks for, and what it sees of the limit.
 
+use crate::decision::{Decision, Verdict};
 use crate::key::Priority;
 
 /// What a request asks for.
@@ -20,9 +21,9 @@ pub(super) struct Usage {
 }
 
 impl Usage {
-    /// That of a request without a permit.
-    pub(super) const NONE: Self = Self {
-        in_flight: 0,
-        limit: 0,
-    };
+    /// The decision on a request, itself in flight if it goes on.
+    pub(super) fn decision(self, verdict: Verdict) -> Decision {
+        let Self { in_flight, limit } = self;
+        Decision::new(verdict, limit, limit.saturating_sub(in_flight), None, 0)
+    }
 }

@@ -29,7 +29,7 @@ pub trait Hold<Res>: sealed::Sealed {
     #[doc(hidden)]
     fn hold(response: Res, permit: Held) -> Self::Response;
 
-    /// What an [adaptive](super::ConcurrencyLayer::adaptive) limit learns from the response.
+    /// What an [adaptive](super::ConcurrencyLimitLayer::adaptive) limit learns from the response.
     #[doc(hidden)]
     fn outcome(response: &Res) -> Outcome;
 }

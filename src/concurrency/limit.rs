@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::adaptive::Adaptive;
 use super::key_limits::KeySettings;
-use super::state::{State, checked_limit};
+use super::permits::{Permits, checked_limit};
 use crate::error::{ConfigError, expect_valid};
 
 /// A limit on concurrency: a number, an [`Adaptive`] algorithm, or [`PerKey`]. Sealed.
@@ -13,27 +13,21 @@ use crate::error::{ConfigError, expect_valid};
     label = "give a `u32`, or an algorithm such as `Gradient2::new()`"
 )]
 pub trait IntoLimit: sealed::Sealed {
-    /// The state of a layer, and whether denied requests are told that the server is overloaded.
+    /// The permits of a layer, and whether denied requests are told that the server is overloaded.
     #[doc(hidden)]
-    fn into_limit(self) -> (LimitState, bool);
+    fn into_limit(self) -> (Permits, bool);
 }
-
-/// A state that only the layer can use.
-#[doc(hidden)]
-#[expect(unnameable_types, reason = "only the layer uses it")]
-#[derive(Debug)]
-pub struct LimitState(pub(super) State);
 
 impl IntoLimit for u32 {
     #[track_caller]
-    fn into_limit(self) -> (LimitState, bool) {
+    fn into_limit(self) -> (Permits, bool) {
         let limit = expect_valid(checked_limit(self));
-        (LimitState(State::new(limit)), false)
+        (Permits::new(limit), false)
     }
 }
 
 impl<A: Adaptive> IntoLimit for A {
-    fn into_limit(self) -> (LimitState, bool) {
+    fn into_limit(self) -> (Permits, bool) {
         PerKey::new(self).into_limit()
     }
 }
@@ -53,12 +47,12 @@ impl<A: Adaptive> IntoLimit for A {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_throttle::concurrency::{ConcurrencyLayer, Gradient2, PerKey};
+/// use tower_throttle::concurrency::{ConcurrencyLimitLayer, Gradient2, PerKey};
 ///
 /// let limits = PerKey::new(Gradient2::new().start_at(10))
 ///     .capacity(200)
 ///     .forget(Duration::from_secs(3_600));
-/// let layer = ConcurrencyLayer::new(|backend: &String| backend.clone(), limits);
+/// let layer = ConcurrencyLimitLayer::new(|backend: &String| backend.clone(), limits);
 /// assert_eq!(layer.handle().limit_of("search"), 10);
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -114,9 +108,9 @@ impl<A: Adaptive> PerKey<A> {
 }
 
 impl<A: Adaptive> IntoLimit for PerKey<A> {
-    fn into_limit(self) -> (LimitState, bool) {
-        let state = State::adaptive_per_key(self.algorithm, self.settings);
-        (LimitState(state), true)
+    fn into_limit(self) -> (Permits, bool) {
+        let permits = Permits::adaptive_per_key(self.algorithm, self.settings);
+        (permits, true)
     }
 }
 

@@ -8,7 +8,7 @@ use loom::thread;
 
 use super::claim::Claim;
 use super::permit::{Permit, Place};
-use super::state::State;
+use super::permits::Permits;
 use super::table::Joined;
 use crate::key::Priority;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
@@ -33,10 +33,10 @@ impl Wake for TestWaker {
 }
 
 /// Takes a permit or a place in line, as the service does.
-fn enter(state: &Arc<State>) -> Result<Permit, Place> {
-    match state.table.take_or_join(CLAIM, QUEUE) {
-        Joined::Taken(_) => Ok(Permit::new(Arc::clone(state), CLAIM)),
-        Joined::Waits(at, _) => Err(Place::new(Arc::clone(state), CLAIM, at)),
+fn enter(permits: &Arc<Permits>) -> Result<Permit, Place> {
+    match permits.table.take_or_join(CLAIM, QUEUE) {
+        Joined::Taken(_) => Ok(Permit::new(Arc::clone(permits), CLAIM)),
+        Joined::Waits(at, _) => Err(Place::new(Arc::clone(permits), CLAIM, at)),
         Joined::Full(_) => panic!("the line has room"),
     }
 }
@@ -58,42 +58,42 @@ fn wait(mut place: Place) -> Permit {
 }
 
 /// One request from its permit to its end. `in_flight` never exceeds `limit`.
-fn serve(state: &Arc<State>, in_flight: &AtomicU64, limit: u64) {
-    let permit = enter(state).unwrap_or_else(wait);
+fn serve(permits: &Arc<Permits>, in_flight: &AtomicU64, limit: u64) {
+    let permit = enter(permits).unwrap_or_else(wait);
     assert!(in_flight.fetch_add(1, Ordering::Relaxed) < limit);
     in_flight.fetch_sub(1, Ordering::Relaxed);
     drop(permit);
 }
 
-fn assert_at_rest(state: &State) {
-    assert_eq!((state.table.look(ID).0, state.table.waiting()), (0, 0));
-    assert_eq!(state.table.keys(), 0);
+fn assert_at_rest(permits: &Permits) {
+    assert_eq!((permits.table.look(ID).0, permits.table.waiting()), (0, 0));
+    assert_eq!(permits.table.keys(), 0);
 }
 
 #[test]
 fn loom_no_permit_is_granted_twice_and_no_wake_up_is_lost() {
     loom::model(|| {
-        let (state, in_flight) = (Arc::new(State::new(1)), Arc::new(AtomicU64::new(0)));
+        let (permits, in_flight) = (Arc::new(Permits::new(1)), Arc::new(AtomicU64::new(0)));
         let others: Vec<_> = (0..2)
             .map(|_| {
-                let (state, in_flight) = (Arc::clone(&state), Arc::clone(&in_flight));
-                thread::spawn(move || serve(&state, &in_flight, 1))
+                let (permits, in_flight) = (Arc::clone(&permits), Arc::clone(&in_flight));
+                thread::spawn(move || serve(&permits, &in_flight, 1))
             })
             .collect();
-        serve(&state, &in_flight, 1);
+        serve(&permits, &in_flight, 1);
         others.into_iter().for_each(|other| other.join().unwrap());
-        assert_at_rest(&state);
+        assert_at_rest(&permits);
     });
 }
 
 #[test]
 fn loom_a_waiter_that_leaves_passes_its_permit_on() {
     loom::model(|| {
-        let state = Arc::new(State::new(1));
-        let Ok(first) = enter(&state) else {
+        let permits = Arc::new(Permits::new(1));
+        let Ok(first) = enter(&permits) else {
             panic!("there is room");
         };
-        let (Err(second), Err(third)) = (enter(&state), enter(&state)) else {
+        let (Err(second), Err(third)) = (enter(&permits), enter(&permits)) else {
             panic!("there is no room");
         };
         let releases = thread::spawn(move || drop(first));
@@ -101,25 +101,25 @@ fn loom_a_waiter_that_leaves_passes_its_permit_on() {
         drop(wait(third));
         releases.join().unwrap();
         leaves.join().unwrap();
-        assert_at_rest(&state);
+        assert_at_rest(&permits);
     });
 }
 
 #[test]
 fn loom_a_higher_limit_wakes_the_waiters() {
     loom::model(|| {
-        let state = Arc::new(State::new(1));
-        let Ok(first) = enter(&state) else {
+        let permits = Arc::new(Permits::new(1));
+        let Ok(first) = enter(&permits) else {
             panic!("there is room");
         };
         let grows = {
-            let state = Arc::clone(&state);
-            thread::spawn(move || state.table.set_limit(2))
+            let permits = Arc::clone(&permits);
+            thread::spawn(move || permits.table.set_limit(2))
         };
         // `first` is still in flight.
-        drop(enter(&state).unwrap_or_else(wait));
+        drop(enter(&permits).unwrap_or_else(wait));
         grows.join().unwrap();
         drop(first);
-        assert_at_rest(&state);
+        assert_at_rest(&permits);
     });
 }

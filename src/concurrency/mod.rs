@@ -3,22 +3,18 @@
 mod adaptive;
 mod claim;
 mod controller;
-mod future;
 mod handle;
 mod hold;
+mod in_flight;
 mod key_limits;
 mod limit;
 mod line;
 #[cfg(all(test, tower_throttle_loom))]
 mod loom_models;
-mod pending;
 mod permit;
-#[cfg(feature = "policies")]
-mod renewed;
-mod service;
+mod permits;
 mod settings;
 mod shard;
-mod state;
 mod table;
 
 pub use self::{
@@ -26,21 +22,14 @@ pub use self::{
         Adaptive, Aimd, AimdState, Gradient2, Gradient2State, Outcome, Samples, SystemGuard,
         SystemGuardState, Vegas, VegasState, Window,
     },
-    future::ConcurrencyFuture,
-    handle::ConcurrencyHandle,
     hold::{Hold, PermitBody, UntilBodyEnds, UntilHead, UntilResponse},
+    in_flight::InFlight,
     limit::{IntoLimit, PerKey},
-    service::ConcurrencyLimit,
+    permits::Permits,
 };
 
-use std::{any::type_name, fmt, marker::PhantomData, sync::Arc};
-
-use tower_layer::Layer;
-
-use self::limit::LimitState;
-use self::state::{Options, State};
 use crate::key::Global;
-use crate::queue::Seats;
+use crate::layer::{Limit, LimitLayer};
 use crate::respond::Responder;
 
 /// Limits how many requests of one key are in flight at a time.
@@ -52,7 +41,7 @@ use crate::respond::Responder;
 /// # When a request passes
 /// 1. The key extractor finds the key of the request, as in a
 ///    [`RateLimitLayer`](crate::RateLimitLayer).
-/// 2. If there is room for its [`cost`](Self::cost), 1 unless set, the request gets a permit and goes
+/// 2. If there is room for its [`cost`](LimitLayer::cost), 1 unless set, the request gets a permit and goes
 ///    to the service.
 /// 3. Otherwise it waits in the line of its key, if there is a [`queue`](Self::queue), first come,
 ///    first served. Meanwhile it does not occupy the service.
@@ -86,12 +75,12 @@ use crate::respond::Responder;
 /// use axum::{Router, body::Body, extract::Request, routing::get};
 /// use http::StatusCode;
 /// use tower::ServiceExt;
-/// use tower_throttle::{HeaderKey, concurrency::ConcurrencyLayer};
+/// use tower_throttle::{HeaderKey, concurrency::ConcurrencyLimitLayer};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
 /// // At most 2 exports per tenant at a time. 10 more may wait, a second each.
-/// let limit = ConcurrencyLayer::new(HeaderKey::new("x-tenant"), 2)
+/// let limit = ConcurrencyLimitLayer::new(HeaderKey::new("x-tenant"), 2)
 ///     .queue(10)
 ///     .max_wait(Duration::from_secs(1));
 /// let handle = limit.handle();
@@ -106,38 +95,33 @@ use crate::respond::Responder;
 /// assert_eq!(handle.in_flight(&acme), 0);
 /// # }
 /// ```
-#[must_use = "a layer does nothing until it is added to a service"]
-pub struct ConcurrencyLayer<K, R = Responder, H = UntilBodyEnds> {
-    keys: K,
-    respond: R,
-    options: Options,
-    seats: Option<Arc<Seats>>,
-    state: Arc<State>,
-    hold: PhantomData<fn() -> H>,
-}
+pub type ConcurrencyLimitLayer<K, R = Responder, H = UntilBodyEnds> = LimitLayer<K, InFlight<H>, R>;
 
-impl<K> ConcurrencyLayer<K> {
+/// A service whose requests in flight are limited by a [`ConcurrencyLimitLayer`].
+pub type ConcurrencyLimit<S, K, R = Responder, H = UntilBodyEnds> = Limit<S, K, InFlight<H>, R>;
+
+impl<K> ConcurrencyLimitLayer<K> {
     /// At most `limit` requests of one key are in flight.
     ///
     /// `keys` is [`Global`], an extractor such as [`ClientIp`](crate::ClientIp), or a
     /// closure; see [`KeyExtractor`](crate::key::KeyExtractor).
     ///
     /// `limit` is a number, or an algorithm such as [`Gradient2`]. Then each key has a limit of its own
-    /// that follows the latency of its requests, as with [`adaptive`](ConcurrencyLayer::adaptive). Use it
+    /// that follows the latency of its requests, as with [`adaptive`](ConcurrencyLimitLayer::adaptive). Use it
     /// if each key stands for a service, such as a backend or a shard. [`PerKey`] bounds how many
     /// limits are kept. The keys must be a fixed set, not one that clients can add to, such as the hosts
     /// that they ask for.
     ///
     /// ```
     /// use axum::extract::Request;
-    /// use tower_throttle::concurrency::{ConcurrencyLayer, Gradient2};
+    /// use tower_throttle::concurrency::{ConcurrencyLimitLayer, Gradient2};
     ///
     /// let backend = |req: &Request| match req.uri().path() {
     ///     path if path.starts_with("/search") => "search",
     ///     _ => "shop",
     /// };
-    /// let fixed = ConcurrencyLayer::new(backend, 10);
-    /// let adaptive = ConcurrencyLayer::new(backend, Gradient2::new());
+    /// let fixed = ConcurrencyLimitLayer::new(backend, 10);
+    /// let adaptive = ConcurrencyLimitLayer::new(backend, Gradient2::new());
     /// # drop((fixed, adaptive));
     /// ```
     ///
@@ -145,22 +129,12 @@ impl<K> ConcurrencyLayer<K> {
     /// If `limit` is 0: no request would ever pass.
     #[track_caller]
     pub fn new(keys: K, limit: impl IntoLimit) -> Self {
-        let (LimitState(state), unavailable) = limit.into_limit();
-        Self {
-            keys,
-            respond: Responder::default(),
-            options: Options {
-                unavailable,
-                ..Options::default()
-            },
-            seats: None,
-            state: Arc::new(state),
-            hold: PhantomData,
-        }
+        let (permits, unavailable) = limit.into_limit();
+        Self::of(keys, InFlight::new(permits, unavailable))
     }
 }
 
-impl ConcurrencyLayer<Global> {
+impl ConcurrencyLimitLayer<Global> {
     /// A limit for all requests together that follows the latency of the service. For a limit per key,
     /// call [`new`](Self::new) with the algorithm.
     ///
@@ -192,66 +166,14 @@ impl ConcurrencyLayer<Global> {
     ///
     /// ```
     /// use axum::{Router, routing::get};
-    /// use tower_throttle::concurrency::{ConcurrencyLayer, Gradient2};
+    /// use tower_throttle::concurrency::{ConcurrencyLimitLayer, Gradient2};
     ///
-    /// let limit = ConcurrencyLayer::adaptive(Gradient2::new().between(2, 500).start_at(50));
+    /// let limit = ConcurrencyLimitLayer::adaptive(Gradient2::new().between(2, 500).start_at(50));
     /// let handle = limit.handle();
     /// let app: Router = Router::new().route("/", get(async || "done")).layer(limit);
     /// assert_eq!(handle.limit(), 50); // it rises when there are requests
     /// ```
     pub fn adaptive(algorithm: impl Adaptive) -> Self {
-        Self {
-            keys: Global,
-            respond: Responder::default(),
-            options: Options {
-                unavailable: true,
-                ..Options::default()
-            },
-            seats: None,
-            state: Arc::new(State::adaptive(algorithm)),
-            hold: PhantomData,
-        }
-    }
-}
-
-impl<S, K: Clone, R: Clone, H> Layer<S> for ConcurrencyLayer<K, R, H> {
-    type Service = ConcurrencyLimit<S, K, R, H>;
-
-    /// Costs one reference count: frameworks call it for every route, method and connection.
-    fn layer(&self, inner: S) -> Self::Service {
-        ConcurrencyLimit::new(
-            inner,
-            self.keys.clone(),
-            self.respond.clone(),
-            self.options,
-            self.seats.clone(),
-            Arc::clone(&self.state),
-        )
-    }
-}
-
-/// Manual impl: `H` need not be `Clone`.
-impl<K: Clone, R: Clone, H> Clone for ConcurrencyLayer<K, R, H> {
-    fn clone(&self) -> Self {
-        Self {
-            keys: self.keys.clone(),
-            respond: self.respond.clone(),
-            options: self.options,
-            seats: self.seats.clone(),
-            state: Arc::clone(&self.state),
-            hold: PhantomData,
-        }
-    }
-}
-
-/// Manual impl: closures are not `Debug`, and keys must not be logged.
-impl<K, R, H> fmt::Debug for ConcurrencyLayer<K, R, H> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ConcurrencyLayer")
-            .field("keys", &format_args!("{}", type_name::<K>()))
-            .field("options", &self.options)
-            .field("seats", &self.seats)
-            .field("state", &self.state)
-            .finish_non_exhaustive()
+        Self::of(Global, InFlight::new(Permits::adaptive(algorithm), true))
     }
 }

@@ -8,24 +8,24 @@ use std::{
 
 use super::claim::{Claim, Usage};
 use super::line::End;
-use super::state::State;
+use super::permits::Permits;
 use crate::key::Priority;
 
 /// Lets one request be in flight. Dropping it releases it, and the next waiter of its key gets it.
 pub(super) struct Permit {
-    state: Arc<State>,
+    permits: Arc<Permits>,
     claim: Claim,
 }
 
 impl Permit {
     /// The permit of units that were taken from the table.
     #[inline]
-    pub(super) const fn new(state: Arc<State>, claim: Claim) -> Self {
-        Self { state, claim }
+    pub(super) const fn new(permits: Arc<Permits>, claim: Claim) -> Self {
+        Self { permits, claim }
     }
 
-    pub(super) const fn state(&self) -> &Arc<State> {
-        &self.state
+    pub(super) const fn permits(&self) -> &Arc<Permits> {
+        &self.permits
     }
 
     /// Identifies the key.
@@ -37,16 +37,22 @@ impl Permit {
         self.claim.priority
     }
 
+    /// Holds so many units from now on, in place of its own.
+    pub(super) fn change(&mut self, units: u64) {
+        self.permits.table.change(self.claim, units);
+        self.claim.units = units;
+    }
+
     /// How much of the limit of the key is taken.
     pub(super) fn usage(&self) -> Usage {
-        self.state.table.usage(self.claim)
+        self.permits.table.usage(self.claim)
     }
 }
 
 impl Drop for Permit {
     #[inline]
     fn drop(&mut self) {
-        self.state.table.release(self.claim);
+        self.permits.table.change(self.claim, 0);
     }
 }
 
@@ -60,7 +66,7 @@ impl fmt::Debug for Permit {
 /// The place of a request in the line of its key. Dropping it leaves the line, and passes on a permit
 /// that it was granted in the meantime.
 pub(super) struct Place {
-    state: Arc<State>,
+    permits: Arc<Permits>,
     claim: Claim,
     /// `None` once it has left the line.
     at: Option<u32>,
@@ -68,9 +74,9 @@ pub(super) struct Place {
 
 impl Place {
     /// The place of the node `at` of the line.
-    pub(super) const fn new(state: Arc<State>, claim: Claim, at: u32) -> Self {
+    pub(super) const fn new(permits: Arc<Permits>, claim: Claim, at: u32) -> Self {
         Self {
-            state,
+            permits,
             claim,
             at: Some(at),
         }
@@ -86,7 +92,7 @@ impl Place {
         let Some(at) = self.at else {
             return Poll::Pending;
         };
-        let polled = self.state.table.poll_waiter(self.claim, at, cx.waker());
+        let polled = self.permits.table.poll_waiter(self.claim, at, cx.waker());
         polled.map(|end| {
             self.at = None;
             (end == End::Granted).then(|| self.permit())
@@ -96,17 +102,24 @@ impl Place {
     /// Leaves the line. Returns the permit if it was granted at the last moment.
     pub(super) fn leave(&mut self) -> Option<Permit> {
         let at = self.at.take()?;
-        let granted = self.state.table.leave(self.claim, at);
+        let granted = self.permits.table.leave(self.claim, at);
         granted.then(|| self.permit())
     }
 
     fn permit(&self) -> Permit {
-        Permit::new(Arc::clone(&self.state), self.claim)
+        Permit::new(Arc::clone(&self.permits), self.claim)
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         drop(self.leave());
+    }
+}
+
+/// Manual impl: not even the hash of a key is shown.
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Place").finish_non_exhaustive()
     }
 }

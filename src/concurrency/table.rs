@@ -215,14 +215,15 @@ impl Table {
         end == Some(End::Granted)
     }
 
-    /// Ends a request that had a permit.
+    /// A request that had a permit holds so many `units` from now on: none if it has ended.
     #[inline]
-    pub(super) fn release(&self, claim: Claim) {
+    pub(super) fn change(&self, claim: Claim, units: u64) {
         let mut shard = self.lock_shard(claim.id);
         let Some(entry) = shard.entries.get_mut(&claim.id) else {
             return;
         };
-        entry.in_flight = entry.in_flight.saturating_sub(claim.units);
+        let others = entry.in_flight.saturating_sub(claim.units);
+        entry.in_flight = others.saturating_add(units);
         let mut wakers = Vec::new();
         self.grant(entry, &mut wakers);
         shard.tidy(claim.id);

@@ -119,7 +119,7 @@ pub trait KeyExtractor<Req> {
     }
 
     /// The priority of `request`. Only limits on concurrency read it; see
-    /// [`ConcurrencyLayer::priority`](crate::concurrency::ConcurrencyLayer::priority).
+    /// [`ConcurrencyLimitLayer::priority`](crate::concurrency::ConcurrencyLimitLayer::priority).
     fn priority(&self, request: &Req) -> Priority {
         let _ = request;
         Priority::HIGH

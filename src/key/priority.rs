@@ -9,7 +9,7 @@ use crate::key::{Extracted, KeyExtractor};
 
 /// How important a request is: the percentage of a limit that it may use, from 1 to 100.
 ///
-/// For [`ConcurrencyLayer::priority`](crate::concurrency::ConcurrencyLayer::priority), which states
+/// For [`ConcurrencyLimitLayer::priority`](crate::concurrency::ConcurrencyLimitLayer::priority), which states
 /// what it does. The default is [`HIGH`](Self::HIGH).
 ///
 /// ```
@@ -183,7 +183,7 @@ impl<B> Prioritize<Request<B>> for PriorityHeader {
     }
 }
 
-/// An extractor with a priority per request; made by `ConcurrencyLayer::priority`.
+/// An extractor with a priority per request; made by `ConcurrencyLimitLayer::priority`.
 #[derive(Clone, Copy)]
 pub struct WithPriority<K, P> {
     extractor: K,

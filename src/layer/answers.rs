@@ -1,12 +1,12 @@
 //! Settings of a layer that concern responses.
 
-use super::RateLimitLayer;
+use super::LimitLayer;
 use crate::respond::{Responder, SettleByResponse, SettleByResult, SettleWith};
 
 /// The responder of a layer that settles with what was captured from the request.
 type SettledWith<D, H, C, G, T> = Responder<D, H, SettleWith<C, G, T>>;
 
-impl<K, L, D, H, F> RateLimitLayer<K, L, Responder<D, H, F>> {
+impl<K, G, D, H, F> LimitLayer<K, G, Responder<D, H, F>> {
     /// The answer to a denied request: [`HeadersOnly`](crate::respond::HeadersOnly),
     /// [`ProblemJson`](crate::ProblemJson), [`Grpc`](crate::respond::Grpc), a choice by content type
     /// ([`Auto`](crate::respond::Auto)), [`AsError`](crate::AsError), a closure, or a
@@ -33,7 +33,7 @@ impl<K, L, D, H, F> RateLimitLayer<K, L, Responder<D, H, F>> {
     /// assert!(body.starts_with(b"/a: rate limit exceeded, retry in "));
     /// # }
     /// ```
-    pub fn respond<T>(self, deny: T) -> RateLimitLayer<K, L, Responder<T, H, F>> {
+    pub fn respond<T>(self, deny: T) -> LimitLayer<K, G, Responder<T, H, F>> {
         self.map_respond(|respond| respond.with_deny(deny))
     }
 
@@ -54,7 +54,7 @@ impl<K, L, D, H, F> RateLimitLayer<K, L, Responder<D, H, F>> {
     /// assert_eq!(response.headers()["ratelimit-policy"], "\"search\";q=100;w=1");
     /// # }
     /// ```
-    pub fn headers<T>(self, tell: T) -> RateLimitLayer<K, L, Responder<D, T, F>> {
+    pub fn headers<T>(self, tell: T) -> LimitLayer<K, G, Responder<D, T, F>> {
         self.map_respond(|respond| respond.with_tell(tell))
     }
 
@@ -64,6 +64,10 @@ impl<K, L, D, H, F> RateLimitLayer<K, L, Responder<D, H, F>> {
     /// The cost is taken first, so that requests in flight at the same time cannot exceed the limit
     /// together. An error of the service keeps the cost; [`settle_result`](Self::settle_result) sees
     /// errors too, and [`settle_with`](Self::settle_with) the key and the request.
+    ///
+    /// The cost of a [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer) is the permits that the body
+    /// of the response holds until it ends: `Refund` releases them with the response, and
+    /// `Charge(n)` makes them `n`.
     ///
     /// A denial or rejection by a limit inside this one is neither a success nor a failure, whatever its
     /// status: the cost is given back, and `settle` is not asked. The layer knows it by the
@@ -79,10 +83,7 @@ impl<K, L, D, H, F> RateLimitLayer<K, L, Responder<D, H, F>> {
     ///     .settle(|res: &Response| if res.status().is_success() { Settle::Refund } else { Settle::Keep });
     /// let app: Router = Router::new().route("/login", post(|| async {})).layer(layer);
     /// ```
-    pub fn settle<T>(
-        self,
-        settle: T,
-    ) -> RateLimitLayer<K, L, Responder<D, H, SettleByResponse<T>>> {
+    pub fn settle<T>(self, settle: T) -> LimitLayer<K, G, Responder<D, H, SettleByResponse<T>>> {
         self.map_respond(|respond| respond.with_settle(SettleByResponse(settle)))
     }
 
@@ -115,7 +116,7 @@ impl<K, L, D, H, F> RateLimitLayer<K, L, Responder<D, H, F>> {
     pub fn settle_result<T>(
         self,
         settle: T,
-    ) -> RateLimitLayer<K, L, Responder<D, H, SettleByResult<T>>> {
+    ) -> LimitLayer<K, G, Responder<D, H, SettleByResult<T>>> {
         self.map_respond(|respond| respond.with_settle(SettleByResult(settle)))
     }
 
@@ -147,27 +148,24 @@ impl<K, L, D, H, F> RateLimitLayer<K, L, Responder<D, H, F>> {
     ///     );
     /// let app: Router = Router::new().route("/login", post(|| async {})).layer(layer);
     /// ```
-    pub fn settle_with<Req, T, C, G>(
+    pub fn settle_with<Req, T, C, N>(
         self,
         capture: C,
-        settle: G,
-    ) -> RateLimitLayer<K, L, SettledWith<D, H, C, G, T>>
+        settle: N,
+    ) -> LimitLayer<K, G, SettledWith<D, H, C, N, T>>
     where
         C: Fn(&Req) -> T,
     {
         self.map_respond(|respond| respond.with_settle(SettleWith::new(capture, settle)))
     }
 
-    fn map_respond<T>(
-        self,
-        change: impl FnOnce(Responder<D, H, F>) -> T,
-    ) -> RateLimitLayer<K, L, T> {
-        RateLimitLayer {
+    fn map_respond<T>(self, change: impl FnOnce(Responder<D, H, F>) -> T) -> LimitLayer<K, G, T> {
+        LimitLayer {
             keys: self.keys,
             respond: change(self.respond),
             options: self.options,
             seats: self.seats,
-            state: self.state,
+            gate: self.gate,
         }
     }
 }

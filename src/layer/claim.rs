@@ -20,7 +20,8 @@ use crate::respond::Settle;
 
 /// What a request has taken and where it waits. Not generic over the key and the backend.
 #[derive(Debug)]
-pub(super) struct Claim {
+#[expect(unnameable_types, reason = "only layers use it")]
+pub struct Claim {
     cost: u64,
     taken: TakenCost,
     state: QueueState,
@@ -110,14 +111,6 @@ impl Claim {
         }
     }
 
-    pub(super) const fn cost(&self) -> u64 {
-        self.cost
-    }
-
-    pub(super) const fn is_queued(&self) -> bool {
-        matches!(self.state, QueueState::Queued(_))
-    }
-
     /// Whether the backend decides without I/O, so that it and the line can change under one lock.
     /// Always false after [`leave`](Self::leave).
     pub(super) const fn is_immediate(&self) -> bool {
@@ -202,21 +195,20 @@ impl Claim {
         } else {
             // The wait in line, which may differ from the one that the backend has granted.
             decision.verdict = Verdict::Wait(wait);
-            layer.counts.record_waited(false);
-            layer.signals().record_waited(&decision, false);
+            layer.record_waited(&decision, false);
         }
         Ok(CompactDecision::new(&decision))
     }
 
-    /// See [`Reservation::fail_wait`](super::reservation::Reservation::fail_wait).
+    /// The denial of a request whose place a newer one has.
     pub(super) fn fail_wait(
         &mut self,
         layer: &LayerState,
         backend: &dyn KeyedBackend,
-        seat: &mut RequestSeat,
         Shed(wait): Shed,
         decision: Decision,
     ) -> RateLimited {
+        let seat = &mut RequestSeat::NotRequired;
         self.deny(layer, backend, seat, decision, Some(wait))
     }
 
@@ -234,12 +226,12 @@ impl Claim {
         *seat = RequestSeat::NotRequired;
         decision.verdict = Verdict::Deny;
         decision.retry_after = retry_after;
-        layer.counts.record_denied(false);
-        layer.signals().record_denied(&decision, false);
+        layer.record_denied(&decision, false);
         layer.denial_error(&|| backend.quotas(), decision)
     }
 
-    /// See [`Reservation::poll_turn`](super::reservation::Reservation::poll_turn).
+    /// Ready when the turn has come, or if a newer request has its place. The request then
+    /// [commits](Self::commit) or is dropped.
     #[inline(never)]
     pub(super) fn poll_turn(
         &mut self,
@@ -272,7 +264,7 @@ impl Claim {
         })
     }
 
-    /// See [`Reservation::commit`](super::reservation::Reservation::commit).
+    /// Leaves the line and keeps the cost.
     pub(super) fn commit(&mut self, layer: &LayerState) {
         if let QueueState::Queued(position) = &self.state {
             let epoch = position
@@ -341,7 +333,7 @@ impl Claim {
     }
 }
 
-/// See [`Reservation::refresh_decision`](super::reservation::Reservation::refresh_decision).
+/// The decision by which the request waited, with the present figures if the backend knows them.
 pub(super) fn refresh_decision(
     backend: &dyn KeyedBackend,
     waited: CompactDecision,

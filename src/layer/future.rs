@@ -3,183 +3,160 @@
 use std::{
     fmt,
     future::Future,
-    hash::Hash,
     mem,
     pin::Pin,
     task::{Context, Poll, ready},
-    time::Duration,
 };
 
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::pending::{BoxedFuture, Outcome, POLLED_AFTER_READY, PendingRequest, WaitsFor};
-use super::reservation::Reservation;
-use crate::backend::Backend;
-use crate::decision::{CompactDecision, Decision};
+use super::gate::{Exit, Gate};
+use super::held::Held;
+use super::options::LayerOptions;
+use super::pending::{Outcome, POLLED_AFTER_READY, PendingRequest};
 use crate::key::KeyExtractor;
 use crate::respond::{ResponseHooks, Settle};
 
 pin_project! {
-    /// The response of a [`RateLimit`](super::RateLimit) service.
+    /// The response of a [`Limit`](super::Limit).
     ///
     /// # Cancel safety
-    /// Dropping it while the request is queued refunds the cost, and all requests behind it move up.
-    /// The cost of a request that was admitted, at once or later, stays taken: otherwise requests
-    /// that are begun and dropped would be free.
+    /// Dropping it while the request waits gives back what it has taken, and all requests behind it move
+    /// up. The cost of a rate limit that admitted the request, at once or later, stays taken: otherwise
+    /// requests that are begun and dropped would be free. The permit of a concurrency limit is released,
+    /// and an [adaptive](crate::ConcurrencyLimitLayer::adaptive) one learns how long the request has
+    /// lasted at least.
     #[must_use = "futures do nothing unless polled"]
-    pub struct ResponseFuture<S, K, L, R, Req>
+    pub struct ResponseFuture<S, K, G, R, Req>
     where
         S: Service<Req>,
         K: KeyExtractor<Req>,
-        L: Backend<K::Key>,
+        G: Gate<K::Key>,
     {
         #[pin]
-        step: StepOf<S, K::Key, L, R, Req>,
+        step: StepOf<S, K::Key, G, R, Req>,
     }
 }
 
-type StepOf<S, K, L, R, Req> = Step<
+type StepOf<S, K, G, R, Req> = Step<
     S,
     K,
-    L,
-    <L as Backend<K>>::Future,
+    G,
     R,
     Req,
     <S as Service<Req>>::Future,
-    <S as Service<Req>>::Response,
-    <S as Service<Req>>::Error,
+    Result<<S as Service<Req>>::Response, <S as Service<Req>>::Error>,
 >;
+
+type ColdStepOf<S, K, G, R, Req> =
+    ColdStep<S, K, G, R, Req, Result<<S as Service<Req>>::Response, <S as Service<Req>>::Error>>;
 
 pin_project! {
     #[project = StepProjection]
-    enum Step<S, K, L, D, R, Req, F, Res, Err>
+    enum Step<S, K, G, R, Req, F, Res>
     where
-        L: Backend<K>,
+        G: Gate<K>,
     {
         /// The inner service has the request.
         Inner {
+            // Dropped before the ticket: the request is in flight until then.
             #[pin]
             future: F,
-            context: Option<ResponseContext<K, L, R>>,
+            after: After<K, G, R>,
         },
         /// All other steps. They are one variant, so that a single test finds the common one.
         Cold {
-            step: ColdStep<S, K, L, D, R, Req, Res, Err>,
+            step: ColdStep<S, K, G, R, Req, Res>,
         },
     }
 }
 
-enum ColdStep<S, K, L, D, R, Req, Res, Err>
-where
-    L: Backend<K>,
-{
+enum ColdStep<S, K, G: Gate<K>, R, Req, Res> {
     /// The request waits.
-    Pending(PendingRequest<S, K, L, D, R, Req>),
-    /// The response is ready, and the backend is settling the cost.
+    Pending(PendingRequest<S, K, G, R, Req>),
+    /// The response is ready, and the gate is settling the cost.
     Settling {
-        future: BoxedFuture<D>,
-        result: Option<Result<Res, Err>>,
+        future: Box<G::Settling>,
+        ended: Option<(Option<G::Ticket>, Res)>,
     },
     /// The result is known.
-    Done { result: Option<Result<Res, Err>> },
+    Done { result: Option<Res> },
+}
+
+/// What there is to do once there is a response.
+pub(super) enum After<K, G: Gate<K>, R> {
+    Nothing,
+    /// The ticket leaves.
+    Leave(G::Ticket),
+    /// The response states the limit, or the cost is settled.
+    Finish(ResponseContext<K, G, R>),
 }
 
 /// What is needed once there is a response.
-pub(super) struct ResponseContext<K, L: Backend<K>, R> {
-    pub(super) reservation: Reservation<K, L>,
-    pub(super) respond: R,
-    /// If headers are written about it.
-    pub(super) decision: Option<CompactDecision>,
+pub(super) struct ResponseContext<K, G: Gate<K>, R> {
+    held: Held<K, G>,
+    respond: R,
 }
 
-impl<S, K, L, R, Req> ResponseFuture<S, K, L, R, Req>
+impl<S, K, G, R, Req> ResponseFuture<S, K, G, R, Req>
 where
     S: Service<Req>,
     K: KeyExtractor<Req>,
-    L: Backend<K::Key>,
+    G: Gate<K::Key>,
 {
     #[inline]
-    pub(super) const fn inner(
-        future: S::Future,
-        context: Option<ResponseContext<K::Key, L, R>>,
-    ) -> Self {
+    pub(super) const fn inner(future: S::Future, after: After<K::Key, G, R>) -> Self {
         Self {
-            step: Step::Inner { future, context },
+            step: Step::Inner { future, after },
         }
     }
 
     pub(super) const fn done(result: Result<S::Response, S::Error>) -> Self {
+        Self::cold(ColdStep::Done {
+            result: Some(result),
+        })
+    }
+
+    pub(super) const fn pending(pending: PendingRequest<S, K::Key, G, R, Req>) -> Self {
+        Self::cold(ColdStep::Pending(pending))
+    }
+
+    const fn cold(step: ColdStepOf<S, K::Key, G, R, Req>) -> Self {
         Self {
-            step: Step::Cold {
-                step: ColdStep::Done {
-                    result: Some(result),
-                },
-            },
-        }
-    }
-
-    /// A request whose decision is pending.
-    pub(super) fn deciding(
-        mut pending: PendingRequest<S, K::Key, L, L::Future, R, Req>,
-        decision: L::Future,
-    ) -> Self {
-        pending.waits_for = WaitsFor::Decision(Box::new(decision));
-        Self::pending(pending)
-    }
-
-    /// A request that waits in line, or the refusal if it cannot.
-    pub(super) fn queued(
-        mut pending: PendingRequest<S, K::Key, L, L::Future, R, Req>,
-        wait: Duration,
-        decision: Decision,
-    ) -> Self
-    where
-        R: ResponseHooks<Req, K::Key, S::Response, S::Error>,
-    {
-        match pending.enqueue(wait, decision) {
-            Ok(()) => Self::pending(pending),
-            Err(denied) => Self::done(pending.refuse(denied)),
-        }
-    }
-
-    const fn pending(pending: PendingRequest<S, K::Key, L, L::Future, R, Req>) -> Self {
-        Self {
-            step: Step::Cold {
-                step: ColdStep::Pending(pending),
-            },
+            step: Step::Cold { step },
         }
     }
 }
 
-impl<S, K, L, R, Req> Future for ResponseFuture<S, K, L, R, Req>
+impl<S, K, G, R, Req> Future for ResponseFuture<S, K, G, R, Req>
 where
     S: Service<Req>,
     K: KeyExtractor<Req>,
-    L: Backend<K::Key>,
+    G: Exit<K::Key, S::Response>,
     R: ResponseHooks<Req, K::Key, S::Response, S::Error>,
 {
-    type Output = Result<S::Response, S::Error>;
+    type Output = Result<G::Response, S::Error>;
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // Without a context the result need not be moved again.
+        // With nothing to do afterwards the result need not be moved again.
         if let StepProjection::Inner {
             future,
-            context: None,
+            after: After::Nothing,
         } = self.as_mut().project().step.project()
         {
-            return future.poll(cx);
+            return future.poll(cx).map(|result| G::exit(None, result));
         }
         self.poll_steps(cx)
     }
 }
 
-impl<S, K, L, R, Req> ResponseFuture<S, K, L, R, Req>
+impl<S, K, G, R, Req> ResponseFuture<S, K, G, R, Req>
 where
     S: Service<Req>,
     K: KeyExtractor<Req>,
-    L: Backend<K::Key>,
+    G: Exit<K::Key, S::Response>,
     R: ResponseHooks<Req, K::Key, S::Response, S::Error>,
 {
     /// Polls step after step until one is pending.
@@ -187,55 +164,73 @@ where
     fn poll_steps(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<S::Response, S::Error>> {
+    ) -> Poll<Result<G::Response, S::Error>> {
         let mut step = self.project().step;
         loop {
             match step.as_mut().project() {
-                StepProjection::Inner { future, context } => {
-                    let mut result = ready!(future.poll(cx));
-                    let Some(mut settling) = context
-                        .take()
-                        .filter(|_| R::NEEDS_RESPONSE)
-                        .and_then(|context| context.finish::<Req, _, _>(&mut result))
-                    else {
-                        return Poll::Ready(result);
+                StepProjection::Inner { future, after } => {
+                    // If the service panics it is dropped now, and knows why.
+                    let mut own = after.take_ticket();
+                    let Poll::Ready(mut result) = future.poll(cx) else {
+                        after.put_ticket(own);
+                        return Poll::Pending;
                     };
-                    // If settling fails, the cost stays as it was taken.
-                    if Pin::new(&mut settling).poll(cx).is_ready() {
-                        return Poll::Ready(result);
+                    let settling = match after {
+                        After::Finish(context) if R::NEEDS_RESPONSE => {
+                            context.finish::<Req, _, _>(&mut own, &mut result)
+                        }
+                        _ => None,
+                    };
+                    if let Some(mut settling) = settling {
+                        // If settling fails, the cost stays as it was taken.
+                        if Pin::new(&mut settling).poll(cx).is_pending() {
+                            step.set(Step::Cold {
+                                step: ColdStep::Settling {
+                                    future: Box::new(settling),
+                                    ended: Some((own, result)),
+                                },
+                            });
+                            return Poll::Pending;
+                        }
                     }
-                    step.set(Step::Cold {
-                        step: ColdStep::Settling {
-                            future: Box::new(settling),
-                            result: Some(result),
-                        },
-                    });
-                    return Poll::Pending;
+                    return Poll::Ready(G::exit(own, result));
                 }
                 StepProjection::Cold { step: cold } => match cold {
-                    ColdStep::Pending(pending) => match ready!(pending.poll(cx)) {
-                        Outcome::Done(result) => {
-                            *cold = ColdStep::Done { result: None };
-                            return Poll::Ready(result);
+                    ColdStep::Pending(pending) => {
+                        let outcome = ready!(pending.poll(cx));
+                        let done = ColdStep::Done { result: None };
+                        let ColdStep::Pending(mut pending) = mem::replace(cold, done) else {
+                            unreachable!("the request was pending");
+                        };
+                        match outcome {
+                            Outcome::Done(result) => return Poll::Ready(G::exit(None, result)),
+                            Outcome::Called(future) if R::NEEDS_RESPONSE => {
+                                let PendingRequest {
+                                    held,
+                                    respond,
+                                    options,
+                                    ..
+                                } = pending;
+                                let context = ResponseContext::new(held, respond, options);
+                                let after = After::Finish(context);
+                                step.set(Step::Inner { future, after });
+                            }
+                            Outcome::Called(future) => {
+                                let after = After::leave(pending.held.take_ticket());
+                                step.set(Step::Inner { future, after });
+                            }
                         }
-                        Outcome::Called(future, decision) => {
-                            let context = if R::NEEDS_RESPONSE {
-                                let done = ColdStep::Done { result: None };
-                                mem::replace(cold, done).into_context(decision, R::WRITES_HEADERS)
-                            } else {
-                                None
-                            };
-                            step.set(Step::Inner { future, context });
-                        }
-                    },
-                    ColdStep::Settling { future, result } => {
-                        if R::NEEDS_RESPONSE && !L::IS_IMMEDIATE {
-                            let _ = ready!(Pin::new(future).poll(cx));
-                        }
-                        return Poll::Ready(result.take().expect(POLLED_AFTER_READY));
+                    }
+                    ColdStep::Settling { future, ended } => {
+                        let _ = ready!(Pin::new(future).poll(cx));
+                        let (ticket, result) = ended.take().expect(POLLED_AFTER_READY);
+                        return Poll::Ready(G::exit(ticket, result));
                     }
                     ColdStep::Done { result } => {
-                        return Poll::Ready(result.take().expect(POLLED_AFTER_READY));
+                        return Poll::Ready(G::exit(
+                            None,
+                            result.take().expect(POLLED_AFTER_READY),
+                        ));
                     }
                 },
             }
@@ -243,63 +238,80 @@ where
     }
 }
 
-impl<S, K, L: Backend<K>, D, R, Req, Res, Err> ColdStep<S, K, L, D, R, Req, Res, Err> {
-    /// The context of a pending request that the inner service has now. Without a decision there is
-    /// nothing to do when the response is there.
-    fn into_context(
-        self,
-        decision: Option<CompactDecision>,
-        writes_headers: bool,
-    ) -> Option<ResponseContext<K, L, R>> {
-        match (self, decision) {
-            (Self::Pending(pending), Some(decision)) => Some(ResponseContext {
-                reservation: pending.reservation,
-                respond: pending.respond,
-                decision: (writes_headers && !pending.options.silent).then_some(decision),
-            }),
+impl<K, G: Gate<K>, R> After<K, G, R> {
+    #[inline]
+    pub(super) fn leave(ticket: Option<G::Ticket>) -> Self {
+        ticket.map_or(Self::Nothing, Self::Leave)
+    }
+
+    #[inline]
+    fn take_ticket(&mut self) -> Option<G::Ticket> {
+        if let Self::Finish(context) = self {
+            return context.held.take_ticket();
+        }
+        match mem::replace(self, Self::Nothing) {
+            Self::Leave(ticket) => Some(ticket),
             _ => None,
+        }
+    }
+
+    #[inline]
+    fn put_ticket(&mut self, ticket: Option<G::Ticket>) {
+        match self {
+            Self::Finish(context) => context.held.put_ticket(ticket),
+            _ => *self = Self::leave(ticket),
         }
     }
 }
 
-impl<K: Hash, L: Backend<K>, R> ResponseContext<K, L, R> {
+impl<K, G: Gate<K>, R> ResponseContext<K, G, R> {
+    pub(super) fn new(mut held: Held<K, G>, respond: R, options: LayerOptions) -> Self {
+        if options.silent {
+            held.forget_decision();
+        }
+        Self { held, respond }
+    }
+
     /// Writes the headers about the limit and settles the cost. The future, if any, completes when
-    /// the backend has settled it.
-    fn finish<Req, Res, Err>(&self, result: &mut Result<Res, Err>) -> Option<L::Future>
+    /// the gate has settled it.
+    fn finish<Req, Res, Err>(
+        &self,
+        ticket: &mut Option<G::Ticket>,
+        result: &mut Result<Res, Err>,
+    ) -> Option<G::Settling>
     where
         R: ResponseHooks<Req, K, Res, Err>,
     {
-        if let (Some(decision), Ok(response)) = (&self.decision, &mut *result) {
-            let (state, decision) = (self.reservation.state(), decision.get());
-            let policies = state.policies();
-            self.respond.tell(response, &policies, &decision);
-        }
-        match self
-            .respond
-            .settle(self.reservation.key_and_cost().0, result)
+        let Held { gate, key, .. } = &self.held;
+        // Without a ticket there was no decision.
+        let ticket = ticket.as_mut()?;
+        if let (true, Some(decision), Ok(response)) =
+            (R::WRITES_HEADERS, self.held.decision(), &mut *result)
         {
+            let decision = decision.get();
+            self.respond
+                .tell(response, &gate.policies(&decision), &decision);
+        }
+        match self.respond.settle(key, result) {
             Settle::Keep => None,
-            settle => self.reservation.settle(settle),
+            settle => gate.settle(key, ticket, settle),
         }
     }
 }
 
 /// Manual impl: requests, keys and closures are not shown.
-impl<S, K, L, R, Req> fmt::Debug for ResponseFuture<S, K, L, R, Req>
+impl<S, K, G, R, Req> fmt::Debug for ResponseFuture<S, K, G, R, Req>
 where
     S: Service<Req>,
     K: KeyExtractor<Req>,
-    L: Backend<K::Key>,
+    G: Gate<K::Key>,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let step = match &self.step {
             Step::Inner { .. } => "in the service",
             Step::Cold { step } => match step {
-                ColdStep::Pending(pending) => match pending.waits_for {
-                    WaitsFor::Decision(_) => "deciding",
-                    WaitsFor::Turn(_) => "waiting",
-                    WaitsFor::Service(_) => "waiting for the service",
-                },
+                ColdStep::Pending(pending) if pending.held.is_waiting() => "waiting",
+                ColdStep::Pending(_) => "waiting for the service",
                 ColdStep::Settling { .. } => "settling",
                 ColdStep::Done { .. } => "done",
             },

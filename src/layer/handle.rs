@@ -8,9 +8,11 @@ use std::{
     time::Duration,
 };
 
-use super::{And, Counts, KeyPair, KeyUpdate, LimitHandle, RateLimitLayer, Tiers, state::State};
+use super::{
+    And, Counts, KeyPair, KeyUpdate, LimitHandle, LimitLayer, Limiting, Tiers, state::State,
+};
 use crate::algorithm::Words;
-use crate::backend::{Backend, Bans};
+use crate::backend::{Backend, Bans, IntoBackend};
 use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -59,24 +61,24 @@ pub struct Handle<K, L> {
     keys: PhantomData<fn(&K)>,
 }
 
-impl<K, L, R> RateLimitLayer<K, L, R> {
+impl<K, G: Limiting, R> LimitLayer<K, G, R> {
     /// A handle of its limits.
     ///
     /// For an extractor of your own that does not implement [`KeyType`], call
     /// [`handle_for`](Self::handle_for).
-    pub fn handle<M>(&self) -> Handle<K::Key, L>
+    pub fn handle<M>(&self) -> Handle<K::Key, G::Limiter>
     where
         K: KeyType<M>,
     {
-        Handle::new(Arc::clone(&self.state))
+        Handle::new(Arc::clone(self.gate().state()))
     }
 
     /// A handle of its limits, for requests of type `Req`: `layer.handle_for::<Request>()`.
-    pub fn handle_for<Req>(&self) -> Handle<K::Key, L>
+    pub fn handle_for<Req>(&self) -> Handle<K::Key, G::Limiter>
     where
         K: KeyExtractor<Req>,
     {
-        Handle::new(Arc::clone(&self.state))
+        Handle::new(Arc::clone(self.gate().state()))
     }
 }
 
@@ -89,7 +91,7 @@ impl<K, L> Handle<K, L> {
     }
 
     /// Everything that concerns the limit alone.
-    fn limit(&self) -> LimitHandle<'_, K, L> {
+    fn part(&self) -> LimitHandle<'_, K, L> {
         let state = &self.state;
         LimitHandle::new(&state.backend, state.shared())
     }
@@ -100,7 +102,7 @@ impl<K, L> Handle<K, L> {
         Q: KeyRef<K> + ?Sized,
         L: Backend<Q>,
     {
-        self.limit().peek(key, cost)
+        self.part().peek(key, cost)
     }
 
     /// Forgets what `key` has used.
@@ -112,7 +114,7 @@ impl<K, L> Handle<K, L> {
         Q: KeyRef<K> + ?Sized,
         L: Backend<Q>,
     {
-        self.limit().reset(key)
+        self.part().reset(key)
     }
 
     /// Counts `cost` as used by `key`, even if that is more than it has left: a penalty, or what was
@@ -143,7 +145,7 @@ impl<K, L> Handle<K, L> {
         Q: KeyRef<K> + ?Sized,
         L: Backend<Q>,
     {
-        self.limit().penalise(key, cost)
+        self.part().penalise(key, cost)
     }
 
     /// Gives `cost` back to `key`, at most what it has used, as if it had been taken just now.
@@ -156,7 +158,7 @@ impl<K, L> Handle<K, L> {
         Q: KeyRef<K> + Hash + ?Sized,
         L: Backend<Q>,
     {
-        self.limit().refund(key, cost)
+        self.part().refund(key, cost)
     }
 
     /// Denies all requests of `key` for `length` from now on, or until its present block ends if that
@@ -183,7 +185,7 @@ impl<K, L> Handle<K, L> {
         Q: KeyRef<K> + ?Sized,
         L: Backend<Q> + Bans,
     {
-        self.limit().ban(key, length)
+        self.part().ban(key, length)
     }
 
     /// Ends the block of `key` and forgets its failures and earlier blocks, as
@@ -193,17 +195,12 @@ impl<K, L> Handle<K, L> {
         Q: KeyRef<K> + ?Sized,
         L: Backend<Q> + Bans,
     {
-        self.limit().pardon(key)
+        self.part().pardon(key)
     }
 
     /// How many requests were admitted, denied, queued, and so on, so far.
     pub fn counts(&self) -> Counts {
         self.state.counts.read()
-    }
-
-    /// How many requests wait for their turn now.
-    pub fn waiting(&self) -> u64 {
-        self.state.lines.waiting()
     }
 
     /// The backend itself.
@@ -221,18 +218,25 @@ impl<K, L> Handle<K, L> {
     }
 }
 
+impl<K, L: IntoBackend> Handle<K, L> {
+    /// How many requests wait for their turn now.
+    pub fn waiting(&self) -> u64 {
+        self.state.lines.waiting()
+    }
+}
+
 impl<A, B, L1, L2> Handle<KeyPair<A, B>, And<L1, L2>> {
-    /// The first limit of a layer with limits by [several keys](RateLimitLayer::and).
+    /// The first limit of a layer with limits by [several keys](crate::RateLimitLayer::and).
     ///
     /// Of three limits, `a.and(..b).and(..c)`, they are `first().first()`, `first().second()` and
     /// `second()`.
     pub fn first(&self) -> LimitHandle<'_, A, L1> {
-        self.limit().first()
+        self.part().first()
     }
 
-    /// The second limit of a layer with limits by [several keys](RateLimitLayer::and).
+    /// The second limit of a layer with limits by [several keys](crate::RateLimitLayer::and).
     pub fn second(&self) -> LimitHandle<'_, B, L2> {
-        self.limit().second()
+        self.part().second()
     }
 }
 
@@ -268,7 +272,7 @@ impl<T: PartialEq, K, L> Handle<(T, K), Tiers<T, L>> {
     /// # Ok::<(), tower_throttle::ConfigError>(())
     /// ```
     pub fn tier(&self, tier: &T) -> LimitHandle<'_, K, L> {
-        self.limit().tier(tier)
+        self.part().tier(tier)
     }
 }
 
@@ -285,7 +289,7 @@ impl<K, A: Words, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
     where
         Q: KeyRef<K> + Hash + ?Sized,
     {
-        self.limit().peek_now(key, cost)
+        self.part().peek_now(key, cost)
     }
 
     /// The size of the table of keys, and what it evicted or denied because it was full.
@@ -297,7 +301,7 @@ impl<K, A: Words, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
     /// assert_eq!(layer.handle().stats().evicted, 0);
     /// ```
     pub fn stats(&self) -> Stats {
-        self.limit().stats()
+        self.part().stats()
     }
 
     /// How many keys are blocked now; see [`Local::blocked`].
@@ -305,7 +309,7 @@ impl<K, A: Words, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
     where
         A: Bans,
     {
-        self.limit().blocked()
+        self.part().blocked()
     }
 
     /// Changes the quota for all keys. What they have used stays used, and response headers state
@@ -326,7 +330,7 @@ impl<K, A: Words, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
     /// # Errors
     /// If the algorithm does not have a single quota, as a set of several limits.
     pub fn set_quota(&self, quota: Quota) -> Result<(), ConfigError> {
-        self.limit().set_quota(quota)
+        self.part().set_quota(quota)
     }
 
     /// Changes the algorithm for all keys, to one of the same type with other settings, or any
@@ -350,7 +354,7 @@ impl<K, A: Words, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
     /// If the states of `algorithm` take more words than those of the first algorithm; see
     /// [`Local::set_algorithm`].
     pub fn set_algorithm(&self, algorithm: impl Into<A>) -> Result<(), ConfigError> {
-        self.limit().set_algorithm(algorithm)
+        self.part().set_algorithm(algorithm)
     }
 }
 
@@ -364,7 +368,7 @@ impl<K, A: Scripted> Handle<K, RedisLimiter<A>> {
     /// # Errors
     /// See [`RedisLimiter::set_quota`].
     pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
-        self.limit().set_quota(quota).await
+        self.part().set_quota(quota).await
     }
 }
 
@@ -378,7 +382,7 @@ impl<K, S: CasStore, A: crate::algorithm::Portable> Handle<K, Cas<S, A>> {
     /// # Errors
     /// See [`Cas::set_quota`].
     pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
-        self.limit().set_quota(quota).await
+        self.part().set_quota(quota).await
     }
 }
 
@@ -392,7 +396,7 @@ impl<K, S: CasStore, A: Shaped, M: Mode> Handle<K, FleetLimiter<S, A, M>> {
     /// # Errors
     /// See [`FleetLimiter::set_quota`].
     pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
-        self.limit().set_quota(quota).await
+        self.part().set_quota(quota).await
     }
 }
 

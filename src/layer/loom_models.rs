@@ -1,18 +1,18 @@
 //! Decisions while waiters leave the line.
 
 use std::future::{Ready, ready};
-use std::sync::Arc;
 use std::time::Duration;
 
 use loom::thread;
 
-use super::queue_epoch::QueueEpoch;
-use super::reservation::Reservation;
-use super::state::State;
-use crate::backend::{Backend, Op};
+use super::gate::{Ask, Entry, Gate, Limiting, MayWait};
+use super::held::Held;
+use super::rate::Rate;
+use crate::backend::{Backend, IntoBackend, Op};
 use crate::decision::{Decision, Verdict};
 use crate::error::StoreError;
-use crate::queue::{Order, RequestSeat};
+use crate::key::Priority;
+use crate::queue::RequestSeat;
 use crate::quota::Quota;
 use crate::sync::{Mutex, lock};
 
@@ -45,28 +45,46 @@ impl Backend<u8> for Hourly {
     }
 }
 
+impl IntoBackend for Hourly {
+    type Backend = Self;
+
+    fn into_backend(self) -> Self {
+        self
+    }
+}
+
 /// Enqueues a request as the service does.
-fn enqueue(state: &Arc<State<Hourly>>) -> Reservation<u8, Hourly> {
-    let asked = QueueEpoch::current(&state.lines);
-    let decided = state.backend.decide(&7, 1).into_inner();
-    let wait = decided.expect("a decision").wait().expect("a wait");
-    let mut place = Reservation::new(Arc::clone(state), 7, 1, Some(asked));
-    let decision = Decision::new(Verdict::Wait(wait), 1, 0, None, 0);
-    let seat = &mut RequestSeat::NotRequired;
-    let waits = place.enqueue(wait, Order::Oldest, &|| None, seat, decision);
-    assert!(waits.is_ok());
-    place
+fn enqueue(rate: &Rate<Hourly>) -> Held<u8, Rate<Hourly>> {
+    let ask = Ask {
+        cost: 1,
+        priority: Priority::HIGH,
+        shadow: false,
+        figures: false,
+        keep: false,
+    };
+    let begun = rate
+        .begin(&7, ask)
+        .expect_err("the backend has no quick path");
+    let may_wait = MayWait {
+        seat: RequestSeat::NotRequired,
+        timeout: &|| None,
+    };
+    match rate.enter(&7, ask, begun, may_wait) {
+        Entry::Wait(wait) => Held::waiting(rate.clone(), 7, wait),
+        Entry::Pass(_) | Entry::Deny(_) => panic!("every request waits"),
+    }
 }
 
 #[test]
 fn loom_no_slot_is_granted_twice_or_lost() {
     loom::model(|| {
-        let state = Arc::new(State::new(Hourly(Mutex::new(0))));
-        let first = enqueue(&state);
-        let here = Arc::clone(&state);
+        let rate = Rate::new(Hourly(Mutex::new(0)));
+        let first = enqueue(&rate);
+        let here = rate.clone();
         let enters = thread::spawn(move || enqueue(&here));
         let leaves = thread::spawn(move || drop(first));
-        let places = (enters.join(), leaves.join(), enqueue(&state));
+        let places = (enters.join(), leaves.join(), enqueue(&rate));
+        let state = rate.state();
         let hours: Vec<_> = state.lines.slots().into_iter().map(whole_hours).collect();
         assert_eq!(
             hours

@@ -5,22 +5,22 @@ mod answers;
 mod claim;
 mod counts;
 mod future;
+mod gate;
 mod handle;
+mod held;
 mod key_update;
 mod keyed;
 mod limit_handle;
 #[cfg(all(test, tower_throttle_loom))]
 mod loom_models;
 mod make_room;
-#[cfg(feature = "tonic")]
-mod named_service;
 mod options;
 mod pending;
 mod policy_cache;
 mod queue_epoch;
+mod rate;
 #[cfg(feature = "policies")]
 mod renewed;
-mod reservation;
 mod service;
 mod settings;
 mod signals;
@@ -36,19 +36,23 @@ pub use self::{
     key_update::KeyUpdate,
     limit_handle::LimitHandle,
     options::OnStoreError,
-    service::RateLimit,
+    rate::Rate,
+    service::Limit,
     tiers::{TierFuture, Tiers},
 };
-pub(crate) use self::{counts::Counters, signals::Signals};
+pub(crate) use self::{
+    gate::{Ask, Entry, Exit, Gate, Limiting, MayWait, Passed},
+    policy_cache::PolicyList,
+    state::State,
+};
 use std::{any::type_name, fmt, sync::Arc};
 
 use tower_layer::Layer;
 
 use self::options::LayerOptions;
-use self::state::State;
 use crate::backend::IntoBackend;
 use crate::key::Global;
-use crate::queue::Seats;
+use crate::queue::{Order, Seats};
 use crate::respond::Responder;
 
 /// Limits the requests to a service: by a key, with a limit, and an answer to denied requests.
@@ -103,48 +107,83 @@ use crate::respond::Responder;
 /// ```
 ///
 /// # Naming the type
-/// Each setting that takes a closure or another type changes the type of the layer. For a field of a
-/// struct, write an alias:
+/// `L` is the algorithm, or the limiter of a store, that [`new`](Self::new) was given. Each setting that
+/// takes a closure or another type changes the type of the layer:
 ///
 /// ```
-/// use tower_throttle::{AsError, Global, Local, Quota, RateLimit, RateLimitLayer, TokenBucket, respond::Responder};
+/// use tower_throttle::{AsError, ClientIp, Global, Quota, RateLimit, RateLimitLayer, TokenBucket, respond::Responder};
 ///
-/// /// One limit for all requests, with errors as answers.
-/// type Limit = RateLimitLayer<Global, Local<TokenBucket>, Responder<AsError>>;
-/// /// A service of type `S` with that limit.
-/// type Limited<S> = RateLimit<S, Global, Local<TokenBucket>, Responder<AsError>>;
-///
-/// struct Client<S> {
-///     limit: Limit,
-///     api: Limited<S>,
+/// struct Limits {
+///     clients: RateLimitLayer<ClientIp, TokenBucket>,
+///     /// One limit for all requests, with errors as answers.
+///     total: RateLimitLayer<Global, TokenBucket, Responder<AsError>>,
 /// }
+///
+/// /// A service of type `S` with that limit.
+/// type Limited<S> = RateLimit<S, Global, TokenBucket, Responder<AsError>>;
 ///
 /// # use tower::Layer;
-/// impl<S> Client<S> {
-///     fn new(api: S) -> Self {
-///         let bucket = TokenBucket::new(Quota::per_second(10));
-///         let limit: Limit = RateLimitLayer::new(Global, bucket).respond(AsError);
-///         let api = limit.layer(api);
-///         Self { limit, api }
-///     }
-/// }
-/// # let client = Client::new(());
-/// # assert_eq!(client.limit.handle().counts().admitted, 0);
-/// # drop(client.api);
+/// let bucket = || TokenBucket::new(Quota::per_second(10));
+/// let limits = Limits {
+///     clients: RateLimitLayer::new(ClientIp::peer(), bucket()),
+///     total: RateLimitLayer::new(Global, bucket()).respond(AsError),
+/// };
+/// let service: Limited<()> = limits.total.layer(());
+/// # assert_eq!(limits.clients.handle().counts().admitted, 0);
+/// # drop(service);
 /// ```
 ///
-/// A closure has no name. Use a function pointer, `fn(&Request) -> u64`, where the alias
-/// needs one, or [`Layer`] as a bound.
+/// A closure has no name. Use a function pointer, `fn(&Request) -> u64`, or [`Layer`] as a bound.
+pub type RateLimitLayer<K, L, R = Responder> = LimitLayer<K, Rate<L>, R>;
+
+/// A service whose requests are limited by a [`RateLimitLayer`].
+pub type RateLimit<S, K, L, R = Responder> = Limit<S, K, Rate<L>, R>;
+
+/// The layer of every limit: a [`RateLimitLayer`] or a
+/// [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer), which say how requests pass.
+///
+/// `K` finds the key of a request, the gate `G` decides, and `R` answers. The settings here are those of
+/// all limits.
 #[must_use = "a layer does nothing until it is added to a service"]
-pub struct RateLimitLayer<K, L, R = Responder> {
+#[derive(Clone)]
+pub struct LimitLayer<K, G, R = Responder> {
     keys: K,
     respond: R,
     options: LayerOptions,
     seats: Option<Arc<Seats>>,
-    state: Arc<State<L>>,
+    gate: G,
 }
 
-impl<K, L> RateLimitLayer<K, L> {
+impl<K, G> LimitLayer<K, G> {
+    pub(crate) fn of(keys: K, gate: G) -> Self {
+        Self {
+            keys,
+            respond: Responder::default(),
+            options: LayerOptions::default(),
+            seats: None,
+            gate,
+        }
+    }
+}
+
+impl<K, G, R> LimitLayer<K, G, R> {
+    pub(crate) const fn gate(&self) -> &G {
+        &self.gate
+    }
+
+    /// The same layer with another gate.
+    pub(crate) fn map_gate<T>(self, change: impl FnOnce(G) -> T) -> LimitLayer<K, T, R> {
+        LimitLayer {
+            keys: self.keys,
+            respond: self.respond,
+            options: self.options,
+            seats: self.seats,
+            gate: change(self.gate),
+        }
+    }
+}
+
+impl<K, L: IntoBackend> RateLimitLayer<K, L> {
     /// Creates a layer that finds the key of a request with `keys` and decides with `limiter`.
     ///
     /// `keys` is [`Global`], an extractor such as [`ClientIp`](crate::ClientIp), or a
@@ -168,18 +207,12 @@ impl<K, L> RateLimitLayer<K, L> {
     /// # Panics
     /// If a setting of an algorithm is invalid or has no effect.
     #[track_caller]
-    pub fn new(keys: K, limiter: impl IntoBackend<Backend = L>) -> Self {
-        Self {
-            keys,
-            respond: Responder::default(),
-            options: LayerOptions::default(),
-            seats: None,
-            state: Arc::new(State::new(into_backend_for::<K, _>(limiter))),
-        }
+    pub fn new(keys: K, limiter: L) -> Self {
+        Self::of(keys, Rate::new(into_backend_for::<K, _>(limiter)))
     }
 }
 
-impl<K, L, R> RateLimitLayer<K, L, R> {
+impl<K, L: IntoBackend, R> RateLimitLayer<K, L, R> {
     /// Adds a limit by another key: a request passes if both limits admit it, and is counted by
     /// neither if one denies it.
     ///
@@ -208,26 +241,59 @@ impl<K, L, R> RateLimitLayer<K, L, R> {
     /// If the layer was cloned, was added to a service or has a handle: the clone, the service or the
     /// handle would not have the other limit.
     #[track_caller]
-    pub fn and<T, M>(
+    pub fn and<T, M: IntoBackend>(
         self,
         keys: T,
-        limiter: impl IntoBackend<Backend = M>,
-    ) -> RateLimitLayer<AndKeys<K, T>, And<L, M>, R> {
+        limiter: M,
+    ) -> AndLayer<K, T, L::Backend, M::Backend, R> {
         let second = into_backend_for::<T, _>(limiter);
-        let Some(state) = self.state.map_backend(|first| And::of(first, second)) else {
+        let layer = self.map_keys(|first| AndKeys::new(first, keys));
+        let Some(gate) = layer.gate.map_backend(|first| And::of(first, second)) else {
             panic!(
                 "and: the layer is in use; add every limit before `clone`, `handle` and `layer`"
             );
         };
-        RateLimitLayer {
-            keys: AndKeys::new(self.keys, keys),
-            respond: self.respond,
-            options: self.options,
-            seats: self.seats,
-            state: Arc::new(state),
+        LimitLayer {
+            keys: layer.keys,
+            respond: layer.respond,
+            options: layer.options,
+            seats: layer.seats,
+            gate,
         }
     }
+
+    /// What happens to requests while the backend cannot decide, as when its server is down.
+    pub fn on_store_error(self, on_store_error: OnStoreError) -> Self {
+        self.map_gate(|mut rate| {
+            rate.on_store_error = on_store_error;
+            rate
+        })
+    }
+
+    /// In which order the requests that wait for one key go on; the oldest first unless set.
+    ///
+    /// ```
+    /// use axum::{Router, routing::get};
+    /// use tower_throttle::{Global, LeakyBucket, Quota, RateLimitLayer, queue::Order};
+    ///
+    /// // Under overload the newest requests are served, and the oldest are denied.
+    /// let bucket = LeakyBucket::new(Quota::per_second(100)).queue(200);
+    /// let layer = RateLimitLayer::new(Global, bucket).order(Order::Newest);
+    /// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
+    /// ```
+    ///
+    /// Needs a limit in this process: a server does not know which request waits where. A turn is
+    /// granted for a cost, so while the costs of waiting requests differ, new ones go to the end of
+    /// the line whatever the order, and none is denied in favour of another.
+    pub fn order(self, order: Order) -> Self {
+        self.map_gate(|mut rate| {
+            rate.order = order;
+            rate
+        })
+    }
 }
+
+type AndLayer<K, T, L, M, R> = RateLimitLayer<AndKeys<K, T>, And<L, M>, R>;
 
 /// The backend for the keys of `K`. All requests have one key if `K` is [`Global`].
 ///
@@ -242,44 +308,29 @@ fn into_backend_for<K, L: IntoBackend>(limiter: L) -> L::Backend {
     }
 }
 
-impl<S, K: Clone, L, R: Clone> Layer<S> for RateLimitLayer<K, L, R> {
-    type Service = RateLimit<S, K, L, R>;
+impl<S, K: Clone, G: Limiting, R: Clone> Layer<S> for LimitLayer<K, G, R> {
+    type Service = Limit<S, K, G, R>;
 
     /// Cheap, because frameworks call it for every route, method and connection: it shares the state.
     fn layer(&self, inner: S) -> Self::Service {
-        RateLimit::new(
-            inner,
-            self.keys.clone(),
-            self.respond.clone(),
-            self.options,
-            self.seats.clone(),
-            Arc::clone(&self.state),
-        )
-    }
-}
-
-/// Manual impl: derive would require `L: Clone`.
-impl<K: Clone, L, R: Clone> Clone for RateLimitLayer<K, L, R> {
-    // Not inlined: frameworks clone a layer in many places.
-    #[inline(never)]
-    fn clone(&self) -> Self {
-        Self {
-            keys: self.keys.clone(),
-            respond: self.respond.clone(),
-            options: self.options,
-            seats: self.seats.clone(),
-            state: Arc::clone(&self.state),
-        }
+        let Self {
+            keys,
+            respond,
+            options,
+            seats,
+            gate,
+        } = self.clone();
+        Limit::new(inner, keys, respond, options, seats, gate)
     }
 }
 
 /// Manual impl: closures are not `Debug`, and keys must not be logged.
-impl<K, L, R> fmt::Debug for RateLimitLayer<K, L, R> {
+impl<K, G: Limiting + fmt::Debug, R> fmt::Debug for LimitLayer<K, G, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RateLimitLayer")
-            .field("name", &self.state.name())
+        f.debug_struct("LimitLayer")
+            .field("name", &self.gate.state().name())
             .field("keys", &format_args!("{}", type_name::<K>()))
-            .field("backend", &format_args!("{}", type_name::<L>()))
+            .field("gate", &self.gate)
             .field("options", &self.options)
             .field("seats", &self.seats)
             .finish_non_exhaustive()

@@ -1,25 +1,28 @@
 //! The limits of a layer as clients are told them.
 
 use std::{
+    collections::VecDeque,
     ops::Deref,
     sync::{Arc, OnceLock},
 };
 
-use crate::quota::Quota;
 use crate::respond::Policies;
 use crate::sync::Swap;
 
-/// The name and the quotas, read by every response that states the limit.
+/// The most versions that are kept besides the first.
+const KEPT: usize = 16;
+
+/// The name and what is said of the limits, read by every response that states them.
 ///
-/// Until the quotas change they are read without a lock, so that cores do not contend.
+/// There is a version per change of the quotas, or per limit of a concurrency limit. Until something
+/// changes they are read without a lock, so that cores do not contend.
 #[derive(Debug)]
 pub(super) struct PolicyCache {
-    name: Box<str>,
-    /// Those before the first change. Made when first needed: the key type of the backend is not known
-    /// before.
+    name: Arc<str>,
+    /// Version 0. Made when first needed: the key type of the backend is not known before.
     initial: OnceLock<Policies>,
-    /// Those after as many changes.
-    latest: Swap<Option<(u64, Arc<Policies>)>>,
+    /// The versions that were needed last.
+    latest: Swap<VecDeque<(u64, Arc<Policies>)>>,
 }
 
 impl PolicyCache {
@@ -31,39 +34,41 @@ impl PolicyCache {
         }
     }
 
-    pub(super) const fn name(&self) -> &str {
+    pub(super) const fn name(&self) -> &Arc<str> {
         &self.name
     }
 
-    /// The policies after so many `changes` of the quotas, read before this. They are made from
-    /// `quotas` if there are none yet.
+    /// A version, which `make` makes if it is not kept.
     #[inline]
-    pub(super) fn get(&self, changes: u64, quotas: &dyn Fn() -> Vec<Quota>) -> PolicyList<'_> {
-        if changes > 0 {
-            return PolicyList::Latest(self.load_latest(changes, quotas));
+    pub(super) fn get(&self, version: u64, make: &dyn Fn(&str) -> Policies) -> PolicyList<'_> {
+        if version > 0 {
+            return PolicyList::Latest(self.load_latest(version, make));
         }
-        let initial = self
-            .initial
-            .get_or_init(|| Policies::new(&self.name, &quotas()));
-        PolicyList::Initial(initial)
+        PolicyList::Initial(self.initial.get_or_init(|| make(&self.name)))
     }
 
     #[cold]
     #[inline(never)]
-    fn load_latest(&self, changes: u64, quotas: &dyn Fn() -> Vec<Quota>) -> Arc<Policies> {
-        let made = self.latest.read(Option::clone);
-        if let Some((_, policies)) = made.filter(|(made, _)| *made >= changes) {
-            return policies;
-        }
-        let policies = Arc::new(Policies::new(&self.name, &quotas()));
-        self.latest.set(Some((changes, Arc::clone(&policies))));
-        policies
+    fn load_latest(&self, version: u64, make: &dyn Fn(&str) -> Policies) -> Arc<Policies> {
+        let known = self.latest.read(|kept| {
+            let known = kept.iter().find(|known| known.0 == version);
+            known.map(|(_, policies)| Arc::clone(policies))
+        });
+        known.unwrap_or_else(|| {
+            let policies = Arc::new(make(&self.name));
+            self.latest.update(|kept| {
+                kept.truncate(KEPT - 1);
+                kept.push_front((version, Arc::clone(&policies)));
+            });
+            policies
+        })
     }
 }
 
 /// Policies of a [`PolicyCache`]. Until something changes, no reference is counted.
 #[derive(Debug)]
-pub(super) enum PolicyList<'a> {
+#[expect(unnameable_types, reason = "only layers use it")]
+pub enum PolicyList<'a> {
     Initial(&'a Policies),
     Latest(Arc<Policies>),
 }
@@ -82,9 +87,12 @@ impl Deref for PolicyList<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quota::Quota;
 
-    fn names(cache: &PolicyCache, changes: u64, limit: u64) -> Vec<String> {
-        let policies = cache.get(changes, &|| vec![Quota::per_second(limit)]);
+    fn names(cache: &PolicyCache, version: u64, limit: u64) -> Vec<String> {
+        let policies = cache.get(version, &|name| {
+            Policies::new(name, &[Quota::per_second(limit)])
+        });
         let list = policies.list().iter();
         list.map(|policy| {
             let limit = policy.quota.map_or(0, |quota| quota.limit());
@@ -102,6 +110,10 @@ mod tests {
         assert_eq!(names(&cache, 1, 4), ["search 3"]);
         assert_eq!(names(&cache, 2, 5), ["search 5"]);
         // A reader that is late.
-        assert_eq!(names(&cache, 1, 6), ["search 5"]);
+        assert_eq!(names(&cache, 1, 6), ["search 3"]);
+        for version in 3..100 {
+            names(&cache, version, 7);
+        }
+        assert_eq!(cache.latest.read(VecDeque::len), KEPT);
     }
 }

@@ -7,7 +7,8 @@ use crate::queue::Lines;
 /// [`Lines::epoch`] at a decision: a counter that starts at one and advances when a refund changes the
 /// times of waiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct QueueEpoch(NonZero<u64>);
+#[expect(unnameable_types, reason = "only layers use it")]
+pub struct QueueEpoch(NonZero<u64>);
 
 impl QueueEpoch {
     #[inline]

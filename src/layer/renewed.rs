@@ -1,34 +1,31 @@
 //! What a policy file needs of a layer: another version of it, and a handle of its limit.
 
-use std::sync::Arc;
-
 use super::options::LayerOptions;
-use super::{LimitHandle, RateLimitLayer};
+use super::{LimitHandle, LimitLayer, Limiting};
 
-impl<K, L, R> RateLimitLayer<K, L, R> {
-    /// Another layer of the same limit, with its usage, counters and queues. Settings begin with their
-    /// defaults.
-    pub(crate) fn renewed<T>(&self, keys: K, respond: T) -> RateLimitLayer<K, L, T> {
-        RateLimitLayer {
+impl<K, G: Limiting, R> LimitLayer<K, G, R> {
+    /// Another layer of the same limit, with its usage, counters and queues. Settings of requests begin
+    /// with their defaults.
+    pub(crate) fn renewed<T>(&self, keys: K, respond: T) -> LimitLayer<K, G, T> {
+        LimitLayer {
             keys,
             respond,
             options: LayerOptions::default(),
             seats: None,
-            state: Arc::clone(&self.state),
+            gate: self.gate.clone(),
         }
     }
 
-    pub(crate) fn backend(&self) -> &L {
-        &self.state.backend
+    pub(crate) fn limiter(&self) -> &G::Limiter {
+        &self.gate.state().backend
     }
 
     /// A handle of the limit that `part` finds in the backend.
     pub(crate) fn part_handle<Q, P>(
         &self,
-        part: impl FnOnce(&L) -> Option<&P>,
+        part: impl FnOnce(&G::Limiter) -> Option<&P>,
     ) -> Option<LimitHandle<'_, Q, P>> {
-        let state = &self.state;
-        let part = part(&*state.backend)?;
-        Some(LimitHandle::new(part, state.shared()))
+        let state = self.gate.state();
+        Some(LimitHandle::new(part(&state.backend)?, state.shared()))
     }
 }

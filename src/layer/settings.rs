@@ -4,13 +4,17 @@ use std::sync::Arc;
 
 use http::StatusCode;
 
-use super::{OnStoreError, RateLimitLayer};
+use super::{LimitLayer, Limiting};
 use crate::error::Rejection;
 use crate::key::{Cost, WithBlock, WithCost, WithSkip};
-use crate::queue::{Order, Seats, WhenFull};
+use crate::queue::{Seats, WhenFull};
 
-impl<K, L, R> RateLimitLayer<K, L, R> {
+impl<K, G, R> LimitLayer<K, G, R> {
     /// The cost of each request, instead of 1. A cost of 0 is always admitted.
+    ///
+    /// In a [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer) it is the number of permits. A request
+    /// that costs more than the limit is denied, and told not to retry. It passes when no other is in
+    /// flight if the limit is [adaptive](crate::ConcurrencyLimitLayer::adaptive), as that may rise.
     ///
     /// ```
     /// use axum::{Router, extract::Request, routing::get};
@@ -20,7 +24,7 @@ impl<K, L, R> RateLimitLayer<K, L, R> {
     ///     .cost(|req: &Request| if req.method() == "POST" { 10 } else { 1 });
     /// let app: Router = Router::new().route("/", get(|| async {}).post(|| async {})).layer(layer);
     /// ```
-    pub fn cost<F, Req, C>(self, cost: F) -> RateLimitLayer<WithCost<K, F>, L, R>
+    pub fn cost<F, Req, C>(self, cost: F) -> LimitLayer<WithCost<K, F>, G, R>
     where
         F: Fn(&Req) -> C,
         C: Cost,
@@ -41,7 +45,7 @@ impl<K, L, R> RateLimitLayer<K, L, R> {
     ///     .skip(Preflight);
     /// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
     /// ```
-    pub fn skip<P>(self, skipped: P) -> RateLimitLayer<WithSkip<K, P>, L, R> {
+    pub fn skip<P>(self, skipped: P) -> LimitLayer<WithSkip<K, P>, G, R> {
         self.map_keys(|keys| WithSkip::new(keys, skipped))
     }
 
@@ -60,7 +64,7 @@ impl<K, L, R> RateLimitLayer<K, L, R> {
     ///     .block(|req: &Request| req.uri().path().ends_with(".php"));
     /// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
     /// ```
-    pub fn block<P>(self, blocked: P) -> RateLimitLayer<WithBlock<K, P>, L, R> {
+    pub fn block<P>(self, blocked: P) -> LimitLayer<WithBlock<K, P>, G, R> {
         self.block_with(blocked, Rejection::new(StatusCode::FORBIDDEN, "blocked"))
     }
 
@@ -78,7 +82,7 @@ impl<K, L, R> RateLimitLayer<K, L, R> {
         self,
         blocked: P,
         rejection: impl Into<Rejection>,
-    ) -> RateLimitLayer<WithBlock<K, P>, L, R> {
+    ) -> LimitLayer<WithBlock<K, P>, G, R> {
         let rejection = rejection.into();
         self.map_keys(|keys| WithBlock::new(keys, blocked, rejection))
     }
@@ -89,8 +93,12 @@ impl<K, L, R> RateLimitLayer<K, L, R> {
     /// # Panics
     /// If the name is empty or holds anything but printable ASCII: it is sent in headers.
     #[track_caller]
-    pub fn name(mut self, name: &str) -> Self {
-        self.state = Arc::new(self.state.renamed(name));
+    pub fn name(mut self, name: &str) -> Self
+    where
+        G: Limiting,
+    {
+        let state = self.gate.state_mut();
+        *state = Arc::new(state.renamed(name));
         self
     }
 
@@ -154,32 +162,6 @@ impl<K, L, R> RateLimitLayer<K, L, R> {
         self
     }
 
-    /// What happens to requests while the backend cannot decide, as when its server is down.
-    pub fn on_store_error(mut self, on_store_error: OnStoreError) -> Self {
-        self.options.on_store_error = on_store_error;
-        self
-    }
-
-    /// In which order the requests that wait for one key go on; the oldest first unless set.
-    ///
-    /// ```
-    /// use axum::{Router, routing::get};
-    /// use tower_throttle::{Global, LeakyBucket, Quota, RateLimitLayer, queue::Order};
-    ///
-    /// // Under overload the newest requests are served, and the oldest are denied.
-    /// let bucket = LeakyBucket::new(Quota::per_second(100)).queue(200);
-    /// let layer = RateLimitLayer::new(Global, bucket).order(Order::Newest);
-    /// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
-    /// ```
-    ///
-    /// Needs a limit in this process: a server does not know which request waits where. A turn is
-    /// granted for a cost, so while the costs of waiting requests differ, new ones go to the end of
-    /// the line whatever the order, and none is denied in favour of another.
-    pub fn order(mut self, order: Order) -> Self {
-        self.options.order = order;
-        self
-    }
-
     /// Bounds how many requests may wait at a time, for all keys together.
     ///
     /// A queue bounds the requests that wait for one key. With many keys that is no bound for the
@@ -228,13 +210,13 @@ impl<K, L, R> RateLimitLayer<K, L, R> {
         self
     }
 
-    fn map_keys<T>(self, change: impl FnOnce(K) -> T) -> RateLimitLayer<T, L, R> {
-        RateLimitLayer {
+    pub(crate) fn map_keys<T>(self, change: impl FnOnce(K) -> T) -> LimitLayer<T, G, R> {
+        LimitLayer {
             keys: change(self.keys),
             respond: self.respond,
             options: self.options,
             seats: self.seats,
-            state: self.state,
+            gate: self.gate,
         }
     }
 }

@@ -14,21 +14,23 @@ use super::policy_cache::{PolicyCache, PolicyList};
 use super::signals::Signals;
 use crate::backend::{Backend, Losses};
 use crate::decision::Decision;
-use crate::error::RateLimited;
+use crate::error::{RateLimited, Rejection};
 use crate::queue::Lines;
 use crate::quota::Quota;
-use crate::respond::ResponseHooks;
+use crate::respond::Policies;
 
 /// Shared by a layer, its services and its handles, and by its clones unless they are renamed.
 #[derive(Debug)]
-pub(crate) struct State<L> {
+#[expect(unnameable_types, reason = "only layers use it")]
+pub struct State<L> {
     pub(crate) backend: Arc<L>,
     layer: LayerState,
 }
 
 /// The part of the state that does not depend on the type of the backend.
 #[derive(Debug)]
-pub(crate) struct LayerState {
+#[expect(unnameable_types, reason = "only layers use it")]
+pub struct LayerState {
     shared: Arc<Shared>,
     policy_cache: PolicyCache,
     signals: Signals,
@@ -36,7 +38,8 @@ pub(crate) struct LayerState {
 
 /// What belongs to the limit, whatever a layer calls it.
 #[derive(Debug)]
-pub(crate) struct Shared {
+#[expect(unnameable_types, reason = "only layers use it")]
+pub struct Shared {
     pub(crate) counts: Counters,
     /// The requests that wait.
     pub(crate) lines: Lines,
@@ -45,7 +48,7 @@ pub(crate) struct Shared {
 }
 
 impl<L> State<L> {
-    pub(super) fn new(backend: L) -> Self {
+    pub(crate) fn new(backend: L) -> Self {
         Self {
             backend: Arc::new(backend),
             layer: LayerState::new(),
@@ -81,14 +84,6 @@ impl<L> State<L> {
     {
         self.lines.line_id(&QueueOf(key, &*self.backend))
     }
-
-    /// The limits as clients are told them.
-    pub(super) fn policies<K>(&self) -> PolicyList<'_>
-    where
-        L: Backend<K>,
-    {
-        self.layer.policies(&|| self.backend.quotas())
-    }
 }
 
 impl<L> Deref for State<L> {
@@ -114,7 +109,7 @@ impl LayerState {
         }
     }
 
-    pub(crate) fn name(&self) -> &str {
+    pub(crate) const fn name(&self) -> &Arc<str> {
         self.policy_cache.name()
     }
 
@@ -123,9 +118,14 @@ impl LayerState {
     }
 
     /// The limits as clients are told them, which are made from `quotas`.
-    fn policies(&self, quotas: &dyn Fn() -> Vec<Quota>) -> PolicyList<'_> {
+    pub(super) fn quota_policies(&self, quotas: &dyn Fn() -> Vec<Quota>) -> PolicyList<'_> {
         let changes = self.quota_changes.load(Ordering::Acquire);
-        self.policy_cache.get(changes, quotas)
+        self.policies(changes, &|name| Policies::new(name, &quotas()))
+    }
+
+    /// One version of the limits as clients are told them, which `make` makes given their name.
+    pub(crate) fn policies(&self, version: u64, make: &dyn Fn(&str) -> Policies) -> PolicyList<'_> {
+        self.policy_cache.get(version, make)
     }
 
     #[inline]
@@ -136,9 +136,30 @@ impl LayerState {
     /// Counts a request that goes on at once. Returns whether it is one of the
     /// [sample](Counters::is_sampled).
     #[inline]
-    pub(super) fn record_admitted(&self) -> bool {
+    pub(crate) fn record_admitted(&self) -> bool {
         self.signals.record_admitted();
         self.counts.record_admitted()
+    }
+
+    pub(super) fn record_skipped(&self) {
+        self.counts.record_skipped();
+        self.signals.record_skipped();
+    }
+
+    pub(super) fn record_rejected(&self, rejection: &Rejection, shadow: bool) {
+        self.counts.record_rejected(shadow);
+        self.signals.record_rejected(rejection, shadow);
+    }
+
+    /// Counts a request that waits.
+    pub(crate) fn record_waited(&self, decision: &Decision, shadow: bool) {
+        self.counts.record_waited(shadow);
+        self.signals.record_waited(decision, shadow);
+    }
+
+    pub(crate) fn record_denied(&self, decision: &Decision, shadow: bool) {
+        self.counts.record_denied(shadow);
+        self.signals.record_denied(decision, shadow);
     }
 
     /// Reports a request with a proxy header that the key extractor ignores.
@@ -162,7 +183,7 @@ impl LayerState {
         decision: Decision,
     ) -> RateLimited {
         let denied = RateLimited::new(decision);
-        match self.policies(quotas).of(&decision) {
+        match self.quota_policies(quotas).of(&decision) {
             Some(policy) => denied.by(Arc::clone(&policy.name)),
             None => denied,
         }
@@ -182,31 +203,6 @@ impl Deref for LayerState {
     #[inline]
     fn deref(&self) -> &Shared {
         &self.shared
-    }
-}
-
-impl<L> State<L> {
-    /// The answer to a denied request, with what the response says about the limit.
-    #[inline(never)]
-    pub(super) fn deny<K, R, Req, Res, Err>(
-        &self,
-        respond: &R,
-        request: Req,
-        denied: RateLimited,
-    ) -> Result<Res, Err>
-    where
-        L: Backend<K>,
-        R: ResponseHooks<Req, K, Res, Err>,
-    {
-        if !R::WRITES_HEADERS {
-            return respond.refuse(request, denied);
-        }
-        let decision = denied.decision().copied();
-        let mut answer = respond.refuse(request, denied);
-        if let (Some(decision), Ok(response)) = (decision, &mut answer) {
-            respond.tell(response, &self.policies(), &decision);
-        }
-        answer
     }
 }
 

@@ -21,7 +21,7 @@ pub(super) fn algorithm(term: &Term) -> Result<AnyAlgorithm, ConfigError> {
         "gcra" => gcra(term),
         _ => Err(ConfigError::Unsupported {
             what: "concurrency as an algorithm",
-            instead: "use a `ConcurrencyLayer`, or a policy file",
+            instead: "use a `ConcurrencyLimitLayer`, or a policy file",
         }),
     }?;
     algorithm.validate()?;

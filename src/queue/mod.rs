@@ -28,7 +28,7 @@ pub(crate) use self::{
     lines::Lines,
     list::List,
     outcome::{CostOutcome, WaitOutcome},
-    seats::{RequestSeat, SeatAcquire, Seats},
+    seats::{RequestSeat, SeatAcquire, SeatPermit, Seats},
 };
 
 #[cfg(all(test, tower_throttle_loom))]

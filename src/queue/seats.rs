@@ -259,7 +259,7 @@ impl SeatAcquire {
 pub(crate) enum RequestSeat {
     /// Seats are not limited, or the request does not wait.
     NotRequired,
-    Acquired(#[expect(dead_code, reason = "kept for its drop")] SeatPermit),
+    Acquired(SeatPermit),
     /// The request has no seat yet.
     Missing(Arc<Seats>),
 }
@@ -274,6 +274,14 @@ impl RequestSeat {
             }
         }
         true
+    }
+
+    /// What is left to release.
+    pub(crate) fn into_permit(self) -> Option<SeatPermit> {
+        match self {
+            Self::Acquired(permit) => Some(permit),
+            Self::NotRequired | Self::Missing(_) => None,
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use http::StatusCode;
 use tower::util::MapResponseLayer;
 use tower_throttle::{
     FixedWindow, HeaderKey, ProblemJson, Quota, RateLimitLayer, RateLimited,
-    concurrency::ConcurrencyLayer,
+    concurrency::ConcurrencyLimitLayer,
     respond::{Auto, Grpc, HeadersOnly},
 };
 
@@ -109,7 +109,7 @@ fn apps() -> Vec<(&'static str, Router)> {
         (
             "in flight",
             app.clone()
-                .layer(ConcurrencyLayer::new(HeaderKey::new("x-client"), 1).cost(costly)),
+                .layer(ConcurrencyLimitLayer::new(HeaderKey::new("x-client"), 1).cost(costly)),
         ),
         ("a file", app.layer(policy(limited))),
     ]

@@ -5,7 +5,7 @@ use http::StatusCode;
 use tower::util::MapResponseLayer;
 use tower_throttle::{
     FixedWindow, Global, HeaderKey, Lockout, Quota, RateLimitLayer, RateLimited, Settle,
-    concurrency::ConcurrencyLayer, key::Missing, respond::Grpc,
+    concurrency::ConcurrencyLimitLayer, key::Missing, respond::Grpc,
 };
 
 use crate::support::{ask, policy};
@@ -22,8 +22,8 @@ fn logins() -> Vec<(&'static str, Router)> {
     let keyed = RateLimitLayer::new(keys, FixedWindow::new(Quota::per_day(100)))
         .skip(move |r: &Request| !denied(r));
     let file = "[[limit]]\nname = \"in\"\nlimit = \"fixed_window 100/d\"\nkey = \"header:undenied\"\nmissing = 401\nmatch = { methods = \"PUT\" }";
-    let flight =
-        ConcurrencyLayer::new(Global, 1).cost(move |r: &Request| if denied(r) { 2_u64 } else { 1 });
+    let flight = ConcurrencyLimitLayer::new(Global, 1)
+        .cost(move |r: &Request| if denied(r) { 2_u64 } else { 1 });
     let app = Router::new().route(
         "/login",
         any(async |request: Request| {

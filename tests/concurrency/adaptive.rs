@@ -5,7 +5,9 @@ use std::time::Duration;
 use tower_throttle::{
     ConfigError,
     clock::Tick,
-    concurrency::{Adaptive, Aimd, ConcurrencyLayer, Gradient2, Outcome, Samples, Vegas, Window},
+    concurrency::{
+        Adaptive, Aimd, ConcurrencyLimitLayer, Gradient2, Outcome, Samples, Vegas, Window,
+    },
 };
 
 const fn ms(ms: u64) -> Duration {
@@ -208,14 +210,14 @@ fn gradient2_does_not_change_while_at_most_half_is_used() {
 #[test]
 fn a_limit_begins_at_20_within_its_bounds() {
     for layer in [
-        ConcurrencyLayer::adaptive(Gradient2::new()),
-        ConcurrencyLayer::adaptive(Vegas::new()),
-        ConcurrencyLayer::adaptive(Aimd::new(ms(50))),
-        ConcurrencyLayer::adaptive(Gradient2::new().between(2, 20)),
+        ConcurrencyLimitLayer::adaptive(Gradient2::new()),
+        ConcurrencyLimitLayer::adaptive(Vegas::new()),
+        ConcurrencyLimitLayer::adaptive(Aimd::new(ms(50))),
+        ConcurrencyLimitLayer::adaptive(Gradient2::new().between(2, 20)),
     ] {
         assert_eq!(layer.handle().limit(), 20);
     }
-    let layer = ConcurrencyLayer::adaptive(Vegas::new().between(30, 40));
+    let layer = ConcurrencyLimitLayer::adaptive(Vegas::new().between(30, 40));
     assert_eq!(layer.handle().limit(), 30);
 }
 
@@ -233,7 +235,7 @@ fn a_start_out_of_bounds_is_refused() {
 
 #[test]
 fn an_adaptive_limit_is_not_set_by_hand() {
-    let handle = ConcurrencyLayer::adaptive(Vegas::new().start_at(7)).handle();
+    let handle = ConcurrencyLimitLayer::adaptive(Vegas::new().start_at(7)).handle();
     let refused = handle.set_limit(9);
     assert!(matches!(refused, Err(ConfigError::Unsupported { .. })));
     assert_eq!(handle.limit(), 7);

@@ -19,8 +19,11 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame};
 use tower::{Layer, Service};
-use tower_throttle::concurrency::{ConcurrencyHandle, ConcurrencyLayer};
 use tower_throttle::key::Priority;
+use tower_throttle::{
+    Handle,
+    concurrency::{ConcurrencyLimitLayer, Permits},
+};
 
 const KEYS: usize = 12;
 const QUEUE: usize = 3;
@@ -201,7 +204,7 @@ struct Driver<F, B> {
     limit: u64,
     script: Script,
     random: Random,
-    handle: ConcurrencyHandle<usize>,
+    handle: Handle<usize, Permits>,
     denied: u64,
     displaced: u64,
 }
@@ -416,7 +419,7 @@ fn permits_are_conserved_over_a_million_cancels_panics_and_resets() {
 }
 
 fn drive(events: u64) {
-    let layer = ConcurrencyLayer::new(|job: &Request<Job>| job.body().key, 3)
+    let layer = ConcurrencyLimitLayer::new(|job: &Request<Job>| job.body().key, 3)
         .queue(QUEUE.try_into().unwrap())
         .max_wait(Duration::from_secs(3_600))
         .cost(|job: &Request<Job>| job.body().cost)

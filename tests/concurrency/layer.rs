@@ -1,11 +1,11 @@
 //! What the layer decides and says, without waiting.
 
-use axum::{Router, body::Body, extract::Request, routing::get};
+use axum::{Extension, Router, body::Body, extract::Request, routing::get};
 use http::{Response, StatusCode};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_throttle::{
-    AsError, Global, Headers, ProblemJson, RateLimited,
-    concurrency::{ConcurrencyLayer, Gradient2},
+    AsError, Decision, Global, Headers, ProblemJson, RateLimited, Settle,
+    concurrency::{ConcurrencyLimitLayer, Gradient2},
     key::Rejection,
 };
 
@@ -33,7 +33,7 @@ async fn ask(app: &Router, request: Request) -> Response<Body> {
 
 #[tokio::test]
 async fn each_key_has_its_own_permits_and_leaves_no_trace() {
-    let layer = ConcurrencyLayer::new(user, 2);
+    let layer = ConcurrencyLimitLayer::new(user, 2);
     let handle = layer.handle();
     let app = app(|app| app.layer(layer));
     let mut held = Vec::new();
@@ -65,7 +65,7 @@ async fn each_key_has_its_own_permits_and_leaves_no_trace() {
 
 #[tokio::test]
 async fn memory_is_bounded_by_the_requests_in_flight() {
-    let layer = ConcurrencyLayer::new(|key: &u64| *key, 1)
+    let layer = ConcurrencyLimitLayer::new(|key: &u64| *key, 1)
         .release_at_response()
         .respond(AsError);
     let handle = layer.handle();
@@ -78,7 +78,7 @@ async fn memory_is_bounded_by_the_requests_in_flight() {
 
 #[tokio::test]
 async fn denials_say_what_the_client_needs() {
-    let one = || ConcurrencyLayer::new(Global, 1).name("export");
+    let one = || ConcurrencyLimitLayer::new(Global, 1).name("export");
     let denied = async |app: Router| {
         let _first = ask(&app, get_as("a")).await;
         ask(&app, get_as("a")).await
@@ -157,7 +157,7 @@ async fn headers_of_every_form_state_no_period_and_no_reset() {
             vec![("x-ratelimit-limit", "3"), ("x-ratelimit-remaining", "2")],
         ),
     ] {
-        let app = app(|app| app.layer(ConcurrencyLayer::new(Global, 3).headers(form)));
+        let app = app(|app| app.layer(ConcurrencyLimitLayer::new(Global, 3).headers(form)));
         let response = ask(&app, get_as("a")).await;
         let mut stated: Vec<_> = response
             .headers()
@@ -172,7 +172,7 @@ async fn headers_of_every_form_state_no_period_and_no_reset() {
 
 #[tokio::test]
 async fn shadow_counts_and_denies_nothing() {
-    let layer = ConcurrencyLayer::new(Global, 1).queue(1).shadow();
+    let layer = ConcurrencyLimitLayer::new(Global, 1).queue(1).shadow();
     let handle = layer.handle();
     let app = app(|app| app.layer(layer));
     let mut held = Vec::new();
@@ -196,7 +196,7 @@ async fn shadow_states_the_limit_only_if_asked_to_and_rejects_nothing() {
         Some(user) => Ok(user.clone()),
         None => Err(http::StatusCode::UNAUTHORIZED),
     };
-    let layer = ConcurrencyLayer::new(keys, 1).headers(Headers::Draft6);
+    let layer = ConcurrencyLimitLayer::new(keys, 1).headers(Headers::Draft6);
     for (layer, stated) in [
         (layer.clone().shadow(), 0),
         (layer.clone().shadow_with_headers(), 2),
@@ -217,7 +217,7 @@ async fn shadow_states_the_limit_only_if_asked_to_and_rejects_nothing() {
 
 #[tokio::test]
 async fn costs_take_several_permits_and_too_high_ones_are_refused_for_good() {
-    let layer = ConcurrencyLayer::new(Global, 3)
+    let layer = ConcurrencyLimitLayer::new(Global, 3)
         .cost(|cost: &u64| *cost)
         .queue(1)
         .release_at_response()
@@ -245,7 +245,7 @@ async fn costs_take_several_permits_and_too_high_ones_are_refused_for_good() {
 
 #[tokio::test]
 async fn a_cost_above_an_adaptive_limit_passes_alone() {
-    let layer = ConcurrencyLayer::adaptive(Gradient2::new().start_at(1))
+    let layer = ConcurrencyLimitLayer::adaptive(Gradient2::new().start_at(1))
         .cost(|cost: &u64| *cost)
         .release_at_response()
         .respond(AsError);
@@ -279,7 +279,7 @@ async fn a_cost_above_an_adaptive_limit_passes_alone() {
 #[tokio::test]
 async fn a_request_without_a_key_is_rejected() {
     let key = |_: &Request| Err::<(), _>(Rejection::new(StatusCode::FORBIDDEN, "who are you?"));
-    let layer = ConcurrencyLayer::new(key, 1);
+    let layer = ConcurrencyLimitLayer::new(key, 1);
     let handle = layer.handle();
     let app = app(|app| app.layer(layer));
     assert_eq!(ask(&app, get_as("a")).await.status(), StatusCode::FORBIDDEN);
@@ -289,12 +289,70 @@ async fn a_request_without_a_key_is_rejected() {
 #[test]
 #[should_panic(expected = "limit: 0 is not allowed; give a number from 1 to 4294967295")]
 fn a_limit_of_0_is_refused() {
-    drop(ConcurrencyLayer::new(Global, 0));
+    drop(ConcurrencyLimitLayer::new(Global, 0));
 }
 
 #[test]
 fn a_limit_of_0_at_run_time_is_an_error_and_changes_nothing() {
-    let layer = ConcurrencyLayer::new(Global, 7);
+    let layer = ConcurrencyLimitLayer::new(Global, 7);
     assert!(layer.handle().set_limit(0).is_err());
     assert_eq!(layer.handle().limit(), 7);
+}
+
+/// How many permits the response of each path holds, and how many once it is dropped.
+#[tokio::test]
+async fn what_a_response_settles_is_what_its_body_holds() {
+    let settle = |response: &Response<Body>| match response.headers()["settle"].as_bytes() {
+        b"keep" => Settle::Keep,
+        b"refund" => Settle::Refund,
+        b"forgive" => Settle::Forgive,
+        units => Settle::Charge(u64::from(units[0] - b'0')),
+    };
+    let layer = ConcurrencyLimitLayer::new(Global, 10)
+        .cost(|_: &Request| 4)
+        .settle(settle);
+    let handle = layer.handle();
+    let says = async |request: Request| {
+        let settle = request.headers()["user"].clone();
+        ([("settle", settle)], "data")
+    };
+    let app = Router::new().route("/", get(says)).layer(layer);
+    for (settle, holds) in [
+        ("keep", 4),
+        ("refund", 0),
+        ("forgive", 0),
+        ("0", 0),
+        ("1", 1),
+        ("9", 9),
+    ] {
+        let response = ask(&app, get_as(settle)).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        assert_eq!(handle.in_flight(&()), holds, "{settle}");
+        drop(response);
+        assert_eq!(handle.in_flight(&()), 0, "{settle}");
+    }
+}
+
+#[tokio::test]
+async fn the_service_sees_what_is_left_and_blocked_requests_do_not_reach_it() {
+    let layer = ConcurrencyLimitLayer::new(Global, 3)
+        .share_decision()
+        .block(|request: &Request| request.headers()["user"] == "bad");
+    let handle = layer.handle();
+    let left = async |Extension(decision): Extension<Decision>| decision.remaining().to_string();
+    let app = Router::new().route("/", get(left)).layer(layer);
+    let mut held = Vec::new();
+    for expected in ["2", "1", "0"] {
+        let response = ask(&app, get_as("good")).await;
+        let body = axum::body::to_bytes(response.into_body(), 10)
+            .await
+            .unwrap();
+        assert_eq!(body, expected);
+        held.push(ask(&app, get_as("good")).await);
+    }
+    assert_eq!(
+        ask(&app, get_as("bad")).await.status(),
+        StatusCode::FORBIDDEN
+    );
+    assert_eq!((handle.in_flight(&()), handle.counts().rejected), (3, 1));
 }

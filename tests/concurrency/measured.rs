@@ -13,20 +13,20 @@ use http::{Request, Response};
 use http_body_util::Full;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_throttle::{
-    AsError, Global, RateLimited,
-    concurrency::{Aimd, ConcurrencyHandle, ConcurrencyLayer, Gradient2},
+    AsError, Global, Handle, RateLimited,
+    concurrency::{Aimd, ConcurrencyLimitLayer, Gradient2, Permits},
 };
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-fn from_20() -> ConcurrencyLayer<Global> {
-    ConcurrencyLayer::adaptive(Aimd::new(ms(60)).start_at(20).between(1, 40))
+fn from_20() -> ConcurrencyLimitLayer<Global> {
+    ConcurrencyLimitLayer::adaptive(Aimd::new(ms(60)).start_at(20).between(1, 40))
 }
 
 /// The limit after so many seconds of twelve requests each. Their clients wait for 500 ms.
-async fn after<S>(seconds: u32, service: &S, handle: &ConcurrencyHandle<()>) -> u64
+async fn after<S>(seconds: u32, service: &S, handle: &Handle<(), Permits>) -> u64
 where
     S: Service<Request<()>, Response: Send, Error: Send, Future: Send> + Clone + Send + 'static,
 {
@@ -132,7 +132,7 @@ async fn clients_that_time_out_lower_the_limit_and_panics_do_not() {
 #[tokio::test(start_paused = true)]
 async fn clients_that_hang_up_early_do_not_change_the_limit() {
     let service = service_fn(|_: Request<()>| respond(200, None));
-    let layer = ConcurrencyLayer::adaptive(Gradient2::new());
+    let layer = ConcurrencyLimitLayer::adaptive(Gradient2::new());
     let (service, handle) = (layer.layer(service), layer.handle());
     let before = after(5, &service, &handle).await;
     for _ in 0..10 {
@@ -150,7 +150,7 @@ async fn a_limit_that_rises_wakes_waiters_and_denials_are_no_samples() {
         tokio::time::sleep(ms(100)).await;
         Ok::<(), tower::BoxError>(())
     });
-    let layer = ConcurrencyLayer::adaptive(Gradient2::new().start_at(1))
+    let layer = ConcurrencyLimitLayer::adaptive(Gradient2::new().start_at(1))
         .queue(500)
         .max_wait(Duration::from_secs(60))
         .release_at_response()

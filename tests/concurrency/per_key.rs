@@ -5,10 +5,10 @@ use std::{sync::OnceLock, time::Duration};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
-use tower_throttle::AsError;
 use tower_throttle::concurrency::{
-    Aimd, ConcurrencyHandle, ConcurrencyLayer, Gradient2, IntoLimit, PerKey, SystemGuard,
+    Aimd, ConcurrencyLimitLayer, Gradient2, IntoLimit, PerKey, Permits, SystemGuard,
 };
+use tower_throttle::{AsError, Handle};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
@@ -30,13 +30,13 @@ fn key(job: &Job) -> u32 {
     job.0
 }
 
-fn limited(limit: impl IntoLimit) -> (impl JobService, ConcurrencyHandle<u32>) {
+fn limited(limit: impl IntoLimit) -> (impl JobService, Handle<u32, Permits>) {
     queued(limit, 0)
 }
 
 /// The same with a queue of at most so many requests.
-fn queued(limit: impl IntoLimit, most: u32) -> (impl JobService, ConcurrencyHandle<u32>) {
-    let layer = ConcurrencyLayer::new(key, limit)
+fn queued(limit: impl IntoLimit, most: u32) -> (impl JobService, Handle<u32, Permits>) {
+    let layer = ConcurrencyLimitLayer::new(key, limit)
         .queue(most)
         .max_wait(SECOND * 1_000)
         .release_at_response()
@@ -65,7 +65,7 @@ async fn run(service: &impl JobService, seconds: u32, key: u32, latency: Duratio
 }
 
 /// The limit of a key after 20 seconds of slow requests, which is low.
-async fn lowered(service: &impl JobService, handle: &ConcurrencyHandle<u32>, key: u32) -> u64 {
+async fn lowered(service: &impl JobService, handle: &Handle<u32, Permits>, key: u32) -> u64 {
     run(service, 20, key, MS * 100).await;
     let low = handle.limit_of(&key);
     assert!(low < 10, "{low}");
@@ -215,7 +215,7 @@ async fn a_key_is_not_forgotten_while_a_request_is_in_flight() {
 /// It would wait for a lock that its own thread holds.
 #[tokio::test(start_paused = true)]
 async fn the_load_may_be_what_the_handle_says() {
-    static HANDLE: OnceLock<ConcurrencyHandle<u32>> = OnceLock::new();
+    static HANDLE: OnceLock<Handle<u32, Permits>> = OnceLock::new();
     let load = || {
         HANDLE
             .get()

@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, sleep_until};
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task};
 use tower::{BoxError, Layer, ServiceExt, service_fn};
-use tower_throttle::concurrency::{ConcurrencyLayer, Gradient2, IntoLimit};
+use tower_throttle::concurrency::{ConcurrencyLimitLayer, Gradient2, IntoLimit};
 use tower_throttle::key::{Prioritize, Priority, PriorityHeader};
 use tower_throttle::{AsError, Global, RateLimited};
 
@@ -28,7 +28,7 @@ async fn serve((_, time): Job) -> Result<(), BoxError> {
 /// A layer around `serve` with a limit by the priority of the job.
 macro_rules! layer {
     ($limit:expr) => {
-        ConcurrencyLayer::new(Global, $limit)
+        ConcurrencyLimitLayer::new(Global, $limit)
             .priority(|job: &Job| job.0)
             .release_at_response()
             .respond(AsError)

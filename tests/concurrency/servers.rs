@@ -28,8 +28,8 @@ use tokio::{
 };
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tower_throttle::{
-    Global,
-    concurrency::{ConcurrencyHandle, ConcurrencyLayer},
+    Global, Handle,
+    concurrency::{ConcurrencyLimitLayer, Permits},
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -65,8 +65,8 @@ impl http_body::Body for Endless {
 }
 
 /// A server with two permits.
-async fn serve() -> (SocketAddr, ConcurrencyHandle<()>) {
-    let layer = ConcurrencyLayer::new(Global, 2);
+async fn serve() -> (SocketAddr, Handle<(), Permits>) {
+    let layer = ConcurrencyLimitLayer::new(Global, 2);
     let handle = layer.handle();
     let app = Router::new()
         .route("/", get(async || "done"))
@@ -107,7 +107,7 @@ async fn http2(address: SocketAddr) -> http2::SendRequest<Empty<Bytes>> {
 }
 
 /// The server still serves two requests at a time, and no more.
-async fn assert_whole(address: SocketAddr, handle: &ConcurrencyHandle<()>) {
+async fn assert_whole(address: SocketAddr, handle: &Handle<(), Permits>) {
     wait_until("the permits are released", || handle.keys() == 0).await;
     let mut held = Vec::new();
     for expected in [200, 200, 429] {
@@ -198,7 +198,7 @@ async fn a_crowd_never_exceeds_the_limit_in_a_real_server() {
         "done"
     }
 
-    let layer = ConcurrencyLayer::new(Global, 3)
+    let layer = ConcurrencyLimitLayer::new(Global, 3)
         .queue(100)
         .max_wait(PATIENCE);
     let handle = layer.handle();
@@ -235,7 +235,7 @@ async fn a_grpc_stream_holds_its_permit_until_the_client_drops_it() {
     let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = incoming.local_addr().unwrap();
     let (_, health) = tonic_health::server::health_reporter();
-    let layer = ConcurrencyLayer::new(Global, 1);
+    let layer = ConcurrencyLimitLayer::new(Global, 1);
     let handle = layer.handle();
     let server = Server::builder().layer(layer).add_service(health);
     tokio::spawn(server.serve_with_incoming(incoming));

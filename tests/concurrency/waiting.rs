@@ -5,7 +5,7 @@ use std::{future::pending, time::Duration};
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task};
 use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimit, service_fn};
 use tower_throttle::{
-    AsError, Global, RateLimited, concurrency::ConcurrencyLayer, queue::WhenFull,
+    AsError, Global, RateLimited, concurrency::ConcurrencyLimitLayer, queue::WhenFull,
 };
 
 type Boxed = Box<dyn std::error::Error + Send + Sync>;
@@ -22,7 +22,7 @@ async fn serve(request: u8) -> Result<u8, Boxed> {
 
 #[tokio::test(start_paused = true)]
 async fn waiters_go_on_in_the_order_of_their_arrival() {
-    let layer = ConcurrencyLayer::new(Global, 1)
+    let layer = ConcurrencyLimitLayer::new(Global, 1)
         .queue(3)
         .release_at_response()
         .respond(AsError);
@@ -50,7 +50,7 @@ async fn waiters_go_on_in_the_order_of_their_arrival() {
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_is_denied_when_its_time_is_over_and_leaves_the_line() {
-    let layer = ConcurrencyLayer::new(Global, 1)
+    let layer = ConcurrencyLimitLayer::new(Global, 1)
         .queue(1)
         .max_wait(SECOND * 3)
         .release_at_response()
@@ -80,7 +80,7 @@ async fn a_waiter_is_denied_when_its_time_is_over_and_leaves_the_line() {
 async fn a_waiting_request_does_not_hold_the_services_readiness() {
     let shared = ConcurrencyLimit::new(service_fn(serve), 2);
     let mut others = shared.clone();
-    let layer = ConcurrencyLayer::new(Global, 1)
+    let layer = ConcurrencyLimitLayer::new(Global, 1)
         .queue(1)
         .release_at_response()
         .respond(AsError);
@@ -97,7 +97,7 @@ async fn a_waiting_request_does_not_hold_the_services_readiness() {
 
 #[tokio::test(start_paused = true)]
 async fn a_dear_request_at_the_front_is_not_overtaken() {
-    let layer = ConcurrencyLayer::new(Global, 2)
+    let layer = ConcurrencyLimitLayer::new(Global, 2)
         .queue(2)
         .cost(|cost: &u64| *cost)
         .release_at_response()
@@ -119,7 +119,7 @@ async fn a_dear_request_at_the_front_is_not_overtaken() {
 
 #[tokio::test(start_paused = true)]
 async fn seats_bound_the_waiting_requests_of_all_keys() {
-    let layer = ConcurrencyLayer::new(|key: &u8| *key, 1)
+    let layer = ConcurrencyLimitLayer::new(|key: &u8| *key, 1)
         .queue(5)
         .seats(2)
         .when_full(WhenFull::Deny)
@@ -142,7 +142,7 @@ async fn seats_bound_the_waiting_requests_of_all_keys() {
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_granted_in_the_moment_of_its_timeout_goes_on() {
-    let layer = ConcurrencyLayer::new(Global, 1)
+    let layer = ConcurrencyLimitLayer::new(Global, 1)
         .queue(1)
         .release_at_response()
         .respond(AsError);

@@ -105,7 +105,7 @@ async fn crowd(address: SocketAddr, h2: bool) -> usize {
 
 fn five_hundred() -> RateLimitLayer<
     Global,
-    tower_throttle::Local<FixedWindow>,
+    FixedWindow,
     tower_throttle::respond::Responder<tower_throttle::respond::Standard, Headers>,
 > {
     RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(500)))

@@ -14,7 +14,7 @@ use http_body_util::Full;
 use tower::{Layer, Service};
 use tower_throttle::{
     ClientIp, FixedWindow, Global, Quota, RateLimitLayer, RateLimited, Settle, Tiers, TokenBucket,
-    concurrency::ConcurrencyLayer,
+    concurrency::ConcurrencyLimitLayer,
     key::{Client, PeerAddr},
 };
 
@@ -118,7 +118,7 @@ impl Service<Request<u64>> for StillBody {
 #[test]
 fn a_permit_and_its_body_allocate_nothing() {
     let by_number = |req: &Request<u64>| *req.body();
-    let layer = ConcurrencyLayer::new(by_number, 2);
+    let layer = ConcurrencyLimitLayer::new(by_number, 2);
     assert_eq!(allocations(&layer.clone().release_at_response()), 0);
     let mut service = layer.layer(StillBody);
     let mut cx = Context::from_waker(Waker::noop());

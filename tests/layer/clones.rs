@@ -5,8 +5,8 @@ use std::{fmt::Debug, time::Duration};
 use http::{Request, Response};
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::{
-    FixedWindow, Global, Headers, Local, Quota, RateLimitLayer, TokenBucket,
-    concurrency::ConcurrencyLayer,
+    FixedWindow, Global, Headers, Quota, RateLimitLayer, TokenBucket,
+    concurrency::ConcurrencyLimitLayer,
     layer::OnStoreError,
     queue::{Order, WhenFull},
 };
@@ -18,8 +18,8 @@ fn leaks<T: Clone + Debug>(original: &T, change: impl FnOnce(T) -> T) -> bool {
     before != format!("{original:?}") || before == format!("{changed:?}")
 }
 
-type Rate = RateLimitLayer<Global, Local<TokenBucket>>;
-type InFlight = ConcurrencyLayer<Global>;
+type Rate = RateLimitLayer<Global, TokenBucket>;
+type InFlight = ConcurrencyLimitLayer<Global>;
 /// The name of a setting, and a change of it.
 type Setting<T> = (&'static str, fn(T) -> T);
 
@@ -41,7 +41,7 @@ fn a_setting_of_a_cloned_layer_does_not_change_the_original() {
     for (setting, change) in settings {
         assert!(!leaks(&rate, change), "RateLimitLayer::{setting}");
     }
-    let in_flight: InFlight = ConcurrencyLayer::new(Global, 1);
+    let in_flight: InFlight = ConcurrencyLimitLayer::new(Global, 1);
     let settings: [Setting<InFlight>; 9] = [
         ("name", |layer| layer.name("other")),
         ("shadow", InFlight::shadow),
@@ -54,7 +54,10 @@ fn a_setting_of_a_cloned_layer_does_not_change_the_original() {
         ("when_full", |layer| layer.when_full(WhenFull::Deny)),
     ];
     for (setting, change) in settings {
-        assert!(!leaks(&in_flight, change), "ConcurrencyLayer::{setting}");
+        assert!(
+            !leaks(&in_flight, change),
+            "ConcurrencyLimitLayer::{setting}"
+        );
     }
 }
 
@@ -112,7 +115,7 @@ async fn a_renamed_clone_has_the_same_limit_and_states_its_own_name() {
     assert_eq!(layer.handle().counts(), other.handle().counts());
     assert_eq!(layer.handle().counts().admitted, 4);
 
-    let layer = ConcurrencyLayer::new(Global, 5)
+    let layer = ConcurrencyLimitLayer::new(Global, 5)
         .name("first")
         .headers(Headers::standard());
     let other = layer.clone().name("second");

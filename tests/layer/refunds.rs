@@ -32,12 +32,14 @@ struct Call {
 type Slow = BoxService<Call, Settle, BoxError>;
 
 /// A service behind a limit, with responses that settle the cost.
-fn slow<L: Backend<()>>(limit: impl IntoBackend<Backend = L>) -> Slow {
+fn slow<L: Backend<()>>(limit: impl IntoBackend<Backend = L> + 'static) -> Slow {
     counted(limit).0
 }
 
 /// The same, and how often it was called.
-fn counted<L: Backend<()>>(limit: impl IntoBackend<Backend = L>) -> (Slow, Arc<Mutex<u32>>) {
+fn counted<L: Backend<()>>(
+    limit: impl IntoBackend<Backend = L> + 'static,
+) -> (Slow, Arc<Mutex<u32>>) {
     let calls = Arc::new(Mutex::new(0));
     let counter = Arc::clone(&calls);
     let inner = service_fn(move |call: Call| {

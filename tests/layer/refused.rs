@@ -6,9 +6,9 @@ use std::{
     thread,
 };
 
-use tower_throttle::{FixedWindow, Global, Local, Quota, RateLimitLayer};
+use tower_throttle::{FixedWindow, Global, Quota, RateLimitLayer};
 
-fn layer() -> RateLimitLayer<Global, Local<FixedWindow>> {
+fn layer() -> RateLimitLayer<Global, FixedWindow> {
     RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(1)))
 }
 

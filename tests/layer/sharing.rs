@@ -62,8 +62,7 @@ async fn separate_layers_are_separate_limits() {
 struct Forgetful;
 
 impl<S> Layer<S> for Forgetful {
-    type Service =
-        <RateLimitLayer<Global, tower_throttle::Local<FixedWindow>> as Layer<S>>::Service;
+    type Service = <RateLimitLayer<Global, FixedWindow> as Layer<S>>::Service;
 
     fn layer(&self, inner: S) -> Self::Service {
         RateLimitLayer::new(Global, ten()).layer(inner)

@@ -10,7 +10,7 @@ use tower::{
 };
 use tower_throttle::{FixedWindow, Global, Quota, RateLimitLayer};
 
-fn two() -> RateLimitLayer<Global, tower_throttle::Local<FixedWindow>> {
+fn two() -> RateLimitLayer<Global, FixedWindow> {
     RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(2)))
 }
 

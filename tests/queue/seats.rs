@@ -12,10 +12,7 @@ use tower_throttle::{
 use crate::support::{Harness, Job, Record, cancel, pass, poll_ready, settle};
 
 /// One request per second, and at most `seats` queued requests in total.
-fn layer(
-    seats: u32,
-) -> RateLimitLayer<Global, <LeakyBucket as tower_throttle::store::IntoBackend>::Backend, AsErrors>
-{
+fn layer(seats: u32) -> RateLimitLayer<Global, LeakyBucket, AsErrors> {
     let bucket = LeakyBucket::new(Quota::per_second(1)).queue(100);
     RateLimitLayer::new(Global, bucket)
         .respond(AsError)

@@ -17,13 +17,13 @@ use tower_throttle::{Global, Handle, LeakyBucket, Local, Quota, RateLimitLayer, 
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// One request per hour, and two seats.
-fn two_seats() -> RateLimitLayer<Global, Local<LeakyBucket>> {
+fn two_seats() -> RateLimitLayer<Global, LeakyBucket> {
     RateLimitLayer::new(Global, LeakyBucket::new(Quota::per_hour(1)).queue(100)).seats(2)
 }
 
 /// Sends six calls at once to a health service behind `layer`.
 fn six(
-    layer: RateLimitLayer<Global, Local<LeakyBucket>>,
+    layer: RateLimitLayer<Global, LeakyBucket>,
 ) -> (JoinSet<Result<(), Status>>, Vec<AbortHandle>) {
     let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = incoming.local_addr().unwrap();

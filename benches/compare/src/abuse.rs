@@ -11,7 +11,7 @@ use prefix_trie::PrefixSet;
 use tower::util::ServiceFn;
 use tower::{BoxError, Layer, Service, service_fn};
 use tower_throttle::algorithm::Words;
-use tower_throttle::concurrency::{ConcurrencyLayer, Gradient2, UntilResponse};
+use tower_throttle::concurrency::{ConcurrencyLimitLayer, Gradient2, UntilResponse};
 use tower_throttle::key::{Networks, Priority};
 use tower_throttle::respond::Responder;
 use tower_throttle::store::{Backend, Op};
@@ -169,12 +169,12 @@ fn attempts<A: Words>(local: &Local<A>, keys: u64, ops: u64, seed: u64) -> u64 {
 }
 
 type Inner = ServiceFn<fn(u64) -> Ready<Result<u64, BoxError>>>;
-type Layered<K> = ConcurrencyLayer<K, Responder<AsError>, UntilResponse>;
+type Layered<K> = ConcurrencyLimitLayer<K, Responder<AsError>, UntilResponse>;
 
 /// What a permit adds to a request, from its call to its response.
 pub(crate) fn concurrency(effort: &Effort) {
     peers::settle_clock();
-    let fixed = || ConcurrencyLayer::new(|key: &u64| *key, 10);
+    let fixed = || ConcurrencyLimitLayer::new(|key: &u64| *key, 10);
     permit(effort, "permit of a key", PERMIT_NS, &|cost| {
         fixed()
             .cost(move |_: &u64| cost)
@@ -197,7 +197,7 @@ pub(crate) fn concurrency(effort: &Effort) {
         "permit of an adaptive limit",
         ADAPTIVE_NS,
         &|cost| {
-            let layer = ConcurrencyLayer::adaptive(Gradient2::new());
+            let layer = ConcurrencyLimitLayer::adaptive(Gradient2::new());
             layer
                 .cost(move |_: &u64| cost)
                 .release_at_response()
@@ -209,7 +209,7 @@ pub(crate) fn concurrency(effort: &Effort) {
         "permit of an adaptive limit per key",
         none,
         &|cost| {
-            let layer = ConcurrencyLayer::new(|key: &u64| *key, Gradient2::new());
+            let layer = ConcurrencyLimitLayer::new(|key: &u64| *key, Gradient2::new());
             layer
                 .cost(move |_: &u64| cost)
                 .release_at_response()

@@ -29,9 +29,9 @@ use crate::error::{ConfigError, expect_valid};
 /// second.
 ///
 /// It counts requests and the time until their heads. So release permits then
-/// ([`release_at_head`](super::super::ConcurrencyLayer::release_at_head)), and let each request
-/// [cost](super::super::ConcurrencyLayer::cost) 1. With other settings, and if many responses are errors that
-/// are [ignored](super::super::ConcurrencyLayer::adaptive), more permits are taken than it knows of, and the
+/// ([`release_at_head`](super::super::ConcurrencyLimitLayer::release_at_head)), and let each request
+/// [cost](super::super::ConcurrencyLimitLayer::cost) 1. With other settings, and if many responses are errors that
+/// are [ignored](super::super::ConcurrencyLimitLayer::adaptive), more permits are taken than it knows of, and the
 /// limit is too low.
 ///
 /// It is for a system that is sometimes idle and does different work at a time, of which the load is the
@@ -41,7 +41,7 @@ use crate::error::{ConfigError, expect_valid};
 /// the example `overload` has both.
 ///
 /// ```
-/// use tower_throttle::concurrency::{ConcurrencyLayer, SystemGuard};
+/// use tower_throttle::concurrency::{ConcurrencyLimitLayer, SystemGuard};
 ///
 /// /// The load average of the last minute, in thousandths.
 /// fn load_average() -> u64 {
@@ -51,7 +51,7 @@ use crate::error::{ConfigError, expect_valid};
 /// }
 ///
 /// // From a load average of 4 on: one per processor.
-/// let layer = ConcurrencyLayer::adaptive(SystemGuard::new(4_000, load_average));
+/// let layer = ConcurrencyLimitLayer::adaptive(SystemGuard::new(4_000, load_average));
 /// assert_eq!(layer.handle().limit(), 10_000); // no limit yet
 /// ```
 #[derive(Clone, Copy)]

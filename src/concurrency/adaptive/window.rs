@@ -27,7 +27,7 @@ pub struct Window {
     /// The number of latencies, those of cancelled requests included.
     pub samples: u64,
     /// The most requests that were in flight at a time. A layer with
-    /// [priorities](super::super::ConcurrencyLayer::priority) counts, at a request that may use `p` % of the limit,
+    /// [priorities](super::super::ConcurrencyLimitLayer::priority) counts, at a request that may use `p` % of the limit,
     /// 100 / `p` as many: so requests that fill their part have used the limit.
     pub most_in_flight: u64,
     /// The number of requests for which the service was overloaded.

@@ -7,7 +7,7 @@ use super::key::PolicyKey;
 use super::keys::PolicyKeys;
 use super::nested;
 use super::respond::{PolicyDeny, PolicyHeaders, PolicyResponder};
-use crate::concurrency::ConcurrencyLayer;
+use crate::concurrency::ConcurrencyLimitLayer;
 use crate::error::Rejection;
 use crate::key::{ClientIp, Extracted, KeyExtractor, Predicate, Within};
 use crate::layer::RateLimitLayer;
@@ -15,7 +15,8 @@ use crate::policy::file::{Limit, Requests, StoreSource};
 use crate::respond::Responder;
 
 pub(super) type RateLayer = RateLimitLayer<PolicyKeys, PolicyBackend, PolicyResponder>;
-pub(super) type InFlightLayer = ConcurrencyLayer<PolicyKeys, Responder<PolicyDeny, PolicyHeaders>>;
+pub(super) type InFlightLayer =
+    ConcurrencyLimitLayer<PolicyKeys, Responder<PolicyDeny, PolicyHeaders>>;
 
 /// A limit of a file, with what it has counted.
 #[derive(Debug)]
@@ -89,7 +90,7 @@ impl Active {
     fn is_full(&self, key: &PolicyKey) -> bool {
         match &self.layer {
             ActiveLayer::Rate(layer) => {
-                let decision = layer.backend().look(key);
+                let decision = layer.limiter().look(key);
                 decision.is_some_and(|decision| decision.is_denied())
             }
             ActiveLayer::InFlight(layer) => {

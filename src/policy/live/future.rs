@@ -16,10 +16,11 @@ use super::body::PolicyBody;
 use super::keys::PolicyKeys;
 use super::respond::PolicyResponder;
 use super::stack::{Answer, Plain, PlainFuture};
-use crate::layer::ResponseFuture;
+use crate::layer::{Rate, ResponseFuture};
 
 type Answered<B, E> = Result<Response<PolicyBody<B>>, E>;
-type One<S, A> = ResponseFuture<Plain<S>, PolicyKeys, PolicyBackend, PolicyResponder, Request<A>>;
+type One<S, A> =
+    ResponseFuture<Plain<S>, PolicyKeys, Rate<PolicyBackend>, PolicyResponder, Request<A>>;
 
 pin_project! {
     /// The response of a [`PolicyService`](super::PolicyService).

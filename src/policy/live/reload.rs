@@ -1,6 +1,6 @@
 //! Builds the limits of a file, and takes over what those of the file before have counted.
 
-use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
+use std::{collections::BTreeMap, fs, path::Path, sync::Arc, time::Duration};
 
 use http::Request;
 
@@ -14,7 +14,7 @@ use super::report::Reloaded;
 use super::respond::{PolicyDeny, PolicyHeaders, responder};
 use super::stores;
 use crate::algorithm::AnyAlgorithm;
-use crate::concurrency::ConcurrencyLayer;
+use crate::concurrency::ConcurrencyLimitLayer;
 use crate::error::ConfigError;
 use crate::key::{Networks, Watched, Within};
 use crate::layer::{OnStoreError, RateLimitLayer};
@@ -24,6 +24,7 @@ use crate::policy::{
     spec::Concurrency,
 };
 use crate::quota::Quota;
+use crate::respond::{Responder, Standard};
 use crate::store::local::Local;
 
 /// The stores that were opened, by kind and URL. Connections outlive a reload.
@@ -459,20 +460,18 @@ fn in_flight(
         ActiveLayer::InFlight(layer) => Some((layer, &same.limit.spec)),
         ActiveLayer::Rate(_) => None,
     });
+    let respond = Responder::<Standard>::default()
+        .with_deny(PolicyDeny)
+        .with_tell(PolicyHeaders::of(limit.headers));
     let layer: InFlightLayer = match old {
-        Some((layer, _)) => layer.renewed(keys.clone()),
-        None => ConcurrencyLayer::new(keys.clone(), spec.limit)
-            .name(&limit.name)
-            .respond(PolicyDeny)
-            .headers(PolicyHeaders::of(limit.headers)),
+        Some((layer, _)) => layer.renewed(keys.clone(), respond),
+        None => ConcurrencyLimitLayer::new(keys.clone(), spec.limit)
+            .renewed(keys.clone(), respond)
+            .name(&limit.name),
     };
     let layer = layer
-        .headers(PolicyHeaders::of(limit.headers))
-        .queue(spec.queue);
-    let layer = match spec.max_wait {
-        Some(max_wait) => layer.max_wait(max_wait),
-        None => layer,
-    };
+        .queue(spec.queue)
+        .max_wait(spec.max_wait.unwrap_or(Duration::from_secs(1)));
     let layer = if limit.is_shadow {
         layer.shadow()
     } else {

@@ -209,7 +209,10 @@ fn a_limit_in_flight_is_no_algorithm() {
     let concurrency = spec.concurrency().expect("in flight");
     assert_eq!((concurrency.limit, concurrency.queue), (20, 5));
     let error = "concurrency 20".parse::<AnyAlgorithm>().expect_err("none");
-    assert!(error.to_string().contains("ConcurrencyLayer"), "{error}");
+    assert!(
+        error.to_string().contains("ConcurrencyLimitLayer"),
+        "{error}"
+    );
 }
 
 /// A sequence of numbers that looks random.

@@ -160,7 +160,7 @@ async fn compression_passes_a_429_on_from_either_side() {
     }
 }
 
-fn queue() -> RateLimitLayer<Global, tower_throttle::Local<LeakyBucket>> {
+fn queue() -> RateLimitLayer<Global, LeakyBucket> {
     RateLimitLayer::new(Global, LeakyBucket::new(Quota::per_second(1)).queue(10))
 }
 

@@ -5,7 +5,7 @@ use tower::ServiceExt;
 use tower_throttle::{Global, Quota, RateLimitLayer, TokenBucket};
 
 /// `requests` per hour for all clients together.
-pub(crate) fn limit(requests: u64) -> RateLimitLayer<Global, tower_throttle::Local<TokenBucket>> {
+pub(crate) fn limit(requests: u64) -> RateLimitLayer<Global, TokenBucket> {
     RateLimitLayer::new(Global, TokenBucket::new(Quota::per_hour(requests)))
 }
 

@@ -1,0 +1,68 @@
+//! The permits of a limit, and what changes their number.
+
+use super::adaptive::Adaptive;
+use super::claim::Claim;
+use super::controller::{Controller, factory};
+use super::key_limits::{KeyLimits, KeySettings};
+use super::table::Table;
+use crate::error::ConfigError;
+
+/// The permits of all keys of a [`ConcurrencyLimitLayer`](super::ConcurrencyLimitLayer). A
+/// [`Handle`](crate::Handle) reads and changes them.
+#[derive(Debug)]
+pub struct Permits {
+    pub(super) table: Table,
+    /// Changes the limit of the table, if that is adaptive.
+    pub(super) controller: Option<Controller>,
+}
+
+/// Refuses a limit that nothing would ever pass.
+pub(super) fn checked_limit(limit: u32) -> Result<u64, ConfigError> {
+    if limit == 0 {
+        let allowed = "a number from 1 to 4294967295";
+        return Err(ConfigError::out_of_range("limit", limit, allowed));
+    }
+    Ok(limit.into())
+}
+
+impl Permits {
+    pub(super) fn new(limit: u64) -> Self {
+        Self {
+            table: Table::new(limit, None),
+            controller: None,
+        }
+    }
+
+    /// Permits whose limit follows latency.
+    pub(super) fn adaptive(algorithm: impl Adaptive) -> Self {
+        let (controller, limit) = Controller::new(algorithm);
+        Self {
+            controller: Some(controller),
+            ..Self::new(limit)
+        }
+    }
+
+    /// Permits with a limit per key that follows latency.
+    pub(super) fn adaptive_per_key(algorithm: impl Adaptive, settings: KeySettings) -> Self {
+        let (make, start, load) = factory(algorithm);
+        let limits = KeyLimits::new(make, load, settings);
+        Self {
+            table: Table::new(start, Some(limits)),
+            controller: None,
+        }
+    }
+
+    /// Whether the limit follows latency.
+    #[inline]
+    pub(super) fn is_adaptive(&self) -> bool {
+        self.controller.is_some() || self.table.key_limits.is_some()
+    }
+
+    /// Whether a request is ever to pass. One of more units than the limit is refused for good, unless
+    /// the limit is adaptive: that may rise, or stay low for long, so the request passes when it is
+    /// alone.
+    #[inline]
+    pub(super) fn may_pass(&self, claim: Claim) -> bool {
+        claim.units <= claim.priority.part_of(self.table.limit()) || self.is_adaptive()
+    }
+}

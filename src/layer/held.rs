@@ -1,0 +1,101 @@
+//! What a request has of its gate.
+
+use std::{
+    mem,
+    task::{Context, Poll, ready},
+};
+
+use super::gate::{Gate, Passed};
+use crate::decision::CompactDecision;
+use crate::error::RateLimited;
+
+/// A wait, or a ticket. Dropped while it waits, it gives back what it has taken.
+pub(super) struct Held<K, G: Gate<K>> {
+    pub(super) gate: G,
+    pub(super) key: K,
+    has: Has<G::Wait, G::Ticket>,
+}
+
+enum Has<W, T> {
+    Wait(W),
+    Passed(Passed<T>),
+}
+
+impl<W, T> Has<W, T> {
+    const NOTHING: Self = Self::Passed(Passed {
+        ticket: None,
+        decision: None,
+    });
+}
+
+impl<K, G: Gate<K>> Held<K, G> {
+    pub(super) const fn waiting(gate: G, key: K, wait: G::Wait) -> Self {
+        let has = Has::Wait(wait);
+        Self { gate, key, has }
+    }
+
+    #[inline]
+    pub(super) const fn passed(
+        gate: G,
+        key: K,
+        decision: Option<CompactDecision>,
+        ticket: G::Ticket,
+    ) -> Self {
+        let ticket = Some(ticket);
+        let has = Has::Passed(Passed { ticket, decision });
+        Self { gate, key, has }
+    }
+
+    pub(super) const fn is_waiting(&self) -> bool {
+        matches!(self.has, Has::Wait(_))
+    }
+
+    /// Ready when the request may go on to the service, from then on always.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), RateLimited>> {
+        if let Has::Wait(wait) = &mut self.has {
+            let ended = ready!(self.gate.poll(&self.key, wait, cx));
+            // The request has no place in line any more.
+            self.has = Has::NOTHING;
+            self.has = Has::Passed(ended?);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    pub(super) const fn decision(&self) -> Option<CompactDecision> {
+        match &self.has {
+            Has::Passed(passed) => passed.decision,
+            Has::Wait(_) => None,
+        }
+    }
+
+    pub(super) fn forget_decision(&mut self) {
+        if let Has::Passed(passed) = &mut self.has {
+            passed.decision = None;
+        }
+    }
+
+    #[inline]
+    pub(super) fn take_ticket(&mut self) -> Option<G::Ticket> {
+        match &mut self.has {
+            Has::Passed(passed) => passed.ticket.take(),
+            Has::Wait(_) => None,
+        }
+    }
+
+    #[inline]
+    pub(super) fn put_ticket(&mut self, ticket: Option<G::Ticket>) {
+        if let Has::Passed(passed) = &mut self.has {
+            passed.ticket = ticket;
+        }
+    }
+}
+
+impl<K, G: Gate<K>> Drop for Held<K, G> {
+    fn drop(&mut self) {
+        if self.is_waiting() {
+            if let Has::Wait(wait) = mem::replace(&mut self.has, Has::NOTHING) {
+                self.gate.leave(&self.key, wait);
+            }
+        }
+    }
+}
