@@ -2,32 +2,30 @@
 
 use std::{
     fmt,
-    hash::{BuildHasher, Hash},
+    hash::{BuildHasher, Hash, Hasher},
     marker::PhantomData,
     sync::Arc,
     time::Duration,
 };
 
-use super::{
-    And, Counts, KeyPair, KeyUpdate, LimitHandle, LimitLayer, Limiting, Tiers, state::State,
-};
-use crate::algorithm::Words;
-use crate::backend::{Backend, Bans, IntoBackend};
+use super::and::{Part, QueuePart};
+use super::keyed::single_quota;
+use super::state::{Shared, State};
+use super::{And, Counts, KeyPair, KeyUpdate, LimitLayer, Limiting, Tiers};
+use crate::algorithm::{Inherit, Words};
+use crate::backend::{Backend, Bans, IntoBackend, Op};
 use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::ConfigError;
-#[cfg(any(feature = "cas", feature = "redis"))]
+#[cfg(feature = "_remote")]
 use crate::error::StoreError;
 use crate::key::{KeyExtractor, KeyRef, KeyType};
+use crate::queue;
 use crate::quota::Quota;
+use crate::receipt::Receipt;
 use crate::store::local::{Local, Stats};
-#[cfg(feature = "redis")]
-use crate::store::redis::{RedisLimiter, Scripted};
-#[cfg(feature = "cas")]
-use crate::store::{
-    cas::{Cas, CasStore},
-    fleet::{FleetLimiter, Mode, Shaped},
-};
+#[cfg(feature = "_remote")]
+use crate::store::remote::StoreLimiter;
 
 /// Reads and changes a layer's limits while requests are served.
 ///
@@ -57,8 +55,19 @@ use crate::store::{
 /// # }
 /// ```
 pub struct Handle<K, L> {
-    state: Arc<State<L>>,
+    limiter: Arc<L>,
+    shared: Arc<Shared>,
+    /// The way from the limiter of the layer to this one, which is a part of it.
+    path: Vec<Step>,
     keys: PhantomData<fn(&K)>,
+}
+
+/// A step from a limiter to one of its parts.
+#[derive(Clone)]
+enum Step {
+    Part(Arc<QueuePart>, Part),
+    /// The index of a tier.
+    Tier(usize),
 }
 
 impl<K, G: Limiting, R> LimitLayer<K, G, R> {
@@ -70,7 +79,7 @@ impl<K, G: Limiting, R> LimitLayer<K, G, R> {
     where
         K: KeyType<M>,
     {
-        Handle::new(Arc::clone(self.gate().state()))
+        Handle::new(self.gate().state())
     }
 
     /// A handle of its limits, for requests of type `Req`: `layer.handle_for::<Request>()`.
@@ -78,22 +87,43 @@ impl<K, G: Limiting, R> LimitLayer<K, G, R> {
     where
         K: KeyExtractor<Req>,
     {
-        Handle::new(Arc::clone(self.gate().state()))
+        Handle::new(self.gate().state())
     }
 }
 
 impl<K, L> Handle<K, L> {
-    const fn new(state: Arc<State<L>>) -> Self {
+    fn new(state: &State<L>) -> Self {
         Self {
-            state,
+            limiter: Arc::clone(&state.backend),
+            shared: Arc::clone(state.shared()),
+            path: Vec::new(),
             keys: PhantomData,
         }
     }
 
-    /// Everything that concerns the limit alone.
-    fn part(&self) -> LimitHandle<'_, K, L> {
-        let state = &self.state;
-        LimitHandle::new(&state.backend, state.shared())
+    /// The handle of a part of this limit.
+    fn part<Q, P>(&self, limiter: &Arc<P>, step: Step) -> Handle<Q, P> {
+        let mut part = self.of_same(Arc::clone(limiter));
+        part.path.push(step);
+        part
+    }
+
+    /// The handle of the same limit, which `limiter` decides.
+    pub(crate) fn of_same<Q, P>(&self, limiter: Arc<P>) -> Handle<Q, P> {
+        Handle {
+            limiter,
+            shared: Arc::clone(&self.shared),
+            path: self.path.clone(),
+            keys: PhantomData,
+        }
+    }
+
+    /// Whether requests queue for this limit, so that the keys of its lines are its keys.
+    fn is_queue(&self) -> bool {
+        self.path.iter().all(|step| match step {
+            Step::Part(queue, part) => queue.get() == Some(*part),
+            Step::Tier(_) => true,
+        })
     }
 
     /// The decision that a request of `cost` would get now. Takes nothing.
@@ -102,7 +132,7 @@ impl<K, L> Handle<K, L> {
         Q: KeyRef<K> + ?Sized,
         L: Backend<Q>,
     {
-        self.part().peek(key, cost)
+        self.limiter.apply(key, Op::Peek(cost))
     }
 
     /// Forgets what `key` has used.
@@ -114,7 +144,7 @@ impl<K, L> Handle<K, L> {
         Q: KeyRef<K> + ?Sized,
         L: Backend<Q>,
     {
-        self.part().reset(key)
+        KeyUpdate::start(self.limiter.apply(key, Op::Reset))
     }
 
     /// Counts `cost` as used by `key`, even if that is more than it has left: a penalty, or what was
@@ -145,7 +175,7 @@ impl<K, L> Handle<K, L> {
         Q: KeyRef<K> + ?Sized,
         L: Backend<Q>,
     {
-        self.part().penalise(key, cost)
+        KeyUpdate::start(self.limiter.apply(key, Op::Charge(cost)))
     }
 
     /// Gives `cost` back to `key`, at most what it has used, as if it had been taken just now.
@@ -158,7 +188,19 @@ impl<K, L> Handle<K, L> {
         Q: KeyRef<K> + Hash + ?Sized,
         L: Backend<Q>,
     {
-        self.part().refund(key, cost)
+        let refund = || KeyUpdate::start(self.limiter.apply(key, Op::Refund(cost, Receipt::NOW)));
+        if cost == 0 || !self.shared.lines.has_waiters() || !self.is_queue() {
+            return refund();
+        }
+        // The line and a limit in this process change under the same lock.
+        let mut line = self
+            .shared
+            .lines
+            .lock_key(&QueueOf(&self.path, key, &*self.limiter));
+        let _ = line.apply_refund(cost, queue::now(), || single_quota(&self.limiter.quotas()));
+        let refunding = refund();
+        line.advance_epoch();
+        refunding
     }
 
     /// Denies all requests of `key` for `length` from now on, or until its present block ends if that
@@ -185,7 +227,7 @@ impl<K, L> Handle<K, L> {
         Q: KeyRef<K> + ?Sized,
         L: Backend<Q> + Bans,
     {
-        self.part().ban(key, length)
+        KeyUpdate::start(self.limiter.apply(key, Op::Ban(length)))
     }
 
     /// Ends the block of `key` and forgets its failures and earlier blocks, as
@@ -195,12 +237,12 @@ impl<K, L> Handle<K, L> {
         Q: KeyRef<K> + ?Sized,
         L: Backend<Q> + Bans,
     {
-        self.part().pardon(key)
+        self.reset(key)
     }
 
     /// How many requests were admitted, denied, queued, and so on, so far.
     pub fn counts(&self) -> Counts {
-        self.state.counts.read()
+        self.shared.counts.read()
     }
 
     /// The backend itself.
@@ -209,19 +251,19 @@ impl<K, L> Handle<K, L> {
     /// requests do not see a change made here and keep their turns;
     /// [`set_quota`](Handle::set_quota) reschedules them.
     pub fn backend(&self) -> &L {
-        &self.state.backend
+        &self.limiter
     }
 
     /// Makes response headers state the quotas that the backend has now.
     pub fn refresh_policies(&self) {
-        self.state.refresh_policies();
+        self.shared.refresh_policies();
     }
 }
 
 impl<K, L: IntoBackend> Handle<K, L> {
     /// How many requests wait for their turn now.
     pub fn waiting(&self) -> u64 {
-        self.state.lines.waiting()
+        self.shared.lines.waiting()
     }
 }
 
@@ -230,13 +272,15 @@ impl<A, B, L1, L2> Handle<KeyPair<A, B>, And<L1, L2>> {
     ///
     /// Of three limits, `a.and(..b).and(..c)`, they are `first().first()`, `first().second()` and
     /// `second()`.
-    pub fn first(&self) -> LimitHandle<'_, A, L1> {
-        self.part().first()
+    pub fn first(&self) -> Handle<A, L1> {
+        let (first, _, queue) = self.limiter.parts();
+        self.part(first, Step::Part(Arc::clone(queue), Part::First))
     }
 
     /// The second limit of a layer with limits by [several keys](crate::RateLimitLayer::and).
-    pub fn second(&self) -> LimitHandle<'_, B, L2> {
-        self.part().second()
+    pub fn second(&self) -> Handle<B, L2> {
+        let (_, second, queue) = self.limiter.parts();
+        self.part(second, Step::Part(Arc::clone(queue), Part::Second))
     }
 }
 
@@ -271,8 +315,9 @@ impl<T: PartialEq, K, L> Handle<(T, K), Tiers<T, L>> {
     /// assert_eq!(handle.tier(&Plan::Pro).peek_now(&7, 0).remaining(), 80);
     /// # Ok::<(), tower_throttle::ConfigError>(())
     /// ```
-    pub fn tier(&self, tier: &T) -> LimitHandle<'_, K, L> {
-        self.part().tier(tier)
+    pub fn tier(&self, tier: &T) -> Handle<K, L> {
+        let (index, limiter) = self.limiter.indexed(tier);
+        self.part(limiter, Step::Tier(index))
     }
 }
 
@@ -289,7 +334,7 @@ impl<K, A: Words, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
     where
         Q: KeyRef<K> + Hash + ?Sized,
     {
-        self.part().peek_now(key, cost)
+        self.limiter.peek_n(key, cost)
     }
 
     /// The size of the table of keys, and what it evicted or denied because it was full.
@@ -301,7 +346,7 @@ impl<K, A: Words, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
     /// assert_eq!(layer.handle().stats().evicted, 0);
     /// ```
     pub fn stats(&self) -> Stats {
-        self.part().stats()
+        self.limiter.stats()
     }
 
     /// How many keys are blocked now; see [`Local::blocked`].
@@ -309,7 +354,7 @@ impl<K, A: Words, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
     where
         A: Bans,
     {
-        self.part().blocked()
+        self.limiter.blocked()
     }
 
     /// Changes the quota for all keys. What they have used stays used, and response headers state
@@ -330,7 +375,17 @@ impl<K, A: Words, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
     /// # Errors
     /// If the algorithm does not have a single quota, as a set of several limits.
     pub fn set_quota(&self, quota: Quota) -> Result<(), ConfigError> {
-        self.part().set_quota(quota)
+        let limiter = &*self.limiter;
+        self.shared.lines.reschedule(queue::now(), || {
+            let before = limiter.quota();
+            limiter.set_quota(quota)?;
+            // All lines are rescheduled, and those of one tier cannot be told from the others.
+            let is_tier = self.path.iter().any(|step| matches!(step, Step::Tier(_)));
+            let reschedules = self.is_queue() && !is_tier && limiter.replans_line();
+            Ok(reschedules.then_some((before, quota)))
+        })?;
+        self.shared.refresh_policies();
+        Ok(())
     }
 
     /// Changes the algorithm for all keys, to one of the same type with other settings, or any
@@ -354,56 +409,73 @@ impl<K, A: Words, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
     /// If the states of `algorithm` take more words than those of the first algorithm; see
     /// [`Local::set_algorithm`].
     pub fn set_algorithm(&self, algorithm: impl Into<A>) -> Result<(), ConfigError> {
-        self.part().set_algorithm(algorithm)
+        self.shared.lines.reschedule(queue::now(), || {
+            self.limiter
+                .set_algorithm(algorithm.into(), Inherit::AsIs)?;
+            Ok::<_, ConfigError>(None)
+        })?;
+        self.shared.refresh_policies();
+        Ok(())
     }
 }
 
-#[cfg(feature = "redis")]
-impl<K, A: Scripted> Handle<K, RedisLimiter<A>> {
-    /// Changes the quota for all keys and for the whole fleet: see [`RedisLimiter::set_quota`].
+#[cfg(feature = "policies")]
+impl<K, A: Words, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
+    /// Changes the algorithm; the units that were used stay used. `quota` is the new quota if that
+    /// changes, and queued requests go at its pace.
+    pub(crate) fn replace_algorithm(
+        &self,
+        algorithm: A,
+        quota: Option<Quota>,
+    ) -> Result<(), ConfigError> {
+        let limiter = &*self.limiter;
+        self.shared.lines.reschedule(queue::now(), || {
+            let before = limiter.quota();
+            limiter.set_algorithm(algorithm, Inherit::Additive)?;
+            let quota = quota.filter(|_| limiter.replans_line());
+            Ok::<_, ConfigError>(quota.map(|quota| (before, quota)))
+        })?;
+        self.shared.refresh_policies();
+        Ok(())
+    }
+}
+
+#[cfg(feature = "_remote")]
+impl<K, L: StoreLimiter> Handle<K, L> {
+    /// Changes the quota for all keys and for the whole fleet; see [`StoreLimiter::set_quota`].
     ///
     /// Response headers of this process state the new quota from now on; those of another process
     /// do so after a call of [`refresh_policies`](Self::refresh_policies) there.
     ///
     /// # Errors
-    /// See [`RedisLimiter::set_quota`].
+    /// See [`StoreLimiter::set_quota`].
     pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
-        self.part().set_quota(quota).await
+        self.limiter.set_quota(quota).await?;
+        self.shared.refresh_policies();
+        Ok(())
     }
 }
 
-#[cfg(feature = "cas")]
-impl<K, S: CasStore, A: crate::algorithm::Portable> Handle<K, Cas<S, A>> {
-    /// Changes the quota for all keys and for the whole fleet: see [`Cas::set_quota`].
-    ///
-    /// Response headers of this process state the new quota from now on; those of another process
-    /// do so after a call of [`refresh_policies`](Self::refresh_policies) there.
-    ///
-    /// # Errors
-    /// See [`Cas::set_quota`].
-    pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
-        self.part().set_quota(quota).await
-    }
-}
+/// Identifies the queue of a key of one limit, as the layer's backend does in
+/// [`Backend::hash_queue`].
+struct QueueOf<'a, K: ?Sized, L>(&'a [Step], &'a K, &'a L);
 
-#[cfg(feature = "cas")]
-impl<K, S: CasStore, A: Shaped, M: Mode> Handle<K, FleetLimiter<S, A, M>> {
-    /// Changes the quota for all keys and for the whole fleet: see [`FleetLimiter::set_quota`].
-    ///
-    /// Response headers of this process state the new quota from now on; those of another process
-    /// do so after a call of [`refresh_policies`](Self::refresh_policies) there.
-    ///
-    /// # Errors
-    /// See [`FleetLimiter::set_quota`].
-    pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
-        self.part().set_quota(quota).await
+impl<K: Hash + ?Sized, L: Backend<K>> Hash for QueueOf<'_, K, L> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self(path, key, backend) = self;
+        for step in *path {
+            if let Step::Tier(index) = step {
+                state.write_usize(*index);
+            }
+        }
+        backend.hash_queue(key, state);
     }
 }
 
 /// Manual impl: derive would require `K: Clone` and `L: Clone`.
 impl<K, L> Clone for Handle<K, L> {
     fn clone(&self) -> Self {
-        Self::new(Arc::clone(&self.state))
+        self.of_same(Arc::clone(&self.limiter))
     }
 }
 
@@ -411,7 +483,6 @@ impl<K, L> Clone for Handle<K, L> {
 impl<K, L> fmt::Debug for Handle<K, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Handle")
-            .field("name", &self.state.name())
             .field("counts", &self.counts())
             .finish_non_exhaustive()
     }

@@ -10,7 +10,6 @@ mod handle;
 mod held;
 mod key_update;
 mod keyed;
-mod limit_handle;
 #[cfg(all(test, tower_throttle_loom))]
 mod loom_models;
 mod make_room;
@@ -34,7 +33,6 @@ pub use self::{
     future::ResponseFuture,
     handle::Handle,
     key_update::KeyUpdate,
-    limit_handle::LimitHandle,
     options::OnStoreError,
     rate::Rate,
     service::Limit,

@@ -1,7 +1,7 @@
-//! What a policy file needs of a layer: another version of it, and a handle of its limit.
+//! What a policy file needs of a layer: another version of it.
 
 use super::options::LayerOptions;
-use super::{LimitHandle, LimitLayer, Limiting};
+use super::{LimitLayer, Limiting};
 
 impl<K, G: Limiting, R> LimitLayer<K, G, R> {
     /// Another layer of the same limit, with its usage, counters and queues. Settings of requests begin
@@ -18,14 +18,5 @@ impl<K, G: Limiting, R> LimitLayer<K, G, R> {
 
     pub(crate) fn limiter(&self) -> &G::Limiter {
         &self.gate.state().backend
-    }
-
-    /// A handle of the limit that `part` finds in the backend.
-    pub(crate) fn part_handle<Q, P>(
-        &self,
-        part: impl FnOnce(&G::Limiter) -> Option<&P>,
-    ) -> Option<LimitHandle<'_, Q, P>> {
-        let state = self.gate.state();
-        Some(LimitHandle::new(part(&state.backend)?, state.shared()))
     }
 }

@@ -5,6 +5,7 @@ use std::{
     future::Future,
     hash::{Hash, Hasher},
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
@@ -46,16 +47,16 @@ use crate::receipt::Receipt;
 #[must_use]
 pub struct Tiers<T, L> {
     /// For every tier that is not listed.
-    unlisted: L,
+    unlisted: Arc<L>,
     /// Few, so a linear search finds them.
-    listed: Vec<(T, L)>,
+    listed: Vec<(T, Arc<L>)>,
 }
 
 impl<T, L> Tiers<T, L> {
     /// `limiter` for every tier that is not listed.
     pub fn new(limiter: impl IntoBackend<Backend = L>) -> Self {
         Self {
-            unlisted: limiter.into_backend(),
+            unlisted: Arc::new(limiter.into_backend()),
             listed: Vec::new(),
         }
     }
@@ -66,7 +67,7 @@ impl<T, L> Tiers<T, L> {
         T: PartialEq,
     {
         self.listed.retain(|(listed, _)| *listed != tier);
-        self.listed.push((tier, limiter.into_backend()));
+        self.listed.push((tier, Arc::new(limiter.into_backend())));
         self
     }
 
@@ -79,7 +80,7 @@ impl<T, L> Tiers<T, L> {
     }
 
     /// The backend of `tier`, and its position in [`iter`](Self::iter).
-    pub(super) fn indexed(&self, tier: &T) -> (usize, &L)
+    pub(super) fn indexed(&self, tier: &T) -> (usize, &Arc<L>)
     where
         T: PartialEq,
     {
@@ -102,8 +103,8 @@ impl<T, L> Tiers<T, L> {
     }
 
     fn iter(&self) -> impl Iterator<Item = &L> {
-        let listed = self.listed.iter().map(|(_, backend)| backend);
-        [&self.unlisted].into_iter().chain(listed)
+        let listed = self.listed.iter().map(|(_, backend)| &**backend);
+        [&*self.unlisted].into_iter().chain(listed)
     }
 }
 

@@ -30,7 +30,7 @@ pub use self::spec::{Concurrency, Spec};
 pub use self::{
     file::{PolicyFile, Problem, Problems, schema},
     live::{
-        Environment, PolicyBody, PolicyFuture, PolicyHandle, PolicyKey, PolicyLayer, PolicyService,
-        Reloaded,
+        Environment, PolicyBackend, PolicyBody, PolicyDecision, PolicyFuture, PolicyHandle,
+        PolicyKey, PolicyLayer, PolicyService, Reloaded,
     },
 };

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, advance};
-use tower_throttle::{Local, policy::PolicyFile};
+use tower_throttle::{
+    Local,
+    policy::{PolicyFile, PolicyKey},
+};
 
 use crate::support::{App, environment, file, from, limit, with};
 
@@ -285,4 +288,43 @@ async fn counters_outlive_a_reload() {
     app.reload(&limit("all", "fixed_window 3/h", GLOBAL, ""));
     let counts = app.handle.counts("all").unwrap();
     assert_eq!((counts.admitted, counts.denied), (2, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handle_reads_and_changes_one_key_of_a_limit() {
+    let policy = limit("all", "token_bucket 4/min", GLOBAL, "")
+        + &limit(
+            "accounts",
+            "lockout 2/min",
+            "\"extension:account\"",
+            "failure = 401",
+        )
+        + &limit("slots", "concurrency 3", GLOBAL, "");
+    let app = App::new(&policy);
+    assert_eq!(app.admitted(3).await, 3);
+    let all = app.handle.limit("all").unwrap();
+    let key = PolicyKey::from(());
+    let left = async |key| all.peek(key, 0).await.unwrap().remaining();
+    assert_eq!(left(&key).await, 1);
+    all.refund(&key, 2).await.unwrap();
+    assert_eq!(left(&key).await, 3);
+    all.penalise(&key, 3).await.unwrap();
+    assert_eq!(app.get().await, 429);
+    // A reload that keeps the limit keeps the handle.
+    app.reload(&policy);
+    all.reset(&key).await.unwrap();
+    assert_eq!(app.admitted(9).await, 4);
+
+    let accounts = app.handle.limit("accounts").unwrap();
+    let [alice, bob] = ["alice", "bob"].map(PolicyKey::from);
+    accounts.ban(&alice, Duration::from_secs(60)).await.unwrap();
+    let denied = async |key| accounts.peek(key, 1).await.unwrap().is_denied();
+    assert!(denied(&alice).await && !denied(&bob).await);
+    accounts.pardon(&alice).await.unwrap();
+    assert!(!denied(&alice).await);
+
+    let slots = app.handle.in_flight("slots").unwrap();
+    assert_eq!((slots.limit(), slots.in_flight(&key)), (3, 0));
+    assert!(app.handle.limit("slots").is_none() && app.handle.in_flight("all").is_none());
+    assert!(app.handle.limit("other").is_none());
 }

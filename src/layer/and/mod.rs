@@ -96,9 +96,9 @@ impl<L1, L2> And<L1, L2> {
 
     pub(super) fn of(first: L1, second: L2) -> Self {
         Self(Arc::new(Parts {
-            first,
-            second,
-            queue: QueuePart::default(),
+            first: Arc::new(first),
+            second: Arc::new(second),
+            queue: Arc::default(),
         }))
     }
 
@@ -112,9 +112,9 @@ impl<L1, L2> And<L1, L2> {
         &self.0.second
     }
 
-    /// The limit for which requests queue.
-    pub(super) fn queue_part(&self) -> &QueuePart {
-        &self.0.queue
+    /// Both limits, and the one for which requests queue.
+    pub(super) fn parts(&self) -> (&Arc<L1>, &Arc<L2>, &Arc<QueuePart>) {
+        (&self.0.first, &self.0.second, &self.0.queue)
     }
 }
 
@@ -169,15 +169,15 @@ where
             (Part::First, (Some(a), None)) => (Some(replace_first(a, peek)?), None),
             (Part::Second, (None, Some(b))) => (None, Some(replace_second(b, peek)?)),
             (Part::First, (Some(a), Some(b))) => {
-                let other = take_beside(&parts.second, b, cost, peek)?;
-                let first = replace_beside((&parts.second, b), cost, other, peek, |peek| {
+                let other = take_beside(&*parts.second, b, cost, peek)?;
+                let first = replace_beside((&*parts.second, b), cost, other, peek, |peek| {
                     replace_first(a, peek)
                 })?;
                 (Some(first), Some(other))
             }
             (Part::Second, (Some(a), Some(b))) => {
-                let other = take_beside(&parts.first, a, cost, peek)?;
-                let second = replace_beside((&parts.first, a), cost, other, peek, |peek| {
+                let other = take_beside(&*parts.first, a, cost, peek)?;
+                let second = replace_beside((&*parts.first, a), cost, other, peek, |peek| {
                     replace_second(b, peek)
                 })?;
                 (Some(other), Some(second))

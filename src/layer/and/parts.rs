@@ -3,6 +3,7 @@
 use std::{
     future::Future,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, Waker, ready},
 };
 
@@ -18,9 +19,9 @@ pub(super) type Decided = Result<Decision, StoreError>;
 /// The two backends.
 #[derive(Debug)]
 pub(super) struct Parts<L1, L2> {
-    pub(super) first: L1,
-    pub(super) second: L2,
-    pub(super) queue: QueuePart,
+    pub(super) first: Arc<L1>,
+    pub(super) second: Arc<L2>,
+    pub(super) queue: Arc<QueuePart>,
 }
 
 /// The call of one limit.
@@ -207,10 +208,10 @@ impl<L1, L2> Parts<L1, L2> {
             return None;
         }
         let first = match self.first.current_decision(a, cost) {
-            Some(looked) => Some(counted(&self.first, a, cost, looked)?),
+            Some(looked) => Some(counted(&*self.first, a, cost, looked)?),
             None => None,
         };
-        let second = counted(&self.second, b, cost, second)?;
+        let second = counted(&*self.second, b, cost, second)?;
         Some(self.peeked::<A>(first, Some(second)))
     }
 

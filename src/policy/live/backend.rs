@@ -1,16 +1,16 @@
-//! The backend of a limit whose store a file names.
+//! The limiter of a limit whose store a file names.
 
 use std::{
     fmt,
-    future::{Future, Ready},
+    future::Future,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
 };
 
 use super::key::PolicyKey;
 use crate::algorithm::AnyAlgorithm;
-use crate::backend::{Backend, IntoBackend, Losses, Op};
+use crate::backend::{Backend, Bans, IntoBackend, Losses, Op};
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::quota::Quota;
@@ -19,32 +19,28 @@ use crate::store::local::Local;
 
 type Decided = Result<Decision, StoreError>;
 
-/// The memory of this process, or a store whose type is not known.
-#[derive(Clone, Debug)]
-pub(super) enum PolicyBackend {
-    Memory(Local<AnyAlgorithm>),
-    Shared(SharedBackend),
-}
-
-/// A backend without its type.
+/// The limiter of a rate limit in a policy file, in the memory of this process or in a store. A
+/// [`Handle`](crate::Handle) reads and changes its keys; only a lockout has bans.
 #[derive(Clone)]
-pub(super) struct SharedBackend(Arc<dyn DynBackend>);
+pub struct PolicyBackend {
+    limiter: Arc<dyn DynBackend>,
+    /// The same limiter if it is in memory.
+    memory: Option<Local<AnyAlgorithm>>,
+}
 
 /// The decision of a [`PolicyBackend`].
-#[derive(Debug)]
-pub(super) enum PolicyDecision {
-    Memory(Ready<Decided>),
-    Shared(BoxDecision),
+#[must_use = "futures do nothing unless polled"]
+pub enum PolicyDecision {
+    #[doc(hidden)]
+    Ready(Option<Decided>),
+    #[doc(hidden)]
+    Pending(Pin<Box<dyn Future<Output = Decided> + Send>>),
 }
-
-/// A pending decision of a store.
-pub(super) struct BoxDecision(Pin<Box<dyn Future<Output = Decided> + Send>>);
 
 /// [`Backend`] with the future boxed. No method has a default, so an implementation cannot leave one
 /// out.
 trait DynBackend: Send + Sync {
-    fn apply(&self, key: &PolicyKey, op: Op) -> BoxDecision;
-    fn decide(&self, key: &PolicyKey, cost: u64) -> BoxDecision;
+    fn apply(&self, key: &PolicyKey, op: Op) -> PolicyDecision;
     fn try_admit(&self, key: &PolicyKey, cost: u64) -> bool;
     fn receipt_at_turn(&self, key: &PolicyKey, receipt: Receipt) -> Receipt;
     fn decide_after_refund(
@@ -59,16 +55,11 @@ trait DynBackend: Send + Sync {
     fn current_decision(&self, key: &PolicyKey, cost: u64) -> Option<Decision>;
     fn losses(&self) -> Losses;
     fn quotas(&self) -> Vec<Quota>;
-    fn limits(&self) -> usize;
 }
 
 impl<L: Backend<PolicyKey>> DynBackend for L {
-    fn apply(&self, key: &PolicyKey, op: Op) -> BoxDecision {
-        BoxDecision(Box::pin(Backend::apply(self, key, op)))
-    }
-
-    fn decide(&self, key: &PolicyKey, cost: u64) -> BoxDecision {
-        BoxDecision(Box::pin(Backend::decide(self, key, cost)))
+    fn apply(&self, key: &PolicyKey, op: Op) -> PolicyDecision {
+        PolicyDecision::of(Backend::apply(self, key, op))
     }
 
     fn try_admit(&self, key: &PolicyKey, cost: u64) -> bool {
@@ -108,22 +99,30 @@ impl<L: Backend<PolicyKey>> DynBackend for L {
     fn quotas(&self) -> Vec<Quota> {
         Backend::quotas(self)
     }
-
-    fn limits(&self) -> usize {
-        Backend::limits(self)
-    }
-}
-
-impl SharedBackend {
-    pub(super) fn new(backend: impl Backend<PolicyKey>) -> Self {
-        Self(Arc::new(backend))
-    }
 }
 
 impl PolicyBackend {
+    pub(super) fn of(limiter: impl Backend<PolicyKey>) -> Self {
+        Self {
+            limiter: Arc::new(limiter),
+            memory: None,
+        }
+    }
+
+    pub(super) fn in_memory(local: Local<AnyAlgorithm>) -> Self {
+        Self {
+            limiter: Arc::new(local.clone()),
+            memory: Some(local),
+        }
+    }
+
+    pub(super) const fn memory(&self) -> Option<&Local<AnyAlgorithm>> {
+        self.memory.as_ref()
+    }
+
     /// What the limit would decide, if that is known without I/O.
     pub(super) fn look(&self, key: &PolicyKey) -> Option<Decision> {
-        Backend::current_decision(self, key, 1)
+        self.limiter.current_decision(key, 1)
     }
 }
 
@@ -133,31 +132,15 @@ impl Backend<PolicyKey> for PolicyBackend {
     const HAS_FAST_PATH: bool = true;
 
     fn apply(&self, key: &PolicyKey, op: Op) -> PolicyDecision {
-        match self {
-            Self::Memory(local) => PolicyDecision::Memory(Backend::apply(local, key, op)),
-            Self::Shared(SharedBackend(shared)) => PolicyDecision::Shared(shared.apply(key, op)),
-        }
-    }
-
-    fn decide(&self, key: &PolicyKey, cost: u64) -> PolicyDecision {
-        match self {
-            Self::Memory(local) => PolicyDecision::Memory(Backend::decide(local, key, cost)),
-            Self::Shared(SharedBackend(shared)) => PolicyDecision::Shared(shared.decide(key, cost)),
-        }
+        self.limiter.apply(key, op)
     }
 
     fn try_admit(&self, key: &PolicyKey, cost: u64) -> bool {
-        match self {
-            Self::Memory(local) => Backend::try_admit(local, key, cost),
-            Self::Shared(SharedBackend(shared)) => shared.try_admit(key, cost),
-        }
+        self.limiter.try_admit(key, cost)
     }
 
     fn receipt_at_turn(&self, key: &PolicyKey, receipt: Receipt) -> Receipt {
-        match self {
-            Self::Memory(local) => Backend::receipt_at_turn(local, key, receipt),
-            Self::Shared(SharedBackend(shared)) => shared.receipt_at_turn(key, receipt),
-        }
+        self.limiter.receipt_at_turn(key, receipt)
     }
 
     fn decide_after_refund(
@@ -167,66 +150,52 @@ impl Backend<PolicyKey> for PolicyBackend {
         cost: u64,
         peek: bool,
     ) -> Option<Decision> {
-        match self {
-            Self::Memory(local) => Backend::decide_after_refund(local, key, freed, cost, peek),
-            Self::Shared(SharedBackend(shared)) => {
-                shared.decide_after_refund(key, freed, cost, peek)
-            }
-        }
+        self.limiter.decide_after_refund(key, freed, cost, peek)
     }
 
     fn refund_replaced(&self, key: &PolicyKey, cost: u64, receipt: Receipt) {
-        match self {
-            Self::Memory(local) => Backend::refund_replaced(local, key, cost, receipt),
-            Self::Shared(SharedBackend(shared)) => shared.refund_replaced(key, cost, receipt),
-        }
+        self.limiter.refund_replaced(key, cost, receipt);
     }
 
     fn detach(&self, key: &PolicyKey, op: Op) {
-        match self {
-            Self::Memory(local) => Backend::detach(local, key, op),
-            Self::Shared(SharedBackend(shared)) => shared.detach(key, op),
-        }
+        self.limiter.detach(key, op);
     }
 
     fn current_decision(&self, key: &PolicyKey, cost: u64) -> Option<Decision> {
-        match self {
-            Self::Memory(local) => Backend::current_decision(local, key, cost),
-            Self::Shared(SharedBackend(shared)) => shared.current_decision(key, cost),
-        }
+        self.limiter.current_decision(key, cost)
     }
 
     fn losses(&self) -> Losses {
-        match self {
-            Self::Memory(local) => Backend::<PolicyKey>::losses(local),
-            Self::Shared(SharedBackend(shared)) => shared.losses(),
-        }
+        self.limiter.losses()
     }
 
     fn quotas(&self) -> Vec<Quota> {
-        match self {
-            Self::Memory(local) => Backend::<PolicyKey>::quotas(local),
-            Self::Shared(SharedBackend(shared)) => shared.quotas(),
-        }
-    }
-
-    fn limits(&self) -> usize {
-        match self {
-            Self::Memory(local) => Backend::<PolicyKey>::limits(local),
-            Self::Shared(SharedBackend(shared)) => shared.limits(),
-        }
+        self.limiter.quotas()
     }
 }
+
+/// The line of a limit may be a lockout.
+impl Bans for PolicyBackend {}
 
 impl IntoBackend for PolicyBackend {
     type Backend = Self;
 
     /// The table is allocated now, as by a layer of its own.
     fn into_backend(self) -> Self {
-        if let Self::Memory(local) = &self {
+        if let Some(local) = &self.memory {
             local.allocate();
         }
         self
+    }
+}
+
+impl PolicyDecision {
+    /// Boxed only if it is pending.
+    fn of(mut future: impl Future<Output = Decided> + Send + Unpin + 'static) -> Self {
+        match Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(decided) => Self::Ready(Some(decided)),
+            Poll::Pending => Self::Pending(Box::pin(future)),
+        }
     }
 }
 
@@ -235,24 +204,30 @@ impl Future for PolicyDecision {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Decided> {
         match self.get_mut() {
-            Self::Memory(decided) => Pin::new(decided).poll(cx),
-            Self::Shared(BoxDecision(decided)) => decided.as_mut().poll(cx),
+            Self::Ready(decided) => Poll::Ready(
+                decided
+                    .take()
+                    .expect("a future is not polled after it is ready"),
+            ),
+            Self::Pending(decided) => decided.as_mut().poll(cx),
         }
     }
 }
 
 /// Manual impl: a trait object has no `Debug`.
-impl fmt::Debug for SharedBackend {
+impl fmt::Debug for PolicyBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedBackend")
-            .field("quotas", &self.0.quotas())
-            .finish()
+        f.debug_struct("PolicyBackend")
+            .field("quotas", &self.limiter.quotas())
+            .finish_non_exhaustive()
     }
 }
 
 /// Manual impl: futures have no `Debug`.
-impl fmt::Debug for BoxDecision {
+impl fmt::Debug for PolicyDecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BoxDecision").finish_non_exhaustive()
+        f.debug_struct("PolicyDecision")
+            .field("is_ready", &matches!(self, Self::Ready(_)))
+            .finish()
     }
 }

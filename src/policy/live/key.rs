@@ -7,6 +7,20 @@ use crate::key::{Client, Key, Secret};
 use crate::store::remote::{KeyName, RemoteKey};
 
 /// The key of a request under a limit of a policy file: one part per entry of `key`.
+///
+/// A part is made from `()` for `global`, from the key of a
+/// [`ClientIp`](crate::ClientIp::key), a [`HeaderKey`](crate::HeaderKey::key) or a
+/// [`BearerToken`](crate::key::BearerToken::key), or from the text of an extension. Several parts are
+/// collected.
+///
+/// ```
+/// use tower_throttle::{ClientIp, HeaderKey, policy::PolicyKey};
+///
+/// let client = PolicyKey::from(ClientIp::peer().key([192, 0, 2, 7].into()));
+/// let tenant_and_account: PolicyKey =
+///     [PolicyKey::from(HeaderKey::key("acme")), PolicyKey::from("alice")].into_iter().collect();
+/// # drop((client, tenant_and_account));
+/// ```
 #[derive(Clone, Debug, Hash)]
 pub struct PolicyKey(pub(super) Parts);
 
@@ -29,6 +43,57 @@ pub(super) enum Part {
 }
 
 impl Key for PolicyKey {}
+
+impl From<Part> for PolicyKey {
+    fn from(part: Part) -> Self {
+        Self(Parts::One(part))
+    }
+}
+
+impl From<()> for PolicyKey {
+    fn from((): ()) -> Self {
+        Part::Global.into()
+    }
+}
+
+impl From<Client> for PolicyKey {
+    fn from(client: Client) -> Self {
+        Part::Client(client).into()
+    }
+}
+
+impl From<Secret> for PolicyKey {
+    fn from(secret: Secret) -> Self {
+        Part::Secret(secret).into()
+    }
+}
+
+#[cfg(feature = "axum")]
+impl From<crate::key::Route> for PolicyKey {
+    fn from(route: crate::key::Route) -> Self {
+        Part::Route(route).into()
+    }
+}
+
+impl From<&str> for PolicyKey {
+    fn from(text: &str) -> Self {
+        Part::Text(Some(text.into())).into()
+    }
+}
+
+impl FromIterator<Self> for PolicyKey {
+    fn from_iter<I: IntoIterator<Item = Self>>(keys: I) -> Self {
+        let parts = keys.into_iter().flat_map(|Self(parts)| match parts {
+            Parts::One(part) => vec![part],
+            Parts::Many(parts) => parts.into_vec(),
+        });
+        let mut parts: Vec<Part> = parts.collect();
+        match (parts.pop(), parts.is_empty()) {
+            (Some(only), true) => only.into(),
+            (last, _) => Self(Parts::Many(parts.into_iter().chain(last).collect())),
+        }
+    }
+}
 
 #[cfg(feature = "_remote")]
 impl RemoteKey for PolicyKey {

@@ -12,12 +12,15 @@ use http::Request;
 use tower_layer::Layer;
 
 use super::active::ActiveLayer;
+use super::backend::PolicyBackend;
 use super::environment::Environment;
+use super::key::PolicyKey;
 use super::reload::{self, Lists};
 use super::report::Reloaded;
 use super::service::PolicyService;
 use super::shared::Shared;
-use crate::layer::Counts;
+use crate::concurrency::Permits;
+use crate::layer::{Counts, Handle};
 use crate::policy::file::{PolicyFile, Problem, Problems};
 use crate::sync::Swap;
 
@@ -145,6 +148,48 @@ impl PolicyHandle {
         Ok(report)
     }
 
+    /// The rate limit `name`, to read it and to change its keys: peek, reset, penalise, refund, ban and
+    /// pardon. `None` if there is no rate limit of this name.
+    ///
+    /// The handle is that of the limit as it is now. If a reload begins the limit anew, ask again.
+    ///
+    /// ```
+    /// # #[cfg(feature = "toml")]
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use tower_throttle::{ClientIp, policy::{Environment, PolicyFile, PolicyLayer}};
+    ///
+    /// let file = PolicyFile::from_toml(
+    ///     "version = 1\n[[limit]]\nname = \"login\"\nlimit = \"lockout 5/h\"\nkey = \"client_ip\"\nfailure = 401",
+    /// )?;
+    /// let policy = PolicyLayer::new(file, Environment::new())?;
+    /// let logins = policy.handle().limit("login").expect("the limit is in the file");
+    /// let client = ClientIp::peer().key([203, 0, 113, 9].into()).into();
+    /// logins.ban(&client, Duration::from_secs(3_600)).await?;
+    /// assert!(logins.peek(&client, 1).await?.is_denied());
+    /// logins.pardon(&client).await?;
+    /// assert!(logins.peek(&client, 1).await?.is_admitted());
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "toml"))]
+    /// # fn main() {}
+    /// ```
+    pub fn limit(&self, name: &str) -> Option<Handle<PolicyKey, PolicyBackend>> {
+        self.with(name, |layer| match layer {
+            ActiveLayer::Rate(layer) => Some(layer.handle_for::<Request<()>>()),
+            ActiveLayer::InFlight(_) => None,
+        })?
+    }
+
+    /// The limit on requests in flight `name`. `None` if there is no such limit of this name.
+    pub fn in_flight(&self, name: &str) -> Option<Handle<PolicyKey, Permits>> {
+        self.with(name, |layer| match layer {
+            ActiveLayer::Rate(_) => None,
+            ActiveLayer::InFlight(layer) => Some(layer.handle_for::<Request<()>>()),
+        })?
+    }
+
     /// How many requests the limit `name` has admitted, denied, queued, and so on, so far.
     ///
     /// `None` if there is no limit of this name.
@@ -175,13 +220,18 @@ impl PolicyHandle {
     /// # fn main() {}
     /// ```
     pub fn counts(&self, name: &str) -> Option<Counts> {
-        let generation = self.shared.current();
-        let mut limits = generation.limits.iter();
-        let active = limits.find(|active| active.limit.name == name)?;
-        Some(match &active.layer {
+        self.with(name, |layer| match layer {
             ActiveLayer::Rate(layer) => layer.handle_for::<Request<()>>().counts(),
             ActiveLayer::InFlight(layer) => layer.handle_for::<Request<()>>().counts(),
         })
+    }
+
+    /// Calls `read` with the limit `name`.
+    fn with<T>(&self, name: &str, read: impl FnOnce(&ActiveLayer) -> T) -> Option<T> {
+        let generation = self.shared.current();
+        let mut limits = generation.limits.iter();
+        let active = limits.find(|active| active.limit.name == name)?;
+        Some(read(&active.layer))
     }
 
     /// What is allowed and yet probably a mistake: a file without a limit, or a list without networks.

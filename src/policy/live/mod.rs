@@ -28,6 +28,7 @@ use self::nested_disabled::nested;
 #[cfg(feature = "axum")]
 use self::nested_enabled::nested;
 pub use self::{
+    backend::{PolicyBackend, PolicyDecision},
     body::PolicyBody,
     environment::Environment,
     future::PolicyFuture,

@@ -282,7 +282,7 @@ impl<'a> Builder<'a> {
             }
             (None, None) => match memory(limit, keys, algorithm) {
                 Ok(local) => (
-                    fresh(limit, keys, PolicyBackend::Memory(local)),
+                    fresh(limit, keys, PolicyBackend::in_memory(local)),
                     Origin::Fresh("as it is new".to_owned()),
                 ),
                 Err(error) => {
@@ -299,7 +299,7 @@ impl<'a> Builder<'a> {
             (Some(store), old) => {
                 let limiter = self.limiter(store, limit)?;
                 let backend = match limiter(&limit.name, algorithm) {
-                    Ok(backend) => PolicyBackend::Shared(backend),
+                    Ok(backend) => backend,
                     Err(error) => {
                         self.problems
                             .push(limit.place.problem("limit", error.to_string()));
@@ -392,27 +392,21 @@ impl Active {
                 layer.handle_for::<Request<()>>().set_limit(limit)
             }
             (ActiveLayer::Rate(layer), Change::Algorithm(algorithm, quota)) => {
-                let part = layer.part_handle::<PolicyKey, _>(PolicyBackend::memory);
-                let Some(limit) = part else { return Ok(()) };
+                let Some(local) = layer.limiter().memory() else {
+                    return Ok(());
+                };
+                let handle = layer.handle_for::<Request<()>>();
+                let limit = handle.of_same::<PolicyKey, _>(Arc::new(local.clone()));
                 let changed = limit.replace_algorithm(algorithm, quota);
                 if changed.is_err() {
                     let algorithm = self.limit.spec.algorithm()?;
                     let local = memory(&self.limit, &self.keys, algorithm)?;
-                    let anew = fresh(&self.limit, &self.keys, PolicyBackend::Memory(local));
+                    let anew = fresh(&self.limit, &self.keys, PolicyBackend::in_memory(local));
                     *layer = with_options(anew, &self.limit);
                 }
                 changed
             }
             _ => Ok(()),
-        }
-    }
-}
-
-impl PolicyBackend {
-    const fn memory(&self) -> Option<&Local<AnyAlgorithm>> {
-        match self {
-            Self::Memory(local) => Some(local),
-            Self::Shared(_) => None,
         }
     }
 }
