@@ -73,15 +73,6 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
     /// one.
     const RECEIPT_WORDS: usize = 1;
 
-    /// Whether [`try_admit`](Self::try_admit) is implemented.
-    #[doc(hidden)]
-    const HAS_FAST_PATH: bool = false;
-
-    /// Whether its futures are ready when they are first polled. A layer leaves out the code that
-    /// awaits them.
-    #[doc(hidden)]
-    const IS_IMMEDIATE: bool = false;
-
     /// Applies `op` to the state of `key` and returns the decision.
     ///
     /// An operation that decides nothing returns an admission with the figures of the new state.

@@ -118,29 +118,12 @@ where
 
     const RECEIPT_WORDS: usize = L::RECEIPT_WORDS;
 
-    const HAS_FAST_PATH: bool = L::HAS_FAST_PATH;
-
-    const IS_IMMEDIATE: bool = L::IS_IMMEDIATE;
-
     fn apply(&self, (tier, key): &(T, K), op: Op) -> Self::Future {
         let (offset, backend) = self.with_offset(tier);
         TierFuture {
             offset,
             future: backend.apply(key, op),
         }
-    }
-
-    fn decide(&self, (tier, key): &(T, K), cost: u64) -> Self::Future {
-        let (offset, backend) = self.with_offset(tier);
-        TierFuture {
-            offset,
-            future: backend.decide(key, cost),
-        }
-    }
-
-    #[inline]
-    fn try_admit(&self, (tier, key): &(T, K), cost: u64) -> bool {
-        self.get(tier).try_admit(key, cost)
     }
 
     #[inline]

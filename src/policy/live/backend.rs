@@ -129,8 +129,6 @@ impl PolicyBackend {
 impl Backend<PolicyKey> for PolicyBackend {
     type Future = PolicyDecision;
 
-    const HAS_FAST_PATH: bool = true;
-
     fn apply(&self, key: &PolicyKey, op: Op) -> PolicyDecision {
         self.limiter.apply(key, op)
     }

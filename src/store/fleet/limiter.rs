@@ -322,8 +322,6 @@ where
 {
     type Future = FleetFuture<S, A>;
 
-    const HAS_FAST_PATH: bool = true;
-
     fn apply(&self, key: &K, op: Op) -> FleetFuture<S, A> {
         let node = self.node();
         let now = MonotonicClock.now();

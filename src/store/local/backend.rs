@@ -30,10 +30,6 @@ where
 {
     type Future = Ready<Result<Decision, StoreError>>;
 
-    const HAS_FAST_PATH: bool = true;
-
-    const IS_IMMEDIATE: bool = true;
-
     fn apply(&self, key: &K, op: Op) -> Self::Future {
         ready(Ok(self.apply_hashed(self.hash(key), op)))
     }
