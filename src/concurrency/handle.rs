@@ -32,7 +32,7 @@ impl<K> Handle<K, Permits> {
     }
 
     /// The number of keys with requests in flight. No other key takes up memory, except for an
-    /// [adaptive](ConcurrencyLimitLayer::new) limit of its own.
+    /// [adaptive](crate::ConcurrencyLimitLayer::new) limit of its own.
     pub fn keys(&self) -> usize {
         self.backend().table.keys()
     }
@@ -43,7 +43,7 @@ impl<K> Handle<K, Permits> {
     }
 
     /// How many requests of one key may be in flight now. If each key has its own
-    /// [adaptive](ConcurrencyLimitLayer::new) limit, that of a new key.
+    /// [adaptive](crate::ConcurrencyLimitLayer::new) limit, that of a new key.
     pub fn limit(&self) -> u64 {
         self.backend().table.limit()
     }
@@ -65,7 +65,7 @@ impl<K> Handle<K, Permits> {
         table.look(table.key_id(key)).1
     }
 
-    /// The number of keys whose own [adaptive](ConcurrencyLimitLayer::new) limit is kept.
+    /// The number of keys whose own [adaptive](crate::ConcurrencyLimitLayer::new) limit is kept.
     ///
     /// ```
     /// use axum::{Router, body::Body, extract::Request, routing::get};
@@ -96,7 +96,7 @@ impl<K> Handle<K, Permits> {
     /// it are not granted again once they are released.
     ///
     /// # Errors
-    /// If `limit` is 0, or the limit is [adaptive](ConcurrencyLimitLayer::adaptive). It stays as it was.
+    /// If `limit` is 0, or the limit is [adaptive](crate::ConcurrencyLimitLayer::adaptive). It stays as it was.
     ///
     /// ```
     /// use tower_throttle::{Global, concurrency::ConcurrencyLimitLayer};
