@@ -253,6 +253,8 @@ impl<S: CasStore, M: Mode> FleetBuilder<S, M> {
 
     /// Sets after what time a grant lapses, or twice that: by default ten intervals, and one second at least.
     /// A machine that crashes costs the fleet what it held for as long.
+    ///
+    /// Machines of one name whose lives differ do not share their limit: each group has all of it.
     pub fn life(mut self, life: Duration) -> Self {
         self.settings.life = Some(life);
         self

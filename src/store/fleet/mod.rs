@@ -45,12 +45,13 @@
 //!
 //! A synced limit is granted what refills in the coming interval S as well, or in two if the burst B does
 //! not last for two, and it becomes usable evenly. Before a machine has heard of the others, it may use one
-//! N-th of what is free. So N machines admit in any time T at most
+//! N-th of what is free. So N machines, whose exchanges end within D, admit in any time T at most
 //!
 //! ```text
-//! B + T/t        the limit, of one unit per t
-//! + 2 S/t        what is granted ahead
-//! + B            what N machines use before they have heard of each other: N times B/N
+//! B + T/t          the limit, of one unit per t
+//! + 2 (S + D)/t    what is granted ahead
+//! + B              what N machines use before they have heard of each other: N times B/N
+//! + 2 N            parts are rounded up
 //! ```
 //!
 //! The number of machines is counted in the store, and one that is too small makes the last line larger: in a
@@ -106,10 +107,7 @@ mod settings;
 mod shape;
 mod shaped;
 #[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
-mod simulation;
-#[cfg(all(test, feature = "redis"))]
-#[allow(clippy::unwrap_used, reason = "helpers of tests")]
-pub(in crate::store) mod traces;
+pub(in crate::store) mod simulation;
 
 #[cfg(feature = "redis")]
 pub(in crate::store) use self::record::Reply;

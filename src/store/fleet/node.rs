@@ -133,7 +133,8 @@ impl<S: CasStore, A: Shaped> Node<S, A> {
             shape: Arc::new(shape),
         };
         let id = shared.next_version().as_u64() >> 12;
-        let name_prefix = format!("{{{prefix}:{name}:");
+        // Epochs of another length would mean other moments: machines that differ in it are another limit.
+        let name_prefix = format!("{{{prefix}:{name}:{}:", life.as_millis());
         Ok(Self {
             sequence_key: format!("{name_prefix}0}}#{id}").into(),
             exchanger: Arc::new(Exchanger::new(

@@ -8,6 +8,8 @@
 mod judge;
 mod scenario;
 mod tests;
+#[cfg(feature = "redis")]
+pub(in crate::store) mod traces;
 
 use std::{
     cmp::Reverse,

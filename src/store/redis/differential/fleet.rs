@@ -7,7 +7,7 @@ use redis::Connection;
 use super::{FAKE_CLOCK, ONLY_DECLARED_KEYS, RedisServer, random::seeds};
 use crate::clock::{Tick, nanos};
 use crate::store::{
-    fleet::{Batch, Replies, traces::Trace},
+    fleet::{Batch, Replies, simulation::traces::Trace},
     redis::fleet::{Group, SCRIPT},
 };
 

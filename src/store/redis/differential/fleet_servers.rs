@@ -7,7 +7,7 @@ use super::hashing_proxy::{HashingProxy, Kind};
 use super::proxy_server::{Harm, Proxy};
 use crate::store::{
     cas::CasStore as _,
-    fleet::{Batch, traces::fixed_batch},
+    fleet::{Batch, simulation::traces::fixed_batch},
     redis::Redis,
 };
 

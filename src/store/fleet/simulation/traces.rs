@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use self::random::Random;
-use super::batch::{Batch, Replies};
-use super::record::{Reply, Report, Settled, Spent, Terms};
-use super::shape::{Cells, LOG_CELLS, Level, NEVER, Part, Shape};
 use crate::quota::Quota;
+use crate::store::fleet::{
+    batch::{Batch, Replies},
+    record::{Reply, Report, Settled, Spent, Terms},
+    shape::{Cells, LOG_CELLS, Level, NEVER, Part, Shape},
+};
 
-#[path = "../../../tests/algorithms/random.rs"]
+#[path = "../../../../tests/algorithms/random.rs"]
 #[allow(
     dead_code,
     clippy::duplicate_mod,
