@@ -301,3 +301,13 @@ async fn a_limit_that_is_known_is_denied_without_an_exchange() {
             .is_ok_and(|decision| decision.retry_after.is_none())
     );
 }
+
+/// Their epochs are other moments: a unit could count as used before it is.
+#[tokio::test(start_paused = true)]
+async fn machines_whose_lives_differ_share_no_limit() {
+    let store = MemoryStore::new();
+    let one = machine(leased(&store).life(Duration::from_secs(5)));
+    assert_eq!(drain(&one).await, 100);
+    let other = machine(leased(&store));
+    assert_eq!(drain(&other).await, 100);
+}

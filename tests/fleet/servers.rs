@@ -55,7 +55,10 @@ async fn check_leased<S: CasStore + Clone>(store: S) {
         });
     }
     let admitted: u64 = machines.join_all().await.into_iter().sum();
-    let builder = LeasedBuilder::new(store).deadline(Duration::from_secs(30));
+    let builder = LeasedBuilder::new(store)
+        .interval(INTERVAL / 10)
+        .life(Duration::from_secs(60));
+    let builder = builder.deadline(Duration::from_secs(30));
     let other = builder.build("leased", window()).expect("a limit");
     assert_eq!(admitted + drain(&other).await, 100, "{admitted}");
 }
