@@ -231,7 +231,8 @@ impl Budget {
         let held = self.rest.lots.iter().any(|lot| lot.left + lot.used > 0);
         let used =
             self.demand + self.unassigned + self.rest.spent[0].units + self.rest.spent[1].units;
-        used > 0 || held || self.rest.resets || self.rest.given_back.is_some()
+        let asks = self.rest.resets || self.rest.waiting > 0;
+        used > 0 || held || asks || self.rest.given_back.is_some()
     }
 
     /// Whether nothing is known of the key.
