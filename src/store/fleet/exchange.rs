@@ -67,7 +67,8 @@ pub(super) fn exchange(
         reset: key.record.reset,
         ..Reply::of(terms, now)
     };
-    if report.demand > 0 {
+    // A request may have waited since the report before.
+    if report.demand > 0 || report.waiting > 0 {
         let share = key.share(report, moment.machines);
         if is_current {
             // A limit smaller than the fleet is decided by waiting for exchanges.

@@ -271,7 +271,7 @@ local function exchange(record)
         record.at, record.reset = at, reset
     end
     local at_once, ahead, next, next_in = 0, 0, 0, 0
-    local share = demand > 0 and share_of(record)
+    local share = (demand > 0 or waiting > 0) and share_of(record)
     if share and is_current then
         at_once, ahead = grant(record, share)
         if has_fixed then next, next_in = grant_next(record, share) end
