@@ -82,6 +82,12 @@ impl<C: Connect> Connector<C> {
         &self.connect
     }
 
+    /// Lets the next call try at once: what was refused has been corrected.
+    #[cfg(feature = "cassandra")]
+    pub(super) fn forget_failure(&self) {
+        lock(&self.state).failure = None;
+    }
+
     /// What `pick` takes. Waits for an attempt if it takes nothing.
     pub(super) async fn get<T>(
         self: &Arc<Self>,

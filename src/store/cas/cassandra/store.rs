@@ -176,6 +176,7 @@ impl Cassandra {
             let statement = table.cql.migration.as_str();
             let made = connected.session.query_unpaged(statement, ()).await;
             made.map_err(|error| from_execution(&error, &table.cql.table))?;
+            self.prepared.forget_failure();
         }
         self.check().await
     }
