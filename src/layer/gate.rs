@@ -66,10 +66,8 @@ pub trait Limiting: Clone {
     /// What decides.
     type Limiter: Send + Sync + 'static;
 
-    #[doc(hidden)]
     fn state(&self) -> &Arc<State<Self::Limiter>>;
 
-    #[doc(hidden)]
     fn state_mut(&mut self) -> &mut Arc<State<Self::Limiter>>;
 }
 
@@ -82,16 +80,13 @@ pub trait Gate<K>: Limiting {
     /// Settles a cost. If it fails, the cost stays as it was taken.
     type Settling: Future + Send + Unpin + 'static;
     /// What [`begin`](Self::begin) has learned of a request that it did not admit.
-    #[doc(hidden)]
     type Begun;
 
     /// The common case: admits the request if that is quick, needs no figures and keeps nothing. The
     /// caller counts it.
-    #[doc(hidden)]
     fn begin(&self, key: &K, ask: Ask) -> Result<Option<Self::Ticket>, Self::Begun>;
 
     /// All other cases.
-    #[doc(hidden)]
     fn enter(
         &self,
         key: &K,
@@ -101,7 +96,6 @@ pub trait Gate<K>: Limiting {
     ) -> Entry<Self::Ticket, Self::Wait>;
 
     /// Ready once, when the wait is over. The wait is dropped then.
-    #[doc(hidden)]
     fn poll(
         &self,
         key: &K,
@@ -110,15 +104,12 @@ pub trait Gate<K>: Limiting {
     ) -> Poll<Result<Passed<Self::Ticket>, RateLimited>>;
 
     /// Gives back what a request has taken that waits no longer.
-    #[doc(hidden)]
     fn leave(&self, key: &K, wait: Self::Wait);
 
     /// Settles the cost of a request whose response is known.
-    #[doc(hidden)]
     fn settle(&self, key: &K, ticket: &mut Self::Ticket, settle: Settle) -> Option<Self::Settling>;
 
     /// The limits as clients are told them, one of which `decision` is about.
-    #[doc(hidden)]
     fn policies(&self, decision: &Decision) -> PolicyList<'_>;
 }
 
@@ -128,7 +119,6 @@ pub trait Exit<K, Res>: Gate<K> {
     type Response;
 
     /// Moves the ticket into the response, or drops it.
-    #[doc(hidden)]
     fn exit<E>(ticket: Option<Self::Ticket>, result: Result<Res, E>) -> Result<Self::Response, E>;
 }
 

@@ -311,3 +311,17 @@ async fn machines_whose_lives_differ_share_no_limit() {
     let other = machine(leased(&store));
     assert_eq!(drain(&other).await, 100);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_charge_of_any_size_is_a_debt() {
+    let limit = machine(leased(&MemoryStore::new()));
+    admit(&limit, 1).await;
+    for _ in 0..3 {
+        let charged = limit.apply("key", Op::Charge(u64::MAX)).await;
+        assert!(charged.is_ok());
+        pass(3).await;
+        assert!(take(&limit, 1).await.is_denied());
+    }
+    limit.close().await.expect("an exchange");
+    assert_eq!(limit.last_error(), None);
+}

@@ -256,9 +256,8 @@ impl Keys {
     ) -> MutexGuard<'_, Shard> {
         let mut shard = self.shard(hash);
         if !shard.keys.contains_key(&hash) {
-            if self.len() >= self.capacity && !self.make_room(&mut shard, now) {
-                // Every key here is being exchanged: a few more than the capacity.
-                self.lost.fetch_add(1, Ordering::Relaxed);
+            if self.len() >= self.capacity {
+                self.make_room(&mut shard, now);
             }
             self.len.fetch_add(1, Ordering::Relaxed);
             let entry = Entry {
@@ -276,8 +275,8 @@ impl Keys {
     }
 
     /// Forgets a key of a full table: one that need not be known, or is not used now, or any that is not
-    /// being exchanged. Returns whether there was one.
-    fn make_room(&self, shard: &mut Shard, now: Tick) -> bool {
+    /// being exchanged. If there is none here, the table holds a few more than its capacity.
+    fn make_room(&self, shard: &mut Shard, now: Tick) {
         let rules = shard.common.rules;
         let rank = |entry: &Entry| match () {
             () if entry.is_in_flight || !entry.rare.waiters.is_empty() => 3,
@@ -288,7 +287,7 @@ impl Keys {
         let looks = shard.keys.iter().take(LOOKS);
         let found = looks.map(|(hash, entry)| (rank(entry), *hash)).min();
         let Some((rank @ 0..3, hash)) = found else {
-            return false;
+            return;
         };
         shard.keys.remove(&hash);
         self.len.fetch_sub(1, Ordering::Relaxed);
@@ -300,7 +299,6 @@ impl Keys {
         if rank == 2 {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
-        true
     }
 
     /// The keys that have something to report.

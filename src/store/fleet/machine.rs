@@ -34,7 +34,7 @@ pub(super) struct Budget {
     demand: u64,
     /// Used units that are not yet taken off the lots.
     unassigned: u64,
-    /// A cost of `denied_cost` or more is denied before this moment.
+    /// A cost of exactly `denied_cost` is denied before this moment.
     denied_until: Tick,
     denied_cost: u64,
     told: Told,
@@ -229,10 +229,10 @@ impl Budget {
     /// Whether there is something to report, to give back or to ask for.
     pub(super) fn is_due(&self) -> bool {
         let held = self.rest.lots.iter().any(|lot| lot.left + lot.used > 0);
-        let used =
-            self.demand + self.unassigned + self.rest.spent[0].units + self.rest.spent[1].units;
+        let [before, current] = self.rest.spent.map(|spending| spending.units);
+        let used = [self.demand, self.unassigned, before, current];
         let asks = self.rest.resets || self.rest.waiting > 0;
-        used > 0 || held || asks || self.rest.given_back.is_some()
+        used.iter().any(|units| *units > 0) || held || asks || self.rest.given_back.is_some()
     }
 
     /// Whether nothing is known of the key.
@@ -383,7 +383,11 @@ impl Budget {
                 at: time.map_or(NEVER, |time| time.store_time_of(at)),
             }),
             lots,
-            demand: if wants_nothing { 0 } else { demand },
+            demand: if wants_nothing {
+                0
+            } else {
+                demand.min(MAX_UNITS)
+            },
             elapsed: elapsed / 1_000,
             waiting: std::mem::take(&mut self.rest.waiting),
             has_next: self.rest.next > 0,
