@@ -37,9 +37,7 @@ type Decided = Result<Decision, StoreError>;
 #[derive(Debug)]
 #[expect(unnameable_types, reason = "only layers use it")]
 pub enum RateWait<F> {
-    #[doc(hidden)]
     Decision(Deciding<F>),
-    #[doc(hidden)]
     Turn(Turn),
 }
 
