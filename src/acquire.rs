@@ -162,6 +162,8 @@ mod tests {
     }
 
     /// The three have their turns in the faster line at 0, 100 and 200 ms.
+    ///
+    /// Shows promise 12.
     #[test]
     fn a_call_that_leaves_between_its_turns_in_two_lines_does_not_bring_another_turn_forward() {
         assert_eq!(next_turn(0), at(200), "nothing was returned");

@@ -68,11 +68,6 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
     /// A future that does I/O is boxed.
     type Future: Future<Output = Result<Decision, StoreError>> + Send + Unpin + 'static;
 
-    /// How many moments a [`Receipt`] of its decisions holds: one, if its receipts are made by
-    /// [`Receipt::at`]. A backend that passes on the decisions of another one has the number of that
-    /// one.
-    const RECEIPT_WORDS: usize = 1;
-
     /// Applies `op` to the state of `key` and returns the decision.
     ///
     /// An operation that decides nothing returns an admission with the figures of the new state.
@@ -95,11 +90,11 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
     }
 
     /// Decides for a caller that reads no figures of an admission. `None` if the request is admitted
-    /// and that can be seen quickly, which is tried only if `quickly` is set.
+    /// and that can be seen quickly.
     #[doc(hidden)]
     #[inline]
-    fn take(&self, key: &K, cost: u64, quickly: bool) -> Option<Self::Future> {
-        if quickly && self.try_admit(key, cost) {
+    fn take(&self, key: &K, cost: u64) -> Option<Self::Future> {
+        if self.try_admit(key, cost) {
             return None;
         }
         Some(self.decide(key, cost))
@@ -123,15 +118,6 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
     fn decide_after_refund(&self, key: &K, freed: u64, cost: u64, peek: bool) -> Option<Decision> {
         let _ = (key, freed, cost, peek);
         None
-    }
-
-    /// Gives back what a queued request has taken from other limits than the one it queued for, after
-    /// a new request has taken its place.
-    ///
-    /// A backend whose limits have keys of their own ([`shares_queues`](Self::shares_queues))
-    /// implements it together with [`decide_after_refund`](Self::decide_after_refund).
-    fn refund_replaced(&self, key: &K, cost: u64, receipt: Receipt) {
-        let _ = (key, cost, receipt);
     }
 
     /// Applies `op` without awaiting it, for the refund of a cancelled request.
@@ -160,31 +146,34 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
         key.hash(state);
     }
 
-    /// Whether requests of different keys may wait in the same queue; see
-    /// [`hash_queue`](Self::hash_queue).
-    fn shares_queues(&self) -> bool {
-        false
-    }
-
     /// Counts of keys evicted and requests denied because the backend was full, since it was
     /// created.
     fn losses(&self) -> Losses {
         Losses::default()
     }
 
+    /// How many keys it has, and how close they are to their limits. `None` if that is not known
+    /// without I/O.
+    ///
+    /// It reads all states, so it is for an operator and not for each request.
+    fn fullness(&self) -> Option<Fullness> {
+        None
+    }
+
     /// The quotas of its limits. [`Decision::policy`] is an index into them.
     fn quotas(&self) -> Vec<Quota>;
+
+    /// The quota of `key`, if each key has its own, as in a
+    /// [`PerKey`](crate::store::local::PerKey). Response headers state it instead of [`quotas`](Self::quotas).
+    fn quota_of(&self, key: &K) -> Option<Quota> {
+        let _ = key;
+        None
+    }
 
     /// The number of its limits. In a chain of backends, it is called for every decision of a later
     /// one.
     fn limits(&self) -> usize {
         self.quotas().len()
-    }
-
-    /// Whether a denial counts, so that a chain of backends must decide it and not only look.
-    #[doc(hidden)]
-    fn counts_denials(&self) -> bool {
-        false
     }
 }
 
@@ -218,12 +207,53 @@ impl Add for Losses {
     }
 }
 
+/// How full a backend in this process is; see [`Backend::fullness`].
+///
+/// ```
+/// use tower_throttle::{FixedWindow, Local, Quota};
+/// use tower_throttle::store::{Backend, Fullness};
+///
+/// let limit = Local::new(FixedWindow::new(Quota::per_day(10))).capacity(1_000);
+/// for _ in 0..8 {
+///     limit.check("ann");
+/// }
+/// limit.check("bob");
+/// let fullness: Fullness = Backend::<str>::fullness(&limit).unwrap();
+/// assert_eq!((fullness.keys, fullness.capacity, fullness.largest_use_percent), (2, 1_000, 80));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Fullness {
+    /// The keys that have used something; in a large table an estimate.
+    pub keys: usize,
+    /// How many keys fit.
+    pub capacity: usize,
+    /// The largest part of its limit that a key has used, in percent and rounded down: 100 if a key can use
+    /// nothing now.
+    pub largest_use_percent: u64,
+}
+
+impl Add for Fullness {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            keys: self.keys.saturating_add(other.keys),
+            capacity: self.capacity.saturating_add(other.capacity),
+            largest_use_percent: self.largest_use_percent.max(other.largest_use_percent),
+        }
+    }
+}
+
 /// An operation on the state of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Op {
     /// Decide on a cost, and take it unless it is denied.
     Take(u64),
+    /// Decide on the cost of an important request: a limit that [lends](crate::algorithm::Lending) lets it
+    /// wait for units of the time to come where `Take` would be denied. Any other limit does as for `Take`.
+    Borrow(u64),
     /// Return the decision that `Take` would return, and take nothing.
     Peek(u64),
     /// Give back what is still taken of a cost, given the [`Receipt`] of the decision that took it.
@@ -252,9 +282,17 @@ pub enum Op {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no bans",
     label = "not a `Lockout`",
-    note = "bans need a `Lockout`, or a tuple that begins with one; in a layer with several keys, take the handle of one limit with `first()` or `second()`"
+    note = "bans need a `Lockout`, or a tuple that begins with one; in a layer with several keys, take the handle of one of them with `first()` or `second()`"
 )]
 pub trait Bans {}
+
+/// A limit that [lends](crate::algorithm::Lending): [`lend_to`](crate::RateLimitLayer::lend_to) needs it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` lends nothing",
+    label = "not a `Lending`",
+    note = "wrap the algorithm, `Lending::new(FixedWindow::new(quota), 20)`; it works in this process and in `Cas`"
+)]
+pub trait Lends {}
 
 /// A conversion into a [`Backend`]: the types that a layer accepts as its limit.
 ///

@@ -75,6 +75,12 @@ impl Decision {
         self.remaining.dividend / self.remaining.divisor.get()
     }
 
+    /// The part of the limit that is used, in percent and rounded down.
+    pub(crate) fn use_percent(&self) -> u64 {
+        let used = u128::from(self.limit.saturating_sub(self.remaining())) * 100;
+        u64::try_from(used / u128::from(self.limit.max(1))).unwrap_or(100)
+    }
+
     /// The same decision with another `remaining`.
     #[inline]
     pub const fn with_remaining(mut self, remaining: u64) -> Self {
@@ -223,7 +229,6 @@ impl CompactDecision {
         }
     }
 
-    #[inline(never)]
     pub(crate) fn get(self) -> Decision {
         let (span, reset_after) = (duration(self.span_ns), duration(self.reset_ns));
         let (verdict, retry_after) = match self.kind {

@@ -164,9 +164,7 @@ impl StoreError {
             Kind::Transient => true,
             #[cfg(feature = "_remote")]
             Kind::NotSent => true,
-            Kind::Permanent => false,
-            #[cfg(feature = "cas")]
-            Kind::OfKey => false,
+            _ => false,
         }
     }
 }
@@ -309,6 +307,16 @@ impl RateLimited {
             policy: Some(policy),
             ..self
         }
+    }
+
+    #[must_use]
+    pub(crate) fn map_decision(mut self, change: impl FnOnce(&mut Decision)) -> Self {
+        match &mut self.cause {
+            Cause::Limited(decision) => change(decision),
+            Cause::Concurrent(denial) => change(&mut denial.decision),
+            Cause::Rejected(_) | Cause::Unavailable(_) => {}
+        }
+        self
     }
 
     const fn from_cause(cause: Cause) -> Self {

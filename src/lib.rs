@@ -60,11 +60,54 @@
 //! | [`respond`] | what clients are told: responses to denied requests, headers, settling |
 //! | [`layer`] | the layer and its service in detail, counters, `OnStoreError` |
 //! | [`concurrency`] | limits on how many requests of one key are in flight |
+//! | `accept` | limits on connections, before TLS (feature `accept`) |
+//! | `stream` | messages one by one, and bytes per second (feature `stream`) |
 //! | [`policy`] | limits as text, `token_bucket 10/s; burst=50`, and in files that are reloaded |
+//! | [`client`] | a client that keeps to the limits that its servers state |
 //! | [`queue`] | the order of queued requests, and what happens if the queue is full |
 //! | [`store`] | where states live: `Local`, Redis, `Fallback`, and the trait `Backend` |
+//! | `testkit` | checks of an algorithm, a backend or a store of your own (feature `testkit`) |
 //! | [`clock`] | clocks and timers; [`ManualClock`] for tests |
 //! | [`guide`] | how to choose, place, test and run limits |
+//!
+//! # Algorithms
+//!
+//! | | promises |
+//! |---|---|
+//! | [`TokenBucket`] | a rate, and bursts of up to B: at most `B + T * L/W` in any time T |
+//! | [`LeakyBucket`] | the same, or as a queue an even distance between requests |
+//! | [`FixedWindow`] | at most L in each window, so 2L around the end of one |
+//! | [`CalendarWindow`] | at most L in each day, week or month of a time zone |
+//! | [`SlidingLog`] | at most L in any window, exactly; the state grows with L |
+//! | [`SlidingWindow`] | nearly that for smooth traffic, at most 2L, in constant memory |
+//! | [`SlidingGrid`] | at most L in any window of almost the length, with `strict` of the whole length |
+//! | [`WarmUp`] | a rate that rises after a pause |
+//! | [`Gcra`] | what the governor crate decides |
+//! | [`Lockout`] | guesses blocked, each time for longer |
+//! | a tuple, [`All`] | what each part promises: all admit, or none is charged |
+//! | [`ConcurrencyLimitLayer`] | at most n requests in flight |
+//!
+//! # Features
+//!
+//! | feature | default | adds |
+//! |---|---|---|
+//! | `tokio` | yes | queues and the default clock follow tokio's paused time |
+//! | `axum` | | the peer address from `ConnectInfo`; `MatchedPath` as a key |
+//! | `accept` | | `accept`, limits on connections for axum, hyper and tonic |
+//! | `stream` | | `stream`, limits on messages and on bytes per second |
+//! | `tonic`, `tonic-tls` | | the peer address from tonic's connection info; a `tonic::Status` from a `RateLimited` |
+//! | `governor` | | `Gcra`, with the governor crate inside |
+//! | `calendar` | | `CalendarWindow`, with jiff and its copy of the time zone database |
+//! | `serde` | | `Quota` as text (`"10/s; burst=50"`) in configuration files |
+//! | `policies`, `toml` | | `PolicyFile`, the limits of a program in a file: in any format of serde, or in TOML |
+//! | `redis`, `redis-sentinel`, `redis-cluster`, `redis-tls` | | `store::redis`, one limit for a fleet (Rust 1.88) |
+//! | `cas` | | `store::cas`, one limit for a fleet in a store of your own |
+//! | `postgres` | | `store::cas::postgres`, the same in PostgreSQL |
+//! | `cassandra` | | `store::cas::cassandra`, the same in Cassandra or ScyllaDB |
+//! | `testkit` | | `testkit`, checks of an algorithm, a backend or a store of your own, for tests |
+//! | `tracing`, `metrics` | | events for denials and outages, and counters; keys are never logged |
+//!
+//! Rust 1.85 for all features but those of Redis.
 //!
 //! # Time
 //!
@@ -81,9 +124,12 @@
 #[cfg(not(target_has_atomic = "64"))]
 compile_error!("tower-throttle needs a target with 64-bit atomics, which this one does not have");
 
+#[cfg(feature = "accept")]
+pub mod accept;
 mod acquire;
 pub mod algorithm;
 mod backend;
+pub mod client;
 pub mod clock;
 pub mod concurrency;
 mod decision;
@@ -102,13 +148,17 @@ mod quota;
 mod receipt;
 pub mod respond;
 pub mod store;
+#[cfg(feature = "stream")]
+pub mod stream;
 mod sync;
+#[cfg(feature = "testkit")]
+pub mod testkit;
 mod varint;
 
 pub use self::{
     algorithm::{
-        All, AnyAlgorithm, FixedWindow, Gcra, LeakyBucket, Lockout, SlidingGrid, SlidingLog,
-        SlidingWindow, TokenBucket, WarmUp,
+        All, AnyAlgorithm, CalendarWindow, FixedWindow, Gcra, LeakyBucket, Lockout, SlidingGrid,
+        SlidingLog, SlidingWindow, TokenBucket, WarmUp,
     },
     clock::ManualClock,
     concurrency::{ConcurrencyLimit, ConcurrencyLimitLayer},

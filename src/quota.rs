@@ -61,8 +61,14 @@ const ALLOWED_PERIODS: &str = "a period from 1 ns to 4611686018427387904 ns (146
 const ALLOWED_BURSTS: &str = "a number from 1 that the limit refills within 146 years";
 
 const SECOND: u64 = 1_000_000_000;
+/// A month on average, of which 4,800 are 400 years. [`CalendarWindow`](crate::CalendarWindow) makes it one
+/// of the calendar.
+pub(crate) const MONTH: Duration = Duration::from_nanos(MONTH_NS);
+const MONTH_NS: u64 = 2_629_746 * SECOND;
+
 /// The spellings of each unit and its length in nanoseconds. The first spelling is printed.
-const UNITS: [(&[&str], u64); 8] = [
+const UNITS: [(&[&str], u64); 9] = [
+    (&["month", "months"], MONTH_NS),
     (&["w", "week", "weeks"], 7 * 86_400 * SECOND),
     (&["d", "day", "days"], 86_400 * SECOND),
     (&["h", "hr", "hrs", "hour", "hours"], 3_600 * SECOND),
@@ -111,6 +117,25 @@ impl Quota {
     #[track_caller]
     pub const fn per_day(limit: u64) -> Self {
         Self::from_period_ns(limit, 86_400 * SECOND)
+    }
+
+    /// `limit` per week.
+    ///
+    /// # Panics
+    /// If `limit` is 0 or above 2^63 - 1; [`try_per`](Self::try_per) returns an error instead.
+    #[track_caller]
+    pub const fn per_week(limit: u64) -> Self {
+        Self::from_period_ns(limit, 7 * 86_400 * SECOND)
+    }
+
+    /// `limit` per month: of the calendar for [`CalendarWindow`](crate::CalendarWindow), and for buckets and
+    /// logs of 30.436875 days, a month on average.
+    ///
+    /// # Panics
+    /// If `limit` is 0 or above 2^63 - 1; [`try_per`](Self::try_per) returns an error instead.
+    #[track_caller]
+    pub const fn per_month(limit: u64) -> Self {
+        Self::from_period_ns(limit, MONTH_NS)
     }
 
     /// `limit` per `period`.
@@ -313,7 +338,7 @@ impl FromStr for Quota {
 
     /// Parses `LIMIT/PERIOD`, then optionally `; burst=N`. A period is a unit with an optional
     /// number before it. Units are `ns`, `us`, `ms`, `s`, `min`, `h`, `d`, `w` and their names,
-    /// such as `second` or `seconds`.
+    /// such as `second` or `seconds`, and `month`.
     fn from_str(text: &str) -> Result<Self, ConfigError> {
         let expected = |expected: &str| ConfigError::Syntax {
             field: "quota",
@@ -353,7 +378,7 @@ impl FromStr for Quota {
         let unit = unit.trim();
         let Some(unit) = unit_ns(unit) else {
             return Err(expected(
-                "a unit of time after the slash: ns, us, ms, s, min, h, d or w",
+                "a unit of time after the slash: ns, us, ms, s, min, h, d, w or month",
             ));
         };
         let period = times

@@ -20,6 +20,7 @@ const ARROWS: &[(&[&str], &[&[&str]])] = &[
     (VOCABULARY, &[VOCABULARY]),
     (&["backend", "key"], &[VOCABULARY]),
     (&["respond"], &[VOCABULARY, &["key"]]),
+    (&["client"], &[VOCABULARY, &["key", "respond"]]),
     (&["picture", "prefetch"], &[]),
     (&["algorithm"], &[VOCABULARY, &["picture"]]),
     (&["acquire"], &[VOCABULARY, &["algorithm"]]),
@@ -45,8 +46,14 @@ const ARROWS: &[(&[&str], &[&[&str]])] = &[
             &["algorithm", "concurrency", "layer", "store"],
         ],
     ),
+    (
+        &["accept"],
+        &[VOCABULARY, &["key", "algorithm", "concurrency", "store"]],
+    ),
+    (&["stream"], &[VOCABULARY, PORTS, &["algorithm", "limiter"]]),
+    (&["testkit"], &[VOCABULARY, PORTS, &["algorithm", "store"]]),
     // Documentation only.
-    (&["guide"], &[]),
+    (&["guide"], &[&["picture"]]),
 ];
 
 /// Folders, and the modules beside them that they may not name.

@@ -72,6 +72,7 @@ fn configured() -> Local<TokenBucket, ManualClock> {
 /// Held by each test, because another one would allocate at the same time.
 static ALONE: Mutex<()> = Mutex::new(());
 
+/// Shows promise 120.
 #[test]
 fn a_table_is_built_once_and_when_it_is_first_used() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -122,6 +123,7 @@ fn a_table_is_built_once_and_when_it_is_first_used() {
     assert_eq!(tables, 0);
 }
 
+/// Shows promise 120.
 #[test]
 fn the_sizes_of_an_unused_log_are_those_of_a_used_one() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -135,6 +137,7 @@ fn the_sizes_of_an_unused_log_are_those_of_a_used_one() {
 
 type Setter = fn(Local<TokenBucket>) -> Local<TokenBucket>;
 
+/// Shows promise 120.
 #[test]
 fn a_used_or_cloned_table_refuses_another_setting() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,8 +1,9 @@
 //! Mistakes that do not compile, and what the compiler says about them.
 //!
 //! The first line of each file in `compile_fail/` is `//~` and a text. The file must not compile,
-//! and the text must be in the first ten lines of the output. One text is the compiler's own: of an
-//! untyped closure, which no attribute of a library can change.
+//! and the text must be in the first ten lines of the output. Three texts are the compiler's own, which no
+//! attribute of a library can change: of an untyped closure, of a closure for another request, and of
+//! branches of different types.
 #![cfg(all(feature = "axum", feature = "redis"))]
 
 #[path = "common/cargo.rs"]
@@ -64,7 +65,7 @@ fn compile(file: &Path, libraries: &BTreeMap<String, PathBuf>) -> Option<String>
         .arg(format!("dependency={}", folder.display()))
         .arg("-L")
         .arg(format!("dependency={}", folder.join("deps").display()));
-    for name in ["axum", "http", "tower", "tower_throttle"] {
+    for name in ["axum", "http", "hyper", "tonic", "tower", "tower_throttle"] {
         let library = libraries[name].display();
         rustc.arg("--extern").arg(format!("{name}={library}"));
     }
@@ -73,6 +74,7 @@ fn compile(file: &Path, libraries: &BTreeMap<String, PathBuf>) -> Option<String>
     (!output.status.success()).then_some(text)
 }
 
+/// Shows promise 58.
 #[test]
 fn the_first_lines_of_an_error_say_what_to_write() {
     let libraries = libraries();

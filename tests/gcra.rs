@@ -18,6 +18,7 @@ fn next(seed: &mut u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
+/// Shows promise 27.
 #[test]
 fn decisions_and_waits_equal_those_of_governor() {
     for mut seed in 0..2_000 {
@@ -58,6 +59,7 @@ fn decisions_and_waits_equal_those_of_governor() {
     }
 }
 
+/// Shows promise 27.
 #[test]
 fn a_cost_that_overflows_in_governor_is_denied() {
     // 51,240,957 cells of six minutes overflow 64 bits of nanoseconds in governor's own check.
@@ -77,6 +79,8 @@ fn a_change_of_quota_leaves_an_unused_state_unused() {
 }
 
 /// Two quotas in turn, each for a thousandth of the time that a cell takes to come back.
+///
+/// Shows promise 17.
 #[test]
 fn a_change_of_quota_gives_no_cell_back_and_takes_none() {
     for inherit in [Inherit::AsIs, Inherit::Additive] {

@@ -198,6 +198,7 @@ impl Matrix {
     }
 }
 
+/// Shows promise 51.
 #[tokio::test]
 async fn every_provided_key_works_with_every_backend() {
     let matrix = Matrix::start();
@@ -247,6 +248,7 @@ fn user(request: &Request) -> u32 {
     request.extensions().get::<User>().unwrap().0
 }
 
+/// Shows promise 51.
 #[tokio::test]
 async fn every_key_of_a_closure_works_with_every_backend() {
     let matrix = Matrix::start();
@@ -291,6 +293,7 @@ async fn every_key_of_a_closure_works_with_every_backend() {
     }
 }
 
+/// Shows promise 52.
 #[tokio::test]
 async fn a_request_without_a_peer_address_gets_the_remedy_as_text() {
     let app = app(RateLimitLayer::new(ClientIp::peer(), bucket()));

@@ -1,8 +1,8 @@
-//! `docs/promises.md` names tests that exist and that ran.
+//! Each promise of `docs/promises.md` is shown by tests, which exist and ran.
 //!
-//! A promise begins with a heading `### NUMBER. TITLE`. The lines of its list that begin with a
-//! backquote name what shows it: `FILE::TEST`, a fuzz target `fuzz/fuzz_targets/NAME.rs`, or a stage
-//! `tests/run STAGE`. `SECURITY.md` names tests in the same way.
+//! A promise begins with a heading `### NUMBER. TITLE`. A test names what it shows in its documentation,
+//! `/// Shows promises 1, 2.`, a fuzz target in that of its file, and a stage of `tests/run` in a comment.
+//! `SECURITY.md` refers to promises by their numbers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,89 +10,126 @@ use std::{
     path::Path,
 };
 
-const PAGES: [&str; 2] = ["docs/promises.md", "SECURITY.md"];
+/// What shows a promise, as `FILE::TEST`, as the file of a fuzz target, or as `tests/run STAGE`.
+type ShownBy = BTreeMap<u32, BTreeSet<String>>;
 
-/// A promise: its number, and what shows it.
-#[derive(Debug, Default)]
-struct Promise {
-    number: u32,
-    shown_by: Vec<String>,
-}
-
-fn promises(page: &str) -> Vec<Promise> {
-    let mut promises = Vec::<Promise>::new();
-    for line in page.lines() {
-        if let Some(heading) = line.strip_prefix("### ") {
-            let number = heading.split_once(". ").map_or("", |(number, _)| number);
-            promises.push(Promise {
-                number: number.parse().unwrap_or_default(),
-                shown_by: Vec::new(),
-            });
-        } else if let (Some(name), Some(promise)) = (shown_by(line), promises.last_mut()) {
-            promise.shown_by.push(name.to_owned());
+/// The numbers of the promises, and what is wrong with the headings.
+fn numbers(page: &str) -> (BTreeSet<u32>, Vec<String>) {
+    let (mut numbers, mut faults) = (BTreeSet::new(), Vec::new());
+    for heading in page.lines().filter_map(|line| line.strip_prefix("### ")) {
+        let number = heading.split_once(". ").map_or("", |(number, _)| number);
+        match number.parse() {
+            Err(_) => faults.push(format!("{heading}: no number")),
+            Ok(number) if !numbers.insert(number) => {
+                faults.push(format!("number {number} is used twice"));
+            }
+            Ok(_) => {}
         }
     }
-    promises
+    (numbers, faults)
 }
 
-/// What a line of a list names.
-fn shown_by(line: &str) -> Option<&str> {
-    line.strip_prefix("- `")?.strip_suffix('`')
+/// The numbers in `Shows promises 1, 2.`; `None` if the line says nothing of that kind.
+fn tag(line: &str) -> Option<Result<Vec<u32>, String>> {
+    let comment = ["/// ", "//! ", "# "];
+    let text = comment
+        .iter()
+        .find_map(|start| line.trim_start().strip_prefix(start))?;
+    let list = text
+        .strip_prefix("Shows promises ")
+        .or_else(|| text.strip_prefix("Shows promise "))?;
+    let numbers = list.strip_suffix('.').unwrap_or("no full stop").split(", ");
+    let numbers: Result<_, _> = numbers.map(str::parse).collect();
+    Some(numbers.map_err(|_| line.trim().to_owned()))
 }
 
-/// What is wrong with the page, given the text of a file of the tree.
-fn faults(page: &str, read: &impl Fn(&str) -> Option<String>) -> Vec<String> {
+/// Adds what the file `path` shows. Returns the faults of its tags.
+fn collect(path: &str, text: &str, shown: &mut ShownBy) -> Vec<String> {
     let mut faults = Vec::new();
-    let mut numbers = BTreeSet::new();
-    for Promise { number, shown_by } in promises(page) {
-        if number == 0 {
-            faults.push("a heading of level three has no number".to_owned());
-        } else if !numbers.insert(number) {
-            faults.push(format!("number {number} is used twice"));
-        }
-        if shown_by.is_empty() {
-            faults.push(format!("promise {number} names no test"));
+    let mut open = Vec::new();
+    let mut is_test = false;
+    for line in text.lines() {
+        let name = match tag(line) {
+            Some(Err(wrong)) => {
+                faults.push(format!("{path}: {wrong}"));
+                continue;
+            }
+            Some(Ok(numbers)) => {
+                open = numbers;
+                if !line.starts_with("//! ") {
+                    continue;
+                }
+                Some(path.to_owned())
+            }
+            None => match named(path, line.trim_start(), &mut is_test) {
+                None => continue,
+                name => name,
+            },
+        };
+        let Some(name) = name.filter(|name| !name.is_empty()) else {
+            if !open.is_empty() {
+                faults.push(format!("{path}: promises {open:?} above no test"));
+                open.clear();
+            }
+            continue;
+        };
+        for number in open.drain(..) {
+            shown.entry(number).or_default().insert(name.clone());
         }
     }
-    for line in page.lines() {
-        if line.starts_with("- `") && shown_by(line).is_none() {
-            faults.push(format!("{line}: more than a name"));
-        }
-    }
-    for name in page.lines().filter_map(shown_by) {
-        if !exists(name, read) {
-            faults.push(format!("`{name}` is no test, fuzz target or stage"));
-        }
+    if !open.is_empty() {
+        faults.push(format!("{path}: promises {open:?} above nothing"));
     }
     faults
 }
 
-fn exists(name: &str, read: &impl Fn(&str) -> Option<String>) -> bool {
-    if let Some(stage) = name.strip_prefix("tests/run ") {
-        let script = read("tests/run").unwrap_or_default();
-        return script.contains(&format!("\nstage_{stage}() {{"));
+/// The name of the test, or of the stage, that begins in this line: empty if it is another function.
+fn named(path: &str, line: &str, is_test: &mut bool) -> Option<String> {
+    if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
+        *is_test = true;
     }
-    match name.split_once("::") {
-        Some((file, test)) => read(file).is_some_and(|source| has_test(&source, test)),
-        None => name.starts_with("fuzz/fuzz_targets/") && read(name).is_some(),
+    if let Some((stage, _)) = line
+        .strip_prefix("stage_")
+        .and_then(|line| line.split_once("()"))
+    {
+        return Some(format!("{path} {stage}"));
     }
+    let (before, after) = line.split_once("fn ")?;
+    if !["", "async ", "pub ", "pub async "].contains(&before) {
+        return None;
+    }
+    let name = after.split(['(', '<']).next().unwrap_or_default();
+    let is_test = std::mem::take(is_test);
+    Some(if is_test {
+        format!("{path}::{name}")
+    } else {
+        String::new()
+    })
 }
 
-/// Whether `source` has a function of this name below a `#[test]` or `#[tokio::test]`.
-fn has_test(source: &str, name: &str) -> bool {
-    let mut is_test = false;
-    for line in source.lines().map(str::trim_start) {
-        if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
-            is_test = true;
-        } else if let Some((before, after)) = line.split_once("fn ") {
-            let signature = ["", "async ", "pub ", "pub async "].contains(&before);
-            if signature && is_test && after.split(['(', '<']).next() == Some(name) {
-                return true;
-            }
-            is_test = false;
+/// What is wrong with the page, and with the tags of these files; and what shows each promise.
+fn check<'a>(
+    page: &str,
+    files: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> (Vec<String>, ShownBy) {
+    let (numbers, mut faults) = numbers(page);
+    let mut shown = ShownBy::new();
+    for (path, text) in files {
+        faults.extend(collect(path, text, &mut shown));
+    }
+    for number in &numbers {
+        if !shown.contains_key(number) {
+            faults.push(format!("promise {number} is shown by no test"));
         }
     }
-    false
+    for (number, names) in &shown {
+        if !numbers.contains(number) {
+            faults.push(format!(
+                "there is no promise {number}, which {names:?} show"
+            ));
+        }
+    }
+    (faults, shown)
 }
 
 /// The tests that a log of `cargo test` says passed: `FILE::PATH`, where the file is the root of the
@@ -136,7 +173,9 @@ fn ran(name: &str, passed: &BTreeSet<String>) -> bool {
         let at = file.rfind("tests/").unwrap_or_default();
         vec![match file[at + "tests/".len()..].split_once('/') {
             // A macro puts the tests of the suite into the module of each store.
-            Some((binary, "suite/mod")) => format!("tests/{binary}/main.rs::"),
+            Some((binary, modules)) if modules.starts_with("suite/") => {
+                format!("tests/{binary}/main.rs::")
+            }
             Some((binary, modules)) => {
                 format!("tests/{binary}/main.rs::{}", module_path(modules))
             }
@@ -160,22 +199,68 @@ fn module_path(file: &str) -> String {
     file.replace('/', "::") + "::"
 }
 
-fn read(path: &str) -> Option<String> {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).ok()
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 fn page(path: &str) -> String {
-    read(path).unwrap_or_else(|| panic!("{path} cannot be read"))
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The files that may show a promise: all of Rust but this one, and the script of the stages.
+fn files() -> Vec<(String, String)> {
+    let mut files = vec![("tests/run".to_owned(), page("tests/run"))];
+    let mut folders = vec!["src", "tests", "examples", "fuzz/fuzz_targets"]
+        .into_iter()
+        .map(str::to_owned)
+        .collect::<Vec<_>>();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(root().join(&folder)).expect("a folder") {
+            let entry = entry.expect("an entry");
+            let path = format!("{folder}/{}", entry.file_name().to_string_lossy());
+            if entry.file_type().expect("a type").is_dir() {
+                if !path.ends_with("/target") {
+                    folders.push(path);
+                }
+            } else if path
+                .strip_suffix(".rs")
+                .is_some_and(|path| path != "tests/promises")
+            {
+                let text = page(&path);
+                files.push((path, text));
+            }
+        }
+    }
+    files
+}
+
+fn checked() -> (Vec<String>, ShownBy) {
+    let files = files();
+    let files = files.iter().map(|(path, text)| (&path[..], &text[..]));
+    check(&page("docs/promises.md"), files)
 }
 
 #[test]
-fn every_promise_has_a_number_and_names_tests_that_exist() {
-    for path in PAGES {
-        let faults = faults(&page(path), &read);
-        assert!(faults.is_empty(), "{path}:\n{}", faults.join("\n"));
+fn every_promise_is_shown_by_a_test_and_every_test_shows_one_that_exists() {
+    let (faults, shown) = checked();
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    assert!(shown.len() > 150, "{} promises", shown.len());
+}
+
+#[test]
+fn the_page_on_security_refers_to_promises_that_exist() {
+    let (numbers, _) = numbers(&page("docs/promises.md"));
+    let security = page("SECURITY.md");
+    let lines = security.lines().filter(|line| line.starts_with("Promise"));
+    let mut count = 0;
+    for line in lines {
+        let words = line.split(|letter: char| !letter.is_ascii_digit());
+        for number in words.filter_map(|word| word.parse().ok()) {
+            assert!(numbers.contains(&number), "{line}");
+            count += 1;
+        }
     }
-    let promises = promises(&page(PAGES[0]));
-    assert!(promises.len() > 50, "{} promises", promises.len());
+    assert!(count > 30, "{count} promises");
 }
 
 #[test]
@@ -183,69 +268,79 @@ fn every_promise_has_a_number_and_names_tests_that_exist() {
 fn every_named_test_ran() {
     let log = env::var("TESTS_RAN").expect("the file with what `cargo test` printed");
     let passed = passed(&fs::read_to_string(log).expect("a readable log"));
-    let missing: Vec<String> = PAGES
-        .into_iter()
-        .flat_map(|path| {
-            let page = page(path);
-            let names: Vec<_> = page.lines().filter_map(shown_by).collect();
-            let missing = names.into_iter().filter(|name| !ran(name, &passed));
-            missing
-                .map(|name| format!("{path}: {name}"))
-                .collect::<Vec<_>>()
-        })
+    let (_, shown) = checked();
+    let missing: BTreeSet<_> = shown
+        .into_values()
+        .flatten()
+        .filter(|name| !ran(name, &passed))
         .collect();
-    assert!(
-        missing.is_empty(),
-        "these tests did not run:\n{}",
-        missing.join("\n")
-    );
+    assert!(missing.is_empty(), "these tests did not run: {missing:#?}");
 }
 
 #[test]
-fn a_wrong_name_a_repeated_number_and_a_missing_test_are_found() {
-    let files = BTreeMap::from([
-        ("tests/a.rs", "#[test]\nfn right() {}\n\nfn helper() {}\n"),
-        ("tests/run", "\nstage_msrv() {\n"),
-    ]);
-    let read = |path: &str| files.get(path).map(|&text| text.to_owned());
-    let right = "### 1. One\n- `tests/a.rs::right`\n- `tests/run msrv`\n";
-    assert_eq!(faults(right, &read), [""; 0]);
-    for (wrong, fault) in [
+fn a_wrong_number_a_repeated_one_and_a_missing_test_are_found() {
+    let right = "#[test]\nfn right() {}\n\nfn helper() {}\n";
+    let tagged = |tag: &str| format!("/// {tag}\n{right}");
+    for (page, file, fault) in [
+        ("### 1. One", tagged("Shows promise 1."), None),
         (
-            "### 1. One\n- `tests/a.rs::wrong`",
-            "`tests/a.rs::wrong` is no test",
+            "### 1. One\n### 2. Two",
+            tagged("Shows promises 1, 2."),
+            None,
         ),
         (
-            "### 1. One\n- `tests/a.rs::helper`",
-            "`tests/a.rs::helper` is no test",
+            "### 1. One",
+            right.to_owned(),
+            Some("promise 1 is shown by no test"),
         ),
         (
-            "### 1. One\n- `tests/b.rs::right`",
-            "`tests/b.rs::right` is no test",
+            "### 1. One",
+            tagged("Shows promises 1, 2."),
+            Some("there is no promise 2"),
         ),
         (
-            "### 1. One\n- `tests/run wasm`",
-            "`tests/run wasm` is no test",
+            "### 1. One",
+            tagged("Shows promises 1 and 2."),
+            Some("a.rs: /// Shows promises 1 and 2."),
         ),
         (
-            "### 1. One\n- `fuzz/fuzz_targets/x.rs`",
-            "`fuzz/fuzz_targets/x.rs` is no",
+            "### 1. One",
+            tagged("Shows promise 1"),
+            Some("a.rs: /// Shows promise 1"),
         ),
         (
-            "### 1. One\n- `tests/a.rs::right`\n- `tests/a.rs::right`, and",
-            "more than a name",
+            "### 1. One",
+            format!("/// Shows promise 1.\nfn helper() {{}}\n{right}"),
+            Some("above no test"),
         ),
-        ("### 1. One\n\ntext", "promise 1 names no test"),
-        ("### One\n- `tests/a.rs::right`", "has no number"),
         (
-            "### 1. One\n- `tests/a.rs::right`\n### 1. Two\n- `tests/a.rs::right`",
-            "number 1 is used twice",
+            "### 1. One",
+            format!("{right}/// Shows promise 1.\n"),
+            Some("above nothing"),
+        ),
+        ("### One", right.to_owned(), Some("One: no number")),
+        (
+            "### 1. One\n### 1. Two",
+            tagged("Shows promise 1."),
+            Some("number 1 is used twice"),
         ),
     ] {
-        let found = faults(wrong, &read);
-        assert_eq!(found.len(), 1, "{wrong}: {found:?}");
-        assert!(found[0].contains(fault), "{wrong}: {found:?}");
+        let (faults, _) = check(page, [("a.rs", &file[..])]);
+        match fault {
+            None => assert_eq!(faults, [""; 0], "{page:?}, {file}"),
+            Some(fault) => assert!(
+                faults.iter().any(|found| found.contains(fault)),
+                "{file}: {faults:?}"
+            ),
+        }
     }
+    let stage = "# Shows promise 1.\nstage_msrv() {\n";
+    let (faults, shown) = check("### 1. One", [("tests/run", stage)]);
+    assert_eq!(faults, [""; 0]);
+    assert!(shown[&1].contains("tests/run msrv"));
+    let target = "//! Fuzzes.\n//!\n//! Shows promise 1.\n";
+    let (_, shown) = check("### 1. One", [("fuzz/fuzz_targets/a.rs", target)]);
+    assert!(shown[&1].contains("fuzz/fuzz_targets/a.rs"));
 }
 
 #[test]

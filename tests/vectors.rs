@@ -7,6 +7,7 @@ mod vectors;
 
 use self::vectors::{cases, fault};
 
+/// Shows promises 10, 114.
 #[test]
 fn all_cases_are_reproduced() {
     let cases = cases();

@@ -23,7 +23,7 @@ fn app() -> Router {
     let search = TokenBucket::new(Quota::per_second(10).burst(3));
     let search = RateLimitLayer::new(ClientIp::peer(), search)
         .name("search")
-        .headers(Headers::standard())
+        .headers(Headers::Draft11)
         .skip(Preflight);
     // At most one in any minute per user. Requests without a user are rejected with 401.
     let export = RateLimitLayer::new(

@@ -105,7 +105,7 @@ async fn main() {
         .block(minutes(15))
         .max_block(minutes(24 * 60));
     let limit = RateLimitLayer::new((account(), ClientIp::peer()), per_pair)
-        .and(ClientIp::peer(), per_address)
+        .and(RateLimitLayer::new(ClientIp::peer(), per_address))
         .settle(settle)
         .respond(ProblemJson);
     let handle = limit.handle();

@@ -4,29 +4,30 @@
 
 use axum::{Router, body::Body, extract::Request, routing::get};
 use tower::ServiceExt;
-use tower_throttle::{Headers, Quota, RateLimitLayer, Tiers, TokenBucket, key::Key};
+use tower_throttle::{
+    Headers, Quota, RateLimitLayer, Tiers, TokenBucket,
+    key::{Extracted, Key},
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Plan {
     Free,
     Pro,
-    Unlimited,
 }
 
 impl Key for Plan {}
 
 /// The plan and the name of the customer. A real app reads them from its authentication.
-fn customer(request: &Request) -> Option<(Plan, String)> {
+fn customer(request: &Request) -> Extracted<(Plan, String)> {
     // Requests without a name share one limit: a client could leave it out.
     let name = request.headers().get("customer");
     let name = name.and_then(|name| name.to_str().ok()).unwrap_or_default();
     let plan = match name {
-        "internal" => Plan::Unlimited,
+        "internal" => return Extracted::Skip, // not limited
         name if name.starts_with("pro-") => Plan::Pro,
         _ => Plan::Free,
     };
-    // `None` means: not limited.
-    (plan != Plan::Unlimited).then(|| (plan, name.to_owned()))
+    Extracted::Key((plan, name.to_owned()))
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -35,7 +36,7 @@ async fn main() {
         .tier(Plan::Pro, TokenBucket::new(Quota::per_minute(4)));
     let layer = RateLimitLayer::new(customer, limits)
         .name("plan")
-        .headers(Headers::standard());
+        .headers(Headers::Draft11);
     let app = Router::new().route("/", get(async || ())).layer(layer);
 
     for (name, expected) in [("ann", 2), ("pro-bob", 4), ("internal", 6), ("cid", 2)] {

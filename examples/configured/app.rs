@@ -4,7 +4,6 @@ use std::{
     error::Error,
     fs,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use axum::{
@@ -50,8 +49,6 @@ pub(crate) fn app(limits: PolicyLayer) -> Router {
 pub(crate) struct WatchedFile {
     path: PathBuf,
     handle: PolicyHandle,
-    /// The last error that was reported.
-    error: Option<String>,
 }
 
 impl WatchedFile {
@@ -67,7 +64,6 @@ impl WatchedFile {
         let watched = Self {
             path: path.to_owned(),
             handle: limits.handle(),
-            error: None,
         };
         watched.print_warnings();
         Ok((limits, watched))
@@ -88,32 +84,6 @@ impl WatchedFile {
     fn print_warnings(&self) {
         for warning in self.handle.warnings() {
             eprintln!("{}: {warning}", self.path.display());
-        }
-    }
-
-    /// Loads the file again and again. That forgets nothing that was used, so it need not find out
-    /// whether something has changed.
-    pub(crate) async fn watch(mut self, every: Duration) {
-        loop {
-            tokio::time::sleep(every).await;
-            match self.reload() {
-                Ok(reloaded) => {
-                    self.error = None;
-                    if !reloaded.is_unchanged() {
-                        println!("{reloaded}");
-                    }
-                }
-                Err(error) => {
-                    let error = Some(error.to_string());
-                    if error != self.error {
-                        println!(
-                            "the limits stay as they were:\n{}",
-                            error.as_deref().unwrap_or_default()
-                        );
-                        self.error = error;
-                    }
-                }
-            }
         }
     }
 }

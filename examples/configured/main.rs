@@ -5,7 +5,7 @@
 
 mod app;
 
-use std::{env, error::Error, fs, net::SocketAddr, path::Path, time::Duration};
+use std::{env, error::Error, fs, net::SocketAddr, path::Path};
 
 use axum::{Router, body::Body, extract::Request};
 use tokio::net::TcpListener;
@@ -23,8 +23,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 async fn serve(path: &Path) -> Result<(), Box<dyn Error>> {
-    let (limits, file) = WatchedFile::open(path)?;
-    tokio::spawn(file.watch(Duration::from_secs(1)));
+    let (limits, _) = WatchedFile::open(path)?;
+    limits.handle().watch(path, |report| match report {
+        Ok(reloaded) => println!("{reloaded}"),
+        Err(error) => println!("the limits stay as they were:\n{error}"),
+    })?;
     let listener = TcpListener::bind("127.0.0.1:3000").await?;
     println!("listening on http://{}", listener.local_addr()?);
     let app = app(limits).into_make_service_with_connect_info::<SocketAddr>();

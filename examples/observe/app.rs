@@ -2,7 +2,7 @@
 
 use axum::{Router, body::Body, extract::Request, http::StatusCode, routing::get};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
-use tokio::task::JoinSet;
+use tokio::{net::TcpListener, task::JoinSet};
 use tower::ServiceExt;
 #[cfg(feature = "redis")]
 use tower_throttle::store::{
@@ -11,28 +11,41 @@ use tower_throttle::store::{
     redis::Redis,
 };
 use tower_throttle::{
-    HeaderKey, Local, Quota, RateLimitLayer, SlidingLog, SlidingWindow, TokenBucket, key::Missing,
+    ConcurrencyLimitLayer, HeaderKey, Local, Quota, RateLimitLayer, SlidingLog, SlidingWindow,
+    TokenBucket,
+    accept::{ConnectionLimit, LimitedListener},
+    key::Missing,
+    layer::{TopKey, TopKeys},
 };
 
 /// Buckets of histograms. Without them the exporter writes quantiles, which cannot be added up over
 /// machines. A call to a store has 50 ms by default.
 const SECONDS: [f64; 8] = [0.000_5, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1];
+/// A request waits for as long as its queue allows.
+const WAITS: [f64; 8] = [0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
 const CALLS: [f64; 7] = [1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 256.0];
 
 /// Collects the metrics of this program.
 pub(crate) fn recorder() -> Result<PrometheusHandle, BuildError> {
     PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &SECONDS)?
+        .set_buckets_for_metric(
+            Matcher::Full("tower_throttle_queue_wait_seconds".into()),
+            &WAITS,
+        )?
         .set_buckets_for_metric(Matcher::Suffix("_batch_size".into()), &CALLS)?
         .install_recorder()
 }
 
-/// The app; its metrics are at `/metrics`.
+/// The app; its metrics are at `/metrics`, and the keys that are denied most at `/denied`. Both are for
+/// operators: in a server of your own, let no client read them.
 pub(crate) fn app(metrics: PrometheusHandle) -> Router {
     // Every limit has a name, by which its metrics differ.
     let search = TokenBucket::new(Quota::per_second(5)).queue(2);
+    let denied = TopKeys::hashed(20);
     let search = RateLimitLayer::new(HeaderKey::new("x-client"), search)
         .name("search")
+        .watch(denied.clone())
         .skip(|request: &Request| request.headers().contains_key("x-internal"));
 
     // In shadow mode a limit denies nothing and counts what it would deny.
@@ -46,11 +59,37 @@ pub(crate) fn app(metrics: PrometheusHandle) -> Router {
     let client = HeaderKey::new("x-client").if_missing(Missing::Reject(StatusCode::BAD_REQUEST));
     let login = RateLimitLayer::new(client, login).name("login");
 
+    // A limit on requests at a time.
+    let busy = ConcurrencyLimitLayer::new(HeaderKey::new("x-client"), 4).name("download");
+
+    // Gauges are set when they are read, so they cost no request anything.
+    let (searches, exports) = (search.handle(), export.handle());
+    let (logins, downloads) = (login.handle(), busy.handle());
+    let read_metrics = async move || {
+        searches.record_gauges();
+        exports.record_gauges();
+        logins.record_gauges();
+        downloads.record_gauges();
+        metrics.render()
+    };
+    let read_denied = async move || {
+        let keys = denied.denied_keys();
+        let line = |key: &TopKey| format!("{} {}\n", key.count(), key.key());
+        keys.iter().map(line).collect::<String>()
+    };
+
     Router::new()
         .route("/search", get(async || "found").layer(search))
         .route("/export", get(async || "exported").layer(export))
         .route("/login", get(async || "welcome").layer(login))
-        .route("/metrics", get(async move || metrics.render()))
+        .route("/download", get(async || "downloaded").layer(busy))
+        .route("/denied", get(read_denied))
+        .route("/metrics", get(read_metrics))
+}
+
+/// The connections to the app have a limit too.
+pub(crate) fn listen(listener: TcpListener) -> LimitedListener {
+    ConnectionLimit::new(100).name("edge").listen(listener)
 }
 
 /// The same with limits in Redis.

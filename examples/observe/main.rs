@@ -47,6 +47,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
             app::traffic(&traffic, round).await;
         }
     });
-    axum::serve(listener, app).await?;
+    axum::serve(app::listen(listener), app).await?;
     Ok(())
 }

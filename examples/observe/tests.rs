@@ -160,7 +160,7 @@ async fn serve() -> (Router, SocketAddr, RedisServer) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let served = app.clone();
-    tokio::spawn(async { axum::serve(listener, served).await });
+    tokio::spawn(async { axum::serve(app::listen(listener), served).await });
     (app, address, server)
 }
 

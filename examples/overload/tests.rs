@@ -19,6 +19,8 @@ fn is_good(run: &Outcome, service_ms: ServiceMs) -> bool {
 }
 
 /// `cargo run --release --example overload -- --svg docs/img/overload.svg` draws the picture anew.
+///
+/// Shows promise 185.
 #[test]
 fn gradient2_serves_nine_tenths_at_less_than_twice_the_unloaded_latency() {
     let runs = [EQUAL, MIXED].map(|service_ms| {
@@ -31,16 +33,19 @@ fn gradient2_serves_nine_tenths_at_less_than_twice_the_unloaded_latency() {
     assert!(stored == chart::picture(&runs), "the picture is an old one");
 }
 
+/// Shows promise 185.
 #[test]
 fn vegas_does_so_if_requests_take_equally_long() {
     assert!(is_good(&simulate(Limiter::Vegas, EQUAL), EQUAL));
 }
 
+/// Shows promise 185.
 #[test]
 fn aimd_does_so_with_a_bound_that_fits() {
     assert!(is_good(&simulate(Limiter::Aimd, MIXED), MIXED));
 }
 
+/// Shows promise 185.
 #[test]
 fn no_fixed_limit_does_so_for_every_capacity() {
     for limiter in [Limiter::None, Limiter::Fixed(15), Limiter::Fixed(60)] {
@@ -49,6 +54,7 @@ fn no_fixed_limit_does_so_for_every_capacity() {
     }
 }
 
+/// Shows promise 185.
 #[test]
 fn a_fixed_limit_serves_as_many_as_that_of_tower() {
     let own = simulate(Limiter::Fixed(15), MIXED);
@@ -57,6 +63,8 @@ fn a_fixed_limit_serves_as_many_as_that_of_tower() {
 }
 
 /// Its limit stays above the capacity, so a queue of the square root of it stays in a lasting overload.
+///
+/// Shows promise 194.
 #[test]
 fn a_system_guard_lets_the_server_work_and_bounds_its_queue() {
     for service_ms in [EQUAL, MIXED] {

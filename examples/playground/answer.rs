@@ -62,7 +62,7 @@ impl Answer {
             CONTENT_TYPE,
             axum::http::HeaderValue::from_static("application/grpc"),
         );
-        let Ok(response): Result<Response<Body>, Infallible> = Grpc.deny(&request, denied);
+        let Ok(response): Result<Response<Body>, Infallible> = Grpc.deny(request, denied);
         let mut status = response.headers().clone();
         status.extend(headers);
         let mut text = format!("HTTP/2 {}\n{}", response.status(), lines(&status));

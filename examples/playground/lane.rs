@@ -44,7 +44,7 @@ impl Lane {
         let algorithm = policy.algorithm().clone();
         let limit = RateLimitLayer::new(HeaderKey::new(CLIENT.as_str()), algorithm)
             .name("playground")
-            .headers(Headers::standard())
+            .headers(Headers::Draft11)
             .share_decision()
             .seats(MAX_WAITING)
             .when_full(WhenFull::Deny)

@@ -15,15 +15,13 @@ local redis = (function()
     local function expire(key, ms)
         real.call('SET', key .. '!', whole(fake - fake % 1000 + ms * 1000))
     end
-    local writes = { SET = true, PSETEX = true, DEL = true, RENAME = true, SETRANGE = true, PEXPIRE = true }
+    local writes = { SET = true, PSETEX = true, DEL = true, SETRANGE = true, PEXPIRE = true }
     local function through(real_call)
         return function(name, key, ...)
             if name == 'TIME' then
                 return { whole((fake - fake % 1000000) / 1000000), whole(fake % 1000000) }
             end
-            for _, read in ipairs((name == 'MGET' or name == 'EXISTS') and { key, ... } or { key }) do
-                forget(read)
-            end
+            forget(key)
             if is_dry and writes[name] then
                 return 0
             elseif name == 'PSETEX' then
@@ -44,12 +42,6 @@ local redis = (function()
             elseif name == 'PTTL' then
                 local due = real.call('GET', key .. '!')
                 return due and math.floor((tonumber(due) - fake) / 1000) or -1
-            elseif name == 'RENAME' then
-                local to = ...
-                if real.call('EXISTS', key .. '!') == 1 then
-                    real.call('RENAME', key .. '!', to .. '!')
-                end
-                return real_call('RENAME', key, to)
             elseif name == 'DEL' then
                 return real_call('DEL', key, key .. '!')
             end

@@ -5,14 +5,13 @@
 use std::time::Duration;
 
 use tower::{ServiceBuilder, ServiceExt, service_fn};
-use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, Inherit, Words};
+use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, Words};
 use tower_throttle::{
-    AsError, ConfigError, Decision, Limiter, Local, Quota, RateLimitLayer, RateLimited, Verdict,
-    clock::Tick,
+    AsError, Decision, Limiter, Local, Quota, RateLimitLayer, RateLimited, Verdict, clock::Tick,
 };
 
 #[derive(Clone, Debug)]
-struct Cooldown(Quota);
+pub(crate) struct Cooldown(pub(crate) Quota);
 
 impl Words for Cooldown {}
 
@@ -24,16 +23,16 @@ impl Algorithm for Cooldown {
         self.0
     }
 
-    fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
-        Ok(Self(quota))
-    }
-
     fn fresh(&self, _now: Tick) -> Tick {
         Tick::ZERO
     }
 
     fn decide(&self, end: &mut Tick, now: Tick, cost: u64) -> Decision {
         let left = |end: Tick| end.as_nanos().saturating_sub(now.as_nanos());
+        if cost > 1 {
+            // Never admitted, so there is no `retry_after`.
+            return Decision::new(Verdict::Deny, 1, u64::from(*end <= now), None, left(*end));
+        }
         if cost > 0 && *end > now {
             return Decision::new(Verdict::Deny, 1, 0, Some(left(*end)), left(*end));
         }
@@ -52,15 +51,9 @@ impl Algorithm for Cooldown {
 
     fn charge(&self, end: &mut Tick, now: Tick, cost: u64) -> Duration {
         if cost > 0 {
-            *end = now.plus(self.0.period());
+            *end = now.plus(self.0.period()).max(*end);
         }
         Duration::ZERO
-    }
-
-    fn rescale(&self, end: &mut Tick, _from: &Self, now: Tick, inherit: Inherit) {
-        if inherit == Inherit::Reset {
-            *end = self.fresh(now);
-        }
     }
 
     fn forgettable_at(&self, end: &Tick) -> Tick {

@@ -1,5 +1,7 @@
 //! Random operations at random moments under a random policy: the laws in the documentation of
 //! `algorithm` hold after each one.
+//!
+//! Shows promise 11.
 #![no_main]
 
 use std::time::Duration;

@@ -1,6 +1,8 @@
 //! Queued requests are released in the order and at the times of a simple model, to the millisecond
 //! that timers are exact to, while requests of both orders and of different costs enter and leave
 //! and quotas change.
+//!
+//! Shows promise 60.
 #![no_main]
 
 use std::collections::{BTreeMap, VecDeque};
@@ -138,7 +140,7 @@ impl QueueModel {
             return false;
         }
         let class = self.classes.entry(job.cost).or_default();
-        class.has_newest |= newest;
+        class.has_newest |= newest && !class.names.is_empty();
         if turn > now && !free_seat {
             // It has joined the line and left it.
             self.drop_empty(job.cost);

@@ -1,6 +1,8 @@
 //! Random operations and changes of quota on a tiny table and on an unbounded map return the same
 //! until the table counts an eviction. After evictions, a table still admits no more than one limit
 //! per slot.
+//!
+//! Shows promises 29, 46.
 #![no_main]
 
 use std::collections::{HashMap, HashSet};

@@ -5,8 +5,9 @@ use std::{any::Any, fmt, time::Duration};
 use super::fields::Fields;
 use super::math::MAX_WORDS;
 use super::{
-    Algorithm, All, Cost, DenialLockout, Facts, FixedWindow, Gcra, GiveBack, Inherit, LeakyBucket,
-    Lockout, Portable, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp, Words,
+    Algorithm, All, CalendarWindow, Cost, DenialLockout, Facts, FixedWindow, Gcra, GiveBack,
+    Inherit, LeakyBucket, Lockout, Portable, Report, SlidingGrid, SlidingLog, SlidingWindow,
+    TokenBucket, WarmUp, Words,
 };
 use crate::clock::Tick;
 use crate::decision::Decision;
@@ -38,6 +39,7 @@ use crate::quota::Quota;
 #[expect(missing_docs, reason = "each variant is the algorithm of its name")]
 pub enum AnyAlgorithm {
     FixedWindow(FixedWindow),
+    CalendarWindow(Box<CalendarWindow>),
     SlidingLog(SlidingLog),
     SlidingWindow(SlidingWindow),
     SlidingGrid(Box<SlidingGrid>),
@@ -56,6 +58,10 @@ macro_rules! with_kind {
     ($any:expr, $as:ident, $algorithm:ident => $value:expr) => {
         match $any {
             AnyAlgorithm::FixedWindow($algorithm) => $value,
+            AnyAlgorithm::CalendarWindow(boxed) => {
+                let $algorithm = boxed.$as();
+                $value
+            }
             AnyAlgorithm::SlidingLog($algorithm) => $value,
             AnyAlgorithm::SlidingWindow($algorithm) => $value,
             AnyAlgorithm::SlidingGrid(boxed) => {
@@ -77,6 +83,104 @@ macro_rules! with_kind {
             }
         }
     };
+}
+
+// One conversion per type: a generic one would overlap `From<T> for T`.
+
+impl From<FixedWindow> for AnyAlgorithm {
+    fn from(algorithm: FixedWindow) -> Self {
+        Self::FixedWindow(algorithm)
+    }
+}
+
+impl From<CalendarWindow> for AnyAlgorithm {
+    fn from(algorithm: CalendarWindow) -> Self {
+        Self::CalendarWindow(Box::new(algorithm))
+    }
+}
+
+impl From<SlidingLog> for AnyAlgorithm {
+    fn from(algorithm: SlidingLog) -> Self {
+        Self::SlidingLog(algorithm)
+    }
+}
+
+impl From<SlidingWindow> for AnyAlgorithm {
+    fn from(algorithm: SlidingWindow) -> Self {
+        Self::SlidingWindow(algorithm)
+    }
+}
+
+impl From<SlidingGrid> for AnyAlgorithm {
+    fn from(algorithm: SlidingGrid) -> Self {
+        Self::SlidingGrid(Box::new(algorithm))
+    }
+}
+
+impl From<TokenBucket> for AnyAlgorithm {
+    fn from(algorithm: TokenBucket) -> Self {
+        Self::TokenBucket(algorithm)
+    }
+}
+
+impl From<LeakyBucket> for AnyAlgorithm {
+    fn from(algorithm: LeakyBucket) -> Self {
+        Self::LeakyBucket(algorithm)
+    }
+}
+
+impl From<WarmUp> for AnyAlgorithm {
+    fn from(algorithm: WarmUp) -> Self {
+        Self::WarmUp(Box::new(algorithm))
+    }
+}
+
+impl From<Gcra> for AnyAlgorithm {
+    fn from(algorithm: Gcra) -> Self {
+        Self::Gcra(algorithm)
+    }
+}
+
+impl From<Lockout> for AnyAlgorithm {
+    fn from(algorithm: Lockout) -> Self {
+        Self::Lockout(algorithm)
+    }
+}
+
+impl<A: Into<Self>> From<DenialLockout<A>> for AnyAlgorithm {
+    fn from(algorithm: DenialLockout<A>) -> Self {
+        Self::DenialLockout(Box::new(algorithm.map_limit(A::into)))
+    }
+}
+
+impl<A: Into<Self>> From<All<A>> for AnyAlgorithm {
+    fn from(algorithm: All<A>) -> Self {
+        Self::All(algorithm.map(A::into))
+    }
+}
+
+impl<A: Into<Self>, B: Into<Self>> From<(A, B)> for AnyAlgorithm {
+    fn from((a, b): (A, B)) -> Self {
+        Self::All(All::new([a.into(), b.into()]))
+    }
+}
+
+impl<A: Into<Self>, B: Into<Self>, C: Into<Self>> From<(A, B, C)> for AnyAlgorithm {
+    fn from((a, b, c): (A, B, C)) -> Self {
+        Self::All(All::new([a.into(), b.into(), c.into()]))
+    }
+}
+
+impl<A, B, C, D> From<(A, B, C, D)> for AnyAlgorithm
+where
+    A: Into<Self>,
+    B: Into<Self>,
+    C: Into<Self>,
+    D: Into<Self>,
+{
+    fn from((a, b, c, d): (A, B, C, D)) -> Self {
+        Self::All(All::new([a.into(), b.into(), c.into(), d.into()]))
+    }
 }
 
 /// The state of a key under an [`AnyAlgorithm`].
@@ -243,12 +347,6 @@ impl Words for AnyAlgorithm {
         with_kind!(self, as_ref, algorithm => algorithm.quotas())
     }
 
-    fn available(&self, state: &AnyState, now: Tick) -> u64 {
-        with_kind!(self, as_ref, algorithm => {
-            state.look(algorithm, now, |state| algorithm.available(state, now))
-        })
-    }
-
     fn peek_reserve(&self, state: &AnyState, now: Tick, cost: u64, max_wait: Duration) -> Decision {
         with_kind!(self, as_ref, algorithm => {
             state.look(algorithm, now, |state| {
@@ -263,18 +361,13 @@ impl Words for AnyAlgorithm {
         });
     }
 
-    fn is_blocked(&self, state: &AnyState, now: Tick) -> bool {
-        with_kind!(self, as_ref, algorithm => {
-            state.look(algorithm, now, |state| algorithm.is_blocked(state, now))
-        })
-    }
-
-    fn heap_bytes(&self, state: &AnyState) -> usize {
-        fn boxed<A: Words>(algorithm: &A, state: &AnyState) -> usize {
-            let own = state.get().map_or(0, |state| algorithm.heap_bytes(state));
-            own + size_of::<A::State>()
+    fn report(&self, state: &AnyState, now: Tick) -> Report {
+        fn boxed<A: Words>(algorithm: &A, state: &AnyState, now: Tick) -> Report {
+            let mut report = state.look(algorithm, now, |state| algorithm.report(state, now));
+            report.heap_bytes += size_of::<A::State>();
+            report
         }
-        with_kind!(self, as_ref, algorithm => boxed(algorithm, state))
+        with_kind!(self, as_ref, algorithm => boxed(algorithm, state, now))
     }
 
     fn pack_into(&self, state: &AnyState, words: &mut [u64]) -> bool {
@@ -289,12 +382,6 @@ impl Words for AnyAlgorithm {
 
     fn rebase(&mut self, now: Tick) {
         with_kind!(self, as_mut, algorithm => algorithm.rebase(now));
-    }
-
-    fn raise_to_base(&self, state: &mut AnyState) {
-        with_kind!(self, as_ref, algorithm => {
-            algorithm.raise_to_base(state.get_mut(algorithm, Tick::ZERO));
-        });
     }
 }
 

@@ -4,8 +4,8 @@ use crate::clock::Tick;
 
 /// What limiters, queues and stores ask about the settings of an algorithm, in one value.
 ///
-/// The default is right for an algorithm of your own: one limit, which may make requests wait, and whose
-/// code runs while no lock is held.
+/// The default is right for an algorithm of your own: one limit, which may make requests wait, and which
+/// runs on a copy of the state.
 ///
 /// ```
 /// use tower_throttle::algorithm::{Algorithm, Facts};
@@ -31,13 +31,15 @@ pub struct Facts {
     /// Whether [`rescale`](super::Algorithm::rescale) reschedules queued requests at the new rate.
     /// Otherwise they keep the moments that were granted to them.
     pub replans_line: bool,
+    /// Whether an important request may borrow units of the time to come; see [`Lending`](super::Lending).
+    pub lends: bool,
     /// Whether a denial changes the state of its key. Then it must be decided, and not only peeked at or
     /// repeated from a cache.
     pub counts_denials: bool,
     /// Whether each key needs a state of its own: a refund or a ban is about one key alone.
     pub is_about_one_key: bool,
-    /// Whether the algorithm, or a part of it, is not one of this crate's. Then no lock may be held
-    /// while it runs, because it may use the table that calls it.
+    /// Whether the algorithm, or a part of it, is not one of this crate's. Then it runs on a copy of the
+    /// state, and cannot use the table that calls it.
     pub is_user_code: bool,
     /// How many words a packed state takes in a table. A slot holds up to four; states that need
     /// more, or do not pack, are kept outside of the slots.
@@ -54,6 +56,7 @@ impl Facts {
         limits: 0,
         waiting: 0,
         replans_line: false,
+        lends: false,
         counts_denials: false,
         is_about_one_key: false,
         is_user_code: false,
@@ -77,6 +80,8 @@ impl Facts {
             limits: self.limits + other.limits,
             waiting: self.waiting + other.waiting,
             replans_line: self.replans_line | other.replans_line,
+            // Not together: each would lend a turn of its own.
+            lends: false,
             counts_denials: self.counts_denials | other.counts_denials,
             is_about_one_key: self.is_about_one_key | other.is_about_one_key,
             is_user_code: self.is_user_code | other.is_user_code,

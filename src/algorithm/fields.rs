@@ -1,29 +1,53 @@
-//! Settings and states as bytes that any machine can read.
+//! The fields of algorithms and states.
 //!
-//! Each algorithm lists its fields once, in [`Portable`](super::Portable). The same list writes and reads,
-//! so the two cannot differ.
+//! Each algorithm lists its fields once, in [`Portable`](super::Portable), and the list runs in one of these
+//! directions:
+//!
+//! | direction | a field | a setting |
+//! |---|---|---|
+//! | write | its bytes | its bytes |
+//! | read | what the bytes hold | as well, if that is in range |
+//! | list | is left out | its name and its value |
+//! | set | is left out | the given value, if it is the one of that name |
 
+use std::time::Duration;
+
+use super::setting::{BURST, Listed, NO_BURST, Range, Setting};
 use crate::clock::Tick;
+use crate::error::ConfigError;
 use crate::quota::Quota;
 use crate::varint;
 
 /// The fields of an algorithm or of a state, while they are written or read.
 #[derive(Debug)]
-pub struct Fields<'a>(Direction<'a>);
+pub struct Fields<'a> {
+    direction: Direction<'a>,
+    /// The quota that was listed last, for the ranges of settings.
+    quota: Quota,
+}
 
 #[derive(Debug)]
 enum Direction<'a> {
     Write(Vec<u8>),
     /// What is left to read.
     Read(&'a [u8]),
-    /// The bytes are not those of such fields, or there is no such form.
-    Failed,
+    /// The settings so far.
+    List(Vec<Listed>),
+    /// Replaces the setting of this name.
+    Set(&'a str, u64),
+    /// The bytes are not those of such fields, or there is no such form, or a value is refused.
+    Failed(Option<ConfigError>),
 }
 
 impl Fields<'_> {
     /// Gives up: the fields have no such form, or what was read is out of range.
     pub fn fail(&mut self) {
-        self.0 = Direction::Failed;
+        self.direction = Direction::Failed(None);
+    }
+
+    /// Gives up with the reason.
+    pub(super) fn refuse(&mut self, error: ConfigError) {
+        self.direction = Direction::Failed(Some(error));
     }
 
     /// Gives up unless `holds`, which is about a value that was just read.
@@ -35,7 +59,7 @@ impl Fields<'_> {
 
     /// Whether nothing more is written or read.
     pub(super) const fn has_failed(&self) -> bool {
-        matches!(self.0, Direction::Failed)
+        matches!(self.direction, Direction::Failed(_))
     }
 
     /// A number that is always the same, and distinguishes kinds of fields.
@@ -57,13 +81,13 @@ impl Fields<'_> {
 
     /// A large number.
     pub fn u128(&mut self, value: &mut u128) {
-        match &mut self.0 {
+        match &mut self.direction {
             Direction::Write(bytes) => varint::write(bytes, *value),
             Direction::Read(bytes) => match varint::read(bytes) {
                 Some(read) => *value = read,
                 None => self.fail(),
             },
-            Direction::Failed => {}
+            Direction::List(_) | Direction::Set(..) | Direction::Failed(_) => {}
         }
     }
 
@@ -96,37 +120,106 @@ impl Fields<'_> {
 
     /// A limit, a period, and a burst if there is one.
     pub fn quota(&mut self, quota: &mut Quota) {
+        self.quota_with(&BURST, quota);
+    }
+
+    /// A quota without a burst.
+    pub(super) fn plain_quota(&mut self, quota: &mut Quota) {
+        self.quota_with(&NO_BURST, quota);
+    }
+
+    /// A quota whose burst is this setting.
+    fn quota_with(&mut self, setting: &'static Setting, quota: &mut Quota) {
         let (mut limit, mut period) = (quota.limit(), quota.period_ns());
-        let mut burst = quota.own_burst();
         self.u64(&mut limit);
         self.u64(&mut period);
-        self.option(&mut burst);
-        let read = Quota::try_per(limit, std::time::Duration::from_nanos(period));
+        let plain = Quota::try_per(limit, Duration::from_nanos(period));
+        let mut burst = quota.own_burst();
+        self.setting(setting, &mut burst);
         let read = match burst {
-            Some(burst) => read.and_then(|quota| quota.try_burst(burst)),
-            None => read,
+            Some(burst) => plain.and_then(|plain| plain.try_burst(burst)),
+            None => plain,
         };
         match read {
-            Ok(read) => *quota = read,
-            Err(_) => self.fail(),
+            Ok(read) => (*quota, self.quota) = (read, read),
+            Err(error) => self.refuse(error),
         }
+    }
+
+    /// A setting; `None` is its default.
+    pub(super) fn setting(&mut self, setting: &'static Setting, value: &mut Option<u64>) {
+        match &mut self.direction {
+            Direction::List(list) => {
+                // A refused burst is listed only if there is one.
+                if value.is_some() || setting.range != Range::None {
+                    list.push((setting, *value));
+                }
+                return;
+            }
+            Direction::Set(name, given) if *name == setting.name => *value = Some(*given),
+            Direction::Set(..) => return,
+            _ => self.option(value),
+        }
+        if let Some(Err(error)) = value.map(|value| setting.check(value, &self.quota)) {
+            *value = None;
+            self.refuse(error);
+        }
+    }
+
+    /// A setting that has a default.
+    pub(super) fn setting_or(&mut self, setting: &'static Setting, value: &mut u64, default: u64) {
+        let mut own = Some(*value).filter(|value| *value != default);
+        self.setting(setting, &mut own);
+        *value = own.unwrap_or(default);
+    }
+
+    /// A flag, or one of two words.
+    pub(super) fn flag(&mut self, setting: &'static Setting, value: &mut bool) {
+        let mut number = u64::from(*value);
+        self.setting_or(setting, &mut number, 0);
+        *value = number == 1;
     }
 }
 
-pub(super) fn write(list: impl FnOnce(&mut Fields<'_>)) -> Option<Vec<u8>> {
-    let mut fields = Fields(Direction::Write(Vec::with_capacity(32)));
+/// Calls `list` in one direction.
+fn run<'a>(direction: Direction<'a>, list: impl FnOnce(&mut Fields<'a>)) -> Direction<'a> {
+    let quota = Quota::per_second(1);
+    let mut fields = Fields { direction, quota };
     list(&mut fields);
-    match fields.0 {
+    fields.direction
+}
+
+pub(super) fn write(list: impl FnOnce(&mut Fields<'_>)) -> Option<Vec<u8>> {
+    match run(Direction::Write(Vec::with_capacity(32)), list) {
         Direction::Write(bytes) => Some(bytes),
-        Direction::Read(_) | Direction::Failed => None,
+        _ => None,
     }
 }
 
 /// `None` if the bytes are not exactly those of the fields.
 pub(super) fn read(bytes: &[u8], list: impl FnOnce(&mut Fields<'_>)) -> Option<()> {
-    let mut fields = Fields(Direction::Read(bytes));
-    list(&mut fields);
-    matches!(fields.0, Direction::Read([])).then_some(())
+    let after = run(Direction::Read(bytes), list);
+    matches!(after, Direction::Read([])).then_some(())
+}
+
+/// The settings among the fields.
+pub(super) fn list(list: impl FnOnce(&mut Fields<'_>)) -> Vec<Listed> {
+    match run(Direction::List(Vec::new()), list) {
+        Direction::List(settings) => settings,
+        _ => Vec::new(),
+    }
+}
+
+/// Replaces the setting of this name.
+pub(super) fn replace(
+    name: &str,
+    value: u64,
+    list: impl FnOnce(&mut Fields<'_>),
+) -> Result<(), ConfigError> {
+    match run(Direction::Set(name, value), list) {
+        Direction::Failed(Some(error)) => Err(error),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -134,9 +227,9 @@ mod tests {
     use std::time::Duration;
 
     use super::super::{
-        Algorithm, All, AnyAlgorithm, Charge, Cost, FixedWindow, GiveBack, LeakyBucket, Lockout,
-        SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp, settings_from_bytes,
-        settings_to_bytes, state_from_bytes, state_to_bytes,
+        Algorithm, All, AnyAlgorithm, CalendarWindow, Charge, Cost, FixedWindow, Gcra, GiveBack,
+        LeakyBucket, Lockout, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
+        settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes,
     };
     use super::*;
 
@@ -148,7 +241,7 @@ mod tests {
         let warm = |factor| WarmUp::new(quota, second).cold_factor(factor);
         let bucket = TokenBucket::new(quota);
         let lockout = Lockout::new(quota);
-        vec![
+        let mut all = vec![
             AnyAlgorithm::new(bucket),
             AnyAlgorithm::new(TokenBucket::new(Quota::per_minute(11))),
             AnyAlgorithm::new(TokenBucket::new(Quota::per_hour(10))),
@@ -191,11 +284,22 @@ mod tests {
             AnyAlgorithm::new(All::new([bucket])),
             AnyAlgorithm::new(All::new([bucket, bucket])),
             AnyAlgorithm::new(All::<TokenBucket>::new([])),
-            #[cfg(feature = "governor")]
-            AnyAlgorithm::new(super::super::Gcra::new(quota)),
-            #[cfg(feature = "governor")]
-            AnyAlgorithm::new(super::super::Gcra::new(Quota::per_minute(11))),
-        ]
+        ];
+        let gcra = [10, 11].map(|limit| Gcra::try_new(Quota::per_minute(limit)));
+        all.extend(gcra.into_iter().flatten().map(AnyAlgorithm::new));
+        let calendar = |quota, zone| CalendarWindow::try_new(quota, zone).ok();
+        let utc = |quota| calendar(quota, "UTC");
+        let month = Quota::per_month(10);
+        let calendars = [
+            utc(month),
+            utc(Quota::per_month(11)),
+            utc(Quota::per_week(10)),
+            calendar(month, "Europe/Berlin"),
+            utc(month).map(|month| month.anchor(1)),
+            utc(month).map(|month| month.anchor(2)),
+        ];
+        all.extend(calendars.into_iter().flatten().map(AnyAlgorithm::new));
+        all
     }
 
     #[test]

@@ -1,17 +1,18 @@
 //! A limit per window.
 
-use std::time::Duration;
+use std::{cmp::Ordering, time::Duration};
 
 use super::fields::Fields;
 use super::math::{
     LEAST_TIME_BITS, TIME_BITS, TimeBase, Windows, bit_width, fits_range, words_for_bits,
 };
-use super::settings::refuse_burst;
+use super::portable;
+use super::setting::{Range, Setting};
 use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Words};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
-use crate::quota::Quota;
+use crate::quota::{MONTH, Quota};
 
 /// At most L in each window of length W.
 ///
@@ -49,8 +50,8 @@ use crate::quota::Quota;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedWindow {
     quota: Quota,
-    windows: Windows,
-    anchored: bool,
+    pub(crate) windows: Windows,
+    pub(crate) anchored: bool,
     /// The moment from which the words of anchored windows count.
     base: TimeBase,
 }
@@ -60,8 +61,8 @@ pub struct FixedWindow {
 pub struct FixedWindowState {
     /// The window of `used`: its number if aligned, its first nanosecond plus one if anchored; 0 if
     /// there is none yet.
-    window: u64,
-    used: u64,
+    pub(crate) window: u64,
+    pub(crate) used: u64,
 }
 
 /// The window of a request.
@@ -70,6 +71,9 @@ struct OpenWindow {
     /// Nanoseconds until the window is over.
     remaining_ns: u64,
 }
+
+static ANCHORED: Setting = Setting::flag("anchored");
+static START: Setting = Setting::time("offset", Range::Any).not_with("anchored");
 
 impl FixedWindow {
     /// Windows aligned to the clock, each with the quota's limit. A quota with a burst is refused
@@ -109,44 +113,29 @@ impl FixedWindow {
     /// The open window at `now`, or a new and empty one.
     #[inline]
     fn open_window(&self, state: FixedWindowState, now: Tick) -> OpenWindow {
+        let length = self.windows.length();
+        let same = |remaining_ns| OpenWindow {
+            state,
+            remaining_ns,
+        };
+        let new = |window, remaining_ns| OpenWindow {
+            state: FixedWindowState { window, used: 0 },
+            remaining_ns,
+        };
         if self.anchored {
-            let end = state.window.saturating_add(self.windows.length()) - 1;
-            return if state.window > 0 && now.as_nanos() < end {
-                OpenWindow {
-                    state,
-                    remaining_ns: end - now.as_nanos(),
-                }
-            } else {
-                OpenWindow {
-                    state: FixedWindowState {
-                        window: now.as_nanos() + 1,
-                        used: 0,
-                    },
-                    remaining_ns: self.windows.length(),
-                }
+            let end = state.window.saturating_add(length) - 1;
+            return match end.checked_sub(now.as_nanos()) {
+                Some(left @ 1..) if state.window > 0 => same(left),
+                _ => new(now.as_nanos() + 1, length),
             };
         }
         let (window, elapsed) = self.windows.locate(now);
         // Numbers start at 1; 0 means "none yet".
-        let window = window + 1;
-        if state.window > window {
+        match (window + 1).cmp(&state.window) {
             // `now` is older than the state: the window of the state counts.
-            OpenWindow {
-                state,
-                remaining_ns: self.windows.nanos_until(state.window, 0, now),
-            }
-        } else {
-            OpenWindow {
-                state: FixedWindowState {
-                    window,
-                    used: if state.window == window {
-                        state.used
-                    } else {
-                        0
-                    },
-                },
-                remaining_ns: self.windows.length() - elapsed,
-            }
+            Ordering::Less => same(self.windows.nanos_until(state.window, 0, now)),
+            Ordering::Equal => same(length - elapsed),
+            Ordering::Greater => new(window + 1, length - elapsed),
         }
     }
 
@@ -242,14 +231,13 @@ impl Algorithm for FixedWindow {
     }
 
     fn validate(&self) -> Result<(), ConfigError> {
-        if self.anchored && self.windows.offset() > 0 {
-            return Err(ConfigError::out_of_range(
-                "offset",
-                format!("{:?}", Duration::from_nanos(self.windows.offset())),
-                "it without `anchored`: an anchored window begins with a request",
-            ));
+        if self.quota.period() == MONTH && !self.anchored {
+            return Err(ConfigError::Unsupported {
+                what: "a month as a fixed window",
+                instead: "use `CalendarWindow`",
+            });
         }
-        refuse_burst(&self.quota)
+        portable::check(self)
     }
 
     #[inline]
@@ -274,10 +262,7 @@ impl Algorithm for FixedWindow {
     }
 
     fn refund(&self, state: &mut FixedWindowState, now: Tick, cost: Cost, _: GiveBack) {
-        let Cost {
-            units: cost,
-            at: taken_at,
-        } = cost;
+        let (cost, taken_at) = (cost.units, cost.at);
         let open = self.open_window(*state, now);
         // The cost of an earlier window is not in the count.
         let is_counted = if self.anchored {
@@ -340,26 +325,6 @@ impl Words for FixedWindow {
     const MAX_WORDS: usize = 2;
 
     #[inline]
-    fn pack(&self, state: &FixedWindowState) -> Option<u64> {
-        let bits = self.count_bits();
-        let window = self.base.relative(state.window);
-        // `u64::MAX` stays free.
-        if state.used > self.quota.limit() || window >= u64::MAX >> bits {
-            return None;
-        }
-        Some(window << bits | state.used)
-    }
-
-    #[inline]
-    fn unpack(&self, word: u64) -> FixedWindowState {
-        let bits = self.count_bits();
-        FixedWindowState {
-            window: self.base.absolute(word >> bits),
-            used: word & ((1 << bits) - 1),
-        }
-    }
-
-    #[inline]
     fn pack_into(&self, state: &FixedWindowState, words: &mut [u64]) -> bool {
         match words {
             [word] => {
@@ -379,7 +344,13 @@ impl Words for FixedWindow {
     #[inline]
     fn unpack_from(&self, words: &[u64]) -> FixedWindowState {
         match *words {
-            [word] => Self::unpack(self, word),
+            [word] => {
+                let bits = self.count_bits();
+                FixedWindowState {
+                    window: self.base.absolute(word >> bits),
+                    used: word & ((1 << bits) - 1),
+                }
+            }
             [window, used, ..] => FixedWindowState { window, used },
             [] => FixedWindowState::default(),
         }
@@ -396,9 +367,9 @@ impl Portable for FixedWindow {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(1);
         let (mut quota, mut offset) = (self.quota, self.windows.offset());
-        fields.quota(&mut quota);
-        fields.moment(&mut offset);
-        fields.bool(&mut self.anchored);
+        fields.plain_quota(&mut quota);
+        fields.flag(&ANCHORED, &mut self.anchored);
+        fields.setting_or(&START, &mut offset, 0);
         self.quota = quota;
         self.windows = Windows::new(quota.period_ns(), offset);
     }
@@ -406,19 +377,5 @@ impl Portable for FixedWindow {
     fn state_fields(&self, state: &mut FixedWindowState, fields: &mut Fields<'_>) {
         fields.moment(&mut state.window);
         fields.moment(&mut state.used);
-    }
-}
-
-/// For the stores that decide on a server.
-#[cfg(feature = "_remote")]
-#[allow(dead_code, reason = "each store uses a part of it")]
-impl FixedWindow {
-    /// The length and the offset of its windows, and whether they are anchored.
-    pub(crate) const fn window_params(&self) -> (u64, u64, bool) {
-        (self.windows.length(), self.windows.offset(), self.anchored)
-    }
-
-    pub(crate) const fn state(window: u64, used: u64) -> FixedWindowState {
-        FixedWindowState { window, used }
     }
 }

@@ -38,16 +38,16 @@ pub struct Gcra {
     quota: Quota,
     governor: governor::Quota,
     /// The interval between cells, truncated as governor does.
-    interval: u64,
+    pub(crate) interval: u64,
     /// 1 to `u32::MAX`, the range of governor.
-    burst: u64,
+    pub(crate) burst: u64,
 }
 
 /// The state of a key under [`Gcra`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GcraState {
     /// The theoretical arrival time, when the key is unused again; 0 if never seen.
-    tat: u64,
+    pub(crate) tat: u64,
 }
 
 /// The state during one decision.
@@ -194,10 +194,7 @@ impl Algorithm for Gcra {
     }
 
     fn refund(&self, state: &mut GcraState, now: Tick, cost: Cost, _: GiveBack) {
-        let Cost {
-            units: cost,
-            at: taken_at,
-        } = cost;
+        let (cost, taken_at) = (cost.units, cost.at);
         // The refill has returned at most the time since then already.
         let given = self
             .interval
@@ -261,13 +258,16 @@ impl Words for Gcra {
     const MAX_WORDS: usize = 1;
 
     #[inline]
-    fn pack(&self, state: &GcraState) -> Option<u64> {
-        Some(state.tat).filter(|tat| *tat < u64::MAX)
+    fn pack_into(&self, state: &GcraState, words: &mut [u64]) -> bool {
+        let first = words.first_mut().map(|word| *word = state.tat);
+        first.is_some() && state.tat >> 63 == 0
     }
 
     #[inline]
-    fn unpack(&self, word: u64) -> GcraState {
-        GcraState { tat: word }
+    fn unpack_from(&self, words: &[u64]) -> GcraState {
+        GcraState {
+            tat: words.first().copied().unwrap_or_default(),
+        }
     }
 }
 
@@ -278,24 +278,11 @@ impl Portable for Gcra {
         fields.quota(&mut quota);
         match Self::try_new(quota) {
             Ok(built) => *self = built,
-            Err(_) => fields.fail(),
+            Err(error) => fields.refuse(error),
         }
     }
 
     fn state_fields(&self, state: &mut GcraState, fields: &mut Fields<'_>) {
         fields.u64(&mut state.tat);
-    }
-}
-
-/// For the stores that decide on a server.
-#[cfg(feature = "_remote")]
-impl Gcra {
-    /// The interval between cells in nanoseconds, and the burst.
-    pub(crate) const fn params(&self) -> (u64, u64) {
-        (self.interval, self.burst)
-    }
-
-    pub(crate) const fn with_tat(tat: u64) -> GcraState {
-        GcraState { tat }
     }
 }

@@ -26,6 +26,7 @@
 //! | algorithm | promise |
 //! |---|---|
 //! | [`FixedWindow`] | at most L in each window, so at most 2L in any W |
+//! | [`CalendarWindow`] | at most L in each day, week or month of the calendar |
 //! | [`SlidingLog`] | A(W) <= L in every W |
 //! | [`SlidingWindow`] | A(W) <= 2L; smooth traffic within one of the log |
 //! | [`SlidingGrid`] | at most L in any W(1 - 1/G); strict: in any W |
@@ -34,6 +35,7 @@
 //! | [`WarmUp`] | as a queue whose rate rises from L/cold to L over the warm-up time |
 //! | [`Lockout`] | at most L kept until the first block B, then at most P per block, each twice as long: A(T) <= L(1 + T/W) + P T/B within the time to forget |
 //! | [`DenialLockout`] | that of the limit whose denials it counts; nothing for B from the Lth denial within W on |
+//! | [`Lending`] | that of the limit that lends, at the moments of the turns |
 //! | tuples, [`All`] | each part's own |
 //!
 //! # What they do to traffic
@@ -72,9 +74,14 @@
 ))]
 
 mod any;
-mod any_from;
 mod at_most;
 mod bucket;
+#[cfg(feature = "calendar")]
+mod calendar;
+#[cfg(not(feature = "calendar"))]
+#[path = "no_calendar.rs"]
+mod calendar;
+mod calendar_window;
 mod combined;
 mod facts;
 mod fields;
@@ -85,11 +92,12 @@ mod gcra;
 #[path = "no_gcra.rs"]
 mod gcra;
 mod leaky_bucket;
+mod lending;
 mod lockout;
 mod math;
 mod portable;
 mod refund;
-mod settings;
+mod setting;
 mod sliding_grid;
 mod sliding_log;
 mod sliding_window;
@@ -101,12 +109,14 @@ mod words;
 pub use self::{
     any::{AnyAlgorithm, AnyState},
     at_most::AtMost,
+    calendar_window::{CalendarWindow, CalendarWindowState},
     combined::{All, IntoAlgorithm},
     facts::Facts,
     fields::Fields,
     fixed_window::{FixedWindow, FixedWindowState},
     gcra::{Gcra, GcraState},
     leaky_bucket::{Charge, LeakyBucket},
+    lending::{Lending, LendingState},
     lockout::{DenialLockout, DenialLockoutState, Lockout, LockoutState},
     math::ExactNanos,
     portable::{
@@ -118,9 +128,14 @@ pub use self::{
     sliding_window::{SlidingWindow, SlidingWindowState},
     token_bucket::TokenBucket,
     warm_up::{WarmUp, WarmUpState},
-    words::Words,
+    words::{Report, Words},
 };
-pub(crate) use self::{combined::merge, words::decide_outlined};
+pub(crate) use self::{
+    calendar::{zone_name, zone_number},
+    combined::{binds_more, merge},
+    portable::{check_listed, set, settings},
+    setting::{MAX_WAIT, QUEUE, Setting, Takes},
+};
 
 use std::{fmt, time::Duration};
 
@@ -132,8 +147,8 @@ use crate::quota::Quota;
 /// Decides over the state of one key.
 ///
 /// The provided algorithms need nothing more than their constructors. An algorithm of your own
-/// implements the required methods and then works in a [`Limiter`](crate::Limiter), a
-/// [`Local`](crate::Local) table and a layer; `examples/own_algorithm.rs` shows one in full.
+/// implements the five required methods and then works in a [`Limiter`](crate::Limiter), a
+/// [`Local`](crate::Local) table and a layer; [Extending](crate::guide::extending) shows one in full.
 ///
 /// ```
 /// use tower_throttle::{FixedWindow, Quota, algorithm::Algorithm, clock::Tick};
@@ -157,11 +172,18 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
         Facts::default()
     }
 
-    /// The same algorithm for another quota.
+    /// The same algorithm for another quota. By default there is none. An algorithm that implements this
+    /// implements [`rescale`](Self::rescale) too.
     ///
     /// # Errors
     /// If it has no such quota. A set of several limits never has.
-    fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError>;
+    fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
+        let _ = quota;
+        Err(ConfigError::Unsupported {
+            what: "another quota for this algorithm",
+            instead: "set a new algorithm with set_algorithm",
+        })
+    }
 
     /// Checks the settings. Limiters call it when they are built.
     ///
@@ -221,10 +243,22 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
     ///
     /// If `now` is older than the state, nothing that was taken is lost. A bucket refills at the new
     /// rate from `now` on: its state does not say when it was written.
-    fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick, inherit: Inherit);
+    ///
+    /// By default the state stays as it is, unless it is to be reset.
+    fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick, inherit: Inherit) {
+        let _ = from;
+        if inherit == Inherit::Reset {
+            *state = self.fresh(now);
+        }
+    }
 
     /// The moment from which the state decides like a fresh one, so that it may be dropped.
-    fn forgettable_at(&self, state: &Self::State) -> Tick;
+    ///
+    /// By default that is never, so a table fills with keys that are not used any more.
+    fn forgettable_at(&self, state: &Self::State) -> Tick {
+        let _ = state;
+        Tick::MAX
+    }
 }
 
 /// The quotas of all limits of `algorithm`, in the order in which [`Decision::policy`] counts them.
@@ -255,7 +289,7 @@ pub fn take_up_to<A: Words>(
     now: Tick,
     most: u64,
 ) -> (u64, Decision) {
-    let taken = algorithm.available(state, now).min(most);
+    let taken = algorithm.report(state, now).available.min(most);
     (taken, algorithm.decide(state, now, taken))
 }
 

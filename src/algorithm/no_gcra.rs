@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Algorithm, Cost, Fields, GiveBack, Inherit, Portable, Words};
+use super::{Algorithm, Cost, Fields, GiveBack, Portable, Words};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -16,16 +16,22 @@ pub enum Gcra {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GcraState;
 
+impl Gcra {
+    /// Refused.
+    pub(crate) const fn try_new(_: Quota) -> Result<Self, ConfigError> {
+        Err(ConfigError::Unsupported {
+            what: "gcra",
+            instead: "enable the feature `governor`, or use token_bucket, which decides the same",
+        })
+    }
+}
+
 impl Words for Gcra {}
 
 impl Algorithm for Gcra {
     type State = GcraState;
 
     fn quota(&self) -> Quota {
-        match *self {}
-    }
-
-    fn with_quota(&self, _: Quota) -> Result<Self, ConfigError> {
         match *self {}
     }
 
@@ -42,14 +48,6 @@ impl Algorithm for Gcra {
     }
 
     fn charge(&self, _: &mut GcraState, _: Tick, _: u64) -> Duration {
-        match *self {}
-    }
-
-    fn rescale(&self, _: &mut GcraState, _: &Self, _: Tick, _: Inherit) {
-        match *self {}
-    }
-
-    fn forgettable_at(&self, _: &GcraState) -> Tick {
         match *self {}
     }
 }

@@ -1,9 +1,11 @@
 //! Algorithms that stores on other machines can keep.
 
 use super::Words;
-use super::fields::{Fields, read, write};
+use super::fields::{Fields, list, read, replace, write};
+use super::setting::Listed;
 use crate::clock::Tick;
 use crate::error::ConfigError;
+use crate::quota::Quota;
 
 /// Settings and states as bytes that any machine can read.
 ///
@@ -101,6 +103,7 @@ pub fn settings_from_bytes<A: Portable>(like: &A, bytes: &[u8]) -> Option<A> {
     read(bytes, |fields| {
         algorithm.settings_fields(fields);
     })?;
+    algorithm.validate().ok()?;
     Some(algorithm)
 }
 
@@ -116,4 +119,43 @@ pub fn state_from_bytes<A: Portable>(algorithm: &A, bytes: &[u8]) -> Option<A::S
         algorithm.state_fields(&mut state, fields);
     })?;
     Some(state)
+}
+
+/// The settings of `algorithm`, in order, with their values.
+pub(crate) fn settings<A: Portable>(algorithm: &A) -> Vec<Listed> {
+    list(|fields| algorithm.clone().settings_fields(fields))
+}
+
+/// Changes the setting of this name.
+pub(crate) fn set<A: Portable>(mut algorithm: A, name: &str, value: u64) -> Result<A, ConfigError> {
+    replace(name, value, |fields| algorithm.settings_fields(fields))?;
+    Ok(algorithm)
+}
+
+/// Refuses settings that are out of range or have no effect.
+pub(super) fn check<A: Portable>(algorithm: &A) -> Result<(), ConfigError> {
+    check_listed(&algorithm.quota(), &settings(algorithm))
+}
+
+/// As [`check`], given the list.
+pub(crate) fn check_listed(quota: &Quota, listed: &[Listed]) -> Result<(), ConfigError> {
+    let is_set = |name: &&str| {
+        let mut listed = listed.iter();
+        listed.any(|(setting, value)| setting.name == *name && value.is_some())
+    };
+    for (setting, value) in listed {
+        let (name, Some(value)) = (setting.name, *value) else {
+            continue;
+        };
+        if let Some(other) = setting.needs.filter(|other| !is_set(other)) {
+            let allowed = format!("a {other} too: {name} has no effect without it");
+            return Err(setting.refuse(value, allowed));
+        }
+        if let Some(other) = setting.not_with.filter(is_set) {
+            let allowed = format!("{name} or {other}: {name} has no effect beside {other}");
+            return Err(setting.refuse(value, allowed));
+        }
+        setting.check(value, quota)?;
+    }
+    Ok(())
 }

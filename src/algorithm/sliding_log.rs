@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::fields::Fields;
-use super::settings::refuse_burst;
+
+use super::portable;
 use super::timestamps::{Entry, Timestamps};
-use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Words};
+use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Report, Words};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -83,34 +84,21 @@ impl SlidingLog {
         }
     }
 
-    /// Removes expired entries, which changes no decision.
-    fn prune(&self, state: &mut SlidingLogState, now: Tick) {
-        let expired = self.expired_count(state, now);
-        Self::remove_expired(state, expired);
-    }
-
     fn remove_expired(state: &mut SlidingLogState, expired: usize) {
         if expired > 0 {
             state.entries.remove_front(expired);
         }
     }
 
-    /// The total up to the first `expired` entries, and the cost of the entries after them.
-    fn totals(state: &SlidingLogState, expired: usize) -> (u64, u64) {
-        let removed = state.entries.total_before(expired);
-        let all = state.entries.total_before(state.entries.len());
-        (removed, all.wrapping_sub(removed))
-    }
-
     fn remaining(&self, state: &SlidingLogState, expired: usize) -> u64 {
-        let (_, used) = Self::totals(state, expired);
+        let used = state.entries.total_from(expired);
         self.quota.limit().saturating_sub(used)
     }
 
     /// The decision on a state whose first `expired` entries are expired.
     fn decision(&self, state: &SlidingLogState, expired: usize, now: Tick, cost: u64) -> Decision {
         let limit = self.quota.limit();
-        let (_, used) = Self::totals(state, expired);
+        let used = state.entries.total_from(expired);
         let counting = state.entries.len() - usize::from(Self::is_newest_refunded(state));
         let last = (expired < counting).then(|| state.entries.get(counting - 1));
         let last = last.flatten();
@@ -132,33 +120,14 @@ impl SlidingLog {
         enough: u64,
         now: Tick,
     ) -> u64 {
-        let (removed, _) = Self::totals(state, expired);
-        let first = state.entries.total_before(0);
-        let since = |total: u64| total.wrapping_sub(first);
-        let target = since(removed) + enough;
-        let reaches = |entry: Entry| since(entry.total) >= target;
-        // Usually the next entry to expire is enough.
-        let entry = if state.entries.get(expired).is_some_and(reaches) {
-            expired
-        } else {
-            state.entries.partition_point(|entry| !reaches(entry))
-        };
-        state
-            .entries
-            .get(entry)
-            .map_or(0, |entry| self.nanos_until_expiry(entry.at, now))
-    }
-
-    /// The cost of the newest moment.
-    fn newest_cost(state: &SlidingLogState) -> u64 {
-        let last = state.entries.len().saturating_sub(1);
-        Self::totals(state, last).1
+        let completes = state.entries.completes(expired, enough);
+        completes.map_or(0, |at| self.nanos_until_expiry(at, now))
     }
 
     /// Whether the whole cost of the newest moment was refunded. The moment stays, because a request
     /// with an older `now` has to join it: the costs that have expired by then are gone.
     fn is_newest_refunded(state: &SlidingLogState) -> bool {
-        state.entries.len() > 0 && Self::newest_cost(state) == 0
+        state.entries.len() > 0 && state.entries.newest_cost() == 0
     }
 
     /// Returns the newest moment.
@@ -166,7 +135,7 @@ impl SlidingLog {
         match state.entries.back() {
             // The same moment, or a `now` older than the state: the cost joins the newest moment.
             Some(last) if last.at >= now => {
-                let all = Self::newest_cost(state).wrapping_add(cost);
+                let all = state.entries.newest_cost().wrapping_add(cost);
                 state.entries.replace_back(last.at, all);
                 last.at
             }
@@ -203,7 +172,7 @@ impl Algorithm for SlidingLog {
     }
 
     fn validate(&self) -> Result<(), ConfigError> {
-        refuse_burst(&self.quota)
+        portable::check(self)
     }
 
     fn fresh(&self, _now: Tick) -> SlidingLogState {
@@ -228,31 +197,10 @@ impl Algorithm for SlidingLog {
     }
 
     fn refund(&self, state: &mut SlidingLogState, now: Tick, cost: Cost, _: GiveBack) {
-        let Cost {
-            units: cost,
-            at: taken_at,
-        } = cost;
         let newest = state.entries.back().map(|newest| newest.at);
-        let mut newer = Vec::new();
-        let mut left = cost;
         // Expired entries stay: a request with an older `now` may still need them.
-        let counts = |last: &Entry| !self.is_expired(*last, now);
-        while let Some(last) = state.entries.back().filter(|last| left > 0 && counts(last)) {
-            let held = Self::newest_cost(state);
-            if last.at > taken_at {
-                newer.push((last.at, held));
-            } else if held > left {
-                state.entries.replace_back(last.at, held - left);
-                break;
-            } else {
-                // Newest first.
-                left -= held;
-            }
-            state.entries.pop_back();
-        }
-        for (at, held) in newer.into_iter().rev() {
-            state.entries.push_back(at, held);
-        }
+        let kept = self.expired_count(state, now);
+        state.entries.take_back(kept, cost.at, cost.units);
         let left = state.entries.back().map(|left| left.at);
         if let Some(newest) = newest.filter(|_| left != newest) {
             state.entries.push_back(newest, 0);
@@ -265,13 +213,13 @@ impl Algorithm for SlidingLog {
             Self::remove_expired(state, expired);
             expired = 0;
         }
-        let used = |state: &SlidingLogState| Self::totals(state, expired).1;
+        let used = |state: &SlidingLogState| state.entries.total_from(expired);
         let cost = cost.min(Tick::MAX.as_nanos() - used(state));
         if cost > 0 {
             // The charge to a full log joins the newest moment; otherwise the log would grow.
             let is_full = state.entries.len() as u64 >= self.quota.limit();
             if let (true, Some(last)) = (is_full, state.entries.back()) {
-                let held = Self::newest_cost(state);
+                let held = state.entries.newest_cost();
                 state.entries.replace_back(last.at.max(now), held);
             }
             Self::record(state, now, cost);
@@ -288,7 +236,7 @@ impl Algorithm for SlidingLog {
             *state = self.fresh(now);
         } else {
             // Entries that expired under the old period must not return under a longer one.
-            from.prune(state, now);
+            Self::remove_expired(state, from.expired_count(state, now));
         }
     }
 
@@ -313,31 +261,22 @@ impl Words for SlidingLog {
         self.peek(state, now, cost)
     }
 
-    fn heap_bytes(&self, state: &SlidingLogState) -> usize {
-        state.entries.heap_bytes()
+    fn report(&self, state: &SlidingLogState, now: Tick) -> Report {
+        Report {
+            available: self.remaining(state, self.expired_count(state, now)),
+            is_blocked: false,
+            heap_bytes: state.entries.heap_bytes(),
+        }
     }
 }
 
 impl Portable for SlidingLog {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(3);
-        fields.quota(&mut self.quota);
+        fields.plain_quota(&mut self.quota);
     }
 
     fn state_fields(&self, state: &mut SlidingLogState, fields: &mut Fields<'_>) {
         state.entries.list(fields);
-    }
-}
-
-/// For the stores that decide on a server.
-#[cfg(feature = "redis")]
-impl SlidingLog {
-    /// The state with these costs, oldest first.
-    pub(crate) fn state(costs: impl Iterator<Item = (Tick, u64)>) -> SlidingLogState {
-        let mut state = SlidingLogState::default();
-        for (at, cost) in costs {
-            Self::record(&mut state, at, cost);
-        }
-        state
     }
 }

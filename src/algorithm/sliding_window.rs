@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::fields::Fields;
-use super::math::{LEAST_TIME_BITS, TimeBase, Windows, bit_width, low_u64};
-use super::settings::refuse_burst;
+use super::math::{LEAST_TIME_BITS, TimeBase, Windows, bit_width, low_u64, mask};
+use super::portable;
+use super::setting::OFFSET;
 use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Words};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
@@ -45,7 +46,7 @@ use crate::quota::Quota;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingWindow {
     quota: Quota,
-    windows: Windows,
+    pub(crate) windows: Windows,
     /// The window from which words count.
     base: TimeBase,
 }
@@ -53,9 +54,9 @@ pub struct SlidingWindow {
 /// The state of a key under [`SlidingWindow`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlidingWindowState {
-    window: u64,
-    previous: u64,
-    current: u64,
+    pub(crate) window: u64,
+    pub(crate) previous: u64,
+    pub(crate) current: u64,
 }
 
 impl SlidingWindow {
@@ -200,7 +201,7 @@ impl Algorithm for SlidingWindow {
     }
 
     fn validate(&self) -> Result<(), ConfigError> {
-        refuse_burst(&self.quota)
+        portable::check(self)
     }
 
     #[inline]
@@ -242,10 +243,7 @@ impl Algorithm for SlidingWindow {
     }
 
     fn refund(&self, state: &mut SlidingWindowState, now: Tick, cost: Cost, _: GiveBack) {
-        let Cost {
-            units: cost,
-            at: taken_at,
-        } = cost;
+        let (cost, taken_at) = (cost.units, cost.at);
         let (mut at, _) = self.state_at(*state, now);
         let (taken_in, _) = self.windows.locate(taken_at);
         if taken_in + 1 < at.window {
@@ -303,32 +301,6 @@ impl Words for SlidingWindow {
     const MAX_WORDS: usize = 3;
 
     #[inline]
-    fn pack(&self, state: &SlidingWindowState) -> Option<u64> {
-        let bits = self.count_bits();
-        let limit = self.quota.limit();
-        let window = self.base.relative(state.window);
-        if state.previous > limit
-            || state.current > limit
-            || bits > 30
-            || window >= u64::MAX >> (2 * bits)
-        {
-            return None;
-        }
-        Some((window << bits | state.previous) << bits | state.current)
-    }
-
-    #[inline]
-    fn unpack(&self, word: u64) -> SlidingWindowState {
-        let bits = self.count_bits();
-        let mask = (1 << bits) - 1;
-        SlidingWindowState {
-            window: self.base.absolute(word >> bits >> bits),
-            previous: word >> bits & mask,
-            current: word & mask,
-        }
-    }
-
-    #[inline]
     fn pack_into(&self, state: &SlidingWindowState, words: &mut [u64]) -> bool {
         let bits = self.count_bits();
         match words {
@@ -356,7 +328,14 @@ impl Words for SlidingWindow {
     #[inline]
     fn unpack_from(&self, words: &[u64]) -> SlidingWindowState {
         match *words {
-            [word] => Self::unpack(self, word),
+            [word] => {
+                let (bits, low) = (self.count_bits(), mask(self.count_bits()));
+                SlidingWindowState {
+                    window: self.base.absolute(word >> bits >> bits),
+                    previous: word >> bits & low,
+                    current: word & low,
+                }
+            }
             [both, window] => SlidingWindowState {
                 window,
                 previous: both >> 32,
@@ -383,8 +362,8 @@ impl Portable for SlidingWindow {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(2);
         let (mut quota, mut offset) = (self.quota, self.windows.offset());
-        fields.quota(&mut quota);
-        fields.moment(&mut offset);
+        fields.plain_quota(&mut quota);
+        fields.setting_or(&OFFSET, &mut offset, 0);
         self.quota = quota;
         self.windows = Windows::new(quota.period_ns(), offset);
     }
@@ -393,23 +372,5 @@ impl Portable for SlidingWindow {
         fields.moment(&mut state.window);
         fields.moment(&mut state.previous);
         fields.moment(&mut state.current);
-    }
-}
-
-/// For the stores that decide on a server.
-#[cfg(feature = "_remote")]
-#[allow(dead_code, reason = "each store uses a part of it")]
-impl SlidingWindow {
-    /// The length and the offset of its windows.
-    pub(crate) const fn window_params(&self) -> (u64, u64) {
-        (self.windows.length(), self.windows.offset())
-    }
-
-    pub(crate) const fn state(window: u64, previous: u64, current: u64) -> SlidingWindowState {
-        SlidingWindowState {
-            window,
-            previous,
-            current,
-        }
     }
 }

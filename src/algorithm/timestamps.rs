@@ -120,6 +120,50 @@ impl Timestamps {
         }
     }
 
+    /// The cost of the entries from `place` on.
+    pub(super) fn total_from(&self, place: usize) -> u64 {
+        let all = self.total_before(self.len());
+        all.wrapping_sub(self.total_before(place))
+    }
+
+    /// The cost of the newest moment.
+    pub(super) fn newest_cost(&self) -> u64 {
+        self.total_from(self.len().saturating_sub(1))
+    }
+
+    /// The moment of the entry that completes `enough` cost, counted from `place` on.
+    pub(super) fn completes(&self, place: usize, enough: u64) -> Option<Tick> {
+        let first = self.total_before(0);
+        let since = |total: u64| total.wrapping_sub(first);
+        let target = since(self.total_before(place)) + enough;
+        let reaches = |entry: &Entry| since(entry.total) >= target;
+        // Usually that is the first one.
+        let found = self.get(place).filter(reaches);
+        let found = found.or_else(|| self.get(self.partition_point(|entry| !reaches(&entry))));
+        found.map(|entry| entry.at)
+    }
+
+    /// Removes `cost` of the entries up to `taken_at`, newest first. The first `kept` entries stay.
+    pub(super) fn take_back(&mut self, kept: usize, taken_at: Tick, cost: u64) {
+        let mut newer = Vec::new();
+        let mut left = cost;
+        while let Some(last) = self.back().filter(|_| left > 0 && self.len() > kept) {
+            let held = self.newest_cost();
+            if last.at > taken_at {
+                newer.push((last.at, held));
+            } else if held > left {
+                self.replace_back(last.at, held - left);
+                break;
+            } else {
+                left -= held;
+            }
+            self.pop_back();
+        }
+        for (at, held) in newer.into_iter().rev() {
+            self.push_back(at, held);
+        }
+    }
+
     /// How many of the first entries satisfy `expired`.
     #[inline]
     pub(super) fn partition_point(&self, mut expired: impl FnMut(Entry) -> bool) -> usize {

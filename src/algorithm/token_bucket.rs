@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::fields::Fields;
-use super::settings::{check_units, own_wait, refuse_without_queue};
+use super::portable;
+use super::setting::{MAX_WAIT, QUEUE, Range, Setting};
 use super::{
     Algorithm, Cost, ExactNanos, Facts, GiveBack, Inherit, Portable, Words, at_most::AtMost,
     bucket::Bucket, math::Rounding,
@@ -53,11 +54,13 @@ pub struct TokenBucket {
     /// Tokens of a key never seen; `None` for a full bucket.
     initial: Option<u64>,
     /// How many units may wait for their tokens.
-    queue_limit: u64,
-    max_wait: u64,
+    pub(crate) queue_limit: u64,
+    pub(crate) max_wait: u64,
     /// The longest wait that both allow.
     longest_wait: ExactNanos,
 }
+
+static INITIAL: Setting = Setting::count("initial", Range::BelowCapacity);
 
 impl TokenBucket {
     /// A full bucket that holds the quota's [burst](Quota::burst), or its limit if no burst is set.
@@ -121,7 +124,7 @@ impl TokenBucket {
 
     /// The tokens that a new key has less than a full bucket.
     #[inline]
-    fn missing_tokens(&self) -> u64 {
+    pub(crate) fn missing_tokens(&self) -> u64 {
         match self.initial {
             None => 0,
             Some(tokens) => self.bucket.capacity.saturating_sub(tokens),
@@ -170,10 +173,7 @@ impl Algorithm for TokenBucket {
     }
 
     fn validate(&self) -> Result<(), ConfigError> {
-        if self.queue_limit > 0 {
-            return check_units("queue", &self.quota, Some(self.queue_limit));
-        }
-        refuse_without_queue("max_wait", own_wait(self.max_wait))
+        portable::check(self)
     }
 
     #[inline]
@@ -207,13 +207,9 @@ impl Algorithm for TokenBucket {
     }
 
     fn refund(&self, state: &mut ExactNanos, now: Tick, cost: Cost, why: GiveBack) {
-        let Cost {
-            units: cost,
-            at: taken_at,
-        } = cost.of_line(self.queue_limit > 0, now, why);
-        let (unused, since) = (ExactNanos::from_tick(now), nanos(now.since(taken_at)));
-        let interval = &self.bucket.interval;
-        *state = interval.apply_refund(*state, unused, cost, since);
+        let cost = cost.of_line(self.queue_limit > 0, now, why);
+        let (interval, unused) = (&self.bucket.interval, ExactNanos::from_tick(now));
+        *state = interval.apply_refund(*state, unused, cost, now);
     }
 
     fn charge(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> Duration {
@@ -256,19 +252,12 @@ impl Algorithm for TokenBucket {
 impl Words for TokenBucket {
     const MAX_WORDS: usize = 2;
 
-    #[inline]
-    fn pack(&self, state: &ExactNanos) -> Option<u64> {
-        self.bucket.interval.pack(*state)
-    }
-
-    #[inline]
-    fn unpack(&self, word: u64) -> ExactNanos {
-        self.bucket.interval.unpack(word)
-    }
-
+    /// A key that starts with less than a full bucket is never forgotten, and a bucket that was full
+    /// before the first moment of a word is as full at that moment.
     #[inline]
     fn pack_into(&self, state: &ExactNanos, words: &mut [u64]) -> bool {
-        self.bucket.interval.pack_into(*state, words)
+        let interval = &self.bucket.interval;
+        interval.pack_into((*state).max(interval.earliest()), words)
     }
 
     #[inline]
@@ -279,28 +268,18 @@ impl Words for TokenBucket {
     fn rebase(&mut self, now: Tick) {
         self.bucket.interval.rebase(now);
     }
-
-    /// A key that starts with less than a full bucket is never forgotten. A bucket that was full
-    /// before the first moment of a word is as full at that moment.
-    fn raise_to_base(&self, state: &mut ExactNanos) {
-        *state = (*state).max(self.bucket.interval.earliest());
-    }
 }
 
 impl Portable for TokenBucket {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(4);
-        let Self {
-            mut quota,
-            mut initial,
-            mut queue_limit,
-            mut max_wait,
-            ..
-        } = *self;
+        let (mut quota, mut queue_limit, mut max_wait) =
+            (self.quota, self.queue_limit, self.max_wait);
         fields.quota(&mut quota);
-        fields.option(&mut initial);
-        fields.u64(&mut queue_limit);
-        fields.u64(&mut max_wait);
+        let mut initial = self.initial.filter(|tokens| *tokens < quota.capacity());
+        fields.setting(&INITIAL, &mut initial);
+        fields.setting_or(&QUEUE, &mut queue_limit, 0);
+        fields.setting_or(&MAX_WAIT, &mut max_wait, u64::MAX);
         *self = Self {
             initial,
             ..Self::new(quota).with_queue(queue_limit, max_wait)
@@ -315,19 +294,5 @@ impl Portable for TokenBucket {
 impl From<Quota> for TokenBucket {
     fn from(quota: Quota) -> Self {
         Self::new(quota)
-    }
-}
-
-/// For the stores that decide on a server.
-#[cfg(feature = "_remote")]
-impl TokenBucket {
-    /// The tokens of a key never seen; `None` for a full bucket.
-    pub(crate) fn initial_tokens(&self) -> Option<u64> {
-        self.initial.filter(|tokens| *tokens < self.bucket.capacity)
-    }
-
-    /// How many units may wait, and how long.
-    pub(crate) fn queue_params(&self) -> Option<(u64, u64)> {
-        (self.queue_limit > 0).then_some((self.queue_limit, self.max_wait))
     }
 }

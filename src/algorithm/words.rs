@@ -33,13 +33,6 @@ pub trait Words: Algorithm {
         vec![self.quota()]
     }
 
-    /// The largest cost that is admitted at once.
-    #[doc(hidden)]
-    #[inline]
-    fn available(&self, state: &Self::State, now: Tick) -> u64 {
-        self.peek(state, now, 0).remaining()
-    }
-
     /// The decision that [`Algorithm::reserve`] would return, taking nothing.
     #[doc(hidden)]
     #[inline]
@@ -59,35 +52,23 @@ pub trait Words: Algorithm {
         let _ = (self, state, now, length);
     }
 
-    /// Whether a block or a ban holds at `now`.
-    #[doc(hidden)]
-    fn is_blocked(&self, state: &Self::State, now: Tick) -> bool {
-        let _ = (self, state, now);
-        false
-    }
-
-    /// The bytes that a state has allocated, besides its own size.
-    #[doc(hidden)]
+    /// What a state holds at `now`.
+    ///
+    /// ```
+    /// use tower_throttle::algorithm::{Algorithm, Report, Words};
+    /// use tower_throttle::{Quota, TokenBucket, clock::Tick};
+    ///
+    /// let bucket = TokenBucket::new(Quota::per_second(10));
+    /// let report: Report = bucket.report(&bucket.fresh(Tick::ZERO), Tick::ZERO);
+    /// assert_eq!((report.available, report.is_blocked, report.heap_bytes), (10, false, 0));
+    /// ```
     #[inline]
-    fn heap_bytes(&self, state: &Self::State) -> usize {
-        let _ = (self, state);
-        0
-    }
-
-    /// The state as one word, if it fits; never `u64::MAX`.
-    #[doc(hidden)]
-    #[inline]
-    fn pack(&self, state: &Self::State) -> Option<u64> {
-        let _ = (self, state);
-        None
-    }
-
-    /// The state that [`pack`](Self::pack) turned into `word`; any state for any other word.
-    #[doc(hidden)]
-    #[inline]
-    fn unpack(&self, word: u64) -> Self::State {
-        let _ = word;
-        self.fresh(Tick::ZERO)
+    fn report(&self, state: &Self::State, now: Tick) -> Report {
+        Report {
+            available: self.peek(state, now, 0).remaining(),
+            is_blocked: false,
+            heap_bytes: 0,
+        }
     }
 
     /// Packs the state into [`words`](super::Facts::words) words, if it fits. The first word
@@ -95,13 +76,8 @@ pub trait Words: Algorithm {
     #[doc(hidden)]
     #[inline]
     fn pack_into(&self, state: &Self::State, words: &mut [u64]) -> bool {
-        match (Self::pack(self, state), words.first_mut()) {
-            (Some(packed), Some(word)) if packed < 1 << 63 => {
-                *word = packed;
-                true
-            }
-            _ => false,
-        }
+        let _ = (self, state, words);
+        false
     }
 
     /// The state that [`pack_into`](Self::pack_into) turned into `words`; any state for any other
@@ -109,7 +85,8 @@ pub trait Words: Algorithm {
     #[doc(hidden)]
     #[inline]
     fn unpack_from(&self, words: &[u64]) -> Self::State {
-        Self::unpack(self, words.first().copied().unwrap_or_default())
+        let _ = words;
+        self.fresh(Tick::ZERO)
     }
 
     /// Makes packed words count time from shortly before `now`, so that fewer bits hold it.
@@ -118,13 +95,6 @@ pub trait Words: Algorithm {
     #[doc(hidden)]
     fn rebase(&mut self, now: Tick) {
         let _ = (self, now);
-    }
-
-    /// Replaces a state from long before the last [`rebase`](Self::rebase) by one that packs and
-    /// decides alike from that moment on.
-    #[doc(hidden)]
-    fn raise_to_base(&self, state: &mut Self::State) {
-        let _ = (self, state);
     }
 
     /// [`Algorithm::decide`] on the state in `words`. `None` if the state that it leaves does not
@@ -144,15 +114,27 @@ pub trait Words: Algorithm {
     }
 }
 
-/// [`Algorithm::decide`] as a function: a program contains it once per algorithm.
-#[inline(never)]
-pub(crate) fn decide_outlined<A: Algorithm>(
-    algorithm: &A,
-    state: &mut A::State,
-    now: Tick,
-    cost: u64,
-) -> Decision {
-    algorithm.decide(state, now, cost)
+/// What a state holds at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The largest cost that is admitted at once.
+    pub available: u64,
+    /// Whether a block or a ban holds.
+    pub is_blocked: bool,
+    /// The bytes that the state has allocated, besides its own size.
+    pub heap_bytes: usize,
+}
+
+impl Report {
+    /// That of two limits that decide together.
+    #[must_use]
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            available: self.available.min(other.available),
+            is_blocked: self.is_blocked | other.is_blocked,
+            heap_bytes: self.heap_bytes + other.heap_bytes,
+        }
+    }
 }
 
 #[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]

@@ -5,6 +5,7 @@
 //! more, so each such thread has a timer of its own.
 
 use std::task::Waker;
+use std::time::Duration;
 
 use super::paused::RuntimeTimer;
 use super::timer_thread::ThreadSleep;
@@ -14,28 +15,24 @@ use super::{Clock, MonotonicClock, Tick};
 #[derive(Debug)]
 pub(crate) struct Alarm {
     waker: Waker,
-    /// `MAX` if it is not set.
+    /// When it fires; `MAX` if it is not set.
     at: Tick,
+    /// It does not fire earlier.
+    rests_until: Tick,
     runtimes: Vec<RuntimeTimer>,
     thread: Option<ThreadSleep>,
 }
 
-/// The result of [`Alarm::set`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AlarmState {
-    /// It will fire.
-    Set,
-    /// The moment has passed already. It will not fire.
-    Due,
-    /// It will not fire: the system starts no thread.
-    Failed,
-}
+/// The shortest time between two times that it fires. Turns that come closer to each other come together:
+/// switching between threads takes longer than what is done in between.
+const REST: Duration = Duration::from_micros(500);
 
 impl Alarm {
     pub(crate) const fn new(waker: Waker) -> Self {
         Self {
             waker,
             at: Tick::MAX,
+            rests_until: Tick::ZERO,
             runtimes: Vec::new(),
             thread: None,
         }
@@ -55,22 +52,25 @@ impl Alarm {
         false
     }
 
-    /// When it fires; `MAX` if it is not set.
-    pub(crate) const fn at(&self) -> Tick {
-        self.at
+    /// Whether it has to be set to fire at `at`.
+    pub(crate) fn is_late_for(&self, at: Tick) -> bool {
+        at.max(self.rests_until) < self.at
     }
 
-    /// Notes that it has fired.
-    pub(crate) const fn clear(&mut self) {
+    /// Notes that it has fired at `now`.
+    pub(crate) fn clear(&mut self, now: Tick) {
         self.at = Tick::MAX;
+        self.rests_until = now.plus(REST);
     }
 
-    /// Sets it to `at`. Calls no waker, so the caller may hold a lock that the waker takes.
-    pub(crate) fn set(&mut self, at: Tick) -> AlarmState {
+    /// Sets it to `at`, or a little later. Calls no waker, so the caller may hold a lock that the waker
+    /// takes. Returns false if the moment has passed already; then it does not fire.
+    pub(crate) fn set(&mut self, at: Tick) -> bool {
         self.at = Tick::MAX;
         if at <= MonotonicClock.now() {
-            return AlarmState::Due;
+            return false;
         }
+        let at = at.max(self.rests_until);
         let runtimes = self.runtimes.len();
         self.runtimes.retain_mut(|one| one.set(at, &self.waker));
         if self.runtimes.len() < runtimes {
@@ -78,11 +78,9 @@ impl Alarm {
             self.thread.get_or_insert_with(|| ThreadSleep::until(at));
         }
         if let Some(thread) = &mut self.thread {
-            if !thread.reset(at, &self.waker) {
-                return AlarmState::Failed;
-            }
+            thread.reset(at, &self.waker);
         }
         self.at = at;
-        AlarmState::Set
+        true
     }
 }

@@ -1,8 +1,8 @@
 //! A cheap clock that lags by up to one interval.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use super::{Clock, MonotonicClock, Tick};
@@ -18,7 +18,7 @@ use super::{Clock, MonotonicClock, Tick};
 ///
 /// Nothing is refilled between two ticks.
 ///
-/// Clones show the same time. The thread ends when the last clone is dropped.
+/// Clones show the same time. The thread ends within an interval after the last clone was dropped.
 ///
 /// ```
 /// use std::time::Duration;
@@ -30,23 +30,7 @@ use super::{Clock, MonotonicClock, Tick};
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct CoarseClock {
-    tick: Arc<Shared>,
-    /// Dropped with the last clone.
-    _thread: Arc<TickerThread>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    now: AtomicU64,
-    over: AtomicBool,
-}
-
-#[derive(Debug)]
-struct TickerThread {
-    tick: Arc<Shared>,
-    thread: JoinHandle<()>,
-}
+pub struct CoarseClock(Arc<AtomicU64>);
 
 impl CoarseClock {
     /// Starts a thread that updates the clock every `interval`.
@@ -54,40 +38,23 @@ impl CoarseClock {
     /// # Errors
     /// If the thread cannot be started.
     pub fn start(interval: Duration) -> std::io::Result<Self> {
-        let tick = Arc::new(Shared {
-            now: AtomicU64::new(MonotonicClock.now().as_nanos()),
-            over: AtomicBool::new(false),
-        });
-        let shared = Arc::clone(&tick);
-        let thread = thread::Builder::new()
-            .name("tower-throttle-tick".to_owned())
-            .spawn(move || {
-                while !shared.over.load(Ordering::Acquire) {
-                    thread::park_timeout(interval);
-                    let now = MonotonicClock.now().as_nanos();
-                    shared.now.fetch_max(now, Ordering::Release);
-                }
-            })?;
-        Ok(Self {
-            _thread: Arc::new(TickerThread {
-                tick: Arc::clone(&tick),
-                thread,
-            }),
-            tick,
-        })
+        let clock = Arc::new(AtomicU64::new(MonotonicClock.now().as_nanos()));
+        let shown = Arc::downgrade(&clock);
+        let thread = thread::Builder::new().name("tower-throttle-tick".to_owned());
+        thread.spawn(move || {
+            while let Some(clock) = shown.upgrade() {
+                clock.fetch_max(MonotonicClock.now().as_nanos(), Ordering::Release);
+                drop(clock);
+                thread::park_timeout(interval);
+            }
+        })?;
+        Ok(Self(clock))
     }
 }
 
 impl Clock for CoarseClock {
     #[inline]
     fn now(&self) -> Tick {
-        Tick::from_nanos(self.tick.now.load(Ordering::Acquire))
-    }
-}
-
-impl Drop for TickerThread {
-    fn drop(&mut self) {
-        self.tick.over.store(true, Ordering::Release);
-        self.thread.thread().unpark();
+        Tick::from_nanos(self.0.load(Ordering::Acquire))
     }
 }

@@ -18,14 +18,15 @@ mod timer_thread;
 mod tsc;
 
 #[cfg(not(all(test, tower_throttle_loom)))]
-pub(crate) use self::alarm::{Alarm, AlarmState};
+pub(crate) use self::alarm::Alarm;
 pub use self::coarse::CoarseClock;
 pub use self::manual::{ManualClock, ManualSleep};
 pub use self::monotonic::MonotonicClock;
+pub(crate) use self::paused::spawn;
 pub use self::sleep::MonotonicSleep;
 #[cfg(feature = "cas")]
 pub(crate) use self::system::unix_now;
-pub(crate) use self::system::unix_seconds;
+pub(crate) use self::system::{unix_seconds, zero_since_1970};
 
 use std::{fmt, future::Future, time::Duration};
 

@@ -14,8 +14,8 @@ use super::{Clock, Tick};
 /// reading. Aligned windows of any length that divides 210 days (a minute, an hour, a day, a week, 30
 /// days) therefore begin at a multiple of their length after the Unix epoch, in every process. A week
 /// begins on Thursday at 00:00 UTC, because the Unix epoch was a Thursday; an offset of four days makes
-/// it begin on Monday. Later steps of the wall clock have no effect. There are no months: 30 days begin
-/// on any day of one.
+/// it begin on Monday. Later steps of the wall clock have no effect.
+/// [`CalendarWindow`](crate::CalendarWindow) knows months and time zones.
 ///
 /// # Reading
 /// On Linux and x86-64 it reads the processor's counter if the kernel itself does so, which is faster

@@ -20,6 +20,13 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::Tick;
 use super::system::nanos_since_anchor;
 
+/// Runs `future` in a task of the caller's runtime, if there is one.
+pub(crate) fn spawn<F: Future<Output: Send> + Send + 'static>(future: F) {
+    if let Ok(runtime) = Handle::try_current() {
+        runtime.spawn(future);
+    }
+}
+
 mod absent {
     pub(super) struct Absent;
 

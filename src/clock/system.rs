@@ -3,8 +3,6 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime};
 
-#[cfg(feature = "cas")]
-use super::Tick;
 use super::nanos;
 
 /// The present moment of `Instant`.
@@ -16,16 +14,43 @@ pub(super) fn system_nanos() -> u64 {
     nanos_since_anchor(Instant::now())
 }
 
-/// The first reading, and its tick.
-static ANCHOR: OnceLock<(Instant, Duration)> = OnceLock::new();
+/// The first reading.
+#[derive(Debug)]
+struct Anchor {
+    first: Instant,
+    tick: Duration,
+    /// The zero of ticks, in seconds since 1970.
+    zero: u64,
+}
+
+static ANCHOR: OnceLock<Anchor> = OnceLock::new();
+
+impl Anchor {
+    fn new(first: Instant) -> Self {
+        let unix = unix_time();
+        let tick = tick_of_wall_clock(unix);
+        Self {
+            first,
+            tick,
+            zero: unix.saturating_sub(tick).as_secs(),
+        }
+    }
+}
 
 pub(super) fn nanos_since_anchor(now: Instant) -> u64 {
-    let (first, tick) = ANCHOR.get_or_init(|| (now, tick_of_wall_clock(unix_time())));
+    let Anchor { first, tick, .. } = ANCHOR.get_or_init(|| Anchor::new(now));
     // A paused tokio clock may be behind the first reading.
     nanos(match now.checked_duration_since(*first) {
         Some(after) => tick.saturating_add(after),
         None => tick.saturating_sub(first.duration_since(now)),
     })
+}
+
+/// The zero of [`MonotonicClock`](super::MonotonicClock) in seconds since 1970, by the wall clock at its
+/// first reading.
+pub(crate) fn zero_since_1970() -> u64 {
+    let _ = system_nanos();
+    ANCHOR.get().map_or(0, |anchor| anchor.zero)
 }
 
 /// The time since the start of the previous [`CYCLE`]. The zero is in the past, so windows that began
@@ -55,8 +80,8 @@ pub(crate) fn unix_seconds() -> u64 {
 
 /// The wall clock in nanoseconds since 1970, for stores that do not tell their time.
 #[cfg(feature = "cas")]
-pub(crate) fn unix_now() -> Tick {
-    Tick::from_nanos(nanos(unix_time()))
+pub(crate) fn unix_now() -> super::Tick {
+    super::Tick::from_nanos(nanos(unix_time()))
 }
 
 #[cfg(test)]
@@ -80,6 +105,7 @@ mod tests {
             .collect()
     }
 
+    /// Shows promise 33.
     #[test]
     fn windows_of_weeks_and_of_30_days_begin_as_since_1970() {
         let tick = |seconds| tick_of_wall_clock(Duration::from_secs(seconds)).as_secs();
@@ -89,6 +115,7 @@ mod tests {
         assert_eq!(misplaced(weeks), [2, 3, 5, 6, 10, 14, 15, 30]);
     }
 
+    /// Shows promise 33.
     #[test]
     fn weeks_begin_on_thursday_at_midnight_utc() {
         // 2024-01-04 was a Thursday: 19,726 days after the Unix epoch.

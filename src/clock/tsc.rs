@@ -166,7 +166,6 @@ impl Tsc {
     /// `sequence` and `end` are those of the line that the caller has read. There is no `end` if the line
     /// was being written.
     #[cold]
-    #[inline(never)]
     fn read_instant(&self, sequence: u64, end: Option<u64>, source: &impl TimeSource) -> u64 {
         let instant = source.instant();
         // A line that started since then has a later end, which it may be far from.

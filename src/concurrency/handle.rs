@@ -2,10 +2,10 @@
 
 use std::hash::Hash;
 
-use super::permits::{Permits, checked_limit};
+use super::permits::Permits;
 use crate::error::ConfigError;
 use crate::key::KeyRef;
-use crate::layer::Handle;
+use crate::layer::{Gauges, Handle};
 
 /// The limit of a [`ConcurrencyLimitLayer`](super::ConcurrencyLimitLayer).
 ///
@@ -22,13 +22,12 @@ use crate::layer::Handle;
 /// # }
 /// ```
 impl<K> Handle<K, Permits> {
-    /// The number of permits of `key` that are taken.
+    /// The number of permits of `key` that are taken; of a fleet, those of this machine.
     pub fn in_flight<Q>(&self, key: &Q) -> u64
     where
         Q: KeyRef<K> + Hash + ?Sized,
     {
-        let table = &self.backend().table;
-        table.look(table.key_id(key)).0
+        self.backend().in_flight(key)
     }
 
     /// The number of keys with requests in flight. No other key takes up memory, except for an
@@ -37,7 +36,7 @@ impl<K> Handle<K, Permits> {
         self.backend().table.keys()
     }
 
-    /// How many requests wait for a permit now, of all keys together.
+    /// How many requests wait for a permit now, of all keys together; in a fleet also those that wait for the store.
     pub fn waiting(&self) -> u64 {
         self.backend().table.waiting()
     }
@@ -62,7 +61,29 @@ impl<K> Handle<K, Permits> {
         Q: KeyRef<K> + Hash + ?Sized,
     {
         let table = &self.backend().table;
-        table.look(table.key_id(key)).1
+        table.look(table.key_id(key)).2
+    }
+
+    /// Sets the gauges of this limit, as [`record_gauges`](Handle::record_gauges) of a rate limit does:
+    /// `tower_throttle_waiting`, `tower_throttle_in_flight`, `tower_throttle_in_flight_limit` and
+    /// `tower_throttle_largest_use_percent`.
+    ///
+    /// ```
+    /// use tower_throttle::{Global, concurrency::{ConcurrencyLimitLayer, Gradient2}};
+    ///
+    /// let layer = ConcurrencyLimitLayer::adaptive(Gradient2::new()).name("busy");
+    /// layer.handle().record_gauges();
+    /// # let _: ConcurrencyLimitLayer<Global> = layer;
+    /// ```
+    pub fn record_gauges(&self) {
+        let table = &self.backend().table;
+        let (in_flight, percent) = table.fullness();
+        let gauges = Gauges {
+            in_flight: Some((in_flight, table.limit())),
+            largest_use_percent: Some(percent),
+            ..Gauges::of(table.waiting(), None)
+        };
+        gauges.set(self.name());
     }
 
     /// The number of keys whose own [adaptive](crate::ConcurrencyLimitLayer::new) limit is kept.
@@ -93,7 +114,7 @@ impl<K> Handle<K, Permits> {
     /// Changes the limit.
     ///
     /// A higher one lets waiting requests go on at once. A lower one ends no request: permits beyond
-    /// it are not granted again once they are released.
+    /// it are not granted again once they are released. In a fleet this changes the limit of this machine.
     ///
     /// # Errors
     /// If `limit` is 0, or the limit is [adaptive](crate::ConcurrencyLimitLayer::adaptive). It stays as it was.
@@ -108,13 +129,6 @@ impl<K> Handle<K, Permits> {
     /// # Ok::<(), tower_throttle::ConfigError>(())
     /// ```
     pub fn set_limit(&self, limit: u32) -> Result<(), ConfigError> {
-        if self.backend().is_adaptive() {
-            return Err(ConfigError::Unsupported {
-                what: "set_limit on an adaptive limit",
-                instead: "set its bounds with `between` when it is made",
-            });
-        }
-        self.backend().table.set_limit(checked_limit(limit)?);
-        Ok(())
+        self.backend().set_limit(limit)
     }
 }

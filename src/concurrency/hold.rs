@@ -1,18 +1,12 @@
 //! When the permit of a request is released: with the body of its response, or before.
 
-use std::{
-    fmt,
-    pin::Pin,
-    task::{Context, Poll, ready},
-};
-
 use http::{Extensions, HeaderMap, HeaderValue, Response, StatusCode};
-use http_body::{Body, Frame, SizeHint};
-use pin_project_lite::pin_project;
+use http_body::Body;
 
 use super::adaptive::Outcome;
-use super::permit::Permit;
+use super::keep::{Held, hand_over};
 use crate::error::RateLimited;
+use crate::layer::HeldBody;
 
 /// When a permit is released. Sealed: [`UntilBodyEnds`], [`UntilHead`] and [`UntilResponse`] are all
 /// there are.
@@ -26,18 +20,17 @@ pub trait Hold<Res>: sealed::Sealed {
     type Response;
 
     /// Moves the permit into the response, or releases it.
-    #[doc(hidden)]
     fn hold(response: Res, permit: Held) -> Self::Response;
 
     /// What an [adaptive](super::ConcurrencyLimitLayer::adaptive) limit learns from the response.
-    #[doc(hidden)]
     fn outcome(response: &Res) -> Outcome;
 }
 
 /// The permit is released when the response body has ended, failed or was dropped.
 ///
 /// So a request counts until the server has taken the last frame of the body. A body in one piece is
-/// taken at once, however slowly the client reads. An empty body releases the permit at once.
+/// taken at once, however slowly the client reads. An empty body releases the permit at once. If the response
+/// names a [`PermitHolder`](super::PermitHolder), that has the permit instead.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UntilBodyEnds;
 
@@ -49,20 +42,15 @@ pub struct UntilHead;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UntilResponse;
 
-/// The permit of a request, if it has one.
-#[doc(hidden)]
-#[derive(Debug)]
-#[expect(unnameable_types, reason = "only the layer uses it")]
-pub struct Held(pub(super) Option<Permit>);
-
 impl<B: Body> Hold<Response<B>> for UntilBodyEnds {
     type Response = Response<PermitBody<B>>;
 
     #[inline]
-    fn hold(response: Response<B>, Held(permit): Held) -> Self::Response {
+    fn hold(response: Response<B>, held: Held) -> Self::Response {
+        let held = hand_over(response.extensions(), held);
         response.map(|body| {
-            let permit = permit.filter(|_| !body.is_end_stream());
-            PermitBody { body, permit }
+            let held = held.filter(|_| !body.is_end_stream());
+            HeldBody::new(body, held)
         })
     }
 
@@ -124,76 +112,6 @@ mod sealed {
     impl Sealed for super::UntilResponse {}
 }
 
-pin_project! {
-    /// A response body that holds the permit of its request until its last frame is taken, or it has
-    /// failed or is dropped.
-    pub struct PermitBody<B> {
-        // Dropped before the permit.
-        #[pin]
-        body: B,
-        permit: Option<Permit>,
-    }
-}
-
-impl<B> PermitBody<B> {
-    /// The body of the service.
-    pub const fn get_ref(&self) -> &B {
-        &self.body
-    }
-}
-
-impl<B: Body> Body for PermitBody<B> {
-    type Data = B::Data;
-    type Error = B::Error;
-
-    #[inline]
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        let mut this = self.project();
-        let frame = ready!(this.body.as_mut().poll_frame(cx));
-        // Servers need not poll a body again that says it has ended.
-        if !matches!(frame, Some(Ok(_))) || this.body.is_end_stream() {
-            *this.permit = None;
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-/// A body without a permit, for responses that a layer further out makes.
-impl<B: Default> Default for PermitBody<B> {
-    fn default() -> Self {
-        Self::from_body(B::default())
-    }
-}
-
-/// A body without a permit, for responses that a layer further out makes.
-impl<B: From<String>> From<String> for PermitBody<B> {
-    fn from(text: String) -> Self {
-        Self::from_body(text.into())
-    }
-}
-
-impl<B> PermitBody<B> {
-    const fn from_body(body: B) -> Self {
-        Self { body, permit: None }
-    }
-}
-
-impl<B: fmt::Debug> fmt::Debug for PermitBody<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PermitBody")
-            .field("body", &self.body)
-            .field("holds_permit", &self.permit.is_some())
-            .finish()
-    }
-}
+/// A response body that holds the permits of its request until its last frame is taken, or it has
+/// failed or is dropped.
+pub type PermitBody<B> = HeldBody<B, Held>;

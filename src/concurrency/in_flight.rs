@@ -13,34 +13,45 @@ use std::{
 };
 
 use super::adaptive::Outcome;
-use super::claim::{Claim, Usage};
-use super::hold::{Held, Hold, UntilBodyEnds};
+use super::hold::{Hold, UntilBodyEnds};
+use super::keep::Held;
+use super::line::End;
 use super::permit::{Permit, Place};
 use super::permits::Permits;
+use super::request::{PermitRequest, Usage};
+use super::source::{InProcess, Source};
 use super::table::Joined;
 use crate::clock::{Clock, MonotonicClock, MonotonicSleep, Tick, Timer};
 use crate::decision::{CompactDecision, Decision, Verdict};
-use crate::error::RateLimited;
-use crate::layer::{Ask, Entry, Exit, Gate, Limiting, MayWait, Passed, PolicyList, State};
-use crate::queue::SeatPermit;
-use crate::respond::{Policies, Settle};
+use crate::error::{RateLimited, StoreError};
+use crate::layer::{
+    Ask, Entry, Exit, Gate, Has, Limiting, Look, MayWait, OnStoreError, Passed, PolicyList,
+    SettlePart, State, rename,
+};
+use crate::queue::{Order, RequestSeat};
+use crate::respond::{OwnRules, Policies, Settle};
 
-/// A limit on concurrency as a layer has it. `H` says how long a request is in flight.
-pub struct InFlight<H = UntilBodyEnds> {
+/// A limit on concurrency as a layer has it. `H` says how long a request is in flight, and `P` where the permits
+/// are.
+pub struct InFlight<H = UntilBodyEnds, P = InProcess> {
     state: Arc<State<Permits>>,
-    pub(super) options: Options,
+    source: P,
+    pub(crate) options: Options,
     hold: PhantomData<fn() -> H>,
 }
 
 /// The settings that are plain values.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Options {
+pub(crate) struct Options {
     /// How many requests of one key may wait.
-    pub(super) queue: u32,
-    pub(super) max_wait: Duration,
+    pub(crate) queue: u32,
+    pub(crate) max_wait: Duration,
+    pub(super) order: Order,
     pub(super) retry_after: Duration,
     /// Denied requests are told that the server is overloaded, not that they are too many.
     pub(super) unavailable: bool,
+    /// If the permits are in a store.
+    pub(super) on_store_error: OnStoreError,
 }
 
 /// What a request in flight has: its permit, and when it got it.
@@ -69,37 +80,39 @@ pub struct PermitWait {
     /// Set at the first poll.
     sleep: Option<MonotonicSleep>,
     max_wait: Duration,
-    #[expect(dead_code, reason = "kept for its drop")]
-    seat: Option<SeatPermit>,
-    figures: bool,
+    ask: Ask,
 }
 
 /// What a request asks for, and what leaves no room for it if that is known.
 #[derive(Debug)]
 #[expect(unnameable_types, reason = "only layers use it")]
 pub struct Begun {
-    claim: Claim,
+    request: PermitRequest,
     full: Option<Usage>,
 }
 
-impl<H> InFlight<H> {
-    pub(super) fn new(permits: Permits, unavailable: bool) -> Self {
+impl<H, P> InFlight<H, P> {
+    pub(crate) fn new(permits: Permits, source: P, unavailable: bool) -> Self {
         Self {
             state: Arc::new(State::new(permits)),
+            source,
             options: Options {
                 queue: 0,
                 max_wait: Duration::from_secs(1),
+                order: Order::default(),
                 retry_after: Duration::from_secs(1),
                 unavailable,
+                on_store_error: OnStoreError::default(),
             },
             hold: PhantomData,
         }
     }
 
     /// The same limit with another hold.
-    pub(super) fn with_hold<T>(self) -> InFlight<T> {
+    pub(super) fn with_hold<T>(self) -> InFlight<T, P> {
         InFlight {
             state: self.state,
+            source: self.source,
             options: self.options,
             hold: PhantomData,
         }
@@ -108,6 +121,14 @@ impl<H> InFlight<H> {
     #[inline]
     fn permits(&self) -> &Arc<Permits> {
         &self.state.backend
+    }
+
+    #[inline]
+    fn request<K: Hash>(&self, key: &K, ask: Ask) -> PermitRequest {
+        PermitRequest {
+            order: self.options.order,
+            ..self.permits().request(key, ask.cost, ask.priority)
+        }
     }
 
     #[inline]
@@ -123,27 +144,43 @@ impl<H> InFlight<H> {
         }
     }
 
-    fn pass(&self, claim: Claim, usage: Usage, figures: bool) -> Passed<Ticket> {
-        let permit = Permit::new(Arc::clone(self.permits()), claim);
+    fn pass(&self, request: PermitRequest, usage: Usage, figures: bool) -> Passed<Ticket> {
+        let permit = Permit::new(Arc::clone(self.permits()), request);
         let decision = figures.then(|| CompactDecision::new(&usage.decision(Verdict::Admit)));
         Passed {
             ticket: Some(self.ticket(permit, |_| usage.in_flight)),
             decision,
+            waited: false,
         }
     }
 
     /// Lets a request that would have to wait or be denied pass in shadow mode.
-    fn pass_in_shadow(&self, ask: Ask, claim: Claim) -> Passed<Ticket> {
-        let usage = self.permits().table.take_anyway(claim);
+    fn pass_in_shadow(&self, ask: Ask, request: PermitRequest) -> Passed<Ticket> {
+        let usage = self.permits().table.take_anyway(request);
         // The requests beyond the limit are those that would wait.
         let may_wait = usage.limit.saturating_add(self.options.queue.into());
-        let may_pass = self.permits().may_pass(claim);
+        let may_pass = self.permits().may_pass(request);
         if may_pass && usage.in_flight <= may_wait {
             self.record_waited(usage, true);
         } else {
             self.deny(may_pass, usage, true);
         }
-        self.pass(claim, usage, ask.figures)
+        self.pass(request, usage, ask.figures)
+    }
+
+    /// Lets a request pass or denies it that the store did not decide on.
+    #[cold]
+    fn fail(&self, ask: Ask, error: StoreError) -> Result<Passed<Ticket>, RateLimited> {
+        self.state.record_store_error(&error);
+        let allow = self.options.on_store_error == OnStoreError::Allow && error.is_transient();
+        if !allow && !ask.shadow {
+            return Err(RateLimited::unavailable(error));
+        }
+        Ok(Passed {
+            ticket: None,
+            decision: None,
+            waited: false,
+        })
     }
 
     fn record_waited(&self, usage: Usage, shadow: bool) {
@@ -163,7 +200,7 @@ impl<H> InFlight<H> {
     }
 }
 
-impl<H> Limiting for InFlight<H> {
+impl<H, P: Clone> Limiting for InFlight<H, P> {
     type Limiter = Permits;
 
     #[inline]
@@ -171,88 +208,90 @@ impl<H> Limiting for InFlight<H> {
         &self.state
     }
 
-    fn state_mut(&mut self) -> &mut Arc<State<Permits>> {
-        &mut self.state
+    #[track_caller]
+    fn rename(&mut self, name: Option<&str>, number: &mut usize) {
+        rename(&mut self.state, name, number);
     }
 }
 
-impl<K: Hash, H> Gate<K> for InFlight<H> {
+impl<K: Hash, H, P: Source<K>> Gate<K> for InFlight<H, P> {
     type Ticket = Ticket;
     type Wait = PermitWait;
     type Settling = Ready<()>;
     type Begun = Begun;
 
+    fn look(&self, key: &K, ask: Ask) -> Look {
+        let request = self.request(key, ask);
+        let usage = self.permits().table.usage(request);
+        let is_full = usage.in_flight >= usage.limit && self.options.queue == 0 && !P::ASKS;
+        if is_full || !self.permits().may_pass(request) {
+            Look::Denies
+        } else {
+            Look::Holds
+        }
+    }
+
     #[inline]
     fn begin(&self, key: &K, ask: Ask) -> Result<Option<Ticket>, Begun> {
         let permits = self.permits();
-        let claim = Claim {
-            id: permits.table.key_id(key),
-            units: ask.cost,
-            priority: ask.priority,
-        };
+        let request = self.request(key, ask);
         let mut full = None;
         // The table lets a request of more units than the limit be in flight alone.
-        if !ask.figures && !ask.keep && ask.cost > 0 && permits.may_pass(claim) {
-            match permits.table.try_take(claim) {
-                Ok(usage) => {
-                    let permit = Permit::new(Arc::clone(permits), claim);
+        if !P::ASKS && !ask.figures && !ask.keep && ask.cost > 0 && permits.may_pass(request) {
+            match Permit::try_take(permits, request) {
+                Ok((permit, usage)) => {
                     return Ok(Some(self.ticket(permit, |_| usage.in_flight)));
                 }
                 Err(usage) => full = Some(usage),
             }
         }
-        Err(Begun { claim, full })
+        Err(Begun { request, full })
     }
 
-    #[inline(never)]
     fn enter(
         &self,
-        _: &K,
+        key: &K,
         ask: Ask,
-        Begun { claim, full }: Begun,
-        mut may_wait: MayWait<'_>,
+        Begun { request, full }: Begun,
+        may_wait: MayWait<'_>,
     ) -> Entry<Ticket, PermitWait> {
-        if claim.units == 0 {
+        if request.units == 0 {
             let _ = self.state.record_admitted();
             return Entry::Pass(Passed {
                 ticket: None,
                 decision: None,
+                waited: false,
             });
         }
         let (table, most) = (&self.permits().table, self.options.queue);
-        let may_pass = self.permits().may_pass(claim);
+        let may_pass = self.permits().may_pass(request);
+        if P::ASKS && may_pass {
+            return self.enter_store(key, ask, request, may_wait);
+        }
         let mut joined = match full {
             Some(usage) => Joined::Full(usage),
             None if may_pass => table
-                .try_take(claim)
+                .try_take(request)
                 .map_or_else(Joined::Full, Joined::Taken),
-            None => Joined::Full(table.usage(claim)),
+            None => Joined::Full(table.usage(request)),
         };
         if let Joined::Full(_) = joined {
             if ask.shadow {
-                return Entry::Pass(self.pass_in_shadow(ask, claim));
+                return Entry::Pass(self.pass_in_shadow(ask, request));
             }
             if may_pass && most > 0 && may_wait.seat.try_acquire() {
-                joined = table.take_or_join(claim, most);
+                joined = table.take_or_join(request, most);
             }
         }
         match joined {
             Joined::Taken(usage) => {
                 let _ = self.state.record_admitted();
-                Entry::Pass(self.pass(claim, usage, ask.figures))
+                Entry::Pass(self.pass(request, usage, ask.figures))
             }
             Joined::Waits(at, usage) => {
-                let place = Place::new(Arc::clone(self.permits()), claim, at);
                 self.record_waited(usage, false);
                 let max_wait = self.options.max_wait;
-                Entry::Wait(PermitWait {
-                    place,
-                    sleep: None,
-                    max_wait: (may_wait.timeout)()
-                        .map_or(max_wait, |timeout| timeout.min(max_wait)),
-                    seat: may_wait.seat.into_permit(),
-                    figures: ask.figures,
-                })
+                Entry::Wait(self.wait(request, at, ask, (max_wait, (may_wait.timeout)())))
             }
             Joined::Full(usage) => Entry::Deny(self.deny(may_pass, usage, false)),
         }
@@ -262,10 +301,11 @@ impl<K: Hash, H> Gate<K> for InFlight<H> {
         &self,
         _: &K,
         wait: &mut PermitWait,
+        _: &mut RequestSeat,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Passed<Ticket>, RateLimited>> {
-        let permit = match wait.place.poll(cx) {
-            Poll::Ready(permit) => permit,
+        let ended = match wait.place.poll(cx) {
+            Poll::Ready(ended) => ended,
             Poll::Pending => {
                 let deadline = || MonotonicClock.now().plus(wait.max_wait);
                 let sleep = wait
@@ -273,33 +313,51 @@ impl<K: Hash, H> Gate<K> for InFlight<H> {
                     .get_or_insert_with(|| MonotonicClock.sleep_until(deadline()));
                 ready!(Pin::new(sleep).poll(cx));
                 // It may have been granted meanwhile.
-                wait.place.leave()
+                let permit = wait.place.leave().map(|permit| (permit, true));
+                permit.ok_or(End::Displaced)
             }
         };
-        let Some(permit) = permit else {
-            // Its time is over, or a request of higher priority has its place.
-            let limit = self.permits().table.usage(wait.place.claim()).limit;
-            let full = Usage {
-                in_flight: limit,
-                limit,
-            };
-            return Poll::Ready(Err(self.deny(true, full, false)));
+        let (ask, request) = (wait.ask, wait.place.request());
+        let (permit, waited) = match ended {
+            Ok(permit) => permit,
+            Err(End::Failed) => return Poll::Ready(self.fail(ask, self.source.failure().1)),
+            Err(_) if ask.shadow => return Poll::Ready(Ok(self.pass_in_shadow(ask, request))),
+            Err(_) => {
+                // Its time is over, or a request of higher priority has its place.
+                let limit = self.permits().table.usage(request).limit;
+                let full = Usage {
+                    in_flight: limit,
+                    limit,
+                };
+                return Poll::Ready(Err(self.deny(true, full, false)));
+            }
         };
-        let decision = wait
+        match waited {
+            _ if !P::ASKS => {}
+            true => self.record_waited(permit.usage(), false),
+            false => {
+                let _ = self.state.record_admitted();
+            }
+        }
+        let decision = ask
             .figures
             .then(|| CompactDecision::new(&permit.usage().decision(Verdict::Admit)));
         Poll::Ready(Ok(Passed {
             ticket: Some(self.ticket(permit, |permit| permit.usage().in_flight)),
             decision,
+            waited,
         }))
     }
 
-    fn leave(&self, _: &K, wait: PermitWait) {
-        drop(wait);
+    fn leave(&self, _: &K, has: Has<PermitWait, Ticket>) {
+        if let Has::Passed(Passed { ticket, .. }) = has {
+            // The service has not had the request, so it is no sample.
+            let _ = ticket.and_then(|mut ticket| ticket.started.take());
+        }
     }
 
-    fn settle(&self, _: &K, ticket: &mut Ticket, settle: Settle) -> Option<Ready<()>> {
-        match (settle, &mut ticket.permit) {
+    fn settle(&self, _: &K, ticket: &mut Ticket, settle: SettlePart<'_>) -> Option<Ready<()>> {
+        match (settle(None), &mut ticket.permit) {
             (Settle::Charge(units @ 1..), Some(permit)) => permit.change(units),
             (Settle::Keep, _) | (_, None) => {}
             _ => ticket.goes_on = false,
@@ -307,23 +365,89 @@ impl<K: Hash, H> Gate<K> for InFlight<H> {
         None
     }
 
-    fn policies(&self, decision: &Decision) -> PolicyList<'_> {
+    fn policies(&self, _: &K, decision: &mut Decision) -> (PolicyList<'_>, OwnRules<'_>) {
         let limit = decision.limit;
-        self.state
-            .policies(limit, &|name| Policies::at_once(name, limit))
+        let make = |name: &str| Policies::at_once(name, limit);
+        (self.state.policies(limit, &make), None)
     }
 }
 
-impl<K: Hash, Res, H: Hold<Res>> Exit<K, Res> for InFlight<H> {
+impl<K: Hash, Res, H: Hold<Res>, P: Source<K>> Exit<K, Res> for InFlight<H, P> {
     type Response = H::Response;
 
     #[inline]
     fn exit<E>(ticket: Option<Ticket>, result: Result<Res, E>) -> Result<H::Response, E> {
-        let permit = ticket.and_then(|mut ticket| {
+        InFlight::<H>::exit_all(ticket, result)
+    }
+}
+
+impl<H, P> InFlight<H, P> {
+    fn wait(
+        &self,
+        request: PermitRequest,
+        at: u32,
+        ask: Ask,
+        (max_wait, timeout): (Duration, Option<Duration>),
+    ) -> PermitWait {
+        PermitWait {
+            place: Place::new(Arc::clone(self.permits()), request, at),
+            sleep: None,
+            max_wait: timeout.map_or(max_wait, |timeout| timeout.min(max_wait)),
+            ask,
+        }
+    }
+
+    /// Asks the store for a permit. A request in shadow mode waits for no permit.
+    fn enter_store<K>(
+        &self,
+        key: &K,
+        ask: Ask,
+        request: PermitRequest,
+        may_wait: MayWait<'_>,
+    ) -> Entry<Ticket, PermitWait>
+    where
+        P: Source<K>,
+    {
+        let MayWait { seat, timeout } = may_wait;
+        let queue = if ask.shadow { 0 } else { self.options.queue };
+        let usage = || self.permits().table.usage(request);
+        if queue > 0 && !seat.try_acquire() {
+            return Entry::Deny(self.deny(true, usage(), false));
+        }
+        match self.source.ask(key, self.permits(), request, queue) {
+            Ok(Joined::Taken(usage)) => {
+                let _ = self.state.record_admitted();
+                Entry::Pass(self.pass(request, usage, ask.figures))
+            }
+            Ok(Joined::Waits(at, _)) => {
+                let max_wait = self
+                    .options
+                    .max_wait
+                    .saturating_add(self.source.failure().0);
+                Entry::Wait(self.wait(request, at, ask, (max_wait, timeout())))
+            }
+            Ok(Joined::Full(usage)) => Entry::Deny(self.deny(true, usage, false)),
+            Err(error) => self.fail(ask, error).map_or_else(Entry::Deny, Entry::Pass),
+        }
+    }
+}
+
+impl<H> InFlight<H> {
+    /// Moves the permits of several limits into the response, or releases them.
+    #[inline]
+    pub(crate) fn exit_all<Res, E>(
+        tickets: impl IntoIterator<Item = Ticket>,
+        result: Result<Res, E>,
+    ) -> Result<H::Response, E>
+    where
+        H: Hold<Res>,
+    {
+        let permits = tickets.into_iter().filter_map(|mut ticket| {
             ticket.record(|| result.as_ref().map_or(Outcome::Dropped, H::outcome));
             ticket.permit.take().filter(|_| ticket.goes_on)
         });
-        result.map(|response| H::hold(response, Held(permit)))
+        let held: Held = permits.collect();
+        result.map(|response| H::hold(response, held))
     }
 }
 
@@ -367,17 +491,18 @@ impl Started {
 }
 
 /// Manual impl: `H` need not be `Clone`.
-impl<H> Clone for InFlight<H> {
+impl<H, P: Clone> Clone for InFlight<H, P> {
     fn clone(&self) -> Self {
         Self {
             state: Arc::clone(&self.state),
+            source: self.source.clone(),
             ..*self
         }
     }
 }
 
 /// Manual impl: `H` need not be `Debug`.
-impl<H> fmt::Debug for InFlight<H> {
+impl<H, P> fmt::Debug for InFlight<H, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("InFlight")
             .field("permits", self.permits())

@@ -5,29 +5,38 @@ use std::time::Duration;
 use super::adaptive::Adaptive;
 use super::key_limits::KeySettings;
 use super::permits::{Permits, checked_limit};
+use super::source::InProcess;
 use crate::error::{ConfigError, expect_valid};
 
-/// A limit on concurrency: a number, an [`Adaptive`] algorithm, or [`PerKey`]. Sealed.
+/// A limit on concurrency: a number, an [`Adaptive`] algorithm, [`PerKey`], or the number of a fleet,
+/// `fleet::FleetLimit` (feature `cas`). Sealed.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a limit on concurrency",
     label = "give a `u32`, or an algorithm such as `Gradient2::new()`"
 )]
 pub trait IntoLimit: sealed::Sealed {
-    /// The permits of a layer, and whether denied requests are told that the server is overloaded.
-    #[doc(hidden)]
-    fn into_limit(self) -> (Permits, bool);
+    /// Where the permits are.
+    type Source;
+
+    /// The permits of a layer, where they are, and whether denied requests are told that the server is
+    /// overloaded.
+    fn into_limit(self) -> (Permits, Self::Source, bool);
 }
 
 impl IntoLimit for u32 {
+    type Source = InProcess;
+
     #[track_caller]
-    fn into_limit(self) -> (Permits, bool) {
+    fn into_limit(self) -> (Permits, InProcess, bool) {
         let limit = expect_valid(checked_limit(self));
-        (Permits::new(limit), false)
+        (Permits::new(limit), InProcess, false)
     }
 }
 
 impl<A: Adaptive> IntoLimit for A {
-    fn into_limit(self) -> (Permits, bool) {
+    type Source = InProcess;
+
+    fn into_limit(self) -> (Permits, InProcess, bool) {
         PerKey::new(self).into_limit()
     }
 }
@@ -108,13 +117,15 @@ impl<A: Adaptive> PerKey<A> {
 }
 
 impl<A: Adaptive> IntoLimit for PerKey<A> {
-    fn into_limit(self) -> (Permits, bool) {
+    type Source = InProcess;
+
+    fn into_limit(self) -> (Permits, InProcess, bool) {
         let permits = Permits::adaptive_per_key(self.algorithm, self.settings);
-        (permits, true)
+        (permits, InProcess, true)
     }
 }
 
-mod sealed {
+pub(super) mod sealed {
     use super::{Adaptive, PerKey};
 
     #[expect(unnameable_types, reason = "a seal must not be nameable")]

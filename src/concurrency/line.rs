@@ -2,16 +2,17 @@
 
 use std::task::{Poll, Waker};
 
-use super::claim::Claim;
+use super::request::PermitRequest;
 use crate::key::Priority;
-use crate::queue::List;
+use crate::queue::{List, Order};
 
-/// Waiters of the highest priority first, and those of one priority in the order of their arrival.
+/// Waiters of the highest priority first, and those of one priority in the order of their arrival, or
+/// the newest first.
 #[derive(Default)]
 pub(super) struct Line {
     /// By falling priority. There are at most 100, and they stay as long as the line.
     levels: Vec<(Priority, List<Waiter>)>,
-    /// How many were displaced and do not know it yet. Their nodes are still in the lists.
+    /// How many were displaced, or failed, and do not know it yet. Their nodes are still in the lists.
     displaced: usize,
 }
 
@@ -21,15 +22,34 @@ struct Waiter {
     /// `None` until the first poll, and once it was woken.
     waker: Option<Waker>,
     end: Option<End>,
+    /// It is known that there was no room for it. Always, in one process.
+    queued: bool,
 }
 
 /// How a wait ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// The request has a permit.
-    Granted,
-    /// A request of higher priority has taken its place in the line.
+    /// The request has a permit. `queued` if there was no room at first.
+    Granted { queued: bool },
+    /// A request that goes before it has taken its place in the line, or the line is full.
     Displaced,
+    /// The store of the permits has failed.
+    #[cfg_attr(
+        not(feature = "cas"),
+        allow(dead_code, reason = "permits of a fleet use it")
+    )]
+    Failed,
+}
+
+impl End {
+    pub(super) const fn is_without_permit(self) -> bool {
+        matches!(self, Self::Displaced | Self::Failed)
+    }
+}
+
+/// Whether a new request goes before those of `level` that wait.
+fn goes_before(request: PermitRequest, level: Priority) -> bool {
+    request.priority > level || (request.priority == level && request.order == Order::Newest)
 }
 
 impl Line {
@@ -38,30 +58,37 @@ impl Line {
         self.levels.iter().map(|(_, waiters)| waiters.len()).sum()
     }
 
-    /// Whether no node is left of requests that were displaced.
+    /// Whether no node is left of requests that were displaced or failed.
     pub(super) const fn is_tidy(&self) -> bool {
         self.displaced == 0
     }
 
-    /// Whether a request of `priority` has to wait because others go before it.
-    pub(super) fn is_ahead_of(&self, priority: Priority) -> bool {
-        let ahead = self.levels.iter().take_while(|level| level.0 >= priority);
+    /// Whether a request has to wait because others go before it.
+    pub(super) fn is_ahead_of(&self, request: PermitRequest) -> bool {
+        let is_ahead = |level: Priority| !goes_before(request, level);
+        let ahead = self.levels.iter().take_while(|level| is_ahead(level.0));
         ahead.into_iter().any(|(_, waiters)| waiters.len() > 0)
     }
 
-    /// Adds a request behind all of its priority. Returns the number of its node.
-    pub(super) fn push(&mut self, claim: Claim) -> u32 {
-        let by_priority = |level: &(Priority, _)| claim.priority.cmp(&level.0);
+    /// Adds a request among those of its priority. `queued` if there is no room for it. Returns the number of its
+    /// node.
+    pub(super) fn push(&mut self, request: PermitRequest, queued: bool) -> u32 {
+        let by_priority = |level: &(Priority, _)| request.priority.cmp(&level.0);
         let level = self.levels.binary_search_by(by_priority);
         let level = level.unwrap_or_else(|at| {
-            self.levels.insert(at, (claim.priority, List::default()));
+            self.levels.insert(at, (request.priority, List::default()));
             at
         });
-        self.levels[level].1.push_back(Waiter {
-            units: claim.units,
+        let waiter = Waiter {
+            units: request.units,
             waker: None,
             end: None,
-        })
+            queued,
+        };
+        match request.order {
+            Order::Newest => self.levels[level].1.push_front(waiter),
+            _ => self.levels[level].1.push_back(waiter),
+        }
     }
 
     fn level(&mut self, priority: Priority) -> Option<&mut List<Waiter>> {
@@ -86,19 +113,20 @@ impl Line {
             let at = waiters.front()?;
             Some((waiters, at))
         })?;
-        Self::end(waiters, at, End::Granted)
+        let queued = waiters.get_mut(at)?.queued;
+        Self::end(waiters, at, End::Granted { queued })
     }
 
-    /// Ends the wait of the last waiter, which is the newest of the lowest priority, if its priority is
-    /// lower than `priority`. Returns whether it did, and the waker to call.
-    pub(super) fn displace_last(&mut self, priority: Priority) -> (bool, Option<Waker>) {
+    /// Ends the wait of the last waiter, one of the lowest priority, if `request` goes before
+    /// it. Returns whether it did, and the waker to call.
+    pub(super) fn displace_last(&mut self, request: PermitRequest) -> (bool, Option<Waker>) {
         let mut levels = self.levels.iter_mut().rev();
         let last = levels.find_map(|(lowest, waiters)| {
             let at = waiters.back()?;
             Some((*lowest, waiters, at))
         });
         match last {
-            Some((lowest, waiters, at)) if lowest < priority => {
+            Some((lowest, waiters, at)) if goes_before(request, lowest) => {
                 self.displaced += 1;
                 (true, Self::end(waiters, at, End::Displaced))
             }
@@ -130,7 +158,7 @@ impl Line {
         };
         if let Some(end) = waiter.end {
             let stale = waiters.take(at).and_then(|own| own.waker);
-            self.displaced -= usize::from(end == End::Displaced);
+            self.displaced -= usize::from(end.is_without_permit());
             return (Poll::Ready(end), stale);
         }
         let is_known = waiter.waker.as_ref();
@@ -148,7 +176,80 @@ impl Line {
         at: u32,
     ) -> Option<(Option<End>, Option<Waker>)> {
         let waiter = self.level(priority)?.take(at)?;
-        self.displaced -= usize::from(waiter.end == Some(End::Displaced));
+        self.displaced -= usize::from(waiter.end.is_some_and(End::is_without_permit));
         Some((waiter.end, waiter.waker))
+    }
+}
+
+/// What the permits of a fleet need.
+#[cfg_attr(
+    not(feature = "cas"),
+    allow(dead_code, reason = "permits of a fleet use it")
+)]
+impl Line {
+    /// How many of the first waiters can go on together while `taken` units are in flight, which is then how many are
+    /// with them. `part` says how many may be for a priority.
+    pub(super) fn fitting(&mut self, taken: &mut u64, part: impl Fn(Priority) -> u64) -> usize {
+        let (mut fitting, mut is_full) = (0, false);
+        self.for_each(|priority, waiter| {
+            let after = taken.saturating_add(waiter.units);
+            is_full |= after > part(priority);
+            if !is_full {
+                (fitting, *taken) = (fitting + 1, after);
+            }
+        });
+        fitting
+    }
+
+    /// The units that all waiters want.
+    pub(super) fn units(&mut self) -> u64 {
+        let mut units = 0_u64;
+        self.for_each(|_, waiter| units = units.saturating_add(waiter.units));
+        units
+    }
+
+    /// Of the waiters behind the first `fitting` ones, `most` stay. The others are displaced, the last ones
+    /// first. Returns the wakers to call.
+    pub(super) fn refuse(&mut self, fitting: usize, most: u32) -> Vec<Waker> {
+        let mut wakers = Vec::new();
+        while self.len() > fitting.saturating_add(most as usize) {
+            wakers.extend(self.end_last(End::Displaced));
+        }
+        let mut passed = 0;
+        self.for_each(|_, waiter| {
+            waiter.queued |= passed >= fitting;
+            passed += 1;
+        });
+        wakers
+    }
+
+    /// Ends all waits without a permit. Returns the wakers to call.
+    pub(super) fn fail_all(&mut self) -> Vec<Waker> {
+        let mut wakers = Vec::new();
+        while self.len() > 0 {
+            wakers.extend(self.end_last(End::Failed));
+        }
+        wakers
+    }
+
+    fn end_last(&mut self, end: End) -> Option<Waker> {
+        let mut levels = self.levels.iter_mut().rev();
+        let (waiters, at) = levels.find_map(|(_, waiters)| {
+            let at = waiters.back()?;
+            Some((waiters, at))
+        })?;
+        self.displaced += 1;
+        Self::end(waiters, at, end)
+    }
+
+    /// Calls `visit` with each waiter, in their order.
+    fn for_each(&mut self, mut visit: impl FnMut(Priority, &mut Waiter)) {
+        for (priority, waiters) in &mut self.levels {
+            let mut at = waiters.front();
+            while let Some(waiter) = at.and_then(|at| waiters.get_mut(at)) {
+                visit(*priority, waiter);
+                at = at.and_then(|at| waiters.after(at));
+            }
+        }
     }
 }

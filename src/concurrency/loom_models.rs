@@ -6,19 +6,21 @@ use std::task::{Context, Poll, Wake, Waker};
 use loom::sync::Condvar;
 use loom::thread;
 
-use super::claim::Claim;
 use super::permit::{Permit, Place};
 use super::permits::Permits;
+use super::request::PermitRequest;
 use super::table::Joined;
 use crate::key::Priority;
+use crate::queue::Order;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
 /// The only key.
 const ID: u64 = 7;
-const CLAIM: Claim = Claim {
+const REQUEST: PermitRequest = PermitRequest {
     id: ID,
     units: 1,
     priority: Priority::HIGH,
+    order: Order::Oldest,
 };
 const QUEUE: u32 = 8;
 
@@ -34,9 +36,9 @@ impl Wake for TestWaker {
 
 /// Takes a permit or a place in line, as the service does.
 fn enter(permits: &Arc<Permits>) -> Result<Permit, Place> {
-    match permits.table.take_or_join(CLAIM, QUEUE) {
-        Joined::Taken(_) => Ok(Permit::new(Arc::clone(permits), CLAIM)),
-        Joined::Waits(at, _) => Err(Place::new(Arc::clone(permits), CLAIM, at)),
+    match permits.table.take_or_join(REQUEST, QUEUE) {
+        Joined::Taken(_) => Ok(Permit::new(Arc::clone(permits), REQUEST)),
+        Joined::Waits(at, _) => Err(Place::new(Arc::clone(permits), REQUEST, at)),
         Joined::Full(_) => panic!("the line has room"),
     }
 }
@@ -47,7 +49,7 @@ fn wait(mut place: Place) -> Permit {
     let waker = Waker::from(Arc::clone(&sleeper));
     loop {
         if let Poll::Ready(permit) = place.poll(&Context::from_waker(&waker)) {
-            return permit.expect("all have the same priority");
+            return permit.expect("all have the same priority").0;
         }
         let mut woken = lock(&sleeper.0);
         while !*woken {
@@ -70,6 +72,7 @@ fn assert_at_rest(permits: &Permits) {
     assert_eq!(permits.table.keys(), 0);
 }
 
+/// Shows promise 180.
 #[test]
 fn loom_no_permit_is_granted_twice_and_no_wake_up_is_lost() {
     loom::model(|| {
@@ -86,6 +89,7 @@ fn loom_no_permit_is_granted_twice_and_no_wake_up_is_lost() {
     });
 }
 
+/// Shows promise 181.
 #[test]
 fn loom_a_waiter_that_leaves_passes_its_permit_on() {
     loom::model(|| {
@@ -105,6 +109,7 @@ fn loom_a_waiter_that_leaves_passes_its_permit_on() {
     });
 }
 
+/// Shows promise 181.
 #[test]
 fn loom_a_higher_limit_wakes_the_waiters() {
     loom::model(|| {

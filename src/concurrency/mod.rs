@@ -1,20 +1,26 @@
 //! Limits on how many requests of one key are in flight.
 
 mod adaptive;
-mod claim;
 mod controller;
+#[cfg(feature = "cas")]
+#[cfg_attr(tower_throttle_docs, doc(cfg(feature = "cas")))]
+pub mod fleet;
 mod handle;
 mod hold;
 mod in_flight;
+mod keep;
 mod key_limits;
+mod lease;
 mod limit;
 mod line;
 #[cfg(all(test, tower_throttle_loom))]
 mod loom_models;
-mod permit;
+pub(crate) mod permit;
 mod permits;
+mod request;
 mod settings;
 mod shard;
+mod source;
 mod table;
 
 pub use self::{
@@ -24,8 +30,10 @@ pub use self::{
     },
     hold::{Hold, PermitBody, UntilBodyEnds, UntilHead, UntilResponse},
     in_flight::InFlight,
+    keep::{KeepPermits, PermitHolder},
     limit::{IntoLimit, PerKey},
     permits::Permits,
+    source::InProcess,
 };
 
 use crate::key::Global;
@@ -53,8 +61,8 @@ use crate::respond::Responder;
 ///   [`release_at_response`](Self::release_at_response) is for services that are not HTTP.
 /// - When the response future is dropped or the service panics or fails.
 ///
-/// The body of an upgraded connection, such as a WebSocket, ends with the response 101. To count the
-/// connection, limit the requests that arrive on it.
+/// The body of an upgraded connection, such as a WebSocket, ends with the response 101. A [`PermitHolder`]
+/// holds the permit until the connection ends.
 ///
 /// # What a denied request gets
 /// In HTTP, 429 with `Retry-After: 1`; a gRPC request gets `RESOURCE_EXHAUSTED`.
@@ -95,10 +103,12 @@ use crate::respond::Responder;
 /// assert_eq!(handle.in_flight(&acme), 0);
 /// # }
 /// ```
-pub type ConcurrencyLimitLayer<K, R = Responder, H = UntilBodyEnds> = LimitLayer<K, InFlight<H>, R>;
+pub type ConcurrencyLimitLayer<K, R = Responder, H = UntilBodyEnds, P = InProcess> =
+    LimitLayer<K, InFlight<H, P>, R>;
 
 /// A service whose requests in flight are limited by a [`ConcurrencyLimitLayer`].
-pub type ConcurrencyLimit<S, K, R = Responder, H = UntilBodyEnds> = Limit<S, K, InFlight<H>, R>;
+pub type ConcurrencyLimit<S, K, R = Responder, H = UntilBodyEnds, P = InProcess> =
+    Limit<S, K, InFlight<H, P>, R>;
 
 impl<K> ConcurrencyLimitLayer<K> {
     /// At most `limit` requests of one key are in flight.
@@ -111,6 +121,8 @@ impl<K> ConcurrencyLimitLayer<K> {
     /// if each key stands for a service, such as a backend or a shard. [`PerKey`] bounds how many
     /// limits are kept. The keys must be a fixed set, not one that clients can add to, such as the hosts
     /// that they ask for.
+    ///
+    /// A `fleet::FleetLimit` (feature `cas`) is a number for all machines of a fleet together.
     ///
     /// ```
     /// use axum::extract::Request;
@@ -128,9 +140,12 @@ impl<K> ConcurrencyLimitLayer<K> {
     /// # Panics
     /// If `limit` is 0: no request would ever pass.
     #[track_caller]
-    pub fn new(keys: K, limit: impl IntoLimit) -> Self {
-        let (permits, unavailable) = limit.into_limit();
-        Self::of(keys, InFlight::new(permits, unavailable))
+    pub fn new<L: IntoLimit>(
+        keys: K,
+        limit: L,
+    ) -> ConcurrencyLimitLayer<K, Responder, UntilBodyEnds, L::Source> {
+        let (permits, source, unavailable) = limit.into_limit();
+        LimitLayer::of(keys, InFlight::new(permits, source, unavailable))
     }
 }
 
@@ -174,6 +189,9 @@ impl ConcurrencyLimitLayer<Global> {
     /// assert_eq!(handle.limit(), 50); // it rises when there are requests
     /// ```
     pub fn adaptive(algorithm: impl Adaptive) -> Self {
-        Self::of(Global, InFlight::new(Permits::adaptive(algorithm), true))
+        Self::of(
+            Global,
+            InFlight::new(Permits::adaptive(algorithm), InProcess, true),
+        )
     }
 }

@@ -6,22 +6,32 @@ use std::{
     task::{Context, Poll},
 };
 
-use super::claim::{Claim, Usage};
 use super::line::End;
 use super::permits::Permits;
+use super::request::{PermitRequest, Usage};
 use crate::key::Priority;
 
 /// Lets one request be in flight. Dropping it releases it, and the next waiter of its key gets it.
-pub(super) struct Permit {
+pub(crate) struct Permit {
     permits: Arc<Permits>,
-    claim: Claim,
+    request: PermitRequest,
 }
 
 impl Permit {
     /// The permit of units that were taken from the table.
     #[inline]
-    pub(super) const fn new(permits: Arc<Permits>, claim: Claim) -> Self {
-        Self { permits, claim }
+    pub(super) const fn new(permits: Arc<Permits>, request: PermitRequest) -> Self {
+        Self { permits, request }
+    }
+
+    /// Takes a permit if there is room. Returns what is taken then, or what leaves no room.
+    #[inline]
+    pub(crate) fn try_take(
+        permits: &Arc<Permits>,
+        request: PermitRequest,
+    ) -> Result<(Self, Usage), Usage> {
+        let usage = permits.table.try_take(request)?;
+        Ok((Self::new(Arc::clone(permits), request), usage))
     }
 
     pub(super) const fn permits(&self) -> &Arc<Permits> {
@@ -30,29 +40,29 @@ impl Permit {
 
     /// Identifies the key.
     pub(super) const fn id(&self) -> u64 {
-        self.claim.id
+        self.request.id
     }
 
     pub(super) const fn priority(&self) -> Priority {
-        self.claim.priority
+        self.request.priority
     }
 
     /// Holds so many units from now on, in place of its own.
     pub(super) fn change(&mut self, units: u64) {
-        self.permits.table.change(self.claim, units);
-        self.claim.units = units;
+        self.permits.table.change(self.request, units);
+        self.request.units = units;
     }
 
     /// How much of the limit of the key is taken.
     pub(super) fn usage(&self) -> Usage {
-        self.permits.table.usage(self.claim)
+        self.permits.table.usage(self.request)
     }
 }
 
 impl Drop for Permit {
     #[inline]
     fn drop(&mut self) {
-        self.permits.table.change(self.claim, 0);
+        self.permits.table.change(self.request, 0);
     }
 }
 
@@ -67,47 +77,50 @@ impl fmt::Debug for Permit {
 /// that it was granted in the meantime.
 pub(super) struct Place {
     permits: Arc<Permits>,
-    claim: Claim,
+    request: PermitRequest,
     /// `None` once it has left the line.
     at: Option<u32>,
 }
 
 impl Place {
     /// The place of the node `at` of the line.
-    pub(super) const fn new(permits: Arc<Permits>, claim: Claim, at: u32) -> Self {
+    pub(super) const fn new(permits: Arc<Permits>, request: PermitRequest, at: u32) -> Self {
         Self {
             permits,
-            claim,
+            request,
             at: Some(at),
         }
     }
 
     /// What the request asks for.
-    pub(super) const fn claim(&self) -> Claim {
-        self.claim
+    pub(super) const fn request(&self) -> PermitRequest {
+        self.request
     }
 
-    /// Ready once: with the permit, or with `None` if a request of higher priority took the place.
-    pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<Option<Permit>> {
+    /// Ready once: with the permit, and whether there was no room at first; or with how else the wait has ended.
+    pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<(Permit, bool), End>> {
         let Some(at) = self.at else {
             return Poll::Pending;
         };
-        let polled = self.permits.table.poll_waiter(self.claim, at, cx.waker());
+        let polled = self.permits.table.poll_waiter(self.request, at, cx.waker());
         polled.map(|end| {
             self.at = None;
-            (end == End::Granted).then(|| self.permit())
+            match end {
+                End::Granted { queued } => Ok((self.permit(), queued)),
+                end => Err(end),
+            }
         })
     }
 
     /// Leaves the line. Returns the permit if it was granted at the last moment.
     pub(super) fn leave(&mut self) -> Option<Permit> {
         let at = self.at.take()?;
-        let granted = self.permits.table.leave(self.claim, at);
+        let granted = self.permits.table.leave(self.request, at);
         granted.then(|| self.permit())
     }
 
     fn permit(&self) -> Permit {
-        Permit::new(Arc::clone(&self.permits), self.claim)
+        Permit::new(Arc::clone(&self.permits), self.request)
     }
 }
 

@@ -1,11 +1,15 @@
 //! The permits of a limit, and what changes their number.
 
+use std::hash::Hash;
+
 use super::adaptive::Adaptive;
-use super::claim::Claim;
 use super::controller::{Controller, factory};
 use super::key_limits::{KeyLimits, KeySettings};
+use super::request::PermitRequest;
 use super::table::Table;
 use crate::error::ConfigError;
+use crate::key::Priority;
+use crate::queue::Order;
 
 /// The permits of all keys of a [`ConcurrencyLimitLayer`](super::ConcurrencyLimitLayer). A
 /// [`Handle`](crate::Handle) reads and changes them.
@@ -52,6 +56,37 @@ impl Permits {
         }
     }
 
+    /// A request of `key` for so many units.
+    #[inline]
+    pub(crate) fn request<K>(&self, key: &K, units: u64, priority: Priority) -> PermitRequest
+    where
+        K: Hash + ?Sized,
+    {
+        PermitRequest {
+            id: self.table.key_id(key),
+            units,
+            priority,
+            order: Order::default(),
+        }
+    }
+
+    /// The units of `key` in flight.
+    pub(crate) fn in_flight<K: Hash + ?Sized>(&self, key: &K) -> u64 {
+        self.table.look(self.table.key_id(key)).0
+    }
+
+    /// Changes a limit that is not adaptive, or returns an error.
+    pub(crate) fn set_limit(&self, limit: u32) -> Result<(), ConfigError> {
+        if self.is_adaptive() {
+            return Err(ConfigError::Unsupported {
+                what: "set_limit on an adaptive limit",
+                instead: "set its bounds with `between` when it is made",
+            });
+        }
+        self.table.set_limit(checked_limit(limit)?);
+        Ok(())
+    }
+
     /// Whether the limit follows latency.
     #[inline]
     pub(super) fn is_adaptive(&self) -> bool {
@@ -62,7 +97,7 @@ impl Permits {
     /// the limit is adaptive: that may rise, or stay low for long, so the request passes when it is
     /// alone.
     #[inline]
-    pub(super) fn may_pass(&self, claim: Claim) -> bool {
-        claim.units <= claim.priority.part_of(self.table.limit()) || self.is_adaptive()
+    pub(super) fn may_pass(&self, request: PermitRequest) -> bool {
+        request.units <= request.priority.part_of(self.table.limit()) || self.is_adaptive()
     }
 }

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::{ConcurrencyLimitLayer, InFlight, UntilHead, UntilResponse};
-use crate::key::WithPriority;
+use crate::queue::Order;
 
-impl<K, R, H> ConcurrencyLimitLayer<K, R, H> {
-    /// Lets up to `most` requests of one key wait for a permit, first come, first served. None waits
-    /// unless this is set. [`max_wait`](Self::max_wait) bounds how long.
+impl<K, R, H, P> ConcurrencyLimitLayer<K, R, H, P> {
+    /// Lets up to `most` requests of one key wait for a permit, first come, first served unless
+    /// [`order`](Self::order) or [`priority`](Self::priority) says otherwise. None waits unless this is set. [`max_wait`](Self::max_wait) bounds how long.
     ///
     /// A request of a high [cost](Self::cost) that is first in line waits until there is room for all
     /// of it, and those behind it wait too.
@@ -20,7 +20,8 @@ impl<K, R, H> ConcurrencyLimitLayer<K, R, H> {
 
     /// How long a request may wait for a permit before it is denied; 1 s unless set.
     ///
-    /// A gRPC request waits at most as long as its client does (`grpc-timeout`).
+    /// A gRPC request waits at most as long as its client does (`grpc-timeout`). If the permits are those of a fleet,
+    /// the time that the store takes for a first reply comes in addition.
     pub fn max_wait(self, max_wait: Duration) -> Self {
         self.map_gate(|mut gate| {
             gate.options.max_wait = max_wait;
@@ -28,44 +29,21 @@ impl<K, R, H> ConcurrencyLimitLayer<K, R, H> {
         })
     }
 
-    /// How important each request is, so that the least important ones are denied first: a closure, or
-    /// a [`PriorityHeader`](crate::key::PriorityHeader). All requests have [`Priority::HIGH`](crate::key::Priority::HIGH) unless this
-    /// is set.
-    ///
-    /// - A request of priority `p` % is admitted only if no more than `p` % of the limit, rounded down
-    ///   and at least 1, is in flight then, itself included. So the rest is free for requests of
-    ///   higher priority. A request of [cost](Self::cost) 1 that is alone passes. One that costs more
-    ///   than its part is denied and told not to retry, unless the limit is
-    ///   [adaptive](ConcurrencyLimitLayer::adaptive); then it passes when it is alone.
-    /// - In the [queue](Self::queue), a request goes before all of lower priority, and after all of its
-    ///   own. If the queue is full, a new request takes the place of the newest one of the lowest
-    ///   priority, which is denied, if that is lower than its own.
-    ///
-    /// A priority gets nothing as long as requests of higher priorities fill its part of the limit. In
-    /// the queue such a request is denied after [`max_wait`](Self::max_wait). If every priority has to
-    /// get a part of its own, give each a layer of its own with a lower limit.
-    ///
-    /// The line of a key takes up memory for the most requests of each priority that it held at a time,
-    /// until no request of the key is in flight.
-    ///
-    /// [Seats](Self::seats) are given regardless of priority. The decision and the headers of a
-    /// response state the part of the limit that is for its priority.
+    /// In which order the requests that wait for one key go on; the oldest first unless set. As that of a
+    /// [rate limit](crate::RateLimitLayer::order).
     ///
     /// ```
-    /// use axum::extract::Request;
-    /// use tower_throttle::concurrency::{ConcurrencyLimitLayer, Gradient2};
-    /// use tower_throttle::key::Priority;
+    /// use tower_throttle::{ConcurrencyLimitLayer, Global, queue::Order};
     ///
-    /// let limit = ConcurrencyLimitLayer::adaptive(Gradient2::new())
-    ///     .priority(|req: &Request| match req.uri().path() {
-    ///         "/checkout" => Priority::HIGH,
-    ///         "/export" => Priority::percent(30),
-    ///         _ => Priority::MEDIUM,
-    ///     });
+    /// // Under overload the newest requests are served, and the oldest are denied.
+    /// let limit = ConcurrencyLimitLayer::new(Global, 10).queue(100).order(Order::Newest);
     /// # drop(limit);
     /// ```
-    pub fn priority<P>(self, priority: P) -> ConcurrencyLimitLayer<WithPriority<K, P>, R, H> {
-        self.map_keys(|keys| WithPriority::new(keys, priority))
+    pub fn order(self, order: Order) -> Self {
+        self.map_gate(|mut gate| {
+            gate.options.order = order;
+            gate
+        })
     }
 
     /// Answers denied requests with 503, and gRPC requests with `UNAVAILABLE`, instead of 429 and
@@ -137,7 +115,7 @@ impl<K, R, H> ConcurrencyLimitLayer<K, R, H> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn release_at_response(self) -> ConcurrencyLimitLayer<K, R, UntilResponse> {
+    pub fn release_at_response(self) -> ConcurrencyLimitLayer<K, R, UntilResponse, P> {
         self.map_gate(InFlight::with_hold)
     }
 
@@ -161,7 +139,7 @@ impl<K, R, H> ConcurrencyLimitLayer<K, R, H> {
     /// assert_eq!((first.status().as_u16(), second.status().as_u16()), (200, 200));
     /// # }
     /// ```
-    pub fn release_at_head(self) -> ConcurrencyLimitLayer<K, R, UntilHead> {
+    pub fn release_at_head(self) -> ConcurrencyLimitLayer<K, R, UntilHead, P> {
         self.map_gate(InFlight::with_hold)
     }
 }

@@ -1,11 +1,13 @@
 //! The entries of one shard, by the hash of the key.
 
-use std::{cmp::Reverse, collections::HashMap, hash::BuildHasherDefault};
+use std::{cmp::Reverse, collections::HashMap, hash::BuildHasherDefault, task::Waker};
 
-use super::claim::Claim;
 use super::key_limits::{KeyLimit, KeyLimits};
+use super::lease::Lease;
 use super::line::Line;
+use super::request::PermitRequest;
 use crate::clock::Tick;
+use crate::key::Priority;
 use crate::queue::PassThroughHasher;
 
 /// The map keeps the memory of this many entries when it is empty.
@@ -26,10 +28,12 @@ pub(super) struct Entry {
     /// The units of all requests in flight, with those of waiters that were granted a permit and do
     /// not know it yet.
     pub(super) in_flight: u64,
-    /// `None` until a request waits. If none is in flight, none waits.
+    /// `None` until a request waits. If none is in flight in the fleet, none waits for long.
     pub(super) line: Option<Box<Line>>,
     /// If each key has its own limit, and that of this key was not displaced.
     pub(super) own: Option<Box<KeyLimit>>,
+    /// If this machine is one of a fleet that has the permits together.
+    pub(super) lease: Option<Box<Lease>>,
 }
 
 impl Shard {
@@ -85,7 +89,7 @@ impl Shard {
             return;
         };
         entry.line = None;
-        if entry.own.is_none() {
+        if !entry.is_kept() {
             self.remove(id);
         }
     }
@@ -105,24 +109,43 @@ impl Entry {
     /// Whether nothing is left of requests. The nodes of displaced waiters are: a new line would use
     /// their numbers again.
     pub(super) fn is_idle(&self) -> bool {
-        self.in_flight == 0 && self.line.as_ref().is_none_or(|line| line.is_tidy())
+        let is_empty = |line: &Line| line.is_tidy() && line.len() == 0;
+        self.in_flight == 0 && self.line.as_deref().is_none_or(is_empty)
+    }
+
+    /// Whether it stays without requests.
+    pub(super) fn is_kept(&self) -> bool {
+        self.own.is_some() || self.lease.is_some()
+    }
+
+    /// How many units may be in flight here when a request of this priority is one of them.
+    pub(super) fn part(&self, limit: u64, priority: Priority) -> u64 {
+        let part = priority.part_of(limit);
+        let lease = self.lease.as_ref();
+        lease.map_or(part, |lease| lease.part(part))
+    }
+
+    /// What to wake when fewer units are in flight or wanted.
+    pub(super) fn keeper(&self) -> Option<Waker> {
+        self.lease.as_ref().map(|lease| lease.keeper.clone())
     }
 
     /// `limit` is the part for the priority of the request.
-    pub(super) fn try_take(&mut self, claim: Claim, limit: u64) -> Result<u64, u64> {
+    pub(super) fn try_take(&mut self, request: PermitRequest, limit: u64) -> Result<u64, u64> {
         let line = self.line.as_ref();
-        if line.is_some_and(|line| line.is_ahead_of(claim.priority))
-            || !self.has_room(claim.units, limit)
+        if line.is_some_and(|line| line.is_ahead_of(request))
+            || !self.has_room(request.units, limit)
         {
             return Err(self.in_flight);
         }
-        self.in_flight += claim.units;
+        self.in_flight += request.units;
         Ok(self.in_flight)
     }
 
     /// A request of more units than the limit has room when it is alone, or it would never go on after
-    /// the limit has become lower.
+    /// the limit has become lower. In a fleet others may be in flight elsewhere.
     pub(super) const fn has_room(&self, units: u64, limit: u64) -> bool {
-        self.in_flight == 0 || self.in_flight.saturating_add(units) <= limit
+        (self.in_flight == 0 && self.lease.is_none())
+            || self.in_flight.saturating_add(units) <= limit
     }
 }

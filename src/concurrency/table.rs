@@ -20,10 +20,10 @@ use std::{
 };
 
 use super::adaptive::Window;
-use super::claim::{Claim, Usage};
 use super::controller::Run;
 use super::key_limits::{KeyLimit, KeyLimits};
 use super::line::End;
+use super::request::{PermitRequest, Usage};
 use super::shard::{Entry, Shard};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::store::local::Seeded;
@@ -44,12 +44,13 @@ pub(super) struct Table {
     limit: AtomicU64,
     /// If each key has its own limit. Then `limit` is that of a new key.
     pub(super) key_limits: Option<KeyLimits>,
-    waiting: AtomicU64,
+    pub(super) waiting: AtomicU64,
 }
 
 /// What a request gets that may wait.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Joined {
+#[expect(unnameable_types, reason = "only layers use it")]
+pub enum Joined {
     /// A permit.
     Taken(Usage),
     /// The number of its node.
@@ -89,7 +90,7 @@ impl Table {
     }
 
     #[inline]
-    fn lock_shard(&self, id: u64) -> MutexGuard<'_, Shard> {
+    pub(super) fn lock_shard(&self, id: u64) -> MutexGuard<'_, Shard> {
         // Other bits than those by which the map finds the entry.
         let shard = (id >> 32) % self.shards.len() as u64;
         lock(&self.shards[usize::try_from(shard).unwrap_or_default()].0)
@@ -126,39 +127,43 @@ impl Table {
     /// Takes a permit if there is room and no request of the key goes before it. Returns what is taken
     /// then, or what leaves no room.
     #[inline]
-    pub(super) fn try_take(&self, claim: Claim) -> Result<Usage, Usage> {
-        self.with_limit(claim.id, |entry, limit| {
-            let limit = claim.priority.part_of(limit);
+    pub(super) fn try_take(&self, request: PermitRequest) -> Result<Usage, Usage> {
+        self.with_limit(request.id, |entry, limit| {
+            let limit = request.priority.part_of(limit);
             let usage = |in_flight| Usage { in_flight, limit };
-            entry.try_take(claim, limit).map(usage).map_err(usage)
+            entry.try_take(request, limit).map(usage).map_err(usage)
         })
     }
 
     /// Takes a permit even if there is no room.
-    pub(super) fn take_anyway(&self, claim: Claim) -> Usage {
-        self.with_limit(claim.id, |entry, limit| {
-            entry.in_flight = entry.in_flight.saturating_add(claim.units);
-            Usage {
-                in_flight: entry.in_flight,
-                limit: claim.priority.part_of(limit),
-            }
-        })
+    pub(super) fn take_anyway(&self, request: PermitRequest) -> Usage {
+        let (usage, keeper) = self.with_limit(request.id, |entry, limit| {
+            entry.in_flight = entry.in_flight.saturating_add(request.units);
+            let others = entry.lease.as_ref().map_or(0, |lease| lease.others);
+            let usage = Usage {
+                in_flight: entry.in_flight.saturating_add(others),
+                limit: request.priority.part_of(limit),
+            };
+            (usage, entry.keeper())
+        });
+        keeper.into_iter().for_each(Waker::wake);
+        usage
     }
 
     /// Takes a permit, or joins the line. If `most` requests of the key wait, takes the place of the
-    /// newest of the lowest priority, if that is lower.
-    pub(super) fn take_or_join(&self, claim: Claim, most: u32) -> Joined {
-        let (joined, woken) = self.with_limit(claim.id, |entry, limit| {
-            let limit = claim.priority.part_of(limit);
+    /// last one, if the request goes before it.
+    pub(super) fn take_or_join(&self, request: PermitRequest, most: u32) -> Joined {
+        let (joined, woken) = self.with_limit(request.id, |entry, limit| {
+            let limit = request.priority.part_of(limit);
             let usage = |in_flight| Usage { in_flight, limit };
-            let in_flight = match entry.try_take(claim, limit) {
+            let in_flight = match entry.try_take(request, limit) {
                 Ok(in_flight) => return (Joined::Taken(usage(in_flight)), None),
                 Err(in_flight) => in_flight,
             };
             let line = entry.line.get_or_insert_default();
             let mut woken = None;
             if line.len() >= most as usize {
-                let (has_displaced, waker) = line.displace_last(claim.priority);
+                let (has_displaced, waker) = line.displace_last(request);
                 if !has_displaced {
                     return (Joined::Full(usage(in_flight)), None);
                 }
@@ -166,7 +171,8 @@ impl Table {
             } else {
                 self.waiting.fetch_add(1, Ordering::Relaxed);
             }
-            (Joined::Waits(line.push(claim), usage(in_flight)), woken)
+            let at = line.push(request, true);
+            (Joined::Waits(at, usage(in_flight)), woken)
         });
         if let Some(waker) = woken {
             waker.wake();
@@ -175,15 +181,15 @@ impl Table {
     }
 
     /// Ready once the wait of the waiter `at` has ended. It is then no longer in the table.
-    pub(super) fn poll_waiter(&self, claim: Claim, at: u32, waker: &Waker) -> Poll<End> {
-        let mut shard = self.lock_shard(claim.id);
-        let entry = shard.entries.get_mut(&claim.id);
+    pub(super) fn poll_waiter(&self, request: PermitRequest, at: u32, waker: &Waker) -> Poll<End> {
+        let mut shard = self.lock_shard(request.id);
+        let entry = shard.entries.get_mut(&request.id);
         let Some(line) = entry.and_then(|entry| entry.line.as_mut()) else {
             return Poll::Pending;
         };
-        let (polled, stale) = line.poll(claim.priority, at, waker);
-        if polled == Poll::Ready(End::Displaced) {
-            shard.tidy(claim.id);
+        let (polled, stale) = line.poll(request.priority, at, waker);
+        if matches!(polled, Poll::Ready(end) if end.is_without_permit()) {
+            shard.tidy(request.id);
         }
         drop(shard);
         drop(stale);
@@ -192,53 +198,55 @@ impl Table {
 
     /// Removes the waiter `at`. Returns true if it was granted a permit before, which is then the
     /// caller's.
-    pub(super) fn leave(&self, claim: Claim, at: u32) -> bool {
+    pub(super) fn leave(&self, request: PermitRequest, at: u32) -> bool {
         let mut wakers = Vec::new();
-        let mut shard = self.lock_shard(claim.id);
-        let Some(entry) = shard.entries.get_mut(&claim.id) else {
+        let mut shard = self.lock_shard(request.id);
+        let Some(entry) = shard.entries.get_mut(&request.id) else {
             return false;
         };
         let line = entry.line.as_mut();
-        let Some((end, stale)) = line.and_then(|line| line.remove(claim.priority, at)) else {
+        let Some((end, stale)) = line.and_then(|line| line.remove(request.priority, at)) else {
             return false;
         };
         if end.is_none() {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             // Those behind it may need less room.
             self.grant(entry, &mut wakers);
-        } else if end == Some(End::Displaced) {
-            shard.tidy(claim.id);
+            wakers.extend(entry.keeper());
+        } else if end.is_some_and(End::is_without_permit) {
+            shard.tidy(request.id);
         }
         drop(shard);
         drop(stale);
         wakers.into_iter().for_each(Waker::wake);
-        end == Some(End::Granted)
+        matches!(end, Some(End::Granted { .. }))
     }
 
     /// A request that had a permit holds so many `units` from now on: none if it has ended.
     #[inline]
-    pub(super) fn change(&self, claim: Claim, units: u64) {
-        let mut shard = self.lock_shard(claim.id);
-        let Some(entry) = shard.entries.get_mut(&claim.id) else {
+    pub(super) fn change(&self, request: PermitRequest, units: u64) {
+        let mut shard = self.lock_shard(request.id);
+        let Some(entry) = shard.entries.get_mut(&request.id) else {
             return;
         };
-        let others = entry.in_flight.saturating_sub(claim.units);
+        let others = entry.in_flight.saturating_sub(request.units);
         entry.in_flight = others.saturating_add(units);
         let mut wakers = Vec::new();
         self.grant(entry, &mut wakers);
-        shard.tidy(claim.id);
+        wakers.extend(entry.keeper());
+        shard.tidy(request.id);
         drop(shard);
         wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Grants permits to the first waiters of a key.
-    fn grant(&self, entry: &mut Entry, wakers: &mut Vec<Waker>) {
+    pub(super) fn grant(&self, entry: &mut Entry, wakers: &mut Vec<Waker>) {
         let Some(mut line) = mem::take(&mut entry.line) else {
             return;
         };
         let limit = self.limit_of(entry);
         while let Some((priority, units)) = line.first() {
-            if !entry.has_room(units, priority.part_of(limit)) {
+            if !entry.has_room(units, entry.part(limit, priority)) {
                 break;
             }
             entry.in_flight += units;
@@ -268,6 +276,7 @@ impl Table {
             let mut shard = lock(&shard.0);
             for entry in shard.entries.values_mut() {
                 self.grant(entry, &mut wakers);
+                wakers.extend(entry.keeper());
             }
             drop(shard);
             wakers.into_iter().for_each(Waker::wake);
@@ -300,12 +309,12 @@ impl Table {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// The units of a key in flight, and its limit, without using it.
-    pub(super) fn look(&self, id: u64) -> (u64, u64) {
+    /// The units of a key in flight here, those of other machines, and its limit, without using it.
+    pub(super) fn look(&self, id: u64) -> (u64, u64, u64) {
         let now = self.key_limits.as_ref().map(|_| MonotonicClock.now());
         let shard = self.lock_shard(id);
         let Some(entry) = shard.entries.get(&id) else {
-            return (0, self.limit());
+            return (0, 0, self.limit());
         };
         let is_forgotten = |own: &KeyLimit| match (&self.key_limits, now) {
             (Some(limits), Some(now)) => entry.is_idle() && limits.is_forgotten(own, now),
@@ -314,16 +323,17 @@ impl Table {
         let own = entry.own.as_ref().filter(|own| !is_forgotten(own));
         (
             entry.in_flight,
+            entry.lease.as_ref().map_or(0, |lease| lease.others),
             own.map_or_else(|| self.limit(), |own| own.limit),
         )
     }
 
     /// What a request sees of the limit.
-    pub(super) fn usage(&self, claim: Claim) -> Usage {
-        let (in_flight, limit) = self.look(claim.id);
+    pub(super) fn usage(&self, request: PermitRequest) -> Usage {
+        let (in_flight, others, limit) = self.look(request.id);
         Usage {
-            in_flight,
-            limit: claim.priority.part_of(limit),
+            in_flight: in_flight.saturating_add(others),
+            limit: request.priority.part_of(limit),
         }
     }
 
@@ -332,7 +342,7 @@ impl Table {
         self.sum(|shard| {
             let entries = shard.entries.values();
             entries
-                .filter(|entry| entry.own.is_none() || !entry.is_idle())
+                .filter(|entry| !entry.is_kept() || !entry.is_idle())
                 .count()
         })
     }
@@ -340,6 +350,19 @@ impl Table {
     /// The number of limits of single keys that are kept.
     pub(super) fn kept_limits(&self) -> usize {
         self.sum(|shard| shard.limits)
+    }
+
+    /// The units of all keys in flight, and the largest part of its limit that one key has, in percent.
+    pub(super) fn fullness(&self) -> (u64, u64) {
+        let (mut in_flight, mut percent) = (0_u64, 0);
+        for shard in &self.shards {
+            for entry in lock(&shard.0).entries.values() {
+                in_flight = in_flight.saturating_add(entry.in_flight);
+                let part = entry.in_flight.saturating_mul(100) / self.limit_of(entry).max(1);
+                percent = percent.max(part);
+            }
+        }
+        (in_flight, percent)
     }
 
     fn sum(&self, count: impl Fn(&Shard) -> usize) -> usize {

@@ -3,12 +3,12 @@
 use crate::error::Rejection;
 use crate::key::{Extracted, Key, KeyExtractor};
 
-/// What a key closure may return: a key, or an `Option` or `Result` of one.
+/// What a key closure may return: a key, [`Extracted`], or a `Result` of one.
 #[diagnostic::on_unimplemented(
-    message = "a key closure returns a key, or an `Option` or `Result` of one, and is not async; this one returns `{Self}`",
-    label = "neither a key nor an `Option` or `Result` of one",
+    message = "a key closure returns a key, an `Extracted`, or a `Result` of one, and is not async; this one returns `{Self}`",
+    label = "neither a key nor an `Extracted` or a `Result` of one",
     note = "a borrowed value such as `&str` is not a key: return an owned one, with `.to_owned()` or `.clone()`",
-    note = "strings, integers, IP addresses and tuples of them are keys",
+    note = "strings, integers, IP addresses, options and tuples of them are keys",
     note = "for a type of your own that is `Hash`, write `impl tower_throttle::key::Key for .. {{}}`"
 )]
 pub trait IntoKey {
@@ -35,17 +35,6 @@ impl<K: Key> IntoKey for Extracted<K> {
     }
 }
 
-impl<K: Key> IntoKey for Option<K> {
-    type Key = K;
-
-    fn into_key(self) -> Extracted<K> {
-        match self {
-            Some(key) => Extracted::Key(key),
-            None => Extracted::Skip,
-        }
-    }
-}
-
 impl<T: IntoKey, E: Into<Rejection>> IntoKey for Result<T, E> {
     type Key = T::Key;
 
@@ -64,7 +53,6 @@ where
 {
     type Key = T::Key;
 
-    #[inline]
     fn extract(&self, request: &Req) -> Extracted<T::Key> {
         self(request).into_key()
     }

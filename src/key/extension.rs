@@ -10,8 +10,9 @@ use crate::key::{Extracted, Key, KeyExtractor};
 
 /// Counts by a `T` in the request's extensions, where an outer layer has put it.
 ///
-/// For example the user that an authentication layer has found. Requests without a `T` share one
-/// limit unless [`if_missing`](Self::if_missing) or [`or`](Self::or) is set.
+/// For example the user that an authentication layer has found. A request without a `T` is rejected with
+/// status 500 and a text that names the remedy, unless [`if_missing`](Self::if_missing) or
+/// [`or`](Self::or) is set: such a layer is usually missing, or inside of the limit.
 ///
 /// ```
 /// use tower_throttle::key::{Extracted, FromExtension, Key, KeyExtractor};
@@ -115,7 +116,20 @@ where
     type Key = ExtensionKey<T>;
 
     fn extract(&self, request: &Request<B>) -> Extracted<ExtensionKey<T>> {
-        let found = self.find(request);
-        resolve(found, self.missing, ExtensionKey(None), &Absent::Extension)
+        resolve(
+            self.find(request),
+            self.missing,
+            ExtensionKey(None),
+            &Absent::ByOperator(
+                &"the sender of the request is not known",
+                &format_args!(
+                    "tower-throttle: no layer around this limit has put a `{}` into the extensions of the \
+                     request. In axum, the layer that was added last comes first. If some requests have \
+                     none, add `.or(ClientIp::peer())` or `.if_missing(Missing::Shared)`. See \
+                     https://docs.rs/tower-throttle/latest/tower_throttle/guide/proxies/index.html#an-extension-that-is-missing",
+                    type_name::<T>()
+                ),
+            ),
+        )
     }
 }

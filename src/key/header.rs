@@ -3,6 +3,7 @@
 use std::{
     fmt,
     hash::{Hash, Hasher},
+    sync::atomic::AtomicBool,
 };
 
 use http::{HeaderName, HeaderValue, Request, header::AUTHORIZATION};
@@ -103,8 +104,17 @@ impl<B> KeyExtractor<Request<B>> for HeaderKey {
     type Key = Secret;
 
     fn extract(&self, request: &Request<B>) -> Extracted<Secret> {
-        let absent = Absent::Header(&self.name);
-        resolve(self.find(request), self.missing, Secret::MISSING, &absent)
+        static LOGGED: AtomicBool = AtomicBool::new(false);
+
+        resolve(
+            self.find(request),
+            self.missing,
+            Secret::MISSING,
+            &Absent::ByClient(
+                &format_args!("the header {} is missing or repeated", self.name),
+                &LOGGED,
+            ),
+        )
     }
 }
 
@@ -172,8 +182,10 @@ impl<B> KeyExtractor<Request<B>> for BearerToken {
     type Key = Secret;
 
     fn extract(&self, request: &Request<B>) -> Extracted<Secret> {
-        let found = self.find(request);
-        resolve(found, self.missing, Secret::MISSING, &Absent::Token)
+        static LOGGED: AtomicBool = AtomicBool::new(false);
+
+        let absent = Absent::ByClient(&"the bearer token is missing", &LOGGED);
+        resolve(self.find(request), self.missing, Secret::MISSING, &absent)
     }
 }
 

@@ -4,10 +4,8 @@ use std::borrow::Borrow;
 
 use crate::key::{
     BearerToken, Client, ClientIp, Either, ExtensionKey, FromExtension, Global, HeaderKey, IntoKey,
-    Key, Or, Secret, WithBlock, WithCost, WithPriority, WithSkip,
+    Key, Or, Secret, With,
 };
-#[cfg(feature = "axum")]
-use crate::key::{MatchedPath, Route};
 
 /// The key type of an extractor, known without the request type.
 ///
@@ -36,7 +34,7 @@ use crate::key::{MatchedPath, Route};
 /// }
 ///
 /// let layer = RateLimitLayer::new(Shard { count: 8 }, FixedWindow::new(Quota::per_day(100)));
-/// layer.handle().penalise(&7, 10);
+/// layer.handle().charge(&7, 10);
 /// layer.handle_for::<u64>().reset(&7); // the same without `KeyType`
 /// ```
 #[diagnostic::on_unimplemented(
@@ -77,28 +75,11 @@ impl<T: Key> KeyType<()> for FromExtension<T> {
     type Key = ExtensionKey<T>;
 }
 
-#[cfg(feature = "axum")]
-impl KeyType<()> for MatchedPath {
-    type Key = Route;
-}
-
 impl<MA, MB, A: KeyType<MA>, B: KeyType<MB>> KeyType<(MA, MB)> for Or<A, B> {
     type Key = Either<A::Key, B::Key>;
 }
 
-impl<M, K: KeyType<M>, F> KeyType<M> for WithCost<K, F> {
-    type Key = K::Key;
-}
-
-impl<M, K: KeyType<M>, P> KeyType<M> for WithBlock<K, P> {
-    type Key = K::Key;
-}
-
-impl<M, K: KeyType<M>, P> KeyType<M> for WithPriority<K, P> {
-    type Key = K::Key;
-}
-
-impl<M, K: KeyType<M>, P> KeyType<M> for WithSkip<K, P> {
+impl<M, K: KeyType<M>, S> KeyType<M> for With<K, S> {
     type Key = K::Key;
 }
 

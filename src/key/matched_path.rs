@@ -2,7 +2,7 @@
 
 use std::{
     hash::{Hash, Hasher},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
 };
 
 use axum::extract;
@@ -10,7 +10,7 @@ use http::Request;
 
 use super::missing::{Absent, Missing, assert_unset, resolve};
 use super::or::{FindKey, Or};
-use crate::key::{Extracted, Key, KeyExtractor};
+use crate::key::{Extracted, Key, KeyExtractor, KeyType};
 
 /// Counts by the route that the request matched in axum, as it was declared: `/users/{id}`.
 ///
@@ -111,8 +111,14 @@ impl<B> KeyExtractor<Request<B>> for MatchedPath {
     type Key = Route;
 
     fn extract(&self, request: &Request<B>) -> Extracted<Route> {
-        let found = self.find(request);
+        static LOGGED: AtomicBool = AtomicBool::new(false);
+
+        let absent = Absent::ByClient(&"the request matched no route", &LOGGED);
         let shared = Route(RoutePath::Missing);
-        resolve(found, self.missing, shared, &Absent::Route)
+        resolve(self.find(request), self.missing, shared, &absent)
     }
+}
+
+impl KeyType<()> for MatchedPath {
+    type Key = Route;
 }

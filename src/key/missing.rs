@@ -1,8 +1,8 @@
 //! Requests without a key.
 
-use std::fmt;
+use std::{fmt, sync::atomic::AtomicBool};
 
-use http::{HeaderName, StatusCode};
+use http::StatusCode;
 
 use crate::error::Rejection;
 use crate::key::Extracted;
@@ -28,66 +28,40 @@ pub enum Missing {
     Skip,
 }
 
-/// The thing that a request lacks.
+/// Why a request has no key, which says what happens to it if the user has set nothing. The first text is
+/// that of [`Missing::Reject`].
 pub(super) enum Absent<'a> {
-    Address,
-    Header(&'a HeaderName),
-    Token,
-    Extension,
-    #[cfg(feature = "axum")]
-    Route,
+    /// A client can leave it out: all such requests share one limit. Logged once per flag.
+    ByClient(&'a dyn fmt::Display, &'static AtomicBool),
+    /// The operator forgot something: an error with the second text, which names the remedy.
+    ByOperator(&'a dyn fmt::Display, &'a dyn fmt::Display),
 }
 
-/// The text of the rejection.
-impl fmt::Display for Absent<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Address => f.write_str("the address of the client is not known"),
-            Self::Header(name) => write!(f, "the header {name} is missing or repeated"),
-            Self::Token => f.write_str("the bearer token is missing"),
-            Self::Extension => f.write_str("the sender of the request is not known"),
-            #[cfg(feature = "axum")]
-            Self::Route => f.write_str("the request matched no route"),
-        }
-    }
-}
-
-/// The text for a server that does not pass on peer addresses. It names the remedy, because the
-/// first request to such a server is usually sent by the developer.
-const NO_PEER_ADDRESS: &str = "tower-throttle: the server does not pass on the address of the client. \
-     axum: enable the feature `axum` of tower-throttle and serve \
-     `app.into_make_service_with_connect_info::<SocketAddr>()`. \
-     tonic: enable the feature `tonic`. \
-     Other servers: insert a `tower_throttle::key::PeerAddr` into the extensions of each request. \
-     To let all such requests share one limit, add `.if_missing(Missing::Shared)`. \
-     See https://docs.rs/tower-throttle/latest/tower_throttle/guide/proxies/index.html#no-address";
-
-/// The key, or what happens to the request without it. `missing` is `None` if the user did not set
-/// it.
-#[inline]
+/// The key, or what happens to the request without it.
 pub(super) fn resolve<K>(
     found: Option<K>,
     missing: Option<Missing>,
     shared: K,
     absent: &Absent<'_>,
 ) -> Extracted<K> {
-    match (found, missing) {
-        (Some(key), _) => Extracted::Key(key),
-        (None, Some(Missing::Shared)) => Extracted::Key(shared),
-        (None, Some(Missing::Skip)) => Extracted::Skip,
-        (None, Some(Missing::Reject(status))) => {
-            Extracted::Reject(Rejection::new(status, absent.to_string()))
+    let reject = |status, text: &dyn fmt::Display| {
+        Extracted::Reject(Rejection::new(status, text.to_string()))
+    };
+    match (found, missing, absent) {
+        (Some(key), ..) => Extracted::Key(key),
+        (None, Some(Missing::Shared), _) => Extracted::Key(shared),
+        (None, Some(Missing::Skip), _) => Extracted::Skip,
+        (
+            None,
+            Some(Missing::Reject(status)),
+            Absent::ByClient(text, _) | Absent::ByOperator(text, _),
+        ) => reject(status, text),
+        (None, None, Absent::ByOperator(_, remedy)) => {
+            reject(StatusCode::INTERNAL_SERVER_ERROR, remedy)
         }
-        (None, None) => {
-            if let Absent::Address = absent {
-                Extracted::Reject(Rejection::new(
-                    StatusCode::INTERNAL_SERVER_ERROR,
-                    NO_PEER_ADDRESS,
-                ))
-            } else {
-                warn_once(absent);
-                Extracted::Key(shared)
-            }
+        (None, None, Absent::ByClient(text, logged)) => {
+            warn_once(text, logged);
+            Extracted::Key(shared)
         }
     }
 }
@@ -101,27 +75,13 @@ pub(super) const fn assert_unset(missing: Option<Missing>) {
     );
 }
 
-/// Logs once per kind of key that requests without it share one limit.
 #[cfg(feature = "tracing")]
 #[cold]
-fn warn_once(absent: &Absent<'_>) {
-    use std::sync::atomic::{AtomicU8, Ordering};
+fn warn_once(absent: &dyn fmt::Display, logged: &AtomicBool) {
+    use std::sync::atomic::Ordering;
 
-    /// One bit per kind.
-    static LOGGED: AtomicU8 = AtomicU8::new(0);
-
-    let bit = match absent {
-        Absent::Address => 1,
-        Absent::Header(_) => 2,
-        Absent::Token => 4,
-        Absent::Extension => 8,
-        #[cfg(feature = "axum")]
-        Absent::Route => 16,
-    };
     // The load keeps requests from writing to a shared cache line.
-    if LOGGED.load(Ordering::Relaxed) & bit == 0
-        && LOGGED.fetch_or(bit, Ordering::Relaxed) & bit == 0
-    {
+    if !logged.load(Ordering::Relaxed) && !logged.swap(true, Ordering::Relaxed) {
         tracing::warn!(
             target: "tower_throttle",
             "{absent}: such requests share one limit; set `if_missing` to choose (logged once). See \
@@ -131,4 +91,4 @@ fn warn_once(absent: &Absent<'_>) {
 }
 
 #[cfg(not(feature = "tracing"))]
-const fn warn_once(_: &Absent<'_>) {}
+const fn warn_once(_: &dyn fmt::Display, _: &AtomicBool) {}

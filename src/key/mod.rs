@@ -1,12 +1,21 @@
 //! Port: the key that a request is counted by, and the cost of the request.
+//!
+//! **A request without a key**: what a *client* can leave out never makes a request unlimited (all without it
+//! share one limit), what the *operator* forgot is an error that names the remedy, and what the *program*
+//! wants free it says by name ([`Extracted::Skip`]); `if_missing` changes each.
+//!
+//! | the request has no | so |
+//! |---|---|
+//! | header, token or route; a closure returns `None` | it shares one limit with all such requests |
+//! | address, or extension of [`FromExtension`] | it is rejected with status 500, and the text says what to add |
+//! | key of the first extractor of an [`Or`] | it is counted by the second one |
+//! | address, and the layer has a list of networks ([`Within`]) | it is rejected as without a key |
 
 mod client_ip;
 mod closure;
 mod extension;
 mod header;
 mod key_type;
-#[cfg(test)]
-pub(crate) mod laws;
 mod lists;
 #[cfg(feature = "axum")]
 mod matched_path;
@@ -14,6 +23,8 @@ mod missing;
 mod or;
 mod priority;
 mod provided;
+#[cfg(test)]
+pub(crate) mod tests;
 mod tuples;
 mod wrappers;
 
@@ -28,8 +39,8 @@ pub use self::{
     lists::{Among, Networks, Watched, Within},
     missing::Missing,
     or::{Either, FindKey, Or},
-    priority::{Prioritize, Priority, PriorityHeader, WithPriority},
-    wrappers::{Cost, Predicate, WithBlock, WithCost, WithSkip},
+    priority::{Prioritize, Priority, PriorityHeader},
+    wrappers::{Cost, Costs, Filter, Predicate, Priorities, Setting, With},
 };
 pub use crate::error::Rejection;
 
@@ -60,9 +71,8 @@ pub trait Key: Hash {}
 /// Finds the key of a request and its cost.
 ///
 /// A closure `Fn(&Req) -> T` is a key extractor if `T` is one of these:
-/// - a [`Key`],
-/// - an `Option` of a key; a request with `None` is not limited, so it must not depend on what a client can
-///   leave out,
+/// - a [`Key`]; an `Option` of one is a key too, so all requests with `None` share one limit,
+/// - [`Extracted`], which says by name that a request is not limited,
 /// - a `Result` of either; a request with an error is rejected, and the error becomes a
 ///   [`Rejection`].
 ///
@@ -73,8 +83,14 @@ pub trait Key: Hash {}
 /// let by_path_length = |request: &Request<()>| request.uri().path().len();
 /// assert_eq!(by_path_length.extract(&Request::new(())), Extracted::Key(1));
 ///
-/// let only_writers = |request: &Request<()>| (request.method() != "GET").then_some(());
+/// let only_writers = |request: &Request<()>| match request.method().as_str() {
+///     "GET" => Extracted::Skip,
+///     _ => Extracted::Key(()),
+/// };
 /// assert_eq!(only_writers.extract(&Request::new(())), Extracted::Skip);
+///
+/// let by_tenant = |request: &Request<()>| request.headers().get("tenant").cloned();
+/// assert_eq!(by_tenant.extract(&Request::new(())), Extracted::Key(None));
 ///
 /// let tenant = |request: &Request<()>| match request.headers().get("tenant") {
 ///     Some(name) => Ok(name.clone()),
@@ -103,7 +119,7 @@ pub trait Key: Hash {}
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a key extractor for `{Req}`",
     label = "a closure names the type of its request: `|req: &axum::extract::Request| ..`; for a header, say which proxies are trusted: `.trusting([..])` or `.hops(n)`",
-    note = "a closure returns a key, an `Option` of a key (`None` is not limited), or a `Result` whose error converts into a `Rejection`"
+    note = "a closure returns a key (all requests with `None` share one), an `Extracted`, or a `Result` whose error converts into a `Rejection`"
 )]
 pub trait KeyExtractor<Req> {
     /// The type of the keys.
@@ -118,8 +134,7 @@ pub trait KeyExtractor<Req> {
         1
     }
 
-    /// The priority of `request`. Only limits on concurrency read it; see
-    /// [`ConcurrencyLimitLayer::priority`](crate::concurrency::ConcurrencyLimitLayer::priority).
+    /// The priority of `request`; see [`LimitLayer::priority`](crate::layer::LimitLayer::priority).
     fn priority(&self, request: &Req) -> Priority {
         let _ = request;
         Priority::HIGH

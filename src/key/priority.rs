@@ -1,16 +1,15 @@
-//! How important a request is, for limits on concurrency.
+//! How important a request is.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue, Request};
 
+use super::header::header_name;
 use crate::error::{ConfigError, expect_valid};
-use crate::key::{Extracted, KeyExtractor};
 
 /// How important a request is: the percentage of a limit that it may use, from 1 to 100.
 ///
-/// For [`ConcurrencyLimitLayer::priority`](crate::concurrency::ConcurrencyLimitLayer::priority), which states
-/// what it does. The default is [`HIGH`](Self::HIGH).
+/// For [`LimitLayer::priority`](crate::layer::LimitLayer::priority), which states what it does. The default is [`HIGH`](Self::HIGH).
 ///
 /// ```
 /// use tower_throttle::key::Priority;
@@ -43,6 +42,11 @@ impl Priority {
             "a priority is a percentage from 1 to 100"
         );
         Self(percent)
+    }
+
+    /// Where it goes in a line: 0 before all others.
+    pub(crate) const fn level(self) -> u8 {
+        Self::HIGH.0 - self.0
     }
 
     /// Its part of `limit`, rounded down, and at least 1.
@@ -136,11 +140,8 @@ impl PriorityHeader {
     /// If it is not the name of a header.
     #[track_caller]
     pub fn new(name: &str) -> Self {
-        let allowed = "the name of a header, such as x-priority";
-        let parsed = name.parse::<HeaderName>();
-        let refused = |_| ConfigError::out_of_range("header", name, allowed);
         Self {
-            name: expect_valid(parsed.map_err(refused)),
+            name: header_name("PriorityHeader::new", name),
             values: Arc::default(),
             otherwise: Priority::HIGH,
         }
@@ -183,58 +184,11 @@ impl<B> Prioritize<Request<B>> for PriorityHeader {
     }
 }
 
-/// An extractor with a priority per request; made by `ConcurrencyLimitLayer::priority`.
-#[derive(Clone, Copy)]
-pub struct WithPriority<K, P> {
-    extractor: K,
-    priority: P,
-}
-
-impl<K, P> WithPriority<K, P> {
-    pub(crate) const fn new(extractor: K, priority: P) -> Self {
-        Self {
-            extractor,
-            priority,
-        }
-    }
-}
-
-impl<Req, K: KeyExtractor<Req>, P: Prioritize<Req>> KeyExtractor<Req> for WithPriority<K, P> {
-    type Key = K::Key;
-
-    #[inline]
-    fn extract(&self, request: &Req) -> Extracted<K::Key> {
-        self.extractor.extract(request)
-    }
-
-    #[inline]
-    fn cost(&self, request: &Req) -> u64 {
-        self.extractor.cost(request)
-    }
-
-    #[inline]
-    fn priority(&self, request: &Req) -> Priority {
-        self.priority.priority(request)
-    }
-
-    fn unread_proxy_header(&self, request: &Req) -> bool {
-        self.extractor.unread_proxy_header(request)
-    }
-}
-
-/// Manual impl: closures are not `Debug`.
-impl<K: fmt::Debug, P> fmt::Debug for WithPriority<K, P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WithPriority")
-            .field("extractor", &self.extractor)
-            .finish_non_exhaustive()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Shows promise 189.
     #[test]
     fn a_part_is_rounded_down_and_at_least_one() {
         for (percent, limit, part) in [

@@ -36,6 +36,8 @@ impl Key for http::HeaderValue {}
 impl Key for http::Method {}
 impl Key for http::Uri {}
 impl Key for http::uri::Authority {}
+/// `None` is a key: all requests with it share one limit.
+impl<K: Key> Key for Option<K> {}
 impl<K: Key> Key for [K] {}
 impl<K: Key, const N: usize> Key for [K; N] {}
 impl<K: Key> Key for Vec<K> {}

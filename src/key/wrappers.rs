@@ -1,7 +1,9 @@
 //! Extractors made by methods of the layer.
 
+use std::convert::Infallible;
+
 use crate::error::Rejection;
-use crate::key::{Extracted, KeyExtractor, Priority};
+use crate::key::{Extracted, KeyExtractor, Prioritize, Priority};
 
 /// A condition on a request; closures `Fn(&Req) -> bool` implement it.
 #[diagnostic::on_unimplemented(
@@ -9,13 +11,15 @@ use crate::key::{Extracted, KeyExtractor, Priority};
 )]
 pub trait Predicate<Req> {
     /// Whether `request` meets the condition.
-    fn matches(&self, request: &Req) -> bool;
+    ///
+    /// # Errors
+    /// If that is not known, as without the address of the client. The request is then rejected.
+    fn matches(&self, request: &Req) -> Result<bool, Rejection>;
 }
 
 impl<Req, F: Fn(&Req) -> bool> Predicate<Req> for F {
-    #[inline]
-    fn matches(&self, request: &Req) -> bool {
-        self(request)
+    fn matches(&self, request: &Req) -> Result<bool, Rejection> {
+        Ok(self(request))
     }
 }
 
@@ -37,35 +41,59 @@ mod sealed {
     impl Sealed for u64 {}
 }
 
-/// An extractor with a cost per request; made by `RateLimitLayer::cost`.
+/// An extractor with a setting of the layer: `RateLimitLayer::cost` makes a `With<K, Costs<F>>`, `skip` and
+/// `block` a `With<K, Filter<P>>`, and `priority` a `With<K, Priorities<P>>`.
 #[derive(Clone, Copy, Debug)]
-pub struct WithCost<K, F> {
+pub struct With<K, S> {
     extractor: K,
-    cost: F,
+    setting: S,
 }
 
-impl<K, F> WithCost<K, F> {
-    pub(crate) const fn new(extractor: K, cost: F) -> Self {
-        Self { extractor, cost }
+impl<K, S> With<K, S> {
+    pub(crate) const fn new(extractor: K, setting: S) -> Self {
+        Self { extractor, setting }
     }
 }
 
-impl<Req, K: KeyExtractor<Req>, F: Fn(&Req) -> u64> KeyExtractor<Req> for WithCost<K, F> {
+/// What a setting says of a request in place of the extractor, if it says something.
+pub trait Setting<Req> {
+    /// That the request is not counted.
+    fn filter(&self, request: &Req) -> Option<Extracted<Infallible>> {
+        let _ = request;
+        None
+    }
+
+    /// Its cost.
+    fn cost(&self, request: &Req) -> Option<u64> {
+        let _ = request;
+        None
+    }
+
+    /// Its priority.
+    fn priority(&self, request: &Req) -> Option<Priority> {
+        let _ = request;
+        None
+    }
+}
+
+impl<Req, K: KeyExtractor<Req>, S: Setting<Req>> KeyExtractor<Req> for With<K, S> {
     type Key = K::Key;
 
-    #[inline]
     fn extract(&self, request: &Req) -> Extracted<K::Key> {
-        self.extractor.extract(request)
+        match self.setting.filter(request) {
+            Some(filtered) => filtered.map(|key| match key {}),
+            None => self.extractor.extract(request),
+        }
     }
 
-    #[inline]
     fn cost(&self, request: &Req) -> u64 {
-        (self.cost)(request)
+        let cost = self.setting.cost(request);
+        cost.unwrap_or_else(|| self.extractor.cost(request))
     }
 
-    #[inline]
     fn priority(&self, request: &Req) -> Priority {
-        self.extractor.priority(request)
+        let priority = self.setting.priority(request);
+        priority.unwrap_or_else(|| self.extractor.priority(request))
     }
 
     fn unread_proxy_header(&self, request: &Req) -> bool {
@@ -73,90 +101,51 @@ impl<Req, K: KeyExtractor<Req>, F: Fn(&Req) -> u64> KeyExtractor<Req> for WithCo
     }
 }
 
-/// An extractor that does not limit some requests; made by `RateLimitLayer::skip`.
+/// A cost per request.
 #[derive(Clone, Copy, Debug)]
-pub struct WithSkip<K, P> {
-    extractor: K,
-    predicate: P,
-}
+pub struct Costs<F>(pub(crate) F);
 
-impl<K, P> WithSkip<K, P> {
-    pub(crate) const fn new(extractor: K, predicate: P) -> Self {
-        Self {
-            extractor,
-            predicate,
-        }
+impl<Req, F: Fn(&Req) -> u64> Setting<Req> for Costs<F> {
+    fn cost(&self, request: &Req) -> Option<u64> {
+        Some((self.0)(request))
     }
 }
 
-impl<Req, K: KeyExtractor<Req>, P: Predicate<Req>> KeyExtractor<Req> for WithSkip<K, P> {
-    type Key = K::Key;
-
-    #[inline]
-    fn extract(&self, request: &Req) -> Extracted<K::Key> {
-        if self.predicate.matches(request) {
-            Extracted::Skip
-        } else {
-            self.extractor.extract(request)
-        }
-    }
-
-    #[inline]
-    fn cost(&self, request: &Req) -> u64 {
-        self.extractor.cost(request)
-    }
-
-    #[inline]
-    fn priority(&self, request: &Req) -> Priority {
-        self.extractor.priority(request)
-    }
-
-    fn unread_proxy_header(&self, request: &Req) -> bool {
-        self.extractor.unread_proxy_header(request)
-    }
-}
-
-/// An extractor that rejects some requests; made by `RateLimitLayer::block`.
+/// Requests that are not counted: without a rejection they are not limited.
 #[derive(Clone, Debug)]
-pub struct WithBlock<K, P> {
-    extractor: K,
+pub struct Filter<P> {
     predicate: P,
-    rejection: Rejection,
+    rejection: Option<Rejection>,
 }
 
-impl<K, P> WithBlock<K, P> {
-    pub(crate) const fn new(extractor: K, predicate: P, rejection: Rejection) -> Self {
+impl<P> Filter<P> {
+    pub(crate) const fn new(predicate: P, rejection: Option<Rejection>) -> Self {
         Self {
-            extractor,
             predicate,
             rejection,
         }
     }
 }
 
-impl<Req, K: KeyExtractor<Req>, P: Predicate<Req>> KeyExtractor<Req> for WithBlock<K, P> {
-    type Key = K::Key;
-
-    #[inline]
-    fn extract(&self, request: &Req) -> Extracted<K::Key> {
-        if self.predicate.matches(request) {
-            Extracted::Reject(self.rejection.clone())
-        } else {
-            self.extractor.extract(request)
+impl<Req, P: Predicate<Req>> Setting<Req> for Filter<P> {
+    fn filter(&self, request: &Req) -> Option<Extracted<Infallible>> {
+        match self.predicate.matches(request) {
+            Ok(false) => None,
+            Ok(true) => Some(match &self.rejection {
+                None => Extracted::Skip,
+                Some(rejection) => Extracted::Reject(rejection.clone()),
+            }),
+            Err(unknown) => Some(Extracted::Reject(unknown)),
         }
     }
+}
 
-    #[inline]
-    fn cost(&self, request: &Req) -> u64 {
-        self.extractor.cost(request)
-    }
+/// A priority per request.
+#[derive(Clone, Copy, Debug)]
+pub struct Priorities<P>(pub(crate) P);
 
-    #[inline]
-    fn priority(&self, request: &Req) -> Priority {
-        self.extractor.priority(request)
-    }
-
-    fn unread_proxy_header(&self, request: &Req) -> bool {
-        self.extractor.unread_proxy_header(request)
+impl<Req, P: Prioritize<Req>> Setting<Req> for Priorities<P> {
+    fn priority(&self, request: &Req) -> Option<Priority> {
+        Some(self.0.priority(request))
     }
 }

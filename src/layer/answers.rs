@@ -1,12 +1,16 @@
 //! Settings of a layer that concern responses.
 
 use super::LimitLayer;
-use crate::respond::{Responder, SettleByResponse, SettleByResult, SettleWith};
+use crate::respond::{OnDenied, Responder, SettleByResponse, SettleByResult, SettleWith};
 
 /// The responder of a layer that settles with what was captured from the request.
-type SettledWith<D, H, C, G, T> = Responder<D, H, SettleWith<C, G, T>>;
+type SettledWith<D, H, W, C, G, T> = Responder<D, H, SettleWith<C, G, T>, W>;
 
-impl<K, G, D, H, F> LimitLayer<K, G, Responder<D, H, F>> {
+/// The responder of a layer that is watched by one more.
+type Watched<D, H, F, W, T> = Responder<D, H, F, (W, T)>;
+type Watching<K, G, D, H, F, W, T> = LimitLayer<K, G, Watched<D, H, F, W, T>>;
+
+impl<K, G, D, H, F, W> LimitLayer<K, G, Responder<D, H, F, W>> {
     /// The answer to a denied request: [`HeadersOnly`](crate::respond::HeadersOnly),
     /// [`ProblemJson`](crate::ProblemJson), [`Grpc`](crate::respond::Grpc), a choice by content type
     /// ([`Auto`](crate::respond::Auto)), [`AsError`](crate::AsError), a closure, or a
@@ -33,7 +37,7 @@ impl<K, G, D, H, F> LimitLayer<K, G, Responder<D, H, F>> {
     /// assert!(body.starts_with(b"/a: rate limit exceeded, retry in "));
     /// # }
     /// ```
-    pub fn respond<T>(self, deny: T) -> LimitLayer<K, G, Responder<T, H, F>> {
+    pub fn respond<T>(self, deny: T) -> LimitLayer<K, G, Responder<T, H, F, W>> {
         self.map_respond(|respond| respond.with_deny(deny))
     }
 
@@ -48,13 +52,13 @@ impl<K, G, D, H, F> LimitLayer<K, G, Responder<D, H, F>> {
     /// # async fn main() {
     /// let layer = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_second(100)))
     ///     .name("search")
-    ///     .headers(Headers::standard());
+    ///     .headers(Headers::Draft11);
     /// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
     /// let response = app.oneshot(Request::new(Body::empty())).await.unwrap();
     /// assert_eq!(response.headers()["ratelimit-policy"], "\"search\";q=100;w=1");
     /// # }
     /// ```
-    pub fn headers<T>(self, tell: T) -> LimitLayer<K, G, Responder<D, T, F>> {
+    pub fn headers<T>(self, tell: T) -> LimitLayer<K, G, Responder<D, T, F, W>> {
         self.map_respond(|respond| respond.with_tell(tell))
     }
 
@@ -83,7 +87,7 @@ impl<K, G, D, H, F> LimitLayer<K, G, Responder<D, H, F>> {
     ///     .settle(|res: &Response| if res.status().is_success() { Settle::Refund } else { Settle::Keep });
     /// let app: Router = Router::new().route("/login", post(|| async {})).layer(layer);
     /// ```
-    pub fn settle<T>(self, settle: T) -> LimitLayer<K, G, Responder<D, H, SettleByResponse<T>>> {
+    pub fn settle<T>(self, settle: T) -> LimitLayer<K, G, Responder<D, H, SettleByResponse<T>, W>> {
         self.map_respond(|respond| respond.with_settle(SettleByResponse(settle)))
     }
 
@@ -116,7 +120,7 @@ impl<K, G, D, H, F> LimitLayer<K, G, Responder<D, H, F>> {
     pub fn settle_result<T>(
         self,
         settle: T,
-    ) -> LimitLayer<K, G, Responder<D, H, SettleByResult<T>>> {
+    ) -> LimitLayer<K, G, Responder<D, H, SettleByResult<T>, W>> {
         self.map_respond(|respond| respond.with_settle(SettleByResult(settle)))
     }
 
@@ -152,14 +156,52 @@ impl<K, G, D, H, F> LimitLayer<K, G, Responder<D, H, F>> {
         self,
         capture: C,
         settle: N,
-    ) -> LimitLayer<K, G, SettledWith<D, H, C, N, T>>
+    ) -> LimitLayer<K, G, SettledWith<D, H, W, C, N, T>>
     where
         C: Fn(&Req) -> T,
     {
         self.map_respond(|respond| respond.with_settle(SettleWith::new(capture, settle)))
     }
 
-    fn map_respond<T>(self, change: impl FnOnce(Responder<D, H, F>) -> T) -> LimitLayer<K, G, T> {
+    /// Calls a closure for each denied request, with its key: to log or count who is denied.
+    ///
+    /// It is called for denials by the limit, not for requests without a key, during an outage or in shadow mode.
+    /// It adds to what [`watch`](Self::watch) and other calls of this method have set.
+    ///
+    /// ```
+    /// use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
+    /// use tower::{Layer, ServiceExt, service_fn};
+    /// use tower_throttle::{AsError, FixedWindow, Quota, RateLimitLayer, RateLimited};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let denied_to_7 = Arc::new(AtomicU64::new(0));
+    /// let count = Arc::clone(&denied_to_7);
+    /// let layer = RateLimitLayer::new(|customer: &u64| *customer, FixedWindow::new(Quota::per_day(2)))
+    ///     .on_denied(move |customer: &u64, _: &RateLimited| {
+    ///         count.fetch_add(u64::from(*customer == 7), Ordering::Relaxed);
+    ///     })
+    ///     .respond(AsError);
+    /// let service = layer.layer(service_fn(async |customer: u64| Ok::<_, RateLimited>(customer)));
+    /// for customer in [7, 7, 7, 8] {
+    ///     let _ = service.clone().oneshot(customer).await;
+    /// }
+    /// assert_eq!(denied_to_7.load(Ordering::Relaxed), 1);
+    /// # }
+    /// ```
+    pub fn on_denied<T>(self, denied: T) -> Watching<K, G, D, H, F, W, OnDenied<T>> {
+        self.watch(OnDenied(denied))
+    }
+
+    /// Lets `watch` learn which keys are admitted and denied, such as [`TopKeys`](super::TopKeys).
+    pub fn watch<T>(self, watch: T) -> Watching<K, G, D, H, F, W, T> {
+        self.map_respond(|respond| respond.with_watch(watch))
+    }
+
+    pub(crate) fn map_respond<T>(
+        self,
+        change: impl FnOnce(Responder<D, H, F, W>) -> T,
+    ) -> LimitLayer<K, G, T> {
         LimitLayer {
             keys: self.keys,
             respond: change(self.respond),

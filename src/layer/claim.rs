@@ -7,14 +7,15 @@ use std::{
     time::Duration,
 };
 
+use super::gate::Ask;
 use super::keyed::{KeyedBackend, single_quota};
 use super::queue_epoch::QueueEpoch;
 use super::state::{LayerState, Shared};
-use super::waiter_refund::refund_before_waiters;
+use super::waiter_refund::{refund_before_waiters, refund_to_waiters};
 use crate::backend::Op;
 use crate::decision::{CompactDecision, Decision, Verdict};
 use crate::error::RateLimited;
-use crate::queue::{self, CostOutcome, Order, QueuePosition, RequestSeat, WaitOutcome};
+use crate::queue::{self, CostOutcome, Precedence, QueuePosition, RequestSeat, WaitOutcome};
 use crate::receipt::Receipt;
 use crate::respond::Settle;
 
@@ -23,27 +24,15 @@ use crate::respond::Settle;
 #[expect(unnameable_types, reason = "only layers use it")]
 pub struct Claim {
     cost: u64,
-    taken: TakenCost,
+    /// When the cost was taken.
+    receipt: Receipt,
+    /// Whether it was. If not, the request was denied, and passes only because the layer is in shadow
+    /// mode.
+    is_taken: bool,
+    /// As the request has [asked](Ask). Here they take no space.
+    pub(super) figures: bool,
+    pub(super) keep: bool,
     state: QueueState,
-}
-
-/// Whether the cost of a request was taken, and when.
-#[derive(Debug)]
-enum TakenCost {
-    /// It was not taken: the request was denied, and passes only because the layer is in shadow mode.
-    Nothing,
-    /// It was taken at this moment, by a backend whose receipts are one moment.
-    At(u64),
-    /// It was taken by several backends. Boxed, or every waiting request would be larger.
-    ByAll(Box<Receipt>),
-}
-
-impl TakenCost {
-    #[cold]
-    #[inline(never)]
-    fn by_all(receipt: Receipt) -> Self {
-        Self::ByAll(Box::new(receipt))
-    }
 }
 
 /// Whether a request is queued.
@@ -76,10 +65,13 @@ impl Wake for TimerWaker {
 }
 
 impl Claim {
-    pub(super) const fn new(cost: u64, epoch: Option<QueueEpoch>) -> Self {
+    pub(super) const fn new(ask: Ask, epoch: Option<QueueEpoch>) -> Self {
         Self {
-            cost,
-            taken: TakenCost::At(Receipt::NOW.moment()),
+            cost: ask.cost,
+            receipt: Receipt::NOW,
+            is_taken: true,
+            figures: ask.figures,
+            keep: ask.keep,
             state: QueueState::NotQueued(epoch),
         }
     }
@@ -87,28 +79,16 @@ impl Claim {
     /// Notes what `decision` has taken.
     #[inline]
     pub(super) fn record(&mut self, decision: &Decision) {
-        if decision.is_denied() {
-            self.taken = TakenCost::Nothing;
-        } else {
-            self.set_receipt(decision.receipt());
-        }
+        (self.is_taken, self.receipt) = (!decision.is_denied(), decision.receipt());
     }
 
-    #[inline]
-    pub(super) fn set_receipt(&mut self, receipt: Receipt) {
-        self.taken = match receipt.single() {
-            Some(moment) => TakenCost::At(moment),
-            None => TakenCost::by_all(receipt),
-        };
+    pub(super) const fn set_receipt(&mut self, receipt: Receipt) {
+        self.receipt = receipt;
     }
 
     /// When the cost was taken; `None` if it was not.
     pub(super) fn receipt(&self) -> Option<Receipt> {
-        match &self.taken {
-            TakenCost::Nothing => None,
-            TakenCost::At(moment) => Some(Receipt::at(*moment)),
-            TakenCost::ByAll(receipt) => Some(**receipt),
-        }
+        self.is_taken.then_some(self.receipt)
     }
 
     /// Whether the backend decides without I/O, so that it and the line can change under one lock.
@@ -120,17 +100,23 @@ impl Claim {
         }
     }
 
+    /// Gives back what was lent to a request that does not go on.
+    #[cold]
+    pub(super) fn give_back(&self, backend: &dyn KeyedBackend) {
+        let receipt = self.receipt().unwrap_or_default();
+        backend.apply_unawaited(Op::Cancel(self.cost, receipt));
+    }
+
     /// Joins the line and returns the expected wait. The wait is zero if the request is released at
     /// once. If a cost was refunded since the decision, the cost is taken again first. If that is
     /// denied, the request does not join and the denial is returned.
-    #[inline(never)]
     pub(super) fn enqueue(
         &mut self,
         layer: &LayerState,
         line_id: u64,
         backend: &dyn KeyedBackend,
         mut wait: Duration,
-        order: Order,
+        place: Precedence,
     ) -> Result<Duration, Decision> {
         let now = queue::now();
         let lines = &layer.lines;
@@ -152,14 +138,14 @@ impl Claim {
                 }
             }
         }
-        let position = line.join(self.cost, now.plus(wait), order, self.is_immediate());
+        let position = line.join(self.cost, now.plus(wait), place, self.is_immediate());
         if wait.is_zero() {
             line.release(now);
         }
-        // At the back of the line, the request is released at the last slot. At the front it is told
+        // At the back of the line, the request is released at the last slot. Before others it is told
         // the wait that the backend has granted. It may be released earlier, at the slot of a waiter
         // that it overtakes, or later, if it is overtaken itself.
-        if wait.is_zero() || order == Order::Oldest {
+        if wait.is_zero() || line.is_last(&position) {
             wait = line.wait_of_last(&position, now).unwrap_or_default();
         }
         self.state = QueueState::Queued(position);
@@ -169,7 +155,6 @@ impl Claim {
     /// Finishes [`enqueue`](Self::enqueue). Returns the decision if the request is admitted or may
     /// wait. Denies it if it did not join, if the wait is longer than the timeout, or if no seat is
     /// free.
-    #[inline(never)]
     pub(super) fn wait_or_deny(
         &mut self,
         layer: &LayerState,
@@ -196,6 +181,7 @@ impl Claim {
             // The wait in line, which may differ from the one that the backend has granted.
             decision.verdict = Verdict::Wait(wait);
             layer.record_waited(&decision, false);
+            layer.signals().record_queue_wait(wait);
         }
         Ok(CompactDecision::new(&decision))
     }
@@ -206,9 +192,9 @@ impl Claim {
         layer: &LayerState,
         backend: &dyn KeyedBackend,
         Shed(wait): Shed,
+        seat: &mut RequestSeat,
         decision: Decision,
     ) -> RateLimited {
-        let seat = &mut RequestSeat::NotRequired;
         self.deny(layer, backend, seat, decision, Some(wait))
     }
 
@@ -223,7 +209,7 @@ impl Claim {
         retry_after: Option<Duration>,
     ) -> RateLimited {
         self.leave(layer, backend);
-        *seat = RequestSeat::NotRequired;
+        *seat = RequestSeat::NOT_REQUIRED;
         decision.verdict = Verdict::Deny;
         decision.retry_after = retry_after;
         layer.record_denied(&decision, false);
@@ -232,7 +218,6 @@ impl Claim {
 
     /// Ready when the turn has come, or if a newer request has its place. The request then
     /// [commits](Self::commit) or is dropped.
-    #[inline(never)]
     pub(super) fn poll_turn(
         &mut self,
         layer: &LayerState,
@@ -255,9 +240,6 @@ impl Claim {
         Poll::Ready(match turn {
             WaitOutcome::Released => Ok(()),
             WaitOutcome::Shed(wait) => {
-                if let Some(receipt) = self.receipt() {
-                    backend.refund_replaced(self.cost, receipt);
-                }
                 self.commit(layer);
                 Err(Shed(wait))
             }
@@ -290,10 +272,31 @@ impl Claim {
         }
     }
 
+    /// Settles the cost of a request that has passed: after its end, or because it does not go on after
+    /// all.
+    #[cold]
+    pub(super) fn settle_unawaited(
+        &self,
+        layer: &LayerState,
+        line_id: &dyn Fn() -> u64,
+        backend: &dyn KeyedBackend,
+        settle: Settle,
+    ) {
+        let Some(op) = self.settlement_op(settle) else {
+            return;
+        };
+        let mut apply = || backend.apply_unawaited(op);
+        let gives_back = !matches!(op, Op::Charge(_));
+        if gives_back && self.is_immediate() && layer.lines.has_waiters() {
+            refund_to_waiters(layer, line_id(), backend, &mut apply);
+        } else {
+            apply();
+        }
+    }
+
     /// Removes a queued request from the line and gives its cost back, unless the line returns
     /// [`CostOutcome::Keep`]. Does nothing if the request is not queued.
     #[cold]
-    #[inline(never)]
     pub(super) fn leave(&mut self, layer: &LayerState, backend: &dyn KeyedBackend) {
         let QueueState::Queued(position) =
             mem::replace(&mut self.state, QueueState::NotQueued(None))
@@ -312,10 +315,6 @@ impl Claim {
         }
         if line.leave(position, self.cost, || single_quota(&backend.quotas())) == CostOutcome::Keep
         {
-            drop(line);
-            if let Some(receipt) = self.receipt() {
-                backend.refund_replaced(self.cost, receipt);
-            }
             return;
         }
         let Some(receipt) = self.receipt().filter(|_| self.cost > 0) else {

@@ -16,7 +16,7 @@ use super::held::Held;
 use super::options::LayerOptions;
 use super::pending::{Outcome, POLLED_AFTER_READY, PendingRequest};
 use crate::key::KeyExtractor;
-use crate::respond::{ResponseHooks, Settle};
+use crate::respond::ResponseHooks;
 
 pin_project! {
     /// The response of a [`Limit`](super::Limit).
@@ -288,14 +288,13 @@ impl<K, G: Gate<K>, R> ResponseContext<K, G, R> {
         if let (true, Some(decision), Ok(response)) =
             (R::WRITES_HEADERS, self.held.decision(), &mut *result)
         {
-            let decision = decision.get();
-            self.respond
-                .tell(response, &gate.policies(&decision), &decision);
+            let mut decision = decision.get();
+            let (policies, rules) = gate.policies(key, &mut decision);
+            self.respond.tell(rules, response, &policies, &decision);
         }
-        match self.respond.settle(key, result) {
-            Settle::Keep => None,
-            settle => gate.settle(key, ticket, settle),
-        }
+        gate.settle(key, ticket, &|rules| {
+            self.respond.settle((key, rules), result)
+        })
     }
 }
 

@@ -15,15 +15,19 @@ use std::{
     time::Duration,
 };
 
-use super::policy_cache::PolicyList;
+use super::policy_cache::{PolicyList, UNNAMED};
 use super::state::State;
 use crate::decision::{CompactDecision, Decision};
 use crate::error::RateLimited;
 use crate::key::Priority;
 use crate::queue::RequestSeat;
-use crate::respond::Settle;
+use crate::respond::{CostHandle, OwnRules, Settle};
 
 /// What a request asks for.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a question of its own"
+)]
 #[derive(Clone, Copy, Debug)]
 pub struct Ask {
     pub(crate) cost: u64,
@@ -32,17 +36,53 @@ pub struct Ask {
     pub(crate) shadow: bool,
     /// The decision is read by the service or written to headers.
     pub(crate) figures: bool,
+    /// The decision is read by the service.
+    pub(crate) shares: bool,
     /// The ticket is needed when the response is there.
     pub(crate) keep: bool,
 }
 
+impl Ask {
+    pub(crate) const NOTHING: Self = Self {
+        cost: 0,
+        priority: Priority::HIGH,
+        shadow: false,
+        figures: false,
+        shares: false,
+        keep: false,
+    };
+}
+
 /// What a request needs if it has to wait.
 pub struct MayWait<'a> {
-    /// Released when the request goes on or is denied.
-    pub(crate) seat: RequestSeat,
+    /// Taken by a gate where the request waits, and kept until all of its wait is over.
+    pub(crate) seat: &'a mut RequestSeat,
     /// How long its client will wait.
     pub(crate) timeout: &'a dyn Fn() -> Option<Duration>,
 }
+
+/// What a gate would say, as far as that is known without I/O. Several gates are asked in this order,
+/// so that none takes anything of a request that another one denies, and those that hold something
+/// while the request waits or runs come last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Look {
+    Denies,
+    Passes,
+    Unknown,
+    Waits,
+    /// The request is in flight there from then on.
+    Holds,
+}
+
+/// What a request has of a gate.
+#[derive(Debug)]
+pub enum Has<W, T> {
+    Wait(W),
+    Passed(Passed<T>),
+}
+
+/// How the cost that a limit has taken is to be settled, given what the limit says about it.
+pub(crate) type SettlePart<'a> = &'a dyn Fn(OwnRules<'_>) -> Settle;
 
 /// A request that goes on to the service.
 #[derive(Debug)]
@@ -51,6 +91,8 @@ pub struct Passed<T> {
     pub(crate) ticket: Option<T>,
     /// If its [figures](Ask::figures) are read, and there are any.
     pub(crate) decision: Option<CompactDecision>,
+    /// It had a place in line.
+    pub(crate) waited: bool,
 }
 
 /// What a gate says to a request. All of it is counted.
@@ -68,7 +110,25 @@ pub trait Limiting: Clone {
 
     fn state(&self) -> &Arc<State<Self::Limiter>>;
 
-    fn state_mut(&mut self) -> &mut Arc<State<Self::Limiter>>;
+    /// Names the limit. Of several limits, each has a `number` beside the name, and the next number is
+    /// left; 0 if there is one. Without a name, those that have none are named.
+    #[track_caller]
+    fn rename(&mut self, name: Option<&str>, number: &mut usize);
+}
+
+/// The state of one limit, whatever decides it, under another name; see [`Limiting::rename`].
+#[track_caller]
+pub(crate) fn rename<L>(state: &mut Arc<State<L>>, name: Option<&str>, number: &mut usize) {
+    let own = *number;
+    *number += usize::from(own > 0);
+    if name.is_some() || state.name().starts_with(UNNAMED) {
+        let name = name.unwrap_or(UNNAMED);
+        let name = match own {
+            0 => name.to_owned(),
+            own => format!("{name}-{own}"),
+        };
+        *state = Arc::new(state.renamed(&name, Arc::clone(&state.backend)));
+    }
 }
 
 /// Decides about requests of the key `K`. Clones share what they count. Sealed.
@@ -81,6 +141,12 @@ pub trait Gate<K>: Limiting {
     type Settling: Future + Send + Unpin + 'static;
     /// What [`begin`](Self::begin) has learned of a request that it did not admit.
     type Begun;
+
+    /// Whether a request is given a [handle](Self::cost_handle).
+    const GIVES_COST_HANDLES: bool = false;
+
+    /// What it would say.
+    fn look(&self, key: &K, ask: Ask) -> Look;
 
     /// The common case: admits the request if that is quick, needs no figures and keeps nothing. The
     /// caller counts it.
@@ -100,17 +166,34 @@ pub trait Gate<K>: Limiting {
         &self,
         key: &K,
         wait: &mut Self::Wait,
+        seat: &mut RequestSeat,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Passed<Self::Ticket>, RateLimited>>;
 
-    /// Gives back what a request has taken that waits no longer.
-    fn leave(&self, key: &K, wait: Self::Wait);
+    /// Gives back what a request has taken that does not go on.
+    fn leave(&self, key: &K, has: Has<Self::Wait, Self::Ticket>);
 
     /// Settles the cost of a request whose response is known.
-    fn settle(&self, key: &K, ticket: &mut Self::Ticket, settle: Settle) -> Option<Self::Settling>;
+    fn settle(
+        &self,
+        key: &K,
+        ticket: &mut Self::Ticket,
+        settle: SettlePart<'_>,
+    ) -> Option<Self::Settling>;
 
-    /// The limits as clients are told them, one of which `decision` is about.
-    fn policies(&self, decision: &Decision) -> PolicyList<'_>;
+    /// Says what a request has cost that goes on to the service.
+    fn cost_handle(&self, key: &K, ticket: &mut Self::Ticket) -> Option<CostHandle> {
+        let _ = (key, ticket);
+        None
+    }
+
+    /// The limits as clients are told them, one of which `decision` is about, and what the limit that
+    /// has made the decision says about it. [`Decision::policy`] then counts the policies of that limit.
+    fn policies<'a>(
+        &'a self,
+        key: &'a K,
+        decision: &mut Decision,
+    ) -> (PolicyList<'a>, OwnRules<'a>);
 }
 
 /// What becomes of a response. Sealed.

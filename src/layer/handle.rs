@@ -1,5 +1,8 @@
 //! Reading and changing a layer's limits at run time.
 
+#[cfg(feature = "_remote")]
+mod remote;
+
 use std::{
     fmt,
     hash::{BuildHasher, Hash, Hasher},
@@ -8,24 +11,20 @@ use std::{
     time::Duration,
 };
 
-use super::and::{Part, QueuePart};
 use super::keyed::single_quota;
+use super::signals::Gauges;
 use super::state::{Shared, State};
-use super::{And, Counts, KeyPair, KeyUpdate, LimitLayer, Limiting, Tiers};
+use super::{Counts, KeyPair, KeyUpdate, LimitLayer, Limiting, Tiers};
 use crate::algorithm::{Inherit, Words};
 use crate::backend::{Backend, Bans, IntoBackend, Op};
 use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::ConfigError;
-#[cfg(feature = "_remote")]
-use crate::error::StoreError;
 use crate::key::{KeyExtractor, KeyRef, KeyType};
 use crate::queue;
 use crate::quota::Quota;
 use crate::receipt::Receipt;
 use crate::store::local::{Local, Stats};
-#[cfg(feature = "_remote")]
-use crate::store::remote::StoreLimiter;
 
 /// Reads and changes a layer's limits while requests are served.
 ///
@@ -48,7 +47,7 @@ use crate::store::remote::StoreLimiter;
 /// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
 ///
 /// let client = clients.key([192, 0, 2, 7].into());
-/// handle.penalise(&client, 30);
+/// handle.charge(&client, 30);
 /// assert_eq!(handle.peek(&client, 1).await?.remaining(), 70);
 /// handle.reset(&client);
 /// # Ok(())
@@ -57,17 +56,10 @@ use crate::store::remote::StoreLimiter;
 pub struct Handle<K, L> {
     limiter: Arc<L>,
     shared: Arc<Shared>,
-    /// The way from the limiter of the layer to this one, which is a part of it.
-    path: Vec<Step>,
+    name: Arc<str>,
+    /// The index of the tier whose limiter this is, of tiers of tiers one per level.
+    tiers: Vec<usize>,
     keys: PhantomData<fn(&K)>,
-}
-
-/// A step from a limiter to one of its parts.
-#[derive(Clone)]
-enum Step {
-    Part(Arc<QueuePart>, Part),
-    /// The index of a tier.
-    Tier(usize),
 }
 
 impl<K, G: Limiting, R> LimitLayer<K, G, R> {
@@ -92,20 +84,14 @@ impl<K, G: Limiting, R> LimitLayer<K, G, R> {
 }
 
 impl<K, L> Handle<K, L> {
-    fn new(state: &State<L>) -> Self {
+    pub(crate) fn new(state: &State<L>) -> Self {
         Self {
             limiter: Arc::clone(&state.backend),
             shared: Arc::clone(state.shared()),
-            path: Vec::new(),
+            name: Arc::clone(state.name()),
+            tiers: Vec::new(),
             keys: PhantomData,
         }
-    }
-
-    /// The handle of a part of this limit.
-    fn part<Q, P>(&self, limiter: &Arc<P>, step: Step) -> Handle<Q, P> {
-        let mut part = self.of_same(Arc::clone(limiter));
-        part.path.push(step);
-        part
     }
 
     /// The handle of the same limit, which `limiter` decides.
@@ -113,17 +99,10 @@ impl<K, L> Handle<K, L> {
         Handle {
             limiter,
             shared: Arc::clone(&self.shared),
-            path: self.path.clone(),
+            name: Arc::clone(&self.name),
+            tiers: self.tiers.clone(),
             keys: PhantomData,
         }
-    }
-
-    /// Whether requests queue for this limit, so that the keys of its lines are its keys.
-    fn is_queue(&self) -> bool {
-        self.path.iter().all(|step| match step {
-            Step::Part(queue, part) => queue.get() == Some(*part),
-            Step::Tier(_) => true,
-        })
     }
 
     /// The decision that a request of `cost` would get now. Takes nothing.
@@ -160,7 +139,7 @@ impl<K, L> Handle<K, L> {
     /// let keys = HeaderKey::new("x-api-key");
     /// let layer = RateLimitLayer::new(keys, TokenBucket::new(Quota::per_hour(10)));
     /// let (handle, key) = (layer.handle(), HeaderKey::key("secret"));
-    /// handle.penalise(&key, 7).await?;
+    /// handle.charge(&key, 7).await?;
     /// assert_eq!(handle.peek_now(&key, 1).remaining(), 3);
     /// handle.refund(&key, 2).await?;
     /// assert_eq!(handle.peek_now(&key, 1).remaining(), 5);
@@ -170,7 +149,7 @@ impl<K, L> Handle<K, L> {
     /// # }
     /// ```
     #[doc(alias = "penalize")]
-    pub fn penalise<Q>(&self, key: &Q, cost: u64) -> KeyUpdate<L::Future>
+    pub fn charge<Q>(&self, key: &Q, cost: u64) -> KeyUpdate<L::Future>
     where
         Q: KeyRef<K> + ?Sized,
         L: Backend<Q>,
@@ -189,14 +168,14 @@ impl<K, L> Handle<K, L> {
         L: Backend<Q>,
     {
         let refund = || KeyUpdate::start(self.limiter.apply(key, Op::Refund(cost, Receipt::NOW)));
-        if cost == 0 || !self.shared.lines.has_waiters() || !self.is_queue() {
+        if cost == 0 || !self.shared.lines.has_waiters() {
             return refund();
         }
         // The line and a limit in this process change under the same lock.
         let mut line = self
             .shared
             .lines
-            .lock_key(&QueueOf(&self.path, key, &*self.limiter));
+            .lock_key(&QueueOf(&self.tiers, key, &*self.limiter));
         let _ = line.apply_refund(cost, queue::now(), || single_quota(&self.limiter.quotas()));
         let refunding = refund();
         line.advance_epoch();
@@ -260,27 +239,61 @@ impl<K, L> Handle<K, L> {
     }
 }
 
+impl<K, L> Handle<K, L> {
+    /// The name of the layer, under which its metrics are.
+    pub(crate) const fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+}
+
 impl<K, L: IntoBackend> Handle<K, L> {
+    /// Sets the gauges of this limit, under the name that the layer had when the handle was made. It has
+    /// no effect without the feature `metrics`.
+    ///
+    /// Call it before the metrics are read, as in the handler that returns them to Prometheus, or from
+    /// time to time. No request has a part in it. It reads all states of a table in memory. The gauges are
+    /// `tower_throttle_waiting`, and of a limit in this process `tower_throttle_table_keys`,
+    /// `tower_throttle_table_capacity` and `tower_throttle_largest_use_percent`.
+    ///
+    /// ```
+    /// use axum::{Router, routing::get};
+    /// use tower_throttle::{ClientIp, Quota, RateLimitLayer, TokenBucket};
+    ///
+    /// let search = TokenBucket::new(Quota::per_second(10));
+    /// let search = RateLimitLayer::new(ClientIp::peer(), search).name("search");
+    /// let handle = search.handle();
+    /// let app: Router = Router::new()
+    ///     .route("/search", get(async || "found").layer(search))
+    ///     .route("/metrics", get(async move || {
+    ///         handle.record_gauges();
+    ///         // And render all metrics, as by `PrometheusHandle::render`.
+    ///     }));
+    /// ```
+    pub fn record_gauges(&self)
+    where
+        L: Backend<K>,
+    {
+        Gauges::of(self.shared.lines.waiting(), self.limiter.fullness()).set(&self.name);
+    }
+
     /// How many requests wait for their turn now.
     pub fn waiting(&self) -> u64 {
         self.shared.lines.waiting()
     }
 }
 
-impl<A, B, L1, L2> Handle<KeyPair<A, B>, And<L1, L2>> {
-    /// The first limit of a layer with limits by [several keys](crate::RateLimitLayer::and).
+impl<KA, KB, A: Limiting, B: Limiting> Handle<KeyPair<KA, KB>, (A, B)> {
+    /// The first limit of a layer with [several limits](LimitLayer::and).
     ///
-    /// Of three limits, `a.and(..b).and(..c)`, they are `first().first()`, `first().second()` and
+    /// Of three limits, `a.and(b).and(c)`, they are `first().first()`, `first().second()` and
     /// `second()`.
-    pub fn first(&self) -> Handle<A, L1> {
-        let (first, _, queue) = self.limiter.parts();
-        self.part(first, Step::Part(Arc::clone(queue), Part::First))
+    pub fn first(&self) -> Handle<KA, A::Limiter> {
+        Handle::new(self.limiter.0.state())
     }
 
-    /// The second limit of a layer with limits by [several keys](crate::RateLimitLayer::and).
-    pub fn second(&self) -> Handle<B, L2> {
-        let (_, second, queue) = self.limiter.parts();
-        self.part(second, Step::Part(Arc::clone(queue), Part::Second))
+    /// The second limit of a layer with [several limits](LimitLayer::and).
+    pub fn second(&self) -> Handle<KB, B::Limiter> {
+        Handle::new(self.limiter.1.state())
     }
 }
 
@@ -290,7 +303,7 @@ impl<T: PartialEq, K, L> Handle<(T, K), Tiers<T, L>> {
     /// ```
     /// use axum::{Router, extract::Request, routing::get};
     /// use tower_throttle::{AnyAlgorithm, FixedWindow, Quota, RateLimitLayer, Tiers, TokenBucket};
-    /// use tower_throttle::key::Key;
+    /// use tower_throttle::key::{Extracted, Key};
     ///
     /// #[derive(Clone, Copy, PartialEq, Eq, Hash)]
     /// enum Plan {
@@ -300,8 +313,9 @@ impl<T: PartialEq, K, L> Handle<(T, K), Tiers<T, L>> {
     ///
     /// impl Key for Plan {}
     ///
-    /// fn customer(req: &Request) -> Option<(Plan, u64)> {
-    ///     req.extensions().get().copied() // put there by authentication
+    /// fn customer(req: &Request) -> Extracted<(Plan, u64)> {
+    ///     // Put there by authentication.
+    ///     req.extensions().get().map_or(Extracted::Skip, |customer| Extracted::Key(*customer))
     /// }
     ///
     /// let free = FixedWindow::new(Quota::per_day(100));
@@ -317,7 +331,9 @@ impl<T: PartialEq, K, L> Handle<(T, K), Tiers<T, L>> {
     /// ```
     pub fn tier(&self, tier: &T) -> Handle<K, L> {
         let (index, limiter) = self.limiter.indexed(tier);
-        self.part(limiter, Step::Tier(index))
+        let mut of_tier = self.of_same(Arc::clone(limiter));
+        of_tier.tiers.push(index);
+        of_tier
     }
 }
 
@@ -380,8 +396,7 @@ impl<K, A: Words, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
             let before = limiter.quota();
             limiter.set_quota(quota)?;
             // All lines are rescheduled, and those of one tier cannot be told from the others.
-            let is_tier = self.path.iter().any(|step| matches!(step, Step::Tier(_)));
-            let reschedules = self.is_queue() && !is_tier && limiter.replans_line();
+            let reschedules = self.tiers.is_empty() && limiter.replans_line();
             Ok(reschedules.then_some((before, quota)))
         })?;
         self.shared.refresh_policies();
@@ -440,34 +455,14 @@ impl<K, A: Words, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
     }
 }
 
-#[cfg(feature = "_remote")]
-impl<K, L: StoreLimiter> Handle<K, L> {
-    /// Changes the quota for all keys and for the whole fleet; see [`StoreLimiter::set_quota`].
-    ///
-    /// Response headers of this process state the new quota from now on; those of another process
-    /// do so after a call of [`refresh_policies`](Self::refresh_policies) there.
-    ///
-    /// # Errors
-    /// See [`StoreLimiter::set_quota`].
-    pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
-        self.limiter.set_quota(quota).await?;
-        self.shared.refresh_policies();
-        Ok(())
-    }
-}
-
 /// Identifies the queue of a key of one limit, as the layer's backend does in
 /// [`Backend::hash_queue`].
-struct QueueOf<'a, K: ?Sized, L>(&'a [Step], &'a K, &'a L);
+struct QueueOf<'a, K: ?Sized, L>(&'a [usize], &'a K, &'a L);
 
 impl<K: Hash + ?Sized, L: Backend<K>> Hash for QueueOf<'_, K, L> {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self(path, key, backend) = self;
-        for step in *path {
-            if let Step::Tier(index) = step {
-                state.write_usize(*index);
-            }
-        }
+        let Self(tiers, key, backend) = self;
+        tiers.iter().for_each(|tier| state.write_usize(*tier));
         backend.hash_queue(key, state);
     }
 }

@@ -5,31 +5,35 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use super::gate::{Gate, Passed};
+use super::gate::{Gate, Has, Passed};
 use crate::decision::CompactDecision;
 use crate::error::RateLimited;
+use crate::queue::RequestSeat;
+use crate::respond::CostHandle;
 
 /// A wait, or a ticket. Dropped while it waits, it gives back what it has taken.
 pub(super) struct Held<K, G: Gate<K>> {
     pub(super) gate: G,
     pub(super) key: K,
-    has: Has<G::Wait, G::Ticket>,
+    has: Has<Waiting<G::Wait>, G::Ticket>,
 }
 
-enum Has<W, T> {
-    Wait(W),
-    Passed(Passed<T>),
+/// What a request has while it waits.
+pub(super) struct Waiting<W> {
+    pub(super) wait: W,
+    pub(super) seat: RequestSeat,
 }
 
 impl<W, T> Has<W, T> {
     const NOTHING: Self = Self::Passed(Passed {
         ticket: None,
         decision: None,
+        waited: false,
     });
 }
 
 impl<K, G: Gate<K>> Held<K, G> {
-    pub(super) const fn waiting(gate: G, key: K, wait: G::Wait) -> Self {
+    pub(super) const fn waiting(gate: G, key: K, wait: Waiting<G::Wait>) -> Self {
         let has = Has::Wait(wait);
         Self { gate, key, has }
     }
@@ -42,7 +46,11 @@ impl<K, G: Gate<K>> Held<K, G> {
         ticket: G::Ticket,
     ) -> Self {
         let ticket = Some(ticket);
-        let has = Has::Passed(Passed { ticket, decision });
+        let has = Has::Passed(Passed {
+            ticket,
+            decision,
+            waited: false,
+        });
         Self { gate, key, has }
     }
 
@@ -52,8 +60,8 @@ impl<K, G: Gate<K>> Held<K, G> {
 
     /// Ready when the request may go on to the service, from then on always.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), RateLimited>> {
-        if let Has::Wait(wait) = &mut self.has {
-            let ended = ready!(self.gate.poll(&self.key, wait, cx));
+        if let Has::Wait(Waiting { wait, seat }) = &mut self.has {
+            let ended = ready!(self.gate.poll(&self.key, wait, seat, cx));
             // The request has no place in line any more.
             self.has = Has::NOTHING;
             self.has = Has::Passed(ended?);
@@ -71,6 +79,17 @@ impl<K, G: Gate<K>> Held<K, G> {
     pub(super) fn forget_decision(&mut self) {
         if let Has::Passed(passed) = &mut self.has {
             passed.decision = None;
+        }
+    }
+
+    /// Says what the request has cost, once it may go on.
+    pub(super) fn cost_handle(&mut self) -> Option<CostHandle> {
+        match &mut self.has {
+            Has::Passed(passed) if G::GIVES_COST_HANDLES => {
+                let ticket = passed.ticket.as_mut()?;
+                self.gate.cost_handle(&self.key, ticket)
+            }
+            _ => None,
         }
     }
 
@@ -93,8 +112,8 @@ impl<K, G: Gate<K>> Held<K, G> {
 impl<K, G: Gate<K>> Drop for Held<K, G> {
     fn drop(&mut self) {
         if self.is_waiting() {
-            if let Has::Wait(wait) = mem::replace(&mut self.has, Has::NOTHING) {
-                self.gate.leave(&self.key, wait);
+            if let Has::Wait(waiting) = mem::replace(&mut self.has, Has::NOTHING) {
+                self.gate.leave(&self.key, Has::Wait(waiting.wait));
             }
         }
     }

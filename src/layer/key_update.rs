@@ -8,6 +8,7 @@ use std::{
 };
 
 use super::keyed::poll_once;
+use crate::clock::spawn;
 use crate::decision::Decision;
 use crate::error::StoreError;
 
@@ -25,8 +26,8 @@ use crate::error::StoreError;
 ///
 /// # async fn example() -> Result<(), tower_throttle::StoreError> {
 /// let layer = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(100)));
-/// layer.handle().penalise(&(), 10); // in this process: done
-/// layer.handle().penalise(&(), 10).await?; // on a server: done, or failed
+/// layer.handle().charge(&(), 10); // in this process: done
+/// layer.handle().charge(&(), 10).await?; // on a server: done, or failed
 /// # Ok(())
 /// # }
 /// ```
@@ -84,20 +85,10 @@ where
     fn drop(&mut self) {
         if let Progress::Running(future) = std::mem::replace(&mut self.0, Progress::Finished(None))
         {
-            finish_in_background(future);
+            spawn(future);
         }
     }
 }
-
-#[cfg(feature = "tokio")]
-fn finish_in_background<F: Future<Output: Send> + Send + 'static>(future: F) {
-    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-        runtime.spawn(future);
-    }
-}
-
-#[cfg(not(feature = "tokio"))]
-fn finish_in_background<F: Future>(_: F) {}
 
 /// Manual impl: derive would require `F: Debug`.
 impl<F> fmt::Debug for KeyUpdate<F>

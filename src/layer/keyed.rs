@@ -13,7 +13,6 @@ use super::state::{Shared, State};
 use crate::backend::{Backend, Losses, Op};
 use crate::decision::Decision;
 use crate::quota::Quota;
-use crate::receipt::Receipt;
 
 /// Polls once without a waker. A future that is pending has to be polled again by its task.
 #[inline]
@@ -29,17 +28,11 @@ pub(super) trait KeyedBackend {
     /// See [`Backend::decide_after_refund`].
     fn decide_after_refund(&self, freed: u64, cost: u64, peek: bool) -> Option<Decision>;
 
-    /// See [`Backend::refund_replaced`].
-    fn refund_replaced(&self, cost: u64, receipt: Receipt);
-
     /// Applies `op` without awaiting it; see [`Backend::detach`].
     fn apply_unawaited(&self, op: Op);
 
     /// See [`Backend::current_decision`].
     fn current_decision(&self, cost: u64) -> Option<Decision>;
-
-    /// See [`Backend::shares_queues`].
-    fn shares_queues(&self) -> bool;
 
     /// See [`Backend::losses`].
     fn losses(&self) -> Losses;
@@ -70,20 +63,12 @@ impl<K: ?Sized, L: Backend<K>> KeyedBackend for AtKey<'_, K, L> {
         backend.decide_after_refund(self.key, freed, cost, peek)
     }
 
-    fn refund_replaced(&self, cost: u64, receipt: Receipt) {
-        self.state.backend.refund_replaced(self.key, cost, receipt);
-    }
-
     fn apply_unawaited(&self, op: Op) {
         self.state.backend.detach(self.key, op);
     }
 
     fn current_decision(&self, cost: u64) -> Option<Decision> {
         self.state.backend.current_decision(self.key, cost)
-    }
-
-    fn shares_queues(&self) -> bool {
-        self.state.backend.shares_queues()
     }
 
     fn losses(&self) -> Losses {

@@ -6,12 +6,11 @@ use std::time::Duration;
 use loom::thread;
 
 use super::gate::{Ask, Entry, Gate, Limiting, MayWait};
-use super::held::Held;
+use super::held::{Held, Waiting};
 use super::rate::Rate;
 use crate::backend::{Backend, IntoBackend, Op};
 use crate::decision::{Decision, Verdict};
 use crate::error::StoreError;
-use crate::key::Priority;
 use crate::queue::RequestSeat;
 use crate::quota::Quota;
 use crate::sync::{Mutex, lock};
@@ -57,24 +56,23 @@ impl IntoBackend for Hourly {
 fn enqueue(rate: &Rate<Hourly>) -> Held<u8, Rate<Hourly>> {
     let ask = Ask {
         cost: 1,
-        priority: Priority::HIGH,
-        shadow: false,
-        figures: false,
-        keep: false,
+        ..Ask::NOTHING
     };
     let begun = rate
         .begin(&7, ask)
         .expect_err("the backend has no quick path");
+    let mut seat = RequestSeat::NOT_REQUIRED;
     let may_wait = MayWait {
-        seat: RequestSeat::NotRequired,
+        seat: &mut seat,
         timeout: &|| None,
     };
     match rate.enter(&7, ask, begun, may_wait) {
-        Entry::Wait(wait) => Held::waiting(rate.clone(), 7, wait),
+        Entry::Wait(wait) => Held::waiting(rate.clone(), 7, Waiting { wait, seat }),
         Entry::Pass(_) | Entry::Deny(_) => panic!("every request waits"),
     }
 }
 
+/// Shows promise 62.
 #[test]
 fn loom_no_slot_is_granted_twice_or_lost() {
     loom::model(|| {

@@ -1,11 +1,11 @@
-//! Room for a new request in a full line, with [`Order::Newest`](crate::queue::Order::Newest).
+//! Room for a new request in a full line, if it goes before others.
 
 use super::keyed::{KeyedBackend, single_quota};
 use super::queue_epoch::QueueEpoch;
 use super::state::LayerState;
 use crate::clock::nanos;
 use crate::decision::{Decision, Verdict};
-use crate::queue;
+use crate::queue::{self, Precedence};
 use crate::receipt::Receipt;
 
 impl LayerState {
@@ -16,7 +16,7 @@ impl LayerState {
         &self,
         line_id: u64,
         backend: &dyn KeyedBackend,
-        cost: u64,
+        (cost, place): (u64, Precedence),
         denied: Decision,
     ) -> Option<(Decision, QueueEpoch)> {
         let retry = denied.retry_after?;
@@ -25,7 +25,7 @@ impl LayerState {
         let decide = |freed, peek| backend.decide_after_refund(freed, cost, peek);
         let mut freed = 0_u64;
         let mut sums = Vec::new();
-        for one in line.costs_to_shed(cost, quota) {
+        for one in line.costs_to_shed(cost, place, quota) {
             freed = freed.saturating_add(one);
             sums.push(freed);
             if freed >= cost {
@@ -38,7 +38,7 @@ impl LayerState {
             Some(_) => {}
             None => {
                 drop(line);
-                let taken_over = self.take_over(line_id, backend, cost, denied)?;
+                let taken_over = self.take_over(line_id, (cost, place), denied)?;
                 return Some((taken_over, QueueEpoch::current(&self.lines)));
             }
         }
@@ -59,16 +59,12 @@ impl LayerState {
     pub(super) fn take_over(
         &self,
         line_id: u64,
-        backend: &dyn KeyedBackend,
-        cost: u64,
+        (cost, place): (u64, Precedence),
         denied: Decision,
     ) -> Option<Decision> {
-        if backend.shares_queues() {
-            return None;
-        }
         let retry = denied.retry_after?;
         let mut line = self.lines.lock_line(line_id);
-        let slot = line.shed_equal(cost, retry)?;
+        let slot = line.shed_equal(cost, place, retry)?;
         let wait = slot.since(queue::now());
         let decision = Decision {
             verdict: Verdict::after(nanos(wait)),

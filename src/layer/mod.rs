@@ -1,55 +1,70 @@
 //! The tower layer: it checks a limit before each request.
 
-mod and;
+mod all_of;
 mod answers;
 mod claim;
+mod cost_at_end;
 mod counts;
 mod future;
 mod gate;
 mod handle;
 mod held;
+mod held_body;
 mod key_update;
 mod keyed;
 #[cfg(all(test, tower_throttle_loom))]
 mod loom_models;
 mod make_room;
+mod mistakes;
 mod options;
 mod pending;
 mod policy_cache;
 mod queue_epoch;
 mod rate;
-#[cfg(feature = "policies")]
-mod renewed;
 mod service;
 mod settings;
 mod signals;
 mod state;
 mod tiers;
+mod top_keys;
+mod usage;
 mod waiter_refund;
 
 pub use self::{
-    and::{And, AndFuture, AndKeys, KeyPair},
+    all_of::{AllOf, AndKeys, KeyPair},
+    cost_at_end::{CostAtEnd, CostBody},
     counts::Counts,
     future::ResponseFuture,
     handle::Handle,
+    held_body::HeldBody,
     key_update::KeyUpdate,
+    mistakes::CloneService,
     options::OnStoreError,
     rate::Rate,
     service::Limit,
-    tiers::{TierFuture, Tiers},
+    tiers::{TierFuture, TierLimit, Tiers},
+    top_keys::{Hashed, TopKey, TopKeys},
+    usage::Usage,
+};
+#[cfg(feature = "policies")]
+pub(crate) use self::{
+    all_of::{Part, PartAsk, PartOf, Parts, Renamed, Slot},
+    state::LayerState,
 };
 pub(crate) use self::{
-    gate::{Ask, Entry, Exit, Gate, Limiting, MayWait, Passed},
+    gate::{Ask, Entry, Exit, Gate, Has, Limiting, Look, MayWait, Passed, SettlePart, rename},
     policy_cache::PolicyList,
+    signals::Gauges,
     state::State,
 };
 use std::{any::type_name, fmt, sync::Arc};
 
 use tower_layer::Layer;
 
+use self::mistakes::QueueOfAlgorithm;
 use self::options::LayerOptions;
-use crate::backend::IntoBackend;
-use crate::key::Global;
+use crate::backend::{IntoBackend, Lends};
+use crate::key::{Global, Priority};
 use crate::queue::{Order, Seats};
 use crate::respond::Responder;
 
@@ -181,11 +196,61 @@ impl<K, G, R> LimitLayer<K, G, R> {
     }
 }
 
+impl<K, G: Limiting, R> LimitLayer<K, G, R> {
+    /// Adds a limit, of any kind and by any key: a request passes if both limits admit it, and is
+    /// counted by neither if one denies it. See [`AllOf`].
+    ///
+    /// This is the difference to two layers, one inside the other: there the outer one counts what the
+    /// inner one denies.
+    ///
+    /// What is set before `and` applies to the limit that it is set on: its [`skip`](Self::skip),
+    /// [`cost`](Self::cost), [`priority`](Self::priority) and [`shadow`](Self::shadow). What is set
+    /// afterwards applies to all limits. Answers are those of this layer; [`headers`](Self::headers)
+    /// state the strictest limit. Each limit has a [`name`](Self::name), a
+    /// [handle](crate::Handle::first) and counts of its own; those that have none are named by number,
+    /// `default-1`, `default-2`.
+    ///
+    /// ```
+    /// use axum::{Router, routing::get};
+    /// use tower_throttle::{ClientIp, ConcurrencyLimitLayer, Global, Quota, RateLimitLayer, TokenBucket};
+    ///
+    /// let per_client = TokenBucket::new(Quota::per_second(10));
+    /// let total = TokenBucket::new(Quota::per_second(1_000));
+    /// let layer = RateLimitLayer::new(ClientIp::peer(), per_client)
+    ///     .name("client")
+    ///     .and(RateLimitLayer::new(Global, total).name("total"))
+    ///     .and(ConcurrencyLimitLayer::new(Global, 100).name("busy"));
+    /// let app: Router = Router::new().route("/", get(|| async {}).layer(layer));
+    /// ```
+    pub fn and<T, H: Limiting>(
+        self,
+        other: LimitLayer<T, H>,
+    ) -> LimitLayer<AndKeys<K, T>, AllOf<(G, H)>, R> {
+        let (first, second) = (self.options, other.options);
+        LimitLayer {
+            keys: AndKeys::new((self.keys, first), (other.keys, second)),
+            respond: self.respond,
+            options: LayerOptions {
+                shadow: false,
+                silent: false,
+                share_decision: first.share_decision || second.share_decision,
+                when_full: if self.seats.is_some() {
+                    first.when_full
+                } else {
+                    second.when_full
+                },
+            },
+            seats: self.seats.or(other.seats),
+            gate: AllOf::of_both(self.gate, other.gate),
+        }
+    }
+}
+
 impl<K, L: IntoBackend> RateLimitLayer<K, L> {
     /// Creates a layer that finds the key of a request with `keys` and decides with `limiter`.
     ///
     /// `keys` is [`Global`], an extractor such as [`ClientIp`](crate::ClientIp), or a
-    /// closure `Fn(&Req) -> T` that returns a key, an `Option` or a `Result` of one; see
+    /// closure `Fn(&Req) -> T` that returns a key, or a `Result` of one; see
     /// [`KeyExtractor`](crate::key::KeyExtractor). `limiter` is an algorithm or a tuple of algorithms
     /// (in this process), or a limiter of a store.
     ///
@@ -194,7 +259,7 @@ impl<K, L: IntoBackend> RateLimitLayer<K, L> {
     /// use http::StatusCode;
     /// use tower_throttle::{Quota, RateLimitLayer, SlidingLog};
     ///
-    /// // With an `Option`, a request without the header would not be limited.
+    /// // With an `Option`, all requests without the header would share one limit.
     /// let per_tenant = RateLimitLayer::new(
     ///     |req: &Request| req.headers().get("tenant").cloned().ok_or(StatusCode::BAD_REQUEST),
     ///     SlidingLog::new(Quota::per_minute(5)),
@@ -211,59 +276,47 @@ impl<K, L: IntoBackend> RateLimitLayer<K, L> {
 }
 
 impl<K, L: IntoBackend, R> RateLimitLayer<K, L, R> {
-    /// Adds a limit by another key: a request passes if both limits admit it, and is counted by
-    /// neither if one denies it.
-    ///
-    /// This is the difference to two layers, one inside the other: there the outer one counts what the
-    /// inner one denies. A layer has at most four limits; more do not compile.
-    ///
-    /// If a limit is on a server, the first limit takes the cost before the second one decides, and
-    /// gives it back if the second one denies. In between it may deny other requests; see [`And`].
-    ///
-    /// A [`skip`](Self::skip) before `and` applies to the limits so far, and a `skip` after it to all
-    /// of them. The [`cost`](Self::cost) of a request is the same for all limits.
-    /// [`Handle::first`](crate::Handle::first) and [`second`](crate::Handle::second) read and change
-    /// each limit.
-    ///
-    /// ```
-    /// use axum::{Router, routing::get};
-    /// use tower_throttle::{ClientIp, Global, Quota, RateLimitLayer, TokenBucket};
-    ///
-    /// let per_client = TokenBucket::new(Quota::per_second(10));
-    /// let total = TokenBucket::new(Quota::per_second(1_000));
-    /// let layer = RateLimitLayer::new(ClientIp::peer(), per_client).and(Global, total);
-    /// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
-    /// ```
-    ///
-    /// # Panics
-    /// If the layer was cloned, was added to a service or has a handle: the clone, the service or the
-    /// handle would not have the other limit.
-    #[track_caller]
-    pub fn and<T, M: IntoBackend>(
-        self,
-        keys: T,
-        limiter: M,
-    ) -> AndLayer<K, T, L::Backend, M::Backend, R> {
-        let second = into_backend_for::<T, _>(limiter);
-        let layer = self.map_keys(|first| AndKeys::new(first, keys));
-        let Some(gate) = layer.gate.map_backend(|first| And::of(first, second)) else {
-            panic!(
-                "and: the layer is in use; add every limit before `clone`, `handle` and `layer`"
-            );
-        };
-        LimitLayer {
-            keys: layer.keys,
-            respond: layer.respond,
-            options: layer.options,
-            seats: layer.seats,
-            gate,
-        }
-    }
-
     /// What happens to requests while the backend cannot decide, as when its server is down.
     pub fn on_store_error(self, on_store_error: OnStoreError) -> Self {
         self.map_gate(|mut rate| {
             rate.on_store_error = on_store_error;
+            rate
+        })
+    }
+
+    /// Does not compile: a queue is a setting of the algorithm, [`LeakyBucket::queue`](crate::LeakyBucket::queue).
+    #[doc(hidden)]
+    pub fn queue(self, _: u64) -> Self
+    where
+        L: QueueOfAlgorithm,
+    {
+        self
+    }
+
+    /// Lets requests of at least this [priority](Self::priority) borrow units of the time to come, if the
+    /// limit [lends](crate::algorithm::Lending): they wait where others are denied.
+    ///
+    /// ```
+    /// use tower_throttle::algorithm::Lending;
+    /// use tower_throttle::key::{Priority, PriorityHeader};
+    /// use tower_throttle::{Global, Quota, RateLimitLayer, SlidingWindow};
+    ///
+    /// let limit = Lending::new(SlidingWindow::new(Quota::per_second(100)), 20);
+    /// let priority = PriorityHeader::new("x-priority").value("high", Priority::HIGH);
+    /// let layer = RateLimitLayer::new(Global, limit)
+    ///     .priority(priority.otherwise(Priority::MEDIUM))
+    ///     .lend_to(Priority::HIGH);
+    /// # drop(layer);
+    /// ```
+    ///
+    /// A request that is dropped before its turn gives its units back. Those that borrow stand in no line:
+    /// [`Handle::waiting`] does not count them.
+    pub fn lend_to(self, least: Priority) -> Self
+    where
+        L: Lends,
+    {
+        self.map_gate(|mut rate| {
+            rate.lend_to = Some(least);
             rate
         })
     }
@@ -290,8 +343,6 @@ impl<K, L: IntoBackend, R> RateLimitLayer<K, L, R> {
         })
     }
 }
-
-type AndLayer<K, T, L, M, R> = RateLimitLayer<AndKeys<K, T>, And<L, M>, R>;
 
 /// The backend for the keys of `K`. All requests have one key if `K` is [`Global`].
 ///

@@ -16,6 +16,7 @@ pub(super) struct PendingRequest<S, K, G: Gate<K>, R, Req> {
     /// Taken when the request leaves the limit.
     request: Option<Req>,
     pub(super) held: Held<K, G>,
+    cost: u64,
     pub(super) respond: R,
     pub(super) options: LayerOptions,
 }
@@ -34,10 +35,10 @@ pub(super) type OutcomeOf<S, Req> = Outcome<
 pub(super) const POLLED_AFTER_READY: &str = "the future was polled again after it had been ready";
 
 impl<S, K, G: Gate<K>, R, Req> PendingRequest<S, K, G, R, Req> {
-    pub(super) const fn new(
+    pub(super) fn new(
         service: S,
         request: Req,
-        held: Held<K, G>,
+        (held, cost): (Held<K, G>, u64),
         respond: R,
         options: LayerOptions,
     ) -> Self {
@@ -45,6 +46,7 @@ impl<S, K, G: Gate<K>, R, Req> PendingRequest<S, K, G, R, Req> {
             service,
             request: Some(request),
             held,
+            cost,
             respond,
             options,
         }
@@ -56,15 +58,22 @@ impl<S, K, G: Gate<K>, R, Req> PendingRequest<S, K, G, R, Req> {
         S: Service<Req>,
         R: ResponseHooks<Req, K, S::Response, S::Error>,
     {
+        let waits = self.held.is_waiting();
         if let Err(denied) = ready!(self.held.poll(cx)) {
             return Poll::Ready(Outcome::Done(self.refuse(denied)));
+        }
+        if waits {
+            self.respond.admitted(&self.held.key, self.cost);
         }
         if let Err(error) = ready!(self.service.poll_ready(cx)) {
             return Poll::Ready(Outcome::Done(Err(error)));
         }
         let mut request = self.request.take().expect(POLLED_AFTER_READY);
         if let (true, Some(decision)) = (self.options.share_decision, self.held.decision()) {
-            self.respond.admit(&mut request, &decision.get());
+            self.respond.share(&mut request, &decision.get());
+        }
+        if let Some(cost) = self.held.cost_handle() {
+            self.respond.share_cost(&mut request, cost);
         }
         if R::NEEDS_RESPONSE {
             self.respond.capture(&request);
@@ -77,7 +86,8 @@ impl<S, K, G: Gate<K>, R, Req> PendingRequest<S, K, G, R, Req> {
         R: ResponseHooks<Req, K, Res, Err>,
     {
         let request = self.request.take().expect(POLLED_AFTER_READY);
-        refuse(&self.held.gate, &self.respond, request, denied)
+        let Held { gate, key, .. } = &self.held;
+        refuse(gate, Some(key), &self.respond, request, denied)
     }
 }
 
@@ -85,6 +95,7 @@ impl<S, K, G: Gate<K>, R, Req> PendingRequest<S, K, G, R, Req> {
 #[inline(never)]
 pub(super) fn refuse<K, G, R, Req, Res, Err>(
     gate: &G,
+    key: Option<&K>,
     respond: &R,
     request: Req,
     denied: RateLimited,
@@ -93,10 +104,14 @@ where
     G: Gate<K>,
     R: ResponseHooks<Req, K, Res, Err>,
 {
+    if let (Some(key), Some(_)) = (key, denied.decision()) {
+        respond.denied(key, &denied);
+    }
     let decision = denied.decision().copied().filter(|_| R::WRITES_HEADERS);
-    let mut answer = respond.refuse(request, denied);
-    if let (Some(decision), Ok(response)) = (decision, &mut answer) {
-        respond.tell(response, &gate.policies(&decision), &decision);
+    let mut answer = respond.deny(request, denied);
+    if let (Some(key), Some(mut decision), Ok(response)) = (key, decision, &mut answer) {
+        let (policies, rules) = gate.policies(key, &mut decision);
+        respond.tell(rules, response, &policies, &decision);
     }
     answer
 }

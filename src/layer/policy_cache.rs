@@ -9,6 +9,9 @@ use std::{
 use crate::respond::Policies;
 use crate::sync::Swap;
 
+/// The name of a limit that has not been given one.
+pub(super) const UNNAMED: &str = "default";
+
 /// The most versions that are kept besides the first.
 const KEPT: usize = 16;
 
@@ -48,7 +51,6 @@ impl PolicyCache {
     }
 
     #[cold]
-    #[inline(never)]
     fn load_latest(&self, version: u64, make: &dyn Fn(&str) -> Policies) -> Arc<Policies> {
         let known = self.latest.read(|kept| {
             let known = kept.iter().find(|known| known.0 == version);
@@ -71,6 +73,12 @@ impl PolicyCache {
 pub enum PolicyList<'a> {
     Initial(&'a Policies),
     Latest(Arc<Policies>),
+}
+
+impl Default for PolicyList<'_> {
+    fn default() -> Self {
+        Self::Latest(Arc::new(Policies::new("", &[])))
+    }
 }
 
 impl Deref for PolicyList<'_> {

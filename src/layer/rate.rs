@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    future::Future,
     hash::Hash,
     mem,
     pin::Pin,
@@ -11,7 +12,9 @@ use std::{
 };
 
 use super::claim::{Claim, refresh_decision};
-use super::gate::{Ask, Entry, Exit, Gate, Limiting, MayWait, Passed};
+use super::gate::{
+    Ask, Entry, Exit, Gate, Has, Limiting, Look, MayWait, Passed, SettlePart, rename,
+};
 use super::keyed::{AtKey, KeyedBackend, poll_once};
 use super::options::OnStoreError;
 use super::policy_cache::PolicyList;
@@ -19,16 +22,20 @@ use super::queue_epoch::QueueEpoch;
 use super::state::State;
 use super::waiter_refund::refund_to_waiters;
 use crate::backend::{Backend, IntoBackend, Op};
+use crate::clock::{Clock, MonotonicClock, MonotonicSleep, Timer};
 use crate::decision::{CompactDecision, Decision, Verdict};
 use crate::error::{RateLimited, StoreError};
-use crate::queue::{Order, RequestSeat, SeatPermit};
-use crate::respond::Settle;
+use crate::key::Priority;
+use crate::queue::{Order, Precedence, RequestSeat};
+use crate::respond::{OwnRules, Settle};
 
 /// A rate limit as a layer has it: the backend of `L`, which is an algorithm or a limiter of a store.
 pub struct Rate<L: IntoBackend> {
     state: Arc<State<L::Backend>>,
-    pub(super) on_store_error: OnStoreError,
+    pub(crate) on_store_error: OnStoreError,
     pub(super) order: Order,
+    /// Which requests may borrow.
+    pub(super) lend_to: Option<Priority>,
 }
 
 type Decided = Result<Decision, StoreError>;
@@ -39,6 +46,17 @@ type Decided = Result<Decision, StoreError>;
 pub enum RateWait<F> {
     Decision(Deciding<F>),
     Turn(Turn),
+    /// Boxed, because few requests borrow.
+    Loan(Box<Loan>),
+}
+
+/// The request waits for units that were lent to it, outside of the line.
+#[derive(Debug)]
+#[expect(unnameable_types, reason = "only layers use it")]
+pub struct Loan {
+    until: MonotonicSleep,
+    /// `None` once it has come.
+    turn: Option<Turn>,
 }
 
 /// The backend's decision is pending.
@@ -48,7 +66,6 @@ pub struct Deciding<F> {
     /// Boxed, because it would be most of the response future, even if the backend is never pending.
     future: Box<F>,
     ask: Ask,
-    seat: RequestSeat,
     timeout: Option<Duration>,
 }
 
@@ -57,12 +74,8 @@ pub struct Deciding<F> {
 #[expect(unnameable_types, reason = "only layers use it")]
 pub struct Turn {
     claim: Claim,
-    /// Released when the request goes on or is denied.
-    seat: Option<SeatPermit>,
     /// The one by which it waits.
     decision: CompactDecision,
-    figures: bool,
-    keep: bool,
 }
 
 /// What happens to a request.
@@ -75,24 +88,13 @@ enum Action {
 }
 
 impl<L: IntoBackend> Rate<L> {
-    pub(super) fn new(backend: L::Backend) -> Self {
+    pub(crate) fn new(backend: L::Backend) -> Self {
         Self {
             state: Arc::new(State::new(backend)),
             on_store_error: OnStoreError::default(),
             order: Order::default(),
+            lend_to: None,
         }
-    }
-
-    /// The same with another backend; `None` if something else has the state.
-    pub(super) fn map_backend<M: IntoBackend>(
-        self,
-        change: impl FnOnce(L::Backend) -> M::Backend,
-    ) -> Option<Rate<M>> {
-        Some(Rate {
-            state: Arc::new(self.state.map_backend(change)?),
-            on_store_error: self.on_store_error,
-            order: self.order,
-        })
     }
 
     fn backend(&self) -> &L::Backend {
@@ -104,6 +106,19 @@ impl<L: IntoBackend> Rate<L> {
         AtKey {
             state: &self.state,
             key,
+        }
+    }
+
+    /// Whether a request may borrow units of the time to come.
+    fn lends_to(&self, ask: Ask) -> bool {
+        self.lend_to.is_some_and(|least| ask.priority >= least) && !ask.shadow
+    }
+
+    /// Where in line a request goes.
+    fn place(&self, ask: Ask) -> Precedence {
+        Precedence {
+            order: self.order,
+            level: ask.priority.level(),
         }
     }
 
@@ -122,7 +137,7 @@ impl<L: IntoBackend> Rate<L> {
         let backend = self.at(key);
         let line_id = || self.state.line_id(key);
         let (decided, epoch) = self.make_room(&backend, &line_id, ask, decided, epoch);
-        let mut claim = Claim::new(ask.cost, epoch);
+        let mut claim = Claim::new(ask, epoch);
         match self.resolve(&backend, &line_id, ask, decided) {
             Action::Pass(decision) => {
                 let ticket = decision.filter(|_| ask.keep).map(|decision| {
@@ -133,26 +148,63 @@ impl<L: IntoBackend> Rate<L> {
                 Entry::Pass(Passed {
                     ticket,
                     decision: decision.as_ref().map(CompactDecision::new),
+                    waited: false,
                 })
             }
             Action::Wait(wait, decision) => {
                 claim.record(&decision);
-                let joined = claim.enqueue(&self.state, line_id(), &backend, wait, self.order);
-                let MayWait { mut seat, timeout } = may_wait;
+                let borrows = self.lends_to(ask) && matches!(decision.verdict, Verdict::Wait(_));
+                let joined = if borrows {
+                    Ok(wait)
+                } else {
+                    claim.enqueue(&self.state, line_id(), &backend, wait, self.place(ask))
+                };
+                let MayWait { seat, timeout } = may_wait;
                 let waits =
-                    claim.wait_or_deny(&self.state, &backend, joined, timeout, &mut seat, decision);
-                waits.map_or_else(Entry::Deny, |decision| {
-                    Entry::Wait(RateWait::Turn(Turn {
-                        claim,
-                        seat: seat.into_permit(),
-                        decision,
-                        figures: ask.figures,
-                        keep: ask.keep,
-                    }))
-                })
+                    claim.wait_or_deny(&self.state, &backend, joined, timeout, seat, decision);
+                match waits {
+                    Ok(decision) if borrows => {
+                        let until = MonotonicClock.now().plus(wait);
+                        Entry::Wait(RateWait::Loan(Box::new(Loan {
+                            until: MonotonicClock.sleep_until(until),
+                            turn: Some(Turn { claim, decision }),
+                        })))
+                    }
+                    Ok(decision) => Entry::Wait(RateWait::Turn(Turn { claim, decision })),
+                    Err(denied) => {
+                        if borrows {
+                            claim.give_back(&backend);
+                        }
+                        Entry::Deny(denied)
+                    }
+                }
             }
             Action::Deny(denied) => Entry::Deny(denied),
         }
+    }
+
+    /// Asks for a ticket, whether the response is needed or not.
+    pub(super) fn enter_to_keep<K: Hash>(
+        &self,
+        key: &K,
+        ask: Ask,
+        may_wait: MayWait<'_>,
+    ) -> Entry<Claim, RateWait<<L::Backend as Backend<K>>::Future>>
+    where
+        L::Backend: Backend<K>,
+    {
+        let ask = Ask { keep: true, ..ask };
+        let epoch = QueueEpoch::current(&self.state.lines);
+        self.enter(key, ask, (None, epoch), may_wait)
+    }
+
+    /// Settles a cost without awaiting it.
+    pub(super) fn settle_unawaited<K: Hash>(&self, key: &K, claim: &Claim, settle: Settle)
+    where
+        L::Backend: Backend<K>,
+    {
+        let line_id = || self.state.line_id(key);
+        claim.settle_unawaited(&self.state, &line_id, &self.at(key), settle);
     }
 
     /// With [`Order::Newest`], a new request that was denied may take the place of one that waits.
@@ -164,16 +216,16 @@ impl<L: IntoBackend> Rate<L> {
         decided: Decided,
         epoch: Option<QueueEpoch>,
     ) -> (Decided, Option<QueueEpoch>) {
-        let (state, cost) = (&self.state, ask.cost);
+        let (state, cost) = (&self.state, (ask.cost, self.place(ask)));
         let denial = match &decided {
-            Ok(decision) if self.order == Order::Newest && decision.is_denied() => *decision,
+            Ok(decision) if decision.is_denied() && state.lines.may_shed(self.order) => *decision,
             _ => return (decided, epoch),
         };
-        if ask.shadow || !state.lines.has_waiters() {
+        if ask.shadow {
             return (decided, epoch);
         }
         if epoch.is_none() {
-            let taken_over = state.take_over(line_id(), backend, cost, denial);
+            let taken_over = state.take_over(line_id(), cost, denial);
             return (Ok(taken_over.unwrap_or(denial)), None);
         }
         match state.shed_and_retry(line_id(), backend, cost, denial) {
@@ -195,8 +247,7 @@ impl<L: IntoBackend> Rate<L> {
         let decision = match decided {
             Ok(decision) => decision,
             Err(error) => {
-                state.counts.record_store_error();
-                state.signals().record_store_error(&error);
+                state.record_store_error(&error);
                 let allow = self.on_store_error == OnStoreError::Allow && error.is_transient();
                 return if allow || ask.shadow {
                     Action::Pass(None)
@@ -245,8 +296,9 @@ impl<L: IntoBackend> Limiting for Rate<L> {
         &self.state
     }
 
-    fn state_mut(&mut self) -> &mut Arc<State<L::Backend>> {
-        &mut self.state
+    #[track_caller]
+    fn rename(&mut self, name: Option<&str>, number: &mut usize) {
+        rename(&mut self.state, name, number);
     }
 }
 
@@ -258,8 +310,22 @@ where
     type Ticket = Claim;
     type Wait = RateWait<<L::Backend as Backend<K>>::Future>;
     type Settling = <L::Backend as Backend<K>>::Future;
-    /// The decision, and the epoch before it.
-    type Begun = (<L::Backend as Backend<K>>::Future, QueueEpoch);
+    /// The decision, unless all of it is needed, and the epoch before it.
+    type Begun = (Option<<L::Backend as Backend<K>>::Future>, QueueEpoch);
+
+    fn look(&self, key: &K, ask: Ask) -> Look {
+        let Some(looked) = self.backend().current_decision(key, ask.cost) else {
+            return Look::Unknown;
+        };
+        match looked.verdict {
+            Verdict::Admit => Look::Passes,
+            // A waiter may be shed for it.
+            Verdict::Deny if !self.state.lines.may_shed(self.order) && !self.lends_to(ask) => {
+                Look::Denies
+            }
+            Verdict::Wait(_) | Verdict::Deny => Look::Waits,
+        }
+    }
 
     #[expect(
         clippy::inline_always,
@@ -268,13 +334,15 @@ where
     #[inline(always)]
     fn begin(&self, key: &K, ask: Ask) -> Result<Option<Claim>, Self::Begun> {
         let epoch = QueueEpoch::current(&self.state.lines);
-        let quickly = !(ask.figures || ask.keep || self.state.lines.has_waiters());
-        match self.backend().take(key, ask.cost, quickly) {
+        if ask.figures || ask.keep || self.state.lines.has_waiters() || self.lends_to(ask) {
+            return Err((None, epoch));
+        }
+        match self.backend().take(key, ask.cost) {
             None => {
                 self.state.report_losses(|| self.backend().losses());
                 Ok(None)
             }
-            Some(deciding) => Err((deciding, epoch)),
+            deciding => Err((deciding, epoch)),
         }
     }
 
@@ -283,16 +351,23 @@ where
         &self,
         key: &K,
         ask: Ask,
-        (mut deciding, epoch): Self::Begun,
+        (deciding, epoch): Self::Begun,
         may_wait: MayWait<'_>,
     ) -> Entry<Claim, Self::Wait> {
+        let backend = self.backend();
+        let mut deciding = deciding.unwrap_or_else(|| {
+            if self.lends_to(ask) {
+                backend.apply(key, Op::Borrow(ask.cost))
+            } else {
+                backend.decide(key, ask.cost)
+            }
+        });
         match poll_once(&mut deciding) {
             Poll::Ready(decided) => self.handle(key, ask, decided, Some(epoch), may_wait),
             Poll::Pending => Entry::Wait(RateWait::Decision(Deciding {
                 future: Box::new(deciding),
                 ask,
                 timeout: (may_wait.timeout)(),
-                seat: may_wait.seat,
             })),
         }
     }
@@ -301,13 +376,14 @@ where
         &self,
         key: &K,
         wait: &mut Self::Wait,
+        seat: &mut RequestSeat,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Passed<Claim>, RateLimited>> {
         if let RateWait::Decision(deciding) = wait {
             let decided = ready!(Pin::new(&mut deciding.future).poll(cx));
             let timeout = deciding.timeout;
             let may_wait = MayWait {
-                seat: mem::replace(&mut deciding.seat, RequestSeat::NotRequired),
+                seat: &mut *seat,
                 timeout: &|| timeout,
             };
             match self.handle(key, deciding.ask, decided, None, may_wait) {
@@ -316,37 +392,56 @@ where
                 Entry::Wait(in_line) => *wait = in_line,
             }
         }
+        if let RateWait::Loan(loan) = wait {
+            ready!(Pin::new(&mut loan.until).poll(cx));
+            if let Some(turn) = loan.turn.take() {
+                *wait = RateWait::Turn(turn);
+            }
+        }
         let RateWait::Turn(turn) = wait else {
             return Poll::Pending;
         };
         let (backend, claim) = (self.at(key), &mut turn.claim);
         if let Err(shed) = ready!(claim.poll_turn(&self.state, &backend, cx)) {
-            turn.seat = None;
             let decision = turn.decision.get();
-            return Poll::Ready(Err(claim.fail_wait(&self.state, &backend, shed, decision)));
+            let denied = claim.fail_wait(&self.state, &backend, shed, seat, decision);
+            return Poll::Ready(Err(denied));
         }
-        if let Some(receipt) = claim.receipt().filter(|_| turn.keep) {
+        if let Some(receipt) = claim.receipt().filter(|_| claim.keep) {
             claim.set_receipt(self.backend().receipt_at_turn(key, receipt));
         }
-        let decision = turn
+        let decision = claim
             .figures
             .then(|| refresh_decision(&backend, turn.decision));
         claim.commit(&self.state);
-        let ticket = mem::replace(claim, Claim::new(0, None));
+        let ticket = mem::replace(claim, Claim::new(Ask::NOTHING, None));
         Poll::Ready(Ok(Passed {
-            ticket: turn.keep.then_some(ticket),
+            ticket: ticket.keep.then_some(ticket),
             decision,
+            waited: true,
         }))
     }
 
-    fn leave(&self, key: &K, wait: Self::Wait) {
-        if let RateWait::Turn(mut turn) = wait {
-            turn.claim.leave(&self.state, &self.at(key));
+    fn leave(&self, key: &K, has: Has<Self::Wait, Claim>) {
+        let (backend, line_id) = (self.at(key), || self.state.line_id(key));
+        match has {
+            Has::Wait(RateWait::Turn(mut turn)) => turn.claim.leave(&self.state, &backend),
+            Has::Passed(Passed { ticket, .. }) => {
+                if let Some(claim) = ticket {
+                    claim.settle_unawaited(&self.state, &line_id, &backend, Settle::Refund);
+                }
+            }
+            Has::Wait(RateWait::Loan(loan)) => {
+                if let Some(turn) = loan.turn {
+                    turn.claim.give_back(&backend);
+                }
+            }
+            Has::Wait(RateWait::Decision(_)) => {}
         }
     }
 
-    fn settle(&self, key: &K, claim: &mut Claim, settle: Settle) -> Option<Self::Settling> {
-        match claim.settlement_op(settle)? {
+    fn settle(&self, key: &K, claim: &mut Claim, settle: SettlePart<'_>) -> Option<Self::Settling> {
+        match claim.settlement_op(settle(None))? {
             op @ (Op::Refund(..) | Op::Forgive(..))
                 if claim.is_immediate() && self.state.lines.has_waiters() =>
             {
@@ -360,8 +455,13 @@ where
         }
     }
 
-    fn policies(&self, _: &Decision) -> PolicyList<'_> {
-        self.state.quota_policies(&|| self.backend().quotas())
+    fn policies(&self, key: &K, decision: &mut Decision) -> (PolicyList<'_>, OwnRules<'_>) {
+        if let Some(quota) = self.backend().quota_of(key) {
+            decision.policy = 0;
+            return (self.state.policy_of(quota), None);
+        }
+        let quotas = || self.backend().quotas();
+        (self.state.quota_policies(&quotas), None)
     }
 }
 
@@ -395,6 +495,7 @@ impl<L: IntoBackend> fmt::Debug for Rate<L> {
             .field("backend", &format_args!("{}", std::any::type_name::<L>()))
             .field("on_store_error", &self.on_store_error)
             .field("order", &self.order)
+            .field("lend_to", &self.lend_to)
             .finish_non_exhaustive()
     }
 }

@@ -11,7 +11,8 @@ use tower_service::Service;
 
 use super::future::{After, ResponseContext, ResponseFuture};
 use super::gate::{Ask, Entry, Exit, Gate, Limiting, MayWait};
-use super::held::Held;
+use super::held::{Held, Waiting};
+use super::mistakes::CloneService;
 use super::options::LayerOptions;
 use super::pending::{PendingRequest, refuse};
 use crate::error::Rejection;
@@ -22,7 +23,7 @@ use crate::respond::ResponseHooks;
 /// A service whose requests are limited; made by a [`LimitLayer`](super::LimitLayer).
 // The compiler shows the first line below when a method of `Service` is missing.
 #[rustfmt::skip]
-pub struct Limit<S, K, G, R> { // if it is not HTTP add `.respond(AsError)`, and `impl From<RateLimited>` for its error; to a concurrency limit also `.release_at_response()`
+pub struct Limit<S, K, G, R> { // the service is `Clone`, its body `Default`; not HTTP: `.respond(AsError)`, `.map_err(BoxError::from)`
     inner: S,
     keys: K,
     respond: R,
@@ -69,7 +70,7 @@ impl<S, K, G, R> Limit<S, K, G, R> {
 
 impl<S, K, G, R, Req> Service<Req> for Limit<S, K, G, R>
 where
-    S: Service<Req> + Clone,
+    S: Service<Req> + CloneService,
     K: KeyExtractor<Req>,
     G: Exit<K::Key, S::Response>,
     R: ResponseHooks<Req, K::Key, S::Response, S::Error> + Clone,
@@ -100,6 +101,7 @@ where
             priority: self.keys.priority(&request),
             shadow: self.options.shadow,
             figures: R::WRITES_HEADERS || self.options.share_decision,
+            shares: self.options.share_decision,
             keep: R::NEEDS_RESPONSE,
         };
         match self.gate.begin(&key, ask) {
@@ -109,6 +111,7 @@ where
                     self.check_proxy_header(&request);
                 }
                 self.seat.release();
+                self.respond.admitted(&key, ask.cost);
                 ResponseFuture::inner(self.inner.call(request), After::leave(ticket))
             }
             Err(begun) => self.enter(request, key, ask, begun),
@@ -145,7 +148,8 @@ impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
         if shadow {
             return ResponseFuture::inner(self.inner.call(request), After::Nothing);
         }
-        ResponseFuture::done(refuse(&self.gate, &self.respond, request, rejection.into()))
+        let answer = refuse(&self.gate, None, &self.respond, request, rejection.into());
+        ResponseFuture::done(answer)
     }
 
     /// Does what the gate says.
@@ -166,14 +170,22 @@ impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
         if self.gate.state().counts.is_sampled() {
             self.check_proxy_header(&request);
         }
+        let mut seat = self.seat.take_seat();
         let may_wait = MayWait {
-            seat: self.seat.take_seat(),
+            seat: &mut seat,
             timeout: &|| self.respond.timeout(&request),
         };
         match self.gate.enter(&key, ask, begun, may_wait) {
             Entry::Pass(mut passed) => {
+                drop(seat);
+                self.respond.admitted(&key, ask.cost);
                 if let (true, Some(decision)) = (self.options.share_decision, passed.decision) {
-                    self.respond.admit(&mut request, &decision.get());
+                    self.respond.share(&mut request, &decision.get());
+                }
+                if let (true, Some(ticket)) = (G::GIVES_COST_HANDLES, &mut passed.ticket) {
+                    if let Some(cost) = self.gate.cost_handle(&key, ticket) {
+                        self.respond.share_cost(&mut request, cost);
+                    }
                 }
                 let Some(ticket) = passed.ticket.take_if(|_| ask.keep) else {
                     let after = After::leave(passed.ticket);
@@ -192,13 +204,16 @@ impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
                 // others from the service, since it may be denied in the end.
                 let service = self.inner.clone();
                 self.inner = service.clone();
-                let held = Held::waiting(self.gate.clone(), key, wait);
+                let held = Held::waiting(self.gate.clone(), key, Waiting { wait, seat });
                 let (respond, options) = (self.respond.clone(), self.options);
-                let pending = PendingRequest::new(service, request, held, respond, options);
+                let pending =
+                    PendingRequest::new(service, request, (held, ask.cost), respond, options);
                 ResponseFuture::pending(pending)
             }
             Entry::Deny(denied) => {
-                ResponseFuture::done(refuse(&self.gate, &self.respond, request, denied))
+                drop(seat);
+                let answer = refuse(&self.gate, Some(&key), &self.respond, request, denied);
+                ResponseFuture::done(answer)
             }
         }
     }

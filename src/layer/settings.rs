@@ -1,12 +1,10 @@
 //! Settings of a layer that concern requests.
 
-use std::sync::Arc;
-
 use http::StatusCode;
 
 use super::{LimitLayer, Limiting};
 use crate::error::Rejection;
-use crate::key::{Cost, WithBlock, WithCost, WithSkip};
+use crate::key::{Cost, Costs, Filter, Priorities, With};
 use crate::queue::{Seats, WhenFull};
 
 impl<K, G, R> LimitLayer<K, G, R> {
@@ -24,12 +22,57 @@ impl<K, G, R> LimitLayer<K, G, R> {
     ///     .cost(|req: &Request| if req.method() == "POST" { 10 } else { 1 });
     /// let app: Router = Router::new().route("/", get(|| async {}).post(|| async {})).layer(layer);
     /// ```
-    pub fn cost<F, Req, C>(self, cost: F) -> LimitLayer<WithCost<K, F>, G, R>
+    pub fn cost<F, Req, C>(self, cost: F) -> LimitLayer<With<K, Costs<F>>, G, R>
     where
         F: Fn(&Req) -> C,
         C: Cost,
     {
-        self.map_keys(|keys| WithCost::new(keys, cost))
+        self.map_keys(|keys| With::new(keys, Costs(cost)))
+    }
+
+    /// How important each request is, so that the least important ones wait longest and are denied first:
+    /// a closure, or a [`PriorityHeader`](crate::key::PriorityHeader). All requests have
+    /// [`Priority::HIGH`](crate::key::Priority::HIGH) unless this is set.
+    ///
+    /// - In a queue, that of an algorithm or of a
+    ///   [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer::queue), a request goes before all of lower
+    ///   priority, and after all of its own. If the queue is full, a new request takes the place of the
+    ///   last one of the lowest priority, which is denied, if that is lower than its own. Where
+    ///   [costs](Self::cost) differ, a request that waits for a rate limit overtakes only those of its cost.
+    /// - A limit on concurrency admits a request of priority `p` % only if no more than `p` % of the limit,
+    ///   rounded down and at least 1, is in flight then, itself included. So the rest is free for requests
+    ///   of higher priority. A request of cost 1 that is alone passes. One that costs more than its part
+    ///   is denied and told not to retry, unless the limit is
+    ///   [adaptive](crate::ConcurrencyLimitLayer::adaptive); then it passes when it is alone. The decision
+    ///   and the headers of a response state the part for its priority.
+    /// - A rate limit admits requests of all priorities alike as long as none waits, and one without a
+    ///   queue does not read the priority. Its `max_wait` bounds the wait that a request expects when it
+    ///   joins: one that others overtake waits longer, and is denied only if they need its place.
+    ///
+    /// A priority gets nothing as long as requests of higher priorities fill its part of the limit. If every
+    /// priority has to get a part of its own, give each a layer of its own with a lower limit.
+    ///
+    /// The line of a key takes up memory for the most requests of each priority that it held at a time,
+    /// until no request of the key waits or is in flight. [Seats](Self::seats) are given regardless of
+    /// priority.
+    ///
+    /// ```
+    /// use axum::extract::Request;
+    /// use tower_throttle::{Global, LeakyBucket, Quota, RateLimitLayer, key::Priority};
+    /// use tower_throttle::concurrency::{ConcurrencyLimitLayer, Gradient2};
+    ///
+    /// let priority = |req: &Request| match req.uri().path() {
+    ///     "/checkout" => Priority::HIGH,
+    ///     "/export" => Priority::percent(30),
+    ///     _ => Priority::MEDIUM,
+    /// };
+    /// let busy = ConcurrencyLimitLayer::adaptive(Gradient2::new()).priority(priority);
+    /// let paced = RateLimitLayer::new(Global, LeakyBucket::new(Quota::per_second(100)).queue(200))
+    ///     .priority(priority);
+    /// # drop((busy, paced));
+    /// ```
+    pub fn priority<P>(self, priority: P) -> LimitLayer<With<K, Priorities<P>>, G, R> {
+        self.map_keys(|keys| With::new(keys, Priorities(priority)))
     }
 
     /// Does not limit requests for which `skipped` returns true: a closure `Fn(&Req) -> bool`,
@@ -45,8 +88,8 @@ impl<K, G, R> LimitLayer<K, G, R> {
     ///     .skip(Preflight);
     /// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
     /// ```
-    pub fn skip<P>(self, skipped: P) -> LimitLayer<WithSkip<K, P>, G, R> {
-        self.map_keys(|keys| WithSkip::new(keys, skipped))
+    pub fn skip<P>(self, skipped: P) -> LimitLayer<With<K, Filter<P>>, G, R> {
+        self.map_keys(|keys| With::new(keys, Filter::new(skipped, None)))
     }
 
     /// Rejects requests for which `blocked` returns true, with status 403: a closure
@@ -64,7 +107,7 @@ impl<K, G, R> LimitLayer<K, G, R> {
     ///     .block(|req: &Request| req.uri().path().ends_with(".php"));
     /// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
     /// ```
-    pub fn block<P>(self, blocked: P) -> LimitLayer<WithBlock<K, P>, G, R> {
+    pub fn block<P>(self, blocked: P) -> LimitLayer<With<K, Filter<P>>, G, R> {
         self.block_with(blocked, Rejection::new(StatusCode::FORBIDDEN, "blocked"))
     }
 
@@ -82,9 +125,9 @@ impl<K, G, R> LimitLayer<K, G, R> {
         self,
         blocked: P,
         rejection: impl Into<Rejection>,
-    ) -> LimitLayer<WithBlock<K, P>, G, R> {
+    ) -> LimitLayer<With<K, Filter<P>>, G, R> {
         let rejection = rejection.into();
-        self.map_keys(|keys| WithBlock::new(keys, blocked, rejection))
+        self.map_keys(|keys| With::new(keys, Filter::new(blocked, Some(rejection))))
     }
 
     /// The name of this limit in response headers, logs and metrics; `default` until it is set.
@@ -97,8 +140,7 @@ impl<K, G, R> LimitLayer<K, G, R> {
     where
         G: Limiting,
     {
-        let state = self.gate.state_mut();
-        *state = Arc::new(state.renamed(name));
+        self.gate.rename(Some(name), &mut 0);
         self
     }
 
@@ -122,7 +164,7 @@ impl<K, G, R> LimitLayer<K, G, R> {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
     /// let limit = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(1)))
-    ///     .headers(Headers::standard())
+    ///     .headers(Headers::Draft11)
     ///     .shadow_with_headers();
     /// let app: Router = Router::new().route("/", get(async || "found").layer(limit));
     /// let _ = app.clone().oneshot(Request::new(Body::empty())).await;

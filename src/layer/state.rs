@@ -10,11 +10,11 @@ use std::{
 };
 
 use super::counts::Counters;
-use super::policy_cache::{PolicyCache, PolicyList};
+use super::policy_cache::{PolicyCache, PolicyList, UNNAMED};
 use super::signals::Signals;
 use crate::backend::{Backend, Losses};
 use crate::decision::Decision;
-use crate::error::{RateLimited, Rejection};
+use crate::error::{RateLimited, Rejection, StoreError};
 use crate::queue::Lines;
 use crate::quota::Quota;
 use crate::respond::Policies;
@@ -57,24 +57,15 @@ impl<L> State<L> {
 
     /// The same limit under another name.
     #[track_caller]
-    pub(super) fn renamed(&self, name: &str) -> Self {
+    pub(crate) fn renamed(&self, name: &str, backend: Arc<L>) -> Self {
         Self {
-            backend: Arc::clone(&self.backend),
+            backend,
             layer: LayerState {
                 shared: Arc::clone(&self.shared),
                 policy_cache: PolicyCache::new(name),
                 signals: self.signals.renamed(name),
             },
         }
-    }
-
-    /// The same with another backend; `None` if something else has the state.
-    pub(super) fn map_backend<T>(self: Arc<Self>, change: impl FnOnce(L) -> T) -> Option<State<T>> {
-        let Self { backend, layer } = Arc::try_unwrap(self).ok()?;
-        Some(State {
-            backend: Arc::new(change(Arc::try_unwrap(backend).ok()?)),
-            layer,
-        })
     }
 
     /// The line in which requests of `key` wait.
@@ -96,7 +87,6 @@ impl<L> Deref for State<L> {
 }
 
 impl LayerState {
-    #[inline(never)]
     fn new() -> Self {
         Self {
             shared: Arc::new(Shared {
@@ -104,7 +94,7 @@ impl LayerState {
                 lines: Lines::new(),
                 quota_changes: AtomicU64::new(0),
             }),
-            policy_cache: PolicyCache::new("default"),
+            policy_cache: PolicyCache::new(UNNAMED),
             signals: Signals::default(),
         }
     }
@@ -121,6 +111,12 @@ impl LayerState {
     pub(super) fn quota_policies(&self, quotas: &dyn Fn() -> Vec<Quota>) -> PolicyList<'_> {
         let changes = self.quota_changes.load(Ordering::Acquire);
         self.policies(changes, &|name| Policies::new(name, &quotas()))
+    }
+
+    /// A quota of one key as its client is told it.
+    pub(super) fn policy_of(&self, quota: Quota) -> PolicyList<'static> {
+        let policies = Policies::new(self.policy_cache.name(), &[quota]);
+        PolicyList::Latest(Arc::new(policies))
     }
 
     /// One version of the limits as clients are told them, which `make` makes given their name.
@@ -141,12 +137,12 @@ impl LayerState {
         self.counts.record_admitted()
     }
 
-    pub(super) fn record_skipped(&self) {
+    pub(crate) fn record_skipped(&self) {
         self.counts.record_skipped();
         self.signals.record_skipped();
     }
 
-    pub(super) fn record_rejected(&self, rejection: &Rejection, shadow: bool) {
+    pub(crate) fn record_rejected(&self, rejection: &Rejection, shadow: bool) {
         self.counts.record_rejected(shadow);
         self.signals.record_rejected(rejection, shadow);
     }
@@ -162,9 +158,14 @@ impl LayerState {
         self.signals.record_denied(decision, shadow);
     }
 
+    /// Counts a request that the store did not decide on.
+    pub(crate) fn record_store_error(&self, error: &StoreError) {
+        self.counts.record_store_error();
+        self.signals.record_store_error(error);
+    }
+
     /// Reports a request with a proxy header that the key extractor ignores.
     #[cold]
-    #[inline(never)]
     pub(super) fn record_unread_proxy_header(&self) {
         self.counts.record_unread_proxy_header();
         self.signals.record_unread_proxy_header();

@@ -9,7 +9,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use crate::backend::{Backend, IntoBackend, Losses, Op};
+use crate::backend::{Backend, Fullness, IntoBackend, Losses, Op};
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::quota::Quota;
@@ -23,7 +23,7 @@ use crate::receipt::Receipt;
 /// those of the unlisted first.
 ///
 /// ```
-/// use axum::{Router, extract::Request, routing::get};
+/// use axum::{Router, extract::Request, http::StatusCode, routing::get};
 /// use tower_throttle::{Quota, RateLimitLayer, Tiers, TokenBucket, key::Key};
 ///
 /// #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -31,8 +31,9 @@ use crate::receipt::Receipt;
 ///
 /// impl Key for Plan {}
 ///
-/// fn customer(req: &Request) -> Option<(Plan, u64)> {
-///     req.extensions().get().copied() // put there by authentication
+/// fn customer(req: &Request) -> Result<(Plan, u64), StatusCode> {
+///     let customer = req.extensions().get().copied(); // put there by authentication
+///     customer.ok_or(StatusCode::UNAUTHORIZED)
 /// }
 ///
 /// let limits = Tiers::new(TokenBucket::new(Quota::per_minute(60)))
@@ -62,12 +63,13 @@ impl<T, L> Tiers<T, L> {
     }
 
     /// `limiter` for `tier`, in place of an earlier one.
-    pub fn tier(mut self, tier: T, limiter: impl IntoBackend<Backend = L>) -> Self
+    pub fn tier(mut self, tier: T, limiter: impl IntoBackend<Backend: TierLimit<L>>) -> Self
     where
         T: PartialEq,
     {
         self.listed.retain(|(listed, _)| *listed != tier);
-        self.listed.push((tier, Arc::new(limiter.into_backend())));
+        let limiter = limiter.into_backend().into_limit();
+        self.listed.push((tier, Arc::new(limiter)));
         self
     }
 
@@ -116,8 +118,6 @@ where
 {
     type Future = TierFuture<L::Future>;
 
-    const RECEIPT_WORDS: usize = L::RECEIPT_WORDS;
-
     fn apply(&self, (tier, key): &(T, K), op: Op) -> Self::Future {
         let (offset, backend) = self.with_offset(tier);
         TierFuture {
@@ -127,9 +127,9 @@ where
     }
 
     #[inline]
-    fn take(&self, (tier, key): &(T, K), cost: u64, quickly: bool) -> Option<Self::Future> {
+    fn take(&self, (tier, key): &(T, K), cost: u64) -> Option<Self::Future> {
         let (offset, backend) = self.with_offset(tier);
-        let future = backend.take(key, cost, quickly)?;
+        let future = backend.take(key, cost)?;
         Some(TierFuture { offset, future })
     }
 
@@ -163,16 +163,14 @@ where
         backend.hash_queue(key, state);
     }
 
-    fn refund_replaced(&self, (tier, key): &(T, K), cost: u64, receipt: Receipt) {
-        self.get(tier).refund_replaced(key, cost, receipt);
-    }
-
     fn receipt_at_turn(&self, (tier, key): &(T, K), receipt: Receipt) -> Receipt {
         self.get(tier).receipt_at_turn(key, receipt)
     }
 
-    fn shares_queues(&self) -> bool {
-        self.iter().any(Backend::shares_queues)
+    fn fullness(&self) -> Option<Fullness> {
+        self.iter()
+            .filter_map(Backend::fullness)
+            .reduce(|sum, of| sum + of)
     }
 
     fn losses(&self) -> Losses {
@@ -184,12 +182,12 @@ where
         self.iter().flat_map(Backend::quotas).collect()
     }
 
-    fn limits(&self) -> usize {
-        self.iter().map(Backend::limits).sum()
+    fn quota_of(&self, (tier, key): &(T, K)) -> Option<Quota> {
+        self.get(tier).quota_of(key)
     }
 
-    fn counts_denials(&self) -> bool {
-        self.iter().any(Backend::counts_denials)
+    fn limits(&self) -> usize {
+        self.iter().map(Backend::limits).sum()
     }
 }
 
@@ -197,6 +195,22 @@ impl<T: Send + Sync + 'static, L: Send + Sync + 'static> IntoBackend for Tiers<T
     type Backend = Self;
 
     fn into_backend(self) -> Self {
+        self
+    }
+}
+
+/// The type of the limits of all tiers, `L`.
+#[diagnostic::on_unimplemented(
+    message = "all tiers have limits of one type: make each an `AnyAlgorithm::from(..)`, or give `{L}` and not `{Self}`",
+    label = "not of the type of the first limit"
+)]
+pub trait TierLimit<L> {
+    /// The limit itself.
+    fn into_limit(self) -> L;
+}
+
+impl<L> TierLimit<L> for L {
+    fn into_limit(self) -> L {
         self
     }
 }

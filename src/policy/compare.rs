@@ -1,6 +1,8 @@
 //! What a policy file asks about the limits in it.
 
 use super::spec::Spec;
+use super::term::Term;
+use crate::algorithm::Algorithm;
 use crate::quota::Quota;
 
 impl Spec {
@@ -9,14 +11,9 @@ impl Spec {
         self.terms.extend(other.terms);
     }
 
-    /// Whether requests may wait for it.
-    pub(super) fn has_queue(&self) -> bool {
-        self.terms.iter().any(|term| term.value("queue").is_some())
-    }
-
     /// Whether it is a lockout, or several.
     pub(super) fn is_lockout(&self) -> bool {
-        self.terms.iter().all(|term| term.kind.name == "lockout")
+        self.terms.iter().all(|term| term.kind == "lockout")
     }
 
     /// The first algorithm beside a lockout, if both are there.
@@ -24,7 +21,7 @@ impl Spec {
         let (lockouts, others): (Vec<_>, Vec<_>) = self
             .terms
             .iter()
-            .map(|term| term.kind.name)
+            .map(|term| term.kind)
             .partition(|name| *name == "lockout");
         others.first().copied().filter(|_| !lockouts.is_empty())
     }
@@ -41,7 +38,7 @@ impl Spec {
         let ([old], [new]) = (&*self.terms, &*other.terms) else {
             return None;
         };
-        let is_changed = old.kind.name == new.kind.name && old.quota() != new.quota();
-        new.quota().ok().filter(|_| is_changed)
+        let quota = |term: &Term| term.algorithm().ok().map(|algorithm| algorithm.quota());
+        quota(new).filter(|new_quota| old.kind == new.kind && quota(old) != Some(*new_quota))
     }
 }

@@ -1,151 +1,74 @@
-//! The algorithms that a text can name, and their options.
+//! The limits that a text can name.
 
-/// An algorithm that a text can name.
+use std::time::Duration;
+
+use crate::algorithm::{
+    AnyAlgorithm, CalendarWindow, FixedWindow, Gcra, LeakyBucket, Lockout, MAX_WAIT, QUEUE,
+    Setting, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp, settings,
+};
+use crate::error::ConfigError;
+use crate::quota::{MONTH, Quota};
+
+/// A limit that a text can name. Its options are the settings of the algorithm.
 #[derive(Debug)]
 pub(super) struct Kind {
     pub(super) name: &'static str,
-    pub(super) takes: Amount,
-    /// In the order in which they are printed.
-    pub(super) options: &'static [OptionName],
+    pub(super) make: Make,
 }
 
-/// What follows the name of an algorithm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Amount {
-    /// `10/s`.
-    Rate,
-    /// `20`.
-    Count,
-}
-
-/// An option of an algorithm.
 #[derive(Debug)]
-pub(super) struct OptionName {
-    pub(super) name: &'static str,
-    pub(super) takes: Takes,
-    /// The option without which this one has no effect.
-    pub(super) needs: Option<&'static str>,
-    /// The option beside which this one has no effect.
-    pub(super) not_with: Option<&'static str>,
+pub(super) enum Make {
+    /// A rate follows the name: `10/s`. A setting without a default has its smallest value.
+    Algorithm(fn(Quota) -> Result<AnyAlgorithm, ConfigError>),
+    /// A number follows the name: `20`. It limits requests in flight.
+    Concurrency,
 }
 
-/// The values of an option.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Takes {
-    Count,
-    Time,
-    Flag,
-    /// The first one is the default.
-    OneOf(&'static [&'static str]),
+const fn kind(name: &'static str, make: fn(Quota) -> Result<AnyAlgorithm, ConfigError>) -> Kind {
+    let make = Make::Algorithm(make);
+    Kind { name, make }
 }
 
-const fn option(name: &'static str, takes: Takes) -> OptionName {
-    OptionName {
-        name,
-        takes,
-        needs: None,
-        not_with: None,
-    }
-}
-
-const fn with_queue(name: &'static str, takes: Takes) -> OptionName {
-    OptionName {
-        needs: Some("queue"),
-        ..option(name, takes)
-    }
-}
-
-const BURST: OptionName = option("burst", Takes::Count);
-const QUEUE: OptionName = option("queue", Takes::Count);
-const MAX_WAIT: OptionName = with_queue("max_wait", Takes::Time);
-const OFFSET: OptionName = option("offset", Takes::Time);
-
-/// All algorithms, and the limit on requests in flight.
 pub(super) static KINDS: [Kind; 10] = [
-    Kind {
-        name: "token_bucket",
-        takes: Amount::Rate,
-        options: &[BURST, option("initial", Takes::Count), QUEUE, MAX_WAIT],
-    },
-    Kind {
-        name: "leaky_bucket",
-        takes: Amount::Rate,
-        options: &[
-            OptionName {
-                not_with: Some("queue"),
-                ..BURST
-            },
-            QUEUE,
-            MAX_WAIT,
-            with_queue("max_cost", Takes::Count),
-            with_queue("charge", Takes::OneOf(&["after", "before"])),
-        ],
-    },
-    Kind {
-        name: "fixed_window",
-        takes: Amount::Rate,
-        options: &[
-            option("anchored", Takes::Flag),
-            OptionName {
-                not_with: Some("anchored"),
-                ..OFFSET
-            },
-        ],
-    },
-    Kind {
-        name: "sliding_window",
-        takes: Amount::Rate,
-        options: &[OFFSET],
-    },
-    Kind {
-        name: "sliding_grid",
-        takes: Amount::Rate,
-        options: &[
-            option("cells", Takes::Count),
-            option("strict", Takes::Flag),
-            OFFSET,
-        ],
-    },
-    Kind {
-        name: "sliding_log",
-        takes: Amount::Rate,
-        options: &[],
-    },
-    Kind {
-        name: "warm_up",
-        takes: Amount::Rate,
-        options: &[
-            option("warm_up", Takes::Time),
-            option("cold_factor", Takes::Count),
-            QUEUE,
-            MAX_WAIT,
-            option("max_cost", Takes::Count),
-        ],
-    },
-    Kind {
-        name: "lockout",
-        takes: Amount::Rate,
-        options: &[
-            option("block", Takes::Time),
-            option("max_block", Takes::Time),
-            option("forget", Takes::Time),
-            option("parole", Takes::Count),
-            option("on_success", Takes::OneOf(&["keep", "clear"])),
-        ],
-    },
-    Kind {
-        name: "gcra",
-        takes: Amount::Rate,
-        options: &[BURST],
-    },
+    kind("token_bucket", |quota| Ok(TokenBucket::new(quota).into())),
+    kind("leaky_bucket", |quota| Ok(LeakyBucket::new(quota).into())),
+    kind("fixed_window", |quota| Ok(FixedWindow::new(quota).into())),
+    kind("sliding_window", |quota| {
+        Ok(SlidingWindow::new(quota).into())
+    }),
+    kind("sliding_grid", |quota| Ok(SlidingGrid::new(quota).into())),
+    kind("sliding_log", |quota| Ok(SlidingLog::new(quota).into())),
+    kind("warm_up", |quota| {
+        WarmUp::try_new(quota, Duration::from_nanos(1)).map(AnyAlgorithm::from)
+    }),
+    kind("lockout", |quota| Ok(Lockout::new(quota).into())),
+    kind("gcra", |quota| Gcra::try_new(quota).map(AnyAlgorithm::from)),
     Kind {
         name: "concurrency",
-        takes: Amount::Count,
-        options: &[QUEUE, MAX_WAIT],
+        make: Make::Concurrency,
     },
 ];
 
+/// A fixed window that follows the calendar. A text calls it `fixed_window`.
+pub(super) static CALENDAR: Kind = kind("calendar_window", |quota| {
+    CalendarWindow::try_new(quota, "UTC").map(AnyAlgorithm::from)
+});
+
 impl Kind {
+    /// The kind of a limit of this name, period and options. A fixed window of a month, or one that has a time
+    /// zone or an anchor, follows the calendar.
+    pub(super) fn of<'a>(
+        name: &str,
+        period: Duration,
+        mut options: impl Iterator<Item = &'a str>,
+    ) -> Option<&'static Self> {
+        let is_calendar = period == MONTH || options.any(|name| ["zone", "anchor"].contains(&name));
+        if name == "fixed_window" && is_calendar {
+            return Some(&CALENDAR);
+        }
+        Self::named(name)
+    }
+
     pub(super) fn named(name: &str) -> Option<&'static Self> {
         KINDS.iter().find(|kind| kind.name == name)
     }
@@ -154,15 +77,14 @@ impl Kind {
         KINDS.iter().map(|kind| kind.name)
     }
 
-    pub(super) fn option_names(&self) -> impl Iterator<Item = &'static str> {
-        self.options.iter().map(|option| option.name)
-    }
-
-    /// Whether a rate or a number follows the name.
-    pub(super) fn amount_form(&self) -> &'static str {
-        match self.takes {
-            Amount::Rate => "LIMIT/PERIOD, such as 10/s or 100/min",
-            Amount::Count => "a number of requests, such as 20",
+    /// Its options, in the order in which they are printed.
+    pub(super) fn options(&self) -> Result<Vec<&'static Setting>, ConfigError> {
+        match self.make {
+            Make::Concurrency => Ok(vec![&QUEUE, &MAX_WAIT]),
+            Make::Algorithm(make) => {
+                let listed = settings(&make(Quota::per_day(1))?);
+                Ok(listed.into_iter().map(|(setting, _)| setting).collect())
+            }
         }
     }
 }

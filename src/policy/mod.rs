@@ -9,7 +9,6 @@ A policy file is read as a [`PolicyFile`], from TOML (feature `toml`), or from a
 while requests are served. An [`Environment`] gives the file what it cannot say itself."
 )]
 
-mod build;
 #[cfg(feature = "policies")]
 mod compare;
 #[cfg(feature = "policies")]
@@ -30,7 +29,7 @@ pub use self::spec::{Concurrency, Spec};
 pub use self::{
     file::{PolicyFile, Problem, Problems, schema},
     live::{
-        Environment, PolicyBackend, PolicyBody, PolicyDecision, PolicyFuture, PolicyHandle,
-        PolicyKey, PolicyLayer, PolicyService, Reloaded,
+        AsInFile, Environment, MatchedLimits, MatchingLimits, PolicyBackend, PolicyDecision,
+        PolicyHandle, PolicyKey, PolicyLayer, PolicyLimits, PolicyService, Reloaded,
     },
 };

@@ -1,19 +1,28 @@
 //! Reads the text of a limit.
 
-use super::kinds::{Amount, Kind, OptionName, Takes};
+use super::kinds::{Kind, Make};
 use super::nearest::did_you_mean;
-use super::term::{Term, Units, Value};
+use super::term::{Term, Units};
+use crate::algorithm::{Setting, Takes, zone_number};
 use crate::error::ConfigError;
-use crate::quota::{Quota, unit_ns};
+use crate::quota::unit_ns;
 
 /// The longest time: as the longest period, 146 years.
 const MAX_NS: u64 = 1 << 62;
 
 /// `TERM + TERM`.
 pub(super) fn terms(text: &str) -> Result<Vec<Term>, ConfigError> {
-    let terms = text.split('+').map(term);
+    let mut texts: Vec<String> = Vec::new();
+    for part in text.split('+') {
+        match texts.last_mut() {
+            // A time zone, such as `Etc/GMT+5`.
+            Some(last) if last.ends_with("/GMT") => last.extend(["+", part]),
+            _ => texts.push(part.to_owned()),
+        }
+    }
+    let terms = texts.iter().map(|text| term(text));
     let terms = terms.collect::<Result<Vec<_>, _>>()?;
-    let alone = |term: &Term| term.kind.takes == Amount::Count;
+    let alone = |term: &Term| matches!(term.amount, Units::Count(_));
     if terms.len() > 1 && terms.iter().any(alone) {
         return Err(wrong(
             text,
@@ -25,188 +34,147 @@ pub(super) fn terms(text: &str) -> Result<Vec<Term>, ConfigError> {
 
 /// `ALGORITHM AMOUNT; NAME=VALUE; ...`.
 fn term(text: &str) -> Result<Term, ConfigError> {
-    let mut parts = text.split(';').map(str::trim);
-    let head = parts.next().unwrap_or_default();
+    let (head, parts) = text.split_once(';').unwrap_or((text, ""));
+    let parts = || {
+        parts
+            .split(';')
+            .map(str::trim)
+            .filter(|_| text.contains(';'))
+    };
+    let head = head.trim();
     let (name, amount) = head.split_once(char::is_whitespace).unwrap_or((head, ""));
     let Some(kind) = Kind::named(name) else {
         return Err(unknown_algorithm(text, name));
     };
-    let mut term = Term {
-        kind,
-        amount: amount_of(kind, text, amount.trim())?,
-        options: Vec::new(),
-    };
+    let amount = amount_of(kind, text, amount.trim())?;
+    let given = parts().map(|part| part.split('=').next().unwrap_or_default().trim());
+    let name_of_text = kind.name;
+    let kind = Kind::of(name, amount.period(), given).unwrap_or(kind);
+    let known = kind.options()?;
     let mut seen = Vec::new();
-    for part in parts {
+    let mut options = Vec::new();
+    for part in parts() {
         let Some((name, value)) = part.split_once('=') else {
             return Err(wrong(text, format!("OPTION=VALUE, found {part:?}")));
         };
-        let (option, value) = (option_of(kind, text, name.trim())?, value.trim());
+        let (option, value) = (option_of(kind, &known, text, name.trim())?, value.trim());
         if seen.contains(&option.name) {
-            return Err(wrong(
-                text,
-                format!("{} once, it is given twice", option.name),
-            ));
+            let expected = format!("{} once, it is given twice", option.name);
+            return Err(wrong(text, expected));
         }
         seen.push(option.name);
         if let Some(value) = value_of(option, text, value)? {
-            term.options.push((option, value));
+            options.push((option, value));
         }
     }
-    check_effect(kind, text, &seen, &term)?;
-    let position = |name| kind.option_names().position(|known| known == name);
-    term.options
-        .sort_by_key(|(option, _)| position(option.name));
+    let mut missing = known
+        .iter()
+        .filter(|one| one.is_required && !seen.contains(&one.name));
+    if let Some(Setting { name, .. }) = missing.next() {
+        return Err(wrong(text, format!("{name}=TIME: {} needs it", kind.name)));
+    }
+    options.sort_by_key(|(option, _)| known.iter().position(|known| known == option));
+    let term = Term {
+        kind: name_of_text,
+        amount,
+        options,
+    };
+    if kind.name == "leaky_bucket" && seen.contains(&"burst") && seen.contains(&"queue") {
+        let expected = "burst or queue: burst has no effect beside queue";
+        return Err(wrong(text, expected));
+    }
+    term.check()?;
     Ok(term)
 }
 
-fn amount_of(kind: &'static Kind, text: &str, amount: &str) -> Result<Units, ConfigError> {
-    match kind.takes {
-        Amount::Rate if amount.contains('/') => amount.parse::<Quota>().map(Units::Rate),
-        Amount::Count if is_number(amount) => match amount.parse() {
-            Ok(count) if count > 0 => Ok(Units::Count(count)),
-            _ => Err(ConfigError::out_of_range(
-                "limit",
-                amount,
-                "a number from 1 to 4294967295",
-            )),
-        },
-        _ => Err(wrong(
-            text,
-            format!("{} after {}", kind.amount_form(), kind.name),
-        )),
-    }
+fn amount_of(kind: &Kind, text: &str, amount: &str) -> Result<Units, ConfigError> {
+    let form = match kind.make {
+        Make::Algorithm(_) if amount.contains('/') => return amount.parse().map(Units::Rate),
+        Make::Concurrency if is_number(amount) => {
+            let count = amount.parse().ok().filter(|count| *count > 0);
+            return count.map(Units::Count).ok_or_else(|| {
+                ConfigError::out_of_range("limit", amount, "a number from 1 to 4294967295")
+            });
+        }
+        Make::Algorithm(_) => "LIMIT/PERIOD, such as 10/s or 100/min",
+        Make::Concurrency => "a number of requests, such as 20",
+    };
+    Err(wrong(text, format!("{form} after {}", kind.name)))
 }
 
 fn option_of(
-    kind: &'static Kind,
+    kind: &Kind,
+    known: &[&'static Setting],
     text: &str,
     name: &str,
-) -> Result<&'static OptionName, ConfigError> {
-    if let Some(option) = kind.options.iter().find(|option| option.name == name) {
+) -> Result<&'static Setting, ConfigError> {
+    if let Some(option) = known.iter().find(|option| option.name == name) {
         return Ok(option);
     }
-    let allowed = if kind.options.is_empty() {
+    let names = || known.iter().map(|option| option.name);
+    let allowed = if known.is_empty() {
         "no options".to_owned()
     } else {
-        kind.option_names().collect::<Vec<_>>().join(", ")
+        names().collect::<Vec<_>>().join(", ")
     };
-    let near = did_you_mean(name, kind.option_names());
+    let near = did_you_mean(name, names());
     let expected = format!("{allowed}: {} has no {name}{near}", kind.name);
     Err(wrong(text, expected))
 }
 
 /// The value, or `None` if it is the default.
-fn value_of(
-    option: &'static OptionName,
-    text: &str,
-    value: &str,
-) -> Result<Option<Value>, ConfigError> {
+fn value_of(option: &Setting, text: &str, value: &str) -> Result<Option<u64>, ConfigError> {
     let name = option.name;
-    match option.takes {
-        Takes::Count if is_number(value) => match value.parse() {
-            Ok(count) => Ok(Some(Value::Count(count))),
-            Err(_) => Err(ConfigError::out_of_range(
-                name,
-                value,
-                "a number up to 9223372036854775807",
-            )),
-        },
-        Takes::Count => Err(wrong(
+    let fault = |expected: &str, near: &str| {
+        Err(wrong(
             text,
-            format!("a whole number for {name}, found {value:?}"),
-        )),
-        Takes::Time => time(value)
-            .map(|ns| Some(Value::Time(ns)))
-            .map_err(|fault| fault.of(name, text, value)),
-        Takes::Flag => match value {
-            "true" => Ok(Some(Value::Flag)),
-            "false" => Ok(None),
-            _ => Err(wrong(
-                text,
-                format!("true or false for {name}, found {value:?}"),
-            )),
+            format!("{expected} for {name}, found {value:?}{near}"),
+        ))
+    };
+    let one_of = |words: &'static [&'static str]| {
+        let place = words.iter().position(|word| *word == value);
+        place.map(|place| (place > 0).then_some(1))
+    };
+    match option.takes {
+        Takes::Count if is_number(value) => value.parse().map(Some).map_err(|_| {
+            ConfigError::out_of_range(name, value, "a number up to 9223372036854775807")
+        }),
+        Takes::Count => fault("a whole number", ""),
+        Takes::Time => time(name, text, value).map(Some),
+        Takes::Zone => zone_number(value).map(Some),
+        Takes::Flag => match one_of(&["false", "true"]) {
+            Some(value) => Ok(value),
+            None => fault("true or false", ""),
         },
-        Takes::OneOf(words) => match words.iter().position(|word| *word == value) {
-            Some(0) => Ok(None),
-            Some(at) => Ok(Some(Value::Word(words[at]))),
-            None => {
-                let near = did_you_mean(value, words.iter().copied());
-                let words = words.join(" or ");
-                Err(wrong(
-                    text,
-                    format!("{words} for {name}, found {value:?}{near}"),
-                ))
-            }
+        Takes::OneOf(words) => match one_of(words) {
+            Some(value) => Ok(value),
+            None => fault(
+                &words.join(" or "),
+                &did_you_mean(value, words.iter().copied()),
+            ),
         },
-    }
-}
-
-/// Why a text is no time.
-pub(super) enum TimeFault {
-    NoUnit,
-    NoTime,
-    TooLong,
-}
-
-impl TimeFault {
-    fn of(self, name: &'static str, text: &str, value: &str) -> ConfigError {
-        match self {
-            Self::NoUnit => wrong(
-                text,
-                format!("a time for {name}: {value} needs a unit, as in {value}s or {value}ms"),
-            ),
-            Self::NoTime => wrong(
-                text,
-                format!("a time for {name}, such as 500ms, 2s or 15min, found {value:?}"),
-            ),
-            Self::TooLong => ConfigError::out_of_range(name, value, "a time up to 146 years"),
-        }
     }
 }
 
 /// `NUMBER UNIT`.
-fn time(text: &str) -> Result<u64, TimeFault> {
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    if number.is_empty() {
-        return Err(TimeFault::NoTime);
+fn time(name: &'static str, text: &str, value: &str) -> Result<u64, ConfigError> {
+    let digits = value.find(|c: char| !c.is_ascii_digit());
+    let (number, unit) = value.split_at(digits.unwrap_or(value.len()));
+    if !number.is_empty() && unit.trim().is_empty() {
+        let expected =
+            format!("a time for {name}: {value} needs a unit, as in {value}s or {value}ms");
+        return Err(wrong(text, expected));
     }
-    if unit.trim().is_empty() {
-        return Err(TimeFault::NoUnit);
-    }
-    let unit = unit_ns(unit.trim()).ok_or(TimeFault::NoTime)?;
-    let number: u64 = number.parse().map_err(|_| TimeFault::TooLong)?;
-    let ns = number.checked_mul(unit).filter(|ns| *ns <= MAX_NS);
-    ns.ok_or(TimeFault::TooLong)
-}
-
-/// Refuses options that have no effect.
-fn check_effect(kind: &Kind, text: &str, seen: &[&str], term: &Term) -> Result<(), ConfigError> {
-    for option in kind.options.iter().filter(|one| seen.contains(&one.name)) {
-        let name = option.name;
-        if let Some(needed) = option.needs.filter(|needed| !seen.contains(needed)) {
-            let expected = format!("{needed} too: {name} has no effect without it");
-            return Err(wrong(text, expected));
-        }
-        let other = option.not_with.filter(|other| term.value(other).is_some());
-        if let Some(other) = other {
-            let expected = format!("{name} or {other}: {name} has no effect beside {other}");
-            return Err(wrong(text, expected));
-        }
-    }
-    // A leaky bucket with a queue of 0 releases requests at their distance, so that is a setting. A
-    // queue of 0 of the others is none.
-    if kind.name != "leaky_bucket" && term.value("queue") == Some(&Value::Count(0)) {
-        return Err(ConfigError::out_of_range(
-            "queue",
-            0,
-            "a number from 1, or leave it out",
-        ));
-    }
-    Ok(())
+    let Some(unit) = unit_ns(unit.trim()).filter(|_| !number.is_empty()) else {
+        let expected = format!("a time for {name}, such as 500ms, 2s or 15min, found {value:?}");
+        return Err(wrong(text, expected));
+    };
+    let ns = number
+        .parse()
+        .ok()
+        .and_then(|number: u64| number.checked_mul(unit));
+    ns.filter(|ns| *ns <= MAX_NS)
+        .ok_or_else(|| ConfigError::out_of_range(name, value, "a time up to 146 years"))
 }
 
 fn unknown_algorithm(text: &str, name: &str) -> ConfigError {

@@ -2,8 +2,8 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
+use super::parse;
 use super::term::{Term, Units};
-use super::{build, parse};
 use crate::algorithm::{All, AnyAlgorithm};
 use crate::error::ConfigError;
 
@@ -17,7 +17,7 @@ use crate::error::ConfigError;
 /// |---|---|
 /// | `token_bucket` | `burst`, `initial`, `queue`, `max_wait` |
 /// | `leaky_bucket` | `burst`, or `queue`, `max_wait`, `max_cost`, `charge=before` |
-/// | `fixed_window` | `anchored=true` or `offset` |
+/// | `fixed_window` | `anchored=true` or `offset`; or `zone`, `anchor` with the feature `calendar` |
 /// | `sliding_window` | `offset` |
 /// | `sliding_grid` | `cells`, `strict=true`, `offset` |
 /// | `sliding_log` | none |
@@ -27,6 +27,9 @@ use crate::error::ConfigError;
 /// | `concurrency` | `queue`, `max_wait`; a number of requests in flight instead of a rate |
 ///
 /// Times have a unit: `500ms`, `2s`, `15min`, `1h`, `1d`.
+///
+/// A fixed window of a month, and one of a day or a week that has a `zone` or an `anchor`, is a
+/// [`CalendarWindow`](crate::CalendarWindow): `fixed_window 1000/month; zone=Europe/Berlin; anchor=15`.
 ///
 /// ```
 /// use tower_throttle::policy::Spec;
@@ -46,15 +49,6 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// Checks that all settings are allowed.
-    fn of(terms: Vec<Term>) -> Result<Self, ConfigError> {
-        let spec = Self { terms };
-        if spec.concurrency().is_none() {
-            spec.algorithm()?;
-        }
-        Ok(spec)
-    }
-
     /// The algorithm, or all of several as one.
     ///
     /// # Errors
@@ -69,9 +63,9 @@ impl Spec {
     /// ```
     pub fn algorithm(&self) -> Result<AnyAlgorithm, ConfigError> {
         if let [term] = &*self.terms {
-            return build::algorithm(term);
+            return term.algorithm();
         }
-        let parts = self.terms.iter().map(build::algorithm);
+        let parts = self.terms.iter().map(Term::algorithm);
         let parts = parts.collect::<Result<Vec<_>, _>>()?;
         Ok(AnyAlgorithm::new(All::new(parts)))
     }
@@ -93,20 +87,21 @@ impl Spec {
         let Units::Count(limit) = term.amount else {
             return None;
         };
-        let (queue, max_wait) = term.queue();
+        let queue = term.value("queue").unwrap_or_default();
         Some(Concurrency {
             limit,
-            queue: u32::try_from(queue.unwrap_or_default()).unwrap_or(u32::MAX),
-            max_wait,
+            queue: u32::try_from(queue).unwrap_or(u32::MAX),
+            max_wait: term.value("max_wait").map(Duration::from_nanos),
         })
     }
 
-    /// The names of its algorithms, joined by `+`: `token_bucket`, `token_bucket+fixed_window`.
+    /// The names of its algorithms, joined by `+`: `token_bucket`, `token_bucket+calendar_window`.
     ///
     /// Usage of a limit outlives a change of its settings as long as this stays the same.
     #[cfg(feature = "policies")]
     pub(super) fn kind(&self) -> String {
-        let names: Vec<_> = self.terms.iter().map(|term| term.kind.name).collect();
+        let kinds = self.terms.iter().filter_map(Term::kind);
+        let names: Vec<_> = kinds.map(|kind| kind.name).collect();
         names.join("+")
     }
 }
@@ -127,7 +122,7 @@ impl FromStr for Spec {
     type Err = ConfigError;
 
     fn from_str(text: &str) -> Result<Self, ConfigError> {
-        Self::of(parse::terms(text)?)
+        parse::terms(text).map(|terms| Self { terms })
     }
 }
 

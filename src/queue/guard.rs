@@ -11,7 +11,7 @@
 
 use std::{
     collections::HashMap,
-    hash::{BuildHasherDefault, Hasher},
+    hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState},
     mem,
     task::Waker,
     time::Duration,
@@ -20,7 +20,7 @@ use std::{
 use super::entry::{LineEntry, QueuePosition};
 use super::line::Line;
 use super::outcome::CostOutcome;
-use super::{Alarm, AlarmState, Order, now};
+use super::{Alarm, Order, Precedence, now};
 use crate::clock::Tick;
 use crate::quota::Quota;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
@@ -35,11 +35,14 @@ const SHARDS: u64 = if cfg!(all(test, tower_throttle_loom)) {
 pub(super) type Shard = HashMap<u64, Box<LineEntry>, BuildHasherDefault<PassThroughHasher>>;
 
 /// The lines of all keys, by the hash of the key.
-pub(super) struct Shards {
-    maps: Box<[Mutex<Shard>]>,
+pub(crate) struct Lines {
+    shards: Box<[Mutex<Shard>]>,
+    hasher: RandomState,
     waiting: AtomicU64,
     /// How often the limiter got a refund that moved a line. Changes while that line is locked.
     epoch: AtomicU64,
+    /// Not 0 once a request has joined behind those of another level.
+    has_levels: AtomicU64,
 }
 
 /// Returns what was written: the keys are hashes.
@@ -58,29 +61,40 @@ impl Hasher for PassThroughHasher {
     }
 }
 
-/// Not inlined: the compiler would write out all of them.
-#[inline(never)]
-fn new_map() -> Mutex<Shard> {
-    Mutex::new(Shard::default())
-}
-
-impl Shards {
-    pub(super) fn new() -> Self {
+impl Lines {
+    pub(crate) fn new() -> Self {
         Self {
-            maps: (0..SHARDS).map(|_| new_map()).collect(),
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            hasher: RandomState::new(),
             waiting: AtomicU64::new(0),
             epoch: AtomicU64::new(1),
+            has_levels: AtomicU64::new(0),
         }
     }
 
+    /// The number of waiting requests of all keys.
     #[inline]
-    pub(super) fn waiting(&self) -> u64 {
+    pub(crate) fn waiting(&self) -> u64 {
         self.waiting.load(Ordering::Relaxed)
     }
 
+    /// A number that changes with every refund that moves a line. If it is read before the limiter
+    /// decides, it shows while the line is locked whether the decision is still current.
     #[inline]
-    pub(super) fn epoch(&self) -> u64 {
+    pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
+    }
+
+    /// Whether a new request with this order may take the place of one that waits.
+    #[inline]
+    pub(crate) fn may_shed(&self, order: Order) -> bool {
+        let has_levels = || self.has_levels.load(Ordering::Relaxed) > 0;
+        self.waiting() > 0 && (order == Order::Newest || has_levels())
+    }
+
+    /// Identifies the line of `key`.
+    pub(crate) fn line_id<K: Hash + ?Sized>(&self, key: &K) -> u64 {
+        self.hasher.hash_one(key)
     }
 
     pub(super) fn advance_epoch(&self) {
@@ -94,19 +108,19 @@ impl Shards {
         }
     }
 
-    #[inline(never)]
-    pub(super) fn lock_line(&self, line_id: u64) -> LineGuard<'_> {
+    /// Locks a line.
+    pub(crate) fn lock_line(&self, line_id: u64) -> LineGuard<'_> {
         self.guard(line_id, self.lock_shard(line_id), None)
     }
 
     pub(super) fn lock_shard(&self, line_id: u64) -> MutexGuard<'_, Shard> {
         // Other bits than those by which the shard's map finds the line.
         let shard = usize::try_from((line_id >> 32) % SHARDS).unwrap_or_default();
-        lock(&self.maps[shard])
+        lock(&self.shards[shard])
     }
 
     pub(super) fn lock_all(&self) -> Vec<MutexGuard<'_, Shard>> {
-        self.maps.iter().map(lock).collect()
+        self.shards.iter().map(lock).collect()
     }
 
     pub(super) fn guard<'a>(
@@ -116,7 +130,7 @@ impl Shards {
         stale_waker: Option<Waker>,
     ) -> LineGuard<'a> {
         LineGuard {
-            shards: self,
+            lines: self,
             line_id,
             shard: Some(shard),
             wakers: Vec::new(),
@@ -127,12 +141,9 @@ impl Shards {
     }
 }
 
-/// Changes a line. Wakers to be woken go to the list, and one to be dropped to the option.
-type Change<'a> = dyn FnMut(&mut Line, &mut Vec<Waker>, &mut Option<Waker>) + 'a;
-
 /// The line of one key, locked.
 pub(crate) struct LineGuard<'a> {
-    shards: &'a Shards,
+    lines: &'a Lines,
     line_id: u64,
     /// `Some` until the guard is dropped.
     shard: Option<MutexGuard<'a, Shard>>,
@@ -146,18 +157,11 @@ pub(crate) struct LineGuard<'a> {
 }
 
 impl LineGuard<'_> {
-    #[inline(never)]
     fn entry(&self) -> Option<&LineEntry> {
         self.shard
             .as_deref()?
             .get(&self.line_id)
             .map(|entry| &**entry)
-    }
-
-    #[inline(never)]
-    fn entry_mut(&mut self) -> Option<&mut LineEntry> {
-        let entry = self.shard.as_deref_mut()?.get_mut(&self.line_id)?;
-        Some(entry)
     }
 
     /// Whether the line has no waiter.
@@ -184,9 +188,15 @@ impl LineGuard<'_> {
         ))
     }
 
+    /// Whether no request is behind `position`.
+    pub(crate) fn is_last(&self, position: &QueuePosition) -> bool {
+        let entry = self.entry().filter(|entry| entry.owns(position));
+        entry.is_none_or(|entry| entry.line.is_last(position.rank()))
+    }
+
     /// Notes that the limiter got a refund that moved this line.
     pub(crate) fn advance_epoch(&self) {
-        self.shards.advance_epoch();
+        self.lines.advance_epoch();
     }
 
     /// Adds a request to which the limiter has granted the moment `slot`.
@@ -194,11 +204,14 @@ impl LineGuard<'_> {
         &mut self,
         cost: u64,
         slot: Tick,
-        order: Order,
+        place: Precedence,
         is_immediate: bool,
     ) -> QueuePosition {
+        if place.level > 0 {
+            self.lines.has_levels.store(1, Ordering::Relaxed);
+        }
         let join = |line: &mut Line, _: &mut _, _: &mut _| {
-            let rank = line.join(cost, slot, order);
+            let rank = line.join(cost, slot, place);
             QueuePosition::new(line, rank, is_immediate)
         };
         self.update(true, join)
@@ -209,19 +222,25 @@ impl LineGuard<'_> {
     /// calls, given the id of the line, for [`handle_timer`](super::Lines::handle_timer).
     pub(crate) fn ensure_alarm(&mut self, waker: impl FnOnce(u64) -> Waker) {
         let line_id = self.line_id;
-        if let Some(entry) = self.entry_mut() {
+        let alarm = self.update_entry(|entry| {
             let new = || Alarm::new(waker(line_id));
-            if !entry.alarm.get_or_insert_with(new).serve_caller() {
-                self.refresh_timer();
-            }
+            entry.alarm.get_or_insert_with(new).serve_caller()
+        });
+        if alarm == Some(false) {
+            self.refresh_timer();
         }
+    }
+
+    fn update_entry<T>(&mut self, change: impl FnOnce(&mut LineEntry) -> T) -> Option<T> {
+        let entry = self.shard.as_deref_mut()?.get_mut(&self.line_id)?;
+        Some(change(entry))
     }
 
     /// Releases all waiters that are due at `now`, after the alarm has fired.
     pub(super) fn handle_timer(&mut self, now: Tick) {
-        if let Some(alarm) = self.entry_mut().and_then(|entry| entry.alarm.as_mut()) {
-            alarm.clear();
-        }
+        let clear =
+            |entry: &mut LineEntry| entry.alarm.iter_mut().for_each(|alarm| alarm.clear(now));
+        self.update_entry(clear);
         self.release(now);
     }
 
@@ -275,11 +294,12 @@ impl LineGuard<'_> {
     pub(crate) fn costs_to_shed(
         &self,
         cost: u64,
+        place: Precedence,
         quota: impl FnOnce() -> Option<Quota>,
     ) -> impl Iterator<Item = u64> {
         let costs = self
             .entry()
-            .map(|entry| entry.line.costs_to_shed(cost, quota));
+            .map(|entry| entry.line.costs_to_shed(cost, place, quota));
         costs.into_iter().flatten()
     }
 
@@ -290,10 +310,18 @@ impl LineGuard<'_> {
         });
     }
 
-    /// Removes the waiter that is released last, if all costs are `cost`. Returns its slot.
-    pub(crate) fn shed_equal(&mut self, cost: u64, wait: Duration) -> Option<Tick> {
-        self.update(false, |line, wakers, _| line.shed_equal(cost, wait, wakers))
-            .flatten()
+    /// Removes the waiter that is released last, if all costs are `cost` and the new request goes before
+    /// it. Returns its slot.
+    pub(crate) fn shed_equal(
+        &mut self,
+        cost: u64,
+        place: Precedence,
+        wait: Duration,
+    ) -> Option<Tick> {
+        self.update(false, |line, wakers, _| {
+            line.shed_equal(cost, place, wait, wakers)
+        })
+        .flatten()
     }
 
     /// Sets the alarm, if it would fire too late.
@@ -301,54 +329,35 @@ impl LineGuard<'_> {
         self.update(false, |_, _, _| ());
     }
 
-    /// Changes the line. With `create`, it is created if there is none; it is removed when it is
-    /// unused.
+    /// Changes the line: wakers to be woken go to the list, and one to be dropped to the option. With
+    /// `create`, the line is created if there is none; it is removed when it is unused.
     fn update<T>(
         &mut self,
         create: bool,
         change: impl FnOnce(&mut Line, &mut Vec<Waker>, &mut Option<Waker>) -> T,
     ) -> Option<T> {
-        let (mut change, mut changed) = (Some(change), None);
-        self.update_with(create, &mut |line, wakers, stale_waker| {
-            changed = change
-                .take()
-                .map(|change| change(line, wakers, stale_waker));
-        });
-        changed
-    }
-
-    /// [`update`](Self::update), compiled once for all changes. Calls `change` at most once.
-    #[inline(never)]
-    fn update_with(&mut self, create: bool, change: &mut Change<'_>) {
-        let Some(shard) = self.shard.as_deref_mut() else {
-            return;
-        };
+        let shard = self.shard.as_deref_mut()?;
         if create {
-            let new = || Box::new(LineEntry::new(self.line_id));
-            shard.entry(self.line_id).or_insert_with(new);
+            let (id, alarm) = (self.line_id, None);
+            let line = || Line::new(id);
+            let new = || {
+                Box::new(LineEntry {
+                    line: line(),
+                    alarm,
+                })
+            };
+            shard.entry(id).or_insert_with(new);
         }
-        let Some(entry) = shard.get_mut(&self.line_id) else {
-            return;
-        };
-        let LineEntry { line, alarm } = &mut **entry;
+        let LineEntry { line, alarm } = &mut **shard.get_mut(&self.line_id)?;
         let before = line.len();
-        change(line, &mut self.wakers, &mut self.stale_waker);
-        self.shards.adjust_waiting(before, line.len());
+        let changed = change(line, &mut self.wakers, &mut self.stale_waker);
+        self.lines.adjust_waiting(before, line.len());
         if line.is_unused() {
             self.removed_line = shard.remove(&self.line_id);
-            return;
+        } else if let (Some(alarm), Some(next)) = (alarm, line.next_slot()) {
+            self.is_due |= alarm.is_late_for(next) && !alarm.set(next);
         }
-        let (Some(alarm), Some(next)) = (alarm, line.next_slot()) else {
-            return;
-        };
-        if next < alarm.at() {
-            match alarm.set(next) {
-                AlarmState::Set => {}
-                AlarmState::Due => self.is_due = true,
-                // Each waiter is polled, and tries again.
-                AlarmState::Failed => line.take_wakers(&mut self.wakers),
-            }
-        }
+        Some(changed)
     }
 }
 
@@ -363,7 +372,7 @@ impl Drop for LineGuard<'_> {
             if !mem::take(&mut self.is_due) {
                 return;
             }
-            self.shard = Some(self.shards.lock_shard(self.line_id));
+            self.shard = Some(self.lines.lock_shard(self.line_id));
             self.release(now());
         }
     }

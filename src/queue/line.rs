@@ -34,7 +34,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::Order;
+use super::Precedence;
 use super::mixed::MixedQueue;
 use super::outcome::{CostOutcome, WaitOutcome};
 use super::uniform::UniformQueue;
@@ -55,7 +55,7 @@ pub(super) struct Line {
     /// the time to wait before a retry. Their costs are refunded already.
     shed: BTreeMap<Rank, Duration>,
     status: Arc<LineStatus>,
-    /// Whether every waiter so far joined at the back and none was shed. Once false, it stays false,
+    /// Whether every waiter so far joined behind all others and none was shed. Once false, it stays false,
     /// and no rank is published any more.
     is_fifo: bool,
 }
@@ -71,7 +71,7 @@ enum Queue {
 pub(super) struct LineStatus {
     pub(super) line_id: u64,
     /// Every waiter up to this rank was released or removed. Zero is below every rank. It rises only
-    /// while the line is FIFO, and a new waiter at the front sets it to zero.
+    /// while the line is FIFO, and a new waiter that overtakes others sets it to zero.
     released_up_to: AtomicU64,
 }
 
@@ -141,23 +141,28 @@ impl Line {
         dispatch!(&self.queue, queue => queue.last())
     }
 
+    /// Whether no waiter is behind this rank.
+    pub(super) fn is_last(&self, rank: Rank) -> bool {
+        match &self.queue {
+            Queue::Uniform(queue) => queue.behind(rank + 1) == 0,
+            Queue::Mixed(queue) => queue.last_rank().is_none_or(|last| last <= rank),
+        }
+    }
+
     /// Adds a waiter to which the limiter has granted `slot`.
-    pub(super) fn join(&mut self, cost: u64, slot: Tick, order: Order) -> Rank {
-        let rank = match order {
-            Order::Oldest => self.ranks.back(),
-            Order::Newest => {
-                // The new rank is lower than the published one, so it would look released.
-                self.is_fifo = false;
-                self.status.released_up_to.store(0, Ordering::Release);
-                self.ranks.front()
-            }
-        };
+    pub(super) fn join(&mut self, cost: u64, slot: Tick, place: Precedence) -> Rank {
+        let (rank, is_last) = self.ranks.give(place);
+        if !is_last {
+            // The new rank may be lower than the published one: then it would look released.
+            self.is_fifo = false;
+            self.status.released_up_to.store(0, Ordering::Release);
+        }
         if self.len() == 0 {
             self.queue = Queue::Uniform(UniformQueue::new(cost));
         }
         match &mut self.queue {
-            Queue::Uniform(queue) if queue.cost == cost => queue.join(rank, slot, order),
-            _ => self.as_mixed().join(rank, cost, slot, order),
+            Queue::Uniform(queue) if queue.cost == cost => queue.join(rank, slot),
+            _ => self.as_mixed().join(rank, cost, slot),
         }
         rank
     }
@@ -165,9 +170,9 @@ impl Line {
     /// The queue as one whose costs may differ. It is converted if it is not.
     fn as_mixed(&mut self) -> &mut MixedQueue {
         if let Queue::Uniform(queue) = &mut self.queue {
-            let (cost, has_newest) = (queue.cost, queue.has_newest);
+            let (cost, has_overtaken) = (queue.cost, queue.has_overtaken);
             let (waiters, slots) = std::mem::take(queue).into_parts();
-            let queue = MixedQueue::new(cost, has_newest, waiters, slots);
+            let queue = MixedQueue::new(cost, has_overtaken, waiters, slots);
             self.queue = Queue::Mixed(Box::new(queue));
         }
         match &mut self.queue {
@@ -183,11 +188,6 @@ impl Line {
         if let (true, Some(last)) = (self.is_fifo, last) {
             self.status.released_up_to.store(last, Ordering::Release);
         }
-    }
-
-    /// Moves the wakers of all waiters to `wakers`.
-    pub(super) fn take_wakers(&mut self, wakers: &mut Vec<Waker>) {
-        dispatch!(&mut self.queue, queue => queue.take_wakers(wakers));
     }
 
     /// Returns the outcome if the waiter of this rank was released or shed; its rank must not be used

@@ -49,6 +49,16 @@ impl<T> List<T> {
         (self.back != NIL).then_some(self.back)
     }
 
+    /// The linked node after a linked one.
+    #[cfg_attr(
+        not(feature = "cas"),
+        allow(dead_code, reason = "permits of a fleet use it")
+    )]
+    pub(crate) fn after(&self, at: u32) -> Option<u32> {
+        let after = self.nodes.get(at as usize)?.after;
+        (after != NIL).then_some(after)
+    }
+
     pub(crate) fn push_back(&mut self, value: T) -> u32 {
         let at = self.insert_node(value, self.back, NIL);
         match self.nodes.get_mut(self.back as usize) {
@@ -56,6 +66,16 @@ impl<T> List<T> {
             None => self.front = at,
         }
         self.back = at;
+        at
+    }
+
+    pub(crate) fn push_front(&mut self, value: T) -> u32 {
+        let at = self.insert_node(value, NIL, self.front);
+        match self.nodes.get_mut(self.front as usize) {
+            Some(first) => first.before = at,
+            None => self.back = at,
+        }
+        self.front = at;
         at
     }
 

@@ -1,12 +1,14 @@
 //! Loom models of lines and seats. A lost wake-up is a deadlock, which loom reports.
 
+pub(super) mod mock_alarm;
+
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
 use loom::sync::Condvar;
 use loom::thread;
 
-use super::mock_alarm::{fire_due, next_deadline, set_now};
+use self::mock_alarm::{fire_due, next_deadline, set_now};
 use super::{
     CostOutcome, Lines, Order, QueuePosition, RequestSeat, SeatAcquire, Seats, WaitOutcome, now,
 };
@@ -79,14 +81,14 @@ fn line_with_waiters<const N: usize>(slots: [u64; N]) -> (Arc<Lines>, [QueuePosi
     let lines = Arc::new(Lines::new());
     let positions = slots.map(|slot| {
         let mut line = lines.lock_key(&7);
-        line.join(1, tick(slot), Order::Oldest, true)
+        line.join(1, tick(slot), Order::Oldest.into(), true)
     });
     (lines, positions)
 }
 
 fn join(lines: &Lines, slot: u64) -> QueuePosition {
     let mut line = lines.lock_key(&7);
-    line.join(1, tick(slot), Order::Oldest, true)
+    line.join(1, tick(slot), Order::Oldest.into(), true)
 }
 
 fn leave(lines: &Lines, position: &QueuePosition) -> CostOutcome {
@@ -119,6 +121,7 @@ fn advance_to(now: u64) {
     fire_due();
 }
 
+/// Shows promise 59.
 #[test]
 fn loom_request_joining_during_a_release_is_next() {
     loom::model(|| {
@@ -140,6 +143,7 @@ fn loom_request_joining_during_a_release_is_next() {
     });
 }
 
+/// Shows promise 62.
 #[test]
 fn loom_leaving_waiter_passes_its_slot_on() {
     loom::model(|| {
@@ -157,6 +161,7 @@ fn loom_leaving_waiter_passes_its_slot_on() {
     });
 }
 
+/// Shows promise 62.
 #[test]
 fn loom_waiter_released_while_leaving_passes_its_slot_on() {
     loom::model(|| {
@@ -226,6 +231,7 @@ fn loom_timer_fires_for_the_earliest_of_three_joins() {
     });
 }
 
+/// Shows promise 66.
 #[test]
 fn loom_waiter_polled_with_a_new_waker_during_a_release_is_woken() {
     loom::model(|| {
@@ -251,6 +257,7 @@ fn wait_for_seat(seats: &Arc<Seats>) -> SeatAcquire {
     seat
 }
 
+/// Shows promise 68.
 #[test]
 fn loom_released_seat_is_acquired_by_a_waiter() {
     loom::model(|| {
@@ -264,6 +271,7 @@ fn loom_released_seat_is_acquired_by_a_waiter() {
     });
 }
 
+/// Shows promise 68.
 #[test]
 fn loom_cancelled_waiter_passes_the_seat_on() {
     loom::model(|| {
@@ -280,6 +288,7 @@ fn loom_cancelled_waiter_passes_the_seat_on() {
     });
 }
 
+/// Shows promise 68.
 #[test]
 fn loom_two_released_seats_serve_two_waiters() {
     loom::model(|| {

@@ -4,14 +4,14 @@
 //! A slot is granted for a cost, so only a request of the same cost may use it. The requests of one
 //! cost are a class. A class has waiters, ordered by rank, and as many positions in the line. The
 //! first waiter uses the first position of its class, the second waiter the second one, and so on. A
-//! request of [`Order::Newest`] takes the first position of its class, and each other waiter of the
-//! class moves one position of the class back. The slots and costs of the line stay as they were
+//! request that goes before others of its class takes the position of the first of them, and each of
+//! them moves one position of the class back. The slots and costs of the line stay as they were
 //! granted. That is right for every algorithm and any number of limits.
 //!
 //! # Removals
 //! A cost is worth the time in which the limit refills it. When a waiter leaves, its position is
-//! removed and all positions behind it move earlier by what the cost is worth. In a class that a
-//! request of [`Order::Newest`] has joined, the last position of the class is removed instead, and
+//! removed and all positions behind it move earlier by what the cost is worth. In a class in which a
+//! request has overtaken others, the last position of the class is removed instead, and
 //! the waiters behind the one that left each move up to the next position of the class.
 //!
 //! Every operation takes logarithmic time, because a removal stores its shift at one position: the
@@ -20,7 +20,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
 
-use super::Order;
 use super::outcome::CostOutcome;
 use super::shift::{Parts, Shift};
 use super::waiters::Rank;
@@ -37,8 +36,8 @@ pub(super) struct MixedQueue {
     class_ranks: BTreeSet<(u64, Rank)>,
     /// The cost and the index of each position. Each cost has as many positions as ranks.
     class_positions: BTreeSet<(u64, Index)>,
-    /// The costs of the classes that a request of [`Order::Newest`] has joined.
-    lifo_classes: BTreeSet<u64>,
+    /// The costs of the classes in which a request has overtaken others.
+    overtaken: BTreeSet<u64>,
     /// Its total is the shift at the end of the line: `front` and the `shift` of every position.
     shift: Shift,
     /// The part of the shift that all positions have in common.
@@ -60,17 +59,17 @@ struct Position {
 #[derive(Debug)]
 struct Waiter {
     cost: u64,
-    /// Its position. Not valid in a class that a request of [`Order::Newest`] has joined.
+    /// Its position. Not valid in a class in which a request has overtaken others.
     index: Index,
     waker: Option<Waker>,
 }
 
 impl MixedQueue {
-    /// The waiters and slots of a line of equal costs. `has_newest`: whether a request of
-    /// [`Order::Newest`] has joined it.
+    /// The waiters and slots of a line of equal costs. `has_overtaken`: whether a request has overtaken
+    /// others in it.
     pub(super) fn new(
         cost: u64,
-        has_newest: bool,
+        has_overtaken: bool,
         waiters: impl Iterator<Item = (Rank, Option<Waker>)>,
         slots: impl Iterator<Item = Tick>,
     ) -> Self {
@@ -82,8 +81,8 @@ impl MixedQueue {
             queue.class_ranks.insert((cost, rank));
             queue.add_position(index, cost, slot);
         }
-        if has_newest && queue.len() > 0 {
-            queue.lifo_classes.insert(cost);
+        if has_overtaken && queue.len() > 0 {
+            queue.overtaken.insert(cost);
         }
         queue
     }
@@ -98,11 +97,6 @@ impl MixedQueue {
 
     pub(super) fn waker_mut(&mut self, rank: Rank) -> Option<&mut Option<Waker>> {
         self.waiters.get_mut(&rank).map(|waiter| &mut waiter.waker)
-    }
-
-    pub(super) fn take_wakers(&mut self, wakers: &mut Vec<Waker>) {
-        let all = self.waiters.values_mut();
-        wakers.extend(all.filter_map(|waiter| waiter.waker.take()));
     }
 
     /// The slot of the first position.
@@ -144,9 +138,25 @@ impl MixedQueue {
         (is_last || quota().is_some()).then_some(rank)
     }
 
-    /// Adds a waiter to which the limiter has granted `slot`. Its rank is after all others, or
-    /// before them if it is the newest.
-    pub(super) fn join(&mut self, rank: Rank, cost: u64, slot: Tick, order: Order) {
+    /// The number of waiters of the class of `cost` that can make room for a request of `rank`: the last
+    /// one, if it is behind it.
+    pub(super) fn removable_behind(
+        &self,
+        rank: Rank,
+        cost: u64,
+        quota: impl FnOnce() -> Option<Quota>,
+    ) -> usize {
+        let last = self.last_removable_of(cost, quota);
+        usize::from(last.is_some_and(|last| last > rank))
+    }
+
+    /// The rank of the last waiter.
+    pub(super) fn last_rank(&self) -> Option<Rank> {
+        self.waiters.last_key_value().map(|(rank, _)| *rank)
+    }
+
+    /// Adds a waiter to which the limiter has granted `slot`.
+    pub(super) fn join(&mut self, rank: Rank, cost: u64, slot: Tick) {
         let index = self.next_index;
         self.next_index += 1;
         self.waiters.insert(
@@ -157,8 +167,8 @@ impl MixedQueue {
                 waker: None,
             },
         );
-        if order == Order::Newest {
-            self.lifo_classes.insert(cost);
+        if last_of(&self.class_ranks, cost).is_some_and(|last| last > rank) {
+            self.overtaken.insert(cost);
         }
         self.class_ranks.insert((cost, rank));
         self.add_position(index, cost, slot);
@@ -230,7 +240,7 @@ impl MixedQueue {
         quota: &dyn Fn() -> Option<Quota>,
     ) -> Option<(CostOutcome, Option<Waker>)> {
         let waiter = self.waiters.remove(&rank)?;
-        let index = if self.lifo_classes.contains(&waiter.cost) {
+        let index = if self.overtaken.contains(&waiter.cost) {
             last_of(&self.class_positions, waiter.cost)?
         } else {
             waiter.index
@@ -291,7 +301,7 @@ impl MixedQueue {
     fn remove_rank(&mut self, cost: u64, rank: Rank) {
         self.class_ranks.remove(&(cost, rank));
         if first_of(&self.class_ranks, cost).is_none() {
-            self.lifo_classes.remove(&cost);
+            self.overtaken.remove(&cost);
         }
     }
 }

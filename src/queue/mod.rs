@@ -12,29 +12,26 @@ mod list;
 #[cfg(all(test, tower_throttle_loom))]
 mod loom_models;
 mod mixed;
-#[cfg(all(test, tower_throttle_loom))]
-mod mock_alarm;
 mod outcome;
 mod seats;
 mod shift;
 #[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
-mod test_waker;
+mod tests;
 mod uniform;
 mod waiters;
 
 pub(crate) use self::{
     entry::QueuePosition,
-    guard::{LineGuard, PassThroughHasher},
-    lines::Lines,
+    guard::{LineGuard, Lines, PassThroughHasher},
     list::List,
     outcome::{CostOutcome, WaitOutcome},
-    seats::{RequestSeat, SeatAcquire, SeatPermit, Seats},
+    seats::{RequestSeat, SeatAcquire, Seats},
 };
 
 #[cfg(all(test, tower_throttle_loom))]
-pub(crate) use self::mock_alarm::{Alarm, AlarmState, now};
+pub(crate) use self::loom_models::mock_alarm::{Alarm, now};
 #[cfg(not(all(test, tower_throttle_loom)))]
-use crate::clock::{Alarm, AlarmState, Clock, MonotonicClock, Tick};
+use crate::clock::{Alarm, Clock, MonotonicClock, Tick};
 
 /// The present moment on the clock of the slots.
 #[cfg(not(all(test, tower_throttle_loom)))]
@@ -55,8 +52,23 @@ pub enum Order {
     ///
     /// A slot that the limiter granted for one cost is used only by a request of the same cost.
     /// So the newest goes before all waiting requests of its cost, and requests of other costs keep
-    /// their places.
+    /// their places. A permit of a limit on concurrency is for any cost.
     Newest,
+}
+
+/// Where in line a request goes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Precedence {
+    /// Among the requests of its level.
+    pub(crate) order: Order,
+    /// Those of a lower level go before it, and it goes before those of a higher one. Below 128.
+    pub(crate) level: u8,
+}
+
+impl From<Order> for Precedence {
+    fn from(order: Order) -> Self {
+        Self { order, level: 0 }
+    }
 }
 
 /// What happens to a request if the waiting room has no free seat.

@@ -242,46 +242,42 @@ impl SeatAcquire {
     #[inline]
     pub(crate) fn take_seat(&mut self) -> RequestSeat {
         match &self.seats {
-            None => RequestSeat::NotRequired,
+            None => RequestSeat::NOT_REQUIRED,
             Some(seats) => match std::mem::replace(&mut self.state, AcquireState::Idle) {
-                AcquireState::Acquired(seat) => RequestSeat::Acquired(seat),
+                AcquireState::Acquired(seat) => RequestSeat(Some(Seat::Acquired(seat))),
                 other => {
                     self.state = other;
-                    RequestSeat::Missing(Arc::clone(seats))
+                    RequestSeat(Some(Seat::Missing(Arc::clone(seats))))
                 }
             },
         }
     }
 }
 
-/// The seat of a request.
+/// The seat of a request, if seats are limited and the request may wait.
 #[derive(Debug)]
-pub(crate) enum RequestSeat {
-    /// Seats are not limited, or the request does not wait.
-    NotRequired,
-    Acquired(SeatPermit),
+#[expect(unnameable_types, reason = "only layers use it")]
+pub struct RequestSeat(Option<Seat>);
+
+#[derive(Debug)]
+enum Seat {
+    Acquired(#[expect(dead_code, reason = "kept for its drop")] SeatPermit),
     /// The request has no seat yet.
     Missing(Arc<Seats>),
 }
 
 impl RequestSeat {
+    pub(crate) const NOT_REQUIRED: Self = Self(None);
+
     /// Takes a seat if the request needs one. Returns whether it may wait.
     pub(crate) fn try_acquire(&mut self) -> bool {
-        if let Self::Missing(seats) = self {
+        if let Some(Seat::Missing(seats)) = &self.0 {
             match seats.try_acquire() {
-                Some(seat) => *self = Self::Acquired(seat),
+                Some(seat) => self.0 = Some(Seat::Acquired(seat)),
                 None => return false,
             }
         }
         true
-    }
-
-    /// What is left to release.
-    pub(crate) fn into_permit(self) -> Option<SeatPermit> {
-        match self {
-            Self::Acquired(permit) => Some(permit),
-            Self::NotRequired | Self::Missing(_) => None,
-        }
     }
 }
 
@@ -312,8 +308,9 @@ impl fmt::Debug for Seats {
 #[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
 mod tests {
     use super::*;
-    use crate::queue::test_waker::TestWaker;
+    use crate::queue::tests::TestWaker;
 
+    /// Shows promise 66.
     #[test]
     fn a_seat_waiter_polled_with_a_new_waker_is_woken_by_it() {
         let seats = Seats::new(1);

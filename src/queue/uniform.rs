@@ -8,7 +8,6 @@
 use std::collections::VecDeque;
 use std::task::Waker;
 
-use super::Order;
 use super::waiters::{Rank, Waiters};
 use crate::clock::Tick;
 
@@ -19,8 +18,8 @@ pub(super) struct UniformQueue {
     waiters: Waiters,
     /// As many as waiters, earliest first.
     slots: VecDeque<Tick>,
-    /// Whether a request of [`Order::Newest`] has joined.
-    pub(super) has_newest: bool,
+    /// Whether a request has joined that was not the last one.
+    pub(super) has_overtaken: bool,
 }
 
 impl UniformQueue {
@@ -43,10 +42,6 @@ impl UniformQueue {
         self.waiters.waker_mut(rank)
     }
 
-    pub(super) fn take_wakers(&mut self, wakers: &mut Vec<Waker>) {
-        self.waiters.take_wakers(wakers);
-    }
-
     pub(super) fn first(&self) -> Option<Tick> {
         self.slots.front().copied()
     }
@@ -60,20 +55,20 @@ impl UniformQueue {
         self.slots.iter().copied()
     }
 
-    pub(super) fn join(&mut self, rank: Rank, slot: Tick, order: Order) {
+    /// The number of waiters behind `rank`.
+    pub(super) fn behind(&self, rank: Rank) -> usize {
+        self.waiters.behind(rank)
+    }
+
+    pub(super) fn join(&mut self, rank: Rank, slot: Tick) {
         // Two threads may arrive in another order than the limiter decided in.
         let at = match self.last() {
             Some(last) if last > slot => self.slots.partition_point(|one| *one <= slot),
             _ => self.slots.len(),
         };
         self.slots.insert(at, slot);
-        match order {
-            Order::Oldest => self.waiters.push_back(rank),
-            Order::Newest => {
-                self.has_newest = true;
-                self.waiters.push_front(rank);
-            }
-        }
+        let is_last = self.waiters.insert(rank);
+        self.has_overtaken |= !is_last;
     }
 
     /// Removes the waiters whose slots have come by `now`, at most `most`, and adds their wakers

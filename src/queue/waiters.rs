@@ -1,18 +1,20 @@
-//! The waiters of a line of equal costs, in order, found by rank.
+//! The waiters of a line of equal costs, in order, found by rank; and how ranks are given.
 //!
 //! The entries are sorted by rank. As long as none is removed from the middle, the index follows
 //! from the rank. A removal from the middle leaves a tombstone, or all entries behind it would have
 //! to be moved. Tombstones are dropped once more than half of the entries are tombstones. From then
 //! on, and if ranks are not contiguous, the rank is found by binary search.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::task::Waker;
+
+use super::{Order, Precedence};
 
 /// The order of waiters: the lowest rank is released first. No rank of a line is used twice.
 pub(super) type Rank = u64;
 
-/// The middle of the ranks below [`TOMBSTONE`].
-const INITIAL_RANK: Rank = 1 << 62;
+/// How many ranks a level has. All 128 levels together stay below [`TOMBSTONE`].
+const RANKS_PER_LEVEL: Rank = 1 << 55;
 
 /// Set in the rank of an entry whose waiter has left.
 const TOMBSTONE: Rank = 1 << 63;
@@ -20,33 +22,79 @@ const TOMBSTONE: Rank = 1 << 63;
 /// This many tombstones are not worth a compaction.
 const MIN_TOMBSTONES: usize = 32;
 
-/// The ranks that a line has used: these two and those in between.
-#[derive(Debug)]
+/// The ranks that a line has used.
+#[derive(Debug, Default)]
 pub(super) struct Ranks {
+    /// Of level 0, which is all there is without priorities.
+    first: Used,
+    others: BTreeMap<u8, Used>,
+    highest: Rank,
+}
+
+/// The ranks of a level that were used: from `front` to below `next`.
+#[derive(Clone, Copy, Debug)]
+struct Used {
     front: Rank,
     next: Rank,
 }
 
-impl Default for Ranks {
-    fn default() -> Self {
+impl Used {
+    /// None, so the next one is in the middle of those of the level.
+    fn none(level: u8) -> Self {
+        let middle = Rank::from(level) * RANKS_PER_LEVEL + RANKS_PER_LEVEL / 2;
         Self {
-            front: INITIAL_RANK,
-            next: INITIAL_RANK,
+            front: middle,
+            next: middle,
+        }
+    }
+
+    const fn give(&mut self, order: Order) -> Rank {
+        match order {
+            Order::Oldest => {
+                self.next += 1;
+                self.next - 1
+            }
+            Order::Newest => {
+                self.front -= 1;
+                self.front
+            }
         }
     }
 }
 
+impl Default for Used {
+    fn default() -> Self {
+        Self::none(0)
+    }
+}
+
 impl Ranks {
-    /// A rank after all others.
-    pub(super) const fn back(&mut self) -> Rank {
-        self.next += 1;
-        self.next - 1
+    /// The rank that the next waiter with this precedence gets.
+    pub(super) fn peek(&self, Precedence { order, level }: Precedence) -> Rank {
+        let mut used = match level {
+            0 => self.first,
+            _ => self
+                .others
+                .get(&level)
+                .copied()
+                .unwrap_or_else(|| Used::none(level)),
+        };
+        used.give(order)
     }
 
-    /// A rank before all others.
-    pub(super) const fn front(&mut self) -> Rank {
-        self.front -= 1;
-        self.front
+    /// A rank that was not used, and whether it is after all that were.
+    pub(super) fn give(&mut self, Precedence { order, level }: Precedence) -> (Rank, bool) {
+        let used = match level {
+            0 => &mut self.first,
+            _ => self
+                .others
+                .entry(level)
+                .or_insert_with(|| Used::none(level)),
+        };
+        let rank = used.give(order);
+        let is_last = rank > self.highest;
+        self.highest = self.highest.max(rank);
+        (rank, is_last)
     }
 }
 
@@ -70,16 +118,29 @@ impl Waiters {
         self.live
     }
 
-    /// `rank` is higher than all others.
-    pub(super) fn push_back(&mut self, rank: Rank) {
+    /// Adds a waiter. Returns whether it is the last one.
+    pub(super) fn insert(&mut self, rank: Rank) -> bool {
+        let at = self.index_of(rank);
+        let is_last = at == self.entries.len();
         self.live += 1;
-        self.entries.push_back(Waiter { rank, waker: None });
+        self.entries.insert(at, Waiter { rank, waker: None });
+        is_last
     }
 
-    /// `rank` is lower than all others.
-    pub(super) fn push_front(&mut self, rank: Rank) {
-        self.live += 1;
-        self.entries.push_front(Waiter { rank, waker: None });
+    /// The number of waiters behind `rank`.
+    pub(super) fn behind(&self, rank: Rank) -> usize {
+        let behind = self.entries.range(self.index_of(rank)..);
+        behind.filter(|waiter| waiter.rank & TOMBSTONE == 0).count()
+    }
+
+    /// How many entries are before `rank`.
+    fn index_of(&self, rank: Rank) -> usize {
+        match self.entries.back() {
+            Some(last) if last.rank >= rank => self
+                .entries
+                .partition_point(|waiter| waiter.rank & !TOMBSTONE < rank),
+            _ => self.entries.len(),
+        }
     }
 
     /// Removes the first `many` waiters and adds their wakers to `wakers`. Returns the rank of the
@@ -123,10 +184,7 @@ impl Waiters {
         let guess = usize::try_from(rank.checked_sub(first)?).ok()?;
         let found = match self.entries.get(guess) {
             Some(waiter) if waiter.rank & !TOMBSTONE == rank => guess,
-            _ => {
-                let is_before = |waiter: &Waiter| waiter.rank & !TOMBSTONE < rank;
-                self.entries.partition_point(is_before)
-            }
+            _ => self.index_of(rank),
         };
         (self.entries.get(found)?.rank == rank).then_some(found)
     }
@@ -135,12 +193,6 @@ impl Waiters {
     pub(super) fn waker_mut(&mut self, rank: Rank) -> Option<&mut Option<Waker>> {
         let at = self.find(rank)?;
         Some(&mut self.entries.get_mut(at)?.waker)
-    }
-
-    /// Takes the wakers of all waiters.
-    pub(super) fn take_wakers(&mut self, wakers: &mut Vec<Waker>) {
-        let all = self.entries.iter_mut();
-        wakers.extend(all.filter_map(|waiter| waiter.waker.take()));
     }
 
     /// Removes the waiter with this rank. Returns its waker, or `None` if there is no such waiter.
@@ -177,7 +229,7 @@ impl Waiters {
 mod tests {
     use super::*;
 
-    /// Against a plain vector, with insertions at both ends and removals anywhere.
+    /// Against a plain vector, with insertions and removals anywhere.
     #[test]
     fn waiters_are_found_by_rank_and_leave_in_order() {
         let (mut ranks, mut waiters, mut model) =
@@ -188,15 +240,23 @@ mod tests {
             random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
             let (what, which) = (random >> 60, (random >> 32) as usize);
             match what {
-                0..=4 => {
-                    used.push(ranks.back());
-                    waiters.push_back(used[used.len() - 1]);
-                    model.push(used[used.len() - 1]);
-                }
-                5 => {
-                    used.push(ranks.front());
-                    waiters.push_front(used[used.len() - 1]);
-                    model.insert(0, used[used.len() - 1]);
+                0..=5 => {
+                    let order = if what < 5 {
+                        Order::Oldest
+                    } else {
+                        Order::Newest
+                    };
+                    let level = u8::try_from(which % 7 / 5).unwrap();
+                    let place = Precedence { order, level };
+                    let expected = ranks.peek(place);
+                    let (rank, is_highest) = ranks.give(place);
+                    assert_eq!(rank, expected);
+                    assert_eq!(is_highest, used.iter().all(|one| *one < rank));
+                    let behind = model.iter().filter(|one| **one > rank).count();
+                    assert_eq!(waiters.behind(rank), behind);
+                    assert_eq!(waiters.insert(rank), behind == 0);
+                    used.push(rank);
+                    model.insert(model.len() - behind, rank);
                 }
                 6 => {
                     let many = which % 3;

@@ -1,15 +1,10 @@
 //! A gRPC status for gRPC requests, an HTTP response for all others.
 
-use std::time::Duration;
-
 use http::{Request, Response};
 
-use super::grpc::{Grpc, content_type, is_grpc, trailers_only};
-use super::http::{
-    HeadersOnly, error_body, is_denial, note, plain, response_from_request, timeout,
-};
-use super::{Respond, Standard};
-use crate::decision::Decision;
+use super::grpc::{Grpc, is_grpc};
+use super::http::{HeadersOnly, error_body};
+use super::{Http, Respond, Standard};
 use crate::error::RateLimited;
 
 /// Answers gRPC requests with a gRPC status, and all others in another way.
@@ -55,38 +50,22 @@ where
     B: Default,
     H: Respond<Request<A>, Response<B>, Err>,
 {
-    fn deny(&self, request: &Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
-        if is_grpc(request) {
+    type Protocol = Http;
+
+    fn deny(&self, request: Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
+        if is_grpc(&request) {
             Grpc.deny(request, denied)
         } else {
             self.others.deny(request, denied)
         }
     }
-
-    fn refuse(&self, request: Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
-        if is_grpc(&request) {
-            Grpc.refuse(request, denied)
-        } else {
-            self.others.refuse(request, denied)
-        }
-    }
-
-    fn admit(&self, request: &mut Request<A>, decision: &Decision) {
-        self.others.admit(request, decision);
-    }
-
-    fn timeout(&self, request: &Request<A>) -> Option<Duration> {
-        self.others.timeout(request)
-    }
-
-    fn is_denial(&self, response: &Response<B>) -> bool {
-        is_denial(response)
-    }
 }
 
 impl<A, B: Default + 'static, Err> Respond<Request<A>, Response<B>, Err> for Standard {
-    fn deny(&self, request: &Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
-        if is_grpc(request) {
+    type Protocol = Http;
+
+    fn deny(&self, request: Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
+        if is_grpc(&request) {
             return Grpc.deny(request, denied);
         }
         let text = denied.rejection().map(ToString::to_string);
@@ -95,38 +74,5 @@ impl<A, B: Default + 'static, Err> Respond<Request<A>, Response<B>, Err> for Sta
             error_body(&mut response, text);
         }
         Ok(response)
-    }
-
-    #[expect(
-        clippy::inline_always,
-        reason = "the layer calls it in one place, and a call would copy the request"
-    )]
-    #[inline(always)]
-    fn refuse(&self, request: Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
-        let grpc = is_grpc(&request).then(|| content_type(request.headers()));
-        let text = denied.rejection().map(ToString::to_string);
-        // Made here for both kinds of answer, because each further call would copy the request.
-        let mut response = response_from_request(request, B::default());
-        match (grpc, text) {
-            (Some(media), _) => trailers_only(&mut response, media, denied),
-            (None, None) => plain(&mut response, denied),
-            (None, Some(text)) => {
-                plain(&mut response, denied);
-                error_body(&mut response, text);
-            }
-        }
-        Ok(response)
-    }
-
-    fn admit(&self, request: &mut Request<A>, decision: &Decision) {
-        note(request, decision);
-    }
-
-    fn timeout(&self, request: &Request<A>) -> Option<Duration> {
-        timeout(request)
-    }
-
-    fn is_denial(&self, response: &Response<B>) -> bool {
-        is_denial(response)
     }
 }

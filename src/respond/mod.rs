@@ -2,30 +2,38 @@
 //!
 //! Three traits: how a denied request is answered ([`Respond`]), what a response says about the
 //! limit ([`Tell`]), and what a request turns out to have cost once its response is known
-//! ([`SettleUp`]).
+//! ([`SettleResult`]).
 
 mod auto;
+mod cost;
 mod grpc;
 mod http;
 mod policies;
+mod protocol;
 mod responder;
 mod settle;
+mod watch;
 
 pub use self::{
     auto::Auto,
+    cost::CostHandle,
     grpc::Grpc,
     http::{Headers, HeadersOnly, Preflight, ProblemJson},
     policies::{Policies, Policy},
+    protocol::{Http, Opaque, Protocol},
     responder::{Responder, ResponseHooks},
-    settle::{
-        KeepAll, Settle, SettleByResponse, SettleByResult, SettleResult, SettleUp, SettleWith,
-    },
+    settle::{KeepAll, Settle, SettleByResponse, SettleByResult, SettleResult, SettleWith},
+    watch::{OnDenied, Unwatched, Watch},
 };
+pub(crate) use self::{cost::Meter, grpc::BASE64};
 
-use std::time::Duration;
+use std::any::Any;
 
 use crate::decision::Decision;
 use crate::error::RateLimited;
+
+/// What a limit itself says about its responses, as one of a policy file does.
+pub(crate) type OwnRules<'a> = Option<&'a dyn Any>;
 
 /// Answers requests that are denied.
 ///
@@ -35,13 +43,15 @@ use crate::error::RateLimited;
 /// ```
 /// use std::convert::Infallible;
 /// use tower::{Layer, ServiceExt, service_fn};
-/// use tower_throttle::{FixedWindow, Global, Quota, RateLimitLayer, RateLimited, respond::Respond};
+/// use tower_throttle::{FixedWindow, Global, Quota, RateLimitLayer, RateLimited, respond::{Opaque, Respond}};
 ///
 /// #[derive(Clone)]
 /// struct SayBusy;
 ///
 /// impl<E> Respond<String, String, E> for SayBusy {
-///     fn deny(&self, request: &String, denied: RateLimited) -> Result<String, E> {
+///     type Protocol = Opaque;
+///
+///     fn deny(&self, request: String, denied: RateLimited) -> Result<String, E> {
 ///         Ok(format!("BUSY {request}: {denied}"))
 ///     }
 /// }
@@ -57,47 +67,20 @@ use crate::error::RateLimited;
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot answer a denied `{Req}` with a `{Res}`",
-    label = "no answer for this service",
-    note = "for a service that is not HTTP add `.respond(AsError)`, and `impl From<RateLimited>` for the service's error",
-    note = "the default answers HTTP requests if their response body is `Default + 'static`",
+    label = "for a service that is not HTTP add `.respond(AsError)`; an HTTP response needs a body that is `Default`",
+    note = "`AsError` needs an error with `From<RateLimited>`, such as `tower::BoxError`",
+    note = "hyper's `Incoming` is not `Default`: put `tower_http::map_response_body::MapResponseBodyLayer::new(axum::body::Body::new)` between the limit and the service, or add `.respond(..)` with a closure",
     note = "a closure is `|req: &http::Request<B>, denied: &RateLimited| -> http::Response<B2>`, with the body types of the service that it wraps"
 )]
 pub trait Respond<Req, Res, Err> {
-    /// The answer to `request`, which does not reach the service.
+    /// What is known of such requests and responses: [`Http`], or [`Opaque`] for everything else.
+    type Protocol: Protocol<Req, Res>;
+
+    /// The answer to `request`, which does not reach the service. Its parts can be reused.
     ///
     /// # Errors
     /// If a denial is an error of the service, as with [`AsError`].
-    fn deny(&self, request: &Req, denied: RateLimited) -> Result<Res, Err>;
-
-    /// The same, given the request itself, whose parts can be reused for the answer. What a layer
-    /// calls.
-    ///
-    /// # Errors
-    /// See [`deny`](Self::deny).
-    fn refuse(&self, request: Req, denied: RateLimited) -> Result<Res, Err> {
-        self.deny(&request, denied)
-    }
-
-    /// Stores the decision in a request that goes on to the service, if it has a place for it.
-    fn admit(&self, request: &mut Req, decision: &Decision) {
-        let _ = (request, decision);
-    }
-
-    /// How long the client of `request` will wait for the answer, if the request says so.
-    ///
-    /// A request whose turn would come later is denied at once. Called only for requests that have
-    /// to wait.
-    fn timeout(&self, request: &Req) -> Option<Duration> {
-        let _ = request;
-        None
-    }
-
-    /// Whether `response` is the denial of a limit inside this one, by any [`Respond`] that stores its
-    /// [`RateLimited`] in the extensions. It is then [settled](Settle) by that and not by its status.
-    fn is_denial(&self, response: &Res) -> bool {
-        let _ = response;
-        false
-    }
+    fn deny(&self, request: Req, denied: RateLimited) -> Result<Res, Err>;
 }
 
 /// States the limit in every response to a request that the limit decided about.
@@ -111,6 +94,19 @@ pub trait Tell<Res> {
 
     /// Writes into `response`.
     fn tell(&self, response: &mut Res, policies: &Policies, decision: &Decision);
+
+    /// The same, given what the limit itself says about it.
+    #[doc(hidden)]
+    fn tell_by(
+        &self,
+        rules: Option<&dyn Any>,
+        response: &mut Res,
+        policies: &Policies,
+        decision: &Decision,
+    ) {
+        let _ = rules;
+        self.tell(response, policies, decision);
+    }
 }
 
 /// The default answer. For HTTP: 429 with `Retry-After`, or a gRPC status to a [gRPC request](Auto). No
@@ -130,23 +126,26 @@ pub struct Standard;
 ///
 /// let limited = RateLimited::from(Rejection::from(http::StatusCode::FORBIDDEN));
 /// let answer: Result<Infallible, Box<dyn std::error::Error + Send + Sync>> =
-///     AsError.deny(&"any request", limited);
+///     AsError.deny("any request", limited);
 /// assert!(answer.unwrap_err().is::<RateLimited>());
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AsError;
 
 impl<Req, Res, Err: DenialError> Respond<Req, Res, Err> for AsError {
-    fn deny(&self, _: &Req, denied: RateLimited) -> Result<Res, Err> {
+    type Protocol = Opaque;
+
+    fn deny(&self, _: Req, denied: RateLimited) -> Result<Res, Err> {
         Err(Err::from_denial(denied))
     }
 }
 
 /// An error that a denial can become: every type with `From<RateLimited>`.
 #[diagnostic::on_unimplemented(
-    message = "`AsError` cannot make a `{Self}`: write `impl From<RateLimited>` for it",
+    message = "`AsError` cannot make a `{Self}`: turn it into a `BoxError` by `.map_err(tower::BoxError::from)` on the service",
     label = "the error of this service has no `From<RateLimited>`",
-    note = "if the error is of another crate, put `tower::util::MapErrLayer::new(tower::BoxError::from)` between the limit and the service: `BoxError` has it"
+    note = "in a `ServiceBuilder`, add `tower::util::MapErrLayer::new(tower::BoxError::from)` after the limit",
+    note = "for an error of your own, `impl From<RateLimited>` does as well"
 )]
 pub trait DenialError: Sized {
     /// The error for a denied request.

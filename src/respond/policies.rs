@@ -31,32 +31,30 @@ impl Policies {
     /// One policy per quota. A single one is called `name`; several are numbered from 1, `name-1`,
     /// `name-2`, in the order of [`Decision::policy`].
     pub fn new(name: &str, quotas: &[Quota]) -> Self {
-        let several = quotas.len() > 1;
         let list = (1..).zip(quotas).map(|(number, quota)| Policy {
-            name: if several {
-                format!("{name}-{number}").into()
-            } else {
-                name.into()
+            name: match quotas.len() {
+                1 => name.into(),
+                _ => format!("{name}-{number}").into(),
             },
             quota: Some(*quota),
             at_once: 0,
         });
-        Self {
-            list: list.collect(),
-            header_values: [OnceLock::new(), OnceLock::new()],
-        }
+        Self::of_list(list.collect())
     }
 
     /// The policy of a limit on concurrency.
     pub(crate) fn at_once(name: &str, limit: u64) -> Self {
-        let policy = Policy {
+        Self::of_list(vec![Policy {
             name: name.into(),
             quota: None,
             at_once: limit,
-        };
+        }])
+    }
+
+    fn of_list(list: Vec<Policy>) -> Self {
         Self {
-            list: vec![policy],
-            header_values: [OnceLock::new(), OnceLock::new()],
+            list,
+            header_values: Default::default(),
         }
     }
 

@@ -1,117 +1,167 @@
 //! The three answers of one layer, together.
 
-use std::time::Duration;
+use std::{any::Any, time::Duration};
 
+use super::cost::CostHandle;
 use super::policies::Policies;
 use super::settle::{KeepAll, Settle, SettleResult};
-use super::{Respond, Silent, Standard, Tell};
+use super::watch::{Unwatched, Watch};
+use super::{Protocol, Respond, Silent, Standard, Tell};
 use crate::decision::Decision;
 use crate::error::RateLimited;
 
-/// The three answers of one layer: to denied requests, about the limit, and about the cost.
+/// The three answers of one layer, to denied requests, about the limit, and about the cost; and who
+/// watches its decisions.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Responder<D = Standard, H = Silent, F = KeepAll> {
+pub struct Responder<D = Standard, H = Silent, F = KeepAll, W = Unwatched> {
     deny: D,
     tell: H,
     settle: F,
+    watch: W,
 }
 
-impl<D, H, F> Responder<D, H, F> {
-    pub(crate) fn with_deny<T>(self, deny: T) -> Responder<T, H, F> {
-        let Self { tell, settle, .. } = self;
-        Responder { deny, tell, settle }
+impl<D, H, F, W> Responder<D, H, F, W> {
+    pub(crate) fn with_deny<T>(self, deny: T) -> Responder<T, H, F, W> {
+        Responder {
+            deny,
+            tell: self.tell,
+            settle: self.settle,
+            watch: self.watch,
+        }
     }
 
-    pub(crate) fn with_tell<T>(self, tell: T) -> Responder<D, T, F> {
-        let Self { deny, settle, .. } = self;
-        Responder { deny, tell, settle }
+    pub(crate) fn with_tell<T>(self, tell: T) -> Responder<D, T, F, W> {
+        Responder {
+            deny: self.deny,
+            tell,
+            settle: self.settle,
+            watch: self.watch,
+        }
     }
 
-    pub(crate) fn with_settle<T>(self, settle: T) -> Responder<D, H, T> {
-        let Self { deny, tell, .. } = self;
-        Responder { deny, tell, settle }
+    pub(crate) fn with_settle<T>(self, settle: T) -> Responder<D, H, T, W> {
+        Responder {
+            deny: self.deny,
+            tell: self.tell,
+            settle,
+            watch: self.watch,
+        }
+    }
+
+    /// Adds one that watches.
+    pub(crate) fn with_watch<T>(self, watch: T) -> Responder<D, H, F, (W, T)> {
+        Responder {
+            deny: self.deny,
+            tell: self.tell,
+            settle: self.settle,
+            watch: (self.watch, watch),
+        }
     }
 }
 
-/// What a layer asks of its [`Responder`]. Sealed: implement the traits of its parts.
-pub trait ResponseHooks<Req, K, Res, Err>: sealed::Sealed {
+/// What a layer asks of its [`Responder`]: implement the traits of its parts.
+pub trait ResponseHooks<Req, K, Res, Err> {
     /// Whether responses state the limit.
     const WRITES_HEADERS: bool;
     /// Whether there is something to do when a response is there.
     const NEEDS_RESPONSE: bool;
 
-    /// See [`Respond::refuse`].
+    /// See [`Respond::deny`].
     ///
     /// # Errors
     /// See [`Respond::deny`].
-    fn refuse(&self, request: Req, denied: RateLimited) -> Result<Res, Err>;
+    fn deny(&self, request: Req, denied: RateLimited) -> Result<Res, Err>;
 
-    /// See [`Respond::admit`].
-    fn admit(&self, request: &mut Req, decision: &Decision);
+    /// See [`Protocol::share`].
+    fn share(&self, request: &mut Req, decision: &Decision);
 
-    /// See [`Respond::timeout`].
+    /// See [`Protocol::share_cost`].
+    fn share_cost(&self, request: &mut Req, cost: CostHandle);
+
+    /// See [`Protocol::timeout`].
     fn timeout(&self, request: &Req) -> Option<Duration>;
 
-    /// See [`Tell::tell`].
-    fn tell(&self, response: &mut Res, policies: &Policies, decision: &Decision);
+    /// See [`Tell::tell`]. `rules` are those of the limit that the decision is about.
+    fn tell(
+        &self,
+        rules: Option<&dyn Any>,
+        response: &mut Res,
+        policies: &Policies,
+        decision: &Decision,
+    );
 
     /// See [`SettleResult::capture`].
     fn capture(&mut self, request: &Req);
 
-    /// See [`SettleResult::settle_for_result`].
-    fn settle(&self, key: &K, result: &Result<Res, Err>) -> Settle;
+    /// See [`SettleResult::settle_for_result`]. `of` is the key, and the rules of the
+    /// limit that is settled.
+    fn settle(&self, of: (&K, Option<&dyn Any>), result: &Result<Res, Err>) -> Settle;
+
+    /// See [`Watch::admitted`].
+    fn admitted(&self, key: &K, cost: u64);
+
+    /// See [`Watch::denied`].
+    fn denied(&self, key: &K, denied: &RateLimited);
 }
 
-impl<Req, K, Res, Err, D, H, F> ResponseHooks<Req, K, Res, Err> for Responder<D, H, F>
+impl<Req, K, Res, Err, D, H, F, W> ResponseHooks<Req, K, Res, Err> for Responder<D, H, F, W>
 where
     D: Respond<Req, Res, Err>,
     H: Tell<Res>,
     F: SettleResult<Req, K, Res, Err>,
+    W: Watch<K>,
 {
     const WRITES_HEADERS: bool = !H::SILENT;
     const NEEDS_RESPONSE: bool = !(H::SILENT && F::ALWAYS_KEEPS);
 
-    #[inline]
-    fn refuse(&self, request: Req, denied: RateLimited) -> Result<Res, Err> {
-        self.deny.refuse(request, denied)
+    fn deny(&self, request: Req, denied: RateLimited) -> Result<Res, Err> {
+        self.deny.deny(request, denied)
     }
 
-    #[inline]
-    fn admit(&self, request: &mut Req, decision: &Decision) {
-        self.deny.admit(request, decision);
+    fn share(&self, request: &mut Req, decision: &Decision) {
+        D::Protocol::share(request, decision);
     }
 
-    #[inline]
+    fn share_cost(&self, request: &mut Req, cost: CostHandle) {
+        D::Protocol::share_cost(request, cost);
+    }
+
     fn timeout(&self, request: &Req) -> Option<Duration> {
-        self.deny.timeout(request)
+        D::Protocol::timeout(request)
     }
 
-    #[inline]
-    fn tell(&self, response: &mut Res, policies: &Policies, decision: &Decision) {
-        self.tell.tell(response, policies, decision);
+    fn tell(
+        &self,
+        rules: Option<&dyn Any>,
+        response: &mut Res,
+        policies: &Policies,
+        decision: &Decision,
+    ) {
+        self.tell.tell_by(rules, response, policies, decision);
     }
 
-    #[inline]
     fn capture(&mut self, request: &Req) {
         self.settle.capture(request);
     }
 
-    #[inline]
-    fn settle(&self, key: &K, result: &Result<Res, Err>) -> Settle {
+    fn settle(&self, (key, rules): (&K, Option<&dyn Any>), result: &Result<Res, Err>) -> Settle {
         match result {
-            Ok(response) if !F::ALWAYS_KEEPS && self.deny.is_denial(response) => {
+            Ok(response) if !F::ALWAYS_KEEPS && D::Protocol::is_denial(response) => {
                 self.settle.settle_denial(key, result)
             }
-            _ => self.settle.settle_for_result(key, result),
+            _ => self.settle.settle_by(rules, key, result),
         }
     }
-}
 
-mod sealed {
-    #[expect(unnameable_types, reason = "a seal must not be nameable")]
-    pub trait Sealed {}
+    #[inline]
+    fn admitted(&self, key: &K, cost: u64) {
+        self.watch.admitted(key, cost);
+    }
 
-    impl<D, H, F> Sealed for super::Responder<D, H, F> {}
+    #[inline]
+    fn denied(&self, key: &K, denied: &RateLimited) {
+        self.watch.denied(key, denied);
+    }
 }
 
 #[cfg(test)]
@@ -136,7 +186,7 @@ mod tests {
         let settle = SettleByResult(|_: &Result<_, ()>| Settle::Keep);
         assert_eq!(needs(silent), (false, false));
         assert_eq!(needs(silent.with_settle(settle)), (false, true));
-        let told = silent.with_tell(Headers::standard());
+        let told = silent.with_tell(Headers::Draft11);
         assert_eq!(needs(told), (true, true));
         assert_eq!(needs(told.with_settle(settle)), (true, true));
     }

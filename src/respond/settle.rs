@@ -1,20 +1,6 @@
 //! What a request turns out to have cost.
 
-use std::fmt;
-
-/// Decides what a request cost, given its response; closures `Fn(&Res) -> Settle` do.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` does not settle the cost of a request by its `{Res}`",
-    label = "not a closure `|res: &{Res}| -> Settle`",
-    note = "a closure names the type of the response, as in `|res: &axum::response::Response| ..`, and returns `Settle`"
-)]
-pub trait SettleUp<Res> {
-    /// Whether it always keeps what was taken, so that nothing needs to be kept for it.
-    const ALWAYS_KEEPS: bool = false;
-
-    /// What to do about the cost of the request that got `response`.
-    fn settle(&self, response: &Res) -> Settle;
-}
+use std::{any::Any, fmt};
 
 /// What to do about the cost of a request once its response is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,24 +23,14 @@ pub enum Settle {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KeepAll;
 
-impl<Res> SettleUp<Res> for KeepAll {
-    const ALWAYS_KEEPS: bool = true;
-
-    fn settle(&self, _: &Res) -> Settle {
-        Settle::Keep
-    }
-}
-
-impl<Res, F: Fn(&Res) -> Settle> SettleUp<Res> for F {
-    fn settle(&self, response: &Res) -> Settle {
-        self(response)
-    }
-}
-
 /// Decides what a request cost, given all that is known of it. What a layer calls.
 ///
 /// Implemented by what `RateLimitLayer` makes of a closure: [`SettleByResponse`],
 /// [`SettleByResult`] and [`SettleWith`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not settle the cost of a `{Req}` by its `{Res}`",
+    note = "`.settle(..)` takes a closure `|res: &axum::response::Response| ..` that returns `Settle`"
+)]
 pub trait SettleResult<Req, K, Res, Err> {
     /// Whether it always keeps what was taken, so that nothing needs to be kept for it.
     const ALWAYS_KEEPS: bool = false;
@@ -67,6 +43,13 @@ pub trait SettleResult<Req, K, Res, Err> {
 
     /// What to do about the cost of the request of `key` that ended in `result`.
     fn settle_for_result(&self, key: &K, result: &Result<Res, Err>) -> Settle;
+
+    /// The same, given what the limit itself says about it.
+    #[doc(hidden)]
+    fn settle_by(&self, rules: Option<&dyn Any>, key: &K, result: &Result<Res, Err>) -> Settle {
+        let _ = rules;
+        self.settle_for_result(key, result)
+    }
 
     /// The same for a request that a limit inside this one has denied, so that the service has not seen
     /// it. It is neither a success nor a failure.
@@ -88,13 +71,13 @@ impl<Req, K, Res, Err> SettleResult<Req, K, Res, Err> for KeepAll {
 #[derive(Clone, Copy, Debug)]
 pub struct SettleByResponse<F>(pub(crate) F);
 
-impl<Req, K, Res, Err, F: SettleUp<Res>> SettleResult<Req, K, Res, Err> for SettleByResponse<F> {
-    const ALWAYS_KEEPS: bool = F::ALWAYS_KEEPS;
-
-    #[inline]
+impl<Req, K, Res, Err, F> SettleResult<Req, K, Res, Err> for SettleByResponse<F>
+where
+    F: Fn(&Res) -> Settle,
+{
     fn settle_for_result(&self, _: &K, result: &Result<Res, Err>) -> Settle {
         match result {
-            Ok(response) => self.0.settle(response),
+            Ok(response) => (self.0)(response),
             Err(_) => Settle::Keep,
         }
     }
@@ -108,12 +91,10 @@ impl<Req, K, Res, Err, F> SettleResult<Req, K, Res, Err> for SettleByResult<F>
 where
     F: Fn(&Result<Res, Err>) -> Settle,
 {
-    #[inline]
     fn settle_for_result(&self, _: &K, result: &Result<Res, Err>) -> Settle {
         (self.0)(result)
     }
 
-    #[inline]
     fn settle_denial(&self, _: &K, result: &Result<Res, Err>) -> Settle {
         match (self.0)(result) {
             Settle::Forgive => Settle::Refund,
@@ -146,12 +127,10 @@ where
     C: Fn(&Req) -> T,
     F: Fn(&K, &T, &Res) -> Settle,
 {
-    #[inline]
     fn capture(&mut self, request: &Req) {
         self.captured = Some((self.capture)(request));
     }
 
-    #[inline]
     fn settle_for_result(&self, key: &K, result: &Result<Res, Err>) -> Settle {
         match (result, &self.captured) {
             (Ok(response), Some(captured)) => (self.settle)(key, captured, response),

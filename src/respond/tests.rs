@@ -4,15 +4,13 @@ use std::time::Duration;
 
 use ::http::{Extensions, HeaderMap, Request, Response, StatusCode};
 
-use super::{Auto, Grpc, HeadersOnly, ProblemJson, Respond, Standard};
+use super::{Auto, Grpc, HeadersOnly, Http, ProblemJson, Protocol, Respond, Standard};
 use crate::decision::{Decision, Verdict};
 use crate::error::{RateLimited, Rejection};
 
-trait Responder: Respond<Request<()>, Response<String>, ()> {}
+type Responder = dyn Respond<Request<()>, Response<String>, (), Protocol = Http>;
 
-impl<R: Respond<Request<()>, Response<String>, ()>> Responder for R {}
-
-fn responders() -> Vec<(&'static str, Box<dyn Responder>)> {
+fn responders() -> Vec<(&'static str, Box<Responder>)> {
     let own = |_: &Request<()>, denied: &RateLimited| {
         let mut response = Response::new("own".to_owned());
         *response.status_mut() = denied.status();
@@ -40,30 +38,28 @@ fn request(content_type: &str) -> Request<()> {
     request.body(()).unwrap()
 }
 
-type Answer = (StatusCode, HeaderMap, String, bool);
+type Answer = (StatusCode, HeaderMap, bool);
 
 fn answer(response: Result<Response<String>, ()>) -> Answer {
-    let (parts, body) = response.unwrap().into_parts();
+    let (parts, _) = response.unwrap().into_parts();
     let has_reason = |extensions: &Extensions| {
         // Nothing of the request is left.
         extensions.get::<RateLimited>().is_some() && extensions.len() == 1
     };
     let has_reason = has_reason(&parts.extensions);
-    (parts.status, parts.headers, body, has_reason)
+    (parts.status, parts.headers, has_reason)
 }
 
+/// Shows promise 73.
 #[test]
-fn a_borrowed_request_gets_the_answer_of_an_owned_one() {
+fn every_responder_states_the_reason_and_keeps_nothing_of_the_request() {
     let limited = || RateLimited::new(decision());
     let rejected = || RateLimited::from(Rejection::new(StatusCode::FORBIDDEN, "no key"));
     for (name, responder) in responders() {
         for content_type in ["text/plain", "application/grpc"] {
             for denied in [&limited as &dyn Fn() -> RateLimited, &rejected] {
-                let request = request(content_type);
-                let borrowed = answer(responder.deny(&request, denied()));
-                let owned = answer(responder.refuse(request, denied()));
-                assert_eq!(borrowed, owned, "{name}, {content_type}");
-                let (status, headers, _, has_reason) = owned;
+                let answer = answer(responder.deny(request(content_type), denied()));
+                let (status, headers, has_reason) = answer;
                 assert!(has_reason, "{name}");
                 if let Some(code) = headers.get("grpc-status") {
                     let expected = if denied().rejection().is_some() {
@@ -85,19 +81,28 @@ fn a_borrowed_request_gets_the_answer_of_an_owned_one() {
 }
 
 #[test]
-fn every_responder_notes_the_decision_and_reads_the_clients_timeout() {
-    for (name, responder) in responders() {
-        let mut request = request("text/plain");
-        responder.admit(&mut request, &decision());
-        assert_eq!(request.extensions().get(), Some(&decision()), "{name}");
-        let timeout = responder.timeout(&request);
-        assert_eq!(timeout, Some(Duration::from_secs(5)), "{name}");
-    }
+fn http_shares_the_decision_reads_the_clients_timeout_and_knows_a_denial() {
+    type Known = dyn Fn(&mut Request<()>) -> Option<Duration>;
+    let known: &Known = &|request| {
+        <Http as Protocol<_, Response<()>>>::share(request, &decision());
+        <Http as Protocol<_, Response<()>>>::timeout(request)
+    };
+    let mut request = request("text/plain");
+    assert_eq!(known(&mut request), Some(Duration::from_secs(5)));
+    assert_eq!(request.extensions().get(), Some(&decision()));
+    let is_denial = |response| <Http as Protocol<Request<()>, _>>::is_denial(&response);
+    assert!(!is_denial(Response::new(())));
+    let denied = RateLimited::new(decision());
+    assert!(is_denial(
+        HeadersOnly
+            .deny(Request::new(()), denied)
+            .unwrap_or_else(|()| unreachable!())
+    ));
 }
 
 fn rejected_body<B: Default + 'static>() -> (B, bool) {
     let rejection = Rejection::new(StatusCode::FORBIDDEN, "no key");
-    let denied = Standard.deny(&Request::new(()), rejection.into());
+    let denied = Standard.deny(Request::new(()), rejection.into());
     let response: Result<Response<B>, ()> = denied;
     let (parts, body) = response.unwrap().into_parts();
     assert_eq!(parts.headers["x-ratelimit-error"], "no key");

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::cold;
 use crate::algorithm::{Cost, GiveBack, Words};
 use crate::backend::Op;
 use crate::clock::Tick;
@@ -18,10 +17,15 @@ pub(super) fn apply_op<A: Words>(
 ) -> Decision {
     match op {
         Op::Take(cost) => {
-            let decision = cold::decide(algorithm, state, now, cost);
+            let decision = algorithm.decide(state, now, cost);
             return with_receipt(algorithm, decision, now);
         }
-        Op::Peek(cost) => return cold::peek(algorithm, state, now, cost),
+        Op::Borrow(cost) if algorithm.facts().lends => {
+            let decision = algorithm.reserve(state, now, cost, Duration::MAX);
+            return with_receipt(algorithm, decision, now);
+        }
+        Op::Borrow(cost) => return apply_op(algorithm, state, now, Op::Take(cost)),
+        Op::Peek(cost) => return algorithm.peek(state, now, cost),
         Op::Refund(cost, receipt) => {
             algorithm.refund(
                 state,
@@ -44,7 +48,7 @@ pub(super) fn apply_op<A: Words>(
         }
         Op::Reset => {}
     }
-    cold::peek(algorithm, state, now, 0)
+    algorithm.peek(state, now, 0)
 }
 
 /// The moment from which time returns the cost: that of the turn if there is a single limit. The
@@ -52,6 +56,7 @@ pub(super) fn apply_op<A: Words>(
 /// turn may come by a part of a nanosecond earlier.
 pub(super) fn taken_at<A: Words>(algorithm: &A, verdict: Verdict, now: Tick) -> Tick {
     match verdict {
+        Verdict::Wait(wait) if algorithm.facts().lends => now.plus(wait),
         Verdict::Wait(wait) if algorithm.facts().limits == 1 => {
             now.plus(wait.saturating_sub(Duration::from_nanos(1)))
         }

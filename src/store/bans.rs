@@ -1,13 +1,9 @@
-//! Which limits can block a key on demand.
+//! Which limits have bans, and which lend.
 
-#[cfg(feature = "cas")]
-use super::cas::{Cas, CasStore};
 use super::fallback::Fallback;
 use super::local::Local;
-#[cfg(feature = "redis")]
-use super::redis::{RedisLimiter, Scripted};
-use crate::algorithm::{All, DenialLockout, Lockout, Words};
-use crate::backend::Bans;
+use crate::algorithm::{All, DenialLockout, Lending, Lockout, Words};
+use crate::backend::{Bans, Lends};
 
 impl Bans for Lockout {}
 
@@ -19,10 +15,8 @@ impl<A: Bans, B: Words> Bans for (A, B) {}
 
 impl<A: Words + Bans, C, S> Bans for Local<A, C, S> {}
 
-#[cfg(feature = "redis")]
-impl<A: Scripted + Bans> Bans for RedisLimiter<A> {}
-
-#[cfg(feature = "cas")]
-impl<S: CasStore, A: crate::algorithm::Portable + Bans> Bans for Cas<S, A> {}
-
 impl<P: Bans, S: Bans> Bans for Fallback<P, S> {}
+
+impl<A: Words> Lends for Lending<A> {}
+
+impl<A: Words, C, S> Lends for Local<Lending<A>, C, S> {}

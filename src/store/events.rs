@@ -6,30 +6,31 @@
 #[cfg(feature = "_remote")]
 mod breaker;
 #[cfg(feature = "tracing")]
-mod limited;
+#[path = "events/limited.rs"]
+mod logs;
+#[cfg(not(feature = "tracing"))]
+#[path = "events/unlogged.rs"]
+mod logs;
 #[cfg(all(feature = "_remote", feature = "metrics"))]
 mod measured;
 #[cfg(all(feature = "_remote", feature = "tracing"))]
 mod refusals;
-#[cfg(not(feature = "tracing"))]
-mod unlogged;
+#[cfg(all(feature = "_remote", not(feature = "tracing")))]
+#[path = "events/refusals_disabled.rs"]
+mod refusals;
 #[cfg(all(feature = "_remote", not(feature = "metrics")))]
 mod unmeasured;
 
-#[cfg(feature = "_remote")]
-pub(super) use self::breaker::{BreakerChange, BreakerEvent, breaker_probed};
-#[cfg(feature = "tracing")]
-pub(super) use self::limited::{OverflowLog, SwitchLog};
+pub(super) use self::logs::{OverflowLog, SwitchLog};
 #[cfg(all(feature = "_remote", feature = "metrics"))]
 pub(super) use self::measured::RemoteMetrics;
-#[cfg(all(feature = "_remote", feature = "tracing"))]
-pub(super) use self::refusals::RefusalLog;
-#[cfg(all(feature = "_remote", not(feature = "tracing")))]
-pub(super) use self::unlogged::RefusalLog;
-#[cfg(not(feature = "tracing"))]
-pub(super) use self::unlogged::{OverflowLog, SwitchLog};
 #[cfg(all(feature = "_remote", not(feature = "metrics")))]
 pub(super) use self::unmeasured::RemoteMetrics;
+#[cfg(feature = "_remote")]
+pub(super) use self::{
+    breaker::{BreakerChange, BreakerEvent, breaker_probed},
+    refusals::RefusalLog,
+};
 
 /// A change of a fallback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use crate::backend::{Backend, IntoBackend, Losses, Op};
+use crate::backend::{Backend, Fullness, IntoBackend, Losses, Op};
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::quota::Quota;
@@ -157,12 +157,6 @@ where
         }
     }
 
-    const RECEIPT_WORDS: usize = if P::RECEIPT_WORDS < S::RECEIPT_WORDS {
-        S::RECEIPT_WORDS
-    } else {
-        P::RECEIPT_WORDS
-    };
-
     fn receipt_at_turn(&self, key: &K, receipt: Receipt) -> Receipt {
         let (taker, own) = receipt.split_taker();
         let own = match taker {
@@ -171,6 +165,12 @@ where
             Taker::Any | Taker::Lost => own,
         };
         own.taken_by(taker)
+    }
+
+    /// Of both backends together.
+    fn fullness(&self) -> Option<Fullness> {
+        let both = [self.0.primary.fullness(), self.0.secondary.fullness()];
+        both.into_iter().flatten().reduce(|sum, of| sum + of)
     }
 
     /// The losses of both backends.
@@ -187,19 +187,11 @@ where
         self.0.primary.limits()
     }
 
-    fn counts_denials(&self) -> bool {
-        self.0.primary.counts_denials() || self.0.secondary.counts_denials()
-    }
-
     fn hash_queue<H: Hasher>(&self, key: &K, state: &mut H)
     where
         K: Hash,
     {
         self.0.primary.hash_queue(key, state);
-    }
-
-    fn shares_queues(&self) -> bool {
-        self.0.primary.shares_queues()
     }
 }
 

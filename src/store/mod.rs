@@ -5,7 +5,6 @@ mod bans;
 #[cfg(feature = "cas")]
 #[cfg_attr(tower_throttle_docs, doc(cfg(feature = "cas")))]
 pub mod cas;
-mod cold;
 mod events;
 mod fallback;
 #[cfg(feature = "cas")]
@@ -24,5 +23,5 @@ pub mod redis;
 pub mod remote;
 
 pub use self::fallback::{Fallback, FallbackFuture};
-pub use crate::backend::{Backend, Bans, IntoBackend, Losses, Op};
+pub use crate::backend::{Backend, Bans, Fullness, IntoBackend, Lends, Losses, Op};
 pub use crate::receipt::Receipt;

@@ -225,7 +225,7 @@ fn a_usage_that_takes_longer_than_time_itself_stays_used_after_a_change() {
 #[test]
 fn a_log_of_three_moments_takes_no_memory_of_its_own() {
     let log = SlidingLog::new(quota());
-    let bytes = |state: &_| SlidingLog::heap_bytes(&log, state);
+    let bytes = |state: &_| log.report(state, at(0)).heap_bytes;
     let mut state = log.fresh(at(0));
     for moment in 0..3 {
         assert_eq!(bytes(&state), 0, "{moment} moments");
@@ -275,6 +275,8 @@ fn a_meter_changed_in_proportion_keeps_its_relative_level() {
 }
 
 /// A charge to a log of as many moments as its limit joins the newest one.
+///
+/// Shows promise 12.
 #[test]
 fn a_refund_of_a_cost_that_a_charge_joined_gives_back_older_costs_only() {
     let limited = |limit| SlidingLog::new(Quota::per(limit, Duration::from_nanos(PERIOD)));

@@ -10,15 +10,15 @@ use tower_throttle::algorithm::{
 };
 use tower_throttle::clock::Tick;
 use tower_throttle::store::{Backend, Op, Receipt};
+use tower_throttle::testkit::Law;
 use tower_throttle::{
     All, Decision, FixedWindow, LeakyBucket, Limiter, Local, Lockout, ManualClock, Quota,
     TokenBucket,
 };
 
 use crate::failures::{Blocks, Failures};
-use crate::laws;
 use crate::random::{Random, seeds};
-use crate::subjects::{Subject, random_subjects};
+use crate::subjects::random_subjects;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -105,6 +105,7 @@ impl Model {
     }
 }
 
+/// Shows promise 224.
 #[test]
 fn a_lockout_of_denials_agrees_with_the_oracle() {
     let (mut counted, mut blocked) = (0, 0);
@@ -203,16 +204,17 @@ fn a_lockout_of_denials_agrees_with_the_oracle() {
 }
 
 /// Each algorithm under a lockout of its denials keeps the laws, but for the one about denials.
+///
+/// Shows promise 224.
 #[test]
 fn the_laws_hold_for_a_limit_under_a_lockout() {
-    type Law = fn(&Subject, u64) -> Option<String>;
-    let laws: [Law; 6] = [
-        laws::inexact_retry,
-        laws::inexact_reset,
-        laws::resets_while_unused,
-        laws::inexact_remaining,
-        laws::early_forget,
-        laws::admits_more_in_the_past,
+    let laws = [
+        Law::RetryAfter,
+        Law::ResetAfter,
+        Law::UnusedKey,
+        Law::Remaining,
+        Law::Forgettable,
+        Law::StepBack,
     ];
     for seed in seeds(300) {
         let mut random = Random::new(seed);
@@ -221,7 +223,7 @@ fn the_laws_hold_for_a_limit_under_a_lockout() {
             let limited = lockout.after_denials_of(subject.algorithm.clone());
             let subject = subject.with(AnyAlgorithm::from(limited));
             for law in laws {
-                assert_eq!(law(&subject, seed), None, "seed {seed}: {subject:?}");
+                assert_eq!(subject.check(law, seed), Ok(()), "seed {seed}: {subject:?}");
             }
         }
     }
@@ -258,6 +260,7 @@ impl<A: Words> Key<A> {
     }
 }
 
+/// Shows promise 224.
 #[test]
 fn the_denial_that_is_one_too_many_starts_the_block() {
     let mut key = Key::new(bucket());
@@ -269,6 +272,7 @@ fn the_denial_that_is_one_too_many_starts_the_block() {
     assert_eq!(key.ask([60_000; 4]), [0, 0, 500, 120_000]);
 }
 
+/// Shows promise 224.
 #[test]
 fn admitted_requests_are_no_failures_however_many_there_are() {
     let mut key = Key::new(bucket());
@@ -285,6 +289,7 @@ fn admitted_requests_are_no_failures_however_many_there_are() {
     assert_eq!(key.state, before);
 }
 
+/// Shows promise 224.
 #[test]
 fn denials_expire_after_the_period_of_the_lockout() {
     let mut key = Key::new(bucket());
@@ -328,6 +333,7 @@ fn the_figures_of_a_block_are_those_of_the_other_limit() {
     assert_eq!(decision.retry_after, Some(Duration::from_secs(86_340)));
 }
 
+/// Shows promise 224.
 #[test]
 fn only_its_own_denials_count_in_a_tuple() {
     let window = FixedWindow::new(Quota::per_minute(1));
@@ -395,6 +401,7 @@ fn forgiveness_frees_the_denials_only_if_that_is_set_and_ends_no_block() {
     }
 }
 
+/// Shows promise 224.
 #[test]
 fn a_limiter_counts_what_it_denies_by_any_method() {
     type Deny = fn(&Limiter<DenialLockout<TokenBucket>, ManualClock>);
@@ -418,6 +425,7 @@ fn a_limiter_counts_what_it_denies_by_any_method() {
     }
 }
 
+/// Shows promise 224.
 #[cfg(feature = "tokio")]
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_waits_for_its_turn_is_not_denied() {

@@ -445,61 +445,73 @@ fn agrees(number: usize) {
     }
 }
 
+/// Shows promise 10.
 #[test]
 fn a_fixed_window_agrees_with_the_oracle() {
     agrees(0);
 }
 
+/// Shows promise 10.
 #[test]
 fn an_anchored_window_agrees_with_the_oracle() {
     agrees(1);
 }
 
+/// Shows promise 10.
 #[test]
 fn a_sliding_log_agrees_with_the_oracle() {
     agrees(2);
 }
 
+/// Shows promise 10.
 #[test]
 fn a_sliding_window_agrees_with_the_oracle() {
     agrees(3);
 }
 
+/// Shows promise 10.
 #[test]
 fn a_sliding_grid_agrees_with_the_oracle() {
     agrees(4);
 }
 
+/// Shows promise 10.
 #[test]
 fn a_strict_grid_agrees_with_the_oracle() {
     agrees(5);
 }
 
+/// Shows promise 10.
 #[test]
 fn a_token_bucket_agrees_with_the_oracle() {
     agrees(6);
 }
 
+/// Shows promises 10, 24.
 #[test]
 fn a_leaky_meter_agrees_with_the_oracle() {
     agrees(7);
 }
 
+/// Shows promise 10.
 #[test]
 fn a_leaky_queue_agrees_with_the_oracle() {
     agrees(8);
 }
 
+/// Shows promise 10.
 #[test]
 fn a_lockout_agrees_with_the_oracle() {
     agrees(9);
 }
 
+/// Shows promises 10, 26.
 #[test]
 fn a_warm_up_agrees_with_the_oracle() {
     agrees(10);
 }
 
+/// Shows promise 16.
 #[test]
 fn combined_limits_admit_what_all_oracles_admit_and_denials_charge_none() {
     for seed in seeds(2_000) {
@@ -580,6 +592,8 @@ fn largest_that(holds: impl Fn(u64) -> bool, most: u64) -> u64 {
 }
 
 /// Checks that the comparison finds a difference of one unit.
+///
+/// Shows promises 1, 10.
 #[test]
 fn a_planted_difference_is_found_in_every_kind() {
     for number in 0..KINDS {

@@ -35,6 +35,7 @@ fn mixed() -> (LeakyBucket, FixedWindow) {
     )
 }
 
+/// Shows promise 14.
 #[test]
 fn a_denied_try_acquire_takes_nothing_from_a_mixed_tuple() {
     let (pair, _) = limiter(mixed());
@@ -50,6 +51,7 @@ fn a_denied_try_acquire_takes_nothing_from_a_mixed_tuple() {
     assert_eq!(window.check().wait(), Some(SECOND));
 }
 
+/// Shows promise 14.
 #[test]
 fn try_acquire_admits_what_check_admits_without_a_wait() {
     let quota = Quota::per_second(10);
@@ -78,6 +80,7 @@ fn try_acquire_admits_what_check_admits_without_a_wait() {
     }
 }
 
+/// Shows promise 15.
 #[test]
 fn acquire_is_denied_at_once_if_its_turn_comes_after_the_timeout() {
     let (pair, _) = limiter(mixed());
@@ -120,6 +123,7 @@ fn acquire_waits_for_a_window_that_opens_in_time() {
     assert!(decision.is_admitted());
 }
 
+/// Shows promises 5, 6.
 #[test]
 fn a_cost_above_the_capacity_is_denied_by_every_operation() {
     let quota = Quota::per_second(10);
@@ -156,6 +160,7 @@ fn a_cost_above_the_capacity_is_denied_by_every_operation() {
     }
 }
 
+/// Shows promise 6.
 #[test]
 fn a_queue_without_max_cost_admits_any_cost() {
     let quota = Quota::per_second(10);
@@ -234,7 +239,7 @@ fn settings_without_effect_or_out_of_range_are_refused() {
         (AnyAlgorithm::new(meter.max_cost(5)), "max_cost: 5"),
         (
             AnyAlgorithm::new(meter.charge_mode(Charge::Before)),
-            "charge_mode: Before",
+            "charge: before",
         ),
         (
             AnyAlgorithm::new(TokenBucket::new(quota).max_wait(SECOND)),
@@ -245,16 +250,13 @@ fn settings_without_effect_or_out_of_range_are_refused() {
             "max_wait: 1s",
         ),
     ] {
+        let name = expected.split(':').next().expect("a name");
         let expected =
-            format!("{expected} is not allowed; give a `queue` too: without one no request waits");
+            format!("{expected} is not allowed; give a queue too: {name} has no effect without it");
         assert_eq!(refused(algorithm), expected);
     }
     let most = u64::MAX;
     for (algorithm, expected) in [
-        (
-            AnyAlgorithm::new(meter.queue(most)),
-            "queue: 18446744073709551615",
-        ),
         (AnyAlgorithm::new(meter.queue(1).max_cost(0)), "max_cost: 0"),
         (
             AnyAlgorithm::new(TokenBucket::new(quota).queue(most)),
@@ -274,10 +276,14 @@ fn settings_without_effect_or_out_of_range_are_refused() {
         );
         assert_eq!(refused(algorithm), expected);
     }
+    assert_eq!(
+        refused(AnyAlgorithm::new(meter.queue(most))),
+        "queue: 18446744073709551615 is not allowed; give a number from 0 that the rate works off within 146 years"
+    );
     let anchored = FixedWindow::new(quota).anchored().offset(SECOND);
     assert_eq!(
         refused(AnyAlgorithm::new(anchored)),
-        "offset: 1s is not allowed; give it without `anchored`: an anchored window begins with a request"
+        "offset: 1s is not allowed; give offset or anchored: offset has no effect beside anchored"
     );
 }
 

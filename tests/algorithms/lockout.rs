@@ -69,6 +69,7 @@ impl<A: Words> Key<A> {
     }
 }
 
+/// Shows promise 190.
 #[test]
 fn the_failure_that_fills_the_limit_starts_a_block() {
     let mut key = Key::new();
@@ -76,6 +77,7 @@ fn the_failure_that_fills_the_limit_starts_a_block() {
     assert_eq!(key.denied_at(4), Some(60));
 }
 
+/// Shows promise 190.
 #[test]
 fn a_block_ends_at_its_nanosecond() {
     let mut key = Key::new();
@@ -84,6 +86,7 @@ fn a_block_ends_at_its_nanosecond() {
     assert_eq!(key.denied_for(64 * SECOND), None);
 }
 
+/// Shows promise 190.
 #[test]
 fn a_failure_expires_after_the_period() {
     let mut key = Key::new();
@@ -92,6 +95,7 @@ fn a_failure_expires_after_the_period() {
     assert_eq!(key.denied_at(900), None);
 }
 
+/// Shows promise 190.
 #[test]
 fn attempts_during_a_block_neither_count_nor_extend_it() {
     let mut key = Key::new();
@@ -104,6 +108,7 @@ fn attempts_during_a_block_neither_count_nor_extend_it() {
     assert_eq!(key.denied_at(4), Some(60));
 }
 
+/// Shows promise 190.
 #[test]
 fn of_a_hundred_attempts_at_once_five_are_admitted() {
     let mut key = Key::new();
@@ -111,6 +116,7 @@ fn of_a_hundred_attempts_at_once_five_are_admitted() {
     assert_eq!(admitted, 5);
 }
 
+/// Shows promise 191.
 #[test]
 fn a_success_frees_the_earlier_failures_only_if_that_is_set() {
     for (lockout, is_blocked) in [(lockout(), true), (lockout().clear_on_success(), false)] {
@@ -125,6 +131,7 @@ fn a_success_frees_the_earlier_failures_only_if_that_is_set() {
     }
 }
 
+/// Shows promise 191.
 #[test]
 fn a_success_from_before_the_block_changes_nothing() {
     let mut key = Key::new();
@@ -142,6 +149,7 @@ fn a_success_from_before_the_block_changes_nothing() {
     }
 }
 
+/// Shows promise 191.
 #[test]
 fn a_success_among_the_attempts_of_a_block_ends_it() {
     let mut key = Key::new();
@@ -152,6 +160,7 @@ fn a_success_among_the_attempts_of_a_block_ends_it() {
     assert_eq!(key.denied_at(11), Some(60), "it is the first block");
 }
 
+/// Shows promise 191.
 #[test]
 fn a_success_ends_its_block_however_late_it_is() {
     let slow = Lockout::new(Quota::per_minute(5)).block(Duration::from_secs(600));
@@ -166,6 +175,7 @@ fn a_success_ends_its_block_however_late_it_is() {
     assert_eq!(key.denied_at(599), None);
 }
 
+/// Shows promise 191.
 #[test]
 fn a_success_frees_its_attempt_if_a_later_one_was_counted_first() {
     let left_at = |key: &Key<Lockout>, second: u64| {
@@ -220,6 +230,7 @@ fn a_late_attempt_is_freed_at_the_moment_at_which_it_counts() {
     assert_eq!(remaining(&key, 1_400), 7);
 }
 
+/// Shows promise 190.
 #[test]
 fn blocks_double_up_to_the_longest() {
     let mut key = Key::new();
@@ -245,6 +256,7 @@ fn a_limit_of_one_leaves_one_attempt_on_parole() {
     assert_eq!(key.denied_at(60), Some(120));
 }
 
+/// Shows promise 190.
 #[test]
 fn earlier_blocks_are_forgotten_after_their_time_to_the_nanosecond() {
     let places = |ns: u64| {
@@ -259,6 +271,7 @@ fn earlier_blocks_are_forgotten_after_their_time_to_the_nanosecond() {
     assert_eq!(places(end + DAY * SECOND), 5);
 }
 
+/// Shows promise 190.
 #[test]
 fn a_cost_above_the_parole_waits_until_the_blocks_are_forgotten() {
     let mut key = Key::new();
@@ -271,6 +284,7 @@ fn a_cost_above_the_parole_waits_until_the_blocks_are_forgotten() {
     assert_eq!(denied.retry_after, None);
 }
 
+/// Shows promise 191.
 #[test]
 fn a_hundred_attempts_that_are_neither_leave_nothing() {
     let mut key = Key::new();
@@ -284,6 +298,7 @@ fn a_hundred_attempts_that_are_neither_leave_nothing() {
     assert_eq!((rest.remaining(), rest.reset_after), (5, Duration::ZERO));
 }
 
+/// Shows promise 190.
 #[test]
 fn a_moment_older_than_the_state_counts_as_its_newest() {
     let mut key = Key::new();
@@ -300,6 +315,7 @@ fn a_moment_older_than_the_state_counts_as_its_newest() {
     assert_eq!(key.denied_at(1_899), Some(60));
 }
 
+/// Shows promise 191.
 #[test]
 fn a_report_from_before_a_pardon_or_a_ban_is_ignored() {
     let clock = ManualClock::new();
@@ -318,6 +334,7 @@ fn a_report_from_before_a_pardon_or_a_ban_is_ignored() {
     assert_eq!(local.peek("ann").remaining(), 5);
 }
 
+/// Shows promise 192.
 #[test]
 fn a_ban_lasts_at_least_as_long_as_the_block_and_is_not_shortened() {
     let clock = ManualClock::new();
@@ -333,6 +350,7 @@ fn a_ban_lasts_at_least_as_long_as_the_block_and_is_not_shortened() {
     assert_eq!((local.blocked(), local.peek("ann").remaining()), (0, 2));
 }
 
+/// Shows promise 192.
 #[test]
 fn a_ban_of_a_key_never_seen_holds() {
     let local = Local::new((lockout(), TokenBucket::new(Quota::per_second(10))));
@@ -342,6 +360,7 @@ fn a_ban_of_a_key_never_seen_holds() {
     assert_eq!(local.blocked(), 1);
 }
 
+/// Shows promise 191.
 #[test]
 fn keys_are_locked_out_one_by_one() {
     let local = Local::new(lockout());
@@ -351,6 +370,7 @@ fn keys_are_locked_out_one_by_one() {
     assert!(local.check(&pair("192.0.2.2")).is_admitted());
 }
 
+/// Shows promise 191.
 #[test]
 fn a_charge_during_a_block_counts_without_extending_it() {
     let mut key = Key::new();
@@ -362,6 +382,7 @@ fn a_charge_during_a_block_counts_without_extending_it() {
     assert_eq!(key.denied_at(10), Some(54), "seven failures are left");
 }
 
+/// Shows promise 190.
 #[test]
 fn a_change_of_settings_keeps_the_end_of_a_block() {
     let mut key = Key::new();
@@ -375,6 +396,7 @@ fn a_change_of_settings_keeps_the_end_of_a_block() {
     assert_eq!(key.denied_at(64), Some(2), "it is the second block");
 }
 
+/// Shows promise 190.
 #[test]
 fn a_lower_limit_starts_no_block() {
     let mut key = Key::new();
@@ -424,6 +446,7 @@ fn settings_that_have_no_meaning_are_refused() {
     );
 }
 
+/// Shows promise 192.
 #[test]
 fn a_lockout_of_any_kind_forgives_and_bans() {
     let any = AnyAlgorithm::from(lockout().clear_on_success());

@@ -2,14 +2,18 @@
 //!
 //! Each property is a function that returns what is wrong. It must find nothing wrong with an
 //! algorithm, and something wrong with a broken copy of it.
+#![cfg(feature = "testkit")]
 
 mod adversary;
+#[cfg(feature = "calendar")]
+mod calendar;
 mod charges;
 mod composition;
 mod denials;
 mod differential;
 mod failures;
 mod laws;
+mod lending;
 mod limits;
 mod lockout;
 mod oracle;

@@ -236,6 +236,22 @@ fn packed_windows_decide_like_unpacked_ones() {
     });
 }
 
+/// Shows promise 318.
+#[cfg(feature = "calendar")]
+#[test]
+fn packed_windows_of_the_calendar_decide_like_unpacked_ones() {
+    agree(|random| {
+        let day = Quota::per_day(1 + random.log_uniform(31));
+        let window = tower_throttle::CalendarWindow::try_new(day, "Europe/Berlin").expect("a zone");
+        (window, 86_400_000_000_000)
+    });
+    let words = |limit| {
+        let window = tower_throttle::CalendarWindow::try_new(Quota::per_month(limit), "UTC");
+        window.expect("UTC").facts().words
+    };
+    assert_eq!([(1 << 29) - 1, 1 << 29].map(words), [1, 2]);
+}
+
 #[test]
 fn packed_buckets_decide_like_unpacked_ones() {
     agree(|random| {

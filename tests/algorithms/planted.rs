@@ -3,33 +3,32 @@
 use std::time::Duration;
 
 use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack, Words};
+use tower_throttle::testkit::{Law, Promise, check_algorithm};
 use tower_throttle::{
     ConfigError, Decision, FixedWindow, Quota, SlidingLog, TokenBucket, algorithm::Inherit,
     clock::Tick,
 };
 
-use crate::laws;
-use crate::promises::broken_promise;
 use crate::random::Random;
 use crate::subjects::{Subject, random_subjects};
 
 /// A bug found in other implementations.
 #[derive(Clone, Copy, Debug)]
 enum Bug {
-    /// Admits one more than the capacity: B for B - 1.
-    OneTooMany,
     /// Refills whole units and drops the remaining time.
     TruncatedRefill,
     /// Uses `now` unclamped, so an older moment opens an older window.
     NoClampOnBackStep,
-    /// `>=` for `>`: entries expire one nanosecond early.
-    LeavesEarly,
     /// Reports `forgettable_at` one unit early.
     EarlyForget,
     /// Rounds the wait down to too coarse a unit.
     TruncatedRetry,
     /// Charges denied requests.
     ChargedDenial,
+    /// Gives back twice what was taken.
+    DoubleRefund,
+    /// Admits one more than its quota says.
+    OneTooMany,
 }
 
 /// `algorithm` with a bug.
@@ -45,7 +44,14 @@ impl<A: Words> Algorithm for Broken<A> {
     type State = (A::State, Tick);
 
     fn quota(&self) -> Quota {
-        self.algorithm.quota()
+        let quota = self.algorithm.quota();
+        match self.bug {
+            Bug::OneTooMany if quota.capacity() > 1 => {
+                let limit = quota.limit().saturating_sub(1).max(1);
+                Quota::per(limit, quota.period()).burst(quota.capacity() - 1)
+            }
+            _ => quota,
+        }
     }
 
     fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
@@ -59,19 +65,12 @@ impl<A: Words> Algorithm for Broken<A> {
         (self.algorithm.fresh(now), now)
     }
 
-    fn decide(&self, (state, newest): &mut Self::State, now: Tick, cost: u64) -> Decision {
+    fn decide(&self, state: &mut Self::State, now: Tick, cost: u64) -> Decision {
+        self.step_back(state, now);
+        let (state, newest) = state;
         let quota = self.algorithm.quota();
         let unit = u64::try_from(quota.period().as_nanos()).expect("short") / quota.limit();
         match self.bug {
-            Bug::OneTooMany if cost > 0 => {
-                let first = self.algorithm.decide(state, now, cost - 1);
-                let whole = self.algorithm.peek(state, now, 1);
-                if whole.is_admitted() {
-                    self.algorithm.decide(state, now, 1)
-                } else {
-                    first
-                }
-            }
             Bug::TruncatedRefill => {
                 // The refill starts again at each call.
                 let passed = now.since(*newest).as_nanos();
@@ -82,17 +81,6 @@ impl<A: Words> Algorithm for Broken<A> {
                 if dropped > 0 && !lost.is_zero() {
                     *state = self.later(state, dropped);
                 }
-                self.algorithm.decide(state, now, cost)
-            }
-            Bug::NoClampOnBackStep => {
-                if now < *newest {
-                    *state = self.algorithm.fresh(now);
-                }
-                *newest = now;
-                self.algorithm.decide(state, now, cost)
-            }
-            Bug::LeavesEarly => {
-                let now = now.plus(Duration::from_nanos(1));
                 self.algorithm.decide(state, now, cost)
             }
             Bug::TruncatedRetry => {
@@ -112,10 +100,15 @@ impl<A: Words> Algorithm for Broken<A> {
     }
 
     fn refund(&self, state: &mut Self::State, now: Tick, cost: Cost, why: GiveBack) {
+        self.step_back(state, now);
         self.algorithm.refund(&mut state.0, now, cost, why);
+        if matches!(self.bug, Bug::DoubleRefund) {
+            self.algorithm.refund(&mut state.0, now, cost, why);
+        }
     }
 
     fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {
+        self.step_back(state, now);
         self.algorithm.charge(&mut state.0, now, cost)
     }
 
@@ -134,26 +127,38 @@ impl<A: Words> Algorithm for Broken<A> {
 }
 
 impl<A: Words> Broken<A> {
+    /// Opens the older window, if that is the bug.
+    fn step_back(&self, (state, newest): &mut (A::State, Tick), now: Tick) {
+        if matches!(self.bug, Bug::NoClampOnBackStep) {
+            if now < *newest {
+                *state = self.algorithm.fresh(now);
+            }
+            *newest = now;
+        }
+    }
+
     /// The state as if everything in it had happened `ns` later.
     fn later(&self, state: &A::State, ns: u64) -> A::State {
-        match A::pack(&self.algorithm, state) {
-            Some(word) => A::unpack(&self.algorithm, word + ns),
-            None => state.clone(),
+        let mut words = [0];
+        if !A::pack_into(&self.algorithm, state, &mut words) {
+            return state.clone();
         }
+        A::unpack_from(&self.algorithm, &[words[0] + ns])
     }
 }
 
-/// Whether `property` finds the bug in one of the subjects that `break_it` accepts.
-fn finds<A: Words>(
-    property: fn(&Subject<A>, u64) -> Option<String>,
-    bug: Bug,
-    break_it: fn(&Subject, Bug) -> Option<A>,
-) -> bool {
+/// Whether `law` finds the bug in one of the subjects that `break_it` accepts.
+fn finds<A: Words>(law: Law, bug: Bug, break_it: fn(&Subject, Bug) -> Option<A>) -> bool {
+    finds_in(law, |subject| break_it(subject, bug))
+}
+
+/// Whether `law` finds one of the subjects that `wrong` gives another algorithm than they have.
+fn finds_in<A: Words>(law: Law, wrong: impl Fn(&Subject) -> Option<A>) -> bool {
     (0..400).any(|seed| {
         random_subjects(&mut Random::new(seed))
             .iter()
-            .filter_map(|subject| Some(subject.with(break_it(subject, bug)?)))
-            .any(|broken| property(&broken, seed).is_some())
+            .filter_map(|subject| Some(subject.with(wrong(subject)?)))
+            .any(|broken| broken.check(law, seed).is_err())
     })
 }
 
@@ -183,31 +188,35 @@ fn bucket(subject: &Subject, bug: Bug) -> Option<Broken<TokenBucket>> {
         .then(|| broken(TokenBucket::new(subject.algorithm.quota()), bug))
 }
 
+/// Shows promise 23.
 #[test]
 fn a_bucket_of_one_too_many_breaks_its_promise() {
     // A bucket that holds one more than it reports.
-    let plus_one = |subject: &Subject, _: Bug| {
+    let plus_one = |subject: &Subject| {
         let quota = subject.algorithm.quota();
         (subject.name == "token bucket")
             .then(|| TokenBucket::new(quota.burst(quota.capacity() + 1)))
     };
-    assert!(finds(broken_promise, Bug::OneTooMany, plus_one));
+    assert!(finds_in(Law::Promise, plus_one));
 }
 
+/// Shows promise 7.
 #[test]
 fn an_unclamped_older_moment_breaks_the_promise() {
-    assert!(finds(broken_promise, Bug::NoClampOnBackStep, window));
+    assert!(finds(Law::Promise, Bug::NoClampOnBackStep, window));
+    assert!(finds(Law::StepBack, Bug::NoClampOnBackStep, window));
     assert!(finds(
-        laws::admits_more_in_the_past,
+        Law::StepBackOperations,
         Bug::NoClampOnBackStep,
         window
     ));
 }
 
+/// Shows promise 20.
 #[test]
 fn a_log_that_expires_entries_a_nanosecond_early_is_found() {
-    assert!(finds(laws::inexact_retry, Bug::TruncatedRetry, log));
-    let early = |subject: &Subject, _: Bug| {
+    assert!(finds(Law::RetryAfter, Bug::TruncatedRetry, log));
+    let early = |subject: &Subject| {
         let quota = subject.algorithm.quota();
         let period = quota.period().saturating_sub(Duration::from_nanos(1));
         if subject.name != "sliding log" || period.is_zero() {
@@ -215,28 +224,28 @@ fn a_log_that_expires_entries_a_nanosecond_early_is_found() {
         }
         Some(SlidingLog::new(Quota::per(quota.limit(), period)))
     };
-    assert!(finds(broken_promise, Bug::LeavesEarly, early));
+    assert!(finds_in(Law::Promise, early));
 }
 
+/// Shows promise 8.
 #[test]
 fn an_early_forgettable_at_is_found() {
-    assert!(finds(laws::early_forget, Bug::EarlyForget, any));
+    assert!(finds(Law::Forgettable, Bug::EarlyForget, any));
 }
 
+/// Shows promise 2.
 #[test]
 fn a_truncated_retry_after_is_found() {
-    assert!(finds(laws::inexact_retry, Bug::TruncatedRetry, any));
+    assert!(finds(Law::RetryAfter, Bug::TruncatedRetry, any));
 }
 
+/// Shows promise 1.
 #[test]
 fn a_charged_denial_is_found() {
-    assert!(finds(
-        laws::changed_without_admission,
-        Bug::ChargedDenial,
-        bucket
-    ));
+    assert!(finds(Law::Denial, Bug::ChargedDenial, bucket));
 }
 
+/// Shows promises 9, 370.
 #[test]
 fn a_refill_that_truncates_is_found() {
     let subject = crate::subjects::subjects(crate::subjects::quota(1, 60_000_000), 3, 10)
@@ -244,6 +253,37 @@ fn a_refill_that_truncates_is_found() {
         .find(|subject| subject.name == "token bucket")
         .expect("a token bucket");
     let truncating = bucket(&subject, Bug::TruncatedRefill).expect("a token bucket");
-    assert!(laws::cadence_matters(&subject.with(truncating), 0).is_some());
-    assert_eq!(laws::cadence_matters(&subject, 0), None);
+    assert!(subject.with(truncating).check(Law::Rounding, 0).is_err());
+    assert_eq!(subject.check(Law::Rounding, 0), Ok(()));
+}
+
+/// The whole check, as a user runs it: every mistake is found, and by the law that forbids it.
+///
+/// Shows promise 370.
+#[test]
+fn the_check_of_an_algorithm_finds_every_planted_mistake() {
+    let plain = |quota: Quota| Quota::per(quota.limit(), quota.period());
+    let window = |quota: Quota| (FixedWindow::new(plain(quota)), Promise::Windows);
+    let bucket = |quota| (TokenBucket::new(quota), Promise::Bucket);
+    assert_eq!(check_algorithm(window), Ok(()));
+    assert_eq!(check_algorithm(bucket), Ok(()));
+    let found = |bug| {
+        [
+            check_algorithm(|quota| (broken(window(quota).0, bug), Promise::Windows)),
+            check_algorithm(|quota| (broken(bucket(quota).0, bug), Promise::Bucket)),
+        ]
+        .map(|checked| checked.err().unwrap_or_default())
+        .join("; ")
+    };
+    for (bug, law) in [
+        (Bug::NoClampOnBackStep, Law::Promise),
+        (Bug::EarlyForget, Law::Forgettable),
+        (Bug::TruncatedRetry, Law::RetryAfter),
+        (Bug::ChargedDenial, Law::Denial),
+        (Bug::DoubleRefund, Law::Refunds),
+        (Bug::OneTooMany, Law::Promise),
+    ] {
+        let found = found(bug);
+        assert!(found.contains(&format!("{law:?}: ")), "{bug:?}: {found}");
+    }
 }

@@ -1,178 +1,27 @@
 //! A(T), the cost admitted in any interval of length T, stays within the promise.
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack, Words};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack};
 use tower_throttle::clock::Tick;
+use tower_throttle::testkit::Law;
 use tower_throttle::{FixedWindow, Quota, SlidingLog, TokenBucket};
 
-use crate::random::{Random, seeds};
-use crate::subjects::{Promise, Subject, random_subjects};
+use crate::laws::holds;
 
-/// An admitted request: when, and its cost.
-pub(crate) type Admission = (u64, u64);
-
-/// Checks every interval between two admissions. Returns the first that exceeds the promise.
-pub(crate) fn broken_interval<A: Words>(
-    subject: &Subject<A>,
-    admissions: &[Admission],
-) -> Option<String> {
-    for (first, (start, _)) in admissions.iter().enumerate() {
-        let mut sum = 0;
-        for (end, cost) in &admissions[first..] {
-            sum += cost;
-            let bound = subject.bound(end - start);
-            if sum > bound {
-                return Some(format!(
-                    "{}: {sum} admitted in [{start}, {end}], at most {bound} promised, by {:?}",
-                    subject.name, subject.algorithm
-                ));
-            }
-        }
-    }
-    None
-}
-
-/// Sends bursts at the moments most likely to break a promise and between them, and requests with a
-/// moment older than the state.
-pub(crate) fn attack<A: Words>(subject: &Subject<A>, random: &mut Random) -> Vec<Admission> {
-    let algorithm = &subject.algorithm;
-    let interval = (subject.period / subject.limit).max(1);
-    let mut now = random.log_uniform(41);
-    let mut newest = now;
-    // The newest moment of an admission, which is all that a state records.
-    let mut seen = 0;
-    let mut state = algorithm.fresh(Tick::from_nanos(now));
-    let mut admissions = Vec::new();
-    for _ in 0..120 {
-        now = newest
-            + match random.below(8) {
-                0 | 1 => 0,
-                2 => random.below(interval + 1),
-                3 => interval,
-                // To the next boundary of a window, or just before it.
-                4 => subject.period - newest % subject.period,
-                5 => (subject.period - newest % subject.period).saturating_sub(1),
-                6 => random.below(2 * subject.period),
-                _ => random.log_uniform(42),
-            };
-        if random.below(8) == 0 {
-            now = newest.saturating_sub(random.log_uniform(43));
-        }
-        newest = newest.max(now);
-        let cost = match subject.promise {
-            Promise::Paced(max_cost) => 1 + random.below(max_cost),
-            _ => 1 + random.below(3),
-        };
-        for _ in 0..=random.below(subject.burst + 2).min(40) {
-            let decision = algorithm.decide(&mut state, Tick::from_nanos(now), cost);
-            let Some(wait) = decision.wait() else { break };
-            let wait = u64::try_from(wait.as_nanos()).expect("short waits");
-            seen = seen.max(now);
-            admissions.push((seen.max(now + wait), cost));
-        }
-    }
-    admissions.sort_unstable();
-    admissions
-}
-
-/// Runs one attack. Returns how it breaks the promise, if it does.
-pub(crate) fn broken_promise<A: Words>(subject: &Subject<A>, seed: u64) -> Option<String> {
-    let mut random = Random::new(seed);
-    let admissions = attack(subject, &mut random);
-    broken_interval(subject, &admissions)
-}
-
+/// Shows promises 19, 20, 21, 22, 23, 24, 25, 26, 190, 318.
 #[test]
 fn no_attack_breaks_a_promise() {
-    let mut admitted = 0;
-    for seed in seeds(300) {
-        let mut random = Random::new(seed);
-        for subject in random_subjects(&mut random) {
-            if let Some(fault) = broken_promise(&subject, seed) {
-                panic!("seed {seed}: {fault}");
-            }
-            admitted += attack(&subject, &mut Random::new(seed)).len();
-        }
-    }
-    assert!(admitted > 10_000, "only {admitted} admitted");
+    holds(Law::Promise, 300);
 }
 
-/// Takes costs at random moments and refunds some of them later. Returns the costs that are kept.
-fn kept_costs<A: Words>(subject: &Subject<A>, seed: u64) -> Vec<Admission> {
-    let mut random = Random::new(seed);
-    let algorithm = &subject.algorithm;
-    let mut now = random.log_uniform(41);
-    let mut state = algorithm.fresh(Tick::from_nanos(now));
-    // When a request passed, its cost, and when it was decided.
-    let mut kept: Vec<(u64, u64, u64)> = Vec::new();
-    for _ in 0..150 {
-        now += match random.below(6) {
-            0 | 1 => 0,
-            2 => random.below(subject.period / subject.limit + 2),
-            3 => subject.period - now % subject.period,
-            _ => random.below(subject.period),
-        };
-        if random.below(3) == 0 && !kept.is_empty() {
-            let paced = matches!(subject.promise, Promise::Paced(_));
-            let last = kept.len() - 1;
-            let index = random.below(kept.len() as u64);
-            // The other queued requests keep their moments, so a refund frees only the last turn.
-            let index = if paced {
-                last
-            } else {
-                usize::try_from(index).expect("few")
-            };
-            let (goes_at, cost, decided_at) = kept[index];
-            let taken_at = if goes_at > now { now } else { decided_at };
-            // A queue that charges before does not know which part of a cost is still to come.
-            let part = match subject.name {
-                "leaky queue that charges before" => cost,
-                _ => 1 + random.below(cost),
-            };
-            let [taken, present] = [taken_at, now].map(Tick::from_nanos);
-            algorithm.refund(
-                &mut state,
-                present,
-                Cost::new(part, taken),
-                GiveBack::Refund,
-            );
-            if part == cost {
-                kept.remove(index);
-            } else {
-                kept[index].1 -= part;
-            }
-            continue;
-        }
-        let cost = match subject.promise {
-            Promise::Paced(max_cost) => 1 + random.below(max_cost),
-            _ => 1 + random.below(subject.limit.min(20)),
-        };
-        let decision = algorithm.decide(&mut state, Tick::from_nanos(now), cost);
-        if let Some(wait) = decision.wait() {
-            let wait = u64::try_from(wait.as_nanos()).expect("short waits");
-            kept.push((now + wait, cost, now));
-        }
-    }
-    let mut kept: Vec<_> = kept.into_iter().map(|(at, cost, _)| (at, cost)).collect();
-    kept.sort_unstable();
-    kept
-}
-
+/// Shows promises 12, 29.
 #[test]
 fn kept_costs_stay_within_the_promise_after_any_refunds() {
-    let mut costs = 0;
-    for seed in seeds(600) {
-        for subject in random_subjects(&mut Random::new(seed)) {
-            let kept = kept_costs(&subject, seed);
-            costs += kept.len();
-            if let Some(fault) = broken_interval(&subject, &kept) {
-                panic!("seed {seed}: {fault}");
-            }
-        }
-    }
-    assert!(costs > 10_000, "only {costs} costs");
+    holds(Law::Refunds, 600);
 }
 
 /// 10 are taken at 59 s and 10 at 60 s. The first have left the window when they are refunded.
+///
+/// Shows promise 12.
 #[test]
 fn a_refund_excludes_what_has_expired_or_been_refilled() {
     let second = 1_000_000_000;

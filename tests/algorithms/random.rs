@@ -1,44 +1,24 @@
-//! Seeded random numbers.
+//! Seeded random numbers, as the test kit draws them.
 
-/// `SplitMix64`: short, seedable and good enough to choose test cases.
-#[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
+#[allow(
+    clippy::duplicate_mod,
+    reason = "the unit tests have it by this file too"
+)]
+#[path = "../../src/testkit/random.rs"]
+mod generator;
 
-impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
+pub(crate) use self::generator::Random;
 
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// A number below `bound`.
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
-        &from[usize::try_from(self.below(from.len() as u64)).expect("a small list")]
-    }
-
-    /// A number of up to `bits` bits; all lengths are equally likely.
-    pub(crate) fn log_uniform(&mut self, bits: u64) -> u64 {
-        match self.below(bits + 1) {
-            0 => 0,
-            width => (1 << (width - 1)) | self.below(1 << (width - 1)),
-        }
-    }
-}
-
-/// The seeds that a property runs over: `usual` of them, or as many as the variable `TRACES` says.
+/// The seeds that a property runs over: `usual` of them, or as many as the variable `TRACES` says, from
+/// the variable `FIRST_SEED` on.
 pub(crate) fn seeds(usual: u64) -> std::ops::Range<u64> {
-    match std::env::var("TRACES") {
-        Ok(number) => 0..number.parse().expect("TRACES must be a number"),
-        Err(_) => 0..usual,
-    }
+    let number = |name: &str| {
+        let text = std::env::var(name).ok()?;
+        Some(
+            text.parse()
+                .unwrap_or_else(|_| panic!("{name}={text} is no number")),
+        )
+    };
+    let first: u64 = number("FIRST_SEED").unwrap_or(0);
+    first..first + number("TRACES").unwrap_or(usual)
 }

@@ -27,6 +27,7 @@ fn used_after<A: Words>(from: &A, to: &A, used: u64, newest: u64, older: u64) ->
     decision.limit - decision.remaining()
 }
 
+/// Shows promise 7.
 #[test]
 fn a_change_at_a_moment_older_than_the_state_loses_nothing() {
     for seed in seeds(2_000) {
@@ -60,6 +61,7 @@ fn a_change_at_a_moment_older_than_the_state_loses_nothing() {
     }
 }
 
+/// Shows promise 17.
 #[test]
 fn a_grid_keeps_its_usage_with_another_number_of_cells() {
     let grid = |cells| SlidingGrid::new(quota(10, 1_200)).cells(cells);
@@ -78,6 +80,7 @@ fn a_grid_keeps_its_usage_with_another_number_of_cells() {
     }
 }
 
+/// Shows promise 17.
 #[test]
 fn a_warm_up_is_restored_by_a_change_and_its_reverse() {
     let warm_up = |limit| WarmUp::new(Quota::per_second(limit), Duration::from_secs(4)).queue(100);

@@ -53,6 +53,8 @@ async fn admitted(limits: &[&Limit], clock: &ManualClock) -> u64 {
 }
 
 /// Every pair, alternating per call.
+///
+/// Shows promise 154.
 #[tokio::test]
 async fn two_configurations_admit_at_most_the_sum_of_both() {
     let (old, new) = (algorithms(10), algorithms(11));
@@ -73,6 +75,7 @@ async fn two_configurations_admit_at_most_the_sum_of_both() {
     }
 }
 
+/// Shows promise 154.
 #[tokio::test]
 async fn usage_is_taken_over_by_a_new_configuration_once() {
     let clock = ManualClock::new();
@@ -122,6 +125,7 @@ async fn usage_is_taken_over_by_a_new_configuration_once() {
     assert_eq!(left(&old).await, 10);
 }
 
+/// Shows promise 154.
 #[tokio::test]
 async fn a_reset_concerns_its_own_configuration() {
     let store = MemoryStore::with_clock(ManualClock::new());
@@ -144,6 +148,7 @@ async fn a_reset_concerns_its_own_configuration() {
     assert!(old.decide("key", 1).await.expect("a decision").is_denied());
 }
 
+/// Shows promise 154.
 #[tokio::test]
 async fn more_than_sixteen_configurations_in_use_are_an_error() {
     let clock = ManualClock::new();
@@ -167,6 +172,7 @@ async fn more_than_sixteen_configurations_in_use_are_an_error() {
     assert_eq!(decision.remaining(), 199);
 }
 
+/// Shows promise 154.
 #[tokio::test(start_paused = true)]
 async fn a_change_of_quota_reaches_every_machine_within_a_second() {
     let store = MemoryStore::new();

@@ -11,6 +11,7 @@ use crate::altered_store::{Altered, Change, Swap};
 use crate::overwrite::overwrite;
 use crate::{bucket, builder, machine, remaining, take};
 
+/// Shows promise 151.
 #[tokio::test]
 async fn a_cost_is_counted_once_whatever_happens_to_the_swap() {
     for fault in [
@@ -36,6 +37,19 @@ async fn a_cost_is_counted_once_whatever_happens_to_the_swap() {
         let fresh = machine(&store, 100);
         assert_eq!(remaining(&fresh).await, 97, "{fault:?}");
     }
+}
+
+/// Shows promise 153.
+#[tokio::test(start_paused = true)]
+async fn the_deadline_is_100_milliseconds_unless_another_is_set() {
+    let store = Faulty::new(MemoryStore::new());
+    let limit = builder(&store).build("api", bucket(10)).expect("a limit");
+    store.plan([Fault::Delay(Duration::from_secs(60))]);
+    let began = tokio::time::Instant::now();
+    let error = take(&limit, 1).await.expect_err("a stall");
+    assert_eq!(error.to_string(), "memory: no decision within 100ms");
+    let waited = began.elapsed();
+    assert!(waited <= Duration::from_millis(102), "{waited:?}");
 }
 
 /// A store whose swaps are always in conflict, and whose turns fail as planned.
@@ -90,6 +104,8 @@ async fn a_turn_counts_once_whatever_happens_to_its_reply() {
 }
 
 /// Swaps of another machine between the swap and the question what became of it.
+///
+/// Shows promise 151.
 #[tokio::test]
 async fn a_swap_that_others_have_overtaken_is_found_or_said_to_be_unknown() {
     for (others, is_found) in [(1, true), (7, true), (8, false), (30, false)] {
@@ -136,6 +152,7 @@ impl<S: CasStore> Change<S> for Overtaken {
     }
 }
 
+/// Shows promise 153.
 #[tokio::test(start_paused = true)]
 async fn a_stalled_store_ends_at_the_deadline_and_opens_the_breaker() {
     let store = Faulty::new(MemoryStore::new());
@@ -192,6 +209,7 @@ impl CasStore for Broken {
     }
 }
 
+/// Shows promise 153.
 #[tokio::test]
 async fn a_mistake_is_permanent_and_opens_no_breaker() {
     let texts = [
@@ -211,6 +229,7 @@ async fn a_mistake_is_permanent_and_opens_no_breaker() {
     }
 }
 
+/// Shows promise 157.
 #[tokio::test]
 async fn damaged_bytes_are_an_error_until_the_key_is_reset() {
     let store = MemoryStore::new();
@@ -233,6 +252,7 @@ async fn damaged_bytes_are_an_error_until_the_key_is_reset() {
     assert_eq!(take(&limit, 1).await.expect("a decision").remaining(), 8);
 }
 
+/// Shows promise 151.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_dropped_before_it_is_decided_is_not_counted() {
     let store = Faulty::new(MemoryStore::new());
@@ -263,6 +283,8 @@ async fn futures_poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
 }
 
 /// The task that decides for others is on a runtime that ends.
+///
+/// Shows promise 153.
 #[test]
 fn a_runtime_that_is_shut_down_holds_up_no_key() {
     let runtime = || {
@@ -281,6 +303,10 @@ fn a_runtime_that_is_shut_down_holds_up_no_key() {
         assert!(futures_poll(&mut first).await.is_none());
         let mut second = Box::pin(limit.decide("key", 1));
         assert!(futures_poll(&mut second).await.is_none());
+        // The task has asked the store.
+        while store.planned() > 0 {
+            tokio::task::yield_now().await;
+        }
         waiting.push(second);
     });
     drop(stopped);
@@ -295,6 +321,8 @@ fn a_runtime_that_is_shut_down_holds_up_no_key() {
 }
 
 /// A call that is polled once and then neither polled on nor dropped.
+///
+/// Shows promise 153.
 #[test]
 fn a_call_that_is_not_polled_on_holds_up_a_key_for_one_deadline() {
     let runtime = || {

@@ -1,18 +1,17 @@
 //! Several machines on one store, and many calls on one machine.
 
-use std::{task::Poll, time::Duration};
+use std::time::Duration;
 
 use tokio::{task::JoinSet, time::Instant};
 use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
-use tower_throttle::store::cas::{
-    CasBuilder, CasStore, Fault, Faulty, Loaded, MemoryStore, Swapped,
-};
+use tower_throttle::store::cas::{CasBuilder, CasStore, Fault, Faulty, MemoryStore, Swapped};
 use tower_throttle::store::{Backend, Op, Receipt};
 use tower_throttle::{All, FixedWindow, Lockout, Quota, SlidingLog, StoreError, TokenBucket};
 
 use crate::altered_store::{Altered, Change, Swap};
 use crate::{bucket, machine, remaining, take};
 
+/// Shows promise 150.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn sixteen_machines_admit_exactly_the_limit() {
     let store = MemoryStore::new();
@@ -39,6 +38,8 @@ async fn sixteen_machines_admit_exactly_the_limit() {
 }
 
 /// One admission after the other, as on one machine: each sees those that ended before it began.
+///
+/// Shows promise 150.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_history_is_that_of_one_machine() {
     let store = MemoryStore::new();
@@ -74,12 +75,10 @@ async fn a_history_is_that_of_one_machine() {
     }
 }
 
+/// Shows promise 150.
 #[tokio::test]
 async fn calls_in_flight_for_one_key_share_a_swap() {
-    let store = Faulty::new(MemoryStore::new());
-    let limit = machine(&store, 100);
-    // The first one waits for the store, and decides alone.
-    store.plan([Fault::Delay(Duration::from_millis(1))]);
+    let limit = machine(&MemoryStore::new(), 100);
     let mut calls: JoinSet<_> = (0..100)
         .map(|place| {
             let call = limit.decide("key", 1);
@@ -91,10 +90,11 @@ async fn calls_in_flight_for_one_key_share_a_swap() {
         assert_eq!(left, 99 - place, "in their order");
     }
     let counts = limit.counts();
-    assert_eq!((counts.loads, counts.swaps, counts.conflicts), (1, 2, 0));
+    assert_eq!((counts.loads, counts.swaps, counts.conflicts), (1, 1, 0));
     assert_eq!(counts.queued, 0);
 }
 
+/// Shows promise 152.
 #[tokio::test]
 async fn an_uncontended_decision_is_one_round_trip() {
     let store = MemoryStore::new();
@@ -141,10 +141,13 @@ async fn a_second_conflict_is_followed_by_a_pause_and_a_first_one_is_not() {
     }
 }
 
+/// Shows promise 152.
 #[tokio::test]
 async fn records_are_kept_for_a_bounded_number_of_keys() {
     let store = MemoryStore::new();
-    let builder = CasBuilder::new(store).cached_keys(64);
+    let builder = CasBuilder::new(store)
+        .deadline(Duration::from_secs(10))
+        .cached_keys(64);
     let limit = builder.build("api", bucket(1_000)).expect("a limit");
     for round in 0..2 {
         for key in 0..1_000_u64 {
@@ -165,6 +168,24 @@ async fn records_are_kept_for_a_bounded_number_of_keys() {
     }
 }
 
+/// Shows promise 152.
+#[tokio::test]
+async fn the_records_of_10_000_keys_are_kept_unless_another_number_is_set() {
+    for (keys, least, most) in [(5_000, 5_000, 5_500), (20_000, 30_000, 40_000)] {
+        let builder = CasBuilder::new(MemoryStore::new()).deadline(Duration::from_secs(10));
+        let limit = builder.build("api", bucket(1_000)).expect("a limit");
+        for key in (0..keys).chain(0..keys) {
+            let _ = limit.decide(&key, 1).await.expect("a decision");
+        }
+        let loads = limit.counts().loads;
+        assert!(
+            (least..=most).contains(&loads),
+            "{keys} keys twice: {loads} loads"
+        );
+    }
+}
+
+/// Shows promise 152.
 #[tokio::test]
 async fn a_denial_and_a_peek_write_nothing() {
     let store = MemoryStore::new();
@@ -178,6 +199,7 @@ async fn a_denial_and_a_peek_write_nothing() {
     assert_eq!(limit.counts().swaps, 1);
 }
 
+/// Shows promise 150.
 #[tokio::test]
 async fn every_operation_reaches_the_other_machine() {
     let store = MemoryStore::new();
@@ -196,6 +218,7 @@ async fn every_operation_reaches_the_other_machine() {
     assert_eq!(remaining(&other).await, 10);
 }
 
+/// Shows promise 152.
 #[tokio::test]
 async fn a_denial_is_repeated_without_asking_the_store() {
     let store = MemoryStore::new();
@@ -212,6 +235,7 @@ async fn a_denial_is_repeated_without_asking_the_store() {
     assert!(take(&limit, 1).await.expect("a decision").is_admitted());
 }
 
+/// Shows promise 150.
 #[tokio::test]
 async fn tuples_and_algorithms_chosen_at_run_time_are_all_or_nothing() {
     let store = MemoryStore::new();
@@ -273,53 +297,9 @@ async fn a_store_that_checks_no_version_admits_too_much() {
     assert!(admitted > 10, "the mistake is seen by its effect");
 }
 
-/// Replies come when they are asked for once more.
-#[derive(Debug)]
-struct Yielding;
-
-impl Yielding {
-    async fn wait() {
-        let mut is_first = true;
-        std::future::poll_fn(|cx| {
-            if std::mem::take(&mut is_first) {
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
-            }
-            Poll::Ready(())
-        })
-        .await;
-    }
-}
-
-impl<S: CasStore> Change<S> for Yielding {
-    async fn load(&self, store: &S, key: &str) -> Result<Loaded, StoreError> {
-        Self::wait().await;
-        store.load(key).await
-    }
-
-    async fn swap(&self, store: &S, swap: Swap<'_>) -> Result<Swapped, StoreError> {
-        Self::wait().await;
-        swap.run(store).await
-    }
-}
-
-#[tokio::test]
-async fn a_call_wakes_its_task_only_for_replies() {
-    let limit = CasBuilder::new(Altered(MemoryStore::new(), Yielding));
-    let limit = limit.build("api", bucket(10)).expect("a limit");
-    let mut call = tokio_test::task::spawn(limit.decide("key", 1));
-    for reply in ["load", "swap"] {
-        assert!(call.poll().is_pending(), "{reply}");
-        assert!(call.is_woken(), "{reply}");
-    }
-    let Poll::Ready(decision) = call.poll() else {
-        panic!("both replies are there");
-    };
-    assert!(decision.expect("a decision").is_admitted());
-    assert!(!call.is_woken(), "its own decision woke it");
-}
-
 /// Half of the callers would otherwise wait for the round trip of the other half.
+///
+/// Shows promise 152.
 #[tokio::test]
 async fn callers_that_call_again_share_the_next_swap() {
     const TASKS: u64 = 64;
@@ -345,6 +325,7 @@ async fn callers_that_call_again_share_the_next_swap() {
     );
 }
 
+/// Shows promise 224.
 #[tokio::test]
 async fn a_denial_that_counts_is_not_repeated_from_a_cache() {
     let window = FixedWindow::new(Quota::per_hour(1));

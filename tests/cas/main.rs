@@ -13,10 +13,16 @@ mod linearizable;
 mod machines;
 #[path = "../common/overwrite.rs"]
 mod overwrite;
+mod own;
+mod permits;
 #[path = "../algorithms/random.rs"]
 #[expect(dead_code, reason = "shared with other tests")]
 mod random;
 mod service;
+#[cfg(feature = "testkit")]
+mod testkit;
+#[cfg(feature = "testkit")]
+mod testkit_backend;
 mod time;
 
 use std::time::Duration;

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use http::{Request, Response};
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::store::Fallback;
 use tower_throttle::store::cas::{Cas, CasBuilder, Fault, Faulty, MemoryStore};
 use tower_throttle::{
     AsError, FixedWindow, LeakyBucket, Local, Quota, RateLimitLayer, RateLimited, Settle,
+    respond::CostHandle,
 };
 
 async fn echo(request: u64) -> Result<u64, BoxError> {
@@ -20,6 +22,7 @@ fn is_denied(result: &Result<u64, BoxError>) -> bool {
     })
 }
 
+/// Shows promise 158.
 #[tokio::test]
 async fn a_layer_limits_by_key_and_settles() {
     let limit = Cas::new(
@@ -41,6 +44,38 @@ async fn a_layer_limits_by_key_and_settles() {
     assert!(service.oneshot(2).await.is_ok());
 }
 
+/// Shows promise 321.
+#[tokio::test]
+async fn a_cost_that_is_said_at_the_end_reaches_the_store() {
+    for (said, left) in [(None, 80), (Some(6), 94), (Some(50), 50), (Some(1_000), 0)] {
+        let limit = Cas::new(
+            MemoryStore::new(),
+            "tokens",
+            FixedWindow::new(Quota::per_day(100)),
+        );
+        let layer = RateLimitLayer::new(tower_throttle::Global, limit)
+            .cost(|_: &Request<()>| 20)
+            .cost_at_end();
+        let handle = layer.handle();
+        let served = move |request: Request<()>| async move {
+            let cost = request.extensions().get::<CostHandle>().cloned();
+            if let (Some(cost), Some(said)) = (cost, said) {
+                cost.set(said);
+            }
+            Ok::<_, BoxError>(Response::new("text".to_owned()))
+        };
+        let request = Request::new(());
+        let response = layer.layer(service_fn(served)).oneshot(request).await;
+        assert_eq!(handle.peek(&(), 0).await.expect("a store").remaining(), 80);
+        drop(response);
+        let settled =
+            async { while handle.peek(&(), 0).await.expect("a store").remaining() != left {} };
+        let settled = tokio::time::timeout(Duration::from_secs(10), settled).await;
+        assert!(settled.is_ok(), "{said:?}");
+    }
+}
+
+/// Shows promise 158.
 #[tokio::test(start_paused = true)]
 async fn requests_queue_for_their_turn_and_leave_it_when_they_are_dropped() {
     let line = LeakyBucket::new(Quota::per_second(1)).queue(2);
@@ -64,6 +99,7 @@ async fn requests_queue_for_their_turn_and_leave_it_when_they_are_dropped() {
     assert!(service.oneshot(5).await.is_ok(), "there is room again");
 }
 
+/// Shows promise 153.
 #[tokio::test]
 async fn a_fallback_decides_while_the_store_is_down() {
     let store = Faulty::new(MemoryStore::new());

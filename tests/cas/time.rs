@@ -28,6 +28,7 @@ impl<S: CasStore> Change<S> for Timeless {
     }
 }
 
+/// Shows promise 156.
 #[tokio::test]
 async fn without_the_time_of_the_store_that_of_the_machine_counts() {
     let store = Altered(MemoryStore::new(), Timeless);
@@ -51,6 +52,8 @@ async fn without_the_time_of_the_store_that_of_the_machine_counts() {
 
 /// The store's clock is set back: states of a later time admit no more, and none is denied for longer
 /// than an exhausted key.
+///
+/// Shows promise 156.
 #[tokio::test]
 async fn a_store_whose_clock_is_set_back_grants_nothing_twice() {
     let clock = ManualClock::new();
@@ -92,6 +95,7 @@ impl<S: CasStore> Change<S> for BackAndForth {
     }
 }
 
+/// Shows promise 155.
 #[tokio::test]
 async fn a_value_is_kept_until_its_key_is_like_an_unused_one() {
     let clock = ManualClock::new();
@@ -131,6 +135,8 @@ fn clock_now(clock: &ManualClock) -> Tick {
 }
 
 /// A fleet whose store is set forward by an hour, used, and set back.
+///
+/// Shows promise 156.
 #[tokio::test]
 async fn a_store_whose_clock_is_set_back_freezes_no_key() {
     let clock = ManualClock::new();
@@ -184,6 +190,7 @@ impl<S: CasStore> Change<S> for ReadLate {
     }
 }
 
+/// Shows promise 156.
 #[tokio::test(start_paused = true)]
 async fn a_reply_that_is_read_late_does_not_set_the_clock_back() {
     let store = Altered(MemoryStore::new(), ReadLate);

@@ -60,6 +60,7 @@ impl Request {
     }
 }
 
+/// Shows promise 242.
 #[tokio::test]
 async fn replicas_agree_in_one_data_center_or_in_all() {
     let (server, _) = store("agreement").await;

@@ -19,6 +19,7 @@ async fn recovered(store: &Cassandra) {
     .await;
 }
 
+/// Shows promise 143.
 #[tokio::test]
 async fn values_survive_a_crash_and_calls_succeed_after_it() {
     let mut server = CassandraServer::start();

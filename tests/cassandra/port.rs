@@ -26,6 +26,7 @@ async fn a_swap_is_seen_by_the_next_load() {
     assert_eq!(load(&store, "other").await, None);
 }
 
+/// Shows promise 141.
 #[tokio::test]
 async fn a_swap_with_another_version_writes_nothing_and_returns_the_value() {
     let (_server, store) = store("conflicts").await;
@@ -44,6 +45,7 @@ async fn a_swap_with_another_version_writes_nothing_and_returns_the_value() {
     assert_eq!(load(&store, "absent").await, None);
 }
 
+/// Shows promise 142.
 #[tokio::test]
 async fn a_value_expires_after_its_time_to_live_and_its_key_is_free() {
     let (_server, store) = store("expiring").await;
@@ -70,6 +72,7 @@ async fn a_value_expires_after_its_time_to_live_and_its_key_is_free() {
     insert(&store, "key", &value(4, "new")).await;
 }
 
+/// Shows promise 142.
 #[tokio::test]
 async fn no_value_lives_for_ever() {
     let (server, store) = store("mortal").await;
@@ -88,6 +91,7 @@ async fn no_value_lives_for_ever() {
     .await;
 }
 
+/// Shows promise 141.
 #[tokio::test]
 async fn of_many_swaps_of_one_version_at_once_one_succeeds() {
     let (_server, store) = store("races").await;

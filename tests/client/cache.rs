@@ -126,6 +126,7 @@ async fn is_poisoned(app: &Router, kind: &str) -> bool {
 
 const KINDS: [&str; 3] = ["text/plain", "application/grpc", "application/grpc-web"];
 
+/// Shows promise 302.
 #[tokio::test]
 async fn no_denial_is_stored_by_a_shared_cache() {
     for kind in KINDS {
@@ -135,6 +136,7 @@ async fn no_denial_is_stored_by_a_shared_cache() {
     }
 }
 
+/// Shows promise 302.
 #[tokio::test]
 async fn a_denial_that_may_be_stored_is_found() {
     let forget = MapResponseLayer::new(|mut response: Response| {

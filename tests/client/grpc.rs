@@ -30,6 +30,7 @@ async fn send(
     response.unwrap().into_parts().0
 }
 
+/// Shows promise 74.
 #[tokio::test]
 async fn only_a_request_that_is_grpc_by_its_specification_is_denied_with_status_200() {
     let once = || FixedWindow::new(Quota::per_day(1));

@@ -107,6 +107,7 @@ fn lockouts(login: &Router) -> Vec<(&'static str, Router)> {
     ]
 }
 
+/// Shows promise 303.
 #[tokio::test]
 async fn a_denial_inside_is_neither_a_success_nor_a_failure() {
     for (inside, login) in logins() {
@@ -119,6 +120,7 @@ async fn a_denial_inside_is_neither_a_success_nor_a_failure() {
     }
 }
 
+/// Shows promise 303.
 #[tokio::test]
 async fn a_limit_that_sees_only_the_status_is_found() {
     let forget = MapResponseLayer::new(|mut response: Response| {
@@ -133,6 +135,8 @@ async fn a_limit_that_sees_only_the_status_is_found() {
 }
 
 /// A closure for results is asked, and can count denials by name. It cannot make one a success.
+///
+/// Shows promise 303.
 #[tokio::test]
 async fn settle_result_counts_denials_by_name_and_never_as_a_success() {
     let by_name = |result: &Result<Response, std::convert::Infallible>| {
@@ -154,6 +158,8 @@ async fn settle_result_counts_denials_by_name_and_never_as_a_success() {
 }
 
 /// In one file, a request without the key of one limit is a failure for no other one.
+///
+/// Shows promise 303.
 #[tokio::test]
 async fn a_rejection_for_a_missing_key_is_counted_by_no_other_limit_of_the_file() {
     let (_, login) = logins().pop().unwrap();

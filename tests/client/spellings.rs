@@ -83,6 +83,7 @@ async fn calls_of_targets(guarded: &str, requests: usize) -> Vec<(&'static str, 
     counted
 }
 
+/// Shows promise 304.
 #[tokio::test]
 async fn no_spelling_of_a_path_gets_past_its_limit() {
     let guarded = r#"["/login", "/{tenant}/login", "/u/{*rest}", "/v/{a}/w", "/v/{a}/{b}/{c}/w"]"#;
@@ -95,6 +96,7 @@ async fn no_spelling_of_a_path_gets_past_its_limit() {
     assert!(served > 10, "{calls:?}");
 }
 
+/// Shows promise 304.
 #[tokio::test]
 async fn a_pattern_that_is_missing_is_found() {
     let calls = calls_of_targets(r#""/login""#, LIMIT + 1).await;
@@ -127,6 +129,7 @@ where
     calls.take()
 }
 
+/// Shows promise 304.
 #[tokio::test]
 async fn every_spelling_of_a_key_is_counted_as_that_key_or_as_none() {
     const KEYS: [&str; 10] = [
@@ -160,12 +163,14 @@ async fn every_spelling_of_a_key_is_counted_as_that_key_or_as_none() {
     );
 
     assert_eq!(calls_of_headers(BearerToken::new(), &TOKENS).await, 2);
+    // Whatever the client sends: the operator has forgotten the layer that inserts the extension.
     assert_eq!(
         calls_of_headers(FromExtension::<String>::new(), &TOKENS).await,
-        1
+        0
     );
 }
 
+/// Shows promise 304.
 #[tokio::test]
 async fn a_key_that_depends_on_the_spelling_is_found() {
     let all = |request: &axum::extract::Request| {

@@ -115,7 +115,7 @@ pub(crate) async fn a_layer_admits_and_denies(limit: impl IntoBackend<Backend: B
     let key = HeaderKey::key("a");
     handle.reset(&key).await.expect("a reset");
     assert_eq!(response(&service).await.status(), 200);
-    handle.penalise(&key, 99).await.expect("a charge");
+    handle.charge(&key, 99).await.expect("a charge");
     let peeked = handle.peek(&key, 1).await.expect("a decision");
     assert!(peeked.is_denied());
 }

@@ -162,7 +162,7 @@ fn launch(port: u16, folder: &Path) -> Option<Child> {
         "listen_addresses=127.0.0.1",
         "unix_socket_directories=",
         "shared_buffers=32MB",
-        "max_connections=100",
+        "max_connections=300",
         "max_prepared_transactions=4",
         "fsync=off",
         "autovacuum_naptime=1s",

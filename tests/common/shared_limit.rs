@@ -2,13 +2,20 @@
 
 use std::{
     process::{Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
 use tokio::task::JoinSet;
+use tower::{BoxError, Layer, ServiceExt, service_fn};
+use tower_throttle::concurrency::{ConcurrencyLimitLayer, fleet::FleetLimit};
+use tower_throttle::layer::OnStoreError;
 use tower_throttle::store::cas::{Cas, CasBuilder, CasStore};
 use tower_throttle::store::{Backend, Op};
-use tower_throttle::{Quota, SlidingLog, TokenBucket};
+use tower_throttle::{AsError, Global, Quota, SlidingLog, TokenBucket};
 
 /// Tells a process which server to use.
 const SERVER: &str = "TOWER_THROTTLE_TEST_SERVER";
@@ -96,6 +103,43 @@ pub(crate) async fn a_decision_is_one_round_trip<S: CasStore>(store: S) {
     let denied = limit.decide("alone", 1).await.expect("a decision");
     assert!(denied.is_denied() && denied.retry_after.is_some());
     assert_eq!(limit.counts().swaps, 20);
+}
+
+/// Machines that share five permits serve all requests, and have no more than five in flight.
+pub(crate) async fn machines_share_permits<S: CasStore + Clone>(store: S) {
+    const LIMIT: u32 = 5;
+    let (now, most) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let mut requests = JoinSet::new();
+    for _ in 0..3 {
+        let limit = FleetLimit::new(store.clone(), "shared", LIMIT);
+        let limit = limit
+            .life(Duration::from_secs(60))
+            .deadline(Duration::from_secs(6));
+        let layer = ConcurrencyLimitLayer::new(Global, limit)
+            .queue(100)
+            .max_wait(Duration::from_secs(60))
+            .release_at_response()
+            .on_store_error(OnStoreError::Deny)
+            .respond(AsError);
+        for _ in 0..20 {
+            let (now, most) = (Arc::clone(&now), Arc::clone(&most));
+            let service = layer.layer(service_fn(move |length| {
+                let (now, most) = (Arc::clone(&now), Arc::clone(&most));
+                async move {
+                    let in_flight = now.fetch_add(1, Ordering::Relaxed) + 1;
+                    most.fetch_max(in_flight, Ordering::Relaxed);
+                    tokio::time::sleep(length).await;
+                    now.fetch_sub(1, Ordering::Relaxed);
+                    Ok::<_, BoxError>(())
+                }
+            }));
+            requests.spawn(service.oneshot(Duration::from_millis(20)));
+        }
+    }
+    for served in requests.join_all().await {
+        served.expect("each request is served");
+    }
+    assert_eq!(most.load(Ordering::Relaxed), u64::from(LIMIT));
 }
 
 /// Every operation of one machine is seen by the other.

@@ -1,4 +1,4 @@
-//~ `impl From<RateLimited>` for its error
+//~ the service is `Clone`, its body `Default`; not HTTP: `.respond(AsError)`, `.map_err(BoxError::from)`
 use tower::{Layer, ServiceExt, service_fn};
 use tower_throttle::{AsError, Global, Quota, RateLimitLayer, TokenBucket};
 

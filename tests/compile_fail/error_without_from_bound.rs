@@ -1,4 +1,4 @@
-//~ `AsError` cannot make a `ForeignError`: write `impl From<RateLimited>` for it
+//~ `AsError` cannot make a `ForeignError`: turn it into a `BoxError` by `.map_err(tower::BoxError::from)`
 use tower::{Layer, Service, service_fn};
 use tower_throttle::{AsError, Global, Quota, RateLimitLayer, TokenBucket};
 

@@ -3,5 +3,5 @@ use tower_throttle::{ClientIp, Quota, RateLimitLayer, TokenBucket};
 
 fn main() {
     let layer = RateLimitLayer::new(ClientIp::peer(), TokenBucket::new(Quota::per_second(10)));
-    layer.handle().penalise("127.0.0.1", 5);
+    layer.handle().charge("127.0.0.1", 5);
 }

@@ -1,4 +1,4 @@
-//~ if it is not HTTP add `.respond(AsError)`
+//~ the service is `Clone`, its body `Default`; not HTTP: `.respond(AsError)`, `.map_err(BoxError::from)`
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::{Global, Quota, RateLimitLayer, TokenBucket};
 

@@ -29,6 +29,7 @@ fn limits<A: Adaptive>(algorithm: &A, latencies: &[u64]) -> Vec<u64> {
     next.collect()
 }
 
+/// Shows promise 186.
 #[test]
 fn gradient2_doubles_until_the_service_queues_and_then_follows_the_gradient() {
     // 1.5 * 10 / 20 = 0.75: from 16 to (16 + 12) / 2; then by √14 and so on.
@@ -41,6 +42,7 @@ fn gradient2_doubles_until_the_service_queues_and_then_follows_the_gradient() {
     );
 }
 
+/// Shows promise 186.
 #[test]
 fn vegas_moves_by_the_estimated_queue() {
     // Estimates of 0 and 13 queued requests, then of 4, 2 and 1.
@@ -55,6 +57,7 @@ fn vegas_moves_by_the_estimated_queue() {
     }
 }
 
+/// Shows promise 186.
 #[test]
 fn aimd_rises_by_one_and_falls_by_a_tenth() {
     let aimd = Aimd::new(ms(50));
@@ -94,6 +97,7 @@ fn keeps_its_bounds<A: Adaptive>(algorithm: &A, min: u64, max: u64) {
     assert_eq!(seen, (min, max), "the whole range was in use");
 }
 
+/// Shows promise 186.
 #[test]
 fn every_algorithm_keeps_its_bounds_and_rises_only_if_it_is_used() {
     keeps_its_bounds(&Gradient2::new().between(3, 50).start_at(3), 3, 50);
@@ -101,6 +105,7 @@ fn every_algorithm_keeps_its_bounds_and_rises_only_if_it_is_used() {
     keeps_its_bounds(&Aimd::new(ms(20)).between(3, 50), 3, 50);
 }
 
+/// Shows promise 185.
 #[test]
 fn a_long_overload_is_not_taken_for_the_speed_of_the_service() {
     let gradient2 = Gradient2::new().between(10, 200);
@@ -118,6 +123,7 @@ fn a_long_overload_is_not_taken_for_the_speed_of_the_service() {
     assert!((28..=36).contains(&limit), "{limit} for 20 workers");
 }
 
+/// Shows promise 185.
 #[test]
 fn a_service_that_has_become_slower_is_served_again() {
     let gradient2 = Gradient2::new();
@@ -164,6 +170,7 @@ fn after_an_outage<A: Adaptive>(algorithm: &A) -> u64 {
     serve(60, None)
 }
 
+/// Shows promise 185.
 #[test]
 fn an_outage_does_not_change_what_is_known_of_the_latency() {
     assert_eq!(outage().samples, 0);
@@ -187,6 +194,7 @@ fn after_one_and_ten_drops<A: Adaptive>(algorithm: &A) -> (u64, u64) {
     (after(1), after(10))
 }
 
+/// Shows promise 186.
 #[test]
 fn drops_lower_a_limit_from_one_in_a_hundred_on() {
     let gradient2 = after_one_and_ten_drops(&Gradient2::new());
@@ -195,6 +203,7 @@ fn drops_lower_a_limit_from_one_in_a_hundred_on() {
     assert_eq!((gradient2, vegas, aimd), ((40, 18), (26, 19), (21, 18)));
 }
 
+/// Shows promise 186.
 #[test]
 fn gradient2_does_not_change_while_at_most_half_is_used() {
     let gradient2 = Gradient2::new().start_at(100);
@@ -207,6 +216,7 @@ fn gradient2_does_not_change_while_at_most_half_is_used() {
     }
 }
 
+/// Shows promise 185.
 #[test]
 fn a_limit_begins_at_20_within_its_bounds() {
     for layer in [

@@ -406,6 +406,7 @@ where
     }
 }
 
+/// Shows promises 180, 181, 189.
 #[test]
 fn permits_are_conserved_over_a_million_cancels_panics_and_resets() {
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -6,7 +6,7 @@ use tower::{Layer, ServiceExt, service_fn};
 use tower_throttle::{
     AsError, Decision, Global, Headers, ProblemJson, RateLimited, Settle,
     concurrency::{ConcurrencyLimitLayer, Gradient2},
-    key::Rejection,
+    key::{Extracted, Rejection},
 };
 
 type Boxed = Box<dyn std::error::Error + Send + Sync>;
@@ -18,8 +18,12 @@ fn get_as(user: &str) -> Request {
         .unwrap()
 }
 
-fn user(request: &Request) -> Option<String> {
-    Some(request.headers().get("user")?.to_str().ok()?.to_owned())
+fn user(request: &Request) -> Extracted<String> {
+    let user = request.headers().get("user");
+    match user.and_then(|user| user.to_str().ok()) {
+        Some(user) => Extracted::Key(user.to_owned()),
+        None => Extracted::Skip,
+    }
 }
 
 fn app(layer: impl FnOnce(Router) -> Router) -> Router {
@@ -31,6 +35,7 @@ async fn ask(app: &Router, request: Request) -> Response<Body> {
     response
 }
 
+/// Shows promise 182.
 #[tokio::test]
 async fn each_key_has_its_own_permits_and_leaves_no_trace() {
     let layer = ConcurrencyLimitLayer::new(user, 2);
@@ -55,7 +60,7 @@ async fn each_key_has_its_own_permits_and_leaves_no_trace() {
     assert_eq!(handle.counts().denied, 2);
     held.clear();
     assert_eq!((handle.in_flight("a"), handle.keys()), (0, 0));
-    // A request without a key is not limited.
+    // The program wants a request without a user to be free.
     let response = ask(&app, Request::new(Body::empty())).await;
     assert_eq!(
         (response.status(), handle.counts().skipped),
@@ -63,6 +68,27 @@ async fn each_key_has_its_own_permits_and_leaves_no_trace() {
     );
 }
 
+/// Shows promise 182.
+#[tokio::test]
+async fn there_are_as_many_entries_as_keys_with_requests_in_flight() {
+    let layer = ConcurrencyLimitLayer::new(user, 3);
+    let handle = layer.handle();
+    let app = app(|app| app.layer(layer));
+    let mut held = Vec::new();
+    for number in 0..3_000 {
+        // Three requests of each of a thousand keys, in turn.
+        held.push(ask(&app, get_as(&format!("{}", number % 1_000))).await);
+        assert_eq!(handle.keys(), held.len().min(1_000));
+    }
+    // Every request but the last of its key leaves the entry.
+    held.drain(..2_000);
+    assert_eq!(handle.keys(), 1_000);
+    while held.pop().is_some() {
+        assert_eq!(handle.keys(), held.len());
+    }
+}
+
+/// Shows promise 182.
 #[tokio::test]
 async fn memory_is_bounded_by_the_requests_in_flight() {
     let layer = ConcurrencyLimitLayer::new(|key: &u64| *key, 1)
@@ -76,6 +102,7 @@ async fn memory_is_bounded_by_the_requests_in_flight() {
     }
 }
 
+/// Shows promise 184.
 #[tokio::test]
 async fn denials_say_what_the_client_needs() {
     let one = || ConcurrencyLimitLayer::new(Global, 1).name("export");
@@ -84,7 +111,7 @@ async fn denials_say_what_the_client_needs() {
         ask(&app, get_as("a")).await
     };
 
-    let response = denied(app(|app| app.layer(one().headers(Headers::standard())))).await;
+    let response = denied(app(|app| app.layer(one().headers(Headers::Draft11)))).await;
     assert_eq!(response.status(), 429);
     assert_eq!(response.headers()["retry-after"], "1");
     assert_eq!(response.headers()["ratelimit"], r#""export";r=0"#);
@@ -126,6 +153,7 @@ async fn denials_say_what_the_client_needs() {
     }
 }
 
+/// Shows promise 184.
 #[tokio::test]
 async fn headers_of_every_form_state_no_period_and_no_reset() {
     for (form, expected) in [
@@ -190,6 +218,7 @@ async fn shadow_counts_and_denies_nothing() {
     assert_eq!(handle.keys(), 0);
 }
 
+/// Shows promise 54.
 #[tokio::test]
 async fn shadow_states_the_limit_only_if_asked_to_and_rejects_nothing() {
     let keys = |request: &Request| match request.headers().get("user") {
@@ -215,6 +244,7 @@ async fn shadow_states_the_limit_only_if_asked_to_and_rejects_nothing() {
     assert_eq!((counts.rejected, counts.shadow_rejected), (0, 1));
 }
 
+/// Shows promise 184.
 #[tokio::test]
 async fn costs_take_several_permits_and_too_high_ones_are_refused_for_good() {
     let layer = ConcurrencyLimitLayer::new(Global, 3)
@@ -243,6 +273,7 @@ async fn costs_take_several_permits_and_too_high_ones_are_refused_for_good() {
     assert_eq!(layer.handle().in_flight(&()), 3);
 }
 
+/// Shows promise 184.
 #[tokio::test]
 async fn a_cost_above_an_adaptive_limit_passes_alone() {
     let layer = ConcurrencyLimitLayer::adaptive(Gradient2::new().start_at(1))
@@ -300,6 +331,8 @@ fn a_limit_of_0_at_run_time_is_an_error_and_changes_nothing() {
 }
 
 /// How many permits the response of each path holds, and how many once it is dropped.
+///
+/// Shows promise 55.
 #[tokio::test]
 async fn what_a_response_settles_is_what_its_body_holds() {
     let settle = |response: &Response<Body>| match response.headers()["settle"].as_bytes() {

@@ -6,7 +6,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 use tower_throttle::concurrency::{
-    Aimd, ConcurrencyLimitLayer, Gradient2, IntoLimit, PerKey, Permits, SystemGuard,
+    Aimd, ConcurrencyLimitLayer, Gradient2, InProcess, IntoLimit, PerKey, Permits, SystemGuard,
 };
 use tower_throttle::{AsError, Handle};
 
@@ -30,12 +30,15 @@ fn key(job: &Job) -> u32 {
     job.0
 }
 
-fn limited(limit: impl IntoLimit) -> (impl JobService, Handle<u32, Permits>) {
+fn limited(limit: impl IntoLimit<Source = InProcess>) -> (impl JobService, Handle<u32, Permits>) {
     queued(limit, 0)
 }
 
 /// The same with a queue of at most so many requests.
-fn queued(limit: impl IntoLimit, most: u32) -> (impl JobService, Handle<u32, Permits>) {
+fn queued(
+    limit: impl IntoLimit<Source = InProcess>,
+    most: u32,
+) -> (impl JobService, Handle<u32, Permits>) {
     let layer = ConcurrencyLimitLayer::new(key, limit)
         .queue(most)
         .max_wait(SECOND * 1_000)
@@ -76,6 +79,7 @@ fn aimd() -> Aimd {
     Aimd::new(MS * 60).between(1, 40).start_at(16)
 }
 
+/// Shows promise 188.
 #[tokio::test(start_paused = true)]
 async fn the_limit_of_each_key_follows_its_own_latency() {
     let (service, handle) = limited(aimd());
@@ -96,6 +100,7 @@ async fn the_limit_of_each_key_follows_its_own_latency() {
     assert_eq!((handle.keys(), handle.kept_limits()), (0, 2));
 }
 
+/// Shows promise 188.
 #[tokio::test(start_paused = true)]
 async fn a_key_without_requests_is_forgotten_at_its_time() {
     let (service, handle) = limited(PerKey::new(aimd()).forget(SECOND * 100));
@@ -110,6 +115,7 @@ async fn a_key_without_requests_is_forgotten_at_its_time() {
     assert_eq!(run(&service, 1, 1, MS * 100).await, 12);
 }
 
+/// Shows promise 188.
 #[tokio::test(start_paused = true)]
 async fn at_most_the_capacity_is_kept_and_a_key_in_use_is_not_displaced() {
     for capacity in [1, 63, 64, 128, 200, 1_000] {
@@ -129,6 +135,8 @@ async fn at_most_the_capacity_is_kept_and_a_key_in_use_is_not_displaced() {
 }
 
 /// The limit of a key rises while requests of that key and of another wait.
+///
+/// Shows promise 188.
 #[tokio::test(start_paused = true)]
 async fn a_limit_that_rises_wakes_the_waiters_of_its_key_alone() {
     let (service, handle) = queued(Gradient2::new().start_at(1).between(1, 50), 200);
@@ -151,6 +159,8 @@ async fn a_limit_that_rises_wakes_the_waiters_of_its_key_alone() {
 }
 
 /// The only limit that is kept is displaced while requests of its key wait.
+///
+/// Shows promise 188.
 #[tokio::test(start_paused = true)]
 async fn a_key_that_begins_anew_wakes_those_who_wait() {
     let (service, handle) = queued(PerKey::new(aimd()).capacity(1), 20);
@@ -176,6 +186,7 @@ async fn a_key_that_begins_anew_wakes_those_who_wait() {
     );
 }
 
+/// Shows promise 188.
 #[tokio::test(start_paused = true)]
 async fn a_flood_of_new_keys_does_not_displace_what_was_learned() {
     let (service, handle) = limited(PerKey::new(aimd()).capacity(8));
@@ -197,6 +208,7 @@ async fn a_flood_of_new_keys_does_not_displace_what_was_learned() {
     assert_eq!(handle.kept_limits(), 8);
 }
 
+/// Shows promise 188.
 #[tokio::test(start_paused = true)]
 async fn a_key_is_not_forgotten_while_a_request_is_in_flight() {
     let (service, handle) = limited(PerKey::new(aimd()).forget(SECOND * 100));
@@ -213,6 +225,8 @@ async fn a_key_is_not_forgotten_while_a_request_is_in_flight() {
 }
 
 /// It would wait for a lock that its own thread holds.
+///
+/// Shows promise 188.
 #[tokio::test(start_paused = true)]
 async fn the_load_may_be_what_the_handle_says() {
     static HANDLE: OnceLock<Handle<u32, Permits>> = OnceLock::new();

@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, sleep_until};
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task};
 use tower::{BoxError, Layer, ServiceExt, service_fn};
-use tower_throttle::concurrency::{ConcurrencyLimitLayer, Gradient2, IntoLimit};
+use tower_throttle::concurrency::{ConcurrencyLimitLayer, Gradient2, InProcess, IntoLimit};
 use tower_throttle::key::{Prioritize, Priority, PriorityHeader};
 use tower_throttle::{AsError, Global, RateLimited};
 
@@ -35,6 +35,7 @@ macro_rules! layer {
     };
 }
 
+/// Shows promise 189.
 #[tokio::test(start_paused = true)]
 async fn each_priority_is_admitted_up_to_its_part_of_the_limit() {
     let layer = layer!(10);
@@ -62,6 +63,7 @@ async fn each_priority_is_admitted_up_to_its_part_of_the_limit() {
     assert_eq!(layer.handle().in_flight(&()), 10);
 }
 
+/// Shows promise 189.
 #[tokio::test(start_paused = true)]
 async fn a_low_priority_passes_alone_however_low_the_limit_is() {
     let layer = layer!(1);
@@ -75,6 +77,7 @@ async fn a_low_priority_passes_alone_however_low_the_limit_is() {
     assert!(service.oneshot(low).await.is_ok());
 }
 
+/// Shows promise 189.
 #[tokio::test(start_paused = true)]
 async fn a_cost_above_the_part_of_its_priority_is_refused_for_good() {
     let layer = layer!(10).cost(|_: &Job| 6);
@@ -86,6 +89,7 @@ async fn a_cost_above_the_part_of_its_priority_is_refused_for_good() {
     assert!(service.oneshot((Priority::HIGH, SECOND)).await.is_ok());
 }
 
+/// Shows promise 189.
 #[tokio::test(start_paused = true)]
 async fn the_line_goes_on_by_priority_and_then_by_arrival() {
     let layer = layer!(1).queue(10).max_wait(SECOND * 10_000);
@@ -115,6 +119,7 @@ async fn the_line_goes_on_by_priority_and_then_by_arrival() {
     }
 }
 
+/// Shows promise 189.
 #[tokio::test(start_paused = true)]
 async fn a_full_line_denies_the_newest_of_the_lowest_priority() {
     let layer = layer!(1).queue(3).max_wait(SECOND * 10_000);
@@ -145,6 +150,8 @@ async fn a_full_line_denies_the_newest_of_the_lowest_priority() {
 }
 
 /// The starvation that a low priority accepts, and its end.
+///
+/// Shows promise 189.
 #[tokio::test(start_paused = true)]
 async fn a_low_priority_waits_until_there_is_room_in_its_part_or_its_time_is_over() {
     let layer = layer!(4).queue(10).max_wait(SECOND * 5);
@@ -181,7 +188,7 @@ async fn a_low_priority_waits_until_there_is_room_in_its_part_or_its_time_is_ove
 /// How many of the requests of each priority are served: 160 per second of each, by 20 workers that
 /// take 100 ms for one.
 async fn served_under_overload(
-    limit: impl IntoLimit,
+    limit: impl IntoLimit<Source = InProcess>,
     queue: u32,
     priorities: [Priority; 2],
 ) -> [u64; 2] {
@@ -213,6 +220,8 @@ async fn served_under_overload(
 }
 
 /// The server can do 200 requests per second, and there are 320.
+///
+/// Shows promise 189.
 #[tokio::test(start_paused = true)]
 async fn under_overload_the_lowest_priority_is_denied_first() {
     let all = 160 * 60;
@@ -236,6 +245,8 @@ async fn under_overload_the_lowest_priority_is_denied_first() {
 }
 
 /// Twenty workers, and twice as many requests of low priority as they can serve.
+///
+/// Shows promise 186.
 #[tokio::test(start_paused = true)]
 async fn the_limit_follows_requests_of_low_priority_alone() {
     let time_ms = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(100));
@@ -266,6 +277,7 @@ async fn the_limit_follows_requests_of_low_priority_alone() {
     assert!(limits[1] < limits[0] / 2, "{limits:?}");
 }
 
+/// Shows promise 189.
 #[test]
 fn a_header_names_the_priority_and_unknown_values_get_the_least() {
     let header = PriorityHeader::new("x-priority")

@@ -121,6 +121,7 @@ async fn assert_whole(address: SocketAddr, handle: &Handle<(), Permits>) {
     wait_until("the permits are released", || handle.keys() == 0).await;
 }
 
+/// Shows promise 180.
 #[tokio::test]
 async fn clients_that_hang_up_over_http1_release_their_permits() {
     let (address, handle) = serve().await;
@@ -140,6 +141,7 @@ async fn clients_that_hang_up_over_http1_release_their_permits() {
     assert_whole(address, &handle).await;
 }
 
+/// Shows promise 180.
 #[tokio::test]
 async fn streams_that_are_reset_over_http2_release_their_permits() {
     let (address, handle) = serve().await;
@@ -163,6 +165,7 @@ async fn streams_that_are_reset_over_http2_release_their_permits() {
     assert_whole(address, &handle).await;
 }
 
+/// Shows promise 180.
 #[tokio::test]
 async fn handlers_that_panic_release_their_permits() {
     let (address, handle) = serve().await;
@@ -176,6 +179,7 @@ async fn handlers_that_panic_release_their_permits() {
     assert_whole(address, &handle).await;
 }
 
+/// Shows promise 180.
 #[tokio::test]
 async fn a_body_that_was_read_to_its_end_releases_its_permit() {
     let (address, handle) = serve().await;
@@ -188,6 +192,7 @@ async fn a_body_that_was_read_to_its_end_releases_its_permit() {
     assert_eq!(handle.counts().admitted, 20);
 }
 
+/// Shows promise 180.
 #[tokio::test]
 async fn a_crowd_never_exceeds_the_limit_in_a_real_server() {
     async fn handler(Extension(busy): Extension<Arc<[AtomicUsize; 2]>>) -> &'static str {
@@ -230,6 +235,7 @@ async fn a_crowd_never_exceeds_the_limit_in_a_real_server() {
     assert_eq!((counts.denied, handle.waiting()), (0, 0));
 }
 
+/// Shows promise 180.
 #[tokio::test]
 async fn a_grpc_stream_holds_its_permit_until_the_client_drops_it() {
     let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();

@@ -20,6 +20,7 @@ async fn serve(request: u8) -> Result<u8, Boxed> {
     Ok(request)
 }
 
+/// Shows promise 181.
 #[tokio::test(start_paused = true)]
 async fn waiters_go_on_in_the_order_of_their_arrival() {
     let layer = ConcurrencyLimitLayer::new(Global, 1)
@@ -48,6 +49,7 @@ async fn waiters_go_on_in_the_order_of_their_arrival() {
     assert_eq!((handle.keys(), handle.waiting()), (0, 0));
 }
 
+/// Shows promise 181.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_is_denied_when_its_time_is_over_and_leaves_the_line() {
     let layer = ConcurrencyLimitLayer::new(Global, 1)
@@ -76,6 +78,7 @@ async fn a_waiter_is_denied_when_its_time_is_over_and_leaves_the_line() {
     assert_eq!((counts.admitted, counts.waited, counts.denied), (1, 1, 2));
 }
 
+/// Shows promise 181.
 #[tokio::test(start_paused = true)]
 async fn a_waiting_request_does_not_hold_the_services_readiness() {
     let shared = ConcurrencyLimit::new(service_fn(serve), 2);
@@ -95,6 +98,7 @@ async fn a_waiting_request_does_not_hold_the_services_readiness() {
     assert_eq!(second.await.unwrap(), 1);
 }
 
+/// Shows promise 181.
 #[tokio::test(start_paused = true)]
 async fn a_dear_request_at_the_front_is_not_overtaken() {
     let layer = ConcurrencyLimitLayer::new(Global, 2)
@@ -117,6 +121,7 @@ async fn a_dear_request_at_the_front_is_not_overtaken() {
     assert_eq!(layer.handle().keys(), 0);
 }
 
+/// Shows promise 181.
 #[tokio::test(start_paused = true)]
 async fn seats_bound_the_waiting_requests_of_all_keys() {
     let layer = ConcurrencyLimitLayer::new(|key: &u8| *key, 1)
@@ -140,6 +145,7 @@ async fn seats_bound_the_waiting_requests_of_all_keys() {
     assert_pending!(again.poll());
 }
 
+/// Shows promise 181.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_granted_in_the_moment_of_its_timeout_goes_on() {
     let layer = ConcurrencyLimitLayer::new(Global, 1)

@@ -1,6 +1,6 @@
 //! One suite for every store on a server: Redis, a cluster, sentinels, Redis with TLS, PostgreSQL, and
 //! stores in memory. `cassandra.rs` is the same with Cassandra.
-#![cfg(feature = "redis")]
+#![cfg(all(feature = "redis", feature = "testkit"))]
 
 #[cfg(feature = "cas")]
 mod memory;
@@ -17,6 +17,7 @@ mod postgres_server;
 #[expect(dead_code, reason = "shared with the tests of Redis")]
 mod proxy_server;
 #[path = "../algorithms/random.rs"]
+#[expect(dead_code, reason = "shared with the tests of algorithms")]
 mod random;
 mod redis;
 #[cfg(feature = "redis-cluster")]

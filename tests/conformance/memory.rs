@@ -7,6 +7,7 @@ use tower_throttle::clock::Clock;
 use tower_throttle::store::cas::{Cas, CasBuilder, MemoryStore};
 use tower_throttle::{Decision, ManualClock};
 
+use crate::suite::fleet::Port;
 use crate::suite::vectors::Replay;
 use crate::suite::{Fault, Store};
 
@@ -62,5 +63,14 @@ impl Store for InMemory {
     fn heal(&mut self, _: Fault) {}
 }
 
+impl Port for InMemory {
+    type Port = MemoryStore<ManualClock>;
+
+    fn port(&self) -> Self::Port {
+        self.0.clone()
+    }
+}
+
 crate::suite::check!(InMemory);
+crate::suite::fleet::check_fleet!(super::InMemory);
 crate::suite::check_vectors!(InMemory);

@@ -7,6 +7,7 @@ use tower_throttle::store::cas::postgres::PostgreSql;
 use tower_throttle::store::cas::{Cas, CasBuilder};
 
 use crate::postgres_server::PostgresServer;
+use crate::suite::fleet::Port;
 use crate::suite::vectors::Replay;
 use crate::suite::{Fault, Store, block_on};
 use crate::wire_proxy::{Harm, Protocol, WireProxy};
@@ -33,12 +34,7 @@ impl Store for InPostgres {
     }
 
     fn limit(&self, policy: &str, algorithm: AnyAlgorithm, deadline: Duration) -> Self::Limit {
-        let url = format!(
-            "postgres://postgres@127.0.0.1:{}/postgres",
-            self.proxy.port()
-        );
-        let store = PostgreSql::open(&url).expect("a URL");
-        let builder = CasBuilder::new(store).deadline(deadline);
+        let builder = CasBuilder::new(self.port()).deadline(deadline);
         // Without a kept record each decision is at the store's time.
         let builder = builder.without_deny_cache().cached_keys(0);
         builder.build(policy, algorithm).expect("a limit")
@@ -101,5 +97,18 @@ impl Store for InPostgres {
     }
 }
 
+impl Port for InPostgres {
+    type Port = PostgreSql;
+
+    fn port(&self) -> PostgreSql {
+        let url = format!(
+            "postgres://postgres@127.0.0.1:{}/postgres",
+            self.proxy.port()
+        );
+        PostgreSql::open(&url).expect("a URL")
+    }
+}
+
 crate::suite::check!(InPostgres);
+crate::suite::fleet::check_fleet!(super::InPostgres);
 crate::suite::check_vectors!(InPostgres);

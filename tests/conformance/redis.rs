@@ -60,7 +60,18 @@ impl Store for BehindProxy {
     }
 }
 
+#[cfg(feature = "cas")]
+impl crate::suite::fleet::Port for BehindProxy {
+    type Port = Redis;
+
+    fn port(&self) -> Redis {
+        Redis::open(&self.proxy.url()).expect("a url")
+    }
+}
+
 crate::suite::check!(BehindProxy);
+#[cfg(feature = "cas")]
+crate::suite::fleet::check_fleet!(super::BehindProxy);
 crate::suite::check_vectors!(BehindProxy);
 
 /// Redis counts in microseconds.

@@ -113,8 +113,8 @@ impl Limits {
     }
 
     /// Keeps the cost of a request that has left.
-    pub(crate) fn penalise(&self, client: &str) {
-        drop(handle(&self.slow).penalise(client, 1));
+    pub(crate) fn charge(&self, client: &str) {
+        drop(handle(&self.slow).charge(client, 1));
     }
 
     /// Takes a seat for ever.

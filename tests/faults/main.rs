@@ -34,6 +34,7 @@ fn connections() -> usize {
     crowd::allowed(2 * wanted) / 2
 }
 
+/// Shows promise 105.
 #[test]
 fn every_fault_leaves_nothing_behind() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,6 +51,8 @@ fn every_fault_leaves_nothing_behind() {
 }
 
 /// Each check finds its planted mistake.
+///
+/// Shows promise 105.
 #[test]
 fn planted_mistakes_are_found() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);

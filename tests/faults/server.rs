@@ -214,9 +214,9 @@ impl Drop for Leaving {
         };
         match self.cut.plant {
             Plant::KeepsSeat => self.cut.limits.leak_seat(),
-            Plant::KeepsPosition => self.cut.limits.penalise(&self.client),
-            Plant::KeepsSlot => self.cut.limits.penalise(&format!("{}, kept", self.client)),
-            Plant::KeepsMemory => std::mem::forget(std::hint::black_box(vec![0_u8; 64])),
+            Plant::KeepsPosition => self.cut.limits.charge(&self.client),
+            Plant::KeepsSlot => self.cut.limits.charge(&format!("{}, kept", self.client)),
+            Plant::KeepsMemory => std::mem::forget(std::hint::black_box(vec![0_u8; 4_096])),
             Plant::KeepsWaiter => return std::mem::forget(response),
             Plant::Nothing | Plant::CountsTwice => {}
         }

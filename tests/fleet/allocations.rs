@@ -6,6 +6,7 @@ use tower_throttle::store::cas::MemoryStore;
 use crate::counting::ALLOCATIONS;
 use crate::{leased, machine, synced, take_all};
 
+/// Shows promise 43.
 #[tokio::test(start_paused = true)]
 async fn only_the_first_decision_on_a_key_allocates() {
     const KEYS: u64 = 1_000;
@@ -30,6 +31,7 @@ async fn only_the_first_decision_on_a_key_allocates() {
     assert_eq!(ALLOCATIONS.get(), before);
 }
 
+/// Shows promise 43.
 #[tokio::test(start_paused = true)]
 async fn a_denial_in_memory_allocates_nothing() {
     let limit = machine(leased(&MemoryStore::new()));

@@ -11,12 +11,14 @@ use tower_throttle::{
 use crate::memory_fleet::{a_layer_admits_and_denies, algorithms};
 use crate::{leased, machine, pass, synced, take, take_all, window};
 
+/// Shows promise 212.
 #[tokio::test(start_paused = true)]
 async fn a_layer_with_a_limit_of_a_fleet_admits_and_denies() {
     a_layer_admits_and_denies(machine(synced(&MemoryStore::new()))).await;
     a_layer_admits_and_denies(machine(leased(&MemoryStore::new()))).await;
 }
 
+/// Shows promise 212.
 #[tokio::test(start_paused = true)]
 async fn every_algorithm_admits_its_limit() {
     let quota = Quota::per(10, Duration::from_secs(1_000_000));
@@ -39,6 +41,7 @@ async fn every_algorithm_admits_its_limit() {
     assert_eq!(take_all(&one).await, 10);
 }
 
+/// Shows promise 212.
 #[tokio::test(start_paused = true)]
 async fn the_figures_of_a_decision_are_those_of_one_limit() {
     let (minute, hour) = (Quota::per_minute(5), Quota::per_hour(100));
@@ -62,6 +65,7 @@ async fn the_figures_of_a_decision_are_those_of_one_limit() {
     );
 }
 
+/// Shows promise 200.
 #[test]
 fn what_has_no_budgets_is_refused_with_the_store_that_takes_it() {
     let store = MemoryStore::new();
@@ -91,6 +95,7 @@ fn what_has_no_budgets_is_refused_with_the_store_that_takes_it() {
     assert!(error.ends_with("use `Cas`"), "{error}");
 }
 
+/// Shows promise 212.
 #[test]
 fn settings_out_of_range_are_refused() {
     let store = MemoryStore::new();
@@ -108,6 +113,7 @@ fn settings_out_of_range_are_refused() {
     }
 }
 
+/// Shows promise 212.
 #[test]
 fn each_limit_of_a_set_has_a_share() {
     let set = || {

@@ -29,12 +29,14 @@ async fn check_totals<M: Mode>(builder: FleetBuilder<MemoryStore, M>) {
     assert_eq!(drain(&other).await, 64);
 }
 
+/// Shows promise 203.
 #[tokio::test(start_paused = true)]
 async fn machines_know_what_the_others_have_used() {
     check_totals(synced(&MemoryStore::new())).await;
     check_totals(leased(&MemoryStore::new())).await;
 }
 
+/// Shows promise 202.
 #[tokio::test(start_paused = true)]
 async fn one_machine_admits_exactly_the_limit() {
     let store = MemoryStore::new();
@@ -49,6 +51,8 @@ async fn one_machine_admits_exactly_the_limit() {
 }
 
 /// One to take units, and one to report what was used of them.
+///
+/// Shows promise 203.
 #[tokio::test(start_paused = true)]
 async fn a_single_use_costs_two_exchanges_and_an_unused_key_none() {
     let limit = machine(synced(&MemoryStore::new()));
@@ -76,6 +80,7 @@ async fn exchanged<M: Mode>(builder: FleetBuilder<MemoryStore, M>, requests: u32
     limit.counts().exchanged - before
 }
 
+/// Shows promise 203.
 #[tokio::test(start_paused = true)]
 async fn exchanges_do_not_grow_with_load() {
     for requests in [1, 2, 10] {
@@ -91,6 +96,7 @@ async fn exchanges_do_not_grow_with_load() {
     }
 }
 
+/// Shows promise 211.
 #[tokio::test(start_paused = true)]
 async fn a_denied_key_learns_of_a_reset_by_another_machine() {
     let store = MemoryStore::new();
@@ -104,6 +110,7 @@ async fn a_denied_key_learns_of_a_reset_by_another_machine() {
     assert!(take(&a, 1).await.is_admitted());
 }
 
+/// Shows promise 211.
 #[tokio::test(start_paused = true)]
 async fn a_refund_and_a_charge_reach_the_fleet() {
     let store = MemoryStore::new();
@@ -118,6 +125,8 @@ async fn a_refund_and_a_charge_reach_the_fleet() {
 }
 
 /// Without an exchange in between, the cost is a part of the budget again.
+///
+/// Shows promise 211.
 #[tokio::test(start_paused = true)]
 async fn a_refund_before_the_next_exchange_frees_the_cost_at_once() {
     let limit = machine(synced(&MemoryStore::new()).interval(Duration::from_secs(60)));
@@ -130,6 +139,8 @@ async fn a_refund_before_the_next_exchange_frees_the_cost_at_once() {
 }
 
 /// A cost that was admitted in one window and is sent in the next one counts in the first.
+///
+/// Shows promise 202.
 #[tokio::test(start_paused = true)]
 async fn a_cost_is_counted_in_its_window_also_if_it_is_sent_later() {
     let store = Faulty::new(MemoryStore::new());
@@ -154,6 +165,8 @@ async fn a_cost_is_counted_in_its_window_also_if_it_is_sent_later() {
 }
 
 /// The reply is lost, so the report is sent again: it is counted once.
+///
+/// Shows promise 202.
 #[tokio::test(start_paused = true)]
 async fn lost_requests_and_replies_neither_lose_nor_double_a_cost() {
     for faults in [
@@ -201,6 +214,7 @@ async fn lose(
     pass(30).await;
 }
 
+/// Shows promise 211.
 #[tokio::test(start_paused = true)]
 async fn the_quota_is_changed_for_the_fleet() {
     let store = MemoryStore::new();
@@ -217,6 +231,7 @@ async fn the_quota_is_changed_for_the_fleet() {
     assert_eq!(Backend::<str>::quotas(&b), [changed]);
 }
 
+/// Shows promise 210.
 #[tokio::test(start_paused = true)]
 async fn what_is_left_is_sent_when_a_limiter_is_closed_or_dropped() {
     let store = MemoryStore::new();
@@ -232,6 +247,7 @@ async fn what_is_left_is_sent_when_a_limiter_is_closed_or_dropped() {
     assert_eq!(drain(&machine(synced(&store))).await, 70);
 }
 
+/// Shows promise 205.
 #[tokio::test(start_paused = true)]
 async fn a_machine_is_ready_when_its_first_exchange_is_done() {
     let store = Faulty::new(MemoryStore::new());
@@ -270,6 +286,7 @@ async fn admitted_per_second<M: Mode>(
     (admitted.count() as u64 - 100) / 8
 }
 
+/// Shows promise 201.
 #[tokio::test(start_paused = true)]
 async fn machines_share_a_bucket() {
     for machines in [1, 2, 5] {
@@ -284,6 +301,7 @@ async fn machines_share_a_bucket() {
     }
 }
 
+/// Shows promise 205.
 #[tokio::test(start_paused = true)]
 async fn a_limit_that_is_known_is_denied_without_an_exchange() {
     let limit = machine(synced(&MemoryStore::new()));
@@ -312,6 +330,7 @@ async fn machines_whose_lives_differ_share_no_limit() {
     assert_eq!(drain(&other).await, 100);
 }
 
+/// Shows promise 211.
 #[tokio::test(start_paused = true)]
 async fn a_charge_of_any_size_is_a_debt() {
     let limit = machine(leased(&MemoryStore::new()));

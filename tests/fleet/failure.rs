@@ -27,6 +27,7 @@ async fn held(limit: &impl Backend<str>) -> (u64, Option<StoreError>) {
     }
 }
 
+/// Shows promise 206.
 #[tokio::test(start_paused = true)]
 async fn a_machine_uses_what_it_holds_and_then_fails() {
     let store = Faulty::new(MemoryStore::new());
@@ -63,6 +64,7 @@ async fn a_machine_uses_what_it_holds_and_then_fails() {
     assert_eq!(a.last_error(), None);
 }
 
+/// Shows promise 206.
 #[tokio::test(start_paused = true)]
 async fn a_fallback_decides_while_the_store_is_not_reached() {
     let store = Faulty::new(MemoryStore::new());
@@ -76,6 +78,7 @@ async fn a_fallback_decides_while_the_store_is_not_reached() {
     assert_eq!(decision.remaining(), 49, "of the local limit");
 }
 
+/// Shows promise 206.
 #[tokio::test(start_paused = true)]
 async fn while_the_store_is_down_one_batch_is_tried_per_interval_however_many_keys_there_are() {
     let store = Faulty::new(MemoryStore::new());
@@ -132,6 +135,8 @@ impl CasStore for BusyStore {
 }
 
 /// Intervals are longer, and no call is made in vain.
+///
+/// Shows promise 206.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_does_not_keep_up_is_not_flooded() {
     let store = BusyStore {
@@ -162,6 +167,7 @@ fn futures_now<F: Future + Unpin>(mut future: F) -> bool {
     std::pin::Pin::new(&mut future).poll(&mut cx).is_ready()
 }
 
+/// Shows promise 206.
 #[tokio::test(start_paused = true)]
 async fn one_damaged_value_concerns_its_key_alone_and_a_reset_repairs_it() {
     let store = MemoryStore::new();
@@ -181,6 +187,8 @@ async fn one_damaged_value_concerns_its_key_alone_and_a_reset_repairs_it() {
 }
 
 /// The task of a runtime that is shut down is replaced by one on the runtime of the next call.
+///
+/// Shows promise 206.
 #[test]
 fn a_runtime_that_is_shut_down_is_replaced() {
     let store = MemoryStore::new();
@@ -195,12 +203,15 @@ fn a_runtime_that_is_shut_down_is_replaced() {
     assert_eq!(paused_runtime().block_on(drain(&other)), 98);
 }
 
+/// Shows promise 206.
 #[test]
 fn a_call_outside_of_a_runtime_is_an_error() {
     a_call_outside_of_a_runtime_fails(&machine(synced(&MemoryStore::new())));
 }
 
 /// More keys than the table holds: those that are not in use are forgotten first.
+///
+/// Shows promise 212.
 #[tokio::test(start_paused = true)]
 async fn a_flood_of_keys_stays_within_the_capacity() {
     let limit = machine(synced(&MemoryStore::new()).capacity(200).machines(1));
@@ -217,6 +228,8 @@ async fn a_flood_of_keys_stays_within_the_capacity() {
 
 /// A key that was forgotten because the table was full has no second budget: its request waits for an
 /// exchange.
+///
+/// Shows promises 202, 212.
 #[tokio::test(start_paused = true)]
 async fn a_key_that_is_forgotten_gets_no_budget_twice() {
     let limit = machine(synced(&MemoryStore::new()).capacity(64).machines(1));
@@ -231,6 +244,7 @@ async fn a_key_that_is_forgotten_gets_no_budget_twice() {
     }
 }
 
+/// Shows promise 200.
 #[tokio::test(start_paused = true)]
 async fn a_store_whose_clock_is_set_back_freezes_no_key() {
     let clock = ManualClock::new();

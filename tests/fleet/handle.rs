@@ -19,6 +19,7 @@ where
     response(service).await.status().as_u16()
 }
 
+/// Shows promise 211.
 #[tokio::test(start_paused = true)]
 async fn a_penalty_a_refund_a_reset_and_a_quota_of_a_handle_reach_the_fleet() {
     let store = MemoryStore::new();
@@ -40,7 +41,7 @@ async fn a_penalty_a_refund_a_reset_and_a_quota_of_a_handle_reach_the_fleet() {
     };
 
     assert_eq!(settle().await, 200);
-    handle.penalise(&key, 60).await.expect("a penalty");
+    handle.charge(&key, 60).await.expect("a penalty");
     settle().await;
     assert_eq!(settle().await, 200);
     assert!(
@@ -58,7 +59,7 @@ async fn a_penalty_a_refund_a_reset_and_a_quota_of_a_handle_reach_the_fleet() {
         remaining().await
     );
 
-    handle.penalise(&key, 1_000).await.expect("a penalty");
+    handle.charge(&key, 1_000).await.expect("a penalty");
     settle().await;
     assert_eq!(settle().await, 429);
     assert_eq!(remaining().await, 0);

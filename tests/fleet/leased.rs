@@ -44,6 +44,7 @@ fn most(moments: &[u64], length: u64) -> usize {
     moments.iter().map(within).max().unwrap_or(0)
 }
 
+/// Shows promise 200.
 #[tokio::test(start_paused = true)]
 async fn machines_together_never_exceed_the_limit() {
     let bucket = admissions(TokenBucket::new(Quota::per_second(10).burst(20))).await;
@@ -63,6 +64,7 @@ async fn machines_together_never_exceed_the_limit() {
     assert!(window.len() >= 150, "{}", window.len());
 }
 
+/// Shows promises 200, 202.
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_crashes_costs_what_it_held_and_only_once() {
     let store = MemoryStore::new();
@@ -87,6 +89,8 @@ async fn a_machine_that_crashes_costs_what_it_held_and_only_once() {
 }
 
 /// A machine that was suspended finds that its units have lapsed.
+///
+/// Shows promise 200.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_used_of_units_that_have_lapsed() {
     let store = Faulty::new(MemoryStore::new());
@@ -102,6 +106,7 @@ async fn nothing_is_used_of_units_that_have_lapsed() {
     assert!(rest <= 100 - 30, "{rest}");
 }
 
+/// Shows promise 204.
 #[tokio::test(start_paused = true)]
 async fn what_is_not_used_is_given_back() {
     let store = MemoryStore::new();

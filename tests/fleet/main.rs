@@ -3,6 +3,8 @@
 
 mod allocations;
 mod backend;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod chaos;
 #[path = "../common/counting.rs"]
 mod counting;
 mod exchange;
@@ -23,11 +25,19 @@ mod overwrite;
 #[expect(dead_code, reason = "shared with the tests of PostgreSQL")]
 mod postgres_server;
 #[cfg(feature = "redis")]
+#[path = "../redis/proxy_server.rs"]
+#[expect(dead_code, reason = "shared with the tests of Redis")]
+mod proxy_server;
+#[cfg(feature = "redis")]
 #[path = "../common/redis_server.rs"]
 #[expect(dead_code, reason = "shared with the tests of Redis")]
 mod redis_server;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod servers;
+#[cfg(feature = "postgres")]
+#[path = "../common/wire_proxy.rs"]
+#[expect(dead_code, reason = "shared with the tests of other stores")]
+mod wire_proxy;
 
 use std::time::Duration;
 

@@ -5,6 +5,7 @@ use tower_throttle::store::cas::{Faulty, MemoryStore};
 use crate::gauges::{lag_is_shown, with_gauges};
 use crate::{machine, synced};
 
+/// Shows promise 210.
 #[test]
 fn a_gauge_shows_for_how_long_a_use_has_not_been_reported() {
     with_gauges(async |value| {

@@ -111,6 +111,7 @@ mod redis {
     use super::{check_leased, check_store, check_total};
     use crate::redis_server::RedisServer;
 
+    /// Shows promise 201.
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn machines_share_a_limit_in_redis() {
         let server = RedisServer::start();
@@ -131,6 +132,7 @@ mod postgres {
     use super::{check_leased, check_store, check_total};
     use crate::postgres_server::PostgresServer;
 
+    /// Shows promise 201.
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn machines_share_a_limit_in_postgresql() {
         let server = PostgresServer::shared();

@@ -25,6 +25,7 @@ fn grpc() -> Request<()> {
     request
 }
 
+/// Shows promise 73.
 #[tokio::test]
 async fn by_default_429_with_retry_after_and_no_body() {
     let response = ask(&denying(), Request::new(())).await;
@@ -33,6 +34,7 @@ async fn by_default_429_with_retry_after_and_no_body() {
     assert_eq!(response.body(), "");
 }
 
+/// Shows promise 110.
 #[tokio::test]
 async fn every_denial_has_the_reason_in_its_extensions() {
     let closure = |_: &Request<()>, _: &RateLimited| Response::new(String::new());
@@ -49,6 +51,7 @@ async fn every_denial_has_the_reason_in_its_extensions() {
     check(ask(&denying().respond(closure), Request::new(())).await);
 }
 
+/// Shows promise 75.
 #[tokio::test]
 async fn a_problem_has_its_registered_type() {
     let response = ask(&denying().respond(ProblemJson), Request::new(())).await;
@@ -69,6 +72,7 @@ async fn a_problem_has_its_registered_type() {
     );
 }
 
+/// Shows promise 74.
 #[tokio::test]
 async fn one_layer_responds_to_http_and_grpc() {
     let layer = denying().respond(Auto::with(ProblemJson));
@@ -107,6 +111,7 @@ async fn a_closure_sees_the_request_and_its_response_is_kept() {
     assert_eq!(lines(&response, "retry-after"), ["3600"]);
 }
 
+/// Shows promise 73.
 #[tokio::test]
 async fn a_cost_above_the_capacity_gets_no_retry_after() {
     let never = Decision::new(Verdict::Deny, 10, 10, None, 0);
@@ -133,6 +138,7 @@ async fn a_rejection_becomes_an_http_or_grpc_status() {
     assert_eq!(lines(&rpc, "grpc-message"), ["Unauthorized"]);
 }
 
+/// Shows promise 73.
 #[tokio::test]
 async fn a_wait_above_32_bits_is_not_truncated() {
     let denied = Decision::new(Verdict::Deny, 1, 0, Some(1 << 62), 1 << 62);
@@ -161,12 +167,13 @@ fn is_truthful(retry_after: impl Fn(Duration) -> u64) -> bool {
     })
 }
 
+/// Shows promise 73.
 #[test]
 fn a_request_after_retry_after_is_admitted_and_rounding_down_is_detected() {
     let ours = |span: Duration| {
         let nanos = u64::try_from(span.as_nanos()).unwrap();
         let denied = RateLimited::new(Decision::new(Verdict::Deny, 1, 0, Some(nanos), nanos));
-        let response: Result<Response<()>, ()> = HeadersOnly.deny(&Request::new(()), denied);
+        let response: Result<Response<()>, ()> = HeadersOnly.deny(Request::new(()), denied);
         lines(&response.unwrap(), "retry-after")[0].parse().unwrap()
     };
     assert!(is_truthful(ours));

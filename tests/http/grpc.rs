@@ -33,10 +33,11 @@ async fn check(client: &mut HealthClient<Channel>) -> Result<(), Status> {
     client.check(HealthCheckRequest::default()).await.map(drop)
 }
 
+/// Shows promise 74.
 #[tokio::test]
 async fn tower_governor_15_and_modal_1216_a_denial_states_when_to_retry() {
-    let limit = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_hour(2)))
-        .headers(Headers::standard());
+    let limit =
+        RateLimitLayer::new(Global, TokenBucket::new(Quota::per_hour(2))).headers(Headers::Draft11);
     let mut client = server!(limit);
     check(&mut client).await.unwrap();
     check(&mut client).await.unwrap();
@@ -76,6 +77,7 @@ impl FromDetails for tonic_types::pb::Status {
     }
 }
 
+/// Shows promise 74.
 #[tokio::test]
 async fn a_denied_stream_ends_with_the_status() {
     let limit = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(1)));
@@ -110,6 +112,7 @@ impl<T> StillOpen for tonic::Streaming<T> {
     }
 }
 
+/// Shows promise 74.
 #[tokio::test]
 async fn a_request_above_the_capacity_gets_no_retry_info() {
     let limit = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(1)))
@@ -133,6 +136,7 @@ async fn a_rejection_arrives_as_its_grpc_code() {
     assert_eq!(status.code(), Code::Unauthenticated);
 }
 
+/// Shows promise 74.
 #[tokio::test]
 async fn guardian_363_a_limit_is_not_bypassed_with_grpc() {
     let inner = service_fn(async |_: http::Request<()>| {
@@ -158,6 +162,7 @@ async fn guardian_363_a_limit_is_not_bypassed_with_grpc() {
     }
 }
 
+/// Shows promise 81.
 #[cfg(feature = "tonic")]
 #[tokio::test]
 async fn the_address_of_a_tonic_peer_is_found() {

@@ -1,13 +1,17 @@
 //! Response headers that state the limit.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    convert::Infallible,
+    time::{Duration, SystemTime},
+};
 
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response, StatusCode};
 use sfv::{BareItem, ListEntry, Parser};
 use tower_throttle::{
-    Decision, FixedWindow, Global, Headers, ProblemJson, Quota, RateLimitLayer, SlidingLog,
-    TokenBucket, Verdict,
-    respond::{Policies, Tell},
+    Decision, FixedWindow, Global, Headers, ProblemJson, Quota, RateLimitLayer, RateLimited,
+    SlidingLog, TokenBucket, Verdict,
+    key::{Extracted, Rejection},
+    respond::{Grpc, HeadersOnly, Http, Policies, Respond, Tell},
 };
 
 use crate::support::{Says, ask, lines};
@@ -38,6 +42,7 @@ async fn header_lines(form: Headers, decision: Decision, quotas: Vec<Quota>) -> 
     stated
 }
 
+/// Shows promise 75.
 #[tokio::test]
 async fn every_form_follows_its_draft() {
     for (form, expected) in [
@@ -91,12 +96,13 @@ async fn every_form_follows_its_draft() {
     }
 }
 
+/// Shows promise 75.
 #[tokio::test]
 async fn a_denied_response_states_the_same_time_as_retry_after() {
     let mut second = denied();
     second.policy = 1;
     assert_eq!(
-        header_lines(Headers::standard(), second, quotas()).await,
+        header_lines(Headers::Draft11, second, quotas()).await,
         [
             "cache-control: no-store",
             r#"ratelimit-policy: "api-1";q=100;w=60, "api-2";q=1000;w=86400"#,
@@ -128,6 +134,7 @@ async fn the_epoch_form_states_a_unix_time() {
     assert!((before + 30..=now() + 30).contains(&reset));
 }
 
+/// Shows promise 75.
 #[tokio::test]
 async fn large_values_are_clamped_to_the_largest_field_integer() {
     let mut huge = Decision::new(Verdict::Admit, u64::MAX, u64::MAX, None, u64::MAX);
@@ -182,6 +189,7 @@ fn parsed(line: &str) -> Vec<(String, Vec<(String, i64)>)> {
         .collect()
 }
 
+/// Shows promise 75.
 #[tokio::test]
 async fn an_independent_parser_reads_the_same_values() {
     for name in [
@@ -194,7 +202,7 @@ async fn an_independent_parser_reads_the_same_values() {
     ] {
         let layer = RateLimitLayer::new(Global, Says(admitted(), vec![Quota::per_minute(100)]))
             .name(name)
-            .headers(Headers::standard());
+            .headers(Headers::Draft11);
         let response = ask(&layer, Request::new(())).await;
         let parameters = |figures: [(&str, i64); 2]| {
             figures
@@ -212,14 +220,15 @@ async fn an_independent_parser_reads_the_same_values() {
     }
 }
 
+/// Shows promise 75.
 #[tokio::test]
 async fn the_headers_of_stacked_layers_are_all_kept() {
     let outer = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(1000)))
         .name("day")
-        .headers(Headers::standard());
+        .headers(Headers::Draft11);
     let inner = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_minute(60)))
         .name("minute")
-        .headers(Headers::standard());
+        .headers(Headers::Draft11);
     let stack = tower::ServiceBuilder::new().layer(outer).layer(inner);
     let response = ask(&stack, Request::new(())).await;
     assert_eq!(
@@ -229,11 +238,12 @@ async fn the_headers_of_stacked_layers_are_all_kept() {
     assert_eq!(lines(&response, "ratelimit").len(), 2);
 }
 
+/// Shows promise 75.
 #[cfg(feature = "tokio")]
 #[tokio::test(start_paused = true)]
 async fn a_response_after_a_wait_has_the_figures_at_its_end() {
     let bucket = tower_throttle::LeakyBucket::new(Quota::per_second(1)).queue(20);
-    let layer = RateLimitLayer::new(Global, bucket).headers(Headers::standard());
+    let layer = RateLimitLayer::new(Global, bucket).headers(Headers::Draft11);
     let state_header = async || {
         let response = ask(&layer, Request::new(())).await;
         lines(&response, "ratelimit")[0].to_owned()
@@ -251,20 +261,21 @@ struct Inserted;
 impl<B> Tell<Response<B>> for Inserted {
     fn tell(&self, response: &mut Response<B>, policies: &Policies, decision: &Decision) {
         let mut own = Response::new(());
-        Headers::standard().tell(&mut own, policies, decision);
+        Headers::Draft11.tell(&mut own, policies, decision);
         response.headers_mut().extend(own.headers().clone());
     }
 }
 
+/// Shows promise 76.
 #[tokio::test]
 async fn inserted_headers_are_detected() {
     let limit = |name| RateLimitLayer::new(Global, Says(admitted(), quotas())).name(name);
     let right = tower::ServiceBuilder::new()
-        .layer(limit("day").headers(Headers::standard()))
-        .layer(limit("minute").headers(Headers::standard()));
+        .layer(limit("day").headers(Headers::Draft11))
+        .layer(limit("minute").headers(Headers::Draft11));
     let wrong = tower::ServiceBuilder::new()
         .layer(limit("day").headers(Inserted))
-        .layer(limit("minute").headers(Headers::standard()));
+        .layer(limit("minute").headers(Headers::Draft11));
     let right = ask(&right, Request::new(())).await;
     let wrong = ask(&wrong, Request::new(())).await;
     assert_eq!(lines(&right, "ratelimit").len(), 2);
@@ -283,8 +294,7 @@ async fn a_burst_is_stated_with_its_refill_time() {
         (Quota::per_second(10).burst(5), r#""default";q=5"#),
         (Quota::per_minute(60), r#""default";q=60;w=60"#),
     ] {
-        let layer =
-            RateLimitLayer::new(Global, TokenBucket::new(quota)).headers(Headers::standard());
+        let layer = RateLimitLayer::new(Global, TokenBucket::new(quota)).headers(Headers::Draft11);
         let response = ask(&layer, Request::new(())).await;
         assert_eq!(lines(&response, "ratelimit-policy"), [policy], "{quota}");
     }
@@ -312,12 +322,14 @@ async fn headers_follow_the_layers_quota_and_form() {
     assert_eq!(policy(false).await, "20;w=3600");
 }
 
+/// Shows promise 75.
 #[tokio::test]
 async fn an_admitted_response_has_no_headers_by_default() {
     let layer = RateLimitLayer::new(Global, Says(admitted(), quotas()));
     assert!(ask(&layer, Request::new(())).await.headers().is_empty());
 }
 
+/// Shows promise 75.
 #[tokio::test]
 async fn headers_state_each_part_of_a_tuple_and_the_binding_one() {
     let parts = (
@@ -327,7 +339,7 @@ async fn headers_state_each_part_of_a_tuple_and_the_binding_one() {
     );
     let layer = RateLimitLayer::new(Global, parts)
         .name("api")
-        .headers(Headers::standard())
+        .headers(Headers::Draft11)
         .respond(ProblemJson);
     let first = ask(&layer, Request::new(())).await;
     assert_eq!(
@@ -377,6 +389,7 @@ fn remains(limit: u64, remaining: u64, seconds: u64) -> Decision {
     )
 }
 
+/// Shows promise 75.
 #[tokio::test]
 async fn of_two_limits_the_stricter_one_is_stated_where_there_is_room_for_one() {
     let (few, many) = (remains(5, 2, 7), remains(100, 42, 30));
@@ -436,11 +449,11 @@ impl<B> Tell<Response<B>> for Added {
     }
 }
 
+/// Shows promise 54.
 #[tokio::test]
 async fn shadow_states_the_limit_only_if_asked_to() {
     for decision in [admitted(), denied()] {
-        let layer =
-            RateLimitLayer::new(Global, Says(decision, quotas())).headers(Headers::standard());
+        let layer = RateLimitLayer::new(Global, Says(decision, quotas())).headers(Headers::Draft11);
         for (layer, stated) in [
             (layer.clone().shadow(), 0),
             (layer.clone().shadow_with_headers(), 2),
@@ -455,4 +468,75 @@ async fn shadow_states_the_limit_only_if_asked_to() {
         // The clones' settings are not those of the layer.
         assert!(ask(&layer, Request::new(())).await.headers().len() >= 2);
     }
+}
+
+/// A responder with the text of a rejection as the program, or a client of it, wrote it.
+#[derive(Clone)]
+struct Verbatim;
+
+impl Respond<Request<()>, Response<String>, Infallible> for Verbatim {
+    type Protocol = Http;
+
+    fn deny(&self, _: Request<()>, denied: RateLimited) -> Result<Response<String>, Infallible> {
+        let text = denied.rejection().map(ToString::to_string);
+        let value = HeaderValue::from_bytes(text.unwrap_or_default().as_bytes());
+        let mut response = Response::new(String::new());
+        if let Ok(value) = value {
+            response.headers_mut().insert("x-ratelimit-error", value);
+        }
+        Ok(response)
+    }
+}
+
+/// What of `text`, which a program took from a request into its rejection, is wrong in a response.
+async fn fault_of<R>(text: &str, responder: R) -> Option<String>
+where
+    R: Respond<Request<()>, Response<String>, Infallible, Protocol = Http> + Clone,
+{
+    let told = text.to_owned();
+    let key = move |_: &Request<()>| -> Extracted<u64> {
+        Extracted::Reject(Rejection::new(StatusCode::BAD_REQUEST, told.clone()))
+    };
+    let layer = RateLimitLayer::new(key, Says(admitted(), quotas())).respond(responder);
+    let response = ask(&layer, Request::new(())).await;
+    for (name, value) in response.headers() {
+        let is_visible = value
+            .as_bytes()
+            .iter()
+            .all(|byte| (b' '..=b'~').contains(byte));
+        let known = [
+            "cache-control",
+            "content-type",
+            "grpc-message",
+            "grpc-status",
+            "x-ratelimit-error",
+        ];
+        if !known.contains(&name.as_str()) || !is_visible || value.len() > 3 * 1_024 {
+            return Some(format!("{name}: {value:?}"));
+        }
+    }
+    (response.headers().is_empty()).then(|| "nothing is said".to_owned())
+}
+
+/// Shows promise 76.
+#[tokio::test]
+async fn no_text_of_a_client_reaches_a_header_as_it_is() {
+    let mut texts: Vec<String> = (0..=255_u8)
+        .map(|byte| format!("a{}b", byte as char))
+        .collect();
+    texts.push("x\r\nset-cookie: evil=1\r\n\r\n<html>".to_owned());
+    texts.push("\u{202e}\u{feff}\u{1f600}".repeat(500));
+    texts.push("x".repeat(100_000));
+    for text in &texts {
+        let start: String = text.chars().take(20).collect();
+        assert_eq!(fault_of(text, HeadersOnly).await, None, "{start:?}");
+        assert_eq!(fault_of(text, ProblemJson).await, None, "{start:?}");
+        assert_eq!(fault_of(text, Grpc).await, None, "{start:?}");
+    }
+    // Planted bug: the text as it is.
+    let mut seen = 0;
+    for text in &texts {
+        seen += u32::from(fault_of(text, Verbatim).await.is_some());
+    }
+    assert!(seen > 100, "{seen} of {}", texts.len());
 }

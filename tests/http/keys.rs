@@ -3,7 +3,7 @@
 use http::{Request, StatusCode};
 use tower_throttle::{
     ClientIp, FixedWindow, HeaderKey, Quota, RateLimitLayer,
-    key::{BearerToken, Either, FindKey, FromExtension, Key, KeyExtractor, Missing},
+    key::{BearerToken, Either, Extracted, FindKey, FromExtension, Key, KeyExtractor, Missing},
     respond::Preflight,
 };
 
@@ -31,6 +31,7 @@ fn with(name: &'static str, values: &[&str]) -> Request<()> {
     request(None, &headers)
 }
 
+/// Shows promise 52.
 #[tokio::test]
 async fn a_header_can_be_the_key_and_requests_without_it_share_a_limit() {
     let requests = || {
@@ -184,6 +185,7 @@ fn a_panic_names_the_field_the_value_and_the_allowed_values_at_the_callers_line(
     );
 }
 
+/// Shows promise 52.
 #[tokio::test]
 async fn a_request_without_the_first_key_is_counted_by_the_second() {
     let keys = HeaderKey::new("x-api-key").or(ClientIp::peer());
@@ -266,6 +268,7 @@ struct User(u32);
 
 impl Key for User {}
 
+/// Shows promise 52.
 #[tokio::test]
 async fn an_extension_can_be_the_key() {
     let from = |user: Option<u32>| {
@@ -277,9 +280,76 @@ async fn an_extension_can_be_the_key() {
     };
     let requests = || [Some(1), Some(2), Some(1), None, None].map(from);
     let users = FromExtension::<User>::new();
-    assert_eq!(statuses(users, requests()).await, [200, 200, 429, 200, 429]);
+    assert_eq!(statuses(users, requests()).await, [200, 200, 429, 500, 500]);
+    let shared = users.if_missing(Missing::Shared);
+    assert_eq!(
+        statuses(shared, requests()).await,
+        [200, 200, 429, 200, 429]
+    );
     let known = users.if_missing(Missing::Skip);
     assert_eq!(statuses(known, requests()).await, [200, 200, 429, 200, 200]);
+    let rejection = match users.extract(&Request::new(())) {
+        Extracted::Reject(rejection) => rejection.to_string(),
+        other => panic!("{other:?}"),
+    };
+    for remedy in [
+        "keys::User`",
+        "no layer around this limit",
+        ".if_missing(Missing::Shared)",
+    ] {
+        assert!(rejection.contains(remedy), "{rejection}");
+    }
+}
+
+/// What a client can send or leave out, with any extractor that reads it: of five requests with a limit of
+/// one, at most two pass (one with the key, one without).
+///
+/// Shows promise 52.
+#[tokio::test]
+async fn no_client_becomes_unlimited_by_what_it_leaves_out() {
+    let header = |req: &Request<()>| req.headers().get("x-api-key").cloned();
+    let parsed = |req: &Request<()>| {
+        let key = req.headers().get("x-api-key")?.to_str().ok()?;
+        key.parse::<u32>().ok()
+    };
+    let requests = || {
+        let headers: [&[(&str, &str)]; 5] = [
+            &[],
+            &[("x-api-key", ""), ("authorization", "")],
+            &[
+                ("x-api-key", "a"),
+                ("x-api-key", "b"),
+                ("authorization", "Basic a"),
+            ],
+            &[("forwarded", "for=unknown"), ("x-real-ip", "none")],
+            &[("x-forwarded-for", ",,"), ("x-priority", "?")],
+        ];
+        headers.map(|headers| request(Some("192.0.2.1"), headers))
+    };
+    macro_rules! check {
+        ($($keys:expr),+ $(,)?) => {$({
+            let statuses = statuses($keys, requests()).await;
+            let passed = statuses.iter().filter(|status| **status == 200).count();
+            // An empty key is a key, and so is each of several that a closure takes the first of.
+            assert!(passed <= 3, "{}: {statuses:?}", stringify!($keys));
+        })+};
+    }
+    check![
+        HeaderKey::new("x-api-key"),
+        BearerToken::new(),
+        FromExtension::<User>::new(),
+        HeaderKey::new("x-api-key").or(BearerToken::new()),
+        HeaderKey::new("x-api-key").or(ClientIp::peer()),
+        (HeaderKey::new("x-api-key"), BearerToken::new()),
+        (HeaderKey::new("x-api-key"), ClientIp::peer(), parsed),
+        header,
+        parsed,
+        (header, parsed),
+        ClientIp::peer(),
+        ClientIp::x_forwarded_for().hops(1),
+        ClientIp::forwarded().trusting(["192.0.2.0/24"]),
+        ClientIp::header("x-real-ip").trusting(["192.0.2.0/24"]),
+    ];
 }
 
 #[tokio::test]
@@ -321,6 +391,7 @@ async fn a_limit_per_client_and_path_uses_a_tuple() {
     );
 }
 
+/// Shows promise 111.
 #[tokio::test]
 async fn labrinth_874_preflights_are_not_counted() {
     let preflight = || {

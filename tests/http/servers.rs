@@ -110,9 +110,10 @@ fn five_hundred() -> RateLimitLayer<
 > {
     RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(500)))
         .name("crowd")
-        .headers(Headers::standard())
+        .headers(Headers::Draft11)
 }
 
+/// Shows promise 50.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_thousand_requests_over_200_connections_to_axum() {
     let (listener, address) = listen().await;
@@ -179,6 +180,7 @@ where
 
 type Ready = std::future::Ready<Result<Response<Full<Bytes>>, Infallible>>;
 
+/// Shows promise 81.
 #[tokio::test]
 async fn the_address_of_a_hyper_peer_is_found() {
     let known = ClientIp::peer().if_missing(Missing::Reject(StatusCode::FORBIDDEN));
@@ -207,6 +209,7 @@ async fn a_whole_axum_application_can_be_limited() {
     assert_eq!(responses[1].status(), 429);
 }
 
+/// Shows promise 110.
 #[tokio::test]
 async fn a_handler_sees_the_decision_and_an_outer_layer_sees_the_reason() {
     use tower::ServiceExt;
@@ -230,6 +233,7 @@ async fn a_handler_sees_the_decision_and_an_outer_layer_sees_the_reason() {
     );
 }
 
+/// Shows promise 48.
 #[tokio::test]
 async fn the_body_of_a_denied_request_is_not_read() {
     use tower::ServiceExt;
@@ -273,6 +277,7 @@ mod with_axum {
 
     use super::*;
 
+    /// Shows promise 81.
     #[tokio::test]
     async fn the_address_of_an_axum_peer_is_found() {
         let known = ClientIp::peer().if_missing(Missing::Reject(StatusCode::FORBIDDEN));

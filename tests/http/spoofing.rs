@@ -284,6 +284,7 @@ fn wrong(cases: &[Case], find: Find<'_>) -> Vec<&'static str> {
 
 const TRUSTED: [&str; 2] = ["10.0.0.0/8", "fd00::/8"];
 
+/// Shows promise 79.
 #[test]
 fn clients_cannot_choose_their_address() {
     let none: [&str; 0] = [];
@@ -309,6 +310,7 @@ fn clients_cannot_choose_their_address() {
     );
 }
 
+/// Shows promise 79.
 #[test]
 fn the_peer_address_ignores_all_headers() {
     for (what, peer, lines, _) in TRUSTING.iter().chain(FORWARDED).chain(SINGLE) {
@@ -330,6 +332,8 @@ fn the_peer_address_ignores_all_headers() {
 }
 
 /// Planted bugs, each of which existed in a published server.
+///
+/// Shows promise 79.
 #[test]
 fn known_bugs_of_other_servers_are_detected() {
     let trusted = |address: IpAddr| match address {
@@ -410,6 +414,7 @@ fn known_bugs_of_other_servers_are_detected() {
     }
 }
 
+/// Shows promise 79.
 #[test]
 fn cve_2026_90711_and_92395_a_mapped_network_does_not_contain_all_of_ipv4() {
     let error = ClientIp::x_forwarded_for().try_trusting(["::ffff:10.0.0.0/8"]);
@@ -422,6 +427,7 @@ fn cve_2026_90711_and_92395_a_mapped_network_does_not_contain_all_of_ipv4() {
     assert_eq!(clients.address(untrusted, &headers), untrusted);
 }
 
+/// Shows promise 79.
 #[test]
 fn a_network_of_translated_addresses_trusts_the_proxy_that_it_names() {
     let clients = ClientIp::x_forwarded_for().trusting(["64:ff9b::10.0.0.0/104"]);
@@ -434,6 +440,7 @@ fn a_network_of_translated_addresses_trusts_the_proxy_that_it_names() {
     assert_eq!(address("64:ff9b::11.0.0.1"), "11.0.0.1".parse().ok());
 }
 
+/// Shows promise 80.
 #[test]
 fn cve_2026_30827_mapped_clients_are_distinct() {
     let clients = ClientIp::peer();
@@ -445,6 +452,7 @@ fn cve_2026_30827_mapped_clients_are_distinct() {
     assert_eq!(client("::1"), "::/64");
 }
 
+/// Shows promise 80.
 #[test]
 fn actix_governor_47_the_ipv6_network_of_a_customer_is_one_client() {
     let clients = ClientIp::peer();
@@ -471,12 +479,14 @@ fn actix_governor_47_the_ipv6_network_of_a_customer_is_one_client() {
     assert_ne!(client(&exact, "2001:db8::1"), client(&exact, "2001:db8::2"));
 }
 
+/// Shows promise 79.
 #[test]
 #[should_panic(expected = "hops: 0 is not allowed")]
 fn zero_hops_are_refused() {
     let _ = ClientIp::x_forwarded_for().hops(0);
 }
 
+/// Shows promise 79.
 #[test]
 #[should_panic(expected = "holds a list")]
 fn a_list_header_is_refused_as_a_header_with_one_address() {

@@ -6,7 +6,8 @@ use std::time::Duration;
 use http::{Request, Response};
 use tower_throttle::{
     ClientIp, FixedWindow, Global, HeaderKey, Headers, Quota, RateLimitLayer, Settle, SlidingLog,
-    Tiers, TokenBucket, key::Missing,
+    Tiers, TokenBucket,
+    key::{Extracted, Missing},
 };
 
 use crate::support::{ask, lines, request};
@@ -47,7 +48,7 @@ async fn governor_219_n_per_minute_never_admits_more_than_n_in_a_minute() {
 #[tokio::test]
 async fn tower_governor_38_and_actix_governor_17_standard_headers_are_set() {
     let layer = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_minute(10)))
-        .headers(Headers::standard());
+        .headers(Headers::Draft11);
     let response = ask(&layer, Request::new(())).await;
     assert_eq!(lines(&response, "ratelimit"), [r#""default";r=9;t=6"#]);
     assert_eq!(
@@ -88,8 +89,10 @@ async fn posthog_40341_and_f1_dash_113_each_client_behind_a_proxy_has_its_own_li
 
 #[tokio::test]
 async fn actix_governor_34_only_anonymous_requests_are_limited() {
-    let anonymous =
-        |req: &Request<()>| (!req.headers().contains_key("authorization")).then_some(());
+    let anonymous = |req: &Request<()>| match req.headers().get("authorization") {
+        Some(_) => Extracted::Skip,
+        None => Extracted::Key(()),
+    };
     let layer = RateLimitLayer::new(anonymous, FixedWindow::new(Quota::per_day(1)));
     let known = || request(None, &[("authorization", "Bearer a")]);
     for _ in 0..3 {
@@ -163,10 +166,13 @@ async fn governor_193_and_tower_governor_59_each_plan_has_its_own_quota() {
     let plans = Tiers::new(FixedWindow::new(Quota::per_day(1)))
         .tier("pro".to_owned(), FixedWindow::new(Quota::per_day(3)));
     let of = |req: &Request<()>, name: &str| {
-        let value = req.headers().get(name)?.to_str().ok()?;
-        Some(value.to_owned())
+        let value = req
+            .headers()
+            .get(name)
+            .and_then(|value| value.to_str().ok());
+        value.unwrap_or_default().to_owned()
     };
-    let customer = move |req: &Request<()>| Some((of(req, "plan")?, of(req, "user")?));
+    let customer = move |req: &Request<()>| (of(req, "plan"), of(req, "user"));
     let layer = RateLimitLayer::new(customer, plans);
     for (plan, user, expected) in [("pro", "ann", 3), ("free", "bob", 1), ("none", "cid", 1)] {
         let mut admitted = 0;
@@ -221,6 +227,7 @@ async fn limitador_506_and_ornn_808_the_response_determines_the_cost() {
     );
 }
 
+/// Shows promise 111.
 #[tokio::test]
 async fn bamboo_agent_427_and_stoatchat_496_a_cors_page_can_read_the_denial_headers() {
     use axum::{Router, body::Body, middleware::map_response, routing::get};
@@ -240,7 +247,7 @@ async fn bamboo_agent_427_and_stoatchat_496_a_cors_page_can_read_the_denial_head
     let limit = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(1)));
     let app = Router::new()
         .route("/", get(|| async { "hello" }))
-        .layer(limit.headers(Headers::standard()))
+        .layer(limit.headers(Headers::Draft11))
         .layer(map_response(allow));
     for status in [200, 429] {
         let request = Request::new(Body::empty());

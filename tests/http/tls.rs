@@ -15,6 +15,7 @@ async fn check(client: &mut HealthClient<Channel>) -> Result<(), Status> {
     client.check(HealthCheckRequest::default()).await.map(drop)
 }
 
+/// Shows promise 81.
 #[tokio::test]
 async fn the_address_of_a_tls_peer_is_found() {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();

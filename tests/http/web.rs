@@ -42,6 +42,7 @@ fn assert_retry_info(status: &Status) {
     assert!(retry.retry_delay.unwrap().as_secs() > 0);
 }
 
+/// Shows promise 74.
 #[tokio::test]
 async fn clients_understand_a_limit_inside_the_grpc_web_layer() {
     let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();

@@ -27,6 +27,7 @@ fn faults_of(subjects: &[Subject], algorithm: &AnyAlgorithm, seed: u64) -> Optio
     }
 }
 
+/// Shows promises 1, 12, 190.
 #[test]
 fn every_algorithm_keeps_its_promise_in_every_place() {
     for seed in seeds(400) {
@@ -38,6 +39,7 @@ fn every_algorithm_keeps_its_promise_in_every_place() {
     }
 }
 
+/// Shows promise 12.
 #[test]
 fn every_part_of_a_set_keeps_its_promise_in_every_place() {
     for seed in seeds(400) {

@@ -228,6 +228,7 @@ const FAULTS: [Fault; 6] = [
     Fault::None,
 ];
 
+/// Shows promise 150.
 #[test]
 fn two_machines_on_one_store_decide_like_a_plain_state() {
     for seed in seeds(60) {
@@ -264,6 +265,7 @@ fn difference_with_records(seed: u64, faults: &[Fault]) -> Option<String> {
         })
 }
 
+/// Shows promise 150.
 #[test]
 fn two_machines_that_keep_records_decide_like_a_plain_state() {
     for seed in seeds(60) {
@@ -271,6 +273,7 @@ fn two_machines_that_keep_records_decide_like_a_plain_state() {
     }
 }
 
+/// Shows promise 150.
 #[test]
 fn faults_of_the_store_change_no_decision_of_machines_that_keep_records() {
     for seed in seeds(8) {
@@ -278,6 +281,7 @@ fn faults_of_the_store_change_no_decision_of_machines_that_keep_records() {
     }
 }
 
+/// Shows promise 150.
 #[test]
 fn every_algorithm_keeps_its_promise_in_a_store() {
     for seed in seeds(40) {
@@ -289,6 +293,7 @@ fn every_algorithm_keeps_its_promise_in_a_store() {
     }
 }
 
+/// Shows promise 151.
 #[test]
 fn faults_of_the_store_change_no_decision() {
     for seed in seeds(10) {

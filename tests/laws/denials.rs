@@ -42,6 +42,7 @@ fn for_each_limit(runs: u64, mut check: impl FnMut(u64, Tick, &[AnyAlgorithm])) 
     }
 }
 
+/// Shows promise 224.
 #[test]
 fn a_lockout_of_denials_decides_alike_in_a_limiter_and_in_a_table() {
     for_each_limit(150, |seed, start, variants| {
@@ -61,6 +62,7 @@ fn a_lockout_of_denials_decides_alike_in_a_limiter_and_in_a_table() {
     });
 }
 
+/// Shows promise 224.
 #[cfg(feature = "cas")]
 #[test]
 fn two_machines_on_one_store_count_denials_like_a_plain_state() {
@@ -73,6 +75,7 @@ fn two_machines_on_one_store_count_denials_like_a_plain_state() {
     });
 }
 
+/// Shows promise 224.
 #[test]
 fn a_set_counts_the_denials_of_each_of_its_parts() {
     for seed in seeds(300) {
@@ -123,6 +126,7 @@ impl<A, P: Place<A>> Place<A> for Counting<P> {
     }
 }
 
+/// Shows promise 224.
 #[test]
 fn a_limit_under_a_lockout_keeps_its_promise_and_its_retry_after_is_exact() {
     for seed in seeds(300) {

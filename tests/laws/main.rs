@@ -6,6 +6,7 @@
 //!
 //! The suite of stores, `tests/conformance`, runs them over every store. `TRACES=100000 cargo test
 //! --release --test laws` is the long run.
+#![cfg(feature = "testkit")]
 
 mod bounds;
 #[cfg(feature = "cas")]

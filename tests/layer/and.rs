@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use axum::{Router, body::Body, extract::Request, routing::get};
-use http::StatusCode;
+use http::{Response, StatusCode};
 use tokio_test::{assert_pending, assert_ready, task};
-use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
+use tower::{BoxError, Layer, Service, ServiceExt, service_fn, util::BoxCloneService};
 use tower_throttle::{
-    AsError, ClientIp, FixedWindow, Global, HeaderKey, Quota, RateLimitLayer, RateLimited,
-    StoreError, Verdict,
-    key::{Missing, PeerAddr},
-    layer::{And, KeyPair, OnStoreError},
-    store::{Backend, Op, Receipt},
+    AsError, ClientIp, ConcurrencyLimitLayer, FixedWindow, Global, HeaderKey, Headers, Quota,
+    RateLimitLayer, RateLimited, StoreError,
+    key::{Extracted, Missing, PeerAddr, Priority},
+    layer::OnStoreError,
+    store::{Op, Receipt},
 };
 
-use crate::support::{Reply, Script, admit, deny, wait};
+use crate::support::{Reply, Script, admit, deny};
 
 const NOW: Receipt = Receipt::NOW;
 
@@ -33,11 +33,13 @@ async fn status(app: &Router, request: Request) -> StatusCode {
     app.clone().oneshot(request).await.unwrap().status()
 }
 
+/// Shows promise 53.
 #[tokio::test]
 async fn neither_limit_counts_what_the_other_denies() {
     let clients = ClientIp::peer();
     let key = |client| clients.key([192, 0, 2, client].into());
-    let layer = RateLimitLayer::new(clients.clone(), window(3)).and(Global, window(5));
+    let layer =
+        RateLimitLayer::new(clients.clone(), window(3)).and(RateLimitLayer::new(Global, window(5)));
     let handle = layer.handle();
     let app = Router::new().route("/", get(|| async {})).layer(layer);
     let left = |client| {
@@ -93,10 +95,11 @@ async fn the_outer_of_two_layers_counts_what_the_inner_one_denies() {
     assert_eq!(handle.peek_now(&client, 0).remaining(), 1);
 }
 
+/// Shows promise 53.
 #[tokio::test]
 async fn concurrent_requests_take_from_both_limits_or_neither() {
     let layer = RateLimitLayer::new(|n: &u64| n % 8, window(700))
-        .and(Global, window(3_000))
+        .and(RateLimitLayer::new(Global, window(3_000)))
         .respond(AsError);
     let handle = layer.handle();
     let service = layer.layer(service_fn(async |n: u64| Ok::<_, BoxError>(n)));
@@ -129,14 +132,20 @@ async fn concurrent_requests_take_from_both_limits_or_neither() {
 async fn a_request_with_one_key_is_counted_by_its_limit() {
     let by_name = HeaderKey::new("x-api-key").if_missing(Missing::Skip);
     let layer = RateLimitLayer::new(by_name, window(1))
-        .and(
-            |req: &Request| req.headers().get("tenant").cloned(),
+        .and(RateLimitLayer::new(
+            |req: &Request| match req.headers().get("tenant") {
+                Some(tenant) => Extracted::Key(tenant.clone()),
+                None => Extracted::Skip,
+            },
             window(2),
-        )
-        .and(
-            |req: &Request| (req.method() == "POST").then_some(()),
+        ))
+        .and(RateLimitLayer::new(
+            |req: &Request| match req.method().as_str() {
+                "POST" => Extracted::Key(()),
+                _ => Extracted::Skip,
+            },
             window(1),
-        )
+        ))
         .name("three");
     let handle = layer.handle();
     let app = Router::new()
@@ -175,28 +184,135 @@ async fn a_request_with_one_key_is_counted_by_its_limit() {
     assert_eq!(status(&app, request(&[], "POST")).await, 200);
 }
 
+/// Shows promise 54.
 #[tokio::test]
-async fn the_cost_is_the_same_for_both_limits_and_settled_in_both() {
-    let layer = RateLimitLayer::new(Global, window(10))
+async fn each_limit_has_a_cost_of_its_own_and_a_cost_set_afterwards_is_for_both() {
+    let layer = || {
+        let second = RateLimitLayer::new(|n: &u64| *n, window(10)).cost(|_: &u64| 2);
+        RateLimitLayer::new(Global, window(10)).and(second)
+    };
+    let service = service_fn(async |n: u64| Ok::<_, BoxError>(n));
+    let own = layer().respond(AsError);
+    own.layer(service).oneshot(5).await.unwrap();
+    assert_eq!(own.handle().first().peek_now(&(), 0).remaining(), 9);
+    assert_eq!(own.handle().second().peek_now(&5, 0).remaining(), 8);
+    let both = layer()
         .cost(|_: &u64| 3)
-        .and(|n: &u64| *n, window(10))
         .settle(|left: &u64| tower_throttle::Settle::Charge(*left))
         .respond(AsError);
-    let handle = layer.handle();
-    let mut service = layer.layer(service_fn(async |n: u64| Ok::<_, BoxError>(n)));
+    let handle = both.handle();
+    let mut service = both.layer(service);
     for (cost, left) in [(1, 9), (5, 4)] {
         service.ready().await.unwrap().call(cost).await.unwrap();
         assert_eq!(handle.first().peek_now(&(), 0).remaining(), left);
         assert_eq!(handle.second().peek_now(&cost, 0).remaining(), 10 - cost);
     }
-    let both = KeyPair::new((), 5);
-    handle.refund(&both, 2).await.unwrap();
-    assert_eq!(handle.peek(&both, 0).await.unwrap().remaining(), 6);
-    assert_eq!(handle.second().peek_now(&5, 0).remaining(), 7);
-    handle.penalise(&both, 100).await.unwrap();
-    assert!(handle.peek(&both, 1).await.unwrap().is_denied());
-    handle.reset(&both).await.unwrap();
-    assert_eq!(handle.peek(&both, 0).await.unwrap().remaining(), 10);
+}
+
+#[tokio::test]
+async fn headers_state_the_strictest_limit_by_its_name() {
+    let layer = RateLimitLayer::new(ClientIp::peer(), window(3))
+        .name("client")
+        .and(RateLimitLayer::new(Global, window(5)).name("total"))
+        .and(ConcurrencyLimitLayer::new(Global, 100).name("busy"))
+        .headers(Headers::Draft11);
+    let app = Router::new().route("/", get(|| async {})).layer(layer);
+    for (client, status, told) in [
+        (1, 200, "\"client\";r=2"),
+        (1, 200, "\"client\";r=1"),
+        (2, 200, "\"total\";r=2"),
+        (2, 200, "\"total\";r=1"),
+        (2, 200, "\"client\";r=0"),
+        (1, 429, "\"total\";r=0"),
+    ] {
+        let response = app.clone().oneshot(from(client)).await.unwrap();
+        assert_eq!(response.status(), status);
+        let value = response.headers()["ratelimit"].to_str().unwrap();
+        assert!(value.starts_with(told), "{value}");
+        let policy = response.headers()["ratelimit-policy"].to_str().unwrap();
+        assert_eq!(policy[..7], told[..7]);
+    }
+}
+
+#[tokio::test]
+async fn limits_without_names_are_numbered() {
+    let limit = || RateLimitLayer::new(Global, window(1));
+    for (layer, names) in [
+        (limit().and(limit()), ["default-1", "default-2"]),
+        (limit().name("a").and(limit()), ["a", "default-2"]),
+        (limit().name("a").and(limit()).name("b"), ["b-1", "b-2"]),
+    ] {
+        let layer = layer.respond(AsError);
+        let handle = layer.handle();
+        let service = layer.layer(service_fn(async |n: u8| Ok::<_, BoxError>(n)));
+        service.clone().oneshot(1).await.unwrap();
+        for (at, name) in names.into_iter().enumerate() {
+            let other = [handle.second(), handle.first()];
+            other[at].reset(&());
+            let error = service.clone().oneshot(1).await.unwrap_err();
+            let limited = error.downcast_ref::<RateLimited>().unwrap();
+            assert_eq!(limited.policy(), Some(name));
+            other[at].charge(&(), 1);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_limit_in_shadow_mode_denies_nothing_and_takes_nothing_of_a_denied_request() {
+    let clients = |n: &u8| *n;
+    let shadow = RateLimitLayer::new(clients, window(2)).shadow();
+    let layer = shadow
+        .and(RateLimitLayer::new(Global, window(4)))
+        .respond(AsError);
+    let handle = layer.handle();
+    let service = layer.layer(service_fn(async |n: u8| Ok::<_, BoxError>(n)));
+    for n in 0..6 {
+        assert_eq!(service.clone().oneshot(1).await.is_ok(), n < 4, "{n}");
+    }
+    let counts = handle.first().counts();
+    assert_eq!((counts.admitted, counts.denied), (2, 0));
+    assert_eq!(handle.second().counts().denied, 2);
+    assert!(service.clone().oneshot(2).await.is_err());
+    assert_eq!(handle.first().peek_now(&2, 0).remaining(), 2);
+
+    // With both in shadow mode, a request that one would deny is counted by neither.
+    let layer = RateLimitLayer::new(clients, window(2))
+        .and(RateLimitLayer::new(Global, window(1)))
+        .shadow()
+        .respond(AsError);
+    let handle = layer.handle();
+    let service = layer.layer(service_fn(async |n: u8| Ok::<_, BoxError>(n)));
+    for _ in 0..3 {
+        service.clone().oneshot(1).await.unwrap();
+    }
+    assert_eq!(handle.first().peek_now(&1, 0).remaining(), 1);
+    let counts = handle.counts();
+    assert_eq!((counts.admitted, counts.shadow_denied), (1, 2));
+}
+
+/// Shows promise 53.
+#[tokio::test]
+async fn a_request_that_a_concurrency_limit_denies_is_counted_by_no_rate_limit() {
+    let layer = RateLimitLayer::new(Global, window(10))
+        .and(ConcurrencyLimitLayer::new(Global, 1))
+        .and(RateLimitLayer::new(Global, window(10)));
+    let handle = layer.handle();
+    let app = Router::new().route("/", get(async || "body")).layer(layer);
+    let held = app.clone().oneshot(from(1)).await.unwrap();
+    for _ in 0..5 {
+        assert_eq!(status(&app, from(1)).await, StatusCode::TOO_MANY_REQUESTS);
+    }
+    assert_eq!(handle.first().first().peek_now(&(), 0).remaining(), 9);
+    assert_eq!(handle.second().peek_now(&(), 0).remaining(), 9);
+    assert_eq!(handle.first().second().in_flight(&()), 1);
+    drop(held);
+    assert_eq!(handle.first().second().in_flight(&()), 0);
+    // And a request that a rate limit denies is not in flight.
+    handle.second().charge(&(), 9);
+    let service = app.clone().oneshot(from(1)).await.unwrap();
+    assert_eq!(service.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(handle.first().second().in_flight(&()), 0);
+    assert_eq!(handle.first().first().peek_now(&(), 0).remaining(), 9);
 }
 
 mod on_servers {
@@ -204,121 +320,73 @@ mod on_servers {
 
     use super::*;
 
-    /// A pair and its two scripts.
-    fn pair() -> (And<Script, Script>, Script, Script) {
+    /// A service with two limits, and their scripts.
+    fn pair() -> (Limited, Script, Script) {
         let (first, second) = (Script::default(), Script::default());
-        (And::new(first.clone(), second.clone()), first, second)
+        let layer = RateLimitLayer::new(Global, first.clone())
+            .and(RateLimitLayer::new(Global, second.clone()))
+            .cost(|_: &u8| 3)
+            .respond(AsError);
+        let service = layer.layer(service_fn(async |n: u8| Ok::<_, BoxError>(n)));
+        (BoxCloneService::new(service), first, second)
     }
 
-    const BOTH: KeyPair<u8, u8> = KeyPair::new(1, 2);
+    type Limited = BoxCloneService<u8, u8, BoxError>;
 
     #[tokio::test]
     async fn the_second_limit_decides_after_the_first_has_admitted() {
         let (both, first, second) = pair();
         let result = first.later();
-        let mut deciding = task::spawn(both.decide(&BOTH, 3));
+        let mut deciding = task::spawn(both.oneshot(1));
         assert_pending!(deciding.poll());
         assert_eq!((first.ops(), second.ops()), (vec![Op::Take(3)], vec![]));
         result.send(Ok(admit())).unwrap();
-        let decision = assert_ready!(deciding.poll()).unwrap();
-        assert!(decision.is_admitted());
+        assert_ready!(deciding.poll()).unwrap();
         assert_eq!(second.ops(), [Op::Take(3)]);
         assert_eq!(first.ops(), [Op::Take(3)]);
     }
 
+    /// Shows promise 53.
     #[tokio::test]
     async fn after_a_denial_by_the_first_limit_the_second_is_not_called() {
         let (both, first, second) = pair();
         first.later().send(Ok(deny())).unwrap();
-        assert_eq!(both.decide(&BOTH, 3).await, Ok(deny()));
+        assert!(both.oneshot(1).await.is_err());
         assert_eq!(second.ops(), []);
     }
 
+    /// Shows promise 53.
     #[tokio::test]
     async fn a_denial_by_the_second_limit_refunds_the_first() {
         let (both, first, second) = pair();
         second.later().send(Ok(deny())).unwrap();
-        let decision = both.decide(&BOTH, 3).await.unwrap();
-        assert!(decision.is_denied());
-        assert_eq!(decision.policy, 1);
-        assert_eq!(first.ops(), [Op::Take(3), Op::Cancel(3, NOW)]);
+        let error = both.oneshot(1).await.unwrap_err();
+        let limited = error.downcast_ref::<RateLimited>().unwrap();
+        assert_eq!(limited.policy(), Some("default-2"));
+        assert_eq!(first.ops(), [Op::Take(3), Op::Refund(3, NOW)]);
         assert_eq!(second.ops(), [Op::Take(3)]);
     }
 
+    /// Shows promise 53.
     #[tokio::test]
-    async fn other_operations_reach_both_limits() {
+    async fn a_request_dropped_while_the_second_limit_decides_refunds_the_first() {
         let (both, first, second) = pair();
-        for op in [
-            Op::Peek(2),
-            Op::Refund(2, NOW),
-            Op::Cancel(2, NOW),
-            Op::Charge(2),
-            Op::Reset,
-        ] {
-            let _ = both.apply(&BOTH, op).await.unwrap();
-            both.detach(&BOTH, op);
-        }
-        let ops = [
-            Op::Peek(2),
-            Op::Refund(2, NOW),
-            Op::Cancel(2, NOW),
-            Op::Charge(2),
-            Op::Reset,
-        ];
-        let ops: Vec<_> = ops.into_iter().flat_map(|op| [op, op]).collect();
-        assert_eq!(first.ops(), ops);
-        assert_eq!(second.ops(), ops);
+        let _pending = second.later();
+        let mut deciding = task::spawn(both.oneshot(1));
+        assert_pending!(deciding.poll());
+        assert_eq!(first.ops(), [Op::Take(3)]);
+        drop(deciding);
+        assert_eq!(first.ops(), [Op::Take(3), Op::Refund(3, NOW)]);
     }
 
-    #[tokio::test]
-    async fn requests_queue_for_the_limit_that_first_returns_a_wait() {
-        let second = Duration::from_secs(1);
-        for first_waits in [true, false] {
-            let (both, first, other) = pair();
-            let queue = if first_waits { &first } else { &other };
-            queue.push(Reply::Now(Ok(wait(second))));
-            let decision = both.decide(&BOTH, 3).await.unwrap();
-            assert_eq!(decision.verdict, Verdict::Wait(second));
-            // From now on a wait by the other limit is a denial.
-            first.push(Reply::Now(Ok(wait(2 * second))));
-            other.push(Reply::Now(Ok(wait(3 * second))));
-            let decision = both.decide(&BOTH, 3).await.unwrap();
-            assert!(decision.is_denied());
-            let taken = [Op::Take(3), Op::Take(3), Op::Cancel(3, NOW)];
-            assert_eq!(first.ops(), taken);
-            if first_waits {
-                assert_eq!(decision.retry_after, Some(3 * second));
-                assert_eq!(other.ops(), taken);
-            } else {
-                assert_eq!(decision.retry_after, Some(2 * second));
-                assert_eq!(other.ops(), [Op::Take(3)]);
-            }
-        }
-    }
-
-    #[tokio::test]
-    async fn a_request_with_one_key_does_not_queue_for_the_wrong_limit() {
-        let (both, first, second) = pair();
-        let only = KeyPair {
-            first: None,
-            ..BOTH
-        };
-        first.push(Reply::Now(Ok(wait(Duration::from_secs(1)))));
-        assert!(both.decide(&BOTH, 1).await.unwrap().wait().is_some());
-        second.push(Reply::Now(Ok(wait(Duration::from_secs(1)))));
-        let decision = both.decide(&only, 1).await.unwrap();
-        assert!(decision.is_denied());
-        assert_eq!(decision.policy, 1);
-        assert_eq!(second.ops(), [Op::Take(1), Op::Take(1), Op::Cancel(1, NOW)]);
-    }
-
+    /// Shows promise 53.
     #[tokio::test]
     async fn an_outage_of_one_limit_does_not_disable_the_other() {
         let outage = || StoreError::new("timed out", true);
         let layer = |first: &Script, second: &Script| {
             RateLimitLayer::new(Global, first.clone())
-                .and(Global, second.clone())
                 .on_store_error(OnStoreError::Allow)
+                .and(RateLimitLayer::new(Global, second.clone()))
                 .respond(AsError)
                 .layer(service_fn(async |n: u8| Ok::<_, BoxError>(n)))
         };
@@ -343,21 +411,15 @@ mod on_servers {
     }
 
     #[tokio::test]
-    async fn a_configuration_error_takes_precedence_over_an_outage() {
-        let misconfigured = StoreError::new("wrong password", false);
-        for first_is_wrong in [true, false] {
-            let (both, first, second) = pair();
-            let outage = StoreError::new("timed out", true);
-            let errors = if first_is_wrong {
-                [misconfigured.clone(), outage]
-            } else {
-                [outage, misconfigured.clone()]
-            };
-            let [a, b] = errors.map(|error| Reply::Now(Err(error)));
-            first.push(a);
-            second.push(b);
-            assert_eq!(both.decide(&BOTH, 1).await, Err(misconfigured.clone()));
-        }
+    async fn a_configuration_error_denies_and_the_others_give_back() {
+        let misconfigured = || Reply::Now(Err(StoreError::new("wrong password", false)));
+        let (both, first, second) = pair();
+        first.push(misconfigured());
+        assert!(both.clone().oneshot(1).await.is_err());
+        assert_eq!((first.ops(), second.ops()), (vec![Op::Take(3)], vec![]));
+        second.push(misconfigured());
+        assert!(both.oneshot(1).await.is_err());
+        assert_eq!(first.ops()[1..], [Op::Take(3), Op::Refund(3, NOW)]);
     }
 }
 
@@ -368,7 +430,7 @@ mod queued {
     use std::sync::{Arc, Mutex};
 
     use tokio::time::Instant;
-    use tower_throttle::{AnyAlgorithm, LeakyBucket, Local, ManualClock, Tiers};
+    use tower_throttle::{AnyAlgorithm, LeakyBucket, Tiers, queue::WhenFull};
 
     use super::*;
 
@@ -390,37 +452,6 @@ mod queued {
         })
     }
 
-    /// Between the look at both limits and this, other requests may have used the window up.
-    #[tokio::test]
-    async fn the_line_replaces_no_waiter_for_a_request_that_the_other_limit_denies() {
-        let limits = || {
-            let line = Local::new(queue()).with_clock(ManualClock::new());
-            (line, Local::new(window(3)).with_clock(ManualClock::new()))
-        };
-        let key = KeyPair {
-            first: Some(()),
-            second: Some(()),
-        };
-        let ((line, other), (own, last)) = (limits(), limits());
-        let first = And::new(line.clone(), other);
-        let second = And::new(last, own.clone());
-        for n in 0..3 {
-            let decided = [first.decide(&key, 1).await, second.decide(&key, 1).await];
-            let waits = decided.map(|decision| decision.unwrap().wait());
-            assert_eq!(waits, [Some(Duration::from_secs(n)); 2]);
-        }
-        for line in [&line, &own] {
-            let before = line.peek(&()).reset_after;
-            for limits in [
-                first.decide_after_refund(&key, 2, 1, false),
-                second.decide_after_refund(&key, 2, 1, false),
-            ] {
-                assert!(limits.is_some_and(|decision| decision.is_denied()));
-            }
-            assert_eq!(line.peek(&()).reset_after, before);
-        }
-    }
-
     async fn after_a_cancelled_waiter(layer_first: bool) -> Vec<(u32, u64)> {
         let served = Served::default();
         let service = record(&served);
@@ -440,7 +471,8 @@ mod queued {
             }
         };
         if layer_first {
-            let layer = RateLimitLayer::new(Global, queue()).and(client, window(1));
+            let layer =
+                RateLimitLayer::new(Global, queue()).and(RateLimitLayer::new(client, window(1)));
             let handle = layer.handle();
             let layered = layer.respond(AsError).layer(service);
             run(tower::util::BoxCloneService::new(layered)).await;
@@ -450,7 +482,8 @@ mod queued {
                 "its unit was refunded"
             );
         } else {
-            let layer = RateLimitLayer::new(client, window(1)).and(Global, queue());
+            let layer =
+                RateLimitLayer::new(client, window(1)).and(RateLimitLayer::new(Global, queue()));
             let handle = layer.handle();
             let layered = layer.respond(AsError).layer(service);
             run(tower::util::BoxCloneService::new(layered)).await;
@@ -472,29 +505,90 @@ mod queued {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn if_both_limits_have_queues_only_one_queues_requests() {
+    async fn a_request_waits_in_one_queue_after_the_other() {
         let layer = RateLimitLayer::new(|n: &u32| n % 2, queue())
-            .and(Global, queue())
+            .and(RateLimitLayer::new(Global, queue()))
             .respond(AsError);
         let handle = layer.handle();
+        let served = Served::default();
+        let service = layer.layer(record(&served));
+        let mut calls = Vec::new();
+        for n in 0..3 {
+            calls.push(tokio::spawn(service.clone().oneshot(n)));
+            tokio::task::yield_now().await;
+        }
+        // Request 1 waits for the second limit, and request 2 first for the first one.
+        assert_eq!(
+            (handle.first().waiting(), handle.second().waiting()),
+            (1, 1)
+        );
+        for call in calls {
+            call.await.unwrap().unwrap();
+        }
+        assert_eq!(*served.lock().unwrap(), [(0, 0), (1, 1), (2, 2)]);
+        let counts = handle.counts();
+        assert_eq!((counts.admitted, counts.waited), (1, 2));
+    }
+
+    /// Shows promise 53.
+    #[tokio::test(start_paused = true)]
+    async fn a_request_dropped_in_the_queue_of_a_concurrency_limit_gives_back_its_turn() {
+        for its_turn_came in [false, true] {
+            let layer = RateLimitLayer::new(Global, window(10))
+                .and(RateLimitLayer::new(Global, queue()))
+                .and(ConcurrencyLimitLayer::new(Global, 1).queue(5))
+                .respond(AsError);
+            let handle = layer.handle();
+            let (window, line) = (handle.first().first(), handle.first().second());
+            let inner = service_fn(async |n: u32| {
+                tokio::time::sleep(Duration::from_secs(n.into())).await;
+                Ok::<_, BoxError>(Response::new(String::new()))
+            });
+            let service = layer.layer(inner);
+            let mut busy = task::spawn(service.clone().oneshot(100));
+            assert_pending!(busy.poll());
+            let mut waits = task::spawn(service.clone().oneshot(0));
+            assert_pending!(waits.poll());
+            assert_eq!(window.peek_now(&(), 0).remaining(), 8);
+            if its_turn_came {
+                tokio::time::advance(Duration::from_secs(1)).await;
+                assert_pending!(waits.poll());
+            }
+            let waiting = || (line.waiting(), handle.second().waiting());
+            let expected = if its_turn_came { (0, 1) } else { (1, 0) };
+            assert_eq!(waiting(), expected);
+            drop(waits);
+            assert_eq!(waiting(), (0, 0));
+            assert_eq!(window.peek_now(&(), 0).remaining(), 9);
+            let next = Duration::from_secs(u64::from(!its_turn_came));
+            let wait = line.peek_now(&(), 1).wait().unwrap_or_default();
+            assert_eq!(wait.as_millis(), next.as_millis());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_seat_is_enough_for_several_queues() {
+        let layer = RateLimitLayer::new(|n: &u32| n % 2, queue())
+            .and(RateLimitLayer::new(Global, queue()))
+            .seats(1)
+            .when_full(WhenFull::Deny)
+            .respond(AsError);
         let service = layer.layer(service_fn(async |_: u32| Ok::<_, BoxError>(())));
         service.clone().oneshot(0).await.unwrap();
-        // The global limit returns the first wait.
-        let mut waits = task::spawn(service.clone().oneshot(1));
-        assert_pending!(waits.poll());
-        let error = service.oneshot(0).await.unwrap_err();
-        let limited = error.downcast_ref::<RateLimited>().unwrap();
-        assert_eq!(limited.retry_after(), Some(Duration::from_secs(1)));
-        let next = handle.first().peek_now(&0, 1).wait();
-        assert_eq!(next, Some(Duration::from_secs(1)), "nothing was taken");
-        let next = handle.second().peek_now(&(), 1).wait();
-        assert_eq!(next, Some(Duration::from_secs(2)));
+        let mut first = task::spawn(service.clone().oneshot(2));
+        assert_pending!(first.poll());
+        assert!(service.clone().oneshot(1).await.is_err(), "no seat is left");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        // Its wait is over, and with it the seat.
+        assert_ready!(first.poll()).unwrap();
+        let mut second = task::spawn(service.clone().oneshot(1));
+        assert_pending!(second.poll());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_refund_releases_waiters_of_its_limit() {
         let layer = RateLimitLayer::new(|n: &u32| *n, window(10))
-            .and(Global, queue())
+            .and(RateLimitLayer::new(Global, queue()))
             .respond(AsError);
         let handle = layer.handle();
         let served = Served::default();
@@ -518,7 +612,7 @@ mod queued {
         let limits = Tiers::new(window(10)).tier(1, window(10));
         let tiers = Tiers::new(AnyAlgorithm::from(window(1))).tier(1, AnyAlgorithm::from(queue()));
         let layer = RateLimitLayer::new(|n: &u32| (1, *n), limits)
-            .and(|_: &u32| (1, ()), tiers)
+            .and(RateLimitLayer::new(|_: &u32| (1, ()), tiers))
             .respond(AsError);
         let handle = layer.handle();
         let served = Served::default();
@@ -534,4 +628,90 @@ mod queued {
         }
         assert_eq!(*served.lock().unwrap(), [(0, 0), (1, 0), (2, 1)]);
     }
+}
+
+/// Shows promise 189.
+#[tokio::test]
+async fn each_limit_of_several_has_priorities_of_its_own() {
+    let by_path = |req: &Request| match req.uri().path() {
+        "/low" => Priority::LOW,
+        _ => Priority::HIGH,
+    };
+    let ask = |path: &str| {
+        let mut request = from(1);
+        *request.uri_mut() = path.parse().unwrap();
+        request
+    };
+    let busy = || ConcurrencyLimitLayer::new(Global, 2);
+    let rate = || RateLimitLayer::new(Global, window(9));
+    // How many of three requests to a path are admitted, with their responses held.
+    macro_rules! held {
+        ($layer:expr, $path:expr) => {{
+            let app: Router = Router::new()
+                .fallback(get(|| async { "done" }))
+                .layer($layer);
+            let mut held = Vec::new();
+            for _ in 0..3 {
+                held.push(app.clone().oneshot(ask($path)).await.unwrap());
+            }
+            let admitted = held.iter().filter(|one| one.status() == StatusCode::OK);
+            admitted.count()
+        }};
+    }
+    for (path, expected) in [("/low", 1), ("/high", 2)] {
+        assert_eq!(held!(busy().priority(by_path).and(rate()), path), expected);
+        assert_eq!(held!(rate().and(busy()).priority(by_path), path), expected);
+        // Of the other limit.
+        assert_eq!(
+            held!(busy().and(rate()).and(busy().priority(by_path)), path),
+            expected
+        );
+        let low = |_: &Request| Priority::LOW;
+        assert_eq!(
+            held!(
+                busy().and(RateLimitLayer::new(Global, window(9)).priority(low)),
+                path
+            ),
+            2
+        );
+        // The lowest one counts.
+        assert_eq!(
+            held!(busy().priority(by_path).and(rate()).priority(low), path),
+            1
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_proxy_header_that_one_of_several_keys_ignores_is_reported() {
+    let rate = || RateLimitLayer::new(Global, window(9));
+    let per_client = || RateLimitLayer::new(ClientIp::peer(), window(9));
+    let forwarded = || {
+        let mut request = from(1);
+        let headers = request.headers_mut();
+        headers.insert("x-forwarded-for", "203.0.113.9".parse().unwrap());
+        request
+    };
+    macro_rules! reported {
+        ($layer:expr) => {{
+            let layer = $layer;
+            let handle = layer.handle();
+            let app = Router::new().route("/", get(|| async {})).layer(layer);
+            assert_eq!(status(&app, forwarded()).await, StatusCode::OK);
+            handle.counts().unread_proxy_headers
+        }};
+    }
+    assert_eq!(reported!(per_client().and(rate())), 1);
+    assert_eq!(reported!(rate().and(per_client())), 1);
+    assert_eq!(
+        reported!(rate().and(rate().and(per_client().skip(|_: &Request| false)))),
+        1
+    );
+    // Without a key that ignores it there is nothing to report.
+    assert_eq!(reported!(rate().and(rate())), 0);
+    let trusting = RateLimitLayer::new(
+        ClientIp::x_forwarded_for().trusting(["192.0.2.0/24"]),
+        window(9),
+    );
+    assert_eq!(reported!(rate().and(trusting)), 0);
 }

@@ -23,6 +23,7 @@ type InFlight = ConcurrencyLimitLayer<Global>;
 /// The name of a setting, and a change of it.
 type Setting<T> = (&'static str, fn(T) -> T);
 
+/// Shows promise 50.
 #[test]
 fn a_setting_of_a_cloned_layer_does_not_change_the_original() {
     let rate: Rate = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_day(1)));
@@ -97,12 +98,13 @@ impl<B> From<Response<B>> for Stated {
     }
 }
 
+/// Shows promise 50.
 #[tokio::test]
 async fn a_renamed_clone_has_the_same_limit_and_states_its_own_name() {
     let window = FixedWindow::new(Quota::per_day(5));
     let layer = RateLimitLayer::new(Global, window)
         .name("first")
-        .headers(Headers::standard());
+        .headers(Headers::Draft11);
     let other = layer.clone().name("second");
     let remaining = async |layer| stated(layer).await.split(";t=").next().unwrap().to_owned();
     assert_eq!(remaining(&layer).await, r#""first";r=4"#);
@@ -117,7 +119,7 @@ async fn a_renamed_clone_has_the_same_limit_and_states_its_own_name() {
 
     let layer = ConcurrencyLimitLayer::new(Global, 5)
         .name("first")
-        .headers(Headers::standard());
+        .headers(Headers::Draft11);
     let other = layer.clone().name("second");
     assert_eq!(stated(&layer).await, r#""first";r=4"#);
     assert_eq!(stated(&other).await, r#""second";r=4"#);

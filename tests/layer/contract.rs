@@ -21,6 +21,7 @@ fn layer(
     RateLimitLayer::new(Global, script.clone()).respond(AsError)
 }
 
+/// Shows promise 49.
 #[tokio::test]
 async fn an_admitted_request_gets_the_response_of_the_service() {
     let (mut service, mut handle) =
@@ -31,6 +32,7 @@ async fn an_admitted_request_gets_the_response_of_the_service() {
     assert_eq!(response.await.unwrap(), "seven");
 }
 
+/// Shows promise 49.
 #[tokio::test]
 async fn readiness_is_that_of_the_inner_service() {
     let (mut service, mut handle) = mock::spawn_layer::<u8, u8, _>(layer(&Script::default()));
@@ -41,6 +43,7 @@ async fn readiness_is_that_of_the_inner_service() {
     assert_ready_ok!(service.poll_ready());
 }
 
+/// Shows promise 49.
 #[tokio::test]
 async fn errors_of_poll_ready_and_of_the_response_pass_unchanged() {
     let (mut service, mut handle) = mock::spawn_layer::<u8, u8, _>(layer(&Script::default()));
@@ -57,6 +60,7 @@ async fn errors_of_poll_ready_and_of_the_response_pass_unchanged() {
     assert_eq!(error.to_string(), "gone");
 }
 
+/// Shows promise 48.
 #[tokio::test]
 async fn a_denied_request_does_not_use_the_readiness_of_the_service() {
     let script = Script::now([deny(), admit()]);
@@ -159,6 +163,7 @@ impl<S: Service<u8> + Clone> Service<u8> for UnreadyClone<S> {
     }
 }
 
+/// Shows promise 49.
 #[tokio::test]
 async fn the_service_that_was_polled_is_the_one_that_is_called() {
     assert!(calls_only_ready_services(layer(&Script::default())).await);
@@ -195,6 +200,7 @@ async fn the_inner_service_can_be_read_and_taken_out() {
     assert_eq!(service.into_inner(), 6);
 }
 
+/// Shows promise 77.
 #[test]
 fn debug_output_has_no_keys() {
     let layer = RateLimitLayer::new(

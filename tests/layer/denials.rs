@@ -7,9 +7,7 @@ use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::algorithm::DenialLockout;
 use tower_throttle::{
     AsError, FixedWindow, Global, HeaderKey, Headers, Local, Lockout, ManualClock, Quota,
-    RateLimitLayer, SlidingLog, Tiers, TokenBucket,
-    layer::{And, KeyPair},
-    store::Backend,
+    RateLimitLayer, SlidingLog, Tiers, TokenBucket, key::Key,
 };
 
 /// Two per second; a minute after three denials in ten seconds.
@@ -18,13 +16,14 @@ fn limit() -> DenialLockout<TokenBucket> {
     lockout.after_denials_of(TokenBucket::new(Quota::per_second(2)))
 }
 
+/// Shows promise 224.
 #[tokio::test]
 async fn a_client_that_goes_on_after_it_was_denied_is_blocked_and_told_until_when() {
     let clock = ManualClock::new();
     let keys = HeaderKey::new("x-client");
     let layer = RateLimitLayer::new(keys, Local::new(limit()).with_clock(clock.clone()))
         .name("api")
-        .headers(Headers::standard());
+        .headers(Headers::Draft11);
     let handle = layer.handle();
     let service = layer.layer(service_fn(async |_: Request<String>| {
         Ok::<_, BoxError>(Response::new(String::new()))
@@ -70,13 +69,15 @@ async fn a_client_that_goes_on_after_it_was_denied_is_blocked_and_told_until_whe
 }
 
 /// Both limits of a chain see what they deny, whichever of them is asked first.
+///
+/// Shows promise 224.
 #[tokio::test]
 async fn a_lockout_counts_its_denials_in_a_chain_of_limits() {
     let clock = ManualClock::new();
     let locked = || Local::new(limit()).with_clock(clock.clone());
     let window = || Local::new(SlidingLog::new(Quota::per_minute(4))).with_clock(clock.clone());
-    let first = RateLimitLayer::new(Global, locked()).and(Global, window());
-    let second = RateLimitLayer::new(Global, window()).and(Global, locked());
+    let first = RateLimitLayer::new(Global, locked()).and(RateLimitLayer::new(Global, window()));
+    let second = RateLimitLayer::new(Global, window()).and(RateLimitLayer::new(Global, locked()));
     let (in_first, in_second) = (first.handle(), second.handle());
     let service = service_fn(async |(): ()| Ok::<_, BoxError>(()));
     let (first, second) = (
@@ -94,7 +95,7 @@ async fn a_lockout_counts_its_denials_in_a_chain_of_limits() {
     }
     // What the other limit denies is none of its denials.
     let none = || Local::new(FixedWindow::new(Quota::per_day(1))).with_clock(clock.clone());
-    let layer = RateLimitLayer::new(Global, locked()).and(Global, none());
+    let layer = RateLimitLayer::new(Global, locked()).and(RateLimitLayer::new(Global, none()));
     let handle = layer.handle();
     let service = layer.respond(AsError).layer(service);
     for n in 0..20 {
@@ -111,17 +112,19 @@ async fn a_lockout_counts_its_denials_in_a_tier_of_a_chain() {
         Free,
         Paid,
     }
+    impl Key for Plan {}
+
     let tiers = Tiers::new(limit()).tier(Plan::Paid, limit());
-    let both = And::new(SlidingLog::new(Quota::per_minute(100)), tiers);
-    let key = |plan| KeyPair {
-        first: Some(1),
-        second: Some((plan, 7)),
-    };
+    let layer = RateLimitLayer::new(|_: &Plan| 1, SlidingLog::new(Quota::per_minute(100)))
+        .and(RateLimitLayer::new(|plan: &Plan| (*plan, 7), tiers))
+        .respond(AsError);
+    let handle = layer.handle().second();
+    let service = layer.layer(service_fn(async |_: Plan| Ok::<_, BoxError>(())));
     for n in 0..6 {
-        let decision = both.decide(&key(Plan::Paid), 1).await.unwrap();
-        assert_eq!(decision.is_admitted(), n < 2, "{n}");
+        let admitted = service.clone().oneshot(Plan::Paid).await.is_ok();
+        assert_eq!(admitted, n < 2, "{n}");
     }
-    let retry = |plan| both.current_decision(&key(plan), 1).unwrap().retry_after;
+    let retry = |plan| handle.tier(&plan).peek_now(&7, 1).retry_after;
     assert!(retry(Plan::Paid) > Some(Duration::from_secs(50)), "a block");
     assert_eq!(retry(Plan::Free), None);
 }

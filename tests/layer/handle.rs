@@ -26,8 +26,9 @@ async fn unit(_: &'static str) -> Result<(), BoxError> {
     Ok(())
 }
 
+/// Shows promise 56.
 #[tokio::test]
-async fn a_handle_peeks_resets_penalises_and_refunds() {
+async fn a_handle_peeks_resets_charges_and_refunds() {
     let layer = RateLimitLayer::new(
         |who: &&'static str| Cow::Borrowed(*who),
         FixedWindow::new(Quota::per_day(10)),
@@ -42,7 +43,7 @@ async fn a_handle_peeks_resets_penalises_and_refunds() {
     assert_eq!((left("ann").await, left("bob").await), (6, 10));
     handle.refund("ann", 1).await.unwrap();
     assert_eq!(left("ann").await, 7);
-    handle.penalise("ann", 100).await.unwrap();
+    handle.charge("ann", 100).await.unwrap();
     assert_eq!(left("ann").await, 0);
     assert!(handle.peek("ann", 1).await.unwrap().is_denied());
     assert!(service.clone().oneshot("ann").await.is_err());
@@ -51,6 +52,7 @@ async fn a_handle_peeks_resets_penalises_and_refunds() {
     assert_eq!(left("bob").await, 10);
 }
 
+/// Shows promise 56.
 #[tokio::test]
 async fn a_new_quota_keeps_what_was_used() {
     let layer = RateLimitLayer::new(
@@ -68,13 +70,14 @@ async fn a_new_quota_keeps_what_was_used() {
     assert_eq!(handle.peek("bob", 0).await.unwrap().remaining(), 6);
 }
 
+/// Shows promise 56.
 #[tokio::test]
 async fn outcomes_are_counted() {
     let layer = RateLimitLayer::new(
         |who: &&'static str| match *who {
-            "root" => Ok(None),
+            "root" => Ok(Extracted::Skip),
             "" => Err(http::StatusCode::BAD_REQUEST),
-            who => Ok(Some(Cow::Borrowed(who))),
+            who => Ok(Extracted::Key(Cow::Borrowed(who))),
         },
         FixedWindow::new(Quota::per_day(2)),
     )
@@ -130,7 +133,7 @@ fn handles_know_the_key_type_of_every_extractor() {
     let _: PhantomData<Secret> = keys(&HeaderKey::new("x-api-key"));
     let _: PhantomData<Secret> = keys(&BearerToken::new());
     let _: PhantomData<ExtensionKey<u8>> = keys(&FromExtension::<u8>::new());
-    let _: PhantomData<String> = keys(&|req: &String| Some(req.clone()));
+    let _: PhantomData<Option<String>> = keys(&|req: &String| Some(req.clone()));
     let layer = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(3)))
         .cost(|_: &u8| 1)
         .skip(|_: &u8| false);
@@ -149,18 +152,20 @@ async fn keys_may_be_borrowed() {
     service.oneshot("alice".to_owned()).await.unwrap();
     assert_eq!(handle.peek_now("alice", 0).remaining(), 9);
     assert_eq!(handle.peek_now(&"alice".to_owned(), 0).remaining(), 9);
-    handle.penalise("alice", 100);
+    handle.charge("alice", 100);
     assert!(handle.peek_now("alice", 1).is_denied());
     handle.reset("alice");
     assert_eq!(handle.peek_now("alice", 0).remaining(), 10);
 }
 
 /// Local changes happen even if their futures are never polled.
+///
+/// Shows promise 56.
 #[test]
 fn a_local_change_is_complete_when_the_call_returns() {
     let layer = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(10)));
     let handle = layer.handle_for::<()>();
-    drop(handle.penalise(&(), 7));
+    drop(handle.charge(&(), 7));
     assert_eq!(handle.peek_now(&(), 0).remaining(), 3);
     drop(handle.refund(&(), 4));
     assert_eq!(handle.peek_now(&(), 0).remaining(), 7);
@@ -197,6 +202,7 @@ impl<K: ?Sized> Backend<K> for Slow {
     }
 }
 
+/// Shows promise 56.
 #[cfg(feature = "tokio")]
 #[tokio::test]
 async fn a_remote_change_continues_if_its_future_is_dropped() {

@@ -25,6 +25,7 @@ async fn passed<R: Clone, K: KeyExtractor<R> + Clone>(keys: K, requests: &[R]) -
     passed
 }
 
+/// Shows promise 51.
 #[tokio::test]
 async fn equal_keys_share_a_limit_and_different_keys_do_not() {
     assert_eq!(passed(|req: &u8| *req, &[1, 2, 1, 3, 2]).await, 3);
@@ -35,12 +36,19 @@ async fn equal_keys_share_a_limit_and_different_keys_do_not() {
     assert_eq!(passed(|req: &u8| (*req % 2, 'x'), &[1, 2, 3, 4]).await, 2);
 }
 
+/// Shows promise 52.
 #[tokio::test]
-async fn a_request_without_a_key_is_not_limited() {
+async fn a_request_whose_key_is_none_shares_a_limit_and_only_skip_is_not_limited() {
+    let requests = [None, None, Some(1), Some(1)];
     let optional = |req: &Option<u8>| *req;
-    assert_eq!(passed(optional, &[None, None, Some(1), Some(1)]).await, 3);
+    assert_eq!(passed(optional, &requests).await, 2);
+    let rejected = |req: &Option<u8>| Ok::<_, StatusCode>(*req);
+    assert_eq!(passed(rejected, &requests).await, 2);
+    let free = |req: &Option<u8>| req.map_or(Extracted::Skip, Extracted::Key);
+    assert_eq!(passed(free, &requests).await, 3);
 }
 
+/// Shows promise 52.
 #[tokio::test]
 async fn the_error_of_a_key_closure_becomes_the_rejection() {
     struct NotEven;
@@ -62,6 +70,7 @@ async fn the_error_of_a_key_closure_becomes_the_rejection() {
     assert!(!limited.is_permanent());
 }
 
+/// Shows promise 51.
 #[tokio::test]
 async fn a_tuple_of_extractors_counts_per_combination_of_keys() {
     #[derive(Clone)]
@@ -75,7 +84,10 @@ async fn a_tuple_of_extractors_counts_per_combination_of_keys() {
     let requests = [11, 12, 21, 11, 111];
     assert_eq!(passed((Digit(0), Digit(1)), &requests).await, 3);
     assert_eq!(passed((Digit(0), Digit(1), Digit(2)), &requests).await, 4);
-    let odd = |req: &u32| (req % 2 == 1).then_some(0);
+    let odd = |req: &u32| match req % 2 {
+        1 => Extracted::Key(0),
+        _ => Extracted::Skip,
+    };
     assert_eq!(passed((Digit(0), odd), &[11, 11, 12, 12]).await, 3);
 }
 

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::{Request, Response, StatusCode};
 use tower::{BoxError, Layer, ServiceExt, service_fn};
-use tower_throttle::key::{Among, Networks, PeerAddr, Predicate, Watched};
-use tower_throttle::{ClientIp, FixedWindow, Quota, RateLimitLayer};
+use tower_throttle::key::{Among, Extracted, Missing, Networks, PeerAddr, Predicate, Watched};
+use tower_throttle::{ClientIp, FixedWindow, Global, Quota, RateLimitLayer};
 
 fn request(address: &str) -> Request<String> {
     let mut request = Request::new(String::new());
@@ -38,6 +38,7 @@ fn once() -> FixedWindow {
     FixedWindow::new(Quota::per_day(1))
 }
 
+/// Shows promise 193.
 #[tokio::test]
 async fn listed_clients_are_skipped_or_blocked_and_others_limited() {
     let clients = ClientIp::peer();
@@ -62,6 +63,7 @@ async fn listed_clients_are_skipped_or_blocked_and_others_limited() {
     assert_eq!((counts.skipped, counts.rejected), (9, 9));
 }
 
+/// Shows promise 193.
 #[tokio::test]
 async fn a_watched_list_is_replaced_for_all_services() {
     let clients = ClientIp::peer();
@@ -74,6 +76,7 @@ async fn a_watched_list_is_replaced_for_all_services() {
     assert_eq!(statuses!(layer, "203.0.113.9"), [429, 429, 429]);
 }
 
+/// Shows promise 193.
 #[tokio::test]
 async fn a_blocked_client_gets_the_status_that_was_set() {
     let clients = ClientIp::peer();
@@ -82,6 +85,7 @@ async fn a_blocked_client_gets_the_status_that_was_set() {
     assert_eq!(statuses!(layer, "203.0.113.9"), [404, 404, 404]);
 }
 
+/// Shows promise 193.
 #[tokio::test]
 async fn a_shadow_layer_blocks_nothing_and_counts() {
     let clients = ClientIp::peer();
@@ -92,33 +96,63 @@ async fn a_shadow_layer_blocks_nothing_and_counts() {
     assert_eq!((counts.rejected, counts.shadow_rejected), (0, 3));
 }
 
+/// Shows promise 193.
 #[tokio::test]
 async fn keys_can_be_listed() {
     let user = |request: &Request<String>| request.body().clone();
     let blocked = Watched::new(HashSet::from(["mallory".to_owned()]));
     let among = Among::new(user, &blocked);
     let named = |name: &str| request("192.0.2.1").map(|_| name.to_owned());
-    assert!(among.matches(&named("mallory")));
-    assert!(!among.matches(&named("ann")));
+    assert_eq!(among.matches(&named("mallory")), Ok(true));
+    assert_eq!(among.matches(&named("ann")), Ok(false));
     blocked.set(["ann".to_owned()].into());
-    assert!(!among.matches(&named("mallory")));
-    assert!(among.clone().matches(&named("ann")));
+    assert_eq!(among.matches(&named("mallory")), Ok(false));
+    assert_eq!(among.clone().matches(&named("ann")), Ok(true));
     let layer = RateLimitLayer::new(user, once()).block(among);
     let response = layer.layer(service_fn(ok)).oneshot(named("ann")).await;
     assert_eq!(response.unwrap().status(), StatusCode::FORBIDDEN);
     // A request without a key is in no list.
-    let none = |_: &Request<String>| None::<String>;
-    assert!(!Among::new(none, HashSet::from([String::new()])).matches(&named("ann")));
+    let none = |_: &Request<String>| Extracted::<String>::Skip;
+    let among = Among::new(none, HashSet::from([String::new()]));
+    assert_eq!(among.matches(&named("ann")), Ok(false));
 }
 
+/// Shows promise 193.
 #[test]
-fn a_request_without_an_address_is_in_no_network() {
-    let within = ClientIp::peer().within(Networks::new(["0.0.0.0/1", "128.0.0.0/1"]));
-    assert!(within.matches(&request("203.0.113.9")));
-    assert!(!within.matches(&Request::new(String::new())));
+fn a_request_without_an_address_is_rejected_by_a_list_unless_it_may_pass() {
+    let all = || Networks::new(["0.0.0.0/1", "128.0.0.0/1"]);
+    let within = ClientIp::peer().within(all());
+    let nameless = Request::new(String::new());
+    assert_eq!(within.matches(&request("203.0.113.9")), Ok(true));
+    let rejection = within.matches(&nameless).unwrap_err();
+    assert_eq!(rejection.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    assert!(
+        rejection.to_string().contains("with_connect_info"),
+        "{rejection}"
+    );
+    for missing in [Missing::Shared, Missing::Skip] {
+        let within = ClientIp::peer().if_missing(missing).within(all());
+        assert_eq!(within.matches(&nameless), Ok(false), "{missing:?}");
+    }
+}
+
+/// A list that is never asked would block nobody, and nothing would show it.
+///
+/// Shows promise 52.
+#[tokio::test]
+async fn a_list_of_clients_without_their_addresses_is_an_error_and_not_ignored() {
+    let blocked = || ClientIp::peer().within(Networks::new(["203.0.113.0/24"]));
+    let layer = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(9)));
+    let nameless = || Request::new(String::new());
+    let service = layer.clone().block(blocked()).layer(service_fn(ok));
+    assert_eq!(service.oneshot(nameless()).await.unwrap().status(), 500);
+    let service = layer.skip(blocked()).layer(service_fn(ok));
+    assert_eq!(service.oneshot(nameless()).await.unwrap().status(), 500);
 }
 
 /// The list knows the address that the limit counts by, also behind a proxy.
+///
+/// Shows promise 193.
 #[test]
 fn a_client_behind_a_trusted_proxy_is_found_and_cannot_lie() {
     let clients = ClientIp::x_forwarded_for().trusting(["10.0.0.0/8"]);
@@ -129,12 +163,14 @@ fn a_client_behind_a_trusted_proxy_is_found_and_cannot_lie() {
         request.headers_mut().insert("x-forwarded-for", value);
         within.matches(&request)
     };
-    assert!(through("10.0.0.1", "192.0.2.7"));
-    assert!(!through("10.0.0.1", "192.0.2.7, 203.0.113.9"));
-    assert!(!through("203.0.113.9", "192.0.2.7"));
+    assert_eq!(through("10.0.0.1", "192.0.2.7"), Ok(true));
+    assert_eq!(through("10.0.0.1", "192.0.2.7, 203.0.113.9"), Ok(false));
+    assert_eq!(through("203.0.113.9", "192.0.2.7"), Ok(false));
 }
 
 /// A list is replaced as a whole: no request sees an empty one, or half of one.
+///
+/// Shows promise 193.
 #[test]
 fn a_client_in_the_old_and_in_the_new_list_is_listed_at_every_moment() {
     let lists = [
@@ -148,7 +184,7 @@ fn a_client_in_the_old_and_in_the_new_list_is_listed_at_every_moment() {
         let reads = scope.spawn(|| {
             let mut reads = 0_u64;
             while !done.load(Ordering::Relaxed) {
-                assert!(listed.matches(&client), "after {reads}");
+                assert_eq!(listed.matches(&client), Ok(true), "after {reads}");
                 reads += 1;
             }
             reads

@@ -7,6 +7,7 @@ mod allocations;
 mod and;
 mod clones;
 mod contract;
+mod costs;
 #[cfg(not(feature = "metrics"))]
 #[path = "../common/counting.rs"]
 mod counting;
@@ -14,9 +15,13 @@ mod counting;
 mod denials;
 mod handle;
 mod keys;
+#[cfg(feature = "tokio")]
+mod lending;
 mod lists;
 #[cfg(feature = "tokio")]
 mod lockout;
+#[cfg(feature = "tokio")]
+mod per_key;
 mod plain;
 mod policy;
 #[cfg(feature = "tokio")]
@@ -33,3 +38,4 @@ mod types;
 mod untimed;
 #[cfg(feature = "tokio")]
 mod waiting;
+mod watch;

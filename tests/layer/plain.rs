@@ -2,7 +2,8 @@
 
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::{
-    AsError, Global, Quota, RateLimitLayer, RateLimited, Settle, TokenBucket, respond::Respond,
+    AsError, Global, Quota, RateLimitLayer, RateLimited, Settle, TokenBucket,
+    respond::{Opaque, Respond},
 };
 
 #[derive(Debug, PartialEq)]
@@ -20,6 +21,7 @@ fn hourly() -> TokenBucket {
     TokenBucket::new(Quota::per_hour(1))
 }
 
+/// Shows promise 109.
 #[tokio::test]
 async fn a_denial_becomes_the_error_of_the_service() {
     let double = service_fn(|n: u32| async move { Ok::<_, MyError>(n * 2) });
@@ -30,6 +32,7 @@ async fn a_denial_becomes_the_error_of_the_service() {
     assert_eq!(service.oneshot(21).await, Err(MyError::Busy(3599)));
 }
 
+/// Shows promise 109.
 #[tokio::test]
 async fn a_boxed_denial_can_be_downcast() {
     let unit = service_fn(|(): ()| async { Ok::<_, BoxError>(()) });
@@ -48,11 +51,14 @@ async fn a_boxed_denial_can_be_downcast() {
 struct Busy;
 
 impl<E> Respond<String, String, E> for Busy {
-    fn deny(&self, request: &String, denied: RateLimited) -> Result<String, E> {
+    type Protocol = Opaque;
+
+    fn deny(&self, request: String, denied: RateLimited) -> Result<String, E> {
         Ok(format!("BUSY {request} {}", denied.status().as_u16()))
     }
 }
 
+/// Shows promise 109.
 #[tokio::test]
 async fn a_custom_respond_impl_sees_the_request() {
     let redis = service_fn(|line: String| async move { Ok::<_, BoxError>(line) });

@@ -14,6 +14,7 @@ async fn echo(n: u64) -> Result<u64, BoxError> {
     Ok(n)
 }
 
+/// Shows promise 54.
 #[tokio::test]
 async fn the_closure_sets_the_cost_of_each_request() {
     let layer = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(10)))
@@ -32,6 +33,7 @@ async fn the_closure_sets_the_cost_of_each_request() {
     assert!(never.is_permanent() && never.retry_after().is_none());
 }
 
+/// Shows promise 54.
 #[tokio::test]
 async fn skipped_requests_are_not_counted_in_any_order_of_settings() {
     let script = Script::default();
@@ -50,6 +52,7 @@ async fn skipped_requests_are_not_counted_in_any_order_of_settings() {
     assert_eq!(script.ops(), [Op::Take(2), Op::Take(2)]);
 }
 
+/// Shows promise 54.
 #[tokio::test]
 async fn shadow_mode_counts_but_denies_nothing() {
     let layer = RateLimitLayer::new(
@@ -82,6 +85,7 @@ async fn shadow_mode_counts_but_denies_nothing() {
     assert_eq!((counts.rejected, counts.shadow_rejected), (1, 1));
 }
 
+/// Shows promise 55.
 #[tokio::test]
 async fn the_response_settles_the_total_cost() {
     for (settle, expected) in [
@@ -103,6 +107,7 @@ async fn the_response_settles_the_total_cost() {
     }
 }
 
+/// Shows promise 55.
 #[tokio::test]
 async fn an_error_of_the_service_keeps_the_cost() {
     let script = Script::default();
@@ -148,6 +153,7 @@ async fn settle_result_settles_errors_of_the_service() {
     );
 }
 
+/// Shows promise 55.
 #[tokio::test]
 async fn a_denied_request_is_not_settled() {
     let script = Script::now([deny()]);
@@ -158,6 +164,7 @@ async fn a_denied_request_is_not_settled() {
     assert_eq!(script.ops(), [Op::Take(1)]);
 }
 
+/// Shows promise 55.
 #[tokio::test]
 async fn only_failures_count_and_settling_twice_or_never_is_detected() {
     // With 3 per day, 2 successes are refunded and 3 failures are counted.
@@ -205,6 +212,7 @@ enum Plan {
 
 impl Key for Plan {}
 
+/// Shows promise 54.
 #[tokio::test]
 async fn each_tier_has_its_own_limit_and_count() {
     let limits = Tiers::new(FixedWindow::new(Quota::per_day(1)))
@@ -249,6 +257,7 @@ where
     passed
 }
 
+/// Shows promise 54.
 #[tokio::test]
 async fn unlisted_tiers_share_one_count_per_customer() {
     let one = || FixedWindow::new(Quota::per_day(1));
@@ -319,7 +328,7 @@ async fn tiers_may_have_different_algorithms_and_change_at_run_time() {
     assert_eq!(left(Plan::Free), 1);
 
     // The internal tier has one limit now, which is the last one of all tiers.
-    handle.tier(&Plan::Internal).penalise(&7, 100);
+    handle.tier(&Plan::Internal).charge(&7, 100);
     let error = service.oneshot((Plan::Internal, 7)).await.unwrap_err();
     let limited = error.downcast::<RateLimited>().unwrap();
     assert_eq!(limited.policy(), Some("plan-3"));

@@ -90,6 +90,7 @@ fn ten_per_minute() -> Vec<AnyAlgorithm> {
     ]
 }
 
+/// Shows promise 12.
 #[tokio::test]
 async fn a_cost_that_time_has_returned_is_not_given_back_after_a_slow_response() {
     for algorithm in ten_per_minute() {
@@ -109,6 +110,7 @@ async fn a_cost_that_time_has_returned_is_not_given_back_after_a_slow_response()
     }
 }
 
+/// Shows promise 12.
 #[tokio::test]
 async fn ten_of_an_earlier_window_leave_no_twenty_in_a_window() {
     let clock = ManualClock::new();
@@ -150,6 +152,7 @@ async fn a_bucket_gives_back_what_it_has_not_refilled() {
     drop(third);
 }
 
+/// Shows promise 12.
 #[tokio::test]
 async fn each_limit_of_two_keys_counts_by_its_own_clock() {
     let clocks = [ManualClock::new(), ManualClock::new()];
@@ -158,8 +161,8 @@ async fn each_limit_of_two_keys_counts_by_its_own_clock() {
         .map(|clock| Local::new(FixedWindow::new(Quota::per_minute(10))).with_clock(clock));
     let inner = service_fn(async |call: Call| Ok::<Settle, BoxError>(call.end.await?));
     let layer = RateLimitLayer::new(Global, limits[0].clone())
+        .and(RateLimitLayer::new(Global, limits[1].clone()))
         .cost(|call: &Call| call.cost)
-        .and(Global, limits[1].clone())
         .respond(AsError)
         .settle(|settle: &Settle| *settle);
     let mut service = BoxService::new(layer.layer(inner));
@@ -214,6 +217,7 @@ impl Backend<()> for Server {
     }
 }
 
+/// Shows promise 12.
 #[tokio::test]
 async fn a_fallback_gives_a_cost_back_only_to_the_backend_that_took_it() {
     for (down_at_first, cancels) in [(false, false), (true, false), (false, true), (true, true)] {
@@ -256,6 +260,8 @@ async fn a_fallback_gives_a_cost_back_only_to_the_backend_that_took_it() {
 }
 
 /// Six backends in a chain, of which all but one are down, and three such chains by a key of their own.
+///
+/// Shows promise 12.
 #[tokio::test]
 async fn each_of_three_chains_of_six_backends_gives_a_cost_back_by_the_one_that_took_it() {
     type Two<B> = Fallback<Server, B>;
@@ -278,8 +284,8 @@ async fn each_of_three_chains_of_six_backends_gives_a_cost_back_by_the_one_that_
         .collect();
     let [a, b, c] = [0, 1, 2].map(|chain: usize| chains[chain].0.clone());
     let layer = RateLimitLayer::new(Global, a)
-        .and(Global, b)
-        .and(Global, c)
+        .and(RateLimitLayer::new(Global, b))
+        .and(RateLimitLayer::new(Global, c))
         .cost(|call: &Call| call.cost)
         .respond(AsError)
         .settle(|settle: &Settle| *settle);
@@ -309,14 +315,15 @@ async fn each_of_three_chains_of_six_backends_gives_a_cost_back_by_the_one_that_
     assert_eq!(left(), expected(9));
 }
 
+/// Shows promise 12.
 #[tokio::test]
 async fn a_request_that_the_fourth_of_four_limits_denies_takes_from_none() {
     let limits = [10, 10, 10, 2].map(|limit| Local::new(FixedWindow::new(Quota::per_day(limit))));
     let [a, b, c, d] = limits.clone().map(Later);
     let layer = RateLimitLayer::new(Global, a)
-        .and(Global, b)
-        .and(Global, c)
-        .and(Global, d)
+        .and(RateLimitLayer::new(Global, b))
+        .and(RateLimitLayer::new(Global, c))
+        .and(RateLimitLayer::new(Global, d))
         .respond(AsError);
     let mut service = layer.layer(service_fn(async |n: u8| Ok::<_, BoxError>(n)));
     for passes in [true, true, false, false] {
@@ -388,6 +395,7 @@ async fn tenths(waiting: &mut [Sent], calls: &Mutex<u32>, from: u64, to: u64) ->
     grown
 }
 
+/// Shows promise 12.
 #[tokio::test(start_paused = true)]
 async fn waiters_move_up_by_what_a_late_refund_gives_back() {
     for algorithm in [

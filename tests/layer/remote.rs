@@ -37,6 +37,7 @@ async fn a_pending_backend_can_deny() {
     assert_eq!(error.to_string(), "rate limit exceeded, retry in 3 s");
 }
 
+/// Shows promise 64.
 #[tokio::test]
 async fn a_pending_decision_does_not_hold_readiness_of_the_service() {
     let script = Script::default();
@@ -68,6 +69,7 @@ async fn outcome(on: OnStoreError, error: StoreError, shadow: bool) -> Result<u8
     outcome
 }
 
+/// Shows promise 57.
 #[tokio::test]
 async fn an_outage_allows_or_denies_as_configured() {
     let outage = || StoreError::new("timed out", true);
@@ -87,6 +89,7 @@ async fn an_outage_allows_or_denies_as_configured() {
     );
 }
 
+/// Shows promise 57.
 #[tokio::test]
 async fn a_wrong_configuration_is_not_an_outage() {
     let wrong = || StoreError::new("wrong password", false);

@@ -84,6 +84,7 @@ mod traced {
         String::from_utf8(LOG.take()).unwrap()
     }
 
+    /// Shows promise 77.
     #[tokio::test]
     async fn a_denial_is_logged_with_the_name_of_the_limit_and_without_the_key() {
         subscribe();
@@ -110,6 +111,7 @@ mod traced {
         }
     }
 
+    /// Shows promise 78.
     #[tokio::test(start_paused = true)]
     async fn a_flapping_fallback_does_not_fill_the_log() {
         subscribe();
@@ -141,6 +143,7 @@ mod traced {
         );
     }
 
+    /// Shows promise 78.
     #[test]
     fn a_flood_of_keys_is_logged_a_few_times_and_without_a_key() {
         subscribe();
@@ -172,6 +175,7 @@ mod traced {
         assert_eq!(since, logged.evicted + logged.denied - 4 + 1, "{text}");
     }
 
+    /// Shows promise 78.
     #[tokio::test]
     async fn a_rejection_with_a_server_status_is_logged_once_per_layer() {
         subscribe();
@@ -188,6 +192,7 @@ mod traced {
         assert_eq!(text.matches("with_connect_info").count(), 2, "{text}");
     }
 
+    /// Shows promise 78.
     #[tokio::test]
     async fn a_switch_to_the_fallback_and_back_is_logged() {
         subscribe();
@@ -198,6 +203,7 @@ mod traced {
         assert!(text.contains("the primary store decides again"), "{text}");
     }
 
+    /// Shows promise 78.
     #[tokio::test]
     async fn an_outage_and_its_end_are_logged_once() {
         subscribe();
@@ -216,6 +222,7 @@ mod traced {
         assert_eq!(text.matches("decides again").count(), 1, "{text}");
     }
 
+    /// Shows promise 75.
     #[tokio::test]
     async fn an_ignored_proxy_header_is_logged_once_with_a_hint() {
         subscribe();
@@ -288,6 +295,7 @@ mod metered {
         }
     }
 
+    /// Shows promise 99.
     #[test]
     fn each_switch_to_the_fallback_and_back_is_counted() {
         let names = Names::default();
@@ -302,6 +310,7 @@ mod metered {
         assert_eq!(*names.0.lock().unwrap(), expected);
     }
 
+    /// Shows promise 77.
     #[test]
     fn outcomes_are_labelled_with_the_name_of_the_limit_only() {
         let names = Names::default();
@@ -315,6 +324,193 @@ mod metered {
         let expected =
             ["admitted", "denied", "denied"].map(|outcome| format!("{counter}{outcome}"));
         assert_eq!(*names.0.lock().unwrap(), expected);
+    }
+
+    /// What `tower_throttle_queue_wait_seconds` records.
+    #[cfg(feature = "tokio")]
+    #[derive(Debug, Default)]
+    struct Waits(Mutex<Vec<f64>>);
+
+    #[cfg(feature = "tokio")]
+    impl metrics::HistogramFn for Waits {
+        fn record(&self, seconds: f64) {
+            self.0.lock().unwrap().push(seconds);
+        }
+    }
+
+    #[cfg(feature = "tokio")]
+    struct WaitRecorder(Arc<Waits>);
+
+    #[cfg(feature = "tokio")]
+    impl Recorder for WaitRecorder {
+        fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+        fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+            Counter::noop()
+        }
+
+        fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+            Gauge::noop()
+        }
+
+        fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+            assert_eq!(key.name(), "tower_throttle_queue_wait_seconds");
+            Histogram::from_arc(Arc::clone(&self.0))
+        }
+    }
+
+    /// Of one admitted, two queued and one denied request, at one per second.
+    #[cfg(feature = "tokio")]
+    fn are_waits_of_the_queued(waits: &[f64]) -> bool {
+        matches!(*waits, [first, second] if 0.0 < first && first <= 1.0 && first < second && second <= 2.0)
+    }
+
+    /// Shows promise 342.
+    #[cfg(feature = "tokio")]
+    #[test]
+    fn the_wait_of_each_queued_request_is_measured_and_of_no_other() {
+        use tower::Service;
+        use tower_throttle::TokenBucket;
+
+        let waits = Arc::new(Waits::default());
+        metrics::with_local_recorder(&WaitRecorder(Arc::clone(&waits)), || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_time()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let bucket = TokenBucket::new(Quota::per_second(1).burst(1)).queue(2);
+                let layer = RateLimitLayer::new(|(): &()| 1, bucket).respond(AsError);
+                let unit = service_fn(|(): ()| async { Ok::<_, BoxError>(()) });
+                let mut service = layer.layer(unit);
+                let mut responses = Vec::new();
+                for _ in 0..4 {
+                    responses.push(service.ready().await.unwrap().call(()));
+                }
+                let counts = layer.handle().counts();
+                assert_eq!((counts.admitted, counts.waited, counts.denied), (1, 2, 1));
+            });
+        });
+        let waits = waits.0.lock().unwrap();
+        assert!(are_waits_of_the_queued(&waits), "{waits:?}");
+        // Planted: the admitted request is measured as well, a wait is missing, milliseconds.
+        assert!(!are_waits_of_the_queued(&[0.0, waits[0], waits[1]]));
+        assert!(!are_waits_of_the_queued(&waits[1..]));
+        let milliseconds: Vec<_> = waits.iter().map(|wait| wait * 1e3).collect();
+        assert!(!are_waits_of_the_queued(&milliseconds));
+    }
+
+    /// All values of each gauge, by its name and limit.
+    #[cfg(feature = "tokio")]
+    #[derive(Clone, Default)]
+    struct Gauges(Arc<Mutex<BTreeMap<String, Vec<f64>>>>);
+
+    #[cfg(feature = "tokio")]
+    struct NamedGauge(String, Gauges);
+
+    #[cfg(feature = "tokio")]
+    impl metrics::GaugeFn for NamedGauge {
+        fn increment(&self, _: f64) {
+            panic!("{} is set", self.0);
+        }
+
+        fn decrement(&self, _: f64) {
+            panic!("{} is set", self.0);
+        }
+
+        fn set(&self, value: f64) {
+            let Self(name, Gauges(gauges)) = self;
+            let mut gauges = gauges.lock().unwrap();
+            gauges.entry(name.clone()).or_default().push(value);
+        }
+    }
+
+    #[cfg(feature = "tokio")]
+    impl Recorder for Gauges {
+        fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+        fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+            Counter::noop()
+        }
+
+        fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+            let limits = key.labels().map(metrics::Label::value);
+            let limit: String = limits.collect();
+            let name = key.name().trim_start_matches("tower_throttle_");
+            Gauge::from_arc(Arc::new(NamedGauge(
+                format!("{limit} {name}"),
+                self.clone(),
+            )))
+        }
+
+        fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+            Histogram::noop()
+        }
+    }
+
+    /// Shows promise 390.
+    #[cfg(feature = "tokio")]
+    #[test]
+    fn gauges_are_what_the_limits_hold_when_they_are_read() {
+        use tokio_test::{assert_pending, task};
+        use tower_throttle::ConcurrencyLimitLayer;
+
+        let gauges = Gauges::default();
+        metrics::with_local_recorder(&gauges, || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_time()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let unit = service_fn(|_: u64| async { Ok::<_, BoxError>(()) });
+                let table = Local::new(FixedWindow::new(Quota::per_day(10))).capacity(1_000);
+                let rate = RateLimitLayer::new(|n: &u64| *n, table).name("rate");
+                let rate = rate.respond(AsError);
+                for n in [7, 7, 7, 7, 7, 7, 7, 7, 8] {
+                    rate.layer(unit).oneshot(n).await.unwrap();
+                }
+                let busy = ConcurrencyLimitLayer::new(|n: &u64| *n, 4).queue(2);
+                let busy = busy.name("busy").release_at_response().respond(AsError);
+                let never = service_fn(|_: u64| std::future::pending::<Result<(), BoxError>>());
+                let mut requests = Vec::new();
+                for n in [7, 7, 7, 7, 7, 8] {
+                    let mut request = task::spawn(busy.layer(never).oneshot(n));
+                    assert_pending!(request.poll());
+                    requests.push(request);
+                }
+                assert!(gauges.0.lock().unwrap().is_empty());
+                rate.handle().record_gauges();
+                busy.handle().record_gauges();
+                drop(requests);
+                rate.handle().reset(&7).await.unwrap();
+                rate.handle().record_gauges();
+                busy.handle().record_gauges();
+            });
+        });
+        let expected = [
+            ("busy in_flight", [5.0, 0.0]),
+            ("busy in_flight_limit", [4.0, 4.0]),
+            ("busy largest_use_percent", [100.0, 0.0]),
+            ("busy waiting", [1.0, 0.0]),
+            ("rate largest_use_percent", [80.0, 10.0]),
+            ("rate table_capacity", [1_000.0, 1_000.0]),
+            ("rate table_keys", [2.0, 1.0]),
+            ("rate waiting", [0.0, 0.0]),
+        ];
+        let is_right = |gauges: &BTreeMap<String, Vec<f64>>| {
+            let gauges = gauges.iter().map(|(name, values)| (&**name, &values[..]));
+            gauges.eq(expected.iter().map(|(name, values)| (*name, &values[..])))
+        };
+        let mut gauges = gauges.0.lock().unwrap();
+        assert!(is_right(&gauges), "{gauges:?}");
+        // Planted: a gauge that is never lowered.
+        let waiting = gauges.get_mut("busy waiting").unwrap();
+        waiting[1] = waiting[0];
+        assert!(!is_right(&gauges));
     }
 
     /// A counter's sum.
@@ -356,6 +552,7 @@ mod metered {
         }
     }
 
+    /// Shows promise 41.
     #[test]
     fn keys_that_do_not_fit_are_counted_in_the_handle_and_in_metrics() {
         for overflow in [Overflow::EvictLeast, Overflow::Deny, Overflow::Shared] {
@@ -378,7 +575,7 @@ mod metered {
                         let _ = layer.layer(unit).oneshot(n).await;
                     }
                     // Reported with the next request. Only a table that denies loses it.
-                    let _ = layer.handle().penalise(&199, 5).await;
+                    let _ = layer.handle().charge(&199, 5).await;
                     let _ = layer.layer(unit).oneshot(0).await;
                 });
             });

@@ -40,6 +40,7 @@ fn methods() -> MethodRouter {
     get(async || ()).post(async || ()).put(async || ())
 }
 
+/// Shows promise 50.
 #[tokio::test]
 async fn axum_2634_and_3682_ten_routes_and_three_methods_share_one_limit() {
     let limit = || RateLimitLayer::new(Global, ten());
@@ -51,6 +52,7 @@ async fn axum_2634_and_3682_ten_routes_and_three_methods_share_one_limit() {
     assert_eq!(admitted(routes(methods).layer(stack)).await, 10);
 }
 
+/// Shows promise 50.
 #[tokio::test]
 async fn separate_layers_are_separate_limits() {
     let app = routes(|| methods().layer(RateLimitLayer::new(Global, ten())));
@@ -69,6 +71,7 @@ impl<S> Layer<S> for Forgetful {
     }
 }
 
+/// Shows promise 50.
 #[tokio::test]
 async fn a_state_per_service_is_detected() {
     assert!(admitted(routes(methods).layer(Forgetful)).await > 10);
@@ -90,6 +93,7 @@ async fn axum_2582_a_router_used_as_a_service_is_limited() {
     assert_eq!(admitted, 10);
 }
 
+/// Shows promise 50.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn clones_on_many_threads_share_one_limit() {
     let quota = FixedWindow::new(Quota::per_day(500));

@@ -112,6 +112,7 @@ async fn retries_outside_are_counted_and_retries_inside_are_not() {
     assert_eq!(handle.counts().denied, 2);
 }
 
+/// Shows promise 49.
 #[tokio::test]
 async fn tower_794_the_error_type_is_unchanged() {
     fn same<S: Service<Request<()>, Error = Infallible>>(service: S) -> S {

@@ -5,8 +5,8 @@ use std::future::ready;
 use http::{Request, Response};
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 use tower_throttle::{
-    AsError, ClientIp, ConcurrencyLimitLayer, Global, Handle, LeakyBucket, Local, Quota, RateLimit,
-    RateLimitLayer, TokenBucket,
+    AnyAlgorithm, AsError, ClientIp, ConcurrencyLimitLayer, Global, Handle, LeakyBucket, Local,
+    Quota, RateLimit, RateLimitLayer, SlidingLog, TokenBucket,
     key::{Client, KeyExtractor},
     layer::{Rate, ResponseFuture},
     respond::Responder,
@@ -24,6 +24,7 @@ struct App<S> {
     shared: RateLimitLayer<Global, TokenBucket, Responder<AsError>>,
 }
 
+/// Shows promise 58.
 #[test]
 fn tower_governor_49_and_miden_839_every_type_can_be_named() {
     let layer = per_client();
@@ -39,6 +40,8 @@ fn tower_governor_49_and_miden_839_every_type_can_be_named() {
 }
 
 /// The type of a layer names the key and the algorithm, as `new` was given them.
+///
+/// Shows promise 58.
 #[test]
 fn a_field_names_the_key_and_the_algorithm() {
     struct Limits {
@@ -55,6 +58,7 @@ fn a_field_names_the_key_and_the_algorithm() {
     assert_eq!(admitted(limits.in_flight.handle().counts()), 0);
 }
 
+/// Shows promise 49.
 #[test]
 fn tower_governor_24_the_body_type_of_the_service_is_kept() {
     fn body<B: Default + 'static>() {
@@ -75,12 +79,29 @@ fn tower_governor_24_the_body_type_of_the_service_is_kept() {
     body::<()>();
 }
 
+/// The solution for branches, whose types differ otherwise.
+#[test]
+fn branches_with_different_algorithms_have_one_type() {
+    for strict in [false, true] {
+        let limit = if strict {
+            AnyAlgorithm::from(SlidingLog::new(Quota::per_second(10)))
+        } else {
+            AnyAlgorithm::from(TokenBucket::new(Quota::per_second(10)))
+        };
+        let layer: RateLimitLayer<ClientIp, AnyAlgorithm> =
+            RateLimitLayer::new(ClientIp::peer(), limit);
+        assert_eq!(layer.handle().counts().admitted, 0);
+    }
+}
+
+/// Shows promise 58.
 #[test]
 fn the_key_type_of_an_extractor_can_be_named() {
     fn wrap<Req, K: KeyExtractor<Req, Key = Client>>(_: &K) {}
     wrap::<Request<()>, _>(&ClientIp::peer());
 }
 
+/// Shows promise 58.
 #[test]
 fn the_future_can_be_named() {
     fn named<S, K, L, R, Req>(_: Option<ResponseFuture<S, K, Rate<L>, R, Req>>)

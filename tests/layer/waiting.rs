@@ -1,6 +1,7 @@
 //! Queued requests, in paused time.
 
 use std::{
+    cell::RefCell,
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -14,7 +15,7 @@ use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimit, service_fn};
 use tower_throttle::{
     AsError, Decision, Global, LeakyBucket, Quota, RateLimitLayer, RateLimited, Settle, Tiers,
     TokenBucket, Verdict,
-    respond::Respond,
+    respond::{Protocol, Respond},
     store::{Backend, IntoBackend, Op, Receipt},
 };
 
@@ -37,6 +38,7 @@ async fn a_queued_request_proceeds_at_its_turn() {
     assert_eq!(layer.handle().counts().waited, 1);
 }
 
+/// Shows promise 25.
 #[tokio::test(start_paused = true)]
 async fn a_leaky_bucket_releases_requests_at_even_intervals() {
     let bucket = LeakyBucket::new(Quota::per_second(2)).queue(20);
@@ -57,6 +59,7 @@ async fn a_leaky_bucket_releases_requests_at_even_intervals() {
     }
 }
 
+/// Shows promise 64.
 #[tokio::test(start_paused = true)]
 async fn a_waiting_request_does_not_hold_the_services_readiness() {
     let shared = ConcurrencyLimit::new(service_fn(echo), 1);
@@ -72,26 +75,33 @@ async fn a_waiting_request_does_not_hold_the_services_readiness() {
     drop(service);
 }
 
-/// Records the decisions that services see.
-#[derive(Clone, Default)]
-struct Shown(Arc<Mutex<Vec<Decision>>>);
+thread_local! {
+    /// The decisions that the services of this test saw.
+    static SHOWN: RefCell<Vec<Decision>> = const { RefCell::new(Vec::new()) };
+}
+
+#[derive(Clone)]
+struct Shown;
+
+impl Protocol<u8, u8> for Shown {
+    fn share(_: &mut u8, decision: &Decision) {
+        SHOWN.with_borrow_mut(|shown| shown.push(*decision));
+    }
+}
 
 impl Respond<u8, u8, Boxed> for Shown {
-    fn deny(&self, _: &u8, denied: RateLimited) -> Result<u8, Boxed> {
-        Err(denied.into())
-    }
+    type Protocol = Self;
 
-    fn admit(&self, _: &mut u8, decision: &Decision) {
-        self.0.lock().unwrap().push(*decision);
+    fn deny(&self, _: u8, denied: RateLimited) -> Result<u8, Boxed> {
+        Err(denied.into())
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_decision_after_a_wait_has_the_figures_at_its_end() {
-    let shown = Shown::default();
     let bucket = LeakyBucket::new(Quota::per_second(1)).queue(20);
     let layer = RateLimitLayer::new(Global, bucket)
-        .respond(shown.clone())
+        .respond(Shown)
         .share_decision();
     let calls = (0..3).map(|n| layer.layer(service_fn(echo)).oneshot(n));
     let mut calls: Vec<_> = calls.map(task::spawn).collect();
@@ -105,7 +115,7 @@ async fn a_decision_after_a_wait_has_the_figures_at_its_end() {
     assert_pending!(late.poll());
     tokio::time::advance(SECOND).await;
     assert_eq!(assert_ready_ok!(calls[2].poll()), 2);
-    let shown = shown.0.lock().unwrap();
+    let shown = SHOWN.take();
     let verdicts: Vec<_> = shown.iter().map(|shown| shown.verdict).collect();
     assert_eq!(
         verdicts,
@@ -165,9 +175,9 @@ impl IntoBackend for Seconds {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_took_its_cost_again_after_a_refund_reports_its_new_wait() {
-    let (shown, seconds) = (Shown::default(), Seconds::default());
+    let seconds = Seconds::default();
     let layer = RateLimitLayer::new(Global, seconds.clone())
-        .respond(shown.clone())
+        .respond(Shown)
         .share_decision();
     let mut first = task::spawn(layer.layer(service_fn(echo)).oneshot(1));
     assert_pending!(first.poll());
@@ -177,23 +187,22 @@ async fn a_request_that_took_its_cost_again_after_a_refund_reports_its_new_wait(
     let service = layer.layer(service_fn(echo));
     assert_eq!(service.oneshot(2).await.unwrap(), 2);
     assert_eq!(start.elapsed().as_millis(), 1_000);
-    let shown = shown.0.lock().unwrap();
+    let shown = SHOWN.take();
     let verdicts: Vec<_> = shown.iter().map(|shown| shown.verdict).collect();
     assert_eq!(verdicts, [Verdict::Wait(SECOND)]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_policy_of_a_tier_is_the_same_after_a_wait() {
-    let shown = Shown::default();
     let bucket = || LeakyBucket::new(Quota::per_second(1)).queue(20);
     let limits = Tiers::new((bucket(), bucket())).tier(7_u64, (bucket(), bucket()));
     let layer = RateLimitLayer::new(|of: &u8| (u64::from(*of), ()), limits)
-        .respond(shown.clone())
+        .respond(Shown)
         .share_decision();
     for tier in [7, 7, 1, 1] {
         layer.layer(service_fn(echo)).oneshot(tier).await.unwrap();
     }
-    let shown = shown.0.lock().unwrap();
+    let shown = SHOWN.take();
     let shown: Vec<_> = shown.iter().map(|one| (one.verdict, one.policy)).collect();
     let (now, later) = (Verdict::Admit, Verdict::Wait(SECOND));
     assert_eq!(shown, [(now, 2), (later, 2), (now, 0), (later, 0)]);
@@ -201,21 +210,16 @@ async fn the_policy_of_a_tier_is_the_same_after_a_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn a_backend_with_io_is_not_called_again_after_a_wait() {
-    let shown = Shown::default();
     let script = Script::default();
     let reply = script.later();
     let layer = RateLimitLayer::new(Global, script.clone())
-        .respond(shown.clone())
+        .respond(Shown)
         .share_decision();
     let mut call = task::spawn(layer.layer(service_fn(echo)).oneshot(1));
     assert_pending!(call.poll());
     reply.send(Ok(wait(SECOND))).unwrap();
     call.await.unwrap();
-    assert_eq!(
-        *shown.0.lock().unwrap(),
-        [wait(SECOND)],
-        "the decision is unchanged"
-    );
+    assert_eq!(SHOWN.take(), [wait(SECOND)], "the decision is unchanged");
     assert_eq!(script.ops(), [Op::Take(1)]);
 }
 
@@ -321,6 +325,7 @@ async fn a_response_is_returned_after_its_refund_while_others_wait() {
     assert_eq!(assert_ready_ok!(settled.poll()), 1);
 }
 
+/// Shows promise 62.
 #[tokio::test(start_paused = true)]
 async fn the_cost_of_a_cancelled_waiter_is_refunded() {
     let script = Script::now([wait(SECOND)]);
@@ -335,6 +340,7 @@ async fn the_cost_of_a_cancelled_waiter_is_refunded() {
     assert_eq!(script.ops(), [Op::Take(3), Op::Cancel(3, Receipt::NOW)]);
 }
 
+/// Shows promise 63.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_has_waited_keeps_its_cost() {
     let script = Script::now([wait(SECOND), admit(), deny()]);
@@ -345,6 +351,7 @@ async fn a_request_that_has_waited_keeps_its_cost() {
     assert_eq!(script.ops(), [Op::Take(1); 3], "nothing was refunded");
 }
 
+/// Shows promise 63.
 #[tokio::test(start_paused = true)]
 async fn an_admitted_request_that_is_dropped_keeps_its_cost() {
     let script = Script::default();
@@ -356,6 +363,7 @@ async fn an_admitted_request_that_is_dropped_keeps_its_cost() {
     assert_eq!(script.ops(), [Op::Take(1)]);
 }
 
+/// Shows promise 54.
 #[tokio::test(start_paused = true)]
 async fn requests_in_shadow_mode_do_not_wait() {
     let layer = RateLimitLayer::new(Global, Script::now([wait(SECOND)]))
@@ -368,6 +376,7 @@ async fn requests_in_shadow_mode_do_not_wait() {
     assert_eq!((counts.waited, counts.shadow_waited), (0, 1));
 }
 
+/// Shows promise 64.
 #[tokio::test(start_paused = true)]
 async fn the_service_is_polled_for_readiness_again_after_a_wait() {
     // Only one of the two queued requests may be in the service at a time.
@@ -393,6 +402,7 @@ async fn the_service_is_polled_for_readiness_again_after_a_wait() {
     assert_eq!(most.load(Ordering::SeqCst), 1);
 }
 
+/// Shows promise 62.
 #[tokio::test(start_paused = true)]
 async fn the_queue_position_of_a_cancelled_waiter_is_free() {
     let bucket = TokenBucket::new(Quota::per_second(1).burst(1)).queue(1);

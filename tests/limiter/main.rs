@@ -41,6 +41,7 @@ fn acquire_from_threads<A: Words>(
     })
 }
 
+/// Shows promise 36.
 #[test]
 fn many_threads_share_one_limit_exactly() {
     const LIMIT: u64 = 5_000;
@@ -73,6 +74,7 @@ fn many_threads_share_one_limit_exactly() {
     check((TokenBucket::new(quota), SlidingLog::new(quota)));
 }
 
+/// Shows promise 36.
 #[test]
 fn a_rollover_with_many_threads_admits_the_limit_of_each_window() {
     let (limiter, clock) = manual(FixedWindow::new(Quota::per(100, MINUTE)));
@@ -84,6 +86,7 @@ fn a_rollover_with_many_threads_admits_the_limit_of_each_window() {
     assert_eq!(admitted, 50 * 100);
 }
 
+/// Shows promise 16.
 #[test]
 fn a_tuple_takes_nothing_if_one_limit_denies() {
     let (limiter, _) = manual((
@@ -110,6 +113,7 @@ fn a_tuple_takes_nothing_if_one_limit_denies() {
     );
 }
 
+/// Shows promise 47.
 #[test]
 fn a_changed_quota_is_read_back_and_keeps_usage() {
     let (limiter, clock) = manual(SlidingWindow::new(Quota::per_minute(10)));
@@ -148,6 +152,7 @@ fn a_changed_quota_is_read_back_and_keeps_usage() {
     assert!(error.to_string().contains("set_algorithm"), "{error}");
 }
 
+/// Shows promise 29.
 #[test]
 fn concurrent_changes_admit_no_more_than_the_larger_quota() {
     for seed in 0..20 {
@@ -168,6 +173,7 @@ fn concurrent_changes_admit_no_more_than_the_larger_quota() {
     }
 }
 
+/// Shows promise 13.
 #[test]
 fn refund_charge_reset_and_take_up_to_change_remaining() {
     let (limiter, clock) = manual(TokenBucket::new(Quota::per_second(10)));
@@ -190,6 +196,7 @@ fn refund_charge_reset_and_take_up_to_change_remaining() {
     assert_eq!(limiter.peek().remaining(), 10);
 }
 
+/// Shows promise 14.
 #[test]
 fn try_acquire_on_a_mixed_tuple_takes_no_queue_position() {
     let quota = Quota::per_second(1);
@@ -211,6 +218,7 @@ fn try_acquire_on_a_mixed_tuple_takes_no_queue_position() {
     assert!(limiter.try_acquire());
 }
 
+/// Shows promise 14.
 #[test]
 fn try_acquire_never_takes_a_queue_position() {
     let (limiter, clock) = manual(LeakyBucket::new(Quota::per_second(1)).queue(10));
@@ -225,6 +233,7 @@ fn try_acquire_never_takes_a_queue_position() {
     );
 }
 
+/// Shows promise 11.
 #[test]
 fn extreme_quotas_and_times_neither_panic_nor_admit_without_limit() {
     fn stress<A: Words>(algorithm: A) {

@@ -48,11 +48,13 @@ async fn check_pacing() {
     assert!(denied.is_denied());
 }
 
+/// Shows promise 35.
 #[test]
 fn waiting_works_without_a_runtime() {
     block_on(check_pacing());
 }
 
+/// Shows promise 35.
 #[cfg(feature = "tokio")]
 #[test]
 fn waiting_works_in_a_runtime_without_timers() {

@@ -70,6 +70,7 @@ async fn a_bucket_admits_its_burst_at_once_and_paces_the_rest() {
     assert_eq!(admission_times(bucket, 6).await, [0, 0, 0, 100, 200, 300]);
 }
 
+/// Shows promise 26.
 #[tokio::test(start_paused = true)]
 async fn warm_up_paces_as_in_guava() {
     let quota = Quota::per_second(2);
@@ -89,6 +90,7 @@ async fn waiting_works_with_logs_and_tuples() {
     assert_eq!(admission_times(both, 4).await, [0, 100, 200, 1_000]);
 }
 
+/// Shows promise 15.
 #[tokio::test(start_paused = true)]
 async fn a_wait_longer_than_the_timeout_is_denied_at_once_and_takes_nothing() {
     let limiter = Limiter::new(TokenBucket::new(Quota::per_second(10)));
@@ -105,6 +107,7 @@ async fn a_wait_longer_than_the_timeout_is_denied_at_once_and_takes_nothing() {
     assert_eq!(start.elapsed(), Duration::from_millis(500));
 }
 
+/// Shows promise 5.
 #[tokio::test(start_paused = true)]
 async fn a_cost_above_the_capacity_is_denied_at_once() {
     let limiter = Limiter::new(TokenBucket::new(Quota::per_second(10)));
@@ -112,6 +115,7 @@ async fn a_cost_above_the_capacity_is_denied_at_once() {
     assert!(denied.is_denied() && denied.retry_after.is_none());
 }
 
+/// Shows promise 15.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_future_gives_its_queue_position_back() {
     let limiter = Limiter::new(LeakyBucket::new(Quota::per_second(1)));
@@ -180,6 +184,7 @@ async fn acquire_waits_for_a_slot_of_a_full_table() {
     assert_eq!(start.elapsed(), Duration::from_secs(1));
 }
 
+/// Shows promise 15.
 #[tokio::test(start_paused = true)]
 async fn a_mixed_tuple_that_would_be_ready_too_late_is_denied_at_once() {
     // The bucket has a queue of 5 s, and the log is full for 1 s.

@@ -78,9 +78,10 @@ impl Lists {
             .position(|word| *word == "cargo" || *word == "tests/run");
         let words = &words[start.unwrap_or(0)..];
         match words {
-            ["tests/run", stages @ ..] => stages
-                .iter()
-                .all(|stage| *stage == "--list" || self.stages.iter().any(|known| known == stage)),
+            ["tests/run", stages @ ..] => stages.iter().all(|stage| {
+                ["--list", "--changed"].contains(stage)
+                    || self.stages.iter().any(|known| known == stage)
+            }),
             ["cargo", "run", rest @ ..] => self.run(rest),
             ["cargo", "test", rest @ ..] => tests_exist(rest),
             // The stage `readme` runs the lines that install the crate.

@@ -6,6 +6,8 @@ mod identifiers;
 mod links;
 mod maps;
 mod markdown;
+mod names;
+mod rendered;
 
 use std::{
     fs,

@@ -104,6 +104,7 @@ pub(crate) const LINES: [&str; 8] = [
     "\u{a0}sliding_log\u{a0}5/min",
 ];
 
+/// Shows promise 221.
 #[test]
 fn valid_lines_are_read() {
     for line in [
@@ -128,6 +129,7 @@ fn valid_lines_are_read() {
     assert_eq!(spec.to_string(), "token_bucket 10/s; burst=50; queue=20");
 }
 
+/// Shows promise 221.
 #[test]
 fn one_file_in_toml_yaml_and_json_is_equal() {
     let toml = PolicyFile::from_toml(TOML).unwrap();
@@ -147,6 +149,7 @@ fn a_file_without_limits_warns() {
     assert!(PolicyFile::from_toml(TOML).unwrap().warnings().is_empty());
 }
 
+/// Shows promise 221.
 #[test]
 fn invalid_files_name_the_line_the_field_and_what_is_allowed() {
     for (line, expected) in [

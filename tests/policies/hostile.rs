@@ -34,6 +34,7 @@ const PIECES: [&str; 28] = [
     "\u{0}ü\u{1F600}\"",
 ];
 
+/// Shows promise 221.
 #[test]
 fn no_text_makes_the_reader_panic() {
     let mut seed = 3_u64;

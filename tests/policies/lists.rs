@@ -44,6 +44,7 @@ fn error(folder: &Folder) -> String {
         .to_string()
 }
 
+/// Shows promise 221.
 #[test]
 fn an_error_in_a_list_shows_its_line_and_not_its_text() {
     let folder = Folder::new("secrets");
@@ -77,6 +78,7 @@ fn an_error_in_a_list_shows_its_line_and_not_its_text() {
     assert!(error.contains("hunter2"), "{error}");
 }
 
+/// Shows promise 221.
 #[tokio::test]
 async fn a_byte_order_mark_is_ignored() {
     let folder = Folder::new("mark");
@@ -117,6 +119,7 @@ where
     (is_loaded, slow.join().unwrap())
 }
 
+/// Shows promise 223.
 #[test]
 fn a_list_that_cannot_be_read_delays_no_other_file() {
     let folder = Folder::new("slow");
@@ -139,7 +142,7 @@ fn a_list_that_cannot_be_read_delays_no_other_file() {
     // It was given first, so it does not replace the other one.
     let error = slow.unwrap_err().to_string();
     assert_eq!(error, "a file that was given later is loaded already");
-    assert!(handle.counts("quick").is_some());
+    assert!(handle.counts_of("quick").is_some());
 
     // Planted bug: a lock is held while lists are read.
     let lock = Mutex::new(());

@@ -22,6 +22,8 @@ mod rules;
 mod safety;
 mod schema;
 mod served;
+mod settings;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod stores;
 mod support;
+mod watch;

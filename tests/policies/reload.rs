@@ -25,6 +25,7 @@ const LINES: [&str; 9] = [
     "token_bucket 4/min + sliding_log 40/h",
 ];
 
+/// Shows promise 223.
 #[tokio::test(start_paused = true)]
 async fn a_loop_of_reloads_admits_the_same_requests_as_none() {
     for line in LINES
@@ -52,6 +53,8 @@ async fn a_loop_of_reloads_admits_the_same_requests_as_none() {
 }
 
 /// Alternates between two files for ever. Each change keeps what was used.
+///
+/// Shows promise 223.
 #[tokio::test(start_paused = true)]
 async fn a_loop_of_changes_never_admits_more_than_the_larger_limit() {
     for line in LINES.into_iter().filter(|line| !line.contains("queue")) {
@@ -67,6 +70,7 @@ async fn a_loop_of_changes_never_admits_more_than_the_larger_limit() {
     }
 }
 
+/// Shows promise 223.
 #[tokio::test(start_paused = true)]
 async fn a_changed_rate_keeps_the_units_that_were_used() {
     for line in LINES.into_iter().filter(|line| !line.contains("queue")) {
@@ -83,6 +87,7 @@ async fn a_changed_rate_keeps_the_units_that_were_used() {
     }
 }
 
+/// Shows promise 223.
 #[tokio::test(start_paused = true)]
 async fn a_changed_burst_keeps_the_units_that_were_used() {
     let line = |burst: u64| {
@@ -101,6 +106,7 @@ async fn a_changed_burst_keeps_the_units_that_were_used() {
     assert_eq!(app.admitted(30).await, 0);
 }
 
+/// Shows promise 223.
 #[tokio::test(start_paused = true)]
 async fn another_key_algorithm_store_capacity_or_name_begins_anew_and_is_reported() {
     let before = limit("all", "fixed_window 2/h", "\"client_ip\"", "");
@@ -157,6 +163,7 @@ async fn another_key_algorithm_store_capacity_or_name_begins_anew_and_is_reporte
     }
 }
 
+/// Shows promise 223.
 #[tokio::test(start_paused = true)]
 async fn a_file_that_is_wrong_changes_nothing() {
     let app = App::new(&limit("all", "fixed_window 2/h", GLOBAL, ""));
@@ -223,6 +230,7 @@ async fn a_removed_limit_no_longer_applies() {
     assert_eq!(app.admitted(3).await, 3);
 }
 
+/// Shows promise 223.
 #[tokio::test(start_paused = true)]
 async fn a_block_outlives_a_reload() {
     let login = |more: &str| {
@@ -267,6 +275,7 @@ async fn waiting_requests_go_at_the_new_pace() {
     }
 }
 
+/// Shows promise 223.
 #[tokio::test(start_paused = true)]
 async fn permits_in_flight_outlive_a_reload() {
     let busy = |most: u32| limit("busy", &format!("concurrency {most}"), GLOBAL, "");
@@ -286,10 +295,11 @@ async fn counters_outlive_a_reload() {
     let app = App::new(&limit("all", "fixed_window 2/h", GLOBAL, ""));
     assert_eq!(app.admitted(3).await, 2);
     app.reload(&limit("all", "fixed_window 3/h", GLOBAL, ""));
-    let counts = app.handle.counts("all").unwrap();
+    let counts = app.handle.counts_of("all").unwrap();
     assert_eq!((counts.admitted, counts.denied), (2, 1));
 }
 
+/// Shows promise 56.
 #[tokio::test(start_paused = true)]
 async fn a_handle_reads_and_changes_one_key_of_a_limit() {
     let policy = limit("all", "token_bucket 4/min", GLOBAL, "")
@@ -297,7 +307,7 @@ async fn a_handle_reads_and_changes_one_key_of_a_limit() {
             "accounts",
             "lockout 2/min",
             "\"extension:account\"",
-            "failure = 401",
+            "failure = 401\nmissing = \"shared\"",
         )
         + &limit("slots", "concurrency 3", GLOBAL, "");
     let app = App::new(&policy);
@@ -308,7 +318,7 @@ async fn a_handle_reads_and_changes_one_key_of_a_limit() {
     assert_eq!(left(&key).await, 1);
     all.refund(&key, 2).await.unwrap();
     assert_eq!(left(&key).await, 3);
-    all.penalise(&key, 3).await.unwrap();
+    all.charge(&key, 3).await.unwrap();
     assert_eq!(app.get().await, 429);
     // A reload that keeps the limit keeps the handle.
     app.reload(&policy);

@@ -131,6 +131,7 @@ fn random_file(random: &mut Random) -> String {
     text
 }
 
+/// Shows promise 221.
 #[test]
 fn every_file_is_written_and_read_back_equal_in_each_format() {
     let mut random = Random(7);

@@ -12,6 +12,7 @@ fn problems(text: &str) -> String {
     }
 }
 
+/// Shows promise 221.
 #[test]
 fn a_field_without_an_effect_is_refused() {
     let bucket = "token_bucket 1/s";
@@ -158,6 +159,7 @@ fn a_value_of_another_type_is_refused() {
     assert!(problems("[[limit]]\nname = \"a\"").contains("limit[0].key: this field is missing"));
 }
 
+/// Shows promise 221.
 #[test]
 fn all_problems_are_reported_at_once_in_the_order_of_the_lines() {
     let text = "version = 1\n[[limit]]\nname = \"a\"\nlimit = \"10/s\"\nkye = \"global\"\nshadow = 1\n\

@@ -14,7 +14,7 @@ use tower_throttle::{
     store::{Backend, IntoBackend, Op},
 };
 
-use crate::support::{Account, App, at, environment, from, limit, with};
+use crate::support::{Account, App, at, environment, from, limit, with, without_address};
 
 const ONE: &str = "fixed_window 1/h";
 const V6: [&str; 3] = ["2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"];
@@ -80,10 +80,21 @@ async fn a_route_is_a_key() {
     }
 }
 
+/// Shows promise 52.
 #[tokio::test(start_paused = true)]
 async fn a_request_without_the_key_does_what_the_file_says() {
+    for (key, expected) in [
+        ("\"header:x-key\"", [200, 429]),
+        ("\"bearer\"", [200, 429]),
+        ("\"extension:account\"", [500, 500]),
+        ("\"client_ip\"", [500, 500]),
+    ] {
+        let app = App::new(&limit("all", ONE, key, ""));
+        let nameless = || without_address("/");
+        let statuses = [app.status(nameless()).await, app.status(nameless()).await];
+        assert_eq!(statuses, expected, "{key}");
+    }
     for (missing, expected) in [
-        ("", [200, 429]),
         ("missing = \"shared\"", [200, 429]),
         ("missing = \"skip\"", [200, 200]),
         ("missing = 401", [401, 401]),
@@ -128,6 +139,7 @@ async fn lists_except_and_deny_clients() {
     assert_eq!(app.status(from("203.0.113.1")).await, 429);
 }
 
+/// Shows promise 222.
 #[tokio::test(start_paused = true)]
 async fn no_limit_counts_a_request_that_another_one_denies() {
     // In both orders, and with the second limit in memory or in a store that does not say ahead.
@@ -149,7 +161,7 @@ async fn no_limit_counts_a_request_that_another_one_denies() {
             assert_eq!(app.admitted(10).await, 1, "{stores:?}");
             if stores == ["", ""] {
                 // What is known ahead is not even counted for a moment.
-                assert_eq!(app.handle.counts("first").unwrap().admitted, 1);
+                assert_eq!(app.handle.counts_of("first").unwrap().admitted, 1);
             }
             // Without the second limit, the first one has two left.
             app.reload(&first(stores[0]));
@@ -182,11 +194,20 @@ impl IntoBackend for Hidden {
     }
 }
 
+/// Shows promise 222.
 #[tokio::test(start_paused = true)]
-async fn a_denial_states_the_limit_that_denied_and_no_other() {
+async fn a_response_states_the_strictest_limit_that_has_headers() {
     let more = "store = \"hidden\"\nheaders = \"draft-11\"";
+    // The strictest one of all has no headers.
     let policy = limit("day", "fixed_window 9/d", "\"client_ip\"", more)
-        + &limit("hour", ONE, "\"global\"", more);
+        + &limit("hour", "fixed_window 2/h", "\"global\"", more)
+        + &limit("untold", "fixed_window 9/min", "\"global\"", "")
+        + &limit(
+            "trial",
+            ONE,
+            "\"global\"",
+            "shadow = true\nheaders = \"draft-11\"",
+        );
     let environment =
         environment().store("hidden", |_, algorithm| Ok(Hidden(Local::new(algorithm))));
     let app = App::within(&policy, environment);
@@ -195,13 +216,27 @@ async fn a_denial_states_the_limit_that_denied_and_no_other() {
         let values = values.map(|value| value.to_str().unwrap().to_owned());
         values.collect::<Vec<_>>()
     };
-    let admitted: http::Response<axum::body::Body> = app.send(from("192.0.2.1")).await;
-    assert_eq!(named(&admitted).len(), 2, "{admitted:?}");
-    let denied = named(&app.send(from("192.0.2.1")).await);
-    assert_eq!(denied.len(), 1, "{denied:?}");
-    assert!(denied[0].starts_with("\"hour\";r=0"), "{denied:?}");
+    for left in [1, 0, 0] {
+        let told = named(&app.send(from("192.0.2.1")).await);
+        assert_eq!(told.len(), 1, "{told:?}");
+        let expected = format!("\"hour\";r={left}");
+        assert!(told[0].starts_with(&expected), "{told:?}");
+    }
+    // A denial by a limit without headers states none.
+    app.reload(
+        &(limit("day", "fixed_window 9/d", "\"client_ip\"", more)
+            + &limit("new", ONE, "\"global\"", "")),
+    );
+    assert_eq!(named(&app.send(from("192.0.2.1")).await).len(), 1);
+    let denied = app.send(from("192.0.2.1")).await;
+    assert_eq!(
+        (denied.status().as_u16(), named(&denied).len()),
+        (429, 0),
+        "{denied:?}"
+    );
 }
 
+/// Shows promise 222.
 #[tokio::test(start_paused = true)]
 async fn a_request_in_flight_that_is_denied_gives_back_what_others_counted() {
     let policy = |most: u32| {
@@ -237,7 +272,7 @@ async fn a_permit_is_held_until_the_body_ends() {
     let body = axum::body::to_bytes(first.into_body(), 100).await.unwrap();
     assert_eq!(body, "done");
     assert_eq!(app.get().await, 200);
-    assert_eq!(app.handle.counts("busy").unwrap().denied, 1);
+    assert_eq!(app.handle.counts_of("busy").unwrap().denied, 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -285,14 +320,15 @@ async fn only_failures_count_if_the_file_says_so() {
     assert_eq!(app.status(answer("401")).await, 429);
 }
 
+/// Shows promise 54.
 #[tokio::test(start_paused = true)]
 async fn a_shadow_decides_and_lets_every_request_pass() {
     let app = App::new(&limit("trial", ONE, "\"global\"", "shadow = true"));
     assert_eq!(app.admitted(5).await, 5);
-    let counts = app.handle.counts("trial").unwrap();
+    let counts = app.handle.counts_of("trial").unwrap();
     assert_eq!((counts.admitted, counts.denied), (1, 0));
     assert_eq!(counts.shadow_denied, 4);
-    assert!(app.handle.counts("other").is_none());
+    assert!(app.handle.counts_of("other").is_none());
     let busy = limit("trial", "concurrency 1", "\"global\"", "shadow = true");
     let app = App::new(&busy);
     let held = app.send(from("192.0.2.1")).await;

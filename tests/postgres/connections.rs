@@ -39,6 +39,7 @@ async fn calls_one_after_the_other_use_one_connection() {
     assert_eq!(connections_of(&client, "one_connection").await, 1);
 }
 
+/// Shows promise 145.
 #[tokio::test]
 async fn many_calls_at_once_use_all_connections_and_no_more() {
     let (_server, client, store) = store_of("all_connections", 3).await;
@@ -63,6 +64,7 @@ async fn many_calls_at_once_use_all_connections_and_no_more() {
     assert_eq!(most, 3);
 }
 
+/// Shows promise 145.
 #[tokio::test]
 async fn a_connection_that_breaks_is_replaced() {
     let (_server, client, store) = store_of("broken", 4).await;
@@ -110,6 +112,7 @@ async fn a_call_whose_connection_breaks_fails_for_a_time() {
     assert_eq!(load(&store, "key").await, Some(value(1, "stored")));
 }
 
+/// Shows promise 145.
 #[tokio::test]
 async fn a_silent_connection_is_replaced() {
     let (_server, client, store) = store_of("silent", 1).await;

@@ -21,6 +21,7 @@ async fn store_with(role: &str, setting: &str) -> (Arc<PostgresServer>, PostgreS
     (server, store.table(role).expect("a name").without_sweeps())
 }
 
+/// Shows promise 145.
 #[tokio::test]
 async fn a_row_that_an_open_transaction_holds_delays_no_other_for_long() {
     let (server, _) = store("held").await;
@@ -34,6 +35,7 @@ async fn a_row_that_an_open_transaction_holds_delays_no_other_for_long() {
     holder.execute(lock, &[]).await.expect("a lock");
     let new = value(2, "new");
     // One connection: the second call is behind the first one.
+    let begun = tokio::time::Instant::now();
     let (held, other) = tokio::join!(
         store.swap("held", Some(version(1)), &new, MINUTE),
         store.swap("other", None, &new, MINUTE),
@@ -47,12 +49,16 @@ async fn a_row_that_an_open_transaction_holds_delays_no_other_for_long() {
         "{error}"
     );
     assert!(matches!(other, Ok(Swapped::Done(_))), "{other:?}");
+    // The lock is waited for 100 ms; the rest is for a busy machine.
+    let took = begun.elapsed();
+    assert!((100..5_000).contains(&took.as_millis()), "{took:?}");
     assert_eq!(load(&store, "held").await, Some(value(1, "stored")));
     drop(holder);
     let swapped = store.swap("held", Some(version(1)), &new, MINUTE).await;
     assert!(matches!(swapped, Ok(Swapped::Done(_))), "{swapped:?}");
 }
 
+/// Shows promise 141.
 #[tokio::test]
 async fn a_waiting_swap_sees_what_the_other_transaction_has_done() {
     // Without the store's own limit of such waits.
@@ -88,6 +94,7 @@ async fn a_waiting_swap_sees_what_the_other_transaction_has_done() {
     }
 }
 
+/// Shows promise 141.
 #[tokio::test]
 async fn every_level_of_isolation_admits_one_swap_of_a_version() {
     for level in ["read committed", "repeatable read", "serializable"] {
@@ -131,6 +138,7 @@ async fn a_statement_that_the_server_cancels_fails_for_a_time() {
     assert!(error.to_string().contains("57014"), "{error}");
 }
 
+/// Shows promise 145.
 #[tokio::test]
 async fn an_open_transaction_elsewhere_stops_no_swap() {
     let (server, store) = store("under_open").await;

@@ -12,13 +12,13 @@ use tokio::{task::JoinSet, time::Instant};
 use tokio_postgres::Client;
 use tower_throttle::store::Backend;
 use tower_throttle::store::cas::{
-    CasBuilder,
+    Cas, CasBuilder,
     postgres::{Connections, Pool, PooledClient, PostgreSql},
 };
 use tower_throttle::store::remote::{KeyName, RemoteKey};
-use tower_throttle::{FixedWindow, Quota, SlidingLog, StoreError};
+use tower_throttle::{FixedWindow, Quota, SlidingLog, StoreError, TokenBucket};
 
-use super::{postgres_server::PostgresServer, reached, shared_limit, store};
+use super::{postgres_server::PostgresServer, reached, settled_costs, shared_limit, store};
 
 const LIMIT: u64 = 200;
 
@@ -33,6 +33,7 @@ fn one_process() {
     shared_limit::run_process(LIMIT, open);
 }
 
+/// Shows promise 140.
 #[test]
 fn two_processes_admit_exactly_the_limit() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
@@ -41,6 +42,14 @@ fn two_processes_admit_exactly_the_limit() {
     shared_limit::two_processes_admit_exactly(LIMIT, &url, "limits::one_process");
 }
 
+/// Shows promise 360.
+#[tokio::test]
+async fn machines_share_the_permits_of_a_fleet() {
+    let (_server, store) = store("permits").await;
+    shared_limit::machines_share_permits(store).await;
+}
+
+/// Shows promise 140.
 #[tokio::test]
 async fn an_uncontended_decision_is_one_statement() {
     let (_server, store) = store("alone").await;
@@ -95,12 +104,14 @@ async fn machines_on_one_key_take_turns_and_do_not_conflict() {
     assert!(in_turns <= 24 && at_random > 24, "{in_turns}, {at_random}");
 }
 
+/// Shows promise 140.
 #[tokio::test]
 async fn every_operation_reaches_the_other_machine() {
     let (_server, store) = store("operations").await;
     shared_limit::operations_reach_the_other_machine(store).await;
 }
 
+/// Shows promise 140.
 #[tokio::test]
 async fn a_rolling_deploy_admits_no_more_than_both_configurations() {
     let (_server, store) = store("deploys").await;
@@ -186,6 +197,7 @@ async fn admitted_across(logged: bool, stop: fn(&mut PostgresServer)) -> (u64, u
     (before, after)
 }
 
+/// Shows promise 143.
 #[tokio::test]
 async fn a_crash_restarts_the_limits_of_an_unlogged_table_once() {
     let (before, after) = admitted_across(false, PostgresServer::kill).await;
@@ -195,6 +207,7 @@ async fn a_crash_restarts_the_limits_of_an_unlogged_table_once() {
     assert!(after >= LIMIT - 40, "{before} and {after}");
 }
 
+/// Shows promise 143.
 #[tokio::test]
 async fn no_restart_restarts_the_limits_of_a_logged_table() {
     for stop in [PostgresServer::kill, PostgresServer::stop] {
@@ -235,6 +248,8 @@ async fn the_name_of_a_key_may_be_of_any_length() {
 }
 
 /// Two machines ask as often as they can. What begins and ends within a period is at most the limit.
+///
+/// Shows promise 156.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_period_has_more_than_the_limit_of_a_log() {
     const LOG_LIMIT: u64 = 100;
@@ -271,4 +286,13 @@ async fn no_period_has_more_than_the_limit_of_a_log() {
         let count = within.count() as u64;
         assert!(count <= LOG_LIMIT, "{count} of {LOG_LIMIT} in a period");
     }
+}
+
+/// Shows promise 321.
+#[tokio::test]
+async fn a_cost_that_is_known_at_the_end_is_taken_however_the_request_ends() {
+    let (_server, store) = store("costs").await;
+    let bucket = TokenBucket::new(Quota::per(1, Duration::from_secs(1_000_000)).burst(200));
+    let limit = Cas::new(store, "costs", bucket);
+    assert_eq!(settled_costs::fault(limit).await, None);
 }

@@ -13,6 +13,8 @@ mod pools;
 mod port;
 #[path = "../common/postgres_server.rs"]
 mod postgres_server;
+#[path = "../common/settled_costs.rs"]
+mod settled_costs;
 #[path = "../common/shared_limit.rs"]
 mod shared_limit;
 mod space;

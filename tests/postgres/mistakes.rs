@@ -21,6 +21,7 @@ fn permanent<T: std::fmt::Debug>(result: Result<T, StoreError>) -> String {
     error.to_string()
 }
 
+/// Shows promise 144.
 #[tokio::test]
 async fn without_a_table_the_error_names_the_call_that_makes_it() {
     let server = PostgresServer::shared();
@@ -43,6 +44,7 @@ async fn without_a_table_the_error_names_the_call_that_makes_it() {
     assert!(permanent(missing.create_table().await).contains("create the schema"));
 }
 
+/// Shows promise 144.
 #[tokio::test]
 async fn a_table_of_another_kind_is_refused() {
     let server = PostgresServer::shared();
@@ -56,6 +58,7 @@ async fn a_table_of_another_kind_is_refused() {
     }
 }
 
+/// Shows promise 144.
 #[tokio::test]
 async fn a_role_needs_four_rights_on_the_table_and_none_to_make_it() {
     let (server, owner) = store("rights").await;
@@ -86,6 +89,7 @@ async fn a_role_needs_four_rights_on_the_table_and_none_to_make_it() {
     assert_eq!(load(&owner, "key").await, Some(value(1, "stored")));
 }
 
+/// Shows promise 144.
 #[tokio::test]
 async fn a_wrong_password_is_not_an_outage_and_is_not_shown() {
     let server = PostgresServer::shared();
@@ -114,6 +118,7 @@ async fn a_wrong_password_is_not_an_outage_and_is_not_shown() {
     );
 }
 
+/// Shows promise 144.
 #[tokio::test]
 async fn an_unknown_database_is_not_an_outage() {
     let server = PostgresServer::shared();
@@ -122,6 +127,7 @@ async fn an_unknown_database_is_not_an_outage() {
     assert!(text.contains("check the name of the database"), "{text}");
 }
 
+/// Shows promise 144.
 #[tokio::test]
 async fn a_server_that_is_not_there_is_an_outage() {
     let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -135,6 +141,7 @@ async fn a_server_that_is_not_there_is_an_outage() {
     }
 }
 
+/// Shows promise 144.
 #[tokio::test]
 async fn a_server_that_only_reads_is_named_as_one() {
     let (server, store) = store("only_reads").await;

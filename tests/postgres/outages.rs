@@ -31,6 +31,7 @@ async fn recovered(store: &PostgreSql) {
     .await;
 }
 
+/// Shows promise 143.
 #[tokio::test]
 async fn a_crash_empties_an_unlogged_table_and_no_logged_one() {
     let mut server = PostgresServer::start();
@@ -50,6 +51,7 @@ async fn a_crash_empties_an_unlogged_table_and_no_logged_one() {
     insert(&unlogged, "key", &new).await;
 }
 
+/// Shows promise 143.
 #[tokio::test]
 async fn an_orderly_restart_keeps_all_values() {
     let mut server = PostgresServer::start();
@@ -62,6 +64,7 @@ async fn an_orderly_restart_keeps_all_values() {
     }
 }
 
+/// Shows promise 143.
 #[tokio::test]
 async fn a_crash_forgets_no_change_of_a_quota() {
     let mut server = PostgresServer::start();

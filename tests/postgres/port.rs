@@ -52,6 +52,7 @@ async fn a_swap_is_seen_by_the_next_load_and_returns_the_servers_time() {
     assert_eq!(load(&store, "other").await, None);
 }
 
+/// Shows promise 141.
 #[tokio::test]
 async fn a_swap_with_another_version_writes_nothing() {
     let (_server, store) = store("conflicts").await;
@@ -87,6 +88,7 @@ async fn a_swap_that_expects_a_value_does_not_make_one() {
     assert_eq!(load(&store, "key").await, None);
 }
 
+/// Shows promise 142.
 #[tokio::test]
 async fn an_expired_value_counts_as_absent() {
     let (_server, store) = store("expired").await;
@@ -100,6 +102,7 @@ async fn an_expired_value_counts_as_absent() {
     assert_eq!(load(&store, "key").await, Some(value(2, "new")));
 }
 
+/// Shows promise 142.
 #[tokio::test]
 async fn a_value_is_kept_for_its_time_to_live() {
     let (server, store) = store("kept").await;
@@ -127,6 +130,8 @@ async fn a_value_is_kept_for_its_time_to_live() {
 }
 
 /// Also one over a value that has expired, whose row is still there.
+///
+/// Shows promise 142.
 #[tokio::test]
 async fn each_swap_begins_the_time_to_live_anew() {
     let (server, store) = store("renewed").await;
@@ -186,6 +191,7 @@ async fn the_time_of_a_swap_is_that_of_its_write() {
     );
 }
 
+/// Shows promise 141.
 #[tokio::test]
 async fn of_many_swaps_of_one_version_at_once_one_succeeds() {
     let (_server, store) = store("races").await;
@@ -277,4 +283,13 @@ async fn the_migration_makes_the_same_table() {
 fn unix_now() -> Tick {
     let now = SystemTime::UNIX_EPOCH.elapsed().expect("after 1970");
     Tick::ZERO.plus(now)
+}
+
+/// Shows promise 371.
+#[cfg(feature = "testkit")]
+#[tokio::test]
+async fn the_server_passes_the_check_of_stores() {
+    let (_server, store) = store("testkit").await;
+    let checked = tower_throttle::testkit::check_cas_store(store);
+    assert_eq!(checked.await, Ok(()));
 }

@@ -36,6 +36,7 @@ async fn overdue(client: &Client, table: &str) -> i64 {
     client.query_one(&query, &[]).await.expect("a count").get(0)
 }
 
+/// Shows promise 142.
 #[tokio::test]
 async fn a_sweep_removes_expired_rows_and_no_more_than_it_may() {
     let (server, store) = store("swept").await;
@@ -53,6 +54,7 @@ async fn a_sweep_removes_expired_rows_and_no_more_than_it_may() {
     assert_eq!(load(&store, "new").await, Some(value(1, "kept")));
 }
 
+/// Shows promise 142.
 #[tokio::test]
 async fn a_row_that_is_written_again_is_kept() {
     let (server, store) = store("rewritten").await;
@@ -89,6 +91,8 @@ async fn a_sweep_reads_rows_of_long_and_of_short_lives_again_after_an_hour_and_a
 }
 
 /// Rows in use are due before those that have expired, and are more than a batch.
+///
+/// Shows promise 142.
 #[tokio::test]
 async fn a_sweep_passes_rows_in_use() {
     let (server, store) = store("passed").await;
@@ -103,6 +107,7 @@ async fn a_sweep_passes_rows_in_use() {
     assert_eq!(overdue(&client, "passed").await, 0);
 }
 
+/// Shows promise 142.
 #[tokio::test]
 async fn rows_that_another_transaction_holds_are_skipped() {
     let (server, store) = store("skipped").await;
@@ -118,6 +123,7 @@ async fn rows_that_another_transaction_holds_are_skipped() {
     assert_eq!(store.sweep(100).await, Ok(1));
 }
 
+/// Shows promise 142.
 #[tokio::test]
 async fn sweeps_and_swaps_at_once_lose_no_value() {
     let (server, store) = store("raced").await;
@@ -154,6 +160,7 @@ impl Pool for Tracked {
     }
 }
 
+/// Shows promise 142.
 #[tokio::test]
 async fn the_store_sweeps_in_the_background_until_it_is_dropped() {
     let (server, _) = store("background").await;
@@ -189,6 +196,7 @@ async fn the_store_sweeps_in_the_background_until_it_is_dropped() {
     .await;
 }
 
+/// Shows promise 142.
 #[tokio::test]
 async fn a_sweep_that_fails_is_counted_and_the_next_one_runs() {
     let (server, owner) = store("failing").await;
@@ -213,6 +221,7 @@ async fn a_sweep_that_fails_is_counted_and_the_next_one_runs() {
     .await;
 }
 
+/// Shows promise 153.
 #[test]
 fn connections_calls_and_sweeps_need_no_timers_of_the_runtime() {
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -57,7 +57,7 @@ async fn a_penalty_delays_only_new_requests() {
     let layer = RateLimitLayer::new(key, bucket()).respond(AsError);
     let harness = Harness::new(&layer);
     let _calls = harness.send_all(0..3).await;
-    layer.handle().penalise(&0_u32, 2).await.unwrap();
+    layer.handle().charge(&0_u32, 2).await.unwrap();
     let _next = harness.send(9).await;
     pass(10_000).await;
     assert_eq!(
@@ -95,6 +95,7 @@ async fn a_quota_set_on_the_limiter_itself_applies_to_new_requests() {
     }
 }
 
+/// Shows promise 60.
 #[tokio::test(start_paused = true)]
 async fn with_different_costs_a_moment_is_used_only_for_the_cost_it_was_granted_for() {
     let bucket = LeakyBucket::new(Quota::per_second(1).burst(10)).queue(8);

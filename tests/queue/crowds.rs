@@ -18,6 +18,7 @@ use crate::support::{Harness, Job, Record, pass, settle};
 
 const JOB: Job = Job { name: 1, cost: 1 };
 
+/// Shows promise 25.
 #[tokio::test(start_paused = true)]
 async fn the_rate_is_reached_in_the_long_run_and_never_exceeded() {
     for (rate, count) in [(1_u32, 50_u32), (100, 2_000), (10_000, 20_000)] {
@@ -109,6 +110,7 @@ fn run<F: Future>(calls: &mut [Woken<F>]) -> usize {
     }
 }
 
+/// Shows promise 66.
 #[tokio::test(start_paused = true)]
 async fn each_waiter_is_woken_once() {
     let bucket = LeakyBucket::new(Quota::per_second(1_000)).queue(1_000_000);
@@ -145,6 +147,7 @@ async fn each_waiter_is_woken_once() {
     assert!(woken.all(|times| times <= 1));
 }
 
+/// Shows promise 72.
 #[test]
 fn shutting_down_a_runtime_is_fast() {
     for many in [false, true] {

@@ -30,6 +30,7 @@ async fn denied(call: Call) -> RateLimited {
     error.downcast_ref::<RateLimited>().unwrap().clone()
 }
 
+/// Shows promise 60.
 #[tokio::test(start_paused = true)]
 async fn a_leaky_bucket_releases_one_per_interval() {
     let harness = harness!(LeakyBucket::new(Quota::per_second(2)).queue(20));
@@ -50,6 +51,7 @@ async fn a_token_bucket_admits_a_burst_and_paces_the_rest() {
     assert_eq!(harness.served(), expected);
 }
 
+/// Shows promise 26.
 #[tokio::test(start_paused = true)]
 async fn a_warm_up_releases_faster_and_faster() {
     let warm = WarmUp::new(Quota::per_second(2), Duration::from_secs(4)).queue(20);
@@ -60,6 +62,7 @@ async fn a_warm_up_releases_faster_and_faster() {
     assert_eq!(harness.served(), expected);
 }
 
+/// Shows promise 62.
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_request_frees_the_last_slot() {
     let harness = harness!(LeakyBucket::new(Quota::per_second(1)).queue(20));
@@ -82,6 +85,7 @@ async fn a_cancelled_request_frees_the_last_slot() {
     assert_eq!(harness.served(), expected);
 }
 
+/// Shows promise 62.
 #[tokio::test(start_paused = true)]
 async fn many_cancelled_requests_free_as_many_slots() {
     let harness = harness!(LeakyBucket::new(Quota::per_second(1)).queue(100));
@@ -133,6 +137,7 @@ async fn a_cancelled_request_of_large_cost_frees_all_it_took() {
     }
 }
 
+/// Shows promise 9.
 #[tokio::test(start_paused = true)]
 async fn thirds_of_a_nanosecond_are_not_lost_by_refunds() {
     let harness = harness!(LeakyBucket::new(Quota::per_second(3).burst(50)).queue(1_000));
@@ -150,6 +155,7 @@ async fn thirds_of_a_nanosecond_are_not_lost_by_refunds() {
     assert_eq!(served[1], (999, 667_000));
 }
 
+/// Shows promise 62.
 #[tokio::test(start_paused = true)]
 async fn with_several_limits_a_cancellation_moves_all_queues_up() {
     let fast = TokenBucket::new(Quota::per_second(10).burst(1)).queue(50);
@@ -163,6 +169,7 @@ async fn with_several_limits_a_cancellation_moves_all_queues_up() {
     assert_eq!(harness.served(), expected);
 }
 
+/// Shows promise 62.
 #[tokio::test(start_paused = true)]
 async fn with_several_limits_and_different_costs_a_cancelled_slot_is_lost() {
     let fast = TokenBucket::new(Quota::per_second(10).burst(5)).queue(50);
@@ -177,6 +184,7 @@ async fn with_several_limits_and_different_costs_a_cancelled_slot_is_lost() {
     assert_eq!(harness.served(), [(0, 0), (2, 3_000), (9, 4_000)]);
 }
 
+/// Shows promise 59.
 #[tokio::test(start_paused = true)]
 async fn each_key_has_its_own_queue() {
     let harness = harness!(LeakyBucket::new(Quota::per_second(1)).queue(20));
@@ -190,6 +198,7 @@ async fn each_key_has_its_own_queue() {
     assert_eq!(served, expected);
 }
 
+/// Shows promise 59.
 #[tokio::test(start_paused = true)]
 async fn a_new_request_does_not_overtake_even_if_the_limiter_would_admit_it() {
     let layer =
@@ -205,6 +214,7 @@ async fn a_new_request_does_not_overtake_even_if_the_limiter_would_admit_it() {
     assert_eq!(harness.served(), [(0, 0), (1, 0), (2, 1_000), (9, 2_000)]);
 }
 
+/// Shows promise 61.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_would_wait_too_long_is_denied_at_once() {
     let bucket = LeakyBucket::new(Quota::per_second(1)).queue(50);
@@ -239,6 +249,7 @@ macro_rules! call_without_polling {
     };
 }
 
+/// Shows promise 65.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_never_polled_passes_its_turn_on() {
     let harness = harness!(LeakyBucket::new(Quota::per_second(1)).queue(20));
@@ -254,6 +265,7 @@ async fn a_call_that_is_never_polled_passes_its_turn_on() {
     assert_eq!(harness.served(), [(0, 0), (2, 1_201)]);
 }
 
+/// Shows promise 65.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_not_polled_does_not_block_the_queue() {
     let harness = harness!(LeakyBucket::new(Quota::per_second(1)).queue(20));
@@ -325,6 +337,7 @@ async fn a_released_call_proceeds_even_if_the_key_has_a_new_queue() {
     }
 }
 
+/// Shows promise 60.
 #[tokio::test(start_paused = true)]
 async fn a_call_polled_without_a_wake_up_does_not_proceed_early() {
     let harness = harness!(LeakyBucket::new(Quota::per_second(1)).queue(20));
@@ -431,6 +444,7 @@ async fn a_turn_is_used_up_by_a_request_that_then_waits_for_the_service() {
     );
 }
 
+/// Shows promise 63.
 #[tokio::test(start_paused = true)]
 async fn a_turn_is_used_up_by_a_request_whose_service_then_fails() {
     let readiness = Arc::<Mutex<Readiness>>::default();

@@ -8,6 +8,7 @@ mod lines;
 mod order;
 mod own;
 mod planted;
+mod priority;
 mod runtimes;
 mod seats;
 mod servers;

@@ -5,8 +5,8 @@ use std::{convert::Infallible, task::Poll, time::Duration};
 use http::{Request, Response};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_throttle::{
-    AsError, Decision, FixedWindow, Global, LeakyBucket, Local, Quota, RateLimitLayer, RateLimited,
-    StoreError, TokenBucket, WarmUp,
+    AsError, Decision, FixedWindow, Global, Handle, LeakyBucket, Local, Quota, RateLimitLayer,
+    RateLimited, StoreError, TokenBucket, WarmUp,
     key::Key,
     queue::{Order, WhenFull},
     store::{Backend, Fallback, IntoBackend, Op},
@@ -15,6 +15,7 @@ use tower_throttle::{
 use crate::own::OwnLine;
 use crate::support::{Harness, Job, cancel, key, pass, settle};
 
+/// Shows promise 70.
 #[tokio::test(start_paused = true)]
 async fn the_newest_is_released_first_and_the_oldest_is_shed() {
     let bucket = LeakyBucket::new(Quota::per_second(1)).queue(3);
@@ -58,6 +59,7 @@ async fn the_newest_may_be_cancelled() {
     );
 }
 
+/// Shows promise 70.
 #[tokio::test(start_paused = true)]
 async fn two_orders_may_share_a_queue() {
     let bucket = LeakyBucket::new(Quota::per_second(1)).queue(4);
@@ -104,6 +106,7 @@ async fn a_shed_request_is_denied_even_if_polled_after_the_queue_is_empty() {
     assert_eq!(harness.served(), [(0, 0), (1, 1_000)]);
 }
 
+/// Shows promise 60.
 #[tokio::test(start_paused = true)]
 async fn the_newest_is_not_released_before_a_granted_moment() {
     let bucket = LeakyBucket::new(Quota::per_second(1)).queue(20);
@@ -119,6 +122,7 @@ async fn the_newest_is_not_released_before_a_granted_moment() {
     assert_eq!(newest_first.served(), [(3, 2_000)]);
 }
 
+/// Shows promise 70.
 #[tokio::test(start_paused = true)]
 async fn one_odd_cost_leaves_the_others_last_come_first_served() {
     let bucket = LeakyBucket::new(Quota::per_second(1).burst(10)).queue(20);
@@ -136,6 +140,7 @@ async fn one_odd_cost_leaves_the_others_last_come_first_served() {
     assert_eq!(harness.served(), expected);
 }
 
+/// Shows promise 70.
 #[tokio::test(start_paused = true)]
 async fn with_different_costs_the_newest_replaces_the_oldest_of_its_cost() {
     let bucket = LeakyBucket::new(Quota::per_second(1).burst(10)).queue(4);
@@ -158,6 +163,7 @@ async fn with_different_costs_the_newest_replaces_the_oldest_of_its_cost() {
     drop((calls, newest));
 }
 
+/// Shows promise 70.
 #[tokio::test(start_paused = true)]
 async fn no_waiter_is_shed_for_a_request_that_another_limit_denies() {
     let bucket = LeakyBucket::new(Quota::per_second(1)).queue(2);
@@ -168,7 +174,7 @@ async fn no_waiter_is_shed_for_a_request_that_another_limit_denies() {
     let harness = Harness::new(&layer);
     let _calls = harness.send_all(0..3).await;
     // Far more than shedding waiters could refund.
-    let penalty = layer.handle().penalise(&0_u32, 9).await;
+    let penalty = layer.handle().charge(&0_u32, 9).await;
     penalty.unwrap();
     let denied = harness.send(3).await;
     assert!(denied.is_finished());
@@ -182,6 +188,7 @@ async fn no_waiter_is_shed_for_a_request_that_another_limit_denies() {
     assert_eq!((counts.admitted, counts.waited, counts.denied), (1, 2, 1));
 }
 
+/// Shows promise 68.
 #[tokio::test(start_paused = true)]
 async fn an_admitted_request_without_a_seat_is_denied_with_retry_after() {
     let bucket = LeakyBucket::new(Quota::per_second(1)).queue(20);
@@ -231,6 +238,7 @@ async fn shedding_is_per_key() {
     assert_eq!(served, [(0, 0), (2, 1_000), (1_000, 0), (1_001, 1_000)]);
 }
 
+/// Shows promise 71.
 #[tokio::test(start_paused = true)]
 async fn a_quota_change_reschedules_waiters() {
     for faster in [true, false] {
@@ -257,6 +265,7 @@ async fn a_quota_change_reschedules_waiters() {
     }
 }
 
+/// Shows promise 71.
 #[tokio::test(start_paused = true)]
 async fn a_quota_change_reschedules_waiters_of_a_token_bucket() {
     let bucket = TokenBucket::new(Quota::per_second(1).burst(2)).queue(20);
@@ -274,6 +283,7 @@ async fn a_quota_change_reschedules_waiters_of_a_token_bucket() {
     assert_eq!(harness.served(), expected);
 }
 
+/// Shows promise 71.
 #[tokio::test(start_paused = true)]
 async fn a_quota_change_keeps_the_moments_of_a_warm_up() {
     let warm = WarmUp::new(Quota::per_second(2), Duration::from_secs(4)).queue(20);
@@ -285,6 +295,7 @@ async fn a_quota_change_keeps_the_moments_of_a_warm_up() {
     assert_eq!(harness.served(), [(0, 0), (1, 1_375), (2, 2_500)]);
 }
 
+/// Shows promise 61.
 #[tokio::test(start_paused = true)]
 async fn a_request_whose_timeout_is_shorter_than_its_wait_is_denied_at_once() {
     let bucket = LeakyBucket::new(Quota::per_second(1)).queue(20);
@@ -338,13 +349,20 @@ impl IntoBackend for Own {
 #[tokio::test(start_paused = true)]
 async fn a_request_replaces_another_one_in_every_backend() {
     macro_rules! replaces {
-        ($layer:expr) => {{
-            let layer = $layer.respond(AsError).order(Order::Newest);
+        ($layer:expr) => {
+            replaces!($layer.order(Order::Newest), |handle| handle)
+        };
+        ($layer:expr, $of_line:expr) => {{
+            let layer = $layer.respond(AsError);
+            let waiting = || {
+                let of_line = $of_line;
+                of_line(layer.handle()).waiting()
+            };
             let harness = Harness::new(&layer);
             let _calls = harness.send_all(0..3).await;
             let newest = harness.send(3).await;
             // The line of two is full. The oldest waiter gives its place away.
-            assert_eq!(layer.handle().waiting(), 2);
+            assert_eq!(waiting(), 2);
             pass(10_000).await;
             assert_eq!(harness.served(), [(0, 0), (3, 1_000), (2, 2_000)]);
             assert!(newest.await.unwrap().is_ok());
@@ -356,8 +374,12 @@ async fn a_request_replaces_another_one_in_every_backend() {
     let window = || Local::new(FixedWindow::new(Quota::per_day(100)));
     replaces!(RateLimitLayer::new(key, Own(line())));
     replaces!(RateLimitLayer::new(key, Fallback::new(line(), line())));
-    replaces!(RateLimitLayer::new(key, line()).and(Global, window()));
-    replaces!(RateLimitLayer::new(Global, window()).and(key, line()));
+    let newest = || RateLimitLayer::new(key, line()).order(Order::Newest);
+    let other = || RateLimitLayer::new(Global, window());
+    replaces!(newest().and(other()), |handle: Handle<_, (_, _)>| handle
+        .first());
+    replaces!(other().and(newest()), |handle: Handle<_, (_, _)>| handle
+        .second());
 }
 
 #[tokio::test(start_paused = true)]
@@ -365,9 +387,9 @@ async fn a_replaced_request_gives_back_what_it_took_beside_the_line() {
     let line = Local::new(LeakyBucket::new(Quota::per_second(1)).queue(2));
     let window = Local::new(FixedWindow::new(Quota::per_day(10)));
     let layer = RateLimitLayer::new(Global, line)
-        .and(|job: &Job| job.name, window.clone())
-        .respond(AsError)
-        .order(Order::Newest);
+        .order(Order::Newest)
+        .and(RateLimitLayer::new(|job: &Job| job.name, window.clone()))
+        .respond(AsError);
     let harness = Harness::new(&layer);
     let mut calls = harness.send_all(0..3).await;
     let used = |name: u32| 10 - window.peek(&name).remaining();
@@ -376,7 +398,7 @@ async fn a_replaced_request_gives_back_what_it_took_beside_the_line() {
     window.charge(&9, 10);
     let denied = harness.send(9).await;
     assert!(denied.await.unwrap().is_err());
-    assert_eq!((layer.handle().waiting(), used(9)), (2, 10));
+    assert_eq!((layer.handle().first().waiting(), used(9)), (2, 10));
     let _newest = harness.send(3).await;
     let replaced = calls.remove(1);
     assert!(replaced.await.unwrap().is_err());

@@ -158,6 +158,7 @@ async fn a_cancelled_call_leaves_no_gap(fault: Fault) -> bool {
     harness.served() == [(0, 0), (2, 1_000), (3, 2_000)]
 }
 
+/// Shows promise 62.
 #[tokio::test(start_paused = true)]
 async fn checks_pass_and_each_planted_bug_fails_one() {
     for (fault, expected) in [

@@ -21,6 +21,7 @@ fn layer(seats: u32) -> RateLimitLayer<Global, LeakyBucket, AsErrors> {
 
 type AsErrors = tower_throttle::respond::Responder<AsError>;
 
+/// Shows promise 68.
 #[tokio::test(start_paused = true)]
 async fn a_service_is_ready_while_there_is_a_seat() {
     let harness = Harness::new(&layer(2));
@@ -86,6 +87,7 @@ async fn a_waiting_request_keeps_its_seat_until_its_turn() {
     assert_eq!(harness.served(), expected);
 }
 
+/// Shows promise 68.
 #[tokio::test(start_paused = true)]
 async fn dropping_a_response_wakes_exactly_one_seat_waiter() {
     let harness = Harness::new(&layer(1));
@@ -108,6 +110,7 @@ async fn dropping_a_response_wakes_exactly_one_seat_waiter() {
     assert!(third.is_woken());
 }
 
+/// Shows promise 68.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_seat_waiter_keeps_no_seat() {
     let harness = Harness::new(&layer(1));
@@ -121,6 +124,7 @@ async fn a_dropped_seat_waiter_keeps_no_seat() {
     assert!(harness.service.clone().ready().await.is_ok());
 }
 
+/// Shows promise 68.
 #[tokio::test(start_paused = true)]
 async fn a_seat_waiter_is_not_overtaken() {
     let harness = Harness::new(&layer(1));
@@ -134,6 +138,7 @@ async fn a_seat_waiter_is_not_overtaken() {
     assert_ready_ok!(poll_ready(&mut first));
 }
 
+/// Shows promise 68.
 #[tokio::test(start_paused = true)]
 async fn a_full_queue_can_deny_instead() {
     let harness = Harness::new(&layer(2).when_full(WhenFull::Deny));
@@ -154,6 +159,7 @@ async fn a_full_queue_can_deny_instead() {
     drop((calls, next));
 }
 
+/// Shows promise 68.
 #[tokio::test(start_paused = true)]
 async fn the_number_of_seats_is_constant() {
     let layer = layer(4);

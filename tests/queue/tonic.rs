@@ -62,6 +62,7 @@ fn waited(handle: &Handle<(), Local<LeakyBucket>>) -> u64 {
     handle.counts().waited
 }
 
+/// Shows promise 69.
 #[tokio::test]
 async fn tonic_denies_requests_without_a_seat_at_once() {
     let layer = two_seats().when_full(WhenFull::Deny);
@@ -80,6 +81,7 @@ async fn tonic_denies_requests_without_a_seat_at_once() {
     assert_eq!((denied, handle.waiting(), calls.len()), (3, 2, 2));
 }
 
+/// Shows promise 69.
 #[tokio::test]
 async fn tonic_holds_requests_without_a_seat_by_default() {
     let layer = two_seats();

@@ -17,6 +17,7 @@ async fn serve(listener: TcpListener) -> Result<()> {
 
 use crate::support::{Response, send};
 
+/// Shows promises 48, 101.
 #[tokio::test]
 async fn first_example_denies_the_end_of_a_burst() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 
 use crate::{redis_server::RedisServer, support::send};
 
+/// Shows promise 101.
 #[tokio::test]
 async fn two_servers_share_one_limit() {
     let server = RedisServer::start();

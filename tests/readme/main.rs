@@ -12,6 +12,8 @@ mod fleet;
 #[expect(dead_code, reason = "other tests use the rest")]
 mod redis_server;
 mod routes;
+#[cfg(feature = "redis")]
+mod service;
 mod support;
 
 /// Pages, and the files that begin with their first example.
@@ -27,6 +29,7 @@ const EXAMPLES: [(&str, &str); 3] = [
     ),
 ];
 
+/// Shows promise 101.
 #[test]
 fn files_begin_with_the_first_examples_of_the_pages() {
     for (page, file) in EXAMPLES {
@@ -37,6 +40,12 @@ fn files_begin_with_the_first_examples_of_the_pages() {
 }
 
 #[test]
-fn the_readme_has_one_example() {
-    assert_eq!(EXAMPLES[0].0.matches("```rust").count(), 1);
+fn the_readme_has_two_examples() {
+    let readme = EXAMPLES[0].0;
+    assert_eq!(readme.matches("```rust").count(), 2);
+    // Needs a feature, so that rustdoc does not compile it.
+    let second = readme.split("```rust,ignore\n").nth(1);
+    let second = second.and_then(|rest| rest.split("```").next());
+    let file = include_str!("service.rs");
+    assert_eq!(second, file.split("\n// ----").next());
 }

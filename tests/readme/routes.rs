@@ -61,6 +61,7 @@ async fn send(app: &Router, method: &str, path: &str, account: Option<Account>) 
     response.status()
 }
 
+/// Shows promise 101.
 #[tokio::test(start_paused = true)]
 async fn accounts_have_limits_of_their_own_and_requests_without_one_are_rejected() {
     let app = app();
@@ -83,6 +84,7 @@ async fn an_address_has_five_logins_whatever_it_says() {
     }
 }
 
+/// Shows promise 61.
 #[tokio::test(start_paused = true)]
 async fn exports_are_queued() {
     let app = app();

@@ -37,6 +37,7 @@ async fn becomes(expected: u64, mut read: impl AsyncFnMut() -> u64) {
     }
 }
 
+/// Shows promise 53.
 #[tokio::test]
 async fn neither_limit_counts_what_the_other_denies() {
     let server = RedisServer::start();
@@ -48,7 +49,8 @@ async fn neither_limit_counts_what_the_other_denies() {
         let (per_client, total) = (name("client"), name("total"));
         macro_rules! check {
             ($first:expr, $second:expr) => {{
-                let layer = RateLimitLayer::new(client, $first).and(Global, $second);
+                let layer =
+                    RateLimitLayer::new(client, $first).and(RateLimitLayer::new(Global, $second));
                 let handle = layer.handle();
                 let app = Router::new().route("/", get(|| async {})).layer(layer);
                 let first = async |of: &str| {
@@ -86,14 +88,17 @@ async fn neither_limit_counts_what_the_other_denies() {
 }
 
 /// A refund that is a little short would leave less than the burst, or a time until it is full.
+///
+/// Shows promise 53.
 #[tokio::test]
 async fn a_denied_request_leaves_nothing_in_the_first_limit() {
     let server = RedisServer::start();
     let redis = redis(&server);
     let client = |req: &Request| req.headers()["client"].to_str().expect("text").to_owned();
     let bucket = TokenBucket::new(Quota::per_day(100).burst(7));
-    let layer = RateLimitLayer::new(client, redis.limiter("client", bucket))
-        .and(Global, redis.limiter("total", window(1)));
+    let layer = RateLimitLayer::new(client, redis.limiter("client", bucket)).and(
+        RateLimitLayer::new(Global, redis.limiter("total", window(1))),
+    );
     let handle = layer.handle();
     let app = Router::new().route("/", get(|| async {})).layer(layer);
     assert_eq!(status(&app, "ann").await, 200);

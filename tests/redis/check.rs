@@ -40,6 +40,7 @@ fn window() -> FixedWindow {
     FixedWindow::new(Quota::per_day(LIMIT)).anchored()
 }
 
+/// Shows promise 96.
 #[tokio::test]
 async fn check_warns_of_eviction() {
     let server = RedisServer::start();
@@ -60,6 +61,7 @@ async fn check_warns_of_eviction() {
     assert_eq!(keys, 0, "it removes its keys");
 }
 
+/// Shows promise 123.
 #[tokio::test]
 async fn concurrent_calls_through_a_plain_client_are_exact_in_a_cluster_of_one_master() {
     let server = cluster_of_one();
@@ -75,6 +77,7 @@ async fn concurrent_calls_through_a_plain_client_are_exact_in_a_cluster_of_one_m
     assert!(admitted.iter().all(|count| *count == LIMIT), "{admitted:?}");
 }
 
+/// Shows promise 123.
 #[tokio::test]
 async fn behind_a_proxy_that_distributes_keys_calls_are_exact_without_batching() {
     for kind in [Kind::Twemproxy, Kind::Envoy] {
@@ -123,7 +126,7 @@ async fn behind_a_proxy_that_distributes_keys_calls_are_exact_without_batching()
 }
 
 /// The rights in the documentation.
-pub(crate) const RIGHTS: &str = "+eval +evalsha +time +get +mget +set +psetex +del +exists \
+pub(crate) const RIGHTS: &str = "+eval +evalsha +time +get +set +psetex +del \
                       +getrange +setrange +pttl +pexpire";
 
 /// A server with a user that has only these rights.
@@ -137,6 +140,7 @@ fn restricted(keys: &str, rights: &str) -> (RedisServer, Redis) {
     (server, redis)
 }
 
+/// Shows promise 125.
 #[tokio::test]
 async fn a_user_with_the_documented_rights_can_run_every_limit() {
     let (_server, redis) = restricted("~{throttle:*", RIGHTS);
@@ -164,6 +168,50 @@ async fn a_user_with_the_documented_rights_can_run_every_limit() {
         .expect("it is removed");
 }
 
+/// Shows promise 125.
+#[cfg(feature = "cas")]
+#[tokio::test]
+async fn a_user_with_the_rights_of_a_fleet_can_run_fleets_and_cas() {
+    use tower_throttle::store::{
+        cas::Cas,
+        fleet::{Leased, Synced},
+    };
+
+    let (_server, redis) = restricted("~{throttle:*", "+eval +evalsha +time +get +psetex");
+    let bucket = || TokenBucket::new(Quota::per_second(5));
+    let synced = Synced::new(redis.clone(), "synced", bucket());
+    let leased = Leased::new(redis.clone(), "leased", bucket());
+    let cas = Cas::new(redis, "cas", bucket());
+    for _ in 0..3 {
+        assert!(
+            synced
+                .decide("key", 1)
+                .await
+                .expect("a decision")
+                .is_admitted()
+        );
+        assert!(
+            leased
+                .decide("key", 1)
+                .await
+                .expect("a decision")
+                .is_admitted()
+        );
+        assert!(
+            cas.decide("key", 1)
+                .await
+                .expect("a decision")
+                .is_admitted()
+        );
+    }
+    let more = Quota::per_second(6);
+    synced.set_quota(more).await.expect("it is stored");
+    cas.set_quota(more).await.expect("it is stored");
+    synced.close().await.expect("it reports");
+    leased.close().await.expect("it reports");
+}
+
+/// Shows promise 124.
 #[tokio::test]
 async fn check_names_each_command_that_the_user_may_not_run() {
     for name in RIGHTS.split_whitespace() {
@@ -242,6 +290,7 @@ async fn a_user_behind_sentinels_needs_one_more_right() {
     }
 }
 
+/// Shows promise 124.
 #[tokio::test]
 async fn check_of_a_server_that_is_down_is_transient() {
     let mut server = RedisServer::start();
@@ -261,4 +310,13 @@ async fn a_server_that_refuses_keys_that_are_not_declared_is_named() {
     assert!(!error.is_transient(), "{error}");
     let text = error.to_string();
     assert!(text.contains("allow-undeclared-keys"), "{text}");
+}
+
+/// Shows promise 371.
+#[cfg(all(feature = "cas", feature = "testkit"))]
+#[tokio::test]
+async fn the_server_passes_the_check_of_stores() {
+    let server = RedisServer::start();
+    let checked = tower_throttle::testkit::check_cas_store(open(&server.url()));
+    assert_eq!(checked.await, Ok(()));
 }

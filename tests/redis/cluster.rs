@@ -11,6 +11,7 @@ use crate::faults::command;
 use crate::redis_cluster::{ask, cluster};
 use crate::redis_server::RedisServer;
 
+/// Shows promises 83, 123.
 #[tokio::test]
 async fn two_machines_share_each_limit_on_every_master() {
     let nodes = cluster(0);
@@ -47,6 +48,7 @@ async fn two_machines_share_each_limit_on_every_master() {
     }
 }
 
+/// Shows promise 94.
 #[tokio::test]
 async fn a_stopped_master_opens_only_its_own_breaker() {
     let nodes = cluster(0);
@@ -106,6 +108,7 @@ async fn a_stopped_master_opens_only_its_own_breaker() {
     assert!(!redis.breaker().is_open);
 }
 
+/// Shows promise 124.
 #[tokio::test]
 async fn check_refuses_a_plain_client_and_checks_every_master() {
     let nodes = cluster(0);
@@ -134,6 +137,7 @@ async fn check_refuses_a_plain_client_and_checks_every_master() {
     assert!(warning.contains("allkeys-lru"), "{warning}");
 }
 
+/// Shows promise 125.
 #[tokio::test]
 async fn a_user_of_a_cluster_needs_one_more_right() {
     let nodes = cluster(0);

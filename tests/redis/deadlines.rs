@@ -45,6 +45,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
+/// Shows promise 86.
 #[test]
 fn a_runtime_that_stopped_running_holds_up_no_call_of_another_one() {
     let server = RedisServer::start();
@@ -73,6 +74,7 @@ fn a_runtime_that_stopped_running_holds_up_no_call_of_another_one() {
     drop(left);
 }
 
+/// Shows promise 86.
 #[test]
 fn a_call_ends_by_its_deadline_without_a_runtime() {
     let server = RedisServer::start();

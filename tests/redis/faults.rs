@@ -87,6 +87,7 @@ pub(crate) fn command(server: &RedisServer, words: &[&str]) {
     command.exec(&mut server.connection()).expect("done");
 }
 
+/// Shows promise 95.
 #[tokio::test]
 async fn flushed_scripts_are_sent_again_without_an_error() {
     let server = RedisServer::start();
@@ -101,6 +102,7 @@ async fn flushed_scripts_are_sent_again_without_an_error() {
     assert!(calls_of(&server, "eval") >= 20, "the fault happened");
 }
 
+/// Shows promise 86.
 #[tokio::test]
 async fn no_call_outlives_its_deadline_while_the_server_is_stopped() {
     let server = RedisServer::start();
@@ -129,6 +131,7 @@ async fn no_call_outlives_its_deadline_while_the_server_is_stopped() {
     assert!(used(&server, "stopped") <= charged + 1, "at most once each");
 }
 
+/// Shows promise 95.
 #[tokio::test]
 async fn a_restarted_server_is_used_again_within_a_second() {
     let mut server = RedisServer::start();
@@ -147,6 +150,7 @@ async fn a_restarted_server_is_used_again_within_a_second() {
     assert!(used(&server, "killed") <= 2, "the new server starts empty");
 }
 
+/// Shows promise 95.
 #[tokio::test]
 async fn broken_connections_are_replaced() {
     let server = RedisServer::start();
@@ -173,6 +177,7 @@ async fn broken_connections_are_replaced() {
     assert!((answers..=answers + errors).contains(&used), "{used}");
 }
 
+/// Shows promise 95.
 #[tokio::test]
 async fn a_primary_that_became_a_replica_is_an_outage_until_it_is_promoted() {
     let server = RedisServer::start();
@@ -256,6 +261,7 @@ async fn a_busy_server_is_an_outage() {
     recovers(&limiter).await;
 }
 
+/// Shows promise 97.
 #[tokio::test]
 async fn a_missing_permission_is_a_permanent_error() {
     let server = RedisServer::start();
@@ -279,6 +285,7 @@ async fn a_missing_permission_is_a_permanent_error() {
     }
 }
 
+/// Shows promise 97.
 #[tokio::test]
 async fn a_wrong_password_is_a_permanent_error() {
     let server = RedisServer::start();
@@ -293,6 +300,8 @@ async fn a_wrong_password_is_a_permanent_error() {
 }
 
 /// A server may count wrong passwords, and lock the user out.
+///
+/// Shows promise 271.
 #[tokio::test]
 async fn a_wrong_password_is_tried_once_per_two_seconds() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -320,6 +329,7 @@ async fn a_wrong_password_is_tried_once_per_two_seconds() {
     assert_eq!(tried.load(Ordering::Relaxed), 1);
 }
 
+/// Shows promise 86.
 #[test]
 fn a_runtime_without_timers_is_enough() {
     let server = RedisServer::start();
@@ -374,6 +384,7 @@ impl Backend<str> for Local {
     }
 }
 
+/// Shows promise 99.
 #[tokio::test]
 async fn the_fallback_limits_to_this_machines_share_during_an_outage() {
     let mut server = RedisServer::start();
@@ -407,6 +418,7 @@ async fn the_fallback_limits_to_this_machines_share_during_an_outage() {
     assert_eq!(take().await, Verdict::Admit);
 }
 
+/// Shows promise 97.
 #[tokio::test]
 async fn the_fallback_does_not_cover_permanent_errors() {
     let server = RedisServer::start();
@@ -417,6 +429,7 @@ async fn the_fallback_does_not_cover_permanent_errors() {
     assert!(!error.is_transient() && limiter.secondary_calls() == 0);
 }
 
+/// Shows promise 96.
 #[tokio::test]
 async fn a_flushed_key_starts_fresh() {
     let server = RedisServer::start();
@@ -513,6 +526,7 @@ async fn a_stall_of_the_server_is_one_failure() {
     assert_eq!(redis.breaker().opened, 0);
 }
 
+/// Shows promise 94.
 #[tokio::test]
 async fn errors_of_an_open_breaker_name_the_last_cause() {
     let mut server = RedisServer::start();
@@ -552,6 +566,7 @@ async fn a_permission_that_is_missing_inside_a_script_is_named() {
     }
 }
 
+/// Shows promise 77.
 #[test]
 fn the_error_of_a_wrong_url_says_what_is_wrong() {
     for url in ["http://localhost", "localhost:6379", "redis://:secret@"] {

@@ -19,6 +19,7 @@ fn used(server: &RedisServer, key: &str) -> u64 {
     value.map_or(0, |text| text.parse().expect("a number"))
 }
 
+/// Shows promise 87.
 #[tokio::test]
 async fn a_lost_reply_is_an_error_and_its_call_is_counted_once() {
     let server = RedisServer::start();

@@ -33,6 +33,7 @@ fn names(server: &RedisServer) -> Vec<String> {
     names
 }
 
+/// Shows promise 83.
 #[tokio::test]
 async fn two_machines_share_one_limit() {
     let server = RedisServer::start();
@@ -72,6 +73,7 @@ async fn a_detached_operation_is_executed() {
     assert_eq!(left.remaining(), 8, "was not sent");
 }
 
+/// Shows promise 83.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_calls_are_admitted_exactly_up_to_the_limit() {
     let server = RedisServer::start();
@@ -175,6 +177,7 @@ async fn an_algorithm_chosen_at_run_time_is_shared() {
     assert!(error.contains("use `Cas`"), "{error}");
 }
 
+/// Shows promise 84.
 #[tokio::test]
 async fn a_pair_takes_nothing_unless_both_admit() {
     let server = RedisServer::start();
@@ -199,6 +202,7 @@ async fn a_pair_takes_nothing_unless_both_admit() {
     );
 }
 
+/// Shows promise 84.
 #[tokio::test]
 async fn a_denied_request_writes_nothing() {
     let server = RedisServer::start();
@@ -219,6 +223,7 @@ async fn a_denied_request_writes_nothing() {
     assert_eq!(value(), before);
 }
 
+/// Shows promise 85.
 #[tokio::test]
 async fn a_key_expires_soon_after_it_may_be_forgotten() {
     let server = RedisServer::start();
@@ -234,8 +239,8 @@ async fn a_key_expires_soon_after_it_may_be_forgotten() {
     let decision = bucket.decide("key", 2).await.expect("a decision");
     let whole = i64::try_from(decision.reset_after.as_millis()).unwrap();
     assert_eq!(whole, 20_000);
-    // Keys live up to two periods of 2^20 microseconds longer.
-    let later = 2_098;
+    // Keys live a second longer.
+    let later = 1_001;
     let left = ttl("token");
     assert!(left > 10_000 && left <= whole + later, "{left}");
 
@@ -278,6 +283,7 @@ async fn a_reservation_waits_at_most_max_wait() {
     assert!(second > minute / 2 && second <= minute, "{second:?}");
 }
 
+/// Shows promise 82.
 #[test]
 fn a_policy_that_a_script_cannot_represent_is_refused_when_it_is_built() {
     let redis = Redis::open("redis://127.0.0.1:1").expect("a url");
@@ -342,6 +348,7 @@ fn a_limiter_works_in_one_runtime_after_another() {
     }
 }
 
+/// Shows promise 89.
 #[tokio::test]
 async fn the_deny_cache_saves_98_calls_in_100_of_a_client_at_100_times_its_limit() {
     let server = RedisServer::start();
@@ -371,6 +378,7 @@ async fn the_deny_cache_saves_98_calls_in_100_of_a_client_at_100_times_its_limit
     assert!(admitted >= 10);
 }
 
+/// Shows promise 89.
 #[tokio::test]
 async fn a_refund_or_reset_ends_a_cached_denial() {
     let server = RedisServer::start();
@@ -405,6 +413,7 @@ async fn applies(limiter: &RedisLimiter<TokenBucket>, limit: u64) {
     }
 }
 
+/// Shows promise 92.
 #[tokio::test]
 async fn a_changed_quota_reaches_the_fleet_and_keeps_usage() {
     let server = RedisServer::start();
@@ -435,6 +444,7 @@ async fn a_changed_quota_reaches_the_fleet_and_keeps_usage() {
     assert!(!names(&server).contains(&"{throttle:api}:quota".to_owned()));
 }
 
+/// Shows promise 89.
 #[tokio::test]
 async fn a_changed_quota_ends_cached_denials() {
     let server = RedisServer::start();
@@ -476,6 +486,7 @@ async fn breaker_counts_show_an_outage() {
     assert!(limiter.decide("key", 1).await.is_ok());
 }
 
+/// Shows promise 92.
 #[tokio::test]
 async fn a_raised_quota_reaches_a_client_whose_denial_is_cached() {
     let server = RedisServer::start();

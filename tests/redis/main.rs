@@ -7,6 +7,7 @@ mod check;
 #[cfg(feature = "redis-cluster")]
 mod cluster;
 mod configurations;
+mod costs;
 mod deadlines;
 mod faults;
 mod harmed_replies;
@@ -15,6 +16,8 @@ mod limiter;
 #[cfg(all(feature = "metrics", feature = "tracing"))]
 #[path = "../common/measured.rs"]
 mod measured;
+#[cfg(feature = "cas")]
+mod permits;
 mod pool;
 mod processes;
 #[expect(dead_code, reason = "shared with the tests of stores")]
@@ -39,6 +42,8 @@ mod replicas;
 mod reports;
 mod retries;
 mod script_calls;
+#[path = "../common/settled_costs.rs"]
+mod settled_costs;
 
 use self::redis_server::{RedisServer, reached};
 

@@ -146,6 +146,7 @@ fn all_processes(alone: bool) -> (u64, Vec<Admission>) {
     (calls, log)
 }
 
+/// Shows promise 83.
 #[test]
 fn four_processes_on_one_key_keep_its_promise_in_every_window() {
     let (calls, mut log) = all_processes(false);
@@ -169,6 +170,7 @@ fn four_processes_on_one_key_keep_its_promise_in_every_window() {
     assert!(broken_window(&log).is_some());
 }
 
+/// Shows promise 83.
 #[test]
 fn the_check_finds_processes_with_a_limit_of_their_own() {
     let (_, log) = all_processes(true);

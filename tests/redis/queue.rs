@@ -59,6 +59,7 @@ async fn becomes(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     }
 }
 
+/// Shows promise 100.
 #[tokio::test]
 async fn two_machines_release_in_turn_and_never_early() {
     let server = RedisServer::start();
@@ -94,6 +95,7 @@ async fn two_machines_release_in_turn_and_never_early() {
     }
 }
 
+/// Shows promise 100.
 #[tokio::test]
 async fn a_cancelled_request_refunds_its_units_and_frees_its_turn() {
     const HOUR: Duration = Duration::from_secs(3_600);

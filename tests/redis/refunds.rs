@@ -1,7 +1,8 @@
 //! A cost is given back only as far as it is still taken, by the clock of the server.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
+use tokio::sync::Notify;
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::redis::{Redis, RedisLimiter};
@@ -35,6 +36,7 @@ async fn remaining(limit: &RedisLimiter<AnyAlgorithm>) -> u64 {
     decision.expect("a decision").remaining()
 }
 
+/// Shows promise 12.
 #[tokio::test]
 async fn a_cost_that_time_has_returned_is_not_given_back_again() {
     let server = RedisServer::start();
@@ -77,8 +79,12 @@ async fn a_layer_hands_the_moment_of_the_server_back() {
         AnyAlgorithm::new(SlidingLog::new(Quota::per_second(10))),
     );
     let (end, ended) = tokio::sync::watch::channel(false);
+    // Called once the cost is taken.
+    let called = Arc::new(Notify::new());
+    let begins = Arc::clone(&called);
     let inner = service_fn(move |_: u64| {
         let mut ended = ended.clone();
+        begins.notify_one();
         async move {
             ended.wait_for(|ended| *ended).await?;
             Ok::<_, BoxError>(Settle::Refund)
@@ -90,13 +96,14 @@ async fn a_layer_hands_the_moment_of_the_server_back() {
         .settle(|settle: &Settle| *settle);
     let mut service = layer.layer(inner);
     let slow = tokio::spawn(service.ready().await.expect("ready").call(10));
-    while remaining(&limit).await > 0 {}
+    called.notified().await;
     take_ten(&limit).await;
     end.send(true).expect("a service");
     slow.await.expect("a response").expect("a response");
     assert_eq!(remaining(&limit).await, 0);
 }
 
+/// Shows promise 12.
 #[tokio::test]
 async fn a_cost_that_redis_took_is_not_given_back_by_the_fallback() {
     let mut server = RedisServer::start();
@@ -104,8 +111,12 @@ async fn a_cost_that_redis_took_is_not_given_back_by_the_fallback() {
     let machine = Local::new(FixedWindow::new(Quota::per_day(10)));
     let limit = Fallback::new(fleet, machine.clone());
     let (end, ended) = tokio::sync::watch::channel(false);
+    // Called once the cost is taken.
+    let called = Arc::new(Notify::new());
+    let begins = Arc::clone(&called);
     let inner = service_fn(move |_: u64| {
         let mut ended = ended.clone();
+        begins.notify_one();
         async move {
             ended.wait_for(|ended| *ended).await?;
             Ok::<_, BoxError>(Settle::Refund)
@@ -117,13 +128,7 @@ async fn a_cost_that_redis_took_is_not_given_back_by_the_fallback() {
         .settle(|settle: &Settle| *settle);
     let mut service = layer.layer(inner);
     let slow = tokio::spawn(service.ready().await.expect("ready").call(6));
-    while limit
-        .apply(&(), Op::Peek(0))
-        .await
-        .expect("a decision")
-        .remaining()
-        > 4
-    {}
+    called.notified().await;
     server.kill();
     let taken = limit.decide(&(), 3).await.expect("the fallback decides");
     assert_eq!(machine.peek(&()).remaining(), 7);

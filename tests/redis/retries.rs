@@ -61,6 +61,7 @@ impl Stage {
     }
 }
 
+/// Shows promise 87.
 #[tokio::test]
 async fn a_call_that_was_not_executed_is_sent_again_and_counted_once() {
     let stage = Stage::new();
@@ -69,6 +70,7 @@ async fn a_call_that_was_not_executed_is_sent_again_and_counted_once() {
     }
 }
 
+/// Shows promise 87.
 #[tokio::test]
 async fn a_call_that_is_refused_twice_is_an_error_and_not_counted() {
     for reply in AGAIN {
@@ -78,6 +80,7 @@ async fn a_call_that_is_refused_twice_is_an_error_and_not_counted() {
     }
 }
 
+/// Shows promise 87.
 #[tokio::test]
 async fn a_call_that_would_be_refused_again_is_not_sent_again() {
     for reply in LATER {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tower_throttle::{
     FixedWindow, Local, ManualClock, Quota, SlidingGrid, SlidingLog, TokenBucket,
     algorithm::{Algorithm, Words},
+    store::Backend,
 };
 
 /// A hasher without a random seed.
@@ -38,6 +39,7 @@ fn lost_keys(words: usize, capacity: usize, keys: usize) -> usize {
     lost
 }
 
+/// Shows promise 40.
 #[test]
 fn a_table_holds_its_capacity() {
     for words in 1..=4 {
@@ -78,6 +80,7 @@ fn a_capacity_is_at_most_2_to_the_36_keys() {
     assert!(used.try_capacity(1_000).is_err(), "it is in use");
 }
 
+/// Shows promise 41.
 #[test]
 fn lost_keys_of_an_overfull_table_are_counted() {
     for words in 1..=4 {
@@ -86,6 +89,7 @@ fn lost_keys_of_an_overfull_table_are_counted() {
     }
 }
 
+/// Shows promise 115.
 #[test]
 fn the_occupancy_of_a_small_table_is_exact() {
     let clock = ManualClock::new();
@@ -111,6 +115,7 @@ fn the_occupancy_of_a_small_table_is_exact() {
     assert_eq!(local.stats().live, 1);
 }
 
+/// Shows promise 115.
 #[test]
 fn states_outside_of_the_table_count_as_live() {
     let clock = ManualClock::new();
@@ -125,6 +130,7 @@ fn states_outside_of_the_table_count_as_live() {
     assert_eq!((local.stats().live, local.stats().outside), (0, 500));
 }
 
+/// Shows promise 115.
 #[test]
 fn the_occupancy_of_a_large_table_is_estimated() {
     for (words, keys) in [(1, 20_000), (1, 150_000), (2, 100_000), (4, 60_000)] {
@@ -141,4 +147,29 @@ fn the_occupancy_of_a_large_table_is_estimated() {
             "{words} words, {keys} keys: {stats:?}"
         );
     }
+}
+
+/// A state outside of its slot has fractions of the rate that it was made by. It is read by the present one.
+#[test]
+fn states_outside_of_their_slots_are_read_after_a_change() {
+    let clock = ManualClock::new();
+    let bucket = TokenBucket::new(Quota::per_second(10));
+    let local = Local::new(bucket).with_clock(clock.clone());
+    let mut outside = 0;
+    for limit in [1_099_511_627_791, 1_000_003, 1_099_511_627_689, 7, 1 << 40] {
+        local
+            .set_quota(Quota::per_second(limit))
+            .expect("every quota");
+        // The keys that were used before the change have not been used since.
+        let stats = local.stats();
+        let fullness = Backend::<u64>::fullness(&local).expect("a table knows");
+        assert!(fullness.largest_use_percent <= 100, "{limit}: {fullness:?}");
+        assert!(stats.outside_bytes < 1 << 20, "{stats:?}");
+        for key in 0..200_u64 {
+            let _ = local.check_n(&key, 1 + key % 5);
+            clock.advance(Duration::from_nanos(1 + key));
+        }
+        outside += local.stats().outside;
+    }
+    assert!(outside > 0, "all states are in their slots");
 }

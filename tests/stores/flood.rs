@@ -36,6 +36,7 @@ fn flood(capacity: usize, keys: u64, overflow: Overflow) -> (u64, u64) {
     (admitted, stats.evicted + stats.denied + stats.shared)
 }
 
+/// Shows promise 46.
 #[test]
 fn a_key_over_its_limit_stays_denied_during_a_flood() {
     let keys = from_env("FLOOD_KEYS", 2_000_000);
@@ -50,6 +51,7 @@ fn a_key_over_its_limit_stays_denied_during_a_flood() {
     }
 }
 
+/// Shows promise 192.
 #[test]
 fn a_flood_of_keys_does_not_evict_a_block() {
     let lockout = Lockout::new(Quota::per(5, Duration::from_secs(900)));
@@ -87,6 +89,7 @@ fn admitted_in_turn<A: Words>(
     admitted
 }
 
+/// Shows promises 29, 46.
 #[test]
 fn keys_that_evict_each_other_take_over_usage() {
     fn check<A: Words>(algorithm: &A, limit: u64, rounds: usize) {
@@ -141,6 +144,7 @@ fn left_after_a_new_key<A: Words>(algorithm: A, deny: impl Fn(&Local<A, ManualCl
     ["denied", "b", "c", "d"].map(|key| local.peek(key).remaining())
 }
 
+/// Shows promise 121.
 #[test]
 fn a_key_that_is_denied_a_large_cost_is_not_evicted_before_others() {
     fn check<A: Words>(algorithm: &A) {
@@ -276,6 +280,7 @@ fn a_cost_above_the_limit_is_not_counted_as_a_denial_of_a_full_table() {
     assert_eq!((local.stats().evicted, local.stats().denied), (0, 0));
 }
 
+/// Shows promise 121.
 #[test]
 fn a_new_key_that_is_denied_a_large_cost_evicts_no_key() {
     fn check<A: Words>(algorithm: A) {

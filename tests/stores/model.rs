@@ -111,6 +111,7 @@ fn for_each_algorithm(check: impl Fn(&str, &dyn Fn(usize, u64, u64) -> Found)) {
     }
 }
 
+/// Shows promise 40.
 #[test]
 fn a_table_below_capacity_decides_as_an_unbounded_map() {
     for_each_algorithm(|name, run| {
@@ -122,6 +123,7 @@ fn a_table_below_capacity_decides_as_an_unbounded_map() {
     });
 }
 
+/// Shows promise 41.
 #[test]
 fn a_table_that_is_too_small_differs_only_if_it_counts_an_overflow() {
     for_each_algorithm(|name, run| {
@@ -179,6 +181,7 @@ impl Algorithm for ExpiresEarly {
     }
 }
 
+/// Shows promise 40.
 #[test]
 fn a_state_that_expires_early_is_detected() {
     let broken = ExpiresEarly(TokenBucket::new(Quota::per_second(7).burst(5)));
@@ -189,6 +192,7 @@ fn a_state_that_expires_early_is_detected() {
     assert!(detected);
 }
 
+/// Shows promise 44.
 #[test]
 fn a_full_table_that_denies_returns_retry_after_and_counts() {
     let clock = ManualClock::new();
@@ -204,6 +208,7 @@ fn a_full_table_that_denies_returns_retry_after_and_counts() {
     assert!(local.check(&"another key").is_admitted());
 }
 
+/// Shows promise 44.
 #[test]
 fn a_charge_that_finds_no_slot_is_lost_and_counted() {
     let local = Local::new(TokenBucket::new(Quota::per_second(1)))
@@ -225,6 +230,7 @@ fn a_charge_that_finds_no_slot_is_lost_and_counted() {
     assert_eq!((stats.lost_charges, stats.denied), (2, 1));
 }
 
+/// Shows promise 45.
 #[test]
 fn keys_without_a_slot_share_one_state_with_overflow_shared() {
     let local = Local::new(TokenBucket::new(Quota::per_hour(2)))
@@ -239,6 +245,7 @@ fn keys_without_a_slot_share_one_state_with_overflow_shared() {
     assert_eq!(admitted, 100 - shared + 2);
 }
 
+/// Shows promise 40.
 #[test]
 fn owned_and_borrowed_keys_are_equal() {
     let local = Local::new(TokenBucket::new(Quota::per_hour(1)));

@@ -88,6 +88,7 @@ fn there_and_back<A: Words>(algorithm: &A, rate: u64, has_counts: bool) {
     }
 }
 
+/// Shows promise 47.
 #[test]
 fn every_rate_to_a_thousand_per_second_is_accepted_and_keeps_the_usage() {
     let quota = Quota::per_second(100);
@@ -108,6 +109,7 @@ fn bytes_per_key<A: Words>(algorithm: A) -> usize {
     stats.table_bytes.div_ceil(capacity)
 }
 
+/// Shows promise 42.
 #[test]
 fn every_rate_to_a_million_per_second_or_minute_takes_one_word_per_key() {
     let mut random = Random::new(11);
@@ -149,6 +151,7 @@ fn days<A: Words>(algorithm: &A, seed: u64) -> usize {
     outside
 }
 
+/// Shows promise 42.
 #[test]
 fn states_stay_in_one_word_over_days() {
     let quotas = [
@@ -207,6 +210,8 @@ fn a_time_before_the_words_begin_decides_as_the_algorithm_alone() {
 }
 
 /// States of two words in a table whose slots have one.
+///
+/// Shows promise 47.
 #[test]
 fn a_quota_of_wider_states_is_accepted_and_loses_no_usage() {
     let narrow = Quota::per_second(10).burst(12);
@@ -234,6 +239,7 @@ fn a_quota_of_wider_states_is_accepted_and_loses_no_usage() {
     }
 }
 
+/// Shows promises 42, 47.
 #[test]
 fn a_flood_of_wide_states_stays_within_most_bytes() {
     let clock = ManualClock::new();

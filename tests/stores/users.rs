@@ -52,6 +52,7 @@ impl Algorithm for PanicsAtCost13 {
     }
 }
 
+/// Shows promises 38, 122.
 #[test]
 fn a_panic_in_an_algorithm_changes_no_key() {
     let window = FixedWindow::new(Quota::per_day(100));
@@ -107,6 +108,7 @@ fn left_after_a_flood<A: Words>(algorithm: A) -> u64 {
     local.peek("key").remaining()
 }
 
+/// Shows promise 44.
 #[test]
 fn a_key_keeps_its_slot_as_long_as_its_latest_usage_counts() {
     let quota = Quota::per_second(100);
@@ -116,6 +118,7 @@ fn a_key_keeps_its_slot_as_long_as_its_latest_usage_counts() {
     assert_eq!(left_after_a_flood(window), 98);
 }
 
+/// Shows promise 122.
 #[test]
 fn threads_that_use_an_algorithm_of_a_user_lose_no_admission() {
     let window = FixedWindow::new(Quota::per_day(5_000));
@@ -141,15 +144,16 @@ fn threads_that_use_an_algorithm_of_a_user_lose_no_admission() {
 thread_local! {
     /// Whether an algorithm of this thread is asking its table.
     static ASKING: Cell<bool> = const { Cell::new(false) };
-    /// How often it still asks.
-    static ASKS_LEFT: Cell<u32> = const { Cell::new(u32::MAX) };
+    /// How often it was admitted there, and by the other table.
+    static ADMITTED: Cell<[u64; 2]> = const { Cell::new([0; 2]) };
 }
 
-/// An algorithm that asks its own table about `key` each time it runs.
+/// An algorithm that asks its own table about `key` each time it runs, and another table.
 #[derive(Clone)]
 struct Asks {
     window: FixedWindow,
     table: Arc<OnceLock<Local<Self, ManualClock>>>,
+    other: Local<FixedWindow>,
     key: &'static str,
 }
 
@@ -161,15 +165,21 @@ impl fmt::Debug for Asks {
 
 impl Asks {
     fn ask(&self) {
-        let left = ASKS_LEFT.get();
-        if left > 0 && !ASKING.replace(true) {
-            ASKS_LEFT.set(left - 1);
-            if let Some(table) = self.table.get() {
-                let _ = table.peek(self.key);
-                let _ = table.check(self.key);
-            }
-            ASKING.set(false);
-        }
+        let Some(table) = self.table.get().filter(|_| !ASKING.replace(true)) else {
+            return;
+        };
+        let _ = table.peek(self.key);
+        table.charge(self.key, 1);
+        table.reset(self.key);
+        let _ = table.stats();
+        assert!(table.set_quota(Quota::per_day(7)).is_err());
+        let [own, other] = ADMITTED.get();
+        let own = own + u64::from(table.check(self.key).is_admitted());
+        ADMITTED.set([
+            own,
+            other + u64::from(self.other.check("key").is_admitted()),
+        ]);
+        ASKING.set(false);
     }
 }
 
@@ -219,6 +229,7 @@ fn asking(key: &'static str, overflow: Overflow, capacity: usize) -> Local<Asks,
     let asks = Asks {
         window: FixedWindow::new(Quota::per_day(20)),
         table: Arc::default(),
+        other: Local::new(FixedWindow::new(Quota::per_day(5))),
         key,
     };
     let local = Local::new(asks.clone())
@@ -237,8 +248,9 @@ fn must_return<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T
     returned.expect("a call that returns")
 }
 
+/// Shows promise 122.
 #[test]
-fn an_algorithm_may_use_the_table_that_runs_it() {
+fn a_table_whose_algorithm_uses_it_returns() {
     for overflow in [Overflow::EvictLeast, Overflow::Deny, Overflow::Shared] {
         for (capacity, keys) in [(1, 2), (1, 30), (1_000, 30)] {
             let admitted = must_return(move || {
@@ -267,28 +279,19 @@ fn an_algorithm_may_use_the_table_that_runs_it() {
     }
 }
 
+/// Shows promise 122.
 #[test]
-fn an_algorithm_that_changes_its_own_key_a_few_times_is_decided_after_that() {
-    let decision = must_return(|| {
-        ASKS_LEFT.set(10);
-        asking("key", Overflow::EvictLeast, 1).check("key")
-    });
-    assert!(decision.is_admitted());
-}
-
-#[test]
-fn an_algorithm_that_changes_its_own_key_is_denied_in_the_end() {
-    let decision = must_return(|| asking("key", Overflow::EvictLeast, 1).check("key"));
-    // The first decision inserts the key, and its own request is decided after that.
-    assert!(decision.is_denied());
-    let left = must_return(|| {
-        let local = asking("key", Overflow::EvictLeast, 1);
-        ASKING.set(true);
-        let _ = local.check("key");
-        ASKING.set(false);
-        local.peek("key").remaining()
-    });
-    assert!(left < 20);
+fn an_algorithm_is_denied_by_its_own_table_and_not_by_another_one() {
+    for overflow in [Overflow::EvictLeast, Overflow::Deny, Overflow::Shared] {
+        must_return(move || {
+            let local = asking("key", overflow, 1);
+            for request in 0..40 {
+                let admitted = local.check("key").is_admitted();
+                assert_eq!(admitted, request < 20, "it takes nothing itself");
+            }
+            assert_eq!(ADMITTED.get(), [0, 5]);
+        });
+    }
 }
 
 /// A key whose `Hash` impl calls the limiter with another key, or panics if there is none.
@@ -305,6 +308,7 @@ impl Hash for ReentrantKey<'_> {
     }
 }
 
+/// Shows promise 38.
 #[test]
 fn a_key_may_call_the_limiter_while_it_is_hashed() {
     let local = Local::new(FixedWindow::new(Quota::per_day(3)))
@@ -325,6 +329,7 @@ fn a_key_may_call_the_limiter_while_it_is_hashed() {
     assert_eq!(local.peek("other").remaining(), 1);
 }
 
+/// Shows promise 38.
 #[test]
 fn a_panic_while_a_key_is_hashed_leaves_the_table_usable() {
     let local = Local::new(FixedWindow::new(Quota::per_day(1)))

@@ -11,6 +11,7 @@ use tower_throttle::clock::CoarseClock;
 
 use super::*;
 
+/// Shows promise 34.
 #[test]
 fn a_manual_clock_never_runs_backwards() {
     let clock = ManualClock::new();
@@ -34,6 +35,7 @@ fn the_default_clock_starts_after_at_least_210_days() {
     );
 }
 
+/// Shows promise 34.
 #[test]
 fn advancing_a_manual_clock_wakes_the_due_sleepers() {
     struct Count(AtomicUsize);
@@ -56,6 +58,7 @@ fn advancing_a_manual_clock_wakes_the_due_sleepers() {
     assert_eq!(sleep.poll(&mut context), Poll::Ready(()));
 }
 
+/// Shows promise 33.
 #[test]
 fn an_offset_of_four_days_makes_weeks_begin_on_monday() {
     const DAY: u64 = 86_400;
@@ -79,6 +82,7 @@ fn an_offset_of_four_days_makes_weeks_begin_on_monday() {
     assert!(!monday.try_acquire());
 }
 
+/// Shows promise 34.
 #[test]
 fn a_coarse_clock_is_never_ahead_of_the_default_clock() {
     let coarse = CoarseClock::start(Duration::from_millis(1)).expect("a thread");
@@ -106,6 +110,7 @@ fn a_coarse_clock_is_never_ahead_of_the_default_clock() {
     }
 }
 
+/// Shows promise 34.
 #[cfg(feature = "tokio")]
 #[tokio::test(start_paused = true)]
 async fn the_default_clock_uses_paused_tokio_time() {

@@ -28,6 +28,7 @@ fn bucket(limit: u64) -> TokenBucket {
     TokenBucket::new(Quota::per_hour(limit))
 }
 
+/// Shows promise 17.
 #[test]
 fn a_bucket_keeps_its_tokens_its_level_or_its_usage() {
     // 3 of 10 are left.
@@ -50,6 +51,7 @@ fn a_bucket_keeps_its_tokens_its_level_or_its_usage() {
     }
 }
 
+/// Shows promise 17.
 #[test]
 fn proportional_keeps_a_bucket_full_or_empty() {
     for limit in [1, 3, 7, 10, 1_000] {
@@ -60,6 +62,7 @@ fn proportional_keeps_a_bucket_full_or_empty() {
     }
 }
 
+/// Shows promise 17.
 #[test]
 fn inherit_never_gives_more_than_the_new_capacity() {
     for from in [1, 2, 7, 100] {
@@ -80,6 +83,7 @@ fn inherit_never_gives_more_than_the_new_capacity() {
     }
 }
 
+/// Shows promise 17.
 #[test]
 fn windows_logs_and_meters_keep_their_usage() {
     for inherit in [Inherit::AsIs, Inherit::Proportional, Inherit::Additive] {

@@ -64,6 +64,7 @@ fn assert_rejected<T>(f: impl FnOnce() -> T, prefix: &str) {
     );
 }
 
+/// Shows promise 11.
 #[test]
 fn quotas_out_of_range_panic() {
     let second = Duration::from_secs(1);
@@ -84,6 +85,7 @@ fn quotas_out_of_range_panic() {
     assert_rejected(|| Quota::per_day(1).burst(1_000_000), "burst: 1000000 is");
 }
 
+/// Shows promise 11.
 #[test]
 fn capacities_out_of_range_panic() {
     fn local() -> Local<TokenBucket> {
@@ -107,6 +109,7 @@ fn capacities_out_of_range_panic() {
     assert!(denying.try_capacity(0).is_err());
 }
 
+/// Shows promise 11.
 #[test]
 fn settings_without_effect_panic() {
     let burst = Quota::per_minute(5).burst(50);
@@ -126,6 +129,7 @@ fn settings_without_effect_panic() {
     );
 }
 
+/// Shows promise 11.
 #[test]
 fn settings_without_effect_in_tuples_panic() {
     let burst = Quota::per_minute(5).burst(50);
@@ -144,6 +148,7 @@ fn settings_without_effect_in_tuples_panic() {
     );
 }
 
+/// Shows promise 11.
 #[test]
 fn settings_without_effect_in_a_layer_panic() {
     let burst = Quota::per_minute(5).burst(50);
@@ -158,6 +163,7 @@ fn settings_without_effect_in_a_layer_panic() {
     );
 }
 
+/// Shows promise 11.
 #[test]
 fn settings_without_effect_at_run_time_are_errors_and_change_nothing() {
     let burst = Quota::per_minute(5).burst(50);

@@ -11,6 +11,7 @@ use tower_throttle::{
     clock::{Clock, MonotonicClock, Tick, Timer},
 };
 
+/// Shows promise 104.
 #[test]
 fn a_printed_quota_parses_to_itself() {
     let texts = [
@@ -33,6 +34,39 @@ fn a_printed_quota_parses_to_itself() {
     }
 }
 
+/// Shows promise 104.
+#[test]
+fn every_quota_parses_to_itself_and_to_no_other() {
+    // Each period of up to a nanosecond more or less than a unit, and powers of two up to a year.
+    let units = [1, 1_000, 1_000_000, 1_000_000_000, 60_000_000_000]
+        .into_iter()
+        .chain([3_600_000_000_000, 86_400_000_000_000, 604_800_000_000_000]);
+    let periods: Vec<u64> = units
+        .flat_map(|unit| (1..=9).map(move |times| times * unit))
+        .chain((0..54).map(|bit| 1 << bit))
+        .flat_map(|period| [period - 1, period, period + 1])
+        .filter(|period| *period > 0)
+        .collect();
+    let mut seen = std::collections::HashMap::new();
+    for period in periods {
+        for limit in [1, 2, 9, 10, 999, 1_000, 1 << 31, (1 << 32) - 1] {
+            let Ok(quota) = Quota::try_per(limit, Duration::from_nanos(period)) else {
+                continue;
+            };
+            let bursts = [limit, limit + 1, 1].map(|burst| quota.try_burst(burst));
+            for quota in [Ok(quota)].into_iter().chain(bursts).flatten() {
+                let text = quota.to_string();
+                assert_eq!(text.parse(), Ok(quota), "{text}");
+                if let Some(other) = seen.insert(text.clone(), quota) {
+                    assert_eq!(other, quota, "{text}");
+                }
+            }
+        }
+    }
+    assert!(seen.len() > 3_000, "{}", seen.len());
+}
+
+/// Shows promise 104.
 #[test]
 fn a_quota_is_parsed_in_common_spellings() {
     let spellings = [
@@ -79,6 +113,7 @@ fn twenty_per_second_admits_twenty() {
     assert_eq!(admitted, 20);
 }
 
+/// Shows promise 104.
 #[test]
 fn a_parse_error_contains_the_value_and_the_allowed_values() {
     let cases = [
@@ -138,7 +173,7 @@ fn every_constructor_error_starts_with_the_field() {
         ),
         (
             WarmUp::try_new(quota, Duration::ZERO).expect_err("zero"),
-            "warm_up: 0 ns ",
+            "warm_up: 0ns ",
         ),
         (
             WarmUp::new(quota, Duration::from_secs(1))
@@ -165,6 +200,7 @@ fn every_constructor_error_starts_with_the_field() {
     assert!(error.expect_err("zero").to_string().starts_with("n: 0 "));
 }
 
+/// Shows promise 104.
 #[cfg(feature = "serde")]
 #[test]
 fn a_quota_is_serialized_as_its_text_form() {

@@ -12,11 +12,13 @@
 //! cargo run --release -p compare -- stores           decisions in PostgreSQL and Cassandra, which it needs
 //! cargo run --release -p compare -- fleet            1 to 64 machines on one store, 15 minutes; needs redis-server and
 //!                                                    PostgreSQL
-//! cargo run --release -p compare -- fleet --write    the same, and writes docs/fleets.md and docs/img/fleets.svg
+//! cargo run --release -p compare -- fleet --write    the same, and writes src/guide/fleets.md and docs/img/fleets.svg
 //! cargo run --release -p compare -- fleet --only "| load | Synced"
 //! cargo run --release -p compare -- lists            addresses in 100,000 networks, beside prefix-trie
 //! cargo run --release -p compare -- lockout          a lockout beside a log with as many places
 //! cargo run --release -p compare -- concurrency      what a permit adds to a request
+//! cargo run --release -p compare -- connections      connections per second, with a limit and without
+//! cargo run --release -p compare -- streams          bytes of bodies: CPU per GB, pacing error
 //! cargo run --release -p compare -- size             bytes and crates that a layer adds
 //! cargo run --release -p compare -- table --only IpAddr
 //! cargo run --release -p compare -- soak [SECONDS]   ten minutes of load; fails if memory grows
@@ -28,6 +30,7 @@
 #![expect(clippy::disallowed_methods, reason = "this program measures time")]
 
 mod abuse;
+mod connections;
 mod count;
 mod fleet;
 mod keys;
@@ -42,6 +45,7 @@ mod served;
 mod size;
 mod soak;
 mod stores;
+mod streams;
 mod table;
 
 fn main() {
@@ -70,7 +74,9 @@ fn main() {
         Some("lists") => abuse::lists(&effort),
         Some("lockout") => abuse::lockout(&effort),
         Some("concurrency") => abuse::concurrency(&effort),
+        Some("connections") => connections::run(&effort),
         Some("size") => size::run(&effort),
+        Some("streams") => streams::run(&effort),
         Some("soak") => {
             let seconds = arguments.get(1).and_then(|number| number.parse().ok());
             if !soak::run(seconds.unwrap_or(600), has("--leak")) {
@@ -79,7 +85,7 @@ fn main() {
         }
         _ => {
             eprintln!(
-                "usage: compare table|layer|axum|queue|redis|redis-memory|stores|fleet|lists|lockout|concurrency|size [--quick] [--json] [--only TEXT]\n       compare soak [SECONDS] [--leak]"
+                "usage: compare table|layer|axum|queue|redis|redis-memory|stores|fleet|lists|lockout|concurrency|streams|connections|size [--quick] [--json] [--only TEXT]\n       compare soak [SECONDS] [--leak]"
             );
             std::process::exit(2);
         }

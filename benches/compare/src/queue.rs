@@ -24,7 +24,9 @@ use tokio::task::JoinSet;
 use tower_layer::Layer;
 use tower_service::Service;
 use tower_throttle::{
-    Global, LeakyBucket, Quota, RateLimitLayer, RateLimited, queue::Order, respond::Respond,
+    Global, LeakyBucket, Quota, RateLimitLayer, RateLimited,
+    queue::Order,
+    respond::{Opaque, Respond},
 };
 
 use crate::count;
@@ -58,7 +60,9 @@ async fn serve(mut service: Idle) -> Result<(), Infallible> {
 struct Never;
 
 impl Respond<(), (), Infallible> for Never {
-    fn deny(&self, (): &(), denied: RateLimited) -> Result<(), Infallible> {
+    type Protocol = Opaque;
+
+    fn deny(&self, (): (), denied: RateLimited) -> Result<(), Infallible> {
         panic!("unexpected denial: {denied}");
     }
 }

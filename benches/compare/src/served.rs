@@ -261,7 +261,7 @@ fn nanos_used(usage: &str) -> f64 {
 }
 
 /// Pins this thread to `core`, if the machine has it.
-fn pin_to(core: usize) {
+pub(crate) fn pin_to(core: usize) {
     // SAFETY: the set is plain data, and its size is passed to the call.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();

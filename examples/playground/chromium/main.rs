@@ -113,9 +113,10 @@ fn overload_shows_denials_and_the_answers_in_both_forms() {
     browser.wait_for(
         "document.querySelectorAll('#lanes .card')[0].querySelectorAll('svg rect').length > 12",
     );
-    browser.eval("document.querySelector('#results').scrollIntoView()");
+    // With the controls.
+    browser.eval("document.querySelector('#traffic-title').scrollIntoView()");
     for (name, dark) in [("playground.png", false), ("playground-dark.png", true)] {
-        browser.resize(1200, 640, dark);
+        browser.resize(1200, 960, dark);
         let pictures = if dark {
             folder.clone()
         } else {
@@ -130,6 +131,18 @@ fn overload_shows_denials_and_the_answers_in_both_forms() {
 
     browser.click("#stop");
     browser.wait_for("document.querySelector('#status').textContent.startsWith('The traffic has stopped. Policy 1: ')");
+    assert_eq!(browser.take_errors(), [""; 0]);
+}
+
+#[test]
+fn traffic_to_begin_with_starts_at_once() {
+    let (mut browser, _server, _) = start("presets", "");
+    browser.click("#presets button:nth-child(3)");
+    assert_eq!(browser.eval("document.querySelector('#burst').value"), "40");
+    browser.wait_for(&denied(1));
+    // Another one while it runs.
+    browser.click("#presets button:nth-child(1)");
+    browser.wait_for("document.querySelector('#burst').value === '1' && document.querySelector('#start').disabled");
     assert_eq!(browser.take_errors(), [""; 0]);
 }
 

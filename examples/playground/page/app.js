@@ -4,7 +4,7 @@ import { byId, debounce, make, setText } from "./dom.js";
 import { Lane, copy } from "./lane.js";
 import { Live } from "./live.js";
 import { Policies } from "./policies.js";
-import { FIELDS, fromFragment, toFragment } from "./setting.js";
+import { FIELDS, PRESETS, fromFragment, toFragment } from "./setting.js";
 import { WhatIf } from "./what-if.js";
 
 let lanes = [];
@@ -31,6 +31,20 @@ function addSliders() {
     byId("traffic").append(make("div", {},
       make("label", { htmlFor: name, textContent: label }),
       make("div", { className: "line" }, range, number)));
+  }
+}
+
+/** A button for each traffic to begin with, which starts it. */
+function addPresets() {
+  const usual = Object.fromEntries(FIELDS.map(([name, , , first]) => [name, first]));
+  for (const [label, fields] of PRESETS) {
+    const button = make("button", { type: "button", textContent: label });
+    button.addEventListener("click", () => {
+      setTraffic({ ...usual, ...fields });
+      remember();
+      start();
+    });
+    byId("presets").append(button);
   }
 }
 
@@ -99,12 +113,16 @@ function showButtons() {
   byId("stop").disabled = !isRunning;
 }
 
-byId("start").addEventListener("click", async () => {
+async function start() {
   if (!(await apply(traffic()))) return;
   isRunning = true;
   showButtons();
-  byId("stop").focus();
   setText(byId("status"), "The traffic is running.");
+}
+
+byId("start").addEventListener("click", async () => {
+  await start();
+  if (isRunning) byId("stop").focus();
 });
 
 byId("stop").addEventListener("click", async () => {
@@ -127,6 +145,7 @@ byId("one").addEventListener("click", async () => {
 
 byId("link").addEventListener("click", (event) => copy(event.currentTarget, location.href));
 
+addPresets();
 addSliders();
 const first = fromFragment(location.hash);
 setTraffic(first.traffic);

@@ -8,6 +8,14 @@ export const FIELDS = [
   ["cost", "Cost of each request", 100, 1],
 ];
 
+/** Traffic to begin with: name, and the fields that differ from the values at first. */
+export const PRESETS = [
+  ["Below the limit", { rate: 5 }],
+  ["Twice the limit", { rate: 20 }],
+  ["Bursts", { rate: 10, burst: 40 }],
+  ["A flood of four clients", { rate: 400, clients: 4 }],
+];
+
 export const MAX_POLICIES = 4;
 
 const FIRST_POLICIES = ["token_bucket 10/s; burst=50", "fixed_window 10/s", "leaky_bucket 10/s; queue=20"];

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::fields::Fields;
 use super::super::math::MAX_WORDS;
-use super::super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Words};
+use super::super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Report, Words};
 use super::merge::{count_denial, look, merge, take, unsupported};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
@@ -215,12 +215,6 @@ impl<A: Words> Words for All<A> {
         self.parts.iter().flat_map(A::quotas).collect()
     }
 
-    fn available(&self, state: &Vec<A::State>, now: Tick) -> u64 {
-        let each = self.each(state);
-        let available = each.map(|(part, state)| A::available(part, state, now));
-        available.min().unwrap_or(u64::MAX)
-    }
-
     fn peek_reserve(
         &self,
         state: &Vec<A::State>,
@@ -237,15 +231,15 @@ impl<A: Words> Words for All<A> {
         }
     }
 
-    fn is_blocked(&self, state: &Vec<A::State>, now: Tick) -> bool {
-        let mut each = self.each(state);
-        each.any(|(part, state)| A::is_blocked(part, state, now))
-    }
-
-    fn heap_bytes(&self, state: &Vec<A::State>) -> usize {
+    fn report(&self, state: &Vec<A::State>, now: Tick) -> Report {
+        let list = Report {
+            available: u64::MAX,
+            is_blocked: false,
+            heap_bytes: state.capacity() * size_of::<A::State>(),
+        };
         let each = self.each(state);
-        let of_parts = each.map(|(part, state)| A::heap_bytes(part, state));
-        of_parts.sum::<usize>() + state.capacity() * size_of::<A::State>()
+        let reports = each.map(|(part, state)| A::report(part, state, now));
+        reports.fold(list, Report::and)
     }
 
     fn pack_into(&self, state: &Vec<A::State>, words: &mut [u64]) -> bool {
@@ -273,12 +267,6 @@ impl<A: Words> Words for All<A> {
     fn rebase(&mut self, now: Tick) {
         for part in &mut self.parts {
             A::rebase(part, now);
-        }
-    }
-
-    fn raise_to_base(&self, state: &mut Vec<A::State>) {
-        for (part, state) in self.each_mut(state) {
-            A::raise_to_base(part, state);
         }
     }
 }

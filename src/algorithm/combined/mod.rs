@@ -9,5 +9,5 @@ mod pair;
 #[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
 mod tests;
 
-pub(crate) use self::merge::merge;
+pub(crate) use self::merge::{binds_more, merge};
 pub use self::{all::All, into_algorithm::IntoAlgorithm};

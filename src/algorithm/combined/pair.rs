@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::fields::Fields;
 use super::super::math::MAX_WORDS;
-use super::super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Words};
+use super::super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Report, Words};
 use super::merge::{count_denial, look, merge, take, unsupported};
 use crate::clock::Tick;
 use crate::decision::Decision;
@@ -136,11 +136,6 @@ impl<A: Words, B: Words> Words for (A, B) {
         quotas
     }
 
-    fn available(&self, state: &(A::State, B::State), now: Tick) -> u64 {
-        let first = A::available(&self.0, &state.0, now);
-        first.min(B::available(&self.1, &state.1, now))
-    }
-
     fn peek_reserve(
         &self,
         state: &(A::State, B::State),
@@ -156,12 +151,8 @@ impl<A: Words, B: Words> Words for (A, B) {
         B::ban(&self.1, &mut state.1, now, length);
     }
 
-    fn is_blocked(&self, state: &(A::State, B::State), now: Tick) -> bool {
-        A::is_blocked(&self.0, &state.0, now) || B::is_blocked(&self.1, &state.1, now)
-    }
-
-    fn heap_bytes(&self, state: &(A::State, B::State)) -> usize {
-        A::heap_bytes(&self.0, &state.0) + B::heap_bytes(&self.1, &state.1)
+    fn report(&self, state: &(A::State, B::State), now: Tick) -> Report {
+        A::report(&self.0, &state.0, now).and(B::report(&self.1, &state.1, now))
     }
 
     #[inline]
@@ -185,11 +176,6 @@ impl<A: Words, B: Words> Words for (A, B) {
     fn rebase(&mut self, now: Tick) {
         A::rebase(&mut self.0, now);
         B::rebase(&mut self.1, now);
-    }
-
-    fn raise_to_base(&self, state: &mut (A::State, B::State)) {
-        A::raise_to_base(&self.0, &mut state.0);
-        B::raise_to_base(&self.1, &mut state.1);
     }
 }
 

@@ -135,9 +135,9 @@ fn a_cancelled_request_and_a_ban_reach_a_wrapped_limit() {
             results.push(placed.wait());
             limit.refund(&mut state, now, Cost::new(1, now), GiveBack::Cancel);
         }
-        let before = A::is_blocked(limit, &state, now);
+        let before = limit.report(&state, now).is_blocked;
         A::ban(limit, &mut state, now, MINUTE);
-        (results, [before, A::is_blocked(limit, &state, now)])
+        (results, [before, limit.report(&state, now).is_blocked])
     }
     check_all!(steps);
     let line = LeakyBucket::new(Quota::per_minute(10)).queue(3);
@@ -156,11 +156,10 @@ fn an_old_state_of_a_wrapped_limit_packs_after_its_base_has_moved() {
         let late = early.plus(10_000 * MINUTE);
         let mut rebased = limit.clone();
         A::rebase(&mut rebased, late);
-        A::raise_to_base(&rebased, &mut state);
         let mut words = vec![0; rebased.facts().words];
         A::pack_into(&rebased, &state, &mut words).then(|| {
             let unpacked = A::unpack_from(&rebased, &words);
-            A::available(&rebased, &unpacked, late)
+            rebased.report(&unpacked, late).available
         })
     }
     let limit = slow_start();

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use self::line::Line;
 use super::fields::Fields;
-use super::settings::{check_units, own_wait, refuse_without_queue};
+use super::portable;
+use super::setting::{MAX_WAIT, Range, Setting};
 use super::{
     Algorithm, Cost, ExactNanos, Facts, GiveBack, Inherit, Portable, Words, at_most::AtMost,
     bucket::Bucket, math::Rounding,
@@ -59,11 +60,16 @@ pub struct LeakyBucket {
     quota: Quota,
     bucket: Bucket,
     /// How many units may wait; `None` for a meter.
-    queue_limit: Option<u64>,
-    max_wait: u64,
+    pub(crate) queue_limit: Option<u64>,
+    pub(crate) max_wait: u64,
     max_cost: Option<u64>,
-    charge_mode: Charge,
+    pub(crate) charge_mode: Charge,
 }
+
+/// Of zero too: then requests are released at their distance.
+static LINE: Setting = Setting::count("queue", Range::Units(0));
+static MAX_COST: Setting = Setting::count("max_cost", Range::Units(1)).needs("queue");
+static CHARGE: Setting = Setting::one_of("charge", &["after", "before"]).needs("queue");
 
 impl LeakyBucket {
     /// A meter of the quota's [burst](Quota::burst), or of its limit if no burst is set.
@@ -121,13 +127,18 @@ impl LeakyBucket {
         self
     }
 
-    /// The line; that of a meter is as long as its level.
-    fn line(&self) -> Line {
-        let (capacity, max_cost) = match (self.queue_limit, self.max_cost) {
+    /// The limit that decisions report, and the largest cost that is ever admitted.
+    pub(crate) fn capacity_and_max_cost(&self) -> (u64, u64) {
+        match (self.queue_limit, self.max_cost) {
             (None, _) => (self.bucket.capacity, self.bucket.capacity),
             (Some(units), None) => (units.max(self.bucket.capacity), u64::MAX),
             (Some(_), Some(most)) => (most, most),
-        };
+        }
+    }
+
+    /// The line; that of a meter is as long as its level.
+    fn line(&self) -> Line {
+        let (capacity, max_cost) = self.capacity_and_max_cost();
         Line {
             interval: self.bucket.interval,
             capacity,
@@ -164,14 +175,7 @@ impl Algorithm for LeakyBucket {
     }
 
     fn validate(&self) -> Result<(), ConfigError> {
-        if let Some(units) = self.queue_limit {
-            check_units("queue", &self.quota, Some(units).filter(|units| *units > 0))?;
-            return check_units("max_cost", &self.quota, self.max_cost);
-        }
-        let before = Some(self.charge_mode).filter(|charge| *charge == Charge::Before);
-        refuse_without_queue("max_wait", own_wait(self.max_wait))?;
-        refuse_without_queue("max_cost", self.max_cost)?;
-        refuse_without_queue("charge_mode", before)
+        portable::check(self)
     }
 
     #[inline]
@@ -206,13 +210,9 @@ impl Algorithm for LeakyBucket {
     }
 
     fn refund(&self, state: &mut ExactNanos, now: Tick, cost: Cost, why: GiveBack) {
-        let Cost {
-            units: cost,
-            at: taken_at,
-        } = cost.of_line(self.queue_limit.is_some(), now, why);
-        let (unused, since) = (self.line().idle_since(now), nanos(now.since(taken_at)));
-        let interval = &self.bucket.interval;
-        *state = interval.apply_refund(*state, unused, cost, since);
+        let cost = cost.of_line(self.queue_limit.is_some(), now, why);
+        let (interval, unused) = (&self.bucket.interval, self.line().idle_since(now));
+        *state = interval.apply_refund(*state, unused, cost, now);
     }
 
     fn charge(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> Duration {
@@ -255,16 +255,6 @@ impl Words for LeakyBucket {
     const MAX_WORDS: usize = 2;
 
     #[inline]
-    fn pack(&self, state: &ExactNanos) -> Option<u64> {
-        self.bucket.interval.pack(*state)
-    }
-
-    #[inline]
-    fn unpack(&self, word: u64) -> ExactNanos {
-        self.bucket.interval.unpack(word)
-    }
-
-    #[inline]
     fn pack_into(&self, state: &ExactNanos, words: &mut [u64]) -> bool {
         self.bucket.interval.pack_into(*state, words)
     }
@@ -283,11 +273,11 @@ impl Portable for LeakyBucket {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(5);
         fields.quota(&mut self.quota);
-        fields.option(&mut self.queue_limit);
-        fields.u64(&mut self.max_wait);
-        fields.option(&mut self.max_cost);
+        fields.setting(&LINE, &mut self.queue_limit);
+        fields.setting_or(&MAX_WAIT, &mut self.max_wait, u64::MAX);
+        fields.setting(&MAX_COST, &mut self.max_cost);
         let mut pays_before = self.charge_mode == Charge::Before;
-        fields.bool(&mut pays_before);
+        fields.flag(&CHARGE, &mut pays_before);
         self.charge_mode = if pays_before {
             Charge::Before
         } else {
@@ -304,21 +294,5 @@ impl Portable for LeakyBucket {
 impl From<Quota> for LeakyBucket {
     fn from(quota: Quota) -> Self {
         Self::new(quota)
-    }
-}
-
-/// For the stores that decide on a server.
-#[cfg(feature = "_remote")]
-#[allow(dead_code, reason = "each store uses a part of it")]
-impl LeakyBucket {
-    /// How many units may wait if it is a queue, how long, and when they pay.
-    pub(crate) const fn queue_params(&self) -> (Option<u64>, u64, Charge) {
-        (self.queue_limit, self.max_wait, self.charge_mode)
-    }
-
-    /// The limit that decisions report, and the largest cost that is ever admitted.
-    pub(crate) fn capacity_and_max_cost(&self) -> (u64, u64) {
-        let line = self.line();
-        (line.capacity, line.max_cost)
     }
 }

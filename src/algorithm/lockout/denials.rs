@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::super::fields::Fields;
-use super::super::{Algorithm, Cost, Facts, GiveBack, Inherit, IntoAlgorithm, Portable, Words};
+use super::super::{
+    Algorithm, Cost, Facts, GiveBack, Inherit, IntoAlgorithm, Portable, Report, Words,
+};
 use super::settings::Lockout;
 use super::state::LockoutState;
 use crate::clock::Tick;
@@ -256,13 +258,6 @@ impl<A: Words> Words for DenialLockout<A> {
         A::quotas(&self.limit)
     }
 
-    fn available(&self, state: &DenialLockoutState<A::State>, now: Tick) -> u64 {
-        match self.blocked_until(state, now) {
-            Some(_) => 0,
-            None => A::available(&self.limit, &state.limit, now),
-        }
-    }
-
     fn peek_reserve(
         &self,
         state: &DenialLockoutState<A::State>,
@@ -282,12 +277,13 @@ impl<A: Words> Words for DenialLockout<A> {
         Lockout::ban(&self.lockout, &mut state.denials, now, length);
     }
 
-    fn is_blocked(&self, state: &DenialLockoutState<A::State>, now: Tick) -> bool {
-        self.blocked_until(state, now).is_some() || A::is_blocked(&self.limit, &state.limit, now)
-    }
-
-    fn heap_bytes(&self, state: &DenialLockoutState<A::State>) -> usize {
-        state.denials.heap_bytes() + A::heap_bytes(&self.limit, &state.limit)
+    fn report(&self, state: &DenialLockoutState<A::State>, now: Tick) -> Report {
+        let mut report = A::report(&self.limit, &state.limit, now);
+        report.heap_bytes += state.denials.heap_bytes();
+        if self.blocked_until(state, now).is_some() {
+            (report.available, report.is_blocked) = (0, true);
+        }
+        report
     }
 }
 

@@ -16,7 +16,7 @@ pub use self::{
 use std::time::Duration;
 
 use super::fields::Fields;
-use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Words};
+use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Report, Words};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -183,12 +183,13 @@ impl Words for Lockout {
         }
     }
 
-    fn is_blocked(&self, state: &LockoutState, now: Tick) -> bool {
-        self.phase(state, now).blocked_until.is_some()
-    }
-
-    fn heap_bytes(&self, state: &LockoutState) -> usize {
-        state.heap_bytes()
+    fn report(&self, state: &LockoutState, now: Tick) -> Report {
+        let phase = self.phase(state, now);
+        Report {
+            available: self.remaining(&phase),
+            is_blocked: phase.blocked_until.is_some(),
+            heap_bytes: state.heap_bytes(),
+        }
     }
 }
 

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::super::fields::Fields;
-use super::super::settings::refuse_burst;
-use crate::clock::{Tick, nanos};
+use super::super::portable;
+use super::super::setting::{Range, Setting};
+use crate::clock::nanos;
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
@@ -65,18 +66,23 @@ use crate::quota::Quota;
 pub struct Lockout {
     pub(super) quota: Quota,
     /// The length of the first block.
-    block: u64,
+    pub(crate) block: u64,
     max_block: Option<u64>,
-    pub(super) forget: u64,
+    pub(crate) forget: u64,
     parole: Option<u64>,
-    pub(super) clears: bool,
+    pub(crate) clears: bool,
 }
 
 /// The default of [`Lockout::max_block`], if the first block is not longer.
 const MAX_BLOCK: u64 = 3_600_000_000_000;
+const FIRST_BLOCK: u64 = 60_000_000_000;
+const FORGET_AFTER: u64 = 86_400_000_000_000;
 
-/// Half of the largest moment, so that sums of times do not overflow.
-const MAX_SPAN: u64 = Tick::MAX.as_nanos() >> 1;
+static BLOCK: Setting = Setting::time("block", Range::Span);
+static LONGEST: Setting = Setting::time("max_block", Range::Span);
+static FORGET: Setting = Setting::time("forget", Range::Span);
+static PAROLE: Setting = Setting::count("parole", Range::Limit);
+static ON_SUCCESS: Setting = Setting::one_of("on_success", &["keep", "clear"]);
 
 impl Lockout {
     /// Blocks a key for a minute after the quota's number of failures in any of its periods. A quota
@@ -84,9 +90,9 @@ impl Lockout {
     pub const fn new(quota: Quota) -> Self {
         Self {
             quota,
-            block: 60_000_000_000,
+            block: FIRST_BLOCK,
             max_block: None,
-            forget: 86_400_000_000_000,
+            forget: FORGET_AFTER,
             parole: None,
             clears: false,
         }
@@ -193,7 +199,7 @@ impl Lockout {
         }
     }
 
-    const fn longest_block(&self) -> u64 {
+    pub(crate) const fn longest_block(&self) -> u64 {
         match self.max_block {
             Some(longest) => longest,
             None if self.block > MAX_BLOCK => self.block,
@@ -209,61 +215,24 @@ impl Lockout {
 
     /// Refuses settings that have no meaning.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
-        Self::check_span("block", self.block, 1)?;
-        Self::check_span("max_block", self.longest_block(), self.block)?;
-        Self::check_span("forget", self.forget, 1)?;
-        if let Some(parole) = self.parole {
-            if parole == 0 || parole > self.quota.limit() {
-                return Err(ConfigError::out_of_range(
-                    "parole",
-                    parole,
-                    format!("a number from 1 to the limit, {}", self.quota.limit()),
-                ));
+        portable::check(self)?;
+        match self.max_block.filter(|longest| *longest < self.block) {
+            None => Ok(()),
+            Some(longest) => {
+                let block = Duration::from_nanos(self.block);
+                Err(LONGEST.refuse(longest, format!("a time from {block:?} to 146 years")))
             }
         }
-        refuse_burst(&self.quota)
-    }
-
-    fn check_span(field: &'static str, span: u64, least: u64) -> Result<(), ConfigError> {
-        if (least..=MAX_SPAN).contains(&span) {
-            return Ok(());
-        }
-        let least = Duration::from_nanos(least);
-        Err(ConfigError::out_of_range(
-            field,
-            format!("{:?}", Duration::from_nanos(span)),
-            format!("a time from {least:?} to 146 years"),
-        ))
     }
 
     /// Lists the settings.
     pub(super) fn list(&mut self, fields: &mut Fields<'_>) {
         fields.tag(9);
-        fields.quota(&mut self.quota);
-        fields.moment(&mut self.block);
-        fields.option(&mut self.max_block);
-        fields.moment(&mut self.forget);
-        fields.option(&mut self.parole);
-        fields.bool(&mut self.clears);
-        let is_valid = self.check().is_ok();
-        fields.require(is_valid);
-    }
-}
-
-/// For the stores that decide on a server.
-#[cfg(feature = "redis")]
-impl Lockout {
-    /// The first block, the longest one, the time to forget, and the failures on parole.
-    pub(crate) const fn script_params(&self) -> [u64; 4] {
-        [
-            self.block,
-            self.longest_block(),
-            self.forget,
-            self.places(1),
-        ]
-    }
-
-    pub(crate) const fn clears_on_success(&self) -> bool {
-        self.clears
+        fields.plain_quota(&mut self.quota);
+        fields.setting_or(&BLOCK, &mut self.block, FIRST_BLOCK);
+        fields.setting(&LONGEST, &mut self.max_block);
+        fields.setting_or(&FORGET, &mut self.forget, FORGET_AFTER);
+        fields.setting(&PAROLE, &mut self.parole);
+        fields.flag(&ON_SUCCESS, &mut self.clears);
     }
 }

@@ -40,8 +40,7 @@ struct Late {
 impl LockoutState {
     /// How many attempts count, apart from the first `gone` moments.
     pub(super) fn used(&self, gone: usize) -> u64 {
-        let all = self.attempts.total_before(self.attempts.len());
-        all.wrapping_sub(self.attempts.total_before(gone))
+        self.attempts.total_from(gone)
     }
 
     /// The number of distinct moments.
@@ -63,14 +62,8 @@ impl LockoutState {
     /// The moment of the attempt that completes `cost`, counted from the first one after `gone`
     /// moments.
     pub(super) fn moment_of(&self, gone: usize, cost: u64) -> u64 {
-        let first = self.attempts.total_before(0);
-        let since = |total: u64| total.wrapping_sub(first);
-        let target = since(self.attempts.total_before(gone)) + cost;
-        let place = self
-            .attempts
-            .partition_point(|entry| since(entry.total) < target);
-        let entry = self.attempts.get(place);
-        entry.map_or(0, |entry| entry.at.as_nanos())
+        let moment = self.attempts.completes(gone, cost);
+        moment.map_or(0, Tick::as_nanos)
     }
 
     /// Writes down what time has changed.
@@ -102,25 +95,9 @@ impl LockoutState {
         }
     }
 
-    /// Removes the attempts after `at`, newest first.
-    fn remove_newer(&mut self, at: Tick) -> Vec<(Tick, u64)> {
-        let mut newer = Vec::new();
-        while let Some(last) = self.attempts.back().filter(|last| last.at > at) {
-            newer.push((last.at, self.used(self.len() - 1)));
-            self.attempts.pop_back();
-        }
-        newer
-    }
-
-    fn restore(&mut self, newer: Vec<(Tick, u64)>) {
-        for (at, held) in newer.into_iter().rev() {
-            self.attempts.push_back(at, held);
-        }
-    }
-
     pub(super) fn add_to_newest(&mut self, cost: u64) {
         if let Some(newest) = self.attempts.back() {
-            let held = self.used(self.len() - 1);
+            let held = self.attempts.newest_cost();
             self.attempts.replace_back(newest.at, held + cost);
         }
     }
@@ -130,21 +107,7 @@ impl LockoutState {
         let is_own = |late: &Late| cost > 0 && late.taken_at == taken_at;
         let late = self.late.iter().position(is_own);
         let taken_at = late.map_or(taken_at, |late| self.late.remove(late).at);
-        let newer = self.remove_newer(taken_at);
-        let mut left = cost;
-        while left > 0 && self.len() > gone {
-            let Some(last) = self.attempts.back() else {
-                break;
-            };
-            let held = self.used(self.len() - 1);
-            if held > left {
-                self.attempts.replace_back(last.at, held - left);
-                break;
-            }
-            left -= held;
-            self.attempts.pop_back();
-        }
-        self.restore(newer);
+        self.attempts.take_back(gone, taken_at, cost);
     }
 
     /// Drops the oldest attempts, so that at most `count` are left.
@@ -155,13 +118,15 @@ impl LockoutState {
         let mut newest = Vec::new();
         let mut left = count;
         while let Some(last) = self.attempts.back().filter(|_| left > 0) {
-            let kept = self.used(self.len() - 1).min(left);
+            let kept = self.attempts.newest_cost().min(left);
             newest.push((last.at, kept));
             left -= kept;
             self.attempts.pop_back();
         }
         self.attempts = Timestamps::default();
-        self.restore(newest);
+        for (at, kept) in newest.into_iter().rev() {
+            self.attempts.push_back(at, kept);
+        }
     }
 
     /// Blocks the key until `end`, after `level` blocks. What was counted before is dropped.
@@ -216,30 +181,6 @@ impl LockoutState {
                 at: Tick::from_nanos(at),
             });
         }
-    }
-}
-
-/// For the stores that decide on a server.
-#[cfg(feature = "redis")]
-impl LockoutState {
-    /// The state with these attempts, oldest first.
-    pub(crate) fn new(
-        level: u32,
-        until: u64,
-        seen: u64,
-        attempts: impl Iterator<Item = (Tick, u64)>,
-    ) -> Self {
-        let mut state = Self {
-            attempts: Timestamps::default(),
-            level: level.min(MAX_LEVEL),
-            until,
-            seen,
-            late: Vec::new(),
-        };
-        for (at, count) in attempts {
-            state.attempts.push_back(at, count);
-        }
-        state
     }
 }
 

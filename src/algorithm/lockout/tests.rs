@@ -4,7 +4,7 @@ use super::super::{
     Algorithm, Cost, FixedWindow, GiveBack, Inherit, IntoAlgorithm, LeakyBucket, SlidingLog,
     TokenBucket, Words, settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes,
 };
-use super::{DenialLockout, Lockout, LockoutState};
+use super::{Lockout, LockoutState};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -52,7 +52,7 @@ fn a_denied_cost_of_zero_is_no_failure() {
     let mut state = algorithm.fresh(Tick::ZERO);
     for (cost, is_blocked) in [(0, false), (1, true)] {
         assert!(algorithm.decide(&mut state, Tick::ZERO, cost).is_denied());
-        let blocked = DenialLockout::is_blocked(&algorithm, &state, Tick::ZERO);
+        let blocked = algorithm.report(&state, Tick::ZERO).is_blocked;
         assert_eq!(blocked, is_blocked);
     }
 }
@@ -89,7 +89,7 @@ fn forgiveness_of_a_cost_of_zero_frees_nothing() {
             GiveBack::Forgive,
         );
         let _ = algorithm.decide(&mut state, Tick::ZERO, 1);
-        let blocked = DenialLockout::is_blocked(&algorithm, &state, Tick::ZERO);
+        let blocked = algorithm.report(&state, Tick::ZERO).is_blocked;
         assert_eq!(blocked, is_blocked, "cost {cost}");
     }
 }
@@ -134,7 +134,7 @@ fn a_lockout_of_denials_reports_what_its_limit_does() {
     assert!(waiting(&pair) > 1);
     assert_eq!(waiting(&algorithm), waiting(&pair));
     let state = algorithm.fresh(Tick::ZERO);
-    assert_eq!(DenialLockout::available(&algorithm, &state, Tick::ZERO), 10);
+    assert_eq!(algorithm.report(&state, Tick::ZERO).available, 10);
 
     let bucket = lockout().after_denials_of(TokenBucket::new(Quota::per_second(10)));
     let window = lockout().after_denials_of(FixedWindow::new(Quota::per_second(10)));
@@ -179,11 +179,11 @@ fn the_memory_of_a_lockout_of_denials_is_that_of_both_logs() {
             let _ = log.decide(&mut admissions, now, 1);
         }
     }
-    let of_log = SlidingLog::heap_bytes(&log, &admissions);
-    let of_lockout = Lockout::heap_bytes(&lockout, &denials);
+    let of_log = log.report(&admissions, Tick::ZERO).heap_bytes;
+    let of_lockout = lockout.report(&denials, Tick::ZERO).heap_bytes;
     // 40 or more entries of at least 8 bytes each.
     assert!(of_log > 320 && of_lockout > 320);
-    let both = DenialLockout::heap_bytes(&algorithm, &state);
+    let both = algorithm.report(&state, Tick::ZERO).heap_bytes;
     assert_eq!(both, of_log + of_lockout);
     assert!(of_lockout <= lockout.facts().max_heap_bytes);
     let most = log.facts().max_heap_bytes + lockout.facts().max_heap_bytes;

@@ -120,51 +120,6 @@ impl BitBuffer {
     }
 }
 
-/// Writes pairs of field and width; false if one does not fit.
-#[inline]
-pub(in crate::algorithm) fn write_fields(
-    words: &mut [u64],
-    fields: impl IntoIterator<Item = (u64, u32)>,
-) -> bool {
-    let room = (64 * words.len().min(MAX_WORDS)).saturating_sub(1);
-    let mut buffer = BitBuffer::from_words(&[]);
-    let mut at = 0;
-    for (value, width) in fields {
-        if value > mask(width) || (at + width) as usize > room {
-            return false;
-        }
-        buffer.put(at, value);
-        at += width;
-    }
-    buffer.write(words);
-    true
-}
-
-/// Reads the fields that [`write_fields`] wrote, one after the other.
-#[derive(Debug)]
-pub(in crate::algorithm) struct BitReader {
-    buffer: BitBuffer,
-    position: u32,
-}
-
-impl BitReader {
-    #[inline]
-    pub(in crate::algorithm) fn new(words: &[u64]) -> Self {
-        Self {
-            buffer: BitBuffer::from_words(words),
-            position: 0,
-        }
-    }
-
-    /// The next field.
-    #[inline]
-    pub(in crate::algorithm) fn read(&mut self, width: u32) -> u64 {
-        let at = self.position;
-        self.position += width;
-        self.buffer.get(at, width)
-    }
-}
-
 /// The lowest `width` bits set.
 #[inline]
 pub(in crate::algorithm) const fn mask(width: u32) -> u64 {
@@ -172,33 +127,5 @@ pub(in crate::algorithm) const fn mask(width: u32) -> u64 {
         u64::MAX
     } else {
         (1 << width) - 1
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fields_of_all_widths_round_trip_and_leave_the_highest_bit_zero() {
-        for widths in [
-            [1, 62, 64, 63],
-            [63, 64, 1, 1],
-            [7, 60, 60, 64],
-            [64, 64, 3, 20],
-            // All but the highest bit.
-            [64, 63, 64, 64],
-        ] {
-            let fields = widths.map(|width| (mask(width) - (u64::from(width) & 1), width));
-            let mut packed = [0; 4];
-            assert!(write_fields(&mut packed, fields));
-            assert!(packed[0] < 1 << 63);
-            let mut reader = BitReader::new(&packed);
-            for (value, width) in fields {
-                assert_eq!(reader.read(width), value, "{widths:?}");
-            }
-        }
-        assert!(!write_fields(&mut [0], [(4, 2)]), "too large a value");
-        assert!(!write_fields(&mut [0], [(1, 40), (1, 40)]), "too few words");
     }
 }

@@ -4,13 +4,14 @@
 //! A definition here is a fraction of unbounded integers ([`Naive`]) or an `i128` of small numbers.
 //! No function under test is used in it.
 
-use super::bits::{BitBuffer, BitReader, mask, write_fields};
+use super::bits::{BitBuffer, mask};
 use super::{
     arithmetic::gcd,
     interval::{ExactNanos, Interval, Rounding},
     u256::{ceil_ratio, floor_ratio},
     windows::Windows,
 };
+use crate::algorithm::Cost;
 use crate::clock::Tick;
 use crate::quota::Quota;
 
@@ -298,7 +299,12 @@ fn a_refund_returns_what_is_still_taken() {
                         let after = due_parts
                             .saturating_sub(still)
                             .max(unused_parts.min(due_parts));
-                        let refunded = interval.apply_refund(*due, *unused, cost, since);
+                        let refunded = interval.apply_refund(
+                            *due,
+                            *unused,
+                            Cost::new(cost, Tick::ZERO),
+                            Tick::from_nanos(since),
+                        );
                         assert!(
                             has_parts(refunded, after, &interval),
                             "{cost}, {since} ns ago, of {due:?} down to {unused:?}: {refunded:?}"
@@ -441,11 +447,15 @@ fn check_fields(fields: [(u64, u32); 3]) {
     for words in 1..=4_usize {
         let mut packed = [0; 4];
         let packed = &mut packed[..words];
-        let fits = bits < 64 * u32::try_from(words).unwrap_or(0);
-        assert_eq!(write_fields(packed, fields), fits, "{fields:?}");
-        if !fits {
+        if bits >= 64 * u32::try_from(words).unwrap_or(0) {
             continue;
         }
+        let mut buffer = BitBuffer::from_words(&[]);
+        fields.iter().fold(0, |at, (value, width)| {
+            buffer.put(at, *value);
+            at + width
+        });
+        buffer.write(packed);
         assert!(packed[0] < 1 << 63, "the highest bit stays zero");
         // The whole number: field after field, from the lowest bit upward.
         let bit = |at: u32| packed[words - 1 - (at / 64) as usize] >> (at % 64) & 1;
@@ -457,9 +467,10 @@ fn check_fields(fields: [(u64, u32); 3]) {
             }
         }
         assert!((at..64 * u32::try_from(words).unwrap_or(0)).all(|at| bit(at) == 0));
-        let mut reader = BitReader::new(packed);
+        let (buffer, mut at) = (BitBuffer::from_words(packed), 0);
         for (value, width) in fields {
-            assert_eq!(reader.read(width), value, "{fields:?}");
+            assert_eq!(buffer.get(at, width), value, "{fields:?}");
+            at += width;
         }
     }
 }

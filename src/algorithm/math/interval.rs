@@ -12,8 +12,8 @@ use super::{
     time_base::{LEAST_TIME_BITS, TimeBase, fits_range},
     u256,
 };
-use crate::algorithm::fields::Fields;
-use crate::clock::Tick;
+use crate::algorithm::{Cost, Fields};
+use crate::clock::{Tick, nanos};
 use crate::quota::Quota;
 
 /// A moment in nanoseconds and an exact fraction: when a bucket is full again, or a line free.
@@ -47,6 +47,10 @@ pub(in crate::algorithm) enum Rounding {
 impl ExactNanos {
     pub(in crate::algorithm) const ZERO: Self = Self::from_nanos(0);
     pub(in crate::algorithm) const NEVER: Self = Self::from_nanos(u64::MAX);
+
+    pub(crate) const fn new(ns: u64, fraction: u64) -> Self {
+        Self { ns, fraction }
+    }
 
     #[inline]
     pub(in crate::algorithm) const fn from_nanos(ns: u64) -> Self {
@@ -90,10 +94,7 @@ impl Interval {
         Self {
             num,
             den,
-            unit: ExactNanos {
-                ns: num.get() / den.get(),
-                fraction: num.get() % den.get(),
-            },
+            unit: ExactNanos::new(num.get() / den.get(), num.get() % den.get()),
             fraction_bits: u64::BITS - (den.get() - 1).leading_zeros(),
             base: TimeBase::ZERO,
         }
@@ -233,18 +234,19 @@ impl Interval {
         }
     }
 
-    /// `due` moved back by what is still taken of `cost` units, but not past `unused`.
+    /// `due` moved back by what is still taken of `cost`, but not past `unused`.
     ///
-    /// `since` is how many nanoseconds ago they were taken. Time has returned at most that much of
-    /// them: all of it if the bucket was unused before.
+    /// Time has returned at most as much of the cost as has passed since: all of it if the bucket was
+    /// unused before.
     pub(in crate::algorithm) fn apply_refund(
         &self,
         due: ExactNanos,
         unused: ExactNanos,
-        cost: u64,
-        since: u64,
+        cost: Cost,
+        now: Tick,
     ) -> ExactNanos {
-        let taken = self.sub(self.time_for(cost), ExactNanos::from_nanos(since));
+        let since = ExactNanos::from_nanos(nanos(now.since(cost.at)));
+        let taken = self.sub(self.time_for(cost.units), since);
         self.sub(due, taken).max(unused.min(due))
     }
 
@@ -289,16 +291,6 @@ impl Interval {
             fraction: low_u64(parts % u128::from(self.den.get())),
         };
         self.add(due.trunc(), fraction)
-    }
-
-    /// The moment as one word, the fraction below the nanoseconds; never `u64::MAX`.
-    #[inline]
-    pub(in crate::algorithm) const fn pack(&self, due: ExactNanos) -> Option<u64> {
-        let ns = self.base.relative(due.ns);
-        if ns >= u64::MAX >> self.fraction_bits {
-            return None;
-        }
-        Some(ns << self.fraction_bits | due.fraction)
     }
 
     /// How many words of a table a moment takes that is at most `depth` from the present.
@@ -354,26 +346,13 @@ impl Interval {
     #[inline]
     pub(in crate::algorithm) const fn unpack_from(&self, words: &[u64]) -> ExactNanos {
         match *words {
-            [word] => self.unpack(word),
+            [word] => ExactNanos {
+                ns: self.base.absolute(word >> self.fraction_bits),
+                fraction: word & ((1 << self.fraction_bits) - 1),
+            },
             [ns, fraction, ..] => ExactNanos { ns, fraction },
             [] => ExactNanos::ZERO,
         }
-    }
-
-    #[inline]
-    pub(in crate::algorithm) const fn unpack(&self, word: u64) -> ExactNanos {
-        ExactNanos {
-            ns: self.base.absolute(word >> self.fraction_bits),
-            fraction: word & ((1 << self.fraction_bits) - 1),
-        }
-    }
-}
-
-/// For the stores that decide on a server.
-#[cfg(feature = "redis")]
-impl ExactNanos {
-    pub(crate) const fn new(ns: u64, fraction: u64) -> Self {
-        Self { ns, fraction }
     }
 }
 
@@ -396,7 +375,6 @@ mod tests {
             let mut word = [0];
             assert!(interval.pack_into(due, &mut word), "{ns}");
             assert_eq!(interval.unpack_from(&word), due);
-            assert_eq!(interval.pack(due), Some(word[0]));
         }
         for ns in [now - quarter - 1, now + 3 * quarter] {
             assert!(!interval.pack_into(ExactNanos::from_nanos(ns), &mut [0]));

@@ -13,9 +13,7 @@ mod windows;
 pub use self::interval::ExactNanos;
 pub(super) use self::{
     arithmetic::{gcd, low_u64},
-    bits::{
-        BitBuffer, BitReader, MAX_WORDS, TIME_BITS, bit_width, mask, words_for_bits, write_fields,
-    },
+    bits::{BitBuffer, MAX_WORDS, TIME_BITS, bit_width, mask, words_for_bits},
     interval::{Interval, Rounding},
     time_base::{LEAST_TIME_BITS, TimeBase, fits_range},
     u256::floor_ratio,

@@ -7,14 +7,14 @@ use crate::clock::Tick;
 
 /// Where windows begin: at `offset + k * length` for every whole k.
 #[derive(Clone, Copy, Debug, Eq)]
-pub(in crate::algorithm) struct Windows {
+pub(crate) struct Windows {
     /// At most 2^62 ns. Non-zero, so that dividing by it cannot panic.
     length: NonZeroU64,
     /// (2^64 - 1) / length, rounded down: multiplying is faster than dividing.
     reciprocal: u64,
     /// Added to a time before it is divided, so that the window around zero has index 0 and the
     /// next one begins at `offset`; below `length`.
-    padding: u64,
+    pub(crate) padding: u64,
     /// As configured, for windows of another length.
     offset: u64,
 }
@@ -40,16 +40,16 @@ impl Windows {
         }
     }
 
-    pub(in crate::algorithm) const fn length(&self) -> u64 {
+    pub(crate) const fn length(&self) -> u64 {
         self.length.get()
     }
 
     /// Windows of another length, with the same offset.
-    pub(in crate::algorithm) const fn with_length(&self, length: u64) -> Self {
+    pub(crate) const fn with_length(&self, length: u64) -> Self {
         Self::new(length, self.offset)
     }
 
-    pub(in crate::algorithm) const fn offset(&self) -> u64 {
+    pub(crate) const fn offset(&self) -> u64 {
         self.offset
     }
 

@@ -11,7 +11,8 @@ use self::packed::{Layout, PackedSums};
 use self::state::{CellSums, MAX_CELLS};
 use super::fields::Fields;
 use super::math::{MAX_WORDS, Windows};
-use super::settings::refuse_burst;
+use super::portable;
+use super::setting::{OFFSET, Range, Setting};
 use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Words};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
@@ -55,9 +56,13 @@ pub struct SlidingGrid {
     cells: u64,
     strict: bool,
     /// Maps a time to its cell.
-    grid: Windows,
+    pub(crate) grid: Windows,
     layout: Layout,
 }
+
+const DEFAULT_CELLS: u64 = 10;
+static CELLS: Setting = Setting::count("cells", Range::Number(1, MAX_CELLS as u64));
+static STRICT: Setting = Setting::flag("strict");
 
 impl SlidingGrid {
     /// The most cells that a window may have.
@@ -66,7 +71,7 @@ impl SlidingGrid {
     /// Creates a grid of ten cells. A cell begins at the zero of the limiter's clock. A quota with a
     /// burst is refused when a limiter is built.
     pub const fn new(quota: Quota) -> Self {
-        Self::build(quota, 10, false, 0)
+        Self::build(quota, DEFAULT_CELLS, false, 0)
     }
 
     /// Sets the number of cells.
@@ -85,20 +90,7 @@ impl SlidingGrid {
     /// # Errors
     /// If that is 0 or above [`MAX_CELLS`](Self::MAX_CELLS).
     pub fn try_cells(self, cells: usize) -> Result<Self, ConfigError> {
-        if (1..=Self::MAX_CELLS).contains(&cells) {
-            Ok(Self::build(
-                self.quota,
-                cells as u64,
-                self.strict,
-                self.grid.offset(),
-            ))
-        } else {
-            Err(ConfigError::out_of_range(
-                "cells",
-                cells,
-                "a number from 1 to 60",
-            ))
-        }
+        portable::set(self, CELLS.name, cells as u64)
     }
 
     /// Counts one whole cell more, so that at most L pass in any W.
@@ -126,7 +118,7 @@ impl SlidingGrid {
 
     /// How many cells are summed up: one more if strict.
     #[inline]
-    const fn counted_cells(&self) -> u64 {
+    pub(crate) const fn counted_cells(&self) -> u64 {
         self.cells + self.strict as u64
     }
 
@@ -242,7 +234,7 @@ impl Algorithm for SlidingGrid {
     }
 
     fn validate(&self) -> Result<(), ConfigError> {
-        refuse_burst(&self.quota)
+        portable::check(self)
     }
 
     #[inline]
@@ -259,10 +251,7 @@ impl Algorithm for SlidingGrid {
     }
 
     fn refund(&self, state: &mut SlidingGridState, now: Tick, cost: Cost, _: GiveBack) {
-        let Cost {
-            units: cost,
-            at: taken_at,
-        } = cost;
+        let (cost, taken_at) = (cost.units, cost.at);
         self.advance(state, now);
         let (taken_in, _) = self.grid.locate(taken_at);
         let age = state.cell.saturating_sub(taken_in);
@@ -342,15 +331,11 @@ impl Portable for SlidingGrid {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(6);
         let (mut quota, mut offset) = (self.quota, self.grid.offset());
-        fields.quota(&mut quota);
-        fields.u64(&mut self.cells);
-        fields.bool(&mut self.strict);
-        fields.moment(&mut offset);
-        if (1..=MAX_CELLS as u64).contains(&self.cells) {
-            *self = Self::build(quota, self.cells, self.strict, offset);
-        } else {
-            fields.fail();
-        }
+        fields.plain_quota(&mut quota);
+        fields.setting_or(&CELLS, &mut self.cells, DEFAULT_CELLS);
+        fields.flag(&STRICT, &mut self.strict);
+        fields.setting_or(&OFFSET, &mut offset, 0);
+        *self = Self::build(quota, self.cells, self.strict, offset);
     }
 
     /// The sums, each as the difference to the one after it.
@@ -363,45 +348,5 @@ impl Portable for SlidingGrid {
             older = cost.saturating_add(older).min(Tick::MAX.as_nanos());
             *sum = older;
         }
-    }
-}
-
-/// For the stores that decide on a server.
-#[cfg(feature = "_remote")]
-#[allow(dead_code, reason = "each store uses a part of it")]
-impl SlidingGrid {
-    /// The length and the offset of the cells, and how many of them are summed up.
-    pub(crate) const fn cell_params(&self) -> (u64, u64, u64) {
-        (self.grid.length(), self.grid.offset(), self.counted_cells())
-    }
-
-    /// The same quota and number of cells, with cells of this length and offset.
-    pub(crate) const fn with_cells_of(mut self, length: u64, offset: u64) -> Self {
-        self.grid = Windows::new(length, offset);
-        self.layout = Layout::new(&self.quota, self.counted_cells(), length);
-        self
-    }
-
-    /// Builds the state from the counts per cell, newest first. Its first sum is the total. Each
-    /// further sum leaves out one more of the oldest cells.
-    pub(crate) fn state_from_counts(
-        &self,
-        cell: u64,
-        counts: impl Iterator<Item = u64>,
-    ) -> SlidingGridState {
-        let mut state = self.fresh(Tick::ZERO);
-        state.cell = cell;
-        // Cells 0 to `cell` exist.
-        let mut counts = counts.take(
-            usize::try_from(cell)
-                .unwrap_or(usize::MAX)
-                .saturating_add(1),
-        );
-        let mut sum = 0_u64;
-        for place in state.sums.iter_mut().take(self.sum_count()).rev() {
-            sum = counts.next().unwrap_or_default().saturating_add(sum);
-            *place = sum;
-        }
-        state
     }
 }

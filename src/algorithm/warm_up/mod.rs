@@ -5,11 +5,12 @@ mod permits;
 
 use std::time::Duration;
 
-use self::packed::FieldWidths;
+use self::packed::Layout;
 use self::permits::StoredPermits;
 use super::fields::Fields;
 use super::math::{Interval, MAX_WORDS};
-use super::settings::{check_units, own_wait, refuse_burst, refuse_without_queue};
+use super::portable;
+use super::setting::{MAX_WAIT, QUEUE, Range, Setting};
 use super::{Algorithm, Cost, ExactNanos, Facts, GiveBack, Inherit, Portable, Words};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
@@ -65,26 +66,28 @@ pub struct WarmUp {
     quota: Quota,
     interval: Interval,
     /// How many units may wait; `None` denies instead.
-    queue_limit: Option<u64>,
-    max_wait: u64,
-    /// The longest wait that both allow.
-    longest_wait: ExactNanos,
-    max_cost: Option<u64>,
-    permits: StoredPermits,
-    widths: FieldWidths,
+    pub(crate) queue_limit: Option<u64>,
+    pub(crate) max_wait: u64,
+    pub(crate) max_cost: Option<u64>,
+    pub(crate) permits: StoredPermits,
+    layout: Layout,
 }
 
 /// The state of a key under [`WarmUp`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WarmUpState {
     /// Units in store when the line was last free.
-    stored: u128,
+    pub(crate) stored: u128,
     /// When the line is free again.
-    next_free: ExactNanos,
+    pub(crate) next_free: ExactNanos,
 }
 
 const WARM_UP_RANGE: &str =
     "a time from 1 ns to 146 years whose product with the limit stays below 2^76";
+
+static WARM_UP: Setting = Setting::time("warm_up", Range::Any).required();
+static COLD_FACTOR: Setting = Setting::count("cold_factor", Range::Number(1, 1_000));
+static MAX_COST: Setting = Setting::count("max_cost", Range::Units(1));
 
 impl WarmUp {
     /// Warms up over `warm_up` to the quota's rate, three times slower when cold. A quota with a
@@ -121,20 +124,22 @@ impl WarmUp {
     /// # Errors
     /// If `factor` is 0 or above 1,000.
     pub fn try_cold_factor(self, factor: u64) -> Result<Self, ConfigError> {
-        self.rebuild(self.quota, factor)
+        portable::set(self, COLD_FACTOR.name, factor)
     }
 
     /// Lets requests wait for their turn, at most as long as `units` of cost take when warm.
     #[must_use]
-    pub const fn queue(self, units: u64) -> Self {
-        self.with_queue(Some(units), self.max_wait)
+    pub const fn queue(mut self, units: u64) -> Self {
+        self.queue_limit = Some(units);
+        self
     }
 
     /// Denies a request at once if its turn would come later than this. Needs a
     /// [`queue`](Self::queue).
     #[must_use]
-    pub fn max_wait(self, max_wait: Duration) -> Self {
-        self.with_queue(self.queue_limit, nanos(max_wait))
+    pub fn max_wait(mut self, max_wait: Duration) -> Self {
+        self.max_wait = nanos(max_wait);
+        self
     }
 
     /// Denies a request that costs more than `units`, without `retry_after`.
@@ -144,59 +149,41 @@ impl WarmUp {
         self
     }
 
-    const fn with_queue(self, queue_limit: Option<u64>, max_wait: u64) -> Self {
-        let longest_wait = match queue_limit {
-            None => ExactNanos::ZERO,
-            Some(units) => {
-                let wait = self.interval.time_for(units);
-                if wait.ns < max_wait {
-                    wait
-                } else {
-                    ExactNanos::from_nanos(max_wait)
-                }
-            }
-        };
+    const fn with_line(
+        self,
+        queue_limit: Option<u64>,
+        max_wait: u64,
+        max_cost: Option<u64>,
+    ) -> Self {
         Self {
             queue_limit,
             max_wait,
-            longest_wait,
+            max_cost,
             ..self
         }
     }
 
+    /// The longest wait that the queue and `max_wait` allow.
+    #[inline]
+    fn longest_wait(&self) -> ExactNanos {
+        let wait = self.interval.time_for(self.queue_limit.unwrap_or(0));
+        wait.min(ExactNanos::from_nanos(self.max_wait))
+    }
+
     fn build(quota: Quota, warm_up: u64, cold_factor: u64) -> Result<Self, ConfigError> {
-        if !(1..=1_000).contains(&cold_factor) {
-            return Err(ConfigError::out_of_range(
-                "cold_factor",
-                cold_factor,
-                "a number from 1 to 1000",
-            ));
-        }
         let interval = Interval::new(&quota);
         let Some(permits) = StoredPermits::new(&interval, warm_up, cold_factor) else {
-            return Err(ConfigError::out_of_range(
-                "warm_up",
-                format!("{warm_up} ns"),
-                WARM_UP_RANGE,
-            ));
+            return Err(WARM_UP.refuse(warm_up, WARM_UP_RANGE));
         };
         Ok(Self {
             quota,
             interval,
             queue_limit: None,
             max_wait: u64::MAX,
-            longest_wait: ExactNanos::ZERO,
             max_cost: None,
-            widths: FieldWidths::new(&interval, permits.capacity),
+            layout: Layout::new(&interval, permits.capacity),
             permits,
         })
-    }
-
-    /// The same settings with another quota or cold factor.
-    fn rebuild(&self, quota: Quota, cold_factor: u64) -> Result<Self, ConfigError> {
-        let mut built = Self::build(quota, self.permits.warm_up(), cold_factor)?;
-        built.max_cost = self.max_cost;
-        Ok(built.with_queue(self.queue_limit, self.max_wait))
     }
 
     /// The limit that decisions report.
@@ -238,7 +225,10 @@ impl WarmUp {
     }
 
     /// Takes `cost` if its turn comes within `most`.
-    #[expect(clippy::inline_always, reason = "as for `decide_packed`")]
+    #[expect(
+        clippy::inline_always,
+        reason = "so that the figures a caller does not read are not computed"
+    )]
     #[inline(always)]
     fn schedule(
         &self,
@@ -291,23 +281,18 @@ impl Algorithm for WarmUp {
     fn facts(&self) -> Facts {
         Facts {
             waiting: 1,
-            words: self.widths.word_count,
+            words: self.layout.word_count,
             ..Facts::ONE_LIMIT
         }
     }
 
     fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
-        self.rebuild(quota, self.permits.cold_factor())
+        let built = Self::build(quota, self.permits.warm_up, self.permits.cold_factor)?;
+        Ok(built.with_line(self.queue_limit, self.max_wait, self.max_cost))
     }
 
     fn validate(&self) -> Result<(), ConfigError> {
-        refuse_burst(&self.quota)?;
-        check_units("max_cost", &self.quota, self.max_cost)?;
-        match self.queue_limit {
-            None => refuse_without_queue("max_wait", own_wait(self.max_wait)),
-            Some(0) => Ok(()),
-            units => check_units("queue", &self.quota, units),
-        }
+        portable::check(self)
     }
 
     #[inline]
@@ -318,13 +303,16 @@ impl Algorithm for WarmUp {
         }
     }
 
-    #[expect(clippy::inline_always, reason = "as for `decide_packed`")]
+    #[expect(
+        clippy::inline_always,
+        reason = "so that the figures a caller does not read are not computed"
+    )]
     #[inline(always)]
     fn decide(&self, state: &mut WarmUpState, now: Tick, cost: u64) -> Decision {
         if cost == 0 {
             return self.decision(Verdict::Admit, *state, now, None);
         }
-        self.schedule(state, now, cost, self.longest_wait)
+        self.schedule(state, now, cost, self.longest_wait())
     }
 
     /// Even a cost of zero waits for its turn, so its wait reports when the line is free.
@@ -342,15 +330,10 @@ impl Algorithm for WarmUp {
     /// Frees the line of `cost` warm intervals. The permits are not put back: they cost more
     /// because the service was cold, and a refund makes it neither warmer nor colder.
     fn refund(&self, state: &mut WarmUpState, now: Tick, cost: Cost, why: GiveBack) {
-        let Cost {
-            units: cost,
-            at: taken_at,
-        } = cost.of_line(self.queue_limit.is_some(), now, why);
+        let cost = cost.of_line(self.queue_limit.is_some(), now, why);
         *state = self.refilled(*state, now);
-        let (unused, since) = (ExactNanos::from_tick(now), nanos(now.since(taken_at)));
-        state.next_free = self
-            .interval
-            .apply_refund(state.next_free, unused, cost, since);
+        let (free, unused) = (state.next_free, ExactNanos::from_tick(now));
+        state.next_free = self.interval.apply_refund(free, unused, cost, now);
     }
 
     fn charge(&self, state: &mut WarmUpState, now: Tick, cost: u64) -> Duration {
@@ -386,30 +369,12 @@ impl Words for WarmUp {
 
     #[inline]
     fn pack_into(&self, state: &WarmUpState, words: &mut [u64]) -> bool {
-        self.widths.pack(state.stored, state.next_free, words)
-    }
-
-    /// A denied request is not packed again.
-    #[expect(
-        clippy::inline_always,
-        reason = "so that the figures a caller does not read are not computed"
-    )]
-    #[inline(always)]
-    fn decide_packed(&self, words: &mut [u64], now: Tick, cost: u64) -> Option<Decision> {
-        if words.len() != self.widths.word_count {
-            return None;
-        }
-        let (stored, next_free) = self.widths.unpack(words);
-        let before = WarmUpState { stored, next_free };
-        let mut state = before;
-        let decision = self.decide(&mut state, now, cost);
-        (state == before || Self::pack_into(self, &state, words)).then_some(decision)
+        self.layout.pack(state.stored, state.next_free, words)
     }
 
     #[inline]
     fn unpack_from(&self, words: &[u64]) -> WarmUpState {
-        let own = words.get(..self.widths.word_count);
-        let (stored, next_free) = self.widths.unpack(own.unwrap_or(words));
+        let (stored, next_free) = self.layout.unpack(words);
         WarmUpState { stored, next_free }
     }
 }
@@ -425,18 +390,17 @@ impl Portable for WarmUp {
             permits,
             ..
         } = *self;
-        let (mut warm_up, mut cold_factor) = (permits.warm_up(), permits.cold_factor());
-        fields.quota(&mut quota);
-        fields.u64(&mut warm_up);
-        fields.u64(&mut cold_factor);
-        fields.option(&mut queue_limit);
-        fields.u64(&mut max_wait);
-        fields.option(&mut max_cost);
+        let (mut warm_up, mut cold_factor) = (permits.warm_up, permits.cold_factor);
+        fields.plain_quota(&mut quota);
+        fields.setting_or(&WARM_UP, &mut warm_up, 0);
+        fields.setting_or(&COLD_FACTOR, &mut cold_factor, 3);
+        queue_limit = queue_limit.filter(|units| *units > 0);
+        fields.setting(&QUEUE, &mut queue_limit);
+        fields.setting_or(&MAX_WAIT, &mut max_wait, u64::MAX);
+        fields.setting(&MAX_COST, &mut max_cost);
         match Self::build(quota, warm_up, cold_factor) {
-            Ok(built) => {
-                *self = Self { max_cost, ..built }.with_queue(queue_limit, max_wait);
-            }
-            Err(_) => fields.fail(),
+            Ok(built) => *self = built.with_line(queue_limit, max_wait, max_cost),
+            Err(error) => fields.refuse(error),
         }
     }
 
@@ -444,31 +408,5 @@ impl Portable for WarmUp {
         fields.u128(&mut state.stored);
         fields.require(state.stored <= self.permits.capacity);
         self.interval.state_fields(&mut state.next_free, fields);
-    }
-}
-
-/// For the stores that decide on a server.
-#[cfg(feature = "redis")]
-impl WarmUp {
-    /// How many units may wait, how long, and the largest cost that is ever admitted.
-    pub(crate) const fn queue_params(&self) -> (Option<u64>, u64, Option<u64>) {
-        (self.queue_limit, self.max_wait, self.max_cost)
-    }
-
-    /// The cold factor, the warm-up time, and of the store: units per permit, refill rate,
-    /// threshold, capacity.
-    pub(crate) const fn permit_params(&self) -> (u64, u64, [u128; 4]) {
-        let permits = &self.permits;
-        let store = [
-            permits.units_per_permit,
-            permits.refill_rate,
-            permits.threshold,
-            permits.capacity,
-        ];
-        (permits.cold_factor(), permits.warm_up(), store)
-    }
-
-    pub(crate) const fn state(stored: u128, next_free: ExactNanos) -> WarmUpState {
-        WarmUpState { stored, next_free }
     }
 }

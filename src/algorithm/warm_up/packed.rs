@@ -1,47 +1,45 @@
 //! The packed state of a warm-up, as a table stores it.
 
 use crate::algorithm::math::{
-    BitReader, ExactNanos, Interval, TIME_BITS, bit_width, low_u64, words_for_bits, write_fields,
+    BitBuffer, ExactNanos, Interval, MAX_WORDS, TIME_BITS, bit_width, low_u64, mask, words_for_bits,
 };
 
-/// The widths in bits of the fields of a state.
+/// The layout of a state, from the lowest bit: the line's free moment (whole nanoseconds, fraction), then
+/// the stored units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FieldWidths {
-    /// Whole nanoseconds, and the fraction.
-    ns: u32,
-    fraction: u32,
-    /// The lower 64 bits of the stored units, and the bits above.
-    stored_low: u32,
-    stored_high: u32,
+pub(super) struct Layout {
+    fraction_bits: u32,
+    stored_bits: u32,
     pub(super) word_count: usize,
 }
 
-impl FieldWidths {
-    /// The widths for stores up to `capacity`.
+const NS_BITS: u32 = TIME_BITS + 1;
+
+impl Layout {
+    /// That of stores up to `capacity`.
     pub(super) fn new(interval: &Interval, capacity: u128) -> Self {
-        let (ns, fraction) = (TIME_BITS + 1, bit_width(interval.den() - 1));
-        let stored = u128::BITS - capacity.leading_zeros();
+        let fraction_bits = bit_width(interval.den() - 1);
+        let stored_bits = u128::BITS - capacity.leading_zeros();
         Self {
-            ns,
-            fraction,
-            stored_low: stored.min(64),
-            stored_high: stored.saturating_sub(64),
-            word_count: words_for_bits(ns + fraction + stored),
+            fraction_bits,
+            stored_bits,
+            word_count: words_for_bits(NS_BITS + fraction_bits + stored_bits),
         }
     }
 
-    /// The stored units, and when the line is free, from exactly these words.
-    #[expect(clippy::inline_always, reason = "as for `decide_packed`")]
-    #[inline(always)]
+    /// The stored units, and when the line is free.
+    #[inline]
     pub(super) fn unpack(&self, words: &[u64]) -> (u128, ExactNanos) {
-        let mut reader = BitReader::new(words);
+        let words = words.get(..self.word_count).unwrap_or(words);
+        let buffer = BitBuffer::from_words(words);
+        let stored_at = NS_BITS + self.fraction_bits;
+        let low = buffer.get(stored_at, self.stored_bits.min(64));
+        let high = buffer.get(stored_at + 64, self.stored_bits.saturating_sub(64));
         let free = ExactNanos {
-            ns: reader.read(self.ns),
-            fraction: reader.read(self.fraction),
+            ns: buffer.get(0, NS_BITS),
+            fraction: buffer.get(NS_BITS, self.fraction_bits),
         };
-        let low = u128::from(reader.read(self.stored_low));
-        let high = u128::from(reader.read(self.stored_high));
-        (high << 64 | low, free)
+        (u128::from(high) << 64 | u128::from(low), free)
     }
 
     #[inline]
@@ -49,15 +47,18 @@ impl FieldWidths {
         let Some(words) = words.get_mut(..self.word_count) else {
             return false;
         };
-        let low = low_u64(stored & u128::from(u64::MAX));
-        write_fields(
-            words,
-            [
-                (free.ns, self.ns),
-                (free.fraction, self.fraction),
-                (low, self.stored_low),
-                (low_u64(stored >> 64), self.stored_high),
-            ],
-        )
+        if self.word_count > MAX_WORDS || free.ns > mask(NS_BITS) {
+            return false;
+        }
+        let stored_at = NS_BITS + self.fraction_bits;
+        let mut buffer = BitBuffer::from_words(&[]);
+        buffer.put(0, free.ns);
+        buffer.put(NS_BITS, free.fraction);
+        buffer.put(stored_at, low_u64(stored & u128::from(u64::MAX)));
+        if self.stored_bits > 64 {
+            buffer.put(stored_at + 64, low_u64(stored >> 64));
+        }
+        buffer.write(words);
+        true
     }
 }

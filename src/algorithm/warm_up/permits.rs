@@ -4,20 +4,17 @@ use crate::algorithm::math::{Interval, floor_ratio, gcd, low_u64};
 
 /// The figures of the store of permits, in units that make each of them a whole number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct StoredPermits {
+pub(crate) struct StoredPermits {
     /// Units per permit.
-    pub(super) units_per_permit: u128,
+    pub(crate) units_per_permit: u128,
     /// Units that come back per nanosecond.
-    pub(super) refill_rate: u128,
-    pub(super) threshold: u128,
-    pub(super) capacity: u128,
-    /// The area of the triangle is the square of its permits times the first number, divided by
-    /// the second, in lowest terms; `None` if that exceeds 128 bits.
-    slope: Option<(u128, u128)>,
+    pub(crate) refill_rate: u128,
+    pub(crate) threshold: u128,
+    pub(crate) capacity: u128,
     /// How long from cold to warm, in nanoseconds.
-    warm_up: u64,
+    pub(crate) warm_up: u64,
     /// How many times slower than warm a cold key is.
-    cold_factor: u64,
+    pub(crate) cold_factor: u64,
 }
 
 impl StoredPermits {
@@ -41,18 +38,9 @@ impl StoredPermits {
             refill_rate: refill / common,
             threshold: threshold / common,
             capacity: capacity / common,
-            slope: slope(warm, factor, (capacity - threshold) / common),
             warm_up,
             cold_factor,
         })
-    }
-
-    pub(super) const fn warm_up(&self) -> u64 {
-        self.warm_up
-    }
-
-    pub(super) const fn cold_factor(&self) -> u64 {
-        self.cold_factor
     }
 
     /// The store after `idle` nanoseconds.
@@ -77,16 +65,6 @@ impl StoredPermits {
         if above == 0 || self.cold_factor == 1 {
             return 0;
         }
-        let square = above.checked_mul(above);
-        let short = self.slope.and_then(|(rise, run)| {
-            let area = square?.checked_mul(rise)? / run;
-            Some(u64::try_from(area).unwrap_or(u64::MAX))
-        });
-        short.unwrap_or_else(|| self.cold_penalty_u256(above))
-    }
-
-    #[cold]
-    fn cold_penalty_u256(&self, above: u128) -> u64 {
         let most = self.capacity - self.threshold;
         let factor = u128::from(self.cold_factor);
         floor_ratio(
@@ -108,12 +86,4 @@ impl StoredPermits {
         let nanos = (self.capacity - stored).div_ceil(self.refill_rate);
         u64::try_from(nanos).unwrap_or(u64::MAX)
     }
-}
-
-/// The area of the triangle over a square of permits, see [`StoredPermits`].
-fn slope(warm_up: u128, factor: u128, most: u128) -> Option<(u128, u128)> {
-    let rise = (factor - 1) * warm_up;
-    let run = most.checked_mul(most)?.checked_mul(factor + 1)?;
-    let common = gcd(rise, run);
-    Some((rise / common, run / common))
 }

@@ -87,6 +87,8 @@ mod tests {
     const READINGS: u32 = if cfg!(miri) { 300 } else { 3_000_000 };
 
     /// The real clock on this machine: a thread passes its readings to other threads.
+    ///
+    /// Shows promise 30.
     #[test]
     fn threads_of_this_machine_never_see_a_step_back() {
         static TSC: Tsc = Tsc::new();

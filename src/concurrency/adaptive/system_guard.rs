@@ -265,6 +265,7 @@ mod tests {
         next.collect()
     }
 
+    /// Shows promise 194.
     #[test]
     fn the_limit_is_the_highest_throughput_times_the_lowest_latency_while_loaded() {
         let windows = [
@@ -282,6 +283,7 @@ mod tests {
         assert_eq!(limits(windows), [1_000, 1_000, 25, 20, 1_000, 20, 5]);
     }
 
+    /// Shows promise 194.
     #[test]
     fn a_window_counts_for_eleven_seconds() {
         let mut windows = vec![window(1, 1_000, 20, 0)];
@@ -293,6 +295,7 @@ mod tests {
         assert_eq!(limits(windows), expected);
     }
 
+    /// Shows promise 194.
     #[test]
     fn windows_without_samples_leave_the_limit_as_it_is() {
         let windows = [
@@ -320,6 +323,7 @@ mod tests {
         next.collect()
     }
 
+    /// Shows promise 194.
     #[test]
     fn in_a_lasting_overload_the_limit_stays_near_the_capacity() {
         let quiet = window(1, 10, 100, 0);
@@ -335,6 +339,8 @@ mod tests {
     }
 
     /// Ten workers take 100 ms for a request, and as many requests as allowed are in flight.
+    ///
+    /// Shows promise 194.
     #[test]
     fn a_queue_is_gone_after_a_few_windows_with_half_of_the_limit() {
         let served = |second: u64, in_flight: u64| Window {
@@ -359,6 +365,7 @@ mod tests {
         assert_eq!(limits[first + 6..first + 10], [14; 4], "{limits:?}");
     }
 
+    /// Shows promise 194.
     #[test]
     fn a_window_that_used_at_most_half_does_not_lower_the_limit() {
         let slower = |most_in_flight| Window {
@@ -372,6 +379,7 @@ mod tests {
         assert_eq!(limits([first(), slower(13)]), [25, 5]);
     }
 
+    /// Shows promise 194.
     #[test]
     fn throughput_is_per_time_and_not_per_window() {
         let long = window(1, 100, 50, 0).with_times(Tick::ZERO, Tick::from_nanos(4_000_000_000));

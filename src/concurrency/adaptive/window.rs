@@ -299,6 +299,7 @@ const fn bucket_end(index: u64) -> u64 {
 mod tests {
     use super::*;
 
+    /// Shows promise 186.
     #[test]
     fn buckets_are_in_order_and_at_most_a_sixteenth_wide() {
         let mut last = 0;
@@ -316,6 +317,7 @@ mod tests {
         assert!(bucket(u64::MAX) < BUCKETS);
     }
 
+    /// Shows promise 187.
     #[test]
     fn a_cancelled_request_is_a_sample_if_it_lasted_longer_than_usual() {
         let mut samples = Samples::new(Duration::from_secs(1), 10);

@@ -1,12 +1,16 @@
 //! The address of the client, which only the client's own network can choose.
 
+#[cfg(feature = "axum")]
+mod axum_peer;
+#[cfg(not(feature = "axum"))]
+#[path = "axum_peer_disabled.rs"]
+mod axum_peer;
+mod client;
 mod forwarded;
-mod network;
 mod peer;
 mod proxied;
 
-pub(super) use self::network::Network;
-pub use self::{network::Client, peer::PeerAddr};
+pub use self::{client::Client, peer::PeerAddr};
 
 use std::{
     net::{IpAddr, Ipv6Addr, SocketAddr},
@@ -285,14 +289,10 @@ impl Forwarded {
         self,
         networks: impl IntoIterator<Item: AsRef<str>>,
     ) -> Result<ClientIp, ConfigError> {
-        let networks = networks.into_iter();
-        let networks =
-            networks.map(|network| Network::parse("trusting", network.as_ref(), SOME_PROXIES));
-        let networks = networks.collect::<Result<_, _>>()?;
-        Ok(ClientIp::proxied(
-            self.0,
-            TrustedProxies::Networks(networks),
-        ))
+        let parse = |text: &str| Client::parse("trusting", text, SOME_PROXIES);
+        let networks = networks.into_iter().map(|network| parse(network.as_ref()));
+        let proxies = TrustedProxies::Networks(networks.collect::<Result<_, _>>()?);
+        Ok(ClientIp::proxied(self.0, proxies))
     }
 
     /// Trusts the `hops` nearest proxies, whatever their addresses.
@@ -358,20 +358,28 @@ impl<B> KeyExtractor<Request<B>> for ClientIp {
 
 impl<B> FindKey<Request<B>> for ClientIp {
     fn find(&self, request: &Request<B>) -> Option<Client> {
-        self.find_slow(request.extensions(), request.headers())
+        let address = self.address_of(request.extensions(), request.headers())?;
+        Some(self.key(address))
     }
 }
 
-impl ClientIp {
-    #[inline(never)]
-    fn extract_slow(&self, extensions: &Extensions, headers: &HeaderMap) -> Extracted<Client> {
-        let found = self.find_slow(extensions, headers);
-        resolve(found, self.missing, Client::UNKNOWN, &Absent::Address)
-    }
+/// The text for a server that does not pass on peer addresses. It names the remedy, because the
+/// first request to such a server is usually sent by the developer.
+const NO_PEER_ADDRESS: &str = "tower-throttle: the server does not pass on the address of the client. \
+     axum: enable the feature `axum` of tower-throttle and serve \
+     `app.into_make_service_with_connect_info::<SocketAddr>()`. \
+     tonic: enable the feature `tonic`. \
+     Other servers: insert a `tower_throttle::key::PeerAddr` into the extensions of each request. \
+     To let all such requests share one limit, add `.if_missing(Missing::Shared)`. \
+     See https://docs.rs/tower-throttle/latest/tower_throttle/guide/proxies/index.html#no-address";
 
-    fn find_slow(&self, extensions: &Extensions, headers: &HeaderMap) -> Option<Client> {
-        let address = self.address_of(extensions, headers)?;
-        Some(self.key(address))
+impl ClientIp {
+    fn extract_slow(&self, extensions: &Extensions, headers: &HeaderMap) -> Extracted<Client> {
+        let address = self.address_of(extensions, headers);
+        let found = address.map(|address| self.key(address));
+        let text = "the address of the client is not known";
+        let absent = Absent::ByOperator(&text, &NO_PEER_ADDRESS);
+        resolve(found, self.missing, Client::UNKNOWN, &absent)
     }
 
     /// The client's address in a request.

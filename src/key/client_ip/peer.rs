@@ -4,6 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use http::Extensions;
 
+use super::axum_peer;
+
 /// The address at the other end of the connection, as a request extension.
 ///
 /// axum and tonic insert types of their own; the features `axum` and `tonic` read these. Any other
@@ -30,35 +32,17 @@ pub(super) fn peer(extensions: &Extensions) -> Option<IpAddr> {
 
 /// The address in the most common extensions.
 ///
-/// It is borrowed, because copying it costs more than finding it. It is a call, so that the code
-/// that makes the key is short enough to be inlined.
-#[inline(never)]
+/// It is borrowed, because copying it costs more than finding it.
 pub(super) fn connect_info(extensions: &Extensions) -> Option<&SocketAddr> {
     let inserted = extensions.get().map(|PeerAddr(address)| address);
-    inserted.or_else(|| axum_connect_info(extensions))
+    inserted.or_else(|| axum_peer::connect_info(extensions))
 }
 
-#[inline(never)]
 fn tonic_or_mock_peer(extensions: &Extensions) -> Option<IpAddr> {
-    mock_connect_info(extensions)
+    axum_peer::mock_connect_info(extensions)
         .or_else(|| tonic_peer(extensions))
         .or_else(|| tonic_tls_peer(extensions))
         .map(|address| address.ip())
-}
-
-#[cfg(feature = "axum")]
-#[inline]
-fn axum_connect_info(extensions: &Extensions) -> Option<&SocketAddr> {
-    use axum::extract::connect_info::ConnectInfo;
-
-    extensions.get().map(|ConnectInfo(address)| address)
-}
-
-#[cfg(feature = "axum")]
-fn mock_connect_info(extensions: &Extensions) -> Option<SocketAddr> {
-    use axum::extract::connect_info::MockConnectInfo;
-
-    extensions.get().map(|MockConnectInfo(address)| *address)
 }
 
 #[cfg(feature = "tonic")]
@@ -76,16 +60,6 @@ fn tonic_tls_peer(extensions: &Extensions) -> Option<SocketAddr> {
         .get::<TlsConnectInfo<TcpConnectInfo>>()?
         .get_ref()
         .remote_addr()
-}
-
-#[cfg(not(feature = "axum"))]
-const fn axum_connect_info(_: &Extensions) -> Option<&SocketAddr> {
-    None
-}
-
-#[cfg(not(feature = "axum"))]
-const fn mock_connect_info(_: &Extensions) -> Option<SocketAddr> {
-    None
 }
 
 #[cfg(not(feature = "tonic"))]

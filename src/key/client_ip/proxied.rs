@@ -8,8 +8,8 @@ use std::{
 
 use http::{HeaderMap, HeaderName, header::FORWARDED};
 
+use super::client::Client;
 use super::forwarded::{ReverseElements, Separator, parse_address, parse_forwarded_for};
-use super::network::Network;
 
 /// Reads the client's address from the headers of a request that came from `peer`.
 pub(super) trait ProxiedAddress:
@@ -37,7 +37,7 @@ pub(super) enum HeaderKind {
 
 #[derive(Debug)]
 pub(super) enum TrustedProxies {
-    Networks(Box<[Network]>),
+    Networks(Box<[Client]>),
     /// At least 1.
     Hops(usize),
 }

@@ -4,7 +4,7 @@ use std::{fmt, net::IpAddr, str::FromStr};
 
 use super::ranges::{Edges, Range};
 use crate::error::{ConfigError, expect_valid};
-use crate::key::client_ip::{Network, canonical};
+use crate::key::{Client, client_ip::canonical};
 
 /// A list of networks, for [`ClientIp::within`](crate::ClientIp::within).
 ///
@@ -83,7 +83,7 @@ impl Networks {
         networks: impl IntoIterator<Item: AsRef<str>>,
         exceptions: impl IntoIterator<Item: AsRef<str>>,
     ) -> Result<Self, ConfigError> {
-        let parse = |text: &str| Network::parse(FIELD, text, ALL_ADDRESSES);
+        let parse = |text: &str| Client::parse(FIELD, text, ALL_ADDRESSES);
         let mut all = Vec::new();
         for network in networks {
             all.push((parse(network.as_ref())?, true));
@@ -94,8 +94,10 @@ impl Networks {
         Self::build(all)
     }
 
-    fn build(mut all: Vec<(Network, bool)>) -> Result<Self, ConfigError> {
-        all.sort_unstable_by_key(|(network, is_listed)| (network.bounds(), *is_listed));
+    fn build(mut all: Vec<(Client, bool)>) -> Result<Self, ConfigError> {
+        all.sort_unstable_by_key(|(network, is_listed)| {
+            (network.is_v4(), network.bounds(), *is_listed)
+        });
         all.dedup();
         let twice = all.windows(2).find(|pair| pair[0].0 == pair[1].0);
         if let Some([(network, _), _]) = twice {
@@ -107,15 +109,16 @@ impl Networks {
         }
         let ranges = |is_v4: bool| -> Vec<Range> {
             let own = all.iter().filter(|(network, _)| network.is_v4() == is_v4);
-            let ranges = own.map(|(network, is_listed)| {
-                let (_, first, last) = network.bounds();
+            own.map(|(network, is_listed)| {
+                let (first, last) = network.bounds();
+                let is_listed = *is_listed;
                 Range {
                     first,
                     last,
-                    is_listed: *is_listed,
+                    is_listed,
                 }
-            });
-            ranges.collect()
+            })
+            .collect()
         };
         Ok(Self {
             v4: Edges::new(ranges(true)),
@@ -155,7 +158,7 @@ impl FromStr for Networks {
             if line.is_empty() {
                 continue;
             }
-            let network = Network::parse(FIELD, network, ALL_ADDRESSES);
+            let network = Client::parse(FIELD, network, ALL_ADDRESSES);
             let network = network.map_err(|error| match error {
                 ConfigError::OutOfRange { field, allowed, .. } => {
                     ConfigError::out_of_range(field, format_args!("line {}", index + 1), allowed)
@@ -186,6 +189,7 @@ mod tests {
         networks.contains(address.parse().unwrap())
     }
 
+    /// Shows promise 193.
     #[test]
     fn the_first_and_last_addresses_of_both_families_are_found() {
         let all = ["0.0.0.0/1", "255.255.255.255", "::/2", "ffff::/16"];
@@ -215,6 +219,7 @@ mod tests {
         }
     }
 
+    /// Shows promise 193.
     #[test]
     fn mapped_and_translated_addresses_are_ipv4_addresses() {
         let networks = Networks::new(["203.0.113.0/24"]);
@@ -233,6 +238,7 @@ mod tests {
         }
     }
 
+    /// Shows promise 193.
     #[test]
     fn an_invalid_list_is_refused_with_its_line() {
         for (text, reason) in [

@@ -8,6 +8,7 @@ use http::Request;
 
 use super::networks::Networks;
 use super::watched::Watched;
+use crate::error::Rejection;
 use crate::key::{ClientIp, Extracted, Key, KeyExtractor, Predicate};
 
 /// Requests whose client is in one of the networks; made by [`ClientIp::within`].
@@ -21,8 +22,9 @@ impl ClientIp {
     /// The requests of clients in `networks`, for [`skip`](crate::RateLimitLayer::skip) and
     /// [`block`](crate::RateLimitLayer::block).
     ///
-    /// A request without an address is not in any network. Prefixes that make a
-    /// [client](Self::v6_prefix) do not matter here.
+    /// A request without an address is rejected as by the extractor itself, and is in no network if
+    /// [`if_missing`](Self::if_missing) lets it pass. Prefixes that make a [client](Self::v6_prefix) do not
+    /// matter here.
     ///
     /// ```
     /// use tower_throttle::key::{Networks, Watched};
@@ -50,16 +52,20 @@ impl ClientIp {
 }
 
 impl<B> Predicate<Request<B>> for Within {
-    fn matches(&self, request: &Request<B>) -> bool {
-        let address = self
-            .clients
-            .address_of(request.extensions(), request.headers());
-        address.is_some_and(|address| self.networks.read(|networks| networks.contains(address)))
+    fn matches(&self, request: &Request<B>) -> Result<bool, Rejection> {
+        let clients = &self.clients;
+        match clients.address_of(request.extensions(), request.headers()) {
+            Some(address) => Ok(self.networks.read(|networks| networks.contains(address))),
+            None => match clients.extract(request) {
+                Extracted::Reject(rejection) => Err(rejection),
+                Extracted::Key(_) | Extracted::Skip => Ok(false),
+            },
+        }
     }
 }
 
 /// Requests whose key is one of these, for [`skip`](crate::RateLimitLayer::skip) and
-/// [`block`](crate::RateLimitLayer::block).
+/// [`block`](crate::RateLimitLayer::block). One that the extractor rejects is rejected.
 ///
 /// The keys of [`HeaderKey`](crate::HeaderKey) and [`BearerToken`](crate::key::BearerToken) are
 /// secrets, which cannot be compared: use a closure that returns a `String` for them.
@@ -95,10 +101,11 @@ where
     K: KeyExtractor<Req, Key = T>,
     T: Eq + Hash,
 {
-    fn matches(&self, request: &Req) -> bool {
+    fn matches(&self, request: &Req) -> Result<bool, Rejection> {
         match self.extractor.extract(request) {
-            Extracted::Key(key) => self.keys.read(|keys| keys.contains(&key)),
-            Extracted::Skip | Extracted::Reject(_) => false,
+            Extracted::Key(key) => Ok(self.keys.read(|keys| keys.contains(&key))),
+            Extracted::Skip => Ok(false),
+            Extracted::Reject(rejection) => Err(rejection),
         }
     }
 }

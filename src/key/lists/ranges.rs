@@ -123,6 +123,7 @@ mod tests {
         }
     }
 
+    /// Shows promise 193.
     #[test]
     fn every_number_is_found_as_by_a_linear_scan_in_all_insert_orders() {
         let mut random = 1_u64;
@@ -153,6 +154,7 @@ mod tests {
         }
     }
 
+    /// Shows promise 193.
     #[test]
     fn the_first_and_the_last_number_may_be_listed() {
         let single = |number| prefix(number, 0, true);

@@ -1,5 +1,8 @@
 //! Without the feature `metrics`, nothing is measured.
 
+use std::{sync::Arc, time::Duration};
+
+use super::gauges::Gauges;
 use crate::backend::Losses;
 
 #[derive(Debug, Default)]
@@ -16,6 +19,18 @@ impl MetricsRecorder {
 
     pub(super) fn count(&self, _: &'static str) {}
 
+    pub(super) fn record_queue_wait(&self, _: Duration) {}
+
     #[inline]
     pub(super) fn record_losses(&self, _: impl FnOnce() -> Losses) {}
+}
+
+pub(super) const fn set(_: &Arc<str>, gauges: Gauges) {
+    let Gauges {
+        waiting,
+        in_flight,
+        table,
+        largest_use_percent,
+    } = gauges;
+    let _ = (waiting, in_flight, table, largest_use_percent);
 }

@@ -1,26 +1,31 @@
 //! Reports to logs and metrics, if their features are on.
 
-#[cfg(not(feature = "metrics"))]
-mod metrics_disabled;
-#[cfg(feature = "metrics")]
-mod metrics_enabled;
-#[cfg(not(feature = "tracing"))]
-mod tracing_disabled;
 #[cfg(feature = "tracing")]
-mod tracing_enabled;
-
-#[cfg(not(feature = "metrics"))]
-use self::metrics_disabled::MetricsRecorder;
-#[cfg(feature = "metrics")]
-use self::metrics_enabled::MetricsRecorder;
+mod events;
 #[cfg(not(feature = "tracing"))]
-use self::tracing_disabled::EventLogger;
-#[cfg(feature = "tracing")]
-use self::tracing_enabled::EventLogger;
+#[path = "events_disabled.rs"]
+mod events;
+mod gauges;
+#[cfg(feature = "metrics")]
+mod metrics;
+#[cfg(not(feature = "metrics"))]
+#[path = "metrics_disabled.rs"]
+mod metrics;
 
+use std::{sync::Arc, time::Duration};
+
+pub(crate) use self::gauges::Gauges;
+use self::{events::EventLogger, metrics::MetricsRecorder};
 use crate::backend::Losses;
 use crate::decision::Decision;
 use crate::error::{Rejection, StoreError};
+
+impl Gauges {
+    /// Reports them under the name of the limit.
+    pub(crate) fn set(self, limit: &Arc<str>) {
+        metrics::set(limit, self);
+    }
+}
 
 /// Reports names of limits and outcomes only; never a key.
 #[derive(Debug, Default)]
@@ -55,6 +60,11 @@ impl Signals {
         self.events.log_waited(decision, shadow);
         self.metrics
             .count(if shadow { "shadow_waited" } else { "waited" });
+    }
+
+    /// A request has joined a line, in which its turn comes after `wait`.
+    pub(crate) fn record_queue_wait(&self, wait: Duration) {
+        self.metrics.record_queue_wait(wait);
     }
 
     #[inline]

@@ -1,5 +1,7 @@
 //! Makes the model of a file from its values.
 
+use std::str::FromStr;
+
 use http::Method;
 
 use super::check;
@@ -23,6 +25,25 @@ impl PolicyFile {
     pub fn from_toml(text: &str) -> Result<Self, Problems> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         file(&super::toml::parse(text)?)
+    }
+}
+
+/// Never implemented: it gives the compiler something to say about `text.parse::<PolicyFile>()`.
+#[diagnostic::on_unimplemented(
+    message = "a policy file has several formats: write `PolicyFile::from_toml(text)`, or `serde_json::from_str(text)`",
+    label = "which format?"
+)]
+#[expect(unnameable_types, reason = "never implemented")]
+pub trait FormatIsNamed<'a> {}
+
+impl FromStr for PolicyFile
+where
+    for<'a> Self: FormatIsNamed<'a>,
+{
+    type Err = Problems;
+
+    fn from_str(_: &str) -> Result<Self, Problems> {
+        Err(Problems::of(Vec::new()))
     }
 }
 
@@ -88,7 +109,7 @@ fn limit(path: &str, node: &Node) -> Option<Limit> {
     let failure: Vec<u16> = statuses.iter().filter_map(number).collect();
     let headers = text("headers").and_then(|text| {
         let at = HEADERS.iter().position(|known| *known == text)?;
-        headers_at(at)
+        FORMS.get(at.checked_sub(1)?).copied()
     });
     Some(Limit {
         name: text("name")?.to_owned(),
@@ -123,23 +144,20 @@ fn limit(path: &str, node: &Node) -> Option<Limit> {
     })
 }
 
-/// The form at this place of [`HEADERS`]. `None` is no headers.
-fn headers_at(at: usize) -> Option<Headers> {
-    match at {
-        1 => Some(Headers::Draft11),
-        2 => Some(Headers::Draft7),
-        3 => Some(Headers::Draft6),
-        4 => Some(Headers::Draft3),
-        5 => Some(Headers::XRateLimitDelta),
-        6 => Some(Headers::XRateLimitEpoch),
-        _ => None,
-    }
-}
+/// The forms of headers, in the order of [`HEADERS`] after `none`.
+const FORMS: [Headers; 6] = [
+    Headers::Draft11,
+    Headers::Draft7,
+    Headers::Draft6,
+    Headers::Draft3,
+    Headers::XRateLimitDelta,
+    Headers::XRateLimitEpoch,
+];
 
 /// The name of a form of headers.
 pub(super) fn headers_name(headers: Headers) -> &'static str {
-    let mut places = (0..HEADERS.len()).filter(|at| headers_at(*at) == Some(headers));
-    HEADERS[places.next().unwrap_or_default()]
+    let place = FORMS.iter().position(|form| *form == headers);
+    HEADERS[place.map_or(0, |place| place + 1)]
 }
 
 fn number<T: TryFrom<i128>>(node: &Node) -> Option<T> {

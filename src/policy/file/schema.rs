@@ -3,6 +3,8 @@
 use std::fmt::Write;
 
 use super::shape::{FILE, Field, Shape};
+use super::tree::{Node, Value, list, node, table, text};
+use crate::policy::kinds::Kind;
 
 /// The JSON schema (2020-12) of a policy file, for editors.
 ///
@@ -15,209 +17,146 @@ use super::shape::{FILE, Field, Shape};
 /// assert_eq!(schema["properties"]["version"]["const"], 1);
 /// ```
 pub fn schema() -> String {
-    let mut writer = Writer {
-        text: String::new(),
-        depth: 0,
+    let mut members = vec![
+        (
+            "$schema",
+            text("https://json-schema.org/draft/2020-12/schema"),
+        ),
+        ("title", text("A policy file of tower-throttle")),
+    ];
+    members.extend(of_table(FILE, false));
+    let mut json = String::new();
+    print(&mut json, &object(members), 0);
+    json.push('\n');
+    json
+}
+
+type Members = Vec<(&'static str, Node)>;
+
+fn object(members: Members) -> Node {
+    table(members.into_iter().map(|(name, node)| (name, Some(node))))
+}
+
+fn kind(name: &str, is_nullable: bool) -> Node {
+    if is_nullable {
+        list([text(name), text("null")])
+    } else {
+        text(name)
+    }
+}
+
+fn of_table(fields: &[Field], is_nullable: bool) -> Members {
+    let required = fields.iter().filter(|field| field.is_required);
+    let required: Vec<_> = required.map(|field| text(field.name)).collect();
+    let properties = fields.iter().map(|field| {
+        let mut members = vec![("description", text(field.about))];
+        // A field that is null is as if it were left out.
+        members.extend(of_shape(field.shape, !field.is_required));
+        (field.name, object(members))
+    });
+    let mut members = vec![
+        ("type", kind("object", is_nullable)),
+        ("additionalProperties", node(Value::Bool(false))),
+    ];
+    if !required.is_empty() {
+        members.push(("required", list(required)));
+    }
+    members.push(("properties", object(properties.collect())));
+    members
+}
+
+fn of_shape(shape: Shape, is_nullable: bool) -> Members {
+    let alone = |shape: &Shape| object(of_shape(*shape, false));
+    let number = |number: u64| node(Value::Integer(number.into()));
+    let any_of = |forms: [Node; 2]| {
+        let null = is_nullable.then(|| object(vec![("type", text("null"))]));
+        vec![("anyOf", list(forms.into_iter().chain(null)))]
     };
-    writer.open('{');
-    writer.field("$schema", true);
-    writer.string("https://json-schema.org/draft/2020-12/schema");
-    writer.field("title", false);
-    writer.string("A policy file of tower-throttle");
-    writer.table(FILE, Null::Refused);
-    writer.close('}');
-    writer.text.push('\n');
-    writer.text
-}
-
-/// Whether a field may be null, which is as if it were left out.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Null {
-    Allowed,
-    Refused,
-}
-
-struct Writer {
-    text: String,
-    depth: usize,
-}
-
-impl Writer {
-    fn open(&mut self, bracket: char) {
-        self.text.push(bracket);
-        self.depth += 1;
-    }
-
-    fn close(&mut self, bracket: char) {
-        self.depth -= 1;
-        self.line();
-        self.text.push(bracket);
-    }
-
-    fn line(&mut self) {
-        self.text.push('\n');
-        self.text.extend((0..self.depth).map(|_| "  "));
-    }
-
-    /// Begins a field, which is the `first` of its object or not.
-    fn field(&mut self, name: &str, first: bool) {
-        if !first {
-            self.text.push(',');
+    let of_text = |pattern: String| {
+        let mut members = vec![("type", kind("string", is_nullable))];
+        members.extend((!pattern.is_empty()).then(|| ("pattern", text(pattern))));
+        members
+    };
+    match shape {
+        Shape::Bool => vec![("type", kind("boolean", is_nullable))],
+        Shape::Number { from, to } => vec![
+            ("type", kind("integer", is_nullable)),
+            ("minimum", number(from)),
+            ("maximum", number(to)),
+        ],
+        Shape::Version => vec![("const", number(1))],
+        Shape::OneOf(words) => {
+            let null = is_nullable.then(|| node(Value::Null));
+            vec![("enum", list(words.iter().map(text).chain(null)))]
         }
-        self.line();
-        self.string(name);
-        self.text.push_str(": ");
+        Shape::Line => {
+            let names: Vec<_> = Kind::names().collect();
+            of_text(format!("^\\s*({})\\s+[0-9]", names.join("|")))
+        }
+        Shape::Text { pattern, .. } => of_text(pattern.to_owned()),
+        Shape::Several(one) => any_of([
+            alone(one),
+            object(vec![
+                ("type", text("array")),
+                ("minItems", number(1)),
+                ("items", alone(one)),
+            ]),
+        ]),
+        Shape::List(one) => vec![("type", kind("array", is_nullable)), ("items", alone(one))],
+        Shape::Table(fields) => of_table(fields, is_nullable),
+        Shape::Named(one) => vec![
+            ("type", kind("object", is_nullable)),
+            ("additionalProperties", alone(one)),
+        ],
+        Shape::OrNumber(one, other) => any_of([alone(one), alone(other)]),
     }
+}
 
-    /// The texts here have no control characters.
-    fn string(&mut self, text: &str) {
+/// Lists of tables, and tables, have one line per element. The texts here have no control characters.
+fn print(json: &mut String, node: &Node, depth: usize) {
+    let line = |json: &mut String, depth: usize| {
+        json.push('\n');
+        json.extend((0..depth).map(|_| "  "));
+    };
+    let quoted = |text: &str| {
         let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
-        let _ = write!(self.text, "\"{escaped}\"");
-    }
-
-    fn strings<'a>(&mut self, texts: impl Iterator<Item = &'a str>) {
-        self.text.push('[');
-        for (at, text) in texts.enumerate() {
-            if at > 0 {
-                self.text.push_str(", ");
-            }
-            self.string(text);
-        }
-        self.text.push(']');
-    }
-
-    /// The fields of a table, in an object that has fields already.
-    fn table(&mut self, fields: &[Field], null: Null) {
-        self.kind("object", null);
-        self.field("additionalProperties", false);
-        self.text.push_str("false");
-        let required = fields.iter().filter(|field| field.is_required);
-        let required: Vec<_> = required.map(|field| field.name).collect();
-        if !required.is_empty() {
-            self.field("required", false);
-            self.strings(required.into_iter());
-        }
-        self.field("properties", false);
-        self.open('{');
-        for (at, field) in fields.iter().enumerate() {
-            self.field(field.name, at == 0);
-            self.open('{');
-            self.field("description", true);
-            self.string(field.about);
-            let null = if field.is_required {
-                Null::Refused
-            } else {
-                Null::Allowed
-            };
-            self.shape(field.shape, null);
-            self.close('}');
-        }
-        self.close('}');
-    }
-
-    /// An object of its own.
-    fn alone(&mut self, shape: Shape) {
-        let begin = self.text.len();
-        self.open('{');
-        let fields = self.text.len();
-        self.shape(shape, Null::Refused);
-        // `shape` writes fields that follow others.
-        if self.text[fields..].starts_with(',') {
-            self.text.remove(fields);
-        }
-        self.close('}');
-        debug_assert!(self.text.len() > begin, "an object was written");
-    }
-
-    fn shape(&mut self, shape: Shape, null: Null) {
-        match shape {
-            Shape::Bool => self.kind("boolean", null),
-            Shape::Number { from, to } => {
-                self.kind("integer", null);
-                for (name, bound) in [("minimum", from), ("maximum", to)] {
-                    self.field(name, false);
-                    let _ = write!(self.text, "{bound}");
+        format!("\"{escaped}\"")
+    };
+    match &node.value {
+        Value::Null => json.push_str("null"),
+        Value::Text(text) => json.push_str(&quoted(text)),
+        Value::List(nodes) => {
+            let is_inline = nodes.iter().all(|node| node.entries().is_empty());
+            json.push('[');
+            for (at, node) in nodes.iter().enumerate() {
+                json.push_str(match at {
+                    0 => "",
+                    _ if is_inline => ", ",
+                    _ => ",",
+                });
+                if !is_inline {
+                    line(json, depth + 1);
                 }
+                print(json, node, depth + 1);
             }
-            Shape::Version => {
-                self.field("const", false);
-                self.text.push('1');
+            if !is_inline {
+                line(json, depth);
             }
-            Shape::OneOf(words) => {
-                self.field("enum", false);
-                self.strings(words.iter().copied());
-                if null == Null::Allowed {
-                    self.text.truncate(self.text.len() - "]".len());
-                    self.text.push_str(", null]");
-                }
-            }
-            Shape::Text { pattern, .. } => {
-                self.kind("string", null);
-                if !pattern.is_empty() {
-                    self.field("pattern", false);
-                    self.string(pattern);
-                }
-            }
-            Shape::Several(one) => {
-                self.begin_any_of(one);
-                self.open('{');
-                self.field("type", true);
-                self.string("array");
-                self.field("minItems", false);
-                self.text.push('1');
-                self.field("items", false);
-                self.alone(*one);
-                self.close('}');
-                self.or_null(null);
-                self.close(']');
-            }
-            Shape::List(one) => {
-                self.kind("array", null);
-                self.field("items", false);
-                self.alone(*one);
-            }
-            Shape::Table(fields) => self.table(fields, null),
-            Shape::Named(one) => {
-                self.kind("object", null);
-                self.field("additionalProperties", false);
-                self.alone(*one);
-            }
-            Shape::OrNumber(one, other) => {
-                self.begin_any_of(one);
-                self.alone(*other);
-                self.or_null(null);
-                self.close(']');
-            }
+            json.push(']');
         }
-    }
-
-    /// The last of several forms.
-    fn or_null(&mut self, null: Null) {
-        if null == Null::Allowed {
-            self.text.push(',');
-            self.line();
-            self.open('{');
-            self.field("type", true);
-            self.string("null");
-            self.close('}');
+        Value::Table(entries) => {
+            json.push('{');
+            for (at, entry) in entries.iter().enumerate() {
+                json.push_str(if at > 0 { "," } else { "" });
+                line(json, depth + 1);
+                let _ = write!(json, "{}: ", quoted(&entry.name));
+                print(json, &entry.node, depth + 1);
+            }
+            line(json, depth);
+            json.push('}');
         }
-    }
-
-    /// Begins a choice of forms, of which this is the first.
-    fn begin_any_of(&mut self, first: &Shape) {
-        self.field("anyOf", false);
-        self.open('[');
-        self.line();
-        self.alone(*first);
-        self.text.push(',');
-        self.line();
-    }
-
-    fn kind(&mut self, kind: &str, null: Null) {
-        self.field("type", false);
-        match null {
-            Null::Allowed => self.strings([kind, "null"].into_iter()),
-            Null::Refused => self.string(kind),
+        value => {
+            let _ = write!(json, "{value}");
         }
     }
 }

@@ -4,7 +4,7 @@
 use super::problem::Problem;
 use super::tree::{Node, Value};
 use super::values;
-use crate::policy::nearest::did_you_mean;
+use crate::policy::{nearest::did_you_mean, spec::Spec};
 
 /// The values that a field takes.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +17,8 @@ pub(super) enum Shape {
     Version,
     /// One of these texts.
     OneOf(&'static [&'static str]),
+    /// The text of a limit.
+    Line,
     /// A text that a function checks. The pattern is for editors: it accepts what the function does, and
     /// more.
     Text {
@@ -68,10 +70,6 @@ const TEXT: Shape = Shape::Text {
 const NAME: Shape = Shape::Text {
     pattern: "^[A-Za-z0-9._-]{1,64}$",
     check: values::check_name,
-};
-const LINE: Shape = Shape::Text {
-    pattern: "^\\s*(token_bucket|leaky_bucket|fixed_window|sliding_window|sliding_grid|sliding_log|warm_up|lockout|gcra|concurrency)\\s+[0-9]",
-    check: values::check_line,
 };
 const KEY: Shape = Shape::Text {
     pattern: "^(global|client_ip(/[0-9]+)?|header:.+|bearer|matched_path|extension:.+)$",
@@ -128,7 +126,7 @@ const LIMIT: &[Field] = &[
     ),
     required(
         "limit",
-        Shape::Several(&LINE),
+        Shape::Several(&Shape::Line),
         "ALGORITHM LIMIT/PERIOD; OPTION=VALUE; .., such as token_bucket 10/s; burst=50.",
     ),
     required(
@@ -277,7 +275,12 @@ pub(super) fn check(node: &Node, shape: Shape, path: &str, problems: &mut Vec<Pr
                 report(message);
             }
         }
-        (Shape::Text { .. }, _) => report(found("a text")),
+        (Shape::Line, Value::Text(text)) => {
+            if let Err(error) = text.parse::<Spec>() {
+                report(error.to_string());
+            }
+        }
+        (Shape::Text { .. } | Shape::Line, _) => report(found("a text")),
         (Shape::Several(_), Value::List(list)) if list.is_empty() => {
             report("an empty list has no effect: leave the field out".to_owned());
         }

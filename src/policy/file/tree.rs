@@ -1,6 +1,6 @@
 //! What a file holds before it is checked: values with their lines.
 
-use std::fmt;
+use std::fmt::{self, Display};
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
@@ -72,6 +72,30 @@ impl Node {
             _ => std::slice::from_ref(self),
         }
     }
+}
+
+pub(super) const fn node(value: Value) -> Node {
+    Node { line: None, value }
+}
+
+pub(super) fn text(value: impl Display) -> Node {
+    node(Value::Text(value.to_string()))
+}
+
+/// A table of the fields that are there.
+pub(super) fn table<'a>(fields: impl IntoIterator<Item = (&'a str, Option<Node>)>) -> Node {
+    let fields = fields.into_iter().filter_map(|(name, node)| {
+        Some(Entry {
+            name: name.to_owned(),
+            line: None,
+            node: node?,
+        })
+    });
+    node(Value::Table(fields.collect()))
+}
+
+pub(super) fn list(nodes: impl IntoIterator<Item = Node>) -> Node {
+    node(Value::List(nodes.into_iter().collect()))
 }
 
 /// The text as an error message shows it. A URL may hold a password.

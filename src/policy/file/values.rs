@@ -9,7 +9,6 @@ use crate::key::Networks;
 use crate::policy::{
     nearest::{did_you_mean, distance},
     pattern::PathPattern,
-    spec::Spec,
 };
 
 /// What requests are counted by.
@@ -90,12 +89,6 @@ pub(super) fn check_name(name: &str) -> Result<(), String> {
         "{} is not allowed; give 1 to 64 letters, digits and any of . _ -",
         shown(name)
     ))
-}
-
-pub(super) fn check_line(text: &str) -> Result<(), String> {
-    text.parse::<Spec>()
-        .map(drop)
-        .map_err(|error| error.to_string())
 }
 
 pub(super) fn check_key(text: &str) -> Result<(), String> {

@@ -1,7 +1,5 @@
 //! Reads a policy file from any format of serde, and writes it.
 
-use std::fmt::Display;
-
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
     de::Error,
@@ -10,7 +8,7 @@ use serde::{
 
 use super::model::{Deny, Limit, ListSource, Missing, NetworksSource, PolicyFile, Requests};
 use super::read::{self, headers_name};
-use super::tree::{Entry, Node, Value};
+use super::tree::{Node, Value, list, node, table, text};
 
 /// All problems are in the message, without lines unless the format adds them.
 impl<'de> Deserialize<'de> for PolicyFile {
@@ -34,7 +32,7 @@ impl Serialize for PolicyFile {
         let lists = table(lists.map(|(name, node)| (name, Some(node))));
         let stores = table(stores.map(|(name, node)| (name, Some(node))));
         let is_filled = |node: &Node| !node.entries().is_empty();
-        let several = |nodes: Vec<Node>| (!nodes.is_empty()).then(|| node(Value::List(nodes)));
+        let several = |nodes: Vec<Node>| (!nodes.is_empty()).then(|| list(nodes));
         table([
             ("version", Some(node(Value::Integer(1)))),
             ("lists", Some(lists).filter(is_filled)),
@@ -49,41 +47,20 @@ impl Serialize for PolicyFile {
     }
 }
 
-const fn node(value: Value) -> Node {
-    Node { line: None, value }
-}
-
-fn text(value: impl Display) -> Node {
-    node(Value::Text(value.to_string()))
-}
-
-/// A table of the fields that are there.
-fn table<'a>(fields: impl IntoIterator<Item = (&'a str, Option<Node>)>) -> Node {
-    let fields = fields.into_iter().filter_map(|(name, node)| {
-        Some(Entry {
-            name: name.to_owned(),
-            line: None,
-            node: node?,
-        })
-    });
-    node(Value::Table(fields.collect()))
-}
-
 /// One value alone, several as a list.
 fn one_or_list(mut nodes: Vec<Node>) -> Option<Node> {
     match nodes.len() {
         0 => None,
         1 => nodes.pop(),
-        _ => Some(node(Value::List(nodes))),
+        _ => Some(list(nodes)),
     }
 }
 
-fn list_node(list: &ListSource) -> Node {
-    match &list.networks {
+fn list_node(source: &ListSource) -> Node {
+    match &source.networks {
         NetworksSource::File(file) => table([("file", Some(text(file)))]),
         NetworksSource::Cidrs(networks) => {
-            let networks = networks.iter().map(text).collect();
-            table([("cidrs", Some(node(Value::List(networks))))])
+            table([("cidrs", Some(list(networks.iter().map(text))))])
         }
     }
 }

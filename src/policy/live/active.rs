@@ -6,17 +6,15 @@ use super::backend::PolicyBackend;
 use super::key::PolicyKey;
 use super::keys::PolicyKeys;
 use super::nested;
-use super::respond::{PolicyDeny, PolicyHeaders, PolicyResponder};
-use crate::concurrency::ConcurrencyLimitLayer;
+use crate::concurrency::InFlight;
+use crate::decision::Decision;
 use crate::error::Rejection;
-use crate::key::{ClientIp, Extracted, KeyExtractor, Predicate, Within};
-use crate::layer::RateLimitLayer;
+use crate::key::{Predicate, Priority, Within};
+use crate::layer::{
+    Gate, Has, LayerState, Limiting, Part, PartAsk, PartOf, PolicyList, Rate, Slot,
+};
 use crate::policy::file::{Limit, Requests, StoreSource};
-use crate::respond::Responder;
-
-pub(super) type RateLayer = RateLimitLayer<PolicyKeys, PolicyBackend, PolicyResponder>;
-pub(super) type InFlightLayer =
-    ConcurrencyLimitLayer<PolicyKeys, Responder<PolicyDeny, PolicyHeaders>>;
+use crate::respond::OwnRules;
 
 /// A limit of a file, with what it has counted.
 #[derive(Debug)]
@@ -29,13 +27,29 @@ pub(super) struct Active {
     pub(super) source: Option<StoreSource>,
     pub(super) keys: PolicyKeys,
     pub(super) except: Option<Within>,
-    pub(super) layer: ActiveLayer,
+    pub(super) gate: ActiveGate,
 }
 
+#[derive(Clone, Debug)]
+pub(super) enum ActiveGate {
+    Rate(Rate<PolicyBackend>),
+    InFlight(InFlight),
+}
+
+/// What a request has of a limit.
 #[derive(Debug)]
-pub(super) enum ActiveLayer {
-    Rate(RateLayer),
-    InFlight(InFlightLayer),
+#[expect(unnameable_types, reason = "only layers use it")]
+pub enum LimitSlot {
+    Rate(SlotOf<Rate<PolicyBackend>>),
+    InFlight(SlotOf<InFlight>),
+}
+
+type SlotOf<G> = Slot<<G as Gate<PolicyKey>>::Wait, <G as Gate<PolicyKey>>::Ticket>;
+
+/// A limit, with a request.
+pub(super) enum LimitPart<'a> {
+    Rate(PartOf<'a, PolicyKey, Rate<PolicyBackend>>),
+    InFlight(PartOf<'a, PolicyKey, InFlight>),
 }
 
 /// What usage belongs to.
@@ -52,7 +66,6 @@ pub(super) struct Identity {
 #[derive(Debug)]
 pub(super) struct ActiveDeny {
     pub(super) requests: Requests,
-    pub(super) clients: ClientIp,
     pub(super) list: Within,
 }
 
@@ -72,47 +85,99 @@ impl Active {
         limit.requests.contain(request)
             && !except
                 .as_ref()
-                .is_some_and(|clients| clients.matches(request))
+                .is_some_and(|clients| clients.matches(request) == Ok(true))
     }
 
-    /// Whether the request would be denied, as far as that is known without I/O.
-    pub(super) fn would_deny<B>(&self, request: &Request<B>) -> bool {
-        if self.limit.is_shadow {
-            return false;
-        }
-        match self.keys.extract(request) {
-            Extracted::Key(key) => self.is_full(&key),
-            Extracted::Skip => false,
-            Extracted::Reject(_) => true,
+    pub(super) fn state(&self) -> &LayerState {
+        match &self.gate {
+            ActiveGate::Rate(gate) => gate.state(),
+            ActiveGate::InFlight(gate) => gate.state(),
         }
     }
 
-    fn is_full(&self, key: &PolicyKey) -> bool {
-        match &self.layer {
-            ActiveLayer::Rate(layer) => {
-                let decision = layer.limiter().look(key);
-                decision.is_some_and(|decision| decision.is_denied())
+    /// An empty slot.
+    pub(super) const fn slot(&self) -> LimitSlot {
+        match &self.gate {
+            ActiveGate::Rate(_) => LimitSlot::Rate(None),
+            ActiveGate::InFlight(_) => LimitSlot::InFlight(None),
+        }
+    }
+
+    /// The limit with a request of `key`. `number` says which of how many limits it is.
+    pub(super) fn part<'a>(
+        &'a self,
+        key: &'a PolicyKey,
+        number: (usize, usize),
+        slot: &'a mut LimitSlot,
+    ) -> Option<LimitPart<'a>> {
+        Some(match (&self.gate, slot) {
+            (ActiveGate::Rate(gate), LimitSlot::Rate(slot)) => {
+                LimitPart::Rate(self.part_of(gate, key, number, slot))
             }
-            ActiveLayer::InFlight(layer) => {
-                let handle = layer.handle_for::<Request<()>>();
-                let queues = self
-                    .limit
-                    .spec
-                    .concurrency()
-                    .is_some_and(|one| one.queue > 0);
-                !queues && handle.in_flight(key) >= handle.limit()
+            (ActiveGate::InFlight(gate), LimitSlot::InFlight(slot)) => {
+                LimitPart::InFlight(self.part_of(gate, key, number, slot))
             }
+            _ => return None,
+        })
+    }
+
+    fn part_of<'a, G: Gate<PolicyKey>>(
+        &'a self,
+        gate: &'a G,
+        key: &'a PolicyKey,
+        number: (usize, usize),
+        slot: &'a mut Slot<G::Wait, G::Ticket>,
+    ) -> PartOf<'a, PolicyKey, G> {
+        let Limit {
+            is_shadow, headers, ..
+        } = self.limit;
+        let ask = PartAsk {
+            cost: 1,
+            priority: Priority::HIGH,
+            shadow: is_shadow,
+            silent: is_shadow,
+            stated: headers.is_some(),
+        };
+        PartOf {
+            gate,
+            key,
+            ask,
+            number,
+            rules: Some(&self.limit),
+            slot,
+            denied: false,
         }
     }
 
-    /// The place among limits that apply to one request. A limit that others deny should not have
-    /// counted the request: first those that answer at once and queue nothing, last those in flight.
-    pub(super) fn rank(&self) -> u8 {
-        match &self.layer {
-            ActiveLayer::InFlight(_) => 3,
-            ActiveLayer::Rate(_) if self.limit.store.is_some() => 2,
-            ActiveLayer::Rate(_) if self.limit.spec.has_queue() => 1,
-            ActiveLayer::Rate(_) => 0,
+    /// The limit as clients are told it.
+    pub(super) fn policies<'a>(
+        &'a self,
+        key: &'a PolicyKey,
+        decision: &mut Decision,
+    ) -> (PolicyList<'a>, OwnRules<'a>) {
+        let (policies, _) = match &self.gate {
+            ActiveGate::Rate(gate) => gate.policies(key, decision),
+            ActiveGate::InFlight(gate) => gate.policies(key, decision),
+        };
+        (policies, Some(&self.limit))
+    }
+}
+
+impl LimitSlot {
+    /// The ticket of a request in flight that has passed.
+    pub(super) fn into_ticket(self) -> Option<<InFlight as Gate<PolicyKey>>::Ticket> {
+        match self {
+            Self::InFlight(Some(Has::Passed(passed))) => passed.ticket,
+            _ => None,
+        }
+    }
+}
+
+impl LimitPart<'_> {
+    pub(super) fn as_part(&mut self) -> &mut dyn Part {
+        match self {
+            Self::Rate(part) => part,
+            Self::InFlight(part) => part,
         }
     }
 }
@@ -123,11 +188,10 @@ impl ActiveDeny {
         let about = |deny: &&Self| deny.requests.contain(request);
         let mut unknown = None;
         for deny in denies.iter().filter(about) {
-            if deny.list.matches(request) {
-                return Verdict::Denied;
-            }
-            if let Extracted::Reject(rejection) = deny.clients.extract(request) {
-                unknown = Some(rejection);
+            match deny.list.matches(request) {
+                Ok(true) => return Verdict::Denied,
+                Ok(false) => {}
+                Err(rejection) => unknown = Some(rejection),
             }
         }
         unknown.map_or(Verdict::Passes, Verdict::Unknown)

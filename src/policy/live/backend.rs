@@ -10,7 +10,7 @@ use std::{
 
 use super::key::PolicyKey;
 use crate::algorithm::AnyAlgorithm;
-use crate::backend::{Backend, Bans, IntoBackend, Losses, Op};
+use crate::backend::{Backend, Bans, Fullness, IntoBackend, Losses, Op};
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::quota::Quota;
@@ -31,9 +31,9 @@ pub struct PolicyBackend {
 /// The decision of a [`PolicyBackend`].
 #[must_use = "futures do nothing unless polled"]
 pub enum PolicyDecision {
-    #[doc(hidden)]
+    /// It was made at once; `None` after it was returned.
     Ready(Option<Decided>),
-    #[doc(hidden)]
+    /// A store is asked.
     Pending(Pin<Box<dyn Future<Output = Decided> + Send>>),
 }
 
@@ -50,10 +50,10 @@ trait DynBackend: Send + Sync {
         cost: u64,
         peek: bool,
     ) -> Option<Decision>;
-    fn refund_replaced(&self, key: &PolicyKey, cost: u64, receipt: Receipt);
     fn detach(&self, key: &PolicyKey, op: Op);
     fn current_decision(&self, key: &PolicyKey, cost: u64) -> Option<Decision>;
     fn losses(&self) -> Losses;
+    fn fullness(&self) -> Option<Fullness>;
     fn quotas(&self) -> Vec<Quota>;
 }
 
@@ -80,10 +80,6 @@ impl<L: Backend<PolicyKey>> DynBackend for L {
         Backend::decide_after_refund(self, key, freed, cost, peek)
     }
 
-    fn refund_replaced(&self, key: &PolicyKey, cost: u64, receipt: Receipt) {
-        Backend::refund_replaced(self, key, cost, receipt);
-    }
-
     fn detach(&self, key: &PolicyKey, op: Op) {
         Backend::detach(self, key, op);
     }
@@ -94,6 +90,10 @@ impl<L: Backend<PolicyKey>> DynBackend for L {
 
     fn losses(&self) -> Losses {
         Backend::losses(self)
+    }
+
+    fn fullness(&self) -> Option<Fullness> {
+        Backend::fullness(self)
     }
 
     fn quotas(&self) -> Vec<Quota> {
@@ -118,11 +118,6 @@ impl PolicyBackend {
 
     pub(super) const fn memory(&self) -> Option<&Local<AnyAlgorithm>> {
         self.memory.as_ref()
-    }
-
-    /// What the limit would decide, if that is known without I/O.
-    pub(super) fn look(&self, key: &PolicyKey) -> Option<Decision> {
-        self.limiter.current_decision(key, 1)
     }
 }
 
@@ -151,10 +146,6 @@ impl Backend<PolicyKey> for PolicyBackend {
         self.limiter.decide_after_refund(key, freed, cost, peek)
     }
 
-    fn refund_replaced(&self, key: &PolicyKey, cost: u64, receipt: Receipt) {
-        self.limiter.refund_replaced(key, cost, receipt);
-    }
-
     fn detach(&self, key: &PolicyKey, op: Op) {
         self.limiter.detach(key, op);
     }
@@ -165,6 +156,10 @@ impl Backend<PolicyKey> for PolicyBackend {
 
     fn losses(&self) -> Losses {
         self.limiter.losses()
+    }
+
+    fn fullness(&self) -> Option<Fullness> {
+        self.limiter.fullness()
     }
 
     fn quotas(&self) -> Vec<Quota> {

@@ -17,8 +17,6 @@ use crate::policy::{
 #[derive(Clone)]
 pub(super) struct PolicyKeys {
     sources: Arc<[Source]>,
-    /// How clients are found in lists, if the file has any.
-    listed: Option<ClientIp>,
 }
 
 /// How one part is found.
@@ -32,22 +30,17 @@ enum Source {
     Extension {
         name: String,
         find: FindExtension,
-        missing: Missing,
+        missing: Option<Missing>,
     },
 }
 
 impl PolicyKeys {
     /// The keys of a limit; the error is about its field `key`.
-    pub(super) fn of(
-        limit: &Limit,
-        has_lists: bool,
-        environment: &Environment,
-    ) -> Result<Self, String> {
+    pub(super) fn of(limit: &Limit, environment: &Environment) -> Result<Self, String> {
         let sources = limit.keys.iter();
         let sources = sources.map(|source| Source::of(source, limit.missing, environment));
         Ok(Self {
             sources: sources.collect::<Result<_, _>>()?,
-            listed: has_lists.then(|| environment.clients.clone()),
         })
     }
 
@@ -96,7 +89,7 @@ impl Source {
                 Self::Extension {
                     name: name.clone(),
                     find: Arc::clone(find),
-                    missing: missing.unwrap_or(Missing::Shared),
+                    missing,
                 }
             }
         })
@@ -123,17 +116,25 @@ fn extension(
     extensions: &Extensions,
     name: &str,
     find: &FindExtension,
-    missing: Missing,
+    missing: Option<Missing>,
 ) -> Extracted<Part> {
-    match (find(extensions), missing) {
-        (Some(text), _) => Extracted::Key(Part::Text(Some(text.into()))),
-        (None, Missing::Shared) => Extracted::Key(Part::Text(None)),
-        (None, Missing::Skip) => Extracted::Skip,
-        (None, Missing::Reject(status)) => Extracted::Reject(Rejection::new(
+    let (status, text) = match (find(extensions), missing) {
+        (Some(text), _) => return Extracted::Key(Part::Text(Some(text.into()))),
+        (None, Some(Missing::Shared)) => return Extracted::Key(Part::Text(None)),
+        (None, Some(Missing::Skip)) => return Extracted::Skip,
+        (None, Some(Missing::Reject(status))) => (
             status_of(status),
             format!("the {name} of the request is not known"),
-        )),
-    }
+        ),
+        (None, None) => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!(
+                "tower-throttle: no layer around this limit has put the extension {name} into the \
+                 request. If some requests have none, add `missing` to the limit"
+            ),
+        ),
+    };
+    Extracted::Reject(Rejection::new(status, text))
 }
 
 fn if_missing(missing: Missing) -> crate::key::Missing {
@@ -186,12 +187,11 @@ impl<B> KeyExtractor<Request<B>> for PolicyKeys {
     }
 
     fn unread_proxy_header(&self, request: &Request<B>) -> bool {
-        let keys = self.sources.iter().filter_map(|source| match source {
-            Source::Client(clients) => Some(clients),
-            _ => None,
-        });
-        let mut clients = keys.chain(&self.listed);
-        clients.any(|clients| clients.unread_proxy_header(request))
+        let is_unread = |source: &Source| match source {
+            Source::Client(clients) => clients.unread_proxy_header(request),
+            _ => false,
+        };
+        self.sources.iter().any(is_unread)
     }
 }
 

@@ -1,28 +1,18 @@
 //! The layer of a policy file, and its handle.
 
-use std::{
-    fmt,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
-};
-
-use http::Request;
-use tower_layer::Layer;
-
-use super::active::ActiveLayer;
+use super::active::ActiveGate;
 use super::backend::PolicyBackend;
 use super::environment::Environment;
 use super::key::PolicyKey;
-use super::reload::{self, Lists};
+use super::limits::PolicyLimits;
+use super::matched::MatchedLimits;
+use super::matching::MatchingLimits;
 use super::report::Reloaded;
-use super::service::PolicyService;
-use super::shared::Shared;
+use super::respond::AsInFile;
 use crate::concurrency::Permits;
-use crate::layer::{Counts, Handle};
+use crate::layer::{AllOf, Counts, Handle, Limit, LimitLayer, Limiting};
 use crate::policy::file::{PolicyFile, Problem, Problems};
-use crate::sync::Swap;
+use crate::respond::{Responder, Standard};
 
 /// Applies the limits of a policy file to an HTTP service, and can be reloaded.
 ///
@@ -34,8 +24,12 @@ use crate::sync::Swap;
 ///    limit has counted for a request that a later one denies, in a store or at the same moment, is
 ///    given back.
 ///
-/// A request that only one limit applies to, or none, goes through services of known types. For several
-/// limits, or one on requests in flight, the services and their futures are boxed.
+/// [`AllOf`] says in which order they are asked.
+///
+/// It has the settings of every layer: [`respond`](LimitLayer::respond), [`skip`](LimitLayer::skip),
+/// [`cost`](LimitLayer::cost), [`shadow`](LimitLayer::shadow) and so on are about all limits of the file,
+/// and [`and`](LimitLayer::and) adds one that the file cannot say. [`headers`](LimitLayer::headers) and
+/// [`settle`](LimitLayer::settle) replace what the file says.
 ///
 /// ```
 /// # #[cfg(feature = "toml")]
@@ -68,19 +62,15 @@ use crate::sync::Swap;
 /// # #[cfg(not(feature = "toml"))]
 /// # fn main() {}
 /// ```
-#[derive(Clone)]
-#[must_use = "a layer does nothing until it is added to a service"]
-pub struct PolicyLayer {
-    shared: Arc<Shared>,
-}
+pub type PolicyLayer<R = PolicyResponder> = LimitLayer<MatchingLimits, AllOf<PolicyLimits>, R>;
 
-/// Reloads and reads the limits of a [`PolicyLayer`].
-///
-/// Clones are handles of the same limits.
-#[derive(Clone)]
-pub struct PolicyHandle {
-    shared: Arc<Shared>,
-}
+/// A service behind the limits of a policy file; see [`PolicyLayer`].
+pub type PolicyService<S, R = PolicyResponder> = Limit<S, MatchingLimits, AllOf<PolicyLimits>, R>;
+
+/// Reloads and reads the limits of a [`PolicyLayer`]. A [`Handle`] of all of them together.
+pub type PolicyHandle = Handle<MatchedLimits, PolicyLimits>;
+
+type PolicyResponder = Responder<Standard, AsInFile, AsInFile>;
 
 impl PolicyLayer {
     /// Builds the limits of `file`.
@@ -88,27 +78,16 @@ impl PolicyLayer {
     /// # Errors
     /// If the environment lacks what the file names, such as a store or an extension, or a list cannot
     /// be read.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "a file that is loaded has no other use"
+    )]
     pub fn new(file: PolicyFile, environment: Environment) -> Result<Self, Problems> {
-        let handle = PolicyHandle {
-            shared: Arc::new(Shared {
-                current: Swap::default(),
-                environment,
-                given: AtomicU64::new(0),
-                loaded: Mutex::default(),
-                denied: AtomicU64::new(0),
-            }),
-        };
-        handle.reload(file)?;
-        Ok(Self {
-            shared: handle.shared,
-        })
-    }
-
-    /// A handle of its limits.
-    pub fn handle(&self) -> PolicyHandle {
-        PolicyHandle {
-            shared: Arc::clone(&self.shared),
-        }
+        let limits = PolicyLimits::new(environment);
+        limits.reload(&file)?;
+        let layer = LimitLayer::of(MatchingLimits(limits.clone()), AllOf::new(limits));
+        let layer = layer.headers(AsInFile);
+        Ok(layer.map_respond(|respond| respond.with_settle(AsInFile)))
     }
 }
 
@@ -132,23 +111,10 @@ impl PolicyHandle {
         reason = "a file that is loaded has no other use"
     )]
     pub fn reload(&self, file: PolicyFile) -> Result<Reloaded, Problems> {
-        let shared = &self.shared;
-        let number = shared.given.fetch_add(1, Ordering::Relaxed) + 1;
-        let lists = Lists::read(&file, &shared.environment);
-        let mut loaded = shared.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        if loaded.number > number {
-            let message = "a file that was given later is loaded already";
-            return Err(Problems::of(vec![Problem::new("", None, message)]));
-        }
-        let before = shared.current();
-        let open = &mut loaded.open_stores;
-        let (generation, report) = reload::build(&file, lists, &shared.environment, open, &before)?;
-        loaded.number = number;
-        shared.current.set(generation);
-        Ok(report)
+        self.backend().reload(&file)
     }
 
-    /// The rate limit `name`, to read it and to change its keys: peek, reset, penalise, refund, ban and
+    /// The rate limit `name`, to read it and to change its keys: peek, reset, charge, refund, ban and
     /// pardon. `None` if there is no rate limit of this name.
     ///
     /// The handle is that of the limit as it is now. If a reload begins the limit anew, ask again.
@@ -176,23 +142,22 @@ impl PolicyHandle {
     /// # fn main() {}
     /// ```
     pub fn limit(&self, name: &str) -> Option<Handle<PolicyKey, PolicyBackend>> {
-        self.with(name, |layer| match layer {
-            ActiveLayer::Rate(layer) => Some(layer.handle_for::<Request<()>>()),
-            ActiveLayer::InFlight(_) => None,
+        self.with(name, |gate| match gate {
+            ActiveGate::Rate(gate) => Some(Handle::new(gate.state())),
+            ActiveGate::InFlight(_) => None,
         })?
     }
 
     /// The limit on requests in flight `name`. `None` if there is no such limit of this name.
     pub fn in_flight(&self, name: &str) -> Option<Handle<PolicyKey, Permits>> {
-        self.with(name, |layer| match layer {
-            ActiveLayer::Rate(_) => None,
-            ActiveLayer::InFlight(layer) => Some(layer.handle_for::<Request<()>>()),
+        self.with(name, |gate| match gate {
+            ActiveGate::Rate(_) => None,
+            ActiveGate::InFlight(gate) => Some(Handle::new(gate.state())),
         })?
     }
 
-    /// How many requests the limit `name` has admitted, denied, queued, and so on, so far.
-    ///
-    /// `None` if there is no limit of this name.
+    /// How many requests the limit `name` has admitted, denied, queued, and so on, so far; `None` if there
+    /// is no limit of this name. [`counts`](Handle::counts) is about all limits together.
     ///
     /// ```
     /// # #[cfg(feature = "toml")]
@@ -211,27 +176,27 @@ impl PolicyHandle {
     /// for _ in 0..3 {
     ///     let _ = app.clone().oneshot(Request::new(Body::empty())).await;
     /// }
-    /// let counts = handle.counts("all").expect("the limit is in the file");
+    /// let counts = handle.counts_of("all").expect("the limit is in the file");
     /// assert_eq!((counts.admitted, counts.denied), (1, 2));
-    /// assert!(handle.counts("other").is_none());
+    /// assert!(handle.counts_of("other").is_none());
     /// # Ok(())
     /// # }
     /// # #[cfg(not(feature = "toml"))]
     /// # fn main() {}
     /// ```
-    pub fn counts(&self, name: &str) -> Option<Counts> {
-        self.with(name, |layer| match layer {
-            ActiveLayer::Rate(layer) => layer.handle_for::<Request<()>>().counts(),
-            ActiveLayer::InFlight(layer) => layer.handle_for::<Request<()>>().counts(),
+    pub fn counts_of(&self, name: &str) -> Option<Counts> {
+        self.with(name, |gate| match gate {
+            ActiveGate::Rate(gate) => gate.state().counts.read(),
+            ActiveGate::InFlight(gate) => gate.state().counts.read(),
         })
     }
 
     /// Calls `read` with the limit `name`.
-    fn with<T>(&self, name: &str, read: impl FnOnce(&ActiveLayer) -> T) -> Option<T> {
-        let generation = self.shared.current();
+    fn with<T>(&self, name: &str, read: impl FnOnce(&ActiveGate) -> T) -> Option<T> {
+        let generation = self.backend().current();
         let mut limits = generation.limits.iter();
         let active = limits.find(|active| active.limit.name == name)?;
-        Some(read(&active.layer))
+        Some(read(&active.gate))
     }
 
     /// What is allowed and yet probably a mistake: a file without a limit, or a list without networks.
@@ -248,7 +213,7 @@ impl PolicyHandle {
     /// # }
     /// ```
     pub fn warnings(&self) -> Vec<Problem> {
-        self.shared.current().warnings.clone()
+        self.backend().current().warnings.clone()
     }
 
     /// How many requests of clients in `[[deny]]` lists were denied so far.
@@ -279,31 +244,6 @@ impl PolicyHandle {
     /// # fn main() {}
     /// ```
     pub fn denied_clients(&self) -> u64 {
-        self.shared.denied.load(Ordering::Relaxed)
-    }
-}
-
-impl<S> Layer<S> for PolicyLayer {
-    type Service = PolicyService<S>;
-
-    /// Costs one reference count: frameworks call it for every route, method and connection.
-    fn layer(&self, inner: S) -> PolicyService<S> {
-        PolicyService::new(inner, Arc::clone(&self.shared))
-    }
-}
-
-impl fmt::Debug for PolicyLayer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PolicyLayer")
-            .field("limits", &self.shared.names())
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for PolicyHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PolicyHandle")
-            .field("limits", &self.shared.names())
-            .finish_non_exhaustive()
+        self.backend().denied_clients()
     }
 }

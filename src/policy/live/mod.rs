@@ -2,38 +2,35 @@
 
 mod active;
 mod backend;
-mod body;
 mod environment;
-mod future;
 mod generation;
 mod key;
 mod keys;
 mod layer;
-#[cfg(feature = "tonic")]
-mod named_service;
-#[cfg(not(feature = "axum"))]
-mod nested_disabled;
+mod limits;
+mod matched;
+mod matching;
 #[cfg(feature = "axum")]
-mod nested_enabled;
+mod nested;
+#[cfg(not(feature = "axum"))]
+#[path = "nested_disabled.rs"]
+mod nested;
 mod reload;
 mod report;
 mod respond;
-mod service;
-mod shared;
-mod stack;
 mod stores;
+#[cfg(feature = "toml")]
+mod watch;
 
-#[cfg(not(feature = "axum"))]
-use self::nested_disabled::nested;
-#[cfg(feature = "axum")]
-use self::nested_enabled::nested;
+use self::nested::nested;
 pub use self::{
     backend::{PolicyBackend, PolicyDecision},
-    body::PolicyBody,
     environment::Environment,
-    future::PolicyFuture,
     key::PolicyKey,
-    layer::{PolicyHandle, PolicyLayer},
+    layer::{PolicyHandle, PolicyLayer, PolicyService},
+    limits::PolicyLimits,
+    matched::MatchedLimits,
+    matching::MatchingLimits,
     report::Reloaded,
-    service::PolicyService,
+    respond::AsInFile,
 };

@@ -2,29 +2,26 @@
 
 use std::{collections::BTreeMap, fs, path::Path, sync::Arc, time::Duration};
 
-use http::Request;
-
-use super::active::{Active, ActiveDeny, ActiveLayer, Identity, InFlightLayer, RateLayer};
+use super::active::{Active, ActiveDeny, ActiveGate, Identity};
 use super::backend::PolicyBackend;
 use super::environment::{Environment, MakeLimiter};
 use super::generation::Generation;
 use super::key::PolicyKey;
 use super::keys::PolicyKeys;
 use super::report::Reloaded;
-use super::respond::{PolicyDeny, PolicyHeaders, responder};
 use super::stores;
 use crate::algorithm::AnyAlgorithm;
-use crate::concurrency::ConcurrencyLimitLayer;
+use crate::backend::IntoBackend;
+use crate::concurrency::{InFlight, IntoLimit};
 use crate::error::ConfigError;
 use crate::key::{Networks, Watched, Within};
-use crate::layer::{OnStoreError, RateLimitLayer};
+use crate::layer::{Handle, Limiting, OnStoreError, Rate};
 use crate::policy::{
     file::{Limit, ListSource, NetworksSource, PolicyFile, Problem, Problems, StoreSource},
     nearest::did_you_mean,
     spec::Concurrency,
 };
 use crate::quota::Quota;
-use crate::respond::{Responder, Standard};
 use crate::store::local::Local;
 
 /// The stores that were opened, by kind and URL. Connections outlive a reload.
@@ -83,7 +80,6 @@ pub(super) fn build(
         }
         limits.push(active);
     }
-    limits.sort_by_key(Active::rank);
     let is_gone = |old: &&Active| file.names().all(|name| name != old.limit.name);
     let gone = before.limits.iter().filter(is_gone);
     report.removed = gone.map(|old| old.limit.name.clone()).collect();
@@ -111,6 +107,12 @@ enum Origin {
     /// The store takes over the usage.
     ChangedInStore,
     Changed(Change),
+}
+
+impl Origin {
+    fn new() -> Self {
+        Self::Fresh("as it is new".to_owned())
+    }
 }
 
 struct Builder<'a> {
@@ -189,7 +191,6 @@ impl<'a> Builder<'a> {
         let denies = self.file.denies.iter().filter_map(|deny| {
             Some(ActiveDeny {
                 requests: deny.requests.clone(),
-                clients: self.environment.clients.clone(),
                 list: self.within(&deny.list)?,
             })
         });
@@ -198,7 +199,7 @@ impl<'a> Builder<'a> {
 
     /// The limit with what `old`, the one of the same name, has counted if it is the same limit.
     fn limit(&mut self, limit: &'a Limit, old: Option<&Active>) -> Option<Built> {
-        let keys = match PolicyKeys::of(limit, !self.file.lists.is_empty(), self.environment) {
+        let keys = match PolicyKeys::of(limit, self.environment) {
             Ok(keys) => keys,
             Err(message) => {
                 self.problems.push(limit.place.problem("key", message));
@@ -207,8 +208,8 @@ impl<'a> Builder<'a> {
         };
         let identity = self.identity(limit);
         let same = old.filter(|old| old.identity == identity);
-        let (layer, origin) = match limit.spec.concurrency() {
-            Some(spec) => in_flight(limit, spec, &keys, same),
+        let (gate, origin) = match limit.spec.concurrency() {
+            Some(spec) => in_flight(limit, spec, same),
             None => self.rate(limit, &keys, same)?,
         };
         let origin = match (origin, same, old) {
@@ -225,7 +226,7 @@ impl<'a> Builder<'a> {
                 source: self.source(limit).cloned(),
                 except: limit.except.as_ref().and_then(|list| self.within(list)),
                 keys,
-                layer,
+                gate,
             },
             origin,
         })
@@ -253,69 +254,51 @@ impl<'a> Builder<'a> {
         limit: &Limit,
         keys: &PolicyKeys,
         same: Option<&Active>,
-    ) -> Option<(ActiveLayer, Origin)> {
-        let old = same.and_then(|same| match &same.layer {
-            ActiveLayer::Rate(layer) => Some((layer, &same.limit.spec)),
-            ActiveLayer::InFlight(_) => None,
+    ) -> Option<(ActiveGate, Origin)> {
+        let old = same.and_then(|same| match &same.gate {
+            ActiveGate::Rate(gate) => Some((gate, &same.limit.spec)),
+            ActiveGate::InFlight(_) => None,
         });
-        let algorithm = match limit.spec.algorithm() {
-            Ok(algorithm) => algorithm,
-            Err(error) => {
-                self.problems
-                    .push(limit.place.problem("limit", error.to_string()));
-                return None;
-            }
-        };
-        let respond = responder(limit.headers, &limit.failure);
+        let algorithm = limit.spec.algorithm();
+        let algorithm = self.or_report(limit, "limit", algorithm)?;
         // Another password needs new connections.
         let is_same_server = same.is_none_or(|same| same.source.as_ref() == self.source(limit));
-        let made = match (&limit.store, old) {
-            (_, Some((layer, spec))) if *spec == limit.spec && is_same_server => {
-                (layer.renewed(keys.clone(), respond), Origin::Kept)
+        let (gate, origin) = match (&limit.store, old) {
+            (_, Some((gate, spec))) if *spec == limit.spec && is_same_server => {
+                (gate.clone(), Origin::Kept)
             }
-            (None, Some((layer, spec))) => {
+            (None, Some((gate, spec))) => {
                 let change = Change::Algorithm(algorithm, spec.changed_quota(&limit.spec));
-                (
-                    layer.renewed(keys.clone(), respond),
-                    Origin::Changed(change),
-                )
+                (gate.clone(), Origin::Changed(change))
             }
-            (None, None) => match memory(limit, keys, algorithm) {
-                Ok(local) => (
-                    fresh(limit, keys, PolicyBackend::in_memory(local)),
-                    Origin::Fresh("as it is new".to_owned()),
-                ),
-                Err(error) => {
-                    let field = if limit.capacity.is_some() {
-                        "capacity"
-                    } else {
-                        "limit"
-                    };
-                    self.problems
-                        .push(limit.place.problem(field, error.to_string()));
-                    return None;
-                }
-            },
+            (None, None) => {
+                let field = limit.capacity.map_or("limit", |_| "capacity");
+                let backend = self.or_report(limit, field, memory(limit, keys, algorithm))?;
+                (fresh(limit, backend), Origin::new())
+            }
             (Some(store), old) => {
                 let limiter = self.limiter(store, limit)?;
-                let backend = match limiter(&limit.name, algorithm) {
-                    Ok(backend) => backend,
-                    Err(error) => {
-                        self.problems
-                            .push(limit.place.problem("limit", error.to_string()));
-                        return None;
-                    }
-                };
-                let layer = fresh(limit, keys, backend);
-                match old {
-                    // The store keeps the usage, and the new limiter takes it over there.
-                    Some(_) => (layer, Origin::ChangedInStore),
-                    None => (layer, Origin::Fresh("as it is new".to_owned())),
-                }
+                let backend = self.or_report(limit, "limit", limiter(&limit.name, algorithm))?;
+                // The store keeps the usage, and the new limiter takes it over there.
+                let origin = old.map_or_else(Origin::new, |_| Origin::ChangedInStore);
+                (fresh(limit, backend), origin)
             }
         };
-        let (layer, origin) = made;
-        Some((ActiveLayer::Rate(with_options(layer, limit)), origin))
+        Some((ActiveGate::Rate(with_options(gate, limit)), origin))
+    }
+
+    /// Reports an error in a field of a limit.
+    fn or_report<T>(
+        &mut self,
+        limit: &Limit,
+        field: &str,
+        made: Result<T, ConfigError>,
+    ) -> Option<T> {
+        let report = |error: ConfigError| {
+            let problem = limit.place.problem(field, error.to_string());
+            self.problems.push(problem);
+        };
+        made.map_err(report).ok()
     }
 
     /// What makes limiters of a store.
@@ -387,22 +370,21 @@ impl Active {
     /// Changes the numbers of a limit whose usage is kept. If that is not possible, the limit begins
     /// anew.
     fn change(&mut self, change: Change) -> Result<(), ConfigError> {
-        match (&mut self.layer, change) {
-            (ActiveLayer::InFlight(layer), Change::InFlight(limit)) => {
-                layer.handle_for::<Request<()>>().set_limit(limit)
+        match (&mut self.gate, change) {
+            (ActiveGate::InFlight(gate), Change::InFlight(limit)) => {
+                Handle::<PolicyKey, _>::new(gate.state()).set_limit(limit)
             }
-            (ActiveLayer::Rate(layer), Change::Algorithm(algorithm, quota)) => {
-                let Some(local) = layer.limiter().memory() else {
+            (ActiveGate::Rate(gate), Change::Algorithm(algorithm, quota)) => {
+                let handle = Handle::<PolicyKey, _>::new(gate.state());
+                let Some(local) = handle.backend().memory() else {
                     return Ok(());
                 };
-                let handle = layer.handle_for::<Request<()>>();
                 let limit = handle.of_same::<PolicyKey, _>(Arc::new(local.clone()));
                 let changed = limit.replace_algorithm(algorithm, quota);
                 if changed.is_err() {
                     let algorithm = self.limit.spec.algorithm()?;
-                    let local = memory(&self.limit, &self.keys, algorithm)?;
-                    let anew = fresh(&self.limit, &self.keys, PolicyBackend::in_memory(local));
-                    *layer = with_options(anew, &self.limit);
+                    let backend = memory(&self.limit, &self.keys, algorithm)?;
+                    *gate = with_options(fresh(&self.limit, backend), &self.limit);
                 }
                 changed
             }
@@ -415,66 +397,47 @@ fn memory(
     limit: &Limit,
     keys: &PolicyKeys,
     algorithm: AnyAlgorithm,
-) -> Result<Local<AnyAlgorithm>, ConfigError> {
+) -> Result<PolicyBackend, ConfigError> {
     let local = Local::new(algorithm);
-    match limit.capacity {
-        Some(capacity) => local.try_capacity(usize::try_from(capacity).unwrap_or(usize::MAX)),
-        None if keys.is_global() => local.try_capacity(1),
-        None => Ok(local),
-    }
-}
-
-fn fresh(limit: &Limit, keys: &PolicyKeys, backend: PolicyBackend) -> RateLayer {
-    let respond = responder(limit.headers, &limit.failure);
-    RateLimitLayer::new(keys.clone(), backend)
-        .renewed(keys.clone(), respond)
-        .name(&limit.name)
-}
-
-fn with_options(layer: RateLayer, limit: &Limit) -> RateLayer {
-    let layer = if limit.is_shadow {
-        layer.shadow()
-    } else {
-        layer
+    let local = match limit.capacity {
+        Some(capacity) => local.try_capacity(usize::try_from(capacity).unwrap_or(usize::MAX))?,
+        None if keys.is_global() => local.try_capacity(1)?,
+        None => local,
     };
-    layer.on_store_error(if limit.denies_on_store_error {
+    Ok(PolicyBackend::in_memory(local))
+}
+
+fn fresh(limit: &Limit, backend: PolicyBackend) -> Rate<PolicyBackend> {
+    let mut gate = Rate::new(backend.into_backend());
+    gate.rename(Some(&limit.name), &mut 0);
+    gate
+}
+
+fn with_options(mut gate: Rate<PolicyBackend>, limit: &Limit) -> Rate<PolicyBackend> {
+    gate.on_store_error = if limit.denies_on_store_error {
         OnStoreError::Deny
     } else {
         OnStoreError::Allow
-    })
+    };
+    gate
 }
 
-fn in_flight(
-    limit: &Limit,
-    spec: Concurrency,
-    keys: &PolicyKeys,
-    same: Option<&Active>,
-) -> (ActiveLayer, Origin) {
-    let old = same.and_then(|same| match &same.layer {
-        ActiveLayer::InFlight(layer) => Some((layer, &same.limit.spec)),
-        ActiveLayer::Rate(_) => None,
+fn in_flight(limit: &Limit, spec: Concurrency, same: Option<&Active>) -> (ActiveGate, Origin) {
+    let old = same.and_then(|same| match &same.gate {
+        ActiveGate::InFlight(gate) => Some((gate.clone(), &same.limit.spec)),
+        ActiveGate::Rate(_) => None,
     });
-    let respond = Responder::<Standard>::default()
-        .with_deny(PolicyDeny)
-        .with_tell(PolicyHeaders::of(limit.headers));
-    let layer: InFlightLayer = match old {
-        Some((layer, _)) => layer.renewed(keys.clone(), respond),
-        None => ConcurrencyLimitLayer::new(keys.clone(), spec.limit)
-            .renewed(keys.clone(), respond)
-            .name(&limit.name),
+    let (mut gate, origin) = match old {
+        None => {
+            let (permits, source, unavailable) = spec.limit.into_limit();
+            let mut gate = InFlight::new(permits, source, unavailable);
+            gate.rename(Some(&limit.name), &mut 0);
+            (gate, Origin::new())
+        }
+        Some((gate, old)) if *old == limit.spec => (gate, Origin::Kept),
+        Some((gate, _)) => (gate, Origin::Changed(Change::InFlight(spec.limit))),
     };
-    let layer = layer
-        .queue(spec.queue)
-        .max_wait(spec.max_wait.unwrap_or(Duration::from_secs(1)));
-    let layer = if limit.is_shadow {
-        layer.shadow()
-    } else {
-        layer
-    };
-    let origin = match old {
-        None => Origin::Fresh("as it is new".to_owned()),
-        Some((_, old)) if *old == limit.spec => Origin::Kept,
-        Some(_) => Origin::Changed(Change::InFlight(spec.limit)),
-    };
-    (ActiveLayer::InFlight(layer), origin)
+    gate.options.queue = spec.queue;
+    gate.options.max_wait = spec.max_wait.unwrap_or(Duration::from_secs(1));
+    (ActiveGate::InFlight(gate), origin)
 }

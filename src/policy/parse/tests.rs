@@ -1,6 +1,9 @@
 use super::*;
 use crate::algorithm::AnyAlgorithm;
-use crate::policy::Spec;
+use crate::policy::{
+    Spec,
+    kinds::{CALENDAR, KINDS},
+};
 
 fn printed(text: &str) -> String {
     let spec: Spec = text.parse().unwrap_or_else(|error| panic!("{error}"));
@@ -16,6 +19,7 @@ fn error(text: &str) -> String {
     }
 }
 
+/// Shows promise 220.
 #[test]
 fn every_algorithm_is_read_and_printed_in_one_order() {
     for (text, expected) in [
@@ -178,10 +182,7 @@ const FAULTS: &[(&str, &str)] = &[
         "sliding_grid 5/s; cells=100",
         "cells: 100 is not allowed; give a number from 1 to 60",
     ),
-    (
-        "warm_up 5/s",
-        "warm_up=TIME: how long the rate takes to rise",
-    ),
+    ("warm_up 5/s", "warm_up=TIME: warm_up needs it"),
     ("lockout 5/s; parole=6", "parole: 6 is not allowed"),
     (
         "concurrency 0",
@@ -195,12 +196,35 @@ const FAULTS: &[(&str, &str)] = &[
     ("token_bucket 5/s +", "there is none"),
 ];
 
+/// Shows promise 220.
 #[test]
 fn every_fault_names_the_value_and_what_is_allowed() {
     for (text, expected) in FAULTS {
         let error = error(text);
         assert!(error.contains(expected), "{text:?}: {error}");
     }
+}
+
+#[test]
+fn every_option_is_in_the_table_of_specs_and_on_the_page() {
+    let (page, table) = (
+        include_str!("../../../docs/policy_reference.md"),
+        include_str!("../spec.rs"),
+    );
+    let row_of = |name| {
+        let begins = format!("/// | `{name}` |");
+        table.lines().find(|line| line.starts_with(&begins))
+    };
+    for kind in KINDS.iter().chain([&CALENDAR]) {
+        let row = row_of(name_in_text(kind)).expect("a row");
+        for option in kind.options().unwrap_or_default() {
+            let name = format!("`{}", option.name);
+            assert!(row.contains(&name), "{row} lacks {name}");
+            let mut rows = page.lines().filter(|line| line.starts_with("| `"));
+            assert!(rows.any(|row| row.contains(&format!("{name}`"))), "{name}");
+        }
+    }
+    assert!(row_of("nothing").is_none());
 }
 
 #[test]
@@ -213,6 +237,80 @@ fn a_limit_in_flight_is_no_algorithm() {
         error.to_string().contains("ConcurrencyLimitLayer"),
         "{error}"
     );
+}
+
+fn name_in_text(kind: &Kind) -> &'static str {
+    match kind.name {
+        "calendar_window" => "fixed_window",
+        name => name,
+    }
+}
+
+/// Shows promise 317.
+#[test]
+fn windows_of_the_calendar_are_read_and_printed() {
+    if cfg!(not(feature = "calendar")) {
+        for text in ["fixed_window 1/month", "fixed_window 1/d; zone=UTC"] {
+            assert!(error(text).contains("enable the feature `calendar`"));
+        }
+        return;
+    }
+    for (text, expected) in [
+        (
+            "fixed_window 1000/month; anchor=15; zone=europe/berlin",
+            "fixed_window 1000/month; zone=Europe/Berlin; anchor=15",
+        ),
+        ("fixed_window 9/months", "fixed_window 9/month"),
+        ("fixed_window 9/d; zone=UTC", "fixed_window 9/d; zone=UTC"),
+        ("fixed_window 9/7d; anchor=7", "fixed_window 9/w; anchor=7"),
+        (
+            "fixed_window 9/d; zone=Etc/GMT+5 + token_bucket 5/s",
+            "fixed_window 9/d; zone=Etc/GMT+5 + token_bucket 5/s",
+        ),
+        ("token_bucket 9/month", "token_bucket 9/month"),
+    ] {
+        assert_eq!(printed(text), expected);
+    }
+    let is_calendar = |text: &str| {
+        let algorithm: AnyAlgorithm = text.parse().expect("a limit");
+        matches!(algorithm, AnyAlgorithm::CalendarWindow(_))
+    };
+    assert!(is_calendar("fixed_window 9/month"));
+    assert!(is_calendar("fixed_window 9/d; zone=UTC"));
+    assert!(is_calendar("fixed_window 9/w; anchor=1"));
+    assert!(!is_calendar("fixed_window 9/d"));
+    for (text, expected) in [
+        (
+            "fixed_window 9/d; zone=Mars/Olympus",
+            "zone: \"Mars/Olympus\" is not allowed; give the name of a time zone, such as Europe/Berlin or UTC",
+        ),
+        ("fixed_window 9/d; zone=", "the name of a time zone"),
+        (
+            "fixed_window 9/h; zone=UTC",
+            "period: 9/h is not allowed; give a day, a week or a month",
+        ),
+        (
+            "fixed_window 9/2months; zone=UTC",
+            "a day, a week or a month",
+        ),
+        (
+            "fixed_window 9/d; zone=UTC; anchor=2",
+            "no anchor for a day",
+        ),
+        ("fixed_window 9/w; anchor=8", "a weekday from 1 (Monday)"),
+        ("fixed_window 9/month; anchor=32", "a number from 1 to 31"),
+        (
+            "fixed_window 9/month; anchored=true",
+            "zone, anchor: calendar_window has no anchored",
+        ),
+        (
+            "fixed_window 9/month; zone=UTC; zone=UTC",
+            "zone once, it is given twice",
+        ),
+    ] {
+        let error = error(text);
+        assert!(error.contains(expected), "{text:?}: {error}");
+    }
 }
 
 /// A sequence of numbers that looks random.
@@ -236,7 +334,7 @@ fn random_text(random: &mut Random) -> String {
         if part > 0 {
             text += ["+", " + "][random.below(2)];
         }
-        let kind = &super::super::kinds::KINDS[random.below(10)];
+        let kind = KINDS.get(random.below(11)).unwrap_or(&CALENDAR);
         let counts = ["0", "1", "3", "60", "1000", "9223372036854775807", "x", ""];
         let times = [
             "0ns",
@@ -248,21 +346,22 @@ fn random_text(random: &mut Random) -> String {
             "99999999999999d",
             "µs",
         ];
-        let units = ["s", "min", "10s", "7d", "h", "0s", "", "fortnight"];
+        let units = ["s", "min", "10s", "7d", "month", "0s", "", "fortnight"];
         let count = counts[random.below(8)];
-        text += kind.name;
+        text += name_in_text(kind);
         text += [" ", "  ", "\t", ""][random.below(4)];
         text += count;
-        if kind.takes == Amount::Rate {
+        if matches!(kind.make, Make::Algorithm(_)) {
             text += "/";
             text += units[random.below(8)];
         }
-        for option in kind.options {
+        for option in kind.options().unwrap_or_default() {
             let value = match option.takes {
                 Takes::Count => counts[random.below(8)],
                 Takes::Time => times[random.below(8)],
                 Takes::Flag => ["true", "false", "1"][random.below(3)],
                 Takes::OneOf(words) => words[random.below(words.len())],
+                Takes::Zone => ["UTC", "europe/berlin", "Etc/GMT+5", ""][random.below(4)],
             };
             if random.below(2) == 0 {
                 text = format!("{text}; {}={value}", option.name);
@@ -272,6 +371,7 @@ fn random_text(random: &mut Random) -> String {
     text
 }
 
+/// Shows promise 220.
 #[test]
 fn no_text_panics_and_what_is_read_is_printed_and_read_back_equal() {
     let mut random = Random(20);

@@ -1,4 +1,4 @@
-//! Room in a full line: which waiters a newer request replaces.
+//! Room in a full line: which waiters a new request replaces that goes before them.
 
 use std::iter::repeat_n;
 use std::task::Waker;
@@ -6,23 +6,23 @@ use std::time::Duration;
 
 use super::{Line, Queue};
 use crate::clock::Tick;
+use crate::queue::Precedence;
 use crate::quota::Quota;
 
 impl Line {
     /// The costs of the waiters that repeated calls of [`shed`](Self::shed) would remove for a request
-    /// of `cost`, in the order of removal. At most one if costs differ: one waiter of the same cost
-    /// makes enough room.
+    /// of `cost`, in the order of removal. Only those that it would go before. At most one if costs
+    /// differ: one waiter of the same cost makes enough room.
     pub(in crate::queue) fn costs_to_shed(
         &self,
         cost: u64,
+        place: Precedence,
         quota: impl FnOnce() -> Option<Quota>,
     ) -> impl Iterator<Item = u64> {
+        let rank = self.ranks.peek(place);
         match &self.queue {
-            Queue::Uniform(queue) => repeat_n(queue.cost, queue.len()),
-            Queue::Mixed(queue) => repeat_n(
-                cost,
-                usize::from(queue.last_removable_of(cost, quota).is_some()),
-            ),
+            Queue::Uniform(queue) => repeat_n(queue.cost, queue.behind(rank)),
+            Queue::Mixed(queue) => repeat_n(cost, queue.removable_behind(rank, cost, quota)),
         }
     }
 
@@ -53,15 +53,21 @@ impl Line {
         }
     }
 
-    /// Removes the waiter that would be released last and returns its slot, if all costs are `cost`.
+    /// Removes the waiter that would be released last and returns its slot, if all costs are `cost` and
+    /// the new request goes before it.
     pub(in crate::queue) fn shed_equal(
         &mut self,
         cost: u64,
+        place: Precedence,
         wait: Duration,
         wakers: &mut Vec<Waker>,
     ) -> Option<Tick> {
         let slot = match &self.queue {
-            Queue::Uniform(queue) if queue.cost == cost => queue.last()?,
+            Queue::Uniform(queue)
+                if queue.cost == cost && queue.behind(self.ranks.peek(place)) > 0 =>
+            {
+                queue.last()?
+            }
             _ => return None,
         };
         self.shed(cost, wait, || None, wakers);

@@ -1,6 +1,6 @@
 use super::moves::rescale_span;
 use super::*;
-use crate::queue::test_waker::TestWaker;
+use crate::queue::{Order, tests::TestWaker};
 
 fn tick(ns: u64) -> Tick {
     Tick::from_nanos(ns)
@@ -11,7 +11,7 @@ fn line(costs: &[u64], order: Order) -> (Line, Vec<Rank>) {
     let mut line = Line::new(1);
     let mut next_slot = 1;
     let join = |cost: &u64| {
-        let rank = line.join(*cost, tick(next_slot), order);
+        let rank = line.join(*cost, tick(next_slot), order.into());
         next_slot += cost;
         rank
     };
@@ -27,6 +27,7 @@ fn quota() -> Option<Quota> {
     Some(Quota::per(1, Duration::from_nanos(1)))
 }
 
+/// Shows promise 66.
 #[test]
 fn a_waiter_polled_with_a_new_waker_is_woken_by_it() {
     for costs in [[1, 1], [1, 2]] {
@@ -52,7 +53,7 @@ fn the_newest_rank_does_not_count_as_released_in_a_line_that_was_fifo() {
     line.release(tick(1), &mut Vec::new());
     let status = Arc::clone(line.status());
     assert!(status.has_released(ranks[0]) && !status.has_released(ranks[1]));
-    let newest = line.join(1, tick(4), Order::Newest);
+    let newest = line.join(1, tick(4), Order::Newest.into());
     assert!(!status.has_released(newest), "it would go at once");
     line.release(tick(2), &mut Vec::new());
     assert!(!line.contains(newest) && line.contains(ranks[1]));
@@ -77,8 +78,8 @@ fn one_odd_cost_leaves_the_others_last_come_first_served() {
 #[test]
 fn the_newest_request_of_another_cost_leaves_the_first_class_in_order() {
     let (mut line, ranks) = line(&[1], Order::Oldest);
-    let newest = line.join(2, tick(2), Order::Newest);
-    let last = line.join(1, tick(4), Order::Oldest);
+    let newest = line.join(2, tick(2), Order::Newest.into());
+    let last = line.join(1, tick(4), Order::Oldest.into());
     line.remove(ranks[0], quota, &mut None);
     assert_eq!(line.next_slot(), Some(tick(1)));
     line.release(tick(1), &mut Vec::new());
@@ -96,12 +97,12 @@ fn no_waiter_in_the_line_looks_released() {
             (Order::Newest, true),
         ] {
             let (mut line, mut ranks) = line(costs, Order::Oldest);
-            ranks.push(line.join(1, tick(30), order));
-            ranks.push(line.join(1, tick(31), order));
+            ranks.push(line.join(1, tick(30), order.into()));
+            ranks.push(line.join(1, tick(31), order.into()));
             if sheds {
                 line.shed(1, Duration::from_secs(1), quota, &mut Vec::new());
             }
-            ranks.push(line.join(1, tick(32), order));
+            ranks.push(line.join(1, tick(32), order.into()));
             let status = Arc::clone(line.status());
             for now in 0..=32 {
                 line.release(tick(now), &mut Vec::new());
@@ -115,6 +116,8 @@ fn no_waiter_in_the_line_looks_released() {
 }
 
 /// If the steps per removal grew with the length, this test would take minutes.
+///
+/// Shows promise 72.
 #[test]
 fn removal_time_does_not_grow_with_the_length_if_costs_differ() {
     let costs: Vec<_> = (0..40_000).map(|index| 1 + index % 2).collect();
@@ -134,12 +137,21 @@ fn removal_time_does_not_grow_with_the_length_if_costs_differ() {
 #[test]
 fn a_request_replaces_the_last_one_of_its_cost_where_costs_differ() {
     let (mut line, ranks) = line(&[1, 1, 5, 1], Order::Newest);
-    let to_shed: Vec<_> = line.costs_to_shed(5, quota).collect();
+    let to_shed: Vec<_> = line.costs_to_shed(5, Order::Newest.into(), quota).collect();
     assert_eq!(to_shed, [5]);
-    assert_eq!(line.costs_to_shed(7, quota).count(), 0);
+    assert_eq!(
+        line.costs_to_shed(7, Order::Newest.into(), quota).count(),
+        0
+    );
     // The slot of cost 5 is not the last one, so its removal moves others, which needs a quota.
-    assert_eq!(line.costs_to_shed(5, || None).count(), 0);
-    assert_eq!(line.costs_to_shed(1, || None).count(), 1);
+    assert_eq!(
+        line.costs_to_shed(5, Order::Newest.into(), || None).count(),
+        0
+    );
+    assert_eq!(
+        line.costs_to_shed(1, Order::Newest.into(), || None).count(),
+        1
+    );
     line.shed(1, Duration::from_secs(3), quota, &mut Vec::new());
     assert_eq!(line.len(), 3);
     let shed = line.poll_waiter(ranks[0], Waker::noop(), &mut None);
@@ -152,7 +164,7 @@ fn a_line_that_was_mixed_and_emptied_uses_new_ranks() {
     line.shed(2, Duration::from_secs(1), quota, &mut Vec::new());
     line.release(tick(1), &mut Vec::new());
     assert!(line.len() == 0 && !line.is_unused());
-    let next = line.join(3, tick(9), Order::Oldest);
+    let next = line.join(3, tick(9), Order::Oldest.into());
     assert!(!ranks.contains(&next));
     assert!(line.contains(next) && line.contains(ranks[1]));
     line.release(tick(9), &mut Vec::new());
@@ -169,32 +181,21 @@ fn moving_slots_by_no_time_keeps_the_costs_equal() {
     let (mut line, _) = line(&[1, 1, 1], Order::Oldest);
     line.shift_earlier(Duration::ZERO);
     // A line of different costs would remove one waiter at most.
-    assert_eq!(line.costs_to_shed(2, || None).count(), 3);
+    assert_eq!(
+        line.costs_to_shed(2, Order::Newest.into(), || None).count(),
+        3
+    );
     assert_eq!(line.last_slot(), Some(tick(3)));
 }
 
 #[test]
 fn a_waiter_of_another_cost_is_not_shed_as_an_equal_one() {
     let (mut line, _) = line(&[1, 1], Order::Oldest);
-    let mut shed = |cost| line.shed_equal(cost, Duration::ZERO, &mut Vec::new());
+    let mut shed =
+        |cost| line.shed_equal(cost, Order::Newest.into(), Duration::ZERO, &mut Vec::new());
     assert_eq!(shed(2), None);
     assert_eq!(shed(1), Some(tick(2)));
     assert_eq!(line.len(), 1);
-}
-
-#[test]
-fn the_wakers_of_all_waiters_are_taken_once() {
-    for costs in [[1, 1, 1], [1, 2, 1]] {
-        let (mut line, ranks) = line(&costs, Order::Oldest);
-        for rank in &ranks[..2] {
-            assert_eq!(line.poll_waiter(*rank, Waker::noop(), &mut None), None);
-        }
-        let mut wakers = Vec::new();
-        line.take_wakers(&mut wakers);
-        assert_eq!(wakers.len(), 2, "one waiter was never polled");
-        line.take_wakers(&mut wakers);
-        assert_eq!((wakers.len(), line.len()), (2, 3));
-    }
 }
 
 #[test]
@@ -225,4 +226,67 @@ fn a_span_between_large_quotas_is_never_converted_to_less() {
     // The ratio is 4, and what is lost by the shift is rounded up.
     let quarter = quota(1 << 60);
     assert_eq!(rescale_span(1 << 40, &large, &quarter), (1 << 42) + 1);
+}
+
+/// A place in a level, behind all of it.
+fn level(level: u8) -> Precedence {
+    let order = Order::Oldest;
+    Precedence { order, level }
+}
+
+/// Shows promise 189.
+#[test]
+fn a_lower_level_goes_first_and_takes_the_place_of_the_last_one_of_a_higher_level() {
+    for costs in [[1; 4], [1, 2, 1, 2]] {
+        let mut line = Line::new(1);
+        let levels = [50, 0, 20, 0];
+        let all = costs.iter().zip(levels).zip(1..);
+        let ranks: Vec<_> = all
+            .map(|((cost, of), slot)| line.join(*cost, tick(slot), level(of)))
+            .collect();
+        // Of requests that do not go before a waiter of their cost, none is replaced.
+        let replaced = |line: &Line, cost, of| line.costs_to_shed(cost, level(of), quota).count();
+        assert_eq!(replaced(&line, 1, 50), 0);
+        assert_eq!(
+            replaced(&line, costs[1], 0),
+            if costs[1] == 1 { 2 } else { 0 }
+        );
+        assert_eq!(replaced(&line, 1, 49), 1);
+        line.shed(1, Duration::ZERO, quota, &mut Vec::new());
+        assert!(
+            line.poll_waiter(ranks[0], Waker::noop(), &mut None)
+                .is_some()
+        );
+        let first = line.join(1, tick(9), level(0));
+        let order = match costs[1] {
+            1 => vec![ranks[1], ranks[3], first, ranks[2]],
+            // Those of cost 1 and those of cost 2 keep their slots.
+            _ => vec![first, ranks[1], ranks[3], ranks[2]],
+        };
+        let mut released = Vec::new();
+        for now in 0..=9 {
+            line.release(tick(now), &mut Vec::new());
+            released.extend(order.iter().filter(|rank| !line.contains(**rank)));
+            let mut known = std::collections::BTreeSet::new();
+            released.retain(|rank| known.insert(*rank));
+        }
+        assert_eq!(released.len(), 4);
+        assert!(released[0] == order[0], "{released:?} {order:?}");
+        assert_eq!(released.last(), order.last());
+    }
+}
+
+/// Shows promise 189.
+#[test]
+fn a_request_that_joins_after_a_later_level_was_released_waits() {
+    let mut line = Line::new(1);
+    let low = line.join(1, tick(1), level(50));
+    let next = line.join(1, tick(5), level(50));
+    line.release(tick(1), &mut Vec::new());
+    let status = Arc::clone(line.status());
+    assert!(status.has_released(low));
+    let high = line.join(1, tick(6), level(0));
+    assert!(!status.has_released(high), "it would go at once");
+    line.release(tick(5), &mut Vec::new());
+    assert!(!line.contains(high) && line.contains(next));
 }

@@ -13,15 +13,15 @@ struct Model {
 }
 
 impl Model {
-    fn join(&mut self, rank: Rank, cost: u64, slot: u64, order: Order) {
+    fn join(&mut self, rank: Rank, cost: u64, slot: u64) {
         let at = self.slots.partition_point(|one| one.0 <= slot);
         self.slots.insert(at, (slot, 0));
         self.costs.push(cost);
-        self.waiters.push((rank, cost));
-        self.waiters.sort_unstable();
-        if order == Order::Newest {
+        if self.ranks(cost).iter().any(|one| *one > rank) {
             self.lifo.insert(cost);
         }
+        self.waiters.push((rank, cost));
+        self.waiters.sort_unstable();
     }
 
     /// The ranks, or the positions, of a cost.
@@ -95,7 +95,7 @@ fn a_mixed_queue_behaves_like_plain_lists() {
 
     let quota = Quota::per(9, Duration::from_nanos(PERIOD));
     let (mut queue, mut model) = (MixedQueue::default(), Model::default());
-    let (mut next, mut front) = (1_000_000, 1_000_000);
+    let (mut next, mut middle, mut front) = (2_000_000, 1_000_000, 1_000_000);
     let (mut random, mut longest, mut kept, mut shed) = (5_u64, 0, 0, 0);
     let mut end = 1_000 * PERIOD;
     for _ in 0..12_000 {
@@ -104,18 +104,14 @@ fn a_mixed_queue_behaves_like_plain_lists() {
         let cost = which % 4 + 1;
         match what {
             0..=7 => {
-                let order = if what < 6 {
-                    Order::Oldest
-                } else {
-                    Order::Newest
+                // Behind all, behind those of the first level, or before all.
+                let rank = match what {
+                    0..=3 => &mut next,
+                    4 | 5 => &mut middle,
+                    _ => &mut front,
                 };
-                let rank = if order == Order::Oldest {
-                    next += 1;
-                    next
-                } else {
-                    front -= 1;
-                    front
-                };
+                *rank = if what < 6 { *rank + 1 } else { *rank - 1 };
+                let rank = *rank;
                 // Now and then a slot before those of others, which removals have moved.
                 let slot = match model.slots.last() {
                     Some((last, _)) if which > 60_000 => {
@@ -123,8 +119,8 @@ fn a_mixed_queue_behaves_like_plain_lists() {
                     }
                     _ => end,
                 };
-                queue.join(rank, cost, Tick::from_nanos(slot), order);
-                model.join(rank, cost, slot, order);
+                queue.join(rank, cost, Tick::from_nanos(slot));
+                model.join(rank, cost, slot);
                 end += cost * PERIOD / 9;
             }
             8..=11 if !model.waiters.is_empty() => {

@@ -2,16 +2,12 @@
 
 mod protobuf;
 
-use std::time::Duration;
+pub(crate) use self::protobuf::BASE64;
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, header};
 
-use super::Respond;
-use super::http::{
-    digits, finish, is_denial, no_store, note, response_from_request, retry_after, set_header,
-    timeout,
-};
-use crate::decision::Decision;
+use super::http::{finish, header_value, no_store, response_from_request, retry_after, set_header};
+use super::{Http, Respond};
 use crate::error::RateLimited;
 
 /// A gRPC status in a trailers-only response.
@@ -31,65 +27,69 @@ use crate::error::RateLimited;
 pub struct Grpc;
 
 impl<A, B: Default, Err> Respond<Request<A>, Response<B>, Err> for Grpc {
-    fn deny(&self, request: &Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
-        // The default body is empty, so that the headers end the stream.
-        let mut response = Response::new(B::default());
-        trailers_only(&mut response, content_type(request.headers()), denied);
-        Ok(response)
-    }
+    type Protocol = Http;
 
-    fn refuse(&self, request: Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
+    fn deny(&self, request: Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
         let media = content_type(request.headers());
+        // The default body is empty, so that the headers end the stream.
         let mut response = response_from_request(request, B::default());
-        trailers_only(&mut response, media, denied);
+        set_status(response.headers_mut(), media, &denied);
+        finish(response.extensions_mut(), denied);
         Ok(response)
     }
-
-    fn admit(&self, request: &mut Request<A>, decision: &Decision) {
-        note(request, decision);
-    }
-
-    fn timeout(&self, request: &Request<A>) -> Option<Duration> {
-        timeout(request)
-    }
-
-    fn is_denial(&self, response: &Response<B>) -> bool {
-        is_denial(response)
-    }
 }
 
-/// Writes the gRPC status for `denied` into a response without a body.
-pub(super) fn trailers_only<B>(
-    response: &mut Response<B>,
-    media: HeaderValue,
-    denied: RateLimited,
-) {
-    set_status(response.headers_mut(), media, &denied);
-    finish(response.extensions_mut(), denied);
-}
-
-// Neither generic nor inlined: a program has one copy.
-#[inline(never)]
 fn set_status(headers: &mut HeaderMap, media: HeaderValue, denied: &RateLimited) {
     retry_after(headers, denied);
     no_store(headers);
     let code = code(denied);
     let message = denied.to_string();
     set_header(headers, header::CONTENT_TYPE, media);
-    set_header(headers, STATUS, digits(code.into()));
-    insert(headers, MESSAGE, &percent_encode(&message));
+    set_header(headers, STATUS, header_value(format_args!("{code}")));
+    let encoded = header_value(format_args!("{}", percent_encode(&message)));
+    set_header(headers, MESSAGE, encoded);
     if let Some(wait) = denied.retry_after() {
         let ms = wait.as_nanos().div_ceil(1_000_000).max(1);
         // Clients read 32 bits: more milliseconds cannot be sent, and fewer would be wrong.
         if let Some(ms) = u64::try_from(ms).ok().filter(|ms| *ms <= MAX_PUSHBACK) {
-            set_header(headers, PUSHBACK, digits(ms));
+            set_header(headers, PUSHBACK, header_value(format_args!("{ms}")));
         }
         let details = protobuf::status_with_retry_info(code, &message, wait);
-        insert(headers, DETAILS, &protobuf::base64(&details));
+        let details = header_value(format_args!("{}", protobuf::base64(&details)));
+        set_header(headers, DETAILS, details);
     } else if denied.is_permanent() {
         set_header(headers, PUSHBACK, HeaderValue::from_static("-1"));
     }
 }
+
+/// `RESOURCE_EXHAUSTED` with `RetryInfo` and `grpc-retry-pushback-ms`, as [`Grpc`] answers: for handlers and
+/// clients whose error is a status.
+///
+/// ```
+/// use tonic::{Code, Status};
+/// use tower_throttle::{Limiter, Quota, RateLimited, TokenBucket};
+///
+/// let limiter = Limiter::new(TokenBucket::new(Quota::per_hour(1)));
+/// let handler = || match limiter.check() {
+///     decision if decision.is_denied() => Err(Status::from(RateLimited::new(decision))),
+///     _ => Ok(()),
+/// };
+/// assert!(handler().is_ok());
+/// assert_eq!(handler().unwrap_err().code(), Code::ResourceExhausted);
+/// ```
+#[cfg(feature = "tonic")]
+impl From<RateLimited> for tonic::Status {
+    fn from(denied: RateLimited) -> Self {
+        let mut headers = HeaderMap::new();
+        set_status(&mut headers, content_type(&HeaderMap::new()), &denied);
+        headers.remove(header::CONTENT_TYPE);
+        Self::from_header_map(&headers)
+            .unwrap_or_else(|| Self::resource_exhausted(denied.to_string()))
+    }
+}
+
+/// Longer texts are cut off, because clients limit the size of all headers.
+const MAX_MESSAGE_LEN: usize = 1_024;
 
 /// The most milliseconds in a pushback.
 const MAX_PUSHBACK: u64 = i32::MAX as u64;
@@ -108,10 +108,9 @@ pub(super) fn is_grpc<A>(request: &Request<A>) -> bool {
     request.method() == Method::POST && has_grpc_headers(request.headers())
 }
 
-#[inline(never)]
 fn has_grpc_headers(headers: &HeaderMap) -> bool {
-    let Some(kind) = media_type(headers).and_then(|asked| asked.strip_prefix(b"application/grpc"))
-    else {
+    let asked = media_type(headers).unwrap_or_default();
+    let Some(kind) = asked.strip_prefix(b"application/grpc") else {
         return false;
     };
     let text = kind.strip_prefix(b"-web-text");
@@ -122,23 +121,17 @@ fn has_grpc_headers(headers: &HeaderMap) -> bool {
 }
 
 fn takes_trailers(headers: &HeaderMap) -> bool {
-    let mut accepted = headers.get_all(header::TE).iter();
-    let is_trailers = |part: &[u8]| part.trim_ascii().eq_ignore_ascii_case(b"trailers");
-    accepted.any(|value| {
-        value
-            .as_bytes()
-            .split(|byte| *byte == b',')
-            .any(is_trailers)
-    })
+    let values = headers.get_all(header::TE).iter();
+    let mut parts = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    parts.any(|part| part.trim_ascii().eq_ignore_ascii_case(b"trailers"))
 }
 
-#[inline(never)]
 fn media_type(headers: &HeaderMap) -> Option<&[u8]> {
     Some(headers.get(header::CONTENT_TYPE)?.as_bytes())
 }
 
 /// The content type of the request's kind: clients of gRPC-Web accept no other.
-pub(super) fn content_type(headers: &HeaderMap) -> HeaderValue {
+fn content_type(headers: &HeaderMap) -> HeaderValue {
     let asked = media_type(headers).unwrap_or_default();
     let essence = asked.split(|byte| *byte == b';').next().unwrap_or_default();
     HeaderValue::from_static(match essence.trim_ascii() {
@@ -152,45 +145,34 @@ pub(super) fn content_type(headers: &HeaderMap) -> HeaderValue {
 
 /// The code that says the same as the status in HTTP.
 fn code(denied: &RateLimited) -> u16 {
-    match denied.status() {
-        StatusCode::TOO_MANY_REQUESTS => 8,
-        StatusCode::BAD_REQUEST => 3,
-        StatusCode::UNAUTHORIZED => 16,
-        StatusCode::FORBIDDEN => 7,
-        StatusCode::NOT_FOUND => 5,
-        StatusCode::SERVICE_UNAVAILABLE | StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => {
-            14
-        }
-        StatusCode::NOT_IMPLEMENTED => 12,
-        status if status.is_server_error() => 13,
+    match denied.status().as_u16() {
+        429 => 8,
+        400 => 3,
+        401 => 16,
+        403 => 7,
+        404 => 5,
+        501 => 12,
+        502..=504 => 14,
+        500..=599 => 13,
         _ => 2,
     }
 }
 
-fn insert(headers: &mut HeaderMap, name: HeaderName, text: &str) {
-    if let Ok(value) = HeaderValue::from_str(text) {
-        set_header(headers, name, value);
-    }
-}
-
-/// Everything outside printable ASCII, and `%` itself, as `%XX`.
+/// The start of `text`, with everything outside printable ASCII, and `%` itself, as `%XX`.
 fn percent_encode(text: &str) -> String {
-    const HEX: &[u8; 16] = b"0123456789ABCDEF";
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if matches!(byte, b' '..=b'~') && byte != b'%' {
-            encoded.push(char::from(byte));
-        } else {
-            encoded.push('%');
-            encoded.push(char::from(HEX[usize::from(byte >> 4)]));
-            encoded.push(char::from(HEX[usize::from(byte & 15)]));
-        }
-    }
-    encoded
+    let ends = text.char_indices().map(|(at, c)| at + c.len_utf8());
+    let end = ends.take_while(|end| *end <= MAX_MESSAGE_LEN).last();
+    let encoded = text[..end.unwrap_or(0)].bytes().map(|byte| match byte {
+        b'%' | ..b' ' | 0x7f.. => format!("%{byte:02X}"),
+        _ => char::from(byte).into(),
+    });
+    encoded.collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use http::StatusCode;
+
     use super::*;
 
     fn asking(content_type: &'static str) -> HeaderMap {
@@ -198,6 +180,7 @@ mod tests {
         [(header::CONTENT_TYPE, value)].into_iter().collect()
     }
 
+    /// Shows promise 74.
     #[test]
     fn grpc_is_known_by_its_method_its_content_type_and_te() {
         for (asked, is_web) in [
@@ -259,6 +242,8 @@ mod tests {
     }
 
     /// The codes of <https://github.com/grpc/grpc/blob/master/doc/statuscodes.md>.
+    ///
+    /// Shows promise 74.
     #[test]
     fn every_status_has_its_code() {
         for (status, expected) in [
@@ -282,8 +267,11 @@ mod tests {
         }
     }
 
+    /// Shows promise 76.
     #[test]
     fn messages_are_percent_encoded() {
         assert_eq!(percent_encode("100 % of\nü"), "100 %25 of%0A%C3%BC");
+        assert_eq!(percent_encode(&"ü".repeat(600)), "%C3%BC".repeat(512));
+        assert_eq!(percent_encode(&"€".repeat(600)).len(), 341 * 9);
     }
 }

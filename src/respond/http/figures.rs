@@ -1,8 +1,8 @@
 //! Headers of which a response has one each, although several limits may have something to state.
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName};
 
-use super::header_text::{ValueBuffer, digits, set_header};
+use super::header_text::{Labelled, header_value, set_header};
 
 /// The figures of one limit.
 pub(super) struct Figures {
@@ -34,67 +34,54 @@ impl Figures {
 
     /// Writes three headers. `policies` follow the limit, after those that are stated.
     pub(super) fn state(&self, headers: &mut HeaderMap, names: &Names, policies: &str) {
-        let replaces = self.replace(
-            number(headers, &names.remaining),
-            number(headers, &names.reset),
-        );
-        let stated = headers
-            .get(&names.limit)
-            .and_then(|line| line.to_str().ok());
-        let (limit, others) = stated.map_or(("", ""), |line| {
-            line.split_at(line.find(',').unwrap_or(line.len()))
-        });
-        if !policies.is_empty() || !others.is_empty() {
-            let limit = if replaces {
-                self.limit.to_string()
-            } else {
-                limit.to_owned()
-            };
-            if let Ok(line) = HeaderValue::try_from(limit + others + policies) {
-                set_header(headers, names.limit.clone(), line);
-            }
-        } else if replaces {
-            set_header(headers, names.limit.clone(), digits(self.limit));
-        }
+        let number = |name| text(headers, name)?.parse().ok();
+        let replaces = self.replace(number(&names.remaining), number(&names.reset));
+        let stated = text(headers, &names.limit).unwrap_or_default();
+        let (limit, others) = stated.split_at(stated.find(',').unwrap_or(stated.len()));
+        let line = if replaces {
+            header_value(format_args!("{}{others}{policies}", self.limit))
+        } else {
+            header_value(format_args!("{limit}{others}{policies}"))
+        };
+        set_header(headers, names.limit.clone(), line);
         if !replaces {
             return;
         }
-        set_header(headers, names.remaining.clone(), digits(self.remaining));
+        let remaining = header_value(format_args!("{}", self.remaining));
+        set_header(headers, names.remaining.clone(), remaining);
         match self.reset {
-            Some(reset) => set_header(headers, names.reset.clone(), digits(reset)),
+            Some(reset) => {
+                let reset = header_value(format_args!("{reset}"));
+                set_header(headers, names.reset.clone(), reset);
+            }
             None => drop(headers.remove(&names.reset)),
         }
     }
 
     /// Writes `limit=10, remaining=9, reset=1`.
     pub(super) fn state_in_one_line(&self, headers: &mut HeaderMap, name: HeaderName) {
-        let stated = headers.get(&name).and_then(|line| line.to_str().ok());
         let part = |key: &str| {
-            stated.and_then(|line| {
-                line.split(", ")
-                    .find_map(|part| part.strip_prefix(key)?.parse().ok())
-            })
+            let mut parts = text(headers, &name)?.split(", ");
+            parts.find_map(|part| part.strip_prefix(key)?.parse().ok())
         };
         let remaining = part("remaining=");
         if !self.replace(remaining, part("reset=")) {
             return;
         }
-        let mut line = ValueBuffer::<96>::new();
-        let reset = self.reset.map(|reset| (", reset=", reset));
-        let others = [("limit=", self.limit), (", remaining=", self.remaining)];
-        for (text, number) in others.into_iter().chain(reset) {
-            line.text(text.as_bytes());
-            line.number(number);
-        }
+        let reset = Labelled(", reset=", self.reset);
+        let line = header_value(format_args!(
+            "limit={}, remaining={}{reset}",
+            self.limit, self.remaining
+        ));
         // A line of another form stays.
         if remaining.is_some() {
-            set_header(headers, name, line.value());
+            set_header(headers, name, line);
         } else {
-            headers.append(name, line.value());
+            headers.append(name, line);
         }
     }
 }
 
-fn number(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
-    headers.get(name)?.to_str().ok()?.parse().ok()
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
 }

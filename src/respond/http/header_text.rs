@@ -1,30 +1,10 @@
-//! Headers, and numbers as their values, without allocating for the small ones.
+//! Headers and their values.
 
-use std::str;
+use std::fmt::{self, Write};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// 000, 001 and so on to 999.
-static THREE_DIGITS: [u8; 3_000] = {
-    let mut threes = [b'0'; 3_000];
-    let mut at = 0;
-    while at < threes.len() {
-        let (place, number) = (at % 3, at / 3);
-        let digit = match place {
-            0 => number / 100,
-            1 => number / 10 % 10,
-            _ => number % 10,
-        };
-        threes[at] += DIGIT_VALUES[digit];
-        at += 1;
-    }
-    threes
-};
-
-const DIGIT_VALUES: [u8; 10] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
-
-/// Sets one header. Not inlined: an insertion is 4 kB of code.
-#[inline(never)]
+/// Sets one header. Not generic, because an insertion is 4 kB of code.
 pub(in crate::respond) fn set_header(
     headers: &mut HeaderMap,
     name: HeaderName,
@@ -33,69 +13,61 @@ pub(in crate::respond) fn set_header(
     headers.insert(name, value);
 }
 
-/// `number` in decimal.
-pub(in crate::respond) fn digits(number: u64) -> HeaderValue {
-    if let Some(text) = small(number).and_then(|text| str::from_utf8(text).ok()) {
-        return HeaderValue::from_static(text);
-    }
-    let mut text = ValueBuffer::<20>::new();
-    text.number(number);
-    text.value()
+/// `text` as a header value; empty if it is not a valid one.
+pub(in crate::respond) fn header_value(text: fmt::Arguments<'_>) -> HeaderValue {
+    let mut short = ShortText {
+        bytes: [0; 128],
+        len: 0,
+    };
+    let value = match short.write_fmt(text) {
+        Ok(()) => HeaderValue::from_bytes(&short.bytes[..short.len]),
+        Err(fmt::Error) => HeaderValue::from_str(&text.to_string()),
+    };
+    value.unwrap_or(HeaderValue::from_static(""))
 }
 
-/// Without leading zeros. `None` for 1,000 and above.
-fn small(number: u64) -> Option<&'static [u8]> {
-    let zeros = usize::from(number < 100) + usize::from(number < 10);
-    three_digits(number)?.get(zeros..)
-}
-
-/// With leading zeros. `None` for 1,000 and above.
-fn three_digits(number: u64) -> Option<&'static [u8]> {
-    let at = 3 * usize::try_from(number)
-        .ok()
-        .filter(|number| *number < 1_000)?;
-    THREE_DIGITS.get(at..at + 3)
-}
-
-/// A short text on the stack. What does not fit is left out.
-pub(super) struct ValueBuffer<const N: usize> {
-    bytes: [u8; N],
+/// Text on the stack, so that a value is one allocation.
+struct ShortText {
+    bytes: [u8; 128],
     len: usize,
 }
 
-impl<const N: usize> ValueBuffer<N> {
-    pub(super) const fn new() -> Self {
-        Self {
-            bytes: [0; N],
-            len: 0,
-        }
-    }
-
-    pub(super) fn text(&mut self, text: &[u8]) {
+impl Write for ShortText {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
         let end = self.len + text.len();
-        if let Some(room) = self.bytes.get_mut(self.len..end) {
-            room.copy_from_slice(text);
-            self.len = end;
-        }
+        let free = self.bytes.get_mut(self.len..end).ok_or(fmt::Error)?;
+        free.copy_from_slice(text.as_bytes());
+        self.len = end;
+        Ok(())
     }
+}
 
-    pub(super) fn number(&mut self, mut number: u64) {
-        // Three digits at a time, and only divisions by a constant: others take longer than the rest.
-        let (mut groups, mut count) = ([0; 7], 0);
-        while number >= 1_000 {
-            groups[count] = number % 1_000;
-            number /= 1_000;
-            count += 1;
+/// A string of JSON; of a structured field if it is printable ASCII.
+pub(super) struct Quoted<'a>(pub(super) &'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_char('"')?;
+        for c in self.0.chars() {
+            match c {
+                '"' | '\\' => write!(f, "\\{c}")?,
+                '\0'..='\x1f' => write!(f, "\\u{:04x}", u32::from(c))?,
+                _ => f.write_char(c)?,
+            }
         }
-        self.text(small(number).unwrap_or_default());
-        for group in groups[..count].iter().rev() {
-            self.text(three_digits(*group).unwrap_or_default());
-        }
+        f.write_char('"')
     }
+}
 
-    /// The text as a header value; empty if it is not a valid one.
-    pub(super) fn value(&self) -> HeaderValue {
-        HeaderValue::from_bytes(&self.bytes[..self.len]).unwrap_or(HeaderValue::from_static(""))
+/// A number with a text before it, or nothing.
+pub(super) struct Labelled(pub(super) &'static str, pub(super) Option<u64>);
+
+impl fmt::Display for Labelled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.1 {
+            Some(number) => write!(f, "{}{number}", self.0),
+            None => Ok(()),
+        }
     }
 }
 
@@ -103,15 +75,22 @@ impl<const N: usize> ValueBuffer<N> {
 mod tests {
     use super::*;
 
+    /// 126 bytes and two quotes are the longest text on the stack.
     #[test]
-    fn numbers_are_written_as_they_always_are() {
-        let around = [1_000, 86_400, u64::from(u32::MAX), u64::MAX - 1, u64::MAX];
-        for number in (0..1_100).chain(around) {
-            assert_eq!(digits(number), number.to_string());
-            let mut text = ValueBuffer::<64>::new();
-            text.text(b"r=");
-            text.number(number);
-            assert_eq!(text.value(), format!("r={number}"));
+    fn long_text_is_written_as_short_text() {
+        for length in [0, 1, 62, 63, 64, 125, 126, 127, 500] {
+            for (character, escaped) in [("a", "a"), ("\"", "\\\""), ("\\", "\\\\")] {
+                let quoted = Quoted(&character.repeat(length)).to_string();
+                assert_eq!(quoted, format!("\"{}\"", escaped.repeat(length)));
+                assert_eq!(header_value(format_args!("{quoted}")), *quoted);
+            }
         }
+        assert_eq!(header_value(format_args!("a\nb")), "");
+        assert_eq!(
+            header_value(format_args!("{}", u64::MAX)),
+            u64::MAX.to_string()
+        );
+        let labelled = [Some(7), None].map(|number| Labelled(";t=", number).to_string());
+        assert_eq!(labelled, [";t=7", ""]);
     }
 }

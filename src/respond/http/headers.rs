@@ -1,11 +1,9 @@
 //! Response headers that state the limit, in the forms that clients know.
 
-use std::fmt::Write;
-
 use http::{HeaderName, HeaderValue, Response};
 
 use super::figures::{Figures, Names};
-use super::header_text::ValueBuffer;
+use super::header_text::{Labelled, Quoted, header_value};
 use super::response::ceil_seconds;
 use crate::clock::unix_seconds;
 use crate::decision::Decision;
@@ -41,7 +39,7 @@ use crate::respond::{Policies, Policy, Tell};
 /// # async fn main() {
 /// let limit = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_minute(60).burst(10)))
 ///     .name("search")
-///     .headers(Headers::standard());
+///     .headers(Headers::Draft11);
 /// let app: Router = Router::new().route("/", get(|| async {})).layer(limit);
 ///
 /// let response = app.oneshot(Request::new(Body::empty())).await.unwrap();
@@ -53,7 +51,8 @@ use crate::respond::{Policies, Policy, Tell};
 #[non_exhaustive]
 pub enum Headers {
     /// draft-ietf-httpapi-ratelimit-headers-11 (and, on the wire, 08 to 10):
-    /// `RateLimit-Policy: "search";q=10;w=10` and `RateLimit: "search";r=9;t=1`.
+    /// `RateLimit-Policy: "search";q=10;w=10` and `RateLimit: "search";r=9;t=1`. The default, by its name: a later
+    /// draft will be another variant, so that an update of this crate changes nothing on the wire.
     #[default]
     Draft11,
     /// Draft 07: `RateLimit: limit=10, remaining=9, reset=1` and `RateLimit-Policy: 10;w=10`.
@@ -70,13 +69,6 @@ pub enum Headers {
     /// The same with the reset as a moment, in seconds since 1970, as GitHub sends it. It is wrong by
     /// the difference between the clocks of client and server.
     XRateLimitEpoch,
-}
-
-impl Headers {
-    /// The newest form of the draft standard, at present [`Draft11`](Self::Draft11).
-    pub const fn standard() -> Self {
-        Self::Draft11
-    }
 }
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -116,20 +108,22 @@ impl<B> Tell<Response<B>> for Headers {
                 let Some(policy) = policy else { return };
                 headers.reserve(2);
                 headers.append(RATELIMIT_POLICY, policies.header_value(0, named));
-                let item = ratelimit_item(&policy.name, figures.remaining, figures.reset);
-                headers.append(RATELIMIT, item);
+                let (name, reset) = (Quoted(&policy.name), Labelled(";t=", figures.reset));
+                let remaining = figures.remaining;
+                headers.append(
+                    RATELIMIT,
+                    header_value(format_args!("{name};r={remaining}{reset}")),
+                );
             }
-            Self::Draft7 => {
+            Self::Draft7 | Self::Draft6 => {
                 if has_period {
-                    headers.append(RATELIMIT_POLICY, policies.header_value(1, unnamed_policies));
+                    headers.append(RATELIMIT_POLICY, policies.header_value(1, unnamed));
                 }
-                figures.state_in_one_line(headers, RATELIMIT);
-            }
-            Self::Draft6 => {
-                if has_period {
-                    headers.append(RATELIMIT_POLICY, policies.header_value(1, unnamed_policies));
+                if *self == Self::Draft7 {
+                    figures.state_in_one_line(headers, RATELIMIT);
+                } else {
+                    figures.state(headers, &DRAFT, "");
                 }
-                figures.state(headers, &DRAFT, "");
             }
             Self::Draft3 => {
                 let quotas = policies.list().iter().filter_map(|policy| policy.quota);
@@ -137,11 +131,8 @@ impl<B> Tell<Response<B>> for Headers {
                 figures.state(headers, &DRAFT, &quotas);
             }
             Self::XRateLimitDelta | Self::XRateLimitEpoch => {
-                let since = if *self == Self::XRateLimitEpoch {
-                    unix_seconds()
-                } else {
-                    0
-                };
+                let is_epoch = *self == Self::XRateLimitEpoch;
+                let since = is_epoch.then(unix_seconds).unwrap_or_default();
                 let figures = Figures {
                     limit: decision.limit,
                     remaining: decision.remaining(),
@@ -154,33 +145,6 @@ impl<B> Tell<Response<B>> for Headers {
     }
 }
 
-/// `"search";r=9;t=1`
-fn ratelimit_item(name: &str, remaining: u64, reset: Option<u64>) -> HeaderValue {
-    if name.len() > MAX_INLINE_NAME {
-        let reset = reset.map_or_else(String::new, |reset| format!(";t={reset}"));
-        let line = format!("{};r={remaining}{reset}", quoted(name));
-        return HeaderValue::try_from(line).unwrap_or(HeaderValue::from_static(""));
-    }
-    let mut line = ValueBuffer::<{ 2 * MAX_INLINE_NAME + 50 }>::new();
-    line.text(b"\"");
-    for byte in name.bytes() {
-        if matches!(byte, b'"' | b'\\') {
-            line.text(b"\\");
-        }
-        line.text(&[byte]);
-    }
-    line.text(b"\";r=");
-    line.number(remaining);
-    if let Some(reset) = reset {
-        line.text(b";t=");
-        line.number(reset);
-    }
-    line.value()
-}
-
-/// Names up to this length are written without allocating.
-const MAX_INLINE_NAME: usize = 48;
-
 fn integer(number: u64) -> u64 {
     number.min(MAX_INTEGER)
 }
@@ -188,53 +152,31 @@ fn integer(number: u64) -> u64 {
 /// `"burst";q=100;w=60, "daily";q=1000;w=86400`
 fn named(policies: &[Policy]) -> HeaderValue {
     list(policies, |policy| {
-        let mut item = quoted(&policy.name);
-        if let Some(quota) = &policy.quota {
-            let _ = write!(item, ";q={}", integer(quota.capacity()));
-            // The form has whole seconds from 1 on; less is left out rather than stated wrong.
-            if refill_ns(quota) >= SECOND {
-                let _ = write!(item, ";w={}", window(quota));
-            }
-        } else {
-            let _ = write!(
-                item,
-                ";q={};qu=\"concurrent-requests\"",
-                integer(policy.at_once)
-            );
-        }
-        item
+        let name = Quoted(&policy.name);
+        let Some(quota) = &policy.quota else {
+            let most = integer(policy.at_once);
+            return format!("{name};q={most};qu=\"concurrent-requests\"");
+        };
+        // The form has whole seconds from 1 on; less is left out rather than stated wrong.
+        let window = (refill_ns(quota) >= SECOND).then(|| window(quota));
+        let window = Labelled(";w=", window);
+        format!("{name};q={}{window}", integer(quota.capacity()))
     })
 }
 
 /// `100;w=60, 1000;w=86400`
-fn unnamed_policies(policies: &[Policy]) -> HeaderValue {
-    list(policies, |policy| {
-        policy.quota.as_ref().map(bare).unwrap_or_default()
-    })
+fn unnamed(policies: &[Policy]) -> HeaderValue {
+    let item = |policy: &Policy| policy.quota.as_ref().map(bare).unwrap_or_default();
+    list(policies, item)
 }
 
 fn list(policies: &[Policy], item: impl Fn(&Policy) -> String) -> HeaderValue {
     let items: Vec<_> = policies.iter().map(item).collect();
-    // Numbers and names of printable ASCII always make a value.
-    HeaderValue::try_from(items.join(", ")).unwrap_or(HeaderValue::from_static(""))
+    header_value(format_args!("{}", items.join(", ")))
 }
 
 fn bare(quota: &Quota) -> String {
     format!("{};w={}", integer(quota.capacity()), window(quota))
-}
-
-/// A string of a structured field.
-fn quoted(name: &str) -> String {
-    let mut text = String::with_capacity(name.len() + 32);
-    text.push('"');
-    for c in name.chars() {
-        if matches!(c, '"' | '\\') {
-            text.push('\\');
-        }
-        text.push(c);
-    }
-    text.push('"');
-    text
 }
 
 const SECOND: u128 = 1_000_000_000;
@@ -248,33 +190,4 @@ fn refill_ns(quota: &Quota) -> u128 {
 fn window(quota: &Quota) -> u64 {
     let seconds = refill_ns(quota).div_ceil(SECOND).max(1);
     integer(u64::try_from(seconds).unwrap_or(u64::MAX))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The longest name that is written without allocating takes the whole buffer if each character is
-    /// escaped.
-    #[test]
-    fn items_of_long_names_are_written_as_those_of_short_ones() {
-        for length in [
-            0,
-            1,
-            MAX_INLINE_NAME - 1,
-            MAX_INLINE_NAME,
-            MAX_INLINE_NAME + 1,
-            2 * MAX_INLINE_NAME,
-        ] {
-            for character in ["a", "\"", "\\"] {
-                for number in [0, 7, u64::MAX] {
-                    let name = character.repeat(length);
-                    let item = format!("{};r={number}", quoted(&name));
-                    assert_eq!(ratelimit_item(&name, number, None), item);
-                    let item = format!("{item};t={number}");
-                    assert_eq!(ratelimit_item(&name, number, Some(number)), item);
-                }
-            }
-        }
-    }
 }

@@ -1,17 +1,11 @@
 //! Responses without a body, and responses made by a closure.
 
-use std::time::Duration;
-
 use http::{Request, Response, header};
 
-use super::grpc_timeout::timeout;
 use super::rejection::error_header;
-use super::response::{
-    finish, is_denial, no_store, note, plain, response_from_request, retry_after,
-};
-use crate::decision::Decision;
+use super::response::{finish, no_store, plain, response_from_request, retry_after};
 use crate::error::RateLimited;
-use crate::respond::Respond;
+use crate::respond::{Http, Respond};
 
 /// The status, `Retry-After` and `Cache-Control: no-store`; no body. A rejection has its text in `x-ratelimit-error`.
 ///
@@ -38,28 +32,12 @@ use crate::respond::Respond;
 pub struct HeadersOnly;
 
 impl<A, B: Default, Err> Respond<Request<A>, Response<B>, Err> for HeadersOnly {
-    fn deny(&self, _: &Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
-        let mut response = Response::new(B::default());
-        plain(&mut response, denied);
-        Ok(response)
-    }
+    type Protocol = Http;
 
-    fn refuse(&self, request: Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
+    fn deny(&self, request: Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
         let mut response = response_from_request(request, B::default());
         plain(&mut response, denied);
         Ok(response)
-    }
-
-    fn admit(&self, request: &mut Request<A>, decision: &Decision) {
-        note(request, decision);
-    }
-
-    fn timeout(&self, request: &Request<A>) -> Option<Duration> {
-        timeout(request)
-    }
-
-    fn is_denial(&self, response: &Response<B>) -> bool {
-        is_denial(response)
     }
 }
 
@@ -69,8 +47,10 @@ impl<A, B, Err, F> Respond<Request<A>, Response<B>, Err> for F
 where
     F: Fn(&Request<A>, &RateLimited) -> Response<B>,
 {
-    fn deny(&self, request: &Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
-        let mut response = self(request, &denied);
+    type Protocol = Http;
+
+    fn deny(&self, request: Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
+        let mut response = self(&request, &denied);
         if !response.headers().contains_key(header::RETRY_AFTER) {
             retry_after(response.headers_mut(), &denied);
         }
@@ -80,17 +60,5 @@ where
         error_header(response.headers_mut(), &denied);
         finish(response.extensions_mut(), denied);
         Ok(response)
-    }
-
-    fn admit(&self, request: &mut Request<A>, decision: &Decision) {
-        note(request, decision);
-    }
-
-    fn timeout(&self, request: &Request<A>) -> Option<Duration> {
-        timeout(request)
-    }
-
-    fn is_denial(&self, response: &Response<B>) -> bool {
-        is_denial(response)
     }
 }

@@ -11,10 +11,10 @@ mod rejection;
 mod response;
 
 pub(super) use self::{
-    grpc_timeout::timeout,
-    header_text::{digits, set_header},
+    grpc_timeout::grpc_timeout,
+    header_text::{header_value, set_header},
     rejection::error_body,
-    response::{finish, is_denial, no_store, note, plain, response_from_request, retry_after},
+    response::{finish, no_store, response_from_request, retry_after},
 };
 pub use self::{
     headers::Headers, headers_only::HeadersOnly, preflight::Preflight, problem::ProblemJson,

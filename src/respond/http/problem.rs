@@ -1,17 +1,11 @@
 //! Denials as problem details (RFC 9457).
 
-use std::fmt::Write;
-
-use std::time::Duration;
-
 use http::{HeaderValue, Request, Response, header};
 
-use super::grpc_timeout::timeout;
-use super::header_text::set_header;
-use super::response::{is_denial, note, plain, response_from_request};
-use crate::decision::Decision;
+use super::header_text::{Quoted, set_header};
+use super::response::{plain, response_from_request};
 use crate::error::RateLimited;
-use crate::respond::Respond;
+use crate::respond::{Http, Respond};
 
 /// The status, `Retry-After` and a body of `application/problem+json`, of the types that the
 /// `RateLimit` draft registers.
@@ -45,37 +39,15 @@ use crate::respond::Respond;
 pub struct ProblemJson;
 
 impl<A, B: From<String>, Err> Respond<Request<A>, Response<B>, Err> for ProblemJson {
-    fn deny(&self, _: &Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
-        let body = B::from(problem(&denied));
-        Ok(problem_response(Response::new(body), denied))
-    }
+    type Protocol = Http;
 
-    fn refuse(&self, request: Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
-        let body = B::from(problem(&denied));
-        Ok(problem_response(
-            response_from_request(request, body),
-            denied,
-        ))
+    fn deny(&self, request: Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
+        let mut response = response_from_request(request, B::from(problem(&denied)));
+        let media = HeaderValue::from_static("application/problem+json");
+        set_header(response.headers_mut(), header::CONTENT_TYPE, media);
+        plain(&mut response, denied);
+        Ok(response)
     }
-
-    fn admit(&self, request: &mut Request<A>, decision: &Decision) {
-        note(request, decision);
-    }
-
-    fn timeout(&self, request: &Request<A>) -> Option<Duration> {
-        timeout(request)
-    }
-
-    fn is_denial(&self, response: &Response<B>) -> bool {
-        is_denial(response)
-    }
-}
-
-fn problem_response<B>(mut response: Response<B>, denied: RateLimited) -> Response<B> {
-    let media = HeaderValue::from_static("application/problem+json");
-    set_header(response.headers_mut(), header::CONTENT_TYPE, media);
-    plain(&mut response, denied);
-    response
 }
 
 fn problem(denied: &RateLimited) -> String {
@@ -94,35 +66,16 @@ fn problem(denied: &RateLimited) -> String {
         let reason = status.canonical_reason();
         ("about:blank", reason.unwrap_or("Request refused"))
     };
-    let mut body = format!(
-        r#"{{"type":"{kind}","title":"{title}","status":{}"#,
-        status.as_u16()
-    );
-    if let Some(rejection) = denied.rejection() {
-        body.push_str(r#","detail":"#);
-        quote(&mut body, &rejection.to_string());
-    }
-    if let Some(policy) = denied.policy() {
-        body.push_str(r#","violated-policies":["#);
-        quote(&mut body, policy);
-        body.push(']');
-    }
-    body.push('}');
-    body
-}
-
-/// Writes `text` as a JSON string.
-fn quote(out: &mut String, text: &str) {
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => out.extend(['\\', c]),
-            // Writing to a string does not fail.
-            '\0'..='\x1f' => write!(out, "\\u{:04x}", u32::from(c)).unwrap_or_default(),
-            _ => out.push(c),
-        }
-    }
-    out.push('"');
+    let detail = denied.rejection().map(ToString::to_string);
+    let detail = detail.map(|text| format!(r#","detail":{}"#, Quoted(&text)));
+    let policy = denied.policy();
+    let policy = policy.map(|name| format!(r#","violated-policies":[{}]"#, Quoted(name)));
+    format!(
+        r#"{{"type":"{kind}","title":"{title}","status":{}{}{}}}"#,
+        status.as_u16(),
+        detail.unwrap_or_default(),
+        policy.unwrap_or_default()
+    )
 }
 
 #[cfg(test)]
@@ -130,9 +83,10 @@ mod tests {
     use http::StatusCode;
 
     use super::*;
-    use crate::decision::Verdict;
+    use crate::decision::{Decision, Verdict};
     use crate::error::{Rejection, StoreError};
 
+    /// Shows promise 76.
     #[test]
     fn the_violated_policy_is_named() {
         let decision = Decision::new(Verdict::Deny, 1, 0, Some(1), 1);
@@ -140,6 +94,7 @@ mod tests {
         assert!(problem(&denied).ends_with(r#""status":429,"violated-policies":["say \"hi\""]}"#));
     }
 
+    /// Shows promise 76.
     #[test]
     fn a_rejection_includes_its_message_and_an_outage_no_details() {
         let rejection = Rejection::new(StatusCode::BAD_REQUEST, "line\nbreak");

@@ -4,15 +4,9 @@ use std::{mem, time::Duration};
 
 use http::{Extensions, HeaderMap, HeaderValue, Request, Response, header};
 
-use super::header_text::{digits, set_header};
+use super::header_text::{header_value, set_header};
 use super::rejection::error_header;
-use crate::decision::Decision;
 use crate::error::RateLimited;
-
-/// Stores the decision in the request's extensions.
-pub(in crate::respond) fn note<A>(request: &mut Request<A>, decision: &Decision) {
-    request.extensions_mut().insert(*decision);
-}
 
 /// A response that reuses the header and extension maps of `request`: allocating new ones would be
 /// most of the cost of a denial.
@@ -22,48 +16,26 @@ pub(in crate::respond) fn response_from_request<A, B>(
 ) -> Response<B> {
     // Changed in place: a copy of all parts takes longer than what is done to them.
     let mut response = Response::new(body);
-    reuse_headers(request.headers_mut(), response.headers_mut());
-    reuse_extensions(request.extensions_mut(), response.extensions_mut());
+    mem::swap(request.headers_mut(), response.headers_mut());
+    mem::swap(request.extensions_mut(), response.extensions_mut());
+    response.headers_mut().clear();
+    response.extensions_mut().clear();
     response
 }
 
-// The functions that are not generic are not inlined either: a program has one copy of each.
-
-#[inline(never)]
-fn reuse_headers(old: &mut HeaderMap, new: &mut HeaderMap) {
-    mem::swap(old, new);
-    new.clear();
-}
-
-#[inline(never)]
-fn reuse_extensions(old: &mut Extensions, new: &mut Extensions) {
-    mem::swap(old, new);
-    new.clear();
-}
-
 /// Sets the status, `Retry-After`, `Cache-Control` and the reason of `response`.
-pub(in crate::respond) fn plain<B>(response: &mut Response<B>, denied: RateLimited) {
+pub(super) fn plain<B>(response: &mut Response<B>, denied: RateLimited) {
     *response.status_mut() = denied.status();
-    plain_headers(response.headers_mut(), &denied);
+    let headers = response.headers_mut();
+    retry_after(headers, &denied);
+    no_store(headers);
+    error_header(headers, &denied);
     finish(response.extensions_mut(), denied);
 }
 
-#[inline(never)]
-fn plain_headers(headers: &mut HeaderMap, denied: &RateLimited) {
-    retry_after(headers, denied);
-    no_store(headers);
-    error_header(headers, denied);
-}
-
 /// Stores the reason in the extensions of a response, for outer layers.
-#[inline(never)]
 pub(in crate::respond) fn finish(extensions: &mut Extensions, denied: RateLimited) {
     extensions.insert(denied);
-}
-
-/// Whether `response` is the denial of a limit, further in.
-pub(in crate::respond) fn is_denial<B>(response: &Response<B>) -> bool {
-    response.extensions().get::<RateLimited>().is_some()
 }
 
 /// Keeps shared caches from serving the denial of one client to others. Some statuses, such as 200 of gRPC
@@ -76,16 +48,17 @@ pub(in crate::respond) fn no_store(headers: &mut HeaderMap) {
 /// Sets `Retry-After`, if a retry helps.
 pub(in crate::respond) fn retry_after(headers: &mut HeaderMap, denied: &RateLimited) {
     if let Some(wait) = denied.retry_after() {
-        let seconds = digits(ceil_seconds(wait).clamp(1, MAX_SECONDS));
+        let seconds = ceil_seconds(wait).clamp(1, MAX_SECONDS);
+        let seconds = header_value(format_args!("{seconds}"));
         set_header(headers, header::RETRY_AFTER, seconds);
     }
 }
 
 /// The longest time that is sent; many clients read 32 bits.
-pub(in crate::respond) const MAX_SECONDS: u64 = i32::MAX as u64;
+const MAX_SECONDS: u64 = i32::MAX as u64;
 
 /// Rounded up: after the rounded time the request is admitted.
-pub(in crate::respond) const fn ceil_seconds(span: Duration) -> u64 {
+pub(super) const fn ceil_seconds(span: Duration) -> u64 {
     span.as_secs()
         .saturating_add((span.subsec_nanos() > 0) as u64)
 }
@@ -95,7 +68,7 @@ mod tests {
     use http::StatusCode;
 
     use super::*;
-    use crate::decision::Verdict;
+    use crate::decision::{Decision, Verdict};
 
     fn denied(retry_after: Option<Duration>) -> RateLimited {
         let mut decision = Decision::new(Verdict::Deny, 10, 0, None, 0);
@@ -111,6 +84,7 @@ mod tests {
         Some(value.to_str().unwrap().to_owned())
     }
 
+    /// Shows promise 73.
     #[test]
     fn retry_after_is_rounded_up_and_at_least_one_and_fits_32_bits() {
         for (wait, expected) in [

@@ -5,17 +5,18 @@ use std::{fmt, sync::Arc, time::Duration};
 use tokio::runtime::Handle;
 
 use super::{
-    CasStore, builder::CasBuilder, decider::Call, error::Failure, future::CasFuture, inner::Inner,
+    CasStore, builder::CasBuilder, decider::Call, driver::Driver, future::CasFuture, inner::Inner,
+    lines::QueuedCall,
 };
 use crate::algorithm::{IntoAlgorithm, Portable, quotas};
-use crate::backend::{Backend, IntoBackend, Op};
+use crate::backend::{Backend, Bans, IntoBackend, Lends, Op};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::Decision;
 use crate::error::{ConfigError, StoreError, expect_valid};
 use crate::quota::Quota;
 use crate::store::{
     events::RemoteMetrics,
-    remote::{BreakerCounts, CacheVersion, KeyName, RemoteKey, StoreLimiter},
+    remote::{BreakerCounts, CacheVersion, KeyName, PendingCall, RemoteKey, StoreLimiter, runtime},
 };
 use crate::sync::Ordering;
 
@@ -195,8 +196,9 @@ impl<S: CasStore, A: Portable> Cas<S, A> {
 
     fn call<K: RemoteKey + ?Sized>(&self, key: &K, call: Call) -> CasFuture<S, A> {
         let inner = &self.0;
-        let Ok(runtime) = Handle::try_current() else {
-            return CasFuture::ready(Err(Failure::OutsideOfRuntime.in_store(S::NAME)));
+        let runtime = match runtime(S::NAME) {
+            Ok(runtime) => runtime,
+            Err(error) => return CasFuture::ready(Err(error)),
         };
         let now = MonotonicClock.now();
         self.refresh_if_due(&runtime, now);
@@ -207,7 +209,8 @@ impl<S: CasStore, A: Portable> Cas<S, A> {
             Ok(denial) => CasFuture::ready(Ok(denial)),
             Err(caches_denial) => {
                 let key = key.into();
-                CasFuture::new(Arc::clone(inner), runtime, (key, call), now, caches_denial)
+                let decision = inner.submit(&runtime, &key, call, now);
+                CasFuture::new(Arc::clone(inner), (key, call), decision, caches_denial)
             }
         }
     }
@@ -222,6 +225,28 @@ impl<S: CasStore, A: Portable> Cas<S, A> {
 }
 
 impl<S: CasStore, A: Portable> Inner<S, A> {
+    /// Queues a call, and starts a task if none decides the calls for its key.
+    fn submit(
+        self: &Arc<Self>,
+        runtime: &Handle,
+        key: &Arc<str>,
+        call: Call,
+        now: Tick,
+    ) -> PendingCall<Self> {
+        let (pending, reply_tx) = PendingCall::new(self, now);
+        let queued = QueuedCall {
+            call,
+            queued_at: now,
+            deadline: now.plus(self.shared.deadline),
+            reply_tx,
+        };
+        RemoteMetrics(S::NAME).call_queued();
+        if let Some(id) = self.lines.push(key, queued, now, self.ends_by(now)) {
+            runtime.spawn(Driver::new(Arc::clone(self), Arc::clone(key), id).run());
+        }
+        pending
+    }
+
     /// The cached denial of a call, or what is needed to cache one.
     fn cached_denial(
         &self,
@@ -240,7 +265,7 @@ impl<S: CasStore, A: Portable> Inner<S, A> {
                 }
                 Err(version) => Err(Some((version, cost))),
             },
-            Call::Op(Op::Take(_) | Op::Peek(_)) | Call::Reserve(..) => Err(None),
+            Call::Op(Op::Take(_) | Op::Borrow(_) | Op::Peek(_)) | Call::Reserve(..) => Err(None),
             Call::Op(_) => {
                 cache.invalidate(key);
                 Err(None)
@@ -344,3 +369,7 @@ impl<S: CasStore, A: Portable> fmt::Debug for Cas<S, A> {
             .finish_non_exhaustive()
     }
 }
+
+impl<S: CasStore, A: Portable + Bans> Bans for Cas<S, A> {}
+
+impl<S: CasStore, A: Portable + Lends> Lends for Cas<S, A> {}

@@ -70,7 +70,7 @@ impl<S: CasStore> CasBuilder<S> {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let store = Faulty::new(MemoryStore::new());
     /// let limit = CasBuilder::new(store.clone()).deadline(Duration::from_millis(20));
-    /// let limit = limit.build("api", TokenBucket::new(Quota::per_second(10)))?;
+    /// let limit = limit.without_quota_changes().build("api", TokenBucket::new(Quota::per_second(10)))?;
     /// store.plan([Fault::Delay(Duration::from_secs(60))]);
     /// let error = limit.decide("alice", 1).await.unwrap_err();
     /// assert_eq!(error.to_string(), "memory: no decision within 20ms");

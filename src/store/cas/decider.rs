@@ -44,7 +44,7 @@ impl Call {
     pub(super) const fn is_update(self) -> bool {
         !matches!(
             self,
-            Self::Op(Op::Take(_) | Op::Peek(_)) | Self::Reserve(..)
+            Self::Op(Op::Take(_) | Op::Borrow(_) | Op::Peek(_)) | Self::Reserve(..)
         )
     }
 
@@ -175,7 +175,7 @@ impl<A: Portable> Decider<A> {
                 }
                 let decision = apply_op(&self.algorithm, state, now, op);
                 match op {
-                    Op::Take(_) => decision,
+                    Op::Take(_) | Op::Borrow(_) => decision,
                     _ => decision.with_receipt(Receipt::at(now.as_nanos())),
                 }
             }

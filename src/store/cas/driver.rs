@@ -1,4 +1,4 @@
-//! What decides the calls of one key: the caller that came first, then a task.
+//! The task that decides the calls of one key.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -8,7 +8,7 @@ use super::{
     decider::Decider,
     error::Failure,
     inner::Inner,
-    lines::{DriverId, QueuedCall},
+    lines::QueuedCall,
     recent::Known,
     record::{Outcome, Record},
 };
@@ -16,7 +16,10 @@ use crate::algorithm::Portable;
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::Decision;
 use crate::error::StoreError;
-use crate::store::events::RemoteMetrics;
+use crate::store::{
+    events::RemoteMetrics,
+    remote::{Remote, TaskId},
+};
 use crate::sync::Ordering;
 
 /// The most calls that are decided in one swap.
@@ -28,11 +31,11 @@ const ERROR_PAUSE: Duration = Duration::from_millis(2);
 pub(super) struct Driver<S: CasStore, A: Portable> {
     inner: Arc<Inner<S, A>>,
     key: Arc<str>,
-    id: DriverId,
+    id: TaskId,
 }
 
 impl<S: CasStore, A: Portable> Driver<S, A> {
-    pub(super) const fn new(inner: Arc<Inner<S, A>>, key: Arc<str>, id: DriverId) -> Self {
+    pub(super) const fn new(inner: Arc<Inner<S, A>>, key: Arc<str>, id: TaskId) -> Self {
         Self { inner, key, id }
     }
 
@@ -46,21 +49,17 @@ impl<S: CasStore, A: Portable> Driver<S, A> {
         let mut decided = 0;
         loop {
             let ends_by = inner.ends_by(MonotonicClock.now());
-            if decided == 1 && !inner.lines.has_calls(key, *id, ends_by, &mut known) {
+            if decided == 1 && inner.lines.ends(key, *id, &mut known) {
                 return;
             }
-            if decided > 0 {
-                // The caller that decides goes on with its own decision, and a task with the others.
+            // Callers that have just got their decisions make their next calls before the swap, on all
+            // threads.
+            let mut waiting = 0;
+            loop {
                 tokio::task::yield_now().await;
-                // Callers that have just got their decisions make their next calls before the swap,
-                // on all threads.
-                let mut waiting = inner.lines.waiting(key);
-                while waiting < decided.min(MAX_BATCH) {
-                    tokio::task::yield_now().await;
-                    let before = std::mem::replace(&mut waiting, inner.lines.waiting(key));
-                    if waiting <= before {
-                        break;
-                    }
+                let before = std::mem::replace(&mut waiting, inner.lines.waiting(key));
+                if waiting <= before || waiting >= decided.min(MAX_BATCH) {
+                    break;
                 }
             }
             if contention.is_contended() && !inner.shared.has_turns.load(Ordering::Relaxed) {
@@ -106,15 +105,15 @@ impl<S: CasStore, A: Portable> Drop for Driver<S, A> {
 struct Round<'a, S: CasStore, A: Portable> {
     inner: &'a Inner<S, A>,
     key: &'a Arc<str>,
-    id: DriverId,
+    id: TaskId,
     calls: Vec<QueuedCall>,
     /// Swaps of this round whose outcome is not known yet.
-    unresolved: Vec<Attempt>,
+    unresolved: Vec<SentSwap>,
     contention: Contention,
 }
 
 /// A swap that was sent.
-struct Attempt {
+struct SentSwap {
     version: Version,
     expected: Option<Version>,
     /// The store replied that it found another version. A client that sends twice gets this reply
@@ -197,8 +196,8 @@ impl<S: CasStore, A: Portable> Round<'_, S, A> {
         let (wanted, ended): (Vec<_>, Vec<_>) = calls.into_iter().partition(is_wanted);
         self.calls = wanted;
         for call in ended {
-            let error = Failure::Deadline(self.inner.shared.deadline).in_store(S::NAME);
-            let _ = call.decision_tx.send(Err(error));
+            let error = self.inner.deadline_exceeded();
+            let _ = call.reply_tx.send(Err(error));
         }
     }
 
@@ -253,7 +252,7 @@ impl<S: CasStore, A: Portable> Round<'_, S, A> {
             }
             Ok(Swapped::Conflict(current)) => {
                 shared.conflicts.fetch_add(1, Ordering::Relaxed);
-                self.unresolved.push(Attempt {
+                self.unresolved.push(SentSwap {
                     version,
                     expected: known.version,
                     is_refused: true,
@@ -275,7 +274,7 @@ impl<S: CasStore, A: Portable> Round<'_, S, A> {
             // The store refused it.
             Err(error) if !error.is_transient() => Err(error),
             Err(_) => {
-                self.unresolved.push(Attempt {
+                self.unresolved.push(SentSwap {
                     version,
                     expected: known.version,
                     is_refused: false,
@@ -334,7 +333,7 @@ impl<S: CasStore, A: Portable> Round<'_, S, A> {
             (Err(error), _) if !error.is_transient() => Err(error),
             (Err(_), turn) => {
                 if let Some(Turn::Decided(known, plan)) = turn {
-                    let attempt = plan.write.map(|(_, value, _)| Attempt {
+                    let attempt = plan.write.map(|(_, value, _)| SentSwap {
                         version: value.version,
                         expected: known.version,
                         is_refused: false,
@@ -478,7 +477,7 @@ impl<S: CasStore, A: Portable> Round<'_, S, A> {
     fn finish(&mut self, decisions: Vec<Decision>) {
         for (call, decision) in self.calls.drain(..decisions.len()).zip(decisions) {
             // The call may have been dropped.
-            let _ = call.decision_tx.send(Ok(decision));
+            let _ = call.reply_tx.send(Ok(decision));
         }
         self.unresolved.clear();
     }
@@ -492,7 +491,7 @@ impl<S: CasStore, A: Portable> Round<'_, S, A> {
             error.clone()
         };
         for call in self.calls.drain(..) {
-            let _ = call.decision_tx.send(Err(error.clone()));
+            let _ = call.reply_tx.send(Err(error.clone()));
         }
     }
 }

@@ -15,8 +15,6 @@ pub(in crate::store) enum Failure {
     LostTrack,
     /// The call was not decided within this time.
     Deadline(Duration),
-    /// The call was made where no task can run.
-    OutsideOfRuntime,
     /// The runtime on which the call was decided does not run any more.
     RuntimeShutDown,
 }
@@ -47,7 +45,6 @@ impl Failure {
                 let text = format!("{store}: no decision within {limit:?}");
                 return StoreError::new(text, true);
             }
-            Self::OutsideOfRuntime => ("called outside of a tokio runtime", false),
             Self::RuntimeShutDown => ("the runtime that decided was shut down", true),
         };
         StoreError::new(format!("{store}: {text}"), transient)

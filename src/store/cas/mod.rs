@@ -6,6 +6,7 @@
 //! [`AnyAlgorithm`](crate::AnyAlgorithm).
 //!
 //! [`CasStore`] is the port to a store of your own: a read and a conditional write.
+//! [Extending](crate::guide::extending#a-store) shows one with its check.
 //!
 //! # How a call is decided
 //!
@@ -57,10 +58,7 @@
 mod backend;
 mod builder;
 #[cfg(feature = "cassandra")]
-#[cfg_attr(tower_throttle_docs, doc(cfg(feature = "cassandra")))]
 pub mod cassandra;
-#[cfg(any(feature = "cassandra", feature = "postgres"))]
-mod connector;
 pub(super) mod contention;
 pub(super) mod decider;
 mod driver;
@@ -68,6 +66,8 @@ pub(super) mod error;
 mod faulty;
 mod future;
 mod inner;
+mod keeper;
+mod leases;
 mod lines;
 mod memory;
 pub(super) mod policy;
@@ -89,4 +89,8 @@ pub use self::{
     memory::MemoryStore,
     port::CasStore,
     value::{Loaded, Swapped, Value, Version},
+};
+pub(crate) use self::{
+    keeper::{Bell, LeaseHolder, Leases},
+    leases::{LeasePlan, LeaseView},
 };

@@ -169,16 +169,16 @@ impl Record {
 }
 
 /// FNV-1a. It finds damage by accident, not a value that was forged.
-fn checksum(bytes: &[u8]) -> [u8; 4] {
+pub(super) fn checksum(bytes: &[u8]) -> [u8; 4] {
     let step = |sum: u32, byte: &u8| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
     bytes.iter().fold(0x811c_9dc5, step).to_le_bytes()
 }
 
-fn write_number(bytes: &mut Vec<u8>, number: u64) {
+pub(super) fn write_number(bytes: &mut Vec<u8>, number: u64) {
     varint::write(bytes, u128::from(number));
 }
 
-fn read_number(bytes: &mut &[u8]) -> Option<u64> {
+pub(super) fn read_number(bytes: &mut &[u8]) -> Option<u64> {
     u64::try_from(varint::read(bytes)?).ok()
 }
 

@@ -30,18 +30,3 @@ impl OverflowLog {
     #[inline]
     pub(in crate::store) fn record(&self, _: Tick, _: impl FnOnce() -> Losses) {}
 }
-
-#[cfg(feature = "_remote")]
-#[derive(Debug)]
-pub(in crate::store) struct RefusalLog(());
-
-#[cfg(feature = "_remote")]
-#[expect(clippy::unused_self, reason = "same surface as the module that logs")]
-impl RefusalLog {
-    pub(in crate::store) const fn new() -> Self {
-        Self(())
-    }
-
-    #[inline]
-    pub(in crate::store) fn record(&self, _: &str, _: &crate::error::StoreError) {}
-}

@@ -65,7 +65,14 @@ impl Batch {
         values: impl IntoIterator<Item = Option<&'a [u8]>>,
         server_time: Option<Tick>,
     ) -> (Vec<Write>, Replies) {
-        let now = micros(server_time);
+        self.execute_at(values, (micros(server_time), server_time.is_some()))
+    }
+
+    pub(super) fn execute_at<'a>(
+        &self,
+        values: impl IntoIterator<Item = Option<&'a [u8]>>,
+        (now, by_store): (u64, bool),
+    ) -> (Vec<Write>, Replies) {
         let mut values = values.into_iter();
         let seen = values.next().flatten().and_then(text);
         let seen = seen.and_then(Seen::from_text);
@@ -80,7 +87,7 @@ impl Batch {
                 Some(record) => record,
                 None if self.keys[index].1.resets => Record::new(&self.shape, now),
                 None => {
-                    replies.keys.push(Reply::DAMAGED);
+                    replies.keys.push(Reply::damaged());
                     continue;
                 }
             };
@@ -90,7 +97,9 @@ impl Batch {
                 replies.keys.push(reply);
                 continue;
             }
-            replies.keys.push(self.exchange(index, &mut record, now));
+            replies
+                .keys
+                .push(self.exchange(index, &mut record, (now, by_store)));
             writes.push(self.write(index + 1, record.to_text(&self.shape), self.ttl()));
         }
         if seen.is_none() {
@@ -100,10 +109,16 @@ impl Batch {
         (writes, replies)
     }
 
-    /// The exchange of one key.
-    pub(super) fn exchange(&self, index: usize, record: &mut Record, now: u64) -> Reply {
+    /// The exchange of one key, at a time by the store's clock or by this machine's.
+    pub(super) fn exchange(
+        &self,
+        index: usize,
+        record: &mut Record,
+        (now, by_store): (u64, bool),
+    ) -> Reply {
         let moment = Moment {
             now,
+            by_store,
             machines: self.machines,
             dice: self.dice(index),
         };

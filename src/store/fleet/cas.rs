@@ -112,7 +112,7 @@ impl<S: CasStore> Exchanger<S> {
                 None if batch.keys[index].1.resets => {
                     (Record::new(&batch.shape, now), Names::new())
                 }
-                None => return Ok((Reply::DAMAGED, now)),
+                None => return Ok((Reply::damaged(), now)),
             };
             if let Some(Name([_, _, epoch, grants @ ..])) =
                 names.iter().find(|name| name.is_of(batch))
@@ -121,7 +121,7 @@ impl<S: CasStore> Exchanger<S> {
                 let reply = repeated(terms, &mut record, now, (*epoch, grants));
                 return Ok((reply, now));
             }
-            let reply = batch.exchange(index, &mut record, now);
+            let reply = batch.exchange(index, &mut record, (now, loaded.server_time.is_some()));
             names.truncate(NAMES - 1);
             let Reply {
                 epoch,
@@ -344,6 +344,7 @@ mod tests {
 
     const ALL: [i64; 2] = [16 * 5 * 3; 2];
 
+    /// Shows promise 202.
     #[tokio::test]
     async fn machines_that_exchange_at_once_lose_nothing() {
         async fn check<S: CasStore + Clone>(store: S) {
@@ -369,6 +370,8 @@ mod tests {
 
     /// A reply is lost: what the swap did is found by its name, and its grant is not lost. With another
     /// name it would count twice.
+    ///
+    /// Shows promise 202.
     #[tokio::test]
     async fn a_batch_that_is_sent_again_counts_once() {
         for (again, used) in [(1, 3), (2, 6)] {
@@ -403,6 +406,7 @@ mod tests {
         }
     }
 
+    /// Shows promise 206.
     #[tokio::test]
     async fn a_damaged_value_is_left_until_it_is_reset() {
         let budgets = budgets(MemoryStore::new());

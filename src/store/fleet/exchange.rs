@@ -6,7 +6,7 @@
 //! count by one at most, as it did while it was out.
 
 use super::record::{Census, Record, Reply, Report, Settled, Spent, Terms};
-use super::shape::{More, NEVER, Part, Shape, Used, signed};
+use super::shape::{NEVER, Part, Shape, Used, signed};
 
 /// Parts of a whole in which shares are counted.
 const WHOLE: u64 = 1 << 16;
@@ -19,8 +19,9 @@ const MAX_DEMAND: u64 = 1 << 35;
 /// The circumstances of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Moment {
-    /// By the store's clock.
+    /// By the store's clock, or the machine's if the store reports no time.
     pub(super) now: u64,
+    pub(super) by_store: bool,
     /// The number of machines, at least 1.
     pub(super) machines: u64,
     /// A random number below 2^16.
@@ -40,13 +41,18 @@ pub(super) fn exchange(
         record,
         ahead: false,
     };
-    let (now, lapsed) = key.settle(moment.now);
+    let (now, mut lapsed) = key.settle(moment);
+    let late = now.saturating_sub(moment.now);
     // A record that is lost knows no reset.
     let is_current = report.reset >= key.record.reset;
     let mut spent = [Spent::default(); 2];
     if is_current {
         key.record.reset = report.reset;
-        spent = key.settle_report(report, now);
+        if report.resets {
+            key.record.reset(shape, now);
+            lapsed = Default::default();
+        }
+        spent = key.settle_report(report, now, late);
     }
     // In their order: a cost counts in the window in which it was used.
     let mut charges = [lapsed[0], lapsed[1], spent[0], spent[1]];
@@ -59,9 +65,6 @@ pub(super) fn exchange(
         let Spent { units, at } = report.given_back;
         key.parts()
             .for_each(|(part, used)| part.give_back(used, now, units, at.min(now)));
-        if report.resets {
-            key.record.reset(shape, now);
-        }
     }
     let mut reply = Reply {
         reset: key.record.reset,
@@ -172,14 +175,21 @@ impl Key<'_> {
 
     fn charge(&mut self, units: u64, at: u64) {
         self.advance(at);
+        let now = self.record.at;
         self.parts()
-            .for_each(|(part, used)| part.charge(used, units));
+            .for_each(|(part, used)| part.charge(used, now, units, at));
     }
 
     /// Takes what has lapsed up to `now` from what is out. Returns it, and `now`, or the time of the
-    /// record if that is a little later.
-    fn settle(&mut self, now: u64) -> (u64, [Spent; 2]) {
+    /// record if that is a little later: or much later, if clocks of machines differ.
+    fn settle(&mut self, Moment { now, by_store, .. }: Moment) -> (u64, [Spent; 2]) {
         let (life, interval) = (self.terms.life, self.terms.interval);
+        // Another machine's clock may be ahead, and what it saw refilled is not refilled again.
+        let patience = if by_store {
+            0
+        } else {
+            self.shape.time_to_fill()
+        };
         let Record {
             at,
             out,
@@ -190,7 +200,7 @@ impl Key<'_> {
         } = &mut *self.record;
         let mut lapsed = [Spent::default(); 2];
         if now < *at {
-            if *at - now <= interval {
+            if *at - now <= interval.max(patience) {
                 return (*at, lapsed);
             }
             // The store's clock was set back. Levels and counts stay as they are; the epochs of what is
@@ -224,8 +234,9 @@ impl Key<'_> {
         (now, lapsed)
     }
 
-    /// Takes what is reported from what is out. Returns what is to be charged.
-    fn settle_report(&mut self, report: &Report, now: u64) -> [Spent; 2] {
+    /// Takes what is reported from what is out. Returns what is to be charged. The time of the record is
+    /// `late` ahead.
+    fn settle_report(&mut self, report: &Report, now: u64, late: u64) -> [Spent; 2] {
         let epoch = now / self.terms.life;
         let out = &mut self.record.out;
         // Units used of a grant that has lapsed: they are charged already.
@@ -249,7 +260,7 @@ impl Key<'_> {
             charged -= known;
             Spent {
                 units: units - known,
-                at: at.min(now),
+                at: at.saturating_add(late).min(now),
             }
         })
     }
@@ -273,7 +284,7 @@ impl Key<'_> {
 
     /// The units that are neither used nor out. Of the units out, those of the next window do not count
     /// in the one before; but all may be used in the next one.
-    fn free(&self, part: &Part, used: &Used) -> i64 {
+    fn free(&self, part: &Part, used: &[u64]) -> i64 {
         let Record {
             at,
             out,
@@ -315,14 +326,9 @@ impl Key<'_> {
         };
         let free = self.frees().map(|(_, _, free)| free).min().unwrap_or(0);
         let refill = if self.ahead {
-            let all = self.frees().map(|(part, used, _)| match part {
-                Part::Level(_) => part.ahead(used, at, interval),
-                // What others have not reported yet counts in full, and does not fade as used units do.
-                Part::Cells(_) => {
-                    let others = (WHOLE - share) * (WHOLE - share) / WHOLE;
-                    part.ahead(used, at, interval) * (WHOLE + others) / WHOLE
-                }
-            });
+            let all = self
+                .frees()
+                .map(|(part, used, _)| part.ahead(used, at, interval));
             all.min().unwrap_or(0)
         } else {
             0
@@ -379,12 +385,9 @@ impl Key<'_> {
             .min_by_key(|(_, (_, _, free))| *free);
         if let Some((index, (part, used, free))) = least {
             (reply.part, reply.full) = (index, part.time_to_full(used, at));
-            let More {
-                wait,
-                units,
-                per_unit,
-            } = part.more(used, at);
-            (reply.free, reply.wait, reply.more, reply.per_unit) = (free, wait, units, per_unit);
+            let more = part.more(used, at);
+            (reply.wait, reply.more, reply.per_unit) = (more.wait, more.units, more.per_unit);
+            reply.free = free;
         }
         reply.over = self.is_over();
         // In cells shorter than an interval a cost counts as of the half of it in which it was used.

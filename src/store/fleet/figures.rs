@@ -71,10 +71,10 @@ impl Figures {
 }
 
 impl StoreTime {
-    /// The store's time at `moment`, or somewhat later, in microseconds.
+    /// The store's time at `moment`, or somewhat later, in microseconds, whatever the rates of the clocks.
     pub(super) fn store_time_of(&self, moment: Tick) -> u64 {
         let before = nanos(self.sent.since(moment)) / 1_000;
         let after = nanos(moment.since(self.sent)).div_ceil(1_000);
-        (self.at + after).saturating_sub(before)
+        (self.at + after + after.div_ceil(1_024)).saturating_sub(before - before / 1_024)
     }
 }

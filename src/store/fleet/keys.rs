@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use super::figures::Rules;
 use super::machine::{Answer, Budget};
 use super::shape::Shape;
-use crate::backend::Losses;
+use crate::backend::{Fullness, Losses};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::StoreError;
@@ -132,6 +132,24 @@ impl Keys {
 
     pub(super) fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed)
+    }
+
+    /// As this machine sees it: its budgets, and what it has heard of others.
+    pub(super) fn fullness(&self, now: Tick) -> Fullness {
+        let percent = |shard: MutexGuard<'_, Shard>| {
+            let of_key = |known: &Budget| {
+                let mut budget = known.clone();
+                budget.look(&shard.common.rules, &shard.common.shape, now);
+                admitted(&budget, now).use_percent()
+            };
+            let entries = shard.keys.values();
+            entries.map(|entry| of_key(&entry.budget)).max()
+        };
+        Fullness {
+            keys: self.len(),
+            capacity: self.capacity,
+            largest_use_percent: self.shards().filter_map(percent).max().unwrap_or(0),
+        }
     }
 
     pub(super) fn losses(&self) -> Losses {

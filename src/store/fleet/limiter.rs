@@ -7,7 +7,7 @@ use super::node::{Node, Owner};
 use super::settings::Settings;
 use super::shaped::Shaped;
 use crate::algorithm::{IntoAlgorithm, quotas};
-use crate::backend::{Backend, IntoBackend, Losses, Op};
+use crate::backend::{Backend, Fullness, IntoBackend, Losses, Op};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::Decision;
 use crate::error::{ConfigError, StoreError, expect_valid};
@@ -23,20 +23,19 @@ const DEFAULT_INTERVAL: Duration = Duration::from_millis(100);
 const DEFAULT_CAPACITY: usize = 100_000;
 
 /// What a machine may use before the store has granted it.
-pub trait Mode: fmt::Debug + Send + Sync + 'static {
+pub trait Mode: Clone + fmt::Debug + Send + Sync + 'static {
     /// Whether the refill of the coming interval is granted as well.
-    #[doc(hidden)]
     const AHEAD: bool;
-    #[doc(hidden)]
+    /// The name in the errors and in `Debug`.
     const NAME: &'static str;
 }
 
 /// The mode of [`Synced`](super::Synced).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Ahead {}
 
 /// The mode of [`Leased`](super::Leased).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Granted {}
 
 impl Mode for Ahead {
@@ -59,7 +58,7 @@ pub struct FleetLimiter<S: CasStore, A: Shaped, M> {
 }
 
 /// Settings of a [`Synced`](super::Synced) or [`Leased`](super::Leased) limiter.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[must_use = "settings have no effect before `build`"]
 pub struct FleetBuilder<S, M> {
     store: S,
@@ -200,7 +199,7 @@ impl<S: CasStore, A: Shaped, M: Mode> FleetLimiter<S, A, M> {
                 }
                 Op::Charge(cost) => budget.charge(rules, now, cost),
                 Op::Reset => budget.reset(),
-                Op::Take(_) | Op::Peek(_) | Op::Ban(_) => {}
+                Op::Take(_) | Op::Borrow(_) | Op::Peek(_) | Op::Ban(_) => {}
             });
         if op == Op::Reset {
             node.exchange_now(node.keys.hash(key));
@@ -328,7 +327,7 @@ where
         let node = self.node();
         let now = MonotonicClock.now();
         match op {
-            Op::Take(cost) => self.decide(key, cost),
+            Op::Take(cost) | Op::Borrow(cost) => self.decide(key, cost),
             Op::Peek(cost) => {
                 FleetFuture::ready(Ok(node.keys.peek(node.keys.hash(key), now, cost)))
             }
@@ -356,6 +355,10 @@ where
     fn current_decision(&self, key: &K, cost: u64) -> Option<Decision> {
         let keys = &self.node().keys;
         Some(keys.peek(keys.hash(key), MonotonicClock.now(), cost))
+    }
+
+    fn fullness(&self) -> Option<Fullness> {
+        Some(self.node().keys.fullness(MonotonicClock.now()))
     }
 
     fn losses(&self) -> Losses {
@@ -410,18 +413,6 @@ impl<S: CasStore, A: Shaped, M> Clone for FleetLimiter<S, A, M> {
     fn clone(&self) -> Self {
         Self {
             owner: Arc::clone(&self.owner),
-            mode: PhantomData,
-        }
-    }
-}
-
-/// Manual impl: derive would require `M: Clone`.
-impl<S: Clone, M> Clone for FleetBuilder<S, M> {
-    fn clone(&self) -> Self {
-        Self {
-            store: self.store.clone(),
-            prefix: self.prefix.clone(),
-            settings: self.settings.clone(),
             mode: PhantomData,
         }
     }

@@ -37,13 +37,13 @@ pub(super) struct Budget {
     /// A cost of exactly `denied_cost` is denied before this moment.
     denied_until: Tick,
     denied_cost: u64,
-    told: Told,
+    told: Stated,
     rest: Box<Rest>,
 }
 
 /// What a client is told.
 #[derive(Clone, Copy, Debug, Default)]
-struct Told {
+struct Stated {
     /// Of the shape, and its limit.
     part: usize,
     limit: u64,
@@ -136,7 +136,7 @@ impl Budget {
     fn deny(&mut self, rules: &Rules, now: Tick, (cost, wait): (u64, Duration)) -> Answer {
         let Ripening { units, done, since } = self.rest.ripening;
         let ripe = if units > done {
-            (done + 1).saturating_mul(rules.interval) / units
+            (2 * done + 1).saturating_mul(rules.interval) / (2 * units)
         } else {
             u64::MAX
         };
@@ -253,23 +253,14 @@ impl Budget {
         let since = rest.spent[0].units + rest.spent[1].units;
         let (index, free, full, store_now) = match &rest.figures {
             None => (0, rules.capacity.saturating_sub(since + self.usable), 0, 0),
-            Some(Figures {
-                reply,
-                at,
-                store_at,
-                used,
-            }) => {
-                let elapsed = nanos(now.since(*at)) / 1_000;
+            Some(known) => {
+                let elapsed = nanos(now.since(known.at)) / 1_000;
+                let reply = &known.reply;
                 let free = i128::from(reply.free) + i128::from(reply.refilled(elapsed));
                 // The store does not know yet what this machine took itself.
-                let free = free - i128::from(used + rest.own);
+                let free = u64::try_from(free - i128::from(known.used + rest.own)).unwrap_or(0);
                 let full = reply.full.saturating_sub(elapsed);
-                (
-                    reply.part,
-                    u64::try_from(free).unwrap_or(0),
-                    full,
-                    store_at + elapsed,
-                )
+                (reply.part, free, full, known.store_at + elapsed)
             }
         };
         let index = usize::try_from(index).unwrap_or(0);
@@ -290,7 +281,7 @@ impl Budget {
             None => {}
         }
         let limit = shape.limit(index);
-        self.told = Told {
+        self.told = Stated {
             part: index,
             limit,
             free,
@@ -304,22 +295,16 @@ impl Budget {
     /// nanoseconds until it is full.
     #[inline]
     pub(super) fn told(&self, now: Tick) -> (usize, u64, u64, u64) {
-        let Told {
-            part,
-            limit,
-            free,
-            full_at,
-            renewed_at,
-            unit,
-        } = self.told;
-        let used = self.unassigned;
-        let full_at = if used > 0 {
-            full_at.max(renewed_at)
+        let (told, used) = (&self.told, self.unassigned);
+        let renewed_at = if used > 0 {
+            told.renewed_at
         } else {
-            full_at
+            Tick::ZERO
         };
-        let reset = nanos(full_at.since(now)).saturating_add(used.saturating_mul(unit));
-        (part, limit, (free + self.usable).min(limit), reset)
+        let reset = nanos(told.full_at.max(renewed_at).since(now));
+        let reset = reset.saturating_add(used.saturating_mul(told.unit));
+        let remaining = (told.free + self.usable).min(told.limit);
+        (told.part, told.limit, remaining, reset)
     }
 
     /// Takes out what is to be reported at `now`. What is not used until the reply comes, after about
@@ -514,8 +499,9 @@ impl Budget {
         let Ripening { units, done, since } = self.rest.ripening;
         if units > done {
             let elapsed = u128::from(nanos(now.since(since)).min(rules.interval));
-            let ripe = u128::from(units) * elapsed / u128::from(rules.interval.max(1));
-            let ripe = u64::try_from(ripe).unwrap_or(units);
+            let interval = u128::from(rules.interval.max(1));
+            let ripe = (2 * u128::from(units) * elapsed + interval) / (2 * interval);
+            let ripe = u64::try_from(ripe).unwrap_or(units).min(units);
             self.usable += ripe.saturating_sub(done);
             self.rest.ripening.done = ripe.max(done);
         }

@@ -60,13 +60,14 @@
 //! A grant lapses after one to two lives. What is still out then counts as used as of that moment: a
 //! machine that crashes costs at most what it held, once.
 //!
-//! Costs of an interval count as of their last use. So a cost may count by an interval later than it
-//! was, never earlier; of a log that is a part of its period, and less than the limit is admitted: a log of a
-//! second with an interval of 100 ms loses up to a seventh.
+//! Costs of a half of an interval count as of their last use, of a level as of their report. So a cost may
+//! count later than it was, never earlier; and a unit that is out counts before it is used. In a log or a sliding
+//! window that takes a place of a later one: of a second with an interval of 100 ms a leased limit loses up to
+//! an eighth.
 //!
 //! # Exchanges
 //!
-//! A batch of up to 500 keys is sent at a time. Redis and PostgreSQL execute it in one step, without conflict
+//! A batch of up to 100 keys is sent at a time. Redis and PostgreSQL execute it in one step, without conflict
 //! however many machines there are. Any other store with a [compare-and-swap](crate::store::cas::CasStore)
 //! swaps one value per key, and machines that conflict take turns. Values do not name machines, but for the
 //! last 8 writes of a plain compare-and-swap.
@@ -87,8 +88,10 @@
 //! # Time
 //!
 //! Only the store's clock counts, if it reports its time; otherwise those of the machines, and what refills
-//! in the time by which they differ can be admitted in addition. If the store's clock is set back, what is
-//! out counts as used, and no key is denied for longer than an exhausted one.
+//! in the time by which they differ can be admitted in addition, once. If they differ by more than an exhausted
+//! limit takes to be free again, nothing is promised. If the store's clock is set back, what is out counts as used,
+//! and no key is denied for longer than an exhausted one. If the monotonic clock of a machine jumps, what it
+//! holds can be admitted in addition.
 
 mod batch;
 mod cas;

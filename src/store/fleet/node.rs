@@ -8,10 +8,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    runtime::Handle,
-    sync::{Notify, oneshot},
-};
+use tokio::sync::{Notify, oneshot};
 
 use super::batch::{Batch, Replies};
 use super::cas::Exchanger;
@@ -32,7 +29,7 @@ use crate::store::{
         shared::Shared,
     },
     events::RemoteMetrics,
-    remote::{KeyName, LivePolicy, RemoteKey, within},
+    remote::{KeyName, LivePolicy, RemoteKey, runtime, within},
 };
 use crate::sync::{AtomicU64, CachePadded, Mutex, Ordering, lock};
 
@@ -40,8 +37,9 @@ use crate::sync::{AtomicU64, CachePadded, Mutex, Ordering, lock};
 const CALL_DEADLINE: Duration = Duration::from_secs(1);
 /// How long a limiter that is dropped takes to report what is left at most.
 const FLUSH_TIME: Duration = Duration::from_secs(1);
-/// How many keys a batch holds at most.
-const MAX_BATCH: usize = 500;
+/// How many keys a batch holds at most: a store that cannot serve a round within an interval still replies to
+/// each batch of each machine long before the deadline, and the interval stretches.
+const MAX_BATCH: usize = 100;
 /// Into how many groups the keys of a limit are divided. In a cluster those of a group are on one server.
 const GROUPS: u32 = 64;
 
@@ -270,9 +268,7 @@ impl<S: CasStore, A: Shaped> Node<S, A> {
 
     #[cold]
     fn start(self: &Arc<Self>) -> Result<(), StoreError> {
-        let Ok(runtime) = Handle::try_current() else {
-            return Err(Failure::OutsideOfRuntime.in_store(S::NAME));
-        };
+        let runtime = runtime(S::NAME)?;
         let mode = &self.mode.0;
         let started = mode.compare_exchange(STOPPED, IN_TOUCH, Ordering::AcqRel, Ordering::Relaxed);
         if started.is_ok() {

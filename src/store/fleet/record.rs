@@ -47,7 +47,7 @@ pub(crate) struct Report {
     pub(super) next_returned: u64,
     /// Used units, reported before, that are given back; and the first moment at which any was used.
     pub(super) given_back: Spent,
-    /// Whether all that is used and out is to be forgotten after this report.
+    /// Whether all that was used and out before this report is to be forgotten.
     pub(super) resets: bool,
 }
 
@@ -119,24 +119,12 @@ pub(crate) struct Census {
 }
 
 impl Reply {
-    pub(super) const DAMAGED: Self = Self {
-        reset: 0,
-        epoch: 0,
-        life: 0,
-        grant: 0,
-        ahead: 0,
-        next: 0,
-        next_in: 0,
-        free: 0,
-        wait: 0,
-        more: 0,
-        per_unit: 0,
-        over: false,
-        window: 0,
-        part: 0,
-        full: 0,
-        is_damaged: true,
-    };
+    pub(super) fn damaged() -> Self {
+        Self {
+            is_damaged: true,
+            ..Self::default()
+        }
+    }
 
     /// What it grants, in words: the units at once, evenly, and of the next window.
     pub(super) fn grants(&self) -> String {
@@ -185,27 +173,23 @@ impl Record {
     /// The value of a key in the store, in words that a person can read: after each semicolon a part of
     /// the shape, as its layout and the ticks of a level or the counts of cells, newest first.
     pub(super) fn to_text(&self, shape: &Shape) -> String {
-        let Self {
-            at,
-            reset,
+        let [out, old_out] = self.out;
+        let [running, last] = self.demand;
+        let head = [
+            self.at,
+            self.reset,
             out,
-            next,
-            next_at,
-            demand,
-            used,
-        } = self;
-        let mut text = format!(
-            "{at} {reset} {} {} {next} {next_at} {} {}",
-            out[0], out[1], demand[0], demand[1]
-        );
-        for (part, used) in shape.parts.iter().zip(used) {
+            old_out,
+            self.next,
+            self.next_at,
+            running,
+            last,
+        ];
+        let mut text = head.map(|number| number.to_string()).join(" ");
+        for (part, used) in shape.parts.iter().zip(&self.used) {
             let (kind, layout) = part.layout();
             let _ = write!(text, ";{kind}{layout}");
-            let counts = match used {
-                Used::Level(ticks) => std::slice::from_ref(ticks),
-                Used::Cells(cells) => cells,
-            };
-            for count in counts {
+            for count in used {
                 let _ = write!(text, " {count}");
             }
         }
@@ -270,7 +254,7 @@ mod tests {
     fn used(shape: &Shape) -> Record {
         let mut record = Record::new(shape, 1_700_000_000_000_000);
         for (part, used) in shape.parts.iter().zip(&mut record.used) {
-            part.charge(used, 3);
+            part.charge(used, record.at, 3, record.at);
         }
         Record {
             reset: 5,
@@ -282,12 +266,13 @@ mod tests {
         }
     }
 
+    /// Shows promise 202.
     #[test]
     fn a_record_is_read_as_it_was_written() {
         let shape = Shape::of(level(9, 1_000_000)).and(Shape::of(grid(Quota::per_second(9))));
         let mut record = used(&shape);
         shape.parts[1].advance(&mut record.used[1], 0, 500_000);
-        shape.parts[1].charge(&mut record.used[1], 2);
+        shape.parts[1].charge(&mut record.used[1], 500_000, 2, 500_000);
         let text = record.to_text(&shape);
         assert_eq!(Record::from_text(&text, &shape), Some(record));
         assert!(text.ends_with(";l1000 3000;c17112 2 0 3"), "{text}");
@@ -303,6 +288,8 @@ mod tests {
     }
 
     /// What is used is carried to another configuration, and never becomes less.
+    ///
+    /// Shows promise 202.
     #[test]
     fn a_record_of_another_shape_keeps_what_is_used() {
         let parts = [

@@ -19,44 +19,49 @@ impl Batch {
         &self.keys[index].0
     }
 
-    /// What all keys have in common: the sequence number, the terms and the parts of the shape.
-    pub(in crate::store) fn common_words(&self) -> [String; 3] {
+    pub(in crate::store) const fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// The terms.
+    pub(in crate::store) fn term_numbers(&self) -> [u64; 8] {
         let millis = |ttl| nanos(ttl) / 1_000_000 + 1;
         let (terms, capacity) = (&self.terms, self.shape.capacity());
-        let interval = terms.interval;
-        let fields = words(&[
-            ("interval", interval),
-            ("life", terms.life),
-            ("machines", self.machines),
+        [
+            terms.interval,
+            terms.life,
+            self.machines,
             // As in the exchange.
-            ("ahead", (terms.ahead && self.machines <= capacity).into()),
-            ("capacity", capacity),
-            ("refill", self.shape.refill(interval)),
-            ("record_ttl", millis(self.ttl())),
-            ("sequence_ttl", millis(self.sequence_ttl())),
-        ]);
-        let parts = self.shape.parts.iter().map(|part| {
-            let (kind, layout) = part.layout();
-            let fields = match part {
-                Part::Level(level) => words(&[
-                    ("layout", layout),
-                    ("capacity", level.capacity),
-                    ("rate", level.rate),
-                    ("refill", part.ahead(&part.unused(), 0, interval)),
-                ]),
-                Part::Cells(grid) => words(&[
-                    ("layout", layout),
-                    ("capacity", grid.limit),
-                    ("length", grid.length),
-                    ("padding", grid.padding),
-                    ("count", grid.count as u64),
-                    ("weighted", grid.weighted.into()),
-                    ("refill", part.refill(2 * interval)),
-                ]),
-            };
-            format!("{kind} {fields};")
-        });
-        [self.sequence.to_string(), fields, parts.collect()]
+            (terms.ahead && self.machines <= capacity).into(),
+            capacity,
+            self.shape.refill(terms.interval),
+            millis(self.ttl()),
+            millis(self.sequence_ttl()),
+        ]
+    }
+
+    /// The parts of the shape.
+    pub(in crate::store) fn part_numbers(&self) -> impl Iterator<Item = [u64; 8]> {
+        let interval = self.terms.interval;
+        self.shape.parts.iter().map(move |part| {
+            let (_, layout) = part.layout();
+            match part {
+                Part::Level(level) => {
+                    let refill = part.ahead(&part.unused(), 0, interval);
+                    [0, layout, level.capacity, level.rate, refill, 0, 0, 0]
+                }
+                Part::Cells(grid) => [
+                    1,
+                    layout,
+                    grid.limit,
+                    grid.length,
+                    part.refill(2 * interval),
+                    grid.padding,
+                    grid.count as u64,
+                    grid.weighted.into(),
+                ],
+            }
+        })
     }
 
     /// The report of a key.
@@ -109,7 +114,7 @@ impl Batch {
         let mut record = match self.read(record, now) {
             Some(record) => record,
             None if self.keys[index].1.resets => Record::new(&self.shape, now),
-            None => return Reply::DAMAGED,
+            None => return Reply::damaged(),
         };
         let terms = (&self.terms, &*self.shape);
         match granted {
@@ -133,13 +138,4 @@ impl Replies {
     pub(in crate::store) const fn new(now: u64, keys: Vec<Reply>) -> Self {
         Self { now, keys }
     }
-}
-
-/// The fields that are not zero.
-fn words(fields: &[(&str, u64)]) -> String {
-    let fields = fields.iter().filter(|(_, value)| *value > 0);
-    let words: Vec<_> = fields
-        .map(|(name, value)| format!("{name}={value}"))
-        .collect();
-    words.join(" ")
 }

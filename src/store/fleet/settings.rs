@@ -16,30 +16,28 @@ pub(super) struct Settings {
 
 impl Settings {
     pub(super) fn check(&self) -> Result<(), ConfigError> {
-        let allowed = Duration::from_millis(1)..=Duration::from_secs(3_600);
-        let check = |field, value: Duration, allowed: &str| {
-            Err(ConfigError::out_of_range(
-                field,
-                format!("{value:?}"),
-                allowed.to_owned(),
-            ))
-        };
-        if !allowed.contains(&self.interval) {
-            return check("interval", self.interval, "1 ms to 1 hour");
-        }
-        let lives = 2 * self.interval..=Duration::from_secs(86_400);
-        if let Some(life) = self.life.filter(|life| !lives.contains(life)) {
-            return check("life", life, "two intervals to 1 day");
-        }
-        let deadlines = Duration::from_millis(1)..=Duration::from_secs(86_400);
-        if let Some(deadline) = self.deadline.filter(|time| !deadlines.contains(time)) {
-            return check("deadline", deadline, "1 ms to 1 day");
-        }
-        if self
-            .machines
-            .is_some_and(|machines| !(1..=100_000).contains(&machines))
-        {
-            let machines = self.machines.unwrap_or(0);
+        let check =
+            |field, value: Option<Duration>, [least, most]: [Duration; 2], allowed: &str| {
+                match value.filter(|value| !(least..=most).contains(value)) {
+                    Some(value) => Err(ConfigError::out_of_range(
+                        field,
+                        format!("{value:?}"),
+                        allowed.to_owned(),
+                    )),
+                    None => Ok(()),
+                }
+            };
+        let (milli, day) = (Duration::from_millis(1), Duration::from_secs(86_400));
+        let (interval, lives) = (self.interval, [2 * self.interval.min(day), day]);
+        check(
+            "interval",
+            Some(interval),
+            [milli, day / 24],
+            "1 ms to 1 hour",
+        )?;
+        check("life", self.life, lives, "two intervals to 1 day")?;
+        check("deadline", self.deadline, [milli, day], "1 ms to 1 day")?;
+        if let Some(machines @ (0 | 100_001..)) = self.machines {
             return Err(ConfigError::out_of_range(
                 "machines",
                 machines,

@@ -54,17 +54,12 @@ pub(super) struct Cells {
     pub(super) weighted: bool,
 }
 
-/// What is used of a part, as of the time of its record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Used {
-    /// In ticks.
-    Level(u64),
-    /// Newest first, without zeros at the end.
-    Cells(Vec<u64>),
-}
+/// What is used of a part, as of the time of its record: of a level its ticks, of cells their counts, newest
+/// first and without zeros at the end.
+pub(super) type Used = Vec<u64>;
 
 /// When a part has more free units than now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct More {
     /// Microseconds until then; [`NEVER`] if never.
     pub(super) wait: u64,
@@ -100,6 +95,15 @@ impl Shape {
         let all = self.parts.iter().map(|part| match part {
             Part::Level(level) => 2 * level.capacity * level.unit / level.rate,
             Part::Cells(cells) => cells.length * (cells.count as u64 + 1),
+        });
+        all.max().unwrap_or(0)
+    }
+
+    /// Microseconds after which a limit that is used up is free again.
+    pub(super) fn time_to_fill(&self) -> u64 {
+        let all = self.parts.iter().map(|part| match part {
+            Part::Level(level) => level.full() / level.rate,
+            Part::Cells(cells) => cells.length * cells.count as u64,
         });
         all.max().unwrap_or(0)
     }
@@ -142,6 +146,11 @@ impl Level {
 
     const fn full(&self) -> u64 {
         self.capacity * self.unit
+    }
+
+    /// Ticks that are drained in between.
+    fn drained(&self, from: u64, to: u64) -> u64 {
+        to.saturating_sub(from).min(MAX_TICKS / self.rate + 1) * self.rate
     }
 }
 
@@ -195,6 +204,11 @@ impl Cells {
         (at + self.padding) / self.length
     }
 
+    /// The place of the cell of `at`.
+    fn age(&self, now: u64, at: u64) -> usize {
+        usize::try_from(self.cell(now).saturating_sub(self.cell(at))).unwrap_or(usize::MAX)
+    }
+
     /// Microseconds until the cell of `at` ends.
     const fn rest(&self, at: u64) -> u64 {
         self.length - (at + self.padding) % self.length
@@ -224,9 +238,7 @@ impl Cells {
             cells.insert(0, 0);
         }
         cells.truncate(self.count);
-        while cells.last() == Some(&0) {
-            cells.pop();
-        }
+        trim(cells);
     }
 }
 
@@ -238,10 +250,10 @@ impl Part {
         }
     }
 
-    pub(super) const fn unused(&self) -> Used {
+    pub(super) fn unused(&self) -> Used {
         match self {
-            Self::Level(_) => Used::Level(0),
-            Self::Cells(_) => Used::Cells(Vec::new()),
+            Self::Level(_) => vec![0],
+            Self::Cells(_) => Vec::new(),
         }
     }
 
@@ -263,96 +275,81 @@ impl Part {
     /// What is used according to a part of a record that may have another layout. Then all costs count as
     /// of the time of the record, and fractions are rounded up.
     pub(super) fn adopt(&self, kind: char, layout: u64, mut counts: Vec<u64>) -> Used {
-        let (own_kind, own) = self.layout();
+        let (is_kind, own) = (kind == self.layout().0, self.layout().1);
+        let sum = counts.iter().sum::<u64>().min(MAX_LEVEL);
         match self {
-            Self::Level(level) => {
-                let sum = counts.iter().sum::<u64>().min(MAX_LEVEL);
-                Used::Level(match (kind == own_kind, layout == own) {
-                    (true, true) => sum,
-                    (true, false) => rescale(sum, layout.max(1), level.unit),
-                    (false, _) => sum.saturating_mul(level.unit).min(MAX_LEVEL),
-                })
-            }
+            Self::Level(_) if is_kind && layout == own => vec![sum],
+            Self::Level(level) if is_kind => vec![rescale(sum, layout.max(1), level.unit)],
+            Self::Level(level) => vec![sum.saturating_mul(level.unit).min(MAX_LEVEL)],
             Self::Cells(grid) => {
-                if (kind, layout) != (own_kind, own) {
-                    let sum = counts.iter().sum::<u64>();
-                    counts = vec![if kind == own_kind {
-                        sum
-                    } else {
-                        sum.div_ceil(layout.max(1))
-                    }];
+                if !is_kind {
+                    counts = vec![sum.div_ceil(layout.max(1))];
+                } else if layout != own {
+                    counts = vec![sum];
                 }
                 counts.truncate(grid.count);
-                while counts.last() == Some(&0) {
-                    counts.pop();
-                }
-                Used::Cells(counts)
+                trim(&mut counts);
+                counts
             }
         }
     }
 
     /// Lets time pass.
     pub(super) fn advance(&self, used: &mut Used, from: u64, to: u64) {
-        match (self, used) {
-            (Self::Level(level), Used::Level(ticks)) => {
-                let drained = to.saturating_sub(from).min(MAX_TICKS / level.rate + 1);
-                *ticks = ticks.saturating_sub(drained * level.rate);
+        match self {
+            Self::Level(level) => {
+                let left = ticks(used).saturating_sub(level.drained(from, to));
+                used.fill(left);
             }
-            (Self::Cells(grid), Used::Cells(cells)) => grid.advance(cells, from, to),
-            _ => {}
+            Self::Cells(grid) => grid.advance(used, from, to),
         }
     }
 
-    /// Counts a cost as of the time of `used`.
-    pub(super) fn charge(&self, used: &mut Used, cost: u64) {
-        match (self, used) {
-            (Self::Level(level), Used::Level(ticks)) => {
-                let cost = cost.saturating_mul(level.unit);
-                *ticks = ticks.saturating_add(cost).min(MAX_LEVEL);
+    /// Counts a cost of `at`, which is `now` or earlier: in its own cell, but of a level as of `now`.
+    pub(super) fn charge(&self, used: &mut Used, now: u64, cost: u64, at: u64) {
+        match self {
+            Self::Level(level) => {
+                let ticks = ticks(used).saturating_add(cost.saturating_mul(level.unit));
+                used.fill(ticks.min(MAX_LEVEL));
             }
-            (Self::Cells(_), Used::Cells(cells)) if cost > 0 => {
-                if cells.is_empty() {
-                    cells.push(0);
+            Self::Cells(grid) => {
+                let age = grid.age(now, at);
+                if cost > 0 && age < grid.count {
+                    used.resize(used.len().max(age + 1), 0);
+                    used[age] = used[age].saturating_add(cost).min(MAX_LEVEL >> 7);
                 }
-                cells[0] = cells[0].saturating_add(cost).min(MAX_LEVEL >> 7);
             }
-            _ => {}
         }
     }
 
     /// Takes back a cost that was charged as of `at`, unless time has done so: of a level it counts as
     /// the first to be drained.
     pub(super) fn give_back(&self, used: &mut Used, now: u64, cost: u64, at: u64) {
-        match (self, used) {
-            (Self::Level(level), Used::Level(ticks)) => {
+        match self {
+            Self::Level(level) => {
                 let cost = cost.saturating_mul(level.unit).min(MAX_LEVEL);
-                let drained = now.saturating_sub(at).min(MAX_TICKS / level.rate + 1);
-                let left = cost.saturating_sub(drained * level.rate);
-                *ticks = ticks.saturating_sub(left);
+                let undrained = cost.saturating_sub(level.drained(at, now));
+                let left = ticks(used).saturating_sub(undrained);
+                used.fill(left);
             }
-            (Self::Cells(grid), Used::Cells(cells)) => {
-                let age = grid.cell(now).saturating_sub(grid.cell(at));
-                let cell = usize::try_from(age).ok().and_then(|age| cells.get_mut(age));
-                if let Some(count) = cell {
+            Self::Cells(grid) => {
+                if let Some(count) = used.get_mut(grid.age(now, at)) {
                     *count = count.saturating_sub(cost);
                 }
-                while cells.last() == Some(&0) {
-                    cells.pop();
-                }
+                trim(used);
             }
-            _ => {}
         }
     }
 
     /// Microseconds until nothing is used, if nothing else is used until then.
-    pub(super) fn time_to_full(&self, used: &Used, at: u64) -> u64 {
-        match (self, used) {
-            (Self::Level(level), Used::Level(ticks)) => ticks.div_ceil(level.rate),
-            (Self::Cells(grid), Used::Cells(cells)) if !cells.is_empty() => {
-                let newest = cells.iter().position(|count| *count > 0).unwrap_or(0);
+    pub(super) fn time_to_full(&self, used: &[u64], at: u64) -> u64 {
+        match self {
+            Self::Level(level) => ticks(used).div_ceil(level.rate),
+            Self::Cells(_) if used.is_empty() => 0,
+            Self::Cells(grid) => {
+                let newest = used.iter().position(|count| *count > 0).unwrap_or(0);
                 grid.rest(at) + (grid.count - newest).saturating_sub(1) as u64 * grid.length
             }
-            _ => 0,
         }
     }
 
@@ -365,16 +362,13 @@ impl Part {
     }
 
     /// Units that are not used at `at`, the time of `used`; negative in debt.
-    pub(super) fn free(&self, used: &Used, at: u64) -> i64 {
-        match (self, used) {
-            (Self::Level(level), Used::Level(ticks)) => {
-                let free = signed(level.full()) - signed(*ticks);
+    pub(super) fn free(&self, used: &[u64], at: u64) -> i64 {
+        match self {
+            Self::Level(level) => {
+                let free = signed(level.full()) - signed(ticks(used));
                 free.div_euclid(signed(level.unit))
             }
-            (Self::Cells(grid), Used::Cells(cells)) => {
-                signed(grid.limit) - signed(grid.sum(cells, at))
-            }
-            _ => 0,
+            Self::Cells(grid) => signed(grid.limit) - signed(grid.sum(used, at)),
         }
     }
 
@@ -391,64 +385,61 @@ impl Part {
 
     /// Units that will be free in addition after `span`, if they are not used until then. None of a
     /// fixed window: its next window is granted as such.
-    pub(super) fn ahead(&self, used: &Used, at: u64, span: u64) -> u64 {
-        match (self, used) {
-            (Self::Level(level), _) => {
+    pub(super) fn ahead(&self, used: &[u64], at: u64, span: u64) -> u64 {
+        match self {
+            Self::Level(level) => {
                 // Of a small bucket costs that are counted together exceed what it holds.
                 let small = level.capacity < 2 * self.refill(span);
                 self.refill(if small { 2 * span } else { span })
             }
-            (Self::Cells(grid), Used::Cells(cells)) if grid.count > 1 => {
-                let mut later = cells.clone();
-                grid.advance(&mut later, at, at + span);
-                let freed = grid
-                    .sum(cells, at)
-                    .saturating_sub(grid.sum(&later, at + span));
+            Self::Cells(grid) if grid.count == 1 => 0,
+            Self::Cells(grid) => {
+                let mut later = used.to_vec();
+                // What is granted is used somewhat before.
+                let then = at + span * 15 / 16;
+                grid.advance(&mut later, at, then);
+                let freed = grid.sum(used, at).saturating_sub(grid.sum(&later, then));
                 // A burst is freed at once, and not before its time.
                 freed.min(self.refill(2 * span))
             }
-            _ => 0,
         }
     }
 
     /// When the next units are free, and how many.
-    pub(super) fn more(&self, used: &Used, at: u64) -> More {
-        match (self, used) {
-            (Self::Level(level), Used::Level(ticks)) => {
+    pub(super) fn more(&self, used: &[u64], at: u64) -> More {
+        let (wait, units, per_unit) = match self {
+            Self::Level(level) => {
                 // Up to the next whole unit.
-                let missing = match ticks % level.unit {
-                    0 => level.unit,
-                    part => part,
+                let part = ticks(used) % level.unit;
+                let missing = if part == 0 { level.unit } else { part };
+                let is_full = ticks(used) == 0;
+                let wait = if is_full {
+                    NEVER
+                } else {
+                    missing.div_ceil(level.rate)
                 };
-                More {
-                    wait: match *ticks {
-                        0 => NEVER,
-                        _ => missing.div_ceil(level.rate),
-                    },
-                    units: 1,
-                    per_unit: level.unit.div_ceil(level.rate),
-                }
+                (wait, 1, level.unit.div_ceil(level.rate))
             }
-            (Self::Cells(grid), Used::Cells(cells)) => {
+            Self::Cells(grid) => {
                 let per_unit = (grid.length * grid.count as u64).div_ceil(grid.limit);
-                let (wait, units) = match &cells[..] {
-                    [] => (NEVER, 0),
+                match used {
+                    [] => (NEVER, 0, per_unit),
                     [_, previous] if grid.weighted => {
-                        (grid.length.div_ceil(*previous).min(grid.rest(at)), 1)
+                        let wait = grid.length.div_ceil(*previous).min(grid.rest(at));
+                        (wait, 1, per_unit)
                     }
-                    [_] if grid.weighted => (grid.rest(at), 1),
+                    [_] if grid.weighted => (grid.rest(at), 1, per_unit),
                     [.., oldest] => {
-                        let cells_left = (grid.count - cells.len()) as u64;
-                        (grid.rest(at) + cells_left * grid.length, *oldest)
+                        let cells_left = (grid.count - used.len()) as u64;
+                        (grid.rest(at) + cells_left * grid.length, *oldest, per_unit)
                     }
-                };
-                More {
-                    wait,
-                    units,
-                    per_unit,
                 }
             }
-            _ => More::default(),
+        };
+        More {
+            wait,
+            units,
+            per_unit,
         }
     }
 
@@ -467,6 +458,16 @@ impl Part {
             Self::Cells(grid) if grid.count == 1 || grid.weighted => Some(at + grid.rest(at)),
             _ => None,
         }
+    }
+}
+
+fn ticks(used: &[u64]) -> u64 {
+    used.first().copied().unwrap_or(0)
+}
+
+fn trim(cells: &mut Used) {
+    while cells.last() == Some(&0) {
+        cells.pop();
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::shape::{Cells, LOG_CELLS, Level, Part, Shape};
 use crate::algorithm::{
-    Algorithm, All, AnyAlgorithm, DenialLockout, FixedWindow, LeakyBucket, Lockout, Portable,
-    SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
+    Algorithm, All, AnyAlgorithm, CalendarWindow, DenialLockout, FixedWindow, Gcra, LeakyBucket,
+    Lockout, Portable, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
 };
 use crate::error::ConfigError;
 use crate::quota::Quota;
@@ -37,10 +37,10 @@ fn level(quota: &Quota) -> Result<Shape, ConfigError> {
 
 impl Shaped for TokenBucket {
     fn shape(&self) -> Result<Shape, ConfigError> {
-        if self.queue_params().is_some() {
+        if self.queue_limit > 0 {
             return refused("a queue with budgets", EXACT);
         }
-        if self.initial_tokens().is_some() {
+        if self.missing_tokens() > 0 {
             return refused("a bucket with initial tokens and budgets", EXACT);
         }
         level(&self.quota())
@@ -49,43 +49,49 @@ impl Shaped for TokenBucket {
 
 impl Shaped for LeakyBucket {
     fn shape(&self) -> Result<Shape, ConfigError> {
-        if self.queue_params().0.is_some() {
+        if self.queue_limit.is_some() {
             return refused("a queue with budgets", EXACT);
         }
         level(&self.quota())
     }
 }
 
-#[cfg(feature = "governor")]
-impl Shaped for crate::algorithm::Gcra {
+impl Shaped for Gcra {
     fn shape(&self) -> Result<Shape, ConfigError> {
-        let (interval, burst) = self.params();
-        Ok(Shape::of(Part::Level(Level::new(burst, interval, 1)?)))
+        let quota = self.quota();
+        let interval = (quota.period_ns() / quota.limit()).max(1);
+        let level = Level::new(quota.capacity(), interval, 1)?;
+        Ok(Shape::of(Part::Level(level)))
     }
 }
 
 impl Shaped for FixedWindow {
     fn shape(&self) -> Result<Shape, ConfigError> {
-        let (_, offset, anchored) = self.window_params();
-        if anchored {
+        if self.anchored {
             return refused("an anchored window with budgets", EXACT);
         }
-        Ok(Shape::of(Part::Cells(Cells::exact(&self.quota(), offset)?)))
+        let window = Cells::exact(&self.quota(), self.windows.offset())?;
+        Ok(Shape::of(Part::Cells(window)))
+    }
+}
+
+impl Shaped for CalendarWindow {
+    fn shape(&self) -> Result<Shape, ConfigError> {
+        refused("a window of the calendar with budgets", EXACT)
     }
 }
 
 impl Shaped for SlidingWindow {
     fn shape(&self) -> Result<Shape, ConfigError> {
-        let (_, offset) = self.window_params();
-        let window = Cells::exact(&self.quota(), offset)?;
+        let window = Cells::exact(&self.quota(), self.windows.offset())?;
         Ok(Shape::of(Part::Cells(window.weighted())))
     }
 }
 
 impl Shaped for SlidingGrid {
     fn shape(&self) -> Result<Shape, ConfigError> {
-        let (length, offset, count) = self.cell_params();
-        let grid = Cells::new(&self.quota(), length, offset, count)?;
+        let (length, offset) = (self.grid.length(), self.grid.offset());
+        let grid = Cells::new(&self.quota(), length, offset, self.counted_cells())?;
         Ok(Shape::of(Part::Cells(grid)))
     }
 }
@@ -143,16 +149,14 @@ impl Shaped for AnyAlgorithm {
     fn shape(&self) -> Result<Shape, ConfigError> {
         match self {
             Self::FixedWindow(algorithm) => algorithm.shape(),
+            Self::CalendarWindow(algorithm) => algorithm.shape(),
             Self::SlidingLog(algorithm) => algorithm.shape(),
             Self::SlidingWindow(algorithm) => algorithm.shape(),
             Self::SlidingGrid(algorithm) => algorithm.shape(),
             Self::TokenBucket(algorithm) => algorithm.shape(),
             Self::LeakyBucket(algorithm) => algorithm.shape(),
             Self::WarmUp(algorithm) => algorithm.shape(),
-            #[cfg(feature = "governor")]
             Self::Gcra(algorithm) => algorithm.shape(),
-            #[cfg(not(feature = "governor"))]
-            Self::Gcra(never) => match *never {},
             Self::Lockout(algorithm) => algorithm.shape(),
             Self::All(algorithm) => algorithm.shape(),
             Self::DenialLockout(algorithm) => algorithm.shape(),
@@ -164,6 +168,7 @@ impl Shaped for AnyAlgorithm {
 mod tests {
     use super::*;
 
+    /// Shows promise 200.
     #[test]
     fn what_has_no_shape_is_refused_with_the_store_that_takes_it() {
         let (quota, warm) = (Quota::per_second(10), std::time::Duration::from_secs(1));
@@ -177,7 +182,8 @@ mod tests {
             AnyAlgorithm::new(WarmUp::new(quota, warm)).shape(),
             (FixedWindow::new(quota), WarmUp::new(quota, warm)).shape(),
         ];
-        for error in exact {
+        let day = CalendarWindow::try_new(Quota::per_day(10), "UTC");
+        for error in exact.into_iter().chain(day.ok().map(|day| day.shape())) {
             let error = error.unwrap_err().to_string();
             assert!(error.ends_with(EXACT), "{error}");
         }
@@ -188,6 +194,7 @@ mod tests {
         }
     }
 
+    /// Shows promise 200.
     #[test]
     fn shapes_have_the_figures_of_their_algorithms() {
         let quota = Quota::per_second(3).burst(5);
@@ -208,6 +215,7 @@ mod tests {
         assert!(cells.length * (cells.count as u64 - 1) >= 60_000_000);
     }
 
+    /// Shows promise 200.
     #[test]
     fn extreme_levels_are_rounded_to_the_safe_side() {
         for (burst, num, den) in [

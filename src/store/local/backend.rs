@@ -8,18 +8,16 @@ use super::Local;
 use super::hash::Seeded;
 use super::inner::LocalInner;
 use super::overflow::Overflow;
+use super::table::Request;
 use crate::algorithm::{Algorithm, Cost, GiveBack, IntoAlgorithm, Words, quotas};
-use crate::backend::{Backend, IntoBackend, Losses, Op};
+use crate::backend::{Backend, Fullness, IntoBackend, Losses, Op};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::{Decision, Verdict};
 use crate::error::{StoreError, expect_valid};
 use crate::key::Key;
 use crate::quota::Quota;
 use crate::receipt::Receipt;
-use crate::store::{
-    apply::{taken_at, with_receipt},
-    cold,
-};
+use crate::store::apply::{taken_at, with_receipt};
 
 impl<A, C, S, K> Backend<K> for Local<A, C, S>
 where
@@ -35,48 +33,46 @@ where
     }
 
     fn decide(&self, key: &K, cost: u64) -> Self::Future {
-        let hash = self.hash(key);
-        ready(Ok(self.decide_with_receipt(hash, self.now_for(hash), cost)))
+        ready(Ok(self.decide_with_receipt(self.hash(key), cost)))
     }
 
-    #[expect(clippy::inline_always, reason = "it is the fast path of a layer")]
-    #[inline(always)]
+    #[inline]
     fn try_admit(&self, key: &K, cost: u64) -> bool {
         let table = self.shared.table();
-        let located = table.locate_early(self.hash(key));
-        table.try_admit(located, self.shared.clock.now_unordered(), cost)
+        let located = table.locate(self.hash(key));
+        let request = Request {
+            now: self.shared.clock.now_unordered(),
+            cost,
+            admit_only: true,
+        };
+        table.decide(located, request, |_| true, || false)
     }
 
     #[expect(clippy::inline_always, reason = "it is the fast path of a layer")]
     #[inline(always)]
-    fn take(&self, key: &K, cost: u64, quickly: bool) -> Option<Self::Future> {
+    fn take(&self, key: &K, cost: u64) -> Option<Self::Future> {
         let hash = self.hash(key);
-        let table = self.shared.table();
-        let located = table.locate_early(hash);
-        let now = self.shared.clock.now_unordered();
-        let slow_path = || ready(Ok(self.decide_with_receipt(hash, now, cost)));
-        if !quickly {
-            return Some(slow_path());
-        }
-        let done = |mut decision: Decision| {
-            if decision.is_admitted() {
-                return None;
-            }
+        let with_receipt = |now, mut decision: Decision| {
             decision.set_receipt(self.receipt(decision.verdict, now));
             Some(ready(Ok(decision)))
         };
-        table.decide(located, now, cost, done, |_| Some(slow_path()))
+        let done = |now, decision: Decision| {
+            if decision.is_admitted() {
+                return None;
+            }
+            with_receipt(now, decision)
+        };
+        let rest = |now| with_receipt(now, self.decide_slowly(hash, now, cost));
+        self.decide_hashed(hash, cost, done, rest)
     }
 
     fn receipt_at_turn(&self, _: &K, receipt: Receipt) -> Receipt {
-        let now = cold::now(&self.shared.clock).as_nanos();
+        let now = self.shared.clock.now().as_nanos();
         Receipt::at(receipt.moment().min(now))
     }
 
     fn decide_after_refund(&self, key: &K, freed: u64, cost: u64, peek: bool) -> Option<Decision> {
-        let now = cold::now(&self.shared.clock);
-        let hash = self.hash(key);
-        let decided = self.at(hash, now, true, |algorithm: &A, state: &mut A::State| {
+        let decide = |algorithm: &A, state: &mut A::State, now| {
             let mut next = state.clone();
             // It is not known when the waiters came. Only a line gives their costs back.
             let taken_at = match algorithm.facts().limits {
@@ -84,17 +80,13 @@ where
                 _ => Tick::ZERO,
             };
             algorithm.refund(&mut next, now, Cost::new(freed, taken_at), GiveBack::Cancel);
-            let decision = with_receipt(
-                algorithm,
-                cold::decide(algorithm, &mut next, now, cost),
-                now,
-            );
+            let decision = algorithm.decide(&mut next, now, cost);
             if !peek && !decision.is_denied() {
                 *state = next;
             }
-            decision
-        });
-        Some(self.or_denied(decided, now))
+            with_receipt(algorithm, decision, now)
+        };
+        Some(self.or_denied(self.hash(key), true, decide))
     }
 
     fn current_decision(&self, key: &K, cost: u64) -> Option<Decision> {
@@ -109,23 +101,31 @@ where
         self.shared.facts().limits
     }
 
-    fn counts_denials(&self) -> bool {
-        self.shared.facts().counts_denials
-    }
-
     #[inline]
     fn losses(&self) -> Losses {
         self.shared.losses()
+    }
+
+    fn fullness(&self) -> Option<Fullness> {
+        let stats = self.stats();
+        Some(Fullness {
+            keys: stats.live,
+            capacity: stats.capacity,
+            largest_use_percent: self.shared.largest_use_percent(),
+        })
     }
 }
 
 impl<A: Words, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// Decides with all figures, and with the moment at which the cost was taken.
     #[inline(never)]
-    fn decide_with_receipt(&self, hash: u64, now: Tick, cost: u64) -> Decision {
-        let mut decision = self.decide_whole(hash, now, cost);
-        decision.set_receipt(self.receipt(decision.verdict, now));
-        decision
+    fn decide_with_receipt(&self, hash: u64, cost: u64) -> Decision {
+        let done = |now, mut decision: Decision| {
+            decision.set_receipt(self.receipt(decision.verdict, now));
+            decision
+        };
+        let rest = |now| done(now, self.decide_slowly(hash, now, cost));
+        self.decide_hashed(hash, cost, done, rest)
     }
 }
 
@@ -140,7 +140,6 @@ impl<A: Words, C, S> Local<A, C, S> {
 
     /// See [`taken_at`].
     #[cold]
-    #[inline(never)]
     fn moment_of_turn(&self, now: Tick, wait: Duration) -> Tick {
         let verdict = Verdict::Wait(wait);
         self.shared

@@ -91,7 +91,6 @@ pub(super) fn take<T: Any + Send + Sync>(owner: u64) -> Option<Arc<T>> {
     None
 }
 
-#[inline(never)]
 fn put(owner: u64, value: Arc<dyn Any + Send + Sync>) {
     let entry = Entry { owner, value };
     // The previous entry is dropped here, after the place has its new one: that may run user code.

@@ -7,7 +7,6 @@ use super::table::Table;
 use crate::algorithm::{Facts, Words};
 use crate::backend::Losses;
 use crate::clock::Clock;
-use crate::store::cold;
 
 /// A table of this many keys takes 2.3 megabytes.
 pub(super) const DEFAULT_CAPACITY: usize = 100_000;
@@ -47,18 +46,8 @@ impl<A: Words, C, S> LocalInner<A, C, S> {
 
     /// Runs `read` on the current algorithm. Does not build the table.
     pub(super) fn read_algorithm<T>(&self, read: impl FnOnce(&A) -> T) -> T {
-        let (mut read, mut result) = (Some(read), None);
-        self.with_algorithm(&mut |algorithm| {
-            result = read.take().map(|read| read(algorithm));
-        });
-        result.expect("it has run")
-    }
-
-    /// [`read_algorithm`](Self::read_algorithm), compiled once for all readers.
-    #[inline(never)]
-    fn with_algorithm(&self, read: &mut dyn FnMut(&A)) {
         match self.table.get() {
-            Some(table) => read(table.epochs.current().algorithm()),
+            Some(table) => read(&table.epochs.current().algorithm),
             None => read(&self.algorithm),
         }
     }
@@ -67,7 +56,7 @@ impl<A: Words, C, S> LocalInner<A, C, S> {
     #[inline]
     pub(super) fn facts(&self) -> Facts {
         match self.table.get() {
-            Some(table) => *table.epochs.current().facts(),
+            Some(table) => table.epochs.current().facts,
             None => self.algorithm.facts(),
         }
     }
@@ -76,7 +65,7 @@ impl<A: Words, C, S> LocalInner<A, C, S> {
     #[inline]
     pub(super) fn losses(&self) -> Losses {
         match self.table.get() {
-            Some(table) => table.core.counters.losses(),
+            Some(table) => table.counters.losses(),
             None => Losses::default(),
         }
     }
@@ -86,7 +75,7 @@ impl<A: Words, C: Clock, S> LocalInner<A, C, S> {
     /// The sizes and counters, also of a table that is not built yet.
     pub(super) fn stats(&self) -> Stats {
         match self.table.get() {
-            Some(table) => table.stats(cold::now(&self.clock)),
+            Some(table) => table.stats(self.clock.now()),
             None => Table::stats_unused(&self.algorithm, self.capacity),
         }
     }
@@ -94,12 +83,17 @@ impl<A: Words, C: Clock, S> LocalInner<A, C, S> {
     /// How many keys are blocked.
     pub(super) fn blocked(&self) -> usize {
         let table = self.table.get();
-        table.map_or(0, |table| table.blocked(cold::now(&self.clock)))
+        table.map_or(0, |table| table.blocked(self.clock.now()))
+    }
+
+    /// The largest part of its limit that a key has used.
+    pub(super) fn largest_use_percent(&self) -> u64 {
+        let table = self.table.get();
+        table.map_or(0, |table| table.largest_use_percent(self.clock.now()))
     }
 
     /// The table, which is built at the first call.
-    #[expect(clippy::inline_always, reason = "as for `Table::decide`")]
-    #[inline(always)]
+    #[inline]
     pub(super) fn table(&self) -> &Table<A> {
         match self.table.get() {
             Some(table) => table,
@@ -108,10 +102,9 @@ impl<A: Words, C: Clock, S> LocalInner<A, C, S> {
     }
 
     #[cold]
-    #[inline(never)]
     fn build(&self) -> &Table<A> {
         let build = || {
-            let now = cold::now(&self.clock);
+            let now = self.clock.now();
             Table::new(self.algorithm.clone(), self.capacity, self.overflow, now)
         };
         self.table.get_or_init(build)

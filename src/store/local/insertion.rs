@@ -2,151 +2,174 @@
 
 use std::sync::atomic::Ordering;
 
-use super::attempt::{Core, StateOps, TryResult, is_of_epoch};
 use super::overflow::Overflow;
 use super::probe::make_tag;
 use super::slot::{Header, SetGuard, SlotWords, Snapshot};
-use super::spill::{KeyId, is_spilled, spill_index, spilled_word};
+use super::spill::{Shard, is_spilled, spill_index, spilled_word};
+use super::table::Table;
+use super::transition::{DONE, Effect, Operation, Tried};
+use crate::algorithm::Words;
 use crate::clock::Tick;
 
-/// The slot for a new key.
+/// The slot for a new key, and what it holds now.
 #[derive(Debug)]
-struct TargetSlot {
+struct Target {
+    /// The set.
+    at: usize,
     probe: usize,
     slot: usize,
     header: Header,
-    /// The tag of the key that holds the slot now. Zero if the slot is empty.
+    /// Zero if the slot is empty.
     tag: u64,
-    /// The index of that key's state in the spill store, if it has spilled.
-    spill_index: Option<usize>,
-    /// Set if that key is evicted before its state has expired: whether it was being denied.
-    evicts_denied: Option<bool>,
+    words: SlotWords,
+    /// Set if the key in it is evicted before its state has expired: whether it was being denied.
+    evicts: Option<bool>,
 }
 
-impl Core {
-    /// Stores the state of a key that has no slot in one. The state was created and expires at
-    /// `until`.
-    pub(super) fn insert(
-        &self,
-        ops: &mut dyn StateOps,
-        id: KeyId,
-        home: Header,
-        now: Tick,
-        mut until: Tick,
-    ) -> TryResult {
-        let (target, victim) = match self.find_slot(ops, id, now) {
-            Ok(Some(target)) => (target, None),
+impl Target {
+    fn new((at, probe, slot): (usize, usize, usize), set: &Snapshot) -> Self {
+        Self {
+            at,
+            probe,
+            slot,
+            header: set.header,
+            tag: set.tags[slot],
+            words: set.states[slot],
+            evicts: None,
+        }
+    }
+
+    /// The index of the state of the key in it, if that is outside.
+    fn outside(&self) -> Option<usize> {
+        let is_outside = self.tag != 0 && is_spilled(self.words[0]);
+        is_outside.then(|| spill_index(self.words[0]))
+    }
+}
+
+/// The view of an operation is old: it begins once more.
+struct OldView;
+
+impl<A: Words> Table<A> {
+    /// Runs an operation on a new state, and stores that in a slot. The key has none: `home` is the
+    /// header of its home set from before it was searched.
+    pub(super) fn insert(&self, operation: &mut Operation<'_, '_, A>, home: Header) -> Tried {
+        let (view, id, now) = (operation.view, operation.id, operation.now);
+        let algorithm = &view.algorithm;
+        if !self.is_current(view, id.home, home) {
+            return None;
+        }
+        let mut state = algorithm.fresh(now);
+        (operation.step)(algorithm, &mut state);
+        let mut until = algorithm.forgettable_at(&state);
+        if !operation.keep || until <= now {
+            return DONE;
+        }
+        let lock_shard = || self.spill.shard(self.sets.group_of(id.home));
+        let mut shard = None;
+        let target = match self.find_free(operation).ok()? {
+            Some(target) => target,
             // Another thread may have given this key the last slot.
-            Ok(None) if !self.sets.set(id.home).is_unchanged(home) => return TryResult::Retry,
-            Ok(None) if self.overflow == Overflow::Shared => return ops.run_shared(now),
-            Ok(None) => match self.find_victim(ops, id, now) {
-                Ok((target, words)) => (target, Some(words)),
-                Err(full) => return full,
-            },
-            Err(retry) => return retry,
-        };
-        let at = self.sets.probes.set_index(id.home, target.probe);
-        let replaced = self.sets.key_id_at(at, target.tag);
-        let group = self.sets.group_of(id.home);
-        if target.spill_index.is_some() {
-            ops.lock_shard(group);
-        }
-        if let Some(words) = &victim {
-            // Otherwise keys that evict each other would start as unused again and again.
-            match ops.inherit(words, replaced) {
-                Some(inherited) => until = inherited,
-                None => return TryResult::Retry,
+            None if !self.sets.set(id.home).is_unchanged(home) => return None,
+            None if self.overflow == Overflow::Shared => {
+                let done = self.update_shared(view, now, operation.step)?;
+                self.counters.count(|counters| &counters.shared, now);
+                return Some(done);
             }
-        }
-        if victim.is_some() && ops.was_denied() {
-            // There is nothing to store, and the other key keeps its slot.
-            self.counters.count(|counters| &counters.denied, now);
-            return TryResult::Done;
-        }
+            None => {
+                let shard = shard.insert(lock_shard());
+                let victim = match self.find_victim(operation, shard)? {
+                    Ok(victim) => victim,
+                    Err(soonest) => return Some(Err(soonest)),
+                };
+                // Otherwise keys that evict each other would start as unused again and again.
+                state = self.read_state(algorithm, &victim, shard, A::State::clone)?;
+                if (operation.step)(algorithm, &mut state) == Effect::Denied {
+                    // There is nothing to store, and the other key keeps its slot.
+                    self.counters.count(|counters| &counters.denied, now);
+                    return DONE;
+                }
+                until = algorithm.forgettable_at(&state);
+                victim
+            }
+        };
         let mut words = SlotWords::default();
-        let packs = ops.pack(&mut words);
-        let mut spilled = None;
-        if !packs {
-            if target.spill_index.is_none() {
-                ops.lock_shard(group);
-            }
-            let index = ops.spill(id);
-            spilled = Some((index, id));
+        let packs = A::pack_into(algorithm, &state, &mut words[..self.sets.state_words]);
+        if !packs || target.outside().is_some() {
+            shard.get_or_insert_with(lock_shard);
+        }
+        // What the shard holds for nothing, if the slot is written and if it is not.
+        let replaced = self.sets.key_id_at(target.at, target.tag);
+        let mut unused = [None, target.outside().map(|index| (index, replaced))];
+        if let (false, Some(shard)) = (packs, &mut shard) {
+            let index = shard.insert(id, state);
             words = spilled_word(index, until);
+            unused[0] = Some((index, id));
         }
-        let written = self.write_slot(id, home, &target, &words);
-        let unused = if written {
-            target.spill_index.map(|index| (index, replaced))
-        } else {
-            spilled
-        };
-        if let Some((index, id)) = unused {
-            ops.remove(index, id);
+        let is_written = self.write_slot(operation, home, &target, &words);
+        if let (Some((index, id)), Some(shard)) = (unused[usize::from(is_written)], &mut shard) {
+            shard.remove(index, id);
         }
-        if !written {
-            return TryResult::Retry;
+        if !is_written {
+            return None;
         }
-        self.count_eviction(&target, now);
-        TryResult::Done
+        if let Some(was_denied) = target.evicts {
+            if was_denied {
+                self.counters.evicted_denied.fetch_add(1, Ordering::Relaxed);
+            }
+            self.counters.count(|counters| &counters.evicted, now);
+        }
+        DONE
     }
 
     /// The first slot of the probe sequence that is empty or whose state has expired.
-    fn find_slot(
-        &self,
-        ops: &mut dyn StateOps,
-        id: KeyId,
-        now: Tick,
-    ) -> Result<Option<TargetSlot>, TryResult> {
-        let mut snapshot = Snapshot::default();
+    fn find_free(&self, operation: &Operation<'_, '_, A>) -> Result<Option<Target>, OldView> {
+        let view = operation.view;
         for probe in 0..self.sets.probes.len {
-            let at = self.sets.probes.set_index(id.home, probe);
+            let at = self.sets.probes.set_index(operation.id.home, probe);
             let set = self.sets.set(at);
-            set.copy_to(&mut snapshot);
-            if !is_of_epoch(snapshot.header, ops) {
-                return Err(ops.migrate_set(at));
+            let snapshot = set.snapshot();
+            if !self.is_current(view, at, snapshot.header) {
+                return Err(OldView);
             }
-            let mut forgettable = None;
-            for slot in 0..set.slots() {
-                if snapshot.tags[slot] == 0 {
-                    return Ok(Some(TargetSlot::new(probe, slot, &snapshot)));
-                }
-                if forgettable.is_none() && ops.forgettable_at(&snapshot.states[slot]) <= now {
-                    forgettable = Some(slot);
-                }
-            }
-            if let Some(slot) = forgettable {
-                return Ok(Some(TargetSlot::new(probe, slot, &snapshot)));
+            let has_expired = |slot: &usize| {
+                let words = &snapshot.states[*slot];
+                self.forgettable_at(&view.algorithm, words) <= operation.now
+            };
+            let empty = (0..set.slots()).find(|slot| snapshot.tags[*slot] == 0);
+            let slot = empty.or_else(|| (0..set.slots()).find(has_expired));
+            if let Some(slot) = slot {
+                return Ok(Some(Target::new((at, probe, slot), &snapshot)));
             }
         }
         Ok(None)
     }
 
-    /// The slot whose key is evicted, with the words of its state. `Full` if no key is evicted.
+    /// The slot whose key is evicted, or the time before which none becomes free, if no key is. `None` if
+    /// the view is old. The shard is that of all these sets.
     fn find_victim(
         &self,
-        ops: &mut dyn StateOps,
-        id: KeyId,
-        now: Tick,
-    ) -> Result<(TargetSlot, SlotWords), TryResult> {
+        operation: &Operation<'_, '_, A>,
+        shard: &Shard<A::State>,
+    ) -> Option<Result<Target, Tick>> {
+        let (view, now) = (operation.view, operation.now);
         let evicts = self.overflow == Overflow::EvictLeast;
+        let probes = &self.sets.probes;
         let sets = if evicts {
-            self.sets.probes.eviction_len()
+            probes.eviction_len()
         } else {
-            self.sets.probes.len
+            probes.len
         };
         let mut soonest = Tick::MAX;
-        let mut least: Option<((bool, Tick), (TargetSlot, SlotWords))> = None;
-        let mut snapshot = Snapshot::default();
+        let mut least: Option<((bool, Tick), Target)> = None;
         for probe in 0..sets {
-            let at = self.sets.probes.set_index(id.home, probe);
+            let at = probes.set_index(operation.id.home, probe);
             let set = self.sets.set(at);
-            set.copy_to(&mut snapshot);
-            if !is_of_epoch(snapshot.header, ops) {
-                return Err(ops.migrate_set(at));
+            let snapshot = set.snapshot();
+            if !snapshot.header.is_of_epoch(view.number) {
+                return None;
             }
             for slot in 0..set.slots() {
-                let words = &snapshot.states[slot];
-                let until = ops.forgettable_at(words);
+                let until = self.forgettable_at(&view.algorithm, &snapshot.states[slot]);
                 soonest = soonest.min(until);
                 // Checking the limit is expensive. Skip it if this key would lose more than the
                 // best candidate in any case.
@@ -155,101 +178,67 @@ impl Core {
                 if !evicts || least.as_ref().is_some_and(loses_more) {
                     continue;
                 }
-                let exhausted = || ops.is_exhausted(at, snapshot.tags[slot], words, now);
-                let denied = marked || exhausted();
-                let loses = (denied, until);
-                if least.as_ref().is_none_or(|least| loses < least.0) {
-                    let evicts_denied = Some(denied);
-                    let target = TargetSlot {
-                        evicts_denied,
-                        ..TargetSlot::new(probe, slot, &snapshot)
-                    };
-                    least = Some((loses, (target, *words)));
+                let mut target = Target::new((at, probe, slot), &snapshot);
+                let peek = |state: &_| view.algorithm.peek(state, now, 1);
+                let peek = || self.read_state(&view.algorithm, &target, shard, peek);
+                let denied = marked || peek().is_some_and(|decision| decision.is_denied());
+                if least.as_ref().is_none_or(|least| (denied, until) < least.0) {
+                    target.evicts = Some(denied);
+                    least = Some(((denied, until), target));
                 }
             }
         }
-        match least {
-            // Deny without copying a state that may be large.
-            Some(((true, _), (target, words)))
-                if target.spill_index.is_some()
-                    && ops.is_exhausted(
-                        self.sets.probes.set_index(id.home, target.probe),
-                        target.tag,
-                        &words,
-                        now,
-                    ) =>
-            {
-                Err(TryResult::Full(soonest))
-            }
-            Some((_, victim)) => Ok(victim),
-            None => Err(TryResult::Full(soonest)),
-        }
+        Some(least.map(|(_, target)| target).ok_or(soonest))
     }
 
-    fn count_eviction(&self, target: &TargetSlot, now: Tick) {
-        if let Some(denied) = target.evicts_denied {
-            if denied {
-                self.counters.evicted_denied.fetch_add(1, Ordering::Relaxed);
-            }
-            self.counters.count(|counters| &counters.evicted, now);
+    /// Reads the state of the key in a slot. `None` if it is no longer in the shard.
+    fn read_state<T>(
+        &self,
+        algorithm: &A,
+        target: &Target,
+        shard: &Shard<A::State>,
+        read: impl FnOnce(&A::State) -> T,
+    ) -> Option<T> {
+        if let Some(index) = target.outside() {
+            let id = self.sets.key_id_at(target.at, target.tag);
+            return shard.get(index, id).map(read);
         }
+        let words = &target.words[..self.sets.state_words];
+        Some(read(&A::unpack_from(algorithm, words)))
     }
 
-    /// Writes a new key into `target`. Returns false if its home set or that slot's set has
-    /// changed.
-    fn write_slot(&self, id: KeyId, home: Header, target: &TargetSlot, words: &SlotWords) -> bool {
-        let at = self.sets.probes.set_index(id.home, target.probe);
-        let (home_set, set) = (self.sets.set(id.home), self.sets.set(at));
-        let longest = self
-            .sets
-            .longest_probe(id.home, home.probe_len())
-            .max(target.probe);
+    /// Writes the key into `target`. Returns false if its home set or that slot's set has changed.
+    fn write_slot(
+        &self,
+        operation: &Operation<'_, '_, A>,
+        home: Header,
+        target: &Target,
+        words: &SlotWords,
+    ) -> bool {
+        let id = operation.id;
+        let (home_set, set) = (self.sets.set(id.home), self.sets.set(target.at));
+        let longest = self.sets.longest_probe(id.home, home.probe_len());
+        let longest = longest.max(target.probe);
         let write = |locked: &mut SetGuard<'_>| {
-            locked.write_words(target.slot, words);
+            locked.write_state(target.slot, words);
             locked.write_tag(target.slot, make_tag(id.fingerprint, target.probe));
         };
-        if target.probe == 0 {
-            if target.header != home {
-                return false;
-            }
-            let Some(mut locked) = set.try_lock(home) else {
-                return false;
-            };
-            write(&mut locked);
-            locked.set_probe_len(longest);
-            return true;
+        if target.probe == 0 && target.header != home {
+            return false;
         }
-        let mut home_guard;
-        let mut target_guard;
-        if id.home < at {
-            home_guard = home_set.try_lock(home);
-            target_guard = home_guard
-                .as_ref()
-                .and_then(|_| set.try_lock(target.header));
-        } else {
-            target_guard = set.try_lock(target.header);
-            home_guard = target_guard.as_ref().and_then(|_| home_set.try_lock(home));
-        }
-        let (Some(home_guard), Some(target_guard)) = (&mut home_guard, &mut target_guard) else {
+        // Both are only tried, so their order prevents no deadlock.
+        let Some(mut home_guard) = home_set.try_lock(home) else {
             return false;
         };
-        write(target_guard);
+        if target.probe == 0 {
+            write(&mut home_guard);
+        } else {
+            let Some(mut guard) = set.try_lock(target.header) else {
+                return false;
+            };
+            write(&mut guard);
+        }
         home_guard.set_probe_len(longest);
         true
-    }
-}
-
-impl TargetSlot {
-    fn new(probe: usize, slot: usize, snapshot: &Snapshot) -> Self {
-        let first = snapshot.states[slot][0];
-        Self {
-            probe,
-            slot,
-            header: snapshot.header,
-            tag: snapshot.tags[slot],
-            spill_index: (snapshot.tags[slot] != 0 && is_spilled(first))
-                .then(|| spill_index(first)),
-            evicts_denied: None,
-        }
     }
 }

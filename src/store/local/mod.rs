@@ -1,6 +1,5 @@
 //! A table in this process that stores the states of many keys. Its size is fixed.
 
-mod attempt;
 mod backend;
 mod cache;
 mod epoch;
@@ -11,9 +10,9 @@ mod insertion;
 #[cfg(all(test, tower_throttle_loom))]
 mod loom_models;
 mod migrate;
-mod missed;
-mod occupancy;
 mod overflow;
+#[cfg(feature = "tokio")]
+mod per_key;
 mod probe;
 mod sets;
 mod settings;
@@ -21,13 +20,11 @@ mod settings;
 mod shuttle_models;
 mod slot;
 mod spill;
-mod states;
 mod table;
-mod unlocked;
+mod transition;
+mod user_code;
 mod waiting;
-mod walk;
 
-use std::convert::identity;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -37,16 +34,17 @@ pub use self::hash::{Seeded, SeededHasher};
 use self::inner::{DEFAULT_CAPACITY, LocalInner};
 use self::overflow::may_overflow;
 pub use self::overflow::{Overflow, Stats};
-use self::slot::Miss;
-use self::states::Outcome;
-use self::states::Peeked;
+#[cfg(feature = "tokio")]
+pub use self::per_key::{PerKey, PerKeyDecision, PerKeyStats, QuotaSource};
+use self::table::Request;
+use self::transition::{Outcome, Peeked};
 use crate::algorithm::{Cost, GiveBack, Inherit, IntoAlgorithm, Words, take_now, take_up_to};
 use crate::backend::{Bans, Op};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
 use crate::quota::Quota;
-use crate::store::{apply::apply_op, cold};
+use crate::store::apply::apply_op;
 
 /// A rate limiter per key, in this process.
 ///
@@ -73,11 +71,10 @@ use crate::store::{apply::apply_op, cold};
 /// that are denied cost the least.
 ///
 /// # Algorithms of your own
-/// No lock is held while an algorithm of your own runs, so it may use the table that runs it. It
-/// works on a clone of the state, which is written back unless the state was changed in between;
-/// then it runs again. If it changes its own state each time it runs, that never ends: the request is
-/// denied after 4,096 tries. The `Clone` of its state must not use the table, and `rescale` must not
-/// change the algorithm of the table.
+/// An algorithm of your own runs on a copy of the state while a lock of the key is held, so a panic in it
+/// changes no key. It must not use the table that runs it, and cannot: meanwhile no table of an
+/// algorithm of a user decides in this thread. Each request there is denied, nothing is taken,
+/// and a change of the algorithm is an error. Tables of this crate's algorithms can be used.
 ///
 /// # Hash collisions
 /// The table identifies a key by its hash: 43 bits are stored in a slot, and the high bits choose
@@ -143,42 +140,45 @@ impl<A: Words, C: Clock, S: BuildHasher> Local<A, C, S> {
     #[inline(always)]
     pub fn check_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Decision {
         let hash = self.hash(key);
+        self.decide_hashed(
+            hash,
+            cost,
+            |_, decision| decision,
+            |now| self.decide_slowly(hash, now, cost).hide_from_optimizer(),
+        )
+    }
+
+    /// Decides on the fast path: `done` and `rest` are those of [`Table::decide`], with the time.
+    #[expect(clippy::inline_always, reason = "as for `check`")]
+    #[inline(always)]
+    fn decide_hashed<T>(
+        &self,
+        hash: u64,
+        cost: u64,
+        done: impl FnOnce(Tick, Decision) -> T,
+        rest: impl FnOnce(Tick) -> T,
+    ) -> T {
         let table = self.shared.table();
-        let located = table.locate_early(hash);
+        let located = table.locate(hash);
         let now = self.shared.clock.now_unordered();
-        let rest = |missed| {
-            let decided = self.decide_rest(missed, hash, now, cost);
-            decided.hide_from_optimizer()
+        let request = Request {
+            now,
+            cost,
+            admit_only: false,
         };
-        table.decide(located, now, cost, identity, rest)
+        table.decide(
+            located,
+            request,
+            |decision| done(now, decision),
+            || rest(now),
+        )
     }
 
-    /// The time by the clock of this table, for a decision on the key with this hash. Its home set is
-    /// prefetched meanwhile.
-    #[inline]
-    pub(in crate::store) fn now_for(&self, hash: u64) -> Tick {
-        self.shared.table().locate_early(hash);
-        self.shared.clock.now_unordered()
-    }
-
-    /// Decides with all figures; inlined into its callers, which are out of line.
-    #[inline]
-    fn decide_whole(&self, hash: u64, now: Tick, cost: u64) -> Decision {
-        let rest = |missed| {
-            let decided = self.decide_rest(missed, hash, now, cost);
-            decided.hide_from_optimizer()
-        };
-        self.shared.table().decide_whole(hash, now, cost, rest)
-    }
-
-    /// Decides what the fast path has `missed`.
     #[inline(never)]
-    fn decide_rest(&self, missed: Miss, hash: u64, now: Tick, cost: u64) -> Decision {
-        let decide =
-            |algorithm: &A, state: &mut A::State| cold::decide(algorithm, state, now, cost);
-        let table = self.shared.table();
-        let decided = table.transition_missed(missed, hash, now, cost > 0, decide);
-        self.or_denied(decided, now)
+    fn decide_slowly(&self, hash: u64, now: Tick, cost: u64) -> Decision {
+        let decide = |algorithm: &A, state: &mut A::State| algorithm.decide(state, now, cost);
+        let decided = self.at(hash, now, cost > 0, decide);
+        decided.unwrap_or_else(|free| self.deny_full(free, now))
     }
 
     /// Returns the decision that [`check`](Self::check) would return, and takes nothing.
@@ -193,11 +193,12 @@ impl<A: Words, C: Clock, S: BuildHasher> Local<A, C, S> {
     }
 
     fn peek_hashed(&self, hash: u64, cost: u64) -> Decision {
-        let now = cold::now(&self.shared.clock);
-        let decided = self.at(hash, now, false, |algorithm: &A, state: &mut A::State| {
-            Peeked(cold::peek(algorithm, state, now, cost))
-        });
-        self.or_denied(decided.map(|Peeked(decision)| decision), now)
+        let now = self.shared.clock.now();
+        let peek = |algorithm: &A, state: &mut A::State| Peeked(algorithm.peek(state, now, cost));
+        match self.at(hash, now, false, peek) {
+            Ok(Peeked(decision)) => decision,
+            Err(free) => self.deny_full(free, now),
+        }
     }
 
     /// Takes a cost of 1 if it is admitted now. Takes nothing if it would have to wait.
@@ -207,15 +208,8 @@ impl<A: Words, C: Clock, S: BuildHasher> Local<A, C, S> {
 
     /// Takes `cost` if it is admitted now. Takes nothing if it would have to wait.
     pub fn try_acquire_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> bool {
-        let now = cold::now(&self.shared.clock);
-        let hash = self.hash(key);
-        let decided = self.at(
-            hash,
-            now,
-            cost > 0,
-            |algorithm: &A, state: &mut A::State| take_now(algorithm, state, now, cost),
-        );
-        self.or_denied(decided, now).is_admitted()
+        let take = |algorithm: &A, state: &mut A::State, now| take_now(algorithm, state, now, cost);
+        self.or_denied(self.hash(key), cost > 0, take).is_admitted()
     }
 
     /// Takes `cost` and a queue position if the wait is at most `max_wait`, and denies it
@@ -232,20 +226,15 @@ impl<A: Words, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// limiter.refund("alice", 1); // gives the queue position back
     /// ```
     pub fn reserve<K: Hash + ?Sized>(&self, key: &K, cost: u64, max_wait: Duration) -> Decision {
-        let now = cold::now(&self.shared.clock);
-        let hash = self.hash(key);
-        let decided = self.at(
-            hash,
-            now,
-            cost > 0,
-            |algorithm: &A, state: &mut A::State| algorithm.reserve(state, now, cost, max_wait),
-        );
-        self.or_denied(decided, now)
+        let reserve = |algorithm: &A, state: &mut A::State, now| {
+            algorithm.reserve(state, now, cost, max_wait)
+        };
+        self.or_denied(self.hash(key), cost > 0, reserve)
     }
 
     /// Takes as much as is available, at most `max`. Returns how much was taken.
     pub fn take_up_to<K: Hash + ?Sized>(&self, key: &K, max: u64) -> u64 {
-        let now = cold::now(&self.shared.clock);
+        let now = self.shared.clock.now();
         let hash = self.hash(key);
         self.at(hash, now, max > 0, |algorithm: &A, state: &mut A::State| {
             take_up_to(algorithm, state, now, max).0
@@ -256,14 +245,14 @@ impl<A: Words, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// Gives back `cost` that was taken just now and not used. A refund never leaves more than an
     /// unused key has.
     pub fn refund<K: Hash + ?Sized>(&self, key: &K, cost: u64) {
-        let now = cold::now(&self.shared.clock);
+        let now = self.shared.clock.now();
         self.refund_hash(self.hash(key), now, now, cost);
     }
 
     /// Gives back `cost` that was taken at `taken_at`, a time of this limiter's clock. The part
     /// that has been refilled since then is not given back again.
     pub fn refund_from<K: Hash + ?Sized>(&self, key: &K, taken_at: Tick, cost: u64) {
-        let now = cold::now(&self.shared.clock);
+        let now = self.shared.clock.now();
         self.refund_hash(self.hash(key), taken_at, now, cost);
     }
 
@@ -280,7 +269,7 @@ impl<A: Words, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// If the table is full and has no slot for the key, the cost is lost.
     /// [`Stats::lost_charges`] counts that.
     pub fn charge<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Duration {
-        let now = cold::now(&self.shared.clock);
+        let now = self.shared.clock.now();
         let hash = self.hash(key);
         self.at(
             hash,
@@ -304,9 +293,9 @@ impl<A: Words, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// Changes the quota at run time. The usage of each key is kept; see [`Inherit::AsIs`].
     ///
     /// The state of a key is converted when the key is next used. The result is the same as if it
-    /// were converted at the time of this call. The call itself converts at most 64 sets of four to
-    /// eight slots, or a 4,096th of the table if that is more. Decisions still take no lock, but each
-    /// takes a few nanoseconds longer.
+    /// were converted at the time of this call. Decisions still take no lock, but each takes a few
+    /// nanoseconds longer. A second change first converts the states that are left from the one before,
+    /// which takes 0.1 s for a million keys at most.
     ///
     /// Every quota is accepted. If its states need more words than the slots of this table have,
     /// they are stored outside the table, in at most [`Stats::most_bytes`].
@@ -333,7 +322,7 @@ impl<A: Words, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// # Errors
     /// If a setting is invalid or has no effect. Also if keys may share a state
     /// ([`Overflow::Shared`]) and the algorithm contains a
-    /// [`Lockout`](crate::Lockout).
+    /// [`Lockout`](crate::Lockout), and if an algorithm of a user calls this while a table runs it.
     pub fn set_algorithm(
         &self,
         algorithm: impl IntoAlgorithm<Algorithm = A>,
@@ -342,9 +331,8 @@ impl<A: Words, C: Clock, S: BuildHasher> Local<A, C, S> {
         let algorithm = algorithm.into_algorithm();
         algorithm.validate()?;
         may_overflow(&algorithm, self.shared.overflow)?;
-        let clock = || cold::now(&self.shared.clock);
-        self.shared.table().set_algorithm(algorithm, clock, inherit);
-        Ok(())
+        let clock = || self.shared.clock.now();
+        self.shared.table().set_algorithm(algorithm, clock, inherit)
     }
 
     /// Whether a change of the quota reschedules queued requests.
@@ -377,48 +365,45 @@ impl<A: Words, C: Clock, S: BuildHasher> Local<A, C, S> {
         self.shared.blocked()
     }
 
-    pub(in crate::store) fn algorithm(&self) -> A {
+    fn algorithm(&self) -> A {
         self.shared.read_algorithm(A::clone)
     }
 
     #[inline]
-    pub(in crate::store) fn hash<K: Hash + ?Sized>(&self, key: &K) -> u64 {
+    fn hash<K: Hash + ?Sized>(&self, key: &K) -> u64 {
         self.shared.hasher.hash_one(key)
     }
 
     /// Applies an operation to the key with this hash, on the slow path.
-    #[inline(never)]
     fn apply_hashed(&self, hash: u64, op: Op) -> Decision {
         if let Op::Peek(cost) = op {
             return self.peek_hashed(hash, cost);
         }
-        let now = cold::now(&self.shared.clock);
-        let keep = match op {
-            Op::Take(cost) | Op::Charge(cost) => cost > 0,
-            Op::Ban(length) => !length.is_zero(),
-            _ => false,
+        // What is lost if the table is full.
+        let (taken, lost) = match op {
+            Op::Take(cost) | Op::Borrow(cost) => (cost, None),
+            Op::Charge(cost) => (cost, Some(cost)),
+            Op::Ban(length) => (u64::from(!length.is_zero()), Some(1)),
+            _ => (0, None),
         };
         if op == Op::Reset {
             self.shared.table().remove(hash);
         }
+        let now = self.shared.clock.now();
         let step = |algorithm: &A, state: &mut A::State| apply_op(algorithm, state, now, op);
-        match (self.shared.table().transition(hash, now, keep, step), op) {
+        match (self.at(hash, now, taken > 0, step), lost) {
             (Ok(decision), _) => decision,
             // Return the figures of an unused key.
-            (Err(_), Op::Charge(cost)) => {
+            (Err(_), Some(cost)) => {
                 self.lose_charge(now, cost);
                 self.peek_hashed(hash, 0)
             }
-            (Err(_), Op::Ban(_)) => {
-                self.lose_charge(now, 1);
-                self.peek_hashed(hash, 0)
-            }
-            (Err(free), _) => self.deny_full(free, now),
+            (Err(free), None) => self.deny_full(free, now),
         }
     }
 
     /// Runs `step` on the state of the key with this hash: see [`Table::transition`].
-    pub(in crate::store) fn at<T: Outcome>(
+    fn at<T: Outcome>(
         &self,
         hash: u64,
         now: Tick,
@@ -428,31 +413,33 @@ impl<A: Words, C: Clock, S: BuildHasher> Local<A, C, S> {
         self.shared.table().transition(hash, now, keep, step)
     }
 
-    /// Returns the decision, or a denial if the table was full.
-    #[expect(
-        clippy::inline_always,
-        reason = "lets the compiler drop the figures that a caller does not read"
-    )]
-    #[inline(always)]
-    fn or_denied(&self, decided: Result<Decision, Tick>, now: Tick) -> Decision {
-        match decided {
-            Ok(decision) => decision,
-            Err(free) => self.deny_full(free, now),
-        }
+    /// Runs `step` now. Returns what it decides, or a denial if the table is full.
+    fn or_denied(
+        &self,
+        hash: u64,
+        keep: bool,
+        step: impl Fn(&A, &mut A::State, Tick) -> Decision,
+    ) -> Decision {
+        let now = self.shared.clock.now();
+        let step = |algorithm: &A, state: &mut A::State| step(algorithm, state, now);
+        let decided = self.at(hash, now, keep, step);
+        decided.unwrap_or_else(|free| self.deny_full(free, now))
     }
 
     /// Counts a charge for which the table had no slot. The key has no debt.
     #[cold]
     fn lose_charge(&self, now: Tick, cost: u64) -> Duration {
         if cost > 0 {
-            self.shared.table().count_lost_charge(now);
+            let counters = &self.shared.table().counters;
+            counters.count(|counters| &counters.lost_charges, now);
         }
         Duration::ZERO
     }
 
     #[cold]
-    pub(in crate::store) fn deny_full(&self, free: Tick, now: Tick) -> Decision {
-        self.shared.table().count_denied(now);
+    fn deny_full(&self, free: Tick, now: Tick) -> Decision {
+        let counters = &self.shared.table().counters;
+        counters.count(|counters| &counters.denied, now);
         let wait = free.as_nanos().saturating_sub(now.as_nanos());
         let limit = self.quota().capacity();
         Decision::new(Verdict::Deny, limit, 0, Some(wait), wait)
@@ -523,6 +510,8 @@ mod tests {
     }
 
     /// The sets of a state of one word are cache lines, and their headers count the writes.
+    ///
+    /// Shows promise 108.
     #[test]
     fn an_admission_and_the_first_denial_write_one_cache_line_and_later_denials_none() {
         let local = Local::new(TokenBucket::new(Quota::per_hour(2)))
@@ -530,7 +519,7 @@ mod tests {
             .capacity(1_000);
         assert!(local.check("key").is_admitted(), "a new key");
         let written_by = |admitted| {
-            let sets = &local.shared.table().core.sets;
+            let sets = &local.shared.table().sets;
             let headers =
                 || -> Vec<_> { (0..sets.len).map(|at| sets.set(at).lookup(0).0).collect() };
             let before = headers();

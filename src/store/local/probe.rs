@@ -116,6 +116,7 @@ mod tests {
     use super::*;
     use crate::store::local::slot::{CacheLine, lines_per_set};
 
+    /// Shows promise 42.
     #[test]
     fn bytes_per_key_match_the_documentation() {
         for keys in [100_000, 1_000_000, 10_000_000, 100_000_000] {
@@ -136,6 +137,7 @@ mod tests {
         pairs * 1_000_000_000_000 / identities
     }
 
+    /// Shows promise 107.
     #[test]
     fn two_keys_share_a_limit_as_rarely_as_documented() {
         for (keys, one_word, most) in [
@@ -153,6 +155,7 @@ mod tests {
         }
     }
 
+    /// Shows promise 107.
     #[test]
     fn probe_sequences_are_distinct_and_stay_within_the_group() {
         for (words, near) in [(1, 20), (2, 20), (3, 20), (4, 32)] {
@@ -199,6 +202,7 @@ mod tests {
         assert_eq!(probes.eviction_len(), sets);
     }
 
+    /// Shows promise 107.
     #[test]
     fn a_tag_fits_48_bits_and_contains_its_probe() {
         for probe in 0..MAX_PROBES {

@@ -4,7 +4,7 @@
 
 use super::huge_pages::vec_with_huge_pages;
 use super::probe::{FINGERPRINT_BITS, ProbeSequence, probe_of_tag};
-use super::slot::{CacheLine, Header, Set, SetGuard, lines_per_set, slots_per_set};
+use super::slot::{CacheLine, Set, lines_per_set, slots_per_set};
 use super::spill::KeyId;
 use crate::prefetch::prefetch;
 
@@ -68,8 +68,7 @@ impl Sets {
 
     /// The key with this hash, and the first line of its home set. States take at most `most_words`
     /// words.
-    #[expect(clippy::inline_always, reason = "as for `Set::try_read`")]
-    #[inline(always)]
+    #[inline]
     pub(super) fn locate(&self, hash: u64, most_words: usize) -> Located {
         let id = self.key_id(hash);
         let line = match most_words {
@@ -79,28 +78,19 @@ impl Sets {
         Located { id, line }
     }
 
-    #[expect(clippy::inline_always, reason = "as for `Set::try_read`")]
-    #[inline(always)]
+    #[inline]
     pub(super) fn prefetch(&self, located: Located) {
         let line = self.lines.as_ptr().wrapping_add(located.line);
         prefetch(line, size_of::<CacheLine>());
     }
 
     /// The set at this index.
-    #[inline(never)]
     pub(super) fn set(&self, at: usize) -> Set<'_> {
         Set::at_index(&self.lines, at, self.state_words)
     }
 
-    /// The header of the set at this index.
-    pub(super) fn header(&self, at: usize) -> Header {
-        // No tag is all ones.
-        self.set(at).lookup(u64::MAX).0
-    }
-
     /// The home set of a key, for the fast path. States must take `words` words.
-    #[expect(clippy::inline_always, reason = "as for `Set::try_read`")]
-    #[inline(always)]
+    #[inline]
     pub(super) fn home(&self, located: Located, words: usize) -> Set<'_> {
         Set::at_line(&self.lines, located.line, words)
     }
@@ -139,22 +129,12 @@ impl Sets {
         (1..=probe_len)
             .rev()
             .find(|probe| {
-                let tags = self.set(self.probes.set_index(home, *probe)).tags();
-                tags.iter()
+                let set = self.set(self.probes.set_index(home, *probe)).snapshot();
+                set.tags
+                    .iter()
                     .any(|tag| *tag != 0 && probe_of_tag(*tag) == *probe)
             })
             .unwrap_or(0)
-    }
-}
-
-/// Locks a set. The caller must make sure that no other thread changes the caller's slot.
-pub(super) fn spin_lock(set: Set<'_>) -> SetGuard<'_> {
-    loop {
-        // Reads only the header, because no tag is all ones.
-        let (header, _) = set.lookup(u64::MAX);
-        if let Some(locked) = set.try_lock(header) {
-            return locked;
-        }
     }
 }
 
@@ -181,7 +161,7 @@ mod tests {
         let sets = Sets::for_keys(1, 1_000);
         let write = |home, probe, tag| {
             let set = sets.set(sets.probes.set_index(home, probe));
-            spin_lock(set).write_tag(0, tag);
+            set.lock().write_tag(0, tag);
         };
         let home = 5;
         assert_eq!(sets.longest_probe(home, 10), 0);

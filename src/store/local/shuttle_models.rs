@@ -95,6 +95,7 @@ fn requests_for(limit: usize, key: usize) -> usize {
         .count()
 }
 
+/// Shows promise 37.
 #[test]
 fn shuttle_keys_of_one_home_set_are_each_granted_their_limit() {
     check_schedules(|| {
@@ -109,6 +110,7 @@ fn shuttle_keys_of_one_home_set_are_each_granted_their_limit() {
     });
 }
 
+/// Shows promise 46.
 #[test]
 fn shuttle_a_full_table_grants_no_key_more_than_the_limit() {
     check_schedules(|| {
@@ -122,6 +124,7 @@ fn shuttle_a_full_table_grants_no_key_more_than_the_limit() {
     });
 }
 
+/// Shows promise 37.
 #[test]
 fn shuttle_spilled_states_are_each_granted_their_limit() {
     check_schedules(|| {
@@ -155,6 +158,7 @@ fn shuttle_an_expired_slot_is_reused_atomically() {
     });
 }
 
+/// Shows promise 47.
 #[test]
 fn shuttle_a_concurrent_quota_change_loses_no_count() {
     check_schedules(|| {
@@ -181,6 +185,8 @@ fn shuttle_a_concurrent_quota_change_loses_no_count() {
 }
 
 /// Deciding at one version and writing at another is a bug.
+///
+/// Shows promise 37.
 #[test]
 #[should_panic(expected = "granted twice")]
 fn shuttle_a_decision_on_a_stale_state_is_detected() {

@@ -63,8 +63,8 @@ const fn tag_words(words: usize) -> usize {
 /// comparing the tags fetches both.
 const LAST_TAG_OF_TWO: usize = 14;
 
-/// Headers hold epochs modulo this number. No set is more than half of it behind.
-pub(super) const EPOCHS: u64 = 1 << 16;
+/// Headers hold epochs modulo this number. No set is more than one epoch behind.
+const EPOCHS: u64 = 1 << 16;
 
 /// The header of a set: lock, probe length, epoch, denied slots, version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -124,15 +124,9 @@ impl Header {
     }
 
     /// Whether the states of this set were packed in `epoch`.
-    #[inline]
     pub(super) const fn is_of_epoch(self, epoch: u64) -> bool {
-        epochs_between(self.epoch(), epoch) == 0
+        self.epoch() == epoch & (EPOCHS - 1)
     }
-}
-
-/// The number of changes from epoch `from` to epoch `to`, modulo [`EPOCHS`].
-pub(super) const fn epochs_between(from: u64, to: u64) -> u64 {
-    to.wrapping_sub(from) & (EPOCHS - 1)
 }
 
 /// The largest number of words per state.
@@ -151,15 +145,6 @@ pub(super) struct Set<'a> {
     state_words: usize,
 }
 
-/// Why the fast path cannot decide.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Miss {
-    /// The key is not in this set, as far as is known.
-    Absent(Header),
-    /// The slow path has to decide.
-    Slow,
-}
-
 /// A consistent copy of a whole set.
 #[derive(Debug, Default)]
 pub(super) struct Snapshot {
@@ -171,15 +156,13 @@ pub(super) struct Snapshot {
 const TAG_MASK: u64 = (1 << 48) - 1;
 
 impl<'a> Set<'a> {
-    #[expect(clippy::inline_always, reason = "as for `try_read`")]
-    #[inline(always)]
+    #[inline]
     pub(super) fn at_index(table: &'a [CacheLine], index: usize, state_words: usize) -> Self {
         Self::at_line(table, index * lines_per_set(state_words), state_words)
     }
 
     /// The set whose first line is `first`.
-    #[expect(clippy::inline_always, reason = "as for `try_read`")]
-    #[inline(always)]
+    #[inline]
     pub(super) fn at_line(table: &'a [CacheLine], first: usize, state_words: usize) -> Self {
         Self {
             lines: &table[first..first + lines_per_set(state_words)],
@@ -191,32 +174,32 @@ impl<'a> Set<'a> {
         slots_per_set(self.state_words)
     }
 
-    #[expect(clippy::inline_always, reason = "as for `try_read`")]
-    #[inline(always)]
+    #[inline]
     fn word(&self, at: usize) -> &AtomicU64 {
         &self.lines[at / 8].0[at % 8]
     }
 
-    #[expect(clippy::inline_always, reason = "as for `try_read`")]
-    #[inline(always)]
+    #[inline]
     fn header(&self) -> &AtomicU64 {
         self.word(0)
     }
 
-    #[expect(clippy::inline_always, reason = "as for `try_read`")]
-    #[inline(always)]
+    #[inline]
+    pub(super) fn load_header(&self) -> Header {
+        Header(self.header().load(Ordering::Acquire))
+    }
+
+    #[inline]
     pub(super) const fn state_words(&self) -> usize {
         self.state_words
     }
 
-    #[expect(clippy::inline_always, reason = "as for `try_read`")]
-    #[inline(always)]
+    #[inline]
     fn tag_words(&self) -> usize {
         tag_words(self.state_words)
     }
 
-    #[expect(clippy::inline_always, reason = "as for `try_read`")]
-    #[inline(always)]
+    #[inline]
     fn tag_word(&self, at: usize) -> &AtomicU64 {
         match (self.state_words, at) {
             (2, 3) => self.word(LAST_TAG_OF_TWO),
@@ -224,8 +207,7 @@ impl<'a> Set<'a> {
         }
     }
 
-    #[expect(clippy::inline_always, reason = "as for `try_read`")]
-    #[inline(always)]
+    #[inline]
     fn state_word(&self, slot: usize, at: usize) -> &AtomicU64 {
         match self.state_words {
             // Both are in one line.
@@ -237,8 +219,7 @@ impl<'a> Set<'a> {
     /// Compares all tags without a branch: the slot of a key is random, so a branch would often be
     /// mispredicted. The results are bits of a number, because the compiler turns a choice between
     /// values into a branch.
-    #[expect(clippy::inline_always, reason = "as for `try_read`")]
-    #[inline(always)]
+    #[inline]
     fn find(&self, tag: u64) -> Option<usize> {
         let (mut found, mut pieces) = (0_usize, 0);
         for at in 0..self.tag_words() {
@@ -252,22 +233,20 @@ impl<'a> Set<'a> {
         (found != 0).then_some(found.trailing_zeros() as usize)
     }
 
-    #[expect(clippy::inline_always, reason = "as for `try_read`")]
-    #[inline(always)]
+    #[inline]
     fn read_state(&self, slot: usize, words: &mut [u64]) {
         for (at, word) in words.iter_mut().enumerate().take(self.state_words) {
             *word = self.state_word(slot, at).load(Ordering::Relaxed);
         }
     }
 
-    #[inline(never)]
     fn state(&self, slot: usize) -> SlotWords {
         let mut words = SlotWords::default();
         self.read_state(slot, &mut words);
         words
     }
 
-    /// Reads the slot with this tag without retrying. Fails if there is none, if the set is being
+    /// Reads the slot with this tag without retrying. `None` if there is none, if the set is being
     /// written, or if it is in another epoch.
     #[expect(
         clippy::inline_always,
@@ -278,10 +257,10 @@ impl<'a> Set<'a> {
         &self,
         tag: u64,
         epoch: u64,
-    ) -> Result<(Header, (usize, [u64; W])), Miss> {
-        let header = Header(self.header().load(Ordering::Acquire));
+    ) -> Option<(Header, usize, [u64; W])> {
+        let header = self.load_header();
         if !header.is_ready(epoch) {
-            return Err(Miss::Slow);
+            return None;
         }
         // Fetches all lines of the set in parallel, because no load depends on another. Of two-word
         // states, each line holds tags.
@@ -290,39 +269,29 @@ impl<'a> Set<'a> {
                 std::hint::black_box(self.word(8 * line).load(Ordering::Relaxed));
             }
         }
-        let Some(slot) = self.find(tag) else {
-            return Err(Miss::Absent(header));
-        };
+        let slot = self.find(tag)?;
         let mut state = [0; W];
         self.read_state(slot, &mut state);
-        // As in `read_consistent`.
-        fence(Ordering::Acquire);
-        if self.header().load(Ordering::Relaxed) != header.0 {
-            return Err(Miss::Slow);
-        }
-        Ok((header, (slot, state)))
+        self.is_unchanged(header).then_some((header, slot, state))
     }
 
     #[cfg(all(test, tower_throttle_loom))]
     pub(super) fn read_unvalidated(&self, tag: u64) -> Option<SlotWords> {
-        self.header().load(Ordering::Acquire);
+        self.load_header();
         self.find(tag).map(|slot| self.state(slot))
     }
 
     /// Repeats `read` until no write happened during it.
-    fn read_consistent<T>(&self, mut read: impl FnMut(Header) -> T) -> (Header, T) {
+    fn read_consistent<T>(&self, mut read: impl FnMut() -> T) -> (Header, T) {
         let mut turns = 0;
         loop {
-            let header = Header(self.header().load(Ordering::Acquire));
+            let header = self.load_header();
             if header.is_locked() {
                 backoff(&mut turns);
                 continue;
             }
-            let result = read(header);
-            // Pairs with the fence in `try_lock`: if `read` has seen a word written since the first
-            // load, the load below sees the changed header.
-            fence(Ordering::Acquire);
-            if self.header().load(Ordering::Relaxed) == header.0 {
+            let result = read();
+            if self.is_unchanged(header) {
                 return (header, result);
             }
         }
@@ -330,57 +299,25 @@ impl<'a> Set<'a> {
 
     /// Reads the slot with this tag, if there is one.
     pub(super) fn lookup(&self, tag: u64) -> (Header, Option<(usize, SlotWords)>) {
-        self.read_consistent(|_| self.find(tag).map(|slot| (slot, self.state(slot))))
+        self.read_consistent(|| self.find(tag).map(|slot| (slot, self.state(slot))))
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
         let mut snapshot = Snapshot::default();
-        self.copy_to(&mut snapshot);
-        snapshot
-    }
-
-    /// [`snapshot`](Self::snapshot) in place of another set's: moving one takes longer than reading it.
-    pub(super) fn copy_to(&self, snapshot: &mut Snapshot) {
-        (snapshot.header, ()) = self.read_consistent(|_| {
+        (snapshot.header, ()) = self.read_consistent(|| {
             snapshot.tags = self.load_tags();
             for (slot, words) in snapshot.states.iter_mut().enumerate().take(self.slots()) {
                 self.read_state(slot, words);
             }
         });
-    }
-
-    /// The first empty slot, or else the first whose state `has_expired`, if the set was not written since
-    /// `header` was read.
-    pub(super) fn free_slot(
-        &self,
-        header: Header,
-        has_expired: &dyn Fn(&SlotWords) -> bool,
-    ) -> Option<usize> {
-        let tags = self.load_tags();
-        let slots = 0..self.slots();
-        if let Some(empty) = slots.clone().find(|slot| tags[*slot] == 0) {
-            return Some(empty);
-        }
-        for slot in slots {
-            let words = self.state(slot);
-            // Otherwise they may be those of two states.
-            if !self.is_unchanged(header) {
-                return None;
-            }
-            if has_expired(&words) {
-                return Some(slot);
-            }
-        }
-        None
-    }
-
-    /// The tags of all slots.
-    pub(super) fn tags(&self) -> [u64; MAX_SLOTS] {
-        self.read_consistent(|_| self.load_tags()).1
+        snapshot
     }
 
     /// Whether nothing was written since `header` was read.
+    #[inline]
     pub(super) fn is_unchanged(&self, header: Header) -> bool {
+        // Pairs with the fence in `try_lock`: if a word was read that was written since, the load below
+        // sees the changed header.
         fence(Ordering::Acquire);
         self.header().load(Ordering::Relaxed) == header.0
     }
@@ -401,7 +338,6 @@ impl<'a> Set<'a> {
     /// Records that the last request of the key in this slot was denied, unless another thread has
     /// written the set since `header` was read. Then the next denial records it.
     #[cold]
-    #[inline(never)]
     pub(super) fn mark_denied(self, header: Header, slot: usize) {
         if let Some(mut locked) = self.try_lock(header) {
             locked.set_denied(slot, true);
@@ -409,8 +345,7 @@ impl<'a> Set<'a> {
     }
 
     /// Locks the set if nothing was written since `header` was read.
-    #[expect(clippy::inline_always, reason = "as for `try_read`")]
-    #[inline(always)]
+    #[inline]
     pub(super) fn try_lock(&self, header: Header) -> Option<SetGuard<'a>> {
         let locked = header.0 | Header::LOCKED;
         self.header()
@@ -423,6 +358,17 @@ impl<'a> Set<'a> {
             next_header: header,
         })
     }
+
+    /// Locks the set. The caller must make sure that no other thread changes the caller's slot.
+    pub(super) fn lock(&self) -> SetGuard<'a> {
+        loop {
+            // Reads only the header, because no tag is all ones.
+            let (header, _) = self.lookup(u64::MAX);
+            if let Some(locked) = self.try_lock(header) {
+                return locked;
+            }
+        }
+    }
 }
 
 /// A locked set. Dropping it unlocks the set with the next version.
@@ -434,8 +380,7 @@ pub(super) struct SetGuard<'a> {
 }
 
 impl SetGuard<'_> {
-    #[expect(clippy::inline_always, reason = "as for `Set::try_read`")]
-    #[inline(always)]
+    #[inline]
     pub(super) fn write_state(&mut self, slot: usize, words: &[u64]) {
         self.set_denied(slot, false);
         for (at, word) in words.iter().enumerate().take(self.set.state_words) {
@@ -445,19 +390,12 @@ impl SetGuard<'_> {
         }
     }
 
-    /// [`write_state`](Self::write_state) for the cold paths.
-    #[inline(never)]
-    pub(super) fn write_words(&mut self, slot: usize, words: &SlotWords) {
-        self.write_state(slot, words);
-    }
-
     /// Records whether the last request of the key in this slot was denied.
     #[inline]
     pub(super) fn set_denied(&mut self, slot: usize, denied: bool) {
         self.next_header = self.next_header.with_denied(slot, denied);
     }
 
-    #[inline(never)]
     pub(super) fn write_tag(&mut self, slot: usize, tag: u64) {
         let keep = |at: usize, mask: u64, bits: u64| {
             let word = self.set.tag_word(at);

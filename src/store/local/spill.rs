@@ -4,8 +4,6 @@
 //! of the slot's set. All sets of a probe sequence belong to one shard, so that one lock covers
 //! every operation on a spilled state.
 
-use std::ops::{Deref, DerefMut};
-
 use super::probe::FINGERPRINT_BITS;
 use super::slot::SlotWords;
 use crate::clock::Tick;
@@ -63,46 +61,12 @@ pub(super) struct SpillStore<S> {
 pub(super) struct Shard<S> {
     entries: Vec<Entry<S>>,
     free: Vec<u32>,
-    /// When the entries were last written. Only for algorithms that are not of this crate.
-    stamps: Vec<u64>,
-    last_stamp: u64,
-}
-
-/// A locked shard.
-///
-/// A type of its own, whose `drop` is not inlined: the code that unlocks a mutex is large.
-#[derive(Debug)]
-pub(super) struct ShardGuard<'a, S>(Option<MutexGuard<'a, Shard<S>>>);
-
-const HELD: &str = "the shard is locked until the guard is dropped";
-
-impl<S> Deref for ShardGuard<'_, S> {
-    type Target = Shard<S>;
-
-    #[inline]
-    fn deref(&self) -> &Shard<S> {
-        self.0.as_deref().expect(HELD)
-    }
-}
-
-impl<S> DerefMut for ShardGuard<'_, S> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut Shard<S> {
-        self.0.as_deref_mut().expect(HELD)
-    }
-}
-
-impl<S> Drop for ShardGuard<'_, S> {
-    #[inline(never)]
-    fn drop(&mut self) {
-        self.0 = None;
-    }
 }
 
 /// A state and its owner, in separate cache lines: usually one.
 #[derive(Debug)]
 #[repr(align(64))]
-struct Entry<S>(Option<(EntryOwner, VersionedState<S>)>);
+struct Entry<S>(Option<(EntryOwner, S)>);
 
 /// The fingerprint of a [`KeyId`] and the low bits of its home set.
 ///
@@ -115,31 +79,6 @@ impl From<KeyId> for EntryOwner {
     fn from(id: KeyId) -> Self {
         Self(id.fingerprint | (id.home as u64) << FINGERPRINT_BITS)
     }
-}
-
-/// The state that all keys without a slot share, once there is such a key.
-#[derive(Debug)]
-pub(super) struct SharedState<S> {
-    pub(super) kept: Option<VersionedState<S>>,
-    /// How often it was written.
-    pub(super) writes: u64,
-}
-
-/// Manual impl: derive would require `S: Default`.
-impl<S> Default for SharedState<S> {
-    fn default() -> Self {
-        Self {
-            kept: None,
-            writes: 0,
-        }
-    }
-}
-
-/// A state, and the epoch it was last migrated to.
-#[derive(Clone, Debug)]
-pub(super) struct VersionedState<S> {
-    pub(super) state: S,
-    pub(super) epoch: u64,
 }
 
 impl<S> SpillStore<S> {
@@ -157,9 +96,8 @@ impl<S> SpillStore<S> {
         groups.min(least.max(4_096))
     }
 
-    #[inline(never)]
-    pub(super) fn shard(&self, group: usize) -> ShardGuard<'_, S> {
-        ShardGuard(Some(lock(&self.shards[group % self.shards.len()])))
+    pub(super) fn shard(&self, group: usize) -> MutexGuard<'_, Shard<S>> {
+        lock(&self.shards[group % self.shards.len()])
     }
 
     /// The upper bound of the bytes in [`usage`](Self::usage) for a table of `slots` slots in
@@ -168,7 +106,7 @@ impl<S> SpillStore<S> {
         let shards = Self::shard_count(groups, slots);
         // While one state replaces another, both are stored.
         let states = groups.div_ceil(shards) * slots.div_ceil(groups) + 1;
-        let entry = size_of::<Entry<S>>() + size_of::<u32>() + size_of::<u64>();
+        let entry = size_of::<Entry<S>>() + size_of::<u32>();
         let own = states.next_power_of_two().max(4) * entry;
         let shard = held.saturating_mul(states).saturating_add(own);
         shard.saturating_mul(shards)
@@ -178,9 +116,18 @@ impl<S> SpillStore<S> {
     pub(super) fn count(&self, counts: impl Fn(&S) -> bool) -> usize {
         let of_shard = |shard| {
             let shard: MutexGuard<'_, Shard<S>> = lock(shard);
-            shard.iter().filter(|kept| counts(&kept.state)).count()
+            shard.iter().filter(|state| counts(state)).count()
         };
         self.shards.iter().map(of_shard).sum()
+    }
+
+    /// The largest number that `read` finds in a state.
+    pub(super) fn max(&self, read: impl Fn(&S) -> u64) -> u64 {
+        let of_shard = |shard| {
+            let shard: MutexGuard<'_, Shard<S>> = lock(shard);
+            shard.iter().map(&read).max().unwrap_or(0)
+        };
+        self.shards.iter().map(of_shard).max().unwrap_or(0)
     }
 
     /// The number of states, and the bytes of the states and their entries. `held` returns the
@@ -188,10 +135,9 @@ impl<S> SpillStore<S> {
     pub(super) fn usage(&self, held: impl Fn(&S) -> usize) -> (usize, usize) {
         self.shards.iter().fold((0, 0), |(states, bytes), shard| {
             let shard = lock(shard);
-            let held: usize = shard.iter().map(|kept| held(&kept.state)).sum();
+            let held: usize = shard.iter().map(&held).sum();
             let own = shard.entries.capacity() * size_of::<Entry<S>>()
-                + shard.free.capacity() * size_of::<u32>()
-                + shard.stamps.capacity() * size_of::<u64>();
+                + shard.free.capacity() * size_of::<u32>();
             (states + shard.iter().count(), bytes + own + held)
         })
     }
@@ -202,15 +148,12 @@ impl<S> Shard<S> {
         Self {
             entries: Vec::new(),
             free: Vec::new(),
-            stamps: Vec::new(),
-            last_stamp: 0,
         }
     }
 
     /// Stores a state and returns its index.
-    #[inline(never)]
-    pub(super) fn insert(&mut self, id: KeyId, kept: VersionedState<S>) -> usize {
-        let entry = Entry(Some((id.into(), kept)));
+    pub(super) fn insert(&mut self, id: KeyId, state: S) -> usize {
+        let entry = Entry(Some((id.into(), state)));
         if let Some(index) = self.free.pop() {
             self.entries[index as usize] = entry;
             index as usize
@@ -220,45 +163,30 @@ impl<S> Shard<S> {
         }
     }
 
-    pub(super) fn get(&self, index: usize, id: KeyId) -> Option<&VersionedState<S>> {
+    pub(super) fn get(&self, index: usize, id: KeyId) -> Option<&S> {
         match self.entries.get(index) {
-            Some(Entry(Some((owner, kept)))) if *owner == id.into() => Some(kept),
+            Some(Entry(Some((owner, state)))) if *owner == id.into() => Some(state),
             _ => None,
         }
     }
 
-    #[inline(never)]
-    pub(super) fn get_mut(&mut self, index: usize, id: KeyId) -> Option<&mut VersionedState<S>> {
+    pub(super) fn get_mut(&mut self, index: usize, id: KeyId) -> Option<&mut S> {
         match self.entries.get_mut(index) {
-            Some(Entry(Some((owner, kept)))) if *owner == id.into() => Some(kept),
+            Some(Entry(Some((owner, state)))) if *owner == id.into() => Some(state),
             _ => None,
         }
     }
 
-    pub(super) fn remove(&mut self, index: usize, id: KeyId) -> Option<VersionedState<S>> {
+    pub(super) fn remove(&mut self, index: usize, id: KeyId) -> Option<S> {
         self.get(index, id)?;
         // Never fails: an index has 24 bits.
         self.free.push(u32::try_from(index).ok()?);
-        self.entries[index].0.take().map(|(_, kept)| kept)
+        self.entries[index].0.take().map(|(_, state)| state)
     }
 
-    /// A number that changes each time the entry is [stamped](Self::stamp).
-    pub(super) fn stamp_of(&self, index: usize) -> u64 {
-        self.stamps.get(index).copied().unwrap_or_default()
-    }
-
-    /// Records that an entry was written.
-    pub(super) fn stamp(&mut self, index: usize) {
-        self.last_stamp += 1;
-        if self.stamps.len() <= index {
-            self.stamps.resize(index + 1, 0);
-        }
-        self.stamps[index] = self.last_stamp;
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &VersionedState<S>> {
+    fn iter(&self) -> impl Iterator<Item = &S> {
         let entries = self.entries.iter().filter_map(|entry| entry.0.as_ref());
-        entries.map(|(_, kept)| kept)
+        entries.map(|(_, state)| state)
     }
 }
 
@@ -267,6 +195,7 @@ mod tests {
     use super::*;
     use crate::algorithm::{Algorithm, SlidingLog};
 
+    /// Shows promise 42.
     #[test]
     fn a_short_log_takes_one_cache_line() {
         assert_eq!(size_of::<Entry<<SlidingLog as Algorithm>::State>>(), 64);
@@ -295,40 +224,24 @@ mod tests {
     #[test]
     fn an_entry_belongs_to_one_key_and_is_used_again() {
         let id = |home, fingerprint| KeyId { home, fingerprint };
-        let state = |state| VersionedState { state, epoch: 0 };
         let mut shard = Shard::new();
         let (first, second) = (id(1, 5), id(2, 5));
-        assert_eq!(shard.insert(first, state("first")), 0);
-        assert_eq!(shard.insert(second, state("second")), 1);
+        assert_eq!(shard.insert(first, "first"), 0);
+        assert_eq!(shard.insert(second, "second"), 1);
         for other in [id(1, 4), id(3, 5), id(1 << 20 | 1, 5), second] {
             assert!(shard.get(0, other).is_none() && shard.get_mut(0, other).is_none());
             assert!(shard.remove(0, other).is_none(), "{other:?}");
         }
         assert!(shard.get(2, first).is_none());
-        let kept = |shard: &Shard<_>, index, id| shard.get(index, id).map(|kept| kept.state);
+        let kept = |shard: &Shard<_>, index, id| shard.get(index, id).copied();
         assert_eq!(kept(&shard, 0, first), Some("first"));
         assert_eq!(kept(&shard, 1, second), Some("second"));
-        assert_eq!(shard.remove(0, first).map(|kept| kept.state), Some("first"));
+        assert_eq!(shard.remove(0, first), Some("first"));
         assert_eq!(shard.iter().count(), 1);
         assert!(shard.get(0, first).is_none() && shard.remove(0, first).is_none());
-        assert_eq!(shard.insert(first, state("again")), 0);
-        assert_eq!(shard.insert(id(7, 7), state("third")), 2);
+        assert_eq!(shard.insert(first, "again"), 0);
+        assert_eq!(shard.insert(id(7, 7), "third"), 2);
         assert_eq!(kept(&shard, 0, first), Some("again"));
-    }
-
-    #[test]
-    fn a_stamp_changes_only_when_its_entry_is_written() {
-        let mut shard = Shard::<()>::new();
-        shard.stamp(3);
-        let third = shard.stamp_of(3);
-        assert_ne!(third, shard.stamp_of(4));
-        shard.stamp(1);
-        let first = shard.stamp_of(1);
-        assert_eq!(shard.stamp_of(3), third);
-        shard.stamp(3);
-        assert_eq!(shard.stamp_of(1), first);
-        assert!(![third, first, 0].contains(&shard.stamp_of(3)));
-        assert_eq!((shard.stamp_of(0), shard.stamp_of(2)), (0, 0));
     }
 
     #[test]
@@ -363,10 +276,7 @@ mod tests {
         };
         let insert_all = || {
             for _ in 0..257 {
-                let index = store
-                    .shard(0)
-                    .insert(id, VersionedState { state: 0, epoch: 0 });
-                store.shard(0).stamp(index);
+                store.shard(0).insert(id, 0);
             }
         };
         insert_all();
@@ -376,7 +286,7 @@ mod tests {
         insert_all();
         assert_eq!(store.usage(|_| held), (257, most));
         // Two groups of four slots per shard, and one more state.
-        let shard = 16 * (64 + 4 + 8) + 9 * held;
+        let shard = 16 * (64 + 4) + 9 * held;
         assert_eq!(
             SpillStore::<u64>::max_bytes_of(5_000, 20_000, held),
             shard * 4_096

@@ -8,7 +8,6 @@ use crate::acquire::{Acquire, Attempt, acquire, attempt, cancel};
 use crate::algorithm::Words;
 use crate::clock::{Tick, Timer};
 use crate::decision::Decision;
-use crate::store::cold;
 
 impl<A: Words, C: Timer, S: BuildHasher> Local<A, C, S> {
     /// Waits until a cost of 1 is admitted for this key, and takes it.
@@ -107,7 +106,7 @@ impl<A: Words, C: Timer, S: BuildHasher> Acquire for Entry<'_, A, C, S> {
     }
 
     fn cancel(&self, taken_at: Tick, turn: Tick, cost: u64) {
-        let now = cold::now(&self.local.shared.clock);
+        let now = self.local.shared.clock.now();
         let step = |algorithm: &A, state: &mut A::State| {
             cancel(algorithm, state, (taken_at, turn), now, cost);
         };

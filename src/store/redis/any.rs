@@ -9,7 +9,7 @@ use crate::error::ConfigError;
 trait DynScript {
     fn prepared(&self) -> Result<AnyAlgorithm, ConfigError>;
     fn parts(&self, parts: &mut Vec<Part>);
-    fn push_args(&self, call: Call, args: &mut Args);
+    fn push_args(&self, call: Call, args: &mut Vec<Args>);
     fn read_state(&self, words: &mut StateWords<'_>) -> Option<AnyState>;
 }
 
@@ -22,7 +22,7 @@ impl<A: Script + Into<AnyAlgorithm>> DynScript for A {
         Script::parts(self, parts);
     }
 
-    fn push_args(&self, call: Call, args: &mut Args) {
+    fn push_args(&self, call: Call, args: &mut Vec<Args>) {
         Script::push_args(self, call, args);
     }
 
@@ -36,6 +36,7 @@ fn dyn_script(any: &AnyAlgorithm) -> Option<&dyn DynScript> {
     Some(match any {
         AnyAlgorithm::TokenBucket(algorithm) => algorithm,
         AnyAlgorithm::FixedWindow(algorithm) => algorithm,
+        AnyAlgorithm::CalendarWindow(algorithm) => &**algorithm,
         AnyAlgorithm::SlidingWindow(algorithm) => algorithm,
         AnyAlgorithm::SlidingLog(algorithm) => algorithm,
         AnyAlgorithm::SlidingGrid(algorithm) => &**algorithm,
@@ -64,7 +65,7 @@ impl Script for AnyAlgorithm {
         }
     }
 
-    fn push_args(&self, call: Call, args: &mut Args) {
+    fn push_args(&self, call: Call, args: &mut Vec<Args>) {
         if let Some(script) = dyn_script(self) {
             script.push_args(call, args);
         }

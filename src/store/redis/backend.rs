@@ -9,7 +9,7 @@ use super::{
     script::Scripted,
 };
 use crate::algorithm::{Portable, quotas};
-use crate::backend::{Backend, IntoBackend, Op};
+use crate::backend::{Backend, Bans, IntoBackend, Op};
 use crate::clock::{Clock, MonotonicClock, Tick, nanos};
 use crate::error::{ConfigError, StoreError};
 use crate::quota::Quota;
@@ -136,7 +136,7 @@ impl<K: RemoteKey + ?Sized, A: Scripted> Backend<K> for RedisLimiter<A> {
 
     fn apply(&self, key: &K, op: Op) -> RedisFuture<A> {
         let call = match op {
-            Op::Take(cost) => Call::Take(cost),
+            Op::Take(cost) | Op::Borrow(cost) => Call::Take(cost),
             Op::Peek(cost) => Call::Peek(cost),
             Op::Refund(cost, receipt) => Call::Refund(cost, receipt.moment()),
             Op::Forgive(cost, receipt) => Call::Forgive(cost, receipt.moment()),
@@ -237,3 +237,5 @@ impl<A: Scripted> fmt::Debug for RedisLimiter<A> {
             .finish_non_exhaustive()
     }
 }
+
+impl<A: Scripted + Bans> Bans for RedisLimiter<A> {}

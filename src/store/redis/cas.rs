@@ -7,11 +7,7 @@ use std::{
 
 use redis::{Cmd, Value};
 
-use super::{
-    connection::{CallError, Connection, STORE},
-    reply::ErrorClass,
-    server::Redis,
-};
+use super::{connection::STORE, send::Text, server::Redis};
 use crate::clock::{Tick, nanos};
 use crate::error::StoreError;
 use crate::store::{
@@ -19,10 +15,7 @@ use crate::store::{
     fleet::{Batch, Replies},
 };
 
-const SCRIPT: &str = include_str!("lua/swap.lua");
-
-static DIGEST: LazyLock<String> =
-    LazyLock::new(|| sha1_smol::Sha1::from(SCRIPT).digest().to_string());
+static SCRIPT: LazyLock<Text> = LazyLock::new(|| Text::new(include_str!("lua/swap.lua")));
 
 /// The bytes of a version, before those of its value.
 const VERSION_LEN: usize = 8;
@@ -92,41 +85,19 @@ impl CasStore for Redis {
 }
 
 impl Redis {
-    /// Runs the script with the arguments that `add_args` adds. An error after which the server may
-    /// have executed it is not tried again here.
+    /// Runs the script with the arguments that `add_args` adds.
     async fn run_swap(
         &self,
         key: &str,
         add_args: impl Fn(&mut Cmd) + Send + Sync,
     ) -> Result<Reply, StoreError> {
-        let reply = send_script(self.connection_of(key), (&DIGEST, SCRIPT), |command| {
+        let reply = SCRIPT.send(self.connection_of(key), |command| {
             command.arg(1).arg(format!("{key}:swap"));
             add_args(command);
         });
         let reply = reply.await.map_err(|error| error.error)?;
         Reply::parse(reply)
             .ok_or_else(|| StoreError::new("Redis: a reply that is not the script's", false))
-    }
-}
-
-/// Sends a script by its digest, and by its text to a server that does not know it.
-pub(super) async fn send_script(
-    connection: &Arc<Connection>,
-    (digest, text): (&str, &str),
-    add_args: impl Fn(&mut Cmd) + Send + Sync,
-) -> Result<Value, CallError> {
-    let command = |name: &str, script: &str| {
-        let mut command = redis::cmd(name);
-        command.arg(script);
-        add_args(&mut command);
-        command
-    };
-    match connection.send(&command("EVALSHA", digest)).await {
-        Err(CallError {
-            class: ErrorClass::NoScript,
-            ..
-        }) => connection.send(&command("EVAL", text)).await,
-        reply => reply,
     }
 }
 

@@ -9,18 +9,16 @@ use redis::{Cmd, Value};
 use tokio::task::JoinSet;
 
 use super::{
-    cas::send_script,
     connection::{CallError, Connection},
     reply::ErrorClass,
+    send::Text,
     server::Redis,
 };
 use crate::error::StoreError;
 use crate::store::fleet::{Batch, Replies, Reply};
 
-pub(super) const SCRIPT: &str = include_str!("lua/fleet.lua");
-
-static DIGEST: LazyLock<String> =
-    LazyLock::new(|| sha1_smol::Sha1::from(SCRIPT).digest().to_string());
+pub(super) static SCRIPT: LazyLock<Text> =
+    LazyLock::new(|| Text::new(include_str!("lua/fleet.lua")));
 
 /// Keys of a batch whose names begin with one hash tag, or all.
 #[derive(Clone, Debug)]
@@ -101,10 +99,8 @@ impl Group {
     }
 
     async fn send(&self, connection: &Arc<Connection>) -> Result<Value, CallError> {
-        send_script(connection, (&DIGEST, SCRIPT), |command| {
-            self.add_args(command);
-        })
-        .await
+        let add_args = |command: &mut Cmd| self.add_args(command);
+        SCRIPT.send(connection, add_args).await
     }
 
     /// The first key is the tag: a proxy that knows no hash tags chooses the server by the first key, and it
@@ -117,7 +113,9 @@ impl Group {
         for index in &self.indices {
             command.arg(batch.key(*index));
         }
-        command.arg(&batch.common_words());
+        command.arg(batch.sequence());
+        command.arg(packed(batch.term_numbers()));
+        command.arg(packed(batch.part_numbers().flatten()));
         for index in &self.indices {
             command.arg(packed(batch.report_numbers(*index)));
         }
@@ -126,33 +124,30 @@ impl Group {
     /// The server's time and the reply for each key.
     pub(super) fn parse(&self, reply: Value) -> Result<(u64, Vec<Reply>), StoreError> {
         let unexpected = || StoreError::new("Redis: a reply that is not the script's", false);
-        let Value::Array(keys) = reply else {
+        let Value::Array(values) = reply else {
             return Err(unexpected());
         };
-        let mut keys = keys.into_iter();
-        let now = keys
-            .next()
-            .as_ref()
-            .and_then(number)
-            .ok_or_else(unexpected)?;
-        let seen = keys.next().ok_or_else(unexpected)?;
-        let seen = match &seen {
+        let [now, seen, keys @ ..] = &values[..] else {
+            return Err(unexpected());
+        };
+        let now = number(now).ok_or_else(unexpected)?;
+        let seen = match seen {
             Value::BulkString(seen) => Some(&seen[..]),
             _ => None,
         };
-        if keys.len() != self.indices.len() {
+        if keys.len() != 5 * self.indices.len() {
             return Err(unexpected());
         }
-        let replies = self
-            .indices
-            .iter()
-            .enumerate()
-            .zip(keys)
-            .map(|((place, index), reply)| {
-                let (record, granted) = parse_key(&reply).ok_or_else(unexpected)?;
-                let granted = seen.map_or(Ok(granted), Err);
-                Ok(self.batch.reply_of((*index, place), record, granted, now))
-            });
+        let replies =
+            self.indices
+                .iter()
+                .enumerate()
+                .zip(keys.chunks(5))
+                .map(|((place, index), reply)| {
+                    let (record, granted) = parse_key(reply).ok_or_else(unexpected)?;
+                    let granted = seen.map_or(Ok(granted), Err);
+                    Ok(self.batch.reply_of((*index, place), record, granted, now))
+                });
         Ok((now, replies.collect::<Result<_, _>>()?))
     }
 }
@@ -161,17 +156,14 @@ impl Group {
     clippy::cast_precision_loss,
     reason = "below 2^53; a demand saturates before"
 )]
-fn packed(numbers: [u64; 20]) -> Vec<u8> {
+fn packed(numbers: impl IntoIterator<Item = u64>) -> Vec<u8> {
     let doubles = numbers.into_iter().map(|number| number as f64);
     doubles.flat_map(f64::to_le_bytes).collect()
 }
 
 /// The record of a key, and what was granted.
-fn parse_key(reply: &Value) -> Option<(Option<&[u8]>, [u64; 4])> {
-    let Value::Array(parts) = reply else {
-        return None;
-    };
-    let (record, granted) = parts.split_first()?;
+fn parse_key(reply: &[Value]) -> Option<(Option<&[u8]>, [u64; 4])> {
+    let (record, granted) = reply.split_first()?;
     let record = match record {
         Value::BulkString(record) => Some(&record[..]),
         Value::Nil => None,
@@ -200,7 +192,7 @@ mod tests {
     #[test]
     fn replies_of_other_forms_are_refused() {
         let granted = |count| vec![Value::Int(0); count];
-        let key = |record, count| Value::Array([vec![record], granted(count)].concat());
+        let key = |record, count| [vec![record], granted(count)].concat();
         let text = |text: &str| Value::BulkString(text.into());
         assert!(parse_key(&key(text("record"), 4)).is_some());
         assert!(parse_key(&key(Value::Nil, 4)).is_some());
@@ -209,15 +201,8 @@ mod tests {
             key(Value::Nil, 5),
             key(Value::Int(1), 4),
             key(Value::Nil, 0),
-            Value::Array(vec![]),
-            text("OK"),
-            Value::Array(vec![
-                Value::Nil,
-                Value::Int(-1),
-                Value::Int(0),
-                Value::Int(0),
-                Value::Int(0),
-            ]),
+            vec![],
+            [vec![Value::Nil, Value::Int(-1)], granted(3)].concat(),
         ] {
             assert!(parse_key(&other).is_none(), "{other:?}");
         }

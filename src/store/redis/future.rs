@@ -81,8 +81,8 @@ impl<A: Scripted> RedisFuture<A> {
     /// The decision of a reply. Caches the denial that it implies for the next request.
     fn decode(&mut self, reply: &CallReply) -> DecisionResult {
         let algorithm = &self.policy.algorithm;
-        let at = reply.now();
-        let reply = decode_reply(algorithm, self.call, reply.now(), reply.outcome())
+        let at = reply.now;
+        let reply = decode_reply(algorithm, self.call, reply.now, &reply.outcome)
             .inspect_err(|_| RemoteMetrics(STORE).reply_unusable())?;
         if let (Some(denial), Some(slot), Call::Take(cost)) =
             (reply.next_denial, self.cache_slot.take(), self.call)

@@ -111,20 +111,16 @@ impl Interval {
         Ok(())
     }
 
-    pub(super) fn push_span(self, parts: u128, args: &mut Args) {
-        let (us, part) = self.to_micros(parts);
-        args.push(us);
-        args.push(part);
+    /// The arguments that lua/bucket.lua reads: the span of a cost, the latest moment that admits it, if there is
+    /// one, and the lead.
+    pub(super) fn bucket_args(self, span: u128, bound: Option<u128>, lead: u128) -> Args {
+        let [span, lead] = [span, lead].map(|parts| self.to_micros(parts));
+        let bound = self.bound(bound);
+        Args::new([span.0, span.1, bound.0, bound.1, lead.0, lead.1])
     }
 
-    /// Pushes the span of a cost and the latest moment that admits it, if there is one.
-    pub(super) fn push_span_and_bound(self, span: u128, bound: Option<u128>, args: &mut Args) {
-        self.push_span(span, args);
-        if let Some(bound) = bound {
-            self.push_span(bound, args);
-        } else {
-            args.push_never();
-            args.push(0);
-        }
+    /// The latest moment that admits a cost, after now.
+    pub(super) fn bound(self, bound: Option<u128>) -> (u64, u64) {
+        bound.map_or((Args::NEVER, 0), |bound| self.to_micros(bound))
     }
 }

@@ -1,7 +1,7 @@
 //! The script of the lockout.
 
 use super::call::Call;
-use super::params::{checked_micros, value_header};
+use super::params::{checked_times, log_numbers, state_of, value_header};
 use super::script::{Args, Part, StateWords, sealed::Script};
 use crate::algorithm::{Algorithm, Lockout, LockoutState};
 use crate::clock::Tick;
@@ -12,11 +12,7 @@ const MAX_LIMIT: u64 = 1 << 12;
 
 impl Script for Lockout {
     fn prepared(self) -> Result<Self, ConfigError> {
-        let [block, max_block, forget, _] = self.script_params();
-        checked_micros("period", self.quota().period_ns())?;
-        checked_micros("block", block)?;
-        checked_micros("max_block", max_block)?;
-        checked_micros("forget", forget)?;
+        checked_times(&self)?;
         if self.quota().limit() > MAX_LIMIT {
             return Err(ConfigError::out_of_range(
                 "limit",
@@ -29,35 +25,28 @@ impl Script for Lockout {
 
     fn parts(&self, parts: &mut Vec<Part>) {
         let quota = self.quota();
-        let [block, max_block, forget, parole] = self.script_params();
         let us = |ns: u64| ns / 1_000;
         let params = [
             quota.limit(),
             us(quota.period_ns()),
-            us(block),
-            us(max_block),
-            us(forget),
-            parole,
+            us(self.block),
+            us(self.longest_block()),
+            us(self.forget),
+            self.places(1),
         ];
         parts.push(Part {
-            function: "lockout",
-            fast_path: None,
             sources: &[include_str!("lua/lockout.lua")],
             header: value_header('k', &params),
             params: params.to_vec(),
-            state_words: 7,
         });
     }
 
-    fn push_args(&self, call: Call, args: &mut Args) {
+    fn push_args(&self, call: Call, args: &mut Vec<Args>) {
         args.push(match call {
-            Call::Forgive(1.., _) if self.clears_on_success() => u64::MAX,
-            call => call.cost(),
+            Call::Forgive(1.., _) if self.clears => Args::new([u64::MAX]).and_taken_at(call, false),
+            Call::Ban(micros) => Args::new([0, micros]),
+            _ => Args::cost(call).and_taken_at(call, false),
         });
-        args.push_taken_at(call, false);
-        if let Call::Ban(micros) = call {
-            args.push(micros);
-        }
     }
 
     /// Not all attempts: three moments that give the same decision.
@@ -76,14 +65,16 @@ impl Script for Lockout {
         };
         let first = excess(self.quota().limit(), free_of_limit);
         let second = excess(places, free_of_places).max(first);
-        let ns = |us: u64| us.saturating_mul(1_000);
+        let ns = |us: u64| us.saturating_mul(1_000).min(Tick::MAX.as_nanos());
         let attempts = [
-            (free_of_limit, first),
-            (free_of_places, second - first),
-            (newest, used - second),
+            (ns(free_of_limit), first),
+            (ns(free_of_places), second - first),
+            (ns(newest), used - second),
         ];
-        let attempts = attempts.into_iter().filter(|(_, count)| *count > 0);
-        let attempts = attempts.map(|(us, count)| (Tick::from_nanos(ns(us)), count));
-        Some(LockoutState::new(level, ns(until), ns(seen), attempts))
+        let mut numbers = vec![u64::from(level), ns(until), ns(seen)];
+        numbers.extend(log_numbers(attempts));
+        // No attempt was counted late.
+        numbers.push(0);
+        state_of(self, numbers)
     }
 }

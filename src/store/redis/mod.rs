@@ -25,18 +25,16 @@
 //! One Redis key per limit and key, `{prefix:policy:key}` (see
 //! [`RemoteKey`](crate::store::remote::RemoteKey)). The further limits of
 //! a tuple are at the same name with `:1`, `:2`, in the same slot. A Redis key expires when the
-//! limiter would decide the same without it, up to 2.1 seconds later, so unused keys disappear. A denied request writes
+//! limiter would decide the same without it, up to 1.1 seconds later, so unused keys disappear. A denied request writes
 //! nothing.
 //!
 //! Machines may use different configurations under one policy name, as in a rolling deploy. Each
-//! configuration has a state of its own, so together they admit at most the sum of what each one
-//! promises. The newest configuration's state is at the key, and the state of any other is at the
-//! key followed by its parameters, in the same slot. A configuration that has no state yet takes
+//! configuration has a state of its own in the value of the key, so together they admit at most the sum
+//! of what each one promises. A configuration that has no state yet takes
 //! over the usage of the newest one, if it is of the same algorithm, as
 //! [`Inherit::AsIs`](crate::algorithm::Inherit::AsIs) says. Usage never comes back to the
 //! configuration that it came from, so none is denied for longer than its own exhausted key would be.
-//! The key followed by `~` lists the configurations that usage was taken over from. The key itself
-//! lives as long as any of these states, and is nearly empty if it has none of its own. A
+//! The key lives as long as any of these states. A
 //! reset concerns the configuration of its limiter only.
 //!
 //! # Permissions
@@ -44,8 +42,8 @@
 //! These commands on the keys under the prefix are all that a user needs:
 //!
 //! ```text
-//! ACL SETUSER limiter on >password ~{throttle:* +eval +evalsha +time +get +mget +set +psetex
-//!     +del +exists +getrange +setrange +pttl +pexpire
+//! ACL SETUSER limiter on >password ~{throttle:* +eval +evalsha +time +get +set +psetex +del
+//!     +getrange +setrange +pttl +pexpire
 //! ```
 //!
 //! The client of a cluster also needs `+cluster|slots`, that of Sentinel `+role` on the primary, and a
@@ -109,10 +107,11 @@
 //! eviction, a restart without a file), the keys start fresh. For limits that matter, use a server
 //! whose `maxmemory-policy` is `noeviction`; [`Redis::check`] warns of another one.
 //!
-#![doc = include_str!("../../../docs/redis.md")]
+#![doc = include_str!("../../guide/redis.md")]
 
 mod any;
 mod backend;
+mod calendar;
 mod call;
 #[cfg(feature = "cas")]
 mod cas;
@@ -120,11 +119,9 @@ mod check;
 #[cfg(feature = "redis-cluster")]
 mod cluster;
 mod connection;
-mod connector;
 #[cfg(test)]
 mod differential;
 mod executor;
-mod fast;
 #[cfg(feature = "cas")]
 mod fleet;
 mod future;
@@ -138,9 +135,11 @@ mod pool;
 mod rates;
 mod reply;
 mod script;
+mod send;
 mod server;
 mod sets;
 mod slots;
+mod source;
 mod windows;
 
 pub use self::{backend::RedisLimiter, future::RedisFuture, script::Scripted, server::Redis};

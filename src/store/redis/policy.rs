@@ -9,7 +9,7 @@ use super::{
     connection::STORE,
     executor::ScriptExecutor,
     pool::ConnectionPool,
-    script::{Args, Program, Scripted},
+    script::{Program, Scripted, call_args},
 };
 use crate::clock::{Clock, MonotonicClock};
 use crate::error::{ConfigError, StoreError};
@@ -27,7 +27,7 @@ pub(super) struct RedisPolicy<A> {
     /// The key at which a change of the quota is stored.
     change_key: Arc<str>,
     /// The arguments of the most frequent call.
-    take_one_args: Args,
+    take_one_args: Arc<str>,
 }
 
 impl<A: Scripted> RedisPolicy<A> {
@@ -46,7 +46,7 @@ impl<A: Scripted> RedisPolicy<A> {
             pool: pool.clone(),
             deadline,
             change_key,
-            take_one_args: Args::for_call(&algorithm, Call::Take(1)),
+            take_one_args: call_args(&algorithm, Call::Take(1)).into(),
             algorithm,
         }
     }
@@ -56,10 +56,10 @@ impl<A: Scripted> RedisPolicy<A> {
         &self.batchers[self.pool.index_for(key, self.batchers.len())]
     }
 
-    pub(super) fn args(&self, call: Call) -> Args {
+    pub(super) fn args(&self, call: Call) -> Arc<str> {
         match call {
-            Call::Take(1) => self.take_one_args.clone(),
-            call => Args::for_call(&self.algorithm, call),
+            Call::Take(1) => Arc::clone(&self.take_one_args),
+            call => call_args(&self.algorithm, call).into(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{connection::Connection, connector::Connector};
+use super::{connection::Connection, source::Source};
 use crate::error::ConfigError;
 use crate::store::remote::{BreakerConfig, BreakerCounts};
 
@@ -22,10 +22,10 @@ pub(super) struct ConnectionPool {
 }
 
 impl ConnectionPool {
-    pub(super) fn new(connector: Connector) -> Self {
+    pub(super) fn new(source: Source) -> Self {
         let breaker = BreakerConfig::default();
         Self {
-            connections: [Connection::new(Arc::new(connector), breaker, true)].into(),
+            connections: [Connection::new(Arc::new(source), breaker, true)].into(),
             breaker,
             batches: true,
             hasher: RandomState::new(),
@@ -34,7 +34,7 @@ impl ConnectionPool {
 
     /// A pool of `size` new connections to the same server.
     pub(super) fn with_size(&self, size: usize) -> Result<Self, ConfigError> {
-        if size > 1 && !self.first().connector().supports_pool() {
+        if size > 1 && !self.first().source().supports_pool() {
             return Err(ConfigError::Unsupported {
                 what: "more than one connection to a cluster, or through an existing connection",
                 instead: "give Redis a URL or a client, or leave a cluster to its own connections",
@@ -54,8 +54,8 @@ impl ConnectionPool {
     }
 
     fn rebuild(&self, size: usize, breaker: BreakerConfig, batches: bool) -> Self {
-        let connector = self.first().connector();
-        let connection = |_| Connection::new(Arc::clone(connector), breaker, batches);
+        let source = self.first().source();
+        let connection = |_| Connection::new(Arc::clone(source), breaker, batches);
         Self {
             connections: (0..size).map(connection).collect(),
             breaker,
@@ -107,10 +107,11 @@ impl ConnectionPool {
 mod tests {
     use super::*;
 
+    /// Shows promise 112.
     #[test]
     fn a_key_has_one_connection_and_keys_are_spread_evenly() {
         let client = redis::Client::open("redis://127.0.0.1:1").expect("a url");
-        let pool = ConnectionPool::new(Connector::Client(client));
+        let pool = ConnectionPool::new(Source::Client(client));
         let mut keys = [0; 7];
         for key in 0..7_000 {
             let key = format!("key{key}");

@@ -5,25 +5,14 @@
 //! it decided on, and the algorithm in Rust derives the decision from that.
 
 use super::call::Call;
-use super::fast::FastPath;
 use super::interval::Interval;
 use super::params::{BIGNUM_LUA, MAX_EXACT, checked_count, too_large, value_header};
 use super::script::{Args, Part, StateWords, sealed::Script};
-use crate::algorithm::{Algorithm, Charge, LeakyBucket, TokenBucket, WarmUp};
+use crate::algorithm::{Algorithm, Charge, LeakyBucket, TokenBucket, WarmUp, WarmUpState};
 use crate::error::ConfigError;
 
-pub(super) const SHARED_BUCKET_LUA: &str = include_str!("lua/shared/bucket.lua");
 pub(super) const BUCKET_LUA: &str = include_str!("lua/bucket.lua");
 pub(super) const TOKEN_BUCKET_LUA: &str = include_str!("lua/token_bucket.lua");
-
-/// The fast path of a bucket whose parameters begin at `first_param`.
-pub(super) const fn bucket_fast_path(first_param: usize) -> FastPath {
-    FastPath {
-        shared: SHARED_BUCKET_LUA,
-        source: include_str!("lua/fast/bucket.lua"),
-        first_param,
-    }
-}
 
 impl Script for TokenBucket {
     fn prepared(self) -> Result<Self, ConfigError> {
@@ -41,36 +30,37 @@ impl Script for TokenBucket {
 
         let quota = self.quota();
         let interval = Interval::new(&quota);
-        let used = self.initial_tokens().map(|first| quota.capacity() - first);
+        let used = self.missing_tokens();
         let (filling, _) = interval.to_micros(interval.parts_for_units(quota.capacity()));
         let longest = filling.saturating_mul(FILLINGS).min(MAX_EXACT);
-        let min_ttl = used.map_or(0, |_| longest.max(MIN_TTL_US));
+        let min_ttl = if used > 0 { longest.max(MIN_TTL_US) } else { 0 };
         parts.push(Part {
-            function: "token_bucket",
-            fast_path: used.is_none().then(|| bucket_fast_path(0)),
-            sources: &[BIGNUM_LUA, SHARED_BUCKET_LUA, BUCKET_LUA, TOKEN_BUCKET_LUA],
+            sources: &[BIGNUM_LUA, BUCKET_LUA, TOKEN_BUCKET_LUA],
             header: interval.value_header('t', quota.capacity()),
             params: interval
-                .bucket_params(quota.capacity(), used.unwrap_or(0), min_ttl)
+                .bucket_params(quota.capacity(), used, min_ttl)
                 .to_vec(),
-            state_words: 2,
         });
     }
 
-    fn push_args(&self, call: Call, args: &mut Args) {
+    fn push_args(&self, call: Call, args: &mut Vec<Args>) {
         let quota = self.quota();
         let interval = Interval::new(&quota);
-        let max_wait = match (call, self.queue_params()) {
-            (Call::Reserve(_, max_wait), _) => interval.parts_for_ns(max_wait),
-            (_, None) => 0,
-            (_, Some((units, max_wait))) => interval
-                .parts_for_units(units)
-                .min(interval.parts_for_ns(max_wait)),
+        let max_wait = match call {
+            Call::Reserve(_, max_wait) => interval.parts_for_ns(max_wait),
+            _ => interval
+                .parts_for_units(self.queue_limit)
+                .min(interval.parts_for_ns(self.max_wait)),
         };
         let fits = call.cost() <= quota.capacity();
         let bound = fits.then(|| interval.parts_for_units(quota.capacity()) + max_wait);
-        interval.push_span_and_bound(interval.parts_for_units(call.cost()), bound, args);
-        args.push_taken_at(call, self.queue_params().is_some());
+        let span = interval.parts_for_units(call.cost());
+        let is_line = self.queue_limit > 0;
+        args.push(
+            interval
+                .bucket_args(span, bound, 0)
+                .and_taken_at(call, is_line),
+        );
     }
 
     fn read_state(&self, words: &mut StateWords<'_>) -> Option<Self::State> {
@@ -86,7 +76,7 @@ impl Script for LeakyBucket {
     }
 
     fn parts(&self, parts: &mut Vec<Part>) {
-        let (queue, _, charge) = self.queue_params();
+        let (queue, charge) = (self.queue_limit, self.charge_mode);
         let (quota, interval) = (self.quota(), Interval::new(&self.quota()));
         // How many units an empty queue rests before it counts as never used.
         let idle = match charge {
@@ -94,36 +84,28 @@ impl Script for LeakyBucket {
             Charge::Before => self.capacity_and_max_cost().0 - 1,
         };
         let (idle_us, idle_part) = interval.to_micros(interval.parts_for_units(idle));
-        let mut params = vec![
-            u64::from(queue.is_some()),
-            u64::from(charge == Charge::Before),
-            idle_us,
-            idle_part,
-        ];
-        let bucket_at = params.len();
-        params.extend(interval.bucket_params(quota.capacity(), 0, 0));
+        let [parts_per_us, depth, depth_part, ..] = interval.bucket_params(quota.capacity(), 0, 0);
+        let queues = u64::from(queue.is_some());
+        let charges_before = u64::from(charge == Charge::Before);
         parts.push(Part {
-            function: "leaky_bucket",
-            fast_path: match charge {
-                Charge::After => Some(bucket_fast_path(bucket_at)),
-                Charge::Before => None,
-            },
-            sources: &[
-                BIGNUM_LUA,
-                SHARED_BUCKET_LUA,
-                BUCKET_LUA,
-                include_str!("lua/leaky_bucket.lua"),
-            ],
+            sources: &[BIGNUM_LUA, BUCKET_LUA, include_str!("lua/leaky_bucket.lua")],
             header: interval.value_header('l', idle),
-            params,
-            state_words: 2,
+            params: vec![
+                parts_per_us,
+                depth,
+                depth_part,
+                queues,
+                charges_before,
+                idle_us,
+                idle_part,
+            ],
         });
     }
 
-    fn push_args(&self, call: Call, args: &mut Args) {
+    fn push_args(&self, call: Call, args: &mut Vec<Args>) {
         let quota = self.quota();
         let interval = Interval::new(&quota);
-        let (queue, max_wait, charge) = self.queue_params();
+        let (queue, max_wait, charge) = (self.queue_limit, self.max_wait, self.charge_mode);
         let cost = call.cost();
         let queues = match call {
             Call::Take(_) | Call::Peek(_) | Call::Charge(_) => queue.is_some(),
@@ -163,11 +145,13 @@ impl Script for LeakyBucket {
                 )
             }
         };
-        if charge == Charge::Before {
-            interval.push_span(lead, args);
-        }
-        interval.push_span_and_bound(span, longest.map(|longest| longest + span), args);
-        args.push_taken_at(call, queue.is_some());
+        let bound = longest.map(|longest| longest + span);
+        let is_line = queue.is_some();
+        args.push(
+            interval
+                .bucket_args(span, bound, lead)
+                .and_taken_at(call, is_line),
+        );
     }
 
     fn read_state(&self, words: &mut StateWords<'_>) -> Option<Self::State> {
@@ -179,10 +163,12 @@ impl Script for LeakyBucket {
 /// The store of a warm-up as integers for a script: a permit, the refill per nanosecond, the
 /// threshold, the whole, and the microseconds that fill it.
 fn warm_up_params(algorithm: &WarmUp) -> Option<[u64; 5]> {
-    let (_, ramp, [permit, refill, threshold, full]) = algorithm.permit_params();
+    let permits = &algorithm.permits;
+    let (permit, refill) = (permits.units_per_permit, permits.refill_rate);
+    let (threshold, full) = (permits.threshold, permits.capacity);
     let cooldown = full / (1_000 * refill) + 2;
     let max_stored = full + (cooldown + 1) * 1_000 * refill;
-    if max_stored > u128::from(2 * MAX_EXACT) || ramp > MAX_EXACT {
+    if max_stored > u128::from(2 * MAX_EXACT) || permits.warm_up > MAX_EXACT {
         return None;
     }
     let params = [
@@ -206,33 +192,27 @@ impl Script for WarmUp {
         checked_count("limit", self.quota().limit())?;
         match warm_up_params(&self) {
             Some(_) => Ok(self),
-            None => Err(too_large(
-                "warm_up",
-                format!("{} ns", self.permit_params().1),
-            )),
+            None => Err(too_large("warm_up", format!("{} ns", self.permits.warm_up))),
         }
     }
 
     fn parts(&self, parts: &mut Vec<Part>) {
         let den = Interval::new(&self.quota()).den();
-        let (cold_factor, ramp, _) = self.permit_params();
+        let (cold_factor, ramp) = (self.permits.cold_factor, self.permits.warm_up);
         let [_, refill, threshold, full, cooldown] = warm_up_params(self).unwrap_or_default();
         parts.push(Part {
-            function: "warm_up",
-            fast_path: None,
             sources: &[BIGNUM_LUA, include_str!("lua/warm_up.lua")],
             header: value_header('u', &[den, refill, full, cooldown]),
             params: vec![den, refill, threshold, full, cold_factor, ramp, cooldown],
-            state_words: 3,
         });
     }
 
-    fn push_args(&self, call: Call, args: &mut Args) {
+    fn push_args(&self, call: Call, args: &mut Vec<Args>) {
         let quota = self.quota();
         let interval = Interval::new(&quota);
         let [permit, ..] = warm_up_params(self).unwrap_or_default();
         let cost = call.cost();
-        let (queue, max_wait, max_cost) = self.queue_params();
+        let (queue, max_wait, max_cost) = (self.queue_limit, self.max_wait, self.max_cost);
         let bound = match (call, queue) {
             _ if max_cost.is_some_and(|most| cost > most) => None,
             (Call::Reserve(_, max_wait), _) => Some(interval.parts_for_ns(max_wait)),
@@ -243,15 +223,17 @@ impl Script for WarmUp {
                     .min(interval.parts_for_ns(max_wait)),
             ),
         };
-        args.push(cost.saturating_mul(permit).min(2 * MAX_EXACT));
-        interval.push_span_and_bound(interval.parts_for_units(cost), bound, args);
-        args.push_taken_at(call, queue.is_some());
+        let permits = cost.saturating_mul(permit);
+        let (span, span_part) = interval.to_micros(interval.parts_for_units(cost));
+        let (bound, bound_part) = interval.bound(bound);
+        let numbers = [permits, span, span_part, bound, bound_part];
+        args.push(Args::new(numbers).and_taken_at(call, queue.is_some()));
     }
 
     fn read_state(&self, words: &mut StateWords<'_>) -> Option<Self::State> {
         let stored = u128::from(words.next_word()?);
         let interval = Interval::new(&self.quota());
-        let free = interval.to_exact_nanos(words.next_word()?, words.next_word()?);
-        Some(Self::state(stored, free))
+        let next_free = interval.to_exact_nanos(words.next_word()?, words.next_word()?);
+        Some(WarmUpState { stored, next_free })
     }
 }

@@ -1,7 +1,5 @@
 //! What a reply means: whether the call was executed, and what to do about it.
 
-use std::{borrow::Cow, sync::Arc};
-
 use redis::{ErrorKind, RedisError, Value};
 
 use crate::error::StoreError;
@@ -131,8 +129,8 @@ impl ErrorClass {
     pub(super) fn to_store_error(self, error: &RedisError, by_cluster_client: bool) -> StoreError {
         let advice = match (self, error.code()) {
             _ if is_forbidden(error) => {
-                "; let this user run EVAL, EVALSHA and TIME, and GET, MGET, SET, PSETEX, DEL, EXISTS, \
-                 GETRANGE, SETRANGE, PTTL and PEXPIRE on the keys under the prefix"
+                "; let this user run EVAL, EVALSHA and TIME, and GET, SET, PSETEX, DEL, GETRANGE, SETRANGE, \
+                 PTTL and PEXPIRE on the keys under the prefix"
             }
             (Self::Permanent, Some("NOAUTH" | "WRONGPASS")) => WRONG_PASSWORD,
             (Self::CrossSlot | Self::Redirected, _) if !by_cluster_client => {
@@ -193,39 +191,29 @@ fn is_certificate_error(error: &RedisError) -> bool {
     error.is_io_error() && error.to_string().contains("certificate")
 }
 
-/// The numbers of a script's reply: the time, then the outcome of each call.
-///
-/// They come packed in a string, which takes a fraction of the time to parse that as many replies
-/// would take. A large reply is a list of such strings.
-pub(super) fn parse_numbers(value: &Value, expected: usize) -> Result<Arc<[i64]>, StoreError> {
-    let unexpected = || StoreError::new("Redis: a reply that is not the script's", false);
-    let packed = match value {
-        Value::BulkString(packed) => Cow::Borrowed(packed),
-        Value::Array(chunks) => {
-            let mut packed = Vec::new();
-            for chunk in chunks {
-                let Value::BulkString(chunk) = chunk else {
-                    return Err(unexpected());
-                };
-                packed.extend(chunk);
-            }
-            Cow::Owned(packed)
-        }
-        _ => return Err(unexpected()),
+/// A script's reply: the time, and on each call its status and a state.
+pub(super) fn parse_reply(value: Value, calls: usize) -> Result<(u64, Vec<Vec<i64>>), StoreError> {
+    let parse = || {
+        let Value::Array(values) = value else {
+            return None;
+        };
+        let mut values = values.into_iter();
+        let Value::Int(now) = values.next()? else {
+            return None;
+        };
+        let number = |value| match value {
+            Value::Int(number) => Some(number),
+            _ => None,
+        };
+        let outcomes = values.map(|outcome| match outcome {
+            Value::Array(numbers) => numbers.into_iter().map(number).collect(),
+            _ => None,
+        });
+        let outcomes: Vec<_> = outcomes.collect::<Option<_>>()?;
+        let now = u64::try_from(now).ok()?;
+        (outcomes.len() == calls).then_some((now, outcomes))
     };
-    if packed.len() != 8 * expected {
-        return Err(unexpected());
-    }
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "integers below 2^53; other numbers saturate or become zero"
-    )]
-    let integer = |double: &[u8]| {
-        let mut bytes = [0; 8];
-        bytes.copy_from_slice(double);
-        f64::from_le_bytes(bytes) as i64
-    };
-    Ok(packed.chunks_exact(8).map(integer).collect())
+    parse().ok_or_else(|| StoreError::new("Redis: a reply that is not the script's", false))
 }
 
 #[cfg(test)]

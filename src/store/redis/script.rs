@@ -1,12 +1,9 @@
 //! The script of a policy: its text, its arguments, and how its reply is decoded.
 
-use std::{collections::BTreeSet, fmt, time::Duration};
+use std::{fmt, time::Duration};
 
 use self::sealed::Script;
-use super::{
-    call::Call,
-    fast::{FastPath, MAX_FAST_PARTS, TTL_LUA, fast_path},
-};
+use super::{call::Call, send::Text};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::StoreError;
@@ -44,8 +41,8 @@ pub(super) mod sealed {
         /// The limits it consists of. Each has its own script function and its own key.
         fn parts(&self, parts: &mut Vec<Part>);
 
-        /// Writes the arguments of a call for each part.
-        fn push_args(&self, call: Call, args: &mut Args);
+        /// The arguments of a call for each part.
+        fn push_args(&self, call: Call, args: &mut Vec<Args>);
 
         /// The state that the script decided on, or that it left if it decided nothing.
         fn read_state(&self, words: &mut StateWords<'_>) -> Option<Self::State>;
@@ -56,57 +53,42 @@ pub(super) mod sealed {
 #[derive(Debug)]
 #[expect(unnameable_types, reason = "an argument of the sealed trait")]
 pub struct Part {
-    /// The Lua function that constructs it.
-    pub(super) function: &'static str,
-    /// The Lua code that decides common calls before the full script is built.
-    pub(super) fast_path: Option<FastPath>,
-    /// The Lua sources of `function`, in order, its own last.
+    /// Its Lua sources, in order. The last one is chosen by the letter in `header`.
     pub(super) sources: &'static [&'static str],
     /// The start of its values: the algorithm and the parameters they were written with.
     pub(super) header: String,
-    /// The numbers that `function` reads.
+    /// The parameters of its Lua function, after the header.
     pub(super) params: Vec<u64>,
-    /// The length of its state in numbers.
-    pub(super) state_words: usize,
 }
 
-/// The operation and the arguments of a call: integers below 2^53, packed as doubles.
+/// The arguments of a limit in a call: integers below 2^53.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(unnameable_types, reason = "an argument of the sealed trait")]
-pub struct Args(Vec<u8>);
+pub struct Args(Vec<u64>);
 
 impl Args {
-    /// The arguments of one call.
-    pub(super) fn for_call<A: Script>(algorithm: &A, call: Call) -> Self {
-        let mut args = Self(Vec::with_capacity(8 * 8));
-        args.push(call.opcode());
-        algorithm.push_args(call, &mut args);
-        args
+    /// The bound of a cost that is never admitted.
+    pub(super) const NEVER: u64 = u64::MAX;
+
+    pub(super) fn new<const N: usize>(numbers: [u64; N]) -> Self {
+        Self(numbers.map(saturated).to_vec())
     }
 
-    pub(super) fn push(&mut self, number: u64) {
-        /// The largest integer up to which doubles are exact.
-        const MAX_INT: u64 = (1 << 53) - 1;
-        #[expect(clippy::cast_precision_loss, reason = "exact below 2^53")]
-        let double = number.min(MAX_INT) as f64;
-        self.0.extend(double.to_le_bytes());
+    /// The cost of a call.
+    pub(super) fn cost(call: Call) -> Self {
+        Self::new([call.cost()])
     }
 
-    /// Pushes when the cost of a refund was taken, if the call is one.
-    pub(super) fn push_taken_at(&mut self, call: Call, is_line: bool) {
-        if let Some(taken_at) = call.taken_at(is_line) {
-            self.push(taken_at);
-        }
+    /// With when the cost of a refund was taken, if the call is one.
+    pub(super) fn and_taken_at(mut self, call: Call, is_line: bool) -> Self {
+        self.0.extend(call.taken_at(is_line).map(saturated));
+        self
     }
+}
 
-    /// Pushes a moment that is never reached.
-    pub(super) fn push_never(&mut self) {
-        self.0.extend((-1.0_f64).to_le_bytes());
-    }
-
-    pub(super) fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
+/// Doubles represent larger integers only roughly.
+fn saturated(number: u64) -> u64 {
+    number.min((1 << 53) - 1)
 }
 
 /// The numbers of a state in a reply.
@@ -128,19 +110,24 @@ impl StateWords<'_> {
     }
 }
 
-/// The script of one policy, and the arguments that all its calls have in common.
+/// The operation of a call and the arguments of all limits, as a script reads them.
+pub(super) fn call_args<A: Scripted>(algorithm: &A, call: Call) -> String {
+    let mut args = Vec::new();
+    algorithm.push_args(call, &mut args);
+    let args: Vec<_> = args.into_iter().map(|Args(numbers)| numbers).collect();
+    format!("[{}, {args:?}]", call.opcode())
+}
+
+/// The script of one policy, and the argument that all its calls have in common.
 pub(super) struct Program {
-    pub(super) body: String,
-    pub(super) hash: String,
-    /// The parameters of all parts, packed.
-    params: Args,
-    headers: Vec<String>,
+    /// lua/common.lua describes its structure.
+    pub(super) script: Text,
+    /// The headers and the parameters of all parts.
+    pub(super) settings: String,
     /// How many keys a call has.
     pub(super) keys_per_call: usize,
     /// What follows the name of the key in the names of the keys after the first.
     pub(super) part_suffixes: Vec<String>,
-    /// The length of a call's state in numbers.
-    pub(super) state_words: usize,
 }
 
 impl Program {
@@ -152,65 +139,36 @@ impl Program {
     pub(super) fn with_prelude<A: Scripted>(prelude: &str, algorithm: &A) -> Self {
         let mut parts = Vec::new();
         algorithm.parts(&mut parts);
-        let state_words = parts.iter().map(|part| part.state_words).sum::<usize>();
-        let mut params = Args::default();
-        params.push(state_words as u64);
-        for param in parts.iter().flat_map(|part| &part.params) {
-            params.push(*param);
+        let mut files = vec![
+            prelude,
+            include_str!("lua/common.lua"),
+            include_str!("lua/configurations.lua"),
+        ];
+        for source in parts.iter().flat_map(|part| part.sources) {
+            if !files.contains(source) {
+                files.push(source);
+            }
         }
-        let body = body(prelude, &parts);
+        files.push(include_str!("lua/decide.lua"));
+        let settings = parts.iter().map(|Part { header, params, .. }| {
+            let params: Vec<_> = params.iter().map(u64::to_string).collect();
+            format!("[{header:?}, {}]", params.join(", "))
+        });
         Self {
-            hash: sha1_smol::Sha1::from(&body).digest().to_string(),
-            body,
-            params,
+            script: Text::new(files.concat()),
+            settings: format!("[{}]", settings.collect::<Vec<_>>().join(", ")),
             keys_per_call: parts.len(),
             part_suffixes: (1..parts.len()).map(|part| format!(":{part}")).collect(),
-            headers: parts.into_iter().map(|part| part.header).collect(),
-            state_words,
         }
     }
-
-    /// The arguments that all calls begin with, after the keys.
-    pub(super) fn shared_args(&self) -> (&[u8], &[String]) {
-        (self.params.as_bytes(), &self.headers)
-    }
-
-    /// How many numbers of a reply belong to one call: its status and its state.
-    pub(super) const fn stride(&self) -> usize {
-        1 + self.state_words
-    }
-}
-
-/// The text of a script; lua/common.lua describes its structure.
-fn body(prelude: &str, parts: &[Part]) -> String {
-    let mut body = prelude.to_owned();
-    body.push_str(include_str!("lua/common.lua"));
-    let mut seen = BTreeSet::new();
-    // All limits have one, or it decides nothing.
-    let with_params = |part: &Part| Some((part.fast_path?, part.params.len()));
-    let fast_paths: Option<Vec<_>> = parts.iter().map(with_params).collect();
-    if let Some(fast_paths) = fast_paths.filter(|paths| paths.len() <= MAX_FAST_PARTS) {
-        // A block of its own: a Lua function has at most 200 local variables.
-        body.extend(["do\n", &fast_path(&fast_paths), "end\n"]);
-    }
-    body.extend([TTL_LUA, include_str!("lua/prelude.lua")]);
-    for source in parts.iter().flat_map(|part| part.sources) {
-        if seen.insert(*source) {
-            body.push_str(source);
-        }
-    }
-    let functions: Vec<_> = parts.iter().map(|part| part.function).collect();
-    body.extend(["local constructors = { ", &functions.join(", "), " }\n"]);
-    body.push_str(include_str!("lua/epilogue.lua"));
-    body
 }
 
 /// Manual impl: the text is long and the same for all policies of an algorithm.
 impl fmt::Debug for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Program")
-            .field("hash", &self.hash)
-            .field("headers", &self.headers)
+            .field("hash", &self.script.hash)
+            .field("settings", &self.settings)
             .finish_non_exhaustive()
     }
 }

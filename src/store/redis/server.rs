@@ -9,10 +9,10 @@ use redis::IntoConnectionInfo as _;
 use super::{
     backend::RedisLimiter,
     check::Check,
-    connector::Connector,
     policy::RedisPolicy,
     pool::ConnectionPool,
     script::{Scripted, sealed::Script as _},
+    source::Source,
 };
 use crate::algorithm::{Algorithm, IntoAlgorithm};
 use crate::error::{ConfigError, StoreError, expect_valid};
@@ -63,12 +63,12 @@ impl Redis {
     /// [`set_skip_set_lib_name`](redis::RedisConnectionInfo::set_skip_set_lib_name), as
     /// [`open`](Self::open) does.
     pub fn with_client(client: redis::Client) -> Self {
-        Self::from_connector(Connector::Client(client))
+        Self::from_source(Source::Client(client))
     }
 
     /// An existing connection. It cannot be replaced if it breaks: prefer a URL or a client.
     pub fn with_connection(connection: redis::aio::MultiplexedConnection) -> Self {
-        Self::from_connector(Connector::Connection(connection))
+        Self::from_source(Source::Connection(connection))
     }
 
     /// The primary that Redis Sentinel reports for each new connection: after a failover, calls go to
@@ -98,9 +98,7 @@ impl Redis {
     #[cfg(feature = "redis-sentinel")]
     #[cfg_attr(tower_throttle_docs, doc(cfg(feature = "redis-sentinel")))]
     pub fn with_sentinel(client: redis::sentinel::SentinelClient) -> Self {
-        Self::from_connector(Connector::Sentinel(Box::new(tokio::sync::Mutex::new(
-            client,
-        ))))
+        Self::from_source(Source::Sentinel(Box::new(tokio::sync::Mutex::new(client))))
     }
 
     /// A Redis Cluster.
@@ -125,8 +123,8 @@ impl Redis {
     pub fn with_cluster(
         builder: redis::cluster::ClusterClientBuilder,
     ) -> Result<Self, ConfigError> {
-        let connector = Connector::cluster(builder).map_err(|error| wrong_address(&error))?;
-        Ok(Self::from_connector(connector))
+        let source = Source::cluster(builder).map_err(|error| wrong_address(&error))?;
+        Ok(Self::from_source(source))
     }
 
     /// The connection of a key.
@@ -135,9 +133,9 @@ impl Redis {
         self.pool.connection_of(key)
     }
 
-    fn from_connector(connector: Connector) -> Self {
+    fn from_source(source: Source) -> Self {
         Self {
-            pool: ConnectionPool::new(connector),
+            pool: ConnectionPool::new(source),
             prefix: "throttle".to_owned(),
             deadline: Duration::from_millis(50),
             caches_denials: true,

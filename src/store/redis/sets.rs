@@ -15,7 +15,7 @@ impl<A: Script, B: Script> Script for (A, B) {
         self.1.parts(parts);
     }
 
-    fn push_args(&self, call: Call, args: &mut Args) {
+    fn push_args(&self, call: Call, args: &mut Vec<Args>) {
         self.0.push_args(call, args);
         self.1.push_args(call, args);
     }
@@ -43,7 +43,7 @@ impl<A: Script> Script for All<A> {
         }
     }
 
-    fn push_args(&self, call: Call, args: &mut Args) {
+    fn push_args(&self, call: Call, args: &mut Vec<Args>) {
         for part in Self::parts(self) {
             part.push_args(call, args);
         }

@@ -176,6 +176,7 @@ mod tests {
         Breaker::new(BreakerConfig::default(), 7)
     }
 
+    /// Shows promise 94.
     #[test]
     fn three_failures_in_a_row_open_it_and_one_success_closes_it() {
         let mut breaker = breaker();
@@ -192,6 +193,7 @@ mod tests {
         assert!(breaker.try_start_call(at(28)));
     }
 
+    /// Shows promise 94.
     #[test]
     fn calls_that_fail_in_one_stall_are_one_failure() {
         let mut breaker = breaker();
@@ -208,6 +210,7 @@ mod tests {
         );
     }
 
+    /// Shows promise 94.
     #[test]
     fn probes_come_early_then_less_often_and_with_jitter() {
         let mut first_probes = Vec::new();

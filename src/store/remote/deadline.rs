@@ -4,11 +4,9 @@ use std::{
     future::{Future, poll_fn},
     pin::{Pin, pin},
     task::{Context, Poll},
-    time::Duration,
 };
 
 use crate::clock::{MonotonicClock, MonotonicSleep, Tick, Timer};
-use crate::error::StoreError;
 
 /// Completes at a moment, on the executor that first polls it: a timer of the runtime that made the
 /// call would never fire if that runtime does not run.
@@ -28,19 +26,6 @@ impl Deadline {
             .sleep
             .get_or_insert_with(|| MonotonicClock.sleep_until(self.at));
         Pin::new(sleep).poll(cx)
-    }
-}
-
-/// How long no attempt to connect is made after one that failed: `least`, or longer if an operator has to
-/// correct something first, as a password.
-#[cfg(any(feature = "redis", feature = "postgres", feature = "cassandra"))]
-pub(crate) fn connect_pause(error: &StoreError, least: Duration) -> Duration {
-    /// A server may count wrong passwords.
-    const AFTER_REFUSAL: Duration = Duration::from_secs(2);
-    if error.is_transient() {
-        least
-    } else {
-        AFTER_REFUSAL
     }
 }
 

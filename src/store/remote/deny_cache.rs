@@ -179,6 +179,7 @@ mod tests {
         cache.get("key", 1, at(ms)).expect_err("not cached")
     }
 
+    /// Shows promise 89.
     #[test]
     fn a_cached_denial_expires_and_its_waits_shrink() {
         let cache = DenyCache::new();
@@ -207,6 +208,7 @@ mod tests {
         assert!(cache.get("key", 1, at(2)).is_err());
     }
 
+    /// Shows promise 89.
     #[test]
     fn a_long_denial_expires_from_the_cache() {
         let cache = DenyCache::new();
@@ -216,6 +218,7 @@ mod tests {
         assert!(cache.get("key", 1, at(10_000)).is_err());
     }
 
+    /// Shows promise 89.
     #[test]
     fn the_cache_is_bounded() {
         let cache = DenyCache::new();

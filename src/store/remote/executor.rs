@@ -4,32 +4,21 @@ use std::{
     fmt,
     future::Future,
     pin::{Pin, pin},
-    time::Duration,
 };
 
 use super::{
     breakers::{Breakers, Server},
-    panic::catch_panic,
+    pending::{CallResult, Remote},
+    task::catch_panic,
 };
 use crate::clock::Tick;
 use crate::error::StoreError;
 use crate::store::events::RemoteMetrics;
 
 /// Sends the calls of one policy to a store.
-pub(crate) trait Executor: fmt::Debug + Send + Sync + 'static {
+pub(crate) trait Executor: Remote + fmt::Debug {
     /// What a call sends.
     type Call: fmt::Debug + Send + Sync + 'static;
-    /// What a call gets.
-    type Reply: fmt::Debug + Send + 'static;
-    /// The results of some calls, in the order of the calls.
-    type Replies: IntoIterator<Item = Result<Self::Reply, StoreError>> + Send;
-
-    /// The kind of store, as errors and logs name it.
-    const STORE: &'static str;
-
-    /// How long a call may take.
-    fn deadline(&self) -> Duration;
-
     fn breakers(&self) -> &Breakers;
 
     /// The server that a call is sent to.
@@ -40,15 +29,12 @@ pub(crate) trait Executor: fmt::Debug + Send + Sync + 'static {
     fn supports_batching(&self) -> bool;
 
     /// Sends `calls`, again if they were certainly not executed and may be now. The caller enforces
-    /// the deadline. An error is that of all calls; results of single calls show that the server
-    /// replies.
+    /// the deadline. An error is that of all calls; results of single calls, in the same order, show that
+    /// the server replies.
     fn send(
         &self,
         calls: &[Self::Call],
-    ) -> impl Future<Output = Result<Self::Replies, StoreError>> + Send;
-
-    /// The error of a call that got no reply within its deadline.
-    fn deadline_exceeded(&self) -> StoreError;
+    ) -> impl Future<Output = Result<Vec<CallResult<Self>>, StoreError>> + Send;
 }
 
 /// Sends `calls` to `server`, and records the result with its breaker. A panic is a permanent error.
@@ -57,7 +43,7 @@ pub(crate) async fn execute<E: Executor>(
     calls: &[E::Call],
     server: &Server,
     sent_at: Tick,
-) -> Result<E::Replies, StoreError> {
+) -> Result<Vec<CallResult<E>>, StoreError> {
     RemoteMetrics(E::STORE).batch_sent(calls.len());
     // Pinned here, because an argument of an async function takes twice its size there.
     let sending = pin!(executor.send(calls));
@@ -90,4 +76,9 @@ where
 /// The error of a call without a runtime.
 pub(crate) fn outside_of_tokio(store: &str) -> StoreError {
     StoreError::new(format!("{store}: called outside of a tokio runtime"), false)
+}
+
+/// The error of a call that a store replied to without a reply of its own.
+pub(crate) fn missing_reply(store: &str) -> StoreError {
+    StoreError::new(format!("{store}: a reply without a decision"), false)
 }

@@ -8,17 +8,20 @@
 mod batch;
 mod breaker;
 mod breakers;
+#[cfg(any(feature = "redis", feature = "postgres", feature = "cassandra"))]
+mod connector;
 mod deadline;
 mod deny_cache;
 mod executor;
 mod key;
 mod limiter;
+mod line;
 mod live_policy;
-mod panic;
 mod pending;
+mod task;
 
 #[cfg(any(feature = "redis", feature = "postgres", feature = "cassandra"))]
-pub(crate) use self::deadline::connect_pause;
+pub(crate) use self::connector::{Connect, Connector, Pick};
 pub(crate) use self::{
     batch::Batcher,
     breaker::BreakerConfig,
@@ -27,9 +30,10 @@ pub(crate) use self::{
     deny_cache::{CacheSlot, CacheVersion, DenyCache},
     executor::{Executor, rare},
     key::check_name,
+    line::{Line, TaskId, Waiting},
     live_policy::{LivePolicy, Policy},
-    panic::catch_panic,
-    pending::PendingCall,
+    pending::{PendingCall, Remote},
+    task::{catch_panic, runtime},
 };
 pub use self::{
     breaker::BreakerCounts,

@@ -34,7 +34,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    const ALL: [Self; 10] = [
+    pub(super) const ALL: [Self; 10] = [
         Self::Split,
         Self::Delayed,
         Self::Doubled,

@@ -15,6 +15,8 @@ use tower_throttle::{
 pub(crate) mod chaos;
 pub(crate) mod configurations;
 pub(crate) mod decisions;
+#[cfg(feature = "cas")]
+pub(crate) mod fleet;
 pub(crate) mod laws;
 pub(crate) mod vectors;
 
@@ -163,6 +165,7 @@ macro_rules! check {
             assert!(crate::suite::configurations::fault::<Wrong>().is_some());
         }
 
+        /// Shows promise 12.
         #[test]
         fn keeps_the_laws() {
             assert_eq!(crate::suite::laws::fault::<$store>(4), None);
@@ -170,6 +173,7 @@ macro_rules! check {
             assert_eq!(crate::suite::laws::unseen::<$store>(), []);
         }
 
+        /// Shows promise 151.
         #[test]
         fn admits_no_more_under_faults_and_recovers() {
             assert_eq!(crate::suite::chaos::fault::<$store>(), None);
@@ -182,6 +186,7 @@ pub(crate) use check;
 /// The recorded cases in one store.
 macro_rules! check_vectors {
     ($store:ty) => {
+        /// Shows promise 114.
         #[test]
         fn decides_the_recorded_cases() {
             assert_eq!(crate::suite::vectors::fault::<$store>(), None);

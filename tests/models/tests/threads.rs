@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tower_layer::Layer;
 use tower_service::Service;
-use tower_throttle::algorithm::{Algorithm, Words};
+use tower_throttle::algorithm::Words;
 use tower_throttle::clock::{Clock, Tick};
 use tower_throttle::queue::WhenFull;
 use tower_throttle::store::local::Overflow;

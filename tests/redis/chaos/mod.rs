@@ -105,6 +105,7 @@ const FAULTS: &[(&str, bool, Fault)] = &[
 /// One fault at a time, so that counted panics belong to it.
 static ALONE: Mutex<()> = Mutex::new(());
 
+/// Shows promise 95.
 #[test]
 fn every_fault_is_survived() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -142,6 +143,8 @@ fn every_fault_is_survived() {
 }
 
 /// Each check finds its planted mistake.
+///
+/// Shows promise 95.
 #[test]
 fn planted_mistakes_are_found() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);

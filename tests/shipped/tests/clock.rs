@@ -44,6 +44,7 @@ fn idle(span: Duration) {
     }
 }
 
+/// Shows promise 31.
 #[test]
 fn the_clock_stays_close_to_instant_when_it_is_busy_and_after_idle_time() {
     let start = start();
@@ -62,6 +63,7 @@ fn the_clock_stays_close_to_instant_when_it_is_busy_and_after_idle_time() {
     }
 }
 
+/// Shows promise 30.
 #[test]
 fn a_thread_never_reads_an_earlier_time_than_another_has_passed_on() {
     static LATEST: AtomicU64 = AtomicU64::new(0);
@@ -113,6 +115,7 @@ fn unordered_readings_never_run_backwards_within_a_thread() {
     });
 }
 
+/// Shows promise 33.
 #[test]
 fn clocks_of_one_process_share_their_zero() {
     let start = start();

@@ -39,6 +39,7 @@ fn timer_threads() -> usize {
         .count()
 }
 
+/// Shows promise 35.
 #[test]
 fn the_timer_thread_starts_with_the_first_sleeper_and_ends_ten_seconds_after_the_last() {
     let limiter = Limiter::new(TokenBucket::new(Quota::per_second(100).burst(1)));

@@ -50,11 +50,29 @@ async fn pace() {
     );
 }
 
+/// A hundred waits of 1 ms, one after the other: if each ended 50 ms late, they would take five seconds.
+///
+/// Shows promise 35.
+#[test]
+fn a_sleeper_is_woken_soon_after_its_time() {
+    let limiter = Limiter::new(TokenBucket::new(Quota::per_second(1_000).burst(1)));
+    let start = Instant::now();
+    for _ in 0..100 {
+        block_on(limiter.until_ready());
+        std::thread::park_timeout(Duration::ZERO);
+    }
+    let elapsed = start.elapsed();
+    assert!(elapsed >= Duration::from_micros(98_900), "{elapsed:?}");
+    assert!(elapsed < Duration::from_secs(4), "{elapsed:?}");
+}
+
+/// Shows promise 35.
 #[test]
 fn without_a_runtime() {
     block_on(pace());
 }
 
+/// Shows promise 35.
 #[test]
 fn in_a_runtime_without_timers() {
     Builder::new_current_thread()
@@ -77,6 +95,7 @@ fn in_a_runtime_with_timers() {
         .block_on(pace());
 }
 
+/// Shows promise 35.
 #[test]
 fn a_sleeper_outlives_the_runtime_it_was_polled_in() {
     let limiter = Arc::new(Limiter::new(
@@ -96,6 +115,7 @@ fn a_sleeper_outlives_the_runtime_it_was_polled_in() {
     block_on(waiting);
 }
 
+/// Shows promise 35.
 #[test]
 fn many_sleepers_are_woken_in_time() {
     let limiter = Limiter::new(TokenBucket::new(Quota::per_second(2_000).burst(1)));
@@ -107,4 +127,5 @@ fn many_sleepers_are_woken_in_time() {
     });
     let elapsed = start.elapsed();
     assert!(elapsed >= Duration::from_micros(31_400), "{elapsed:?}");
+    assert!(elapsed < Duration::from_secs(10), "{elapsed:?}");
 }

@@ -1,4 +1,4 @@
-//! The table and the picture of `docs/fleets.md`: the processor time of the server over the number of
+//! The table and the picture of `src/guide/fleets.md`: the processor time of the server over the number of
 //! machines.
 
 use std::fmt::Write;
@@ -7,7 +7,7 @@ use replay::svg::{Px, Svg, px};
 
 use super::case::Mode;
 
-const PAGE: &str = "docs/fleets.md";
+const PAGE: &str = "src/guide/fleets.md";
 const PICTURE: &str = "docs/img/fleets.svg";
 const TITLE: &str = "Redis under twice the limit: percent of a processor";
 const HEAD: &str = "| machines | exact | synced | leased |\n|---|---|---|---|\n";

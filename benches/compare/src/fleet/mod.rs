@@ -252,10 +252,12 @@ impl Row {
             return Vec::new();
         }
         let interval = case.interval().as_secs_f64();
-        let per_key = case.rate(0, 0) * interval / case.keys as f64;
+        // Of the machine with the least traffic.
+        let per_key = case.rate(case.machines - 1, 0) * interval / case.keys as f64;
         let is_steady = case.traffic != Traffic::Moving;
-        let is_over = case.load > 10 && is_steady;
         let is_synced = case.mode == Mode::Synced;
+        // A bucket of a second has to hold what refills in two intervals, or leased units do not suffice.
+        let is_over = case.load > 10 && is_steady && (is_synced || interval <= 0.5);
         let least = match (case.mode, is_log) {
             (Mode::Synced, false) => 990.0,
             (Mode::Synced, true) => 870.0,

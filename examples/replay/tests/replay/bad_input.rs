@@ -113,10 +113,7 @@ fn errors_in_an_option_of_the_policy_name_the_line() {
             r#"unknown field "initial""#,
         ),
         (r#""warm_up""#, "warm_up_ns: expected this field"),
-        (
-            r#""warm_up","warm_up_ns":0"#,
-            "warm_up: 0 ns is not allowed",
-        ),
+        (r#""warm_up","warm_up_ns":0"#, "warm_up: 0ns is not allowed"),
         (
             r#""warm_up","warm_up_ns":9,"cold_factor":0"#,
             "cold_factor: 0 is not allowed",

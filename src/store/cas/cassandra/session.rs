@@ -7,7 +7,7 @@ use tokio::task::AbortHandle;
 
 use super::error::from_new_session;
 use crate::error::StoreError;
-use crate::store::cas::connector::{Connect, Connector, Pick};
+use crate::store::remote::{Connect, Connector, Pick};
 
 /// Where the session comes from.
 pub(super) enum Source {
@@ -91,9 +91,12 @@ impl Connect for Source {
 
     const STORE: &'static str = "Cassandra";
     const WHAT: &'static str = "connection";
-    /// To a node, which has to name the others.
-    const TIMEOUT: Duration = Duration::from_secs(10);
     const PAUSE: Duration = Duration::from_millis(200);
+
+    /// To a node, which has to name the others.
+    fn timeout(&self) -> Duration {
+        Duration::from_secs(10)
+    }
 
     async fn connect(&self) -> Result<Arc<Connected>, StoreError> {
         let builder = match self {

@@ -22,7 +22,7 @@ use super::{
     session::{Connected, Sessions, only},
 };
 use crate::error::StoreError;
-use crate::store::cas::connector::{Connect, Connector};
+use crate::store::remote::{Connect, Connector};
 
 /// Which replicas agree on a swap.
 #[derive(Clone, Debug, Default)]
@@ -168,10 +168,13 @@ impl Connect for Table {
 
     const STORE: &'static str = "Cassandra";
     const WHAT: &'static str = "prepared statements";
-    /// Longer than connecting takes.
-    const TIMEOUT: Duration = Duration::from_secs(20);
     /// A mistake, such as a missing table, may be repaired at any time.
     const PAUSE: Duration = Duration::ZERO;
+
+    /// Longer than connecting takes.
+    fn timeout(&self) -> Duration {
+        Duration::from_secs(20)
+    }
 
     async fn connect(&self) -> Result<Arc<Statements>, StoreError> {
         let connected = self.sessions.session().await?;
@@ -187,6 +190,8 @@ mod tests {
     use super::*;
 
     /// The driver shows its setting only as text.
+    ///
+    /// Shows promise 242.
     #[test]
     fn another_data_center_is_asked_only_if_all_have_one_limit() {
         for across in [false, true] {

@@ -16,7 +16,10 @@ use super::{
 };
 use crate::clock::unix_seconds;
 use crate::error::{ConfigError, StoreError, expect_valid};
-use crate::store::cas::{CasStore, Loaded, Swapped, Value, Version, connector::Connector};
+use crate::store::{
+    cas::{CasStore, Loaded, Swapped, Value, Version},
+    remote::Connector,
+};
 
 const DEFAULT_TABLE: &str = "tower_throttle.limits";
 

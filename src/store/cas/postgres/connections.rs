@@ -14,7 +14,7 @@ use super::{
     pool::{Pool, Statements},
 };
 use crate::error::{ConfigError, StoreError};
-use crate::store::cas::connector::{Connect, Connector, Pick};
+use crate::store::remote::{Connect, Connector, Pick};
 
 const DEFAULT_SIZE: usize = 4;
 /// If every connection has so many calls in flight, another one is made.
@@ -231,8 +231,11 @@ impl Connect for Settings {
 
     const STORE: &'static str = "PostgreSQL";
     const WHAT: &'static str = "connection";
-    const TIMEOUT: Duration = Duration::from_secs(2);
     const PAUSE: Duration = Duration::from_millis(100);
+
+    fn timeout(&self) -> Duration {
+        Duration::from_secs(2)
+    }
 
     async fn connect(&self) -> Result<Arc<Link>, StoreError> {
         let connected = async {

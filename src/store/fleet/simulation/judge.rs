@@ -48,7 +48,7 @@ impl Judge {
         }
         for (part, used) in self.shape.parts.iter().zip(&mut self.used) {
             part.advance(used, self.at, now);
-            part.charge(used, 1);
+            part.charge(used, now, 1, now);
             let excess = match part {
                 Part::Cells(grid) if grid.count > 2 => {
                     signed(self.log.len() as u64) - signed(grid.limit)

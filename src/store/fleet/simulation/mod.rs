@@ -68,6 +68,8 @@ struct Fleet<'a> {
     values: HashMap<String, Vec<u8>>,
     census: Census,
     store_offset: i64,
+    /// The store's time of the last exchange.
+    latest: u64,
     machines: Vec<Machine>,
     events: BinaryHeap<Reverse<(u64, u64)>>,
     queued: Vec<Option<Event>>,
@@ -109,6 +111,7 @@ impl<'a> Fleet<'a> {
             values: HashMap::new(),
             census: Census::default(),
             store_offset: 0,
+            latest: 0,
             machines: Vec::new(),
             events: BinaryHeap::new(),
             queued: Vec::new(),
@@ -360,6 +363,11 @@ impl<'a> Fleet<'a> {
                     spent.at = spent.at.clamp(START, 2 * START) - SECOND;
                 }
             }
+            if mistake == Some(Mistake::TrustsMachineClock) {
+                for spent in &mut report.spent {
+                    spent.at = tick.as_nanos() / 1_000;
+                }
+            }
             report.demand *= state.lies;
             (Arc::from(key.to_string()), report)
         });
@@ -391,7 +399,14 @@ impl<'a> Fleet<'a> {
     }
 
     fn deliver(&mut self, machine: usize, batch: &Batch, sent: u64) {
-        let now = u64::try_from(i64::try_from(self.now).unwrap() + self.store_offset).unwrap();
+        let mut now = u64::try_from(i64::try_from(self.now).unwrap() + self.store_offset).unwrap();
+        if self.scenario.own_time {
+            now = self.tick(machine).as_nanos() / 1_000;
+        }
+        if self.scenario.mistake == Some(Mistake::WaitsForClock) {
+            now = now.max(self.latest);
+        }
+        self.latest = now;
         let mistake = self.scenario.mistake;
         let mut batch = batch.clone();
         if mistake == Some(Mistake::CountsTwice) {
@@ -412,8 +427,8 @@ impl<'a> Fleet<'a> {
         let values = keys
             .iter()
             .map(|key| self.values.get(key).map(Vec::as_slice));
-        let server_time = Tick::from_nanos(now * 1_000);
-        let (writes, replies) = batch.execute(values, Some(server_time));
+        let by_store = !self.scenario.own_time || mistake == Some(Mistake::FollowsEveryClock);
+        let (writes, replies) = batch.execute_at(values, (now, by_store));
         for write in writes {
             self.values
                 .insert(keys[write.index].clone(), write.value.bytes);
@@ -514,6 +529,7 @@ impl<'a> Fleet<'a> {
                 }
             }
             Fault::StoreClock(offset) => self.store_offset = offset,
+            Fault::MachineClock(machine, step) => self.machines[machine].offset += step,
             Fault::StoreEmptied => {
                 self.values.clear();
                 self.census = Census::default();

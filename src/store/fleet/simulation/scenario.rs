@@ -23,6 +23,8 @@ pub(super) struct Scenario {
     pub(super) mistake: Option<Mistake>,
     /// Whether machines know their number from the beginning.
     pub(super) knows_machines: bool,
+    /// Whether exchanges count by the machines' own clocks, as over a store that reports no time.
+    pub(super) own_time: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +46,10 @@ pub(super) enum Fault {
     Lies(usize, u64),
     CutOff(usize, u64),
     ForgetKeys(usize),
+    /// How far the store's clock is ahead from then on.
     StoreClock(i64),
+    /// The clock of a machine jumps by this much.
+    MachineClock(usize, i64),
     StoreEmptied,
     /// The store loses which batches it has executed: one that is sent again counts twice.
     SequencesLost,
@@ -68,6 +73,12 @@ pub(super) enum Mistake {
     UsesNextEarly,
     /// Costs are charged as of a second before.
     ChargesEarly,
+    /// Costs are charged as of the time of the machine's own clock.
+    TrustsMachineClock,
+    /// Each machine's clock is taken for the store's.
+    FollowsEveryClock,
+    /// A record waits until a clock that was set back has caught up.
+    WaitsForClock,
     /// Each request is an exchange.
     Chatty,
     /// A machine forgets the figures of a key that holds nothing, and takes its part of a free limit again.

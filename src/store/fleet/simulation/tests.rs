@@ -53,11 +53,13 @@ fn scenario(shape: &Shape, ahead: bool, machines: usize, rate: u64) -> Scenario 
         faults: Vec::new(),
         mistake: None,
         knows_machines: true,
+        own_time: false,
     }
 }
 
 const FLEETS: [usize; 4] = [1, 2, 8, 64];
 
+/// Shows promise 203.
 #[test]
 fn exchanges_do_not_grow_with_load_or_machines() {
     for (name, shape) in shapes() {
@@ -82,6 +84,8 @@ fn all(rates: &[u64]) -> Vec<(bool, usize, u64)> {
 
 /// In thousandths of the limit, above it: what is admitted per second on average from the fourth second
 /// on, of which windows and logs lose what is counted late.
+///
+/// Shows promise 204.
 #[test]
 fn above_the_limit_the_limit_is_used() {
     for (name, shape) in shapes() {
@@ -94,26 +98,22 @@ fn above_the_limit_the_limit_is_used() {
             };
             let mean = run.mean(&run.run(), 3, 1_000);
             let least = match (name, ahead) {
-                ("sliding window", true) => 970,
-                ("sliding window", false) => 880,
-                ("log", true) => 930,
-                ("log", false) => 790,
+                ("sliding window", true) => 985,
+                ("sliding window", false) => 910,
+                ("log", true) => 950,
+                ("log", false) => 870,
                 (_, true) => 990,
                 (_, false) => 970,
             };
-            let most = match name {
-                "log" => 1_270,
-                "sliding window" => 1_020,
-                _ => 1_010,
-            };
             assert!(
-                (least..=most).contains(&mean),
+                (least..=1_015).contains(&mean),
                 "{name} {ahead} {machines} {rate}: {mean}"
             );
         }
     }
 }
 
+/// Shows promise 203.
 #[test]
 fn a_fleet_of_a_thousand_machines_uses_the_limit() {
     for ahead in [false, true] {
@@ -131,6 +131,7 @@ fn a_fleet_of_a_thousand_machines_uses_the_limit() {
     }
 }
 
+/// Shows promise 203.
 #[test]
 fn values_are_small_and_do_not_grow_with_the_fleet() {
     for (name, shape) in shapes() {
@@ -143,6 +144,7 @@ fn values_are_small_and_do_not_grow_with_the_fleet() {
     }
 }
 
+/// Shows promise 204.
 #[test]
 fn traffic_that_moves_to_another_machine_gets_the_limit_there() {
     for (ahead, machines, rate) in all(&[2_000, 10_000]) {
@@ -161,6 +163,7 @@ fn traffic_that_moves_to_another_machine_gets_the_limit_there() {
     }
 }
 
+/// Shows promise 204.
 #[test]
 fn hardly_a_request_below_the_limit_is_denied() {
     for (name, shape) in shapes() {
@@ -186,6 +189,7 @@ fn hardly_a_request_below_the_limit_is_denied() {
     }
 }
 
+/// Shows promises 201, 204.
 #[test]
 fn a_limit_smaller_than_the_fleet_is_kept_and_used() {
     let slow = Shape::of(Part::Level(Level::new(5, 60 * SECOND * 1_000, 5).unwrap()));
@@ -254,10 +258,9 @@ fn drawn(seed: u64, ahead: bool) -> Scenario {
     }
 }
 
-/// What is wrong with a fleet, if anything.
-fn fault_of(run: &Scenario) -> Option<String> {
-    let outcome = run.run();
-    let allowed = if run.ahead {
+/// By how many units a fleet may exceed its limit.
+fn allowed(run: &Scenario) -> u64 {
+    if run.ahead {
         // The refill of two intervals and exchanges, and what each machine takes before it knows of the
         // others.
         let late = 2 * run.shape.refill(run.interval + 2 * run.delay);
@@ -266,8 +269,13 @@ fn fault_of(run: &Scenario) -> Option<String> {
         fleets * run.shape.capacity() + late + 2 * run.machines as u64
     } else {
         0
-    };
-    if outcome.excess > i64::try_from(allowed).unwrap() {
+    }
+}
+
+/// What is wrong with a fleet, if anything.
+fn fault_of(run: &Scenario) -> Option<String> {
+    let outcome = run.run();
+    if outcome.excess > i64::try_from(allowed(run)).unwrap() {
         return Some(format!("{} units above the limit: {run:?}", outcome.excess));
     }
     let is_calm = run.lost == 0 && run.delay <= 2_000 && run.faults.is_empty();
@@ -302,6 +310,7 @@ fn seeds() -> u64 {
     seeds.unwrap_or(60)
 }
 
+/// Shows promises 200, 201, 202.
 #[test]
 fn fleets_with_faults_keep_their_bounds() {
     for seed in 1..=seeds() {
@@ -311,6 +320,7 @@ fn fleets_with_faults_keep_their_bounds() {
     }
 }
 
+/// Shows promises 200, 202.
 #[test]
 fn planted_mistakes_are_found() {
     for mistake in [
@@ -336,6 +346,8 @@ fn planted_mistakes_are_found() {
 
 /// A store that is emptied or whose clock jumps costs at most the limit again, and what refills in the
 /// jump. A clock that is set back freezes no key longer than one that is used up.
+///
+/// Shows promise 200.
 #[test]
 fn a_store_that_fails_over_costs_the_limit_once() {
     for (name, shape) in shapes() {
@@ -363,7 +375,93 @@ fn a_store_that_fails_over_costs_the_limit_once() {
     }
 }
 
+/// Clocks step by 10 seconds: of machines up to two, and that of the store there and back.
+fn steps_run(seed: u64, ahead: bool, mistake: Option<Mistake>) -> Scenario {
+    let mut run = drawn(seed, ahead);
+    let step = |back: u64| {
+        if seed & back == 0 {
+            10_000_000
+        } else {
+            -10_000_000
+        }
+    };
+    let (machine, at) = (
+        seed as usize % run.machines,
+        2 * SECOND + seed % 7 * 100_000,
+    );
+    run.mistake = mistake;
+    run.faults = match seed % 3 {
+        0 => vec![
+            (at, Fault::StoreClock(step(8))),
+            (at + 3 * SECOND, Fault::StoreClock(0)),
+        ],
+        1 => vec![(at, Fault::MachineClock(machine, step(8)))],
+        _ => vec![
+            (at, Fault::MachineClock(machine, step(8))),
+            (at + 2 * SECOND, Fault::MachineClock(0, step(16))),
+        ],
+    };
+    run
+}
+
+/// Each step costs at most what was held, or what has refilled, once.
+fn fault_of_steps(seed: u64, ahead: bool, mistake: Option<Mistake>) -> Option<String> {
+    let run = steps_run(seed, ahead, mistake);
+    let outcome = run.run();
+    let steps = run.faults.len() as u64 * run.shape.capacity();
+    if outcome.excess > i64::try_from(allowed(&run) + steps).unwrap() {
+        return Some(format!("{} units above the limit: {run:?}", outcome.excess));
+    }
+    // A second of the period, and an exchange of each machine.
+    let after = usize::try_from(run.faults[0].0 / SECOND).unwrap() + 3;
+    let is_calm = run.lost == 0 && run.delay <= 20_000 && run.traffic == Traffic::Even;
+    if is_calm && (after..10).any(|second| outcome.seconds[second] < 50) {
+        return Some(format!("frozen: {:?}: {run:?}", outcome.seconds));
+    }
+    None
+}
+
+/// Shows promise 200.
+#[test]
+fn clocks_that_step_cost_what_was_held_once_and_freeze_nothing() {
+    for seed in 1..=seeds() {
+        for ahead in [false, true] {
+            assert_eq!(fault_of_steps(seed, ahead, None), None, "seed {seed}");
+        }
+    }
+    for mistake in [Mistake::TrustsMachineClock, Mistake::WaitsForClock] {
+        let found = (1..400).any(|seed| fault_of_steps(seed, false, Some(mistake)).is_some());
+        assert!(found, "{mistake:?}");
+    }
+}
+
+/// Over a store that reports no time the clocks of machines, which differ by up to 20 seconds, admit what
+/// refills in that once, if it does not fill the limit.
+///
+/// Shows promise 200.
+#[test]
+fn clocks_that_differ_admit_what_refills_in_between_once() {
+    let run = |machines, seconds, mistake| {
+        let run = Scenario {
+            seconds,
+            mistake,
+            own_time: true,
+            ..scenario(&bucket(10, 1_000), false, machines, 2_000)
+        };
+        run.run().excess
+    };
+    for machines in [1, 2, 8, 64] {
+        for seconds in [5, 40] {
+            let excess = run(machines, seconds, None);
+            assert!(excess <= 200, "{machines} {seconds}: {excess}");
+        }
+    }
+    assert!(run(2, 5, Some(Mistake::FollowsEveryClock)) > 1_000);
+}
+
 /// A reply that is lost is sent again: its grant is not lost with it.
+///
+/// Shows promise 202.
 #[test]
 fn lost_messages_cost_little() {
     for (ahead, machines, rate) in all(&[500, 2_000]) {
@@ -379,6 +477,8 @@ fn lost_messages_cost_little() {
 }
 
 /// Its share is stranded, and the bound holds.
+///
+/// Shows promise 204.
 #[test]
 fn a_machine_that_lies_about_its_demand_strands_a_part_of_the_limit() {
     for (name, shape) in shapes() {
@@ -395,6 +495,7 @@ fn a_machine_that_lies_about_its_demand_strands_a_part_of_the_limit() {
     }
 }
 
+/// Shows promise 200.
 #[test]
 fn a_machine_that_stops_for_a_minute_uses_nothing_that_has_lapsed() {
     for (name, shape) in shapes() {
@@ -407,6 +508,7 @@ fn a_machine_that_stops_for_a_minute_uses_nothing_that_has_lapsed() {
     }
 }
 
+/// Shows promise 201.
 #[test]
 fn a_fleet_that_doubles_keeps_its_bound() {
     for (name, shape) in shapes() {
@@ -423,6 +525,8 @@ fn a_fleet_that_doubles_keeps_its_bound() {
 }
 
 /// A limit of five per minute that all of 64 machines visit from time to time.
+///
+/// Shows promise 201.
 #[test]
 fn figures_that_are_forgotten_are_found() {
     let shape = Shape::of(Part::Level(Level::new(64, 60 * SECOND * 1_000, 5).unwrap()));

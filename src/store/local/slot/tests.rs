@@ -107,9 +107,9 @@ fn check_slots<const W: usize>() {
             }
             expected[slot] = words;
             let mut guard = set.try_lock(header).expect("an unlocked set");
-            guard.write_words(slot, &words);
+            guard.write_state(slot, &words);
             guard.write_tag(slot, tag_of(slot));
-            assert!(set.try_read::<W>(tag_of(slot), 0).is_err(), "it is locked");
+            assert!(set.try_read::<W>(tag_of(slot), 0).is_none(), "it is locked");
             drop(guard);
             let snapshot = set.snapshot();
             assert_eq!(snapshot.states, expected);
@@ -118,12 +118,9 @@ fn check_slots<const W: usize>() {
                 assert_eq!(snapshot.tags[other], tag);
                 let kept = (other <= slot).then_some((other, *state));
                 assert_eq!(set.lookup(tag_of(other)).1, kept);
-                let read = set
-                    .try_read::<W>(tag_of(other), 0)
-                    .ok()
-                    .map(|(_, read)| read);
-                assert_eq!(read.map(|(slot, _)| slot), kept.map(|(slot, _)| slot));
-                assert!(read.is_none_or(|(_, words)| words[..] == state[..W]));
+                let read = set.try_read::<W>(tag_of(other), 0);
+                assert_eq!(read.map(|(_, slot, _)| slot), kept.map(|(slot, _)| slot));
+                assert!(read.is_none_or(|(.., words)| words[..] == state[..W]));
             }
         }
         // A tag is replaced as a whole.

@@ -53,6 +53,7 @@ fn check_clock_set_back<A: Scripted>(connection: &mut redis::Connection, algorit
     assert_eq!(admitted, expected, "{algorithm:?}\n{answers:#?}");
 }
 
+/// Shows promise 91.
 #[test]
 fn a_clock_set_back_admits_no_more_and_denies_no_longer_than_an_exhausted_key() {
     let server = RedisServer::start();
@@ -69,6 +70,7 @@ fn a_clock_set_back_admits_no_more_and_denies_no_longer_than_an_exhausted_key() 
     check_clock_set_back(server, (LeakyBucket::new(quota), SlidingLog::new(quota)), 0);
 }
 
+/// Shows promise 91.
 #[test]
 fn the_queue_of_a_warm_up_moves_on_after_the_clock_was_set_back() {
     let server = RedisServer::start();

@@ -50,6 +50,7 @@ fn check_recovery<A: Scripted>(
     }
 }
 
+/// Shows promise 90.
 #[test]
 fn no_configuration_is_denied_longer_than_its_own_exhausted_key() {
     let server = RedisServer::start();
@@ -144,6 +145,7 @@ fn first_return(sabotage: impl Fn(String) -> String, seeds: u64) -> Option<Strin
     })
 }
 
+/// Shows promise 90.
 #[test]
 fn no_usage_comes_back_to_the_configuration_that_took_it() {
     assert_eq!(first_return(|body| body, 40), None);
@@ -154,7 +156,7 @@ fn a_state_that_expires_before_the_usage_it_was_taken_from_is_found() {
     let found = first_return(
         |body| {
             let without = body.replace(
-                "configuration.kept_until = max(configuration.kept_until, unused_at)",
+                "configuration.kept_until = math.max(configuration.kept_until, unused_at)",
                 "",
             );
             assert_ne!(without, body, "the mistake is in the script");

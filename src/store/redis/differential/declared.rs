@@ -6,17 +6,17 @@ use super::policies::{
     token_bucket, warm_up,
 };
 use super::random::Random;
-use crate::store::redis::script::{Program, Scripted};
+use crate::algorithm::FixedWindow;
+use crate::quota::Quota;
+use crate::store::redis::{
+    call::Call,
+    script::{Program, Scripted, call_args},
+};
 
 /// Commands without a key.
 const KEYLESS: [&str; 1] = ["TIME"];
 /// How the files write a key of KEYS, or a list of such.
-const DECLARED: [&str; 4] = [
-    "KEYS[",
-    "KEYS)",
-    "unpack_table(KEYS",
-    "unpack_table(missing",
-];
+const DECLARED: [&str; 2] = ["KEYS[", "KEYS)"];
 
 /// The first key in a script that is not one of KEYS, with its command.
 fn undeclared(script: &str) -> Option<String> {
@@ -39,7 +39,7 @@ fn undeclared(script: &str) -> Option<String> {
 }
 
 fn check<A: Scripted>(name: &str, policy: impl Fn(&mut Random) -> A) {
-    let body = Program::new(&policy(&mut Random::new(1))).body;
+    let body = Program::new(&policy(&mut Random::new(1))).script.body;
     assert_eq!(undeclared(&body), None, "{name}");
     // Names of keys are made by the client alone.
     for made in ["key ..", ".. key", "KEYS[first_key] ..", "']] .."] {
@@ -49,6 +49,7 @@ fn check<A: Scripted>(name: &str, policy: impl Fn(&mut Random) -> A) {
     assert_eq!(commands, [true, true], "{name}: the commands are found");
 }
 
+/// Shows promise 272.
 #[test]
 fn a_script_touches_no_key_that_is_not_declared() {
     check("fixed_window", fixed_window);
@@ -73,6 +74,19 @@ fn a_script_touches_no_key_that_is_not_declared() {
     }
 }
 
+/// The example at the beginning of a script, and in the guide, is what a limiter sends.
+#[test]
+fn the_example_of_a_script_is_that_of_a_limiter() {
+    let window = FixedWindow::new(Quota::per_minute(5));
+    let program = Program::new(&window);
+    let (settings, args) = (&program.settings, call_args(&window, Call::Take(1)));
+    let example = format!("'{{throttle:api:7}}' , '{settings}' '{args}'");
+    assert!(program.script.body.contains(&example), "{example}");
+    let guide = include_str!("../../../guide/redis.md");
+    assert!(guide.contains(&example), "{example}");
+}
+
+/// Shows promise 272.
 #[test]
 fn a_key_that_a_script_makes_is_found() {
     for (right, wrong, found) in [
@@ -83,7 +97,7 @@ fn a_key_that_a_script_makes_is_found() {
         ),
         ("call('GET', key)", "call('GET', own_key)", "GET own_key"),
     ] {
-        let body = Program::new(&token_bucket(&mut Random::new(1))).body;
+        let body = Program::new(&token_bucket(&mut Random::new(1))).script.body;
         assert!(body.contains(right), "{right}");
         let found = Some(found.to_owned());
         assert_eq!(undeclared(&body.replace(right, wrong)), found);

@@ -5,15 +5,19 @@
 
 use std::time::Duration;
 
+use super::calendar::tests::MACHINE;
 use super::call::Call;
-use super::reply::parse_numbers;
-use super::script::{Args, Program, Scripted, ceil_to_micros, decode_reply};
+use super::reply::parse_reply;
+use super::script::{Program, Scripted, call_args, ceil_to_micros, decode_reply};
+use super::send::Text;
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::quota::Quota;
 
 mod agreement;
 mod batched;
+#[cfg(feature = "calendar")]
+mod calendar;
 mod clock;
 mod configurations;
 mod declared;
@@ -48,14 +52,6 @@ use self::redis_server::RedisServer;
 /// Replaces the server's clock, for the time and for expiry.
 const FAKE_CLOCK: &str = include_str!("../../../../examples/replay/clock.lua");
 
-/// Half of the traces run without the fast path.
-fn toggle_fast_path(seed: u64, body: String) -> String {
-    match seed / 2 % 2 {
-        0 => body,
-        _ => body.replace("op == TAKE, true", "false, true"),
-    }
-}
-
 /// Fails a script that touches a key that is not declared, as some servers do.
 const ONLY_DECLARED_KEYS: &str = "\
     local redis = (function()
@@ -65,13 +61,7 @@ const ONLY_DECLARED_KEYS: &str = "\
         end
         local function checked(call)
             return function(name, ...)
-                local count = name == 'TIME' and 0 or 1
-                if name == 'MGET' or name == 'EXISTS' or name == 'DEL' then
-                    count = select('#', ...)
-                end
-                for index = 1, count do
-                    assert(declared[select(index, ...)], 'a key that is not declared')
-                end
+                assert(name == 'TIME' or declared[...], 'a key that is not declared')
                 return call(name, ...)
             end
         end
@@ -110,17 +100,14 @@ fn run_scripts<A: Scripted>(
     for variant in variants {
         let prelude = [FAKE_CLOCK, ONLY_DECLARED_KEYS].concat();
         let mut program = Program::with_prelude(&prelude, variant);
-        program.body = sabotage(program.body);
+        program.script = Text::new(sabotage(program.script.body));
         // Loading a script takes longer than running it.
-        let loaded = programs.iter().find(|other| other.body == program.body);
-        program.hash = loaded.map_or_else(
-            || {
-                let mut load = redis::cmd("SCRIPT");
-                let reply = load.arg("LOAD").arg(&program.body).query(connection);
-                reply.expect("the script compiles")
-            },
-            |other| other.hash.clone(),
-        );
+        let hash = &program.script.hash;
+        if programs.iter().all(|other| other.script.hash != *hash) {
+            let mut load = redis::cmd("SCRIPT");
+            let loaded = load.arg("LOAD").arg(&program.script.body).exec(connection);
+            loaded.expect("the script compiles");
+        }
         programs.push(program);
     }
     let stored_script = format!("{FAKE_CLOCK}{STORED_LUA}");
@@ -131,17 +118,22 @@ fn run_scripts<A: Scripted>(
         let command = pipeline.cmd("EVAL").arg(&stored_script);
         command.arg(1).arg("{k}:0").arg(header).arg(0).arg(step.now);
         let program = &programs[step.variant];
-        let args = Args::for_call(&variants[step.variant], step.call);
+        // The clock of the machine is up to 20 hours away from that of the server.
+        let skewed = step.now + step.now % 3 * 72_000_000_000 - 72_000_000_000;
+        MACHINE.set(Some(skewed / 1_000_000));
+        let args = call_args(&variants[step.variant], step.call);
         let command = pipeline
             .cmd("EVALSHA")
-            .arg(&program.hash)
+            .arg(&program.script.hash)
             .arg(program.keys_per_call);
         for part in 0..program.keys_per_call {
             command.arg(format!("{{k}}:{part}"));
         }
-        let (params, headers) = program.shared_args();
-        command.arg(params).arg(headers);
-        command.arg(args.as_bytes()).arg(0).arg(step.now);
+        command
+            .arg(&program.settings)
+            .arg(args)
+            .arg(0)
+            .arg(step.now);
     }
     let replies: Vec<redis::Value> = pipeline.query(connection).expect("no script fails");
     steps
@@ -154,11 +146,9 @@ fn run_scripts<A: Scripted>(
                 newest: Some(newest).filter(|newest| !newest.is_empty()),
                 is_displaced,
             };
-            let stride = programs[step.variant].stride();
-            let decided = parse_numbers(&replies[1], 1 + stride).and_then(|numbers| {
-                let now = numbers[0].cast_unsigned();
+            let decided = parse_reply(replies[1].clone(), 1).and_then(|(now, outcomes)| {
                 assert_eq!(now, step.now, "the clock of the test");
-                decode_reply(&variants[step.variant], step.call, now, &numbers[1..])
+                decode_reply(&variants[step.variant], step.call, now, &outcomes[0])
             });
             (stored, decided.map(|reply| reply.decision))
         })

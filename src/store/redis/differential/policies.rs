@@ -98,7 +98,7 @@ pub(super) fn sliding_grid(random: &mut Random) -> SlidingGrid {
         .cells(1 + usize::try_from(random.below(60)).unwrap())
         .prepared()
         .expect("figures that fit");
-    let (length, _, _) = grid.cell_params();
+    let length = grid.grid.length();
     let grid = grid.offset(offset(random, length));
     match random.below(2) {
         0 => grid,

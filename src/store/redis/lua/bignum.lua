@@ -5,7 +5,7 @@ local function bignum()
     local function from_number(x)
         local digits, n = {}, 0
         while x > 0 do
-            local digit = fmod(x, BASE)
+            local digit = math.fmod(x, BASE)
             n = n + 1
             digits[n] = digit
             x = (x - digit) / BASE
@@ -20,7 +20,7 @@ local function bignum()
     end
     local function add(a, b)
         local sum, carry = {}, 0
-        for i = 1, max(#a, #b) do
+        for i = 1, math.max(#a, #b) do
             local s = (a[i] or 0) + (b[i] or 0) + carry
             carry = s >= BASE and 1 or 0
             sum[i] = s - carry * BASE
@@ -61,7 +61,7 @@ local function bignum()
             for j = 1, #b do
                 -- Below 2^48 + 2^25.
                 local s = product[i + j - 1] + a[i] * b[j] + carry
-                local digit = fmod(s, BASE)
+                local digit = math.fmod(s, BASE)
                 product[i + j - 1] = digit
                 carry = (s - digit) / BASE
             end
@@ -78,7 +78,7 @@ local function bignum()
     end
     -- As a double, saturated where doubles are not exact.
     local function to_number(a)
-        return min(approximate(a), MAX_INT)
+        return math.min(approximate(a), MAX_INT)
     end
     -- The quotient and the remainder, by long division. Doubles estimate each digit; an estimate that
     -- is off by one is corrected.
@@ -87,7 +87,7 @@ local function bignum()
         for i = #a, 1, -1 do
             table.insert(remainder, 1, a[i])
             trim(remainder)
-            local digit = min(floor(approximate(remainder) / divisor), BASE - 1)
+            local digit = math.min(math.floor(approximate(remainder) / divisor), BASE - 1)
             local product = multiply(b, from_number(digit))
             while less(remainder, product) do
                 digit = digit - 1
@@ -134,13 +134,12 @@ local function mul_div(a, b, c)
     local bn = bignum()
     return bn.to_number((bn.divide(bn.multiply(bn.from_number(a), bn.from_number(b)), bn.from_number(c))))
 end
--- a * b < c * d. Products of doubles have a relative error of 2^-52; closer ones are computed exactly.
+-- a * b < c * d. Larger products of doubles have a relative error of 2^-52; close ones are computed exactly.
 local function product_less(a, b, c, d)
     local left, right = a * b, c * d
-    if left < right * 0.999999999999 then
-        return true
-    elseif left > right * 1.000000000001 then
-        return false
+    local is_exact = math.max(left, right) <= MAX_INT
+    if is_exact or left < right * 0.999999999999 or left > right * 1.000000000001 then
+        return left < right
     end
     local bn = bignum()
     return bn.less(bn.multiply(bn.from_number(a), bn.from_number(b)), bn.multiply(bn.from_number(c), bn.from_number(d)))

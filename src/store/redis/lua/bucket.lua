@@ -1,3 +1,37 @@
+-- The conversions for a change of quota, by bignum.lua.
+local function quota_change(old_params, header)
+    local bn = bignum()
+    local from_number, add, multiply, divide = bn.from_number, bn.add, bn.multiply, bn.divide
+    -- The interval of a unit, from the parameters den, num (microseconds, parts) and units.
+    local function interval(params)
+        local parts_per_us = 1000 * params[1]
+        return {
+            den = params[1],
+            parts_per_us = parts_per_us,
+            num = add(multiply(from_number(params[2]), from_number(parts_per_us)), from_number(params[3])),
+            units = params[4],
+        }
+    end
+    bn.from, bn.to = interval(old_params), interval(header_params(header))
+    -- Parts into microseconds and parts.
+    function bn.split(count, parts_per_us)
+        local whole, rest = divide(count, from_number(parts_per_us))
+        return bn.to_number(whole), bn.to_number(rest)
+    end
+    -- The parts that are used of the old bucket.
+    function bn.used(due, part)
+        if due < now then
+            return {}
+        end
+        return add(multiply(from_number(due - now), from_number(bn.from.parts_per_us)), from_number(part))
+    end
+    -- The parts at the new interval that are worth as many units as `count` parts at the old one.
+    function bn.convert(count)
+        return bn.divide_up(multiply(count, bn.to.num), bn.from.num)
+    end
+    return bn
+end
+
 -- What the token bucket, the leaky bucket and GCRA share: the moment at which the bucket is unused
 -- again, or the queue is empty.
 --
@@ -6,12 +40,13 @@
 -- moment is an integer number of parts and nothing is rounded.
 --   after = max(due, now) + span of the cost
 --   admitted if after <= now + bound; the caller computes the bound
--- A negative bound admits nothing. With an `idle` span, each cost also has a lead (see
--- leaky_bucket.lua), and `due` stays in the past until it is `idle` ago; 0 means never used.
-local function bucket(rescale, idle, idle_part)
-    local own_header = next_arg()
-    local parts_per_us, depth, depth_part = next_number(), next_number(), next_number()
-    local initial_used, initial_used_part, min_ttl = next_number(), next_number(), next_number()
+-- A bound of MAX_INT admits nothing. With an `idle` span, each cost also has a lead (see
+-- leaky_bucket.lua), and `due` stays in the past until it is `idle` ago; 0 means never used. `rescale` converts
+-- the state of another configuration.
+-- Arguments: the span of the cost, the bound and the lead, each in microseconds and parts, and when the cost was
+-- taken if it is refunded.
+local function bucket(header, parts_per_us, depth, depth_part, initial_used, initial_used_part, min_ttl,
+    rescale, idle, idle_part)
     local starts_used = initial_used + initial_used_part > 0
     local fresh_due = idle and 0 or now + initial_used
 
@@ -20,37 +55,31 @@ local function bucket(rescale, idle, idle_part)
         if due + part == 0 then
             return 0
         end
-        return due + idle + ceil((part + idle_part) / parts_per_us)
+        return due + idle + math.ceil((part + idle_part) / parts_per_us)
     end
     local function save(key, due, part)
         if idle then
-            store(key, own_header .. pack('<ddd', now, due, part), idle_from(due, part))
+            store(key, header, struct.pack('<ddd', now, due, part), idle_from(due, part))
         elseif due > now or part > 0 and due == now or starts_used then
-            local forgettable_at = due + min_ttl + (part > 0 and 1 or 0)
-            store(key, own_header .. pack('<ddd', now, due, part), max(forgettable_at, now + 1))
+            local unused_at = due + min_ttl + (part > 0 and 1 or 0)
+            store(key, header, struct.pack('<ddd', now, due, part), math.max(unused_at, now + 1))
         else
-            remove(key)
+            remove(key, header)
         end
     end
 
-    return function(key, op, commit)
-        local lead, lead_part = 0, 0
-        if idle then
-            lead, lead_part = next_number(), next_number()
-        end
-        local span, span_part = next_number(), next_number()
-        local bound, bound_part = next_number(), next_number()
-        local taken_at = op == REFUND and next_number()
-        local value, state_offset, old_params, err = read_value(key, own_header, 24)
+    return function(key, op, args, commit)
+        local span, span_part, bound, bound_part, lead, lead_part, taken_at = unpack(args)
+        local value, state_offset, old_params, err = read_value(key, header, 24)
         if err then
             return nil, err
         end
         local due, part, dirty = fresh_due, initial_used_part, false
         if value then
             local written
-            written, due, part = unpack('<ddd', value, state_offset)
+            written, due, part = struct.unpack('<ddd', value, state_offset)
             if old_params then
-                due, part = rescale(due, part, old_params, own_header, initial_used, initial_used_part)
+                due, part = rescale(due, part, quota_change(old_params, header))
                 dirty = true
             elseif written > now then
                 -- The clock was set back: the debt stays at most what it was, or what an exhausted
@@ -69,16 +98,25 @@ local function bucket(rescale, idle, idle_part)
         if idle and idle_from(due, part) <= now then
             due, part = 0, 0
         end
-        local start, start_part = due, part
+        local after, after_part = due, part
         if lead + lead_part > 0 and due + part > 0 then
-            start, start_part = due + lead, part + lead_part
-            if start_part >= parts_per_us then
-                start, start_part = start + 1, start_part - parts_per_us
+            after, after_part = due + lead, part + lead_part
+            if after_part >= parts_per_us then
+                after, after_part = after + 1, after_part - parts_per_us
             end
         end
-        bound = bound < 0 and -1 or now + bound
-        local admitted, after, after_part =
-            bucket_step(start, start_part, span, span_part, bound, bound_part, parts_per_us)
+        if after < now then
+            after, after_part = now, 0
+        end
+        after, after_part = after + span, after_part + span_part
+        if after_part >= parts_per_us then
+            after, after_part = after + 1, after_part - parts_per_us
+        end
+        if after >= MAX_INT then
+            after, after_part = MAX_INT, 0
+        end
+        bound = bound < MAX_INT and now + bound or -1
+        local admitted = after < bound or after == bound and after_part <= bound_part
         if commit == nil then
             return admitted
         end
@@ -101,7 +139,7 @@ local function bucket(rescale, idle, idle_part)
                 end
             end
             -- Time has returned at most as much as has passed.
-            local left = span - max(now - taken_at, 0)
+            local left = span - math.max(now - taken_at, 0)
             if left < 0 then
                 left, span_part = 0, 0
             end
@@ -129,38 +167,4 @@ local function bucket(rescale, idle, idle_part)
         push_reply(part)
         return admitted
     end
-end
-
--- The conversions for a change of quota, by bignum.lua.
-local function quota_change(old_params, own_header)
-    local bn = bignum()
-    local from_number, add, multiply, divide = bn.from_number, bn.add, bn.multiply, bn.divide
-    -- The interval of a unit, from the parameters den, num (microseconds, parts) and units.
-    local function interval(params)
-        local parts_per_us = parts_of(params[1])
-        return {
-            den = params[1],
-            parts_per_us = parts_per_us,
-            num = add(multiply(from_number(params[2]), from_number(parts_per_us)), from_number(params[3])),
-            units = params[4],
-        }
-    end
-    bn.from, bn.to = interval(old_params), interval((parse_header(own_header, own_header)))
-    -- Parts into microseconds and parts.
-    function bn.split(count, parts_per_us)
-        local whole, rest = divide(count, from_number(parts_per_us))
-        return bn.to_number(whole), bn.to_number(rest)
-    end
-    -- The parts that are used of the old bucket.
-    function bn.used(due, part)
-        if due < now then
-            return {}
-        end
-        return add(multiply(from_number(due - now), from_number(bn.from.parts_per_us)), from_number(part))
-    end
-    -- The parts at the new interval that are worth as many units as `count` parts at the old one.
-    function bn.convert(count)
-        return bn.divide_up(multiply(count, bn.to.num), bn.from.num)
-    end
-    return bn
 end

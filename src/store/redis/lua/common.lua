@@ -1,30 +1,22 @@
--- Every script begins with this file.
+-- Every script begins with this file and configurations.lua, and ends with decide.lua. Between them are the files of
+-- its limits. To run a script by hand, for one of the five units that the key 7 has per minute:
 --
--- Script = common.lua, the fast path (fast/prelude.lua, fast/single.lua, fast/batch.lua) if all limits
--- have one, the functions that it shares with the full path, prelude.lua, one constructor per kind of
--- limit, epilogue.lua.
+--   cat common.lua configurations.lua fixed_window.lua decide.lua > limit.lua
+--   redis-cli --eval limit.lua '{throttle:api:7}' , '[["~f60000000.0.0;", 5, 60000000, 0, 0]]' '[1, [[1]]]'
+--
+-- KEYS: per call, one key per limit. A script touches no other key.
+-- ARGV[1]: JSON: per limit, the header of its values and its parameters.
+-- ARGV[2..]: JSON: per call, the operation, and the arguments of each limit. All calls have the same if there is
+--   only one of these.
+-- Reply: the time, then per call its status and the numbers of its state.
 --
 -- Numbers are doubles, which represent integers exactly up to 2^53. Scripts only compare, add and
 -- divide integers below that bound. Larger products go through bignum.lua. Times are microseconds
 -- since 1970 on the server's clock.
 --
--- KEYS: per call, one key per limit. A script touches no other key.
--- ARGV[1]: packed doubles: how many numbers the state of a call has, then the parameters of each
---   limit.
--- ARGV[2..]: the header of each limit; then per call, as packed doubles, the operation and the
---   arguments of each limit. Calls with equal arguments pass them once if their keys differ.
--- Reply: packed doubles: the time, then per call its status and the numbers of its state. A large
---   reply is a list of such strings.
---
 -- A stored value is a header, which names the algorithm and its parameters, followed by the state
--- as packed doubles. Headers of different algorithms begin with different letters.
---
--- Machines with different configurations may share a key, as in a rolling deploy. Each
--- configuration has a state of its own, so together they admit at most the sum of what each
--- promises. A configuration that has no state yet takes over the usage of the newest one, once. The
--- value of a key that has several is `~&`, and for each of them, the newest last: two packed doubles,
--- until when it is kept and the length of its value, and its value. One whose state was removed has a
--- value without a state.
+-- as packed doubles. Headers of different algorithms begin with different letters. configurations.lua describes
+-- the value of a key that machines with different configurations share.
 local TAKE, PEEK, REFUND, CHARGE, RESET = 1, 2, 3, 4, 5
 local DENIED, DONE, CORRUPT, WRONG_TYPE = 0, 1, 2, 3
 -- A refund says when its cost was taken, or MAX_INT for now. What time has returned since then is
@@ -32,18 +24,58 @@ local DENIED, DONE, CORRUPT, WRONG_TYPE = 0, 1, 2, 3
 --
 -- Counts and times saturate here.
 local MAX_INT = 9007199254740991
-
-local call, try_call, pack, unpack, unpack_table =
-    redis.call, redis.pcall, struct.pack, struct.unpack, unpack
-local floor, fmod, sub, find = math.floor, math.fmod, string.sub, string.find
--- Locals are read faster than globals.
-local KEYS, ARGV = KEYS, ARGV
-
--- Keys expire at the ends of periods of so many microseconds: see `ttl_ms`.
-local EXPIRY_PERIOD = 1048576
+-- How much longer than its state a key lives, in milliseconds. So the key of a bucket in use does not disappear
+-- between two calls.
+local LINGER_MS = 1000
 
 -- The clock is read once per script call.
-local clock = call('TIME')
+local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
--- The numbers of the reply, and by index whether a call is left for the full path.
-local reply, undecided
+-- What makes a limit of its header and its parameters, by the letter in the header. A limit is a function of a key,
+-- an operation and its arguments, which returns whether the limit admits the call, and an error. `commit` is
+-- whether a cost that is admitted is also taken; nothing is written if it is nil.
+local algorithms = {}
+-- The reply on the call at hand, to which a limit adds the state that it decided on, or that it left if it
+-- decided nothing.
+local reply
+-- What the key at hand holds of other configurations; nil if it has none.
+local configurations
+
+local function push_reply(number)
+    reply[#reply + 1] = number
+end
+
+-- Exact, because fmod is.
+local function quotient(a, b)
+    return (a - math.fmod(a, b)) / b
+end
+
+-- An error that GET or GETRANGE returned for a key. Any other error than a wrong type ends the
+-- script, so that the client learns its text.
+local function read_error(value)
+    if string.find(value.err, 'WRONGTYPE', 1, true) then
+        return WRONG_TYPE
+    end
+    return error(value.err)
+end
+
+-- Time to live of a state that decides like a fresh one from `unused_at` on.
+local function ttl_ms(unused_at)
+    return math.ceil((unused_at - now) / 1000) + LINGER_MS
+end
+
+-- Whether a state has the length that its algorithm expects: `state_len` bytes, and then any number of entries
+-- of `entry_len` bytes.
+local function has_len(length, state_len, entry_len)
+    local rest = length - state_len
+    return rest == 0 or entry_len and rest > 0 and math.fmod(rest, entry_len) == 0
+end
+
+-- The numbers in a header.
+local function header_params(header)
+    local params = {}
+    for param in string.gmatch(header, '%d+') do
+        params[#params + 1] = tonumber(param)
+    end
+    return params
+end

@@ -3,26 +3,25 @@
 --
 -- With charging before the release, an empty queue still counts a rest before it is never used:
 --   turn = max(due + lead, now), or now if it was never used
-local function leaky_bucket()
-    local queue, charge_before = next_number() == 1, next_number() == 1
-    local idle, idle_part = next_number(), next_number()
-    return bucket(function(due, part, old_params, own_header)
-        local bn = quota_change(old_params, own_header)
+algorithms.l = function(header, parts_per_us, depth, depth_part, queue, charge_before, idle, idle_part)
+    local function rescale(due, part, bn)
         local from, to = bn.from, bn.to
         -- A queue that has rested long enough equals a new one, even if the server has not expired
         -- it yet.
         local whole, rest = bn.split(bn.multiply(bn.from_number(from.units), from.num), from.parts_per_us)
-        if due + whole + ceil((part + rest) / from.parts_per_us) <= now then
+        if due + whole + math.ceil((part + rest) / from.parts_per_us) <= now then
             return 0, 0
         end
-        if not queue or due > now or due == now and part > 0 then
+        if queue == 0 or due > now or due == now and part > 0 then
             whole, rest = bn.split(bn.convert(bn.used(due, part)), to.parts_per_us)
-            return min(now + whole, MAX_INT), rest
+            return math.min(now + whole, MAX_INT), rest
         end
         part = bn.rescale_part(part, from.den, to.den)
         if part >= to.parts_per_us then
             due, part = due + 1, part - to.parts_per_us
         end
         return due, part
-    end, charge_before and idle, idle_part)
+    end
+    local is_idle = charge_before == 1 and idle
+    return bucket(header, parts_per_us, depth, depth_part, 0, 0, 0, rescale, is_idle, idle_part)
 end

@@ -4,17 +4,14 @@
 --   full   = attempts >= places, since `seen`; then blocked until seen + block * 2^level, at most longest
 --   admitted if not blocked and attempts + cost <= places
 -- All parameters are in the header: a state has the same meaning to all that read it.
-local function lockout()
+-- Arguments: the cost, and when it was taken if it is refunded, or how long a ban lasts.
+algorithms.k = function(header, ...)
     -- Counts stay below this: half of MAX_INT, so that two of them can be added.
     local MAX_COUNT = 4503599627370496
     -- A ban is an operation of lockouts alone.
     local BAN = 6
     local MAX_LEVEL = 63
-    local own_header = next_arg()
-    local own_params = {}
-    for index = 1, 6 do
-        own_params[index] = next_number()
-    end
+    local own_params = { ... }
 
     local function places(state, params)
         return state.level == 0 and params[1] or params[6]
@@ -26,21 +23,21 @@ local function lockout()
         local state = { level = 0, until_at = 0, seen = 0 }
         clear(state)
         if value then
-            state.level, state.until_at, state.seen = unpack('<ddd', value, state_offset)
+            state.level, state.until_at, state.seen = struct.unpack('<ddd', value, state_offset)
             for at = state_offset + 24, #value, 16 do
                 local index = #state.moments + 1
-                state.moments[index], state.counts[index] = unpack('<dd', value, at)
+                state.moments[index], state.counts[index] = struct.unpack('<dd', value, at)
                 state.used = state.used + state.counts[index]
             end
         end
         return state
     end
     local function block_end(state, params)
-        local length = min(params[3] * 2 ^ state.level, params[4])
-        return max(state.seen + length, state.until_at)
+        local length = math.min(params[3] * 2 ^ state.level, params[4])
+        return math.max(state.seen + length, state.until_at)
     end
     local function end_block(state, at)
-        state.level, state.until_at = min(state.level + 1, MAX_LEVEL), at
+        state.level, state.until_at = math.min(state.level + 1, MAX_LEVEL), at
         clear(state)
     end
     -- Drops this many moments. All are moved at once: `table.remove` would move them once per moment.
@@ -71,7 +68,7 @@ local function lockout()
     -- Drops what has ended by `now`. Returns when the present block or ban ends, and whether there are
     -- as many attempts as start a block.
     local function advance(state, params)
-        local at_now = max(now, state.seen)
+        local at_now = math.max(now, state.seen)
         if state.used >= places(state, params) then
             local ends = block_end(state, params)
             if at_now < ends then
@@ -93,22 +90,22 @@ local function lockout()
         return at_now < state.until_at and state.until_at or nil, false
     end
     local function save(key, state)
-        local forgettable_at = state.until_at
+        local unused_at = state.until_at
         if state.used >= places(state, own_params) then
-            forgettable_at = block_end(state, own_params) + own_params[5]
+            unused_at = block_end(state, own_params) + own_params[5]
         else
             if state.level > 0 then
-                forgettable_at = forgettable_at + own_params[5]
+                unused_at = unused_at + own_params[5]
             end
             if state.seen > 0 then
-                forgettable_at = max(forgettable_at, state.seen + own_params[2])
+                unused_at = math.max(unused_at, state.seen + own_params[2])
             end
         end
-        local packed = { own_header, pack('<ddd', state.level, state.until_at, state.seen) }
+        local packed = { struct.pack('<ddd', state.level, state.until_at, state.seen) }
         for index = 1, #state.moments do
-            packed[index + 2] = pack('<dd', state.moments[index], state.counts[index])
+            packed[index + 1] = struct.pack('<dd', state.moments[index], state.counts[index])
         end
-        store(key, table.concat(packed), forgettable_at)
+        store(key, header, table.concat(packed), unused_at)
     end
     local function add_to_newest(state, cost)
         local last = #state.moments
@@ -116,7 +113,7 @@ local function lockout()
     end
     -- All calls of a server use one clock, so an older `now` is that of a clock that was set back.
     local function push(state, cost)
-        state.seen = max(state.seen, now)
+        state.seen = math.max(state.seen, now)
         local last = #state.moments
         if state.moments[last] ~= state.seen then
             state.moments[last + 1], state.counts[last + 1] = state.seen, 0
@@ -129,7 +126,7 @@ local function lockout()
         for index = #state.moments, 1, -1 do
             local moment = state.moments[index]
             if moment <= taken_at then
-                local freed = min(cost, state.counts[index])
+                local freed = math.min(cost, state.counts[index])
                 state.counts[index], state.used = state.counts[index] - freed, state.used - freed
                 cost = cost - freed
                 if state.counts[index] == 0 then
@@ -154,10 +151,9 @@ local function lockout()
         return 0
     end
 
-    return function(key, op, commit)
-        local cost, taken_at = next_number(), op == REFUND and next_number()
-        local length = op == BAN and next_number()
-        local value, state_offset, old_params, err = read_value(key, own_header, 24, nil, 16)
+    return function(key, op, args, commit)
+        local cost, taken_at, length = args[1], args[2], args[2]
+        local value, state_offset, old_params, err = read_value(key, header, 24, nil, 16)
         if err then
             return nil, err
         end
@@ -174,9 +170,9 @@ local function lockout()
         elseif state.seen > now + own_params[2] then
             -- The clock was set back by more than a period: the newest attempt moves to now.
             local span = state.seen - now
-            state.seen, state.until_at = now, max(state.until_at - span, 0)
+            state.seen, state.until_at = now, math.max(state.until_at - span, 0)
             for index = 1, #state.moments do
-                state.moments[index] = max(state.moments[index] - span, 0)
+                state.moments[index] = math.max(state.moments[index] - span, 0)
             end
             dirty = true
         end
@@ -191,7 +187,7 @@ local function lockout()
             free(state, cost, taken_at)
             dirty = true
         elseif op == CHARGE then
-            cost = min(cost, MAX_COUNT - state.used)
+            cost = math.min(cost, MAX_COUNT - state.used)
             if is_full then
                 add_to_newest(state, cost)
             elseif cost > 0 then
@@ -199,7 +195,7 @@ local function lockout()
             end
             dirty = true
         elseif op == BAN then
-            local banned_until = max(now + length, state.until_at, ends or 0)
+            local banned_until = math.max(now + length, state.until_at, ends or 0)
             if is_full then
                 end_block(state, banned_until)
             end

@@ -1,9 +1,7 @@
 -- State: the newest cell, and the counts of the last cells, newest first.
 --   admitted if the sum of the counts + cost <= limit
-local function sliding_grid()
-    local own_header = next_arg()
-    local limit, length, pad, cell_count = next_number(), next_number(), next_number(), next_number()
-
+-- Arguments: the cost, and when it was taken if it is refunded.
+algorithms.g = function(header, limit, length, pad, cell_count)
     local function state_len(cell_count)
         return 8 * (cell_count + 1)
     end
@@ -11,7 +9,7 @@ local function sliding_grid()
         return state_len(params[3])
     end
     local function unpack_state(value, state_offset, cell_count)
-        local state = { unpack('<' .. rep('d', cell_count + 1), value, state_offset) }
+        local state = { struct.unpack('<' .. string.rep('d', cell_count + 1), value, state_offset) }
         -- The offset after the last number.
         state[cell_count + 2] = nil
         return state
@@ -28,7 +26,7 @@ local function sliding_grid()
             state[1] = current_cell
             return false
         end
-        state[1] = min(state[1], current_cell + cell_count)
+        state[1] = math.min(state[1], current_cell + cell_count)
         return elapsed_cells < -cell_count
     end
     local function used(state, cell_count)
@@ -36,7 +34,7 @@ local function sliding_grid()
         for age = 1, cell_count do
             sum = sum + state[age + 1]
         end
-        return min(sum, MAX_INT)
+        return math.min(sum, MAX_INT)
     end
     local function save(key, state)
         local newest
@@ -47,17 +45,17 @@ local function sliding_grid()
             end
         end
         if newest then
-            local value = own_header .. pack('<' .. rep('d', #state), unpack_table(state))
-            store(key, value, (newest + cell_count) * length - pad)
+            local packed = struct.pack('<' .. string.rep('d', #state), unpack(state))
+            store(key, header, packed, (newest + cell_count) * length - pad)
         else
-            remove(key)
+            remove(key, header)
         end
     end
 
-    return function(key, op, commit)
-        local cost, taken_at = next_number(), op == REFUND and next_number()
+    return function(key, op, args, commit)
+        local cost, taken_at = args[1], args[2]
         local value, state_offset, old_params, err =
-            read_value(key, own_header, state_len(cell_count), len_of)
+            read_value(key, header, state_len(cell_count), len_of)
         if err then
             return nil, err
         end
@@ -96,15 +94,15 @@ local function sliding_grid()
             end
         elseif op == REFUND then
             -- Newest cost first, but none that is newer than the refunded one.
-            local min_age = max(state[1] - quotient(taken_at + pad, length), 0)
+            local min_age = math.max(state[1] - quotient(taken_at + pad, length), 0)
             for age = 1 + min_age, cell_count do
-                local refunded = min(cost, state[age + 1])
+                local refunded = math.min(cost, state[age + 1])
                 state[age + 1] = state[age + 1] - refunded
                 cost = cost - refunded
                 changed = changed or refunded > 0
             end
         elseif op == CHARGE then
-            state[2] = min(state[2] + cost, MAX_INT)
+            state[2] = math.min(state[2] + cost, MAX_INT)
             changed = changed or cost > 0
         elseif op == RESET then
             changed = changed or sum > 0

@@ -4,12 +4,11 @@
 --   admitted if last_total - expired_total + cost <= limit
 -- Entries are looked up in place: a decision reads and writes a few of them, however many there
 -- are. Expired entries are cut off when they are half of what is stored.
-local function sliding_log()
+-- Arguments: the cost, and when it was taken if it is refunded.
+algorithms.s = function(header, limit, period)
     -- Totals stay below this: half of MAX_INT, so that two of them can be added.
     local MAX_TOTAL = 4503599627370496
-    local own_header = next_arg()
-    local limit, period = next_number(), next_number()
-    local entries_offset = #own_header + 48
+    local entries_offset = #header + 48
 
     local function new_log()
         return { skip = 0, count = 0, expired_total = 0, first_at = 0, last_at = 0, last_total = 0 }
@@ -17,54 +16,54 @@ local function sliding_log()
     local function unpack_head(value, state_offset)
         local log = new_log()
         log.skip, log.count, log.expired_total, log.first_at, log.last_at, log.last_total =
-            unpack('<dddddd', value, state_offset)
+            struct.unpack('<dddddd', value, state_offset)
         return log
     end
     local function pack_head(log)
-        return own_header .. pack('<dddddd',
+        return struct.pack('<dddddd',
             log.skip, log.count, log.expired_total, log.first_at, log.last_at, log.last_total)
     end
     -- The log of a key, or an error, and its period if it is that of another configuration. The entries of
     -- a log beside others are in its `text`, and all of the value is written at once.
     local function load(key)
-        local value = try_call('GETRANGE', key, 0, entries_offset - 1)
+        local value = redis.pcall('GETRANGE', key, 0, entries_offset - 1)
         if type(value) == 'table' then
             return nil, read_error(value)
-        elseif value == '' or #value == entries_offset and sub(value, 1, #own_header) == own_header then
-            start_alone(own_header)
-            return value == '' and new_log() or unpack_head(value, #own_header + 1)
+        elseif value == '' or #value == entries_offset and string.sub(value, 1, #header) == header then
+            configurations = nil
+            return value == '' and new_log() or unpack_head(value, #header + 1)
         end
         local state_offset, old_params, err
-        value, state_offset, old_params, err = read_value(key, own_header, 48, nil, 16)
+        value, state_offset, old_params, err = read_value(key, header, 48, nil, 16)
         if err or old_params and #old_params ~= 1 then
             return nil, err or CORRUPT
         end
         local log = value and unpack_head(value, state_offset) or new_log()
-        log.text = value and sub(value, state_offset + 48) or ''
+        log.text = value and string.sub(value, state_offset + 48) or ''
         return log, nil, old_params and old_params[1]
     end
     -- The time and the total of an entry, counted from 0.
     local function read_entry(key, log, index)
         local at = 16 * (log.skip + index)
         if log.text then
-            return unpack('<dd', log.text, at + 1)
+            return struct.unpack('<dd', log.text, at + 1)
         end
         at = entries_offset + at
-        return unpack('<dd', call('GETRANGE', key, at, at + 15))
+        return struct.unpack('<dd', redis.call('GETRANGE', key, at, at + 15))
     end
     local function live_entries(key, log)
         if log.count == 0 then
             return ''
         elseif log.text then
-            return sub(log.text, 16 * log.skip + 1, 16 * (log.skip + log.count))
+            return string.sub(log.text, 16 * log.skip + 1, 16 * (log.skip + log.count))
         end
         local from = entries_offset + 16 * log.skip
-        return call('GETRANGE', key, from, from + 16 * log.count - 1)
+        return redis.call('GETRANGE', key, from, from + 16 * log.count - 1)
     end
     -- The first entry from `low` to `high` - 1 for which `predicate` holds, or `high`.
     local function lower_bound(key, log, low, high, predicate)
         while low < high do
-            local middle = floor((low + high) / 2)
+            local middle = math.floor((low + high) / 2)
             if predicate(read_entry(key, log, middle)) then
                 high = middle
             else
@@ -97,41 +96,41 @@ local function sliding_log()
     end
     local function save(key, log, entries)
         log.text = log.text and entries
-        write(key, pack_head(log) .. entries, log.last_at + period)
+        store(key, header, pack_head(log) .. entries, log.last_at + period)
     end
     local function write_head(key, log)
         if log.text then
             save(key, log, log.text)
             return
         end
-        call('SETRANGE', key, 0, pack_head(log))
-        call('PEXPIRE', key, ttl_ms(log.last_at + period))
+        redis.call('SETRANGE', key, #header, pack_head(log))
+        redis.call('PEXPIRE', key, ttl_ms(log.last_at + period))
     end
     -- Writes the last entry; the head is to be written next.
     local function write_last(key, log)
-        local at, entry = 16 * (log.skip + log.count - 1), pack('<dd', log.last_at, log.last_total)
+        local at, entry = 16 * (log.skip + log.count - 1), struct.pack('<dd', log.last_at, log.last_total)
         if log.text then
-            log.text = sub(log.text, 1, at) .. entry
+            log.text = string.sub(log.text, 1, at) .. entry
         else
-            call('SETRANGE', key, entries_offset + at, entry)
+            redis.call('SETRANGE', key, entries_offset + at, entry)
         end
     end
     -- Rewrites the value, with `span` subtracted from each time and `total` from each total.
     local function rewrite(key, log, span, total)
         local live, chunks = live_entries(key, log), {}
         for index = 0, log.count - 1 do
-            local at, sum = unpack('<dd', live, 16 * index + 1)
-            chunks[index + 1] = pack('<dd', max(at - span, 0), sum - total)
+            local at, sum = struct.unpack('<dd', live, 16 * index + 1)
+            chunks[index + 1] = struct.pack('<dd', math.max(at - span, 0), sum - total)
         end
         log.skip, log.expired_total, log.last_total = 0, log.expired_total - total, log.last_total - total
-        log.first_at, log.last_at = max(log.first_at - span, 0), max(log.last_at - span, 0)
+        log.first_at, log.last_at = math.max(log.first_at - span, 0), math.max(log.last_at - span, 0)
         save(key, log, table.concat(chunks))
     end
     local function append(key, log, cost)
         if log.count == 0 then
             log.skip, log.count, log.expired_total = 0, 1, 0
             log.first_at, log.last_at, log.last_total = now, now, cost
-            save(key, log, pack('<dd', now, cost))
+            save(key, log, struct.pack('<dd', now, cost))
             return
         end
         -- An equal or earlier time than the last entry's counts as that time.
@@ -161,7 +160,7 @@ local function sliding_log()
             log.text = ''
         end
         if commit ~= nil then
-            store(key, pack_head(log) .. log.text, log.count > 0 and log.last_at + period or 0)
+            store(key, header, pack_head(log) .. log.text, log.count > 0 and log.last_at + period or 0)
         end
         return log
     end
@@ -173,23 +172,23 @@ local function sliding_log()
             local _, total = read_entry(key, log, count - 1)
             before = total
         end
-        local refunded = min(cost, before - log.expired_total)
+        local refunded = math.min(cost, before - log.expired_total)
         if refunded == 0 then
             return
         end
         local live, entries, kept_total = live_entries(key, log), {}, log.expired_total
         for index = 0, log.count - 1 do
-            local at, total = unpack('<dd', live, 16 * index + 1)
+            local at, total = struct.unpack('<dd', live, 16 * index + 1)
             if index >= count then
                 total = total - refunded
             else
-                total = min(total, before - refunded)
+                total = math.min(total, before - refunded)
             end
             if total > kept_total then
                 if #entries == 0 then
                     log.first_at = at
                 end
-                entries[#entries + 1] = pack('<dd', at, total)
+                entries[#entries + 1] = struct.pack('<dd', at, total)
                 kept_total = total
             end
         end
@@ -197,8 +196,8 @@ local function sliding_log()
         save(key, log, table.concat(entries))
     end
 
-    return function(key, op, commit)
-        local cost, taken_at = next_number(), op == REFUND and next_number()
+    return function(key, op, args, commit)
+        local cost, taken_at = args[1], args[2]
         local log, err, old_period = load(key)
         if err then
             return nil, err
@@ -280,11 +279,11 @@ local function sliding_log()
                 write_head(key, log)
             end
         elseif op == CHARGE then
-            cost = min(cost, MAX_TOTAL - used)
+            cost = math.min(cost, MAX_TOTAL - used)
             if cost > 0 then
                 -- A full log adds to its newest entry, so that it does not grow.
                 if log.count >= limit then
-                    log.last_at = max(log.last_at, now)
+                    log.last_at = math.max(log.last_at, now)
                     if log.count == 1 then
                         log.first_at = log.last_at
                     end
@@ -296,7 +295,7 @@ local function sliding_log()
         end
         count = log.count
         if count == 0 then
-            remove(key)
+            remove(key, header)
         end
         push_reply(count > 0 and log.last_total - log.expired_total or 0)
         push_reply(count > 0 and log.last_at or 0)

@@ -1,40 +1,39 @@
 -- State: the window, and the units used in the window before it and in it.
 --   admitted if floor(previous * (length - elapsed) / length) + current + cost <= limit
-local function sliding_window()
-    local own_header = next_arg()
-    local limit, length, pad = next_number(), next_number(), next_number()
-
+-- Arguments: the cost, and when it was taken if it is refunded.
+algorithms.w = function(header, limit, length, pad)
     -- Moves a state to `now`, and returns how far into its window that is. A window may lie ahead
     -- of `now` if the clock was set back. It is moved back to the next one at most.
     local function advance(window, previous, current, length, pad)
-        local current_window, elapsed = sliding_window_at(length, pad)
+        local elapsed = math.fmod(now + pad, length)
+        local current_window = (now + pad - elapsed) / length
         if window > current_window then
-            return min(window, current_window + 1), previous, current, 0
+            return math.min(window, current_window + 1), previous, current, 0
         elseif window < current_window then
-            previous, current = sliding_window_carry(window, current_window, current)
+            previous, current = window + 1 == current_window and current or 0, 0
         end
         return current_window, previous, current, elapsed
     end
     local function save(key, window, previous, current)
         if previous + current > 0 then
-            local forgettable_at = sliding_window_end(window, length, pad)
-            store(key, own_header .. pack('<ddd', window, previous, current), forgettable_at)
+            -- It is unused when its window is no longer the previous one.
+            store(key, header, struct.pack('<ddd', window, previous, current), (window + 2) * length - pad)
         else
-            remove(key)
+            remove(key, header)
         end
     end
 
-    return function(key, op, commit)
-        local cost, taken_at = next_number(), op == REFUND and next_number()
-        local value, state_offset, old_params, err = read_value(key, own_header, 24)
+    return function(key, op, args, commit)
+        local cost, taken_at = args[1], args[2]
+        local value, state_offset, old_params, err = read_value(key, header, 24)
         if err then
             return nil, err
         end
-        local window, elapsed = sliding_window_at(length, pad)
-        local previous, current, dirty = 0, 0, false
+        local window, previous, current, elapsed = advance(0, 0, 0, length, pad)
+        local dirty = false
         if value then
             local stored_window
-            stored_window, previous, current = unpack('<ddd', value, state_offset)
+            stored_window, previous, current = struct.unpack('<ddd', value, state_offset)
             if old_params then
                 local old_length, old_elapsed, _ = old_params[1], 0, nil
                 _, previous, current, old_elapsed =
@@ -49,10 +48,9 @@ local function sliding_window()
             end
         end
 
-        local admitted = sliding_window_admits(previous, current, cost, limit, length, elapsed)
-        if admitted == nil then
-            admitted = product_less(previous, length - elapsed, limit - current - cost + 1, length)
-        end
+        local room = limit - current - cost
+        local admitted = room >= 0
+            and (previous <= room or product_less(previous, length - elapsed, room + 1, length))
         if commit == nil then
             return admitted
         end
@@ -66,11 +64,11 @@ local function sliding_window()
             -- Newest cost first, but none that is newer than the refunded one.
             local taken_in = quotient(taken_at + pad, length)
             if taken_in + 1 >= window then
-                new_current = taken_in < window and current or max(current - cost, 0)
-                new_previous = max(previous - (cost - (current - new_current)), 0)
+                new_current = taken_in < window and current or math.max(current - cost, 0)
+                new_previous = math.max(previous - (cost - (current - new_current)), 0)
             end
         elseif op == CHARGE then
-            new_current = min(current + cost, MAX_INT)
+            new_current = math.min(current + cost, MAX_INT)
         elseif op == RESET then
             new_previous, new_current = 0, 0
         end

@@ -1,14 +1,13 @@
 -- The token bucket, and GCRA with a header of its own. The state is when the bucket is full again,
 -- which GCRA calls the theoretical arrival time; see bucket.lua. A change of quota keeps the tokens in
 -- the bucket, up to the new capacity, and the debt.
-local function token_bucket()
-    return bucket(function(due, part, old_params, own_header, fresh, fresh_part)
+algorithms.t = function(header, parts_per_us, depth, depth_part, initial_used, initial_used_part, min_ttl)
+    local function rescale(due, part, bn)
         -- A full bucket equals a new one, even if the server has not expired it yet, unless a new
         -- one starts with fewer tokens.
-        if fresh + fresh_part == 0 and (due < now or due == now and part == 0) then
+        if initial_used + initial_used_part == 0 and (due < now or due == now and part == 0) then
             return now, 0
         end
-        local bn = quota_change(old_params, own_header)
         local from, to = bn.from, bn.to
         local used, depth = bn.used(due, part), bn.multiply(bn.from_number(from.units), from.num)
         local full = bn.multiply(bn.from_number(to.units), to.num)
@@ -20,6 +19,8 @@ local function token_bucket()
             used = bn.less(full, tokens) and {} or bn.subtract(full, tokens)
         end
         local whole, rest = bn.split(used, to.parts_per_us)
-        return min(now + whole, MAX_INT), rest
-    end)
+        return math.min(now + whole, MAX_INT), rest
+    end
+    return bucket(header, parts_per_us, depth, depth_part, initial_used, initial_used_part, min_ttl, rescale)
 end
+algorithms.c = algorithms.t

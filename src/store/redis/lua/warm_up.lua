@@ -5,11 +5,10 @@
 --   free = max(free, now) + span of the cost + ramp_cost(stored) - ramp_cost(stored - permits)
 --   ramp_cost(s) = floor((cold_factor - 1) * ramp * a^2 / ((cold_factor + 1) * ramp_permits^2)),
 --     where a is what s exceeds the threshold by, and ramp_permits = full - threshold
-local function warm_up()
-    local own_header = next_arg()
-    local den, refill, threshold, full = next_number(), next_number(), next_number(), next_number()
-    local cold_factor, ramp, cooldown = next_number(), next_number(), next_number()
-    local parts_per_us, ramp_permits = parts_of(den), full - threshold
+-- Arguments: the permits of the cost, its span and the bound as in bucket.lua, and when it was taken if it is
+-- refunded.
+algorithms.u = function(header, den, refill, threshold, full, cold_factor, ramp, cooldown)
+    local parts_per_us, ramp_permits = 1000 * den, full - threshold
 
     -- The nanoseconds that `stored` costs more than as many warm permits.
     local function ramp_cost(stored)
@@ -38,30 +37,28 @@ local function warm_up()
         end
         -- The nanosecond that has begun does not count.
         local begun_ns = quotient(part + den - 1, den)
-        return min(full, stored + (idle * 1000 - begun_ns) * refill), now, 0
+        return math.min(full, stored + (idle * 1000 - begun_ns) * refill), now, 0
     end
     local function save(key, stored, free, part)
-        local forgettable_at = free + quotient(full - stored, 1000 * refill) + 2
-        store(key, own_header .. pack('<dddd', now, stored, free, part), forgettable_at)
+        local unused_at = free + quotient(full - stored, 1000 * refill) + 2
+        store(key, header, struct.pack('<dddd', now, stored, free, part), unused_at)
     end
 
-    return function(key, op, commit)
-        local permits, span, span_part = next_number(), next_number(), next_number()
-        local bound, bound_part = next_number(), next_number()
-        local taken_at = op == REFUND and next_number()
-        local value, state_offset, old_params, err = read_value(key, own_header, 32)
+    return function(key, op, args, commit)
+        local permits, span, span_part, bound, bound_part, taken_at = unpack(args)
+        local value, state_offset, old_params, err = read_value(key, header, 32)
         if err then
             return nil, err
         end
         local stored, free, part, dirty = full, 0, 0, false
         if value then
             local written
-            written, stored, free, part = unpack('<dddd', value, state_offset)
+            written, stored, free, part = struct.unpack('<dddd', value, state_offset)
             if old_params then
                 stored, free, part =
                     accrue(stored, free, part, old_params[1], old_params[2], old_params[3], old_params[4])
                 -- As warm as before, and queued requests keep their turns.
-                stored = min(mul_div(stored, full, old_params[3]), full)
+                stored = math.min(mul_div(stored, full, old_params[3]), full)
                 part = bignum().rescale_part(part, old_params[1], den)
                 if part >= parts_per_us then
                     free, part = free + 1, part - parts_per_us
@@ -69,20 +66,20 @@ local function warm_up()
                 dirty = true
             elseif written > now and free > now + cooldown then
                 -- The clock was set back: no wait is longer than before, or than a warm-up takes.
-                free, dirty = now + max(free - written, cooldown), true
+                free, dirty = now + math.max(free - written, cooldown), true
             end
         end
 
         local stored_now, free_now, part_now = accrue(stored, free, part, den, refill, full, cooldown)
-        bound = bound < 0 and -1 or now + bound
+        bound = bound < MAX_INT and now + bound or -1
         local admitted = free_now < bound or free_now == bound and part_now <= bound_part
         if commit == nil then
             return admitted
         end
         if op == TAKE and admitted and commit or op == CHARGE and span + span_part > 0 then
-            local stored_after = max(stored_now - permits, 0)
+            local stored_after = math.max(stored_now - permits, 0)
             local ramp_ns = ramp_cost(stored_now) - ramp_cost(stored_after)
-            local rest = fmod(ramp_ns, 1000)
+            local rest = math.fmod(ramp_ns, 1000)
             local after = free_now + span + (ramp_ns - rest) / 1000
             local after_part = part_now + span_part + rest * den
             while after_part >= parts_per_us do
@@ -99,7 +96,7 @@ local function warm_up()
         elseif op == REFUND then
             stored, free, part = stored_now, free_now, part_now
             -- Time has returned at most as much as has passed.
-            local left = span - max(now - taken_at, 0)
+            local left = span - math.max(now - taken_at, 0)
             if left < 0 then
                 left, span_part = 0, 0
             end
@@ -113,7 +110,7 @@ local function warm_up()
             dirty = true
         elseif op == RESET then
             stored, free, part = full, 0, 0
-            remove(key)
+            remove(key, header)
             dirty = false
         end
         if dirty then

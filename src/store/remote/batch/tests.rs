@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 use tokio::{sync::Semaphore, time::advance};
 
 use super::*;
-use crate::store::remote::{BreakerConfig, Breakers};
+use crate::store::remote::{BreakerConfig, Breakers, pending::CallResult};
 
 const DEADLINE: Duration = Duration::from_millis(50);
 
@@ -34,16 +34,22 @@ impl Double {
     }
 }
 
-impl Executor for Double {
-    type Call = u32;
+impl Remote for Double {
     type Reply = u32;
-    type Replies = Vec<Result<u32, StoreError>>;
 
     const STORE: &'static str = "double";
 
     fn deadline(&self) -> Duration {
         DEADLINE
     }
+
+    fn deadline_exceeded(&self) -> StoreError {
+        StoreError::new("no answer", true)
+    }
+}
+
+impl Executor for Double {
+    type Call = u32;
 
     fn breakers(&self) -> &Breakers {
         &self.breakers
@@ -57,7 +63,7 @@ impl Executor for Double {
         true
     }
 
-    async fn send(&self, calls: &[u32]) -> Result<Self::Replies, StoreError> {
+    async fn send(&self, calls: &[u32]) -> Result<Vec<CallResult<Self>>, StoreError> {
         lock(&self.sent).push(calls.to_vec());
         let permit = self.replies.acquire().await.expect("it stays open");
         permit.forget();
@@ -69,10 +75,6 @@ impl Executor for Double {
             .iter()
             .map(reply)
             .collect())
-    }
-
-    fn deadline_exceeded(&self) -> StoreError {
-        StoreError::new("no answer", true)
     }
 }
 
@@ -147,61 +149,60 @@ async fn calls_in_flight_share_a_batch_and_two_batches_are_in_flight() {
     calls.poll().await;
     calls.submit(3);
     calls.poll().await;
-    calls.submit(2);
-    calls.poll().await;
-    // Both slots are taken.
+    // Both tasks wait for the server.
     calls.submit(200);
     calls.poll().await;
-    assert_eq!(calls.sent(), [vec![0], vec![1, 2, 3], vec![4, 5]]);
-    calls.reply(3).await;
-    assert!(calls.replied(0..6));
-    assert_eq!(calls.sizes(), [1, 3, 2, MAX_BATCH, MAX_BATCH]);
+    assert_eq!(calls.sent(), [vec![0], vec![1, 2, 3]]);
+    calls.reply(2).await;
+    assert!(calls.replied(0..4));
+    assert_eq!(calls.sizes(), [1, 3, MAX_BATCH, MAX_BATCH]);
     calls.reply(4).await;
-    assert!(calls.replied(0..206));
-    assert_eq!(calls.sizes()[5..], [MAX_BATCH, 200 - 3 * MAX_BATCH]);
-    assert!(lock(&calls.batcher.queue).is_idle());
+    assert!(calls.replied(0..204));
+    assert_eq!(calls.sizes()[4..], [MAX_BATCH, 200 - 3 * MAX_BATCH]);
+    assert!(lock(&calls.batcher.line).is_idle());
 }
 
 #[tokio::test(start_paused = true)]
 async fn long_batches_in_flight_are_equally_long() {
     let mut calls = Calls::new(Double::new());
-    // The first is executed by its caller.
-    calls.submit(5);
+    calls.submit(4);
+    calls.poll().await;
+    calls.submit(1);
     calls.poll().await;
     calls.submit(60);
     calls.reply(1).await;
     calls.reply(1).await;
-    assert_eq!(calls.sizes(), [1, 4, 32, 28]);
+    assert_eq!(calls.sizes(), [4, 1, 31, 29]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_dropped_or_late_is_not_sent() {
     let mut calls = Calls::new(Double::new());
-    // The direct call and both batches wait for the server.
-    for _ in 0..3 {
+    // Both batches wait for the server.
+    for _ in 0..2 {
         calls.submit(1);
         calls.poll().await;
     }
     advance(DEADLINE / 2).await;
     calls.submit(2);
-    calls.pending[3] = None;
+    calls.pending[2] = None;
     calls.poll().await;
-    calls.reply(3).await;
-    assert!(calls.replied(0..3));
-    assert_eq!(calls.sent()[3..], [vec![4]], "call 3 was dropped");
+    calls.reply(2).await;
+    assert!(calls.replied(0..2));
+    assert_eq!(calls.sent()[2..], [vec![3]], "call 2 was dropped");
     calls.reply(1).await;
 
     // A call that is queued for its whole deadline.
-    for _ in 0..3 {
+    for _ in 0..2 {
         calls.submit(1);
         calls.poll().await;
     }
     calls.submit(1);
     advance(DEADLINE).await;
     calls.poll().await;
-    let late = calls.results[8].clone().expect("it is over");
+    let late = calls.results[6].clone().expect("it is over");
     assert_eq!(late, Err(StoreError::new("no answer", true)));
-    assert!(calls.sent().iter().all(|batch| !batch.contains(&8)));
+    assert!(calls.sent().iter().all(|batch| !batch.contains(&6)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -230,8 +231,7 @@ async fn a_call_without_a_reply_of_its_own_fails() {
     calls.submit(4);
     calls.poll().await;
     calls.reply(2).await;
-    assert_eq!(calls.results[0], Some(Err(missing_reply("double"))));
-    assert!(calls.replied(1..3));
+    assert!(calls.replied(0..3));
     assert_eq!(calls.results[3], Some(Err(missing_reply("double"))));
 }
 

@@ -55,7 +55,6 @@ pub trait RemoteKey {
     fn write(&self, name: &mut KeyName);
 
     /// Appends a list of keys to `name`. Bytes are overridden to be one part.
-    #[doc(hidden)]
     fn write_slice(keys: &[Self], name: &mut KeyName)
     where
         Self: Sized,

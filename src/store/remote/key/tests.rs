@@ -39,6 +39,7 @@ fn short_plain_keys_are_written_verbatim() {
     assert_eq!(name(FromExtension::key(5_u8)), "{p:q:+,5}");
 }
 
+/// Shows promise 98.
 #[test]
 fn long_and_binary_keys_are_digested_and_bounded() {
     for key in [
@@ -61,6 +62,7 @@ fn long_and_binary_keys_are_digested_and_bounded() {
     assert_eq!(name("a b"), format!("{{p:q:~{sha256}}}"));
 }
 
+/// Shows promise 98.
 #[test]
 fn secrets_are_never_written_in_clear_text() {
     let secret = "hunter2";
@@ -87,6 +89,7 @@ fn secrets_are_never_written_in_clear_text() {
     assert!(!elsewhere.finish().contains(hmac), "linked across policies");
 }
 
+/// Shows promise 98.
 #[test]
 fn parts_are_not_joined() {
     assert_ne!(name(Parts(vec!["1", "23"])), name(Parts(vec!["12", "3"])));
@@ -94,6 +97,7 @@ fn parts_are_not_joined() {
     assert_ne!(name(Parts(vec!["", ""])), name(Parts(vec![""])));
 }
 
+/// Shows promise 98.
 #[test]
 fn different_keys_have_different_names() {
     assert_ne!(name(("a,b", "c")), name(("a", "b,c")));

@@ -37,6 +37,7 @@ async fn machines(
     (0..16).map(|_| machine(store())).collect()
 }
 
+/// Shows promise 202.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn transactions_wait_for_each_other_and_lose_nothing() {
     let server = PostgresServer::shared();
@@ -95,6 +96,7 @@ async fn nothing_is_lost_behind_a_pooler_in_transaction_mode() {
     assert_eq!(used_by_all(&all).await, Ok(ALL));
 }
 
+/// Shows promise 202.
 #[tokio::test]
 async fn a_transaction_that_is_sent_again_counts_once() {
     let server = PostgresServer::shared();
@@ -120,6 +122,8 @@ async fn a_row_that_has_expired_counts_as_none() {
 }
 
 /// Cancelled after each of its steps: neither is a lock held then, nor is half of it executed.
+///
+/// Shows promise 202.
 #[tokio::test]
 async fn a_batch_that_is_cancelled_leaves_no_transaction() {
     let server = PostgresServer::shared();

@@ -28,7 +28,6 @@ local function run(name, ...)
 end
 
 local mark = run('GET', key) == 'marked' and 'marked' or 'unmarked'
-run('MGET', key, other)
 run('TIME')
 run('SET', key, 'check', 'PX', 10000)
 run('PSETEX', key, 10000, 'check')
@@ -36,7 +35,6 @@ run('GETRANGE', key, 0, 1)
 run('SETRANGE', key, 1, 'x')
 run('PTTL', key)
 run('PEXPIRE', key, 10000)
-run('EXISTS', key)
 run('DEL', key, other)
 if failure and #refused == 0 then
     return failure

@@ -1,0 +1,129 @@
+//! Counts of connections, and reports to logs and metrics, if their features are on. Addresses are not
+//! reported.
+
+#[cfg(feature = "tracing")]
+mod events;
+#[cfg(not(feature = "tracing"))]
+#[path = "events_disabled.rs"]
+mod events;
+#[cfg(feature = "metrics")]
+mod metrics;
+#[cfg(not(feature = "metrics"))]
+#[path = "metrics_disabled.rs"]
+mod metrics;
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use super::refused::Refused;
+
+/// How many connections had each outcome since the limit was made, and how many are open.
+///
+/// ```
+/// use tower_throttle::accept::ConnectionLimit;
+///
+/// let limit = ConnectionLimit::new(1);
+/// let client = "192.0.2.7".parse().unwrap();
+/// let _permit = limit.admit(client);
+/// assert!(limit.admit(client).is_err());
+/// let counts = limit.counts();
+/// assert_eq!((counts.accepted, counts.open, counts.refused_open), (1, 1, 1));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ConnectionCounts {
+    /// Are open now.
+    pub open: u64,
+    /// Were accepted.
+    pub accepted: u64,
+    /// Were refused because the client had too many open.
+    pub refused_open: u64,
+    /// Were refused because all clients together had too many open.
+    pub refused_total: u64,
+    /// Were refused because the client opened them too fast.
+    pub refused_rate: u64,
+    /// Attempts to accept a connection that failed, such as for want of file descriptors.
+    pub accept_errors: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Signals {
+    name: Arc<str>,
+    /// In the order of the fields of [`ConnectionCounts`].
+    counts: [AtomicU64; 6],
+}
+
+impl Signals {
+    pub(super) fn new(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            counts: Default::default(),
+        }
+    }
+
+    pub(super) fn opened(&self) {
+        self.counts[0].fetch_add(1, Ordering::Relaxed);
+        self.counts[1].fetch_add(1, Ordering::Relaxed);
+        metrics::count(&self.name, "accepted");
+        metrics::add_open(&self.name, 1.0);
+    }
+
+    pub(super) fn closed(&self) {
+        self.counts[0].fetch_sub(1, Ordering::Relaxed);
+        metrics::add_open(&self.name, -1.0);
+    }
+
+    pub(super) fn refused(&self, refused: Refused) {
+        let (count, outcome) = match refused {
+            Refused::Open => (2, "refused_open"),
+            Refused::Total => (3, "refused_total"),
+            Refused::Rate => (4, "refused_rate"),
+        };
+        self.counts[count].fetch_add(1, Ordering::Relaxed);
+        metrics::count(&self.name, outcome);
+        events::refused(&self.name, refused);
+    }
+
+    /// Accept has failed, for the first time since a connection.
+    #[cold]
+    pub(super) fn failed(&self, error: &io::Error, has_begun: bool) {
+        self.counts[5].fetch_add(1, Ordering::Relaxed);
+        metrics::count(&self.name, "accept_error");
+        if has_begun {
+            events::failed(&self.name, error);
+        }
+    }
+
+    pub(super) fn counts(&self) -> ConnectionCounts {
+        let [
+            open,
+            accepted,
+            refused_open,
+            refused_total,
+            refused_rate,
+            accept_errors,
+        ] = self
+            .counts
+            .each_ref()
+            .map(|count| count.load(Ordering::Relaxed));
+        ConnectionCounts {
+            open,
+            accepted,
+            refused_open,
+            refused_total,
+            refused_rate,
+            accept_errors,
+        }
+    }
+}
+
+impl Default for Signals {
+    fn default() -> Self {
+        Self::new("default")
+    }
+}

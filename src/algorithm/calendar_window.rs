@@ -1,0 +1,320 @@
+//! A limit per day, week or month of the calendar.
+
+use std::time::Duration;
+
+use super::calendar::{Calendar, zone_name};
+use super::fields::Fields;
+use super::math::words_for_bits;
+use super::portable;
+use super::setting::{Range, Setting, Takes};
+use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Words};
+use crate::clock::{Tick, zero_since_1970};
+use crate::decision::{Decision, Verdict};
+use crate::error::ConfigError;
+use crate::quota::Quota;
+
+/// At most L in each day, week or month of the calendar, in a time zone.
+///
+/// Needs the feature `calendar`, which brings its own copy of the time zone database. Windows are as long as
+/// the calendar makes them: a month has 28 to 31 days, and a day has 23 or 25 hours when the clocks of the
+/// zone change. `reset_after` and `retry_after` are exact. Where a header states the length of a window, a
+/// month has its average length.
+///
+/// [`anchor`](Self::anchor) moves the first day of a month or a week: a billing period from the 15th to the
+/// 14th. As with [`FixedWindow`](crate::FixedWindow), a client may use the limits of two windows around the
+/// moment at which they meet.
+///
+/// ```text
+/// limit 3        |····Feb 15 to Mar 14: 28 days····|····Mar 15 to Apr 14: 31 days, less an hour····|
+/// requests        x      x  x x  x                  x x x x
+/// admitted        ✓      ✓  ✓                       ✓ ✓ ✓
+/// denied                      ✗  ✗  retry_after: to the next |
+/// ```
+///
+/// # Time
+/// A moment of [`MonotonicClock`](crate::clock::MonotonicClock) has a date because the wall clock was read
+/// once, with the first reading of that clock in the process. A clock of your own, and a
+/// [`ManualClock`](crate::ManualClock), count from 1970: every moment from 2006 on is taken as such, as the
+/// clocks of stores are.
+///
+/// # Stores
+/// It works in process, in [`Cas`](crate::store) and in Redis. A script gets the windows around the machine's wall
+/// clock and decides by the server's, so the two must be less than a window apart. A fleet refuses it: its
+/// budgets are of windows of equal length.
+///
+/// ```
+/// # if cfg!(feature = "calendar") {
+/// use std::time::Duration;
+/// use tower_throttle::{CalendarWindow, Limiter, ManualClock, Quota};
+///
+/// let clock = ManualClock::new();
+/// clock.advance(Duration::from_secs(1_772_319_600)); // 2026-03-01 00:00 in Berlin
+/// let march = CalendarWindow::try_new(Quota::per_month(2), "Europe/Berlin")?;
+/// let limiter = Limiter::new(march).with_clock(clock.clone());
+/// // 31 days, less the hour by which the clocks are set forward.
+/// let march = Duration::from_secs(31 * 86_400 - 3_600);
+/// assert_eq!(limiter.check_n(2).reset_after, march);
+/// assert_eq!(limiter.check().retry_after, Some(march));
+/// clock.advance(march);
+/// assert!(limiter.check().is_admitted());
+/// # }
+/// # Ok::<(), tower_throttle::ConfigError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CalendarWindow {
+    quota: Quota,
+    calendar: Calendar,
+    /// The zero of the process's clock, in seconds since 1970.
+    zero: u64,
+}
+
+/// The state of a key under [`CalendarWindow`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CalendarWindowState {
+    /// When the window of `used` is over, in seconds of the clock; 0 if there is none yet.
+    pub(crate) end: u64,
+    pub(crate) used: u64,
+}
+
+static ZONE: Setting = Setting::new("zone", Takes::Zone, Range::Any);
+static ANCHOR: Setting = Setting::count("anchor", Range::Number(1, 31));
+
+const SECOND: u64 = 1_000_000_000;
+/// A second after the last moment, when the last window ends. 34 bits hold it.
+const LAST: u64 = Tick::MAX.as_nanos() / SECOND + 1;
+const END_BITS: u32 = 34;
+/// 2006: the process's clock has a zero that is at most 420 days ago, so its moments are before.
+const FROM_1970: u64 = (1 << 60) / SECOND;
+
+impl CalendarWindow {
+    /// Windows of the quota's period, which is a day, a week or a month, in the time zone of this IANA name.
+    ///
+    /// A week begins on Monday, a month on the 1st.
+    ///
+    /// # Errors
+    /// If the period is another one, if there is no such zone, or without the feature `calendar`.
+    ///
+    /// ```
+    /// # if cfg!(feature = "calendar") {
+    /// use tower_throttle::{CalendarWindow, Quota};
+    ///
+    /// assert!(CalendarWindow::try_new(Quota::per_day(100), "America/New_York").is_ok());
+    /// let error = CalendarWindow::try_new(Quota::per_day(100), "Mars/Olympus").unwrap_err();
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     "zone: \"Mars/Olympus\" is not allowed; give the name of a time zone, such as Europe/Berlin or UTC",
+    /// );
+    /// # }
+    /// ```
+    pub fn try_new(quota: Quota, zone: &str) -> Result<Self, ConfigError> {
+        Ok(Self {
+            calendar: Calendar::try_new(&quota, zone, None)?,
+            quota,
+            zero: zero_since_1970(),
+        })
+    }
+
+    /// Begins a month on this day, or a week on this weekday (1 is Monday). A month that has no such day
+    /// begins on its last one. An anchor out of range is refused when a limiter is built.
+    ///
+    /// ```
+    /// # if cfg!(feature = "calendar") {
+    /// use tower_throttle::{CalendarWindow, Quota};
+    ///
+    /// let billing = CalendarWindow::try_new(Quota::per_month(1_000), "UTC")?.anchor(31);
+    /// # let _ = billing;
+    /// # }
+    /// # Ok::<(), tower_throttle::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn anchor(mut self, day: u8) -> Self {
+        self.calendar.set_anchor(day.into());
+        self
+    }
+
+    /// The window that contains a second of the clock, as its first second and that of the next one.
+    pub(crate) fn window_at(&self, second: u64) -> (u64, u64) {
+        let zero = if second < FROM_1970 { self.zero } else { 0 };
+        match self.calendar.window(second + zero) {
+            Some((start, end)) => (start.saturating_sub(zero), (end - zero).min(LAST)),
+            // Only settings that validation refuses have no windows.
+            None => (0, LAST),
+        }
+    }
+
+    /// The open window at `now`, or a new and empty one.
+    fn open_window(&self, state: CalendarWindowState, now: Tick) -> CalendarWindowState {
+        if Self::remaining_ns(state, now) > 0 {
+            return state;
+        }
+        let (_, end) = self.window_at(now.as_nanos() / SECOND);
+        CalendarWindowState { end, used: 0 }
+    }
+
+    const fn remaining_ns(state: CalendarWindowState, now: Tick) -> u64 {
+        let end = state.end.saturating_mul(SECOND);
+        end.saturating_sub(now.as_nanos())
+    }
+
+    /// The first nanosecond of the state's window.
+    fn start_ns(&self, state: CalendarWindowState) -> u64 {
+        self.window_at(state.end.saturating_sub(1)).0 * SECOND
+    }
+
+    /// An admission, or a denial of a cost.
+    fn decision(&self, open: CalendarWindowState, now: Tick, denied: Option<u64>) -> Decision {
+        let (limit, remaining_ns) = (self.quota.limit(), Self::remaining_ns(open, now));
+        let (verdict, retry_after) = match denied {
+            Some(cost) => (Verdict::Deny, (cost <= limit).then_some(remaining_ns)),
+            None => (Verdict::Admit, None),
+        };
+        let left = limit.saturating_sub(open.used);
+        let reset_after = if open.used == 0 { 0 } else { remaining_ns };
+        Decision::new(verdict, limit, left, retry_after, reset_after)
+    }
+
+    /// The width of a count in bits.
+    const fn count_bits(&self) -> u32 {
+        u64::BITS - self.quota.limit().leading_zeros()
+    }
+}
+
+impl Algorithm for CalendarWindow {
+    type State = CalendarWindowState;
+
+    fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    fn facts(&self) -> Facts {
+        Facts {
+            words: words_for_bits(END_BITS + self.count_bits()),
+            ..Facts::ONE_LIMIT
+        }
+    }
+
+    fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
+        let (zone, anchor) = (zone_name(self.calendar.zone()), self.calendar.anchor());
+        Ok(Self {
+            quota,
+            calendar: Calendar::try_new(&quota, &zone, anchor)?,
+            zero: self.zero,
+        })
+    }
+
+    fn validate(&self) -> Result<(), ConfigError> {
+        portable::check(self)?;
+        self.calendar.check()
+    }
+
+    fn fresh(&self, _now: Tick) -> CalendarWindowState {
+        CalendarWindowState::default()
+    }
+
+    fn decide(&self, state: &mut CalendarWindowState, now: Tick, cost: u64) -> Decision {
+        let mut open = self.open_window(*state, now);
+        if cost > 0 {
+            if cost > self.quota.limit().saturating_sub(open.used) {
+                return self.decision(open, now, Some(cost));
+            }
+            open.used += cost;
+            *state = open;
+        }
+        self.decision(open, now, None)
+    }
+
+    fn refund(&self, state: &mut CalendarWindowState, now: Tick, cost: Cost, _: GiveBack) {
+        // The cost of an earlier window is not in the count.
+        let is_open = Self::remaining_ns(*state, now) > 0;
+        if is_open && cost.at.as_nanos() >= self.start_ns(*state) {
+            state.used = state.used.saturating_sub(cost.units);
+        }
+    }
+
+    fn charge(&self, state: &mut CalendarWindowState, now: Tick, cost: u64) -> Duration {
+        let mut open = self.open_window(*state, now);
+        if cost > 0 {
+            open.used = open.used.saturating_add(cost).min(Tick::MAX.as_nanos());
+            *state = open;
+        }
+        let in_debt = open.used > self.quota.limit();
+        Duration::from_nanos(if in_debt {
+            Self::remaining_ns(open, now)
+        } else {
+            0
+        })
+    }
+
+    fn rescale(&self, state: &mut CalendarWindowState, from: &Self, now: Tick, inherit: Inherit) {
+        if inherit == Inherit::Reset || Self::remaining_ns(*state, now) == 0 {
+            // A window that is over must not be reopened by a longer one.
+            *state = self.fresh(now);
+        } else if self.calendar != from.calendar {
+            // `now` may be older than the state.
+            let at = now.as_nanos().max(from.start_ns(*state)) / SECOND;
+            (_, state.end) = self.window_at(at);
+        }
+    }
+
+    fn forgettable_at(&self, state: &CalendarWindowState) -> Tick {
+        if state.used == 0 {
+            return Tick::ZERO;
+        }
+        Tick::from_nanos(state.end.saturating_mul(SECOND))
+    }
+}
+
+impl Words for CalendarWindow {
+    const MAX_WORDS: usize = 2;
+
+    fn pack_into(&self, state: &CalendarWindowState, words: &mut [u64]) -> bool {
+        match words {
+            [word] => {
+                let bits = self.count_bits();
+                *word = state.end << bits | state.used;
+                state.used >> bits == 0 && state.end <= LAST
+            }
+            [end, used, ..] => {
+                (*end, *used) = (state.end, state.used);
+                true
+            }
+            [] => false,
+        }
+    }
+
+    fn unpack_from(&self, words: &[u64]) -> CalendarWindowState {
+        match *words {
+            [word] => {
+                let bits = self.count_bits();
+                CalendarWindowState {
+                    end: word >> bits,
+                    used: word & ((1 << bits) - 1),
+                }
+            }
+            [end, used, ..] => CalendarWindowState { end, used },
+            [] => CalendarWindowState::default(),
+        }
+    }
+}
+
+impl Portable for CalendarWindow {
+    fn settings_fields(&mut self, fields: &mut Fields<'_>) {
+        fields.tag(11);
+        let mut quota = self.quota;
+        let (mut zone, mut anchor) = (Some(self.calendar.zone()), self.calendar.anchor());
+        fields.plain_quota(&mut quota);
+        fields.setting(&ZONE, &mut zone);
+        fields.setting(&ANCHOR, &mut anchor);
+        let zone = zone_name(zone.unwrap_or_default());
+        match Calendar::try_new(&quota, &zone, anchor) {
+            Ok(calendar) => (self.quota, self.calendar) = (quota, calendar),
+            Err(error) => fields.refuse(error),
+        }
+    }
+
+    fn state_fields(&self, state: &mut CalendarWindowState, fields: &mut Fields<'_>) {
+        fields.u64(&mut state.end);
+        fields.require(state.end <= LAST);
+        fields.moment(&mut state.used);
+    }
+}

@@ -1,0 +1,299 @@
+use http::{HeaderName, HeaderValue};
+
+use super::*;
+
+/// A `Date` of 1,000,000,000 seconds plus 7 after 1970.
+const DATE: (&str, &str) = ("date", "Sun, 09 Sep 2001 01:46:47 GMT");
+const NOW: u64 = 1_000_000_007;
+
+fn read(status: u16, lines: &[(&str, &str)]) -> Feedback {
+    let mut headers = HeaderMap::new();
+    for (name, value) in lines.iter().chain([&DATE]) {
+        let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
+        headers.append(name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+    }
+    Feedback::read(StatusCode::from_u16(status).unwrap(), &headers)
+}
+
+fn window(remaining: u64, seconds: u64, limit: Option<u64>) -> Window<Duration> {
+    Window {
+        remaining,
+        reset: Duration::from_secs(seconds),
+        limit,
+    }
+}
+
+/// Shows promise 311.
+#[test]
+fn every_form_of_the_headers_is_read() {
+    let x = |reset| {
+        [
+            ("x-ratelimit-limit", "10"),
+            ("x-ratelimit-remaining", "9"),
+            ("x-ratelimit-reset", reset),
+        ]
+    };
+    for (lines, expected) in [
+        (
+            &[
+                ("ratelimit-policy", r#""search";q=10;w=10"#),
+                ("ratelimit", r#""search";r=9;t=1"#),
+            ][..],
+            &[window(9, 1, Some(10))][..],
+        ),
+        // Several limits, names with separators, spaces.
+        (
+            &[
+                (
+                    "ratelimit-policy",
+                    r#""a, b;q=3\"";q=10;w=10, "daily"; q=1000; w=86400; pk=:aGE=:"#,
+                ),
+                ("ratelimit", r#""a, b;q=3\"";r=9;t=1"#),
+                ("ratelimit", r#""daily"; r=0; t=86400"#),
+            ],
+            &[window(9, 1, Some(10)), window(0, 86_400, Some(1_000))],
+        ),
+        (&[("ratelimit", "default;r=9;t=1")], &[window(9, 1, None)]),
+        // A limit on concurrency has no reset.
+        (
+            &[
+                (
+                    "ratelimit-policy",
+                    r#""c";q=10;qu="concurrent-requests", "a";q=5;w=1"#,
+                ),
+                ("ratelimit", r#""c";r=0, "a";r=4;t=1"#),
+            ],
+            &[window(4, 1, Some(5))],
+        ),
+        // Draft 7.
+        (
+            &[
+                ("ratelimit-policy", "10;w=10"),
+                ("ratelimit", "limit=10, remaining=9, reset=1"),
+            ],
+            &[window(9, 1, Some(10))],
+        ),
+        // Drafts 4 to 6, and 0 to 3.
+        (
+            &[
+                ("ratelimit-policy", "10;w=10"),
+                ("ratelimit-limit", "10"),
+                ("ratelimit-remaining", "9"),
+                ("ratelimit-reset", "1"),
+            ],
+            &[window(9, 1, Some(10))],
+        ),
+        (
+            &[
+                ("ratelimit-limit", "10, 10;w=10, 100;w=60"),
+                ("ratelimit-remaining", "9"),
+                ("ratelimit-reset", "1"),
+            ],
+            &[window(9, 1, Some(10))],
+        ),
+        (&x("30"), &[window(9, 30, Some(10))]),
+        (&x("0.2"), &[window(9, 1, Some(10))]),
+        (&x("1000000037"), &[window(9, 30, Some(10))]),
+        (&x("1000000036500"), &[window(9, 30, Some(10))]),
+        // A reset that has passed, or is none.
+        (&x("1000000007"), &[]),
+        (&x("1000000001"), &[]),
+        (&x("0"), &[]),
+        (&x("soon"), &[]),
+        (&x("-5"), &[]),
+        (
+            &x("18446744073709551615"),
+            &[window(9, u64::MAX / 1_000 + 1 - NOW, Some(10))],
+        ),
+        (&x("18446744073709551616"), &[]),
+        (
+            &[("ratelimit", r#""a";r=-1;t=1, "b";r=;t=1, "c";r=1;t=, ;;;"#)],
+            &[],
+        ),
+        (
+            &[
+                ("ratelimit", "\"unterminated;r=1;t=1"),
+                ("retry-after", "5"),
+            ],
+            &[],
+        ),
+    ] {
+        let read = read(200, lines);
+        assert_eq!(read.windows, expected, "{lines:?}");
+        assert!(!read.is_denied);
+    }
+}
+
+/// What express-rate-limit 8 sends with `limit: 3, windowMs: 60_000`: the first response and a denial.
+///
+/// Shows promise 311.
+#[test]
+fn the_headers_of_express_rate_limit_are_read() {
+    let recorded = include_str!("express_rate_limit.txt");
+    let mut count = 0;
+    for response in recorded
+        .split("\n\n")
+        .filter(|text| text.starts_with("HTTP"))
+    {
+        let mut lines = response.lines();
+        let status = lines
+            .next()
+            .unwrap()
+            .split(' ')
+            .nth(1)
+            .unwrap()
+            .parse()
+            .unwrap();
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            let (name, value) = line.split_once(": ").unwrap();
+            let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
+            headers.append(name, value.parse().unwrap());
+        }
+        let feedback = Feedback::read(StatusCode::from_u16(status).unwrap(), &headers);
+        assert_eq!(feedback.is_denied, status == 429, "{response}");
+        let remaining = if status == 429 { 0 } else { 2 };
+        for window in &feedback.windows {
+            assert_eq!((window.remaining, window.limit), (remaining, Some(3)));
+            assert!((1..=61).contains(&window.reset.as_secs()), "{response}");
+        }
+        assert_eq!(feedback.windows.len(), 1, "{response}");
+        assert_eq!(feedback.wait.is_some(), status == 429, "{response}");
+        count += 1;
+    }
+    assert_eq!(count, 8, "four forms, each admitted and denied");
+}
+
+/// Shows promise 310.
+#[test]
+fn both_forms_of_retry_after_are_read() {
+    for (text, expected) in [
+        ("120", Some(120)),
+        (" 7 ", Some(7)),
+        ("0", Some(0)),
+        ("1.5", Some(2)),
+        ("Sun, 09 Sep 2001 01:46:57 GMT", Some(10)),
+        ("Sunday, 09-Sep-01 01:46:57 GMT", Some(10)),
+        ("Sun Sep  9 01:46:57 2001", Some(10)),
+        // In the past.
+        ("Sun, 09 Sep 2001 01:46:40 GMT", Some(0)),
+        ("31536000", Some(31_536_000)),
+        ("18446744073709551615", Some(u64::MAX)),
+        ("18446744073709551616", None),
+        ("-1", None),
+        ("1e3", None),
+        ("soon", None),
+        ("", None),
+        ("\u{a0}", None),
+    ] {
+        let expected = expected.map(Duration::from_secs);
+        let denied = read(429, &[("retry-after", text)]);
+        assert_eq!(
+            (denied.is_denied, denied.wait),
+            (true, expected),
+            "{text:?}"
+        );
+        let unavailable = read(503, &[("retry-after", text)]);
+        assert_eq!(unavailable.is_denied, expected.is_some(), "{text:?}");
+        assert!(!read(202, &[("retry-after", text)]).is_denied);
+    }
+    assert!(!read(503, &[]).is_denied);
+    let silent = read(
+        429,
+        &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "9")],
+    );
+    assert_eq!(
+        silent.wait,
+        Some(Duration::from_secs(9)),
+        "from what remains"
+    );
+}
+
+#[test]
+fn a_grpc_status_is_a_denial_if_it_says_when_to_retry() {
+    // RetryInfo of 1.5 s.
+    let details =
+        "CAgSABo2Cih0eXBlLmdvb2dsZWFwaXMuY29tL2dvb2dsZS5ycGMuUmV0cnlJbmZvEgoKCAgBEIDKte4B";
+    let millis = |ms| Some(Duration::from_millis(ms));
+    for (lines, expected) in [
+        (&[("grpc-status", "8")][..], (false, false, None)),
+        (
+            &[("grpc-status", "0"), ("grpc-retry-pushback-ms", "5")],
+            (false, false, None),
+        ),
+        (
+            &[("grpc-status", "8"), ("grpc-retry-pushback-ms", "250")],
+            (true, false, millis(250)),
+        ),
+        (
+            &[("grpc-status", "14"), ("grpc-retry-pushback-ms", "-1")],
+            (false, true, None),
+        ),
+        (
+            &[("grpc-status", "8"), ("grpc-retry-pushback-ms", "soon")],
+            (false, true, None),
+        ),
+        (
+            &[("grpc-status", "8"), ("retry-after", "2")],
+            (true, false, millis(2_000)),
+        ),
+        (
+            &[("grpc-status", "8"), ("grpc-status-details-bin", "????")],
+            (false, false, None),
+        ),
+    ] {
+        let read = read(200, lines);
+        assert_eq!(
+            (read.is_denied, read.is_final, read.wait),
+            expected,
+            "{lines:?}"
+        );
+    }
+    let read = read(
+        200,
+        &[("grpc-status", "8"), ("grpc-status-details-bin", details)],
+    );
+    assert_eq!((read.is_denied, read.wait), (true, millis(1_500)));
+}
+
+/// Random bytes in the places of numbers, names and separators.
+///
+/// Shows promise 314.
+#[test]
+fn no_header_panics() {
+    let mut seed = 7_u64;
+    let mut next = || {
+        seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) as usize
+    };
+    let alphabet = b"\"\\;,=rtq 0129.:-GMTSunNov\xff";
+    let names = [
+        "ratelimit",
+        "ratelimit-policy",
+        "ratelimit-remaining",
+        "ratelimit-reset",
+        "x-ratelimit-remaining",
+        "x-ratelimit-reset",
+        "retry-after",
+        "date",
+        "grpc-status",
+        "grpc-status-details-bin",
+        "grpc-retry-pushback-ms",
+    ];
+    let mut understood = 0;
+    for _ in 0..20_000 {
+        let mut headers = HeaderMap::new();
+        for _ in 0..4 {
+            let bytes: Vec<_> = (0..next() % 12)
+                .map(|_| alphabet[next() % alphabet.len()])
+                .collect();
+            let name = names[next() % names.len()];
+            headers.append(name, HeaderValue::from_bytes(&bytes).unwrap());
+        }
+        let feedback = Feedback::read(StatusCode::TOO_MANY_REQUESTS, &headers);
+        understood += usize::from(feedback.wait.is_some());
+    }
+    assert!(understood > 100, "{understood}");
+}

@@ -1,0 +1,232 @@
+use super::*;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+fn at(ms: u64) -> Tick {
+    Tick::from_nanos((1_000_000 + ms) * 1_000_000)
+}
+
+fn says(remaining: u64, seconds: u64, limit: Option<u64>) -> Feedback {
+    let reset = Duration::from_secs(seconds);
+    Feedback {
+        windows: vec![Window {
+            remaining,
+            reset,
+            limit,
+        }],
+        ..Feedback::default()
+    }
+}
+
+fn denied(wait: Option<u64>) -> Feedback {
+    Feedback {
+        is_denied: true,
+        wait: wait.map(Duration::from_secs),
+        ..Feedback::default()
+    }
+}
+
+/// A server that was asked once and has said this at the moment 0.
+fn told(feedback: &Feedback) -> Server {
+    let mut server = Server::default();
+    let number = server.send(at(0));
+    server.learn(number, feedback, at(0), HOUR);
+    server.refresh(at(0));
+    server
+}
+
+#[test]
+fn the_first_request_goes_alone_until_its_response() {
+    let mut server = Server::default();
+    assert!(server.turn(0) <= at(0));
+    let first = server.send(at(0));
+    assert_eq!(server.turn(0), at(1_000), "for at most a second");
+    server.learn(first, &Feedback::default(), at(20), HOUR);
+    assert!(
+        server.turn(1_000) <= at(20),
+        "a server that says nothing has no limit"
+    );
+
+    let mut silent = Server::default();
+    silent.send(at(0));
+    silent.refresh(at(1_000));
+    assert!(silent.turn(1_000) <= at(1_000));
+
+    let mut lost = Server::default();
+    lost.send(at(0));
+    lost.lose();
+    assert!(lost.turn(0) <= at(1));
+    lost.send(at(1));
+    assert_eq!(lost.turn(0), at(1_001), "the next is the first");
+}
+
+/// Shows promise 311.
+#[test]
+fn requests_are_spaced_over_the_time_until_the_reset_from_half_of_the_limit_on() {
+    let mut server = told(&says(6, 10, Some(10)));
+    assert!(server.turn(0) <= at(0), "6 of 10 are more than half");
+    server.send(at(0));
+    // 5 for 10 s.
+    for step in 1..=5 {
+        assert_eq!(server.turn(0), at(2_000 * step));
+        server.send(at(2_000 * step));
+    }
+    server.refresh(at(9_999));
+    assert_eq!(server.turn(0), at(10_000), "none remains");
+    server.refresh(at(10_000));
+    assert!(server.turn(0) <= at(10_000));
+    server.send(at(10_000));
+    assert_eq!(
+        server.turn(0),
+        at(11_000),
+        "one finds out what holds after the reset"
+    );
+    assert_eq!(
+        told(&says(8, 10, None)).turn(0),
+        at(1_250),
+        "without a limit at once"
+    );
+}
+
+#[test]
+fn requests_that_wait_have_turns_one_after_the_other() {
+    let server = told(&says(4, 8, Some(10)));
+    let turns: Vec<_> = (0..6).map(|ahead| server.turn(ahead)).collect();
+    assert_eq!(turns, [2_000, 4_000, 6_000, 8_000, 8_000, 8_000].map(at));
+}
+
+/// Shows promise 311.
+#[test]
+fn of_several_limits_the_strictest_counts() {
+    let mut feedback = says(9, 1, Some(10));
+    feedback
+        .windows
+        .extend(says(100, 1_000, Some(1_000)).windows);
+    let mut server = told(&feedback);
+    assert_eq!(server.turn(0), at(10_000));
+    server.refresh(at(1_000));
+    server.send(at(10_000));
+    assert_eq!(server.turn(0), at(19_999 + 1), "the other one is kept");
+}
+
+/// Shows promise 311.
+#[test]
+fn a_response_may_not_count_the_requests_in_flight() {
+    let mut server = told(&Feedback::default());
+    let numbers: Vec<_> = (0..5).map(|_| server.send(at(0))).collect();
+    server.learn(numbers[1], &says(3, 10, Some(10)), at(50), HOUR);
+    assert_eq!(server.turn(0), at(10_050), "four more are in flight");
+    // An older response comes late.
+    server.learn(numbers[0], &says(9, 10, Some(10)), at(60), HOUR);
+    assert_eq!(server.turn(0), at(10_050));
+    server.learn(numbers[4], &says(9, 10, Some(10)), at(70), HOUR);
+    assert!(server.turn(0) <= at(70));
+}
+
+/// Shows promise 310.
+#[test]
+fn nothing_is_sent_before_the_time_of_a_denial() {
+    let mut server = told(&denied(Some(30)));
+    assert_eq!(server.turn(0), at(30_000));
+    server.refresh(at(29_999));
+    // A response to a request that was sent before changes nothing, also if the server admitted it.
+    let number = server.send(at(0));
+    server.learn(number, &says(9, 10, Some(10)), at(29_999), HOUR);
+    assert_eq!(server.turn(0), at(30_000));
+    // A shorter denial neither.
+    server.learn(number, &denied(Some(0)), at(29_999), HOUR);
+    assert_eq!(server.turn(0), at(30_000));
+    server.refresh(at(30_000));
+    server.send(at(30_000));
+    assert_eq!(server.turn(0), at(31_000), "one first");
+}
+
+/// Shows promise 310.
+#[test]
+fn a_denial_without_a_time_doubles_the_wait() {
+    let mut server = Server::default();
+    let mut now = at(0);
+    for seconds in [1, 2, 4, 8] {
+        let number = server.send(now);
+        server.learn(number, &denied(None), now, HOUR);
+        assert_eq!(server.turn(0).since(now).as_secs(), seconds);
+        now = server.turn(0);
+        server.refresh(now);
+    }
+    for _ in 0..100 {
+        let number = server.send(now);
+        server.learn(number, &denied(None), now, HOUR);
+        now = server.turn(0);
+        server.refresh(now);
+    }
+    assert_eq!(server.turn(0), now);
+    let number = server.send(now);
+    server.learn(number, &Feedback::default(), now, HOUR);
+    let number = server.send(now);
+    server.learn(number, &denied(None), now, HOUR);
+    assert_eq!(
+        server.turn(0).since(now).as_secs(),
+        1,
+        "a success begins anew"
+    );
+}
+
+/// Shows promise 314.
+#[test]
+fn what_a_server_says_is_believed_for_a_bounded_time() {
+    let year = 365 * 86_400;
+    for mut server in [told(&denied(Some(year))), told(&denied(Some(u64::MAX)))] {
+        assert_eq!(server.turn(0), at(3_600_000));
+        server.refresh(at(3_600_000));
+        server.send(at(3_600_000));
+        assert_eq!(server.turn(0), at(3_601_000), "one finds out");
+    }
+    let mut server = told(&says(0, u64::MAX, Some(10)));
+    assert_eq!(server.turn(5), at(3_600_000));
+    server.refresh(at(3_600_000));
+    assert!(server.turn(0) <= at(3_600_000));
+    // A day: spaced by the day, not by the hour.
+    let daily = told(&says(100, 86_400, Some(1_000)));
+    assert_eq!(daily.turn(0), at(864_000));
+}
+
+#[test]
+fn denials_that_arrive_together_are_one() {
+    let mut server = Server::default();
+    let numbers: Vec<_> = (0..20).map(|_| server.send(at(0))).collect();
+    for number in numbers {
+        server.learn(number, &denied(None), at(10), HOUR);
+    }
+    assert_eq!(server.turn(0), at(1_010));
+}
+
+#[test]
+fn a_server_that_states_no_limit_is_found_out() {
+    // It admits one request per 50 ms, and says a second if it denies.
+    let (mut server, mut now, mut free) = (Server::default(), at(0), at(0));
+    let mut run = |requests: u32| {
+        let (start, mut denials) = (now, 0);
+        for _ in 0..requests {
+            server.refresh(now);
+            now = now.max(server.turn(0));
+            server.refresh(now);
+            let number = server.send(now);
+            let is_denied = now < free;
+            denials += u32::from(is_denied);
+            if !is_denied {
+                free = now.plus(Duration::from_millis(50));
+            }
+            let feedback = if is_denied {
+                denied(Some(1))
+            } else {
+                Feedback::default()
+            };
+            server.learn(number, &feedback, now, HOUR);
+        }
+        (denials, now.since(start) / requests)
+    };
+    run(100);
+    let (denials, time) = run(1_000);
+    assert!(denials < 50, "{denials}");
+    assert!(time < Duration::from_millis(150), "{time:?}");
+}

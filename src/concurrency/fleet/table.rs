@@ -1,0 +1,154 @@
+//! The permits of a key on this machine, as the task sees them that keeps its lease.
+
+use std::task::Waker;
+
+use super::super::{
+    lease::Lease,
+    request::{PermitRequest, Usage},
+    shard::Entry,
+    table::Joined,
+    table::Table,
+};
+use crate::clock::Tick;
+use crate::key::Priority;
+use crate::store::cas::{LeasePlan, LeaseView};
+use crate::sync::Ordering;
+
+impl Table {
+    /// Takes a permit that this machine holds, or joins the line and wakes the task that asks the store.
+    /// `start` makes the waker of a new task, if the key needs one.
+    pub(super) fn ask(
+        &self,
+        request: PermitRequest,
+        queue: u32,
+        start: impl FnOnce() -> Waker,
+    ) -> Joined {
+        let limit = self.limit();
+        let mut shard = self.lock_shard(request.id);
+        let entry = shard.entries.entry(request.id).or_default();
+        let lease = entry.lease.get_or_insert_with(|| {
+            Box::new(Lease {
+                granted: 0,
+                valid_until: Tick::ZERO,
+                others: 0,
+                queue,
+                keeper: start(),
+            })
+        });
+        lease.queue = queue;
+        let others = lease.others;
+        let usage = |in_flight: u64| Usage {
+            in_flight: in_flight.saturating_add(others),
+            limit: request.priority.part_of(limit),
+        };
+        let part = entry.part(limit, request.priority);
+        let in_flight = match entry.try_take(request, part) {
+            Ok(in_flight) => return Joined::Taken(usage(in_flight)),
+            Err(in_flight) => in_flight,
+        };
+        let at = entry.line.get_or_insert_default().push(request, false);
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let keeper = entry.keeper();
+        drop(shard);
+        keeper.into_iter().for_each(Waker::wake);
+        Joined::Waits(at, usage(in_flight))
+    }
+
+    /// What this machine is to hold of a key, given what the others have. If that `is_current`, the requests for
+    /// which there is no room are denied, but for those that may wait.
+    pub(super) fn plan_lease(&self, id: u64, view: &LeaseView, is_current: bool) -> LeasePlan {
+        let limit = self.limit();
+        let mut wakers = Vec::new();
+        let mut shard = self.lock_shard(id);
+        let Some(entry) = shard.entries.get_mut(&id) else {
+            return LeasePlan::default();
+        };
+        let Entry {
+            in_flight,
+            line,
+            lease,
+            ..
+        } = entry;
+        let Some(lease) = lease else {
+            return LeasePlan::default();
+        };
+        let waiting = line.as_mut().map_or(0, |line| line.units());
+        let share = view.share(limit, in_flight.saturating_add(waiting));
+        let (mut holds, mut waiting) = (*in_flight, 0);
+        if let Some(line) = line {
+            let part = |priority: Priority| priority.part_of(limit).saturating_sub(view.others);
+            let fitting = line.fitting(&mut holds, |priority| part(priority).min(share));
+            if is_current {
+                let before = line.len();
+                wakers = line.refuse(fitting, lease.queue);
+                let refused = (before - line.len()) as u64;
+                self.waiting.fetch_sub(refused, Ordering::Relaxed);
+            }
+            waiting = line.units();
+        }
+        let plan = LeasePlan {
+            holds,
+            wants: in_flight.saturating_add(waiting),
+            grants: holds.min(share),
+        };
+        // Before the store hears of it: it may give what is not held any more to others at once.
+        lease.granted = lease.granted.min(plan.grants);
+        drop(shard);
+        wakers.into_iter().for_each(Waker::wake);
+        plan
+    }
+
+    /// The store has stored what was planned. `others` is what the other machines held then.
+    pub(super) fn confirm_lease(&self, id: u64, plan: &LeasePlan, others: u64, valid_until: Tick) {
+        let mut wakers = Vec::new();
+        let mut shard = self.lock_shard(id);
+        let Some(entry) = shard.entries.get_mut(&id) else {
+            return;
+        };
+        if let Some(lease) = &mut entry.lease {
+            lease.granted = plan.grants;
+            lease.others = others;
+            lease.valid_until = valid_until;
+        }
+        self.grant(entry, &mut wakers);
+        drop(shard);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Fails all requests that wait. If `is_over`, the task has ended.
+    pub(super) fn fail_waiters(&self, id: u64, is_over: bool) {
+        let mut shard = self.lock_shard(id);
+        let Some(entry) = shard.entries.get_mut(&id) else {
+            return;
+        };
+        let (mut wakers, mut keeper) = (Vec::new(), None);
+        if let Some(line) = &mut entry.line {
+            self.waiting.fetch_sub(line.len() as u64, Ordering::Relaxed);
+            wakers = line.fail_all();
+        }
+        if is_over {
+            keeper = entry.lease.take();
+        }
+        shard.tidy(id);
+        drop(shard);
+        drop(keeper);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Forgets the lease of a key that is not used. Returns whether it was not.
+    pub(super) fn end_lease(&self, id: u64) -> bool {
+        let mut shard = self.lock_shard(id);
+        let entry = shard.entries.get_mut(&id);
+        let Some(entry) = entry.filter(|entry| entry.lease.is_some()) else {
+            return true;
+        };
+        if !entry.is_idle() {
+            return false;
+        }
+        let lease = entry.lease.take();
+        shard.tidy(id);
+        drop(shard);
+        drop(lease);
+        true
+    }
+}

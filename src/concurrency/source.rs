@@ -1,0 +1,72 @@
+//! Where the permits of a limit are: in this process, or in the store of a fleet.
+
+use std::{sync::Arc, time::Duration};
+
+use super::permits::Permits;
+use super::request::PermitRequest;
+use super::table::Joined;
+use crate::error::StoreError;
+
+/// Where the permits of requests with the key `K` are. Sealed.
+#[diagnostic::on_unimplemented(
+    message = "the permits of a fleet need a key with a name in its store, which `{K}` has not",
+    label = "not a `tower_throttle::store::remote::RemoteKey`",
+    note = "see `tower_throttle::store::remote::RemoteKey`, which a key of your own can implement"
+)]
+#[expect(unnameable_types, reason = "only layers use it")]
+pub trait Source<K>: sealed::Sealed + Clone + Send + Sync + 'static {
+    /// Whether permits are taken by [`ask`](Self::ask).
+    const ASKS: bool;
+
+    /// Takes a permit that this machine holds, or waits for the reply of the store. `queue` requests may wait after
+    /// it.
+    fn ask(
+        &self,
+        key: &K,
+        permits: &Arc<Permits>,
+        request: PermitRequest,
+        queue: u32,
+    ) -> Result<Joined, StoreError>;
+
+    /// How long a reply of the store may take, and why the last request got none.
+    fn failure(&self) -> (Duration, StoreError);
+}
+
+/// The permits are in this process, as those of a limit that is a number or an
+/// [`Adaptive`](super::Adaptive) algorithm are.
+///
+/// ```
+/// use tower_throttle::{Global, concurrency::{ConcurrencyLimitLayer, InProcess, IntoLimit}};
+///
+/// fn layer(limit: impl IntoLimit<Source = InProcess>) -> ConcurrencyLimitLayer<Global> {
+///     ConcurrencyLimitLayer::new(Global, limit)
+/// }
+/// # drop(layer(10));
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct InProcess;
+
+impl<K> Source<K> for InProcess {
+    const ASKS: bool = false;
+
+    fn ask(
+        &self,
+        _: &K,
+        permits: &Arc<Permits>,
+        request: PermitRequest,
+        queue: u32,
+    ) -> Result<Joined, StoreError> {
+        Ok(permits.table.take_or_join(request, queue))
+    }
+
+    fn failure(&self) -> (Duration, StoreError) {
+        (Duration::ZERO, StoreError::new("no store", false))
+    }
+}
+
+pub(super) mod sealed {
+    #[expect(unnameable_types, reason = "a seal must not be nameable")]
+    pub trait Sealed {}
+
+    impl Sealed for super::InProcess {}
+}

@@ -1,0 +1,265 @@
+//! One client: an address, or the network of one.
+
+use std::{
+    fmt,
+    hash::{Hash, Hasher},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+use super::canonical;
+use crate::error::ConfigError;
+use crate::key::Key;
+
+/// One client: an IPv4 address, or the network of an IPv6 address.
+///
+/// The key that [`ClientIp`](crate::ClientIp) finds. [`ClientIp::key`](crate::ClientIp::key) makes
+/// it from an address.
+///
+/// It is whole words instead of an [`IpAddr`], because it is made and hashed for every request: a
+/// load of a word that was written in parts has to wait for the stores of the parts.
+// Networks of proxies and of lists are the same: all addresses that share their first bits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Client {
+    /// The family, the prefix, and an IPv4 address. Never an IPv4 address mapped into IPv6.
+    tag: u64,
+    /// The halves of an IPv6 address. All bits after the prefix are zero.
+    high: u64,
+    low: u64,
+}
+
+const V4: u64 = 4;
+const V6: u64 = 6;
+
+const fn tag_of(family: u64, prefix: u8) -> u64 {
+    family << 40 | (prefix as u64) << 32
+}
+
+impl Client {
+    /// All clients without an address.
+    pub const UNKNOWN: Self = Self {
+        tag: 0,
+        high: 0,
+        low: 0,
+    };
+
+    /// The client at `address`, which is not mapped into IPv6, with one prefix per family.
+    #[expect(clippy::cast_possible_truncation, reason = "halves of a number")]
+    #[inline]
+    pub(super) fn containing(address: IpAddr, v4: u8, v6: u8) -> Self {
+        match address {
+            IpAddr::V4(address) => Self::from_v4(address, v4),
+            IpAddr::V6(address) => {
+                let kept = u128::MAX.checked_shl(128 - u32::from(v6));
+                let bits = address.to_bits() & kept.unwrap_or_default();
+                let [high, low] = [(bits >> 64) as u64, bits as u64];
+                let tag = tag_of(V6, v6);
+                Self { tag, high, low }
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn from_v4(address: Ipv4Addr, prefix: u8) -> Self {
+        let kept = u32::MAX.checked_shl(32 - u32::from(prefix));
+        let kept = address.to_bits() & kept.unwrap_or_default();
+        Self {
+            tag: tag_of(V4, prefix) | u64::from(kept),
+            high: 0,
+            low: 0,
+        }
+    }
+
+    const fn family(&self) -> u64 {
+        self.tag >> 40
+    }
+
+    /// The first address, and the number of bits that all addresses share.
+    fn network(&self) -> Option<(IpAddr, u8)> {
+        let [.., prefix, a, b, c, d] = self.tag.to_be_bytes();
+        match self.family() {
+            V4 => Some((IpAddr::from([a, b, c, d]), prefix)),
+            V6 => {
+                let bits = u128::from(self.high) << 64 | u128::from(self.low);
+                Some((Ipv6Addr::from_bits(bits).into(), prefix))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether `address`, which is not mapped into IPv6, is in this network.
+    pub(super) fn contains(&self, address: IpAddr) -> bool {
+        self.network().is_some_and(|(first, prefix)| {
+            first.is_ipv4() == address.is_ipv4()
+                && Self::containing(address, prefix, prefix) == *self
+        })
+    }
+
+    pub(in crate::key) const fn is_v4(&self) -> bool {
+        self.family() == V4
+    }
+
+    /// The first and the last address as numbers.
+    pub(in crate::key) fn bounds(&self) -> (u128, u128) {
+        let (first, free) = match self.network() {
+            Some((IpAddr::V4(first), prefix)) => (first.to_bits().into(), 32 - u32::from(prefix)),
+            Some((IpAddr::V6(first), prefix)) => (first.to_bits(), 128 - u32::from(prefix)),
+            None => (0, 0),
+        };
+        (
+            first,
+            first | !u128::MAX.checked_shl(free).unwrap_or_default(),
+        )
+    }
+
+    /// Parses `ADDRESS/PREFIX`, or a single address. `few` says what is allowed instead of all
+    /// addresses.
+    ///
+    /// An IPv4 network written as IPv6 becomes the IPv4 network: `::ffff:10.0.0.0/104` is
+    /// 10.0.0.0/8, and so is `64:ff9b::10.0.0.0/104`. With a prefix of 96 or less it would contain all
+    /// IPv4 addresses.
+    pub(in crate::key) fn parse(
+        field: &'static str,
+        text: &str,
+        few: &'static str,
+    ) -> Result<Self, ConfigError> {
+        let refuse = |allowed: &'static str| ConfigError::out_of_range(field, text, allowed);
+        let (address, prefix) = match text.split_once('/') {
+            Some((address, prefix)) => (address, Some(prefix)),
+            None => (text, None),
+        };
+        let Ok(address) = address.parse::<IpAddr>() else {
+            return Err(refuse("a network such as 10.0.0.0/8 or fd00::/8"));
+        };
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        let prefix: u8 = match prefix {
+            None => bits,
+            Some(digits) if !digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+                return Err(refuse("a prefix in decimal digits"));
+            }
+            Some(digits) => {
+                let prefix = digits.parse().ok().filter(|prefix| *prefix <= bits);
+                let most = "a prefix of at most 32 bits for IPv4, 128 for IPv6";
+                prefix.ok_or_else(|| refuse(most))?
+            }
+        };
+        if prefix == 0 {
+            return Err(refuse(few));
+        }
+        let canonical = canonical(address);
+        let prefix = if canonical.is_ipv4() && address.is_ipv6() {
+            let of_v4 = prefix.checked_sub(96).filter(|prefix| *prefix > 0);
+            let least = "a prefix of 97 or more for IPv4 addresses mapped or translated into IPv6";
+            of_v4.ok_or_else(|| refuse(least))?
+        } else {
+            prefix
+        };
+        let network = Self::containing(canonical, prefix, prefix);
+        if network.network().map(|(first, _)| first) != Some(canonical) {
+            let allowed = format!("{network} for the network, or {canonical} for the address");
+            return Err(ConfigError::out_of_range(field, text, allowed));
+        }
+        Ok(network)
+    }
+}
+
+/// Manual impl: derive would hash three words for an IPv4 address, which needs one.
+impl Hash for Client {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // The family comes first, so that different clients are hashed differently.
+        state.write_u64(self.tag);
+        if self.family() == V6 {
+            state.write_u64(self.high);
+            state.write_u64(self.low);
+        }
+    }
+}
+
+impl Key for Client {}
+
+/// The address, with its prefix unless that is the whole address.
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.network() {
+            Some((address @ IpAddr::V4(_), 32) | (address @ IpAddr::V6(_), 128)) => address.fmt(f),
+            Some((address, prefix)) => write!(f, "{address}/{prefix}"),
+            None => f.write_str("unknown"),
+        }
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contains(network: &str, address: &str) -> bool {
+        let network = Client::parse("trusting", network, "fewer").unwrap();
+        network.contains(canonical(address.parse().unwrap()))
+    }
+
+    #[test]
+    fn a_network_contains_the_addresses_with_its_prefix() {
+        assert!(contains("10.0.0.0/8", "10.255.255.255"));
+        assert!(!contains("10.0.0.0/8", "11.0.0.0"));
+        assert!(contains("10.1.2.3", "10.1.2.3"));
+        assert!(!contains("10.1.2.3", "10.1.2.2"));
+        assert!(contains("128.0.0.0/1", "203.0.113.9"));
+        assert!(contains("fd00::/8", "fdff::1"));
+        assert!(!contains("fd00::/8", "fe00::1"));
+        assert!(contains("2001:db8::1/128", "2001:db8::1"));
+    }
+
+    #[test]
+    fn a_network_contains_only_its_own_family() {
+        assert!(!contains("::/1", "10.0.0.1"));
+        assert!(!contains("0.0.0.0/1", "::1"));
+    }
+
+    #[test]
+    fn a_mapped_network_is_the_ipv4_network() {
+        assert!(contains("::ffff:10.0.0.0/104", "10.9.9.9"));
+        assert!(!contains("::ffff:10.0.0.0/104", "11.9.9.9"));
+        assert!(contains("10.0.0.0/8", "::ffff:10.9.9.9"));
+        assert!(contains("64:ff9b::10.0.0.0/104", "10.9.9.9"));
+        assert!(contains("64:ff9b::10.0.0.0/104", "64:ff9b::10.9.9.9"));
+        assert!(!contains("64:ff9b::10.0.0.0/104", "11.9.9.9"));
+    }
+
+    #[test]
+    fn an_invalid_network_is_refused_with_a_reason() {
+        for (text, reason) in [
+            ("::ffff:10.0.0.0/8", "97 or more"),
+            ("::ffff:0:0/95", "97 or more"),
+            ("::ffff:0:0/96", "97 or more"),
+            ("64:ff9b::/96", "97 or more"),
+            ("64:ff9b::10.1.0.0/104", "give 10.0.0.0/8 for the network"),
+            ("0.0.0.0/0", "fewer"),
+            ("10.0.0.0/0", "fewer"),
+            ("::/0", "fewer"),
+            ("10.0.0.0/33", "at most 32"),
+            ("::1/129", "at most 32 bits for IPv4, 128"),
+            (
+                "10.0.0.1/8",
+                "give 10.0.0.0/8 for the network, or 10.0.0.1 for",
+            ),
+            ("fd00::5/8", "give fd00::/8 for the network, or fd00::5 for"),
+            ("::ffff:10.1.0.0/104", "give 10.0.0.0/8 for the network"),
+            ("10.0.0.0/+8", "decimal"),
+            ("10.0.0.0/", "at most 32"),
+            ("localhost", "such as"),
+            ("10.0.0", "such as"),
+            ("010.0.0.1", "such as"),
+        ] {
+            let error = Client::parse("trusting", text, "fewer")
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains(reason), "{text}: {error}");
+        }
+    }
+}

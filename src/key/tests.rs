@@ -1,0 +1,175 @@
+//! What an extractor says arrives through every extractor around it.
+
+use crate::error::Rejection;
+use crate::key::{Costs, Extracted, Filter, FindKey, KeyExtractor, Or, Priorities, Priority, With};
+
+/// An extractor that says something of its own about everything.
+#[derive(Clone, Debug)]
+pub(crate) struct Loud(Extracted<u8>);
+
+pub(crate) const LOUD: Loud = Loud(Extracted::Key(1));
+
+const COST: u64 = 10;
+
+impl Loud {
+    /// The same with another key.
+    pub(crate) const fn with(key: Extracted<u8>) -> Self {
+        Self(key)
+    }
+}
+
+impl KeyExtractor<()> for Loud {
+    type Key = u8;
+
+    fn extract(&self, (): &()) -> Extracted<u8> {
+        self.0.clone()
+    }
+
+    fn cost(&self, (): &()) -> u64 {
+        COST
+    }
+
+    fn priority(&self, (): &()) -> Priority {
+        Priority::LOW
+    }
+
+    fn unread_proxy_header(&self, (): &()) -> bool {
+        true
+    }
+}
+
+impl FindKey<()> for Loud {
+    fn find(&self, (): &()) -> Option<u8> {
+        Some(1)
+    }
+}
+
+/// An extractor that has a key and says nothing else.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Quiet;
+
+impl KeyExtractor<()> for Quiet {
+    type Key = u8;
+
+    fn extract(&self, (): &()) -> Extracted<u8> {
+        Extracted::Key(0)
+    }
+}
+
+impl FindKey<()> for Quiet {
+    fn find(&self, (): &()) -> Option<u8> {
+        None
+    }
+}
+
+/// What `outer` does not pass on of a [`Loud`] inside of it.
+pub(crate) fn violations<K: KeyExtractor<()>>(outer: &K) -> Vec<String> {
+    let mut violations = Vec::new();
+    if outer.cost(&()) != COST {
+        violations.push("cost".to_owned());
+    }
+    if outer.priority(&()) != Priority::LOW {
+        violations.push("priority".to_owned());
+    }
+    if !outer.unread_proxy_header(&()) {
+        violations.push("unread_proxy_header".to_owned());
+    }
+    violations
+}
+
+/// Whether `outer` says the same about a request as an extractor that says `inner`.
+fn is_same<K: KeyExtractor<()>>(outer: &K, inner: &Extracted<u8>) -> bool {
+    match (outer.extract(&()), inner) {
+        (Extracted::Reject(outer), Extracted::Reject(inner)) => outer == *inner,
+        (outer, inner) => {
+            std::mem::discriminant(&outer.map(|_| 0)) == std::mem::discriminant(inner)
+        }
+    }
+}
+
+/// A planted bug: passes on nothing but the key.
+struct OnlyKey<K>(K);
+
+impl<K: KeyExtractor<()>> KeyExtractor<()> for OnlyKey<K> {
+    type Key = K::Key;
+
+    fn extract(&self, request: &()) -> Extracted<K::Key> {
+        self.0.extract(request)
+    }
+}
+
+/// A planted bug: limits what is to be skipped.
+struct AlwaysKey<K>(K);
+
+impl<K: KeyExtractor<(), Key = u8>> KeyExtractor<()> for AlwaysKey<K> {
+    type Key = u8;
+
+    fn extract(&self, request: &()) -> Extracted<u8> {
+        match self.0.extract(request) {
+            Extracted::Skip => Extracted::Key(0),
+            other => other,
+        }
+    }
+}
+
+/// Shows promise 54.
+#[test]
+fn what_an_extractor_says_arrives_through_every_wrapper() {
+    let never = |(): &()| false;
+    let rejection = Rejection::new(http::StatusCode::IM_A_TEAPOT, "planted");
+    for key in [
+        Extracted::Key(1),
+        Extracted::Skip,
+        Extracted::Reject(rejection.clone()),
+    ] {
+        let loud = Loud::with(key.clone());
+        macro_rules! check {
+            ($($outer:expr),+ $(,)?) => {$({
+                let outer = $outer;
+                assert_eq!(violations(&outer), <[&str; 0]>::default(), stringify!($outer));
+                assert!(is_same(&outer, &key), "{}: {key:?}", stringify!($outer));
+            })+};
+        }
+        check![
+            With::new(loud.clone(), Filter::new(never, None)),
+            With::new(loud.clone(), Filter::new(never, Some(rejection.clone()))),
+            With::new(
+                With::new(loud.clone(), Filter::new(never, None)),
+                Costs(|(): &()| COST)
+            ),
+            With::new(loud.clone(), Priorities(|(): &()| Priority::LOW)),
+            Or::new(Quiet, loud.clone()),
+            Or::new(Quiet, Quiet).or(loud.clone()),
+            (loud.clone(), Quiet),
+            (Quiet, loud.clone()),
+            (loud.clone(), Quiet, Quiet),
+            (Quiet, loud.clone(), Quiet),
+            (Quiet, Quiet, loud.clone()),
+            (Quiet, (Quiet, (loud.clone(), Quiet))),
+            With::new(
+                (Quiet, Or::new(Quiet, loud)),
+                Filter::new(never, Some(rejection.clone()))
+            ),
+        ];
+    }
+    assert_eq!(violations(&Or::new(LOUD, Quiet)), <[&str; 0]>::default());
+}
+
+#[test]
+fn a_wrapper_that_drops_something_is_found() {
+    let dropped = violations(&OnlyKey(LOUD));
+    assert_eq!(dropped, ["cost", "priority", "unread_proxy_header"]);
+    let skipping = Loud::with(Extracted::Skip);
+    assert!(!is_same(&AlwaysKey(skipping), &Extracted::Skip));
+}
+
+/// Shows promise 54.
+#[test]
+fn the_largest_cost_of_a_tuple_counts_and_a_free_request_stays_free() {
+    let cost = |cost: u64| With::new(Quiet, Costs(move |(): &()| cost));
+    for (first, second, together) in [(1, 1, 1), (10, 1, 10), (3, 10, 10), (0, 1, 0), (0, 7, 7)] {
+        assert_eq!((cost(first), cost(second)).cost(&()), together);
+        assert_eq!((cost(second), cost(first)).cost(&()), together);
+        assert_eq!((cost(second), Quiet, cost(first)).cost(&()), together);
+    }
+}

@@ -1,0 +1,263 @@
+//! The gate of several limits that admit a request together.
+
+mod keys;
+mod pair;
+mod part;
+
+pub use self::keys::{AndKeys, KeyPair};
+use std::{
+    fmt, mem,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+pub(crate) use self::part::Part;
+use self::part::{Ended, Settlings, go_on};
+#[cfg(feature = "policies")]
+pub(crate) use self::part::{PartAsk, PartOf, Slot};
+use super::gate::{Ask, Entry, Gate, Has, Limiting, Look, MayWait, Passed, SettlePart};
+use super::policy_cache::PolicyList;
+use super::state::State;
+use crate::decision::{CompactDecision, Decision};
+use crate::error::RateLimited;
+use crate::queue::RequestSeat;
+use crate::respond::{CostHandle, OwnRules};
+
+/// Several limits, each with a key of its own: a request passes if all of them admit it, and none
+/// counts it if one of them denies it. Made by [`LimitLayer::and`](super::LimitLayer::and) and by
+/// policy files.
+///
+/// # Order
+/// 1. A limit in this process that would deny the request is asked first. It denies the request, and no
+///    other one has counted it.
+/// 2. The others follow: those that admit the request at once, limits on a server, limits in whose queue
+///    it waits, and limits on concurrency. Of two alike the first goes first, so put the one on a server
+///    that denies more often first.
+/// 3. If one denies the request, or it is dropped while it waits, what the others have taken is given
+///    back: all of it that time has not returned yet.
+///
+/// So a limit on a server may count a request that another limit denies, until the refund has arrived.
+/// If the refund fails, because the server is down or the process ends, the cost stays taken until time
+/// has refilled it. No limit ever admits more than it should.
+///
+/// A limit whose server is down does as its own `on_store_error` says, and the others decide as usual.
+pub struct AllOf<P> {
+    state: Arc<State<P>>,
+}
+
+/// The limits of an [`AllOf`]. Sealed.
+#[expect(unnameable_types, reason = "only layers use it")]
+pub trait Parts<K>: Sized + Send + Sync + 'static {
+    /// What a request has of each.
+    type Slots: Default + Send + 'static;
+
+    /// See [`Gate::GIVES_COST_HANDLES`].
+    const GIVES_COST_HANDLES: bool = false;
+
+    /// Calls `run` with the limits that apply to a request.
+    fn with<T>(
+        &self,
+        key: &K,
+        slots: &mut Self::Slots,
+        run: impl FnOnce(&mut [&mut dyn Part]) -> T,
+    ) -> T;
+
+    /// See [`Gate::policies`].
+    fn policies<'a>(
+        &'a self,
+        key: &'a K,
+        decision: &mut Decision,
+    ) -> (PolicyList<'a>, OwnRules<'a>);
+}
+
+/// Limits that can be named.
+#[expect(unnameable_types, reason = "only layers use it")]
+pub trait Renamed {
+    #[track_caller]
+    fn renamed(&self, name: Option<&str>, number: &mut usize) -> Self;
+}
+
+/// A request that waits for one of the limits.
+#[derive(Debug)]
+#[expect(unnameable_types, reason = "only layers use it")]
+pub struct Waits<S> {
+    slots: S,
+    ask: Ask,
+    timeout: Option<Duration>,
+}
+
+impl<P> AllOf<P> {
+    pub(crate) fn new(parts: P) -> Self {
+        Self {
+            state: Arc::new(State::new(parts)),
+        }
+    }
+
+    /// Counts a request of which all limits have decided.
+    fn end<S>(&self, slots: S, ask: Ask, ended: Ended) -> Passed<S> {
+        let Ended { decision, waited } = ended;
+        let counts = &self.state.counts;
+        match decision.filter(|_| ask.shadow) {
+            Some(shadow) if shadow.is_denied() => counts.record_denied(true),
+            Some(shadow) if !shadow.is_admitted() => counts.record_waited(true),
+            _ if waited => counts.record_waited(false),
+            _ => drop(counts.record_admitted()),
+        }
+        let decision = decision.filter(|_| ask.figures);
+        Passed {
+            ticket: Some(slots),
+            decision: decision.as_ref().map(CompactDecision::new),
+            waited,
+        }
+    }
+}
+
+impl<P: Renamed + Send + Sync + 'static> Limiting for AllOf<P> {
+    type Limiter = P;
+
+    #[inline]
+    fn state(&self) -> &Arc<State<P>> {
+        &self.state
+    }
+
+    #[track_caller]
+    fn rename(&mut self, name: Option<&str>, number: &mut usize) {
+        *number = (*number).max(1);
+        let parts = Arc::new(self.state.backend.renamed(name, number));
+        let own = name.unwrap_or(self.state.name());
+        self.state = Arc::new(self.state.renamed(own, parts));
+    }
+}
+
+impl<K, P: Parts<K> + Renamed> Gate<K> for AllOf<P> {
+    type Ticket = P::Slots;
+    type Wait = Box<Waits<P::Slots>>;
+    type Settling = Settlings;
+    type Begun = ();
+
+    const GIVES_COST_HANDLES: bool = P::GIVES_COST_HANDLES;
+
+    fn look(&self, key: &K, ask: Ask) -> Look {
+        self.state
+            .backend
+            .with(key, &mut P::Slots::default(), |parts| {
+                let looks = || parts.iter().map(|part| part.look(ask));
+                let denies = looks().find(|look| *look == Look::Denies);
+                denies.or_else(|| looks().max()).unwrap_or(Look::Passes)
+            })
+    }
+
+    fn begin(&self, _: &K, _: Ask) -> Result<Option<P::Slots>, ()> {
+        Err(())
+    }
+
+    #[inline(never)]
+    fn enter(
+        &self,
+        key: &K,
+        ask: Ask,
+        (): (),
+        may_wait: MayWait<'_>,
+    ) -> Entry<P::Slots, Self::Wait> {
+        let mut slots = P::Slots::default();
+        let MayWait { seat, timeout } = may_wait;
+        let parts = &self.state.backend;
+        let may_wait = MayWait { seat, timeout };
+        match parts.with(key, &mut slots, |parts| go_on(parts, ask, may_wait, None)) {
+            Poll::Ready(Ok(ended)) => Entry::Pass(self.end(slots, ask, ended)),
+            Poll::Ready(Err(denied)) => {
+                self.state.counts.record_denied(false);
+                Entry::Deny(denied)
+            }
+            Poll::Pending => Entry::Wait(Box::new(Waits {
+                slots,
+                ask,
+                timeout: timeout(),
+            })),
+        }
+    }
+
+    fn poll(
+        &self,
+        key: &K,
+        wait: &mut Self::Wait,
+        seat: &mut RequestSeat,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Passed<P::Slots>, RateLimited>> {
+        let Waits {
+            slots,
+            ask,
+            timeout,
+        } = &mut **wait;
+        let may_wait = MayWait {
+            seat,
+            timeout: &|| *timeout,
+        };
+        let parts = &self.state.backend;
+        let polled = parts.with(key, slots, |parts| go_on(parts, *ask, may_wait, Some(cx)));
+        polled.map(|ended| match ended {
+            Ok(ended) => Ok(self.end(mem::take(slots), *ask, ended)),
+            Err(denied) => {
+                self.state.counts.record_denied(false);
+                Err(denied)
+            }
+        })
+    }
+
+    fn leave(&self, key: &K, has: Has<Self::Wait, P::Slots>) {
+        let slots = match has {
+            Has::Wait(wait) => {
+                self.state.counts.record_waited(false);
+                Some(wait.slots)
+            }
+            Has::Passed(passed) => passed.ticket,
+        };
+        let give_back = |parts: &mut [&mut dyn Part]| {
+            for part in parts {
+                part.leave();
+            }
+        };
+        if let Some(mut slots) = slots {
+            self.state.backend.with(key, &mut slots, give_back);
+        }
+    }
+
+    fn settle(&self, key: &K, slots: &mut P::Slots, settle: SettlePart<'_>) -> Option<Settlings> {
+        let settle_all = |parts: &mut [&mut dyn Part]| {
+            Settlings::of(parts.iter_mut().filter_map(|part| part.settle(settle)))
+        };
+        self.state.backend.with(key, slots, settle_all)
+    }
+
+    fn cost_handle(&self, key: &K, slots: &mut P::Slots) -> Option<CostHandle> {
+        let of_all = |parts: &mut [&mut dyn Part]| {
+            let handles = parts.iter_mut().filter_map(|part| part.cost_handle());
+            handles.reduce(|all, one| all.and(Some(one)))
+        };
+        self.state.backend.with(key, slots, of_all)
+    }
+
+    fn policies<'a>(
+        &'a self,
+        key: &'a K,
+        decision: &mut Decision,
+    ) -> (PolicyList<'a>, OwnRules<'a>) {
+        self.state.backend.policies(key, decision)
+    }
+}
+
+/// Manual impl: derive would require `P: Clone`.
+impl<P> Clone for AllOf<P> {
+    fn clone(&self) -> Self {
+        Self {
+            state: Arc::clone(&self.state),
+        }
+    }
+}
+
+impl<P: fmt::Debug> fmt::Debug for AllOf<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AllOf").field(&self.state.backend).finish()
+    }
+}

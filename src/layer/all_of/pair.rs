@@ -1,0 +1,109 @@
+//! Two limits, each of which may be an [`AllOf`] itself.
+
+use super::part::{Part, PartOf, Slot};
+use super::{AllOf, KeyPair, Parts, Renamed};
+use crate::decision::Decision;
+use crate::layer::{
+    gate::{Exit, Gate, Has, Limiting},
+    policy_cache::PolicyList,
+};
+use crate::respond::OwnRules;
+
+impl<KA, KB, A: Gate<KA>, B: Gate<KB>> Parts<KeyPair<KA, KB>> for (A, B)
+where
+    A: Send + Sync + 'static,
+    B: Send + Sync + 'static,
+{
+    type Slots = (Slot<A::Wait, A::Ticket>, Slot<B::Wait, B::Ticket>);
+
+    const GIVES_COST_HANDLES: bool = A::GIVES_COST_HANDLES || B::GIVES_COST_HANDLES;
+
+    fn with<T>(
+        &self,
+        key: &KeyPair<KA, KB>,
+        slots: &mut Self::Slots,
+        run: impl FnOnce(&mut [&mut dyn Part]) -> T,
+    ) -> T {
+        let first = key.first.as_ref().map(|of| PartOf {
+            gate: &self.0,
+            key: &of.key,
+            ask: of.ask,
+            number: (0, 2),
+            rules: None,
+            slot: &mut slots.0,
+            denied: false,
+        });
+        let second = key.second.as_ref().map(|of| PartOf {
+            gate: &self.1,
+            key: &of.key,
+            ask: of.ask,
+            number: (1, 2),
+            rules: None,
+            slot: &mut slots.1,
+            denied: false,
+        });
+        match (first, second) {
+            (Some(mut first), Some(mut second)) => run(&mut [&mut first, &mut second]),
+            (Some(mut first), None) => run(&mut [&mut first]),
+            (None, Some(mut second)) => run(&mut [&mut second]),
+            (None, None) => run(&mut []),
+        }
+    }
+
+    fn policies<'a>(
+        &'a self,
+        key: &'a KeyPair<KA, KB>,
+        decision: &mut Decision,
+    ) -> (PolicyList<'a>, OwnRules<'a>) {
+        let is_second = decision.policy % 2 == 1;
+        decision.policy /= 2;
+        let told = if is_second {
+            let of = key.second.as_ref();
+            of.map(|of| self.1.policies(&of.key, decision))
+        } else {
+            let of = key.first.as_ref();
+            of.map(|of| self.0.policies(&of.key, decision))
+        };
+        told.unwrap_or_default()
+    }
+}
+
+impl<A: Limiting, B: Limiting> Renamed for (A, B) {
+    #[track_caller]
+    fn renamed(&self, name: Option<&str>, number: &mut usize) -> Self {
+        let (mut first, mut second) = self.clone();
+        first.rename(name, number);
+        second.rename(name, number);
+        (first, second)
+    }
+}
+
+impl<A: Limiting, B: Limiting> AllOf<(A, B)> {
+    pub(in crate::layer) fn of_both(first: A, second: B) -> Self {
+        Self::new((first, second).renamed(None, &mut 1))
+    }
+}
+
+impl<KA, KB, Res, A, B> Exit<KeyPair<KA, KB>, Res> for AllOf<(A, B)>
+where
+    A: Exit<KA, B::Response> + Send + Sync + 'static,
+    B: Exit<KB, Res> + Send + Sync + 'static,
+{
+    type Response = A::Response;
+
+    #[inline]
+    fn exit<E>(
+        ticket: Option<<Self as Gate<KeyPair<KA, KB>>>::Ticket>,
+        result: Result<Res, E>,
+    ) -> Result<A::Response, E> {
+        let (first, second) = ticket.unwrap_or_default();
+        A::exit(passed(first), B::exit(passed(second), result))
+    }
+}
+
+fn passed<W, T>(slot: Slot<W, T>) -> Option<T> {
+    match slot {
+        Some(Has::Passed(passed)) => passed.ticket,
+        _ => None,
+    }
+}

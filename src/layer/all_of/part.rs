@@ -1,0 +1,330 @@
+//! One of several limits, and how they decide together, whatever their types.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use crate::algorithm::{binds_more, merge};
+use crate::decision::Decision;
+use crate::error::RateLimited;
+use crate::key::{Priority, joint_cost};
+use crate::layer::{
+    gate::{Ask, Entry, Gate, Has, Look, MayWait, Passed, SettlePart},
+    keyed::poll_once,
+};
+use crate::queue::RequestSeat;
+use crate::respond::{CostHandle, OwnRules};
+
+/// What a request asks of one limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PartAsk {
+    pub(crate) cost: u64,
+    pub(crate) priority: Priority,
+    pub(crate) shadow: bool,
+    /// The decision of the limit does not count among those of all limits.
+    pub(crate) silent: bool,
+    /// Responses state the limit.
+    pub(crate) stated: bool,
+}
+
+/// One of several limits, and what a request has of it.
+pub(crate) struct PartOf<'a, K, G: Gate<K>> {
+    pub(crate) gate: &'a G,
+    pub(crate) key: &'a K,
+    pub(crate) ask: PartAsk,
+    /// Which of how many it is.
+    pub(crate) number: (usize, usize),
+    /// What the limit says about its responses.
+    pub(crate) rules: OwnRules<'a>,
+    /// `None` if the gate was not asked, or has nothing of the request any more.
+    pub(crate) slot: &'a mut Slot<G::Wait, G::Ticket>,
+    /// It has denied the request.
+    pub(crate) denied: bool,
+}
+
+pub(crate) type Slot<W, T> = Option<Has<W, T>>;
+
+/// A [`PartOf`], whatever its types.
+#[expect(unnameable_types, reason = "only layers use it")]
+pub trait Part {
+    /// `None` if it was not asked, else whether the request waits.
+    fn waits(&self) -> Option<bool>;
+    fn look(&self, ask: Ask) -> Look;
+    /// Asks the gate. The request waits then, or has passed.
+    fn enter(&mut self, ask: Ask, may_wait: MayWait<'_>) -> Result<(), RateLimited>;
+    fn poll(
+        &mut self,
+        seat: &mut RequestSeat,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), RateLimited>>;
+    fn leave(&mut self);
+    fn settle(&mut self, settle: SettlePart<'_>) -> Option<Settling>;
+    fn cost_handle(&mut self) -> Option<CostHandle>;
+    fn ended(&self) -> Ended;
+}
+
+/// What a limit has decided on a request that passed, or all of them.
+#[derive(Clone, Copy, Debug, Default)]
+#[expect(unnameable_types, reason = "only layers use it")]
+pub struct Ended {
+    pub(super) decision: Option<Decision>,
+    pub(super) waited: bool,
+}
+
+/// The number by which a decision of several limits says which of them has made it, among the limits
+/// of that part.
+const fn numbered(policy: usize, (own, of): (usize, usize)) -> usize {
+    policy * of + own
+}
+
+impl<K, G: Gate<K>> PartOf<'_, K, G> {
+    fn ask(&self, ask: Ask) -> Ask {
+        Ask {
+            cost: joint_cost(self.ask.cost, ask.cost),
+            priority: self.ask.priority.min(ask.priority),
+            shadow: self.ask.shadow || ask.shadow,
+            figures: ask.shadow || (ask.figures && self.needs_figures(ask)),
+            shares: ask.shares,
+            keep: ask.keep,
+        }
+    }
+
+    /// Whether its decision is one of those that are stated or shared.
+    const fn needs_figures(&self, ask: Ask) -> bool {
+        !self.ask.silent && (self.ask.stated || ask.shares)
+    }
+
+    fn deny(&mut self, denied: RateLimited) -> RateLimited {
+        self.denied = true;
+        denied.map_decision(|decision| {
+            decision.policy = numbered(decision.policy, self.number);
+        })
+    }
+}
+
+impl<K, G: Gate<K>> Part for PartOf<'_, K, G> {
+    fn waits(&self) -> Option<bool> {
+        match &self.slot {
+            Some(has) => Some(matches!(has, Has::Wait(_))),
+            None => self.denied.then_some(false),
+        }
+    }
+
+    fn look(&self, ask: Ask) -> Look {
+        self.gate.look(self.key, self.ask(ask))
+    }
+
+    fn enter(&mut self, ask: Ask, may_wait: MayWait<'_>) -> Result<(), RateLimited> {
+        let ask = self.ask(ask);
+        let entered = match self.gate.begin(self.key, ask) {
+            Ok(ticket) => {
+                let _ = self.gate.state().record_admitted();
+                Entry::Pass(Passed {
+                    ticket,
+                    decision: None,
+                    waited: false,
+                })
+            }
+            Err(begun) => self.gate.enter(self.key, ask, begun, may_wait),
+        };
+        *self.slot = Some(match entered {
+            Entry::Pass(passed) => Has::Passed(passed),
+            Entry::Wait(wait) => Has::Wait(wait),
+            Entry::Deny(denied) => return Err(self.deny(denied)),
+        });
+        Ok(())
+    }
+
+    fn poll(
+        &mut self,
+        seat: &mut RequestSeat,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), RateLimited>> {
+        if let Some(Has::Wait(wait)) = self.slot {
+            let ended = ready!(self.gate.poll(self.key, wait, seat, cx));
+            *self.slot = None;
+            let passed = ended.map_err(|denied| self.deny(denied))?;
+            *self.slot = Some(Has::Passed(passed));
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn leave(&mut self) {
+        if let Some(has) = self.slot.take() {
+            self.gate.leave(self.key, has);
+        }
+    }
+
+    fn settle(&mut self, settle: SettlePart<'_>) -> Option<Settling> {
+        let Some(Has::Passed(Passed { ticket, .. })) = self.slot else {
+            return None;
+        };
+        let own = |rules: OwnRules<'_>| settle(rules.or(self.rules));
+        let mut settling = self.gate.settle(self.key, ticket.as_mut()?, &own)?;
+        match poll_once(&mut settling) {
+            Poll::Ready(_) => None,
+            Poll::Pending => Some(Box::pin(async move {
+                settling.await;
+            })),
+        }
+    }
+
+    fn cost_handle(&mut self) -> Option<CostHandle> {
+        let Some(Has::Passed(passed)) = self.slot else {
+            return None;
+        };
+        self.gate.cost_handle(self.key, passed.ticket.as_mut()?)
+    }
+
+    fn ended(&self) -> Ended {
+        let Some(Has::Passed(passed)) = &*self.slot else {
+            return Ended::default();
+        };
+        Ended {
+            decision: passed.decision.map(|decision| {
+                let mut decision = decision.get();
+                decision.policy = numbered(decision.policy, self.number);
+                decision
+            }),
+            waited: passed.waited,
+        }
+    }
+}
+
+/// Asks one limit after the other, until the request has passed all, waits for one, or is denied.
+/// Without a context no wait is polled.
+pub(super) fn go_on(
+    parts: &mut [&mut dyn Part],
+    ask: Ask,
+    MayWait { seat, timeout }: MayWait<'_>,
+    mut cx: Option<&mut Context<'_>>,
+) -> Poll<Result<Ended, RateLimited>> {
+    loop {
+        let went_on = if let Some(part) = parts.iter_mut().find(|part| part.waits() == Some(true)) {
+            let Some(cx) = cx.as_deref_mut() else {
+                return Poll::Pending;
+            };
+            ready!(part.poll(seat, cx))
+        } else if let Some((part, is_last)) = next(parts, ask) {
+            // Another one may deny the request later.
+            let keep = ask.keep || !is_last;
+            let may_wait = MayWait {
+                seat: &mut *seat,
+                timeout,
+            };
+            part.enter(Ask { keep, ..ask }, may_wait)
+        } else {
+            return Poll::Ready(Ok(all_ended(parts)));
+        };
+        if let Err(denied) = went_on {
+            return Poll::Ready(Err(deny(parts, ask, denied)));
+        }
+        if ask.shadow && stops_in_shadow(parts) {
+            return Poll::Ready(Ok(all_ended(parts)));
+        }
+    }
+}
+
+/// The limit that is asked next, and whether it is the last one.
+fn next<'a>(parts: &'a mut [&mut dyn Part], ask: Ask) -> Option<(&'a mut dyn Part, bool)> {
+    let asked = parts.iter().filter(|part| part.waits().is_some()).count();
+    let is_last = asked + 1 == parts.len();
+    let mut new = parts.iter_mut().filter(|part| part.waits().is_none());
+    let part = if is_last {
+        new.next()
+    } else {
+        new.min_by_key(|part| part.look(ask))
+    };
+    Some((&mut **part?, is_last))
+}
+
+/// Gives back what the limits have taken of a request that one has `denied`. Of those that deny it,
+/// the strictest one is told, and each counts the denial.
+#[cold]
+fn deny(parts: &mut [&mut dyn Part], ask: Ask, mut denied: RateLimited) -> RateLimited {
+    for part in &mut *parts {
+        if part.waits().is_none() && part.look(ask) == Look::Denies {
+            let mut seat = RequestSeat::NOT_REQUIRED;
+            let may_wait = MayWait {
+                seat: &mut seat,
+                timeout: &|| None,
+            };
+            let keep = Ask { keep: true, ..ask };
+            if let Err(other) = part.enter(keep, may_wait) {
+                denied = stricter(denied, other);
+            }
+        }
+    }
+    for part in parts {
+        part.leave();
+    }
+    denied
+}
+
+fn stricter(one: RateLimited, other: RateLimited) -> RateLimited {
+    match (one.decision(), other.decision()) {
+        (Some(first), Some(second)) if binds_more(second, first) => other,
+        _ => one,
+    }
+}
+
+/// Whether a request that only passes because all limits are in shadow mode was denied. Then the
+/// others give back what they have taken, and are not asked any more.
+fn stops_in_shadow(parts: &mut [&mut dyn Part]) -> bool {
+    let is_denied = |part: &dyn Part| part.ended().decision.is_some_and(|one| one.is_denied());
+    let stops = parts.iter().any(|part| is_denied(&**part));
+    if stops {
+        let others = parts.iter_mut().filter(|part| !is_denied(&***part));
+        others.for_each(|part| part.leave());
+    }
+    stops
+}
+
+/// What all limits have decided: the figures are those of the strictest one.
+fn all_ended(parts: &[&mut dyn Part]) -> Ended {
+    let ended = parts.iter().map(|part| part.ended());
+    ended.fold(Ended::default(), |all, one| Ended {
+        decision: match (all.decision, one.decision) {
+            (Some(all), Some(one)) => Some(merge(all, one)),
+            (all, one) => all.or(one),
+        },
+        waited: all.waited || one.waited,
+    })
+}
+
+type Settling = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What settles the cost in several limits.
+#[must_use = "futures do nothing unless polled"]
+#[expect(unnameable_types, reason = "only layers use it")]
+pub struct Settlings(Vec<Settling>);
+
+impl Settlings {
+    /// `None` if all is settled.
+    pub(super) fn of(pending: impl Iterator<Item = Settling>) -> Option<Self> {
+        let pending: Vec<_> = pending.collect();
+        (!pending.is_empty()).then_some(Self(pending))
+    }
+}
+
+impl Future for Settlings {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.0.retain_mut(|one| one.as_mut().poll(cx).is_pending());
+        if self.0.is_empty() {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    }
+}
+
+impl fmt::Debug for Settlings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Settlings").field(&self.0.len()).finish()
+    }
+}

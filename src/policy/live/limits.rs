@@ -1,0 +1,164 @@
+//! The limits of a file as a gate: all that apply to a request admit it, or none counts it.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use http::Response;
+use http_body::Body;
+
+use super::active::{LimitPart, LimitSlot};
+use super::environment::Environment;
+use super::generation::Generation;
+use super::matched::MatchedLimits;
+use super::reload::{self, Lists, OpenStores};
+use super::report::Reloaded;
+use crate::concurrency::{InFlight, PermitBody, UntilBodyEnds};
+use crate::decision::Decision;
+use crate::key::ClientIp;
+use crate::layer::{AllOf, Exit, Part, Parts, PolicyList, Renamed};
+use crate::policy::file::{PolicyFile, Problem, Problems};
+use crate::respond::OwnRules;
+use crate::sync::Swap;
+
+/// The limits of a policy file, as a [`PolicyLayer`](super::PolicyLayer) has them. Clones share them.
+#[derive(Clone)]
+pub struct PolicyLimits {
+    pub(super) shared: Arc<Shared>,
+}
+
+/// What the layer, the services and the handles of a file share.
+pub(super) struct Shared {
+    current: Swap<Generation>,
+    pub(super) environment: Environment,
+    /// How many files were given so far.
+    given: AtomicU64,
+    /// Locked while the limits of a file are built, one file after the other.
+    loaded: Mutex<Loaded>,
+    denied: AtomicU64,
+}
+
+/// What the file that was loaded last leaves for the next one.
+#[derive(Default)]
+struct Loaded {
+    /// Its number among those that were given.
+    number: u64,
+    open_stores: OpenStores,
+}
+
+impl PolicyLimits {
+    pub(super) fn new(environment: Environment) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                current: Swap::default(),
+                environment,
+                given: AtomicU64::new(0),
+                loaded: Mutex::default(),
+                denied: AtomicU64::new(0),
+            }),
+        }
+    }
+
+    pub(super) fn current(&self) -> Arc<Generation> {
+        self.shared.current.get()
+    }
+
+    pub(super) fn clients(&self) -> &ClientIp {
+        &self.shared.environment.clients
+    }
+
+    pub(super) fn record_denied_client(&self) {
+        self.shared.denied.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn denied_clients(&self) -> u64 {
+        self.shared.denied.load(Ordering::Relaxed)
+    }
+
+    /// See [`PolicyHandle::reload`](super::PolicyHandle::reload).
+    pub(super) fn reload(&self, file: &PolicyFile) -> Result<Reloaded, Problems> {
+        let shared = &self.shared;
+        let number = shared.given.fetch_add(1, Ordering::Relaxed) + 1;
+        let lists = Lists::read(file, &shared.environment);
+        let mut loaded = shared.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if loaded.number > number {
+            let message = "a file that was given later is loaded already";
+            return Err(Problems::of(vec![Problem::new("", None, message)]));
+        }
+        let before = self.current();
+        let open = &mut loaded.open_stores;
+        let (generation, report) = reload::build(file, lists, &shared.environment, open, &before)?;
+        loaded.number = number;
+        shared.current.set(generation);
+        Ok(report)
+    }
+}
+
+impl Parts<MatchedLimits> for PolicyLimits {
+    type Slots = Vec<LimitSlot>;
+
+    fn with<T>(
+        &self,
+        key: &MatchedLimits,
+        slots: &mut Vec<LimitSlot>,
+        run: impl FnOnce(&mut [&mut dyn Part]) -> T,
+    ) -> T {
+        if slots.is_empty() {
+            slots.extend(key.iter().map(|(active, _)| active.slot()));
+        }
+        let limits = key.iter().zip(slots).enumerate();
+        let parts = limits
+            .filter_map(|(at, ((active, own), slot))| active.part(own, (at, key.len()), slot));
+        let mut parts: Vec<_> = parts.collect();
+        if let [only] = &mut *parts {
+            return run(&mut [only.as_part()]);
+        }
+        let mut parts: Vec<_> = parts.iter_mut().map(LimitPart::as_part).collect();
+        run(&mut parts)
+    }
+
+    fn policies<'a>(
+        &'a self,
+        key: &'a MatchedLimits,
+        decision: &mut Decision,
+    ) -> (PolicyList<'a>, OwnRules<'a>) {
+        let at = decision.policy % key.len();
+        decision.policy /= key.len();
+        let limit = key.iter().nth(at);
+        limit.map_or_else(Default::default, |(active, own)| {
+            active.policies(own, decision)
+        })
+    }
+}
+
+/// The limits have the names of the file.
+impl Renamed for PolicyLimits {
+    fn renamed(&self, _: Option<&str>, _: &mut usize) -> Self {
+        self.clone()
+    }
+}
+
+impl<B: Body> Exit<MatchedLimits, Response<B>> for AllOf<PolicyLimits> {
+    type Response = Response<PermitBody<B>>;
+
+    fn exit<E>(
+        slots: Option<Vec<LimitSlot>>,
+        result: Result<Response<B>, E>,
+    ) -> Result<Self::Response, E> {
+        let slots = slots.into_iter().flatten();
+        let tickets = slots.filter_map(LimitSlot::into_ticket);
+        InFlight::<UntilBodyEnds>::exit_all(tickets, result)
+    }
+}
+
+impl fmt::Debug for PolicyLimits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let current = self.current();
+        let names = current.limits.iter().map(|active| &active.limit.name);
+        f.debug_list().entries(names).finish()
+    }
+}

@@ -1,0 +1,64 @@
+//! Finds the limits of a file that apply to a request.
+
+use http::{Request, StatusCode};
+
+use super::active::{Active, ActiveDeny, Verdict};
+use super::limits::PolicyLimits;
+use super::matched::MatchedLimits;
+use crate::error::Rejection;
+use crate::key::{Extracted, KeyExtractor, KeyType};
+
+/// Finds the limits of a policy file that apply to a request, and the key of the request for each.
+#[derive(Clone, Debug)]
+pub struct MatchingLimits(pub(super) PolicyLimits);
+
+impl KeyType<()> for MatchingLimits {
+    type Key = MatchedLimits;
+}
+
+impl<B> KeyExtractor<Request<B>> for MatchingLimits {
+    type Key = MatchedLimits;
+
+    /// A rejection of a limit is counted by that limit, and in shadow mode the others go on to decide.
+    fn extract(&self, request: &Request<B>) -> Extracted<MatchedLimits> {
+        let generation = self.0.current();
+        match ActiveDeny::verdict(&generation.denies, request) {
+            Verdict::Passes => {}
+            Verdict::Denied => {
+                self.0.record_denied_client();
+                let rejection = Rejection::new(StatusCode::FORBIDDEN, "blocked");
+                return Extracted::Reject(rejection);
+            }
+            Verdict::Unknown(rejection) => return Extracted::Reject(rejection),
+        }
+        let mut limits = Vec::new();
+        for (at, active) in generation.limits.iter().enumerate() {
+            if !active.applies(request) {
+                continue;
+            }
+            match active.keys.extract(request) {
+                Extracted::Key(key) => limits.push((at, key)),
+                Extracted::Skip => active.state().record_skipped(),
+                Extracted::Reject(rejection) => {
+                    let is_shadow = active.limit.is_shadow;
+                    active.state().record_rejected(&rejection, is_shadow);
+                    if !is_shadow {
+                        return Extracted::Reject(rejection);
+                    }
+                }
+            }
+        }
+        if limits.is_empty() {
+            return Extracted::Skip;
+        }
+        Extracted::Key(MatchedLimits::new(generation, limits))
+    }
+
+    fn unread_proxy_header(&self, request: &Request<B>) -> bool {
+        let generation = self.0.current();
+        let mut limits = generation.limits.iter();
+        let is_unread = |active: &Active| active.keys.unread_proxy_header(request);
+        limits.any(is_unread)
+            || (!generation.lists.is_empty() && self.0.clients().unread_proxy_header(request))
+    }
+}

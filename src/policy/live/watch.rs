@@ -1,0 +1,146 @@
+//! Loads a policy file again when it has changed.
+//!
+//! A thread reads the file and the files of its lists five times per second and compares their contents. So it
+//! sees whatever a reader sees: a file that is replaced, edited in place, reached through links of which one is
+//! swapped (a `ConfigMap` of Kubernetes), on a network, or in a folder that vanishes and returns. Notifications
+//! of the system miss some of these, and would need this loop beside them.
+
+use std::{
+    error::Error,
+    fs,
+    hash::{DefaultHasher, Hash, Hasher},
+    io, mem,
+    path::PathBuf,
+    sync::{Arc, Weak},
+    thread,
+    time::Duration,
+};
+
+use super::layer::PolicyHandle;
+use super::limits::{PolicyLimits, Shared};
+use super::report::Reloaded;
+use crate::policy::file::{NetworksSource, PolicyFile};
+
+/// Contents are loaded when two readings in a row agree: a file is not read while it is written.
+const TICK: Duration = Duration::from_millis(200);
+
+impl PolicyHandle {
+    /// Loads the TOML file at `path` again whenever it, or a file of its lists, has changed, within a second.
+    ///
+    /// The contents are compared, twice with a pause of 0.2 s, so it does not matter how the file is replaced:
+    /// by renaming, in place, or by a link that is swapped, as Kubernetes does for a `ConfigMap`. While the file
+    /// or its folder is gone, or if there is a mistake in it, the limits stay as they were.
+    ///
+    /// `report` gets what each reload has changed, unless it was nothing, and why one has failed, once per
+    /// content. It is called in a thread of its own, which ends when the last layer, service and handle of these
+    /// limits is dropped. A loop per file reads it: call this once.
+    ///
+    /// # Errors
+    /// If the system starts no thread. A file that cannot be read is reported.
+    ///
+    /// ```
+    /// use std::{fs, sync::mpsc, time::Duration};
+    /// use tower_throttle::policy::{Environment, PolicyFile, PolicyLayer};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    /// # let folder = std::env::temp_dir().join(format!("watch-{}", std::process::id()));
+    /// # fs::create_dir_all(&folder)?;
+    /// let path = folder.join("policies.toml");
+    /// let text = "version = 1\n[[limit]]\nname = \"all\"\nlimit = \"fixed_window 5/h\"\nkey = \"global\"";
+    /// fs::write(&path, text)?;
+    /// let layer = PolicyLayer::new(PolicyFile::from_toml(text)?, Environment::new().folder(&folder))?;
+    /// let (sender, reports) = mpsc::channel();
+    /// layer.handle().watch(&path, move |report| {
+    ///     let _ = sender.send(report.map(|reloaded| reloaded.changed));
+    /// })?;
+    /// fs::write(&path, text.replace("5/h", "9/h"))?;
+    /// let changed = reports.recv_timeout(Duration::from_secs(10))??;
+    /// assert_eq!(changed, ["all"]);
+    /// # Ok(fs::remove_dir_all(&folder)?)
+    /// # }
+    /// ```
+    pub fn watch(
+        &self,
+        path: impl Into<PathBuf>,
+        report: impl FnMut(Result<Reloaded, Box<dyn Error + Send + Sync>>) + Send + 'static,
+    ) -> io::Result<()> {
+        let mut watch = Watch {
+            path: path.into(),
+            shared: Arc::downgrade(&self.backend().shared),
+            report,
+            lists: Vec::new(),
+            seen: None,
+            loaded: None,
+        };
+        let thread = thread::Builder::new().name("tower-throttle-watch".to_owned());
+        thread.spawn(move || {
+            while watch.tick() {
+                // If it returns early, a change is seen earlier.
+                thread::park_timeout(TICK);
+            }
+        })?;
+        Ok(())
+    }
+}
+
+struct Watch<F> {
+    path: PathBuf,
+    /// Weak: the thread ends with the limits.
+    shared: Weak<Shared>,
+    report: F,
+    /// The files of the lists of the last file without a mistake in its text.
+    lists: Vec<PathBuf>,
+    /// What the last reading found, and what was loaded last, or tried.
+    seen: Option<u64>,
+    loaded: Option<u64>,
+}
+
+impl<F: FnMut(Result<Reloaded, Box<dyn Error + Send + Sync>>)> Watch<F> {
+    /// Reads the files once. Returns false when the limits are gone.
+    fn tick(&mut self) -> bool {
+        let Some(shared) = self.shared.upgrade() else {
+            return false;
+        };
+        let text = fs::read_to_string(&self.path);
+        let found = Some(fingerprint(&text, &self.lists));
+        let is_settled = mem::replace(&mut self.seen, found) == found;
+        if is_settled && mem::replace(&mut self.loaded, found) != found {
+            match self.load(text, &PolicyLimits { shared }) {
+                Ok(reloaded) if reloaded.is_unchanged() => {}
+                report => (self.report)(report),
+            }
+        }
+        true
+    }
+
+    fn load(
+        &mut self,
+        text: io::Result<String>,
+        limits: &PolicyLimits,
+    ) -> Result<Reloaded, Box<dyn Error + Send + Sync>> {
+        let text = text.map_err(|error| format!("{}: {error}", self.path.display()))?;
+        let file = PolicyFile::from_toml(&text)?;
+        let folder = &limits.shared.environment.folder;
+        let lists = file.lists.values().filter_map(|list| match &list.networks {
+            NetworksSource::File(file) => Some(folder.join(file)),
+            NetworksSource::Cidrs(_) => None,
+        });
+        self.lists = lists.collect();
+        Ok(limits.reload(&file)?)
+    }
+}
+
+/// Identifies the contents of the files, or why they cannot be read.
+fn fingerprint(text: &io::Result<String>, lists: &[PathBuf]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.as_ref().map_err(io::Error::kind).hash(&mut hasher);
+    let read = |path: &PathBuf| fs::read(path).map_err(|error| error.kind());
+    lists
+        .iter()
+        .map(read)
+        .for_each(|read| read.hash(&mut hasher));
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! What the loop sees, reading by reading.
+#![cfg(unix)]
+
+use std::{cell::RefCell, env, os::unix::fs::symlink, rc::Rc};
+
+use super::*;
+use crate::policy::{Environment, PolicyLayer};
+
+/// A folder that is removed with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = env::temp_dir().join(format!("watch-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn policy(limit: u32) -> String {
+    format!(
+        "version = 1\n[[limit]]\nname = \"all\"\nlimit = \"fixed_window {limit}/h\"\nkey = \"global\"\n"
+    )
+}
+
+type Reports = Rc<RefCell<Vec<String>>>;
+type Report = Result<Reloaded, Box<dyn Error + Send + Sync>>;
+
+/// The loop, moved by hand, and its reports.
+fn watch(
+    path: PathBuf,
+    environment: Environment,
+) -> (PolicyLayer, Watch<impl FnMut(Report)>, Reports) {
+    let file = PolicyFile::from_toml(&fs::read_to_string(&path).unwrap()).unwrap();
+    let layer = PolicyLayer::new(file, environment).unwrap();
+    let reports = Rc::new(RefCell::new(Vec::new()));
+    let log = Rc::clone(&reports);
+    let watch = Watch {
+        path,
+        shared: Arc::downgrade(&layer.handle().backend().shared),
+        report: move |report: Report| {
+            log.borrow_mut().push(match report {
+                Ok(reloaded) => reloaded.to_string(),
+                Err(error) => format!("error: {error}"),
+            });
+        },
+        lists: Vec::new(),
+        seen: None,
+        loaded: None,
+    };
+    (layer, watch, reports)
+}
+
+/// Shows promise 323.
+#[test]
+fn a_change_is_loaded_at_its_second_reading_and_a_half_written_file_is_not() {
+    let folder = Folder::new("second");
+    let path = folder.at("policies.toml");
+    fs::write(&path, policy(5)).unwrap();
+    let (layer, mut watch, reports) = watch(path.clone(), Environment::new());
+    for _ in 0..4 {
+        assert!(watch.tick());
+    }
+    assert_eq!(reports.borrow().len(), 0, "nothing has changed");
+    // Half of a file is a file without limits.
+    fs::write(&path, "version = 1\n").unwrap();
+    watch.tick();
+    fs::write(&path, policy(9)).unwrap();
+    watch.tick();
+    assert_eq!(reports.borrow().len(), 0);
+    watch.tick();
+    assert_eq!(reports.borrow().len(), 1, "{reports:?}");
+    assert!(TICK * 3 <= Duration::from_secs(1));
+    // A mistake is reported once, and the limits stay.
+    fs::write(&path, "version = 2\n").unwrap();
+    for _ in 0..4 {
+        watch.tick();
+    }
+    assert_eq!(reports.borrow().len(), 2, "{reports:?}");
+    assert!(reports.borrow()[1].starts_with("error: "), "{reports:?}");
+    assert!(layer.handle().limit("all").is_some());
+    drop(layer);
+    assert!(!watch.tick(), "the limits are gone");
+}
+
+/// Shows promise 323.
+#[test]
+fn files_of_lists_are_watched_and_may_come_later() {
+    let folder = Folder::new("lists");
+    let path = folder.at("policies.toml");
+    let lists = "[lists.bad]\nfile = \"bad.txt\"\n[[deny]]\nlist = \"bad\"\n";
+    fs::write(&path, format!("version = 1\n{lists}")).unwrap();
+    fs::write(folder.at("bad.txt"), "192.0.2.0/24\n").unwrap();
+    let (_layer, mut watch, reports) = watch(path, Environment::new().folder(&folder.0));
+    let mut ticks = |number: usize| {
+        for _ in 0..6 {
+            watch.tick();
+        }
+        assert_eq!(reports.borrow().len(), number, "{reports:?}");
+        reports.borrow().last().cloned().unwrap_or_default()
+    };
+    ticks(0);
+    fs::write(folder.at("bad.txt"), "198.51.100.0/24\n").unwrap();
+    ticks(1);
+    fs::remove_file(folder.at("bad.txt")).unwrap();
+    assert!(ticks(2).contains("bad.txt"));
+    fs::write(folder.at("bad.txt"), "203.0.113.0/24\n").unwrap();
+    assert!(!ticks(3).starts_with("error"));
+}
+
+/// A folder as Kubernetes mounts a `ConfigMap`: the file is a link into a folder that is a link.
+fn mount(folder: &Folder, version: &str, limit: u32) {
+    let data = folder.at(version);
+    fs::create_dir_all(&data).unwrap();
+    fs::write(data.join("policies.toml"), policy(limit)).unwrap();
+    let link = folder.at("..data_tmp");
+    symlink(version, &link).unwrap();
+    fs::rename(link, folder.at("..data")).unwrap();
+    let _ = symlink("..data/policies.toml", folder.at("policies.toml"));
+}
+
+/// Whether `read` differs after Kubernetes has swapped the link.
+fn sees_a_swap(name: &str, read: fn(&PathBuf) -> u64) -> bool {
+    let folder = Folder::new(name);
+    mount(&folder, "..1", 5);
+    let path = folder.at("policies.toml");
+    let before = read(&path);
+    assert_eq!(before, read(&path));
+    mount(&folder, "..2", 9);
+    fs::remove_dir_all(folder.at("..1")).unwrap();
+    read(&path) != before
+}
+
+/// Shows promise 323.
+#[test]
+fn a_swapped_link_is_seen() {
+    let read = |path: &PathBuf| fingerprint(&fs::read_to_string(path), &[]);
+    assert!(sees_a_swap("swap", read));
+}
+
+/// Shows promise 323.
+#[test]
+fn a_watch_of_the_link_itself_is_found() {
+    let read = |path: &PathBuf| {
+        let changed = fs::symlink_metadata(path).and_then(|data| data.modified());
+        let mut hasher = DefaultHasher::new();
+        changed.map_err(|error| error.kind()).hash(&mut hasher);
+        hasher.finish()
+    };
+    assert!(!sees_a_swap("swap-missed", read));
+}

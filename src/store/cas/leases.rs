@@ -1,0 +1,293 @@
+//! The permits of one key that machines hold, as bytes in the store.
+//!
+//! ```text
+//! value = format count lease.. checksum
+//! lease = machine, expires_at, life, holds, wants
+//! ```
+//!
+//! A machine is 8 bytes. Other numbers are written seven bits per byte; moments are nanoseconds since 1970.
+
+use std::time::Duration;
+
+use super::record::{checksum, read_number, write_number};
+use crate::clock::{Tick, nanos};
+
+/// Another format than that of a [`Record`](super::record::Record).
+const FORMAT: u8 = 0x81;
+/// How long a turn is, in nanoseconds: several times as long as machines take to find out what there is.
+const TURN: u64 = 1_000_000_000;
+
+/// What the machines of a fleet hold of one key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Held(pub(super) Vec<Holding>);
+
+/// What one machine holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Holding {
+    pub(super) machine: u64,
+    pub(super) expires_at: Tick,
+    pub(super) life: Duration,
+    pub(super) holds: u64,
+    /// With the units of requests that wait.
+    pub(super) wants: u64,
+}
+
+/// What a machine sees of the others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LeaseView {
+    /// How many units they hold.
+    pub(crate) others: u64,
+    machine: u64,
+    /// How many units each of them wants, if one of them has to wait.
+    wants: Vec<(u64, u64)>,
+    /// Which turn it is.
+    turn: u64,
+}
+
+/// What a machine is to hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LeasePlan {
+    /// What the store is to know of: what is in flight, and what may be.
+    pub(crate) holds: u64,
+    pub(crate) wants: u64,
+    /// How many units may be in flight, if the store agrees. Fewer than are, if others are to have theirs.
+    pub(crate) grants: u64,
+}
+
+impl LeasePlan {
+    /// Whether there is no room for some requests.
+    pub(crate) const fn waits(&self) -> bool {
+        self.wants > self.holds
+    }
+}
+
+impl LeaseView {
+    /// How many units of `limit` this machine may have, which wants so many, if the others leave them: an equal
+    /// share while one of them waits. What a machine does not want of its share is shared by the others.
+    /// Units that cannot be divided go to some machines, in turn.
+    pub(crate) fn share(&self, limit: u64, wants: u64) -> u64 {
+        if self.wants.is_empty() {
+            return limit;
+        }
+        let (mut left, mut hungry) = (limit, self.wants.clone());
+        hungry.push((wants, self.machine));
+        hungry.sort_unstable_by(|one, other| other.cmp(one));
+        while let Some((least, machine)) = hungry.pop() {
+            if least > left / (hungry.len() as u64 + 1) {
+                hungry.push((least, machine));
+                break;
+            }
+            left -= least;
+        }
+        if !hungry.contains(&(wants, self.machine)) {
+            return limit;
+        }
+        let before = hungry.iter().filter(|(_, machine)| *machine < self.machine);
+        let (place, count) = (before.count() as u64, hungry.len() as u64);
+        let has_more = place.wrapping_add(self.turn) % count < left % count;
+        left / count + u64::from(has_more)
+    }
+}
+
+impl Held {
+    /// What `machine` sees at `now`.
+    pub(super) fn view(&self, machine: u64, now: Tick) -> LeaseView {
+        let others: Vec<_> = self
+            .live(now)
+            .filter(|lease| lease.machine != machine)
+            .collect();
+        let waits = others.iter().any(|lease| lease.wants > lease.holds);
+        let wants = others.iter().filter(|_| waits);
+        LeaseView {
+            others: others
+                .iter()
+                .fold(0, |sum, lease| sum.saturating_add(lease.holds)),
+            machine,
+            wants: wants.map(|lease| (lease.wants, lease.machine)).collect(),
+            turn: now.as_nanos() / TURN,
+        }
+    }
+
+    /// What the store knows of `machine`.
+    pub(super) fn of(&self, machine: u64, now: Tick) -> Option<Holding> {
+        self.live(now).find(|lease| lease.machine == machine)
+    }
+
+    fn live(&self, now: Tick) -> impl Iterator<Item = Holding> {
+        self.0
+            .iter()
+            .copied()
+            .filter(move |lease| lease.expires_at > now)
+    }
+
+    /// The same with `own` in place of what the machine held before. A lease that ends later than its life
+    /// lasts, because the clock of the store was set back, ends after a life.
+    pub(super) fn with(&self, own: Holding, now: Tick) -> Self {
+        let others = self.live(now).filter(|lease| lease.machine != own.machine);
+        let bounded = |lease: Holding| Holding {
+            expires_at: lease.expires_at.min(now.plus(lease.life)),
+            ..lease
+        };
+        let own = (own.holds > 0 || own.wants > 0).then_some(own);
+        Self(others.map(bounded).chain(own).collect())
+    }
+
+    /// How long the store has to keep it.
+    pub(super) fn time_to_live(&self, now: Tick) -> Duration {
+        let ends = self.0.iter().map(|lease| lease.expires_at).max();
+        ends.unwrap_or_default().since(now) + Duration::from_secs(1)
+    }
+
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![FORMAT];
+        write_number(&mut bytes, self.0.len() as u64);
+        for lease in &self.0 {
+            bytes.extend(lease.machine.to_le_bytes());
+            write_number(&mut bytes, lease.expires_at.as_nanos());
+            write_number(&mut bytes, nanos(lease.life));
+            write_number(&mut bytes, lease.holds);
+            write_number(&mut bytes, lease.wants);
+        }
+        let sum = checksum(&bytes);
+        bytes.extend(sum);
+        bytes
+    }
+
+    /// `None` if the bytes are damaged, or of another format.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (bytes, sum) = bytes.split_last_chunk::<4>()?;
+        let (format, mut rest) = bytes.split_first()?;
+        if *sum != checksum(bytes) || *format != FORMAT {
+            return None;
+        }
+        let mut held = Self::default();
+        for _ in 0..read_number(&mut rest)? {
+            let (machine, after) = rest.split_first_chunk::<8>()?;
+            rest = after;
+            held.0.push(Holding {
+                machine: u64::from_le_bytes(*machine),
+                expires_at: Tick::from_nanos(read_number(&mut rest)?),
+                life: Duration::from_nanos(read_number(&mut rest)?),
+                holds: read_number(&mut rest)?,
+                wants: read_number(&mut rest)?,
+            });
+        }
+        rest.is_empty().then_some(held)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Tick = Tick::from_nanos(1 << 60);
+    const LIFE: Duration = Duration::from_secs(10);
+
+    fn lease(machine: u64, holds: u64, wants: u64) -> Holding {
+        Holding {
+            machine,
+            expires_at: NOW.plus(LIFE),
+            life: LIFE,
+            holds,
+            wants,
+        }
+    }
+
+    #[test]
+    fn leases_are_read_as_they_were_written_and_damage_is_refused() {
+        let held = Held(vec![lease(u64::MAX, 3, 300), lease(7, 0, 1)]);
+        let bytes = held.to_bytes();
+        assert_eq!(Held::from_bytes(&bytes), Some(held));
+        for place in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[place] ^= 0x10;
+            assert_eq!(Held::from_bytes(&damaged), None, "byte {place}");
+            assert_eq!(Held::from_bytes(&bytes[..place]), None, "cut at {place}");
+        }
+    }
+
+    /// Machines of another release wrote it.
+    #[test]
+    fn the_format_stays_readable() {
+        let held = Held(vec![Holding {
+            machine: 7,
+            expires_at: Tick::from_nanos(300),
+            life: Duration::from_nanos(200),
+            holds: 2,
+            wants: 3,
+        }]);
+        let bytes = [0x81, 1, 7, 0, 0, 0, 0, 0, 0, 0, 0xac, 2, 0xc8, 1, 2, 3];
+        assert_eq!(held.to_bytes()[..bytes.len()], bytes);
+    }
+
+    #[test]
+    fn a_lease_that_is_over_counts_no_more() {
+        let held = Held(vec![lease(1, 3, 3), lease(2, 4, 4)]);
+        assert_eq!(held.view(2, NOW).others, 3);
+        let before = Tick::from_nanos(NOW.plus(LIFE).as_nanos() - 1);
+        assert_eq!(held.view(2, before).others, 3);
+        assert_eq!(held.view(2, NOW.plus(LIFE)).others, 0);
+        assert_eq!(held.of(2, NOW.plus(LIFE)), None);
+        // It is left out of what is written next.
+        let later = NOW.plus(LIFE);
+        let own = Holding {
+            expires_at: later.plus(LIFE),
+            ..lease(2, 1, 1)
+        };
+        assert_eq!(held.with(own, later), Held(vec![own]));
+    }
+
+    #[test]
+    fn a_lease_of_a_clock_that_was_set_back_ends_after_a_life() {
+        let held = Held(vec![lease(1, 3, 3)]);
+        let hour = Duration::from_secs(3_600);
+        let back = Tick::from_nanos(NOW.as_nanos() - nanos(hour));
+        let own = Holding {
+            expires_at: back.plus(LIFE),
+            ..lease(2, 1, 1)
+        };
+        let written = held.with(own, back);
+        assert_eq!(written.view(2, back).others, 3);
+        assert_eq!(written.view(2, back.plus(LIFE)).others, 0);
+        assert_eq!(
+            held.view(2, back.plus(LIFE)).others,
+            3,
+            "unless it is written"
+        );
+    }
+
+    #[test]
+    fn machines_that_wait_get_equal_shares_of_what_they_want() {
+        let share = |held: &Held, machine| {
+            let own = held.of(machine, NOW).map_or(0, |own| own.wants);
+            held.view(machine, NOW).share(10, own)
+        };
+        // 9 of 10 are held here, and the other one wants one more.
+        let held = Held(vec![lease(1, 1, 2), lease(2, 9, 20)]);
+        assert_eq!(share(&held, 2), 8);
+        // It wants as much as this one.
+        let held = Held(vec![lease(1, 1, 20), lease(2, 9, 20)]);
+        assert_eq!([1, 2].map(|machine| share(&held, machine)), [5, 5]);
+        // As long as none waits there is no share.
+        let held = Held(vec![lease(1, 1, 1), lease(2, 9, 20)]);
+        assert_eq!(share(&held, 2), 10);
+        // What a third one does not want is left to those that wait.
+        let held = Held(vec![lease(1, 0, 20), lease(2, 0, 20), lease(3, 2, 2)]);
+        assert_eq!([1, 2, 3].map(|machine| share(&held, machine)), [4, 4, 10]);
+    }
+
+    #[test]
+    fn units_that_cannot_be_divided_go_to_each_machine_in_turn() {
+        let held = Held((1..=3).map(|machine| lease(machine, 0, 9)).collect());
+        for limit in [1, 2, 4, 5] {
+            let mut granted = [0; 3];
+            for turn in 0..3 {
+                let now = NOW.plus(Duration::from_nanos(turn * TURN));
+                let shares = [1, 2, 3].map(|machine| held.view(machine, now).share(limit, 9));
+                assert_eq!(shares.iter().sum::<u64>(), limit, "all of it, and no more");
+                granted = std::array::from_fn(|at| granted[at] + shares[at]);
+            }
+            assert_eq!(granted, [limit; 3]);
+        }
+    }
+}

@@ -1,0 +1,435 @@
+//! A quota per key, which a source such as a database knows.
+//!
+//! A slot of the table holds the state of a key, the quota that it is under, and how long that is
+//! fresh. So a request whose quota is known is decided in one step, the cache of quotas is bounded as
+//! the table is, and no use is lost when a quota changes or is forgotten.
+
+mod backend;
+mod decision;
+mod lookups;
+mod planned;
+mod source;
+
+use std::{fmt, hash::Hash, marker::PhantomData, sync::Arc, time::Duration};
+
+pub use self::{decision::PerKeyDecision, source::QuotaSource};
+use self::{
+    lookups::{Found, Lookups},
+    planned::{Known, Planned},
+};
+use super::{Local, Outcome, Stats, transition::Effect};
+use crate::algorithm::{IntoAlgorithm, Words};
+use crate::backend::Op;
+use crate::clock::{Clock, Tick};
+use crate::decision::{Decision, Verdict};
+use crate::error::{ConfigError, expect_valid};
+use crate::quota::Quota;
+use crate::store::apply::apply_op;
+use crate::sync::{Mutex, lock};
+
+/// A limit in this process whose quota differs from key to key.
+///
+/// A [`QuotaSource`] says which quota a key has, for example from a database. The algorithm is the same
+/// for all keys. Its own quota is that of keys for which the source has none or fails.
+///
+/// - The quota of a key is looked up at its first request, which waits for it, and is then fresh for
+///   [`life`](Self::life). After that, requests go on under the old quota while the new one is
+///   looked up, for a key that was used within the [`stale`](Self::stale) time.
+/// - One lookup per key is in flight, and at most [`lookups`](Self::lookups) at a time.
+/// - A lookup that fails, panics or takes longer than the [`deadline`](Self::deadline) leaves the
+///   quota as it was, or gives the default to a key that has none. It is tried again after a second.
+/// - A change of the quota reaches a key in use. What it has used stays used, as after
+///   [`Local::set_quota`].
+/// - At most [`capacity`](Self::capacity) keys are kept. A key that takes the slot of another one in a
+///   full table takes over its use, but not its quota.
+///
+/// Response headers state the quota of the key. Keys are cloned for the source. Clones share the table.
+/// Lookups run on the tokio runtime of the request, which needs its timer enabled.
+///
+/// ```
+/// use tower_throttle::{Quota, RateLimitLayer, StoreError, TokenBucket, store::local::PerKey};
+///
+/// /// In a real program a query, `select .. from plans where customer = $1`.
+/// async fn plan_of(customer: String) -> Result<Option<Quota>, StoreError> {
+///     Ok((customer == "acme").then(|| Quota::per_minute(6_000)))
+/// }
+///
+/// let limits = PerKey::new(TokenBucket::new(Quota::per_minute(60)), plan_of);
+/// let layer = RateLimitLayer::new(|customer: &String| customer.clone(), limits.clone());
+/// let handle = layer.handle();
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), StoreError> {
+/// # let handle = tower_throttle::RateLimitLayer::new(|customer: &String| customer.clone(),
+/// #     PerKey::new(TokenBucket::new(Quota::per_minute(60)), plan_of)).handle();
+/// assert_eq!(handle.peek("acme", 1).await?.limit, 6_000);
+/// assert_eq!(handle.peek("unknown", 1).await?.limit, 60);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Stores that servers share take no quota per key: their limiters have one quota for all.
+pub struct PerKey<A: Words, K, S> {
+    shared: Arc<Shared<A, S>>,
+    keys: PhantomData<fn(&K)>,
+}
+
+struct Shared<A: Words, S> {
+    table: Local<Planned<A>>,
+    default: Arc<A>,
+    source: S,
+    times: Times,
+    lookups: Lookups<A>,
+    /// Algorithms with the quotas that were found last, so that keys of one plan share one.
+    recent: Mutex<Vec<Arc<A>>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    life: Duration,
+    stale: Duration,
+    deadline: Duration,
+}
+
+/// How many algorithms are shared.
+const RECENT: usize = 64;
+/// When a lookup that failed is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+const LOOKUPS: usize = 1_024;
+
+/// The sizes of a [`PerKey`], and what became of its lookups.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct PerKeyStats {
+    /// The table of keys.
+    pub table: Stats,
+    /// How many lookups were started.
+    pub lookups: u64,
+    /// How many of them have failed, or were not started because too many were in flight.
+    pub failed: u64,
+    /// How many are in flight.
+    pub in_flight: usize,
+    /// The error of the last one that failed.
+    pub last_error: Option<String>,
+}
+
+/// A decision under the quota of the key.
+enum Tried {
+    /// The quota is not known.
+    Unknown,
+    Decided {
+        decision: Decision,
+        effect: Effect,
+        /// The quota is stale, and this request has to refresh it.
+        refreshes: bool,
+    },
+}
+
+impl Outcome for Tried {
+    fn effect(&self) -> Effect {
+        match self {
+            Self::Unknown => Effect::Read,
+            Self::Decided { effect, .. } => *effect,
+        }
+    }
+}
+
+/// How the state was changed that `op` was applied to.
+fn effect(op: Op, decision: &Decision) -> Effect {
+    match op {
+        Op::Peek(_) => Effect::Read,
+        Op::Take(_) | Op::Borrow(_) if decision.is_denied() => Effect::Denied,
+        _ => Effect::Changed,
+    }
+}
+
+/// Applies `op` to a key whose quota is known.
+fn decide<A: Words>(known: &mut Known<A>, now: Tick, op: Op) -> Decision {
+    apply_op(&*known.algorithm, &mut known.state, now, op)
+}
+
+impl<A: Words, K, S: QuotaSource<K>> PerKey<A, K, S> {
+    /// A quota per key from `source`, under `algorithm`, whose own quota is the default.
+    ///
+    /// # Panics
+    /// As [`try_new`](Self::try_new) returns an error.
+    #[track_caller]
+    pub fn new(algorithm: impl IntoAlgorithm<Algorithm = A>, source: S) -> Self {
+        expect_valid(Self::try_new(algorithm, source))
+    }
+
+    /// The same, for an algorithm from a configuration.
+    ///
+    /// # Errors
+    /// If a setting of the algorithm is invalid, if it does not have a single quota, as a tuple, or if it
+    /// has a queue: the turns of queued requests belong to one quota.
+    ///
+    /// ```
+    /// use tower_throttle::{LeakyBucket, Quota, StoreError, store::local::PerKey};
+    ///
+    /// let queue = LeakyBucket::new(Quota::per_second(1)).queue(10);
+    /// let source = |_: String| async { Ok::<Option<Quota>, StoreError>(None) };
+    /// let error = PerKey::<_, String, _>::try_new(queue, source).unwrap_err();
+    /// assert!(error.to_string().contains("a queue"));
+    /// ```
+    pub fn try_new(
+        algorithm: impl IntoAlgorithm<Algorithm = A>,
+        source: S,
+    ) -> Result<Self, ConfigError> {
+        let algorithm = algorithm.into_algorithm();
+        algorithm.validate()?;
+        let _ = algorithm.with_quota(algorithm.quota())?;
+        if has_queue(&algorithm) {
+            return Err(ConfigError::Unsupported {
+                what: "a quota per key for an algorithm with a queue",
+                instead: "leave the queue out, or make a layer for each quota",
+            });
+        }
+        let times = Times {
+            life: Duration::from_secs(60),
+            stale: Duration::from_secs(600),
+            deadline: Duration::from_secs(2),
+        };
+        let shared = Shared::new(Arc::new(algorithm), source, times, LOOKUPS)?;
+        Ok(Self::of(shared))
+    }
+}
+
+impl<A: Words, K, S> PerKey<A, K, S> {
+    fn of(shared: Shared<A, S>) -> Self {
+        Self {
+            shared: Arc::new(shared),
+            keys: PhantomData,
+        }
+    }
+
+    /// How many keys are kept, with their use and their quotas: 100,000 unless set.
+    ///
+    /// # Panics
+    /// If `keys` is not a capacity of [`Local`], or if this was cloned.
+    #[must_use]
+    #[track_caller]
+    pub fn capacity(self, keys: usize) -> Self {
+        let mut shared = self.unshared();
+        shared.table = shared.table.capacity(keys);
+        Self::of(shared)
+    }
+
+    /// How long a quota is fresh: a minute unless set. A change of a plan reaches a key within this time
+    /// and that of a lookup, at its next but one request.
+    ///
+    /// # Panics
+    /// If this was cloned.
+    #[must_use]
+    #[track_caller]
+    pub fn life(self, life: Duration) -> Self {
+        self.with_times(|times| times.life = life)
+    }
+
+    /// How long after its life a quota is used while it is refreshed, if the key is not used in
+    /// between: ten minutes unless set. It is longer if the use of the key counts longer.
+    ///
+    /// # Panics
+    /// If this was cloned.
+    #[must_use]
+    #[track_caller]
+    pub fn stale(self, stale: Duration) -> Self {
+        self.with_times(|times| times.stale = stale)
+    }
+
+    /// How long a lookup may take: two seconds unless set.
+    ///
+    /// # Panics
+    /// If this was cloned.
+    #[must_use]
+    #[track_caller]
+    pub fn deadline(self, deadline: Duration) -> Self {
+        self.with_times(|times| times.deadline = deadline)
+    }
+
+    /// How many lookups may be in flight: 1,024 unless set. One more counts as failed.
+    ///
+    /// # Panics
+    /// If this was cloned.
+    #[must_use]
+    #[track_caller]
+    pub fn lookups(self, most: usize) -> Self {
+        let mut shared = self.unshared();
+        shared.lookups.most = most;
+        Self::of(shared)
+    }
+
+    #[track_caller]
+    fn with_times(self, set: impl FnOnce(&mut Times)) -> Self {
+        let shared = self.unshared();
+        let capacity = shared.table.stats().capacity;
+        let mut times = shared.times;
+        set(&mut times);
+        let most = shared.lookups.most;
+        let mut shared = expect_valid(Shared::new(shared.default, shared.source, times, most));
+        shared.table = shared.table.capacity(capacity);
+        Self::of(shared)
+    }
+
+    #[track_caller]
+    fn unshared(self) -> Shared<A, S> {
+        let Ok(shared) = Arc::try_unwrap(self.shared) else {
+            panic!("a setting of a PerKey that was cloned: set it before");
+        };
+        shared
+    }
+
+    /// Looks the quota of `key` up again at its next request, which goes on under the old one: for a
+    /// message that a plan has changed.
+    pub fn refresh<Q>(&self, key: &Q)
+    where
+        Q: Hash + ?Sized,
+    {
+        let shared = &*self.shared;
+        let hash = shared.table.hash(key);
+        shared.lookups.outdate(hash);
+        let now = shared.table.shared.clock.now();
+        let expire = |_: &Planned<A>, state: &mut planned::PlannedState<A>| {
+            if let Some(known) = state.of(hash) {
+                known.fresh_until = known.fresh_until.min(now);
+            }
+        };
+        // A key without a slot is looked up anyway.
+        let _ = shared.table.at(hash, now, false, expire);
+    }
+
+    /// Sizes and counters.
+    pub fn stats(&self) -> PerKeyStats {
+        let (lookups, failed, in_flight, last_error) = self.shared.lookups.counts();
+        PerKeyStats {
+            table: self.shared.table.stats(),
+            lookups,
+            failed,
+            in_flight,
+            last_error,
+        }
+    }
+}
+
+/// Whether it makes requests wait that are not admitted at once.
+fn has_queue<A: Words>(algorithm: &A) -> bool {
+    let waits_after = |used| {
+        let mut state = algorithm.fresh(Tick::ZERO);
+        let _ = algorithm.charge(&mut state, Tick::ZERO, used);
+        let decision = algorithm.decide(&mut state, Tick::ZERO, 1);
+        matches!(decision.verdict, Verdict::Wait(_))
+    };
+    waits_after(1) || waits_after(algorithm.quota().capacity())
+}
+
+impl<A: Words, S> Shared<A, S> {
+    fn new(default: Arc<A>, source: S, times: Times, most: usize) -> Result<Self, ConfigError> {
+        let planned = Planned {
+            default: Arc::clone(&default),
+            stale: times.stale,
+        };
+        planned.default.validate()?;
+        Ok(Self {
+            table: Local::new(planned),
+            default,
+            source,
+            times,
+            lookups: Lookups::new(most),
+            recent: Mutex::default(),
+        })
+    }
+
+    /// The algorithm with this quota.
+    fn algorithm(&self, quota: Quota) -> Result<Arc<A>, ConfigError> {
+        if quota == self.default.quota() {
+            return Ok(Arc::clone(&self.default));
+        }
+        let mut recent = lock(&self.recent);
+        if let Some(same) = recent.iter().find(|recent| recent.quota() == quota) {
+            return Ok(Arc::clone(same));
+        }
+        let algorithm = self.default.with_quota(quota)?;
+        algorithm.validate()?;
+        let algorithm = Arc::new(algorithm);
+        recent.truncate(RECENT - 1);
+        recent.insert(0, Arc::clone(&algorithm));
+        Ok(algorithm)
+    }
+
+    /// Until when what was found is fresh.
+    fn fresh_until(&self, is_found: bool, now: Tick) -> Tick {
+        let life = self.times.life;
+        now.plus(if is_found { life } else { life.min(RETRY) })
+    }
+
+    /// Applies `op` if the quota of the key is known.
+    fn try_apply(&self, hash: u64, op: Op, now: Tick) -> Result<Tried, Tick> {
+        let claimed_until = now.plus(self.times.deadline);
+        self.table.at(hash, now, true, |_, state| {
+            let Some(known) = state.of(hash) else {
+                return Tried::Unknown;
+            };
+            let decision = decide(known, now, op);
+            let mut effect = effect(op, &decision);
+            let refreshes = known.fresh_until <= now && effect != Effect::Read;
+            if refreshes {
+                // No other request does it as long as the lookup may take.
+                known.fresh_until = claimed_until;
+                effect = Effect::Changed;
+            }
+            Tried::Decided {
+                decision,
+                effect,
+                refreshes,
+            }
+        })
+    }
+
+    /// Puts the key under the quota that was found, unless it has one by now, and applies `op`.
+    fn apply_found(&self, hash: u64, op: Op, found: Found<&Arc<A>>) -> Decision {
+        let now = self.table.shared.clock.now();
+        let until = self.fresh_until(found.is_some(), now);
+        let decided = self.table.at(hash, now, true, |_, state| {
+            let known = match state.of(hash) {
+                Some(known) => known,
+                None => state.assign(hash, (found, until), &self.default, now),
+            };
+            let decision = decide(known, now, op);
+            Tried::Decided {
+                effect: effect(op, &decision),
+                decision,
+                refreshes: false,
+            }
+        });
+        self.decided(&decided, now)
+    }
+
+    fn decided(&self, tried: &Result<Tried, Tick>, now: Tick) -> Decision {
+        match *tried {
+            Ok(Tried::Decided { decision, .. }) => decision,
+            Ok(Tried::Unknown) => self.table.deny_full(now, now),
+            Err(free) => self.table.deny_full(free, now),
+        }
+    }
+}
+
+/// Manual impl: derive would require `S: Clone`. Clones share the table.
+impl<A: Words, K, S> Clone for PerKey<A, K, S> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            keys: PhantomData,
+        }
+    }
+}
+
+/// Manual impl: keys must not be logged, and sources are closures.
+impl<A: Words, K, S> fmt::Debug for PerKey<A, K, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PerKey")
+            .field("default", &self.shared.default)
+            .field("times", &self.shared.times)
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}

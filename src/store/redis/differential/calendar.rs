@@ -1,0 +1,48 @@
+//! Days, weeks and months, on a machine whose clock is hours away from that of the server.
+
+use super::agreement::assert_agree;
+use super::mutants::{assert_caught, is_caught};
+use super::policies::token_bucket;
+use super::random::Random;
+use crate::algorithm::{AnyAlgorithm, CalendarWindow};
+use crate::quota::Quota;
+
+fn calendar(random: &mut Random) -> CalendarWindow {
+    let limit = 1 + random.below(30);
+    let zone = *random.pick(&["UTC", "Europe/Berlin", "America/Santiago", "Pacific/Apia"]);
+    let (quota, most) = *random.pick(&[
+        (Quota::per_day(limit), 0),
+        (Quota::per_week(limit), 7),
+        (Quota::per_month(limit), 31),
+    ]);
+    let window = CalendarWindow::try_new(quota, zone).expect("a zone");
+    match random.below(3) {
+        0 if most > 0 => window.anchor(u8::try_from(1 + random.below(most)).expect("small")),
+        _ => window,
+    }
+}
+
+/// Shows promise 316.
+#[test]
+fn calendar_window_decides_as_its_script() {
+    assert_agree(23, true, calendar);
+    assert_agree(24, true, |random| AnyAlgorithm::new(calendar(random)));
+    assert_agree(25, false, |random| (calendar(random), token_bucket(random)));
+}
+
+/// Shows promise 316.
+#[test]
+fn a_planted_bug_in_the_script_of_calendar_windows_is_caught() {
+    let bug = "while index < 4 and starts[index] <= now";
+    let caught = is_caught(calendar, bug, "while index < 3");
+    assert_caught(caught, "the window by the client's clock");
+    let bug = "if stored_window > now then";
+    let caught = is_caught(calendar, bug, "if true then");
+    assert_caught(caught, "a window that is over and counts");
+    let bug = "taken_at < start and used";
+    let caught = is_caught(calendar, bug, "taken_at <= start - length and used");
+    assert_caught(caught, "a refund of an earlier window");
+    let bug = "used + cost <= limit";
+    let caught = is_caught(calendar, bug, "used + cost <= limit + 1");
+    assert_caught(caught, "one too many");
+}

@@ -1,0 +1,148 @@
+//! How connections are made.
+
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Cmd, RedisError, Value};
+
+#[cfg(feature = "redis-cluster")]
+use super::cluster;
+use super::slots::SlotOwners;
+
+/// How long connecting to a server may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Where connections come from.
+pub(super) enum Source {
+    Client(redis::Client),
+    Connection(MultiplexedConnection),
+    /// Asked for the primary on each attempt to connect. One task connects at a time, so the lock is
+    /// never contended.
+    #[cfg(feature = "redis-sentinel")]
+    Sentinel(Box<tokio::sync::Mutex<redis::sentinel::SentinelClient>>),
+    #[cfg(feature = "redis-cluster")]
+    Cluster(Box<redis::cluster::ClusterClient>),
+}
+
+/// A connection that any number of calls share.
+#[derive(Clone)]
+pub(super) enum RawConnection {
+    Single(MultiplexedConnection),
+    #[cfg(feature = "redis-cluster")]
+    Cluster(redis::cluster_async::ClusterConnection),
+}
+
+impl Source {
+    /// A cluster's client that never retries: it would send a call again after a connection broke,
+    /// and the call might be counted twice. Redirections are followed in [`cluster`].
+    #[cfg(feature = "redis-cluster")]
+    pub(super) fn cluster(
+        builder: redis::cluster::ClusterClientBuilder,
+    ) -> Result<Self, RedisError> {
+        let client = builder
+            .retries(0)
+            .connection_timeout(CONNECT_TIMEOUT)
+            .build()?;
+        Ok(Self::Cluster(Box::new(client)))
+    }
+
+    /// Whether it can make more than one connection.
+    pub(super) const fn supports_pool(&self) -> bool {
+        match self {
+            Self::Client(_) => true,
+            #[cfg(feature = "redis-sentinel")]
+            Self::Sentinel(_) => true,
+            _ => false,
+        }
+    }
+
+    pub(super) const fn is_cluster(&self) -> bool {
+        match self {
+            #[cfg(feature = "redis-cluster")]
+            Self::Cluster(_) => true,
+            _ => false,
+        }
+    }
+
+    /// How long connecting may take. The client of a cluster may wait for several servers in turn.
+    pub(super) const fn connect_timeout(&self) -> Duration {
+        if self.is_cluster() {
+            Duration::from_secs(2)
+        } else {
+            CONNECT_TIMEOUT
+        }
+    }
+
+    pub(super) async fn connect(&self) -> Result<RawConnection, RedisError> {
+        #[cfg(feature = "redis-tls")]
+        install_crypto_provider();
+        // Calls and attempts to connect have deadlines of their own.
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None);
+        match self {
+            Self::Client(client) => client
+                .get_multiplexed_async_connection_with_config(&config)
+                .await
+                .map(RawConnection::Single),
+            Self::Connection(connection) => Ok(RawConnection::Single(connection.clone())),
+            #[cfg(feature = "redis-sentinel")]
+            Self::Sentinel(client) => client
+                .lock()
+                .await
+                .get_async_connection_with_config(&config)
+                .await
+                .map(RawConnection::Single),
+            #[cfg(feature = "redis-cluster")]
+            Self::Cluster(client) => client
+                .get_async_connection()
+                .await
+                .map(RawConnection::Cluster),
+        }
+    }
+}
+
+/// rustls needs one provider per process. A program that has not installed its own gets `ring`.
+#[cfg(feature = "redis-tls")]
+fn install_crypto_provider() {
+    use rustls::crypto::{CryptoProvider, ring};
+
+    if CryptoProvider::get_default().is_none() {
+        // Fails only if another thread has installed one meanwhile.
+        let _ = ring::default_provider().install_default();
+    }
+}
+
+impl RawConnection {
+    pub(super) const fn is_cluster(&self) -> bool {
+        match self {
+            Self::Single(_) => false,
+            #[cfg(feature = "redis-cluster")]
+            Self::Cluster(_) => true,
+        }
+    }
+
+    pub(super) async fn send(&mut self, command: &Cmd) -> Result<Value, RedisError> {
+        match self {
+            Self::Single(connection) => connection
+                .send_packed_command(command)
+                .await?
+                .extract_error(),
+            #[cfg(feature = "redis-cluster")]
+            Self::Cluster(connection) => cluster::send(connection, command).await,
+        }
+    }
+
+    /// The masters of all slots; empty if this is no cluster, or if no server replied in time.
+    #[cfg_attr(
+        not(feature = "redis-cluster"),
+        expect(clippy::unused_async, reason = "only a cluster is asked")
+    )]
+    pub(super) async fn slot_owners(&mut self) -> SlotOwners {
+        match self {
+            Self::Single(_) => SlotOwners::new(),
+            #[cfg(feature = "redis-cluster")]
+            Self::Cluster(connection) => cluster::slot_owners(connection).await,
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! Connections that are made in the background.
+//!
+//! One attempt runs at a time, in a task that outlives the calls that wait for it. A call that ends by
+//! its deadline does not end the attempt.
+
+use std::{fmt, future::Future, sync::Arc, time::Duration};
+
+use tokio::sync::Notify;
+
+use super::{
+    deadline::within,
+    task::{catch_panic, runtime},
+};
+use crate::clock::{Clock, MonotonicClock, Tick};
+use crate::error::StoreError;
+use crate::store::events::RemoteMetrics;
+use crate::sync::{Mutex, lock};
+
+/// What makes a connection, or something else that a call needs first.
+pub(crate) trait Connect: Send + Sync + 'static {
+    type Connection: Send + 'static;
+
+    /// The store's name in errors.
+    const STORE: &'static str;
+    /// What it makes, in errors.
+    const WHAT: &'static str;
+    /// The pause after a failed attempt, unless it was refused. Calls fail with its error meanwhile.
+    const PAUSE: Duration;
+
+    /// How long an attempt may take.
+    fn timeout(&self) -> Duration;
+
+    fn connect(&self) -> impl Future<Output = Result<Self::Connection, StoreError>> + Send;
+}
+
+/// Makes connections when they are needed, and keeps them.
+pub(crate) struct Connector<C: Connect> {
+    connect: C,
+    state: Mutex<State<C::Connection>>,
+    /// Notified when an attempt ends.
+    changed: Notify,
+}
+
+struct State<T> {
+    connections: Vec<T>,
+    /// When the running attempt began, and its number.
+    running: Option<(Tick, u64)>,
+    attempts: u64,
+    /// The last attempt, if it failed.
+    failure: Option<FailedAttempt>,
+}
+
+struct FailedAttempt {
+    at: Tick,
+    number: u64,
+    error: StoreError,
+}
+
+/// What a call takes of the connections that there are.
+pub(crate) struct Pick<T, C> {
+    pub(crate) picked: Option<T>,
+    /// Whether another connection should be made.
+    pub(crate) wants_another: bool,
+    /// Connections that broke. They are dropped outside the lock.
+    pub(crate) unusable: Vec<C>,
+}
+
+/// How long no attempt is made after one that failed: `least`, or longer if an operator has to correct
+/// something first, as a password.
+fn pause_after(error: &StoreError, least: Duration) -> Duration {
+    /// A server may count wrong passwords.
+    const AFTER_REFUSAL: Duration = Duration::from_secs(2);
+    if error.is_transient() {
+        least
+    } else {
+        AFTER_REFUSAL
+    }
+}
+
+impl<C: Connect> Connector<C> {
+    pub(crate) fn new(connect: C, connections: Vec<C::Connection>) -> Arc<Self> {
+        Arc::new(Self {
+            connect,
+            state: Mutex::new(State {
+                connections,
+                running: None,
+                attempts: 0,
+                failure: None,
+            }),
+            changed: Notify::new(),
+        })
+    }
+
+    pub(crate) const fn settings(&self) -> &C {
+        &self.connect
+    }
+
+    /// Lets the next call try at once: what was refused has been corrected.
+    #[cfg(feature = "cassandra")]
+    pub(crate) fn forget_failure(&self) {
+        lock(&self.state).failure = None;
+    }
+
+    /// What `pick` takes. Waits for an attempt if it takes nothing.
+    pub(crate) async fn get<T>(
+        self: &Arc<Self>,
+        pick: impl Fn(&mut Vec<C::Connection>) -> Pick<T, C::Connection>,
+    ) -> Result<T, StoreError> {
+        let mut awaited = None;
+        loop {
+            // Before the state is read, so that no change is missed.
+            let changed = self.changed.notified();
+            match self.existing(&pick, awaited)? {
+                Ok(picked) => return Ok(picked),
+                Err(attempt) => awaited = Some(awaited.unwrap_or(attempt)),
+            }
+            changed.await;
+        }
+    }
+
+    /// What `pick` takes, or the number of the attempt to wait for. `awaited` is an attempt that the
+    /// caller has waited for: if that or a later one failed, its error is returned.
+    fn existing<T>(
+        self: &Arc<Self>,
+        pick: impl Fn(&mut Vec<C::Connection>) -> Pick<T, C::Connection>,
+        awaited: Option<u64>,
+    ) -> Result<Result<T, u64>, StoreError> {
+        let mut state = lock(&self.state);
+        let Pick {
+            picked,
+            wants_another,
+            unusable,
+        } = pick(&mut state.connections);
+        if !wants_another {
+            let attempts = state.attempts;
+            drop(state);
+            drop(unusable);
+            return Ok(picked.ok_or(attempts));
+        }
+        let now = MonotonicClock.now();
+        let is_running = state
+            .running
+            .is_some_and(|(since, _)| now.since(since) < 2 * self.connect.timeout());
+        let failure = state.failure.as_ref().filter(|failure| {
+            let is_awaited = awaited.is_some_and(|attempt| failure.number >= attempt);
+            is_awaited || now.since(failure.at) < pause_after(&failure.error, C::PAUSE)
+        });
+        let failure = failure.map(|failure| failure.error.clone());
+        let mut task = None;
+        if !is_running {
+            match failure {
+                Some(error) if picked.is_none() => return Err(error),
+                Some(_) => {}
+                None => {
+                    state.attempts += 1;
+                    state.running = Some((now, state.attempts));
+                    task = Some(Attempt {
+                        connector: Arc::clone(self),
+                        number: state.attempts,
+                    });
+                }
+            }
+        }
+        let attempt = state.running.map_or(state.attempts, |(_, number)| number);
+        drop(state);
+        drop(unusable);
+        if let Some(task) = task {
+            // A runtime that shuts down drops the task at once, which locks the state.
+            runtime(C::STORE)?.spawn(task.run());
+        }
+        Ok(picked.ok_or(attempt))
+    }
+}
+
+#[cfg(feature = "redis")]
+impl<C: Connect> Connector<C> {
+    /// What `find` finds among the connections that there are.
+    pub(crate) fn find<T>(&self, find: impl FnOnce(&[C::Connection]) -> Option<T>) -> Option<T> {
+        find(&lock(&self.state).connections)
+    }
+
+    /// Why the last attempt failed, if it did.
+    pub(crate) fn last_error(&self) -> Option<StoreError> {
+        let state = lock(&self.state);
+        state.failure.as_ref().map(|failure| failure.error.clone())
+    }
+}
+
+/// The task that connects.
+struct Attempt<C: Connect> {
+    connector: Arc<Connector<C>>,
+    number: u64,
+}
+
+impl<C: Connect> Attempt<C> {
+    async fn run(self) {
+        let timeout = self.connector.connect.timeout();
+        let ends_at = MonotonicClock.now().plus(timeout);
+        let connecting = catch_panic(C::STORE, self.connector.connect.connect());
+        let connected = within(ends_at, connecting).await.unwrap_or_else(|| {
+            let text = format!("{}: no {} within {:?}", C::STORE, C::WHAT, timeout);
+            Ok(Err(StoreError::new(text, true)))
+        });
+        let connected = connected.and_then(|connected| connected);
+        RemoteMetrics(C::STORE).connected(connected.is_ok());
+        let at = MonotonicClock.now();
+        let mut state = lock(&self.connector.state);
+        match connected {
+            Ok(connection) => {
+                state.connections.push(connection);
+                state.failure = None;
+            }
+            Err(error) => {
+                let number = self.number;
+                state.failure = Some(FailedAttempt { at, number, error });
+            }
+        }
+    }
+}
+
+/// Runs also when the runtime shuts down, so that no call waits for a task that has ended.
+impl<C: Connect> Drop for Attempt<C> {
+    fn drop(&mut self) {
+        let mut state = lock(&self.connector.state);
+        let is_last = state
+            .running
+            .is_some_and(|(_, number)| number == self.number);
+        if is_last {
+            state.running = None;
+        }
+        drop(state);
+        self.connector.changed.notify_waiters();
+    }
+}
+
+/// Manual impl: settings hold a password.
+impl<C: Connect> fmt::Debug for Connector<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connector").finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    /// Fails, and counts how often it was tried.
+    struct Failing {
+        is_transient: bool,
+        tried: AtomicU32,
+    }
+
+    impl Connect for Failing {
+        type Connection = ();
+
+        const STORE: &'static str = "store";
+        const WHAT: &'static str = "connection";
+        const PAUSE: Duration = Duration::from_millis(100);
+
+        fn timeout(&self) -> Duration {
+            Duration::from_secs(1)
+        }
+
+        async fn connect(&self) -> Result<(), StoreError> {
+            self.tried.fetch_add(1, Ordering::Relaxed);
+            Err(StoreError::new("no entry", self.is_transient))
+        }
+    }
+
+    /// Shows promise 271.
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_is_tried_again_once_per_two_seconds() {
+        for (is_transient, allowed) in [(true, 80..=110), (false, 5..=6)] {
+            let connect = Failing {
+                is_transient,
+                tried: AtomicU32::new(0),
+            };
+            let connector = Connector::new(connect, Vec::new());
+            for _ in 0..1_000 {
+                let nothing = |_: &mut Vec<()>| Pick {
+                    picked: None::<()>,
+                    wants_another: true,
+                    unusable: Vec::new(),
+                };
+                let error = connector.get(nothing).await.expect_err("no entry");
+                assert_eq!(error.is_transient(), is_transient);
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            let tried = connector.settings().tried.load(Ordering::Relaxed);
+            assert!(allowed.contains(&tried), "{is_transient}: {tried}");
+        }
+    }
+}

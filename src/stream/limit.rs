@@ -1,0 +1,250 @@
+//! The limit of a stream: what decides, and how its cost is awaited.
+
+use std::task::{Context, Poll, ready};
+use std::{any::type_name, fmt, future::Future, mem, pin::Pin, sync::Arc, time::Duration};
+
+use crate::algorithm::Words;
+use crate::backend::{Backend, Op};
+use crate::clock::{Clock, MonotonicClock, Timer};
+use crate::decision::{Decision, Verdict};
+use crate::error::RateLimited;
+use crate::limiter::Limiter;
+use crate::receipt::Receipt;
+use crate::sync::{Mutex, PoisonError};
+
+/// The limit of one stream or body: a [`Limiter`], or one key of a [`Backend`].
+///
+/// Clones share the limit, so streams that are given clones of one are limited together.
+///
+/// ```
+/// use std::sync::Arc;
+/// use tower_throttle::{Limiter, Local, Quota, TokenBucket, stream::StreamLimit};
+///
+/// let bucket = TokenBucket::new(Quota::per_second(10));
+/// let of_one_stream = StreamLimit::new(Limiter::new(bucket));
+///
+/// let per_user = Arc::new(Local::new(bucket));
+/// let of_all_streams_of_alice = StreamLimit::keyed(per_user.clone(), "alice".to_owned());
+/// # drop((of_one_stream, of_all_streams_of_alice));
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a limit does nothing until it is given to a stream or a body"]
+pub struct StreamLimit {
+    source: Arc<dyn Take>,
+    max_wait: Duration,
+}
+
+impl StreamLimit {
+    /// Counts by a limiter of its own, or by a shared one in an `Arc`.
+    ///
+    /// If the algorithm keeps a line (token bucket, leaky bucket, warm-up), streams that share the
+    /// limiter take turns, first come, first served.
+    pub fn new<A: Words, C: Timer>(limiter: impl Into<Arc<Limiter<A, C>>>) -> Self {
+        Self::of(limiter.into())
+    }
+
+    /// Counts by one key of a [`Local`](crate::Local), of a store, or of any other backend.
+    ///
+    /// Give the algorithm a `queue`, in the unit that is counted, so that streams of one key take turns.
+    /// Without one each tries again when it may be admitted, and any of them is first.
+    ///
+    /// While a store is down, everything passes, as in a layer; a [`Fallback`](crate::store::Fallback) decides
+    /// otherwise. An error that does not go away by itself fails.
+    pub fn keyed<B, K>(backend: Arc<B>, key: K) -> Self
+    where
+        B: Backend<K>,
+        K: Send + Sync + 'static,
+    {
+        Self::of(Arc::new(Keyed { backend, key }))
+    }
+
+    fn of(source: Arc<dyn Take>) -> Self {
+        let max_wait = Duration::MAX;
+        Self { source, max_wait }
+    }
+
+    /// How long a message, or a piece of a body, may wait; without bound unless set. What would wait longer
+    /// fails at once with [`RateLimited`], and takes nothing. With zero nothing waits.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_throttle::{Limiter, Quota, TokenBucket, stream::StreamLimit};
+    ///
+    /// let limiter = Limiter::new(TokenBucket::new(Quota::per_second(10)));
+    /// let or_fail = StreamLimit::new(limiter).max_wait(Duration::ZERO);
+    /// # drop(or_fail);
+    /// ```
+    pub const fn max_wait(mut self, max_wait: Duration) -> Self {
+        self.max_wait = max_wait;
+        self
+    }
+}
+
+/// The cost that was taken.
+type Taking = Pin<Box<dyn Future<Output = Result<u64, RateLimited>> + Send>>;
+
+/// What decides about a stream.
+trait Take: fmt::Debug + Send + Sync {
+    /// Takes `cost`, or a part of it if it is divisible, after a wait of at most `max_wait`. Dropping the
+    /// future gives a place in line back.
+    ///
+    /// Boxed, as the type is not known: one allocation per message, or per piece of a body.
+    fn take(self: Arc<Self>, cost: u64, divisible: bool, max_wait: Duration) -> Taking;
+}
+
+/// A piece is not made smaller than this to make up for a late timer.
+const SMALL: u64 = 1_024;
+
+/// What to ask for after a denial: half of the capacity, if that is less.
+///
+/// A cost above the capacity is never admitted. A cost near the capacity is admitted by a full bucket only,
+/// and a full bucket loses the time by which a timer is late: the rate would be too low, by as much for each
+/// piece.
+fn less(cost: u64, divisible: bool, denied: &Decision) -> Option<u64> {
+    let half = (denied.limit / 2).max(1);
+    let is_never = denied.retry_after.is_none();
+    (divisible && half < cost && (is_never || half >= SMALL)).then_some(half)
+}
+
+impl<A: Words, C: Timer> Take for Limiter<A, C> {
+    fn take(self: Arc<Self>, mut cost: u64, divisible: bool, max_wait: Duration) -> Taking {
+        Box::pin(async move {
+            loop {
+                let decision = self.acquire(cost, max_wait).await;
+                if !decision.is_denied() {
+                    return Ok(cost);
+                }
+                cost =
+                    less(cost, divisible, &decision).ok_or_else(|| RateLimited::new(decision))?;
+            }
+        })
+    }
+}
+
+/// One key of a backend.
+struct Keyed<B, K> {
+    backend: Arc<B>,
+    key: K,
+}
+
+impl<B, K> Take for Keyed<B, K>
+where
+    B: Backend<K>,
+    K: Send + Sync + 'static,
+{
+    fn take(self: Arc<Self>, mut cost: u64, divisible: bool, max_wait: Duration) -> Taking {
+        Box::pin(async move {
+            let clock = MonotonicClock;
+            let deadline = clock.now().plus(max_wait);
+            loop {
+                let mut decision = match self.backend.decide(&self.key, cost).await {
+                    Ok(decision) => decision,
+                    Err(error) if error.is_transient() => return Ok(cost),
+                    Err(error) => return Err(RateLimited::unavailable(error)),
+                };
+                let now = clock.now();
+                let left = deadline.since(now);
+                let (wait, place) = match decision.verdict {
+                    Verdict::Admit => return Ok(cost),
+                    Verdict::Wait(wait) => {
+                        (Some(wait), Some(Place(&*self, cost, decision.receipt())))
+                    }
+                    Verdict::Deny => {
+                        if let Some(less) = less(cost, divisible, &decision) {
+                            cost = less;
+                            continue;
+                        }
+                        (decision.retry_after, None)
+                    }
+                };
+                let Some(wait) = wait.filter(|wait| *wait <= left) else {
+                    decision.verdict = Verdict::Deny;
+                    decision.retry_after = wait.map(|wait| wait.saturating_sub(left));
+                    return Err(RateLimited::new(decision)); // gives the place back
+                };
+                // At least one nanosecond, so that time passes between two attempts.
+                let wait = wait.max(Duration::from_nanos(1));
+                clock.sleep_until(now.plus(wait)).await;
+                if let Some(place) = place {
+                    mem::forget(place);
+                    return Ok(cost);
+                }
+            }
+        })
+    }
+}
+
+/// Manual impl: keys must not be logged.
+impl<B, K> fmt::Debug for Keyed<B, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keyed")
+            .field("backend", &format_args!("{}", type_name::<B>()))
+            .finish_non_exhaustive()
+    }
+}
+
+/// A place in the line of a backend, with its cost. It is given back if it is dropped before its turn.
+struct Place<'a, B: Backend<K>, K>(&'a Keyed<B, K>, u64, Receipt);
+
+impl<B: Backend<K>, K> Drop for Place<'_, B, K> {
+    fn drop(&mut self) {
+        let Self(Keyed { backend, key }, cost, receipt) = self;
+        backend.detach(key, Op::Cancel(*cost, *receipt));
+    }
+}
+
+/// Takes costs from a limit, one after the other.
+pub(super) struct Meter {
+    limit: StreamLimit,
+    /// The cost that is being taken, so that polling again takes nothing more. Never locked: the mutex makes
+    /// the meter `Sync`.
+    taking: Mutex<Option<(u64, Taking)>>,
+    /// The largest divisible cost that the limit takes at once, as far as is known.
+    most: u64,
+}
+
+impl Meter {
+    pub(super) fn new(limit: StreamLimit) -> Self {
+        Self {
+            limit,
+            taking: Mutex::new(None),
+            most: u64::MAX,
+        }
+    }
+
+    /// Takes a cost and returns how much was taken, which is less only if it is divisible. If it is pending,
+    /// the next call goes on with the same cost.
+    pub(super) fn poll_take(
+        &mut self,
+        cost: u64,
+        divisible: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<u64, RateLimited>> {
+        if cost == 0 {
+            return Poll::Ready(Ok(0));
+        }
+        let slot = self
+            .taking
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        let (asked, taking) = slot.get_or_insert_with(|| {
+            let cost = if divisible { cost.min(self.most) } else { cost };
+            let source = Arc::clone(&self.limit.source);
+            (cost, source.take(cost, divisible, self.limit.max_wait))
+        });
+        let (asked, taken) = (*asked, ready!(taking.as_mut().poll(cx)));
+        *slot = None;
+        self.most = match taken {
+            Ok(taken) if taken < asked => taken,
+            _ => self.most,
+        };
+        Poll::Ready(taken)
+    }
+}
+
+/// Manual impl: a future has no `Debug`.
+impl fmt::Debug for Meter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Meter").field(&self.limit).finish()
+    }
+}

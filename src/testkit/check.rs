@@ -1,0 +1,162 @@
+//! The laws by name, and all of them at once.
+
+use std::time::Duration;
+
+use super::random::Random;
+use super::subject::{Promise, Subject};
+use super::{attack, laws};
+use crate::algorithm::Words;
+use crate::quota::Quota;
+
+/// A law of [`algorithm`](crate::algorithm).
+///
+/// ```
+/// use tower_throttle::testkit::Law;
+///
+/// assert!(Law::ALL.contains(&Law::Denial));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Law {
+    /// No burst at any moment, and no clock that steps back, gets more than the [`Promise`].
+    Promise,
+    /// The costs that are kept after refunds stay within the [`Promise`].
+    Refunds,
+    /// A denied request and a cost of zero change nothing.
+    Denial,
+    /// The request passes at `retry_after`, and is denied one nanosecond earlier.
+    RetryAfter,
+    /// The whole limit is available from `reset_after` on, and not earlier.
+    ResetAfter,
+    /// A key of which the whole limit is available resets after no time, also after refunds.
+    UnusedKey,
+    /// `remaining` is the largest cost that is admitted.
+    Remaining,
+    /// A moment older than the state admits no more than the newest one.
+    StepBack,
+    /// A charge, a refund or a reservation at an older moment leaves no more than at the newest one.
+    StepBackOperations,
+    /// From `forgettable_at` on the state decides like a fresh one.
+    Forgettable,
+    /// How often a bucket is asked does not change what it admits: rounding errors do not add up.
+    Rounding,
+}
+
+impl Law {
+    /// All laws.
+    pub const ALL: [Self; 11] = [
+        Self::Promise,
+        Self::Refunds,
+        Self::Denial,
+        Self::RetryAfter,
+        Self::ResetAfter,
+        Self::UnusedKey,
+        Self::Remaining,
+        Self::StepBack,
+        Self::StepBackOperations,
+        Self::Forgettable,
+        Self::Rounding,
+    ];
+}
+
+impl<A: Words> Subject<A> {
+    /// Checks one law in one random trace.
+    ///
+    /// # Errors
+    /// If the algorithm breaks the law, with what it did.
+    pub fn check(&self, law: Law, seed: u64) -> Result<(), String> {
+        let fault = match law {
+            Law::Promise => attack::broken_promise(self, seed),
+            Law::Refunds => attack::refunded_too_much(self, seed),
+            Law::Denial => laws::changed_without_admission(self, seed),
+            Law::RetryAfter => laws::inexact_retry(self, seed),
+            Law::ResetAfter => laws::inexact_reset(self, seed),
+            Law::UnusedKey => laws::resets_while_unused(self, seed),
+            Law::Remaining => laws::inexact_remaining(self, seed),
+            Law::StepBack => laws::admits_more_in_the_past(self, seed),
+            Law::StepBackOperations => laws::leaves_more_in_the_past(self, seed),
+            Law::Forgettable => laws::early_forget(self, seed),
+            Law::Rounding => laws::cadence_matters(self),
+        };
+        fault.map_or(Ok(()), |fault| Err(format!("{law:?}: {fault}")))
+    }
+
+    /// Checks admissions, each its nanosecond and its cost, against the promise, in any interval between two.
+    ///
+    /// # Errors
+    /// If more was admitted than was promised, with the first such interval.
+    pub fn check_admissions(&self, admissions: &[(u64, u64)]) -> Result<(), String> {
+        attack::broken_interval(self, admissions).map_or(Ok(()), Err)
+    }
+}
+
+/// A random quota and burst: 1 per day to 1e9 per second, including periods that the limit does not divide.
+///
+/// ```
+/// use tower_throttle::testkit::random_quota;
+///
+/// assert_eq!(random_quota(7), random_quota(7));
+/// ```
+pub fn random_quota(seed: u64) -> Quota {
+    let mut random = Random::new(seed);
+    let limit = 1 + random.log_uniform(10);
+    let period = match random.below(5) {
+        0 => 1_000_000_000,
+        1 => 86_400_000_000_000,
+        2 => *random.pick(&[7, 100, 7_000_013]),
+        3 => *random.pick(&[333_333_333, 1_000_000_001]),
+        _ => 1 + random.log_uniform(40),
+    };
+    let burst = 1 + random.below(3 * limit);
+    Quota::per(limit, Duration::from_nanos(period)).burst(burst)
+}
+
+/// Checks an algorithm against all laws and its promise, in random traces with random quotas.
+///
+/// `make` returns the algorithm for a quota, and what it promises. The algorithm takes of the quota what it
+/// has a use for, and its own [`quota`](crate::algorithm::Algorithm::quota) counts. Its decisions must not be longer than ten years.
+///
+/// ```
+/// use tower_throttle::testkit::{Promise, check_algorithm};
+/// use tower_throttle::{FixedWindow, Quota, TokenBucket};
+///
+/// fn window(quota: Quota) -> (FixedWindow, Promise) {
+///     (FixedWindow::new(Quota::per(quota.limit(), quota.period())), Promise::Windows)
+/// }
+/// assert_eq!(check_algorithm(window), Ok(()));
+///
+/// // It admits twice its limit around the end of a window, which no bucket does.
+/// let fault = check_algorithm(|quota| (window(quota).0, Promise::Bucket)).unwrap_err();
+/// assert!(fault.contains("Promise"), "{fault}");
+/// ```
+///
+/// # Errors
+/// If it breaks a law: with the law, the seed and what the algorithm did.
+pub fn check_algorithm<A: Words>(make: impl Fn(Quota) -> (A, Promise)) -> Result<(), String> {
+    let check = |quota: Quota, law: Law, seed: u64| {
+        let (algorithm, promise) = make(quota);
+        let subject = Subject::new("algorithm", algorithm, promise);
+        let checked = subject.check(law, seed);
+        checked.map_err(|fault| format!("{fault}; seed {seed}, {:?}", subject.algorithm))
+    };
+    for law in Law::ALL {
+        if law == Law::Rounding {
+            for (limit, period) in [
+                (1, 60_000_000),
+                (3, 1_000_000),
+                (10, 3_600_000),
+                (7, 7_000_013),
+            ] {
+                let quota = Quota::per(limit, Duration::from_nanos(period));
+                check(quota.burst(limit + 2), law, 0)?;
+            }
+            continue;
+        }
+        // Every interval between two admissions is summed up.
+        let is_long = matches!(law, Law::Promise | Law::Refunds);
+        for seed in 0..if is_long { 100 } else { 1_000 } {
+            check(random_quota(seed), law, seed)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,25 @@
+//! Checks of an algorithm, a backend or a store of your own, which those of this crate pass.
+//!
+//! Each check is a plain function for a test. It returns what is wrong as text. The
+//! [guide](crate::guide::extending) shows one of each kind.
+//!
+//! | check | of | finds |
+//! |---|---|---|
+//! | [`check_algorithm`] | an [`Algorithm`](crate::algorithm::Algorithm) | what is not one of its [laws](Law), in random traces |
+//! | [`check_cas_store`] | a [`CasStore`](crate::store::cas::CasStore) | lost and repeated writes, stale reads, early expiry |
+//! | [`check_backend`] | a [`Backend`](crate::store::Backend) | operations that take or give back too much |
+
+mod attack;
+mod backend;
+mod cas;
+mod check;
+mod laws;
+mod random;
+mod subject;
+
+pub use self::{
+    backend::check_backend,
+    cas::check_cas_store,
+    check::{Law, check_algorithm, random_quota},
+    subject::{Promise, Subject},
+};

@@ -1,0 +1,126 @@
+//! An algorithm under test and its promise.
+
+use crate::algorithm::{AnyAlgorithm, Words};
+
+/// An algorithm under test and the figures of its promise.
+///
+/// [`check_algorithm`](super::check_algorithm) makes one per random quota. For one law, or one quota:
+///
+/// ```
+/// use tower_throttle::testkit::{Law, Promise, Subject};
+/// use tower_throttle::{Quota, SlidingLog};
+///
+/// let log = SlidingLog::new(Quota::per_second(10));
+/// let subject = Subject::new("log", log, Promise::AtMostIn(1_000_000_000));
+/// assert_eq!(subject.check(Law::RetryAfter, 7), Ok(()));
+///
+/// // The promise of a log that admits one less.
+/// let strict = Subject { limit: 9, ..subject };
+/// assert!((0..100).any(|seed| strict.check(Law::Promise, seed).is_err()));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Subject<A = AnyAlgorithm> {
+    /// Its name in reports.
+    pub name: &'static str,
+    /// The algorithm.
+    pub algorithm: A,
+    /// The limit L per period.
+    pub limit: u64,
+    /// The period W in nanoseconds.
+    pub period: u64,
+    /// The burst B.
+    pub burst: u64,
+    /// What it promises.
+    pub promise: Promise,
+    /// Whether a part of a cost can be refunded. Otherwise [`Law::Refunds`](super::Law::Refunds) refunds whole costs.
+    pub refunds_parts: bool,
+}
+
+/// The most that an algorithm admits in an interval. L, W and B are the figures of its [`Subject`], and t = W/L.
+///
+/// ```
+/// use tower_throttle::testkit::{Promise, Subject};
+/// use tower_throttle::{Quota, TokenBucket};
+///
+/// let bucket = TokenBucket::new(Quota::per_second(10).burst(50));
+/// let subject = Subject::new("bucket", bucket, Promise::Bucket);
+/// assert_eq!(subject.bound(1_000_000_000), 60);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Promise {
+    /// At most L in each aligned window, so at most 2L in any W.
+    Windows,
+    /// At most 2L in any half-open interval as long as the period.
+    Twice,
+    /// At most L in any half-open interval of this many nanoseconds.
+    AtMostIn(u64),
+    /// At most L in any half-open period, and this many more after each block, which lasts at least
+    /// this long. L again once the blocks are forgotten, after this time.
+    Blocks(u64, u64, u64),
+    /// At most B + T/t in any closed interval of length T.
+    Bucket,
+    /// A line: requests pass at least t per unit of cost apart, for costs up to this one. A line that accepts
+    /// every cost promises it for 1.
+    Paced(u64),
+}
+
+impl<A: Words> Subject<A> {
+    /// A subject under a name for reports. The figures are those of the algorithm's quota.
+    pub fn new(name: &'static str, algorithm: A, promise: Promise) -> Self {
+        let quota = algorithm.quota();
+        Self {
+            name,
+            limit: quota.limit(),
+            period: quota.period_ns(),
+            burst: quota.capacity(),
+            algorithm,
+            promise,
+            refunds_parts: true,
+        }
+    }
+}
+
+impl<A> Subject<A> {
+    /// The most that the promise allows in any closed interval of `span` nanoseconds.
+    pub fn bound(&self, span: u64) -> u64 {
+        let pieces = |length: u64| span / length + 1;
+        match self.promise {
+            Promise::Windows => self.limit * (pieces(self.period) + 1),
+            Promise::Twice => 2 * self.limit * pieces(self.period),
+            Promise::AtMostIn(length) => self.limit * pieces(length),
+            Promise::Blocks(parole, block, forget) => {
+                let again = (self.limit - parole) * (span / forget);
+                self.limit * pieces(self.period) + parole * (span / block) + again
+            }
+            Promise::Bucket => self.burst + self.earned(span),
+            // Turns are exactly t apart, and each is reported in whole nanoseconds, rounded up.
+            Promise::Paced(max_cost) => max_cost + self.before(span + 1),
+        }
+    }
+
+    /// How many whole intervals end before T.
+    fn before(&self, span: u64) -> u64 {
+        let units = u128::from(span) * u128::from(self.limit);
+        u64::try_from((units - 1) / u128::from(self.period)).expect("small figures")
+    }
+
+    /// floor(T/t).
+    fn earned(&self, span: u64) -> u64 {
+        let earned = u128::from(span) * u128::from(self.limit) / u128::from(self.period);
+        u64::try_from(earned).expect("small figures")
+    }
+
+    /// The same figures with another algorithm, for a planted mistake.
+    pub fn with<B>(&self, algorithm: B) -> Subject<B> {
+        Subject {
+            name: self.name,
+            algorithm,
+            limit: self.limit,
+            period: self.period,
+            burst: self.burst,
+            promise: self.promise,
+            refunds_parts: self.refunds_parts,
+        }
+    }
+}

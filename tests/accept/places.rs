@@ -1,0 +1,159 @@
+//! A place is taken while a connection is open, and no longer.
+
+use std::{
+    io,
+    mem::ManuallyDrop,
+    net::{IpAddr, Ipv4Addr},
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    task::JoinSet,
+};
+use tower_throttle::accept::{Connection, ConnectionLimit};
+
+use crate::support::{ONE, bind, connect, is_reset, serve, served, until};
+
+/// Shows promise 320.
+#[tokio::test]
+async fn a_connection_that_says_nothing_has_its_place_until_it_closes() {
+    let limit = ConnectionLimit::new(1);
+    let server = serve(limit.clone()).await;
+    let silent = connect(ONE, server).await;
+    until(|| limit.open(ONE) == 1).await;
+    assert!(is_reset(ONE, server).await);
+    drop(silent);
+    until(|| limit.open(ONE) == 0).await;
+    drop(served(ONE, server).await);
+}
+
+/// The first message of a protocol.
+async fn handshake(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<()> {
+    let mut hello = [0; 5];
+    stream.read_exact(&mut hello).await?;
+    match &hello {
+        b"hello" => Ok(()),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+async fn serve_one(mut connection: Connection<TcpStream>) {
+    if handshake(&mut connection).await.is_ok() {
+        let _ = connection.read_u8().await;
+    }
+}
+
+/// The mistake: what a server does after serving is not done if the handshake fails.
+async fn serve_one_and_count_by_hand(connection: Connection<TcpStream>) {
+    let (mut stream, permit) = connection.into_parts();
+    let permit = ManuallyDrop::new(permit);
+    if handshake(&mut stream).await.is_ok() {
+        let _ = stream.read_u8().await;
+        drop(ManuallyDrop::into_inner(permit));
+    }
+}
+
+/// Whether all places are free after clients that shake hands, that do not, and that hang up.
+async fn frees_all<F: Future<Output = ()> + Send + 'static>(
+    serve_one: fn(Connection<TcpStream>) -> F,
+) -> bool {
+    let limit = ConnectionLimit::new(100);
+    let mut listener = limit.clone().listen(bind().await);
+    let server = listener.local_addr().unwrap();
+    let mut serving = JoinSet::new();
+    for first in [&b"hello"[..], b"hullo", b"hel", b""] {
+        for _ in 0..5 {
+            let mut client = connect(ONE, server).await;
+            client.write_all(first).await.unwrap();
+            serving.spawn(serve_one(listener.accept().await.0));
+        }
+    }
+    assert_eq!(limit.counts().accepted, 20);
+    serving.join_all().await;
+    limit.open(ONE) == 0 && limit.counts().open == 0
+}
+
+/// Shows promise 320.
+#[tokio::test]
+async fn a_handshake_that_fails_frees_the_place() {
+    assert!(frees_all(serve_one).await);
+}
+
+/// Shows promise 320.
+#[tokio::test]
+async fn a_place_that_is_lost_when_a_handshake_fails_is_found() {
+    assert!(!frees_all(serve_one_and_count_by_hand).await);
+}
+
+/// Shows promise 320.
+#[tokio::test]
+async fn a_task_that_panics_frees_the_place() {
+    let limit = ConnectionLimit::new(1);
+    let mut listener = limit.clone().listen(bind().await);
+    let server = listener.local_addr().unwrap();
+    let _client = connect(ONE, server).await;
+    let (connection, _) = listener.accept().await;
+    let task = tokio::spawn(async move {
+        let _connection = connection;
+        std::panic::resume_unwind(Box::new("a bug"));
+    });
+    assert!(task.await.unwrap_err().is_panic());
+    assert_eq!(limit.open(ONE), 0);
+}
+
+/// The most connections of one client that threads hold at a time, and how many are left at the end.
+fn hold_at_random(limit: &ConnectionLimit) -> (u32, u64) {
+    const CLIENTS: usize = 3;
+    let address = |client: usize| {
+        let last = u8::try_from(client).unwrap();
+        IpAddr::V4(Ipv4Addr::new(192, 0, 2, last))
+    };
+    let held = [const { AtomicU32::new(0) }; CLIENTS];
+    let most = AtomicU32::new(0);
+    thread::scope(|scope| {
+        for thread in 0..4_usize {
+            let (held, most) = (&held, &most);
+            scope.spawn(move || {
+                let mut random = 0x9E37_79B9_u32.wrapping_mul(1 + u32::try_from(thread).unwrap());
+                let mut own: Vec<(usize, _)> = Vec::new();
+                for _ in 0..20_000 {
+                    random ^= random << 13;
+                    random ^= random >> 17;
+                    random ^= random << 5;
+                    let client = random as usize % CLIENTS;
+                    if let (true, Ok(permit)) = (own.len() < 12, limit.admit(address(client))) {
+                        let now = held[client].fetch_add(1, Ordering::SeqCst) + 1;
+                        most.fetch_max(now, Ordering::SeqCst);
+                        own.push((client, permit));
+                    } else if !own.is_empty() {
+                        let (client, permit) = own.swap_remove(random as usize / 7 % own.len());
+                        held[client].fetch_sub(1, Ordering::SeqCst);
+                        drop(permit);
+                    }
+                }
+                for (client, permit) in own {
+                    held[client].fetch_sub(1, Ordering::SeqCst);
+                    drop(permit);
+                }
+            });
+        }
+    });
+    (most.into_inner(), limit.counts().open)
+}
+
+/// Shows promise 319.
+#[test]
+fn threads_hold_at_most_the_limit_and_return_all() {
+    assert_eq!(hold_at_random(&ConnectionLimit::new(5)), (5, 0));
+    let total = hold_at_random(&ConnectionLimit::new(100).total(5));
+    assert!(total.0 <= 5 && total.1 == 0, "{total:?}");
+}
+
+/// Shows promise 319.
+#[test]
+fn one_connection_too_many_is_found() {
+    assert_eq!(hold_at_random(&ConnectionLimit::new(6)), (6, 0));
+}

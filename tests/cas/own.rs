@@ -1,0 +1,135 @@
+//! An algorithm of a user's own, of the five required methods and its fields, works wherever the algorithms
+//! of the crate do.
+
+use std::time::Duration;
+
+use tower::{Layer, ServiceExt, service_fn};
+use tower_throttle::algorithm::{Algorithm, Cost, Fields, GiveBack, Inherit, Portable, Words};
+use tower_throttle::store::cas::{CasBuilder, MemoryStore};
+use tower_throttle::store::{Backend, Op};
+use tower_throttle::{
+    All, AsError, Decision, Limiter, Local, Quota, RateLimitLayer, RateLimited, TokenBucket,
+    Verdict, clock::Tick,
+};
+
+/// So many units, and no more ever.
+#[derive(Clone, Debug, PartialEq)]
+struct Allowance(Quota);
+
+impl Words for Allowance {}
+
+impl Algorithm for Allowance {
+    /// The units that were used.
+    type State = u64;
+
+    fn quota(&self) -> Quota {
+        self.0
+    }
+
+    fn fresh(&self, _: Tick) -> u64 {
+        0
+    }
+
+    fn decide(&self, used: &mut u64, _: Tick, cost: u64) -> Decision {
+        let (limit, left) = (self.0.limit(), self.0.limit().saturating_sub(*used));
+        if cost > left {
+            return Decision::new(Verdict::Deny, limit, left, None, 0);
+        }
+        *used += cost;
+        Decision::new(Verdict::Admit, limit, left - cost, None, 0)
+    }
+
+    fn refund(&self, used: &mut u64, _: Tick, cost: Cost, _: GiveBack) {
+        *used = used.saturating_sub(cost.units);
+    }
+
+    fn charge(&self, used: &mut u64, _: Tick, cost: u64) -> Duration {
+        *used = used.saturating_add(cost);
+        Duration::ZERO
+    }
+}
+
+impl Portable for Allowance {
+    fn settings_fields(&mut self, fields: &mut Fields<'_>) {
+        fields.tag(1_000);
+        fields.quota(&mut self.0);
+    }
+
+    fn state_fields(&self, used: &mut u64, fields: &mut Fields<'_>) {
+        fields.u64(used);
+    }
+}
+
+fn three() -> Allowance {
+    Allowance(Quota::per_second(3))
+}
+
+/// Three of the next four are admitted.
+fn assert_three(mut check: impl FnMut() -> bool) {
+    assert_eq!([(); 4].map(|()| check()), [true, true, true, false]);
+}
+
+#[tokio::test]
+async fn it_works_in_a_limiter_a_table_a_layer_a_tuple_a_list_and_a_store() {
+    let limiter = Limiter::new(three());
+    assert_three(|| limiter.try_acquire());
+    let table = Local::new(three());
+    assert_three(|| table.check("a").is_admitted());
+    assert!(table.check("b").is_admitted(), "a key of its own");
+    let tuple = Limiter::new((three(), TokenBucket::new(Quota::per_hour(10))));
+    assert_three(|| tuple.try_acquire());
+    let list = Limiter::new(All::new([three(), three()]));
+    assert_three(|| list.try_acquire());
+
+    let layer = RateLimitLayer::new(|user: &&str| (*user).to_owned(), three()).respond(AsError);
+    let service = layer.layer(service_fn(|_| async { Ok::<_, RateLimited>(()) }));
+    let mut admitted = Vec::new();
+    for _ in 0..4 {
+        admitted.push(service.clone().oneshot("ann").await.is_ok());
+    }
+    assert_eq!(admitted, [true, true, true, false]);
+
+    // Two machines share what the store holds, also as a part of a tuple.
+    let store = MemoryStore::new();
+    let build = || CasBuilder::new(store.clone()).build("own", three());
+    let machines = [build().expect("a limit"), build().expect("a limit")];
+    for (turn, is_admitted) in [true, true, true, false].into_iter().enumerate() {
+        let decision = machines[turn % 2].decide("a", 1).await.expect("a decision");
+        assert_eq!(decision.is_admitted(), is_admitted, "{turn}");
+    }
+    let pair = (three(), TokenBucket::new(Quota::per_hour(10)));
+    let pair = CasBuilder::new(store.clone())
+        .build("pair", pair)
+        .expect("a limit");
+    let decision = pair.decide("a", 2).await.expect("a decision");
+    assert_eq!((decision.limit, decision.remaining()), (3, 1));
+    let refunded = pair.apply("a", Op::Refund(1, decision.receipt())).await;
+    assert_eq!(refunded.expect("a decision").remaining(), 2);
+}
+
+#[test]
+fn what_it_leaves_out_keeps_the_laws() {
+    let (limit, now) = (three(), Tick::from_nanos(1_000));
+    let mut used = limit.fresh(now);
+    let _ = limit.decide(&mut used, now, 2);
+    assert_eq!(limit.peek(&used, now, 1).remaining(), 1);
+    assert_eq!(used, 2, "a peek takes nothing");
+    assert!(limit.reserve(&mut used, now, 2, Duration::MAX).is_denied());
+    assert_eq!(
+        limit.forgettable_at(&used),
+        Tick::MAX,
+        "a use is never forgotten"
+    );
+    let error = limit
+        .with_quota(Quota::per_second(5))
+        .expect_err("no other quota");
+    assert!(error.to_string().contains("set_algorithm"), "{error}");
+    // A change of algorithm forgets nothing, unless it is to.
+    let larger = Allowance(Quota::per_second(5));
+    larger.rescale(&mut used, &limit, now, Inherit::AsIs);
+    assert_eq!(larger.peek(&used, now, 1).remaining(), 3);
+    larger.rescale(&mut used, &limit, now, Inherit::Reset);
+    assert_eq!(used, 0);
+    let limiter = Limiter::new(limit);
+    assert!(limiter.set_quota(Quota::per_second(5)).is_err());
+}

@@ -1,0 +1,714 @@
+//! Permits of a fleet: several machines over one store, in paused time.
+
+use std::future::pending;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{Instant, sleep, timeout};
+use tower::{BoxError, Layer, ServiceExt, service_fn};
+use tower_throttle::clock::{Clock, MonotonicClock, Tick};
+use tower_throttle::concurrency::fleet::{Fleet, FleetLimit};
+use tower_throttle::concurrency::{ConcurrencyLimitLayer, UntilResponse};
+use tower_throttle::layer::OnStoreError;
+use tower_throttle::respond::Responder;
+use tower_throttle::store::cas::{CasStore, Fault, Faulty, Loaded, MemoryStore, Swapped, Value};
+use tower_throttle::{AsError, Global, RateLimited, StoreError};
+
+use crate::altered_store::{Altered, Change, Swap};
+use crate::random::Random;
+
+const LIFE: Duration = Duration::from_secs(10);
+const SECOND: Duration = Duration::from_secs(1);
+const KEY: &str = "{throttle:exports:}:permits";
+
+/// One machine of a fleet.
+#[derive(Clone)]
+struct Machine<S: CasStore>(
+    ConcurrencyLimitLayer<Global, Responder<AsError>, UntilResponse, Fleet<S>>,
+);
+
+/// A request in flight. It ends when this is dropped.
+struct InFlight(AbortHandle);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl<S: CasStore> Machine<S> {
+    fn new(store: S, limit: u32) -> Self {
+        let limit = FleetLimit::new(store, "exports", limit);
+        let layer = ConcurrencyLimitLayer::new(Global, limit).release_at_response();
+        Self(layer.on_store_error(OnStoreError::Deny).respond(AsError))
+    }
+
+    /// The same machine, where up to 1,000 requests wait for a minute.
+    fn queued(self) -> Self {
+        Self(self.0.queue(1_000).max_wait(60 * SECOND))
+    }
+
+    /// Begins a request. The error is that of a denial.
+    async fn acquire(&self) -> Result<InFlight, BoxError> {
+        let service = self
+            .0
+            .layer(service_fn(async |entered: oneshot::Sender<()>| {
+                let _ = entered.send(());
+                pending::<Result<(), BoxError>>().await
+            }));
+        let (entered, has_entered) = oneshot::channel();
+        let call = tokio::spawn(service.oneshot(entered));
+        let held = InFlight(call.abort_handle());
+        match has_entered.await {
+            Ok(()) => Ok(held),
+            Err(_) => Err(call.await.expect("no panic").expect_err("not served")),
+        }
+    }
+
+    /// How many of `wanted` requests go on at once.
+    async fn acquire_many(&self, wanted: u32) -> Vec<InFlight> {
+        let mut admitted = Vec::new();
+        for _ in 0..wanted {
+            admitted.extend(self.acquire().await.ok());
+        }
+        admitted
+    }
+}
+
+fn denial(result: Result<InFlight, BoxError>) -> RateLimited {
+    let error = result.err().expect("a denial");
+    *error.downcast::<RateLimited>().expect("of the limit")
+}
+
+/// Shows promise 360.
+#[tokio::test(start_paused = true)]
+async fn machines_share_their_permits_and_a_release_frees_one_for_all() {
+    let store = MemoryStore::new();
+    let (a, b) = (
+        Machine::new(store.clone(), 2),
+        Machine::new(store.clone(), 2),
+    );
+    let first = a.acquire().await.expect("a permit");
+    let second = b.acquire().await.expect("a permit");
+    for machine in [&a, &b] {
+        let denied = denial(machine.acquire().await);
+        let decision = denied.decision().expect("a denial");
+        assert_eq!((decision.limit, decision.remaining()), (2, 0));
+        let handle = machine.0.handle();
+        assert_eq!((handle.in_flight(&()), handle.waiting()), (1, 0));
+        let stats = handle.counts();
+        assert_eq!((stats.admitted, stats.denied, stats.waited), (1, 1, 0));
+    }
+    assert_eq!(store.keys(), [KEY]);
+    let stored = store.get(KEY);
+    let fresh = Machine::new(store.clone(), 2);
+    assert!(fresh.acquire().await.is_err());
+    assert_eq!(store.get(KEY), stored, "a denial writes nothing");
+    drop(first);
+    sleep(Duration::from_millis(1)).await;
+    let third = b
+        .acquire()
+        .await
+        .expect("what the other machine has released");
+    assert!(a.acquire().await.is_err());
+    drop((second, third));
+    sleep(2 * SECOND).await;
+    assert_eq!((a.0.handle().keys(), b.0.handle().keys()), (0, 0));
+    let (value, kept_until) = store.get(KEY).expect("a value");
+    assert_eq!(leases(&value), []);
+    assert!(kept_until < MonotonicClock.now(), "nothing is kept");
+}
+
+/// The permits of a machine, as the store holds them.
+#[derive(Clone, Debug, PartialEq)]
+struct Lease {
+    machine: [u8; 8],
+    expires_at: u64,
+    life: u64,
+    holds: u64,
+    wants: u64,
+}
+
+fn leases(value: &Value) -> Vec<Lease> {
+    let mut rest = value.bytes[1..].iter().copied();
+    let count = number(&mut rest);
+    let lease = |_| Lease {
+        machine: std::array::from_fn(|_| rest.next().expect("a machine")),
+        expires_at: number(&mut rest),
+        life: number(&mut rest),
+        holds: number(&mut rest),
+        wants: number(&mut rest),
+    };
+    (0..count).map(lease).collect()
+}
+
+fn number(bytes: &mut impl Iterator<Item = u8>) -> u64 {
+    let mut number = 0;
+    for (at, byte) in (0..).zip(bytes) {
+        number |= u64::from(byte & 0x7f) << (7 * at);
+        if byte & 0x80 == 0 {
+            break;
+        }
+    }
+    number
+}
+
+fn with_leases(value: &Value, leases: &[Lease]) -> Value {
+    let mut bytes = vec![value.bytes[0]];
+    let push = |bytes: &mut Vec<u8>, mut number: u64| {
+        while number >= 0x80 {
+            bytes.push(number.to_le_bytes()[0] | 0x80);
+            number >>= 7;
+        }
+        bytes.push(number.to_le_bytes()[0]);
+    };
+    push(&mut bytes, leases.len() as u64);
+    for lease in leases {
+        bytes.extend(lease.machine);
+        for number in [lease.expires_at, lease.life, lease.holds, lease.wants] {
+            push(&mut bytes, number);
+        }
+    }
+    let step = |sum: u32, byte: &u8| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+    let sum = bytes.iter().fold(0x811c_9dc5, step);
+    bytes.extend(sum.to_le_bytes());
+    Value::new(value.version, bytes)
+}
+
+/// What is wrong with a machine.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mistake {
+    None,
+    /// Each permit is released twice: it states one less than it holds.
+    ReleasesTwice,
+    /// It does not renew what it holds.
+    NeverRenews,
+    /// What it holds stays after its life.
+    Outlives,
+}
+
+impl<S: CasStore> Change<S> for Mistake {
+    async fn swap(&self, store: &S, swap: Swap<'_>) -> Result<Swapped, StoreError> {
+        let mut written = leases(swap.new);
+        match self {
+            Self::None => return swap.run(store).await,
+            Self::ReleasesTwice => {
+                for lease in &mut written {
+                    lease.holds = lease.holds.saturating_sub(1);
+                }
+            }
+            Self::Outlives => {
+                for lease in &mut written {
+                    lease.expires_at += 3_600_000_000_000;
+                    lease.life = 3_600_000_000_000;
+                }
+            }
+            Self::NeverRenews => {
+                let Loaded {
+                    value, server_time, ..
+                } = store.load(swap.key).await?;
+                let stored = value.as_ref().map(leases).unwrap_or_default();
+                let held = |leases: &[Lease]| {
+                    let held: Vec<_> = leases.iter().map(|one| (one.machine, one.holds)).collect();
+                    held
+                };
+                if held(&stored) == held(&written) {
+                    return Ok(Swapped::Done(server_time));
+                }
+            }
+        }
+        let new = with_leases(swap.new, &written);
+        Swap { new: &new, ..swap }.run(store).await
+    }
+}
+
+/// How many requests were in flight at most, of how many that were served.
+#[derive(Default)]
+struct Gauge {
+    now: AtomicU64,
+    most: AtomicU64,
+    served: AtomicU64,
+}
+
+/// Runs a fleet under load. Each swap may be lost, doubled, late or slow if `faults` are planned.
+async fn load(limits: [u32; 4], mistake: Mistake, faults: bool, seed: u64) -> Gauge {
+    let store = MemoryStore::new();
+    let gauge = Arc::new(Gauge::default());
+    let mut random = Random::new(seed);
+    let mut requests = JoinSet::new();
+    for limit in limits {
+        let faulty = Faulty::new(store.clone());
+        let machine = Machine::new(Altered(faulty.clone(), mistake), limit).queued();
+        if faults {
+            faulty.plan((0..200).map(|_| match random.below(20) {
+                0 => Fault::LostRequest,
+                1 => Fault::LostReply,
+                2 => Fault::Late,
+                3 => Fault::Twice,
+                4 => Fault::Conflict,
+                5 => Fault::Delay(Duration::from_millis(random.below(40))),
+                _ => Fault::None,
+            }));
+        }
+        for _ in 0..40 {
+            let (machine, gauge) = (machine.clone(), Arc::clone(&gauge));
+            let [begin, length] =
+                [2_000, 200].map(|most| Duration::from_millis(random.below(most)));
+            requests.spawn(async move {
+                sleep(begin).await;
+                let Ok(permit) = machine.acquire().await else {
+                    return;
+                };
+                let now = gauge.now.fetch_add(1, Ordering::Relaxed) + 1;
+                gauge.most.fetch_max(now, Ordering::Relaxed);
+                gauge.served.fetch_add(1, Ordering::Relaxed);
+                sleep(length).await;
+                gauge.now.fetch_sub(1, Ordering::Relaxed);
+                drop(permit);
+            });
+        }
+    }
+    requests.join_all().await;
+    sleep(2 * SECOND).await;
+    if mistake == Mistake::None {
+        let fresh = Machine::new(store, 5);
+        assert_eq!(fresh.acquire_many(7).await.len(), 5, "no permit was lost");
+    }
+    Arc::into_inner(gauge).expect("no request is left")
+}
+
+/// Shows promises 360, 361.
+#[tokio::test(start_paused = true)]
+async fn no_more_than_the_limit_are_in_flight_and_no_permit_is_lost() {
+    for seed in 0..20 {
+        let gauge = load([5; 4], Mistake::None, false, seed).await;
+        assert_eq!(
+            (gauge.most.into_inner(), gauge.served.into_inner()),
+            (5, 160)
+        );
+    }
+}
+
+/// Shows promises 360, 361.
+#[tokio::test(start_paused = true)]
+async fn swaps_that_are_lost_late_or_doubled_admit_no_more_and_lose_no_permit() {
+    for seed in 0..40 {
+        let gauge = load([5; 4], Mistake::None, true, seed).await;
+        let (most, served) = (gauge.most.into_inner(), gauge.served.into_inner());
+        assert!(most <= 5, "seed {seed}: {most}");
+        // A request fails if the store is not reached within a deadline.
+        assert!(served >= 100, "seed {seed}: {served}");
+    }
+}
+
+/// Shows promise 360.
+#[tokio::test(start_paused = true)]
+async fn one_permit_too_many_and_one_released_twice_are_found() {
+    let gauge = load([5, 5, 6, 5], Mistake::None, false, 1).await;
+    assert_eq!(gauge.most.into_inner(), 6);
+    let gauge = load([5; 4], Mistake::ReleasesTwice, false, 1).await;
+    assert!(gauge.most.into_inner() > 5);
+}
+
+/// How many of two permits another machine gets while a machine holds both for ten lives.
+async fn taken_from_a_holder(mistake: Mistake) -> usize {
+    let store = MemoryStore::new();
+    let holder = Machine::new(Altered(store.clone(), mistake), 2);
+    let held = holder.acquire_many(2).await;
+    assert_eq!(held.len(), 2);
+    let other = Machine::new(store, 2);
+    let mut taken = Vec::new();
+    for _ in 0..200 {
+        sleep(LIFE / 20).await;
+        taken.extend(other.acquire().await);
+    }
+    taken.len()
+}
+
+/// Shows promise 362.
+#[tokio::test(start_paused = true)]
+async fn permits_are_renewed_for_as_long_as_a_request_is_in_flight() {
+    assert_eq!(taken_from_a_holder(Mistake::None).await, 0);
+    assert!(taken_from_a_holder(Mistake::NeverRenews).await > 0);
+}
+
+/// A store that a machine does not reach any more.
+#[derive(Clone, Debug, Default)]
+struct Cable(Arc<AtomicBool>);
+
+impl Cable {
+    fn cut(&self, is_cut: bool) {
+        self.0.store(is_cut, Ordering::Relaxed);
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        if self.0.load(Ordering::Relaxed) {
+            return Err(StoreError::new("unreachable", true));
+        }
+        Ok(())
+    }
+}
+
+impl<S: CasStore> Change<S> for Cable {
+    async fn load(&self, store: &S, key: &str) -> Result<Loaded, StoreError> {
+        self.check()?;
+        store.load(key).await
+    }
+
+    async fn swap(&self, store: &S, swap: Swap<'_>) -> Result<Swapped, StoreError> {
+        self.check()?;
+        swap.run(store).await
+    }
+}
+
+/// How long after a crash another machine has all permits, if that is within two lives.
+async fn recovery(mistake: Mistake) -> Option<Duration> {
+    let store = MemoryStore::new();
+    let cable = Cable::default();
+    let crashed = Machine::new(Altered(Altered(store.clone(), mistake), cable.clone()), 3);
+    let _held = crashed.acquire_many(3).await;
+    // Later than a renewal.
+    sleep(LIFE / 2).await;
+    cable.cut(true);
+    let crashed_at = Instant::now();
+    let other = Machine::new(store, 3).queued();
+    let all = timeout(2 * LIFE, async { other.acquire_many(3).await.len() }).await;
+    all.ok().map(|_| crashed_at.elapsed())
+}
+
+/// Shows promise 363.
+#[tokio::test(start_paused = true)]
+async fn the_permits_of_a_machine_that_crashed_are_free_within_a_life() {
+    let recovered = recovery(Mistake::None).await.expect("in time");
+    assert!(recovered > LIFE / 2 && recovered <= LIFE, "{recovered:?}");
+    assert_eq!(recovery(Mistake::Outlives).await, None);
+}
+
+/// Shows promise 364.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_cut_off_admits_no_more_after_a_life_and_counts_again_later() {
+    let (store, cable) = (MemoryStore::new(), Cable::default());
+    let cut_off = Machine::new(Altered(store.clone(), cable.clone()), 2).queued();
+    let other = Machine::new(store, 2);
+    let mut held = cut_off.acquire_many(2).await;
+    cable.cut(true);
+    // A permit that is released here goes to the next request here, until its life is over.
+    held.pop();
+    let within_its_life = cut_off.acquire().await;
+    held.push(within_its_life.expect("what it holds"));
+    sleep(LIFE).await;
+    assert_eq!(other.acquire_many(2).await.len(), 2, "lost");
+    let taken = other.acquire_many(2).await;
+    assert_eq!(taken.len(), 2, "and free again");
+    held.pop();
+    let refused = denial(cut_off.acquire().await);
+    assert!(
+        refused.store_error().is_some_and(StoreError::is_transient),
+        "{refused:?}"
+    );
+    // Its request goes on, and counts as soon as the store is reached.
+    cable.cut(false);
+    sleep(2 * SECOND).await;
+    drop(taken);
+    sleep(SECOND).await;
+    assert_eq!(other.acquire_many(2).await.len(), 1);
+}
+
+/// A clock that was set.
+#[derive(Clone, Debug, Default)]
+struct Shifted(Arc<Mutex<i64>>);
+
+impl Clock for Shifted {
+    fn now(&self) -> Tick {
+        let shift = *self.0.lock().expect("no panic");
+        let now = 1 << 60 | MonotonicClock.now().as_nanos();
+        Tick::from_nanos(now.saturating_add_signed(shift))
+    }
+}
+
+/// Shows promise 363.
+#[tokio::test(start_paused = true)]
+async fn a_clock_of_the_store_that_is_set_back_or_ahead_loses_no_permit() {
+    for hours in [-1, 1] {
+        let clock = Shifted::default();
+        let (store, cable) = (MemoryStore::with_clock(clock.clone()), Cable::default());
+        let holder = Machine::new(store.clone(), 3);
+        let crashed = Machine::new(Altered(store.clone(), cable.clone()), 3);
+        let held = holder.acquire().await.expect("a permit");
+        let _lost = crashed.acquire().await.expect("a permit");
+        cable.cut(true);
+        *clock.0.lock().expect("no panic") = hours * 3_600_000_000_000;
+        // A renewal, with which the leases of the clock as it was are bounded, and a life.
+        sleep(LIFE / 3 + LIFE + SECOND).await;
+        let other = Machine::new(store, 3);
+        let taken = other.acquire_many(3).await;
+        assert_eq!(
+            taken.len(),
+            2,
+            "{hours}: what is in flight counts, what is lost does not"
+        );
+        drop(held);
+        sleep(SECOND).await;
+        assert!(other.acquire().await.is_ok(), "{hours}");
+    }
+}
+
+/// Shows promise 360.
+#[tokio::test(start_paused = true)]
+async fn what_is_in_flight_counts_again_after_a_store_has_lost_its_values() {
+    let store = MemoryStore::new();
+    let (a, b) = (
+        Machine::new(store.clone(), 2),
+        Machine::new(store.clone(), 2),
+    );
+    let _held = a.acquire_many(2).await;
+    store.clear();
+    sleep(LIFE / 3 + SECOND).await;
+    assert!(b.acquire().await.is_err());
+}
+
+/// Shows promise 365.
+#[tokio::test(start_paused = true)]
+async fn requests_of_one_machine_wait_in_order_and_no_machine_starves() {
+    let store = MemoryStore::new();
+    let busy = Machine::new(store.clone(), 2).queued();
+    let served = Arc::new(Mutex::new(Vec::new()));
+    let mut requests = JoinSet::new();
+    for n in 0..200 {
+        let (busy, served) = (busy.clone(), Arc::clone(&served));
+        requests.spawn(async move {
+            // In the order of their numbers.
+            sleep(Duration::from_micros(n)).await;
+            let permit = busy.acquire().await.expect("a permit");
+            served.lock().expect("no panic").push(n);
+            sleep(Duration::from_millis(50)).await;
+            drop(permit);
+        });
+    }
+    sleep(SECOND).await;
+    let other = Machine::new(store, 2).queued();
+    // Half of the permits are its share.
+    for _ in 0..5 {
+        let permit = timeout(SECOND / 2, other.acquire()).await.expect("in time");
+        sleep(Duration::from_millis(50)).await;
+        drop(permit);
+    }
+    requests.join_all().await;
+    let served = served.lock().expect("no panic");
+    assert!(served.is_sorted() && served.len() == 200, "{served:?}");
+    let stats = busy.0.handle().counts();
+    assert_eq!((stats.admitted, stats.waited, stats.denied), (2, 198, 0));
+}
+
+/// Shows promise 365.
+#[tokio::test(start_paused = true)]
+async fn machines_have_the_only_permit_in_turn() {
+    let store = MemoryStore::new();
+    let served = Arc::new([const { AtomicU64::new(0) }; 3]);
+    let mut requests = JoinSet::new();
+    for at in 0..3 {
+        let machine = Machine::new(store.clone(), 1).queued();
+        for _ in 0..4 {
+            let (machine, served) = (machine.clone(), Arc::clone(&served));
+            requests.spawn(async move {
+                loop {
+                    let permit = machine.acquire().await.expect("a permit");
+                    sleep(Duration::from_millis(10)).await;
+                    drop(permit);
+                    served[at].fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    }
+    sleep(60 * SECOND).await;
+    let served = [0, 1, 2].map(|at| served[at].load(Ordering::Relaxed));
+    // 6,000 would be served by one machine.
+    assert!(
+        served.iter().all(|served| (1_500..=2_300).contains(served)),
+        "{served:?}"
+    );
+}
+
+/// Shows promise 361.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_leaves_while_it_waits_takes_no_permit() {
+    let store = MemoryStore::new();
+    let (a, b) = (
+        Machine::new(store.clone(), 1),
+        Machine::new(store, 1).queued(),
+    );
+    let held = a.acquire().await.expect("a permit");
+    assert!(timeout(SECOND, b.acquire()).await.is_err(), "it waits");
+    drop(held);
+    sleep(SECOND).await;
+    let held = a.acquire().await.expect("a permit");
+    let late = Machine(b.0.clone().max_wait(3 * SECOND));
+    let begun = Instant::now();
+    let denied = denial(late.acquire().await);
+    assert!(denied.decision().is_some());
+    let waited = begun.elapsed();
+    assert!(waited >= 3 * SECOND && waited < 4 * SECOND, "{waited:?}");
+    drop(held);
+}
+
+/// Shows promise 361.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_another_limit_denies_gives_its_permit_back() {
+    let store = MemoryStore::new();
+    let limit = |name, limit| {
+        let limit = FleetLimit::new(store.clone(), name, limit);
+        ConcurrencyLimitLayer::new(Global, limit).release_at_response()
+    };
+    let layer = limit("exports", 5).and(limit("large", 1)).respond(AsError);
+    let service = layer.layer(service_fn(async |()| {
+        pending::<Result<(), BoxError>>().await
+    }));
+    let first = tokio::spawn(service.clone().oneshot(()));
+    sleep(Duration::from_millis(10)).await;
+    for _ in 0..10 {
+        assert!(service.clone().oneshot(()).await.is_err());
+    }
+    sleep(Duration::from_millis(10)).await;
+    assert_eq!(
+        Machine::new(store.clone(), 5).acquire_many(5).await.len(),
+        4
+    );
+    first.abort();
+    sleep(Duration::from_millis(10)).await;
+    assert_eq!(Machine::new(store, 5).acquire_many(6).await.len(), 5);
+}
+
+/// Shows promise 361.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_leaves_during_its_swap_gives_its_permit_back() {
+    let store = MemoryStore::new();
+    let faulty = Faulty::new(store.clone());
+    let (a, b) = (Machine::new(faulty.clone(), 1), Machine::new(store, 1));
+    // The task is there, and has nothing to do.
+    drop(a.acquire().await.expect("a permit"));
+    sleep(Duration::from_millis(10)).await;
+    faulty.plan([Fault::Delay(Duration::from_millis(50))]);
+    assert!(
+        timeout(Duration::from_millis(20), a.acquire())
+            .await
+            .is_err()
+    );
+    sleep(Duration::from_millis(100)).await;
+    assert!(b.acquire().await.is_ok());
+}
+
+/// A store that executes the first swap 50 ms after it failed.
+#[derive(Clone, Debug, Default)]
+struct Late(Arc<AtomicBool>);
+
+impl Change<MemoryStore> for Late {
+    async fn swap(&self, store: &MemoryStore, swap: Swap<'_>) -> Result<Swapped, StoreError> {
+        if self.0.swap(true, Ordering::Relaxed) {
+            return swap.run(store).await;
+        }
+        let (store, key, expected) = (store.clone(), swap.key.to_owned(), swap.expected);
+        let (new, ttl) = (swap.new.clone(), swap.ttl);
+        tokio::spawn(async move {
+            sleep(Duration::from_millis(50)).await;
+            store.swap(&key, expected, &new, ttl).await
+        });
+        Err(StoreError::new("lost", true))
+    }
+}
+
+/// Shows promise 361.
+#[tokio::test(start_paused = true)]
+async fn a_swap_that_is_executed_after_its_request_has_left_takes_no_permit() {
+    let store = MemoryStore::new();
+    let a = Machine::new(Altered(store.clone(), Late::default()), 1);
+    let no_time_passes = async {
+        for _ in 0..50 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        _ = a.acquire() => panic!("the swap has failed"),
+        () = no_time_passes => {}
+    }
+    sleep(Duration::from_millis(100)).await;
+    assert!(Machine::new(store, 1).acquire().await.is_ok());
+}
+
+/// Shows promise 366.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_down_denies_or_admits_as_set_and_limits_again_when_it_is_back() {
+    let (store, cable) = (MemoryStore::new(), Cable::default());
+    let denies = Machine::new(Altered(store.clone(), cable.clone()), 1);
+    let admits = Machine::new(Altered(store, cable.clone()), 1);
+    let admits = Machine(admits.0.on_store_error(OnStoreError::Allow));
+    cable.cut(true);
+    for _ in 0..5 {
+        let denied = denial(denies.acquire().await);
+        assert!(denied.store_error().is_some_and(StoreError::is_transient));
+    }
+    let passed = admits.acquire_many(5).await;
+    assert_eq!(passed.len(), 5);
+    let stats = |machine: &Machine<_>| machine.0.handle().counts().store_errors;
+    assert_eq!((stats(&denies), stats(&admits)), (5, 5));
+    cable.cut(false);
+    sleep(15 * SECOND).await;
+    let _held = denies.acquire().await.expect("a permit");
+    assert!(denial(admits.acquire().await).decision().is_some());
+}
+
+/// Shows promise 360.
+#[tokio::test(start_paused = true)]
+async fn a_limit_in_shadow_mode_denies_nothing_and_counts_what_it_would() {
+    let store = MemoryStore::new();
+    let shadow = Machine(Machine::new(store.clone(), 2).0.shadow());
+    let held = shadow.acquire_many(5).await;
+    assert_eq!(held.len(), 5);
+    let stats = shadow.0.handle().counts();
+    assert_eq!((stats.admitted, stats.shadow_denied), (2, 3));
+    // Other machines see all that is in flight.
+    let other = Machine::new(store, 6);
+    assert_eq!(other.acquire_many(3).await.len(), 1);
+}
+
+/// Shows promise 366.
+#[test]
+fn a_request_outside_of_a_runtime_fails_with_a_reason() {
+    let layer = Machine::new(MemoryStore::new(), 1).0;
+    let service = layer.layer(service_fn(async |()| Ok::<_, BoxError>(())));
+    let mut call = tokio_test::task::spawn(service.oneshot(()));
+    let error = tokio_test::assert_ready_err!(call.poll());
+    let text = error
+        .downcast_ref::<RateLimited>()
+        .and_then(RateLimited::store_error);
+    assert_eq!(
+        text.expect("an error of the store").to_string(),
+        "memory: called outside of a tokio runtime"
+    );
+}
+
+/// Shows promise 366.
+#[test]
+fn a_runtime_that_shuts_down_leaves_no_key_without_a_task() {
+    let machine = Machine::new(MemoryStore::new(), 2).queued();
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder
+            .enable_all()
+            .start_paused(true)
+            .build()
+            .expect("a runtime")
+    };
+    let first = runtime();
+    let held = first.block_on(machine.acquire_many(1));
+    assert_eq!(held.len(), 1);
+    drop(first);
+    let admitted = runtime().block_on(async {
+        let permits = [machine.acquire().await, machine.acquire().await];
+        permits.iter().filter(|permit| permit.is_ok()).count()
+    });
+    assert_eq!(admitted, 2);
+    drop(held);
+}

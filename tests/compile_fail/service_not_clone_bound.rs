@@ -1,0 +1,19 @@
+//~ a limit needs a service that is `Clone`: derive it for `Unique`, or put `tower::buffer::BufferLayer`
+use std::{convert::Infallible, future::{Ready, ready}, task::{Context, Poll}};
+use axum::{body::Body, extract::Request, response::Response};
+use tower::{Layer, Service};
+use tower_throttle::{Global, Quota, RateLimitLayer, TokenBucket};
+
+struct Unique;
+impl Service<Request> for Unique {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Ready<Result<Response, Infallible>>;
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> { Poll::Ready(Ok(())) }
+    fn call(&mut self, _: Request) -> Self::Future { ready(Ok(Response::new(Body::empty()))) }
+}
+fn serve<S: Service<Request>>(_: S) {}
+fn main() {
+    let limit = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_second(1)));
+    serve(limit.layer(Unique));
+}

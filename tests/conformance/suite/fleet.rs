@@ -1,0 +1,383 @@
+//! What a limit of a fleet promises of it: one machine alone admits the limit and no more, whatever happens to
+//! the store and the network.
+//!
+//! What it does not promise: the decisions of the algorithm at each moment, as a budget arrives in portions; that
+//! configurations in turn admit no more than their sum, as they share one record; a moment of each decision by
+//! the store's clock; bans, which concern lockouts, and no fleet takes these.
+
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tower_throttle::algorithm::AnyAlgorithm;
+use tower_throttle::store::cas::CasStore;
+use tower_throttle::store::fleet::{FleetBuilder, FleetLimiter, Mode};
+use tower_throttle::store::remote::{BreakerCounts, StoreLimiter};
+use tower_throttle::store::{Backend, Op};
+use tower_throttle::{
+    Decision, FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, StoreError,
+    TokenBucket,
+};
+
+use super::{Fault, Store, block_on};
+
+const INTERVAL: Duration = Duration::from_millis(20);
+/// In which no unit comes back during a test.
+const PERIOD: Duration = Duration::from_secs(100 * 86_400);
+const LIMIT: u64 = 20;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A store over which a fleet can share a limit.
+pub(crate) trait Port: Store {
+    type Port: CasStore + Clone;
+
+    fn port(&self) -> Self::Port;
+}
+
+/// A fleet of one machine over a store.
+pub(crate) struct OfOne<S, M>(S, PhantomData<M>);
+
+impl<S: Port, M: Mode> Store for OfOne<S, M> {
+    type Limit = FleetLimiter<S::Port, AnyAlgorithm, M>;
+
+    const NANOS_PER_MOMENT: u64 = 1;
+
+    fn start() -> Self {
+        Self(S::start(), PhantomData)
+    }
+
+    fn limit(&self, policy: &str, algorithm: AnyAlgorithm, deadline: Duration) -> Self::Limit {
+        // What a machine holds does not lapse during a fault.
+        let builder = FleetBuilder::new(self.0.port())
+            .interval(INTERVAL)
+            .life(2 * PATIENCE);
+        let built = builder.deadline(deadline).build(policy, algorithm);
+        built.expect("a limit")
+    }
+
+    fn advance(&self, span: Duration) {
+        self.0.advance(span);
+    }
+
+    fn loses_states(fault: Fault) -> bool {
+        S::loses_states(fault)
+    }
+
+    fn inflict(&mut self, fault: Fault) -> bool {
+        self.0.inflict(fault)
+    }
+
+    fn heal(&mut self, fault: Fault) {
+        self.0.heal(fault);
+    }
+}
+
+/// Takes a unit at a time, and waits as it is told, until nothing is left. Returns what was taken. The store may
+/// fail for a while.
+async fn taken<S: Store>(store: &S, limit: &S::Limit, most: u64) -> Result<u64, String> {
+    let (begun, mut taken) = (Instant::now(), 0);
+    while begun.elapsed() < PATIENCE {
+        match limit.decide("key", 1).await {
+            Ok(decision) if decision.is_admitted() => taken += 1,
+            Ok(decision) => {
+                let wait = decision.retry_after.unwrap_or_default();
+                if wait > 100 * INTERVAL {
+                    return Ok(taken);
+                }
+                store.advance(wait);
+                sleep(wait).await;
+            }
+            Err(error) if error.is_transient() => sleep(INTERVAL).await,
+            Err(error) => return Err(error.to_string()),
+        }
+        if taken > most {
+            return Err(format!("more than {most} admitted"));
+        }
+    }
+    Err(format!(
+        "{taken} of {most}, and then neither units nor a denial"
+    ))
+}
+
+/// Takes so many units.
+async fn take<S: Store>(store: &S, limit: &S::Limit, units: u64) -> Result<Vec<Decision>, String> {
+    let (begun, mut admitted) = (Instant::now(), Vec::new());
+    while (admitted.len() as u64) < units {
+        match limit.decide("key", 1).await {
+            Ok(decision) if decision.is_admitted() => admitted.push(decision),
+            _ if begun.elapsed() > PATIENCE => {
+                return Err(format!("{} of {units}", admitted.len()));
+            }
+            _ => {
+                store.advance(INTERVAL);
+                sleep(INTERVAL).await;
+            }
+        }
+    }
+    Ok(admitted)
+}
+
+fn equal(what: &str, found: u64, expected: u64) -> Result<(), String> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(format!("{what}: {found}, not {expected}"))
+}
+
+fn limit_of<S: Store>(store: &S, policy: &str) -> S::Limit {
+    let bucket = AnyAlgorithm::new(TokenBucket::new(Quota::per(LIMIT, PERIOD)));
+    store.limit(policy, bucket, PATIENCE)
+}
+
+/// One machine admits the limit, and no more.
+pub(crate) fn total<S: Store>() -> Option<String> {
+    let (store, quota) = (S::start(), Quota::per(LIMIT, PERIOD));
+    let all = [
+        AnyAlgorithm::new(FixedWindow::new(quota)),
+        AnyAlgorithm::new(SlidingLog::new(quota)),
+        AnyAlgorithm::new(SlidingWindow::new(quota)),
+        AnyAlgorithm::new(SlidingGrid::new(quota)),
+        AnyAlgorithm::new(SlidingGrid::new(quota).strict()),
+        AnyAlgorithm::new(TokenBucket::new(quota)),
+        AnyAlgorithm::new(LeakyBucket::new(quota)),
+        #[cfg(feature = "governor")]
+        AnyAlgorithm::new(tower_throttle::Gcra::new(quota)),
+    ];
+    block_on(async {
+        for (number, algorithm) in all.into_iter().enumerate() {
+            let limit = store.limit(&format!("total-{number}"), algorithm.clone(), PATIENCE);
+            let found = taken(&store, &limit, LIMIT).await;
+            let found = found.and_then(|taken| equal("in all", taken, LIMIT));
+            if let Err(found) = found {
+                return Some(format!("{algorithm:?}: {found}"));
+            }
+        }
+        None
+    })
+}
+
+async fn operations_of<S: Store<Limit: StoreLimiter>>(store: &S) -> Result<(), String> {
+    let failed = |error: StoreError| error.to_string();
+    let limit = limit_of(store, "operations");
+    let admitted = take(store, &limit, LIMIT).await?;
+    for decision in &admitted[..5] {
+        let refund = Op::Refund(1, decision.receipt());
+        let _ = limit.apply("key", refund).await.map_err(failed)?;
+    }
+    limit.close().await.map_err(failed)?;
+    equal("after a refund", taken(store, &limit, 5).await?, 5)?;
+    let _ = limit.apply("key", Op::Reset).await.map_err(failed)?;
+    equal("after a reset", taken(store, &limit, LIMIT).await?, LIMIT)?;
+    let more = Quota::per(2 * LIMIT, PERIOD);
+    limit.set_quota(more).await.map_err(failed)?;
+    // It knows what is free now after the next exchange.
+    let _ = take(store, &limit, 1).await?;
+    let more = taken(store, &limit, LIMIT - 1).await?;
+    // A part of a unit that was used of another quota is rounded up.
+    equal("after more", more, more.max(LIMIT - 2))?;
+    limit
+        .set_quota(Quota::per(LIMIT, PERIOD))
+        .await
+        .map_err(failed)?;
+    limit.close().await.map_err(failed)?;
+    equal("after less", taken(store, &limit, 0).await?, 0)
+}
+
+/// What is given back, reset or set counts at once on the machine where that is done.
+pub(crate) fn operations<S: Store<Limit: StoreLimiter>>() -> Option<String> {
+    let store = S::start();
+    block_on(operations_of(&store)).err()
+}
+
+async fn close_of<S: Store<Limit: StoreLimiter>>(mut store: S) -> Result<(), String> {
+    let (one, other) = (limit_of(&store, "close"), limit_of(&store, "close"));
+    let _ = take(&store, &one, 12).await?;
+    one.close().await.map_err(|error| error.to_string())?;
+    equal(
+        "after close",
+        taken(&store, &other, LIMIT - 12).await?,
+        LIMIT - 12,
+    )?;
+    if !store.inflict(Fault::Killed) {
+        return Ok(());
+    }
+    let _ = one.apply("key", Op::Charge(1)).await;
+    if one.close().await.is_ok() {
+        return Err("closed without a store".to_owned());
+    }
+    store.heal(Fault::Killed);
+    closed(&one).await
+}
+
+/// Closes a limit as soon as the store is reached.
+async fn closed(limit: &impl StoreLimiter) -> Result<(), String> {
+    let begun = Instant::now();
+    while let Err(error) = limit.close().await {
+        if begun.elapsed() > PATIENCE {
+            return Err(error.to_string());
+        }
+        sleep(INTERVAL).await;
+    }
+    Ok(())
+}
+
+/// A limit that is closed has reported what was used, or returns an error.
+pub(crate) fn close<S: Store<Limit: StoreLimiter>>() -> Option<String> {
+    block_on(close_of(S::start())).err()
+}
+
+async fn fault_of<S: Store<Limit: StoreLimiter>>(fault: Option<Fault>) -> Result<(), String> {
+    let mut store = S::start();
+    let bucket = AnyAlgorithm::new(TokenBucket::new(Quota::per(2 * LIMIT, PERIOD)));
+    let limit = store.limit("chaos", bucket, Duration::from_millis(500));
+    let before = take(&store, &limit, LIMIT / 2).await?.len() as u64;
+    if fault.is_some_and(|fault| !store.inflict(fault)) {
+        return Ok(());
+    }
+    let mut during = 0;
+    for round in 0..9 {
+        let call = tokio::time::timeout(PATIENCE, limit.decide("key", 1)).await;
+        let decision = call.map_err(|_| "a call did not end by its deadline")?;
+        during += u64::from(decision.is_ok_and(|decision| decision.is_admitted()));
+        if round % 3 == 2 {
+            // An exchange, which may fail.
+            let _ = limit.close().await;
+        }
+    }
+    if let Some(fault) = fault {
+        store.heal(fault);
+    }
+    // Until then the machine may know of units that the store has lost.
+    closed(&limit).await?;
+    // What a server has forgotten can be taken again.
+    let forgotten = if fault.is_some_and(S::loses_states) {
+        before + during
+    } else {
+        0
+    };
+    let after = taken(&store, &limit, 2 * LIMIT + forgotten).await?;
+    let sum = before + during + after;
+    if !(2 * LIMIT..=2 * LIMIT + forgotten).contains(&sum) {
+        return Err(format!("{sum} admitted of {} and {forgotten}", 2 * LIMIT));
+    }
+    Ok(())
+}
+
+/// The limit is admitted, and no more, without a fault and under each.
+pub(crate) fn fault<S: Store<Limit: StoreLimiter>>() -> Option<String> {
+    let faults = [None].into_iter().chain(Fault::ALL.map(Some));
+    faults.into_iter().find_map(|fault| {
+        let found = block_on(fault_of::<S>(fault));
+        found.err().map(|found| format!("{fault:?}: {found}"))
+    })
+}
+
+/// A limit that changes nothing but what it admits: a mistake that the parts without a total have to find.
+pub(crate) struct Idle<S>(S);
+
+#[derive(Clone)]
+pub(crate) struct IdleLimit<L>(L);
+
+impl<L: Backend<str>> Backend<str> for IdleLimit<L> {
+    type Future = L::Future;
+
+    fn apply(&self, key: &str, op: Op) -> L::Future {
+        match op {
+            Op::Take(_) | Op::Peek(_) => self.0.apply(key, op),
+            _ => self.0.apply(key, Op::Peek(0)),
+        }
+    }
+
+    fn quotas(&self) -> Vec<Quota> {
+        self.0.quotas()
+    }
+}
+
+impl<L: StoreLimiter> StoreLimiter for IdleLimit<L> {
+    async fn set_quota(&self, _: Quota) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn ready(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn last_error(&self) -> Option<StoreError> {
+        self.0.last_error()
+    }
+
+    fn breaker(&self) -> BreakerCounts {
+        self.0.breaker()
+    }
+}
+
+impl<S: Store> Store for Idle<S> {
+    type Limit = IdleLimit<S::Limit>;
+
+    const NANOS_PER_MOMENT: u64 = S::NANOS_PER_MOMENT;
+
+    fn start() -> Self {
+        Self(S::start())
+    }
+
+    fn limit(&self, policy: &str, algorithm: AnyAlgorithm, deadline: Duration) -> Self::Limit {
+        IdleLimit(self.0.limit(policy, algorithm, deadline))
+    }
+
+    fn advance(&self, span: Duration) {
+        self.0.advance(span);
+    }
+
+    fn inflict(&mut self, fault: Fault) -> bool {
+        self.0.inflict(fault)
+    }
+
+    fn heal(&mut self, fault: Fault) {
+        self.0.heal(fault);
+    }
+}
+
+/// The tests of both kinds of a fleet over one store.
+macro_rules! check_fleet {
+    ($store:ty) => {
+        crate::suite::fleet::check_fleet!($store, synced, Ahead);
+        crate::suite::fleet::check_fleet!($store, leased, Granted);
+    };
+    ($store:ty, $name:ident, $mode:ident) => {
+        mod $name {
+            use crate::suite::OneTooMany;
+            use crate::suite::fleet::{Idle, OfOne, close, fault, operations, total};
+
+            type Fleet = OfOne<$store, tower_throttle::store::fleet::$mode>;
+
+            /// Shows promise 200.
+            #[test]
+            fn one_machine_admits_the_limit() {
+                assert_eq!(total::<Fleet>(), None);
+                assert!(total::<OneTooMany<Fleet>>().is_some());
+            }
+
+            /// Shows promise 202.
+            #[test]
+            fn what_is_given_back_or_changed_counts() {
+                assert_eq!(operations::<Fleet>(), None);
+                assert!(operations::<Idle<Fleet>>().is_some());
+            }
+
+            /// Shows promise 202.
+            #[test]
+            fn a_closed_limit_has_reported_what_was_used() {
+                assert_eq!(close::<Fleet>(), None);
+                assert!(close::<Idle<Fleet>>().is_some());
+            }
+
+            /// Shows promise 202.
+            #[test]
+            fn a_fleet_admits_no_more_under_faults_and_recovers() {
+                assert_eq!(fault::<Fleet>(), None);
+                assert!(fault::<OneTooMany<Fleet>>().is_some());
+            }
+        }
+    };
+}
+pub(crate) use check_fleet;

@@ -1,0 +1,169 @@
+//! The endpoint that says what is left, over a real server.
+#![cfg(feature = "axum")]
+
+use std::net::{IpAddr, SocketAddr};
+
+use axum::{Router, extract::Request, routing::get};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
+use tower_throttle::{
+    ClientIp, FixedWindow, HeaderKey, Headers, Local, Lockout, Quota, RateLimitLayer, Settle,
+    TokenBucket,
+    key::Missing,
+    layer::Usage,
+    store::{Backend, IntoBackend, Op},
+};
+use tower_throttle::{Decision, StoreError};
+
+/// The head and the body of a response.
+async fn fetch(server: SocketAddr, path: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(server).await.unwrap();
+    let head = "host: local\r\nconnection: close\r\nx-api-key: secret";
+    let request = format!("GET {path} HTTP/1.1\r\n{head}\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.unwrap();
+    let (head, body) = response.split_once("\r\n\r\n").unwrap();
+    (head.to_owned(), body.to_owned())
+}
+
+async fn usage(server: SocketAddr) -> Value {
+    let (head, body) = fetch(server, "/rate_limit").await;
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    assert!(head.contains("content-type: application/json"), "{head}");
+    assert!(head.contains("cache-control: no-store"), "{head}");
+    serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))
+}
+
+async fn serve(app: Router) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = listener.local_addr().unwrap();
+    let service = app.into_make_service_with_connect_info::<SocketAddr>();
+    tokio::spawn(async { axum::serve(listener, service).await });
+    server
+}
+
+/// Shows promise 322.
+#[tokio::test]
+async fn the_limits_of_the_caller_are_stated_as_in_headers_and_nothing_is_taken() {
+    let search = RateLimitLayer::new(ClientIp::peer(), FixedWindow::new(Quota::per_day(3)))
+        .name("search \"quoted\\\"")
+        .headers(Headers::Draft11);
+    let logins = RateLimitLayer::new(HeaderKey::new("x-api-key"), Lockout::new(Quota::per_day(1)))
+        .name("logins")
+        .settle(|_: &http::Response<axum::body::Body>| Settle::Keep);
+    let others = RateLimitLayer::new(ClientIp::peer(), TokenBucket::new(Quota::per_day(5)))
+        .name("others")
+        .skip(|_: &Request| true);
+    let asked = Usage::new().of(&search).of(&logins).of(&others);
+    let (handle, banned) = (search.handle(), logins.handle());
+    let app = Router::new()
+        .route("/search", get(async || "found").layer(search))
+        .route("/login", get(async || "welcome").layer(logins))
+        .route_service("/rate_limit", asked);
+    let server = serve(app).await;
+
+    for left in (0..3).rev() {
+        let (head, _) = fetch(server, "/search").await;
+        let said = format!("r={left};t=");
+        assert!(head.contains(&said), "{head}");
+        for _ in 0..3 {
+            let usage = usage(server).await;
+            let search = &usage["limits"][0];
+            assert_eq!(search["name"], "search \"quoted\\\"");
+            assert_eq!(
+                (&search["limit"], &search["remaining"]),
+                (&json!(3), &json!(left))
+            );
+            assert_eq!(search.get("retry_after").is_some(), left == 0, "{usage}");
+            assert!(search["reset"].as_u64().unwrap() > 0);
+            assert_eq!(
+                usage["limits"].as_array().unwrap().len(),
+                2,
+                "one does not apply"
+            );
+        }
+    }
+    assert!(takes_nothing(async || drop(usage(server).await), &handle).await);
+    let banning = banned.ban(
+        &HeaderKey::key("secret"),
+        std::time::Duration::from_secs(60),
+    );
+    banning.await.unwrap();
+    let usage = usage(server).await;
+    assert_eq!(usage["limits"][1]["remaining"], 0);
+    assert_eq!(usage["limits"][1]["retry_after"], 60);
+}
+
+type Search = tower_throttle::Handle<tower_throttle::key::Client, Local<FixedWindow>>;
+
+const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+/// Whether asking leaves all that a client has.
+async fn takes_nothing(ask: impl AsyncFn(), handle: &Search) -> bool {
+    let here = ClientIp::peer().key(HERE);
+    handle.reset(&here).await.unwrap();
+    for _ in 0..10 {
+        ask().await;
+    }
+    handle.peek_now(&here, 1).remaining() == 3
+}
+
+/// Shows promise 322.
+#[tokio::test]
+async fn an_endpoint_that_takes_is_found() {
+    let quota = Quota::per_day(3);
+    let search = RateLimitLayer::new(ClientIp::peer(), FixedWindow::new(quota));
+    let handle = search.handle();
+    let here = ClientIp::peer().key(HERE);
+    let takes = async || {
+        let _ = handle.backend().check(&here);
+    };
+    assert!(!takes_nothing(takes, &handle).await);
+}
+
+/// A store that gives no decision.
+#[derive(Debug)]
+struct Gone;
+
+impl<K> Backend<K> for Gone {
+    type Future = std::future::Ready<Result<Decision, StoreError>>;
+
+    fn apply(&self, _: &K, _: Op) -> Self::Future {
+        std::future::ready(Err(StoreError::new("no reply", true)))
+    }
+
+    fn quotas(&self) -> Vec<Quota> {
+        Vec::new()
+    }
+}
+
+impl IntoBackend for Gone {
+    type Backend = Self;
+
+    fn into_backend(self) -> Self {
+        self
+    }
+}
+
+/// Shows promise 322.
+#[tokio::test]
+async fn what_is_not_known_is_said_and_the_rest_too() {
+    let quota = Quota::per_day(3);
+    let gone = RateLimitLayer::new(ClientIp::peer(), Gone).name("gone");
+    let rejects =
+        HeaderKey::new("x-none").if_missing(Missing::Reject(http::StatusCode::BAD_REQUEST));
+    let rejects = RateLimitLayer::new(rejects, FixedWindow::new(quota)).name("keyless");
+    let known = RateLimitLayer::new(ClientIp::peer(), FixedWindow::new(quota)).name("known");
+    let asked = Usage::new().of(&gone).of(&rejects).of(&known);
+    let server = serve(Router::new().route_service("/rate_limit", asked)).await;
+    let usage = usage(server).await;
+    let unknown = |name| json!({"name": name, "error": "unknown"});
+    assert_eq!(usage["limits"][0], unknown("gone"));
+    assert_eq!(usage["limits"][1], unknown("keyless"));
+    let known = json!({"name": "known", "limit": 3, "remaining": 3, "reset": 0});
+    assert_eq!(usage["limits"][2], known);
+}

@@ -1,0 +1,467 @@
+//! A cost that is said while the request is served is settled once, however the request ends.
+
+use std::{
+    collections::VecDeque,
+    future::{Future, pending},
+    mem,
+    pin::{Pin, pin},
+    task::{Context, Poll},
+    thread,
+    time::Duration,
+};
+
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use hyper::body::{Body, Bytes, Frame};
+use tokio_test::task;
+use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
+use tower_throttle::{
+    FixedWindow, Global, Local, ManualClock, Quota, RateLimitLayer, Settle, TokenBucket,
+    respond::CostHandle,
+    store::{Backend, IntoBackend, Op, Receipt},
+};
+
+use crate::support::{Script, admit, deny};
+
+const LIMIT: u64 = 100;
+const ESTIMATE: u64 = 20;
+
+/// How a request ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    Body,
+    BodyDropped,
+    BodyFails,
+    NoBody,
+    Commit,
+    Error,
+    Panic,
+    Cancelled,
+}
+
+const ENDS: [End; 8] = [
+    End::Body,
+    End::BodyDropped,
+    End::BodyFails,
+    End::NoBody,
+    End::Commit,
+    End::Error,
+    End::Panic,
+    End::Cancelled,
+];
+
+const SAID: [Option<u64>; 5] = [None, Some(0), Some(6), Some(50), Some(u64::MAX)];
+
+type Asked = (End, Option<u64>);
+
+/// A body of frames, which holds a handle.
+#[derive(Debug, Default)]
+struct Frames {
+    left: VecDeque<Result<Frame<Bytes>, BoxError>>,
+    cost: CostHandle,
+}
+
+impl Body for Frames {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        Poll::Ready(self.left.pop_front())
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left.is_empty()
+    }
+}
+
+fn handle_of<B>(request: &Request<B>) -> CostHandle {
+    let handle = request.extensions().get().cloned();
+    handle.expect("a request has a handle")
+}
+
+/// Says the cost in two parts, and ends as it is asked to.
+async fn serve(request: Request<Asked>) -> Result<Response<Frames>, BoxError> {
+    let cost = handle_of(&request);
+    let (end, said) = *request.body();
+    if let Some(said) = said {
+        cost.set(said / 2);
+        cost.add(said - said / 2);
+    }
+    let mut frames = Frames::default();
+    let frame = || Ok(Frame::data(Bytes::from("word")));
+    match end {
+        End::NoBody => return Ok(Response::new(frames)),
+        End::Error => return Err("broken".into()),
+        End::Panic => panic!("as asked"),
+        End::Cancelled => pending().await,
+        End::Commit => {
+            cost.commit();
+            cost.add(7);
+        }
+        End::BodyFails => frames.left.extend([frame(), Err("broken".into())]),
+        End::Body | End::BodyDropped => {}
+    }
+    frames.left.extend([frame(), frame()]);
+    frames.cost = cost;
+    Ok(Response::new(frames))
+}
+
+async fn run<S, B>(service: S, asked: Asked)
+where
+    S: Service<Request<Asked>, Response = Response<B>, Error = BoxError> + Send + 'static,
+    S::Future: Send,
+    B: Body<Data = Bytes, Error = BoxError> + Send + 'static,
+{
+    let (end, _) = asked;
+    let call = service.oneshot(Request::new(asked));
+    if end == End::Cancelled {
+        assert!(task::spawn(call).poll().is_pending());
+        return;
+    }
+    let Ok(Ok(response)) = tokio::spawn(call).await else {
+        assert!([End::Error, End::Panic].contains(&end), "{end:?}");
+        return;
+    };
+    let mut body = pin!(response.into_body());
+    if end == End::BodyDropped {
+        assert!(body.frame().await.is_some());
+    } else {
+        let _ = body.collect().await;
+    }
+}
+
+/// What is wrong with a backend.
+#[derive(Clone, Copy, Debug)]
+enum Bug {
+    None,
+    SettlesTwice,
+    SettlesNever,
+    IgnoresPanics,
+    ForgetsRefunds,
+}
+
+struct Planted<L>(L, Bug);
+
+impl<L: Backend<()>> Backend<()> for Planted<L> {
+    type Future = L::Future;
+
+    fn apply(&self, key: &(), op: Op) -> L::Future {
+        let op = match (op, self.1) {
+            (Op::Take(_) | Op::Peek(_), _) => op,
+            (_, Bug::SettlesNever) | (Op::Refund(..), Bug::ForgetsRefunds) => Op::Peek(0),
+            (_, Bug::IgnoresPanics) if thread::panicking() => Op::Peek(0),
+            (_, Bug::SettlesTwice) => {
+                self.0.detach(key, op);
+                op
+            }
+            _ => op,
+        };
+        self.0.apply(key, op)
+    }
+
+    fn quotas(&self) -> Vec<Quota> {
+        self.0.quotas()
+    }
+}
+
+impl<L: Send + Sync + 'static> IntoBackend for Planted<L> {
+    type Backend = Self;
+
+    fn into_backend(self) -> Self {
+        self
+    }
+}
+
+/// What is taken after a request, if that is wrong.
+async fn fault(bug: Bug, asked: Asked) -> Option<u64> {
+    let window = Local::new(FixedWindow::new(Quota::per_day(LIMIT))).with_clock(ManualClock::new());
+    let layer = RateLimitLayer::new(Global, Planted(window, bug))
+        .cost(|_: &Request<Asked>| ESTIMATE)
+        .cost_at_end();
+    let handle = layer.handle();
+    run(layer.layer(service_fn(serve)), asked).await;
+    let left = handle.peek(&(), 0).await.unwrap().remaining();
+    let expected = asked.1.unwrap_or(ESTIMATE).min(LIMIT);
+    (LIMIT - left != expected).then_some(LIMIT - left)
+}
+
+/// Shows promise 321.
+#[tokio::test]
+async fn however_a_request_ends_what_was_said_is_taken_and_else_the_estimate() {
+    for end in ENDS {
+        for said in SAID {
+            assert_eq!(
+                fault(Bug::None, (end, said)).await,
+                None,
+                "{end:?} {said:?}"
+            );
+        }
+    }
+}
+
+/// Shows promise 321.
+#[tokio::test]
+async fn a_limit_that_settles_wrongly_is_found() {
+    for bug in [
+        Bug::SettlesTwice,
+        Bug::SettlesNever,
+        Bug::IgnoresPanics,
+        Bug::ForgetsRefunds,
+    ] {
+        let mut found = 0;
+        for end in ENDS {
+            for said in SAID {
+                found += usize::from(fault(bug, (end, said)).await.is_some());
+            }
+        }
+        assert!(found > 0, "{bug:?}");
+    }
+}
+
+/// A body that is never dropped is the only way to leave a cost unsettled.
+///
+/// Shows promise 321.
+#[tokio::test]
+async fn the_cost_stays_an_estimate_until_the_body_ends() {
+    let script = Script::default();
+    let layer = RateLimitLayer::new(Global, script.clone())
+        .cost(|_: &Request<Asked>| ESTIMATE)
+        .cost_at_end();
+    let request = Request::new((End::Body, Some(6)));
+    let response = layer
+        .layer(service_fn(serve))
+        .oneshot(request)
+        .await
+        .unwrap();
+    let mut body = response.into_body();
+    assert!(body.frame().await.is_some());
+    assert_eq!(script.ops(), [Op::Take(ESTIMATE)]);
+    assert!(body.frame().await.is_some());
+    // Servers need not poll a body again that says it has ended.
+    let settled = [Op::Take(ESTIMATE), Op::Refund(14, Receipt::NOW)];
+    assert_eq!(script.ops(), settled);
+    mem::forget(body);
+    assert_eq!(script.ops(), settled);
+}
+
+/// Shows promise 321.
+#[tokio::test]
+async fn after_an_upgrade_the_last_handle_settles() {
+    let script = Script::default();
+    let layer = RateLimitLayer::new(Global, script.clone())
+        .cost(|_: &Request<()>| ESTIMATE)
+        .cost_at_end();
+    let upgraded = async |request: Request<()>| {
+        let mut response = Response::new(Frames::default());
+        response.extensions_mut().insert(handle_of(&request));
+        Ok::<_, BoxError>(response)
+    };
+    let service = layer.layer(service_fn(upgraded));
+    let mut response = service.oneshot(Request::new(())).await.unwrap();
+    let cost = response.extensions_mut().remove::<CostHandle>().unwrap();
+    drop(response);
+    cost.add(25);
+    assert_eq!(script.ops(), [Op::Take(ESTIMATE)]);
+    drop(cost);
+    assert_eq!(script.ops(), [Op::Take(ESTIMATE), Op::Charge(5)]);
+}
+
+/// Shows promise 321.
+#[tokio::test]
+async fn each_of_several_limits_is_told_by_its_name() {
+    let (tokens, bytes, requests) = (Script::default(), Script::default(), Script::default());
+    let limit =
+        |script: &Script, name: &str| RateLimitLayer::new(Global, script.clone()).name(name);
+    let estimated = |script, name, estimate: u64| {
+        limit(script, name)
+            .cost(move |_: &Request<()>| estimate)
+            .cost_at_end()
+    };
+    let layer = limit(&requests, "requests")
+        .and(estimated(&tokens, "tokens", 10))
+        .and(estimated(&bytes, "bytes", 500));
+    let serve = |request: Request<()>| async move {
+        let cost = handle_of(&request);
+        assert_eq!(format!("{cost:?}"), r#"{"tokens", "bytes"}"#);
+        cost.add(1);
+        cost.of("tokens").unwrap().set(30);
+        cost.of("bytes").unwrap().add(199);
+        assert!(cost.of("requests").is_none() && cost.of("").is_none());
+        Ok::<_, BoxError>(Response::new(Frames::default()))
+    };
+    layer
+        .layer(service_fn(serve))
+        .oneshot(Request::new(()))
+        .await
+        .unwrap();
+    assert_eq!(requests.ops(), [Op::Take(1)]);
+    assert_eq!(tokens.ops(), [Op::Take(10), Op::Charge(20)]);
+    assert_eq!(bytes.ops(), [Op::Take(500), Op::Refund(300, Receipt::NOW)]);
+}
+
+/// Shows promise 321.
+#[tokio::test]
+async fn one_handle_concerns_the_limits_of_all_layers_around_a_service() {
+    let (outer, inner) = (Script::default(), Script::default());
+    let limit = |script: &Script, name: &str| {
+        RateLimitLayer::new(Global, script.clone())
+            .name(name)
+            .cost(|_: &Request<Asked>| ESTIMATE)
+            .cost_at_end()
+    };
+    let service = limit(&inner, "inner").layer(service_fn(serve));
+    run(limit(&outer, "outer").layer(service), (End::Body, Some(21))).await;
+    for script in [outer, inner] {
+        assert_eq!(script.ops(), [Op::Take(ESTIMATE), Op::Charge(1)]);
+    }
+}
+
+/// Shows promise 321.
+#[tokio::test]
+async fn a_request_that_has_waited_for_its_decision_has_a_handle() {
+    let script = Script::default();
+    let reply = script.later();
+    let layer = RateLimitLayer::new(Global, script.clone())
+        .cost(|_: &Request<Asked>| ESTIMATE)
+        .cost_at_end();
+    let request = Request::new((End::Commit, Some(6)));
+    let mut call = task::spawn(layer.layer(service_fn(serve)).oneshot(request));
+    assert!(call.poll().is_pending());
+    reply.send(Ok(admit())).unwrap();
+    drop(call.await.unwrap());
+    let settled = [Op::Take(ESTIMATE), Op::Refund(14, Receipt::NOW)];
+    assert_eq!(script.ops(), settled);
+}
+
+/// Shows promise 321.
+#[tokio::test]
+async fn what_another_limit_denies_costs_nothing() {
+    let script = Script::default();
+    let other = RateLimitLayer::new(Global, Script::now([deny()]));
+    let layer = RateLimitLayer::new(Global, script.clone())
+        .cost(|_: &Request<Asked>| ESTIMATE)
+        .cost_at_end()
+        .and(other);
+    let request = Request::new((End::Body, Some(6)));
+    let response = layer
+        .layer(service_fn(serve))
+        .oneshot(request)
+        .await
+        .unwrap();
+    assert_eq!(response.status(), 429);
+    let given_back = [Op::Take(ESTIMATE), Op::Refund(ESTIMATE, Receipt::NOW)];
+    assert_eq!(script.ops(), given_back);
+}
+
+/// Shows promise 321.
+#[tokio::test]
+async fn a_response_that_is_settled_is_not_settled_again() {
+    for (settle, then) in [
+        (Settle::Keep, Op::Charge(5)),
+        (Settle::Refund, Op::Refund(ESTIMATE, Receipt::NOW)),
+        (Settle::Charge(1), Op::Refund(19, Receipt::NOW)),
+    ] {
+        let script = Script::default();
+        let layer = RateLimitLayer::new(Global, script.clone())
+            .cost(|_: &Request<Asked>| ESTIMATE)
+            .settle(move |_: &Response<Frames>| settle)
+            .cost_at_end();
+        run(layer.layer(service_fn(serve)), (End::Body, Some(25))).await;
+        assert_eq!(script.ops(), [Op::Take(ESTIMATE), then], "{settle:?}");
+    }
+}
+
+/// What time has returned is not given back again.
+///
+/// Shows promise 321.
+#[tokio::test]
+async fn a_long_stream_gives_back_only_what_is_still_taken() {
+    let clock = ManualClock::new();
+    let bucket = Local::new(TokenBucket::new(Quota::per_second(10).burst(LIMIT)));
+    let layer = RateLimitLayer::new(Global, bucket.with_clock(clock.clone()))
+        .cost(|_: &Request<Asked>| ESTIMATE)
+        .cost_at_end();
+    let handle = layer.handle();
+    let request = Request::new((End::Body, Some(0)));
+    let response = layer
+        .layer(service_fn(serve))
+        .oneshot(request)
+        .await
+        .unwrap();
+    clock.advance(Duration::from_secs(2));
+    handle.charge(&(), 50);
+    assert_eq!(handle.peek_now(&(), 0).remaining(), 50);
+    drop(response);
+    assert_eq!(handle.peek_now(&(), 0).remaining(), 50);
+}
+
+/// Shows promise 321.
+#[tokio::test]
+async fn a_skipped_or_shadowed_request_can_say_anything() {
+    let script = Script::now([deny()]);
+    let layer = RateLimitLayer::new(Global, script.clone())
+        .skip(|request: &Request<Asked>| request.body().0 == End::Error)
+        .cost(|_: &Request<Asked>| ESTIMATE)
+        .cost_at_end()
+        .shadow();
+    run(layer.layer(service_fn(serve)), (End::Body, Some(6))).await;
+    // Nothing was taken from a denied request.
+    assert_eq!(script.ops(), [Op::Take(ESTIMATE)]);
+    let skipped = service_fn(|request: Request<Asked>| async move {
+        let cost = request.extensions().get::<CostHandle>().cloned();
+        let cost = cost.unwrap_or_default();
+        cost.set(5);
+        cost.commit();
+        assert!(cost.of("default").is_none());
+        Ok::<_, BoxError>(Response::new(Frames::default()))
+    });
+    run(layer.layer(skipped), (End::Error, None)).await;
+    assert_eq!(script.ops(), [Op::Take(ESTIMATE)]);
+}
+
+/// A layer without it stores nothing in requests and does not change the body.
+///
+/// Shows promise 321.
+#[tokio::test]
+async fn a_layer_without_it_has_no_handle() {
+    let layer = RateLimitLayer::new(Global, Script::default());
+    let plain = service_fn(|request: Request<()>| async move {
+        assert!(request.extensions().get::<CostHandle>().is_none());
+        Ok::<_, BoxError>(Response::new(Frames::default()))
+    });
+    let response: Response<Frames> = layer.layer(plain).oneshot(Request::new(())).await.unwrap();
+    assert!(response.body().left.is_empty());
+}
+
+/// Handles are told by many threads.
+///
+/// Shows promise 321.
+#[test]
+fn costs_of_many_threads_are_added() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let script = Script::default();
+    let layer = RateLimitLayer::new(Global, script.clone())
+        .cost(|_: &Request<()>| ESTIMATE)
+        .cost_at_end();
+    let serve = |request: Request<()>| async move {
+        let cost = handle_of(&request);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..1_000).for_each(|_| cost.add(1)));
+            }
+        });
+        Ok::<_, BoxError>(Response::new(Frames::default()))
+    };
+    let call: Pin<Box<dyn Future<Output = _>>> =
+        Box::pin(layer.layer(service_fn(serve)).oneshot(Request::new(())));
+    drop(runtime.block_on(call).unwrap());
+    assert_eq!(
+        script.ops(),
+        [Op::Take(ESTIMATE), Op::Charge(4_000 - ESTIMATE)]
+    );
+}

@@ -1,0 +1,536 @@
+//! A quota per key from a source that is slow, fails or changes.
+//!
+//! The same checks run on a cache of quotas with one mistake, and find it.
+
+use std::{
+    collections::{HashMap, HashSet},
+    future::pending,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use http::{Request, Response};
+use tokio::time::{Instant, advance, sleep};
+use tower::{BoxError, Layer, ServiceExt, service_fn};
+use tower_throttle::store::{Backend, local::PerKey};
+use tower_throttle::{
+    Decision, FixedWindow, Headers, LeakyBucket, Limiter, Quota, RateLimitLayer, StoreError,
+    TokenBucket,
+};
+
+type Asked = Result<Option<Quota>, StoreError>;
+
+/// A source that takes a second, and counts.
+#[derive(Clone, Default)]
+struct Source(Arc<Plans>);
+
+#[derive(Default)]
+struct Plans {
+    limit: AtomicU64,
+    fails: AtomicUsize,
+    asked: AtomicUsize,
+    running: Mutex<HashMap<u64, usize>>,
+    most_of_one_key: AtomicUsize,
+}
+
+const WORKS: usize = 0;
+const FAILS: usize = 1;
+const PANICS: usize = 2;
+const NEVER: usize = 3;
+
+impl Source {
+    /// Every key has this many per day.
+    fn of(limit: u64) -> Self {
+        let source = Self::default();
+        source.set(limit);
+        source
+    }
+
+    fn set(&self, limit: u64) {
+        self.0.limit.store(limit, SeqCst);
+    }
+
+    async fn ask(self, key: u64) -> Asked {
+        let plans = &*self.0;
+        plans.asked.fetch_add(1, SeqCst);
+        let limit = plans.limit.load(SeqCst);
+        let count = |step: isize| {
+            let mut running = plans.running.lock().unwrap();
+            let running = running.entry(key).or_default();
+            *running = running.checked_add_signed(step).unwrap();
+            plans.most_of_one_key.fetch_max(*running, SeqCst);
+        };
+        count(1);
+        sleep(Duration::from_secs(1)).await;
+        count(-1);
+        match plans.fails.load(SeqCst) {
+            FAILS => Err(StoreError::new("the database is down", true)),
+            PANICS => panic!("a bug of the source"),
+            NEVER => pending().await,
+            _ => Ok(Some(Quota::per_day(limit))),
+        }
+    }
+}
+
+const LIFE: Duration = Duration::from_secs(60);
+const CAPACITY: usize = 100;
+
+/// A limit under check: 2 per day unless the source says otherwise.
+trait Limit: Clone + Send + Sync + 'static {
+    fn over(source: Source) -> Self;
+    fn ask(&self, key: u64) -> impl Future<Output = Decision> + Send;
+    /// How many keys it holds.
+    fn keys(&self) -> usize;
+}
+
+/// The limit of this crate.
+#[derive(Clone)]
+struct Real(
+    Arc<dyn Fn(u64) -> tower_throttle::store::local::PerKeyDecision + Send + Sync>,
+    Arc<dyn Fn() -> usize + Send + Sync>,
+);
+
+fn per_key(
+    source: &Source,
+) -> PerKey<FixedWindow, u64, impl tower_throttle::store::local::QuotaSource<u64> + use<>> {
+    let source = source.clone();
+    let ask = move |key: u64| source.clone().ask(key);
+    PerKey::new(FixedWindow::new(Quota::per_day(2)), ask)
+        .capacity(CAPACITY)
+        .life(LIFE)
+}
+
+impl Limit for Real {
+    fn over(source: Source) -> Self {
+        let limit = per_key(&source);
+        let stats = limit.clone();
+        Self(
+            Arc::new(move |key| limit.decide(&key, 1)),
+            Arc::new(move || stats.stats().table.outside),
+        )
+    }
+
+    async fn ask(&self, key: u64) -> Decision {
+        (self.0)(key).await.unwrap()
+    }
+
+    fn keys(&self) -> usize {
+        (self.1)()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mistake {
+    LooksUpTwice,
+    KeepsAllKeys,
+    WaitsWhenStale,
+    ForgetsUse,
+    AdmitsWithoutQuota,
+}
+
+/// Until when a quota is fresh, and what was used under it.
+type Cached = (Instant, Arc<Limiter<FixedWindow>>);
+
+/// A simple cache with the mistake of that number.
+#[derive(Clone)]
+struct Wrong<const MISTAKE: usize> {
+    source: Source,
+    keys: Arc<Mutex<HashMap<u64, Cached>>>,
+    looking_up: Arc<Mutex<HashSet<u64>>>,
+}
+
+impl<const MISTAKE: usize> Wrong<MISTAKE> {
+    const MISTAKE: Mistake = [
+        Mistake::LooksUpTwice,
+        Mistake::KeepsAllKeys,
+        Mistake::WaitsWhenStale,
+        Mistake::ForgetsUse,
+        Mistake::AdmitsWithoutQuota,
+    ][MISTAKE];
+
+    async fn look_up(self, key: u64) {
+        let failed = match Self::MISTAKE {
+            Mistake::AdmitsWithoutQuota => Quota::per_day(1_000_000),
+            _ => Quota::per_day(2),
+        };
+        if Self::MISTAKE != Mistake::LooksUpTwice && !self.looking_up.lock().unwrap().insert(key) {
+            while self.looking_up.lock().unwrap().contains(&key) {
+                tokio::task::yield_now().await;
+            }
+            return;
+        }
+        let asked = tokio::time::timeout(Duration::from_secs(2), self.source.clone().ask(key));
+        let quota = match asked.await {
+            Ok(Ok(Some(quota))) => quota,
+            _ => failed,
+        };
+        let mut keys = self.keys.lock().unwrap();
+        if keys.len() >= CAPACITY && Self::MISTAKE != Mistake::KeepsAllKeys {
+            keys.clear();
+        }
+        let fresh = Arc::new(Limiter::new(FixedWindow::new(quota)));
+        let (until, limiter) = keys
+            .entry(key)
+            .or_insert_with(|| (Instant::now(), Arc::clone(&fresh)));
+        *until = Instant::now() + LIFE;
+        if Self::MISTAKE == Mistake::ForgetsUse {
+            *limiter = fresh;
+        } else {
+            limiter.set_quota(quota).unwrap();
+        }
+        self.looking_up.lock().unwrap().remove(&key);
+    }
+}
+
+impl<const MISTAKE: usize> Limit for Wrong<MISTAKE> {
+    fn over(source: Source) -> Self {
+        Self {
+            source,
+            keys: Arc::default(),
+            looking_up: Arc::default(),
+        }
+    }
+
+    async fn ask(&self, key: u64) -> Decision {
+        loop {
+            let known = self.keys.lock().unwrap().get(&key).cloned();
+            match known {
+                Some((until, limiter)) if until > Instant::now() => return limiter.check(),
+                Some((_, limiter)) if Self::MISTAKE != Mistake::WaitsWhenStale => {
+                    if !self.looking_up.lock().unwrap().contains(&key) {
+                        tokio::spawn(self.clone().look_up(key));
+                    }
+                    return limiter.check();
+                }
+                _ => self.clone().look_up(key).await,
+            }
+        }
+    }
+
+    fn keys(&self) -> usize {
+        self.keys.lock().unwrap().len()
+    }
+}
+
+fn expect(holds: bool, what: &'static str) -> Result<(), &'static str> {
+    if holds { Ok(()) } else { Err(what) }
+}
+
+/// Lets tasks run that are ready.
+async fn settle() {
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn one_lookup_per_key<L: Limit>() -> Result<(), &'static str> {
+    let source = Source::of(10);
+    let limit = L::over(source.clone());
+    for round in 0..3 {
+        let asks: Vec<_> = (0..20)
+            .map(|at| {
+                let limit = limit.clone();
+                tokio::spawn(async move { limit.ask(at % 2).await })
+            })
+            .collect();
+        for ask in asks {
+            let _ = ask.await.unwrap();
+        }
+        sleep(Duration::from_secs(1)).await;
+        settle().await;
+        let asked = source.0.asked.load(SeqCst);
+        expect(asked == 2 * (round + 1), "a key was looked up again")?;
+        advance(LIFE).await;
+    }
+    let most = source.0.most_of_one_key.load(SeqCst);
+    expect(most == 1, "two lookups of one key were in flight")
+}
+
+async fn the_cache_is_bounded<L: Limit>() -> Result<(), &'static str> {
+    let limit = L::over(Source::of(10));
+    for keys in 0..50_u64 {
+        let asks = (0..40).map(|at| {
+            let limit = limit.clone();
+            tokio::spawn(async move { limit.ask(keys * 40 + at).await })
+        });
+        for ask in asks.collect::<Vec<_>>() {
+            let _ = ask.await.unwrap();
+        }
+    }
+    expect(limit.keys() <= 5 * CAPACITY, "more keys than the capacity")?;
+    expect(limit.keys() >= CAPACITY / 2, "it keeps too little")
+}
+
+async fn a_stale_quota_is_used_while_it_is_refreshed<L: Limit>() -> Result<(), &'static str> {
+    let source = Source::of(10);
+    let limit = L::over(source.clone());
+    let _ = limit.ask(1).await;
+    source.set(50);
+    advance(LIFE).await;
+    let began = Instant::now();
+    let stale = limit.ask(1).await;
+    expect(
+        began.elapsed().is_zero(),
+        "a request waited for the refresh",
+    )?;
+    expect(stale.limit == 10, "not the old quota")?;
+    sleep(Duration::from_secs(1)).await;
+    settle().await;
+    expect(limit.ask(1).await.limit == 50, "the change has not arrived")
+}
+
+async fn use_is_kept<L: Limit>() -> Result<(), &'static str> {
+    let source = Source::of(10);
+    let limit = L::over(source.clone());
+    for _ in 0..7 {
+        expect(limit.ask(1).await.is_admitted(), "within the quota")?;
+    }
+    for (limit_now, used) in [(20, 8), (5, 10)] {
+        source.set(limit_now);
+        advance(LIFE).await;
+        let _ = limit.ask(1).await; // begins the refresh
+        sleep(Duration::from_secs(1)).await;
+        settle().await;
+        let decision = limit.ask(1).await;
+        expect(decision.limit == limit_now, "the change has not arrived")?;
+        let left = limit_now.saturating_sub(used + 1);
+        expect(decision.remaining() == left, "use was lost")?;
+        expect(
+            decision.is_admitted() == (limit_now > used),
+            "more than the plan",
+        )?;
+    }
+    Ok(())
+}
+
+async fn without_an_answer_the_default_applies<L: Limit>() -> Result<(), &'static str> {
+    for (fails, waits) in [(FAILS, 1), (NEVER, 2)] {
+        let source = Source::of(10);
+        source.0.fails.store(fails, SeqCst);
+        let limit = L::over(source.clone());
+        let began = Instant::now();
+        for admitted in [true, true, false] {
+            let decision = limit.ask(1).await;
+            expect(decision.is_admitted() == admitted, "not the default")?;
+            expect(decision.limit == 2, "not the default")?;
+        }
+        expect(began.elapsed().as_secs() == waits, "it waited for long")?;
+        // What was used counts when the quota is known at last.
+        source.0.fails.store(WORKS, SeqCst);
+        advance(LIFE).await;
+        let _ = limit.ask(1).await;
+        sleep(Duration::from_secs(1)).await;
+        settle().await;
+        let decision = limit.ask(1).await;
+        expect(
+            (decision.limit, decision.remaining()) == (10, 7),
+            "use was lost",
+        )?;
+    }
+    Ok(())
+}
+
+/// Shows promise 350.
+#[tokio::test(start_paused = true)]
+async fn one_lookup_per_key_is_in_flight() {
+    one_lookup_per_key::<Real>().await.unwrap();
+    let found = one_lookup_per_key::<Wrong<0>>().await;
+    assert!(found.is_err(), "{:?}", Wrong::<0>::MISTAKE);
+}
+
+/// Shows promise 351.
+#[tokio::test(start_paused = true)]
+async fn as_many_quotas_are_kept_as_the_table_has_slots() {
+    the_cache_is_bounded::<Real>().await.unwrap();
+    let found = the_cache_is_bounded::<Wrong<1>>().await;
+    assert_eq!(found, Err("more keys than the capacity"));
+}
+
+/// Shows promise 350.
+#[tokio::test(start_paused = true)]
+async fn requests_go_on_under_a_stale_quota() {
+    a_stale_quota_is_used_while_it_is_refreshed::<Real>()
+        .await
+        .unwrap();
+    let found = a_stale_quota_is_used_while_it_is_refreshed::<Wrong<2>>().await;
+    assert_eq!(found, Err("a request waited for the refresh"));
+}
+
+/// Shows promise 352.
+#[tokio::test(start_paused = true)]
+async fn a_change_of_plan_keeps_what_was_used() {
+    use_is_kept::<Real>().await.unwrap();
+    assert_eq!(use_is_kept::<Wrong<3>>().await, Err("use was lost"));
+}
+
+/// Shows promise 353.
+#[tokio::test(start_paused = true)]
+async fn a_source_that_fails_admits_no_more_than_the_default() {
+    without_an_answer_the_default_applies::<Real>()
+        .await
+        .unwrap();
+    let found = without_an_answer_the_default_applies::<Wrong<4>>().await;
+    assert_eq!(found, Err("not the default"));
+}
+
+/// Shows promise 353.
+#[tokio::test(start_paused = true)]
+async fn a_failure_leaves_the_quota_that_a_key_has() {
+    for fails in [FAILS, PANICS, NEVER] {
+        let source = Source::of(10);
+        let limit = per_key(&source);
+        assert_eq!(limit.decide(&1, 1).await.unwrap().limit, 10);
+        source.0.fails.store(fails, SeqCst);
+        for failures in 1..4 {
+            advance(LIFE).await;
+            assert_eq!(limit.decide(&1, 1).await.unwrap().limit, 10);
+            sleep(Duration::from_secs(3)).await;
+            let stats = limit.stats();
+            assert_eq!((stats.failed, stats.in_flight), (failures, 0));
+            assert!(stats.last_error.is_some());
+        }
+    }
+}
+
+/// Shows promise 351.
+#[tokio::test(start_paused = true)]
+async fn lookups_in_flight_are_bounded() {
+    let source = Source::of(10);
+    let limit = per_key(&source).lookups(1);
+    let first = limit.decide(&1, 1);
+    let second = limit.decide(&2, 1).await.unwrap();
+    assert_eq!(second.limit, 2, "the default, at once");
+    assert_eq!(first.await.unwrap().limit, 10);
+    assert_eq!((limit.stats().lookups, limit.stats().failed), (1, 1));
+}
+
+/// Shows promise 352.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_replaces_another_one_does_not_get_its_quota() {
+    let of_even = |key: u64| async move {
+        Ok::<_, StoreError>((key % 2 == 0).then(|| Quota::per_day(1_000)))
+    };
+    let limit = PerKey::new(FixedWindow::new(Quota::per_day(2)), of_even).capacity(20);
+    let mut evicted = 0;
+    for key in 0..2_000 {
+        let expected = if key % 2 == 0 { 1_000 } else { 2 };
+        assert_eq!(
+            limit.decide(&key, 1).await.unwrap().limit,
+            expected,
+            "{key}"
+        );
+        evicted = limit.stats().table.evicted;
+    }
+    assert!(evicted > 1_000, "{evicted}");
+}
+
+/// Shows promise 352.
+#[tokio::test(start_paused = true)]
+async fn a_refresh_arrives_although_a_lookup_has_begun_before_it() {
+    let source = Source::of(10);
+    let limit = per_key(&source);
+    let asked = tokio::spawn(limit.decide(&1, 1));
+    settle().await;
+    source.set(50);
+    limit.refresh(&1);
+    assert_eq!(
+        asked.await.unwrap().unwrap().limit,
+        10,
+        "it has begun before"
+    );
+    assert_eq!(limit.decide(&1, 1).await.unwrap().limit, 10, "stale");
+    sleep(Duration::from_secs(1)).await;
+    settle().await;
+    assert_eq!(limit.decide(&1, 1).await.unwrap().limit, 50);
+}
+
+/// Shows promise 354.
+#[tokio::test(start_paused = true)]
+async fn headers_state_the_quota_of_the_key() {
+    let source =
+        |key: u64| async move { Ok::<_, StoreError>((key > 0).then(|| Quota::per_hour(key))) };
+    let limit = PerKey::new(TokenBucket::new(Quota::per_minute(2)), source);
+    let key = |req: &Request<String>| req.body().parse::<u64>().unwrap_or(0);
+    let layer = RateLimitLayer::new(key, limit)
+        .name("api")
+        .headers(Headers::Draft11);
+    let service = layer.layer(service_fn(async |_: Request<String>| {
+        Ok::<_, BoxError>(Response::new(String::new()))
+    }));
+    let told = async |key: u64| {
+        let request = Request::new(key.to_string());
+        let response = service.clone().oneshot(request).await.unwrap();
+        let text = |name| response.headers()[name].to_str().unwrap().to_owned();
+        (
+            response.status().as_u16(),
+            text("ratelimit-policy"),
+            text("ratelimit"),
+        )
+    };
+    for (key, policy, limit) in [
+        (0, "\"api\";q=2;w=60", 2),
+        (500, "\"api\";q=500;w=3600", 500),
+        (3, "\"api\";q=3;w=3600", 3),
+    ] {
+        for left in (0..limit).rev().take(5) {
+            let (status, stated, rest) = told(key).await;
+            assert_eq!((status, &*stated), (200, policy));
+            assert!(rest.starts_with(&format!("\"api\";r={left};")), "{rest}");
+        }
+        if limit < 5 {
+            let (status, stated, _) = told(key).await;
+            assert_eq!((status, &*stated), (429, policy));
+        }
+    }
+}
+
+/// Shows promise 354.
+#[tokio::test(start_paused = true)]
+async fn a_charge_is_made_although_the_quota_is_not_known_yet() {
+    let source = Source::of(10);
+    let layer = RateLimitLayer::new(|key: &u64| *key, per_key(&source));
+    let handle = layer.handle();
+    drop(handle.charge(&1, 4));
+    sleep(Duration::from_secs(2)).await;
+    settle().await;
+    assert_eq!(handle.peek(&1, 0).await.unwrap().remaining(), 6);
+    handle.refund(&1, 1).await.unwrap();
+    assert_eq!(handle.peek(&1, 0).await.unwrap().remaining(), 7);
+    handle.reset(&1).await.unwrap();
+    assert_eq!(handle.peek(&1, 0).await.unwrap().remaining(), 10);
+}
+
+#[test]
+fn a_queue_or_several_limits_have_no_quota_per_key() {
+    let source = |_: u64| async { Ok::<Option<Quota>, StoreError>(None) };
+    let queue = LeakyBucket::new(Quota::per_second(100).burst(10)).queue(20);
+    let error = PerKey::<_, u64, _>::try_new(queue, source).unwrap_err();
+    assert!(error.to_string().contains("a queue"), "{error}");
+    let queue = TokenBucket::new(Quota::per_second(100).burst(10)).queue(20);
+    assert!(PerKey::<_, u64, _>::try_new(queue, source).is_err());
+    let two = (
+        FixedWindow::new(Quota::per_day(1)),
+        FixedWindow::new(Quota::per_hour(1)),
+    );
+    assert!(PerKey::<_, u64, _>::try_new(two, source).is_err());
+    let meter = LeakyBucket::new(Quota::per_second(1));
+    assert!(PerKey::<_, u64, _>::try_new(meter, source).is_ok());
+}
+
+#[test]
+fn without_a_runtime_the_default_applies() {
+    let limit = per_key(&Source::of(10));
+    let mut decided = limit.decide(&1, 1);
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    let std::task::Poll::Ready(decided) = std::pin::Pin::new(&mut decided).poll(&mut cx) else {
+        panic!("nothing to wait for");
+    };
+    assert_eq!(decided.unwrap().limit, 2);
+    assert_eq!(
+        limit.stats().last_error.as_deref(),
+        Some("no tokio runtime runs the lookup")
+    );
+}

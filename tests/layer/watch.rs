@@ -1,0 +1,254 @@
+//! Who learns which keys are admitted and denied.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
+
+use http::StatusCode;
+use tokio_test::{assert_pending, assert_ready, task};
+use tower::{BoxError, Layer, ServiceExt, service_fn};
+use tower_throttle::{
+    AsError, FixedWindow, Global, LeakyBucket, Quota, RateLimitLayer, RateLimited, StoreError,
+    key::{Extracted, Rejection},
+    layer::{OnStoreError, TopKey, TopKeys},
+    respond::Watch,
+};
+
+use crate::support::{Reply, Script, admit, deny};
+
+/// A key, and the cost if it was admitted.
+type Told = (u64, Option<u64>);
+
+/// Keeps all that it is told.
+#[derive(Clone, Debug, Default)]
+struct Seen(Arc<Mutex<Vec<Told>>>);
+
+impl Watch<u64> for Seen {
+    fn admitted(&self, key: &u64, cost: u64) {
+        self.0.lock().unwrap().push((*key, Some(cost)));
+    }
+
+    fn denied(&self, key: &u64, denied: &RateLimited) {
+        assert!(denied.decision().is_some());
+        self.0.lock().unwrap().push((*key, None));
+    }
+}
+
+impl Seen {
+    fn take(&self) -> Vec<Told> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+fn window(limit: u64) -> FixedWindow {
+    FixedWindow::new(Quota::per_day(limit))
+}
+
+/// Shows promise 340.
+#[tokio::test]
+async fn each_decision_about_a_key_is_told_once_to_all_who_watch() {
+    let (seen, denials) = (Seen::default(), Arc::new(Mutex::new(Vec::new())));
+    let noted = Arc::clone(&denials);
+    let key = |n: &u64| match *n {
+        0 => Extracted::Skip,
+        1 => Extracted::Reject(Rejection::new(StatusCode::BAD_REQUEST, "no key")),
+        n => Extracted::Key(n),
+    };
+    let layer = RateLimitLayer::new(key, window(3))
+        .cost(|_: &u64| 2)
+        .watch(seen.clone())
+        .on_denied(move |key: &u64, _: &RateLimited| noted.lock().unwrap().push(*key))
+        .respond(AsError);
+    let service = layer.layer(service_fn(async |n: u64| Ok::<_, BoxError>(n)));
+    for n in [0, 1, 7, 7, 8] {
+        let _ = service.clone().oneshot(n).await;
+    }
+    assert_eq!(seen.take(), [(7, Some(2)), (7, None), (8, Some(2))]);
+    assert_eq!(*denials.lock().unwrap(), [7]);
+}
+
+/// Shows promise 340.
+#[cfg(feature = "tokio")]
+#[tokio::test(start_paused = true)]
+async fn a_request_that_waits_is_told_when_its_wait_is_over() {
+    let seen = Seen::default();
+    let line = LeakyBucket::new(Quota::per_second(1)).queue(1);
+    let layer = RateLimitLayer::new(|n: &u64| *n, line)
+        .watch(seen.clone())
+        .respond(AsError);
+    let service = layer.layer(service_fn(async |n: u64| Ok::<_, BoxError>(n)));
+    let _ = service.clone().oneshot(7).await;
+    let mut waits = task::spawn(service.clone().oneshot(7));
+    assert_pending!(waits.poll());
+    assert_eq!(seen.take(), [(7, Some(1))]);
+    assert!(service.clone().oneshot(7).await.is_err());
+    assert_eq!(seen.take(), [(7, None)]);
+    tokio::time::advance(std::time::Duration::from_secs(1)).await;
+    let _ = assert_ready!(waits.poll());
+    assert_eq!(seen.take(), [(7, Some(1))]);
+    // One that leaves was neither admitted nor denied.
+    let mut leaves = task::spawn(service.oneshot(7));
+    assert_pending!(leaves.poll());
+    drop(leaves);
+    assert_eq!(seen.take(), []);
+}
+
+/// Shows promise 340.
+#[tokio::test]
+async fn neither_an_outage_nor_shadow_mode_is_a_denial() {
+    let seen = Seen::default();
+    let down = Script::default();
+    down.push(Reply::Now(Err(StoreError::new("down", true))));
+    let layer = RateLimitLayer::new(|n: &u64| *n, down)
+        .on_store_error(OnStoreError::Deny)
+        .watch(seen.clone())
+        .respond(AsError);
+    let service = layer.layer(service_fn(async |n: u64| Ok::<_, BoxError>(n)));
+    assert!(service.oneshot(7).await.is_err());
+    assert_eq!(seen.take(), []);
+    let layer = RateLimitLayer::new(|n: &u64| *n, Script::now([admit(), deny()]))
+        .watch(seen.clone())
+        .shadow()
+        .respond(AsError);
+    let service = layer.layer(service_fn(async |n: u64| Ok::<_, BoxError>(n)));
+    for _ in 0..2 {
+        assert!(service.clone().oneshot(7).await.is_ok());
+    }
+    assert_eq!(seen.take(), [(7, Some(1)), (7, Some(1))]);
+}
+
+/// Skewed traffic: key k is about twice as frequent as key 2k. At the end comes a heavy key that is new.
+fn traffic() -> Vec<u64> {
+    let mut random = 1_u64;
+    let mut next = |bound: u64| {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (random >> 33) % bound
+    };
+    (0..20_000)
+        .map(|_| {
+            let most = 1 + next(5_000);
+            let most = 1 + next(most);
+            1 + next(most)
+        })
+        .chain(std::iter::repeat_n(77_777, 3_000))
+        .collect()
+}
+
+/// What is wrong with a list of the `n` keys that were counted most often.
+fn fault(listed: &[(String, u64, u64)], n: usize, traffic: &[u64]) -> Option<String> {
+    let mut truth = HashMap::<String, u64>::new();
+    for key in traffic {
+        *truth.entry(key.to_string()).or_default() += 1;
+    }
+    if listed.len() > n {
+        return Some(format!("{} keys", listed.len()));
+    }
+    for (key, count, error) in listed {
+        let right = truth.get(key).copied().unwrap_or(0);
+        if *count < right || *count > right + error {
+            return Some(format!("{key}: {count}, error {error}, and not {right}"));
+        }
+    }
+    let least = traffic.len() as u64 / n as u64;
+    let heavy = truth.iter().filter(|(_, count)| **count > least);
+    let mut missing = heavy.filter(|(key, _)| !listed.iter().any(|(listed, ..)| listed == *key));
+    missing
+        .next()
+        .map(|(key, count)| format!("{key} with {count} is missing"))
+}
+
+fn listed(keys: Vec<TopKey>) -> Vec<(String, u64, u64)> {
+    let parts = |key: TopKey| (key.key().to_owned(), key.count(), key.error());
+    keys.into_iter().map(parts).collect()
+}
+
+/// Shows promise 341.
+#[test]
+fn the_keys_that_are_denied_and_admitted_most_are_listed() {
+    let traffic = traffic();
+    let denied = RateLimited::new(deny());
+    for n in [1, 2, 10, 100, 10_000] {
+        let top = TopKeys::named(n, |key: &u64| key.to_string());
+        for key in &traffic {
+            top.denied(key, &denied);
+        }
+        assert_eq!(fault(&listed(top.denied_keys()), n, &traffic), None, "{n}");
+        for key in &traffic {
+            top.admitted(key, 1);
+        }
+        assert_eq!(fault(&listed(top.used_keys()), n, &traffic), None, "{n}");
+        assert_eq!(top.missed(), 0);
+        top.reset();
+        assert_eq!((top.denied_keys(), top.used_keys()), (vec![], vec![]));
+    }
+    // Planted mistakes: a list that is full takes no new key, and one that forgets what it took over.
+    let first = |keep_error: bool| {
+        let mut list: Vec<(String, u64, u64)> = Vec::new();
+        for key in &traffic {
+            let key = key.to_string();
+            if let Some(known) = list.iter_mut().find(|known| known.0 == key) {
+                known.1 += 1;
+            } else if list.len() < 10 {
+                list.push((key, 1, 0));
+            } else if !keep_error {
+                let smallest = list.iter_mut().min_by_key(|known| known.1).unwrap();
+                *smallest = (key, 1, 0);
+            }
+        }
+        list
+    };
+    assert!(fault(&first(true), 10, &traffic).is_some());
+    assert!(fault(&first(false), 10, &traffic).is_some());
+}
+
+/// Shows promise 341.
+#[test]
+fn a_hashed_list_shows_no_key() {
+    let top = TopKeys::hashed(10);
+    let denied = RateLimited::new(deny());
+    for key in ["ann@example.com", "bob@example.com", "ann@example.com"] {
+        Watch::denied(&top, &key.to_owned(), &denied);
+    }
+    let keys = top.denied_keys();
+    assert_eq!((keys[0].count(), keys[1].count()), (2, 1));
+    for key in &keys {
+        assert!(
+            key.key().bytes().all(|byte| byte.is_ascii_hexdigit()),
+            "{key:?}"
+        );
+        assert_eq!(key.key().len(), 16);
+    }
+    assert!(!format!("{top:?} {keys:?}").contains("example.com"));
+    // Planted mistake: the name of a key as it is.
+    let plain = TopKeys::named(10, String::clone);
+    Watch::denied(&plain, &"ann@example.com".to_owned(), &denied);
+    assert!(format!("{:?}", plain.denied_keys()).contains("example.com"));
+}
+
+/// Shows promise 341.
+#[test]
+fn threads_that_count_at_the_same_time_do_not_wait_and_say_what_they_missed() {
+    let top = TopKeys::hashed(50);
+    let denied = RateLimited::new(deny());
+    std::thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let (top, denied) = (&top, &denied);
+            scope.spawn(move || {
+                for n in 0..20_000_u64 {
+                    top.denied(&(thread * n % 40), denied);
+                }
+            });
+        }
+    });
+    let counted: u64 = top.denied_keys().iter().map(TopKey::count).sum();
+    assert_eq!(counted + top.missed(), 80_000);
+}
+
+#[test]
+fn a_layer_of_all_requests_can_be_watched() {
+    let layer = RateLimitLayer::new(Global, window(1)).watch(TopKeys::hashed(1));
+    assert!(format!("{layer:?}").contains("default"));
+}

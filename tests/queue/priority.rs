@@ -1,0 +1,166 @@
+//! A line of a rate limit and one of a limit on concurrency go on alike.
+
+use std::{
+    pin::Pin,
+    sync::{Arc, Mutex},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use tokio::time::{Instant, sleep};
+use tower::{Layer, Service, ServiceExt};
+use tower_throttle::{
+    AsError, ConcurrencyLimitLayer, Global, LeakyBucket, Quota, RateLimitLayer, key::Priority,
+    queue::Order,
+};
+
+use crate::support::{Boxed, settle};
+
+/// A request: its name and its priority.
+type Job = (char, Priority);
+
+const SECOND: Duration = Duration::from_secs(1);
+const HIGH: Priority = Priority::HIGH;
+const MEDIUM: Priority = Priority::MEDIUM;
+const LOW: Priority = Priority::LOW;
+
+/// What was served, with the second in which it was, and what was denied, in order.
+#[derive(Debug, Default, PartialEq)]
+struct Outcome {
+    served: Vec<(char, u64)>,
+    denied: String,
+}
+
+fn outcome(served: &str, denied: &str) -> Outcome {
+    Outcome {
+        served: served.chars().zip(0..).collect(),
+        denied: denied.to_owned(),
+    }
+}
+
+/// Sends the jobs one after the other to a service behind the limit that takes a second for each.
+async fn run<L>(layer: L, jobs: &[Job]) -> Outcome
+where
+    L: Layer<Slow>,
+    L::Service: Service<Job, Response = (), Error = Boxed, Future: Send> + Clone + Send + 'static,
+{
+    let outcome = Arc::new(Mutex::new(Outcome::default()));
+    let start = Instant::now();
+    let record = Arc::clone(&outcome);
+    let serve: Serve = Arc::new(move |(name, _)| {
+        let at = start.elapsed().as_secs();
+        record.lock().unwrap().served.push((name, at));
+    });
+    let service = layer.layer(Slow(serve));
+    let mut calls = Vec::new();
+    for job in jobs.iter().copied() {
+        let (service, outcome) = (service.clone(), Arc::clone(&outcome));
+        calls.push(tokio::spawn(async move {
+            if service.oneshot(job).await.is_err() {
+                outcome.lock().unwrap().denied.push(job.0);
+            }
+        }));
+        settle().await;
+    }
+    for call in calls {
+        call.await.unwrap();
+    }
+    std::mem::take(&mut outcome.lock().unwrap())
+}
+
+type Serve = Arc<dyn Fn(Job) + Send + Sync>;
+
+#[derive(Clone)]
+struct Slow(Serve);
+
+impl Service<Job> for Slow {
+    type Response = ();
+    type Error = Boxed;
+    type Future = Pin<Box<dyn Future<Output = Result<(), Boxed>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Boxed>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, job: Job) -> Self::Future {
+        (self.0)(job);
+        Box::pin(async {
+            sleep(SECOND).await;
+            Ok(())
+        })
+    }
+}
+
+/// One per second, of which three may wait.
+macro_rules! rate {
+    ($order:expr) => {
+        RateLimitLayer::new(Global, LeakyBucket::new(Quota::per_second(1)).queue(3)).order($order)
+    };
+}
+
+macro_rules! concurrency {
+    ($order:expr) => {
+        ConcurrencyLimitLayer::new(Global, 1)
+            .release_at_response()
+            .queue(3)
+            .max_wait(SECOND * 100)
+            .order($order)
+    };
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "a layer gives a reference"
+)]
+fn priority(job: &Job) -> Priority {
+    job.1
+}
+
+/// The fifth job finds the line full, and so does the sixth.
+const JOBS: [Job; 6] = [
+    ('a', HIGH),
+    ('b', LOW),
+    ('c', MEDIUM),
+    ('d', LOW),
+    ('e', HIGH),
+    ('f', LOW),
+];
+
+/// Shows promise 189.
+#[tokio::test(start_paused = true)]
+async fn the_lines_of_both_kinds_of_limits_go_on_by_priority_and_then_by_order() {
+    for (order, expected) in [
+        // `e` takes the place of the newest one of the lowest priority; none is below `f`.
+        (Order::Oldest, outcome("aecb", "df")),
+        // `e` takes the place of the oldest one, and `f` that of the next.
+        (Order::Newest, outcome("aecf", "bd")),
+    ] {
+        let rate = rate!(order).priority(priority).respond(AsError);
+        let busy = concurrency!(order).priority(priority).respond(AsError);
+        assert_eq!(run(rate.clone(), &JOBS).await, expected, "{order:?}");
+        assert_eq!(run(busy.clone(), &JOBS).await, expected, "{order:?}");
+        assert_eq!(rate.handle().counts(), busy.handle().counts());
+
+        // Planted bug: priorities that no line reads.
+        assert_ne!(run(rate!(order).respond(AsError), &JOBS).await, expected);
+        assert_ne!(
+            run(concurrency!(order).respond(AsError), &JOBS).await,
+            expected
+        );
+    }
+}
+
+/// Shows promise 189.
+#[tokio::test(start_paused = true)]
+async fn equal_priorities_wait_as_without_any() {
+    for order in [Order::Oldest, Order::Newest] {
+        let plain = run(rate!(order).respond(AsError), &JOBS).await;
+        let busy = run(concurrency!(order).respond(AsError), &JOBS).await;
+        assert_eq!(plain, busy, "{order:?}");
+        let all_low = |_: &Job| LOW;
+        let low = rate!(order).priority(all_low).respond(AsError);
+        assert_eq!(run(low, &JOBS).await, plain, "{order:?}");
+        let low = concurrency!(order).priority(all_low).respond(AsError);
+        assert_eq!(run(low, &JOBS).await, plain, "{order:?}");
+    }
+}

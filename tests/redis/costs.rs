@@ -1,0 +1,88 @@
+//! Costs that are known at the end of a response.
+
+use std::time::Duration;
+
+use tower_throttle::store::redis::{Redis, RedisLimiter};
+use tower_throttle::store::{Backend, IntoBackend, Op};
+use tower_throttle::{FixedWindow, Quota, TokenBucket};
+
+use crate::redis_server::RedisServer;
+use crate::settled_costs::fault;
+
+fn redis(server: &RedisServer) -> Redis {
+    let redis = Redis::open(&server.url()).expect("a url");
+    redis.deadline(Duration::from_secs(10))
+}
+
+/// A limit that gives nothing back.
+struct Keeps(RedisLimiter<FixedWindow>);
+
+impl IntoBackend for Keeps {
+    type Backend = Self;
+
+    fn into_backend(self) -> Self {
+        self
+    }
+}
+
+impl Backend<()> for Keeps {
+    type Future = <RedisLimiter<FixedWindow> as Backend<()>>::Future;
+
+    fn apply(&self, key: &(), op: Op) -> Self::Future {
+        self.0.apply(key, kept(op))
+    }
+
+    fn detach(&self, key: &(), op: Op) {
+        self.0.detach(key, kept(op));
+    }
+
+    fn quotas(&self) -> Vec<Quota> {
+        Backend::<()>::quotas(&self.0)
+    }
+}
+
+fn kept(op: Op) -> Op {
+    match op {
+        Op::Refund(..) => Op::Peek(0),
+        op => op,
+    }
+}
+
+fn window(server: &RedisServer, name: &str) -> RedisLimiter<FixedWindow> {
+    let window = FixedWindow::new(Quota::per_day(200)).anchored();
+    redis(server).limiter(name, window)
+}
+
+/// Shows promise 321.
+#[tokio::test]
+async fn a_cost_that_is_known_at_the_end_is_taken_however_the_request_ends() {
+    let server = RedisServer::start();
+    assert_eq!(fault(window(&server, "window")).await, None);
+    let bucket = TokenBucket::new(Quota::per(1, Duration::from_secs(1_000_000)).burst(200));
+    assert_eq!(fault(redis(&server).limiter("bucket", bucket)).await, None);
+    let keeps = fault(Keeps(window(&server, "keeps"))).await;
+    assert!(
+        keeps
+            .as_ref()
+            .is_some_and(|fault| fault.starts_with("Left: ")),
+        "{keeps:?}"
+    );
+}
+
+/// Shows promise 321.
+#[cfg(feature = "cas")]
+#[tokio::test]
+async fn so_it_is_in_a_fleet_and_by_swaps() {
+    use tower_throttle::store::{
+        cas::Cas,
+        fleet::{Leased, Synced},
+    };
+
+    let server = RedisServer::start();
+    let bucket = TokenBucket::new(Quota::per(1, Duration::from_secs(1_000_000)).burst(200));
+    assert_eq!(fault(Cas::new(redis(&server), "cas", bucket)).await, None);
+    let synced = Synced::new(redis(&server), "synced", bucket);
+    assert_eq!(fault(synced).await, None);
+    let leased = Leased::new(redis(&server), "leased", bucket);
+    assert_eq!(fault(leased).await, None);
+}

@@ -1,0 +1,307 @@
+//! Bytes of a body.
+
+use std::{
+    collections::VecDeque,
+    convert::Infallible,
+    future::Future,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll, Waker, ready},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::{BodyExt, Full};
+use tokio::time::{Instant, Sleep, sleep};
+use tower::{Layer, ServiceExt, service_fn};
+use tower_throttle::{
+    Limiter, Local, Quota, TokenBucket,
+    stream::{BodyLimitLayer, LimitedBody, StreamLimit},
+};
+
+const RATE: u64 = 10_000_000;
+const CHUNK: usize = 65_536;
+
+/// A body of these frames, which states this length.
+struct Frames {
+    frames: VecDeque<Result<Frame<Bytes>, &'static str>>,
+    stated: u64,
+}
+
+impl Frames {
+    fn new(frames: impl IntoIterator<Item = Result<Frame<Bytes>, &'static str>>) -> Self {
+        let frames: VecDeque<_> = frames.into_iter().collect();
+        let of = |frame: &Result<Frame<Bytes>, _>| {
+            let data = frame.as_ref().ok().and_then(|frame| frame.data_ref());
+            data.map_or(0, Bytes::len) as u64
+        };
+        let stated = frames.iter().map(of).sum();
+        Self { frames, stated }
+    }
+
+    /// `n` frames of `size` bytes.
+    fn of(n: usize, size: usize) -> Self {
+        let data = Bytes::from(vec![7; size]);
+        Self::new((0..n).map(|_| Ok(Frame::data(data.clone()))))
+    }
+}
+
+impl Body for Frames {
+    type Data = Bytes;
+    type Error = &'static str;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, &'static str>>> {
+        Poll::Ready(self.frames.pop_front())
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.stated)
+    }
+}
+
+fn bucket(burst: u64) -> TokenBucket {
+    TokenBucket::new(Quota::per_second(RATE).burst(burst))
+}
+
+/// By how much the bytes per second of a body differ from the limit, in parts of a thousand.
+async fn error_of<B: Body<Data = Bytes, Error: std::fmt::Debug>>(body: B, burst: u64) -> u128 {
+    let start = Instant::now();
+    let bytes = body.collect().await.unwrap().to_bytes().len() as u64;
+    let took = start.elapsed().as_nanos();
+    let due = u128::from(bytes - burst) * 1_000_000_000 / u128::from(RATE);
+    took.abs_diff(due) * 1_000 / due
+}
+
+/// The timers of tokio are late by up to a millisecond, and a burst of one chunk is worth 6.55 ms.
+///
+/// Shows promise 344.
+#[tokio::test(start_paused = true)]
+async fn a_body_is_paced_within_two_percent_by_every_limit() {
+    let keyed = |bucket| StreamLimit::keyed(Arc::new(Local::new(bucket)), 7_u64);
+    for burst in [CHUNK as u64, 100_000, 1_000_000] {
+        for limit in [
+            StreamLimit::new(Limiter::new(bucket(burst))),
+            keyed(bucket(burst)),
+            keyed(bucket(burst).queue(1_000_000)),
+        ] {
+            for (n, size) in [(160, CHUNK), (1, 160 * CHUNK), (10_000, 1_000)] {
+                let body = LimitedBody::bytes(Frames::of(n, size), limit.clone());
+                let error = error_of(body, burst).await;
+                assert!(
+                    error <= 20,
+                    "{error} per thousand: burst {burst}, {n} of {size}"
+                );
+                sleep(Duration::from_secs(1)).await; // so that the bucket is full again
+            }
+        }
+    }
+}
+
+/// A body that waits for the time of each chunk from when the last one has passed.
+struct FromNow {
+    body: Frames,
+    sleep: Pin<Box<Sleep>>,
+}
+
+impl Body for FromNow {
+    type Data = Bytes;
+    type Error = &'static str;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, &'static str>>> {
+        ready!(self.sleep.as_mut().poll(cx));
+        let wait = CHUNK as u64 * 1_000_000_000 / RATE;
+        self.sleep = Box::pin(sleep(Duration::from_nanos(wait)));
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+}
+
+/// Shows promise 344.
+#[tokio::test(start_paused = true)]
+async fn a_pacing_error_that_adds_up_is_found() {
+    let (body, sleep) = (Frames::of(160, CHUNK), Box::pin(sleep(Duration::ZERO)));
+    let error = error_of(FromNow { body, sleep }, 0).await;
+    assert!(error > 20, "{error} per thousand");
+}
+
+/// Shows promise 344.
+#[tokio::test(start_paused = true)]
+async fn bodies_of_one_key_share_its_limit_and_others_do_not() {
+    let service = service_fn(async |_: Request<LimitedBody<Full<Bytes>>>| {
+        Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(vec![0; 500_000]))))
+    });
+    let key = |request: &Request<Full<Bytes>>| request.uri().path().to_owned();
+    for queue in [false, true] {
+        let limit = bucket(CHUNK as u64);
+        let limit = if queue {
+            limit.queue(10_000_000)
+        } else {
+            limit
+        };
+        let service = BodyLimitLayer::responses(key, limit).layer(service);
+        let start = Instant::now();
+        let mut downloads = tokio::task::JoinSet::new();
+        for path in ["/a", "/a", "/a", "/a", "/b"] {
+            let request = Request::get(path).body(Full::default()).unwrap();
+            let response = service.clone().oneshot(request).await.unwrap();
+            downloads.spawn(async move {
+                let body = response.into_body().collect().await.unwrap().to_bytes();
+                (path, body.len(), start.elapsed().as_millis())
+            });
+        }
+        let ends = downloads.join_all().await;
+        assert!(ends.iter().all(|end| end.1 == 500_000));
+        let last = |path| {
+            ends.iter()
+                .filter(|end| end.0 == path)
+                .map(|end| end.2)
+                .max()
+        };
+        let (shared, alone) = (last("/a").unwrap(), last("/b").unwrap());
+        assert!((190..=200).contains(&shared), "{shared} ms for 2 MB");
+        assert!((42..=47).contains(&alone), "{alone} ms for 500 kB");
+    }
+}
+
+fn limited(frames: Frames, burst: u64) -> LimitedBody<Frames> {
+    LimitedBody::bytes(frames, StreamLimit::new(Limiter::new(bucket(burst))))
+}
+
+/// Shows promise 345.
+#[tokio::test(start_paused = true)]
+async fn trailers_errors_and_empty_frames_pass_uncounted_and_in_order() {
+    let mut trailers = HeaderMap::new();
+    trailers.insert("grpc-status", "0".parse().unwrap());
+    let frames = Frames::new([
+        Ok(Frame::data(Bytes::new())),
+        Ok(Frame::data(Bytes::from(vec![1; 3 * CHUNK]))),
+        Err("lost"),
+        Ok(Frame::trailers(trailers.clone())),
+    ]);
+    let mut body = limited(frames, CHUNK as u64);
+    assert_eq!(
+        body.frame().await.unwrap().unwrap().into_data().unwrap(),
+        ""
+    );
+    let mut left = 3 * CHUNK;
+    while left > 0 {
+        let piece = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert!((1..=CHUNK).contains(&piece.len()));
+        left -= piece.len();
+        assert!(!body.is_end_stream());
+    }
+    assert_eq!(body.frame().await.unwrap().unwrap_err().to_string(), "lost");
+    let last = body.frame().await.unwrap().unwrap();
+    assert_eq!(last.into_trailers().unwrap(), trailers);
+    assert!(body.is_end_stream() && body.frame().await.is_none());
+}
+
+/// Shows promise 345.
+#[tokio::test(start_paused = true)]
+async fn a_stated_length_is_passed_on_and_counts_for_nothing() {
+    for stated in [0, 1, 10 * CHUNK as u64, u64::MAX] {
+        let mut frames = Frames::of(2, CHUNK);
+        frames.stated = stated;
+        let mut body = limited(frames, CHUNK as u64);
+        assert_eq!(body.size_hint().exact(), Some(stated));
+        let mut len = 0;
+        while let Some(frame) = body.frame().await {
+            len += frame.unwrap().into_data().unwrap().len();
+            let held = (len % CHUNK > 0).then(|| (CHUNK - len % CHUNK) as u64);
+            let hint = body.size_hint().lower();
+            assert_eq!(hint, stated.saturating_add(held.unwrap_or(0)));
+        }
+        assert_eq!(len, 2 * CHUNK);
+    }
+}
+
+/// Shows promise 345.
+#[tokio::test(start_paused = true)]
+async fn a_body_that_is_dropped_in_the_middle_pays_for_what_has_passed() {
+    let limiter = Arc::new(Limiter::new(bucket(100_000)));
+    let limit = StreamLimit::new(Arc::clone(&limiter));
+    let mut body = LimitedBody::bytes(Frames::of(9, 60_000), limit);
+    assert!(body.frame().await.unwrap().is_ok());
+    assert!(
+        pin!(body.frame())
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_pending()
+    );
+    assert_eq!(limiter.peek().remaining(), 0, "it waits for its turn");
+    drop(body);
+    assert_eq!(limiter.peek().remaining(), 40_000);
+}
+
+/// Shows promise 345.
+#[tokio::test(start_paused = true)]
+async fn a_body_that_may_not_wait_fails_and_loses_nothing() {
+    let limit = StreamLimit::new(Limiter::new(bucket(60_000))).max_wait(Duration::ZERO);
+    let mut body = LimitedBody::bytes(Frames::of(2, 60_000), limit);
+    let mut len = 0;
+    let denied = loop {
+        match body.frame().await.unwrap() {
+            Ok(frame) => len += frame.into_data().unwrap().len(),
+            Err(denied) => break denied,
+        }
+    };
+    assert_eq!(denied.to_string(), "rate limit exceeded, retry in 1 s");
+    assert!(denied.is::<tower_throttle::RateLimited>());
+    assert!((30_000..=60_000).contains(&len), "{len}");
+    let mut rest = 0;
+    for _ in 0..9 {
+        tokio::time::advance(Duration::from_secs(1)).await;
+        if let Some(Ok(frame)) = body.frame().await {
+            rest += frame.into_data().unwrap().len();
+        }
+    }
+    assert_eq!(len + rest, 120_000);
+}
+
+/// With pieces of at least 10,000 bytes, three bodies of one byte cost 30,000.
+///
+/// Shows promise 344.
+#[tokio::test(start_paused = true)]
+async fn small_frames_are_counted_together() {
+    let local = Local::new(bucket(100_000));
+    let frames = |n| {
+        service_fn(move |_: Request<LimitedBody<Full<Bytes>>>| {
+            let body = Full::new(Bytes::from(vec![0; n]));
+            std::future::ready(Ok::<_, Infallible>(Response::new(body)))
+        })
+    };
+    let layer = BodyLimitLayer::responses(|_: &Request<Full<Bytes>>| 7_u64, local.clone())
+        .pieces(10_000..=20_000);
+    for (n, left) in [(1, 90_000), (1, 80_000), (25_000, 50_000)] {
+        let request = Request::new(Full::default());
+        let response = layer.layer(frames(n)).oneshot(request).await.unwrap();
+        assert_eq!(
+            response
+                .into_body()
+                .collect()
+                .await
+                .unwrap()
+                .to_bytes()
+                .len(),
+            n
+        );
+        assert_eq!(local.peek(&7_u64).remaining(), left, "{n} bytes");
+    }
+}
+
+#[test]
+#[should_panic(expected = "pieces: 0..=5 is not allowed; give a range that begins at 1 or more")]
+fn pieces_of_no_bytes_are_refused() {
+    let key = |_: &Request<()>| 7_u64;
+    let _ = BodyLimitLayer::requests(key, bucket(1)).pieces(0..=5);
+}
