@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use tower_throttle::store::cas::{Faulty, MemoryStore};
+use tokio::time::Instant;
+use tower_throttle::store::cas::{Fault, Faulty, MemoryStore};
 use tower_throttle::store::{Backend, fleet::Shaped};
 use tower_throttle::{FixedWindow, Quota, SlidingLog, TokenBucket};
 
-use crate::{admit, drain, leased, machine, outage, pass, take};
+use crate::{admit, drain, leased, machine, outage, pass, remaining, take};
 
 /// When each of several machines under load admits a request, in milliseconds.
 async fn admissions<A: Shaped>(algorithm: A) -> Vec<u64> {
@@ -117,4 +118,29 @@ async fn what_is_not_used_is_given_back() {
     let held = machine(leased(&MemoryStore::new()));
     assert!(take(&held, 100).await.is_admitted());
     assert!(take(&held, 1).await.is_denied());
+}
+
+/// They are on their way to the store: a request waits for them, and is not denied until a window ends.
+///
+/// Shows promise 204.
+#[tokio::test(start_paused = true)]
+async fn what_is_being_given_back_is_not_denied() {
+    let store = Faulty::new(MemoryStore::new());
+    let window = FixedWindow::new(Quota::per_hour(10));
+    let limit = leased(&store).build("api", window).expect("a limit");
+    admit(&limit, 1).await;
+    assert_eq!(remaining(&limit).await, 9);
+    store.plan([Fault::Delay(Duration::from_millis(500))]);
+    let closing = tokio::spawn({
+        let limit = limit.clone();
+        async move { limit.close().await }
+    });
+    // Until the batch is on its way.
+    while store.planned() > 0 {
+        tokio::task::yield_now().await;
+    }
+    let begun = Instant::now();
+    assert!(take(&limit, 1).await.is_admitted());
+    assert!(begun.elapsed() > Duration::ZERO, "it is on its way");
+    closing.await.expect("no panic").expect("an exchange");
 }

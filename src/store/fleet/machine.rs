@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::figures::{Figures, Rules, StoreTime};
 use super::held::{Lot, Rest, Ripening, Spending};
 use super::record::{Reply, Report, Settled, Spent};
-use super::shape::{MAX_UNITS, NEVER, Part, Shape};
+use super::shape::{MAX_UNITS, NEVER, Part, Shape, signed};
 use crate::clock::{Tick, nanos};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -353,6 +353,11 @@ impl Budget {
                 returned,
             }
         });
+        if let Some(figures) = &mut self.rest.figures {
+            // They are free again for the fleet, and so for a request here that waits for the exchange.
+            let returned = lots.iter().map(|lot| lot.returned).sum::<u64>();
+            figures.reply.free += signed(returned.saturating_sub(next_returned));
+        }
         self.usable = keep;
         self.rest.ripening = Ripening::default();
         self.rest.reported = now;
