@@ -1,6 +1,6 @@
 //! Each promise of `docs/promises.md` is shown by tests, which exist and ran.
 //!
-//! A promise begins with a heading `### NUMBER. TITLE`. A test names what it shows in its documentation,
+//! A promise is a row `| NUMBER | PROMISE | .. |`, and a row without a number an exception to it. A test names what it shows in its documentation,
 //! `/// Shows promises 1, 2.`, a fuzz target in that of its file, and a stage of `tests/run` in a comment.
 //! `SECURITY.md` refers to promises by their numbers.
 
@@ -13,13 +13,17 @@ use std::{
 /// What shows a promise, as `FILE::TEST`, as the file of a fuzz target, or as `tests/run STAGE`.
 type ShownBy = BTreeMap<u32, BTreeSet<String>>;
 
-/// The numbers of the promises, and what is wrong with the headings.
+/// The numbers of the promises, and what is wrong with the rows.
 fn numbers(page: &str) -> (BTreeSet<u32>, Vec<String>) {
     let (mut numbers, mut faults) = (BTreeSet::new(), Vec::new());
-    for heading in page.lines().filter_map(|line| line.strip_prefix("### ")) {
-        let number = heading.split_once(". ").map_or("", |(number, _)| number);
+    let (_, tables) = page.split_once("\n## ").unwrap_or_default();
+    for row in tables.lines().filter_map(|line| line.strip_prefix("| ")) {
+        let number = row.split(" |").next().unwrap_or_default();
+        if number == "no." || row.starts_with("| ") {
+            continue;
+        }
         match number.parse() {
-            Err(_) => faults.push(format!("{heading}: no number")),
+            Err(_) => faults.push(format!("{row}: no number")),
             Ok(number) if !numbers.insert(number) => {
                 faults.push(format!("number {number} is used twice"));
             }
@@ -282,50 +286,50 @@ fn a_wrong_number_a_repeated_one_and_a_missing_test_are_found() {
     let right = "#[test]\nfn right() {}\n\nfn helper() {}\n";
     let tagged = |tag: &str| format!("/// {tag}\n{right}");
     for (page, file, fault) in [
-        ("### 1. One", tagged("Shows promise 1."), None),
+        ("| 1 | One |", tagged("Shows promise 1."), None),
         (
-            "### 1. One\n### 2. Two",
+            "| 1 | One |\n| | but | |\n| 2 | Two |",
             tagged("Shows promises 1, 2."),
             None,
         ),
         (
-            "### 1. One",
+            "| 1 | One |",
             right.to_owned(),
             Some("promise 1 is shown by no test"),
         ),
         (
-            "### 1. One",
+            "| 1 | One |",
             tagged("Shows promises 1, 2."),
             Some("there is no promise 2"),
         ),
         (
-            "### 1. One",
+            "| 1 | One |",
             tagged("Shows promises 1 and 2."),
             Some("a.rs: /// Shows promises 1 and 2."),
         ),
         (
-            "### 1. One",
+            "| 1 | One |",
             tagged("Shows promise 1"),
             Some("a.rs: /// Shows promise 1"),
         ),
         (
-            "### 1. One",
+            "| 1 | One |",
             format!("/// Shows promise 1.\nfn helper() {{}}\n{right}"),
             Some("above no test"),
         ),
         (
-            "### 1. One",
+            "| 1 | One |",
             format!("{right}/// Shows promise 1.\n"),
             Some("above nothing"),
         ),
-        ("### One", right.to_owned(), Some("One: no number")),
+        ("| One | |", right.to_owned(), Some("One | |: no number")),
         (
-            "### 1. One\n### 1. Two",
+            "| 1 | One |\n| 1 | Two |",
             tagged("Shows promise 1."),
             Some("number 1 is used twice"),
         ),
     ] {
-        let (faults, _) = check(page, [("a.rs", &file[..])]);
+        let (faults, _) = check(&format!("\n## Some\n{page}"), [("a.rs", &file[..])]);
         match fault {
             None => assert_eq!(faults, [""; 0], "{page:?}, {file}"),
             Some(fault) => assert!(
@@ -335,11 +339,14 @@ fn a_wrong_number_a_repeated_one_and_a_missing_test_are_found() {
         }
     }
     let stage = "# Shows promise 1.\nstage_msrv() {\n";
-    let (faults, shown) = check("### 1. One", [("tests/run", stage)]);
+    let (faults, shown) = check("\n## Some\n| 1 | One |", [("tests/run", stage)]);
     assert_eq!(faults, [""; 0]);
     assert!(shown[&1].contains("tests/run msrv"));
     let target = "//! Fuzzes.\n//!\n//! Shows promise 1.\n";
-    let (_, shown) = check("### 1. One", [("fuzz/fuzz_targets/a.rs", target)]);
+    let (_, shown) = check(
+        "\n## Some\n| 1 | One |",
+        [("fuzz/fuzz_targets/a.rs", target)],
+    );
     assert!(shown[&1].contains("fuzz/fuzz_targets/a.rs"));
 }
 
