@@ -300,8 +300,9 @@ fn a_phone_shows_everything_without_scrolling_sideways() {
     browser.eval("document.querySelectorAll('details').forEach((one) => { one.open = true; })");
     let cut = browser.eval(
         "[...document.querySelectorAll('main *')]
-            .filter((one) => one.getBoundingClientRect().right > 360
-                && !one.closest('pre, .scroll, .hidden'))
+            .filter((one) => (one.getBoundingClientRect().right > 360
+                || one.matches('pre') && one.scrollWidth > one.clientWidth)
+                && !one.closest('.scroll, .hidden'))
             .map((one) => one.outerHTML.slice(0, 80))",
     );
     assert_eq!(cut, json!([]));
