@@ -55,7 +55,11 @@ impl Page {
         entries.push(("denied", "denied", 46));
         entries.push(("line admitted", "admitted in the last second", 172));
         entries.push(("limit", "limit", 30));
-        if self.runs.iter().any(|(_, run)| run.most_in_a_second() > LIMIT) {
+        if self
+            .runs
+            .iter()
+            .any(|(_, run)| run.most_in_a_second() > LIMIT)
+        {
             entries.push(("over", "above it", 50));
         }
         let mut left = MARGIN;
