@@ -175,6 +175,12 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
     fn limits(&self) -> usize {
         self.quotas().len()
     }
+
+    /// How long a request of `key` waits in line at most, if others overtake it.
+    fn max_wait(&self, key: &K) -> Duration {
+        let _ = key;
+        Duration::MAX
+    }
 }
 
 /// Counters of a backend that was full; see [`Overflow`](crate::store::local::Overflow).

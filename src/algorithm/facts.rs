@@ -1,5 +1,7 @@
 //! What others ask about the settings of an algorithm.
 
+use std::time::Duration;
+
 use crate::clock::Tick;
 
 /// What limiters, queues and stores ask about the settings of an algorithm, in one value.
@@ -28,6 +30,9 @@ pub struct Facts {
     pub limits: usize,
     /// How many of its limits can make a request wait that [reserves](super::Algorithm::reserve) a turn.
     pub waiting: usize,
+    /// The longest wait of a queued request. One that would have to wait longer is denied on arrival, and one that others
+    /// overtake until then leaves the queue.
+    pub max_wait: Duration,
     /// Whether [`rescale`](super::Algorithm::rescale) reschedules queued requests at the new rate.
     /// Otherwise they keep the moments that were granted to them.
     pub replans_line: bool,
@@ -55,6 +60,7 @@ impl Facts {
     pub(super) const NO_LIMIT: Self = Self {
         limits: 0,
         waiting: 0,
+        max_wait: Duration::MAX,
         replans_line: false,
         lends: false,
         counts_denials: false,
@@ -79,6 +85,7 @@ impl Facts {
         Self {
             limits: self.limits + other.limits,
             waiting: self.waiting + other.waiting,
+            max_wait: self.max_wait.min(other.max_wait),
             replans_line: self.replans_line | other.replans_line,
             // Not together: each would lend a turn of its own.
             lends: false,

@@ -46,7 +46,7 @@ enum QueueState {
     Queued(QueuePosition),
 }
 
-/// A newer request has the place of this one. There may be room again after this long.
+/// Others have the place of this request, or have overtaken it for too long. There may be room again after this long.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shed(Duration);
 
@@ -244,6 +244,15 @@ impl Claim {
                 Err(Shed(wait))
             }
         })
+    }
+
+    /// Leaves the line, because others have overtaken the request for too long.
+    #[cold]
+    pub(super) fn give_up(&mut self, layer: &LayerState, backend: &dyn KeyedBackend) -> Shed {
+        self.leave(layer, backend);
+        let looked = backend.current_decision(self.cost);
+        let wait = looked.and_then(|looked| looked.wait().or(looked.retry_after));
+        Shed(wait.unwrap_or_default())
     }
 
     /// Leaves the line and keeps the cost.

@@ -22,7 +22,7 @@ use super::queue_epoch::QueueEpoch;
 use super::state::State;
 use super::waiter_refund::refund_to_waiters;
 use crate::backend::{Backend, IntoBackend, Op};
-use crate::clock::{Clock, MonotonicClock, MonotonicSleep, Timer};
+use crate::clock::{Clock, MonotonicClock, MonotonicSleep, Tick, Timer};
 use crate::decision::{CompactDecision, Decision, Verdict};
 use crate::error::{RateLimited, StoreError};
 use crate::key::Priority;
@@ -76,6 +76,8 @@ pub struct Turn {
     claim: Claim,
     /// The one by which it waits.
     decision: CompactDecision,
+    /// Until when, if others may overtake it. Otherwise its turn comes in time.
+    until: Option<Box<MonotonicSleep>>,
 }
 
 /// What happens to a request.
@@ -112,6 +114,26 @@ impl<L: IntoBackend> Rate<L> {
     /// Whether a request may borrow units of the time to come.
     fn lends_to(&self, ask: Ask) -> bool {
         self.lend_to.is_some_and(|least| ask.priority >= least) && !ask.shadow
+    }
+
+    /// Until when a request waits that others may overtake.
+    fn until<K>(
+        &self,
+        key: &K,
+        ask: Ask,
+        timeout: &dyn Fn() -> Option<Duration>,
+    ) -> Option<Box<MonotonicSleep>>
+    where
+        L::Backend: Backend<K>,
+    {
+        let Precedence { order, level } = self.place(ask);
+        if order == Order::Oldest && level == 0 {
+            return None;
+        }
+        let longest = self.backend().max_wait(key);
+        let longest = timeout().map_or(longest, |timeout| timeout.min(longest));
+        let until = MonotonicClock.now().plus(longest);
+        (until < Tick::MAX).then(|| Box::new(MonotonicClock.sleep_until(until)))
     }
 
     /// Where in line a request goes.
@@ -167,10 +189,18 @@ impl<L: IntoBackend> Rate<L> {
                         let until = MonotonicClock.now().plus(wait);
                         Entry::Wait(RateWait::Loan(Box::new(Loan {
                             until: MonotonicClock.sleep_until(until),
-                            turn: Some(Turn { claim, decision }),
+                            turn: Some(Turn {
+                                claim,
+                                decision,
+                                until: None,
+                            }),
                         })))
                     }
-                    Ok(decision) => Entry::Wait(RateWait::Turn(Turn { claim, decision })),
+                    Ok(decision) => Entry::Wait(RateWait::Turn(Turn {
+                        claim,
+                        decision,
+                        until: self.until(key, ask, timeout),
+                    })),
                     Err(denied) => {
                         if borrows {
                             claim.give_back(&backend);
@@ -402,7 +432,12 @@ where
             return Poll::Pending;
         };
         let (backend, claim) = (self.at(key), &mut turn.claim);
-        if let Err(shed) = ready!(claim.poll_turn(&self.state, &backend, cx)) {
+        let mut has_come = claim.poll_turn(&self.state, &backend, cx);
+        if let (Poll::Pending, Some(until)) = (&has_come, &mut turn.until) {
+            ready!(Pin::new(&mut **until).poll(cx));
+            has_come = Poll::Ready(Err(claim.give_up(&self.state, &backend)));
+        }
+        if let Err(shed) = ready!(has_come) {
             let decision = turn.decision.get();
             let denied = claim.fail_wait(&self.state, &backend, shed, seat, decision);
             return Poll::Ready(Err(denied));

@@ -46,8 +46,9 @@ impl<K, G, R> LimitLayer<K, G, R> {
     ///   [adaptive](crate::ConcurrencyLimitLayer::adaptive); then it passes when it is alone. The decision
     ///   and the headers of a response state the part for its priority.
     /// - A rate limit admits requests of all priorities alike as long as none waits, and one without a
-    ///   queue does not read the priority. Its `max_wait` bounds the wait that a request expects when it
-    ///   joins: one that others overtake waits longer, and is denied only if they need its place.
+    ///   queue does not read the priority.
+    ///
+    /// A request that others overtake waits for at most the `max_wait` of the queue, and is denied then.
     ///
     /// A priority gets nothing as long as requests of higher priorities fill its part of the limit. If every
     /// priority has to get a part of its own, give each a layer of its own with a lower limit.

@@ -7,6 +7,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use crate::backend::{Backend, Fullness, IntoBackend, Losses, Op};
@@ -188,6 +189,10 @@ where
 
     fn limits(&self) -> usize {
         self.iter().map(Backend::limits).sum()
+    }
+
+    fn max_wait(&self, (tier, key): &(T, K)) -> Duration {
+        self.get(tier).max_wait(key)
     }
 }
 

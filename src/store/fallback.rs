@@ -8,6 +8,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use crate::backend::{Backend, Fullness, IntoBackend, Losses, Op};
@@ -185,6 +186,10 @@ where
 
     fn limits(&self) -> usize {
         self.0.primary.limits()
+    }
+
+    fn max_wait(&self, key: &K) -> Duration {
+        self.0.primary.max_wait(key)
     }
 
     fn hash_queue<H: Hasher>(&self, key: &K, state: &mut H)

@@ -44,6 +44,15 @@ where
     L: Layer<Slow>,
     L::Service: Service<Job, Response = (), Error = Boxed, Future: Send> + Clone + Send + 'static,
 {
+    run_each(layer, jobs, Duration::ZERO).await
+}
+
+/// The same, with so much time after each.
+async fn run_each<L>(layer: L, jobs: &[Job], pause: Duration) -> Outcome
+where
+    L: Layer<Slow>,
+    L::Service: Service<Job, Response = (), Error = Boxed, Future: Send> + Clone + Send + 'static,
+{
     let outcome = Arc::new(Mutex::new(Outcome::default()));
     let start = Instant::now();
     let record = Arc::clone(&outcome);
@@ -61,6 +70,7 @@ where
             }
         }));
         settle().await;
+        sleep(pause).await;
     }
     for call in calls {
         call.await.unwrap();
@@ -162,5 +172,41 @@ async fn equal_priorities_wait_as_without_any() {
         assert_eq!(run(low, &JOBS).await, plain, "{order:?}");
         let low = concurrency!(order).priority(all_low).respond(AsError);
         assert_eq!(run(low, &JOBS).await, plain, "{order:?}");
+    }
+}
+
+/// A request that expects to wait for a second when it joins, and that others overtake.
+///
+/// Shows promise 61.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_others_overtake_leaves_after_the_longest_wait() {
+    let jobs = [
+        ('a', HIGH),
+        ('b', LOW),
+        ('c', HIGH),
+        ('d', HIGH),
+        ('e', HIGH),
+    ];
+    let pause = Duration::from_millis(400);
+    for (order, served) in [(Order::Oldest, "acde"), (Order::Newest, "aced")] {
+        let busy = |longest| concurrency!(order).max_wait(longest).priority(priority);
+        let rate = |longest| {
+            let line = LeakyBucket::new(Quota::per_second(1)).queue(9);
+            let layer = RateLimitLayer::new(Global, line.max_wait(longest));
+            layer.order(order).priority(priority)
+        };
+        // It would be served in the fourth second.
+        let later = outcome(&format!("{served}b"), "");
+        for (longest, expected) in [(2_500, outcome(served, "b")), (4_000, later)] {
+            let longest = Duration::from_millis(longest);
+            let found = run_each(rate(longest).respond(AsError), &jobs, pause).await;
+            assert_eq!(found, expected, "{order:?}");
+            let found = run_each(busy(longest).respond(AsError), &jobs, pause).await;
+            assert_eq!(found, expected, "{order:?}");
+        }
+        let rate = rate(Duration::from_millis(2_500)).respond(AsError);
+        run_each(rate.clone(), &jobs, pause).await;
+        assert_eq!(rate.handle().counts().denied, 1);
+        assert_eq!(rate.handle().waiting(), 0);
     }
 }

@@ -159,6 +159,7 @@ impl Algorithm for LeakyBucket {
     fn facts(&self) -> Facts {
         Facts {
             waiting: 1,
+            max_wait: Duration::from_nanos(self.max_wait),
             replans_line: true,
             words: self.bucket.interval.word_count(self.bucket.depth),
             rebase_at: self.bucket.interval.rebase_at(),

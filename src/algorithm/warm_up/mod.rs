@@ -281,6 +281,7 @@ impl Algorithm for WarmUp {
     fn facts(&self) -> Facts {
         Facts {
             waiting: 1,
+            max_wait: Duration::from_nanos(self.max_wait),
             words: self.layout.word_count,
             ..Facts::ONE_LIMIT
         }

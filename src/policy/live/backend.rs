@@ -6,6 +6,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, Waker},
+    time::Duration,
 };
 
 use super::key::PolicyKey;
@@ -55,6 +56,7 @@ trait DynBackend: Send + Sync {
     fn losses(&self) -> Losses;
     fn fullness(&self) -> Option<Fullness>;
     fn quotas(&self) -> Vec<Quota>;
+    fn max_wait(&self, key: &PolicyKey) -> Duration;
 }
 
 impl<L: Backend<PolicyKey>> DynBackend for L {
@@ -98,6 +100,10 @@ impl<L: Backend<PolicyKey>> DynBackend for L {
 
     fn quotas(&self) -> Vec<Quota> {
         Backend::quotas(self)
+    }
+
+    fn max_wait(&self, key: &PolicyKey) -> Duration {
+        Backend::max_wait(self, key)
     }
 }
 
@@ -164,6 +170,10 @@ impl Backend<PolicyKey> for PolicyBackend {
 
     fn quotas(&self) -> Vec<Quota> {
         self.limiter.quotas()
+    }
+
+    fn max_wait(&self, key: &PolicyKey) -> Duration {
+        self.limiter.max_wait(key)
     }
 }
 

@@ -325,6 +325,10 @@ impl<K: RemoteKey + ?Sized, S: CasStore, A: Portable> Backend<K> for Cas<S, A> {
     fn limits(&self) -> usize {
         self.0.policy.active().decider.algorithm.facts().limits
     }
+
+    fn max_wait(&self, _: &K) -> Duration {
+        self.0.policy.active().decider.algorithm.facts().max_wait
+    }
 }
 
 impl<S: CasStore, A: Portable> IntoBackend for Cas<S, A> {

@@ -101,6 +101,10 @@ where
         self.shared.facts().limits
     }
 
+    fn max_wait(&self, _: &K) -> Duration {
+        self.shared.facts().max_wait
+    }
+
     #[inline]
     fn losses(&self) -> Losses {
         self.shared.losses()

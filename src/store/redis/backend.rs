@@ -168,6 +168,10 @@ impl<K: RemoteKey + ?Sized, A: Scripted> Backend<K> for RedisLimiter<A> {
     fn limits(&self) -> usize {
         self.0.policy.active().algorithm.facts().limits
     }
+
+    fn max_wait(&self, _: &K) -> Duration {
+        self.0.policy.active().algorithm.facts().max_wait
+    }
 }
 
 impl<A: Scripted> IntoBackend for RedisLimiter<A> {

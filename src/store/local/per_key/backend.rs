@@ -1,6 +1,7 @@
 //! `Backend` for limits with a quota per key, and the tasks of their lookups.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 
@@ -169,6 +170,10 @@ where
     /// The default.
     fn quotas(&self) -> Vec<Quota> {
         vec![self.shared.default.quota()]
+    }
+
+    fn max_wait(&self, _: &Q) -> Duration {
+        self.shared.default.facts().max_wait
     }
 
     fn quota_of(&self, key: &Q) -> Option<Quota> {
