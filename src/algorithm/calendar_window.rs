@@ -38,9 +38,9 @@ use crate::quota::Quota;
 /// clocks of stores are.
 ///
 /// # Stores
-/// It works in process, in [`Cas`](crate::store) and in Redis. A script gets the windows around the machine's wall
-/// clock and decides by the server's, so the two must be less than a window apart. A fleet refuses it: its
-/// budgets are of windows of equal length.
+/// It works in process, in [`Cas`](crate::store), in Redis and in a fleet. A script gets the windows around the machine's
+/// wall clock and decides by the server's, so the two must be less than a window apart. A machine of a fleet names the
+/// window of the store's time.
 ///
 /// ```
 /// # if cfg!(feature = "calendar") {

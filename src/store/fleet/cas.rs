@@ -190,7 +190,10 @@ impl<S: CasStore> Exchanger<S> {
     }
 
     async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
-        self.shared.call(self.shared.store.load(key)).await
+        let sent_at = MonotonicClock.now();
+        let loaded = self.shared.call(self.shared.store.load(key)).await?;
+        self.shared.time.learn(sent_at, loaded.server_time);
+        Ok(loaded)
     }
 
     async fn swap(
@@ -281,7 +284,9 @@ mod tests {
     }
 
     fn shape() -> Shape {
-        FixedWindow::new(Quota::per_day(1_000)).shape().unwrap()
+        FixedWindow::new(Quota::per_day(1_000))
+            .shape(Tick::ZERO)
+            .unwrap()
     }
 
     /// Odd machines name the keys in the opposite order.

@@ -393,7 +393,7 @@ impl Key<'_> {
         // In cells shorter than an interval a cost counts as of the half of it in which it was used.
         let half = self.terms.interval / 2;
         let ends = self.shape.parts.iter().map(|part| match part {
-            Part::Cells(grid) if grid.count == 1 || grid.weighted => part.window_end(at),
+            Part::Cells(grid) if grid.count == 1 || grid.is_weighted() => part.window_end(at),
             Part::Cells(_) => Some(at + half),
             Part::Level(_) => None,
         });

@@ -359,6 +359,10 @@ impl Keys {
         self.len.fetch_sub(forgotten, Ordering::Relaxed);
     }
 
+    pub(super) fn common(&self) -> Arc<Common> {
+        Arc::clone(&self.shard(0).common)
+    }
+
     /// Changes what all keys have in common.
     pub(super) fn set_common(&self, change: impl Fn(&mut Common)) {
         for mut shard in self.shards() {

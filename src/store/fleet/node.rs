@@ -17,7 +17,7 @@ use super::keys::{Common, Keys, Outcome, Shard};
 use super::record::Terms;
 use super::settings::Settings;
 use super::shaped::Shaped;
-use crate::clock::{Clock, MonotonicClock, Tick, Timer, nanos};
+use crate::clock::{Clock, MonotonicClock, Tick, Timer, nanos, unix_now};
 use crate::error::{ConfigError, StoreError};
 use crate::quota::Quota;
 use crate::store::{
@@ -119,7 +119,7 @@ impl<S: CasStore, A: Shaped> Node<S, A> {
             ahead,
             machines: settings.machines.unwrap_or(1),
         };
-        let shape = algorithm.shape()?;
+        let shape = algorithm.shape(unix_now())?;
         let rules = Rules {
             interval: nanos(interval),
             capacity: shape.capacity(),
@@ -246,15 +246,23 @@ impl<S: CasStore, A: Shaped> Node<S, A> {
         self.adopt_quota()
     }
 
-    /// Goes on with the quota that is set.
+    /// Goes on with the quota that is set, and the windows of now.
     fn adopt_quota(&self) -> Result<(), StoreError> {
         let refused = |error: ConfigError| StoreError::new(error.to_string(), false);
-        let shape = Arc::new(self.algorithm().shape().map_err(refused)?);
+        let shape = Arc::new(self.algorithm().shape(self.store_time()).map_err(refused)?);
         self.keys.set_common(|common| {
             common.rules.capacity = shape.capacity();
             common.shape = Arc::clone(&shape);
         });
         Ok(())
+    }
+
+    /// The store's time, as far as is known.
+    fn store_time(&self) -> Tick {
+        match lock(&self.progress).time {
+            Some(time) => Tick::from_nanos(time.store_time_of(MonotonicClock.now()) * 1_000),
+            None => self.exchanger.shared.time.now().unwrap_or_else(unix_now),
+        }
     }
 
     /// Starts the task, if it does not run: at first, and if its runtime was shut down.
@@ -336,6 +344,15 @@ impl<S: CasStore, A: Shaped> Task<S, A> {
         if is_tick || !node.has_exchanged() {
             self.count().await?;
             self.adopt_changes().await;
+        }
+        if !node
+            .keys
+            .common()
+            .shape
+            .holds_at(node.store_time().as_nanos() / 1_000)
+        {
+            // The windows were checked when the limit was built.
+            let _ = node.adopt_quota();
         }
         self.send().await?;
         let is_all = is_tick || returns_all;

@@ -58,7 +58,7 @@ impl Batch {
                     part.refill(2 * interval),
                     grid.padding,
                     grid.count as u64,
-                    grid.weighted.into(),
+                    grid.division as u64,
                 ],
             }
         })

@@ -18,6 +18,8 @@ pub(super) const NEVER: u64 = MAX_LEVEL;
 const WEIGHT_STEPS: u64 = 1 << 20;
 /// Cells of a window that stands for a log, which are as many parts of its period.
 pub(super) const LOG_CELLS: u64 = 48;
+/// Names the cells of a calendar in a record. Those of all others have smaller numbers.
+const CALENDAR: u64 = 2_000_000;
 
 /// Limits of which each must grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,11 +49,22 @@ pub(super) struct Cells {
     pub(super) limit: u64,
     /// Of a cell.
     pub(super) length: u64,
-    /// Added to a time before it is divided into cells.
+    /// Added to a time before it is divided into cells; of a [calendar](Division::Calendar) the start of its window.
     pub(super) padding: u64,
-    /// How many cells count. Two if `weighted`, of which the older one counts less and less.
+    /// How many cells count.
     pub(super) count: usize,
-    pub(super) weighted: bool,
+    pub(super) division: Division,
+}
+
+/// How time is divided into cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Division {
+    Even,
+    /// Two cells count, of which the older one counts less and less.
+    Weighted,
+    /// One window of the calendar, all time before it and all after it. A machine whose clock is wrong names another
+    /// window than that of the store's time: then two windows are one cell, and no count begins anew too early.
+    Calendar,
 }
 
 /// What is used of a part, as of the time of its record: of a level its ticks, of cells their counts, newest
@@ -106,6 +119,14 @@ impl Shape {
             Part::Cells(cells) => cells.length * cells.count as u64,
         });
         all.max().unwrap_or(0)
+    }
+
+    /// Whether its windows of the calendar are those of a moment.
+    pub(super) fn holds_at(&self, at: u64) -> bool {
+        self.parts.iter().all(|part| match part {
+            Part::Cells(cells) if cells.division == Division::Calendar => cells.cell(at) == 1,
+            _ => true,
+        })
     }
 
     /// Units refilled within `span` microseconds, at least 1.
@@ -177,7 +198,19 @@ impl Cells {
             length,
             padding: if into == 0 { 0 } else { length - into },
             count: usize::try_from(count).unwrap_or(usize::MAX),
-            weighted: false,
+            division: Division::Even,
+        })
+    }
+
+    /// A window of the calendar, given its first second and that of the next one.
+    pub(super) fn calendar(quota: &Quota, (start, end): (u64, u64)) -> Result<Self, ConfigError> {
+        check_units(quota.limit())?;
+        Ok(Self {
+            limit: quota.limit(),
+            length: (end - start) * 1_000_000,
+            padding: start * 1_000_000,
+            count: 1,
+            division: Division::Calendar,
         })
     }
 
@@ -195,12 +228,16 @@ impl Cells {
 
     /// Of two windows, the previous one counts by the part that the last period covers.
     pub(super) const fn weighted(mut self) -> Self {
-        self.weighted = true;
+        self.division = Division::Weighted;
         self.count = 2;
         self
     }
 
     const fn cell(&self, at: u64) -> u64 {
+        if let Division::Calendar = self.division {
+            let end = self.padding + self.length;
+            return (at >= self.padding) as u64 + (at >= end) as u64;
+        }
         (at + self.padding) / self.length
     }
 
@@ -211,7 +248,19 @@ impl Cells {
 
     /// Microseconds until the cell of `at` ends.
     const fn rest(&self, at: u64) -> u64 {
+        if let Division::Calendar = self.division {
+            return match self.cell(at) {
+                0 => self.padding - at,
+                1 => self.padding + self.length - at,
+                // As far as is known.
+                _ => self.length,
+            };
+        }
         self.length - (at + self.padding) % self.length
+    }
+
+    pub(super) const fn is_weighted(&self) -> bool {
+        matches!(self.division, Division::Weighted)
     }
 
     /// What counts of `previous` if `rest` of the window is left.
@@ -224,7 +273,7 @@ impl Cells {
     /// What counts of `cells` at `at`, the time of its newest.
     fn sum(&self, cells: &[u64], at: u64) -> u64 {
         match cells {
-            [current, previous, ..] if self.weighted => {
+            [current, previous, ..] if self.is_weighted() => {
                 current + self.weight(*previous, self.rest(at))
             }
             _ => cells.iter().sum(),
@@ -262,8 +311,12 @@ impl Part {
     pub(super) const fn layout(&self) -> (char, u64) {
         match self {
             Self::Level(level) => ('l', level.unit),
+            Self::Cells(Cells {
+                division: Division::Calendar,
+                ..
+            }) => ('c', CALENDAR),
             Self::Cells(grid) => {
-                let kind = grid.count as u64 * 2 + grid.weighted as u64;
+                let kind = grid.count as u64 * 2 + grid.is_weighted() as u64;
                 (
                     'c',
                     (grid.length * 128 + kind) * 31 % 999_983 + grid.padding % 999_983,
@@ -377,7 +430,11 @@ impl Part {
         match self {
             Self::Level(level) => ratio(span, level.rate, level.unit),
             Self::Cells(grid) => {
-                let cells = if grid.weighted { 1 } else { grid.count as u64 };
+                let cells = if grid.is_weighted() {
+                    1
+                } else {
+                    grid.count as u64
+                };
                 ratio(span, grid.limit, grid.length * cells)
             }
         }
@@ -424,11 +481,11 @@ impl Part {
                 let per_unit = (grid.length * grid.count as u64).div_ceil(grid.limit);
                 match used {
                     [] => (NEVER, 0, per_unit),
-                    [_, previous] if grid.weighted => {
+                    [_, previous] if grid.is_weighted() => {
                         let wait = grid.length.div_ceil(*previous).min(grid.rest(at));
                         (wait, 1, per_unit)
                     }
-                    [_] if grid.weighted => (grid.rest(at), 1, per_unit),
+                    [_] if grid.is_weighted() => (grid.rest(at), 1, per_unit),
                     [.., oldest] => {
                         let cells_left = (grid.count - used.len()) as u64;
                         (grid.rest(at) + cells_left * grid.length, *oldest, per_unit)
@@ -455,7 +512,7 @@ impl Part {
     /// as fine as a cost is late anyway.
     pub(super) const fn window_end(&self, at: u64) -> Option<u64> {
         match self {
-            Self::Cells(grid) if grid.count == 1 || grid.weighted => Some(at + grid.rest(at)),
+            Self::Cells(grid) if grid.count == 1 || grid.is_weighted() => Some(at + grid.rest(at)),
             _ => None,
         }
     }

@@ -5,6 +5,7 @@ use crate::algorithm::{
     Algorithm, All, AnyAlgorithm, CalendarWindow, DenialLockout, FixedWindow, Gcra, LeakyBucket,
     Lockout, Portable, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
 };
+use crate::clock::Tick;
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
@@ -16,11 +17,11 @@ use crate::quota::Quota;
     note = "`store::cas::Cas` takes an algorithm of your own"
 )]
 pub trait Shaped: Portable {
-    /// Its levels and cells.
+    /// Its levels and cells at a moment, which counts from 1970: windows of the calendar differ in length.
     ///
     /// # Errors
     /// If budgets of it would not keep its promise.
-    fn shape(&self) -> Result<Shape, ConfigError>;
+    fn shape(&self, now: Tick) -> Result<Shape, ConfigError>;
 }
 
 const EXACT: &str = "use the exact limiter of Redis, or `Cas`";
@@ -36,7 +37,7 @@ fn level(quota: &Quota) -> Result<Shape, ConfigError> {
 }
 
 impl Shaped for TokenBucket {
-    fn shape(&self) -> Result<Shape, ConfigError> {
+    fn shape(&self, _: Tick) -> Result<Shape, ConfigError> {
         if self.queue_limit > 0 {
             return refused("a queue with budgets", EXACT);
         }
@@ -48,7 +49,7 @@ impl Shaped for TokenBucket {
 }
 
 impl Shaped for LeakyBucket {
-    fn shape(&self) -> Result<Shape, ConfigError> {
+    fn shape(&self, _: Tick) -> Result<Shape, ConfigError> {
         if self.queue_limit.is_some() {
             return refused("a queue with budgets", EXACT);
         }
@@ -57,7 +58,7 @@ impl Shaped for LeakyBucket {
 }
 
 impl Shaped for Gcra {
-    fn shape(&self) -> Result<Shape, ConfigError> {
+    fn shape(&self, _: Tick) -> Result<Shape, ConfigError> {
         let quota = self.quota();
         let interval = (quota.period_ns() / quota.limit()).max(1);
         let level = Level::new(quota.capacity(), interval, 1)?;
@@ -66,7 +67,7 @@ impl Shaped for Gcra {
 }
 
 impl Shaped for FixedWindow {
-    fn shape(&self) -> Result<Shape, ConfigError> {
+    fn shape(&self, _: Tick) -> Result<Shape, ConfigError> {
         if self.anchored {
             return refused("an anchored window with budgets", EXACT);
         }
@@ -76,20 +77,22 @@ impl Shaped for FixedWindow {
 }
 
 impl Shaped for CalendarWindow {
-    fn shape(&self) -> Result<Shape, ConfigError> {
-        refused("a window of the calendar with budgets", EXACT)
+    fn shape(&self, now: Tick) -> Result<Shape, ConfigError> {
+        let window = self.window_at(now.as_nanos() / 1_000_000_000);
+        let window = Cells::calendar(&self.quota(), window)?;
+        Ok(Shape::of(Part::Cells(window)))
     }
 }
 
 impl Shaped for SlidingWindow {
-    fn shape(&self) -> Result<Shape, ConfigError> {
+    fn shape(&self, _: Tick) -> Result<Shape, ConfigError> {
         let window = Cells::exact(&self.quota(), self.windows.offset())?;
         Ok(Shape::of(Part::Cells(window.weighted())))
     }
 }
 
 impl Shaped for SlidingGrid {
-    fn shape(&self) -> Result<Shape, ConfigError> {
+    fn shape(&self, _: Tick) -> Result<Shape, ConfigError> {
         let (length, offset) = (self.grid.length(), self.grid.offset());
         let grid = Cells::new(&self.quota(), length, offset, self.counted_cells())?;
         Ok(Shape::of(Part::Cells(grid)))
@@ -98,7 +101,7 @@ impl Shaped for SlidingGrid {
 
 /// A strict grid: it keeps the promise of a log, and counts a cost up to a cell longer.
 impl Shaped for SlidingLog {
-    fn shape(&self) -> Result<Shape, ConfigError> {
+    fn shape(&self, _: Tick) -> Result<Shape, ConfigError> {
         let quota = self.quota();
         let length = quota.period_ns().div_ceil(LOG_CELLS);
         let grid = Cells::new(&quota, length, 0, LOG_CELLS + 1)?;
@@ -107,19 +110,19 @@ impl Shaped for SlidingLog {
 }
 
 impl Shaped for WarmUp {
-    fn shape(&self) -> Result<Shape, ConfigError> {
+    fn shape(&self, _: Tick) -> Result<Shape, ConfigError> {
         refused("`WarmUp` with budgets", EXACT)
     }
 }
 
 impl Shaped for Lockout {
-    fn shape(&self) -> Result<Shape, ConfigError> {
+    fn shape(&self, _: Tick) -> Result<Shape, ConfigError> {
         refused("`Lockout` with budgets", EXACT)
     }
 }
 
 impl<A: Portable> Shaped for DenialLockout<A> {
-    fn shape(&self) -> Result<Shape, ConfigError> {
+    fn shape(&self, _: Tick) -> Result<Shape, ConfigError> {
         refused("a lockout of denials with budgets", CAS)
     }
 }
@@ -134,32 +137,32 @@ fn all_of(
 }
 
 impl<A: Shaped> Shaped for All<A> {
-    fn shape(&self) -> Result<Shape, ConfigError> {
-        all_of(self.parts().iter().map(Shaped::shape))
+    fn shape(&self, now: Tick) -> Result<Shape, ConfigError> {
+        all_of(self.parts().iter().map(|part| part.shape(now)))
     }
 }
 
 impl<A: Shaped, B: Shaped> Shaped for (A, B) {
-    fn shape(&self) -> Result<Shape, ConfigError> {
-        all_of([self.0.shape(), self.1.shape()])
+    fn shape(&self, now: Tick) -> Result<Shape, ConfigError> {
+        all_of([self.0.shape(now), self.1.shape(now)])
     }
 }
 
 impl Shaped for AnyAlgorithm {
-    fn shape(&self) -> Result<Shape, ConfigError> {
+    fn shape(&self, now: Tick) -> Result<Shape, ConfigError> {
         match self {
-            Self::FixedWindow(algorithm) => algorithm.shape(),
-            Self::CalendarWindow(algorithm) => algorithm.shape(),
-            Self::SlidingLog(algorithm) => algorithm.shape(),
-            Self::SlidingWindow(algorithm) => algorithm.shape(),
-            Self::SlidingGrid(algorithm) => algorithm.shape(),
-            Self::TokenBucket(algorithm) => algorithm.shape(),
-            Self::LeakyBucket(algorithm) => algorithm.shape(),
-            Self::WarmUp(algorithm) => algorithm.shape(),
-            Self::Gcra(algorithm) => algorithm.shape(),
-            Self::Lockout(algorithm) => algorithm.shape(),
-            Self::All(algorithm) => algorithm.shape(),
-            Self::DenialLockout(algorithm) => algorithm.shape(),
+            Self::FixedWindow(algorithm) => algorithm.shape(now),
+            Self::CalendarWindow(algorithm) => algorithm.shape(now),
+            Self::SlidingLog(algorithm) => algorithm.shape(now),
+            Self::SlidingWindow(algorithm) => algorithm.shape(now),
+            Self::SlidingGrid(algorithm) => algorithm.shape(now),
+            Self::TokenBucket(algorithm) => algorithm.shape(now),
+            Self::LeakyBucket(algorithm) => algorithm.shape(now),
+            Self::WarmUp(algorithm) => algorithm.shape(now),
+            Self::Gcra(algorithm) => algorithm.shape(now),
+            Self::Lockout(algorithm) => algorithm.shape(now),
+            Self::All(algorithm) => algorithm.shape(now),
+            Self::DenialLockout(algorithm) => algorithm.shape(now),
         }
     }
 }
@@ -168,27 +171,29 @@ impl Shaped for AnyAlgorithm {
 mod tests {
     use super::*;
 
+    /// In March 2026.
+    const NOW: Tick = Tick::from_nanos(1_773_000_000_000_000_000);
+
     /// Shows promise 200.
     #[test]
     fn what_has_no_shape_is_refused_with_the_store_that_takes_it() {
         let (quota, warm) = (Quota::per_second(10), std::time::Duration::from_secs(1));
         let exact = [
-            TokenBucket::new(quota).queue(1).shape(),
-            TokenBucket::new(quota).initial(1).shape(),
-            LeakyBucket::new(quota).queue(1).shape(),
-            FixedWindow::new(quota).anchored().shape(),
-            WarmUp::new(quota, warm).shape(),
-            Lockout::new(quota).shape(),
-            AnyAlgorithm::new(WarmUp::new(quota, warm)).shape(),
-            (FixedWindow::new(quota), WarmUp::new(quota, warm)).shape(),
+            TokenBucket::new(quota).queue(1).shape(NOW),
+            TokenBucket::new(quota).initial(1).shape(NOW),
+            LeakyBucket::new(quota).queue(1).shape(NOW),
+            FixedWindow::new(quota).anchored().shape(NOW),
+            WarmUp::new(quota, warm).shape(NOW),
+            Lockout::new(quota).shape(NOW),
+            AnyAlgorithm::new(WarmUp::new(quota, warm)).shape(NOW),
+            (FixedWindow::new(quota), WarmUp::new(quota, warm)).shape(NOW),
         ];
-        let day = CalendarWindow::try_new(Quota::per_day(10), "UTC");
-        for error in exact.into_iter().chain(day.ok().map(|day| day.shape())) {
+        for error in exact {
             let error = error.unwrap_err().to_string();
             assert!(error.ends_with(EXACT), "{error}");
         }
         let lockout = Lockout::new(quota).after_denials_of(FixedWindow::new(quota));
-        for error in [lockout.shape(), AnyAlgorithm::new(lockout).shape()] {
+        for error in [lockout.shape(NOW), AnyAlgorithm::new(lockout).shape(NOW)] {
             let error = error.unwrap_err().to_string();
             assert!(error.ends_with(CAS), "{error}");
         }
@@ -198,7 +203,7 @@ mod tests {
     #[test]
     fn shapes_have_the_figures_of_their_algorithms() {
         let quota = Quota::per_second(3).burst(5);
-        let Part::Level(level) = TokenBucket::new(quota).shape().unwrap().parts[0] else {
+        let Part::Level(level) = TokenBucket::new(quota).shape(NOW).unwrap().parts[0] else {
             panic!("a bucket is a level");
         };
         // A third of a second, exactly.
@@ -206,13 +211,53 @@ mod tests {
         let both = All::new(
             [1, 60].map(|limit| AnyAlgorithm::new(FixedWindow::new(Quota::per_minute(limit)))),
         );
-        assert_eq!(both.shape().unwrap().capacity(), 1);
-        let log = SlidingLog::new(Quota::per_minute(7)).shape().unwrap();
+        assert_eq!(both.shape(NOW).unwrap().capacity(), 1);
+        let log = SlidingLog::new(Quota::per_minute(7)).shape(NOW).unwrap();
         let Part::Cells(cells) = log.parts[0] else {
             panic!("a log is cells");
         };
         // All cells but the newest cover the period.
         assert!(cells.length * (cells.count as u64 - 1) >= 60_000_000);
+    }
+
+    /// A count begins anew only if a month has ended between two moments, whichever month a machine names.
+    ///
+    /// Shows promise 318.
+    #[cfg(feature = "calendar")]
+    #[test]
+    fn no_window_of_the_calendar_begins_anew_too_early() {
+        let months = CalendarWindow::try_new(Quota::per_month(10), "Europe/Berlin").unwrap();
+        let second = |second: u64| Tick::from_nanos(second * 1_000_000_000);
+        let ends: Vec<_> = (0..4)
+            .scan(1_773_000_000, |at, _| {
+                *at = months.window_at(*at).1;
+                Some(*at)
+            })
+            .collect();
+        let moments: Vec<_> = ends
+            .iter()
+            .flat_map(|end| [end - 1, *end, end + 86_400])
+            .collect();
+        let mut begun = 0;
+        for named in &moments {
+            let Part::Cells(cells) = months.shape(second(*named)).unwrap().parts[0] else {
+                panic!("a window is cells");
+            };
+            let part = Part::Cells(cells);
+            for (place, from) in moments.iter().enumerate() {
+                for to in &moments[place..] {
+                    let mut used = vec![7];
+                    part.advance(&mut used, from * 1_000_000, to * 1_000_000);
+                    let has_ended = ends.iter().any(|end| from < end && end <= to);
+                    assert!(used == [7] || has_ended, "{named}: {from} to {to}");
+                    if named == to {
+                        assert_eq!(used.is_empty(), has_ended, "{from} to {to}");
+                        begun += u32::from(has_ended);
+                    }
+                }
+            }
+        }
+        assert!(begun > 10);
     }
 
     /// Shows promise 200.

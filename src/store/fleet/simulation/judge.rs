@@ -54,7 +54,7 @@ impl Judge {
                     signed(self.log.len() as u64) - signed(grid.limit)
                 }
                 // The algorithm rounds what counts of the previous window down.
-                Part::Cells(grid) if grid.weighted => {
+                Part::Cells(grid) if grid.is_weighted() => {
                     -part.free(used, now) - 1 - i64::from(grid.limit == 0)
                 }
                 _ => -part.free(used, now),

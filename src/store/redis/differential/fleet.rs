@@ -137,6 +137,11 @@ fn a_planted_bug_in_the_script_of_a_fleet_is_caught() {
         ),
         ("a[2] < b[2]", "false", "costs out of order"),
         (
+            "when < part.padding + part.length and 0 or 1",
+            "0",
+            "a window of the calendar that does not end",
+        ),
+        (
             "next_at >= at + rest_of(part, at)",
             "next_at > at + rest_of(part, at)",
             "units of the next window in this one",

@@ -11,6 +11,8 @@
 local call, floor, ceil, max, min = redis.call, math.floor, math.ceil, math.max, math.min
 local format, gmatch, match, rep, numbers = string.format, string.gmatch, string.match, string.rep, struct.unpack
 local MAX_UNITS, MAX_TICKS, MAX_LEVEL, MAX_CELL = 2 ^ 32 - 1, 2 ^ 51, 2 ^ 53 - 1, 2 ^ 46 - 1
+-- How time is divided into cells, if not evenly.
+local WEIGHTED, CALENDAR = 1, 2
 local NEVER, WHOLE, GAIN, MAX_DEMAND = MAX_LEVEL, 2 ^ 16, 4, 2 ^ 35
 local EIGHT, TWENTY = '<' .. rep('d', 8), '<' .. rep('d', 20)
 -- `%d` is faster, and exact where a `long` has 64 bits.
@@ -59,10 +61,17 @@ end
 
 -- Costs counted per cell of time. What is used is a list of counts, newest first, without zeros at its end.
 local Cells = {}
-local function cell(part, when) return floor((when + part.padding) / part.length) end
-local function rest_of(part, when) return part.length - (when + part.padding) % part.length end
+local function cell(part, when)
+    if part.division ~= CALENDAR then return floor((when + part.padding) / part.length) end
+    return (when < part.padding and 0 or 1) + (when < part.padding + part.length and 0 or 1)
+end
+local function rest_of(part, when)
+    if part.division ~= CALENDAR then return part.length - (when + part.padding) % part.length end
+    local start, ends = part.padding, part.padding + part.length
+    return when < start and start - when or when < ends and ends - when or part.length
+end
 local function sum_of(part, cells, when)
-    if part.weighted == 1 and cells[2] then
+    if part.division == WEIGHTED and cells[2] then
         local step = ceil(part.length / 2 ^ 20)
         local rest, all = ceil(rest_of(part, when) / step), ceil(part.length / step)
         return cells[1] + ceil(min(cells[2], MAX_UNITS) * rest / all)
@@ -108,11 +117,11 @@ end
 
 local parts, fixed = {}, {}
 for start = 1, #ARGV[3], 64 do
-    local is_cells, layout, capacity, rate, refill, padding, count, weighted = numbers(EIGHT, ARGV[3], start)
+    local is_cells, layout, capacity, rate, refill, padding, count, division = numbers(EIGHT, ARGV[3], start)
     local letter = is_cells == 1 and 'c' or 'l'
     local name = format('%.0f', layout)
     local part = { kind = is_cells == 1 and Cells or Level, letter = letter, layout = layout, capacity = capacity,
-        rate = rate, length = rate, refill = refill, padding = padding, count = count, weighted = weighted,
+        rate = rate, length = rate, refill = refill, padding = padding, count = count, division = division,
         longest = floor(MAX_TICKS / rate) + 1, name = name, start = ';' .. letter .. name }
     parts[#parts + 1] = part
     if count == 1 then fixed[#fixed + 1] = part end
