@@ -7,6 +7,7 @@ mod docs;
 mod hostile;
 #[cfg(unix)]
 mod lists;
+mod overrides;
 #[cfg(feature = "postgres")]
 #[expect(dead_code, reason = "shared with the tests of PostgreSQL")]
 #[path = "../common/postgres_server.rs"]

@@ -42,6 +42,13 @@ const KEYS: [&str; 6] = [
     "[\"extension:account\"]",
 ];
 
+const BY_HEADER: [&str; 2] = [
+    "headers = { X-Plan = [\"pro\", \"max\"], x-region = \"eu\" }",
+    "headers = { x-plan = \"pro\" }",
+];
+
+const BY_KEY: [&str; 2] = ["key = \"acme\"", "prefix = \"team-\""];
+
 /// A valid file.
 fn random_file(random: &mut Random) -> String {
     let mut text = "version = 1\n".to_owned();
@@ -55,11 +62,12 @@ fn random_file(random: &mut Random) -> String {
             "[[limit]]\nname = \"limit-{number}\"\nlimit = \"{line}\""
         )
         .unwrap();
-        writeln!(text, "key = {}", random.one_of(&KEYS)).unwrap();
+        let key = random.one_of(&KEYS);
+        writeln!(text, "key = {key}").unwrap();
         // Two limits that are equal are refused.
         writeln!(
             text,
-            "match = {{ path = [\"/{number}\", \"/{{id}}/x\"], methods = [\"GET\", \"PUT\"] }}"
+            "match = {{ path = [\"/{number}\", \"/{{id}}/x\"], methods = [\"GET\", \"PUT\"], headers = {{ x-a = \"b\" }} }}"
         )
         .unwrap();
         if random.below(2) == 0 {
@@ -107,6 +115,16 @@ fn random_file(random: &mut Random) -> String {
                 "failure = [401, 403]\n",
                 "failure = [401, 404, 429]\n",
             ]);
+        }
+        if random.below(2) == 0 {
+            let other = line.replacen(char::is_numeric, "9", 1);
+            let is_text = !key.contains("client_ip");
+            let requests = random.one_of(if is_text { &BY_KEY } else { &BY_HEADER });
+            writeln!(
+                text,
+                "[[limit.override]]\nname = \"other-{number}\"\n{requests}\nlimit = \"{other}\""
+            )
+            .unwrap();
         }
     }
     if random.below(2) == 0 {
@@ -163,13 +181,20 @@ fn every_file_is_written_and_read_back_equal_in_each_format() {
 fn a_change_of_any_field_makes_another_file() {
     let all = "version = 1\n[[limit]]\nname = \"a\"\nlimit = \"token_bucket 1/s\"\nkey = \"bearer\"\n\
                missing = \"skip\"\nshadow = true\nheaders = \"draft-7\"\nstore = \"s\"\non_store_error = \"deny\"\n\
-               failure = 401\nmatch = { path = \"/a\", methods = [\"GET\"] }\nexcept = { list = \"l\" }\n\
+               failure = 401\nmatch = { path = \"/a\", methods = [\"GET\"], headers = { x-p = \"q\" } }\nexcept = { list = \"l\" }\n\
+               [[limit.override]]\nname = \"o\"\nprefix = \"k\"\nlimit = \"token_bucket 9/s\"\n\
                [lists]\nl = { file = \"f\" }\n[stores]\ns = { redis = \"redis://a\" }\n[[deny]]\nlist = \"l\"\n";
     let file = PolicyFile::from_toml(all).unwrap();
     for (from, to) in [
         ("name = \"a\"", "name = \"b\""),
         ("1/s", "2/s"),
-        ("\"bearer\"", "\"client_ip\""),
+        ("\"bearer\"", "\"header:a\""),
+        ("x-p", "x-q"),
+        ("\"q\"", "\"r\""),
+        ("prefix = \"k\"", "prefix = \"l\""),
+        ("prefix = \"k\"", "key = \"k\""),
+        ("name = \"o\"", "name = \"p\""),
+        ("9/s", "8/s"),
         ("\"skip\"", "\"shared\""),
         ("shadow = true", "shadow = false"),
         ("draft-7", "draft-6"),

@@ -100,6 +100,76 @@ fn a_field_without_an_effect_is_refused() {
     }
 }
 
+/// A limit with an override `b` that has these fields.
+fn with_override(key: &str, more: &str) -> String {
+    limit("a", "token_bucket 1/s", key, "") + &format!("[[limit.override]]\nname = \"b\"\n{more}\n")
+}
+
+/// Shows promise 221.
+#[test]
+fn an_override_that_is_wrong_is_refused() {
+    let bucket = "token_bucket 1/s";
+    for (text, expected) in [
+        (
+            limit("a", bucket, "\"bearer\"", "match = { headers = {} }"),
+            "limit[0].match.headers: it has no effect",
+        ),
+        (
+            with_override(
+                "\"bearer\"",
+                "key = \"a\"\nprefix = \"b\"\nlimit = \"token_bucket 2/s\"",
+            ),
+            "limit[0].override[0].key: give one of key, prefix and headers",
+        ),
+        (
+            with_override("\"bearer\"", "limit = \"token_bucket 2/s\""),
+            "limit[0].override[0].key: give one of key, prefix and headers",
+        ),
+        (
+            with_override("\"bearer\"", "key = \"a\""),
+            "limit[0].override[0].limit: this field is missing",
+        ),
+        (
+            with_override("\"bearer\"", "key = \"a\"\nlimit = \"fixed_window 2/s\""),
+            "limit[0].override[0].limit: expected token_bucket with other numbers",
+        ),
+        (
+            with_override("\"bearer\"", "key = \"a\"\nlimit = \"token_bucket 1/s\""),
+            "limit[0].override[0].limit: it has no effect",
+        ),
+        (
+            with_override("\"client_ip\"", "key = \"a\"\nlimit = \"token_bucket 2/s\""),
+            "limit[0].override[0].key: only a limit by one key that is a text",
+        ),
+        (
+            with_override(
+                "[\"bearer\", \"client_ip\"]",
+                "prefix = \"a\"\nlimit = \"token_bucket 2/s\"",
+            ),
+            "limit[0].override[0].key: only a limit by one key that is a text",
+        ),
+        (
+            with_override("\"bearer\"", "prefix = \"\"\nlimit = \"token_bucket 2/s\""),
+            "limit[0].override[0].prefix: expected a text that a header can have",
+        ),
+        (
+            with_override(
+                "\"bearer\"",
+                "headers = { x-plan = \"a\" }\nlimit = \"token_bucket 2/s\"",
+            ) + "[[limit.override]]\nname = \"c\"\nheaders = { X-Plan = \"a\" }\nlimit = \"token_bucket 3/s\"",
+            "limit[0].override[1].key: an override before is for the same requests",
+        ),
+        (
+            with_override("\"bearer\"", "key = \"a\"\nlimit = \"token_bucket 2/s\"")
+                + &limit("b", bucket, "\"bearer\"", ""),
+            "limit[1].name: the name \"b\" is there twice",
+        ),
+    ] {
+        let problems = problems(&text);
+        assert!(problems.contains(expected), "{text}\n{problems}");
+    }
+}
+
 #[test]
 fn a_value_of_another_type_is_refused() {
     for (more, expected) in [

@@ -1,6 +1,8 @@
 //! Rules about several fields.
 
-use super::model::Limit;
+use std::collections::BTreeSet;
+
+use super::model::{HeaderValues, Limit, Override, OverrideFor};
 use super::problem::Problem;
 use super::shape::joined;
 use super::tree::Node;
@@ -58,8 +60,17 @@ pub(super) fn file(node: &Node, problems: &mut Vec<Problem>) {
     let matches = node.tables("limit").chain(node.tables("deny"));
     for (path, node) in matches {
         if let Some(matched) = node.get("match") {
-            if matched.get("path").is_none() && matched.get("methods").is_none() {
-                let message = "it has no effect without path or methods: leave it out";
+            let headers = matched.get("headers");
+            if let Some(headers) = headers.filter(|headers| headers.entries().is_empty()) {
+                let message = "it has no effect without a header: leave it out";
+                problems.push(Problem::new(
+                    format!("{path}.match.headers"),
+                    headers.line,
+                    message,
+                ));
+            }
+            if matched.entries().is_empty() {
+                let message = "it has no effect without path, methods or headers: leave it out";
                 problems.push(Problem::new(format!("{path}.match"), matched.line, message));
             }
         }
@@ -145,18 +156,67 @@ pub(super) fn limit(limit: &Limit, node: &Node, problems: &mut Vec<Problem>) {
         let message = "it has no effect: a permit is returned whatever the status";
         report("failure", message.to_owned());
     }
+    for (at, one) in limit.overrides.iter().enumerate() {
+        one_override(limit, at, one, problems);
+    }
+}
+
+/// Rules about the override at `at` of a limit.
+fn one_override(
+    limit: &Limit,
+    at: usize,
+    Override {
+        requests,
+        limit: other,
+    }: &Override,
+    problems: &mut Vec<Problem>,
+) {
+    let mut report = |field: &str, message: &str| {
+        problems.push(other.place.problem(field, message));
+    };
+    let given = ["key", "prefix", "headers"];
+    let given = given.iter().filter(|field| other.place.has(field));
+    if given.count() != 1 || *requests == OverrideFor::Headers(HeaderValues::default()) {
+        report("key", "give one of key, prefix and headers");
+    }
+    if other.spec.kind() != limit.spec.kind() {
+        report(
+            "limit",
+            &format!("expected {} with other numbers", limit.spec.kind()),
+        );
+    } else if other.spec == limit.spec {
+        report("limit", "it has no effect: the limit has the same numbers");
+    }
+    if limit.overrides[..at]
+        .iter()
+        .any(|before| before.requests == *requests)
+    {
+        report("key", "an override before is for the same requests");
+    }
+    let is_text = |key: &KeySource| !matches!(key, KeySource::Global | KeySource::ClientIp(_));
+    let by_key = !matches!(requests, OverrideFor::Headers(_));
+    if by_key && !matches!(&limit.keys[..], [key] if is_text(key)) {
+        let message = "only a limit by one key that is a text has overrides by key: header:NAME, bearer, \
+                       matched_path or extension:NAME";
+        report("key", message);
+    }
 }
 
 /// Rules about all limits together.
 pub(super) fn limits(limits: &[Limit], problems: &mut Vec<Problem>) {
+    let mut names = BTreeSet::new();
     for (at, limit) in limits.iter().enumerate() {
-        let before = &limits[..at];
-        if before.iter().any(|other| other.name == limit.name) {
-            let message = format!("the name {:?} is there twice", limit.name);
-            problems.push(limit.place.problem("name", message));
+        let before = problems.len();
+        for one in limit.with_overrides() {
+            if !names.insert(&*one.name) {
+                let message = format!("the name {:?} is there twice", one.name);
+                problems.push(one.place.problem("name", message));
+            }
+        }
+        if problems.len() > before {
             continue;
         }
-        let same = before.iter().find(|other| {
+        let same = limits[..at].iter().find(|other| {
             other.spec == limit.spec
                 && other.keys == limit.keys
                 && other.requests == limit.requests

@@ -18,6 +18,9 @@ pub use self::{
     schema::schema,
 };
 pub(super) use self::{
-    model::{Deny, Limit, ListSource, Missing, NetworksSource, Requests, StoreSource},
+    model::{
+        Deny, HeaderValues, Limit, ListSource, Missing, NetworksSource, OverrideFor, Requests,
+        StoreSource,
+    },
     values::KeySource,
 };

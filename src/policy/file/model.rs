@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use http::Method;
+use http::{HeaderMap, HeaderName, Method};
 
 use super::problem::Problem;
-use super::tree::Node;
+use super::tree::{Node, Value};
 use super::values::KeySource;
 use crate::policy::{pattern::PathPattern, spec::Spec};
 use crate::respond::Headers;
@@ -79,8 +79,31 @@ pub(in crate::policy) struct Limit {
     pub(in crate::policy) denies_on_store_error: bool,
     pub(in crate::policy) failure: Vec<u16>,
     pub(in crate::policy) capacity: Option<u64>,
+    pub(in crate::policy) overrides: Vec<Override>,
     pub(in crate::policy) place: Place,
 }
+
+/// Another limit instead of this one, for some requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::policy) struct Override {
+    pub(in crate::policy) requests: OverrideFor,
+    /// As the limit that it replaces, but for its name and its numbers.
+    pub(in crate::policy) limit: Limit,
+}
+
+/// Which requests have another limit.
+#[derive(Clone, PartialEq, Eq)]
+pub(in crate::policy) enum OverrideFor {
+    /// Those whose key is this text.
+    Key(String),
+    /// Those whose key begins so.
+    Prefix(String),
+    Headers(HeaderValues),
+}
+
+/// Headers, each with the values of which a request has to have one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::policy) struct HeaderValues(pub(in crate::policy) Vec<(HeaderName, Vec<String>)>);
 
 /// What happens to a request without a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +118,7 @@ pub(in crate::policy) enum Missing {
 pub(in crate::policy) struct Requests {
     pub(in crate::policy) paths: Vec<PathPattern>,
     pub(in crate::policy) methods: Vec<Method>,
+    pub(in crate::policy) headers: HeaderValues,
 }
 
 /// Clients that are denied.
@@ -114,13 +138,19 @@ pub(in crate::policy) struct Place {
 
 impl Place {
     pub(super) fn of(path: &str, node: &Node) -> Self {
-        let lines = node.entries().iter();
-        let lines = lines.map(|entry| (entry.name.clone(), entry.node.line));
+        let given = node.entries().iter();
+        let given = given.filter(|entry| !matches!(entry.node.value, Value::Null));
+        let lines = given.map(|entry| (entry.name.clone(), entry.node.line));
         Self {
             path: path.to_owned(),
             lines: lines.collect(),
             line: node.line,
         }
+    }
+
+    /// Whether a field is given.
+    pub(super) fn has(&self, field: &str) -> bool {
+        self.lines.iter().any(|(name, _)| name == field)
     }
 
     /// A problem of one of its fields.
@@ -132,10 +162,32 @@ impl Place {
     }
 }
 
+impl HeaderValues {
+    /// Whether each header has one of its values. A client that repeats a header does not get past a limit.
+    pub(in crate::policy) fn are_in(&self, headers: &HeaderMap) -> bool {
+        self.0.iter().all(|(name, values)| {
+            let mut sent = headers.get_all(name).iter();
+            sent.any(|sent| {
+                values
+                    .iter()
+                    .any(|value| value.as_bytes() == sent.as_bytes())
+            })
+        })
+    }
+}
+
+impl Limit {
+    /// It, and those that replace it for some requests.
+    pub(in crate::policy) fn with_overrides(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(self.overrides.iter().map(|one| &one.limit))
+    }
+}
+
 impl PolicyFile {
-    /// The names of the limits.
+    /// The names of the limits, and of their overrides.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.limits.iter().map(|limit| &*limit.name)
+        let limits = self.limits.iter().flat_map(Limit::with_overrides);
+        limits.map(|limit| &*limit.name)
     }
 
     /// What is allowed and yet probably a mistake: a file without a limit.
@@ -166,6 +218,17 @@ impl PartialEq for Place {
 }
 
 impl Eq for Place {}
+
+/// Manual impl: keys must not be logged.
+impl fmt::Debug for OverrideFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key(_) => f.write_str("Key(..)"),
+            Self::Prefix(_) => f.write_str("Prefix(..)"),
+            Self::Headers(headers) => f.debug_tuple("Headers").field(headers).finish(),
+        }
+    }
+}
 
 /// Manual impl: the URL may hold a password.
 impl fmt::Debug for StoreSource {

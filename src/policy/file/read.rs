@@ -2,11 +2,12 @@
 
 use std::str::FromStr;
 
-use http::Method;
+use http::{HeaderName, Method};
 
 use super::check;
 use super::model::{
-    Deny, Limit, ListSource, Missing, NetworksSource, Place, PolicyFile, Requests, StoreSource,
+    Deny, HeaderValues, Limit, ListSource, Missing, NetworksSource, Override, OverrideFor, Place,
+    PolicyFile, Requests, StoreSource,
 };
 use super::problem::{Problem, Problems};
 use super::shape::{self, FILE, HEADERS, Shape};
@@ -98,12 +99,17 @@ fn parsed<T>(node: &Node, name: &str, parse: impl Fn(&str) -> Option<T>) -> Opti
     elements.iter().map(|one| parse(one.text()?)).collect()
 }
 
-fn limit(path: &str, node: &Node) -> Option<Limit> {
-    let text = |name: &str| node.get(name).and_then(Node::text);
+fn spec(node: &Node) -> Option<Spec> {
     let specs = parsed(node, "limit", |text| text.parse::<Spec>().ok())?;
     let mut specs = specs.into_iter();
     let mut spec = specs.next()?;
     specs.for_each(|other| spec.extend(other));
+    Some(spec)
+}
+
+fn limit(path: &str, node: &Node) -> Option<Limit> {
+    let text = |name: &str| node.get(name).and_then(Node::text);
+    let spec = spec(node)?;
     let keys = parsed(node, "key", |text| KeySource::parse(text).ok())?;
     let statuses = node.get("failure").map_or(&[][..], Node::elements);
     let failure: Vec<u16> = statuses.iter().filter_map(number).collect();
@@ -111,7 +117,7 @@ fn limit(path: &str, node: &Node) -> Option<Limit> {
         let at = HEADERS.iter().position(|known| *known == text)?;
         FORMS.get(at.checked_sub(1)?).copied()
     });
-    Some(Limit {
+    let mut limit = Limit {
         name: text("name")?.to_owned(),
         keys,
         missing: node.get("missing").and_then(|node| match &node.value {
@@ -139,9 +145,52 @@ fn limit(path: &str, node: &Node) -> Option<Limit> {
             failure
         },
         capacity: node.get("capacity").and_then(number),
+        overrides: Vec::new(),
         place: Place::of(path, node),
         spec,
+    };
+    let overrides = node.tables("override");
+    let overrides =
+        overrides.filter_map(|(at, node)| one_override(&format!("{path}.{at}"), node, &limit));
+    limit.overrides = overrides.collect();
+    Some(limit)
+}
+
+fn one_override(path: &str, node: &Node, limit: &Limit) -> Option<Override> {
+    let text = |name: &str| node.get(name).and_then(Node::text).map(str::to_owned);
+    let requests = match (text("key"), text("prefix")) {
+        (Some(key), _) => OverrideFor::Key(key),
+        (None, Some(prefix)) => OverrideFor::Prefix(prefix),
+        (None, None) => OverrideFor::Headers(header_values(node).unwrap_or_default()),
+    };
+    let is_one_key = matches!(requests, OverrideFor::Key(_));
+    let is_table = limit.store.is_none() && limit.spec.concurrency().is_none();
+    Some(Override {
+        requests,
+        limit: Limit {
+            name: text("name")?,
+            spec: spec(node)?,
+            capacity: if is_one_key && is_table {
+                Some(1)
+            } else {
+                limit.capacity
+            },
+            place: Place::of(path, node),
+            ..limit.clone()
+        },
     })
+}
+
+/// The field `headers`, if it has the right shape.
+fn header_values(node: &Node) -> Option<HeaderValues> {
+    let fields = node.get("headers")?.entries().iter();
+    let values = fields.map(|field| {
+        let name = HeaderName::from_bytes(field.name.as_bytes()).ok()?;
+        let values = field.node.elements().iter();
+        let values = values.map(|value| value.text().map(str::to_owned));
+        Some((name, values.collect::<Option<_>>()?))
+    });
+    values.collect::<Option<_>>().map(HeaderValues)
 }
 
 /// The forms of headers, in the order of [`HEADERS`] after `none`.
@@ -176,6 +225,7 @@ fn requests(node: &Node) -> Requests {
     Requests {
         paths: parsed(node, "path", path).unwrap_or_default(),
         methods: parsed(node, "methods", method).unwrap_or_default(),
+        headers: header_values(node).unwrap_or_default(),
     }
 }
 

@@ -87,6 +87,10 @@ const METHOD: Shape = Shape::Text {
     pattern: "^[A-Z0-9!#$%&'*+.^_`|~-]+$",
     check: values::check_method,
 };
+const HEADER_VALUE: Shape = Shape::Text {
+    pattern: ".",
+    check: values::check_value,
+};
 const STATUS: Shape = Shape::Number { from: 400, to: 499 };
 const REMOTE: Shape = Shape::Text {
     pattern: "[:=]",
@@ -104,7 +108,34 @@ const MATCH: Shape = Shape::Table(&[
         Shape::Several(&METHOD),
         "The limit applies to these methods only.",
     ),
+    optional(
+        "headers",
+        HEADER_VALUES,
+        "The limit applies to requests that have one of these values in each of these headers.",
+    ),
 ]);
+
+const HEADER_VALUES: Shape = Shape::Named(&Shape::Several(&HEADER_VALUE));
+
+const OVERRIDE: &[Field] = &[
+    required("name", NAME, "A name of its own, as of a limit."),
+    optional("key", HEADER_VALUE, "The requests whose key is this text."),
+    optional(
+        "prefix",
+        HEADER_VALUE,
+        "The requests whose key begins with this text.",
+    ),
+    optional(
+        "headers",
+        HEADER_VALUES,
+        "The requests that have one of these values in each of these headers.",
+    ),
+    required(
+        "limit",
+        Shape::Several(&Shape::Line),
+        "The same algorithms with other numbers.",
+    ),
+];
 
 pub(super) const MISSING: &[&str] = &["shared", "skip"];
 pub(super) const ALLOW_OR_DENY: &[&str] = &["allow", "deny"];
@@ -185,6 +216,11 @@ const LIMIT: &[Field] = &[
             to: 100_000_000,
         },
         "How many keys the table in memory holds.",
+    ),
+    optional(
+        "override",
+        Shape::List(&Shape::Table(OVERRIDE)),
+        "Other numbers for some keys, or for requests with some headers.",
     ),
 ];
 

@@ -103,6 +103,14 @@ pub(super) fn check_network(text: &str) -> Result<(), String> {
         .map_err(|error| error.to_string())
 }
 
+/// A text that a header can have and that is not empty. It may be secret, so the message does not show it.
+pub(super) fn check_value(text: &str) -> Result<(), String> {
+    if text.is_empty() || http::HeaderValue::from_str(text).is_err() || text.trim() != text {
+        return Err("expected a text that a header can have, without spaces around it".to_owned());
+    }
+    Ok(())
+}
+
 pub(super) fn check_path(text: &str) -> Result<(), String> {
     PathPattern::parse(text).map(drop)
 }

@@ -6,7 +6,10 @@ use serde::{
     ser::{SerializeMap, SerializeSeq},
 };
 
-use super::model::{Deny, Limit, ListSource, Missing, NetworksSource, PolicyFile, Requests};
+use super::model::{
+    Deny, HeaderValues, Limit, ListSource, Missing, NetworksSource, Override, OverrideFor,
+    PolicyFile, Requests,
+};
 use super::read::{self, headers_name};
 use super::tree::{Node, Value, list, node, table, text};
 
@@ -32,7 +35,6 @@ impl Serialize for PolicyFile {
         let lists = table(lists.map(|(name, node)| (name, Some(node))));
         let stores = table(stores.map(|(name, node)| (name, Some(node))));
         let is_filled = |node: &Node| !node.entries().is_empty();
-        let several = |nodes: Vec<Node>| (!nodes.is_empty()).then(|| list(nodes));
         table([
             ("version", Some(node(Value::Integer(1)))),
             ("lists", Some(lists).filter(is_filled)),
@@ -45,6 +47,10 @@ impl Serialize for PolicyFile {
         ])
         .serialize(serializer)
     }
+}
+
+fn several(nodes: Vec<Node>) -> Option<Node> {
+    (!nodes.is_empty()).then(|| list(nodes))
 }
 
 /// One value alone, several as a list.
@@ -75,8 +81,32 @@ fn match_node(requests: &Requests) -> Option<Node> {
             "methods",
             one_or_list(requests.methods.iter().map(text).collect()),
         ),
+        ("headers", headers_node(&requests.headers)),
     ]);
     Some(matched).filter(|node| !node.entries().is_empty())
+}
+
+fn headers_node(HeaderValues(headers): &HeaderValues) -> Option<Node> {
+    let headers = headers.iter().map(|(name, values)| {
+        (
+            name.as_str(),
+            one_or_list(values.iter().map(text).collect()),
+        )
+    });
+    Some(table(headers)).filter(|node| !node.entries().is_empty())
+}
+
+fn override_node(Override { requests, limit }: &Override) -> Node {
+    let requests = match requests {
+        OverrideFor::Key(key) => ("key", Some(text(key))),
+        OverrideFor::Prefix(prefix) => ("prefix", Some(text(prefix))),
+        OverrideFor::Headers(headers) => ("headers", headers_node(headers)),
+    };
+    table([
+        ("name", Some(text(&limit.name))),
+        requests,
+        ("limit", Some(text(&limit.spec))),
+    ])
 }
 
 fn deny_node(deny: &Deny) -> Node {
@@ -120,6 +150,10 @@ fn limit_node(limit: &Limit) -> Node {
             one_or_list(failure.map(|status| number((*status).into())).collect()),
         ),
         ("capacity", limit.capacity.map(|keys| number(keys.into()))),
+        (
+            "override",
+            several(limit.overrides.iter().map(override_node).collect()),
+        ),
     ])
 }
 

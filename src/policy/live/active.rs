@@ -1,6 +1,8 @@
 //! One limit of a file at work.
 
-use http::{Method, Request};
+use std::{collections::HashMap, fmt};
+
+use http::{HeaderMap, Method, Request};
 
 use super::backend::PolicyBackend;
 use super::key::PolicyKey;
@@ -13,7 +15,7 @@ use crate::key::{Predicate, Priority, Within};
 use crate::layer::{
     Gate, Has, LayerState, Limiting, Part, PartAsk, PartOf, PolicyList, Rate, Slot,
 };
-use crate::policy::file::{Limit, Requests, StoreSource};
+use crate::policy::file::{HeaderValues, Limit, OverrideFor, Requests, StoreSource};
 use crate::respond::OwnRules;
 
 /// A limit of a file, with what it has counted.
@@ -28,6 +30,19 @@ pub(super) struct Active {
     pub(super) keys: PolicyKeys,
     pub(super) except: Option<Within>,
     pub(super) gate: ActiveGate,
+    /// Whether it replaces a limit before it.
+    pub(super) is_override: bool,
+    /// The limits that follow it replace it for some requests.
+    pub(super) overrides: Overrides,
+}
+
+/// Which of the limits behind a limit replaces it, for which requests.
+#[derive(Default)]
+pub(super) struct Overrides {
+    keys: HashMap<Box<[u8]>, usize>,
+    /// The longest first.
+    prefixes: Vec<(Box<[u8]>, usize)>,
+    headers: Vec<(HeaderValues, usize)>,
 }
 
 #[derive(Clone, Debug)]
@@ -76,6 +91,49 @@ pub(super) enum Verdict {
     Denied,
     /// It is not known whether the client is in a list.
     Unknown(Rejection),
+}
+
+/// Manual impl: keys must not be logged.
+impl fmt::Debug for Overrides {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Overrides").finish_non_exhaustive()
+    }
+}
+
+impl Overrides {
+    pub(super) fn of(limit: &Limit) -> Self {
+        let mut all = Self::default();
+        for (behind, one) in (1..).zip(&limit.overrides) {
+            match &one.requests {
+                OverrideFor::Key(key) => {
+                    all.keys.insert(key.as_bytes().into(), behind);
+                }
+                OverrideFor::Prefix(prefix) => {
+                    all.prefixes.push((prefix.as_bytes().into(), behind));
+                }
+                OverrideFor::Headers(headers) => all.headers.push((headers.clone(), behind)),
+            }
+        }
+        all.prefixes
+            .sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
+        all
+    }
+
+    /// How many limits behind the limit is the one for a request; 0 is the limit itself. The whole key decides, else
+    /// its longest prefix, else the headers in the order of the file.
+    pub(super) fn find(&self, key: &PolicyKey, headers: &HeaderMap) -> usize {
+        let by_key = || {
+            let text = key.text()?;
+            let mut prefixes = self.prefixes.iter();
+            let whole = self.keys.get(text).copied();
+            whole.or_else(|| Some(prefixes.find(|(prefix, _)| text.starts_with(prefix))?.1))
+        };
+        let by_headers = || {
+            let mut all = self.headers.iter();
+            Some(all.find(|(values, _)| values.are_in(headers))?.1)
+        };
+        by_key().or_else(by_headers).unwrap_or(0)
+    }
 }
 
 impl Active {
@@ -201,11 +259,16 @@ impl ActiveDeny {
 impl Requests {
     /// `GET` contains `HEAD`, as a route of axum does: a server answers both.
     fn contain<B>(&self, request: &Request<B>) -> bool {
-        let Self { paths, methods } = self;
+        let Self {
+            paths,
+            methods,
+            headers,
+        } = self;
         let method = request.method();
         let is_get = || *method == Method::HEAD && methods.contains(&Method::GET);
         let has = |path: &str| paths.iter().any(|pattern| pattern.matches(path));
         (methods.is_empty() || methods.contains(method) || is_get())
+            && headers.are_in(request.headers())
             && (paths.is_empty()
                 || has(request.uri().path())
                 || nested(request.extensions()).is_some_and(has))

@@ -44,6 +44,19 @@ pub(super) enum Part {
 
 impl Key for PolicyKey {}
 
+impl PolicyKey {
+    /// The text of a key of one part; `None` of a request without one, and if it is no text.
+    pub(super) fn text(&self) -> Option<&[u8]> {
+        match &self.0 {
+            Parts::One(Part::Secret(secret)) => secret.value(),
+            #[cfg(feature = "axum")]
+            Parts::One(Part::Route(route)) => route.path().map(str::as_bytes),
+            Parts::One(Part::Text(text)) => text.as_deref().map(str::as_bytes),
+            Parts::One(Part::Global | Part::Client(_)) | Parts::Many(_) => None,
+        }
+    }
+}
+
 impl From<Part> for PolicyKey {
     fn from(part: Part) -> Self {
         Self(Parts::One(part))

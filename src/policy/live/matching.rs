@@ -33,11 +33,14 @@ impl<B> KeyExtractor<Request<B>> for MatchingLimits {
         }
         let mut limits = Vec::new();
         for (at, active) in generation.limits.iter().enumerate() {
-            if !active.applies(request) {
+            if active.is_override || !active.applies(request) {
                 continue;
             }
             match active.keys.extract(request) {
-                Extracted::Key(key) => limits.push((at, key)),
+                Extracted::Key(key) => {
+                    let behind = active.overrides.find(&key, request.headers());
+                    limits.push((at + behind, key));
+                }
                 Extracted::Skip => active.state().record_skipped(),
                 Extracted::Reject(rejection) => {
                     let is_shadow = active.limit.is_shadow;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, path::Path, sync::Arc, time::Duration};
 
-use super::active::{Active, ActiveDeny, ActiveGate, Identity};
+use super::active::{Active, ActiveDeny, ActiveGate, Identity, Overrides};
 use super::backend::PolicyBackend;
 use super::environment::{Environment, MakeLimiter};
 use super::generation::Generation;
@@ -53,11 +53,13 @@ pub(super) fn build(
     builder.open_stores(open);
     let mut built = Vec::new();
     for limit in &file.limits {
-        let old = before
-            .limits
-            .iter()
-            .find(|old| old.limit.name == limit.name);
-        built.extend(builder.limit(limit, old));
+        for (behind, limit) in limit.with_overrides().enumerate() {
+            let old = before
+                .limits
+                .iter()
+                .find(|old| old.limit.name == limit.name);
+            built.extend(builder.limit(limit, old, behind > 0));
+        }
     }
     let denies = builder.denies();
     if !builder.problems.is_empty() {
@@ -198,7 +200,12 @@ impl<'a> Builder<'a> {
     }
 
     /// The limit with what `old`, the one of the same name, has counted if it is the same limit.
-    fn limit(&mut self, limit: &'a Limit, old: Option<&Active>) -> Option<Built> {
+    fn limit(
+        &mut self,
+        limit: &'a Limit,
+        old: Option<&Active>,
+        is_override: bool,
+    ) -> Option<Built> {
         let keys = match PolicyKeys::of(limit, self.environment) {
             Ok(keys) => keys,
             Err(message) => {
@@ -227,6 +234,8 @@ impl<'a> Builder<'a> {
                 except: limit.except.as_ref().and_then(|list| self.within(list)),
                 keys,
                 gate,
+                is_override,
+                overrides: Overrides::of(limit),
             },
             origin,
         })

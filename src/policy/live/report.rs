@@ -76,9 +76,17 @@ impl Reloaded {
 fn is_adjusted(old: &Active, new: &Active) -> bool {
     let with_numbers_of_new = Limit {
         spec: new.limit.spec.clone(),
+        overrides: new.limit.overrides.clone(),
         ..old.limit.clone()
     };
-    with_numbers_of_new != new.limit
+    let overrides = |of: &Active| {
+        of.limit
+            .overrides
+            .iter()
+            .map(|one| one.requests.clone())
+            .collect::<Vec<_>>()
+    };
+    with_numbers_of_new != new.limit || overrides(old) != overrides(new)
 }
 
 impl fmt::Display for Reloaded {

@@ -1,0 +1,183 @@
+//! Other numbers for some keys, and for requests with some headers.
+
+use axum::extract::Request;
+
+use crate::support::{Account, App, from, limit, with};
+
+const TEN: &str = "fixed_window 10/d";
+
+fn with_override(more: &str) -> String {
+    limit("api", TEN, "\"header:x-api-key\"", more)
+}
+
+fn one(name: &str, requests: &str, number: u32) -> String {
+    format!(
+        "[[limit.override]]\nname = \"{name}\"\n{requests}\nlimit = \"fixed_window {number}/d\"\n"
+    )
+}
+
+fn of(key: &str) -> Request {
+    with(from("192.0.2.1"), "x-api-key", key)
+}
+
+/// How many requests are admitted.
+async fn admitted(app: &App, request: impl Fn() -> Request) -> u32 {
+    let mut admitted = 0;
+    while app.status(request()).await == 200 {
+        admitted += 1;
+        assert!(admitted < 100);
+    }
+    admitted
+}
+
+/// The whole key decides, then its longest prefix, then the headers.
+///
+/// Shows promise 393.
+#[tokio::test(start_paused = true)]
+async fn an_override_is_that_of_the_key_else_of_the_longest_prefix_else_of_a_header() {
+    let overrides = [
+        one("short", "prefix = \"team-\"", 3),
+        one("pro", "headers = { x-plan = [\"pro\", \"trial\"] }", 6),
+        one("long", "prefix = \"team-a\"", 4),
+        one("acme", "key = \"team-acme\"", 5),
+        one(
+            "both",
+            "headers = { x-plan = \"max\", x-region = \"eu\" }",
+            7,
+        ),
+    ];
+    let app = App::new(&(with_override("") + &overrides.concat()));
+    let plan = |key: &'static str, plan: &'static str| move || with(of(key), "x-plan", plan);
+    let expected = [
+        ("team-acme", 5),
+        ("team-acm", 4),
+        ("team-b", 3),
+        ("team", 10),
+        ("Team-acme", 10),
+        ("other", 10),
+    ];
+    for (key, number) in expected {
+        assert_eq!(admitted(&app, || of(key)).await, number, "{key}");
+    }
+    assert_eq!(admitted(&app, || from("192.0.2.1")).await, 10, "no key");
+    // Each key has the number of its own.
+    assert_eq!(admitted(&app, || of("team-c")).await, 3);
+    for (key, of_plan, number) in [
+        ("x", "pro", 6),
+        ("y", "trial", 6),
+        ("z", "Pro", 10),
+        ("w", "max", 10),
+        ("team-d", "pro", 3),
+    ] {
+        assert_eq!(
+            admitted(&app, plan(key, of_plan)).await,
+            number,
+            "{key} {of_plan}"
+        );
+    }
+    let both = || with(plan("v", "max")(), "x-region", "eu");
+    assert_eq!(admitted(&app, both).await, 7);
+    // A repeated header does not get past the limit of either value.
+    let twice = || {
+        let mut request = plan("u", "free")();
+        request
+            .headers_mut()
+            .append("x-plan", "pro".parse().unwrap());
+        request
+    };
+    assert_eq!(admitted(&app, twice).await, 6);
+    let counts = app.handle.counts_of("acme").unwrap();
+    assert_eq!((counts.admitted, counts.denied), (5, 1));
+}
+
+/// Shows promise 393.
+#[tokio::test(start_paused = true)]
+async fn tokens_routes_and_extensions_have_overrides() {
+    let of_bearer = |token: &str| {
+        let value = format!("Bearer {token}");
+        with(from("192.0.2.1"), "authorization", &value)
+    };
+    let text = limit("a", TEN, "\"bearer\"", "") + &one("b", "key = \"s3cret\"", 2);
+    let app = App::new(&text);
+    assert_eq!(admitted(&app, || of_bearer("s3cret")).await, 2);
+    assert_eq!(admitted(&app, || of_bearer("other")).await, 10);
+
+    let text = limit("a", TEN, "\"extension:account\"", "missing = \"shared\"")
+        + &one("b", "prefix = \"al\"", 2);
+    let app = App::new(&text);
+    let account = |name: &'static str| {
+        move || {
+            let mut request = from("192.0.2.1");
+            request.extensions_mut().insert(Account(name));
+            request
+        }
+    };
+    assert_eq!(admitted(&app, account("alice")).await, 2);
+    assert_eq!(admitted(&app, account("bob")).await, 10);
+    assert_eq!(admitted(&app, || from("192.0.2.1")).await, 10);
+
+    let text = limit("a", "concurrency 1", "\"bearer\"", "")
+        + "[[limit.override]]\nname = \"b\"\nkey = \"two\"\nlimit = \"concurrency 2\"\n";
+    let app = App::new(&text);
+    for (token, number) in [("one", 1), ("two", 2)] {
+        let mut held = Vec::new();
+        for _ in 0..number {
+            held.push(app.send(of_bearer(token)).await);
+        }
+        assert_eq!(app.status(of_bearer(token)).await, 429, "{token}");
+        assert!(held.iter().all(|response| response.status() == 200));
+    }
+}
+
+/// Shows promises 223, 393.
+#[tokio::test(start_paused = true)]
+async fn a_changed_override_keeps_what_was_used_and_a_new_one_begins_anew() {
+    let text = |number| with_override("") + &one("acme", "key = \"acme\"", number);
+    let app = App::new(&text(5));
+    for _ in 0..4 {
+        assert_eq!(app.status(of("acme")).await, 200);
+    }
+    assert_eq!(
+        app.reload(&text(6)).to_string(),
+        "acme: changed, usage is kept"
+    );
+    assert_eq!(admitted(&app, || of("acme")).await, 2);
+    assert!(app.reload(&text(6)).is_unchanged());
+
+    let report = app.reload(&with_override("")).to_string();
+    assert_eq!(report, "api: adjusted, usage is kept\nacme: removed");
+    assert_eq!(admitted(&app, || of("acme")).await, 10);
+    let report = app.reload(&text(3)).to_string();
+    assert_eq!(
+        report,
+        "api: adjusted, usage is kept\nacme: begins with no usage, as it is new"
+    );
+    assert_eq!(admitted(&app, || of("acme")).await, 3);
+}
+
+/// Shows promise 394.
+#[tokio::test(start_paused = true)]
+async fn a_limit_applies_to_requests_with_its_headers() {
+    let matched = "match = { headers = { x-plan = [\"free\", \"trial\"] } }";
+    let text = limit("free", "fixed_window 2/d", "\"header:x-api-key\"", matched);
+    let app = App::new(&text);
+    let plan = |key: &'static str, plan: &'static str| move || with(of(key), "x-plan", plan);
+    assert_eq!(admitted(&app, plan("a", "free")).await, 2);
+    assert_eq!(admitted(&app, plan("b", "trial")).await, 2);
+    for _ in 0..20 {
+        assert_eq!(app.status(plan("a", "pro")()).await, 200);
+        assert_eq!(app.status(of("a")).await, 200);
+    }
+    let hidden = || {
+        let mut request = plan("c", "pro")();
+        request
+            .headers_mut()
+            .append("x-plan", "free".parse().unwrap());
+        request
+    };
+    assert_eq!(admitted(&app, hidden).await, 2);
+    // Another plan is limited as soon as the file says so.
+    let _ = app.reload(&text.replace("trial", "pro"));
+    assert_eq!(admitted(&app, plan("d", "pro")).await, 2);
+    assert_eq!(app.status(plan("b", "trial")()).await, 200);
+}
