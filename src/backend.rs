@@ -164,7 +164,7 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
     fn quotas(&self) -> Vec<Quota>;
 
     /// The quota of `key`, if each key has its own, as in a
-    /// [`PerKey`](crate::store::local::PerKey). Response headers state it instead of [`quotas`](Self::quotas).
+    /// [`PerKey`](crate::store::PerKey). Response headers state it instead of [`quotas`](Self::quotas).
     fn quota_of(&self, key: &K) -> Option<Quota> {
         let _ = key;
         None

@@ -43,6 +43,9 @@ use crate::receipt::Receipt;
 /// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
 /// ```
 ///
+/// For quotas that are known only at run time, such as those in a database, use a
+/// [`PerKey`](crate::store::PerKey).
+///
 /// All tiers have limits of one type. [`AnyAlgorithm`](crate::AnyAlgorithm) is the type for tiers
 /// with different algorithms; [`Handle::tier`](crate::Handle::tier) shows it, and how to change the
 /// limit of a tier at run time.

@@ -23,5 +23,11 @@ pub mod redis;
 pub mod remote;
 
 pub use self::fallback::{Fallback, FallbackFuture};
+#[cfg(feature = "_remote")]
+#[cfg_attr(tower_throttle_docs, doc(cfg(any(feature = "cas", feature = "redis"))))]
+pub use self::local::per_key::PerKeyFuture;
+#[cfg(feature = "tokio")]
+#[cfg_attr(tower_throttle_docs, doc(cfg(feature = "tokio")))]
+pub use self::local::per_key::{InTable, PerKey, PerKeyDecision, PerKeyStats, QuotaSource};
 pub use crate::backend::{Backend, Bans, Fullness, IntoBackend, Lends, Losses, Op};
 pub use crate::receipt::Receipt;

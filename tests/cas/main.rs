@@ -3,11 +3,14 @@
 
 #[path = "../common/altered_store.rs"]
 mod altered_store;
+#[path = "../common/key_quotas.rs"]
+mod common_key_quotas;
 mod configurations;
 #[path = "../stores/env.rs"]
 mod env;
 mod faults;
 mod histories;
+mod key_quotas;
 #[path = "../common/linearizable.rs"]
 mod linearizable;
 mod machines;

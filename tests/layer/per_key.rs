@@ -15,7 +15,7 @@ use std::{
 use http::{Request, Response};
 use tokio::time::{Instant, advance, sleep};
 use tower::{BoxError, Layer, ServiceExt, service_fn};
-use tower_throttle::store::{Backend, local::PerKey};
+use tower_throttle::store::{Backend, PerKey};
 use tower_throttle::{
     Decision, FixedWindow, Headers, LeakyBucket, Limiter, Quota, RateLimitLayer, StoreError,
     TokenBucket,
@@ -86,16 +86,18 @@ trait Limit: Clone + Send + Sync + 'static {
     fn keys(&self) -> usize;
 }
 
-/// The limit of this crate.
+/// The limit of this crate: in this process, or if true over a store.
 #[derive(Clone)]
-struct Real(
-    Arc<dyn Fn(u64) -> tower_throttle::store::local::PerKeyDecision + Send + Sync>,
+struct Real<const IN_STORE: bool = false>(
+    Arc<dyn Fn(u64) -> Deciding + Send + Sync>,
     Arc<dyn Fn() -> usize + Send + Sync>,
 );
 
+type Deciding = std::pin::Pin<Box<dyn Future<Output = Result<Decision, StoreError>> + Send>>;
+
 fn per_key(
     source: &Source,
-) -> PerKey<FixedWindow, u64, impl tower_throttle::store::local::QuotaSource<u64> + use<>> {
+) -> PerKey<FixedWindow, u64, impl tower_throttle::store::QuotaSource<u64> + use<>> {
     let source = source.clone();
     let ask = move |key: u64| source.clone().ask(key);
     PerKey::new(FixedWindow::new(Quota::per_day(2)), ask)
@@ -103,12 +105,42 @@ fn per_key(
         .life(LIFE)
 }
 
-impl Limit for Real {
+#[cfg(feature = "cas")]
+fn in_store(
+    source: &Source,
+) -> PerKey<
+    FixedWindow,
+    u64,
+    impl tower_throttle::store::QuotaSource<u64> + use<>,
+    impl tower_throttle::store::remote::QuotaPerKey<Algorithm = FixedWindow>,
+> {
+    use tower_throttle::store::cas::{Cas, MemoryStore};
+
+    let source = source.clone();
+    let ask = move |key: u64| source.clone().ask(key);
+    let limit = Cas::new(
+        MemoryStore::new(),
+        "api",
+        FixedWindow::new(Quota::per_day(2)),
+    );
+    PerKey::over(limit, ask).capacity(CAPACITY).life(LIFE)
+}
+
+impl<const IN_STORE: bool> Limit for Real<IN_STORE> {
     fn over(source: Source) -> Self {
+        #[cfg(feature = "cas")]
+        if IN_STORE {
+            let limit = in_store(&source);
+            let stats = limit.clone();
+            return Self(
+                Arc::new(move |key| Box::pin(limit.decide(&key, 1))),
+                Arc::new(move || stats.stats().table.outside),
+            );
+        }
         let limit = per_key(&source);
         let stats = limit.clone();
         Self(
-            Arc::new(move |key| limit.decide(&key, 1)),
+            Arc::new(move |key| Box::pin(limit.decide(&key, 1))),
             Arc::new(move || stats.stats().table.outside),
         )
     }
@@ -337,6 +369,7 @@ async fn without_an_answer_the_default_applies<L: Limit>() -> Result<(), &'stati
 #[tokio::test(start_paused = true)]
 async fn one_lookup_per_key_is_in_flight() {
     one_lookup_per_key::<Real>().await.unwrap();
+    one_lookup_per_key::<Real<true>>().await.unwrap();
     let found = one_lookup_per_key::<Wrong<0>>().await;
     assert!(found.is_err(), "{:?}", Wrong::<0>::MISTAKE);
 }
@@ -345,6 +378,7 @@ async fn one_lookup_per_key_is_in_flight() {
 #[tokio::test(start_paused = true)]
 async fn as_many_quotas_are_kept_as_the_table_has_slots() {
     the_cache_is_bounded::<Real>().await.unwrap();
+    the_cache_is_bounded::<Real<true>>().await.unwrap();
     let found = the_cache_is_bounded::<Wrong<1>>().await;
     assert_eq!(found, Err("more keys than the capacity"));
 }
@@ -355,6 +389,9 @@ async fn requests_go_on_under_a_stale_quota() {
     a_stale_quota_is_used_while_it_is_refreshed::<Real>()
         .await
         .unwrap();
+    a_stale_quota_is_used_while_it_is_refreshed::<Real<true>>()
+        .await
+        .unwrap();
     let found = a_stale_quota_is_used_while_it_is_refreshed::<Wrong<2>>().await;
     assert_eq!(found, Err("a request waited for the refresh"));
 }
@@ -363,6 +400,7 @@ async fn requests_go_on_under_a_stale_quota() {
 #[tokio::test(start_paused = true)]
 async fn a_change_of_plan_keeps_what_was_used() {
     use_is_kept::<Real>().await.unwrap();
+    use_is_kept::<Real<true>>().await.unwrap();
     assert_eq!(use_is_kept::<Wrong<3>>().await, Err("use was lost"));
 }
 
@@ -370,6 +408,9 @@ async fn a_change_of_plan_keeps_what_was_used() {
 #[tokio::test(start_paused = true)]
 async fn a_source_that_fails_admits_no_more_than_the_default() {
     without_an_answer_the_default_applies::<Real>()
+        .await
+        .unwrap();
+    without_an_answer_the_default_applies::<Real<true>>()
         .await
         .unwrap();
     let found = without_an_answer_the_default_applies::<Wrong<4>>().await;
@@ -501,6 +542,36 @@ async fn a_charge_is_made_although_the_quota_is_not_known_yet() {
     assert_eq!(handle.peek(&1, 0).await.unwrap().remaining(), 7);
     handle.reset(&1).await.unwrap();
     assert_eq!(handle.peek(&1, 0).await.unwrap().remaining(), 10);
+}
+
+/// Shows promise 354.
+#[cfg(feature = "cas")]
+#[tokio::test(start_paused = true)]
+async fn a_charge_over_a_store_is_made_although_the_quota_is_not_known_yet() {
+    use tower_throttle::store::Op;
+
+    let source = Source::of(10);
+    let layer = RateLimitLayer::new(|key: &u64| *key, in_store(&source));
+    let handle = layer.handle();
+    drop(handle.charge(&1, 4));
+    sleep(Duration::from_secs(2)).await;
+    settle().await;
+    assert_eq!(handle.peek(&1, 0).await.unwrap().remaining(), 6);
+    handle.refund(&1, 1).await.unwrap();
+    assert_eq!(handle.peek(&1, 0).await.unwrap().remaining(), 7);
+    handle.reset(&1).await.unwrap();
+    assert_eq!(handle.peek(&1, 0).await.unwrap().remaining(), 10);
+    // A source that fails leaves the quota, and a key without one gets the default.
+    let limit = in_store(&source);
+    assert_eq!(limit.decide(&1, 1).await.unwrap().limit, 10);
+    for fails in [FAILS, PANICS, NEVER] {
+        source.0.fails.store(fails, SeqCst);
+        advance(LIFE).await;
+        assert_eq!(limit.decide(&1, 1).await.unwrap().limit, 10);
+        sleep(Duration::from_secs(3)).await;
+        assert_eq!(limit.apply(&2, Op::Peek(0)).await.unwrap().limit, 2);
+        assert!(limit.stats().last_error.is_some());
+    }
 }
 
 #[test]

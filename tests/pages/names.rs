@@ -84,7 +84,9 @@ const IN_SIGNATURES: &[&str] = &[
     // Stores.
     "Ahead",
     "Granted",
+    "InTable",
     "PerKeyDecision",
+    "PerKeyFuture",
     "PooledClient",
     "Replies",
     "Seeded",

@@ -18,7 +18,9 @@ use tower_throttle::store::cas::{
 use tower_throttle::store::remote::{KeyName, RemoteKey};
 use tower_throttle::{FixedWindow, Quota, SlidingLog, StoreError, TokenBucket};
 
-use super::{postgres_server::PostgresServer, reached, settled_costs, shared_limit, store};
+use super::{
+    key_quotas, postgres_server::PostgresServer, reached, settled_costs, shared_limit, store,
+};
 
 const LIMIT: u64 = 200;
 
@@ -47,6 +49,17 @@ fn two_processes_admit_exactly_the_limit() {
 async fn machines_share_the_permits_of_a_fleet() {
     let (_server, store) = store("permits").await;
     shared_limit::machines_share_permits(store).await;
+}
+
+/// Shows promise 391.
+#[tokio::test]
+async fn a_key_is_counted_once_under_all_its_quotas() {
+    let (_server, store) = store("quotas").await;
+    key_quotas::a_key_is_counted_once_under_all_its_quotas(|name, algorithm| {
+        let builder = CasBuilder::new(store.clone()).deadline(Duration::from_secs(10));
+        builder.build(name, algorithm).expect("a limit")
+    })
+    .await;
 }
 
 /// Shows promise 140.

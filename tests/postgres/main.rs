@@ -5,6 +5,8 @@
 mod common_pooler;
 mod connections;
 mod isolation;
+#[path = "../common/key_quotas.rs"]
+mod key_quotas;
 mod limits;
 mod mistakes;
 mod outages;

@@ -12,6 +12,8 @@ mod deadlines;
 mod faults;
 mod harmed_replies;
 mod hashing_proxy;
+#[path = "../common/key_quotas.rs"]
+mod key_quotas;
 mod limiter;
 #[cfg(all(feature = "metrics", feature = "tracing"))]
 #[path = "../common/measured.rs"]

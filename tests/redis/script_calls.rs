@@ -3,13 +3,13 @@
 use std::future::Future;
 use std::time::Duration;
 
-use tower_throttle::store::{Backend, redis::Redis};
+use tower_throttle::store::{Backend, PerKey, redis::Redis};
 use tower_throttle::{
-    FixedWindow, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
+    FixedWindow, Quota, SlidingGrid, SlidingLog, SlidingWindow, StoreError, TokenBucket, WarmUp,
 };
 
-use crate::calls_of;
 use crate::redis_server::RedisServer;
+use crate::{calls_of, key_quotas};
 
 /// A long deadline: these tests are not about speed.
 fn redis(server: &RedisServer) -> Redis {
@@ -40,6 +40,43 @@ async fn calls_on_one_key_in_one_script_call_are_all_counted() {
     }
     assert_eq!(admitted, [10, 10]);
     assert!(calls_of(&server, "evalsha") < 40, "calls were batched");
+}
+
+/// Shows promise 391.
+#[tokio::test]
+async fn a_key_is_counted_once_under_all_its_quotas() {
+    let server = RedisServer::start();
+    let redis = Redis::open(&server.url()).expect("a url");
+    let redis = redis.deadline(Duration::from_secs(10));
+    key_quotas::a_key_is_counted_once_under_all_its_quotas(|name, algorithm| {
+        redis.limiter(name, algorithm)
+    })
+    .await;
+}
+
+/// Shows promise 392.
+#[tokio::test]
+async fn a_decision_under_the_quota_of_a_key_is_one_script_call() {
+    let server = RedisServer::start();
+    let plan = async |key: u64| Ok::<_, StoreError>((key > 0).then(|| hourly(key)));
+    let limit = redis(&server).limiter("plans", TokenBucket::new(hourly(1_000)));
+    let limits = PerKey::over(limit, move |key: u64| plan(key));
+    let scripts = || calls_of(&server, "evalsha") + calls_of(&server, "eval");
+    assert_eq!(limits.decide(&0, 1).await.expect("a decision").limit, 1_000);
+    let before = scripts();
+    for call in 0..20 {
+        let decision = limits.decide(&(call % 4), 1).await.expect("a decision");
+        assert_eq!(decision.limit, if call % 4 == 0 { 1_000 } else { call % 4 });
+    }
+    assert_eq!(scripts() - before, 20);
+    // Keys with different quotas share a script call.
+    let before = scripts();
+    let in_flight: Vec<_> = (0..40).map(|key| limits.decide(&key, 1)).collect();
+    for (key, decided) in (0_u64..).zip(in_flight) {
+        let decision = decided.await.expect("a decision");
+        assert_eq!(decision.limit, if key == 0 { 1_000 } else { key });
+    }
+    assert!(scripts() - before < 40, "calls were batched");
 }
 
 /// Shows promise 97.

@@ -143,14 +143,11 @@ impl fmt::Debug for Parts {
 #[cfg(all(test, feature = "_remote"))]
 mod tests {
     use super::*;
+    use crate::store::remote::key_name;
 
     #[test]
     fn no_text_has_the_name_of_a_missing_one() {
-        let written = |text: Option<&str>| {
-            let mut name = KeyName::new("{p:q:");
-            Part::Text(text.map(Into::into)).write(&mut name);
-            name.finish()
-        };
+        let written = |text: Option<&str>| key_name("{p:q:", &Part::Text(text.map(Into::into)));
         assert_ne!(written(Some("-")), written(None));
     }
 }

@@ -5,7 +5,12 @@ use std::{fmt, sync::Arc, time::Duration};
 use tokio::runtime::Handle;
 
 use super::{
-    CasStore, builder::CasBuilder, decider::Call, driver::Driver, future::CasFuture, inner::Inner,
+    CasStore,
+    builder::CasBuilder,
+    decider::{Call, Decider, KeyCall},
+    driver::Driver,
+    future::CasFuture,
+    inner::Inner,
     lines::QueuedCall,
 };
 use crate::algorithm::{IntoAlgorithm, Portable, quotas};
@@ -16,7 +21,10 @@ use crate::error::{ConfigError, StoreError, expect_valid};
 use crate::quota::Quota;
 use crate::store::{
     events::RemoteMetrics,
-    remote::{BreakerCounts, CacheVersion, KeyName, PendingCall, RemoteKey, StoreLimiter, runtime},
+    remote::{
+        BreakerCounts, CacheVersion, PendingCall, QuotaPerKey, RemoteKey, StoreLimiter, key_name,
+        runtime,
+    },
 };
 use crate::sync::Ordering;
 
@@ -195,22 +203,40 @@ impl<S: CasStore, A: Portable> Cas<S, A> {
     }
 
     fn call<K: RemoteKey + ?Sized>(&self, key: &K, call: Call) -> CasFuture<S, A> {
+        self.call_named(self.key_name(key), call, None)
+    }
+
+    fn call_named(
+        &self,
+        key: String,
+        call: Call,
+        of_key: Option<Arc<Decider<A>>>,
+    ) -> CasFuture<S, A> {
         let inner = &self.0;
         let runtime = match runtime(S::NAME) {
             Ok(runtime) => runtime,
             Err(error) => return CasFuture::ready(Err(error)),
         };
         let now = MonotonicClock.now();
-        self.refresh_if_due(&runtime, now);
-        let mut name = KeyName::new(&inner.name_prefix);
-        key.write(&mut name);
-        let key = name.finish();
-        match inner.cached_denial(&key, call, now) {
+        if of_key.is_none() {
+            self.refresh_if_due(&runtime, now);
+        }
+        // A denial under one quota is none under another one.
+        let decider = of_key.as_ref();
+        let cached_as = decider.map(|decider| format!("{key} {}", decider.algorithm.quota()));
+        match inner.cached_denial(cached_as.as_ref().unwrap_or(&key), call, now) {
             Ok(denial) => CasFuture::ready(Ok(denial)),
             Err(caches_denial) => {
-                let key = key.into();
-                let decision = inner.submit(&runtime, &key, call, now);
-                CasFuture::new(Arc::clone(inner), (key, call), decision, caches_denial)
+                let key: Arc<str> = key.into();
+                let cached_as = cached_as.map_or_else(|| Arc::clone(&key), Into::into);
+                let key_call = KeyCall { call, of_key };
+                let decision = inner.submit(&runtime, &key, key_call, now);
+                CasFuture::new(
+                    Arc::clone(inner),
+                    (cached_as, call),
+                    decision,
+                    caches_denial,
+                )
             }
         }
     }
@@ -230,7 +256,7 @@ impl<S: CasStore, A: Portable> Inner<S, A> {
         self: &Arc<Self>,
         runtime: &Handle,
         key: &Arc<str>,
-        call: Call,
+        call: KeyCall<A>,
         now: Tick,
     ) -> PendingCall<Self> {
         let (pending, reply_tx) = PendingCall::new(self, now);
@@ -336,6 +362,24 @@ impl<S: CasStore, A: Portable> IntoBackend for Cas<S, A> {
 
     fn into_backend(self) -> Self {
         self
+    }
+}
+
+impl<S: CasStore, A: Portable> QuotaPerKey for Cas<S, A> {
+    type Algorithm = A;
+    type Decision = CasFuture<S, A>;
+
+    fn algorithm(&self) -> A {
+        self.0.policy.active().decider.algorithm.clone()
+    }
+
+    fn key_name<K: RemoteKey + ?Sized>(&self, key: &K) -> String {
+        key_name(&self.0.name_prefix, key)
+    }
+
+    fn apply_under(&self, algorithm: &Arc<A>, key: String, op: Op) -> CasFuture<S, A> {
+        let decider = Decider::of_key(A::clone(algorithm));
+        self.call_named(key, Call::Op(op), Some(Arc::new(decider)))
     }
 }
 

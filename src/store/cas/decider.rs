@@ -1,6 +1,6 @@
 //! Decisions on what the store holds for a key.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use super::{
     error::Failure,
@@ -25,6 +25,9 @@ pub(in crate::store) struct Decider<A> {
     pub(in crate::store) algorithm: A,
     /// The settings of the algorithm, by which its states are found.
     pub(super) settings: Vec<u8>,
+    /// The quota is that of one key: what the key uses counts under each quota that it had, as long as
+    /// its use under that one counts.
+    is_of_key: bool,
 }
 
 /// An operation on the state of a key.
@@ -53,6 +56,20 @@ impl Call {
     }
 }
 
+/// A call, and the quota of its key if that has its own.
+#[derive(Debug)]
+pub(super) struct KeyCall<A> {
+    pub(super) call: Call,
+    pub(super) of_key: Option<Arc<Decider<A>>>,
+}
+
+impl<A> KeyCall<A> {
+    fn has_quota_of(&self, other: &Self) -> bool {
+        let [own, other] = [self, other].map(|call| call.of_key.as_ref());
+        own.map(|own| &own.settings) == other.map(|other| &other.settings)
+    }
+}
+
 /// The decisions on several calls.
 #[derive(Debug)]
 pub(super) struct Decided {
@@ -71,6 +88,7 @@ impl<A: Portable> Decider<A> {
         Ok(Self {
             algorithm,
             settings,
+            is_of_key: false,
         })
     }
 
@@ -79,7 +97,43 @@ impl<A: Portable> Decider<A> {
         Self {
             settings: settings_to_bytes(&algorithm).unwrap_or_default(),
             algorithm,
+            is_of_key: false,
         }
+    }
+
+    /// The same limit with the quota of one key.
+    pub(super) fn of_key(algorithm: A) -> Self {
+        Self {
+            is_of_key: true,
+            ..Self::of_same_type(algorithm)
+        }
+    }
+
+    /// Decides on `calls`, each under the quota of its key if that has its own.
+    pub(super) fn decide_each<'a>(
+        &self,
+        record: &Record,
+        has_value: bool,
+        now: Tick,
+        calls: impl IntoIterator<Item = &'a KeyCall<A>>,
+    ) -> Result<Decided, Failure> {
+        let mut calls = calls.into_iter().peekable();
+        let mut all = Decided {
+            decisions: Vec::new(),
+            record: None,
+        };
+        while let Some(first) = calls.next() {
+            let mut run = vec![first.call];
+            while let Some(next) = calls.next_if(|next| next.has_quota_of(first)) {
+                run.push(next.call);
+            }
+            let decider = first.of_key.as_deref().unwrap_or(self);
+            let before = all.record.as_ref().unwrap_or(record);
+            let decided = decider.decide(before, has_value || all.record.is_some(), now, &run)?;
+            all.decisions.extend(decided.decisions);
+            all.record = decided.record.or(all.record);
+        }
+        Ok(all)
     }
 
     /// Decides on `calls`, one after the other, at `now`. `has_value` says whether the store holds a
@@ -91,6 +145,13 @@ impl<A: Portable> Decider<A> {
         now: Tick,
         calls: &[Call],
     ) -> Result<Decided, Failure> {
+        let counting;
+        let record = if self.is_of_key {
+            counting = record.counting_at(now);
+            &counting
+        } else {
+            record
+        };
         let place = record
             .entries
             .iter()
@@ -102,7 +163,7 @@ impl<A: Portable> Decider<A> {
         };
         let before = self.to_bytes(&state)?;
         let decisions = calls.iter().map(|call| self.apply(&mut state, now, *call));
-        let decisions = decisions.collect();
+        let decisions: Vec<_> = decisions.collect();
         let after = self.to_bytes(&state)?;
 
         // Usage is taken over once: later usage of the other configuration does not count here.
@@ -119,15 +180,62 @@ impl<A: Portable> Decider<A> {
                 record: None,
             });
         }
+        // A quota is kept as long as the use under it alone would count, so that the key owes no more under it.
+        let is_use = |(call, decision): (&Call, &Decision)| match call {
+            Call::Op(Op::Refund(..) | Op::Cancel(..) | Op::Forgive(..)) => false,
+            call => call.is_update() || !decision.is_denied() && !call.is_peek(),
+        };
+        let own = place.and_then(|place| record.entries.get(place));
+        let is_used = !self.is_of_key || calls.iter().zip(&decisions).any(is_use);
         let entry = Entry {
             settings: self.settings.clone(),
-            forgettable_at: self.algorithm.forgettable_at(&state),
+            forgettable_at: match own {
+                Some(own) if !is_used => own.forgettable_at,
+                _ => self.algorithm.forgettable_at(&state),
+            },
             state: after,
         };
+        let mut record = with_entry(record, place, entry, now)?;
+        if self.is_of_key {
+            let others = record.entries.iter_mut();
+            for other in others.filter(|entry| entry.settings != self.settings) {
+                self.count_under(other, now, calls, &decisions)?;
+            }
+        }
         Ok(Decided {
             decisions,
-            record: Some(with_entry(record, place, entry, now)?),
+            record: Some(record),
         })
+    }
+
+    /// Counts what `calls` used under another quota of the key. That one is not kept for longer because of it.
+    fn count_under(
+        &self,
+        other: &mut Entry,
+        now: Tick,
+        calls: &[Call],
+        decisions: &[Decision],
+    ) -> Result<(), Failure> {
+        let Some(algorithm) = settings_from_bytes(&self.algorithm, &other.settings) else {
+            return Ok(());
+        };
+        let mut state = read_state(&algorithm, other, now).ok_or(Failure::Damaged)?;
+        for (call, decision) in calls.iter().zip(decisions) {
+            match *call {
+                Call::Op(Op::Peek(_)) => {}
+                Call::Op(Op::Reset) => state = algorithm.fresh(now),
+                Call::Op(Op::Take(cost) | Op::Borrow(cost)) | Call::Reserve(cost, _) => {
+                    if !decision.is_denied() {
+                        let _ = algorithm.charge(&mut state, now, cost);
+                    }
+                }
+                Call::Op(op) => {
+                    let _ = apply_op(&algorithm, &mut state, now, op);
+                }
+            }
+        }
+        other.state = state_to_bytes(&algorithm, &state).ok_or(Failure::Damaged)?;
+        Ok(())
     }
 
     /// How long the store has to keep `record`: until every state in it decides like a fresh one,
@@ -145,14 +253,8 @@ impl<A: Portable> Decider<A> {
         place: Option<usize>,
         now: Tick,
     ) -> Option<A::State> {
-        let read = |algorithm: &A, entry: &Entry| {
-            if entry.state.is_empty() {
-                return Some(algorithm.fresh(now));
-            }
-            state_from_bytes(algorithm, &entry.state)
-        };
         if let Some(entry) = place.and_then(|place| record.entries.get(place)) {
-            return read(&self.algorithm, entry);
+            return read_state(&self.algorithm, entry, now);
         }
         let other = record.entries.last().and_then(|entry| {
             let other = settings_from_bytes(&self.algorithm, &entry.settings)?;
@@ -161,7 +263,7 @@ impl<A: Portable> Decider<A> {
         let Some((entry, other)) = other else {
             return Some(self.algorithm.fresh(now));
         };
-        let mut state = read(&other, entry)?;
+        let mut state = read_state(&other, entry, now)?;
         let algorithm = &self.algorithm;
         algorithm.rescale(&mut state, &other, now, Inherit::AsIs);
         Some(state)
@@ -189,6 +291,13 @@ impl<A: Portable> Decider<A> {
     pub(super) fn to_bytes(&self, state: &A::State) -> Result<Vec<u8>, Failure> {
         state_to_bytes(&self.algorithm, state).ok_or(Failure::Damaged)
     }
+}
+
+fn read_state<A: Portable>(algorithm: &A, entry: &Entry, now: Tick) -> Option<A::State> {
+    if entry.state.is_empty() {
+        return Some(algorithm.fresh(now));
+    }
+    state_from_bytes(algorithm, &entry.state)
 }
 
 /// `record` with the state of a configuration at `place`, or as its newest one.

@@ -106,7 +106,7 @@ struct Round<'a, S: CasStore, A: Portable> {
     inner: &'a Inner<S, A>,
     key: &'a Arc<str>,
     id: TaskId,
-    calls: Vec<QueuedCall>,
+    calls: Vec<QueuedCall<A>>,
     /// Swaps of this round whose outcome is not known yet.
     unresolved: Vec<SentSwap>,
     contention: Contention,
@@ -187,7 +187,7 @@ impl<S: CasStore, A: Portable> Round<'_, S, A> {
     /// awaited.
     fn drop_unwanted(&mut self) {
         let now = MonotonicClock.now();
-        let is_wanted = |call: &QueuedCall| call.is_wanted(now);
+        let is_wanted = |call: &QueuedCall<A>| call.is_wanted(now);
         let wanted = self.calls.iter().filter(|call| is_wanted(call)).count();
         if wanted == self.calls.len() || (wanted > 0 && !self.unresolved.is_empty()) {
             return;
@@ -376,9 +376,9 @@ impl<S: CasStore, A: Portable> Round<'_, S, A> {
         } else {
             dated
         };
-        let calls: Vec<_> = self.calls.iter().map(|call| call.call).collect();
+        let calls = self.calls.iter().map(|call| &call.call);
         let has_value = known.version.is_some();
-        let decided = decider.decide(&known.record, has_value, now, &calls);
+        let decided = decider.decide_each(&known.record, has_value, now, calls);
         let decided = decided.map_err(|failure| failure.in_store(S::NAME))?;
         let write = decided.record.map(|record| {
             let version = shared.next_version();
@@ -405,7 +405,7 @@ impl<S: CasStore, A: Portable> Round<'_, S, A> {
         };
         let Some(record) = record else {
             // A reset replaces what cannot be read.
-            let resets = |call: &QueuedCall| call.call.is_reset();
+            let resets = |call: &QueuedCall<A>| call.call.call.is_reset();
             if !self.calls.iter().any(resets) {
                 return Err(Failure::Damaged.in_store(S::NAME));
             }

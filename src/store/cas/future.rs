@@ -35,6 +35,7 @@ enum State<S: CasStore, A: Portable> {
 
 struct PendingDecision<S: CasStore, A: Portable> {
     inner: Arc<Inner<S, A>>,
+    /// The name of its denials in the cache.
     key: Arc<str>,
     call: Call,
     decision: PendingCall<Inner<S, A>>,

@@ -15,7 +15,7 @@ const DRIVER_GRACE: Duration = Duration::from_millis(50);
 pub(super) struct Inner<S: CasStore, A: Portable> {
     pub(super) shared: Arc<Shared<S>>,
     pub(super) policy: LivePolicy<CasPolicy<S, A>>,
-    pub(super) lines: Lines,
+    pub(super) lines: Lines<A>,
     /// The start of the names of its keys.
     pub(super) name_prefix: String,
     pub(super) deny_cache: Option<Arc<DenyCache>>,

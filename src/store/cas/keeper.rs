@@ -15,7 +15,7 @@ use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
 use crate::store::{
     events::RemoteMetrics,
-    remote::{KeyName, RemoteKey, within},
+    remote::{RemoteKey, key_name, within},
 };
 use crate::sync::Ordering;
 
@@ -91,9 +91,7 @@ impl<S: CasStore> Leases<S> {
 
     /// The name of a key in the store.
     pub(crate) fn name_of(&self, key: &impl RemoteKey) -> String {
-        let mut name = KeyName::new(&self.name_prefix);
-        key.write(&mut name);
-        name.finish() + ":permits"
+        key_name(&self.name_prefix, key) + ":permits"
     }
 
     /// The task of the key of that name, which `bell` wakes.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    decider::Call,
+    decider::KeyCall,
     recent::{Known, RecentRecords},
 };
 use crate::clock::Tick;
@@ -18,32 +18,37 @@ use crate::sync::{Mutex, MutexGuard, lock};
 const SHARDS: usize = 16;
 
 /// A call that waits for its decision.
-pub(super) type QueuedCall = Waiting<Call, Decision>;
+pub(super) type QueuedCall<A> = Waiting<KeyCall<A>, Decision>;
 
 /// The calls of a key. One task at a time decides them.
-type Line = remote::Line<Call, Decision, 1>;
+type Line<A> = remote::Line<KeyCall<A>, Decision, 1>;
 
 /// The calls of all keys.
 #[derive(Debug)]
-pub(super) struct Lines {
-    shards: [Mutex<Shard>; SHARDS],
+pub(super) struct Lines<A> {
+    shards: [Mutex<Shard<A>>; SHARDS],
     hasher: RandomState,
     /// How many records each half of the cache of a shard holds.
     cached_per_half: usize,
 }
 
-#[derive(Debug, Default)]
-struct Shard {
-    lines: HashMap<Arc<str>, Line>,
+#[derive(Debug)]
+struct Shard<A> {
+    lines: HashMap<Arc<str>, Line<A>>,
     /// The last records of keys without calls.
     records: RecentRecords,
 }
 
-impl Lines {
+impl<A> Lines<A> {
     /// Keeps the records of about `cached` keys without calls.
     pub(super) fn new(cached: usize) -> Self {
         Self {
-            shards: Default::default(),
+            shards: std::array::from_fn(|_| {
+                Mutex::new(Shard {
+                    lines: HashMap::new(),
+                    records: RecentRecords::default(),
+                })
+            }),
             hasher: RandomState::new(),
             cached_per_half: cached.div_ceil(2 * SHARDS),
         }
@@ -53,7 +58,7 @@ impl Lines {
     pub(super) fn push(
         &self,
         key: &Arc<str>,
-        call: QueuedCall,
+        call: QueuedCall<A>,
         now: Tick,
         ends_by: Tick,
     ) -> Option<TaskId> {
@@ -71,7 +76,7 @@ impl Lines {
         most: usize,
         ends_by: Tick,
         known: &mut Option<Known>,
-    ) -> Option<Vec<QueuedCall>> {
+    ) -> Option<Vec<QueuedCall<A>>> {
         let mut shard = self.shard(key);
         if self.end_if_unused(&mut shard, key, id, known) {
             return None;
@@ -87,7 +92,7 @@ impl Lines {
 
     fn end_if_unused(
         &self,
-        shard: &mut Shard,
+        shard: &mut Shard<A>,
         key: &Arc<str>,
         id: TaskId,
         known: &mut Option<Known>,
@@ -110,7 +115,7 @@ impl Lines {
         id: TaskId,
         most: usize,
         ends_by: Tick,
-    ) -> Vec<QueuedCall> {
+    ) -> Vec<QueuedCall<A>> {
         let mut shard = self.shard(key);
         let line = shard.lines.get_mut(key);
         let more = line.and_then(|line| line.take(id, &(0..=most), ends_by));
@@ -145,14 +150,14 @@ impl Lines {
 
     /// The number of calls that are queued.
     pub(super) fn queued(&self) -> usize {
-        let calls = |shard: &Mutex<Shard>| {
+        let calls = |shard: &Mutex<Shard<A>>| {
             let shard = lock(shard);
             shard.lines.values().map(Line::len).sum::<usize>()
         };
         self.shards.iter().map(calls).sum()
     }
 
-    fn shard(&self, key: &Arc<str>) -> MutexGuard<'_, Shard> {
+    fn shard(&self, key: &Arc<str>) -> MutexGuard<'_, Shard<A>> {
         let hash = self.hasher.hash_one(&**key).to_ne_bytes();
         lock(&self.shards[usize::from(hash[0]) % SHARDS])
     }

@@ -54,6 +54,9 @@
 //! configuration has a state of its own, so together they admit at most the sum of what each one
 //! promises. A new configuration takes over the usage of the newest one once, if it is of the same
 //! algorithm. A reset concerns the configuration of its limiter only.
+//!
+//! A key with a [quota of its own](crate::store::PerKey::over) has one quota at a time, and what it uses counts under
+//! each one that it had.
 
 mod backend;
 mod builder;

@@ -112,6 +112,15 @@ impl Record {
         }
     }
 
+    /// The record without the configurations whose use does not count any more, and with room for another one.
+    pub(super) fn counting_at(&self, now: Tick) -> Self {
+        let mut record = self.clone();
+        record.entries.retain(|entry| entry.forgettable_at > now);
+        let surplus = record.entries.len().saturating_sub(MAX_ENTRIES - 1);
+        record.entries.drain(..surplus);
+        record
+    }
+
     /// From when on every state in it decides like a fresh one.
     pub(super) fn forgettable_at(&self) -> Tick {
         let moments = self.entries.iter().map(|entry| entry.forgettable_at);

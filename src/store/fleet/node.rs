@@ -29,7 +29,7 @@ use crate::store::{
         shared::Shared,
     },
     events::RemoteMetrics,
-    remote::{KeyName, LivePolicy, RemoteKey, runtime, within},
+    remote::{LivePolicy, RemoteKey, key_name, runtime, within},
 };
 use crate::sync::{AtomicU64, CachePadded, Mutex, Ordering, lock};
 
@@ -162,9 +162,7 @@ impl<S: CasStore, A: Shaped> Node<S, A> {
 
     /// The name of a key in the store: its group, and the key.
     pub(super) fn name_of<K: RemoteKey + ?Sized>(&self, key: &K) -> Arc<str> {
-        let mut name = KeyName::new(&self.name_prefix);
-        key.write(&mut name);
-        let name = name.finish();
+        let name = key_name(&self.name_prefix, key);
         let key = &name[self.name_prefix.len()..];
         // FNV-1a, the same on every machine.
         let hash = key.bytes().fold(0x811c_9dc5_u32, |hash, byte| {

@@ -12,7 +12,7 @@ mod loom_models;
 mod migrate;
 mod overflow;
 #[cfg(feature = "tokio")]
-mod per_key;
+pub(super) mod per_key;
 mod probe;
 mod sets;
 mod settings;
@@ -34,8 +34,6 @@ pub use self::hash::{Seeded, SeededHasher};
 use self::inner::{DEFAULT_CAPACITY, LocalInner};
 use self::overflow::may_overflow;
 pub use self::overflow::{Overflow, Stats};
-#[cfg(feature = "tokio")]
-pub use self::per_key::{PerKey, PerKeyDecision, PerKeyStats, QuotaSource};
 use self::table::Request;
 use self::transition::{Outcome, Peeked};
 use crate::algorithm::{Cost, GiveBack, Inherit, IntoAlgorithm, Words, take_now, take_up_to};

@@ -5,8 +5,12 @@ use std::{fmt, sync::Arc, time::Duration};
 use tokio::runtime::Handle;
 
 use super::{
-    call::Call, connection::STORE, executor::ScriptCall, future::RedisFuture, policy::RedisPolicy,
-    script::Scripted,
+    call::Call,
+    connection::STORE,
+    executor::ScriptCall,
+    future::RedisFuture,
+    policy::RedisPolicy,
+    script::{Scripted, shares_use},
 };
 use crate::algorithm::{Portable, quotas};
 use crate::backend::{Backend, Bans, IntoBackend, Op};
@@ -15,7 +19,10 @@ use crate::error::{ConfigError, StoreError};
 use crate::quota::Quota;
 use crate::store::{
     events::RemoteMetrics,
-    remote::{BreakerCounts, CacheSlot, DenyCache, KeyName, LivePolicy, RemoteKey, StoreLimiter},
+    remote::{
+        BreakerCounts, CacheSlot, DenyCache, LivePolicy, QuotaPerKey, RemoteKey, StoreLimiter,
+        key_name,
+    },
 };
 
 /// A limit whose states are in Redis, made by [`Redis::limiter`](super::Redis::limiter).
@@ -82,25 +89,32 @@ impl<A: Scripted> RedisLimiter<A> {
     }
 
     fn call<K: RemoteKey + ?Sized>(&self, key: &K, call: Call) -> RedisFuture<A> {
+        self.refresh_if_due(MonotonicClock.now());
+        self.call_named(self.key_name(key), call, None)
+    }
+
+    fn call_named(&self, key: String, call: Call, of_key: Option<Arc<A>>) -> RedisFuture<A> {
         let inner = &self.0;
         let now = MonotonicClock.now();
-        self.refresh_if_due(now);
         let policy = inner.policy.active();
-        let mut name = KeyName::new(&inner.name_prefix);
-        key.write(&mut name);
-        let key = name.finish();
+        // A denial under one quota is none under another one.
+        let quota = of_key.as_ref().map(|algorithm| algorithm.quota());
+        let cached_as = || quota.map_or_else(|| key.clone(), |quota| format!("{key} {quota}"));
         let mut cache_slot = None;
         if let Some(cache) = &inner.deny_cache {
             match call {
-                Call::Take(cost) if cost > 0 => match cache.get(&key, cost, now) {
-                    Ok(denial) => {
-                        RemoteMetrics(STORE).denied_by_cache();
-                        return RedisFuture::ready(policy, call, Ok(denial));
+                Call::Take(cost) if cost > 0 => {
+                    let cached_as = cached_as();
+                    match cache.get(&cached_as, cost, now) {
+                        Ok(denial) => {
+                            RemoteMetrics(STORE).denied_by_cache();
+                            return RedisFuture::ready(policy, call, Ok(denial));
+                        }
+                        Err(version) => {
+                            cache_slot = Some(CacheSlot::new(cache, cached_as, version));
+                        }
                     }
-                    Err(version) => {
-                        cache_slot = Some(CacheSlot::new(cache, key.clone(), version));
-                    }
-                },
+                }
                 Call::Take(_) | Call::Peek(_) | Call::Reserve(..) => {}
                 Call::Refund(..)
                 | Call::Cancel(..)
@@ -108,13 +122,13 @@ impl<A: Scripted> RedisLimiter<A> {
                 | Call::Charge(_)
                 | Call::Ban(_)
                 | Call::Reset => {
-                    cache.invalidate(&key);
+                    cache.invalidate(&cached_as());
                 }
             }
         }
-        let args = policy.args(call);
+        let args = policy.args(call, of_key.as_deref());
         match policy.batcher(&key).submit(ScriptCall { key, args }, now) {
-            Ok(pending) => RedisFuture::pending(policy, call, pending, cache_slot),
+            Ok(pending) => RedisFuture::pending((policy, of_key), call, pending, cache_slot),
             Err(error) => RedisFuture::ready(policy, call, Err(error)),
         }
     }
@@ -135,17 +149,7 @@ impl<K: RemoteKey + ?Sized, A: Scripted> Backend<K> for RedisLimiter<A> {
     type Future = RedisFuture<A>;
 
     fn apply(&self, key: &K, op: Op) -> RedisFuture<A> {
-        let call = match op {
-            Op::Take(cost) | Op::Borrow(cost) => Call::Take(cost),
-            Op::Peek(cost) => Call::Peek(cost),
-            Op::Refund(cost, receipt) => Call::Refund(cost, receipt.moment()),
-            Op::Forgive(cost, receipt) => Call::Forgive(cost, receipt.moment()),
-            Op::Cancel(cost, receipt) => Call::Cancel(cost, receipt.moment()),
-            Op::Charge(cost) => Call::Charge(cost),
-            Op::Ban(length) => Call::Ban(nanos(length).div_ceil(1_000)),
-            Op::Reset => Call::Reset,
-        };
-        self.call(key, call)
+        self.call(key, Call::from(op))
     }
 
     /// Runs `op` in a task: a call that is dropped while it is queued is not sent.
@@ -179,6 +183,33 @@ impl<A: Scripted> IntoBackend for RedisLimiter<A> {
 
     fn into_backend(self) -> Self {
         self
+    }
+}
+
+impl<A: Scripted> QuotaPerKey for RedisLimiter<A> {
+    type Algorithm = A;
+    type Decision = RedisFuture<A>;
+
+    fn algorithm(&self) -> A {
+        self.0.policy.active().algorithm.clone()
+    }
+
+    fn with_key_quota(algorithm: &A, quota: Quota) -> Result<A, ConfigError> {
+        if !shares_use(algorithm) {
+            return Err(ConfigError::Unsupported {
+                what: "a quota per key for a warm-up in Redis",
+                instead: "use `Cas` with the same Redis server as its store",
+            });
+        }
+        algorithm.with_quota(quota)?.prepared()
+    }
+
+    fn key_name<K: RemoteKey + ?Sized>(&self, key: &K) -> String {
+        key_name(&self.0.name_prefix, key)
+    }
+
+    fn apply_under(&self, algorithm: &Arc<A>, key: String, op: Op) -> RedisFuture<A> {
+        self.call_named(key, Call::from(op), Some(Arc::clone(algorithm)))
     }
 }
 

@@ -1,5 +1,8 @@
 //! The operations of a script.
 
+use crate::backend::Op;
+use crate::clock::nanos;
+
 /// An operation on the state of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(unnameable_types, reason = "an argument of the sealed trait")]
@@ -18,6 +21,21 @@ pub enum Call {
     /// For how many microseconds.
     Ban(u64),
     Reset,
+}
+
+impl From<Op> for Call {
+    fn from(op: Op) -> Self {
+        match op {
+            Op::Take(cost) | Op::Borrow(cost) => Self::Take(cost),
+            Op::Peek(cost) => Self::Peek(cost),
+            Op::Refund(cost, receipt) => Self::Refund(cost, receipt.moment()),
+            Op::Forgive(cost, receipt) => Self::Forgive(cost, receipt.moment()),
+            Op::Cancel(cost, receipt) => Self::Cancel(cost, receipt.moment()),
+            Op::Charge(cost) => Self::Charge(cost),
+            Op::Ban(length) => Self::Ban(nanos(length).div_ceil(1_000)),
+            Op::Reset => Self::Reset,
+        }
+    }
 }
 
 impl Call {

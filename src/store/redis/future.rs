@@ -36,6 +36,8 @@ type DecisionResult = Result<Decision, StoreError>;
 pub struct RedisFuture<A: Scripted> {
     /// The policy that the call was made with.
     policy: Arc<RedisPolicy<A>>,
+    /// With the quota of the key, if that has its own.
+    of_key: Option<Arc<A>>,
     call: Call,
     state: FutureState,
     cache_slot: Option<CacheSlot>,
@@ -50,14 +52,15 @@ enum FutureState {
 
 impl<A: Scripted> RedisFuture<A> {
     /// A call in flight.
-    pub(super) const fn pending(
-        policy: Arc<RedisPolicy<A>>,
+    pub(super) fn pending(
+        (policy, of_key): (Arc<RedisPolicy<A>>, Option<Arc<A>>),
         call: Call,
         pending: PendingCall<ScriptExecutor>,
         cache_slot: Option<CacheSlot>,
     ) -> Self {
         Self {
             policy,
+            of_key,
             call,
             state: FutureState::Pending(pending),
             cache_slot,
@@ -72,6 +75,7 @@ impl<A: Scripted> RedisFuture<A> {
     ) -> Self {
         Self {
             policy,
+            of_key: None,
             call,
             state: FutureState::Ready(Some(result)),
             cache_slot: None,
@@ -80,7 +84,7 @@ impl<A: Scripted> RedisFuture<A> {
 
     /// The decision of a reply. Caches the denial that it implies for the next request.
     fn decode(&mut self, reply: &CallReply) -> DecisionResult {
-        let algorithm = &self.policy.algorithm;
+        let algorithm = self.of_key.as_deref().unwrap_or(&self.policy.algorithm);
         let at = reply.now;
         let reply = decode_reply(algorithm, self.call, reply.now, &reply.outcome)
             .inspect_err(|_| RemoteMetrics(STORE).reply_unusable())?;

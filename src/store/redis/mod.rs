@@ -37,6 +37,9 @@
 //! The key lives as long as any of these states. A
 //! reset concerns the configuration of its limiter only.
 //!
+//! A key with a [quota of its own](crate::store::PerKey::over) has one quota at a time, and what it uses counts under
+//! each one that it had.
+//!
 //! # Permissions
 //!
 //! These commands on the keys under the prefix are all that a user needs:

@@ -9,7 +9,7 @@ use super::{
     connection::STORE,
     executor::ScriptExecutor,
     pool::ConnectionPool,
-    script::{Program, Scripted, call_args},
+    script::{Program, Scripted, call_args, key_call_args},
 };
 use crate::clock::{Clock, MonotonicClock};
 use crate::error::{ConfigError, StoreError};
@@ -56,10 +56,12 @@ impl<A: Scripted> RedisPolicy<A> {
         &self.batchers[self.pool.index_for(key, self.batchers.len())]
     }
 
-    pub(super) fn args(&self, call: Call) -> Arc<str> {
-        match call {
-            Call::Take(1) => Arc::clone(&self.take_one_args),
-            call => call_args(&self.algorithm, call).into(),
+    /// The arguments of a call, under the quota of its key if that has its own.
+    pub(super) fn args(&self, call: Call, of_key: Option<&A>) -> Arc<str> {
+        match (of_key, call) {
+            (Some(algorithm), call) => key_call_args(algorithm, call).into(),
+            (None, Call::Take(1)) => Arc::clone(&self.take_one_args),
+            (None, call) => call_args(&self.algorithm, call).into(),
         }
     }
 

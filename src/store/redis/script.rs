@@ -118,6 +118,41 @@ pub(super) fn call_args<A: Scripted>(algorithm: &A, call: Call) -> String {
     format!("[{}, {args:?}]", call.opcode())
 }
 
+/// The same for a call under the quota of its key: with the settings of that quota, and the units of the
+/// call.
+pub(super) fn key_call_args<A: Scripted>(algorithm: &A, call: Call) -> String {
+    let mut text = call_args(algorithm, call);
+    text.truncate(text.len() - 1);
+    text + &format!(
+        ", {}, {}]",
+        settings(&parts(algorithm)),
+        saturated(call.cost())
+    )
+}
+
+fn parts<A: Scripted>(algorithm: &A) -> Vec<Part> {
+    let mut parts = Vec::new();
+    algorithm.parts(&mut parts);
+    parts
+}
+
+/// Whether the script can count what a key uses under each quota that it had. It cannot for a warm-up, whose
+/// headers do not say what a unit costs.
+pub(super) fn shares_use<A: Scripted>(algorithm: &A) -> bool {
+    parts(algorithm)
+        .iter()
+        .all(|part| !part.header.starts_with("~u"))
+}
+
+/// The headers and the parameters of all parts, as a script reads them.
+fn settings(parts: &[Part]) -> String {
+    let settings = parts.iter().map(|Part { header, params, .. }| {
+        let params: Vec<_> = params.iter().map(u64::to_string).collect();
+        format!("[{header:?}, {}]", params.join(", "))
+    });
+    format!("[{}]", settings.collect::<Vec<_>>().join(", "))
+}
+
 /// The script of one policy, and the argument that all its calls have in common.
 pub(super) struct Program {
     /// lua/common.lua describes its structure.
@@ -137,8 +172,7 @@ impl Program {
 
     /// With a prelude, by which tests replace the server's clock.
     pub(super) fn with_prelude<A: Scripted>(prelude: &str, algorithm: &A) -> Self {
-        let mut parts = Vec::new();
-        algorithm.parts(&mut parts);
+        let parts = parts(algorithm);
         let mut files = vec![
             prelude,
             include_str!("lua/common.lua"),
@@ -150,13 +184,9 @@ impl Program {
             }
         }
         files.push(include_str!("lua/decide.lua"));
-        let settings = parts.iter().map(|Part { header, params, .. }| {
-            let params: Vec<_> = params.iter().map(u64::to_string).collect();
-            format!("[{header:?}, {}]", params.join(", "))
-        });
         Self {
             script: Text::new(files.concat()),
-            settings: format!("[{}]", settings.collect::<Vec<_>>().join(", ")),
+            settings: settings(&parts),
             keys_per_call: parts.len(),
             part_suffixes: (1..parts.len()).map(|part| format!(":{part}")).collect(),
         }

@@ -18,6 +18,7 @@ mod limiter;
 mod line;
 mod live_policy;
 mod pending;
+mod quota_per_key;
 mod task;
 
 #[cfg(any(feature = "redis", feature = "postgres", feature = "cassandra"))]
@@ -29,7 +30,7 @@ pub(crate) use self::{
     deadline::{Deadline, within},
     deny_cache::{CacheSlot, CacheVersion, DenyCache},
     executor::{Executor, rare},
-    key::check_name,
+    key::{check_name, key_name},
     line::{Line, TaskId, Waiting},
     live_policy::{LivePolicy, Policy},
     pending::{PendingCall, Remote},
@@ -39,4 +40,5 @@ pub use self::{
     breaker::BreakerCounts,
     key::{KeyName, RemoteKey},
     limiter::StoreLimiter,
+    quota_per_key::QuotaPerKey,
 };

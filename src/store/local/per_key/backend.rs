@@ -12,7 +12,7 @@ use super::{
 };
 use crate::algorithm::Words;
 use crate::backend::{Backend, IntoBackend, Losses, Op};
-use crate::clock::Clock;
+use crate::clock::{Clock, Tick};
 use crate::decision::Decision;
 use crate::key::Key;
 use crate::quota::Quota;
@@ -52,14 +52,14 @@ impl<A: Words, S> Drop for Finish<A, S> {
     }
 }
 
-impl<A, K, S> PerKey<A, K, S>
+impl<A, K, S, P> PerKey<A, K, S, P>
 where
     A: Words,
     K: Send + Sync + 'static,
     S: QuotaSource<K>,
 {
     /// The lookup of `key`: the one in flight, or one that begins. `None` if it cannot begin.
-    fn look_up(&self, hash: u64, key: impl FnOnce() -> K) -> Option<Arc<Lookup<A>>> {
+    pub(super) fn look_up(&self, hash: u64, key: impl FnOnce() -> K) -> Option<Arc<Lookup<A>>> {
         let lookups = &self.shared.lookups;
         let Ok(runtime) = Handle::try_current() else {
             lookups.record_failure("no tokio runtime runs the lookup");
@@ -179,14 +179,20 @@ where
     fn quota_of(&self, key: &Q) -> Option<Quota> {
         let shared = &self.shared;
         let (hash, now) = (shared.table.hash(key), shared.table.shared.clock.now());
-        let mut quota = None;
+        Some(shared.quota_of(hash, now))
+    }
+}
+
+impl<A: Words, S> Shared<A, S> {
+    /// The quota that the key with this hash is under, or the default.
+    pub(super) fn quota_of(&self, hash: u64, now: Tick) -> Quota {
         let read = |_: &Planned<A>, state: &mut PlannedState<A>| {
             ReadQuota(state.of(hash).map(|known| known.algorithm.quota()))
         };
-        if let Ok(ReadQuota(found)) = shared.table.at(hash, now, false, read) {
-            quota = found;
-        }
-        Some(quota.unwrap_or_else(|| shared.default.quota()))
+        let known = self.table.at(hash, now, false, read).ok();
+        known
+            .and_then(|ReadQuota(quota)| quota)
+            .unwrap_or_else(|| self.default.quota())
     }
 }
 
@@ -198,7 +204,12 @@ impl Outcome for ReadQuota {
     }
 }
 
-impl<A: Words, K: 'static, S: Send + Sync + 'static> IntoBackend for PerKey<A, K, S> {
+impl<A: Words, K, S, P> IntoBackend for PerKey<A, K, S, P>
+where
+    K: 'static,
+    S: Send + Sync + 'static,
+    P: Send + Sync + 'static,
+{
     type Backend = Self;
 
     fn into_backend(self) -> Self {

@@ -2,16 +2,21 @@
 //!
 //! A slot of the table holds the state of a key, the quota that it is under, and how long that is
 //! fresh. So a request whose quota is known is decided in one step, the cache of quotas is bounded as
-//! the table is, and no use is lost when a quota changes or is forgotten.
+//! the table is, and no use is lost when a quota changes or is forgotten. Over a store, the same table holds the
+//! quotas alone, and the store counts.
 
 mod backend;
 mod decision;
 mod lookups;
 mod planned;
+#[cfg(feature = "_remote")]
+mod remote;
 mod source;
 
 use std::{fmt, hash::Hash, marker::PhantomData, sync::Arc, time::Duration};
 
+#[cfg(feature = "_remote")]
+pub use self::remote::PerKeyFuture;
 pub use self::{decision::PerKeyDecision, source::QuotaSource};
 use self::{
     lookups::{Found, Lookups},
@@ -27,7 +32,7 @@ use crate::quota::Quota;
 use crate::store::apply::apply_op;
 use crate::sync::{Mutex, lock};
 
-/// A limit in this process whose quota differs from key to key.
+/// A limit whose quota differs from key to key, in this process or [over](Self::over) a store.
 ///
 /// A [`QuotaSource`] says which quota a key has, for example from a database. The algorithm is the same
 /// for all keys. Its own quota is that of keys for which the source has none or fails.
@@ -40,14 +45,17 @@ use crate::sync::{Mutex, lock};
 ///   quota as it was, or gives the default to a key that has none. It is tried again after a second.
 /// - A change of the quota reaches a key in use. What it has used stays used, as after
 ///   [`Local::set_quota`].
-/// - At most [`capacity`](Self::capacity) keys are kept. A key that takes the slot of another one in a
-///   full table takes over its use, but not its quota.
+/// - At most [`capacity`](Self::capacity) keys are kept. In this process, a key that takes the slot of another
+///   one in a full table takes over its use, but not its quota.
 ///
 /// Response headers state the quota of the key. Keys are cloned for the source. Clones share the table.
 /// Lookups run on the tokio runtime of the request, which needs its timer enabled.
 ///
+/// Over a store each process looks quotas up for itself, so for up to the life of a quota some machines decide by
+/// the old one. A key is counted once for all: what it uses counts under each quota that it had.
+///
 /// ```
-/// use tower_throttle::{Quota, RateLimitLayer, StoreError, TokenBucket, store::local::PerKey};
+/// use tower_throttle::{Quota, RateLimitLayer, StoreError, TokenBucket, store::PerKey};
 ///
 /// /// In a real program a query, `select .. from plans where customer = $1`.
 /// async fn plan_of(customer: String) -> Result<Option<Quota>, StoreError> {
@@ -67,12 +75,16 @@ use crate::sync::{Mutex, lock};
 /// # Ok(())
 /// # }
 /// ```
-///
-/// Stores that servers share take no quota per key: their limiters have one quota for all.
-pub struct PerKey<A: Words, K, S> {
+pub struct PerKey<A: Words, K, S, P = InTable> {
     shared: Arc<Shared<A, S>>,
+    /// Where the use of the keys is counted.
+    place: P,
     keys: PhantomData<fn(&K)>,
 }
+
+/// The use of the keys of a [`PerKey`] is counted in its table, in this process.
+#[derive(Clone, Copy, Debug)]
+pub struct InTable;
 
 struct Shared<A: Words, S> {
     table: Local<Planned<A>>,
@@ -80,6 +92,8 @@ struct Shared<A: Words, S> {
     source: S,
     times: Times,
     lookups: Lookups<A>,
+    /// The algorithm with another quota, as the place takes it.
+    with_quota: fn(&A, Quota) -> Result<A, ConfigError>,
     /// Algorithms with the quotas that were found last, so that keys of one plan share one.
     recent: Mutex<Vec<Arc<A>>>,
 }
@@ -165,7 +179,7 @@ impl<A: Words, K, S: QuotaSource<K>> PerKey<A, K, S> {
     /// has a queue: the turns of queued requests belong to one quota.
     ///
     /// ```
-    /// use tower_throttle::{LeakyBucket, Quota, StoreError, store::local::PerKey};
+    /// use tower_throttle::{LeakyBucket, Quota, StoreError, store::PerKey};
     ///
     /// let queue = LeakyBucket::new(Quota::per_second(1)).queue(10);
     /// let source = |_: String| async { Ok::<Option<Quota>, StoreError>(None) };
@@ -177,8 +191,19 @@ impl<A: Words, K, S: QuotaSource<K>> PerKey<A, K, S> {
         source: S,
     ) -> Result<Self, ConfigError> {
         let algorithm = algorithm.into_algorithm();
+        Self::in_place(InTable, &algorithm, source, A::with_quota)
+    }
+}
+
+impl<A: Words, K, S: QuotaSource<K>, P> PerKey<A, K, S, P> {
+    fn in_place(
+        place: P,
+        algorithm: &A,
+        source: S,
+        with_quota: fn(&A, Quota) -> Result<A, ConfigError>,
+    ) -> Result<Self, ConfigError> {
         algorithm.validate()?;
-        let _ = algorithm.with_quota(algorithm.quota())?;
+        let algorithm = with_quota(algorithm, algorithm.quota())?;
         if has_queue(&algorithm) {
             return Err(ConfigError::Unsupported {
                 what: "a quota per key for an algorithm with a queue",
@@ -190,19 +215,16 @@ impl<A: Words, K, S: QuotaSource<K>> PerKey<A, K, S> {
             stale: Duration::from_secs(600),
             deadline: Duration::from_secs(2),
         };
-        let shared = Shared::new(Arc::new(algorithm), source, times, LOOKUPS)?;
-        Ok(Self::of(shared))
+        let shared = Shared::new(Arc::new(algorithm), source, times, LOOKUPS, with_quota);
+        Ok(Self {
+            shared: Arc::new(shared),
+            place,
+            keys: PhantomData,
+        })
     }
 }
 
-impl<A: Words, K, S> PerKey<A, K, S> {
-    fn of(shared: Shared<A, S>) -> Self {
-        Self {
-            shared: Arc::new(shared),
-            keys: PhantomData,
-        }
-    }
-
+impl<A: Words, K, S, P> PerKey<A, K, S, P> {
     /// How many keys are kept, with their use and their quotas: 100,000 unless set.
     ///
     /// # Panics
@@ -210,9 +232,10 @@ impl<A: Words, K, S> PerKey<A, K, S> {
     #[must_use]
     #[track_caller]
     pub fn capacity(self, keys: usize) -> Self {
-        let mut shared = self.unshared();
-        shared.table = shared.table.capacity(keys);
-        Self::of(shared)
+        self.with(|mut shared| {
+            shared.table = shared.table.capacity(keys);
+            shared
+        })
     }
 
     /// How long a quota is fresh: a minute unless set. A change of a plan reaches a key within this time
@@ -254,48 +277,34 @@ impl<A: Words, K, S> PerKey<A, K, S> {
     #[must_use]
     #[track_caller]
     pub fn lookups(self, most: usize) -> Self {
-        let mut shared = self.unshared();
-        shared.lookups.most = most;
-        Self::of(shared)
+        self.with(|mut shared| {
+            shared.lookups.most = most;
+            shared
+        })
     }
 
     #[track_caller]
     fn with_times(self, set: impl FnOnce(&mut Times)) -> Self {
-        let shared = self.unshared();
-        let capacity = shared.table.stats().capacity;
-        let mut times = shared.times;
-        set(&mut times);
-        let most = shared.lookups.most;
-        let mut shared = expect_valid(Shared::new(shared.default, shared.source, times, most));
-        shared.table = shared.table.capacity(capacity);
-        Self::of(shared)
+        self.with(|shared| {
+            let capacity = shared.table.stats().capacity;
+            let mut times = shared.times;
+            set(&mut times);
+            let (most, with_quota) = (shared.lookups.most, shared.with_quota);
+            let mut shared = Shared::new(shared.default, shared.source, times, most, with_quota);
+            shared.table = shared.table.capacity(capacity);
+            shared
+        })
     }
 
     #[track_caller]
-    fn unshared(self) -> Shared<A, S> {
+    fn with(self, set: impl FnOnce(Shared<A, S>) -> Shared<A, S>) -> Self {
         let Ok(shared) = Arc::try_unwrap(self.shared) else {
             panic!("a setting of a PerKey that was cloned: set it before");
         };
-        shared
-    }
-
-    /// Looks the quota of `key` up again at its next request, which goes on under the old one: for a
-    /// message that a plan has changed.
-    pub fn refresh<Q>(&self, key: &Q)
-    where
-        Q: Hash + ?Sized,
-    {
-        let shared = &*self.shared;
-        let hash = shared.table.hash(key);
-        shared.lookups.outdate(hash);
-        let now = shared.table.shared.clock.now();
-        let expire = |_: &Planned<A>, state: &mut planned::PlannedState<A>| {
-            if let Some(known) = state.of(hash) {
-                known.fresh_until = known.fresh_until.min(now);
-            }
-        };
-        // A key without a slot is looked up anyway.
-        let _ = shared.table.at(hash, now, false, expire);
+        Self {
+            shared: Arc::new(set(shared)),
+            ..self
+        }
     }
 
     /// Sizes and counters.
@@ -311,6 +320,17 @@ impl<A: Words, K, S> PerKey<A, K, S> {
     }
 }
 
+impl<A: Words, K, S> PerKey<A, K, S> {
+    /// Looks the quota of `key` up again at its next request, which goes on under the old one: for a
+    /// message that a plan has changed.
+    pub fn refresh<Q>(&self, key: &Q)
+    where
+        Q: Hash + ?Sized,
+    {
+        self.shared.expire(self.shared.table.hash(key));
+    }
+}
+
 /// Whether it makes requests wait that are not admitted at once.
 fn has_queue<A: Words>(algorithm: &A) -> bool {
     let waits_after = |used| {
@@ -323,20 +343,39 @@ fn has_queue<A: Words>(algorithm: &A) -> bool {
 }
 
 impl<A: Words, S> Shared<A, S> {
-    fn new(default: Arc<A>, source: S, times: Times, most: usize) -> Result<Self, ConfigError> {
+    fn new(
+        default: Arc<A>,
+        source: S,
+        times: Times,
+        most: usize,
+        with_quota: fn(&A, Quota) -> Result<A, ConfigError>,
+    ) -> Self {
         let planned = Planned {
             default: Arc::clone(&default),
             stale: times.stale,
         };
-        planned.default.validate()?;
-        Ok(Self {
+        Self {
             table: Local::new(planned),
             default,
             source,
             times,
             lookups: Lookups::new(most),
+            with_quota,
             recent: Mutex::default(),
-        })
+        }
+    }
+
+    /// The quota of the key with this hash is stale, also one that a lookup in flight will find.
+    fn expire(&self, hash: u64) {
+        self.lookups.outdate(hash);
+        let now = self.table.shared.clock.now();
+        let expire = |_: &Planned<A>, state: &mut planned::PlannedState<A>| {
+            if let Some(known) = state.of(hash) {
+                known.fresh_until = known.fresh_until.min(now);
+            }
+        };
+        // A key without a slot is looked up anyway.
+        let _ = self.table.at(hash, now, false, expire);
     }
 
     /// The algorithm with this quota.
@@ -348,7 +387,7 @@ impl<A: Words, S> Shared<A, S> {
         if let Some(same) = recent.iter().find(|recent| recent.quota() == quota) {
             return Ok(Arc::clone(same));
         }
-        let algorithm = self.default.with_quota(quota)?;
+        let algorithm = (self.with_quota)(&self.default, quota)?;
         algorithm.validate()?;
         let algorithm = Arc::new(algorithm);
         recent.truncate(RECENT - 1);
@@ -371,10 +410,8 @@ impl<A: Words, S> Shared<A, S> {
             };
             let decision = decide(known, now, op);
             let mut effect = effect(op, &decision);
-            let refreshes = known.fresh_until <= now && effect != Effect::Read;
+            let refreshes = effect != Effect::Read && known.claim_refresh(now, claimed_until);
             if refreshes {
-                // No other request does it as long as the lookup may take.
-                known.fresh_until = claimed_until;
                 effect = Effect::Changed;
             }
             Tried::Decided {
@@ -414,17 +451,18 @@ impl<A: Words, S> Shared<A, S> {
 }
 
 /// Manual impl: derive would require `S: Clone`. Clones share the table.
-impl<A: Words, K, S> Clone for PerKey<A, K, S> {
+impl<A: Words, K, S, P: Clone> Clone for PerKey<A, K, S, P> {
     fn clone(&self) -> Self {
         Self {
             shared: Arc::clone(&self.shared),
+            place: self.place.clone(),
             keys: PhantomData,
         }
     }
 }
 
 /// Manual impl: keys must not be logged, and sources are closures.
-impl<A: Words, K, S> fmt::Debug for PerKey<A, K, S> {
+impl<A: Words, K, S, P> fmt::Debug for PerKey<A, K, S, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PerKey")
             .field("default", &self.shared.default)

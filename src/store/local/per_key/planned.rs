@@ -31,6 +31,18 @@ pub(super) struct Known<A: Algorithm> {
     pub(super) state: A::State,
 }
 
+impl<A: Algorithm> Known<A> {
+    /// Whether the quota is stale. If so the caller has to refresh it, and no other one does before
+    /// `claimed_until`.
+    pub(super) fn claim_refresh(&mut self, now: Tick, claimed_until: Tick) -> bool {
+        let is_stale = self.fresh_until <= now;
+        if is_stale {
+            self.fresh_until = claimed_until;
+        }
+        is_stale
+    }
+}
+
 impl<A: Algorithm> PlannedState<A> {
     /// The state of the key with this hash, if its quota is known.
     pub(super) fn of(&mut self, owner: u64) -> Option<&mut Known<A>> {

@@ -11,7 +11,7 @@ use crate::quota::Quota;
 ///
 /// ```
 /// use std::{collections::HashMap, error::Error};
-/// use tower_throttle::{FixedWindow, Quota, RateLimitLayer, store::local::{PerKey, QuotaSource}};
+/// use tower_throttle::{FixedWindow, Quota, RateLimitLayer, store::{PerKey, QuotaSource}};
 ///
 /// /// Plans that a file has named.
 /// struct Plans(HashMap<u64, Quota>);

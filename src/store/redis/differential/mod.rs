@@ -28,6 +28,7 @@ mod fleet_servers;
 #[cfg(feature = "cas")]
 #[path = "../../../../tests/redis/hashing_proxy.rs"]
 mod hashing_proxy;
+mod key_quotas;
 mod mutants;
 mod oracle;
 mod policies;
@@ -96,6 +97,17 @@ fn run_scripts<A: Scripted>(
     steps: &[Step],
     sabotage: impl Fn(String) -> String,
 ) -> Vec<(Stored, Result<Decision, StoreError>)> {
+    run_calls(connection, variants, steps, sabotage, call_args)
+}
+
+/// The same, with the arguments that `args_of` makes.
+fn run_calls<A: Scripted>(
+    connection: &mut redis::Connection,
+    variants: &[A],
+    steps: &[Step],
+    sabotage: impl Fn(String) -> String,
+    args_of: fn(&A, Call) -> String,
+) -> Vec<(Stored, Result<Decision, StoreError>)> {
     let mut programs = Vec::<Program>::new();
     for variant in variants {
         let prelude = [FAKE_CLOCK, ONLY_DECLARED_KEYS].concat();
@@ -121,7 +133,7 @@ fn run_scripts<A: Scripted>(
         // The clock of the machine is up to 20 hours away from that of the server.
         let skewed = step.now + step.now % 3 * 72_000_000_000 - 72_000_000_000;
         MACHINE.set(Some(skewed / 1_000_000));
-        let args = call_args(&variants[step.variant], step.call);
+        let args = args_of(&variants[step.variant], step.call);
         let command = pipeline
             .cmd("EVALSHA")
             .arg(&program.script.hash)

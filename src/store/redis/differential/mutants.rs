@@ -298,12 +298,12 @@ fn a_state_that_ends_with_that_of_another_configuration_is_caught() {
             "a value that ends with the state that was written last",
         ),
         (
-            "first.kept_until or now + math.max(left, 0)",
-            "first.kept_until or now",
+            "first.kept_until = now + math.max(left, 0)",
+            "first.kept_until = now",
             "a state that ends when that of another configuration is written",
         ),
         (
-            "if kept[1] or not is_unused then",
+            "if kept[1] and not units or not is_unused then",
             "if not is_unused then",
             "a configuration that takes usage over for the second time",
         ),

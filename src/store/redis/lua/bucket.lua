@@ -168,3 +168,11 @@ local function bucket(header, parts_per_us, depth, depth_part, initial_used, ini
         return admitted
     end
 end
+
+others.t = function(header, params, args)
+    local bn = quota_change(params, header)
+    local span, span_part =
+        bn.split(bn.multiply(bn.from.num, bn.from_number(units)), bn.from.parts_per_us)
+    return bucket(header, bn.from.parts_per_us, 0, 0, 0, 0, 0), { span, span_part, 0, 0, 0, 0, args[7] }
+end
+others.c, others.l = others.t, others.t

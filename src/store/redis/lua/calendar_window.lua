@@ -64,3 +64,8 @@ algorithms.d = function(header, limit)
         return admitted
     end
 end
+
+-- Its windows are unknown here. It counts up to the end of the one that is stored, and keeps what is refunded.
+others.d = function(header, params, args, latest)
+    return algorithms.d(header, MAX_INT), { args[1], latest, latest, latest, latest, 0 }
+end

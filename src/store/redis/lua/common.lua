@@ -6,8 +6,9 @@
 --
 -- KEYS: per call, one key per limit. A script touches no other key.
 -- ARGV[1]: JSON: per limit, the header of its values and its parameters.
--- ARGV[2..]: JSON: per call, the operation, and the arguments of each limit. All calls have the same if there is
---   only one of these.
+-- ARGV[2..]: JSON: per call, the operation, and the arguments of each limit; then, if the key has a quota of its
+--   own, what ARGV[1] would be for that, and the units of the call. All calls have the same if there is only one of
+--   these.
 -- Reply: the time, then per call its status and the numbers of its state.
 --
 -- Numbers are doubles, which represent integers exactly up to 2^53. Scripts only compare, add and
@@ -40,6 +41,16 @@ local algorithms = {}
 local reply
 -- What the key at hand holds of other configurations; nil if it has none.
 local configurations
+
+-- The units of the call at hand, if its key has a quota of its own.
+local units
+-- What makes the limit of an earlier quota of the key, by the letter in its header, and the arguments with which that
+-- counts the call. Given the header, the numbers in it, the arguments of the call, and until when its use counts.
+local others = {}
+
+local function letter_of(header)
+    return string.sub(header, 2, 2)
+end
 
 local function push_reply(number)
     reply[#reply + 1] = number

@@ -4,6 +4,13 @@
 -- value of a key that has several is `~&`, and for each of them, the newest last: two packed doubles,
 -- until when it is kept and the length of its value, and its value. One whose state was removed has a
 -- value without a state.
+--
+-- A key with a quota of its own is in use with one quota, apart from machines that have not learned of a change yet.
+-- So what it uses counts under each quota that it had, as long as its use under that one alone would count. After
+-- that, the quota takes over what counts under the newest one.
+
+-- Whether the call is no use under the quota at hand: what the key used under another one, or a refund.
+local is_no_use = false
 
 -- What is stored at a key beside or instead of the configuration with `header`; nil if it is damaged. Few calls
 -- need it, so all of it is one function.
@@ -24,13 +31,15 @@ local function parse_configurations(value, header)
             if #part ~= length then
                 return nil
             end
-            list[#list + 1] = { header = string.match(part, HEADER), value = part, kept_until = kept_until }
+            if not units or kept_until > now then
+                list[#list + 1] = { header = string.match(part, HEADER), value = part, kept_until = kept_until }
+            end
             at = at + 16 + length
         end
     else
         list[1] = { header = string.match(value, HEADER), value = value }
     end
-    if not list[1] then
+    if not list[1] and not units then
         return nil
     end
     for index = 1, #list do
@@ -46,7 +55,9 @@ local function parse_configurations(value, header)
     function self.read(state_len, len_of, entry_len)
         local found = list[own_index or #list]
         local params
-        if not own_index and string.sub(found.header, 2, 2) == string.sub(header, 2, 2) then
+        if not found then
+            return nil
+        elseif not own_index and letter_of(found.header) == letter_of(header) then
             params = header_params(found.header)
         end
         local length = #found.value - #found.header
@@ -66,19 +77,24 @@ local function parse_configurations(value, header)
     -- over again. For the same reason one is kept, without its state, while an older one is.
     function self.write(key, value, unused_at)
         local first = list[1]
-        -- Times to live are whole milliseconds of a clock of whole milliseconds.
-        local left = first.kept_until and 0 or (redis.call('PTTL', key) - LINGER_MS + 2) * 1000
-        first.kept_until = first.kept_until or now + math.max(left, 0)
+        if first and not first.kept_until then
+            -- Times to live are whole milliseconds of a clock of whole milliseconds.
+            local left = (redis.call('PTTL', key) - LINGER_MS + 2) * 1000
+            first.kept_until = now + math.max(left, 0)
+        end
         own_index = own_index or #list + 1
+        if is_no_use and list[own_index] then
+            unused_at = list[own_index].kept_until
+        end
         list[own_index] = { header = header, value = value, kept_until = unused_at }
         local kept, packed, last_until, new_index = {}, { SEVERAL }, unused_at, nil
         for index = math.max(1, #list - MAX_CONFIGURATIONS + 1), #list do
             local configuration = list[index]
-            if takes_over then
+            if takes_over and not units then
                 configuration.kept_until = math.max(configuration.kept_until, unused_at)
             end
             local is_unused = index ~= own_index and configuration.kept_until <= now
-            if kept[1] or not is_unused then
+            if kept[1] and not units or not is_unused then
                 if is_unused then
                     configuration.value = configuration.header
                 end
@@ -102,6 +118,20 @@ local function parse_configurations(value, header)
         else
             redis.call('PSETEX', key, ttl_ms(unused_at), value)
         end
+    end
+
+    -- Counts what the call has used under the other quotas of the key.
+    function self.count_under_others(key, op, args)
+        local own_reply = reply
+        for index, other in ipairs(list) do
+            local count = index ~= own_index and others[letter_of(other.header)]
+            if count then
+                local limit, other_args = count(other.header, header_params(other.header), args, other.kept_until)
+                reply, is_no_use = {}, true
+                limit(key, op == TAKE and CHARGE or op, other_args, true)
+            end
+        end
+        reply, is_no_use = own_reply, false
     end
 
     -- Makes this configuration the newest one, after a reset: the next new one takes over nothing else.

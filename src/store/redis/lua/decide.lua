@@ -1,18 +1,24 @@
 -- Every script ends with this file.
 local settings = cjson.decode(ARGV[1])
-local limits, part_count = {}, #settings
-for part = 1, part_count do
-    local letter = string.sub(settings[part][1], 2, 2)
-    limits[part] = algorithms[letter](unpack(settings[part]))
+local part_count = #settings
+local function limits_of(settings)
+    local limits = {}
+    for part = 1, part_count do
+        limits[part] = algorithms[letter_of(settings[part][1])](unpack(settings[part]))
+    end
+    return limits
 end
+local common_limits = limits_of(settings)
 
-local replies, text, op, args = { now }, nil, nil, nil
+local replies, text, op, args, limits = { now }, nil, nil, nil, nil
 for first_key = 1, #KEYS, part_count do
     local own_text = ARGV[#replies + 1] or ARGV[2]
     if own_text ~= text then
-        text, op, args = own_text, unpack(cjson.decode(own_text))
+        local of_key
+        text, op, args, of_key, units = own_text, unpack(cjson.decode(own_text))
+        limits = of_key and limits_of(of_key) or common_limits
     end
-    reply = { DONE }
+    reply, is_no_use = { DONE }, units and op == REFUND
     local admitted, err = true, nil
     -- All admit, or nothing is taken. So all limits but the first are asked before anything is written, and the
     -- first one takes only if they admit.
@@ -29,6 +35,9 @@ for first_key = 1, #KEYS, part_count do
         admitted = admitted and part_admits
         if op == RESET and configurations then
             configurations.make_newest(key)
+        end
+        if units and configurations and not err and (op == TAKE and admitted or op > PEEK) then
+            configurations.count_under_others(key, op, args[part])
         end
     end
     if err then

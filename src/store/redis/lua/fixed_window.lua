@@ -80,3 +80,7 @@ algorithms.f = function(header, limit, length, pad, anchored)
         return admitted
     end
 end
+
+others.f = function(header, params, args)
+    return algorithms.f(header, MAX_INT, unpack(params)), args
+end

@@ -119,3 +119,7 @@ algorithms.g = function(header, limit, length, pad, cell_count)
         return admitted
     end
 end
+
+others.g = function(header, params, args)
+    return algorithms.g(header, MAX_INT, unpack(params)), args
+end

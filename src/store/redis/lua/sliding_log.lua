@@ -303,3 +303,7 @@ algorithms.s = function(header, limit, period)
         return admitted
     end
 end
+
+others.s = function(header, params, args)
+    return algorithms.s(header, MAX_INT, unpack(params)), args
+end

@@ -81,3 +81,7 @@ algorithms.w = function(header, limit, length, pad)
         return admitted
     end
 end
+
+others.w = function(header, params, args)
+    return algorithms.w(header, MAX_INT, unpack(params)), args
+end

@@ -66,6 +66,13 @@ pub trait RemoteKey {
     }
 }
 
+/// The name of `key`, after the prefix of its limit.
+pub(crate) fn key_name<K: RemoteKey + ?Sized>(prefix: &str, key: &K) -> String {
+    let mut name = KeyName::new(prefix);
+    key.write(&mut name);
+    name.finish()
+}
+
 /// Checks a part of the names of all keys of a limit.
 pub(crate) fn check_name(field: &'static str, name: &str) -> Result<(), ConfigError> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);

@@ -35,7 +35,7 @@ const MAX_PLAIN_LEN: usize = 64;
 const MAX_LEN: usize = 1_024;
 
 impl KeyName {
-    pub(crate) fn new(start: &str) -> Self {
+    pub(super) fn new(start: &str) -> Self {
         let mut text = String::with_capacity(start.len() + MAX_PLAIN_LEN);
         text.push_str(start);
         Self {
@@ -46,7 +46,7 @@ impl KeyName {
     }
 
     /// The finished name. A long one is a digest: not every store has keys of any length.
-    pub(crate) fn finish(mut self) -> String {
+    pub(super) fn finish(mut self) -> String {
         if self.text.len() > self.start + MAX_LEN {
             let digest = Sha256::hash(&self.text.as_bytes()[self.start..]);
             self.text.truncate(self.start);

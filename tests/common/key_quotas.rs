@@ -1,0 +1,189 @@
+//! Quotas per key in a store that two machines share: what holds in every store.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
+
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
+use tower_throttle::store::remote::QuotaPerKey;
+use tower_throttle::store::{Backend, Op, PerKey, QuotaSource};
+use tower_throttle::{
+    Decision, FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, StoreError,
+    TokenBucket,
+};
+
+/// The quotas of some keys. Shared by the machines, which ask it as they would ask a database.
+#[derive(Clone, Default)]
+struct Plans(Arc<Mutex<HashMap<u64, Quota>>>);
+
+impl Plans {
+    fn set(&self, key: u64, quota: Quota) {
+        self.0.lock().expect("no panic").insert(key, quota);
+    }
+
+    fn of(&self, key: u64) -> Option<Quota> {
+        self.0.lock().expect("no panic").get(&key).copied()
+    }
+}
+
+impl QuotaSource<u64> for Plans {
+    async fn quota(
+        &self,
+        key: &u64,
+    ) -> Result<Option<Quota>, Box<dyn std::error::Error + Send + Sync>> {
+        Ok(self.of(*key))
+    }
+}
+
+/// One machine.
+trait Machine {
+    async fn apply(&self, key: u64, op: Op) -> Result<Decision, StoreError>;
+    /// Waits until it decides on `key` under its new quota.
+    async fn learn(&self, key: u64, quota: Quota);
+}
+
+impl<P> Machine for PerKey<P::Algorithm, u64, Plans, P>
+where
+    P: QuotaPerKey,
+{
+    async fn apply(&self, key: u64, op: Op) -> Result<Decision, StoreError> {
+        Backend::apply(self, &key, op).await
+    }
+
+    async fn learn(&self, key: u64, quota: Quota) {
+        self.refresh(&key);
+        let _ = self.decide(&key, 0).await;
+        while self.quota_of(&key) != Some(quota) {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// Mistaken: a limit for each quota, which counts for itself as configurations do.
+struct Separate<F, L> {
+    limit: F,
+    limits: Mutex<HashMap<Quota, Arc<L>>>,
+    learned: Mutex<HashMap<u64, Quota>>,
+    plans: Plans,
+}
+
+impl<F: Fn(Quota) -> L, L: Backend<u64>> Machine for Separate<F, L> {
+    async fn apply(&self, key: u64, op: Op) -> Result<Decision, StoreError> {
+        let plan = self.plans.of(key).expect("a plan");
+        let quota = *(self.learned.lock().expect("no panic").entry(key)).or_insert(plan);
+        let limit = {
+            let mut limits = self.limits.lock().expect("no panic");
+            let limit = limits.entry(quota);
+            Arc::clone(limit.or_insert_with(|| Arc::new((self.limit)(quota))))
+        };
+        limit.apply(&key, op).await
+    }
+
+    async fn learn(&self, key: u64, quota: Quota) {
+        self.learned.lock().expect("no panic").insert(key, quota);
+    }
+}
+
+/// A client is moved from 10 to `other` and back, while one of two machines learns of it late.
+async fn what_was_used_stays_used<M: Machine>(
+    machines: &[M; 2],
+    plans: &Plans,
+    key: u64,
+    (first, other): (Quota, Quota),
+) -> Result<(), String> {
+    let [one, two] = machines;
+    plans.set(key, first);
+    let takes = async |machine: &M, times, expected: bool, when: &str| {
+        for _ in 0..times {
+            let decision = machine.apply(key, Op::Take(1)).await;
+            if decision.expect("a decision").is_admitted() != expected {
+                return Err(format!("{when}: expected {expected}"));
+            }
+        }
+        Ok(())
+    };
+    takes(one, 3, true, "first").await?;
+    takes(two, 1, true, "first").await?;
+    plans.set(key, other);
+    one.learn(key, other).await;
+    takes(one, 5, true, "under the other quota").await?;
+    takes(two, 1, true, "where it is not known yet").await?;
+    takes(two, 1, false, "where it is not known yet").await?;
+    plans.set(key, first);
+    one.learn(key, first).await;
+    takes(one, 1, false, "back under the first quota").await?;
+    plans.set(key, other);
+    two.learn(key, other).await;
+    let decision = two.apply(key, Op::Take(1)).await.expect("a decision");
+    if decision.limit != other.capacity() {
+        return Err("a denial under the first quota was repeated".into());
+    }
+    let _ = one.apply(key, Op::Reset).await;
+    takes(one, 10, true, "after a reset").await?;
+    takes(one, 1, false, "after a reset").await
+}
+
+pub(crate) fn algorithms() -> Vec<AnyAlgorithm> {
+    // The default of these tests.
+    let quota = Quota::per_hour(3);
+    vec![
+        FixedWindow::new(quota).into(),
+        FixedWindow::new(quota).anchored().into(),
+        SlidingWindow::new(quota).into(),
+        SlidingLog::new(quota).into(),
+        SlidingGrid::new(quota).into(),
+        LeakyBucket::new(quota).into(),
+        TokenBucket::new(quota).into(),
+        #[cfg(feature = "calendar")]
+        tower_throttle::CalendarWindow::try_new(Quota::per_day(3), "Europe/Berlin")
+            .expect("a zone")
+            .into(),
+        #[cfg(feature = "governor")]
+        tower_throttle::Gcra::new(quota).into(),
+    ]
+}
+
+/// `limit` makes a limiter of one machine under a name.
+pub(crate) async fn a_key_is_counted_once_under_all_its_quotas<P>(
+    limit: impl Fn(&str, AnyAlgorithm) -> P,
+) where
+    P: QuotaPerKey<Algorithm = AnyAlgorithm> + Backend<u64>,
+{
+    for (at, algorithm) in algorithms().into_iter().enumerate() {
+        let name = format!("right.{at}");
+        let plans = Plans::default();
+        let machines =
+            [(); 2].map(|()| PerKey::over(limit(&name, algorithm.clone()), plans.clone()));
+        let of_hours = [Quota::per_hour(10), Quota::per_hour(20), Quota::per_day(20)];
+        let of_days = [Quota::per_day(10), Quota::per_day(20), Quota::per_month(20)];
+        let has_days = algorithm.quota().period() == Quota::per_day(1).period();
+        let [first, others @ ..] = if has_days { of_days } else { of_hours };
+        for (key, other) in (1..).zip(others) {
+            let checked = what_was_used_stays_used(&machines, &plans, key, (first, other)).await;
+            assert_eq!(checked, Ok(()), "{algorithm:?}, {other}");
+        }
+        // Each key by itself. The last one has no plan.
+        plans.set(7, Quota::per(5, first.period()));
+        for (key, most) in [(7, 5), (8, 3)] {
+            let mut admitted = 0;
+            for request in 0..8 {
+                let decided = machines[request % 2].decide(&key, 1).await;
+                admitted += u64::from(decided.expect("a decision").is_admitted());
+            }
+            assert_eq!(admitted, most, "{algorithm:?}");
+        }
+    }
+    // The mistake is found.
+    let bucket = AnyAlgorithm::from(TokenBucket::new(Quota::per_hour(3)));
+    let plans = Plans::default();
+    let separate = [(); 2].map(|()| Separate {
+        limit: |quota| limit("wrong", bucket.with_quota(quota).expect("a quota")),
+        limits: Mutex::default(),
+        learned: Mutex::default(),
+        plans: plans.clone(),
+    });
+    let quotas = (Quota::per_hour(10), Quota::per_hour(20));
+    let checked = what_was_used_stays_used(&separate, &plans, 1, quotas).await;
+    assert!(checked.is_err());
+}
