@@ -1,0 +1,96 @@
+//! A quota per customer, from a database: `cargo run --example plans`
+//!
+//! The database is a map behind an async function. The quota of a customer is looked up once and then cached. Then one
+//! customer buys a larger plan, while it is being limited.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use axum::{Router, body::Body, extract::Request, http::StatusCode, routing::get};
+use tokio::time::sleep;
+use tower::ServiceExt;
+use tower_throttle::{FixedWindow, Headers, Quota, RateLimitLayer, StoreError, store::PerKey};
+
+/// In place of a connection to a database.
+#[derive(Clone, Default)]
+struct Database(Arc<Mutex<HashMap<String, u64>>>);
+
+impl Database {
+    /// In place of `insert into plans ..`.
+    fn buy(&self, customer: &str, requests_per_day: u64) {
+        let mut plans = self.0.lock().expect("no panic");
+        plans.insert(customer.to_owned(), requests_per_day);
+    }
+
+    /// In place of `select requests_per_day from plans where customer = $1`.
+    async fn plan_of(self, customer: String) -> Result<Option<Quota>, StoreError> {
+        sleep(Duration::from_millis(5)).await;
+        println!("          the database is asked for {customer}");
+        if customer == "outage" {
+            return Err(StoreError::new("the database is down", true));
+        }
+        let plans = self.0.lock().expect("no panic");
+        Ok(plans.get(&customer).copied().map(Quota::per_day))
+    }
+}
+
+/// The name of the customer. A real app reads it from its authentication.
+fn customer(request: &Request) -> Result<String, StatusCode> {
+    let name = request.headers().get("customer");
+    let name = name.and_then(|name| name.to_str().ok());
+    name.map(str::to_owned).ok_or(StatusCode::UNAUTHORIZED)
+}
+
+/// How many of six requests pass, and the last header.
+async fn six(app: &Router, name: &str) -> (usize, String) {
+    let (mut admitted, mut header) = (0, String::new());
+    for _ in 0..6 {
+        let request = Request::get("/").header("customer", name);
+        let request = request.body(Body::empty()).expect("valid headers");
+        let Ok(response) = app.clone().oneshot(request).await;
+        admitted += usize::from(response.status().is_success());
+        let policy = response.headers().get("ratelimit-policy");
+        let policy = policy.and_then(|policy| policy.to_str().ok());
+        policy.unwrap_or_default().clone_into(&mut header);
+    }
+    println!("{name:<9} {admitted} of 6 admitted   ratelimit-policy: {header}");
+    (admitted, header)
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let database = Database::default();
+    database.buy("ann", 3);
+    database.buy("bob", 5);
+    let source = database.clone();
+    // Two per day for customers without a plan, and while the database is down.
+    // With `PerKey::over(redis.limiter("api", ..), ..)` all servers share the counts.
+    let quotas = PerKey::new(FixedWindow::new(Quota::per_day(2)), move |customer| {
+        source.clone().plan_of(customer)
+    });
+    let layer = RateLimitLayer::new(customer, quotas.clone())
+        .name("plan")
+        .headers(Headers::Draft11);
+    let app = Router::new().route("/", get(async || ())).layer(layer);
+
+    for (name, expected) in [("ann", 3), ("bob", 5), ("cid", 2), ("outage", 2)] {
+        assert_eq!(six(&app, name).await.0, expected);
+    }
+    println!(
+        "the last error: {}",
+        quotas.stats().last_error.unwrap_or_default()
+    );
+
+    println!("ann buys 7 per day");
+    database.buy("ann", 7);
+    quotas.refresh("ann");
+    // Decided under the old plan, while the new one is looked up. The three of before stay used.
+    assert_eq!(six(&app, "ann").await.0, 0);
+    while quotas.stats().in_flight > 0 {
+        sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(six(&app, "ann").await.0, 4);
+}
