@@ -23,10 +23,10 @@ use tower_governor::GovernorLayer;
 use tower_governor::governor::GovernorConfigBuilder;
 use tower_throttle::{
     ClientIp, FixedWindow, Global, Headers, Local, Quota, RateLimitLayer, TokenBucket,
-    key::{Extracted, KeyExtractor},
+    key::{Client, Extracted, KeyExtractor},
     layer::CostBody,
     respond::CostHandle,
-    store::local::Seeded,
+    store::{PerKey, local::Seeded},
 };
 
 use crate::count::allocations;
@@ -73,6 +73,9 @@ pub(crate) fn run(effort: &Effort) {
         floor(effort, peers);
     }
     cost_at_end(effort);
+    for peers in [1, 1_000] {
+        quota_per_key(effort, peers);
+    }
     for admits in [true, false] {
         by_rate_net(effort, admits);
         without_keys(effort, admits);
@@ -422,6 +425,35 @@ impl Figures {
 
 /// Runs `turn` with the stack moved by so many bytes.
 #[inline(never)]
+/// Compares a layer with a quota per key, which is cached, with one that has one quota for all keys.
+fn quota_per_key(effort: &Effort, peers: u64) {
+    let work = format!("layer by peer address, {peers} peers, quota per key");
+    if !effort.wants(&work) {
+        return;
+    }
+    let calls = Calls {
+        admits: true,
+        peers,
+    };
+    let bucket = || TokenBucket::new(peers::quota(true));
+    let plan = async |_: Client| Ok::<_, Infallible>(Some(peers::quota(true)));
+    let quotas = PerKey::new(bucket(), move |client: Client| plan(client));
+    let ours = RateLimitLayer::new(ClientIp::peer(), quotas.life(Duration::from_secs(86_400)));
+    let ours = ours.layer(Still);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build();
+    runtime.expect("a runtime").block_on(async {
+        for peer in 0..peers {
+            let response = ours.clone().oneshot(calls.request(peer)).await;
+            assert!(response.is_ok_and(|response| response.status().is_success()));
+        }
+    });
+    let theirs = RateLimitLayer::new(ClientIp::peer(), bucket());
+    let goals = ("one quota for all", [f64::INFINITY, 0.0]);
+    rows(effort, &work, &calls, goals, (&ours, &theirs.layer(Still)));
+}
+
 fn at_stack<const BYTES: usize>(turn: &dyn Fn() -> Figures) -> Figures {
     let moved = std::hint::black_box([0_u8; BYTES]);
     let figures = turn();
