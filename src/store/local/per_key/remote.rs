@@ -253,6 +253,10 @@ where
         vec![self.shared.default.quota()]
     }
 
+    fn max_wait(&self, _: &Q) -> Duration {
+        self.shared.default.facts().max_wait
+    }
+
     fn quota_of(&self, key: &Q) -> Option<Quota> {
         let now = self.shared.table.shared.clock.now();
         Some(self.shared.quota_of(self.named(key).1, now))
