@@ -44,8 +44,8 @@ local configurations
 
 -- The units of the call at hand, if its key has a quota of its own.
 local units
--- What makes the limit of an earlier quota of the key, by the letter in its header, and the arguments with which that
--- counts the call. Given the header, the numbers in it, the arguments of the call, and until when its use counts.
+-- By the letter in a header: what counts the call under another quota of the key. It gets the header, the numbers
+-- in it, the arguments of the call, and until when that quota is kept. It returns the limit, and its arguments.
 local others = {}
 
 local function letter_of(header)

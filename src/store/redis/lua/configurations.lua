@@ -5,11 +5,11 @@
 -- until when it is kept and the length of its value, and its value. One whose state was removed has a
 -- value without a state.
 --
--- A key with a quota of its own is in use with one quota, apart from machines that have not learned of a change yet.
--- So what it uses counts under each quota that it had, as long as its use under that one alone would count. After
--- that, the quota takes over what counts under the newest one.
+-- A key with a quota of its own has one quota at a time, apart from machines that have not learned of a change yet.
+-- So what it uses counts under each quota that it had. Each is kept as long as the use under it alone would count.
+-- After that, it takes over what counts under the newest one.
 
--- Whether the call is no use under the quota at hand: what the key used under another one, or a refund.
+-- Whether the call does not count as use under the quota at hand, which is then not kept for longer.
 local is_no_use = false
 
 -- What is stored at a key beside or instead of the configuration with `header`; nil if it is damaged. Few calls
