@@ -75,6 +75,8 @@ pub struct TopKey {
 struct Counters {
     hasher: RandomState,
     limit: usize,
+    /// Whether keys are shown by their hashes: then they get their texts when they are read.
+    is_hashed: bool,
     denied: Mutex<Vec<TopKey>>,
     used: Mutex<Vec<TopKey>>,
     missed: AtomicU64,
@@ -83,7 +85,7 @@ struct Counters {
 impl TopKeys {
     /// Counts up to `n` keys, at least one, and shows them as numbers.
     pub fn hashed(n: usize) -> Self {
-        Self::new(n, Hashed(()))
+        Self::new(n, Hashed(()), true)
     }
 }
 
@@ -93,13 +95,14 @@ impl<N> TopKeys<N> {
     where
         N: Fn(&K) -> String,
     {
-        Self::new(n, name)
+        Self::new(n, name, false)
     }
 
-    fn new(n: usize, name: N) -> Self {
+    fn new(n: usize, name: N, is_hashed: bool) -> Self {
         let counters = Counters {
             hasher: RandomState::new(),
             limit: n.max(1),
+            is_hashed,
             denied: Mutex::default(),
             used: Mutex::default(),
             missed: AtomicU64::new(0),
@@ -112,12 +115,12 @@ impl<N> TopKeys<N> {
 
     /// The keys whose requests were denied, the most often first.
     pub fn denied_keys(&self) -> Vec<TopKey> {
-        sorted(&self.counters.denied)
+        self.counters.sorted(&self.counters.denied)
     }
 
     /// The keys that have used something, and the sum of the costs that each was admitted, the highest first.
     pub fn used_keys(&self) -> Vec<TopKey> {
-        sorted(&self.counters.used)
+        self.counters.sorted(&self.counters.used)
     }
 
     /// How many requests were not counted, or costs, because another thread was counting.
@@ -177,25 +180,28 @@ impl Counters {
             *smallest = new;
         }
     }
-}
 
-fn sorted(table: &Mutex<Vec<TopKey>>) -> Vec<TopKey> {
-    let mut keys = lock(table).clone();
-    keys.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.key.cmp(&b.key)));
-    keys
+    fn sorted(&self, table: &Mutex<Vec<TopKey>>) -> Vec<TopKey> {
+        let mut keys = lock(table).clone();
+        for key in keys.iter_mut().filter(|_| self.is_hashed) {
+            key.key = format!("{:016x}", key.hash);
+        }
+        keys.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.key.cmp(&b.key)));
+        keys
+    }
 }
 
 impl<K: Hash> Watch<K> for TopKeys {
     fn admitted(&self, key: &K, cost: u64) {
         let hash = self.counters.hasher.hash_one(key);
-        let name = || format!("{hash:016x}");
-        self.counters.add(&self.counters.used, hash, cost, name);
+        self.counters
+            .add(&self.counters.used, hash, cost, String::new);
     }
 
     fn denied(&self, key: &K, _: &RateLimited) {
         let hash = self.counters.hasher.hash_one(key);
-        let name = || format!("{hash:016x}");
-        self.counters.add(&self.counters.denied, hash, 1, name);
+        self.counters
+            .add(&self.counters.denied, hash, 1, String::new);
     }
 }
 

@@ -24,7 +24,7 @@ use tower_governor::governor::GovernorConfigBuilder;
 use tower_throttle::{
     ClientIp, FixedWindow, Global, Headers, Local, Quota, RateLimitLayer, TokenBucket,
     key::{Client, Extracted, KeyExtractor},
-    layer::CostBody,
+    layer::{CostBody, TopKeys},
     respond::CostHandle,
     store::{PerKey, local::Seeded},
 };
@@ -77,6 +77,7 @@ pub(crate) fn run(effort: &Effort) {
         quota_per_key(effort, peers);
     }
     for admits in [true, false] {
+        top_keys(effort, admits);
         by_rate_net(effort, admits);
         without_keys(effort, admits);
     }
@@ -423,8 +424,6 @@ impl Figures {
     }
 }
 
-/// Runs `turn` with the stack moved by so many bytes.
-#[inline(never)]
 /// Compares a layer with a quota per key, which is cached, with one that has one quota for all keys.
 fn quota_per_key(effort: &Effort, peers: u64) {
     let work = format!("layer by peer address, {peers} peers, quota per key");
@@ -454,6 +453,27 @@ fn quota_per_key(effort: &Effort, peers: u64) {
     rows(effort, &work, &calls, goals, (&ours, &theirs.layer(Still)));
 }
 
+/// Compares a layer whose most frequent keys are listed with one whose keys are not.
+fn top_keys(effort: &Effort, admits: bool) {
+    let calls = Calls {
+        admits,
+        peers: 1_000,
+    };
+    let work = format!(
+        "layer by peer address, 1000 peers, a list of 100 keys, {}",
+        calls.path()
+    );
+    if !effort.wants(&work) {
+        return;
+    }
+    let layer = || RateLimitLayer::new(ClientIp::peer(), TokenBucket::new(peers::quota(admits)));
+    let ours = layer().watch(TopKeys::hashed(100)).layer(Still);
+    let goals = ("no list", [f64::INFINITY, calls.allowance()]);
+    rows(effort, &work, &calls, goals, (&ours, &layer().layer(Still)));
+}
+
+/// Runs `turn` with the stack moved by so many bytes.
+#[inline(never)]
 fn at_stack<const BYTES: usize>(turn: &dyn Fn() -> Figures) -> Figures {
     let moved = std::hint::black_box([0_u8; BYTES]);
     let figures = turn();
