@@ -5,3 +5,5 @@
 mod bodies;
 mod messages;
 mod servers;
+#[cfg(feature = "axum")]
+mod websockets;

@@ -26,7 +26,7 @@ use tower_throttle::{
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-async fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+pub(crate) async fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < PATIENCE, "never: {what}");
