@@ -50,7 +50,10 @@ const ARROWS: &[(&[&str], &[&[&str]])] = &[
         &["accept"],
         &[VOCABULARY, &["key", "algorithm", "concurrency", "store"]],
     ),
-    (&["stream"], &[VOCABULARY, PORTS, &["algorithm", "limiter"]]),
+    (
+        &["stream"],
+        &[VOCABULARY, PORTS, &["algorithm", "limiter", "layer"]],
+    ),
     (&["testkit"], &[VOCABULARY, PORTS, &["algorithm", "store"]]),
     // Documentation only.
     (&["guide"], &[&["picture"]]),

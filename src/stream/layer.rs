@@ -10,11 +10,12 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::body::LimitedBody;
-use super::limit::StreamLimit;
+use super::limit::{StreamLimit, Terms};
 use super::pace::{Counting, Pace};
 use crate::backend::{Backend, IntoBackend};
 use crate::error::{ConfigError, RateLimited, expect_valid};
 use crate::key::{Extracted, KeyExtractor};
+use crate::layer::OnStoreError;
 use crate::respond::{Respond, Standard};
 
 /// Limits the bytes, or the gRPC messages, in the bodies of requests or of responses.
@@ -42,7 +43,7 @@ pub struct BodyLimitLayer<K, B> {
     /// Limits the bodies of requests, not those of responses.
     requests: bool,
     counting: Counting,
-    max_wait: Duration,
+    terms: Terms,
 }
 
 impl<K, B> BodyLimitLayer<K, B> {
@@ -72,7 +73,7 @@ impl<K, B> BodyLimitLayer<K, B> {
             backend: Arc::new(backend),
             requests,
             counting: Counting::new(false),
-            max_wait: Duration::MAX,
+            terms: Terms::default(),
         }
     }
 
@@ -127,7 +128,13 @@ impl<K, B> BodyLimitLayer<K, B> {
 
     /// How long a piece may wait; see [`StreamLimit::max_wait`]. Then the body fails.
     pub const fn max_wait(mut self, max_wait: Duration) -> Self {
-        self.max_wait = max_wait;
+        self.terms.max_wait = max_wait;
+        self
+    }
+
+    /// Whether pieces pass or the body fails while a store is down; see [`StreamLimit::on_store_error`].
+    pub const fn on_store_error(mut self, on_store_error: OnStoreError) -> Self {
+        self.terms.on_store_error = on_store_error;
         self
     }
 
@@ -173,8 +180,9 @@ where
         let layer = &self.layer;
         let pace = match layer.keys.extract(&request) {
             Extracted::Key(key) => {
-                let limit = StreamLimit::keyed(Arc::clone(&layer.backend), key);
-                Some(Pace::new(limit.max_wait(layer.max_wait), layer.counting))
+                let mut limit = StreamLimit::keyed(Arc::clone(&layer.backend), key);
+                limit.terms = layer.terms;
+                Some(Pace::new(limit, layer.counting))
             }
             Extracted::Skip => None,
             Extracted::Reject(rejection) => {
@@ -256,7 +264,7 @@ impl<K, B> fmt::Debug for BodyLimitLayer<K, B> {
             .field("backend", &format_args!("{}", type_name::<B>()))
             .field("requests", &self.requests)
             .field("counting", &self.counting)
-            .field("max_wait", &self.max_wait)
+            .field("terms", &self.terms)
             .finish_non_exhaustive()
     }
 }

@@ -8,6 +8,7 @@ use crate::backend::{Backend, Op};
 use crate::clock::{Clock, MonotonicClock, Timer};
 use crate::decision::{Decision, Verdict};
 use crate::error::RateLimited;
+use crate::layer::OnStoreError;
 use crate::limiter::Limiter;
 use crate::receipt::Receipt;
 use crate::sync::{Mutex, PoisonError};
@@ -31,7 +32,23 @@ use crate::sync::{Mutex, PoisonError};
 #[must_use = "a limit does nothing until it is given to a stream or a body"]
 pub struct StreamLimit {
     source: Arc<dyn Take>,
-    max_wait: Duration,
+    pub(super) terms: Terms,
+}
+
+/// The settings of a limit that are plain values.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    pub(super) max_wait: Duration,
+    pub(super) on_store_error: OnStoreError,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self {
+            max_wait: Duration::MAX,
+            on_store_error: OnStoreError::default(),
+        }
+    }
 }
 
 impl StreamLimit {
@@ -48,8 +65,8 @@ impl StreamLimit {
     /// Give the algorithm a `queue`, in the unit that is counted, so that streams of one key take turns.
     /// Without one each tries again when it may be admitted, and any of them is first.
     ///
-    /// While a store is down, everything passes, as in a layer; a [`Fallback`](crate::store::Fallback) decides
-    /// otherwise. An error that does not go away by itself fails.
+    /// While a store is down, everything passes, as in a layer; [`on_store_error`](Self::on_store_error) or a
+    /// [`Fallback`](crate::store::Fallback) decides otherwise. An error that does not go away by itself fails.
     pub fn keyed<B, K>(backend: Arc<B>, key: K) -> Self
     where
         B: Backend<K>,
@@ -59,8 +76,8 @@ impl StreamLimit {
     }
 
     fn of(source: Arc<dyn Take>) -> Self {
-        let max_wait = Duration::MAX;
-        Self { source, max_wait }
+        let terms = Terms::default();
+        Self { source, terms }
     }
 
     /// How long a message, or a piece of a body, may wait; without bound unless set. What would wait longer
@@ -75,7 +92,23 @@ impl StreamLimit {
     /// # drop(or_fail);
     /// ```
     pub const fn max_wait(mut self, max_wait: Duration) -> Self {
-        self.max_wait = max_wait;
+        self.terms.max_wait = max_wait;
+        self
+    }
+
+    /// Whether messages pass or fail while a store is down; they pass unless set. Those that fail have a
+    /// [`store_error`](RateLimited::store_error).
+    ///
+    /// ```
+    /// use tower_throttle::layer::OnStoreError;
+    /// use tower_throttle::stream::StreamLimit;
+    ///
+    /// fn or_fail(limit: StreamLimit) -> StreamLimit {
+    ///     limit.on_store_error(OnStoreError::Deny)
+    /// }
+    /// ```
+    pub const fn on_store_error(mut self, on_store_error: OnStoreError) -> Self {
+        self.terms.on_store_error = on_store_error;
         self
     }
 }
@@ -85,11 +118,11 @@ type Taking = Pin<Box<dyn Future<Output = Result<u64, RateLimited>> + Send>>;
 
 /// What decides about a stream.
 trait Take: fmt::Debug + Send + Sync {
-    /// Takes `cost`, or a part of it if it is divisible, after a wait of at most `max_wait`. Dropping the
-    /// future gives a place in line back.
+    /// Takes `cost`, or a part of it if it is divisible, after a wait of at most the terms' `max_wait`.
+    /// Dropping the future gives a place in line back.
     ///
     /// Boxed, as the type is not known: one allocation per message, or per piece of a body.
-    fn take(self: Arc<Self>, cost: u64, divisible: bool, max_wait: Duration) -> Taking;
+    fn take(self: Arc<Self>, cost: u64, divisible: bool, terms: Terms) -> Taking;
 }
 
 /// A piece is not made smaller than this to make up for a late timer.
@@ -107,10 +140,10 @@ fn less(cost: u64, divisible: bool, denied: &Decision) -> Option<u64> {
 }
 
 impl<A: Words, C: Timer> Take for Limiter<A, C> {
-    fn take(self: Arc<Self>, mut cost: u64, divisible: bool, max_wait: Duration) -> Taking {
+    fn take(self: Arc<Self>, mut cost: u64, divisible: bool, terms: Terms) -> Taking {
         Box::pin(async move {
             loop {
-                let decision = self.acquire(cost, max_wait).await;
+                let decision = self.acquire(cost, terms.max_wait).await;
                 if !decision.is_denied() {
                     return Ok(cost);
                 }
@@ -132,14 +165,15 @@ where
     B: Backend<K>,
     K: Send + Sync + 'static,
 {
-    fn take(self: Arc<Self>, mut cost: u64, divisible: bool, max_wait: Duration) -> Taking {
+    fn take(self: Arc<Self>, mut cost: u64, divisible: bool, terms: Terms) -> Taking {
         Box::pin(async move {
+            let passes = terms.on_store_error == OnStoreError::Allow;
             let clock = MonotonicClock;
-            let deadline = clock.now().plus(max_wait);
+            let deadline = clock.now().plus(terms.max_wait);
             loop {
                 let mut decision = match self.backend.decide(&self.key, cost).await {
                     Ok(decision) => decision,
-                    Err(error) if error.is_transient() => return Ok(cost),
+                    Err(error) if error.is_transient() && passes => return Ok(cost),
                     Err(error) => return Err(RateLimited::unavailable(error)),
                 };
                 let now = clock.now();
@@ -230,7 +264,7 @@ impl Meter {
         let (asked, taking) = slot.get_or_insert_with(|| {
             let cost = if divisible { cost.min(self.most) } else { cost };
             let source = Arc::clone(&self.limit.source);
-            (cost, source.take(cost, divisible, self.limit.max_wait))
+            (cost, source.take(cost, divisible, self.limit.terms))
         });
         let (asked, taken) = (*asked, ready!(taking.as_mut().poll(cx)));
         *slot = None;

@@ -46,6 +46,8 @@ mod retries;
 mod script_calls;
 #[path = "../common/settled_costs.rs"]
 mod settled_costs;
+#[cfg(feature = "stream")]
+mod streams;
 
 use self::redis_server::{RedisServer, reached};
 

@@ -3,10 +3,10 @@
 use std::{
     collections::VecDeque,
     convert::Infallible,
-    future::Future,
+    future::{Future, Ready, ready},
     pin::{Pin, pin},
     sync::Arc,
-    task::{Context, Poll, Waker, ready},
+    task::{self, Context, Poll, Waker},
     time::Duration,
 };
 
@@ -17,7 +17,9 @@ use http_body_util::{BodyExt, Full};
 use tokio::time::{Instant, Sleep, sleep};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_throttle::{
-    Limiter, Local, Quota, TokenBucket,
+    Decision, Limiter, Local, Quota, RateLimited, StoreError, TokenBucket,
+    layer::OnStoreError,
+    store::{Backend, IntoBackend, Op},
     stream::{BodyLimitLayer, LimitedBody, StreamLimit},
 };
 
@@ -120,7 +122,7 @@ impl Body for FromNow {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, &'static str>>> {
-        ready!(self.sleep.as_mut().poll(cx));
+        task::ready!(self.sleep.as_mut().poll(cx));
         let wait = CHUNK as u64 * 1_000_000_000 / RATE;
         self.sleep = Box::pin(sleep(Duration::from_nanos(wait)));
         Pin::new(&mut self.body).poll_frame(cx)
@@ -296,6 +298,50 @@ async fn small_frames_are_counted_together() {
             n
         );
         assert_eq!(local.peek(&7_u64).remaining(), left, "{n} bytes");
+    }
+}
+
+/// A store that is down.
+#[derive(Debug)]
+struct Down;
+
+impl Backend<u64> for Down {
+    type Future = Ready<Result<Decision, StoreError>>;
+
+    fn apply(&self, _: &u64, _: Op) -> Self::Future {
+        ready(Err(StoreError::new("down", true)))
+    }
+
+    fn quotas(&self) -> Vec<Quota> {
+        vec![Quota::per_second(RATE)]
+    }
+}
+
+impl IntoBackend for Down {
+    type Backend = Self;
+
+    fn into_backend(self) -> Self {
+        self
+    }
+}
+
+/// Shows promise 396.
+#[tokio::test]
+async fn a_body_passes_or_fails_without_its_store_as_it_is_set() {
+    for (setting, passes) in [(OnStoreError::Allow, true), (OnStoreError::Deny, false)] {
+        let file = service_fn(async |_: Request<LimitedBody<Full<Bytes>>>| {
+            Ok::<_, Infallible>(Response::new(Full::new(Bytes::from("file"))))
+        });
+        let layer = BodyLimitLayer::responses(|_: &Request<Full<Bytes>>| 7_u64, Down)
+            .on_store_error(setting);
+        let response = layer
+            .layer(file)
+            .oneshot(Request::new(Full::default()))
+            .await;
+        let body = response.unwrap().into_body().collect().await;
+        let failed = body.as_ref().err().and_then(|error| error.downcast_ref());
+        assert_eq!(body.is_ok(), passes);
+        assert_eq!(failed.and_then(RateLimited::store_error).is_none(), passes);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Messages of live WebSockets, by client.
+//! Messages of a live WebSocket, by client.
 
 use std::{
     net::{IpAddr, SocketAddr},
