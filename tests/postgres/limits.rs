@@ -309,3 +309,17 @@ async fn a_cost_that_is_known_at_the_end_is_taken_however_the_request_ends() {
     let limit = Cas::new(store, "costs", bucket);
     assert_eq!(settled_costs::fault(limit).await, None);
 }
+
+/// Shows promises 53, 321.
+#[tokio::test]
+async fn a_limit_of_requests_beside_one_of_tokens_takes_one_for_each() {
+    let (_server, store) = store("two_costs").await;
+    let window = |name, quota| {
+        let builder = CasBuilder::new(store.clone()).deadline(Duration::from_secs(10));
+        let window = FixedWindow::new(quota).anchored();
+        builder.build(name, window).expect("a limit")
+    };
+    let requests = window("requests", Quota::per_minute(30));
+    let tokens = window("tokens", Quota::per_day(700));
+    assert_eq!(settled_costs::fault_of_two(requests, tokens).await, None);
+}

@@ -7,7 +7,7 @@ use tower_throttle::store::{Backend, IntoBackend, Op};
 use tower_throttle::{FixedWindow, Quota, TokenBucket};
 
 use crate::redis_server::RedisServer;
-use crate::settled_costs::fault;
+use crate::settled_costs::{fault, fault_of_two};
 
 fn redis(server: &RedisServer) -> Redis {
     let redis = Redis::open(&server.url()).expect("a url");
@@ -67,6 +67,33 @@ async fn a_cost_that_is_known_at_the_end_is_taken_however_the_request_ends() {
             .is_some_and(|fault| fault.starts_with("Left: ")),
         "{keeps:?}"
     );
+}
+
+fn requests() -> FixedWindow {
+    FixedWindow::new(Quota::per_minute(30)).anchored()
+}
+
+fn tokens() -> FixedWindow {
+    FixedWindow::new(Quota::per_day(700)).anchored()
+}
+
+/// Shows promises 53, 321.
+#[tokio::test]
+async fn a_limit_of_requests_beside_one_of_tokens_takes_one_for_each() {
+    let server = RedisServer::start();
+    let limiter = |name, window| redis(&server).limiter(name, window);
+    let keeps = |name, window| Keeps(limiter(name, window));
+    let (both, one_here, requests_kept, tokens_kept) = tokio::join!(
+        fault_of_two(limiter("requests", requests()), limiter("tokens", tokens())),
+        fault_of_two(requests(), limiter("tokens2", tokens())),
+        fault_of_two(keeps("requests3", requests()), limiter("tokens3", tokens())),
+        fault_of_two(limiter("requests4", requests()), keeps("tokens4", tokens())),
+    );
+    assert_eq!((both, one_here), (None, None));
+    let kept = requests_kept.expect("the denied requests stay taken");
+    assert!(kept.ends_with("in place of (5, 9)"), "{kept}");
+    let kept = tokens_kept.expect("the estimate stays taken");
+    assert!(kept.starts_with("Left: "), "{kept}");
 }
 
 /// Shows promise 321.

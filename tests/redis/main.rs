@@ -10,6 +10,7 @@ mod configurations;
 mod costs;
 mod deadlines;
 mod faults;
+mod grpc_costs;
 mod harmed_replies;
 mod hashing_proxy;
 #[path = "../common/key_quotas.rs"]
