@@ -16,7 +16,8 @@
 //! cargo run --release -p compare -- fleet --only "| load | Synced"
 //! cargo run --release -p compare -- lists            addresses in 100,000 networks, beside prefix-trie
 //! cargo run --release -p compare -- lockout          a lockout beside a log with as many places
-//! cargo run --release -p compare -- concurrency      what a permit adds to a request
+//! cargo run --release -p compare -- concurrency      what a permit adds to a request, also one of a fleet; needs
+//!                                                    redis-server and PostgreSQL
 //! cargo run --release -p compare -- connections      connections per second, with a limit and without
 //! cargo run --release -p compare -- streams          bytes of bodies: CPU per GB, pacing error
 //! cargo run --release -p compare -- size             bytes and crates that a layer adds
@@ -37,6 +38,7 @@ mod keys;
 mod layer;
 mod others;
 mod peers;
+mod permits;
 mod queue;
 mod redis;
 mod redis_memory;
@@ -73,7 +75,10 @@ fn main() {
         Some("fleet") => fleet::run(&effort, has("--write")),
         Some("lists") => abuse::lists(&effort),
         Some("lockout") => abuse::lockout(&effort),
-        Some("concurrency") => abuse::concurrency(&effort),
+        Some("concurrency") => {
+            abuse::concurrency(&effort);
+            permits::run(&effort);
+        }
         Some("connections") => connections::run(&effort),
         Some("size") => size::run(&effort),
         Some("streams") => streams::run(&effort),

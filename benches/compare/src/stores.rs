@@ -51,7 +51,7 @@ pub(crate) fn run(effort: &Effort) {
 
 /// How many calls are in flight, for how many keys, and the goal: how many times the rate of that, at
 /// least.
-const WORK: [(usize, usize); 3] = [(1, 1_000), (64, 1_000), (64, 1)];
+pub(crate) const WORK: [(usize, usize); 3] = [(1, 1_000), (64, 1_000), (64, 1)];
 
 async fn postgres(effort: &Effort) {
     let server = PostgresServer::start();
@@ -130,7 +130,7 @@ fn limit<S: CasStore>(store: S) -> Cas<S, FixedWindow> {
 }
 
 /// One call for a key.
-trait Call: Fn(String) -> Self::Future + Clone + Send + Sync + 'static {
+pub(crate) trait Call: Fn(String) -> Self::Future + Clone + Send + Sync + 'static {
     type Future: Future<Output = ()> + Send;
 }
 
@@ -144,8 +144,8 @@ where
 
 /// The measurements of one side in all rounds.
 #[derive(Default)]
-struct Side {
-    per_second: Vec<f64>,
+pub(crate) struct Side {
+    pub(crate) per_second: Vec<f64>,
     /// In microseconds.
     p50: Vec<f64>,
     p99: Vec<f64>,
@@ -153,7 +153,7 @@ struct Side {
 
 impl Side {
     /// Runs `in_flight` tasks, each of which makes one call after the other.
-    async fn round(
+    pub(crate) async fn round(
         &mut self,
         (in_flight, keys): (usize, usize),
         length: Duration,
