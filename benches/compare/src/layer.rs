@@ -22,7 +22,8 @@ use tower::{Layer, Service, ServiceExt};
 use tower_governor::GovernorLayer;
 use tower_governor::governor::GovernorConfigBuilder;
 use tower_throttle::{
-    ClientIp, FixedWindow, Global, Headers, Local, Quota, RateLimitLayer, TokenBucket,
+    AsError, ClientIp, FixedWindow, Global, Headers, Local, Quota, RateLimitLayer, RateLimited,
+    TokenBucket,
     key::{Client, Extracted, KeyExtractor},
     layer::{CostBody, TopKeys},
     respond::CostHandle,
@@ -283,14 +284,23 @@ fn without_keys(effort: &Effort, admits: bool) {
         .timeout_duration(Duration::ZERO)
         .build()
         .expect("a valid limit");
-    let sides = (&ours.layer(Still), &theirs.layer(Still));
-    rows(
-        effort,
-        &work,
-        &calls,
-        ("tower-resilience", [1.0, calls.allowance()]),
-        sides,
-    );
+    let theirs = theirs.layer(Still);
+    if !admits {
+        // Its denials are errors of the service.
+        let inner = Still.map_err(|never: Infallible| -> RateLimited { match never {} });
+        let errors = ours.clone().respond(AsError).layer(inner);
+        let work = format!("{work} with an error");
+        rows(
+            effort,
+            &work,
+            &calls,
+            ("tower-resilience", [1.0, 2.0]),
+            (&errors, &theirs),
+        );
+    }
+    let goal = if admits { 1.0 } else { f64::INFINITY };
+    let goals = ("tower-resilience", [goal, calls.allowance()]);
+    rows(effort, &work, &calls, goals, (&ours.layer(Still), &theirs));
 }
 
 fn compare(effort: &Effort, peers: u64, admits: bool, headers: bool) {
