@@ -46,6 +46,8 @@ type Decided = Result<Decision, StoreError>;
 pub enum RateWait<F> {
     Decision(Deciding<F>),
     Turn(Turn),
+    /// Others may overtake it. Boxed, as few requests can be overtaken.
+    Bounded(Box<Bounded>),
     /// Boxed, because few requests borrow.
     Loan(Box<Loan>),
 }
@@ -76,8 +78,14 @@ pub struct Turn {
     claim: Claim,
     /// The one by which it waits.
     decision: CompactDecision,
-    /// Until when, if others may overtake it. Otherwise its turn comes in time.
-    until: Option<Box<MonotonicSleep>>,
+}
+
+/// The request is in line until its turn comes, and at most so long.
+#[derive(Debug)]
+#[expect(unnameable_types, reason = "only layers use it")]
+pub struct Bounded {
+    turn: Turn,
+    until: MonotonicSleep,
 }
 
 /// What happens to a request.
@@ -122,7 +130,7 @@ impl<L: IntoBackend> Rate<L> {
         key: &K,
         ask: Ask,
         timeout: &dyn Fn() -> Option<Duration>,
-    ) -> Option<Box<MonotonicSleep>>
+    ) -> Option<MonotonicSleep>
     where
         L::Backend: Backend<K>,
     {
@@ -133,7 +141,7 @@ impl<L: IntoBackend> Rate<L> {
         let longest = self.backend().max_wait(key);
         let longest = timeout().map_or(longest, |timeout| timeout.min(longest));
         let until = MonotonicClock.now().plus(longest);
-        (until < Tick::MAX).then(|| Box::new(MonotonicClock.sleep_until(until)))
+        (until < Tick::MAX).then(|| MonotonicClock.sleep_until(until))
     }
 
     /// Where in line a request goes.
@@ -189,18 +197,16 @@ impl<L: IntoBackend> Rate<L> {
                         let until = MonotonicClock.now().plus(wait);
                         Entry::Wait(RateWait::Loan(Box::new(Loan {
                             until: MonotonicClock.sleep_until(until),
-                            turn: Some(Turn {
-                                claim,
-                                decision,
-                                until: None,
-                            }),
+                            turn: Some(Turn { claim, decision }),
                         })))
                     }
-                    Ok(decision) => Entry::Wait(RateWait::Turn(Turn {
-                        claim,
-                        decision,
-                        until: self.until(key, ask, timeout),
-                    })),
+                    Ok(decision) => {
+                        let turn = Turn { claim, decision };
+                        Entry::Wait(match self.until(key, ask, timeout) {
+                            None => RateWait::Turn(turn),
+                            Some(until) => RateWait::Bounded(Box::new(Bounded { turn, until })),
+                        })
+                    }
                     Err(denied) => {
                         if borrows {
                             claim.give_back(&backend);
@@ -428,13 +434,15 @@ where
                 *wait = RateWait::Turn(turn);
             }
         }
-        let RateWait::Turn(turn) = wait else {
-            return Poll::Pending;
+        let (turn, until) = match wait {
+            RateWait::Turn(turn) => (turn, None),
+            RateWait::Bounded(bounded) => (&mut bounded.turn, Some(&mut bounded.until)),
+            RateWait::Decision(_) | RateWait::Loan(_) => return Poll::Pending,
         };
         let (backend, claim) = (self.at(key), &mut turn.claim);
         let mut has_come = claim.poll_turn(&self.state, &backend, cx);
-        if let (Poll::Pending, Some(until)) = (&has_come, &mut turn.until) {
-            ready!(Pin::new(&mut **until).poll(cx));
+        if let (Poll::Pending, Some(until)) = (&has_come, until) {
+            ready!(Pin::new(until).poll(cx));
             has_come = Poll::Ready(Err(claim.give_up(&self.state, &backend)));
         }
         if let Err(shed) = ready!(has_come) {
@@ -461,6 +469,9 @@ where
         let (backend, line_id) = (self.at(key), || self.state.line_id(key));
         match has {
             Has::Wait(RateWait::Turn(mut turn)) => turn.claim.leave(&self.state, &backend),
+            Has::Wait(RateWait::Bounded(mut bounded)) => {
+                bounded.turn.claim.leave(&self.state, &backend);
+            }
             Has::Passed(Passed { ticket, .. }) => {
                 if let Some(claim) = ticket {
                     claim.settle_unawaited(&self.state, &line_id, &backend, Settle::Refund);
