@@ -144,7 +144,7 @@ impl Line {
     /// Whether no waiter is behind this rank.
     pub(super) fn is_last(&self, rank: Rank) -> bool {
         match &self.queue {
-            Queue::Uniform(queue) => queue.behind(rank + 1) == 0,
+            Queue::Uniform(queue) => queue.is_last(rank),
             Queue::Mixed(queue) => queue.last_rank().is_none_or(|last| last <= rank),
         }
     }

@@ -60,6 +60,10 @@ impl UniformQueue {
         self.waiters.behind(rank)
     }
 
+    pub(super) fn is_last(&self, rank: Rank) -> bool {
+        self.waiters.is_last(rank)
+    }
+
     pub(super) fn join(&mut self, rank: Rank, slot: Tick) {
         // Two threads may arrive in another order than the limiter decided in.
         let at = match self.last() {

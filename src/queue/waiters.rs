@@ -129,8 +129,17 @@ impl Waiters {
 
     /// The number of waiters behind `rank`.
     pub(super) fn behind(&self, rank: Rank) -> usize {
-        let behind = self.entries.range(self.index_of(rank)..);
+        let at = self.index_of(rank);
+        if at == 0 || self.live == self.entries.len() {
+            return self.live - at;
+        }
+        let behind = self.entries.range(at..);
         behind.filter(|waiter| waiter.rank & TOMBSTONE == 0).count()
+    }
+
+    /// Whether none is behind `rank`.
+    pub(super) fn is_last(&self, rank: Rank) -> bool {
+        self.entries.back().is_none_or(|last| last.rank <= rank)
     }
 
     /// How many entries are before `rank`.

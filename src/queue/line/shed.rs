@@ -64,7 +64,7 @@ impl Line {
     ) -> Option<Tick> {
         let slot = match &self.queue {
             Queue::Uniform(queue)
-                if queue.cost == cost && queue.behind(self.ranks.peek(place)) > 0 =>
+                if queue.cost == cost && !queue.is_last(self.ranks.peek(place)) =>
             {
                 queue.last()?
             }

@@ -134,6 +134,25 @@ fn removal_time_does_not_grow_with_the_length_if_costs_differ() {
     }
 }
 
+/// Each step would take as many others as wait: ten seconds in all.
+#[test]
+fn the_time_to_join_and_to_replace_does_not_grow_with_the_length() {
+    let mut line = Line::new(1);
+    for slot in 0..200_000 {
+        let rank = line.join(1, tick(slot), Order::Newest.into());
+        assert_eq!(line.is_last(rank), slot == 0);
+    }
+    let place = Precedence::from(Order::Newest);
+    for number in 0..100_000 {
+        assert_eq!(
+            line.costs_to_shed(1, place, quota).count(),
+            200_000 - number
+        );
+        let slot = line.shed_equal(1, place, Duration::ZERO, &mut Vec::new());
+        assert_eq!(slot, Some(tick(199_999 - number as u64)));
+    }
+}
+
 #[test]
 fn a_request_replaces_the_last_one_of_its_cost_where_costs_differ() {
     let (mut line, ranks) = line(&[1, 1, 5, 1], Order::Newest);
