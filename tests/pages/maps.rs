@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs};
 use crate::{expect_none, markdown, pages, read, root};
 
 /// Pages that are not part of the guide: about the development of the crate, or part of another module.
-const OTHER_PAGES: [&str; 3] = ["mutants", "promises", "redis"];
+const OTHER_PAGES: [&str; 2] = ["promises", "redis"];
 
 /// The examples of all packages: name and file, relative to the folder `examples`.
 fn examples() -> BTreeSet<(String, String)> {
