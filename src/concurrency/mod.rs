@@ -3,7 +3,6 @@
 mod adaptive;
 mod controller;
 #[cfg(feature = "cas")]
-#[cfg_attr(tower_throttle_docs, doc(cfg(feature = "cas")))]
 pub mod fleet;
 mod handle;
 mod hold;

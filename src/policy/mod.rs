@@ -25,7 +25,6 @@ mod term;
 
 pub use self::spec::{Concurrency, Spec};
 #[cfg(feature = "policies")]
-#[cfg_attr(tower_throttle_docs, doc(cfg(feature = "policies")))]
 pub use self::{
     file::{PolicyFile, Problem, Problems, schema},
     live::{

@@ -3,16 +3,13 @@
 mod apply;
 mod bans;
 #[cfg(feature = "cas")]
-#[cfg_attr(tower_throttle_docs, doc(cfg(feature = "cas")))]
 pub mod cas;
 mod events;
 mod fallback;
 #[cfg(feature = "cas")]
-#[cfg_attr(tower_throttle_docs, doc(cfg(feature = "cas")))]
 pub mod fleet;
 pub mod local;
 #[cfg(feature = "redis")]
-#[cfg_attr(tower_throttle_docs, doc(cfg(feature = "redis")))]
 pub mod redis;
 #[cfg(feature = "_remote")]
 #[cfg_attr(tower_throttle_docs, doc(cfg(any(feature = "cas", feature = "redis"))))]
@@ -27,7 +24,6 @@ pub use self::fallback::{Fallback, FallbackFuture};
 #[cfg_attr(tower_throttle_docs, doc(cfg(any(feature = "cas", feature = "redis"))))]
 pub use self::local::per_key::PerKeyFuture;
 #[cfg(feature = "tokio")]
-#[cfg_attr(tower_throttle_docs, doc(cfg(feature = "tokio")))]
 pub use self::local::per_key::{InTable, PerKey, PerKeyDecision, PerKeyStats, QuotaSource};
 pub use crate::backend::{Backend, Bans, Fullness, IntoBackend, Lends, Losses, Op};
 pub use crate::receipt::Receipt;

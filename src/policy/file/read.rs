@@ -22,7 +22,6 @@ impl PolicyFile {
     /// # Errors
     /// All that is wrong with the text.
     #[cfg(feature = "toml")]
-    #[cfg_attr(tower_throttle_docs, doc(cfg(feature = "toml")))]
     pub fn from_toml(text: &str) -> Result<Self, Problems> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         file(&super::toml::parse(text)?)

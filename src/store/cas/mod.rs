@@ -76,7 +76,6 @@ mod memory;
 pub(super) mod policy;
 mod port;
 #[cfg(feature = "postgres")]
-#[cfg_attr(tower_throttle_docs, doc(cfg(feature = "postgres")))]
 pub mod postgres;
 mod recent;
 pub(super) mod record;

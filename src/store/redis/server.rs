@@ -96,7 +96,6 @@ impl Redis {
     /// # }
     /// ```
     #[cfg(feature = "redis-sentinel")]
-    #[cfg_attr(tower_throttle_docs, doc(cfg(feature = "redis-sentinel")))]
     pub fn with_sentinel(client: redis::sentinel::SentinelClient) -> Self {
         Self::from_source(Source::Sentinel(Box::new(tokio::sync::Mutex::new(client))))
     }
@@ -119,7 +118,6 @@ impl Redis {
     /// # Ok::<(), tower_throttle::ConfigError>(())
     /// ```
     #[cfg(feature = "redis-cluster")]
-    #[cfg_attr(tower_throttle_docs, doc(cfg(feature = "redis-cluster")))]
     pub fn with_cluster(
         builder: redis::cluster::ClusterClientBuilder,
     ) -> Result<Self, ConfigError> {

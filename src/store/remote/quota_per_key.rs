@@ -46,16 +46,17 @@ use crate::quota::Quota;
 )]
 pub trait QuotaPerKey: Clone + Send + Sync + Unpin + 'static {
     /// The algorithm, which is the same for all keys.
-    #[doc(hidden)]
     type Algorithm: Words;
-    #[doc(hidden)]
+    /// The decision on a request.
     type Decision: Future<Output = Result<Decision, StoreError>> + Send + Unpin + 'static;
 
-    #[doc(hidden)]
+    /// The algorithm, with the quota of keys that have none of their own.
     fn algorithm(&self) -> Self::Algorithm;
 
     /// The algorithm with another quota, with parameters that the store can represent.
-    #[doc(hidden)]
+    ///
+    /// # Errors
+    /// If the algorithm, or the store, cannot have it.
     fn with_key_quota(
         algorithm: &Self::Algorithm,
         quota: Quota,
@@ -63,10 +64,9 @@ pub trait QuotaPerKey: Clone + Send + Sync + Unpin + 'static {
         algorithm.with_quota(quota)
     }
 
-    #[doc(hidden)]
+    /// The name of a key in the store.
     fn key_name<K: RemoteKey + ?Sized>(&self, key: &K) -> String;
 
     /// Applies `op` to the key with this name, under the quota of `algorithm`.
-    #[doc(hidden)]
     fn apply_under(&self, algorithm: &Arc<Self::Algorithm>, key: String, op: Op) -> Self::Decision;
 }
