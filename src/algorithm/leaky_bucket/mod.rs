@@ -96,8 +96,8 @@ impl LeakyBucket {
         self
     }
 
-    /// Denies a request at once if its turn would come later than this. Needs a
-    /// [`queue`](Self::queue).
+    /// Denies a request at once if its turn would come later than this, and one that others overtake when it has
+    /// waited for so long. Needs a [`queue`](Self::queue).
     #[must_use]
     pub fn max_wait(mut self, max_wait: Duration) -> Self {
         self.max_wait = nanos(max_wait);
