@@ -25,6 +25,7 @@
 //! | [`policy_reference`] | what a policy file holds |
 //! | [`observing`] | metrics, events, alerts and a dashboard |
 //! | [`security`] | what to set against attackers |
+//! | [`plans`] | quotas of plans, tiers and billing months; costs that are known at the end |
 //! | [`recipes`] | short solutions |
 //! | [`migrating`] | from tower's own limits, `tower-rate-limiter` and `governor`: the code before and after |
 //! | [`tower_governor`] | the same from `tower_governor` |
@@ -71,6 +72,8 @@ pub mod policy_reference {}
 pub mod observing {}
 #[doc = include_str!("guide/security.md")]
 pub mod security {}
+#[doc = include_str!("guide/plans.md")]
+pub mod plans {}
 #[doc = include_str!("guide/recipes.md")]
 pub mod recipes {}
 #[doc = include_str!("guide/migrating.md")]
