@@ -7,5 +7,5 @@ use tower_throttle::{Global, Quota, RateLimitLayer, TokenBucket};
 fn serve<S: Service<Request<()>>>(_: S) {}
 fn main() {
     let limit = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_second(1)));
-    serve(limit.layer(service_fn(async |_: Request<()>| Ok::<Response<Incoming>, BoxError>(todo!()))));
+    serve(limit.layer(service_fn(async |_: Request<()>| Err::<Response<Incoming>, BoxError>("closed".into()))));
 }

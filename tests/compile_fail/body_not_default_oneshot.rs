@@ -6,6 +6,6 @@ use tower_throttle::{Global, Quota, RateLimitLayer, TokenBucket};
 
 fn main() {
     let limit = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_second(1)));
-    let service = limit.layer(service_fn(async |_: Request<()>| Ok::<Response<Incoming>, BoxError>(todo!())));
+    let service = limit.layer(service_fn(async |_: Request<()>| Err::<Response<Incoming>, BoxError>("closed".into())));
     drop(service.oneshot(Request::new(())));
 }

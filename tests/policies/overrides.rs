@@ -30,6 +30,51 @@ async fn admitted(app: &App, request: impl Fn() -> Request) -> u32 {
     admitted
 }
 
+/// The key of a request, its headers, and how many of it are admitted.
+type Case = (&'static str, &'static [(&'static str, &'static str)], u32);
+
+const CASES: [Case; 15] = [
+    ("team-acme", &[], 5),
+    ("team-acm", &[], 4),
+    ("team-b", &[], 3),
+    ("team", &[], 10),
+    ("Team-acme", &[], 10),
+    ("other", &[], 10),
+    // Each key has the number of its own.
+    ("team-c", &[], 3),
+    ("x", &[("x-plan", "pro")], 6),
+    ("y", &[("x-plan", "trial")], 6),
+    ("z", &[("x-plan", "Pro")], 10),
+    ("w", &[("x-plan", "max")], 10),
+    ("v", &[("x-plan", "max"), ("x-region", "eu")], 7),
+    ("team-d", &[("x-plan", "pro")], 3),
+    // A repeated header does not get past the limit of either value.
+    ("u", &[("x-plan", "free"), ("x-plan", "pro")], 6),
+    ("", &[], 10),
+];
+
+/// The first request of which another number is admitted.
+async fn fault_of(app: &App) -> Option<String> {
+    for (key, headers, number) in CASES {
+        let request = || {
+            let mut request = if key.is_empty() {
+                from("192.0.2.1")
+            } else {
+                of(key)
+            };
+            for (name, value) in headers {
+                request.headers_mut().append(*name, value.parse().unwrap());
+            }
+            request
+        };
+        let admitted = admitted(app, request).await;
+        if admitted != number {
+            return Some(format!("{key} {headers:?}: {admitted}"));
+        }
+    }
+    None
+}
+
 /// The whole key decides, then its longest prefix, then the headers.
 ///
 /// Shows promise 393.
@@ -46,48 +91,40 @@ async fn an_override_is_that_of_the_key_else_of_the_longest_prefix_else_of_a_hea
             7,
         ),
     ];
-    let app = App::new(&(with_override("") + &overrides.concat()));
-    let plan = |key: &'static str, plan: &'static str| move || with(of(key), "x-plan", plan);
-    let expected = [
-        ("team-acme", 5),
-        ("team-acm", 4),
-        ("team-b", 3),
-        ("team", 10),
-        ("Team-acme", 10),
-        ("other", 10),
-    ];
-    for (key, number) in expected {
-        assert_eq!(admitted(&app, || of(key)).await, number, "{key}");
-    }
-    assert_eq!(admitted(&app, || from("192.0.2.1")).await, 10, "no key");
-    // Each key has the number of its own.
-    assert_eq!(admitted(&app, || of("team-c")).await, 3);
-    for (key, of_plan, number) in [
-        ("x", "pro", 6),
-        ("y", "trial", 6),
-        ("z", "Pro", 10),
-        ("w", "max", 10),
-        ("team-d", "pro", 3),
-    ] {
-        assert_eq!(
-            admitted(&app, plan(key, of_plan)).await,
-            number,
-            "{key} {of_plan}"
-        );
-    }
-    let both = || with(plan("v", "max")(), "x-region", "eu");
-    assert_eq!(admitted(&app, both).await, 7);
-    // A repeated header does not get past the limit of either value.
-    let twice = || {
-        let mut request = plan("u", "free")();
-        request
-            .headers_mut()
-            .append("x-plan", "pro".parse().unwrap());
-        request
-    };
-    assert_eq!(admitted(&app, twice).await, 6);
+    let text = with_override("") + &overrides.concat();
+    let app = App::new(&text);
+    assert_eq!(fault_of(&app).await, None);
     let counts = app.handle.counts_of("acme").unwrap();
     assert_eq!((counts.admitted, counts.denied), (5, 1));
+    for (right, wrong, what) in [
+        (
+            "key = \"team-acme\"",
+            "prefix = \"team-acmes\"",
+            "the whole key does not decide",
+        ),
+        (
+            "prefix = \"team-a\"",
+            "prefix = \"team-x\"",
+            "a shorter prefix decides",
+        ),
+        (
+            "prefix = \"team-\"",
+            "prefix = \"tea\"",
+            "a prefix is one of other keys too",
+        ),
+        (", \"trial\"", "", "one value of a header is not read"),
+        (", x-region = \"eu\"", "", "one header of two is enough"),
+        (
+            "x-plan = [\"pro\"",
+            "x-plan = [\"Pro\"",
+            "the value is another one",
+        ),
+    ] {
+        let planted = text.replace(right, wrong);
+        assert_ne!(planted, text);
+        let fault = fault_of(&App::new(&planted)).await;
+        assert!(fault.is_some(), "not found: {what}");
+    }
 }
 
 /// Shows promise 393.
