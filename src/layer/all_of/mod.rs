@@ -152,7 +152,6 @@ impl<K, P: Parts<K> + Renamed> Gate<K> for AllOf<P> {
         Err(())
     }
 
-    #[inline(never)]
     fn enter(
         &self,
         key: &K,
