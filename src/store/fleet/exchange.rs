@@ -136,6 +136,8 @@ impl Record {
             out: [0; 2],
             next: 0,
             next_at: 0,
+            next_for: 0,
+            next_places: 0,
             demand: [0; 2],
             used: shape.parts.iter().map(Part::unused).collect(),
         }
@@ -196,6 +198,8 @@ impl Key<'_> {
             demand,
             next,
             next_at,
+            next_for,
+            next_places,
             ..
         } = &mut *self.record;
         let mut lapsed = [Spent::default(); 2];
@@ -210,7 +214,7 @@ impl Key<'_> {
                 at: now,
             };
             (*out, *demand) = ([0; 2], [0; 2]);
-            (*next, *next_at) = (0, 0);
+            (*next, *next_at, *next_for, *next_places) = (0, 0, 0, 0);
             *at = now;
             return (now, lapsed);
         }
@@ -229,7 +233,7 @@ impl Key<'_> {
             }
         }
         if *next_at <= now {
-            (*next, *next_at) = (0, 0);
+            (*next, *next_at, *next_for, *next_places) = (0, 0, 0, 0);
         }
         (now, lapsed)
     }
@@ -254,7 +258,11 @@ impl Key<'_> {
                 _ => charged += used,
             }
         }
-        self.record.next = self.record.next.saturating_sub(report.next_returned);
+        if report.next_returned > 0 {
+            self.record.next = self.record.next.saturating_sub(report.next_returned);
+            // Which places are free is not known.
+            self.record.next_places = 0;
+        }
         report.spent.map(|Spent { units, at }| {
             let known = units.min(charged);
             charged -= known;
@@ -282,23 +290,33 @@ impl Key<'_> {
         }
     }
 
-    /// The units that are neither used nor out. Of the units out, those of the next window do not count
-    /// in the one before; but all may be used in the next one.
-    fn free(&self, part: &Part, used: &[u64]) -> i64 {
+    /// The units that are neither used nor out. Of the units out, those that may be used later do not count
+    /// before; but all may be used then, and all places of a slot may be granted.
+    fn free(&self, part: &Part, used: &Used) -> i64 {
         let Record {
             at,
             out,
             next,
             next_at,
+            next_for,
+            next_places,
             ..
         } = *self.record;
-        let (out, free) = (signed(out[0] + out[1]), part.free(used, at));
-        match part.fixed_end(at) {
-            Some(end) if next > 0 && next_at >= end => {
-                (free - out + signed(next)).min(signed(part.capacity()) - out)
-            }
-            _ => free - out,
+        let out = signed(out[0] + out[1]);
+        let now = part.free(used, at) - out + signed(next);
+        if next.max(next_places) == 0 {
+            return now;
         }
+        let places = signed(next_places.saturating_sub(next));
+        now.min(part.free_at(next_at + next_for, used, at) - out - places)
+    }
+
+    /// The units that are free at `then`, if all that is out is used and nothing else.
+    fn free_at(&self, then: u64) -> u64 {
+        let Record { at, out, .. } = *self.record;
+        let parts = self.shape.parts.iter().zip(&self.record.used);
+        let free = parts.map(|(part, used)| part.free_at(then, used, at));
+        unsigned(free.min().unwrap_or(0) - signed(out[0] + out[1]))
     }
 
     fn frees(&self) -> impl Iterator<Item = (&Part, &Used, i64)> {
@@ -345,8 +363,8 @@ impl Key<'_> {
         self.record.out[0] += total;
     }
 
-    /// Grants of a window that begins before the exchange after the next one.
-    fn grant_next(&mut self, reply: &mut Reply, report: &Report, (share, dice): (u64, u64)) {
+    /// When a fixed window begins whose units can be granted now: before the exchange after the next one.
+    fn next_window(&self) -> Option<u64> {
         let at = self.record.at;
         let soon = at + self.terms.interval * 8 / 5;
         let ends = self
@@ -354,27 +372,49 @@ impl Key<'_> {
             .parts
             .iter()
             .filter_map(|part| part.fixed_end(at));
-        let Some(next_at) = ends.filter(|end| *end <= soon).max() else {
-            return;
-        };
+        let end = ends.filter(|end| *end <= soon).max()?;
+        Some(end.max(self.record.next_at))
+    }
+
+    /// Makes the next slot that of the record, unless that has another. Returns whether it is.
+    fn begin_slot(&mut self) -> bool {
+        let (at, interval) = (self.record.at, self.terms.interval);
+        let start = self.shape.slot_end(at, interval);
+        let end = self.shape.slot_end(start, interval);
+        if self.record.next_at == 0 {
+            self.record.next_places = self.free_at(end);
+            (self.record.next_at, self.record.next_for) = (start, end - start);
+        }
+        (self.record.next_at, self.record.next_for) == (start, end - start)
+    }
+
+    /// Grants what is used later: in the next slot, or in a fixed window that begins soon.
+    fn grant_next(&mut self, reply: &mut Reply, report: &Report, (share, dice): (u64, u64)) {
         if report.has_next {
             return;
         }
-        let next_at = next_at.max(self.record.next_at);
-        let out = signed(self.record.out.iter().sum());
-        let free = self
-            .frees()
-            .map(|(part, used, _)| match part.fixed_end(at) {
-                Some(end) if end <= next_at => signed(part.capacity()) - out,
-                _ => part.free(used, at) - out,
-            });
-        let free = unsigned(free.min().unwrap_or(0));
-        let next = free.min((share * self.shape.capacity() + dice) / WHOLE);
+        let (all, left) = if !self.terms.ahead && self.shape.frees_evenly() {
+            if !self.is_over() || !self.begin_slot() {
+                return;
+            }
+            let all = self.record.next_places;
+            (all, all.saturating_sub(self.record.next))
+        } else if let Some(start) = self.next_window() {
+            self.record.next_at = start;
+            (self.shape.capacity(), u64::MAX)
+        } else {
+            return;
+        };
+        let (at, next_at) = (self.record.at, self.record.next_at);
+        let free = self.free_at(next_at + self.record.next_for);
+        let next = free.min(left).min((share * all + dice) / WHOLE);
         if next > 0 {
+            (reply.next, reply.next_in) = (next, next_at - at);
+            if self.record.next_places > 0 {
+                (reply.first, reply.places) = (self.record.next, self.record.next_places);
+            }
             self.record.out[0] += next;
             self.record.next += next;
-            self.record.next_at = next_at;
-            (reply.next, reply.next_in) = (next, next_at - at);
         }
     }
 

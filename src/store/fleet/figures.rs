@@ -15,6 +15,8 @@ pub(super) struct Rules {
     pub(super) capacity: u64,
     /// Whether a machine may take its part of what is free before it has asked: `Synced`.
     pub(super) takes_ahead: bool,
+    /// Whether units of the next slot become usable evenly over an interval, and not at once.
+    pub(super) ripens: bool,
     /// The number of machines; 0 if not known.
     pub(super) machines: u64,
 }

@@ -1,7 +1,8 @@
 //! What a machine holds of a key between two exchanges.
 
 use super::figures::Figures;
-use crate::clock::Tick;
+use super::shape::gcd;
+use crate::clock::{Tick, nanos};
 
 /// The part of a budget that changes in exchanges, and when something begins or ends.
 ///
@@ -18,11 +19,11 @@ pub(super) struct Rest {
     pub(super) lots: [Lot; 2],
     /// Units that the machine took itself.
     pub(super) own: u64,
-    /// Units that become usable evenly within an interval.
     pub(super) ripening: Ripening,
     /// Units that become usable at `next_from`.
     pub(super) next: u64,
     pub(super) next_from: Tick,
+    pub(super) places: Places,
     pub(super) window_end: Tick,
     /// The smallest cost that waits.
     pub(super) waiting: u64,
@@ -56,9 +57,149 @@ pub(super) struct Lot {
     pub(super) used: u64,
 }
 
+/// Units that become usable one after the other.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ripening {
     pub(super) units: u64,
-    pub(super) done: u64,
-    pub(super) since: Tick,
+    done: u64,
+    since: Tick,
+    /// Their places in the slot that begins at `since`; without, they are spread evenly, and each is half of its
+    /// time early.
+    places: Option<Places>,
+}
+
+/// Which of the units that become free in a slot are those of this machine: so the machines together use none
+/// before it is free. A machine's places are as far from each other as if they were its own slot's alone.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Places {
+    /// The place of its first unit.
+    first: u64,
+    count: u64,
+    /// Of all machines; if 0, all units are usable at the end of the slot.
+    all: u64,
+    /// From the place of a unit to that of the next one, modulo `all`: without common divisors.
+    step: u64,
+    /// How many places had passed when it was last asked.
+    passed: u64,
+}
+
+impl Ripening {
+    pub(super) const fn new(units: u64, since: Tick, places: Option<Places>) -> Self {
+        Self {
+            units,
+            done: 0,
+            since,
+            places,
+        }
+    }
+
+    pub(super) const fn left(&self) -> u64 {
+        self.units.saturating_sub(self.done)
+    }
+
+    /// Units are no more.
+    pub(super) const fn set_left(&mut self, left: u64) {
+        self.units = self.done + left;
+    }
+
+    /// How many more units are usable at `now`.
+    pub(super) fn ripen(&mut self, interval: u64, now: Tick) -> u64 {
+        if self.left() == 0 {
+            return 0;
+        }
+        let elapsed = u128::from(nanos(now.since(self.since)).min(interval));
+        let interval = u128::from(interval.max(1));
+        let ripe = match &mut self.places {
+            None => (2 * u128::from(self.units) * elapsed + interval) / (2 * interval),
+            Some(places) => places.ripe(elapsed, interval).into(),
+        };
+        let ripe = u64::try_from(ripe).unwrap_or(u64::MAX).min(self.units);
+        let more = ripe.saturating_sub(self.done);
+        self.done += more;
+        more
+    }
+}
+
+impl Places {
+    /// Of `count` units, of which `first` were granted before, on `all` places.
+    pub(super) fn new(first: u64, count: u64, all: u64) -> Self {
+        // By the golden ratio, so that any number of units in a row are far from each other.
+        let golden = all * 610 / 987;
+        let step = (golden..all).find(|step| gcd((*step).into(), all.into()) == 1);
+        let step = step.unwrap_or(1);
+        Self {
+            first: (first % all.max(1)) * step % all.max(1),
+            count,
+            all,
+            step,
+            passed: 0,
+        }
+    }
+
+    fn ripe(&mut self, elapsed: u128, interval: u128) -> u64 {
+        let passed = u128::from(self.all) * elapsed / interval;
+        self.passed = u64::try_from(passed).unwrap_or(self.all);
+        if self.passed == self.all {
+            return if elapsed < interval { 0 } else { u64::MAX };
+        }
+        let passed_twice = sum_of_quotients(self.count, self.all, self.step, self.first + self.all);
+        let rest = self.first + self.all - self.passed;
+        passed_twice.wrapping_sub(sum_of_quotients(self.count, self.all, self.step, rest))
+    }
+}
+
+/// The sum of `(first + step * index) / all`, rounded down, for each index below `count`.
+const fn sum_of_quotients(mut count: u64, mut all: u64, mut step: u64, mut first: u64) -> u64 {
+    let mut sum = 0_u64;
+    loop {
+        let pairs = if count % 2 == 0 {
+            (count / 2).wrapping_mul(count.wrapping_sub(1))
+        } else {
+            (count.wrapping_sub(1) / 2).wrapping_mul(count)
+        };
+        sum = sum.wrapping_add(pairs.wrapping_mul(step / all));
+        sum = sum.wrapping_add(count.wrapping_mul(first / all));
+        let last = (step % all) * count + first % all;
+        if last < all {
+            return sum;
+        }
+        (count, first, all, step) = (last / all, last % all, step % all, all);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::simulation::traces::Random;
+    use super::*;
+
+    /// Machines that share a slot together use no unit before it is free, and each uses its own evenly.
+    ///
+    /// Shows promise 200.
+    #[test]
+    fn places_are_free_when_they_are_used_and_evenly_spread() {
+        let mut random = Random::new(7);
+        for _ in 0..200 {
+            let all = 1 + random.log_uniform(12);
+            let (mut parts, mut first) = (Vec::new(), 0);
+            while first < all {
+                let count = (1 + random.log_uniform(8)).min(all - first);
+                parts.push((count, Places::new(first, count, all)));
+                first += count;
+            }
+            for elapsed in 0..=1_000 {
+                let ripe = |(_, places): &mut (u64, Places)| places.ripe(elapsed, 1_000);
+                if elapsed == 1_000 {
+                    assert!(parts.iter_mut().map(ripe).all(|ripe| ripe == u64::MAX));
+                    continue;
+                }
+                let sum: u64 = parts.iter_mut().map(ripe).sum();
+                assert_eq!(u128::from(sum), u128::from(all) * elapsed / 1_000);
+                for (count, places) in &mut parts {
+                    let even = u128::from(*count) * elapsed / 1_000;
+                    let apart = u128::from(places.ripe(elapsed, 1_000)).abs_diff(even);
+                    assert!(apart <= 8, "{apart} of {count} in {all}");
+                }
+            }
+        }
+    }
 }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::figures::{Figures, Rules, StoreTime};
-use super::held::{Lot, Rest, Ripening, Spending};
+use super::held::{Lot, Places, Rest, Ripening, Spending};
 use super::record::{Reply, Report, Settled, Spent};
 use super::shape::{MAX_UNITS, NEVER, Part, Shape, signed};
 use crate::clock::{Tick, nanos};
@@ -92,7 +92,7 @@ impl Budget {
             free = figures.free(rules, now);
             if free + self.usable < cost {
                 let wait = figures.wait_for(rules, cost - self.usable, now);
-                return self.deny(rules, now, (cost, wait));
+                return self.deny(now, (cost, wait));
             }
             let age = nanos(now.since(figures.at));
             is_recent = age < rules.interval * 3 / 2;
@@ -100,13 +100,13 @@ impl Budget {
             let is_quiet = self.demand.max(self.rest.last_demand) <= cost;
             if is_recent && figures.reply.over && !is_quiet {
                 let rest = rules.interval.saturating_sub(age).max(1_000_000);
-                return self.deny(rules, now, (cost, Duration::from_nanos(rest)));
+                return self.deny(now, (cost, Duration::from_nanos(rest)));
             }
         }
         let spent = self.rest.spent[0].units + self.rest.spent[1].units;
         if self.rest.figures.is_none() && spent + cost > rules.capacity {
             // Of the fleet nothing is known, but this machine alone has used too much.
-            return self.deny(rules, now, (cost, Duration::from_nanos(rules.interval)));
+            return self.deny(now, (cost, Duration::from_nanos(rules.interval)));
         }
         let part = free.checked_div(rules.machines).unwrap_or(0);
         if rules.takes_ahead && !self.rest.has_taken && part + self.usable >= cost {
@@ -133,17 +133,10 @@ impl Budget {
     }
 
     /// Denies a cost, and the same until something changes.
-    fn deny(&mut self, rules: &Rules, now: Tick, (cost, wait): (u64, Duration)) -> Answer {
-        let Ripening { units, done, since } = self.rest.ripening;
-        let ripe = if units > done {
-            (2 * done + 1).saturating_mul(rules.interval) / (2 * units)
-        } else {
-            u64::MAX
-        };
-        let next = since.plus(Duration::from_nanos(ripe));
+    fn deny(&mut self, now: Tick, (cost, wait): (u64, Duration)) -> Answer {
         self.denied_cost = cost;
         // The time that a client is told ends no earlier.
-        self.denied_until = if next < now.plus(wait) {
+        self.denied_until = if self.rest.ripening.left() > 0 {
             Tick::ZERO
         } else {
             now.plus(wait)
@@ -341,8 +334,12 @@ impl Budget {
         } else {
             0
         };
+        if is_quiet || !rules.ripens {
+            self.rest.ripening = Ripening::default();
+        }
         let left = self.rest.lots[0].left + self.rest.lots[1].left;
-        let mut excess = left.saturating_sub(keep + self.rest.next);
+        let later = self.rest.next + self.rest.ripening.left();
+        let mut excess = left.saturating_sub(keep + later);
         let lots = self.rest.lots.each_mut().map(|lot| {
             let returned = lot.left.min(excess);
             excess -= returned;
@@ -359,7 +356,6 @@ impl Budget {
             figures.reply.free += signed(returned.saturating_sub(next_returned));
         }
         self.usable = keep;
-        self.rest.ripening = Ripening::default();
         self.rest.reported = now;
         self.rest.settles_taken = self.rest.has_taken;
         let spent = std::mem::take(&mut self.rest.spent);
@@ -408,6 +404,7 @@ impl Budget {
             // What was granted before a reset does not count any more; what is used does.
             self.rest.lots = Default::default();
             (self.usable, self.rest.own, self.rest.next) = (0, 0, 0);
+            self.rest.ripening = Ripening::default();
         }
         let granted = reply.grant + reply.ahead + reply.next;
         if granted > 0 {
@@ -420,14 +417,14 @@ impl Budget {
             );
         }
         self.usable += reply.grant;
-        self.rest.ripening = Ripening {
-            units: reply.ahead,
-            done: 0,
-            since: now,
-        };
+        if !rules.ripens {
+            self.rest.ripening = Ripening::new(reply.ahead, now, None);
+        }
         if reply.next > 0 {
             self.rest.next += reply.next;
-            self.rest.next_from = now.plus(Duration::from_micros(reply.next_in));
+            let later = reply.next_in + reply.next_in / 1_024;
+            self.rest.next_from = now.plus(Duration::from_micros(later));
+            self.rest.places = Places::new(reply.first, reply.next, reply.places);
         }
         self.rest.window_end = time.sent.plus(Duration::from_micros(reply.window));
         self.rest.figures = Some(Figures {
@@ -465,18 +462,13 @@ impl Budget {
 
     /// Units of a lot are no more: those that are usable first, and then those that would become so.
     fn drop_units(&mut self, mut units: u64) {
-        let Ripening {
-            units: unripe,
-            done,
-            ..
-        } = &mut self.rest.ripening;
-        let mut rest = unripe.saturating_sub(*done);
+        let mut rest = self.rest.ripening.left();
         for held in [&mut self.usable, &mut self.rest.next, &mut rest] {
             let part = units.min(*held);
             *held -= part;
             units -= part;
         }
-        *unripe = *done + rest;
+        self.rest.ripening.set_left(rest);
     }
 
     /// Takes what was used off the lots, oldest first.
@@ -501,21 +493,24 @@ impl Budget {
 
     /// Lets begin and end what is due at `now`.
     fn pass_time(&mut self, rules: &Rules, now: Tick) {
-        let Ripening { units, done, since } = self.rest.ripening;
-        if units > done {
-            let elapsed = u128::from(nanos(now.since(since)).min(rules.interval));
-            let interval = u128::from(rules.interval.max(1));
-            let ripe = (2 * u128::from(units) * elapsed + interval) / (2 * interval);
-            let ripe = u64::try_from(ripe).unwrap_or(units).min(units);
-            self.usable += ripe.saturating_sub(done);
-            self.rest.ripening.done = ripe.max(done);
+        if now >= self.until {
+            self.begin_and_end(rules, now);
         }
-        if now < self.until {
-            return;
-        }
+        self.usable += self.rest.ripening.ripen(rules.interval, now);
+    }
+
+    fn begin_and_end(&mut self, rules: &Rules, now: Tick) {
         self.assign();
         if now >= self.rest.next_from {
-            self.usable += std::mem::take(&mut self.rest.next);
+            let next = std::mem::take(&mut self.rest.next);
+            if rules.ripens && next > 0 {
+                // What was to ripen in the slot before is free now.
+                self.usable += self.rest.ripening.left();
+                let places = Some(self.rest.places);
+                self.rest.ripening = Ripening::new(next, self.rest.next_from, places);
+            } else {
+                self.usable += next;
+            }
         }
         for index in 0..self.rest.lots.len() {
             if now >= self.rest.lots[index].expires {

@@ -43,6 +43,11 @@
 //! exactly. A unit that is used late counts from then on, which raises a level or a count by one, as it did
 //! while it was out.
 //!
+//! A sliding window, alone or with buckets, loses what is out and not used when a window ends. So a leased one is
+//! granted in advance what it frees in the next *slot*, which is as long as an interval or ends with the window, on the
+//! condition that all that is out is free at its end. Within a slot what is used falls evenly; each unit has a *place*
+//! in it and is usable when that has passed. So the machines together use at no moment more than is free.
+//!
 //! A synced limit is granted what refills in the coming interval S as well, or in two if the burst B does
 //! not last for two, and it becomes usable evenly. Before a machine has heard of the others, it may use one
 //! N-th of what is free. So N machines, whose exchanges end within D, admit in any time T at most

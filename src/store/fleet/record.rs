@@ -16,9 +16,12 @@ pub(crate) struct Record {
     pub(super) reset: u64,
     /// Units granted and not yet reported: those of the epoch of `at`, and of the one before.
     pub(super) out: [u64; 2],
-    /// Those of `out` that may be used from `next_at` on, when the window of a fixed window begins.
+    /// Those of `out` that may be used from `next_at` on, when a fixed window begins. Or evenly in the slot of
+    /// `next_for` microseconds after it, as the first ones of so many places.
     pub(super) next: u64,
     pub(super) next_at: u64,
+    pub(super) next_for: u64,
+    pub(super) next_places: u64,
     /// What was asked for in the interval of `at` so far, and in the one before.
     pub(super) demand: [u64; 2],
     /// Per part of the shape.
@@ -41,9 +44,9 @@ pub(crate) struct Report {
     pub(super) elapsed: u64,
     /// The smallest cost that waits for this exchange; 0 if none.
     pub(super) waiting: u64,
-    /// Whether the machine holds units of the next window already.
+    /// Whether the machine holds units of the next window or slot already.
     pub(super) has_next: bool,
-    /// Of the units it returns, those of the next window.
+    /// Of the units it returns, those of the next window or slot.
     pub(super) next_returned: u64,
     /// Used units, reported before, that are given back; and the first moment at which any was used.
     pub(super) given_back: Spent,
@@ -76,9 +79,13 @@ pub(crate) struct Reply {
     pub(super) grant: u64,
     /// Granted evenly over the next interval.
     pub(super) ahead: u64,
-    /// Granted from `next_in` microseconds on.
+    /// Granted from `next_in` microseconds on, at once or evenly over an interval.
     pub(super) next: u64,
     pub(super) next_in: u64,
+    /// The first of its places in the slot, and how many places there are; without any, those of a slot are usable
+    /// at its end.
+    pub(super) first: u64,
+    pub(super) places: u64,
     /// Units that are neither used nor out, after the grant; negative if more are.
     pub(super) free: i64,
     /// After how many microseconds how many more are free, and the microseconds for each one after.
@@ -182,6 +189,8 @@ impl Record {
             old_out,
             self.next,
             self.next_at,
+            self.next_for,
+            self.next_places,
             running,
             last,
         ];
@@ -200,7 +209,19 @@ impl Record {
     pub(super) fn from_text(text: &str, shape: &Shape) -> Option<Self> {
         let mut fields = text.split(';');
         let head = numbers(fields.next()?)?;
-        let [at, reset, out0, out1, next, next_at, running, last] = head[..] else {
+        let [
+            at,
+            reset,
+            out0,
+            out1,
+            next,
+            next_at,
+            next_for,
+            next_places,
+            running,
+            last,
+        ] = head[..]
+        else {
             return None;
         };
         let mut used = Vec::with_capacity(shape.parts.len());
@@ -221,6 +242,8 @@ impl Record {
             out: [out0, out1],
             next,
             next_at,
+            next_for,
+            next_places,
             demand: [running, last],
             used,
         })
@@ -261,6 +284,8 @@ mod tests {
             out: [7, 8],
             next: 2,
             next_at: 1_700_000_000_000_009,
+            next_for: 4,
+            next_places: 5,
             demand: [10, 11],
             ..record
         }
@@ -279,9 +304,9 @@ mod tests {
         for damaged in [
             "",
             "1 2",
-            "1 2 3 4 5 6 7 8;",
-            "1 2 3 4 5 6 7 8;l1 x",
-            "a 2 3 4 5 6 7 8",
+            "1 2 3 4 5 6 7 8 9 10;",
+            "1 2 3 4 5 6 7 8 9 10;l1 x",
+            "a 2 3 4 5 6 7 8 9 10",
         ] {
             assert_eq!(Record::from_text(damaged, &shape), None, "{damaged:?}");
         }

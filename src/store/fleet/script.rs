@@ -31,8 +31,11 @@ impl Batch {
             terms.interval,
             terms.life,
             self.machines,
-            // As in the exchange.
-            (terms.ahead && self.machines <= capacity).into(),
+            // As in the exchange: nothing, what refills, or what is free in the next slot.
+            match terms.ahead {
+                true => (self.machines <= capacity).into(),
+                false => 2 * u64::from(self.shape.frees_evenly()),
+            },
             capacity,
             self.shape.refill(terms.interval),
             millis(self.ttl()),
@@ -118,13 +121,22 @@ impl Batch {
         };
         let terms = (&self.terms, &*self.shape);
         match granted {
-            Ok([grant, ahead, next, next_in]) => Reply {
-                grant,
-                ahead,
-                next,
-                next_in,
-                ..repeated(terms, &mut record, now, (0, &[]))
-            },
+            Ok([grant, ahead, next, next_in]) => {
+                let places = if next > 0 { record.next_places } else { 0 };
+                Reply {
+                    grant,
+                    ahead,
+                    next,
+                    next_in,
+                    places,
+                    first: if places > 0 {
+                        record.next.saturating_sub(next)
+                    } else {
+                        0
+                    },
+                    ..repeated(terms, &mut record, now, (0, &[]))
+                }
+            }
             Err(seen) => {
                 let seen = text(seen).and_then(Seen::from_text);
                 let grants = seen.as_ref().map(|seen| seen.granted(self.sequence, place));

@@ -129,6 +129,22 @@ impl Shape {
         })
     }
 
+    /// Whether a window slides, and all that is used becomes free evenly but for the ends of windows.
+    pub(super) fn frees_evenly(&self) -> bool {
+        let slides = |part: &Part| matches!(part, Part::Cells(cells) if cells.is_weighted());
+        let is_level = |part: &Part| matches!(part, Part::Level(_));
+        self.parts.iter().any(slides)
+            && self.parts.iter().all(|part| slides(part) || is_level(part))
+    }
+
+    /// The end of the slot of `at`: slots are as long as an interval, and end with a window.
+    pub(super) fn slot_end(&self, at: u64, interval: u64) -> u64 {
+        let ends = self.parts.iter().filter_map(|part| part.window_end(at));
+        ends.min()
+            .unwrap_or(NEVER)
+            .min(at + interval - at % interval)
+    }
+
     /// Units refilled within `span` microseconds, at least 1.
     pub(super) fn refill(&self, span: u64) -> u64 {
         let all = self.parts.iter().map(|part| part.refill(span));
@@ -425,6 +441,13 @@ impl Part {
         }
     }
 
+    /// The same at `then`, if nothing more is used until then.
+    pub(super) fn free_at(&self, then: u64, used: &Used, at: u64) -> i64 {
+        let mut later = used.clone();
+        self.advance(&mut later, at, then);
+        self.free(&later, then.max(at))
+    }
+
     /// Units that a level of this rate, or a window on average, refills within `span`.
     pub(super) fn refill(&self, span: u64) -> u64 {
         match self {
@@ -559,7 +582,7 @@ pub(super) fn signed(units: u64) -> i64 {
     i64::try_from(units).unwrap_or(i64::MAX)
 }
 
-const fn gcd(mut a: u128, mut b: u128) -> u128 {
+pub(super) const fn gcd(mut a: u128, mut b: u128) -> u128 {
     while b > 0 {
         (a, b) = (b, a % b);
     }

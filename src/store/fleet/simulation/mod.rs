@@ -267,6 +267,7 @@ impl<'a> Fleet<'a> {
             interval: self.scenario.interval * 1_000,
             capacity: self.scenario.shape.capacity(),
             takes_ahead: self.scenario.ahead,
+            ripens: !self.scenario.ahead && self.scenario.shape.frees_evenly(),
             machines: self.machines[machine].machines,
         }
     }
@@ -493,6 +494,7 @@ impl<'a> Fleet<'a> {
             match mistake {
                 Some(Mistake::UsesLapsed) => reply.life = 1 << 40,
                 Some(Mistake::UsesNextEarly) => reply.next_in = 0,
+                Some(Mistake::SharesPlaces) => reply.first = 0,
                 _ => {}
             }
             self.machines[machine].budgets[*key].adopt(&rules, &reply, &time);

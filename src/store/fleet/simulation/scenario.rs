@@ -71,6 +71,8 @@ pub(super) enum Mistake {
     KeepsReturned,
     /// Units of the next window are used in this one.
     UsesNextEarly,
+    /// Machines use the same places of a slot.
+    SharesPlaces,
     /// Costs are charged as of a second before.
     ChargesEarly,
     /// Costs are charged as of the time of the machine's own clock.

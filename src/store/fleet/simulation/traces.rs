@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use self::random::Random;
+pub(in crate::store) use self::random::Random;
 use crate::quota::Quota;
 use crate::store::fleet::{
     batch::{Batch, Replies},
@@ -62,11 +62,11 @@ impl Trace {
     pub(in crate::store) fn step(&mut self) -> Arc<Batch> {
         let random = &mut self.random;
         let Terms { interval, life, .. } = self.terms;
-        self.now += match random.below(8) {
-            0 => 0,
-            1..=4 => random.below(2 * interval),
-            5 => random.below(3 * life),
-            6 => life - self.now % life - random.below(2),
+        self.now += match random.below(12) {
+            0..=1 => 0,
+            2..=8 => random.below(2 * interval) / (1 + random.below(8)),
+            9 => random.below(3 * life),
+            10 => life - self.now % life - random.below(2),
             _ => random.log_uniform(44),
         };
         if random.below(8) == 0 {
@@ -201,7 +201,7 @@ fn part(random: &mut Random, now: u64) -> Part {
         let quota = Quota::per(limit, std::time::Duration::from_micros(micros));
         let offset = 1_000 * random.log_uniform(40);
         let cells = 2 + random.below(60);
-        let part = match random.below(7) {
+        let part = match random.below(9) {
             0 => Level::new(limit, quota.period_ns(), limit).map(Part::Level),
             1 => Level::new(
                 limit,
@@ -210,7 +210,7 @@ fn part(random: &mut Random, now: u64) -> Part {
             )
             .map(Part::Level),
             2 => Cells::exact(&quota, offset).map(Part::Cells),
-            3 => Cells::exact(&quota, offset).map(|window| Part::Cells(window.weighted())),
+            3 | 7 | 8 => Cells::exact(&quota, offset).map(|window| Part::Cells(window.weighted())),
             4 => {
                 // Around the time at which the trace begins, or beside it.
                 let start = now / 1_000_000 + random.log_uniform(22) - random.log_uniform(22);

@@ -142,9 +142,19 @@ fn a_planted_bug_in_the_script_of_a_fleet_is_caught() {
             "a window of the calendar that does not end",
         ),
         (
-            "next_at >= at + rest_of(part, at)",
-            "next_at > at + rest_of(part, at)",
+            "free = min(free, free_at(next_at + next_for, index) - max(next_places - next, 0))",
+            "",
             "units of the next window in this one",
+        ),
+        (
+            "- max(next_places - next, 0)",
+            "",
+            "a place of a slot that two may use",
+        ),
+        (
+            "max(next - next_returned, 0), 0",
+            "max(next - next_returned, 0), next_places",
+            "a place that is granted again while another has it",
         ),
         (
             "ceil(ticks % layout / step)",

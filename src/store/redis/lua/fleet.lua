@@ -14,19 +14,21 @@ local MAX_UNITS, MAX_TICKS, MAX_LEVEL, MAX_CELL = 2 ^ 32 - 1, 2 ^ 51, 2 ^ 53 - 1
 -- How time is divided into cells, if not evenly.
 local WEIGHTED, CALENDAR = 1, 2
 local NEVER, WHOLE, GAIN, MAX_DEMAND = MAX_LEVEL, 2 ^ 16, 4, 2 ^ 35
+-- What is granted ahead of its time: what refills within an interval, or what is free in the next slot.
+local REFILL, SLOT = 1, 2
 local EIGHT, TWENTY = '<' .. rep('d', 8), '<' .. rep('d', 20)
 -- `%d` is faster, and exact where a `long` has 64 bits.
 local INTEGER = format('%d', MAX_LEVEL) == '9007199254740991' and '%d' or '%.0f'
-local CELL, HEAD, GRANTS = ' ' .. INTEGER, INTEGER .. rep(' ' .. INTEGER, 7), INTEGER .. rep(' ' .. INTEGER, 2)
+local CELL, HEAD, GRANTS = ' ' .. INTEGER, INTEGER .. rep(' ' .. INTEGER, 9), INTEGER .. rep(' ' .. INTEGER, 2)
 
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
-local interval, life, machines, grants_ahead, limit, limit_refill, record_ttl, sequence_ttl = numbers(EIGHT, ARGV[2])
+local interval, life, machines, ahead_of_time, limit, limit_refill, record_ttl, sequence_ttl = numbers(EIGHT, ARGV[2])
 -- The report of the key at hand.
 local known_reset, spent1, at1, spent2, at2, epoch1, used1, returned1, epoch2, used2, returned2, demand, elapsed,
     waiting, has_next, next_returned, given_back, given_back_at, resets, dice
 -- The record of the key at hand, and what is used of each part.
-local at, reset, out, old_out, next, next_at, asked, last_asked
+local at, reset, out, old_out, next, next_at, next_for, next_places, asked, last_asked
 local used = {}
 
 -- A level that costs raise and time lowers. What is used is a number of ticks; the layout says how many a
@@ -80,7 +82,7 @@ local function sum_of(part, cells, when)
     for index = 1, #cells do sum = sum + cells[index] end
     return sum
 end
-function Cells.free(part, cells) return part.capacity - sum_of(part, cells, at) end
+function Cells.free(part, cells, when) return part.capacity - sum_of(part, cells, when) end
 function Cells.text(part, cells) return part.start .. format(rep(CELL, #cells), unpack(cells)) end
 function Cells.parse(counts)
     local cells, count = {}, 0
@@ -128,20 +130,20 @@ for start = 1, #ARGV[3], 64 do
 end
 local PARTS = #parts
 
-local HEAD_PATTERN, PART_PATTERN = '^' .. rep('(%d+) ', 7) .. '(%d+);()', '^(%a)(%d+)([ %d]*);()'
+local HEAD_PATTERN, PART_PATTERN = '^' .. rep('(%d+) ', 9) .. '(%d+);()', '^(%a)(%d+)([ %d]*);()'
 -- Of a key never seen.
 local function new_record()
-    at, reset, out, old_out, next, next_at, asked, last_asked = now, 0, 0, 0, 0, 0, 0, 0
+    at, reset, out, old_out, next, next_at, next_for, next_places, asked, last_asked = now, 0, 0, 0, 0, 0, 0, 0, 0, 0
     for index = 1, PARTS do used[index] = parts[index].kind == Level and 0 or {} end
     return true
 end
 -- Returns whether it is a record.
 local function read(value)
     local text, place = value .. ';'
-    at, reset, out, old_out, next, next_at, asked, last_asked, place = match(text, HEAD_PATTERN)
+    at, reset, out, old_out, next, next_at, next_for, next_places, asked, last_asked, place = match(text, HEAD_PATTERN)
     if not at then return false end
-    at, reset, out, old_out, next, next_at, asked, last_asked =
-        at + 0, reset + 0, out + 0, old_out + 0, next + 0, next_at + 0, asked + 0, last_asked + 0
+    at, reset, out, old_out, next, next_at, next_for, next_places, asked, last_asked =
+        at + 0, reset + 0, out + 0, old_out + 0, next + 0, next_at + 0, next_for + 0, next_places + 0, asked + 0, last_asked + 0
     for index = 1, PARTS do
         local part = parts[index]
         local letter, layout, counts, after = match(text, PART_PATTERN, place)
@@ -161,7 +163,7 @@ local function read(value)
     return true
 end
 local function write()
-    local text = format(HEAD, at, reset, out, old_out, next, next_at, asked, last_asked)
+    local text = format(HEAD, at, reset, out, old_out, next, next_at, next_for, next_places, asked, last_asked)
     for index = 1, PARTS do text = text .. parts[index].kind.text(parts[index], used[index]) end
     return text
 end
@@ -190,14 +192,14 @@ local function settle()
     if now < at then
         if at - now <= interval then return at, 0, 0, 0 end
         lapsed1 = out + old_out
-        out, old_out, next, next_at, asked, last_asked, at = 0, 0, 0, 0, 0, 0, now
+        out, old_out, next, next_at, next_for, next_places, asked, last_asked, at = 0, 0, 0, 0, 0, 0, 0, 0, now
         return now, lapsed1, 0, now
     end
     local passed = floor(now / interval) - floor(at / interval)
     if passed > 0 then asked, last_asked = 0, passed == 1 and asked or 0 end
     if now >= ends then lapsed1, out, old_out = old_out, 0, out end
     if now >= ends + life then lapsed2, out, old_out = old_out, 0, out end
-    if next_at <= now then next, next_at = 0, 0 end
+    if next_at <= now then next, next_at, next_for, next_places = 0, 0, 0, 0 end
     return now, lapsed1, lapsed2, ends
 end
 
@@ -222,20 +224,32 @@ local function share_of()
     return last == 0 and least or max(floor(own * WHOLE / max(own, last)), least)
 end
 
--- Of the units out, those of the next window do not count in this one, but all may be used in the next one.
+-- The units of a part that are free at `when`, if all that is out is used and nothing else.
+local function free_at(when, index)
+    local part = parts[index]
+    when = max(when, at)
+    return part.kind.free(part, part.kind.advance(part, used[index], at, when), when) - out - old_out
+end
+local function all_free_at(when)
+    local free = NEVER
+    for index = 1, PARTS do free = min(free, free_at(when, index)) end
+    return max(free, 0)
+end
+
+-- Of the units out, those that may be used later do not count before; but all may be used then, and all places of
+-- a slot may be granted.
 local function grant(share)
-    local all_out, free, refill, cap = out + old_out, NEVER, grants_ahead * NEVER, 8 * demand + 8
+    local free, refill, cap = NEVER, ahead_of_time == REFILL and NEVER or 0, 8 * demand + 8
     if last_asked > limit_refill then
         local usable = max(4 * (spent1 + spent2) + 8, floor(2 * limit / machines))
         share, cap = min(share * GAIN, WHOLE), min(usable, 2 * demand + 1)
     end
     for index = 1, PARTS do
         local part = parts[index]
-        local rest = part.kind.free(part, used[index]) - all_out
-        if next > 0 and part.count == 1 and next_at >= at + rest_of(part, at) then
-            rest = min(rest + next, part.capacity - all_out)
+        free = min(free, free_at(at, index) + next)
+        if max(next, next_places) > 0 then
+            free = min(free, free_at(next_at + next_for, index) - max(next_places - next, 0))
         end
-        free = min(free, rest)
         if refill > 0 then refill = min(refill, part.kind.ahead(part, used[index])) end
     end
     local most = max(free + refill, 0)
@@ -246,25 +260,50 @@ local function grant(share)
     return at_once, total - at_once
 end
 
--- Grants of a window that begins before the exchange after the next one.
-local function grant_next(share)
-    local begins, free = 0, NEVER
-    for index = 1, #fixed do
-        local part = fixed[index]
-        local ends = at + rest_of(part, at)
-        if ends <= at + floor(interval * 8 / 5) then begins = max(begins, ends) end
-    end
-    if begins == 0 or has_next == 1 then return 0, 0 end
-    begins = max(begins, next_at)
+-- The end of the slot of `when`: slots are as long as an interval, and end with a window.
+local function slot_end(when)
+    local ends = when + interval - when % interval
     for index = 1, PARTS do
-        local part = parts[index]
-        local is_over = part.count == 1 and at + rest_of(part, at) <= begins
-        free = min(free, is_over and part.capacity or part.kind.free(part, used[index]))
+        if parts[index].division == WEIGHTED then ends = min(ends, when + rest_of(parts[index], when)) end
     end
-    local granted = min(max(free - out - old_out, 0), floor((share * limit + dice) / WHOLE))
-    if granted == 0 then return 0, 0 end
-    out, next, next_at = out + granted, next + granted, begins
-    return granted, begins - at
+    return ends
+end
+
+-- When a fixed window begins whose units can be granted now: before the exchange after the next one.
+local function next_window()
+    local begins
+    for index = 1, #fixed do
+        local ends = at + rest_of(fixed[index], at)
+        if ends <= at + floor(interval * 8 / 5) then begins = max(begins or next_at, ends) end
+    end
+    return begins
+end
+
+-- Makes the next slot that of the record, unless that has another. Returns whether it is.
+local function begin_slot()
+    local start = slot_end(at)
+    local length = slot_end(start) - start
+    if next_at == 0 then
+        next_places, next_at, next_for = all_free_at(start + length), start, length
+    end
+    return start == next_at and length == next_for
+end
+
+-- Grants what is used later: in the next slot, or in a fixed window that begins soon.
+local function grant_next(share)
+    if has_next == 1 then return 0, 0 end
+    local all, left = limit, NEVER
+    if ahead_of_time == SLOT then
+        if last_asked <= limit_refill or not begin_slot() then return 0, 0 end
+        all, left = next_places, max(next_places - next, 0)
+    else
+        local begins = next_window()
+        if not begins then return 0, 0 end
+        next_at = begins
+    end
+    local granted = min(all_free_at(next_at + next_for), left, floor((share * all + dice) / WHOLE))
+    out, next = out + granted, next + granted
+    return granted, granted > 0 and next_at - at or 0
 end
 
 local function exchange()
@@ -280,7 +319,8 @@ local function exchange()
         local epoch = floor(moment / life)
         reset = known_reset
         local charged = settle_lot(epoch - epoch1, used1, returned1) + settle_lot(epoch - epoch2, used2, returned2)
-        next = max(next - next_returned, 0)
+        -- Which places are free is not known.
+        if next_returned > 0 then next, next_places = max(next - next_returned, 0), 0 end
         units1, units2 = max(spent1 - charged, 0), max(spent2 - max(charged - spent1, 0), 0)
     end
     if lapsed1 + lapsed2 == 0 and when1 <= when2 then
