@@ -142,7 +142,7 @@ fn random_file(random: &mut Random) -> String {
     if uses_store {
         text += "[stores]\n";
         text += random.one_of(&[
-            "shared = { redis = \"redis://cache:6379\" }\n",
+            "shared = { redis = \"redis://cache:6379\", deadline_ms = 250 }\n",
             "shared = { postgres = \"postgres://db/x\" }\n",
         ]);
     }

@@ -60,6 +60,8 @@ pub(in crate::policy) struct StoreSource {
     /// `redis` or `postgres`.
     pub(in crate::policy) kind: &'static str,
     pub(in crate::policy) url: String,
+    /// How long a call may take.
+    pub(in crate::policy) deadline_ms: u64,
     pub(in crate::policy) place: Place,
 }
 
@@ -240,6 +242,8 @@ impl fmt::Debug for StoreSource {
 }
 
 impl StoreSource {
+    pub(in crate::policy) const DEADLINE_MS: u64 = 100;
+
     /// The URL without the password, which may change while the usage is the same. A password
     /// elsewhere, such as in the query, stays.
     pub(in crate::policy) fn address(&self) -> String {

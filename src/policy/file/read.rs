@@ -243,6 +243,10 @@ fn store(path: &str, node: &Node) -> Option<StoreSource> {
     Some(StoreSource {
         kind,
         url: node.get(kind)?.text()?.to_owned(),
+        deadline_ms: node
+            .get("deadline_ms")
+            .and_then(number)
+            .unwrap_or(StoreSource::DEADLINE_MS),
         place: Place::of(path, node),
     })
 }

@@ -249,6 +249,14 @@ const LIST: &[Field] = &[
 const STORE: &[Field] = &[
     optional("redis", REMOTE, "The URL of a Redis server."),
     optional("postgres", REMOTE, "The URL of a PostgreSQL server."),
+    optional(
+        "deadline_ms",
+        Shape::Number {
+            from: 1,
+            to: 60_000,
+        },
+        "How many milliseconds a call may take; 100 unless set.",
+    ),
 ];
 
 /// The whole file.

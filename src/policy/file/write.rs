@@ -8,7 +8,7 @@ use serde::{
 
 use super::model::{
     Deny, HeaderValues, Limit, ListSource, Missing, NetworksSource, Override, OverrideFor,
-    PolicyFile, Requests,
+    PolicyFile, Requests, StoreSource,
 };
 use super::read::{self, headers_name};
 use super::tree::{Node, Value, list, node, table, text};
@@ -30,7 +30,12 @@ impl Serialize for PolicyFile {
             .map(|(name, list)| (&**name, list_node(list)));
         let stores = self.stores.iter().map(|(name, store)| {
             let url = text(&store.url);
-            (&**name, table([(store.kind, Some(url))]))
+            let deadline = Some(store.deadline_ms).filter(|ms| *ms != StoreSource::DEADLINE_MS);
+            let deadline = deadline.map(|ms| node(Value::Integer(ms.into())));
+            (
+                &**name,
+                table([(store.kind, Some(url)), ("deadline_ms", deadline)]),
+            )
         });
         let lists = table(lists.map(|(name, node)| (name, Some(node))));
         let stores = table(stores.map(|(name, node)| (name, Some(node))));

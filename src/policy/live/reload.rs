@@ -25,7 +25,10 @@ use crate::quota::Quota;
 use crate::store::local::Local;
 
 /// The stores that were opened, by kind and URL. Connections outlive a reload.
-pub(super) type OpenStores = BTreeMap<(&'static str, String), MakeLimiter>;
+pub(super) type OpenStores = BTreeMap<OpenStore, MakeLimiter>;
+
+/// Its kind, URL and deadline.
+type OpenStore = (&'static str, String, u64);
 
 /// A change of a limit that keeps its usage, to be made when the whole file is known to be right.
 enum Change {
@@ -121,7 +124,7 @@ struct Builder<'a> {
     file: &'a PolicyFile,
     environment: &'a Environment,
     lists: BTreeMap<&'a str, Watched<Networks>>,
-    stores: BTreeMap<&'a str, ((&'static str, String), MakeLimiter)>,
+    stores: BTreeMap<&'a str, (OpenStore, MakeLimiter)>,
     problems: Vec<Problem>,
     warnings: Vec<Problem>,
 }
@@ -167,7 +170,7 @@ impl<'a> Builder<'a> {
                     .push(source.place.problem(source.kind, message));
                 continue;
             }
-            let store = (source.kind, source.url.clone());
+            let store = (source.kind, source.url.clone(), source.deadline_ms);
             let limiter = match open.get(&store) {
                 Some(limiter) => Ok(Arc::clone(limiter)),
                 None => stores::open(source),

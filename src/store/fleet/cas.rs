@@ -267,7 +267,7 @@ mod tests {
     use super::super::shape::{NEVER, Shape};
     use super::super::shaped::Shaped;
     use super::*;
-    use crate::algorithm::FixedWindow;
+    use crate::algorithm::TokenBucket;
     use crate::quota::Quota;
     use crate::store::cas::{Fault, Faulty, MemoryStore};
 
@@ -284,7 +284,8 @@ mod tests {
     }
 
     fn shape() -> Shape {
-        FixedWindow::new(Quota::per_day(1_000))
+        // No window that ends within an interval.
+        TokenBucket::new(Quota::per_day(1_000))
             .shape(Tick::ZERO)
             .unwrap()
     }

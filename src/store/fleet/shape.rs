@@ -476,7 +476,7 @@ impl Part {
             Self::Cells(grid) => {
                 let mut later = used.to_vec();
                 // What is granted is used somewhat before.
-                let then = at + span * 15 / 16;
+                let then = at + span * 7 / 8;
                 grid.advance(&mut later, at, then);
                 let freed = grid.sum(used, at).saturating_sub(grid.sum(&later, then));
                 // A burst is freed at once, and not before its time.

@@ -112,7 +112,7 @@ function Cells.give_back(part, cells, units, used_at)
 end
 function Cells.ahead(part, cells)
     if part.count == 1 then return 0 end
-    local soon = at + floor(interval * 15 / 16)
+    local soon = at + floor(interval * 7 / 8)
     local freed = sum_of(part, cells, at) - sum_of(part, Cells.advance(part, cells, at, soon), soon)
     return min(max(freed, 0), part.refill)
 end
