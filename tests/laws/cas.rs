@@ -63,6 +63,8 @@ impl InCas {
             let builder = CasBuilder::new(store.clone());
             let builder = builder
                 .cached_keys(cached_keys)
+                // Which a busy machine does not exceed.
+                .deadline(Duration::from_secs(20))
                 .without_deny_cache()
                 .without_quota_changes();
             builder.build("law", algorithm.clone()).expect("a limit")
