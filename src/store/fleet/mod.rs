@@ -66,9 +66,8 @@
 //! machine that crashes costs at most what it held, once.
 //!
 //! Costs of a half of an interval count as of their last use, of a level as of their report. So a cost may
-//! count later than it was, never earlier; and a unit that is out counts before it is used. In a log or a sliding
-//! window that takes a place of a later one: of a second with an interval of 100 ms a leased limit loses up to
-//! an eighth.
+//! count later than it was, never earlier; and a unit that is out counts before it is used. In a log that takes a
+//! place of a later one: of a second with an interval of 100 ms a leased limit loses up to an eighth.
 //!
 //! # Exchanges
 //!

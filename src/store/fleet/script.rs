@@ -32,9 +32,10 @@ impl Batch {
             terms.life,
             self.machines,
             // As in the exchange: nothing, what refills, or what is free in the next slot.
-            match terms.ahead {
-                true => (self.machines <= capacity).into(),
-                false => 2 * u64::from(self.shape.frees_evenly()),
+            if terms.ahead {
+                (self.machines <= capacity).into()
+            } else {
+                2 * u64::from(self.shape.frees_evenly())
             },
             capacity,
             self.shape.refill(terms.interval),

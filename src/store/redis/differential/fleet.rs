@@ -104,104 +104,107 @@ fn the_script_of_a_fleet_does_what_a_batch_does() {
     }
 }
 
+/// What is right, what is wrong, and the mistake.
+const BUGS: &[(&str, &str, &str)] = &[
+    (
+        "ARGV[1] <= last",
+        "ARGV[1] < last",
+        "a batch that counts twice",
+    ),
+    (
+        "#ARGV[1] < #last or #ARGV[1] == #last and ARGV[1] <= last",
+        "tonumber(ARGV[1]) <= tonumber(last)",
+        "a large sequence number that is rounded",
+    ),
+    (
+        "if at - now <= interval then",
+        "if true then",
+        "a clock set back that freezes a key",
+    ),
+    (
+        "if now >= ends then lapsed1, out, old_out = old_out, 0, out end",
+        "if now >= ends then out, old_out = 0, out end",
+        "units that lapse and do not count",
+    ),
+    (
+        "max(spent1 - charged, 0)",
+        "spent1",
+        "units that count twice",
+    ),
+    ("a[2] < b[2]", "false", "costs out of order"),
+    (
+        "when < part.padding + part.length and 0 or 1",
+        "0",
+        "a window of the calendar that does not end",
+    ),
+    (
+        "free = min(free, free_at(next_at + next_for, index) - max(next_places - next, 0))",
+        "",
+        "units of the next window in this one",
+    ),
+    (
+        "- max(next_places - next, 0)",
+        "",
+        "a place of a slot that two may use",
+    ),
+    (
+        "max(next - next_returned, 0), 0",
+        "max(next - next_returned, 0), next_places",
+        "a place that is granted again while another has it",
+    ),
+    (
+        "ceil(ticks % layout / step)",
+        "floor(ticks % layout / step)",
+        "a change of the rate that mints",
+    ),
+    (
+        "ceil(min(cells[2],",
+        "floor(min(cells[2],",
+        "a weight that is rounded down",
+    ),
+    (
+        "max(moment, known_reset + 1)",
+        "moment",
+        "two resets with one number",
+    ),
+    (
+        "if index > part.count then return cells end",
+        "index = 1",
+        "a cost that counts in a later cell",
+    ),
+    (
+        "min(at1 + late, moment), min(at2 + late, moment)",
+        "min(at1, moment), min(at2, moment)",
+        "a cost that counts before the time of its record",
+    ),
+    (
+        "if is_current and given_back > 0",
+        "if given_back > 0",
+        "units from before a reset",
+    ),
+    (
+        "min(share * GAIN, WHOLE)",
+        "share",
+        "the share of a quiet fleet",
+    ),
+    (
+        "KEYS[index], record_ttl,",
+        "KEYS[index], record_ttl / 2,",
+        "a record that expires early",
+    ),
+    (
+        "elseif place <= #text then",
+        "elseif false then",
+        "a damaged value that is written over",
+    ),
+];
+
 /// Shows promise 202.
 #[test]
 fn a_planted_bug_in_the_script_of_a_fleet_is_caught() {
     let server = RedisServer::start();
     let mut connection = server.connection();
-    for (right, wrong, what) in [
-        (
-            "ARGV[1] <= last",
-            "ARGV[1] < last",
-            "a batch that counts twice",
-        ),
-        (
-            "#ARGV[1] < #last or #ARGV[1] == #last and ARGV[1] <= last",
-            "tonumber(ARGV[1]) <= tonumber(last)",
-            "a large sequence number that is rounded",
-        ),
-        (
-            "if at - now <= interval then",
-            "if true then",
-            "a clock set back that freezes a key",
-        ),
-        (
-            "if now >= ends then lapsed1, out, old_out = old_out, 0, out end",
-            "if now >= ends then out, old_out = 0, out end",
-            "units that lapse and do not count",
-        ),
-        (
-            "max(spent1 - charged, 0)",
-            "spent1",
-            "units that count twice",
-        ),
-        ("a[2] < b[2]", "false", "costs out of order"),
-        (
-            "when < part.padding + part.length and 0 or 1",
-            "0",
-            "a window of the calendar that does not end",
-        ),
-        (
-            "free = min(free, free_at(next_at + next_for, index) - max(next_places - next, 0))",
-            "",
-            "units of the next window in this one",
-        ),
-        (
-            "- max(next_places - next, 0)",
-            "",
-            "a place of a slot that two may use",
-        ),
-        (
-            "max(next - next_returned, 0), 0",
-            "max(next - next_returned, 0), next_places",
-            "a place that is granted again while another has it",
-        ),
-        (
-            "ceil(ticks % layout / step)",
-            "floor(ticks % layout / step)",
-            "a change of the rate that mints",
-        ),
-        (
-            "ceil(min(cells[2],",
-            "floor(min(cells[2],",
-            "a weight that is rounded down",
-        ),
-        (
-            "max(moment, known_reset + 1)",
-            "moment",
-            "two resets with one number",
-        ),
-        (
-            "if index > part.count then return cells end",
-            "index = 1",
-            "a cost that counts in a later cell",
-        ),
-        (
-            "min(at1 + late, moment), min(at2 + late, moment)",
-            "min(at1, moment), min(at2, moment)",
-            "a cost that counts before the time of its record",
-        ),
-        (
-            "if is_current and given_back > 0",
-            "if given_back > 0",
-            "units from before a reset",
-        ),
-        (
-            "min(share * GAIN, WHOLE)",
-            "share",
-            "the share of a quiet fleet",
-        ),
-        (
-            "KEYS[index], record_ttl,",
-            "KEYS[index], record_ttl / 2,",
-            "a record that expires early",
-        ),
-        (
-            "elseif place <= #text then",
-            "elseif false then",
-            "a damaged value that is written over",
-        ),
-    ] {
+    for (right, wrong, what) in BUGS {
         assert!(
             SCRIPT.body.contains(right),
             "no {right:?} to plant a bug in"
