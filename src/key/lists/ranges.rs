@@ -20,23 +20,36 @@ pub(super) struct Range {
 
 /// The numbers at which being listed begins or ends, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Edges<T>(Box<[T]>);
+pub(super) struct Edges<T> {
+    edges: Box<[T]>,
+    /// The first edge of each group: so few that a search among them misses no cache.
+    firsts: Box<[T]>,
+}
+
+/// Edges of a group.
+const GROUP: usize = 16;
 
 impl<T: Copy + Ord + TryFrom<u128>> Edges<T> {
     pub(super) fn new(ranges: Vec<Range>) -> Self {
         // The edge after the last IPv4 address is none.
         let edges = edges(ranges).into_iter();
-        Self(edges.filter_map(|edge| T::try_from(edge).ok()).collect())
+        let edges: Box<[T]> = edges.filter_map(|edge| T::try_from(edge).ok()).collect();
+        let firsts = edges.iter().copied().step_by(GROUP).collect();
+        Self { edges, firsts }
     }
 
     /// Whether `number` is listed: if an odd number of edges is at or below it.
     #[inline]
     pub(super) fn contains(&self, number: T) -> bool {
-        self.0.partition_point(|edge| *edge <= number) % 2 == 1
+        let groups = self.firsts.partition_point(|edge| *edge <= number);
+        let last = groups.saturating_sub(1) * GROUP;
+        let group = self.edges.iter().skip(last).take(GROUP);
+        // All groups before it are of an even size.
+        group.filter(|edge| **edge <= number).count() % 2 == 1
     }
 
     pub(super) const fn len(&self) -> usize {
-        self.0.len()
+        self.edges.len()
     }
 }
 
@@ -145,7 +158,7 @@ mod tests {
             }
             permute(&mut ranges, 0, &mut |ranges| {
                 let edges = Edges::<u128>::new(ranges.to_vec());
-                assert!(edges.0.is_sorted_by(|a, b| a < b), "{edges:?}");
+                assert!(edges.edges.is_sorted_by(|a, b| a < b), "{edges:?}");
                 for number in 0..70 {
                     let found = edges.contains(number);
                     assert_eq!(found, scan(ranges, number), "{number} in {ranges:?}");

@@ -271,7 +271,9 @@ fn recovery(fleet: &Fleet, log: &Log, allowed: Duration) -> Result<Duration, Str
         };
         let answered = after(ended).filter(|call| call.heard.is_ok());
         let Some(first) = answered.map(Call::ended).min() else {
-            let last = after(ended).filter_map(|call| call.heard.as_ref().err()).last();
+            let last = after(ended)
+                .filter_map(|call| call.heard.as_ref().err())
+                .last();
             return Err(format!("machine {machine} never gets a reply: {last:?}"));
         };
         longest = longest.max(first - ended);
