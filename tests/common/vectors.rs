@@ -8,11 +8,8 @@ use std::{
 
 use serde_json::Value;
 
-/// The path of the replay example: `REPLAY`, or where `cargo test` builds it together with the tests.
+/// The path of the replay example, which `cargo test` builds together with the tests.
 fn replay() -> PathBuf {
-    if let Some(path) = std::env::var_os("REPLAY") {
-        return path.into();
-    }
     let tests = std::env::current_exe().expect("the path of this test");
     let profile = tests.ancestors().nth(2).expect("target/PROFILE/deps/test");
     let replay = profile.join("examples/replay");

@@ -1,6 +1,10 @@
 //! Commands in pages: a stage of `tests/run` runs each of them, or a test does.
 
-use crate::{expect_none, markdown, pages, read, root};
+use crate::{
+    expect_none,
+    list::{EXAMPLES, STARTED_BY_TESTS},
+    markdown, pages, read, root,
+};
 
 /// Commands that no stage runs, and why.
 const NOT_RUN: [(&str, &str); 5] = [
@@ -16,25 +20,11 @@ const NOT_RUN: [(&str, &str); 5] = [
     ),
     (
         "cargo run -p axum-examples",
-        "the stage `examples` runs the same programs",
+        "the test `examples` runs the same programs",
     ),
 ];
 
-/// Examples that serve until they are stopped or need a server: the file that starts them, and how.
-const STARTED_BY_TESTS: [(&str, &str, &str); 2] = [
-    (
-        "cassandra",
-        "tests/cassandra/limits.rs",
-        "\"--example\", \"cassandra\"",
-    ),
-    (
-        "playground",
-        "tests/run",
-        "cargo build -p playground --example playground\n",
-    ),
-];
-
-/// The lists of `tests/run`.
+/// The lists of `tests/run` and of the test `examples`.
 struct Lists {
     stages: Vec<String>,
     figures: Vec<String>,
@@ -43,7 +33,7 @@ struct Lists {
 }
 
 impl Lists {
-    fn of(script: &str) -> Self {
+    fn of(script: &str, examples: &[&str]) -> Self {
         let list = |name: &str| -> Vec<Vec<String>> {
             let start = format!("\n{name}='");
             let list = script.split(&start).nth(1).unwrap_or_default();
@@ -62,7 +52,10 @@ impl Lists {
         Self {
             stages: first(list("STAGES")),
             figures: list("FIGURES").into_iter().flatten().collect(),
-            examples: list("EXAMPLES"),
+            examples: examples
+                .iter()
+                .map(|line| line.split_whitespace().map(str::to_owned).collect())
+                .collect(),
         }
     }
 
@@ -164,7 +157,7 @@ fn commands(page: &str) -> Vec<String> {
 
 #[test]
 fn a_stage_or_a_test_runs_every_command() {
-    let lists = Lists::of(&read("tests/run"));
+    let lists = Lists::of(&read("tests/run"), &EXAMPLES);
     let mut faults = Vec::new();
     let mut found = 0;
     for path in pages() {
@@ -182,8 +175,13 @@ fn a_stage_or_a_test_runs_every_command() {
 
 #[test]
 fn commands_that_no_stage_runs_are_found() {
-    let script = "\nSTAGES='\nfmt - x\ntest cc y\n'\nFIGURES='table size'\nEXAMPLES='\nqueue\nredis --features redis -- REDIS\nreplay -- --summary TMP/x\n'\n";
-    let lists = Lists::of(script);
+    let script = "\nSTAGES='\nfmt - x\ntest cc y\n'\nFIGURES='table size'\n";
+    let examples = [
+        "queue",
+        "redis --features redis -- REDIS",
+        "replay -- --summary TMP/x",
+    ];
+    let lists = Lists::of(script, &examples);
     for right in [
         "tests/run",
         "tests/run fmt test",

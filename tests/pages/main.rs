@@ -4,6 +4,8 @@
 mod commands;
 mod identifiers;
 mod links;
+#[path = "../examples/list.rs"]
+mod list;
 mod maps;
 mod markdown;
 mod names;

@@ -1,0 +1,47 @@
+//! How each example runs, as `cargo run --example` takes it.
+
+/// Name, features and arguments, in which `TMP` is a folder, and `REDIS` and `POSTGRES` are the URLs of servers.
+pub(crate) const EXAMPLES: [&str; 28] = [
+    "quickstart",
+    "axum_routes",
+    "client_pacing",
+    "lists",
+    "login",
+    "queue",
+    "tiers",
+    "plans",
+    "tokens",
+    "redis --features redis -- REDIS",
+    "postgres --features postgres -- POSTGRES",
+    "fleet --features cas,redis -- REDIS",
+    "own_algorithm",
+    "plain_service",
+    "proxies",
+    "sampler",
+    "overload -- Gradient2",
+    "pictures -- TMP",
+    "connections --features accept",
+    "configured --features toml",
+    "grpc --features tonic",
+    "grpc_messages --features stream,tonic",
+    "observe --features metrics",
+    "replay -- TMP/trace.jsonl",
+    "replay -- --summary TMP/trace.jsonl",
+    "replay -- --svg TMP/trace.svg TMP/trace.jsonl",
+    "replay -- --help",
+    "replay --features redis -- --redis REDIS TMP/trace.jsonl",
+];
+
+/// Examples that serve until they are stopped or need a server: the file that starts them, and how.
+pub(crate) const STARTED_BY_TESTS: [(&str, &str, &str); 2] = [
+    (
+        "cassandra",
+        "tests/cassandra/limits.rs",
+        "\"--example\", \"cassandra\"",
+    ),
+    (
+        "playground",
+        "tests/run",
+        "cargo build -p playground --example playground\n",
+    ),
+];
