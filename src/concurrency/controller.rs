@@ -5,8 +5,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use super::adaptive::{Adaptive, Outcome, Samples, Window};
-use crate::clock::Tick;
+use super::adaptive::{Adaptive, Samples, Window};
 use crate::sync::{Mutex, lock};
 
 /// How long a window is, and how many samples it has at least.
@@ -20,14 +19,7 @@ pub(super) struct Controller {
 }
 
 pub(super) trait Run: Send {
-    /// See [`Samples::record`].
-    fn record(
-        &mut self,
-        now: Tick,
-        latency: Duration,
-        in_flight: u64,
-        outcome: Outcome,
-    ) -> Option<Window>;
+    fn samples(&mut self) -> &mut Samples;
 
     /// Returns the limit after a window.
     fn next(&mut self, window: &Window) -> u64;
@@ -46,14 +38,8 @@ struct Running<A: Adaptive> {
 }
 
 impl<A: Adaptive> Run for Running<A> {
-    fn record(
-        &mut self,
-        now: Tick,
-        latency: Duration,
-        in_flight: u64,
-        outcome: Outcome,
-    ) -> Option<Window> {
-        self.samples.record(now, latency, in_flight, outcome)
+    fn samples(&mut self) -> &mut Samples {
+        &mut self.samples
     }
 
     fn next(&mut self, window: &Window) -> u64 {
@@ -62,40 +48,26 @@ impl<A: Adaptive> Run for Running<A> {
     }
 }
 
-impl<A: Adaptive> Running<A> {
-    fn new(algorithm: Arc<A>) -> Self {
-        Self {
-            state: algorithm.start(),
-            algorithm,
-            samples: Samples::new(WINDOW, SAMPLES),
-        }
-    }
-}
-
 /// Runs of an algorithm, their first limit, and the load that they need.
 pub(super) fn factory(algorithm: impl Adaptive) -> (Factory, u64, Load) {
     let algorithm = Arc::new(algorithm);
-    let (start, load) = (first_limit(&*algorithm), load(&algorithm));
-    let make = move || Box::new(Running::new(Arc::clone(&algorithm))) as Box<dyn Run>;
-    (Box::new(make), start, load)
-}
-
-fn load(algorithm: &Arc<impl Adaptive>) -> Load {
-    let algorithm = Arc::clone(algorithm);
-    Box::new(move || algorithm.load())
-}
-
-fn first_limit(algorithm: &impl Adaptive) -> u64 {
-    algorithm.limit(&algorithm.start()).max(1)
+    let start = algorithm.limit(&algorithm.start()).max(1);
+    let loaded = Arc::clone(&algorithm);
+    let make = move || -> Box<dyn Run> {
+        Box::new(Running {
+            state: algorithm.start(),
+            algorithm: Arc::clone(&algorithm),
+            samples: Samples::new(WINDOW, SAMPLES),
+        })
+    };
+    (Box::new(make), start, Box::new(move || loaded.load()))
 }
 
 impl Controller {
     /// The controller, and the first limit.
     pub(super) fn new(algorithm: impl Adaptive) -> (Self, u64) {
-        let limit = first_limit(&algorithm);
-        let algorithm = Arc::new(algorithm);
-        let load = load(&algorithm);
-        let run = Mutex::new(Box::new(Running::new(algorithm)) as Box<dyn Run>);
+        let (make, limit, load) = factory(algorithm);
+        let run = Mutex::new(make());
         (Self { run, load }, limit)
     }
 
@@ -103,13 +75,10 @@ impl Controller {
     /// other window can end. Returns whether it was called.
     pub(super) fn record(
         &self,
-        now: Tick,
-        latency: Duration,
-        in_flight: u64,
-        outcome: Outcome,
+        record: impl FnOnce(&mut Samples) -> Option<Window>,
         store: impl FnOnce(u64),
     ) -> bool {
-        let ended = lock(&self.run).record(now, latency, in_flight, outcome);
+        let ended = record(lock(&self.run).samples());
         let Some(window) = ended else {
             return false;
         };

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use super::adaptive::Outcome;
+use super::adaptive::{Outcome, Samples};
 use super::hold::{Hold, UntilBodyEnds};
 use super::keep::Held;
 use super::line::End;
@@ -176,11 +176,7 @@ impl<H, P> InFlight<H, P> {
         if !allow && !ask.shadow {
             return Err(RateLimited::unavailable(error));
         }
-        Ok(Passed {
-            ticket: None,
-            decision: None,
-            waited: false,
-        })
+        Ok(Passed::at_once(None))
     }
 
     fn record_waited(&self, usage: Usage, shadow: bool) {
@@ -257,11 +253,7 @@ impl<K: Hash, H, P: Source<K>> Gate<K> for InFlight<H, P> {
     ) -> Entry<Ticket, PermitWait> {
         if request.units == 0 {
             let _ = self.state.record_admitted();
-            return Entry::Pass(Passed {
-                ticket: None,
-                decision: None,
-                waited: false,
-            });
+            return Ok(Has::Passed(Passed::at_once(None)));
         }
         let (table, most) = (&self.permits().table, self.options.queue);
         let may_pass = self.permits().may_pass(request);
@@ -277,7 +269,7 @@ impl<K: Hash, H, P: Source<K>> Gate<K> for InFlight<H, P> {
         };
         if let Joined::Full(_) = joined {
             if ask.shadow {
-                return Entry::Pass(self.pass_in_shadow(ask, request));
+                return Ok(Has::Passed(self.pass_in_shadow(ask, request)));
             }
             if may_pass && most > 0 && may_wait.seat.try_acquire() {
                 joined = table.take_or_join(request, most);
@@ -286,14 +278,19 @@ impl<K: Hash, H, P: Source<K>> Gate<K> for InFlight<H, P> {
         match joined {
             Joined::Taken(usage) => {
                 let _ = self.state.record_admitted();
-                Entry::Pass(self.pass(request, usage, ask.figures))
+                Ok(Has::Passed(self.pass(request, usage, ask.figures)))
             }
             Joined::Waits(at, usage) => {
                 self.record_waited(usage, false);
                 let max_wait = self.options.max_wait;
-                Entry::Wait(self.wait(request, at, ask, (max_wait, (may_wait.timeout)())))
+                Ok(Has::Wait(self.wait(
+                    request,
+                    at,
+                    ask,
+                    (max_wait, (may_wait.timeout)()),
+                )))
             }
-            Joined::Full(usage) => Entry::Deny(self.deny(may_pass, usage, false)),
+            Joined::Full(usage) => Err(self.deny(may_pass, usage, false)),
         }
     }
 
@@ -412,22 +409,27 @@ impl<H, P> InFlight<H, P> {
         let queue = if ask.shadow { 0 } else { self.options.queue };
         let usage = || self.permits().table.usage(request);
         if queue > 0 && !seat.try_acquire() {
-            return Entry::Deny(self.deny(true, usage(), false));
+            return Err(self.deny(true, usage(), false));
         }
         match self.source.ask(key, self.permits(), request, queue) {
             Ok(Joined::Taken(usage)) => {
                 let _ = self.state.record_admitted();
-                Entry::Pass(self.pass(request, usage, ask.figures))
+                Ok(Has::Passed(self.pass(request, usage, ask.figures)))
             }
             Ok(Joined::Waits(at, _)) => {
                 let max_wait = self
                     .options
                     .max_wait
                     .saturating_add(self.source.failure().0);
-                Entry::Wait(self.wait(request, at, ask, (max_wait, timeout())))
+                Ok(Has::Wait(self.wait(
+                    request,
+                    at,
+                    ask,
+                    (max_wait, timeout()),
+                )))
             }
-            Ok(Joined::Full(usage)) => Entry::Deny(self.deny(true, usage, false)),
-            Err(error) => self.fail(ask, error).map_or_else(Entry::Deny, Entry::Pass),
+            Ok(Joined::Full(usage)) => Err(self.deny(true, usage, false)),
+            Err(error) => self.fail(ask, error).map(Has::Passed),
         }
     }
 }
@@ -477,15 +479,13 @@ impl Started {
         let (latency, table) = (now.since(self.at), &permits.table);
         // A request that fills the part of its priority has filled the limit.
         let in_flight = permit.priority().whole_of(self.in_flight);
+        let record = |samples: &mut Samples| samples.record(now, latency, in_flight, outcome);
         if let Some(controller) = &permits.controller {
-            let store = |limit| table.store_limit(limit);
-            if controller.record(now, latency, in_flight, outcome, store) {
+            if controller.record(record, |limit| table.store_limit(limit)) {
                 table.grant_all();
             }
         } else if let Some(limits) = &table.key_limits {
-            table.record(limits, permit.id(), now, |run| {
-                run.record(now, latency, in_flight, outcome)
-            });
+            table.record(limits, permit.id(), now, record);
         }
     }
 }

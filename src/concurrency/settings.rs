@@ -12,10 +12,7 @@ impl<K, R, H, P> ConcurrencyLimitLayer<K, R, H, P> {
     /// A request of a high [cost](Self::cost) that is first in line waits until there is room for all
     /// of it, and those behind it wait too.
     pub fn queue(self, most: u32) -> Self {
-        self.map_gate(|mut gate| {
-            gate.options.queue = most;
-            gate
-        })
+        self.with_gate(|gate| gate.options.queue = most)
     }
 
     /// How long a request may wait for a permit before it is denied; 1 s unless set.
@@ -23,10 +20,7 @@ impl<K, R, H, P> ConcurrencyLimitLayer<K, R, H, P> {
     /// A gRPC request waits at most as long as its client does (`grpc-timeout`). If the permits are those of a fleet,
     /// the time that the store takes for a first reply comes in addition.
     pub fn max_wait(self, max_wait: Duration) -> Self {
-        self.map_gate(|mut gate| {
-            gate.options.max_wait = max_wait;
-            gate
-        })
+        self.with_gate(|gate| gate.options.max_wait = max_wait)
     }
 
     /// In which order the requests that wait for one key go on; the oldest first unless set. As that of a
@@ -40,10 +34,7 @@ impl<K, R, H, P> ConcurrencyLimitLayer<K, R, H, P> {
     /// # drop(limit);
     /// ```
     pub fn order(self, order: Order) -> Self {
-        self.map_gate(|mut gate| {
-            gate.options.order = order;
-            gate
-        })
+        self.with_gate(|gate| gate.options.order = order)
     }
 
     /// Answers denied requests with 503, and gRPC requests with `UNAVAILABLE`, instead of 429 and
@@ -64,10 +55,7 @@ impl<K, R, H, P> ConcurrencyLimitLayer<K, R, H, P> {
     /// # }
     /// ```
     pub fn unavailable(self) -> Self {
-        self.map_gate(|mut gate| {
-            gate.options.unavailable = true;
-            gate
-        })
+        self.with_gate(|gate| gate.options.unavailable = true)
     }
 
     /// What denied requests are told in `Retry-After`; 1 s unless set.
@@ -91,10 +79,7 @@ impl<K, R, H, P> ConcurrencyLimitLayer<K, R, H, P> {
     /// # }
     /// ```
     pub fn retry_after(self, retry_after: Duration) -> Self {
-        self.map_gate(|mut gate| {
-            gate.options.retry_after = retry_after;
-            gate
-        })
+        self.with_gate(|gate| gate.options.retry_after = retry_after)
     }
 
     /// Releases the permit when the response, without its body, or the error is there.

@@ -19,8 +19,7 @@ use std::{
     task::{Poll, Waker},
 };
 
-use super::adaptive::Window;
-use super::controller::Run;
+use super::adaptive::{Samples, Window};
 use super::key_limits::{KeyLimit, KeyLimits};
 use super::line::End;
 use super::request::{PermitRequest, Usage};
@@ -289,11 +288,11 @@ impl Table {
         limits: &KeyLimits,
         id: u64,
         now: Tick,
-        record: impl FnOnce(&mut dyn Run) -> Option<Window>,
+        record: impl FnOnce(&mut Samples) -> Option<Window>,
     ) {
         let mut shard = self.lock_shard(id);
         let (entry, _) = shard.use_limit(limits, id, now, self.limit());
-        let ended = entry.own.as_mut().and_then(|own| record(&mut *own.run));
+        let ended = entry.own.as_mut().and_then(|own| record(own.run.samples()));
         drop(shard);
         let Some(window) = ended else {
             return;

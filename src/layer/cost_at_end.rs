@@ -225,11 +225,10 @@ where
         (): (),
         may_wait: MayWait<'_>,
     ) -> Entry<CostGuard, Self::Wait> {
-        match self.0.enter_to_keep(key, ask, may_wait) {
-            Entry::Pass(passed) => Entry::Pass(self.pass(key, passed)),
-            Entry::Wait(wait) => Entry::Wait(wait),
-            Entry::Deny(denied) => Entry::Deny(denied),
-        }
+        Ok(match self.0.enter_to_keep(key, ask, may_wait)? {
+            Has::Passed(passed) => Has::Passed(self.pass(key, passed)),
+            Has::Wait(wait) => Has::Wait(wait),
+        })
     }
 
     fn poll(

@@ -1,7 +1,6 @@
 //! How many requests were admitted, denied, and so on, counted without contention between threads.
 
 use std::{
-    array,
     cell::Cell,
     sync::{
         Mutex, PoisonError,
@@ -124,34 +123,23 @@ impl Counters {
     }
 
     pub(crate) fn read(&self) -> Counts {
-        let [
-            admitted,
-            waited,
-            denied,
-            rejected,
-            skipped,
-            store_errors,
-            unread_proxy_headers,
-            shadow_waited,
-            shadow_denied,
-            shadow_rejected,
-        ] = array::from_fn(|outcome| {
+        let sum = |outcome: usize| {
             let shards = self.shards.iter();
             shards
                 .map(|shard| shard.0[outcome].load(Ordering::Relaxed))
                 .fold(0, u64::wrapping_add)
-        });
+        };
         Counts {
-            admitted,
-            waited,
-            denied,
-            rejected,
-            skipped,
-            store_errors,
-            unread_proxy_headers,
-            shadow_waited,
-            shadow_denied,
-            shadow_rejected,
+            admitted: sum(0),
+            waited: sum(1),
+            denied: sum(2),
+            rejected: sum(3),
+            skipped: sum(4),
+            store_errors: sum(5),
+            unread_proxy_headers: sum(6),
+            shadow_waited: sum(7),
+            shadow_denied: sum(8),
+            shadow_rejected: sum(9),
         }
     }
 }

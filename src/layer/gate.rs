@@ -95,13 +95,19 @@ pub struct Passed<T> {
     pub(crate) waited: bool,
 }
 
-/// What a gate says to a request. All of it is counted.
-#[derive(Debug)]
-pub enum Entry<T, W> {
-    Pass(Passed<T>),
-    Wait(W),
-    Deny(RateLimited),
+impl<T> Passed<T> {
+    /// Goes on at once, without a decision.
+    pub(crate) const fn at_once(ticket: Option<T>) -> Self {
+        Self {
+            ticket,
+            decision: None,
+            waited: false,
+        }
+    }
 }
+
+/// What a gate says to a request. All of it is counted.
+pub(crate) type Entry<T, W> = Result<Has<W, T>, RateLimited>;
 
 /// What a gate is made of, whatever its keys. Sealed.
 pub trait Limiting: Clone {

@@ -391,16 +391,11 @@ impl<K, A: Words, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
     /// # Errors
     /// If the algorithm does not have a single quota, as a set of several limits.
     pub fn set_quota(&self, quota: Quota) -> Result<(), ConfigError> {
-        let limiter = &*self.limiter;
-        self.shared.lines.reschedule(queue::now(), || {
-            let before = limiter.quota();
+        self.change(|limiter| {
             limiter.set_quota(quota)?;
             // All lines are rescheduled, and those of one tier cannot be told from the others.
-            let reschedules = self.tiers.is_empty() && limiter.replans_line();
-            Ok(reschedules.then_some((before, quota)))
-        })?;
-        self.shared.refresh_policies();
-        Ok(())
+            Ok(Some(quota).filter(|_| self.tiers.is_empty()))
+        })
     }
 
     /// Changes the algorithm for all keys, to one of the same type with other settings, or any
@@ -424,10 +419,24 @@ impl<K, A: Words, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
     /// If the states of `algorithm` take more words than those of the first algorithm; see
     /// [`Local::set_algorithm`].
     pub fn set_algorithm(&self, algorithm: impl Into<A>) -> Result<(), ConfigError> {
+        let algorithm = algorithm.into();
+        self.change(|limiter| {
+            limiter.set_algorithm(algorithm, Inherit::AsIs)?;
+            Ok(None)
+        })
+    }
+
+    /// Changes the limit while no line moves. The requests in line go at the pace of the quota that `change`
+    /// returns.
+    fn change(
+        &self,
+        change: impl FnOnce(&Local<A, C, S>) -> Result<Option<Quota>, ConfigError>,
+    ) -> Result<(), ConfigError> {
+        let limiter = &*self.limiter;
         self.shared.lines.reschedule(queue::now(), || {
-            self.limiter
-                .set_algorithm(algorithm.into(), Inherit::AsIs)?;
-            Ok::<_, ConfigError>(None)
+            let before = limiter.quota();
+            let quota = change(limiter)?.filter(|_| limiter.replans_line());
+            Ok::<_, ConfigError>(quota.map(|quota| (before, quota)))
         })?;
         self.shared.refresh_policies();
         Ok(())
@@ -443,15 +452,10 @@ impl<K, A: Words, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
         algorithm: A,
         quota: Option<Quota>,
     ) -> Result<(), ConfigError> {
-        let limiter = &*self.limiter;
-        self.shared.lines.reschedule(queue::now(), || {
-            let before = limiter.quota();
+        self.change(|limiter| {
             limiter.set_algorithm(algorithm, Inherit::Additive)?;
-            let quota = quota.filter(|_| limiter.replans_line());
-            Ok::<_, ConfigError>(quota.map(|quota| (before, quota)))
-        })?;
-        self.shared.refresh_policies();
-        Ok(())
+            Ok(quota)
+        })
     }
 }
 

@@ -25,11 +25,7 @@ pub(super) struct Waiting<W> {
 }
 
 impl<W, T> Has<W, T> {
-    const NOTHING: Self = Self::Passed(Passed {
-        ticket: None,
-        decision: None,
-        waited: false,
-    });
+    const NOTHING: Self = Self::Passed(Passed::at_once(None));
 }
 
 impl<K, G: Gate<K>> Held<K, G> {

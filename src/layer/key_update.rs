@@ -4,10 +4,9 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, Waker, ready},
 };
 
-use super::keyed::poll_once;
 use crate::clock::spawn;
 use crate::decision::Decision;
 use crate::error::StoreError;
@@ -31,25 +30,32 @@ use crate::error::StoreError;
 /// # Ok(())
 /// # }
 /// ```
-pub struct KeyUpdate<F: Future<Output = Result<Decision, StoreError>> + Send + Unpin + 'static>(
-    Progress<F>,
-);
-
-enum Progress<F> {
-    Running(F),
+pub struct KeyUpdate<F: Future<Output = Result<Decision, StoreError>> + Send + Unpin + 'static> {
+    /// `None` once it is done.
+    running: Option<F>,
     /// `None` once it has been returned.
-    Finished(Option<Result<(), StoreError>>),
+    result: Option<Result<(), StoreError>>,
 }
 
 impl<F> KeyUpdate<F>
 where
     F: Future<Output = Result<Decision, StoreError>> + Send + Unpin + 'static,
 {
-    pub(super) fn start(mut future: F) -> Self {
-        Self(match poll_once(&mut future) {
-            Poll::Ready(decided) => Progress::Finished(Some(decided.map(|_| ()))),
-            Poll::Pending => Progress::Running(future),
-        })
+    pub(super) fn start(future: F) -> Self {
+        let mut update = Self {
+            running: Some(future),
+            result: None,
+        };
+        let _ = update.advance(&mut Context::from_waker(Waker::noop()));
+        update
+    }
+
+    fn advance(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(future) = &mut self.running {
+            self.result = Some(ready!(Pin::new(future).poll(cx)).map(drop));
+            self.running = None;
+        }
+        Poll::Ready(())
     }
 }
 
@@ -60,21 +66,9 @@ where
     type Output = Result<(), StoreError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let result = match &mut self.0 {
-            Progress::Running(future) => match Pin::new(future).poll(cx) {
-                Poll::Ready(decided) => decided.map(|_| ()),
-                Poll::Pending => return Poll::Pending,
-            },
-            Progress::Finished(result) => {
-                return Poll::Ready(
-                    result
-                        .take()
-                        .expect("a future is not polled after it is ready"),
-                );
-            }
-        };
-        self.0 = Progress::Finished(None);
-        Poll::Ready(result)
+        ready!(self.advance(cx));
+        let result = self.result.take();
+        Poll::Ready(result.expect("a future is not polled after it is ready"))
     }
 }
 
@@ -83,8 +77,7 @@ where
     F: Future<Output = Result<Decision, StoreError>> + Send + Unpin + 'static,
 {
     fn drop(&mut self) {
-        if let Progress::Running(future) = std::mem::replace(&mut self.0, Progress::Finished(None))
-        {
+        if let Some(future) = self.running.take() {
             spawn(future);
         }
     }
@@ -96,7 +89,7 @@ where
     F: Future<Output = Result<Decision, StoreError>> + Send + Unpin + 'static,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_done = matches!(self.0, Progress::Finished(_));
+        let is_done = self.running.is_none();
         f.debug_struct("KeyUpdate")
             .field("is_done", &is_done)
             .finish_non_exhaustive()

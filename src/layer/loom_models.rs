@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use loom::thread;
 
-use super::gate::{Ask, Entry, Gate, Limiting, MayWait};
+use super::gate::{Ask, Gate, Has, Limiting, MayWait};
 use super::held::{Held, Waiting};
 use super::rate::Rate;
 use crate::backend::{Backend, IntoBackend, Op};
@@ -67,8 +67,8 @@ fn enqueue(rate: &Rate<Hourly>) -> Held<u8, Rate<Hourly>> {
         timeout: &|| None,
     };
     match rate.enter(&7, ask, begun, may_wait) {
-        Entry::Wait(wait) => Held::waiting(rate.clone(), 7, Waiting { wait, seat }),
-        Entry::Pass(_) | Entry::Deny(_) => panic!("every request waits"),
+        Ok(Has::Wait(wait)) => Held::waiting(rate.clone(), 7, Waiting { wait, seat }),
+        _ => panic!("every request waits"),
     }
 }
 

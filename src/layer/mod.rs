@@ -184,6 +184,12 @@ impl<K, G, R> LimitLayer<K, G, R> {
         &self.gate
     }
 
+    /// The same layer with a setting of its gate changed.
+    pub(crate) fn with_gate(mut self, change: impl FnOnce(&mut G)) -> Self {
+        change(&mut self.gate);
+        self
+    }
+
     /// The same layer with another gate.
     pub(crate) fn map_gate<T>(self, change: impl FnOnce(G) -> T) -> LimitLayer<K, T, R> {
         LimitLayer {
@@ -278,10 +284,7 @@ impl<K, L: IntoBackend> RateLimitLayer<K, L> {
 impl<K, L: IntoBackend, R> RateLimitLayer<K, L, R> {
     /// What happens to requests while the backend cannot decide, as when its server is down.
     pub fn on_store_error(self, on_store_error: OnStoreError) -> Self {
-        self.map_gate(|mut rate| {
-            rate.on_store_error = on_store_error;
-            rate
-        })
+        self.with_gate(|rate| rate.on_store_error = on_store_error)
     }
 
     /// Does not compile: a queue is a setting of the algorithm, [`LeakyBucket::queue`](crate::LeakyBucket::queue).
@@ -315,10 +318,7 @@ impl<K, L: IntoBackend, R> RateLimitLayer<K, L, R> {
     where
         L: Lends,
     {
-        self.map_gate(|mut rate| {
-            rate.lend_to = Some(least);
-            rate
-        })
+        self.with_gate(|rate| rate.lend_to = Some(least))
     }
 
     /// In which order the requests that wait for one key go on; the oldest first unless set.
@@ -337,10 +337,7 @@ impl<K, L: IntoBackend, R> RateLimitLayer<K, L, R> {
     /// granted for a cost, so while the costs of waiting requests differ, new ones go to the end of
     /// the line whatever the order, and none is denied in favour of another.
     pub fn order(self, order: Order) -> Self {
-        self.map_gate(|mut rate| {
-            rate.order = order;
-            rate
-        })
+        self.with_gate(|rate| rate.order = order)
     }
 }
 

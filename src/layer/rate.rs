@@ -175,11 +175,11 @@ impl<L: IntoBackend> Rate<L> {
                     claim
                 });
                 let decision = decision.filter(|_| ask.figures);
-                Entry::Pass(Passed {
+                Ok(Has::Passed(Passed {
                     ticket,
                     decision: decision.as_ref().map(CompactDecision::new),
                     waited: false,
-                })
+                }))
             }
             Action::Wait(wait, decision) => {
                 claim.record(&decision);
@@ -195,27 +195,27 @@ impl<L: IntoBackend> Rate<L> {
                 match waits {
                     Ok(decision) if borrows => {
                         let until = MonotonicClock.now().plus(wait);
-                        Entry::Wait(RateWait::Loan(Box::new(Loan {
+                        Ok(Has::Wait(RateWait::Loan(Box::new(Loan {
                             until: MonotonicClock.sleep_until(until),
                             turn: Some(Turn { claim, decision }),
-                        })))
+                        }))))
                     }
                     Ok(decision) => {
                         let turn = Turn { claim, decision };
-                        Entry::Wait(match self.until(key, ask, timeout) {
+                        Ok(Has::Wait(match self.until(key, ask, timeout) {
                             None => RateWait::Turn(turn),
                             Some(until) => RateWait::Bounded(Box::new(Bounded { turn, until })),
-                        })
+                        }))
                     }
                     Err(denied) => {
                         if borrows {
                             claim.give_back(&backend);
                         }
-                        Entry::Deny(denied)
+                        Err(denied)
                     }
                 }
             }
-            Action::Deny(denied) => Entry::Deny(denied),
+            Action::Deny(denied) => Err(denied),
         }
     }
 
@@ -400,11 +400,11 @@ where
         });
         match poll_once(&mut deciding) {
             Poll::Ready(decided) => self.handle(key, ask, decided, Some(epoch), may_wait),
-            Poll::Pending => Entry::Wait(RateWait::Decision(Deciding {
+            Poll::Pending => Ok(Has::Wait(RateWait::Decision(Deciding {
                 future: Box::new(deciding),
                 ask,
                 timeout: (may_wait.timeout)(),
-            })),
+            }))),
         }
     }
 
@@ -422,10 +422,9 @@ where
                 seat: &mut *seat,
                 timeout: &|| timeout,
             };
-            match self.handle(key, deciding.ask, decided, None, may_wait) {
-                Entry::Pass(passed) => return Poll::Ready(Ok(passed)),
-                Entry::Deny(denied) => return Poll::Ready(Err(denied)),
-                Entry::Wait(in_line) => *wait = in_line,
+            match self.handle(key, deciding.ask, decided, None, may_wait)? {
+                Has::Passed(passed) => return Poll::Ready(Ok(passed)),
+                Has::Wait(in_line) => *wait = in_line,
             }
         }
         if let RateWait::Loan(loan) = wait {

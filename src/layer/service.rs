@@ -10,7 +10,7 @@ use std::{
 use tower_service::Service;
 
 use super::future::{After, ResponseContext, ResponseFuture};
-use super::gate::{Ask, Entry, Exit, Gate, Limiting, MayWait};
+use super::gate::{Ask, Exit, Gate, Has, Limiting, MayWait};
 use super::held::{Held, Waiting};
 use super::mistakes::CloneService;
 use super::options::LayerOptions;
@@ -176,7 +176,7 @@ impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
             timeout: &|| self.respond.timeout(&request),
         };
         match self.gate.enter(&key, ask, begun, may_wait) {
-            Entry::Pass(mut passed) => {
+            Ok(Has::Passed(mut passed)) => {
                 drop(seat);
                 self.respond.admitted(&key, ask.cost);
                 if let (true, Some(decision)) = (self.options.share_decision, passed.decision) {
@@ -199,7 +199,7 @@ impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
                 let context = ResponseContext::new(held, respond, self.options);
                 ResponseFuture::inner(future, After::Finish(context))
             }
-            Entry::Wait(wait) => {
+            Ok(Has::Wait(wait)) => {
                 // The readiness that `poll_ready` got is dropped: a waiting request must not keep
                 // others from the service, since it may be denied in the end.
                 let service = self.inner.clone();
@@ -210,7 +210,7 @@ impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
                     PendingRequest::new(service, request, (held, ask.cost), respond, options);
                 ResponseFuture::pending(pending)
             }
-            Entry::Deny(denied) => {
+            Err(denied) => {
                 drop(seat);
                 let answer = refuse(&self.gate, Some(&key), &self.respond, request, denied);
                 ResponseFuture::done(answer)

@@ -154,10 +154,17 @@ impl TopKey {
 }
 
 impl Counters {
-    fn add(&self, table: &Mutex<Vec<TopKey>>, hash: u64, cost: u64, name: impl FnOnce() -> String) {
+    fn add(
+        &self,
+        table: &Mutex<Vec<TopKey>>,
+        key: &impl Hash,
+        cost: u64,
+        name: impl FnOnce() -> String,
+    ) {
         if cost == 0 {
             return;
         }
+        let hash = self.hasher.hash_one(key);
         let Some(mut keys) = try_lock(table) else {
             self.missed.fetch_add(cost, Ordering::Relaxed);
             return;
@@ -193,29 +200,25 @@ impl Counters {
 
 impl<K: Hash> Watch<K> for TopKeys {
     fn admitted(&self, key: &K, cost: u64) {
-        let hash = self.counters.hasher.hash_one(key);
         self.counters
-            .add(&self.counters.used, hash, cost, String::new);
+            .add(&self.counters.used, key, cost, String::new);
     }
 
     fn denied(&self, key: &K, _: &RateLimited) {
-        let hash = self.counters.hasher.hash_one(key);
         self.counters
-            .add(&self.counters.denied, hash, 1, String::new);
+            .add(&self.counters.denied, key, 1, String::new);
     }
 }
 
 impl<K: Hash, N: Fn(&K) -> String> Watch<K> for TopKeys<N> {
     fn admitted(&self, key: &K, cost: u64) {
-        let hash = self.counters.hasher.hash_one(key);
         let name = || (self.name)(key);
-        self.counters.add(&self.counters.used, hash, cost, name);
+        self.counters.add(&self.counters.used, key, cost, name);
     }
 
     fn denied(&self, key: &K, _: &RateLimited) {
-        let hash = self.counters.hasher.hash_one(key);
         let name = || (self.name)(key);
-        self.counters.add(&self.counters.denied, hash, 1, name);
+        self.counters.add(&self.counters.denied, key, 1, name);
     }
 }
 

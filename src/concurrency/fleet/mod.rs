@@ -294,10 +294,7 @@ impl<K, R, H, S: CasStore> super::ConcurrencyLimitLayer<K, R, H, Fleet<S>> {
     /// # drop(layer);
     /// ```
     pub fn on_store_error(self, on_store_error: OnStoreError) -> Self {
-        self.map_gate(|mut gate| {
-            gate.options.on_store_error = on_store_error;
-            gate
-        })
+        self.with_gate(|gate| gate.options.on_store_error = on_store_error)
     }
 }
 

@@ -164,16 +164,16 @@ impl<K, P: Parts<K> + Renamed> Gate<K> for AllOf<P> {
         let parts = &self.state.backend;
         let may_wait = MayWait { seat, timeout };
         match parts.with(key, &mut slots, |parts| go_on(parts, ask, may_wait, None)) {
-            Poll::Ready(Ok(ended)) => Entry::Pass(self.end(slots, ask, ended)),
+            Poll::Ready(Ok(ended)) => Ok(Has::Passed(self.end(slots, ask, ended))),
             Poll::Ready(Err(denied)) => {
                 self.state.counts.record_denied(false);
-                Entry::Deny(denied)
+                Err(denied)
             }
-            Poll::Pending => Entry::Wait(Box::new(Waits {
+            Poll::Pending => Ok(Has::Wait(Box::new(Waits {
                 slots,
                 ask,
                 timeout: timeout(),
-            })),
+            }))),
         }
     }
 

@@ -12,7 +12,7 @@ use crate::decision::Decision;
 use crate::error::RateLimited;
 use crate::key::{Priority, joint_cost};
 use crate::layer::{
-    gate::{Ask, Entry, Gate, Has, Look, MayWait, Passed, SettlePart},
+    gate::{Ask, Gate, Has, Look, MayWait, Passed, SettlePart},
     keyed::poll_once,
 };
 use crate::queue::RequestSeat;
@@ -122,19 +122,11 @@ impl<K, G: Gate<K>> Part for PartOf<'_, K, G> {
         let entered = match self.gate.begin(self.key, ask) {
             Ok(ticket) => {
                 let _ = self.gate.state().record_admitted();
-                Entry::Pass(Passed {
-                    ticket,
-                    decision: None,
-                    waited: false,
-                })
+                Ok(Has::Passed(Passed::at_once(ticket)))
             }
             Err(begun) => self.gate.enter(self.key, ask, begun, may_wait),
         };
-        *self.slot = Some(match entered {
-            Entry::Pass(passed) => Has::Passed(passed),
-            Entry::Wait(wait) => Has::Wait(wait),
-            Entry::Deny(denied) => return Err(self.deny(denied)),
-        });
+        *self.slot = Some(entered.map_err(|denied| self.deny(denied))?);
         Ok(())
     }
 
