@@ -30,7 +30,7 @@ pub enum Missing {
 
 /// Why a request has no key, which says what happens to it if the user has set nothing. The first text is
 /// that of [`Missing::Reject`].
-pub(super) enum Absent<'a> {
+pub(crate) enum Absent<'a> {
     /// A client can leave it out: all such requests share one limit. Logged once per flag.
     ByClient(&'a dyn fmt::Display, &'static AtomicBool),
     /// The operator forgot something: an error with the second text, which names the remedy.
@@ -38,7 +38,7 @@ pub(super) enum Absent<'a> {
 }
 
 /// The key, or what happens to the request without it.
-pub(super) fn resolve<K>(
+pub(crate) fn resolve<K>(
     found: Option<K>,
     missing: Option<Missing>,
     shared: K,

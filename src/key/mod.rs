@@ -30,6 +30,8 @@ mod wrappers;
 
 #[cfg(feature = "axum")]
 pub use self::matched_path::{MatchedPath, Route};
+#[cfg(feature = "policies")]
+pub(crate) use self::missing::{Absent, resolve};
 pub use self::{
     client_ip::{Client, ClientIp, Forwarded, PeerAddr, ProxiesAreTrusted},
     closure::IntoKey,

@@ -19,8 +19,7 @@ pub use self::{
 };
 pub(super) use self::{
     model::{
-        Deny, HeaderValues, Limit, ListSource, Missing, NetworksSource, OverrideFor, Requests,
-        StoreSource,
+        Deny, HeaderValues, Limit, ListSource, NetworksSource, OverrideFor, Requests, StoreSource,
     },
     values::KeySource,
 };

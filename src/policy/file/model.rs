@@ -7,6 +7,7 @@ use http::{HeaderMap, HeaderName, Method};
 use super::problem::Problem;
 use super::tree::{Node, Value};
 use super::values::KeySource;
+use crate::key::Missing;
 use crate::policy::{pattern::PathPattern, spec::Spec};
 use crate::respond::Headers;
 
@@ -106,14 +107,6 @@ pub(in crate::policy) enum OverrideFor {
 /// Headers, each with the values of which a request has to have one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::policy) struct HeaderValues(pub(in crate::policy) Vec<(HeaderName, Vec<String>)>);
-
-/// What happens to a request without a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::policy) enum Missing {
-    Shared,
-    Skip,
-    Reject(u16),
-}
 
 /// The requests that something applies to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

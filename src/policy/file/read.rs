@@ -2,17 +2,18 @@
 
 use std::str::FromStr;
 
-use http::{HeaderName, Method};
+use http::{HeaderName, Method, StatusCode};
 
 use super::check;
 use super::model::{
-    Deny, HeaderValues, Limit, ListSource, Missing, NetworksSource, Override, OverrideFor, Place,
+    Deny, HeaderValues, Limit, ListSource, NetworksSource, Override, OverrideFor, Place,
     PolicyFile, Requests, StoreSource,
 };
 use super::problem::{Problem, Problems};
 use super::shape::{self, FILE, HEADERS, Shape};
 use super::tree::{Node, Value};
 use super::values::KeySource;
+use crate::key::Missing;
 use crate::policy::{pattern::PathPattern, spec::Spec};
 use crate::respond::Headers;
 
@@ -122,7 +123,9 @@ fn limit(path: &str, node: &Node) -> Option<Limit> {
         missing: node.get("missing").and_then(|node| match &node.value {
             Value::Text(text) if text == "shared" => Some(Missing::Shared),
             Value::Text(text) if text == "skip" => Some(Missing::Skip),
-            _ => number(node).map(Missing::Reject),
+            _ => number::<u16>(node)
+                .and_then(|status| StatusCode::from_u16(status).ok())
+                .map(Missing::Reject),
         }),
         requests: requests(node),
         except: node

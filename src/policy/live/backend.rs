@@ -24,7 +24,7 @@ type Decided = Result<Decision, StoreError>;
 /// [`Handle`](crate::Handle) reads and changes its keys; only a lockout has bans.
 #[derive(Clone)]
 pub struct PolicyBackend {
-    limiter: Arc<dyn DynBackend>,
+    limiter: Arc<dyn Backend<PolicyKey, Future = PolicyDecision>>,
     /// The same limiter if it is in memory.
     memory: Option<Local<AnyAlgorithm>>,
 }
@@ -38,38 +38,22 @@ pub enum PolicyDecision {
     Pending(Pin<Box<dyn Future<Output = Decided> + Send>>),
 }
 
-/// [`Backend`] with the future boxed. No method has a default, so an implementation cannot leave one
-/// out.
-trait DynBackend: Send + Sync {
-    fn apply(&self, key: &PolicyKey, op: Op) -> PolicyDecision;
-    fn try_admit(&self, key: &PolicyKey, cost: u64) -> bool;
-    fn receipt_at_turn(&self, key: &PolicyKey, receipt: Receipt) -> Receipt;
-    fn decide_after_refund(
-        &self,
-        key: &PolicyKey,
-        freed: u64,
-        cost: u64,
-        peek: bool,
-    ) -> Option<Decision>;
-    fn detach(&self, key: &PolicyKey, op: Op);
-    fn current_decision(&self, key: &PolicyKey, cost: u64) -> Option<Decision>;
-    fn losses(&self) -> Losses;
-    fn fullness(&self) -> Option<Fullness>;
-    fn quotas(&self) -> Vec<Quota>;
-    fn max_wait(&self, key: &PolicyKey) -> Duration;
-}
+/// A limiter of any type, its future boxed.
+struct Boxed<L>(L);
 
-impl<L: Backend<PolicyKey>> DynBackend for L {
+impl<L: Backend<PolicyKey>> Backend<PolicyKey> for Boxed<L> {
+    type Future = PolicyDecision;
+
     fn apply(&self, key: &PolicyKey, op: Op) -> PolicyDecision {
-        PolicyDecision::of(Backend::apply(self, key, op))
+        PolicyDecision::of(self.0.apply(key, op))
     }
 
     fn try_admit(&self, key: &PolicyKey, cost: u64) -> bool {
-        Backend::try_admit(self, key, cost)
+        self.0.try_admit(key, cost)
     }
 
     fn receipt_at_turn(&self, key: &PolicyKey, receipt: Receipt) -> Receipt {
-        Backend::receipt_at_turn(self, key, receipt)
+        self.0.receipt_at_turn(key, receipt)
     }
 
     fn decide_after_refund(
@@ -79,45 +63,45 @@ impl<L: Backend<PolicyKey>> DynBackend for L {
         cost: u64,
         peek: bool,
     ) -> Option<Decision> {
-        Backend::decide_after_refund(self, key, freed, cost, peek)
+        self.0.decide_after_refund(key, freed, cost, peek)
     }
 
     fn detach(&self, key: &PolicyKey, op: Op) {
-        Backend::detach(self, key, op);
+        self.0.detach(key, op);
     }
 
     fn current_decision(&self, key: &PolicyKey, cost: u64) -> Option<Decision> {
-        Backend::current_decision(self, key, cost)
+        self.0.current_decision(key, cost)
     }
 
     fn losses(&self) -> Losses {
-        Backend::losses(self)
+        self.0.losses()
     }
 
     fn fullness(&self) -> Option<Fullness> {
-        Backend::fullness(self)
+        self.0.fullness()
     }
 
     fn quotas(&self) -> Vec<Quota> {
-        Backend::quotas(self)
+        self.0.quotas()
     }
 
     fn max_wait(&self, key: &PolicyKey) -> Duration {
-        Backend::max_wait(self, key)
+        self.0.max_wait(key)
     }
 }
 
 impl PolicyBackend {
     pub(super) fn of(limiter: impl Backend<PolicyKey>) -> Self {
         Self {
-            limiter: Arc::new(limiter),
+            limiter: Arc::new(Boxed(limiter)),
             memory: None,
         }
     }
 
     pub(super) fn in_memory(local: Local<AnyAlgorithm>) -> Self {
         Self {
-            limiter: Arc::new(local.clone()),
+            limiter: Arc::new(Boxed(local.clone())),
             memory: Some(local),
         }
     }

@@ -2,14 +2,15 @@
 
 use std::{fmt, sync::Arc};
 
-use http::{Extensions, Request, StatusCode};
+use http::Request;
 
 use super::environment::{Environment, FindExtension};
 use super::key::{Part, Parts, PolicyKey};
-use crate::error::Rejection;
-use crate::key::{BearerToken, ClientIp, Extracted, HeaderKey, KeyExtractor};
+use crate::key::{
+    Absent, BearerToken, ClientIp, Extracted, HeaderKey, KeyExtractor, Missing, resolve,
+};
 use crate::policy::{
-    file::{KeySource, Limit, Missing},
+    file::{KeySource, Limit},
     nearest::did_you_mean,
 };
 
@@ -55,7 +56,6 @@ impl Source {
         missing: Option<Missing>,
         environment: &Environment,
     ) -> Result<Self, String> {
-        let known = missing.map(if_missing);
         Ok(match source {
             KeySource::Global => Self::Global,
             KeySource::ClientIp(bits) => {
@@ -63,20 +63,20 @@ impl Source {
                 if let Some(bits) = bits {
                     clients = clients.v6_prefix(*bits);
                 }
-                if let Some(missing) = known {
+                if let Some(missing) = missing {
                     clients = clients.if_missing(missing);
                 }
                 Self::Client(clients)
             }
             KeySource::Header(name) => {
                 let keys = HeaderKey::new(name.as_str());
-                Self::Header(keys.if_missing(known.unwrap_or(crate::key::Missing::Shared)))
+                Self::Header(keys.if_missing(missing.unwrap_or(Missing::Shared)))
             }
             KeySource::Bearer => {
                 let keys = BearerToken::new();
-                Self::Bearer(keys.if_missing(known.unwrap_or(crate::key::Missing::Shared)))
+                Self::Bearer(keys.if_missing(missing.unwrap_or(Missing::Shared)))
             }
-            KeySource::MatchedPath => matched_path(known)?,
+            KeySource::MatchedPath => matched_path(missing)?,
             KeySource::Extension(name) => {
                 let Some(find) = environment.extensions.get(name) else {
                     let names = || environment.extensions.keys().map(String::as_str);
@@ -107,47 +107,23 @@ impl Source {
                 name,
                 find,
                 missing,
-            } => extension(request.extensions(), name, find, *missing),
+            } => {
+                let text = find(request.extensions());
+                resolve(
+                    text.map(|text| Part::Text(Some(text.into()))),
+                    *missing,
+                    Part::Text(None),
+                    &Absent::ByOperator(
+                        &format_args!("the {name} of the request is not known"),
+                        &format_args!(
+                            "tower-throttle: no layer around this limit has put the extension {name} into \
+                             the request. If some requests have none, add `missing` to the limit"
+                        ),
+                    ),
+                )
+            }
         }
     }
-}
-
-fn extension(
-    extensions: &Extensions,
-    name: &str,
-    find: &FindExtension,
-    missing: Option<Missing>,
-) -> Extracted<Part> {
-    let (status, text) = match (find(extensions), missing) {
-        (Some(text), _) => return Extracted::Key(Part::Text(Some(text.into()))),
-        (None, Some(Missing::Shared)) => return Extracted::Key(Part::Text(None)),
-        (None, Some(Missing::Skip)) => return Extracted::Skip,
-        (None, Some(Missing::Reject(status))) => (
-            status_of(status),
-            format!("the {name} of the request is not known"),
-        ),
-        (None, None) => (
-            StatusCode::INTERNAL_SERVER_ERROR,
-            format!(
-                "tower-throttle: no layer around this limit has put the extension {name} into the \
-                 request. If some requests have none, add `missing` to the limit"
-            ),
-        ),
-    };
-    Extracted::Reject(Rejection::new(status, text))
-}
-
-fn if_missing(missing: Missing) -> crate::key::Missing {
-    match missing {
-        Missing::Shared => crate::key::Missing::Shared,
-        Missing::Skip => crate::key::Missing::Skip,
-        Missing::Reject(status) => crate::key::Missing::Reject(status_of(status)),
-    }
-}
-
-/// The file allows 400 to 499 only, all of which are statuses.
-fn status_of(status: u16) -> StatusCode {
-    StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST)
 }
 
 #[cfg(feature = "axum")]
@@ -155,14 +131,14 @@ fn status_of(status: u16) -> StatusCode {
     clippy::unnecessary_wraps,
     reason = "it fails without the feature `axum`"
 )]
-fn matched_path(missing: Option<crate::key::Missing>) -> Result<Source, String> {
+fn matched_path(missing: Option<Missing>) -> Result<Source, String> {
     let routes = crate::key::MatchedPath::new();
-    let missing = missing.unwrap_or(crate::key::Missing::Shared);
+    let missing = missing.unwrap_or(Missing::Shared);
     Ok(Source::Route(routes.if_missing(missing)))
 }
 
 #[cfg(not(feature = "axum"))]
-fn matched_path(_: Option<crate::key::Missing>) -> Result<Source, String> {
+fn matched_path(_: Option<Missing>) -> Result<Source, String> {
     Err("matched_path needs the feature `axum` of tower-throttle".to_owned())
 }
 

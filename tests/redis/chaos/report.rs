@@ -273,7 +273,7 @@ fn recovery(fleet: &Fleet, log: &Log, allowed: Duration) -> Result<Duration, Str
         let Some(first) = answered.map(Call::ended).min() else {
             let last = after(ended)
                 .filter_map(|call| call.heard.as_ref().err())
-                .last();
+                .next_back();
             return Err(format!("machine {machine} never gets a reply: {last:?}"));
         };
         longest = longest.max(first - ended);
