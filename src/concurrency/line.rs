@@ -100,19 +100,13 @@ impl Line {
 
     /// The first waiter: its priority and units.
     pub(super) fn first(&mut self) -> Option<(Priority, u64)> {
-        self.levels.iter_mut().find_map(|(priority, waiters)| {
-            let at = waiters.front()?;
-            Some((*priority, waiters.get_mut(at)?.units))
-        })
+        let (priority, at, waiters) = self.front()?;
+        Some((priority, waiters.get_mut(at)?.units))
     }
 
     /// Ends the wait of the first waiter with a permit. Returns the waker to call.
     pub(super) fn grant_first(&mut self) -> Option<Waker> {
-        let mut levels = self.levels.iter_mut();
-        let (waiters, at) = levels.find_map(|(_, waiters)| {
-            let at = waiters.front()?;
-            Some((waiters, at))
-        })?;
+        let (_, at, waiters) = self.front()?;
         let queued = waiters.get_mut(at)?.queued;
         Self::end(waiters, at, End::Granted { queued })
     }
@@ -120,18 +114,31 @@ impl Line {
     /// Ends the wait of the last waiter, one of the lowest priority, if `request` goes before
     /// it. Returns whether it did, and the waker to call.
     pub(super) fn displace_last(&mut self, request: PermitRequest) -> (bool, Option<Waker>) {
-        let mut levels = self.levels.iter_mut().rev();
-        let last = levels.find_map(|(lowest, waiters)| {
-            let at = waiters.back()?;
-            Some((*lowest, waiters, at))
-        });
-        match last {
-            Some((lowest, waiters, at)) if goes_before(request, lowest) => {
-                self.displaced += 1;
-                (true, Self::end(waiters, at, End::Displaced))
+        match self.back() {
+            Some((lowest, ..)) if goes_before(request, lowest) => {
+                (true, self.end_last(End::Displaced))
             }
             _ => (false, None),
         }
+    }
+
+    /// The first waiter, in its list.
+    fn front(&mut self) -> Option<(Priority, u32, &mut List<Waiter>)> {
+        let mut levels = self.levels.iter_mut();
+        levels.find_map(|(priority, waiters)| Some((*priority, waiters.front()?, waiters)))
+    }
+
+    /// The last waiter, in its list.
+    fn back(&mut self) -> Option<(Priority, u32, &mut List<Waiter>)> {
+        let mut levels = self.levels.iter_mut().rev();
+        levels.find_map(|(priority, waiters)| Some((*priority, waiters.back()?, waiters)))
+    }
+
+    fn end_last(&mut self, end: End) -> Option<Waker> {
+        let (_, at, waiters) = self.back()?;
+        let waker = Self::end(waiters, at, end);
+        self.displaced += 1;
+        waker
     }
 
     fn end(waiters: &mut List<Waiter>, at: u32, end: End) -> Option<Waker> {
@@ -230,16 +237,6 @@ impl Line {
             wakers.extend(self.end_last(End::Failed));
         }
         wakers
-    }
-
-    fn end_last(&mut self, end: End) -> Option<Waker> {
-        let mut levels = self.levels.iter_mut().rev();
-        let (waiters, at) = levels.find_map(|(_, waiters)| {
-            let at = waiters.back()?;
-            Some((waiters, at))
-        })?;
-        self.displaced += 1;
-        Self::end(waiters, at, end)
     }
 
     /// Calls `visit` with each waiter, in their order.

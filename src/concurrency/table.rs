@@ -97,11 +97,13 @@ impl Table {
 
     /// Calls `take` with the entry of a key that is used now, and the key's limit.
     #[inline]
-    fn with_limit<T>(&self, id: u64, take: impl FnOnce(&mut Entry, u64) -> T) -> T {
+    fn with_limit<T>(&self, request: PermitRequest, take: impl FnOnce(&mut Entry, u64) -> T) -> T {
+        let PermitRequest { id, priority, .. } = request;
         let Some(limits) = &self.key_limits else {
             let mut shard = self.lock_shard(id);
             let limit = self.limit();
-            return take(shard.entries.entry(id).or_default(), limit);
+            let entry = shard.entries.entry(id).or_default();
+            return take(entry, priority.part_of(limit));
         };
         let (now, mut wakers) = (MonotonicClock.now(), Vec::new());
         let mut shard = self.lock_shard(id);
@@ -111,7 +113,7 @@ impl Table {
             self.grant(entry, &mut wakers);
         }
         let limit = self.limit_of(entry);
-        let taken = take(entry, limit);
+        let taken = take(entry, priority.part_of(limit));
         drop(shard);
         wakers.into_iter().for_each(Waker::wake);
         taken
@@ -127,8 +129,7 @@ impl Table {
     /// then, or what leaves no room.
     #[inline]
     pub(super) fn try_take(&self, request: PermitRequest) -> Result<Usage, Usage> {
-        self.with_limit(request.id, |entry, limit| {
-            let limit = request.priority.part_of(limit);
+        self.with_limit(request, |entry, limit| {
             let usage = |in_flight| Usage { in_flight, limit };
             entry.try_take(request, limit).map(usage).map_err(usage)
         })
@@ -136,12 +137,12 @@ impl Table {
 
     /// Takes a permit even if there is no room.
     pub(super) fn take_anyway(&self, request: PermitRequest) -> Usage {
-        let (usage, keeper) = self.with_limit(request.id, |entry, limit| {
+        let (usage, keeper) = self.with_limit(request, |entry, limit| {
             entry.in_flight = entry.in_flight.saturating_add(request.units);
             let others = entry.lease.as_ref().map_or(0, |lease| lease.others);
             let usage = Usage {
                 in_flight: entry.in_flight.saturating_add(others),
-                limit: request.priority.part_of(limit),
+                limit,
             };
             (usage, entry.keeper())
         });
@@ -152,8 +153,7 @@ impl Table {
     /// Takes a permit, or joins the line. If `most` requests of the key wait, takes the place of the
     /// last one, if the request goes before it.
     pub(super) fn take_or_join(&self, request: PermitRequest, most: u32) -> Joined {
-        let (joined, woken) = self.with_limit(request.id, |entry, limit| {
-            let limit = request.priority.part_of(limit);
+        let (joined, woken) = self.with_limit(request, |entry, limit| {
             let usage = |in_flight| Usage { in_flight, limit };
             let in_flight = match entry.try_take(request, limit) {
                 Ok(in_flight) => return (Joined::Taken(usage(in_flight)), None),

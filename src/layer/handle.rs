@@ -5,7 +5,7 @@ mod remote;
 
 use std::{
     fmt,
-    hash::{BuildHasher, Hash, Hasher},
+    hash::{BuildHasher, Hash},
     marker::PhantomData,
     sync::Arc,
     time::Duration,
@@ -13,7 +13,7 @@ use std::{
 
 use super::keyed::single_quota;
 use super::signals::Gauges;
-use super::state::{Shared, State};
+use super::state::{QueueOf, Shared, State};
 use super::{Counts, KeyPair, KeyUpdate, LimitLayer, Limiting, Tiers};
 use crate::algorithm::{Inherit, Words};
 use crate::backend::{Backend, Bans, IntoBackend, Op};
@@ -456,18 +456,6 @@ impl<K, A: Words, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
             limiter.set_algorithm(algorithm, Inherit::Additive)?;
             Ok(quota)
         })
-    }
-}
-
-/// Identifies the queue of a key of one limit, as the layer's backend does in
-/// [`Backend::hash_queue`].
-struct QueueOf<'a, K: ?Sized, L>(&'a [usize], &'a K, &'a L);
-
-impl<K: Hash + ?Sized, L: Backend<K>> Hash for QueueOf<'_, K, L> {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self(tiers, key, backend) = self;
-        tiers.iter().for_each(|tier| state.write_usize(*tier));
-        backend.hash_queue(key, state);
     }
 }
 

@@ -73,7 +73,7 @@ impl<L> State<L> {
     where
         L: Backend<K>,
     {
-        self.lines.line_id(&QueueOf(key, &*self.backend))
+        self.lines.line_id(&QueueOf(&[], key, &*self.backend))
     }
 }
 
@@ -207,11 +207,18 @@ impl Deref for LayerState {
     }
 }
 
-/// Identifies the queue of a key.
-struct QueueOf<'a, K: ?Sized, L>(&'a K, &'a L);
+/// Identifies the queue of a key of one limit, as the layer's backend does in
+/// [`Backend::hash_queue`].
+pub(super) struct QueueOf<'a, K: ?Sized, L>(
+    pub(super) &'a [usize],
+    pub(super) &'a K,
+    pub(super) &'a L,
+);
 
 impl<K: Hash + ?Sized, L: Backend<K>> Hash for QueueOf<'_, K, L> {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.1.hash_queue(self.0, state);
+        let Self(tiers, key, backend) = self;
+        tiers.iter().for_each(|tier| state.write_usize(*tier));
+        backend.hash_queue(key, state);
     }
 }

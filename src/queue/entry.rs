@@ -54,6 +54,13 @@ pub(super) struct LineEntry {
 }
 
 impl LineEntry {
+    pub(super) fn new(line_id: u64) -> Self {
+        Self {
+            line: Line::new(line_id),
+            alarm: None,
+        }
+    }
+
     /// Whether `position` is in this line, and not in a removed one of the same key.
     pub(super) fn owns(&self, position: &QueuePosition) -> bool {
         Arc::ptr_eq(self.line.status(), &position.line_status)

@@ -214,7 +214,11 @@ impl LineGuard<'_> {
             let rank = line.join(cost, slot, place);
             QueuePosition::new(line, rank, is_immediate)
         };
-        self.update(true, join)
+        let new = || Box::new(LineEntry::new(self.line_id));
+        if let Some(shard) = self.shard.as_deref_mut() {
+            shard.entry(self.line_id).or_insert_with(new);
+        }
+        self.update(join)
             .expect("the shard is locked until the guard is dropped")
     }
 
@@ -246,7 +250,7 @@ impl LineGuard<'_> {
 
     /// Releases all waiters that are due.
     pub(crate) fn release(&mut self, now: Tick) {
-        self.update(false, |line, wakers, _| line.release(now, wakers));
+        self.update(|line, wakers, _| line.release(now, wakers));
     }
 
     /// Removes a request from the line, before or after it was released; see [`Line::remove`].
@@ -260,7 +264,7 @@ impl LineGuard<'_> {
         let entry = self.entry().filter(|entry| entry.owns(position));
         if entry.is_some_and(|entry| entry.line.contains(rank)) {
             return self
-                .update(false, |line, _, stale| line.remove(rank, quota, stale))
+                .update(|line, _, stale| line.remove(rank, quota, stale))
                 .unwrap_or(CostOutcome::Keep);
         }
         // It was released and is not going: the next waiter may go instead.
@@ -274,7 +278,7 @@ impl LineGuard<'_> {
         now: Tick,
         quota: impl FnOnce() -> Option<Quota>,
     ) -> CostOutcome {
-        self.update(false, |line, wakers, _| {
+        self.update(|line, wakers, _| {
             let outcome = line.apply_refund(cost, now, quota);
             line.release(now, wakers);
             outcome
@@ -284,7 +288,7 @@ impl LineGuard<'_> {
 
     /// Moves the slots of all waiters earlier, and releases those that are then due.
     pub(crate) fn shift_earlier(&mut self, span: Duration, now: Tick) {
-        self.update(false, |line, wakers, _| {
+        self.update(|line, wakers, _| {
             line.shift_earlier(span);
             line.release(now, wakers);
         });
@@ -305,7 +309,7 @@ impl LineGuard<'_> {
 
     /// Removes a waiter to make room for a request of `cost`; see [`Line::shed`].
     pub(crate) fn shed(&mut self, cost: u64, wait: Duration, quota: impl Fn() -> Option<Quota>) {
-        self.update(false, |line, wakers, _| {
+        self.update(|line, wakers, _| {
             line.shed(cost, wait, quota, wakers);
         });
     }
@@ -318,36 +322,22 @@ impl LineGuard<'_> {
         place: Precedence,
         wait: Duration,
     ) -> Option<Tick> {
-        self.update(false, |line, wakers, _| {
-            line.shed_equal(cost, place, wait, wakers)
-        })
-        .flatten()
+        self.update(|line, wakers, _| line.shed_equal(cost, place, wait, wakers))
+            .flatten()
     }
 
     /// Sets the alarm, if it would fire too late.
     pub(super) fn refresh_timer(&mut self) {
-        self.update(false, |_, _, _| ());
+        self.update(|_, _, _| ());
     }
 
     /// Changes the line: wakers to be woken go to the list, and one to be dropped to the option. With
     /// `create`, the line is created if there is none; it is removed when it is unused.
     fn update<T>(
         &mut self,
-        create: bool,
         change: impl FnOnce(&mut Line, &mut Vec<Waker>, &mut Option<Waker>) -> T,
     ) -> Option<T> {
         let shard = self.shard.as_deref_mut()?;
-        if create {
-            let (id, alarm) = (self.line_id, None);
-            let line = || Line::new(id);
-            let new = || {
-                Box::new(LineEntry {
-                    line: line(),
-                    alarm,
-                })
-            };
-            shard.entry(id).or_insert_with(new);
-        }
         let LineEntry { line, alarm } = &mut **shard.get_mut(&self.line_id)?;
         let before = line.len();
         let changed = change(line, &mut self.wakers, &mut self.stale_waker);

@@ -75,11 +75,7 @@ impl MixedQueue {
     ) -> Self {
         let mut queue = Self::default();
         for ((rank, waker), slot) in waiters.zip(slots) {
-            let index = queue.next_index;
-            queue.next_index += 1;
-            queue.waiters.insert(rank, Waiter { cost, index, waker });
-            queue.class_ranks.insert((cost, rank));
-            queue.add_position(index, cost, slot);
+            queue.add(rank, cost, slot, waker);
         }
         if has_overtaken && queue.len() > 0 {
             queue.overtaken.insert(cost);
@@ -157,25 +153,19 @@ impl MixedQueue {
 
     /// Adds a waiter to which the limiter has granted `slot`.
     pub(super) fn join(&mut self, rank: Rank, cost: u64, slot: Tick) {
-        let index = self.next_index;
-        self.next_index += 1;
-        self.waiters.insert(
-            rank,
-            Waiter {
-                cost,
-                index,
-                waker: None,
-            },
-        );
         if last_of(&self.class_ranks, cost).is_some_and(|last| last > rank) {
             self.overtaken.insert(cost);
         }
-        self.class_ranks.insert((cost, rank));
-        self.add_position(index, cost, slot);
+        let index = self.add(rank, cost, slot, None);
         self.sort_last(index, slot);
     }
 
-    fn add_position(&mut self, index: Index, cost: u64, slot: Tick) {
+    /// Adds a waiter, and a position behind all others.
+    fn add(&mut self, rank: Rank, cost: u64, slot: Tick, waker: Option<Waker>) -> Index {
+        let index = self.next_index;
+        self.next_index += 1;
+        self.waiters.insert(rank, Waiter { cost, index, waker });
+        self.class_ranks.insert((cost, rank));
         let position = Position {
             cost,
             slot,
@@ -184,6 +174,7 @@ impl MixedQueue {
         };
         self.positions.insert(index, position);
         self.class_positions.insert((cost, index));
+        index
     }
 
     /// Sorts `slot`, which was added at `index`, the end of the line. Slots change places, costs do

@@ -7,11 +7,12 @@ use serde::{
 };
 
 use super::model::{
-    Deny, HeaderValues, Limit, ListSource, Missing, NetworksSource, Override, OverrideFor,
-    PolicyFile, Requests, StoreSource,
+    Deny, HeaderValues, Limit, ListSource, NetworksSource, Override, OverrideFor, PolicyFile,
+    Requests, StoreSource,
 };
 use super::read::{self, headers_name};
 use super::tree::{Node, Value, list, node, table, text};
+use crate::key::Missing;
 
 /// All problems are in the message, without lines unless the format adds them.
 impl<'de> Deserialize<'de> for PolicyFile {
@@ -24,21 +25,18 @@ impl<'de> Deserialize<'de> for PolicyFile {
 /// Fields that have their defaults are left out.
 impl Serialize for PolicyFile {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let lists = self
-            .lists
-            .iter()
-            .map(|(name, list)| (&**name, list_node(list)));
-        let stores = self.stores.iter().map(|(name, store)| {
-            let url = text(&store.url);
+        let lists = self.lists.iter();
+        let lists = table(lists.map(|(name, list)| (&**name, Some(list_node(list)))));
+        let stores = self.stores.iter();
+        let stores = table(stores.map(|(name, store)| {
             let deadline = Some(store.deadline_ms).filter(|ms| *ms != StoreSource::DEADLINE_MS);
             let deadline = deadline.map(|ms| node(Value::Integer(ms.into())));
-            (
-                &**name,
-                table([(store.kind, Some(url)), ("deadline_ms", deadline)]),
-            )
-        });
-        let lists = table(lists.map(|(name, node)| (name, Some(node))));
-        let stores = table(stores.map(|(name, node)| (name, Some(node))));
+            let fields = [
+                (store.kind, Some(text(&store.url))),
+                ("deadline_ms", deadline),
+            ];
+            (&**name, Some(table(fields)))
+        }));
         let is_filled = |node: &Node| !node.entries().is_empty();
         table([
             ("version", Some(node(Value::Integer(1)))),
@@ -135,7 +133,7 @@ fn limit_node(limit: &Limit) -> Node {
             limit.missing.map(|missing| match missing {
                 Missing::Shared => text("shared"),
                 Missing::Skip => text("skip"),
-                Missing::Reject(status) => number(status.into()),
+                Missing::Reject(status) => number(status.as_u16().into()),
             }),
         ),
         ("match", match_node(&limit.requests)),

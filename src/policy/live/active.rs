@@ -84,15 +84,6 @@ pub(super) struct ActiveDeny {
     pub(super) list: Within,
 }
 
-/// What the `[[deny]]` tables of a file say about a request.
-#[derive(Debug)]
-pub(super) enum Verdict {
-    Passes,
-    Denied,
-    /// It is not known whether the client is in a list.
-    Unknown(Rejection),
-}
-
 /// Manual impl: keys must not be logged.
 impl fmt::Debug for Overrides {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -241,18 +232,18 @@ impl LimitPart<'_> {
 }
 
 impl ActiveDeny {
-    /// A client in any list is denied, and only then is a missing address a reason to refuse.
-    pub(super) fn verdict<B>(denies: &[Self], request: &Request<B>) -> Verdict {
-        let about = |deny: &&Self| deny.requests.contain(request);
-        let mut unknown = None;
-        for deny in denies.iter().filter(about) {
+    /// Whether one of them denies a request. A client in any list is denied, and only then is a missing address a
+    /// reason to refuse.
+    pub(super) fn any<B>(denies: &[Self], request: &Request<B>) -> Result<bool, Rejection> {
+        let mut found = Ok(false);
+        for deny in denies.iter().filter(|deny| deny.requests.contain(request)) {
             match deny.list.matches(request) {
-                Ok(true) => return Verdict::Denied,
                 Ok(false) => {}
-                Err(rejection) => unknown = Some(rejection),
+                Ok(true) => return Ok(true),
+                unknown => found = unknown,
             }
         }
-        unknown.map_or(Verdict::Passes, Verdict::Unknown)
+        found
     }
 }
 

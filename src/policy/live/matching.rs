@@ -2,7 +2,7 @@
 
 use http::{Request, StatusCode};
 
-use super::active::{Active, ActiveDeny, Verdict};
+use super::active::{Active, ActiveDeny};
 use super::limits::PolicyLimits;
 use super::matched::MatchedLimits;
 use crate::error::Rejection;
@@ -22,14 +22,14 @@ impl<B> KeyExtractor<Request<B>> for MatchingLimits {
     /// A rejection of a limit is counted by that limit, and in shadow mode the others go on to decide.
     fn extract(&self, request: &Request<B>) -> Extracted<MatchedLimits> {
         let generation = self.0.current();
-        match ActiveDeny::verdict(&generation.denies, request) {
-            Verdict::Passes => {}
-            Verdict::Denied => {
+        match ActiveDeny::any(&generation.denies, request) {
+            Ok(false) => {}
+            Ok(true) => {
                 self.0.record_denied_client();
                 let rejection = Rejection::new(StatusCode::FORBIDDEN, "blocked");
                 return Extracted::Reject(rejection);
             }
-            Verdict::Unknown(rejection) => return Extracted::Reject(rejection),
+            Err(rejection) => return Extracted::Reject(rejection),
         }
         let mut limits = Vec::new();
         for (at, active) in generation.limits.iter().enumerate() {
