@@ -77,7 +77,7 @@ impl Lists {
             }),
             ["cargo", "run", rest @ ..] => self.run(rest),
             ["cargo", "test", rest @ ..] => tests_exist(rest),
-            // The stage `readme` runs the lines that install the crate.
+            // The stage `package` runs the lines that install the crate.
             ["cargo", "add", ..] => page == "README.md",
             _ => false,
         }
