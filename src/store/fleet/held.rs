@@ -177,6 +177,12 @@ mod tests {
     /// Shows promise 200.
     #[test]
     fn places_are_free_when_they_are_used_and_evenly_spread() {
+        // Units whose places are not known are usable at the end.
+        let mut unknown = Places::new(0, 5, 0);
+        assert_eq!(
+            [999, 1_000].map(|at| unknown.ripe(at, 1_000)),
+            [0, u64::MAX]
+        );
         let mut random = Random::new(7);
         for _ in 0..200 {
             let all = 1 + random.log_uniform(12);
