@@ -331,8 +331,8 @@ impl LineGuard<'_> {
         self.update(|_, _, _| ());
     }
 
-    /// Changes the line: wakers to be woken go to the list, and one to be dropped to the option. With
-    /// `create`, the line is created if there is none; it is removed when it is unused.
+    /// Changes the line, if there is one: wakers to be woken go to the list, and one to be dropped to the
+    /// option. A line that is unused then is removed.
     fn update<T>(
         &mut self,
         change: impl FnOnce(&mut Line, &mut Vec<Waker>, &mut Option<Waker>) -> T,

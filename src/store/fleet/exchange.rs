@@ -81,7 +81,7 @@ pub(super) fn exchange(
         }
     }
     key.add_figures(&mut reply);
-    reply
+    reply.with_places(record)
 }
 
 /// What is told at `now` of a key whose exchange was executed before, in `epoch`, and granted `grants`: the
@@ -363,8 +363,9 @@ impl Key<'_> {
         self.record.out[0] += total;
     }
 
-    /// When a fixed window begins whose units can be granted now: before the exchange after the next one.
-    fn next_window(&self) -> Option<u64> {
+    /// Whether a fixed window begins before the exchange after the next one. Makes it that of the record, unless units
+    /// are out that may be used from another moment on.
+    fn begin_window(&mut self) -> bool {
         let at = self.record.at;
         let soon = at + self.terms.interval * 8 / 5;
         let ends = self
@@ -372,8 +373,17 @@ impl Key<'_> {
             .parts
             .iter()
             .filter_map(|part| part.fixed_end(at));
-        let end = ends.filter(|end| *end <= soon).max()?;
-        Some(end.max(self.record.next_at))
+        let Some(end) = ends.filter(|end| *end <= soon).max() else {
+            return false;
+        };
+        if self.record.next == 0 {
+            (
+                self.record.next_at,
+                self.record.next_for,
+                self.record.next_places,
+            ) = (end, 0, 0);
+        }
+        (self.record.next_at, self.record.next_for) == (end, 0)
     }
 
     /// Makes the next slot that of the record, unless that has another. Returns whether it is.
@@ -393,26 +403,29 @@ impl Key<'_> {
         if report.has_next {
             return;
         }
-        let (all, left) = if !self.terms.ahead && self.shape.frees_evenly() {
-            if !self.is_over() || !self.begin_slot() {
-                return;
-            }
+        let has_slots = self.shape.has_slots(self.terms.ahead);
+        let begins = if has_slots {
+            self.is_over() && self.begin_slot()
+        } else {
+            self.begin_window()
+        };
+        if !begins {
+            return;
+        }
+        let free = self.free_at(self.record.next_at + self.record.next_for);
+        let (all, left) = if has_slots {
             let all = self.record.next_places;
             (all, all.saturating_sub(self.record.next))
-        } else if let Some(start) = self.next_window() {
-            self.record.next_at = start;
-            (self.shape.capacity(), u64::MAX)
         } else {
-            return;
+            (self.shape.capacity(), free)
         };
-        let (at, next_at) = (self.record.at, self.record.next_at);
-        let free = self.free_at(next_at + self.record.next_for);
-        let next = free.min(left).min((share * all + dice) / WHOLE);
+        if left > free {
+            // Something was charged where places are.
+            return;
+        }
+        let next = left.min((share * all + dice) / WHOLE);
         if next > 0 {
-            (reply.next, reply.next_in) = (next, next_at - at);
-            if self.record.next_places > 0 {
-                (reply.first, reply.places) = (self.record.next, self.record.next_places);
-            }
+            (reply.next, reply.next_in) = (next, self.record.next_at - self.record.at);
             self.record.out[0] += next;
             self.record.next += next;
         }

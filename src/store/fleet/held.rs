@@ -79,8 +79,9 @@ pub(super) struct Places {
     all: u64,
     /// From the place of a unit to that of the next one, modulo `all`: without common divisors.
     step: u64,
-    /// How many places had passed when it was last asked.
+    /// How many places had passed when it was last asked, and how many of its own.
     passed: u64,
+    ripe: u64,
 }
 
 impl Ripening {
@@ -133,18 +134,23 @@ impl Places {
             all,
             step,
             passed: 0,
+            ripe: 0,
         }
     }
 
     fn ripe(&mut self, elapsed: u128, interval: u128) -> u64 {
         let passed = u128::from(self.all) * elapsed / interval;
-        self.passed = u64::try_from(passed).unwrap_or(self.all);
-        if self.passed == self.all {
+        let passed = u64::try_from(passed).unwrap_or(self.all);
+        if passed == self.all {
             return if elapsed < interval { 0 } else { u64::MAX };
         }
-        let passed_twice = sum_of_quotients(self.count, self.all, self.step, self.first + self.all);
-        let rest = self.first + self.all - self.passed;
-        passed_twice.wrapping_sub(sum_of_quotients(self.count, self.all, self.step, rest))
+        if passed != self.passed {
+            let sum = |first| sum_of_quotients(self.count, self.all, self.step, first);
+            let last = self.first + self.all;
+            self.ripe = sum(last).wrapping_sub(sum(last - passed));
+            self.passed = passed;
+        }
+        self.ripe
     }
 }
 

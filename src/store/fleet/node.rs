@@ -124,7 +124,7 @@ impl<S: CasStore, A: Shaped> Node<S, A> {
             interval: nanos(interval),
             capacity: shape.capacity(),
             takes_ahead: ahead,
-            ripens: !ahead && shape.frees_evenly(),
+            ripens: shape.has_slots(ahead),
             machines: settings.machines.unwrap_or(0),
         };
         let common = Common {

@@ -155,6 +155,12 @@ impl Reply {
         self
     }
 
+    /// With the places of what was granted last in the next slot.
+    pub(super) const fn with_places(mut self, record: &Record) -> Self {
+        (self.first, self.places) = (record.next.saturating_sub(self.next), record.next_places);
+        self
+    }
+
     /// Of an exchange at `now`, without a grant.
     pub(super) fn of(terms: &Terms, now: u64) -> Self {
         let epoch = now / terms.life;

@@ -35,7 +35,7 @@ impl Batch {
             if terms.ahead {
                 (self.machines <= capacity).into()
             } else {
-                2 * u64::from(self.shape.frees_evenly())
+                2 * u64::from(self.shape.has_slots(false))
             },
             capacity,
             self.shape.refill(terms.interval),
@@ -122,22 +122,14 @@ impl Batch {
         };
         let terms = (&self.terms, &*self.shape);
         match granted {
-            Ok([grant, ahead, next, next_in]) => {
-                let places = if next > 0 { record.next_places } else { 0 };
-                Reply {
-                    grant,
-                    ahead,
-                    next,
-                    next_in,
-                    places,
-                    first: if places > 0 {
-                        record.next.saturating_sub(next)
-                    } else {
-                        0
-                    },
-                    ..repeated(terms, &mut record, now, (0, &[]))
-                }
+            Ok([grant, ahead, next, next_in]) => Reply {
+                grant,
+                ahead,
+                next,
+                next_in,
+                ..repeated(terms, &mut record, now, (0, &[]))
             }
+            .with_places(&record),
             Err(seen) => {
                 let seen = text(seen).and_then(Seen::from_text);
                 let grants = seen.as_ref().map(|seen| seen.granted(self.sequence, place));

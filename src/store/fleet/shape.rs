@@ -129,11 +129,13 @@ impl Shape {
         })
     }
 
-    /// Whether a window slides, and all that is used becomes free evenly but for the ends of windows.
-    pub(super) fn frees_evenly(&self) -> bool {
+    /// Whether units of the next slot are granted: not if what refills is granted `ahead`, and if a window slides
+    /// and all that is used becomes free evenly but for the ends of windows.
+    pub(super) fn has_slots(&self, ahead: bool) -> bool {
         let slides = |part: &Part| matches!(part, Part::Cells(cells) if cells.is_weighted());
         let is_level = |part: &Part| matches!(part, Part::Level(_));
-        self.parts.iter().any(slides)
+        !ahead
+            && self.parts.iter().any(slides)
             && self.parts.iter().all(|part| slides(part) || is_level(part))
     }
 
@@ -465,7 +467,7 @@ impl Part {
 
     /// Units that will be free in addition after `span`, if they are not used until then. None of a
     /// fixed window: its next window is granted as such.
-    pub(super) fn ahead(&self, used: &[u64], at: u64, span: u64) -> u64 {
+    pub(super) fn ahead(&self, used: &Used, at: u64, span: u64) -> u64 {
         match self {
             Self::Level(level) => {
                 // Of a small bucket costs that are counted together exceed what it holds.
@@ -473,14 +475,11 @@ impl Part {
                 self.refill(if small { 2 * span } else { span })
             }
             Self::Cells(grid) if grid.count == 1 => 0,
-            Self::Cells(grid) => {
-                let mut later = used.to_vec();
+            Self::Cells(_) => {
                 // What is granted is used somewhat before.
-                let then = at + span * 7 / 8;
-                grid.advance(&mut later, at, then);
-                let freed = grid.sum(used, at).saturating_sub(grid.sum(&later, then));
+                let freed = self.free_at(at + span * 7 / 8, used, at) - self.free(used, at);
                 // A burst is freed at once, and not before its time.
-                freed.min(self.refill(2 * span))
+                u64::try_from(freed).unwrap_or(0).min(self.refill(2 * span))
             }
         }
     }

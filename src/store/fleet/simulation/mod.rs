@@ -267,7 +267,7 @@ impl<'a> Fleet<'a> {
             interval: self.scenario.interval * 1_000,
             capacity: self.scenario.shape.capacity(),
             takes_ahead: self.scenario.ahead,
-            ripens: !self.scenario.ahead && self.scenario.shape.frees_evenly(),
+            ripens: self.scenario.shape.has_slots(self.scenario.ahead),
             machines: self.machines[machine].machines,
         }
     }

@@ -224,8 +224,12 @@ fn drawn(seed: u64, ahead: bool) -> Scenario {
         log(300),
         bucket(300, 100).and(fixed(300)),
         bucket(300, 100).and(sliding(300)),
+        // Their ends are some intervals apart, or less than one.
+        fixed(300).and(Shape::of(Part::Cells(
+            Cells::exact(&Quota::per(320, std::time::Duration::from_millis(1_070)), 0).unwrap(),
+        ))),
     ];
-    let shape = &choices[below(7) as usize];
+    let shape = &choices[below(8) as usize];
     let machines = [1, 2, 3, 8, 20][below(5) as usize];
     let seconds = 10;
     let faults = (0..below(5)).map(|_| {

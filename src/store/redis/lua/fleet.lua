@@ -143,7 +143,8 @@ local function read(value)
     at, reset, out, old_out, next, next_at, next_for, next_places, asked, last_asked, place = match(text, HEAD_PATTERN)
     if not at then return false end
     at, reset, out, old_out, next, next_at, next_for, next_places, asked, last_asked =
-        at + 0, reset + 0, out + 0, old_out + 0, next + 0, next_at + 0, next_for + 0, next_places + 0, asked + 0, last_asked + 0
+        at + 0, reset + 0, out + 0, old_out + 0, next + 0, next_at + 0, next_for + 0, next_places + 0, asked + 0,
+        last_asked + 0
     for index = 1, PARTS do
         local part = parts[index]
         local letter, layout, counts, after = match(text, PART_PATTERN, place)
@@ -269,14 +270,17 @@ local function slot_end(when)
     return ends
 end
 
--- When a fixed window begins whose units can be granted now: before the exchange after the next one.
-local function next_window()
-    local begins
+-- Whether a fixed window begins before the exchange after the next one. Makes it that of the record, unless units are
+-- out that may be used from another moment on.
+local function begin_window()
+    local begins = 0
     for index = 1, #fixed do
         local ends = at + rest_of(fixed[index], at)
-        if ends <= at + floor(interval * 8 / 5) then begins = max(begins or next_at, ends) end
+        if ends <= at + floor(interval * 8 / 5) then begins = max(begins, ends) end
     end
-    return begins
+    if begins == 0 then return false end
+    if next == 0 then next_at, next_for, next_places = begins, 0, 0 end
+    return next_at == begins and next_for == 0
 end
 
 -- Makes the next slot that of the record, unless that has another. Returns whether it is.
@@ -292,16 +296,15 @@ end
 -- Grants what is used later: in the next slot, or in a fixed window that begins soon.
 local function grant_next(share)
     if has_next == 1 then return 0, 0 end
-    local all, left = limit, NEVER
-    if ahead_of_time == SLOT then
-        if last_asked <= limit_refill or not begin_slot() then return 0, 0 end
-        all, left = next_places, max(next_places - next, 0)
-    else
-        local begins = next_window()
-        if not begins then return 0, 0 end
-        next_at = begins
-    end
-    local granted = min(all_free_at(next_at + next_for), left, floor((share * all + dice) / WHOLE))
+    local has_slots, begins = ahead_of_time == SLOT, false
+    if has_slots then begins = last_asked > limit_refill and begin_slot() else begins = begin_window() end
+    if not begins then return 0, 0 end
+    local free = all_free_at(next_at + next_for)
+    local all, left = limit, free
+    if has_slots then all, left = next_places, max(next_places - next, 0) end
+    -- Something was charged where places are.
+    if left > free then return 0, 0 end
+    local granted = min(left, floor((share * all + dice) / WHOLE))
     out, next = out + granted, next + granted
     return granted, granted > 0 and next_at - at or 0
 end
