@@ -205,7 +205,7 @@ impl Record {
             let (kind, layout) = part.layout();
             let _ = write!(text, ";{kind}{layout}");
             for count in used {
-                let _ = write!(text, " {count}");
+                let _ = write!(text, ",{count}");
             }
         }
         text
@@ -257,7 +257,7 @@ impl Record {
 }
 
 pub(super) fn numbers(text: &str) -> Option<Vec<u64>> {
-    let words = text.split(' ').filter(|word| !word.is_empty());
+    let words = text.split([' ', ',']).filter(|word| !word.is_empty());
     words.map(|word| word.parse().ok()).collect()
 }
 
@@ -306,12 +306,12 @@ mod tests {
         shape.parts[1].charge(&mut record.used[1], 500_000, 2, 500_000);
         let text = record.to_text(&shape);
         assert_eq!(Record::from_text(&text, &shape), Some(record));
-        assert!(text.ends_with(";l1000 3000;c17112 2 0 3"), "{text}");
+        assert!(text.ends_with(";l1000,3000;c17112,2,0,3"), "{text}");
         for damaged in [
             "",
             "1 2",
             "1 2 3 4 5 6 7 8 9 10;",
-            "1 2 3 4 5 6 7 8 9 10;l1 x",
+            "1 2 3 4 5 6 7 8 9 10;l1,x",
             "a 2 3 4 5 6 7 8 9 10",
         ] {
             assert_eq!(Record::from_text(damaged, &shape), None, "{damaged:?}");

@@ -158,9 +158,14 @@ const BUGS: &[(&str, &str, &str)] = &[
         "a change of the rate that mints",
     ),
     (
-        "ceil(min(cells[2],",
-        "floor(min(cells[2],",
+        "ceil(min(cells[2 - steps]",
+        "floor(min(cells[2 - steps]",
         "a weight that is rounded down",
+    ),
+    (
+        "min(#cells, part.count - steps)",
+        "min(#cells, part.count)",
+        "cells that are counted for too long",
     ),
     (
         "max(moment, known_reset + 1)",

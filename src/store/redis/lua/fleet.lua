@@ -10,6 +10,7 @@
 --   once, ahead, and in the next window, and in how many microseconds that begins.
 local call, floor, ceil, max, min = redis.call, math.floor, math.ceil, math.max, math.min
 local format, gmatch, match, rep, numbers = string.format, string.gmatch, string.match, string.rep, struct.unpack
+local decode = cjson.decode
 local MAX_UNITS, MAX_TICKS, MAX_LEVEL, MAX_CELL = 2 ^ 32 - 1, 2 ^ 51, 2 ^ 53 - 1, 2 ^ 46 - 1
 -- How time is divided into cells, if not evenly.
 local WEIGHTED, CALENDAR = 1, 2
@@ -19,7 +20,7 @@ local REFILL, SLOT = 1, 2
 local EIGHT, TWENTY = '<' .. rep('d', 8), '<' .. rep('d', 20)
 -- `%d` is faster, and exact where a `long` has 64 bits.
 local INTEGER = format('%d', MAX_LEVEL) == '9007199254740991' and '%d' or '%.0f'
-local CELL, HEAD, GRANTS = ' ' .. INTEGER, INTEGER .. rep(' ' .. INTEGER, 9), INTEGER .. rep(' ' .. INTEGER, 2)
+local CELL, HEAD, GRANTS = ',' .. INTEGER, INTEGER .. rep(' ' .. INTEGER, 9), INTEGER .. rep(' ' .. INTEGER, 2)
 
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -38,7 +39,9 @@ function Level.advance(part, ticks, from, to)
     return max(ticks - min(to - from, part.longest) * part.rate, 0)
 end
 function Level.charge(part, ticks, units) return min(ticks + units * part.layout, MAX_LEVEL) end
-function Level.free(part, ticks) return floor((part.capacity * part.layout - ticks) / part.layout) end
+function Level.free_at(part, ticks, when)
+    return floor((part.capacity * part.layout - Level.advance(part, ticks, at, when)) / part.layout)
+end
 function Level.ahead(part) return part.refill end
 function Level.parse(counts) return tonumber(counts) or 0 end
 function Level.text(part, ticks) return part.start .. format(CELL, ticks) end
@@ -72,30 +75,35 @@ local function rest_of(part, when)
     local start, ends = part.padding, part.padding + part.length
     return when < start and start - when or when < ends and ends - when or part.length
 end
-local function sum_of(part, cells, when)
-    if part.division == WEIGHTED and cells[2] then
-        local step = ceil(part.length / 2 ^ 20)
-        local rest, all = ceil(rest_of(part, when) / step), ceil(part.length / step)
-        return cells[1] + ceil(min(cells[2], MAX_UNITS) * rest / all)
-    end
+local function sum_of(cells, first, last)
     local sum = 0
-    for index = 1, #cells do sum = sum + cells[index] end
+    for index = first, last do sum = sum + cells[index] end
     return sum
 end
-function Cells.free(part, cells, when) return part.capacity - sum_of(part, cells, when) end
+-- As of `when`, which is not before the time of the record.
+local function sum_at(part, cells, when)
+    local steps = cell(part, when) - cell(part, at)
+    if part.division == WEIGHTED then
+        local step = ceil(part.length / 2 ^ 20)
+        local rest, all = ceil(rest_of(part, when) / step), ceil(part.length / step)
+        return (cells[1 - steps] or 0) + ceil(min(cells[2 - steps] or 0, MAX_UNITS) * rest / all)
+    end
+    return sum_of(cells, 1, min(#cells, part.count - steps))
+end
+function Cells.free_at(part, cells, when) return part.capacity - sum_at(part, cells, when) end
 function Cells.text(part, cells) return part.start .. format(rep(CELL, #cells), unpack(cells)) end
+-- JSON, as that is the fastest to read here.
 function Cells.parse(counts)
-    local cells, count = {}, 0
-    for number in gmatch(counts, '%d+') do count = count + 1; cells[count] = number + 0 end
-    return trim(cells)
+    local is_list, cells = pcall(decode, '[' .. counts .. ']')
+    return is_list and trim(cells)
 end
 function Cells.convert(part, is_cells, layout, sum) return trim({ is_cells and sum or ceil(sum / layout) }) end
 function Cells.advance(part, cells, from, to)
     local steps = min(cell(part, to) - cell(part, from), part.count)
     if steps == 0 or not cells[1] then return cells end
-    local moved = {}
-    for index = 1, min(#cells + steps, part.count) do moved[index] = cells[index - steps] or 0 end
-    return trim(moved)
+    for index = min(#cells + steps, part.count), steps + 1, -1 do cells[index] = cells[index - steps] end
+    for index = 1, steps do cells[index] = 0 end
+    return trim(cells)
 end
 -- In the cell of its use.
 function Cells.charge(part, cells, units, used_at)
@@ -113,8 +121,11 @@ end
 function Cells.ahead(part, cells)
     if part.count == 1 then return 0 end
     local soon = at + floor(interval * 7 / 8)
-    local freed = sum_of(part, cells, at) - sum_of(part, Cells.advance(part, cells, at, soon), soon)
-    return min(max(freed, 0), part.refill)
+    if part.division == WEIGHTED then
+        return min(max(sum_at(part, cells, at) - sum_at(part, cells, soon), 0), part.refill)
+    end
+    local left = max(part.count - (cell(part, soon) - cell(part, at)), 0)
+    return min(sum_of(cells, left + 1, #cells), part.refill)
 end
 
 local parts, fixed = {}, {}
@@ -130,7 +141,7 @@ for start = 1, #ARGV[3], 64 do
 end
 local PARTS = #parts
 
-local HEAD_PATTERN, PART_PATTERN = '^' .. rep('(%d+) ', 9) .. '(%d+);()', '^(%a)(%d+)([ %d]*);()'
+local HEAD_PATTERN, PART_PATTERN = '^' .. rep('(%d+) ', 9) .. '(%d+);()', '^(%a)(%d+),?([%d,]*);()'
 -- Of a key never seen.
 local function new_record()
     at, reset, out, old_out, next, next_at, next_for, next_places, asked, last_asked = now, 0, 0, 0, 0, 0, 0, 0, 0, 0
@@ -150,6 +161,7 @@ local function read(value)
         local letter, layout, counts, after = match(text, PART_PATTERN, place)
         if letter == part.letter and layout == part.name then
             used[index] = part.kind.parse(counts)
+            if not used[index] then return false end
         elseif letter then
             local sum = 0
             for count in gmatch(counts, '%d+') do sum = sum + count end
@@ -228,8 +240,7 @@ end
 -- The units of a part that are free at `when`, if all that is out is used and nothing else.
 local function free_at(when, index)
     local part = parts[index]
-    when = max(when, at)
-    return part.kind.free(part, part.kind.advance(part, used[index], at, when), when) - out - old_out
+    return part.kind.free_at(part, used[index], max(when, at)) - out - old_out
 end
 local function all_free_at(when)
     local free = NEVER
