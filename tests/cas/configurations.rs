@@ -55,7 +55,7 @@ async fn admitted(limits: &[&Limit], clock: &ManualClock) -> u64 {
 /// Every pair, alternating per call.
 ///
 /// Shows promise 154.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn two_configurations_admit_at_most_the_sum_of_both() {
     let (old, new) = (algorithms(10), algorithms(11));
     for (first, one) in old.iter().enumerate() {
@@ -76,7 +76,7 @@ async fn two_configurations_admit_at_most_the_sum_of_both() {
 }
 
 /// Shows promise 154.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn usage_is_taken_over_by_a_new_configuration_once() {
     let clock = ManualClock::new();
     let store = MemoryStore::with_clock(clock.clone());
@@ -126,7 +126,7 @@ async fn usage_is_taken_over_by_a_new_configuration_once() {
 }
 
 /// Shows promise 154.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_reset_concerns_its_own_configuration() {
     let store = MemoryStore::with_clock(ManualClock::new());
     let window = |limit| AnyAlgorithm::new(FixedWindow::new(Quota::per_day(limit)));
@@ -149,7 +149,7 @@ async fn a_reset_concerns_its_own_configuration() {
 }
 
 /// Shows promise 154.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn more_than_sixteen_configurations_in_use_are_an_error() {
     let clock = ManualClock::new();
     let store = MemoryStore::with_clock(clock.clone());

@@ -12,7 +12,7 @@ use crate::overwrite::overwrite;
 use crate::{bucket, builder, machine, remaining, take};
 
 /// Shows promise 151.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_cost_is_counted_once_whatever_happens_to_the_swap() {
     for fault in [
         Fault::LostRequest,
@@ -85,7 +85,7 @@ impl CasStore for Turns {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_turn_counts_once_whatever_happens_to_its_reply() {
     for fault in [Fault::None, Fault::LostRequest, Fault::LostReply] {
         let memory = MemoryStore::new();
@@ -106,7 +106,7 @@ async fn a_turn_counts_once_whatever_happens_to_its_reply() {
 /// Swaps of another machine between the swap and the question what became of it.
 ///
 /// Shows promise 151.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_swap_that_others_have_overtaken_is_found_or_said_to_be_unknown() {
     for (others, is_found) in [(1, true), (7, true), (8, false), (30, false)] {
         let memory = MemoryStore::new();
@@ -210,7 +210,7 @@ impl CasStore for Broken {
 }
 
 /// Shows promise 153.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_mistake_is_permanent_and_opens_no_breaker() {
     let texts = [
         "wrong password",
@@ -230,7 +230,7 @@ async fn a_mistake_is_permanent_and_opens_no_breaker() {
 }
 
 /// Shows promise 157.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn damaged_bytes_are_an_error_until_the_key_is_reset() {
     let store = MemoryStore::new();
     let limit = machine(&store, 10);

@@ -60,7 +60,7 @@ async fn admitted(
 /// Machines that know different quotas of a key, and a key whose quota changes to and fro.
 ///
 /// Shows promise 391.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn two_quotas_of_a_key_in_turn_admit_no_more_than_the_larger_one() {
     let mut mistakes = 0;
     let warm_up = WarmUp::new(Quota::per_minute(1), Duration::from_secs(30));

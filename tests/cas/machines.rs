@@ -76,7 +76,7 @@ async fn a_history_is_that_of_one_machine() {
 }
 
 /// Shows promise 150.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn calls_in_flight_for_one_key_share_a_swap() {
     let limit = machine(&MemoryStore::new(), 100);
     let mut calls: JoinSet<_> = (0..100)
@@ -95,7 +95,7 @@ async fn calls_in_flight_for_one_key_share_a_swap() {
 }
 
 /// Shows promise 152.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_uncontended_decision_is_one_round_trip() {
     let store = MemoryStore::new();
     let limit = machine(&store, 100);
@@ -114,7 +114,7 @@ async fn an_uncontended_decision_is_one_round_trip() {
     assert_eq!((counts.loads, counts.swaps), (3, 3));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_conflict_that_returns_the_value_needs_no_load() {
     let store = MemoryStore::new();
     let (one, other) = (machine(&store, 100), machine(&store, 100));
@@ -142,7 +142,7 @@ async fn a_second_conflict_is_followed_by_a_pause_and_a_first_one_is_not() {
 }
 
 /// Shows promise 152.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn records_are_kept_for_a_bounded_number_of_keys() {
     let store = MemoryStore::new();
     let builder = CasBuilder::new(store)
@@ -169,7 +169,7 @@ async fn records_are_kept_for_a_bounded_number_of_keys() {
 }
 
 /// Shows promise 152.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_records_of_10_000_keys_are_kept_unless_another_number_is_set() {
     for (keys, least, most) in [(5_000, 5_000, 5_500), (20_000, 30_000, 40_000)] {
         let builder = CasBuilder::new(MemoryStore::new()).deadline(Duration::from_secs(10));
@@ -186,7 +186,7 @@ async fn the_records_of_10_000_keys_are_kept_unless_another_number_is_set() {
 }
 
 /// Shows promise 152.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_denial_and_a_peek_write_nothing() {
     let store = MemoryStore::new();
     let limit = machine(&store, 5);
@@ -200,7 +200,7 @@ async fn a_denial_and_a_peek_write_nothing() {
 }
 
 /// Shows promise 150.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn every_operation_reaches_the_other_machine() {
     let store = MemoryStore::new();
     let (one, other) = (machine(&store, 10), machine(&store, 10));
@@ -219,7 +219,7 @@ async fn every_operation_reaches_the_other_machine() {
 }
 
 /// Shows promise 152.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_denial_is_repeated_without_asking_the_store() {
     let store = MemoryStore::new();
     let builder = CasBuilder::new(store);
@@ -236,7 +236,7 @@ async fn a_denial_is_repeated_without_asking_the_store() {
 }
 
 /// Shows promise 150.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn tuples_and_algorithms_chosen_at_run_time_are_all_or_nothing() {
     let store = MemoryStore::new();
     let quota = |limit| Quota::per(limit, Duration::from_secs(1_000_000));
@@ -283,7 +283,7 @@ impl<S: CasStore> Change<S> for Careless {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_store_that_checks_no_version_admits_too_much() {
     let store = Altered(MemoryStore::new(), Careless);
     let (one, other) = (machine(&store, 10), machine(&store, 10));
@@ -300,7 +300,7 @@ async fn a_store_that_checks_no_version_admits_too_much() {
 /// Half of the callers would otherwise wait for the round trip of the other half.
 ///
 /// Shows promise 152.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn callers_that_call_again_share_the_next_swap() {
     const TASKS: u64 = 64;
     const CALLS: u64 = 50;
@@ -326,7 +326,7 @@ async fn callers_that_call_again_share_the_next_swap() {
 }
 
 /// Shows promise 224.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_denial_that_counts_is_not_repeated_from_a_cache() {
     let window = FixedWindow::new(Quota::per_hour(1));
     let locked = Lockout::new(Quota::per_day(3)).block(Duration::from_secs(86_400));

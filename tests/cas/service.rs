@@ -23,7 +23,7 @@ fn is_denied(result: &Result<u64, BoxError>) -> bool {
 }
 
 /// Shows promise 158.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_layer_limits_by_key_and_settles() {
     let limit = Cas::new(
         MemoryStore::new(),
@@ -45,7 +45,7 @@ async fn a_layer_limits_by_key_and_settles() {
 }
 
 /// Shows promise 321.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_cost_that_is_said_at_the_end_reaches_the_store() {
     for (said, left) in [(None, 80), (Some(6), 94), (Some(50), 50), (Some(1_000), 0)] {
         let limit = Cas::new(
@@ -100,7 +100,7 @@ async fn requests_queue_for_their_turn_and_leave_it_when_they_are_dropped() {
 }
 
 /// Shows promise 153.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_fallback_decides_while_the_store_is_down() {
     let store = Faulty::new(MemoryStore::new());
     let window = FixedWindow::new(Quota::per_day(3));

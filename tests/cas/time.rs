@@ -29,7 +29,7 @@ impl<S: CasStore> Change<S> for Timeless {
 }
 
 /// Shows promise 156.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn without_the_time_of_the_store_that_of_the_machine_counts() {
     let store = Altered(MemoryStore::new(), Timeless);
     let limit = Cas::new(store, "api", TokenBucket::new(Quota::per_day(2)));
@@ -54,7 +54,7 @@ async fn without_the_time_of_the_store_that_of_the_machine_counts() {
 /// than an exhausted key.
 ///
 /// Shows promise 156.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_store_whose_clock_is_set_back_grants_nothing_twice() {
     let clock = ManualClock::new();
     let store = Altered(MemoryStore::with_clock(clock.clone()), BackAndForth);
@@ -96,7 +96,7 @@ impl<S: CasStore> Change<S> for BackAndForth {
 }
 
 /// Shows promise 155.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_value_is_kept_until_its_key_is_like_an_unused_one() {
     let clock = ManualClock::new();
     clock.set(Tick::from_nanos(1_000_000_000));
@@ -137,7 +137,7 @@ fn clock_now(clock: &ManualClock) -> Tick {
 /// A fleet whose store is set forward by an hour, used, and set back.
 ///
 /// Shows promise 156.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_store_whose_clock_is_set_back_freezes_no_key() {
     let clock = ManualClock::new();
     clock.set(Tick::from_nanos(1 << 50));

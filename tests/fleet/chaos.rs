@@ -173,10 +173,9 @@ async fn survive<S: CasStore + Clone>(
     let begun = Instant::now();
     let mut ticks = interval(TICK);
     while !has(200) {
-        assert!(
-            begun.elapsed() < Duration::from_secs(60),
-            "machines get decisions"
-        );
+        if begun.elapsed() > Duration::from_secs(60) {
+            return Some("a machine does not get 200 decisions in a minute".to_owned());
+        }
         ticks.tick().await;
     }
     let (losses, _store) = tokio::task::spawn_blocking(cause).await.expect("no panic");

@@ -19,7 +19,9 @@ type Machine = Arc<Exchanger<PostgreSql>>;
 fn open(url: &str, table: &str) -> PostgreSql {
     let connections = Connections::open(url).and_then(|connections| connections.size(1));
     let store = PostgreSql::new(connections.unwrap()).without_sweeps();
-    store.table(table).unwrap()
+    let store = store.table(table).unwrap();
+    // A busy machine may let 16 transactions wait for longer than a second.
+    store.with_mistake("lock_timeout = '1s'", "lock_timeout = '20s'")
 }
 
 fn machine(store: PostgreSql) -> Machine {
