@@ -333,15 +333,10 @@ impl<K: RemoteKey + ?Sized, S: CasStore, A: Portable> Backend<K> for Cas<S, A> {
 
     /// Runs `op` in a task: a call that is dropped before it is decided is not counted.
     fn detach(&self, key: &K, op: Op) {
-        // Without a runtime, no call was ever made.
-        let Ok(runtime) = Handle::try_current() else {
-            return;
-        };
-        let future = self.apply(key, op);
-        runtime.spawn(async move {
-            // The breaker and the log report errors.
-            let _ = future.await;
-        });
+        // Without a runtime, no call was ever made. The breaker and the log report errors.
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(self.apply(key, op));
+        }
     }
 
     fn quotas(&self) -> Vec<Quota> {

@@ -154,15 +154,10 @@ impl<K: RemoteKey + ?Sized, A: Scripted> Backend<K> for RedisLimiter<A> {
 
     /// Runs `op` in a task: a call that is dropped while it is queued is not sent.
     fn detach(&self, key: &K, op: Op) {
-        // Without a runtime, no call was ever sent.
-        let Ok(runtime) = Handle::try_current() else {
-            return;
-        };
-        let future = self.apply(key, op);
-        runtime.spawn(async move {
-            // The breaker and the log report errors.
-            let _ = future.await;
-        });
+        // Without a runtime, no call was ever made. The breaker and the log report errors.
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(self.apply(key, op));
+        }
     }
 
     fn quotas(&self) -> Vec<Quota> {

@@ -11,14 +11,13 @@
 
 use std::{collections::VecDeque, pin::pin, sync::Arc, time::Duration};
 
-use tokio::runtime::Handle;
-
 use super::{
     breakers::Server,
     deadline::within,
-    executor::{Executor, execute, missing_reply, outside_of_tokio, time_out},
+    executor::{Executor, execute, missing_reply, time_out},
     line::{Line, TaskId, Waiting},
     pending::{PendingCall, Remote},
+    task::runtime,
 };
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
@@ -61,7 +60,7 @@ impl<E: Executor> Batcher<E> {
         call: E::Call,
         now: Tick,
     ) -> Result<PendingCall<E>, StoreError> {
-        let runtime = Handle::try_current().map_err(|_| outside_of_tokio(E::STORE))?;
+        let runtime = runtime(E::STORE)?;
         let server = self.executor.server_of(&call);
         if let Err(error) = self.executor.breakers().check(&server, now) {
             RemoteMetrics(E::STORE).call_rejected();

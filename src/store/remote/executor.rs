@@ -73,11 +73,6 @@ where
     Box::pin(future)
 }
 
-/// The error of a call without a runtime.
-pub(crate) fn outside_of_tokio(store: &str) -> StoreError {
-    StoreError::new(format!("{store}: called outside of a tokio runtime"), false)
-}
-
 /// The error of a call that a store replied to without a reply of its own.
 pub(crate) fn missing_reply(store: &str) -> StoreError {
     StoreError::new(format!("{store}: a reply without a decision"), false)

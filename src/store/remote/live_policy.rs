@@ -7,9 +7,7 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use tokio::runtime::Handle;
-
-use super::{deny_cache::DenyCache, executor::outside_of_tokio};
+use super::{deny_cache::DenyCache, task::runtime};
 use crate::algorithm::{Algorithm, Words};
 use crate::clock::Tick;
 use crate::error::{ConfigError, StoreError};
@@ -122,7 +120,7 @@ impl<P: Policy> LivePolicy<P> {
         deny_cache: Option<&DenyCache>,
     ) -> Result<(), StoreError> {
         let algorithm = self.with_quota(quota)?;
-        Handle::try_current().map_err(|_| outside_of_tokio(P::STORE))?;
+        runtime(P::STORE)?;
         let configured = self.configured.quota();
         let change = (quota != configured).then(|| format!("{configured} -> {quota}"));
         self.active().store_change(change).await?;
