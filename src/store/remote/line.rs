@@ -135,3 +135,31 @@ impl<C, R, const TASKS: usize> Line<C, R, TASKS> {
         self.tasks.iter_mut().find(is_own)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_left_to_another_task_until_the_last_one_ends() {
+        let mut line = Line::<(), (), 2>::new();
+        let mut push = || {
+            let waiting = Waiting {
+                call: (),
+                queued_at: Tick::ZERO,
+                deadline: Tick::MAX,
+                reply_tx: oneshot::channel().0,
+            };
+            line.push(waiting, Tick::ZERO, Tick::MAX)
+        };
+        let [first, second, none] = [(); 3].map(|()| push());
+        let (first, second) = (first.unwrap(), second.unwrap());
+        assert_eq!(none, None);
+        assert!(line.end(first).is_empty() && !line.is_idle());
+        assert_eq!(
+            [first, second].map(|id| line.is_served_by(id)),
+            [false, true]
+        );
+        assert_eq!((line.end(second).len(), line.is_idle()), (3, true));
+    }
+}

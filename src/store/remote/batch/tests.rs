@@ -235,6 +235,29 @@ async fn a_call_without_a_reply_of_its_own_fails() {
     assert_eq!(calls.results[3], Some(Err(missing_reply("double"))));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_call_that_expires_in_its_batch_leaves_the_replies_of_others_in_place() {
+    let mut calls = Calls::new(Double::new());
+    // Both batches wait for the server, and a third one is of calls that expire one after the other.
+    for _ in 0..2 {
+        calls.submit(1);
+        calls.poll().await;
+    }
+    for _ in 0..3 {
+        calls.submit(1);
+        advance(DEADLINE / 4).await;
+    }
+    calls.reply(2).await;
+    assert_eq!(calls.sent()[2..], [vec![2, 3, 4]]);
+    for expired in [2, 3] {
+        advance(DEADLINE / 4 + TIMER_TICK).await;
+        calls.poll().await;
+        assert!(matches!(calls.results[expired], Some(Err(_))));
+    }
+    calls.reply(1).await;
+    assert!(calls.replied(4..5));
+}
+
 /// When the breaker opens after the server stopped replying, with a call every `gap`.
 async fn opens_after(gap: Duration) -> Duration {
     let mut calls = Calls::new(Double::new());
