@@ -4,7 +4,7 @@ use std::{future::Future, task::Poll, time::Duration};
 
 use tower_throttle::store::cas::{Cas, CasBuilder, CasStore, Fault, Faulty, Loaded, MemoryStore};
 use tower_throttle::store::cas::{Swapped, Value, Version};
-use tower_throttle::store::{Backend, Op, Receipt};
+use tower_throttle::store::{Backend, Op, Receipt, remote::StoreLimiter};
 use tower_throttle::{StoreError, TokenBucket};
 
 use crate::altered_store::{Altered, Change, Swap};
@@ -181,6 +181,21 @@ async fn a_stalled_store_ends_at_the_deadline_and_opens_the_breaker() {
     assert!(!limit.breaker().is_open);
 }
 
+/// The outcome of a swap whose reply is lost is not known as long as the store is down. A load counts nothing.
+///
+/// Shows promise 151.
+#[tokio::test(start_paused = true)]
+async fn an_error_says_whether_the_call_may_have_been_counted() {
+    for (executed, is_uncertain) in [(vec![], false), (vec![Fault::None, Fault::LostReply], true)] {
+        let store = Faulty::new(MemoryStore::new());
+        store.plan(executed.into_iter().chain([Fault::LostRequest; 9]));
+        let error = take(&machine(&store, 10), 1).await.expect_err("an outage");
+        let text = error.to_string();
+        let says_so = text.ends_with("; whether the call was counted is not known");
+        assert_eq!(says_so, is_uncertain, "{text}");
+    }
+}
+
 /// A store that is wrongly set up, or has a bug.
 #[derive(Clone, Copy, Debug)]
 enum Broken {
@@ -225,6 +240,7 @@ async fn a_mistake_is_permanent_and_opens_no_breaker() {
             assert_eq!(error.to_string(), text);
             assert!(!error.is_transient());
         }
+        assert!(limit.ready().await.is_err());
         assert_eq!(limit.breaker().opened, 0);
     }
 }
@@ -271,6 +287,26 @@ async fn a_call_that_is_dropped_before_it_is_decided_is_not_counted() {
     limit.detach("key", Op::Refund(3, Receipt::NOW));
     tokio::task::yield_now().await;
     assert_eq!(remaining(&limit).await, 10);
+}
+
+/// Two calls are sent in one swap, whose reply is lost. One of them is dropped before the outcome is known.
+///
+/// Shows promise 151.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_dropped_after_its_swap_leaves_the_decisions_of_others_in_place() {
+    let store = Faulty::new(MemoryStore::new());
+    let limit = machine(&store, 10);
+    store.plan([Fault::None, Fault::LostReply]);
+    let [mut dropped, mut kept] = [1, 2].map(|cost| Box::pin(limit.decide("key", cost)));
+    for call in [&mut dropped, &mut kept] {
+        assert!(futures_poll(call).await.is_none());
+    }
+    while store.planned() > 0 {
+        tokio::task::yield_now().await;
+    }
+    drop(dropped);
+    assert_eq!(kept.await.expect("a decision").remaining(), 7);
+    assert_eq!(remaining(&limit).await, 7);
 }
 
 /// Polls once.

@@ -117,6 +117,8 @@ async fn machines_share_their_permits_and_a_release_frees_one_for_all() {
     drop((second, third));
     sleep(2 * SECOND).await;
     assert_eq!((a.0.handle().keys(), b.0.handle().keys()), (0, 0));
+    let tasks = tokio::runtime::Handle::current().metrics();
+    assert_eq!(tasks.num_alive_tasks(), 0);
     let (value, kept_until) = store.get(KEY).expect("a value");
     assert_eq!(leases(&value), []);
     assert!(kept_until < MonotonicClock.now(), "nothing is kept");

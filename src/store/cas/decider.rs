@@ -387,6 +387,27 @@ mod tests {
         assert!(decider.state_of(&replaced, Some(0), NOW).is_some());
     }
 
+    /// Use under another quota of the key counts here, and keeps this quota no longer.
+    #[test]
+    fn a_quota_of_a_key_is_kept_as_long_as_its_own_use_counts() {
+        let [one, other] = [10, 20].map(|limit| {
+            let bucket = TokenBucket::new(Quota::per_hour(limit));
+            Decider::of_key(bucket)
+        });
+        let record = record_of(&one, &[takes(4)]);
+        let kept_until = record.entries[0].forgettable_at;
+        let decide = |decider: &Decider<_>, record, calls: &[Call]| {
+            let decided = decider.decide(&record, true, NOW, calls);
+            decided.expect("a decision").record.expect("is written")
+        };
+        let record = decide(&other, record, &[takes(4)]);
+        let refund = Call::Op(Op::Refund(1, Receipt::at(NOW.as_nanos())));
+        let record = decide(&one, record, &[refund, Call::Op(Op::Peek(1)), takes(100)]);
+        assert_eq!(record.entries[0].forgettable_at, kept_until);
+        let record = decide(&one, record, &[takes(1)]);
+        assert!(record.entries[0].forgettable_at > kept_until);
+    }
+
     #[test]
     fn a_reset_is_written_if_a_fresh_key_decides_otherwise() {
         let reset = [Call::Op(Op::Reset)];

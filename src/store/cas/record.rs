@@ -286,4 +286,16 @@ mod tests {
         assert_eq!(expected_gone, Outcome::Unknown);
         assert_eq!(record.versions.len(), KEPT_VERSIONS);
     }
+
+    #[test]
+    fn entries_that_count_are_copied_and_one_more_has_room() {
+        let mut record = record();
+        for (now, counting) in [(126, &record.entries[..]), (127, &record.entries[1..])] {
+            assert_eq!(record.counting_at(Tick::from_nanos(now)).entries, counting);
+        }
+        record.entries = vec![record.entries[0].clone(); MAX_ENTRIES];
+        record.entries[1].settings = vec![1];
+        let counting = record.counting_at(Tick::ZERO).entries;
+        assert_eq!(counting, record.entries[1..]);
+    }
 }
