@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tower_throttle::store::Backend;
 use tower_throttle::store::cas::{Cas, MemoryStore};
+use tower_throttle::store::{Backend, Op};
 use tower_throttle::{
     AnyAlgorithm, FixedWindow, LeakyBucket, Local, Lockout, Quota, TokenBucket, WarmUp,
 };
@@ -63,6 +63,18 @@ async fn the_figures_of_a_decision_are_those_of_one_limit() {
             .retry_after
             .is_some_and(|wait| wait <= Duration::from_secs(60))
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_full_again_when_its_window_ends_or_if_nothing_is_used() {
+    let limit = machine(leased(&MemoryStore::new()));
+    for _ in 0..2 {
+        let taken = take(&limit, 1).await;
+        assert!(taken.reset_after > Duration::ZERO);
+        let refund = Op::Refund(1, taken.receipt());
+        let given_back = limit.apply("key", refund).await.expect("a refund");
+        assert_eq!(given_back.reset_after, Duration::ZERO);
+    }
 }
 
 /// Shows promise 200.

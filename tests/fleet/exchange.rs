@@ -1,13 +1,16 @@
 //! What machines learn of each other, in both modes.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tower_throttle::store::cas::{Fault, Faulty, MemoryStore};
+use tower_throttle::StoreError;
+use tower_throttle::store::cas::{CasStore, Fault, Faulty, Loaded, MemoryStore};
 use tower_throttle::store::fleet::{FleetBuilder, Mode};
 use tower_throttle::store::{Backend, Op};
 use tower_throttle::{Decision, FixedWindow, Quota, TokenBucket};
 
+use crate::altered_store::{Altered, Change};
 use crate::{
     INTERVAL, admit, drain, leased, machine, outage, pass, remaining, synced, take, take_all,
 };
@@ -62,6 +65,32 @@ async fn a_single_use_costs_two_exchanges_and_an_unused_key_none() {
     pass(100).await;
     assert_eq!(limit.counts().exchanged, 2);
     assert_eq!(limit.lag(), Duration::ZERO);
+}
+
+/// The names of the values that were loaded.
+#[derive(Clone, Debug, Default)]
+struct Loads(Arc<Mutex<Vec<String>>>);
+
+impl<S: CasStore> Change<S> for Loads {
+    async fn load(&self, store: &S, key: &str) -> Result<Loaded, StoreError> {
+        self.0.lock().expect("no panic").push(key.to_owned());
+        store.load(key).await
+    }
+}
+
+/// Shows promise 203.
+#[tokio::test(start_paused = true)]
+async fn the_count_of_machines_and_the_quota_are_loaded_about_once_per_second() {
+    let loads = Loads::default();
+    let limit = machine(synced(&Altered(MemoryStore::new(), loads.clone())));
+    admit(&limit, 1).await;
+    loads.0.lock().expect("no panic").clear();
+    pass(100).await;
+    let loads = loads.0.lock().expect("no panic");
+    for place in ["{throttle:api}:machines", "{throttle:api}:quota"] {
+        let count = loads.iter().filter(|key| *key == place).count();
+        assert!((8..=12).contains(&count), "{place}: {count} of {loads:?}");
+    }
 }
 
 /// The exchanges of a key in ten seconds, at this many requests per tenth of an interval.

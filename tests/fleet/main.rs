@@ -2,6 +2,8 @@
 #![cfg(feature = "cas")]
 
 mod allocations;
+#[path = "../common/altered_store.rs"]
+mod altered_store;
 mod backend;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod chaos;

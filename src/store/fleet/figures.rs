@@ -80,3 +80,72 @@ impl StoreTime {
         (self.at + after + after.div_ceil(1_024)).saturating_sub(before - before / 1_024)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULES: Rules = Rules {
+        interval: 100_000_000,
+        capacity: 100,
+        takes_ahead: false,
+        ripens: false,
+        machines: 1,
+    };
+
+    fn at(micros: u64) -> Tick {
+        Tick::from_nanos(micros * 1_000)
+    }
+
+    /// Seven units are free, five more after two milliseconds, and one more per millisecond after.
+    fn figures(used: u64) -> Figures {
+        let reply = Reply {
+            free: 7,
+            wait: 2_000,
+            more: 5,
+            per_unit: 1_000,
+            ..Reply::default()
+        };
+        Figures {
+            reply,
+            at: at(1_000),
+            store_at: 0,
+            used,
+        }
+    }
+
+    /// Shows promise 203.
+    #[test]
+    fn units_are_free_after_the_wait_and_not_before() {
+        for (used, units) in (0..20).flat_map(|used| (8..40).map(move |units| (used, units))) {
+            let known = figures(used);
+            let wait = known.wait_for(&RULES, units, at(1_500));
+            let free = |wait| known.free(&RULES, at(1_500).plus(wait));
+            assert!(free(wait) >= units, "{units} with {used}");
+            let before = wait - Duration::from_micros(1);
+            assert!(free(before) < units, "{units} with {used}");
+        }
+        assert_eq!(figures(0).free(&RULES, at(1_000_000)), 100);
+    }
+
+    #[test]
+    fn what_is_out_is_waited_for_until_the_next_exchange() {
+        let mut known = figures(0);
+        known.reply.wait = NEVER;
+        let wait = |micros| known.wait_for(&RULES, 8, at(micros)).as_micros();
+        assert_eq!([1_500, 101_500].map(wait), [99_500, 1]);
+    }
+
+    /// The rates of two clocks differ by less than a thousandth.
+    #[test]
+    fn the_time_of_the_store_is_told_somewhat_late() {
+        let time = StoreTime {
+            sent: at(10_000),
+            received: at(10_500),
+            at: 5_000_000,
+        };
+        let told =
+            [10_000 - 2_048, 10_000, 10_000 + 2_048].map(|micros| time.store_time_of(at(micros)));
+        assert_eq!(told, [5_000_000 - 2_046, 5_000_000, 5_000_000 + 2_050]);
+    }
+}

@@ -220,6 +220,40 @@ mod tests {
         assert!(cells.length * (cells.count as u64 - 1) >= 60_000_000);
     }
 
+    /// A window of a minute, one that slides, and a log, of which three units were used in the first second.
+    #[test]
+    fn windows_end_and_are_free_when_their_costs_count_no_more() {
+        let quota = Quota::per_minute(6);
+        let part = |shape: Result<Shape, ConfigError>| shape.unwrap().parts[0];
+        let fixed = part(FixedWindow::new(quota).shape(NOW));
+        let sliding = part(SlidingWindow::new(quota).shape(NOW));
+        let log = part(SlidingLog::new(quota).shape(NOW));
+        let (minute, at) = (60_000_000, 70_000_000);
+        let Part::Cells(cells) = log else {
+            panic!("a log is cells");
+        };
+        let rest = cells.length - at % cells.length;
+        let log_full = rest + (cells.count as u64 - 1) * cells.length;
+        let figures = |part: Part| {
+            let more = part.more(&[3], at);
+            let ends = [part.fixed_end(at), part.window_end(at)];
+            (ends, part.time_to_full(&[3], at), more.wait, more.per_unit)
+        };
+        let end = Some(2 * minute);
+        let to_end = 2 * minute - at;
+        assert_eq!(figures(fixed), ([end; 2], to_end, to_end, minute / 6));
+        assert_eq!(
+            figures(sliding),
+            ([None, end], to_end + minute, to_end, minute / 3)
+        );
+        let per_unit = (cells.length * cells.count as u64).div_ceil(6);
+        assert_eq!(figures(log), ([None; 2], log_full, log_full, per_unit));
+        // The newest costs are those of the cell before.
+        assert_eq!(sliding.time_to_full(&[0, 3], at), to_end);
+        assert_eq!(sliding.more(&[0, 3], at).wait, minute / 3);
+        assert_eq!(log.more(&[0, 3], at).wait, log_full - cells.length);
+    }
+
     /// A count begins anew only if a month has ended between two moments, whichever month a machine names.
     ///
     /// Shows promise 318.
