@@ -9,7 +9,7 @@ use tower_throttle::{
 };
 
 use crate::memory_fleet::{a_layer_admits_and_denies, algorithms};
-use crate::{leased, machine, pass, synced, take, take_all, window};
+use crate::{admit, leased, machine, pass, synced, take, take_all, window};
 
 /// Shows promise 212.
 #[tokio::test(start_paused = true)]
@@ -49,6 +49,7 @@ async fn the_figures_of_a_decision_are_those_of_one_limit() {
     let limit = leased(&MemoryStore::new())
         .build("api", pair)
         .expect("a limit");
+    assert_eq!(Backend::<str>::limits(&limit), 2);
     let first = take(&limit, 1).await;
     assert_eq!((first.policy, first.limit, first.remaining()), (0, 5, 4));
     assert!(first.reset_after <= Duration::from_secs(60));
@@ -75,6 +76,35 @@ async fn a_key_is_full_again_when_its_window_ends_or_if_nothing_is_used() {
         let given_back = limit.apply("key", refund).await.expect("a refund");
         assert_eq!(given_back.reset_after, Duration::ZERO);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denial_tells_when_the_missing_units_are_free() {
+    let bucket = TokenBucket::new(Quota::per_second(10).burst(10));
+    let limit = synced(&MemoryStore::new()).build("api", bucket);
+    let limit = limit.expect("a limit");
+    admit(&limit, 4).await;
+    for _ in 0..5 {
+        admit(&limit, 1).await;
+        pass(1).await;
+    }
+    let denied = take(&limit, 10).await;
+    let wait = denied.retry_after.expect("a denial").as_millis();
+    let missing = u128::from(10 - denied.remaining());
+    assert!(missing < 8, "nothing is held: {denied:?}");
+    assert!(wait <= missing * 100, "{wait} for {missing}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn fullness_is_that_of_the_table_and_of_the_key_that_is_used_most() {
+    let limit = machine(leased(&MemoryStore::new()).capacity(1_000));
+    for (key, cost) in [("a", 10), ("b", 40)] {
+        let decision = limit.decide(key, cost).await.expect("a decision");
+        assert!(decision.is_admitted());
+    }
+    let fullness = Backend::<str>::fullness(&limit).expect("a table");
+    assert_eq!((fullness.keys, fullness.capacity), (2, 1_000));
+    assert_eq!(fullness.largest_use_percent, 40);
 }
 
 /// Shows promise 200.

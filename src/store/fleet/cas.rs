@@ -412,6 +412,19 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn a_value_names_its_last_eight_writes() {
+        // It has swaps only.
+        let budgets = budgets(Faulty::new(MemoryStore::new()));
+        for sequence in 1..=20 {
+            budgets.exchange(&batch(2, sequence, 1)).await.unwrap();
+        }
+        let loaded = budgets.load("a").await.unwrap();
+        let (_, names) = read(&batch(2, 1, 0), loaded.value.as_ref(), 0).unwrap();
+        let sequences = names.iter().map(|Name([_, sequence, ..])| *sequence);
+        assert!(sequences.eq((13..=20).rev()));
+    }
+
     /// Shows promise 206.
     #[tokio::test]
     async fn a_damaged_value_is_left_until_it_is_reset() {

@@ -119,11 +119,10 @@ mod tests {
     fn units_are_free_after_the_wait_and_not_before() {
         for (used, units) in (0..20).flat_map(|used| (8..40).map(move |units| (used, units))) {
             let known = figures(used);
-            let wait = known.wait_for(&RULES, units, at(1_500));
-            let free = |wait| known.free(&RULES, at(1_500).plus(wait));
+            let wait = nanos(known.wait_for(&RULES, units, at(1_500)));
+            let free = |nanos| known.free(&RULES, Tick::from_nanos(1_500_000 + nanos));
             assert!(free(wait) >= units, "{units} with {used}");
-            let before = wait - Duration::from_micros(1);
-            assert!(free(before) < units, "{units} with {used}");
+            assert!(free(wait - 1) < units, "{units} with {used}");
         }
         assert_eq!(figures(0).free(&RULES, at(1_000_000)), 100);
     }

@@ -385,7 +385,7 @@ impl Part {
             }
             Self::Cells(grid) => {
                 let age = grid.age(now, at);
-                if cost > 0 && age < grid.count {
+                if age < grid.count {
                     used.resize(used.len().max(age + 1), 0);
                     used[age] = used[age].saturating_add(cost).min(MAX_LEVEL >> 7);
                 }

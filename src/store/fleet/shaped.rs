@@ -318,6 +318,25 @@ mod tests {
                 "{burst} {num}/{den}"
             );
         }
+        for (from, to) in [
+            (7, 11),
+            (1_000, 86_400_000_000_007),
+            (86_400_000_000_007, 1_000),
+        ] {
+            let level = Level {
+                capacity: 5,
+                unit: to,
+                rate: 1,
+            };
+            let ticks = 2 * from + from / 3;
+            let converted = Part::Level(level).adopt('l', from, vec![ticks]);
+            let exact = u128::from(ticks) * u128::from(to);
+            let ours = u128::from(converted[0]) * u128::from(from);
+            assert!(
+                ours >= exact && ours - exact <= exact / 100_000 + u128::from(from),
+                "{from} {to}"
+            );
+        }
         assert!(Level::new(1 << 32, 1, 1).is_err());
         assert!(Level::new(4, 1 << 62, 1).is_err());
     }
