@@ -149,3 +149,18 @@ impl Entry {
             || self.in_flight.saturating_add(units) <= limit
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_freed_when_an_eighth_is_in_use() {
+        let mut shard = Shard::default();
+        (0..1_000).for_each(|id| drop(shard.entries.entry(id).or_default().line.take()));
+        (300..1_000).for_each(|id| shard.tidy(id));
+        assert!(shard.entries.len() == 300 && shard.entries.capacity() > 500);
+        (0..300).for_each(|id| shard.tidy(id));
+        assert!(shard.entries.capacity() < 2 * KEPT);
+    }
+}

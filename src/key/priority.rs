@@ -191,20 +191,20 @@ mod tests {
     /// Shows promise 189.
     #[test]
     fn a_part_is_rounded_down_and_at_least_one() {
-        for (percent, limit, part) in [
-            (100, 0, 0),
-            (100, u64::MAX, u64::MAX),
-            (99, 100, 99),
-            (50, 5, 2),
-            (50, 1, 1),
-            (1, 99, 1),
-            (1, 250, 2),
-            (80, u64::from(u32::MAX), 3_435_973_836),
+        for (percent, limit, part, whole) in [
+            (100, 0, 0, 0),
+            (100, u64::MAX, u64::MAX, u64::MAX),
+            (99, 100, 99, 100),
+            (50, 5, 2, 4),
+            (50, 1, 1, 2),
+            (1, 99, 1, 100),
+            (1, 250, 2, 200),
+            (80, u64::from(u32::MAX), 3_435_973_836, 4_294_967_295),
         ] {
             let priority = Priority::percent(percent);
             assert_eq!(priority.part_of(limit), part, "{percent} % of {limit}");
             // More than half of the limit: its part is in use.
-            let whole = priority.whole_of(part);
+            assert_eq!(priority.whole_of(part), whole, "{percent} % of {limit}");
             assert!(limit == 0 || whole > limit / 2, "{whole} of {limit}");
         }
     }

@@ -40,6 +40,11 @@ fn gradient2_doubles_until_the_service_queues_and_then_follows_the_gradient() {
         ),
         [2, 4, 8, 16, 14, 17, 21, 16]
     );
+    // After drops it rises by the root as well.
+    let gradient2 = Gradient2::new();
+    let mut state = gradient2.next(&gradient2.start(), &Window::new(ms(10), 99, 20, 1));
+    state = gradient2.next(&state, &full(&gradient2, &state, ms(10)));
+    assert_eq!(gradient2.limit(&state), 22);
 }
 
 /// Shows promise 186.
@@ -55,6 +60,11 @@ fn vegas_moves_by_the_estimated_queue() {
         state = vegas.next(&state, &full(&vegas, &state, ms(latency)));
         assert_eq!(vegas.limit(&state), limit, "{latency} ms");
     }
+    // From 100 on the logarithm is 2: estimates of 0, 8, 5 and 2.
+    assert_eq!(
+        limits(&vegas.start_at(150), &[100, 105, 103, 101]),
+        [162, 162, 164, 176]
+    );
 }
 
 /// Shows promise 186.
@@ -64,6 +74,8 @@ fn aimd_rises_by_one_and_falls_by_a_tenth() {
     assert_eq!(limits(&aimd, &[10, 50, 51, 51, 10]), [21, 22, 19, 17, 18]);
     let state = aimd.next(&aimd.start(), &Window::new(ms(10), 100, 20, 3));
     assert_eq!(aimd.limit(&state), 18);
+    let silent = aimd.next(&aimd.start(), &Window::new(ms(51), 0, 20, 0));
+    assert_eq!((aimd.limit(&silent), aimd.load()), (20, 0));
 }
 
 /// What holds for every algorithm, from states that random windows lead to.
@@ -229,6 +241,8 @@ fn a_limit_begins_at_20_within_its_bounds() {
     }
     let layer = ConcurrencyLimitLayer::adaptive(Vegas::new().between(30, 40));
     assert_eq!(layer.handle().limit(), 30);
+    let layer = ConcurrencyLimitLayer::adaptive(Vegas::new().between(7, 7));
+    assert_eq!(layer.handle().limit(), 7);
 }
 
 #[test]

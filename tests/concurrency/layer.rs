@@ -204,15 +204,15 @@ async fn shadow_counts_and_denies_nothing() {
     let handle = layer.handle();
     let app = app(|app| app.layer(layer));
     let mut held = Vec::new();
-    for _ in 0..3 {
+    for _ in 0..4 {
         let response = ask(&app, get_as("a")).await;
         assert_eq!(response.status(), 200);
         held.push(response);
     }
-    assert_eq!(handle.in_flight(&()), 3);
+    assert_eq!(handle.in_flight(&()), 4);
     let counts = handle.counts();
     let shadow = (counts.shadow_waited, counts.shadow_denied);
-    assert_eq!((counts.admitted, shadow), (1, (1, 1)));
+    assert_eq!((counts.admitted, shadow), (1, (1, 2)));
     assert_eq!((counts.waited, counts.denied), (0, 0));
     held.clear();
     assert_eq!(handle.keys(), 0);
@@ -267,6 +267,9 @@ async fn costs_take_several_permits_and_too_high_ones_are_refused_for_good() {
     let never = layer.layer(service_fn(|_: u64| {
         std::future::pending::<Result<(), Boxed>>()
     }));
+    let mut free = tokio_test::task::spawn(never.clone().oneshot(0));
+    assert!(free.poll().is_pending());
+    assert_eq!(layer.handle().keys(), 0);
     let mut all = tokio_test::task::spawn(never.clone().oneshot(3));
     assert!(all.poll().is_pending());
     service.oneshot(0).await.unwrap();

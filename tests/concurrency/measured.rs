@@ -94,6 +94,12 @@ async fn statuses_are_samples_drops_or_ignored() {
             "{dropped:?} {limits:?}"
         );
     }
+    // A 503 of a limit further in, which denies all of them.
+    let inner = ConcurrencyLimitLayer::new(Global, 1).unavailable();
+    let inner = inner.layer(service_fn(|_: Request<()>| respond(200, None)));
+    let _held = inner.clone().oneshot(Request::new(())).await;
+    let outer = from_20();
+    assert_eq!(after(60, &outer.layer(inner), &outer.handle()).await, 20);
 }
 
 /// A service that takes 50 ms for each of the first 36 requests, and then until `end` ends.

@@ -208,6 +208,37 @@ async fn a_flood_of_new_keys_does_not_displace_what_was_learned() {
     assert_eq!(handle.kept_limits(), 8);
 }
 
+/// Two keys with limits that have learned are in use, and only two are kept.
+///
+/// Shows promise 188.
+#[tokio::test(start_paused = true)]
+async fn the_least_recently_used_limit_of_an_idle_key_is_displaced() {
+    for (last, busy) in [(1, false), (2, false), (2, true)] {
+        let (service, handle) = limited(PerKey::new(aimd()).capacity(2));
+        lowered(&service, &handle, 1).await;
+        lowered(&service, &handle, 2).await;
+        let mut slow = tokio_test::task::spawn(service.clone().oneshot((1, SECOND * 500)));
+        tokio_test::assert_pending!(slow.poll());
+        let _slow = busy.then_some(slow);
+        for key in [last, 3] {
+            let call = service.clone().oneshot((key, Duration::ZERO));
+            call.await.unwrap();
+        }
+        let kept = [1, 2].map(|key| handle.limit_of(&key) < 10);
+        let first = last == 1 || busy;
+        assert_eq!(kept, [first, !first], "{last} {busy}");
+    }
+    // Too few requests for a window teach nothing.
+    let (service, handle) = limited(PerKey::new(aimd()).capacity(2));
+    lowered(&service, &handle, 1).await;
+    for key in [2, 2, 2, 3] {
+        let call = service.clone().oneshot((key, Duration::ZERO));
+        call.await.unwrap();
+        sleep(SECOND * 2).await;
+    }
+    assert!(handle.limit_of(&1) < 10);
+}
+
 /// Shows promise 188.
 #[tokio::test(start_paused = true)]
 async fn a_key_is_not_forgotten_while_a_request_is_in_flight() {
@@ -216,7 +247,7 @@ async fn a_key_is_not_forgotten_while_a_request_is_in_flight() {
     let mut slow = tokio_test::task::spawn(service.clone().oneshot((1, SECOND * 500)));
     tokio_test::assert_pending!(slow.poll());
     sleep(SECOND * 300).await;
-    assert_eq!(handle.limit_of(&1), low);
+    assert_eq!((handle.limit_of(&1), handle.keys()), (low, 1));
     assert!(service.clone().oneshot((1, Duration::ZERO)).await.is_ok());
     assert_eq!(handle.limit_of(&1), low);
     drop(slow);
@@ -246,6 +277,7 @@ fn settings_without_meaning_are_refused() {
     let refused = |make: fn() -> PerKey<Aimd>| std::panic::catch_unwind(make).is_err();
     assert!(refused(|| PerKey::new(aimd()).capacity(0)));
     assert!(refused(|| PerKey::new(aimd()).capacity(usize::MAX)));
+    assert!(!refused(|| PerKey::new(aimd()).capacity(1 << 24)));
     assert!(refused(|| PerKey::new(aimd()).forget(Duration::ZERO)));
     let (_, handle) = limited(PerKey::new(aimd()));
     assert!(handle.set_limit(3).is_err());

@@ -418,6 +418,19 @@ async fn labrinth_874_preflights_are_not_counted() {
     assert_eq!(ask(&layer, options).await.status(), 429);
 }
 
+#[cfg(feature = "axum")]
+#[test]
+fn the_address_of_a_mocked_axum_peer_is_found() {
+    let mut mocked = request(None, &[]);
+    let address = std::net::SocketAddr::from(([192, 0, 2, 7], 4711));
+    let extensions = mocked.extensions_mut();
+    extensions.insert(axum::extract::connect_info::MockConnectInfo(address));
+    let peer = ClientIp::peer();
+    assert!(
+        matches!(peer.extract(&mocked), Extracted::Key(client) if client == peer.key(address.ip()))
+    );
+}
+
 fn reports<K: KeyExtractor<Request<()>>>(keys: &K, request: &Request<()>) -> bool {
     keys.unread_proxy_header(request)
 }
@@ -448,6 +461,8 @@ fn an_unread_proxy_header_is_reported_through_every_wrapper() {
         }
     }
     assert!(!reports(&ClientIp::peer(), &direct));
+    assert!(!reports(&(ClientIp::peer(), path), &direct));
+    assert!(!reports(&(path, path, ClientIp::peer()), &direct));
 }
 
 #[tokio::test]

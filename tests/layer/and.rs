@@ -8,7 +8,7 @@ use tokio_test::{assert_pending, assert_ready, task};
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn, util::BoxCloneService};
 use tower_throttle::{
     AsError, ClientIp, ConcurrencyLimitLayer, FixedWindow, Global, HeaderKey, Headers, Quota,
-    RateLimitLayer, RateLimited, StoreError,
+    RateLimitLayer, RateLimited, StoreError, Tiers,
     key::{Extracted, Missing, PeerAddr, Priority},
     layer::OnStoreError,
     store::{Op, Receipt},
@@ -305,14 +305,37 @@ async fn a_request_that_a_concurrency_limit_denies_is_counted_by_no_rate_limit()
     assert_eq!(handle.first().first().peek_now(&(), 0).remaining(), 9);
     assert_eq!(handle.second().peek_now(&(), 0).remaining(), 9);
     assert_eq!(handle.first().second().in_flight(&()), 1);
+    // A request that both deny is counted by both.
+    handle.second().charge(&(), 9);
+    assert_eq!(status(&app, from(1)).await, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(handle.first().second().counts().denied, 6);
     drop(held);
     assert_eq!(handle.first().second().in_flight(&()), 0);
     // And a request that a rate limit denies is not in flight.
-    handle.second().charge(&(), 9);
     let service = app.clone().oneshot(from(1)).await.unwrap();
     assert_eq!(service.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(handle.first().second().in_flight(&()), 0);
     assert_eq!(handle.first().first().peek_now(&(), 0).remaining(), 9);
+}
+
+/// Shows promise 53.
+#[tokio::test]
+async fn a_request_that_both_limits_deny_is_counted_by_both_and_told_the_strictest() {
+    let tiers = Tiers::new(window(1)).tier(1, window(9));
+    let layer = RateLimitLayer::new(|_: &Request| (0, ()), tiers)
+        .and(ConcurrencyLimitLayer::new(Global, 1));
+    let handle = layer.handle();
+    let app = Router::new().route("/", get(async || "body")).layer(layer);
+    let _held = app.clone().oneshot(from(1)).await.unwrap();
+    let denied = app.clone().oneshot(from(1)).await.unwrap();
+    // The permit may be free in a second.
+    let told = denied.headers()["retry-after"].to_str().unwrap();
+    assert!(told.parse::<u32>().unwrap() > 1, "{told}");
+    let counted = (
+        handle.first().counts().denied,
+        handle.second().counts().denied,
+    );
+    assert_eq!(counted, (1, 1));
 }
 
 mod on_servers {
@@ -430,7 +453,7 @@ mod queued {
     use std::sync::{Arc, Mutex};
 
     use tokio::time::Instant;
-    use tower_throttle::{AnyAlgorithm, LeakyBucket, Tiers, queue::WhenFull};
+    use tower_throttle::{AnyAlgorithm, LeakyBucket, queue::WhenFull};
 
     use super::*;
 

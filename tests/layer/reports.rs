@@ -45,7 +45,7 @@ mod traced {
     use std::{cell::RefCell, io, sync::Once, time::Duration};
 
     use axum::{Router, body::Body, extract::Request, routing::get};
-    use tower_throttle::key::PeerAddr;
+    use tower_throttle::key::{BearerToken, KeyExtractor, PeerAddr};
     use tower_throttle::{Local, ManualClock};
 
     use super::*;
@@ -96,6 +96,18 @@ mod traced {
             "{text}"
         );
         assert!(!text.contains("hunter2"));
+    }
+
+    /// No other test here leaves out a token.
+    #[test]
+    fn a_key_that_clients_leave_out_is_logged_once() {
+        subscribe();
+        let tokens = BearerToken::new();
+        for _ in 0..3 {
+            let _ = tokens.extract(&Request::new(Body::empty()));
+        }
+        let text = read();
+        assert_eq!(text.matches("share one limit").count(), 1, "{text}");
     }
 
     /// Decides `flaps` times by a backend that fails each second time.

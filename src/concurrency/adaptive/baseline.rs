@@ -48,3 +48,30 @@ impl Baseline {
         Self { ns, at_least }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn it_falls_by_a_quarter_and_rises_by_an_eighth_of_the_difference_if_idle() {
+        let mut baseline = Baseline::default();
+        for (latency, in_flight, expected) in [
+            (100, 10, 100),
+            (60, 10, 90),
+            (90, 10, 90),
+            (170, 10, 90),
+            (170, 5, 100),
+        ] {
+            let window = Window::new(Duration::from_nanos(latency), 100, in_flight, 0);
+            baseline = baseline.after(&window, 10, false);
+            assert_eq!(
+                baseline.ns(),
+                expected,
+                "{latency} ns, {in_flight} in flight"
+            );
+        }
+    }
+}

@@ -292,6 +292,12 @@ mod tests {
         expected.extend([25; 10]);
         // Half of the capacity after 10 seconds under load.
         expected.push(5);
+        assert_eq!(limits(windows.clone()), expected);
+        // A window without requests is no rest.
+        windows[5] = Window {
+            most_in_flight: 0,
+            ..window(6, 0, 1, 900)
+        };
         assert_eq!(limits(windows), expected);
     }
 
@@ -304,6 +310,11 @@ mod tests {
             window(3, 0, 1, 900),
         ];
         assert_eq!(limits(windows), [1_000, 25, 25]);
+        // Nor do they end a rest, although the capacity is no longer 20 then.
+        let mut resting = vec![window(1, 1_000, 20, 900)];
+        resting.extend((2..=11).map(|second| window(second, 1_000, 100, 900)));
+        resting.push(window(12, 0, 1, 900));
+        assert_eq!(limits(resting)[9..], [25, 10, 10]);
     }
 
     /// The limits of 300 windows under load. Twenty workers take 100 ms for a request, and as many
@@ -352,6 +363,11 @@ mod tests {
         let mut limits = Vec::new();
         for second in 2..26 {
             let in_flight = guard.limit(&state).min(160);
+            if in_flight == 80 {
+                // It is halved no further when the load is low.
+                let calm = guard.next(&state, &served(second, 80).with_load(0));
+                assert_eq!(guard.limit(&calm), 89);
+            }
             state = guard.next(&state, &served(second, in_flight));
             limits.push(guard.limit(&state));
         }
@@ -388,5 +404,6 @@ mod tests {
         assert_eq!(limits([window(5, 80, 500, 900)]), [47]);
         let huge = window(5, u64::MAX, 500, 900);
         assert_eq!(limits([huge]), [1_000]);
+        assert_eq!(SystemGuard::new(800, || 7).load(), 7);
     }
 }

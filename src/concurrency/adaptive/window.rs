@@ -164,9 +164,9 @@ pub struct Samples {
     usual_ns: u64,
 }
 
-/// Sixteen buckets for each power of two.
+/// Sixteen buckets for each power of two from 16 ns on, and sixteen below.
 const PER_POWER: u64 = 16;
-const BUCKETS: usize = 64 * 16;
+const BUCKETS: usize = 61 * 16;
 
 impl Samples {
     /// A window ends when it is as long as `span` and has `least` latencies and drops together.
@@ -280,9 +280,7 @@ fn bucket(ns: u64) -> usize {
     } else {
         (power - 3) * PER_POWER + (ns >> (power - 4)) - PER_POWER
     };
-    usize::try_from(index)
-        .unwrap_or(BUCKETS - 1)
-        .min(BUCKETS - 1)
+    usize::try_from(index).unwrap_or_default()
 }
 
 /// The greatest latency of a bucket.
@@ -342,6 +340,29 @@ mod tests {
         // The usual latency is a greater one now.
         assert!((100..108).contains(&window(10, 100, Outcome::Success).unwrap()));
         assert_eq!(window(11, 90, Outcome::Cancelled), None);
+        // An outage changes nothing about it.
+        assert_eq!(window(12, 90, Outcome::Dropped), None);
+        assert_eq!(window(13, 90, Outcome::Cancelled), None);
+    }
+
+    #[test]
+    fn a_tenth_of_a_window_may_be_cancelled() {
+        let usual = |cancelled: u64| {
+            let mut samples = Samples::new(Duration::from_nanos(20), 20);
+            samples.usual_ns = 10;
+            for n in 0..=20 {
+                let (latency, outcome) = match n {
+                    // As long as usual is no sample.
+                    0 => (10, Outcome::Cancelled),
+                    n if n <= cancelled => (15, Outcome::Cancelled),
+                    _ => (5, Outcome::Success),
+                };
+                let latency = Duration::from_nanos(latency);
+                samples.record(Tick::from_nanos(n), latency, 1, outcome);
+            }
+            samples.usual_ns
+        };
+        assert_eq!((usual(0), usual(2), usual(3)), (5, 5, 10));
     }
 
     #[test]

@@ -165,6 +165,11 @@ mod tests {
             elements(r#"a="1\\",2"#, Separator::UnquotedComma),
             ["2", r#"a="1\\""#]
         );
+        for line in [r#"a="1,2\"3""#, r#"a="1,2\\""#] {
+            assert_eq!(elements(line, Separator::UnquotedComma), [line]);
+        }
+        // Quotes mean nothing in X-Forwarded-For.
+        assert_eq!(elements(r#""a,b""#, Separator::Comma), [r#"b""#, r#""a"#]);
     }
 
     #[test]
@@ -239,6 +244,8 @@ mod tests {
             ),
             ("for=\"192.0.2.1:_port\"", Some("192.0.2.1")),
             ("host=\"a;for=1.1.1.1\";for=192.0.2.1", Some("192.0.2.1")),
+            (r#"host="a\";for=1.1.1.1";for=192.0.2.1"#, Some("192.0.2.1")),
+            (r#"host=\";for=1.1.1.1"#, None),
             ("for=_mystery", None),
             ("for=unknown", None),
             ("proto=http", None),

@@ -169,6 +169,14 @@ mod tests {
 
     /// Shows promise 193.
     #[test]
+    fn numbers_are_found_in_every_group() {
+        let edges = Edges::<u32>::new((0..40).map(|n| prefix(3 * n, 0, true)).collect());
+        assert_eq!(edges.len(), 5 * GROUP);
+        assert!((0..120).all(|number| edges.contains(number) == (number % 3 == 0)));
+    }
+
+    /// Shows promise 193.
+    #[test]
     fn the_first_and_the_last_number_may_be_listed() {
         let single = |number| prefix(number, 0, true);
         let edges = Edges::<u128>::new(vec![single(0), single(u128::MAX)]);
