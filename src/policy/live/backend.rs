@@ -48,10 +48,6 @@ impl<L: Backend<PolicyKey>> Backend<PolicyKey> for Boxed<L> {
         PolicyDecision::of(self.0.apply(key, op))
     }
 
-    fn try_admit(&self, key: &PolicyKey, cost: u64) -> bool {
-        self.0.try_admit(key, cost)
-    }
-
     fn receipt_at_turn(&self, key: &PolicyKey, receipt: Receipt) -> Receipt {
         self.0.receipt_at_turn(key, receipt)
     }
@@ -116,10 +112,6 @@ impl Backend<PolicyKey> for PolicyBackend {
 
     fn apply(&self, key: &PolicyKey, op: Op) -> PolicyDecision {
         self.limiter.apply(key, op)
-    }
-
-    fn try_admit(&self, key: &PolicyKey, cost: u64) -> bool {
-        self.limiter.try_admit(key, cost)
     }
 
     fn receipt_at_turn(&self, key: &PolicyKey, receipt: Receipt) -> Receipt {
