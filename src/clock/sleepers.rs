@@ -73,3 +73,18 @@ impl Sleepers {
             .map(|(deadline, _)| *deadline)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_sleeper_is_due_once_at_its_deadline_unless_it_was_removed() {
+        let (mut sleepers, waker) = (Sleepers::new(), Waker::noop());
+        let ids = [5, 5, 5, 7].map(|at| sleepers.set(None, Tick::from_nanos(at), waker));
+        sleepers.set(Some(ids[0]), Tick::from_nanos(8), waker);
+        assert!(sleepers.remove(ids[1]).is_some());
+        let due = [4, 5, 6, 7, 8, 9].map(|now| sleepers.take_due(Tick::from_nanos(now)).len());
+        assert_eq!(due, [0, 1, 0, 1, 1, 0]);
+    }
+}

@@ -88,6 +88,12 @@ pub(crate) fn unix_now() -> super::Tick {
 mod tests {
     use super::*;
 
+    #[test]
+    fn the_zero_of_the_clock_plus_its_time_is_the_time_since_1970() {
+        let now = zero_since_1970() + system_nanos() / 1_000_000_000;
+        assert!(now.abs_diff(unix_seconds()) <= 1, "{now}");
+    }
+
     const DAY: u64 = 86_400;
 
     /// How many of the whole days that windows last begin elsewhere than on a multiple of their length

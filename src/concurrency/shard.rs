@@ -152,7 +152,23 @@ impl Entry {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{adaptive::Vegas, controller::factory, key_limits::KeySettings};
     use super::*;
+
+    #[test]
+    fn the_limit_that_was_used_least_recently_is_displaced() {
+        let (make, start, load) = factory(Vegas::new());
+        let settings = KeySettings {
+            capacity: 3,
+            ..KeySettings::default()
+        };
+        let limits = KeyLimits::new(make, load, settings);
+        let mut shard = Shard::default();
+        for id in [1, 2, 3, 1, 4] {
+            shard.use_limit(&limits, id, Tick::ZERO, start);
+        }
+        assert!(shard.limits == 3 && !shard.entries.contains_key(&2));
+    }
 
     #[test]
     fn memory_is_freed_when_an_eighth_is_in_use() {

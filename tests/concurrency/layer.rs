@@ -2,6 +2,7 @@
 
 use axum::{Extension, Router, body::Body, extract::Request, routing::get};
 use http::{Response, StatusCode};
+use http_body::Body as _;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_throttle::{
     AsError, Decision, Global, Headers, ProblemJson, RateLimited, Settle,
@@ -66,6 +67,19 @@ async fn each_key_has_its_own_permits_and_leaves_no_trace() {
         (response.status(), handle.counts().skipped),
         (StatusCode::OK, 1)
     );
+}
+
+#[tokio::test]
+async fn a_body_with_a_permit_has_the_length_of_the_body_inside() {
+    let layer = ConcurrencyLimitLayer::new(Global, 2);
+    for data in ["data", ""] {
+        let service = layer.layer(service_fn(move |_: Request| {
+            std::future::ready(Ok::<_, Boxed>(Response::new(Body::from(data))))
+        }));
+        let body = service.oneshot(get_as("a")).await.unwrap().into_body();
+        assert_eq!(body.size_hint().exact(), Some(data.len() as u64));
+        assert_eq!(body.is_end_stream(), data.is_empty());
+    }
 }
 
 /// Shows promise 182.

@@ -100,7 +100,7 @@ async fn a_changed_burst_keeps_the_units_that_were_used() {
     };
     let app = App::new(&line(10));
     assert_eq!(app.admitted(8).await, 8);
-    app.reload(&line(20));
+    assert!(app.reload(&line(20)).adjusted.is_empty());
     assert_eq!(app.admitted(30).await, 12);
     app.reload(&line(5));
     assert_eq!(app.admitted(30).await, 0);

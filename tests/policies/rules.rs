@@ -153,6 +153,17 @@ fn an_override_that_is_wrong_is_refused() {
             "limit[0].override[0].prefix: expected a text that a header can have",
         ),
         (
+            with_override("\"bearer\"", "key = \" a\"\nlimit = \"token_bucket 2/s\""),
+            "limit[0].override[0].key: expected a text that a header can have",
+        ),
+        (
+            with_override(
+                "\"bearer\"",
+                "key = \"\\u0007\"\nlimit = \"token_bucket 2/s\"",
+            ),
+            "limit[0].override[0].key: expected a text that a header can have",
+        ),
+        (
             with_override(
                 "\"bearer\"",
                 "headers = { x-plan = \"a\" }\nlimit = \"token_bucket 2/s\"",
@@ -224,6 +235,14 @@ fn a_value_of_another_type_is_refused() {
     assert!(keys("\"client_ip/129\"").contains("give client_ip/BITS with 1 to 128 bits"));
     assert!(keys("\"header:a b\"").contains("\"a b\" is not the name of a header"));
     assert!(keys("[]").contains("an empty list has no effect"));
+    let twice = limit("a", "token_bucket 1/s", "\"global\"", "");
+    let twice = problems(&format!("{twice}{twice}"));
+    assert_eq!(twice.matches("limit[1]").count(), 1, "{twice}");
+    let both = limit("a", "concurrency 1\", \"token_bucket 1/s", "\"global\"", "");
+    let both = both
+        .replace("limit = \"", "limit = [\"")
+        .replace("token_bucket 1/s\"", "token_bucket 1/s\"]");
+    assert!(problems(&both).contains("concurrency has to be a limit of its own"));
     let named = problems(&limit("a b", "token_bucket 1/s", "\"global\"", ""));
     assert!(named.contains("limit[0].name: \"a b\" is not allowed; give 1 to 64 letters"));
     assert!(problems("[[limit]]\nname = \"a\"").contains("limit[0].key: this field is missing"));

@@ -98,7 +98,14 @@ async fn a_deny_refuses_requests_whose_client_is_not_known() {
             + &limit("all", "fixed_window 9/h", "\"global\"", "")),
     );
     assert_eq!(app.status(forwarded).await, 200);
+    assert_eq!(app.status(from("192.0.2.1")).await, 200);
     assert_eq!(app.handle.counts().unread_proxy_headers, 1);
+    for (key, unread) in [("\"client_ip\"", 1), ("\"global\"", 0)] {
+        let app = App::new(&limit("all", "fixed_window 9/h", key, ""));
+        let forwarded = with(from("192.0.2.1"), "x-forwarded-for", "203.0.113.9");
+        assert_eq!(app.status(forwarded).await, 200);
+        assert_eq!(app.handle.counts().unread_proxy_headers, unread, "{key}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,6 +129,7 @@ async fn a_limit_on_get_counts_head_too() {
     assert_eq!(sent(&app, Method::HEAD).await, 200);
     assert_eq!(sent(&app, Method::GET).await, 429);
     assert_eq!(sent(&app, Method::HEAD).await, 429);
+    assert_eq!(sent(&app, Method::POST).await, 200);
     let more = "match = { methods = \"HEAD\" }";
     let app = App::new(&limit("heads", "fixed_window 1/h", "\"global\"", more));
     assert_eq!(sent(&app, Method::HEAD).await, 200);

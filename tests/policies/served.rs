@@ -134,7 +134,8 @@ async fn lists_except_and_deny_clients() {
     let response = app.send(at("203.0.113.1", "/login")).await;
     assert_eq!(response.status(), 403);
     assert_eq!(response.headers()["x-ratelimit-error"], "blocked");
-    assert_eq!(app.handle.denied_clients(), 1);
+    assert_eq!(app.status(at("203.0.113.1", "/login")).await, 403);
+    assert_eq!(app.handle.denied_clients(), 2);
     assert_eq!(app.status(from("203.0.113.1")).await, 200);
     assert_eq!(app.status(from("203.0.113.1")).await, 429);
 }

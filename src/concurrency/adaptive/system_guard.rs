@@ -308,8 +308,10 @@ mod tests {
             window(1, 0, 50, 900),
             window(2, 400, 50, 900),
             window(3, 0, 1, 900),
+            // Also when no window counts any more.
+            window(20, 0, 1, 900),
         ];
-        assert_eq!(limits(windows), [1_000, 25, 25]);
+        assert_eq!(limits(windows), [1_000, 25, 25, 25]);
         // Nor do they end a rest, although the capacity is no longer 20 then.
         let mut resting = vec![window(1, 1_000, 20, 900)];
         resting.extend((2..=11).map(|second| window(second, 1_000, 100, 900)));

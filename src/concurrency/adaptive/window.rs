@@ -264,7 +264,7 @@ impl Samples {
         let mut left = self.latencies.saturating_mul(9).div_ceil(10);
         for (at, count) in self.counts.iter().enumerate() {
             left = left.saturating_sub((*count).into());
-            if left == 0 && *count > 0 {
+            if left == 0 {
                 return bucket_end(at as u64);
             }
         }
@@ -376,12 +376,12 @@ mod tests {
                 .is_none()
         );
         // It is long enough, but what is ignored is no sample.
-        let window = samples.record(tick(1_500), latency, 9, Outcome::Ignored);
+        let window = samples.record(tick(1_000), latency, 9, Outcome::Ignored);
         let window = window.map(|window| (window.samples, window.dropped, window.length()));
-        assert_eq!(window, Some((0, 0, Duration::from_millis(1_500))));
+        assert_eq!(window, Some((0, 0, Duration::from_secs(1))));
         assert!(
             samples
-                .record(tick(1_500), latency, 2, Outcome::Success)
+                .record(tick(1_000), latency, 2, Outcome::Success)
                 .is_none()
         );
         let window = samples
