@@ -17,7 +17,7 @@ pub(super) const NEVER: u64 = MAX_LEVEL;
 /// In how many steps the weight of a previous window falls.
 const WEIGHT_STEPS: u64 = 1 << 20;
 /// Cells of a window that stands for a log, which are as many parts of its period.
-pub(super) const LOG_CELLS: u64 = 32;
+pub(super) const LOG_CELLS: u64 = 24;
 /// Names the cells of a calendar in a record. Those of all others have smaller numbers.
 const CALENDAR: u64 = 2_000_000;
 

@@ -100,7 +100,7 @@ fn above_the_limit_the_limit_is_used() {
             let least = match (name, ahead) {
                 ("sliding window", true) => 985,
                 ("sliding window", false) => 955,
-                ("log", true) => 940,
+                ("log", true) => 930,
                 ("log", false) => 870,
                 (_, true) => 990,
                 (_, false) => 970,
