@@ -57,9 +57,16 @@ pub(crate) fn run(effort: &Effort) {
     let mut figures = [const { (Vec::new(), Vec::new()) }; SIDES.len()];
     for _ in 0..effort.rounds() {
         let mut best = [(0.0_f64, f64::INFINITY); SIDES.len()];
-        for _ in 0..if effort.quick { 3 } else { 10 } {
-            for (load, best) in loads.iter_mut().zip(&mut best) {
-                let (rate, core) = load.run(turn, &servers.usage);
+        for number in 0..if effort.quick { 4 } else { 10 } {
+            // There and back, so that no side is always measured after the same one.
+            for place in 0..SIDES.len() {
+                let side = if number % 2 == 0 {
+                    place
+                } else {
+                    SIDES.len() - 1 - place
+                };
+                let (rate, core) = loads[side].run(turn, &servers.usage);
+                let best = &mut best[side];
                 *best = (best.0.max(rate), best.1.min(core));
             }
         }
