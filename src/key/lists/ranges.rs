@@ -19,37 +19,60 @@ pub(super) struct Range {
 }
 
 /// The numbers at which being listed begins or ends, in order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Edges<T> {
-    edges: Box<[T]>,
-    /// The first edge of each group: so few that a search among them misses no cache.
-    firsts: Box<[T]>,
+    numbers: Box<[T]>,
+    /// How many edges are before each group of numbers, and before the end.
+    before: Box<[u32]>,
+    /// Each group has `2^shift` numbers, the first one from here on. The last has all after it, too.
+    first: u128,
+    shift: u32,
 }
 
-/// Edges of a group.
-const GROUP: usize = 16;
-
-impl<T: Copy + Ord + TryFrom<u128>> Edges<T> {
+impl<T: Copy + Ord + TryFrom<u128> + Into<u128>> Edges<T> {
     pub(super) fn new(ranges: Vec<Range>) -> Self {
         // The edge after the last IPv4 address is none.
         let edges = edges(ranges).into_iter();
         let edges: Box<[T]> = edges.filter_map(|edge| T::try_from(edge).ok()).collect();
-        let firsts = edges.iter().copied().step_by(GROUP).collect();
-        Self { edges, firsts }
+        // Groups of few edges, if they are spread evenly. Two at least, as a shift by all bits overflows.
+        let bits = (edges.len() / 4).max(2).ilog2();
+        let number = |edge: Option<&T>| edge.map_or(0, |edge| (*edge).into());
+        let (first, last) = (number(edges.first()), number(edges.last()));
+        let shift = (u128::BITS - (last - first).leading_zeros()).saturating_sub(bits);
+        let before = (0..1 << bits).map(|group: u128| {
+            let is_before = |edge: &T| ((*edge).into() - first) >> shift < group;
+            edges.partition_point(is_before)
+        });
+        let before = before.chain([edges.len()]);
+        let before = before.map(|count| u32::try_from(count).unwrap_or(u32::MAX));
+        Self {
+            before: before.collect(),
+            numbers: edges,
+            first,
+            shift,
+        }
     }
 
     /// Whether `number` is listed: if an odd number of edges is at or below it.
     #[inline]
     pub(super) fn contains(&self, number: T) -> bool {
-        let groups = self.firsts.partition_point(|edge| *edge <= number);
-        let last = groups.saturating_sub(1) * GROUP;
-        let group = self.edges.iter().skip(last).take(GROUP);
-        // All groups before it are of an even size.
-        group.filter(|edge| **edge <= number).count() % 2 == 1
+        let group = number.into().saturating_sub(self.first) >> self.shift;
+        let group = usize::try_from(group)
+            .unwrap_or(usize::MAX)
+            .min(self.before.len() - 2);
+        let (from, to) = (self.before[group] as usize, self.before[group + 1] as usize);
+        let in_group = self.numbers[from..to].partition_point(|edge| *edge <= number);
+        (from + in_group) % 2 == 1
     }
 
     pub(super) const fn len(&self) -> usize {
-        self.edges.len()
+        self.numbers.len()
+    }
+}
+
+impl<T: Copy + Ord + TryFrom<u128> + Into<u128>> Default for Edges<T> {
+    fn default() -> Self {
+        Self::new(Vec::new())
     }
 }
 
@@ -158,7 +181,7 @@ mod tests {
             }
             permute(&mut ranges, 0, &mut |ranges| {
                 let edges = Edges::<u128>::new(ranges.to_vec());
-                assert!(edges.edges.is_sorted_by(|a, b| a < b), "{edges:?}");
+                assert!(edges.numbers.is_sorted_by(|a, b| a < b), "{edges:?}");
                 for number in 0..70 {
                     let found = edges.contains(number);
                     assert_eq!(found, scan(ranges, number), "{number} in {ranges:?}");
@@ -170,9 +193,14 @@ mod tests {
     /// Shows promise 193.
     #[test]
     fn numbers_are_found_in_every_group() {
-        let edges = Edges::<u32>::new((0..40).map(|n| prefix(3 * n, 0, true)).collect());
-        assert_eq!(edges.len(), 5 * GROUP);
-        assert!((0..120).all(|number| edges.contains(number) == (number % 3 == 0)));
+        for step in [3, 1 << 20 | 1, 1 << 26] {
+            let ranges = (0..40).map(|n| prefix(u128::from(n * step), 0, true));
+            let edges = Edges::<u32>::new(ranges.collect());
+            assert_eq!((edges.len(), edges.before.len()), (80, 17));
+            for number in (0..40).flat_map(|n| [0, 1, 2].map(|more| n * step + more)) {
+                assert_eq!(edges.contains(number), number % step == 0, "{number}");
+            }
+        }
     }
 
     /// Shows promise 193.
