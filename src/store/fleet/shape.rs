@@ -477,7 +477,7 @@ impl Part {
             Self::Cells(grid) if grid.count == 1 => 0,
             Self::Cells(_) => {
                 // What is granted is used somewhat before.
-                let freed = self.free_at(at + span * 7 / 8, used, at) - self.free(used, at);
+                let freed = self.free_at(at + span * 27 / 32, used, at) - self.free(used, at);
                 // A burst is freed at once, and not before its time.
                 u64::try_from(freed).unwrap_or(0).min(self.refill(2 * span))
             }

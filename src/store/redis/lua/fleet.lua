@@ -120,7 +120,7 @@ function Cells.give_back(part, cells, units, used_at)
 end
 function Cells.ahead(part, cells)
     if part.count == 1 then return 0 end
-    local soon = at + floor(interval * 7 / 8)
+    local soon = at + floor(interval * 27 / 32)
     if part.division == WEIGHTED then
         return min(max(sum_at(part, cells, at) - sum_at(part, cells, soon), 0), part.refill)
     end
