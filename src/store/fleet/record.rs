@@ -235,8 +235,10 @@ impl Record {
             used.push(match fields.next() {
                 Some(text) => {
                     let kind = text.chars().next()?;
-                    let mut counts = numbers(text.get(1..)?)?;
-                    let layout = (!counts.is_empty()).then(|| counts.remove(0))?;
+                    let counts = text.get(1..)?.split(',');
+                    let counts = counts.map(|count| count.parse().ok());
+                    let mut counts = counts.collect::<Option<Vec<u64>>>()?;
+                    let layout = counts.remove(0);
                     part.adopt(kind, layout, counts)
                 }
                 None => part.unused(),
@@ -257,7 +259,7 @@ impl Record {
 }
 
 pub(super) fn numbers(text: &str) -> Option<Vec<u64>> {
-    let words = text.split([' ', ',']).filter(|word| !word.is_empty());
+    let words = text.split(' ').filter(|word| !word.is_empty());
     words.map(|word| word.parse().ok()).collect()
 }
 
@@ -312,6 +314,7 @@ mod tests {
             "1 2",
             "1 2 3 4 5 6 7 8 9 10;",
             "1 2 3 4 5 6 7 8 9 10;l1,x",
+            "1 2 3 4 5 6 7 8 9 10;l1,",
             "a 2 3 4 5 6 7 8 9 10",
         ] {
             assert_eq!(Record::from_text(damaged, &shape), None, "{damaged:?}");

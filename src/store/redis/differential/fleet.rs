@@ -83,8 +83,15 @@ fn damage(connection: &mut Connection, trace: &mut Trace, batch: &Batch, values:
     let key = *trace.random.pick(&keys);
     if let Some((bytes, _)) = values.get_mut(key) {
         let place = usize::try_from(trace.random.below(bytes.len() as u64)).expect("a place");
-        match trace.random.below(2) {
+        match trace.random.below(3) {
             0 => bytes.truncate(place),
+            // A list without its last number.
+            1 => bytes.truncate(
+                bytes
+                    .iter()
+                    .rposition(|byte| *byte == b',')
+                    .map_or(place, |at| at + 1),
+            ),
             _ => bytes[place] = b'x',
         }
         let set = redis::cmd("SET").arg(key).arg(&bytes[..]).exec(connection);
@@ -196,6 +203,11 @@ const BUGS: &[(&str, &str, &str)] = &[
         "KEYS[index], record_ttl,",
         "KEYS[index], record_ttl / 2,",
         "a record that expires early",
+    ),
+    (
+        "return is_list and list",
+        "return is_list and list or { 0 }",
+        "a damaged list that is read as an empty one",
     ),
     (
         "elseif place <= #text then",
