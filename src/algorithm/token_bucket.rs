@@ -258,7 +258,13 @@ impl Words for TokenBucket {
     #[inline]
     fn pack_into(&self, state: &ExactNanos, words: &mut [u64]) -> bool {
         let interval = &self.bucket.interval;
-        interval.pack_into((*state).max(interval.earliest()), words)
+        let earliest = interval.earliest();
+        let state = if state.ns < earliest.ns {
+            earliest
+        } else {
+            *state
+        };
+        interval.pack_into(state, words)
     }
 
     #[inline]

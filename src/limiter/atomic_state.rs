@@ -79,10 +79,12 @@ impl<A: Words> AtomicState<A> {
         if word != UNPACKED {
             let mut state = self.unpack(word);
             let decision = self.algorithm.decide(&mut state, now, cost);
-            if let Some(next) = self.pack(&state) {
-                if self.try_swap(word, next).is_ok() {
-                    return decision;
-                }
+            // A state that was a word is one that packs, so `packs` need not be read.
+            let mut next = [0];
+            if A::pack_into(&self.algorithm, &state, &mut next)
+                && self.try_swap(word, next[0]).is_ok()
+            {
+                return decision;
             }
         }
         self.decide_slow(now, cost).hide_from_optimizer()
