@@ -2,62 +2,15 @@
 //!
 //! This is a test binary of its own, because it counts the allocations of the whole process.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{
-    Mutex, PoisonError,
-    atomic::{AtomicUsize, Ordering},
-};
+#[path = "common/counting.rs"]
+mod counting;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
+
+use counting::peak_of;
 use tower_throttle::store::local::Overflow;
 use tower_throttle::{Global, Local, ManualClock, Quota, RateLimitLayer, SlidingLog, TokenBucket};
-
-/// Forwards to the system's allocator, and records the bytes in use.
-struct Recording;
-
-static LIVE: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-/// Allocations of at least this many bytes are counted as tables.
-const LARGE: usize = 8 << 20;
-static LARGE_ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-
-#[expect(unsafe_code, reason = "this test records allocations")]
-// SAFETY: every call is forwarded to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Recording {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let live = LIVE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
-        PEAK.fetch_max(live, Ordering::Relaxed);
-        if layout.size() >= LARGE {
-            LARGE_ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        }
-        // SAFETY: the caller upholds the contract of the same method.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller upholds the contract of the same method.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
-
-#[global_allocator]
-static RECORDING: Recording = Recording;
-
-/// What `run` allocated: how many tables, and how many bytes at once.
-fn allocated<T>(run: impl FnOnce() -> T) -> (T, usize, usize) {
-    let (before, tables) = (
-        LIVE.load(Ordering::Relaxed),
-        LARGE_ALLOCATIONS.load(Ordering::Relaxed),
-    );
-    PEAK.store(before, Ordering::Relaxed);
-    let made = run();
-    (
-        made,
-        LARGE_ALLOCATIONS.load(Ordering::Relaxed) - tables,
-        PEAK.load(Ordering::Relaxed) - before,
-    )
-}
 
 const KEYS: usize = 1_000_000;
 
@@ -76,12 +29,12 @@ static ALONE: Mutex<()> = Mutex::new(());
 #[test]
 fn a_table_is_built_once_and_when_it_is_first_used() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let (local, tables, peak) = allocated(configured);
+    let (local, tables, peak) = peak_of(configured);
     assert_eq!(tables, 0, "built before its first use");
     assert!(peak < 100_000, "{peak} bytes for settings");
 
     // Reading the settings is no use.
-    let ((), tables, peak) = allocated(|| {
+    let ((), tables, peak) = peak_of(|| {
         assert_eq!(local.quota(), Quota::per_second(10));
         let _ = format!("{local:?}");
     });
@@ -89,7 +42,7 @@ fn a_table_is_built_once_and_when_it_is_first_used() {
     let planned = local.stats();
 
     let clone = local.clone();
-    let (_, tables, peak) = allocated(|| local.check(&1));
+    let (_, tables, peak) = peak_of(|| local.check(&1));
     assert_eq!(tables, 1);
     assert!(
         (planned.table_bytes..planned.table_bytes + (1 << 20)).contains(&peak),
@@ -102,24 +55,24 @@ fn a_table_is_built_once_and_when_it_is_first_used() {
         (used.capacity, used.table_bytes, used.most_bytes)
     );
     // The clone was made before, and shares the table.
-    let (decision, tables, _) = allocated(|| clone.check(&1));
+    let (decision, tables, _) = peak_of(|| clone.check(&1));
     assert_eq!((decision.remaining(), tables), (8, 0));
 
     // A layer builds the table before the first request.
     let local = Local::new(TokenBucket::new(Quota::per_second(10))).capacity(KEYS);
-    let (layer, tables, _) = allocated(|| RateLimitLayer::new(Global, local));
+    let (layer, tables, _) = peak_of(|| RateLimitLayer::new(Global, local));
     assert_eq!(tables, 1);
-    let (_, tables, _) = allocated(|| layer.handle().peek_now(&(), 1));
+    let (_, tables, _) = peak_of(|| layer.handle().peek_now(&(), 1));
     assert_eq!(tables, 0);
     // `allocate` does the same without a layer.
-    let (local, tables, _) = allocated(|| {
+    let (local, tables, _) = peak_of(|| {
         let local = configured();
         local.allocate();
         local.allocate();
         local
     });
     assert_eq!(tables, 1);
-    let (_, tables, _) = allocated(|| local.check(&1));
+    let (_, tables, _) = peak_of(|| local.check(&1));
     assert_eq!(tables, 0);
 }
 

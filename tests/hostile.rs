@@ -1,21 +1,24 @@
 //! A Redis server that is hostile, or that is no Redis server: no reply makes a limiter panic, outlive
 //! its deadline, take memory without bound, or admit what it would deny in an outage.
 #![cfg(feature = "redis")]
-#![expect(unsafe_code, reason = "this test counts allocated bytes")]
+
+#[path = "common/counting.rs"]
+#[allow(dead_code, reason = "shared with other tests")]
+mod counting;
 
 use std::{
-    alloc::{GlobalAlloc, Layout, System},
     convert::Infallible,
     io::{BufRead, BufReader, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     thread,
     time::Duration,
 };
 
+use counting::process_live;
 use http::{Request, Response, StatusCode};
 use tokio::time::Instant;
 use tower::{Layer, ServiceExt, service_fn};
@@ -28,33 +31,6 @@ use tower_throttle::{
         redis::{Redis, RedisLimiter, Scripted},
     },
 };
-
-struct Counting;
-
-static LIVE: AtomicI64 = AtomicI64::new(0);
-
-fn add(layout: Layout, sign: i64) {
-    let bytes = i64::try_from(layout.size()).unwrap_or(i64::MAX);
-    LIVE.fetch_add(sign * bytes, Ordering::Relaxed);
-}
-
-// SAFETY: every call is forwarded to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        add(layout, 1);
-        // SAFETY: the caller upholds the contract of the same method.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        add(layout, -1);
-        // SAFETY: the caller upholds the contract of the same method.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 /// One test at a time: memory and panics are those of the whole process.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -250,13 +226,13 @@ fn no_reply_makes_a_call_panic_or_outlive_its_deadline() {
                 server.replies(reply, b"");
                 let redis = server.redis();
                 let limiter = redis.limiter("hostile", FixedWindow::new(Quota::per_day(1)));
-                let before = LIVE.load(Ordering::Relaxed);
+                let before = process_live();
                 for _ in 0..4 {
                     let begun = Instant::now();
                     let decided = limiter.decide("key", 1).await;
                     assert!(decided.is_err(), "{text:?}: {decided:?}");
                     assert!(begun.elapsed() < DEADLINE + LATE, "{text:?}");
-                    let more = LIVE.load(Ordering::Relaxed) - before;
+                    let more = process_live() - before;
                     assert!(more < 64 << 20, "{text:?}: {more} bytes");
                 }
                 assert!(server.shared.calls.load(Ordering::Relaxed) > 0);
@@ -380,7 +356,7 @@ fn a_reply_that_never_ends_ends_with_its_connection_and_frees_its_memory() {
             let limiter = server
                 .redis()
                 .limiter("endless", FixedWindow::new(Quota::per_day(1)));
-            let before = LIVE.load(Ordering::Relaxed);
+            let before = process_live();
             let begun = Instant::now();
             while server.shared.cut.load(Ordering::Relaxed) == 0 {
                 assert!(limiter.decide("key", 1).await.is_err());
@@ -391,7 +367,7 @@ fn a_reply_that_never_ends_ends_with_its_connection_and_frees_its_memory() {
             }
             // A later call replaces the connection, and its memory is free again.
             server.replies("-ERR hostile\r\n", b"");
-            let freed = || LIVE.load(Ordering::Relaxed) - before < 4 << 20;
+            let freed = || process_live() - before < 4 << 20;
             while !freed() {
                 assert!(limiter.decide("key", 1).await.is_err());
                 assert!(

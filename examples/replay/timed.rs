@@ -46,8 +46,10 @@ impl Timed {
         // The message omits the URL, which may hold a password.
         let message = |error: redis::RedisError| format!("--redis: {error}");
         let client = redis::Client::open(url).map_err(message)?;
+        // A busy machine may take long.
+        let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let server = client
-            .get_multiplexed_async_connection()
+            .get_multiplexed_async_connection_with_config(&config)
             .await
             .map_err(message)?;
         let (ours, limiters) = tokio::io::duplex(1 << 16);
@@ -60,7 +62,6 @@ impl Timed {
         };
         tokio::spawn(proxy.run());
         let plain = RedisConnectionInfo::default();
-        let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let (connection, driver) = MultiplexedConnection::new_with_config(&plain, limiters, config)
             .await
             .map_err(message)?;

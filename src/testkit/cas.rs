@@ -268,6 +268,7 @@ async fn faults<S: CasStore>(store: Arc<S>, key: &str) -> Result<(), String> {
     let bucket = TokenBucket::new(Quota::per_day(10));
     let limit = CasBuilder::new(store.clone()).without_quota_changes();
     let limit = limit
+        .deadline(Duration::from_secs(10))
         .build("testkit", bucket)
         .map_err(|error| error.to_string())?;
     let planned = [

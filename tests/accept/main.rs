@@ -9,3 +9,5 @@ mod refusals;
 mod reports;
 mod support;
 mod tls;
+#[path = "../common/wait.rs"]
+mod wait;

@@ -15,7 +15,8 @@ use tokio::{
 };
 use tower_throttle::accept::{Connection, ConnectionLimit};
 
-use crate::support::{ONE, bind, connect, is_reset, serve, served, until};
+use crate::support::{ONE, bind, connect, is_reset, serve, served};
+use crate::wait::until;
 
 /// Shows promise 320.
 #[tokio::test]
@@ -23,10 +24,10 @@ async fn a_connection_that_says_nothing_has_its_place_until_it_closes() {
     let limit = ConnectionLimit::new(1);
     let server = serve(limit.clone()).await;
     let silent = connect(ONE, server).await;
-    until(|| limit.open(ONE) == 1).await;
+    until("it is open", async || limit.open(ONE) == 1).await;
     assert!(is_reset(ONE, server).await);
     drop(silent);
-    until(|| limit.open(ONE) == 0).await;
+    until("it is closed", async || limit.open(ONE) == 0).await;
     drop(served(ONE, server).await);
 }
 

@@ -16,7 +16,8 @@ use tower_throttle::{
     key::Networks,
 };
 
-use crate::support::{ONE, OTHER, ask, bind, connect, is_reset, serve, served, try_connect, until};
+use crate::support::{ONE, OTHER, ask, bind, connect, is_reset, serve, served, try_connect};
+use crate::wait::until;
 
 /// Shows promise 319.
 #[tokio::test]
@@ -71,7 +72,7 @@ async fn a_client_opens_connections_at_most_at_a_rate() {
     let server = serve(limit.clone()).await;
     for _ in 0..3 {
         drop(served(ONE, server).await);
-        until(|| limit.open(ONE) == 0).await;
+        until("it is closed", async || limit.open(ONE) == 0).await;
     }
     assert!(is_reset(ONE, server).await);
     assert_eq!(limit.counts().refused_rate, 1);
@@ -152,7 +153,7 @@ async fn peers_that_are_gone_before_they_are_accepted_end_no_loop() {
     });
     let mut last = connect(OTHER, server).await;
     assert_eq!(last.read(&mut [0]).await.unwrap(), 0, "closed as usual");
-    until(|| limit.counts().open == 0).await;
+    until("all are closed", async || limit.counts().open == 0).await;
     assert!(!accepting.is_finished());
 }
 
@@ -175,7 +176,7 @@ async fn hyper_serves_the_connections_of_accept() {
     let first = served(ONE, server).await;
     assert!(is_reset(ONE, server).await);
     drop(first);
-    until(|| limit.open(ONE) == 0).await;
+    until("it is closed", async || limit.open(ONE) == 0).await;
     drop(served(ONE, server).await);
 }
 

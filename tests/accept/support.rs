@@ -10,7 +10,6 @@ use axum::{Router, extract::ConnectInfo, routing::get};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpSocket, TcpStream},
-    task::yield_now,
     time::timeout,
 };
 use tower_throttle::accept::ConnectionLimit;
@@ -74,16 +73,4 @@ pub(crate) async fn is_reset(source: IpAddr, server: SocketAddr) -> bool {
     let read = timeout(Duration::from_secs(10), read).await;
     let error = read.expect("an end").expect_err("no byte is sent");
     error.kind() == ErrorKind::ConnectionReset
-}
-
-/// Lets the server work until it is so.
-pub(crate) async fn until(is_so: impl Fn() -> bool) {
-    let wait = async {
-        while !is_so() {
-            yield_now().await;
-        }
-    };
-    timeout(Duration::from_secs(10), wait)
-        .await
-        .expect("it becomes so");
 }

@@ -11,7 +11,8 @@ use tonic::{
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tower_throttle::{ClientIp, FixedWindow, Quota, RateLimitLayer, accept::ConnectionLimit};
 
-use crate::support::{ONE, bind, connect, is_reset, until};
+use crate::support::{ONE, bind, connect, is_reset};
+use crate::wait::until;
 
 /// Shows promise 320.
 #[tokio::test]
@@ -45,7 +46,10 @@ async fn a_connection_is_refused_before_tls_and_a_failed_handshake_frees_its_pla
     // No TLS.
     let mut nonsense = connect(ONE, server).await;
     nonsense.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
-    until(|| limit.counts().accepted == 1 && limit.open(ONE) == 0).await;
+    until("it is accepted and closed", async || {
+        limit.counts().accepted == 1 && limit.open(ONE) == 0
+    })
+    .await;
 
     let trusted = ClientTlsConfig::new()
         .ca_certificate(Certificate::from_pem(&certificate))
@@ -57,5 +61,5 @@ async fn a_connection_is_refused_before_tls_and_a_failed_handshake_frees_its_pla
     assert!(handle.peek_now(&here, 1).is_denied());
     assert!(is_reset(ONE, server).await);
     drop(client);
-    until(|| limit.open(ONE) == 0).await;
+    until("it is closed", async || limit.open(ONE) == 0).await;
 }

@@ -13,11 +13,13 @@ mod port;
 mod sessions;
 #[path = "../common/shared_limit.rs"]
 mod shared_limit;
+#[path = "../common/wait.rs"]
+mod wait;
 #[path = "../common/wire_proxy.rs"]
 #[expect(dead_code, reason = "shared with the suite of stores")]
 mod wire_proxy;
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use scylla::client::session_builder::SessionBuilder;
 use tower_throttle::store::cas::{CasStore, Swapped, Value, Version, cassandra::Cassandra};
@@ -75,14 +77,4 @@ async fn insert(store: &Cassandra, key: &str, new: &Value) {
 /// The value of a key.
 async fn load(store: &Cassandra, key: &str) -> Option<Value> {
     store.load(key).await.expect("a reply").value
-}
-
-/// Waits for a condition.
-async fn reached<F: Future<Output = bool>>(what: &str, is_so: impl Fn() -> F) {
-    let begun = tokio::time::Instant::now();
-    while !is_so().await {
-        let waited = begun.elapsed();
-        assert!(waited.as_secs() < 60, "timed out waiting until {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use tower_throttle::store::cas::{CasStore, Swapped, cassandra::Cassandra};
 
-use super::{CassandraServer, MINUTE, insert, load, reached, store_on, value, version};
+use super::{CassandraServer, MINUTE, insert, load, store_on, value, version};
+use crate::wait::until;
 
 /// Waits until calls succeed again. Until then they fail for a time.
 async fn recovered(store: &Cassandra) {
-    reached("calls succeed again", || async {
+    until("calls succeed again", async || {
         let call = tokio::time::timeout(Duration::from_secs(1), store.load("key"));
         match call.await {
             Ok(Ok(_)) => true,

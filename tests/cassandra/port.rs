@@ -4,7 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use tower_throttle::store::cas::{CasStore, Loaded, Swapped};
 
-use super::{MINUTE, insert, load, reached, store, value, version};
+use super::{MINUTE, insert, load, store, value, version};
+use crate::wait::until;
 
 #[tokio::test]
 async fn a_swap_is_seen_by_the_next_load() {
@@ -85,7 +86,7 @@ async fn no_value_lives_for_ever() {
     let rows = rows.expect("a reply").into_rows_result().expect("rows");
     let (ttl,) = rows.first_row::<(Option<i32>,)>().expect("a row");
     assert!(ttl.expect("a time to live") >= 365 * 86_400 - 60);
-    reached("the shortest is gone", || async {
+    until("the shortest is gone", async || {
         load(&store, "zero").await.is_none()
     })
     .await;

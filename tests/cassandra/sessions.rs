@@ -4,7 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use tower_throttle::store::cas::{CasStore, cassandra::Cassandra};
 
-use super::{insert, load, reached, store, store_behind, value};
+use super::{insert, load, store, store_behind, value};
+use crate::wait::until;
 use crate::wire_proxy::{Protocol, WireProxy};
 
 #[test]
@@ -75,7 +76,7 @@ async fn statements_are_prepared_although_no_call_waits_so_long() {
     let proxy = WireProxy::before(Protocol::Cassandra, server.port());
     let slow = store_behind(&proxy, "prepared").await;
     proxy.delays_all(Duration::from_millis(60));
-    reached("a call succeeds", || async {
+    until("a call succeeds", async || {
         let call = tokio::time::timeout(Duration::from_millis(110), slow.load("key"));
         matches!(call.await, Ok(Ok(_)))
     })

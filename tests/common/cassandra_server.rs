@@ -5,16 +5,15 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader},
-    net::TcpListener,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    sync::{
-        Arc, Mutex, OnceLock, PoisonError, Weak,
-        atomic::{AtomicUsize, Ordering},
-    },
+    process::{Command, Stdio},
+    sync::{Arc, Mutex, OnceLock, Weak},
 };
 
+#[path = "program.rs"]
+#[allow(clippy::duplicate_mod, dead_code, reason = "each server has a copy")]
+mod program;
+use program::{Folder, Program, on_free_ports, shared};
 use scylla::client::{session::Session, session_builder::SessionBuilder};
 
 /// What Cassandra reads of the JDK, as its own start script allows it.
@@ -34,47 +33,31 @@ const OPENS: &str = "
 /// A running server, with the role `cassandra` and the password `cassandra`.
 #[derive(Debug)]
 pub(crate) struct CassandraServer {
-    process: Child,
+    program: Program,
     port: u16,
-    folder: PathBuf,
+    folder: Folder,
 }
 
 impl CassandraServer {
     /// A server that tests share. Each uses a table of its own.
     pub(crate) fn shared() -> Arc<Self> {
         static SERVER: Mutex<Weak<CassandraServer>> = Mutex::new(Weak::new());
-        let mut shared = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.upgrade().unwrap_or_else(|| {
-            let server = Arc::new(Self::start());
-            *shared = Arc::downgrade(&server);
-            server
-        })
+        shared(&SERVER, Self::start)
     }
 
     pub(crate) fn start() -> Self {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("tower-throttle-cassandra-{}-{number}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        // Another process may take a port before the server does.
-        for _ in 0..5 {
-            let free = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
-            let ports = free
-                .each_ref()
-                .map(|free| free.local_addr().expect("its address").port());
-            drop(free);
-            let _ = fs::remove_dir_all(&folder);
+        let folder = Folder::new("cassandra");
+        let (program, [port, _]) = on_free_ports(|ports| {
+            let _ = fs::remove_dir_all(&*folder);
             fs::create_dir_all(folder.join("triggers")).expect("a folder for the server");
             write_settings(&folder, ports);
-            if let Some(process) = launch(&folder, true) {
-                return Self {
-                    process,
-                    port: ports[0],
-                    folder,
-                };
-            }
+            launch(&folder, true)
+        });
+        Self {
+            program,
+            port,
+            folder,
         }
-        panic!("no Cassandra has started");
     }
 
     pub(crate) fn node(&self) -> String {
@@ -99,30 +82,17 @@ impl CassandraServer {
 
     /// Kills the server, as a crash does.
     pub(crate) fn kill(&mut self) {
-        self.process.kill().expect("a child process");
-        self.process.wait().expect("a child process");
+        self.program.kill();
     }
 
     /// Restarts the server on the same ports after [`kill`](Self::kill).
     pub(crate) fn restart(&mut self) {
-        self.process = launch(&self.folder, false).expect("the ports are still free");
+        self.program = launch(&self.folder, false).expect("the ports are still free");
     }
 
     /// Sends a signal to the server: `STOP` suspends it and `CONT` resumes it.
     pub(crate) fn signal(&self, name: &str) {
-        let sent = Command::new("kill")
-            .arg(format!("-{name}"))
-            .arg(self.process.id().to_string())
-            .status();
-        assert!(sent.expect("kill is installed").success());
-    }
-}
-
-impl Drop for CassandraServer {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        let _ = fs::remove_dir_all(&self.folder);
+        self.program.signal(name);
     }
 }
 
@@ -163,7 +133,7 @@ fn write_settings(folder: &Path, [native, storage]: [u16; 2]) {
 }
 
 /// Starts a server and waits until it is ready. Returns `None` if it ends instead.
-fn launch(folder: &Path, is_new: bool) -> Option<Child> {
+fn launch(folder: &Path, is_new: bool) -> Option<Program> {
     let jars = jars();
     let files = fs::read_dir(jars).expect("the program of the server");
     let agent = files
@@ -178,67 +148,58 @@ fn launch(folder: &Path, is_new: bool) -> Option<Child> {
             .flat_map(|package| [name.to_owned(), format!("{package}=ALL-UNNAMED")])
             .collect::<Vec<_>>()
     };
-    let mut process = Command::new("java")
-        .args([
-            "-Xms256m",
-            "-Xmx512m",
-            "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",
-        ])
-        .arg(format!("-javaagent:{agent}"))
-        .arg(format!("-Xbootclasspath/a:{agent}"))
-        .arg("-Djdk.attach.allowAttachSelf=true")
-        .arg("-Dio.netty.tryReflectionSetAccessible=true")
-        .args(options("--add-exports", EXPORTS))
-        .args(options("--add-opens", OPENS))
-        .arg(format!(
-            "-Dlogback.configurationFile={folder_text}/logback.xml"
-        ))
-        .arg(format!(
-            "-Dcassandra.config=file:{folder_text}/cassandra.yaml"
-        ))
-        .arg(format!("-Dcassandra.storagedir={folder_text}"))
-        .arg(format!("-Dcassandra.triggers_dir={folder_text}/triggers"))
-        .args([
-            "-Dcassandra.skip_wait_for_gossip_to_settle=0",
-            "-Dcassandra.superuser_setup_delay_ms=0",
-            "-Dcassandra.ring_delay_ms=1",
-            "-Dcassandra.initial_token=0",
-            "-Dcassandra-foreground=yes",
-        ])
-        .arg("-cp")
-        .arg(jars.join("*"))
-        .arg("org.apache.cassandra.service.CassandraDaemon")
-        .current_dir(folder)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("Java is installed");
-    let output = BufReader::new(process.stdout.take().expect("it was piped"));
-    let mut lines = output.lines();
+    let mut java = Command::new("java");
+    java.args([
+        "-Xms256m",
+        "-Xmx512m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+    ])
+    .arg(format!("-javaagent:{agent}"))
+    .arg(format!("-Xbootclasspath/a:{agent}"))
+    .arg("-Djdk.attach.allowAttachSelf=true")
+    .arg("-Dio.netty.tryReflectionSetAccessible=true")
+    .args(options("--add-exports", EXPORTS))
+    .args(options("--add-opens", OPENS))
+    .arg(format!(
+        "-Dlogback.configurationFile={folder_text}/logback.xml"
+    ))
+    .arg(format!(
+        "-Dcassandra.config=file:{folder_text}/cassandra.yaml"
+    ))
+    .arg(format!("-Dcassandra.storagedir={folder_text}"))
+    .arg(format!("-Dcassandra.triggers_dir={folder_text}/triggers"))
+    .args([
+        "-Dcassandra.skip_wait_for_gossip_to_settle=0",
+        "-Dcassandra.superuser_setup_delay_ms=0",
+        "-Dcassandra.ring_delay_ms=1",
+        "-Dcassandra.initial_token=0",
+        "-Dcassandra-foreground=yes",
+    ])
+    .arg("-cp")
+    .arg(jars.join("*"))
+    .arg("org.apache.cassandra.service.CassandraDaemon")
+    .current_dir(folder)
+    .stdout(Stdio::piped())
+    .stderr(Stdio::null());
     // A new server makes its first role beside its start: either line may be the last.
     let mut awaited = vec!["Startup complete"];
     if is_new {
         awaited.push("Created default superuser role");
     }
     let mut log = Vec::new();
-    let is_ready = lines.by_ref().map_while(Result::ok).any(|line| {
+    let program = Program::start(&mut java, |line| {
         awaited.retain(|text| !line.contains(text));
         log.push(line);
         awaited.is_empty()
     });
-    if is_ready {
-        // Keep reading the log, so that the pipe never fills.
-        std::thread::spawn(move || lines.for_each(drop));
-        return Some(process);
+    if program.is_some() {
+        return program;
     }
     eprintln!(
         "Cassandra has not started: {:#?}",
         log.split_off(log.len().saturating_sub(20))
     );
-    let _ = process.kill();
-    let _ = process.wait();
     None
 }
 

@@ -5,6 +5,7 @@
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     cell::Cell,
+    sync::atomic::{AtomicI64, AtomicUsize, Ordering},
 };
 
 struct Counting;
@@ -14,18 +15,55 @@ thread_local! {
     pub(crate) static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
     /// How much it has allocated.
     pub(crate) static BYTES: Cell<usize> = const { Cell::new(0) };
+    /// How much of it is left: less than nothing if it has freed what others allocated.
+    pub(crate) static LIVE: Cell<i64> = const { Cell::new(0) };
+}
+
+/// What is left of all that the process has allocated.
+static PROCESS_LIVE: AtomicI64 = AtomicI64::new(0);
+/// The most that was left since [`peak_of`] began.
+static PEAK: AtomicI64 = AtomicI64::new(0);
+/// Allocations of at least this many bytes are those of tables.
+const LARGE: usize = 8 << 20;
+static LARGE_ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+/// The bytes that the process has allocated and not freed.
+pub(crate) fn process_live() -> i64 {
+    PROCESS_LIVE.load(Ordering::Relaxed)
+}
+
+/// What `run` allocated, in all threads: how many tables, and how many bytes at once.
+pub(crate) fn peak_of<T>(run: impl FnOnce() -> T) -> (T, usize, usize) {
+    let (before, tables) = (process_live(), LARGE_ALLOCATIONS.load(Ordering::Relaxed));
+    PEAK.store(before, Ordering::Relaxed);
+    let made = run();
+    let most = usize::try_from(PEAK.load(Ordering::Relaxed) - before);
+    let tables = LARGE_ALLOCATIONS.load(Ordering::Relaxed) - tables;
+    (made, tables, most.expect("no less than before"))
+}
+
+/// Notes that a block was allocated, or freed if `sign` is negative.
+fn add(layout: Layout, sign: i64) {
+    let bytes = sign * i64::try_from(layout.size()).unwrap_or(i64::MAX);
+    let _ = LIVE.try_with(|live| live.set(live.get() + bytes));
+    let live = PROCESS_LIVE.fetch_add(bytes, Ordering::Relaxed) + bytes;
+    PEAK.fetch_max(live, Ordering::Relaxed);
 }
 
 // SAFETY: every call is forwarded unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let size = layout.size();
         let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        let _ = BYTES.try_with(|bytes| bytes.set(bytes.get() + layout.size()));
+        let _ = BYTES.try_with(|bytes| bytes.set(bytes.get() + size));
+        add(layout, 1);
+        LARGE_ALLOCATIONS.fetch_add((size >= LARGE).into(), Ordering::Relaxed);
         // SAFETY: the caller upholds the contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        add(layout, -1);
         // SAFETY: the caller upholds the contract.
         unsafe { System.dealloc(pointer, layout) }
     }

@@ -2,67 +2,52 @@
 
 use std::{
     fs,
-    net::{SocketAddr, TcpListener},
-    path::PathBuf,
-    process::{Child, Command, Stdio},
-    time::Duration,
+    net::{Ipv4Addr, SocketAddr},
+    process::{Command, Stdio},
 };
+
+#[path = "program.rs"]
+#[allow(clippy::duplicate_mod, dead_code, reason = "each server has a copy")]
+mod program;
+use program::{Folder, Program, on_free_ports};
 
 /// It is stopped when this is dropped.
 pub(crate) struct Nginx {
-    process: Child,
-    folder: PathBuf,
+    _program: Program,
+    _folder: Folder,
     pub(crate) address: SocketAddr,
 }
 
 impl Nginx {
     /// With what `http` says in the block of that name, which listens at the address, and serves the text `fine`
     /// from the folder.
-    pub(crate) async fn start(http: impl FnOnce(SocketAddr, &str) -> String) -> Self {
-        let free = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = free.local_addr().expect("an address");
-        drop(free);
-        let folder = std::env::temp_dir().join(format!("nginx-{}", address.port()));
-        fs::create_dir_all(&folder).expect("a folder");
+    pub(crate) fn start(http: impl Fn(SocketAddr, &str) -> String) -> Self {
+        let folder = Folder::new("nginx");
         let place = folder.display().to_string();
         let temp = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
             .map(|kind| format!("{kind}_temp_path {place}/{kind};"))
             .concat();
-        let http = http(address, &place);
-        let configuration = format!(
-            "daemon off; master_process off; pid {place}/pid; error_log {place}/error crit;
+        fs::write(folder.join("index.html"), "fine").expect("a file");
+        let address = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let (program, [port]) = on_free_ports(|[port]| {
+            let http = http(address(port), &place);
+            let configuration = format!(
+                "daemon off; master_process off; pid {place}/pid; error_log stderr notice;
             events {{ worker_connections 100; }}
             http {{ access_log off; {temp} {http} }}"
-        );
-        fs::write(folder.join("nginx.conf"), configuration).expect("a file");
-        fs::write(folder.join("index.html"), "fine").expect("a file");
-        let process = Command::new("/usr/sbin/nginx")
-            .arg("-p")
-            .arg(&folder)
-            .arg("-c")
-            .arg(folder.join("nginx.conf"))
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("nginx is installed");
-        let started = async {
-            while tokio::net::TcpStream::connect(address).await.is_err() {
-                tokio::task::yield_now().await;
-            }
-        };
-        let started = tokio::time::timeout(Duration::from_secs(20), started).await;
-        started.expect("nginx starts");
+            );
+            fs::write(folder.join("nginx.conf"), configuration).expect("a file");
+            let mut command = Command::new("/usr/sbin/nginx");
+            command
+                .args(["-p", &place, "-c", "nginx.conf"])
+                .stderr(Stdio::piped());
+            // It says so when it listens.
+            Program::start(&mut command, |line| line.contains("event method"))
+        });
         Self {
-            process,
-            folder,
-            address,
+            _program: program,
+            _folder: folder,
+            address: address(port),
         }
-    }
-}
-
-impl Drop for Nginx {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        let _ = fs::remove_dir_all(&self.folder);
     }
 }

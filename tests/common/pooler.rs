@@ -1,36 +1,25 @@
 //! Starts a pgbouncer in transaction mode before a server, which gives each statement any of two sessions.
 
-use std::{
-    fs,
-    io::{BufRead, BufReader},
-    net::TcpListener,
-    path::PathBuf,
-    process::{Child, Stdio},
-    sync::atomic::{AtomicUsize, Ordering},
-};
+use std::{fs, process::Stdio};
+
+#[path = "program.rs"]
+#[allow(clippy::duplicate_mod, dead_code, reason = "each server has a copy")]
+mod program;
+use program::{Folder, Program, on_free_ports};
 
 use super::postgres_server::PostgresServer;
 
 /// A running pgbouncer. It is stopped when its handle is dropped.
 pub(crate) struct Pooler {
-    process: Child,
+    _program: Program,
     port: u16,
-    folder: PathBuf,
+    _folder: Folder,
 }
 
 impl Pooler {
     pub(crate) fn before(server: &PostgresServer, access: &str) -> Self {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let folder = std::env::temp_dir();
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("tower-throttle-pooler-{}-{number}", std::process::id());
-        let folder = folder.join(name);
-        fs::create_dir_all(&folder).expect("a folder for the pooler");
-        // Another process may take the port before the pooler does.
-        for _ in 0..20 {
-            let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
-            let port = free.local_addr().expect("its address").port();
-            drop(free);
+        let folder = Folder::new("pooler");
+        let (program, [port]) = on_free_ports(|[port]| {
             let settings = folder.join("pgbouncer.ini");
             let text = format!(
                 "[databases]\n\
@@ -45,27 +34,18 @@ impl Pooler {
                 server.port()
             );
             fs::write(&settings, text).expect("a file for the settings");
-            let mut process = PostgresServer::unprivileged_command("/usr/sbin/pgbouncer")
+            let mut command = PostgresServer::unprivileged_command("/usr/sbin/pgbouncer");
+            command
                 .arg(&settings)
-                .stdin(Stdio::null())
                 .stdout(Stdio::null())
-                .stderr(Stdio::piped())
-                .spawn()
-                .expect("pgbouncer is installed");
-            let output = BufReader::new(process.stderr.take().expect("it was piped"));
-            let mut lines = output.lines().map_while(Result::ok);
-            if lines.by_ref().any(|line| line.contains("process up")) {
-                // Keep reading the log, so that the pipe never fills.
-                std::thread::spawn(move || lines.for_each(drop));
-                return Self {
-                    process,
-                    port,
-                    folder,
-                };
-            }
-            let _ = process.wait();
+                .stderr(Stdio::piped());
+            Program::start(&mut command, |line| line.contains("process up"))
+        });
+        Self {
+            _program: program,
+            port,
+            _folder: folder,
         }
-        panic!("no pgbouncer has started");
     }
 
     pub(crate) fn url(&self) -> String {
@@ -74,13 +54,5 @@ impl Pooler {
 
     pub(crate) fn url_of(&self, user: &str, database: &str) -> String {
         format!("postgres://{user}@127.0.0.1:{}/{database}", self.port)
-    }
-}
-
-impl Drop for Pooler {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        let _ = fs::remove_dir_all(&self.folder);
     }
 }

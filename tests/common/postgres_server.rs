@@ -4,17 +4,16 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader},
-    net::TcpListener,
     os::unix::fs::{MetadataExt, chown},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    sync::{
-        Arc, Mutex, PoisonError, Weak,
-        atomic::{AtomicUsize, Ordering},
-    },
+    process::{Command, Stdio},
+    sync::{Arc, Mutex, Weak},
 };
 
+#[path = "program.rs"]
+#[allow(clippy::duplicate_mod, dead_code, reason = "each server has a copy")]
+mod program;
+use program::{Folder, Program, on_free_ports, shared};
 use tokio_postgres::{Client, NoTls};
 
 /// Who may connect: `needs_password` with its password, all others without.
@@ -24,33 +23,24 @@ const ACCESS: &str = "host all needs_password 127.0.0.1/32 scram-sha-256\n\
 /// A running server.
 #[derive(Debug)]
 pub(crate) struct PostgresServer {
-    process: Child,
+    program: Program,
     port: u16,
-    folder: PathBuf,
+    folder: Folder,
 }
 
 impl PostgresServer {
     /// A server that tests share. Each uses a table of its own.
     pub(crate) fn shared() -> Arc<Self> {
         static SERVER: Mutex<Weak<PostgresServer>> = Mutex::new(Weak::new());
-        let mut shared = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.upgrade().unwrap_or_else(|| {
-            let server = Arc::new(Self::start());
-            *shared = Arc::downgrade(&server);
-            server
-        })
+        shared(&SERVER, Self::start)
     }
 
     pub(crate) fn start() -> Self {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("tower-throttle-postgres-{}-{number}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        fs::create_dir_all(&folder).expect("a folder for the server");
+        let folder = Folder::new("postgres");
         if let Some((user, group)) = unprivileged() {
-            chown(&folder, Some(user), Some(group)).expect("a folder of the server's user");
+            chown(&*folder, Some(user), Some(group)).expect("a folder of the server's user");
         }
-        let made = program("initdb")
+        let made = command("initdb")
             .args(["--no-sync", "--auth=trust", "--username=postgres"])
             .args(["--encoding=UTF8", "--locale=C", "--pgdata"])
             .arg(folder.join("data"))
@@ -58,20 +48,12 @@ impl PostgresServer {
             .expect("initdb is installed");
         assert!(made.status.success(), "{made:?}");
         fs::write(folder.join("data/pg_hba.conf"), ACCESS).expect("the file of who may connect");
-        // Another process may take the port before the server does.
-        for _ in 0..20 {
-            let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
-            let port = free.local_addr().expect("its address").port();
-            drop(free);
-            if let Some(process) = launch(port, &folder) {
-                return Self {
-                    process,
-                    port,
-                    folder,
-                };
-            }
+        let (program, [port]) = on_free_ports(|[port]| launch(port, &folder));
+        Self {
+            program,
+            port,
+            folder,
         }
-        panic!("no PostgreSQL has started");
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -102,11 +84,10 @@ impl PostgresServer {
     /// Kills the server, as a crash of its machine does: with the processes of its connections, which
     /// could reply once more.
     pub(crate) fn kill(&mut self) {
-        let server = self.process.id();
+        let server = self.program.id();
         let children = fs::read_to_string(format!("/proc/{server}/task/{server}/children"));
         let children = children.expect("a list of processes");
-        self.process.kill().expect("a child process");
-        self.process.wait().expect("a child process");
+        self.program.kill();
         // Those that have ended by now are not found.
         let _ = Command::new("kill")
             .arg("-KILL")
@@ -118,29 +99,25 @@ impl PostgresServer {
     /// Stops the server in an orderly way.
     pub(crate) fn stop(&mut self) {
         self.signal("INT");
-        self.process.wait().expect("a child process");
+        self.program.wait();
     }
 
     /// Restarts the server on the same port after [`kill`](Self::kill) or [`stop`](Self::stop).
     pub(crate) fn restart(&mut self) {
         // The processes of the connections may outlive a killed server a little.
         let mut launches = std::iter::from_fn(|| Some(launch(self.port, &self.folder)));
-        let process = launches.by_ref().take(200).find_map(|launched| {
+        let program = launches.by_ref().take(200).find_map(|launched| {
             if launched.is_none() {
                 std::thread::park_timeout(std::time::Duration::from_millis(50));
             }
             launched
         });
-        self.process = process.expect("the port is still free");
+        self.program = program.expect("the port is still free");
     }
 
     /// Sends a signal to the server.
     pub(crate) fn signal(&self, name: &str) {
-        let sent = Command::new("kill")
-            .arg(format!("-{name}"))
-            .arg(self.process.id().to_string())
-            .status();
-        assert!(sent.expect("kill is installed").success());
+        self.program.signal(name);
     }
 }
 
@@ -148,16 +125,15 @@ impl Drop for PostgresServer {
     fn drop(&mut self) {
         // At once, with the processes of its connections.
         let _ = Command::new("kill")
-            .args(["-QUIT", &self.process.id().to_string()])
+            .args(["-QUIT", &self.program.id().to_string()])
             .stderr(Stdio::null())
             .status();
-        let _ = self.process.wait();
-        let _ = fs::remove_dir_all(&self.folder);
+        self.program.wait();
     }
 }
 
 /// Starts a server and waits until it is ready. Returns `None` if it ends instead.
-fn launch(port: u16, folder: &Path) -> Option<Child> {
+fn launch(port: u16, folder: &Path) -> Option<Program> {
     let settings = [
         "listen_addresses=127.0.0.1",
         "unix_socket_directories=",
@@ -167,35 +143,21 @@ fn launch(port: u16, folder: &Path) -> Option<Child> {
         "fsync=off",
         "autovacuum_naptime=1s",
     ];
-    let mut process = program("postgres")
+    let mut command = command("postgres");
+    command
         .arg("-D")
         .arg(folder.join("data"))
         .args(["-p", &port.to_string()])
         .args(settings.iter().flat_map(|setting| ["-c", setting]))
-        .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("postgres is installed");
-    let output = BufReader::new(process.stderr.take().expect("it was piped"));
-    let mut lines = output.lines();
-    let is_ready = lines
-        .by_ref()
-        .map_while(Result::ok)
-        .any(|line| line.contains("ready to accept connections"));
-    if is_ready {
-        // Keep reading the log, so that the pipe never fills.
-        std::thread::spawn(move || lines.for_each(drop));
-        Some(process)
-    } else {
-        let _ = process.kill();
-        let _ = process.wait();
-        None
-    }
+        .stderr(Stdio::piped());
+    Program::start(&mut command, |line| {
+        line.contains("ready to accept connections")
+    })
 }
 
 /// A program of the server.
-fn program(name: &str) -> Command {
+fn command(name: &str) -> Command {
     by_own_user(&programs().join(name))
 }
 

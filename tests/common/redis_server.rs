@@ -5,19 +5,21 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader},
-    net::TcpListener,
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    sync::atomic::{AtomicUsize, Ordering},
+    path::Path,
+    process::{Command, Stdio},
 };
+
+#[path = "program.rs"]
+#[allow(clippy::duplicate_mod, dead_code, reason = "each server has a copy")]
+mod program;
+use program::{Folder, Program, on_free_ports};
 
 /// A running server.
 #[derive(Debug)]
 pub(crate) struct RedisServer {
-    process: Child,
+    program: Program,
     port: u16,
-    folder: PathBuf,
+    folder: Folder,
     setup: Setup,
 }
 
@@ -68,26 +70,14 @@ impl RedisServer {
     }
 
     fn set_up(setup: Setup) -> Self {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("tower-throttle-{}-{number}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        fs::create_dir_all(&folder).expect("a folder for the server");
-        // Another process may take the port before the server does.
-        for _ in 0..20 {
-            let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
-            let port = free.local_addr().expect("its address").port();
-            drop(free);
-            if let Some(process) = launch(port, &folder, &setup) {
-                return Self {
-                    process,
-                    port,
-                    folder,
-                    setup,
-                };
-            }
+        let folder = Folder::new("redis");
+        let (program, [port]) = on_free_ports(|[port]| launch(port, &folder, &setup));
+        Self {
+            program,
+            port,
+            folder,
+            setup,
         }
-        panic!("no redis-server has started; is one installed?");
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -106,36 +96,23 @@ impl RedisServer {
 
     /// Kills the process, so that it cannot save its data.
     pub(crate) fn kill(&mut self) {
-        self.process.kill().expect("a child process");
-        self.process.wait().expect("a child process");
+        self.program.kill();
     }
 
     /// Restarts the server on the same port after [`kill`](Self::kill).
     pub(crate) fn restart(&mut self) {
-        self.process =
+        self.program =
             launch(self.port, &self.folder, &self.setup).expect("the port is still free");
     }
 
     /// Sends a signal to the process: `STOP` suspends it and `CONT` resumes it.
     pub(crate) fn signal(&self, name: &str) {
-        let sent = Command::new("kill")
-            .arg(format!("-{name}"))
-            .arg(self.process.id().to_string())
-            .status();
-        assert!(sent.expect("kill is installed").success());
-    }
-}
-
-impl Drop for RedisServer {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        let _ = fs::remove_dir_all(&self.folder);
+        self.program.signal(name);
     }
 }
 
 /// Starts a server and waits until it is ready. Returns `None` if its port is taken.
-fn launch(port: u16, folder: &Path, setup: &Setup) -> Option<Child> {
+fn launch(port: u16, folder: &Path, setup: &Setup) -> Option<Program> {
     let program = std::env::var("REDIS_SERVER");
     let mut command = Command::new(program.as_deref().unwrap_or("redis-server"));
     if let Some(configuration) = &setup.sentinel {
@@ -147,7 +124,7 @@ fn launch(port: u16, folder: &Path, setup: &Setup) -> Option<Child> {
     if setup.sentinel.is_none() {
         command.args(["--repl-diskless-sync-delay", "0"]);
     }
-    let mut process = command
+    command
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
         .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
         .args(["--enable-debug-command", "local"])
@@ -155,26 +132,11 @@ fn launch(port: u16, folder: &Path, setup: &Setup) -> Option<Child> {
         .arg(folder)
         .args(&setup.arguments)
         .envs(setup.variables.iter().cloned())
-        .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("redis-server is installed");
-    let output = BufReader::new(process.stdout.take().expect("it was piped"));
-    let mut lines = output.lines();
-    let ready = lines
-        .by_ref()
-        .map_while(Result::ok)
-        .any(|line| line.contains("eady to accept connections") || line.contains("Sentinel ID"));
-    if ready {
-        // Keep reading the log, so that the pipe never fills.
-        std::thread::spawn(move || lines.for_each(drop));
-        Some(process)
-    } else {
-        let _ = process.kill();
-        let _ = process.wait();
-        None
-    }
+        .stderr(Stdio::null());
+    Program::start(&mut command, |line| {
+        line.contains("eady to accept connections") || line.contains("Sentinel ID")
+    })
 }
 
 /// Waits for a condition of a server.

@@ -14,4 +14,7 @@ mod priority;
 #[cfg(feature = "tokio")]
 mod servers;
 #[cfg(feature = "tokio")]
+#[path = "../common/wait.rs"]
+mod wait;
+#[cfg(feature = "tokio")]
 mod waiting;

@@ -24,7 +24,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{
     net::{TcpListener, TcpStream},
     task::JoinSet,
-    time::{Instant, timeout},
+    time::timeout,
 };
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tower_throttle::{
@@ -32,15 +32,9 @@ use tower_throttle::{
     concurrency::{ConcurrencyLimitLayer, Permits},
 };
 
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::wait::until;
 
-async fn wait_until(what: &str, is_so: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "never: {what}");
-        tokio::task::yield_now().await;
-    }
-}
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A body that never ends: one frame, and then it is pending.
 #[derive(Default)]
@@ -108,7 +102,7 @@ async fn http2(address: SocketAddr) -> http2::SendRequest<Empty<Bytes>> {
 
 /// The server still serves two requests at a time, and no more.
 async fn assert_whole(address: SocketAddr, handle: &Handle<(), Permits>) {
-    wait_until("the permits are released", || handle.keys() == 0).await;
+    until("the permits are released", async || handle.keys() == 0).await;
     let mut held = Vec::new();
     for expected in [200, 200, 429] {
         let mut sender = http1(address).await;
@@ -118,7 +112,7 @@ async fn assert_whole(address: SocketAddr, handle: &Handle<(), Permits>) {
         held.push((sender, response));
     }
     drop(held);
-    wait_until("the permits are released", || handle.keys() == 0).await;
+    until("the permits are released", async || handle.keys() == 0).await;
 }
 
 /// Shows promise 180.
@@ -133,10 +127,10 @@ async fn clients_that_hang_up_over_http1_release_their_permits() {
         let mut response = reads.send_request(request("/endless")).await.unwrap();
         let frame = response.frame().await.unwrap().unwrap();
         assert_eq!(frame.into_data().unwrap(), "more");
-        wait_until("both are in flight", || handle.in_flight(&()) == 2).await;
+        until("both are in flight", async || handle.in_flight(&()) == 2).await;
         waits.abort();
         drop((reads, response));
-        wait_until("both are over", || handle.keys() == 0).await;
+        until("both are over", async || handle.keys() == 0).await;
     }
     assert_whole(address, &handle).await;
 }
@@ -154,11 +148,11 @@ async fn streams_that_are_reset_over_http2_release_their_permits() {
         let mut response = sender.clone().send_request(path("/endless")).await.unwrap();
         let frame = response.frame().await.unwrap().unwrap();
         assert_eq!(frame.into_data().unwrap(), "more");
-        wait_until("both are in flight", || handle.in_flight(&()) == 2).await;
+        until("both are in flight", async || handle.in_flight(&()) == 2).await;
         // The connection stays; the streams are reset.
         waits.abort();
         drop(response);
-        wait_until("both are over", || handle.keys() == 0).await;
+        until("both are over", async || handle.keys() == 0).await;
     }
     let response = sender.clone().send_request(path("/")).await.unwrap();
     assert_eq!(response.status(), 200);
@@ -187,7 +181,7 @@ async fn a_body_that_was_read_to_its_end_releases_its_permit() {
     for _ in 0..20 {
         let response = sender.send_request(request("/")).await.unwrap();
         assert_eq!(response.collect().await.unwrap().to_bytes(), "done");
-        wait_until("the body has ended", || handle.keys() == 0).await;
+        until("the body has ended", async || handle.keys() == 0).await;
     }
     assert_eq!(handle.counts().admitted, 20);
 }
@@ -227,7 +221,7 @@ async fn a_crowd_never_exceeds_the_limit_in_a_real_server() {
         });
     }
     timeout(PATIENCE, clients.join_all()).await.unwrap();
-    wait_until("all are over", || handle.keys() == 0).await;
+    until("all are over", async || handle.keys() == 0).await;
     let most = busy[1].load(Ordering::SeqCst);
     assert!((1..=3).contains(&most), "{most} at once");
     let counts = handle.counts();
@@ -262,8 +256,8 @@ async fn a_grpc_stream_holds_its_permit_until_the_client_drops_it() {
         assert_eq!(denied.code(), ::tonic::Code::ResourceExhausted);
         assert_eq!(denied.message(), "too many requests at once, retry in 1 s");
         drop(watch);
-        wait_until("the stream is over", || handle.keys() == 0).await;
+        until("the stream is over", async || handle.keys() == 0).await;
         client.check(HealthCheckRequest::default()).await.unwrap();
-        wait_until("the call is over", || handle.keys() == 0).await;
+        until("the call is over", async || handle.keys() == 0).await;
     }
 }

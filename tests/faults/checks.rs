@@ -5,9 +5,9 @@ use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use crate::client::{Outcomes, Wire};
+use crate::counting::process_live;
 use crate::faults::{Fault, runtime};
 use crate::limits::{CLIENTS, Limits, SEATS};
-use crate::memory::allocated;
 use crate::server::{Plant, Server, within};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -75,7 +75,7 @@ pub(crate) fn run(name: &'static str, fault: Fault, connections: usize, plant: P
         }
         drop(server);
         serves(&limits, &mut broken);
-        bytes.push(allocated());
+        bytes.push(process_live());
         if let [.., before, now] = bytes[..] {
             growth = growth.min(now - before);
         }

@@ -9,10 +9,12 @@
 
 mod checks;
 mod client;
+#[path = "../common/counting.rs"]
+#[expect(dead_code, reason = "shared with other tests")]
+mod counting;
 mod crowd;
 mod faults;
 mod limits;
-mod memory;
 mod server;
 
 use std::sync::{Mutex, PoisonError};

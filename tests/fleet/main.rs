@@ -8,6 +8,7 @@ mod backend;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod chaos;
 #[path = "../common/counting.rs"]
+#[expect(dead_code, reason = "shared with other tests")]
 mod counting;
 mod exchange;
 mod failure;

@@ -10,6 +10,7 @@ mod contract;
 mod costs;
 #[cfg(not(feature = "metrics"))]
 #[path = "../common/counting.rs"]
+#[expect(dead_code, reason = "shared with other tests")]
 mod counting;
 #[cfg(feature = "tokio")]
 mod denials;

@@ -131,7 +131,7 @@ async fn a_server_that_states_its_limit_has_nothing_to_deny() {
 }
 
 /// An nginx that admits 20 requests per second, spaced, and denies with `status` and this line.
-async fn nginx(status: u16, line: &str) -> Nginx {
+fn nginx(status: u16, line: &str) -> Nginx {
     let http = |address: SocketAddr, place: &str| {
         format!(
             "limit_req_zone $server_port zone=all:1m rate=20r/s;
@@ -139,7 +139,7 @@ async fn nginx(status: u16, line: &str) -> Nginx {
                 location / {{ limit_req zone=all; limit_req_status {status}; {line} }} }}"
         )
     };
-    Nginx::start(http).await
+    Nginx::start(http)
 }
 
 const RETRY_AFTER: &str = "add_header Retry-After 1 always;";
@@ -150,7 +150,7 @@ async fn nginx_limit_req_is_obeyed() {
     let mut forms = JoinSet::new();
     for (status, line) in [(429, RETRY_AFTER), (503, RETRY_AFTER), (429, "")] {
         forms.spawn(async move {
-            let nginx = nginx(status, line).await;
+            let nginx = nginx(status, line);
             let (served, denied) = load(nginx.address, 60, Identity::new()).await;
             assert_eq!(served + denied, 60);
             let paced = load(nginx.address, 60, PacerLayer::new(Host)).await;
@@ -167,7 +167,7 @@ async fn nginx_limit_req_is_obeyed() {
 /// What a server does not state, the client knows: a limit of its own beside the layer.
 #[tokio::test]
 async fn nginx_has_nothing_to_deny_with_a_local_limit_beside() {
-    let nginx = nginx(503, RETRY_AFTER).await;
+    let nginx = nginx(503, RETRY_AFTER);
     // A quarter of it, because a busy machine may bring two requests closer together.
     let own = LeakyBucket::new(Quota::per_second(5)).queue(100);
     let layer = ServiceBuilder::new()

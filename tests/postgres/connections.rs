@@ -8,7 +8,8 @@ use tower_throttle::store::cas::{
     postgres::{Connections, PostgreSql},
 };
 
-use super::{MINUTE, insert, load, postgres_server::PostgresServer, reached, store, value};
+use super::{MINUTE, insert, load, postgres_server::PostgresServer, store, value};
+use crate::wait::until;
 
 /// A store whose connections are those of a role of its own.
 async fn store_of(role: &str, size: usize) -> (Arc<PostgresServer>, Client, Arc<PostgreSql>) {
@@ -74,7 +75,7 @@ async fn a_connection_that_breaks_is_replaced() {
         .batch_execute(kill)
         .await
         .expect("a right of the superuser");
-    reached("the store has another connection", || async {
+    until("the store has another connection", async || {
         match store.load("key").await {
             Ok(loaded) => loaded.value == Some(value(1, "stored")),
             Err(error) if error.is_transient() => false,
@@ -99,7 +100,7 @@ async fn a_call_whose_connection_breaks_fails_for_a_time() {
             store.swap("key", expected, &value(2, "new"), MINUTE).await
         })
     };
-    reached("the swap has been cut off", || async {
+    until("the swap has been cut off", async || {
         let kill = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
                     WHERE usename = 'cut' AND wait_event_type = 'Lock'";
         let row = client.query_one(kill, &[]).await.expect("a right");
@@ -121,7 +122,7 @@ async fn a_silent_connection_is_replaced() {
     let pid: i32 = client.query_one(query, &[]).await.expect("one").get(0);
     signal(pid, "STOP");
     let store = &store;
-    reached("calls succeed on a new connection", || async move {
+    until("calls succeed on a new connection", async || {
         let call = tokio::time::timeout(Duration::from_millis(100), store.load("key"));
         matches!(call.await, Ok(Ok(loaded)) if loaded.value == Some(value(1, "stored")))
     })

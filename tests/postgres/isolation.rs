@@ -7,6 +7,8 @@ use tower_throttle::store::cas::{
     postgres::{Connections, PostgreSql},
 };
 
+use crate::wait::until;
+
 use super::{MINUTE, insert, load, postgres_server::PostgresServer, store, value, version};
 
 /// A store of a role that has this setting.
@@ -74,7 +76,7 @@ async fn a_waiting_swap_sees_what_the_other_transaction_has_done() {
         let new = value(2, "new");
         let swap = store.swap(key, Some(version(1)), &new, MINUTE);
         let end = async {
-            super::reached("the swap waits", || async {
+            until("the swap waits", async || {
                 let query = "SELECT count(*) FROM pg_stat_activity \
                              WHERE wait_event_type = 'Lock' AND query LIKE '%\"waits\"%'";
                 let row = client.query_one(query, &[]).await.expect("a count");

@@ -18,9 +18,9 @@ use tower_throttle::store::cas::{
 use tower_throttle::store::remote::{KeyName, RemoteKey};
 use tower_throttle::{FixedWindow, Quota, SlidingLog, StoreError, TokenBucket};
 
-use super::{
-    key_quotas, postgres_server::PostgresServer, reached, settled_costs, shared_limit, store,
-};
+use crate::wait::until;
+
+use super::{key_quotas, postgres_server::PostgresServer, settled_costs, shared_limit, store};
 
 const LIMIT: u64 = 200;
 
@@ -196,7 +196,7 @@ async fn admitted_across(logged: bool, stop: fn(&mut PostgresServer)) -> (u64, u
             })
         })
         .collect();
-    reached("some are admitted", || async {
+    until("some are admitted", async || {
         counts[0].load(Ordering::Relaxed) >= LIMIT / 4
     })
     .await;

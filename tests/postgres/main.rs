@@ -21,8 +21,10 @@ mod settled_costs;
 mod shared_limit;
 mod space;
 mod sweeps;
+#[path = "../common/wait.rs"]
+mod wait;
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use tower_throttle::store::cas::{
     CasStore, Swapped, Value, Version,
@@ -60,14 +62,4 @@ async fn insert<P: Pool>(store: &PostgreSql<P>, key: &str, new: &Value) {
 /// The value of a key.
 async fn load<P: Pool>(store: &PostgreSql<P>, key: &str) -> Option<Value> {
     store.load(key).await.expect("a reply").value
-}
-
-/// Waits for a condition.
-async fn reached<F: Future<Output = bool>>(what: &str, is_so: impl Fn() -> F) {
-    let begun = tokio::time::Instant::now();
-    while !is_so().await {
-        let waited = begun.elapsed();
-        assert!(waited.as_secs() < 30, "timed out waiting until {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }

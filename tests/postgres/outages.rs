@@ -5,7 +5,8 @@ use std::time::Duration;
 use tower_throttle::store::cas::{CasBuilder, CasStore, Swapped, postgres::PostgreSql};
 use tower_throttle::{FixedWindow, Quota, store::Backend};
 
-use super::{MINUTE, insert, load, postgres_server::PostgresServer, reached, value, version};
+use super::{MINUTE, insert, load, postgres_server::PostgresServer, value, version};
+use crate::wait::until;
 
 async fn stores(server: &PostgresServer) -> [PostgreSql; 2] {
     let open = || PostgreSql::open(&server.url()).expect("a URL");
@@ -20,7 +21,7 @@ async fn stores(server: &PostgresServer) -> [PostgreSql; 2] {
 
 /// Waits until calls succeed again. Until then they fail for a time, and soon.
 async fn recovered(store: &PostgreSql) {
-    reached("calls succeed again", || async {
+    until("calls succeed again", async || {
         let call = tokio::time::timeout(Duration::from_secs(10), store.load("key"));
         match call.await.expect("a call is not stuck") {
             Ok(_) => true,
@@ -80,7 +81,7 @@ async fn a_crash_forgets_no_change_of_a_quota() {
     server.restart();
     recovered(&unlogged).await;
     let limit = limit();
-    reached("the change is adopted", || async {
+    until("the change is adopted", async || {
         let decision = limit.decide("key", 0).await.expect("a decision");
         decision.limit == 7
     })

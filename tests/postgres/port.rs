@@ -13,9 +13,9 @@ use tower_throttle::{
     },
 };
 
-use super::{
-    MINUTE, insert, load, postgres_server::PostgresServer, reached, store, value, version,
-};
+use crate::wait::until;
+
+use super::{MINUTE, insert, load, postgres_server::PostgresServer, store, value, version};
 
 #[tokio::test]
 async fn a_key_without_a_value_has_none_and_still_the_servers_time() {
@@ -174,7 +174,7 @@ async fn the_time_of_a_swap_is_that_of_its_write() {
     let release = async {
         let waiting = "SELECT count(*) FROM pg_stat_activity \
                        WHERE wait_event_type = 'Lock' AND query LIKE 'UPDATE \"late\"%'";
-        reached("the swap waits", || async {
+        until("the swap waits", async || {
             let row = observer.query_one(waiting, &[]).await.expect("a count");
             row.get::<_, i64>(0) == 1
         })

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tower_throttle::store::cas::{CasStore, Swapped, postgres::PostgreSql};
 
-use super::{MINUTE, insert, postgres_server::PostgresServer, reached, value, version};
+use super::{MINUTE, insert, postgres_server::PostgresServer, value, version};
+use crate::wait::until;
 
 /// Shows promise 145.
 #[tokio::test]
@@ -31,7 +32,7 @@ async fn most_swaps_change_no_index_and_their_space_is_used_again() {
     let client = server.client().await;
     let query = "SELECT n_tup_upd, n_tup_hot_upd, pg_relation_size('reused') \
                  FROM pg_stat_user_tables WHERE relname = 'reused'";
-    reached("the server has counted", || async {
+    until("the server has counted", async || {
         let row = client.query_one(query, &[]).await.expect("a table");
         row.get::<_, i64>(0) == 5_000
     })

@@ -11,7 +11,8 @@ use tower_throttle::{
     },
 };
 
-use super::{MINUTE, insert, load, reached, store, value};
+use super::{MINUTE, insert, load, store, value};
+use crate::wait::until;
 
 /// Lets an hour pass for some rows.
 async fn age(client: &Client, table: &str, keys: &str) {
@@ -176,21 +177,18 @@ async fn the_store_sweeps_in_the_background_until_it_is_dropped() {
         "INSERT INTO background SELECT 'old-' || n, 1, '', 1, 1 FROM generate_series(1, 2500) n";
     client.batch_execute(fill).await.expect("a table");
     insert(&store, "new", &value(1, "")).await;
-    reached("the expired rows are gone", || async {
+    until("the expired rows are gone", async || {
         rows(&client, "background").await == 1
     })
     .await;
-    reached("they are counted", || async {
-        store.sweeps().removed == 2_500
-    })
-    .await;
+    until("they are counted", async || store.sweeps().removed == 2_500).await;
     assert_eq!(store.sweeps().failures, 0);
     let clone = store.clone();
     drop(store);
     insert(&clone, "newer", &value(1, "")).await;
     assert!(Arc::strong_count(&connections) > 1);
     drop(clone);
-    reached("the task has ended", || async {
+    until("the task has ended", async || {
         Arc::strong_count(&connections) == 1
     })
     .await;
@@ -207,15 +205,12 @@ async fn a_sweep_that_fails_is_counted_and_the_next_one_runs() {
     assert_eq!(load(&store, "key").await, None);
     let hide = "ALTER TABLE failing RENAME TO hidden";
     client.batch_execute(hide).await.expect("a table");
-    reached("a sweep has failed", || async {
-        store.sweeps().failures >= 2
-    })
-    .await;
+    until("a sweep has failed", async || store.sweeps().failures >= 2).await;
     let error = store.sweeps().last_error.expect("a cause");
     assert!(error.to_string().contains("create_table"), "{error}");
     let show = "ALTER TABLE hidden RENAME TO failing";
     client.batch_execute(show).await.expect("a table");
-    reached("a sweep has succeeded", || async {
+    until("a sweep has succeeded", async || {
         store.sweeps().last_error.is_none()
     })
     .await;
@@ -267,7 +262,7 @@ fn the_task_starts_again_in_another_runtime() {
             let other = other.without_sweeps();
             insert(&other, "old", &value(round, "")).await;
             age(&server.client().await, "restarted", "old").await;
-            reached("it is swept", || async { store.sweeps().removed == round }).await;
+            until("it is swept", async || store.sweeps().removed == round).await;
         });
     }
 }

@@ -14,3 +14,5 @@ mod seats;
 mod servers;
 mod support;
 mod tonic;
+#[path = "../common/wait.rs"]
+mod wait;

@@ -9,10 +9,12 @@ use ::tonic::{
 };
 use tokio::{
     task::{AbortHandle, JoinSet},
-    time::{Instant, timeout},
+    time::timeout,
 };
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tower_throttle::{Global, Handle, LeakyBucket, Local, Quota, RateLimitLayer, queue::WhenFull};
+
+use crate::wait::until;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -50,14 +52,6 @@ async fn next(calls: &mut JoinSet<Result<(), Status>>) -> Result<(), Code> {
     next.unwrap().unwrap().map_err(|status| status.code())
 }
 
-async fn wait_until(what: &str, is_so: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "never: {what}");
-        tokio::task::yield_now().await;
-    }
-}
-
 fn waited(handle: &Handle<(), Local<LeakyBucket>>) -> u64 {
     handle.counts().waited
 }
@@ -88,7 +82,7 @@ async fn tonic_holds_requests_without_a_seat_by_default() {
     let handle = layer.handle();
     let (mut calls, aborts) = six(layer);
     assert_eq!(next(&mut calls).await, Ok(()));
-    wait_until("two requests wait", || handle.waiting() == 2).await;
+    until("two requests wait", async || handle.waiting() == 2).await;
     // When callers give up, the held requests get their seats, until none is left.
     for left in aborts {
         left.abort();
@@ -96,7 +90,7 @@ async fn tonic_holds_requests_without_a_seat_by_default() {
     while let Some(call) = calls.join_next().await {
         assert!(call.unwrap_err().is_cancelled());
     }
-    wait_until("no request waits", || handle.waiting() == 0).await;
+    until("no request waits", async || handle.waiting() == 0).await;
     assert_eq!(handle.counts().denied, 0);
     assert!((2..=5).contains(&waited(&handle)));
 }

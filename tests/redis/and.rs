@@ -8,6 +8,7 @@ use tower_throttle::store::redis::Redis;
 use tower_throttle::{FixedWindow, Global, Quota, RateLimitLayer, TokenBucket};
 
 use crate::redis_server::RedisServer;
+use crate::wait::until;
 
 fn redis(server: &RedisServer) -> Redis {
     let redis = Redis::open(&server.url()).expect("a url");
@@ -23,18 +24,6 @@ async fn status(app: &Router, client: &'static str) -> u16 {
     let request = request.body(Body::empty()).expect("a request");
     let answer = app.clone().oneshot(request).await.expect("an answer");
     answer.status().as_u16()
-}
-
-/// Waits for what a task of its own gives back.
-async fn becomes(expected: u64, mut read: impl AsyncFnMut() -> u64) {
-    let begun = tokio::time::Instant::now();
-    while read().await != expected {
-        assert!(
-            begun.elapsed().as_secs() < 30,
-            "it never becomes {expected}"
-        );
-        tokio::task::yield_now().await;
-    }
 }
 
 /// Shows promise 53.
@@ -68,7 +57,7 @@ async fn neither_limit_counts_what_the_other_denies() {
                 for expected in [200, 200, 429, 429] {
                     assert_eq!(status(&app, "bob").await, expected, "{place}");
                 }
-                becomes(1, async || first("bob").await).await;
+                until("it is given back", async || first("bob").await == 1).await;
                 assert_eq!(first("ann").await, 0);
                 assert_eq!(second().await, 0, "{place}");
                 handle.second().reset(&()).await.expect("done");
@@ -105,7 +94,7 @@ async fn a_denied_request_leaves_nothing_in_the_first_limit() {
     for _ in 0..5 {
         assert_eq!(status(&app, "bob").await, 429);
         let left = async || handle.first().peek("bob", 0).await.expect("a decision");
-        becomes(7, async || left().await.remaining()).await;
+        until("it is given back", async || left().await.remaining() == 7).await;
         assert_eq!(left().await.reset_after, Duration::ZERO);
     }
     assert_eq!(

@@ -49,6 +49,8 @@ mod script_calls;
 mod settled_costs;
 #[cfg(feature = "stream")]
 mod streams;
+#[path = "../common/wait.rs"]
+mod wait;
 
 use self::redis_server::{RedisServer, reached};
 

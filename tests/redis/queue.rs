@@ -12,6 +12,7 @@ use tower_throttle::{
 };
 
 use crate::redis_server::RedisServer;
+use crate::wait::until;
 
 type Layered =
     RateLimitLayer<Global, RedisLimiter<LeakyBucket>, tower_throttle::respond::Responder<AsError>>;
@@ -47,18 +48,6 @@ async fn next(handle: &Handle<(), RedisLimiter<LeakyBucket>>) -> Duration {
     decision.wait().expect("a place in the queue")
 }
 
-/// Waits for a condition here or in the server.
-async fn becomes(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so().await {
-        assert!(
-            begun.elapsed().as_secs() < 30,
-            "timed out waiting until {what}"
-        );
-        tokio::task::yield_now().await;
-    }
-}
-
 /// Shows promise 100.
 #[tokio::test]
 async fn two_machines_release_in_turn_and_never_early() {
@@ -77,7 +66,7 @@ async fn two_machines_release_in_turn_and_never_early() {
         }));
         calls.push(tokio::spawn(service.oneshot(name)));
         // It has taken the next turn.
-        becomes("it has its turn", async || {
+        until("it has its turn", async || {
             let counts = handle.counts();
             counts.admitted + counts.waited == u64::from(name / 2 + 1)
         })
@@ -109,7 +98,7 @@ async fn a_cancelled_request_refunds_its_units_and_frees_its_turn() {
     let mut calls = Vec::new();
     for name in 1..=2 {
         calls.push(tokio::spawn(service.clone().oneshot(name)));
-        becomes("it waits", async || handle.waiting() == u64::from(name)).await;
+        until("it waits", async || handle.waiting() == u64::from(name)).await;
     }
     assert!(next(&handle).await > 2 * HOUR);
     // There is no third seat: its units are refunded as well.
@@ -117,7 +106,7 @@ async fn a_cancelled_request_refunds_its_units_and_frees_its_turn() {
         .await
         .expect("no panic");
     assert!(matches!(denied, Err(Failed::Limited)));
-    becomes("the denied request is refunded", async || {
+    until("the denied request is refunded", async || {
         next(&handle).await <= 3 * HOUR
     })
     .await;
@@ -126,7 +115,7 @@ async fn a_cancelled_request_refunds_its_units_and_frees_its_turn() {
         call.abort();
         assert!(call.await.expect_err("it was told to").is_cancelled());
         assert_eq!(handle.waiting(), left - 1);
-        becomes("its units are refunded", async || {
+        until("its units are refunded", async || {
             let wait = next(&handle).await;
             wait <= HOUR * u32::try_from(left).unwrap()
         })

@@ -10,6 +10,7 @@ use crate::faults::command;
 use crate::measured::{SECRET, log, measured};
 use crate::proxy_server::Proxy;
 use crate::redis_server::RedisServer;
+use crate::wait::until;
 
 fn limiter(url: &str, limit: u64) -> (Redis, RedisLimiter<FixedWindow>) {
     let redis = Redis::open(url)
@@ -182,6 +183,7 @@ async fn errors() -> BTreeMap<&'static str, StoreError> {
         let redis = Redis::open(&url).expect("a url");
         let window = FixedWindow::new(Quota::per_day(10));
         redis
+            .deadline(Duration::from_secs(5))
             .limiter("page", window)
             .decide("key", 1)
             .await
@@ -196,9 +198,13 @@ async fn errors() -> BTreeMap<&'static str, StoreError> {
     let server = RedisServer::start();
     let redis = Redis::open(&server.url()).expect("a url");
     let limiter = redis.limiter("page", FixedWindow::new(Quota::per_day(10)));
-    let _ = limiter.decide("key", 1).await.expect("a decision");
+    until("it decides", async || {
+        limiter.decide("key", 1).await.is_ok()
+    })
+    .await;
     server.signal("STOP");
-    errors.insert("server stalled, or cut off", decide(server.url()).await);
+    let error = limiter.decide("key", 1).await.expect_err("no reply");
+    errors.insert("server stalled, or cut off", error);
     // One call per interval is a probe.
     let error = loop {
         let error = limiter.decide("key", 1).await.expect_err("no reply");

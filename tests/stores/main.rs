@@ -4,6 +4,9 @@
 //! and it must find some in a deliberately broken copy.
 
 mod capacity;
+#[path = "../common/counting.rs"]
+#[expect(dead_code, reason = "shared with other tests")]
+mod counting;
 mod env;
 mod flood;
 mod histories;

@@ -1,65 +1,28 @@
 //! The memory of a table, measured with a counting allocator.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use crate::capacity::grid_of;
+use crate::{capacity::grid_of, counting::LIVE};
 
 use tower_throttle::{
     FixedWindow, Local, ManualClock, Quota, SlidingLog, SlidingWindow, TokenBucket,
     algorithm::Words,
 };
 
-struct Counting;
-
-thread_local! {
-    /// The allocated bytes, per thread because tests run in parallel.
-    static LIVE: AtomicI64 = const { AtomicI64::new(0) };
-}
-
-fn add(layout: Layout, sign: i64) {
-    let bytes = i64::try_from(layout.size()).unwrap_or(i64::MAX);
-    let _ = LIVE.try_with(|live| live.fetch_add(sign * bytes, Ordering::Relaxed));
-}
-
-fn live() -> i64 {
-    LIVE.with(|live| live.load(Ordering::Relaxed))
-}
-
-#[expect(unsafe_code, reason = "this test counts allocations")]
-// SAFETY: every call is forwarded to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        add(layout, 1);
-        // SAFETY: the caller upholds the contract of the same method.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        add(layout, -1);
-        // SAFETY: the caller upholds the contract of the same method.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
 /// Fills a table of `capacity` several times. Returns the most bytes per key that it ever took.
 fn bytes_per_key<A: Words>(algorithm: A, capacity: u32) -> i64 {
     let clock = ManualClock::new();
-    let before = live();
+    let before = LIVE.get();
     let local = Local::new(algorithm)
         .with_clock(clock.clone())
         .capacity(usize::try_from(capacity).expect("small"));
-    let mut most = live() - before;
+    let mut most = LIVE.get() - before;
     for key in 0..4 * capacity {
         let _ = local.check(&format!("a key of some length, {key}"));
         if key % 1_000 == 0 {
             clock.advance(Duration::from_millis(1));
         }
-        most = most.max(live() - before);
+        most = most.max(LIVE.get() - before);
     }
     most / i64::from(capacity)
 }
@@ -84,11 +47,11 @@ fn no_table_takes_more_bytes_than_documented() {
 #[test]
 fn the_allocator_counts_the_bytes_of_stored_keys() {
     let mut kept = std::collections::HashMap::new();
-    let before = live();
+    let before = LIVE.get();
     for key in 0..10_000 {
         kept.insert(format!("a key of some length, {key}"), 0_u64);
     }
-    assert!(live() - before > 48 * 10_000);
+    assert!(LIVE.get() - before > 48 * 10_000);
 }
 
 /// Shows promise 42.
@@ -99,17 +62,17 @@ fn a_log_allocates_as_needed_and_frees_on_reset() {
         .with_clock(clock.clone())
         .capacity(100);
     local.allocate();
-    let before = live();
+    let before = LIVE.get();
     for round in 0..1_000 {
         clock.advance(Duration::from_millis(50));
         let _ = local.check(&(round % 100));
         let _ = local.check(&round);
     }
     assert!(local.stats().outside <= 400);
-    assert!(live() - before < 400 * 400, "{}", live() - before);
+    assert!(LIVE.get() - before < 400 * 400, "{}", LIVE.get() - before);
     // The statistics agree with the allocator, up to the rounding of the collections.
     let reported = i64::try_from(local.stats().outside_bytes).expect("small");
-    let taken = live() - before;
+    let taken = LIVE.get() - before;
     assert!(
         (reported - taken).abs() < taken / 8,
         "{reported} bytes reported, {taken} taken"
@@ -128,7 +91,7 @@ fn percent_of_bound(
     bound: impl Fn(&Local<SlidingLog, ManualClock>) -> usize,
 ) -> i64 {
     let clock = ManualClock::new();
-    let before = live();
+    let before = LIVE.get();
     let local = Local::new(SlidingLog::new(Quota::per_second(limit)))
         .with_clock(clock.clone())
         .capacity(1_000);
@@ -142,7 +105,7 @@ fn percent_of_bound(
             clock.advance(Duration::from_nanos(100));
             local.charge(&key, 1);
         }
-        most = most.max(live() - before);
+        most = most.max(LIVE.get() - before);
     }
     assert!(local.stats().evicted > 0 || local.stats().outside > 1_000);
     100 * most / i64::try_from(bound(&local)).expect("small")
@@ -173,18 +136,18 @@ fn logs_take_more_than_the_table_alone() {
 fn a_decision_allocates_nothing() {
     let local = Local::new(TokenBucket::new(Quota::per_second(10))).capacity(100);
     let _ = local.check("warm");
-    let before = live();
+    let before = LIVE.get();
     let key = String::from("alice");
-    let with_key = live();
+    let with_key = LIVE.get();
     for _ in 0..100 {
         let _ = local.check(&key);
         let _ = local.check(key.as_str());
         let _ = local.check(&(7_u32, key.as_bytes()));
         let _ = local.check(&std::net::IpAddr::from([10, 0, 0, 1]));
     }
-    assert_eq!(live(), with_key);
+    assert_eq!(LIVE.get(), with_key);
     drop(key);
-    assert_eq!(live(), before);
+    assert_eq!(LIVE.get(), before);
 }
 
 /// Shows promise 47.
@@ -195,12 +158,12 @@ fn changes_of_the_quota_take_bounded_memory() {
         .capacity(100);
     let _ = local.check("idle");
     let taken_by = |changes: u64| {
-        let before = live();
+        let before = LIVE.get();
         for limit in 0..changes {
             let quota = Quota::per_second(1 + limit % 1_000);
             local.set_quota(quota).expect("every quota is accepted");
         }
-        live() - before
+        LIVE.get() - before
     };
     let first = taken_by(1_000);
     assert!(first < 4 * 1_024, "{first} bytes");

@@ -24,15 +24,7 @@ use tower_throttle::{
     stream::BodyLimitLayer,
 };
 
-const PATIENCE: Duration = Duration::from_secs(30);
-
-pub(crate) async fn wait_until(what: &str, is_so: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "never: {what}");
-        tokio::task::yield_now().await;
-    }
-}
+use crate::wait::until;
 
 async fn serve(app: Router) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -176,13 +168,13 @@ async fn an_upgraded_connection_holds_its_permit_until_it_ends() {
             StatusCode::TOO_MANY_REQUESTS
         );
         drop(second);
-        wait_until("one has hung up", || handle.in_flight(&()) == 1).await;
+        until("one has hung up", async || handle.in_flight(&()) == 1).await;
         let third = connect(address).await.unwrap();
         if round % 2 == 0 {
             first.write_all(b"!").await.unwrap(); // its task panics
         }
         drop((first, third));
-        wait_until("all are over", || handle.keys() == 0).await;
+        until("all are over", async || handle.keys() == 0).await;
     }
 }
 
@@ -193,7 +185,7 @@ async fn an_upgraded_connection_holds_its_permit_until_it_ends() {
 async fn a_permit_that_is_released_at_the_response_101_is_found() {
     let (address, handle) = echo_server(false).await;
     let connected = connect(address).await.unwrap();
-    wait_until("the permit is released", || handle.keys() == 0).await;
+    until("the permit is released", async || handle.keys() == 0).await;
     drop(connected);
 }
 
@@ -208,6 +200,6 @@ async fn a_holder_that_is_gone_before_the_response_holds_nothing() {
         let response = send(address, Bytes::new()).await;
         assert_eq!(response.status(), StatusCode::OK);
         drop(response);
-        wait_until("it is released", || handle.keys() == 0).await;
+        until("it is released", async || handle.keys() == 0).await;
     }
 }

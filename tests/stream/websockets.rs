@@ -34,7 +34,7 @@ use tower_throttle::{
     stream::{LimitedStream, StreamLimit},
 };
 
-use crate::servers::wait_until;
+use crate::wait::until;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mistake {
@@ -229,7 +229,7 @@ async fn an_open_websocket_holds_a_permit_of_its_client_until_it_ends() {
         Some(Sent::binary("its task panics")),
     ] {
         let mut second = connect(address, 1).await.unwrap();
-        wait_until("both are open", || in_flight(1) == 2).await;
+        until("both are open", async || in_flight(1) == 2).await;
         let refused = connect(address, 1).await.err();
         assert_eq!(refused, Some(StatusCode::TOO_MANY_REQUESTS));
         let other = connect(address, 2).await;
@@ -237,10 +237,13 @@ async fn an_open_websocket_holds_a_permit_of_its_client_until_it_ends() {
         if let Some(message) = end {
             second.send(message).await.unwrap();
             let over = || in_flight(1) == 1;
-            wait_until("it ends while its client is there", over).await;
+            until("it ends while its client is there", async || over()).await;
         }
         drop((second, other));
-        wait_until("it is over", || in_flight(1) == 1 && in_flight(2) == 0).await;
+        until("it is over", async || {
+            in_flight(1) == 1 && in_flight(2) == 0
+        })
+        .await;
     }
 }
 

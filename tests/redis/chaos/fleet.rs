@@ -25,7 +25,7 @@ use tower_throttle::{Decision, FixedWindow, Limiter, Quota, StoreError, store::B
 use super::planted::{Plant, Subject};
 use crate::faults::Local;
 
-pub(super) const DEADLINE: Duration = Duration::from_millis(50);
+pub(super) const DEADLINE: Duration = Duration::from_millis(250);
 pub(super) const MACHINES: usize = 4;
 /// The limit of the hot key, and that of the fallback of the last machine.
 pub(super) const HOT: u64 = 200;
@@ -326,7 +326,7 @@ impl Fleet {
         PANICS.load(Ordering::Relaxed) - self.panics
     }
 
-    /// How many tasks are left. Those above `allowed` get two seconds to end.
+    /// How many tasks are left. Those above `allowed` get some seconds to end.
     pub(super) fn tasks(&self, allowed: usize) -> usize {
         let metrics = self.runtime.metrics();
         settled(allowed, || metrics.num_alive_tasks())
@@ -338,12 +338,12 @@ impl Fleet {
     }
 }
 
-/// The last count. It gets two seconds to fall to `allowed`.
+/// The last count. It gets some seconds to fall to `allowed`.
 pub(super) fn settled(allowed: usize, count: impl Fn() -> usize) -> usize {
     let begun = Instant::now();
     loop {
         let now = count();
-        if now <= allowed || begun.elapsed() > Duration::from_secs(2) {
+        if now <= allowed || begun.elapsed() > Duration::from_secs(8) {
             return now;
         }
         thread::park_timeout(Duration::from_millis(5));

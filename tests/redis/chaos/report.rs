@@ -2,11 +2,15 @@
 
 use std::{fmt, time::Duration};
 
+use tokio::time::Instant;
+
 use super::fleet::{Call, DEADLINE, Fleet, HOT, Log, MACHINES, SHARE, charges, settled};
 use crate::redis_server::RedisServer;
 
-/// The most that a call may take beyond its deadline.
-const GRACE: Duration = Duration::from_millis(20);
+/// The most that a call may take beyond its deadline and a timer beside it.
+const GRACE: Duration = Duration::from_millis(500);
+/// If timers are later than this, the machine is too busy to say what a late call means.
+const BUSY: Duration = Duration::from_millis(20);
 /// The longest recovery.
 const RECOVERY: Duration = Duration::from_secs(1);
 /// Load after that.
@@ -244,17 +248,17 @@ fn worst(log: &Log) -> (Duration, Duration) {
         worst = worst.max(call.took);
         let late = call.took.saturating_sub(DEADLINE);
         if late > GRACE {
-            latest = latest.max(late.saturating_sub(slowness(log, call)));
+            let slow = slowness(log, call.began, call.ended());
+            latest = latest.max(late.saturating_sub(slow));
         }
     }
     (worst, latest)
 }
 
-/// How late the timers were that ran at the same time as a call: the machine was as slow for it.
-fn slowness(log: &Log, call: &Call) -> Duration {
+/// How late the timers were that ran in this time: the machine was as slow for all else.
+fn slowness(log: &Log, from: Instant, to: Instant) -> Duration {
     let timers = log.timers.iter();
-    let beside =
-        timers.filter(|(began, took)| *began < call.ended() && *began + *took > call.began);
+    let beside = timers.filter(|(began, took)| *began < to && *began + *took > from);
     let late = beside.map(|(_, took)| took.saturating_sub(DEADLINE));
     late.max().unwrap_or(Duration::ZERO)
 }
@@ -276,10 +280,12 @@ fn recovery(fleet: &Fleet, log: &Log, allowed: Duration) -> Result<Duration, Str
                 .next_back();
             return Err(format!("machine {machine} never gets a reply: {last:?}"));
         };
-        longest = longest.max(first - ended);
+        let slow = slowness(log, ended, first);
+        longest = longest.max((first - ended).saturating_sub(slow));
         // If timers are late, calls are late because the machine is busy.
         let tail = after(ended + allowed);
-        let tail = tail.filter(|call| call.heard.is_ok() || slowness(log, call) < GRACE);
+        let is_busy = |call: &Call| slowness(log, call.began, call.ended()) >= BUSY;
+        let tail = tail.filter(|call| call.heard.is_ok() || !is_busy(call));
         let tail: Vec<_> = tail.collect();
         let failed: Vec<_> = tail
             .iter()

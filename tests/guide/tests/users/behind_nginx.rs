@@ -46,7 +46,7 @@ use crate::nginx::Nginx;
 use crate::support::{Client, serve};
 
 /// An nginx with the address 127.0.0.2 in front of an app.
-async fn before(app: SocketAddr) -> Nginx {
+fn before(app: SocketAddr) -> Nginx {
     let http = |address: SocketAddr, _: &str| {
         format!(
             "server {{ listen {address};
@@ -57,7 +57,7 @@ async fn before(app: SocketAddr) -> Nginx {
                 }} }}"
         )
     };
-    Nginx::start(http).await
+    Nginx::start(http)
 }
 
 const ANN: Client = Client([127, 0, 0, 1]);
@@ -65,7 +65,7 @@ const BOB: Client = Client([127, 0, 0, 3]);
 
 #[tokio::test]
 async fn each_client_of_nginx_has_its_own_limit_whatever_it_writes() {
-    let nginx = before(serve(app()).await).await;
+    let nginx = before(serve(app()).await);
     for client in [ANN, BOB] {
         for n in 1..=5 {
             let invented = format!("x-forwarded-for: 192.0.2.{n}\r\n");
@@ -88,7 +88,7 @@ async fn who_bypasses_nginx_cannot_choose_an_address_either() {
 
 #[tokio::test]
 async fn a_denial_is_json_and_every_response_states_the_limit_of_its_route() {
-    let nginx = before(serve(app()).await).await;
+    let nginx = before(serve(app()).await);
     let found = ANN.send(nginx.address, "GET /search", "").await;
     assert_eq!(found.body, "found");
     assert_eq!(found.header("ratelimit-policy"), r#""search";q=4;w=1440"#);
@@ -118,7 +118,7 @@ async fn with_the_address_of_the_connection_all_clients_share_one_limit() {
     let bucket = TokenBucket::new(Quota::per_hour(10).burst(4));
     let limit = RateLimitLayer::new(ClientIp::peer(), bucket);
     let app = Router::new().route("/search", get(async || "found").layer(limit));
-    let nginx = before(serve(app).await).await;
+    let nginx = before(serve(app).await);
     assert_eq!(
         ANN.statuses(nginx.address, "GET /search", "", 4).await,
         [200; 4]

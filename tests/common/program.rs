@@ -1,0 +1,127 @@
+//! Programs that tests start, each in a folder of its own. Both end with the test.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    net::TcpListener,
+    ops::Deref,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc, Mutex, PoisonError, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+/// A new folder for temporary files.
+#[derive(Debug)]
+pub(super) struct Folder(PathBuf);
+
+impl Folder {
+    pub(super) fn new(of: &str) -> Self {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("tower-throttle-{of}-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir_all(&folder).expect("a folder for the program");
+        Self(folder)
+    }
+}
+
+impl Deref for Folder {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A running program.
+#[derive(Debug)]
+pub(super) struct Program(Child);
+
+impl Program {
+    /// Starts a program whose output or errors are piped, and waits for a line that says that it is
+    /// ready. Returns `None` if it ends before.
+    pub(super) fn start(
+        command: &mut Command,
+        is_ready: impl FnMut(String) -> bool,
+    ) -> Option<Self> {
+        let mut child = command
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?} is not installed: {error}"));
+        let log: Box<dyn Read + Send> = match child.stdout.take() {
+            Some(output) => Box::new(output),
+            None => Box::new(child.stderr.take().expect("one of them is piped")),
+        };
+        let program = Self(child);
+        let mut lines = BufReader::new(log).lines().map_while(Result::ok);
+        lines.by_ref().any(is_ready).then(|| {
+            // Keep reading the log, so that the pipe never fills.
+            std::thread::spawn(move || lines.for_each(drop));
+            program
+        })
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Kills the program, so that it cannot save anything.
+    pub(super) fn kill(&mut self) {
+        self.0.kill().expect("a child process");
+        self.wait();
+    }
+
+    pub(super) fn wait(&mut self) {
+        self.0.wait().expect("a child process");
+    }
+
+    /// Sends a signal: `STOP` suspends the program and `CONT` resumes it.
+    pub(super) fn signal(&self, name: &str) {
+        let sent = Command::new("kill")
+            .args([format!("-{name}"), self.id().to_string()])
+            .status();
+        assert!(sent.expect("kill is installed").success());
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a program on free ports. It is started again, on others, if another process takes one first.
+pub(super) fn on_free_ports<const N: usize>(
+    mut start: impl FnMut([u16; N]) -> Option<Program>,
+) -> (Program, [u16; N]) {
+    for _ in 0..20 {
+        let free = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
+        let port = |free: &TcpListener| free.local_addr().expect("its address").port();
+        let ports = free.each_ref().map(port);
+        drop(free);
+        if let Some(program) = start(ports) {
+            return (program, ports);
+        }
+    }
+    panic!("the program never starts");
+}
+
+/// A server that tests share while one of them uses it.
+pub(super) fn shared<T>(place: &Mutex<Weak<T>>, start: impl FnOnce() -> T) -> Arc<T> {
+    let mut shared = place.lock().unwrap_or_else(PoisonError::into_inner);
+    shared.upgrade().unwrap_or_else(|| {
+        let server = Arc::new(start());
+        *shared = Arc::downgrade(&server);
+        server
+    })
+}
