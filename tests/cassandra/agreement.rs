@@ -3,7 +3,7 @@
 use tower_throttle::store::cas::{CasStore, Swapped};
 
 use super::{MINUTE, insert, load, store, store_behind, value, version};
-use crate::wire_proxy::{Protocol, WireProxy};
+use crate::proxy::{Protocol, Proxy};
 
 // The numbers of consistencies in the protocol.
 const QUORUM: u16 = 4;
@@ -64,7 +64,7 @@ impl Request {
 #[tokio::test]
 async fn replicas_agree_in_one_data_center_or_in_all() {
     let (server, _) = store("agreement").await;
-    let proxy = WireProxy::before(Protocol::Cassandra, server.port());
+    let proxy = Proxy::before(Protocol::Cassandra, server.port());
     let of_each = store_behind(&proxy, "agreement").await;
     let of_all = of_each.clone().across_datacenters();
     for (key, store, serial, quorum) in [

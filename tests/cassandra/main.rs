@@ -10,21 +10,21 @@ mod limits;
 mod mistakes;
 mod outages;
 mod port;
+#[path = "../common/proxy.rs"]
+#[expect(dead_code, reason = "shared with the suite of stores")]
+mod proxy;
 mod sessions;
 #[path = "../common/shared_limit.rs"]
 mod shared_limit;
 #[path = "../common/wait.rs"]
 mod wait;
-#[path = "../common/wire_proxy.rs"]
-#[expect(dead_code, reason = "shared with the suite of stores")]
-mod wire_proxy;
 
 use std::{sync::Arc, time::Duration};
 
 use scylla::client::session_builder::SessionBuilder;
 use tower_throttle::store::cas::{CasStore, Swapped, Value, Version, cassandra::Cassandra};
 
-use self::{cassandra_server::CassandraServer, wire_proxy::WireProxy};
+use self::{cassandra_server::CassandraServer, proxy::Proxy};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -49,7 +49,7 @@ async fn store_on(server: &CassandraServer, table: &str) -> Cassandra {
 }
 
 /// A store behind a proxy of the server, with a table that is there.
-async fn store_behind(proxy: &WireProxy, table: &str) -> Cassandra {
+async fn store_behind(proxy: &Proxy, table: &str) -> Cassandra {
     let builder = SessionBuilder::new()
         .known_node(format!("127.0.0.1:{}", proxy.port()))
         .user("cassandra", "cassandra");

@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use tower_throttle::store::cas::{CasStore, cassandra::Cassandra};
 
 use super::{insert, load, store, store_behind, value};
+use crate::proxy::{Protocol, Proxy};
 use crate::wait::until;
-use crate::wire_proxy::{Protocol, WireProxy};
 
 #[test]
 fn a_store_works_in_one_runtime_after_the_other() {
@@ -73,7 +73,7 @@ fn a_runtime_without_timers_is_an_error_that_names_the_remedy() {
 #[tokio::test]
 async fn statements_are_prepared_although_no_call_waits_so_long() {
     let (server, _) = store("prepared").await;
-    let proxy = WireProxy::before(Protocol::Cassandra, server.port());
+    let proxy = Proxy::before(Protocol::Cassandra, server.port());
     let slow = store_behind(&proxy, "prepared").await;
     proxy.delays_all(Duration::from_millis(60));
     until("a call succeeds", async || {

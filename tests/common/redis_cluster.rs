@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 
-use super::proxy_server::Proxy;
+use super::proxy::{Protocol, Proxy};
 use super::redis_server::{RedisServer, reached};
 
 /// A cluster of three masters that share the slots, and `others` nodes without slots.
@@ -82,7 +82,10 @@ pub(crate) fn ask(node: &RedisServer, words: &[&str]) -> String {
 
 /// Proxies before all nodes of a cluster. The nodes announce the addresses of the proxies.
 pub(crate) fn behind_proxies(nodes: &[RedisServer]) -> Vec<Proxy> {
-    let proxies: Vec<_> = nodes.iter().map(Proxy::before).collect();
+    let proxies = nodes
+        .iter()
+        .map(|node| Proxy::before(Protocol::Redis, node.port()));
+    let proxies: Vec<_> = proxies.collect();
     for (node, proxy) in nodes.iter().zip(&proxies) {
         announce(node, proxy);
     }

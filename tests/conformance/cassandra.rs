@@ -7,6 +7,9 @@ mod cassandra_server;
 #[path = "../laws/place.rs"]
 #[expect(dead_code, reason = "shared with the tests of the laws")]
 mod place;
+#[path = "../common/proxy.rs"]
+#[expect(dead_code, reason = "shared with the tests of Cassandra")]
+mod proxy;
 #[path = "../algorithms/random.rs"]
 mod random;
 #[path = "../common/vectors.rs"]
@@ -18,9 +21,6 @@ mod subjected;
 mod subjects;
 #[allow(dead_code, reason = "some parts are for other stores")]
 mod suite;
-#[path = "../common/wire_proxy.rs"]
-#[expect(dead_code, reason = "shared with the tests of Cassandra")]
-mod wire_proxy;
 
 use std::{
     sync::{
@@ -37,8 +37,8 @@ use tower_throttle::store::cas::{Cas, CasBuilder};
 
 use self::{
     cassandra_server::CassandraServer,
+    proxy::{Harm, Protocol, Proxy},
     suite::{Fault, Store, block_on, vectors::Replay},
-    wire_proxy::{Harm, Protocol, WireProxy},
 };
 
 /// The servers that no store uses: they take seconds to start.
@@ -80,7 +80,7 @@ async fn make_table(server: &CassandraServer, table: &str) {
 struct InCassandra {
     /// `None` after it was given back.
     server: Option<CassandraServer>,
-    proxy: WireProxy,
+    proxy: Proxy,
     /// With its keyspace.
     table: String,
     store: Cassandra,
@@ -105,7 +105,7 @@ impl Store for InCassandra {
             let made = scope.spawn(|| block_on(make_table(&server, &table)));
             made.join().expect("no panic");
         });
-        let proxy = WireProxy::before(Protocol::Cassandra, server.port());
+        let proxy = Proxy::before(Protocol::Cassandra, server.port());
         let builder = SessionBuilder::new()
             .known_node(format!("127.0.0.1:{}", proxy.port()))
             .user("cassandra", "cassandra");

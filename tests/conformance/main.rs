@@ -13,9 +13,9 @@ mod postgres;
 #[path = "../common/postgres_server.rs"]
 #[expect(dead_code, reason = "shared with the tests of PostgreSQL")]
 mod postgres_server;
-#[path = "../redis/proxy_server.rs"]
-#[expect(dead_code, reason = "shared with the tests of Redis")]
-mod proxy_server;
+#[path = "../common/proxy.rs"]
+#[expect(dead_code, reason = "shared with the tests of stores")]
+mod proxy;
 #[path = "../algorithms/random.rs"]
 #[expect(dead_code, reason = "shared with the tests of algorithms")]
 mod random;
@@ -42,8 +42,3 @@ mod subjected;
 mod subjects;
 #[allow(dead_code, reason = "some parts are for Cassandra")]
 mod suite;
-#[cfg(feature = "cas")]
-#[cfg(feature = "postgres")]
-#[path = "../common/wire_proxy.rs"]
-#[expect(dead_code, reason = "shared with the tests of other stores")]
-mod wire_proxy;

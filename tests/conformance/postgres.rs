@@ -7,15 +7,15 @@ use tower_throttle::store::cas::postgres::PostgreSql;
 use tower_throttle::store::cas::{Cas, CasBuilder};
 
 use crate::postgres_server::PostgresServer;
+use crate::proxy::{Harm, Protocol, Proxy};
 use crate::suite::fleet::Port;
 use crate::suite::vectors::Replay;
 use crate::suite::{Fault, Store, block_on};
-use crate::wire_proxy::{Harm, Protocol, WireProxy};
 
 /// A crash empties its table.
 struct InPostgres {
     server: PostgresServer,
-    proxy: WireProxy,
+    proxy: Proxy,
 }
 
 impl Store for InPostgres {
@@ -29,7 +29,7 @@ impl Store for InPostgres {
         // The caller may be in a runtime.
         let made = std::thread::spawn(move || block_on(store.create_table()));
         made.join().expect("no panic").expect("a table");
-        let proxy = WireProxy::before(Protocol::PostgreSql, server.port());
+        let proxy = Proxy::before(Protocol::PostgreSql, server.port());
         Self { server, proxy }
     }
 

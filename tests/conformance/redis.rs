@@ -5,7 +5,7 @@ use std::time::Duration;
 use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::redis::{Redis, RedisLimiter};
 
-use crate::proxy_server::{Harm, Proxy};
+use crate::proxy::{Harm, Protocol, Proxy};
 use crate::redis_server::RedisServer;
 use crate::suite::vectors::{CONVERSIONS, Replay};
 use crate::suite::{Fault, Store};
@@ -29,7 +29,7 @@ impl Store for BehindProxy {
 
     fn start() -> Self {
         let server = RedisServer::start();
-        let proxy = Proxy::before(&server);
+        let proxy = Proxy::before(Protocol::Redis, server.port());
         Self { server, proxy }
     }
 
@@ -153,7 +153,7 @@ fn heal(fault: Fault, server: &mut RedisServer, proxy: &Proxy) {
 /// Harms every second reply.
 fn harm(fault: Fault, proxy: &Proxy) {
     let harm = match fault {
-        Fault::Lost => Harm::Swallow,
+        Fault::Lost => Harm::Lost,
         Fault::Cut => Harm::Cut,
         Fault::CutInside => Harm::CutInside,
         Fault::Split => Harm::Split,

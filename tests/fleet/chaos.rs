@@ -229,7 +229,7 @@ mod redis {
     use tower_throttle::store::redis::Redis;
 
     use super::{Duration, Plant, last, survive};
-    use crate::proxy_server::{Harm, Proxy};
+    use crate::proxy::{Harm, Protocol, Proxy};
     use crate::redis_server::RedisServer;
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -242,7 +242,7 @@ mod redis {
 
     async fn fault_of(fault: Fault, plant: Plant) -> Option<String> {
         let mut server = RedisServer::start();
-        let proxy = Proxy::before(&server);
+        let proxy = Proxy::before(Protocol::Redis, server.port());
         let url = proxy.url();
         let store = move || Redis::open(&url).expect("a URL");
         let cause = move || {
@@ -270,7 +270,7 @@ mod redis {
             Fault::Killed,
             Fault::Stopped,
             // A batch whose reply is lost or cut is sent again.
-            Fault::Harmed(Harm::Swallow),
+            Fault::Harmed(Harm::Lost),
             Fault::Harmed(Harm::Cut),
             Fault::Harmed(Harm::CutInside),
             Fault::Harmed(Harm::Delay(Duration::from_millis(30))),
@@ -290,14 +290,14 @@ mod postgres {
 
     use super::{Duration, Plant, last, survive};
     use crate::postgres_server::PostgresServer;
-    use crate::wire_proxy::{Harm, Protocol, WireProxy};
+    use crate::proxy::{Harm, Protocol, Proxy};
 
     /// A crash empties the table.
     async fn fault_of(harm: Option<Harm>, plant: Plant) -> Option<String> {
         let mut server = PostgresServer::start();
         let table = PostgreSql::open(&server.url()).expect("a URL");
         table.create_table().await.expect("a table");
-        let proxy = WireProxy::before(Protocol::PostgreSql, server.port());
+        let proxy = Proxy::before(Protocol::PostgreSql, server.port());
         let port = proxy.port();
         let url = format!("postgres://postgres@127.0.0.1:{port}/postgres");
         let store = move || PostgreSql::open(&url).expect("a URL");

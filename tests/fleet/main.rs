@@ -27,20 +27,16 @@ mod overwrite;
 #[path = "../common/postgres_server.rs"]
 #[expect(dead_code, reason = "shared with the tests of PostgreSQL")]
 mod postgres_server;
-#[cfg(feature = "redis")]
-#[path = "../redis/proxy_server.rs"]
-#[expect(dead_code, reason = "shared with the tests of Redis")]
-mod proxy_server;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+#[path = "../common/proxy.rs"]
+#[expect(dead_code, reason = "shared with the tests of stores")]
+mod proxy;
 #[cfg(feature = "redis")]
 #[path = "../common/redis_server.rs"]
 #[expect(dead_code, reason = "shared with the tests of Redis")]
 mod redis_server;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod servers;
-#[cfg(feature = "postgres")]
-#[path = "../common/wire_proxy.rs"]
-#[expect(dead_code, reason = "shared with the tests of other stores")]
-mod wire_proxy;
 
 use std::time::Duration;
 

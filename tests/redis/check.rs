@@ -10,7 +10,7 @@ use tower_throttle::{
 
 use crate::faults::command;
 use crate::hashing_proxy::{HashingProxy, Kind};
-use crate::proxy_server::Proxy;
+use crate::proxy::{Protocol, Proxy};
 use crate::redis_cluster::cluster_of_one;
 use crate::redis_server::RedisServer;
 
@@ -303,7 +303,7 @@ async fn check_of_a_server_that_is_down_is_transient() {
 #[tokio::test]
 async fn a_server_that_refuses_keys_that_are_not_declared_is_named() {
     let server = RedisServer::start();
-    let proxy = Proxy::before(&server);
+    let proxy = Proxy::before(Protocol::Redis, server.port());
     let redis = open(&proxy.url());
     proxy.refuses("ERR script tried accessing undeclared key", 1_000);
     let error = redis.check().await.expect_err("no key may be used");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tower_throttle::store::redis::{Redis, RedisLimiter};
 use tower_throttle::{FixedWindow, Quota, store::Backend};
 
-use crate::proxy_server::{Harm, Proxy};
+use crate::proxy::{Harm, Protocol, Proxy};
 use crate::redis_server::RedisServer;
 
 fn used(server: &RedisServer, key: &str) -> u64 {
@@ -23,8 +23,8 @@ fn used(server: &RedisServer, key: &str) -> u64 {
 #[tokio::test]
 async fn a_lost_reply_is_an_error_and_its_call_is_counted_once() {
     let server = RedisServer::start();
-    for harm in [Harm::Swallow, Harm::Cut, Harm::CutInside] {
-        let proxy = Proxy::before(&server);
+    for harm in [Harm::Lost, Harm::Cut, Harm::CutInside] {
+        let proxy = Proxy::before(Protocol::Redis, server.port());
         let redis = Redis::open(&proxy.url()).expect("a url");
         let redis = redis.deadline(Duration::from_millis(50));
         let limiter = redis.limiter("proxy", FixedWindow::new(Quota::per_day(1_000)));
@@ -46,7 +46,7 @@ async fn a_lost_reply_is_an_error_and_its_call_is_counted_once() {
             assert_eq!(harmed, 1, "the fault happened");
             let used = used(&server, &key);
             assert!(admitted <= used && used <= 8, "{key}: {admitted}, {used}");
-            if matches!(harm, Harm::Swallow) {
+            if matches!(harm, Harm::Lost) {
                 // No reply arrives until the connection is replaced.
                 assert!(failed >= 1, "{key}");
                 recovers(&limiter).await;
@@ -71,7 +71,7 @@ async fn recovers(limiter: &RedisLimiter<FixedWindow>) {
 #[tokio::test]
 async fn replies_that_arrive_byte_by_byte_are_parsed() {
     let server = RedisServer::start();
-    let proxy = Proxy::before(&server);
+    let proxy = Proxy::before(Protocol::Redis, server.port());
     proxy.harms_every(Harm::Split, 1);
     let redis = Redis::open(&proxy.url()).expect("a url");
     let redis = redis.deadline(Duration::from_secs(10));

@@ -13,7 +13,7 @@ use std::{
     thread,
 };
 
-use super::proxy_server::end_of_reply;
+use super::proxy::end_of_reply;
 use super::redis_server::RedisServer;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

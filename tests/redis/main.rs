@@ -23,8 +23,9 @@ mod measured;
 mod permits;
 mod pool;
 mod processes;
-#[expect(dead_code, reason = "shared with the tests of stores")]
-mod proxy_server;
+#[path = "../common/proxy.rs"]
+#[expect(dead_code, reason = "shared with the tests of other stores")]
+mod proxy;
 mod queue;
 #[path = "../common/redis_cluster.rs"]
 #[cfg_attr(

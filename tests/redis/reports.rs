@@ -8,7 +8,7 @@ use tower_throttle::{FixedWindow, Quota, StoreError, store::Backend};
 
 use crate::faults::command;
 use crate::measured::{SECRET, log, measured};
-use crate::proxy_server::Proxy;
+use crate::proxy::{Protocol, Proxy};
 use crate::redis_server::RedisServer;
 use crate::wait::until;
 
@@ -55,7 +55,7 @@ async fn recovery((redis, limiter): &(Redis, RedisLimiter<FixedWindow>), proxy: 
 fn a_flapping_breaker_does_not_fill_the_log() {
     measured(|metrics| async move {
         let server = RedisServer::start();
-        let proxy = Proxy::before(&server);
+        let proxy = Proxy::before(Protocol::Redis, server.port());
         let fleet = limiter(&proxy.url(), 1_000_000);
         for _ in 0..20 {
             outage(&fleet, &proxy).await;
@@ -120,7 +120,7 @@ fn cached_denials_errors_and_reconnects_are_counted() {
         |class: &str| format!("tower_throttle_store_errors_total store=Redis class={class}");
     measured(|metrics| async move {
         let server = RedisServer::start();
-        let proxy = Proxy::before(&server);
+        let proxy = Proxy::before(Protocol::Redis, server.port());
         let fleet = limiter(&proxy.url(), 1);
         for _ in 0..3 {
             let _ = fleet.1.decide(SECRET, 1).await.expect("a decision");
@@ -155,7 +155,7 @@ fn cached_denials_errors_and_reconnects_are_counted() {
 fn an_open_breaker_is_measured_per_server() {
     measured(|metrics| async move {
         let server = RedisServer::start();
-        let proxy = Proxy::before(&server);
+        let proxy = Proxy::before(Protocol::Redis, server.port());
         let fleet = limiter(&proxy.url(), 1_000_000);
         let open = "tower_throttle_breakers_open store=Redis server=single";
         outage(&fleet, &proxy).await;
@@ -225,7 +225,7 @@ async fn errors() -> BTreeMap<&'static str, StoreError> {
     errors.insert("full server", decide(server.url()).await);
     command(&server, &["CONFIG", "SET", "maxmemory", "0"]);
 
-    let proxy = Proxy::before(&server);
+    let proxy = Proxy::before(Protocol::Redis, server.port());
     let refusals = [
         ("plain client in a cluster", "MOVED 3999 127.0.0.1:6381"),
         (

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tower_throttle::store::redis::Redis;
 use tower_throttle::{FixedWindow, Quota, store::Backend};
 
-use crate::proxy_server::Proxy;
+use crate::proxy::{Protocol, Proxy};
 use crate::redis_server::RedisServer;
 
 /// Errors of calls that were not executed and may succeed when sent again.
@@ -34,7 +34,7 @@ struct Stage {
 impl Stage {
     fn new() -> Self {
         let server = RedisServer::start();
-        let proxy = Proxy::before(&server);
+        let proxy = Proxy::before(Protocol::Redis, server.port());
         let redis = Redis::open(&proxy.url()).expect("a url");
         // Deadlines are not what is tested.
         let redis = redis.deadline(Duration::from_secs(5));
@@ -100,7 +100,7 @@ async fn a_call_that_a_replica_refused_is_sent_to_the_primary_at_the_same_addres
     let mut follow = redis::cmd("REPLICAOF");
     follow.arg("127.0.0.1").arg(primary.port());
     follow.exec(&mut stage.server.connection()).expect("done");
-    stage.proxy.leads_to(&primary);
+    stage.proxy.leads_to(primary.port());
     let decision = limiter.decide("key", 1).await.expect("a decision");
     assert_eq!(decision.remaining(), 9, "counted once, and there");
     let info: String = redis::cmd("INFO")

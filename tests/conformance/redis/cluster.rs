@@ -8,7 +8,7 @@ use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::redis::{Redis, RedisLimiter};
 
 use super::{NANOS_PER_MOMENT, bytes, fault_after_replay, heal, inflict, limiter, replay};
-use crate::proxy_server::Proxy;
+use crate::proxy::Proxy;
 use crate::redis_cluster::{announce, behind_proxies, cluster, cluster_of_one};
 use crate::redis_server::RedisServer;
 use crate::suite::vectors::Replay;

@@ -7,7 +7,7 @@ use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::redis::{Redis, RedisLimiter};
 
 use super::{NANOS_PER_MOMENT, bytes, fault_after_replay, harm, limiter, replay};
-use crate::proxy_server::Proxy;
+use crate::proxy::{Protocol, Proxy};
 use crate::redis_server::{RedisServer, reached};
 use crate::replicas::{PRIMARY, follow, sentinels, sentinels_naming};
 use crate::suite::vectors::Replay;
@@ -38,9 +38,9 @@ impl Store for BehindSentinels {
 
     fn start() -> Self {
         let primary = RedisServer::start();
-        let proxy = Proxy::before(&primary);
+        let proxy = Proxy::before(Protocol::Redis, primary.port());
         let replica = RedisServer::start();
-        let proxy_of_replica = Proxy::before(&replica);
+        let proxy_of_replica = Proxy::before(Protocol::Redis, replica.port());
         follow(&replica, proxy.port(), proxy_of_replica.port());
         Self {
             sentinels: sentinels(proxy.port()),

@@ -6,7 +6,7 @@ use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::redis::{Redis, RedisLimiter};
 
 use super::{NANOS_PER_MOMENT, bytes, fault_after_replay, heal, inflict, limiter, replay};
-use crate::proxy_server::Proxy;
+use crate::proxy::{Protocol, Proxy};
 use crate::redis_tls::{TlsServer, client_of};
 use crate::suite::vectors::Replay;
 use crate::suite::{Fault, Store};
@@ -23,7 +23,7 @@ impl Store for OverTls {
 
     fn start() -> Self {
         let tls = TlsServer::start();
-        let proxy = Proxy::of_bytes(tls.port());
+        let proxy = Proxy::before(Protocol::Bytes, tls.port());
         Self { tls, proxy }
     }
 

@@ -8,7 +8,7 @@ use tower_throttle::store::redis::Redis;
 
 use super::connections::KILL;
 use super::{Evidence, Fleet, Row, Stage};
-use crate::proxy_server::{Harm, Proxy};
+use crate::proxy::{Harm, Proxy};
 use crate::reached;
 use crate::redis_cluster::{ask, behind_proxies, cluster, tell};
 use crate::redis_server::RedisServer;

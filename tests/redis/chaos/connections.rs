@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Evidence, Fleet, Row, Stage, command, told};
-use crate::proxy_server::{Harm, Proxy};
+use crate::proxy::{Harm, Protocol, Proxy};
 use crate::redis_server::RedisServer;
 
 pub(super) const KILL: [&str; 6] = ["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"];
@@ -83,7 +83,7 @@ fn harmed(
     what: &'static str,
     (server, harm, every): (&RedisServer, Harm, u64),
 ) -> Row {
-    let proxy = Proxy::before(server);
+    let proxy = Proxy::before(Protocol::Redis, server.port());
     let mut fleet = stage.at(&proxy.url());
     proxy.harms_every(harm, every);
     fleet.lasts();
@@ -95,7 +95,7 @@ fn harmed(
 
 pub(super) fn replies_lost(stage: Stage) -> Row {
     let server = RedisServer::start();
-    let how = (&server, Harm::Swallow, 40);
+    let how = (&server, Harm::Lost, 40);
     harmed(stage, "replies lost", "replies lost", how)
 }
 
@@ -123,7 +123,7 @@ pub(super) fn replies_late(stage: Stage) -> Row {
 /// Connections are accepted, but no reply arrives.
 pub(super) fn silent(stage: Stage) -> Row {
     let server = RedisServer::start();
-    let proxy = Proxy::before(&server);
+    let proxy = Proxy::before(Protocol::Redis, server.port());
     let mut fleet = stage.at(&proxy.url());
     proxy.is_silent(true);
     fleet.lasts();
@@ -137,10 +137,10 @@ pub(super) fn silent(stage: Stage) -> Row {
 /// The same address leads to another, empty server; connections to the first one end.
 pub(super) fn address_flips(stage: Stage) -> Row {
     let (first, second) = (RedisServer::start(), RedisServer::start());
-    let proxy = Proxy::before(&first);
+    let proxy = Proxy::before(Protocol::Redis, first.port());
     let mut fleet: Fleet = stage.at(&proxy.url());
     fleet.loses();
-    proxy.leads_to(&second);
+    proxy.leads_to(second.port());
     let cut = proxy.cuts_all();
     fleet.ends();
     let evidence = Evidence::new(&second, cut, "connections moved");

@@ -1,7 +1,7 @@
 //! Failovers to another server.
 
 use super::{Evidence, Row, Stage, command};
-use crate::proxy_server::Proxy;
+use crate::proxy::{Protocol, Proxy};
 use crate::reached;
 use crate::redis_server::RedisServer;
 use crate::replicas::{is_primary, replica, replication};
@@ -31,7 +31,7 @@ pub(super) fn handed_over(stage: Stage) -> Row {
         let replica = replication(&first).remove("slave0");
         replica.is_some_and(|replica| replica.contains("state=online"))
     });
-    let proxy = Proxy::before(&first);
+    let proxy = Proxy::before(Protocol::Redis, first.port());
     let mut fleet = stage.at(&proxy.url());
     let port = second.port().to_string();
     command(&first, &["FAILOVER", "TO", "127.0.0.1", &port]);
@@ -39,7 +39,7 @@ pub(super) fn handed_over(stage: Stage) -> Row {
     // For a while the address still leads to the old primary.
     fleet.lasts();
     let refused = fleet.heard("read only replica");
-    proxy.leads_to(&second);
+    proxy.leads_to(second.port());
     fleet.ends();
     let evidence = Evidence::new(&second, refused, "replies of READONLY");
     Row::of("FAILOVER with TCP up", fleet, &evidence).covered(true)
@@ -48,18 +48,18 @@ pub(super) fn handed_over(stage: Stage) -> Row {
 /// The replica had not received the last calls when it was promoted.
 pub(super) fn cut_before(stage: Stage) -> Row {
     let mut first = RedisServer::start();
-    let between = Proxy::of_replica(&first);
+    let between = Proxy::before(Protocol::Bytes, first.port());
     let second = replica(between.port());
-    let proxy = Proxy::before(&first);
+    let proxy = Proxy::before(Protocol::Redis, first.port());
     let mut fleet = stage.at(&proxy.url());
-    between.leads_nowhere();
+    between.leads_to(1);
     between.cuts_all();
     fleet.lasts();
     let (told, known) = (keys(&first), keys(&second));
     first.kill();
     command(&second, &["REPLICAOF", "NO", "ONE"]);
     fleet.loses();
-    proxy.leads_to(&second);
+    proxy.leads_to(second.port());
     proxy.cuts_all();
     fleet.ends();
     let lost = told.saturating_sub(known);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::RedisServer;
 use super::hashing_proxy::{HashingProxy, Kind};
-use super::proxy_server::{Harm, Proxy};
+use super::proxy::{Harm, Protocol, Proxy};
 use crate::store::{
     cas::CasStore as _,
     fleet::{Batch, simulation::traces::fixed_batch},
@@ -37,7 +37,7 @@ fn open(url: &str) -> Redis {
 #[tokio::test]
 async fn a_batch_whose_reply_is_lost_counts_once() {
     let server = RedisServer::start();
-    let proxy = Proxy::before(&server);
+    let proxy = Proxy::before(Protocol::Redis, server.port());
     let redis = open(&proxy.url());
     // The first reply is that the script is not known.
     proxy.harms_one(Harm::Cut, 1);

@@ -33,9 +33,9 @@ mod mutants;
 mod oracle;
 mod policies;
 #[cfg(feature = "cas")]
-#[path = "../../../../tests/redis/proxy_server.rs"]
+#[path = "../../../../tests/common/proxy.rs"]
 #[expect(dead_code, reason = "shared with the tests of the store")]
-mod proxy_server;
+mod proxy;
 #[path = "../../../../tests/algorithms/random.rs"]
 mod random;
 #[cfg(all(feature = "cas", feature = "redis-cluster"))]

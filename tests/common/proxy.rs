@@ -1,4 +1,4 @@
-//! A proxy before PostgreSQL or Cassandra that harms the replies of statements on their way.
+//! A proxy before a server that harms the replies to statements on their way.
 //!
 //! It runs on threads of its own, so that it adds no tasks to those of a test.
 
@@ -6,7 +6,7 @@ use std::{
     io::{ErrorKind, Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
@@ -40,11 +40,16 @@ pub(crate) enum Harm {
 pub(crate) enum Protocol {
     PostgreSql,
     Cassandra,
+    /// The statements are calls of scripts.
+    Redis,
+    /// They are not, as those of TLS or of a replica. What is read at once from the server is harmed as
+    /// a reply.
+    Bytes,
 }
 
 /// A proxy before a server, at an address of its own.
 #[derive(Debug)]
-pub(crate) struct WireProxy {
+pub(crate) struct Proxy {
     address: SocketAddr,
     shared: Arc<Shared>,
 }
@@ -52,37 +57,54 @@ pub(crate) struct WireProxy {
 #[derive(Debug)]
 struct Shared {
     protocol: Protocol,
-    /// The port of the server.
-    target: u16,
+    /// The port of the server to which new connections lead.
+    target: Mutex<u16>,
     plan: Mutex<Plan>,
     harmed: AtomicU64,
+    refusals: Mutex<Refusals>,
+    /// Requests are read and dropped.
+    is_silent: AtomicBool,
     /// The delay of every reply, also of those to no statement.
     delay: Mutex<Duration>,
-    /// The statements since [`WireProxy::records`].
+    /// The statements since [`Proxy::records`].
     recorded: Mutex<Option<Vec<Vec<u8>>>>,
+    open: Mutex<Vec<Weak<Connection>>>,
     is_over: AtomicBool,
 }
 
-/// Which replies of statements are harmed.
+/// Which replies to statements are harmed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Plan {
     harm: Option<Harm>,
-    /// One in so many.
-    every: u64,
-    seen: u64,
+    /// How many unharmed replies come before it.
+    before: u64,
+    /// The interval of further ones, if there are any.
+    again: Option<u64>,
 }
 
-impl WireProxy {
+/// Which statements do not reach a server of Redis.
+#[derive(Clone, Debug, Default)]
+struct Refusals {
+    /// The reply instead.
+    reply: &'static str,
+    left: u64,
+    count: u64,
+}
+
+impl Proxy {
     pub(crate) fn before(protocol: Protocol, target: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("its address");
         let shared = Arc::new(Shared {
             protocol,
-            target,
+            target: Mutex::new(target),
             plan: Mutex::default(),
             harmed: AtomicU64::new(0),
+            refusals: Mutex::default(),
+            is_silent: AtomicBool::new(false),
             delay: Mutex::default(),
             recorded: Mutex::default(),
+            open: Mutex::default(),
             is_over: AtomicBool::new(false),
         });
         let accepts = Arc::clone(&shared);
@@ -101,12 +123,26 @@ impl WireProxy {
         self.address.port()
     }
 
+    /// The URL of a server of Redis.
+    pub(crate) fn url(&self) -> String {
+        format!("redis://{}", self.address)
+    }
+
+    /// Harms the reply to one statement, after `before` others.
+    pub(crate) fn harms_one(&self, harm: Harm, before: u64) {
+        *lock(&self.shared.plan) = Plan {
+            harm: Some(harm),
+            before,
+            again: None,
+        };
+    }
+
     /// Harms the replies to one in `every` statements.
     pub(crate) fn harms_every(&self, harm: Harm, every: u64) {
         *lock(&self.shared.plan) = Plan {
             harm: Some(harm),
-            every,
-            seen: 0,
+            before: every - 1,
+            again: Some(every),
         };
     }
 
@@ -117,6 +153,34 @@ impl WireProxy {
     /// How many statements were harmed.
     pub(crate) fn harmed(&self) -> u64 {
         self.shared.harmed.load(Ordering::Relaxed)
+    }
+
+    /// Replies to so many statements with an error of Redis, instead of the server.
+    pub(crate) fn refuses(&self, reply: &'static str, left: u64) {
+        let count = 0;
+        *lock(&self.shared.refusals) = Refusals { reply, left, count };
+    }
+
+    /// How many statements it refused.
+    pub(crate) fn refused(&self) -> u64 {
+        lock(&self.shared.refusals).count
+    }
+
+    /// Sets whether requests are read and dropped.
+    pub(crate) fn is_silent(&self, silent: bool) {
+        self.shared.is_silent.store(silent, Ordering::Relaxed);
+    }
+
+    /// New connections lead to the server at another port; existing ones stay.
+    pub(crate) fn leads_to(&self, port: u16) {
+        *lock(&self.shared.target) = port;
+    }
+
+    /// Cuts all connections. Returns how many there were.
+    pub(crate) fn cuts_all(&self) -> u64 {
+        let open = std::mem::take(&mut *lock(&self.shared.open));
+        let open = open.iter().filter_map(Weak::upgrade);
+        open.filter(|connection| connection.end()).count() as u64
     }
 
     /// Keeps the requests with statements from now on.
@@ -136,9 +200,10 @@ impl WireProxy {
     }
 }
 
-impl Drop for WireProxy {
+impl Drop for Proxy {
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::Relaxed);
+        self.cuts_all();
         // Wakes the accepting thread.
         let _ = TcpStream::connect(self.address);
     }
@@ -148,12 +213,23 @@ impl Shared {
     fn next_harm(&self) -> Option<Harm> {
         let mut plan = lock(&self.plan);
         let harm = plan.harm?;
-        plan.seen += 1;
-        if plan.seen % plan.every != 0 {
+        if plan.before > 0 {
+            plan.before -= 1;
             return None;
+        }
+        match plan.again {
+            Some(every) => plan.before = every - 1,
+            None => plan.harm = None,
         }
         self.harmed.fetch_add(1, Ordering::Relaxed);
         Some(harm)
+    }
+
+    fn next_refusal(&self) -> Option<&'static str> {
+        let mut refusals = lock(&self.refusals);
+        refusals.left = refusals.left.checked_sub(1)?;
+        refusals.count += 1;
+        Some(refusals.reply)
     }
 }
 
@@ -164,22 +240,26 @@ struct Connection {
     server: TcpStream,
     /// Requests without a reply, in order.
     asked: Mutex<Vec<Asked>>,
+    /// From now on the server sends without being asked.
+    is_stream: AtomicBool,
     is_over: AtomicBool,
 }
 
 /// A request without a reply yet.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Asked {
     /// What its reply repeats; zero if replies come in order.
     id: u16,
     harm: Option<Harm>,
     /// How many replies come before the one that is returned.
     dropped: u32,
+    /// It did not reach the server; this is its reply.
+    refusal: Option<&'static str>,
 }
 
 impl Connection {
     fn open(shared: &Arc<Shared>, client: TcpStream) {
-        let Ok(server) = TcpStream::connect(("127.0.0.1", shared.target)) else {
+        let Ok(server) = TcpStream::connect(("127.0.0.1", *lock(&shared.target))) else {
             return;
         };
         for end in [&client, &server] {
@@ -192,8 +272,10 @@ impl Connection {
             client,
             server,
             asked: Mutex::default(),
+            is_stream: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
         });
+        lock(&shared.open).push(Arc::downgrade(&connection));
         let back = Arc::clone(&connection);
         thread::spawn(move || {
             connection.forward();
@@ -205,11 +287,14 @@ impl Connection {
         });
     }
 
-    fn end(&self) {
-        if !self.is_over.swap(true, Ordering::Relaxed) {
+    /// Returns whether it was open.
+    fn end(&self) -> bool {
+        let was_open = !self.is_over.swap(true, Ordering::Relaxed);
+        if was_open {
             let _ = self.client.shutdown(Shutdown::Both);
             let _ = self.server.shutdown(Shutdown::Both);
         }
+        was_open
     }
 
     /// Resets the connection, when both threads have left its socket.
@@ -238,48 +323,68 @@ impl Connection {
         }
     }
 
+    fn protocol(&self) -> Protocol {
+        if self.is_stream.load(Ordering::Relaxed) {
+            Protocol::Bytes
+        } else {
+            self.shared.protocol
+        }
+    }
+
     fn forward(&self) {
-        let protocol = self.shared.protocol;
         let mut bytes = Vec::new();
         let mut is_first = true;
         while self.read(&self.client, &mut bytes).is_some() {
-            while let Some(request) = protocol.request(&bytes, is_first) {
+            while let Some(request) = self.protocol().request(&bytes, is_first) {
                 is_first = false;
                 let text: Vec<u8> = bytes.drain(..request.end).collect();
-                if request.is_statement {
-                    if let Some(recorded) = &mut *lock(&self.shared.recorded) {
-                        recorded.push(text.clone());
-                    }
-                }
-                let harm = request.is_statement.then(|| self.shared.next_harm());
-                let harm = harm.flatten();
-                let is_twice = harm == Some(Harm::Twice);
-                if request.has_reply {
-                    lock(&self.asked).push(Asked {
-                        id: request.id,
-                        harm,
-                        dropped: is_twice.into(),
-                    });
-                }
-                for _ in 0..=u32::from(is_twice) {
-                    if (&self.server).write_all(&text).is_err() {
-                        return;
-                    }
+                if !self.shared.is_silent.load(Ordering::Relaxed) && !self.send(&request, &text) {
+                    return;
                 }
             }
         }
     }
 
+    /// Sends a request to the server. Returns false if the connection has to end.
+    fn send(&self, request: &Request, text: &[u8]) -> bool {
+        let mut asked = Asked {
+            id: request.id,
+            ..Asked::default()
+        };
+        if request.is_statement {
+            if let Some(recorded) = &mut *lock(&self.shared.recorded) {
+                recorded.push(text.to_vec());
+            }
+            asked.refusal = self.shared.next_refusal();
+            if asked.refusal.is_none() {
+                asked.harm = self.shared.next_harm();
+            }
+        }
+        self.is_stream
+            .fetch_or(request.begins_stream, Ordering::Relaxed);
+        let times = 1 + usize::from(asked.harm == Some(Harm::Twice));
+        asked.dropped = u32::from(times > 1);
+        if request.has_reply {
+            lock(&self.asked).push(asked);
+        }
+        if asked.refusal.is_some() {
+            self.answer_refused();
+            return true;
+        }
+        (0..times).all(|_| (&self.server).write_all(text).is_ok())
+    }
+
     fn give_back(&self) {
-        let protocol = self.shared.protocol;
         let mut bytes = Vec::new();
         let mut loses_all = false;
         while self.read(&self.server, &mut bytes).is_some() {
-            while let Some((end, id)) = protocol.reply(&bytes) {
+            while let Some((end, id)) = self.protocol().reply(&bytes) {
                 let reply: Vec<u8> = bytes.drain(..end).collect();
-                let harm = match self.asked_for(id) {
+                let asked = self.asked_for(id);
+                let harm = match asked {
                     Some(Asked { dropped: 1.., .. }) => continue,
                     Some(asked) => asked.harm,
+                    None if self.shared.protocol == Protocol::Bytes => self.shared.next_harm(),
                     // An event, or what comes before the end of a reply.
                     None => None,
                 };
@@ -287,12 +392,13 @@ impl Connection {
                 if !late.is_zero() {
                     delay(late);
                 }
-                if harm == Some(Harm::Lost) {
-                    loses_all = protocol == Protocol::PostgreSql;
-                    continue;
-                }
-                if !loses_all && !self.pass(&reply, harm) {
+                let is_lost = harm == Some(Harm::Lost);
+                loses_all |= is_lost && self.shared.protocol != Protocol::Cassandra;
+                if !is_lost && !loses_all && !self.pass(&reply, harm) {
                     return;
+                }
+                if asked.is_some() {
+                    self.replied(id);
                 }
             }
         }
@@ -302,17 +408,32 @@ impl Connection {
         }
     }
 
-    /// The request to which a reply belongs. It stays if another reply to it will come.
+    /// The request to which a reply belongs.
     fn asked_for(&self, id: u16) -> Option<Asked> {
         let mut asked = lock(&self.asked);
-        let at = asked.iter().position(|asked| asked.id == id)?;
-        let found = asked[at];
-        if found.dropped > 0 {
-            asked[at].dropped -= 1;
-        } else {
+        let asked = asked.iter_mut().find(|asked| asked.id == id)?;
+        let found = *asked;
+        asked.dropped = asked.dropped.saturating_sub(1);
+        Some(found)
+    }
+
+    /// Forgets the request to which a reply was forwarded.
+    fn replied(&self, id: u16) {
+        let mut asked = lock(&self.asked);
+        if let Some(at) = asked.iter().position(|asked| asked.id == id) {
             asked.remove(at);
         }
-        Some(found)
+        drop(asked);
+        self.answer_refused();
+    }
+
+    /// Writes the replies to refused requests whose turn it is.
+    fn answer_refused(&self) {
+        let mut asked = lock(&self.asked);
+        while let Some(reply) = asked.first().and_then(|asked| asked.refusal) {
+            let _ = write!(&self.client, "-{reply}\r\n");
+            asked.remove(0);
+        }
     }
 
     /// Forwards a reply. Returns false if the connection has to end.
@@ -342,6 +463,21 @@ struct Request {
     id: u16,
     is_statement: bool,
     has_reply: bool,
+    /// The server sends more than one reply to it.
+    begins_stream: bool,
+}
+
+impl Request {
+    /// A request that is no statement, and that gets a reply without an id.
+    const fn until(end: usize) -> Self {
+        Self {
+            end,
+            id: 0,
+            is_statement: false,
+            has_reply: true,
+            begins_stream: false,
+        }
+    }
 }
 
 impl Protocol {
@@ -352,21 +488,15 @@ impl Protocol {
                 const EXECUTE: u8 = 0x0a;
                 let (end, id) = frame(bytes)?;
                 Some(Request {
-                    end,
                     id,
                     is_statement: bytes[4] == EXECUTE,
-                    has_reply: true,
+                    ..Request::until(end)
                 })
             }
             // The message that opens a connection has no type.
             Self::PostgreSql if is_first => {
                 let end = usize::try_from(number(bytes, 0)?).expect("a length");
-                (bytes.len() >= end).then_some(Request {
-                    end,
-                    id: 0,
-                    is_statement: false,
-                    has_reply: true,
-                })
+                (bytes.len() >= end).then_some(Request::until(end))
             }
             Self::PostgreSql => {
                 let mut is_statement = false;
@@ -377,16 +507,28 @@ impl Protocol {
                     is_statement |= kind == b'E';
                     // Sync, a simple query, the end, a password.
                     if matches!(kind, b'S' | b'Q' | b'X' | b'p') {
-                        let has_reply = matches!(kind, b'S' | b'Q');
                         return Some(Request {
-                            end,
-                            id: 0,
                             is_statement,
-                            has_reply,
+                            has_reply: matches!(kind, b'S' | b'Q'),
+                            ..Request::until(end)
                         });
                     }
                 }
             }
+            // Commands have the syntax of array replies.
+            Self::Redis => {
+                let end = end_of_reply(bytes)?;
+                let name = bytes.split(|byte| *byte == b'\n').nth(2).expect("a name");
+                Some(Request {
+                    is_statement: matches!(name, b"EVALSHA\r" | b"EVAL\r"),
+                    begins_stream: matches!(name, b"PSYNC\r" | b"SUBSCRIBE\r"),
+                    ..Request::until(end)
+                })
+            }
+            Self::Bytes => (!bytes.is_empty()).then(|| Request {
+                has_reply: false,
+                ..Request::until(bytes.len())
+            }),
         }
     }
 
@@ -394,6 +536,8 @@ impl Protocol {
     fn reply(self, bytes: &[u8]) -> Option<(usize, u16)> {
         match self {
             Self::Cassandra => frame(bytes),
+            Self::Redis => Some((end_of_reply(bytes)?, 0)),
+            Self::Bytes => (!bytes.is_empty()).then_some((bytes.len(), 0)),
             Self::PostgreSql => {
                 let mut end = 0;
                 loop {
@@ -444,4 +588,29 @@ fn delay(span: Duration) {
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where the first reply of Redis ends, if it is complete.
+pub(crate) fn end_of_reply(bytes: &[u8]) -> Option<usize> {
+    let line = bytes.windows(2).position(|pair| pair == b"\r\n")? + 2;
+    let number = || {
+        std::str::from_utf8(&bytes[1..line - 2])
+            .ok()?
+            .parse::<i64>()
+            .ok()
+    };
+    match bytes[0] {
+        b'$' => match usize::try_from(number()?) {
+            Ok(length) => Some(line + length + 2).filter(|end| *end <= bytes.len()),
+            Err(_) => Some(line),
+        },
+        b'*' => {
+            let mut end = line;
+            for _ in 0..number()? {
+                end += end_of_reply(&bytes[end..])?;
+            }
+            Some(end)
+        }
+        _ => Some(line),
+    }
 }
