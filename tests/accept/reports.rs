@@ -2,14 +2,11 @@
 
 use tower_throttle::{Quota, accept::ConnectionLimit};
 
-use crate::support::ONE;
-
-#[path = "../common/measured.rs"]
-mod measured;
+use crate::{log::log, measured::measured, support::ONE};
 
 #[test]
 fn connections_are_counted_by_outcome_without_addresses() {
-    measured::measured(|metrics| async move {
+    measured(|metrics| async move {
         let limit = ConnectionLimit::new(1)
             .total(2)
             .rate(Quota::per_hour(2))
@@ -40,6 +37,6 @@ fn connections_are_counted_by_outcome_without_addresses() {
             assert_eq!(metrics.all(&name).len(), count, "{outcome}");
         }
         assert_eq!(limit.counts().accepted, 3);
-        assert_eq!(measured::log(), "", "refusals are `DEBUG`");
+        assert_eq!(log(), "", "refusals are `DEBUG`");
     });
 }

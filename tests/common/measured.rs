@@ -1,17 +1,17 @@
-//! What a program logs and measures, for tests. No key is in either.
+//! What a program measures and logs, for tests. No key is in either.
 
 #![expect(
     clippy::float_arithmetic,
+    clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
     reason = "metrics are floats"
 )]
 
 use std::{
-    cell::RefCell,
     collections::BTreeMap,
     future::Future,
-    io,
-    sync::{Arc, Mutex, Once},
+    sync::{Arc, Mutex},
 };
 
 use metrics::{
@@ -22,43 +22,9 @@ use metrics::{
 /// The name of a key, which no log and no label may have.
 pub(crate) const SECRET: &str = "hunter2";
 
-thread_local! {
-    static LOG: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Writes to a log of the thread, so each test has its own.
-struct Log;
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        LOG.with_borrow_mut(|log| log.write(bytes))
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// One subscriber for the whole process: tracing caches whether an event is enabled.
-fn subscribe() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        tracing_subscriber::fmt()
-            .with_max_level(tracing::Level::INFO)
-            .with_ansi(false)
-            .with_writer(|| Log)
-            .init();
-    });
-}
-
-/// What was logged on this thread since the last call.
-pub(crate) fn log() -> String {
-    String::from_utf8(LOG.take()).expect("text")
-}
-
 /// The sum of each counter, the value and the maximum of each gauge, and the values of each
 /// histogram, by name and labels.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Measured(Arc<Mutex<BTreeMap<String, Vec<f64>>>>);
 
 struct Metric(Measured, String);
@@ -121,6 +87,16 @@ impl Measured {
         metrics.get(name).cloned().unwrap_or_default()
     }
 
+    /// The names and labels of all metrics.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.0.lock().expect("metrics").keys().cloned().collect()
+    }
+
+    /// The value of a counter.
+    pub(crate) fn count(&self, name: &str) -> u64 {
+        self.value(name) as u64
+    }
+
     /// The value of a counter or gauge.
     pub(crate) fn value(&self, name: &str) -> f64 {
         self.all(name).last().copied().unwrap_or(0.0)
@@ -147,15 +123,22 @@ impl Recorder for Measured {
     }
 }
 
-/// Runs a test on one thread, with a recorder and a log of its own.
-pub(crate) fn measured<F: Future<Output = ()>>(test: impl FnOnce(Measured) -> F) {
-    subscribe();
+/// Runs what is measured on one thread.
+pub(crate) fn measure<F: Future<Output = ()>>(run: impl FnOnce(Measured) -> F) -> Measured {
     let recorder = Measured::default();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .expect("a runtime");
-    metrics::with_local_recorder(&recorder, || runtime.block_on(test(recorder.clone())));
-    let text = log();
+    metrics::with_local_recorder(&recorder, || runtime.block_on(run(recorder.clone())));
+    recorder
+}
+
+/// Runs a test on one thread, with a recorder and a log of its own.
+#[cfg(feature = "tracing")]
+pub(crate) fn measured<F: Future<Output = ()>>(test: impl FnOnce(Measured) -> F) {
+    super::log::subscribe(tracing::Level::INFO);
+    measure(test);
+    let text = super::log::log();
     assert!(!text.contains(SECRET), "{text}");
 }

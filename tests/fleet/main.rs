@@ -12,11 +12,15 @@ mod chaos;
 mod counting;
 mod exchange;
 mod failure;
-#[cfg(feature = "metrics")]
-#[path = "../common/gauges.rs"]
-mod gauges;
 mod handle;
 mod leased;
+#[cfg(all(feature = "metrics", feature = "tracing"))]
+#[path = "../common/log.rs"]
+mod log;
+#[cfg(feature = "metrics")]
+#[path = "../common/measured.rs"]
+#[expect(dead_code, reason = "shared with other tests")]
+mod measured;
 #[path = "../common/memory_fleet.rs"]
 mod memory_fleet;
 #[cfg(feature = "metrics")]

@@ -1,17 +1,33 @@
 //! The metric of a limit of a fleet.
 
+use std::time::Duration;
+
+use tokio::time::{pause, sleep};
 use tower_throttle::store::cas::{Faulty, MemoryStore};
 
-use crate::gauges::{lag_is_shown, with_gauges};
+use crate::measured::measure;
+use crate::memory_fleet::{admit, outage};
 use crate::{machine, synced};
 
 /// Shows promise 210.
 #[test]
 fn a_gauge_shows_for_how_long_a_use_has_not_been_reported() {
-    with_gauges(async |value| {
-        let lag = || value("tower_throttle_fleet_lag_seconds");
+    measure(async |metrics| {
+        pause();
+        let shown = || {
+            let name = "tower_throttle_fleet_lag_seconds store=memory";
+            metrics.all(name).last().copied()
+        };
         let store = Faulty::new(MemoryStore::new());
         let limit = machine(synced(&store).machines(1));
-        lag_is_shown(&store, &limit, || limit.lag(), lag).await;
+        store.plan(outage());
+        admit(&limit, 1).await;
+        sleep(Duration::from_secs(5)).await;
+        let during = shown().expect("it is set once per second");
+        assert!(during > 2.0, "{during}");
+        assert!(limit.lag() >= Duration::from_secs(4), "{:?}", limit.lag());
+        store.clear_plan();
+        sleep(Duration::from_secs(15)).await;
+        assert_eq!((shown(), limit.lag()), (Some(0.0), Duration::ZERO));
     });
 }

@@ -21,6 +21,13 @@ mod lending;
 mod lists;
 #[cfg(feature = "tokio")]
 mod lockout;
+#[cfg(feature = "tracing")]
+#[path = "../common/log.rs"]
+mod log;
+#[cfg(feature = "metrics")]
+#[path = "../common/measured.rs"]
+#[expect(dead_code, reason = "shared with other tests")]
+mod measured;
 #[cfg(feature = "tokio")]
 mod per_key;
 mod plain;

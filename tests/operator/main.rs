@@ -8,7 +8,10 @@
 ))]
 
 mod alerts;
+#[path = "../common/log.rs"]
+mod log;
 #[path = "../common/measured.rs"]
+#[expect(dead_code, reason = "shared with other tests")]
 mod measured;
 #[path = "../common/postgres_server.rs"]
 #[expect(dead_code, reason = "shared with the tests of the store")]

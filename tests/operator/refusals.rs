@@ -15,7 +15,8 @@ use tower_throttle::store::{
 use tower_throttle::{FixedWindow, Local, Quota, StoreError};
 
 use crate::alerts::counted;
-use crate::measured::{Measured, SECRET, log, measured};
+use crate::log::log;
+use crate::measured::{Measured, SECRET, measured};
 use crate::postgres_server::PostgresServer;
 use crate::redis_server::RedisServer;
 

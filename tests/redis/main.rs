@@ -17,7 +17,11 @@ mod hashing_proxy;
 mod key_quotas;
 mod limiter;
 #[cfg(all(feature = "metrics", feature = "tracing"))]
+#[path = "../common/log.rs"]
+mod log;
+#[cfg(all(feature = "metrics", feature = "tracing"))]
 #[path = "../common/measured.rs"]
+#[expect(dead_code, reason = "shared with other tests")]
 mod measured;
 #[cfg(feature = "cas")]
 mod permits;

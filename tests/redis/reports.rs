@@ -7,7 +7,8 @@ use tower_throttle::store::redis::{Redis, RedisLimiter};
 use tower_throttle::{FixedWindow, Quota, StoreError, store::Backend};
 
 use crate::faults::command;
-use crate::measured::{SECRET, log, measured};
+use crate::log::log;
+use crate::measured::{SECRET, measured};
 use crate::proxy::{Protocol, Proxy};
 use crate::redis_server::RedisServer;
 use crate::wait::until;
