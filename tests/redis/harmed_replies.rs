@@ -26,7 +26,7 @@ async fn a_lost_reply_is_an_error_and_its_call_is_counted_once() {
     for harm in [Harm::Lost, Harm::Cut, Harm::CutInside] {
         let proxy = Proxy::before(Protocol::Redis, server.port());
         let redis = Redis::open(&proxy.url()).expect("a url");
-        let redis = redis.deadline(Duration::from_millis(50));
+        let redis = redis.deadline(Duration::from_millis(500));
         let limiter = redis.limiter("proxy", FixedWindow::new(Quota::per_day(1_000)));
         for lost in 0..8 {
             let key = format!("{harm:?}{lost}");
@@ -58,12 +58,12 @@ async fn a_lost_reply_is_an_error_and_its_call_is_counted_once() {
     }
 }
 
-/// Calls until one succeeds, for at most a second.
+/// Calls until one succeeds.
 async fn recovers(limiter: &RedisLimiter<FixedWindow>) {
     let begun = tokio::time::Instant::now();
     while let Err(error) = limiter.decide("again", 1).await {
         let waited = begun.elapsed();
-        assert!(waited < Duration::from_secs(1), "no recovery: {error}");
+        assert!(waited < Duration::from_secs(10), "no recovery: {error}");
         tokio::task::yield_now().await;
     }
 }

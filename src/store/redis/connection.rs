@@ -145,11 +145,12 @@ impl Connection {
     }
 
     async fn live(&self) -> Result<Arc<Live>, CallError> {
-        let usable = |live: &&Arc<Live>| !live.is_broken.load(Ordering::Relaxed);
-        match self
-            .connector
-            .find(|made| made.last().filter(usable).cloned())
-        {
+        // If there are two, `pick` drops the older one.
+        let live = self.connector.find(|made| match made {
+            [live] if !live.is_broken.load(Ordering::Relaxed) => Some(Arc::clone(live)),
+            _ => None,
+        });
+        match live {
             Some(live) => Ok(live),
             None => rare(self.live_or_connect()).await,
         }

@@ -116,7 +116,7 @@ pub(super) fn replies_split(stage: Stage) -> Row {
 
 pub(super) fn replies_late(stage: Stage) -> Row {
     let server = RedisServer::start();
-    let how = (&server, Harm::Delay(Duration::from_millis(400)), 30);
+    let how = (&server, Harm::Delay(Duration::from_secs(1)), 30);
     harmed(stage, "replies late", "replies late", how)
 }
 

@@ -25,7 +25,7 @@ use tower_throttle::{Decision, FixedWindow, Limiter, Quota, StoreError, store::B
 use super::planted::{Plant, Subject};
 use crate::faults::Local;
 
-pub(super) const DEADLINE: Duration = Duration::from_millis(250);
+pub(super) const DEADLINE: Duration = Duration::from_millis(500);
 pub(super) const MACHINES: usize = 4;
 /// The limit of the hot key, and that of the fallback of the last machine.
 pub(super) const HOT: u64 = 200;

@@ -114,7 +114,7 @@ fn every_fault_is_survived() {
     let scale = if chosen.is_empty() {
         Scale {
             calls: 1,
-            fault: Duration::from_millis(1_250),
+            fault: Duration::from_secs(2),
         }
     } else {
         Scale {
@@ -165,7 +165,7 @@ fn planted_mistakes_are_found() {
     ];
     let scale = Scale {
         calls: 1,
-        fault: Duration::from_secs(1),
+        fault: Duration::from_millis(1_500),
     };
     for (plant, fault, check) in cases {
         let plant = *plant;
