@@ -1,64 +1,46 @@
 //! Starts a Redis cluster.
 
-use std::net::TcpListener;
-
 use super::proxy::{Protocol, Proxy};
-use super::redis_server::{RedisServer, reached};
+use super::redis_server::{RedisServer, Setup, reached};
+
+/// A node that knows no others.
+fn node() -> RedisServer {
+    Setup::default()
+        .second_port("--cluster-port")
+        .arguments(&["--cluster-enabled", "yes"])
+        .arguments(&["--cluster-node-timeout", "1000"])
+        .arguments(&["--cluster-require-full-coverage", "no"])
+        .start()
+}
 
 /// A cluster of three masters that share the slots, and `others` nodes without slots.
 pub(crate) fn cluster(others: usize) -> Vec<RedisServer> {
-    let nodes: Vec<_> = (0..3 + others)
-        .map(|_| {
-            let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
-            let bus = free.local_addr().expect("its address").port().to_string();
-            drop(free);
-            let server = RedisServer::with(&[
-                "--cluster-enabled",
-                "yes",
-                "--cluster-port",
-                &bus,
-                "--cluster-node-timeout",
-                "1000",
-                "--cluster-require-full-coverage",
-                "no",
-            ]);
-            (server, bus)
-        })
-        .collect();
+    let nodes: Vec<_> = (0..3 + others).map(|_| node()).collect();
     let ranges = [["0", "5460"], ["5461", "10922"], ["10923", "16383"]];
-    for (at, (node, _)) in nodes.iter().enumerate() {
+    for (at, node) in nodes.iter().enumerate() {
         if let Some([first, last]) = ranges.get(at) {
             tell(node, &["ADDSLOTSRANGE", first, last]);
         }
-        for (other, bus) in &nodes {
-            tell(node, &["MEET", "127.0.0.1", &other.port().to_string(), bus]);
+        for other in &nodes {
+            let [port, bus] = [other.port(), other.second_port()].map(|port| port.to_string());
+            tell(node, &["MEET", "127.0.0.1", &port, &bus]);
         }
     }
     let known = format!("cluster_known_nodes:{}\r", nodes.len());
     reached("the cluster is complete", || {
-        nodes.iter().all(|(node, _)| {
+        nodes.iter().all(|node| {
             let info = ask(node, &["INFO"]);
             info.contains("cluster_state:ok")
                 && info.contains("cluster_slots_ok:16384")
                 && info.contains(&known)
         })
     });
-    nodes.into_iter().map(|(server, _)| server).collect()
+    nodes
 }
 
 /// A server that is a cluster by itself.
 pub(crate) fn cluster_of_one() -> RedisServer {
-    let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let bus = free.local_addr().expect("its address").port().to_string();
-    drop(free);
-    let server = RedisServer::with(&[
-        "--cluster-enabled",
-        "yes",
-        "--cluster-port",
-        &bus,
-        "--cluster-require-full-coverage",
-        "no",
-    ]);
+    let server = node();
     tell(&server, &["ADDSLOTSRANGE", "0", "16383"]);
     reached("the cluster is complete", || {
         ask(&server, &["INFO"]).contains("cluster_state:ok")

@@ -18,7 +18,7 @@ use program::{Folder, Program, on_free_ports};
 #[derive(Debug)]
 pub(crate) struct RedisServer {
     program: Program,
-    port: u16,
+    ports: [u16; 2],
     folder: Folder,
     setup: Setup,
 }
@@ -28,6 +28,8 @@ pub(crate) struct RedisServer {
 pub(crate) struct Setup {
     arguments: Vec<String>,
     variables: Vec<(String, String)>,
+    /// The argument that gives it a second port.
+    second_port: Option<&'static str>,
     /// The configuration file of a sentinel, to which it also writes its state.
     sentinel: Option<String>,
 }
@@ -37,6 +39,13 @@ impl Setup {
     pub(crate) fn arguments(mut self, arguments: &[&str]) -> Self {
         self.arguments
             .extend(arguments.iter().map(ToString::to_string));
+        self
+    }
+
+    /// Gives it a second free port by this argument.
+    #[allow(dead_code, reason = "used for clusters and TLS")]
+    pub(crate) fn second_port(mut self, argument: &'static str) -> Self {
+        self.second_port = Some(argument);
         self
     }
 
@@ -71,21 +80,26 @@ impl RedisServer {
 
     fn set_up(setup: Setup) -> Self {
         let folder = Folder::new("redis");
-        let (program, [port]) = on_free_ports(|[port]| launch(port, &folder, &setup));
+        let (program, ports) = on_free_ports(|ports| launch(ports, &folder, &setup));
         Self {
             program,
-            port,
+            ports,
             folder,
             setup,
         }
     }
 
     pub(crate) fn port(&self) -> u16 {
-        self.port
+        self.ports[0]
+    }
+
+    #[allow(dead_code, reason = "used for clusters and TLS")]
+    pub(crate) fn second_port(&self) -> u16 {
+        self.ports[1]
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
+        format!("redis://127.0.0.1:{}", self.port())
     }
 
     /// A connection for the test itself.
@@ -102,7 +116,7 @@ impl RedisServer {
     /// Restarts the server on the same port after [`kill`](Self::kill).
     pub(crate) fn restart(&mut self) {
         self.program =
-            launch(self.port, &self.folder, &self.setup).expect("the port is still free");
+            launch(self.ports, &self.folder, &self.setup).expect("the port is still free");
     }
 
     /// Sends a signal to the process: `STOP` suspends it and `CONT` resumes it.
@@ -112,13 +126,16 @@ impl RedisServer {
 }
 
 /// Starts a server and waits until it is ready. Returns `None` if its port is taken.
-fn launch(port: u16, folder: &Path, setup: &Setup) -> Option<Program> {
+fn launch([port, second]: [u16; 2], folder: &Path, setup: &Setup) -> Option<Program> {
     let program = std::env::var("REDIS_SERVER");
     let mut command = Command::new(program.as_deref().unwrap_or("redis-server"));
     if let Some(configuration) = &setup.sentinel {
         let file = folder.join("sentinel.conf");
         fs::write(&file, configuration).expect("a file for the sentinel");
         command.arg(file).arg("--sentinel");
+    }
+    if let Some(argument) = setup.second_port {
+        command.args([argument, &second.to_string()]);
     }
     // A replica must not wait for other replicas.
     if setup.sentinel.is_none() {

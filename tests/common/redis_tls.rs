@@ -1,6 +1,10 @@
 //! Starts a Redis server that speaks TLS with a certificate of its own.
 
-use std::{fs, net::TcpListener, path::PathBuf};
+use std::{
+    fs,
+    path::PathBuf,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 use redis::{Client, TlsCertificates};
 
@@ -10,17 +14,15 @@ use crate::redis_server::{RedisServer, Setup};
 pub(crate) struct TlsServer {
     /// Without TLS at its own port.
     pub(crate) server: RedisServer,
-    port: u16,
     pub(crate) certificate: String,
     folder: PathBuf,
 }
 
 impl TlsServer {
     pub(crate) fn start() -> Self {
-        let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let port = free.local_addr().expect("its address").port();
-        drop(free);
-        let folder = std::env::temp_dir().join(format!("tls-{}-{port}", std::process::id()));
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("tls-{}-{number}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder");
         let (certificate, key) = certificate();
         let paths = [("cert.pem", &certificate), ("key.pem", &key)].map(|(name, text)| {
@@ -29,13 +31,12 @@ impl TlsServer {
             path.display().to_string()
         });
         let server = Setup::default()
-            .arguments(&["--tls-port", &port.to_string()])
+            .second_port("--tls-port")
             .arguments(&["--tls-cert-file", &paths[0], "--tls-key-file", &paths[1]])
             .arguments(&["--tls-ca-cert-file", &paths[0], "--tls-auth-clients", "no"])
             .start();
         Self {
             server,
-            port,
             certificate,
             folder,
         }
@@ -43,7 +44,7 @@ impl TlsServer {
 
     /// The port at which it accepts TLS.
     pub(crate) fn port(&self) -> u16 {
-        self.port
+        self.server.second_port()
     }
 }
 

@@ -5,7 +5,6 @@
 mod redis_server;
 
 #[path = "../../common/redis_tls.rs"]
-#[expect(dead_code, reason = "shared with the tests of stores")]
 mod redis_tls;
 
 use std::time::Duration;
