@@ -161,7 +161,7 @@ pub(crate) fn reached(what: &str, is_so: impl Fn() -> bool) {
     let begun = tokio::time::Instant::now();
     while !is_so() {
         let waited = begun.elapsed();
-        assert!(waited.as_secs() < 30, "timed out waiting until {what}");
+        assert!(waited.as_secs() < 120, "timed out waiting until {what}");
         std::thread::park_timeout(std::time::Duration::from_millis(5));
     }
 }

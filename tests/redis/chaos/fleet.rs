@@ -32,8 +32,8 @@ pub(super) const HOT: u64 = 200;
 pub(super) const SHARE: u64 = HOT / 4;
 /// Each machine makes a burst of calls per interval.
 const TICK: Duration = Duration::from_millis(10);
-/// The longest wait for a condition.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The longest wait for a condition. A sentinel that was late does nothing for 30 seconds.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The load, and how long a fault lasts.
 #[derive(Clone, Copy, Debug)]
