@@ -1,6 +1,7 @@
 //! Permits of a fleet: several machines over one store, in paused time.
 
 use std::future::pending;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use tower_throttle::clock::{Clock, MonotonicClock, Tick};
 use tower_throttle::concurrency::fleet::{Fleet, FleetLimit};
 use tower_throttle::concurrency::{ConcurrencyLimitLayer, UntilResponse};
 use tower_throttle::layer::OnStoreError;
+use tower_throttle::queue::WhenFull;
 use tower_throttle::respond::Responder;
 use tower_throttle::store::cas::{CasStore, Fault, Faulty, Loaded, MemoryStore, Swapped, Value};
 use tower_throttle::{AsError, Global, RateLimited, StoreError};
@@ -534,6 +536,22 @@ async fn machines_have_the_only_permit_in_turn() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn only_requests_that_may_wait_for_a_permit_take_a_seat() {
+    let with_a_seat = |limit| {
+        let layer = Machine::new(MemoryStore::new(), limit).0.seats(1);
+        Machine(layer.when_full(WhenFull::Deny))
+    };
+    let machine = with_a_seat(2);
+    let both = tokio::join!(machine.acquire(), machine.acquire());
+    assert!(both.0.is_ok() && both.1.is_ok());
+    let machine = with_a_seat(1).queued();
+    let _held = machine.acquire().await.expect("a permit");
+    let acquire = || timeout(SECOND, machine.acquire());
+    let (waits, denied) = tokio::join!(acquire(), acquire());
+    assert!(waits.is_err() && denied.is_ok_and(|result| result.is_err()));
+}
+
 /// Shows promise 361.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_leaves_while_it_waits_takes_no_permit() {
@@ -673,6 +691,17 @@ async fn a_limit_in_shadow_mode_denies_nothing_and_counts_what_it_would() {
     // Other machines see all that is in flight.
     let other = Machine::new(store, 6);
     assert_eq!(other.acquire_many(3).await.len(), 1);
+}
+
+#[test]
+fn a_life_is_from_a_second_to_a_day() {
+    let is_allowed = |life| {
+        let limit = FleetLimit::new(MemoryStore::new(), "exports", 1);
+        catch_unwind(AssertUnwindSafe(|| limit.life(life))).is_ok()
+    };
+    let (day, least) = (86_400 * SECOND, Duration::from_nanos(1));
+    let lives = [SECOND - least, SECOND, day, day + least];
+    assert_eq!(lives.map(is_allowed), [false, true, true, false]);
 }
 
 /// Shows promise 366.

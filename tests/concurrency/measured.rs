@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    future::pending,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -151,6 +152,24 @@ async fn clients_that_hang_up_early_do_not_change_the_limit() {
         }
         assert_eq!(after(1, &service, &handle).await, before);
     }
+}
+
+/// Shows promise 187.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_another_limit_denies_is_no_sample() {
+    let other = ConcurrencyLimitLayer::new(Global, 12)
+        .queue(12)
+        .max_wait(ms(300));
+    let stuck = other.layer(service_fn(|_: Request<()>| {
+        pending::<Result<Response<Full<bytes::Bytes>>, Infallible>>()
+    }));
+    let layer = from_20();
+    let (handle, layer) = (layer.handle(), layer.and(other));
+    let service = layer.layer(service_fn(|_: Request<()>| respond(200, None)));
+    let before = after(5, &service, &handle).await;
+    let held = (0..12).map(|_| stuck.clone().oneshot(Request::new(())));
+    let _held: tokio::task::JoinSet<_> = held.collect();
+    assert_eq!(after(5, &service, &handle).await, before);
 }
 
 /// Shows promise 187.

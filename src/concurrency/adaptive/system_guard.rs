@@ -381,6 +381,8 @@ mod tests {
             "{limits:?}"
         );
         assert_eq!(limits[first + 6..first + 10], [14; 4], "{limits:?}");
+        // A queue is gone if the latency has fallen by no more than a quarter.
+        assert!(has_fallen(74, 100) && !has_fallen(75, 100));
     }
 
     /// Shows promise 194.
@@ -404,6 +406,9 @@ mod tests {
         // 25 per second are fewer than 80.
         assert_eq!(limits([long, window(5, 80, 500, 900)]), [1_000, 6]);
         assert_eq!(limits([window(5, 80, 500, 900)]), [47]);
+        let longer = window(1, 400, 50, 0).with_times(Tick::ZERO, Tick::from_nanos(1_100_000_000));
+        // 400 in 1.1 s are more per second than 100: 19, and its root.
+        assert_eq!(limits([longer, window(5, 100, 50, 900)]), [1_000, 24]);
         let huge = window(5, u64::MAX, 500, 900);
         assert_eq!(limits([huge]), [1_000]);
         assert_eq!(SystemGuard::new(800, || 7).load(), 7);

@@ -124,7 +124,7 @@ impl Window {
     /// Whether at most half of `limit` was used. Then a higher limit would change nothing, and the
     /// service had no queue.
     pub(super) const fn is_idle(&self, limit: u64) -> bool {
-        self.most_in_flight.saturating_mul(2) <= limit && limit > 1
+        self.most_in_flight.saturating_mul(2) <= limit
     }
 }
 
