@@ -309,6 +309,22 @@ async fn a_call_that_is_dropped_after_its_swap_leaves_the_decisions_of_others_in
     assert_eq!(remaining(&limit).await, 7);
 }
 
+#[tokio::test(start_paused = true)]
+async fn nothing_more_is_asked_for_calls_that_were_all_dropped() {
+    let store = Faulty::new(MemoryStore::new());
+    let limit = machine(&store, 10);
+    store.plan([Fault::None, Fault::LostReply]);
+    let mut dropped = Box::pin(limit.decide("key", 1));
+    assert!(futures_poll(&mut dropped).await.is_none());
+    while store.planned() > 0 {
+        tokio::task::yield_now().await;
+    }
+    drop(dropped);
+    store.plan([Fault::None]);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(store.planned(), 1);
+}
+
 /// Polls once.
 async fn futures_poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
     std::future::poll_fn(|cx| match std::pin::Pin::new(&mut *future).poll(cx) {

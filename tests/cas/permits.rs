@@ -679,6 +679,30 @@ async fn a_store_that_is_down_denies_or_admits_as_set_and_limits_again_when_it_i
     assert!(denial(admits.acquire().await).decision().is_some());
 }
 
+/// Refuses every load.
+#[derive(Clone, Debug)]
+struct Refuses;
+
+impl<S: CasStore> Change<S> for Refuses {
+    async fn load(&self, _: &S, _: &str) -> Result<Loaded, StoreError> {
+        Err(StoreError::new("refused", false))
+    }
+}
+
+/// Shows promise 366.
+#[tokio::test(start_paused = true)]
+async fn a_permanent_error_of_the_store_is_returned_at_once() {
+    let machine = Machine::new(Altered(MemoryStore::new(), Refuses), 1);
+    let begun = Instant::now();
+    let denied = denial(machine.acquire().await);
+    assert!(
+        denied
+            .store_error()
+            .is_some_and(|error| !error.is_transient())
+    );
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+}
+
 /// Shows promise 360.
 #[tokio::test(start_paused = true)]
 async fn a_limit_in_shadow_mode_denies_nothing_and_counts_what_it_would() {

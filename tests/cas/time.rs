@@ -9,6 +9,34 @@ use tower_throttle::{FixedWindow, ManualClock, Quota, SlidingLog, StoreError, To
 
 use crate::altered_store::{Altered, Change, Swap};
 
+/// The clock of the store is set back by an hour before each swap.
+#[derive(Clone, Debug)]
+struct SetBack;
+
+impl<S: CasStore> Change<S> for SetBack {
+    async fn swap(&self, store: &S, swap: Swap<'_>) -> Result<Swapped, StoreError> {
+        Ok(match swap.run(store).await? {
+            Swapped::Done(Some(time)) => {
+                let hour = 3_600_000_000_000;
+                Swapped::Done(Some(Tick::from_nanos(time.as_nanos() - hour)))
+            }
+            other => other,
+        })
+    }
+}
+
+/// Shows promise 156.
+#[tokio::test(start_paused = true)]
+async fn no_decision_waits_for_a_clock_that_was_set_back() {
+    let clock = ManualClock::new();
+    clock.set(Tick::from_nanos(1 << 60));
+    let store = Altered(MemoryStore::with_clock(clock), SetBack);
+    let limit = Cas::new(store, "api", TokenBucket::new(Quota::per_day(2)));
+    let begun = tokio::time::Instant::now();
+    let decision = limit.decide("key", 1).await.expect("a decision");
+    assert!(decision.is_admitted() && begun.elapsed().is_zero());
+}
+
 /// The store does not report its time.
 #[derive(Clone, Debug)]
 struct Timeless;

@@ -137,7 +137,10 @@ fn number(value: &Value) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::store::cas::Faulty;
 
     fn text(text: &str) -> Value {
         Value::BulkString(text.into())
@@ -148,6 +151,11 @@ mod tests {
         let redis = || Redis::open("redis://127.0.0.1:1").expect("a client");
         assert!(redis().has_one_clock());
         assert!(!redis().without_batching().has_one_clock());
+        for store in [redis(), redis().without_batching()] {
+            let has_one = store.has_one_clock();
+            assert_eq!(Arc::new(store.clone()).has_one_clock(), has_one);
+            assert_eq!(Faulty::new(store).has_one_clock(), has_one);
+        }
     }
 
     #[test]
