@@ -313,6 +313,7 @@ mod tests {
             }
         }
         assert!(bucket(u64::MAX) < BUCKETS);
+        assert_eq!([15, 16, 47].map(bucket_end), [15, 16, 63]);
     }
 
     /// Shows promise 187.
