@@ -266,7 +266,7 @@ mod tests {
         thread::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|| {
-                    thread_index();
+                    assert!(counters.is_sampled());
                     all_there.wait();
                     for _ in 0..1_000 {
                         counters.record_admitted();

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use axum::{Router, body::Body, extract::Request, routing::get};
+use axum::{Extension, Router, body::Body, extract::Request, routing::get};
 use http::{Response, StatusCode};
 use tokio_test::{assert_pending, assert_ready, task};
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn, util::BoxCloneService};
 use tower_throttle::{
-    AsError, ClientIp, ConcurrencyLimitLayer, FixedWindow, Global, HeaderKey, Headers, Quota,
-    RateLimitLayer, RateLimited, StoreError, Tiers,
+    AsError, ClientIp, ConcurrencyLimitLayer, Decision, FixedWindow, Global, HeaderKey, Headers,
+    LeakyBucket, Quota, RateLimitLayer, RateLimited, StoreError, Tiers,
     key::{Extracted, Missing, PeerAddr, Priority},
     layer::OnStoreError,
     store::{Op, Receipt},
@@ -288,6 +288,32 @@ async fn a_limit_in_shadow_mode_denies_nothing_and_takes_nothing_of_a_denied_req
     assert_eq!(handle.first().peek_now(&1, 0).remaining(), 1);
     let counts = handle.counts();
     assert_eq!((counts.admitted, counts.shadow_denied), (1, 2));
+
+    // Nor does a request wait that one would let wait.
+    let queue = LeakyBucket::new(Quota::per_day(1)).queue(5);
+    let layer = RateLimitLayer::new(clients, window(9))
+        .and(RateLimitLayer::new(Global, queue))
+        .shadow()
+        .respond(AsError);
+    let service = layer.layer(service_fn(async |n: u8| Ok::<_, BoxError>(n)));
+    for _ in 0..3 {
+        service.clone().oneshot(1).await.unwrap();
+    }
+    let counts = layer.handle().counts();
+    assert_eq!((counts.admitted, counts.shadow_waited), (1, 2));
+}
+
+#[tokio::test]
+async fn the_decision_of_several_limits_is_shared_if_one_of_them_asks_for_it() {
+    let limit = |limit| RateLimitLayer::new(Global, window(limit));
+    let left = async |Extension(decision): Extension<Decision>| decision.remaining().to_string();
+    for layer in [
+        limit(2).share_decision().and(limit(3)),
+        limit(2).and(limit(3).share_decision()),
+    ] {
+        let app = Router::new().route("/", get(left).layer(layer));
+        assert_eq!(status(&app, from(1)).await, StatusCode::OK);
+    }
 }
 
 /// Shows promise 53.

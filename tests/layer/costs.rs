@@ -13,10 +13,11 @@ use std::{
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Bytes, Frame};
-use tokio_test::task;
+use tokio::time::Instant;
+use tokio_test::{assert_pending, task};
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 use tower_throttle::{
-    FixedWindow, Global, Local, ManualClock, Quota, RateLimitLayer, Settle, TokenBucket,
+    FixedWindow, Global, Headers, Local, ManualClock, Quota, RateLimitLayer, Settle, TokenBucket,
     respond::CostHandle,
     store::{Backend, IntoBackend, Op, Receipt},
 };
@@ -229,13 +230,16 @@ async fn the_cost_stays_an_estimate_until_the_body_ends() {
     let script = Script::default();
     let layer = RateLimitLayer::new(Global, script.clone())
         .cost(|_: &Request<Asked>| ESTIMATE)
-        .cost_at_end();
+        .cost_at_end()
+        .headers(Headers::Draft11);
     let request = Request::new((End::Body, Some(6)));
     let response = layer
         .layer(service_fn(serve))
         .oneshot(request)
         .await
         .unwrap();
+    let policy = response.headers()["ratelimit-policy"].to_str().unwrap();
+    assert_eq!(policy, r#""default";q=10;w=60"#);
     let mut body = response.into_body();
     assert!(body.frame().await.is_some());
     assert_eq!(script.ops(), [Op::Take(ESTIMATE)]);
@@ -245,6 +249,45 @@ async fn the_cost_stays_an_estimate_until_the_body_ends() {
     assert_eq!(script.ops(), settled);
     mem::forget(body);
     assert_eq!(script.ops(), settled);
+}
+
+/// Shows promise 321.
+#[tokio::test(start_paused = true)]
+async fn what_a_request_has_not_used_moves_the_waiters_up() {
+    let bucket = TokenBucket::new(Quota::per_second(1).burst(3)).queue(20);
+    let layer = RateLimitLayer::new(Global, bucket)
+        .cost(|_: &Request<Asked>| 3)
+        .cost_at_end();
+    let service = layer.layer(service_fn(serve));
+    let call = |said| service.clone().oneshot(Request::new((End::Body, said)));
+    let first = call(Some(1)).await.unwrap();
+    let mut next = task::spawn(call(None));
+    assert_pending!(next.poll());
+    drop(first);
+    let start = Instant::now();
+    next.await.unwrap();
+    assert_eq!(start.elapsed().as_millis(), 1_000);
+}
+
+/// Shows promise 321.
+#[tokio::test(start_paused = true)]
+async fn what_a_request_has_used_beyond_its_estimate_is_taken_while_others_wait() {
+    let bucket = || TokenBucket::new(Quota::per_second(1).burst(1)).queue(20);
+    let layer = RateLimitLayer::new(Global, (bucket(), bucket())).cost_at_end();
+    let service = layer.layer(service_fn(serve));
+    let call = |said| service.clone().oneshot(Request::new((End::Body, said)));
+    let first = call(Some(5)).await.unwrap();
+    let mut next = task::spawn(call(None));
+    assert_pending!(next.poll());
+    let reset_after = || {
+        layer
+            .handle_for::<Request<Asked>>()
+            .peek_now(&(), 0)
+            .reset_after
+    };
+    let before = reset_after();
+    drop(first);
+    assert_eq!(reset_after() - before, Duration::from_secs(4));
 }
 
 /// Shows promise 321.
@@ -273,14 +316,15 @@ async fn after_an_upgrade_the_last_handle_settles() {
 #[tokio::test]
 async fn each_of_several_limits_is_told_by_its_name() {
     let (tokens, bytes, requests) = (Script::default(), Script::default(), Script::default());
-    let limit =
-        |script: &Script, name: &str| RateLimitLayer::new(Global, script.clone()).name(name);
+    let limit = |script: &Script| RateLimitLayer::new(Global, script.clone());
     let estimated = |script, name, estimate: u64| {
-        limit(script, name)
+        limit(script)
             .cost(move |_: &Request<()>| estimate)
             .cost_at_end()
+            .name(name)
     };
-    let layer = limit(&requests, "requests")
+    let layer = limit(&requests)
+        .name("requests")
         .and(estimated(&tokens, "tokens", 10))
         .and(estimated(&bytes, "bytes", 500));
     let serve = |request: Request<()>| async move {

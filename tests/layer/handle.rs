@@ -11,11 +11,12 @@ use std::{
     },
 };
 
+use http::{Request, Response};
 use tokio::sync::oneshot;
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::{
-    AsError, ClientIp, Decision, FixedWindow, Global, HeaderKey, Quota, RateLimitLayer, StoreError,
-    TokenBucket,
+    AsError, ClientIp, Decision, FixedWindow, Global, HeaderKey, Headers, Quota, RateLimitLayer,
+    StoreError, TokenBucket,
     key::{
         BearerToken, Client, ExtensionKey, Extracted, FromExtension, KeyExtractor, KeyType, Secret,
     },
@@ -68,6 +69,25 @@ async fn a_new_quota_keeps_what_was_used() {
     handle.set_quota(Quota::per_day(6)).unwrap();
     assert_eq!(handle.peek("ann", 0).await.unwrap().remaining(), 2);
     assert_eq!(handle.peek("bob", 0).await.unwrap().remaining(), 6);
+}
+
+#[tokio::test]
+async fn headers_state_a_quota_that_was_set_on_the_limiter_after_a_refresh() {
+    let layer = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(5)));
+    let layer = layer.headers(Headers::Draft11);
+    let service = layer.layer(service_fn(async |_: Request<()>| {
+        Ok::<_, BoxError>(Response::new(String::new()))
+    }));
+    let stated = async || {
+        let response = service.clone().oneshot(Request::new(())).await.unwrap();
+        let policy = response.headers()["ratelimit-policy"].to_str().unwrap();
+        policy.to_owned()
+    };
+    assert_eq!(stated().await, r#""default";q=5;w=86400"#);
+    let handle = layer.handle();
+    handle.backend().set_quota(Quota::per_day(7)).unwrap();
+    handle.refresh_policies();
+    assert_eq!(stated().await, r#""default";q=7;w=86400"#);
 }
 
 /// Shows promise 56.

@@ -13,8 +13,8 @@ use tokio::time::Instant;
 use tokio_test::{assert_pending, assert_ready_ok, task};
 use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimit, service_fn};
 use tower_throttle::{
-    AsError, Decision, Global, LeakyBucket, Quota, RateLimitLayer, RateLimited, Settle, Tiers,
-    TokenBucket, Verdict,
+    AsError, Decision, Global, LeakyBucket, Lockout, Quota, RateLimitLayer, RateLimited, Settle,
+    Tiers, TokenBucket, Verdict,
     respond::{Protocol, Respond},
     store::{Backend, IntoBackend, Op, Receipt},
 };
@@ -128,6 +128,27 @@ async fn a_decision_after_a_wait_has_the_figures_at_its_end() {
     // Each of them is released with one request still behind it.
     let resets: Vec<_> = shown.iter().map(|shown| shown.reset_after).collect();
     assert_eq!(resets, [SECOND, SECOND * 2, SECOND * 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_goes_on_although_its_key_was_banned_meanwhile_is_not_told_to_retry() {
+    let bucket = LeakyBucket::new(Quota::per_second(1)).queue(20);
+    let lockout = Lockout::new(Quota::per(9, SECOND)).after_denials_of(bucket);
+    let layer = RateLimitLayer::new(Global, lockout)
+        .respond(Shown)
+        .share_decision();
+    let calls = (0..2).map(|n| layer.layer(service_fn(echo)).oneshot(n));
+    let mut calls: Vec<_> = calls.map(task::spawn).collect();
+    assert_eq!(assert_ready_ok!(calls[0].poll()), 0);
+    assert_pending!(calls[1].poll());
+    layer.handle().ban(&(), SECOND * 60).await.unwrap();
+    tokio::time::advance(SECOND).await;
+    assert_eq!(assert_ready_ok!(calls[1].poll()), 1);
+    let shown = SHOWN.take();
+    assert_eq!(
+        (shown[1].verdict, shown[1].retry_after),
+        (Verdict::Wait(SECOND), None)
+    );
 }
 
 /// Grants the waits of one, two, three seconds and so on, less those that were given back.
@@ -328,16 +349,22 @@ async fn a_response_is_returned_after_its_refund_while_others_wait() {
 /// Shows promise 62.
 #[tokio::test(start_paused = true)]
 async fn the_cost_of_a_cancelled_waiter_is_refunded() {
-    let script = Script::now([wait(SECOND)]);
+    let script = Script::now([wait(SECOND), wait(SECOND)]);
     let layer = RateLimitLayer::new(Global, script.clone())
         .respond(AsError)
-        .cost(|_: &u8| 3);
+        .cost(|cost: &u8| u64::from(*cost));
     let mut service = layer.layer(service_fn(echo));
-    let mut response = task::spawn(service.ready().await.unwrap().call(1));
+    let mut response = task::spawn(service.ready().await.unwrap().call(3));
     assert_pending!(response.poll());
     assert_eq!(script.ops(), [Op::Take(3)]);
     drop(response);
-    assert_eq!(script.ops(), [Op::Take(3), Op::Cancel(3, Receipt::NOW)]);
+    let refunded = [Op::Take(3), Op::Cancel(3, Receipt::NOW)];
+    assert_eq!(script.ops(), refunded);
+    // One that costs nothing gives nothing back.
+    let mut response = task::spawn(service.ready().await.unwrap().call(0));
+    assert_pending!(response.poll());
+    drop(response);
+    assert_eq!(script.ops(), [refunded[0], refunded[1], Op::Take(0)]);
 }
 
 /// Shows promise 63.

@@ -221,6 +221,25 @@ async fn requests_that_are_admitted_after_a_reset_go_behind_the_waiters() {
     let _calls = harness.send_all(6..8).await;
     assert_eq!(harness.served(), [0, 1, 2, 3, 4].map(|name| (name, 0)));
     assert_eq!(layer.handle().waiting(), 3);
+    let counts = layer.handle().counts();
+    assert_eq!((counts.admitted, counts.waited), (3, 5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_behind_the_waiters_of_a_reset_key_is_told_the_wait_of_the_last_slot() {
+    let bucket = TokenBucket::new(Quota::per_second(1).burst(1)).queue(20);
+    let layer = RateLimitLayer::new(key, bucket)
+        .respond(AsError)
+        .seats(4)
+        .when_full(WhenFull::Deny);
+    let harness = Harness::new(&layer);
+    let _waiters = harness.send_all(0..4).await;
+    layer.handle().reset(&0_u32).await.unwrap();
+    let _calls = harness.send_all(4..6).await;
+    // There is no seat. The limiter would let the request wait for 2 s.
+    let denied = harness.send(6).await.await.unwrap().unwrap_err();
+    let limited = denied.downcast_ref::<RateLimited>().unwrap();
+    assert_eq!(limited.retry_after(), Some(Duration::from_secs(3)));
 }
 
 #[tokio::test(start_paused = true)]
