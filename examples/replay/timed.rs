@@ -47,7 +47,9 @@ impl Timed {
         let message = |error: redis::RedisError| format!("--redis: {error}");
         let client = redis::Client::open(url).map_err(message)?;
         // A busy machine may take long.
-        let config = AsyncConnectionConfig::new().set_response_timeout(None);
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None);
         let server = client
             .get_multiplexed_async_connection_with_config(&config)
             .await

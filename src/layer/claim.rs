@@ -351,7 +351,6 @@ pub(super) fn refresh_decision(
     };
     CompactDecision::new(&Decision {
         verdict: waited.get().verdict,
-        retry_after: None,
         ..now
     })
 }

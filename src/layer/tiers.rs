@@ -253,3 +253,97 @@ where
         Poll::Ready(decided)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::{Ready, ready};
+
+    use super::*;
+    use crate::decision::Verdict;
+    use crate::sync::{Mutex, lock};
+
+    /// A backend whose every figure is that of its number.
+    #[derive(Default)]
+    struct Numbered(u64, Mutex<Vec<Op>>);
+
+    impl Numbered {
+        fn decision(&self) -> Decision {
+            Decision::new(Verdict::Admit, self.0, 0, None, 0)
+        }
+    }
+
+    impl Backend<u8> for Numbered {
+        type Future = Ready<Result<Decision, StoreError>>;
+
+        fn apply(&self, _: &u8, _: Op) -> Self::Future {
+            ready(Ok(self.decision()))
+        }
+
+        fn decide_after_refund(&self, _: &u8, _: u64, _: u64, _: bool) -> Option<Decision> {
+            Some(self.decision())
+        }
+
+        fn detach(&self, _: &u8, op: Op) {
+            lock(&self.1).push(op);
+        }
+
+        fn receipt_at_turn(&self, _: &u8, _: Receipt) -> Receipt {
+            Receipt::at(self.0)
+        }
+
+        fn fullness(&self) -> Option<Fullness> {
+            let largest_use_percent = self.0;
+            Some(Fullness {
+                largest_use_percent,
+                ..Fullness::default()
+            })
+        }
+
+        fn losses(&self) -> Losses {
+            Losses {
+                denied: self.0,
+                ..Losses::default()
+            }
+        }
+
+        fn quotas(&self) -> Vec<Quota> {
+            vec![Quota::per_day(self.0); 2]
+        }
+
+        fn quota_of(&self, _: &u8) -> Option<Quota> {
+            Some(Quota::per_day(self.0))
+        }
+
+        fn max_wait(&self, _: &u8) -> Duration {
+            Duration::from_secs(self.0)
+        }
+    }
+
+    impl IntoBackend for Numbered {
+        type Backend = Self;
+
+        fn into_backend(self) -> Self {
+            self
+        }
+    }
+
+    #[test]
+    fn each_question_is_that_of_the_tier_or_of_all() {
+        let numbered = |number| Numbered(number, Mutex::default());
+        let tiers = Tiers::new(numbered(3)).tier('b', numbered(5));
+        for (tier, number, first) in [('a', 3, 0), ('b', 5, 2)] {
+            let key = (tier, 1);
+            let decision = tiers.decide_after_refund(&key, 1, 1, true).unwrap();
+            assert_eq!((decision.limit, decision.policy), (number, first));
+            tiers.detach(&key, Op::Reset);
+            assert_eq!(*lock(&tiers.get(&tier).1), [Op::Reset]);
+            let receipt = tiers.receipt_at_turn(&key, Receipt::NOW);
+            assert_eq!(receipt, Receipt::at(number));
+            assert_eq!(tiers.quota_of(&key), Some(Quota::per_day(number)));
+            assert_eq!(tiers.max_wait(&key), Duration::from_secs(number));
+        }
+        assert_eq!(tiers.fullness().unwrap().largest_use_percent, 5);
+        assert_eq!(tiers.losses().denied, 8);
+        assert_eq!(tiers.limits(), 4);
+    }
+}

@@ -126,8 +126,8 @@ fn limit_as_json(name: &str, decision: Option<Decision>) -> String {
     let (limit, remaining) = (decision.limit, decision.remaining());
     let reset = ceil_seconds(decision.reset_after);
     let retry = match decision.retry_after {
-        Some(after) if decision.is_denied() => format!(",\"retry_after\":{}", ceil_seconds(after)),
-        _ => String::new(),
+        Some(after) => format!(",\"retry_after\":{}", ceil_seconds(after)),
+        None => String::new(),
     };
     format!(
         "{{\"name\":{name:?},\"limit\":{limit},\"remaining\":{remaining},\"reset\":{reset}{retry}}}"

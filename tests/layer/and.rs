@@ -8,7 +8,7 @@ use tokio_test::{assert_pending, assert_ready, task};
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn, util::BoxCloneService};
 use tower_throttle::{
     AsError, ClientIp, ConcurrencyLimitLayer, Decision, FixedWindow, Global, HeaderKey, Headers,
-    LeakyBucket, Quota, RateLimitLayer, RateLimited, StoreError, Tiers,
+    LeakyBucket, Quota, RateLimitLayer, RateLimited, StoreError, Tiers, TokenBucket,
     key::{Extracted, Missing, PeerAddr, Priority},
     layer::OnStoreError,
     store::{Op, Receipt},
@@ -232,6 +232,16 @@ async fn headers_state_the_strictest_limit_by_its_name() {
         let policy = response.headers()["ratelimit-policy"].to_str().unwrap();
         assert_eq!(policy[..7], told[..7]);
     }
+
+    // A limit in shadow mode is not stated, even if it is the strictest.
+    let layer = RateLimitLayer::new(Global, window(2))
+        .shadow()
+        .and(RateLimitLayer::new(Global, window(5)).name("total"))
+        .headers(Headers::Draft11);
+    let app = Router::new().route("/", get(|| async {})).layer(layer);
+    let response = app.oneshot(from(1)).await.unwrap();
+    let value = response.headers()["ratelimit"].to_str().unwrap();
+    assert!(value.starts_with("\"total\";r=4"), "{value}");
 }
 
 #[tokio::test]
@@ -362,6 +372,17 @@ async fn a_request_that_both_limits_deny_is_counted_by_both_and_told_the_stricte
         handle.second().counts().denied,
     );
     assert_eq!(counted, (1, 1));
+
+    // The strictest may be the second one.
+    let limit = |quota| RateLimitLayer::new(Global, TokenBucket::new(quota));
+    let layer = limit(Quota::per_minute(1))
+        .and(limit(Quota::per_day(1)))
+        .respond(AsError);
+    let service = layer.layer(service_fn(async |n: u8| Ok::<_, BoxError>(n)));
+    service.clone().oneshot(1).await.unwrap();
+    let error = service.oneshot(1).await.unwrap_err();
+    let limited = error.downcast_ref::<RateLimited>().unwrap();
+    assert_eq!(limited.policy(), Some("default-2"));
 }
 
 mod on_servers {

@@ -69,6 +69,25 @@ mod traced {
         assert!(!text.contains("hunter2"));
     }
 
+    /// Shows promise 77.
+    #[cfg(feature = "tokio")]
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_waits_is_logged_with_its_wait() {
+        subscribe();
+        let wait = crate::support::wait(std::time::Duration::from_secs(3));
+        let layer = RateLimitLayer::new(|n: &u32| *n, Script::now([wait])).name("vault");
+        let echo = service_fn(|n: u32| async move { Ok::<_, BoxError>(n) });
+        let service = layer.respond(AsError).layer(echo);
+        service.oneshot(4_711).await.unwrap();
+        let text = read();
+        assert!(text.contains("a request waits for its turn"), "{text}");
+        assert!(
+            text.contains("limit=\"vault\"") && text.contains("wait=Some(3s)"),
+            "{text}"
+        );
+        assert!(!text.contains("4711"), "{text}");
+    }
+
     /// No other test here leaves out a token.
     #[test]
     fn a_key_that_clients_leave_out_is_logged_once() {
@@ -259,6 +278,31 @@ mod metered {
             |outcome| format!("tower_throttle_requests_total limit=vault outcome={outcome}");
         assert_eq!(metrics.names(), ["admitted", "denied"].map(outcome));
         assert_eq!(metrics.count(&outcome("denied")), 2);
+    }
+
+    /// Shows promise 77.
+    #[cfg(feature = "tokio")]
+    #[test]
+    fn skipped_and_queued_requests_are_counted_as_such() {
+        use tower::Service;
+        use tower_throttle::TokenBucket;
+
+        let metrics = measure(|_| async {
+            let bucket = TokenBucket::new(Quota::per_hour(1).burst(1)).queue(2);
+            let layer = RateLimitLayer::new(|n: &u8| *n, bucket)
+                .skip(|n: &u8| *n == 0)
+                .name("vault")
+                .respond(AsError);
+            let echo = service_fn(|n: u8| async move { Ok::<_, BoxError>(n) });
+            let mut service = layer.layer(echo);
+            for n in [0, 1, 1] {
+                drop(service.ready().await.unwrap().call(n));
+            }
+        });
+        for outcome in ["skipped", "admitted", "waited"] {
+            let name = format!("tower_throttle_requests_total limit=vault outcome={outcome}");
+            assert_eq!(metrics.count(&name), 1, "{outcome}");
+        }
     }
 
     /// Of one admitted, two queued and one denied request, at one per second.

@@ -13,8 +13,8 @@ use tokio::time::Instant;
 use tokio_test::{assert_pending, assert_ready_ok, task};
 use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimit, service_fn};
 use tower_throttle::{
-    AsError, Decision, Global, LeakyBucket, Lockout, Quota, RateLimitLayer, RateLimited, Settle,
-    Tiers, TokenBucket, Verdict,
+    AsError, Decision, Global, LeakyBucket, Quota, RateLimitLayer, RateLimited, Settle, Tiers,
+    TokenBucket, Verdict,
     respond::{Protocol, Respond},
     store::{Backend, IntoBackend, Op, Receipt},
 };
@@ -128,27 +128,6 @@ async fn a_decision_after_a_wait_has_the_figures_at_its_end() {
     // Each of them is released with one request still behind it.
     let resets: Vec<_> = shown.iter().map(|shown| shown.reset_after).collect();
     assert_eq!(resets, [SECOND, SECOND * 2, SECOND * 2]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_request_that_goes_on_although_its_key_was_banned_meanwhile_is_not_told_to_retry() {
-    let bucket = LeakyBucket::new(Quota::per_second(1)).queue(20);
-    let lockout = Lockout::new(Quota::per(9, SECOND)).after_denials_of(bucket);
-    let layer = RateLimitLayer::new(Global, lockout)
-        .respond(Shown)
-        .share_decision();
-    let calls = (0..2).map(|n| layer.layer(service_fn(echo)).oneshot(n));
-    let mut calls: Vec<_> = calls.map(task::spawn).collect();
-    assert_eq!(assert_ready_ok!(calls[0].poll()), 0);
-    assert_pending!(calls[1].poll());
-    layer.handle().ban(&(), SECOND * 60).await.unwrap();
-    tokio::time::advance(SECOND).await;
-    assert_eq!(assert_ready_ok!(calls[1].poll()), 1);
-    let shown = SHOWN.take();
-    assert_eq!(
-        (shown[1].verdict, shown[1].retry_after),
-        (Verdict::Wait(SECOND), None)
-    );
 }
 
 /// Grants the waits of one, two, three seconds and so on, less those that were given back.
@@ -344,6 +323,56 @@ async fn a_response_is_returned_after_its_refund_while_others_wait() {
     finish.send(Ok(admit())).unwrap();
     assert!(settled.is_woken());
     assert_eq!(assert_ready_ok!(settled.poll()), 1);
+}
+
+#[tokio::test]
+async fn a_response_of_several_limits_is_returned_after_the_refunds_of_all() {
+    let (finish, refund) = tokio::sync::oneshot::channel();
+    let limiter = SlowRefund {
+        script: Script::default(),
+        refund: Arc::new(Mutex::new(Some(Reply::Later(refund)))),
+    };
+    let layer = RateLimitLayer::new(Global, limiter)
+        .and(RateLimitLayer::new(Global, Script::default()))
+        .respond(AsError)
+        .settle(|_: &u8| Settle::Refund);
+    let mut response = task::spawn(layer.layer(service_fn(echo)).oneshot(1));
+    assert_pending!(response.poll(), "the refund is not finished");
+    assert_pending!(response.poll());
+    finish.send(Ok(admit())).unwrap();
+    assert!(response.is_woken());
+    assert_eq!(assert_ready_ok!(response.poll()), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backend_with_io_gets_a_refund_while_others_wait() {
+    let script = Script::default();
+    let decide = script.later();
+    script.push(Reply::Now(Ok(wait(SECOND))));
+    let layer = RateLimitLayer::new(Global, script.clone())
+        .respond(AsError)
+        .settle(|_: &u8| Settle::Refund);
+    let (finish, finished) = tokio::sync::oneshot::channel::<()>();
+    let finished = Mutex::new(Some(finished));
+    let slow = Arc::new(move |request: u8| {
+        let first = finished.lock().unwrap().take();
+        async move {
+            if let Some(finished) = first {
+                finished.await.unwrap();
+            }
+            Ok::<_, Boxed>(request)
+        }
+    });
+    let mut service = layer.layer(service_fn(move |request| slow(request)));
+    let mut first = task::spawn(service.ready().await.unwrap().call(1));
+    decide.send(Ok(admit())).unwrap();
+    assert_pending!(first.poll(), "in the service");
+    let mut waiting = task::spawn(service.ready().await.unwrap().call(2));
+    assert_pending!(waiting.poll());
+    finish.send(()).unwrap();
+    assert_eq!(assert_ready_ok!(first.poll()), 1);
+    let refund = Op::Refund(1, Receipt::NOW);
+    assert_eq!(script.ops(), [Op::Take(1), Op::Take(1), refund]);
 }
 
 /// Shows promise 62.

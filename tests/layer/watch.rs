@@ -222,6 +222,9 @@ fn a_hashed_list_shows_no_key() {
         assert_eq!(key.key().len(), 16);
     }
     assert!(!format!("{top:?} {keys:?}").contains("example.com"));
+    Watch::admitted(&top, &"ann@example.com".to_owned(), 3);
+    let used = top.used_keys();
+    assert_eq!((used[0].key(), used[0].count()), (keys[0].key(), 3));
     // Planted mistake: the name of a key as it is.
     let plain = TopKeys::named(10, String::clone);
     Watch::denied(&plain, &"ann@example.com".to_owned(), &denied);

@@ -214,6 +214,23 @@ async fn a_new_request_does_not_overtake_even_if_the_limiter_would_admit_it() {
     assert_eq!(harness.served(), [(0, 0), (1, 0), (2, 1_000), (9, 2_000)]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_request_that_costs_nothing_or_in_shadow_mode_does_not_go_behind_the_waiters() {
+    let bucket = TokenBucket::new(Quota::per_second(1).burst(1)).queue(20);
+    let layer = RateLimitLayer::new(key, bucket)
+        .cost(|job: &crate::support::Job| job.cost)
+        .respond(AsError);
+    let harness = Harness::new(&layer);
+    let _waiters = harness.send_all(0..3).await;
+    layer.handle().reset(&0_u32).await.unwrap();
+    let _free = harness.send_of(3, 0).await;
+    assert_eq!(harness.served(), [(0, 0), (3, 0)]);
+    let shadow = Harness::new(&layer.clone().shadow());
+    let _passes = shadow.send(4).await;
+    assert_eq!(shadow.served(), [(4, 0)]);
+    assert_eq!(layer.handle().waiting(), 2);
+}
+
 /// Shows promise 61.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_would_wait_too_long_is_denied_at_once() {

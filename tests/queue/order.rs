@@ -188,6 +188,22 @@ async fn no_waiter_is_shed_for_a_request_that_another_limit_denies() {
     assert_eq!((counts.admitted, counts.waited, counts.denied), (1, 2, 1));
 }
 
+/// Shows promise 70.
+#[tokio::test(start_paused = true)]
+async fn no_waiter_is_shed_for_a_request_that_the_limit_of_another_key_denies() {
+    let bucket = LeakyBucket::new(Quota::per_second(1)).queue(1);
+    let window = FixedWindow::new(Quota::per_day(2));
+    let layer = RateLimitLayer::new(key, bucket)
+        .order(Order::Newest)
+        .and(RateLimitLayer::new(Global, window))
+        .respond(AsError);
+    let harness = Harness::new(&layer);
+    let calls = harness.send_all(0..3).await;
+    assert!(calls[2].is_finished());
+    pass(10_000).await;
+    assert_eq!(harness.served(), [(0, 0), (1, 1_000)]);
+}
+
 /// Shows promise 68.
 #[tokio::test(start_paused = true)]
 async fn an_admitted_request_without_a_seat_is_denied_with_retry_after() {

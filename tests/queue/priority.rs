@@ -209,4 +209,10 @@ async fn a_request_that_others_overtake_leaves_after_the_longest_wait() {
         assert_eq!(rate.handle().counts().denied, 1);
         assert_eq!(rate.handle().waiting(), 0);
     }
+    // The newest overtake others of their own priority too.
+    let line = LeakyBucket::new(Quota::per_second(1)).queue(9);
+    let line = line.max_wait(Duration::from_millis(2_500));
+    let layer = RateLimitLayer::new(Global, line).order(Order::Newest);
+    let found = run_each(layer.respond(AsError), &jobs, pause).await;
+    assert_eq!(found, outcome("aced", "b"));
 }
