@@ -287,7 +287,7 @@ async fn what_a_request_has_used_beyond_its_estimate_is_taken_while_others_wait(
     };
     let before = reset_after();
     drop(first);
-    assert_eq!(reset_after() - before, Duration::from_secs(4));
+    assert_eq!(reset_after(), before + Duration::from_secs(4));
 }
 
 /// Shows promise 321.
@@ -464,14 +464,6 @@ async fn a_skipped_or_shadowed_request_can_say_anything() {
     });
     run(layer.layer(skipped), (End::Error, None)).await;
     assert_eq!(script.ops(), [Op::Take(ESTIMATE)]);
-
-    // A limit beside it that learns nothing at the end makes no handle.
-    let both = layer.and(RateLimitLayer::new(Global, Script::default()));
-    let plain = service_fn(|request: Request<Asked>| async move {
-        assert!(request.extensions().get::<CostHandle>().is_none());
-        Ok::<_, BoxError>(Response::new(Frames::default()))
-    });
-    run(both.layer(plain), (End::Error, None)).await;
 }
 
 /// A layer without it stores nothing in requests and does not change the body.

@@ -7,7 +7,7 @@ use std::{
 
 use http::StatusCode;
 use tokio_test::{assert_pending, assert_ready, task};
-use tower::{BoxError, Layer, ServiceExt, service_fn};
+use tower::{BoxError, Layer, Service, ServiceExt, limit::ConcurrencyLimit, service_fn};
 use tower_throttle::{
     AsError, FixedWindow, Global, LeakyBucket, Quota, RateLimitLayer, RateLimited, StoreError,
     key::{Extracted, Rejection},
@@ -92,6 +92,17 @@ async fn a_request_that_waits_is_told_when_its_wait_is_over() {
     assert_pending!(leaves.poll());
     drop(leaves);
     assert_eq!(seen.take(), []);
+    // One that then waits for the service is told once.
+    let echo = service_fn(async |n: u64| Ok::<_, BoxError>(n));
+    let mut inner = ConcurrencyLimit::new(echo, 1);
+    let mut service = layer.layer(inner.clone());
+    let mut waits = task::spawn(service.ready().await.unwrap().call(7));
+    assert_pending!(waits.poll());
+    inner.ready().await.unwrap();
+    tokio::time::advance(std::time::Duration::from_secs(1)).await;
+    assert_pending!(waits.poll());
+    assert_pending!(waits.poll());
+    assert_eq!(seen.take(), [(7, Some(1))]);
 }
 
 /// Shows promise 340.
