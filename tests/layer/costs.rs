@@ -252,6 +252,7 @@ async fn the_cost_stays_an_estimate_until_the_body_ends() {
 }
 
 /// Shows promise 321.
+#[cfg(feature = "tokio")]
 #[tokio::test(start_paused = true)]
 async fn what_a_request_has_not_used_moves_the_waiters_up() {
     let bucket = TokenBucket::new(Quota::per_second(1).burst(3)).queue(20);
@@ -270,6 +271,7 @@ async fn what_a_request_has_not_used_moves_the_waiters_up() {
 }
 
 /// Shows promise 321.
+#[cfg(feature = "tokio")]
 #[tokio::test(start_paused = true)]
 async fn what_a_request_has_used_beyond_its_estimate_is_taken_while_others_wait() {
     let bucket = || TokenBucket::new(Quota::per_second(1).burst(1)).queue(20);

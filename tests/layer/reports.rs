@@ -79,7 +79,7 @@ mod traced {
         let echo = service_fn(|n: u32| async move { Ok::<_, BoxError>(n) });
         let service = layer.respond(AsError).layer(echo);
         service.oneshot(4_711).await.unwrap();
-        let text = read();
+        let text = log::log();
         assert!(text.contains("a request waits for its turn"), "{text}");
         assert!(
             text.contains("limit=\"vault\"") && text.contains("wait=Some(3s)"),
