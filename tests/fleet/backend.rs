@@ -92,7 +92,8 @@ async fn a_denial_tells_when_the_missing_units_are_free() {
     let wait = denied.retry_after.expect("a denial").as_millis();
     let missing = u128::from(10 - denied.remaining());
     assert!(missing < 8, "nothing is held: {denied:?}");
-    assert!(wait <= missing * 100, "{wait} for {missing}");
+    // One of those that it holds may have been granted ahead, and is not free for others yet.
+    assert!(wait <= (missing + 1) * 100, "{wait} for {missing}");
 }
 
 #[tokio::test(start_paused = true)]
