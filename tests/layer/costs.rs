@@ -464,7 +464,8 @@ async fn a_skipped_or_shadowed_request_can_say_anything() {
         assert!(cost.of("default").is_none());
         Ok::<_, BoxError>(Response::new(Frames::default()))
     });
-    run(layer.layer(skipped), (End::Error, None)).await;
+    let request = Request::new((End::Error, None));
+    layer.layer(skipped).oneshot(request).await.unwrap();
     assert_eq!(script.ops(), [Op::Take(ESTIMATE)]);
 }
 
