@@ -88,8 +88,7 @@ where
         self.inner.poll_ready(cx)
     }
 
-    // Not inlined: that would copy the request once more on its way to the service.
-    #[inline(never)]
+    #[inline]
     fn call(&mut self, request: Req) -> Self::Future {
         let key = match self.keys.extract(&request) {
             Extracted::Key(key) => key,
