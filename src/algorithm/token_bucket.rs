@@ -258,6 +258,7 @@ impl Words for TokenBucket {
     #[inline]
     fn pack_into(&self, state: &ExactNanos, words: &mut [u64]) -> bool {
         let interval = &self.bucket.interval;
+        // Cheaper than to compare the fractions too: that of the earliest moment is zero.
         let earliest = interval.earliest();
         let state = if state.ns < earliest.ns {
             earliest

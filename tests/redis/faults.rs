@@ -20,6 +20,7 @@ use tower_throttle::{
 
 use crate::calls_of;
 use crate::redis_server::RedisServer;
+use crate::wait::until;
 
 const DEADLINE: Duration = Duration::from_millis(500);
 /// The most that a call may take beyond its deadline.
@@ -57,15 +58,11 @@ impl Control {
 }
 
 /// Calls until one succeeds.
-async fn recovers(limiter: &RedisLimiter<FixedWindow>) {
-    let begun = Instant::now();
-    loop {
-        match limiter.decide("key", 1).await {
-            Ok(_) => return,
-            Err(error) => assert!(begun.elapsed() < PATIENCE, "no recovery: {error}"),
-        }
-        tokio::task::yield_now().await;
-    }
+pub(crate) async fn recovers(limiter: &RedisLimiter<FixedWindow>) {
+    until("a call succeeds", async || {
+        limiter.decide("key", 1).await.is_ok()
+    })
+    .await;
 }
 
 fn used(server: &RedisServer, policy: &str) -> u64 {

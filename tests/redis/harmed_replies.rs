@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use tower_throttle::store::redis::{Redis, RedisLimiter};
+use tower_throttle::store::redis::Redis;
 use tower_throttle::{FixedWindow, Quota, store::Backend};
 
+use crate::faults::recovers;
 use crate::proxy::{Harm, Protocol, Proxy};
 use crate::redis_server::RedisServer;
 
@@ -55,16 +56,6 @@ async fn a_lost_reply_is_an_error_and_its_call_is_counted_once() {
                 assert_eq!(used, 8, "{key}: each call once, never sent again");
             }
         }
-    }
-}
-
-/// Calls until one succeeds.
-async fn recovers(limiter: &RedisLimiter<FixedWindow>) {
-    let begun = tokio::time::Instant::now();
-    while let Err(error) = limiter.decide("again", 1).await {
-        let waited = begun.elapsed();
-        assert!(waited < Duration::from_secs(10), "no recovery: {error}");
-        tokio::task::yield_now().await;
     }
 }
 
