@@ -81,23 +81,12 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
     /// Takes `cost` and returns true if the request is admitted now and that can be seen quickly. If
     /// it returns false, nothing was taken, and the caller has to [`decide`](Self::decide).
     ///
-    /// A layer calls it first if nothing reads the figures of the decision.
+    /// A layer asks it first if nothing reads the figures of the decision.
     #[doc(hidden)]
     #[inline]
     fn try_admit(&self, key: &K, cost: u64) -> bool {
         let _ = (key, cost);
         false
-    }
-
-    /// Decides for a caller that reads no figures of an admission. `None` if the request is admitted
-    /// and that can be seen quickly.
-    #[doc(hidden)]
-    #[inline]
-    fn take(&self, key: &K, cost: u64) -> Option<Self::Future> {
-        if self.try_admit(key, cost) {
-            return None;
-        }
-        Some(self.decide(key, cost))
     }
 
     /// The receipt of a queued request that goes on now, given that of its decision. If requests

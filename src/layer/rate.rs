@@ -231,7 +231,7 @@ impl<L: IntoBackend> Rate<L> {
     {
         let ask = Ask { keep: true, ..ask };
         let epoch = QueueEpoch::current(&self.state.lines);
-        self.enter(key, ask, (None, epoch), may_wait)
+        self.enter(key, ask, epoch, may_wait)
     }
 
     /// Settles a cost without awaiting it.
@@ -346,8 +346,8 @@ where
     type Ticket = Claim;
     type Wait = RateWait<<L::Backend as Backend<K>>::Future>;
     type Settling = <L::Backend as Backend<K>>::Future;
-    /// The decision, unless all of it is needed, and the epoch before it.
-    type Begun = (Option<<L::Backend as Backend<K>>::Future>, QueueEpoch);
+    /// The epoch before the decision.
+    type Begun = QueueEpoch;
 
     fn look(&self, key: &K, ask: Ask) -> Look {
         let Some(looked) = self.backend().current_decision(key, ask.cost) else {
@@ -368,18 +368,15 @@ where
         reason = "what was decided on an admitted request is not written to memory"
     )]
     #[inline(always)]
-    fn begin(&self, key: &K, ask: Ask) -> Result<Option<Claim>, Self::Begun> {
+    fn begin(&self, key: &K, ask: Ask) -> Result<Option<Claim>, QueueEpoch> {
         let epoch = QueueEpoch::current(&self.state.lines);
-        if ask.figures || ask.keep || self.state.lines.has_waiters() || self.lends_to(ask) {
-            return Err((None, epoch));
+        let decides =
+            ask.figures || ask.keep || self.state.lines.has_waiters() || self.lends_to(ask);
+        if decides || !self.backend().try_admit(key, ask.cost) {
+            return Err(epoch);
         }
-        match self.backend().take(key, ask.cost) {
-            None => {
-                self.state.report_losses(|| self.backend().losses());
-                Ok(None)
-            }
-            deciding => Err((deciding, epoch)),
-        }
+        self.state.report_losses(|| self.backend().losses());
+        Ok(None)
     }
 
     #[inline(never)]
@@ -387,17 +384,15 @@ where
         &self,
         key: &K,
         ask: Ask,
-        (deciding, epoch): Self::Begun,
+        epoch: QueueEpoch,
         may_wait: MayWait<'_>,
     ) -> Entry<Claim, Self::Wait> {
         let backend = self.backend();
-        let mut deciding = deciding.unwrap_or_else(|| {
-            if self.lends_to(ask) {
-                backend.apply(key, Op::Borrow(ask.cost))
-            } else {
-                backend.decide(key, ask.cost)
-            }
-        });
+        let mut deciding = if self.lends_to(ask) {
+            backend.apply(key, Op::Borrow(ask.cost))
+        } else {
+            backend.decide(key, ask.cost)
+        };
         match poll_once(&mut deciding) {
             Poll::Ready(decided) => self.handle(key, ask, decided, Some(epoch), may_wait),
             Poll::Pending => Ok(Has::Wait(RateWait::Decision(Deciding {

@@ -131,10 +131,8 @@ where
     }
 
     #[inline]
-    fn take(&self, (tier, key): &(T, K), cost: u64) -> Option<Self::Future> {
-        let (offset, backend) = self.with_offset(tier);
-        let future = backend.take(key, cost)?;
-        Some(TierFuture { offset, future })
+    fn try_admit(&self, (tier, key): &(T, K), cost: u64) -> bool {
+        self.indexed(tier).1.try_admit(key, cost)
     }
 
     fn decide_after_refund(

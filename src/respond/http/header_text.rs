@@ -47,16 +47,24 @@ pub(super) struct Quoted<'a>(pub(super) &'a str);
 
 impl fmt::Display for Quoted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_char('"')?;
-        for c in self.0.chars() {
-            match c {
-                '"' | '\\' => write!(f, "\\{c}")?,
-                '\0'..='\x1f' => write!(f, "\\u{:04x}", u32::from(c))?,
-                _ => f.write_char(c)?,
+        f.write_str("\"")?;
+        // The last character of each part may be one that is escaped. A header is written with each response,
+        // so characters are not written one by one.
+        for part in self.0.split_inclusive(is_escaped) {
+            let plain = part.trim_end_matches(is_escaped);
+            f.write_str(plain)?;
+            match part[plain.len()..].chars().next() {
+                Some(c @ ('"' | '\\')) => write!(f, "\\{c}")?,
+                Some(c) => write!(f, "\\u{:04x}", u32::from(c))?,
+                None => {}
             }
         }
-        f.write_char('"')
+        f.write_str("\"")
     }
+}
+
+const fn is_escaped(c: char) -> bool {
+    matches!(c, '"' | '\\' | '\0'..='\x1f')
 }
 
 /// A number with a text before it, or nothing.
@@ -65,7 +73,10 @@ pub(super) struct Labelled(pub(super) &'static str, pub(super) Option<u64>);
 impl fmt::Display for Labelled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.1 {
-            Some(number) => write!(f, "{}{number}", self.0),
+            Some(number) => {
+                f.write_str(self.0)?;
+                number.fmt(f)
+            }
             None => Ok(()),
         }
     }

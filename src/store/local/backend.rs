@@ -48,24 +48,6 @@ where
         table.decide(located, request, |_| true, || false)
     }
 
-    #[expect(clippy::inline_always, reason = "it is the fast path of a layer")]
-    #[inline(always)]
-    fn take(&self, key: &K, cost: u64) -> Option<Self::Future> {
-        let hash = self.hash(key);
-        let with_receipt = |now, mut decision: Decision| {
-            decision.set_receipt(self.receipt(decision.verdict, now));
-            Some(ready(Ok(decision)))
-        };
-        let done = |now, decision: Decision| {
-            if decision.is_admitted() {
-                return None;
-            }
-            with_receipt(now, decision)
-        };
-        let rest = |now| with_receipt(now, self.decide_slowly(hash, now, cost));
-        self.decide_hashed(hash, cost, done, rest)
-    }
-
     fn receipt_at_turn(&self, _: &K, receipt: Receipt) -> Receipt {
         let now = self.shared.clock.now().as_nanos();
         Receipt::at(receipt.moment().min(now))
