@@ -62,7 +62,7 @@ struct Shared {
     plan: Mutex<Plan>,
     harmed: AtomicU64,
     refusals: Mutex<Refusals>,
-    /// Requests are read and dropped.
+    /// Requests are read and dropped, and so are all later ones of their connections.
     is_silent: AtomicBool,
     /// The delay of every reply, also of those to no statement.
     delay: Mutex<Duration>,
@@ -166,7 +166,7 @@ impl Proxy {
         lock(&self.shared.refusals).count
     }
 
-    /// Sets whether requests are read and dropped.
+    /// Sets whether requests are read and dropped. A connection that has lost one loses all later ones.
     pub(crate) fn is_silent(&self, silent: bool) {
         self.shared.is_silent.store(silent, Ordering::Relaxed);
     }
@@ -334,11 +334,14 @@ impl Connection {
     fn forward(&self) {
         let mut bytes = Vec::new();
         let mut is_first = true;
+        // No later request arrives either: a connection that loses bytes in the middle is no connection.
+        let mut is_silent = false;
         while self.read(&self.client, &mut bytes).is_some() {
             while let Some(request) = self.protocol().request(&bytes, is_first) {
                 is_first = false;
                 let text: Vec<u8> = bytes.drain(..request.end).collect();
-                if !self.shared.is_silent.load(Ordering::Relaxed) && !self.send(&request, &text) {
+                is_silent |= self.shared.is_silent.load(Ordering::Relaxed);
+                if !is_silent && !self.send(&request, &text) {
                     return;
                 }
             }
