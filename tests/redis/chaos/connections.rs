@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::fleet::DEADLINE;
 use super::{Evidence, Fleet, Row, Stage, command, told};
 use crate::proxy::{Harm, Protocol, Proxy};
 use crate::redis_server::RedisServer;
@@ -130,7 +131,9 @@ pub(super) fn silent(stage: Stage) -> Row {
     let late = fleet.heard("no answer within");
     proxy.is_silent(false);
     fleet.ends();
-    let evidence = Evidence::new(&server, late, "calls late");
+    let mut evidence = Evidence::new(&server, late, "calls late");
+    // A connection is closed after three calls without a reply.
+    evidence.recovery += 3 * DEADLINE;
     Row::of("silent connection", fleet, &evidence).covered(true)
 }
 
