@@ -56,6 +56,16 @@ fn advancing_a_manual_clock_wakes_the_due_sleepers() {
     clock.advance(Duration::from_nanos(1));
     assert_eq!(count.0.load(Ordering::Relaxed), 1);
     assert_eq!(sleep.poll(&mut context), Poll::Ready(()));
+
+    // One that is dropped is not woken, and its waker is not kept.
+    let wakers = Arc::strong_count(&count);
+    let mut dropped = Box::pin(clock.sleep_until(Tick::from_nanos(20)));
+    assert_eq!(dropped.as_mut().poll(&mut context), Poll::Pending);
+    assert_eq!(Arc::strong_count(&count), wakers + 1);
+    drop(dropped);
+    assert_eq!(Arc::strong_count(&count), wakers);
+    clock.advance(Duration::from_nanos(10));
+    assert_eq!(count.0.load(Ordering::Relaxed), 1);
 }
 
 /// Shows promise 33.

@@ -428,6 +428,16 @@ fn a_thread_that_switches_counters_sees_no_step_back() {
     }
 }
 
+#[test]
+fn a_rate_that_no_processor_has_is_not_used() {
+    let begin = Reading { count: 0, ns: 0 };
+    let rate = |count, ns| begin.rate_until(Reading { count, ns });
+    assert_eq!(rate(3_000, 1_000), Some((1 << 32) / 3));
+    for counts in [20_000, 50, 0] {
+        assert_eq!(rate(counts, 1_000), None, "{counts} in a microsecond");
+    }
+}
+
 /// Shows promise 30.
 #[test]
 fn random_faults_never_break_the_bounds() {
