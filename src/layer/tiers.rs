@@ -130,6 +130,12 @@ where
         }
     }
 
+    fn decide(&self, (tier, key): &(T, K), cost: u64) -> Self::Future {
+        let (offset, backend) = self.with_offset(tier);
+        let future = backend.decide(key, cost);
+        TierFuture { offset, future }
+    }
+
     #[inline]
     fn try_admit(&self, (tier, key): &(T, K), cost: u64) -> bool {
         self.indexed(tier).1.try_admit(key, cost)

@@ -149,13 +149,13 @@ impl<A: Words, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// Decides on the fast path: `done` and `rest` are those of [`Table::decide`], with the time.
     #[expect(clippy::inline_always, reason = "as for `check`")]
     #[inline(always)]
-    fn decide_hashed<T>(
+    fn decide_hashed(
         &self,
         hash: u64,
         cost: u64,
-        done: impl FnOnce(Tick, Decision) -> T,
-        rest: impl FnOnce(Tick) -> T,
-    ) -> T {
+        done: impl FnOnce(Tick, Decision) -> Decision,
+        rest: impl FnOnce(Tick) -> Decision,
+    ) -> Decision {
         let table = self.shared.table();
         let located = table.locate(hash);
         let now = self.shared.clock.now_unordered();
