@@ -130,7 +130,7 @@ impl Store for InCassandra {
     fn replay(&self) -> Replay {
         let server = self.server.as_ref().expect("it is given back at the end");
         let (node, table) = (server.node(), &self.table);
-        Replay::short_in_store(format!("cassandra://cassandra:cassandra@{node}/{table}"))
+        Replay::in_store(format!("cassandra://cassandra:cassandra@{node}/{table}"))
     }
 
     /// It writes everything to its log before it replies.

@@ -109,7 +109,6 @@ fn replay(server: &RedisServer) -> Replay {
     Replay {
         arguments: vec!["--redis".to_owned(), server.url()],
         differences: CONVERSIONS.to_vec(),
-        is_short: false,
     }
 }
 

@@ -14,9 +14,6 @@ pub(crate) struct Replay {
     pub(crate) arguments: Vec<String>,
     /// The cases that the store decides in another way, and the differences.
     pub(crate) differences: Vec<(&'static str, &'static str)>,
-    /// Whether of the random cases only the first one of each algorithm is decided: a slow store needs
-    /// minutes for all.
-    pub(crate) is_short: bool,
 }
 
 impl Replay {
@@ -26,30 +23,7 @@ impl Replay {
         Self {
             arguments: vec!["--store".to_owned(), store],
             differences: [CONVERSIONS, RETURNING_QUOTAS].concat(),
-            is_short: false,
         }
-    }
-
-    /// The same without most of the random cases.
-    #[cfg(feature = "cas")]
-    pub(crate) fn short_in_store(store: String) -> Self {
-        let mut replay = Self::in_store(store);
-        replay.is_short = true;
-        let decided: Vec<_> = replay.cases().iter().map(|case| name(case)).collect();
-        let is_decided = |case: &str| decided.iter().any(|decided| decided == case);
-        replay.differences.retain(|(case, _)| is_decided(case));
-        replay
-    }
-
-    /// The cases that it decides.
-    fn cases(&self) -> Vec<PathBuf> {
-        let mut cases = cases();
-        if self.is_short {
-            let first: Vec<_> = ALGORITHMS.iter().map(|of| random_case(of)).collect();
-            let is_random = |case: &Path| name(case).starts_with("random-");
-            cases.retain(|case| !is_random(case) || first.contains(case));
-        }
-        cases
     }
 }
 
@@ -72,20 +46,10 @@ pub(crate) const CONVERSIONS: &[(&str, &str)] = &[
 /// With compare-and-swap each configuration of a key that is in use has a state of its own. A quota that
 /// is set again has the usage under it, not that under the quotas between.
 #[cfg(feature = "cas")]
-const RETURNING_QUOTAS: &[(&str, &str)] = &[
-    (
-        "random-fixed_window-epoch-19",
-        "line 304: remaining is 1, expected 0",
-    ),
-    (
-        "random-leaky_bucket_meter-19",
-        "line 301: remaining is 18, expected 15",
-    ),
-    (
-        "random-sliding_window_counter-09",
-        "line 358: remaining is 17, expected 11",
-    ),
-];
+const RETURNING_QUOTAS: &[(&str, &str)] = &[(
+    "random-fixed_window-epoch-19",
+    "line 304: remaining is 1, expected 0",
+)];
 
 /// The algorithms with random cases.
 const ALGORITHMS: [&str; 8] = [
@@ -122,7 +86,7 @@ pub(crate) fn fault<S: Store>() -> Option<String> {
     let store = S::start();
     let replay = store.replay();
     let (mut faults, mut different, mut decided) = (Vec::new(), 0, 0);
-    for case in replay.cases() {
+    for case in cases() {
         let name = name(&case);
         let expected = replay.differences.iter().find(|(case, _)| *case == name);
         match (replayed(&case, &replay), expected) {
@@ -131,8 +95,7 @@ pub(crate) fn fault<S: Store>() -> Option<String> {
             (fault, _) => faults.push(format!("{name}: {fault:?}")),
         }
     }
-    let least = if replay.is_short { 70 } else { 99 };
-    if different != replay.differences.len() || decided + different < least {
+    if different != replay.differences.len() || decided + different < 81 {
         faults.push(format!(
             "{decided} cases decided and {different} in another way"
         ));
