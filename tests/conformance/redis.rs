@@ -126,7 +126,7 @@ fn fault_after_replay(server: &RedisServer) -> Option<String> {
         .find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
     let calls = calls.and_then(|rest| rest.split(',').next());
     let calls: u64 = calls.map_or(0, |calls| calls.parse().expect("a number"));
-    (left > 0 || calls < 15_000).then(|| format!("{left} keys left after {calls} calls"))
+    (left > 0 || calls < 5_000).then(|| format!("{left} keys left after {calls} calls"))
 }
 
 fn inflict(fault: Fault, server: &mut RedisServer, proxy: &Proxy) {
