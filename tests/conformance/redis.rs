@@ -42,12 +42,29 @@ impl Store for BehindProxy {
         Some(bytes(&self.server, policy))
     }
 
+    /// The replay decides on the server without the proxy.
     fn replay(&self) -> Replay {
-        replay(&self.server)
+        Replay {
+            arguments: vec!["--redis".to_owned(), self.server.url()],
+            differences: CONVERSIONS.to_vec(),
+        }
     }
 
+    /// A replay calls the server, and leaves nothing behind.
     fn fault_after_replay(&self) -> Option<String> {
-        fault_after_replay(&self.server)
+        let connection = &mut self.server.connection();
+        let left: u64 = redis::cmd("DBSIZE").query(connection).expect("a count");
+        let mut info = redis::cmd("INFO");
+        let info: String = info
+            .arg("commandstats")
+            .query(connection)
+            .expect("statistics");
+        let calls = info
+            .lines()
+            .find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+        let calls = calls.and_then(|rest| rest.split(',').next());
+        let calls: u64 = calls.map_or(0, |calls| calls.parse().expect("a number"));
+        (left > 0 || calls < 5_000).then(|| format!("{left} keys left after {calls} calls"))
     }
 
     fn inflict(&mut self, fault: Fault) -> bool {
@@ -102,31 +119,6 @@ fn bytes(server: &RedisServer, policy: &str) -> String {
         values.extend(value.map(|value| (name, value)));
     }
     format!("{values:?}")
-}
-
-/// The replay decides on a server without a proxy.
-fn replay(server: &RedisServer) -> Replay {
-    Replay {
-        arguments: vec!["--redis".to_owned(), server.url()],
-        differences: CONVERSIONS.to_vec(),
-    }
-}
-
-/// A replay calls the server, and leaves nothing behind.
-fn fault_after_replay(server: &RedisServer) -> Option<String> {
-    let connection = &mut server.connection();
-    let left: u64 = redis::cmd("DBSIZE").query(connection).expect("a count");
-    let mut info = redis::cmd("INFO");
-    let info: String = info
-        .arg("commandstats")
-        .query(connection)
-        .expect("statistics");
-    let calls = info
-        .lines()
-        .find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
-    let calls = calls.and_then(|rest| rest.split(',').next());
-    let calls: u64 = calls.map_or(0, |calls| calls.parse().expect("a number"));
-    (left > 0 || calls < 5_000).then(|| format!("{left} keys left after {calls} calls"))
 }
 
 fn inflict(fault: Fault, server: &mut RedisServer, proxy: &Proxy) {

@@ -1,30 +1,20 @@
 //! A Redis cluster of three masters, each behind a proxy.
 
-use std::cell::OnceCell;
 use std::time::Duration;
 
 use redis::cluster::ClusterClientBuilder;
 use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::redis::{Redis, RedisLimiter};
 
-use super::{NANOS_PER_MOMENT, bytes, fault_after_replay, heal, inflict, limiter, replay};
+use super::{NANOS_PER_MOMENT, bytes, heal, inflict, limiter};
 use crate::proxy::Proxy;
-use crate::redis_cluster::{announce, behind_proxies, cluster, cluster_of_one};
+use crate::redis_cluster::{announce, behind_proxies, cluster};
 use crate::redis_server::RedisServer;
-use crate::suite::vectors::Replay;
 use crate::suite::{Fault, Store};
 
 struct InCluster {
     nodes: Vec<RedisServer>,
     proxies: Vec<Proxy>,
-    /// A replay needs all keys on one server.
-    single: OnceCell<RedisServer>,
-}
-
-impl InCluster {
-    fn single(&self) -> &RedisServer {
-        self.single.get_or_init(cluster_of_one)
-    }
 }
 
 impl Store for InCluster {
@@ -35,11 +25,7 @@ impl Store for InCluster {
     fn start() -> Self {
         let nodes = cluster(0);
         let proxies = behind_proxies(&nodes);
-        Self {
-            nodes,
-            proxies,
-            single: OnceCell::new(),
-        }
+        Self { nodes, proxies }
     }
 
     fn limit(&self, policy: &str, algorithm: AnyAlgorithm, deadline: Duration) -> Self::Limit {
@@ -50,14 +36,6 @@ impl Store for InCluster {
 
     fn bytes(&self, policy: &str) -> Option<String> {
         Some(self.nodes.iter().map(|node| bytes(node, policy)).collect())
-    }
-
-    fn replay(&self) -> Replay {
-        replay(self.single())
-    }
-
-    fn fault_after_replay(&self) -> Option<String> {
-        fault_after_replay(self.single())
     }
 
     /// All masters at once, because any of them may have the key.
@@ -82,4 +60,3 @@ impl Store for InCluster {
 }
 
 crate::suite::check!(InCluster);
-crate::suite::check_vectors!(InCluster);

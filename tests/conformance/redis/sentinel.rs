@@ -6,11 +6,10 @@ use redis::sentinel::{SentinelClient, SentinelServerType};
 use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::redis::{Redis, RedisLimiter};
 
-use super::{NANOS_PER_MOMENT, bytes, fault_after_replay, harm, limiter, replay};
+use super::{NANOS_PER_MOMENT, harm, limiter};
 use crate::proxy::{Protocol, Proxy};
 use crate::redis_server::{RedisServer, reached};
 use crate::replicas::{PRIMARY, follow, sentinels, sentinels_naming};
-use crate::suite::vectors::Replay;
 use crate::suite::{Fault, Store};
 
 struct BehindSentinels {
@@ -59,18 +58,6 @@ impl Store for BehindSentinels {
         limiter(redis, policy, algorithm, deadline)
     }
 
-    fn bytes(&self, policy: &str) -> Option<String> {
-        Some(bytes(&self.primary, policy))
-    }
-
-    fn replay(&self) -> Replay {
-        replay(&self.primary)
-    }
-
-    fn fault_after_replay(&self) -> Option<String> {
-        fault_after_replay(&self.primary)
-    }
-
     /// The replica may lack the last decisions of a primary that stops.
     fn loses_states(fault: Fault) -> bool {
         fault.loses_states() || fault == Fault::Stopped
@@ -107,5 +94,4 @@ impl Store for BehindSentinels {
     }
 }
 
-crate::suite::check!(BehindSentinels);
-crate::suite::check_vectors!(BehindSentinels);
+crate::suite::check_way!(BehindSentinels);

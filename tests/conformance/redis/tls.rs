@@ -5,10 +5,9 @@ use std::time::Duration;
 use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::redis::{Redis, RedisLimiter};
 
-use super::{NANOS_PER_MOMENT, bytes, fault_after_replay, heal, inflict, limiter, replay};
+use super::{NANOS_PER_MOMENT, heal, inflict, limiter};
 use crate::proxy::{Protocol, Proxy};
 use crate::redis_tls::{TlsServer, client_of};
-use crate::suite::vectors::Replay;
 use crate::suite::{Fault, Store};
 
 struct OverTls {
@@ -32,19 +31,6 @@ impl Store for OverTls {
         limiter(Redis::with_client(client), policy, algorithm, deadline)
     }
 
-    fn bytes(&self, policy: &str) -> Option<String> {
-        Some(bytes(&self.tls.server, policy))
-    }
-
-    /// The same server, without TLS.
-    fn replay(&self) -> Replay {
-        replay(&self.tls.server)
-    }
-
-    fn fault_after_replay(&self) -> Option<String> {
-        fault_after_replay(&self.tls.server)
-    }
-
     fn inflict(&mut self, fault: Fault) -> bool {
         inflict(fault, &mut self.tls.server, &self.proxy);
         true
@@ -55,5 +41,4 @@ impl Store for OverTls {
     }
 }
 
-crate::suite::check!(OverTls);
-crate::suite::check_vectors!(OverTls);
+crate::suite::check_way!(OverTls);
