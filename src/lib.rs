@@ -131,6 +131,9 @@ pub mod algorithm;
 mod backend;
 pub mod client;
 pub mod clock;
+#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+#[path = "../tests/common/computed.rs"]
+mod computed;
 pub mod concurrency;
 mod decision;
 mod error;

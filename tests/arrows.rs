@@ -14,6 +14,8 @@ const VOCABULARY: &[&str] = &[
     "quota", "decision", "receipt", "clock", "error", "sync", "varint",
 ];
 const PORTS: &[&str] = &["backend", "key", "respond"];
+/// Only their tests use it.
+const TESTS: &[&str] = &["computed"];
 
 /// Some modules, and the modules each of them may import beside itself.
 const ARROWS: &[(&[&str], &[&[&str]])] = &[
@@ -27,9 +29,14 @@ const ARROWS: &[(&[&str], &[&[&str]])] = &[
     (&["limiter"], &[VOCABULARY, &["acquire", "algorithm"]]),
     (
         &["store"],
-        &[VOCABULARY, PORTS, &["acquire", "algorithm", "prefetch"]],
+        &[
+            VOCABULARY,
+            PORTS,
+            TESTS,
+            &["acquire", "algorithm", "prefetch"],
+        ],
     ),
-    (&["queue"], &[VOCABULARY, &["prefetch"]]),
+    (&["queue"], &[VOCABULARY, TESTS, &["prefetch"]]),
     (
         &["layer"],
         &[VOCABULARY, PORTS, &["algorithm", "store", "queue"]],

@@ -4,7 +4,7 @@ use super::proxy::{Protocol, Proxy};
 use super::redis_server::{RedisServer, Setup, reached};
 
 /// A node that knows no others.
-pub(crate) fn node() -> RedisServer {
+fn node() -> RedisServer {
     Setup::default()
         .second_port("--cluster-port")
         .arguments(&["--cluster-enabled", "yes"])
@@ -36,6 +36,16 @@ pub(crate) fn cluster(others: usize) -> Vec<RedisServer> {
         })
     });
     nodes
+}
+
+/// A server that is a cluster by itself.
+pub(crate) fn cluster_of_one() -> RedisServer {
+    let server = node();
+    tell(&server, &["ADDSLOTSRANGE", "0", "16383"]);
+    reached("the cluster is complete", || {
+        ask(&server, &["INFO"]).contains("cluster_state:ok")
+    });
+    server
 }
 
 /// Runs `CLUSTER ..` on a node.

@@ -22,6 +22,7 @@ mod random;
 mod redis;
 #[cfg(feature = "redis-cluster")]
 #[path = "../common/redis_cluster.rs"]
+#[expect(dead_code, reason = "shared with the tests of the store")]
 mod redis_cluster;
 #[path = "../common/redis_server.rs"]
 #[expect(dead_code, reason = "shared with the tests of Redis")]

@@ -92,12 +92,15 @@ async fn a_denial_tells_when_the_missing_units_are_free() {
             pass(1).await;
         }
         let denied = take(&limit, 10).await;
-        let wait = denied.retry_after.expect("a denial").as_millis();
+        let retry_after = denied.retry_after.expect("a denial");
+        let wait = retry_after.as_millis();
         let missing = u128::from(10 - denied.remaining());
         assert!(missing < 8, "nothing is held: {denied:?}");
         // One of those that it holds may have been granted ahead, and is not free for others yet.
         let most = (missing + 1) * 100;
         assert!((most - 200..=most).contains(&wait), "{wait} for {missing}");
+        tokio::time::sleep(retry_after).await;
+        assert!(take(&limit, 10).await.is_admitted(), "after {wait}");
     }
 }
 

@@ -2,18 +2,20 @@
 
 use std::{
     future::Future,
+    hint::black_box,
     pin::{Pin, pin},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
     task::{Context, Poll, Wake, Waker},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use tower::{Layer, Service, ServiceExt};
 use tower_throttle::{AsError, Global, LeakyBucket, Quota, RateLimitLayer};
 
+use crate::computed::{computed, growth};
 use crate::support::{Harness, Job, Record, pass, settle};
 
 const JOB: Job = Job { name: 1, cost: 1 };
@@ -147,52 +149,55 @@ async fn each_waiter_is_woken_once() {
     assert!(woken.all(|times| times <= 1));
 }
 
-/// Shows promise 72.
-#[test]
-fn shutting_down_a_runtime_is_fast() {
-    for many in [false, true] {
-        let runtime = if many {
-            tokio::runtime::Builder::new_multi_thread()
-                .worker_threads(2)
-                .enable_time()
-                .build()
-        } else {
-            tokio::runtime::Builder::new_current_thread()
-                .enable_time()
-                .build()
+/// Lets `count` requests wait on a runtime and drops it. Returns how long that computes, on this thread
+/// alone if there is no other.
+fn shut_down(runtime: &mut tokio::runtime::Builder, count: usize) -> Duration {
+    let runtime = runtime.enable_time().build().unwrap();
+    let bucket = LeakyBucket::new(Quota::per_hour(1)).queue(1_000_000);
+    let layer = RateLimitLayer::new(Global, bucket).respond(AsError);
+    let handle = layer.handle();
+    let service = layer.layer(Record::idle());
+    runtime.block_on(async {
+        let calls: Vec<_> = (0..=count)
+            .map(|_| tokio::spawn(service.clone().oneshot(JOB)))
+            .collect();
+        while handle.counts().waited < count as u64 {
+            tokio::task::yield_now().await;
         }
-        .unwrap();
-        let bucket = LeakyBucket::new(Quota::per_hour(1)).queue(1_000_000);
-        let layer = RateLimitLayer::new(Global, bucket).respond(AsError);
-        let handle = layer.handle();
-        let service = layer.layer(Record::idle());
-        runtime.block_on(async {
-            let calls: Vec<_> = (0..10_001)
-                .map(|_| tokio::spawn(service.clone().oneshot(JOB)))
-                .collect();
-            while handle.counts().waited < 10_000 {
-                tokio::task::yield_now().await;
-            }
-            drop(calls);
-        });
-        let start = clock();
-        drop(runtime);
-        assert!(start.elapsed() < Duration::from_secs(1));
-        // All have left the queue, and their costs were refunded.
-        let look = handle.peek(&(), 1);
-        let mut look = pin!(look);
-        let Poll::Ready(Ok(decision)) = look.as_mut().poll(&mut Context::from_waker(Waker::noop()))
-        else {
-            panic!("the decision is not pending");
-        };
-        assert!(decision.wait().unwrap() <= Duration::from_secs(3_600));
-        assert_eq!(handle.waiting(), 0);
-    }
+        drop(calls);
+    });
+    let took = computed(|| drop(runtime));
+    // All have left the queue, and their costs were refunded.
+    let look = handle.peek(&(), 1);
+    let mut look = pin!(look);
+    let Poll::Ready(Ok(decision)) = look.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+    else {
+        panic!("the decision is not pending");
+    };
+    assert!(decision.wait().unwrap() <= Duration::from_secs(3_600));
+    assert_eq!(handle.waiting(), 0);
+    took
 }
 
-#[expect(clippy::disallowed_methods, reason = "measures real time")]
-fn clock() -> Instant {
-    Instant::now()
+/// Shows promise 72.
+#[test]
+fn shutting_down_a_runtime_takes_no_longer_per_request_if_more_wait() {
+    use tokio::runtime::Builder;
+    let grown = growth(5_000, |count| {
+        shut_down(&mut Builder::new_current_thread(), count)
+    });
+    assert!(grown < 24, "{grown}");
+    shut_down(Builder::new_multi_thread().worker_threads(2), 10_000);
+}
+
+#[test]
+fn a_walk_over_all_others_is_found() {
+    let grown = growth(2_000, |count| {
+        let others: Vec<_> = (0..count).collect();
+        let walk = |at: &usize| assert!(others.iter().any(|other| other == black_box(at)));
+        computed(|| others.iter().for_each(walk))
+    });
+    assert!(grown > 24, "{grown}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod changes;
+#[path = "../common/computed.rs"]
+mod computed;
 mod crowds;
 mod lines;
 mod order;

@@ -20,6 +20,8 @@ async fn two_servers_share_one_limit() {
     let mut addresses = Vec::new();
     for _ in 0..2 {
         let redis = Redis::open(&server.url()).unwrap();
+        // Without a decision in 100 ms a request is admitted.
+        let redis = redis.deadline(std::time::Duration::from_secs(10));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         addresses.push(listener.local_addr().unwrap());
         let app = app(&redis);

@@ -11,8 +11,8 @@ use tower_throttle::{
 use crate::faults::command;
 use crate::hashing_proxy::{HashingProxy, Kind};
 use crate::proxy::{Protocol, Proxy};
-use crate::redis_cluster::{ask, node, tell};
-use crate::redis_server::{RedisServer, reached};
+use crate::redis_cluster::cluster_of_one;
+use crate::redis_server::RedisServer;
 
 const KEYS: u64 = 40;
 const LIMIT: u64 = 3;
@@ -64,11 +64,7 @@ async fn check_warns_of_eviction() {
 /// Shows promise 123.
 #[tokio::test]
 async fn concurrent_calls_through_a_plain_client_are_exact_in_a_cluster_of_one_master() {
-    let server = node();
-    tell(&server, &["ADDSLOTSRANGE", "0", "16383"]);
-    reached("the cluster is complete", || {
-        ask(&server, &["INFO"]).contains("cluster_state:ok")
-    });
+    let server = cluster_of_one();
     // Without a check, the first batch shows that it is a cluster.
     let redis = open(&server.url());
     let admitted = admitted_at_once(&redis.limiter("plain", window())).await;

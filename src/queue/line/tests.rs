@@ -1,5 +1,6 @@
 use super::moves::rescale_span;
 use super::*;
+use crate::computed::{computed, growth};
 use crate::queue::{Order, tests::TestWaker};
 
 fn tick(ns: u64) -> Tick {
@@ -115,42 +116,48 @@ fn no_waiter_in_the_line_looks_released() {
     }
 }
 
-/// If the steps per removal grew with the length, this test would take minutes.
-///
 /// Shows promise 72.
 #[test]
-fn removal_time_does_not_grow_with_the_length_if_costs_differ() {
-    let costs: Vec<_> = (0..40_000).map(|index| 1 + index % 2).collect();
+fn removal_takes_no_longer_in_a_longer_line_if_costs_differ() {
     for order in [Order::Oldest, Order::Newest] {
-        let (mut line, ranks) = line(&costs, order);
-        for rank in &ranks[1..39_999] {
-            let outcome = line.remove(*rank, quota, &mut None);
-            assert_eq!(outcome, CostOutcome::Refund);
-        }
-        assert_eq!(line.len(), 2);
-        // Only the cost of the first waiter is left ahead of the last one.
-        assert_eq!(line.next_slot(), Some(tick(1)));
-        assert_eq!(line.last_slot(), Some(tick(2)));
+        let grown = growth(5_000, |count| {
+            let costs: Vec<_> = (0..count as u64).map(|index| 1 + index % 2).collect();
+            let (mut line, ranks) = line(&costs, order);
+            let took = computed(|| {
+                for rank in &ranks[1..count - 1] {
+                    let outcome = line.remove(*rank, quota, &mut None);
+                    assert_eq!(outcome, CostOutcome::Refund);
+                }
+            });
+            assert_eq!(line.len(), 2);
+            // Only the cost of the first waiter is left ahead of the last one.
+            assert_eq!(line.next_slot(), Some(tick(1)));
+            assert_eq!(line.last_slot(), Some(tick(2)));
+            took
+        });
+        assert!(grown < 24, "{grown}");
     }
 }
 
-/// Each step would take as many others as wait: ten seconds in all.
 #[test]
-fn the_time_to_join_and_to_replace_does_not_grow_with_the_length() {
-    let mut line = Line::new(1);
-    for slot in 0..200_000 {
-        let rank = line.join(1, tick(slot), Order::Newest.into());
-        assert_eq!(line.is_last(rank), slot == 0);
-    }
+fn joining_and_replacing_take_no_longer_in_a_longer_line() {
     let place = Precedence::from(Order::Newest);
-    for number in 0..100_000 {
-        assert_eq!(
-            line.costs_to_shed(1, place, quota).count(),
-            200_000 - number
-        );
-        let slot = line.shed_equal(1, place, Duration::ZERO, &mut Vec::new());
-        assert_eq!(slot, Some(tick(199_999 - number as u64)));
-    }
+    let grown = growth(10_000, |count| {
+        let mut line = Line::new(1);
+        computed(|| {
+            for slot in 0..2 * count as u64 {
+                let rank = line.join(1, tick(slot), Order::Newest.into());
+                assert_eq!(line.is_last(rank), slot == 0);
+            }
+            for left in (count as u64..2 * count as u64).rev() {
+                let count = line.costs_to_shed(1, place, quota).count();
+                assert_eq!(count as u64, left + 1);
+                let slot = line.shed_equal(1, place, Duration::ZERO, &mut Vec::new());
+                assert_eq!(slot, Some(tick(left)));
+            }
+        })
+    });
+    assert!(grown < 24, "{grown}");
 }
 
 #[test]

@@ -421,3 +421,6 @@ fn denied(budget: &Budget, now: Tick, (cost, retry): (u64, Option<Duration>)) ->
     decision.reset_after = decision.reset_after.max(retry.unwrap_or_default());
     decision.with_remaining(remaining)
 }
+
+#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+mod tests;

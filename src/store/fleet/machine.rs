@@ -89,9 +89,11 @@ impl Budget {
         let mut free = rules.capacity;
         let mut is_recent = false;
         if let Some(figures) = self.rest.figures {
-            free = figures.free(rules, now);
+            // The store does not know yet what this machine took itself, which is usable.
+            let own = self.rest.own;
+            free = figures.free(rules, now).saturating_sub(own);
             if free + self.usable < cost {
-                let wait = figures.wait_for(rules, cost - self.usable, now);
+                let wait = figures.wait_for(rules, cost - self.usable + own, now);
                 return self.deny(now, (cost, wait));
             }
             let age = nanos(now.since(figures.at));

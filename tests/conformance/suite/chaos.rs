@@ -56,7 +56,9 @@ impl Fault {
     /// fails: one that fails is charged and not admitted, which would hide an admission too many.
     const fn deadline(self) -> Duration {
         match self {
-            Self::Split | Self::Delayed | Self::Doubled => Duration::from_secs(30),
+            Self::Split | Self::Delayed | Self::Doubled | Self::Restarted => {
+                Duration::from_secs(30)
+            }
             _ => Duration::from_millis(200),
         }
     }

@@ -1,0 +1,196 @@
+//! Exchanges by transactions and by swaps.
+
+#[cfg(feature = "postgres")]
+mod postgres;
+
+use super::super::record::{Report, Spent};
+use super::super::shape::{NEVER, Shape};
+use super::super::shaped::Shaped;
+use super::*;
+use crate::algorithm::TokenBucket;
+use crate::quota::Quota;
+use crate::store::cas::{Fault, Faulty, MemoryStore};
+
+const TERMS: Terms = Terms {
+    interval: 1_000_000_000,
+    life: 10_000_000_000,
+    ahead: false,
+    machines: 1,
+};
+
+fn budgets<S: CasStore>(store: S) -> Arc<Exchanger<S>> {
+    let shared = Shared::new(store, Duration::from_secs(1));
+    Arc::new(Exchanger::new(Arc::new(shared), "census".into()))
+}
+
+fn shape() -> Shape {
+    // No window that ends within an interval.
+    TokenBucket::new(Quota::per_day(1_000))
+        .shape(Tick::ZERO)
+        .unwrap()
+}
+
+/// Odd machines name the keys in the opposite order.
+fn batch(machine: u64, sequence: u64, units: u64) -> Arc<Batch> {
+    let report = Report {
+        spent: [Spent::default(), Spent { units, at: NEVER }],
+        demand: 10,
+        elapsed: TERMS.interval,
+        ..Report::default()
+    };
+    let mut keys = vec![("a".into(), report.clone()), ("b".into(), report)];
+    if machine % 2 == 1 {
+        keys.reverse();
+    }
+    Arc::new(Batch {
+        machine,
+        sequence,
+        machines: 1,
+        terms: TERMS,
+        shape: Arc::new(shape()),
+        sequence_key: format!("machine {machine}").into(),
+        keys,
+    })
+}
+
+/// The units that are used and out, according to the store.
+async fn taken<S: CasStore>(budgets: &Arc<Exchanger<S>>, key: &str) -> (i64, u64) {
+    let loaded = budgets.load(key).await.unwrap();
+    let (record, _) = read(&batch(1, 1, 0), loaded.value.as_ref(), 0).unwrap();
+    let part = &shape().parts[0];
+    (
+        1_000 - part.free(&record.used[0], record.at),
+        record.out[0] + record.out[1],
+    )
+}
+
+/// Machines exchange the same keys at once. Returns the units that are used of each then.
+async fn used_by_all<S: CasStore>(machines: &[Arc<Exchanger<S>>]) -> Result<[i64; 2], StoreError> {
+    let mut running = JoinSet::new();
+    for (id, machine) in (1..).zip(machines.to_vec()) {
+        running.spawn(async move {
+            for sequence in 1..=5 {
+                machine.exchange(&batch(id, sequence, 3)).await?;
+            }
+            Ok(())
+        });
+    }
+    for done in running.join_all().await {
+        done?;
+    }
+    let (a, b) = (taken(&machines[0], "a"), taken(&machines[0], "b"));
+    let taken = [a.await, b.await];
+    for (_, out) in taken {
+        assert!(out > 0 && out <= 1_000, "{out}");
+    }
+    Ok(taken.map(|(used, _)| used))
+}
+
+const ALL: [i64; 2] = [16 * 5 * 3; 2];
+
+/// Shows promise 202.
+#[tokio::test]
+async fn machines_that_exchange_at_once_lose_nothing() {
+    async fn check<S: CasStore + Clone>(store: S) {
+        let machines: Vec<_> = (0..16).map(|_| budgets(store.clone())).collect();
+        assert_eq!(used_by_all(&machines).await, Ok(ALL));
+    }
+    check(MemoryStore::new()).await;
+    // It has swaps only.
+    check(Faulty::new(MemoryStore::new())).await;
+}
+
+#[tokio::test]
+async fn machines_that_are_counted_at_once_are_all_counted() {
+    let store = MemoryStore::new();
+    let mut running = JoinSet::new();
+    for _ in 0..16 {
+        let machine = budgets(store.clone());
+        running.spawn(async move { machine.count(&TERMS).await });
+    }
+    running.join_all().await;
+    assert_eq!(budgets(store).count(&TERMS).await, Ok(17));
+}
+
+/// A reply is lost: what the swap did is found by its name, and its grant is not lost. With another
+/// name it would count twice.
+///
+/// Shows promise 202.
+#[tokio::test]
+async fn a_batch_that_is_sent_again_counts_once() {
+    for (again, used) in [(1, 3), (2, 6)] {
+        let store = Faulty::new(MemoryStore::new());
+        let budgets = budgets(store.clone());
+        let first = batch(8, 1, 3);
+        // The load and the swap of the first key.
+        store.plan([Fault::None, Fault::LostReply]);
+        budgets.exchange(&first).await.unwrap_err();
+        sent_again(&budgets, again, used).await;
+    }
+}
+
+#[tokio::test]
+async fn a_batch_that_is_sent_again_in_one_step_counts_once() {
+    for (again, used) in [(1, 3), (2, 6)] {
+        let budgets = budgets(MemoryStore::new());
+        budgets.exchange(&batch(8, 1, 3)).await.unwrap();
+        sent_again(&budgets, again, used).await;
+    }
+}
+
+/// The first batch of machine 8 was executed.
+async fn sent_again<S: CasStore>(budgets: &Arc<Exchanger<S>>, sequence: u64, used: i64) {
+    let granted = taken(budgets, "a").await.1;
+    let replies = budgets.exchange(&batch(8, sequence, 3)).await.unwrap();
+    assert_eq!(taken(budgets, "a").await.0, used);
+    if sequence == 1 {
+        assert!(granted > 0);
+        assert_eq!(replies.keys[0].grant, granted);
+        assert_eq!(taken(budgets, "a").await.1, granted);
+    }
+}
+
+#[tokio::test]
+async fn a_value_names_its_last_eight_writes() {
+    // It has swaps only.
+    let budgets = budgets(Faulty::new(MemoryStore::new()));
+    for sequence in 1..=20 {
+        budgets.exchange(&batch(2, sequence, 1)).await.unwrap();
+    }
+    let loaded = budgets.load("a").await.unwrap();
+    let (_, names) = read(&batch(2, 1, 0), loaded.value.as_ref(), 0).unwrap();
+    let sequences = names.iter().map(|Name([_, sequence, ..])| *sequence);
+    assert!(sequences.eq((13..=20).rev()));
+}
+
+/// Shows promise 206.
+#[tokio::test]
+async fn a_damaged_value_is_left_until_it_is_reset() {
+    async fn check<S: CasStore>(store: S) {
+        let budgets = budgets(store);
+        let loaded = budgets.load("a").await.unwrap();
+        let text = "1 2 three".to_owned();
+        budgets.swap("a", &loaded, text, CENSUS_TTL).await.unwrap();
+        let replies = budgets.exchange(&batch(2, 1, 0)).await.unwrap();
+        assert!(replies.keys[0].is_damaged && !replies.keys[1].is_damaged);
+        let mut reset = Batch::clone(&batch(2, 2, 0));
+        reset.keys[0].1.resets = true;
+        let replies = budgets.exchange(&Arc::new(reset)).await.unwrap();
+        assert!(!replies.keys[0].is_damaged);
+    }
+    check(MemoryStore::new()).await;
+    // It has swaps only.
+    check(Faulty::new(MemoryStore::new())).await;
+}
+
+/// What is out lapses after two lives at the latest, and what is used counts for the memory of its shape.
+#[test]
+fn a_value_is_kept_while_anything_in_it_counts() {
+    let shape = |quota| TokenBucket::new(quota).shape(Tick::ZERO).unwrap();
+    for quota in [Quota::per_second(10), Quota::per_day(1_000)] {
+        let mut batch = Batch::clone(&batch(1, 1, 0));
+        batch.shape = Arc::new(shape(quota));
+        let counts = batch.shape.memory().max(2 * TERMS.life);
+        assert!(batch.ttl() > Duration::from_micros(counts), "{quota:?}");
+    }
+}

@@ -1,0 +1,77 @@
+//! Which keys a full table forgets.
+
+use super::super::figures::StoreTime;
+use super::super::record::Reply;
+use super::super::shaped::Shaped;
+use super::*;
+use crate::algorithm::TokenBucket;
+use crate::computed::{computed, growth};
+use crate::quota::Quota;
+
+const NOW: Tick = Tick::from_nanos(1_000);
+
+fn keys(capacity: usize) -> Keys {
+    let bucket = TokenBucket::new(Quota::per_day(10));
+    let shape = bucket.shape(Tick::ZERO).expect("a shape");
+    let rules = Rules {
+        interval: 1_000_000_000,
+        capacity: shape.capacity(),
+        takes_ahead: false,
+        ripens: false,
+        machines: 1,
+    };
+    let shape = Arc::new(shape);
+    Keys::new(capacity, Common { rules, shape })
+}
+
+/// Shows promise 212.
+#[test]
+fn a_full_table_forgets_first_what_need_not_be_known_and_never_what_is_being_exchanged() {
+    let keys = keys(5);
+    // All hashes are of one shard.
+    let add = |hash, change: fn(&mut Budget, &Rules)| {
+        let _ = keys.change(hash, || "key".into(), NOW, change);
+    };
+    let add_in_flight = |hash| {
+        add(hash, |budget, rules| budget.charge(rules, NOW, 1));
+        let mut shard = keys.shard(hash);
+        shard.keys.get_mut(&hash).expect("a key").is_in_flight = true;
+    };
+    add_in_flight(1);
+    let waiting = keys.decide(2, || "key".into(), (NOW, 1, false));
+    assert!(matches!(waiting, Outcome::Wait { .. }));
+    add(3, |budget, rules| budget.charge(rules, NOW, 1));
+    // Others have used it up.
+    add(4, |budget, rules| {
+        budget.adopt(rules, &Reply::default(), &StoreTime::default());
+    });
+    add(5, |_, _| {});
+
+    for (new, known, evicted, lost) in [
+        (6, vec![1, 2, 3, 4, 6], 0, 0),
+        (7, vec![1, 2, 3, 6, 7], 1, 0),
+        (8, vec![1, 2, 6, 7, 8], 2, 1),
+        (9, vec![1, 2, 6, 7, 8, 9], 2, 1),
+    ] {
+        add_in_flight(new);
+        let mut found: Vec<_> = keys.shard(new).keys.keys().copied().collect();
+        found.sort_unstable();
+        assert_eq!(found, known);
+        let losses = keys.losses();
+        assert_eq!((losses.evicted, losses.lost_charges), (evicted, lost));
+    }
+}
+
+#[test]
+fn a_key_takes_no_longer_among_more_keys() {
+    let grown = growth(20_000, |count| {
+        let keys = keys(count);
+        computed(|| {
+            for key in 0..count {
+                let hash = keys.hash(&key);
+                let _ = keys.change(hash, || "key".into(), NOW, |_, _| {});
+            }
+        })
+    });
+    assert!(grown < 24, "{grown}");
+}
