@@ -549,23 +549,4 @@ impl Budget {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_demand_is_of_two_intervals_at_most() {
-        let rules = Rules {
-            interval: 1_000_000,
-            capacity: 10,
-            takes_ahead: false,
-            ripens: false,
-            machines: 1,
-        };
-        let mut budget = Budget::default();
-        let mut elapsed = |now| {
-            let report = budget.collect(&rules, None, Tick::from_nanos(now), Some(0));
-            report.elapsed
-        };
-        assert_eq!([1_500_000, 4_500_000].map(&mut elapsed), [1_500, 2_000]);
-    }
-}
+mod tests;

@@ -75,3 +75,44 @@ fn a_key_takes_no_longer_among_more_keys() {
     });
     assert!(grown < 24, "{grown}");
 }
+
+/// Shows promise 212.
+#[test]
+fn a_sweep_forgets_what_need_not_be_known() {
+    let keys = keys(10);
+    for hash in 1..=5 {
+        let _ = keys.change(hash, || "key".into(), NOW, |_, _| {});
+    }
+    keys.shard(1).keys.get_mut(&1).expect("a key").is_in_flight = true;
+    let waiting = keys.decide(2, || "key".into(), (NOW, 1, false));
+    assert!(matches!(waiting, Outcome::Wait { .. }));
+    let _ = keys.change(
+        3,
+        || "key".into(),
+        NOW,
+        |budget, rules| {
+            budget.charge(rules, NOW, 1);
+        },
+    );
+    // Another shard, and then this one again.
+    keys.sweep(SHARDS - 1, NOW);
+    assert_eq!(keys.len(), 5);
+    keys.sweep(SHARDS, NOW);
+    let mut known: Vec<_> = keys.shard(1).keys.keys().copied().collect();
+    known.sort_unstable();
+    assert_eq!((known, keys.len()), (vec![1, 2, 3], 3));
+}
+
+/// Shows promise 206.
+#[test]
+fn requests_that_wait_go_on_if_there_is_an_error() {
+    let keys = keys(10);
+    let waiting = keys.decide(2, || "key".into(), (NOW, 1, false));
+    let Outcome::Wait { mut exchanged, .. } = waiting else {
+        panic!("it is decided");
+    };
+    assert!(exchanged.try_recv().is_err());
+    let error = StoreError::new("gone", true);
+    keys.fail_waiters(&error);
+    assert_eq!(exchanged.try_recv(), Ok(Err(error)));
+}
