@@ -114,6 +114,9 @@ async fn fullness_is_that_of_the_table_and_of_the_key_that_is_used_most() {
     let fullness = Backend::<str>::fullness(&limit).expect("a table");
     assert_eq!((fullness.keys, fullness.capacity), (2, 1_000));
     assert_eq!(fullness.largest_use_percent, 40);
+    let known = Backend::<str>::current_decision(&limit, "b", 1).expect("a decision");
+    assert!(known.is_admitted());
+    assert_eq!(known.remaining(), 60);
 }
 
 /// Shows promise 200.

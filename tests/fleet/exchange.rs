@@ -7,6 +7,7 @@ use tokio::task::JoinSet;
 use tower_throttle::StoreError;
 use tower_throttle::store::cas::{CasStore, Fault, Faulty, Loaded, MemoryStore};
 use tower_throttle::store::fleet::{FleetBuilder, Mode};
+use tower_throttle::store::remote::StoreLimiter;
 use tower_throttle::store::{Backend, Op};
 use tower_throttle::{Decision, FixedWindow, Quota, TokenBucket};
 
@@ -282,8 +283,9 @@ async fn a_machine_is_ready_when_its_first_exchange_is_done() {
     let store = Faulty::new(MemoryStore::new());
     let limit = machine(synced(&store));
     store.plan(outage());
-    assert!(limit.ready().await.is_err());
-    assert!(limit.last_error().is_some_and(|error| error.is_transient()));
+    assert!(StoreLimiter::ready(&limit).await.is_err());
+    let error = StoreLimiter::last_error(&limit);
+    assert!(error.is_some_and(|error| error.is_transient()));
     store.clear_plan();
     pass(30).await;
     limit.ready().await.expect("an exchange");
@@ -372,4 +374,21 @@ async fn a_charge_of_any_size_is_a_debt() {
     }
     limit.close().await.expect("an exchange");
     assert_eq!(limit.last_error(), None);
+}
+
+/// Shows promise 204.
+#[tokio::test(start_paused = true)]
+async fn a_reset_is_exchanged_at_once_and_a_charge_in_the_next_interval() {
+    let limit = machine(synced(&MemoryStore::new()));
+    admit(&limit, 1).await;
+    pass(5).await;
+    for (op, at_once) in [(Op::Charge(1), 0), (Op::Reset, 1)] {
+        let before = limit.counts().exchanged;
+        let _ = limit.apply("key", op).await.expect("a change");
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(limit.counts().exchanged - before, at_once, "{op:?}");
+        pass(5).await;
+    }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 use tower_throttle::store::cas::{CasStore, Faulty, Loaded, MemoryStore, Swapped, Value, Version};
 use tower_throttle::store::fleet::SyncedBuilder;
+use tower_throttle::store::remote::StoreLimiter;
 use tower_throttle::store::{Backend, Fallback, Op};
 use tower_throttle::{Local, ManualClock, Quota, StoreError, TokenBucket};
 
@@ -90,10 +91,14 @@ async fn while_the_store_is_down_one_batch_is_tried_per_interval_however_many_ke
     pass(100).await;
     let failed = limit.counts().failed;
     assert!((1..=112).contains(&failed), "{failed}");
-    assert!(limit.lag() >= Duration::from_secs(9), "{:?}", limit.lag());
+    let lag = StoreLimiter::lag(&limit);
+    assert!(lag >= Duration::from_secs(9), "{lag:?}");
+    let breaker = StoreLimiter::breaker(&limit);
+    assert!(breaker.is_open && breaker.opened > 0, "{breaker:?}");
     store.clear_plan();
     pass(100).await;
     assert_eq!(limit.lag(), Duration::ZERO);
+    assert!(!limit.breaker().is_open);
 }
 
 /// A store that works on one call at a time, for a millisecond, also if its caller has given up.

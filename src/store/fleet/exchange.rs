@@ -457,3 +457,6 @@ impl Key<'_> {
 fn unsigned(units: i64) -> u64 {
     u64::try_from(units).unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests;
