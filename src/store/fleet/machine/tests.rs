@@ -218,6 +218,16 @@ fn what_a_machine_took_itself_is_not_free_as_well() {
     assert!(matches!(answer, Answer::Wait { .. }));
 }
 
+#[test]
+fn what_becomes_usable_later_is_no_more_if_it_was_charged() {
+    let mut budget = granted(2);
+    budget.rest.ripening = Ripening::new(6, at(1), None);
+    budget.charge(&RULES, at(1), 5);
+    assert_eq!((budget.usable, budget.rest.ripening.left()), (0, 3));
+    assert!(is_admitted(&mut budget, &RULES, 2_000_000, 3));
+    assert!(!is_admitted(&mut budget, &RULES, 2_000_000, 1));
+}
+
 /// While units become usable one after the other, a denial is not repeated without a look.
 #[test]
 fn a_denial_is_kept_unless_more_becomes_usable() {
