@@ -2,8 +2,8 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader, Read},
-    net::TcpListener,
+    io::{self, BufRead, BufReader, Read},
+    net::{Ipv4Addr, SocketAddr},
     ops::Deref,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -12,6 +12,8 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
 };
+
+use tokio::net::TcpSocket;
 
 /// A new folder for temporary files.
 #[derive(Debug)]
@@ -101,19 +103,35 @@ impl Drop for Program {
 }
 
 /// Starts a program on free ports. It is started again, on others, if another process takes one first.
+///
+/// On Linux none does: the ports stay bound until the end of the test's process, also while the program is
+/// down, and a program can listen on them all the same. Elsewhere they are free until it listens.
 pub(super) fn on_free_ports<const N: usize>(
     mut start: impl FnMut([u16; N]) -> Option<Program>,
 ) -> (Program, [u16; N]) {
+    static BOUND: Mutex<Vec<TcpSocket>> = Mutex::new(Vec::new());
     for _ in 0..20 {
-        let free = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
-        let port = |free: &TcpListener| free.local_addr().expect("its address").port();
-        let ports = free.each_ref().map(port);
-        drop(free);
+        let bound = [(); N].map(|()| bound().expect("a free port"));
+        let port = |bound: &TcpSocket| bound.local_addr().expect("its address").port();
+        let ports = bound.each_ref().map(port);
+        if cfg!(target_os = "linux") {
+            let mut all = BOUND.lock().unwrap_or_else(PoisonError::into_inner);
+            all.extend(bound);
+        } else {
+            drop(bound);
+        }
         if let Some(program) = start(ports) {
             return (program, ports);
         }
     }
     panic!("the program never starts");
+}
+
+fn bound() -> io::Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+    Ok(socket)
 }
 
 /// A server that tests share while one of them uses it.

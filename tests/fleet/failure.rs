@@ -261,3 +261,22 @@ async fn a_store_whose_clock_is_set_back_freezes_no_key() {
         .expect("a limit");
     a_clock_that_is_set_back_freezes_no_key(&limit, &clock).await;
 }
+
+/// Shows promise 206.
+#[tokio::test(start_paused = true)]
+async fn the_task_of_a_limiter_ends_with_its_last_clone() {
+    let tasks = || {
+        tokio::runtime::Handle::current()
+            .metrics()
+            .num_alive_tasks()
+    };
+    let limit = machine(synced(&MemoryStore::new()));
+    admit(&limit, 1).await;
+    let clone = limit.clone();
+    for (limit, left) in [(limit, 1), (clone, 0)] {
+        pass(3).await;
+        drop(limit);
+        pass(3).await;
+        assert_eq!(tasks(), left);
+    }
+}
