@@ -53,16 +53,17 @@ impl CasStore for Refusing {
     }
 }
 
-/// The first error of a limit, which may decide by itself until it has heard of the store.
+/// The first error of a limit, which may decide by itself until it has heard of the store. A busy machine may
+/// take longer to connect than a call may.
 async fn first_error(limit: &impl Backend<str>) -> StoreError {
     let begun = Instant::now();
     loop {
         match limit.decide(SECRET, 1).await {
-            Err(error) => return error,
-            Ok(_) => tokio::task::yield_now().await,
+            Err(error) if !error.to_string().contains("no decision within") => return error,
+            _ => tokio::task::yield_now().await,
         }
         let waited = begun.elapsed();
-        assert!(waited < Duration::from_secs(10), "it goes on without store");
+        assert!(waited < Duration::from_secs(60), "it goes on without store");
     }
 }
 
