@@ -422,4 +422,23 @@ mod tests {
         let filling = Decider::new(bucket).expect("a limit");
         assert!(writes(&filling, false));
     }
+
+    /// Only calls of one quota are decided together.
+    #[test]
+    fn calls_of_one_quota_are_known() {
+        let of = |limit| Some(Arc::new(decider(limit)));
+        let call = |of_key| KeyCall {
+            call: takes(1),
+            of_key,
+        };
+        for (one, other, is_one) in [
+            (of(1), of(1), true),
+            (of(1), of(2), false),
+            (of(1), None, false),
+            (None, None, true),
+        ] {
+            let [one, other] = [one, other].map(call);
+            assert_eq!(one.has_quota_of(&other), is_one);
+        }
+    }
 }
