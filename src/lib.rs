@@ -131,9 +131,6 @@ pub mod algorithm;
 mod backend;
 pub mod client;
 pub mod clock;
-#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
-#[path = "../tests/common/computed.rs"]
-mod computed;
 pub mod concurrency;
 mod decision;
 mod error;
@@ -179,3 +176,7 @@ pub use self::{
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+#[path = "../tests/common/computed.rs"]
+mod computed;
