@@ -52,8 +52,8 @@ impl Fault {
         matches!(self, Self::Killed | Self::Restarted)
     }
 
-    /// The deadline of calls during the fault. Where all replies arrive, it is so late that no call
-    /// fails: one that fails is charged and not admitted, which would hide an admission too many.
+    /// The deadline of calls during the fault. Where no call waits in vain, it is so late that none
+    /// fails by it: one that fails is charged and not admitted, which would hide an admission too many.
     const fn deadline(self) -> Duration {
         match self {
             Self::Split | Self::Delayed | Self::Doubled | Self::Restarted => {
