@@ -84,6 +84,15 @@ pub(super) struct Places {
     ripe: u64,
 }
 
+impl Rest {
+    /// What was used since the last report beside what was granted.
+    pub(super) fn spent_beside(&self) -> u64 {
+        let spent = self.spent.iter().map(|spending| spending.units);
+        let granted = self.lots.iter().map(|lot| lot.used);
+        spent.sum::<u64>().saturating_sub(granted.sum())
+    }
+}
+
 impl Ripening {
     pub(super) const fn new(units: u64, since: Tick, places: Option<Places>) -> Self {
         Self {

@@ -186,17 +186,15 @@ impl Budget {
                 rest -= units;
             }
             if rules.takes_ahead {
-                let taken = self
-                    .rest
-                    .figures
-                    .map_or(self.rest.spent[1].units, |figures| figures.used);
-                let units = rest.min(taken).min(self.rest.spent[1].units);
+                let units = rest
+                    .min(self.rest.spent_beside())
+                    .min(self.rest.spent[1].units);
                 self.rest.spent[1].units -= units;
                 self.rest.own += units;
                 self.usable += units;
                 rest -= units;
                 if let Some(figures) = &mut self.rest.figures {
-                    figures.used -= units;
+                    figures.used = figures.used.saturating_sub(units);
                 }
             }
             self.set_until();
@@ -408,6 +406,8 @@ impl Budget {
             (self.usable, self.rest.own, self.rest.next) = (0, 0, 0);
             self.rest.ripening = Ripening::default();
         }
+        // The store does not know of it: it granted these units as well.
+        let beside = self.rest.spent_beside();
         let granted = reply.grant + reply.ahead + reply.next;
         if granted > 0 {
             // A little less than the store's time, whatever the rates of the clocks.
@@ -418,7 +418,13 @@ impl Budget {
                 granted,
             );
         }
-        self.usable += reply.grant;
+        let covered = beside.min(reply.grant);
+        let newest = &mut self.rest.lots[1];
+        newest.left -= covered;
+        newest.used += covered;
+        let twice = self.rest.own.min(reply.grant - covered);
+        self.rest.own -= twice;
+        self.usable = self.usable + reply.grant - covered - twice;
         if !rules.ripens {
             self.rest.ripening = Ripening::new(reply.ahead, now, None);
         }
@@ -433,7 +439,7 @@ impl Budget {
             reply: *reply,
             at: now,
             store_at: time.at,
-            used: 0,
+            used: beside - covered,
         });
         self.set_until();
     }

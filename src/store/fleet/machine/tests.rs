@@ -250,3 +250,39 @@ fn a_machine_that_knows_nothing_of_the_fleet_tells_what_it_used() {
     let (_, limit, remaining, _) = budget.told(at(1));
     assert_eq!((limit, remaining), (100, 97));
 }
+
+/// What a machine takes itself while a report is on the way, its reply grants once more.
+///
+/// Shows promise 201.
+#[test]
+fn what_is_taken_during_an_exchange_is_not_granted_as_well() {
+    // Of 25 units, which are its part, it uses 10. The store knows of none of it.
+    for (grant, usable, own, used) in [
+        (0, 15, 15, 10),
+        (4, 15, 15, 6),
+        (18, 15, 7, 0),
+        (30, 20, 0, 0),
+    ] {
+        let mut budget = granted(0);
+        report(&mut budget, 1);
+        assert!(is_admitted(&mut budget, &AHEAD, 2, 10));
+        let reply = Reply {
+            epoch: 1,
+            grant,
+            free: 50 - signed(grant),
+            ..Reply::default()
+        };
+        told(&reply, 3, &mut budget);
+        let known = budget.rest.figures.expect("of the reply").used;
+        assert_eq!(
+            (budget.usable, budget.rest.own, known),
+            (usable, own, used),
+            "{grant}"
+        );
+        let settled = grant.min(10);
+        assert_eq!(
+            units(&report(&mut budget, 4)),
+            [10, settled, grant - settled, 0]
+        );
+    }
+}

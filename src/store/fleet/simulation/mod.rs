@@ -8,7 +8,10 @@
 mod judge;
 mod scenario;
 mod tests;
-#[cfg(feature = "redis")]
+#[cfg_attr(
+    not(feature = "redis"),
+    allow(dead_code, reason = "most of it is for stores that execute batches")
+)]
 pub(in crate::store) mod traces;
 
 use std::{

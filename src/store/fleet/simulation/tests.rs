@@ -325,6 +325,26 @@ fn fleets_with_faults_keep_their_bounds() {
     }
 }
 
+/// A machine takes units itself while the reply to its report, which grants the same ones, is on the way.
+///
+/// Shows promise 201.
+#[test]
+fn one_machine_alone_admits_the_limit_and_no_more() {
+    // A unit comes back after four days.
+    let level = Level::new(20, 345_600 * SECOND * 1_000, 1).unwrap();
+    for seed in 1..=10 * seeds() {
+        let run = Scenario {
+            shape: Shape::of(Part::Level(level)),
+            machines: 1,
+            faults: Vec::new(),
+            seconds: 4,
+            rate: [20, 50, 200][seed as usize % 3],
+            ..drawn(seed, true)
+        };
+        assert_eq!(run.run().admitted, 20, "{run:?}");
+    }
+}
+
 /// Shows promises 200, 202.
 #[test]
 fn planted_mistakes_are_found() {
