@@ -587,3 +587,6 @@ pub(super) const fn gcd(mut a: u128, mut b: u128) -> u128 {
     }
     a
 }
+
+#[cfg(test)]
+mod tests;
