@@ -12,7 +12,7 @@ use tokio::{task::JoinSet, time::Instant};
 use tokio_postgres::Client;
 use tower_throttle::store::Backend;
 use tower_throttle::store::cas::{
-    Cas, CasBuilder,
+    CasBuilder,
     postgres::{Connections, Pool, PooledClient, PostgreSql},
 };
 use tower_throttle::store::remote::{KeyName, RemoteKey};
@@ -135,8 +135,8 @@ async fn a_rolling_deploy_admits_no_more_than_both_configurations() {
 async fn the_state_is_removed_when_it_decides_like_an_unused_key() {
     let (server, store) = store("forgotten").await;
     let window = FixedWindow::new(Quota::per(5, Duration::from_secs(3_600)));
-    let limit = CasBuilder::new(store.clone()).build("hourly", window);
-    let limit = limit.expect("a limit");
+    let machine = || CasBuilder::new(store.clone()).deadline(Duration::from_secs(10));
+    let limit = machine().build("hourly", window).expect("a limit");
     for _ in 0..5 {
         assert!(
             limit
@@ -152,9 +152,7 @@ async fn the_state_is_removed_when_it_decides_like_an_unused_key() {
     client.batch_execute(pass).await.expect("a table");
     // The row of the changes of the quota may be there as well.
     assert!(store.sweep(100).await.expect("a sweep") >= 1);
-    let other = CasBuilder::new(store)
-        .build("hourly", window)
-        .expect("a limit");
+    let other = machine().build("hourly", window).expect("a limit");
     assert!(
         other
             .decide("key", 1)
@@ -306,7 +304,8 @@ async fn no_period_has_more_than_the_limit_of_a_log() {
 async fn a_cost_that_is_known_at_the_end_is_taken_however_the_request_ends() {
     let (_server, store) = store("costs").await;
     let bucket = TokenBucket::new(Quota::per(1, Duration::from_secs(1_000_000)).burst(200));
-    let limit = Cas::new(store, "costs", bucket);
+    let builder = CasBuilder::new(store).deadline(Duration::from_secs(10));
+    let limit = builder.build("costs", bucket).expect("a limit");
     assert_eq!(settled_costs::fault(limit).await, None);
 }
 

@@ -101,13 +101,15 @@ async fn a_limit_of_requests_beside_one_of_tokens_takes_one_for_each() {
 #[tokio::test]
 async fn so_it_is_in_a_fleet_and_by_swaps() {
     use tower_throttle::store::{
-        cas::Cas,
+        cas::CasBuilder,
         fleet::{Leased, Synced},
     };
 
     let server = RedisServer::start();
     let bucket = TokenBucket::new(Quota::per(1, Duration::from_secs(1_000_000)).burst(200));
-    assert_eq!(fault(Cas::new(redis(&server), "cas", bucket)).await, None);
+    let builder = CasBuilder::new(redis(&server)).deadline(Duration::from_secs(10));
+    let swaps = builder.build("cas", bucket).expect("a limit");
+    assert_eq!(fault(swaps).await, None);
     let synced = Synced::new(redis(&server), "synced", bucket);
     assert_eq!(fault(synced).await, None);
     let leased = Leased::new(redis(&server), "leased", bucket);

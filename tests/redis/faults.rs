@@ -264,7 +264,7 @@ async fn a_missing_permission_is_a_permanent_error() {
         ],
     );
     let url = server.url().replace("redis://", "redis://small:secret@");
-    let redis = Redis::open(&url).expect("a url");
+    let redis = Redis::open(&url).expect("a url").deadline(PATIENCE);
     let limiter = redis.limiter("acl", FixedWindow::new(Quota::per_day(5)));
     for _ in 0..10 {
         let error = limiter.decide("key", 1).await.expect_err("no permission");
@@ -284,7 +284,9 @@ async fn a_wrong_password_is_a_permanent_error() {
     command(&server, &["CONFIG", "SET", "requirepass", "right"]);
     for wrong in ["redis://", "redis://:wrong@"] {
         let redis = Redis::open(&server.url().replace("redis://", wrong)).expect("a url");
-        let limiter = redis.limiter("acl", FixedWindow::new(Quota::per_day(5)));
+        let limiter = redis
+            .deadline(PATIENCE)
+            .limiter("acl", FixedWindow::new(Quota::per_day(5)));
         let error = limiter.decide("key", 1).await.expect_err("no entry");
         assert!(!error.is_transient(), "{error}");
         assert!(error.to_string().contains("user or password"), "{error}");
@@ -311,7 +313,9 @@ async fn a_wrong_password_is_tried_once_per_two_seconds() {
         }
     });
     let redis = Redis::open(&format!("redis://:wrong@127.0.0.1:{port}")).expect("a url");
-    let limiter = redis.limiter("password", FixedWindow::new(Quota::per_day(5)));
+    let limiter = redis
+        .deadline(PATIENCE)
+        .limiter("password", FixedWindow::new(Quota::per_day(5)));
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_millis(500) {
         let error = limiter.decide("key", 1).await.expect_err("no entry");
