@@ -321,6 +321,37 @@ mod tests {
         }
     }
 
+    /// A batch that is sent again grants the same units, which lapse when they would have lapsed.
+    ///
+    /// Shows promise 202.
+    #[test]
+    fn grants_of_before_lapse_at_the_end_of_the_epoch_after_theirs() {
+        let terms = Terms {
+            interval: 100,
+            life: 1_000,
+            ahead: false,
+            machines: 1,
+        };
+        let reply = Reply::of(&terms, 5_300);
+        assert_eq!((reply.epoch, reply.life), (5, 1_700));
+        for (epoch, life) in [(5, 1_700), (4, 700)] {
+            let again = reply.with_grants(&terms, epoch, &[1, 2, 3], 9);
+            let expected = Reply {
+                epoch,
+                life,
+                grant: 1,
+                ahead: 2,
+                next: 3,
+                next_in: 9,
+                ..reply
+            };
+            assert_eq!(again, expected);
+        }
+        // Lapsed, and none.
+        assert_eq!(reply.with_grants(&terms, 3, &[1, 2, 3], 9), reply);
+        assert_eq!(reply.with_grants(&terms, 5, &[], 9), reply);
+    }
+
     /// What is used is carried to another configuration, and never becomes less.
     ///
     /// Shows promise 202.

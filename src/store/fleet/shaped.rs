@@ -208,6 +208,12 @@ mod tests {
         };
         // A third of a second, exactly.
         assert_eq!((level.capacity, level.unit, level.rate), (5, 1_000_000, 3));
+        // Of whole nanoseconds.
+        #[cfg(feature = "governor")]
+        assert_eq!(
+            Gcra::new(quota).shape(NOW).unwrap(),
+            Shape::of(Part::Level(Level::new(5, 333_333_333, 1).unwrap()))
+        );
         let both = All::new(
             [1, 60].map(|limit| AnyAlgorithm::new(FixedWindow::new(Quota::per_minute(limit)))),
         );
