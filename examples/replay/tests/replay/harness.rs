@@ -92,8 +92,9 @@ pub(crate) fn fault(args: &[&str], input: &str) -> String {
     stderr.trim_end().to_owned()
 }
 
-/// The path of a file with this content.
+/// The path of a file with this content. Another run of these tests has its own.
 pub(crate) fn file(name: &str, content: &str) -> String {
+    let name = format!("{}-{name}", std::process::id());
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::write(&path, content).expect("the scratch folder can be written");
     path.to_str().expect("UTF-8").to_owned()
