@@ -139,7 +139,8 @@ fn nothing_is_used_from_the_moment_at_which_it_lapses() {
 #[test]
 fn two_epochs_are_held_and_the_older_one_lapses_for_a_third() {
     let mut budget = granted(5);
-    for (epoch, grant, usable) in [(1, 5, 10), (2, 3, 13), (3, 2, 5)] {
+    // A reply that grants nothing lets nothing lapse.
+    for (epoch, grant, usable) in [(1, 5, 10), (2, 3, 13), (3, 0, 13), (3, 2, 5)] {
         let reply = Reply {
             epoch,
             grant,
