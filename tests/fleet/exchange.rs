@@ -291,6 +291,9 @@ async fn a_machine_is_ready_when_its_first_exchange_is_done() {
     limit.ready().await.expect("an exchange");
     assert_eq!((limit.last_error(), limit.counts().machines), (None, 1));
     assert!(take(&limit, 1).await.is_admitted());
+    // It stays so, and gives nothing back if it is asked again.
+    store.plan(outage());
+    limit.ready().await.expect("the first exchange is done");
 }
 
 /// What machines admit per second, at twice the limit of 100 per second.

@@ -530,3 +530,36 @@ impl<S: CasStore, A: Shaped> Drop for Task<S, A> {
         node.mode.0.store(STOPPED, Ordering::Release);
     }
 }
+
+#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+mod tests {
+    use super::*;
+    use crate::algorithm::TokenBucket;
+    use crate::store::cas::MemoryStore;
+
+    #[test]
+    fn keys_are_spread_over_the_groups() {
+        let settings = Settings {
+            interval: Duration::from_millis(100),
+            deadline: None,
+            life: None,
+            machines: None,
+            capacity: 1,
+        };
+        let bucket = TokenBucket::new(Quota::per_second(1));
+        let names = ["throttle", "api"];
+        let node = Node::new(MemoryStore::new(), names, &bucket, (settings, false)).unwrap();
+        let mut keys = [0; GROUPS as usize];
+        for key in 0..6_400_u64 {
+            let name = node.name_of(&key);
+            let group = name.strip_prefix("{throttle:api:1000:").unwrap();
+            let (group, rest) = group.split_once('}').unwrap();
+            assert_eq!(rest, key.to_string());
+            keys[group.parse::<usize>().unwrap()] += 1;
+        }
+        assert!(
+            keys.iter().all(|keys| (50..=150).contains(keys)),
+            "{keys:?}"
+        );
+    }
+}
