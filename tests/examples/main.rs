@@ -55,7 +55,8 @@ fn missing(manifest: &str, runs: &[&str]) -> Vec<String> {
 #[tokio::test]
 async fn every_run_exits_without_an_error() {
     let (redis, postgres) = (RedisServer::start(), PostgresServer::start());
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("examples");
+    let folder = format!("examples-{}", std::process::id());
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
     fs::create_dir_all(&folder).expect("a folder");
     fs::write(folder.join("trace.jsonl"), TRACE).expect("a file");
     let folder = folder.to_str().expect("UTF-8");
