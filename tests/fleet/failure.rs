@@ -180,7 +180,7 @@ async fn one_damaged_value_concerns_its_key_alone_and_a_reset_repairs_it() {
     admit(&limit, 1).await;
     pass(5).await;
     let mut names = store.keys().into_iter();
-    let name = names.find(|name| name.ends_with("key}")).expect("a key");
+    let name = names.find(|name| name.ends_with("}key")).expect("a key");
     overwrite(&store, &name, 1, b"damaged").await;
     let other = machine(leased(&store));
     let error = other.decide("key", 1).await.unwrap_err();
