@@ -30,7 +30,7 @@ pub(super) struct StoreTime {
     pub(super) at: u64,
 }
 
-/// The last reply, when it came, and what was used since beside what was granted.
+/// The last reply, when it came, and what was used beside what was granted since the report before it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Figures {
     pub(super) reply: Reply,

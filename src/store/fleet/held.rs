@@ -85,11 +85,16 @@ pub(super) struct Places {
 }
 
 impl Rest {
-    /// What was used since the last report beside what was granted.
-    pub(super) fn spent_beside(&self) -> u64 {
-        let spent = self.spent.iter().map(|spending| spending.units);
+    /// What was used since the last report.
+    pub(super) fn used(&self) -> u64 {
+        let [before, current] = self.spent;
+        before.units.saturating_add(current.units)
+    }
+
+    /// What was used of it beside what was granted.
+    pub(super) fn used_beside(&self) -> u64 {
         let granted = self.lots.iter().map(|lot| lot.used);
-        spent.sum::<u64>().saturating_sub(granted.sum())
+        self.used().saturating_sub(granted.sum())
     }
 }
 

@@ -105,8 +105,7 @@ impl Budget {
                 return self.deny(now, (cost, Duration::from_nanos(rest)));
             }
         }
-        let spent = self.rest.spent[0].units + self.rest.spent[1].units;
-        if self.rest.figures.is_none() && spent + cost > rules.capacity {
+        if self.rest.figures.is_none() && self.rest.used() + cost > rules.capacity {
             // Of the fleet nothing is known, but this machine alone has used too much.
             return self.deny(now, (cost, Duration::from_nanos(rules.interval)));
         }
@@ -187,7 +186,7 @@ impl Budget {
             }
             if rules.takes_ahead {
                 let units = rest
-                    .min(self.rest.spent_beside())
+                    .min(self.rest.used_beside())
                     .min(self.rest.spent[1].units);
                 self.rest.spent[1].units -= units;
                 self.rest.own += units;
@@ -243,7 +242,7 @@ impl Budget {
     pub(super) fn look(&mut self, rules: &Rules, shape: &Shape, now: Tick) {
         self.assign();
         let rest = &*self.rest;
-        let since = rest.spent[0].units + rest.spent[1].units;
+        let since = rest.used();
         let (index, free, full, store_now) = match &rest.figures {
             None => (0, rules.capacity.saturating_sub(since + self.usable), 0, 0),
             Some(known) => {
@@ -319,9 +318,7 @@ impl Budget {
             .max(1);
         self.rest.last_demand = self.demand;
         let is_quiet = self.demand == 0 || round_trip.is_none();
-        let used = self.rest.spent[0]
-            .units
-            .saturating_add(self.rest.spent[1].units);
+        let used = self.rest.used();
         let keep = u128::from(used) * 2 * u128::from(round_trip.unwrap_or(0)) / u128::from(elapsed);
         let keep = u64::try_from(keep + 1).unwrap_or(u64::MAX);
         let keep = if is_quiet || used == 0 {
@@ -406,8 +403,8 @@ impl Budget {
             (self.usable, self.rest.own, self.rest.next) = (0, 0, 0);
             self.rest.ripening = Ripening::default();
         }
-        // The store does not know of it: it granted these units as well.
-        let beside = self.rest.spent_beside();
+        // The store does not know of it, and of what was taken: it granted the same units.
+        let beside = self.rest.used_beside();
         let granted = reply.grant + reply.ahead + reply.next;
         if granted > 0 {
             // A little less than the store's time, whatever the rates of the clocks.

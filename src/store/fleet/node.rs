@@ -163,9 +163,9 @@ impl<S: CasStore, A: Shaped> Node<S, A> {
 
     /// The name of a key in the store: its group, and the key.
     pub(super) fn name_of<K: RemoteKey + ?Sized>(&self, key: &K) -> Arc<str> {
-        let name = key_name(&self.name_prefix, key);
-        // Without the brace at its end, which closes the names of other limits.
-        let key = &name[self.name_prefix.len()..name.len() - 1];
+        let mut key = key_name("", key);
+        // The brace that closes the names of other limits.
+        key.pop();
         // FNV-1a, the same on every machine.
         let hash = key.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
             (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)

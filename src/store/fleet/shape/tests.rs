@@ -31,7 +31,7 @@ fn grid(limit: u64) -> Part {
 }
 
 /// From the second 1,000 to the second 2,000.
-fn month() -> Part {
+fn calendar() -> Part {
     Part::Cells(Cells::calendar(&Quota::per_minute(6), (1_000, 2_000)).unwrap())
 }
 
@@ -68,7 +68,7 @@ fn a_key_is_remembered_until_it_is_as_good_as_new_and_not_much_longer() {
 
 #[test]
 fn a_window_of_the_calendar_holds_until_it_ends() {
-    let shape = Shape::of(level()).and(Shape::of(month()));
+    let shape = Shape::of(level()).and(Shape::of(calendar()));
     let at = [
         1_000 * SECOND - 1,
         1_000 * SECOND,
@@ -78,7 +78,7 @@ fn a_window_of_the_calendar_holds_until_it_ends() {
     assert_eq!(at.map(|at| shape.holds_at(at)), [false, true, true, false]);
     assert!(Shape::of(grid(6)).holds_at(0));
     // Before, in and after it.
-    let rest = [400, 1_400, 2_400].map(|second| month().time_to_renew(1, second * SECOND));
+    let rest = [400, 1_400, 2_400].map(|second| calendar().time_to_renew(1, second * SECOND));
     assert_eq!(rest, [600, 600, 1_000].map(|second| second * SECOND));
 }
 
@@ -296,5 +296,5 @@ fn what_another_layout_counted_is_rounded_up() {
     let moved = Cells::exact(&Quota::per_minute(6), 1_000_000_000).unwrap();
     let names = [Part::Cells(fixed(6)), Part::Cells(moved), sliding(6)].map(own);
     assert_eq!(names, [47_490, 48_493, 47_583]);
-    assert_eq!(month().layout(), ('c', CALENDAR));
+    assert_eq!(calendar().layout(), ('c', CALENDAR));
 }
