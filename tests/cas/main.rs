@@ -22,6 +22,8 @@ mod permits;
 #[expect(dead_code, reason = "shared with other tests")]
 mod random;
 mod service;
+#[path = "../common/set_clock.rs"]
+mod set_clock;
 #[cfg(feature = "testkit")]
 mod testkit;
 #[cfg(feature = "testkit")]

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 use tower::{BoxError, Layer, ServiceExt, service_fn};
-use tower_throttle::clock::{Clock, MonotonicClock, Tick};
+use tower_throttle::clock::{Clock, MonotonicClock};
 use tower_throttle::concurrency::fleet::{Fleet, FleetLimit};
 use tower_throttle::concurrency::{ConcurrencyLimitLayer, UntilResponse};
 use tower_throttle::layer::OnStoreError;
@@ -21,6 +21,7 @@ use tower_throttle::{AsError, Global, RateLimited, StoreError};
 
 use crate::altered_store::{Altered, Change, Swap};
 use crate::random::Random;
+use crate::set_clock::SetClock;
 
 const LIFE: Duration = Duration::from_secs(10);
 const SECOND: Duration = Duration::from_secs(1);
@@ -421,30 +422,18 @@ async fn a_machine_that_is_cut_off_admits_no_more_after_a_life_and_counts_again_
     assert_eq!(other.acquire_many(2).await.len(), 1);
 }
 
-/// A clock that was set.
-#[derive(Clone, Debug, Default)]
-struct Shifted(Arc<Mutex<i64>>);
-
-impl Clock for Shifted {
-    fn now(&self) -> Tick {
-        let shift = *self.0.lock().expect("no panic");
-        let now = 1 << 60 | MonotonicClock.now().as_nanos();
-        Tick::from_nanos(now.saturating_add_signed(shift))
-    }
-}
-
 /// Shows promise 363.
 #[tokio::test(start_paused = true)]
 async fn a_clock_of_the_store_that_is_set_back_or_ahead_loses_no_permit() {
     for hours in [-1, 1] {
-        let clock = Shifted::default();
+        let clock = SetClock::default();
         let (store, cable) = (MemoryStore::with_clock(clock.clone()), Cable::default());
         let holder = Machine::new(store.clone(), 3);
         let crashed = Machine::new(Altered(store.clone(), cable.clone()), 3);
         let held = holder.acquire().await.expect("a permit");
         let _lost = crashed.acquire().await.expect("a permit");
         cable.cut(true);
-        *clock.0.lock().expect("no panic") = hours * 3_600_000_000_000;
+        clock.set_ahead(hours);
         // A renewal, with which the leases of the clock as it was are bounded, and a life.
         sleep(LIFE / 3 + LIFE + SECOND).await;
         let other = Machine::new(store, 3);
@@ -677,6 +666,39 @@ async fn a_store_that_is_down_denies_or_admits_as_set_and_limits_again_when_it_i
     sleep(15 * SECOND).await;
     let _held = denies.acquire().await.expect("a permit");
     assert!(denial(admits.acquire().await).decision().is_some());
+}
+
+/// Counts loads.
+#[derive(Clone, Debug, Default)]
+struct Counted(Arc<AtomicU64>);
+
+impl<S: CasStore> Change<S> for Counted {
+    async fn load(&self, store: &S, key: &str) -> Result<Loaded, StoreError> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        store.load(key).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_waits_asks_the_store_every_50_to_100_milliseconds() {
+    let (store, loads) = (MemoryStore::new(), Counted::default());
+    let _held = Machine::new(store.clone(), 1).acquire().await;
+    let waits = Machine::new(Altered(store, loads.clone()), 1).queued();
+    let _waiting = tokio::spawn(async move { waits.acquire().await.is_ok() });
+    sleep(SECOND).await;
+    let before = loads.0.load(Ordering::Relaxed);
+    sleep(10 * SECOND).await;
+    let asked = loads.0.load(Ordering::Relaxed) - before;
+    assert!((100..=201).contains(&asked), "{asked} in 10 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_waits_for_a_slow_store() {
+    let store = Faulty::new(MemoryStore::new());
+    store.plan([Fault::Delay(Duration::from_millis(20)); 2]);
+    let begun = Instant::now();
+    assert!(Machine::new(store, 1).acquire().await.is_ok());
+    assert_eq!(begun.elapsed(), Duration::from_millis(40));
 }
 
 /// Refuses every load.

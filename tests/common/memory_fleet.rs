@@ -8,13 +8,12 @@ use std::time::Duration;
 use http::{Request, Response};
 use tokio::runtime::{Builder, Runtime};
 use tower::{Layer, Service, ServiceExt, service_fn};
-use tower_throttle::clock::{Clock, Tick};
 use tower_throttle::key::Secret;
 use tower_throttle::store::cas::Fault;
 use tower_throttle::store::{Backend, IntoBackend, Op};
 use tower_throttle::{
-    All, AnyAlgorithm, Decision, FixedWindow, HeaderKey, LeakyBucket, ManualClock, Quota,
-    RateLimitLayer, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
+    All, AnyAlgorithm, Decision, FixedWindow, HeaderKey, LeakyBucket, Quota, RateLimitLayer,
+    SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
 };
 
 /// A limit of 100 units that do not come back during a test.
@@ -132,28 +131,4 @@ pub(crate) fn a_call_outside_of_a_runtime_fails(limit: &impl Backend<str>) {
         error.to_string(),
         "memory: called outside of a tokio runtime"
     );
-}
-
-/// The store's clock is set forward by an hour and back: the key admits again like an exhausted one.
-pub(crate) async fn a_clock_that_is_set_back_freezes_no_key(
-    limit: &impl Backend<str>,
-    clock: &ManualClock,
-) {
-    let pass = async |seconds| {
-        for _ in 0..seconds {
-            clock.advance(Duration::from_secs(1));
-            tokio::time::sleep(Duration::from_secs(1)).await;
-        }
-    };
-    admit(limit, 1).await;
-    pass(5).await;
-    clock.advance(Duration::from_secs(3_600));
-    for _ in 0..60 {
-        admit(limit, 1).await;
-        pass(1).await;
-    }
-    let before = clock.now().as_nanos() - 3_600_000_000_000;
-    clock.set(Tick::from_nanos(before));
-    pass(90).await;
-    assert!(take(limit, 1).await.is_admitted());
 }

@@ -8,12 +8,11 @@ use tower_throttle::store::cas::{CasStore, Faulty, Loaded, MemoryStore, Swapped,
 use tower_throttle::store::fleet::SyncedBuilder;
 use tower_throttle::store::remote::StoreLimiter;
 use tower_throttle::store::{Backend, Fallback, Op};
-use tower_throttle::{Local, ManualClock, Quota, StoreError, TokenBucket};
+use tower_throttle::{Local, Quota, StoreError, TokenBucket};
 
-use crate::memory_fleet::{
-    a_call_outside_of_a_runtime_fails, a_clock_that_is_set_back_freezes_no_key, paused_runtime,
-};
+use crate::memory_fleet::{a_call_outside_of_a_runtime_fails, paused_runtime};
 use crate::overwrite::overwrite;
+use crate::set_clock::SetClock;
 use crate::{admit, drain, leased, machine, outage, pass, synced, take, take_all, window};
 
 /// Requests until one is not admitted. Returns how many were, and the error if it was one.
@@ -249,17 +248,31 @@ async fn a_key_that_is_forgotten_gets_no_budget_twice() {
     }
 }
 
+/// The store's clock is set forward by an hour and back: the key admits again like an exhausted one.
+///
 /// Shows promise 200.
 #[tokio::test(start_paused = true)]
 async fn a_store_whose_clock_is_set_back_freezes_no_key() {
-    let clock = ManualClock::new();
-    clock.advance(Duration::from_secs(1_000_000));
+    let clock = SetClock::default();
     let store = MemoryStore::with_clock(clock.clone());
     let bucket = TokenBucket::new(Quota::per_minute(60));
-    let limit = SyncedBuilder::new(store)
-        .build("api", bucket)
-        .expect("a limit");
-    a_clock_that_is_set_back_freezes_no_key(&limit, &clock).await;
+    let limit = SyncedBuilder::new(store).build("api", bucket);
+    let limit = limit.expect("a limit");
+    let pass = async |seconds| {
+        for _ in 0..seconds {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    admit(&limit, 1).await;
+    pass(5).await;
+    clock.set_ahead(1);
+    for _ in 0..60 {
+        admit(&limit, 1).await;
+        pass(1).await;
+    }
+    clock.set_ahead(-1);
+    pass(90).await;
+    assert!(take(&limit, 1).await.is_admitted());
 }
 
 /// Shows promise 206.

@@ -41,6 +41,8 @@ mod proxy;
 mod redis_server;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod servers;
+#[path = "../common/set_clock.rs"]
+mod set_clock;
 
 use std::time::Duration;
 

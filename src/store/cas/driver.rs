@@ -371,6 +371,7 @@ impl<S: CasStore, A: Portable> Round<'_, S, A> {
         dated: Tick,
     ) -> Result<Plan, StoreError> {
         let shared = &self.inner.shared;
+        let ahead = known.record.ahead;
         let now = if shared.has_one_clock() {
             known.record.begin_at(dated)
         } else {
@@ -380,7 +381,10 @@ impl<S: CasStore, A: Portable> Round<'_, S, A> {
         let has_value = known.version.is_some();
         let decided = decider.decide_each(&known.record, has_value, now, calls);
         let decided = decided.map_err(|failure| failure.in_store(S::NAME))?;
-        let write = decided.record.map(|record| {
+        // A denial is written as well, or the time of the key would begin there again with each call.
+        let is_set_back = known.record.ahead > ahead;
+        let moved = || is_set_back.then(|| known.record.clone());
+        let write = decided.record.or_else(moved).map(|record| {
             let version = shared.next_version();
             let record = record.swapped_by(version).written_at(now);
             let value = Value::new(version, record.to_bytes());

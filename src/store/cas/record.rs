@@ -36,7 +36,7 @@ pub(in crate::store) struct Record {
     versions: Vec<Version>,
     /// How far the time of the key is ahead of the store's: by all that the store's clock was set back
     /// while the key was in use.
-    ahead: Duration,
+    pub(super) ahead: Duration,
     /// When the last swap was made, by the time of the key.
     written_at: Tick,
     /// The states of the configurations, in the order in which they were first used.
