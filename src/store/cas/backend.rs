@@ -22,7 +22,7 @@ use crate::quota::Quota;
 use crate::store::{
     events::RemoteMetrics,
     remote::{
-        BreakerCounts, CacheVersion, PendingCall, QuotaPerKey, RemoteKey, StoreLimiter, key_name,
+        BreakerCounts, CacheSlot, PendingCall, QuotaPerKey, RemoteKey, StoreLimiter, key_name,
         runtime,
     },
 };
@@ -226,17 +226,10 @@ impl<S: CasStore, A: Portable> Cas<S, A> {
         let cached_as = decider.map(|decider| format!("{key} {}", decider.algorithm.quota()));
         match inner.cached_denial(cached_as.as_ref().unwrap_or(&key), call, now) {
             Ok(denial) => CasFuture::ready(Ok(denial)),
-            Err(caches_denial) => {
-                let key: Arc<str> = key.into();
-                let cached_as = cached_as.map_or_else(|| Arc::clone(&key), Into::into);
+            Err(denial) => {
                 let key_call = KeyCall { call, of_key };
-                let decision = inner.submit(&runtime, &key, key_call, now);
-                CasFuture::new(
-                    Arc::clone(inner),
-                    (cached_as, call),
-                    decision,
-                    caches_denial,
-                )
+                let decision = inner.submit(&runtime, &key.into(), key_call, now);
+                CasFuture::new(decision, denial)
             }
         }
     }
@@ -273,13 +266,14 @@ impl<S: CasStore, A: Portable> Inner<S, A> {
         pending
     }
 
-    /// The cached denial of a call, or what is needed to cache one.
+    /// The cached denial of a call, or where one is cached, and its cost. The calls of a key are decided in
+    /// their order, so no denial from before this call is cached after it.
     fn cached_denial(
         &self,
         key: &str,
         call: Call,
         now: Tick,
-    ) -> Result<Decision, Option<(CacheVersion, u64)>> {
+    ) -> Result<Decision, Option<(CacheSlot, u64)>> {
         let Some(cache) = &self.deny_cache else {
             return Err(None);
         };
@@ -289,7 +283,10 @@ impl<S: CasStore, A: Portable> Inner<S, A> {
                     RemoteMetrics(S::NAME).denied_by_cache();
                     Ok(denial)
                 }
-                Err(version) => Err(Some((version, cost))),
+                Err(version) => {
+                    let slot = CacheSlot::new(cache, key.to_owned(), version);
+                    Err(Some((slot, cost)))
+                }
             },
             Call::Op(Op::Take(_) | Op::Borrow(_) | Op::Peek(_)) | Call::Reserve(..) => Err(None),
             Call::Op(_) => {

@@ -4,15 +4,14 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll},
 };
 
-use super::{CasStore, decider::Call, inner::Inner};
+use super::{CasStore, inner::Inner};
 use crate::algorithm::Portable;
 use crate::decision::Decision;
 use crate::error::StoreError;
-use crate::store::remote::{CacheSlot, CacheVersion, PendingCall};
+use crate::store::remote::{CacheSlot, PendingCall};
 
 type DecisionResult = Result<Decision, StoreError>;
 
@@ -28,35 +27,21 @@ type DecisionResult = Result<Decision, StoreError>;
 pub struct CasFuture<S: CasStore, A: Portable>(State<S, A>);
 
 enum State<S: CasStore, A: Portable> {
-    Pending(PendingDecision<S, A>),
+    Pending {
+        decision: PendingCall<Inner<S, A>>,
+        /// Where a denial is cached, and its cost.
+        denial: Option<(CacheSlot, u64)>,
+    },
     /// A result that was known at once; `None` after it was returned.
     Ready(Option<DecisionResult>),
 }
 
-struct PendingDecision<S: CasStore, A: Portable> {
-    inner: Arc<Inner<S, A>>,
-    /// The name of its denials in the cache.
-    key: Arc<str>,
-    call: Call,
-    decision: PendingCall<Inner<S, A>>,
-    /// The state of the cache of denials at the call and its cost, if a denial is to be cached.
-    caches_denial: Option<(CacheVersion, u64)>,
-}
-
 impl<S: CasStore, A: Portable> CasFuture<S, A> {
-    pub(super) fn new(
-        inner: Arc<Inner<S, A>>,
-        (key, call): (Arc<str>, Call),
+    pub(super) const fn new(
         decision: PendingCall<Inner<S, A>>,
-        caches_denial: Option<(CacheVersion, u64)>,
+        denial: Option<(CacheSlot, u64)>,
     ) -> Self {
-        Self(State::Pending(PendingDecision {
-            inner,
-            key,
-            call,
-            decision,
-            caches_denial,
-        }))
+        Self(State::Pending { decision, denial })
     }
 
     /// A result that needs no call.
@@ -65,34 +50,22 @@ impl<S: CasStore, A: Portable> CasFuture<S, A> {
     }
 }
 
-impl<S: CasStore, A: Portable> PendingDecision<S, A> {
-    /// Caches a denial for the next request, or forgets one that may be over.
-    fn note(&self, result: &DecisionResult) {
-        let Some(cache) = &self.inner.deny_cache else {
-            return;
-        };
-        match (result, self.caches_denial) {
-            (Ok(denial), Some((version, cost))) if denial.is_denied() => {
-                CacheSlot::new(cache, self.key.to_string(), version).insert(cost, *denial);
-            }
-            // A denial that was decided before it may have been cached meanwhile.
-            _ if self.call.is_update() => cache.invalidate(&self.key),
-            _ => {}
-        }
-    }
-}
-
 impl<S: CasStore, A: Portable> Future for CasFuture<S, A> {
     type Output = DecisionResult;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<DecisionResult> {
-        let pending = match &mut self.0 {
+        let (decision, denial) = match &mut self.0 {
             State::Ready(result) => return result.take().map_or(Poll::Pending, Poll::Ready),
-            State::Pending(pending) => pending,
+            State::Pending { decision, denial } => (decision, denial),
         };
-        let poll = pending.decision.poll(cx);
+        let poll = decision.poll(cx);
         if let Poll::Ready(result) = &poll {
-            pending.note(result);
+            match (result, denial.take()) {
+                (Ok(decision), Some((slot, cost))) if decision.is_denied() => {
+                    slot.insert(cost, *decision);
+                }
+                _ => {}
+            }
             self.0 = State::Ready(None);
         }
         poll

@@ -28,7 +28,7 @@ pub(crate) use self::{
     breaker::BreakerConfig,
     breakers::{Breakers, Server},
     deadline::{Deadline, within},
-    deny_cache::{CacheSlot, CacheVersion, DenyCache},
+    deny_cache::{CacheSlot, DenyCache},
     executor::{Executor, rare},
     key::{check_name, key_name},
     line::{Line, TaskId, Waiting},
