@@ -15,9 +15,9 @@ use tower_throttle::store::fleet::{
 use tower_throttle::{Quota, StoreError, TokenBucket};
 
 const MACHINES: u64 = 4;
-/// Units per second, and at once.
-const RATE: u64 = 400;
-const BURST: u64 = 200;
+/// Units per second, and at once. The machines ask for 25 times as much, or for less if the processor is busy.
+const RATE: u64 = 40;
+const BURST: u64 = 20;
 const INTERVAL: Duration = Duration::from_millis(50);
 /// A call of a store, and two intervals.
 const DEADLINE: Duration = Duration::from_millis(1_100);
@@ -25,7 +25,7 @@ const DEADLINE: Duration = Duration::from_millis(1_100);
 const GRACE: Duration = Duration::from_secs(15);
 /// How long the load goes on after a fault at least.
 const AFTERWARDS: Duration = Duration::from_secs(3);
-/// Each machine asks for so many times its part of the rate.
+/// How often each machine asks.
 const TICK: Duration = Duration::from_millis(4);
 /// Of a fault.
 const LENGTH: Duration = Duration::from_millis(600);
