@@ -196,6 +196,126 @@ async fn an_error_says_whether_the_call_may_have_been_counted() {
     }
 }
 
+/// A swap was not executed, and cannot be any more: another one has replaced what it expected.
+///
+/// Shows promise 151.
+#[tokio::test(start_paused = true)]
+async fn an_error_after_a_swap_that_was_certainly_not_executed_is_not_uncertain() {
+    let memory = MemoryStore::new();
+    let (store, other) = (Faulty::new(memory.clone()), machine(&memory, 10));
+    let lost_swap = [Fault::None, Fault::LostRequest];
+    let refused_swap = [Fault::None, Fault::Conflict];
+    let outage = [Fault::LostRequest; 9];
+    store.plan(lost_swap.into_iter().chain(refused_swap).chain(outage));
+    let after_the_lost_one = refused_swap.len() + outage.len();
+    let limit = machine(&store, 10);
+    let (result, overtaking) = tokio::join!(take(&limit, 1), async {
+        while store.planned() > after_the_lost_one {
+            tokio::task::yield_now().await;
+        }
+        take(&other, 1).await
+    });
+    assert!(overtaking.is_ok_and(|decision| decision.is_admitted()));
+    assert!(store.planned() < outage.len(), "the outage has begun");
+    let text = result.expect_err("an outage").to_string();
+    assert!(!text.contains("not known"), "{text}");
+    assert_eq!(remaining(&other).await, 9);
+}
+
+/// A swap is executed, and its reply says that it was not. Another call comes before that is found out.
+///
+/// Shows promise 151.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_comes_while_a_swap_is_looked_for_is_decided_after_it() {
+    let store = Faulty::new(MemoryStore::new());
+    let limit = machine(&store, 10);
+    // After the first conflict the next one makes it wait, and take what has come.
+    store.plan([Fault::None, Fault::Conflict, Fault::None, Fault::Twice]);
+    let (first, second) = tokio::join!(take(&limit, 1), async {
+        while store.planned() > 0 {
+            tokio::task::yield_now().await;
+        }
+        take(&limit, 2).await
+    });
+    assert_eq!(first.expect("a decision").remaining(), 9);
+    assert_eq!(second.expect("a decision").remaining(), 7);
+    assert_eq!(remaining(&limit).await, 7);
+}
+
+/// Shows promise 152.
+#[tokio::test(start_paused = true)]
+async fn calls_that_come_during_a_swap_wait_for_the_next_one() {
+    let store = Faulty::new(MemoryStore::new());
+    let limit = machine(&store, 10);
+    store.plan([Fault::Delay(Duration::from_millis(5))]);
+    let mut calls: Vec<_> = (0..4).map(|_| Box::pin(limit.decide("key", 1))).collect();
+    assert!(futures_poll(&mut calls[0]).await.is_none());
+    while store.planned() > 0 {
+        tokio::task::yield_now().await;
+    }
+    calls.extend((0..3).map(|_| Box::pin(limit.decide("key", 1))));
+    assert_eq!(limit.counts().queued, 3);
+    for (call, left) in calls.into_iter().zip([9, 8, 7, 6, 5, 4, 3]) {
+        assert_eq!(call.await.expect("a decision").remaining(), left);
+    }
+    let counts = limit.counts();
+    assert_eq!((counts.loads, counts.swaps, counts.conflicts), (1, 2, 0));
+    assert_eq!(counts.queued, 0);
+}
+
+/// A store that cannot be written, in a swap or in a turn.
+#[derive(Clone, Debug)]
+struct ReadOnly {
+    store: MemoryStore,
+    lets_wait: bool,
+}
+
+impl ReadOnly {
+    fn error() -> StoreError {
+        StoreError::new("the disk is full", false)
+    }
+}
+
+impl CasStore for ReadOnly {
+    async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
+        self.store.load(key).await
+    }
+
+    async fn swap(
+        &self,
+        _: &str,
+        _: Option<Version>,
+        _: &Value,
+        _: Duration,
+    ) -> Result<Swapped, StoreError> {
+        if self.lets_wait {
+            return Ok(Swapped::Conflict(None));
+        }
+        Err(Self::error())
+    }
+
+    async fn update(
+        &self,
+        _: &str,
+        _: impl FnMut(Loaded) -> Option<(Value, Duration)> + Send,
+    ) -> Result<bool, StoreError> {
+        Err(Self::error())
+    }
+}
+
+/// Shows promise 153.
+#[tokio::test(start_paused = true)]
+async fn a_write_that_the_store_refuses_is_an_error_at_once() {
+    for lets_wait in [false, true] {
+        let store = MemoryStore::new();
+        let limit = machine(&ReadOnly { store, lets_wait }, 10);
+        let begun = tokio::time::Instant::now();
+        let error = take(&limit, 1).await.expect_err("not written");
+        assert_eq!(error.to_string(), ReadOnly::error().to_string());
+        assert!(begun.elapsed() < Duration::from_millis(2), "tried again");
+    }
+}
+
 /// A store that is wrongly set up, or has a bug.
 #[derive(Clone, Copy, Debug)]
 enum Broken {

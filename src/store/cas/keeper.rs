@@ -308,3 +308,38 @@ impl<S: CasStore, H: LeaseHolder> Drop for Keeper<S, H> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_store_is_told_what_changes_for_others() {
+        let plan = |(holds, wants)| LeasePlan {
+            holds,
+            wants,
+            grants: holds,
+        };
+        for (known, planned, is_told) in [
+            (None, (0, 0), false),
+            (None, (1, 1), true),
+            (None, (0, 1), true),
+            (Some((2, 2)), (2, 2), false),
+            (Some((2, 2)), (1, 1), true),
+            // It begins to wait, waits for more, and waits no more.
+            (Some((2, 2)), (2, 3), true),
+            (Some((2, 3)), (2, 4), false),
+            (Some((2, 3)), (2, 2), true),
+        ] {
+            let own = known.map(|(holds, wants)| Holding {
+                machine: 1,
+                expires_at: Tick::ZERO,
+                life: Duration::ZERO,
+                holds,
+                wants,
+            });
+            let is_due = is_due(own, &plan(planned));
+            assert_eq!(is_due, is_told, "{known:?} to {planned:?}");
+        }
+    }
+}

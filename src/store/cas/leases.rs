@@ -289,5 +289,40 @@ mod tests {
             }
             assert_eq!(granted, [limit; 3]);
         }
+        // Machines of another release have to agree whose turn it is.
+        let first = Tick::from_nanos(3 * TURN);
+        let held = Held(
+            (1..=3)
+                .map(|machine| Holding {
+                    expires_at: first.plus(LIFE),
+                    ..lease(machine, 0, 9)
+                })
+                .collect(),
+        );
+        let shares = [1, 2, 3].map(|machine| held.view(machine, first).share(4, 9));
+        assert_eq!(shares, [2, 1, 1]);
+    }
+
+    /// A machine that wants no more than an equal share has what it wants, and the others all of the rest.
+    #[test]
+    fn no_unit_is_kept_for_a_machine_that_does_not_want_it() {
+        let wants = [3, 9, 9];
+        let machines = (1..).zip(wants);
+        let leases = machines.map(|(machine, wants)| lease(machine, 0, wants));
+        let held = Held(leases.collect());
+        for turn in 0..3 {
+            let now = NOW.plus(Duration::from_nanos(turn * TURN));
+            let machines = (1..).zip(wants);
+            let used = machines.map(|(at, wants)| held.view(at, now).share(10, wants).min(wants));
+            assert_eq!(used.sum::<u64>(), 10, "turn {turn}");
+        }
+    }
+
+    #[test]
+    fn what_a_machine_has_in_flight_is_written_although_it_wants_no_more() {
+        for (holds, wants, is_written) in [(1, 0, true), (0, 1, true), (0, 0, false)] {
+            let written = Held::default().with(lease(1, holds, wants), NOW);
+            assert_eq!(written.of(1, NOW).is_some(), is_written);
+        }
     }
 }

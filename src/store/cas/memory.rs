@@ -122,3 +122,32 @@ impl Default for MemoryStore {
         Self::new()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+
+    #[tokio::test]
+    async fn a_value_is_gone_at_the_end_of_its_time() {
+        let clock = ManualClock::new();
+        let store = MemoryStore::with_clock(clock.clone());
+        let (ttl, nanosecond) = (Duration::from_nanos(10), Duration::from_nanos(1));
+        let value = |version| Value::new(Version::from_u64(version), vec![1]);
+        let swap = async |expected: Option<u64>, version| {
+            let expected = expected.map(Version::from_u64);
+            let swapped = store.swap("key", expected, &value(version), ttl).await;
+            matches!(swapped, Ok(Swapped::Done(_)))
+        };
+        assert!(swap(None, 1).await);
+        clock.advance(nanosecond * 9);
+        let loaded = store.load("key").await.expect("a reply");
+        assert_eq!(loaded.value, Some(value(1)));
+        assert!(!swap(None, 2).await);
+        clock.advance(nanosecond);
+        let loaded = store.load("key").await.expect("a reply");
+        assert_eq!(loaded.value, None);
+        assert!(!swap(Some(1), 2).await);
+        assert!(swap(None, 2).await);
+    }
+}

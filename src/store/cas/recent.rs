@@ -44,3 +44,31 @@ impl RecentRecords {
         self.recent.insert(Arc::clone(key), known);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_records_are_kept_and_not_many_more() {
+        let known = || Known {
+            version: None,
+            record: Record::default(),
+            contention: Contention::default(),
+        };
+        let kept_of = |keys: usize, most| {
+            let mut records = RecentRecords::default();
+            let names: Vec<Arc<str>> = (0..keys).map(|key| key.to_string().into()).collect();
+            for name in &names {
+                records.keep(name, known(), most);
+            }
+            let kept = names.iter().map(|name| records.take(name).is_some());
+            kept.collect::<Vec<_>>()
+        };
+        assert_eq!(kept_of(4, 4), [true; 4]);
+        assert_eq!(kept_of(2, 0), [false; 2]);
+        let kept = kept_of(11, 4);
+        assert_eq!(kept[4..], [true; 7], "the last four, and those before");
+        assert_eq!(kept[..4], [false; 4]);
+    }
+}
