@@ -60,6 +60,11 @@ impl Server {
         }
     }
 
+    /// Whether it has denied a request, and nothing is sent yet.
+    pub(super) fn is_blocked(&self, now: Tick) -> bool {
+        self.blocked > now
+    }
+
     /// The earliest moment for a request that has `ahead` others before it.
     pub(super) fn turn(&self, ahead: u64) -> Tick {
         let windows = self.windows.iter();

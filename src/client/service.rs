@@ -63,11 +63,11 @@ where
         let mut visit = Visit::enter(layer.table.clone(), key, layer.settings);
         // It joins the line here, in the order of calls; the future polls again.
         let turn = visit.poll(&mut Context::from_waker(Waker::noop()));
-        let mut is_ready = turn.is_ready();
+        let mut has_turn = turn.is_ready();
         if let Poll::Ready(Err(limited)) = turn {
             return Box::pin(ready(Err(DenialError::from_denial(limited))));
         }
-        if !is_ready {
+        if !has_turn {
             // A request that waits must not keep others from the service by the readiness that it got.
             service = self.inner.clone();
         }
@@ -75,14 +75,20 @@ where
         Box::pin(async move {
             let mut denial = None;
             loop {
-                if !is_ready {
-                    if let Err(limited) = poll_fn(|cx| visit.poll(cx)).await {
-                        // The denial that was to be retried says more.
-                        return denial.ok_or_else(|| DenialError::from_denial(limited));
+                loop {
+                    if !mem::take(&mut has_turn) {
+                        if let Err(limited) = poll_fn(|cx| visit.poll(cx)).await {
+                            // The denial that was to be retried says more.
+                            return denial.ok_or_else(|| DenialError::from_denial(limited));
+                        }
+                        poll_fn(|cx| service.poll_ready(cx)).await?;
                     }
-                    poll_fn(|cx| service.poll_ready(cx)).await?;
+                    if !visit.waits_again() {
+                        break;
+                    }
+                    // As above.
+                    service = service.clone();
                 }
-                is_ready = false;
                 drop(denial);
                 let copy = replay.copy(&request);
                 let response = service.call(request).await?;

@@ -152,15 +152,18 @@ impl Visit {
         };
         entry.refresh(now);
         let ahead = entry.line.range(..self.ticket).count();
+        let before = entry.line.range(..self.ticket).next_back();
+        // If that one is not polled any more, it is removed then.
+        let before = before.map(|(_, (deadline, _))| deadline.plus(Duration::from_nanos(1)));
         let turn = entry.server.turn(ahead as u64);
         let is_new = matches!(entry.line.get(&self.ticket), Some((_, None)));
-        let is_full = is_new && ahead >= self.settings.queue;
+        let is_full = is_new && entry.line.len() > self.settings.queue;
         let next = if ahead == 0 && turn <= now {
             Next::Send(entry.server.send(now))
         } else if is_full || turn > self.deadline || now >= self.deadline {
             Next::Refuse(nanos(turn.since(now)).max(1))
         } else {
-            Next::Wait(if ahead == 0 { turn } else { self.deadline })
+            Next::Wait(before.map_or(turn, |before| before.min(self.deadline)))
         };
         let is_over = !matches!(next, Next::Wait(_));
         let old = if is_over {
@@ -176,6 +179,20 @@ impl Visit {
         drop(old);
         first.into_iter().for_each(Waker::wake);
         next
+    }
+
+    /// Gives up the turn, if the server has denied another request since then. Returns whether it did.
+    pub(super) fn waits_again(&mut self) -> bool {
+        let now = MonotonicClock.now();
+        let mut table = lock(&self.table);
+        let entry = table.servers.get_mut(&self.key);
+        let Some(entry) = entry.filter(|entry| entry.server.is_blocked(now)) else {
+            return false;
+        };
+        entry.server.lose();
+        entry.line.insert(self.ticket, (self.deadline, None));
+        self.sent = None;
+        true
     }
 
     /// What the response says.
@@ -199,7 +216,9 @@ impl Visit {
     pub(super) fn retry(&mut self) -> bool {
         let mut table = lock(&self.table);
         let has_budget = table.spent + 100 <= 100 * self.settings.retry_reserve;
-        let Some(entry) = table.servers.get_mut(&self.key).filter(|_| has_budget) else {
+        let entry = table.servers.get_mut(&self.key);
+        let has_room = |entry: &&mut Entry| entry.line.len() < self.settings.queue;
+        let Some(entry) = entry.filter(|_| has_budget).filter(has_room) else {
             return false;
         };
         entry.line.insert(self.ticket, (self.deadline, None));

@@ -6,9 +6,10 @@ use std::{
 };
 
 use http::{Method, Request, Response};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_test::{assert_pending, assert_ready, task};
-use tower::{BoxError, Layer, ServiceExt, service_fn, util::BoxCloneService};
+use tower::{BoxError, Layer, ServiceBuilder, ServiceExt, service_fn, util::BoxCloneService};
 use tower_throttle::{
     Global, RateLimited,
     client::{Host, Idempotent, PacerLayer},
@@ -103,7 +104,10 @@ async fn a_dropped_waiter_gives_its_place_away() {
 /// Shows promise 312.
 #[tokio::test(start_paused = true)]
 async fn a_first_request_that_is_dropped_holds_up_none() {
-    let never = service_fn(|_: Request<String>| {
+    let asked = Arc::new(Mutex::new(0));
+    let seen = asked.clone();
+    let never = service_fn(move |_: Request<String>| {
+        *seen.lock().unwrap() += 1;
         std::future::pending::<Result<Response<String>, BoxError>>()
     });
     let client = PacerLayer::new(Host).layer(never);
@@ -113,6 +117,8 @@ async fn a_first_request_that_is_dropped_holds_up_none() {
     assert_pending!(second.poll());
     drop(first);
     assert!(second.is_woken());
+    assert_pending!(second.poll());
+    assert_eq!(*asked.lock().unwrap(), 2);
 }
 
 /// Shows promise 312.
@@ -129,10 +135,70 @@ async fn a_waiter_that_is_not_polled_holds_up_others_for_at_most_its_wait() {
     let start = Instant::now();
     client.clone().oneshot(get()).await.unwrap();
     assert!(
-        start.elapsed() <= Duration::from_secs(25),
+        start.elapsed() <= Duration::from_secs(5),
         "{:?}",
         start.elapsed()
     );
+}
+
+/// Three requests have their turns at once, and one of them waits for the service, when the server denies another.
+///
+/// Shows promise 310.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_waits_for_the_service_is_not_sent_after_a_denial() {
+    const ROUND_TRIP: Duration = Duration::from_millis(10);
+    let asked = Asked::default();
+    let seen = asked.clone();
+    let server = service_fn(move |_: Request<String>| {
+        seen.lock().unwrap().push(Instant::now());
+        let is_denied = seen.lock().unwrap().len() == 2;
+        async move {
+            tokio::time::sleep(ROUND_TRIP).await;
+            let response = Response::builder().status(if is_denied { 429 } else { 200 });
+            let response = response.header("retry-after", "10").body(String::new());
+            response.map_err(BoxError::from)
+        }
+    });
+    let client = ServiceBuilder::new()
+        .layer(PacerLayer::new(Host))
+        .concurrency_limit(2)
+        .service(server);
+    let calls: JoinSet<_> = (0..4).map(|_| client.clone().oneshot(get())).collect();
+    assert_eq!(calls.join_all().await.len(), 4);
+    let asked = asked.lock().unwrap();
+    assert_eq!([asked[1] - asked[0], asked[2] - asked[0]], [ROUND_TRIP; 2]);
+    let wait = Duration::from_secs(10);
+    assert_eq!(asked[3] - asked[2], ROUND_TRIP + wait);
+}
+
+/// A request that is denied waits again only if there is room.
+///
+/// Shows promise 312.
+#[tokio::test(start_paused = true)]
+async fn a_retry_that_finds_a_full_line_returns_its_denial() {
+    let (server, asked) = says(429, &[("retry-after", "5")]);
+    let late = service_fn(move |request: Request<String>| {
+        let server = server.clone();
+        async move {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            server.oneshot(request).await
+        }
+    });
+    // After a second without a response to the first request others are sent too.
+    let client = PacerLayer::new(Host).queue(1).retry(Idempotent).layer(late);
+    let mut calls = JoinSet::new();
+    calls.spawn(client.clone().oneshot(request(Method::POST)));
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    calls.spawn(client.clone().oneshot(get()));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    // The first one was denied. This one waits.
+    let mut waits = task::spawn(client.clone().oneshot(get()));
+    assert_pending!(waits.poll());
+    for _ in 0..2 {
+        let response = calls.join_next().await.unwrap().unwrap().unwrap();
+        assert_eq!(response.status(), 429);
+    }
+    assert_eq!(asked.lock().unwrap().len(), 2);
 }
 
 /// Waiting requests keep nothing from the service that they have not reached.

@@ -209,6 +209,7 @@ fn both_forms_of_retry_after_are_read() {
     );
 }
 
+/// Shows promise 310.
 #[test]
 fn a_grpc_status_is_a_denial_if_it_says_when_to_retry() {
     // RetryInfo of 1.5 s.
@@ -240,6 +241,55 @@ fn a_grpc_status_is_a_denial_if_it_says_when_to_retry() {
         (
             &[("grpc-status", "8"), ("grpc-status-details-bin", "????")],
             (false, false, None),
+        ),
+        // The longest wait of several.
+        (
+            &[
+                ("grpc-status", "8"),
+                ("retry-after", "2"),
+                ("grpc-retry-pushback-ms", "250"),
+            ],
+            (true, false, millis(2_000)),
+        ),
+        (
+            &[
+                ("grpc-status", "8"),
+                ("retry-after", "2"),
+                ("grpc-retry-pushback-ms", "2500"),
+            ],
+            (true, false, millis(2_500)),
+        ),
+        (
+            &[
+                ("grpc-status", "8"),
+                ("retry-after", "2"),
+                ("grpc-status-details-bin", details),
+            ],
+            (true, false, millis(2_000)),
+        ),
+        (
+            &[
+                ("grpc-status", "8"),
+                ("retry-after", "1"),
+                ("grpc-status-details-bin", details),
+            ],
+            (true, false, millis(1_500)),
+        ),
+        (
+            &[
+                ("grpc-status", "8"),
+                ("grpc-status-details-bin", details),
+                ("grpc-retry-pushback-ms", "250"),
+            ],
+            (true, false, millis(1_500)),
+        ),
+        (
+            &[
+                ("grpc-status", "8"),
+                ("grpc-status-details-bin", details),
+                ("grpc-retry-pushback-ms", "2500"),
+            ],
+            (true, false, millis(2_500)),
         ),
     ] {
         let read = read(200, lines);
