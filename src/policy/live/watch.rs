@@ -125,7 +125,12 @@ impl<F: FnMut(Result<Reloaded, Box<dyn Error + Send + Sync>>)> Watch<F> {
             NetworksSource::File(file) => Some(folder.join(file)),
             NetworksSource::Cidrs(_) => None,
         });
-        self.lists = lists.collect();
+        let lists: Vec<_> = lists.collect();
+        if lists != self.lists {
+            // They are read twice before they are loaded, as the file was.
+            self.lists = lists;
+            return Ok(Reloaded::default());
+        }
         Ok(limits.reload(&file)?)
     }
 }
@@ -134,11 +139,10 @@ impl<F: FnMut(Result<Reloaded, Box<dyn Error + Send + Sync>>)> Watch<F> {
 fn fingerprint(text: &io::Result<String>, lists: &[PathBuf]) -> u64 {
     let mut hasher = DefaultHasher::new();
     text.as_ref().map_err(io::Error::kind).hash(&mut hasher);
-    let read = |path: &PathBuf| fs::read(path).map_err(|error| error.kind());
-    lists
-        .iter()
-        .map(read)
-        .for_each(|read| read.hash(&mut hasher));
+    for path in lists {
+        let read = fs::read(path).map_err(|error| error.kind());
+        (path, read).hash(&mut hasher);
+    }
     hasher.finish()
 }
 

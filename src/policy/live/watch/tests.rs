@@ -119,6 +119,35 @@ fn files_of_lists_are_watched_and_may_come_later() {
     assert!(!ticks(3).starts_with("error"));
 }
 
+/// Shows promise 323.
+#[test]
+fn the_file_of_a_list_that_an_edit_adds_is_not_read_while_it_is_written() {
+    let folder = Folder::new("added");
+    let path = folder.at("policies.toml");
+    fs::write(&path, "version = 1\n").unwrap();
+    let (_layer, mut watch, reports) = watch(path.clone(), Environment::new().folder(&folder.0));
+    let mut ticks = |number| (0..number).for_each(|_| assert!(watch.tick()));
+    ticks(4);
+    let list =
+        |name| format!("version = 1\n[lists.bad]\nfile = \"{name}\"\n[[deny]]\nlist = \"bad\"\n");
+    fs::write(folder.at("bad.txt"), "192.0.2.0/24\n").unwrap();
+    fs::write(&path, list("bad.txt")).unwrap();
+    ticks(2);
+    fs::write(folder.at("bad.txt"), "192.0.2.0/24\n198.51.100.0/24\n").unwrap();
+    ticks(1);
+    assert_eq!(reports.borrow().len(), 0, "{reports:?}");
+    ticks(4);
+    assert_eq!(reports.borrow().len(), 1, "{reports:?}");
+    // One with the same contents is another list. One that is missing is reported once.
+    fs::copy(folder.at("bad.txt"), folder.at("same.txt")).unwrap();
+    for (name, reported) in [("same.txt", 1), ("missing.txt", 2)] {
+        fs::write(&path, list(name)).unwrap();
+        ticks(8);
+        assert_eq!(reports.borrow().len(), reported, "{reports:?}");
+    }
+    assert!(reports.borrow()[1].contains("missing.txt"), "{reports:?}");
+}
+
 /// A folder as Kubernetes mounts a `ConfigMap`: the file is a link into a folder that is a link.
 fn mount(folder: &Folder, version: &str, limit: u32) {
     let data = folder.at(version);
