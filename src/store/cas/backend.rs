@@ -221,10 +221,8 @@ impl<S: CasStore, A: Portable> Cas<S, A> {
         if of_key.is_none() {
             self.refresh_if_due(&runtime, now);
         }
-        // A denial under one quota is none under another one.
-        let decider = of_key.as_ref();
-        let cached_as = decider.map(|decider| format!("{key} {}", decider.algorithm.quota()));
-        match inner.cached_denial(cached_as.as_ref().unwrap_or(&key), call, now) {
+        let quota = of_key.as_ref().map(|decider| decider.algorithm.quota());
+        match inner.cached_denial(&key, (call, quota), now) {
             Ok(denial) => CasFuture::ready(Ok(denial)),
             Err(denial) => {
                 let key_call = KeyCall { call, of_key };
@@ -271,14 +269,14 @@ impl<S: CasStore, A: Portable> Inner<S, A> {
     fn cached_denial(
         &self,
         key: &str,
-        call: Call,
+        (call, quota): (Call, Option<Quota>),
         now: Tick,
     ) -> Result<Decision, Option<(CacheSlot, u64)>> {
         let Some(cache) = &self.deny_cache else {
             return Err(None);
         };
         match call {
-            Call::Op(Op::Take(cost)) if cost > 0 => match cache.get(key, cost, now) {
+            Call::Op(Op::Take(cost)) if cost > 0 => match cache.get(key, (cost, quota), now) {
                 Ok(denial) => {
                     RemoteMetrics(S::NAME).denied_by_cache();
                     Ok(denial)

@@ -8,7 +8,7 @@ use super::{
     call::Call,
     connection::STORE,
     executor::ScriptCall,
-    future::RedisFuture,
+    future::{Caching, RedisFuture},
     policy::RedisPolicy,
     script::{Scripted, shares_use},
 };
@@ -96,25 +96,20 @@ impl<A: Scripted> RedisLimiter<A> {
     fn call_named(&self, key: String, call: Call, of_key: Option<Arc<A>>) -> RedisFuture<A> {
         let inner = &self.0;
         let now = MonotonicClock.now();
-        let policy = inner.policy.active();
-        // A denial under one quota is none under another one.
         let quota = of_key.as_ref().map(|algorithm| algorithm.quota());
-        let cached_as = || quota.map_or_else(|| key.clone(), |quota| format!("{key} {quota}"));
-        let mut cache_slot = None;
+        let mut caching = Caching::Nothing;
         if let Some(cache) = &inner.deny_cache {
             match call {
-                Call::Take(cost) if cost > 0 => {
-                    let cached_as = cached_as();
-                    match cache.get(&cached_as, cost, now) {
-                        Ok(denial) => {
-                            RemoteMetrics(STORE).denied_by_cache();
-                            return RedisFuture::ready(policy, call, Ok(denial));
-                        }
-                        Err(version) => {
-                            cache_slot = Some(CacheSlot::new(cache, cached_as, version));
-                        }
+                Call::Take(cost) if cost > 0 => match cache.get(&key, (cost, quota), now) {
+                    Ok(denial) => {
+                        RemoteMetrics(STORE).denied_by_cache();
+                        return RedisFuture::ready(inner.policy.active(), call, Ok(denial));
                     }
-                }
+                    Err(version) => {
+                        let slot = CacheSlot::new(cache, key.clone(), version);
+                        caching = Caching::Denial(slot);
+                    }
+                },
                 Call::Take(_) | Call::Peek(_) | Call::Reserve(..) => {}
                 Call::Refund(..)
                 | Call::Cancel(..)
@@ -122,13 +117,16 @@ impl<A: Scripted> RedisLimiter<A> {
                 | Call::Charge(_)
                 | Call::Ban(_)
                 | Call::Reset => {
-                    cache.invalidate(&cached_as());
+                    cache.invalidate(&key);
+                    caching = Caching::Forgets(Arc::clone(cache), key.clone());
                 }
             }
         }
+        // A change of quota after the cache was asked is one that it counts.
+        let policy = inner.policy.active();
         let args = policy.args(call, of_key.as_deref());
         match policy.batcher(&key).submit(ScriptCall { key, args }, now) {
-            Ok(pending) => RedisFuture::pending((policy, of_key), call, pending, cache_slot),
+            Ok(pending) => RedisFuture::pending((policy, of_key), call, pending, caching),
             Err(error) => RedisFuture::ready(policy, call, Err(error)),
         }
     }

@@ -3,6 +3,7 @@
 use std::{
     fmt,
     future::Future,
+    mem,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -20,7 +21,7 @@ use crate::error::StoreError;
 use crate::receipt::Receipt;
 use crate::store::{
     events::RemoteMetrics,
-    remote::{CacheSlot, PendingCall},
+    remote::{CacheSlot, DenyCache, PendingCall},
 };
 
 type DecisionResult = Result<Decision, StoreError>;
@@ -40,7 +41,17 @@ pub struct RedisFuture<A: Scripted> {
     of_key: Option<Arc<A>>,
     call: Call,
     state: FutureState,
-    cache_slot: Option<CacheSlot>,
+    caching: Caching,
+}
+
+/// What the reply does to the cache of denials.
+#[derive(Debug)]
+pub(super) enum Caching {
+    Nothing,
+    /// Its denial is cached.
+    Denial(CacheSlot),
+    /// That of the key is forgotten: a call that was made later may have been executed earlier.
+    Forgets(Arc<DenyCache>, String),
 }
 
 #[derive(Debug)]
@@ -56,14 +67,14 @@ impl<A: Scripted> RedisFuture<A> {
         (policy, of_key): (Arc<RedisPolicy<A>>, Option<Arc<A>>),
         call: Call,
         pending: PendingCall<ScriptExecutor>,
-        cache_slot: Option<CacheSlot>,
+        caching: Caching,
     ) -> Self {
         Self {
             policy,
             of_key,
             call,
             state: FutureState::Pending(pending),
-            cache_slot,
+            caching,
         }
     }
 
@@ -78,7 +89,7 @@ impl<A: Scripted> RedisFuture<A> {
             of_key: None,
             call,
             state: FutureState::Ready(Some(result)),
-            cache_slot: None,
+            caching: Caching::Nothing,
         }
     }
 
@@ -88,9 +99,11 @@ impl<A: Scripted> RedisFuture<A> {
         let at = reply.now;
         let reply = decode_reply(algorithm, self.call, reply.now, &reply.outcome)
             .inspect_err(|_| RemoteMetrics(STORE).reply_unusable())?;
-        if let (Some(denial), Some(slot), Call::Take(cost)) =
-            (reply.next_denial, self.cache_slot.take(), self.call)
-        {
+        if let (Some(denial), Caching::Denial(slot), Call::Take(cost)) = (
+            reply.next_denial,
+            mem::replace(&mut self.caching, Caching::Nothing),
+            self.call,
+        ) {
             slot.insert(cost, denial);
         }
         let receipt = Receipt::at(at);
@@ -112,6 +125,9 @@ impl<A: Scripted> Future for RedisFuture<A> {
             },
         };
         self.state = FutureState::Ready(None);
+        if let Caching::Forgets(cache, key) = &self.caching {
+            cache.invalidate(key);
+        }
         Poll::Ready(result.and_then(|reply| self.decode(&reply)))
     }
 }

@@ -9,6 +9,7 @@ use std::{
 
 use crate::clock::Tick;
 use crate::decision::Decision;
+use crate::quota::Quota;
 use crate::sync::{Mutex, lock};
 
 /// Shards keep lock contention low.
@@ -36,6 +37,8 @@ struct Shard {
 struct CachedDenial {
     decision: Decision,
     cost: u64,
+    /// That of the key, if it has its own: a denial under one quota is none under another one.
+    quota: Option<Quota>,
     /// When the call began, which is not later than when the decision was made.
     called_at: Tick,
     until: Tick,
@@ -45,6 +48,7 @@ struct CachedDenial {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CacheVersion {
     called_at: Tick,
+    quota: Option<Quota>,
     invalidations: u64,
 }
 
@@ -84,11 +88,19 @@ impl DenyCache {
         &self.shards[usize::from(hash[0]) % SHARDS]
     }
 
-    /// The cached denial of a request, or the version to insert one with.
-    pub(crate) fn get(&self, key: &str, cost: u64, now: Tick) -> Result<Decision, CacheVersion> {
+    /// The cached denial of a request, or the version to insert one with. With the quota of the key, if it
+    /// has its own.
+    pub(crate) fn get(
+        &self,
+        key: &str,
+        (cost, quota): (u64, Option<Quota>),
+        now: Tick,
+    ) -> Result<Decision, CacheVersion> {
         let shard = lock(self.shard(key));
-        match shard.denials.get(key) {
-            Some(denial) if denial.cost == cost && denial.until > now => {
+        let denial = shard.denials.get(key);
+        let is_same = |denial: &&CachedDenial| (denial.cost, denial.quota) == (cost, quota);
+        match denial.filter(is_same) {
+            Some(denial) if denial.until > now => {
                 let elapsed = now.since(denial.called_at);
                 let remaining = |span: Duration| ceil_micros(span.saturating_sub(elapsed));
                 Ok(Decision {
@@ -99,6 +111,7 @@ impl DenyCache {
             }
             _ => Err(CacheVersion {
                 called_at: now,
+                quota,
                 invalidations: shard.invalidations,
             }),
         }
@@ -124,6 +137,7 @@ impl DenyCache {
         let denial = CachedDenial {
             decision,
             cost,
+            quota: version.quota,
             called_at: version.called_at,
             until: version.called_at.plus(wait.min(MAX_TTL)),
         };
@@ -176,7 +190,7 @@ mod tests {
     }
 
     fn version_at(cache: &DenyCache, ms: u64) -> CacheVersion {
-        cache.get("key", 1, at(ms)).expect_err("not cached")
+        cache.get("key", (1, None), at(ms)).expect_err("not cached")
     }
 
     /// Shows promise 89.
@@ -185,13 +199,18 @@ mod tests {
         let cache = DenyCache::new();
         let version = version_at(&cache, 100);
         cache.insert("key".into(), 1, denial(50), version);
-        let known = cache.get("key", 1, at(130)).expect("cached");
+        let known = cache.get("key", (1, None), at(130)).expect("cached");
         assert_eq!(known.retry_after, Some(Duration::from_millis(20)));
         assert_eq!(known.reset_after, Duration::from_millis(70));
-        assert!(cache.get("key", 1, at(149)).is_ok());
-        assert!(cache.get("key", 1, at(150)).is_err());
-        assert!(cache.get("key", 2, at(130)).is_err(), "another cost");
-        assert!(cache.get("other", 1, at(130)).is_err());
+        assert!(cache.get("key", (1, None), at(149)).is_ok());
+        assert!(cache.get("key", (1, None), at(150)).is_err());
+        assert!(
+            cache.get("key", (2, None), at(130)).is_err(),
+            "another cost"
+        );
+        assert!(cache.get("other", (1, None), at(130)).is_err());
+        let quota = Some(Quota::per_second(5));
+        assert!(cache.get("key", (1, quota), at(130)).is_err());
     }
 
     #[test]
@@ -200,12 +219,12 @@ mod tests {
         let version = version_at(&cache, 0);
         cache.invalidate("key");
         cache.insert("key".into(), 1, denial(50), version);
-        assert!(cache.get("key", 1, at(1)).is_err());
+        assert!(cache.get("key", (1, None), at(1)).is_err());
         let version = version_at(&cache, 1);
         cache.insert("key".into(), 1, denial(50), version);
-        assert!(cache.get("key", 1, at(2)).is_ok());
+        assert!(cache.get("key", (1, None), at(2)).is_ok());
         cache.invalidate("key");
-        assert!(cache.get("key", 1, at(2)).is_err());
+        assert!(cache.get("key", (1, None), at(2)).is_err());
     }
 
     /// Shows promise 89.
@@ -214,8 +233,8 @@ mod tests {
         let cache = DenyCache::new();
         let version = version_at(&cache, 0);
         cache.insert("key".into(), 1, denial(86_400_000), version);
-        assert!(cache.get("key", 1, at(9_999)).is_ok());
-        assert!(cache.get("key", 1, at(10_000)).is_err());
+        assert!(cache.get("key", (1, None), at(9_999)).is_ok());
+        assert!(cache.get("key", (1, None), at(10_000)).is_err());
     }
 
     /// Shows promise 89.
@@ -224,15 +243,17 @@ mod tests {
         let cache = DenyCache::new();
         for number in 0..100_000 {
             let key = number.to_string();
-            let version = cache.get(&key, 1, at(0)).expect_err("not cached");
+            let version = cache.get(&key, (1, None), at(0)).expect_err("not cached");
             cache.insert(key, 1, denial(50), version);
         }
         let known = || -> usize { cache.shards.iter().map(|s| lock(s).denials.len()).sum() };
         assert_eq!(known(), SHARDS * MAX_KEYS_PER_SHARD);
-        let version = cache.get("late", 1, at(60)).expect_err("not cached");
+        let version = cache
+            .get("late", (1, None), at(60))
+            .expect_err("not cached");
         cache.insert("late".into(), 1, denial(50), version);
         assert!(
-            cache.get("late", 1, at(61)).is_ok(),
+            cache.get("late", (1, None), at(61)).is_ok(),
             "expired denials make room"
         );
     }
