@@ -13,7 +13,7 @@ use tower_throttle::{
     algorithm::Inherit, clock::Tick, store::local::Overflow,
 };
 
-/// An algorithm that panics at a cost of 13.
+/// An algorithm that panics at a cost of 13, and when it is asked how long 13 used units count.
 #[derive(Clone, Debug)]
 pub(crate) struct PanicsAtCost13 {
     pub(crate) window: FixedWindow,
@@ -48,6 +48,8 @@ impl Algorithm for PanicsAtCost13 {
         self.window.rescale(state, &from.window, now, inherit);
     }
     fn forgettable_at(&self, state: &Self::State) -> Tick {
+        let used = self.window.decide(&mut state.clone(), Tick::ZERO, 0);
+        assert!(used.limit - used.remaining() != 13, "a panic in user code");
         self.window.forgettable_at(state)
     }
 }
@@ -62,9 +64,15 @@ fn a_panic_in_an_algorithm_changes_no_key() {
     for key in 0..20 {
         assert!(local.check_n(&key, 3).is_admitted());
     }
+    let panics = |key, cost| {
+        let panicked = catch_unwind(AssertUnwindSafe(|| local.check_n(&key, cost)));
+        panicked.is_err()
+    };
     for key in 0..25 {
-        let panicked = catch_unwind(AssertUnwindSafe(|| local.check_n(&key, 13)));
-        assert!(panicked.is_err());
+        assert!(panics(key, 13));
+    }
+    for key in 0..20 {
+        assert!(panics(key, 10), "13 are used then");
     }
     for key in 0..20 {
         assert_eq!(local.check_n(&key, 7).remaining(), 90);

@@ -222,18 +222,19 @@ impl<A: Words> Table<A> {
         let index = spill_index(words[0]);
         let kept = shard.get_mut(index, id)?;
         let mut copy = view.facts.is_user_code.then(|| kept.clone());
-        let effect = (operation.step)(&view.algorithm, copy.as_mut().unwrap_or(kept));
+        let state = copy.as_mut().unwrap_or(&mut *kept);
+        let effect = (operation.step)(&view.algorithm, state);
         if effect == Effect::Read {
             return DONE;
         }
-        if let Some(copy) = copy {
-            *kept = copy;
-        }
         let is_denied = effect == Effect::Denied;
         let mut next = SlotWords::default();
-        let packs = A::pack_into(&view.algorithm, kept, &mut next[..self.sets.state_words]);
+        let packs = A::pack_into(&view.algorithm, state, &mut next[..self.sets.state_words]);
         if !packs {
-            next = spilled_word(index, view.algorithm.forgettable_at(kept));
+            next = spilled_word(index, view.algorithm.forgettable_at(state));
+        }
+        if let Some(copy) = copy {
+            *kept = copy;
         }
         if next != words || is_denied != header.is_denied(slot) {
             let mut locked = set.lock();
