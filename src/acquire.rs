@@ -60,7 +60,8 @@ pub(crate) fn attempt<A: Words>(
 }
 
 /// Gives back `cost`, which was taken at `taken_at` for the turn at `turn`, before that turn or a
-/// little later. A single limit counts from the turn.
+/// little later. A single limit counts from the turn. A loan counts from the end of its wait, a
+/// nanosecond after `turn`.
 ///
 /// In a set only the last of its turns is known. If a single part can make a request wait, that is
 /// the turn of this part, and the others do not wait. If several can, the turns of the others may
@@ -73,7 +74,10 @@ pub(crate) fn cancel<A: Words>(
     now: Tick,
     cost: u64,
 ) {
-    if algorithm.facts().limits == 1 {
+    if algorithm.facts().lends {
+        let turn = turn.plus(Duration::from_nanos(1));
+        algorithm.refund(state, now, Cost::new(cost, turn), GiveBack::Refund);
+    } else if algorithm.facts().limits == 1 {
         algorithm.refund(state, now, Cost::new(cost, turn), GiveBack::Refund);
     } else if algorithm.facts().waiting <= 1 {
         algorithm.refund(state, now, Cost::new(cost, taken_at), GiveBack::Cancel);

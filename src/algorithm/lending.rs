@@ -27,7 +27,8 @@ use crate::quota::Quota;
 ///   `retry_after` is the moment at which they would be admitted.
 /// - A request that leaves before its turn gives its units back. The turns of others stay.
 ///
-/// The limit should have no queue of its own. [`acquire`](crate::Limiter::acquire) borrows too.
+/// The limit should have no queue of its own, and must not [count denials](crate::Lockout::after_denials_of).
+/// [`acquire`](crate::Limiter::acquire) borrows too.
 ///
 /// It works alone, in this process and in [`Cas`](crate::store::cas::Cas), also with a Redis server as its
 /// store; in a tuple with other limits nothing is lent.
@@ -195,6 +196,14 @@ impl<A: Words> Algorithm for Lending<A> {
         if self.units == 0 {
             let allowed = "at least 1: a limit that lends nothing needs no `Lending`";
             return Err(ConfigError::out_of_range("units", self.units, allowed));
+        }
+        if self.limit.facts().counts_denials {
+            // A request that borrows would count as denied.
+            return Err(ConfigError::Unsupported {
+                what: "lending by a limit that counts denials",
+                instead: "count those of the limit that lends: \
+                          lockout.after_denials_of(Lending::new(limit, units))",
+            });
         }
         self.limit.validate()
     }

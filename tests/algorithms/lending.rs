@@ -1,12 +1,17 @@
 //! A limit that lends units of the time to come.
 
+use std::pin::pin;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tower_throttle::algorithm::{
     Algorithm, AnyAlgorithm, Cost, GiveBack, Lending, Words, state_from_bytes, state_to_bytes,
 };
 use tower_throttle::clock::Tick;
-use tower_throttle::{FixedWindow, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket};
+use tower_throttle::{
+    All, FixedWindow, Limiter, Lockout, ManualClock, Quota, SlidingGrid, SlidingLog, SlidingWindow,
+    TokenBucket,
+};
 
 use crate::random::{Random, seeds};
 
@@ -99,6 +104,8 @@ fn admitted(
                     if seen != [true, false] {
                         return Err(format!("{seen:?} at {now:?} after {decision:?}"));
                     }
+                } else if cost <= decision.limit {
+                    return Err(format!("no retry_after of {cost}: {decision:?}"));
                 }
             }
         }
@@ -207,6 +214,59 @@ fn a_limit_that_lends_nothing_is_refused() {
     assert!(error.to_string().contains("at least 1"), "{error}");
 }
 
+/// It would count a request that borrows.
+#[test]
+fn a_limit_that_counts_denials_lends_nothing() {
+    let window = FixedWindow::new(Quota::per_second(1));
+    let lockout = Lockout::new(Quota::per_minute(1));
+    let lending = Lending::new(lockout.after_denials_of(window), 1);
+    let error = lending.validate().expect_err("refused").to_string();
+    assert!(error.contains("after_denials_of(Lending::new("), "{error}");
+    let in_tuple = Lending::new((window, lockout.after_denials_of(window)), 1);
+    assert!(in_tuple.validate().is_err() && (window, lending).validate().is_err());
+
+    // The other way round a request that borrows is not counted, and one that is denied is.
+    let counting = lockout.after_denials_of(Lending::new(window, 1));
+    assert_eq!(counting.validate(), Ok(()));
+    let now = Tick::from_nanos(5_000_000_000);
+    let mut state = counting.fresh(now);
+    assert!(counting.decide(&mut state, now, 1).is_admitted());
+    let mut reserve = || counting.reserve(&mut state, now, 1, Duration::MAX);
+    assert_eq!(reserve().wait(), Some(Duration::from_secs(1)));
+    let denied = reserve();
+    assert!(denied.is_denied());
+    assert_eq!(denied.retry_after, Some(Duration::from_secs(60)));
+}
+
+/// Dropping the future gives back a loan that counts by then.
+///
+/// Shows promise 382.
+#[test]
+fn a_call_that_is_dropped_at_its_turn_gives_back_its_units() {
+    let quota = Quota::per_second(1);
+    gives_back(&Lending::new(SlidingLog::new(quota), 1));
+    let minute = SlidingLog::new(Quota::per_minute(60));
+    gives_back(&Lending::new((SlidingLog::new(quota), minute), 1));
+}
+
+/// `limit` admits one per second.
+fn gives_back(limit: &impl Words) {
+    for waited in [Duration::from_millis(999), Duration::from_secs(1)] {
+        let clock = ManualClock::new();
+        let limiter = Limiter::new(limit.clone()).with_clock(clock.clone());
+        assert!(limiter.check().is_admitted());
+        {
+            let mut call = pin!(limiter.acquire(1, Duration::from_secs(5)));
+            let poll = call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            assert!(poll.is_pending());
+            clock.advance(waited);
+        }
+        clock.advance(Duration::from_secs(1).saturating_sub(waited));
+        assert!(limiter.check().is_admitted(), "left after {waited:?}");
+        assert!(limiter.check().is_denied(), "left after {waited:?}");
+    }
+}
+
 /// In a tuple each limit would grant a turn of its own.
 #[test]
 fn a_tuple_lends_nothing() {
@@ -215,4 +275,16 @@ fn a_tuple_lends_nothing() {
     assert!(lending.facts().lends);
     assert!(!(lending, window).facts().lends);
     assert_eq!(Words::quotas(&lending), [Quota::per_second(2)]);
+    denies_when_full(&(lending, FixedWindow::new(Quota::per_second(9))));
+    denies_when_full(&(lending, lending));
+    denies_when_full(&All::new([lending, lending]));
+}
+
+fn denies_when_full(set: &impl Words) {
+    let now = Tick::from_nanos(1_000_000);
+    let mut state = set.fresh(now);
+    assert!(set.decide(&mut state, now, 2).is_admitted());
+    let looked = Words::peek_reserve(set, &state, now, 1, Duration::MAX);
+    let denied = set.reserve(&mut state, now, 1, Duration::MAX);
+    assert!(looked.is_denied() && denied.is_denied(), "{set:?}");
 }

@@ -8,7 +8,8 @@ use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
 
-/// What `limit` would decide, taking nothing. With a wait, about a request that reserves a turn.
+/// What `limit` would decide, taking nothing. With a wait, about a request that reserves a turn. A
+/// limit that lends decides without the wait, or it would lend for a turn of its own.
 #[inline]
 pub(super) fn look<A: Words>(
     limit: &A,
@@ -18,12 +19,12 @@ pub(super) fn look<A: Words>(
     wait: Option<Duration>,
 ) -> Decision {
     match wait {
-        None => limit.peek(state, now, cost),
-        Some(most) => A::peek_reserve(limit, state, now, cost, most),
+        Some(most) if !limit.facts().lends => A::peek_reserve(limit, state, now, cost, most),
+        _ => limit.peek(state, now, cost),
     }
 }
 
-/// Takes `cost` unless it is denied. With a wait, reserves a turn.
+/// Takes `cost` unless it is denied. With a wait, reserves a turn, if the limit does not lend.
 #[inline]
 pub(super) fn take<A: Words>(
     limit: &A,
@@ -33,8 +34,8 @@ pub(super) fn take<A: Words>(
     wait: Option<Duration>,
 ) -> Decision {
     match wait {
-        None => limit.decide(state, now, cost),
-        Some(most) => limit.reserve(state, now, cost, most),
+        Some(most) if !limit.facts().lends => limit.reserve(state, now, cost, most),
+        _ => limit.decide(state, now, cost),
     }
 }
 
