@@ -151,6 +151,7 @@ impl<H, P> InFlight<H, P> {
             ticket: Some(self.ticket(permit, |_| usage.in_flight)),
             decision,
             waited: false,
+            decided: true,
         }
     }
 
@@ -176,7 +177,7 @@ impl<H, P> InFlight<H, P> {
         if !allow && !ask.shadow {
             return Err(RateLimited::unavailable(error));
         }
-        Ok(Passed::at_once(None))
+        Ok(Passed::in_outage())
     }
 
     fn record_waited(&self, usage: Usage, shadow: bool) {
@@ -343,6 +344,7 @@ impl<K: Hash, H, P: Source<K>> Gate<K> for InFlight<H, P> {
             ticket: Some(self.ticket(permit, |permit| permit.usage().in_flight)),
             decision,
             waited,
+            decided: true,
         }))
     }
 

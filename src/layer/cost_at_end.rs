@@ -120,6 +120,7 @@ impl<L: IntoBackend> CostAtEnd<L> {
             ticket: Some(CostGuard(Some(Arc::new(request)))),
             decision: passed.decision,
             waited: passed.waited,
+            decided: passed.decided,
         }
     }
 }

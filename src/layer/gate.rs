@@ -93,15 +93,28 @@ pub struct Passed<T> {
     pub(crate) decision: Option<CompactDecision>,
     /// It had a place in line.
     pub(crate) waited: bool,
+    /// False in an outage, in which nothing has decided.
+    pub(crate) decided: bool,
 }
 
 impl<T> Passed<T> {
-    /// Goes on at once, without a decision.
+    /// Goes on at once, without figures.
     pub(crate) const fn at_once(ticket: Option<T>) -> Self {
         Self {
             ticket,
             decision: None,
             waited: false,
+            decided: true,
+        }
+    }
+
+    /// Goes on although nothing has decided.
+    pub(crate) const fn in_outage() -> Self {
+        Self {
+            ticket: None,
+            decision: None,
+            waited: false,
+            decided: false,
         }
     }
 }

@@ -46,12 +46,21 @@ impl<K, G: Gate<K>> Held<K, G> {
             ticket,
             decision,
             waited: false,
+            decided: true,
         });
         Self { gate, key, has }
     }
 
     pub(super) const fn is_waiting(&self) -> bool {
         matches!(self.has, Has::Wait(_))
+    }
+
+    /// Whether the request may go on because a limit has said so.
+    pub(super) const fn was_decided(&self) -> bool {
+        match &self.has {
+            Has::Passed(passed) => passed.decided,
+            Has::Wait(_) => false,
+        }
     }
 
     /// Ready when the request may go on to the service, from then on always.

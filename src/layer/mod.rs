@@ -334,10 +334,11 @@ impl<K, L: IntoBackend, R> RateLimitLayer<K, L, R> {
     /// ```
     ///
     /// Needs a limit in this process: a server does not know which request waits where. A turn is
-    /// granted for a cost, so while the costs of waiting requests differ, new ones go to the end of
-    /// the line whatever the order, and none is denied in favour of another.
+    /// granted for a cost, so a new request goes before those of its cost, and those of other costs keep
+    /// their turns. While the costs of waiting requests differ, only one of its cost is denied in favour
+    /// of it.
     pub fn order(self, order: Order) -> Self {
-        self.with_gate(|rate| rate.order = order)
+        self.with_gate(|rate| rate.set_order(order))
     }
 }
 

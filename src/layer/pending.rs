@@ -62,7 +62,7 @@ impl<S, K, G: Gate<K>, R, Req> PendingRequest<S, K, G, R, Req> {
         if let Err(denied) = ready!(self.held.poll(cx)) {
             return Poll::Ready(Outcome::Done(self.refuse(denied)));
         }
-        if waits {
+        if waits && self.held.was_decided() {
             self.respond.admitted(&self.held.key, self.cost);
         }
         if let Err(error) = ready!(self.service.poll_ready(cx)) {

@@ -33,7 +33,7 @@ use crate::respond::{OwnRules, Settle};
 pub struct Rate<L: IntoBackend> {
     state: Arc<State<L::Backend>>,
     pub(crate) on_store_error: OnStoreError,
-    pub(super) order: Order,
+    order: Order,
     /// Which requests may borrow.
     pub(super) lend_to: Option<Priority>,
 }
@@ -107,6 +107,12 @@ impl<L: IntoBackend> Rate<L> {
         }
     }
 
+    /// Clones may have other orders. They share the lines.
+    pub(super) fn set_order(&mut self, order: Order) {
+        self.order = order;
+        self.state.lines.add_order(order);
+    }
+
     fn backend(&self) -> &L::Backend {
         &self.state.backend
     }
@@ -134,8 +140,7 @@ impl<L: IntoBackend> Rate<L> {
     where
         L::Backend: Backend<K>,
     {
-        let Precedence { order, level } = self.place(ask);
-        if order == Order::Oldest && level == 0 {
+        if !self.state.lines.may_overtake(self.place(ask)) {
             return None;
         }
         let longest = self.backend().max_wait(key);
@@ -170,6 +175,7 @@ impl<L: IntoBackend> Rate<L> {
         let mut claim = Claim::new(ask, epoch);
         match self.resolve(&backend, &line_id, ask, decided) {
             Action::Pass(decision) => {
+                let decided = decision.is_some();
                 let ticket = decision.filter(|_| ask.keep).map(|decision| {
                     claim.record(&decision);
                     claim
@@ -179,6 +185,7 @@ impl<L: IntoBackend> Rate<L> {
                     ticket,
                     decision: decision.as_ref().map(CompactDecision::new),
                     waited: false,
+                    decided,
                 }))
             }
             Action::Wait(wait, decision) => {
@@ -456,6 +463,7 @@ where
             ticket: ticket.keep.then_some(ticket),
             decision,
             waited: true,
+            decided: true,
         }))
     }
 

@@ -177,7 +177,9 @@ impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
         match self.gate.enter(&key, ask, begun, may_wait) {
             Ok(Has::Passed(mut passed)) => {
                 drop(seat);
-                self.respond.admitted(&key, ask.cost);
+                if passed.decided {
+                    self.respond.admitted(&key, ask.cost);
+                }
                 if let (true, Some(decision)) = (self.options.share_decision, passed.decision) {
                     self.respond.share(&mut request, &decision.get());
                 }

@@ -43,6 +43,8 @@ pub(crate) struct Lines {
     epoch: AtomicU64,
     /// Not 0 once a request has joined behind those of another level.
     has_levels: AtomicU64,
+    /// Not 0 once a layer has the order [`Order::Newest`].
+    has_newest: AtomicU64,
 }
 
 /// Returns what was written: the keys are hashes.
@@ -69,6 +71,7 @@ impl Lines {
             waiting: AtomicU64::new(0),
             epoch: AtomicU64::new(1),
             has_levels: AtomicU64::new(0),
+            has_newest: AtomicU64::new(0),
         }
     }
 
@@ -90,6 +93,18 @@ impl Lines {
     pub(crate) fn may_shed(&self, order: Order) -> bool {
         let has_levels = || self.has_levels.load(Ordering::Relaxed) > 0;
         self.waiting() > 0 && (order == Order::Newest || has_levels())
+    }
+
+    /// Notes that a layer has this order. Others may share its lines.
+    pub(crate) fn add_order(&self, order: Order) {
+        if order == Order::Newest {
+            self.has_newest.store(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether later requests may overtake one at `place`.
+    pub(crate) fn may_overtake(&self, Precedence { order, level }: Precedence) -> bool {
+        order == Order::Newest || level > 0 || self.has_newest.load(Ordering::Relaxed) > 0
     }
 
     /// Identifies the line of `key`.

@@ -33,8 +33,8 @@ use crate::error::RateLimited;
     note = "`.on_denied(..)` takes a closure `|key: &Key, denied: &RateLimited| ..`"
 )]
 pub trait Watch<K> {
-    /// A request of `key` was admitted, at once or after its wait, and has taken `cost`. Not called for what
-    /// passes in shadow mode.
+    /// A request of `key` was admitted, at once or after its wait, and has taken `cost`. In shadow mode also
+    /// called for one that would have been denied, which takes nothing. Not called in an outage.
     fn admitted(&self, key: &K, cost: u64) {
         let _ = (key, cost);
     }

@@ -30,7 +30,8 @@ struct Inner {
 #[derive(Debug)]
 pub(crate) enum Reply {
     Now(Decided),
-    Later(oneshot::Receiver<Decided>),
+    /// Pending in its first poll, and until it is sent; and whether it was polled.
+    Later(oneshot::Receiver<Decided>, bool),
 }
 
 impl Script {
@@ -45,7 +46,7 @@ impl Script {
     /// Adds a result that is pending until it is sent.
     pub(crate) fn later(&self) -> oneshot::Sender<Decided> {
         let (send, receive) = oneshot::channel();
-        self.push(Reply::Later(receive));
+        self.push(Reply::Later(receive, false));
         send
     }
 
@@ -90,7 +91,12 @@ impl Future for Reply {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Decided> {
         match &mut *self {
             Self::Now(decided) => Poll::Ready(decided.clone()),
-            Self::Later(receive) => Pin::new(receive)
+            Self::Later(_, was_polled @ false) => {
+                *was_polled = true;
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Self::Later(receive, true) => Pin::new(receive)
                 .poll(cx)
                 .map(|sent| sent.unwrap_or_else(|_| Err(StoreError::new("sender dropped", true)))),
         }

@@ -38,27 +38,6 @@ async fn a_queued_request_proceeds_at_its_turn() {
     assert_eq!(layer.handle().counts().waited, 1);
 }
 
-/// Shows promise 25.
-#[tokio::test(start_paused = true)]
-async fn a_leaky_bucket_releases_requests_at_even_intervals() {
-    let bucket = LeakyBucket::new(Quota::per_second(2)).queue(20);
-    let layer = RateLimitLayer::new(Global, bucket).respond(AsError);
-    let start = Instant::now();
-    let mut calls = tokio::task::JoinSet::new();
-    for n in 0..5 {
-        let service = layer.layer(service_fn(echo));
-        calls.spawn(async move {
-            service.oneshot(n).await.unwrap();
-            start.elapsed().as_millis()
-        });
-    }
-    let mut times = calls.join_all().await;
-    times.sort_unstable();
-    for (n, time) in (0_u128..).zip(&times) {
-        assert!(time.abs_diff(n * 500) <= 2, "{times:?}");
-    }
-}
-
 /// Shows promise 64.
 #[tokio::test(start_paused = true)]
 async fn a_waiting_request_does_not_hold_the_services_readiness() {
@@ -310,7 +289,7 @@ async fn a_response_is_returned_after_its_refund_while_others_wait() {
     let (finish, refund) = tokio::sync::oneshot::channel();
     let limiter = SlowRefund {
         script: Script::now([admit(), wait(SECOND)]),
-        refund: Arc::new(Mutex::new(Some(Reply::Later(refund)))),
+        refund: Arc::new(Mutex::new(Some(Reply::Later(refund, true)))),
     };
     let layer = RateLimitLayer::new(|n: &u8| *n, limiter)
         .respond(AsError)
@@ -330,7 +309,7 @@ async fn a_response_of_several_limits_is_returned_after_the_refunds_of_all() {
     let (finish, refund) = tokio::sync::oneshot::channel();
     let limiter = SlowRefund {
         script: Script::default(),
-        refund: Arc::new(Mutex::new(Some(Reply::Later(refund)))),
+        refund: Arc::new(Mutex::new(Some(Reply::Later(refund, true)))),
     };
     let layer = RateLimitLayer::new(Global, limiter)
         .and(RateLimitLayer::new(Global, Script::default()))

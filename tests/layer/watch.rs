@@ -109,15 +109,39 @@ async fn a_request_that_waits_is_told_when_its_wait_is_over() {
 #[tokio::test]
 async fn neither_an_outage_nor_shadow_mode_is_a_denial() {
     let seen = Seen::default();
-    let down = Script::default();
-    down.push(Reply::Now(Err(StoreError::new("down", true))));
-    let layer = RateLimitLayer::new(|n: &u64| *n, down)
-        .on_store_error(OnStoreError::Deny)
-        .watch(seen.clone())
+    let down = || Err(StoreError::new("down", true));
+    let allow = OnStoreError::default();
+    for (setting, passes) in [(OnStoreError::Deny, false), (allow, true)] {
+        let script = Script::default();
+        script.push(Reply::Now(down()));
+        script.later().send(down()).unwrap();
+        let layer = RateLimitLayer::new(|n: &u64| *n, script)
+            .on_store_error(setting)
+            .watch(seen.clone())
+            .respond(AsError);
+        let service = layer.layer(service_fn(async |n: u64| Ok::<_, BoxError>(n)));
+        for _ in 0..2 {
+            assert_eq!(service.clone().oneshot(7).await.is_ok(), passes);
+        }
+        assert_eq!(seen.take(), []);
+    }
+    // Of two limits it is enough that one decides.
+    let (first, second) = (Script::default(), Script::default());
+    for script in [&first, &first, &second] {
+        script.push(Reply::Now(down()));
+    }
+    let top = TopKeys::hashed(1);
+    let layer = RateLimitLayer::new(Global, first)
+        .and(RateLimitLayer::new(Global, second))
+        .watch(top.clone())
         .respond(AsError);
     let service = layer.layer(service_fn(async |n: u64| Ok::<_, BoxError>(n)));
-    assert!(service.oneshot(7).await.is_err());
-    assert_eq!(seen.take(), []);
+    let mut used = Vec::new();
+    for _ in 0..2 {
+        assert!(service.clone().oneshot(7).await.is_ok());
+        used.push(top.used_keys().iter().map(TopKey::count).sum::<u64>());
+    }
+    assert_eq!(used, [0, 1]);
     let layer = RateLimitLayer::new(|n: &u64| *n, Script::now([admit(), deny()]))
         .watch(seen.clone())
         .shadow()

@@ -83,6 +83,33 @@ async fn two_orders_may_share_a_queue() {
     );
 }
 
+/// Shows promise 61.
+#[tokio::test(start_paused = true)]
+async fn the_oldest_is_denied_after_the_longest_wait_if_another_order_overtakes_it() {
+    let bucket = LeakyBucket::new(Quota::per_second(1)).queue(9);
+    let bucket = bucket.max_wait(Duration::from_millis(2_500));
+    let layer = RateLimitLayer::new(key, bucket).respond(AsError);
+    let harness = Harness::new(&layer);
+    let newest_first = Harness::new(&layer.clone().order(Order::Newest));
+    let _first = harness.send(0).await;
+    pass(400).await;
+    let overtaken = harness.send(1).await;
+    pass(400).await;
+    let _newer = newest_first.send(2).await;
+    pass(400).await;
+    let _newest = newest_first.send(3).await;
+    // It joined at 0.4 s, and would be released at 3 s.
+    pass(1_690).await;
+    assert!(!overtaken.is_finished());
+    pass(20).await;
+    assert!(overtaken.is_finished());
+    let error = overtaken.await.unwrap().unwrap_err();
+    assert!(error.is::<RateLimited>());
+    assert_eq!(harness.served(), [(0, 0)]);
+    assert_eq!(newest_first.served(), [(2, 1_000), (3, 2_000)]);
+    assert_eq!(layer.handle().waiting(), 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_shed_request_is_denied_even_if_polled_after_the_queue_is_empty() {
     let bucket = LeakyBucket::new(Quota::per_second(1)).queue(3);
@@ -355,6 +382,33 @@ async fn a_request_whose_timeout_is_shorter_than_its_wait_is_denied_at_once() {
     assert_eq!(request("1S").await.unwrap().status(), 200);
     assert_eq!(start.elapsed().as_millis(), 1_000);
     assert_eq!(layer.handle().counts().denied, 1);
+}
+
+/// Shows promise 61.
+#[tokio::test(start_paused = true)]
+async fn the_waits_in_several_queues_together_are_no_longer_than_the_timeout() {
+    let line = || LeakyBucket::new(Quota::per(1, Duration::from_millis(900))).queue(20);
+    let layer = RateLimitLayer::new(|request: &Request<u8>| *request.body(), line())
+        .and(RateLimitLayer::new(Global, line()));
+    let service = layer.layer(service_fn(|_: Request<u8>| async {
+        Ok::<_, Infallible>(Response::new(()))
+    }));
+    let request = |key: u8| {
+        let builder = Request::builder().header("grpc-timeout", "1S");
+        service.clone().oneshot(builder.body(key).unwrap())
+    };
+    assert_eq!(request(1).await.unwrap().status(), 200);
+    let mut waits = tokio_test::task::spawn(request(1));
+    assert!(waits.poll().is_pending());
+    tokio::time::advance(Duration::from_millis(900)).await;
+    // The wait in the second queue would be as long as that in the first one was.
+    assert_eq!(request(2).await.unwrap().status(), 200);
+    let Poll::Ready(Ok(denied)) = waits.poll() else {
+        panic!("it waits for longer than its timeout");
+    };
+    assert_eq!(denied.status(), 429);
+    let reason = denied.extensions().get::<RateLimited>().unwrap();
+    assert_eq!(reason.retry_after(), Some(Duration::from_millis(800)));
 }
 
 /// A backend of one's own, which only passes operations on.

@@ -9,7 +9,6 @@ use std::{
     fmt, mem,
     sync::Arc,
     task::{Context, Poll},
-    time::Duration,
 };
 
 pub(crate) use self::part::Part;
@@ -19,6 +18,7 @@ pub(crate) use self::part::{PartAsk, PartOf, Slot};
 use super::gate::{Ask, Entry, Gate, Has, Limiting, Look, MayWait, Passed, SettlePart};
 use super::policy_cache::PolicyList;
 use super::state::State;
+use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::{CompactDecision, Decision};
 use crate::error::RateLimited;
 use crate::queue::RequestSeat;
@@ -84,7 +84,8 @@ pub trait Renamed {
 pub struct Waits<S> {
     slots: S,
     ask: Ask,
-    timeout: Option<Duration>,
+    /// How long its client will wait.
+    until: Option<Tick>,
 }
 
 impl<P> AllOf<P> {
@@ -96,7 +97,11 @@ impl<P> AllOf<P> {
 
     /// Counts a request of which all limits have decided.
     fn end<S>(&self, slots: S, ask: Ask, ended: Ended) -> Passed<S> {
-        let Ended { decision, waited } = ended;
+        let Ended {
+            decision,
+            waited,
+            decided,
+        } = ended;
         let counts = &self.state.counts;
         match decision.filter(|_| ask.shadow) {
             Some(shadow) if shadow.is_denied() => counts.record_denied(true),
@@ -109,6 +114,7 @@ impl<P> AllOf<P> {
             ticket: Some(slots),
             decision: decision.as_ref().map(CompactDecision::new),
             waited,
+            decided,
         }
     }
 }
@@ -172,7 +178,7 @@ impl<K, P: Parts<K> + Renamed> Gate<K> for AllOf<P> {
             Poll::Pending => Ok(Has::Wait(Box::new(Waits {
                 slots,
                 ask,
-                timeout: timeout(),
+                until: timeout().map(|timeout| MonotonicClock.now().plus(timeout)),
             }))),
         }
     }
@@ -184,14 +190,11 @@ impl<K, P: Parts<K> + Renamed> Gate<K> for AllOf<P> {
         seat: &mut RequestSeat,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Passed<P::Slots>, RateLimited>> {
-        let Waits {
-            slots,
-            ask,
-            timeout,
-        } = &mut **wait;
+        let Waits { slots, ask, until } = &mut **wait;
         let may_wait = MayWait {
             seat,
-            timeout: &|| *timeout,
+            // What the waits so far have left of it.
+            timeout: &|| until.map(|until| until.since(MonotonicClock.now())),
         };
         let parts = &self.state.backend;
         let polled = parts.with(key, slots, |parts| go_on(parts, *ask, may_wait, Some(cx)));

@@ -72,6 +72,7 @@ pub trait Part {
 pub struct Ended {
     pub(super) decision: Option<Decision>,
     pub(super) waited: bool,
+    pub(super) decided: bool,
 }
 
 /// The number by which a decision of several limits says which of them has made it, among the limits
@@ -182,6 +183,7 @@ impl<K, G: Gate<K>> Part for PartOf<'_, K, G> {
                 decision
             }),
             waited: passed.waited,
+            decided: passed.decided,
         }
     }
 }
@@ -284,6 +286,7 @@ fn all_ended(parts: &[&mut dyn Part]) -> Ended {
             (all, one) => all.or(one),
         },
         waited: all.waited || one.waited,
+        decided: all.decided || one.decided,
     })
 }
 
