@@ -19,8 +19,10 @@ use crate::store::remote::within;
 
 /// The oldest version of Redis that the tests ran against.
 const OLDEST: (u64, u64) = (6, 2);
-/// So many keys reach every server behind a proxy or in a cluster, if there are few.
+/// So many keys reach every server behind a proxy, if there are few.
 const KEYS: usize = 16;
+/// So many random keys reach every master of a cluster, if there are few.
+const CLUSTER_KEYS: usize = 64;
 /// Gives each key of one call a value that its own server alone has.
 const MARK: &str = include_str!("lua/check/mark.lua");
 /// Runs the commands of the scripts.
@@ -52,13 +54,13 @@ impl<'a> Check<'a> {
         let servers = self.servers().await;
         servers.iter().try_for_each(ServerInfo::check_version)?;
         let connection = self.pool.first();
-        let marking = if connection.is_cluster() {
-            Marking::Refused
+        let (marking, keys) = if connection.is_cluster() {
+            (Marking::Refused, CLUSTER_KEYS)
         } else {
-            self.mark_keys().await?
+            (self.mark_keys().await?, KEYS)
         };
         let mut stray = 0;
-        for index in 0..KEYS {
+        for index in 0..keys {
             let has_mark = self.run_commands(&self.key(index)).await?;
             stray += usize::from(!has_mark);
         }

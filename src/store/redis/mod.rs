@@ -78,8 +78,8 @@
 //! whole microseconds, and waits are rounded up to one. Apart from that, every decision is that of
 //! the algorithm in process. A quota whose numbers do not fit is refused when the limiter is built.
 //! If the server's clock is set back, states move with it: no more is admitted because of it, and no
-//! key is denied for longer than an exhausted one. If it is set forward, keys regain at most what
-//! they had at the start.
+//! key is denied for longer than an exhausted one, in windows, logs and lockouts for at most one window
+//! or period longer. If it is set forward, keys regain at most what they had at the start.
 //!
 //! # What differs from a limit in process
 //!

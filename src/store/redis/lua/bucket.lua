@@ -78,19 +78,27 @@ local function bucket(header, parts_per_us, depth, depth_part, initial_used, ini
         if value then
             local written
             written, due, part = struct.unpack('<ddd', value, state_offset)
+            local change, full, full_part = nil, depth, depth_part
             if old_params then
-                due, part = rescale(due, part, quota_change(old_params, header))
-                dirty = true
-            elseif written > now then
+                change = quota_change(old_params, header)
+                -- Less than the depth of a leaky bucket, whose header has no depth.
+                full, full_part = change.split(
+                    change.multiply(change.from_number(change.from.units), change.from.num), change.from.parts_per_us)
+            end
+            if written > now then
                 -- The clock was set back: the debt stays at most what it was, or what an exhausted
                 -- bucket owes.
                 local debt, debt_part = due - written, part
-                if debt < depth or debt == depth and part < depth_part then
-                    debt, debt_part = depth, depth_part
+                if debt < full or debt == full and part < full_part then
+                    debt, debt_part = full, full_part
                 end
                 if due > now + debt or due == now + debt and part > debt_part then
                     due, part, dirty = now + debt, debt_part, true
                 end
+            end
+            if change then
+                due, part = rescale(due, part, change)
+                dirty = true
             end
         end
 

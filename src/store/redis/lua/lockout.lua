@@ -1,5 +1,5 @@
 -- State: how many blocks have ended, when the last one ended or when a ban ends, and the moment of the
--- newest attempt, even if it was refunded; then the moment and the number of attempts, oldest first.
+-- newest attempt or ban, even if it was refunded; then the moment and the number of attempts, oldest first.
 --   places = limit at level 0, else parole
 --   full   = attempts >= places, since `seen`; then blocked until seen + block * 2^level, at most longest
 --   admitted if not blocked and attempts + cost <= places
@@ -97,7 +97,7 @@ algorithms.k = function(header, ...)
             if state.level > 0 then
                 unused_at = unused_at + own_params[5]
             end
-            if state.seen > 0 then
+            if state.used > 0 then
                 unused_at = math.max(unused_at, state.seen + own_params[2])
             end
         end
@@ -158,6 +158,15 @@ algorithms.k = function(header, ...)
             return nil, err
         end
         local state, dirty = read_state(value, state_offset), false
+        if state.seen > now + (old_params or own_params)[2] then
+            -- The clock was set back by more than a period: the newest attempt or ban moves to now.
+            local span = state.seen - now
+            state.seen, state.until_at = now, math.max(state.until_at - span, 0)
+            for index = 1, #state.moments do
+                state.moments[index] = math.max(state.moments[index] - span, 0)
+            end
+            dirty = true
+        end
         if old_params then
             local ends, is_full = advance(state, old_params)
             if is_full then
@@ -165,14 +174,6 @@ algorithms.k = function(header, ...)
             else
                 -- Fewer places must not start a block, which would have begun in the past.
                 keep_newest(state, places(state, own_params) - 1)
-            end
-            dirty = true
-        elseif state.seen > now + own_params[2] then
-            -- The clock was set back by more than a period: the newest attempt moves to now.
-            local span = state.seen - now
-            state.seen, state.until_at = now, math.max(state.until_at - span, 0)
-            for index = 1, #state.moments do
-                state.moments[index] = math.max(state.moments[index] - span, 0)
             end
             dirty = true
         end
@@ -199,7 +200,7 @@ algorithms.k = function(header, ...)
             if is_full then
                 end_block(state, banned_until)
             end
-            state.until_at = banned_until
+            state.until_at, state.seen = banned_until, math.max(state.seen, now)
             clear(state)
             dirty = true
         elseif op == RESET then

@@ -54,6 +54,10 @@ algorithms.u = function(header, den, refill, threshold, full, cold_factor, ramp,
         if value then
             local written
             written, stored, free, part = struct.unpack('<dddd', value, state_offset)
+            if written > now and free > now + cooldown then
+                -- The clock was set back: no wait is longer than before, or than a warm-up takes.
+                free, dirty = now + math.max(free - written, cooldown), true
+            end
             if old_params then
                 stored, free, part =
                     accrue(stored, free, part, old_params[1], old_params[2], old_params[3], old_params[4])
@@ -64,9 +68,6 @@ algorithms.u = function(header, den, refill, threshold, full, cold_factor, ramp,
                     free, part = free + 1, part - parts_per_us
                 end
                 dirty = true
-            elseif written > now and free > now + cooldown then
-                -- The clock was set back: no wait is longer than before, or than a warm-up takes.
-                free, dirty = now + math.max(free - written, cooldown), true
             end
         end
 
