@@ -142,16 +142,19 @@ async fn clients_that_time_out_lower_the_limit_and_panics_do_not() {
 #[tokio::test(start_paused = true)]
 async fn clients_that_hang_up_early_do_not_change_the_limit() {
     let service = service_fn(|_: Request<()>| respond(200, None));
-    let layer = ConcurrencyLimitLayer::adaptive(Gradient2::new());
+    // Twelve at a time use more than half of it.
+    let layer = ConcurrencyLimitLayer::adaptive(Gradient2::new().between(1, 20));
     let (service, handle) = (layer.layer(service), layer.handle());
     let before = after(5, &service, &handle).await;
     for _ in 0..10 {
-        for _ in 0..100 {
+        for _ in 0..200 {
             let call = service.clone().oneshot(Request::new(()));
             assert!(tokio::time::timeout(ms(1), call).await.is_err());
         }
         assert_eq!(after(1, &service, &handle).await, before);
     }
+    // The latency without a queue is not theirs.
+    assert_eq!(after(5, &service, &handle).await, before);
 }
 
 /// Shows promise 187.

@@ -40,6 +40,12 @@ enum Plant {
     StaysAway,
 }
 
+/// What is said of each.
+const PLANTS: [(Plant, &str); 2] = [
+    (Plant::Alone, "above the limit"),
+    (Plant::StaysAway, "after the fault"),
+];
+
 /// A decided call: when it began and ended, and whether it was admitted, unless it failed.
 type Call = (Instant, Instant, Result<bool, StoreError>);
 
@@ -228,7 +234,7 @@ fn an_excess_is_that_of_the_bucket() {
 mod redis {
     use tower_throttle::store::redis::Redis;
 
-    use super::{Duration, Plant, last, survive};
+    use super::{Duration, PLANTS, Plant, last, survive};
     use crate::proxy::{Harm, Protocol, Proxy};
     use crate::redis_server::RedisServer;
 
@@ -278,8 +284,9 @@ mod redis {
         for fault in faults {
             assert_eq!(fault_of(fault, Plant::Nothing).await, None, "{fault:?}");
         }
-        for plant in [Plant::Alone, Plant::StaysAway] {
-            assert!(fault_of(Fault::Killed, plant).await.is_some(), "{plant:?}");
+        for (plant, expected) in PLANTS {
+            let found = fault_of(Fault::Killed, plant).await.unwrap_or_default();
+            assert!(found.contains(expected), "{plant:?}: {found}");
         }
     }
 }
@@ -288,7 +295,7 @@ mod redis {
 mod postgres {
     use tower_throttle::store::cas::postgres::PostgreSql;
 
-    use super::{Duration, Plant, last, survive};
+    use super::{Duration, PLANTS, Plant, last, survive};
     use crate::postgres_server::PostgresServer;
     use crate::proxy::{Harm, Protocol, Proxy};
 
@@ -329,8 +336,9 @@ mod postgres {
         for harm in harms {
             assert_eq!(fault_of(harm, Plant::Nothing).await, None, "{harm:?}");
         }
-        for plant in [Plant::Alone, Plant::StaysAway] {
-            assert!(fault_of(None, plant).await.is_some(), "{plant:?}");
+        for (plant, expected) in PLANTS {
+            let found = fault_of(None, plant).await.unwrap_or_default();
+            assert!(found.contains(expected), "{plant:?}: {found}");
         }
     }
 }

@@ -18,7 +18,7 @@ use super::record::{Census, Record, Reply, Terms, numbers};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
 use crate::store::cas::{CasStore, Loaded, Swapped, Value, contention::Contention, shared::Shared};
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, Ordering, lock};
 
 /// How many writes a value names.
 const NAMES: usize = 8;
@@ -206,7 +206,11 @@ impl<S: CasStore> Exchanger<S> {
         let expected = loaded.value.as_ref().map(|value| value.version);
         let value = Value::new(self.shared.next_version(), text.into_bytes());
         let swap = self.shared.store.swap(key, expected, &value, ttl);
-        self.shared.call(swap).await
+        let swapped = self.shared.call(swap).await?;
+        if let Swapped::Conflict(_) = swapped {
+            self.shared.conflicts.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(swapped)
     }
 
     /// Waits at random in the window of the key, if it has one.

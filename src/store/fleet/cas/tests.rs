@@ -9,7 +9,7 @@ use super::super::shaped::Shaped;
 use super::*;
 use crate::algorithm::TokenBucket;
 use crate::quota::Quota;
-use crate::store::cas::{Fault, Faulty, MemoryStore};
+use crate::store::cas::{Fault, Faulty, MemoryStore, Version};
 
 const TERMS: Terms = Terms {
     interval: 1_000_000_000,
@@ -17,6 +17,34 @@ const TERMS: Terms = Terms {
     ahead: false,
     machines: 1,
 };
+
+/// A store with swaps only. Between a load and its swap, other machines load and swap.
+#[derive(Clone, Debug)]
+struct Yielding(MemoryStore);
+
+impl CasStore for Yielding {
+    async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
+        let loaded = self.0.load(key).await;
+        tokio::task::yield_now().await;
+        loaded
+    }
+
+    async fn swap(
+        &self,
+        key: &str,
+        expected: Option<Version>,
+        new: &Value,
+        ttl: Duration,
+    ) -> Result<Swapped, StoreError> {
+        self.0.swap(key, expected, new, ttl).await
+    }
+}
+
+/// How often the machines' swaps found another version.
+fn conflicts<S: CasStore>(machines: &[Arc<Exchanger<S>>]) -> u64 {
+    let counts = machines.iter().map(|machine| &machine.shared.conflicts);
+    counts.map(|count| count.load(Ordering::Relaxed)).sum()
+}
 
 fn budgets<S: CasStore>(store: S) -> Arc<Exchanger<S>> {
     let shared = Shared::new(store, Duration::from_secs(1));
@@ -89,26 +117,34 @@ async fn used_by_all<S: CasStore>(machines: &[Arc<Exchanger<S>>]) -> Result<[i64
 const ALL: [i64; 2] = [16 * 5 * 3; 2];
 
 /// Shows promise 202.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn machines_that_exchange_at_once_lose_nothing() {
-    async fn check<S: CasStore + Clone>(store: S) {
+    /// Returns the number of conflicts.
+    async fn check<S: CasStore + Clone>(store: S) -> u64 {
         let machines: Vec<_> = (0..16).map(|_| budgets(store.clone())).collect();
         assert_eq!(used_by_all(&machines).await, Ok(ALL));
+        conflicts(&machines)
     }
-    check(MemoryStore::new()).await;
-    // It has swaps only.
-    check(Faulty::new(MemoryStore::new())).await;
+    assert_eq!(check(MemoryStore::new()).await, 0);
+    assert!(check(Yielding(MemoryStore::new())).await > 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn machines_that_are_counted_at_once_are_all_counted() {
-    let store = MemoryStore::new();
+    let store = Yielding(MemoryStore::new());
+    let machines: Vec<_> = (0..16).map(|_| budgets(store.clone())).collect();
     let mut running = JoinSet::new();
-    for _ in 0..16 {
-        let machine = budgets(store.clone());
-        running.spawn(async move { machine.count(&TERMS).await });
+    for machine in machines.clone() {
+        running.spawn(async move {
+            machine.count(&TERMS).await?;
+            // One that had a conflict each time is counted now, and the others are not counted again.
+            machine.count(&TERMS).await
+        });
     }
-    running.join_all().await;
+    for counted in running.join_all().await {
+        counted.unwrap();
+    }
+    assert!(conflicts(&machines) > 0);
     assert_eq!(budgets(store).count(&TERMS).await, Ok(17));
 }
 

@@ -20,8 +20,12 @@ fn open(url: &str, table: &str) -> PostgreSql {
     let connections = Connections::open(url).and_then(|connections| connections.size(1));
     let store = PostgreSql::new(connections.unwrap()).without_sweeps();
     let store = store.table(table).unwrap();
-    // A busy machine may let 16 transactions wait for longer than a second.
-    store.with_mistake("lock_timeout = '1s'", "lock_timeout = '20s'")
+    patient(store)
+}
+
+/// A busy machine may let 16 transactions wait for longer than a second, or stop in one.
+fn patient(store: PostgreSql) -> PostgreSql {
+    store.with_mistake("timeout = '1s'", "timeout = '20s'")
 }
 
 fn machine(store: PostgreSql) -> Machine {
@@ -50,8 +54,9 @@ async fn transactions_wait_for_each_other_and_lose_nothing() {
     let slow = ("$3::bigint", "$3::bigint + length(pg_sleep(0.01)::text)");
     let begin = ("BEGIN ISOLATION LEVEL READ COMMITTED;", "");
     // The rows alone are enough, but not in any order, and not without a transaction.
-    let cases: [(_, _, &[_]); 3] = [
+    let cases: [(_, _, &[_]); 4] = [
         ("unqueued", true, &[queue]),
+        ("slow", true, &[queue, slow]),
         ("unordered", false, &[queue, order, slow]),
         ("unlocked", false, &[begin]),
     ];
@@ -92,7 +97,7 @@ async fn nothing_is_lost_behind_a_pooler_in_transaction_mode() {
         let connections = Connections::open(&pooler.url()).unwrap();
         let store = PostgreSql::new(connections.without_session_settings()).without_sweeps();
         let store = store.without_prepared_statements();
-        store.table("pooled").unwrap()
+        patient(store.table("pooled").unwrap())
     };
     let all = machines(&server, "pooled", store).await;
     assert_eq!(used_by_all(&all).await, Ok(ALL));
