@@ -84,21 +84,13 @@ impl PostgresServer {
     /// Kills the server, as a crash of its machine does: with the processes of its connections, which
     /// could reply once more.
     pub(crate) fn kill(&mut self) {
-        let server = self.program.id();
-        let children = fs::read_to_string(format!("/proc/{server}/task/{server}/children"));
-        let children = children.expect("a list of processes");
-        self.program.kill();
-        // Those that have ended by now are not found.
-        let _ = Command::new("kill")
-            .arg("-KILL")
-            .args(children.split_whitespace())
-            .stderr(Stdio::null())
-            .status();
+        self.signal("KILL");
+        self.program.wait();
     }
 
     /// Stops the server in an orderly way.
     pub(crate) fn stop(&mut self) {
-        self.signal("INT");
+        self.program.signal("INT");
         self.program.wait();
     }
 
@@ -115,19 +107,33 @@ impl PostgresServer {
         self.program = program.expect("the port is still free");
     }
 
-    /// Sends a signal to the server.
+    /// Sends a signal to the server and to the processes of its connections: `STOP` suspends
+    /// them and `CONT` resumes them.
     pub(crate) fn signal(&self, name: &str) {
+        // A server that is suspended starts no more processes.
+        self.program.signal("STOP");
+        let server = self.program.id();
+        let children = fs::read_to_string(format!("/proc/{server}/task/{server}/children"));
+        let children = children.expect("a list of processes");
+        // Those that have ended by now are not found.
+        let _ = Command::new("kill")
+            .arg(format!("-{name}"))
+            .args(children.split_whitespace())
+            .stderr(Stdio::null())
+            .status();
         self.program.signal(name);
     }
 }
 
 impl Drop for PostgresServer {
     fn drop(&mut self) {
-        // At once, with the processes of its connections.
-        let _ = Command::new("kill")
-            .args(["-QUIT", &self.program.id().to_string()])
-            .stderr(Stdio::null())
-            .status();
+        // At once, with the processes of its connections. A test that failed may have suspended it.
+        for signal in ["-QUIT", "-CONT"] {
+            let _ = Command::new("kill")
+                .args([signal, &self.program.id().to_string()])
+                .stderr(Stdio::null())
+                .status();
+        }
         self.program.wait();
     }
 }

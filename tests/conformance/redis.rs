@@ -73,6 +73,7 @@ impl Store for BehindProxy {
     }
 
     fn heal(&mut self, fault: Fault) {
+        check_harm(fault, [&self.proxy]);
         heal(fault, &mut self.server, &self.proxy);
     }
 }
@@ -143,14 +144,26 @@ fn heal(fault: Fault, server: &mut RedisServer, proxy: &Proxy) {
 
 /// Harms every second reply.
 fn harm(fault: Fault, proxy: &Proxy) {
-    let harm = match fault {
-        Fault::Lost => Harm::Lost,
-        Fault::Cut => Harm::Cut,
-        Fault::CutInside => Harm::CutInside,
-        Fault::Split => Harm::Split,
-        Fault::Delayed => Harm::Delay(Duration::from_millis(20)),
+    if let Some(harm) = harm_of(fault) {
+        proxy.harms_every(harm, 2);
+    }
+}
+
+/// Checks that a fault of replies has harmed one, on one of the ways to the server.
+fn check_harm<'a>(fault: Fault, proxies: impl IntoIterator<Item = &'a Proxy>) {
+    let harmed: u64 = proxies.into_iter().map(Proxy::harmed).sum();
+    let is_real = harm_of(fault).is_none() || harmed > 0;
+    assert!(is_real, "{fault:?} harmed no reply");
+}
+
+fn harm_of(fault: Fault) -> Option<Harm> {
+    match fault {
+        Fault::Lost => Some(Harm::Lost),
+        Fault::Cut => Some(Harm::Cut),
+        Fault::CutInside => Some(Harm::CutInside),
+        Fault::Split => Some(Harm::Split),
+        Fault::Delayed => Some(Harm::Delay(Duration::from_millis(20))),
         // A cut does the same as a reset, and nothing sends a script twice.
-        Fault::Reset | Fault::Doubled | Fault::Killed | Fault::Stopped | Fault::Restarted => return,
-    };
-    proxy.harms_every(harm, 2);
+        Fault::Reset | Fault::Doubled | Fault::Killed | Fault::Stopped | Fault::Restarted => None,
+    }
 }

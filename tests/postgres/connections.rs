@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio_postgres::Client;
 use tower_throttle::store::cas::{
-    CasStore, Swapped,
+    CasStore,
     postgres::{Connections, PostgreSql},
 };
 
@@ -158,24 +158,4 @@ async fn futures_poll<F: Future>(future: std::pin::Pin<&mut F>) -> Option<F::Out
         output = future => Some(output),
         () = std::future::ready(()) => None,
     }
-}
-
-#[test]
-fn a_store_works_in_one_runtime_after_the_other() {
-    let start = || {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("a runtime")
-    };
-    let (server, _, store) = start().block_on(store_of("runtimes", 2));
-    for number in 0..3 {
-        start().block_on(async {
-            let swapped = store
-                .swap(&number.to_string(), None, &value(number, ""), MINUTE)
-                .await;
-            assert!(matches!(swapped, Ok(Swapped::Done(_))), "{swapped:?}");
-        });
-    }
-    drop(server);
 }

@@ -9,7 +9,9 @@ use tower_throttle::store::cas::{
 
 use crate::wait::until;
 
-use super::{MINUTE, insert, load, postgres_server::PostgresServer, store, value, version};
+use super::{
+    MINUTE, connected, insert, load, postgres_server::PostgresServer, store, value, version,
+};
 
 /// A store of a role that has this setting.
 async fn store_with(role: &str, setting: &str) -> (Arc<PostgresServer>, PostgreSql) {
@@ -19,7 +21,9 @@ async fn store_with(role: &str, setting: &str) -> (Arc<PostgresServer>, PostgreS
         "CREATE ROLE {role} LOGIN; GRANT ALL ON TABLE {role} TO {role}; ALTER ROLE {role} SET {setting}"
     );
     client.batch_execute(&made).await.expect("a role");
-    let store = PostgreSql::open(&server.url_of(role)).expect("a URL");
+    let connections = Connections::open(&server.url_of(role)).expect("a URL");
+    // Without the short timeout of locks: on a busy machine another swap may hold one for as long.
+    let store = PostgreSql::new(connections.without_session_settings());
     (server, store.table(role).expect("a name").without_sweeps())
 }
 
@@ -30,18 +34,26 @@ async fn a_row_that_an_open_transaction_holds_delays_no_other_for_long() {
     let connections = Connections::open(&server.url()).expect("a URL");
     let store = PostgreSql::new(connections.size(1).expect("a size"));
     let store = store.table("held").expect("a name").without_sweeps();
-    insert(&store, "held", &value(1, "stored")).await;
+    for key in ["held", "another"] {
+        insert(&store, key, &value(1, "stored")).await;
+    }
+    let new = value(2, "new");
+    let swapped = store.swap("another", Some(version(1)), &new, MINUTE).await;
+    assert!(matches!(swapped, Ok(Swapped::Done(_))), "{swapped:?}");
     let mut client = server.client().await;
     let holder = client.transaction().await.expect("a transaction");
     let lock = "SELECT 1 FROM held WHERE key = 'held' FOR UPDATE";
     holder.execute(lock, &[]).await.expect("a lock");
-    let new = value(2, "new");
-    // One connection: the second call is behind the first one.
+    // One connection, which has prepared both statements: the second call is behind the first one.
     let begun = tokio::time::Instant::now();
-    let (held, other) = tokio::join!(
-        store.swap("held", Some(version(1)), &new, MINUTE),
-        store.swap("other", None, &new, MINUTE),
-    );
+    let calls = async {
+        tokio::join!(
+            store.swap("held", Some(version(1)), &new, MINUTE),
+            store.swap("other", None, &new, MINUTE),
+        )
+    };
+    let calls = tokio::time::timeout(Duration::from_secs(60), calls).await;
+    let (held, other) = calls.expect("neither waits for the transaction");
     let error = held.expect_err("the row is held");
     assert!(error.is_transient(), "{error}");
     assert!(
@@ -128,13 +140,15 @@ async fn every_level_of_isolation_admits_one_swap_of_a_version() {
 
 #[tokio::test]
 async fn a_statement_that_the_server_cancels_fails_for_a_time() {
-    let (server, store) = store_with("cancelled", "statement_timeout = '20ms'").await;
-    insert(&store, "key", &value(1, "stored")).await;
+    let (server, owner) = store("cancelled").await;
+    insert(&owner, "key", &value(1, "stored")).await;
+    let (_, store) = store_with("cancelled", "statement_timeout = '20ms'").await;
     let client = server.client().await;
     let begin = "BEGIN; SELECT 1 FROM cancelled WHERE key = 'key' FOR UPDATE";
     client.batch_execute(begin).await.expect("a lock");
     let new = value(2, "new");
-    let swapped = store.swap("key", Some(version(1)), &new, MINUTE).await;
+    let swap = async || store.swap("key", Some(version(1)), &new, MINUTE).await;
+    let swapped = connected(swap).await;
     let error = swapped.expect_err("it waits for longer than it may take");
     assert!(error.is_transient(), "{error}");
     assert!(error.to_string().contains("57014"), "{error}");

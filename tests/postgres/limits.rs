@@ -114,7 +114,7 @@ async fn conflicts<P: Pool>(table: &str, pool: impl Fn(Connections) -> P) -> u64
 async fn machines_on_one_key_take_turns_and_do_not_conflict() {
     let in_turns = conflicts("turns", |connections| connections).await;
     let at_random = conflicts("at_random", OnlyShared).await;
-    assert!(in_turns <= 24 && at_random > 24, "{in_turns}, {at_random}");
+    assert!(2 * in_turns < at_random, "{in_turns}, {at_random}");
 }
 
 /// Shows promise 140.

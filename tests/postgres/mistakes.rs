@@ -7,7 +7,9 @@ use tower_throttle::{
     store::cas::{CasStore, postgres::PostgreSql},
 };
 
-use super::{MINUTE, insert, load, postgres_server::PostgresServer, store, value, version};
+use super::{
+    MINUTE, connected, insert, load, postgres_server::PostgresServer, store, value, version,
+};
 
 fn open(url: &str, table: &str) -> PostgreSql {
     let store = PostgreSql::open(url).expect("a URL");
@@ -26,7 +28,7 @@ fn permanent<T: std::fmt::Debug>(result: Result<T, StoreError>) -> String {
 async fn without_a_table_the_error_names_the_call_that_makes_it() {
     let server = PostgresServer::shared();
     let store = open(&server.url(), "nowhere");
-    let text = permanent(store.load("key").await);
+    let text = permanent(connected(async || store.load("key").await).await);
     assert!(
         text.contains("make the table \"nowhere\" with `create_table`"),
         "{text}"
@@ -41,7 +43,8 @@ async fn without_a_table_the_error_names_the_call_that_makes_it() {
         .expect("a right of the superuser");
     assert_eq!(load(&store, "key").await, None);
     let missing = open(&server.url(), "no_schema.limits");
-    assert!(permanent(missing.create_table().await).contains("create the schema"));
+    let text = permanent(connected(async || missing.create_table().await).await);
+    assert!(text.contains("create the schema"), "{text}");
 }
 
 /// Shows promise 144.
@@ -52,7 +55,8 @@ async fn a_table_of_another_kind_is_refused() {
     let other = "CREATE TABLE other_kind (key text PRIMARY KEY, tokens float)";
     client.batch_execute(other).await.expect("a table");
     let store = open(&server.url(), "other_kind");
-    for result in [store.create_table().await, store.check().await] {
+    let made = connected(async || store.create_table().await).await;
+    for result in [made, store.check().await] {
         let text = permanent(result);
         assert!(text.contains("choose another name, or drop it"), "{text}");
     }
@@ -68,12 +72,12 @@ async fn a_role_needs_four_rights_on_the_table_and_none_to_make_it() {
         .await
         .expect("a role");
     let store = open(&server.url_of("limited"), "rights");
-    let text = permanent(store.load("key").await);
+    let text = permanent(connected(async || store.load("key").await).await);
     let advice = "this role needs SELECT, INSERT, UPDATE and DELETE on the tables \"rights\" and \
                   \"rights_quotas\"";
     assert!(text.contains(advice), "{text}");
     let absent = open(&server.url_of("limited"), "not_there");
-    let text = permanent(absent.create_table().await);
+    let text = permanent(connected(async || absent.create_table().await).await);
     assert!(text.contains("CREATE on their schema"), "{text}");
 
     let grants = ["SELECT", "INSERT", "UPDATE", "DELETE"];
@@ -101,21 +105,18 @@ async fn a_wrong_password_is_not_an_outage_and_is_not_shown() {
         open(&url, "passwords")
     };
     let wrong = store("wr0ng");
-    let text = permanent(wrong.load("key").await);
+    let text = permanent(connected(async || wrong.load("key").await).await);
     assert!(
         text.contains("check the user, the password and pg_hba.conf"),
         "{text}"
     );
     assert!(!text.contains("wr0ng") && !format!("{wrong:?}").contains("wr0ng"));
-    assert!(permanent(store("right").load("key").await).contains("`create_table`"));
-    assert!(
-        permanent(
-            open(&server.url_of("nobody_of_this_name"), "a")
-                .load("key")
-                .await
-        )
-        .contains("nobody_of_this_name")
-    );
+    let right = store("right");
+    let text = permanent(connected(async || right.load("key").await).await);
+    assert!(text.contains("`create_table`"), "{text}");
+    let nobody = open(&server.url_of("nobody_of_this_name"), "a");
+    let text = permanent(connected(async || nobody.load("key").await).await);
+    assert!(text.contains("nobody_of_this_name"), "{text}");
 }
 
 /// Shows promise 144.
@@ -123,7 +124,8 @@ async fn a_wrong_password_is_not_an_outage_and_is_not_shown() {
 async fn an_unknown_database_is_not_an_outage() {
     let server = PostgresServer::shared();
     let url = format!("postgres://postgres@127.0.0.1:{}/nowhere", server.port());
-    let text = permanent(open(&url, "limits").load("key").await);
+    let store = open(&url, "limits");
+    let text = permanent(connected(async || store.load("key").await).await);
     assert!(text.contains("check the name of the database"), "{text}");
 }
 

@@ -71,7 +71,7 @@ async fn a_crash_forgets_no_change_of_a_quota() {
     let mut server = PostgresServer::start();
     let [unlogged, _] = stores(&server).await;
     let limit = || {
-        let builder = CasBuilder::new(unlogged.clone()).deadline(Duration::from_secs(1));
+        let builder = CasBuilder::new(unlogged.clone()).deadline(Duration::from_secs(10));
         let window = FixedWindow::new(Quota::per_day(100)).anchored();
         builder.build("changed", window).expect("a limit")
     };

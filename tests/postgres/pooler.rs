@@ -13,8 +13,7 @@ use tower_throttle::store::{
 };
 use tower_throttle::{Quota, TokenBucket};
 
-use super::{PostgresServer, common_pooler::Pooler};
-use crate::wait::until;
+use super::{PostgresServer, common_pooler::Pooler, connected};
 
 /// Shows promise 150.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -75,16 +74,8 @@ async fn a_pooler_that_refuses_a_user_a_password_or_a_database_is_no_outage() {
             let connections = Connections::open(&pooler.url_of(user, database)).expect("a URL");
             let store = PostgreSql::new(connections.without_session_settings());
             let store = store.without_prepared_statements().without_sweeps();
-            let mut found = None;
-            // On a busy machine it takes its time to connect.
-            until("it connects", async || {
-                let error = store.load("key").await.expect_err("a mistake");
-                let is_late = error.to_string().contains("no connection within");
-                found = Some(error);
-                !is_late
-            })
-            .await;
-            found.expect("an error")
+            let loaded = connected(async || store.load("key").await).await;
+            loaded.expect_err("a mistake")
         };
         for (user, database) in [
             ("known:wr0ng", "postgres"),

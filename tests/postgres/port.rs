@@ -1,9 +1,6 @@
 //! The port: load and swap.
 
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::time::{Duration, SystemTime};
 
 use tower_throttle::{
     clock::Tick,
@@ -52,18 +49,6 @@ async fn a_swap_is_seen_by_the_next_load_and_returns_the_servers_time() {
     assert_eq!(load(&store, "other").await, None);
 }
 
-/// Shows promise 141.
-#[tokio::test]
-async fn a_swap_with_another_version_writes_nothing() {
-    let (_server, store) = store("conflicts").await;
-    insert(&store, "key", &value(1, "stored")).await;
-    for expected in [None, Some(version(2))] {
-        let swapped = store.swap("key", expected, &value(3, "new"), MINUTE).await;
-        assert!(matches!(swapped, Ok(Swapped::Conflict(_))), "{swapped:?}");
-        assert_eq!(load(&store, "key").await, Some(value(1, "stored")));
-    }
-}
-
 /// Values of several keys may be copies, with one version.
 #[tokio::test]
 async fn a_swap_writes_its_own_key_alone() {
@@ -77,15 +62,6 @@ async fn a_swap_writes_its_own_key_alone() {
     for key in ["a", "c"] {
         assert_eq!(load(&store, key).await, Some(value(1, "copy")));
     }
-}
-
-#[tokio::test]
-async fn a_swap_that_expects_a_value_does_not_make_one() {
-    let (_server, store) = store("missing_value").await;
-    let new = value(2, "new");
-    let swapped = store.swap("key", Some(version(1)), &new, MINUTE).await;
-    assert!(matches!(swapped, Ok(Swapped::Conflict(_))), "{swapped:?}");
-    assert_eq!(load(&store, "key").await, None);
 }
 
 /// Shows promise 142.
@@ -189,33 +165,6 @@ async fn the_time_of_a_swap_is_that_of_its_write() {
         matches!(swapped, Ok(Swapped::Done(Some(at))) if at >= released_at),
         "{swapped:?} {released_at:?}"
     );
-}
-
-/// Shows promise 141.
-#[tokio::test]
-async fn of_many_swaps_of_one_version_at_once_one_succeeds() {
-    let (_server, store) = store("races").await;
-    let store = Arc::new(store);
-    let mut expected = None;
-    for round in 0..50 {
-        let swaps: Vec<_> = (1..=16)
-            .map(|task| {
-                let store = Arc::clone(&store);
-                let new = value(round * 100 + task, "");
-                tokio::spawn(async move {
-                    let swapped = store.swap("key", expected, &new, MINUTE).await;
-                    matches!(swapped.expect("a reply"), Swapped::Done(_)).then_some(new)
-                })
-            })
-            .collect();
-        let mut done = Vec::new();
-        for swap in swaps {
-            done.extend(swap.await.expect("no panic"));
-        }
-        assert_eq!(done.len(), 1, "{done:?}");
-        assert_eq!(load(&store, "key").await, done.pop());
-        expected = load(&store, "key").await.map(|value| value.version);
-    }
 }
 
 #[tokio::test]

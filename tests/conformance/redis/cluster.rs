@@ -6,7 +6,7 @@ use redis::cluster::ClusterClientBuilder;
 use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::redis::{Redis, RedisLimiter};
 
-use super::{NANOS_PER_MOMENT, bytes, heal, inflict, limiter};
+use super::{NANOS_PER_MOMENT, bytes, check_harm, heal, inflict, limiter};
 use crate::proxy::Proxy;
 use crate::redis_cluster::{announce, behind_proxies, cluster};
 use crate::redis_server::RedisServer;
@@ -50,6 +50,7 @@ impl Store for InCluster {
     }
 
     fn heal(&mut self, fault: Fault) {
+        check_harm(fault, &self.proxies);
         for (node, proxy) in self.nodes.iter_mut().zip(&self.proxies) {
             heal(fault, node, proxy);
             if fault == Fault::Killed {

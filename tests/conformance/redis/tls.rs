@@ -5,7 +5,7 @@ use std::time::Duration;
 use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::redis::{Redis, RedisLimiter};
 
-use super::{NANOS_PER_MOMENT, heal, inflict, limiter};
+use super::{NANOS_PER_MOMENT, check_harm, heal, inflict, limiter};
 use crate::proxy::{Protocol, Proxy};
 use crate::redis_tls::{TlsServer, client_of};
 use crate::suite::{Fault, Store};
@@ -37,6 +37,7 @@ impl Store for OverTls {
     }
 
     fn heal(&mut self, fault: Fault) {
+        check_harm(fault, [&self.proxy]);
         heal(fault, &mut self.tls.server, &self.proxy);
     }
 }
