@@ -21,6 +21,7 @@ fn next(seed: &mut u64) -> u64 {
 /// Shows promise 27.
 #[test]
 fn decisions_and_waits_equal_those_of_governor() {
+    let (mut admitted, mut refused, mut oversized) = (0, 0, 0);
     for mut seed in 0..2_000 {
         let limit = 1 + next(&mut seed) % 30;
         let period = Duration::from_nanos(1 + next(&mut seed) % 10_000_000_000);
@@ -38,25 +39,36 @@ fn decisions_and_waits_equal_those_of_governor() {
         let ours = ManualClock::new();
         let quota = Quota::per(limit, period).burst(u64::from(burst));
         let gcra = Limiter::new(Gcra::new(quota)).with_clock(ours.clone());
+        // On average a cell comes back.
+        let most = 2 * u64::try_from(period.as_nanos()).expect("short") / limit + 2;
         for _ in 0..100 {
-            let gap = Duration::from_nanos(next(&mut seed) % (2 * period.as_secs() + 1_000_000));
+            let gap = Duration::from_nanos(next(&mut seed) % most);
             theirs.advance(gap);
             ours.advance(gap);
-            let cost = 1 + u32::try_from(next(&mut seed)).unwrap_or(0) % (burst + 1);
+            let cost = 1 + u32::try_from(next(&mut seed) % u64::from(burst + 1)).expect("small");
             let decision = gcra.check_n(u64::from(cost));
             let cells = NonZeroU32::new(cost).expect("at least 1");
             match governor.check_n(cells) {
-                Ok(Ok(())) => assert!(decision.is_admitted(), "{decision:?}"),
+                Ok(Ok(())) => {
+                    admitted += 1;
+                    assert!(decision.is_admitted(), "{decision:?}");
+                }
                 Ok(Err(not_until)) => {
                     use governor::clock::Clock as _;
                     let wait = not_until.wait_time_from(theirs.now());
                     assert_eq!(decision.retry_after, Some(wait));
                     assert!(decision.is_denied());
+                    refused += 1;
                 }
-                Err(_) => assert!(decision.is_denied() && decision.retry_after.is_none()),
+                Err(_) => {
+                    oversized += 1;
+                    assert!(decision.is_denied() && decision.retry_after.is_none());
+                }
             }
         }
     }
+    let seen = [admitted, refused, oversized];
+    assert!(seen.iter().all(|count| *count > 5_000), "{seen:?}");
 }
 
 /// Shows promise 27.

@@ -24,7 +24,8 @@ pub enum Law {
     Refunds,
     /// A denied request and a cost of zero change nothing.
     Denial,
-    /// The request passes at `retry_after`, and is denied one nanosecond earlier.
+    /// The request passes at `retry_after`, and is denied one nanosecond earlier. If there is none, it
+    /// never passes.
     RetryAfter,
     /// The whole limit is available from `reset_after` on, and not earlier.
     ResetAfter,

@@ -39,15 +39,19 @@ fn random_state<A: Words>(
     (state, now)
 }
 
-/// The request passes at `retry_after` and is denied one nanosecond earlier.
+/// The request passes at `retry_after` and is denied one nanosecond earlier. Without a `retry_after` it
+/// is denied also when the whole limit is available.
 pub(super) fn inexact_retry<A: Words>(subject: &Subject<A>, seed: u64) -> Option<String> {
     let mut random = Random::new(seed);
     let algorithm = &subject.algorithm;
     let (state, now) = random_state(algorithm, subject, &mut random);
     let cost = 1 + random.below(subject.burst.max(subject.limit));
     let decision = algorithm.peek(&state, at(now), cost);
-    let retry_after = nanos(decision.retry_after?);
     let passes = |after: u64| !algorithm.peek(&state, at(now + after), cost).is_denied();
+    let Some(retry_after) = decision.retry_after.map(nanos) else {
+        let passes_later = decision.is_denied() && passes(nanos(decision.reset_after));
+        return passes_later.then(|| format!("{}: denied without a retry_after", subject.name));
+    };
     if !passes(retry_after) {
         return Some(format!(
             "{}: denied at its retry_after {retry_after}",

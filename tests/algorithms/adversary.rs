@@ -130,6 +130,7 @@ fn a_bucket_sized_by_at_most_reaches_n_and_never_exceeds_it() {
                     assert!(leaky.decide(&mut states.1, now, 1).is_admitted());
                     admissions.push((now.as_nanos(), 1));
                 }
+                assert!(leaky.peek(&states.1, now, 1).is_denied());
             }
             // A closed interval as long as the period is a half-open one that is 1 ns longer.
             let most = worst(&admissions, PERIOD + 1);

@@ -455,17 +455,28 @@ fn every_zone_has_windows_without_a_gap() {
         "Australia/Lord_Howe",
         "Pacific/Apia",
     ] {
-        for quota in [Quota::per_day(1), Quota::per_week(1), Quota::per_month(1)] {
+        for (quota, days) in [
+            (Quota::per_day(1), 1),
+            (Quota::per_week(1), 7),
+            (Quota::per_month(1), 31),
+        ] {
             let window = CalendarWindow::try_new(quota, zone).expect("a zone");
-            let mut now = 1_136_073_600; // 2006
+            let reset_at = |ns: u64| {
+                let mut state = window.fresh(at(ns));
+                window.decide(&mut state, at(ns), 1).reset_after
+            };
+            let mut now = 1_167_609_600; // 2007
             while now < 9_000_000_000 {
-                let mut state = window.fresh(at(now * SECOND));
-                let reset = window.decide(&mut state, at(now * SECOND), 1).reset_after;
+                let reset = reset_at(now * SECOND);
                 let step = reset.as_secs();
+                // The clocks of each of these zones are set back by an hour at most.
+                let longest = days * 86_400 + 3_600;
                 assert!(
-                    reset.subsec_nanos() == 0 && (1..=32 * 86_400).contains(&step),
-                    "{zone}"
+                    reset.subsec_nanos() == 0 && (1..=longest).contains(&step),
+                    "{zone}: {step} s from {now} on"
                 );
+                let last = reset_at((now + step) * SECOND - 1);
+                assert_eq!(last, Duration::from_nanos(1), "{zone}: {now}");
                 now += step * if quota == Quota::per_day(1) { 1 } else { 7 };
                 if quota == Quota::per_day(1) && now > 2_000_000_000 {
                     now += 40 * 86_400;
@@ -518,15 +529,21 @@ fn a_change_of_zone_or_anchor_keeps_what_was_used() {
     let now = 1_775_001_600; // 2026-04-01
     let mut state = month.fresh(Tick::ZERO);
     assert!(month.decide(&mut state, at(now * SECOND), 4).is_admitted());
-    for (changed, days) in [
-        (month.clone().anchor(15), 14),
-        (month.with_quota(Quota::per_month(7)).expect("a month"), 30),
+    let berlin = CalendarWindow::try_new(Quota::per_month(10), "Europe/Berlin").expect("a zone");
+    for (changed, seconds) in [
+        (month.clone().anchor(15), 14 * 86_400),
+        (
+            month.with_quota(Quota::per_month(7)).expect("a month"),
+            30 * 86_400,
+        ),
+        // There May begins two hours earlier.
+        (berlin, 30 * 86_400 - 2 * 3_600),
     ] {
         let mut state = state;
         changed.rescale(&mut state, &month, at(now * SECOND), Inherit::AsIs);
         let decision = changed.peek(&state, at(now * SECOND), 1);
         assert_eq!(decision.limit - decision.remaining(), 4);
-        assert_eq!(decision.reset_after, Duration::from_secs(days * 86_400));
+        assert_eq!(decision.reset_after, Duration::from_secs(seconds));
     }
     // A window that is over is not reopened by a longer one.
     let later = (now + 31 * 86_400) * SECOND;

@@ -335,10 +335,4 @@ fn a_pair_does_not_clone_a_log() {
     let mut state = pair.fresh(at(0));
     let _ = pair.decide(&mut state, at(0), 1);
     let _ = pair.peek(&state, at(0), 1);
-    // `reserve` does not clone a log of this crate either.
-    let log = SlidingLog::new(Quota::per_hour(1_000));
-    let mut state = log.fresh(at(0));
-    let _ = log.decide(&mut state, at(0), 1);
-    let looked = SlidingLog::peek_reserve(&log, &state, at(0), 1, SECOND);
-    assert_eq!(looked, log.peek(&state, at(0), 1));
 }

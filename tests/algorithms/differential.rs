@@ -600,7 +600,7 @@ fn a_planted_difference_is_found_in_every_kind() {
         let found = (0..50).any(|seed| {
             let mut random = Random::new(seed);
             let (kind, rate) = policy(number, &mut random);
-            let mut pair = Pair::new(kind, rate, random.log_uniform(61));
+            let mut pair = Pair::new(kind, rate, start(kind, &mut random));
             // The library counts one unit that the oracle does not.
             pair.algorithm.charge(&mut pair.state, at(pair.now), 1);
             (0..20).any(|_| pair.step(&mut random).is_some())

@@ -103,6 +103,23 @@ fn the_polling_interval_does_not_change_what_is_admitted() {
     }
 }
 
+/// Its interval is truncated, so it admits slightly more than the bucket of its quota.
+///
+/// Shows promises 1, 2, 3, 4, 7, 8.
+#[cfg(feature = "governor")]
+#[test]
+fn gcra_keeps_the_laws() {
+    use tower_throttle::testkit::{Promise, Subject, random_quota};
+    let has_promise = |law: &Law| matches!(law, Law::Promise | Law::Refunds | Law::Rounding);
+    for law in Law::ALL.into_iter().filter(|law| !has_promise(law)) {
+        for seed in seeds(500) {
+            let gcra = tower_throttle::Gcra::new(random_quota(seed));
+            let subject = Subject::new("gcra", gcra, Promise::Bucket);
+            assert_eq!(subject.check(law, seed), Ok(()), "seed {seed}: {gcra:?}");
+        }
+    }
+}
+
 /// Shows promise 21.
 #[test]
 fn a_sliding_window_counts_smooth_traffic_within_one_of_the_log() {

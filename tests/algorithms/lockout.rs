@@ -71,14 +71,6 @@ impl<A: Words> Key<A> {
 
 /// Shows promise 190.
 #[test]
-fn the_failure_that_fills_the_limit_starts_a_block() {
-    let mut key = Key::new();
-    key.fails(0..5);
-    assert_eq!(key.denied_at(4), Some(60));
-}
-
-/// Shows promise 190.
-#[test]
 fn a_block_ends_at_its_nanosecond() {
     let mut key = Key::new();
     key.fails(0..5);

@@ -375,7 +375,7 @@ fn a_late_moment_of_a_bucket_with_a_remainder_is_packed_exactly_or_not_at_all() 
         for bits in 30..63 {
             let now = at((1 << bits) + 1);
             let mut state = bucket.fresh(now);
-            assert!(bucket.decide(&mut state, now, limit).is_admitted());
+            assert!(bucket.decide(&mut state, now, 1).is_admitted());
             if let Some(word) = packed(&bucket, &state) {
                 let unpacked = Packed::unpack_from(&bucket, &[word]);
                 assert_eq!(unpacked, state, "{limit} at 2^{bits}");

@@ -37,6 +37,8 @@ pub(crate) struct InCas {
     /// The moment of the last decision, if machines keep records. They decide on them by the store's
     /// time as they compute it.
     decided_at: Option<Rc<Cell<Tick>>>,
+    /// The machine of the last decision. If it keeps records, its record is current.
+    decided_by: Option<usize>,
     longest_pause: Duration,
 }
 
@@ -83,6 +85,7 @@ impl InCas {
             turn: 0,
             faults: Vec::new(),
             decided_at: None,
+            decided_by: None,
             longest_pause: Duration::ZERO,
         }
     }
@@ -112,16 +115,24 @@ impl InCas {
 
     fn decided(&mut self, step: &Step<AnyAlgorithm>) -> Option<Decision> {
         self.turn += 1;
-        if !self.faults.is_empty() {
-            let fault = self.faults[self.turn % self.faults.len()];
-            // The load before a swap succeeds.
-            self.store.plan([Fault::None, fault]);
-        }
         // Each machine makes some calls in a row: the others of a row find its record current.
-        let machine = &self.machines[match self.decided_at {
+        let by = match self.decided_at {
             Some(_) => self.turn / 3 % 2,
             None => self.turn % 2,
-        }];
+        };
+        if !self.faults.is_empty() {
+            let fault = self.faults[self.turn / 2 % self.faults.len()];
+            // A current record is swapped without a load. Half of these swaps fail, but none of a refund
+            // or a reset: tried again a little later, it may change nothing.
+            let is_direct = self.decided_at.is_some()
+                && self.decided_by == Some(by)
+                && self.turn / 12 % 2 == 0
+                && matches!(step, Step::Take(_) | Step::Reserve(..) | Step::Charge(_));
+            // Otherwise the load before a swap succeeds.
+            let load = (!is_direct).then_some(Fault::None);
+            self.store.plan(load.into_iter().chain([fault]));
+        }
+        let machine = &self.machines[by];
         let decided = self.runtime.block_on(async {
             match step {
                 Step::Take(cost) => machine.apply(KEY, Op::Take(*cost)),
@@ -140,6 +151,11 @@ impl InCas {
             // A denial writes nothing and leaves a fault of a swap.
             let peek = async { machine.apply(KEY, Op::Peek(0)).await };
             assert!(self.runtime.block_on(peek).is_ok());
+        }
+        if decided.is_some() {
+            self.decided_by = Some(by);
+        } else {
+            self.store.clear_plan();
         }
         decided
     }

@@ -323,12 +323,15 @@ fn check_convert(to: &Interval, from: &Interval, span: ExactNanos, scale: (u64, 
         let got = to.convert_units(span, from, scale, rounding);
         let case = || format!("{span:?} of {from:?} in {to:?}, times {scale:?}: {got:?}");
         if got.ns == u64::MAX {
-            // At least 2^64 - 2 whole nanoseconds.
-            let least = [u128::from(u64::MAX), u128::from(to.den())];
-            let least = Naive::product(&least).times(&Naive::product(&denominator));
-            let slack = Naive::product(&numerator);
-            let up = matches!(rounding, Rounding::Up);
-            assert!(up || least.is_at_most(&slack), "{}", case());
+            // At least 2^64 - 1 whole nanoseconds.
+            let least = u128::from(u64::MAX) * u128::from(to.den());
+            let times = |parts| Naive::product(&denominator).times(&Naive::new(parts));
+            let exact = Naive::product(&numerator);
+            let overflows = match rounding {
+                Rounding::Down => times(least).is_at_most(&exact),
+                Rounding::Up => !exact.is_at_most(&times(least - 1)),
+            };
+            assert!(overflows, "{}", case());
             continue;
         }
         let parts = parts(got, to);
