@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use counting::peak_of;
 use tower_throttle::store::local::Overflow;
-use tower_throttle::{Global, Local, ManualClock, Quota, RateLimitLayer, SlidingLog, TokenBucket};
+use tower_throttle::{Global, Local, ManualClock, Quota, RateLimitLayer, TokenBucket};
 
 const KEYS: usize = 1_000_000;
 
@@ -74,18 +74,6 @@ fn a_table_is_built_once_and_when_it_is_first_used() {
     assert_eq!(tables, 1);
     let (_, tables, _) = peak_of(|| local.check(&1));
     assert_eq!(tables, 0);
-}
-
-/// Shows promise 120.
-#[test]
-fn the_sizes_of_an_unused_log_are_those_of_a_used_one() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    for keys in [1, 1_000, 50_000] {
-        let log = Local::new(SlidingLog::new(Quota::per_second(100))).capacity(keys);
-        let planned = log.stats();
-        log.allocate();
-        assert_eq!(planned, log.stats());
-    }
 }
 
 type Setter = fn(Local<TokenBucket>) -> Local<TokenBucket>;

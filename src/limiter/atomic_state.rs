@@ -237,8 +237,7 @@ mod loom_models {
     }
 
     fn check<A: Words>(cell: &AtomicState<A>, now: u64) -> bool {
-        cell.transition(|algorithm, state| algorithm.decide(state, at(now), 1))
-            .is_admitted()
+        cell.decide(at(now), 1).is_admitted()
     }
 
     fn count(results: &[Vec<bool>]) -> usize {

@@ -68,7 +68,11 @@ pub(crate) fn crowd(server: &mut Server, outcomes: &Outcomes, connections: usize
         .split(' ')
         .map(|figure| figure.parse().unwrap())
         .collect();
-    outcomes.add(figures.try_into().unwrap());
+    let figures: [usize; 5] = figures.try_into().unwrap();
+    let [connected, sent, served, denied, cut] = figures;
+    assert_eq!(connected, connections, "all are open at the same time");
+    assert_eq!((sent, served + denied + cut), (connected, connected));
+    outcomes.add(figures);
 }
 
 /// Half of the requests are denied or queued for a moment. The others are queued until they are cut.

@@ -133,12 +133,6 @@ async fn two_thousand_requests_over_200_connections_to_axum() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_thousand_requests_over_200_connections_to_hyper_by_http_1() {
-    let address = hyper_server(five_hundred()).await;
-    assert_eq!(crowd(address, false).await, 500);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_thousand_requests_over_200_connections_to_hyper_by_http_2() {
     let address = hyper_server(five_hundred()).await;
     assert_eq!(crowd(address, true).await, 500);

@@ -95,7 +95,8 @@ async fn the_limits_of_the_caller_are_stated_as_in_headers_and_nothing_is_taken(
     banning.await.unwrap();
     let usage = usage(server).await;
     assert_eq!(usage["limits"][1]["remaining"], 0);
-    assert_eq!(usage["limits"][1]["retry_after"], 60);
+    let after = usage["limits"][1]["retry_after"].as_u64().unwrap();
+    assert!((1..=60).contains(&after), "{usage}");
 }
 
 type Search = tower_throttle::Handle<tower_throttle::key::Client, Local<FixedWindow>>;

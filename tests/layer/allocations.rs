@@ -8,14 +8,13 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response};
 use http_body::Body;
 use http_body_util::Full;
 use tower::{Layer, Service};
 use tower_throttle::{
     ClientIp, FixedWindow, Global, Quota, RateLimitLayer, RateLimited, Settle, Tiers, TokenBucket,
-    concurrency::ConcurrencyLimitLayer,
-    key::{Client, PeerAddr},
+    concurrency::ConcurrencyLimitLayer, key::PeerAddr,
 };
 
 use crate::counting::{ALLOCATIONS, BYTES};
@@ -56,6 +55,8 @@ where
         request
             .extensions_mut()
             .insert(tower_throttle::Limiter::new(bucket()).check());
+        let client = HeaderValue::from_static("203.0.113.9");
+        request.headers_mut().insert("x-forwarded-for", client);
         let before = ALLOCATIONS.get();
         {
             let mut service = service.clone();
@@ -207,12 +208,4 @@ fn a_global_limit_allocates_a_table_for_one_key() {
 fn a_cloned_string_key_is_detected() {
     let layer = RateLimitLayer::new(|req: &Request<u64>| req.body().to_string(), bucket());
     assert!(allocations(&layer) > 0);
-}
-
-#[test]
-fn a_key_is_not_cloned_on_the_heap() {
-    let window = FixedWindow::new(Quota::per_second(1_000_000));
-    let client: Client = ClientIp::peer().key([192, 0, 2, 1].into());
-    let layer = RateLimitLayer::new(move |_: &Request<u64>| client, window);
-    assert_eq!(allocations(&layer), 0);
 }

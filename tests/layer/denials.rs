@@ -64,7 +64,9 @@ async fn a_client_that_goes_on_after_it_was_denied_is_blocked_and_told_until_whe
     assert_eq!(ask("a").await.1, told("600"));
     handle.pardon(&a).await.unwrap();
     assert_eq!(ask("a").await.0, 200);
-    assert!(handle.peek_now(&b, 3).is_denied());
+    for _ in 0..4 {
+        assert!(handle.peek_now(&b, 3).is_denied());
+    }
     assert_eq!(handle.blocked(), 0, "a peek does not count");
 }
 

@@ -233,9 +233,13 @@ async fn a_remote_change_continues_if_its_future_is_dropped() {
     drop(layer.handle().reset(&()));
     assert_eq!(slow.1.load(Ordering::Relaxed), 0);
     go.send(()).unwrap();
-    while slow.1.load(Ordering::Relaxed) == 0 {
-        tokio::task::yield_now().await;
-    }
+    let ended = async {
+        while slow.1.load(Ordering::Relaxed) == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    let minute = std::time::Duration::from_secs(60);
+    tokio::time::timeout(minute, ended).await.unwrap();
 }
 
 #[tokio::test]

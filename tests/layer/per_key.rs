@@ -100,7 +100,7 @@ fn per_key(
 ) -> PerKey<FixedWindow, u64, impl tower_throttle::store::QuotaSource<u64> + use<>> {
     let source = source.clone();
     let ask = move |key: u64| source.clone().ask(key);
-    PerKey::new(FixedWindow::new(Quota::per_day(2)), ask)
+    PerKey::new(FixedWindow::new(Quota::per_day(2)).anchored(), ask)
         .capacity(CAPACITY)
         .life(LIFE)
 }
@@ -121,7 +121,7 @@ fn in_store(
     let limit = Cas::new(
         MemoryStore::new(),
         "api",
-        FixedWindow::new(Quota::per_day(2)),
+        FixedWindow::new(Quota::per_day(2)).anchored(),
     );
     PerKey::over(limit, ask).capacity(CAPACITY).life(LIFE)
 }
@@ -203,7 +203,7 @@ impl<const MISTAKE: usize> Wrong<MISTAKE> {
         if keys.len() >= CAPACITY && Self::MISTAKE != Mistake::KeepsAllKeys {
             keys.clear();
         }
-        let fresh = Arc::new(Limiter::new(FixedWindow::new(quota)));
+        let fresh = Arc::new(Limiter::new(FixedWindow::new(quota).anchored()));
         let (until, limiter) = keys
             .entry(key)
             .or_insert_with(|| (Instant::now(), Arc::clone(&fresh)));

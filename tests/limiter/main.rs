@@ -23,16 +23,20 @@ fn manual<A: Words>(algorithm: A) -> (Limiter<A, ManualClock>, ManualClock) {
     (Limiter::new(algorithm).with_clock(clock.clone()), clock)
 }
 
-/// Calls `try_acquire` from `threads` threads, `each` times per thread. Returns how many calls were
-/// admitted.
+/// Calls `try_acquire` and `check` in turns from `threads` threads, `each` times per thread. Returns how
+/// many calls were admitted.
 fn acquire_from_threads<A: Words>(
     limiter: &Limiter<A, ManualClock>,
     threads: usize,
     each: usize,
 ) -> u64 {
+    let is_admitted = |call: &usize| match call % 2 {
+        0 => limiter.try_acquire(),
+        _ => limiter.check().is_admitted(),
+    };
     std::thread::scope(|scope| {
         let handles: Vec<_> = (0..threads)
-            .map(|_| scope.spawn(|| (0..each).filter(|_| limiter.try_acquire()).count() as u64))
+            .map(|_| scope.spawn(|| (0..each).filter(is_admitted).count() as u64))
             .collect();
         handles
             .into_iter()

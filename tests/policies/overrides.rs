@@ -33,7 +33,7 @@ async fn admitted(app: &App, request: impl Fn() -> Request) -> u32 {
 /// The key of a request, its headers, and how many of it are admitted.
 type Case = (&'static str, &'static [(&'static str, &'static str)], u32);
 
-const CASES: [Case; 15] = [
+const CASES: [Case; 16] = [
     ("team-acme", &[], 5),
     ("team-acm", &[], 4),
     ("team-b", &[], 3),
@@ -50,6 +50,12 @@ const CASES: [Case; 15] = [
     ("team-d", &[("x-plan", "pro")], 3),
     // A repeated header does not get past the limit of either value.
     ("u", &[("x-plan", "free"), ("x-plan", "pro")], 6),
+    // Of two overrides for its headers, the first one of the file.
+    (
+        "t",
+        &[("x-plan", "pro"), ("x-plan", "max"), ("x-region", "eu")],
+        6,
+    ),
     ("", &[], 10),
 ];
 

@@ -30,7 +30,7 @@ async fn denied(call: Call) -> RateLimited {
     error.downcast_ref::<RateLimited>().unwrap().clone()
 }
 
-/// Shows promise 60.
+/// Shows promises 25, 60.
 #[tokio::test(start_paused = true)]
 async fn a_leaky_bucket_releases_one_per_interval() {
     let harness = harness!(LeakyBucket::new(Quota::per_second(2)).queue(20));

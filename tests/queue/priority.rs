@@ -208,6 +208,9 @@ async fn a_request_that_others_overtake_leaves_after_the_longest_wait() {
         run_each(rate.clone(), &jobs, pause).await;
         assert_eq!(rate.handle().counts().denied, 1);
         assert_eq!(rate.handle().waiting(), 0);
+        // The last one of the others was served a second ago, and `b` has given its cost back.
+        let next = rate.handle().peek_now(&(), 1).wait();
+        assert_eq!(next, Some(Duration::ZERO), "{order:?}");
     }
     // The newest overtake others of their own priority too.
     let line = LeakyBucket::new(Quota::per_second(1)).queue(9);

@@ -72,8 +72,10 @@ async fn a_request_that_does_not_wait_gives_its_seat_back_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_waiting_request_keeps_its_seat_until_its_turn() {
-    let harness = Harness::new(&layer(2));
+    let layer = layer(2);
+    let harness = Harness::new(&layer);
     let _calls = harness.send_all(0..6).await;
+    assert_eq!(layer.handle().waiting(), 2);
     pass(10_000).await;
     // A request is granted its moment only when it has a seat. This delays no release.
     let expected = [

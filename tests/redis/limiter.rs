@@ -181,16 +181,16 @@ async fn an_algorithm_chosen_at_run_time_is_shared() {
 #[tokio::test]
 async fn a_pair_takes_nothing_unless_both_admit() {
     let server = RedisServer::start();
-    let limiter = redis(&server).limiter(
-        "pair",
-        (
-            TokenBucket::new(hourly(10)),
-            FixedWindow::new(hourly(2)).anchored(),
-        ),
-    );
+    let redis = redis(&server).without_deny_cache();
+    let bucket = TokenBucket::new(hourly(10));
+    let limiter = redis.limiter("pair", (bucket, FixedWindow::new(hourly(2)).anchored()));
     for _ in 0..5 {
         let _ = limiter.decide("key", 1).await.expect("a decision");
     }
+    // The first limit of a set has the name of a limit by itself.
+    let first = redis.limiter("pair", bucket);
+    let left = first.apply("key", Op::Peek(0)).await.expect("a decision");
+    assert_eq!(left.remaining(), 8);
     let left = limiter.apply("key", Op::Reset).await.expect("done");
     assert_eq!((left.policy, left.remaining()), (0, 10));
     let _ = limiter.decide("key", 2).await.expect("a decision");
@@ -355,8 +355,10 @@ async fn the_deny_cache_saves_98_calls_in_100_of_a_client_at_100_times_its_limit
     let limiter = redis(&server).limiter("hammer", TokenBucket::new(Quota::per_second(10)));
     let begun = tokio::time::Instant::now();
     let (mut calls, mut admitted) = (0_u32, 0_u32);
-    // At least 100 times the limit, however slow this machine is.
-    while calls < 1_000 || begun.elapsed() < Duration::from_millis(500) {
+    // At least 200 times the limit, however slow this machine is.
+    let least = |elapsed: Duration| 2_000 + 2 * elapsed.as_millis();
+    while begun.elapsed() < Duration::from_millis(500) || u128::from(calls) < least(begun.elapsed())
+    {
         let decision = limiter.decide("key", 1).await.expect("a decision");
         calls += 1;
         admitted += u32::from(decision.is_admitted());
@@ -465,7 +467,7 @@ async fn a_changed_quota_ends_cached_denials() {
 #[tokio::test]
 async fn breaker_counts_show_an_outage() {
     let mut server = RedisServer::start();
-    let redis = redis(&server).deadline(Duration::from_millis(200));
+    let redis = redis(&server);
     let limiter = redis.limiter("figures", TokenBucket::new(hourly(1_000)));
     assert!(limiter.decide("key", 1).await.is_ok());
     assert_eq!(redis.breaker().opened, 0);
@@ -500,7 +502,7 @@ async fn a_raised_quota_reaches_a_client_whose_denial_is_cached() {
     while there.decide("key", 1).await.unwrap().is_denied() {
         let waited = begun.elapsed();
         // A second is promised; the rest is for a busy machine.
-        assert!(waited < Duration::from_secs(2), "denied for {waited:?}");
+        assert!(waited < Duration::from_secs(5), "denied for {waited:?}");
         tokio::task::yield_now().await;
     }
 }

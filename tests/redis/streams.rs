@@ -18,7 +18,7 @@ use crate::calls_of;
 use crate::redis_server::{RedisServer, reached};
 
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Of the limits whose server goes away.
+/// Of the limits whose server is suspended.
 const DEADLINE: Duration = Duration::from_millis(600);
 const KEY: &str = "alice";
 
@@ -142,9 +142,9 @@ async fn until(messages: &mut Messages, expected: Outcome) -> u32 {
 
 /// Streams of two messages per day each, over one server. While it is down the first one passes, the
 /// second one fails, and the third one has three messages more.
-async fn streams(server: &RedisServer) -> [Messages; 3] {
+async fn streams(server: &RedisServer, deadline: Duration) -> [Messages; 3] {
     let bucket = |n| TokenBucket::new(Quota::per_day(n));
-    let limit = |name| limiter(server, name, DEADLINE, bucket(2));
+    let limit = |name| limiter(server, name, deadline, bucket(2));
     let fallback = Fallback::new(limit("fallback"), Local::new(bucket(3)));
     let mut streams = [
         keyed(limit("allow")),
@@ -161,9 +161,9 @@ async fn streams(server: &RedisServer) -> [Messages; 3] {
 /// Shows promise 396.
 #[tokio::test]
 async fn without_its_server_a_stream_goes_on_as_it_is_set() {
-    for fault in ["killed", "suspended"] {
+    for (fault, deadline) in [("killed", PATIENCE), ("suspended", DEADLINE)] {
         let mut server = RedisServer::start();
-        let [mut allow, mut deny, mut fallback] = streams(&server).await;
+        let [mut allow, mut deny, mut fallback] = streams(&server, deadline).await;
         match fault {
             "killed" => server.kill(),
             _ => server.signal("STOP"),
@@ -190,7 +190,7 @@ async fn without_its_server_a_stream_goes_on_as_it_is_set() {
 async fn a_mistake_about_the_server_fails_messages_however_the_stream_is_set() {
     let server = RedisServer::start();
     let mut connection = server.connection();
-    for mut messages in streams(&server).await {
+    for mut messages in streams(&server, PATIENCE).await {
         for words in ["CONFIG SET requirepass other", "CLIENT KILL TYPE normal"] {
             let mut command = redis::Cmd::new();
             words.split(' ').for_each(|word| {

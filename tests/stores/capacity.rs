@@ -52,17 +52,19 @@ fn a_table_holds_its_capacity() {
 
 #[test]
 fn the_sizes_of_a_table_are_known_before_its_first_use() {
-    fn check<A: Words>(algorithm: A) {
-        let local = Local::new(algorithm).capacity(1_234);
+    fn check<A: Words>(algorithm: A, capacity: usize) {
+        let local = Local::new(algorithm).capacity(capacity);
         let before = local.stats();
         local.allocate();
         assert_eq!(local.stats(), before);
-        assert_eq!(before.capacity, 1_234);
-        assert!(before.slots > 1_234 && before.most_bytes >= before.table_bytes);
+        assert_eq!(before.capacity, capacity);
+        assert!(before.slots > capacity && before.most_bytes >= before.table_bytes);
         assert!(before.table_bytes > 8 * before.slots);
     }
-    check(TokenBucket::new(Quota::per_second(10)));
-    check(SlidingLog::new(Quota::per_second(10)));
+    for capacity in [1, 1_234, 50_000] {
+        check(TokenBucket::new(Quota::per_second(10)), capacity);
+        check(SlidingLog::new(Quota::per_second(10)), capacity);
+    }
 }
 
 #[test]
@@ -155,7 +157,7 @@ fn states_outside_of_their_slots_are_read_after_a_change() {
     let clock = ManualClock::new();
     let bucket = TokenBucket::new(Quota::per_second(10));
     let local = Local::new(bucket).with_clock(clock.clone());
-    let mut outside = 0;
+    let (mut outside, mut most_used) = (0, 0);
     for limit in [1_099_511_627_791, 1_000_003, 1_099_511_627_689, 7, 1 << 40] {
         local
             .set_quota(Quota::per_second(limit))
@@ -163,7 +165,13 @@ fn states_outside_of_their_slots_are_read_after_a_change() {
         // The keys that were used before the change have not been used since.
         let stats = local.stats();
         let fullness = Backend::<u64>::fullness(&local).expect("a table knows");
-        assert!(fullness.largest_use_percent <= 100, "{limit}: {fullness:?}");
+        let used = |key: u64| {
+            let peeked = local.peek_n(&key, 0);
+            peeked.limit.saturating_sub(peeked.remaining()) * 100 / peeked.limit
+        };
+        let largest = (0..200).map(used).max();
+        assert_eq!(Some(fullness.largest_use_percent), largest, "{limit}");
+        most_used = most_used.max(fullness.largest_use_percent);
         assert!(stats.outside_bytes < 1 << 20, "{stats:?}");
         for key in 0..200_u64 {
             let _ = local.check_n(&key, 1 + key % 5);
@@ -172,4 +180,5 @@ fn states_outside_of_their_slots_are_read_after_a_change() {
         outside += local.stats().outside;
     }
     assert!(outside > 0, "all states are in their slots");
+    assert!(most_used > 0, "no key is in use after a change");
 }

@@ -100,8 +100,9 @@ fn keys_that_evict_each_other_take_over_usage() {
                     .with_clock(clock.clone())
                     .overflow(overflow)
                     .capacity(1);
-                // An upper bound: a slot takes at least eight bytes.
-                let slots = u64::try_from(local.stats().table_bytes / 8).expect("a small table");
+                let slots = u64::try_from(local.stats().slots).expect("a small table");
+                // The shared state counts as one more.
+                let slots = slots + u64::from(overflow == Overflow::Shared);
                 for window in 0..3 {
                     let sum: u64 = admitted_in_turn(&local, keys, rounds).iter().sum();
                     assert!(

@@ -195,20 +195,6 @@ fn a_state_of_any_time_stays_in_one_word() {
     }
 }
 
-/// A clock that is set back by more than the words reach.
-#[test]
-fn a_time_before_the_words_begin_decides_as_the_algorithm_alone() {
-    let bucket = TokenBucket::new(Quota::per_second(999_983).burst(3));
-    let mut checked = Checked::new(&bucket, 100, 40, Tick::from_nanos(100 * HOUR));
-    for hours in [100, 103, 50, 51, 200, 1] {
-        checked.clock.set(Tick::from_nanos(hours * HOUR));
-        for key in 0..40 {
-            checked.check(key, 2, &hours);
-            checked.check(key, 2, &hours);
-        }
-    }
-}
-
 /// States of two words in a table whose slots have one.
 ///
 /// Shows promise 47.

@@ -322,7 +322,7 @@ mod tests {
         };
         for (known, planned, is_told) in [
             (None, (0, 0), false),
-            (None, (1, 1), true),
+            (None, (1, 0), true),
             (None, (0, 1), true),
             (Some((2, 2)), (2, 2), false),
             (Some((2, 2)), (1, 1), true),

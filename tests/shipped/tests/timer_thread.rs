@@ -42,21 +42,17 @@ fn timer_threads() -> usize {
 /// Shows promise 35.
 #[test]
 fn the_timer_thread_starts_with_the_first_sleeper_and_ends_ten_seconds_after_the_last() {
-    let limiter = Limiter::new(TokenBucket::new(Quota::per_second(100).burst(1)));
+    let limiter = Limiter::new(TokenBucket::new(Quota::per_second(1)));
     block_on(limiter.until_ready());
     assert_eq!(timer_threads(), 0, "the first call does not wait");
-    for _ in 0..3 {
-        block_on(limiter.until_ready());
-        assert_eq!(timer_threads(), 1);
-    }
-    let idle = Instant::now();
+    // Before the wait: a stall after it must not shorten the time that is measured.
+    let begun = Instant::now();
+    block_on(limiter.until_ready());
+    assert_eq!(timer_threads(), 1);
     while timer_threads() > 0 {
-        assert!(idle.elapsed() < Duration::from_secs(60), "the thread runs");
+        assert!(begun.elapsed() < Duration::from_secs(60), "it still runs");
         park_timeout(Duration::from_millis(50));
     }
-    assert!(
-        idle.elapsed() > Duration::from_secs(9),
-        "{:?}",
-        idle.elapsed()
-    );
+    let ended = begun.elapsed();
+    assert!(ended >= Duration::from_secs(10), "{ended:?}");
 }

@@ -288,7 +288,13 @@ async fn a_stall_counts_once_per_timeout_while_both_slots_are_busy() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stall_that_is_shorter_than_two_timeouts_counts_once() {
-    let mut calls = Calls::new(Double::new());
+    let mut double = Double::new();
+    let config = BreakerConfig {
+        failure_threshold: 2,
+        ..BreakerConfig::default()
+    };
+    double.breakers = Breakers::new("double", config);
+    let mut calls = Calls::new(double);
     for _ in 0..70 {
         calls.submit(1);
         calls.poll().await;
