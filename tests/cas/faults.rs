@@ -266,7 +266,6 @@ async fn calls_that_come_during_a_swap_wait_for_the_next_one() {
 /// A store that cannot be written, in a swap or in a turn.
 #[derive(Clone, Debug)]
 struct ReadOnly {
-    store: MemoryStore,
     lets_wait: bool,
 }
 
@@ -276,29 +275,15 @@ impl ReadOnly {
     }
 }
 
-impl CasStore for ReadOnly {
-    async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
-        self.store.load(key).await
-    }
-
-    async fn swap(
-        &self,
-        _: &str,
-        _: Option<Version>,
-        _: &Value,
-        _: Duration,
-    ) -> Result<Swapped, StoreError> {
+impl<S: CasStore> Change<S> for ReadOnly {
+    async fn swap(&self, _: &S, _: Swap<'_>) -> Result<Swapped, StoreError> {
         if self.lets_wait {
             return Ok(Swapped::Conflict(None));
         }
         Err(Self::error())
     }
 
-    async fn update(
-        &self,
-        _: &str,
-        _: impl FnMut(Loaded) -> Option<(Value, Duration)> + Send,
-    ) -> Result<bool, StoreError> {
+    fn update(&self) -> Result<bool, StoreError> {
         Err(Self::error())
     }
 }
@@ -307,8 +292,8 @@ impl CasStore for ReadOnly {
 #[tokio::test(start_paused = true)]
 async fn a_write_that_the_store_refuses_is_an_error_at_once() {
     for lets_wait in [false, true] {
-        let store = MemoryStore::new();
-        let limit = machine(&ReadOnly { store, lets_wait }, 10);
+        let store = Altered(MemoryStore::new(), ReadOnly { lets_wait });
+        let limit = machine(&store, 10);
         let begun = tokio::time::Instant::now();
         let error = take(&limit, 1).await.expect_err("not written");
         assert_eq!(error.to_string(), ReadOnly::error().to_string());

@@ -2,12 +2,15 @@
 
 use std::fmt;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tower_throttle::StoreError;
 use tower_throttle::store::cas::{CasStore, Loaded, Swapped, Value, Version};
+use tower_throttle::store::fleet::{Batch, Replies};
 
-/// What is different from the store `S`. A method that is not overridden changes nothing.
+/// What is different from the store `S`. Loads and swaps that are not overridden are those of the store. It has
+/// no batches and no turns, so that all is done by these two.
 pub(crate) trait Change<S: CasStore>: fmt::Debug + Send + Sync + 'static {
     fn load(
         &self,
@@ -23,6 +26,14 @@ pub(crate) trait Change<S: CasStore>: fmt::Debug + Send + Sync + 'static {
         swap: Swap<'_>,
     ) -> impl Future<Output = Result<Swapped, StoreError>> + Send {
         swap.run(store)
+    }
+
+    fn exchange(&self) -> Result<Option<Replies>, StoreError> {
+        Ok(None)
+    }
+
+    fn update(&self) -> Result<bool, StoreError> {
+        Ok(false)
     }
 
     fn has_one_clock(&self, store: &S) -> bool {
@@ -74,6 +85,18 @@ impl<S: CasStore, C: Change<S>> CasStore for Altered<S, C> {
             ttl,
         };
         self.1.swap(&self.0, swap).await
+    }
+
+    async fn exchange(&self, _: &Arc<Batch>) -> Result<Option<Replies>, StoreError> {
+        self.1.exchange()
+    }
+
+    async fn update(
+        &self,
+        _: &str,
+        _: impl FnMut(Loaded) -> Option<(Value, Duration)> + Send,
+    ) -> Result<bool, StoreError> {
+        self.1.update()
     }
 
     fn has_one_clock(&self) -> bool {

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 use tower_throttle::store::cas::{CasStore, Faulty, Loaded, MemoryStore, Swapped, Value, Version};
-use tower_throttle::store::fleet::{Batch, Replies, SyncedBuilder};
+use tower_throttle::store::fleet::{Replies, SyncedBuilder};
 use tower_throttle::store::remote::StoreLimiter;
 use tower_throttle::store::{Backend, Fallback, Op};
 use tower_throttle::{Local, Quota, StoreError, TokenBucket};
 
+use crate::altered_store::{Altered, Change};
 use crate::memory_fleet::{a_call_outside_of_a_runtime_fails, paused_runtime};
 use crate::overwrite::overwrite;
 use crate::set_clock::SetClock;
@@ -82,30 +83,13 @@ async fn a_fallback_decides_while_the_store_is_not_reached() {
     assert_eq!(decision.remaining(), 49, "of the local limit");
 }
 
-/// A store that refuses batches, and counts them.
+/// Refuses batches, and counts them.
 #[derive(Clone, Debug, Default)]
-struct NoBatches {
-    store: MemoryStore,
-    tried: Arc<AtomicU64>,
-}
+struct NoBatches(Arc<AtomicU64>);
 
-impl CasStore for NoBatches {
-    async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
-        self.store.load(key).await
-    }
-
-    async fn swap(
-        &self,
-        key: &str,
-        expected: Option<Version>,
-        new: &Value,
-        ttl: Duration,
-    ) -> Result<Swapped, StoreError> {
-        self.store.swap(key, expected, new, ttl).await
-    }
-
-    async fn exchange(&self, _: &Arc<Batch>) -> Result<Option<Replies>, StoreError> {
-        self.tried.fetch_add(1, Ordering::Relaxed);
+impl<S: CasStore> Change<S> for NoBatches {
+    fn exchange(&self) -> Result<Option<Replies>, StoreError> {
+        self.0.fetch_add(1, Ordering::Relaxed);
         Err(StoreError::new("no batches", true))
     }
 }
@@ -113,16 +97,17 @@ impl CasStore for NoBatches {
 /// Shows promise 206.
 #[tokio::test(start_paused = true)]
 async fn while_batches_fail_one_is_tried_per_interval_however_many_keys_there_are() {
-    let store = NoBatches::default();
+    let refused = NoBatches::default();
+    let store = Altered(MemoryStore::new(), refused.clone());
     let limit = machine(synced(&store).machines(1));
     for key in 0..1_500_u32 {
         let _ = limit.decide(&key, 1).await.expect("a decision");
     }
     // The first interval begins at once.
     tokio::time::sleep(INTERVAL * 3 / 2).await;
-    assert_eq!(store.tried.load(Ordering::Relaxed), 2);
+    assert_eq!(refused.0.load(Ordering::Relaxed), 2);
     pass(100).await;
-    let tried = store.tried.load(Ordering::Relaxed);
+    let tried = refused.0.load(Ordering::Relaxed);
     assert!(tried <= 114, "{tried}");
 }
 

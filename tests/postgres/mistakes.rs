@@ -114,8 +114,8 @@ async fn a_wrong_password_is_not_an_outage_and_is_not_shown() {
     let right = store("right");
     let text = permanent(connected(async || right.load("key").await).await);
     assert!(text.contains("`create_table`"), "{text}");
-    let nobody = open(&server.url_of("nobody_of_this_name"), "a");
-    let text = permanent(connected(async || nobody.load("key").await).await);
+    let unknown = open(&server.url_of("nobody_of_this_name"), "a");
+    let text = permanent(connected(async || unknown.load("key").await).await);
     assert!(text.contains("nobody_of_this_name"), "{text}");
 }
 
