@@ -121,7 +121,9 @@ async fn concurrent_requests_take_from_both_limits_or_neither() {
     assert_eq!(admitted, 2_500);
     assert_eq!(handle.second().peek_now(&(), 0).remaining(), 0);
     let left = [0, 1].map(|client| handle.first().peek_now(&client, 0).remaining());
-    assert_eq!(left, [0, 500]);
+    assert_eq!(left[0] + left[1], 500, "{left:?}");
+    // A thread may have held the last of key 0 until the second limit was used up.
+    assert!(left[0] < 4, "{left:?}");
 }
 
 #[tokio::test]
