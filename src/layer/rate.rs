@@ -68,7 +68,8 @@ pub struct Deciding<F> {
     /// Boxed, because it would be most of the response future, even if the backend is never pending.
     future: Box<F>,
     ask: Ask,
-    timeout: Option<Duration>,
+    /// When the timeout of the request ends.
+    until: Option<Tick>,
 }
 
 /// The request is in line.
@@ -405,7 +406,7 @@ where
             Poll::Pending => Ok(Has::Wait(RateWait::Decision(Deciding {
                 future: Box::new(deciding),
                 ask,
-                timeout: (may_wait.timeout)(),
+                until: (may_wait.timeout)().map(|timeout| MonotonicClock.now().plus(timeout)),
             }))),
         }
     }
@@ -419,10 +420,10 @@ where
     ) -> Poll<Result<Passed<Claim>, RateLimited>> {
         if let RateWait::Decision(deciding) = wait {
             let decided = ready!(Pin::new(&mut deciding.future).poll(cx));
-            let timeout = deciding.timeout;
+            let until = deciding.until;
             let may_wait = MayWait {
                 seat: &mut *seat,
-                timeout: &|| timeout,
+                timeout: &|| until.map(|until| until.since(MonotonicClock.now())),
             };
             match self.handle(key, deciding.ask, decided, None, may_wait)? {
                 Has::Passed(passed) => return Poll::Ready(Ok(passed)),

@@ -1,9 +1,16 @@
-use std::{collections::HashMap, fmt::Debug, net::IpAddr};
+use std::{
+    borrow::Cow,
+    collections::HashMap,
+    fmt::Debug,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6},
+    rc::Rc,
+    sync::Arc,
+};
 
-use http::{HeaderValue, Uri};
+use http::{HeaderValue, Method, Uri, uri::Authority};
 
 use super::*;
-use crate::key::{BearerToken, ClientIp, Either, FromExtension, HeaderKey};
+use crate::key::{BearerToken, ClientIp, Either, FromExtension, HeaderKey, MatchedPath};
 
 fn name(key: impl RemoteKey) -> String {
     let mut name = KeyName::new("{p:q:");
@@ -37,6 +44,44 @@ fn short_plain_keys_are_written_verbatim() {
     let client = ClientIp::peer().key("2001:db8::1".parse().unwrap());
     assert_eq!(name(client), "{p:q:2001:db8::/64}");
     assert_eq!(name(FromExtension::key(5_u8)), "{p:q:+,5}");
+}
+
+#[test]
+fn keys_of_each_type_are_written() {
+    assert_eq!(name(true), "{p:q:true}");
+    assert_eq!(name('x'), "{p:q:x}");
+    assert_eq!(name(1_u8), "{p:q:1}");
+    assert_eq!(name(2_u16), "{p:q:2}");
+    assert_eq!(name(u128::MAX), format!("{{p:q:{}}}", u128::MAX));
+    assert_eq!(name(3_usize), "{p:q:3}");
+    assert_eq!(name(-4_i16), "{p:q:-4}");
+    assert_eq!(name(-5_i32), "{p:q:-5}");
+    assert_eq!(name(-6_i64), "{p:q:-6}");
+    assert_eq!(name(-7_i128), "{p:q:-7}");
+    assert_eq!(name(-8_isize), "{p:q:-8}");
+    let v4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 80);
+    assert_eq!(name(*v4.ip()), "{p:q:127.0.0.1}");
+    assert_eq!(name(Ipv6Addr::LOCALHOST), "{p:q:::1}");
+    assert_eq!(name(v4), "{p:q:127.0.0.1:80}");
+    assert_eq!(name(SocketAddr::V4(v4)), name(v4));
+    let v6 = SocketAddrV6::new(Ipv6Addr::LOCALHOST, 80, 1, 2);
+    assert_eq!(name(SocketAddr::V6(v6)), name(v6));
+    assert_eq!(name(Method::PUT), "{p:q:PUT}");
+    assert_eq!(
+        name("A.example".parse::<Authority>().unwrap()),
+        "{p:q:a.example}"
+    );
+    assert_eq!(name("route".to_owned()), "{p:q:route}");
+    assert_eq!(name(Box::<str>::from("box")), "{p:q:box}");
+    assert_eq!(name(Rc::<str>::from("rc")), "{p:q:rc}");
+    assert_eq!(name(Arc::<str>::from("arc")), "{p:q:arc}");
+    assert_eq!(name(Cow::Borrowed("cow")), "{p:q:cow}");
+    assert_eq!(name(vec!["a", "b"]), "{p:q:2,a,b}");
+    let slice: &[&str] = &["a", "b"];
+    assert_eq!(name(slice), "{p:q:2,a,b}");
+    assert_eq!(name(Some("some")), "{p:q:+,some}");
+    assert_eq!(name(("a", 1_u8, true)), "{p:q:a,1,true}");
+    assert_eq!(name(MatchedPath::key("/users")), "{p:q:+,/users}");
 }
 
 /// Shows promise 98.
@@ -109,7 +154,7 @@ fn different_keys_have_different_names() {
     let sides = [Either::Left("a"), Either::Right("a")].map(name);
     assert_ne!(sides[0], sides[1]);
     assert_ne!(name(Some(None::<u8>)), name(None::<Option<u8>>));
-    let flow = |label| std::net::SocketAddrV6::new([0; 8].into(), 80, label, 0);
+    let flow = |label| SocketAddrV6::new([0; 8].into(), 80, label, 0);
     assert_ne!(name(flow(1)), name(flow(2)));
 }
 
