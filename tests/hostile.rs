@@ -5,6 +5,8 @@
 #[path = "common/counting.rs"]
 #[allow(dead_code, reason = "shared with other tests")]
 mod counting;
+#[path = "common/wait.rs"]
+mod wait;
 
 use std::{
     convert::Infallible,
@@ -31,6 +33,7 @@ use tower_throttle::{
         redis::{Redis, RedisLimiter, Scripted},
     },
 };
+use wait::connected;
 
 /// One test at a time: memory and panics are those of the whole process.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -245,7 +248,8 @@ fn no_reply_makes_a_call_panic_or_outlive_its_deadline() {
 /// The status of a request under `on_store_error`, and whether the limiter's error is transient.
 async fn status(redis: &Redis, on_store_error: OnStoreError) -> (StatusCode, StoreError) {
     let limiter = redis.limiter("hostile", FixedWindow::new(Quota::per_day(1)));
-    let error = limiter.decide("key", 1).await.expect_err("no decision");
+    let decided = connected(async || limiter.decide("key", 1).await).await;
+    let error = decided.expect_err("no decision");
     let fine =
         service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::from("fine"))));
     let layer = RateLimitLayer::new(Global, limiter).on_store_error(on_store_error);

@@ -160,7 +160,7 @@ impl Matrix {
             self.unreachable.limiter(&name("down"), bucket()),
             Local::new(bucket()),
         );
-        let in_store = || CasBuilder::new(MemoryStore::new());
+        let in_store = || CasBuilder::new(MemoryStore::new()).deadline(Duration::from_secs(10));
         let of_store = in_store().build("one", bucket()).unwrap();
         let several_of_store = in_store().build("several", (bucket(), log())).unwrap();
         let apps = [

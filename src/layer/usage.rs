@@ -162,3 +162,15 @@ impl<Req> fmt::Debug for Usage<Req> {
             .finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_second_counts_as_one() {
+        for (millis, seconds) in [(0, 0), (1_000, 1), (1_001, 2), (1_999, 2)] {
+            assert_eq!(ceil_seconds(Duration::from_millis(millis)), seconds);
+        }
+    }
+}

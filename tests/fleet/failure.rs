@@ -44,6 +44,8 @@ async fn a_machine_uses_what_it_holds_and_then_fails() {
         pass(1).await;
     }
     admit(&b, 1).await;
+    // Within one interval both would ask for more than is refilled: then a denies instead of asking the store.
+    pass(3).await;
     admit(&a, 1).await;
     store.plan(outage());
     let (used_by_a, error) = held(&a).await;

@@ -43,6 +43,9 @@ mod redis_server;
 mod servers;
 #[path = "../common/set_clock.rs"]
 mod set_clock;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+#[path = "../common/wait.rs"]
+mod wait;
 
 use std::time::Duration;
 

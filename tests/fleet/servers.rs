@@ -92,6 +92,7 @@ mod redis {
 
     use super::{Duration, check_leased, check_total};
     use crate::redis_server::RedisServer;
+    use crate::wait::connected;
 
     /// Shows promise 201.
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -106,7 +107,8 @@ mod redis {
         // It reports its time, and a time to live is never zero.
         let value = Value::new(Version::from_u64(1), Vec::new());
         let ttl = Duration::from_nanos(1);
-        let done = store().swap("key", None, &value, ttl).await;
+        let store = store();
+        let done = connected(async || store.swap("key", None, &value, ttl).await).await;
         assert!(matches!(done, Ok(Swapped::Done(Some(_)))), "{done:?}");
     }
 }
@@ -117,13 +119,15 @@ mod postgres {
 
     use super::{check_leased, check_total};
     use crate::postgres_server::PostgresServer;
+    use crate::wait::connected;
 
     /// Shows promise 201.
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn machines_share_a_limit_in_postgresql() {
         let server = PostgresServer::shared();
         let store = PostgreSql::open(&server.url()).expect("a URL");
-        store.create_table().await.expect("a table");
+        let made = connected(async || store.create_table().await).await;
+        made.expect("a table");
         check_total(store.clone()).await;
         check_leased(store).await;
     }

@@ -502,3 +502,13 @@ async fn a_rejection_has_a_body_and_a_header_but_a_denial_has_no_body() {
     assert_eq!(response.headers()["x-ratelimit-error"], text);
     assert_eq!(response.body(), "sorry");
 }
+
+#[cfg(feature = "axum")]
+#[test]
+fn a_request_without_a_route_is_treated_as_set() {
+    let routes = tower_throttle::key::MatchedPath::new();
+    let extract = |keys: tower_throttle::key::MatchedPath| keys.extract(&request(None, &[]));
+    assert!(matches!(extract(routes), Extracted::Key(_)));
+    let skipped = extract(routes.if_missing(Missing::Skip));
+    assert!(matches!(skipped, Extracted::Skip));
+}

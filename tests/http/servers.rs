@@ -29,6 +29,10 @@ use tower_throttle::{
     key::{Missing, PeerAddr},
 };
 
+fn window(limit: u64) -> FixedWindow {
+    FixedWindow::new(Quota::per_day(limit)).anchored()
+}
+
 async fn listen() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -108,7 +112,7 @@ fn five_hundred() -> RateLimitLayer<
     FixedWindow,
     tower_throttle::respond::Responder<tower_throttle::respond::Standard, Headers>,
 > {
-    RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(500)))
+    RateLimitLayer::new(Global, window(500))
         .name("crowd")
         .headers(Headers::Draft11)
 }
@@ -178,11 +182,7 @@ type Ready = std::future::Ready<Result<Response<Full<Bytes>>, Infallible>>;
 #[tokio::test]
 async fn the_address_of_a_hyper_peer_is_found() {
     let known = ClientIp::peer().if_missing(Missing::Reject(StatusCode::FORBIDDEN));
-    let address = hyper_server(RateLimitLayer::new(
-        known,
-        FixedWindow::new(Quota::per_day(1)),
-    ))
-    .await;
+    let address = hyper_server(RateLimitLayer::new(known, window(1))).await;
     let statuses = async |h2| {
         let responses = requests(address, h2, 1).await;
         responses[0].status().as_u16()
@@ -195,7 +195,7 @@ async fn the_address_of_a_hyper_peer_is_found() {
 async fn a_whole_axum_application_can_be_limited() {
     let (listener, address) = listen().await;
     let app = Router::new().route("/", get(async || ()));
-    let limited = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(1))).layer(app);
+    let limited = RateLimitLayer::new(Global, window(1)).layer(app);
     let make = tower::make::Shared::new(limited);
     tokio::spawn(async { axum::serve(listener, make).await });
     let responses = requests(address, false, 2).await;
@@ -208,7 +208,7 @@ async fn a_whole_axum_application_can_be_limited() {
 async fn a_handler_sees_the_decision_and_an_outer_layer_sees_the_reason() {
     use tower::ServiceExt;
     let left = async |Extension(decision): Extension<Decision>| decision.remaining().to_string();
-    let limit = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(2))).share_decision();
+    let limit = RateLimitLayer::new(Global, window(2)).share_decision();
     let app = Router::new().route("/", get(left)).layer(limit);
     let mut bodies = Vec::new();
     for _ in 0..2 {
@@ -246,7 +246,7 @@ async fn the_body_of_a_denied_request_is_not_read() {
         }
     }
 
-    let limit = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(1))).cost(|_: &_| 2);
+    let limit = RateLimitLayer::new(Global, window(1)).cost(|_: &_| 2);
     let read = axum::routing::post(async |body: String| body);
     let app = Router::new().route("/", read).layer(limit);
     let request = || {
@@ -275,7 +275,7 @@ mod with_axum {
     #[tokio::test]
     async fn the_address_of_an_axum_peer_is_found() {
         let known = ClientIp::peer().if_missing(Missing::Reject(StatusCode::FORBIDDEN));
-        let limit = RateLimitLayer::new(known, FixedWindow::new(Quota::per_day(1)));
+        let limit = RateLimitLayer::new(known, window(1));
         let app = Router::new().route("/", get(async || ())).layer(limit);
 
         let (listener, address) = listen().await;
@@ -294,7 +294,7 @@ mod with_axum {
     #[tokio::test]
     async fn all_paths_of_a_route_have_one_key() {
         use tower::ServiceExt;
-        let limit = RateLimitLayer::new(MatchedPath::new(), FixedWindow::new(Quota::per_day(2)));
+        let limit = RateLimitLayer::new(MatchedPath::new(), window(2));
         let app = Router::new()
             .route("/users/{id}", get(async || ()))
             .route("/groups/{id}", get(async || ()))

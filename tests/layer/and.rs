@@ -19,7 +19,7 @@ use crate::support::{Reply, Script, admit, deny};
 const NOW: Receipt = Receipt::NOW;
 
 fn window(limit: u64) -> FixedWindow {
-    FixedWindow::new(Quota::per_day(limit))
+    FixedWindow::new(Quota::per_day(limit)).anchored()
 }
 
 fn from(client: u8) -> Request {

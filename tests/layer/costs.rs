@@ -11,7 +11,7 @@ use std::{
 };
 
 use http::{Request, Response};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Bytes, Frame};
 use tokio::time::Instant;
 use tokio_test::{assert_pending, task};
@@ -481,6 +481,20 @@ async fn a_layer_without_it_has_no_handle() {
     });
     let response: Response<Frames> = layer.layer(plain).oneshot(Request::new(())).await.unwrap();
     assert!(response.body().left.is_empty());
+}
+
+#[tokio::test]
+async fn a_body_that_holds_a_cost_says_how_long_it_is_and_when_it_ends() {
+    let layer = RateLimitLayer::new(Global, Script::default()).cost_at_end();
+    let plain = service_fn(|_: Request<()>| async {
+        Ok::<_, BoxError>(Response::new(Full::<Bytes>::from("word")))
+    });
+    let response = layer.layer(plain).oneshot(Request::new(())).await.unwrap();
+    let mut body = response.into_body();
+    assert_eq!(body.size_hint().exact(), Some(4));
+    assert!(!body.is_end_stream());
+    assert!(body.frame().await.unwrap().unwrap().is_data());
+    assert!(body.is_end_stream());
 }
 
 /// Handles are told by many threads.

@@ -290,4 +290,13 @@ fn ignored_proxy_headers_are_sampled_and_counted() {
         }
         assert_eq!(counted, [15, 16, 16, 17, 18], "{shares}");
     }
+    // With a setting, a key says what it says without.
+    let bucket = TokenBucket::new(Quota::per_second(1_000_000));
+    let layer = RateLimitLayer::new(|n: &u64| *n, bucket).cost(|_: &u64| 1);
+    let layer = layer.respond(AsError);
+    let handle = layer.handle();
+    let service = layer.layer(service_fn(async |_: u64| Ok::<_, BoxError>(())));
+    let mut call = tokio_test::task::spawn(service.oneshot(1));
+    tokio_test::assert_ready!(call.poll()).unwrap();
+    assert_eq!(handle.counts().unread_proxy_headers, 0);
 }

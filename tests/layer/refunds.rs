@@ -256,6 +256,12 @@ async fn a_fallback_gives_a_cost_back_only_to_the_backend_that_took_it() {
             before
         };
         assert_eq!(left(), expected, "{down_at_first}, {cancels}");
+        both.detach(&(), Op::Charge(1));
+        let charged = match expected {
+            (server, machine) if down_at_first => (server - 1, machine),
+            (server, machine) => (server, machine - 1),
+        };
+        assert_eq!(left(), charged, "{down_at_first}, {cancels}");
     }
 }
 

@@ -12,7 +12,7 @@ use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 use tower_throttle::{FixedWindow, Global, Quota, RateLimitLayer};
 
 fn ten() -> FixedWindow {
-    FixedWindow::new(Quota::per_day(10))
+    FixedWindow::new(Quota::per_day(10)).anchored()
 }
 
 /// Sends 90 requests over 10 routes and 3 methods. Returns how many `app` admits.
@@ -96,7 +96,7 @@ async fn axum_2582_a_router_used_as_a_service_is_limited() {
 /// Shows promise 50.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn clones_on_many_threads_share_one_limit() {
-    let quota = FixedWindow::new(Quota::per_day(500));
+    let quota = FixedWindow::new(Quota::per_day(500)).anchored();
     let layer = RateLimitLayer::new(Global, quota);
     let inner = service_fn(async |_: http::Request<()>| {
         Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))

@@ -42,7 +42,7 @@ impl Seen {
 }
 
 fn window(limit: u64) -> FixedWindow {
-    FixedWindow::new(Quota::per_day(limit))
+    FixedWindow::new(Quota::per_day(limit)).anchored()
 }
 
 /// Shows promise 340.

@@ -11,6 +11,7 @@ use tower_throttle::store::{
     },
     fleet::{LeasedBuilder, SyncedBuilder},
     redis::Redis,
+    remote::StoreLimiter,
 };
 use tower_throttle::{FixedWindow, Local, Quota, StoreError};
 
@@ -97,12 +98,21 @@ async fn check(limit: &impl Backend<str>, store: &str, cause: &str, metrics: &Me
     assert!(lines[0].contains(&expected), "{text}");
 }
 
+/// What every limiter of a store that refuses says of it.
+async fn check_reports(limit: &impl StoreLimiter, cause: &str) {
+    let changed = limit.set_quota(Quota::per_second(3)).await;
+    assert!(changed.is_err());
+    let error = limit.last_error().expect("an error");
+    assert!(error.to_string().contains(cause), "{error}");
+}
+
 /// The modes of a store with a compare-and-swap. It refuses in the same way each time `store` makes one.
 async fn check_modes<S: CasStore>(store: impl Fn() -> S, cause: &str, metrics: &Measured) {
     let name = S::NAME;
     let exact = CasBuilder::new(store()).deadline(Duration::from_secs(5));
     let exact = exact.build("exact", window()).expect("a limit");
     check(&exact, name, cause, metrics).await;
+    check_reports(&exact, cause).await;
     // A mistake is no outage: no fallback stands in.
     let fallback = CasBuilder::new(store()).deadline(Duration::from_secs(5));
     let fallback = fallback.build("fallback", window()).expect("a limit");
@@ -113,11 +123,11 @@ async fn check_modes<S: CasStore>(store: impl Fn() -> S, cause: &str, metrics: &
     let synced = SyncedBuilder::new(store()).interval(interval);
     let synced = synced.build("synced", window()).expect("a limit");
     check(&synced, name, cause, metrics).await;
-    assert!(synced.last_error().is_some());
+    check_reports(&synced, cause).await;
     let leased = LeasedBuilder::new(store());
     let leased = leased.build("leased", window()).expect("a limit");
     check(&leased, name, cause, metrics).await;
-    assert!(leased.last_error().is_some());
+    check_reports(&leased, cause).await;
     let calls = format!("tower_throttle_store_call_seconds store={name} outcome=permanent");
     assert!(metrics.all(&calls).len() >= 100);
     let batches = format!("tower_throttle_store_batch_size store={name}");
@@ -196,6 +206,8 @@ fn redis_that_refuses_is_no_outage_in_any_mode() {
             let url = at(user);
             let exact = redis(&url).limiter("exact", window());
             check(&exact, "Redis", cause, &metrics).await;
+            check_reports(&exact, cause).await;
+            assert!(StoreLimiter::ready(&exact).await.is_err());
             check_modes(|| redis(&url), cause, &metrics).await;
         }
     });

@@ -131,7 +131,7 @@ async fn another_key_algorithm_store_capacity_or_name_begins_anew_and_is_reporte
         ),
         (
             "all",
-            "sliding_log 2/h",
+            "sliding_log 2/min",
             "\"client_ip\"",
             "",
             "as its algorithm has changed",

@@ -8,10 +8,10 @@ use std::{
 use http::Method;
 use tokio::time::{Instant, advance};
 use tower_throttle::{
-    Decision, Local, Quota, StoreError,
+    ClientIp, Decision, Local, Quota, StoreError, Verdict,
     algorithm::AnyAlgorithm,
     policy::PolicyKey,
-    store::{Backend, IntoBackend, Op},
+    store::{Backend, Fullness, IntoBackend, Losses, Op, Receipt},
 };
 
 use crate::support::{Account, App, at, environment, from, limit, with, without_address};
@@ -420,6 +420,90 @@ async fn a_store_that_is_down_allows_or_denies() {
         let more = format!("store = \"down\"\n{more}");
         let app = App::within(&limit("all", ONE, "\"global\"", &more), environment);
         assert_eq!(app.get().await, expected, "{more}");
+    }
+}
+
+/// Answers each question with a value of its own.
+struct Telling;
+
+fn told() -> Decision {
+    Decision::new(Verdict::Admit, 9, 4, None, 0)
+}
+
+impl Backend<PolicyKey> for Telling {
+    type Future = Ready<Result<Decision, StoreError>>;
+
+    fn apply(&self, _: &PolicyKey, _: Op) -> Self::Future {
+        ready(Ok(told()))
+    }
+
+    fn receipt_at_turn(&self, _: &PolicyKey, _: Receipt) -> Receipt {
+        Receipt::at(7)
+    }
+
+    fn decide_after_refund(&self, _: &PolicyKey, _: u64, _: u64, _: bool) -> Option<Decision> {
+        Some(told())
+    }
+
+    fn losses(&self) -> Losses {
+        let mut losses = Losses::default();
+        losses.evicted = 5;
+        losses
+    }
+
+    fn fullness(&self) -> Option<Fullness> {
+        let mut fullness = Fullness::default();
+        fullness.keys = 6;
+        Some(fullness)
+    }
+
+    fn quotas(&self) -> Vec<Quota> {
+        vec![Quota::per_second(8)]
+    }
+
+    fn max_wait(&self, _: &PolicyKey) -> Duration {
+        Duration::from_secs(9)
+    }
+}
+
+impl IntoBackend for Telling {
+    type Backend = Self;
+
+    fn into_backend(self) -> Self {
+        self
+    }
+}
+
+#[test]
+fn the_limit_of_a_file_says_what_the_one_in_its_store_says() {
+    let environment = environment().store("telling", |_, _| Ok(Telling));
+    let app = App::within(
+        &limit("all", ONE, "\"global\"", "store = \"telling\""),
+        environment,
+    );
+    let handle = app.handle.limit("all").unwrap();
+    let (backend, key) = (handle.backend(), PolicyKey::from(()));
+    assert_eq!(backend.receipt_at_turn(&key, Receipt::NOW), Receipt::at(7));
+    let again = backend.decide_after_refund(&key, 1, 1, true);
+    assert_eq!(again.map(|decision| decision.remaining()), Some(4));
+    assert_eq!(backend.losses().evicted, 5);
+    assert_eq!(backend.fullness().map(|fullness| fullness.keys), Some(6));
+    assert_eq!(backend.quotas(), [Quota::per_second(8)]);
+    assert_eq!(backend.max_wait(&key), Duration::from_secs(9));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_environment_says_how_clients_are_found() {
+    let proxy = ClientIp::x_forwarded_for().trusting(["192.0.2.0/24"]);
+    let environment = environment().client_ip(proxy);
+    let app = App::within(&limit("all", ONE, "\"client_ip\"", ""), environment);
+    for (client, expected) in [
+        ("198.51.100.1", 200),
+        ("198.51.100.2", 200),
+        ("198.51.100.1", 429),
+    ] {
+        let request = with(from("192.0.2.1"), "x-forwarded-for", client);
+        assert_eq!(app.status(request).await, expected, "{client}");
     }
 }
 

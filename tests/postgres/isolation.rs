@@ -34,6 +34,8 @@ async fn a_row_that_an_open_transaction_holds_delays_no_other_for_long() {
     let connections = Connections::open(&server.url()).expect("a URL");
     let store = PostgreSql::new(connections.size(1).expect("a size"));
     let store = store.table("held").expect("a name").without_sweeps();
+    let loaded = connected(async || store.load("held").await).await;
+    assert_eq!(loaded.expect("a reply").value, None);
     for key in ["held", "another"] {
         insert(&store, key, &value(1, "stored")).await;
     }
@@ -80,6 +82,8 @@ async fn a_waiting_swap_sees_what_the_other_transaction_has_done() {
     let connections = Connections::open(&server.url()).expect("a URL");
     let store = PostgreSql::new(connections.without_session_settings());
     let store = store.table("waits").expect("a name").without_sweeps();
+    let loaded = connected(async || store.load("commit").await).await;
+    assert_eq!(loaded.expect("a reply").value, None);
     for (key, end, is_done) in [("commit", "COMMIT", false), ("rollback", "ROLLBACK", true)] {
         insert(&store, key, &value(1, "stored")).await;
         let client = server.client().await;
@@ -116,7 +120,8 @@ async fn every_level_of_isolation_admits_one_swap_of_a_version() {
         let setting = format!("default_transaction_isolation = '{level}'");
         let (_server, store) = store_with(&role, &setting).await;
         let store = Arc::new(store);
-        let mut expected = None;
+        let loaded = connected(async || store.load("key").await).await;
+        let mut expected = loaded.expect("a reply").value.map(|value| value.version);
         for round in 1..=30 {
             let swaps: Vec<_> = (0..16)
                 .map(|task| {
@@ -162,6 +167,8 @@ async fn an_open_transaction_elsewhere_stops_no_swap() {
     let connections = Connections::open(&server.url()).expect("a URL");
     let store = PostgreSql::new(connections.without_session_settings());
     let store = store.table("under_open").expect("a name").without_sweeps();
+    let loaded = connected(async || store.load("key").await).await;
+    assert_eq!(loaded.expect("a reply").value, None);
     insert(&store, "key", &value(0, "stored")).await;
     let client = server.client().await;
     let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM under_open";

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::{task::JoinSet, time::Instant};
+use tokio::{sync::Barrier, task::JoinSet, time::Instant};
 use tokio_postgres::Client;
 use tower_throttle::store::Backend;
 use tower_throttle::store::cas::{
@@ -20,7 +20,9 @@ use tower_throttle::{FixedWindow, Quota, SlidingLog, StoreError, TokenBucket};
 
 use crate::wait::until;
 
-use super::{key_quotas, postgres_server::PostgresServer, settled_costs, shared_limit, store};
+use super::{
+    connected, key_quotas, postgres_server::PostgresServer, settled_costs, shared_limit, store,
+};
 
 const LIMIT: u64 = 200;
 
@@ -89,6 +91,7 @@ impl Pool for OnlyShared {
 async fn conflicts<P: Pool>(table: &str, pool: impl Fn(Connections) -> P) -> u64 {
     let (server, _) = store(table).await;
     let mut machines = JoinSet::new();
+    let began = Arc::new(Barrier::new(8));
     for _ in 0..8 {
         let connections = Connections::open(&server.url()).and_then(|all| all.size(1));
         let store = PostgreSql::new(pool(connections.expect("a URL"))).without_sweeps();
@@ -96,8 +99,13 @@ async fn conflicts<P: Pool>(table: &str, pool: impl Fn(Connections) -> P) -> u64
         let limit = builder.deadline(Duration::from_secs(20));
         let window = FixedWindow::new(Quota::per_day(160));
         let limit = limit.build("hot", window).expect("a limit");
+        let began = Arc::clone(&began);
         machines.spawn(async move {
-            for _ in 0..20 {
+            for call in 0..20 {
+                // All of them have connected, so that they call at the same time.
+                if call == 1 {
+                    began.wait().await;
+                }
                 let decision = limit.decide("key", 1).await.expect("a decision");
                 assert!(decision.is_admitted());
             }
@@ -168,7 +176,8 @@ async fn admitted_across(logged: bool, stop: fn(&mut PostgresServer)) -> (u64, u
     let mut server = PostgresServer::start();
     let store = PostgreSql::open(&server.url()).expect("a URL");
     let store = if logged { store.logged() } else { store };
-    store.create_table().await.expect("a table");
+    let made = connected(async || store.create_table().await).await;
+    made.expect("a table");
     let counts = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
     let is_after = Arc::new(AtomicU64::new(0));
     let tasks: Vec<_> = (0..4)
@@ -267,7 +276,7 @@ async fn no_period_has_more_than_the_limit_of_a_log() {
     const LOG_LIMIT: u64 = 20;
     const PERIOD: Duration = Duration::from_millis(100);
     let (_server, store) = store("exact").await;
-    let denials = Arc::new(AtomicU64::new(0));
+    let counts = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
     let mut tasks = JoinSet::new();
     for _ in 0..2 {
         let builder = CasBuilder::new(store.clone()).without_deny_cache();
@@ -275,16 +284,21 @@ async fn no_period_has_more_than_the_limit_of_a_log() {
         let limit = builder.deadline(Duration::from_secs(5)).build("exact", log);
         let limit = limit.expect("a limit");
         for _ in 0..8 {
-            let (limit, denials) = (limit.clone(), Arc::clone(&denials));
+            let (limit, counts) = (limit.clone(), Arc::clone(&counts));
             tasks.spawn(async move {
+                let [admissions, denials] = &*counts;
                 let mut admitted = Vec::new();
                 let begun = Instant::now();
-                while begun.elapsed() < 25 * PERIOD || denials.load(Ordering::Relaxed) < 1_000 {
-                    assert!(begun.elapsed() < Duration::from_secs(60), "too few denials");
+                while begun.elapsed() < 25 * PERIOD
+                    || admissions.load(Ordering::Relaxed) <= 10 * LOG_LIMIT
+                    || denials.load(Ordering::Relaxed) < 1_000
+                {
+                    assert!(begun.elapsed() < Duration::from_secs(60), "too few");
                     let sent_at = Instant::now();
                     let decision = limit.decide("key", 1).await.expect("a decision");
                     if decision.is_admitted() {
                         admitted.push((sent_at, Instant::now()));
+                        admissions.fetch_add(1, Ordering::Relaxed);
                     } else {
                         denials.fetch_add(1, Ordering::Relaxed);
                     }

@@ -26,15 +26,12 @@ mod wait;
 
 use std::{sync::Arc, time::Duration};
 
-use tower_throttle::{
-    StoreError,
-    store::cas::{
-        CasStore, Swapped, Value, Version,
-        postgres::{Pool, PostgreSql},
-    },
+use tower_throttle::store::cas::{
+    CasStore, Swapped, Value, Version,
+    postgres::{Pool, PostgreSql},
 };
 
-use self::{postgres_server::PostgresServer, wait::until};
+use self::{postgres_server::PostgresServer, wait::connected};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -46,22 +43,6 @@ async fn store(table: &str) -> (Arc<PostgresServer>, PostgreSql) {
     let made = connected(async || store.create_table().await).await;
     made.expect("a table");
     (server, store)
-}
-
-/// The result of the first call of a store, which on a busy machine takes its time to connect.
-async fn connected<T>(
-    mut call: impl AsyncFnMut() -> Result<T, StoreError>,
-) -> Result<T, StoreError> {
-    let mut last = None;
-    until("it connects", async || {
-        let result = call().await;
-        let is_late = |error: &StoreError| error.to_string().contains("no connection within");
-        let is_over = !result.as_ref().is_err_and(is_late);
-        last = Some(result);
-        is_over
-    })
-    .await;
-    last.expect("a result")
 }
 
 fn version(number: u64) -> Version {

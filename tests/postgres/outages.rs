@@ -5,7 +5,7 @@ use std::time::Duration;
 use tower_throttle::store::cas::{CasBuilder, CasStore, Swapped, postgres::PostgreSql};
 use tower_throttle::{FixedWindow, Quota, store::Backend};
 
-use super::{MINUTE, insert, load, postgres_server::PostgresServer, value, version};
+use super::{MINUTE, connected, insert, load, postgres_server::PostgresServer, value, version};
 use crate::wait::until;
 
 async fn stores(server: &PostgresServer) -> [PostgreSql; 2] {
@@ -13,7 +13,8 @@ async fn stores(server: &PostgresServer) -> [PostgreSql; 2] {
     let unlogged = open().table("unlogged").expect("a name");
     let logged = open().table("logged").expect("a name").logged();
     for store in [&unlogged, &logged] {
-        store.create_table().await.expect("a table");
+        let made = connected(async || store.create_table().await).await;
+        made.expect("a table");
         insert(store, "key", &value(1, "stored")).await;
     }
     [unlogged, logged]

@@ -12,7 +12,9 @@ use tower_throttle::{
 
 use crate::wait::until;
 
-use super::{MINUTE, insert, load, postgres_server::PostgresServer, store, value, version};
+use super::{
+    MINUTE, connected, insert, load, postgres_server::PostgresServer, store, value, version,
+};
 
 #[tokio::test]
 async fn a_key_without_a_value_has_none_and_still_the_servers_time() {
@@ -140,7 +142,8 @@ async fn the_time_of_a_swap_is_that_of_its_write() {
     // Without the limit of a wait for a lock.
     let store = PostgreSql::new(connections.without_session_settings());
     let store = store.table("late").expect("a name").without_sweeps();
-    store.create_table().await.expect("a table");
+    let made = connected(async || store.create_table().await).await;
+    made.expect("a table");
     insert(&store, "key", &value(1, "")).await;
     let (holder, observer) = (server.client().await, server.client().await);
     let hold = "BEGIN; UPDATE late SET value = value WHERE key = 'key'";

@@ -238,7 +238,8 @@ fn connections_calls_and_sweeps_need_no_timers_of_the_runtime() {
         let store = store.table("no_timers").expect("a name");
         let store = store.sweep_every(Duration::from_millis(10));
         let store = store.expect("an interval");
-        store.create_table().await.expect("a table");
+        let made = connected(async || store.create_table().await).await;
+        made.expect("a table");
         let client = server.client().await;
         insert(&store, "key", &value(1, "")).await;
         age(&client, "no_timers", "key").await;

@@ -8,6 +8,7 @@ use tower_throttle::{
     store::{Backend, Op},
 };
 
+use crate::connect;
 use crate::faults::command;
 use crate::hashing_proxy::{HashingProxy, Kind};
 use crate::proxy::{Protocol, Proxy};
@@ -17,9 +18,10 @@ use crate::redis_server::RedisServer;
 const KEYS: u64 = 40;
 const LIMIT: u64 = 3;
 
-fn open(url: &str) -> Redis {
+async fn open(url: &str) -> Redis {
     let redis = Redis::open(url).expect("a url");
-    redis.deadline(Duration::from_secs(10)).without_deny_cache()
+    let redis = redis.deadline(Duration::from_secs(10)).without_deny_cache();
+    connect(redis).await
 }
 
 /// Asks for ten times the limit of each key, all at once. Returns how many were admitted per key.
@@ -44,7 +46,7 @@ fn window() -> FixedWindow {
 #[tokio::test]
 async fn check_warns_of_eviction() {
     let server = RedisServer::start();
-    let redis = open(&server.url());
+    let redis = open(&server.url()).await;
     assert_eq!(redis.check().await, Ok(None));
     command(
         &server,
@@ -66,11 +68,11 @@ async fn check_warns_of_eviction() {
 async fn concurrent_calls_through_a_plain_client_are_exact_in_a_cluster_of_one_master() {
     let server = cluster_of_one();
     // Without a check, the first batch shows that it is a cluster.
-    let redis = open(&server.url());
+    let redis = open(&server.url()).await;
     let admitted = admitted_at_once(&redis.limiter("plain", window())).await;
     assert!(admitted.iter().all(|count| *count == LIMIT), "{admitted:?}");
 
-    let redis = open(&server.url());
+    let redis = open(&server.url()).await;
     let warning = redis.check().await.expect("it works").expect("a warning");
     assert!(warning.contains("Redis::with_cluster"), "{warning}");
     let admitted = admitted_at_once(&redis.limiter("checked", window())).await;
@@ -84,7 +86,7 @@ async fn behind_a_proxy_that_distributes_keys_calls_are_exact_without_batching()
         let servers = [RedisServer::start(), RedisServer::start()];
         let proxy = HashingProxy::before(&servers, kind);
 
-        let batching = open(&proxy.url());
+        let batching = open(&proxy.url()).await;
         let error = batching.check().await.expect_err("a proxy");
         assert!(!error.is_transient(), "{kind:?}: {error}");
         let text = error.to_string();
@@ -95,7 +97,8 @@ async fn behind_a_proxy_that_distributes_keys_calls_are_exact_without_batching()
             "{kind:?}: the fault happened"
         );
 
-        let redis = open(&proxy.url()).without_batching();
+        let redis = open(&proxy.url()).await.without_batching();
+        let redis = connect(redis).await;
         assert_eq!(redis.check().await, Ok(None), "{kind:?}");
         let limiter = redis.limiter("single", window());
         let admitted = admitted_at_once(&limiter).await;
@@ -130,20 +133,20 @@ pub(crate) const RIGHTS: &str = "+eval +evalsha +time +get +set +psetex +del \
                       +getrange +setrange +pttl +pexpire";
 
 /// A server with a user that has only these rights.
-fn restricted(keys: &str, rights: &str) -> (RedisServer, Redis) {
+async fn restricted(keys: &str, rights: &str) -> (RedisServer, Redis) {
     let server = RedisServer::start();
     let mut words = vec!["ACL", "SETUSER", "limiter", "on", ">secret", keys];
     words.extend(rights.split_whitespace());
     command(&server, &words);
     let url = server.url().replace("redis://", "redis://limiter:secret@");
-    let redis = open(&url);
+    let redis = open(&url).await;
     (server, redis)
 }
 
 /// Shows promise 125.
 #[tokio::test]
 async fn a_user_with_the_documented_rights_can_run_every_limit() {
-    let (_server, redis) = restricted("~{throttle:*", RIGHTS);
+    let (_server, redis) = restricted("~{throttle:*", RIGHTS).await;
     assert_eq!(redis.check().await, Ok(None));
     let quota = Quota::per_second(5);
     let every = (
@@ -177,7 +180,7 @@ async fn a_user_with_the_rights_of_a_fleet_can_run_fleets_and_cas() {
         fleet::{Leased, Synced},
     };
 
-    let (_server, redis) = restricted("~{throttle:*", "+eval +evalsha +time +get +psetex");
+    let (_server, redis) = restricted("~{throttle:*", "+eval +evalsha +time +get +psetex").await;
     let bucket = || TokenBucket::new(Quota::per_second(5));
     let synced = Synced::new(redis.clone(), "synced", bucket());
     let leased = Leased::new(redis.clone(), "leased", bucket());
@@ -223,7 +226,7 @@ async fn check_names_each_command_that_the_user_may_not_run() {
             "+get" => RIGHTS.replace("+get ", ""),
             _ => rights,
         };
-        let (_server, redis) = restricted("~{throttle:*", &rights);
+        let (_server, redis) = restricted("~{throttle:*", &rights).await;
         let error = redis.check().await.expect_err("a right is missing");
         let text = error.to_string();
         assert!(!error.is_transient(), "{text}");
@@ -238,7 +241,7 @@ async fn check_names_each_command_that_the_user_may_not_run() {
         assert!(text.contains(&named), "{name}: {text}");
         assert!(!text.contains("secret"), "{text}");
     }
-    let (_server, redis) = restricted("~other:*", RIGHTS);
+    let (_server, redis) = restricted("~other:*", RIGHTS).await;
     let error = redis.check().await.expect_err("no right on the keys");
     assert!(!error.is_transient(), "{error}");
     assert!(
@@ -250,9 +253,9 @@ async fn check_names_each_command_that_the_user_may_not_run() {
 #[tokio::test]
 async fn a_user_of_another_database_needs_one_more_right() {
     for (right, missing) in [(" +select", None), ("", Some("select"))] {
-        let (server, _) = restricted("~{throttle:*", &format!("{RIGHTS}{right}"));
+        let (server, _) = restricted("~{throttle:*", &format!("{RIGHTS}{right}")).await;
         let url = server.url().replace("redis://", "redis://limiter:secret@");
-        let redis = open(&format!("{url}/3"));
+        let redis = open(&format!("{url}/3")).await;
         match (redis.check().await, missing) {
             (Ok(_), None) => {
                 let limiter = redis.limiter("third", window());
@@ -282,7 +285,7 @@ async fn a_user_behind_sentinels_needs_one_more_right() {
     use crate::replicas::{PRIMARY, replica, sentinels};
 
     for (right, works) in [(" +role", true), ("", false)] {
-        let (server, _) = restricted("~{throttle:*", &format!("{RIGHTS}{right}"));
+        let (server, _) = restricted("~{throttle:*", &format!("{RIGHTS}{right}")).await;
         let _replica = replica(server.port());
         let sentinels = sentinels(server.port());
         let urls: Vec<_> = sentinels.iter().map(RedisServer::url).collect();
@@ -302,7 +305,7 @@ async fn a_user_behind_sentinels_needs_one_more_right() {
 #[tokio::test]
 async fn check_of_a_server_that_is_down_is_transient() {
     let mut server = RedisServer::start();
-    let redis = open(&server.url());
+    let redis = Redis::open(&server.url()).expect("a url");
     server.kill();
     let error = redis.check().await.expect_err("it is dead");
     assert!(error.is_transient(), "{error}");
@@ -312,7 +315,7 @@ async fn check_of_a_server_that_is_down_is_transient() {
 async fn a_server_that_refuses_keys_that_are_not_declared_is_named() {
     let server = RedisServer::start();
     let proxy = Proxy::before(Protocol::Redis, server.port());
-    let redis = open(&proxy.url());
+    let redis = open(&proxy.url()).await;
     proxy.refuses("ERR script tried accessing undeclared key", 1_000);
     let error = redis.check().await.expect_err("no key may be used");
     assert!(!error.is_transient(), "{error}");
@@ -325,6 +328,6 @@ async fn a_server_that_refuses_keys_that_are_not_declared_is_named() {
 #[tokio::test]
 async fn the_server_passes_the_check_of_stores() {
     let server = RedisServer::start();
-    let checked = tower_throttle::testkit::check_cas_store(open(&server.url()));
+    let checked = tower_throttle::testkit::check_cas_store(open(&server.url()).await);
     assert_eq!(checked.await, Ok(()));
 }

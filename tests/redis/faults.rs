@@ -5,7 +5,7 @@ use std::{
     io::{Read, Write},
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -18,9 +18,9 @@ use tower_throttle::{
     store::{Backend, Op},
 };
 
-use crate::calls_of;
 use crate::redis_server::RedisServer;
-use crate::wait::until;
+use crate::wait::{connected, until};
+use crate::{calls_of, connect};
 
 /// Of calls to a server that does not reply.
 const DEADLINE: Duration = Duration::from_millis(500);
@@ -29,19 +29,19 @@ const GRACE: Duration = Duration::from_millis(250);
 /// How long a call or a recovery may take on a busy machine; the tests of all faults time it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-fn limiter(server: &RedisServer, policy: &str) -> RedisLimiter<FixedWindow> {
-    limiter_within(PATIENCE, server, policy)
+async fn patient(url: &str) -> Redis {
+    connect(Redis::open(url).expect("a url").deadline(PATIENCE)).await
 }
 
-fn limiter_within(
-    deadline: Duration,
-    server: &RedisServer,
-    policy: &str,
-) -> RedisLimiter<FixedWindow> {
-    let redis = Redis::open(&server.url())
-        .expect("a url")
-        .deadline(deadline);
+async fn limiter(server: &RedisServer, policy: &str) -> RedisLimiter<FixedWindow> {
+    let redis = patient(&server.url()).await;
     redis.limiter(policy, FixedWindow::new(Quota::per_day(1_000_000)))
+}
+
+fn impatient(server: &RedisServer, policy: &str) -> RedisLimiter<FixedWindow> {
+    let redis = Redis::open(&server.url()).expect("a url");
+    let window = FixedWindow::new(Quota::per_day(1_000_000));
+    redis.deadline(DEADLINE).limiter(policy, window)
 }
 
 /// A timer of the same deadline beside a call. On a busy machine both are late: a call may take as
@@ -96,7 +96,7 @@ pub(crate) fn command(server: &RedisServer, words: &[&str]) {
 #[tokio::test]
 async fn flushed_scripts_are_sent_again_without_an_error() {
     let server = RedisServer::start();
-    let limiter = limiter(&server, "flush");
+    let limiter = limiter(&server, "flush").await;
     for round in 1..=20 {
         command(&server, &["SCRIPT", "FLUSH"]);
         for call in 1..=5 {
@@ -104,14 +104,14 @@ async fn flushed_scripts_are_sent_again_without_an_error() {
             assert_eq!(decision.remaining(), 1_000_000 - (5 * (round - 1) + call));
         }
     }
-    assert!(calls_of(&server, "eval") >= 20, "the fault happened");
+    assert!(calls_of(&server, "eval") > 20, "the fault happened");
 }
 
 /// Shows promise 86.
 #[tokio::test]
 async fn no_call_outlives_its_deadline_while_the_server_is_stopped() {
     let server = RedisServer::start();
-    let limiter = limiter_within(DEADLINE, &server, "stopped");
+    let limiter = impatient(&server, "stopped");
     recovers(&limiter).await;
     let mut charged = used(&server, "stopped");
     server.signal("STOP");
@@ -139,7 +139,7 @@ async fn no_call_outlives_its_deadline_while_the_server_is_stopped() {
 #[tokio::test]
 async fn broken_connections_are_replaced() {
     let server = RedisServer::start();
-    let limiter = limiter(&server, "cut");
+    let limiter = limiter(&server, "cut").await;
     let mut errors = 0;
     let mut answers = 0;
     for _ in 0..20 {
@@ -165,9 +165,9 @@ async fn broken_connections_are_replaced() {
 #[tokio::test]
 async fn a_paused_server_only_times_calls_out() {
     let server = RedisServer::start();
-    let limiter = limiter_within(DEADLINE, &server, "paused");
+    let limiter = impatient(&server, "paused");
     recovers(&limiter).await;
-    command(&server, &["CLIENT", "PAUSE", "1000", "WRITE"]);
+    command(&server, &["CLIENT", "PAUSE", "60000", "WRITE"]);
     let (begun, control) = (Instant::now(), Control::start());
     let error = limiter.decide("key", 1).await.expect_err("it is paused");
     control.allows(begun.elapsed()).await;
@@ -175,10 +175,7 @@ async fn a_paused_server_only_times_calls_out() {
         error.to_string().contains("no answer within 500ms"),
         "{error}"
     );
-    while begun.elapsed() < Duration::from_secs(1) {
-        let _ = limiter.decide("key", 1).await;
-        tokio::task::yield_now().await;
-    }
+    command(&server, &["CLIENT", "UNPAUSE"]);
     recovers(&limiter).await;
 }
 
@@ -191,13 +188,13 @@ async fn a_full_server_is_an_outage_with_advice() {
         "{error}"
     );
     command(&server, &["CONFIG", "SET", "maxmemory", "0"]);
-    recovers(&limiter(&server, "full")).await;
+    recovers(&limiter(&server, "full").await).await;
 }
 
 #[tokio::test]
 async fn a_busy_server_is_an_outage() {
     let server = RedisServer::with(&["--busy-reply-threshold", "1"]);
-    let limiter = limiter(&server, "busy");
+    let limiter = limiter(&server, "busy").await;
     let _ = limiter.decide("key", 1).await.expect("a decision");
     let mut other = server.connection();
     let busy = std::thread::spawn(move || {
@@ -232,7 +229,7 @@ async fn a_missing_permission_is_a_permanent_error() {
         ],
     );
     let url = server.url().replace("redis://", "redis://small:secret@");
-    let redis = Redis::open(&url).expect("a url").deadline(PATIENCE);
+    let redis = patient(&url).await;
     let limiter = redis.limiter("acl", FixedWindow::new(Quota::per_day(5)));
     for _ in 0..10 {
         let error = limiter.decide("key", 1).await.expect_err("no permission");
@@ -255,7 +252,8 @@ async fn a_wrong_password_is_a_permanent_error() {
         let limiter = redis
             .deadline(PATIENCE)
             .limiter("acl", FixedWindow::new(Quota::per_day(5)));
-        let error = limiter.decide("key", 1).await.expect_err("no entry");
+        let decided = connected(async || limiter.decide("key", 1).await).await;
+        let error = decided.expect_err("no entry");
         assert!(!error.is_transient(), "{error}");
         assert!(error.to_string().contains("user or password"), "{error}");
     }
@@ -268,7 +266,7 @@ async fn a_wrong_password_is_a_permanent_error() {
 async fn a_wrong_password_is_tried_once_per_two_seconds() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("its address").port();
-    let tried = Arc::new(AtomicUsize::new(0));
+    let tried = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&tried);
     std::thread::spawn(move || {
         for stream in listener.incoming() {
@@ -285,12 +283,18 @@ async fn a_wrong_password_is_tried_once_per_two_seconds() {
         .deadline(PATIENCE)
         .limiter("password", FixedWindow::new(Quota::per_day(5)));
     let begun = Instant::now();
-    while begun.elapsed() < Duration::from_millis(500) {
+    let refused = connected(async || limiter.decide("key", 1).await).await;
+    assert!(refused.is_err_and(|error| !error.is_transient()));
+    let before = tried.load(Ordering::Relaxed);
+    let refused_at = Instant::now();
+    while refused_at.elapsed() < Duration::from_millis(500) {
         let error = limiter.decide("key", 1).await.expect_err("no entry");
         assert!(!error.is_transient(), "{error}");
         tokio::task::yield_now().await;
     }
-    assert_eq!(tried.load(Ordering::Relaxed), 1);
+    let again = tried.load(Ordering::Relaxed) - before;
+    let most = begun.elapsed().as_secs() / 2;
+    assert!(before > 0 && again <= most, "{before}, {again}");
 }
 
 /// Shows promise 86.
@@ -304,7 +308,7 @@ fn a_runtime_without_timers_is_enough() {
             .build()
             .expect("a runtime");
         let redis = Redis::open(&server.url()).expect("a url");
-        let redis = redis.deadline(Duration::from_secs(20));
+        let redis = runtime.block_on(connect(redis.deadline(Duration::from_secs(20))));
         let limiter = redis.limiter("untimed", FixedWindow::new(Quota::per_day(1_000_000)));
         runtime.block_on(async {
             let calls: Vec<_> = (0..20)
@@ -323,10 +327,8 @@ fn a_runtime_without_timers_is_enough() {
 }
 
 async fn first_error(server: &RedisServer, policy: &str) -> StoreError {
-    limiter(server, policy)
-        .decide("key", 1)
-        .await
-        .expect_err("a fault")
+    let limiter = limiter(server, policy).await;
+    limiter.decide("key", 1).await.expect_err("a fault")
 }
 
 /// One limit in this process, shared by all keys.
@@ -352,9 +354,7 @@ impl Backend<str> for Local {
 #[tokio::test]
 async fn the_fallback_limits_to_this_machines_share_during_an_outage() {
     let mut server = RedisServer::start();
-    let fleet = Redis::open(&server.url())
-        .expect("a url")
-        .deadline(PATIENCE);
+    let fleet = patient(&server.url()).await;
     let window = FixedWindow::new(Quota::per_day(40)).anchored();
     let fleet = fleet.limiter("share", window);
     let share = fleet.share_of(4).expect("a share");
@@ -388,7 +388,7 @@ async fn the_fallback_does_not_cover_permanent_errors() {
     let server = RedisServer::start();
     command(&server, &["SET", "{throttle:mend:key}", "something else"]);
     let local = Local(Limiter::new(FixedWindow::new(Quota::per_day(10))));
-    let limiter = Fallback::new(limiter(&server, "mend"), local);
+    let limiter = Fallback::new(limiter(&server, "mend").await, local);
     let error = limiter.decide("key", 1).await.expect_err("not ours");
     assert!(!error.is_transient() && limiter.secondary_calls() == 0);
 }
@@ -397,10 +397,7 @@ async fn the_fallback_does_not_cover_permanent_errors() {
 #[tokio::test]
 async fn a_flushed_key_starts_fresh() {
     let server = RedisServer::start();
-    let redis = Redis::open(&server.url())
-        .expect("a url")
-        .deadline(PATIENCE)
-        .without_deny_cache();
+    let redis = patient(&server.url()).await.without_deny_cache();
     let limiter = redis.limiter("lost", FixedWindow::new(Quota::per_day(3)).anchored());
     let mut admitted = 0;
     for round in 0..3 {
@@ -431,15 +428,13 @@ async fn a_server_at_its_client_limit_is_an_outage() {
         .arg(100)
         .exec(&mut guest)
         .expect("done");
-    recovers(&limiter(&server, "room")).await;
+    recovers(&limiter(&server, "room").await).await;
 }
 
 #[tokio::test]
 async fn a_wrong_password_after_an_outage_is_a_permanent_error() {
     let mut server = RedisServer::start();
-    let redis = Redis::open(&server.url())
-        .expect("a url")
-        .deadline(PATIENCE);
+    let redis = patient(&server.url()).await;
     let limiter = redis.limiter("password", FixedWindow::new(Quota::per_day(1_000_000)));
     let _ = limiter.decide("key", 1).await.expect("a decision");
     server.kill();
@@ -476,6 +471,7 @@ async fn a_stall_of_the_server_is_one_failure() {
         .deadline(DEADLINE);
     let limiter = redis.limiter("stall", FixedWindow::new(Quota::per_day(1_000_000)));
     recovers(&limiter).await;
+    let opened = redis.breaker().opened;
     server.signal("STOP");
     let calls: Vec<_> = (0..500).map(|_| limiter.decide("key", 1)).collect();
     let calls: Vec<_> = calls.into_iter().map(tokio::spawn).collect();
@@ -485,16 +481,17 @@ async fn a_stall_of_the_server_is_one_failure() {
         assert!(error.to_string().contains("no answer within"), "{error}");
     }
     server.signal("CONT");
-    assert_eq!(redis.breaker().opened, 0);
+    assert_eq!(redis.breaker().opened, opened);
+    command(&server, &["PING"]);
     recovers(&limiter).await;
-    assert_eq!(redis.breaker().opened, 0);
+    assert_eq!(redis.breaker().opened, opened);
 }
 
 /// Shows promise 94.
 #[tokio::test]
 async fn errors_of_an_open_breaker_name_the_last_cause() {
     let mut server = RedisServer::start();
-    let limiter = limiter(&server, "cause");
+    let limiter = limiter(&server, "cause").await;
     let _ = limiter.decide("key", 1).await.expect("a decision");
     server.kill();
     let begun = Instant::now();
@@ -518,7 +515,7 @@ async fn a_permission_that_is_missing_inside_a_script_is_named() {
         &[&["ACL", "SETUSER", "small"], &rules[..]].concat(),
     );
     let url = server.url().replace("redis://", "redis://small:secret@");
-    let redis = Redis::open(&url).expect("a url").deadline(PATIENCE);
+    let redis = patient(&url).await;
     let window = redis.limiter("acl", FixedWindow::new(Quota::per_day(5)));
     let log = redis.limiter("acl", tower_throttle::SlidingLog::new(Quota::per_day(5)));
     for error in [

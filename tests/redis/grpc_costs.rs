@@ -22,6 +22,7 @@ use tower_throttle::{
     FixedWindow, Global, Quota, RateLimitLayer, respond::CostHandle, store::redis::Redis,
 };
 
+use crate::connect;
 use crate::redis_server::RedisServer;
 use crate::settled_costs::settles;
 
@@ -132,7 +133,7 @@ async fn read(mut client: HealthClient<Channel>, what: &'static str) -> Result<(
 async fn fault(reads_trailers: bool) -> Option<String> {
     let server = RedisServer::start();
     let redis = Redis::open(&server.url()).expect("a url");
-    let redis = redis.deadline(Duration::from_secs(10));
+    let redis = connect(redis.deadline(Duration::from_secs(10))).await;
     let window = |name, quota| redis.limiter(name, FixedWindow::new(quota).anchored());
     let tokens = RateLimitLayer::new(Global, window("tokens", Quota::per_day(400)))
         .cost(|_: &http::Request<Body>| 20)

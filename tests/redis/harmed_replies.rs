@@ -5,6 +5,7 @@ use std::time::Duration;
 use tower_throttle::store::redis::Redis;
 use tower_throttle::{FixedWindow, Quota, store::Backend};
 
+use crate::connect;
 use crate::faults::recovers;
 use crate::proxy::{Harm, Protocol, Proxy};
 use crate::redis_server::RedisServer;
@@ -33,12 +34,15 @@ async fn a_lost_reply_is_an_error_and_its_call_is_counted_once() {
             _ => Duration::from_secs(10),
         });
         let limiter = redis.limiter("proxy", FixedWindow::new(Quota::per_day(1_000)));
+        recovers(&limiter).await;
         for lost in 0..8 {
             let key = format!("{harm:?}{lost}");
             let before = proxy.harmed();
             proxy.harms_one(harm, lost);
-            let (mut admitted, mut failed) = (0, 0);
-            for _ in 0..8 {
+            let (mut calls, mut admitted, mut failed) = (0, 0, 0);
+            // On a busy machine a call may end before it is sent.
+            while calls < 8 || (calls < 16 && proxy.harmed() == before) {
+                calls += 1;
                 match limiter.decide(key.as_str(), 1).await {
                     Ok(decision) => admitted += u64::from(decision.is_admitted()),
                     Err(error) => {
@@ -50,7 +54,10 @@ async fn a_lost_reply_is_an_error_and_its_call_is_counted_once() {
             let harmed = proxy.harmed() - before;
             assert_eq!(harmed, 1, "the fault happened");
             let used = used(&server, &key);
-            assert!(admitted <= used && used <= 8, "{key}: {admitted}, {used}");
+            assert!(
+                admitted <= used && used <= calls,
+                "{key}: {admitted}, {used}"
+            );
             if matches!(harm, Harm::Lost) {
                 // No reply arrives until the connection is replaced.
                 assert!(failed >= 1, "{key}");
@@ -69,7 +76,7 @@ async fn replies_that_arrive_byte_by_byte_are_parsed() {
     let proxy = Proxy::before(Protocol::Redis, server.port());
     proxy.harms_every(Harm::Split, 1);
     let redis = Redis::open(&proxy.url()).expect("a url");
-    let redis = redis.deadline(Duration::from_secs(10));
+    let redis = connect(redis.deadline(Duration::from_secs(10))).await;
     let limiter = redis.limiter("proxy", FixedWindow::new(Quota::per_day(1_000)));
     let calls: Vec<_> = (0..200).map(|_| limiter.decide("bytes", 1)).collect();
     for call in calls {

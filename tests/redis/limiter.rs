@@ -10,14 +10,14 @@ use tower_throttle::{
     store::{Backend, Op, Receipt},
 };
 
-use crate::calls_of;
 use crate::redis_server::RedisServer;
+use crate::wait::connected;
+use crate::{calls_of, connect};
 
 /// A long deadline: these tests are not about speed.
-fn redis(server: &RedisServer) -> Redis {
-    Redis::open(&server.url())
-        .expect("a url")
-        .deadline(Duration::from_secs(10))
+async fn redis(server: &RedisServer) -> Redis {
+    let redis = Redis::open(&server.url()).expect("a url");
+    connect(redis.deadline(Duration::from_secs(10))).await
 }
 
 fn hourly(limit: u64) -> Quota {
@@ -37,7 +37,7 @@ fn names(server: &RedisServer) -> Vec<String> {
 #[tokio::test]
 async fn two_machines_share_one_limit() {
     let server = RedisServer::start();
-    let machines = [redis(&server), redis(&server)]
+    let machines = [redis(&server).await, redis(&server).await]
         .map(|redis| redis.limiter("login", SlidingLog::new(hourly(3))));
     let mut admitted = 0;
     for turn in 0..10 {
@@ -54,7 +54,8 @@ async fn two_machines_share_one_limit() {
 #[tokio::test]
 async fn a_detached_operation_is_executed() {
     let server = RedisServer::start();
-    let limiter = redis(&server).limiter("left", FixedWindow::new(hourly(10)).anchored());
+    let redis = redis(&server).await;
+    let limiter = redis.limiter("left", FixedWindow::new(hourly(10)).anchored());
     assert!(limiter.decide("ann", 5).await.unwrap().is_admitted());
     limiter.detach("ann", Op::Refund(3, Receipt::NOW));
     // This call is queued behind the detached one, which nothing here has polled.
@@ -77,7 +78,7 @@ async fn a_detached_operation_is_executed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_calls_are_admitted_exactly_up_to_the_limit() {
     let server = RedisServer::start();
-    let redis = redis(&server);
+    let redis = redis(&server).await;
     let window = redis.limiter("crowd", FixedWindow::new(hourly(100)).anchored());
     let bucket = redis.limiter("bucket", TokenBucket::new(hourly(100)));
     let calls: Vec<_> = (0..1_000)
@@ -125,7 +126,7 @@ async fn every_algorithm_takes_peeks_refunds_charges_and_resets() {
         assert_eq!(apply(Op::Peek(0)).await.remaining(), all, "{name}: reset");
     }
     let server = RedisServer::start();
-    let redis = redis(&server);
+    let redis = redis(&server).await;
     let quota = hourly(10);
     goes(&redis, "fixed", FixedWindow::new(quota)).await;
     goes(&redis, "anchored", FixedWindow::new(quota).anchored()).await;
@@ -158,7 +159,7 @@ async fn every_algorithm_takes_peeks_refunds_charges_and_resets() {
 #[tokio::test]
 async fn an_algorithm_chosen_at_run_time_is_shared() {
     let server = RedisServer::start();
-    let redis = redis(&server);
+    let redis = redis(&server).await;
     let chosen = |kind: &str| match kind {
         "window" => AnyAlgorithm::new(FixedWindow::new(hourly(2)).anchored()),
         "pair" => AnyAlgorithm::new((TokenBucket::new(hourly(2)), FixedWindow::new(hourly(3)))),
@@ -181,7 +182,7 @@ async fn an_algorithm_chosen_at_run_time_is_shared() {
 #[tokio::test]
 async fn a_pair_takes_nothing_unless_both_admit() {
     let server = RedisServer::start();
-    let redis = redis(&server).without_deny_cache();
+    let redis = redis(&server).await.without_deny_cache();
     let bucket = TokenBucket::new(hourly(10));
     let limiter = redis.limiter("pair", (bucket, FixedWindow::new(hourly(2)).anchored()));
     for _ in 0..5 {
@@ -206,7 +207,8 @@ async fn a_pair_takes_nothing_unless_both_admit() {
 #[tokio::test]
 async fn a_denied_request_writes_nothing() {
     let server = RedisServer::start();
-    let limiter = redis(&server).limiter("tight", LeakyBucket::new(hourly(2)));
+    let redis = redis(&server).await;
+    let limiter = redis.limiter("tight", LeakyBucket::new(hourly(2)));
     let denied = limiter.decide("new", 3).await.expect("a decision");
     assert!(denied.is_denied() && denied.retry_after.is_none());
     assert!(names(&server).is_empty());
@@ -227,7 +229,7 @@ async fn a_denied_request_writes_nothing() {
 #[tokio::test]
 async fn a_key_expires_soon_after_it_may_be_forgotten() {
     let server = RedisServer::start();
-    let redis = redis(&server);
+    let redis = redis(&server).await;
     let quota = Quota::per_minute(6);
     let ttl = |name: &str| -> i64 {
         redis::cmd("PTTL")
@@ -258,7 +260,7 @@ async fn a_key_expires_soon_after_it_may_be_forgotten() {
 #[tokio::test]
 async fn a_changed_quota_keeps_what_was_used() {
     let server = RedisServer::start();
-    let redis = redis(&server);
+    let redis = redis(&server).await;
     let before = redis.limiter("api", LeakyBucket::new(hourly(100)));
     assert_eq!(before.decide("key", 40).await.unwrap().remaining(), 60);
     let after = redis.limiter("api", LeakyBucket::new(hourly(60)));
@@ -274,7 +276,8 @@ async fn a_changed_quota_keeps_what_was_used() {
 #[tokio::test]
 async fn a_reservation_waits_at_most_max_wait() {
     let server = RedisServer::start();
-    let limiter = redis(&server).limiter("line", LeakyBucket::new(Quota::per_minute(1)));
+    let redis = redis(&server).await;
+    let limiter = redis.limiter("line", LeakyBucket::new(Quota::per_minute(1)));
     let minute = Duration::from_secs(60);
     let reserve = |wait| limiter.reserve("key", 1, wait);
     assert!(reserve(Duration::ZERO).await.unwrap().is_admitted());
@@ -324,7 +327,9 @@ fn a_call_outside_of_a_runtime_is_an_error() {
 #[test]
 fn a_limiter_works_in_one_runtime_after_another() {
     let server = RedisServer::start();
-    let limiter = redis(&server).limiter("runs", FixedWindow::new(hourly(10)).anchored());
+    let redis = Redis::open(&server.url()).expect("a url");
+    let redis = redis.deadline(Duration::from_secs(10));
+    let limiter = redis.limiter("runs", FixedWindow::new(hourly(10)).anchored());
     for remaining in (0..5).rev() {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -336,11 +341,8 @@ fn a_limiter_works_in_one_runtime_after_another() {
                 Ok(decision) => decision.remaining(),
                 Err(error) => {
                     assert!(error.is_transient(), "{error}");
-                    limiter
-                        .decide("key", 2)
-                        .await
-                        .expect("a new connection")
-                        .remaining()
+                    let decided = connected(async || limiter.decide("key", 2).await).await;
+                    decided.expect("a new connection").remaining()
                 }
             }
         });
@@ -352,7 +354,8 @@ fn a_limiter_works_in_one_runtime_after_another() {
 #[tokio::test]
 async fn the_deny_cache_saves_98_calls_in_100_of_a_client_at_100_times_its_limit() {
     let server = RedisServer::start();
-    let limiter = redis(&server).limiter("hammer", TokenBucket::new(Quota::per_second(10)));
+    let redis = redis(&server).await;
+    let limiter = redis.limiter("hammer", TokenBucket::new(Quota::per_second(10)));
     let begun = tokio::time::Instant::now();
     let (mut calls, mut admitted) = (0_u32, 0_u32);
     // At least 200 times the limit, however slow this machine is.
@@ -384,7 +387,8 @@ async fn the_deny_cache_saves_98_calls_in_100_of_a_client_at_100_times_its_limit
 #[tokio::test]
 async fn a_refund_or_reset_ends_a_cached_denial() {
     let server = RedisServer::start();
-    let limiter = redis(&server).limiter("back", TokenBucket::new(hourly(1)));
+    let redis = redis(&server).await;
+    let limiter = redis.limiter("back", TokenBucket::new(hourly(1)));
     let take = async || {
         limiter
             .decide("key", 1)
@@ -419,8 +423,11 @@ async fn applies(limiter: &RedisLimiter<TokenBucket>, limit: u64) {
 #[tokio::test]
 async fn a_changed_quota_reaches_the_fleet_and_keeps_usage() {
     let server = RedisServer::start();
-    let machine = |limit| redis(&server).limiter("api", TokenBucket::new(hourly(limit)));
-    let (here, there, otherwise) = (machine(10), machine(10), machine(11));
+    let machine = async |limit| {
+        let redis = redis(&server).await;
+        redis.limiter("api", TokenBucket::new(hourly(limit)))
+    };
+    let (here, there, otherwise) = (machine(10).await, machine(10).await, machine(11).await);
     let layer = RateLimitLayer::new(Global, here);
     let handle = layer.handle();
     let taken = there.decide("key", 9).await.expect("decided");
@@ -433,7 +440,7 @@ async fn a_changed_quota_reaches_the_fleet_and_keeps_usage() {
     let left = there.apply("key", Op::Peek(1)).await.expect("seen");
     assert_eq!(left.remaining(), 1, "the tokens that were left");
     // A machine that starts later, and one with another configuration.
-    applies(&machine(10), 5).await;
+    applies(&machine(10).await, 5).await;
     let begun = tokio::time::Instant::now();
     while begun.elapsed() < Duration::from_millis(1_200) {
         // It has refreshed at least once meanwhile.
@@ -451,7 +458,8 @@ async fn a_changed_quota_reaches_the_fleet_and_keeps_usage() {
 async fn a_changed_quota_ends_cached_denials() {
     let server = RedisServer::start();
     let window = FixedWindow::new(hourly(1)).anchored();
-    let limiter = redis(&server).limiter("ends", window);
+    let redis = redis(&server).await;
+    let limiter = redis.limiter("ends", window);
     assert!(limiter.decide("key", 1).await.unwrap().is_admitted());
     assert!(limiter.decide("key", 1).await.unwrap().is_denied());
     limiter.set_quota(hourly(2)).await.expect("stored");
@@ -459,7 +467,7 @@ async fn a_changed_quota_ends_cached_denials() {
     assert!(limiter.decide("key", 1).await.unwrap().is_denied());
 
     let both = (FixedWindow::new(hourly(1)), FixedWindow::new(hourly(2)));
-    let both = redis(&server).limiter("both", both);
+    let both = redis.limiter("both", both);
     let error = both.set_quota(hourly(3)).await.unwrap_err();
     assert!(!error.is_transient(), "{error}");
 }
@@ -467,7 +475,7 @@ async fn a_changed_quota_ends_cached_denials() {
 #[tokio::test]
 async fn breaker_counts_show_an_outage() {
     let mut server = RedisServer::start();
-    let redis = redis(&server);
+    let redis = redis(&server).await;
     let limiter = redis.limiter("figures", TokenBucket::new(hourly(1_000)));
     assert!(limiter.decide("key", 1).await.is_ok());
     assert_eq!(redis.breaker().opened, 0);
@@ -492,9 +500,11 @@ async fn breaker_counts_show_an_outage() {
 #[tokio::test]
 async fn a_raised_quota_reaches_a_client_whose_denial_is_cached() {
     let server = RedisServer::start();
-    let machine =
-        || redis(&server).limiter("raised", FixedWindow::new(Quota::per_day(1)).anchored());
-    let (here, there) = (machine(), machine());
+    let machine = async || {
+        let redis = redis(&server).await;
+        redis.limiter("raised", FixedWindow::new(Quota::per_day(1)).anchored())
+    };
+    let (here, there) = (machine().await, machine().await);
     assert!(there.decide("key", 1).await.unwrap().is_admitted());
     assert!(there.decide("key", 1).await.unwrap().is_denied());
     here.set_quota(Quota::per_day(2)).await.expect("stored");
@@ -511,7 +521,7 @@ async fn a_raised_quota_reaches_a_client_whose_denial_is_cached() {
 #[tokio::test]
 async fn a_set_of_eight_limits_of_any_kinds_decides() {
     let server = RedisServer::start();
-    let redis = redis(&server);
+    let redis = redis(&server).await;
     let quota = Quota::per_day(1);
     let kinds = [
         AnyAlgorithm::new(FixedWindow::new(quota)),

@@ -57,7 +57,23 @@ mod streams;
 #[path = "../common/wait.rs"]
 mod wait;
 
-use self::redis_server::{RedisServer, reached};
+use tower_throttle::{
+    FixedWindow, Quota,
+    store::{Backend, Op, redis::Redis},
+};
+
+use self::{
+    redis_server::{RedisServer, reached},
+    wait::connected,
+};
+
+/// Connects, however long that takes on a busy machine. The deadline of calls has to be longer than an attempt.
+async fn connect(redis: Redis) -> Redis {
+    let limiter = redis.limiter("connects", FixedWindow::new(Quota::per_day(1)));
+    // Whether the server allows the call is for the test to say.
+    let _ = connected(async || limiter.apply("key", Op::Peek(0)).await).await;
+    redis
+}
 
 /// How often the server has executed a command.
 fn calls_of(server: &RedisServer, command: &str) -> u64 {

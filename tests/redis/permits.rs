@@ -12,10 +12,11 @@ use tower_throttle::layer::OnStoreError;
 use tower_throttle::store::redis::Redis;
 use tower_throttle::{AsError, Global, RateLimited};
 
+use crate::connect;
 use crate::redis_server::RedisServer;
 
 const LIMIT: u32 = 5;
-const LIFE: Duration = Duration::from_secs(3);
+const LIFE: Duration = Duration::from_secs(6);
 const SERVER: &str = "TOWER_THROTTLE_TEST_SERVER";
 /// The limit of one process, and how many requests it has at a time.
 const SHARE: &str = "TOWER_THROTTLE_TEST_SHARE";
@@ -247,7 +248,7 @@ fn the_permits_of_a_killed_process_go_to_the_others_within_a_life() {
         .most(Some(0), killed_at)
     };
     // A busy machine starts what is due late.
-    let (life, late) = (3_000_000, 2_000_000);
+    let (life, late) = (6_000_000, 20_000_000);
     assert_eq!(until(&log, killed_at + life + late), limit);
 }
 
@@ -256,7 +257,9 @@ fn the_permits_of_a_killed_process_go_to_the_others_within_a_life() {
 async fn a_server_that_is_gone_is_an_error_and_one_that_is_back_limits_again() {
     let mut server = RedisServer::start();
     let redis = Redis::open(&server.url()).expect("a url");
-    let limit = FleetLimit::new(redis, "restarts", 1).life(LIFE);
+    let redis = connect(redis.deadline(PATIENCE)).await;
+    // The deadline is at most a tenth of a life.
+    let limit = FleetLimit::new(redis, "restarts", 1).life(Duration::from_secs(100));
     let layer = ConcurrencyLimitLayer::new(Global, limit.deadline(PATIENCE))
         .release_at_response()
         .on_store_error(OnStoreError::Deny)

@@ -1,9 +1,13 @@
 //! Several connections.
 
 use tower_throttle::store::redis::Redis;
-use tower_throttle::{FixedWindow, Quota, store::Backend};
+use tower_throttle::{
+    FixedWindow, Quota,
+    store::{Backend, Op},
+};
 
 use crate::redis_server::RedisServer;
+use crate::wait::connected;
 
 const LIMIT: u64 = 20;
 
@@ -31,10 +35,15 @@ fn connections(server: &RedisServer) -> usize {
 async fn keys_are_spread_over_connections_and_each_has_one_limit() {
     for count in [1, 4] {
         let server = RedisServer::start();
-        let window = FixedWindow::new(Quota::per_day(LIMIT));
+        let window = FixedWindow::new(Quota::per_day(LIMIT)).anchored();
         let limiter = several(&server, count)
             .without_deny_cache()
             .limiter("several", window);
+        for key in 0..64 {
+            let key = format!("key{key}");
+            let peeked = connected(async || limiter.apply(&key, Op::Peek(0)).await).await;
+            assert_eq!(peeked.expect("a decision").remaining(), LIMIT);
+        }
         let tasks: Vec<_> = (0..64)
             .map(|key| {
                 let limiter = limiter.clone();
@@ -64,7 +73,8 @@ async fn a_broken_connection_fails_only_its_own_keys() {
     let limiter = several(&server, 4).limiter("several", window);
     let keys: Vec<_> = (0..64).map(|key| format!("key{key}")).collect();
     for key in &keys {
-        let _ = limiter.decide(key.as_str(), 1).await.expect("a decision");
+        let decided = connected(async || limiter.decide(key.as_str(), 1).await).await;
+        assert!(decided.expect("a decision").is_admitted());
     }
     let list: String = redis::cmd("CLIENT")
         .arg("LIST")

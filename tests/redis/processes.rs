@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use tower_throttle::store::redis::Redis;
 use tower_throttle::{Quota, TokenBucket, store::Backend};
 
+use crate::connect;
 use crate::redis_server::RedisServer;
 
 const RATE: u64 = 200;
@@ -67,7 +68,7 @@ fn one_process() {
         .expect("a runtime");
     let (calls, log) = runtime.block_on(async {
         let redis = Redis::open(&url).expect("a url").without_deny_cache();
-        let redis = redis.deadline(Duration::from_secs(10));
+        let redis = connect(redis.deadline(Duration::from_secs(10))).await;
         let quota = Quota::per_second(RATE).burst(BURST);
         let policy = match std::env::var(ALONE) {
             Ok(_) => format!("process{}", std::process::id()),

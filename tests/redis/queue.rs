@@ -11,16 +11,16 @@ use tower_throttle::{
     AsError, Global, Handle, LeakyBucket, Quota, RateLimitLayer, RateLimited, queue::WhenFull,
 };
 
+use crate::connect;
 use crate::redis_server::RedisServer;
 use crate::wait::until;
 
 type Layered =
     RateLimitLayer<Global, RedisLimiter<LeakyBucket>, tower_throttle::respond::Responder<AsError>>;
 
-fn layer(server: &RedisServer, quota: Quota) -> Layered {
-    let redis = Redis::open(&server.url())
-        .expect("a url")
-        .deadline(Duration::from_secs(10));
+async fn layer(server: &RedisServer, quota: Quota) -> Layered {
+    let redis = Redis::open(&server.url()).expect("a url");
+    let redis = connect(redis.deadline(Duration::from_secs(10))).await;
     let bucket = LeakyBucket::new(quota).queue(50);
     RateLimitLayer::new(Global, redis.limiter("line", bucket)).respond(AsError)
 }
@@ -53,10 +53,11 @@ async fn next(handle: &Handle<(), RedisLimiter<LeakyBucket>>) -> Duration {
 async fn two_machines_release_in_turn_and_never_early() {
     let server = RedisServer::start();
     let went = Arc::new(Mutex::new(Vec::new()));
-    let begun = Instant::now();
     let mut calls = Vec::new();
     // Two machines that share only the server.
-    let machines = [(); 2].map(|()| layer(&server, Quota::per_second(20)));
+    let quota = Quota::per_second(20);
+    let machines = [layer(&server, quota).await, layer(&server, quota).await];
+    let begun = Instant::now();
     for name in 0..6_u32 {
         let machine = &machines[name as usize % 2];
         let (handle, went) = (machine.handle(), Arc::clone(&went));
@@ -89,9 +90,8 @@ async fn two_machines_release_in_turn_and_never_early() {
 async fn a_cancelled_request_refunds_its_units_and_frees_its_turn() {
     const HOUR: Duration = Duration::from_secs(3_600);
     let server = RedisServer::start();
-    let layer = layer(&server, Quota::per_hour(1))
-        .seats(2)
-        .when_full(WhenFull::Deny);
+    let layer = layer(&server, Quota::per_hour(1)).await;
+    let layer = layer.seats(2).when_full(WhenFull::Deny);
     let handle = layer.handle();
     let service = layer.layer(service_fn(|_: u32| std::future::ready(Ok::<_, Failed>(()))));
     service.clone().oneshot(0).await.expect("it does not wait");

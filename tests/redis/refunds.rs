@@ -12,11 +12,13 @@ use tower_throttle::{
     SlidingLog, TokenBucket,
 };
 
+use crate::connect;
 use crate::redis_server::RedisServer;
 
-fn redis(server: &RedisServer) -> Redis {
+async fn redis(server: &RedisServer) -> Redis {
     let redis = Redis::open(&server.url()).expect("a url");
-    redis.deadline(Duration::from_secs(10)).without_deny_cache()
+    let redis = redis.deadline(Duration::from_secs(10)).without_deny_cache();
+    connect(redis).await
 }
 
 /// Takes ten as soon as all of them are available. Returns the receipt.
@@ -47,7 +49,7 @@ fn returned(taken: Receipt, now: u64) -> u64 {
 #[tokio::test]
 async fn a_cost_that_time_has_returned_is_not_given_back_again() {
     let server = RedisServer::start();
-    let redis = redis(&server);
+    let redis = redis(&server).await;
     let quota = Quota::per_second(10);
     for (name, algorithm) in [
         (
@@ -79,7 +81,7 @@ async fn a_cost_that_time_has_returned_is_not_given_back_again() {
 #[tokio::test]
 async fn a_layer_hands_the_moment_of_the_server_back() {
     let server = RedisServer::start();
-    let limit = redis(&server).limiter(
+    let limit = redis(&server).await.limiter(
         "settled",
         AnyAlgorithm::new(SlidingLog::new(Quota::per_second(10))),
     );
@@ -113,7 +115,8 @@ async fn a_layer_hands_the_moment_of_the_server_back() {
 #[tokio::test]
 async fn a_cost_that_redis_took_is_not_given_back_by_the_fallback() {
     let mut server = RedisServer::start();
-    let fleet = redis(&server).limiter("fleet", FixedWindow::new(Quota::per_day(10)));
+    let redis = redis(&server).await;
+    let fleet = redis.limiter("fleet", FixedWindow::new(Quota::per_day(10)));
     let machine = Local::new(FixedWindow::new(Quota::per_day(10)));
     let limit = Fallback::new(fleet, machine.clone());
     let (end, ended) = tokio::sync::watch::channel(false);

@@ -11,7 +11,7 @@ use crate::log::log;
 use crate::measured::{SECRET, measured};
 use crate::proxy::{Protocol, Proxy};
 use crate::redis_server::RedisServer;
-use crate::wait::until;
+use crate::wait::{connected, until};
 
 fn limiter(url: &str, limit: u64) -> (Redis, RedisLimiter<FixedWindow>) {
     limiter_with(Duration::from_secs(10), url, limit)
@@ -62,13 +62,17 @@ fn a_flapping_breaker_does_not_fill_the_log() {
         let server = RedisServer::start();
         let proxy = Proxy::before(Protocol::Redis, server.port());
         let fleet = limiter(&proxy.url(), 1_000_000);
+        let begun = Instant::now();
         for _ in 0..20 {
             outage(&fleet, &proxy).await;
             recovery(&fleet, &proxy).await;
         }
         assert!(fleet.0.breaker().opened >= 20);
         let text = log();
-        assert_eq!(text.lines().count(), 4, "{text}");
+        // One more per ten seconds.
+        let most = 4 + begun.elapsed().as_secs() / 10;
+        let lines = text.lines().count() as u64;
+        assert!((4..=most).contains(&lines), "{text}");
         let first = text.lines().next().expect("a line");
         assert!(
             first.contains("Redis does not reply: the circuit breaker is open"),
@@ -131,7 +135,8 @@ fn cached_denials_errors_and_reconnects_are_counted() {
         // One call has no reply.
         let fleet = limiter_with(Duration::from_secs(2), &proxy.url(), 1);
         for _ in 0..3 {
-            let _ = fleet.1.decide(SECRET, 1).await.expect("a decision");
+            let decided = connected(async || fleet.1.decide(SECRET, 1).await).await;
+            let _ = decided.expect("a decision");
         }
         let hits = metrics.value("tower_throttle_deny_cache_hits_total store=Redis");
         assert!(hits >= 1.0, "{hits}");
@@ -190,12 +195,11 @@ async fn errors() -> BTreeMap<&'static str, StoreError> {
     let decide = async |url: String| {
         let redis = Redis::open(&url).expect("a url");
         let window = FixedWindow::new(Quota::per_day(10));
-        redis
+        let limiter = redis
             .deadline(Duration::from_secs(5))
-            .limiter("page", window)
-            .decide("key", 1)
-            .await
-            .expect_err("a fault")
+            .limiter("page", window);
+        let decided = connected(async || limiter.decide("key", 1).await).await;
+        decided.expect_err("a fault")
     };
     let mut errors = BTreeMap::new();
 

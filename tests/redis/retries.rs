@@ -5,6 +5,7 @@ use std::time::Duration;
 use tower_throttle::store::redis::Redis;
 use tower_throttle::{FixedWindow, Quota, store::Backend};
 
+use crate::connect;
 use crate::proxy::{Protocol, Proxy};
 use crate::redis_server::RedisServer;
 
@@ -32,12 +33,12 @@ struct Stage {
 }
 
 impl Stage {
-    fn new() -> Self {
+    async fn new() -> Self {
         let server = RedisServer::start();
         let proxy = Proxy::before(Protocol::Redis, server.port());
         let redis = Redis::open(&proxy.url()).expect("a url");
         // Deadlines are not what is tested.
-        let redis = redis.deadline(Duration::from_secs(5));
+        let redis = connect(redis.deadline(Duration::from_secs(5))).await;
         Self {
             server,
             proxy,
@@ -64,7 +65,7 @@ impl Stage {
 /// Shows promise 87.
 #[tokio::test]
 async fn a_call_that_was_not_executed_is_sent_again_and_counted_once() {
-    let stage = Stage::new();
+    let stage = Stage::new().await;
     for reply in AGAIN {
         assert_eq!(stage.refused(reply, 1).await, (true, 1), "{reply}");
     }
@@ -75,7 +76,7 @@ async fn a_call_that_was_not_executed_is_sent_again_and_counted_once() {
 async fn a_call_that_is_refused_twice_is_an_error_and_not_counted() {
     for reply in AGAIN {
         // A proxy per error, because failures open the breaker.
-        let stage = Stage::new();
+        let stage = Stage::new().await;
         assert_eq!(stage.refused(reply, 2).await, (false, 0), "{reply}");
     }
 }
@@ -84,7 +85,7 @@ async fn a_call_that_is_refused_twice_is_an_error_and_not_counted() {
 #[tokio::test]
 async fn a_call_that_would_be_refused_again_is_not_sent_again() {
     for reply in LATER {
-        let stage = Stage::new();
+        let stage = Stage::new().await;
         // If it were sent again, it would be executed.
         assert_eq!(stage.refused(reply, 1).await, (false, 0), "{reply}");
     }
@@ -92,7 +93,7 @@ async fn a_call_that_would_be_refused_again_is_not_sent_again() {
 
 #[tokio::test]
 async fn a_call_that_a_replica_refused_is_sent_to_the_primary_at_the_same_address() {
-    let stage = Stage::new();
+    let stage = Stage::new().await;
     let primary = RedisServer::start();
     let window = FixedWindow::new(Quota::per_day(10));
     let limiter = stage.redis.limiter("again", window);

@@ -10,12 +10,13 @@ use futures_util::stream::{self, Iter};
 use tokio::time::{Instant, timeout};
 use tower_throttle::layer::OnStoreError;
 use tower_throttle::store::redis::{Redis, RedisLimiter};
-use tower_throttle::store::{Backend, Fallback};
+use tower_throttle::store::{Backend, Fallback, Op};
 use tower_throttle::stream::{LimitedStream, StreamLimit};
 use tower_throttle::{Local, Quota, TokenBucket};
 
 use crate::calls_of;
 use crate::redis_server::{RedisServer, reached};
+use crate::wait::connected;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Of the limits whose server is suspended.
@@ -52,9 +53,14 @@ async fn passed(
 ) -> Vec<Duration> {
     let server = RedisServer::start();
     let times = Arc::new(Mutex::new(Vec::new()));
+    let limits = names.map(|name| limiter(&server, name, PATIENCE, bucket));
+    for limit in &limits {
+        let peeked = connected(async || limit.apply(KEY, Op::Peek(0)).await).await;
+        let _ = peeked.expect("a decision");
+    }
     let begun = Instant::now();
-    let streams = names.map(|name| {
-        let limit = keyed(limiter(&server, name, PATIENCE, bucket)).max_wait(max_wait);
+    let streams = limits.map(|limit| {
+        let limit = keyed(limit).max_wait(max_wait);
         let (mut messages, times) = (numbers(limit, n), Arc::clone(&times));
         tokio::spawn(async move {
             while let Some(message) = messages.next().await {
@@ -145,7 +151,8 @@ async fn until(messages: &mut Messages, expected: Outcome) -> u32 {
 async fn streams(server: &RedisServer, deadline: Duration) -> [Messages; 3] {
     let bucket = |n| TokenBucket::new(Quota::per_day(n));
     let limit = |name| limiter(server, name, deadline, bucket(2));
-    let fallback = Fallback::new(limit("fallback"), Local::new(bucket(3)));
+    let local = Local::new(bucket(3));
+    let fallback = Fallback::new(limit("fallback"), local.clone());
     let mut streams = [
         keyed(limit("allow")),
         keyed(limit("deny")).on_store_error(OnStoreError::Deny),
@@ -155,6 +162,8 @@ async fn streams(server: &RedisServer, deadline: Duration) -> [Messages; 3] {
     for messages in &mut streams {
         until(messages, outcome(0, 10, 0)).await;
     }
+    // A call that timed out has used it.
+    local.reset(KEY);
     streams
 }
 
@@ -207,12 +216,18 @@ async fn a_mistake_about_the_server_fails_messages_however_the_stream_is_set() {
 async fn a_message_whose_turn_was_granted_passes_although_the_server_is_gone() {
     let mut server = RedisServer::start();
     let bucket = TokenBucket::new(Quota::per_second(1).burst(1)).queue(100);
-    let limit = keyed(limiter(&server, "turns", PATIENCE, bucket));
+    let limit = limiter(&server, "turns", PATIENCE, bucket);
+    let peeked = connected(async || limit.apply(KEY, Op::Peek(0)).await).await;
+    let _ = peeked.expect("a decision");
+    let before = calls_of(&server, "evalsha");
+    let limit = keyed(limit);
     let mut waiting = numbers(limit.clone().on_store_error(OnStoreError::Deny), 2);
     let begun = Instant::now();
     assert!(waiting.next().await.is_some_and(|first| first.is_ok()));
     let second = tokio::spawn(async move { waiting.next().await });
-    reached("the turn is granted", || calls_of(&server, "evalsha") == 2);
+    reached("the turn is granted", || {
+        calls_of(&server, "evalsha") == before + 2
+    });
     calls_of(&server, "evalsha"); // the reply before this one was sent
     server.kill();
     let second = timeout(PATIENCE, second).await.expect("no hang");

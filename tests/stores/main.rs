@@ -8,6 +8,7 @@ mod capacity;
 #[expect(dead_code, reason = "shared with other tests")]
 mod counting;
 mod env;
+mod fallback;
 mod flood;
 mod histories;
 #[path = "../common/linearizable.rs"]

@@ -6,7 +6,7 @@ use redis::cluster::ClusterClientBuilder;
 use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::redis::{Redis, RedisLimiter};
 
-use super::{NANOS_PER_MOMENT, bytes, check_harm, heal, inflict, limiter};
+use super::{NANOS_PER_MOMENT, bytes, has_harmed, heal, inflict, limiter};
 use crate::proxy::Proxy;
 use crate::redis_cluster::{announce, behind_proxies, cluster};
 use crate::redis_server::RedisServer;
@@ -49,8 +49,12 @@ impl Store for InCluster {
         true
     }
 
+    fn has_harmed(&self, fault: Fault) -> bool {
+        has_harmed(fault, &self.proxies)
+    }
+
     fn heal(&mut self, fault: Fault) {
-        check_harm(fault, &self.proxies);
+        assert!(self.has_harmed(fault), "{fault:?} harmed no reply");
         for (node, proxy) in self.nodes.iter_mut().zip(&self.proxies) {
             heal(fault, node, proxy);
             if fault == Fault::Killed {

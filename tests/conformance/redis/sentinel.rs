@@ -6,7 +6,7 @@ use redis::sentinel::{SentinelClient, SentinelServerType};
 use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::redis::{Redis, RedisLimiter};
 
-use super::{NANOS_PER_MOMENT, check_harm, harm, limiter};
+use super::{NANOS_PER_MOMENT, harm, has_harmed, limiter};
 use crate::proxy::{Protocol, Proxy};
 use crate::redis_server::{RedisServer, reached};
 use crate::replicas::{PRIMARY, follow, sentinels, sentinels_naming};
@@ -79,9 +79,13 @@ impl Store for BehindSentinels {
         true
     }
 
+    fn has_harmed(&self, fault: Fault) -> bool {
+        has_harmed(fault, [&self.proxy])
+    }
+
     /// The old primary follows the new one, as the sentinels would let it a few seconds later.
     fn heal(&mut self, fault: Fault) {
-        check_harm(fault, [&self.proxy]);
+        assert!(self.has_harmed(fault), "{fault:?} harmed no reply");
         match fault {
             Fault::Killed => self.primary.restart(),
             Fault::Stopped => self.primary.signal("CONT"),

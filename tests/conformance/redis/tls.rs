@@ -5,7 +5,7 @@ use std::time::Duration;
 use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::redis::{Redis, RedisLimiter};
 
-use super::{NANOS_PER_MOMENT, check_harm, heal, inflict, limiter};
+use super::{NANOS_PER_MOMENT, has_harmed, heal, inflict, limiter};
 use crate::proxy::{Protocol, Proxy};
 use crate::redis_tls::{TlsServer, client_of};
 use crate::suite::{Fault, Store};
@@ -36,8 +36,12 @@ impl Store for OverTls {
         true
     }
 
+    fn has_harmed(&self, fault: Fault) -> bool {
+        has_harmed(fault, [&self.proxy])
+    }
+
     fn heal(&mut self, fault: Fault) {
-        check_harm(fault, [&self.proxy]);
+        assert!(self.has_harmed(fault), "{fault:?} harmed no reply");
         heal(fault, &mut self.tls.server, &self.proxy);
     }
 }

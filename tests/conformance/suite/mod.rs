@@ -68,6 +68,11 @@ pub(crate) trait Store: Sized {
     /// Lets the store suffer `fault`, if it can.
     fn inflict(&mut self, fault: Fault) -> bool;
 
+    /// Whether `fault` has harmed a reply, if it is one of replies and that can be seen.
+    fn has_harmed(&self, _fault: Fault) -> bool {
+        true
+    }
+
     /// Ends `fault`.
     fn heal(&mut self, fault: Fault);
 }
@@ -141,6 +146,10 @@ impl<S: Store> Store for OneTooMany<S> {
 
     fn inflict(&mut self, fault: Fault) -> bool {
         self.0.inflict(fault)
+    }
+
+    fn has_harmed(&self, fault: Fault) -> bool {
+        self.0.has_harmed(fault)
     }
 
     fn heal(&mut self, fault: Fault) {

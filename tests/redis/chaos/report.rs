@@ -82,6 +82,8 @@ pub(crate) struct Row {
     failed: usize,
     charged: u64,
     covered: u64,
+    /// Of these, calls while the machine was not busy.
+    covered_idle: u64,
     worst: Duration,
     recovered: Option<Duration>,
     pub(crate) broken: Vec<(Check, String)>,
@@ -141,6 +143,8 @@ impl Row {
             let (worst, late) = worst(log);
             let text = format!("{late:?} later than a timer");
             says(Check::Deadline, late > GRACE, text);
+            let covered = log.calls.iter().filter(|call| call.is_covered());
+            let covered_idle = covered.filter(|call| !is_busy(log, call)).count() as u64;
             let recovered = recovery(&fleet, log, evidence.recovery);
             let text = format!("{recovered:?}");
             let is_late =
@@ -155,6 +159,7 @@ impl Row {
                 failed: log.calls.iter().filter(|call| call.heard.is_err()).count(),
                 charged: charges.values().sum(),
                 covered: fleet.covered(),
+                covered_idle,
                 worst,
                 recovered: recovered.ok(),
                 broken: Vec::new(),
@@ -178,10 +183,16 @@ impl Row {
         Self { broken, ..row }
     }
 
-    /// Checks that the fallback decided, or that it did not because the error is permanent.
+    /// Checks that the fallback decided, or that it did not because the error is permanent. On a busy machine
+    /// it also decides calls that time out.
     pub(crate) fn covered(mut self, expected: bool) -> Self {
-        if (self.covered > 0) != expected {
-            let text = format!("{} calls covered", self.covered);
+        let covered = if expected {
+            self.covered
+        } else {
+            self.covered_idle
+        };
+        if (covered > 0) != expected {
+            let text = format!("{covered} calls covered");
             self.broken.push((Check::StandIn, text));
         }
         self
@@ -263,6 +274,11 @@ fn slowness(log: &Log, from: Instant, to: Instant) -> Duration {
     late.max().unwrap_or(Duration::ZERO)
 }
 
+/// Whether timers were late beside a call: then it is late because the machine is busy.
+fn is_busy(log: &Log, call: &Call) -> bool {
+    slowness(log, call.began, call.ended()) >= BUSY
+}
+
 /// How long after the fault's end the last machine got a reply, or why it did not.
 fn recovery(fleet: &Fleet, log: &Log, allowed: Duration) -> Result<Duration, String> {
     let ended = fleet.ended.expect("the fault is over");
@@ -282,10 +298,8 @@ fn recovery(fleet: &Fleet, log: &Log, allowed: Duration) -> Result<Duration, Str
         };
         let slow = slowness(log, ended, first);
         longest = longest.max((first - ended).saturating_sub(slow));
-        // If timers are late, calls are late because the machine is busy.
         let tail = after(ended + allowed);
-        let is_busy = |call: &Call| slowness(log, call.began, call.ended()) >= BUSY;
-        let tail = tail.filter(|call| call.heard.is_ok() || !is_busy(call));
+        let tail = tail.filter(|call| call.heard.is_ok() || !is_busy(log, call));
         let tail: Vec<_> = tail.collect();
         let failed: Vec<_> = tail
             .iter()

@@ -42,28 +42,32 @@ async fn pace() {
     }
     // The clock may be 0.1 ms ahead.
     assert!(start.elapsed() >= Duration::from_micros(24_900));
-    assert!(
-        local
-            .acquire("key", 1, Duration::from_micros(1))
-            .await
-            .is_denied()
-    );
+    // An hour, so that a pause of this thread does not end the wait.
+    let scarce = Local::new(TokenBucket::new(Quota::per_hour(1))).capacity(10);
+    assert!(scarce.check("key").is_admitted());
+    let denied = scarce.acquire("key", 1, Duration::from_micros(1)).await;
+    assert!(denied.is_denied());
 }
 
-/// A hundred waits of 1 ms, one after the other: if each ended 50 ms late, they would take five seconds.
+/// A hundred waits of 1 ms, one after the other. On a busy machine some of them end late, but not most.
 ///
 /// Shows promise 35.
 #[test]
 fn a_sleeper_is_woken_soon_after_its_time() {
     let limiter = Limiter::new(TokenBucket::new(Quota::per_second(1_000).burst(1)));
     let start = Instant::now();
-    for _ in 0..100 {
-        block_on(limiter.until_ready());
-        std::thread::park_timeout(Duration::ZERO);
-    }
+    let mut waits: Vec<_> = (0..100)
+        .map(|_| {
+            let begun = Instant::now();
+            block_on(limiter.until_ready());
+            std::thread::park_timeout(Duration::ZERO);
+            begun.elapsed()
+        })
+        .collect();
     let elapsed = start.elapsed();
     assert!(elapsed >= Duration::from_micros(98_900), "{elapsed:?}");
-    assert!(elapsed < Duration::from_secs(4), "{elapsed:?}");
+    waits.sort_unstable();
+    assert!(waits[50] < Duration::from_millis(40), "{waits:?}");
 }
 
 /// Shows promise 35.
@@ -99,7 +103,7 @@ fn in_a_runtime_with_timers() {
 #[test]
 fn a_sleeper_outlives_the_runtime_it_was_polled_in() {
     let limiter = Arc::new(Limiter::new(
-        LeakyBucket::new(Quota::per_second(50)).queue(10),
+        LeakyBucket::new(Quota::per_second(1)).queue(10),
     ));
     assert!(limiter.try_acquire());
     let mut waiting = Box::pin({

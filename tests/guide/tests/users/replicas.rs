@@ -5,6 +5,7 @@ use std::{
     fs,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use axum::{Router, routing::get};
@@ -36,7 +37,11 @@ impl Replica {
         let (made, exchanging, exact) = (Arc::clone(&fleet), redis.clone(), redis.clone());
         let environment = Environment::new()
             .store("fleet", move |name, algorithm| {
-                let limit = LeasedBuilder::new(exchanging.clone()).build(name, algorithm)?;
+                // A replica that stalls for a second loses neither its requests nor its units.
+                let builder = LeasedBuilder::new(exchanging.clone())
+                    .deadline(Duration::from_secs(30))
+                    .life(Duration::from_mins(1));
+                let limit = builder.build(name, algorithm)?;
                 let mut made = made.lock().unwrap_or_else(PoisonError::into_inner);
                 made.push(limit.clone());
                 Ok(limit)
@@ -75,7 +80,7 @@ impl Replica {
 
 // ---- What its users see.
 
-use std::{sync::mpsc, time::Duration};
+use std::sync::mpsc;
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tokio::{task::JoinSet, time::Instant};
