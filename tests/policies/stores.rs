@@ -1,6 +1,6 @@
 //! Stores whose URLs are in the file, against real servers.
 
-use crate::support::{App, limit};
+use crate::support::{App, from, limit};
 
 /// Two servers share a limit, and a reload keeps what both used.
 async fn two_apps_share(store: &str) {
@@ -18,6 +18,7 @@ async fn two_apps_share(store: &str) {
         [one.get().await, one.get().await, two.get().await],
         [200, 429, 429]
     );
+    assert_eq!(two.status(from("192.0.2.9")).await, 200, "another key");
     for app in [&one, &two] {
         assert_eq!(app.reload(&policy("5")).changed, ["shared"]);
     }
@@ -81,7 +82,19 @@ async fn a_call_ends_at_the_deadline_of_its_store() {
 #[tokio::test]
 async fn a_limit_in_redis_is_shared_and_outlives_a_reload() {
     let server = crate::redis_server::RedisServer::start();
+    let connections = || -> u64 {
+        let info = redis::cmd("INFO")
+            .arg("stats")
+            .query(&mut server.connection());
+        let info: String = info.expect("statistics");
+        let start = "total_connections_received:";
+        let count = info.lines().find_map(|line| line.strip_prefix(start));
+        count.expect("a count").parse().expect("a number")
+    };
+    let before = connections();
     two_apps_share(&format!("redis = \"{}\"", server.url())).await;
+    // One of each, and the one that asks.
+    assert_eq!(connections(), before + 3, "a reload connects anew");
 }
 
 #[cfg(feature = "postgres")]
