@@ -250,3 +250,36 @@ impl Line {
         }
     }
 }
+
+#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_requests_without_room_are_known_to_wait() {
+        let request = PermitRequest {
+            id: 0,
+            units: 1,
+            priority: Priority::HIGH,
+            order: Order::Oldest,
+        };
+        let mut line = Line::default();
+        let waiters = [(); 4].map(|()| line.push(request, false));
+        // None was polled, so none is woken.
+        assert!(line.refuse(2, 1).is_empty());
+        let ends = waiters.map(|at| {
+            drop(line.grant_first());
+            line.poll(Priority::HIGH, at, Waker::noop()).0
+        });
+        let granted = |queued| Poll::Ready(End::Granted { queued });
+        assert_eq!(
+            ends,
+            [
+                granted(false),
+                granted(false),
+                granted(true),
+                Poll::Ready(End::Displaced)
+            ]
+        );
+    }
+}

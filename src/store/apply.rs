@@ -68,3 +68,33 @@ pub(super) fn with_receipt<A: Words>(algorithm: &A, decision: Decision, now: Tic
     let moment = taken_at(algorithm, decision.verdict, now);
     decision.with_receipt(Receipt::at(moment.as_nanos()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::{Algorithm, Lending, TokenBucket};
+    use crate::quota::Quota;
+
+    const BUCKET: TokenBucket = TokenBucket::new(Quota::per_second(1));
+
+    #[test]
+    fn a_cost_is_taken_at_the_turn_of_its_request_if_a_single_limit_makes_it_wait() {
+        fn taken<A: Words>(algorithm: &A, verdict: Verdict) -> u64 {
+            taken_at(algorithm, verdict, Tick::from_nanos(100)).as_nanos()
+        }
+        let wait = Verdict::Wait(Duration::from_nanos(10));
+        assert_eq!(taken(&BUCKET, Verdict::Admit), 100);
+        assert_eq!(taken(&BUCKET, wait), 109);
+        assert_eq!(taken(&Lending::new(BUCKET, 1), wait), 110);
+        assert_eq!(taken(&(BUCKET, BUCKET), wait), 100);
+    }
+
+    #[test]
+    fn a_limit_that_does_not_lend_takes_what_is_borrowed() {
+        let mut state = BUCKET.fresh(Tick::ZERO);
+        for verdict in [Verdict::Admit, Verdict::Deny] {
+            let decision = apply_op(&BUCKET, &mut state, Tick::ZERO, Op::Borrow(1));
+            assert_eq!(decision.verdict, verdict);
+        }
+    }
+}

@@ -107,6 +107,12 @@ impl PostgresServer {
         self.program = program.expect("the port is still free");
     }
 
+    /// Restarts the server as a replica that waits for a primary, after [`stop`](Self::stop).
+    pub(crate) fn restart_as_replica(&mut self) {
+        fs::write(self.folder.join("data/standby.signal"), "").expect("the server's folder");
+        self.restart();
+    }
+
     /// Sends a signal to the server and to the processes of its connections: `STOP` suspends
     /// them and `CONT` resumes them.
     pub(crate) fn signal(&self, name: &str) {
@@ -158,7 +164,8 @@ fn launch(port: u16, folder: &Path) -> Option<Program> {
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
     Program::start(&mut command, |line| {
-        line.contains("ready to accept connections")
+        // A replica accepts read-only connections.
+        line.contains("ready to accept")
     })
 }
 

@@ -130,23 +130,25 @@ async fn a_full_line_denies_the_newest_of_the_lowest_priority() {
         let polled = call.poll().is_pending();
         (call, polled)
     };
-    let (_running, _) = call(Priority::HIGH);
+    let (running, _) = call(Priority::HIGH);
     let (low, _) = call(Priority::LOW);
     let (mut newer, _) = call(Priority::LOW);
-    let (_medium, _) = call(Priority::MEDIUM);
+    let (medium, _) = call(Priority::MEDIUM);
     // A request of the lowest priority in the line takes no place.
     assert!(!call(Priority::LOW).1);
     assert!(!call(Priority::percent(10)).1);
     assert!(!low.is_woken() && !newer.is_woken());
-    let (_high, waits) = call(Priority::HIGH);
+    let (high, waits) = call(Priority::HIGH);
     assert!(waits && newer.is_woken() && !low.is_woken());
     assert!(assert_ready_err!(newer.poll()).is::<RateLimited>());
-    let (_another, waits) = call(Priority::MEDIUM);
+    let (another, waits) = call(Priority::MEDIUM);
     assert!(waits && low.is_woken());
     // It may leave instead of being polled.
     drop(low);
     assert!(!call(Priority::MEDIUM).1);
     assert_eq!((handle.in_flight(&()), handle.waiting()), (1, 3));
+    drop((running, newer, medium, high, another));
+    assert_eq!((handle.keys(), handle.waiting()), (0, 0));
 }
 
 /// The starvation that a low priority accepts, and its end.

@@ -5,7 +5,9 @@ use std::{future::pending, time::Duration};
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task};
 use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimit, service_fn};
 use tower_throttle::{
-    AsError, Global, RateLimited, concurrency::ConcurrencyLimitLayer, queue::WhenFull,
+    AsError, Global, RateLimited,
+    concurrency::ConcurrencyLimitLayer,
+    queue::{Order, WhenFull},
 };
 
 type Boxed = Box<dyn std::error::Error + Send + Sync>;
@@ -47,6 +49,47 @@ async fn waiters_go_on_in_the_order_of_their_arrival() {
     assert!(calls[1].is_woken());
     assert_eq!(assert_ready_ok!(calls[1].poll()), 8);
     assert_eq!((handle.keys(), handle.waiting()), (0, 0));
+}
+
+/// Shows promise 181.
+#[tokio::test(start_paused = true)]
+async fn if_the_newest_goes_first_the_oldest_is_denied_when_the_line_is_full() {
+    let layer = ConcurrencyLimitLayer::new(Global, 1)
+        .queue(2)
+        .order(Order::Newest)
+        .release_at_response()
+        .respond(AsError);
+    let service = layer.layer(service_fn(serve));
+    let mut calls = [0, 7, 8, 9].map(|n| task::spawn(service.clone().oneshot(n)));
+    for call in &mut calls {
+        assert_pending!(call.poll());
+    }
+    let [first, mut oldest, mut newer, mut newest] = calls;
+    assert!(oldest.is_woken());
+    assert!(assert_ready_err!(oldest.poll()).is::<RateLimited>());
+    drop(first);
+    assert!(newest.is_woken() && !newer.is_woken());
+    assert_eq!(assert_ready_ok!(newest.poll()), 9);
+    assert!(newer.is_woken());
+    assert_eq!(assert_ready_ok!(newer.poll()), 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_higher_limit_lets_waiters_go_on() {
+    let layer = ConcurrencyLimitLayer::new(Global, 1)
+        .queue(2)
+        .release_at_response()
+        .respond(AsError);
+    let handle = layer.handle();
+    let service = layer.layer(service_fn(serve));
+    let mut calls = [0, 0, 7].map(|n| task::spawn(service.clone().oneshot(n)));
+    for call in &mut calls {
+        assert_pending!(call.poll());
+    }
+    handle.set_limit(2).unwrap();
+    assert_eq!((handle.limit(), handle.waiting()), (2, 1));
+    let [_first, second, third] = calls;
+    assert!(second.is_woken() && !third.is_woken());
 }
 
 /// Shows promise 181.

@@ -156,6 +156,10 @@ fn settings_out_of_range_are_refused() {
     let zero = Duration::ZERO;
     for (builder, field) in [
         (synced(&store).interval(zero), "interval"),
+        (
+            synced(&store).interval(Duration::from_millis(3_600_001)),
+            "interval",
+        ),
         (synced(&store).deadline(zero), "deadline"),
         (synced(&store).life(Duration::from_millis(150)), "life"),
         (synced(&store).machines(0), "machines"),

@@ -4,11 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use tokio_postgres::Client;
 use tower_throttle::store::cas::{
-    CasStore, Swapped,
-    postgres::{Connections, PostgreSql},
+    CasStore, Loaded, Swapped,
+    postgres::{Connections, Pool, PooledClient, PostgreSql},
 };
 
-use super::{MINUTE, insert, load, postgres_server::PostgresServer, store, value};
+use super::{MINUTE, connected, insert, load, postgres_server::PostgresServer, store, value};
 use crate::wait::until;
 
 /// A store whose connections are those of a role of its own.
@@ -38,6 +38,20 @@ async fn calls_one_after_the_other_use_one_connection() {
         assert_eq!(load(&store, "key").await, None);
     }
     assert_eq!(connections_of(&client, "one_connection").await, 1);
+}
+
+#[tokio::test]
+async fn a_connection_has_four_calls_at_once_before_another_is_made() {
+    let (_server, client, store) = store_of("four_calls", 2).await;
+    assert_eq!(load(&store, "key").await, None);
+    let key = "key";
+    for _ in 0..20 {
+        let (one, two) = (store.load(key), store.load(key));
+        let (three, four) = (store.load(key), store.load(key));
+        let all = tokio::join!(one, two, three, four);
+        assert!(all.0.is_ok() && all.1.is_ok() && all.2.is_ok() && all.3.is_ok());
+        assert_eq!(connections_of(&client, "four_calls").await, 1);
+    }
 }
 
 /// Shows promise 145.
@@ -206,6 +220,8 @@ async fn each_error_of_the_server_is_answered_as_its_code_demands() {
         assert_eq!(error.is_transient(), transient, "{error}");
         let text = error.to_string();
         assert!(text.contains(advice), "{text}");
+        // Nothing comes after a code without advice.
+        assert!(!advice.starts_with('(') || text.ends_with(advice), "{text}");
         assert_eq!(load(&store, key).await, None);
         let after: i32 = client.query_one(query, &[]).await.expect("one").get(0);
         assert_eq!(before != after, is_replaced, "{error}");
@@ -217,6 +233,52 @@ async fn each_error_of_the_server_is_answered_as_its_code_demands() {
             "{swapped:?}"
         );
     }
+}
+
+#[tokio::test]
+async fn a_transaction_that_fails_is_rolled_back() {
+    let (_server, client, store) = store_of("failed", 1).await;
+    let check = "ALTER TABLE failed ADD CHECK (key <> 'refused')";
+    client.batch_execute(check).await.expect("a condition");
+    let change = |_: Loaded| Some((value(1, "new"), MINUTE));
+    for _ in 0..2 {
+        let error = store.update("refused", change).await.expect_err("refused");
+        assert!(error.to_string().contains("(23514)"), "{error}");
+        assert_eq!(store.update("key", change).await, Ok(true));
+    }
+}
+
+/// The connections of a transaction and of a single statement.
+#[tokio::test]
+async fn a_connection_keeps_its_statements_and_prepares_those_that_are_lost() {
+    let (server, _) = store("kept_statements").await;
+    let connections = Connections::open(&server.url()).and_then(|all| all.size(1));
+    let connections = connections.expect("a URL");
+    let store = PostgreSql::new(connections.clone()).without_sweeps();
+    let store = store.table("kept_statements").expect("a name");
+    let loaded = connected(async || store.load("key").await).await;
+    assert_eq!(loaded.expect("a reply").value, None);
+    assert_eq!(load(&store, "key").await, None);
+    let shared = connections.get().await.expect("a connection");
+    assert_eq!(prepared(&shared).await, 1);
+    Connections::release(shared, true);
+    let change = |_: Loaded| Some((value(1, "new"), MINUTE));
+    for _ in 0..2 {
+        assert_eq!(store.update("key", change).await, Ok(true));
+        let exclusive = connections.get_exclusive().await.expect("a connection");
+        let exclusive = exclusive.expect("transactions have their own");
+        assert_eq!(prepared(&exclusive).await, 3);
+        let forget = Connections::client(&exclusive).batch_execute("DEALLOCATE ALL");
+        forget.await.expect("a session");
+        Connections::release(exclusive, true);
+    }
+}
+
+/// How many statements the session of a connection has prepared.
+async fn prepared(connection: &PooledClient) -> i64 {
+    let query = "SELECT count(*) FROM pg_prepared_statements";
+    let rows = Connections::client(connection).query_typed(query, &[]);
+    rows.await.expect("a count")[0].get(0)
 }
 
 fn signal(pid: i32, name: &str) {

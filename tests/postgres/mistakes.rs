@@ -82,7 +82,10 @@ async fn a_role_needs_four_rights_on_the_table_and_none_to_make_it() {
 
     let grants = ["SELECT", "INSERT", "UPDATE", "DELETE"];
     for (number, right) in grants.iter().enumerate() {
-        assert!(permanent(store.create_table().await).contains("\"rights\""));
+        let text = permanent(store.create_table().await);
+        let may_not = "may not write to the table \"rights\"";
+        assert!(text.contains("\"rights\""), "{text}");
+        assert_eq!(text.contains(may_not), number > 0, "{text}");
         let grant = format!("GRANT {right} ON rights, rights_quotas TO limited");
         client.batch_execute(&grant).await.expect("a right");
         let checked = store.check().await;
@@ -166,6 +169,25 @@ async fn a_server_that_only_reads_is_named_as_one() {
     client.batch_execute(writable).await.expect("a setting");
     let swapped = store.swap("key", Some(version(1)), &new, MINUTE).await;
     assert!(swapped.is_ok(), "{swapped:?}");
+}
+
+/// A replica has no rows of an unlogged table, and refuses to read them.
+///
+/// Shows promise 144.
+#[tokio::test]
+async fn a_replica_is_named_as_one_that_only_reads() {
+    let mut server = PostgresServer::start();
+    let made = connected(async || open(&server.url(), "replicated").create_table().await).await;
+    made.expect("a table");
+    server.stop();
+    server.restart_as_replica();
+    let store = open(&server.url(), "replicated");
+    let loaded = connected(async || store.load("key").await).await;
+    let error = loaded.expect_err("it has no rows");
+    assert!(error.is_transient(), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("(0A000)"), "{text}");
+    assert!(text.contains("target_session_attrs=read-write"), "{text}");
 }
 
 #[test]

@@ -13,11 +13,13 @@ use tower_throttle::{
     StoreError,
     store::cas::{
         CasStore, Swapped,
-        postgres::{Pool, PostgreSql, Statements},
+        postgres::{Connections, Pool, PooledClient, PostgreSql, Statements},
     },
 };
 
-use super::{MINUTE, insert, load, postgres_server::PostgresServer, store, value, version};
+use super::{
+    MINUTE, connected, insert, load, postgres_server::PostgresServer, store, value, version,
+};
 
 /// One client for all calls.
 #[derive(Clone)]
@@ -97,6 +99,45 @@ async fn a_pool_without_statements_prepares_none() {
     use_it(&store).await;
     assert_eq!(prepared(&pool).await, 0);
     assert_eq!(pool.0.released.load(Ordering::Relaxed), 3);
+}
+
+#[tokio::test]
+async fn a_connection_that_has_made_the_table_is_used_again() {
+    let (_server, pool, store) = pooled("pool_before", None).await;
+    let store = store.table("pool_made").expect("a name");
+    store.create_table().await.expect("a table");
+    assert_eq!(pool.0.unusable.load(Ordering::Relaxed), 0);
+}
+
+/// A pool with the methods that it must have.
+#[derive(Debug)]
+struct Smallest(Connections);
+
+impl Pool for Smallest {
+    type Connection = PooledClient;
+
+    async fn get(&self) -> Result<PooledClient, StoreError> {
+        self.0.get().await
+    }
+
+    fn client(connection: &PooledClient) -> &Client {
+        Connections::client(connection)
+    }
+}
+
+#[tokio::test]
+async fn without_a_place_for_statements_none_is_prepared() {
+    let (server, _) = store("pool_smallest").await;
+    let connections = Connections::open(&server.url()).and_then(|all| all.size(1));
+    let connections = connections.expect("a URL");
+    let store = PostgreSql::new(Smallest(connections.clone())).without_sweeps();
+    let store = store.table("pool_smallest").expect("a name");
+    let loaded = connected(async || store.load("key").await).await;
+    assert_eq!(loaded.expect("a reply").value, None);
+    let connection = connections.get().await.expect("a connection");
+    let query = "SELECT count(*) FROM pg_prepared_statements";
+    let rows = Connections::client(&connection).query_typed(query, &[]);
+    assert_eq!(rows.await.expect("a count")[0].get::<_, i64>(0), 0);
 }
 
 #[tokio::test]

@@ -1,7 +1,14 @@
 //! Expired rows are removed.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
+use tokio::time::Instant;
 use tokio_postgres::Client;
 use tower_throttle::{
     StoreError,
@@ -11,7 +18,7 @@ use tower_throttle::{
     },
 };
 
-use super::{MINUTE, connected, insert, load, store, value};
+use super::{MINUTE, connected, insert, load, postgres_server::PostgresServer, store, value};
 use crate::wait::until;
 
 /// Lets an hour pass for some rows.
@@ -53,6 +60,32 @@ async fn a_sweep_removes_expired_rows_and_no_more_than_it_may() {
     assert_eq!(store.sweep(100).await, Ok(20));
     assert_eq!(store.sweep(100).await, Ok(0));
     assert_eq!(load(&store, "new").await, Some(value(1, "kept")));
+}
+
+/// Shows promise 142.
+#[tokio::test]
+async fn a_sweep_of_several_batches_removes_no_more_than_it_may() {
+    let (server, store) = store("batches").await;
+    let client = server.client().await;
+    fill(&client, "batches", 350).await;
+    assert_eq!(store.sweep(150).await, Ok(150));
+    assert_eq!(rows(&client, "batches").await, 200);
+}
+
+/// Shows promise 142.
+#[tokio::test]
+async fn a_sweep_that_conflicts_with_another_transaction_removes_nothing() {
+    let (server, store) = store("conflicting").await;
+    let client = server.client().await;
+    fill(&client, "conflicting", 1).await;
+    let trigger = "CREATE FUNCTION refuse_sweep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            RAISE EXCEPTION 'a conflict' USING ERRCODE = '40001';
+        END $$;
+        CREATE TRIGGER conflicts BEFORE DELETE ON conflicting \
+            FOR EACH ROW EXECUTE FUNCTION refuse_sweep()";
+    client.batch_execute(trigger).await.expect("a trigger");
+    assert_eq!(store.sweep(100).await, Ok(0));
+    assert_eq!(rows(&client, "conflicting").await, 1);
 }
 
 /// Shows promise 142.
@@ -154,15 +187,30 @@ async fn sweeps_and_swaps_at_once_lose_no_value() {
     }
 }
 
-/// Shows when the store and its task have ended: nothing holds the pool.
+/// Inserts rows that have expired.
+async fn fill(client: &Client, table: &str, count: u32) {
+    let fill = format!(
+        "INSERT INTO {table} SELECT 'old-' || n, 1, '', 1, 1 FROM generate_series(1, {count}) n"
+    );
+    client.batch_execute(&fill).await.expect("a table");
+}
+
+/// Shows when the store and its task have ended: nothing holds the pool. Counts the statements.
 #[derive(Debug)]
-struct Tracked(Arc<Connections>);
+struct Tracked(Arc<(Connections, AtomicU64)>);
+
+fn tracked(server: &PostgresServer) -> Tracked {
+    let connections = Connections::open(&server.url()).expect("a URL");
+    Tracked(Arc::new((connections, AtomicU64::new(0))))
+}
 
 impl Pool for Tracked {
     type Connection = PooledClient;
 
     async fn get(&self) -> Result<PooledClient, StoreError> {
-        self.0.get().await
+        let (connections, statements) = &*self.0;
+        statements.fetch_add(1, Ordering::Relaxed);
+        connections.get().await
     }
 
     fn client(connection: &PooledClient) -> &Client {
@@ -175,16 +223,14 @@ impl Pool for Tracked {
 async fn the_store_sweeps_in_the_background_until_it_is_dropped() {
     let (server, _) = store("background").await;
     let client = server.client().await;
-    let connections = Arc::new(Connections::open(&server.url()).expect("a URL"));
-    let store = PostgreSql::new(Tracked(Arc::clone(&connections)));
-    let store = store.table("background").expect("a name");
+    let pool = tracked(&server);
+    let connections = Arc::clone(&pool.0);
+    let store = PostgreSql::new(pool).table("background").expect("a name");
     let store = store
         .sweep_every(Duration::from_millis(20))
         .expect("an interval");
     // More than a batch.
-    let fill =
-        "INSERT INTO background SELECT 'old-' || n, 1, '', 1, 1 FROM generate_series(1, 2500) n";
-    client.batch_execute(fill).await.expect("a table");
+    fill(&client, "background", 2_500).await;
     insert(&store, "new", &value(1, "")).await;
     until("the expired rows are gone", async || {
         rows(&client, "background").await == 1
@@ -201,6 +247,79 @@ async fn the_store_sweeps_in_the_background_until_it_is_dropped() {
         Arc::strong_count(&connections) == 1
     })
     .await;
+}
+
+/// Without a batch per interval, which would take 50 seconds, and without sweeps in vain.
+///
+/// Shows promise 142.
+#[tokio::test]
+async fn the_store_sweeps_all_that_is_due_once_per_interval() {
+    let (server, _) = store("once").await;
+    let client = server.client().await;
+    let pool = tracked(&server);
+    let counts = Arc::clone(&pool.0);
+    let store = PostgreSql::new(pool).table("once").expect("a name");
+    let store = store
+        .sweep_every(Duration::from_secs(1))
+        .expect("an interval");
+    fill(&client, "once", 10_000).await;
+    let begun = Instant::now();
+    assert_eq!(load(&store, "key").await, None);
+    until("the expired rows are gone", async || {
+        rows(&client, "once").await == 0
+    })
+    .await;
+    assert!(begun.elapsed() < Duration::from_secs(30));
+    // The task runs while the test waits for a reply.
+    for _ in 0..100 {
+        assert_eq!(rows(&client, "once").await, 0);
+    }
+    let intervals = begun.elapsed().as_millis() / 500;
+    let statements = u128::from(counts.1.load(Ordering::Relaxed));
+    // The load, 100 full batches, and one that is not full per interval.
+    assert!(statements <= 102 + intervals, "{statements}, {intervals}");
+}
+
+/// A pool that cannot connect. It notes when it is asked.
+#[derive(Debug)]
+struct Refusing(Arc<Mutex<Vec<Instant>>>);
+
+#[derive(Debug)]
+enum Never {}
+
+impl Pool for Refusing {
+    type Connection = Never;
+
+    async fn get(&self) -> Result<Never, StoreError> {
+        self.0.lock().expect("no panic").push(Instant::now());
+        Err(StoreError::new("no server", true))
+    }
+
+    fn client(connection: &Never) -> &Client {
+        match *connection {}
+    }
+}
+
+/// Shows promise 142.
+#[tokio::test(start_paused = true)]
+async fn sweeps_are_half_an_interval_to_an_interval_apart_at_random() {
+    let asked = Arc::default();
+    let store = PostgreSql::new(Refusing(Arc::clone(&asked)));
+    let (half, interval) = (Duration::from_secs(5), Duration::from_secs(10));
+    let store = store.sweep_every(interval).expect("an interval");
+    assert!(store.load("key").await.is_err());
+    tokio::time::sleep(interval * 20).await;
+    let asked = asked.lock().expect("no panic");
+    let pauses: Vec<_> = asked.windows(2).map(|two| two[1] - two[0]).collect();
+    // Timers count whole milliseconds.
+    let longest = interval + Duration::from_millis(2);
+    assert!(
+        pauses.iter().all(|pause| (half..longest).contains(pause)),
+        "{pauses:?}"
+    );
+    assert!(pauses.len() >= 19, "{pauses:?}");
+    let same = |pause: &Duration| pause.abs_diff(pauses[0]) < Duration::from_millis(10);
+    assert!(!pauses.iter().all(same), "{pauses:?}");
 }
 
 /// Shows promise 142.

@@ -311,6 +311,19 @@ async fn check_of_a_server_that_is_down_is_transient() {
     assert!(error.is_transient(), "{error}");
 }
 
+/// Shows promise 124.
+#[tokio::test]
+async fn check_of_a_server_that_is_not_ready_is_transient() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(Protocol::Redis, server.port());
+    let redis = open(&proxy.url()).await;
+    proxy.refuses("LOADING Redis is loading the dataset in memory", 1);
+    let error = redis.check().await.expect_err("it is not ready");
+    assert!(error.is_transient(), "{error}");
+    assert_eq!(proxy.refused(), 1, "the fault happened");
+    assert_eq!(redis.check().await, Ok(None));
+}
+
 #[tokio::test]
 async fn a_server_that_refuses_keys_that_are_not_declared_is_named() {
     let server = RedisServer::start();

@@ -78,6 +78,11 @@ async fn a_stopped_master_opens_only_its_own_breaker() {
         })
         .await;
     }
+    // The connection is older than the interval at which the slots are checked.
+    let connected_at = tokio::time::Instant::now();
+    while connected_at.elapsed() < Duration::from_millis(300) {
+        let _ = limiter.decide(&keys[1], 1).await;
+    }
     // A slot moves, so that a call that fails finds other owners, and the connection is replaced.
     let to = ask(&nodes[1], &["MYID"]);
     for node in &nodes {
@@ -130,6 +135,31 @@ fn clients(node: &RedisServer) -> Vec<String> {
     let others = list.lines().filter(|line| !line.contains("cmd=client"));
     let numbers = others.filter_map(|line| line.split(' ').next());
     numbers.map(ToOwned::to_owned).collect()
+}
+
+#[tokio::test]
+async fn a_call_on_a_new_key_of_a_migrating_slot_is_sent_to_the_new_master() {
+    let nodes = cluster(0);
+    let builder = ClusterClientBuilder::new(nodes.iter().map(RedisServer::url));
+    let redis = Redis::with_cluster(builder).expect("urls");
+    let redis = redis.deadline(Duration::from_secs(10));
+    let limiter = redis.limiter("moves", FixedWindow::new(Quota::per_day(5)).anchored());
+    until("a call succeeds", async || {
+        limiter.decide("other", 1).await.is_ok()
+    })
+    .await;
+    let slot = ask(&nodes[0], &["KEYSLOT", "{throttle:moves:key}"]);
+    let number: usize = slot.parse().expect("a slot");
+    let from = [5_461, 10_923].iter().filter(|end| number >= **end).count();
+    let (from, to) = (&nodes[from], &nodes[(from + 1) % 3]);
+    tell(to, &["SETSLOT", &slot, "IMPORTING", &ask(from, &["MYID"])]);
+    tell(from, &["SETSLOT", &slot, "MIGRATING", &ask(to, &["MYID"])]);
+    for left in (0..5).rev() {
+        let decision = limiter.decide("key", 1).await.expect("a decision");
+        assert_eq!(decision.remaining(), left);
+    }
+    let keys = ask(to, &["COUNTKEYSINSLOT", &slot]);
+    assert_eq!(keys, "1", "the fault happened");
 }
 
 /// Shows promise 124.

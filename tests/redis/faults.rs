@@ -15,7 +15,7 @@ use tower_throttle::store::Fallback;
 use tower_throttle::store::redis::{Redis, RedisLimiter};
 use tower_throttle::{
     FixedWindow, Limiter, Quota, StoreError, Verdict,
-    store::{Backend, Op},
+    store::{Backend, Op, remote::StoreLimiter},
 };
 
 use crate::redis_server::RedisServer;
@@ -444,6 +444,7 @@ async fn a_wrong_password_after_an_outage_is_a_permanent_error() {
         assert!(begun.elapsed() < PATIENCE, "it never opened");
         tokio::task::yield_now().await;
     }
+    assert!(StoreLimiter::breaker(&limiter).is_open);
     server.restart();
     command(&server, &["CONFIG", "SET", "requirepass", "another"]);
     let begun = Instant::now();

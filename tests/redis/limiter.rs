@@ -312,6 +312,48 @@ fn a_policy_that_a_script_cannot_represent_is_refused_when_it_is_built() {
     assert!(Redis::open("http://localhost").is_err());
 }
 
+/// Shows promise 82.
+#[test]
+fn the_largest_numbers_that_a_script_can_represent_are_allowed_and_no_larger_ones() {
+    const MOST: u64 = 1 << 52;
+    /// With four units per nanosecond, what this warm-up stores is exactly 2^53.
+    const WARM_UP_NS: u64 = 1_125_899_906_841_248;
+
+    let redis = Redis::open("redis://127.0.0.1:1").expect("a url");
+    let nanos = Duration::from_nanos;
+    let bucket = |quota: Quota| AnyAlgorithm::new(TokenBucket::new(quota));
+    let window = |quota: Quota| AnyAlgorithm::new(FixedWindow::new(quota));
+    let dense = |limit: u64| bucket(Quota::per(limit, nanos(1)));
+    let burst = |burst: u64| bucket(Quota::per(1, nanos(1)).burst(burst));
+    let depth = |ns: u64| bucket(Quota::per(1, nanos(ns)));
+    let period = |us: u64| window(Quota::per(1, Duration::from_micros(us)));
+    let limit = |limit: u64| window(Quota::per_second(limit));
+    let warm_up = |ns: u64| AnyAlgorithm::new(WarmUp::new(Quota::per(4, nanos(1)), nanos(ns)));
+    for (what, largest, larger) in [
+        ("parts", dense(MOST / 1_000), dense(MOST / 1_000 + 1)),
+        ("burst", burst(MOST), burst(MOST + 1)),
+        ("depth", depth(1_000 * MOST - 1), depth(1_000 * MOST)),
+        ("period", period(MOST), period(MOST + 1)),
+        ("limit", limit(MOST), limit(MOST + 1)),
+        ("warm-up", warm_up(WARM_UP_NS), warm_up(WARM_UP_NS + 1)),
+    ] {
+        assert!(redis.try_limiter("a", largest).is_ok(), "{what}");
+        let refused = redis.try_limiter("a", larger);
+        let error = refused.expect_err(what).to_string();
+        assert!(error.contains("2^52"), "{what}: {error}");
+    }
+}
+
+#[test]
+fn a_limiter_reports_its_number_of_limits_and_its_longest_wait() {
+    let redis = Redis::open("redis://127.0.0.1:1").expect("a url");
+    let longest = Duration::from_secs(7);
+    let queue = LeakyBucket::new(hourly(2)).queue(3).max_wait(longest);
+    let limiter = redis.limiter("both", (queue, FixedWindow::new(hourly(5))));
+    assert_eq!(Backend::<str>::limits(&limiter), 2);
+    assert_eq!(Backend::<str>::max_wait(&limiter, "key"), longest);
+}
+
 #[test]
 fn a_call_outside_of_a_runtime_is_an_error() {
     let redis = Redis::open("redis://127.0.0.1:1").expect("a url");

@@ -18,12 +18,13 @@ const AGAIN: [&str; 5] = [
     "CLUSTERDOWN The cluster is down",
 ];
 /// Errors of calls that were not executed and would fail again.
-const LATER: [&str; 5] = [
+const LATER: [&str; 6] = [
     "LOADING Redis is loading the dataset in memory",
     "BUSY Redis is busy running a script",
     "OOM command not allowed when used memory > 'maxmemory'.",
     "NOREPLICAS Not enough good replicas to write.",
     "NOPERM this user has no permissions",
+    "CROSSSLOT Keys in request don't hash to the same slot",
 ];
 
 struct Stage {

@@ -298,4 +298,24 @@ mod tests {
         let counting = record.counting_at(Tick::ZERO).entries;
         assert_eq!(counting, record.entries[1..]);
     }
+
+    #[test]
+    fn a_key_goes_on_by_its_time_until_it_is_like_an_unused_one() {
+        let second = |count: u64| Tick::from_nanos(count * 1_000_000_000);
+        let mut record = Record {
+            written_at: second(100),
+            entries: vec![Entry {
+                settings: Vec::new(),
+                forgettable_at: second(110),
+                state: Vec::new(),
+            }],
+            ..Record::default()
+        };
+        // Machines may differ by a second. A clock that is 50 behind was set back.
+        for (store_time, now) in [(99, 99), (50, 100), (59, 109)] {
+            assert_eq!(record.begin_at(second(store_time)), second(now));
+        }
+        assert_eq!(record.begin_at(second(60)), second(60));
+        assert_eq!(record, Record::default());
+    }
 }

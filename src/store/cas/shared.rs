@@ -129,3 +129,68 @@ impl<S: CasStore> Shared<S> {
         result
     }
 }
+
+#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+mod tests {
+    use super::*;
+    use crate::store::cas::{Loaded, MemoryStore, Swapped, Value};
+
+    /// Computed by another implementation.
+    #[test]
+    fn numbers_are_those_of_splitmix64() {
+        let mut shared = Shared::new(MemoryStore::new(), Duration::ZERO);
+        // That one makes a step before its first number.
+        shared.numbers = Counter::new(1_234_567 + 0x9e37_79b9_7f4a_7c15);
+        let numbers = [(); 5].map(|()| shared.next_random());
+        let expected = [
+            6_457_827_717_110_365_317,
+            3_203_168_211_198_807_973,
+            9_817_491_932_198_370_423,
+            4_593_380_528_125_082_431,
+            16_408_922_859_458_223_821,
+        ];
+        assert_eq!(numbers, expected);
+    }
+
+    /// A store on several servers, or on one.
+    #[derive(Debug)]
+    struct Servers {
+        are_one: bool,
+    }
+
+    impl CasStore for Servers {
+        async fn load(&self, _: &str) -> Result<Loaded, StoreError> {
+            Ok(Loaded::default())
+        }
+
+        async fn swap(
+            &self,
+            _: &str,
+            _: Option<Version>,
+            _: &Value,
+            _: Duration,
+        ) -> Result<Swapped, StoreError> {
+            Ok(Swapped::Conflict(None))
+        }
+
+        fn has_one_clock(&self) -> bool {
+            self.are_one
+        }
+    }
+
+    #[test]
+    fn a_store_has_one_clock_if_one_server_reports_its_time() {
+        let time = Some(Tick::from_nanos(1));
+        for (are_one, server_time, has_one_clock) in [
+            (true, time, true),
+            (true, None, false),
+            (false, time, false),
+            (false, None, false),
+        ] {
+            let shared = Shared::new(Servers { are_one }, Duration::ZERO);
+            shared.time.learn(MonotonicClock.now(), server_time);
+            let expected = (are_one, server_time, has_one_clock);
+            assert_eq!((are_one, server_time, shared.has_one_clock()), expected);
+        }
+    }
+}

@@ -83,3 +83,51 @@ impl StoreTime {
         }
     }
 }
+
+#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    /// Shows promise 156.
+    #[tokio::test(start_paused = true)]
+    async fn the_reply_with_the_earliest_time_counts() {
+        let at = |ms: u64| Tick::from_nanos(ms * 1_000_000);
+        let time = StoreTime::default();
+        assert_eq!(time.now(), None);
+        // How long the call took, the time that its reply reports, and the time from then on.
+        for (took, reported, learned) in [
+            (10, 5, 15),
+            // It took less time to get there.
+            (4, 12, 16),
+            // It was read late.
+            (20, 30, 36),
+            // It may be as late as that, and no later.
+            (5, 41, 41),
+            (3, 45, 48),
+            // The clock was set back.
+            (2, 10, 12),
+        ] {
+            let sent_at = MonotonicClock.now();
+            advance(Duration::from_millis(took)).await;
+            assert_eq!(time.learn(sent_at, Some(at(reported))), at(reported));
+            assert_eq!(time.now(), Some(at(learned)), "{reported} ms");
+        }
+        advance(MAX_AGE).await;
+        assert_eq!(time.now(), None, "it is too old");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_of_a_store_is_forgotten_and_that_of_this_machine_is_not() {
+        let time = StoreTime::default();
+        let now = MonotonicClock.now();
+        time.learn(now, Some(now));
+        assert!(time.now().is_some() && !time.is_of_this_machine());
+        time.forget();
+        assert_eq!(time.now(), None);
+        time.learn(now, None);
+        time.forget();
+        assert!(time.now().is_some() && time.is_of_this_machine());
+    }
+}

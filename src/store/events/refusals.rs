@@ -37,3 +37,23 @@ impl RefusalLog {
         );
     }
 }
+
+#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+mod tests {
+    use super::*;
+    use tokio::time::advance;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_error_is_logged_again_after_ten_minutes() {
+        let (log, error) = (RefusalLog::new(), StoreError::new("refused", false));
+        let logged_at = || {
+            log.record("Redis", &error);
+            lock(&log.0)[0].1
+        };
+        let first = logged_at();
+        advance(SILENCE - Duration::from_millis(1)).await;
+        assert_eq!(logged_at(), first);
+        advance(Duration::from_millis(1)).await;
+        assert_eq!(logged_at(), first.plus(SILENCE));
+    }
+}

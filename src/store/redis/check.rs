@@ -274,4 +274,19 @@ mod tests {
             assert_eq!(error.to_string(), expected);
         }
     }
+
+    #[test]
+    fn the_version_is_read_from_both_forms_of_text() {
+        let text = "redis_version:7.0.15\r\n";
+        let forms = [
+            Value::BulkString(text.into()),
+            Value::VerbatimString {
+                format: redis::VerbatimFormat::Text,
+                text: text.to_owned(),
+            },
+        ];
+        for form in &forms {
+            assert_eq!(ServerInfo::from(form).version, "7.0.15");
+        }
+    }
 }

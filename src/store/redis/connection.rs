@@ -305,3 +305,70 @@ impl fmt::Debug for Connection {
         f.debug_struct("Connection").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use redis::{RedisConnectionInfo, aio::MultiplexedConnection};
+
+    use super::*;
+
+    fn master(id: &str) -> Server {
+        Server::Master(id.into())
+    }
+
+    /// A connection on which nothing is sent.
+    async fn live(slot_owners: SlotOwners) -> Arc<Live> {
+        let settings = RedisConnectionInfo::default().set_skip_set_lib_name();
+        let (stream, _) = tokio::io::duplex(1);
+        let raw = MultiplexedConnection::new(&settings, stream).await;
+        let made_at = MonotonicClock.now();
+        Arc::new(Live {
+            raw: RawConnection::Single(raw.expect("a connection").0),
+            slot_owners,
+            is_broken: AtomicBool::new(false),
+            unanswered: AtomicU32::new(0),
+            made_at,
+            checked_at: Mutex::new(made_at),
+        })
+    }
+
+    fn is_broken(live: &Live) -> bool {
+        live.is_broken.load(Ordering::Relaxed)
+    }
+
+    #[tokio::test]
+    async fn three_calls_in_a_row_without_a_reply_break_a_connection() {
+        let live = live(SlotOwners::new()).await;
+        for (replied, breaks) in [
+            (false, false),
+            (false, false),
+            (true, false),
+            (false, false),
+            (false, false),
+            (false, true),
+        ] {
+            let live = &live;
+            drop(ReplyGuard { live, replied });
+            assert_eq!(is_broken(live), breaks);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_is_kept_for_five_seconds_if_no_server_reports_the_slots() {
+        let live = live(vec![(0, 16_383, "id".into())]).await;
+        for (passed, breaks) in [(Duration::ZERO, false), (MAX_CLUSTER_AGE, true)] {
+            tokio::time::advance(passed).await;
+            Arc::clone(&live).check().await;
+            assert_eq!(is_broken(&live), breaks, "{passed:?}");
+        }
+    }
+
+    #[test]
+    fn a_master_without_slots_owns_none() {
+        let owners: SlotOwners = vec![(0, 8_000, "a".into()), (8_001, 16_383, "b".into())];
+        for server in [master("a"), master("b"), Server::Single, Server::Unknown] {
+            assert!(owns_slots(&owners, &server), "{server:?}");
+        }
+        assert!(!owns_slots(&owners, &master("c")));
+    }
+}

@@ -78,3 +78,24 @@ impl Script for Lockout {
         state_of(self, numbers)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::quota::Quota;
+    use crate::store::redis::script::decode_reply;
+
+    #[test]
+    fn the_next_denial_ends_when_the_attempt_that_is_in_the_way_expires() {
+        let lockout = Lockout::new(Quota::per_minute(6));
+        // Two attempts, and one ten seconds later. A request of two is admitted ten seconds after
+        // that; for another one the first attempt has to expire.
+        let (first, newest) = (1_000_000_000, 1_010_000_000);
+        let outcome = [1, 0, 0, newest, 3, newest, first, first];
+        let reply = decode_reply(&lockout, Call::Take(2), 1_020_000_000, &outcome);
+        let denial = reply.expect("a reply").next_denial.expect("a denial");
+        assert_eq!(denial.retry_after, Some(Duration::from_secs(40)));
+    }
+}

@@ -168,7 +168,7 @@ fn warm_up_params(algorithm: &WarmUp) -> Option<[u64; 5]> {
     let (threshold, full) = (permits.threshold, permits.capacity);
     let cooldown = full / (1_000 * refill) + 2;
     let max_stored = full + (cooldown + 1) * 1_000 * refill;
-    if max_stored > u128::from(2 * MAX_EXACT) || permits.warm_up > MAX_EXACT {
+    if max_stored > u128::from(2 * MAX_EXACT) {
         return None;
     }
     let params = [
@@ -235,5 +235,24 @@ impl Script for WarmUp {
         let interval = Interval::new(&self.quota());
         let next_free = interval.to_exact_nanos(words.next_word()?, words.next_word()?);
         Some(WarmUpState { stored, next_free })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::quota::Quota;
+    use crate::store::redis::script::call_args;
+
+    #[test]
+    fn no_moment_admits_a_cost_above_the_largest_of_a_warm_up() {
+        let warm_up = WarmUp::new(Quota::per_second(2), Duration::from_secs(4)).max_cost(3);
+        for (cost, is_admitted) in [(2, true), (3, true), (4, false)] {
+            let args = call_args(&warm_up, Call::Take(cost));
+            let is_never = args.contains("9007199254740991");
+            assert_eq!(is_never, !is_admitted, "{args}");
+        }
     }
 }

@@ -320,4 +320,51 @@ mod tests {
                 .is_transient()
         );
     }
+
+    fn certificate_error() -> RedisError {
+        std::io::Error::other("invalid peer certificate: UnknownIssuer").into()
+    }
+
+    #[test]
+    fn a_server_that_is_not_found_is_an_outage_and_a_wrong_certificate_is_not() {
+        for kind in [
+            ErrorKind::MasterNameNotFoundBySentinel,
+            ErrorKind::NoValidReplicasFoundBySentinel,
+            ErrorKind::ClusterConnectionNotFound,
+        ] {
+            let class = ErrorClass::from_error(&(kind, "not found").into());
+            assert_eq!(class, ErrorClass::Unavailable, "{kind:?}");
+        }
+        let class = ErrorClass::from_connect_error(&certificate_error());
+        assert_eq!(class, ErrorClass::Permanent);
+        let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        let class = ErrorClass::from_connect_error(&reset.into());
+        assert_eq!(class, ErrorClass::Unavailable);
+    }
+
+    #[test]
+    fn only_an_error_that_an_operator_can_correct_has_advice() {
+        let crossed = || server("CROSSSLOT Keys in request don't hash to the same slot");
+        let no_entry = (ErrorKind::AuthenticationFailed, "no entry").into();
+        let unknown = "ERR Protocol error: unauthenticated multibulk length";
+        for (error, by_cluster_client, advice) in [
+            (crossed(), false, "connect with Redis::with_cluster"),
+            (crossed(), true, ""),
+            (
+                server("READONLY You can't write"),
+                false,
+                "leads to a replica",
+            ),
+            (server("MASTERDOWN Link with MASTER is down"), false, ""),
+            (server("BUSY Redis is busy running a script"), false, ""),
+            (server(unknown), false, "correct the user or password"),
+            (no_entry, false, "correct the user or password"),
+            (certificate_error(), false, "the trusted certificates"),
+        ] {
+            let class = ErrorClass::from_error(&error);
+            let text = class.to_store_error(&error, by_cluster_client).to_string();
+            assert_eq!(text.contains(';'), !advice.is_empty(), "{text}");
+            assert!(text.contains(advice), "{text}");
+        }
+    }
 }

@@ -303,3 +303,6 @@ fn unexpected_reply() -> StoreError {
         false,
     )
 }
+
+#[cfg(test)]
+mod tests;

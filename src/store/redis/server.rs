@@ -376,3 +376,6 @@ fn wrong_address(error: &redis::RedisError) -> ConfigError {
         expected: format!("redis://user:password@host:port/database ({error})"),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -167,3 +167,20 @@ impl Script for SlidingGrid {
         state_of(self, numbers)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quota::Quota;
+
+    #[test]
+    fn the_longest_offset_of_a_grid_is_rounded_down_to_a_microsecond() {
+        let grid = SlidingGrid::new(Quota::per_second(1));
+        let offset = |offset: Duration| {
+            let prepared = grid.offset(offset).prepared();
+            prepared.expect("figures that fit").grid.offset()
+        };
+        assert_eq!(offset(Duration::from_nanos(1_001)), 2_000);
+        assert_eq!(offset(Duration::MAX), u64::MAX - u64::MAX % 1_000);
+    }
+}

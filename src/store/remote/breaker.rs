@@ -239,4 +239,20 @@ mod tests {
             assert!(!all_gaps.iter().all(is_same), "no jitter: {all_gaps:?}");
         }
     }
+
+    #[test]
+    fn the_shortest_interval_has_no_jitter() {
+        let shortest = Duration::from_nanos(1);
+        let config = BreakerConfig {
+            failure_threshold: 1,
+            min_probe_interval: shortest,
+            max_probe_interval: shortest,
+        };
+        let mut breaker = Breaker::new(config, 7);
+        breaker.record_failure(at(0), at(0));
+        for now in 1..100 {
+            assert!(breaker.try_start_call(Tick::from_nanos(now)));
+            assert!(!breaker.try_start_call(Tick::from_nanos(now)));
+        }
+    }
 }

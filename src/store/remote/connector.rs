@@ -269,27 +269,73 @@ mod tests {
         }
     }
 
+    fn failing(is_transient: bool) -> Arc<Connector<Failing>> {
+        let connect = Failing {
+            is_transient,
+            tried: AtomicU32::new(0),
+        };
+        Connector::new(connect, Vec::new())
+    }
+
+    /// A call that takes `picked`, and wants another connection.
+    fn pick(picked: Option<()>) -> impl Fn(&mut Vec<()>) -> Pick<(), ()> {
+        move |_| Pick {
+            picked,
+            wants_another: true,
+            unusable: Vec::new(),
+        }
+    }
+
     /// Shows promise 271.
     #[tokio::test(start_paused = true)]
     async fn a_refusal_is_tried_again_once_per_two_seconds() {
         for (is_transient, allowed) in [(true, 80..=110), (false, 5..=6)] {
-            let connect = Failing {
-                is_transient,
-                tried: AtomicU32::new(0),
-            };
-            let connector = Connector::new(connect, Vec::new());
+            let connector = failing(is_transient);
             for _ in 0..1_000 {
-                let nothing = |_: &mut Vec<()>| Pick {
-                    picked: None::<()>,
-                    wants_another: true,
-                    unusable: Vec::new(),
-                };
-                let error = connector.get(nothing).await.expect_err("no entry");
+                let error = connector.get(pick(None)).await.expect_err("no entry");
                 assert_eq!(error.is_transient(), is_transient);
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
             let tried = connector.settings().tried.load(Ordering::Relaxed);
             assert!(allowed.contains(&tried), "{is_transient}: {tried}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_attempt_fails_the_calls_that_waited_for_it() {
+        let connector = failing(true);
+        let error = connector.get(pick(None)).await.expect_err("no entry");
+        // During the pause, all calls that have no connection.
+        assert_eq!(connector.existing(pick(Some(())), None), Ok(Ok(())));
+        assert_eq!(connector.existing(pick(None), None), Err(error.clone()));
+        tokio::time::advance(Failing::PAUSE).await;
+        // After it, the calls that waited for this attempt, however late they look for its result.
+        assert_eq!(connector.existing(pick(None), Some(1)), Err(error));
+        // The others wait for the next one.
+        assert_eq!(connector.existing(pick(None), Some(2)), Ok(Err(2)));
+    }
+
+    #[cfg(all(feature = "redis", feature = "cassandra"))]
+    #[tokio::test(start_paused = true)]
+    async fn the_next_call_after_a_correction_tries_at_once() {
+        let connector = failing(false);
+        let error = connector.get(pick(None)).await.expect_err("no entry");
+        assert_eq!(connector.last_error(), Some(error.clone()));
+        assert_eq!(connector.existing(pick(None), None), Err(error));
+        connector.forget_failure();
+        assert_eq!(connector.last_error(), None);
+        assert_eq!(connector.existing(pick(None), None), Ok(Err(2)));
+    }
+
+    /// The runtime of its task does not run any more.
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_that_does_not_end_is_given_up_after_twice_its_time() {
+        let connector = failing(true);
+        lock(&connector.state).running = Some((MonotonicClock.now(), 7));
+        let nanosecond = Duration::from_nanos(1);
+        tokio::time::advance(2 * connector.settings().timeout() - nanosecond).await;
+        assert_eq!(connector.existing(pick(None), None), Ok(Err(7)));
+        tokio::time::advance(nanosecond).await;
+        assert_eq!(connector.existing(pick(None), None), Ok(Err(1)));
     }
 }

@@ -227,6 +227,31 @@ mod tests {
         assert!(cache.get("key", (1, None), at(2)).is_err());
     }
 
+    #[test]
+    fn a_change_of_the_quota_invalidates_all_older_denials() {
+        let cache = DenyCache::new();
+        let versions = ["a", "b"].map(|key| {
+            let version = cache.get(key, (1, None), at(0)).expect_err("not cached");
+            (key, version)
+        });
+        cache.insert("a".into(), 1, denial(50), versions[0].1);
+        assert!(cache.get("a", (1, None), at(1)).is_ok());
+        cache.invalidate_all();
+        assert!(cache.get("a", (1, None), at(1)).is_err());
+        for (key, version) in versions {
+            cache.insert(key.into(), 1, denial(50), version);
+            assert!(cache.get(key, (1, None), at(1)).is_err(), "{key}");
+        }
+    }
+
+    #[test]
+    fn waits_are_rounded_up_to_microseconds() {
+        for (ns, micros) in [(0, 0), (1, 1), (999, 1), (1_000, 1), (1_001, 2)] {
+            let rounded = ceil_micros(Duration::from_nanos(ns));
+            assert_eq!(rounded, Duration::from_micros(micros), "{ns} ns");
+        }
+    }
+
     /// Shows promise 89.
     #[test]
     fn a_long_denial_expires_from_the_cache() {
@@ -248,6 +273,12 @@ mod tests {
         }
         let known = || -> usize { cache.shards.iter().map(|s| lock(s).denials.len()).sum() };
         assert_eq!(known(), SHARDS * MAX_KEYS_PER_SHARD);
+        let version = cache.get("0", (2, None), at(1)).expect_err("another cost");
+        cache.insert("0".into(), 2, denial(50), version);
+        assert!(
+            cache.get("0", (2, None), at(2)).is_ok(),
+            "it replaces the denial of its key"
+        );
         let version = cache
             .get("late", (1, None), at(60))
             .expect_err("not cached");

@@ -252,3 +252,19 @@ impl<P> Clone for PostgreSql<P> {
         }
     }
 }
+
+#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_table_is_swept_as_often() {
+        let store = || PostgreSql::open("postgres://localhost").expect("a URL");
+        let minute = Duration::from_secs(60);
+        let swept = store().sweep_every(minute).expect("an interval");
+        let swept = swept.table("other").expect("a name");
+        assert_eq!(swept.sweeper.interval(), Some(minute));
+        let left = store().without_sweeps().table("other").expect("a name");
+        assert_eq!(left.sweeper.interval(), None);
+    }
+}

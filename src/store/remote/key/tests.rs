@@ -105,6 +105,21 @@ fn long_and_binary_keys_are_digested_and_bounded() {
     assert_eq!(name("x".repeat(64)).len(), 5 + 64 + 1);
     let sha256 = "c8687a08aa5d6ed2044328fa6a697ab8e96dc34291e8c2034ae8c38e6fcc6d65";
     assert_eq!(name("a b"), format!("{{p:q:~{sha256}}}"));
+    // Many parts, which have 975 bytes and those of the last one.
+    let long = |last| {
+        let mut name = KeyName::new("{p:q:");
+        for _ in 0..15 {
+            name.push_bytes(&[b'x'; 64]);
+        }
+        name.push_bytes("y".repeat(last).as_bytes());
+        name.finish()
+    };
+    assert_eq!(long(49).len(), 5 + 1_024 + 1);
+    let digest = long(50);
+    assert!(
+        digest.starts_with("{p:q:~") && digest.ends_with(";long}"),
+        "{digest}"
+    );
 }
 
 /// Shows promise 98.

@@ -1,0 +1,44 @@
+//! The metrics of a store that is down.
+
+use std::time::Duration;
+
+use tokio::task::yield_now;
+use tokio::time::{advance, pause};
+use tower_throttle::store::Backend;
+use tower_throttle::store::cas::{CasBuilder, Fault, Faulty, MemoryStore};
+use tower_throttle::{FixedWindow, Quota};
+
+use crate::measured::{SECRET, measured};
+
+/// Shows promise 126.
+#[test]
+fn a_breaker_that_is_open_and_its_probes_are_counted() {
+    measured(|metrics| async move {
+        pause();
+        let store = Faulty::new(MemoryStore::new());
+        store.plan([Fault::LostRequest; 1_000]);
+        let builder = CasBuilder::new(store).without_quota_changes();
+        let limit = builder.build("api", FixedWindow::new(Quota::per_day(10)));
+        let limit = limit.expect("a limit");
+        let open = || metrics.count("tower_throttle_breakers_open store=memory server=single");
+        let probes = || metrics.count("tower_throttle_switches_total of=breaker to=half_open");
+        assert!(limit.decide(SECRET, 1).await.is_err());
+        assert!(limit.breaker().is_open);
+        assert_eq!((open(), probes()), (1, 0));
+        for sent in 1..=5 {
+            // A probe is due, and the other call is rejected.
+            advance(Duration::from_millis(400)).await;
+            for _ in 0..2 {
+                assert!(limit.decide(SECRET, 1).await.is_err());
+            }
+            assert_eq!(probes(), limit.breaker().probes);
+            assert!(probes() >= sent, "{}", probes());
+        }
+        // A limit that is dropped leaves no open breaker.
+        drop(limit);
+        for _ in 0..10 {
+            yield_now().await;
+        }
+        assert_eq!(open(), 0);
+    });
+}
