@@ -153,7 +153,7 @@ async fn a_connection_that_is_silent_for_less_than_a_second_is_kept() {
     let query = "SELECT pid FROM pg_stat_activity WHERE usename = 'busy'";
     let pid: i32 = client.query_one(query, &[]).await.expect("one").get(0);
     assert_eq!(load(&store, "key").await, None);
-    let begun = std::time::Instant::now();
+    let begun = tokio::time::Instant::now();
     signal(pid, "STOP");
     for _ in 0..8 {
         let mut left = std::pin::pin!(store.load("key"));

@@ -333,7 +333,8 @@ mod tests {
         let connector = failing(true);
         lock(&connector.state).running = Some((MonotonicClock.now(), 7));
         let nanosecond = Duration::from_nanos(1);
-        tokio::time::advance(2 * connector.settings().timeout() - nanosecond).await;
+        let twice = 2 * connector.settings().timeout();
+        tokio::time::advance(twice.saturating_sub(nanosecond)).await;
         assert_eq!(connector.existing(pick(None), None), Ok(Err(7)));
         tokio::time::advance(nanosecond).await;
         assert_eq!(connector.existing(pick(None), None), Ok(Err(1)));

@@ -42,7 +42,7 @@ fn a_client_of_sentinels_makes_several_connections() {
 
     let client = SentinelClient::build(
         vec!["redis://127.0.0.1:1"],
-        "primary".to_owned(),
+        "primary",
         None,
         SentinelServerType::Master,
     );
