@@ -1,15 +1,12 @@
 //! Backends that are pending or fail.
 
-use std::{convert::Infallible, time::Duration};
-
-use http::{Request, Response};
 use tokio_test::{assert_pending, assert_ready_ok, task};
 use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimit, service_fn};
 use tower_throttle::{
     AsError, Global, RateLimitLayer, RateLimited, StoreError, layer::OnStoreError,
 };
 
-use crate::support::{Reply, Script, admit, deny, wait};
+use crate::support::{Reply, Script, admit, deny};
 
 type Boxed = Box<dyn std::error::Error + Send + Sync>;
 
@@ -38,24 +35,6 @@ async fn a_pending_backend_can_deny() {
     let layer = RateLimitLayer::new(Global, script).respond(AsError);
     let error = layer.layer(service_fn(echo)).oneshot(1).await.unwrap_err();
     assert_eq!(error.to_string(), "rate limit exceeded, retry in 3 s");
-}
-
-/// Shows promise 61.
-#[tokio::test(start_paused = true)]
-async fn the_time_until_the_decision_counts_as_a_part_of_the_timeout() {
-    let script = Script::default();
-    let reply = script.later();
-    let service = RateLimitLayer::new(Global, script).layer(service_fn(|_: Request<()>| async {
-        Ok::<_, Infallible>(Response::new(()))
-    }));
-    let request = Request::builder().header("grpc-timeout", "1S").body(());
-    let mut response = task::spawn(service.oneshot(request.unwrap()));
-    assert_pending!(response.poll());
-    tokio::time::advance(Duration::from_millis(500)).await;
-    reply.send(Ok(wait(Duration::from_millis(900)))).unwrap();
-    let denied = assert_ready_ok!(response.poll());
-    let reason = denied.extensions().get::<RateLimited>().unwrap();
-    assert_eq!(reason.retry_after(), Some(Duration::from_millis(400)));
 }
 
 /// Shows promise 64.

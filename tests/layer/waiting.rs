@@ -29,6 +29,27 @@ async fn echo(request: u8) -> Result<u8, Boxed> {
 
 const SECOND: Duration = Duration::from_secs(1);
 
+/// Shows promise 61.
+#[tokio::test(start_paused = true)]
+async fn the_time_until_the_decision_counts_as_a_part_of_the_timeout() {
+    let script = Script::default();
+    let reply = script.later();
+    let service =
+        RateLimitLayer::new(Global, script).layer(service_fn(|_: http::Request<()>| async {
+            Ok::<_, Boxed>(http::Response::new(()))
+        }));
+    let request = http::Request::builder()
+        .header("grpc-timeout", "1S")
+        .body(());
+    let mut response = task::spawn(service.oneshot(request.unwrap()));
+    assert_pending!(response.poll());
+    tokio::time::advance(Duration::from_millis(500)).await;
+    reply.send(Ok(wait(Duration::from_millis(900)))).unwrap();
+    let denied = assert_ready_ok!(response.poll());
+    let reason = denied.extensions().get::<RateLimited>().unwrap();
+    assert_eq!(reason.retry_after(), Some(Duration::from_millis(400)));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_queued_request_proceeds_at_its_turn() {
     let layer = RateLimitLayer::new(Global, Script::now([wait(SECOND)])).respond(AsError);
