@@ -84,7 +84,9 @@ mod tests {
         let ids = [5, 5, 5, 7].map(|at| sleepers.set(None, Tick::from_nanos(at), waker));
         sleepers.set(Some(ids[0]), Tick::from_nanos(8), waker);
         assert!(sleepers.remove(ids[1]).is_some());
+        assert_eq!(sleepers.next_deadline(), Some(Tick::from_nanos(5)));
         let due = [4, 5, 6, 7, 8, 9].map(|now| sleepers.take_due(Tick::from_nanos(now)).len());
         assert_eq!(due, [0, 1, 0, 1, 1, 0]);
+        assert_eq!(sleepers.next_deadline(), None);
     }
 }
