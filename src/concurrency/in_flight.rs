@@ -288,7 +288,7 @@ impl<K: Hash, H, P: Source<K>> Gate<K> for InFlight<H, P> {
                     request,
                     at,
                     ask,
-                    (max_wait, (may_wait.timeout)()),
+                    (max_wait, (may_wait.until)()),
                 )))
             }
             Joined::Full(usage) => Err(self.deny(may_pass, usage, false)),
@@ -386,12 +386,13 @@ impl<H, P> InFlight<H, P> {
         request: PermitRequest,
         at: u32,
         ask: Ask,
-        (max_wait, timeout): (Duration, Option<Duration>),
+        (max_wait, until): (Duration, Option<Tick>),
     ) -> PermitWait {
+        let left = until.map(|until| until.since(MonotonicClock.now()));
         PermitWait {
             place: Place::new(Arc::clone(self.permits()), request, at),
             sleep: None,
-            max_wait: timeout.map_or(max_wait, |timeout| timeout.min(max_wait)),
+            max_wait: left.map_or(max_wait, |left| left.min(max_wait)),
             ask,
         }
     }
@@ -407,7 +408,7 @@ impl<H, P> InFlight<H, P> {
     where
         P: Source<K>,
     {
-        let MayWait { seat, timeout } = may_wait;
+        let MayWait { seat, until } = may_wait;
         let queue = if ask.shadow { 0 } else { self.options.queue };
         let usage = || self.permits().table.usage(request);
         if queue > 0 && !seat.try_acquire() {
@@ -423,12 +424,7 @@ impl<H, P> InFlight<H, P> {
                     .options
                     .max_wait
                     .saturating_add(self.source.failure().0);
-                Ok(Has::Wait(self.wait(
-                    request,
-                    at,
-                    ask,
-                    (max_wait, timeout()),
-                )))
+                Ok(Has::Wait(self.wait(request, at, ask, (max_wait, until()))))
             }
             Ok(Joined::Full(usage)) => Err(self.deny(true, usage, false)),
             Err(error) => self.fail(ask, error).map(Has::Passed),

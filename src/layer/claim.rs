@@ -13,6 +13,7 @@ use super::queue_epoch::QueueEpoch;
 use super::state::{LayerState, Shared};
 use super::waiter_refund::{refund_before_waiters, refund_to_waiters};
 use crate::backend::Op;
+use crate::clock::Tick;
 use crate::decision::{CompactDecision, Decision, Verdict};
 use crate::error::RateLimited;
 use crate::queue::{self, CostOutcome, Precedence, QueuePosition, RequestSeat, WaitOutcome};
@@ -153,14 +154,14 @@ impl Claim {
     }
 
     /// Finishes [`enqueue`](Self::enqueue). Returns the decision if the request is admitted or may
-    /// wait. Denies it if it did not join, if the wait is longer than the timeout, or if no seat is
+    /// wait. Denies it if it did not join, if its client waits for less, or if no seat is
     /// free.
     pub(super) fn wait_or_deny(
         &mut self,
         layer: &LayerState,
         backend: &dyn KeyedBackend,
         joined: Result<Duration, Decision>,
-        timeout: &dyn Fn() -> Option<Duration>,
+        until: &dyn Fn() -> Option<Tick>,
         seat: &mut RequestSeat,
         mut decision: Decision,
     ) -> Result<CompactDecision, RateLimited> {
@@ -168,7 +169,8 @@ impl Claim {
             Ok(wait) => wait,
             Err(again) => return Err(self.deny(layer, backend, seat, again, again.retry_after)),
         };
-        let over = timeout().and_then(|timeout| wait.checked_sub(timeout));
+        let turn = queue::now().plus(wait);
+        let over = until().map(|until| turn.since(until));
         if let Some(over) = over.filter(|over| !over.is_zero()) {
             return Err(self.deny(layer, backend, seat, decision, Some(over)));
         }

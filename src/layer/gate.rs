@@ -12,11 +12,11 @@ use std::{
     future::Future,
     sync::Arc,
     task::{Context, Poll},
-    time::Duration,
 };
 
 use super::policy_cache::{PolicyList, UNNAMED};
 use super::state::State;
+use crate::clock::Tick;
 use crate::decision::{CompactDecision, Decision};
 use crate::error::RateLimited;
 use crate::key::Priority;
@@ -57,8 +57,8 @@ impl Ask {
 pub struct MayWait<'a> {
     /// Taken by a gate where the request waits, and kept until all of its wait is over.
     pub(crate) seat: &'a mut RequestSeat,
-    /// How long its client will wait.
-    pub(crate) timeout: &'a dyn Fn() -> Option<Duration>,
+    /// Until when its client will wait.
+    pub(crate) until: &'a dyn Fn() -> Option<Tick>,
 }
 
 /// What a gate would say, as far as that is known without I/O. Several gates are asked in this order,

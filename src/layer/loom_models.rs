@@ -64,7 +64,7 @@ fn enqueue(rate: &Rate<Hourly>) -> Held<u8, Rate<Hourly>> {
     let mut seat = RequestSeat::NOT_REQUIRED;
     let may_wait = MayWait {
         seat: &mut seat,
-        timeout: &|| None,
+        until: &|| None,
     };
     match rate.enter(&7, ask, begun, may_wait) {
         Ok(Has::Wait(wait)) => Held::waiting(rate.clone(), 7, Waiting { wait, seat }),

@@ -68,7 +68,7 @@ pub struct Deciding<F> {
     /// Boxed, because it would be most of the response future, even if the backend is never pending.
     future: Box<F>,
     ask: Ask,
-    /// When the timeout of the request ends.
+    /// Until when its client will wait.
     until: Option<Tick>,
 }
 
@@ -136,7 +136,7 @@ impl<L: IntoBackend> Rate<L> {
         &self,
         key: &K,
         ask: Ask,
-        timeout: &dyn Fn() -> Option<Duration>,
+        client: &dyn Fn() -> Option<Tick>,
     ) -> Option<MonotonicSleep>
     where
         L::Backend: Backend<K>,
@@ -145,8 +145,8 @@ impl<L: IntoBackend> Rate<L> {
             return None;
         }
         let longest = self.backend().max_wait(key);
-        let longest = timeout().map_or(longest, |timeout| timeout.min(longest));
         let until = MonotonicClock.now().plus(longest);
+        let until = client().map_or(until, |client| client.min(until));
         (until < Tick::MAX).then(|| MonotonicClock.sleep_until(until))
     }
 
@@ -197,9 +197,9 @@ impl<L: IntoBackend> Rate<L> {
                 } else {
                     claim.enqueue(&self.state, line_id(), &backend, wait, self.place(ask))
                 };
-                let MayWait { seat, timeout } = may_wait;
+                let MayWait { seat, until } = may_wait;
                 let waits =
-                    claim.wait_or_deny(&self.state, &backend, joined, timeout, seat, decision);
+                    claim.wait_or_deny(&self.state, &backend, joined, until, seat, decision);
                 match waits {
                     Ok(decision) if borrows => {
                         let until = MonotonicClock.now().plus(wait);
@@ -210,7 +210,7 @@ impl<L: IntoBackend> Rate<L> {
                     }
                     Ok(decision) => {
                         let turn = Turn { claim, decision };
-                        Ok(Has::Wait(match self.until(key, ask, timeout) {
+                        Ok(Has::Wait(match self.until(key, ask, until) {
                             None => RateWait::Turn(turn),
                             Some(until) => RateWait::Bounded(Box::new(Bounded { turn, until })),
                         }))
@@ -406,7 +406,7 @@ where
             Poll::Pending => Ok(Has::Wait(RateWait::Decision(Deciding {
                 future: Box::new(deciding),
                 ask,
-                until: (may_wait.timeout)().map(|timeout| MonotonicClock.now().plus(timeout)),
+                until: (may_wait.until)(),
             }))),
         }
     }
@@ -423,7 +423,7 @@ where
             let until = deciding.until;
             let may_wait = MayWait {
                 seat: &mut *seat,
-                timeout: &|| until.map(|until| until.since(MonotonicClock.now())),
+                until: &|| until,
             };
             match self.handle(key, deciding.ask, decided, None, may_wait)? {
                 Has::Passed(passed) => return Poll::Ready(Ok(passed)),

@@ -15,6 +15,7 @@ use super::held::{Held, Waiting};
 use super::mistakes::CloneService;
 use super::options::LayerOptions;
 use super::pending::{PendingRequest, refuse};
+use crate::clock::{Clock, MonotonicClock};
 use crate::error::Rejection;
 use crate::key::{Extracted, KeyExtractor};
 use crate::queue::{SeatAcquire, Seats, WhenFull};
@@ -172,7 +173,10 @@ impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
         let mut seat = self.seat.take_seat();
         let may_wait = MayWait {
             seat: &mut seat,
-            timeout: &|| self.respond.timeout(&request),
+            until: &|| {
+                let timeout = self.respond.timeout(&request)?;
+                Some(MonotonicClock.now().plus(timeout))
+            },
         };
         match self.gate.enter(&key, ask, begun, may_wait) {
             Ok(Has::Passed(mut passed)) => {

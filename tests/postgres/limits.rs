@@ -9,19 +9,19 @@ use std::{
 };
 
 use tokio::{sync::Barrier, task::JoinSet, time::Instant};
-use tokio_postgres::Client;
 use tower_throttle::store::Backend;
 use tower_throttle::store::cas::{
     CasBuilder,
-    postgres::{Connections, Pool, PooledClient, PostgreSql},
+    postgres::{Connections, Pool, PostgreSql},
 };
 use tower_throttle::store::remote::{KeyName, RemoteKey};
-use tower_throttle::{FixedWindow, Quota, SlidingLog, StoreError, TokenBucket};
+use tower_throttle::{FixedWindow, Quota, SlidingLog, TokenBucket};
 
 use crate::wait::until;
 
 use super::{
-    connected, key_quotas, postgres_server::PostgresServer, settled_costs, shared_limit, store,
+    connected, key_quotas, pools::OnlyShared, postgres_server::PostgresServer, settled_costs,
+    shared_limit, store,
 };
 
 const LIMIT: u64 = 200;
@@ -69,22 +69,6 @@ async fn a_key_is_counted_once_under_all_its_quotas() {
 async fn an_uncontended_decision_is_one_statement() {
     let (_server, store) = store("alone").await;
     shared_limit::a_decision_is_one_round_trip(store).await;
-}
-
-/// Connections that calls share, none of which a transaction gets for itself.
-#[derive(Debug)]
-struct OnlyShared(Connections);
-
-impl Pool for OnlyShared {
-    type Connection = PooledClient;
-
-    async fn get(&self) -> Result<PooledClient, StoreError> {
-        self.0.get().await
-    }
-
-    fn client(connection: &PooledClient) -> &Client {
-        Connections::client(connection)
-    }
 }
 
 /// The conflicts of eight machines that take 20 units each of one key.

@@ -109,11 +109,12 @@ async fn a_connection_that_has_made_the_table_is_used_again() {
     assert_eq!(pool.0.unusable.load(Ordering::Relaxed), 0);
 }
 
-/// A pool with the methods that it must have.
+/// A pool with no more than it must have: connections that calls share, none of which a transaction gets for itself,
+/// without a place for statements.
 #[derive(Debug)]
-struct Smallest(Connections);
+pub(crate) struct OnlyShared(pub(crate) Connections);
 
-impl Pool for Smallest {
+impl Pool for OnlyShared {
     type Connection = PooledClient;
 
     async fn get(&self) -> Result<PooledClient, StoreError> {
@@ -130,7 +131,7 @@ async fn without_a_place_for_statements_none_is_prepared() {
     let (server, _) = store("pool_smallest").await;
     let connections = Connections::open(&server.url()).and_then(|all| all.size(1));
     let connections = connections.expect("a URL");
-    let store = PostgreSql::new(Smallest(connections.clone())).without_sweeps();
+    let store = PostgreSql::new(OnlyShared(connections.clone())).without_sweeps();
     let store = store.table("pool_smallest").expect("a name");
     let loaded = connected(async || store.load("key").await).await;
     assert_eq!(loaded.expect("a reply").value, None);

@@ -4,18 +4,11 @@ use std::time::Duration;
 
 use axum::{Router, body::Body, extract::Request, routing::get};
 use tower::ServiceExt;
-use tower_throttle::store::redis::Redis;
 use tower_throttle::{FixedWindow, Global, Quota, RateLimitLayer, TokenBucket};
 
-use crate::connect;
+use crate::open;
 use crate::redis_server::RedisServer;
 use crate::wait::until;
-
-async fn redis(server: &RedisServer) -> Redis {
-    let redis = Redis::open(&server.url()).expect("a url");
-    let redis = redis.deadline(Duration::from_secs(10)).without_deny_cache();
-    connect(redis).await
-}
 
 fn window(limit: u64) -> FixedWindow {
     FixedWindow::new(Quota::per_day(limit))
@@ -32,7 +25,7 @@ async fn status(app: &Router, client: &'static str) -> u16 {
 #[tokio::test]
 async fn neither_limit_counts_what_the_other_denies() {
     let server = RedisServer::start();
-    let redis = redis(&server).await;
+    let redis = open(&server.url()).await.without_deny_cache();
     let client = |req: &Request| req.headers()["client"].to_str().expect("text").to_owned();
     // Both in Redis; the first in this process; the second in this process.
     for place in ["both", "second", "first"] {
@@ -84,7 +77,7 @@ async fn neither_limit_counts_what_the_other_denies() {
 #[tokio::test]
 async fn a_denied_request_leaves_nothing_in_the_first_limit() {
     let server = RedisServer::start();
-    let redis = redis(&server).await;
+    let redis = open(&server.url()).await.without_deny_cache();
     let client = |req: &Request| req.headers()["client"].to_str().expect("text").to_owned();
     let bucket = TokenBucket::new(Quota::per_day(100).burst(7));
     let layer = RateLimitLayer::new(client, redis.limiter("client", bucket)).and(

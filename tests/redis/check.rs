@@ -8,21 +8,15 @@ use tower_throttle::{
     store::{Backend, Op},
 };
 
-use crate::connect;
 use crate::faults::command;
 use crate::hashing_proxy::{HashingProxy, Kind};
 use crate::proxy::{Protocol, Proxy};
 use crate::redis_cluster::cluster_of_one;
 use crate::redis_server::RedisServer;
+use crate::{connect, open};
 
 const KEYS: u64 = 40;
 const LIMIT: u64 = 3;
-
-async fn open(url: &str) -> Redis {
-    let redis = Redis::open(url).expect("a url");
-    let redis = redis.deadline(Duration::from_secs(10)).without_deny_cache();
-    connect(redis).await
-}
 
 /// Asks for ten times the limit of each key, all at once. Returns how many were admitted per key.
 async fn admitted_at_once(limiter: &RedisLimiter<FixedWindow>) -> Vec<u64> {
@@ -46,7 +40,7 @@ fn window() -> FixedWindow {
 #[tokio::test]
 async fn check_warns_of_eviction() {
     let server = RedisServer::start();
-    let redis = open(&server.url()).await;
+    let redis = open(&server.url()).await.without_deny_cache();
     assert_eq!(redis.check().await, Ok(None));
     command(
         &server,
@@ -68,11 +62,11 @@ async fn check_warns_of_eviction() {
 async fn concurrent_calls_through_a_plain_client_are_exact_in_a_cluster_of_one_master() {
     let server = cluster_of_one();
     // Without a check, the first batch shows that it is a cluster.
-    let redis = open(&server.url()).await;
+    let redis = open(&server.url()).await.without_deny_cache();
     let admitted = admitted_at_once(&redis.limiter("plain", window())).await;
     assert!(admitted.iter().all(|count| *count == LIMIT), "{admitted:?}");
 
-    let redis = open(&server.url()).await;
+    let redis = open(&server.url()).await.without_deny_cache();
     let warning = redis.check().await.expect("it works").expect("a warning");
     assert!(warning.contains("Redis::with_cluster"), "{warning}");
     let admitted = admitted_at_once(&redis.limiter("checked", window())).await;
@@ -86,7 +80,7 @@ async fn behind_a_proxy_that_distributes_keys_calls_are_exact_without_batching()
         let servers = [RedisServer::start(), RedisServer::start()];
         let proxy = HashingProxy::before(&servers, kind);
 
-        let batching = open(&proxy.url()).await;
+        let batching = open(&proxy.url()).await.without_deny_cache();
         let error = batching.check().await.expect_err("a proxy");
         assert!(!error.is_transient(), "{kind:?}: {error}");
         let text = error.to_string();
@@ -97,7 +91,10 @@ async fn behind_a_proxy_that_distributes_keys_calls_are_exact_without_batching()
             "{kind:?}: the fault happened"
         );
 
-        let redis = open(&proxy.url()).await.without_batching();
+        let redis = open(&proxy.url())
+            .await
+            .without_deny_cache()
+            .without_batching();
         let redis = connect(redis).await;
         assert_eq!(redis.check().await, Ok(None), "{kind:?}");
         let limiter = redis.limiter("single", window());
@@ -139,7 +136,7 @@ async fn restricted(keys: &str, rights: &str) -> (RedisServer, Redis) {
     words.extend(rights.split_whitespace());
     command(&server, &words);
     let url = server.url().replace("redis://", "redis://limiter:secret@");
-    let redis = open(&url).await;
+    let redis = open(&url).await.without_deny_cache();
     (server, redis)
 }
 
@@ -255,7 +252,7 @@ async fn a_user_of_another_database_needs_one_more_right() {
     for (right, missing) in [(" +select", None), ("", Some("select"))] {
         let (server, _) = restricted("~{throttle:*", &format!("{RIGHTS}{right}")).await;
         let url = server.url().replace("redis://", "redis://limiter:secret@");
-        let redis = open(&format!("{url}/3")).await;
+        let redis = open(&format!("{url}/3")).await.without_deny_cache();
         match (redis.check().await, missing) {
             (Ok(_), None) => {
                 let limiter = redis.limiter("third", window());
@@ -316,7 +313,7 @@ async fn check_of_a_server_that_is_down_is_transient() {
 async fn check_of_a_server_that_is_not_ready_is_transient() {
     let server = RedisServer::start();
     let proxy = Proxy::before(Protocol::Redis, server.port());
-    let redis = open(&proxy.url()).await;
+    let redis = open(&proxy.url()).await.without_deny_cache();
     proxy.refuses("LOADING Redis is loading the dataset in memory", 1);
     let error = redis.check().await.expect_err("it is not ready");
     assert!(error.is_transient(), "{error}");
@@ -328,7 +325,7 @@ async fn check_of_a_server_that_is_not_ready_is_transient() {
 async fn a_server_that_refuses_keys_that_are_not_declared_is_named() {
     let server = RedisServer::start();
     let proxy = Proxy::before(Protocol::Redis, server.port());
-    let redis = open(&proxy.url()).await;
+    let redis = open(&proxy.url()).await.without_deny_cache();
     proxy.refuses("ERR script tried accessing undeclared key", 1_000);
     let error = redis.check().await.expect_err("no key may be used");
     assert!(!error.is_transient(), "{error}");
@@ -341,6 +338,7 @@ async fn a_server_that_refuses_keys_that_are_not_declared_is_named() {
 #[tokio::test]
 async fn the_server_passes_the_check_of_stores() {
     let server = RedisServer::start();
-    let checked = tower_throttle::testkit::check_cas_store(open(&server.url()).await);
+    let checked =
+        tower_throttle::testkit::check_cas_store(open(&server.url()).await.without_deny_cache());
     assert_eq!(checked.await, Ok(()));
 }

@@ -12,16 +12,16 @@ use crate::redis_cluster::{ask, cluster, tell};
 use crate::redis_server::RedisServer;
 use crate::wait::until;
 
+fn of_cluster(nodes: &[RedisServer]) -> Redis {
+    let builder = ClusterClientBuilder::new(nodes.iter().map(RedisServer::url));
+    Redis::with_cluster(builder).expect("urls")
+}
+
 /// Shows promises 83, 123.
 #[tokio::test]
 async fn two_machines_share_each_limit_on_every_master() {
     let nodes = cluster(0);
-    let machine = || {
-        let builder = ClusterClientBuilder::new(nodes.iter().map(RedisServer::url));
-        Redis::with_cluster(builder)
-            .expect("urls")
-            .deadline(Duration::from_secs(10))
-    };
+    let machine = || of_cluster(&nodes).deadline(Duration::from_secs(10));
     let machines = [machine(), machine()];
     let quota = Quota::per_hour(3);
     let logs = machines
@@ -53,8 +53,7 @@ async fn two_machines_share_each_limit_on_every_master() {
 #[tokio::test]
 async fn a_stopped_master_opens_only_its_own_breaker() {
     let nodes = cluster(0);
-    let builder = ClusterClientBuilder::new(nodes.iter().map(RedisServer::url));
-    let redis = Redis::with_cluster(builder).expect("urls");
+    let redis = of_cluster(&nodes);
     let redis = redis.deadline(Duration::from_millis(200));
     let window = FixedWindow::new(Quota::per_day(1_000_000));
     let limiter = redis.limiter("breaker", window);
@@ -140,8 +139,7 @@ fn clients(node: &RedisServer) -> Vec<String> {
 #[tokio::test]
 async fn a_call_on_a_new_key_of_a_migrating_slot_is_sent_to_the_new_master() {
     let nodes = cluster(0);
-    let builder = ClusterClientBuilder::new(nodes.iter().map(RedisServer::url));
-    let redis = Redis::with_cluster(builder).expect("urls");
+    let redis = of_cluster(&nodes);
     let redis = redis.deadline(Duration::from_secs(10));
     let limiter = redis.limiter("moves", FixedWindow::new(Quota::per_day(5)).anchored());
     until("a call succeeds", async || {
@@ -172,8 +170,7 @@ async fn check_refuses_a_plain_client_and_checks_every_master() {
         assert!(!error.is_transient(), "{error}");
         assert!(error.to_string().contains("Redis::with_cluster"), "{error}");
     }
-    let builder = ClusterClientBuilder::new(nodes.iter().map(RedisServer::url));
-    let redis = Redis::with_cluster(builder).expect("urls");
+    let redis = of_cluster(&nodes);
     assert_eq!(redis.check().await, Ok(None));
     for (right, text) in [("+@all", None), ("-pttl", Some("PTTL"))] {
         // The last master alone refuses it.

@@ -12,13 +12,8 @@ use tower_throttle::{
     WarmUp,
 };
 
-use crate::connect;
 use crate::redis_server::RedisServer;
-
-async fn redis(server: &RedisServer) -> Redis {
-    let redis = Redis::open(&server.url()).expect("a url");
-    connect(redis.deadline(Duration::from_secs(10))).await
-}
+use crate::{connect, open};
 
 fn hourly(limit: u64) -> Quota {
     Quota::per_hour(limit)
@@ -127,9 +122,9 @@ async fn alternating_configurations_admit_at_most_the_sum_of_their_promises() {
     let all = configurations();
     for caches in [false, true] {
         let redis = if caches {
-            redis(&server).await
+            open(&server.url()).await
         } else {
-            redis(&server).await.without_deny_cache()
+            open(&server.url()).await.without_deny_cache()
         };
         for (one, first) in all.iter().enumerate() {
             for (two, second) in all.iter().enumerate() {
@@ -165,7 +160,7 @@ async fn alternating_configurations_admit_at_most_the_sum_of_their_promises() {
 #[tokio::test]
 async fn a_new_configuration_takes_over_the_usage_once() {
     let server = RedisServer::start();
-    let redis = redis(&server).await.without_deny_cache();
+    let redis = open(&server.url()).await.without_deny_cache();
     let machine = |limit| redis.limiter("rollout", TokenBucket::new(hourly(limit)));
     let (old, new) = (machine(10), machine(20));
     let left = async |limiter: &RedisLimiter<TokenBucket>, op| {
@@ -183,7 +178,7 @@ async fn a_new_configuration_takes_over_the_usage_once() {
 #[tokio::test]
 async fn a_reset_of_a_configuration_takes_over_nothing_again() {
     let server = RedisServer::start();
-    let redis = redis(&server).await.without_deny_cache();
+    let redis = open(&server.url()).await.without_deny_cache();
     for (one, (name, algorithm, most, _)) in configurations().into_iter().enumerate() {
         for (two, (other_name, other, ..)) in configurations().into_iter().enumerate() {
             // Its state is at a name of its own, or there is none.
@@ -267,7 +262,7 @@ async fn a_quota_that_is_changed_at_run_time_admits_at_most_the_sum() {
     let server = RedisServer::start();
     let quotas = [hourly(10), Quota::per(7, 2 * HOUR), Quota::per(9, HOUR / 2)];
     for (number, algorithm) in changing(quotas[0]).into_iter().enumerate() {
-        let redis = redis(&server).await.without_deny_cache();
+        let redis = open(&server.url()).await.without_deny_cache();
         let limiter = redis.limiter(&format!("changes-{number}"), algorithm.clone());
         let mut admitted = 0;
         for turn in 0..60 {
@@ -293,7 +288,7 @@ async fn a_quota_that_is_changed_at_run_time_admits_at_most_the_sum() {
 #[tokio::test]
 async fn three_configurations_in_turn_admit_at_most_the_sum_of_their_promises() {
     let server = RedisServer::start();
-    let redis = redis(&server).await.without_deny_cache();
+    let redis = open(&server.url()).await.without_deny_cache();
     let all = configurations();
     for one in 0..all.len() {
         let three = [0, 1, 4].map(|more| &all[(one + more) % all.len()]);
@@ -321,7 +316,7 @@ async fn three_configurations_in_turn_admit_at_most_the_sum_of_their_promises() 
 #[tokio::test]
 async fn states_of_all_configurations_expire() {
     let server = RedisServer::start();
-    let redis = redis(&server).await;
+    let redis = open(&server.url()).await;
     let machines: [Pin<Box<dyn Future<Output = bool>>>; 2] = [
         Box::pin(async {
             let log = redis.limiter("expire", SlidingLog::new(hourly(5)));

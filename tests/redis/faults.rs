@@ -20,7 +20,7 @@ use tower_throttle::{
 
 use crate::redis_server::RedisServer;
 use crate::wait::{connected, until};
-use crate::{calls_of, connect};
+use crate::{calls_of, connect, open};
 
 /// Of calls to a server that does not reply.
 const DEADLINE: Duration = Duration::from_millis(500);
@@ -29,16 +29,12 @@ const GRACE: Duration = Duration::from_millis(250);
 /// How long a call or a recovery may take on a busy machine; the tests of all faults time it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-async fn patient(url: &str) -> Redis {
-    connect(Redis::open(url).expect("a url").deadline(PATIENCE)).await
-}
-
 async fn limiter(server: &RedisServer, policy: &str) -> RedisLimiter<FixedWindow> {
-    let redis = patient(&server.url()).await;
+    let redis = open(&server.url()).await;
     redis.limiter(policy, FixedWindow::new(Quota::per_day(1_000_000)))
 }
 
-fn impatient(server: &RedisServer, policy: &str) -> RedisLimiter<FixedWindow> {
+fn imopen(server: &RedisServer, policy: &str) -> RedisLimiter<FixedWindow> {
     let redis = Redis::open(&server.url()).expect("a url");
     let window = FixedWindow::new(Quota::per_day(1_000_000));
     redis.deadline(DEADLINE).limiter(policy, window)
@@ -111,7 +107,7 @@ async fn flushed_scripts_are_sent_again_without_an_error() {
 #[tokio::test]
 async fn no_call_outlives_its_deadline_while_the_server_is_stopped() {
     let server = RedisServer::start();
-    let limiter = impatient(&server, "stopped");
+    let limiter = imopen(&server, "stopped");
     recovers(&limiter).await;
     let mut charged = used(&server, "stopped");
     server.signal("STOP");
@@ -165,7 +161,7 @@ async fn broken_connections_are_replaced() {
 #[tokio::test]
 async fn a_paused_server_only_times_calls_out() {
     let server = RedisServer::start();
-    let limiter = impatient(&server, "paused");
+    let limiter = imopen(&server, "paused");
     recovers(&limiter).await;
     command(&server, &["CLIENT", "PAUSE", "60000", "WRITE"]);
     let (begun, control) = (Instant::now(), Control::start());
@@ -229,7 +225,7 @@ async fn a_missing_permission_is_a_permanent_error() {
         ],
     );
     let url = server.url().replace("redis://", "redis://small:secret@");
-    let redis = patient(&url).await;
+    let redis = open(&url).await;
     let limiter = redis.limiter("acl", FixedWindow::new(Quota::per_day(5)));
     for _ in 0..10 {
         let error = limiter.decide("key", 1).await.expect_err("no permission");
@@ -354,7 +350,7 @@ impl Backend<str> for Local {
 #[tokio::test]
 async fn the_fallback_limits_to_this_machines_share_during_an_outage() {
     let mut server = RedisServer::start();
-    let fleet = patient(&server.url()).await;
+    let fleet = open(&server.url()).await;
     let window = FixedWindow::new(Quota::per_day(40)).anchored();
     let fleet = fleet.limiter("share", window);
     let share = fleet.share_of(4).expect("a share");
@@ -397,7 +393,7 @@ async fn the_fallback_does_not_cover_permanent_errors() {
 #[tokio::test]
 async fn a_flushed_key_starts_fresh() {
     let server = RedisServer::start();
-    let redis = patient(&server.url()).await.without_deny_cache();
+    let redis = open(&server.url()).await.without_deny_cache();
     let limiter = redis.limiter("lost", FixedWindow::new(Quota::per_day(3)).anchored());
     let mut admitted = 0;
     for round in 0..3 {
@@ -434,7 +430,7 @@ async fn a_server_at_its_client_limit_is_an_outage() {
 #[tokio::test]
 async fn a_wrong_password_after_an_outage_is_a_permanent_error() {
     let mut server = RedisServer::start();
-    let redis = patient(&server.url()).await;
+    let redis = open(&server.url()).await;
     let limiter = redis.limiter("password", FixedWindow::new(Quota::per_day(1_000_000)));
     let _ = limiter.decide("key", 1).await.expect("a decision");
     server.kill();
@@ -516,7 +512,7 @@ async fn a_permission_that_is_missing_inside_a_script_is_named() {
         &[&["ACL", "SETUSER", "small"], &rules[..]].concat(),
     );
     let url = server.url().replace("redis://", "redis://small:secret@");
-    let redis = patient(&url).await;
+    let redis = open(&url).await;
     let window = redis.limiter("acl", FixedWindow::new(Quota::per_day(5)));
     let log = redis.limiter("acl", tower_throttle::SlidingLog::new(Quota::per_day(5)));
     for error in [

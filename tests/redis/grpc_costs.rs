@@ -1,6 +1,6 @@
 //! Costs of gRPC streams, which are known at their end: a tonic server over HTTP/2.
 
-use std::{pin::Pin, sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc};
 
 use futures_util::{StreamExt, stream};
 use http_body_util::BodyExt;
@@ -18,11 +18,9 @@ use tonic_health::pb::{
     health_server::{Health, HealthServer},
 };
 use tower::{Service, ServiceExt, layer::layer_fn, service_fn};
-use tower_throttle::{
-    FixedWindow, Global, Quota, RateLimitLayer, respond::CostHandle, store::redis::Redis,
-};
+use tower_throttle::{FixedWindow, Global, Quota, RateLimitLayer, respond::CostHandle};
 
-use crate::connect;
+use crate::open;
 use crate::redis_server::RedisServer;
 use crate::settled_costs::settles;
 
@@ -132,8 +130,7 @@ async fn read(mut client: HealthClient<Channel>, what: &'static str) -> Result<(
 /// What is wrong with a limit of requests beside one of tokens.
 async fn fault(reads_trailers: bool) -> Option<String> {
     let server = RedisServer::start();
-    let redis = Redis::open(&server.url()).expect("a url");
-    let redis = connect(redis.deadline(Duration::from_secs(10))).await;
+    let redis = open(&server.url()).await;
     let window = |name, quota| redis.limiter(name, FixedWindow::new(quota).anchored());
     let tokens = RateLimitLayer::new(Global, window("tokens", Quota::per_day(400)))
         .cost(|_: &http::Request<Body>| 20)

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tower_throttle::store::redis::Redis;
 use tower_throttle::{FixedWindow, Quota, store::Backend};
 
-use crate::connect;
 use crate::faults::recovers;
+use crate::open;
 use crate::proxy::{Harm, Protocol, Proxy};
 use crate::redis_server::RedisServer;
 
@@ -75,8 +75,7 @@ async fn replies_that_arrive_byte_by_byte_are_parsed() {
     let server = RedisServer::start();
     let proxy = Proxy::before(Protocol::Redis, server.port());
     proxy.harms_every(Harm::Split, 1);
-    let redis = Redis::open(&proxy.url()).expect("a url");
-    let redis = connect(redis.deadline(Duration::from_secs(10))).await;
+    let redis = open(&proxy.url()).await;
     let limiter = redis.limiter("proxy", FixedWindow::new(Quota::per_day(1_000)));
     let calls: Vec<_> = (0..200).map(|_| limiter.decide("bytes", 1)).collect();
     for call in calls {

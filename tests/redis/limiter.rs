@@ -12,14 +12,9 @@ use tower_throttle::{
 
 use crate::redis_server::RedisServer;
 use crate::wait::connected;
-use crate::{calls_of, connect};
+use crate::{calls_of, open};
 
 /// A long deadline: these tests are not about speed.
-async fn redis(server: &RedisServer) -> Redis {
-    let redis = Redis::open(&server.url()).expect("a url");
-    connect(redis.deadline(Duration::from_secs(10))).await
-}
-
 fn hourly(limit: u64) -> Quota {
     Quota::per_hour(limit)
 }
@@ -37,7 +32,7 @@ fn names(server: &RedisServer) -> Vec<String> {
 #[tokio::test]
 async fn two_machines_share_one_limit() {
     let server = RedisServer::start();
-    let machines = [redis(&server).await, redis(&server).await]
+    let machines = [open(&server.url()).await, open(&server.url()).await]
         .map(|redis| redis.limiter("login", SlidingLog::new(hourly(3))));
     let mut admitted = 0;
     for turn in 0..10 {
@@ -54,7 +49,7 @@ async fn two_machines_share_one_limit() {
 #[tokio::test]
 async fn a_detached_operation_is_executed() {
     let server = RedisServer::start();
-    let redis = redis(&server).await;
+    let redis = open(&server.url()).await;
     let limiter = redis.limiter("left", FixedWindow::new(hourly(10)).anchored());
     assert!(limiter.decide("ann", 5).await.unwrap().is_admitted());
     limiter.detach("ann", Op::Refund(3, Receipt::NOW));
@@ -78,7 +73,7 @@ async fn a_detached_operation_is_executed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_calls_are_admitted_exactly_up_to_the_limit() {
     let server = RedisServer::start();
-    let redis = redis(&server).await;
+    let redis = open(&server.url()).await;
     let window = redis.limiter("crowd", FixedWindow::new(hourly(100)).anchored());
     let bucket = redis.limiter("bucket", TokenBucket::new(hourly(100)));
     let calls: Vec<_> = (0..1_000)
@@ -126,7 +121,7 @@ async fn every_algorithm_takes_peeks_refunds_charges_and_resets() {
         assert_eq!(apply(Op::Peek(0)).await.remaining(), all, "{name}: reset");
     }
     let server = RedisServer::start();
-    let redis = redis(&server).await;
+    let redis = open(&server.url()).await;
     let quota = hourly(10);
     goes(&redis, "fixed", FixedWindow::new(quota)).await;
     goes(&redis, "anchored", FixedWindow::new(quota).anchored()).await;
@@ -159,7 +154,7 @@ async fn every_algorithm_takes_peeks_refunds_charges_and_resets() {
 #[tokio::test]
 async fn an_algorithm_chosen_at_run_time_is_shared() {
     let server = RedisServer::start();
-    let redis = redis(&server).await;
+    let redis = open(&server.url()).await;
     let chosen = |kind: &str| match kind {
         "window" => AnyAlgorithm::new(FixedWindow::new(hourly(2)).anchored()),
         "pair" => AnyAlgorithm::new((TokenBucket::new(hourly(2)), FixedWindow::new(hourly(3)))),
@@ -182,7 +177,7 @@ async fn an_algorithm_chosen_at_run_time_is_shared() {
 #[tokio::test]
 async fn a_pair_takes_nothing_unless_both_admit() {
     let server = RedisServer::start();
-    let redis = redis(&server).await.without_deny_cache();
+    let redis = open(&server.url()).await.without_deny_cache();
     let bucket = TokenBucket::new(hourly(10));
     let limiter = redis.limiter("pair", (bucket, FixedWindow::new(hourly(2)).anchored()));
     for _ in 0..5 {
@@ -207,7 +202,7 @@ async fn a_pair_takes_nothing_unless_both_admit() {
 #[tokio::test]
 async fn a_denied_request_writes_nothing() {
     let server = RedisServer::start();
-    let redis = redis(&server).await;
+    let redis = open(&server.url()).await;
     let limiter = redis.limiter("tight", LeakyBucket::new(hourly(2)));
     let denied = limiter.decide("new", 3).await.expect("a decision");
     assert!(denied.is_denied() && denied.retry_after.is_none());
@@ -229,7 +224,7 @@ async fn a_denied_request_writes_nothing() {
 #[tokio::test]
 async fn a_key_expires_soon_after_it_may_be_forgotten() {
     let server = RedisServer::start();
-    let redis = redis(&server).await;
+    let redis = open(&server.url()).await;
     let quota = Quota::per_minute(6);
     let ttl = |name: &str| -> i64 {
         redis::cmd("PTTL")
@@ -260,7 +255,7 @@ async fn a_key_expires_soon_after_it_may_be_forgotten() {
 #[tokio::test]
 async fn a_changed_quota_keeps_what_was_used() {
     let server = RedisServer::start();
-    let redis = redis(&server).await;
+    let redis = open(&server.url()).await;
     let before = redis.limiter("api", LeakyBucket::new(hourly(100)));
     assert_eq!(before.decide("key", 40).await.unwrap().remaining(), 60);
     let after = redis.limiter("api", LeakyBucket::new(hourly(60)));
@@ -276,7 +271,7 @@ async fn a_changed_quota_keeps_what_was_used() {
 #[tokio::test]
 async fn a_reservation_waits_at_most_max_wait() {
     let server = RedisServer::start();
-    let redis = redis(&server).await;
+    let redis = open(&server.url()).await;
     let limiter = redis.limiter("line", LeakyBucket::new(Quota::per_minute(1)));
     let minute = Duration::from_secs(60);
     let reserve = |wait| limiter.reserve("key", 1, wait);
@@ -396,7 +391,7 @@ fn a_limiter_works_in_one_runtime_after_another() {
 #[tokio::test]
 async fn the_deny_cache_saves_98_calls_in_100_of_a_client_at_100_times_its_limit() {
     let server = RedisServer::start();
-    let redis = redis(&server).await;
+    let redis = open(&server.url()).await;
     let limiter = redis.limiter("hammer", TokenBucket::new(Quota::per_second(10)));
     let begun = tokio::time::Instant::now();
     let (mut calls, mut admitted) = (0_u32, 0_u32);
@@ -429,7 +424,7 @@ async fn the_deny_cache_saves_98_calls_in_100_of_a_client_at_100_times_its_limit
 #[tokio::test]
 async fn a_refund_or_reset_ends_a_cached_denial() {
     let server = RedisServer::start();
-    let redis = redis(&server).await;
+    let redis = open(&server.url()).await;
     let limiter = redis.limiter("back", TokenBucket::new(hourly(1)));
     let take = async || {
         limiter
@@ -466,7 +461,7 @@ async fn applies(limiter: &RedisLimiter<TokenBucket>, limit: u64) {
 async fn a_changed_quota_reaches_the_fleet_and_keeps_usage() {
     let server = RedisServer::start();
     let machine = async |limit| {
-        let redis = redis(&server).await;
+        let redis = open(&server.url()).await;
         redis.limiter("api", TokenBucket::new(hourly(limit)))
     };
     let (here, there, otherwise) = (machine(10).await, machine(10).await, machine(11).await);
@@ -500,7 +495,7 @@ async fn a_changed_quota_reaches_the_fleet_and_keeps_usage() {
 async fn a_changed_quota_ends_cached_denials() {
     let server = RedisServer::start();
     let window = FixedWindow::new(hourly(1)).anchored();
-    let redis = redis(&server).await;
+    let redis = open(&server.url()).await;
     let limiter = redis.limiter("ends", window);
     assert!(limiter.decide("key", 1).await.unwrap().is_admitted());
     assert!(limiter.decide("key", 1).await.unwrap().is_denied());
@@ -517,7 +512,7 @@ async fn a_changed_quota_ends_cached_denials() {
 #[tokio::test]
 async fn breaker_counts_show_an_outage() {
     let mut server = RedisServer::start();
-    let redis = redis(&server).await;
+    let redis = open(&server.url()).await;
     let limiter = redis.limiter("figures", TokenBucket::new(hourly(1_000)));
     assert!(limiter.decide("key", 1).await.is_ok());
     assert_eq!(redis.breaker().opened, 0);
@@ -543,7 +538,7 @@ async fn breaker_counts_show_an_outage() {
 async fn a_raised_quota_reaches_a_client_whose_denial_is_cached() {
     let server = RedisServer::start();
     let machine = async || {
-        let redis = redis(&server).await;
+        let redis = open(&server.url()).await;
         redis.limiter("raised", FixedWindow::new(Quota::per_day(1)).anchored())
     };
     let (here, there) = (machine().await, machine().await);
@@ -563,7 +558,7 @@ async fn a_raised_quota_reaches_a_client_whose_denial_is_cached() {
 #[tokio::test]
 async fn a_set_of_eight_limits_of_any_kinds_decides() {
     let server = RedisServer::start();
-    let redis = redis(&server).await;
+    let redis = open(&server.url()).await;
     let quota = Quota::per_day(1);
     let kinds = [
         AnyAlgorithm::new(FixedWindow::new(quota)),

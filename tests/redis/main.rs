@@ -57,6 +57,8 @@ mod streams;
 #[path = "../common/wait.rs"]
 mod wait;
 
+use std::time::Duration;
+
 use tower_throttle::{
     FixedWindow, Quota,
     store::{Backend, Op, redis::Redis},
@@ -73,6 +75,12 @@ async fn connect(redis: Redis) -> Redis {
     // Whether the server allows the call is for the test to say.
     let _ = connected(async || limiter.apply("key", Op::Peek(0)).await).await;
     redis
+}
+
+/// A connected client whose calls may take long on a busy machine.
+async fn open(url: &str) -> Redis {
+    let redis = Redis::open(url).expect("a url");
+    connect(redis.deadline(Duration::from_secs(10))).await
 }
 
 /// How often the server has executed a command.

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tower::{Layer, ServiceExt, service_fn};
-use tower_throttle::store::redis::{Redis, RedisLimiter};
+use tower_throttle::store::redis::RedisLimiter;
 use tower_throttle::{
     AsError, Global, Handle, LeakyBucket, Quota, RateLimitLayer, RateLimited, queue::WhenFull,
 };
 
-use crate::connect;
+use crate::open;
 use crate::redis_server::RedisServer;
 use crate::wait::until;
 
@@ -19,8 +19,7 @@ type Layered =
     RateLimitLayer<Global, RedisLimiter<LeakyBucket>, tower_throttle::respond::Responder<AsError>>;
 
 async fn layer(server: &RedisServer, quota: Quota) -> Layered {
-    let redis = Redis::open(&server.url()).expect("a url");
-    let redis = connect(redis.deadline(Duration::from_secs(10))).await;
+    let redis = open(&server.url()).await;
     let bucket = LeakyBucket::new(quota).queue(50);
     RateLimitLayer::new(Global, redis.limiter("line", bucket)).respond(AsError)
 }

@@ -1,25 +1,19 @@
 //! A cost is given back only as far as it is still taken, by the clock of the server.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use tokio::sync::Notify;
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 use tower_throttle::algorithm::AnyAlgorithm;
-use tower_throttle::store::redis::{Redis, RedisLimiter};
+use tower_throttle::store::redis::RedisLimiter;
 use tower_throttle::store::{Backend, Fallback, Op, Receipt};
 use tower_throttle::{
     AsError, FixedWindow, Global, LeakyBucket, Local, Quota, RateLimitLayer, Settle, SlidingGrid,
     SlidingLog, TokenBucket,
 };
 
-use crate::connect;
+use crate::open;
 use crate::redis_server::RedisServer;
-
-async fn redis(server: &RedisServer) -> Redis {
-    let redis = Redis::open(&server.url()).expect("a url");
-    let redis = redis.deadline(Duration::from_secs(10)).without_deny_cache();
-    connect(redis).await
-}
 
 /// Takes ten as soon as all of them are available. Returns the receipt.
 async fn take_ten(limit: &RedisLimiter<AnyAlgorithm>) -> Receipt {
@@ -49,7 +43,7 @@ fn returned(taken: Receipt, now: u64) -> u64 {
 #[tokio::test]
 async fn a_cost_that_time_has_returned_is_not_given_back_again() {
     let server = RedisServer::start();
-    let redis = redis(&server).await;
+    let redis = open(&server.url()).await.without_deny_cache();
     let quota = Quota::per_second(10);
     for (name, algorithm) in [
         (
@@ -81,7 +75,7 @@ async fn a_cost_that_time_has_returned_is_not_given_back_again() {
 #[tokio::test]
 async fn a_layer_hands_the_moment_of_the_server_back() {
     let server = RedisServer::start();
-    let limit = redis(&server).await.limiter(
+    let limit = open(&server.url()).await.without_deny_cache().limiter(
         "settled",
         AnyAlgorithm::new(SlidingLog::new(Quota::per_second(10))),
     );
@@ -115,7 +109,7 @@ async fn a_layer_hands_the_moment_of_the_server_back() {
 #[tokio::test]
 async fn a_cost_that_redis_took_is_not_given_back_by_the_fallback() {
     let mut server = RedisServer::start();
-    let redis = redis(&server).await;
+    let redis = open(&server.url()).await.without_deny_cache();
     let fleet = redis.limiter("fleet", FixedWindow::new(Quota::per_day(10)));
     let machine = Local::new(FixedWindow::new(Quota::per_day(10)));
     let limit = Fallback::new(fleet, machine.clone());

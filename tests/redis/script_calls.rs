@@ -3,21 +3,15 @@
 use std::future::Future;
 use std::time::Duration;
 
-use tower_throttle::store::{Backend, PerKey, redis::Redis};
+use tower_throttle::store::{Backend, PerKey};
 use tower_throttle::{
     FixedWindow, Quota, SlidingGrid, SlidingLog, SlidingWindow, StoreError, TokenBucket, WarmUp,
 };
 
 use crate::redis_server::RedisServer;
-use crate::{calls_of, connect, key_quotas};
+use crate::{calls_of, key_quotas, open};
 
 /// A long deadline: these tests are not about speed.
-async fn redis(server: &RedisServer) -> Redis {
-    let redis = Redis::open(&server.url()).expect("a url");
-    let redis = redis.deadline(Duration::from_secs(10)).without_deny_cache();
-    connect(redis).await
-}
-
 fn hourly(limit: u64) -> Quota {
     Quota::per_hour(limit)
 }
@@ -25,7 +19,7 @@ fn hourly(limit: u64) -> Quota {
 #[tokio::test]
 async fn calls_on_one_key_in_one_script_call_are_all_counted() {
     let server = RedisServer::start();
-    let redis = redis(&server).await;
+    let redis = open(&server.url()).await.without_deny_cache();
     let bucket = redis.limiter("bucket", TokenBucket::new(hourly(5)));
     let window = redis.limiter("window", FixedWindow::new(hourly(5)));
     let in_flight: Vec<_> = (0..20)
@@ -47,8 +41,7 @@ async fn calls_on_one_key_in_one_script_call_are_all_counted() {
 #[tokio::test]
 async fn a_key_is_counted_once_under_all_its_quotas() {
     let server = RedisServer::start();
-    let redis = Redis::open(&server.url()).expect("a url");
-    let redis = connect(redis.deadline(Duration::from_secs(10))).await;
+    let redis = open(&server.url()).await;
     key_quotas::a_key_is_counted_once_under_all_its_quotas(|name, algorithm| {
         redis.limiter(name, algorithm)
     })
@@ -60,7 +53,7 @@ async fn a_key_is_counted_once_under_all_its_quotas() {
 async fn a_decision_under_the_quota_of_a_key_is_one_script_call() {
     let server = RedisServer::start();
     let plan = async |key: u64| Ok::<_, StoreError>((key > 0).then(|| hourly(key)));
-    let redis = redis(&server).await;
+    let redis = open(&server.url()).await.without_deny_cache();
     let limit = redis.limiter("plans", TokenBucket::new(hourly(1_000)));
     let limits = PerKey::over(limit, move |key: u64| plan(key));
     let scripts = || calls_of(&server, "evalsha") + calls_of(&server, "eval");
@@ -85,7 +78,7 @@ async fn a_decision_under_the_quota_of_a_key_is_one_script_call() {
 #[tokio::test]
 async fn a_foreign_value_is_an_error_of_its_own_call_only() {
     let server = RedisServer::start();
-    let redis = redis(&server).await;
+    let redis = open(&server.url()).await.without_deny_cache();
     let mut connection = server.connection();
     for name in ["bucket", "window", "log", "grid", "sliding", "warm", "pair"] {
         for (key, command) in [("text", "SET"), ("list", "RPUSH")] {
@@ -156,7 +149,10 @@ async fn a_foreign_value_of_one_limit_of_a_pair_is_kept_and_nothing_is_taken() {
     push.arg(foreign).arg("something else");
     push.exec(&mut connection).expect("done");
     let pair = (TokenBucket::new(hourly(5)), FixedWindow::new(hourly(5)));
-    let limiter = redis(&server).await.limiter("pair", pair);
+    let limiter = open(&server.url())
+        .await
+        .without_deny_cache()
+        .limiter("pair", pair);
     let error = limiter.decide("key", 1).await.expect_err("a list");
     assert!(error.to_string().contains("is not a string"), "{error}");
     let delete = redis::cmd("DEL").arg(foreign).query(&mut connection);

@@ -18,7 +18,7 @@ pub(crate) use self::part::{PartAsk, PartOf, Slot};
 use super::gate::{Ask, Entry, Gate, Has, Limiting, Look, MayWait, Passed, SettlePart};
 use super::policy_cache::PolicyList;
 use super::state::State;
-use crate::clock::{Clock, MonotonicClock, Tick};
+use crate::clock::Tick;
 use crate::decision::{CompactDecision, Decision};
 use crate::error::RateLimited;
 use crate::queue::RequestSeat;
@@ -84,7 +84,7 @@ pub trait Renamed {
 pub struct Waits<S> {
     slots: S,
     ask: Ask,
-    /// How long its client will wait.
+    /// Until when its client will wait.
     until: Option<Tick>,
 }
 
@@ -166,9 +166,9 @@ impl<K, P: Parts<K> + Renamed> Gate<K> for AllOf<P> {
         may_wait: MayWait<'_>,
     ) -> Entry<P::Slots, Self::Wait> {
         let mut slots = P::Slots::default();
-        let MayWait { seat, timeout } = may_wait;
+        let MayWait { seat, until } = may_wait;
         let parts = &self.state.backend;
-        let may_wait = MayWait { seat, timeout };
+        let may_wait = MayWait { seat, until };
         match parts.with(key, &mut slots, |parts| go_on(parts, ask, may_wait, None)) {
             Poll::Ready(Ok(ended)) => Ok(Has::Passed(self.end(slots, ask, ended))),
             Poll::Ready(Err(denied)) => {
@@ -178,7 +178,7 @@ impl<K, P: Parts<K> + Renamed> Gate<K> for AllOf<P> {
             Poll::Pending => Ok(Has::Wait(Box::new(Waits {
                 slots,
                 ask,
-                until: timeout().map(|timeout| MonotonicClock.now().plus(timeout)),
+                until: until(),
             }))),
         }
     }
@@ -193,8 +193,7 @@ impl<K, P: Parts<K> + Renamed> Gate<K> for AllOf<P> {
         let Waits { slots, ask, until } = &mut **wait;
         let may_wait = MayWait {
             seat,
-            // What the waits so far have left of it.
-            timeout: &|| until.map(|until| until.since(MonotonicClock.now())),
+            until: &|| *until,
         };
         let parts = &self.state.backend;
         let polled = parts.with(key, slots, |parts| go_on(parts, *ask, may_wait, Some(cx)));

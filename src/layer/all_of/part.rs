@@ -193,7 +193,7 @@ impl<K, G: Gate<K>> Part for PartOf<'_, K, G> {
 pub(super) fn go_on(
     parts: &mut [&mut dyn Part],
     ask: Ask,
-    MayWait { seat, timeout }: MayWait<'_>,
+    MayWait { seat, until }: MayWait<'_>,
     mut cx: Option<&mut Context<'_>>,
 ) -> Poll<Result<Ended, RateLimited>> {
     loop {
@@ -207,7 +207,7 @@ pub(super) fn go_on(
             let keep = ask.keep || !is_last;
             let may_wait = MayWait {
                 seat: &mut *seat,
-                timeout,
+                until,
             };
             part.enter(Ask { keep, ..ask }, may_wait)
         } else {
@@ -244,7 +244,7 @@ fn deny(parts: &mut [&mut dyn Part], ask: Ask, mut denied: RateLimited) -> RateL
             let mut seat = RequestSeat::NOT_REQUIRED;
             let may_wait = MayWait {
                 seat: &mut seat,
-                timeout: &|| None,
+                until: &|| None,
             };
             let keep = Ask { keep: true, ..ask };
             if let Err(other) = part.enter(keep, may_wait) {
