@@ -31,6 +31,15 @@ fn text(number: u32) -> String {
 impl Watched {
     /// Watches `policies.toml` in a folder that `make` has filled.
     fn new(name: &str, make: impl Fn(&Path)) -> Self {
+        Self::reporting(name, make, || {})
+    }
+
+    /// Calls `after` at the end of each report.
+    fn reporting(
+        name: &str,
+        make: impl Fn(&Path),
+        mut after: impl FnMut() + Send + 'static,
+    ) -> Self {
         let folder = env::temp_dir().join(format!("watched-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).unwrap();
@@ -43,6 +52,7 @@ impl Watched {
         let watching = layer.handle().watch(path, move |report| {
             let report = report.map(|reloaded| reloaded.changed);
             let _ = sender.send(report.map_err(|error| error.to_string()));
+            after();
         });
         watching.unwrap();
         let layer = Some(layer);
@@ -123,6 +133,24 @@ fn a_link_that_is_swapped_is_seen() {
         watched.expect_change();
         fs::remove_dir_all(watched.folder.join(format!("..{}", version - 1))).unwrap();
     }
+}
+
+/// Shows promise 323.
+#[test]
+fn a_report_that_panics_does_not_end_the_watch() {
+    let write = |folder: &Path| fs::write(folder.join("policies.toml"), text(5)).unwrap();
+    // The report of the panic panics as well.
+    let mut panics = 3;
+    let watched = Watched::reporting("panics", write, move || {
+        panics -= i32::from(panics > 0);
+        assert_eq!(panics, 0, "a bug of the program");
+    });
+    let path = watched.folder.join("policies.toml");
+    fs::write(&path, text(6)).unwrap();
+    watched.expect_change();
+    assert!(watched.next().unwrap_err().contains("panicked"));
+    fs::write(&path, text(7)).unwrap();
+    watched.expect_change();
 }
 
 /// Shows promise 323.

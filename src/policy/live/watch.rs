@@ -10,6 +10,7 @@ use std::{
     fs,
     hash::{DefaultHasher, Hash, Hasher},
     io, mem,
+    panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
     sync::{Arc, Weak},
     thread,
@@ -33,7 +34,8 @@ impl PolicyHandle {
     ///
     /// `report` gets what each reload has changed, unless it was nothing, and why one has failed, once per
     /// content. It is called in a thread of its own, which ends when the last layer, service and handle of these
-    /// limits is dropped. A loop per file reads it: call this once.
+    /// limits is dropped. If it panics, it is called once more with that as an error, and the watch goes on. A loop
+    /// per file reads it: call this once.
     ///
     /// # Errors
     /// If the system starts no thread. A file that cannot be read is reported.
@@ -105,9 +107,14 @@ impl<F: FnMut(Result<Reloaded, Box<dyn Error + Send + Sync>>)> Watch<F> {
         let found = Some(fingerprint(&text, &self.lists));
         let is_settled = mem::replace(&mut self.seen, found) == found;
         if is_settled && mem::replace(&mut self.loaded, found) != found {
-            match self.load(text, &PolicyLimits { shared }) {
+            // What the program has given may panic: `report`, and what makes its stores.
+            let loading = AssertUnwindSafe(|| match self.load(text, &PolicyLimits { shared }) {
                 Ok(reloaded) if reloaded.is_unchanged() => {}
                 report => (self.report)(report),
+            });
+            if catch_unwind(loading).is_err() {
+                let error = "a reload, or what reports it, has panicked".into();
+                let _ = catch_unwind(AssertUnwindSafe(|| (self.report)(Err(error))));
             }
         }
         true
