@@ -232,18 +232,12 @@ impl LimitPart<'_> {
 }
 
 impl ActiveDeny {
-    /// Whether one of them denies a request. A client in any list is denied, and only then is a missing address a
-    /// reason to refuse.
+    /// Whether one of them denies a request. An address that is missing is so for every list.
     pub(super) fn any<B>(denies: &[Self], request: &Request<B>) -> Result<bool, Rejection> {
-        let mut found = Ok(false);
-        for deny in denies.iter().filter(|deny| deny.requests.contain(request)) {
-            match deny.list.matches(request) {
-                Ok(false) => {}
-                Ok(true) => return Ok(true),
-                unknown => found = unknown,
-            }
-        }
-        found
+        let asked = denies.iter().filter(|deny| deny.requests.contain(request));
+        let mut answers = asked.map(|deny| deny.list.matches(request));
+        let decisive = answers.find(|answer| *answer != Ok(false));
+        decisive.unwrap_or(Ok(false))
     }
 }
 
