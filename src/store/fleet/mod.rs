@@ -59,8 +59,9 @@
 //! + 2 N            parts are rounded up
 //! ```
 //!
-//! The number of machines is counted in the store, and one that is too small makes the last line larger: in a
-//! fleet that doubles, twice B for an interval. [`FleetBuilder::machines`] sets a least number.
+//! The number of machines is counted in the store, and one that is too small makes the third line larger: in a
+//! fleet that doubles, twice B for an interval. N machines that start together count few of each other and may use
+//! N times B. [`FleetBuilder::machines`] sets a least number.
 //!
 //! A grant lapses after one to two lives. What is still out then counts as used as of that moment: a
 //! machine that crashes costs at most what it held, once.
