@@ -2,15 +2,19 @@
 
 use std::{net::SocketAddr, num::NonZeroU32, sync::Arc, time::Duration};
 
-use axum::{Router, extract::ConnectInfo, extract::Request, response::Response, routing::get};
+use axum::{
+    BoxError, Router, error_handling::HandleErrorLayer, extract::ConnectInfo, extract::Request,
+    response::Response, routing::get,
+};
 use governor::{Quota, RateLimiter, clock::FakeRelativeClock};
-use http::HeaderValue;
+use http::{HeaderValue, StatusCode};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     sync::Barrier,
+    time::Instant,
 };
-use tower::limit::ConcurrencyLimitLayer;
+use tower::{ServiceBuilder, buffer::BufferLayer, limit::ConcurrencyLimitLayer};
 use tower_governor::{
     GovernorLayer, governor::GovernorConfigBuilder, key_extractor::SmartIpKeyExtractor,
 };
@@ -70,7 +74,7 @@ async fn the_smart_key_of_tower_governor_believes_every_client() {
 
 /// Two requests are in the handler at once, although the limit is one.
 #[tokio::test]
-async fn the_concurrency_limit_of_tower_does_nothing_in_axum() {
+async fn the_concurrency_limit_of_tower_counts_each_connection_by_itself_in_axum() {
     let both = Arc::new(Barrier::new(2));
     let handler = async move || {
         both.wait().await;
@@ -126,4 +130,58 @@ fn governor_keeps_keys_until_it_is_told_to_drop_them() {
     clock.advance(Duration::from_hours(1));
     limiter.retain_recent();
     assert_eq!(limiter.len(), 0);
+}
+
+/// The page's application with tower's own limit of one request per hour.
+fn limited_by_tower() -> Router {
+    hello().layer(
+        ServiceBuilder::new()
+            .layer(HandleErrorLayer::new(async |_: BoxError| {
+                StatusCode::INTERNAL_SERVER_ERROR
+            }))
+            .layer(BufferLayer::new(1_024))
+            .layer(tower::limit::RateLimitLayer::new(
+                1,
+                Duration::from_hours(1),
+            )),
+    )
+}
+
+/// For how long a request on this connection waits.
+async fn wait_on(connection: &mut TcpStream) -> Duration {
+    let start = Instant::now();
+    let request = b"GET / HTTP/1.1\r\nhost: local\r\n\r\n";
+    connection.write_all(request).await.expect("an open one");
+    let mut response = [0; 512];
+    let length = connection.read(&mut response).await.expect("a response");
+    assert!(response[..length].starts_with(b"HTTP/1.1 200"));
+    start.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_rate_limit_of_tower_counts_each_connection_by_itself_in_axum() {
+    const HOUR: Duration = Duration::from_hours(1);
+
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async { axum::serve(listener, limited_by_tower()).await });
+    for _ in 0..5 {
+        let mut connection = TcpStream::connect(address).await.expect("a server");
+        assert!(wait_on(&mut connection).await < HOUR);
+        assert!(wait_on(&mut connection).await >= HOUR - Duration::from_secs(1));
+    }
+    // Here axum applies the layer once.
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let service = limited_by_tower().into_make_service();
+    tokio::spawn(async { axum::serve(listener, service).await });
+    for n in 0..3 {
+        let mut connection = TcpStream::connect(address).await.expect("a server");
+        let wait = wait_on(&mut connection).await;
+        assert_eq!(
+            wait >= HOUR - Duration::from_secs(1),
+            n > 0,
+            "{n}: {wait:?}"
+        );
+    }
 }
