@@ -19,9 +19,9 @@ fn in_new_package(name: &str, code: &str, commands: &[&str]) {
     let test = std::env::current_exe().expect("the path of this test");
     let target = test.ancestors().nth(3).expect("target/PROFILE/deps/test");
     run(cargo::cargo()
-        .args(["init", "--lib", "--vcs", "none", "--name", name])
+        .args(["init", "--bin", "--vcs", "none", "--name", name])
         .arg(&folder));
-    fs::write(folder.join("src/lib.rs"), code).expect("a file");
+    fs::write(folder.join("src/main.rs"), code).expect("a file");
     for command in commands {
         let words = command.split_whitespace().map(|word| match word {
             "PATH" => env!("CARGO_MANIFEST_DIR"),
@@ -38,19 +38,26 @@ fn in_new_package(name: &str, code: &str, commands: &[&str]) {
     fs::remove_dir_all(folder).expect("the folder of the package");
 }
 
-/// The first block of code in this language in the README.
-fn block(language: &str) -> &'static str {
+/// A block of code in this language in the README.
+fn block(language: &str, number: usize) -> &'static str {
     let block = include_str!("../README.md")
         .split(&format!("```{language}\n"))
-        .nth(1);
+        .nth(number + 1);
     block
         .and_then(|rest| rest.split("```").next())
         .expect("a block")
 }
 
+/// The programs of the README, with a `main` each, and the commands above them.
 #[test]
-fn the_first_lines_of_the_readme_work_in_a_new_package() {
-    let commands: Vec<_> = block("sh")
+fn the_programs_of_the_readme_work_in_a_new_package() {
+    for (number, language) in ["rust", "rust,ignore"].into_iter().enumerate() {
+        works_in_a_new_package(block("sh", number), block(language, 0));
+    }
+}
+
+fn works_in_a_new_package(commands: &str, code: &str) {
+    let commands: Vec<_> = commands
         .lines()
         .map(|line| {
             let command = line.strip_prefix("cargo ").expect("a command of cargo");
@@ -62,14 +69,18 @@ fn the_first_lines_of_the_readme_work_in_a_new_package() {
         "{commands:?} do not begin with the crate"
     );
     let commands = commands.iter().map(String::as_str).chain(["check"]);
-    in_new_package("readme", block("rust"), &commands.collect::<Vec<_>>());
+    in_new_package("readme", code, &commands.collect::<Vec<_>>());
 }
 
 /// Not with axum, tonic or redis: the oldest versions of what they depend on do not compile.
 #[test]
 fn the_oldest_versions_of_the_dependencies_compile() {
     let add = "add tower-throttle --path PATH --features governor,metrics,serde,tracing";
-    in_new_package("oldest", "", &[add, "update -Z minimal-versions", "check"]);
+    in_new_package(
+        "oldest",
+        "fn main() {}",
+        &[add, "update -Z minimal-versions", "check"],
+    );
 }
 
 /// What is missing from the list of files, and what does not belong in it.

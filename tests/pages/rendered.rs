@@ -71,7 +71,11 @@ fn labels(page: &str) -> Vec<(String, Option<String>)> {
 
 /// The file of a page of the guide, with the heading.
 fn in_guide(target: &str) -> Option<String> {
-    let page = target.strip_prefix("crate::guide::")?;
+    let page = match target.strip_prefix("crate::store::redis") {
+        // `redis.md` is a part of the page of this module.
+        Some(heading) if !heading.starts_with(':') => format!("redis{heading}"),
+        _ => target.strip_prefix("crate::guide::")?.to_owned(),
+    };
     Some(match page.split_once('#') {
         Some((page, heading)) => format!("{page}.md#{heading}"),
         None => format!("{page}.md"),

@@ -4,6 +4,7 @@
 //! The code of an example is the beginning of a file. A test compares it with the page.
 #![cfg(feature = "axum")]
 
+#[expect(dead_code, reason = "its `main` listens on a fixed port")]
 mod first;
 #[cfg(feature = "redis")]
 mod fleet;
@@ -13,6 +14,7 @@ mod fleet;
 mod redis_server;
 mod routes;
 #[cfg(feature = "redis")]
+#[expect(dead_code, reason = "its `main` listens on a fixed port")]
 mod service;
 mod support;
 
@@ -48,4 +50,13 @@ fn the_readme_has_two_examples() {
     let second = second.and_then(|rest| rest.split("```").next());
     let file = include_str!("service.rs");
     assert_eq!(second, file.split("\n// ----").next());
+}
+
+/// The lines of a response that the README shows below an example, but for its date.
+fn shown(example: usize) -> impl Iterator<Item = &'static str> {
+    let block = EXAMPLES[0].0.split("```text\n$ curl ").nth(example + 1);
+    let block = block.and_then(|rest| rest.split("\n```").next());
+    let lines = block.expect("what curl prints").lines().skip(1);
+    let lines = lines.map(|line| line.find("HTTP/1.1").map_or(line, |at| &line[at..]));
+    lines.filter(|line| !line.starts_with("date: "))
 }

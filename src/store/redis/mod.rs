@@ -40,20 +40,6 @@
 //! A key with a [quota of its own](crate::store::PerKey::over) has one quota at a time, and what it uses counts under
 //! each one that it had.
 //!
-//! # Permissions
-//!
-//! These commands on the keys under the prefix are all that a user needs:
-//!
-//! ```text
-//! ACL SETUSER limiter on >password ~{throttle:* +eval +evalsha +time +get +set +psetex +del
-//!     +getrange +setrange +pttl +pexpire
-//! ```
-//!
-//! The client of a cluster also needs `+cluster|slots`, that of Sentinel `+role` on the primary, and a
-//! database other than 0 `+select`. [`Redis::check`] names a command that is
-//! missing. It also reads `INFO` if the user may (`+info`): only then does it find eviction and old
-//! versions.
-//!
 //! # Clusters and proxies
 //!
 //! All keys of a call are in one slot. A plain client, as of [`Redis::open`], works in a cluster of
