@@ -91,7 +91,8 @@
 //!
 //! | feature | default | adds |
 //! |---|---|---|
-//! | `tokio` | yes | queues and the default clock follow tokio's paused time |
+//! | `tokio` | yes | what runs in the background, in tasks of the caller's runtime |
+//! | `test-util` | | for tests: queues and the default clock follow tokio's paused time |
 //! | `axum` | | the peer address from `ConnectInfo`; `MatchedPath` as a key |
 //! | `accept` | | `accept`, limits on connections for axum, hyper and tonic |
 //! | `stream` | | `stream`, limits on messages and on bytes per second |
@@ -111,8 +112,8 @@
 //!
 //! # Time
 //!
-//! Limits use a monotonic clock. With the `tokio` feature (on by default) it follows tokio's paused
-//! time. In tests, [`ManualClock`] moves only when told to.
+//! Limits use a monotonic clock. In tests it follows tokio's paused time if the feature `test-util` is
+//! enabled, and [`ManualClock`] moves only when told to.
 //!
 //! # Numbers
 //!

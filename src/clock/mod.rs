@@ -5,10 +5,12 @@
     expect(dead_code, reason = "the models of queues have an alarm of their own")
 )]
 mod alarm;
-mod coarse;
 mod manual;
 mod monotonic;
-#[cfg_attr(not(feature = "tokio"), path = "unpaused.rs")]
+#[cfg_attr(
+    not(all(feature = "tokio", feature = "test-util")),
+    path = "unpaused.rs"
+)]
 mod paused;
 mod sleep;
 mod sleepers;
@@ -19,10 +21,8 @@ mod tsc;
 
 #[cfg(not(all(test, tower_throttle_loom)))]
 pub(crate) use self::alarm::Alarm;
-pub use self::coarse::CoarseClock;
 pub use self::manual::{ManualClock, ManualSleep};
 pub use self::monotonic::MonotonicClock;
-pub(crate) use self::paused::spawn;
 pub use self::sleep::MonotonicSleep;
 #[cfg(feature = "cas")]
 pub(crate) use self::system::unix_now;
@@ -93,7 +93,7 @@ pub(crate) fn nanos(span: Duration) -> u64 {
 
 /// A source of time for a limiter.
 ///
-/// A clock never runs backwards: a reading is never earlier than a previous one.
+/// A clock never runs backwards within a thread: a reading is never earlier than a previous one.
 /// An implementation of your own counts nanoseconds from any zero:
 ///
 /// ```
@@ -111,17 +111,21 @@ pub(crate) fn nanos(span: Duration) -> u64 {
 /// ```
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// The present moment.
-    fn now(&self) -> Tick;
-
-    /// The present moment, if it may be read slightly before earlier operations of this thread.
     ///
-    /// It may be less than a reading that another thread has just passed on, by some nanoseconds.
-    /// [`Local`](crate::Local) and [`Limiter`](crate::Limiter) read it for `check`: an algorithm
-    /// accepts a moment that is earlier than its state. Returns [`now`](Self::now) unless a clock
-    /// has a faster way.
-    #[inline]
-    fn now_unordered(&self) -> Tick {
-        self.now()
+    /// It may be less than a reading that another thread has just passed on, by some nanoseconds: an
+    /// algorithm accepts a moment that is earlier than its state.
+    fn now(&self) -> Tick;
+}
+
+/// Runs `future` in a task of the caller's runtime, if there is one.
+#[cfg_attr(
+    not(feature = "tokio"),
+    expect(unused_variables, reason = "there is no runtime")
+)]
+pub(crate) fn spawn<F: Future<Output: Send> + Send + 'static>(future: F) {
+    #[cfg(feature = "tokio")]
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        runtime.spawn(future);
     }
 }
 

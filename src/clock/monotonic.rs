@@ -20,43 +20,32 @@ use super::{Clock, Tick};
 /// # Reading
 /// On Linux and x86-64 it reads the processor's counter if the kernel itself does so, which is faster
 /// than `Instant::now`. It never runs backwards: a reading is never less than any reading that
-/// happened before it, on any thread. It stays within 100 µs of `Instant`, and is corrected by
+/// happened before it in the same thread. It stays within 100 µs of `Instant`, and is corrected by
 /// running slower or faster, never by a step back. On other systems it reads `Instant`.
-/// [`now_unordered`](Clock::now_unordered) is faster still, and never runs backwards within a thread.
 ///
-/// With the `tokio` feature it follows tokio's paused time, if tokio's feature `test-util` is
-/// enabled.
+/// With the feature `test-util`, which is for the tests of a program, it is tokio's clock and follows
+/// paused time.
 ///
 /// # Waiting
 /// Sleeping needs no runtime: a thread of this crate wakes the sleepers. It starts with the first
-/// sleeper and ends ten seconds after the last one. If tokio's `test-util` is enabled, a sleeper in
-/// a runtime with timers uses tokio's timers, so that paused time works.
+/// sleeper and ends ten seconds after the last one. With the feature `test-util` a sleeper in a runtime
+/// of tokio uses its timers, so that paused time works.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MonotonicClock;
 
 impl Clock for MonotonicClock {
     #[inline]
     fn now(&self) -> Tick {
-        read::<true>()
+        if let Some(now) = paused::now() {
+            return now;
+        }
+        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+        {
+            // Not `from_nanos`: it is below `Tick::MAX` for 290 years, and the comparison would be a tenth
+            // of a decision.
+            Tick(tsc::now())
+        }
+        #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+        Tick::from_nanos(system_nanos())
     }
-
-    #[inline]
-    fn now_unordered(&self) -> Tick {
-        read::<false>()
-    }
-}
-
-#[inline]
-fn read<const ORDERED: bool>() -> Tick {
-    if let Some(now) = paused::now() {
-        return now;
-    }
-    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-    {
-        // Not `from_nanos`: it is below `Tick::MAX` for 290 years, and the comparison would be a tenth of a
-        // decision.
-        Tick(tsc::now::<ORDERED>())
-    }
-    #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
-    Tick::from_nanos(system_nanos())
 }

@@ -1,15 +1,8 @@
-//! Without the feature `tokio`, time is never paused.
+//! Without the feature `test-util`, time is never paused.
 
-use std::{
-    convert::Infallible,
-    future::{Future, Pending},
-    task::Waker,
-};
+use std::{convert::Infallible, future::Pending, task::Waker};
 
 use super::Tick;
-
-/// Without a runtime there is no task.
-pub(crate) fn spawn<F: Future>(_: F) {}
 
 pub(super) const fn now() -> Option<Tick> {
     None

@@ -90,7 +90,7 @@ impl<A: Words, C: Clock> Limiter<A, C> {
     #[expect(clippy::inline_always, reason = "as for `AtomicState::decide`")]
     #[inline(always)]
     pub fn check_n(&self, cost: u64) -> Decision {
-        self.state.decide(self.clock.now_unordered(), cost)
+        self.state.decide(self.clock.now(), cost)
     }
 
     /// Returns the decision that [`check`](Self::check) would return, and takes nothing.

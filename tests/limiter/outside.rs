@@ -54,23 +54,6 @@ fn waiting_works_without_a_runtime() {
     block_on(check_pacing());
 }
 
-/// Shows promise 35.
-#[cfg(feature = "tokio")]
-#[test]
-fn waiting_works_in_a_runtime_without_timers() {
-    use tokio::runtime::Builder;
-
-    let single_threaded = Builder::new_current_thread().build().unwrap();
-    single_threaded.block_on(check_pacing());
-    let multi_threaded = Builder::new_multi_thread()
-        .worker_threads(2)
-        .build()
-        .unwrap();
-    multi_threaded.block_on(async { tokio::spawn(check_pacing()).await.unwrap() });
-    let with_timers = Builder::new_current_thread().enable_time().build().unwrap();
-    with_timers.block_on(check_pacing());
-}
-
 #[test]
 fn several_threads_can_wait_at_the_same_time() {
     let limiter = Limiter::new(TokenBucket::new(Quota::per_second(1_000).burst(1)));

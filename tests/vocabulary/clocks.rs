@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use tower_throttle::FixedWindow;
-use tower_throttle::clock::CoarseClock;
 
 use super::*;
 
@@ -90,34 +89,6 @@ fn an_offset_of_four_days_makes_weeks_begin_on_monday() {
     at(14, 0);
     assert!(thursday.try_acquire(), "Thursday at midnight");
     assert!(!monday.try_acquire());
-}
-
-/// Shows promise 34.
-#[test]
-fn a_coarse_clock_is_never_ahead_of_the_default_clock() {
-    let coarse = CoarseClock::start(Duration::from_millis(1)).expect("a thread");
-    let first = coarse.now();
-    let mut last = first;
-    // Until ten ticks have been seen.
-    let mut ticks = 0;
-    while ticks < 10 {
-        let now = coarse.now();
-        assert!(now <= MonotonicClock.now(), "ahead");
-        assert!(now >= last, "backwards");
-        ticks += u32::from(now > last);
-        last = now;
-        std::thread::yield_now();
-    }
-    assert!(
-        last.since(first) >= Duration::from_millis(9),
-        "ticks are not more frequent than the interval"
-    );
-    let clone = coarse.clone();
-    drop(coarse);
-    let before = clone.now();
-    while clone.now() == before {
-        std::thread::yield_now();
-    }
 }
 
 /// Shows promise 34.

@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use tower_throttle::algorithm::{Algorithm, Words};
 use tower_throttle::{
     FixedWindow, LeakyBucket, Limiter, Local, Quota, SlidingGrid, SlidingLog, SlidingWindow,
-    TokenBucket, WarmUp,
-    clock::{CoarseClock, MonotonicClock},
+    TokenBucket, WarmUp, clock::MonotonicClock,
 };
 
 use crate::keys::{Access, Key, run as run_keys};
@@ -95,30 +94,17 @@ fn speed<K: Key>(
 }
 
 fn lone(effort: &Effort) {
-    let coarse = CoarseClock::start(Duration::from_millis(1)).expect("a thread");
     for admits in [true, false] {
         let path = if admits { "admitted" } else { "denied" };
-        let bucket = TokenBucket::new(peers::quota(admits));
-        let exact = Limiter::new(bucket);
-        let late = Limiter::new(bucket).with_clock(coarse.clone());
+        let ours = Limiter::new(TokenBucket::new(peers::quota(admits)));
         let theirs = peers::direct(admits);
-        let governor =
-            |ops: u64, _: u64| (0..ops).filter(|_| theirs.check().is_ok()).count() as u64;
-        for (name, goal) in [("exact clock", 1.1), ("coarse clock", 0.95)] {
-            let work = format!("one limit without keys, {name}, {path}");
-            if !effort.wants(&work) {
-                continue;
-            }
-            let by_exact =
-                |ops: u64, _: u64| (0..ops).filter(|_| exact.check().is_admitted()).count() as u64;
-            let by_late =
-                |ops: u64, _: u64| (0..ops).filter(|_| late.check().is_admitted()).count() as u64;
-            let row = if goal > 1.0 {
-                Row::timed(effort, work, GOVERNOR, 1, (&by_exact, &governor), goal)
-            } else {
-                Row::timed(effort, work, GOVERNOR, 1, (&by_late, &governor), goal)
-            };
-            row.print(effort);
+        let work = format!("one limit without keys, {path}");
+        if effort.wants(&work) {
+            let ours =
+                |ops: u64, _: u64| (0..ops).filter(|_| ours.check().is_admitted()).count() as u64;
+            let theirs =
+                |ops: u64, _: u64| (0..ops).filter(|_| theirs.check().is_ok()).count() as u64;
+            Row::timed(effort, work, GOVERNOR, 1, (&ours, &theirs), 1.1).print(effort);
         }
     }
 }

@@ -99,10 +99,6 @@ impl TimeSource for Processor {
     fn replace_last_count(&self, count: u64) -> u64 {
         self.last_count.replace(count)
     }
-
-    fn cold(&self) -> &impl TimeSource {
-        self
-    }
 }
 
 /// The counter has jumped, so the line ends 30 µs ahead of `Instant`: a reading without a line

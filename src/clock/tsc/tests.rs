@@ -112,10 +112,6 @@ impl TimeSource for Machine {
     fn replace_last_count(&self, count: u64) -> u64 {
         self.last_count.replace(count)
     }
-
-    fn cold(&self) -> &impl TimeSource {
-        self
-    }
 }
 
 /// A clock on a simulated machine. Every reading is checked.

@@ -339,7 +339,7 @@ where
     fn decide(&self, key: &K, cost: u64) -> FleetFuture<S, A> {
         let node = self.node();
         let hash = node.keys.hash(key);
-        let now = MonotonicClock.now_unordered();
+        let now = MonotonicClock.now();
         match node.keys.try_decide(hash, now, cost) {
             Some(decision) => FleetFuture::ready(Ok(decision)),
             None => FleetFuture::decide(node, || node.name_of(key), (hash, cost), now),
@@ -349,7 +349,7 @@ where
     #[inline]
     fn try_admit(&self, key: &K, cost: u64) -> bool {
         let keys = &self.node().keys;
-        keys.try_spend(keys.hash(key), MonotonicClock.now_unordered(), cost)
+        keys.try_spend(keys.hash(key), MonotonicClock.now(), cost)
     }
 
     fn current_decision(&self, key: &K, cost: u64) -> Option<Decision> {

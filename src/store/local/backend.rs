@@ -41,7 +41,7 @@ where
         let table = self.shared.table();
         let located = table.locate(self.hash(key));
         let request = Request {
-            now: self.shared.clock.now_unordered(),
+            now: self.shared.clock.now(),
             cost,
             admit_only: true,
         };

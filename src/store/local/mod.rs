@@ -158,7 +158,7 @@ impl<A: Words, C: Clock, S: BuildHasher> Local<A, C, S> {
     ) -> Decision {
         let table = self.shared.table();
         let located = table.locate(hash);
-        let now = self.shared.clock.now_unordered();
+        let now = self.shared.clock.now();
         let request = Request {
             now,
             cost,
