@@ -29,7 +29,7 @@
 //! | [`recipes`] | short solutions |
 //! | [`migrating`] | from tower's own limits, `tower-rate-limiter` and `governor`: the code before and after |
 //! | [`tower_governor`] | the same from `tower_governor` |
-//! | [`other_languages`] | from nginx, express-rate-limit and Bucket4j |
+//! | [`other_languages`] | from nginx, express-rate-limit, Bucket4j, Guava, Go and .NET |
 //! | [`comparison`] | other crates, and figures |
 
 #[doc = include_str!("guide/choosing.md")]

@@ -7,9 +7,13 @@ use crate::{
 };
 
 /// Commands that no stage runs, and why.
-const NOT_RUN: [(&str, &str); 5] = [
+const NOT_RUN: [(&str, &str); 6] = [
     ("cargo publish", "it publishes"),
     ("cargo deny", "a job of the workflow runs it"),
+    (
+        "cargo tree",
+        "it prints what the versions of the day depend on",
+    ),
     (
         "cargo doc --open",
         "it opens a browser; the stage `docs` builds the same",

@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use crate::{expect_none, read, root};
+use crate::{expect_none, markdown, read, root};
 
-/// The page without what only rustdoc understands: hidden lines of examples, and links to items.
+/// The page without what only rustdoc understands: hidden lines of examples, and links by paths of items.
 fn rendered(page: &str) -> String {
     let mut out = String::new();
     let mut prose = String::new();
@@ -60,12 +60,12 @@ fn definition(line: &str) -> Option<&str> {
     target.starts_with("crate::").then_some(label)
 }
 
-/// What such definitions define, and the page of the guide that it is, if it is one.
-fn labels(page: &str) -> Vec<(String, Option<String>)> {
+/// What such definitions define, and where it is.
+fn labels(page: &str) -> Vec<(String, String)> {
     let lines = page.lines();
     lines
         .filter_map(|line| Some((definition(line)?, line.split_once("]: ")?.1)))
-        .map(|(label, target)| (format!("[{label}]"), in_guide(target)))
+        .map(|(label, target)| (format!("[{label}]"), address(target)))
         .collect()
 }
 
@@ -82,8 +82,27 @@ fn in_guide(target: &str) -> Option<String> {
     })
 }
 
-/// Links to pages lead to their files, and links to items are only their texts.
-fn without_links(prose: &str, labels: &[(String, Option<String>)]) -> String {
+/// The file of a page of the guide, or where the published documentation has an item: it finds the name itself.
+fn address(target: &str) -> String {
+    const PUBLISHED: &str = "https://docs.rs/tower-throttle/latest/tower_throttle/";
+
+    if let Some(file) = in_guide(target) {
+        return file;
+    }
+    let path = target.strip_prefix("crate::").expect("a path");
+    let module = format!("src/{}", path.replace("::", "/"));
+    if root().join(&module).is_dir() || root().join(module + ".rs").exists() {
+        return format!("{PUBLISHED}{}/index.html", path.replace("::", "/"));
+    }
+    // A type with its member, or a function, without the modules before it.
+    let item = path.find(char::is_uppercase);
+    let item = item.or_else(|| path.rfind("::").map(|at| at + 2));
+    let name = &path[item.unwrap_or(0)..];
+    format!("{PUBLISHED}?go_to_first=true&search={name}")
+}
+
+/// Links to pages lead to their files, and links to items to the published documentation.
+fn without_links(prose: &str, labels: &[(String, String)]) -> String {
     let mut out = String::new();
     let mut rest = prose;
     while let Some(at) = rest.find("](crate::") {
@@ -91,19 +110,12 @@ fn without_links(prose: &str, labels: &[(String, Option<String>)]) -> String {
         let (target, after) = rest[at + 2..].split_once(')').expect("the end of a link");
         let text = &rest[start + 1..at];
         out.push_str(&rest[..start]);
-        match in_guide(target) {
-            Some(file) => out.extend(["[", text, "](", &file, ")"]),
-            None => out.push_str(text),
-        }
+        out.extend(["[", text, "](", &address(target), ")"]);
         rest = after;
     }
     out.push_str(rest);
     for (label, file) in labels {
-        let text = match file {
-            Some(file) => format!("{label}({file})"),
-            None => label[1..label.len() - 1].to_owned(),
-        };
-        out = out.replace(label, &text);
+        out = out.replace(label, &format!("{label}({file})"));
     }
     out
 }
@@ -144,6 +156,9 @@ fn the_pages_in_docs_are_those_of_the_guide() {
                 "docs/{name} differs: PAGES=write cargo test --test pages"
             ));
         }
+        if markdown::prose(&page).contains("``") {
+            faults.push(format!("docs/{name} has doubled backquotes"));
+        }
         if !source.starts_with("# ") {
             faults.push(format!("src/guide/{name} has no title"));
         }
@@ -155,11 +170,17 @@ fn the_pages_in_docs_are_those_of_the_guide() {
 
 #[test]
 fn what_only_rustdoc_reads_is_left_out() {
-    let source = "# A\n\nA [`B`] and [`c`](crate::c) [here](crate::guide::d#e),\n[there].\n\n\
+    let source = "# A\n\nA [`B`] and [`c`](crate::key) [here](crate::guide::d#e),\n[there].\n\n\
         <!-- ![x](img/y.svg) -->\n\n```\n# use a::b;\n#\n\nlet c = d;\n# c();\n#[e]\n```\n\n\
         ```toml\n# kept\n```\n\n[`B`]: crate::B\n[there]: crate::guide::f\n";
-    let shown = "# A\n\nA `B` and `c` [here](d.md#e),\n[there](f.md).\n\n\
+    let at = "https://docs.rs/tower-throttle/latest/tower_throttle/";
+    let links = format!("[`B`]({at}?go_to_first=true&search=B) and [`c`]({at}key/index.html)");
+    let shown = "# A\n\nA LINKS [here](d.md#e),\n[there](f.md).\n\n\
         ![x](img/y.svg)\n\n```rust\nlet c = d;\n#[e]\n```\n\n\
         ```toml\n# kept\n```\n";
-    assert_eq!(rendered(source), shown);
+    assert_eq!(rendered(source), shown.replace("LINKS", &links));
+    let item = address("crate::a::B::c");
+    assert!(item.ends_with("search=B::c"), "{item}");
+    let function = address("crate::key::f");
+    assert!(function.ends_with("search=f"), "{function}");
 }
