@@ -118,15 +118,13 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 }
 
 /// Runs `future` in a task of the caller's runtime, if there is one.
-#[cfg_attr(
-    not(feature = "tokio"),
-    expect(unused_variables, reason = "there is no runtime")
-)]
 pub(crate) fn spawn<F: Future<Output: Send> + Send + 'static>(future: F) {
     #[cfg(feature = "tokio")]
     if let Ok(runtime) = tokio::runtime::Handle::try_current() {
         runtime.spawn(future);
     }
+    #[cfg(not(feature = "tokio"))]
+    drop(future);
 }
 
 /// A clock that can wake futures at a given moment.

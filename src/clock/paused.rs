@@ -15,6 +15,10 @@ use super::Tick;
 use super::system::nanos_since_anchor;
 
 /// The present moment of tokio's clock.
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "without the feature there is none"
+)]
 #[inline]
 pub(super) fn now() -> Option<Tick> {
     Some(Tick::from_nanos(nanos_since_anchor(

@@ -69,7 +69,8 @@ fn found_from_the_readme(read: &impl Fn(&Path) -> String) -> BTreeSet<PathBuf> {
     while let Some(page) = open.pop() {
         for target in markdown::targets(&read(&page)) {
             let file = target.split('#').next().unwrap_or_default();
-            let is_page = !file.contains("://") && file.ends_with(".md");
+            let is_page =
+                !file.contains("://") && Path::new(file).extension().is_some_and(|ext| ext == "md");
             // Of the links between folders only those of the README count.
             if is_page && !file.starts_with("..") {
                 let path = page.with_file_name(file);
