@@ -11,7 +11,7 @@ use std::{
 
 use crate::decision::Decision;
 use crate::error::StoreError;
-use crate::quota::Quota;
+use crate::quota::{Plan, Quota};
 use crate::receipt::Receipt;
 
 /// Stores the states of many keys and decides on their requests.
@@ -59,7 +59,7 @@ use crate::receipt::Receipt;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot decide for keys of type `{K}`",
     label = "not a backend for these keys",
-    note = "`Tiers` needs a pair of a tier and a key; a remote store needs `tower_throttle::store::remote::RemoteKey` for a key of your own"
+    note = "`Tiers` needs a pair of a tier and a key; `PerKey` a source that is asked about these keys, or about a `String`; a remote store needs `tower_throttle::store::remote::RemoteKey` for a key of your own"
 )]
 pub trait Backend<K: ?Sized>: Send + Sync + 'static {
     /// The future that resolves to the decision.
@@ -152,9 +152,9 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
     /// The quotas of its limits. [`Decision::policy`] is an index into them.
     fn quotas(&self) -> Vec<Quota>;
 
-    /// The quota of `key`, if each key has its own, as in a
+    /// The plan of `key`, if each key has its own, as in a
     /// [`PerKey`](crate::store::PerKey). Response headers state it instead of [`quotas`](Self::quotas).
-    fn quota_of(&self, key: &K) -> Option<Quota> {
+    fn plan_of(&self, key: &K) -> Option<Plan> {
         let _ = key;
         None
     }

@@ -30,7 +30,8 @@ use crate::receipt::Receipt;
 pub struct Decision {
     /// Whether the request is admitted, waits or is denied.
     pub verdict: Verdict,
-    /// The largest cost that an unused key is granted at once.
+    /// The largest cost that an unused key is granted at once. 0 of a key that is blocked, and `u64::MAX` of one
+    /// without a limit.
     pub limit: u64,
     /// After how long a denied request would be admitted, provided that no other request arrives.
     ///
@@ -154,6 +155,11 @@ impl Decision {
 }
 
 impl Decision {
+    /// Whether there is no limit, so that the figures say nothing.
+    pub(crate) const fn is_unlimited(&self) -> bool {
+        self.limit == u64::MAX
+    }
+
     /// [`with_receipt`](Self::with_receipt) without copying the decision.
     #[inline]
     pub(crate) const fn set_receipt(&mut self, receipt: Receipt) {

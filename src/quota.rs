@@ -50,6 +50,37 @@ pub struct Quota {
     burst: Option<u64>,
 }
 
+/// What a key may do: its own quota, no limit, nothing at all, or what the limit says for all keys.
+///
+/// The answer of a [`PlanSource`](crate::store::PlanSource), and what an override in a policy file says.
+///
+/// ```
+/// use tower_throttle::{Quota, store::Plan};
+///
+/// /// A row of a table of plans: the requests per minute, and whether the customer has paid.
+/// fn plan(row: Option<(u64, bool)>) -> Plan {
+///     match row {
+///         None => Plan::Default,
+///         Some((_, false) | (0, _)) => Plan::Blocked,
+///         Some((requests, true)) => Plan::Quota(Quota::per_minute(requests)),
+///     }
+/// }
+///
+/// assert_eq!(plan(Some((0, true))), Plan::Blocked);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Plan {
+    /// The quota of the limit.
+    #[default]
+    Default,
+    /// This quota.
+    Quota(Quota),
+    /// Each request passes, and none is counted.
+    Unlimited,
+    /// Each request is denied, without a time after which it may be retried.
+    Blocked,
+}
+
 /// Counts stay below 2^63, so that two of them add up in 64 bits.
 const MAX_COUNT: u64 = i64::MAX as u64;
 /// Periods, and the time to refill a whole burst, stay within 2^62 ns (146 years), so that the

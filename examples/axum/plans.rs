@@ -12,7 +12,8 @@ use std::{
 use axum::{Router, body::Body, extract::Request, http::StatusCode, routing::get};
 use tokio::time::sleep;
 use tower::ServiceExt;
-use tower_throttle::{FixedWindow, Headers, Quota, RateLimitLayer, StoreError, store::PerKey};
+use tower_throttle::store::{PerKey, Plan};
+use tower_throttle::{FixedWindow, Headers, Quota, RateLimitLayer, StoreError};
 
 /// In place of a connection to a database.
 #[derive(Clone, Default)]
@@ -26,14 +27,18 @@ impl Database {
     }
 
     /// In place of `select requests_per_day from plans where customer = $1`.
-    async fn plan_of(self, customer: String) -> Result<Option<Quota>, StoreError> {
+    async fn plan_of(self, customer: String) -> Result<Plan, StoreError> {
         sleep(Duration::from_millis(5)).await;
         println!("          the database is asked for {customer}");
         if customer == "outage" {
             return Err(StoreError::new("the database is down", true));
         }
         let plans = self.0.lock().expect("no panic");
-        Ok(plans.get(&customer).copied().map(Quota::per_day))
+        Ok(match plans.get(&customer) {
+            None => Plan::Default,
+            Some(0) => Plan::Blocked,
+            Some(requests) => Plan::Quota(Quota::per_day(*requests)),
+        })
     }
 }
 
@@ -65,6 +70,7 @@ async fn main() {
     let database = Database::default();
     database.buy("ann", 3);
     database.buy("bob", 5);
+    database.buy("eve", 0);
     let source = database.clone();
     // Two per day for customers without a plan, and while the database is down.
     // With `PerKey::over(redis.limiter("api", ..), ..)` all servers share the counts.
@@ -76,7 +82,13 @@ async fn main() {
         .headers(Headers::Draft11);
     let app = Router::new().route("/", get(async || ())).layer(layer);
 
-    for (name, expected) in [("ann", 3), ("bob", 5), ("cid", 2), ("outage", 2)] {
+    for (name, expected) in [
+        ("ann", 3),
+        ("bob", 5),
+        ("cid", 2),
+        ("eve", 0),
+        ("outage", 2),
+    ] {
         assert_eq!(six(&app, name).await.0, expected);
     }
     println!(

@@ -181,7 +181,8 @@ impl<L: IntoBackend> Rate<L> {
                     claim.record(&decision);
                     claim
                 });
-                let decision = decision.filter(|_| ask.figures);
+                let stated = |decision: &Decision| ask.figures && !decision.is_unlimited();
+                let decision = decision.filter(stated);
                 Ok(Has::Passed(Passed {
                     ticket,
                     decision: decision.as_ref().map(CompactDecision::new),
@@ -505,9 +506,9 @@ where
     }
 
     fn policies(&self, key: &K, decision: &mut Decision) -> (PolicyList<'_>, OwnRules<'_>) {
-        if let Some(quota) = self.backend().quota_of(key) {
+        if let Some(plan) = self.backend().plan_of(key) {
             decision.policy = 0;
-            return (self.state.policy_of(quota), None);
+            return (self.state.policy_of(plan), None);
         }
         let quotas = || self.backend().quotas();
         (self.state.quota_policies(&quotas), None)

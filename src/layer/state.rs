@@ -16,7 +16,7 @@ use crate::backend::{Backend, Losses};
 use crate::decision::Decision;
 use crate::error::{RateLimited, Rejection, StoreError};
 use crate::queue::Lines;
-use crate::quota::Quota;
+use crate::quota::{Plan, Quota};
 use crate::respond::Policies;
 
 /// Shared by a layer, its services and its handles, and by its clones unless they are renamed.
@@ -113,9 +113,14 @@ impl LayerState {
         self.policies(changes, &|name| Policies::new(name, &quotas()))
     }
 
-    /// A quota of one key as its client is told it.
-    pub(super) fn policy_of(&self, quota: Quota) -> PolicyList<'static> {
-        let policies = Policies::new(self.policy_cache.name(), &[quota]);
+    /// The plan of one key as its client is told it.
+    pub(super) fn policy_of(&self, plan: Plan) -> PolicyList<'static> {
+        let name = self.policy_cache.name();
+        let policies = match plan {
+            Plan::Quota(quota) => Policies::new(name, &[quota]),
+            Plan::Blocked => Policies::at_once(name, 0),
+            Plan::Unlimited | Plan::Default => Policies::new(name, &[]),
+        };
         PolicyList::Latest(Arc::new(policies))
     }
 
@@ -186,7 +191,7 @@ impl LayerState {
         let denied = RateLimited::new(decision);
         match self.quota_policies(quotas).of(&decision) {
             Some(policy) => denied.by(Arc::clone(&policy.name)),
-            None => denied,
+            None => denied.by(Arc::clone(self.name())),
         }
     }
 }

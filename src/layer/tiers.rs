@@ -13,7 +13,7 @@ use std::{
 use crate::backend::{Backend, Fullness, IntoBackend, Losses, Op};
 use crate::decision::Decision;
 use crate::error::StoreError;
-use crate::quota::Quota;
+use crate::quota::{Plan, Quota};
 use crate::receipt::Receipt;
 
 /// A limit per tier: the key is a pair of the tier and the customer.
@@ -190,8 +190,8 @@ where
         self.iter().flat_map(Backend::quotas).collect()
     }
 
-    fn quota_of(&self, (tier, key): &(T, K)) -> Option<Quota> {
-        self.get(tier).quota_of(key)
+    fn plan_of(&self, (tier, key): &(T, K)) -> Option<Plan> {
+        self.get(tier).plan_of(key)
     }
 
     fn limits(&self) -> usize {
@@ -314,8 +314,8 @@ mod tests {
             vec![Quota::per_day(self.0); 2]
         }
 
-        fn quota_of(&self, _: &u8) -> Option<Quota> {
-            Some(Quota::per_day(self.0))
+        fn plan_of(&self, _: &u8) -> Option<Plan> {
+            Some(Plan::Quota(Quota::per_day(self.0)))
         }
 
         fn max_wait(&self, _: &u8) -> Duration {
@@ -343,7 +343,10 @@ mod tests {
             assert_eq!(*lock(&tiers.get(&tier).1), [Op::Reset]);
             let receipt = tiers.receipt_at_turn(&key, Receipt::NOW);
             assert_eq!(receipt, Receipt::at(number));
-            assert_eq!(tiers.quota_of(&key), Some(Quota::per_day(number)));
+            assert_eq!(
+                tiers.plan_of(&key),
+                Some(Plan::Quota(Quota::per_day(number)))
+            );
             assert_eq!(tiers.max_wait(&key), Duration::from_secs(number));
         }
         assert_eq!(tiers.fullness().unwrap().largest_use_percent, 5);

@@ -23,8 +23,8 @@ use crate::key::{Extracted, KeyExtractor};
 ///
 /// The figures are those of the headers of a response: `limit` is what an unused client may use at once,
 /// `remaining` what is left, and `reset` the seconds until all of it is. `retry_after` is there if a request of
-/// cost 1 would be denied now. A limit that does not apply to the caller is left out. If a store does not
-/// reply, or the request has no key, the limit has `"error":"unknown"`.
+/// cost 1 would be denied now. A limit that does not apply to the caller is left out, and one
+/// whose plan for the caller is `Unlimited` has `"unlimited":true`. If a store does not reply, or the request has no key, the limit has `"error":"unknown"`.
 ///
 /// ```
 /// use axum::{Router, body::{Body, to_bytes}, extract::Request, routing::get};
@@ -123,6 +123,9 @@ fn limit_as_json(name: &str, decision: Option<Decision>) -> String {
     let Some(decision) = decision else {
         return format!("{{\"name\":{name:?},\"error\":\"unknown\"}}");
     };
+    if decision.is_unlimited() {
+        return format!("{{\"name\":{name:?},\"unlimited\":true}}");
+    }
     let (limit, remaining) = (decision.limit, decision.remaining());
     let reset = ceil_seconds(decision.reset_after);
     let retry = match decision.retry_after {

@@ -21,7 +21,8 @@ pub struct Policies {
 pub struct Policy {
     /// Printable ASCII.
     pub name: Arc<str>,
-    /// How much it allows per period. `None` for a limit on concurrency, which has no period.
+    /// How much it allows per period. `None` for a limit on concurrency, which has no period, and for a key that
+    /// is blocked.
     pub quota: Option<Quota>,
     /// How much a limit on concurrency allows.
     pub(crate) at_once: u64,
@@ -42,7 +43,7 @@ impl Policies {
         Self::of_list(list.collect())
     }
 
-    /// The policy of a limit on concurrency.
+    /// The policy of a limit on concurrency, or of a key that is blocked.
     pub(crate) fn at_once(name: &str, limit: u64) -> Self {
         Self::of_list(vec![Policy {
             name: name.into(),

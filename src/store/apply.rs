@@ -6,6 +6,8 @@ use crate::algorithm::{Cost, GiveBack, Words};
 use crate::backend::Op;
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
+#[cfg(any(feature = "tokio", feature = "policies"))]
+use crate::quota::Plan;
 use crate::receipt::Receipt;
 
 /// Applies `op` to the state of a key. A reset is up to the store.
@@ -49,6 +51,24 @@ pub(super) fn apply_op<A: Words>(
         Op::Reset => {}
     }
     algorithm.peek(state, now, 0)
+}
+
+#[cfg(any(feature = "tokio", feature = "policies"))]
+impl Plan {
+    /// What a key gets that is under no quota. `None` if the state of the key decides, or is changed.
+    pub(crate) fn decide(self, op: Op) -> Option<Decision> {
+        let decided = |verdict, units| Decision::new(verdict, units, units, None, 0);
+        match (self, op) {
+            (Self::Blocked, Op::Take(_) | Op::Borrow(_) | Op::Peek(_)) => {
+                Some(decided(Verdict::Deny, 0))
+            }
+            // Nothing is taken, so nothing is given back.
+            (Self::Unlimited, Op::Take(_) | Op::Borrow(_) | Op::Peek(_) | Op::Charge(_)) => {
+                Some(decided(Verdict::Admit, u64::MAX).with_receipt(Receipt::LONG_AGO))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// The moment from which time returns the cost: that of the turn if there is a single limit. The

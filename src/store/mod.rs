@@ -4,6 +4,8 @@ mod apply;
 mod bans;
 #[cfg(feature = "cas")]
 pub mod cas;
+#[cfg(feature = "tokio")]
+mod deadline;
 mod events;
 mod fallback;
 #[cfg(feature = "cas")]
@@ -24,6 +26,9 @@ pub use self::fallback::{Fallback, FallbackFuture};
 #[cfg_attr(tower_throttle_docs, doc(cfg(any(feature = "cas", feature = "redis"))))]
 pub use self::local::per_key::PerKeyFuture;
 #[cfg(feature = "tokio")]
-pub use self::local::per_key::{InTable, PerKey, PerKeyDecision, PerKeyStats, QuotaSource};
+pub use self::local::per_key::{
+    InTable, PerKey, PerKeyDecision, PerKeyStats, PlanSource, SourceKey,
+};
 pub use crate::backend::{Backend, Bans, Fullness, IntoBackend, Lends, Losses, Op};
+pub use crate::quota::Plan;
 pub use crate::receipt::Receipt;

@@ -8,7 +8,7 @@ use std::{
 
 use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
 use tower_throttle::store::remote::QuotaPerKey;
-use tower_throttle::store::{Backend, Op, PerKey, QuotaSource};
+use tower_throttle::store::{Backend, Op, PerKey, Plan, PlanSource};
 use tower_throttle::{
     Decision, FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, StoreError,
     TokenBucket,
@@ -28,12 +28,9 @@ impl Plans {
     }
 }
 
-impl QuotaSource<u64> for Plans {
-    async fn quota(
-        &self,
-        key: &u64,
-    ) -> Result<Option<Quota>, Box<dyn std::error::Error + Send + Sync>> {
-        Ok(self.of(*key))
+impl PlanSource<u64> for Plans {
+    async fn plan(&self, key: &u64) -> Result<Plan, Box<dyn std::error::Error + Send + Sync>> {
+        Ok(self.of(*key).map_or(Plan::Default, Plan::Quota))
     }
 }
 
@@ -55,7 +52,7 @@ where
     async fn learn(&self, key: u64, quota: Quota) {
         self.refresh(&key);
         let _ = self.decide(&key, 0).await;
-        while self.quota_of(&key) != Some(quota) {
+        while self.plan_of(&key) != Some(Plan::Quota(quota)) {
             tokio::task::yield_now().await;
         }
     }

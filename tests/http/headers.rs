@@ -137,7 +137,7 @@ async fn the_epoch_form_states_a_unix_time() {
 /// Shows promise 75.
 #[tokio::test]
 async fn large_values_are_clamped_to_the_largest_field_integer() {
-    let mut huge = Decision::new(Verdict::Admit, u64::MAX, u64::MAX, None, u64::MAX);
+    let mut huge = Decision::new(Verdict::Admit, u64::MAX >> 1, u64::MAX, None, u64::MAX);
     huge.reset_after = Duration::MAX;
     let quota = Quota::per(u64::MAX >> 1, Duration::from_secs(1 << 32));
     let stated = header_lines(Headers::Draft11, huge, vec![quota]).await;

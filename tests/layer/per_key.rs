@@ -9,19 +9,24 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst},
     },
+    task::{Context, Wake, Waker},
     time::Duration,
 };
 
 use http::{Request, Response};
-use tokio::time::{Instant, advance, sleep};
+use tokio::{
+    runtime::{Builder, Runtime},
+    time::{Instant, advance, sleep, timeout},
+};
 use tower::{BoxError, Layer, ServiceExt, service_fn};
-use tower_throttle::store::{Backend, PerKey};
+use tower_throttle::key::BearerToken;
+use tower_throttle::store::{Backend, Op, PerKey, Plan, Receipt};
 use tower_throttle::{
-    Decision, FixedWindow, Headers, LeakyBucket, Limiter, Quota, RateLimitLayer, StoreError,
-    TokenBucket,
+    ClientIp, Decision, FixedWindow, HeaderKey, Headers, LeakyBucket, Limiter, Quota,
+    RateLimitLayer, StoreError, TokenBucket,
 };
 
-type Asked = Result<Option<Quota>, StoreError>;
+type Asked = Result<Plan, StoreError>;
 
 /// A source that takes a second, and counts.
 #[derive(Clone, Default)]
@@ -36,13 +41,17 @@ struct Plans {
     most_of_one_key: AtomicUsize,
 }
 
+/// The limits that stand for plans without a quota.
+const BLOCKED: u64 = 0;
+const UNLIMITED: u64 = u64::MAX;
+
 const WORKS: usize = 0;
 const FAILS: usize = 1;
 const PANICS: usize = 2;
 const NEVER: usize = 3;
 
 impl Source {
-    /// Every key has this many per day.
+    /// Every key has this many per day, or is [`BLOCKED`] or [`UNLIMITED`].
     fn of(limit: u64) -> Self {
         let source = Self::default();
         source.set(limit);
@@ -70,7 +79,11 @@ impl Source {
             FAILS => Err(StoreError::new("the database is down", true)),
             PANICS => panic!("a bug of the source"),
             NEVER => pending().await,
-            _ => Ok(Some(Quota::per_day(limit))),
+            _ => Ok(match limit {
+                BLOCKED => Plan::Blocked,
+                UNLIMITED => Plan::Unlimited,
+                _ => Plan::Quota(Quota::per_day(limit)),
+            }),
         }
     }
 }
@@ -97,7 +110,7 @@ type Deciding = std::pin::Pin<Box<dyn Future<Output = Result<Decision, StoreErro
 
 fn per_key(
     source: &Source,
-) -> PerKey<FixedWindow, u64, impl tower_throttle::store::QuotaSource<u64> + use<>> {
+) -> PerKey<FixedWindow, u64, impl tower_throttle::store::PlanSource<u64> + use<>> {
     let source = source.clone();
     let ask = move |key: u64| source.clone().ask(key);
     PerKey::new(FixedWindow::new(Quota::per_day(2)).anchored(), ask)
@@ -111,7 +124,7 @@ fn in_store(
 ) -> PerKey<
     FixedWindow,
     u64,
-    impl tower_throttle::store::QuotaSource<u64> + use<>,
+    impl tower_throttle::store::PlanSource<u64> + use<>,
     impl tower_throttle::store::remote::QuotaPerKey<Algorithm = FixedWindow>,
 > {
     use tower_throttle::store::cas::{Cas, MemoryStore};
@@ -161,6 +174,7 @@ enum Mistake {
     WaitsWhenStale,
     ForgetsUse,
     AdmitsWithoutQuota,
+    NeedsItsRuntime,
 }
 
 /// Until when a quota is fresh, and what was used under it.
@@ -181,22 +195,30 @@ impl<const MISTAKE: usize> Wrong<MISTAKE> {
         Mistake::WaitsWhenStale,
         Mistake::ForgetsUse,
         Mistake::AdmitsWithoutQuota,
+        Mistake::NeedsItsRuntime,
     ][MISTAKE];
 
     async fn look_up(self, key: u64) {
+        if Self::MISTAKE != Mistake::LooksUpTwice && !self.looking_up.lock().unwrap().insert(key) {
+            return self.until_looked_up(key).await;
+        }
+        self.run(key).await;
+    }
+
+    async fn until_looked_up(&self, key: u64) {
+        while self.looking_up.lock().unwrap().contains(&key) {
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    async fn run(self, key: u64) {
         let failed = match Self::MISTAKE {
             Mistake::AdmitsWithoutQuota => Quota::per_day(1_000_000),
             _ => Quota::per_day(2),
         };
-        if Self::MISTAKE != Mistake::LooksUpTwice && !self.looking_up.lock().unwrap().insert(key) {
-            while self.looking_up.lock().unwrap().contains(&key) {
-                tokio::task::yield_now().await;
-            }
-            return;
-        }
         let asked = tokio::time::timeout(Duration::from_secs(2), self.source.clone().ask(key));
         let quota = match asked.await {
-            Ok(Ok(Some(quota))) => quota,
+            Ok(Ok(Plan::Quota(quota))) => quota,
             _ => failed,
         };
         let mut keys = self.keys.lock().unwrap();
@@ -236,6 +258,12 @@ impl<const MISTAKE: usize> Limit for Wrong<MISTAKE> {
                         tokio::spawn(self.clone().look_up(key));
                     }
                     return limiter.check();
+                }
+                _ if Self::MISTAKE == Mistake::NeedsItsRuntime => {
+                    if self.looking_up.lock().unwrap().insert(key) {
+                        tokio::spawn(self.clone().run(key));
+                    }
+                    self.until_looked_up(key).await;
                 }
                 _ => self.clone().look_up(key).await,
             }
@@ -365,6 +393,122 @@ async fn without_an_answer_the_default_applies<L: Limit>() -> Result<(), &'stati
     Ok(())
 }
 
+/// A runtime that nothing drives. Its time is that of the system.
+struct Idle(Option<Runtime>);
+
+impl Idle {
+    fn new() -> Self {
+        let runtime = Builder::new_current_thread().enable_time().build();
+        Self(Some(runtime.unwrap()))
+    }
+
+    /// A request comes there, and leaves if it has to wait.
+    fn serve(&self, request: impl Future) {
+        let _entered = self.0.as_ref().unwrap().enter();
+        let mut cx = Context::from_waker(Waker::noop());
+        let _ = std::pin::pin!(request).poll(&mut cx);
+    }
+}
+
+impl Drop for Idle {
+    fn drop(&mut self) {
+        self.0.take().unwrap().shutdown_background();
+    }
+}
+
+/// Runs `test` where time is paused, and still that of the system.
+fn paused<T>(test: impl Future<Output = T>) -> T {
+    let mut runtime = Builder::new_current_thread();
+    let runtime = runtime.enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(test)
+}
+
+/// The first request of a key comes on a runtime that is not driven after it, and leaves.
+async fn a_lookup_ends_without_its_runtime<L: Limit>() -> Result<(), &'static str> {
+    let limit = L::over(Source::of(10));
+    let idle = Idle::new();
+    idle.serve(limit.ask(1));
+    let asks = [(); 2].map(|()| {
+        let limit = limit.clone();
+        tokio::spawn(timeout(LIFE, async move { limit.ask(1).await }))
+    });
+    let began = Instant::now();
+    for ask in asks {
+        let decision = ask.await.unwrap().map_err(|_| "no decision")?;
+        expect(decision.limit == 2, "not the default")?;
+    }
+    expect(began.elapsed().as_secs() <= 2, "it waited for long")?;
+    // It is asked again, where the next request is served.
+    for limit_now in [2, 10] {
+        sleep(Duration::from_secs(2)).await;
+        settle().await;
+        expect(limit.ask(1).await.limit == limit_now, "not asked again")?;
+    }
+    Ok(())
+}
+
+/// Shows promise 600.
+#[test]
+fn a_lookup_whose_runtime_is_not_driven_ends_by_its_deadline() {
+    fn found<L: Limit>() -> Result<(), &'static str> {
+        paused(a_lookup_ends_without_its_runtime::<L>())
+    }
+    assert_eq!(found::<Real>(), Ok(()));
+    assert_eq!(found::<Real<true>>(), Ok(()));
+    let wrong = found::<Wrong<5>>();
+    assert_eq!(wrong, Err("no decision"), "{:?}", Wrong::<5>::MISTAKE);
+}
+
+/// Shows promise 600.
+#[test]
+fn a_refresh_whose_runtime_is_not_driven_is_made_again() {
+    for first in [1, 2] {
+        paused(a_refresh_is_made_again(first));
+    }
+}
+
+async fn a_refresh_is_made_again(first: u64) {
+    let source = Source::of(10);
+    let limit = per_key(&source).lookups(1);
+    assert_eq!(limit.decide(&1, 1).await.unwrap().limit, 10);
+    source.set(50);
+    let idle = Idle::new();
+    idle.serve(async {
+        limit.refresh(&1_u64);
+        limit.decide(&1, 1).await
+    });
+    assert_eq!(limit.stats().in_flight, 1);
+    assert_eq!(limit.decide(&2, 1).await.unwrap().limit, 2, "no room");
+    for key in [first, 3 - first] {
+        advance(Duration::from_secs(3)).await;
+        let _ = limit.decide(&key, 1).await; // begins the refresh
+        sleep(Duration::from_secs(1)).await;
+        settle().await;
+        assert_eq!(limit.decide(&key, 1).await.unwrap().limit, 50);
+    }
+}
+
+struct Counted;
+
+impl Wake for Counted {
+    fn wake(self: Arc<Self>) {}
+}
+
+/// Shows promise 600.
+#[tokio::test]
+async fn a_request_that_leaves_leaves_no_waker() {
+    let limit = per_key(&Source::of(10));
+    let counted = Arc::new(Counted);
+    let waker = Waker::from(Arc::clone(&counted));
+    let before = Arc::strong_count(&counted);
+    for _ in 0..100 {
+        let mut asked = limit.decide(&1, 1);
+        let mut cx = Context::from_waker(&waker);
+        assert!(std::pin::Pin::new(&mut asked).poll(&mut cx).is_pending());
+    }
+    assert_eq!(Arc::strong_count(&counted), before);
+}
+
 /// Shows promise 350.
 #[tokio::test(start_paused = true)]
 async fn one_lookup_per_key_is_in_flight() {
@@ -452,7 +596,10 @@ async fn lookups_in_flight_are_bounded() {
 #[tokio::test(start_paused = true)]
 async fn a_key_that_replaces_another_one_does_not_get_its_quota() {
     let of_even = |key: u64| async move {
-        Ok::<_, StoreError>((key % 2 == 0).then(|| Quota::per_day(1_000)))
+        Ok::<_, StoreError>(match key % 2 {
+            0 => Plan::Quota(Quota::per_day(1_000)),
+            _ => Plan::Default,
+        })
     };
     let limit = PerKey::new(FixedWindow::new(Quota::per_day(2)), of_even).capacity(20);
     let mut evicted = 0;
@@ -488,13 +635,148 @@ async fn a_refresh_arrives_although_a_lookup_has_begun_before_it() {
     assert_eq!(limit.decide(&1, 1).await.unwrap().limit, 50);
 }
 
+async fn a_plan_may_be_nothing_or_have_no_limit<L: Limit>() -> Result<(), &'static str> {
+    for (plan, expected) in [(BLOCKED, 0), (UNLIMITED, 50)] {
+        let source = Source::of(plan);
+        let limit = L::over(source.clone());
+        let change_to = async |plan| {
+            source.set(plan);
+            advance(LIFE).await;
+            let _ = limit.ask(1).await; // begins the refresh
+            sleep(Duration::from_secs(1)).await;
+            settle().await;
+        };
+        for left in [9, 7] {
+            let mut admitted = 0;
+            for _ in 0..50 {
+                let decision = limit.ask(1).await;
+                admitted += u64::from(decision.is_admitted());
+                expect(decision.retry_after.is_none(), "not to be retried")?;
+            }
+            expect(admitted == expected, "not the plan")?;
+            // Only what is done under a quota is counted.
+            change_to(10).await;
+            expect(limit.ask(1).await.remaining() == left, "counted")?;
+            change_to(plan).await;
+        }
+        change_to(10).await;
+        expect(limit.ask(1).await.remaining() == 5, "use was lost")?;
+    }
+    Ok(())
+}
+
+/// Shows promise 601.
+#[tokio::test(start_paused = true)]
+async fn a_key_may_be_blocked_or_have_no_limit() {
+    a_plan_may_be_nothing_or_have_no_limit::<Real>()
+        .await
+        .unwrap();
+    a_plan_may_be_nothing_or_have_no_limit::<Real<true>>()
+        .await
+        .unwrap();
+    // It takes all that is no quota for the default.
+    let found = a_plan_may_be_nothing_or_have_no_limit::<Wrong<0>>().await;
+    assert_eq!(found, Err("not to be retried"));
+}
+
+async fn nothing_is_given_back_that_was_not_taken<B: Backend<u64>>(
+    limit: &B,
+    source: &Source,
+    refresh: impl Fn(&B),
+) {
+    source.set(UNLIMITED);
+    let free = limit.decide(&1, 1).await.unwrap();
+    let _ = limit.apply(&1, Op::Charge(5)).await.unwrap();
+    source.set(10);
+    refresh(limit);
+    let _ = limit.decide(&1, 1).await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    settle().await;
+    for left in [9, 8] {
+        assert_eq!(limit.decide(&1, 1).await.unwrap().remaining(), left);
+    }
+    for (receipt, left) in [(free.receipt(), 8), (Receipt::NOW, 9)] {
+        let _ = limit.apply(&1, Op::Refund(1, receipt)).await.unwrap();
+        assert_eq!(
+            limit.apply(&1, Op::Peek(0)).await.unwrap().remaining(),
+            left
+        );
+    }
+}
+
+/// Shows promise 601.
+#[tokio::test(start_paused = true)]
+async fn what_passed_without_a_limit_is_not_given_back() {
+    let source = Source::default();
+    nothing_is_given_back_that_was_not_taken(&per_key(&source), &source, |limit| {
+        limit.refresh(&1_u64);
+    })
+    .await;
+    #[cfg(feature = "cas")]
+    nothing_is_given_back_that_was_not_taken(&in_store(&source), &source, |limit| {
+        limit.refresh(&1_u64);
+    })
+    .await;
+}
+
+/// Shows promise 602.
+#[tokio::test]
+async fn a_source_is_asked_about_the_text_of_a_provided_key() {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let source = {
+        let asked = Arc::clone(&asked);
+        move |key: String| {
+            asked.lock().unwrap().push(key);
+            async { Ok::<_, StoreError>(Plan::Blocked) }
+        }
+    };
+    let bucket = TokenBucket::new(Quota::per_day(9));
+    let inner =
+        || service_fn(async |_: Request<()>| Ok::<_, BoxError>(Response::new(String::new())));
+    let request = || {
+        let request = Request::builder().header("x-customer", "acme");
+        let mut request = request
+            .header("authorization", "Bearer 7d1f")
+            .body(())
+            .unwrap();
+        let peer: std::net::SocketAddr = "[2001:db8::7]:80".parse().unwrap();
+        request
+            .extensions_mut()
+            .insert(axum::extract::ConnectInfo(peer));
+        request
+    };
+    let header = RateLimitLayer::new(
+        HeaderKey::new("x-customer"),
+        PerKey::new(bucket, source.clone()),
+    );
+    let bearer = RateLimitLayer::new(BearerToken::new(), PerKey::new(bucket, source.clone()));
+    let address = RateLimitLayer::new(ClientIp::peer(), PerKey::new(bucket, source));
+    let missing = header.layer(inner()).oneshot(Request::new(()));
+    assert_eq!(missing.await.unwrap().status(), 200, "the default");
+    for denied in [
+        header.layer(inner()).oneshot(request()).await,
+        bearer.layer(inner()).oneshot(request()).await,
+        address.layer(inner()).oneshot(request()).await,
+    ] {
+        assert_eq!(denied.unwrap().status(), 429);
+    }
+    let expected = ["acme", "7d1f", "2001:db8::/64"];
+    assert_eq!(*asked.lock().unwrap(), expected);
+}
+
 /// Shows promise 354.
 #[tokio::test(start_paused = true)]
 async fn headers_state_the_quota_of_the_key() {
-    let source =
-        |key: u64| async move { Ok::<_, StoreError>((key > 0).then(|| Quota::per_hour(key))) };
+    let source = |key: u64| async move {
+        Ok::<_, StoreError>(match key {
+            1 => Plan::Default,
+            BLOCKED => Plan::Blocked,
+            UNLIMITED => Plan::Unlimited,
+            _ => Plan::Quota(Quota::per_hour(key)),
+        })
+    };
     let limit = PerKey::new(TokenBucket::new(Quota::per_minute(2)), source);
-    let key = |req: &Request<String>| req.body().parse::<u64>().unwrap_or(0);
+    let key = |req: &Request<String>| req.body().parse::<u64>().unwrap_or(1);
     let layer = RateLimitLayer::new(key, limit)
         .name("api")
         .headers(Headers::Draft11);
@@ -504,15 +786,29 @@ async fn headers_state_the_quota_of_the_key() {
     let told = async |key: u64| {
         let request = Request::new(key.to_string());
         let response = service.clone().oneshot(request).await.unwrap();
-        let text = |name| response.headers()[name].to_str().unwrap().to_owned();
+        let text = |name| {
+            let value = response.headers().get(name)?;
+            Some(value.to_str().unwrap().to_owned())
+        };
+        let [policy, rest, retry] = ["ratelimit-policy", "ratelimit", "retry-after"].map(text);
+        assert_eq!(retry.is_some(), response.status() == 429 && key != BLOCKED);
         (
             response.status().as_u16(),
-            text("ratelimit-policy"),
-            text("ratelimit"),
+            policy.unwrap_or_default(),
+            rest.unwrap_or_default(),
         )
     };
+    for _ in 0..5 {
+        let nothing = (200, String::new(), String::new());
+        assert_eq!(told(UNLIMITED).await, nothing);
+        let (status, policy, rest) = told(BLOCKED).await;
+        assert_eq!(
+            (status, &*policy, &*rest),
+            (429, "\"api\";q=0", "\"api\";r=0")
+        );
+    }
     for (key, policy, limit) in [
-        (0, "\"api\";q=2;w=60", 2),
+        (1, "\"api\";q=2;w=60", 2),
         (500, "\"api\";q=500;w=3600", 500),
         (3, "\"api\";q=3;w=3600", 3),
     ] {
@@ -548,8 +844,6 @@ async fn a_charge_is_made_although_the_quota_is_not_known_yet() {
 #[cfg(feature = "cas")]
 #[tokio::test(start_paused = true)]
 async fn a_charge_over_a_store_is_made_although_the_quota_is_not_known_yet() {
-    use tower_throttle::store::Op;
-
     let source = Source::of(10);
     let layer = RateLimitLayer::new(|key: &u64| *key, in_store(&source));
     let handle = layer.handle();
@@ -576,7 +870,7 @@ async fn a_charge_over_a_store_is_made_although_the_quota_is_not_known_yet() {
 
 #[test]
 fn a_queue_or_several_limits_have_no_quota_per_key() {
-    let source = |_: u64| async { Ok::<Option<Quota>, StoreError>(None) };
+    let source = |_: u64| async { Ok::<_, StoreError>(Plan::Default) };
     let queue = LeakyBucket::new(Quota::per_second(100).burst(10)).queue(20);
     let error = PerKey::<_, u64, _>::try_new(queue, source).unwrap_err();
     assert!(error.to_string().contains("a queue"), "{error}");
@@ -595,7 +889,7 @@ fn a_queue_or_several_limits_have_no_quota_per_key() {
 fn without_a_runtime_the_default_applies() {
     let limit = per_key(&Source::of(10));
     let mut decided = limit.decide(&1, 1);
-    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    let mut cx = Context::from_waker(Waker::noop());
     let std::task::Poll::Ready(decided) = std::pin::Pin::new(&mut decided).poll(&mut cx) else {
         panic!("nothing to wait for");
     };

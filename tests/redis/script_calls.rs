@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use tower_throttle::store::{Backend, PerKey};
+use tower_throttle::store::{Backend, PerKey, Plan};
 use tower_throttle::{
     FixedWindow, Quota, SlidingGrid, SlidingLog, SlidingWindow, StoreError, TokenBucket, WarmUp,
 };
@@ -52,13 +52,25 @@ async fn a_key_is_counted_once_under_all_its_quotas() {
 #[tokio::test]
 async fn a_decision_under_the_quota_of_a_key_is_one_script_call() {
     let server = RedisServer::start();
-    let plan = async |key: u64| Ok::<_, StoreError>((key > 0).then(|| hourly(key)));
+    let plan = async |key: u64| {
+        Ok::<_, StoreError>(match key {
+            0 => Plan::Default,
+            1_000_000 => Plan::Unlimited,
+            1_000_001 => Plan::Blocked,
+            _ => Plan::Quota(hourly(key)),
+        })
+    };
     let redis = open(&server.url()).await.without_deny_cache();
     let limit = redis.limiter("plans", TokenBucket::new(hourly(1_000)));
     let limits = PerKey::over(limit, move |key: u64| plan(key));
     let scripts = || calls_of(&server, "evalsha") + calls_of(&server, "eval");
     assert_eq!(limits.decide(&0, 1).await.expect("a decision").limit, 1_000);
     let before = scripts();
+    for (key, passes) in [(1_000_000, true), (1_000_001, false)] {
+        let decision = limits.decide(&key, 1).await.expect("a decision");
+        assert_eq!(decision.is_admitted(), passes);
+    }
+    assert_eq!(scripts(), before, "neither needs one");
     for call in 0..20 {
         let decision = limits.decide(&(call % 4), 1).await.expect("a decision");
         assert_eq!(decision.limit, if call % 4 == 0 { 1_000 } else { call % 4 });

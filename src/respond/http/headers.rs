@@ -154,8 +154,10 @@ fn named(policies: &[Policy]) -> HeaderValue {
     list(policies, |policy| {
         let name = Quoted(&policy.name);
         let Some(quota) = &policy.quota else {
-            let most = integer(policy.at_once);
-            return format!("{name};q={most};qu=\"concurrent-requests\"");
+            return match integer(policy.at_once) {
+                0 => format!("{name};q=0"),
+                most => format!("{name};q={most};qu=\"concurrent-requests\""),
+            };
         };
         // The form has whole seconds from 1 on; less is left out rather than stated wrong.
         let window = (refill_ns(quota) >= SECOND).then(|| window(quota));

@@ -14,8 +14,9 @@ use super::{
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
 use crate::store::{
+    deadline::within,
     events::RemoteMetrics,
-    remote::{RemoteKey, key_name, within},
+    remote::{RemoteKey, key_name},
 };
 use crate::sync::Ordering;
 

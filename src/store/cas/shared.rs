@@ -11,7 +11,10 @@ use std::{
 use super::{CasStore, Version, error::Failure, time::StoreTime};
 use crate::clock::{Clock, MonotonicClock, Tick, Timer, nanos};
 use crate::error::StoreError;
-use crate::store::remote::{BreakerConfig, Breakers, Server, catch_panic, within};
+use crate::store::{
+    deadline::within,
+    remote::{BreakerConfig, Breakers, Server, catch_panic},
+};
 use crate::sync::Ordering;
 
 #[derive(Debug)]

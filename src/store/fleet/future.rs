@@ -18,7 +18,7 @@ use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::store::{
     cas::{CasStore, error::Failure},
-    remote::Deadline,
+    deadline::Deadline,
 };
 
 /// The decision of a limiter of a fleet: known at once, or after the next exchange of the key.

@@ -28,8 +28,9 @@ use crate::store::{
         policy::{CasPolicy, change_key},
         shared::Shared,
     },
+    deadline::within,
     events::RemoteMetrics,
-    remote::{LivePolicy, RemoteKey, key_name, runtime, within},
+    remote::{LivePolicy, RemoteKey, key_name, runtime},
 };
 use crate::sync::{AtomicU64, CachePadded, Mutex, Ordering, lock};
 

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::clock::{Clock, MonotonicClock};
 use crate::error::StoreError;
-use crate::store::remote::within;
+use crate::store::deadline::within;
 
 /// The oldest version of Redis that the tests ran against.
 const OLDEST: (u64, u64) = (6, 2);

@@ -13,7 +13,10 @@ use super::{
 };
 use crate::clock::{Clock, MonotonicClock};
 use crate::error::{ConfigError, StoreError};
-use crate::store::remote::{Batcher, Breakers, Policy, within};
+use crate::store::{
+    deadline::within,
+    remote::{Batcher, Breakers, Policy},
+};
 
 /// An algorithm and what executes its calls.
 #[derive(Debug)]

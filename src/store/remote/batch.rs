@@ -13,7 +13,6 @@ use std::{collections::VecDeque, pin::pin, sync::Arc, time::Duration};
 
 use super::{
     breakers::Server,
-    deadline::within,
     executor::{Executor, execute, missing_reply, time_out},
     line::{Line, TaskId, Waiting},
     pending::{PendingCall, Remote},
@@ -21,7 +20,7 @@ use super::{
 };
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
-use crate::store::events::RemoteMetrics;
+use crate::store::{deadline::within, events::RemoteMetrics};
 use crate::sync::{Mutex, lock};
 
 /// Batches in flight: one that the server executes, and one that is written or read.

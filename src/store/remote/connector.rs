@@ -7,13 +7,10 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use tokio::sync::Notify;
 
-use super::{
-    deadline::within,
-    task::{catch_panic, runtime},
-};
+use super::task::{catch_panic, runtime};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
-use crate::store::events::RemoteMetrics;
+use crate::store::{deadline::within, events::RemoteMetrics};
 use crate::sync::{Mutex, lock};
 
 /// What makes a connection, or something else that a call needs first.

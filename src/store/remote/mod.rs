@@ -10,7 +10,6 @@ mod breaker;
 mod breakers;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "cassandra"))]
 mod connector;
-mod deadline;
 mod deny_cache;
 mod executor;
 mod key;
@@ -27,7 +26,6 @@ pub(crate) use self::{
     batch::Batcher,
     breaker::BreakerConfig,
     breakers::{Breakers, Server},
-    deadline::{Deadline, within},
     deny_cache::{CacheSlot, DenyCache},
     executor::{Executor, rare},
     key::{check_name, key_name},

@@ -11,10 +11,9 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use super::deadline::Deadline;
 use crate::clock::Tick;
 use crate::error::StoreError;
-use crate::store::events::RemoteMetrics;
+use crate::store::{deadline::Deadline, events::RemoteMetrics};
 
 /// What callers of a limit in a store know of it.
 pub(crate) trait Remote: Send + Sync + 'static {

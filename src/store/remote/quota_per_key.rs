@@ -15,12 +15,13 @@ use crate::quota::Quota;
 /// A program that may use either of them names the trait:
 ///
 /// ```
-/// use tower_throttle::store::{IntoBackend, PerKey, cas::{Cas, MemoryStore}, remote::QuotaPerKey};
+/// use tower_throttle::store::{IntoBackend, PerKey, Plan, cas::{Cas, MemoryStore}, remote::QuotaPerKey};
 /// use tower_throttle::{Quota, StoreError, TokenBucket};
 ///
 /// fn per_customer(limiter: impl QuotaPerKey) -> impl IntoBackend {
 ///     PerKey::over(limiter, |customer: u64| async move {
-///         Ok::<_, StoreError>((customer < 100).then(|| Quota::per_minute(6_000)))
+///         let large = Plan::Quota(Quota::per_minute(6_000));
+///         Ok::<_, StoreError>(if customer < 100 { large } else { Plan::Default })
 ///     })
 /// }
 ///
@@ -33,10 +34,10 @@ use crate::quota::Quota;
 ///
 /// ```compile_fail
 /// use tower_throttle::{Quota, StoreError, TokenBucket};
-/// use tower_throttle::store::{PerKey, cas::MemoryStore, fleet::Synced};
+/// use tower_throttle::store::{PerKey, Plan, cas::MemoryStore, fleet::Synced};
 ///
 /// let fleet = Synced::new(MemoryStore::new(), "api", TokenBucket::new(Quota::per_second(10)));
-/// let plan = |_: u64| async { Ok::<Option<Quota>, StoreError>(None) };
+/// let plan = |_: u64| async { Ok::<_, StoreError>(Plan::Default) };
 /// let limit = PerKey::over(fleet, plan);
 /// ```
 #[diagnostic::on_unimplemented(

@@ -11,7 +11,7 @@ use tokio::{runtime::Handle, task::AbortHandle};
 use super::{pool::Pool, statements::Calls};
 use crate::clock::{Clock, MonotonicClock, Timer};
 use crate::error::StoreError;
-use crate::store::remote::{catch_panic, within};
+use crate::store::{deadline::within, remote::catch_panic};
 use crate::sync::{Mutex, lock};
 
 /// Rows per statement: a short transaction, whose locks delay few decisions, and by little.

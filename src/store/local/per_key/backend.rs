@@ -1,54 +1,83 @@
-//! `Backend` for limits with a quota per key, and the tasks of their lookups.
+//! `Backend` for limits with a plan per key, and the tasks of their lookups.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::{mem, sync::Arc, time::Duration};
 
 use tokio::runtime::Handle;
 
 use super::{
-    PerKey, PerKeyDecision, QuotaSource, Shared, Tried,
-    lookups::{Found, Joined, Lookup, Wait},
+    PerKey, PerKeyDecision, PlanSource, Shared, SourceKey, Tried,
+    lookups::{Joined, Lookup, OVERDUE, Terms},
     planned::{Planned, PlannedState},
 };
 use crate::algorithm::Words;
 use crate::backend::{Backend, IntoBackend, Losses, Op};
-use crate::clock::{Clock, Tick};
+use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::Decision;
 use crate::key::Key;
-use crate::quota::Quota;
-use crate::store::local::transition::{Effect, Outcome};
+use crate::quota::{Plan, Quota};
+use crate::store::{
+    deadline::within,
+    local::transition::{Effect, Outcome},
+};
 
 /// Ends a lookup, whatever becomes of its task.
 struct Finish<A: Words, S> {
     shared: Arc<Shared<A, S>>,
     hash: u64,
     lookup: Arc<Lookup<A>>,
-    found: Option<Found<Arc<A>>>,
+    found: Result<Terms<A>, String>,
 }
 
 impl<A: Words, S> Drop for Finish<A, S> {
     fn drop(&mut self) {
-        let shared = &*self.shared;
-        let found = self.found.take().unwrap_or_else(|| {
-            shared
-                .lookups
-                .record_failure("the source panicked or its runtime has ended");
-            None
-        });
-        let now = shared.table.shared.clock.now();
-        shared
-            .lookups
-            .finish(self.hash, &self.lookup, found.clone(), |is_outdated| {
-                let until = if is_outdated {
-                    now
-                } else {
-                    shared.fresh_until(found.is_some(), now)
-                };
-                // Without a slot, each request that waits assigns the quota itself.
-                let _ = shared.table.at(self.hash, now, true, |_, state| {
-                    state.assign(self.hash, (found.as_ref(), until), &shared.default, now);
-                });
+        let found = mem::replace(&mut self.found, Err(String::new()));
+        self.shared.finish(self.hash, &self.lookup, found);
+    }
+}
+
+impl<A: Words, S> Shared<A, S> {
+    fn finish(&self, hash: u64, lookup: &Arc<Lookup<A>>, found: Result<Terms<A>, String>) {
+        let now = self.table.shared.clock.now();
+        let store = |found: Option<&Terms<A>>, is_outdated| {
+            let until = if is_outdated {
+                now
+            } else {
+                self.fresh_until(found.is_some(), now)
+            };
+            // Without a slot, each request that waits assigns the plan itself.
+            let _ = self.table.at(hash, now, true, |_, state| {
+                state.assign(hash, (found, until), &self.default, now);
             });
+        };
+        self.lookups.finish(hash, lookup, found, store);
+    }
+
+    /// What the lookup has found when it ends. A request that still waits at its deadline ends it.
+    pub(super) async fn found(&self, hash: u64, lookup: &Arc<Lookup<A>>) -> Option<Terms<A>> {
+        let ended = lookup.ended().await;
+        ended.unwrap_or_else(|| {
+            self.finish(hash, lookup, Err(OVERDUE.to_owned()));
+            None
+        })
+    }
+
+    /// Asks the source about `key`.
+    async fn ask<K>(&self, key: Option<K>, deadline: Tick) -> Result<Terms<A>, String>
+    where
+        S: PlanSource<K>,
+    {
+        let Some(key) = key else {
+            return self.terms(Plan::Default);
+        };
+        // The runtime may be driven again when nobody waits any more.
+        if MonotonicClock.now() >= deadline {
+            return Err(OVERDUE.to_owned());
+        }
+        match within(deadline, self.source.plan(&key)).await {
+            Some(Ok(plan)) => self.terms(plan),
+            Some(Err(error)) => Err(error.to_string()),
+            None => Err(OVERDUE.to_owned()),
+        }
     }
 }
 
@@ -56,16 +85,19 @@ impl<A, K, S, P> PerKey<A, K, S, P>
 where
     A: Words,
     K: Send + Sync + 'static,
-    S: QuotaSource<K>,
+    S: PlanSource<K>,
 {
     /// The lookup of `key`: the one in flight, or one that begins. `None` if it cannot begin.
-    pub(super) fn look_up(&self, hash: u64, key: impl FnOnce() -> K) -> Option<Arc<Lookup<A>>> {
+    pub(super) fn look_up<Q>(&self, hash: u64, key: &Q) -> Option<Arc<Lookup<A>>>
+    where
+        Q: SourceKey<K> + ?Sized,
+    {
         let lookups = &self.shared.lookups;
         let Ok(runtime) = Handle::try_current() else {
             lookups.record_failure("no tokio runtime runs the lookup");
             return None;
         };
-        let lookup = match lookups.join(hash) {
+        let lookup = match lookups.join(hash, self.shared.times.deadline) {
             Joined::Full => return None,
             Joined::Running(lookup) => return Some(lookup),
             Joined::New(lookup) => lookup,
@@ -74,28 +106,12 @@ where
             shared: Arc::clone(&self.shared),
             hash,
             lookup: Arc::clone(&lookup),
-            found: None,
+            found: Err("the source panicked or its runtime has ended".to_owned()),
         };
-        let key = key();
+        let key = key.source_key();
         runtime.spawn(async move {
             let shared = Arc::clone(&finish.shared);
-            let asked = shared.source.quota(&key);
-            let answered = tokio::time::timeout(shared.times.deadline, asked).await;
-            let found = match answered {
-                Ok(Ok(None)) => Ok(Arc::clone(&shared.default)),
-                Ok(Ok(Some(quota))) => shared
-                    .algorithm(quota)
-                    .map_err(|error| format!("the quota {quota}: {error}")),
-                Ok(Err(error)) => Err(error.to_string()),
-                Err(_) => Err("the source has not answered within the deadline".to_owned()),
-            };
-            finish.found = Some(match found {
-                Ok(found) => Some(found),
-                Err(error) => {
-                    shared.lookups.record_failure(error);
-                    None
-                }
-            });
+            finish.found = shared.ask(key, finish.lookup.deadline).await;
             drop(finish);
         });
         Some(lookup)
@@ -106,15 +122,15 @@ impl<A, K, S, Q> Backend<Q> for PerKey<A, K, S>
 where
     A: Words,
     K: Send + Sync + 'static,
-    S: QuotaSource<K>,
-    Q: Key + ToOwned<Owned = K> + ?Sized,
+    S: PlanSource<K>,
+    Q: Key + SourceKey<K> + ?Sized,
 {
     type Future = PerKeyDecision;
 
     fn apply(&self, key: &Q, op: Op) -> PerKeyDecision {
         let shared = &self.shared;
         let hash = shared.table.hash(key);
-        // These need no quota: they concern what was taken under that of the key.
+        // These need no plan: they concern what was taken under that of the key.
         if !matches!(
             op,
             Op::Take(_) | Op::Borrow(_) | Op::Peek(_) | Op::Charge(_)
@@ -130,22 +146,22 @@ where
                     refreshes: true, ..
                 }) = decided
                 {
-                    let _ = self.look_up(hash, || key.to_owned());
+                    let _ = self.look_up(hash, key);
                 }
                 return PerKeyDecision::ready(shared.decided(&decided, now));
             }
         }
-        let Some(lookup) = self.look_up(hash, || key.to_owned()) else {
+        let Some(lookup) = self.look_up(hash, key) else {
             return PerKeyDecision::ready(shared.apply_found(hash, op, None));
         };
         let shared = Arc::clone(shared);
         PerKeyDecision::pending(async move {
-            let found = Wait::new(lookup).await;
+            let found = shared.found(hash, &lookup).await;
             shared.apply_found(hash, op, found.as_ref())
         })
     }
 
-    /// A charge that has to wait for the quota is made in a task.
+    /// A charge that has to wait for the plan is made in a task.
     fn detach(&self, key: &Q, op: Op) {
         let deciding = self.apply(key, op);
         if let (true, Ok(runtime)) = (deciding.is_pending(), Handle::try_current()) {
@@ -176,29 +192,29 @@ where
         self.shared.default.facts().max_wait
     }
 
-    fn quota_of(&self, key: &Q) -> Option<Quota> {
+    fn plan_of(&self, key: &Q) -> Option<Plan> {
         let shared = &self.shared;
         let (hash, now) = (shared.table.hash(key), shared.table.shared.clock.now());
-        Some(shared.quota_of(hash, now))
+        Some(shared.plan_of(hash, now))
     }
 }
 
 impl<A: Words, S> Shared<A, S> {
-    /// The quota that the key with this hash is under, or the default.
-    pub(super) fn quota_of(&self, hash: u64, now: Tick) -> Quota {
+    /// The plan that the key with this hash is under, or the default.
+    pub(super) fn plan_of(&self, hash: u64, now: Tick) -> Plan {
         let read = |_: &Planned<A>, state: &mut PlannedState<A>| {
-            ReadQuota(state.of(hash).map(|known| known.algorithm.quota()))
+            ReadPlan(state.of(hash).map(|known| known.plan))
         };
         let known = self.table.at(hash, now, false, read).ok();
         known
-            .and_then(|ReadQuota(quota)| quota)
-            .unwrap_or_else(|| self.default.quota())
+            .and_then(|ReadPlan(plan)| plan)
+            .unwrap_or_else(|| Plan::Quota(self.default.quota()))
     }
 }
 
-struct ReadQuota(Option<Quota>);
+struct ReadPlan(Option<Plan>);
 
-impl Outcome for ReadQuota {
+impl Outcome for ReadPlan {
     fn effect(&self) -> Effect {
         Effect::Read
     }

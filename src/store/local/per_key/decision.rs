@@ -1,4 +1,4 @@
-//! The decision of a limit with a quota per key.
+//! The decision of a limit with a plan per key.
 
 use std::{
     fmt,
@@ -10,7 +10,7 @@ use std::{
 use crate::decision::Decision;
 use crate::error::StoreError;
 
-/// The decision of a [`PerKey`](super::PerKey): ready at once, unless the quota has to be looked up.
+/// The decision of a [`PerKey`](super::PerKey): ready at once, unless the plan has to be looked up.
 #[must_use = "futures do nothing unless polled"]
 pub struct PerKeyDecision(Progress);
 

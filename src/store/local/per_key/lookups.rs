@@ -1,32 +1,38 @@
-//! Lookups of quotas that are in flight: at most one per key, and a bounded number at a time.
+//! Lookups of plans that are in flight: at most one per key, and a bounded number at a time.
+//!
+//! A lookup is a task of the runtime that served its request. That runtime may not be driven any more, so each
+//! request that waits ends the lookup by its deadline, and so does the next one that finds it overdue.
 
 use std::{
     collections::HashMap,
     fmt,
-    future::Future,
-    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    task::{Context, Poll, Waker},
+    time::Duration,
 };
 
+use tokio::sync::watch;
+
+use crate::clock::{Clock, MonotonicClock, Tick};
+use crate::quota::Plan;
+use crate::store::deadline::within;
 use crate::sync::{Mutex, lock};
 
-/// What a lookup returned: an algorithm with the quota of the key. `None` if the lookup failed.
-pub(super) type Found<A> = Option<A>;
+/// A plan that was found, and the algorithm with its quota if it has one.
+pub(super) type Terms<A> = (Plan, Option<Arc<A>>);
+
+/// Why a lookup has failed that took too long.
+pub(super) const OVERDUE: &str = "the source has not answered within the deadline";
 
 /// One lookup, and the requests that wait for it.
 pub(super) struct Lookup<A> {
-    progress: Mutex<Progress<A>>,
-    /// The quota has changed since the lookup began.
+    pub(super) deadline: Tick,
+    /// `None` until it has ended, and then without terms if it has failed.
+    found: watch::Sender<Option<Option<Terms<A>>>>,
+    /// The plan has changed since the lookup began.
     is_outdated: AtomicBool,
-}
-
-struct Progress<A> {
-    done: Option<Found<Arc<A>>>,
-    wakers: Vec<Waker>,
 }
 
 /// All lookups in flight, by the hash of their key, and what was counted.
@@ -47,6 +53,15 @@ pub(super) enum Joined<A> {
     Full,
 }
 
+impl<A> Lookup<A> {
+    /// Waits until it has ended and returns what it found. `None` if it is overdue.
+    pub(super) async fn ended(&self) -> Option<Option<Terms<A>>> {
+        let mut found = self.found.subscribe();
+        let ended = within(self.deadline, found.wait_for(Option::is_some)).await;
+        ended?.ok()?.clone()
+    }
+}
+
 impl<A> Lookups<A> {
     pub(super) fn new(most: usize) -> Self {
         Self {
@@ -58,11 +73,22 @@ impl<A> Lookups<A> {
         }
     }
 
-    /// The lookup of the key with this hash: the one in flight, or a new one.
-    pub(super) fn join(&self, hash: u64) -> Joined<A> {
+    /// The lookup of the key with this hash: the one in flight, or a new one that may take so long.
+    pub(super) fn join(&self, hash: u64, may_take: Duration) -> Joined<A> {
+        let now = MonotonicClock.now();
         let mut in_flight = lock(&self.in_flight);
-        if let Some(running) = in_flight.get(&hash) {
-            return Joined::Running(Arc::clone(running));
+        match in_flight.get(&hash) {
+            Some(running) if running.deadline > now => {
+                return Joined::Running(Arc::clone(running));
+            }
+            None if in_flight.len() < self.most => {}
+            _ => in_flight.retain(|_, lookup| {
+                let is_overdue = lookup.deadline <= now;
+                if is_overdue {
+                    self.record_failure(OVERDUE);
+                }
+                !is_overdue
+            }),
         }
         if in_flight.len() >= self.most {
             drop(in_flight);
@@ -70,10 +96,8 @@ impl<A> Lookups<A> {
             return Joined::Full;
         }
         let lookup = Arc::new(Lookup {
-            progress: Mutex::new(Progress {
-                done: None,
-                wakers: Vec::new(),
-            }),
+            deadline: now.plus(may_take),
+            found: watch::Sender::new(None),
             is_outdated: AtomicBool::new(false),
         });
         in_flight.insert(hash, Arc::clone(&lookup));
@@ -81,32 +105,33 @@ impl<A> Lookups<A> {
         Joined::New(lookup)
     }
 
-    /// A lookup in flight may have read the quota before it changed.
+    /// A lookup in flight may have read the plan before it changed.
     pub(super) fn outdate(&self, hash: u64) {
         if let Some(running) = lock(&self.in_flight).get(&hash) {
             running.is_outdated.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Ends the lookup, after `store` has stored what it found: the argument says whether that is
-    /// outdated. Then wakes the requests that wait for it.
+    /// Ends a lookup that is in flight, after `store` has stored what it found: the second argument says whether
+    /// that is outdated. Then wakes the requests that wait for it.
     pub(super) fn finish(
         &self,
         hash: u64,
-        lookup: &Lookup<A>,
-        found: Found<Arc<A>>,
-        store: impl FnOnce(bool),
+        lookup: &Arc<Lookup<A>>,
+        found: Result<Terms<A>, String>,
+        store: impl FnOnce(Option<&Terms<A>>, bool),
     ) {
         // Under the lock, so that no `outdate` comes in between.
         let mut in_flight = lock(&self.in_flight);
-        store(lookup.is_outdated.load(Ordering::Relaxed));
+        let running = in_flight.get(&hash);
+        if !running.is_some_and(|running| Arc::ptr_eq(running, lookup)) {
+            return;
+        }
+        let found = found.map_err(|error| self.record_failure(error)).ok();
+        store(found.as_ref(), lookup.is_outdated.load(Ordering::Relaxed));
         in_flight.remove(&hash);
         drop(in_flight);
-        let mut progress = lock(&lookup.progress);
-        progress.done = Some(found);
-        let wakers = std::mem::take(&mut progress.wakers);
-        drop(progress);
-        wakers.into_iter().for_each(Waker::wake);
+        lookup.found.send_replace(Some(found));
     }
 
     pub(super) fn record_failure(&self, error: impl fmt::Display) {
@@ -122,40 +147,5 @@ impl<A> Lookups<A> {
             lock(&self.in_flight).len(),
             lock(&self.last_error).clone(),
         )
-    }
-}
-
-/// Waits until a lookup is done.
-pub(super) struct Wait<A> {
-    lookup: Arc<Lookup<A>>,
-    /// Where its waker is, once it was polled.
-    place: Option<usize>,
-}
-
-impl<A> Wait<A> {
-    pub(super) const fn new(lookup: Arc<Lookup<A>>) -> Self {
-        Self {
-            lookup,
-            place: None,
-        }
-    }
-}
-
-impl<A> Future for Wait<A> {
-    type Output = Found<Arc<A>>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Found<Arc<A>>> {
-        let Self { lookup, place } = self.get_mut();
-        let mut progress = lock(&lookup.progress);
-        if let Some(found) = &progress.done {
-            return Poll::Ready(found.clone());
-        }
-        if let Some(waker) = place.and_then(|place| progress.wakers.get_mut(place)) {
-            waker.clone_from(cx.waker());
-        } else {
-            *place = Some(progress.wakers.len());
-            progress.wakers.push(cx.waker().clone());
-        }
-        Poll::Pending
     }
 }

@@ -1,9 +1,9 @@
-//! A quota per key, which a source such as a database knows.
+//! A plan per key, which a source such as a database knows.
 //!
-//! A slot of the table holds the state of a key, the quota that it is under, and how long that is
-//! fresh. So a request whose quota is known is decided in one step, the cache of quotas is bounded as
-//! the table is, and no use is lost when a quota changes or is forgotten. Over a store, the same table holds the
-//! quotas alone, and the store counts.
+//! A slot of the table holds the state of a key, the plan that it is under, and how long that is
+//! fresh. So a request whose plan is known is decided in one step, the cache of plans is bounded as
+//! the table is, and no use is lost when a plan changes or is forgotten. Over a store, the same table holds the
+//! plans alone, and the store counts.
 
 mod backend;
 mod decision;
@@ -17,9 +17,12 @@ use std::{fmt, hash::Hash, marker::PhantomData, sync::Arc, time::Duration};
 
 #[cfg(feature = "_remote")]
 pub use self::remote::PerKeyFuture;
-pub use self::{decision::PerKeyDecision, source::QuotaSource};
+pub use self::{
+    decision::PerKeyDecision,
+    source::{PlanSource, SourceKey},
+};
 use self::{
-    lookups::{Found, Lookups},
+    lookups::{Lookups, Terms},
     planned::{Known, Planned},
 };
 use super::{Local, Outcome, Stats, transition::Effect};
@@ -28,50 +31,54 @@ use crate::backend::Op;
 use crate::clock::{Clock, Tick};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
-use crate::quota::Quota;
+use crate::quota::{Plan, Quota};
 use crate::store::apply::apply_op;
 use crate::sync::{Mutex, lock};
 
 /// A limit whose quota differs from key to key, in this process or [over](Self::over) a store.
 ///
-/// A [`QuotaSource`] says which quota a key has, for example from a database. The algorithm is the same
-/// for all keys. Its own quota is that of keys for which the source has none or fails.
+/// A [`PlanSource`] says which [`Plan`] a key has, for example from a database: a quota, no limit, nothing at
+/// all, or the default. The algorithm is the same for all keys. Its own quota is the default, and that of keys
+/// for which the source fails.
 ///
-/// - The quota of a key is looked up at its first request, which waits for it, and is then fresh for
-///   [`life`](Self::life). After that, requests go on under the old quota while the new one is
+/// - The plan of a key is looked up at its first request, which waits for it, and is then fresh for
+///   [`life`](Self::life). After that, requests go on under the old plan while the new one is
 ///   looked up, for a key that was used within the [`stale`](Self::stale) time.
 /// - One lookup per key is in flight, and at most [`lookups`](Self::lookups) at a time.
 /// - A lookup that fails, panics or takes longer than the [`deadline`](Self::deadline) leaves the
-///   quota as it was, or gives the default to a key that has none. It is tried again after a second.
-/// - A change of the quota reaches a key in use. What it has used stays used, as after
-///   [`Local::set_quota`].
+///   plan as it was, or gives the default to a key that has none. It is tried again after a second.
+/// - A change of the plan reaches a key in use. What it has used stays used, as after
+///   [`Local::set_quota`]. What it does while it has no limit is not counted.
 /// - At most [`capacity`](Self::capacity) keys are kept. In this process, a key that takes the slot of another
-///   one in a full table takes over its use, but not its quota.
+///   one in a full table takes over its use, but not its plan.
 ///
-/// Response headers state the quota of the key. Keys are cloned for the source. Clones share the table.
-/// Lookups run on the tokio runtime of the request, which needs its timer enabled.
+/// Response headers state the quota of the key, 0 if it is blocked, and nothing if it has no limit. Keys are
+/// cloned for the source, which gets those of `HeaderKey` and the like as text ([`SourceKey`]). Clones share the
+/// table. Lookups run on the tokio runtime of the request.
 ///
-/// Over a store each process looks quotas up for itself, so for up to the life of a quota some machines decide by
+/// Over a store each process looks plans up for itself, so for up to the life of a plan some machines decide by
 /// the old one. A key is counted once for all: what it uses counts under each quota that it had.
 ///
 /// ```
-/// use tower_throttle::{Quota, RateLimitLayer, StoreError, TokenBucket, store::PerKey};
+/// use tower_throttle::{Quota, RateLimitLayer, StoreError, TokenBucket, store::{PerKey, Plan}};
 ///
 /// /// In a real program a query, `select .. from plans where customer = $1`.
-/// async fn plan_of(customer: String) -> Result<Option<Quota>, StoreError> {
-///     Ok((customer == "acme").then(|| Quota::per_minute(6_000)))
+/// async fn plan_of(customer: String) -> Result<Plan, StoreError> {
+///     Ok(match &*customer {
+///         "acme" => Plan::Quota(Quota::per_minute(6_000)),
+///         "late-payer" => Plan::Blocked,
+///         _ => Plan::Default,
+///     })
 /// }
-///
-/// let limits = PerKey::new(TokenBucket::new(Quota::per_minute(60)), plan_of);
-/// let layer = RateLimitLayer::new(|customer: &String| customer.clone(), limits.clone());
-/// let handle = layer.handle();
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), StoreError> {
-/// # let handle = tower_throttle::RateLimitLayer::new(|customer: &String| customer.clone(),
-/// #     PerKey::new(TokenBucket::new(Quota::per_minute(60)), plan_of)).handle();
+/// let limits = PerKey::new(TokenBucket::new(Quota::per_minute(60)), plan_of);
+/// let layer = RateLimitLayer::new(|customer: &String| customer.clone(), limits.clone());
+/// let handle = layer.handle();
 /// assert_eq!(handle.peek("acme", 1).await?.limit, 6_000);
 /// assert_eq!(handle.peek("unknown", 1).await?.limit, 60);
+/// assert!(handle.peek("late-payer", 1).await?.is_denied());
 /// # Ok(())
 /// # }
 /// ```
@@ -127,14 +134,14 @@ pub struct PerKeyStats {
     pub last_error: Option<String>,
 }
 
-/// A decision under the quota of the key.
+/// A decision under the plan of the key.
 enum Tried {
-    /// The quota is not known.
+    /// The plan is not known.
     Unknown,
     Decided {
         decision: Decision,
         effect: Effect,
-        /// The quota is stale, and this request has to refresh it.
+        /// The plan is stale, and this request has to refresh it.
         refreshes: bool,
     },
 }
@@ -157,13 +164,14 @@ fn effect(op: Op, decision: &Decision) -> Effect {
     }
 }
 
-/// Applies `op` to a key whose quota is known.
+/// Applies `op` to a key whose plan is known.
 fn decide<A: Words>(known: &mut Known<A>, now: Tick, op: Op) -> Decision {
-    apply_op(&*known.algorithm, &mut known.state, now, op)
+    let decided = known.plan.decide(op);
+    decided.unwrap_or_else(|| apply_op(&*known.algorithm, &mut known.state, now, op))
 }
 
-impl<A: Words, K, S: QuotaSource<K>> PerKey<A, K, S> {
-    /// A quota per key from `source`, under `algorithm`, whose own quota is the default.
+impl<A: Words, K, S: PlanSource<K>> PerKey<A, K, S> {
+    /// A plan per key from `source`, under `algorithm`, whose own quota is the default.
     ///
     /// # Panics
     /// As [`try_new`](Self::try_new) returns an error.
@@ -179,10 +187,10 @@ impl<A: Words, K, S: QuotaSource<K>> PerKey<A, K, S> {
     /// has a queue: the turns of queued requests belong to one quota.
     ///
     /// ```
-    /// use tower_throttle::{LeakyBucket, Quota, StoreError, store::PerKey};
+    /// use tower_throttle::{LeakyBucket, Quota, StoreError, store::{PerKey, Plan}};
     ///
     /// let queue = LeakyBucket::new(Quota::per_second(1)).queue(10);
-    /// let source = |_: String| async { Ok::<Option<Quota>, StoreError>(None) };
+    /// let source = |_: String| async { Ok::<_, StoreError>(Plan::Default) };
     /// let error = PerKey::<_, String, _>::try_new(queue, source).unwrap_err();
     /// assert!(error.to_string().contains("a queue"));
     /// ```
@@ -195,7 +203,7 @@ impl<A: Words, K, S: QuotaSource<K>> PerKey<A, K, S> {
     }
 }
 
-impl<A: Words, K, S: QuotaSource<K>, P> PerKey<A, K, S, P> {
+impl<A: Words, K, S: PlanSource<K>, P> PerKey<A, K, S, P> {
     fn in_place(
         place: P,
         algorithm: &A,
@@ -225,7 +233,7 @@ impl<A: Words, K, S: QuotaSource<K>, P> PerKey<A, K, S, P> {
 }
 
 impl<A: Words, K, S, P> PerKey<A, K, S, P> {
-    /// How many keys are kept, with their use and their quotas: 100,000 unless set.
+    /// How many keys are kept, with their use and their plans: 100,000 unless set.
     ///
     /// # Panics
     /// If `keys` is not a capacity of [`Local`], or if this was cloned.
@@ -238,7 +246,7 @@ impl<A: Words, K, S, P> PerKey<A, K, S, P> {
         })
     }
 
-    /// How long a quota is fresh: a minute unless set. A change of a plan reaches a key within this time
+    /// How long a plan is fresh: a minute unless set. A change of a plan reaches a key within this time
     /// and that of a lookup, at its next but one request.
     ///
     /// # Panics
@@ -249,7 +257,7 @@ impl<A: Words, K, S, P> PerKey<A, K, S, P> {
         self.with_times(|times| times.life = life)
     }
 
-    /// How long after its life a quota is used while it is refreshed, if the key is not used in
+    /// How long after its life a plan is used while it is refreshed, if the key is not used in
     /// between: ten minutes unless set. It is longer if the use of the key counts longer.
     ///
     /// # Panics
@@ -321,7 +329,7 @@ impl<A: Words, K, S, P> PerKey<A, K, S, P> {
 }
 
 impl<A: Words, K, S> PerKey<A, K, S> {
-    /// Looks the quota of `key` up again at its next request, which goes on under the old one: for a
+    /// Looks the plan of `key` up again at its next request, which goes on under the old one: for a
     /// message that a plan has changed.
     pub fn refresh<Q>(&self, key: &Q)
     where
@@ -365,7 +373,7 @@ impl<A: Words, S> Shared<A, S> {
         }
     }
 
-    /// The quota of the key with this hash is stale, also one that a lookup in flight will find.
+    /// The plan of the key with this hash is stale, also one that a lookup in flight will find.
     fn expire(&self, hash: u64) {
         self.lookups.outdate(hash);
         let now = self.table.shared.clock.now();
@@ -376,6 +384,18 @@ impl<A: Words, S> Shared<A, S> {
         };
         // A key without a slot is looked up anyway.
         let _ = self.table.at(hash, now, false, expire);
+    }
+
+    /// What the source has answered.
+    fn terms(&self, plan: Plan) -> Result<Terms<A>, String> {
+        let quota = match plan {
+            Plan::Quota(quota) => quota,
+            Plan::Default => self.default.quota(),
+            Plan::Unlimited | Plan::Blocked => return Ok((plan, None)),
+        };
+        let algorithm = self.algorithm(quota);
+        let algorithm = algorithm.map_err(|error| format!("the quota {quota}: {error}"))?;
+        Ok((Plan::Quota(quota), Some(algorithm)))
     }
 
     /// The algorithm with this quota.
@@ -401,7 +421,7 @@ impl<A: Words, S> Shared<A, S> {
         now.plus(if is_found { life } else { life.min(RETRY) })
     }
 
-    /// Applies `op` if the quota of the key is known.
+    /// Applies `op` if the plan of the key is known.
     fn try_apply(&self, hash: u64, op: Op, now: Tick) -> Result<Tried, Tick> {
         let claimed_until = now.plus(self.times.deadline);
         self.table.at(hash, now, true, |_, state| {
@@ -422,8 +442,8 @@ impl<A: Words, S> Shared<A, S> {
         })
     }
 
-    /// Puts the key under the quota that was found, unless it has one by now, and applies `op`.
-    fn apply_found(&self, hash: u64, op: Op, found: Found<&Arc<A>>) -> Decision {
+    /// Puts the key under the plan that was found, unless it has one by now, and applies `op`.
+    fn apply_found(&self, hash: u64, op: Op, found: Option<&Terms<A>>) -> Decision {
         let now = self.table.shared.clock.now();
         let until = self.fresh_until(found.is_some(), now);
         let decided = self.table.at(hash, now, true, |_, state| {

@@ -1,38 +1,41 @@
-//! The state of a key together with the quota that it is under.
+//! The state of a key together with the plan that it is under.
 
 use std::{sync::Arc, time::Duration};
 
-use super::lookups::Found;
+use super::lookups::Terms;
 use crate::algorithm::{Algorithm, Cost, Facts, GiveBack, Inherit, Report, Words};
 use crate::clock::Tick;
 use crate::decision::Decision;
-use crate::quota::Quota;
+use crate::quota::{Plan, Quota};
 
-/// An algorithm whose states say which quota they are under. It is the one of keys whose quota is not
+/// An algorithm whose states say which plan they are under. It is the one of keys whose plan is not
 /// known.
 #[derive(Clone, Debug)]
 pub(super) struct Planned<A> {
     pub(super) default: Arc<A>,
-    /// How long a quota is kept after it has become stale.
+    /// How long a plan is kept after it has become stale.
     pub(super) stale: Duration,
 }
 
-/// The state of a key. `None` until its quota was looked up.
+/// The state of a key. `None` until its plan was looked up.
 #[derive(Clone, Debug)]
 pub(super) struct PlannedState<A: Algorithm>(pub(super) Option<Known<A>>);
 
 #[derive(Clone, Debug)]
 pub(super) struct Known<A: Algorithm> {
     /// The hash of the key. If a table is full, a new key takes over the state of another one, but not
-    /// its quota.
+    /// its plan.
     pub(super) owner: u64,
+    /// Never the default: that is a quota here.
+    pub(super) plan: Plan,
+    /// With the quota of the plan, or the last one before it.
     pub(super) algorithm: Arc<A>,
     pub(super) fresh_until: Tick,
     pub(super) state: A::State,
 }
 
 impl<A: Algorithm> Known<A> {
-    /// Whether the quota is stale. If so the caller has to refresh it, and no other one does before
+    /// Whether the plan is stale. If so the caller has to refresh it, and no other one does before
     /// `claimed_until`.
     pub(super) fn claim_refresh(&mut self, now: Tick, claimed_until: Tick) -> bool {
         let is_stale = self.fresh_until <= now;
@@ -44,39 +47,47 @@ impl<A: Algorithm> Known<A> {
 }
 
 impl<A: Algorithm> PlannedState<A> {
-    /// The state of the key with this hash, if its quota is known.
+    /// The state of the key with this hash, if its plan is known.
     pub(super) fn of(&mut self, owner: u64) -> Option<&mut Known<A>> {
         self.0.as_mut().filter(|known| known.owner == owner)
     }
 
-    /// Puts the key under the quota that was found. If the lookup failed, it stays under its own, or
+    /// Puts the key under the plan that was found. If the lookup failed, it stays under its own, or
     /// else gets the default.
     pub(super) fn assign(
         &mut self,
         owner: u64,
-        (found, fresh_until): (Found<&Arc<A>>, Tick),
+        (found, fresh_until): (Option<&Terms<A>>, Tick),
         default: &Arc<A>,
         now: Tick,
     ) -> &mut Known<A> {
         let is_own = self.of(owner).is_some();
         let known = self.0.get_or_insert_with(|| {
+            let found = found.and_then(|(_, algorithm)| algorithm.as_ref());
             let algorithm = Arc::clone(found.unwrap_or(default));
             Known {
                 owner,
+                plan: Plan::Quota(default.quota()),
                 fresh_until,
                 state: algorithm.fresh(now),
                 algorithm,
             }
         });
-        let next = match found {
-            None if is_own => Arc::clone(&known.algorithm),
-            None => Arc::clone(default),
-            Some(found) => Arc::clone(found),
+        let (old_plan, old) = if is_own {
+            (known.plan, &known.algorithm)
+        } else {
+            (Plan::Quota(default.quota()), default)
         };
+        let (plan, next) = match found {
+            Some((plan, next)) => (*plan, next.as_ref().unwrap_or(old)),
+            None => (old_plan, old),
+        };
+        let next = Arc::clone(next);
         if next.quota() != known.algorithm.quota() {
             next.rescale(&mut known.state, &known.algorithm, now, Inherit::AsIs);
         }
-        (known.owner, known.algorithm, known.fresh_until) = (owner, next, fresh_until);
+        (known.owner, known.plan, known.algorithm) = (owner, plan, next);
+        known.fresh_until = fresh_until;
         known
     }
 }

@@ -1,7 +1,6 @@
-//! A quota per key over a store: the quotas are cached in this process, and the store counts.
+//! A plan per key over a store: the plans are cached in this process, and the store counts.
 
 use std::{
-    borrow::Borrow,
     fmt,
     future::Future,
     pin::Pin,
@@ -13,8 +12,8 @@ use std::{
 use tokio::runtime::Handle;
 
 use super::{
-    PerKey, QuotaSource, Shared,
-    lookups::{Found, Wait},
+    PerKey, PlanSource, Shared, SourceKey,
+    lookups::Terms,
     planned::{Planned, PlannedState},
 };
 use crate::algorithm::Words;
@@ -22,22 +21,23 @@ use crate::backend::{Backend, Losses, Op};
 use crate::clock::{Clock, Tick};
 use crate::decision::Decision;
 use crate::error::{ConfigError, StoreError, expect_valid};
-use crate::quota::Quota;
+use crate::quota::{Plan, Quota};
 use crate::store::{
     local::transition::{Effect, Outcome},
     remote::{QuotaPerKey, RemoteKey},
 };
 
-/// The decision of a [`PerKey`] over a store: the call, after the quota was looked up if it is not known.
+/// The decision of a [`PerKey`] over a store: the call, after the plan was looked up if it is not known. A key
+/// without a limit and one that is blocked need no call.
 ///
 /// # Cancel safety
-/// If it is dropped before the quota is known, no call is made. Later, the call is that of the limiter.
+/// If it is dropped before the plan is known, no call is made. Later, the call is that of the limiter.
 #[must_use = "futures do nothing unless polled"]
 pub struct PerKeyFuture<A: Words, S, P: QuotaPerKey<Algorithm = A>>(Progress<A, S, P>);
 
 enum Progress<A: Words, S, P: QuotaPerKey<Algorithm = A>> {
     LookingUp {
-        wait: Wait<A>,
+        found: Pin<Box<dyn Future<Output = Option<Terms<A>>> + Send>>,
         shared: Arc<Shared<A, S>>,
         place: P,
         /// The name of the key, and its hash.
@@ -45,12 +45,13 @@ enum Progress<A: Words, S, P: QuotaPerKey<Algorithm = A>> {
         op: Op,
     },
     Deciding(P::Decision),
+    Decided(Decision),
 }
 
-/// The quota of a key in the table.
+/// The plan of a key in the table.
 struct Cached<A> {
     /// `None` if it is not known.
-    algorithm: Option<Arc<A>>,
+    known: Option<(Plan, Arc<A>)>,
     /// It is stale, and this request has to refresh it.
     refreshes: bool,
     effect: Effect,
@@ -65,10 +66,10 @@ impl<A> Outcome for Cached<A> {
 impl<A, K, S, P> PerKey<A, K, S, P>
 where
     A: Words,
-    S: QuotaSource<K>,
+    S: PlanSource<K>,
     P: QuotaPerKey<Algorithm = A>,
 {
-    /// A quota per key from `source` in the store of `limiter`: a limiter of Redis, or a
+    /// A plan per key from `source` in the store of `limiter`: a limiter of Redis, or a
     /// [`Cas`](crate::store::cas::Cas). The quota of `limiter` is the default.
     ///
     /// A decision is one call, as without a quota per key. What a key uses is counted once for all machines, and
@@ -82,12 +83,16 @@ where
     /// As [`try_over`](Self::try_over) returns an error.
     ///
     /// ```
-    /// use tower_throttle::store::{Backend, PerKey, cas::{Cas, MemoryStore}};
+    /// use tower_throttle::store::{Backend, PerKey, Plan, cas::{Cas, MemoryStore}};
     /// use tower_throttle::{Quota, StoreError, TokenBucket};
     ///
     /// /// In a real program a query, `select .. from plans where customer = $1`.
-    /// async fn plan_of(customer: String) -> Result<Option<Quota>, StoreError> {
-    ///     Ok((customer == "acme").then(|| Quota::per_hour(6_000)))
+    /// async fn plan_of(customer: String) -> Result<Plan, StoreError> {
+    ///     Ok(match &*customer {
+    ///         "acme" => Plan::Quota(Quota::per_hour(6_000)),
+    ///         "late-payer" => Plan::Blocked,
+    ///         _ => Plan::Default,
+    ///     })
     /// }
     ///
     /// # #[tokio::main(flavor = "current_thread")]
@@ -96,6 +101,7 @@ where
     /// let limits = PerKey::over(shared, plan_of);
     /// assert_eq!(limits.decide("acme", 1).await?.remaining(), 5_999);
     /// assert_eq!(limits.decide("unknown", 1).await?.remaining(), 59);
+    /// assert!(limits.decide("late-payer", 1).await?.is_denied());
     /// # Ok(())
     /// # }
     /// ```
@@ -111,11 +117,11 @@ where
     /// Redis: `Cas` with the same server takes it.
     ///
     /// ```
-    /// use tower_throttle::store::{PerKey, cas::{Cas, MemoryStore}};
+    /// use tower_throttle::store::{PerKey, Plan, cas::{Cas, MemoryStore}};
     /// use tower_throttle::{Lockout, Quota, StoreError};
     ///
     /// let logins = Cas::new(MemoryStore::new(), "logins", Lockout::new(Quota::per_hour(5)));
-    /// let source = |_: String| async { Ok::<Option<Quota>, StoreError>(None) };
+    /// let source = |_: String| async { Ok::<_, StoreError>(Plan::Default) };
     /// let error = PerKey::try_over(logins, source).unwrap_err();
     /// assert!(error.to_string().contains("a lockout in a store"));
     /// ```
@@ -130,7 +136,7 @@ where
         Self::in_place(limiter, &algorithm, source, P::with_key_quota)
     }
 
-    /// Looks the quota of `key` up again at its next request to this process, which goes on under the old one:
+    /// Looks the plan of `key` up again at its next request to this process, which goes on under the old one:
     /// for a message that a plan has changed.
     pub fn refresh<Q: RemoteKey + ?Sized>(&self, key: &Q) {
         self.shared.expire(self.named(key).1);
@@ -158,12 +164,13 @@ impl<A: Words, S> Shared<A, S> {
         let claimed_until = now.plus(self.times.deadline);
         let read = |_: &Planned<A>, state: &mut PlannedState<A>| {
             let known = state.of(hash);
-            let (algorithm, refreshes) = known.map_or((None, false), |known| {
+            let (known, refreshes) = known.map_or((None, false), |known| {
                 let refreshes = uses && known.claim_refresh(now, claimed_until);
-                (Some(Arc::clone(&known.algorithm)), refreshes)
+                let terms = (known.plan, Arc::clone(&known.algorithm));
+                (Some(terms), refreshes)
             });
             Cached {
-                algorithm,
+                known,
                 refreshes,
                 effect: if refreshes {
                     Effect::Changed
@@ -173,14 +180,14 @@ impl<A: Words, S> Shared<A, S> {
             }
         };
         self.table.at(hash, now, true, read).unwrap_or(Cached {
-            algorithm: None,
+            known: None,
             refreshes: false,
             effect: Effect::Read,
         })
     }
 
-    /// The quota of a key that was looked up.
-    fn assigned(&self, hash: u64, found: Found<&Arc<A>>) -> Arc<A> {
+    /// The plan of a key that was looked up.
+    fn assigned(&self, hash: u64, found: Option<&Terms<A>>) -> (Plan, Arc<A>) {
         let now = self.table.shared.clock.now();
         let until = self.fresh_until(found.is_some(), now);
         let assign = |_: &Planned<A>, state: &mut PlannedState<A>| {
@@ -189,42 +196,49 @@ impl<A: Words, S> Shared<A, S> {
                 None => state.assign(hash, (found, until), &self.default, now),
             };
             Cached {
-                algorithm: Some(Arc::clone(&known.algorithm)),
+                known: Some((known.plan, Arc::clone(&known.algorithm))),
                 refreshes: false,
                 effect: Effect::Changed,
             }
         };
         let assigned = self.table.at(hash, now, true, assign).ok();
         assigned
-            .and_then(|cached| cached.algorithm)
-            .unwrap_or_else(|| Arc::clone(found.unwrap_or(&self.default)))
+            .and_then(|cached| cached.known)
+            .unwrap_or_else(|| match found {
+                Some((plan, algorithm)) => {
+                    let algorithm = algorithm.as_ref().unwrap_or(&self.default);
+                    (*plan, Arc::clone(algorithm))
+                }
+                None => (Plan::Quota(self.default.quota()), Arc::clone(&self.default)),
+            })
     }
 }
 
 impl<A, K, S, P, Q> Backend<Q> for PerKey<A, K, S, P>
 where
     A: Words,
-    K: Borrow<Q> + Send + Sync + 'static,
-    S: QuotaSource<K>,
+    K: Send + Sync + 'static,
+    S: PlanSource<K>,
     P: QuotaPerKey<Algorithm = A>,
-    Q: RemoteKey + ToOwned<Owned = K> + ?Sized,
+    Q: RemoteKey + SourceKey<K> + ?Sized,
 {
     type Future = PerKeyFuture<A, S, P>;
 
     fn apply(&self, key: &Q, op: Op) -> Self::Future {
         let (name, hash) = self.named(key);
         let cached = self.shared.cached(hash, !matches!(op, Op::Peek(_)));
-        let lookup = if cached.algorithm.is_none() || cached.refreshes {
-            self.look_up(hash, || key.to_owned())
+        let lookup = if cached.known.is_none() || cached.refreshes {
+            self.look_up(hash, key)
         } else {
             None
         };
-        let algorithm = match (cached.algorithm, lookup) {
-            (Some(algorithm), _) => algorithm,
+        let known = match (cached.known, lookup) {
+            (Some(known), _) => known,
             (None, None) => self.shared.assigned(hash, None),
             (None, Some(lookup)) => {
+                let shared = Arc::clone(&self.shared);
                 return PerKeyFuture(Progress::LookingUp {
-                    wait: Wait::new(lookup),
+                    found: Box::pin(async move { shared.found(hash, &lookup).await }),
                     shared: Arc::clone(&self.shared),
                     place: self.place.clone(),
                     key: (name, hash),
@@ -232,9 +246,7 @@ where
                 });
             }
         };
-        PerKeyFuture(Progress::Deciding(
-            self.place.apply_under(&algorithm, name, op),
-        ))
+        PerKeyFuture(Progress::of(&self.place, known, name, op))
     }
 
     /// Runs `op` in a task: a call that is dropped before it is decided is not counted.
@@ -257,9 +269,19 @@ where
         self.shared.default.facts().max_wait
     }
 
-    fn quota_of(&self, key: &Q) -> Option<Quota> {
+    fn plan_of(&self, key: &Q) -> Option<Plan> {
         let now = self.shared.table.shared.clock.now();
-        Some(self.shared.quota_of(self.named(key).1, now))
+        Some(self.shared.plan_of(self.named(key).1, now))
+    }
+}
+
+impl<A: Words, S, P: QuotaPerKey<Algorithm = A>> Progress<A, S, P> {
+    /// The decision on a key whose plan is known.
+    fn of(place: &P, (plan, algorithm): (Plan, Arc<A>), name: String, op: Op) -> Self {
+        match plan.decide(op) {
+            Some(decision) => Self::Decided(decision),
+            None => Self::Deciding(place.apply_under(&algorithm, name, op)),
+        }
     }
 }
 
@@ -268,20 +290,21 @@ impl<A: Words, S, P: QuotaPerKey<Algorithm = A>> Future for PerKeyFuture<A, S, P
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let Progress::LookingUp {
-            wait,
+            found,
             shared,
             place,
             key: (name, hash),
             op,
         } = &mut self.0
         {
-            let found = ready!(Pin::new(wait).poll(cx));
-            let algorithm = shared.assigned(*hash, found.as_ref());
+            let found = ready!(found.as_mut().poll(cx));
+            let known = shared.assigned(*hash, found.as_ref());
             let name = std::mem::take(name);
-            self.0 = Progress::Deciding(place.apply_under(&algorithm, name, *op));
+            self.0 = Progress::of(place, known, name, *op);
         }
         match &mut self.0 {
             Progress::Deciding(deciding) => Pin::new(deciding).poll(cx),
+            Progress::Decided(decision) => Poll::Ready(Ok(*decision)),
             Progress::LookingUp { .. } => Poll::Pending,
         }
     }

@@ -11,17 +11,17 @@ use crate::clock::{MonotonicClock, MonotonicSleep, Tick, Timer};
 /// Completes at a moment, on the executor that first polls it: a timer of the runtime that made the
 /// call would never fire if that runtime does not run.
 #[derive(Debug)]
-pub(crate) struct Deadline {
+pub(super) struct Deadline {
     at: Tick,
     sleep: Option<MonotonicSleep>,
 }
 
 impl Deadline {
-    pub(crate) const fn new(at: Tick) -> Self {
+    pub(super) const fn new(at: Tick) -> Self {
         Self { at, sleep: None }
     }
 
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let sleep = self
             .sleep
             .get_or_insert_with(|| MonotonicClock.sleep_until(self.at));
@@ -30,7 +30,7 @@ impl Deadline {
 }
 
 /// The output of `future`, or `None` if it has none at `at`. Needs no timers of a runtime.
-pub(crate) async fn within<F: Future>(at: Tick, future: F) -> Option<F::Output> {
+pub(super) async fn within<F: Future>(at: Tick, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut deadline = Deadline::new(at);
     poll_fn(|cx| match future.as_mut().poll(cx) {
