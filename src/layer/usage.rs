@@ -170,6 +170,21 @@ impl<Req> fmt::Debug for Usage<Req> {
 mod tests {
     use super::*;
 
+    #[cfg(feature = "tokio")]
+    #[test]
+    fn a_plan_without_a_quota_is_said() {
+        use crate::quota::Plan;
+        for (plan, expected) in [
+            (Plan::Unlimited, r#"{"name":"a","unlimited":true}"#),
+            (
+                Plan::Blocked,
+                r#"{"name":"a","limit":0,"remaining":0,"reset":0}"#,
+            ),
+        ] {
+            assert_eq!(limit_as_json("a", plan.decide(Op::Peek(1))), expected);
+        }
+    }
+
     #[test]
     fn a_part_of_a_second_counts_as_one() {
         for (millis, seconds) in [(0, 0), (1_000, 1), (1_001, 2), (1_999, 2)] {

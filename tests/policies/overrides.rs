@@ -172,6 +172,96 @@ async fn tokens_routes_and_extensions_have_overrides() {
     }
 }
 
+/// An override for a key with its own name.
+fn override_with(name: &str, plan: &str) -> String {
+    format!("[[limit.override]]\nname = \"{name}\"\nkey = \"{name}\"\n{plan}\n")
+}
+
+/// How many of 99 requests are admitted.
+async fn of_99(app: &App, request: impl Fn() -> Request) -> u32 {
+    let mut admitted = 0;
+    for _ in 0..99 {
+        admitted += u32::from(app.status(request()).await == 200);
+    }
+    admitted
+}
+
+/// Shows promise 603.
+#[tokio::test(start_paused = true)]
+async fn an_override_and_a_limit_may_block_or_have_no_limit() {
+    let with = |more: &str, mallory: &str, acme: &str| {
+        with_override(&format!("headers = \"draft-11\"\n{more}"))
+            + &override_with("mallory", mallory)
+            + &override_with("acme", acme)
+            + &override_with("ann", "limit = \"fixed_window 4/d\"")
+    };
+    let (blocks, frees) = ("blocked = true", "unlimited = true");
+    let app = App::new(&with("", blocks, frees));
+    for (key, number) in [("mallory", 0), ("acme", 99), ("ann", 4), ("other", 10)] {
+        assert_eq!(of_99(&app, || of(key)).await, number, "{key}");
+        if ["ann", "other"].contains(&key) {
+            continue;
+        }
+        let counts = app.handle.counts_of(key).unwrap();
+        assert_eq!(
+            (counts.admitted, counts.denied),
+            (number.into(), (99 - number).into())
+        );
+        let response = app.send(of(key)).await;
+        let stated = ["ratelimit-policy", "ratelimit", "retry-after"];
+        let stated = stated.map(|name| Some(response.headers().get(name)?.to_str().unwrap()));
+        let expected = match key {
+            "mallory" => [Some("\"mallory\";q=0"), Some("\"mallory\";r=0"), None],
+            _ => [None; 3],
+        };
+        assert_eq!(stated, expected, "{key}");
+    }
+    // The whole limit: all others but those with numbers of their own.
+    let blocked = App::new(&with(blocks, frees, "limit = \"fixed_window 10/d\""));
+    for (key, number) in [("mallory", 99), ("acme", 10), ("ann", 4), ("other", 0)] {
+        assert_eq!(of_99(&blocked, || of(key)).await, number, "{key}");
+    }
+    // To block a key and to let it go on begins anew; what others have used stays.
+    let report = app.reload(&with("", blocks, blocks));
+    let fresh = [("acme".to_owned(), "as its algorithm has changed".to_owned())];
+    assert_eq!(report.fresh, fresh);
+    for key in ["mallory", "acme", "ann", "other"] {
+        assert_eq!(of_99(&app, || of(key)).await, 0, "{key}");
+    }
+    assert!(app.reload(&with("", blocks, blocks)).is_unchanged());
+}
+
+/// Shows promise 603.
+#[tokio::test(start_paused = true)]
+async fn what_is_in_flight_may_be_blocked_or_have_no_limit() {
+    let text = limit("a", "concurrency 1", "\"header:x-api-key\"", "")
+        + &override_with("mallory", "blocked = true")
+        + &override_with("acme", "unlimited = true");
+    let app = App::new(&text);
+    for (key, passes) in [("mallory", 0), ("acme", 9), ("other", 1)] {
+        let mut held = Vec::new();
+        for _ in 0..9 {
+            held.push(app.send(of(key)).await);
+        }
+        let passed = held.iter().filter(|held| held.status() == 200).count();
+        assert_eq!(passed, passes, "{key}");
+    }
+    // In shadow mode nothing is denied.
+    let shadow = App::new(
+        &(limit(
+            "a",
+            "concurrency 1",
+            "\"header:x-api-key\"",
+            "shadow = true",
+        ) + &override_with("mallory", "blocked = true")),
+    );
+    assert_eq!(of_99(&shadow, || of("mallory")).await, 99);
+    assert_eq!(
+        shadow.handle.counts_of("mallory").unwrap().shadow_denied,
+        99
+    );
+}
+
 /// Shows promises 223, 393.
 #[tokio::test(start_paused = true)]
 async fn a_changed_override_keeps_what_was_used_and_a_new_one_begins_anew() {

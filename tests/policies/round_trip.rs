@@ -116,13 +116,19 @@ fn random_file(random: &mut Random) -> String {
                 "failure = [401, 404, 429]\n",
             ]);
         }
+        let plan = random.one_of(&["", "blocked = true\n", "unlimited = true\n"]);
+        text += plan;
         if random.below(2) == 0 {
             let other = line.replacen(char::is_numeric, "9", 1);
+            let other = match random.one_of(&["", "blocked = true", "unlimited = true"]) {
+                other if !other.is_empty() && plan.trim_end() != other => other.to_owned(),
+                _ => format!("limit = \"{other}\""),
+            };
             let is_text = !key.contains("client_ip");
             let requests = random.one_of(if is_text { &BY_KEY } else { &BY_HEADER });
             writeln!(
                 text,
-                "[[limit.override]]\nname = \"other-{number}\"\n{requests}\nlimit = \"{other}\""
+                "[[limit.override]]\nname = \"other-{number}\"\n{requests}\n{other}"
             )
             .unwrap();
         }
@@ -195,6 +201,10 @@ fn a_change_of_any_field_makes_another_file() {
         ("prefix = \"k\"", "key = \"k\""),
         ("name = \"o\"", "name = \"p\""),
         ("9/s", "8/s"),
+        ("limit = \"token_bucket 9/s\"", "blocked = true"),
+        ("limit = \"token_bucket 9/s\"", "unlimited = true"),
+        ("shadow = true", "shadow = true\nblocked = true"),
+        ("shadow = true", "shadow = true\nunlimited = true"),
         ("\"skip\"", "\"shared\""),
         ("shadow = true", "shadow = false"),
         ("draft-7", "draft-6"),

@@ -127,7 +127,39 @@ fn an_override_that_is_wrong_is_refused() {
         ),
         (
             with_override("\"bearer\"", "key = \"a\""),
-            "limit[0].override[0].limit: this field is missing",
+            "limit[0].override[0].limit: give one of limit, blocked = true and unlimited = true",
+        ),
+        (
+            with_override("\"bearer\"", "key = \"a\"\nblocked = false"),
+            "limit[0].override[0].limit: give one of limit, blocked = true and unlimited = true",
+        ),
+        (
+            with_override(
+                "\"bearer\"",
+                "key = \"a\"\nblocked = true\nunlimited = true",
+            ),
+            "limit[0].override[0].limit: give one of limit, blocked = true and unlimited = true",
+        ),
+        (
+            with_override(
+                "\"bearer\"",
+                "key = \"a\"\nlimit = \"token_bucket 2/s\"\nblocked = true",
+            ),
+            "limit[0].override[0].limit: give one of limit, blocked = true and unlimited = true",
+        ),
+        (
+            limit("a", bucket, "\"bearer\"", "blocked = true")
+                + "[[limit.override]]\nname = \"b\"\nkey = \"a\"\nblocked = true",
+            "limit[0].override[0].limit: it has no effect: so is the limit",
+        ),
+        (
+            limit(
+                "a",
+                bucket,
+                "\"bearer\"",
+                "blocked = true\nunlimited = true",
+            ),
+            "limit[0].unlimited: give one of blocked and unlimited",
         ),
         (
             with_override("\"bearer\"", "key = \"a\"\nlimit = \"fixed_window 2/s\""),

@@ -8,6 +8,7 @@ use super::shape::joined;
 use super::tree::Node;
 use super::values::KeySource;
 use crate::policy::nearest::did_you_mean;
+use crate::quota::Plan;
 
 /// Rules about lists and stores: each one is used, and each one that is used is there.
 pub(super) fn file(node: &Node, problems: &mut Vec<Problem>) {
@@ -116,6 +117,9 @@ pub(super) fn limit(limit: &Limit, node: &Node, problems: &mut Vec<Problem>) {
         let message = "global has no effect beside another key";
         report("key", message.to_owned());
     }
+    if limit.place.has("blocked") && limit.place.has("unlimited") {
+        report("unlimited", "give one of blocked and unlimited".to_owned());
+    }
     if is_given("missing") && is_global {
         let message = "it has no effect: every request has the key global";
         report("missing", message.to_owned());
@@ -179,12 +183,24 @@ fn one_override(
     if given.count() != 1 || *requests == OverrideFor::Headers(HeaderValues::default()) {
         report("key", "give one of key, prefix and headers");
     }
-    if other.spec.kind() != limit.spec.kind() {
+    let given = ["limit", "blocked", "unlimited"];
+    let given = given.iter().filter(|field| other.place.has(field));
+    let has_plan = other.plan != Plan::Default;
+    if given.count() != 1 || has_plan == other.place.has("limit") {
+        report(
+            "limit",
+            "give one of limit, blocked = true and unlimited = true",
+        );
+    } else if has_plan {
+        if other.plan == limit.plan {
+            report("limit", "it has no effect: so is the limit");
+        }
+    } else if other.spec.kind() != limit.spec.kind() {
         report(
             "limit",
             &format!("expected {} with other numbers", limit.spec.kind()),
         );
-    } else if other.spec == limit.spec {
+    } else if other.spec == limit.spec && limit.plan == Plan::Default {
         report("limit", "it has no effect: the limit has the same numbers");
     }
     if limit.overrides[..at]
@@ -218,6 +234,7 @@ pub(super) fn limits(limits: &[Limit], problems: &mut Vec<Problem>) {
         }
         let same = limits[..at].iter().find(|other| {
             other.spec == limit.spec
+                && other.plan == limit.plan
                 && other.keys == limit.keys
                 && other.requests == limit.requests
                 && other.except == limit.except

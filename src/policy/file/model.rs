@@ -9,6 +9,7 @@ use super::tree::{Node, Value};
 use super::values::KeySource;
 use crate::key::Missing;
 use crate::policy::{pattern::PathPattern, spec::Spec};
+use crate::quota::Plan;
 use crate::respond::Headers;
 
 /// The limits of a program, read from a file and checked.
@@ -71,6 +72,8 @@ pub(in crate::policy) struct StoreSource {
 pub(in crate::policy) struct Limit {
     pub(in crate::policy) name: String,
     pub(in crate::policy) spec: Spec,
+    /// What holds in place of the numbers; never a quota.
+    pub(in crate::policy) plan: Plan,
     pub(in crate::policy) keys: Vec<KeySource>,
     pub(in crate::policy) missing: Option<Missing>,
     pub(in crate::policy) requests: Requests,

@@ -15,6 +15,7 @@ use super::tree::{Node, Value};
 use super::values::KeySource;
 use crate::key::Missing;
 use crate::policy::{pattern::PathPattern, spec::Spec};
+use crate::quota::Plan;
 use crate::respond::Headers;
 
 impl PolicyFile {
@@ -132,10 +133,8 @@ fn limit(path: &str, node: &Node) -> Option<Limit> {
             .get("except")
             .and_then(|except| except.get("list")?.text())
             .map(str::to_owned),
-        is_shadow: matches!(
-            node.get("shadow").map(|node| &node.value),
-            Some(Value::Bool(true))
-        ),
+        is_shadow: is_true(node, "shadow"),
+        plan: plan(node),
         headers,
         store: text("store")
             .filter(|store| *store != "memory")
@@ -158,6 +157,23 @@ fn limit(path: &str, node: &Node) -> Option<Limit> {
     Some(limit)
 }
 
+fn is_true(node: &Node, name: &str) -> bool {
+    matches!(
+        node.get(name).map(|node| &node.value),
+        Some(Value::Bool(true))
+    )
+}
+
+fn plan(node: &Node) -> Plan {
+    if is_true(node, "blocked") {
+        Plan::Blocked
+    } else if is_true(node, "unlimited") {
+        Plan::Unlimited
+    } else {
+        Plan::Default
+    }
+}
+
 fn one_override(path: &str, node: &Node, limit: &Limit) -> Option<Override> {
     let text = |name: &str| node.get(name).and_then(Node::text).map(str::to_owned);
     let requests = match (text("key"), text("prefix")) {
@@ -171,7 +187,11 @@ fn one_override(path: &str, node: &Node, limit: &Limit) -> Option<Override> {
         requests,
         limit: Limit {
             name: text("name")?,
-            spec: spec(node)?,
+            spec: match node.get("limit") {
+                Some(_) => spec(node)?,
+                None => limit.spec.clone(),
+            },
+            plan: plan(node),
             capacity: if is_one_key && is_table {
                 Some(1)
             } else {

@@ -130,12 +130,25 @@ const OVERRIDE: &[Field] = &[
         HEADER_VALUES,
         "The requests that have one of these values in each of these headers.",
     ),
-    required(
+    optional(
         "limit",
         Shape::Several(&Shape::Line),
         "The same algorithms with other numbers.",
     ),
+    BLOCKED,
+    UNLIMITED,
 ];
+
+const BLOCKED: Field = optional(
+    "blocked",
+    Shape::Bool,
+    "Each request is denied, and none is counted.",
+);
+const UNLIMITED: Field = optional(
+    "unlimited",
+    Shape::Bool,
+    "Each request passes, and none is counted.",
+);
 
 pub(super) const MISSING: &[&str] = &["shared", "skip"];
 pub(super) const ALLOW_OR_DENY: &[&str] = &["allow", "deny"];
@@ -217,6 +230,8 @@ const LIMIT: &[Field] = &[
         },
         "How many keys the table in memory holds.",
     ),
+    BLOCKED,
+    UNLIMITED,
     optional(
         "override",
         Shape::List(&Shape::Table(OVERRIDE)),

@@ -13,6 +13,7 @@ use super::model::{
 use super::read::{self, headers_name};
 use super::tree::{Node, Value, list, node, table, text};
 use crate::key::Missing;
+use crate::quota::Plan;
 
 /// All problems are in the message, without lines unless the format adds them.
 impl<'de> Deserialize<'de> for PolicyFile {
@@ -50,6 +51,10 @@ impl Serialize for PolicyFile {
         ])
         .serialize(serializer)
     }
+}
+
+fn flag(is_set: bool) -> Option<Node> {
+    is_set.then(|| node(Value::Bool(true)))
 }
 
 fn several(nodes: Vec<Node>) -> Option<Node> {
@@ -108,7 +113,12 @@ fn override_node(Override { requests, limit }: &Override) -> Node {
     table([
         ("name", Some(text(&limit.name))),
         requests,
-        ("limit", Some(text(&limit.spec))),
+        (
+            "limit",
+            (limit.plan == Plan::Default).then(|| text(&limit.spec)),
+        ),
+        ("blocked", flag(limit.plan == Plan::Blocked)),
+        ("unlimited", flag(limit.plan == Plan::Unlimited)),
     ])
 }
 
@@ -138,7 +148,7 @@ fn limit_node(limit: &Limit) -> Node {
         ),
         ("match", match_node(&limit.requests)),
         ("except", limit.except.as_ref().map(except)),
-        ("shadow", limit.is_shadow.then(|| node(Value::Bool(true)))),
+        ("shadow", flag(limit.is_shadow)),
         (
             "headers",
             limit.headers.map(|form| text(headers_name(form))),
@@ -153,6 +163,8 @@ fn limit_node(limit: &Limit) -> Node {
             one_or_list(failure.map(|status| number((*status).into())).collect()),
         ),
         ("capacity", limit.capacity.map(|keys| number(keys.into()))),
+        ("blocked", flag(limit.plan == Plan::Blocked)),
+        ("unlimited", flag(limit.plan == Plan::Unlimited)),
         (
             "override",
             several(limit.overrides.iter().map(override_node).collect()),

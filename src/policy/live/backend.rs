@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    future::Future,
+    future::{Future, Ready, ready},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, Waker},
@@ -14,7 +14,7 @@ use crate::algorithm::AnyAlgorithm;
 use crate::backend::{Backend, Bans, Fullness, IntoBackend, Losses, Op};
 use crate::decision::Decision;
 use crate::error::StoreError;
-use crate::quota::Quota;
+use crate::quota::{Plan, Quota};
 use crate::receipt::Receipt;
 use crate::store::local::Local;
 
@@ -36,6 +36,29 @@ pub enum PolicyDecision {
     Ready(Option<Decided>),
     /// A store is asked.
     Pending(Pin<Box<dyn Future<Output = Decided> + Send>>),
+}
+
+/// The same decision for each request, as a [`Plan`] says.
+struct Fixed(Plan, Decision);
+
+impl Backend<PolicyKey> for Fixed {
+    type Future = Ready<Decided>;
+
+    fn apply(&self, _: &PolicyKey, _: Op) -> Self::Future {
+        ready(Ok(self.1))
+    }
+
+    fn current_decision(&self, _: &PolicyKey, _: u64) -> Option<Decision> {
+        Some(self.1)
+    }
+
+    fn quotas(&self) -> Vec<Quota> {
+        Vec::new()
+    }
+
+    fn plan_of(&self, _: &PolicyKey) -> Option<Plan> {
+        Some(self.0)
+    }
 }
 
 /// A limiter of any type, its future boxed.
@@ -82,6 +105,10 @@ impl<L: Backend<PolicyKey>> Backend<PolicyKey> for Boxed<L> {
         self.0.quotas()
     }
 
+    fn plan_of(&self, key: &PolicyKey) -> Option<Plan> {
+        self.0.plan_of(key)
+    }
+
     fn max_wait(&self, key: &PolicyKey) -> Duration {
         self.0.max_wait(key)
     }
@@ -93,6 +120,11 @@ impl PolicyBackend {
             limiter: Arc::new(Boxed(limiter)),
             memory: None,
         }
+    }
+
+    /// `None` if a limiter has to decide.
+    pub(super) fn fixed(plan: Plan) -> Option<Self> {
+        Some(Self::of(Fixed(plan, plan.decide(Op::Peek(0))?)))
     }
 
     pub(super) fn in_memory(local: Local<AnyAlgorithm>) -> Self {
@@ -146,6 +178,10 @@ impl Backend<PolicyKey> for PolicyBackend {
 
     fn quotas(&self) -> Vec<Quota> {
         self.limiter.quotas()
+    }
+
+    fn plan_of(&self, key: &PolicyKey) -> Option<Plan> {
+        self.limiter.plan_of(key)
     }
 
     fn max_wait(&self, key: &PolicyKey) -> Duration {

@@ -21,7 +21,7 @@ use crate::policy::{
     nearest::did_you_mean,
     spec::Concurrency,
 };
-use crate::quota::Quota;
+use crate::quota::{Plan, Quota};
 use crate::store::local::Local;
 
 /// The stores that were opened, by kind and URL. Connections outlive a reload.
@@ -218,9 +218,21 @@ impl<'a> Builder<'a> {
         };
         let identity = self.identity(limit);
         let same = old.filter(|old| old.identity == identity);
-        let (gate, origin) = match limit.spec.concurrency() {
-            Some(spec) => in_flight(limit, spec, same),
-            None => self.rate(limit, &keys, same)?,
+        let (gate, origin) = match (PolicyBackend::fixed(limit.plan), limit.spec.concurrency()) {
+            (Some(fixed), in_flight) => {
+                if in_flight.is_none() {
+                    self.or_report(limit, "limit", limit.spec.algorithm())?;
+                }
+                if let Some(store) = &limit.store {
+                    self.limiter(store, limit)?;
+                }
+                match same {
+                    Some(same) => (same.gate.clone(), Origin::Kept),
+                    None => (ActiveGate::Rate(fresh(limit, fixed)), Origin::new()),
+                }
+            }
+            (None, Some(spec)) => in_flight(limit, spec, same),
+            (None, None) => self.rate(limit, &keys, same)?,
         };
         let origin = match (origin, same, old) {
             (Origin::Fresh(_), None, Some(old)) => Origin::Fresh(format!(
@@ -255,7 +267,11 @@ impl<'a> Builder<'a> {
         let url = store.and_then(|name| Some(self.file.stores.get(name)?.address()));
         Identity {
             key: keys.join(", "),
-            algorithm: limit.spec.kind(),
+            algorithm: match limit.plan {
+                Plan::Blocked => "blocked".to_owned(),
+                Plan::Unlimited => "unlimited".to_owned(),
+                Plan::Default | Plan::Quota(_) => limit.spec.kind(),
+            },
             store: (limit.store.clone(), url),
             capacity: limit.capacity,
         }
