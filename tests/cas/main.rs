@@ -24,6 +24,7 @@ mod random;
 mod service;
 #[path = "../common/set_clock.rs"]
 mod set_clock;
+mod shut_down;
 #[cfg(feature = "testkit")]
 mod testkit;
 #[cfg(feature = "testkit")]

@@ -233,9 +233,10 @@ impl<S: CasStore, A: Shaped> Node<S, A> {
 
     /// Reports all that was used, gives back all units, and waits until the store has it.
     pub(super) async fn flush(self: &Arc<Self>) -> Result<(), StoreError> {
-        self.ensure_running()?;
         let (sender, flushed) = oneshot::channel();
+        // Before the task is looked for: it drops what it finds here after it has said that it stops.
         lock(&self.flushes).push(sender);
+        self.ensure_running()?;
         self.wake.notify_one();
         let stopped = |_| Failure::RuntimeShutDown.in_store(S::NAME);
         flushed.await.map_err(stopped)?
@@ -283,6 +284,10 @@ impl<S: CasStore, A: Shaped> Node<S, A> {
         if started.is_ok() {
             lock(&self.progress).reported_until = MonotonicClock.now();
             runtime.spawn(Task(Arc::clone(self)).run());
+            // A runtime that shuts down drops the task at once.
+            if mode.load(Ordering::Acquire) == STOPPED {
+                return Err(Failure::RuntimeShutDown.in_store(S::NAME));
+            }
         }
         Ok(())
     }
@@ -526,10 +531,10 @@ impl<S: CasStore, A: Shaped> Task<S, A> {
 impl<S: CasStore, A: Shaped> Drop for Task<S, A> {
     fn drop(&mut self) {
         let node = &self.0;
+        node.mode.0.store(STOPPED, Ordering::Release);
         lock(&node.flushes).clear();
         node.keys
             .fail_waiters(&Failure::RuntimeShutDown.in_store(S::NAME));
-        node.mode.0.store(STOPPED, Ordering::Release);
     }
 }
 

@@ -45,6 +45,8 @@ struct State<T> {
     attempts: u64,
     /// The last attempt, if it failed.
     failure: Option<FailedAttempt>,
+    /// The last attempt that was dropped before it ended: its runtime shut down.
+    dropped: Option<u64>,
 }
 
 struct FailedAttempt {
@@ -83,6 +85,7 @@ impl<C: Connect> Connector<C> {
                 running: None,
                 attempts: 0,
                 failure: None,
+                dropped: None,
             }),
             changed: Notify::new(),
         })
@@ -154,6 +157,7 @@ impl<C: Connect> Connector<C> {
                     task = Some(Attempt {
                         connector: Arc::clone(self),
                         number: state.attempts,
+                        has_ended: false,
                     });
                 }
             }
@@ -164,6 +168,11 @@ impl<C: Connect> Connector<C> {
         if let Some(task) = task {
             // A runtime that shuts down drops the task at once, which locks the state.
             runtime(C::STORE)?.spawn(task.run());
+            if picked.is_none() && lock(&self.state).dropped == Some(attempt) {
+                // The call would start one attempt after the other, without a pause.
+                let text = format!("{}: the runtime of the call shuts down", C::STORE);
+                return Err(StoreError::new(text, true));
+            }
         }
         Ok(picked.ok_or(attempt))
     }
@@ -187,10 +196,11 @@ impl<C: Connect> Connector<C> {
 struct Attempt<C: Connect> {
     connector: Arc<Connector<C>>,
     number: u64,
+    has_ended: bool,
 }
 
 impl<C: Connect> Attempt<C> {
-    async fn run(self) {
+    async fn run(mut self) {
         let timeout = self.connector.connect.timeout();
         let ends_at = MonotonicClock.now().plus(timeout);
         let connecting = catch_panic(C::STORE, self.connector.connect.connect());
@@ -201,6 +211,7 @@ impl<C: Connect> Attempt<C> {
         let connected = connected.and_then(|connected| connected);
         RemoteMetrics(C::STORE).connected(connected.is_ok());
         let at = MonotonicClock.now();
+        self.has_ended = true;
         let mut state = lock(&self.connector.state);
         match connected {
             Ok(connection) => {
@@ -225,6 +236,9 @@ impl<C: Connect> Drop for Attempt<C> {
         if is_last {
             state.running = None;
         }
+        if !self.has_ended {
+            state.dropped = Some(self.number);
+        }
         drop(state);
         self.connector.changed.notify_waiters();
     }
@@ -239,7 +253,11 @@ impl<C: Connect> fmt::Debug for Connector<C> {
 
 #[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::{
+        future::pending,
+        sync::atomic::{AtomicU32, Ordering},
+        sync::mpsc::{Sender, channel},
+    };
 
     use super::*;
 
@@ -310,6 +328,48 @@ mod tests {
         assert_eq!(connector.existing(pick(None), Some(1)), Err(error));
         // The others wait for the next one.
         assert_eq!(connector.existing(pick(None), Some(2)), Ok(Err(2)));
+    }
+
+    /// Reports when it is dropped.
+    struct ReportDrop(Sender<()>);
+
+    impl Drop for ReportDrop {
+        fn drop(&mut self) {
+            let _ = self.0.send(());
+        }
+    }
+
+    /// Shows promise 640. One worker shuts the runtime down while another still polls the call.
+    #[test]
+    fn a_call_in_a_runtime_that_shuts_down_fails() {
+        let builder = &mut tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(2).build().expect("a runtime");
+        let (begin, begun) = channel();
+        let (shut_down, shuts_down) = channel();
+        let (reply, replied) = channel();
+        let connector = failing(true);
+        let called = Arc::clone(&connector);
+        runtime.spawn(async move {
+            begin.send(()).expect("the test waits");
+            shuts_down.recv().expect("the other task is dropped");
+            let _ = reply.send(called.get(pick(None)).await);
+        });
+        let other = ReportDrop(shut_down);
+        runtime.spawn(async move {
+            pending::<()>().await;
+            drop(other);
+        });
+        begun.recv().expect("the task runs");
+        runtime.shutdown_background();
+        let result = replied.recv_timeout(Duration::from_secs(10));
+        let error = result.expect("the call ends").expect_err("no task");
+        assert!(error.is_transient());
+        // A runtime that runs tries at once.
+        assert_eq!(connector.settings().tried.load(Ordering::Relaxed), 0);
+        let builder = &mut tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_time().build().expect("a runtime");
+        let error = runtime.block_on(connector.get(pick(None)));
+        assert_eq!(error, Err(StoreError::new("no entry", true)));
     }
 
     #[cfg(all(feature = "redis", feature = "cassandra"))]
