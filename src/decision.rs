@@ -252,6 +252,12 @@ impl CompactDecision {
     }
 }
 
+/// Rounded up: what waits for the rounded time has waited long enough.
+pub(crate) const fn ceil_seconds(span: Duration) -> u64 {
+    span.as_secs()
+        .saturating_add((span.subsec_nanos() > 0) as u64)
+}
+
 fn duration_to_nanos(span: Duration) -> u64 {
     let whole = span.as_secs().checked_mul(1_000_000_000);
     let ns = whole.and_then(|whole| whole.checked_add(u64::from(span.subsec_nanos())));

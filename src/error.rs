@@ -4,7 +4,7 @@ use std::{borrow::Cow, error::Error, fmt, sync::Arc, time::Duration};
 
 use http::StatusCode;
 
-use crate::decision::Decision;
+use crate::decision::{Decision, ceil_seconds};
 
 /// An invalid setting.
 ///
@@ -251,8 +251,7 @@ impl Error for Rejection {}
 ///
 /// impl From<RateLimited> for MyError {
 ///     fn from(limited: RateLimited) -> Self {
-///         let wait = limited.retry_after().unwrap_or_default();
-///         MyError::Busy { seconds: wait.as_secs() + 1 }
+///         MyError::Busy { seconds: limited.retry_after_secs().unwrap_or(1) }
 ///     }
 /// }
 ///
@@ -347,6 +346,25 @@ impl RateLimited {
         }
     }
 
+    /// [`retry_after`](Self::retry_after) in whole seconds, rounded up: the value of the header `Retry-After`.
+    /// From 1 to `i32::MAX`, as many clients read 32 bits.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_throttle::{Limiter, Quota, RateLimited, TokenBucket};
+    ///
+    /// let limiter = Limiter::new(TokenBucket::new(Quota::per_second(2)));
+    /// let denied = RateLimited::new(limiter.check_n(2)); // admitted
+    /// assert_eq!(denied.retry_after_secs(), None);
+    /// let denied = RateLimited::new(limiter.check());
+    /// assert!(denied.retry_after() <= Some(Duration::from_millis(500)));
+    /// assert_eq!(denied.retry_after_secs(), Some(1));
+    /// ```
+    pub fn retry_after_secs(&self) -> Option<u64> {
+        let seconds = |wait| ceil_seconds(wait).clamp(1, i32::MAX as u64);
+        self.retry_after().map(seconds)
+    }
+
     /// Whether the request costs more than is ever granted at once, so that retrying is useless.
     pub const fn is_permanent(&self) -> bool {
         match self.decision() {
@@ -399,18 +417,12 @@ impl From<Rejection> for RateLimited {
 impl fmt::Display for RateLimited {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.cause {
-            Cause::Limited(decision) => match decision.retry_after {
-                Some(wait) => {
-                    let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-                    write!(f, "rate limit exceeded, retry in {seconds} s")
-                }
+            Cause::Limited(_) => match self.retry_after_secs() {
+                Some(seconds) => write!(f, "rate limit exceeded, retry in {seconds} s"),
                 None => f.write_str("the request costs more than the rate limit ever grants"),
             },
-            Cause::Concurrent(denial) => match denial.decision.retry_after {
-                Some(wait) => {
-                    let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-                    write!(f, "too many requests at once, retry in {seconds} s")
-                }
+            Cause::Concurrent(_) => match self.retry_after_secs() {
+                Some(seconds) => write!(f, "too many requests at once, retry in {seconds} s"),
                 None => f.write_str("the request costs more than may ever be in flight"),
             },
             Cause::Rejected(rejection) => rejection.fmt(f),

@@ -10,7 +10,7 @@ use std::{error::Error, time::Duration};
 
 use scylla::client::session_builder::SessionBuilder;
 use tower_throttle::{
-    Quota, SlidingLog,
+    Quota, RateLimited, SlidingLog,
     store::{
         Backend,
         cas::{CasBuilder, cassandra::Cassandra},
@@ -47,12 +47,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for turn in 0..8 {
         let (name, limit) = &machines[turn % 2];
         let decision = limit.decide(&user, 1).await?;
-        let retry_after = decision.retry_after.unwrap_or_default();
         let remaining = decision.remaining();
         if decision.is_admitted() {
             println!("{name}  admitted, {remaining} remain");
         } else {
-            println!("{name}  denied, retry in {} s", retry_after.as_secs());
+            let seconds = RateLimited::new(decision).retry_after_secs();
+            println!("{name}  denied, retry in {} s", seconds.unwrap_or(0));
         }
         admitted += usize::from(decision.is_admitted());
     }

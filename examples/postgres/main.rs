@@ -8,7 +8,7 @@
 use std::error::Error;
 
 use tower_throttle::{
-    Quota, SlidingLog,
+    Quota, RateLimited, SlidingLog,
     store::{
         Backend,
         cas::{Cas, postgres::PostgreSql},
@@ -35,12 +35,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for turn in 0..8 {
         let (name, limit) = &machines[turn % 2];
         let decision = limit.decide(&user, 1).await?;
-        let retry_after = decision.retry_after.unwrap_or_default();
         let remaining = decision.remaining();
         if decision.is_admitted() {
             println!("{name}  admitted, {remaining} remain");
         } else {
-            println!("{name}  denied, retry in {} s", retry_after.as_secs());
+            let seconds = RateLimited::new(decision).retry_after_secs();
+            println!("{name}  denied, retry in {} s", seconds.unwrap_or(0));
         }
         admitted += usize::from(decision.is_admitted());
     }

@@ -26,7 +26,7 @@ enum JobError {
 impl From<RateLimited> for JobError {
     fn from(limited: RateLimited) -> Self {
         Self::RateLimited {
-            retry_after: limited.retry_after().map(|wait| wait.as_secs() + 1),
+            retry_after: limited.retry_after_secs(),
         }
     }
 }

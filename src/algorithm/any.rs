@@ -347,6 +347,12 @@ impl Words for AnyAlgorithm {
         with_kind!(self, as_ref, algorithm => algorithm.quotas())
     }
 
+    fn peek_part(&self, state: &AnyState, now: Tick, cost: u64, part: usize) -> Decision {
+        with_kind!(self, as_ref, algorithm => {
+            state.look(algorithm, now, |state| algorithm.peek_part(state, now, cost, part))
+        })
+    }
+
     fn peek_reserve(&self, state: &AnyState, now: Tick, cost: u64, max_wait: Duration) -> Decision {
         with_kind!(self, as_ref, algorithm => {
             state.look(algorithm, now, |state| {

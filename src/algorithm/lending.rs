@@ -310,6 +310,13 @@ impl<A: Words> Words for Lending<A> {
         A::quotas(&self.limit)
     }
 
+    fn peek_part(&self, state: &Self::State, now: Tick, cost: u64, part: usize) -> Decision {
+        if state.lent.is_empty() {
+            return A::peek_part(&self.limit, &state.limit, now, cost, part);
+        }
+        self.peek(state, now, cost)
+    }
+
     fn ban(&self, state: &mut LendingState<A::State>, now: Tick, length: Duration) {
         A::ban(&self.limit, &mut state.limit, now, length);
     }

@@ -33,6 +33,14 @@ pub trait Words: Algorithm {
         vec![self.quota()]
     }
 
+    /// The decision that [`Algorithm::peek`] would return if there were only the limit with this number in
+    /// [`Decision::policy`].
+    #[doc(hidden)]
+    fn peek_part(&self, state: &Self::State, now: Tick, cost: u64, part: usize) -> Decision {
+        let _ = part;
+        self.peek(state, now, cost)
+    }
+
     /// The decision that [`Algorithm::reserve`] would return, taking nothing.
     #[doc(hidden)]
     #[inline]

@@ -1,6 +1,6 @@
 //! An endpoint that says what a client has left.
 
-use std::{convert::Infallible, fmt, future::Future, pin::Pin, sync::Arc, task, time::Duration};
+use std::{convert::Infallible, fmt, future::Future, pin::Pin, sync::Arc, task};
 
 use http::{HeaderValue, Request, Response, header};
 use tower_service::Service;
@@ -8,7 +8,7 @@ use tower_service::Service;
 use super::LimitLayer;
 use super::gate::Limiting;
 use crate::backend::{Backend, Op};
-use crate::decision::Decision;
+use crate::decision::{Decision, ceil_seconds};
 use crate::key::{Extracted, KeyExtractor};
 
 /// A service that returns what the caller has left of some limits, as JSON: `GET /rate_limit`.
@@ -23,8 +23,11 @@ use crate::key::{Extracted, KeyExtractor};
 ///
 /// The figures are those of the headers of a response: `limit` is what an unused client may use at once,
 /// `remaining` what is left, and `reset` the seconds until all of it is. `retry_after` is there if a request of
-/// cost 1 would be denied now. A limit that does not apply to the caller is left out, and one
-/// whose plan for the caller is `Unlimited` has `"unlimited":true`. If a store does not reply, or the request has no key, the limit has `"error":"unknown"`.
+/// cost 1 would be denied now. Each limit of a tuple is listed, `export-1` and `export-2`, as headers name
+/// them. A limit that does not apply to the caller is left out, and one whose plan for the caller is
+/// `Unlimited` has `"unlimited":true`. If a store does not reply, or the request has no key, the limit has
+/// `"error":"unknown"`; so have the limits of a tuple in a [fleet](crate::store::fleet), except for the one
+/// that binds.
 ///
 /// ```
 /// use axum::{Router, body::{Body, to_bytes}, extract::Request, routing::get};
@@ -54,7 +57,7 @@ pub struct Usage<Req> {
     limits: Vec<Arc<Ask<Req>>>,
 }
 
-/// Asks one limit. `None` if it does not apply to the request. Boxed, because the limits are of different
+/// Asks one layer. `None` if it does not apply to the request. Boxed, because the limits are of different
 /// types; an endpoint is asked rarely.
 type Ask<Req> = dyn Fn(&Req) -> Option<Boxed<String>> + Send + Sync;
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -76,16 +79,30 @@ impl<Req> Usage<Req> {
         self.limits.push(Arc::new(move |request: &Req| {
             let name = Arc::clone(state.name());
             let peeked = match keys.extract(request) {
-                Extracted::Key(key) => Some(state.backend.apply(&key, Op::Peek(1))),
-                Extracted::Reject(_) => None,
+                Extracted::Key(key) => match state.backend.limits() {
+                    0 | 1 => vec![state.backend.apply(&key, Op::Peek(1))],
+                    limits => (0..limits)
+                        .map(|part| state.backend.apply(&key, Op::PeekOf(1, part)))
+                        .collect(),
+                },
+                Extracted::Reject(_) => Vec::new(),
                 Extracted::Skip => return None,
             };
             Some(Box::pin(async move {
-                let decision = match peeked {
-                    Some(peeked) => peeked.await.ok(),
-                    None => None,
-                };
-                limit_as_json(&name, decision)
+                if peeked.is_empty() {
+                    return limit_as_json(&name, None);
+                }
+                let is_set = peeked.len() > 1;
+                let mut limits = Vec::new();
+                for (number, peeked) in (1..).zip(peeked) {
+                    let decision = peeked.await.ok();
+                    limits.push(if is_set {
+                        limit_as_json(&format!("{name}-{number}"), decision)
+                    } else {
+                        limit_as_json(&name, decision)
+                    });
+                }
+                limits.join(",")
             }))
         }));
         self
@@ -137,11 +154,6 @@ fn limit_as_json(name: &str, decision: Option<Decision>) -> String {
     )
 }
 
-fn ceil_seconds(span: Duration) -> u64 {
-    span.as_secs()
-        .saturating_add(u64::from(span.subsec_nanos() > 0))
-}
-
 impl<Req> Default for Usage<Req> {
     fn default() -> Self {
         Self::new()
@@ -166,14 +178,13 @@ impl<Req> fmt::Debug for Usage<Req> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "tokio"))]
 mod tests {
     use super::*;
+    use crate::{backend::Op, quota::Plan};
 
-    #[cfg(feature = "tokio")]
     #[test]
     fn a_plan_without_a_quota_is_said() {
-        use crate::quota::Plan;
         for (plan, expected) in [
             (Plan::Unlimited, r#"{"name":"a","unlimited":true}"#),
             (
@@ -182,13 +193,6 @@ mod tests {
             ),
         ] {
             assert_eq!(limit_as_json("a", plan.decide(Op::Peek(1))), expected);
-        }
-    }
-
-    #[test]
-    fn a_part_of_a_second_counts_as_one() {
-        for (millis, seconds) in [(0, 0), (1_000, 1), (1_001, 2), (1_999, 2)] {
-            assert_eq!(ceil_seconds(Duration::from_millis(millis)), seconds);
         }
     }
 }

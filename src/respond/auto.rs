@@ -68,7 +68,8 @@ impl<A, B: Default + 'static, Err> Respond<Request<A>, Response<B>, Err> for Sta
         if is_grpc(&request) {
             return Grpc.deny(request, denied);
         }
-        let text = denied.rejection().map(ToString::to_string);
+        // The denials of a limit are frequent, and their headers say it all.
+        let text = denied.decision().is_none().then(|| denied.to_string());
         let mut response = HeadersOnly.deny(request, denied)?;
         if let Some(text) = text {
             error_body(&mut response, text);

@@ -113,8 +113,9 @@ pub trait Tell<Res> {
 /// cache stores it.
 ///
 /// A request without a key gets the status and the text of its
-/// [`Rejection`](crate::key::Rejection). The text is in the header `x-ratelimit-error`, and in the
-/// body if that is a `String`, a `Vec<u8>`, or axum's (feature `axum`).
+/// [`Rejection`](crate::key::Rejection), also in the header `x-ratelimit-error`. A request that cannot be
+/// decided on, because a store is down, gets 503 and a text without details of the store. The text is in
+/// the body if that is a `String`, a `Vec<u8>`, or axum's (feature `axum`).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Standard;
 

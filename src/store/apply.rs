@@ -28,6 +28,7 @@ pub(super) fn apply_op<A: Words>(
         }
         Op::Borrow(cost) => return apply_op(algorithm, state, now, Op::Take(cost)),
         Op::Peek(cost) => return algorithm.peek(state, now, cost),
+        Op::PeekOf(cost, part) => return A::peek_part(algorithm, state, now, cost, part),
         Op::Refund(cost, receipt) => {
             algorithm.refund(
                 state,

@@ -5,10 +5,11 @@ use std::time::Duration;
 use http::{Request, Response, StatusCode};
 use tower_throttle::{
     Decision, Global, ProblemJson, Quota, RateLimitLayer, RateLimited, Verdict,
+    layer::OnStoreError,
     respond::{Auto, Grpc, HeadersOnly, Respond},
 };
 
-use crate::support::{Says, ask, lines, request};
+use crate::support::{Gone, Says, ask, lines, request};
 
 fn denying() -> RateLimitLayer<Global, Says> {
     let denied = Decision::new(Verdict::Deny, 10, 0, Some(1_500_000_000), 60_000_000_000);
@@ -180,4 +181,20 @@ fn a_request_after_retry_after_is_admitted_and_rounding_down_is_detected() {
     assert!(!is_truthful(|span| span.as_secs()));
     assert!(!is_truthful(|span| span.as_secs().max(1)));
     assert!(!is_truthful(|span| span.as_secs() + 1));
+}
+
+/// Shows promises 57 and 76.
+#[tokio::test]
+async fn an_outage_is_said_in_the_body_without_details_of_the_store() {
+    let outage = RateLimitLayer::new(Global, Gone).on_store_error(OnStoreError::Deny);
+    let response = ask(&outage, Request::new(())).await;
+    assert_eq!(response.status(), 503);
+    assert_eq!(
+        lines(&response, "content-type"),
+        ["text/plain; charset=utf-8"]
+    );
+    assert_eq!(
+        response.body(),
+        "the rate limit cannot be checked at present\n"
+    );
 }

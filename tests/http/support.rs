@@ -39,6 +39,30 @@ impl IntoBackend for Says {
     }
 }
 
+/// A store that gives no decision.
+#[derive(Debug)]
+pub(crate) struct Gone;
+
+impl<K: ?Sized> Backend<K> for Gone {
+    type Future = Ready<Result<Decision, StoreError>>;
+
+    fn apply(&self, _: &K, _: Op) -> Self::Future {
+        ready(Err(StoreError::new("no reply", true)))
+    }
+
+    fn quotas(&self) -> Vec<Quota> {
+        Vec::new()
+    }
+}
+
+impl IntoBackend for Gone {
+    type Backend = Self;
+
+    fn into_backend(self) -> Self {
+        self
+    }
+}
+
 /// Responds to every request with `fine`. The body type needs no framework.
 #[derive(Clone)]
 pub(crate) struct Fine;

@@ -10,13 +10,14 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 use tower_throttle::{
-    ClientIp, FixedWindow, HeaderKey, Headers, Local, Lockout, Quota, RateLimitLayer, Settle,
-    TokenBucket,
+    All, AnyAlgorithm, ClientIp, FixedWindow, HeaderKey, Headers, Local, Lockout, Quota,
+    RateLimitLayer, Settle, TokenBucket,
     key::Missing,
     layer::Usage,
-    store::{Backend, IntoBackend, Op},
+    store::{Backend, Op},
 };
-use tower_throttle::{Decision, StoreError};
+
+use crate::support::Gone;
 
 /// The head and the body of a response.
 async fn fetch(server: SocketAddr, path: &str) -> (String, String) {
@@ -126,30 +127,6 @@ async fn an_endpoint_that_takes_is_found() {
     assert!(!takes_nothing(takes, &handle).await);
 }
 
-/// A store that gives no decision.
-#[derive(Debug)]
-struct Gone;
-
-impl<K> Backend<K> for Gone {
-    type Future = std::future::Ready<Result<Decision, StoreError>>;
-
-    fn apply(&self, _: &K, _: Op) -> Self::Future {
-        std::future::ready(Err(StoreError::new("no reply", true)))
-    }
-
-    fn quotas(&self) -> Vec<Quota> {
-        Vec::new()
-    }
-}
-
-impl IntoBackend for Gone {
-    type Backend = Self;
-
-    fn into_backend(self) -> Self {
-        self
-    }
-}
-
 /// Shows promise 322.
 #[tokio::test]
 async fn what_is_not_known_is_said_and_the_rest_too() {
@@ -167,4 +144,82 @@ async fn what_is_not_known_is_said_and_the_rest_too() {
     assert_eq!(usage["limits"][1], unknown("keyless"));
     let known = json!({"name": "known", "limit": 3, "remaining": 3, "reset": 0});
     assert_eq!(usage["limits"][2], known);
+}
+
+/// Shows promise 322.
+#[tokio::test]
+async fn each_limit_of_a_tuple_is_listed() {
+    let limits = || {
+        let minute = TokenBucket::new(Quota::per_minute(60));
+        (minute, FixedWindow::new(Quota::per_day(100)))
+    };
+    let all = All::new([
+        TokenBucket::new(Quota::per_hour(7)),
+        TokenBucket::new(Quota::per_day(9)),
+    ]);
+    let here = RateLimitLayer::new(ClientIp::peer(), limits()).name("tokens");
+    let any = RateLimitLayer::new(ClientIp::peer(), AnyAlgorithm::from(all)).name("any");
+    let asked = Usage::new().of(&here).of(&any);
+    let key = ClientIp::peer().key(HERE);
+    let _ = here.handle().backend().check_n(&key, 30);
+    let _ = any.handle().backend().check_n(&key, 2);
+    let server = serve(Router::new().route_service("/rate_limit", asked)).await;
+    let usage = usage(server).await;
+    let listed: Vec<_> = usage["limits"].as_array().unwrap().iter().collect();
+    let figures = |usage: &Value| {
+        (
+            usage["name"].clone(),
+            usage["limit"].clone(),
+            usage["remaining"].clone(),
+        )
+    };
+    let figures: Vec<_> = listed.into_iter().map(figures).collect();
+    let expected = [
+        ("tokens-1", 60, 30),
+        ("tokens-2", 100, 70),
+        ("any-1", 7, 5),
+        ("any-2", 9, 7),
+    ];
+    let expected = expected.map(|(name, limit, left)| (json!(name), json!(limit), json!(left)));
+    assert_eq!(figures, expected);
+}
+
+/// Shows promise 322.
+#[cfg(feature = "cas")]
+#[tokio::test]
+async fn each_limit_of_a_tuple_in_a_store_is_listed() {
+    use tower_throttle::store::{
+        cas::{Cas, MemoryStore},
+        fleet::Synced,
+    };
+    let limits = || {
+        let minute = TokenBucket::new(Quota::per_minute(60));
+        (minute, FixedWindow::new(Quota::per_day(100)))
+    };
+    let exact = Cas::new(MemoryStore::new(), "tokens", limits());
+    let taken = exact.decide("ann", 30).await.unwrap();
+    assert_eq!((taken.policy, taken.remaining()), (0, 30));
+    for (part, limit, left) in [(0, 60, 30), (1, 100, 70)] {
+        let peeked = exact.apply("ann", Op::PeekOf(1, part)).await.unwrap();
+        assert_eq!(
+            (peeked.policy, peeked.limit, peeked.remaining()),
+            (part, limit, left)
+        );
+    }
+    let fleet = Synced::new(MemoryStore::new(), "tokens", limits());
+    let binding = fleet.decide("ann", 30).await.unwrap().policy;
+    assert_eq!(
+        fleet
+            .apply("ann", Op::PeekOf(1, binding))
+            .await
+            .unwrap()
+            .policy,
+        binding
+    );
+    assert!(
+        fleet
+            .apply("ann", Op::PeekOf(1, 1 - binding))
+            .await
+            .is_err()
+    );
 }

@@ -215,6 +215,20 @@ impl<A: Words> Words for All<A> {
         self.parts.iter().flat_map(A::quotas).collect()
     }
 
+    fn peek_part(&self, state: &Vec<A::State>, now: Tick, cost: u64, part: usize) -> Decision {
+        let mut before = 0;
+        for (own, state) in self.each(state) {
+            let limits = own.facts().limits;
+            if part < before + limits {
+                let mut decision = A::peek_part(own, state, now, cost, part - before);
+                decision.policy += before;
+                return decision;
+            }
+            before += limits;
+        }
+        self.peek(state, now, cost)
+    }
+
     fn peek_reserve(
         &self,
         state: &Vec<A::State>,

@@ -136,6 +136,16 @@ impl<A: Words, B: Words> Words for (A, B) {
         quotas
     }
 
+    fn peek_part(&self, state: &Self::State, now: Tick, cost: u64, part: usize) -> Decision {
+        let firsts = self.0.facts().limits;
+        if part < firsts {
+            return A::peek_part(&self.0, &state.0, now, cost, part);
+        }
+        let mut decision = B::peek_part(&self.1, &state.1, now, cost, part - firsts);
+        decision.policy += firsts;
+        decision
+    }
+
     fn peek_reserve(
         &self,
         state: &(A::State, B::State),

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::super::{
-    Algorithm, AnyAlgorithm, Cost, Fields, FixedWindow, GiveBack, Inherit, LeakyBucket, Lockout,
-    Portable, SlidingLog, SlidingWindow, TokenBucket, WarmUp, Words,
+    Algorithm, AnyAlgorithm, Cost, Fields, FixedWindow, GiveBack, Inherit, LeakyBucket, Lending,
+    Lockout, Portable, SlidingLog, SlidingWindow, TokenBucket, WarmUp, Words,
 };
 use super::All;
 use crate::clock::Tick;
@@ -186,4 +186,34 @@ fn the_share_of_a_wrapped_limit_has_a_share_of_each_quota() {
     let hour = SlidingWindow::new(Quota::per_hour(10));
     let (quotas, _) = share(&(FixedWindow::new(quota), hour));
     assert_eq!(quotas, [minute, Quota::per_hour(3)]);
+}
+
+/// Each is looked at as if it were alone, in whatever it is nested.
+#[test]
+fn a_part_alone_says_what_it_would_without_the_others() {
+    fn look<A: Words>(set: &A, expected: [Decision; 3]) {
+        let mut state = set.fresh(Tick::ZERO);
+        let _ = set.decide(&mut state, Tick::ZERO, 3);
+        let now = Tick::ZERO.plus(Duration::from_secs(1));
+        for (part, mut expected) in expected.into_iter().enumerate() {
+            expected.policy = part;
+            assert_eq!(A::peek_part(set, &state, now, 4, part), expected);
+        }
+    }
+    fn alone<A: Words>(limit: &A) -> Decision {
+        let mut state = limit.fresh(Tick::ZERO);
+        let _ = limit.decide(&mut state, Tick::ZERO, 3);
+        limit.peek(&state, Tick::ZERO.plus(Duration::from_secs(1)), 4)
+    }
+    let one = TokenBucket::new(Quota::per_minute(5));
+    let two = FixedWindow::new(Quota::per_hour(6));
+    let three = SlidingLog::new(Quota::per_hour(8));
+    let expected = [alone(&one), alone(&two), alone(&three)];
+    look(&((one, two), three), expected);
+    look(&(one, (two, three)), expected);
+    let any: [AnyAlgorithm; 3] = [one.into(), two.into(), three.into()];
+    look(&AnyAlgorithm::from(All::new(any.clone())), expected);
+    look(&Lending::new(All::new(any), 5), expected);
+    let lockout = Lockout::new(Quota::per_minute(2));
+    look(&lockout.after_denials_of((one, (two, three))), expected);
 }

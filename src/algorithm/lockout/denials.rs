@@ -258,6 +258,20 @@ impl<A: Words> Words for DenialLockout<A> {
         A::quotas(&self.limit)
     }
 
+    fn peek_part(
+        &self,
+        state: &DenialLockoutState<A::State>,
+        now: Tick,
+        cost: u64,
+        part: usize,
+    ) -> Decision {
+        let looked = A::peek_part(&self.limit, &state.limit, now, cost, part);
+        match self.blocked_until(state, now) {
+            Some(end) => during_block(looked, end, now, cost),
+            None => looked,
+        }
+    }
+
     fn peek_reserve(
         &self,
         state: &DenialLockoutState<A::State>,

@@ -4,9 +4,8 @@ use http::{HeaderName, HeaderValue, Response};
 
 use super::figures::{Figures, Names};
 use super::header_text::{Labelled, Quoted, header_value};
-use super::response::ceil_seconds;
 use crate::clock::unix_seconds;
-use crate::decision::Decision;
+use crate::decision::{Decision, ceil_seconds};
 use crate::error::RateLimited;
 use crate::quota::Quota;
 use crate::respond::{Policies, Policy, Tell};

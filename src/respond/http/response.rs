@@ -1,6 +1,6 @@
 //! What all HTTP responses to denied requests have in common.
 
-use std::{mem, time::Duration};
+use std::mem;
 
 use http::{Extensions, HeaderMap, HeaderValue, Request, Response, header};
 
@@ -47,24 +47,16 @@ pub(in crate::respond) fn no_store(headers: &mut HeaderMap) {
 
 /// Sets `Retry-After`, if a retry helps.
 pub(in crate::respond) fn retry_after(headers: &mut HeaderMap, denied: &RateLimited) {
-    if let Some(wait) = denied.retry_after() {
-        let seconds = ceil_seconds(wait).clamp(1, MAX_SECONDS);
+    if let Some(seconds) = denied.retry_after_secs() {
         let seconds = header_value(format_args!("{seconds}"));
         set_header(headers, header::RETRY_AFTER, seconds);
     }
 }
 
-/// The longest time that is sent; many clients read 32 bits.
-const MAX_SECONDS: u64 = i32::MAX as u64;
-
-/// Rounded up: after the rounded time the request is admitted.
-pub(super) const fn ceil_seconds(span: Duration) -> u64 {
-    span.as_secs()
-        .saturating_add((span.subsec_nanos() > 0) as u64)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use http::StatusCode;
 
     use super::*;

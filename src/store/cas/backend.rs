@@ -286,8 +286,8 @@ impl<S: CasStore, A: Portable> Inner<S, A> {
                     Err(Some((slot, cost)))
                 }
             },
-            Call::Op(Op::Take(_) | Op::Borrow(_) | Op::Peek(_)) | Call::Reserve(..) => Err(None),
-            Call::Op(_) => {
+            call if !call.is_update() => Err(None),
+            _ => {
                 cache.invalidate(key);
                 Err(None)
             }

@@ -47,12 +47,13 @@ impl Call {
     pub(super) const fn is_update(self) -> bool {
         !matches!(
             self,
-            Self::Op(Op::Take(_) | Op::Borrow(_) | Op::Peek(_)) | Self::Reserve(..)
+            Self::Op(Op::Take(_) | Op::Borrow(_) | Op::Peek(_) | Op::PeekOf(..))
+                | Self::Reserve(..)
         )
     }
 
     const fn is_peek(self) -> bool {
-        matches!(self, Self::Op(Op::Peek(_)))
+        matches!(self, Self::Op(Op::Peek(_) | Op::PeekOf(..)))
     }
 }
 
@@ -222,7 +223,7 @@ impl<A: Portable> Decider<A> {
         let mut state = read_state(&algorithm, other, now).ok_or(Failure::Damaged)?;
         for (call, decision) in calls.iter().zip(decisions) {
             match *call {
-                Call::Op(Op::Peek(_)) => {}
+                Call::Op(Op::Peek(_) | Op::PeekOf(..)) => {}
                 Call::Op(Op::Reset) => state = algorithm.fresh(now),
                 Call::Op(Op::Take(cost) | Op::Borrow(cost)) | Call::Reserve(cost, _) => {
                     if !decision.is_denied() {

@@ -199,7 +199,7 @@ impl<S: CasStore, A: Shaped, M: Mode> FleetLimiter<S, A, M> {
                 }
                 Op::Charge(cost) => budget.charge(rules, now, cost),
                 Op::Reset => budget.reset(),
-                Op::Take(_) | Op::Borrow(_) | Op::Peek(_) | Op::Ban(_) => {}
+                Op::Take(_) | Op::Borrow(_) | Op::Peek(_) | Op::PeekOf(..) | Op::Ban(_) => {}
             });
         if op == Op::Reset {
             node.exchange_now(node.keys.hash(key));
@@ -330,6 +330,16 @@ where
             Op::Take(cost) | Op::Borrow(cost) => self.decide(key, cost),
             Op::Peek(cost) => {
                 FleetFuture::ready(Ok(node.keys.peek(node.keys.hash(key), now, cost)))
+            }
+            // Machines exchange the figures of the limit that binds.
+            Op::PeekOf(cost, part) => {
+                let binding = node.keys.peek(node.keys.hash(key), now, cost);
+                FleetFuture::ready(if binding.policy == part {
+                    Ok(binding)
+                } else {
+                    let text = "the figures of this limit are not known to this machine";
+                    Err(StoreError::new(format!("{}: {text}", S::NAME), true))
+                })
             }
             _ => FleetFuture::ready(self.change(key, now, op)),
         }

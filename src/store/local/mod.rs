@@ -187,12 +187,13 @@ impl<A: Words, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// Returns the decision that [`check_n`](Self::check_n) would return, and takes nothing. A key
     /// without a slot is treated as unused.
     pub fn peek_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Decision {
-        self.peek_hashed(self.hash(key), cost)
+        self.peek_hashed(self.hash(key), Op::Peek(cost))
     }
 
-    fn peek_hashed(&self, hash: u64, cost: u64) -> Decision {
+    fn peek_hashed(&self, hash: u64, op: Op) -> Decision {
         let now = self.shared.clock.now();
-        let peek = |algorithm: &A, state: &mut A::State| Peeked(algorithm.peek(state, now, cost));
+        let peek =
+            |algorithm: &A, state: &mut A::State| Peeked(apply_op(algorithm, state, now, op));
         match self.at(hash, now, false, peek) {
             Ok(Peeked(decision)) => decision,
             Err(free) => self.deny_full(free, now),
@@ -374,8 +375,8 @@ impl<A: Words, C: Clock, S: BuildHasher> Local<A, C, S> {
 
     /// Applies an operation to the key with this hash, on the slow path.
     fn apply_hashed(&self, hash: u64, op: Op) -> Decision {
-        if let Op::Peek(cost) = op {
-            return self.peek_hashed(hash, cost);
+        if matches!(op, Op::Peek(_) | Op::PeekOf(..)) {
+            return self.peek_hashed(hash, op);
         }
         // What is lost if the table is full.
         let (taken, lost) = match op {
@@ -394,7 +395,7 @@ impl<A: Words, C: Clock, S: BuildHasher> Local<A, C, S> {
             // Return the figures of an unused key.
             (Err(_), Some(cost)) => {
                 self.lose_charge(now, cost);
-                self.peek_hashed(hash, 0)
+                self.peek_hashed(hash, Op::Peek(0))
             }
             (Err(free), None) => self.deny_full(free, now),
         }

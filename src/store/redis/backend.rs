@@ -110,7 +110,7 @@ impl<A: Scripted> RedisLimiter<A> {
                         caching = Caching::Denial(slot);
                     }
                 },
-                Call::Take(_) | Call::Peek(_) | Call::Reserve(..) => {}
+                Call::Take(_) | Call::Peek(_) | Call::PeekOf(..) | Call::Reserve(..) => {}
                 Call::Refund(..)
                 | Call::Cancel(..)
                 | Call::Forgive(..)

@@ -11,6 +11,8 @@ pub enum Call {
     /// A cost, and the longest wait in nanoseconds.
     Reserve(u64, u64),
     Peek(u64),
+    /// One of several limits alone.
+    PeekOf(u64, usize),
     /// A cost, and when it was taken, in microseconds of the server.
     Refund(u64, u64),
     /// The same for a request whose turn has not come.
@@ -28,6 +30,7 @@ impl From<Op> for Call {
         match op {
             Op::Take(cost) | Op::Borrow(cost) => Self::Take(cost),
             Op::Peek(cost) => Self::Peek(cost),
+            Op::PeekOf(cost, part) => Self::PeekOf(cost, part),
             Op::Refund(cost, receipt) => Self::Refund(cost, receipt.moment()),
             Op::Forgive(cost, receipt) => Self::Forgive(cost, receipt.moment()),
             Op::Cancel(cost, receipt) => Self::Cancel(cost, receipt.moment()),
@@ -48,7 +51,8 @@ impl Call {
             | Self::Cancel(0, _)
             | Self::Forgive(0, _)
             | Self::Charge(0)
-            | Self::Peek(_) => 2,
+            | Self::Peek(_)
+            | Self::PeekOf(..) => 2,
             Self::Take(_) | Self::Reserve(..) => 1,
             Self::Refund(..) | Self::Cancel(..) | Self::Forgive(..) => 3,
             Self::Charge(_) => 4,
@@ -79,6 +83,7 @@ impl Call {
             Self::Take(cost)
             | Self::Reserve(cost, _)
             | Self::Peek(cost)
+            | Self::PeekOf(cost, _)
             | Self::Refund(cost, _)
             | Self::Cancel(cost, _)
             | Self::Forgive(cost, _)

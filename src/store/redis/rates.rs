@@ -108,7 +108,7 @@ impl Script for LeakyBucket {
         let (queue, max_wait, charge) = (self.queue_limit, self.max_wait, self.charge_mode);
         let cost = call.cost();
         let queues = match call {
-            Call::Take(_) | Call::Peek(_) | Call::Charge(_) => queue.is_some(),
+            Call::Take(_) | Call::Peek(_) | Call::PeekOf(..) | Call::Charge(_) => queue.is_some(),
             Call::Reserve(..) => true,
             Call::Refund(..)
             | Call::Cancel(..)

@@ -228,7 +228,9 @@ pub(super) fn decode_reply<A: Scripted>(
         _ => return Err(unexpected_reply()),
     };
     let cost = match call {
-        Call::Take(cost) | Call::Reserve(cost, _) | Call::Peek(cost) => cost,
+        Call::Take(cost) | Call::Reserve(cost, _) | Call::Peek(cost) | Call::PeekOf(cost, _) => {
+            cost
+        }
         Call::Refund(..)
         | Call::Cancel(..)
         | Call::Forgive(..)
@@ -249,8 +251,12 @@ pub(super) fn decode_reply<A: Scripted>(
             algorithm.reserve(&mut state, now, cost, Duration::from_nanos(most))
         }
         _ => {
+            let decision = match call {
+                Call::PeekOf(_, part) => A::peek_part(algorithm, &state, now, cost, part),
+                _ => algorithm.peek(&state, now, cost),
+            };
             return Ok(ScriptReply {
-                decision: ceil_to_micros(algorithm.peek(&state, now, cost)),
+                decision: ceil_to_micros(decision),
                 next_denial: None,
             });
         }

@@ -133,7 +133,7 @@ where
         // These need no plan: they concern what was taken under that of the key.
         if !matches!(
             op,
-            Op::Take(_) | Op::Borrow(_) | Op::Peek(_) | Op::Charge(_)
+            Op::Take(_) | Op::Borrow(_) | Op::Peek(_) | Op::PeekOf(..) | Op::Charge(_)
         ) {
             return PerKeyDecision::ready(shared.table.apply_hashed(hash, op));
         }

@@ -158,7 +158,7 @@ impl Outcome for Tried {
 /// How the state was changed that `op` was applied to.
 fn effect(op: Op, decision: &Decision) -> Effect {
     match op {
-        Op::Peek(_) => Effect::Read,
+        Op::Peek(_) | Op::PeekOf(..) => Effect::Read,
         Op::Take(_) | Op::Borrow(_) if decision.is_denied() => Effect::Denied,
         _ => Effect::Changed,
     }

@@ -226,7 +226,8 @@ where
 
     fn apply(&self, key: &Q, op: Op) -> Self::Future {
         let (name, hash) = self.named(key);
-        let cached = self.shared.cached(hash, !matches!(op, Op::Peek(_)));
+        let uses = !matches!(op, Op::Peek(_) | Op::PeekOf(..));
+        let cached = self.shared.cached(hash, uses);
         let lookup = if cached.known.is_none() || cached.refreshes {
             self.look_up(hash, key)
         } else {
