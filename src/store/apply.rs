@@ -60,13 +60,14 @@ impl Plan {
     pub(crate) fn decide(self, op: Op) -> Option<Decision> {
         let decided = |verdict, units| Decision::new(verdict, units, units, None, 0);
         match (self, op) {
-            (Self::Blocked, Op::Take(_) | Op::Borrow(_) | Op::Peek(_)) => {
+            (Self::Blocked, Op::Take(_) | Op::Borrow(_) | Op::Peek(_) | Op::PeekOf(..)) => {
                 Some(decided(Verdict::Deny, 0))
             }
             // Nothing is taken, so nothing is given back.
-            (Self::Unlimited, Op::Take(_) | Op::Borrow(_) | Op::Peek(_) | Op::Charge(_)) => {
-                Some(decided(Verdict::Admit, u64::MAX).with_receipt(Receipt::LONG_AGO))
-            }
+            (
+                Self::Unlimited,
+                Op::Take(_) | Op::Borrow(_) | Op::Peek(_) | Op::PeekOf(..) | Op::Charge(_),
+            ) => Some(decided(Verdict::Admit, u64::MAX).with_receipt(Receipt::LONG_AGO)),
             _ => None,
         }
     }

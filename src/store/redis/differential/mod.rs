@@ -248,7 +248,8 @@ fn random_steps<A: Scripted>(
                 cost,
                 random.below(3 * period + 1) * 1_000 + random.below(1_000),
             ),
-            13 | 14 => Call::Peek(cost),
+            13 => Call::Peek(cost),
+            14 => Call::PeekOf(cost, usize::try_from(cost % 3).expect("below 3")),
             15 | 16 => {
                 let taken_at = match random.below(4) {
                     0 => u64::MAX,

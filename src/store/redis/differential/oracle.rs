@@ -124,6 +124,7 @@ impl<A: Scripted> Oracle<A> {
                 algorithm.reserve(&mut state, now, cost, Duration::from_nanos(most))
             }
             Call::Peek(cost) => return algorithm.peek(&state, now, cost),
+            Call::PeekOf(cost, part) => return A::peek_part(algorithm, &state, now, cost, part),
             Call::Refund(cost, taken_at) => {
                 let taken_at = Tick::from_nanos(taken_at.saturating_mul(1_000));
                 algorithm.refund(&mut state, now, Cost::new(cost, taken_at), GiveBack::Refund);
