@@ -8,8 +8,8 @@ use tower_throttle::concurrency::{ConcurrencyLimitLayer, fleet::FleetLimit};
 use tower_throttle::layer::OnStoreError;
 use tower_throttle::store::cas::MemoryStore;
 use tower_throttle::store::fleet::{Leased, Synced};
-use tower_throttle::store::{Backend, Op, PerKey, QuotaSource};
-use tower_throttle::{AsError, Global, Quota, RateLimited};
+use tower_throttle::store::{Backend, Op, PerKey, Plan, PlanSource};
+use tower_throttle::{AsError, Global, RateLimited};
 
 use crate::{bucket, builder};
 
@@ -31,9 +31,9 @@ where
 #[derive(Clone)]
 struct NoPlans;
 
-impl QuotaSource<u64> for NoPlans {
-    async fn quota(&self, _: &u64) -> Result<Option<Quota>, Box<dyn Error + Send + Sync>> {
-        Ok(None)
+impl PlanSource<u64> for NoPlans {
+    async fn plan(&self, _: &u64) -> Result<Plan, Box<dyn Error + Send + Sync>> {
+        Ok(Plan::Default)
     }
 }
 
