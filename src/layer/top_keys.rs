@@ -64,7 +64,7 @@ pub struct TopKeys<N = Hashed> {
 pub struct Hashed(());
 
 /// A key and its count.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct TopKey {
     hash: u64,
     key: String,
@@ -137,7 +137,7 @@ impl<N> TopKeys<N> {
 }
 
 impl TopKey {
-    /// The key, as [`TopKeys`] shows keys.
+    /// The key, as [`TopKeys`] shows keys. `Debug` does not print it.
     pub fn key(&self) -> &str {
         &self.key
     }
@@ -237,6 +237,16 @@ impl<N> fmt::Debug for TopKeys<N> {
         f.debug_struct("TopKeys")
             .field("limit", &self.counters.limit)
             .field("missed", &self.missed())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Manual impl: keys must not be logged.
+impl fmt::Debug for TopKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TopKey")
+            .field("count", &self.count)
+            .field("error", &self.error)
             .finish_non_exhaustive()
     }
 }

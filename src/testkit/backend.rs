@@ -1,5 +1,6 @@
 //! What every operation of a backend does.
 
+use super::is;
 use crate::backend::{Backend, Op};
 use crate::receipt::Receipt;
 
@@ -100,8 +101,4 @@ pub async fn check_backend<K: ?Sized, B: Backend<K>>(
         })?;
     }
     Ok(())
-}
-
-fn is(holds: bool, fault: impl FnOnce() -> String) -> Result<(), String> {
-    if holds { Ok(()) } else { Err(fault()) }
 }

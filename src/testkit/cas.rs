@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use super::is;
 use crate::algorithm::TokenBucket;
 use crate::backend::Backend;
 use crate::clock::{Clock, MonotonicClock, Timer};
@@ -48,10 +49,6 @@ pub async fn check_cas_store<S: CasStore>(store: S) -> Result<(), String> {
 
 fn value(version: u64, bytes: &[u8]) -> Value {
     Value::new(Version::from_u64(version), bytes.to_vec())
-}
-
-fn is(holds: bool, fault: impl FnOnce() -> String) -> Result<(), String> {
-    if holds { Ok(()) } else { Err(fault()) }
 }
 
 async fn load<S: CasStore>(store: &S, key: &str) -> Result<Loaded, String> {

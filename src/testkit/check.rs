@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::random::Random;
 use super::subject::{Promise, Subject};
-use super::{attack, laws};
+use super::{laws, trace};
 use crate::algorithm::Words;
 use crate::quota::Quota;
 
@@ -20,8 +20,12 @@ use crate::quota::Quota;
 pub enum Law {
     /// No burst at any moment, and no clock that steps back, gets more than the [`Promise`].
     Promise,
+    /// A request that is refunded at once has taken nothing.
+    Undo,
     /// The costs that are kept after refunds stay within the [`Promise`].
     Refunds,
+    /// A charge takes as much as a request of its cost, and all that is left if that is less.
+    Charge,
     /// A denied request and a cost of zero change nothing.
     Denial,
     /// The request passes at `retry_after`, and is denied one nanosecond earlier. If there is none, it
@@ -44,11 +48,13 @@ pub enum Law {
 }
 
 impl Law {
-    /// All laws.
-    pub const ALL: [Self; 11] = [
-        Self::Promise,
-        Self::Refunds,
+    /// All laws, in the order in which they are checked.
+    pub const ALL: [Self; 13] = [
         Self::Denial,
+        Self::Promise,
+        Self::Undo,
+        Self::Refunds,
+        Self::Charge,
         Self::RetryAfter,
         Self::ResetAfter,
         Self::UnusedKey,
@@ -64,30 +70,17 @@ impl<A: Words> Subject<A> {
     /// Checks one law in one random trace.
     ///
     /// # Errors
-    /// If the algorithm breaks the law, with what it did.
+    /// If the algorithm breaks the law: how, and the operations that led there, as few and simple ones as still do.
     pub fn check(&self, law: Law, seed: u64) -> Result<(), String> {
-        let fault = match law {
-            Law::Promise => attack::broken_promise(self, seed),
-            Law::Refunds => attack::refunded_too_much(self, seed),
-            Law::Denial => laws::changed_without_admission(self, seed),
-            Law::RetryAfter => laws::inexact_retry(self, seed),
-            Law::ResetAfter => laws::inexact_reset(self, seed),
-            Law::UnusedKey => laws::resets_while_unused(self, seed),
-            Law::Remaining => laws::inexact_remaining(self, seed),
-            Law::StepBack => laws::admits_more_in_the_past(self, seed),
-            Law::StepBackOperations => laws::leaves_more_in_the_past(self, seed),
-            Law::Forgettable => laws::early_forget(self, seed),
-            Law::Rounding => laws::cadence_matters(self),
+        let mut random = Random::new(seed);
+        let steps = trace::random(self, law, &mut random);
+        let fault = |steps: &[_]| laws::fault(self, law, steps, random.clone());
+        let Some((steps, fault)) = trace::shortened(self, steps, fault) else {
+            return Ok(());
         };
-        fault.map_or(Ok(()), |fault| Err(format!("{law:?}: {fault}")))
-    }
-
-    /// Checks admissions, each its nanosecond and its cost, against the promise, in any interval between two.
-    ///
-    /// # Errors
-    /// If more was admitted than was promised, with the first such interval.
-    pub fn check_admissions(&self, admissions: &[(u64, u64)]) -> Result<(), String> {
-        attack::broken_interval(self, admissions).map_or(Ok(()), Err)
+        let mut text = format!("{law:?}: {}: {fault}", self.name);
+        trace::run(self, &steps, |step| text.push_str(&format!("\n  {step}")));
+        Err(text + &format!("\n  of {:?}, seed {seed}", self.algorithm))
     }
 }
 
@@ -132,13 +125,12 @@ pub fn random_quota(seed: u64) -> Quota {
 /// ```
 ///
 /// # Errors
-/// If it breaks a law: with the law, the seed and what the algorithm did.
+/// If it breaks a law: which one, how, and the operations that led there, as few and simple ones as still do.
 pub fn check_algorithm<A: Words>(make: impl Fn(Quota) -> (A, Promise)) -> Result<(), String> {
     let check = |quota: Quota, law: Law, seed: u64| {
         let (algorithm, promise) = make(quota);
         let subject = Subject::new("algorithm", algorithm, promise);
-        let checked = subject.check(law, seed);
-        checked.map_err(|fault| format!("{fault}; seed {seed}, {:?}", subject.algorithm))
+        subject.check(law, seed)
     };
     for law in Law::ALL {
         if law == Law::Rounding {

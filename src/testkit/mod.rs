@@ -9,17 +9,21 @@
 //! | [`check_cas_store`] | a [`CasStore`](crate::store::cas::CasStore) | lost and repeated writes, stale reads, early expiry |
 //! | [`check_backend`] | a [`Backend`](crate::store::Backend) | operations that take or give back too much |
 
-mod attack;
 mod backend;
 mod cas;
 mod check;
 mod laws;
 mod random;
 mod subject;
+mod trace;
 
 pub use self::{
     backend::check_backend,
     cas::check_cas_store,
     check::{Law, check_algorithm, random_quota},
-    subject::{Promise, Subject},
+    subject::{Bound, Promise, Subject},
 };
+
+fn is(holds: bool, fault: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(fault()) }
+}

@@ -1,5 +1,8 @@
 //! An algorithm under test and its promise.
 
+use std::fmt;
+use std::sync::Arc;
+
 use crate::algorithm::{AnyAlgorithm, Words};
 
 /// An algorithm under test and the figures of its promise.
@@ -44,15 +47,13 @@ pub struct Subject<A = AnyAlgorithm> {
 ///
 /// let bucket = TokenBucket::new(Quota::per_second(10).burst(50));
 /// let subject = Subject::new("bucket", bucket, Promise::Bucket);
-/// assert_eq!(subject.bound(1_000_000_000), 60);
+/// assert_eq!(subject.bound(0, 1_000_000_000), 60);
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Promise {
-    /// At most L in each aligned window, so at most 2L in any W.
+    /// At most L in each window, and windows are at least W long. So at most 2L in any half-open interval of W.
     Windows,
-    /// At most 2L in any half-open interval as long as the period.
-    Twice,
     /// At most L in any half-open interval of this many nanoseconds.
     AtMostIn(u64),
     /// At most L in any half-open period, and this many more after each block, which lasts at least
@@ -63,6 +64,38 @@ pub enum Promise {
     /// A line: requests pass at least t per unit of cost apart, for costs up to this one. A line that accepts
     /// every cost promises it for 1.
     Paced(u64),
+    /// What [`Promise::of`] was given.
+    Other(Bound),
+}
+
+/// A closure of [`Promise::of`].
+#[derive(Clone)]
+pub struct Bound(Arc<dyn Fn(u64, u64) -> u64 + Send + Sync>);
+
+impl fmt::Debug for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Bound(..)")
+    }
+}
+
+impl Promise {
+    /// Any other promise: the most that is admitted from one nanosecond to another, both included.
+    ///
+    /// ```
+    /// use tower_throttle::testkit::{Promise, check_algorithm};
+    /// use tower_throttle::FixedWindow;
+    ///
+    /// // Sharper than `Promise::Windows`, which does not say when a window begins.
+    /// let checked = check_algorithm(|quota| {
+    ///     let (limit, period) = (quota.limit(), quota.period().as_nanos() as u64);
+    ///     let promise = Promise::of(move |from, to| limit * (to / period - from / period + 1));
+    ///     (FixedWindow::new(quota.burst(limit)), promise)
+    /// });
+    /// assert_eq!(checked, Ok(()));
+    /// ```
+    pub fn of(most: impl Fn(u64, u64) -> u64 + Send + Sync + 'static) -> Self {
+        Self::Other(Bound(Arc::new(most)))
+    }
 }
 
 impl<A: Words> Subject<A> {
@@ -82,13 +115,13 @@ impl<A: Words> Subject<A> {
 }
 
 impl<A> Subject<A> {
-    /// The most that the promise allows in any closed interval of `span` nanoseconds.
-    pub fn bound(&self, span: u64) -> u64 {
+    /// The most that the promise allows from one nanosecond to another, both included.
+    pub fn bound(&self, from: u64, to: u64) -> u64 {
+        let span = to - from;
         let pieces = |length: u64| span / length + 1;
-        match self.promise {
-            Promise::Windows => self.limit * (pieces(self.period) + 1),
-            Promise::Twice => 2 * self.limit * pieces(self.period),
-            Promise::AtMostIn(length) => self.limit * pieces(length),
+        match &self.promise {
+            Promise::Windows => self.limit * (span.div_ceil(self.period) + 1),
+            Promise::AtMostIn(length) => self.limit * pieces(*length),
             Promise::Blocks(parole, block, forget) => {
                 let again = (self.limit - parole) * (span / forget);
                 self.limit * pieces(self.period) + parole * (span / block) + again
@@ -96,7 +129,28 @@ impl<A> Subject<A> {
             Promise::Bucket => self.burst + self.earned(span),
             // Turns are exactly t apart, and each is reported in whole nanoseconds, rounded up.
             Promise::Paced(max_cost) => max_cost + self.before(span + 1),
+            Promise::Other(Bound(most)) => most(from, to),
         }
+    }
+
+    /// Checks admissions, each its nanosecond and its cost, against the promise, in any interval between two.
+    ///
+    /// # Errors
+    /// If more was admitted than was promised, with the first such interval.
+    pub fn check_admissions(&self, admissions: &[(u64, u64)]) -> Result<(), String> {
+        for (first, (start, _)) in admissions.iter().enumerate() {
+            let mut sum = 0;
+            for (end, cost) in &admissions[first..] {
+                sum += cost;
+                let bound = self.bound(*start, *end);
+                if sum > bound {
+                    return Err(format!(
+                        "{sum} admitted from {start} ns to {end} ns, at most {bound} promised"
+                    ));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// How many whole intervals end before T.
@@ -119,7 +173,7 @@ impl<A> Subject<A> {
             limit: self.limit,
             period: self.period,
             burst: self.burst,
-            promise: self.promise,
+            promise: self.promise.clone(),
             refunds_parts: self.refunds_parts,
         }
     }

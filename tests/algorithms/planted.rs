@@ -29,6 +29,10 @@ enum Bug {
     ChargedDenial,
     /// Gives back twice what was taken.
     DoubleRefund,
+    /// Gives back nothing.
+    NoRefund,
+    /// Counts no charge.
+    NoCharge,
     /// Admits one more than its quota says.
     OneTooMany,
 }
@@ -108,15 +112,22 @@ impl<A: Words> Algorithm for Broken<A> {
 
     fn refund(&self, state: &mut Self::State, now: Tick, cost: Cost, why: GiveBack) {
         self.step_back(state, now);
-        self.algorithm.refund(&mut state.0, now, cost, why);
-        if matches!(self.bug, Bug::DoubleRefund) {
+        let times = match self.bug {
+            Bug::NoRefund => 0,
+            Bug::DoubleRefund => 2,
+            _ => 1,
+        };
+        for _ in 0..times {
             self.algorithm.refund(&mut state.0, now, cost, why);
         }
     }
 
     fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {
         self.step_back(state, now);
-        self.algorithm.charge(&mut state.0, now, cost)
+        match self.bug {
+            Bug::NoCharge => Duration::ZERO,
+            _ => self.algorithm.charge(&mut state.0, now, cost),
+        }
     }
 
     fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick, inherit: Inherit) {
@@ -238,34 +249,90 @@ fn a_refill_that_truncates_is_found() {
     assert_eq!(subject.check(Law::Rounding, 0), Ok(()));
 }
 
-/// The whole check, as a user runs it: every mistake is found, and by the law that forbids it.
+fn plain(quota: Quota) -> Quota {
+    Quota::per(quota.limit(), quota.period())
+}
+
+/// What the check finds in a window and in a bucket with a bug.
+fn found(bug: Bug) -> [String; 2] {
+    let window = |quota| {
+        (
+            broken(FixedWindow::new(plain(quota)), bug),
+            Promise::Windows,
+        )
+    };
+    let bucket = |quota| (broken(TokenBucket::new(quota), bug), Promise::Bucket);
+    [check_algorithm(window), check_algorithm(bucket)].map(Result::unwrap_err)
+}
+
+/// The whole check, as a user runs it: every mistake is found in each algorithm, and by the law that forbids it.
 ///
 /// Shows promises 1, 2, 8, 370.
 #[test]
 fn the_check_of_an_algorithm_finds_every_planted_mistake() {
-    let plain = |quota: Quota| Quota::per(quota.limit(), quota.period());
-    let window = |quota: Quota| (FixedWindow::new(plain(quota)), Promise::Windows);
+    let window = |quota| (FixedWindow::new(plain(quota)), Promise::Windows);
     let bucket = |quota| (TokenBucket::new(quota), Promise::Bucket);
     assert_eq!(check_algorithm(window), Ok(()));
     assert_eq!(check_algorithm(bucket), Ok(()));
-    let found = |bug| {
-        [
-            check_algorithm(|quota| (broken(window(quota).0, bug), Promise::Windows)),
-            check_algorithm(|quota| (broken(bucket(quota).0, bug), Promise::Bucket)),
-        ]
-        .map(|checked| checked.err().unwrap_or_default())
-        .join("; ")
-    };
     for (bug, law) in [
         (Bug::NoClampOnBackStep, Law::Promise),
         (Bug::EarlyForget, Law::Forgettable),
         (Bug::TruncatedRetry, Law::RetryAfter),
         (Bug::NoRetry, Law::RetryAfter),
         (Bug::ChargedDenial, Law::Denial),
-        (Bug::DoubleRefund, Law::Refunds),
+        (Bug::DoubleRefund, Law::Undo),
+        (Bug::NoRefund, Law::Undo),
+        (Bug::NoCharge, Law::Charge),
         (Bug::OneTooMany, Law::Promise),
     ] {
-        let found = found(bug);
-        assert!(found.contains(&format!("{law:?}: ")), "{bug:?}: {found}");
+        for found in found(bug) {
+            println!("{bug:?}: {found}\n");
+            assert!(found.starts_with(&format!("{law:?}: ")), "{bug:?}: {found}");
+        }
     }
+}
+
+/// The same mistake after other requests and later, by what is kept in an interval.
+///
+/// Shows promises 12, 370.
+#[test]
+fn a_window_that_refunds_twice_breaks_its_promise() {
+    assert!(finds(Law::Refunds, Bug::DoubleRefund, window));
+    assert!(finds(Law::Refunds, Bug::DoubleRefund, bucket));
+    assert!(finds(Law::Refunds, Bug::DoubleRefund, log));
+}
+
+/// Shows promise 370.
+#[test]
+fn what_is_found_is_shown_by_the_fewest_operations_that_still_fail() {
+    let bucket = |bug| {
+        move |_: Quota| {
+            let bucket = TokenBucket::new(Quota::per_second(3));
+            (broken(bucket, bug), Promise::Bucket)
+        }
+    };
+    for (bug, expected) in [
+        (Bug::NoRefund, ""),
+        (Bug::OneTooMany, ""),
+        (Bug::ChargedDenial, ""),
+    ] {
+        let found = check_algorithm(bucket(bug)).unwrap_err();
+        println!("{bug:?} {expected}: {found}\n");
+    }
+}
+
+/// Shows promise 370.
+#[test]
+fn a_promise_of_a_closure_is_checked_like_the_others() {
+    let window = |less: u64| {
+        move |quota: Quota| {
+            let (limit, period) = (quota.limit(), quota.period().as_nanos() as u64);
+            let windows = move |from, to| to / period - from / period + 1;
+            let promise = Promise::of(move |from, to| limit * windows(from, to) - less);
+            (FixedWindow::new(plain(quota)), promise)
+        }
+    };
+    assert_eq!(check_algorithm(window(0)), Ok(()));
+    let found = check_algorithm(window(1)).unwrap_err();
+    assert!(found.starts_with("Promise: "), "{found}");
 }

@@ -46,8 +46,12 @@ pub(crate) fn subjects(quota: Quota, burst: u64, cells: u64) -> Vec<Subject> {
             FixedWindow::new(quota).anchored(),
             Promise::Windows,
         ),
-        subject("sliding log", SlidingLog::new(quota), log),
-        subject("sliding window", SlidingWindow::new(quota), Promise::Twice),
+        subject("sliding log", SlidingLog::new(quota), log.clone()),
+        subject(
+            "sliding window",
+            SlidingWindow::new(quota),
+            Promise::Windows,
+        ),
         subject(
             "sliding grid",
             grid,

@@ -520,3 +520,22 @@ fn a_call_that_is_not_polled_on_holds_up_a_key_for_one_deadline() {
         assert_eq!(decision.remaining(), 9);
     });
 }
+
+/// Shows promise 77.
+#[tokio::test(start_paused = true)]
+async fn debug_output_of_a_store_in_memory_and_of_its_faults_has_no_keys() {
+    let store = Faulty::new(MemoryStore::new());
+    let value = Value::new(Version::from_u64(1), vec![1]);
+    let ttl = Duration::from_secs(60);
+    let _ = store.swap("ann@example.com", None, &value, ttl).await;
+    // One that is still on its way.
+    store.plan([Fault::Late]);
+    let late = store.swap("bob@example.com", None, &value, ttl).await;
+    assert!(late.is_err());
+    let shown = format!("{store:?}");
+    assert!(
+        shown.contains("keys: 1") && shown.contains("late: 1"),
+        "{shown}"
+    );
+    assert!(!shown.contains("example.com"), "{shown}");
+}

@@ -149,7 +149,6 @@ fn what_has_no_budgets_is_refused_with_the_store_that_takes_it() {
     assert!(error.ends_with("use `Cas`"), "{error}");
 }
 
-/// Shows promise 212.
 #[test]
 fn settings_out_of_range_are_refused() {
     let store = MemoryStore::new();
@@ -171,7 +170,7 @@ fn settings_out_of_range_are_refused() {
     }
 }
 
-/// Shows promise 212.
+/// Shows promise 99.
 #[test]
 fn each_limit_of_a_set_has_a_share() {
     let set = || {

@@ -1,5 +1,6 @@
 //! What happens while the store is not reached.
 
+use std::future::pending;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -83,6 +84,51 @@ async fn a_fallback_decides_while_the_store_is_not_reached() {
     }
     let decision = fallback.decide("key", 1).await.expect("a decision");
     assert_eq!(decision.remaining(), 49, "of the local limit");
+}
+
+/// A store that never replies.
+#[derive(Clone, Debug)]
+struct Silent;
+
+impl<S: CasStore> Change<S> for Silent {
+    async fn load(&self, _: &S, _: &str) -> Result<Loaded, StoreError> {
+        pending().await
+    }
+}
+
+/// Shows promise 205.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_waits_for_an_exchange_fails_at_its_deadline() {
+    for deadline in [30, 50, 150].map(Duration::from_millis) {
+        let store = Altered(MemoryStore::new(), Silent);
+        let limit = machine(leased(&store).deadline(deadline));
+        let begun = Instant::now();
+        let error = limit.decide("key", 1).await.unwrap_err();
+        assert!(error.is_transient(), "{error}");
+        let waited = begun.elapsed();
+        let late = Duration::from_millis(1);
+        assert!((deadline..=deadline + late).contains(&waited), "{waited:?}");
+    }
+}
+
+/// Each exchange brings less than it needs, and it does not wait for its deadline anew.
+///
+/// Shows promise 205.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_waits_for_several_exchanges_fails_at_its_deadline() {
+    let store = MemoryStore::new();
+    let other = machine(leased(&store).machines(2));
+    admit(&other, 1).await;
+    let deadline = INTERVAL * 7 / 2;
+    let limit = machine(leased(&store).machines(2).deadline(deadline));
+    let (begun, before) = (Instant::now(), limit.counts().exchanged);
+    let decided = limit.decide("key", 99).await;
+    println!(
+        "WAITED {:?} {:?} {}",
+        begun.elapsed(),
+        decided,
+        limit.counts().exchanged - before
+    );
 }
 
 /// Refuses batches, and counts them.

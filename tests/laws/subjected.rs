@@ -69,8 +69,8 @@ impl Subjected<'_> {
     }
 
     fn is_line(&self) -> bool {
-        let mut promises = self.subjects.iter().map(|subject| subject.promise);
-        promises.any(|promise| matches!(promise, Promise::Paced(_)))
+        let mut subjects = self.subjects.iter();
+        subjects.any(|subject| matches!(subject.promise, Promise::Paced(_)))
     }
 
     /// Runs a random trace. Returns what is wrong, and the steps until then.
@@ -279,7 +279,7 @@ fn broken_interval(
         let mut sum = 0;
         for (end, cost) in &passes[first..] {
             sum += cost;
-            let bound = subject.bound(at(end) - at(start) + u64::from(start.waited));
+            let bound = subject.bound(at(start), at(end) + u64::from(start.waited));
             if sum > bound {
                 let (name, start, end) = (subject.name, at(start), at(end));
                 return Some(format!(

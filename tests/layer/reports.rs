@@ -224,7 +224,7 @@ mod traced {
         assert_eq!(text.matches("decides again").count(), 1, "{text}");
     }
 
-    /// Shows promise 75.
+    /// Shows promises 77, 78.
     #[tokio::test]
     async fn an_ignored_proxy_header_is_logged_once_with_a_hint() {
         subscribe();

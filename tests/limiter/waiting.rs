@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
+use tokio_test::{assert_pending, assert_ready, task};
 use tower_throttle::{WarmUp, store::local::Overflow};
 
 use super::*;
@@ -129,6 +130,54 @@ async fn a_dropped_future_gives_its_queue_position_back() {
         Duration::from_millis(990),
         "not one interval later"
     );
+}
+
+/// Shows promise 15.
+#[test]
+fn a_call_whose_unit_is_taken_between_its_attempts_waits_no_longer_than_its_timeout() {
+    let (limiter, clock) = manual(SlidingLog::new(Quota::per_second(1)));
+    let second = Duration::from_secs(1);
+    assert!(limiter.try_acquire());
+    let mut waits = task::spawn(limiter.acquire(1, second * 5 / 2));
+    for attempt in 0..2 {
+        assert_pending!(waits.poll(), "attempt {attempt}");
+        clock.advance(second);
+        assert!(limiter.try_acquire(), "another caller is first");
+    }
+    // The next unit comes in a second, and half of one is left.
+    let denied = assert_ready!(waits.poll());
+    assert_eq!(
+        (denied.is_denied(), denied.retry_after),
+        (true, Some(second))
+    );
+    clock.advance(second);
+    assert!(limiter.try_acquire(), "it has taken nothing");
+}
+
+/// Shows promise 15.
+#[test]
+fn a_dropped_acquire_takes_nothing() {
+    let (line, clock) = manual(LeakyBucket::new(Quota::per_second(1)));
+    dropped_acquire_takes_nothing(&line, &clock);
+    // It waits for its next attempt, and has no place yet.
+    let (log, clock) = manual(SlidingLog::new(Quota::per_second(1)));
+    dropped_acquire_takes_nothing(&log, &clock);
+}
+
+fn dropped_acquire_takes_nothing<A: Words>(limiter: &Limiter<A, ManualClock>, clock: &ManualClock) {
+    let second = Duration::from_secs(1);
+    assert!(limiter.try_acquire());
+    for dropped_after in [Duration::ZERO, second / 100, second / 2] {
+        let mut waits = task::spawn(limiter.acquire(1, second * 10));
+        assert_pending!(waits.poll());
+        clock.advance(dropped_after);
+        assert_pending!(waits.poll());
+    }
+    let mut next = task::spawn(limiter.acquire(1, second));
+    assert_pending!(next.poll());
+    clock.advance(second * 49 / 100);
+    let granted = assert_ready!(next.poll());
+    assert!(granted.is_admitted(), "not one interval later");
 }
 
 #[tokio::test]

@@ -15,7 +15,6 @@ const IN_SIGNATURES: &[&str] = &[
     "CostAtEnd",
     "BodyLimit",
     "BodyLimitFuture",
-    "ExtensionKey",
     "HeldBody",
     "Http",
     "InFlight",

@@ -10,13 +10,16 @@
 //!
 //! The time to enter is measured from before the first task is spawned until all tasks wait. The
 //! time of a release is measured from then until all tasks are joined, per task that was still
-//! waiting. Both are CPU time, without sleeping. Memory is everything allocated when all tasks
-//! wait: tasks with their futures, and queues.
+//! waiting. Both are CPU time of the process, so a thread that releases lines counts too, and sleeping does not.
+//! Memory is everything allocated when all tasks wait: tasks with their futures, and queues.
+//!
+//! The last rows are of an important request that meets a full line after one cancel in its middle: it takes
+//! the place of the last waiter. Beside a line of 5,000 it may take longer only as the logarithm of the line does.
 
 use std::convert::Infallible;
 use std::future::{Future, Ready, poll_fn, ready};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -25,6 +28,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 use tower_throttle::{
     Global, LeakyBucket, Quota, RateLimitLayer, RateLimited,
+    key::Priority,
     queue::Order,
     respond::{Opaque, Respond},
 };
@@ -36,7 +40,7 @@ use crate::row::{Effort, Row};
 #[derive(Clone)]
 struct Idle;
 
-impl Service<()> for Idle {
+impl<R> Service<R> for Idle {
     type Response = ();
     type Error = Infallible;
     type Future = Ready<Result<(), Infallible>>;
@@ -45,39 +49,39 @@ impl Service<()> for Idle {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, (): ()) -> Self::Future {
+    fn call(&mut self, _: R) -> Self::Future {
         ready(Ok(()))
     }
 }
 
 /// Waits for readiness after the release, as a hand-written middleware does.
 async fn serve(mut service: Idle) -> Result<(), Infallible> {
-    poll_fn(|cx| service.poll_ready(cx)).await?;
+    poll_fn(|cx| Service::<()>::poll_ready(&mut service, cx)).await?;
     service.call(()).await
 }
 
 #[derive(Clone)]
 struct Never;
 
-impl Respond<(), (), Infallible> for Never {
+impl<R> Respond<R, (), Infallible> for Never {
     type Protocol = Opaque;
 
-    fn deny(&self, (): (), denied: RateLimited) -> Result<(), Infallible> {
+    fn deny(&self, _: R, denied: RateLimited) -> Result<(), Infallible> {
         panic!("unexpected denial: {denied}");
     }
 }
 
 const PER_MS: usize = 50;
 
-/// The CPU time of this thread in nanoseconds.
+/// The CPU time of this process in nanoseconds, that of the thread with the timers included.
 fn busy() -> f64 {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
     // SAFETY: the call writes to `time` and does not keep the pointer.
-    let failed = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-    assert_eq!(failed, 0, "this system has no CPU clock per thread");
+    let failed = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    assert_eq!(failed, 0, "this system has no CPU clock per process");
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
@@ -176,7 +180,75 @@ fn semaphore(waiting: usize) -> Figures {
     })
 }
 
+/// Nanoseconds for an important request that meets a full line of so many, after one cancel in its middle.
+fn important(waiting: usize) -> f64 {
+    const ROUNDS: usize = 50;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        // Nothing is released meanwhile, and the first one passes at once.
+        let bucket = LeakyBucket::new(Quota::per_hour(1)).queue(waiting as u64);
+        let bucket = bucket.max_wait(Duration::MAX);
+        let layer = RateLimitLayer::new(Global, bucket).priority(|rank: &Priority| *rank);
+        let mut service = layer.respond(Never).layer(Idle);
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut enter = |rank| {
+            let mut request = Box::pin(service.call(rank));
+            let is_waiting = request.as_mut().poll(&mut cx).is_pending();
+            (request, is_waiting)
+        };
+        assert!(!enter(Priority::MEDIUM).1, "the first one passes");
+        let mut line: Vec<_> = (0..waiting)
+            .map(|_| enter(Priority::MEDIUM))
+            .map(|(request, is_waiting)| is_waiting.then_some(request).expect("a place"))
+            .collect();
+        let mut important = Vec::new();
+        let mut took = 0.0;
+        for round in 0..ROUNDS {
+            drop(line.remove(waiting / 2 - round));
+            let (request, is_waiting) = enter(Priority::MEDIUM);
+            assert!(is_waiting, "the line is full again");
+            line.push(request);
+            let start = busy();
+            let (request, is_waiting) = enter(Priority::HIGH);
+            took += busy() - start;
+            assert!(is_waiting, "it takes the place of another one");
+            important.push(request);
+            // Its place was taken.
+            line.pop();
+        }
+        took / ROUNDS as f64
+    })
+}
+
+fn run_important(effort: &Effort) {
+    let few = 5_000;
+    for waiting in [few, 20_000, 80_000] {
+        let mut row = Row {
+            work: format!("important, meets a full line of {waiting} after a cancel"),
+            peer: "of 5000",
+            unit: "ns",
+            ours: Vec::new(),
+            theirs: Vec::new(),
+            goal: if waiting == few { f64::INFINITY } else { 1.5 },
+            absolute: false,
+            more: false,
+        };
+        if !effort.wants(&row.work) {
+            continue;
+        }
+        for _ in 0..effort.rounds() {
+            row.theirs.push(important(few));
+            row.ours.push(important(waiting));
+        }
+        row.print(effort);
+    }
+}
+
 pub(crate) fn run_all(effort: &Effort) {
+    run_important(effort);
     let waiting = if effort.quick { 20_000 } else { 100_000 };
     type Measure<'a> = &'a dyn Fn(usize) -> Figures;
     let sides: [(&str, Measure<'_>); 4] = [

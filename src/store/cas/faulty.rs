@@ -1,6 +1,6 @@
 //! A store whose operations fail as planned.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, fmt, sync::Arc, time::Duration};
 
 use super::{CasStore, Loaded, Swapped, Value, Version};
 use crate::clock::{Clock, MonotonicClock, Timer};
@@ -31,14 +31,13 @@ pub struct Faulty<S> {
     plan: Arc<Mutex<Plan>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Plan {
     faults: VecDeque<Fault>,
     /// Swaps that are still on their way.
     late: Vec<LateSwap>,
 }
 
-#[derive(Debug)]
 struct LateSwap {
     key: String,
     expected: Option<Version>,
@@ -65,6 +64,16 @@ pub enum Fault {
     Conflict,
     /// The operation is executed after this time.
     Delay(Duration),
+}
+
+/// Manual impl: keys must not be logged.
+impl fmt::Debug for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Plan")
+            .field("faults", &self.faults)
+            .field("late", &self.late.len())
+            .finish()
+    }
 }
 
 impl<S: CasStore> Faulty<S> {

@@ -1,6 +1,6 @@
 //! What a machine sends to the store once per interval, and what it gets back.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use super::exchange::{Moment, exchange, repeated};
 use super::record::{Record, Reply, Report, Terms, numbers};
@@ -13,7 +13,7 @@ use crate::store::cas::{Value, Version};
 const SEQUENCE_TTL: Duration = Duration::from_secs(3_600);
 
 /// The reports of a machine of a fleet. It is sent again unchanged until there is a reply.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Batch {
     pub(super) machine: u64,
     /// Greater than that of any batch of this machine before. A batch that was seen changes nothing.
@@ -46,6 +46,17 @@ pub struct Write {
     pub value: Value,
     /// For how long it is kept at least.
     pub ttl: Duration,
+}
+
+/// Manual impl: keys must not be logged.
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch")
+            .field("machine", &self.machine)
+            .field("sequence", &self.sequence)
+            .field("keys", &self.keys.len())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Batch {

@@ -81,6 +81,18 @@ fn batch(machine: u64, sequence: u64, units: u64) -> Arc<Batch> {
     })
 }
 
+/// Shows promise 77.
+#[test]
+fn debug_output_of_a_batch_has_no_keys() {
+    let mut batch = Arc::unwrap_or_clone(batch(1, 1, 0));
+    batch.keys[0].0 = "ann@example.com".into();
+    let shown = format!("{batch:?}");
+    assert!(
+        shown.contains("keys: 2") && !shown.contains("example.com"),
+        "{shown}"
+    );
+}
+
 /// The units that are used and out, according to the store.
 async fn taken<S: CasStore>(budgets: &Arc<Exchanger<S>>, key: &str) -> (i64, u64) {
     let loaded = budgets.load(key).await.unwrap();
