@@ -183,7 +183,8 @@ fn a_request_after_retry_after_is_admitted_and_rounding_down_is_detected() {
     assert!(!is_truthful(|span| span.as_secs() + 1));
 }
 
-/// Shows promises 57 and 76.
+/// Shows promise 57.
+/// Shows promise 76.
 #[tokio::test]
 async fn an_outage_is_said_in_the_body_without_details_of_the_store() {
     let outage = RateLimitLayer::new(Global, Gone).on_store_error(OnStoreError::Deny);

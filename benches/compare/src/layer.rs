@@ -27,7 +27,7 @@ use tower_throttle::{
     key::{Client, Extracted, KeyExtractor},
     layer::{CostBody, TopKeys},
     respond::CostHandle,
-    store::{PerKey, local::Seeded},
+    store::{PerKey, Plan, local::Seeded},
 };
 
 use crate::count::allocations;
@@ -445,7 +445,7 @@ fn quota_per_key(effort: &Effort, peers: u64) {
         peers,
     };
     let bucket = || TokenBucket::new(peers::quota(true));
-    let plan = async |_: Client| Ok::<_, Infallible>(Some(peers::quota(true)));
+    let plan = async |_: Client| Ok::<_, Infallible>(Plan::Quota(peers::quota(true)));
     let quotas = PerKey::new(bucket(), move |client: Client| plan(client));
     let ours = RateLimitLayer::new(ClientIp::peer(), quotas.life(Duration::from_secs(86_400)));
     let ours = ours.layer(Still);

@@ -339,7 +339,9 @@ mod tests {
         }
     }
 
-    /// Shows promise 640. One worker shuts the runtime down while another still polls the call.
+    /// One worker shuts the runtime down while another still polls the call.
+    ///
+    /// Shows promise 640.
     #[test]
     fn a_call_in_a_runtime_that_shuts_down_fails() {
         let builder = &mut tokio::runtime::Builder::new_multi_thread();
