@@ -21,8 +21,6 @@ fn main() -> io::Result<()> {
         ("ConcurrencyLimitLayer::new(Global, 15)", Limiter::Fixed(15)),
         ("ConcurrencyLimitLayer::new(Global, 60)", Limiter::Fixed(60)),
         ("Aimd, latency at most 225 ms", Limiter::Aimd),
-        ("SystemGuard, 1 request per worker", Limiter::SystemGuard),
-        ("Vegas", Limiter::Vegas),
         ("Gradient2", Limiter::Gradient2),
     ];
     let workers = PHASES.map(|(workers, _)| workers.to_string()).join(", ");

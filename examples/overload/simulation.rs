@@ -17,7 +17,7 @@ use tokio::{
 use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt, util::BoxCloneSyncService};
 use tower_throttle::{
     AsError, Global, Handle,
-    concurrency::{Adaptive, Aimd, ConcurrencyLimitLayer, Gradient2, Permits, SystemGuard, Vegas},
+    concurrency::{Adaptive, Aimd, ConcurrencyLimitLayer, Gradient2, Permits},
 };
 
 /// How many workers the server has, and for how many seconds.
@@ -44,10 +44,7 @@ pub(crate) enum Limiter {
     Tower(usize),
     Fixed(u32),
     Aimd,
-    Vegas,
     Gradient2,
-    /// By the requests in the server per worker.
-    SystemGuard,
 }
 
 /// What became of all requests.
@@ -65,7 +62,6 @@ pub(crate) struct Outcome {
 struct Server(Arc<Mutex<Workers>>);
 
 struct Workers {
-    all: isize,
     free: isize,
     queue: VecDeque<oneshot::Sender<()>>,
     random: Random,
@@ -96,19 +92,7 @@ impl Workers {
         least + self.random.below(most - least + 1)
     }
 
-    /// The requests in the server per worker, in thousandths.
-    fn load(&self) -> u64 {
-        let busy = (self.all - self.free).unsigned_abs();
-        let requests = (busy + self.queue.len()) as u64;
-        requests * 1_000 / self.all.unsigned_abs().max(1) as u64
-    }
-
-    /// Changes how many workers there are.
-    fn hire(&mut self, many: isize) {
-        self.all += many;
-        self.add(many);
-    }
-
+    /// Adds free workers, or takes some away once they are free.
     fn add(&mut self, many: isize) {
         self.free += many;
         while self.free > 0 {
@@ -200,13 +184,7 @@ fn behind(server: Server, limiter: Limiter) -> (Limited, Option<Handle<(), Permi
         }
         Limiter::Fixed(limit) => layer(server, ConcurrencyLimitLayer::new(Global, limit)),
         Limiter::Aimd => adaptive(server, Aimd::new(Duration::from_millis(225))),
-        Limiter::Vegas => adaptive(server, Vegas::new()),
         Limiter::Gradient2 => adaptive(server, Gradient2::new()),
-        Limiter::SystemGuard => {
-            let workers = Arc::clone(&server.0);
-            let load = move || lock(&workers).load();
-            adaptive(server, SystemGuard::new(1_000, load))
-        }
     }
 }
 
@@ -259,7 +237,6 @@ pub(crate) fn simulate(limiter: Limiter, service_ms: ServiceMs) -> Outcome {
 
 async fn run(limiter: Limiter, service_ms: ServiceMs) -> (Served, Vec<u64>) {
     let workers = Arc::new(Mutex::new(Workers {
-        all: 0,
         free: 0,
         queue: VecDeque::new(),
         random: Random(0x2545_f491_4f6c_dd1d),
@@ -271,7 +248,7 @@ async fn run(limiter: Limiter, service_ms: ServiceMs) -> (Served, Vec<u64>) {
     let (mut ms, mut before) = (0, 0);
     for (many, seconds) in PHASES {
         let change = isize::try_from(many).unwrap_or(isize::MAX) - before;
-        lock(&workers).hire(change);
+        lock(&workers).add(change);
         before += change;
         for _ in 0..seconds * 1_000 {
             sleep_until(start + Duration::from_millis(ms)).await;

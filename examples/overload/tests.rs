@@ -35,12 +35,6 @@ fn gradient2_serves_nine_tenths_at_less_than_twice_the_unloaded_latency() {
 
 /// Shows promise 185.
 #[test]
-fn vegas_does_so_if_requests_take_equally_long() {
-    assert!(is_good(&simulate(Limiter::Vegas, EQUAL), EQUAL));
-}
-
-/// Shows promise 185.
-#[test]
 fn aimd_does_so_with_a_bound_that_fits() {
     assert!(is_good(&simulate(Limiter::Aimd, MIXED), MIXED));
 }
@@ -60,15 +54,4 @@ fn a_fixed_limit_serves_as_many_as_that_of_tower() {
     let own = simulate(Limiter::Fixed(15), MIXED);
     let tower = simulate(Limiter::Tower(15), MIXED);
     assert_eq!((own.served, own.p99_ms), (tower.served, tower.p99_ms));
-}
-
-/// Its limit stays above the capacity, so a queue of the square root of it stays in a lasting overload.
-///
-/// Shows promise 194.
-#[test]
-fn a_system_guard_lets_the_server_work_and_bounds_its_queue() {
-    for service_ms in [EQUAL, MIXED] {
-        let guard = simulate(Limiter::SystemGuard, service_ms);
-        assert!(is_good(&guard, service_ms));
-    }
 }

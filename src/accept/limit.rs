@@ -196,8 +196,7 @@ impl ConnectionLimit {
 
 #[track_caller]
 fn permits(limit: u32) -> Arc<Permits> {
-    let (permits, ..) = limit.into_limit();
-    Arc::new(permits)
+    Arc::new(limit.into_limit().0)
 }
 
 fn take<K: Hash>(permits: &Arc<Permits>, key: &K) -> Option<Permit> {

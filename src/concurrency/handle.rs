@@ -30,8 +30,7 @@ impl<K> Handle<K, Permits> {
         self.backend().in_flight(key)
     }
 
-    /// The number of keys with requests in flight. No other key takes up memory, except for an
-    /// [adaptive](crate::ConcurrencyLimitLayer::new) limit of its own.
+    /// The number of keys with requests in flight. No other key takes up memory.
     pub fn keys(&self) -> usize {
         self.backend().table.keys()
     }
@@ -41,27 +40,9 @@ impl<K> Handle<K, Permits> {
         self.backend().table.waiting()
     }
 
-    /// How many requests of one key may be in flight now. If each key has its own
-    /// [adaptive](crate::ConcurrencyLimitLayer::new) limit, that of a new key.
+    /// How many requests of one key may be in flight now.
     pub fn limit(&self) -> u64 {
         self.backend().table.limit()
-    }
-
-    /// How many requests of `key` may be in flight now.
-    ///
-    /// ```
-    /// use tower_throttle::concurrency::{ConcurrencyLimitLayer, Gradient2};
-    ///
-    /// let tenant = |tenant: &String| tenant.clone();
-    /// let layer = ConcurrencyLimitLayer::new(tenant, Gradient2::new().start_at(5));
-    /// assert_eq!(layer.handle().limit_of("acme"), 5);
-    /// ```
-    pub fn limit_of<Q>(&self, key: &Q) -> u64
-    where
-        Q: KeyRef<K> + Hash + ?Sized,
-    {
-        let table = &self.backend().table;
-        table.look(table.key_id(key)).2
     }
 
     /// Sets the gauges of this limit, as [`record_gauges`](Handle::record_gauges) of a rate limit does:
@@ -84,31 +65,6 @@ impl<K> Handle<K, Permits> {
             ..Gauges::of(table.waiting(), None)
         };
         gauges.set(self.name());
-    }
-
-    /// The number of keys whose own [adaptive](crate::ConcurrencyLimitLayer::new) limit is kept.
-    ///
-    /// ```
-    /// use axum::{Router, body::Body, extract::Request, routing::get};
-    /// use tower::ServiceExt;
-    /// use tower_throttle::HeaderKey;
-    /// use tower_throttle::concurrency::{ConcurrencyLimitLayer, Gradient2};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// let layer = ConcurrencyLimitLayer::new(HeaderKey::new("x-tenant"), Gradient2::new());
-    /// let handle = layer.handle();
-    /// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
-    /// for tenant in ["acme", "initech", "acme"] {
-    ///     let request = Request::builder().header("x-tenant", tenant);
-    ///     app.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
-    /// }
-    /// // Their limits are kept after the requests.
-    /// assert_eq!(handle.kept_limits(), 2);
-    /// # }
-    /// ```
-    pub fn kept_limits(&self) -> usize {
-        self.backend().table.kept_limits()
     }
 
     /// Changes the limit.

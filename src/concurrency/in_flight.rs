@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use super::adaptive::{Outcome, Samples};
+use super::adaptive::Outcome;
 use super::hold::{Hold, UntilBodyEnds};
 use super::keep::Held;
 use super::line::End;
@@ -477,13 +477,10 @@ impl Started {
         let (latency, table) = (now.since(self.at), &permits.table);
         // A request that fills the part of its priority has filled the limit.
         let in_flight = permit.priority().whole_of(self.in_flight);
-        let record = |samples: &mut Samples| samples.record(now, latency, in_flight, outcome);
-        if let Some(controller) = &permits.controller {
-            if controller.record(record, |limit| table.store_limit(limit)) {
-                table.grant_all();
-            }
-        } else if let Some(limits) = &table.key_limits {
-            table.record(limits, permit.id(), now, record);
+        let store = |limit| table.store_limit(limit);
+        let controller = permits.controller.as_ref();
+        if controller.is_some_and(|own| own.record(now, latency, in_flight, outcome, store)) {
+            table.grant_all();
         }
     }
 }

@@ -8,7 +8,6 @@ mod handle;
 mod hold;
 mod in_flight;
 mod keep;
-mod key_limits;
 mod lease;
 mod limit;
 mod line;
@@ -23,14 +22,11 @@ mod source;
 mod table;
 
 pub use self::{
-    adaptive::{
-        Adaptive, Aimd, AimdState, Gradient2, Gradient2State, Outcome, Samples, SystemGuard,
-        SystemGuardState, Vegas, VegasState, Window,
-    },
+    adaptive::{Adaptive, Aimd, Gradient2, Outcome, Window},
     hold::{Hold, PermitBody, UntilBodyEnds, UntilHead, UntilResponse},
     in_flight::InFlight,
     keep::{KeepPermits, PermitHolder},
-    limit::{IntoLimit, PerKey},
+    limit::IntoLimit,
     permits::Permits,
     source::InProcess,
 };
@@ -69,9 +65,8 @@ use crate::respond::Responder;
 /// about the server rather than about the client. [`respond`](Self::respond) sets another answer.
 ///
 /// # Memory
-/// Only keys with requests in flight take up memory, about 40 bytes each, and adaptive limits per key,
-/// whose number [`PerKey`] bounds. A limit per key does not bound the number of keys; add a [`Global`]
-/// limit. Keys are known by a hash of 64 bits, with a secret seed.
+/// Only keys with requests in flight take up memory, about 40 bytes each. A limit per key does not bound the number of
+/// keys; add a [`Global`] limit. Keys are known by a hash of 64 bits, with a secret seed.
 ///
 /// # Sharing
 /// The counts belong to the layer. Every service that it makes, and every clone of it, counts
@@ -115,25 +110,19 @@ impl<K> ConcurrencyLimitLayer<K> {
     /// `keys` is [`Global`], an extractor such as [`ClientIp`](crate::ClientIp), or a
     /// closure; see [`KeyExtractor`](crate::key::KeyExtractor).
     ///
-    /// `limit` is a number, or an algorithm such as [`Gradient2`]. Then each key has a limit of its own
-    /// that follows the latency of its requests, as with [`adaptive`](ConcurrencyLimitLayer::adaptive). Use it
-    /// if each key stands for a service, such as a backend or a shard. [`PerKey`] bounds how many
-    /// limits are kept. The keys must be a fixed set, not one that clients can add to, such as the hosts
-    /// that they ask for.
-    ///
-    /// A `fleet::FleetLimit` (feature `cas`) is a number for all machines of a fleet together.
+    /// `limit` is a number, or a `fleet::FleetLimit` (feature `cas`), a number for all machines of a fleet together. For a
+    /// limit that follows the latency of the service see [`adaptive`](ConcurrencyLimitLayer::adaptive).
     ///
     /// ```
     /// use axum::extract::Request;
-    /// use tower_throttle::concurrency::{ConcurrencyLimitLayer, Gradient2};
+    /// use tower_throttle::concurrency::ConcurrencyLimitLayer;
     ///
     /// let backend = |req: &Request| match req.uri().path() {
     ///     path if path.starts_with("/search") => "search",
     ///     _ => "shop",
     /// };
-    /// let fixed = ConcurrencyLimitLayer::new(backend, 10);
-    /// let adaptive = ConcurrencyLimitLayer::new(backend, Gradient2::new());
-    /// # drop((fixed, adaptive));
+    /// let layer = ConcurrencyLimitLayer::new(backend, 10);
+    /// # drop(layer);
     /// ```
     ///
     /// # Panics
@@ -143,16 +132,15 @@ impl<K> ConcurrencyLimitLayer<K> {
         keys: K,
         limit: L,
     ) -> ConcurrencyLimitLayer<K, Responder, UntilBodyEnds, L::Source> {
-        let (permits, source, unavailable) = limit.into_limit();
-        LimitLayer::of(keys, InFlight::new(permits, source, unavailable))
+        let (permits, source) = limit.into_limit();
+        LimitLayer::of(keys, InFlight::new(permits, source, false))
     }
 }
 
 impl ConcurrencyLimitLayer<Global> {
-    /// A limit for all requests together that follows the latency of the service. For a limit per key,
-    /// call [`new`](Self::new) with the algorithm.
+    /// A limit for all requests together that follows the latency of the service.
     ///
-    /// `algorithm` is [`Gradient2`], [`Vegas`], [`Aimd`], [`SystemGuard`], or an [`Adaptive`] of your own. It gets a
+    /// `algorithm` is [`Gradient2`], [`Aimd`], or an [`Adaptive`] of your own. It gets a
     /// window of samples per second, of at least 10 requests. A sample is the time from the permit
     /// until the response, without its body. Denied requests get 503, or `UNAVAILABLE` in gRPC.
     ///
@@ -160,14 +148,18 @@ impl ConcurrencyLimitLayer<Global> {
     /// |---|---|
     /// | 503, 504; in gRPC deadline exceeded, unavailable; an error of the service, such as a timeout | a drop: the service is overloaded |
     /// | any other error in HTTP or gRPC, such as 429 and resource exhausted | ignored: it may be quick because little was done |
-    /// | cancelled, as when the client hangs up | a sample if it lasted longer than the latency of the last window; else ignored |
+    /// | cancelled, as when the client hangs up | a sample if it lasted longer than 9 of 10 requests of the last window; else ignored |
     /// | all others | a sample |
     ///
-    /// Drops lower the limit if they are at least 1 % of the requests of a window.
+    /// The latency of a window is its median, in which a drop counts as longer than any latency: so less than half of the
+    /// requests cannot lower the limit for the others, as by bodies that are sent so slowly that they run into a timeout. A
+    /// client that sends more than all others can. [Security](crate::guide::security) says what bounds it.
     ///
-    /// The example `overload` shows them in a simulation, beside fixed limits and those of tower.
-    /// `Gradient2` is the one to begin with: `Vegas` mistakes uneven request times for a queue, and
-    /// `Aimd` needs a bound on latency, and `SystemGuard` a measure of load.
+    /// A median does not show an overload of which only a small part of the requests gets slower: give such
+    /// routes a limit of their own.
+    ///
+    /// The example `overload` shows the algorithms in a simulation, beside fixed limits and those of tower.
+    /// `Gradient2` is the one to begin with; `Aimd` needs a bound on latency.
     ///
     /// A request that panics is no sample. The limit is about one service: put it close to what it
     /// protects, inside of rate limits and of layers that answer by themselves.

@@ -38,11 +38,6 @@ impl Permit {
         &self.permits
     }
 
-    /// Identifies the key.
-    pub(super) const fn id(&self) -> u64 {
-        self.request.id
-    }
-
     pub(super) const fn priority(&self) -> Priority {
         self.request.priority
     }

@@ -3,8 +3,7 @@
 use std::hash::Hash;
 
 use super::adaptive::Adaptive;
-use super::controller::{Controller, factory};
-use super::key_limits::{KeyLimits, KeySettings};
+use super::controller::Controller;
 use super::request::PermitRequest;
 use super::table::Table;
 use crate::error::ConfigError;
@@ -32,7 +31,7 @@ pub(super) fn checked_limit(limit: u32) -> Result<u64, ConfigError> {
 impl Permits {
     pub(super) fn new(limit: u64) -> Self {
         Self {
-            table: Table::new(limit, None),
+            table: Table::new(limit),
             controller: None,
         }
     }
@@ -43,16 +42,6 @@ impl Permits {
         Self {
             controller: Some(controller),
             ..Self::new(limit)
-        }
-    }
-
-    /// Permits with a limit per key that follows latency.
-    pub(super) fn adaptive_per_key(algorithm: impl Adaptive, settings: KeySettings) -> Self {
-        let (make, start, load) = factory(algorithm);
-        let limits = KeyLimits::new(make, load, settings);
-        Self {
-            table: Table::new(start, Some(limits)),
-            controller: None,
         }
     }
 
@@ -90,7 +79,7 @@ impl Permits {
     /// Whether the limit follows latency.
     #[inline]
     pub(super) fn is_adaptive(&self) -> bool {
-        self.controller.is_some() || self.table.key_limits.is_some()
+        self.controller.is_some()
     }
 
     /// Whether a request is ever to pass. One of more units than the limit is refused for good, unless

@@ -1,12 +1,10 @@
 //! The entries of one shard, by the hash of the key.
 
-use std::{cmp::Reverse, collections::HashMap, hash::BuildHasherDefault, task::Waker};
+use std::{collections::HashMap, hash::BuildHasherDefault, task::Waker};
 
-use super::key_limits::{KeyLimit, KeyLimits};
 use super::lease::Lease;
 use super::line::Line;
 use super::request::PermitRequest;
-use crate::clock::Tick;
 use crate::key::Priority;
 use crate::queue::PassThroughHasher;
 
@@ -16,13 +14,9 @@ const KEPT: usize = 64;
 #[derive(Default)]
 pub(super) struct Shard {
     pub(super) entries: HashMap<u64, Entry, BuildHasherDefault<PassThroughHasher>>,
-    /// The number of entries with a limit of their own.
-    pub(super) limits: usize,
-    /// Counts the uses of these limits, to find the one that was used least recently.
-    uses: u64,
 }
 
-/// The requests of one key, and its limit. An entry with neither is removed.
+/// The requests of one key, and its lease. An entry with neither is removed.
 #[derive(Default)]
 pub(super) struct Entry {
     /// The units of all requests in flight, with those of waiters that were granted a permit and do
@@ -30,58 +24,11 @@ pub(super) struct Entry {
     pub(super) in_flight: u64,
     /// `None` until a request waits. If none is in flight in the fleet, none waits for long.
     pub(super) line: Option<Box<Line>>,
-    /// If each key has its own limit, and that of this key was not displaced.
-    pub(super) own: Option<Box<KeyLimit>>,
     /// If this machine is one of a fleet that has the permits together.
     pub(super) lease: Option<Box<Lease>>,
 }
 
 impl Shard {
-    /// The entry of a key that is used now, with a limit of its own. Also returns whether that begins
-    /// with `start`.
-    pub(super) fn use_limit(
-        &mut self,
-        limits: &KeyLimits,
-        id: u64,
-        now: Tick,
-        start: u64,
-    ) -> (&mut Entry, bool) {
-        let is_kept = |entry: &Entry| entry.own.is_some();
-        if self.limits >= limits.per_shard() && !self.entries.get(&id).is_some_and(is_kept) {
-            self.displace(|own| limits.is_forgotten(own, now));
-        }
-        self.uses += 1;
-        let entry = self.entries.entry(id).or_default();
-        let (is_idle, known) = (entry.is_idle(), entry.own.take());
-        self.limits += usize::from(known.is_none());
-        let known = known.filter(|own| !is_idle || !limits.is_forgotten(own, now));
-        let begins = known.is_none();
-        let mut own = known.unwrap_or_else(|| Box::new(limits.begin(start, now)));
-        own.used_at = own.used_at.max(now);
-        own.use_number = self.uses;
-        entry.own = Some(own);
-        (entry, begins)
-    }
-
-    /// Drops the limit of a key: one that is to be forgotten, or else one about which nothing was
-    /// learned, or else any; of these, the one that was used least recently. One of a key with requests
-    /// in flight only if all have some.
-    fn displace(&mut self, is_forgotten: impl Fn(&KeyLimit) -> bool) {
-        let rank = |(id, entry): (&u64, &Entry)| {
-            let own = entry.own.as_ref()?;
-            let order = (Reverse(is_forgotten(own)), own.has_learned, own.use_number);
-            Some(((!entry.is_idle(), order), *id))
-        };
-        let Some((_, id)) = self.entries.iter().filter_map(rank).min() else {
-            return;
-        };
-        if let Some(entry) = self.entries.get_mut(&id) {
-            entry.own = None;
-            self.limits -= 1;
-        }
-        self.tidy(id);
-    }
-
     /// Removes what is left of a key without requests.
     #[inline]
     pub(super) fn tidy(&mut self, id: u64) {
@@ -115,7 +62,7 @@ impl Entry {
 
     /// Whether it stays without requests.
     pub(super) fn is_kept(&self) -> bool {
-        self.own.is_some() || self.lease.is_some()
+        self.lease.is_some()
     }
 
     /// How many units may be in flight here when a request of this priority is one of them.
@@ -152,23 +99,7 @@ impl Entry {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{adaptive::Vegas, controller::factory, key_limits::KeySettings};
     use super::*;
-
-    #[test]
-    fn the_limit_that_was_used_least_recently_is_displaced() {
-        let (make, start, load) = factory(Vegas::new());
-        let settings = KeySettings {
-            capacity: 3,
-            ..KeySettings::default()
-        };
-        let limits = KeyLimits::new(make, load, settings);
-        let mut shard = Shard::default();
-        for id in [1, 2, 3, 1, 4] {
-            shard.use_limit(&limits, id, Tick::ZERO, start);
-        }
-        assert!(shard.limits == 3 && !shard.entries.contains_key(&2));
-    }
 
     #[test]
     fn memory_is_freed_when_an_eighth_is_in_use() {

@@ -9,8 +9,7 @@
 //!
 //! # Memory
 //! An entry exists while requests of its key are in flight, or do not know yet that they were displaced
-//! in the line. If none is in flight, none waits. So there are never more entries than requests, but for
-//! the limits of single keys that are kept.
+//! in the line. If none is in flight, none waits. So there are never more entries than requests.
 
 use std::{
     fmt,
@@ -19,16 +18,13 @@ use std::{
     task::{Poll, Waker},
 };
 
-use super::adaptive::{Samples, Window};
-use super::key_limits::{KeyLimit, KeyLimits};
 use super::line::End;
 use super::request::{PermitRequest, Usage};
 use super::shard::{Entry, Shard};
-use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::store::local::Seeded;
 use crate::sync::{AtomicU64, CachePadded, Mutex, MutexGuard, Ordering, lock};
 
-/// Unless each key has its own limit. Loom models need the same lock in each run, whatever the seed.
+/// Loom models need the same lock in each run, whatever the seed.
 const SHARDS: usize = if cfg!(all(test, tower_throttle_loom)) {
     1
 } else {
@@ -41,8 +37,6 @@ pub(super) struct Table {
     /// Read while the shard is locked: a request that joins a line with an old limit has to be found by
     /// the thread that changes it.
     limit: AtomicU64,
-    /// If each key has its own limit. Then `limit` is that of a new key.
-    pub(super) key_limits: Option<KeyLimits>,
     pub(super) waiting: AtomicU64,
 }
 
@@ -59,14 +53,11 @@ pub enum Joined {
 }
 
 impl Table {
-    /// If each key has its own limit, `limit` is that of a new key.
-    pub(super) fn new(limit: u64, key_limits: Option<KeyLimits>) -> Self {
-        let shards = key_limits.as_ref().map_or(SHARDS, KeyLimits::shards);
+    pub(super) fn new(limit: u64) -> Self {
         Self {
-            shards: (0..shards).map(|_| CachePadded::default()).collect(),
+            shards: (0..SHARDS).map(|_| CachePadded::default()).collect(),
             hasher: Seeded::default(),
             limit: AtomicU64::new(limit),
-            key_limits,
             waiting: AtomicU64::new(0),
         }
     }
@@ -77,7 +68,7 @@ impl Table {
         self.hasher.hash_one(key)
     }
 
-    /// The limit of all keys, or of a new key if each has its own.
+    /// The limit of each key.
     #[inline]
     pub(super) fn limit(&self) -> u64 {
         self.limit.load(Ordering::Relaxed)
@@ -95,34 +86,13 @@ impl Table {
         lock(&self.shards[usize::try_from(shard).unwrap_or_default()].0)
     }
 
-    /// Calls `take` with the entry of a key that is used now, and the key's limit.
+    /// Calls `take` with the entry of a key that is used now, and the part of the limit that the request may use.
     #[inline]
     fn with_limit<T>(&self, request: PermitRequest, take: impl FnOnce(&mut Entry, u64) -> T) -> T {
-        let PermitRequest { id, priority, .. } = request;
-        let Some(limits) = &self.key_limits else {
-            let mut shard = self.lock_shard(id);
-            let limit = self.limit();
-            let entry = shard.entries.entry(id).or_default();
-            return take(entry, priority.part_of(limit));
-        };
-        let (now, mut wakers) = (MonotonicClock.now(), Vec::new());
-        let mut shard = self.lock_shard(id);
-        let (entry, begins) = shard.use_limit(limits, id, now, self.limit());
-        if begins {
-            // Those that wait have room before this request.
-            self.grant(entry, &mut wakers);
-        }
-        let limit = self.limit_of(entry);
-        let taken = take(entry, priority.part_of(limit));
-        drop(shard);
-        wakers.into_iter().for_each(Waker::wake);
-        taken
-    }
-
-    /// The limit of a key.
-    fn limit_of(&self, entry: &Entry) -> u64 {
-        let own = entry.own.as_ref();
-        own.map_or_else(|| self.limit(), |own| own.limit)
+        let mut shard = self.lock_shard(request.id);
+        let limit = self.limit();
+        let entry = shard.entries.entry(request.id).or_default();
+        take(entry, request.priority.part_of(limit))
     }
 
     /// Takes a permit if there is room and no request of the key goes before it. Returns what is taken
@@ -243,7 +213,7 @@ impl Table {
         let Some(mut line) = mem::take(&mut entry.line) else {
             return;
         };
-        let limit = self.limit_of(entry);
+        let limit = self.limit();
         while let Some((priority, units)) = line.first() {
             if !entry.has_room(units, entry.part(limit, priority)) {
                 break;
@@ -282,57 +252,21 @@ impl Table {
         }
     }
 
-    /// Adds a sample of a key with a limit of its own, and grants permits if that has become higher.
-    pub(super) fn record(
-        &self,
-        limits: &KeyLimits,
-        id: u64,
-        now: Tick,
-        record: impl FnOnce(&mut Samples) -> Option<Window>,
-    ) {
-        let mut shard = self.lock_shard(id);
-        let (entry, _) = shard.use_limit(limits, id, now, self.limit());
-        let ended = entry.own.as_mut().and_then(|own| record(own.run.samples()));
-        drop(shard);
-        let Some(window) = ended else {
-            return;
-        };
-        let window = window.with_load((limits.load)());
-        let (mut shard, mut wakers) = (self.lock_shard(id), Vec::new());
-        if let Some(entry) = shard.entries.get_mut(&id) {
-            // It may have been displaced meanwhile.
-            entry.own.iter_mut().for_each(|own| own.next(&window));
-            self.grant(entry, &mut wakers);
-        }
-        drop(shard);
-        wakers.into_iter().for_each(Waker::wake);
-    }
-
-    /// The units of a key in flight here, those of other machines, and its limit, without using it.
-    pub(super) fn look(&self, id: u64) -> (u64, u64, u64) {
-        let now = self.key_limits.as_ref().map(|_| MonotonicClock.now());
+    /// The units of a key in flight here, and those of other machines.
+    pub(super) fn look(&self, id: u64) -> (u64, u64) {
         let shard = self.lock_shard(id);
-        let Some(entry) = shard.entries.get(&id) else {
-            return (0, 0, self.limit());
-        };
-        let is_forgotten = |own: &KeyLimit| match (&self.key_limits, now) {
-            (Some(limits), Some(now)) => entry.is_idle() && limits.is_forgotten(own, now),
-            _ => false,
-        };
-        let own = entry.own.as_ref().filter(|own| !is_forgotten(own));
-        (
-            entry.in_flight,
-            entry.lease.as_ref().map_or(0, |lease| lease.others),
-            own.map_or_else(|| self.limit(), |own| own.limit),
-        )
+        shard.entries.get(&id).map_or((0, 0), |entry| {
+            let others = entry.lease.as_ref().map_or(0, |lease| lease.others);
+            (entry.in_flight, others)
+        })
     }
 
     /// What a request sees of the limit.
     pub(super) fn usage(&self, request: PermitRequest) -> Usage {
-        let (in_flight, others, limit) = self.look(request.id);
+        let (in_flight, others) = self.look(request.id);
         Usage {
             in_flight: in_flight.saturating_add(others),
-            limit: request.priority.part_of(limit),
+            limit: request.priority.part_of(self.limit()),
         }
     }
 
@@ -346,18 +280,13 @@ impl Table {
         })
     }
 
-    /// The number of limits of single keys that are kept.
-    pub(super) fn kept_limits(&self) -> usize {
-        self.sum(|shard| shard.limits)
-    }
-
     /// The units of all keys in flight, and the largest part of its limit that one key has, in percent.
     pub(super) fn fullness(&self) -> (u64, u64) {
         let (mut in_flight, mut percent) = (0_u64, 0);
         for shard in &self.shards {
             for entry in lock(&shard.0).entries.values() {
                 in_flight = in_flight.saturating_add(entry.in_flight);
-                let part = entry.in_flight.saturating_mul(100) / self.limit_of(entry).max(1);
+                let part = entry.in_flight.saturating_mul(100) / self.limit().max(1);
                 percent = percent.max(part);
             }
         }

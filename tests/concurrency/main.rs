@@ -3,12 +3,12 @@
 
 mod adaptive;
 #[cfg(feature = "tokio")]
+mod attacked;
+#[cfg(feature = "tokio")]
 mod conservation;
 mod layer;
 #[cfg(feature = "tokio")]
 mod measured;
-#[cfg(feature = "tokio")]
-mod per_key;
 #[cfg(feature = "tokio")]
 mod priority;
 #[cfg(feature = "tokio")]

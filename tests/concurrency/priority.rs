@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, sleep_until};
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task};
 use tower::{BoxError, Layer, ServiceExt, service_fn};
-use tower_throttle::concurrency::{ConcurrencyLimitLayer, Gradient2, InProcess, IntoLimit};
+use tower_throttle::concurrency::{ConcurrencyLimitLayer, Gradient2};
 use tower_throttle::key::{Prioritize, Priority, PriorityHeader};
 use tower_throttle::{AsError, Global, RateLimited};
 
@@ -28,7 +28,10 @@ async fn serve((_, time): Job) -> Result<(), BoxError> {
 /// A layer around `serve` with a limit by the priority of the job.
 macro_rules! layer {
     ($limit:expr) => {
-        ConcurrencyLimitLayer::new(Global, $limit)
+        layer!(of ConcurrencyLimitLayer::new(Global, $limit))
+    };
+    (of $layer:expr) => {
+        $layer
             .priority(|job: &Job| job.0)
             .release_at_response()
             .respond(AsError)
@@ -190,12 +193,12 @@ async fn a_low_priority_waits_until_there_is_room_in_its_part_or_its_time_is_ove
 /// How many of the requests of each priority are served: 160 per second of each, by 20 workers that
 /// take 100 ms for one.
 async fn served_under_overload(
-    limit: impl IntoLimit<Source = InProcess>,
+    layer: ConcurrencyLimitLayer<Global>,
     queue: u32,
     priorities: [Priority; 2],
 ) -> [u64; 2] {
     let workers = std::sync::Arc::new(tokio::sync::Semaphore::new(20));
-    let layer = layer!(limit).queue(queue);
+    let layer = layer!(of layer).queue(queue);
     let service = layer.layer(service_fn(move |_: Job| {
         let workers = std::sync::Arc::clone(&workers);
         async move {
@@ -228,9 +231,10 @@ async fn served_under_overload(
 async fn under_overload_the_lowest_priority_is_denied_first() {
     let all = 160 * 60;
     for queue in [0, 10] {
-        let adaptive = || Gradient2::new().between(5, 60);
+        let fixed = || ConcurrencyLimitLayer::new(Global, 20);
+        let adaptive = || ConcurrencyLimitLayer::adaptive(Gradient2::new().between(5, 60));
         for [low, high] in [
-            served_under_overload(20, queue, [Priority::LOW, Priority::HIGH]).await,
+            served_under_overload(fixed(), queue, [Priority::LOW, Priority::HIGH]).await,
             served_under_overload(adaptive(), queue, [Priority::LOW, Priority::HIGH]).await,
         ] {
             assert!(high * 100 >= all * 97, "{high} of {all}, queue {queue}");
@@ -238,7 +242,7 @@ async fn under_overload_the_lowest_priority_is_denied_first() {
         }
         // With the same priority both lose.
         for [first, second] in [
-            served_under_overload(20, queue, [Priority::HIGH; 2]).await,
+            served_under_overload(fixed(), queue, [Priority::HIGH; 2]).await,
             served_under_overload(adaptive(), queue, [Priority::HIGH; 2]).await,
         ] {
             assert!(second * 100 < all * 90, "{first} {second}, queue {queue}");
@@ -253,7 +257,7 @@ async fn under_overload_the_lowest_priority_is_denied_first() {
 async fn the_limit_follows_requests_of_low_priority_alone() {
     let time_ms = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(100));
     let workers = std::sync::Arc::new(tokio::sync::Semaphore::new(20));
-    let layer = layer!(Gradient2::new().start_at(4));
+    let layer = layer!(of ConcurrencyLimitLayer::adaptive(Gradient2::new().start_at(4)));
     let (handle, served_in) = (layer.handle(), std::sync::Arc::clone(&time_ms));
     let service = layer.layer(service_fn(move |_: Job| {
         let workers = std::sync::Arc::clone(&workers);
@@ -272,7 +276,7 @@ async fn the_limit_follows_requests_of_low_priority_alone() {
             sleep_until(start + SECOND * n / 400).await;
             tokio::spawn(service.clone().oneshot((Priority::LOW, SECOND)));
         }
-        limits.push(handle.limit_of(&()));
+        limits.push(handle.limit());
     }
     // Half of the limit is for them, and the queue is half as long as what is served.
     assert!((40..=75).contains(&limits[0]), "{limits:?}");

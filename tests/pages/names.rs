@@ -56,7 +56,6 @@ const IN_SIGNATURES: &[&str] = &[
     "Shaped",
     "TierLimit",
     // States, futures and figures.
-    "AimdState",
     "AtMost",
     "CalendarWindowState",
     "DenialLockoutState",
@@ -67,14 +66,11 @@ const IN_SIGNATURES: &[&str] = &[
     "FallbackFuture",
     "FleetFuture",
     "GcraState",
-    "Gradient2State",
     "ManualSleep",
     "MonotonicSleep",
     "SlidingGridState",
     "SlidingLogState",
     "SlidingWindowState",
-    "SystemGuardState",
-    "VegasState",
     "WarmUpState",
     // Policy files at work.
     "Concurrency",

@@ -204,18 +204,6 @@ pub(crate) fn concurrency(effort: &Effort) {
                 .respond(AsError)
         },
     );
-    permit(
-        effort,
-        "permit of an adaptive limit per key",
-        none,
-        &|cost| {
-            let layer = ConcurrencyLimitLayer::new(|key: &u64| *key, Gradient2::new());
-            layer
-                .cost(move |_: &u64| cost)
-                .release_at_response()
-                .respond(AsError)
-        },
-    );
 }
 
 /// The time of a request with a permit, less that of one of cost 0, which takes none.

@@ -3,8 +3,9 @@
 use super::Adaptive;
 use super::baseline::Baseline;
 use super::math::{ONE, scale, sqrt};
-use super::range::{Range, range_setters};
+use super::range::{InRange, range_setters};
 use super::window::Window;
+use crate::clock::nanos;
 
 /// A limit that follows the ratio of the latency without a queue to the latency of the last window.
 ///
@@ -13,30 +14,22 @@ use super::window::Window;
 /// limit = (limit + limit * g) / 2     if g < 1: the service queues
 ///       = limit + √limit              otherwise
 /// ```
-/// So the limit rests where latency is 1.5 times that of the service without a queue. It doubles per
-/// window until the service queues or there are drops for the first time. It falls by a tenth in a
-/// window in which 1 % of the requests or more are drops. It does not change otherwise while at most
-/// half of it is used.
+/// So the limit rests where latency is 1.5 times that of the service without a queue. It doubles per window until the
+/// service queues for the first time. It falls by a tenth in a window in which half of the requests or more were drops. It
+/// does not change while at most half of it is used.
 ///
 /// The original adds 4 to the target also while the service queues, and moves a fifth of the way there.
-/// This one follows a change of capacity in a few windows. Unlike the original, the baseline is not an
-/// average of all latencies: it rises only in windows with at most half of the limit in flight, and
-/// after five windows at the least limit. So a long overload is not mistaken for the speed of the
-/// service, as long as the [least](Self::between) limit and the [first](Self::start_at) one do not
-/// overload it.
+/// This one follows a change of capacity in a few windows. Unlike the original, the latency of a window is its median
+/// rather than its mean, so a few slow requests do not lower the limit. The baseline is not an average of all latencies:
+/// it rises only in windows with at most half of the limit in flight, and after five windows at the least limit. So a long
+/// overload is not mistaken for the speed of the service, as long as the [least](Self::between) limit and the
+/// [first](Self::start_at) one do not overload it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "an algorithm does nothing until it is given to a layer"]
 pub struct Gradient2 {
-    range: Range,
-}
-
-/// The state of [`Gradient2`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gradient2State {
-    /// In fixed point.
-    limit: u64,
+    limit: InRange,
     baseline: Baseline,
-    /// The service has queued, or there were drops.
+    /// The service has queued.
     has_queued: bool,
 }
 
@@ -51,7 +44,9 @@ impl Gradient2 {
     /// [start](Self::start_at): the first window shows the latency without a queue.
     pub const fn new() -> Self {
         Self {
-            range: Range::new(20),
+            limit: InRange::new(),
+            baseline: Baseline::NONE,
+            has_queued: false,
         }
     }
 
@@ -59,52 +54,28 @@ impl Gradient2 {
 }
 
 impl Adaptive for Gradient2 {
-    type State = Gradient2State;
-
-    fn start(&self) -> Gradient2State {
-        Gradient2State {
-            limit: self.range.start(),
-            baseline: Baseline::default(),
-            has_queued: false,
-        }
+    fn limit(&self) -> u32 {
+        self.limit.whole()
     }
 
-    fn next(&self, state: &Gradient2State, window: &Window) -> Gradient2State {
-        let limit = state.limit;
-        if window.is_overloaded() {
-            return Gradient2State {
-                limit: self.range.clamp(scale(limit, 9, 10)),
-                has_queued: true,
-                ..*state
-            };
+    fn next(&mut self, window: &Window) {
+        let (limit, is_idle) = (self.limit.exact(), window.is_idle(self.limit()));
+        let gradient = window.latency().map(|latency| {
+            let latency_ns = nanos(latency).max(1);
+            self.baseline = self
+                .baseline
+                .after(latency_ns, is_idle, self.limit.is_least());
+            scale(ONE * 3 / 2, self.baseline.ns(), latency_ns).clamp(ONE / 2, ONE)
+        });
+        self.has_queued |= gradient.is_none_or(|gradient| gradient < ONE);
+        if is_idle {
+            return;
         }
-        if window.samples == 0 {
-            return *state;
-        }
-        let whole = limit / ONE;
-        let is_least = self.range.is_least(limit);
-        let baseline = state.baseline.after(window, whole, is_least);
-        let gradient = scale(ONE * 3 / 2, baseline.ns(), window.latency_ns).clamp(ONE / 2, ONE);
-        let has_queued = state.has_queued || gradient < ONE;
-        let limit = if window.is_idle(whole) {
-            limit
-        } else if has_queued {
-            if gradient < ONE {
-                limit.midpoint(scale(limit, gradient, ONE))
-            } else {
-                limit + sqrt(limit)
-            }
-        } else {
-            2 * limit
-        };
-        Gradient2State {
-            limit: self.range.clamp(limit),
-            baseline,
-            has_queued,
-        }
-    }
-
-    fn limit(&self, state: &Gradient2State) -> u64 {
-        state.limit / ONE
+        self.limit.set(match gradient {
+            None => scale(limit, 9, 10),
+            Some(gradient) if gradient < ONE => limit.midpoint(scale(limit, gradient, ONE)),
+            Some(_) if self.has_queued => limit + sqrt(limit),
+            Some(_) => 2 * limit,
+        });
     }
 }

@@ -1,4 +1,4 @@
-//! Numbers with a fraction of 16 bits, and integer roots and logarithms.
+//! Numbers with a fraction of 16 bits, and integer roots.
 
 /// 1 in fixed point. A number is rounded down, so it is less than 2^-16 too small.
 pub(super) const ONE: u64 = 1 << 16;
@@ -7,11 +7,6 @@ pub(super) const ONE: u64 = 1 << 16;
 pub(super) fn sqrt(number: u64) -> u64 {
     let root = (u128::from(number) << 16).isqrt();
     u64::try_from(root).unwrap_or(u64::MAX)
-}
-
-/// The logarithm of a whole number to the base of 10, rounded down; 0 for 0.
-pub(super) fn log10(number: u64) -> u64 {
-    number.checked_ilog10().unwrap_or(0).into()
 }
 
 /// `number` times `dividend / divisor`, rounded down.
@@ -36,21 +31,5 @@ mod tests {
             );
         }
         assert_eq!((sqrt(0), sqrt(ONE), sqrt(4 * ONE)), (0, ONE, 2 * ONE));
-    }
-
-    #[test]
-    fn logarithms_are_rounded_down() {
-        let cases = [
-            (0, 0),
-            (1, 0),
-            (9, 0),
-            (10, 1),
-            (99, 1),
-            (100, 2),
-            (1_000, 3),
-        ];
-        for (number, expected) in cases {
-            assert_eq!(log10(number), expected, "{number}");
-        }
     }
 }

@@ -1,66 +1,55 @@
-//! Limits that follow the latency of the service: pure transitions from one window to the next.
+//! Limits that follow the latency of the service.
 
 mod aimd;
 mod baseline;
 mod gradient2;
 mod math;
 mod range;
-mod system_guard;
-mod vegas;
 mod window;
 
+pub(super) use self::window::Samples;
 pub use self::{
-    aimd::{Aimd, AimdState},
-    gradient2::{Gradient2, Gradient2State},
-    system_guard::{SystemGuard, SystemGuardState},
-    vegas::{Vegas, VegasState},
-    window::{Outcome, Samples, Window},
+    aimd::Aimd,
+    gradient2::Gradient2,
+    window::{Outcome, Window},
 };
 
-/// Computes the next limit from the last one and what was measured in a window.
+/// Changes a limit by what was measured in each window.
 ///
-/// A pure transition, in integers: it has no clock, and the same windows give the same limits.
-///
-/// A layer calls [`start`](Self::start), [`next`](Self::next) and [`limit`](Self::limit) under a lock
-/// that its requests need. They must not block, panic, or use the handle of this layer.
+/// It has no clock, so the same windows give the same limits. A layer calls it under a lock that its requests need:
+/// it must not block, panic, or use the handle of the layer.
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_throttle::concurrency::{Adaptive, Gradient2, Window};
+/// use tower_throttle::concurrency::{Adaptive, ConcurrencyLimitLayer, Window};
 ///
-/// let algorithm = Gradient2::new().start_at(10);
-/// let mut state = algorithm.start();
-/// // 50 requests, at most as many at a time as allowed, and no queue yet: the limit rises.
-/// for expected in [10, 20, 40, 80] {
-///     let limit = algorithm.limit(&state);
-///     assert_eq!(limit, expected);
-///     state = algorithm.next(&state, &Window::new(Duration::from_millis(20), 50, limit, 0));
+/// /// Falls by one in a window of more than 100 ms, or of failures, and rises by one otherwise.
+/// struct Steps(u32);
+///
+/// impl Adaptive for Steps {
+///     fn limit(&self) -> u32 {
+///         self.0
+///     }
+///
+///     fn next(&mut self, window: &Window) {
+///         match window.latency() {
+///             Some(latency) if latency <= Duration::from_millis(100) => self.0 += 1,
+///             _ => self.0 = (self.0 - 1).max(1),
+///         }
+///     }
 /// }
-/// // The latency triples: the service queues.
-/// let before = algorithm.limit(&state);
-/// state = algorithm.next(&state, &Window::new(Duration::from_millis(60), 50, before, 0));
-/// assert!(algorithm.limit(&state) < before);
+///
+/// let mut steps = Steps(10);
+/// // The latency, the requests, the most of them in flight at a time, and the drops.
+/// steps.next(&Window::new(Duration::from_millis(20), 50, 10, 0));
+/// assert_eq!(steps.limit(), 11);
+/// let layer = ConcurrencyLimitLayer::adaptive(steps);
+/// assert_eq!(layer.handle().limit(), 11);
 /// ```
-pub trait Adaptive: Send + Sync + 'static {
-    /// What is kept from one window to the next.
-    type State: Clone + Send + 'static;
+pub trait Adaptive: Send + 'static {
+    /// How many requests may be in flight now; a 0 counts as 1.
+    fn limit(&self) -> u32;
 
-    /// The state before the first window.
-    fn start(&self) -> Self::State;
-
-    /// The state after `window`.
-    #[must_use]
-    fn next(&self, state: &Self::State, window: &Window) -> Self::State;
-
-    /// How many requests may be in flight.
-    fn limit(&self, state: &Self::State) -> u64;
-
-    /// The load of the system, in any unit, for an algorithm that needs it. A layer calls it when a
-    /// window has ended, and gives it to [`next`](Self::next) as [`Window::load`].
-    ///
-    /// It is called under no lock, so it may use the handle of this layer. The request that has ended
-    /// the window waits for it.
-    fn load(&self) -> u64 {
-        0
-    }
+    /// Changes the limit after `window`.
+    fn next(&mut self, window: &Window);
 }

@@ -1,17 +1,17 @@
-//! The range of a limit.
+//! A limit within its bounds.
 
 use super::math::ONE;
 use crate::error::{ConfigError, expect_valid};
 
-/// The least and the greatest limit, and the first one.
+/// A limit in fixed point, and the least and the greatest one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Range {
+pub(super) struct InRange {
     min: u32,
     max: u32,
-    start: u32,
+    exact: u64,
 }
 
-/// The setters of an algorithm with a `range`.
+/// The setters of an algorithm with a `limit` in a range.
 macro_rules! range_setters {
     () => {
         /// Keeps the limit from `min` to `max`.
@@ -20,7 +20,7 @@ macro_rules! range_setters {
         /// If `min` is 0 or greater than `max`.
         #[track_caller]
         pub fn between(mut self, min: u32, max: u32) -> Self {
-            self.range = self.range.with_bounds(min, max);
+            self.limit = self.limit.with_bounds(min, max);
             self
         }
 
@@ -30,7 +30,7 @@ macro_rules! range_setters {
         /// If it is out of the [range](Self::between).
         #[track_caller]
         pub fn start_at(mut self, start: u32) -> Self {
-            self.range = self.range.with_start(start);
+            self.limit = self.limit.with_start(start);
             self
         }
     };
@@ -38,16 +38,17 @@ macro_rules! range_setters {
 
 pub(super) use range_setters;
 
-impl Range {
-    pub(super) const fn new(start: u32) -> Self {
+impl InRange {
+    /// From 1 to 200, and 20 at first.
+    pub(super) const fn new() -> Self {
         Self {
             min: 1,
             max: 200,
-            start,
+            exact: 20 * ONE,
         }
     }
 
-    /// Sets the bounds. The first limit is moved between them.
+    /// Sets the bounds. The limit is moved between them.
     #[track_caller]
     pub(super) fn with_bounds(self, min: u32, max: u32) -> Self {
         if min == 0 || min > max {
@@ -57,8 +58,9 @@ impl Range {
                 "between", value, allowed,
             )));
         }
-        let start = self.start.clamp(min, max);
-        Self { min, max, start }
+        let mut moved = Self { min, max, ..self };
+        moved.set(self.exact);
+        moved
     }
 
     /// Sets the first limit.
@@ -71,31 +73,27 @@ impl Range {
                 "start_at", start, allowed,
             )));
         }
-        Self { start, ..self }
+        let exact = u64::from(start) * ONE;
+        Self { exact, ..self }
     }
 
-    /// The first limit, in fixed point.
-    pub(super) fn start(self) -> u64 {
-        u64::from(self.start) * ONE
+    /// The limit in fixed point.
+    pub(super) const fn exact(self) -> u64 {
+        self.exact
     }
 
-    /// The greatest limit.
-    pub(super) const fn greatest(self) -> u64 {
-        self.max as u64
+    /// The limit, rounded down.
+    pub(super) fn whole(self) -> u32 {
+        u32::try_from(self.exact / ONE).unwrap_or(self.max)
     }
 
-    /// Moves a whole limit between the bounds.
-    pub(super) fn clamp_whole(self, limit: u64) -> u64 {
-        limit.clamp(self.min.into(), self.max.into())
+    /// Whether it is the least one.
+    pub(super) fn is_least(self) -> bool {
+        self.whole() <= self.min
     }
 
-    /// Whether a limit is the least one.
-    pub(super) fn is_least(self, limit: u64) -> bool {
-        limit / ONE <= u64::from(self.min)
-    }
-
-    /// Moves a limit in fixed point between the bounds.
-    pub(super) fn clamp(self, limit: u64) -> u64 {
-        limit.clamp(u64::from(self.min) * ONE, u64::from(self.max) * ONE)
+    /// Changes the limit, and keeps it between the bounds.
+    pub(super) fn set(&mut self, exact: u64) {
+        self.exact = exact.clamp(u64::from(self.min) * ONE, u64::from(self.max) * ONE);
     }
 }

@@ -181,14 +181,14 @@ impl<S: CasStore> super::limit::sealed::Sealed for FleetLimit<S> {}
 impl<S: CasStore> IntoLimit for FleetLimit<S> {
     type Source = Fleet<S>;
 
-    fn into_limit(self) -> (Permits, Fleet<S>, bool) {
+    fn into_limit(self) -> (Permits, Fleet<S>) {
         let deadline = self.deadline.min(self.life / 10);
         let leases = Leases::new(self.store, [&self.prefix, &self.name], self.life, deadline);
         let fleet = Fleet {
             leases: Arc::new(leases),
             last_error: Arc::default(),
         };
-        (Permits::new(self.limit.into()), fleet, false)
+        (Permits::new(self.limit.into()), fleet)
     }
 }
 

@@ -457,8 +457,8 @@ fn in_flight(limit: &Limit, spec: Concurrency, same: Option<&Active>) -> (Active
     });
     let (mut gate, origin) = match old {
         None => {
-            let (permits, source, unavailable) = spec.limit.into_limit();
-            let mut gate = InFlight::new(permits, source, unavailable);
+            let (permits, source) = spec.limit.into_limit();
+            let mut gate = InFlight::new(permits, source, false);
             gate.rename(Some(&limit.name), &mut 0);
             (gate, Origin::new())
         }

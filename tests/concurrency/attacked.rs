@@ -1,0 +1,134 @@
+//! A client that wants an adaptive limit to fall, so that all others are denied.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tower::{BoxError, Layer, ServiceExt, service_fn};
+use tower_throttle::concurrency::{Adaptive, Aimd, ConcurrencyLimitLayer, Gradient2, Window};
+use tower_throttle::{AsError, Global};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// What a request does at the service, which has no bottleneck.
+#[derive(Clone, Copy, Debug)]
+enum Job {
+    /// One of the others: so many milliseconds.
+    Usual(u32),
+    /// Its body never comes, and the timeout of the service ends it.
+    Stuck,
+    /// It is answered after 700 ms.
+    Slow,
+}
+
+async fn serve(job: Job) -> Result<(), BoxError> {
+    match job {
+        Job::Usual(ms) => sleep(MS * ms).await,
+        Job::Stuck => timeout(MS * 800, std::future::pending()).await?,
+        Job::Slow => sleep(MS * 700).await,
+    }
+    Ok(())
+}
+
+/// Whether something happens of which there are `per_100_000`.
+fn happens(random: &mut u64, per_100_000: u32) -> bool {
+    *random ^= *random << 13;
+    *random ^= *random >> 7;
+    *random ^= *random << 17;
+    (*random >> 16) % 100_000 < per_100_000.into()
+}
+
+/// Of others' requests, 200 per second of `ms` each, how many per thousand are served, from the tenth second to the
+/// sixtieth, while a client adds `more` jobs per 100 of them.
+async fn served(limit: ConcurrencyLimitLayer<Global>, ms: u32, (more, job): (u32, Job)) -> usize {
+    let service = limit.release_at_response().respond(AsError);
+    let service = service.layer(service_fn(serve));
+    let (start, mut calls, mut random) = (Instant::now(), Vec::new(), 0x2545_f491_4f6c_dd1d);
+    for at in 0..60_000 {
+        sleep_until(start + MS * at).await;
+        if happens(&mut random, 20_000) {
+            let call = tokio::spawn(service.clone().oneshot(Job::Usual(ms)));
+            calls.extend((at >= 10_000).then_some(call));
+        }
+        if happens(&mut random, 200 * more) {
+            tokio::spawn(service.clone().oneshot(job));
+        }
+    }
+    let (mut served, all) = (0, calls.len());
+    for call in calls {
+        served += usize::from(call.await.unwrap().is_ok());
+    }
+    served * 1_000 / all
+}
+
+/// A client adds so many jobs per 100 requests of the others.
+const ATTACKS: [(u32, Job); 6] = [
+    (2, Job::Stuck),
+    (4, Job::Stuck),
+    (40, Job::Stuck),
+    (4, Job::Slow),
+    (12, Job::Slow),
+    (40, Job::Slow),
+];
+
+/// Whether the others are served nearly as by a fixed limit of 200, with 2 and with 20 of them in flight.
+async fn withstands<A: Adaptive>(algorithm: impl Fn() -> A, attack: (u32, Job)) -> bool {
+    let mut withstands = true;
+    for ms in [10, 100] {
+        let fixed = served(ConcurrencyLimitLayer::new(Global, 200), ms, attack).await;
+        let adaptive = ConcurrencyLimitLayer::adaptive(algorithm());
+        let adaptive = served(adaptive, ms, attack).await;
+        eprintln!("{ms} ms, {attack:?}: {adaptive} of {fixed}");
+        assert!(fixed >= 990, "{fixed}");
+        withstands &= adaptive >= 990;
+    }
+    withstands
+}
+
+/// Shows promise 610.
+#[tokio::test(start_paused = true)]
+async fn a_few_slow_or_stuck_requests_do_not_lower_gradient2_for_the_others() {
+    for attack in ATTACKS {
+        assert!(withstands(Gradient2::new, attack).await, "{attack:?}");
+    }
+}
+
+/// Shows promise 610.
+#[tokio::test(start_paused = true)]
+async fn a_few_slow_or_stuck_requests_do_not_lower_aimd_for_the_others() {
+    for attack in ATTACKS {
+        // It rises by one per second.
+        let aimd = || Aimd::new(MS * 150).start_at(100);
+        assert!(withstands(aimd, attack).await, "{attack:?}");
+    }
+}
+
+/// Falls by a tenth in a window with at least one drop in a hundred.
+struct Hasty(Gradient2);
+
+impl Adaptive for Hasty {
+    fn limit(&self) -> u32 {
+        self.0.limit()
+    }
+
+    fn next(&mut self, window: &Window) {
+        let lower = (self.limit() * 9 / 10).max(1);
+        self.0.next(window);
+        if window.dropped * 100 >= window.samples + window.dropped {
+            self.0 = self.0.between(1, lower).between(1, 200);
+        }
+    }
+}
+
+/// Shows promise 610.
+#[tokio::test(start_paused = true)]
+async fn the_check_finds_a_limit_that_one_drop_in_a_hundred_lowers() {
+    assert!(!withstands(|| Hasty(Gradient2::new()), (4, Job::Stuck)).await);
+}
+
+/// What promise 610 excepts.
+///
+/// Shows promise 610.
+#[tokio::test(start_paused = true)]
+async fn more_than_half_of_the_requests_lower_the_limit() {
+    assert!(!withstands(Gradient2::new, (110, Job::Slow)).await);
+}
