@@ -79,7 +79,10 @@ impl<A: Words> Subject<A> {
             return Ok(());
         };
         let mut text = format!("{law:?}: {}: {fault}", self.name);
-        trace::run(self, &steps, |step| text.push_str(&format!("\n  {step}")));
+        trace::run(self, &steps, |step| {
+            text += "\n  ";
+            text += &step.to_string();
+        });
         Err(text + &format!("\n  of {:?}, seed {seed}", self.algorithm))
     }
 }

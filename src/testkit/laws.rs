@@ -145,9 +145,10 @@ impl<A: Words> Case<'_, A> {
         (!is_right).then(|| {
             let (before, now) = (self.left(&self.run.state), self.now);
             let (charged, taken) = (self.left(&charged), self.left(&taken));
-            let than = match is_admitted {
-                true => format!("not {taken} as after a request"),
-                false => "not 0".to_owned(),
+            let than = if is_admitted {
+                format!("not {taken} as after a request")
+            } else {
+                "not 0".to_owned()
             };
             format!("a charge of {cost} at {now} ns leaves {charged} of {before}, {than}")
         })
@@ -158,13 +159,10 @@ impl<A: Words> Case<'_, A> {
         let mut asked = self.run.state.clone();
         let mut costs = Vec::new();
         for _ in 0..5 {
+            let most = 2 * self.subject.burst.max(self.subject.limit);
             let cost = match self.random.below(2) {
                 0 => 0,
-                _ => {
-                    1 + self
-                        .random
-                        .below(2 * self.subject.burst.max(self.subject.limit))
-                }
+                _ => 1 + self.random.below(most),
             };
             if cost == 0 || self.peek(0, cost).is_denied() {
                 let _ = self.algorithm.decide(&mut asked, at(self.now), cost);
@@ -187,12 +185,11 @@ impl<A: Words> Case<'_, A> {
         let retry_after = decision.retry_after.map(nanos);
         let wrong = match retry_after {
             None if decision.is_denied() && passes(nanos(decision.reset_after)) => "passes later",
-            None => return None,
             Some(retry) if !passes(retry) => "is denied then too",
             Some(retry) if retry == 0 || passes(retry - 1) => "passes earlier",
-            Some(_) => return None,
+            _ => return None,
         };
-        let retry = retry_after.map_or("none".to_owned(), |retry| format!("{retry} ns"));
+        let retry = retry_after.map_or_else(|| "none".to_owned(), |retry| format!("{retry} ns"));
         let now = self.now;
         Some(format!(
             "a cost of {cost} is denied at {now} ns, its retry_after is {retry}, and it {wrong}"

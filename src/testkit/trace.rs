@@ -124,9 +124,10 @@ pub(super) fn run<A: Words>(
                     cost,
                     decided_at,
                 } = kept[index];
-                let part = match subject.refunds_parts {
-                    true => 1 + part % cost,
-                    false => cost,
+                let part = if subject.refunds_parts {
+                    1 + part % cost
+                } else {
+                    cost
                 };
                 let taken_at = if passes_at > at { at } else { decided_at };
                 let taken = Cost::new(part, Tick::from_nanos(taken_at));

@@ -326,7 +326,10 @@ fn what_is_found_is_shown_by_the_fewest_operations_that_still_fail() {
 fn a_promise_of_a_closure_is_checked_like_the_others() {
     let window = |less: u64| {
         move |quota: Quota| {
-            let (limit, period) = (quota.limit(), quota.period().as_nanos() as u64);
+            let (limit, period) = (
+                quota.limit(),
+                u64::try_from(quota.period().as_nanos()).expect("years"),
+            );
             let windows = move |from, to| to / period - from / period + 1;
             let promise = Promise::of(move |from, to| limit * windows(from, to) - less);
             (FixedWindow::new(plain(quota)), promise)

@@ -84,6 +84,9 @@ const IN_SIGNATURES: &[&str] = &[
     "Problem",
     // Stores.
     "Ahead",
+    "BreakerCounts",
+    "CasCounts",
+    "FleetCounts",
     "Granted",
     "InTable",
     "PerKeyDecision",
@@ -94,6 +97,7 @@ const IN_SIGNATURES: &[&str] = &[
     "SeededHasher",
     "Shape",
     "Statements",
+    "Sweeps",
 ];
 
 fn words(text: &str) -> impl Iterator<Item = &str> {

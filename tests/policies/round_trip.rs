@@ -49,6 +49,16 @@ const BY_HEADER: [&str; 2] = [
 
 const BY_KEY: [&str; 2] = ["key = \"acme\"", "prefix = \"team-\""];
 
+const FORMS: [&str; 7] = [
+    "none",
+    "draft-11",
+    "draft-7",
+    "draft-6",
+    "draft-3",
+    "x-ratelimit",
+    "x-ratelimit-epoch",
+];
+
 /// A valid file.
 fn random_file(random: &mut Random) -> String {
     let mut text = "version = 1\n".to_owned();
@@ -85,15 +95,7 @@ fn random_file(random: &mut Random) -> String {
             text += random.one_of(&["shadow = true\n", "shadow = false\n"]);
         }
         if random.below(2) == 0 {
-            let form = random.one_of(&[
-                "none",
-                "draft-11",
-                "draft-7",
-                "draft-6",
-                "draft-3",
-                "x-ratelimit",
-                "x-ratelimit-epoch",
-            ]);
+            let form = random.one_of(&FORMS);
             writeln!(text, "headers = \"{form}\"").unwrap();
         }
         match random.below(3) {

@@ -109,6 +109,7 @@ fn with_override(key: &str, more: &str) -> String {
 #[test]
 fn an_override_that_is_wrong_is_refused() {
     let bucket = "token_bucket 1/s";
+    let one_plan = "limit[0].override[0].limit: give one of limit, blocked = true and unlimited";
     for (text, expected) in [
         (
             limit("a", bucket, "\"bearer\"", "match = { headers = {} }"),
@@ -125,27 +126,24 @@ fn an_override_that_is_wrong_is_refused() {
             with_override("\"bearer\"", "limit = \"token_bucket 2/s\""),
             "limit[0].override[0].key: give one of key, prefix and headers",
         ),
-        (
-            with_override("\"bearer\"", "key = \"a\""),
-            "limit[0].override[0].limit: give one of limit, blocked = true and unlimited = true",
-        ),
+        (with_override("\"bearer\"", "key = \"a\""), one_plan),
         (
             with_override("\"bearer\"", "key = \"a\"\nblocked = false"),
-            "limit[0].override[0].limit: give one of limit, blocked = true and unlimited = true",
+            one_plan,
         ),
         (
             with_override(
                 "\"bearer\"",
                 "key = \"a\"\nblocked = true\nunlimited = true",
             ),
-            "limit[0].override[0].limit: give one of limit, blocked = true and unlimited = true",
+            one_plan,
         ),
         (
             with_override(
                 "\"bearer\"",
                 "key = \"a\"\nlimit = \"token_bucket 2/s\"\nblocked = true",
             ),
-            "limit[0].override[0].limit: give one of limit, blocked = true and unlimited = true",
+            one_plan,
         ),
         (
             limit("a", bucket, "\"bearer\"", "blocked = true")

@@ -54,11 +54,11 @@ impl<A: Words, S> Shared<A, S> {
 
     /// What the lookup has found when it ends. A request that still waits at its deadline ends it.
     pub(super) async fn found(&self, hash: u64, lookup: &Arc<Lookup<A>>) -> Option<Terms<A>> {
-        let ended = lookup.ended().await;
-        ended.unwrap_or_else(|| {
+        let Some(found) = lookup.ended().await else {
             self.finish(hash, lookup, Err(OVERDUE.to_owned()));
-            None
-        })
+            return None;
+        };
+        found.ok()
     }
 
     /// Asks the source about `key`.

@@ -23,14 +23,18 @@ use crate::sync::{Mutex, lock};
 /// A plan that was found, and the algorithm with its quota if it has one.
 pub(super) type Terms<A> = (Plan, Option<Arc<A>>);
 
+/// A lookup that has ended without terms.
+#[derive(Clone, Copy)]
+pub(super) struct Failed;
+
 /// Why a lookup has failed that took too long.
 pub(super) const OVERDUE: &str = "the source has not answered within the deadline";
 
 /// One lookup, and the requests that wait for it.
 pub(super) struct Lookup<A> {
     pub(super) deadline: Tick,
-    /// `None` until it has ended, and then without terms if it has failed.
-    found: watch::Sender<Option<Option<Terms<A>>>>,
+    /// `None` until it has ended.
+    found: watch::Sender<Option<Result<Terms<A>, Failed>>>,
     /// The plan has changed since the lookup began.
     is_outdated: AtomicBool,
 }
@@ -55,7 +59,7 @@ pub(super) enum Joined<A> {
 
 impl<A> Lookup<A> {
     /// Waits until it has ended and returns what it found. `None` if it is overdue.
-    pub(super) async fn ended(&self) -> Option<Option<Terms<A>>> {
+    pub(super) async fn ended(&self) -> Option<Result<Terms<A>, Failed>> {
         let mut found = self.found.subscribe();
         let ended = within(self.deadline, found.wait_for(Option::is_some)).await;
         ended?.ok()?.clone()
@@ -127,8 +131,14 @@ impl<A> Lookups<A> {
         if !running.is_some_and(|running| Arc::ptr_eq(running, lookup)) {
             return;
         }
-        let found = found.map_err(|error| self.record_failure(error)).ok();
-        store(found.as_ref(), lookup.is_outdated.load(Ordering::Relaxed));
+        let found = found.map_err(|error| {
+            self.record_failure(error);
+            Failed
+        });
+        store(
+            found.as_ref().ok(),
+            lookup.is_outdated.load(Ordering::Relaxed),
+        );
         in_flight.remove(&hash);
         drop(in_flight);
         lookup.found.send_replace(Some(found));
