@@ -91,34 +91,62 @@ pub(crate) fn cancel<A: Words>(
 ///
 /// Dropping the future gives the queue position back.
 pub(crate) async fn acquire(target: &impl Acquire, cost: u64, timeout: Duration) -> Decision {
+    acquire_as_of(target, cost, timeout, &mut None, Duration::ZERO).await
+}
+
+/// As [`acquire`], for a caller that takes one cost after the other: if its last turn was at most `late` ago,
+/// it asks as of that turn. So what a late timer takes from one wait is not lost to the next. Sets `turn` if
+/// it has waited for the cost.
+pub(crate) async fn acquire_as_of(
+    target: &impl Acquire,
+    cost: u64,
+    timeout: Duration,
+    turn: &mut Option<Tick>,
+    late: Duration,
+) -> Decision {
     let clock = target.clock();
     let deadline = clock.now().plus(timeout);
+    let (mut since, mut waited) = (*turn, None);
     loop {
         let now = clock.now();
+        let asked = since.filter(|turn| now.since(*turn) <= late);
+        let asked = asked.map_or(now, |turn| turn.min(now));
         let Attempt {
             mut decision,
             retry,
-        } = target.attempt(now, cost, deadline.since(now));
+        } = target.attempt(asked, cost, deadline.since(asked));
         if let Verdict::Wait(wait) = decision.verdict {
-            let turn = now.plus(wait);
+            let at = asked.plus(wait);
             let guard = RefundGuard {
                 target,
-                taken_at: now,
+                taken_at: asked,
                 // A wait is rounded up to a whole nanosecond.
-                turn: now.plus(wait.saturating_sub(Duration::from_nanos(1))),
+                turn: asked.plus(wait.saturating_sub(Duration::from_nanos(1))),
                 cost,
             };
-            clock.sleep_until(turn).await;
+            sleep_until(clock, at).await;
             std::mem::forget(guard);
+            *turn = Some(at);
             decision.verdict = Verdict::Admit;
             return decision;
         }
         let Some(retry) = retry else {
+            if decision.is_admitted() {
+                *turn = waited;
+            }
             return decision;
         };
         // At least one nanosecond, so that time passes between two attempts.
-        let retry = retry.max(Duration::from_nanos(1));
-        clock.sleep_until(now.plus(retry)).await;
+        let at = asked.plus(retry.max(Duration::from_nanos(1)));
+        sleep_until(clock, at).await;
+        (since, waited) = (Some(at), Some(at));
+    }
+}
+
+/// A timer would round a moment that has passed up to one that has not.
+async fn sleep_until(clock: &impl Timer, at: Tick) {
+    if at > clock.now() {
+        clock.sleep_until(at).await;
     }
 }
 

@@ -109,6 +109,13 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
         None
     }
 
+    /// Decides on a request of `cost` as [`decide`](Self::decide) would have that long ago, for a caller whose
+    /// timer was late. `None` if the decision needs I/O.
+    fn decide_ago(&self, key: &K, cost: u64, ago: Duration) -> Option<Decision> {
+        let _ = (key, cost, ago);
+        None
+    }
+
     /// Applies `op` without awaiting it, for the refund of a cancelled request.
     ///
     /// The caller keeps no future. A backend that does I/O must complete the operation anyway,

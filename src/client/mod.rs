@@ -9,6 +9,8 @@
 //!   status that says when to retry), no request is sent until then. A denial that says nothing counts as one
 //!   second, twice as much each time in a row. If the server states no limit at all, requests are then spaced by
 //!   what its denials show.
+//! - **Spread**: after a denial, or if nothing remains, it waits up to a tenth longer than it has to, and each
+//!   client another part of that ([`jitter`](PacerLayer::jitter)), so that clients do not come back together.
 //! - **One first**: if nothing is known of a server, or its limit has just reset, one request is sent, and the
 //!   others wait for its response, for at most a second.
 //! - **In line**: requests wait in order, at most [`queue`](PacerLayer::queue) per key for at most
@@ -123,6 +125,7 @@ impl<K> PacerLayer<K> {
             max_wait: Duration::from_secs(30),
             believe: Duration::from_secs(3_600),
             capacity: 1_024,
+            jitter: 10,
             retry_percent: 20,
             retry_reserve: 10,
         };
@@ -156,8 +159,25 @@ impl<K, R> PacerLayer<K, R> {
         self
     }
 
+    /// How much longer than it has to the client waits after a denial, or for a reset if nothing remains: up to
+    /// `percent` of the time; 10 unless set, and with 0 no longer.
+    ///
+    /// Without it all clients that a server tells the same moment come back in the same millisecond. Each layer
+    /// takes another part of the time.
+    ///
+    /// # Panics
+    /// If it is more than 100.
+    #[track_caller]
+    pub fn jitter(mut self, percent: u32) -> Self {
+        let is_valid = (percent <= 100).then_some(percent);
+        let error = || ConfigError::out_of_range("jitter", percent, "0 to 100");
+        self.settings.jitter = expect_valid(is_valid.ok_or_else(error));
+        self
+    }
+
     /// How many keys are known at once; 1024 unless set. A new key takes the place of the one that was used
-    /// least recently, first of one that is not blocked.
+    /// least recently, first of one that is not blocked. Keys of requests that wait or are in flight are known
+    /// beside them.
     ///
     /// # Panics
     /// If it is 0.

@@ -10,10 +10,11 @@
 //! time until the reset, and if nothing remains they wait for it. A server that denies and states no limit
 //! gets requests with a space between them, which grows with its denials.
 
-use std::time::Duration;
+use std::{mem, time::Duration};
 
 use super::feedback::{Feedback, Window};
 use crate::clock::Tick;
+use crate::respond::spread;
 
 /// How long others wait for the response to the first request.
 const PROBE: Duration = Duration::from_secs(1);
@@ -45,16 +46,21 @@ pub(super) struct Server {
     denials: u32,
     /// Between requests, if no limit is stated: doubled by a denial, and reduced by each success.
     space: Duration,
+    /// How many percent longer than it has to the client waits at most, and a number that differs from those of
+    /// other clients, so that they do not come back together.
+    pub(super) jitter: (u32, u64),
+    /// When the newest response came.
+    told: Tick,
 }
 
 impl Server {
     /// Forgets what no longer holds.
     pub(super) fn refresh(&mut self, now: Tick) {
-        let windows = self.windows.len();
-        let believed = self.believed;
-        self.windows
-            .retain(|window| window.reset.min(believed) > now);
-        self.is_known &= self.windows.len() == windows;
+        let count = self.windows.len();
+        let mut windows = mem::take(&mut self.windows);
+        windows.retain(|window| self.end(window) > now);
+        self.is_known &= windows.len() == count;
+        self.windows = windows;
         if self.probe.is_some_and(|until| until <= now) {
             (self.probe, self.is_known) = (None, true);
         }
@@ -68,26 +74,39 @@ impl Server {
     /// The earliest moment for a request that has `ahead` others before it.
     pub(super) fn turn(&self, ahead: u64) -> Tick {
         let windows = self.windows.iter();
-        let turns = windows.map(|window| self.turn_in(window, ahead).min(self.believed));
+        let turns = windows.map(|window| self.turn_in(window, ahead));
         let others = u32::try_from(ahead).unwrap_or(u32::MAX).saturating_add(1);
         let spaced = self.last.plus(self.space.saturating_mul(others));
         let blocked = self.blocked.max(self.probe.unwrap_or_default());
         turns.fold(blocked.max(spaced), Tick::max)
     }
 
+    /// Until when a window counts.
+    fn end(&self, window: &Window<Tick>) -> Tick {
+        let end = match window.remaining {
+            0 => self.told.plus(self.spread(window.reset.since(self.told))),
+            _ => window.reset,
+        };
+        end.min(self.believed)
+    }
+
+    fn spread(&self, wait: Duration) -> Duration {
+        let (percent, number) = self.jitter;
+        spread(wait, percent, number.wrapping_add(self.newest))
+    }
+
     fn turn_in(&self, window: &Window<Tick>, ahead: u64) -> Tick {
         let left = window.remaining.saturating_sub(ahead);
         if left == 0 {
-            return window.reset;
+            return self.end(window);
         }
         if window.limit.is_some_and(|limit| left > limit / 2) {
             return Tick::ZERO;
         }
         let span = window.reset.since(self.last).as_nanos();
         let share = span * u128::from(ahead + 1) / u128::from(window.remaining);
-        self.last.plus(Duration::from_nanos(
-            u64::try_from(share).unwrap_or(u64::MAX),
-        ))
+        let share = Duration::from_nanos(u64::try_from(share).unwrap_or(u64::MAX));
+        self.last.plus(share).min(self.believed)
     }
 
     /// Counts a request that is sent now, and returns its number.
@@ -120,7 +139,7 @@ impl Server {
                 limit: window.limit,
             });
             self.windows = windows.collect();
-            (self.newest, self.believed) = (number, now.plus(believe));
+            (self.newest, self.told, self.believed) = (number, now, now.plus(believe));
             (self.is_known, self.probe) = (true, None);
         }
         if !feedback.windows.is_empty() {
@@ -136,7 +155,7 @@ impl Server {
                 backoff = BACKOFF.saturating_mul(1 << self.denials.min(20));
                 self.denials = self.denials.saturating_add(1);
             }
-            let wait = feedback.wait.unwrap_or(backoff).min(believe);
+            let wait = self.spread(feedback.wait.unwrap_or(backoff)).min(believe);
             self.blocked = self.blocked.max(now.plus(wait));
             // `Retry-After` outranks what remains.
             self.windows.clear();

@@ -1,8 +1,16 @@
-//! The servers that a layer knows, and the line of each. One lock, held for a few comparisons.
+//! The servers that a layer knows, and the line of each.
+//!
+//! The lock of the table is held to find a server; each server has a lock of its own. A server is never
+//! displaced while a request waits for it or is in flight, so that each response finds the server it is about.
+//!
+//! Of a line only the first is woken when something changes, and only it has a timer for its turn. A request
+//! that leaves wakes the one behind it. Each of the others has a timer for the deadline of the one before it,
+//! and then for its own: so one that is not polled is removed at its deadline.
 
 use std::{
     collections::{BTreeMap, HashMap},
     future::Future,
+    mem,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, Waker, ready},
@@ -14,7 +22,7 @@ use super::server::Server;
 use crate::clock::{Clock, MonotonicClock, MonotonicSleep, Tick, Timer, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::RateLimited;
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, MutexGuard, lock};
 
 /// What a layer was told.
 #[derive(Clone, Copy, Debug)]
@@ -23,13 +31,14 @@ pub(super) struct Settings {
     pub(super) max_wait: Duration,
     pub(super) believe: Duration,
     pub(super) capacity: usize,
+    pub(super) jitter: u32,
     pub(super) retry_percent: u64,
     pub(super) retry_reserve: u64,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    servers: HashMap<u64, Entry>,
+    servers: HashMap<u64, Arc<Mutex<Entry>>>,
     /// Hundredths of retries beyond the share of requests: a request gives `retry_percent` back, a retry
     /// takes 100, and at most `100 * retry_reserve` are taken.
     spent: u64,
@@ -45,47 +54,63 @@ struct Entry {
 
 impl Table {
     /// The entry of a server. A new one takes the place of the one that was used least recently, of those
-    /// that nothing waits for: first of those that are not blocked.
-    fn entry(&mut self, key: u64, now: Tick, capacity: usize) -> Option<&mut Entry> {
-        if self.servers.len() >= capacity && !self.servers.contains_key(&key) {
-            let unused = self
-                .servers
-                .iter()
-                .filter(|(_, entry)| entry.line.is_empty());
-            let oldest =
-                unused.min_by_key(|(_, entry)| (entry.server.turn(0) > now, entry.server.last));
-            let oldest = *oldest?.0;
-            self.servers.remove(&oldest);
+    /// that no request uses: first of those that are not blocked.
+    fn entry(&mut self, key: u64, now: Tick, settings: &Settings) -> Arc<Mutex<Entry>> {
+        // The table is larger while more servers are in use. So that it shrinks again, up to two are removed.
+        for _ in 0..2 {
+            if self.servers.len() < settings.capacity || self.servers.contains_key(&key) {
+                break;
+            }
+            let known = self.servers.iter();
+            // The lock is free: only the table has the entry.
+            let unused = known.filter(|(_, entry)| Arc::strong_count(entry) == 1);
+            let oldest = unused.min_by_key(|(_, entry)| {
+                let server = &lock(entry).server;
+                (server.turn(0) > now, server.last)
+            });
+            if let Some(oldest) = oldest.map(|(key, _)| *key) {
+                self.servers.remove(&oldest);
+            }
         }
-        Some(self.servers.entry(key).or_default())
+        let entry = self.servers.entry(key).or_insert_with(|| {
+            let mut entry = Entry::default();
+            // The keys of each layer are hashed with other seeds.
+            entry.server.jitter = (settings.jitter, key);
+            Arc::new(Mutex::new(entry))
+        });
+        Arc::clone(entry)
     }
 }
 
-impl Entry {
-    /// Forgets what no longer holds, and removes waiters that were not polled when their time was over.
-    fn refresh(&mut self, now: Tick) {
-        self.server.refresh(now);
-        // Deadlines are in the order of tickets.
-        while matches!(self.line.first_key_value(), Some((_, (deadline, _))) if *deadline < now) {
-            self.line.pop_first();
-        }
-    }
+/// The waker of the first request of the line from `ticket` on.
+fn from(entry: &Entry, ticket: u64) -> Option<Waker> {
+    entry.line.range(ticket..).next()?.1.1.clone()
+}
 
-    fn first(&self) -> Option<Waker> {
-        self.line.first_key_value()?.1.1.clone()
-    }
+/// Unlocks the entry and wakes the first request from `ticket` on: wakers may run a user's code.
+fn wake_from(entry: MutexGuard<'_, Entry>, ticket: u64) {
+    let waker = from(&entry, ticket);
+    drop(entry);
+    waker.into_iter().for_each(Waker::wake);
 }
 
 /// One request, from its place in line to its response. Dropped, it gives its place to the next.
 pub(super) struct Visit {
     table: Arc<Mutex<Table>>,
+    entry: Arc<Mutex<Entry>>,
     settings: Settings,
-    key: u64,
     ticket: u64,
     deadline: Tick,
-    /// Its number while it is in flight.
-    sent: Option<u64>,
+    place: Place,
     sleep: Option<(Tick, MonotonicSleep)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Line,
+    /// In flight, with the number that the server knows it by.
+    Sent(u64),
+    Nowhere,
 }
 
 /// What a request does next.
@@ -101,23 +126,22 @@ impl Visit {
     pub(super) fn enter(table: Arc<Mutex<Table>>, key: u64, settings: Settings) -> Self {
         let now = MonotonicClock.now();
         let deadline = now.plus(settings.max_wait);
-        let mut state = lock(&table);
-        state.spent = state.spent.saturating_sub(settings.retry_percent);
-        let entry = state.entry(key, now, settings.capacity);
-        // If every server of a full table is waited for, the request is not paced.
-        let ticket = entry.map_or(0, |entry| {
-            entry.tickets += 1;
-            entry.line.insert(entry.tickets, (deadline, None));
-            entry.tickets
-        });
-        drop(state);
+        let mut known = lock(&table);
+        known.spent = known.spent.saturating_sub(settings.retry_percent);
+        let entry = known.entry(key, now, &settings);
+        drop(known);
+        let mut line = lock(&entry);
+        line.tickets += 1;
+        let ticket = line.tickets;
+        line.line.insert(ticket, (deadline, None));
+        drop(line);
         Self {
             table,
+            entry,
             settings,
-            key,
             ticket,
             deadline,
-            sent: None,
+            place: Place::Line,
             sleep: None,
         }
     }
@@ -127,10 +151,11 @@ impl Visit {
         loop {
             match self.next(MonotonicClock.now(), cx.waker()) {
                 Next::Send(number) => {
-                    self.sent = Some(number);
+                    self.place = Place::Sent(number);
                     return Poll::Ready(Ok(()));
                 }
                 Next::Refuse(wait) => {
+                    self.place = Place::Nowhere;
                     let decision = Decision::new(Verdict::Deny, 0, 0, Some(wait), wait);
                     return Poll::Ready(Err(RateLimited::new(decision)));
                 }
@@ -146,24 +171,34 @@ impl Visit {
     }
 
     fn next(&self, now: Tick, waker: &Waker) -> Next {
-        let mut table = lock(&self.table);
-        let Some(entry) = table.servers.get_mut(&self.key) else {
-            return Next::Send(0);
-        };
-        entry.refresh(now);
-        let ahead = entry.line.range(..self.ticket).count();
-        let before = entry.line.range(..self.ticket).next_back();
-        // If that one is not polled any more, it is removed then.
+        let mut guard = lock(&self.entry);
+        let entry = &mut *guard;
+        entry.server.refresh(now);
+        // Those before it that were not polled when their time was over. Deadlines are in the order of tickets.
+        let (mut before, mut has_removed) = (None, false);
+        while let Some((&ticket, (deadline, _))) = entry.line.range(..self.ticket).next() {
+            if *deadline >= now {
+                before = entry.line.range(..self.ticket).next_back();
+                break;
+            }
+            entry.line.remove(&ticket);
+            has_removed = true;
+        }
         let before = before.map(|(_, (deadline, _))| deadline.plus(Duration::from_nanos(1)));
+        let is_last = entry.line.range(self.ticket + 1..).next().is_none();
+        // A retry is before others. It is enough that the last one knows how many wait.
+        let ahead = if is_last { entry.line.len() - 1 } else { 0 };
         let turn = entry.server.turn(ahead as u64);
         let is_new = matches!(entry.line.get(&self.ticket), Some((_, None)));
         let is_full = is_new && entry.line.len() > self.settings.queue;
-        let next = if ahead == 0 && turn <= now {
+        let next = if before.is_none() && turn <= now {
             Next::Send(entry.server.send(now))
         } else if is_full || turn > self.deadline || now >= self.deadline {
             Next::Refuse(nanos(turn.since(now)).max(1))
         } else {
-            Next::Wait(before.map_or(turn, |before| before.min(self.deadline)))
+            // Its own deadline, unless the one before it is gone by then.
+            let watched = before.map(|before| if before > now { before } else { self.deadline });
+            Next::Wait(watched.map_or(turn, |watched| watched.min(self.deadline)))
         };
         let is_over = !matches!(next, Next::Wait(_));
         let old = if is_over {
@@ -172,72 +207,66 @@ impl Visit {
             let waiter = (self.deadline, Some(waker.clone()));
             entry.line.insert(self.ticket, waiter)
         };
-        // It may have become the first just now.
-        let first = entry.first().filter(|_| is_over || ahead > 0);
-        // Outside of the lock: wakers may run a user's code.
-        drop(table);
+        let first = (has_removed && before.is_some()).then(|| from(entry, 0));
+        if is_over {
+            wake_from(guard, self.ticket);
+        } else {
+            drop(guard);
+        }
         drop(old);
-        first.into_iter().for_each(Waker::wake);
+        first.flatten().into_iter().for_each(Waker::wake);
         next
     }
 
     /// Gives up the turn, if the server has denied another request since then. Returns whether it did.
     pub(super) fn waits_again(&mut self) -> bool {
-        let now = MonotonicClock.now();
-        let mut table = lock(&self.table);
-        let entry = table.servers.get_mut(&self.key);
-        let Some(entry) = entry.filter(|entry| entry.server.is_blocked(now)) else {
-            return false;
-        };
-        entry.server.lose();
-        entry.line.insert(self.ticket, (self.deadline, None));
-        self.sent = None;
-        true
+        let mut entry = lock(&self.entry);
+        let is_blocked = entry.server.is_blocked(MonotonicClock.now());
+        if is_blocked {
+            entry.server.lose();
+            entry.line.insert(self.ticket, (self.deadline, None));
+            self.place = Place::Line;
+        }
+        is_blocked
     }
 
     /// What the response says.
     pub(super) fn learn(&mut self, feedback: &Feedback) {
-        let (now, believe) = (MonotonicClock.now(), self.settings.believe);
-        let mut woken = Vec::new();
-        let mut table = lock(&self.table);
-        let entry = table.servers.get_mut(&self.key);
-        if let (Some(number), Some(entry)) = (self.sent.take(), entry) {
+        if let Place::Sent(number) = mem::replace(&mut self.place, Place::Nowhere) {
+            let (now, mut entry) = (MonotonicClock.now(), lock(&self.entry));
+            let believe = self.settings.believe;
             entry.server.learn(number, feedback, now, believe);
-            // After a denial the turns of all may come too late.
-            let count = if feedback.is_denied { usize::MAX } else { 1 };
-            let waiters = entry.line.values().take(count);
-            woken.extend(waiters.filter_map(|(_, waker)| waker.clone()));
+            wake_from(entry, 0);
         }
-        drop(table);
-        woken.into_iter().for_each(Waker::wake);
     }
 
     /// Waits again after a denial, before the requests that came later, if the budget allows it.
     pub(super) fn retry(&mut self) -> bool {
-        let mut table = lock(&self.table);
+        let (mut table, mut entry) = (lock(&self.table), lock(&self.entry));
         let has_budget = table.spent + 100 <= 100 * self.settings.retry_reserve;
-        let entry = table.servers.get_mut(&self.key);
-        let has_room = |entry: &&mut Entry| entry.line.len() < self.settings.queue;
-        let Some(entry) = entry.filter(|_| has_budget).filter(has_room) else {
-            return false;
-        };
-        entry.line.insert(self.ticket, (self.deadline, None));
-        table.spent += 100;
-        true
+        let waits = has_budget && entry.line.len() < self.settings.queue;
+        if waits {
+            table.spent += 100;
+            entry.line.insert(self.ticket, (self.deadline, None));
+            self.place = Place::Line;
+        }
+        waits
     }
 }
 
 impl Drop for Visit {
     fn drop(&mut self) {
-        let mut table = lock(&self.table);
-        let first = table.servers.get_mut(&self.key).and_then(|entry| {
-            entry.line.remove(&self.ticket);
-            if self.sent.is_some() {
-                entry.server.lose();
+        let mut entry = lock(&self.entry);
+        match self.place {
+            Place::Line => {
+                entry.line.remove(&self.ticket);
+                wake_from(entry, self.ticket);
             }
-            entry.first()
-        });
-        drop(table);
-        first.into_iter().for_each(Waker::wake);
+            Place::Sent(_) => {
+                entry.server.lose();
+                wake_from(entry, 0);
+            }
+            Place::Nowhere => {}
+        }
     }
 }

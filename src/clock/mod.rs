@@ -78,6 +78,11 @@ impl Tick {
         Self::from_nanos(self.0.saturating_add(nanos(span)))
     }
 
+    /// The moment `span` earlier.
+    pub(crate) fn minus(self, span: Duration) -> Self {
+        Self(self.0.saturating_sub(nanos(span)))
+    }
+
     /// The time from `earlier` to this moment; zero if `earlier` is the later one.
     #[inline]
     pub const fn since(self, earlier: Self) -> Duration {

@@ -154,6 +154,13 @@ where
         Some(decision)
     }
 
+    fn decide_ago(&self, (tier, key): &(T, K), cost: u64, ago: Duration) -> Option<Decision> {
+        let (offset, backend) = self.with_offset(tier);
+        let mut decision = backend.decide_ago(key, cost, ago)?;
+        decision.policy += offset;
+        Some(decision)
+    }
+
     fn current_decision(&self, (tier, key): &(T, K), cost: u64) -> Option<Decision> {
         let (offset, backend) = self.with_offset(tier);
         let mut decision = backend.current_decision(key, cost)?;

@@ -6,6 +6,8 @@ use std::fmt;
 use std::time::Duration;
 
 use self::atomic_state::AtomicState;
+#[cfg(feature = "stream")]
+use crate::acquire::acquire_as_of;
 use crate::acquire::{Acquire, Attempt, acquire, attempt, cancel};
 use crate::algorithm::{Cost, GiveBack, Inherit, IntoAlgorithm, Words, take_now, take_up_to};
 use crate::clock::{Clock, MonotonicClock, Tick, Timer};
@@ -296,6 +298,18 @@ impl<A: Words, C: Timer> Limiter<A, C> {
     /// ```
     pub async fn acquire(&self, cost: u64, timeout: Duration) -> Decision {
         acquire(self, cost, timeout).await
+    }
+
+    /// See [`acquire_as_of`].
+    #[cfg(feature = "stream")]
+    pub(crate) async fn acquire_as_of(
+        &self,
+        cost: u64,
+        timeout: Duration,
+        turn: &mut Option<Tick>,
+        late: Duration,
+    ) -> Decision {
+        acquire_as_of(self, cost, timeout, turn, late).await
     }
 }
 

@@ -8,6 +8,7 @@ mod auto;
 mod cost;
 mod grpc;
 mod http;
+mod jitter;
 mod policies;
 mod protocol;
 mod responder;
@@ -25,7 +26,7 @@ pub use self::{
     settle::{KeepAll, Settle, SettleByResponse, SettleByResult, SettleResult, SettleWith},
     watch::{OnDenied, Unwatched, Watch},
 };
-pub(crate) use self::{cost::Meter, grpc::BASE64};
+pub(crate) use self::{cost::Meter, grpc::BASE64, jitter::spread};
 
 use std::any::Any;
 

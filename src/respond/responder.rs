@@ -3,21 +3,23 @@
 use std::{any::Any, time::Duration};
 
 use super::cost::CostHandle;
+use super::jitter::Jitter;
 use super::policies::Policies;
 use super::settle::{KeepAll, Settle, SettleResult};
 use super::watch::{Unwatched, Watch};
 use super::{Protocol, Respond, Silent, Standard, Tell};
 use crate::decision::Decision;
-use crate::error::RateLimited;
+use crate::error::{ConfigError, RateLimited};
 
 /// The three answers of one layer, to denied requests, about the limit, and about the cost; and who
 /// watches its decisions.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Responder<D = Standard, H = Silent, F = KeepAll, W = Unwatched> {
     deny: D,
     tell: H,
     settle: F,
     watch: W,
+    jitter: Option<Jitter>,
 }
 
 impl<D, H, F, W> Responder<D, H, F, W> {
@@ -27,6 +29,7 @@ impl<D, H, F, W> Responder<D, H, F, W> {
             tell: self.tell,
             settle: self.settle,
             watch: self.watch,
+            jitter: self.jitter,
         }
     }
 
@@ -36,6 +39,7 @@ impl<D, H, F, W> Responder<D, H, F, W> {
             tell,
             settle: self.settle,
             watch: self.watch,
+            jitter: self.jitter,
         }
     }
 
@@ -45,6 +49,7 @@ impl<D, H, F, W> Responder<D, H, F, W> {
             tell: self.tell,
             settle,
             watch: self.watch,
+            jitter: self.jitter,
         }
     }
 
@@ -55,7 +60,13 @@ impl<D, H, F, W> Responder<D, H, F, W> {
             tell: self.tell,
             settle: self.settle,
             watch: (self.watch, watch),
+            jitter: self.jitter,
         }
+    }
+
+    pub(crate) fn with_jitter(self, percent: u32) -> Result<Self, ConfigError> {
+        let jitter = Some(Jitter::new(percent)?);
+        Ok(Self { jitter, ..self })
     }
 }
 
@@ -65,6 +76,9 @@ pub trait ResponseHooks<Req, K, Res, Err> {
     const WRITES_HEADERS: bool;
     /// Whether there is something to do when a response is there.
     const NEEDS_RESPONSE: bool;
+
+    /// Makes the time longer that the client is told, if that is set.
+    fn spread(&self, decision: &mut Decision);
 
     /// See [`Respond::deny`].
     ///
@@ -113,6 +127,12 @@ where
 {
     const WRITES_HEADERS: bool = !H::SILENT;
     const NEEDS_RESPONSE: bool = !(H::SILENT && F::ALWAYS_KEEPS);
+
+    fn spread(&self, decision: &mut Decision) {
+        if let (Some(jitter), Some(wait)) = (&self.jitter, decision.retry_after) {
+            decision.retry_after = Some(jitter.spread(wait));
+        }
+    }
 
     fn deny(&self, request: Req, denied: RateLimited) -> Result<Res, Err> {
         self.deny.deny(request, denied)
@@ -184,10 +204,10 @@ mod tests {
     fn a_response_is_needed_only_for_headers_or_to_settle() {
         let silent = Responder::<Standard>::default();
         let settle = SettleByResult(|_: &Result<_, ()>| Settle::Keep);
-        assert_eq!(needs(silent), (false, false));
-        assert_eq!(needs(silent.with_settle(settle)), (false, true));
+        assert_eq!(needs(silent.clone()), (false, false));
+        assert_eq!(needs(silent.clone().with_settle(settle)), (false, true));
         let told = silent.with_tell(Headers::Draft11);
-        assert_eq!(needs(told), (true, true));
+        assert_eq!(needs(told.clone()), (true, true));
         assert_eq!(needs(told.with_settle(settle)), (true, true));
     }
 }

@@ -5,7 +5,7 @@ use std::{any::type_name, fmt, future::Future, mem, pin::Pin, sync::Arc, time::D
 
 use crate::algorithm::Words;
 use crate::backend::{Backend, Op};
-use crate::clock::{Clock, MonotonicClock, Timer};
+use crate::clock::{Clock, MonotonicClock, Tick, Timer};
 use crate::decision::{Decision, Verdict};
 use crate::error::RateLimited;
 use crate::layer::OnStoreError;
@@ -113,17 +113,27 @@ impl StreamLimit {
     }
 }
 
-/// The cost that was taken.
-type Taking = Pin<Box<dyn Future<Output = Result<u64, RateLimited>> + Send>>;
+/// The cost that was taken, and the moment of its turn if it has waited.
+type Taking = Pin<Box<dyn Future<Output = Result<(u64, Option<Tick>), RateLimited>> + Send>>;
 
 /// What decides about a stream.
 trait Take: fmt::Debug + Send + Sync {
-    /// Takes `cost`, or a part of it if it is divisible, after a wait of at most the terms' `max_wait`.
-    /// Dropping the future gives a place in line back.
+    /// Takes `cost`, or a part of it if it is divisible, after a wait of at most the terms' `max_wait`. If the
+    /// last turn was at most [`LATE`] ago, it asks as of that turn. Dropping the future gives a place in line
+    /// back.
     ///
     /// Boxed, as the type is not known: one allocation per message, or per piece of a body.
-    fn take(self: Arc<Self>, cost: u64, divisible: bool, terms: Terms) -> Taking;
+    fn take(
+        self: Arc<Self>,
+        cost: u64,
+        divisible: bool,
+        terms: Terms,
+        turn: Option<Tick>,
+    ) -> Taking;
 }
+
+/// How late a timer may be without a loss: longer than timers are without load.
+const LATE: Duration = Duration::from_millis(10);
 
 /// A piece is not made smaller than this to make up for a late timer.
 const SMALL: u64 = 1_024;
@@ -140,12 +150,19 @@ fn less(cost: u64, divisible: bool, denied: &Decision) -> Option<u64> {
 }
 
 impl<A: Words, C: Timer> Take for Limiter<A, C> {
-    fn take(self: Arc<Self>, mut cost: u64, divisible: bool, terms: Terms) -> Taking {
+    fn take(
+        self: Arc<Self>,
+        mut cost: u64,
+        divisible: bool,
+        terms: Terms,
+        mut turn: Option<Tick>,
+    ) -> Taking {
         Box::pin(async move {
             loop {
-                let decision = self.acquire(cost, terms.max_wait).await;
+                let taken = self.acquire_as_of(cost, terms.max_wait, &mut turn, LATE);
+                let decision = taken.await;
                 if !decision.is_denied() {
-                    return Ok(cost);
+                    return Ok((cost, turn));
                 }
                 cost =
                     less(cost, divisible, &decision).ok_or_else(|| RateLimited::new(decision))?;
@@ -165,21 +182,35 @@ where
     B: Backend<K>,
     K: Send + Sync + 'static,
 {
-    fn take(self: Arc<Self>, mut cost: u64, divisible: bool, terms: Terms) -> Taking {
+    fn take(
+        self: Arc<Self>,
+        mut cost: u64,
+        divisible: bool,
+        terms: Terms,
+        mut turn: Option<Tick>,
+    ) -> Taking {
         Box::pin(async move {
             let passes = terms.on_store_error == OnStoreError::Allow;
             let clock = MonotonicClock;
             let deadline = clock.now().plus(terms.max_wait);
+            let mut waited = None;
             loop {
-                let mut decision = match self.backend.decide(&self.key, cost).await {
-                    Ok(decision) => decision,
-                    Err(error) if error.is_transient() && passes => return Ok(cost),
-                    Err(error) => return Err(RateLimited::unavailable(error)),
+                let late = turn.map(|turn| clock.now().since(turn));
+                let late = late.filter(|late| !late.is_zero() && *late <= LATE);
+                let decide_ago =
+                    |late| Some((self.backend.decide_ago(&self.key, cost, late)?, late));
+                let (mut decision, late) = match late.and_then(decide_ago) {
+                    Some(decided) => decided,
+                    None => match self.backend.decide(&self.key, cost).await {
+                        Ok(decision) => (decision, Duration::ZERO),
+                        Err(error) if error.is_transient() && passes => return Ok((cost, None)),
+                        Err(error) => return Err(RateLimited::unavailable(error)),
+                    },
                 };
-                let now = clock.now();
-                let left = deadline.since(now);
+                let asked = clock.now().minus(late);
+                let left = deadline.since(asked);
                 let (wait, place) = match decision.verdict {
-                    Verdict::Admit => return Ok(cost),
+                    Verdict::Admit => return Ok((cost, waited)),
                     Verdict::Wait(wait) => {
                         (Some(wait), Some(Place(&*self, cost, decision.receipt())))
                     }
@@ -197,11 +228,14 @@ where
                     return Err(RateLimited::new(decision)); // gives the place back
                 };
                 // At least one nanosecond, so that time passes between two attempts.
-                let wait = wait.max(Duration::from_nanos(1));
-                clock.sleep_until(now.plus(wait)).await;
+                let at = asked.plus(wait.max(Duration::from_nanos(1)));
+                if at > clock.now() {
+                    clock.sleep_until(at).await;
+                }
+                (turn, waited) = (Some(at), Some(at));
                 if let Some(place) = place {
                     mem::forget(place);
-                    return Ok(cost);
+                    return Ok((cost, waited));
                 }
             }
         })
@@ -235,6 +269,8 @@ pub(super) struct Meter {
     taking: Mutex<Option<(u64, Taking)>>,
     /// The largest divisible cost that the limit takes at once, as far as is known.
     most: u64,
+    /// When the last cost was due, if it has waited.
+    turn: Option<Tick>,
 }
 
 impl Meter {
@@ -243,6 +279,7 @@ impl Meter {
             limit,
             taking: Mutex::new(None),
             most: u64::MAX,
+            turn: None,
         }
     }
 
@@ -264,15 +301,17 @@ impl Meter {
         let (asked, taking) = slot.get_or_insert_with(|| {
             let cost = if divisible { cost.min(self.most) } else { cost };
             let source = Arc::clone(&self.limit.source);
-            (cost, source.take(cost, divisible, self.limit.terms))
+            let taking = source.take(cost, divisible, self.limit.terms, self.turn.take());
+            (cost, taking)
         });
         let (asked, taken) = (*asked, ready!(taking.as_mut().poll(cx)));
         *slot = None;
-        self.most = match taken {
-            Ok(taken) if taken < asked => taken,
-            _ => self.most,
-        };
-        Poll::Ready(taken)
+        let (taken, turn) = taken?;
+        self.turn = turn;
+        if taken < asked {
+            self.most = taken;
+        }
+        Poll::Ready(Ok(taken))
     }
 }
 

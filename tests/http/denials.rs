@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
+use tonic_types::StatusExt;
 use tower_throttle::{
-    Decision, Global, ProblemJson, Quota, RateLimitLayer, RateLimited, Verdict,
+    Decision, Global, Headers, ProblemJson, Quota, RateLimitLayer, RateLimited, Verdict,
     layer::OnStoreError,
     respond::{Auto, Grpc, HeadersOnly, Respond},
 };
@@ -33,6 +34,111 @@ async fn by_default_429_with_retry_after_and_no_body() {
     assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(lines(&response, "retry-after"), ["2"]);
     assert_eq!(response.body(), "");
+}
+
+/// What a response tells its client: in seconds, in each place.
+fn told(response: &Response<String>) -> Vec<u64> {
+    let number = |text: &str| text.parse::<u64>().unwrap();
+    let limited = response.extensions().get::<RateLimited>().unwrap();
+    let wait = limited.retry_after().unwrap();
+    let mut told = vec![(wait + Duration::from_nanos(999_999_999)).as_secs()];
+    let text = limited.to_string();
+    let text = text.strip_prefix("rate limit exceeded, retry in ");
+    told.push(number(text.unwrap().strip_suffix(" s").unwrap()));
+    told.push(number(lines(response, "retry-after")[0]));
+    if let [line] = lines(response, "ratelimit")[..] {
+        told.push(number(line.rsplit_once("t=").unwrap().1));
+    }
+    if let [line] = lines(response, "x-ratelimit-reset")[..] {
+        told.push(number(line));
+    }
+    if let [line] = lines(response, "grpc-retry-pushback-ms")[..] {
+        assert_eq!(
+            u128::from(number(line)),
+            wait.as_nanos().div_ceil(1_000_000)
+        );
+        let status = tonic::Status::from_header_map(response.headers()).unwrap();
+        let delay = status.get_details_retry_info().unwrap().retry_delay;
+        assert_eq!(delay, Some(wait));
+    }
+    if response.body().starts_with("wait ") {
+        told.push(number(&response.body()[5..]));
+    }
+    told
+}
+
+/// Five clients that are to wait for 50 s are told five times within the next 10 s, each of them everywhere.
+///
+/// Shows promise 630.
+#[tokio::test]
+async fn denied_clients_are_told_times_that_lie_apart_and_agree_everywhere() {
+    let denied = Decision::new(Verdict::Deny, 10, 0, Some(50_000_000_000), 60_000_000_000);
+    let says = || RateLimitLayer::new(Global, Says(denied, vec![Quota::per_minute(10)]));
+    let in_body = |_: &Request<()>, denied: &RateLimited| {
+        let wait = denied
+            .retry_after()
+            .unwrap()
+            .as_nanos()
+            .div_ceil(1_000_000_000);
+        Response::new(format!("wait {wait}"))
+    };
+    macro_rules! check {
+        ($layer:expr, $places:expr, $ask:expr) => {{
+            let layer = $layer;
+            let mut seconds = Vec::new();
+            for _ in 0..5 {
+                let told = told(&ask(&layer, $ask).await);
+                assert_eq!(told.len(), $places, "{told:?}");
+                assert!(told.iter().all(|one| *one == told[0]), "{told:?}");
+                seconds.push(told[0]);
+            }
+            seconds.sort_unstable();
+            seconds
+        }};
+    }
+    let exact = check!(says().headers(Headers::Draft11), 4, Request::new(()));
+    assert_eq!(exact, [50; 5], "without it all come back at once");
+    for seconds in [
+        check!(says().jitter(20), 3, Request::new(())),
+        check!(
+            says().jitter(20).headers(Headers::Draft11),
+            4,
+            Request::new(())
+        ),
+        check!(
+            says().headers(Headers::XRateLimitDelta).jitter(20),
+            4,
+            Request::new(())
+        ),
+        check!(says().jitter(20).respond(in_body), 4, Request::new(())),
+        check!(says().jitter(20), 3, grpc()),
+    ] {
+        assert!(seconds[0] >= 50 && seconds[4] <= 60, "{seconds:?}");
+        assert!(
+            seconds.windows(2).all(|pair| pair[0] < pair[1]),
+            "{seconds:?}"
+        );
+    }
+}
+
+/// Shows promise 630.
+#[tokio::test]
+async fn a_limit_in_shadow_mode_states_the_spread_time_too() {
+    let denied = Decision::new(Verdict::Deny, 10, 0, Some(50_000_000_000), 60_000_000_000);
+    let layer = RateLimitLayer::new(Global, Says(denied, vec![Quota::per_minute(10)]))
+        .headers(Headers::Draft11)
+        .jitter(100)
+        .shadow_with_headers();
+    let first = ask(&layer, Request::new(())).await;
+    let second = ask(&layer, Request::new(())).await;
+    assert_eq!(second.status(), StatusCode::OK);
+    assert_ne!(lines(&first, "ratelimit"), lines(&second, "ratelimit"));
+}
+
+#[test]
+#[should_panic(expected = "jitter: 0 is not allowed; give 1 to 100")]
+fn a_jitter_of_nothing_is_refused() {
+    let _ = denying().jitter(0);
 }
 
 /// Shows promise 110.

@@ -1,13 +1,17 @@
 //! The line: its order, its bounds, requests that are dropped, and what a server says that makes no sense.
 
 use std::{
+    collections::VecDeque,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use http::{Method, Request, Response};
-use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinSet,
+    time::Instant,
+};
 use tokio_test::{assert_pending, assert_ready, task};
 use tower::{BoxError, Layer, ServiceBuilder, ServiceExt, service_fn, util::BoxCloneService};
 use tower_throttle::{
@@ -83,7 +87,7 @@ async fn requests_go_in_the_order_of_their_calls_and_spaced() {
 #[tokio::test(start_paused = true)]
 async fn a_dropped_waiter_gives_its_place_away() {
     let (server, asked) = says(429, &[("retry-after", "5")]);
-    let client = PacerLayer::new(Host).queue(2).layer(server);
+    let client = PacerLayer::new(Host).jitter(0).queue(2).layer(server);
     client.clone().oneshot(get()).await.unwrap();
     let mut first = task::spawn(client.clone().oneshot(get()));
     let mut second = task::spawn(client.clone().oneshot(get()));
@@ -99,6 +103,187 @@ async fn a_dropped_waiter_gives_its_place_away() {
     tokio::time::advance(Duration::from_secs(5)).await;
     assert_eq!(assert_ready!(second.poll()).unwrap().status(), 429);
     assert_eq!(asked.lock().unwrap().len(), 2);
+}
+
+/// A server that does not answer until it is told to.
+fn held() -> (
+    Says,
+    mpsc::UnboundedReceiver<oneshot::Sender<Response<String>>>,
+) {
+    let (calls, asked) = mpsc::unbounded_channel();
+    let service = service_fn(move |_: Request<String>| {
+        let (answer, answered) = oneshot::channel();
+        calls.send(answer).unwrap();
+        async { answered.await.map_err(BoxError::from) }
+    });
+    (Says::new(service), asked)
+}
+
+fn denial(seconds: u32) -> Response<String> {
+    let response = Response::builder().status(429);
+    let response = response.header("retry-after", seconds);
+    response.body(String::new()).unwrap()
+}
+
+fn woken<F>(line: &VecDeque<task::Spawn<F>>) -> usize {
+    line.iter().filter(|waiting| waiting.is_woken()).count()
+}
+
+/// A denial and a turn wake only the first of those that wait, and one that leaves only the one behind it.
+///
+/// Shows promise 632.
+#[tokio::test(start_paused = true)]
+async fn only_the_first_of_a_line_is_woken() {
+    const WAITING: usize = 1_000;
+    let (server, mut asked) = held();
+    let client = PacerLayer::new(Host).queue(WAITING).layer(server);
+    let mut first = task::spawn(client.clone().oneshot(get()));
+    assert_pending!(first.poll());
+    let mut line: VecDeque<_> = (0..WAITING)
+        .map(|_| task::spawn(client.clone().oneshot(get())))
+        .collect();
+    for waiting in &mut line {
+        assert_pending!(waiting.poll());
+    }
+    asked.try_recv().unwrap().send(denial(10)).unwrap();
+    assert_eq!(assert_ready!(first.poll()).unwrap().status(), 429);
+    assert_eq!(woken(&line), 1, "after a denial");
+    assert_pending!(line[0].poll());
+
+    drop(line.remove(WAITING / 2));
+    assert_eq!(woken(&line), 1, "it watches the one before it");
+    assert_pending!(line[WAITING / 2].poll());
+
+    tokio::time::advance(Duration::from_secs(12)).await;
+    assert_eq!(woken(&line), 1, "at its turn");
+    assert_pending!(line[0].poll());
+    assert_eq!(woken(&line), 1, "the next one");
+}
+
+/// Those that wait too long for the new moment are told so at once, in order.
+///
+/// Shows promises 312, 632.
+#[tokio::test(start_paused = true)]
+async fn after_a_denial_those_that_cannot_wait_so_long_are_errors() {
+    let (server, mut asked) = held();
+    let client = PacerLayer::new(Host).layer(server);
+    let first = tokio::spawn(client.clone().oneshot(get()));
+    tokio::task::yield_now().await;
+    let mut line = JoinSet::new();
+    for _ in 0..100 {
+        line.spawn(client.clone().oneshot(get()));
+    }
+    tokio::task::yield_now().await;
+    let start = Instant::now();
+    asked.try_recv().unwrap().send(denial(60)).unwrap();
+    assert_eq!(first.await.unwrap().unwrap().status(), 429);
+    for result in line.join_all().await {
+        assert!(wait_of(&result.unwrap_err()) >= Duration::from_secs(60));
+    }
+    assert_eq!(start.elapsed(), Duration::ZERO);
+}
+
+/// Five clients that a server tells the same moment: by a denial, and by a window of which nothing is left.
+///
+/// Shows promise 631.
+#[tokio::test(start_paused = true)]
+async fn clients_that_are_told_one_moment_do_not_come_back_together() {
+    const TOLD: [(u16, Lines); 2] = [
+        (429, &[("retry-after", "5")]),
+        (200, &[("ratelimit", r#""a";r=0;t=5"#)]),
+    ];
+    for (status, lines) in TOLD {
+        for (jitter, is_apart) in [(Some(0), false), (Some(100), true), (None, true)] {
+            let start = Instant::now();
+            let mut calls = JoinSet::new();
+            for _ in 0..5 {
+                let layer = PacerLayer::new(Host);
+                let layer = match jitter {
+                    Some(percent) => layer.jitter(percent),
+                    None => layer,
+                };
+                let client = Says::new(layer.layer(says(status, lines).0));
+                calls.spawn(async move {
+                    client.clone().oneshot(get()).await.unwrap();
+                    client.oneshot(get()).await.unwrap();
+                    start.elapsed().as_millis()
+                });
+            }
+            let mut at = calls.join_all().await;
+            let most = 5_001 + 50 * u128::from(jitter.unwrap_or(10));
+            assert!(at.iter().all(|at| (5_000..=most).contains(at)), "{at:?}");
+            // Of 500 ms or more, five take the same one by chance in one of 10^10 runs.
+            at.dedup();
+            assert_eq!(at.len() > 1, is_apart, "{jitter:?}: {at:?}");
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "jitter: 101 is not allowed; give 0 to 100")]
+fn more_jitter_than_the_wait_is_refused() {
+    let _ = PacerLayer::new(Host).jitter(101);
+}
+
+/// With requests of several waits in one line: deadlines that are not in order.
+///
+/// Shows promise 312.
+#[tokio::test(start_paused = true)]
+async fn each_request_waits_for_at_most_its_own_time() {
+    let (server, _) = says(429, &[("retry-after", "20")]);
+    let layer = PacerLayer::new(Host).jitter(0);
+    layer.layer(server.clone()).oneshot(get()).await.unwrap();
+    let start = Instant::now();
+    let mut calls = JoinSet::new();
+    for seconds in [30, 25, 21, 23] {
+        let client = layer.clone().max_wait(Duration::from_secs(seconds));
+        let client = Says::new(client.layer(server.clone()));
+        calls.spawn(async move {
+            let is_sent = client.oneshot(get()).await.is_ok();
+            (seconds, is_sent, start.elapsed().as_secs())
+        });
+        tokio::task::yield_now().await;
+    }
+    // The first one is denied, and no other can wait for 20 s more.
+    let mut ended = calls.join_all().await;
+    ended.sort_unstable();
+    assert_eq!(
+        ended,
+        [
+            (21, false, 20),
+            (23, false, 20),
+            (25, false, 20),
+            (30, true, 20)
+        ]
+    );
+}
+
+/// Two keys of which only one fits, each with a request in flight.
+///
+/// Shows promise 314.
+#[tokio::test(start_paused = true)]
+async fn a_denial_counts_although_its_key_was_displaced_meanwhile() {
+    let (server, mut asked) = held();
+    let layer = PacerLayer::new(Host).capacity(1).max_wait(Duration::ZERO);
+    let client = layer.layer(server);
+    let ask = |host: &str| {
+        let mut request = get();
+        *request.uri_mut() = format!("http://{host}/").parse().unwrap();
+        let client = client.clone();
+        task::spawn(async move { client.oneshot(request).await })
+    };
+    let (mut a, mut b) = (ask("a"), ask("b"));
+    assert_pending!(a.poll());
+    assert_pending!(b.poll());
+    for call in [&mut a, &mut b] {
+        asked.try_recv().unwrap().send(denial(10)).unwrap();
+        assert_eq!(assert_ready!(call.poll()).unwrap().status(), 429);
+    }
+    for host in ["a", "b"] {
+        let refused = assert_ready!(ask(host).poll()).unwrap_err();
+        assert!(wait_of(&refused) >= Duration::from_secs(10));
+    }
+    assert!(asked.try_recv().is_err(), "nothing was sent");
 }
 
 /// Shows promise 312.
@@ -160,7 +345,7 @@ async fn a_request_that_waits_for_the_service_is_not_sent_after_a_denial() {
         }
     });
     let client = ServiceBuilder::new()
-        .layer(PacerLayer::new(Host))
+        .layer(PacerLayer::new(Host).jitter(0))
         .concurrency_limit(2)
         .service(server);
     let calls: JoinSet<_> = (0..4).map(|_| client.clone().oneshot(get())).collect();

@@ -105,11 +105,18 @@ fn with_override(key: &str, more: &str) -> String {
     limit("a", "token_bucket 1/s", key, "") + &format!("[[limit.override]]\nname = \"b\"\n{more}\n")
 }
 
+/// Reading `text` says so.
+fn refuses(text: &str, expected: &str) {
+    let problems = problems(text);
+    assert!(problems.contains(expected), "{text}\n{problems}");
+}
+
 /// Shows promise 221.
 #[test]
 fn an_override_that_is_wrong_is_refused() {
     let bucket = "token_bucket 1/s";
     let one_plan = "limit[0].override[0].limit: give one of limit, blocked = true and unlimited";
+    let of_keys = "limit[0].override[0].key: give one of key, prefix and headers";
     for (text, expected) in [
         (
             limit("a", bucket, "\"bearer\"", "match = { headers = {} }"),
@@ -120,11 +127,11 @@ fn an_override_that_is_wrong_is_refused() {
                 "\"bearer\"",
                 "key = \"a\"\nprefix = \"b\"\nlimit = \"token_bucket 2/s\"",
             ),
-            "limit[0].override[0].key: give one of key, prefix and headers",
+            of_keys,
         ),
         (
             with_override("\"bearer\"", "limit = \"token_bucket 2/s\""),
-            "limit[0].override[0].key: give one of key, prefix and headers",
+            of_keys,
         ),
         (with_override("\"bearer\"", "key = \"a\""), one_plan),
         (
@@ -159,6 +166,15 @@ fn an_override_that_is_wrong_is_refused() {
             ),
             "limit[0].unlimited: give one of blocked and unlimited",
         ),
+    ] {
+        refuses(&text, expected);
+    }
+}
+
+/// Shows promise 221.
+#[test]
+fn an_override_of_another_kind_or_for_other_keys_is_refused() {
+    for (text, expected) in [
         (
             with_override("\"bearer\"", "key = \"a\"\nlimit = \"fixed_window 2/s\""),
             "limit[0].override[0].limit: expected token_bucket with other numbers",
@@ -202,12 +218,11 @@ fn an_override_that_is_wrong_is_refused() {
         ),
         (
             with_override("\"bearer\"", "key = \"a\"\nlimit = \"token_bucket 2/s\"")
-                + &limit("b", bucket, "\"bearer\"", ""),
+                + &limit("b", "token_bucket 1/s", "\"bearer\"", ""),
             "limit[1].name: the name \"b\" is there twice",
         ),
     ] {
-        let problems = problems(&text);
-        assert!(problems.contains(expected), "{text}\n{problems}");
+        refuses(&text, expected);
     }
 }
 

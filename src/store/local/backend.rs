@@ -17,7 +17,7 @@ use crate::error::{StoreError, expect_valid};
 use crate::key::Key;
 use crate::quota::Quota;
 use crate::receipt::Receipt;
-use crate::store::apply::{taken_at, with_receipt};
+use crate::store::apply::{apply_op, taken_at, with_receipt};
 
 impl<A, C, S, K> Backend<K> for Local<A, C, S>
 where
@@ -67,6 +67,13 @@ where
                 *state = next;
             }
             with_receipt(algorithm, decision, now)
+        };
+        Some(self.or_denied(self.hash(key), true, decide))
+    }
+
+    fn decide_ago(&self, key: &K, cost: u64, ago: Duration) -> Option<Decision> {
+        let decide = |algorithm: &A, state: &mut A::State, now: Tick| {
+            apply_op(algorithm, state, now.minus(ago), Op::Take(cost))
         };
         Some(self.or_denied(self.hash(key), true, decide))
     }

@@ -169,6 +169,15 @@ where
         }
     }
 
+    fn decide_ago(&self, key: &Q, cost: u64, ago: Duration) -> Option<Decision> {
+        let table = &self.shared.table;
+        let then = table.shared.clock.now().minus(ago);
+        match (self.shared).try_apply(table.hash(key), Op::Take(cost), then) {
+            Ok(Tried::Decided { decision, .. }) => Some(decision),
+            _ => None,
+        }
+    }
+
     fn current_decision(&self, key: &Q, cost: u64) -> Option<Decision> {
         let shared = &self.shared;
         let now = shared.table.shared.clock.now();
