@@ -1,23 +1,173 @@
-//! Waiting for an admission, shared by [`Limiter`](crate::Limiter) and [`Local`](crate::Local).
+//! The operations on the state of one key, shared by [`Limiter`](crate::Limiter) and [`Local`](crate::Local).
 
 use std::time::Duration;
 
-use crate::algorithm::{Cost, GiveBack, Words};
+use crate::algorithm::{Algorithm, Cost, GiveBack, Words, take_now, take_up_to};
 use crate::clock::{Clock, Tick, Timer};
 use crate::decision::{Decision, Verdict};
 
-/// The state of one key in a limiter.
-pub(crate) trait Acquire {
-    type Clock: Timer;
+/// The result of an operation on a state.
+pub(crate) trait Outcome {
+    /// Whether a request was denied. `None` if it was no request.
+    fn denied(&self) -> Option<bool> {
+        None
+    }
+}
+
+impl Outcome for Decision {
+    fn denied(&self) -> Option<bool> {
+        Some(self.is_denied())
+    }
+}
+
+/// How much was taken.
+impl Outcome for u64 {
+    fn denied(&self) -> Option<bool> {
+        Some(*self == 0)
+    }
+}
+
+impl Outcome for Attempt {
+    fn denied(&self) -> Option<bool> {
+        self.decision.denied()
+    }
+}
+
+/// The decision on a request that is not made.
+struct Peeked(Decision);
+impl Outcome for Peeked {}
+
+/// A charge.
+impl Outcome for Duration {}
+
+/// A refund.
+impl Outcome for () {}
+
+/// The state of one key: the one of a limiter, or that of a key in a table.
+pub(crate) trait OneKey {
+    type Algorithm: Words;
+    type Clock: Clock;
+    /// There is no place for the state.
+    type Full;
 
     fn clock(&self) -> &Self::Clock;
 
-    /// Makes one [`attempt`] on the state.
-    fn attempt(&self, now: Tick, cost: u64, max_wait: Duration) -> Attempt;
+    /// Runs `step` on the state. It may run several times, and must depend on nothing but its
+    /// arguments. A state that is not stored yet is stored only if `keep`.
+    fn run<T: Outcome>(
+        &self,
+        now: Tick,
+        keep: bool,
+        step: impl Fn(&Self::Algorithm, &mut StateOf<Self>) -> T,
+    ) -> Result<T, Self::Full>;
 
-    /// Gives back `cost`, which was taken at `taken_at` for the turn at `turn`.
-    fn cancel(&self, taken_at: Tick, turn: Tick, cost: u64);
+    /// The denial of a request for whose key there is no place.
+    fn deny(&self, full: Self::Full, now: Tick) -> Decision;
+
+    /// Counts a charge for whose key there is no place.
+    fn lose(&self, full: Self::Full, now: Tick);
+
+    fn or_denied(
+        &self,
+        cost: u64,
+        step: impl Fn(&Self::Algorithm, &mut StateOf<Self>, Tick) -> Decision,
+    ) -> Decision {
+        let now = self.clock().now();
+        let decided = self.run(now, cost > 0, |algorithm, state| {
+            step(algorithm, state, now)
+        });
+        decided.unwrap_or_else(|full| self.deny(full, now))
+    }
+
+    fn decide(&self, now: Tick, cost: u64) -> Decision {
+        let decided = self.run(now, cost > 0, |algorithm, state| {
+            algorithm.decide(state, now, cost)
+        });
+        decided.unwrap_or_else(|full| self.deny(full, now))
+    }
+
+    fn peek_n(&self, cost: u64) -> Decision {
+        self.peek(|algorithm, state, now| algorithm.peek(state, now, cost))
+    }
+
+    /// Returns what `step` decides, which changes nothing.
+    fn peek(
+        &self,
+        step: impl Fn(&Self::Algorithm, &mut StateOf<Self>, Tick) -> Decision,
+    ) -> Decision {
+        let now = self.clock().now();
+        let peeked = self.run(now, false, |algorithm, state| {
+            Peeked(step(algorithm, state, now))
+        });
+        peeked.map_or_else(|full| self.deny(full, now), |Peeked(decision)| decision)
+    }
+
+    fn try_acquire_n(&self, cost: u64) -> bool {
+        let take =
+            |algorithm: &Self::Algorithm, state: &mut _, now| take_now(algorithm, state, now, cost);
+        self.or_denied(cost, take).is_admitted()
+    }
+
+    fn reserve(&self, cost: u64, max_wait: Duration) -> Decision {
+        self.or_denied(cost, |algorithm, state, now| {
+            algorithm.reserve(state, now, cost, max_wait)
+        })
+    }
+
+    fn take_up_to(&self, most: u64) -> u64 {
+        let now = self.clock().now();
+        let taken = self.run(now, most > 0, |algorithm, state| {
+            take_up_to(algorithm, state, now, most).0
+        });
+        taken.unwrap_or(0)
+    }
+
+    /// Gives back `cost`, taken at this moment, or now.
+    fn refund(&self, taken_at: Option<Tick>, cost: u64) {
+        let now = self.clock().now();
+        let cost = Cost::new(cost, taken_at.unwrap_or(now));
+        // A key without a place has nothing to refund.
+        let _ = self.run(now, false, |algorithm, state| {
+            algorithm.refund(state, now, cost, GiveBack::Refund);
+        });
+    }
+
+    fn charge(&self, cost: u64) -> Duration {
+        let now = self.clock().now();
+        let charged = self.run(now, cost > 0, |algorithm, state| {
+            algorithm.charge(state, now, cost)
+        });
+        charged.unwrap_or_else(|full| {
+            if cost > 0 {
+                self.lose(full, now);
+            }
+            Duration::ZERO
+        })
+    }
+
+    /// Makes one [`attempt`].
+    fn attempt(&self, now: Tick, cost: u64, max_wait: Duration) -> Attempt {
+        let attempted = self.run(now, cost > 0, |algorithm, state| {
+            attempt(algorithm, state, now, cost, max_wait)
+        });
+        attempted.unwrap_or_else(|full| {
+            let decision = self.deny(full, now);
+            let retry = decision.retry_after.filter(|retry| *retry <= max_wait);
+            Attempt { decision, retry }
+        })
+    }
+
+    /// Gives back `cost`: see [`cancel`].
+    fn cancel(&self, taken_at: Tick, turn: Tick, cost: u64) {
+        let now = self.clock().now();
+        let _ = self.run(now, false, |algorithm, state| {
+            cancel(algorithm, state, (taken_at, turn), now, cost);
+        });
+    }
 }
+
+/// The state of one key.
+pub(crate) type StateOf<T> = <<T as OneKey>::Algorithm as Algorithm>::State;
 
 /// One attempt to take a cost, with some time left to wait.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +179,7 @@ pub(crate) struct Attempt {
 }
 
 /// Takes `cost` now, or a queue position that is reached within `max_wait`.
-pub(crate) fn attempt<A: Words>(
+fn attempt<A: Words>(
     algorithm: &A,
     state: &mut A::State,
     now: Tick,
@@ -67,7 +217,7 @@ pub(crate) fn attempt<A: Words>(
 /// the turn of this part, and the others do not wait. If several can, the turns of the others may
 /// have come: time has returned some of the cost, at most as much as since the decision. Callers
 /// that are in line already keep their turns, so the full cost would be given to one caller more.
-pub(crate) fn cancel<A: Words>(
+fn cancel<A: Words>(
     algorithm: &A,
     state: &mut A::State,
     (taken_at, turn): (Tick, Tick),
@@ -90,20 +240,26 @@ pub(crate) fn cancel<A: Words>(
 /// denied at once and nothing is taken.
 ///
 /// Dropping the future gives the queue position back.
-pub(crate) async fn acquire(target: &impl Acquire, cost: u64, timeout: Duration) -> Decision {
+pub(crate) async fn acquire<T>(target: &T, cost: u64, timeout: Duration) -> Decision
+where
+    T: OneKey<Clock: Timer>,
+{
     acquire_as_of(target, cost, timeout, &mut None, Duration::ZERO).await
 }
 
 /// As [`acquire`], for a caller that takes one cost after the other: if its last turn was at most `late` ago,
 /// it asks as of that turn. So what a late timer takes from one wait is not lost to the next. Sets `turn` if
 /// it has waited for the cost.
-pub(crate) async fn acquire_as_of(
-    target: &impl Acquire,
+pub(crate) async fn acquire_as_of<T>(
+    target: &T,
     cost: u64,
     timeout: Duration,
     turn: &mut Option<Tick>,
     late: Duration,
-) -> Decision {
+) -> Decision
+where
+    T: OneKey<Clock: Timer>,
+{
     let clock = target.clock();
     let deadline = clock.now().plus(timeout);
     let (mut since, mut waited) = (*turn, None);
@@ -151,20 +307,20 @@ async fn sleep_until(clock: &impl Timer, at: Tick) {
 }
 
 /// A queue position. It is given back if the future is dropped before its turn.
-struct RefundGuard<'a, T: Acquire> {
+struct RefundGuard<'a, T: OneKey> {
     target: &'a T,
     taken_at: Tick,
     turn: Tick,
     cost: u64,
 }
 
-impl<T: Acquire> Drop for RefundGuard<'_, T> {
+impl<T: OneKey> Drop for RefundGuard<'_, T> {
     fn drop(&mut self) {
         self.target.cancel(self.taken_at, self.turn, self.cost);
     }
 }
 
-#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+#[cfg(all(test, not(tower_throttle_loom)))]
 mod tests {
     use super::*;
     use crate::algorithm::{Algorithm, AnyAlgorithm, FixedWindow, LeakyBucket};

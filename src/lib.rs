@@ -143,7 +143,6 @@ mod limiter;
 #[cfg(doc)]
 mod picture;
 pub mod policy;
-mod prefetch;
 pub mod queue;
 mod quota;
 mod receipt;
@@ -178,6 +177,6 @@ pub use self::{
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+#[cfg(all(test, not(tower_throttle_loom)))]
 #[path = "../tests/common/computed.rs"]
 mod computed;

@@ -1,10 +1,10 @@
-//! Synchronization primitives of the standard library, or of loom or shuttle in their models.
+//! Synchronization primitives of the standard library, or of loom in its models.
 
 mod swap;
 
 pub(crate) use self::swap::Swap;
 
-#[cfg(not(all(test, any(tower_throttle_loom, tower_throttle_shuttle))))]
+#[cfg(not(all(test, tower_throttle_loom)))]
 pub(crate) use std::sync::{
     Mutex, MutexGuard, PoisonError, TryLockError,
     atomic::{AtomicU64, Ordering, fence},
@@ -14,7 +14,7 @@ pub(crate) use std::sync::{
 #[cfg(all(
     target_arch = "x86_64",
     target_os = "linux",
-    not(all(test, any(tower_throttle_loom, tower_throttle_shuttle)))
+    not(all(test, tower_throttle_loom))
 ))]
 pub(crate) use std::sync::atomic::AtomicBool;
 
@@ -23,12 +23,7 @@ pub(crate) use loom::sync::{
     Mutex, MutexGuard,
     atomic::{AtomicBool, AtomicU64, Ordering, fence},
 };
-#[cfg(all(test, tower_throttle_shuttle))]
-pub(crate) use shuttle::sync::{
-    Mutex, MutexGuard,
-    atomic::{AtomicBool, AtomicU64, Ordering, fence},
-};
-#[cfg(all(test, any(tower_throttle_loom, tower_throttle_shuttle)))]
+#[cfg(all(test, tower_throttle_loom))]
 pub(crate) use std::sync::{PoisonError, TryLockError};
 
 /// A value that shares no cache line with others: a write to one of them would make all processors
@@ -53,27 +48,5 @@ pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
         Ok(guard) => Some(guard),
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
         Err(TryLockError::WouldBlock) => None,
-    }
-}
-
-/// Waits for another thread to make progress: spins for the first turns, then yields.
-#[cold]
-pub(crate) fn backoff(turns: &mut u32) {
-    #[cfg(not(all(test, any(tower_throttle_loom, tower_throttle_shuttle))))]
-    if *turns < 64 {
-        *turns += 1;
-        std::hint::spin_loop();
-    } else {
-        std::thread::yield_now();
-    }
-    #[cfg(all(test, tower_throttle_loom))]
-    {
-        *turns += 1;
-        loom::thread::yield_now();
-    }
-    #[cfg(all(test, tower_throttle_shuttle))]
-    {
-        *turns += 1;
-        shuttle::thread::yield_now();
     }
 }

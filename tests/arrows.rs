@@ -23,20 +23,15 @@ const ARROWS: &[(&[&str], &[&[&str]])] = &[
     (&["backend", "key"], &[VOCABULARY]),
     (&["respond"], &[VOCABULARY, &["key"]]),
     (&["client"], &[VOCABULARY, &["key", "respond"]]),
-    (&["picture", "prefetch"], &[]),
+    (&["picture"], &[]),
     (&["algorithm"], &[VOCABULARY, &["picture"]]),
     (&["acquire"], &[VOCABULARY, &["algorithm"]]),
     (&["limiter"], &[VOCABULARY, &["acquire", "algorithm"]]),
     (
         &["store"],
-        &[
-            VOCABULARY,
-            PORTS,
-            TESTS,
-            &["acquire", "algorithm", "prefetch"],
-        ],
+        &[VOCABULARY, PORTS, TESTS, &["acquire", "algorithm"]],
     ),
-    (&["queue"], &[VOCABULARY, TESTS, &["prefetch"]]),
+    (&["queue"], &[VOCABULARY, TESTS]),
     (
         &["layer"],
         &[VOCABULARY, PORTS, &["algorithm", "store", "queue"]],

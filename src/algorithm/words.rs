@@ -145,7 +145,7 @@ impl Report {
     }
 }
 
-#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+#[cfg(all(test, not(tower_throttle_loom)))]
 mod tests {
     use super::*;
     use crate::algorithm::{

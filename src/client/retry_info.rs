@@ -61,7 +61,7 @@ fn base64(text: &[u8]) -> Option<Vec<u8>> {
 }
 
 // The models have no tonic.
-#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle), not(miri)))]
+#[cfg(all(test, not(tower_throttle_loom), not(miri)))]
 mod tests {
     use tonic_types::{ErrorDetails, StatusExt as _};
 

@@ -29,13 +29,13 @@
 //! agree. When they stop agreeing (a virtual machine was moved, the counter was reset), `Instant`
 //! is read for a second, and the kernel is asked again whether it trusts the counter.
 
-#[cfg(not(all(test, any(tower_throttle_loom, tower_throttle_shuttle))))]
+#[cfg(not(all(test, tower_throttle_loom)))]
 mod processor;
 
-#[cfg(not(all(test, any(tower_throttle_loom, tower_throttle_shuttle))))]
+#[cfg(not(all(test, tower_throttle_loom)))]
 pub(super) use self::processor::now;
 /// The atomics of a model cannot be in a `static`.
-#[cfg(all(test, any(tower_throttle_loom, tower_throttle_shuttle)))]
+#[cfg(all(test, tower_throttle_loom))]
 pub(super) fn now() -> u64 {
     super::system::system_nanos()
 }
@@ -117,7 +117,7 @@ struct Calibration {
 }
 
 impl Tsc {
-    #[cfg(not(all(test, any(tower_throttle_loom, tower_throttle_shuttle))))]
+    #[cfg(not(all(test, tower_throttle_loom)))]
     pub(super) const fn new() -> Self {
         Self {
             sequence: AtomicU64::new(0),
@@ -326,5 +326,5 @@ const fn scaled(counts: u64, rate: u64) -> u64 {
 #[cfg(all(test, tower_throttle_loom))]
 mod loom_models;
 #[cfg(test)]
-#[cfg(not(any(tower_throttle_loom, tower_throttle_shuttle)))]
+#[cfg(not(tower_throttle_loom))]
 mod tests;

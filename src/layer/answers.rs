@@ -1,7 +1,6 @@
 //! Settings of a layer that concern responses.
 
 use super::LimitLayer;
-use crate::error::expect_valid;
 use crate::respond::{OnDenied, Responder, SettleByResponse, SettleByResult, SettleWith};
 
 /// The responder of a layer that settles with what was captured from the request.
@@ -61,41 +60,6 @@ impl<K, G, D, H, F, W> LimitLayer<K, G, Responder<D, H, F, W>> {
     /// ```
     pub fn headers<T>(self, tell: T) -> LimitLayer<K, G, Responder<D, T, F, W>> {
         self.map_respond(|respond| respond.with_tell(tell))
-    }
-
-    /// Spreads the times at which denied clients come back: each is told a wait that is up to `percent` longer
-    /// than the exact one, never shorter.
-    ///
-    /// Without it all clients that a window has denied come back at once when the next one begins. The same
-    /// time is in `Retry-After`, in the [`headers`](Self::headers) of the denial, in its text and in the
-    /// `RetryInfo` of gRPC. It is spread evenly: of any five clients in a row no two are told times that are
-    /// closer than a seventh of the span. In whole seconds, as in `Retry-After`, they differ only if the span is
-    /// longer than a second.
-    ///
-    /// ```
-    /// use axum::{Router, body::Body, extract::Request, routing::get};
-    /// use tower::ServiceExt;
-    /// use tower_throttle::{FixedWindow, Global, Quota, RateLimitLayer};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// // The next day begins in up to 86,400 s; clients come back within a tenth of that after it.
-    /// let layer = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(1))).jitter(10);
-    /// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
-    /// let mut told = Vec::new();
-    /// for _ in 0..6 {
-    ///     let response = app.clone().oneshot(Request::new(Body::empty())).await.unwrap();
-    ///     told.extend(response.headers().get("retry-after").cloned());
-    /// }
-    /// assert_eq!(told.len(), 5);
-    /// # }
-    /// ```
-    ///
-    /// # Panics
-    /// If it is 0 or more than 100.
-    #[track_caller]
-    pub fn jitter(self, percent: u32) -> Self {
-        self.map_respond(|respond| expect_valid(respond.with_jitter(percent)))
     }
 
     /// Settles the cost when the response is known: to count only failures, or what a request

@@ -289,7 +289,6 @@ impl<K, G: Gate<K>, R> ResponseContext<K, G, R> {
             (R::WRITES_HEADERS, self.held.decision(), &mut *result)
         {
             let mut decision = decision.get();
-            self.respond.spread(&mut decision);
             let (policies, rules) = gate.policies(key, &mut decision);
             self.respond.tell(rules, response, &policies, &decision);
         }

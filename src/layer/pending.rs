@@ -104,7 +104,6 @@ where
     G: Gate<K>,
     R: ResponseHooks<Req, K, Res, Err>,
 {
-    let denied = denied.map_decision(|decision| respond.spread(decision));
     if let (Some(key), Some(_)) = (key, denied.decision()) {
         respond.denied(key, &denied);
     }

@@ -6,7 +6,7 @@ use std::{
     hash::Hash,
     mem,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -27,7 +27,7 @@ use crate::decision::{CompactDecision, Decision, Verdict};
 use crate::error::{RateLimited, StoreError};
 use crate::key::Priority;
 use crate::queue::{Order, Precedence, RequestSeat};
-use crate::respond::{OwnRules, Settle};
+use crate::respond::{OwnRules, Settle, spread};
 
 /// A rate limit as a layer has it: the backend of `L`, which is an algorithm or a limiter of a store.
 pub struct Rate<L: IntoBackend> {
@@ -36,6 +36,8 @@ pub struct Rate<L: IntoBackend> {
     order: Order,
     /// Which requests may borrow.
     pub(super) lend_to: Option<Priority>,
+    /// How many percent longer than it has to a denied client is told to wait at most.
+    pub(super) jitter: u8,
 }
 
 type Decided = Result<Decision, StoreError>;
@@ -105,6 +107,7 @@ impl<L: IntoBackend> Rate<L> {
             on_store_error: OnStoreError::default(),
             order: Order::default(),
             lend_to: None,
+            jitter: 0,
         }
     }
 
@@ -150,6 +153,18 @@ impl<L: IntoBackend> Rate<L> {
         (until < Tick::MAX).then(|| MonotonicClock.sleep_until(until))
     }
 
+    /// Makes the time longer that a denied client is told.
+    fn spread(&self, decision: &mut Decision) {
+        if let (1.., Some(wait)) = (self.jitter, decision.retry_after) {
+            let number = self.state.spread.fetch_add(1, Ordering::Relaxed);
+            decision.retry_after = Some(spread(wait, u32::from(self.jitter), number));
+        }
+    }
+
+    fn spread_denial(&self, denied: RateLimited) -> RateLimited {
+        denied.map_decision(|decision| self.spread(decision))
+    }
+
     /// Where in line a request goes.
     fn place(&self, ask: Ask) -> Precedence {
         Precedence {
@@ -175,7 +190,11 @@ impl<L: IntoBackend> Rate<L> {
         let (decided, epoch) = self.make_room(&backend, &line_id, ask, decided, epoch);
         let mut claim = Claim::new(ask, epoch);
         match self.resolve(&backend, &line_id, ask, decided) {
-            Action::Pass(decision) => {
+            Action::Pass(mut decision) => {
+                // In shadow mode one that would have been denied passes.
+                if let Some(decision) = &mut decision {
+                    self.spread(decision);
+                }
                 let decided = decision.is_some();
                 let ticket = decision.filter(|_| ask.keep).map(|decision| {
                     claim.record(&decision);
@@ -403,7 +422,10 @@ where
             backend.decide(key, ask.cost)
         };
         match poll_once(&mut deciding) {
-            Poll::Ready(decided) => self.handle(key, ask, decided, Some(epoch), may_wait),
+            Poll::Ready(decided) => {
+                let handled = self.handle(key, ask, decided, Some(epoch), may_wait);
+                handled.map_err(|denied| self.spread_denial(denied))
+            }
             Poll::Pending => Ok(Has::Wait(RateWait::Decision(Deciding {
                 future: Box::new(deciding),
                 ask,
@@ -426,7 +448,8 @@ where
                 seat: &mut *seat,
                 until: &|| until,
             };
-            match self.handle(key, deciding.ask, decided, None, may_wait)? {
+            let handled = self.handle(key, deciding.ask, decided, None, may_wait);
+            match handled.map_err(|denied| self.spread_denial(denied))? {
                 Has::Passed(passed) => return Poll::Ready(Ok(passed)),
                 Has::Wait(in_line) => *wait = in_line,
             }
@@ -451,7 +474,7 @@ where
         if let Err(shed) = ready!(has_come) {
             let decision = turn.decision.get();
             let denied = claim.fail_wait(&self.state, &backend, shed, seat, decision);
-            return Poll::Ready(Err(denied));
+            return Poll::Ready(Err(self.spread_denial(denied)));
         }
         if let Some(receipt) = claim.receipt().filter(|_| claim.keep) {
             claim.set_receipt(self.backend().receipt_at_turn(key, receipt));

@@ -45,6 +45,8 @@ pub struct Shared {
     pub(crate) lines: Lines,
     /// How often the quotas have changed.
     quota_changes: AtomicU64,
+    /// The denials whose times were spread.
+    pub(super) spread: AtomicU64,
 }
 
 impl<L> State<L> {
@@ -93,6 +95,7 @@ impl LayerState {
                 counts: Counters::new(),
                 lines: Lines::new(),
                 quota_changes: AtomicU64::new(0),
+                spread: AtomicU64::new(0),
             }),
             policy_cache: PolicyCache::new(UNNAMED),
             signals: Signals::default(),

@@ -181,7 +181,8 @@ impl<Req> fmt::Debug for Usage<Req> {
 #[cfg(all(test, feature = "tokio"))]
 mod tests {
     use super::*;
-    use crate::{backend::Op, quota::Plan};
+    use crate::backend::Op;
+    use crate::quota::Plan;
 
     #[test]
     fn a_plan_without_a_quota_is_said() {

@@ -1,28 +1,23 @@
 //! One limit without a key and without tower.
 
-mod atomic_state;
-
+use std::convert::Infallible;
 use std::fmt;
 use std::time::Duration;
 
-use self::atomic_state::AtomicState;
-#[cfg(feature = "stream")]
-use crate::acquire::acquire_as_of;
-use crate::acquire::{Acquire, Attempt, acquire, attempt, cancel};
-use crate::algorithm::{Cost, GiveBack, Inherit, IntoAlgorithm, Words, take_now, take_up_to};
+use crate::acquire::{OneKey, Outcome, acquire};
+use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm, Words};
 use crate::clock::{Clock, MonotonicClock, Tick, Timer};
 use crate::decision::Decision;
 use crate::error::{ConfigError, expect_valid};
 use crate::quota::Quota;
+use crate::sync::{Mutex, lock};
 
 /// One limit without a key: for a sampler, a job, or the calls of a client.
 ///
 /// All methods take `&self`; share it by reference or in an `Arc`. [`Local`](crate::Local) has the
 /// same methods with a key as their first argument.
 ///
-/// A state that fits in 64 bits is one atomic and changes without a lock: a fixed window, token
-/// bucket, meter or sliding window with ordinary quotas. Other states, and all states after the
-/// algorithm was changed at run time, are behind a mutex that is held for one decision.
+/// The state is behind a lock that is held for one decision.
 ///
 /// ```
 /// use tower_throttle::{Limiter, Quota, TokenBucket};
@@ -37,8 +32,13 @@ use crate::quota::Quota;
 /// }
 /// ```
 pub struct Limiter<A: Words, C = MonotonicClock> {
-    state: AtomicState<A>,
+    held: Mutex<Held<A>>,
     clock: C,
+}
+
+struct Held<A: Algorithm> {
+    algorithm: A,
+    state: A::State,
 }
 
 impl<A: Words> Limiter<A> {
@@ -56,8 +56,9 @@ impl<A: Words> Limiter<A> {
 
 impl<A: Words, C: Clock> Limiter<A, C> {
     fn build(algorithm: A, clock: C) -> Self {
-        let state = AtomicState::new(algorithm, clock.now());
-        Self { state, clock }
+        let state = algorithm.fresh(clock.now());
+        let held = Mutex::new(Held { algorithm, state });
+        Self { held, clock }
     }
 
     /// Uses another clock, such as [`ManualClock`](crate::ManualClock) in a test. The state starts
@@ -76,12 +77,15 @@ impl<A: Words, C: Clock> Limiter<A, C> {
     /// ```
     #[must_use]
     pub fn with_clock<D: Clock>(self, clock: D) -> Limiter<A, D> {
-        let algorithm = self.state.read(|algorithm, _| algorithm.clone());
+        let algorithm = lock(&self.held).algorithm.clone();
         Limiter::build(algorithm, clock)
     }
 
     /// Decides on one request of cost 1.
-    #[expect(clippy::inline_always, reason = "as for `AtomicState::decide`")]
+    #[expect(
+        clippy::inline_always,
+        reason = "lets the compiler drop the figures that a caller does not read"
+    )]
     #[inline(always)]
     pub fn check(&self) -> Decision {
         self.check_n(1)
@@ -89,10 +93,20 @@ impl<A: Words, C: Clock> Limiter<A, C> {
 
     /// Decides on one request of `cost`. Takes either the whole cost or nothing. A cost of 0 takes
     /// nothing and is admitted.
-    #[expect(clippy::inline_always, reason = "as for `AtomicState::decide`")]
+    #[expect(
+        clippy::inline_always,
+        reason = "lets the compiler drop the figures that a caller does not read"
+    )]
     #[inline(always)]
     pub fn check_n(&self, cost: u64) -> Decision {
-        self.state.decide(self.clock.now(), cost)
+        let now = self.clock.now();
+        let mut held = lock(&self.held);
+        if held.algorithm.facts().is_user_code {
+            drop(held);
+            return OneKey::decide(self, now, cost).hide_from_optimizer();
+        }
+        let Held { algorithm, state } = &mut *held;
+        algorithm.decide(state, now, cost)
     }
 
     /// Returns the decision that [`check`](Self::check) would return, and takes nothing.
@@ -103,9 +117,7 @@ impl<A: Words, C: Clock> Limiter<A, C> {
 
     /// Returns the decision that [`check_n`](Self::check_n) would return, and takes nothing.
     pub fn peek_n(&self, cost: u64) -> Decision {
-        let now = self.clock.now();
-        self.state
-            .read(|algorithm, state| algorithm.peek(state, now, cost))
+        OneKey::peek_n(self, cost)
     }
 
     /// Takes a cost of 1 if it is admitted now. Takes nothing if it would have to wait.
@@ -117,10 +129,7 @@ impl<A: Words, C: Clock> Limiter<A, C> {
     /// Takes `cost` if it is admitted now. Takes nothing if it would have to wait.
     #[inline]
     pub fn try_acquire_n(&self, cost: u64) -> bool {
-        let now = self.clock.now();
-        self.state
-            .transition(|algorithm, state| take_now(algorithm, state, now, cost))
-            .is_admitted()
+        OneKey::try_acquire_n(self, cost)
     }
 
     /// Takes `cost` and a place in line if the wait is at most `max_wait`. Takes nothing and denies
@@ -137,23 +146,18 @@ impl<A: Words, C: Clock> Limiter<A, C> {
     /// limiter.refund(1); // gives the place back
     /// ```
     pub fn reserve(&self, cost: u64, max_wait: Duration) -> Decision {
-        let now = self.clock.now();
-        self.state
-            .transition(|algorithm, state| algorithm.reserve(state, now, cost, max_wait))
+        OneKey::reserve(self, cost, max_wait)
     }
 
     /// Takes as much as is available, at most `max`. Returns how much was taken.
     pub fn take_up_to(&self, max: u64) -> u64 {
-        let now = self.clock.now();
-        self.state
-            .transition(|algorithm, state| take_up_to(algorithm, state, now, max).0)
+        OneKey::take_up_to(self, max)
     }
 
     /// Gives back `cost` that was taken just now and not used. It never makes more available than an
     /// unused limit has.
     pub fn refund(&self, cost: u64) {
-        let now = self.clock.now();
-        self.refund_at(now, now, cost);
+        OneKey::refund(self, None, cost);
     }
 
     /// Gives back `cost` that was taken at `taken_at`, a moment of this limiter's clock. The part that
@@ -173,33 +177,25 @@ impl<A: Words, C: Clock> Limiter<A, C> {
     /// assert!(limiter.check().is_denied(), "the first ten have expired");
     /// ```
     pub fn refund_from(&self, taken_at: Tick, cost: u64) {
-        self.refund_at(taken_at, self.clock.now(), cost);
-    }
-
-    fn refund_at(&self, taken_at: Tick, now: Tick, cost: u64) {
-        self.state.transition(|algorithm, state| {
-            algorithm.refund(state, now, Cost::new(cost, taken_at), GiveBack::Refund);
-        });
+        OneKey::refund(self, Some(taken_at), cost);
     }
 
     /// Takes `cost` even if it exceeds the limit: for a cost that is known only afterwards. Returns
     /// how long it takes until no debt is left.
     pub fn charge(&self, cost: u64) -> Duration {
-        let now = self.clock.now();
-        self.state
-            .transition(|algorithm, state| algorithm.charge(state, now, cost))
+        OneKey::charge(self, cost)
     }
 
     /// Makes the limit unused again.
     pub fn reset(&self) {
         let now = self.clock.now();
-        self.state
-            .transition(|algorithm, state| *state = algorithm.fresh(now));
+        let mut held = lock(&self.held);
+        held.state = held.algorithm.fresh(now);
     }
 
     /// The present quota. With several limits, the quota of the first one.
     pub fn quota(&self) -> Quota {
-        self.state.read(|algorithm, _| algorithm.quota())
+        lock(&self.held).algorithm.quota()
     }
 
     /// Changes the quota at run time. What is used stays used; see [`Inherit::AsIs`].
@@ -218,9 +214,7 @@ impl<A: Words, C: Clock> Limiter<A, C> {
     /// # Ok::<(), tower_throttle::ConfigError>(())
     /// ```
     pub fn set_quota(&self, quota: Quota) -> Result<(), ConfigError> {
-        let algorithm = self
-            .state
-            .read(|algorithm, _| algorithm.with_quota(quota))?;
+        let algorithm = lock(&self.held).algorithm.with_quota(quota)?;
         self.set_algorithm(algorithm, Inherit::AsIs)
     }
 
@@ -235,7 +229,11 @@ impl<A: Words, C: Clock> Limiter<A, C> {
     ) -> Result<(), ConfigError> {
         let algorithm = algorithm.into_algorithm();
         algorithm.validate()?;
-        self.state.replace(algorithm, &self.clock, inherit);
+        let mut held = lock(&self.held);
+        let now = self.clock.now();
+        let mut state = held.state.clone();
+        algorithm.rescale(&mut state, &held.algorithm, now, inherit);
+        *held = Held { algorithm, state };
         Ok(())
     }
 }
@@ -309,38 +307,53 @@ impl<A: Words, C: Timer> Limiter<A, C> {
         turn: &mut Option<Tick>,
         late: Duration,
     ) -> Decision {
-        acquire_as_of(self, cost, timeout, turn, late).await
+        crate::acquire::acquire_as_of(self, cost, timeout, turn, late).await
     }
 }
 
-impl<A: Words, C: Timer> Acquire for Limiter<A, C> {
+impl<A: Words, C: Clock> OneKey for Limiter<A, C> {
+    type Algorithm = A;
     type Clock = C;
+    type Full = Infallible;
 
     fn clock(&self) -> &C {
         &self.clock
     }
 
-    fn attempt(&self, now: Tick, cost: u64, max_wait: Duration) -> Attempt {
-        self.state
-            .transition(|algorithm, state| attempt(algorithm, state, now, cost, max_wait))
+    fn run<T: Outcome>(
+        &self,
+        _: Tick,
+        _: bool,
+        step: impl Fn(&A, &mut A::State) -> T,
+    ) -> Result<T, Infallible> {
+        let mut held = lock(&self.held);
+        let Held { algorithm, state } = &mut *held;
+        if !algorithm.facts().is_user_code {
+            return Ok(step(algorithm, state));
+        }
+        // So that a panic changes nothing.
+        let mut copy = state.clone();
+        let outcome = step(algorithm, &mut copy);
+        *state = copy;
+        Ok(outcome)
     }
 
-    fn cancel(&self, taken_at: Tick, turn: Tick, cost: u64) {
-        let now = self.clock.now();
-        self.state
-            .transition(|algorithm, state| cancel(algorithm, state, (taken_at, turn), now, cost));
+    fn deny(&self, full: Infallible, _: Tick) -> Decision {
+        match full {}
+    }
+
+    fn lose(&self, full: Infallible, _: Tick) {
+        match full {}
     }
 }
 
-/// Manual impl: shows the state as one consistent read, not as the fields that encode it.
+/// Manual impl: derive would show the lock.
 impl<A: Words, C: fmt::Debug> fmt::Debug for Limiter<A, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (algorithm, state) = self
-            .state
-            .read(|algorithm, state| (algorithm.clone(), state.clone()));
+        let held = lock(&self.held);
         f.debug_struct("Limiter")
-            .field("algorithm", &algorithm)
-            .field("state", &state)
+            .field("algorithm", &held.algorithm)
+            .field("state", &held.state)
             .field("clock", &self.clock)
             .finish()
     }

@@ -112,7 +112,7 @@ impl MixedQueue {
         self.shift.apply(position.slot, shift - position.base)
     }
 
-    #[cfg(all(test, not(tower_throttle_shuttle)))]
+    #[cfg(test)]
     pub(super) fn iter(&self) -> impl Iterator<Item = Tick> {
         let mut shift = self.front;
         self.positions.values().map(move |position| {
@@ -309,5 +309,5 @@ fn last_of(pairs: &BTreeSet<(u64, u64)>, cost: u64) -> Option<u64> {
     of_cost.next_back().map(|(_, number)| *number)
 }
 
-#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+#[cfg(all(test, not(tower_throttle_loom)))]
 mod tests;

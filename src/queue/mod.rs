@@ -15,7 +15,7 @@ mod mixed;
 mod outcome;
 mod seats;
 mod shift;
-#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+#[cfg(all(test, not(tower_throttle_loom)))]
 mod tests;
 mod uniform;
 mod waiters;

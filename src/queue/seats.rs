@@ -305,7 +305,7 @@ impl fmt::Debug for Seats {
     }
 }
 
-#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+#[cfg(all(test, not(tower_throttle_loom)))]
 mod tests {
     use super::*;
     use crate::queue::tests::TestWaker;

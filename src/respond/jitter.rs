@@ -1,33 +1,8 @@
 //! Times that clients are told, spread so that they do not come back together.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::nanos;
-use crate::error::ConfigError;
-use crate::sync::{AtomicU64, Ordering};
-
-/// By how much the time of a denial is longer than the wait: by up to a part of it.
-#[derive(Clone, Debug)]
-pub(super) struct Jitter {
-    percent: u32,
-    denials: Arc<AtomicU64>,
-}
-
-impl Jitter {
-    pub(super) fn new(percent: u32) -> Result<Self, ConfigError> {
-        let denials = Arc::new(AtomicU64::new(0));
-        match percent {
-            1..=100 => Ok(Self { percent, denials }),
-            _ => Err(ConfigError::out_of_range("jitter", percent, "1 to 100")),
-        }
-    }
-
-    pub(super) fn spread(&self, wait: Duration) -> Duration {
-        let number = self.denials.fetch_add(1, Ordering::Relaxed);
-        spread(wait, self.percent, number)
-    }
-}
 
 /// `wait`, and up to `percent` of it more. Waits with consecutive numbers lie evenly in that span: the
 /// multiples of the golden ratio, modulo 1, are farther from each other than those of any other number.

@@ -3,13 +3,12 @@
 use std::{any::Any, time::Duration};
 
 use super::cost::CostHandle;
-use super::jitter::Jitter;
 use super::policies::Policies;
 use super::settle::{KeepAll, Settle, SettleResult};
 use super::watch::{Unwatched, Watch};
 use super::{Protocol, Respond, Silent, Standard, Tell};
 use crate::decision::Decision;
-use crate::error::{ConfigError, RateLimited};
+use crate::error::RateLimited;
 
 /// The three answers of one layer, to denied requests, about the limit, and about the cost; and who
 /// watches its decisions.
@@ -19,7 +18,6 @@ pub struct Responder<D = Standard, H = Silent, F = KeepAll, W = Unwatched> {
     tell: H,
     settle: F,
     watch: W,
-    jitter: Option<Jitter>,
 }
 
 impl<D, H, F, W> Responder<D, H, F, W> {
@@ -29,7 +27,6 @@ impl<D, H, F, W> Responder<D, H, F, W> {
             tell: self.tell,
             settle: self.settle,
             watch: self.watch,
-            jitter: self.jitter,
         }
     }
 
@@ -39,7 +36,6 @@ impl<D, H, F, W> Responder<D, H, F, W> {
             tell,
             settle: self.settle,
             watch: self.watch,
-            jitter: self.jitter,
         }
     }
 
@@ -49,7 +45,6 @@ impl<D, H, F, W> Responder<D, H, F, W> {
             tell: self.tell,
             settle,
             watch: self.watch,
-            jitter: self.jitter,
         }
     }
 
@@ -60,13 +55,7 @@ impl<D, H, F, W> Responder<D, H, F, W> {
             tell: self.tell,
             settle: self.settle,
             watch: (self.watch, watch),
-            jitter: self.jitter,
         }
-    }
-
-    pub(crate) fn with_jitter(self, percent: u32) -> Result<Self, ConfigError> {
-        let jitter = Some(Jitter::new(percent)?);
-        Ok(Self { jitter, ..self })
     }
 }
 
@@ -76,9 +65,6 @@ pub trait ResponseHooks<Req, K, Res, Err> {
     const WRITES_HEADERS: bool;
     /// Whether there is something to do when a response is there.
     const NEEDS_RESPONSE: bool;
-
-    /// Makes the time longer that the client is told, if that is set.
-    fn spread(&self, decision: &mut Decision);
 
     /// See [`Respond::deny`].
     ///
@@ -127,12 +113,6 @@ where
 {
     const WRITES_HEADERS: bool = !H::SILENT;
     const NEEDS_RESPONSE: bool = !(H::SILENT && F::ALWAYS_KEEPS);
-
-    fn spread(&self, decision: &mut Decision) {
-        if let (Some(jitter), Some(wait)) = (&self.jitter, decision.retry_after) {
-            decision.retry_after = Some(jitter.spread(wait));
-        }
-    }
 
     fn deny(&self, request: Req, denied: RateLimited) -> Result<Res, Err> {
         self.deny.deny(request, denied)

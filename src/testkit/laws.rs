@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::check::Law;
+use super::law::Law;
 use super::random::Random;
 use super::subject::{Promise, Subject};
 use super::trace::{self, Run, Step};

@@ -12,6 +12,7 @@
 mod backend;
 mod cas;
 mod check;
+mod law;
 mod laws;
 mod random;
 mod subject;
@@ -20,7 +21,8 @@ mod trace;
 pub use self::{
     backend::check_backend,
     cas::check_cas_store,
-    check::{Law, check_algorithm, random_quota},
+    check::{check_algorithm, random_quota},
+    law::Law,
     subject::{Bound, Promise, Subject},
 };
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::check::Law;
+use super::law::Law;
 use super::random::Random;
 use super::subject::{Promise, Subject};
 use crate::algorithm::{Cost, GiveBack, Words};

@@ -5,7 +5,7 @@
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     cell::Cell,
-    sync::atomic::{AtomicI64, AtomicUsize, Ordering},
+    sync::atomic::{AtomicI64, Ordering},
 };
 
 struct Counting;
@@ -23,23 +23,19 @@ thread_local! {
 static PROCESS_LIVE: AtomicI64 = AtomicI64::new(0);
 /// The most that was left since [`peak_of`] began.
 static PEAK: AtomicI64 = AtomicI64::new(0);
-/// Allocations of at least this many bytes are those of tables.
-const LARGE: usize = 8 << 20;
-static LARGE_ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 
 /// The bytes that the process has allocated and not freed.
 pub(crate) fn process_live() -> i64 {
     PROCESS_LIVE.load(Ordering::Relaxed)
 }
 
-/// What `run` allocated, in all threads: how many tables, and how many bytes at once.
-pub(crate) fn peak_of<T>(run: impl FnOnce() -> T) -> (T, usize, usize) {
-    let (before, tables) = (process_live(), LARGE_ALLOCATIONS.load(Ordering::Relaxed));
+/// How many bytes `run` allocated at once, in all threads.
+pub(crate) fn peak_of<T>(run: impl FnOnce() -> T) -> (T, usize) {
+    let before = process_live();
     PEAK.store(before, Ordering::Relaxed);
     let made = run();
     let most = usize::try_from(PEAK.load(Ordering::Relaxed) - before);
-    let tables = LARGE_ALLOCATIONS.load(Ordering::Relaxed) - tables;
-    (made, tables, most.expect("no less than before"))
+    (made, most.expect("no less than before"))
 }
 
 /// Notes that a block was allocated, or freed if `sign` is negative.
@@ -57,7 +53,6 @@ unsafe impl GlobalAlloc for Counting {
         let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
         let _ = BYTES.try_with(|bytes| bytes.set(bytes.get() + size));
         add(layout, 1);
-        LARGE_ALLOCATIONS.fetch_add((size >= LARGE).into(), Ordering::Relaxed);
         // SAFETY: the caller upholds the contract.
         unsafe { System.alloc(layout) }
     }

@@ -64,15 +64,6 @@ fn a_request_waits_outside_a_runtime() {
     }
 }
 
-/// Shows promise 67.
-#[test]
-fn a_request_waits_on_a_runtime_without_timers() {
-    for mut builder in [Builder::new_current_thread(), Builder::new_multi_thread()] {
-        let runtime = builder.worker_threads(1).build().unwrap();
-        runtime.block_on(wait_for_a_millisecond());
-    }
-}
-
 #[test]
 fn a_call_made_outside_a_runtime_may_be_polled_on_one() {
     let layer = layer(Quota::per_minute(1));

@@ -1,5 +1,4 @@
-//! Rates whose interval has a long remainder: their states take one word, and a table changes from
-//! any rate to any other.
+//! Rates whose interval has a long remainder: a table changes from any rate to any other.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -63,7 +62,7 @@ impl<A: Words> Checked<A> {
 }
 
 /// Goes from 100 per second to `rate` per second and back, with used keys.
-fn there_and_back<A: Words>(algorithm: &A, rate: u64, has_counts: bool) {
+fn there_and_back<A: Words>(algorithm: &A, rate: u64) {
     let start = Tick::from_nanos(1_000 * HOUR + rate * 12_345);
     let mut checked = Checked::new(algorithm, 20, 6, start);
     for limit in [rate, 100] {
@@ -82,9 +81,6 @@ fn there_and_back<A: Words>(algorithm: &A, rate: u64, has_counts: bool) {
                 .advance(Duration::from_nanos(turn * 7_654_321));
             checked.check(turn % 6, 1 + turn % 4, &(rate, limit));
         }
-        // A count that exceeds a lower limit does not fit the bits of that limit.
-        let fits = !has_counts || rate >= 100;
-        assert!(!fits || checked.local.stats().outside == 0, "{rate}");
     }
 }
 
@@ -93,49 +89,21 @@ fn there_and_back<A: Words>(algorithm: &A, rate: u64, has_counts: bool) {
 fn every_rate_to_a_thousand_per_second_is_accepted_and_keeps_the_usage() {
     let quota = Quota::per_second(100);
     for rate in 1..=1_000 {
-        there_and_back(&TokenBucket::new(quota), rate, false);
-        there_and_back(&LeakyBucket::new(quota), rate, false);
-        there_and_back(&LeakyBucket::new(quota).queue(9), rate, false);
-        there_and_back(&FixedWindow::new(quota), rate, true);
-        there_and_back(&FixedWindow::new(quota).anchored(), rate, true);
-        there_and_back(&SlidingWindow::new(quota), rate, true);
-        there_and_back(&AnyAlgorithm::new(TokenBucket::new(quota)), rate, false);
+        there_and_back(&TokenBucket::new(quota), rate);
+        there_and_back(&LeakyBucket::new(quota), rate);
+        there_and_back(&LeakyBucket::new(quota).queue(9), rate);
+        there_and_back(&FixedWindow::new(quota), rate);
+        there_and_back(&FixedWindow::new(quota).anchored(), rate);
+        there_and_back(&SlidingWindow::new(quota), rate);
+        there_and_back(&AnyAlgorithm::new(TokenBucket::new(quota)), rate);
     }
 }
 
-fn bytes_per_key<A: Words>(algorithm: A) -> usize {
-    let capacity = 10_000;
-    let stats = Local::new(algorithm).capacity(capacity).stats();
-    stats.table_bytes.div_ceil(capacity)
-}
-
-/// Shows promise 42.
-#[test]
-fn every_rate_to_a_million_per_second_or_minute_takes_one_word_per_key() {
-    let mut random = Random::new(11);
-    let few = (1..=1_000).chain([999_953, 999_979, 999_983, 999_999, 1_000_000]);
-    let random = (0..from_env("TRACES", 300)).map(|_| 1 + random.below(1_000_000));
-    for limit in few.chain(random) {
-        for quota in [Quota::per_second(limit), Quota::per_minute(limit)] {
-            let bytes = [
-                bytes_per_key(TokenBucket::new(quota)),
-                bytes_per_key(LeakyBucket::new(quota)),
-                bytes_per_key(FixedWindow::new(quota)),
-                bytes_per_key(FixedWindow::new(quota).anchored()),
-                bytes_per_key(SlidingWindow::new(quota)),
-            ];
-            assert_eq!(bytes, [23; 5], "{quota}");
-        }
-    }
-}
-
-/// Random requests over days, with pauses from nanoseconds to hours: the time base moves often, and
-/// sets migrate late. Returns the most states that were outside of the slots at once.
-fn days<A: Words>(algorithm: &A, seed: u64) -> usize {
+/// Random requests over days, with pauses from nanoseconds to hours.
+fn days<A: Words>(algorithm: &A, seed: u64) {
     let mut random = Random::new(seed);
     let start = Tick::from_nanos(random.below(20_000 * HOUR));
     let mut checked = Checked::new(algorithm, 300, 200, start);
-    let mut outside = 0;
     for _ in 0..1_500 {
         let pause = match random.below(20) {
             0 => random.below(3 * HOUR),
@@ -146,14 +114,12 @@ fn days<A: Words>(algorithm: &A, seed: u64) -> usize {
         let key = random.below(200);
         let cost = 1 + random.below(3);
         checked.check(key, cost, &(algorithm, seed));
-        outside = outside.max(checked.local.stats().outside);
     }
-    outside
 }
 
-/// Shows promise 42.
+/// Shows promise 40.
 #[test]
-fn states_stay_in_one_word_over_days() {
+fn a_table_decides_over_days_as_the_algorithm() {
     let quotas = [
         Quota::per_second(97).burst(5),
         Quota::per_second(999_983),
@@ -164,42 +130,25 @@ fn states_stay_in_one_word_over_days() {
         for quota in quotas {
             let limit = Quota::per(quota.limit(), quota.period());
             let queue = LeakyBucket::new(quota).queue(3);
-            assert_eq!(days(&TokenBucket::new(quota), seed), 0, "{quota}");
-            assert_eq!(days(&TokenBucket::new(quota).initial(1), seed), 0);
-            assert_eq!(days(&LeakyBucket::new(quota), seed), 0, "{quota}");
-            assert_eq!(days(&queue, seed), 0, "{quota}");
-            assert_eq!(days(&FixedWindow::new(limit), seed), 0, "{quota}");
+            days(&TokenBucket::new(quota), seed);
+            days(&TokenBucket::new(quota).initial(1), seed);
+            days(&LeakyBucket::new(quota), seed);
+            days(&queue, seed);
+            days(&FixedWindow::new(limit), seed);
             let anchored = FixedWindow::new(limit).anchored();
-            assert_eq!(days(&anchored, seed), 0, "{quota}");
-            assert_eq!(days(&SlidingWindow::new(limit), seed), 0, "{quota}");
+            days(&anchored, seed);
+            days(&SlidingWindow::new(limit), seed);
             let pair = (TokenBucket::new(quota), anchored);
-            assert_eq!(days(&pair, seed), 0, "{quota}");
+            days(&pair, seed);
             let any = AnyAlgorithm::new(TokenBucket::new(quota));
-            assert_eq!(days(&any, seed), 0, "{quota}");
+            days(&any, seed);
         }
     }
 }
 
-/// Two years after the start of the clock, and later.
-#[test]
-fn a_state_of_any_time_stays_in_one_word() {
-    let bucket = TokenBucket::new(Quota::per_second(97));
-    for years in [0, 1, 3, 10, 100, 280] {
-        let start = Tick::from_nanos(years * 365 * 24 * HOUR);
-        let mut checked = Checked::new(&bucket, 100, 20, start);
-        for key in 0..20 {
-            checked.check(key, 60, &years);
-            checked.check(key, 60, &years);
-        }
-        assert_eq!(checked.local.stats().outside, 0, "{years}");
-    }
-}
-
-/// States of two words in a table whose slots have one.
-///
 /// Shows promise 47.
 #[test]
-fn a_quota_of_wider_states_is_accepted_and_loses_no_usage() {
+fn a_quota_of_large_numbers_is_accepted_and_loses_no_usage() {
     let narrow = Quota::per_second(10).burst(12);
     // The remainder has 34 bits.
     let wide = Quota::per(9_999_999_967, Duration::from_secs(1_009)).burst(12);
@@ -216,31 +165,7 @@ fn a_quota_of_wider_states_is_accepted_and_loses_no_usage() {
                 checked.clock.advance(Duration::from_nanos(20));
                 checked.check(turn % 200, 1 + turn % 2, &quota);
             }
-            let stats = checked.local.stats();
-            assert_eq!(stats.evicted, 0);
-            assert_eq!(stats.outside > 0, quota == wide, "{stats:?}");
-            let taken = stats.table_bytes + stats.outside_bytes;
-            assert!(taken <= stats.most_bytes, "{stats:?}");
+            assert_eq!(checked.local.stats().evicted, 0);
         }
     }
-}
-
-/// Shows promises 42, 47.
-#[test]
-fn a_flood_of_wide_states_stays_within_most_bytes() {
-    let clock = ManualClock::new();
-    let local = Local::new(TokenBucket::new(Quota::per_second(10)))
-        .with_clock(clock.clone())
-        .capacity(1_000);
-    let wide = Quota::per(9_999_999_967, Duration::from_secs(99_991));
-    local.set_quota(wide).expect("every quota is accepted");
-    clock.advance(Duration::from_secs(1_000_000));
-    for key in 0..20_000 {
-        let _ = local.check_n(&key, 1_000_000);
-    }
-    let stats = local.stats();
-    assert!(stats.evicted > 0, "{stats:?}");
-    assert!(stats.outside > 900, "{stats:?}");
-    let taken = stats.table_bytes + stats.outside_bytes;
-    assert!(taken <= stats.most_bytes, "{stats:?}");
 }

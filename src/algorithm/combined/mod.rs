@@ -6,7 +6,7 @@ mod all;
 mod into_algorithm;
 mod merge;
 mod pair;
-#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+#[cfg(all(test, not(tower_throttle_loom)))]
 mod tests;
 
 pub(crate) use self::merge::{binds_more, merge};

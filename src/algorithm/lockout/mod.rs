@@ -4,7 +4,7 @@ mod denials;
 mod phase;
 mod settings;
 mod state;
-#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+#[cfg(all(test, not(tower_throttle_loom)))]
 mod tests;
 
 pub use self::{

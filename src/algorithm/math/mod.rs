@@ -3,7 +3,7 @@
 mod arithmetic;
 mod bits;
 #[cfg(test)]
-#[cfg(not(any(miri, tower_throttle_loom, tower_throttle_shuttle)))]
+#[cfg(not(any(miri, tower_throttle_loom)))]
 mod exhaustive;
 mod interval;
 mod time_base;

@@ -133,7 +133,7 @@ impl<S: CasStore> Shared<S> {
     }
 }
 
-#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+#[cfg(all(test, not(tower_throttle_loom)))]
 mod tests {
     use super::*;
     use crate::store::cas::{Loaded, MemoryStore, Swapped, Value};

@@ -84,7 +84,7 @@ impl StoreTime {
     }
 }
 
-#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+#[cfg(all(test, not(tower_throttle_loom)))]
 mod tests {
     use tokio::time::advance;
 

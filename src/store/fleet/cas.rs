@@ -261,6 +261,6 @@ fn write(batch: &Batch, record: &Record, names: &Names) -> String {
     format!("{}|{}", record.to_text(&batch.shape), names.join(","))
 }
 
-#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+#[cfg(all(test, not(tower_throttle_loom)))]
 #[allow(clippy::unwrap_used, reason = "helpers of tests")]
 mod tests;

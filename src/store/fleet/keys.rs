@@ -422,5 +422,5 @@ fn denied(budget: &Budget, now: Tick, (cost, retry): (u64, Option<Duration>)) ->
     decision.with_remaining(remaining)
 }
 
-#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+#[cfg(all(test, not(tower_throttle_loom)))]
 mod tests;

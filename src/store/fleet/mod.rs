@@ -114,7 +114,7 @@ mod script;
 mod settings;
 mod shape;
 mod shaped;
-#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+#[cfg(all(test, not(tower_throttle_loom)))]
 pub(in crate::store) mod simulation;
 
 #[cfg(feature = "redis")]

@@ -538,5 +538,5 @@ impl<S: CasStore, A: Shaped> Drop for Task<S, A> {
     }
 }
 
-#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+#[cfg(all(test, not(tower_throttle_loom)))]
 mod tests;

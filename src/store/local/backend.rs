@@ -4,11 +4,11 @@ use std::future::{Ready, ready};
 use std::hash::BuildHasher;
 use std::time::Duration;
 
-use super::Local;
 use super::hash::Seeded;
 use super::inner::LocalInner;
-use super::overflow::Overflow;
-use super::table::Request;
+use super::table::Table;
+use super::{Entry, Local};
+use crate::acquire::OneKey;
 use crate::algorithm::{Algorithm, Cost, GiveBack, IntoAlgorithm, Words, quotas};
 use crate::backend::{Backend, Fullness, IntoBackend, Losses, Op};
 use crate::clock::{Clock, MonotonicClock, Tick};
@@ -29,23 +29,21 @@ where
     type Future = Ready<Result<Decision, StoreError>>;
 
     fn apply(&self, key: &K, op: Op) -> Self::Future {
-        ready(Ok(self.apply_hashed(self.hash(key), op)))
+        ready(Ok(self.at(self.hash(key)).apply(op)))
     }
 
     fn decide(&self, key: &K, cost: u64) -> Self::Future {
-        ready(Ok(self.decide_with_receipt(self.hash(key), cost)))
+        ready(Ok(self.at(self.hash(key)).decide_with_receipt(cost)))
     }
 
     #[inline]
     fn try_admit(&self, key: &K, cost: u64) -> bool {
-        let table = self.shared.table();
-        let located = table.locate(self.hash(key));
-        let request = Request {
-            now: self.shared.clock.now(),
-            cost,
-            admit_only: true,
-        };
-        table.decide(located, request, |_| true, || false)
+        if self.shared.rules.is_user_code || Table::<A>::IS_BOXED {
+            return false;
+        }
+        let hash = self.hash(key);
+        let now = self.shared.clock.now();
+        self.shared.table().try_admit((hash, now, cost))
     }
 
     fn receipt_at_turn(&self, _: &K, receipt: Receipt) -> Receipt {
@@ -68,18 +66,18 @@ where
             }
             with_receipt(algorithm, decision, now)
         };
-        Some(self.or_denied(self.hash(key), true, decide))
+        Some(self.at(self.hash(key)).or_denied(1, decide))
     }
 
     fn decide_ago(&self, key: &K, cost: u64, ago: Duration) -> Option<Decision> {
         let decide = |algorithm: &A, state: &mut A::State, now: Tick| {
             apply_op(algorithm, state, now.minus(ago), Op::Take(cost))
         };
-        Some(self.or_denied(self.hash(key), true, decide))
+        Some(self.at(self.hash(key)).or_denied(1, decide))
     }
 
     fn current_decision(&self, key: &K, cost: u64) -> Option<Decision> {
-        Some(self.apply_hashed(self.hash(key), Op::Peek(cost)))
+        Some(self.at(self.hash(key)).peek_n(cost))
     }
 
     fn quotas(&self) -> Vec<Quota> {
@@ -96,7 +94,7 @@ where
 
     #[inline]
     fn losses(&self) -> Losses {
-        self.shared.losses()
+        self.shared.rules.counters.losses()
     }
 
     fn fullness(&self) -> Option<Fullness> {
@@ -109,34 +107,27 @@ where
     }
 }
 
-impl<A: Words, C: Clock, S: BuildHasher> Local<A, C, S> {
+impl<A: Words, C: Clock, S> Entry<'_, A, C, S> {
     /// Decides with all figures, and with the moment at which the cost was taken.
     #[inline(never)]
-    fn decide_with_receipt(&self, hash: u64, cost: u64) -> Decision {
+    fn decide_with_receipt(&self, cost: u64) -> Decision {
         let done = |now, mut decision: Decision| {
-            decision.set_receipt(self.receipt(decision.verdict, now));
+            let moment = match decision.verdict {
+                Verdict::Wait(_) => self.moment_of_turn(now, decision.verdict),
+                _ => now,
+            };
+            decision.set_receipt(Receipt::at(moment.as_nanos()));
             decision
         };
-        let rest = |now| done(now, self.decide_slowly(hash, now, cost));
-        self.decide_hashed(hash, cost, done, rest)
-    }
-}
-
-impl<A: Words, C, S> Local<A, C, S> {
-    fn receipt(&self, verdict: Verdict, now: Tick) -> Receipt {
-        let moment = match verdict {
-            Verdict::Wait(wait) => self.moment_of_turn(now, wait),
-            _ => now,
-        };
-        Receipt::at(moment.as_nanos())
+        let rest = |now| done(now, self.decide_slowly(now, cost));
+        self.decide_quickly(cost, done, rest)
     }
 
     /// See [`taken_at`].
     #[cold]
-    fn moment_of_turn(&self, now: Tick, wait: Duration) -> Tick {
-        let verdict = Verdict::Wait(wait);
-        self.shared
-            .read_algorithm(|algorithm: &A| taken_at(algorithm, verdict, now))
+    fn moment_of_turn(&self, now: Tick, verdict: Verdict) -> Tick {
+        self.inner
+            .read_algorithm(|algorithm| taken_at(algorithm, verdict, now))
     }
 }
 
@@ -153,9 +144,8 @@ impl<T: IntoAlgorithm> IntoBackend for T {
     fn into_single_key_backend(self) -> Self::Backend {
         let algorithm = self.into_algorithm();
         expect_valid(algorithm.validate());
-        let (clock, hasher) = (MonotonicClock, Seeded::default());
-        let local: Local<_> =
-            LocalInner::new(algorithm, 1, Overflow::default(), clock, hasher).into();
+        let inner = LocalInner::new(algorithm, 1, MonotonicClock, Seeded::default());
+        let local: Local<_> = inner.into();
         local.into_backend()
     }
 }
@@ -175,7 +165,7 @@ where
     }
 }
 
-#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+#[cfg(all(test, not(tower_throttle_loom)))]
 mod tests {
     use std::time::Duration;
 
@@ -193,7 +183,7 @@ mod tests {
     }
 
     fn decide<A: Words>(local: &Local<A, ManualClock>) -> Decision {
-        local.apply_hashed(local.hash("key"), Op::Take(1))
+        local.at(local.hash("key")).apply(Op::Take(1))
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The default hash of keys: foldhash, with secret seeds from the operating system.
 //!
 //! The variant for quality is used, because the table uses all 64 bits of a hash: the high bits
-//! choose the sets that may hold a key, and the low bits are its fingerprint.
+//! choose the lines that may hold a key, and the low bits are its fingerprint.
 //!
 //! foldhash's own `RandomState` is seeded with addresses and the time, which an attacker may guess.
 //! The seeds here come from [`RandomState`] of the standard library, which gets them from the

@@ -1,42 +1,63 @@
 //! What the clones of a table share. The table itself is built once, when it is first used.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
-use super::overflow::{Overflow, Stats};
+use super::overflow::Stats;
+use super::rules::Rules;
 use super::table::Table;
-use crate::algorithm::{Facts, Words};
-use crate::backend::Losses;
-use crate::clock::Clock;
+use super::user_code::Running;
+use crate::acquire::Outcome;
+use crate::algorithm::{Facts, Inherit, Words};
+use crate::clock::{Clock, Tick};
+use crate::error::ConfigError;
+use crate::sync::{Mutex, lock};
 
-/// A table of this many keys takes 2.3 megabytes.
+/// A table of this many keys takes 3.1 megabytes, and of windows of three numbers 4.
 pub(super) const DEFAULT_CAPACITY: usize = 100_000;
+
+/// At most so many lines are read to see how full a table is.
+const MOST_LINES: usize = 16_384;
 
 /// The settings, and the table once it is built.
 pub(super) struct LocalInner<A: Words, C, S> {
     table: OnceLock<Table<A>>,
-    /// The algorithm that the table is built with.
-    pub(super) algorithm: A,
+    /// The algorithm that all shards have, unless a change is under way.
+    current: Mutex<Arc<A>>,
+    /// Held while the algorithm is changed.
+    pub(super) change: Mutex<()>,
+    pub(super) rules: Rules<A>,
     pub(super) capacity: usize,
-    pub(super) overflow: Overflow,
     pub(super) clock: C,
     pub(super) hasher: S,
 }
 
 impl<A: Words, C, S> LocalInner<A, C, S> {
-    pub(super) const fn new(
-        algorithm: A,
-        capacity: usize,
-        overflow: Overflow,
-        clock: C,
-        hasher: S,
-    ) -> Self {
+    pub(super) fn new(algorithm: A, capacity: usize, clock: C, hasher: S) -> Self {
         Self {
             table: OnceLock::new(),
-            algorithm,
+            rules: Rules::new(&algorithm),
+            current: Mutex::new(Arc::new(algorithm)),
+            change: Mutex::new(()),
             capacity,
-            overflow,
             clock,
             hasher,
+        }
+    }
+
+    /// The same settings on another clock and with another hash.
+    pub(super) fn with<D, H>(
+        self,
+        clock: impl FnOnce(C) -> D,
+        hasher: impl FnOnce(S) -> H,
+    ) -> LocalInner<A, D, H> {
+        LocalInner {
+            table: self.table,
+            current: self.current,
+            change: self.change,
+            rules: self.rules,
+            capacity: self.capacity,
+            clock: clock(self.clock),
+            hasher: hasher(self.hasher),
         }
     }
 
@@ -46,50 +67,13 @@ impl<A: Words, C, S> LocalInner<A, C, S> {
 
     /// Runs `read` on the current algorithm. Does not build the table.
     pub(super) fn read_algorithm<T>(&self, read: impl FnOnce(&A) -> T) -> T {
-        match self.table.get() {
-            Some(table) => read(&table.epochs.current().algorithm),
-            None => read(&self.algorithm),
-        }
+        let current = Arc::clone(&lock(&self.current));
+        read(&current)
     }
 
     /// Those of the current algorithm.
-    #[inline]
     pub(super) fn facts(&self) -> Facts {
-        match self.table.get() {
-            Some(table) => table.epochs.current().facts,
-            None => self.algorithm.facts(),
-        }
-    }
-
-    /// What a full table lost so far.
-    #[inline]
-    pub(super) fn losses(&self) -> Losses {
-        match self.table.get() {
-            Some(table) => table.counters.losses(),
-            None => Losses::default(),
-        }
-    }
-}
-
-impl<A: Words, C: Clock, S> LocalInner<A, C, S> {
-    /// The sizes and counters, also of a table that is not built yet.
-    pub(super) fn stats(&self) -> Stats {
-        match self.table.get() {
-            Some(table) => table.stats(self.clock.now()),
-            None => Table::stats_unused(&self.algorithm, self.capacity),
-        }
-    }
-
-    /// How many keys are blocked.
-    pub(super) fn blocked(&self) -> usize {
-        let table = self.table.get();
-        table.map_or(0, |table| table.blocked(self.clock.now()))
-    }
-
-    /// The largest part of its limit that a key has used.
-    pub(super) fn largest_use_percent(&self) -> u64 {
-        let table = self.table.get();
-        table.map_or(0, |table| table.largest_use_percent(self.clock.now()))
+        self.read_algorithm(A::facts)
     }
 
     /// The table, which is built at the first call.
@@ -103,10 +87,132 @@ impl<A: Words, C: Clock, S> LocalInner<A, C, S> {
 
     #[cold]
     fn build(&self) -> &Table<A> {
-        let build = || {
-            let now = self.clock.now();
-            Table::new(self.algorithm.clone(), self.capacity, self.overflow, now)
-        };
-        self.table.get_or_init(build)
+        self.table.get_or_init(|| {
+            let _running = Running::enter(self.rules.is_user_code);
+            let _change = lock(&self.change);
+            self.read_algorithm(|algorithm| Table::new(&Arc::new(algorithm.clone()), self.capacity))
+        })
     }
+
+    /// Runs `step` on the state of the key with this hash. It may run several times and must depend on
+    /// nothing but its arguments.
+    ///
+    /// If `keep` is set, a key without a slot gets one unless its new state has expired already.
+    ///
+    /// # Errors
+    /// If the table is full. The error is the time at which a slot may become free.
+    pub(super) fn run<T: Outcome>(
+        &self,
+        (hash, now, keep): (u64, Tick, bool),
+        step: impl Fn(&A, &mut A::State) -> T,
+    ) -> Result<T, Tick> {
+        let _running = Running::enter(self.rules.is_user_code).ok_or(now)?;
+        let mut result = None;
+        let mut step = |algorithm: &A, state: &mut A::State| {
+            let outcome = step(algorithm, state);
+            let denied = outcome.denied().filter(|_| keep);
+            result = Some(outcome);
+            denied
+        };
+        self.table()
+            .run(&self.rules, (hash, now, keep), &mut step)?;
+        result.ok_or(now)
+    }
+
+    /// Removes a key.
+    pub(super) fn remove(&self, hash: u64) {
+        if let Some(_running) = Running::enter(self.rules.is_user_code) {
+            self.table().remove(hash);
+        }
+    }
+}
+
+impl<A: Words, C: Clock, S> LocalInner<A, C, S> {
+    /// Decides by `new` from now on, and converts the states of all keys.
+    pub(super) fn set_algorithm(&self, new: A, inherit: Inherit) -> Result<(), ConfigError> {
+        let Some(_running) = Running::enter(self.rules.is_user_code) else {
+            return Err(ConfigError::Unsupported {
+                what: "a change of an algorithm by an algorithm that runs",
+                instead: "change it from outside of the algorithm",
+            });
+        };
+        let _change = lock(&self.change);
+        let new = Arc::new(new);
+        if let Some(table) = self.table.get() {
+            table.rescale(&new, &|| self.clock.now(), inherit);
+            self.rules.rescale_shared(&new, self.clock.now(), inherit);
+        }
+        *lock(&self.current) = new;
+        Ok(())
+    }
+
+    /// The sizes and counters, also of a table that is not built yet.
+    pub(super) fn stats(&self) -> Stats {
+        let (slots, table_bytes) = Table::<A>::slots_and_bytes(self.capacity);
+        let boxed = size_of::<A::State>().saturating_add(self.facts().max_heap_bytes);
+        let outside = if Table::<A>::IS_BOXED {
+            slots.saturating_mul(boxed)
+        } else {
+            0
+        };
+        let mut stats = Stats {
+            capacity: self.capacity,
+            slots,
+            table_bytes,
+            most_bytes: table_bytes.saturating_add(outside),
+            ..Stats::default()
+        };
+        self.rules.counters.fill(&mut stats);
+        let now = self.clock.now();
+        let mut live = 0;
+        let (all, read) = self.visit(MOST_LINES, &mut |algorithm, state| {
+            live += usize::from(algorithm.forgettable_at(state) > now);
+        });
+        stats.live = if all == read {
+            live
+        } else {
+            scaled(live, all, read)
+        };
+        if Table::<A>::IS_BOXED {
+            self.visit(usize::MAX, &mut |algorithm, state| {
+                stats.outside += 1;
+                stats.outside_bytes +=
+                    size_of::<A::State>() + A::report(algorithm, state, now).heap_bytes;
+            });
+        }
+        stats
+    }
+
+    /// How many keys are blocked.
+    pub(super) fn blocked(&self) -> usize {
+        let (now, mut blocked) = (self.clock.now(), 0);
+        self.visit(usize::MAX, &mut |algorithm, state| {
+            blocked += usize::from(A::report(algorithm, state, now).is_blocked);
+        });
+        blocked
+    }
+
+    /// The largest part of its limit that a key has used. Reads each state.
+    pub(super) fn largest_use_percent(&self) -> u64 {
+        let (now, mut largest) = (self.clock.now(), 0);
+        self.visit(usize::MAX, &mut |algorithm, state| {
+            largest = largest.max(algorithm.peek(state, now, 0).use_percent());
+        });
+        largest
+    }
+
+    /// Shows the states to `see`; see [`Shards::visit`](super::shards::Shards::visit). None of a table
+    /// that is not built, or whose algorithm asks.
+    fn visit(&self, most: usize, see: &mut dyn FnMut(&A, &A::State)) -> (usize, usize) {
+        match (self.table.get(), Running::enter(self.rules.is_user_code)) {
+            (Some(table), Some(_running)) => table.visit(most, see),
+            _ => (0, 0),
+        }
+    }
+}
+
+/// What `count` lines of `read` are of `all`.
+fn scaled(count: usize, all: usize, read: usize) -> usize {
+    let scaled = count as u128 * all as u128 / read as u128;
+    usize::try_from(scaled).unwrap_or(usize::MAX)
 }

@@ -10,9 +10,9 @@ use crate::store::events::OverflowLog;
 
 /// What a full table does with a new key.
 ///
-/// A key may use 80 to 256 slots, which its hash and the size of its state determine; in the
-/// smallest tables it may use all. The table is full for a key if each of these slots holds the
-/// state of another key that has not expired. [`Stats`] counts how often that happens.
+/// A key may use 96 slots, which its hash determines, or 64 if its state has 17 to 24 bytes. In a small
+/// table it may use fewer, and in the smallest ones all. The table is full for a key if each of these
+/// slots holds the state of another key that has not expired. [`Stats`] counts how often that happens.
 ///
 /// # What a flood of keys can do
 /// All keys of a table together never get more than one limit per slot, with any policy and however
@@ -25,7 +25,7 @@ use crate::store::events::OverflowLog;
 /// - With [`EvictLeast`](Self::EvictLeast), a key that is not being denied loses its slot. When it
 ///   returns it is a new key: it takes over the usage of another key, which may be more or less
 ///   than its own. So a client that can flood the table can exchange its usage for that of the least
-///   used key among 64 to 128.
+///   used key among 96.
 /// - A key that is being denied loses its slot only if all of these keys are being denied. For that
 ///   the flood needs two requests per slot: one to use it and one that is denied.
 /// - With [`Deny`](Self::Deny) and [`Shared`](Self::Shared), a key that has a slot keeps it.
@@ -37,9 +37,8 @@ use crate::store::events::OverflowLog;
 pub enum Overflow {
     /// Gives the new key the slot of another key, and that key's usage with it.
     ///
-    /// The candidates are the keys in the first 16 sets that the new key may use: 64 slots, or 80
-    /// or 128 if a state takes two or four words. Among them, the key is replaced whose state
-    /// expires first and that is not being denied. A key is being denied if its last request was
+    /// The candidates are the keys in the slots that the new key may use. Among them, the key is replaced
+    /// whose state expires first and that is not being denied. A key is being denied if its last request was
     /// denied, whatever its cost, or if a cost of 1 would be denied now. If all candidates are being
     /// denied, it is the one whose state expires first.
     ///
@@ -70,20 +69,19 @@ pub(super) fn may_overflow<A: Words>(algorithm: &A, overflow: Overflow) -> Resul
 pub struct Stats {
     /// The capacity that was set, in keys.
     pub capacity: usize,
-    /// The number of slots, slightly more than the capacity.
+    /// The number of slots, at least a fifth more than the capacity.
     pub slots: usize,
     /// The number of slots that are in use: those with a state that has not expired.
     ///
-    /// Exact for up to 4,096 sets, which is a capacity of 11,000 keys, or 14,000 or 28,000 if a
-    /// state takes two or four words. In a larger table it is an estimate from 4,096 sets, which is
-    /// within 2 % of [`slots`](Self::slots) (five standard deviations). Computing it takes less
-    /// than a millisecond, whatever the size of the table.
+    /// Exact for a capacity of up to 26,000 keys. In a larger table it is an estimate from at least 8,192
+    /// lines of slots, which is within 2 % of [`slots`](Self::slots) (four standard deviations). Computing it
+    /// takes about a millisecond, whatever the size of the table.
     pub live: usize,
     /// The bytes of the table, which are allocated at once, when it is first used.
     pub table_bytes: usize,
-    /// The number of states that do not fit a slot and are stored outside the table.
+    /// The number of states that are stored outside the table: all or none, by their type.
     pub outside: usize,
-    /// The bytes of these states and of the lists that hold them: a multiple of 64 per state.
+    /// The bytes of these states.
     ///
     /// A log grows with its use. Beyond three entries it takes 16 bytes per admission in its
     /// window, up to its limit, and up to twice that while it grows. Computing this number reads
@@ -91,7 +89,7 @@ pub struct Stats {
     pub outside_bytes: usize,
     /// The most bytes that the table and the states outside of it can take together.
     ///
-    /// This equals [`table_bytes`](Self::table_bytes) if all states fit their slots. A log whose
+    /// This equals [`table_bytes`](Self::table_bytes) if no state is stored outside. A log whose
     /// limit is lowered may take more until its older entries have expired.
     pub most_bytes: usize,
     /// Keys that were evicted before their states had expired.
@@ -122,6 +120,12 @@ impl Counters {
     pub(super) fn count(&self, kind: impl Fn(&Self) -> &AtomicU64, now: Tick) {
         kind(self).fetch_add(1, Ordering::Relaxed);
         self.log.record(now, || self.losses());
+    }
+
+    pub(super) fn count_evicted(&self, was_denied: bool, now: Tick) {
+        let denied = u64::from(was_denied);
+        self.evicted_denied.fetch_add(denied, Ordering::Relaxed);
+        self.count(|counters| &counters.evicted, now);
     }
 
     pub(super) fn losses(&self) -> Losses {

@@ -251,7 +251,7 @@ impl<C: Connect> fmt::Debug for Connector<C> {
     }
 }
 
-#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+#[cfg(all(test, not(tower_throttle_loom)))]
 mod tests {
     use std::{
         future::pending,

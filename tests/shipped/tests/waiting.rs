@@ -8,7 +8,9 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Builder;
-use tower_throttle::{LeakyBucket, Limiter, Local, Quota, TokenBucket};
+use tower::{BoxError, Layer, ServiceExt, service_fn};
+use tower_throttle::respond::AsError;
+use tower_throttle::{Global, LeakyBucket, Limiter, Local, Quota, RateLimitLayer, TokenBucket};
 
 struct Unpark(Thread);
 
@@ -30,7 +32,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Paces six calls at 200 per second.
+/// Paces six calls and three requests at 200 per second.
 async fn pace() {
     let bucket = TokenBucket::new(Quota::per_second(200).burst(1));
     let limiter = Limiter::new(bucket);
@@ -42,6 +44,15 @@ async fn pace() {
     }
     // The clock may be 0.1 ms ahead.
     assert!(start.elapsed() >= Duration::from_micros(24_900));
+    // Requests that wait in a layer.
+    let bucket = LeakyBucket::new(Quota::per_second(200)).queue(5);
+    let layer = RateLimitLayer::new(Global, bucket).respond(AsError);
+    let service = layer.layer(service_fn(async |()| Ok::<_, BoxError>(())));
+    let start = Instant::now();
+    for _ in 0..3 {
+        service.clone().oneshot(()).await.unwrap();
+    }
+    assert!(start.elapsed() >= Duration::from_micros(9_900));
     // An hour, so that a pause of this thread does not end the wait.
     let scarce = Local::new(TokenBucket::new(Quota::per_hour(1))).capacity(10);
     assert!(scarce.check("key").is_admitted());
@@ -70,13 +81,13 @@ fn a_sleeper_is_woken_soon_after_its_time() {
     assert!(waits[50] < Duration::from_millis(40), "{waits:?}");
 }
 
-/// Shows promise 35.
+/// Shows promises 35, 67.
 #[test]
 fn without_a_runtime() {
     block_on(pace());
 }
 
-/// Shows promise 35.
+/// Shows promises 35, 67.
 #[test]
 fn in_a_runtime_without_timers() {
     Builder::new_current_thread()

@@ -253,7 +253,7 @@ impl<P> Clone for PostgreSql<P> {
     }
 }
 
-#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+#[cfg(all(test, not(tower_throttle_loom)))]
 mod tests {
     use super::*;
 

@@ -1,7 +1,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::*;
-use crate::store::local::{probe::FINGERPRINT_BITS, sets::Sets};
+use crate::store::local::line::{FINGERPRINT_BITS, tag};
 
 /// The same seeds in every run.
 fn seeded(which: u64) -> Seeded {
@@ -11,26 +11,22 @@ fn seeded(which: u64) -> Seeded {
 }
 
 /// Counts pairs among 256 similar keys, summed over 1,000 seeds: pairs with the same of 2^16 home
-/// sets, and pairs with the same low, middle or high 16 bits of the fingerprint. 498 are expected.
+/// lines, and pairs with the same low, middle or high 16 bits of the fingerprint. 498 are expected.
 fn table_pairs(hash: impl Fn(&Seeded, u64) -> u64) -> [usize; 4] {
-    let sets = Sets::for_keys(1, 180_000);
-    assert_eq!(sets.len, 64_320);
     let mut pairs = [0; 4];
     for seeds in 0..1_000 {
         let seeded = seeded(seeds);
-        let ids: Vec<_> = (0..256)
-            .map(|key| sets.key_id(hash(&seeded, key)))
-            .collect();
+        let hashes: Vec<_> = (0..256).map(|key| hash(&seeded, key)).collect();
         let fingerprints = FINGERPRINT_BITS - 16;
         for (pairs, part) in pairs
             .iter_mut()
             .zip([64, 0, fingerprints / 2, fingerprints])
         {
-            let mut parts: Vec<_> = ids
+            let mut parts: Vec<_> = hashes
                 .iter()
-                .map(|id| match part {
-                    64 => id.home as u64,
-                    bit => id.fingerprint >> bit & 0xffff,
+                .map(|hash| match part {
+                    64 => hash >> 48,
+                    bit => tag(*hash, 0) >> bit & 0xffff,
                 })
                 .collect();
             parts.sort_unstable();
@@ -47,7 +43,7 @@ fn is_random(pairs: [usize; 4]) -> bool {
 
 /// Shows promise 107.
 #[test]
-fn similar_keys_share_sets_and_fingerprints_no_more_than_random_keys() {
+fn similar_keys_share_lines_and_fingerprints_no_more_than_random_keys() {
     for net in [[10, 0, 0], [192, 168, 7], [203, 0, 113]] {
         let address = |hash: &Seeded, key: u64| {
             let [host, ..] = key.to_le_bytes();
@@ -74,12 +70,12 @@ fn similar_keys_share_sets_and_fingerprints_no_more_than_random_keys() {
 
 /// Shows promise 107.
 #[test]
-fn keys_that_share_sets_or_fingerprints_are_detected() {
+fn keys_that_share_lines_or_fingerprints_are_detected() {
     let halved = |hash: &Seeded, key: u64| hash.hash_one(key / 2);
-    let same_sets = |hash: &Seeded, key: u64| hash.hash_one(key) & ((1 << 50) - 1);
+    let same_lines = |hash: &Seeded, key: u64| hash.hash_one(key) & ((1 << 50) - 1);
     let same_fingerprints = |hash: &Seeded, key: u64| hash.hash_one(key) & u64::MAX << 16;
     assert!(!is_random(table_pairs(halved)));
-    assert!(!is_random(table_pairs(same_sets)));
+    assert!(!is_random(table_pairs(same_lines)));
     assert!(!is_random(table_pairs(same_fingerprints)));
     let multiplied = |_: &Seeded, key: u64| key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     assert!(!is_random(table_pairs(multiplied)));

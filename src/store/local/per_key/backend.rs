@@ -9,16 +9,14 @@ use super::{
     lookups::{Joined, Lookup, OVERDUE, Terms},
     planned::{Planned, PlannedState},
 };
+use crate::acquire::{OneKey, Outcome};
 use crate::algorithm::Words;
 use crate::backend::{Backend, IntoBackend, Losses, Op};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::Decision;
 use crate::key::Key;
 use crate::quota::{Plan, Quota};
-use crate::store::{
-    deadline::within,
-    local::transition::{Effect, Outcome},
-};
+use crate::store::deadline::within;
 
 /// Ends a lookup, whatever becomes of its task.
 struct Finish<A: Words, S> {
@@ -45,7 +43,7 @@ impl<A: Words, S> Shared<A, S> {
                 self.fresh_until(found.is_some(), now)
             };
             // Without a slot, each request that waits assigns the plan itself.
-            let _ = self.table.at(hash, now, true, |_, state| {
+            let _ = self.table.at(hash).run(now, true, |_, state| {
                 state.assign(hash, (found, until), &self.default, now);
             });
         };
@@ -135,7 +133,7 @@ where
             op,
             Op::Take(_) | Op::Borrow(_) | Op::Peek(_) | Op::PeekOf(..) | Op::Charge(_)
         ) {
-            return PerKeyDecision::ready(shared.table.apply_hashed(hash, op));
+            return PerKeyDecision::ready(shared.table.at(hash).apply(op));
         }
         let now = shared.table.shared.clock.now();
         let tried = shared.try_apply(hash, op, now);
@@ -189,7 +187,7 @@ where
     }
 
     fn losses(&self) -> Losses {
-        self.shared.table.shared.losses()
+        self.shared.table.shared.rules.counters.losses()
     }
 
     /// The default.
@@ -214,7 +212,7 @@ impl<A: Words, S> Shared<A, S> {
         let read = |_: &Planned<A>, state: &mut PlannedState<A>| {
             ReadPlan(state.of(hash).map(|known| known.plan))
         };
-        let known = self.table.at(hash, now, false, read).ok();
+        let known = self.table.at(hash).run(now, false, read).ok();
         known
             .and_then(|ReadPlan(plan)| plan)
             .unwrap_or_else(|| Plan::Quota(self.default.quota()))
@@ -223,11 +221,7 @@ impl<A: Words, S> Shared<A, S> {
 
 struct ReadPlan(Option<Plan>);
 
-impl Outcome for ReadPlan {
-    fn effect(&self) -> Effect {
-        Effect::Read
-    }
-}
+impl Outcome for ReadPlan {}
 
 impl<A: Words, K, S, P> IntoBackend for PerKey<A, K, S, P>
 where

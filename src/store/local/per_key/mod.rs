@@ -25,7 +25,8 @@ use self::{
     lookups::{Lookups, Terms},
     planned::{Known, Planned},
 };
-use super::{Local, Outcome, Stats, transition::Effect};
+use super::{Local, Stats};
+use crate::acquire::{OneKey, Outcome};
 use crate::algorithm::{IntoAlgorithm, Words};
 use crate::backend::Op;
 use crate::clock::{Clock, Tick};
@@ -140,28 +141,25 @@ enum Tried {
     Unknown,
     Decided {
         decision: Decision,
-        effect: Effect,
+        /// Whether a request was denied.
+        denied: Option<bool>,
         /// The plan is stale, and this request has to refresh it.
         refreshes: bool,
     },
 }
 
 impl Outcome for Tried {
-    fn effect(&self) -> Effect {
+    fn denied(&self) -> Option<bool> {
         match self {
-            Self::Unknown => Effect::Read,
-            Self::Decided { effect, .. } => *effect,
+            Self::Unknown => None,
+            Self::Decided { denied, .. } => *denied,
         }
     }
 }
 
-/// How the state was changed that `op` was applied to.
-fn effect(op: Op, decision: &Decision) -> Effect {
-    match op {
-        Op::Peek(_) | Op::PeekOf(..) => Effect::Read,
-        Op::Take(_) | Op::Borrow(_) if decision.is_denied() => Effect::Denied,
-        _ => Effect::Changed,
-    }
+/// Whether a request was denied, if `op` is one.
+fn denied(op: Op, decision: &Decision) -> Option<bool> {
+    matches!(op, Op::Take(_) | Op::Borrow(_)).then(|| decision.is_denied())
 }
 
 /// Applies `op` to a key whose plan is known.
@@ -383,7 +381,7 @@ impl<A: Words, S> Shared<A, S> {
             }
         };
         // A key without a slot is looked up anyway.
-        let _ = self.table.at(hash, now, false, expire);
+        let _ = self.table.at(hash).run(now, false, expire);
     }
 
     /// What the source has answered.
@@ -424,20 +422,16 @@ impl<A: Words, S> Shared<A, S> {
     /// Applies `op` if the plan of the key is known.
     fn try_apply(&self, hash: u64, op: Op, now: Tick) -> Result<Tried, Tick> {
         let claimed_until = now.plus(self.times.deadline);
-        self.table.at(hash, now, true, |_, state| {
+        self.table.at(hash).run(now, true, |_, state| {
             let Some(known) = state.of(hash) else {
                 return Tried::Unknown;
             };
             let decision = decide(known, now, op);
-            let mut effect = effect(op, &decision);
-            let refreshes = effect != Effect::Read && known.claim_refresh(now, claimed_until);
-            if refreshes {
-                effect = Effect::Changed;
-            }
+            let is_read = matches!(op, Op::Peek(_));
             Tried::Decided {
+                denied: denied(op, &decision),
                 decision,
-                effect,
-                refreshes,
+                refreshes: !is_read && known.claim_refresh(now, claimed_until),
             }
         })
     }
@@ -446,14 +440,14 @@ impl<A: Words, S> Shared<A, S> {
     fn apply_found(&self, hash: u64, op: Op, found: Option<&Terms<A>>) -> Decision {
         let now = self.table.shared.clock.now();
         let until = self.fresh_until(found.is_some(), now);
-        let decided = self.table.at(hash, now, true, |_, state| {
+        let decided = self.table.at(hash).run(now, true, |_, state| {
             let known = match state.of(hash) {
                 Some(known) => known,
                 None => state.assign(hash, (found, until), &self.default, now),
             };
             let decision = decide(known, now, op);
             Tried::Decided {
-                effect: effect(op, &decision),
+                denied: denied(op, &decision),
                 decision,
                 refreshes: false,
             }
@@ -464,8 +458,8 @@ impl<A: Words, S> Shared<A, S> {
     fn decided(&self, tried: &Result<Tried, Tick>, now: Tick) -> Decision {
         match *tried {
             Ok(Tried::Decided { decision, .. }) => decision,
-            Ok(Tried::Unknown) => self.table.deny_full(now, now),
-            Err(free) => self.table.deny_full(free, now),
+            Ok(Tried::Unknown) => self.table.at(0).deny(now, now),
+            Err(free) => self.table.at(0).deny(free, now),
         }
     }
 }

@@ -16,16 +16,14 @@ use super::{
     lookups::Terms,
     planned::{Planned, PlannedState},
 };
+use crate::acquire::{OneKey, Outcome};
 use crate::algorithm::Words;
 use crate::backend::{Backend, Losses, Op};
 use crate::clock::{Clock, Tick};
 use crate::decision::Decision;
 use crate::error::{ConfigError, StoreError, expect_valid};
 use crate::quota::{Plan, Quota};
-use crate::store::{
-    local::transition::{Effect, Outcome},
-    remote::{QuotaPerKey, RemoteKey},
-};
+use crate::store::remote::{QuotaPerKey, RemoteKey};
 
 /// The decision of a [`PerKey`] over a store: the call, after the plan was looked up if it is not known. A key
 /// without a limit and one that is blocked need no call.
@@ -54,14 +52,9 @@ struct Cached<A> {
     known: Option<(Plan, Arc<A>)>,
     /// It is stale, and this request has to refresh it.
     refreshes: bool,
-    effect: Effect,
 }
 
-impl<A> Outcome for Cached<A> {
-    fn effect(&self) -> Effect {
-        self.effect
-    }
-}
+impl<A> Outcome for Cached<A> {}
 
 impl<A, K, S, P> PerKey<A, K, S, P>
 where
@@ -169,20 +162,11 @@ impl<A: Words, S> Shared<A, S> {
                 let terms = (known.plan, Arc::clone(&known.algorithm));
                 (Some(terms), refreshes)
             });
-            Cached {
-                known,
-                refreshes,
-                effect: if refreshes {
-                    Effect::Changed
-                } else {
-                    Effect::Read
-                },
-            }
+            Cached { known, refreshes }
         };
-        self.table.at(hash, now, true, read).unwrap_or(Cached {
+        self.table.at(hash).run(now, true, read).unwrap_or(Cached {
             known: None,
             refreshes: false,
-            effect: Effect::Read,
         })
     }
 
@@ -198,10 +182,9 @@ impl<A: Words, S> Shared<A, S> {
             Cached {
                 known: Some((known.plan, Arc::clone(&known.algorithm))),
                 refreshes: false,
-                effect: Effect::Changed,
             }
         };
-        let assigned = self.table.at(hash, now, true, assign).ok();
+        let assigned = self.table.at(hash).run(now, true, assign).ok();
         assigned
             .and_then(|cached| cached.known)
             .unwrap_or_else(|| match found {

@@ -1,0 +1,55 @@
+//! What a full table does, and the state that keys without a slot share.
+
+use std::sync::Arc;
+
+use super::overflow::{Counters, Overflow};
+use crate::algorithm::{Algorithm, Inherit};
+use crate::clock::Tick;
+use crate::sync::{Mutex, lock};
+
+/// What runs on a state: returns whether a request was denied. It may run several times and must depend
+/// on nothing but its arguments.
+pub(super) type Step<'a, A> = dyn FnMut(&A, &mut <A as Algorithm>::State) -> Option<bool> + 'a;
+
+/// What a full table does, and what it has done.
+#[derive(Debug)]
+pub(super) struct Rules<A: Algorithm> {
+    pub(super) overflow: Overflow,
+    pub(super) counters: Counters,
+    pub(super) is_user_code: bool,
+    /// The state that all keys without a slot share ([`Overflow::Shared`]), and the algorithm that has
+    /// made it.
+    shared: Mutex<Option<(Arc<A>, A::State)>>,
+}
+
+impl<A: Algorithm> Rules<A> {
+    pub(super) fn new(algorithm: &A) -> Self {
+        Self {
+            overflow: Overflow::default(),
+            counters: Counters::default(),
+            is_user_code: algorithm.facts().is_user_code,
+            shared: Mutex::new(None),
+        }
+    }
+
+    /// Runs `step` on the state shared by all keys without a slot: on a copy, so that a panic changes
+    /// nothing.
+    pub(super) fn run_shared(&self, algorithm: &Arc<A>, now: Tick, step: &mut Step<'_, A>) {
+        let mut shared = lock(&self.shared);
+        let copy = shared.clone();
+        let (algorithm, mut state) =
+            copy.unwrap_or_else(|| (Arc::clone(algorithm), algorithm.fresh(now)));
+        step(&algorithm, &mut state);
+        *shared = Some((algorithm, state));
+        self.counters.count(|counters| &counters.shared, now);
+    }
+
+    /// Converts the shared state, after those of all shards: keys of the others may use it until then.
+    pub(super) fn rescale_shared(&self, new: &Arc<A>, now: Tick, inherit: Inherit) {
+        let mut shared = lock(&self.shared);
+        if let Some((algorithm, mut state)) = shared.clone() {
+            new.rescale(&mut state, &algorithm, now, inherit);
+            *shared = Some((Arc::clone(new), state));
+        }
+    }
+}
