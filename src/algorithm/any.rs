@@ -3,7 +3,6 @@
 use std::{any::Any, fmt, time::Duration};
 
 use super::fields::Fields;
-use super::math::MAX_WORDS;
 use super::{
     Algorithm, All, CalendarWindow, Cost, DenialLockout, Facts, FixedWindow, Gcra, GiveBack,
     Inherit, LeakyBucket, Lockout, Portable, Report, SlidingGrid, SlidingLog, SlidingWindow,
@@ -228,6 +227,7 @@ impl Clone for AnyState {
 
 impl AnyState {
     /// One that an algorithm has just read.
+    #[cfg(feature = "redis")]
     pub(crate) fn from_state<S: Clone + fmt::Debug + Send + Sync + 'static>(state: S) -> Self {
         Self(Box::new(state))
     }
@@ -341,8 +341,6 @@ impl Algorithm for AnyAlgorithm {
 }
 
 impl Words for AnyAlgorithm {
-    const MAX_WORDS: usize = MAX_WORDS;
-
     fn quotas(&self) -> Vec<Quota> {
         with_kind!(self, as_ref, algorithm => algorithm.quotas())
     }
@@ -374,20 +372,6 @@ impl Words for AnyAlgorithm {
             report
         }
         with_kind!(self, as_ref, algorithm => boxed(algorithm, state, now))
-    }
-
-    fn pack_into(&self, state: &AnyState, words: &mut [u64]) -> bool {
-        with_kind!(self, as_ref, algorithm => {
-            state.get().is_some_and(|state| algorithm.pack_into(state, words))
-        })
-    }
-
-    fn unpack_from(&self, words: &[u64]) -> AnyState {
-        with_kind!(self, as_ref, algorithm => AnyState::from_state(algorithm.unpack_from(words)))
-    }
-
-    fn rebase(&mut self, now: Tick) {
-        with_kind!(self, as_mut, algorithm => algorithm.rebase(now));
     }
 }
 

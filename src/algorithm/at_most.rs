@@ -40,7 +40,7 @@ impl<A: From<Quota>> AtMost<A> {
     /// [`burst`](Self::burst), and the rate is the rest of n per period.
     ///
     /// [`SlidingLog`](crate::SlidingLog) keeps the same promise and admits n in every period; the
-    /// long-run rate of this bucket is only `n - B` per period. In return a key takes one word
+    /// long-run rate of this bucket is only `n - B` per period. In return a key takes 16 bytes
     /// instead of n moments. If n per period are needed, use the log or a strict
     /// [`SlidingGrid`](crate::SlidingGrid).
     ///

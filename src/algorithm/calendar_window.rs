@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use super::calendar::{Calendar, zone_name};
 use super::fields::Fields;
-use super::math::words_for_bits;
 use super::portable;
 use super::setting::{Range, Setting, Takes};
 use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Words};
-use crate::clock::{Tick, zero_since_1970};
+use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
 use crate::quota::Quota;
@@ -32,10 +31,8 @@ use crate::quota::Quota;
 /// ```
 ///
 /// # Time
-/// A moment of [`MonotonicClock`](crate::clock::MonotonicClock) has a date because the wall clock was read
-/// once, with the first reading of that clock in the process. A clock of your own, and a
-/// [`ManualClock`](crate::ManualClock), count from 1970: every moment from 2006 on is taken as such, as the
-/// clocks of stores are.
+/// Moments count from 1970: those of [`MonotonicClock`](crate::clock::MonotonicClock) because the wall clock was
+/// read once, with its first reading in the process, and those of stores. So should those of a clock of your own.
 ///
 /// # Stores
 /// It works in process, in [`Cas`](crate::store), in Redis and in a fleet. A script gets the windows around the machine's
@@ -64,8 +61,6 @@ use crate::quota::Quota;
 pub struct CalendarWindow {
     quota: Quota,
     calendar: Calendar,
-    /// The zero of the process's clock, in seconds since 1970.
-    zero: u64,
 }
 
 /// The state of a key under [`CalendarWindow`].
@@ -82,9 +77,6 @@ static ANCHOR: Setting = Setting::count("anchor", Range::Number(1, 31));
 const SECOND: u64 = 1_000_000_000;
 /// A second after the last moment, when the last window ends. 34 bits hold it.
 const LAST: u64 = Tick::MAX.as_nanos() / SECOND + 1;
-const END_BITS: u32 = 34;
-/// 2006: the process's clock has a zero that is at most 420 days ago, so its moments are before.
-const FROM_1970: u64 = (1 << 60) / SECOND;
 
 impl CalendarWindow {
     /// Windows of the quota's period, which is a day, a week or a month, in the time zone of this IANA name.
@@ -110,7 +102,6 @@ impl CalendarWindow {
         Ok(Self {
             calendar: Calendar::try_new(&quota, zone, None)?,
             quota,
-            zero: zero_since_1970(),
         })
     }
 
@@ -134,9 +125,8 @@ impl CalendarWindow {
 
     /// The window that contains a second of the clock, as its first second and that of the next one.
     pub(crate) fn window_at(&self, second: u64) -> (u64, u64) {
-        let zero = if second < FROM_1970 { self.zero } else { 0 };
-        match self.calendar.window(second + zero) {
-            Some((start, end)) => (start.saturating_sub(zero), (end - zero).min(LAST)),
+        match self.calendar.window(second) {
+            Some((start, end)) => (start, end.min(LAST)),
             // Only settings that validation refuses have no windows.
             None => (0, LAST),
         }
@@ -172,11 +162,6 @@ impl CalendarWindow {
         let reset_after = if open.used == 0 { 0 } else { remaining_ns };
         Decision::new(verdict, limit, left, retry_after, reset_after)
     }
-
-    /// The width of a count in bits.
-    const fn count_bits(&self) -> u32 {
-        u64::BITS - self.quota.limit().leading_zeros()
-    }
 }
 
 impl Algorithm for CalendarWindow {
@@ -187,10 +172,7 @@ impl Algorithm for CalendarWindow {
     }
 
     fn facts(&self) -> Facts {
-        Facts {
-            words: words_for_bits(END_BITS + self.count_bits()),
-            ..Facts::ONE_LIMIT
-        }
+        Facts::ONE_LIMIT
     }
 
     fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
@@ -198,7 +180,6 @@ impl Algorithm for CalendarWindow {
         Ok(Self {
             quota,
             calendar: Calendar::try_new(&quota, &zone, anchor)?,
-            zero: self.zero,
         })
     }
 
@@ -264,38 +245,7 @@ impl Algorithm for CalendarWindow {
     }
 }
 
-impl Words for CalendarWindow {
-    const MAX_WORDS: usize = 2;
-
-    fn pack_into(&self, state: &CalendarWindowState, words: &mut [u64]) -> bool {
-        match words {
-            [word] => {
-                let bits = self.count_bits();
-                *word = state.end << bits | state.used;
-                state.used >> bits == 0 && state.end <= LAST
-            }
-            [end, used, ..] => {
-                (*end, *used) = (state.end, state.used);
-                true
-            }
-            [] => false,
-        }
-    }
-
-    fn unpack_from(&self, words: &[u64]) -> CalendarWindowState {
-        match *words {
-            [word] => {
-                let bits = self.count_bits();
-                CalendarWindowState {
-                    end: word >> bits,
-                    used: word & ((1 << bits) - 1),
-                }
-            }
-            [end, used, ..] => CalendarWindowState { end, used },
-            [] => CalendarWindowState::default(),
-        }
-    }
-}
+impl Words for CalendarWindow {}
 
 impl Portable for CalendarWindow {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use crate::clock::Tick;
-
 /// What limiters, queues and stores ask about the settings of an algorithm, in one value.
 ///
 /// The default is right for an algorithm of your own: one limit, which may make requests wait, and which
@@ -46,13 +44,8 @@ pub struct Facts {
     /// Whether the algorithm, or a part of it, is not one of this crate's. Then it runs on a copy of the
     /// state, and cannot use the table that calls it.
     pub is_user_code: bool,
-    /// How many words a packed state takes in a table. A slot holds up to four; states that need
-    /// more, or do not pack, are kept outside of the slots.
-    pub words: usize,
     /// The most bytes that a state allocates, besides its own size.
     pub max_heap_bytes: usize,
-    /// When packed words must count from a later moment. Later than that, new states may not pack.
-    pub rebase_at: Tick,
 }
 
 impl Facts {
@@ -66,15 +59,12 @@ impl Facts {
         counts_denials: false,
         is_about_one_key: false,
         is_user_code: false,
-        words: 0,
         max_heap_bytes: 0,
-        rebase_at: Tick::MAX,
     };
 
     /// A limit of this crate that needs nothing special.
     pub(super) const ONE_LIMIT: Self = Self {
         limits: 1,
-        words: 1,
         ..Self::NO_LIMIT
     };
 
@@ -92,9 +82,7 @@ impl Facts {
             counts_denials: self.counts_denials | other.counts_denials,
             is_about_one_key: self.is_about_one_key | other.is_about_one_key,
             is_user_code: self.is_user_code | other.is_user_code,
-            words: self.words + other.words,
             max_heap_bytes: self.max_heap_bytes.saturating_add(other.max_heap_bytes),
-            rebase_at: self.rebase_at.min(other.rebase_at),
         }
     }
 }

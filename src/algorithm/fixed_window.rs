@@ -3,9 +3,7 @@
 use std::{cmp::Ordering, time::Duration};
 
 use super::fields::Fields;
-use super::math::{
-    LEAST_TIME_BITS, TIME_BITS, TimeBase, Windows, bit_width, fits_range, words_for_bits,
-};
+use super::math::Windows;
 use super::portable;
 use super::setting::{Range, Setting};
 use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Words};
@@ -52,8 +50,6 @@ pub struct FixedWindow {
     quota: Quota,
     pub(crate) windows: Windows,
     pub(crate) anchored: bool,
-    /// The moment from which the words of anchored windows count.
-    base: TimeBase,
 }
 
 /// The state of a key under [`FixedWindow`].
@@ -83,7 +79,6 @@ impl FixedWindow {
             windows: Windows::new(quota.period_ns(), 0),
             quota,
             anchored: false,
-            base: TimeBase::ZERO,
         }
     }
 
@@ -168,39 +163,6 @@ impl FixedWindow {
             },
         )
     }
-
-    /// The bits of one word that are left for the window.
-    #[inline]
-    const fn window_bits(&self) -> u32 {
-        63_u32.saturating_sub(self.count_bits())
-    }
-
-    /// The width of a count in bits.
-    #[inline]
-    const fn count_bits(&self) -> u32 {
-        u64::BITS - self.quota.limit().leading_zeros()
-    }
-
-    /// How many words a state takes.
-    fn word_count(&self) -> usize {
-        let window = if self.anchored {
-            if fits_range(self.windows.length(), self.window_bits()) {
-                return 1;
-            }
-            TIME_BITS
-        } else {
-            bit_width((1 << TIME_BITS) / self.windows.length())
-        };
-        words_for_bits(window + self.count_bits())
-    }
-
-    /// When the base of the words must move.
-    fn rebase_at(&self) -> Tick {
-        if !self.anchored || self.window_bits() < LEAST_TIME_BITS {
-            return Tick::MAX;
-        }
-        Tick::from_nanos(self.base.moves_at(self.window_bits()))
-    }
 }
 
 impl Algorithm for FixedWindow {
@@ -212,13 +174,7 @@ impl Algorithm for FixedWindow {
 
     #[inline]
     fn facts(&self) -> Facts {
-        Facts {
-            // An anchored window begins with the first use. Units that another machine used before it
-            // may be reported after it has begun, and would count in no window.
-            words: self.word_count(),
-            rebase_at: self.rebase_at(),
-            ..Facts::ONE_LIMIT
-        }
+        Facts::ONE_LIMIT
     }
 
     fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
@@ -226,7 +182,6 @@ impl Algorithm for FixedWindow {
             quota,
             windows: self.windows.with_length(quota.period_ns()),
             anchored: self.anchored,
-            base: TimeBase::ZERO,
         })
     }
 
@@ -321,47 +276,7 @@ impl Algorithm for FixedWindow {
     }
 }
 
-impl Words for FixedWindow {
-    const MAX_WORDS: usize = 2;
-
-    #[inline]
-    fn pack_into(&self, state: &FixedWindowState, words: &mut [u64]) -> bool {
-        match words {
-            [word] => {
-                let bits = self.count_bits();
-                let window = self.base.relative(state.window);
-                *word = window << bits | state.used;
-                state.used >> bits == 0 && window >> self.window_bits() == 0
-            }
-            [window, used, ..] => {
-                (*window, *used) = (state.window, state.used);
-                state.window >> 63 == 0
-            }
-            [] => false,
-        }
-    }
-
-    #[inline]
-    fn unpack_from(&self, words: &[u64]) -> FixedWindowState {
-        match *words {
-            [word] => {
-                let bits = self.count_bits();
-                FixedWindowState {
-                    window: self.base.absolute(word >> bits),
-                    used: word & ((1 << bits) - 1),
-                }
-            }
-            [window, used, ..] => FixedWindowState { window, used },
-            [] => FixedWindowState::default(),
-        }
-    }
-
-    fn rebase(&mut self, now: Tick) {
-        if self.anchored && self.window_bits() >= LEAST_TIME_BITS {
-            self.base = TimeBase::before(now.as_nanos(), self.window_bits());
-        }
-    }
-}
+impl Words for FixedWindow {}
 
 impl Portable for FixedWindow {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {

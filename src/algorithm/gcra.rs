@@ -254,22 +254,7 @@ fn clamp(span: u128) -> u64 {
     u64::try_from(span).unwrap_or(u64::MAX)
 }
 
-impl Words for Gcra {
-    const MAX_WORDS: usize = 1;
-
-    #[inline]
-    fn pack_into(&self, state: &GcraState, words: &mut [u64]) -> bool {
-        let first = words.first_mut().map(|word| *word = state.tat);
-        first.is_some() && state.tat >> 63 == 0
-    }
-
-    #[inline]
-    fn unpack_from(&self, words: &[u64]) -> GcraState {
-        GcraState {
-            tat: words.first().copied().unwrap_or_default(),
-        }
-    }
-}
+impl Words for Gcra {}
 
 impl Portable for Gcra {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {

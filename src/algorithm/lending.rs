@@ -180,9 +180,7 @@ impl<A: Words> Algorithm for Lending<A> {
             waiting: limit.waiting.max(1),
             replans_line: false,
             lends: true,
-            words: 1,
             max_heap_bytes: limit.max_heap_bytes.saturating_add(loans),
-            rebase_at: Tick::MAX,
             ..limit
         }
     }

@@ -248,8 +248,6 @@ impl Algorithm for SlidingLog {
 }
 
 impl Words for SlidingLog {
-    const MAX_WORDS: usize = 1;
-
     /// Without a copy of the log: no request waits.
     fn peek_reserve(
         &self,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::fields::Fields;
-use super::math::{LEAST_TIME_BITS, TimeBase, Windows, bit_width, low_u64, mask};
+use super::math::{Windows, low_u64};
 use super::portable;
 use super::setting::OFFSET;
 use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Words};
@@ -47,8 +47,6 @@ use crate::quota::Quota;
 pub struct SlidingWindow {
     quota: Quota,
     pub(crate) windows: Windows,
-    /// The window from which words count.
-    base: TimeBase,
 }
 
 /// The state of a key under [`SlidingWindow`].
@@ -65,7 +63,6 @@ impl SlidingWindow {
         Self {
             windows: Windows::new(quota.period_ns(), 0),
             quota,
-            base: TimeBase::ZERO,
         }
     }
 
@@ -137,43 +134,6 @@ impl SlidingWindow {
             elapsed => self.windows.nanos_until(state.window, elapsed, now),
         }
     }
-
-    /// The bits of one word that are left for the window.
-    #[inline]
-    const fn window_bits(&self) -> u32 {
-        63_u32.saturating_sub(2 * self.count_bits())
-    }
-
-    /// Whether a range of [`window_bits`](Self::window_bits) lasts long enough for a base that
-    /// moves. States need four windows of it.
-    const fn has_base(&self) -> bool {
-        let length_bits = bit_width(self.windows.length()) - 1;
-        self.window_bits() >= 4 && self.window_bits() + length_bits >= LEAST_TIME_BITS
-    }
-
-    #[inline]
-    const fn count_bits(&self) -> u32 {
-        u64::BITS - self.quota.limit().leading_zeros()
-    }
-
-    /// How many words a state takes.
-    fn word_count(&self) -> usize {
-        match self.count_bits() {
-            _ if self.has_base() => 1,
-            // Both counts share a word.
-            ..32 => 2,
-            _ => 3,
-        }
-    }
-
-    /// When the base of the words must move.
-    fn rebase_at(&self) -> Tick {
-        if !self.has_base() {
-            return Tick::MAX;
-        }
-        let window = self.base.moves_at(self.window_bits());
-        self.windows.start(window)
-    }
 }
 
 impl Algorithm for SlidingWindow {
@@ -185,18 +145,13 @@ impl Algorithm for SlidingWindow {
 
     #[inline]
     fn facts(&self) -> Facts {
-        Facts {
-            words: self.word_count(),
-            rebase_at: self.rebase_at(),
-            ..Facts::ONE_LIMIT
-        }
+        Facts::ONE_LIMIT
     }
 
     fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
         Ok(Self {
             quota,
             windows: self.windows.with_length(quota.period_ns()),
-            base: TimeBase::ZERO,
         })
     }
 
@@ -297,66 +252,7 @@ impl Algorithm for SlidingWindow {
     }
 }
 
-impl Words for SlidingWindow {
-    const MAX_WORDS: usize = 3;
-
-    #[inline]
-    fn pack_into(&self, state: &SlidingWindowState, words: &mut [u64]) -> bool {
-        let bits = self.count_bits();
-        match words {
-            [word] => {
-                let Some(room) = 63_u32.checked_sub(2 * bits) else {
-                    return false;
-                };
-                let window = self.base.relative(state.window);
-                *word = (window << bits | state.previous) << bits | state.current;
-                (state.previous | state.current) >> bits == 0 && window >> room == 0
-            }
-            [both, window] => {
-                *both = state.previous << 32 | state.current;
-                *window = state.window;
-                state.previous >> 31 == 0 && state.current >> 32 == 0
-            }
-            [previous, current, window, ..] => {
-                (*previous, *current, *window) = (state.previous, state.current, state.window);
-                state.previous >> 63 == 0
-            }
-            [] => false,
-        }
-    }
-
-    #[inline]
-    fn unpack_from(&self, words: &[u64]) -> SlidingWindowState {
-        match *words {
-            [word] => {
-                let (bits, low) = (self.count_bits(), mask(self.count_bits()));
-                SlidingWindowState {
-                    window: self.base.absolute(word >> bits >> bits),
-                    previous: word >> bits & low,
-                    current: word & low,
-                }
-            }
-            [both, window] => SlidingWindowState {
-                window,
-                previous: both >> 32,
-                current: both & u64::from(u32::MAX),
-            },
-            [previous, current, window, ..] => SlidingWindowState {
-                window,
-                previous,
-                current,
-            },
-            [] => SlidingWindowState::default(),
-        }
-    }
-
-    fn rebase(&mut self, now: Tick) {
-        if self.has_base() {
-            let (window, _) = self.windows.locate(now);
-            self.base = TimeBase::before(window, self.window_bits());
-        }
-    }
-}
+impl Words for SlidingWindow {}
 
 impl Portable for SlidingWindow {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {

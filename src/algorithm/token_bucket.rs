@@ -159,8 +159,6 @@ impl Algorithm for TokenBucket {
             waiting: 1,
             max_wait: Duration::from_nanos(self.max_wait),
             replans_line: true,
-            words: self.bucket.interval.word_count(self.bucket.depth),
-            rebase_at: self.bucket.interval.rebase_at(),
             ..Facts::ONE_LIMIT
         }
     }
@@ -250,33 +248,7 @@ impl Algorithm for TokenBucket {
     }
 }
 
-impl Words for TokenBucket {
-    const MAX_WORDS: usize = 2;
-
-    /// A key that starts with less than a full bucket is never forgotten, and a bucket that was full
-    /// before the first moment of a word is as full at that moment.
-    #[inline]
-    fn pack_into(&self, state: &ExactNanos, words: &mut [u64]) -> bool {
-        let interval = &self.bucket.interval;
-        // Cheaper than to compare the fractions too: that of the earliest moment is zero.
-        let earliest = interval.earliest();
-        let state = if state.ns < earliest.ns {
-            earliest
-        } else {
-            *state
-        };
-        interval.pack_into(state, words)
-    }
-
-    #[inline]
-    fn unpack_from(&self, words: &[u64]) -> ExactNanos {
-        self.bucket.interval.unpack_from(words)
-    }
-
-    fn rebase(&mut self, now: Tick) {
-        self.bucket.interval.rebase(now);
-    }
-}
+impl Words for TokenBucket {}
 
 impl Portable for TokenBucket {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {

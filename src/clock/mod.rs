@@ -26,7 +26,7 @@ pub use self::monotonic::MonotonicClock;
 pub use self::sleep::MonotonicSleep;
 #[cfg(feature = "cas")]
 pub(crate) use self::system::unix_now;
-pub(crate) use self::system::{unix_seconds, zero_since_1970};
+pub(crate) use self::system::unix_seconds;
 
 use std::{fmt, future::Future, time::Duration};
 

@@ -10,10 +10,8 @@ use super::{Clock, Tick};
 /// The system's monotonic clock. The whole process shares one zero.
 ///
 /// # Calendar
-/// The zero is a multiple of 210 days after the Unix epoch, by the wall clock at the time of the first
-/// reading. Aligned windows of any length that divides 210 days (a minute, an hour, a day, a week, 30
-/// days) therefore begin at a multiple of their length after the Unix epoch, in every process. A week
-/// begins on Thursday at 00:00 UTC, because the Unix epoch was a Thursday; an offset of four days makes
+/// It counts from the Unix epoch, by the wall clock at the time of the first reading. So aligned windows of any
+/// length begin at a multiple of it after the Unix epoch, in every process. A week begins on Thursday at 00:00 UTC, because the Unix epoch was a Thursday; an offset of four days makes
 /// it begin on Monday. Later steps of the wall clock have no effect.
 /// [`CalendarWindow`](crate::CalendarWindow) knows months and time zones.
 ///

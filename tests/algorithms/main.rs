@@ -19,7 +19,6 @@ mod lockout;
 mod oracle;
 #[cfg(feature = "tokio")]
 mod own;
-mod packed;
 mod planted;
 mod promises;
 mod random;

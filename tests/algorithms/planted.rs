@@ -47,7 +47,8 @@ struct Broken<A> {
 impl<A: Words> Words for Broken<A> {}
 
 impl<A: Words> Algorithm for Broken<A> {
-    type State = (A::State, Tick);
+    /// The newest moment, and the time that was lost.
+    type State = (A::State, Tick, u64);
 
     fn quota(&self) -> Quota {
         let quota = self.algorithm.quota();
@@ -68,12 +69,12 @@ impl<A: Words> Algorithm for Broken<A> {
     }
 
     fn fresh(&self, now: Tick) -> Self::State {
-        (self.algorithm.fresh(now), now)
+        (self.algorithm.fresh(now), now, 0)
     }
 
     fn decide(&self, state: &mut Self::State, now: Tick, cost: u64) -> Decision {
         self.step_back(state, now);
-        let (state, newest) = state;
+        let (state, newest, lost) = state;
         let quota = self.algorithm.quota();
         let unit = u64::try_from(quota.period().as_nanos()).expect("short") / quota.limit();
         match self.bug {
@@ -83,11 +84,9 @@ impl<A: Words> Algorithm for Broken<A> {
                 let whole = u64::try_from(passed).expect("short") / unit.max(1) * unit;
                 let dropped = u64::try_from(passed).expect("short") - whole;
                 *newest = now;
-                let lost = self.algorithm.peek(state, now, 0).reset_after;
-                if dropped > 0 && !lost.is_zero() {
-                    *state = self.later(state, dropped);
-                }
-                self.algorithm.decide(state, now, cost)
+                *lost += dropped;
+                let slow = Tick::from_nanos(now.as_nanos().saturating_sub(*lost));
+                self.algorithm.decide(state, slow, cost)
             }
             Bug::TruncatedRetry => {
                 let mut decision = self.algorithm.decide(state, now, cost);
@@ -146,22 +145,13 @@ impl<A: Words> Algorithm for Broken<A> {
 
 impl<A: Words> Broken<A> {
     /// Opens the older window, if that is the bug.
-    fn step_back(&self, (state, newest): &mut (A::State, Tick), now: Tick) {
+    fn step_back(&self, (state, newest, _): &mut (A::State, Tick, u64), now: Tick) {
         if matches!(self.bug, Bug::NoClampOnBackStep) {
             if now < *newest {
                 *state = self.algorithm.fresh(now);
             }
             *newest = now;
         }
-    }
-
-    /// The state as if everything in it had happened `ns` later.
-    fn later(&self, state: &A::State, ns: u64) -> A::State {
-        let mut words = [0];
-        if !A::pack_into(&self.algorithm, state, &mut words) {
-            return state.clone();
-        }
-        A::unpack_from(&self.algorithm, &[words[0] + ns])
     }
 }
 

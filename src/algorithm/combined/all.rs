@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::super::fields::Fields;
-use super::super::math::MAX_WORDS;
 use super::super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Report, Words};
 use super::merge::{count_denial, look, merge, take, unsupported};
 use crate::clock::Tick;
@@ -209,8 +208,6 @@ impl<A: Words> Algorithm for All<A> {
 }
 
 impl<A: Words> Words for All<A> {
-    const MAX_WORDS: usize = MAX_WORDS;
-
     fn quotas(&self) -> Vec<Quota> {
         self.parts.iter().flat_map(A::quotas).collect()
     }
@@ -254,34 +251,6 @@ impl<A: Words> Words for All<A> {
         let each = self.each(state);
         let reports = each.map(|(part, state)| A::report(part, state, now));
         reports.fold(list, Report::and)
-    }
-
-    fn pack_into(&self, state: &Vec<A::State>, words: &mut [u64]) -> bool {
-        let mut left = words;
-        self.is_complete(state)
-            && self.each(state).all(|(part, state)| {
-                let words = std::mem::take(&mut left);
-                let split = words.split_at_mut_checked(part.facts().words);
-                split.is_some_and(|(own, rest)| {
-                    left = rest;
-                    A::pack_into(part, state, own)
-                })
-            })
-    }
-
-    fn unpack_from(&self, mut words: &[u64]) -> Vec<A::State> {
-        let unpack = |part: &A| {
-            let (own, rest) = words.split_at(part.facts().words.min(words.len()));
-            words = rest;
-            A::unpack_from(part, own)
-        };
-        self.parts.iter().map(unpack).collect()
-    }
-
-    fn rebase(&mut self, now: Tick) {
-        for part in &mut self.parts {
-            A::rebase(part, now);
-        }
     }
 }
 

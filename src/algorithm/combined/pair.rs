@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::super::fields::Fields;
-use super::super::math::MAX_WORDS;
 use super::super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Report, Words};
 use super::merge::{count_denial, look, merge, take, unsupported};
 use crate::clock::Tick;
@@ -123,13 +122,6 @@ impl<A: Words, B: Words> Algorithm for (A, B) {
 }
 
 impl<A: Words, B: Words> Words for (A, B) {
-    const MAX_WORDS: usize = {
-        let both = A::MAX_WORDS + B::MAX_WORDS;
-        if both < MAX_WORDS { both } else { MAX_WORDS }
-    };
-
-    const MIN_WORDS: usize = A::MIN_WORDS + B::MIN_WORDS;
-
     fn quotas(&self) -> Vec<Quota> {
         let mut quotas = A::quotas(&self.0);
         quotas.append(&mut B::quotas(&self.1));
@@ -163,29 +155,6 @@ impl<A: Words, B: Words> Words for (A, B) {
 
     fn report(&self, state: &(A::State, B::State), now: Tick) -> Report {
         A::report(&self.0, &state.0, now).and(B::report(&self.1, &state.1, now))
-    }
-
-    #[inline]
-    fn pack_into(&self, state: &(A::State, B::State), words: &mut [u64]) -> bool {
-        let Some((own, rest)) = words.split_at_mut_checked(self.0.facts().words) else {
-            return false;
-        };
-        let Some(rest) = rest.get_mut(..self.1.facts().words) else {
-            return false;
-        };
-        A::pack_into(&self.0, &state.0, own) && B::pack_into(&self.1, &state.1, rest)
-    }
-
-    #[inline]
-    fn unpack_from(&self, words: &[u64]) -> (A::State, B::State) {
-        let (own, rest) = words.split_at(self.0.facts().words.min(words.len()));
-        let rest = rest.get(..self.1.facts().words).unwrap_or(rest);
-        (A::unpack_from(&self.0, own), B::unpack_from(&self.1, rest))
-    }
-
-    fn rebase(&mut self, now: Tick) {
-        A::rebase(&mut self.0, now);
-        B::rebase(&mut self.1, now);
     }
 }
 

@@ -146,31 +146,6 @@ fn a_cancelled_request_and_a_ban_reach_a_wrapped_limit() {
     assert_eq!(steps(&Lockout::new(Quota::per_minute(10))).1, [false, true]);
 }
 
-/// A state from before the last move of the base.
-#[test]
-fn an_old_state_of_a_wrapped_limit_packs_after_its_base_has_moved() {
-    fn pack<A: Words>(limit: &A) -> Option<u64> {
-        let early = Tick::from_nanos(1 << 40);
-        let mut state = limit.fresh(early);
-        let _ = limit.charge(&mut state, early, 5);
-        let late = early.plus(10_000 * MINUTE);
-        let mut rebased = limit.clone();
-        A::rebase(&mut rebased, late);
-        let mut words = vec![0; rebased.facts().words];
-        A::pack_into(&rebased, &state, &mut words).then(|| {
-            let unpacked = A::unpack_from(&rebased, &words);
-            rebased.report(&unpacked, late).available
-        })
-    }
-    let limit = slow_start();
-    assert_eq!(pack(&limit), Some(999_983));
-    assert_eq!(pack(&AnyAlgorithm::new(limit)), Some(999_983));
-    assert_eq!(pack(&All::new([limit])), Some(999_983));
-    // The state of the full bucket stays as long as that of the other one.
-    let full = TokenBucket::new(limit.quota());
-    assert_eq!(pack(&(full, limit)), Some(999_983));
-}
-
 #[test]
 fn the_share_of_a_wrapped_limit_has_a_share_of_each_quota() {
     fn share<A: Portable>(limit: &A) -> (Vec<Quota>, bool) {

@@ -161,8 +161,6 @@ impl Algorithm for LeakyBucket {
             waiting: 1,
             max_wait: Duration::from_nanos(self.max_wait),
             replans_line: true,
-            words: self.bucket.interval.word_count(self.bucket.depth),
-            rebase_at: self.bucket.interval.rebase_at(),
             ..Facts::ONE_LIMIT
         }
     }
@@ -252,23 +250,7 @@ impl Algorithm for LeakyBucket {
     }
 }
 
-impl Words for LeakyBucket {
-    const MAX_WORDS: usize = 2;
-
-    #[inline]
-    fn pack_into(&self, state: &ExactNanos, words: &mut [u64]) -> bool {
-        self.bucket.interval.pack_into(*state, words)
-    }
-
-    #[inline]
-    fn unpack_from(&self, words: &[u64]) -> ExactNanos {
-        self.bucket.interval.unpack_from(words)
-    }
-
-    fn rebase(&mut self, now: Tick) {
-        self.bucket.interval.rebase(now);
-    }
-}
+impl Words for LeakyBucket {}
 
 impl Portable for LeakyBucket {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {

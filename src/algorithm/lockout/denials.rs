@@ -163,9 +163,7 @@ impl<A: Words> Algorithm for DenialLockout<A> {
         Facts {
             counts_denials: true,
             is_about_one_key: true,
-            words: 1,
             max_heap_bytes: limit.max_heap_bytes.saturating_add(denials),
-            rebase_at: Tick::MAX,
             ..limit
         }
     }
@@ -252,8 +250,6 @@ impl<A: Words> Algorithm for DenialLockout<A> {
 }
 
 impl<A: Words> Words for DenialLockout<A> {
-    const MAX_WORDS: usize = 1;
-
     fn quotas(&self) -> Vec<Quota> {
         A::quotas(&self.limit)
     }

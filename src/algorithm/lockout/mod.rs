@@ -156,8 +156,6 @@ impl Algorithm for Lockout {
 }
 
 impl Words for Lockout {
-    const MAX_WORDS: usize = 1;
-
     /// Without a copy of the state: no request waits.
     fn peek_reserve(
         &self,

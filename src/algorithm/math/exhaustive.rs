@@ -4,7 +4,6 @@
 //! A definition here is a fraction of unbounded integers ([`Naive`]) or an `i128` of small numbers.
 //! No function under test is used in it.
 
-use super::bits::{BitBuffer, mask};
 use super::{
     arithmetic::gcd,
     interval::{ExactNanos, Interval, Rounding},
@@ -417,115 +416,6 @@ fn windows_match_their_definition() {
                         assert_eq!(i128::from(got), until.max(0));
                     }
                 }
-            }
-        }
-    }
-}
-
-/// All triples of widths, with fields of zeros, ones and single bits.
-#[test]
-fn bit_fields_of_all_widths_round_trip() {
-    for first in 0..=64 {
-        for second in 0..=64 {
-            for third in [0, 1, 31, 32, 33, 62, 63, 64] {
-                for ones in 0..8 {
-                    let fields = [first, second, third].map(|width| {
-                        let index = u32::from(width == second) + 2 * u32::from(width == third);
-                        let value = if ones >> (index % 3) & 1 == 1 {
-                            mask(width)
-                        } else {
-                            (mask(width) >> 1) + u64::from(width > 0)
-                        };
-                        (value & mask(width), width)
-                    });
-                    check_fields(fields);
-                }
-            }
-        }
-    }
-}
-
-fn check_fields(fields: [(u64, u32); 3]) {
-    let bits: u32 = fields.iter().map(|(_, width)| width).sum();
-    for words in 1..=4_usize {
-        let mut packed = [0; 4];
-        let packed = &mut packed[..words];
-        if bits >= 64 * u32::try_from(words).unwrap_or(0) {
-            continue;
-        }
-        let mut buffer = BitBuffer::from_words(&[]);
-        fields.iter().fold(0, |at, (value, width)| {
-            buffer.put(at, *value);
-            at + width
-        });
-        buffer.write(packed);
-        assert!(packed[0] < 1 << 63, "the highest bit stays zero");
-        // The whole number: field after field, from the lowest bit upward.
-        let bit = |at: u32| packed[words - 1 - (at / 64) as usize] >> (at % 64) & 1;
-        let mut at = 0;
-        for (value, width) in fields {
-            for place in 0..width {
-                assert_eq!(bit(at), value >> place & 1, "{fields:?}");
-                at += 1;
-            }
-        }
-        assert!((at..64 * u32::try_from(words).unwrap_or(0)).all(|at| bit(at) == 0));
-        let (buffer, mut at) = (BitBuffer::from_words(packed), 0);
-        for (value, width) in fields {
-            assert_eq!(buffer.get(at, width), value, "{fields:?}");
-            at += width;
-        }
-    }
-}
-
-#[test]
-fn shifts_and_sums_of_four_words_match_single_bits() {
-    let patterns = [0, 1, u64::MAX, 1 << 63, 0x9e37_79b9_7f4a_7c15];
-    for low in patterns {
-        for high in patterns {
-            let words = [high, low, !high, !low];
-            for by in 0..256_u32 {
-                let mut buffer = BitBuffer::from_words(&words);
-                buffer.shift(by);
-                let mut shifted = [0; 4];
-                buffer.write(&mut shifted);
-                let bit = |words: &[u64; 4], at: u32| {
-                    words
-                        .get(3_usize.wrapping_sub((at / 64) as usize))
-                        .map_or(0, |word| word >> (at % 64) & 1)
-                };
-                for at in 0..256 {
-                    assert_eq!(bit(&shifted, at), bit(&words, at + by), "{by}");
-                }
-            }
-            for factor in patterns {
-                let number = [low, high, low, high];
-                let mut buffer = BitBuffer::from_words(&words);
-                buffer.add_scaled(&number, factor);
-                let mut sum = [0; 4];
-                buffer.write(&mut sum);
-                // Modulo 2^256, digit by digit.
-                let as_number = |lowest_first: [u64; 4]| {
-                    let halves = lowest_first
-                        .iter()
-                        .flat_map(|word| [word & 0xFFFF_FFFF, word >> 32]);
-                    Naive::from_digits(halves.collect())
-                };
-                let mut expected = as_number(number).times(&Naive::new(factor.into())).0;
-                expected.resize(12, 0);
-                let own = as_number([words[3], words[2], words[1], words[0]]).0;
-                let mut carry = 0;
-                for (at, digit) in expected.iter_mut().enumerate() {
-                    let total = *digit + own.get(at).copied().unwrap_or(0) + carry;
-                    (*digit, carry) = (total & 0xFFFF_FFFF, total >> 32);
-                }
-                expected.truncate(8);
-                let got = as_number([sum[3], sum[2], sum[1], sum[0]]);
-                assert_eq!(
-                    got,
-                    Naive::from_digits(expected),
-                    "{number:?} times {factor}"
-                );
             }
         }
     }

@@ -8,8 +8,6 @@ use std::num::NonZeroU64;
 
 use super::{
     arithmetic::{gcd, low_u64},
-    bits::{TIME_BITS, bit_width, words_for_bits},
-    time_base::{LEAST_TIME_BITS, TimeBase, fits_range},
     u256,
 };
 use crate::algorithm::{Cost, Fields};
@@ -32,10 +30,6 @@ pub(in crate::algorithm) struct Interval {
     den: NonZeroU64,
     /// `num / den` as a span, precomputed for a cost of 1.
     unit: ExactNanos,
-    /// The width of a fraction in bits.
-    fraction_bits: u32,
-    /// The moment from which words count.
-    base: TimeBase,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -95,8 +89,6 @@ impl Interval {
             num,
             den,
             unit: ExactNanos::new(num.get() / den.get(), num.get() % den.get()),
-            fraction_bits: u64::BITS - (den.get() - 1).leading_zeros(),
-            base: TimeBase::ZERO,
         }
     }
 
@@ -126,8 +118,6 @@ impl Interval {
             num: self.num,
             den: NonZeroU64::MIN,
             unit: self.unit.trunc(),
-            fraction_bits: 0,
-            base: self.base,
         }
     }
 
@@ -292,103 +282,11 @@ impl Interval {
         };
         self.add(due.trunc(), fraction)
     }
-
-    /// How many words of a table a moment takes that is at most `depth` from the present.
-    pub(in crate::algorithm) const fn word_count(&self, depth: ExactNanos) -> usize {
-        if fits_range(depth.ns, self.time_bits()) {
-            return 1;
-        }
-        let farthest = (1 << TIME_BITS) + depth.ns;
-        words_for_bits(bit_width(farthest) + self.fraction_bits)
-    }
-
-    /// The bits of one word that are left for the time. The highest bit stays zero.
-    const fn time_bits(&self) -> u32 {
-        63_u32.saturating_sub(self.fraction_bits)
-    }
-
-    /// Moves the moment from which words count.
-    pub(in crate::algorithm) const fn rebase(&mut self, now: Tick) {
-        if self.time_bits() >= LEAST_TIME_BITS {
-            self.base = TimeBase::before(now.as_nanos(), self.time_bits());
-        }
-    }
-
-    /// When [`rebase`](Self::rebase) is due.
-    pub(in crate::algorithm) const fn rebase_at(&self) -> Tick {
-        if self.time_bits() < LEAST_TIME_BITS {
-            return Tick::MAX;
-        }
-        Tick::from_nanos(self.base.moves_at(self.time_bits()))
-    }
-
-    /// The earliest moment that one word can hold.
-    pub(in crate::algorithm) const fn earliest(&self) -> ExactNanos {
-        ExactNanos::from_nanos(self.base.absolute(0))
-    }
-
-    #[inline]
-    pub(in crate::algorithm) fn pack_into(&self, due: ExactNanos, words: &mut [u64]) -> bool {
-        match words {
-            [word] => {
-                let ns = self.base.relative(due.ns);
-                *word = ns << self.fraction_bits | due.fraction;
-                ns >> (63 - self.fraction_bits) == 0
-            }
-            [ns, fraction, ..] => {
-                (*ns, *fraction) = (due.ns, due.fraction);
-                due.ns >> 63 == 0
-            }
-            [] => false,
-        }
-    }
-
-    #[inline]
-    pub(in crate::algorithm) const fn unpack_from(&self, words: &[u64]) -> ExactNanos {
-        match *words {
-            [word] => ExactNanos {
-                ns: self.base.absolute(word >> self.fraction_bits),
-                fraction: word & ((1 << self.fraction_bits) - 1),
-            },
-            [ns, fraction, ..] => ExactNanos { ns, fraction },
-            [] => ExactNanos::ZERO,
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn one_word_holds_the_moments_around_the_last_rebase() {
-        let now = 1 << 50;
-        // The fraction takes 20 bits, which leaves the fewest bits for the time.
-        let mut interval = Interval::new(&Quota::per_second(1_000_003));
-        assert_eq!(interval.time_bits(), LEAST_TIME_BITS);
-        interval.rebase(Tick::from_nanos(now));
-        let quarter = 1 << (LEAST_TIME_BITS - 2);
-        assert_eq!(interval.earliest().ns, now - quarter);
-        assert_eq!(interval.rebase_at(), Tick::from_nanos(now + quarter));
-        for ns in [now - quarter, now, now + quarter, now + 3 * quarter - 1] {
-            let due = ExactNanos { ns, fraction: 17 };
-            let mut word = [0];
-            assert!(interval.pack_into(due, &mut word), "{ns}");
-            assert_eq!(interval.unpack_from(&word), due);
-        }
-        for ns in [now - quarter - 1, now + 3 * quarter] {
-            assert!(!interval.pack_into(ExactNanos::from_nanos(ns), &mut [0]));
-        }
-    }
-
-    #[test]
-    fn words_with_too_few_bits_for_the_time_have_no_base() {
-        let mut interval = Interval::new(&Quota::per_second(2_000_003));
-        assert_eq!(interval.time_bits(), LEAST_TIME_BITS - 1);
-        interval.rebase(Tick::from_nanos(1 << 50));
-        assert_eq!(interval.earliest(), ExactNanos::ZERO);
-        assert_eq!(interval.rebase_at(), Tick::MAX);
-    }
 
     #[test]
     fn a_span_of_more_parts_than_64_bits_is_converted() {

@@ -1,16 +1,14 @@
 //! A window that slides cell by cell.
 
-mod packed;
 mod state;
 
 pub use self::state::SlidingGridState;
 
 use std::time::Duration;
 
-use self::packed::{Layout, PackedSums};
-use self::state::{CellSums, MAX_CELLS};
+use self::state::MAX_CELLS;
 use super::fields::Fields;
-use super::math::{MAX_WORDS, Windows};
+use super::math::Windows;
 use super::portable;
 use super::setting::{OFFSET, Range, Setting};
 use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Words};
@@ -57,7 +55,6 @@ pub struct SlidingGrid {
     strict: bool,
     /// Maps a time to its cell.
     pub(crate) grid: Windows,
-    layout: Layout,
 }
 
 const DEFAULT_CELLS: u64 = 10;
@@ -108,11 +105,10 @@ impl SlidingGrid {
     const fn build(quota: Quota, cells: u64, strict: bool, offset: u64) -> Self {
         let grid = Windows::new(quota.period_ns().div_ceil(cells), offset);
         Self {
-            layout: Layout::new(&quota, cells + strict as u64, grid.length()),
-            grid,
             quota,
             cells,
             strict,
+            grid,
         }
     }
 
@@ -131,26 +127,26 @@ impl SlidingGrid {
 
     /// The cell of `now`, or the newest cell of the state if that is later.
     #[inline]
-    fn current_cell(&self, state: &impl CellSums, now: Tick) -> u64 {
-        self.grid.locate(now).0.max(state.newest_cell())
+    fn current_cell(&self, state: &SlidingGridState, now: Tick) -> u64 {
+        self.grid.locate(now).0.max(state.cell)
     }
 
     /// How many cells `current` is after the newest cell of the state, at most all that are counted.
     #[inline]
-    fn elapsed_cells(&self, state: &impl CellSums, current: u64) -> u64 {
-        (current - state.newest_cell()).min(self.counted_cells())
+    fn elapsed_cells(&self, state: &SlidingGridState, current: u64) -> u64 {
+        (current - state.cell).min(self.counted_cells())
     }
 
     /// The time until the usage is at most `max_usage`. It is more than that now.
     #[inline]
-    fn nanos_until_usage(&self, state: &impl CellSums, max_usage: u64, now: Tick) -> u64 {
+    fn nanos_until_usage(&self, state: &SlidingGridState, max_usage: u64, now: Tick) -> u64 {
         let elapsed = self.cells_until_usage(state, max_usage);
-        self.grid.nanos_until(state.newest_cell() + elapsed, 0, now)
+        self.grid.nanos_until(state.cell + elapsed, 0, now)
     }
 
     /// The least number of cells after the newest one at which the usage is at most `max_usage`.
     #[inline]
-    fn cells_until_usage(&self, state: &impl CellSums, max_usage: u64) -> u64 {
+    fn cells_until_usage(&self, state: &SlidingGridState, max_usage: u64) -> u64 {
         // A binary search: the usage exceeds `max_usage` before `low`, and does not from `high` on.
         let (mut low, mut high) = (0, self.counted_cells());
         // Six steps are enough for 62 candidates. With a fixed bound, the compiler can remove the
@@ -169,39 +165,6 @@ impl SlidingGrid {
         high
     }
 
-    #[expect(clippy::inline_always, reason = "as for `decide_packed`")]
-    #[inline(always)]
-    fn decide_with_sums(
-        &self,
-        state: &mut impl CellSums,
-        current: u64,
-        now: Tick,
-        cost: u64,
-    ) -> Decision {
-        let limit = self.quota.limit();
-        let elapsed = self.elapsed_cells(state, current);
-        let used = state.sum_after(elapsed);
-        let remaining = limit.saturating_sub(used);
-        if cost > 0 && cost <= remaining {
-            state.record(current, elapsed, self.counted_cells(), cost);
-            let reset_after = self
-                .grid
-                .nanos_until(current + self.counted_cells(), 0, now);
-            return Decision::new(Verdict::Admit, limit, remaining - cost, None, reset_after);
-        }
-        let reset_after = if used > 0 {
-            self.nanos_until_usage(state, 0, now)
-        } else {
-            0
-        };
-        if cost == 0 {
-            return Decision::new(Verdict::Admit, limit, remaining, None, reset_after);
-        }
-        // A denial removes nothing: a request with an older `now` may still need the counts.
-        let retry_after = (cost <= limit).then(|| self.nanos_until_usage(state, limit - cost, now));
-        Decision::new(Verdict::Deny, limit, remaining, retry_after, reset_after)
-    }
-
     /// Moves the state on to `now`, dropping what has left the window.
     fn advance(&self, state: &mut SlidingGridState, now: Tick) {
         let current = self.current_cell(state, now);
@@ -218,10 +181,7 @@ impl Algorithm for SlidingGrid {
 
     #[inline]
     fn facts(&self) -> Facts {
-        Facts {
-            words: self.layout.word_count,
-            ..Facts::ONE_LIMIT
-        }
+        Facts::ONE_LIMIT
     }
 
     fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
@@ -247,7 +207,30 @@ impl Algorithm for SlidingGrid {
 
     #[inline]
     fn decide(&self, state: &mut SlidingGridState, now: Tick, cost: u64) -> Decision {
-        self.decide_with_sums(state, self.current_cell(state, now), now, cost)
+        let current = self.current_cell(state, now);
+        let limit = self.quota.limit();
+        let elapsed = self.elapsed_cells(state, current);
+        let used = state.sum_after(elapsed);
+        let remaining = limit.saturating_sub(used);
+        if cost > 0 && cost <= remaining {
+            state.advance_to(current, elapsed);
+            state.add(self.counted_cells(), cost);
+            let reset_after = self
+                .grid
+                .nanos_until(current + self.counted_cells(), 0, now);
+            return Decision::new(Verdict::Admit, limit, remaining - cost, None, reset_after);
+        }
+        let reset_after = if used > 0 {
+            self.nanos_until_usage(state, 0, now)
+        } else {
+            0
+        };
+        if cost == 0 {
+            return Decision::new(Verdict::Admit, limit, remaining, None, reset_after);
+        }
+        // A denial removes nothing: a request with an older `now` may still need the counts.
+        let retry_after = (cost <= limit).then(|| self.nanos_until_usage(state, limit - cost, now));
+        Decision::new(Verdict::Deny, limit, remaining, retry_after, reset_after)
     }
 
     fn refund(&self, state: &mut SlidingGridState, now: Tick, cost: Cost, _: GiveBack) {
@@ -291,41 +274,7 @@ impl Algorithm for SlidingGrid {
     }
 }
 
-impl Words for SlidingGrid {
-    const MAX_WORDS: usize = MAX_WORDS;
-
-    #[inline]
-    fn pack_into(&self, state: &SlidingGridState, words: &mut [u64]) -> bool {
-        self.layout.pack(state, self.sum_count(), words)
-    }
-
-    /// Decides on the packed words. Unpacking would clear and copy 61 sums, and a grid of ten cells
-    /// uses ten of them.
-    #[expect(
-        clippy::inline_always,
-        reason = "so that the figures a caller does not read are not computed"
-    )]
-    #[inline(always)]
-    fn decide_packed(&self, words: &mut [u64], now: Tick, cost: u64) -> Option<Decision> {
-        let (current, _) = self.grid.locate(now);
-        // An admission keeps the sums within the limit, so they fit their fields. The number of a
-        // cell in the far future may not.
-        if words.len() != self.layout.word_count || current > self.layout.max_cell {
-            return None;
-        }
-        let (cell, mut sums) = PackedSums::split(&self.layout, words);
-        let mut state = PackedSums::new(words, cell, &mut sums, &self.layout);
-        let current = current.max(cell);
-        Some(self.decide_with_sums(&mut state, current, now, cost))
-    }
-
-    #[inline]
-    fn unpack_from(&self, words: &[u64]) -> SlidingGridState {
-        let mut state = self.fresh(Tick::ZERO);
-        self.layout.unpack(words, self.sum_count(), &mut state);
-        state
-    }
-}
+impl Words for SlidingGrid {}
 
 impl Portable for SlidingGrid {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {

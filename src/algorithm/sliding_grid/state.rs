@@ -18,17 +18,6 @@ pub struct SlidingGridState {
     pub(super) sums: [u64; MAX_CELLS + 1],
 }
 
-/// A state, packed or not.
-pub(super) trait CellSums {
-    /// The newest cell with a count.
-    fn newest_cell(&self) -> u64;
-    /// The usage when this many cells have elapsed since.
-    fn sum_after(&self, elapsed: u64) -> u64;
-    /// Counts `cost`, which fits the limit, in `cell`, which is `elapsed` cells later. `counted` is
-    /// the number of sums in use.
-    fn record(&mut self, cell: u64, elapsed: u64, counted: u64, cost: u64);
-}
-
 #[expect(clippy::cast_possible_truncation, reason = "at most 61 cells count")]
 impl SlidingGridState {
     /// Moves on by `elapsed` cells, dropping what has left the window.
@@ -62,23 +51,10 @@ impl SlidingGridState {
             *sum = sum.saturating_add(cost).min(Tick::MAX.as_nanos());
         }
     }
-}
 
-impl CellSums for SlidingGridState {
+    /// The usage when this many cells have elapsed since the newest one.
     #[inline]
-    fn newest_cell(&self) -> u64 {
-        self.cell
-    }
-
-    #[expect(clippy::cast_possible_truncation, reason = "at most 61 cells count")]
-    #[inline]
-    fn sum_after(&self, elapsed: u64) -> u64 {
+    pub(super) fn sum_after(&self, elapsed: u64) -> u64 {
         self.sums.get(elapsed as usize).copied().unwrap_or_default()
-    }
-
-    #[inline]
-    fn record(&mut self, cell: u64, elapsed: u64, counted: u64, cost: u64) {
-        self.advance_to(cell, elapsed);
-        self.add(counted, cost);
     }
 }

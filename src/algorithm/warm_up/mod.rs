@@ -1,14 +1,12 @@
 //! A rate that rises while it is used and falls while it is idle.
 
-mod packed;
 mod permits;
 
 use std::time::Duration;
 
-use self::packed::Layout;
 use self::permits::StoredPermits;
 use super::fields::Fields;
-use super::math::{Interval, MAX_WORDS};
+use super::math::Interval;
 use super::portable;
 use super::setting::{MAX_WAIT, QUEUE, Range, Setting};
 use super::{Algorithm, Cost, ExactNanos, Facts, GiveBack, Inherit, Portable, Words};
@@ -70,7 +68,6 @@ pub struct WarmUp {
     pub(crate) max_wait: u64,
     pub(crate) max_cost: Option<u64>,
     pub(crate) permits: StoredPermits,
-    layout: Layout,
 }
 
 /// The state of a key under [`WarmUp`].
@@ -181,7 +178,6 @@ impl WarmUp {
             queue_limit: None,
             max_wait: u64::MAX,
             max_cost: None,
-            layout: Layout::new(&interval, permits.capacity),
             permits,
         })
     }
@@ -282,7 +278,6 @@ impl Algorithm for WarmUp {
         Facts {
             waiting: 1,
             max_wait: Duration::from_nanos(self.max_wait),
-            words: self.layout.word_count,
             ..Facts::ONE_LIMIT
         }
     }
@@ -365,20 +360,7 @@ impl Algorithm for WarmUp {
     }
 }
 
-impl Words for WarmUp {
-    const MAX_WORDS: usize = MAX_WORDS;
-
-    #[inline]
-    fn pack_into(&self, state: &WarmUpState, words: &mut [u64]) -> bool {
-        self.layout.pack(state.stored, state.next_free, words)
-    }
-
-    #[inline]
-    fn unpack_from(&self, words: &[u64]) -> WarmUpState {
-        let (stored, next_free) = self.layout.unpack(words);
-        WarmUpState { stored, next_free }
-    }
-}
+impl Words for WarmUp {}
 
 impl Portable for WarmUp {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {

@@ -117,8 +117,6 @@ impl<A: Words> Algorithm for Planned<A> {
     fn facts(&self) -> Facts {
         let facts = self.default.facts();
         Facts {
-            words: 1,
-            rebase_at: Tick::MAX,
             max_heap_bytes: facts.max_heap_bytes.saturating_add(size_of::<A>()),
             ..facts
         }
