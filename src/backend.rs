@@ -327,4 +327,11 @@ pub trait IntoBackend {
     {
         self.into_backend()
     }
+
+    /// Whether `backend` may let requests wait in a line. Otherwise settings of the line are refused, as they
+    /// would have no effect.
+    fn queues(backend: &Self::Backend) -> bool {
+        let _ = backend;
+        true
+    }
 }

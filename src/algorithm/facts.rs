@@ -28,6 +28,8 @@ pub struct Facts {
     pub limits: usize,
     /// How many of its limits can make a request wait that [reserves](super::Algorithm::reserve) a turn.
     pub waiting: usize,
+    /// Whether requests that are decided on may wait in a line.
+    pub queues: bool,
     /// The longest wait of a queued request. One that would have to wait longer is denied on arrival, and one that others
     /// overtake until then leaves the queue.
     pub max_wait: Duration,
@@ -53,6 +55,7 @@ impl Facts {
     pub(super) const NO_LIMIT: Self = Self {
         limits: 0,
         waiting: 0,
+        queues: false,
         max_wait: Duration::MAX,
         replans_line: false,
         lends: false,
@@ -75,6 +78,7 @@ impl Facts {
         Self {
             limits: self.limits + other.limits,
             waiting: self.waiting + other.waiting,
+            queues: self.queues | other.queues,
             max_wait: self.max_wait.min(other.max_wait),
             replans_line: self.replans_line | other.replans_line,
             // Not together: each would lend a turn of its own.
@@ -91,6 +95,7 @@ impl Default for Facts {
     fn default() -> Self {
         Self {
             waiting: 1,
+            queues: true,
             is_user_code: true,
             ..Self::ONE_LIMIT
         }

@@ -157,6 +157,7 @@ impl Algorithm for TokenBucket {
     fn facts(&self) -> Facts {
         Facts {
             waiting: 1,
+            queues: self.queue_limit > 0,
             max_wait: Duration::from_nanos(self.max_wait),
             replans_line: true,
             ..Facts::ONE_LIMIT

@@ -205,6 +205,10 @@ impl<H, P: Clone> Limiting for InFlight<H, P> {
         &self.state
     }
 
+    fn queues(&self) -> bool {
+        self.options.queue > 0
+    }
+
     #[track_caller]
     fn rename(&mut self, name: Option<&str>, number: &mut usize) {
         rename(&mut self.state, name, number);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{ConcurrencyLimitLayer, InFlight, UntilHead, UntilResponse};
+use crate::layer::expect_queue;
 use crate::queue::Order;
 
 impl<K, R, H, P> ConcurrencyLimitLayer<K, R, H, P> {
@@ -19,7 +20,12 @@ impl<K, R, H, P> ConcurrencyLimitLayer<K, R, H, P> {
     ///
     /// A gRPC request waits at most as long as its client does (`grpc-timeout`). If the permits are those of a fleet,
     /// the time that the store takes for a first reply comes in addition.
+    ///
+    /// # Panics
+    /// Without a [`queue`](Self::queue), which is set first: it would have no effect.
+    #[track_caller]
     pub fn max_wait(self, max_wait: Duration) -> Self {
+        expect_queue("`max_wait` without a queue", self.gate().options.queue > 0);
         self.with_gate(|gate| gate.options.max_wait = max_wait)
     }
 
@@ -33,7 +39,12 @@ impl<K, R, H, P> ConcurrencyLimitLayer<K, R, H, P> {
     /// let limit = ConcurrencyLimitLayer::new(Global, 10).queue(100).order(Order::Newest);
     /// # drop(limit);
     /// ```
+    ///
+    /// # Panics
+    /// Without a [`queue`](Self::queue), which is set first: it would have no effect.
+    #[track_caller]
     pub fn order(self, order: Order) -> Self {
+        expect_queue("`order` without a queue", self.gate().options.queue > 0);
         self.with_gate(|gate| gate.options.order = order)
     }
 

@@ -193,6 +193,10 @@ impl<L: IntoBackend> Limiting for CostAtEnd<L> {
         self.0.state()
     }
 
+    fn queues(&self) -> bool {
+        self.0.queues()
+    }
+
     #[track_caller]
     fn rename(&mut self, name: Option<&str>, number: &mut usize) {
         self.0.rename(name, number);

@@ -129,6 +129,11 @@ pub trait Limiting: Clone {
 
     fn state(&self) -> &Arc<State<Self::Limiter>>;
 
+    /// Whether a request may wait in a line. Several limits are not asked.
+    fn queues(&self) -> bool {
+        true
+    }
+
     /// Names the limit. Of several limits, each has a `number` beside the name, and the next number is
     /// left; 0 if there is one. Without a name, those that have none are named.
     #[track_caller]

@@ -338,7 +338,12 @@ impl<K, L: IntoBackend, R> RateLimitLayer<K, L, R> {
     /// granted for a cost, so a new request goes before those of its cost, and those of other costs keep
     /// their turns. While the costs of waiting requests differ, only one of its cost is denied in favour
     /// of it.
+    ///
+    /// # Panics
+    /// If the limit has no queue: it would have no effect.
+    #[track_caller]
     pub fn order(self, order: Order) -> Self {
+        expect_queue("`order` without a queue", self.gate().queues());
         self.with_gate(|rate| rate.set_order(order))
     }
 
@@ -379,6 +384,15 @@ impl<K, L: IntoBackend, R> RateLimitLayer<K, L, R> {
         let percent = expect_valid(is_valid.ok_or_else(error));
         self.with_gate(|rate| rate.jitter = percent)
     }
+}
+
+/// # Panics
+/// A setting of the line of a limit that has none.
+#[track_caller]
+pub(crate) fn expect_queue(what: &'static str, has_queue: bool) {
+    let instead = "give the limit a queue first, or leave this out";
+    let error = ConfigError::Unsupported { what, instead };
+    expect_valid(has_queue.then_some(()).ok_or(error));
 }
 
 /// The backend for the keys of `K`. All requests have one key if `K` is [`Global`].

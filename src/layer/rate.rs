@@ -360,6 +360,10 @@ impl<L: IntoBackend> Limiting for Rate<L> {
         &self.state
     }
 
+    fn queues(&self) -> bool {
+        L::queues(&self.state.backend)
+    }
+
     #[track_caller]
     fn rename(&mut self, name: Option<&str>, number: &mut usize) {
         rename(&mut self.state, name, number);

@@ -239,10 +239,13 @@ impl<K, G, R> LimitLayer<K, G, R> {
     /// ```
     ///
     /// # Panics
-    /// If `seats` is 0: the service would never be ready. A limit without a queue has no waiting
-    /// requests.
+    /// If `seats` is 0: the service would never be ready. If the limit has no queue: it would have no effect.
     #[track_caller]
-    pub fn seats(mut self, seats: u32) -> Self {
+    pub fn seats(mut self, seats: u32) -> Self
+    where
+        G: Limiting,
+    {
+        super::expect_queue("`seats` without a queue", self.gate().queues());
         self.seats = Some(Seats::new(seats));
         self
     }

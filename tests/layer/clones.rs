@@ -26,7 +26,7 @@ type Setting<T> = (&'static str, fn(T) -> T);
 /// Shows promise 50.
 #[test]
 fn a_setting_of_a_cloned_layer_does_not_change_the_original() {
-    let rate: Rate = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_day(1)));
+    let rate: Rate = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_day(1)).queue(1));
     let settings: [Setting<Rate>; 8] = [
         ("name", |layer| layer.name("other")),
         ("shadow", Rate::shadow),
@@ -42,7 +42,7 @@ fn a_setting_of_a_cloned_layer_does_not_change_the_original() {
     for (setting, change) in settings {
         assert!(!leaks(&rate, change), "RateLimitLayer::{setting}");
     }
-    let in_flight: InFlight = ConcurrencyLimitLayer::new(Global, 1);
+    let in_flight: InFlight = ConcurrencyLimitLayer::new(Global, 1).queue(1);
     let settings: [Setting<InFlight>; 9] = [
         ("name", |layer| layer.name("other")),
         ("shadow", InFlight::shadow),

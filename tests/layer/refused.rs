@@ -4,12 +4,19 @@ use std::{
     panic::{self, PanicHookInfo},
     sync::mpsc,
     thread,
+    time::Duration,
 };
 
-use tower_throttle::{FixedWindow, Global, Quota, RateLimitLayer};
+use tower_throttle::{
+    ConcurrencyLimitLayer, FixedWindow, Global, LeakyBucket, Quota, RateLimitLayer, queue::Order,
+};
 
 fn layer() -> RateLimitLayer<Global, FixedWindow> {
     RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(1)))
+}
+
+fn queued() -> RateLimitLayer<Global, LeakyBucket> {
+    RateLimitLayer::new(Global, LeakyBucket::new(Quota::per_day(1)).queue(1))
 }
 
 /// Returns the message and the file of the panic in `build`.
@@ -43,8 +50,24 @@ fn refusal(build: impl FnOnce() + Send + 'static) -> (String, String) {
 fn a_refusal_names_the_value_the_allowed_values_and_the_callers_line() {
     for (build, expected) in [
         (
-            (|| drop(layer().seats(0))) as fn(),
+            (|| drop(queued().seats(0))) as fn(),
             "seats: 0 is not allowed; give a number from 1 to 4294967295",
+        ),
+        (
+            || drop(layer().seats(1)),
+            "`seats` without a queue is not possible; give the limit a queue first, or leave this out",
+        ),
+        (
+            || drop(layer().order(Order::Newest)),
+            "`order` without a queue is not possible; give the limit a queue first, or leave this out",
+        ),
+        (
+            || drop(ConcurrencyLimitLayer::new(Global, 1).order(Order::Newest)),
+            "`order` without a queue is not possible; give the limit a queue first, or leave this out",
+        ),
+        (
+            || drop(ConcurrencyLimitLayer::new(Global, 1).max_wait(Duration::ZERO)),
+            "`max_wait` without a queue is not possible; give the limit a queue first, or leave this out",
         ),
         (
             || drop(layer().name("")),

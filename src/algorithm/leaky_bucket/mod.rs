@@ -159,6 +159,7 @@ impl Algorithm for LeakyBucket {
     fn facts(&self) -> Facts {
         Facts {
             waiting: 1,
+            queues: self.queue_limit.is_some_and(|units| units > 0),
             max_wait: Duration::from_nanos(self.max_wait),
             replans_line: true,
             ..Facts::ONE_LIMIT

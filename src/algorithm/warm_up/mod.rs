@@ -277,6 +277,7 @@ impl Algorithm for WarmUp {
     fn facts(&self) -> Facts {
         Facts {
             waiting: 1,
+            queues: self.queue_limit.is_some_and(|units| units > 0),
             max_wait: Duration::from_nanos(self.max_wait),
             ..Facts::ONE_LIMIT
         }

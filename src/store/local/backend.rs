@@ -148,6 +148,10 @@ impl<T: IntoAlgorithm> IntoBackend for T {
         let local: Local<_> = inner.into();
         local.into_backend()
     }
+
+    fn queues(backend: &Self::Backend) -> bool {
+        backend.shared.facts().queues
+    }
 }
 
 impl<A, C, S> IntoBackend for Local<A, C, S>
@@ -162,6 +166,10 @@ where
     fn into_backend(self) -> Self {
         self.allocate();
         self
+    }
+
+    fn queues(backend: &Self) -> bool {
+        backend.shared.facts().queues
     }
 }
 
