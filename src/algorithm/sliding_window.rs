@@ -43,6 +43,21 @@ use crate::quota::Quota;
 /// clock.advance(Duration::from_secs(90));
 /// assert_eq!(limiter.peek().remaining(), 2);
 /// ```
+///
+/// With 86 requests in the minute before and 12 in this one, 15 s into it, 86 * 45 / 60 + 12 = 76.5 count, of
+/// which the whole ones are compared:
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_throttle::{Limiter, ManualClock, Quota, SlidingWindow};
+///
+/// let clock = ManualClock::new();
+/// let limiter = Limiter::new(SlidingWindow::new(Quota::per_minute(100))).with_clock(clock.clone());
+/// assert!(limiter.check_n(86).is_admitted());
+/// clock.advance(Duration::from_secs(60 + 15));
+/// assert!(limiter.check_n(12).is_admitted());
+/// assert_eq!(limiter.peek().remaining(), 100 - 76);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingWindow {
     quota: Quota,
