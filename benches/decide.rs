@@ -15,7 +15,7 @@ use std::{
 
 use criterion::Criterion;
 use tower::{BoxError, Layer, Service, service_fn};
-use tower_throttle::algorithm::Words;
+use tower_throttle::algorithm::Algorithm;
 use tower_throttle::{
     AsError, FixedWindow, LeakyBucket, Limiter, Lockout, ManualClock, Quota, SlidingGrid,
     SlidingLog, SlidingWindow, TokenBucket, WarmUp, clock::Tick,
@@ -28,7 +28,7 @@ const OPEN: Quota = Quota::per_second(1_000_000_000);
 const SHUT: Quota = Quota::per_day(10);
 
 /// Transitions of a local state, a microsecond apart.
-fn transition<A: Words>(c: &mut Criterion, name: &str, make: impl Fn(Quota) -> A) {
+fn transition<A: Algorithm>(c: &mut Criterion, name: &str, make: impl Fn(Quota) -> A) {
     let mut group = c.benchmark_group(format!("transition/{name}"));
     for (path, quota) in [("admitted", OPEN), ("denied", SHUT)] {
         let algorithm = make(quota);
@@ -50,7 +50,7 @@ fn transition<A: Words>(c: &mut Criterion, name: &str, make: impl Fn(Quota) -> A
 }
 
 /// Decisions of a `Limiter` on a clock that is read with one load.
-fn lone<A: Words>(c: &mut Criterion, name: &str, make: impl Fn(Quota) -> A) {
+fn lone<A: Algorithm>(c: &mut Criterion, name: &str, make: impl Fn(Quota) -> A) {
     let mut group = c.benchmark_group(format!("lone/{name}"));
     for (path, quota) in [("admitted", OPEN), ("denied", SHUT)] {
         let clock = ManualClock::new();

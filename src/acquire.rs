@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::algorithm::{Algorithm, Cost, GiveBack, Words, take_now, take_up_to};
+use crate::algorithm::{Algorithm, Cost, GiveBack, take_now, take_up_to};
 use crate::clock::{Clock, Tick, Timer};
 use crate::decision::{Decision, Verdict};
 
@@ -45,7 +45,7 @@ impl Outcome for () {}
 
 /// The state of one key: the one of a limiter, or that of a key in a table.
 pub(crate) trait OneKey {
-    type Algorithm: Words;
+    type Algorithm: Algorithm;
     type Clock: Clock;
     /// There is no place for the state.
     type Full;
@@ -179,7 +179,7 @@ pub(crate) struct Attempt {
 }
 
 /// Takes `cost` now, or a queue position that is reached within `max_wait`.
-fn attempt<A: Words>(
+fn attempt<A: Algorithm>(
     algorithm: &A,
     state: &mut A::State,
     now: Tick,
@@ -217,7 +217,7 @@ fn attempt<A: Words>(
 /// the turn of this part, and the others do not wait. If several can, the turns of the others may
 /// have come: time has returned some of the cost, at most as much as since the decision. Callers
 /// that are in line already keep their turns, so the full cost would be given to one caller more.
-fn cancel<A: Words>(
+fn cancel<A: Algorithm>(
     algorithm: &A,
     state: &mut A::State,
     (taken_at, turn): (Tick, Tick),

@@ -5,15 +5,13 @@
 use std::time::Duration;
 
 use tower::{ServiceBuilder, ServiceExt, service_fn};
-use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, Words};
+use tower_throttle::algorithm::{Algorithm, Cost, GiveBack};
 use tower_throttle::{
     AsError, Decision, Limiter, Local, Quota, RateLimitLayer, RateLimited, Verdict, clock::Tick,
 };
 
 #[derive(Clone, Debug)]
 pub(crate) struct Cooldown(pub(crate) Quota);
-
-impl Words for Cooldown {}
 
 impl Algorithm for Cooldown {
     /// The end of the pause.

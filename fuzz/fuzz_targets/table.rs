@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use tower_throttle::algorithm::{Cost, GiveBack, Inherit, Words};
+use tower_throttle::algorithm::{Cost, GiveBack, Inherit, Algorithm};
 use tower_throttle::{
     FixedWindow, LeakyBucket, Local, Lockout, ManualClock, Quota, SlidingGrid, SlidingLog,
     SlidingWindow, TokenBucket, WarmUp,
@@ -105,7 +105,7 @@ fuzz_target!(|input: Input| {
     }
 });
 
-fn run<A: Words>(mut algorithm: A, input: &Input, mut bound: Option<SlotBound>) {
+fn run<A: Algorithm>(mut algorithm: A, input: &Input, mut bound: Option<SlotBound>) {
     if algorithm.validate().is_err() {
         return;
     }
@@ -190,7 +190,7 @@ fn run<A: Words>(mut algorithm: A, input: &Input, mut bound: Option<SlotBound>) 
 }
 
 /// Changes the algorithm of all states. Those that have expired are dropped, as by the table.
-fn retune<A: Words>(
+fn retune<A: Algorithm>(
     states: &mut HashMap<u8, A::State>,
     from: &A,
     to: &A,

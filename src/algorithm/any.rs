@@ -6,7 +6,7 @@ use super::fields::Fields;
 use super::{
     Algorithm, All, CalendarWindow, Cost, DenialLockout, Facts, FixedWindow, Gcra, GiveBack,
     Inherit, LeakyBucket, Lockout, Portable, Report, SlidingGrid, SlidingLog, SlidingWindow,
-    TokenBucket, WarmUp, Words,
+    TokenBucket, WarmUp,
 };
 use crate::clock::Tick;
 use crate::decision::Decision;
@@ -274,7 +274,7 @@ impl Algorithm for AnyAlgorithm {
     }
 
     fn facts(&self) -> Facts {
-        fn boxed<A: Words>(algorithm: &A) -> Facts {
+        fn boxed<A: Algorithm>(algorithm: &A) -> Facts {
             let facts = algorithm.facts();
             Facts {
                 max_heap_bytes: facts.max_heap_bytes.saturating_add(size_of::<A::State>()),
@@ -338,9 +338,7 @@ impl Algorithm for AnyAlgorithm {
             state.get().map_or(Tick::ZERO, |state| algorithm.forgettable_at(state))
         })
     }
-}
 
-impl Words for AnyAlgorithm {
     fn quotas(&self) -> Vec<Quota> {
         with_kind!(self, as_ref, algorithm => algorithm.quotas())
     }
@@ -366,7 +364,7 @@ impl Words for AnyAlgorithm {
     }
 
     fn report(&self, state: &AnyState, now: Tick) -> Report {
-        fn boxed<A: Words>(algorithm: &A, state: &AnyState, now: Tick) -> Report {
+        fn boxed<A: Algorithm>(algorithm: &A, state: &AnyState, now: Tick) -> Report {
             let mut report = state.look(algorithm, now, |state| algorithm.report(state, now));
             report.heap_bytes += size_of::<A::State>();
             report

@@ -6,7 +6,7 @@ use super::calendar::{Calendar, zone_name};
 use super::fields::Fields;
 use super::portable;
 use super::setting::{Range, Setting, Takes};
-use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Words};
+use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -244,8 +244,6 @@ impl Algorithm for CalendarWindow {
         Tick::from_nanos(state.end.saturating_mul(SECOND))
     }
 }
-
-impl Words for CalendarWindow {}
 
 impl Portable for CalendarWindow {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {

@@ -6,7 +6,7 @@ use super::fields::Fields;
 use super::math::Windows;
 use super::portable;
 use super::setting::{Range, Setting};
-use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Words};
+use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -275,8 +275,6 @@ impl Algorithm for FixedWindow {
         }
     }
 }
-
-impl Words for FixedWindow {}
 
 impl Portable for FixedWindow {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {

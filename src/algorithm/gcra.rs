@@ -6,7 +6,7 @@ use governor::state::{NotKeyed, StateStore};
 use governor::{RateLimiter, clock::Clock, middleware::NoOpMiddleware, nanos::Nanos};
 
 use super::fields::Fields;
-use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Words};
+use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
@@ -253,8 +253,6 @@ fn scale_up(span: u64, to: u64, from: u64) -> u64 {
 fn clamp(span: u128) -> u64 {
     u64::try_from(span).unwrap_or(u64::MAX)
 }
-
-impl Words for Gcra {}
 
 impl Portable for Gcra {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {

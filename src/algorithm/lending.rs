@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::fields::Fields;
-use super::{Algorithm, Cost, Facts, GiveBack, Inherit, IntoAlgorithm, Portable, Report, Words};
+use super::{Algorithm, Cost, Facts, GiveBack, Inherit, IntoAlgorithm, Portable, Report};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -105,7 +105,7 @@ impl<A> Lending<A> {
     }
 }
 
-impl<A: Words> Lending<A> {
+impl<A: Algorithm> Lending<A> {
     /// Counts what was lent until `now`.
     fn settle(&self, state: &mut LendingState<A::State>, now: Tick) {
         let due = state.lent.iter().take_while(|(at, _)| *at <= now).count();
@@ -160,7 +160,7 @@ impl<A: Words> Lending<A> {
     }
 }
 
-impl<A: Words> Algorithm for Lending<A> {
+impl<A: Algorithm> Algorithm for Lending<A> {
     type State = LendingState<A::State>;
 
     /// That of the limit that lends.
@@ -301,9 +301,7 @@ impl<A: Words> Algorithm for Lending<A> {
         let (after, last) = self.after_loans(state, Tick::ZERO);
         self.limit.forgettable_at(&after).max(last)
     }
-}
 
-impl<A: Words> Words for Lending<A> {
     fn quotas(&self) -> Vec<Quota> {
         A::quotas(&self.limit)
     }

@@ -97,6 +97,7 @@ mod lockout;
 mod math;
 mod portable;
 mod refund;
+mod report;
 mod setting;
 mod sliding_grid;
 mod sliding_log;
@@ -104,7 +105,6 @@ mod sliding_window;
 mod timestamps;
 mod token_bucket;
 mod warm_up;
-mod words;
 
 pub use self::{
     any::{AnyAlgorithm, AnyState},
@@ -123,12 +123,12 @@ pub use self::{
         Portable, settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes,
     },
     refund::{Cost, GiveBack},
+    report::Report,
     sliding_grid::{SlidingGrid, SlidingGridState},
     sliding_log::{SlidingLog, SlidingLogState},
     sliding_window::{SlidingWindow, SlidingWindowState},
     token_bucket::TokenBucket,
     warm_up::{WarmUp, WarmUpState},
-    words::{Report, Words},
 };
 pub(crate) use self::{
     calendar::{zone_name, zone_number},
@@ -259,6 +259,58 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
         let _ = state;
         Tick::MAX
     }
+
+    /// The quotas of all its limits, in the order in which [`Decision::policy`] counts them.
+    #[doc(hidden)]
+    fn quotas(&self) -> Vec<Quota> {
+        vec![self.quota()]
+    }
+
+    /// The decision that [`Algorithm::peek`] would return if there were only the limit with this number in
+    /// [`Decision::policy`].
+    #[doc(hidden)]
+    fn peek_part(&self, state: &Self::State, now: Tick, cost: u64, part: usize) -> Decision {
+        let _ = part;
+        self.peek(state, now, cost)
+    }
+
+    /// The decision that [`Algorithm::reserve`] would return, taking nothing.
+    #[doc(hidden)]
+    #[inline]
+    fn peek_reserve(
+        &self,
+        state: &Self::State,
+        now: Tick,
+        cost: u64,
+        max_wait: Duration,
+    ) -> Decision {
+        self.reserve(&mut state.clone(), now, cost, max_wait)
+    }
+
+    /// Denies everything for `length` from now on, if the algorithm has bans.
+    #[doc(hidden)]
+    fn ban(&self, state: &mut Self::State, now: Tick, length: Duration) {
+        let _ = (self, state, now, length);
+    }
+
+    /// What a state holds at `now`.
+    ///
+    /// ```
+    /// use tower_throttle::algorithm::{Algorithm, Report};
+    /// use tower_throttle::{Quota, TokenBucket, clock::Tick};
+    ///
+    /// let bucket = TokenBucket::new(Quota::per_second(10));
+    /// let report: Report = bucket.report(&bucket.fresh(Tick::ZERO), Tick::ZERO);
+    /// assert_eq!((report.available, report.is_blocked, report.heap_bytes), (10, false, 0));
+    /// ```
+    #[inline]
+    fn report(&self, state: &Self::State, now: Tick) -> Report {
+        Report {
+            available: self.peek(state, now, 0).remaining(),
+            is_blocked: false,
+            heap_bytes: 0,
+        }
+    }
 }
 
 /// The quotas of all limits of `algorithm`, in the order in which [`Decision::policy`] counts them.
@@ -269,7 +321,7 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
 /// let both = (TokenBucket::new(Quota::per_second(10)), FixedWindow::new(Quota::per_day(1_000)));
 /// assert_eq!(algorithm::quotas(&both), [Quota::per_second(10), Quota::per_day(1_000)]);
 /// ```
-pub fn quotas<A: Words>(algorithm: &A) -> Vec<Quota> {
+pub fn quotas<A: Algorithm>(algorithm: &A) -> Vec<Quota> {
     algorithm.quotas()
 }
 
@@ -283,7 +335,7 @@ pub fn quotas<A: Words>(algorithm: &A) -> Vec<Quota> {
 /// let (taken, decision) = algorithm::take_up_to(&bucket, &mut state, Tick::ZERO, 12);
 /// assert_eq!((taken, decision.remaining()), (10, 0));
 /// ```
-pub fn take_up_to<A: Words>(
+pub fn take_up_to<A: Algorithm>(
     algorithm: &A,
     state: &mut A::State,
     now: Tick,
@@ -297,7 +349,7 @@ pub fn take_up_to<A: Words>(
 ///
 /// This differs from [`Algorithm::reserve`] without a wait, which treats the level of a leaky meter
 /// as a line.
-pub(crate) fn take_now<A: Words>(
+pub(crate) fn take_now<A: Algorithm>(
     algorithm: &A,
     state: &mut A::State,
     now: Tick,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Algorithm, Cost, Fields, GiveBack, Portable, Words};
+use super::{Algorithm, Cost, Fields, GiveBack, Portable};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -25,8 +25,6 @@ impl Gcra {
         })
     }
 }
-
-impl Words for Gcra {}
 
 impl Algorithm for Gcra {
     type State = GcraState;

@@ -1,6 +1,6 @@
 //! Algorithms that stores on other machines can keep.
 
-use super::Words;
+use super::Algorithm;
 use super::fields::{Fields, list, read, replace, write};
 use super::setting::Listed;
 use crate::clock::Tick;
@@ -14,14 +14,13 @@ use crate::quota::Quota;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_throttle::algorithm::{self, Algorithm, Cost, Fields, GiveBack, Inherit, Portable, Words};
+/// use tower_throttle::algorithm::{self, Algorithm, Cost, Fields, GiveBack, Inherit, Portable};
 /// use tower_throttle::{ConfigError, Decision, Quota, Verdict, clock::Tick};
 ///
 /// /// Admits everything and counts it.
 /// #[derive(Clone, Debug)]
 /// struct Meter(Quota);
 ///
-/// impl Words for Meter {}
 ///
 /// impl Algorithm for Meter {
 ///     type State = u64;
@@ -74,7 +73,7 @@ use crate::quota::Quota;
     message = "`{Self}` cannot be kept by a store on another machine",
     label = "implement `Portable` for `{Self}`: its settings and states as bytes"
 )]
-pub trait Portable: Words {
+pub trait Portable: Algorithm {
     /// Lists the settings, which may be replaced by what was read. Bytes are equal only for equal
     /// settings.
     fn settings_fields(&mut self, fields: &mut Fields<'_>);

@@ -6,7 +6,7 @@ use super::fields::Fields;
 
 use super::portable;
 use super::timestamps::{Entry, Timestamps};
-use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Report, Words};
+use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Report};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -245,9 +245,7 @@ impl Algorithm for SlidingLog {
             Tick::from_nanos(last.at.as_nanos() + self.quota.period_ns())
         })
     }
-}
 
-impl Words for SlidingLog {
     /// Without a copy of the log: no request waits.
     fn peek_reserve(
         &self,

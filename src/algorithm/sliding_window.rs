@@ -6,7 +6,7 @@ use super::fields::Fields;
 use super::math::{Windows, low_u64};
 use super::portable;
 use super::setting::OFFSET;
-use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Words};
+use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -266,8 +266,6 @@ impl Algorithm for SlidingWindow {
             .plus(Duration::from_nanos(into))
     }
 }
-
-impl Words for SlidingWindow {}
 
 impl Portable for SlidingWindow {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {

@@ -6,7 +6,7 @@ use super::fields::Fields;
 use super::portable;
 use super::setting::{MAX_WAIT, QUEUE, Range, Setting};
 use super::{
-    Algorithm, Cost, ExactNanos, Facts, GiveBack, Inherit, Portable, Words, at_most::AtMost,
+    Algorithm, Cost, ExactNanos, Facts, GiveBack, Inherit, Portable, at_most::AtMost,
     bucket::Bucket, math::Rounding,
 };
 use crate::clock::{Tick, nanos};
@@ -248,8 +248,6 @@ impl Algorithm for TokenBucket {
         }
     }
 }
-
-impl Words for TokenBucket {}
 
 impl Portable for TokenBucket {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {

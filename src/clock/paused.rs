@@ -28,13 +28,18 @@ pub(super) fn now() -> Option<Tick> {
 
 pub(super) type TokioSleep = Pin<Box<Sleep>>;
 
-/// A sleep on tokio's timers, if this thread is in a runtime.
+/// A sleep on tokio's timers, in a runtime with one thread: only there can time be paused.
 pub(super) fn sleep_until(deadline: Tick) -> Option<TokioSleep> {
-    Handle::try_current().ok()?;
+    let runtime = Handle::try_current().ok()?;
+    has_one_thread(&runtime).then_some(())?;
     Some(Box::pin(sleep(deadline.since(now()?))))
 }
 
-/// A timer of a runtime with one thread: only in such a runtime can time be paused.
+fn has_one_thread(runtime: &Handle) -> bool {
+    runtime.runtime_flavor() == RuntimeFlavor::CurrentThread
+}
+
+/// A timer of a runtime with one thread.
 #[derive(Debug)]
 pub(super) struct RuntimeTimer {
     runtime: Handle,
@@ -47,8 +52,7 @@ impl RuntimeTimer {
     pub(super) fn of_caller() -> Option<Self> {
         let runtime = Handle::try_current().ok()?;
         let thread = thread::current().id();
-        let is_one = runtime.runtime_flavor() == RuntimeFlavor::CurrentThread;
-        is_one.then_some(Self {
+        has_one_thread(&runtime).then_some(Self {
             runtime,
             thread,
             sleep: None,

@@ -15,7 +15,7 @@ use super::keyed::single_quota;
 use super::signals::Gauges;
 use super::state::{QueueOf, Shared, State};
 use super::{Counts, KeyPair, KeyUpdate, LimitLayer, Limiting, Tiers};
-use crate::algorithm::{Inherit, Words};
+use crate::algorithm::{Algorithm, Inherit};
 use crate::backend::{Backend, Bans, IntoBackend, Op};
 use crate::clock::Clock;
 use crate::decision::Decision;
@@ -337,7 +337,7 @@ impl<T: PartialEq, K, L> Handle<(T, K), Tiers<T, L>> {
     }
 }
 
-impl<K, A: Words, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
+impl<K, A: Algorithm, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
     /// The same as [`peek`](Self::peek), without a future: limits in this process decide at once.
     ///
     /// ```
@@ -444,7 +444,7 @@ impl<K, A: Words, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
 }
 
 #[cfg(feature = "policies")]
-impl<K, A: Words, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
+impl<K, A: Algorithm, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
     /// Changes the algorithm; the units that were used stay used. `quota` is the new quota if that
     /// changes, and queued requests go at its pace.
     pub(crate) fn replace_algorithm(

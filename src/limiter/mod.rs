@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::acquire::{OneKey, Outcome, acquire};
-use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm, Words};
+use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm};
 use crate::clock::{Clock, MonotonicClock, Tick, Timer};
 use crate::decision::Decision;
 use crate::error::{ConfigError, expect_valid};
@@ -31,7 +31,7 @@ use crate::sync::{Mutex, lock};
 ///     }
 /// }
 /// ```
-pub struct Limiter<A: Words, C = MonotonicClock> {
+pub struct Limiter<A: Algorithm, C = MonotonicClock> {
     held: Mutex<Held<A>>,
     clock: C,
 }
@@ -41,7 +41,7 @@ struct Held<A: Algorithm> {
     state: A::State,
 }
 
-impl<A: Words> Limiter<A> {
+impl<A: Algorithm> Limiter<A> {
     /// Creates a limiter on the system's monotonic clock from an algorithm or a tuple of them.
     ///
     /// # Panics
@@ -54,7 +54,7 @@ impl<A: Words> Limiter<A> {
     }
 }
 
-impl<A: Words, C: Clock> Limiter<A, C> {
+impl<A: Algorithm, C: Clock> Limiter<A, C> {
     fn build(algorithm: A, clock: C) -> Self {
         let state = algorithm.fresh(clock.now());
         let held = Mutex::new(Held { algorithm, state });
@@ -238,7 +238,7 @@ impl<A: Words, C: Clock> Limiter<A, C> {
     }
 }
 
-impl<A: Words, C: Timer> Limiter<A, C> {
+impl<A: Algorithm, C: Timer> Limiter<A, C> {
     /// Waits until a cost of 1 is admitted, and takes it: to pace a loop or the calls of a client.
     ///
     /// An algorithm that keeps a line (token bucket, leaky bucket, warm-up) gives each caller a
@@ -311,7 +311,7 @@ impl<A: Words, C: Timer> Limiter<A, C> {
     }
 }
 
-impl<A: Words, C: Clock> OneKey for Limiter<A, C> {
+impl<A: Algorithm, C: Clock> OneKey for Limiter<A, C> {
     type Algorithm = A;
     type Clock = C;
     type Full = Infallible;
@@ -348,7 +348,7 @@ impl<A: Words, C: Clock> OneKey for Limiter<A, C> {
 }
 
 /// Manual impl: derive would show the lock.
-impl<A: Words, C: fmt::Debug> fmt::Debug for Limiter<A, C> {
+impl<A: Algorithm, C: fmt::Debug> fmt::Debug for Limiter<A, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let held = lock(&self.held);
         f.debug_struct("Limiter")

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::algorithm::{Cost, GiveBack, Words};
+use crate::algorithm::{Algorithm, Cost, GiveBack};
 use crate::backend::Op;
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
@@ -11,7 +11,7 @@ use crate::quota::Plan;
 use crate::receipt::Receipt;
 
 /// Applies `op` to the state of a key. A reset is up to the store.
-pub(super) fn apply_op<A: Words>(
+pub(super) fn apply_op<A: Algorithm>(
     algorithm: &A,
     state: &mut A::State,
     now: Tick,
@@ -76,7 +76,7 @@ impl Plan {
 /// The moment from which time returns the cost: that of the turn if there is a single limit. The
 /// parts of a set that do not wait return theirs from the decision on. A wait is rounded up, so the
 /// turn may come by a part of a nanosecond earlier.
-pub(super) fn taken_at<A: Words>(algorithm: &A, verdict: Verdict, now: Tick) -> Tick {
+pub(super) fn taken_at<A: Algorithm>(algorithm: &A, verdict: Verdict, now: Tick) -> Tick {
     match verdict {
         Verdict::Wait(wait) if algorithm.facts().lends => now.plus(wait),
         Verdict::Wait(wait) if algorithm.facts().limits == 1 => {
@@ -86,7 +86,7 @@ pub(super) fn taken_at<A: Words>(algorithm: &A, verdict: Verdict, now: Tick) -> 
     }
 }
 
-pub(super) fn with_receipt<A: Words>(algorithm: &A, decision: Decision, now: Tick) -> Decision {
+pub(super) fn with_receipt<A: Algorithm>(algorithm: &A, decision: Decision, now: Tick) -> Decision {
     let moment = taken_at(algorithm, decision.verdict, now);
     decision.with_receipt(Receipt::at(moment.as_nanos()))
 }
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_cost_is_taken_at_the_turn_of_its_request_if_a_single_limit_makes_it_wait() {
-        fn taken<A: Words>(algorithm: &A, verdict: Verdict) -> u64 {
+        fn taken<A: Algorithm>(algorithm: &A, verdict: Verdict) -> u64 {
             taken_at(algorithm, verdict, Tick::from_nanos(100)).as_nanos()
         }
         let wait = Verdict::Wait(Duration::from_nanos(10));

@@ -3,7 +3,7 @@
 use std::task::{Context, Poll, ready};
 use std::{any::type_name, fmt, future::Future, mem, pin::Pin, sync::Arc, time::Duration};
 
-use crate::algorithm::Words;
+use crate::algorithm::Algorithm;
 use crate::backend::{Backend, Op};
 use crate::clock::{Clock, MonotonicClock, Tick, Timer};
 use crate::decision::{Decision, Verdict};
@@ -56,7 +56,7 @@ impl StreamLimit {
     ///
     /// If the algorithm keeps a line (token bucket, leaky bucket, warm-up), streams that share the
     /// limiter take turns, first come, first served.
-    pub fn new<A: Words, C: Timer>(limiter: impl Into<Arc<Limiter<A, C>>>) -> Self {
+    pub fn new<A: Algorithm, C: Timer>(limiter: impl Into<Arc<Limiter<A, C>>>) -> Self {
         Self::of(limiter.into())
     }
 
@@ -149,7 +149,7 @@ fn less(cost: u64, divisible: bool, denied: &Decision) -> Option<u64> {
     (divisible && half < cost && (is_never || half >= SMALL)).then_some(half)
 }
 
-impl<A: Words, C: Timer> Take for Limiter<A, C> {
+impl<A: Algorithm, C: Timer> Take for Limiter<A, C> {
     fn take(
         self: Arc<Self>,
         mut cost: u64,

@@ -6,10 +6,10 @@ use super::law::Law;
 use super::random::Random;
 use super::subject::{Promise, Subject};
 use super::{laws, trace};
-use crate::algorithm::Words;
+use crate::algorithm::Algorithm;
 use crate::quota::Quota;
 
-impl<A: Words> Subject<A> {
+impl<A: Algorithm> Subject<A> {
     /// Checks one law in one random trace.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ pub fn random_quota(seed: u64) -> Quota {
 ///
 /// # Errors
 /// If it breaks a law: which one, how, and the operations that led there, as few and simple ones as still do.
-pub fn check_algorithm<A: Words>(make: impl Fn(Quota) -> (A, Promise)) -> Result<(), String> {
+pub fn check_algorithm<A: Algorithm>(make: impl Fn(Quota) -> (A, Promise)) -> Result<(), String> {
     let check = |quota: Quota, law: Law, seed: u64| {
         let (algorithm, promise) = make(quota);
         let subject = Subject::new("algorithm", algorithm, promise);

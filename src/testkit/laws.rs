@@ -8,7 +8,7 @@ use super::law::Law;
 use super::random::Random;
 use super::subject::{Promise, Subject};
 use super::trace::{self, Run, Step};
-use crate::algorithm::{Cost, GiveBack, Words};
+use crate::algorithm::{Algorithm, Cost, GiveBack};
 use crate::clock::{Tick, nanos};
 use crate::decision::Decision;
 
@@ -20,7 +20,7 @@ fn at(ns: u64) -> Tick {
 type Fault = Option<String>;
 
 /// A subject after a trace, and random numbers to look at it.
-struct Case<'a, A: Words> {
+struct Case<'a, A: Algorithm> {
     subject: &'a Subject<A>,
     algorithm: &'a A,
     run: Run<A::State>,
@@ -29,7 +29,7 @@ struct Case<'a, A: Words> {
 }
 
 /// How `subject` breaks `law` in a trace, if it does.
-pub(super) fn fault<A: Words>(
+pub(super) fn fault<A: Algorithm>(
     subject: &Subject<A>,
     law: Law,
     steps: &[Step],
@@ -59,7 +59,7 @@ pub(super) fn fault<A: Words>(
     }
 }
 
-impl<A: Words> Case<'_, A> {
+impl<A: Algorithm> Case<'_, A> {
     /// The decision on a cost so long after the trace.
     fn peek(&self, after: u64, cost: u64) -> Decision {
         let state = &self.run.state;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::algorithm::{AnyAlgorithm, Words};
+use crate::algorithm::{Algorithm, AnyAlgorithm};
 
 /// An algorithm under test and the figures of its promise.
 ///
@@ -98,7 +98,7 @@ impl Promise {
     }
 }
 
-impl<A: Words> Subject<A> {
+impl<A: Algorithm> Subject<A> {
     /// A subject under a name for reports. The figures are those of the algorithm's quota.
     pub fn new(name: &'static str, algorithm: A, promise: Promise) -> Self {
         let quota = algorithm.quota();

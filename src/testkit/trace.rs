@@ -5,7 +5,7 @@ use std::fmt;
 use super::law::Law;
 use super::random::Random;
 use super::subject::{Promise, Subject};
-use crate::algorithm::{Cost, GiveBack, Words};
+use crate::algorithm::{Algorithm, Cost, GiveBack};
 use crate::clock::{Tick, nanos};
 
 /// An operation of a trace, and its moment.
@@ -41,7 +41,11 @@ pub(super) struct Run<S> {
 
 /// A random trace for a law. It has bursts at the moments most likely to break a promise and between them; for
 /// the promise also requests at moments older than the state.
-pub(super) fn random<A: Words>(subject: &Subject<A>, law: Law, random: &mut Random) -> Vec<Step> {
+pub(super) fn random<A: Algorithm>(
+    subject: &Subject<A>,
+    law: Law,
+    random: &mut Random,
+) -> Vec<Step> {
     let (period, interval) = (subject.period, (subject.period / subject.limit).max(1));
     let length = match law {
         Law::Promise | Law::Refunds => 120,
@@ -82,7 +86,7 @@ pub(super) fn random<A: Words>(subject: &Subject<A>, law: Law, random: &mut Rand
 }
 
 /// Runs a trace, and tells what each of its steps does.
-pub(super) fn run<A: Words>(
+pub(super) fn run<A: Algorithm>(
     subject: &Subject<A>,
     steps: &[Step],
     mut tell: impl FnMut(fmt::Arguments<'_>),
@@ -145,7 +149,7 @@ pub(super) fn run<A: Words>(
 }
 
 /// The fault of a trace, if it has one, and the fewest and simplest of its steps that still have one.
-pub(super) fn shortened<A: Words>(
+pub(super) fn shortened<A: Algorithm>(
     subject: &Subject<A>,
     mut steps: Vec<Step>,
     fault: impl Fn(&[Step]) -> Option<String>,
@@ -176,7 +180,7 @@ pub(super) fn shortened<A: Words>(
 }
 
 /// The same trace without one step, with two of them in one, with a lower cost, or with an earlier moment.
-fn simpler<A: Words>(subject: &Subject<A>, steps: &[Step]) -> Vec<Vec<Step>> {
+fn simpler<A: Algorithm>(subject: &Subject<A>, steps: &[Step]) -> Vec<Vec<Step>> {
     let most = match subject.promise {
         Promise::Paced(most) => most,
         _ => u64::MAX,

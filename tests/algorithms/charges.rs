@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, Inherit, Words};
+use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, Inherit};
 use tower_throttle::clock::Tick;
 use tower_throttle::{
     FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
@@ -26,7 +26,7 @@ fn quota() -> Quota {
 
 #[test]
 fn a_charge_of_zero_changes_no_decision_at_an_older_moment() {
-    fn check<A: Words>(algorithm: A) {
+    fn check<A: Algorithm>(algorithm: A) {
         let (older, newer) = (at(5 * PERIOD), at(20 * PERIOD));
         let mut state = algorithm.fresh(older);
         let _ = algorithm.charge(&mut state, older, LIMIT);
@@ -49,7 +49,7 @@ fn a_charge_of_zero_changes_no_decision_at_an_older_moment() {
 
 #[test]
 fn a_charge_up_to_the_limit_leaves_no_debt_at_an_older_moment() {
-    fn check<A: Words>(algorithm: A) {
+    fn check<A: Algorithm>(algorithm: A) {
         let (older, newer) = (at(5 * PERIOD), at(6 * PERIOD));
         let mut state = algorithm.fresh(newer);
         assert_eq!(algorithm.charge(&mut state, newer, 1), Duration::ZERO);
@@ -68,7 +68,7 @@ fn a_charge_up_to_the_limit_leaves_no_debt_at_an_older_moment() {
 
 #[test]
 fn charges_beyond_the_largest_number_keep_the_whole_limit_taken() {
-    fn check<A: Words>(algorithm: A) {
+    fn check<A: Algorithm>(algorithm: A) {
         let now = at(5 * PERIOD);
         let mut state = algorithm.fresh(now);
         for charge in [u64::MAX, (1 << 63) + 1, u64::MAX, u64::MAX] {
@@ -88,7 +88,7 @@ fn charges_beyond_the_largest_number_keep_the_whole_limit_taken() {
 
 #[test]
 fn a_refund_of_what_has_expired_changes_no_decision_at_an_older_moment() {
-    fn check<A: Words>(algorithm: A) {
+    fn check<A: Algorithm>(algorithm: A) {
         let (older, newer) = (at(5 * PERIOD), at(20 * PERIOD));
         let mut state = algorithm.fresh(older);
         assert!(algorithm.decide(&mut state, older, LIMIT).is_admitted());
@@ -106,7 +106,7 @@ fn a_refund_of_what_has_expired_changes_no_decision_at_an_older_moment() {
 
 #[test]
 fn nothing_is_used_after_a_refund_whatever_moment_asks() {
-    fn check<A: Words>(algorithm: A) {
+    fn check<A: Algorithm>(algorithm: A) {
         let (older, newer) = (at(5 * PERIOD), at(6 * PERIOD));
         let mut state = algorithm.fresh(newer);
         assert!(algorithm.decide(&mut state, newer, LIMIT).is_admitted());
@@ -165,7 +165,7 @@ fn a_change_at_the_start_of_an_anchored_window_counts_from_that_start() {
 
 #[test]
 fn a_bucket_is_forgettable_when_it_is_full() {
-    fn check<A: Words>(algorithm: A, after: u64) {
+    fn check<A: Algorithm>(algorithm: A, after: u64) {
         let now = at(5 * PERIOD);
         let mut state = algorithm.fresh(now);
         assert!(algorithm.decide(&mut state, now, 3).is_admitted());
@@ -246,7 +246,7 @@ fn a_log_of_three_moments_takes_no_memory_of_its_own() {
 
 #[test]
 fn a_charge_beyond_the_capacity_owes_exactly_what_is_above_it() {
-    fn check<A: Words>(algorithm: A) {
+    fn check<A: Algorithm>(algorithm: A) {
         let now = at(5 * PERIOD);
         let mut state = algorithm.fresh(now);
         let debt = algorithm.charge(&mut state, now, LIMIT);

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tower_throttle::algorithm::{
-    Algorithm, AnyAlgorithm, Cost, DenialLockout, GiveBack, Inherit, Words, take_up_to,
+    Algorithm, AnyAlgorithm, Cost, DenialLockout, GiveBack, Inherit, take_up_to,
 };
 use tower_throttle::clock::Tick;
 use tower_throttle::store::{Backend, Op, Receipt};
@@ -235,12 +235,12 @@ fn bucket() -> DenialLockout<TokenBucket> {
     lockout.after_denials_of(TokenBucket::new(Quota::per_second(2)))
 }
 
-struct Key<A: Words> {
+struct Key<A: Algorithm> {
     algorithm: A,
     state: A::State,
 }
 
-impl<A: Words> Key<A> {
+impl<A: Algorithm> Key<A> {
     fn new(algorithm: A) -> Self {
         Self {
             state: algorithm.fresh(Tick::ZERO),

@@ -5,7 +5,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tower_throttle::algorithm::{
-    Algorithm, AnyAlgorithm, Cost, GiveBack, Lending, Words, state_from_bytes, state_to_bytes,
+    Algorithm, AnyAlgorithm, Cost, GiveBack, Lending, state_from_bytes, state_to_bytes,
 };
 use tower_throttle::clock::Tick;
 use tower_throttle::{
@@ -250,7 +250,7 @@ fn a_call_that_is_dropped_at_its_turn_gives_back_its_units() {
 }
 
 /// `limit` admits one per second.
-fn gives_back(limit: &impl Words) {
+fn gives_back(limit: &impl Algorithm) {
     for waited in [Duration::from_millis(999), Duration::from_secs(1)] {
         let clock = ManualClock::new();
         let limiter = Limiter::new(limit.clone()).with_clock(clock.clone());
@@ -274,17 +274,17 @@ fn a_tuple_lends_nothing() {
     let lending = Lending::new(window, 1);
     assert!(lending.facts().lends);
     assert!(!(lending, window).facts().lends);
-    assert_eq!(Words::quotas(&lending), [Quota::per_second(2)]);
+    assert_eq!(Algorithm::quotas(&lending), [Quota::per_second(2)]);
     denies_when_full(&(lending, FixedWindow::new(Quota::per_second(9))));
     denies_when_full(&(lending, lending));
     denies_when_full(&All::new([lending, lending]));
 }
 
-fn denies_when_full(set: &impl Words) {
+fn denies_when_full(set: &impl Algorithm) {
     let now = Tick::from_nanos(1_000_000);
     let mut state = set.fresh(now);
     assert!(set.decide(&mut state, now, 2).is_admitted());
-    let looked = Words::peek_reserve(set, &state, now, 1, Duration::MAX);
+    let looked = Algorithm::peek_reserve(set, &state, now, 1, Duration::MAX);
     let denied = set.reserve(&mut state, now, 1, Duration::MAX);
     assert!(looked.is_denied() && denied.is_denied(), "{set:?}");
 }

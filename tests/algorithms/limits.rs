@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Charge, Words};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Charge};
 use tower_throttle::clock::Tick;
 use tower_throttle::{
     Decision, FixedWindow, LeakyBucket, Limiter, ManualClock, Quota, SlidingGrid, SlidingLog,
@@ -22,7 +22,7 @@ fn at_once<F: Future>(future: F) -> Option<F::Output> {
     }
 }
 
-fn limiter<A: Words>(algorithm: A) -> (Limiter<A, ManualClock>, ManualClock) {
+fn limiter<A: Algorithm>(algorithm: A) -> (Limiter<A, ManualClock>, ManualClock) {
     let clock = ManualClock::new();
     (Limiter::new(algorithm).with_clock(clock.clone()), clock)
 }
@@ -191,7 +191,7 @@ fn a_queue_without_max_cost_admits_any_cost() {
 
 #[test]
 fn a_request_that_would_wait_a_fraction_too_long_is_denied() {
-    fn check<A: Words>(line: impl Fn(Duration) -> A) {
+    fn check<A: Algorithm>(line: impl Fn(Duration) -> A) {
         // A third of a second, rounded down and up.
         for (max_wait, is_denied) in [(333_333_333, true), (333_333_334, false)] {
             let line = line(Duration::from_nanos(max_wait));

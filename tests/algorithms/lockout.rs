@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack, Inherit, Words};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack, Inherit};
 use tower_throttle::clock::Tick;
 use tower_throttle::store::{Backend, Op, Receipt};
 use tower_throttle::{Local, Lockout, ManualClock, Quota, TokenBucket};
@@ -16,7 +16,7 @@ fn lockout() -> Lockout {
 }
 
 /// The attempts of one key at given seconds.
-struct Key<A: Words> {
+struct Key<A: Algorithm> {
     algorithm: A,
     state: A::State,
 }
@@ -27,7 +27,7 @@ impl Key<Lockout> {
     }
 }
 
-impl<A: Words> Key<A> {
+impl<A: Algorithm> Key<A> {
     fn of(algorithm: A) -> Self {
         Self {
             state: algorithm.fresh(Tick::ZERO),

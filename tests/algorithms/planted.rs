@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, Words};
+use tower_throttle::algorithm::{Algorithm, Cost, GiveBack};
 use tower_throttle::testkit::{Law, Promise, check_algorithm};
 use tower_throttle::{
     ConfigError, Decision, FixedWindow, Quota, SlidingLog, TokenBucket, algorithm::Inherit,
@@ -44,9 +44,7 @@ struct Broken<A> {
     bug: Bug,
 }
 
-impl<A: Words> Words for Broken<A> {}
-
-impl<A: Words> Algorithm for Broken<A> {
+impl<A: Algorithm> Algorithm for Broken<A> {
     /// The newest moment, and the time that was lost.
     type State = (A::State, Tick, u64);
 
@@ -143,7 +141,7 @@ impl<A: Words> Algorithm for Broken<A> {
     }
 }
 
-impl<A: Words> Broken<A> {
+impl<A: Algorithm> Broken<A> {
     /// Opens the older window, if that is the bug.
     fn step_back(&self, (state, newest, _): &mut (A::State, Tick, u64), now: Tick) {
         if matches!(self.bug, Bug::NoClampOnBackStep) {
@@ -156,12 +154,12 @@ impl<A: Words> Broken<A> {
 }
 
 /// Whether `law` finds the bug in one of the subjects that `break_it` accepts.
-fn finds<A: Words>(law: Law, bug: Bug, break_it: fn(&Subject, Bug) -> Option<A>) -> bool {
+fn finds<A: Algorithm>(law: Law, bug: Bug, break_it: fn(&Subject, Bug) -> Option<A>) -> bool {
     finds_in(law, |subject| break_it(subject, bug))
 }
 
 /// Whether `law` finds one of the subjects that `wrong` gives another algorithm than they have.
-fn finds_in<A: Words>(law: Law, wrong: impl Fn(&Subject) -> Option<A>) -> bool {
+fn finds_in<A: Algorithm>(law: Law, wrong: impl Fn(&Subject) -> Option<A>) -> bool {
     (0..400).any(|seed| {
         random_subjects(&mut Random::new(seed))
             .iter()
@@ -170,7 +168,7 @@ fn finds_in<A: Words>(law: Law, wrong: impl Fn(&Subject) -> Option<A>) -> bool {
     })
 }
 
-fn broken<A: Words>(algorithm: A, bug: Bug) -> Broken<A> {
+fn broken<A: Algorithm>(algorithm: A, bug: Bug) -> Broken<A> {
     Broken { algorithm, bug }
 }
 

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Charge, Words};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Charge};
 use tower_throttle::clock::Tick;
 use tower_throttle::{
     All, FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
@@ -29,7 +29,7 @@ fn span(ns: u64) -> Duration {
 
 #[test]
 fn a_changed_quota_builds_what_the_constructor_builds() {
-    fn check<A: Words>(build: impl Fn(Quota) -> A) {
+    fn check<A: Algorithm>(build: impl Fn(Quota) -> A) {
         let changed = build(quota(10)).with_quota(quota(7)).expect("valid");
         assert_eq!(format!("{changed:?}"), format!("{:?}", build(quota(7))));
     }
@@ -53,7 +53,7 @@ fn a_changed_quota_builds_what_the_constructor_builds() {
 }
 
 /// What the stores and the queue ask an algorithm.
-fn report<A: Words>(algorithm: &A, state: &A::State) -> String {
+fn report<A: Algorithm>(algorithm: &A, state: &A::State) -> String {
     format!(
         "{:?}",
         (
@@ -69,7 +69,7 @@ fn report<A: Words>(algorithm: &A, state: &A::State) -> String {
 
 #[test]
 fn any_algorithm_reports_what_the_algorithm_in_it_reports() {
-    fn check<A: Words + Into<AnyAlgorithm>>(algorithm: A) {
+    fn check<A: Algorithm + Into<AnyAlgorithm>>(algorithm: A) {
         let any = AnyAlgorithm::new(algorithm.clone());
         let mut state = algorithm.fresh(at(9_000));
         let mut any_state = any.fresh(at(9_000));
@@ -113,7 +113,7 @@ fn any_algorithm_reports_what_the_algorithm_in_it_reports() {
 
 #[test]
 fn buckets_reschedule_their_queue_and_windows_do_not() {
-    fn replans<A: Words + Into<AnyAlgorithm>>(algorithm: &A) -> bool {
+    fn replans<A: Algorithm + Into<AnyAlgorithm>>(algorithm: &A) -> bool {
         let alone = algorithm.facts().replans_line;
         assert_eq!(
             AnyAlgorithm::new(algorithm.clone()).facts().replans_line,
@@ -140,7 +140,7 @@ fn a_combination_has_the_quota_of_its_first_part() {
 
 #[test]
 fn a_tie_of_two_limits_reports_the_first() {
-    fn limit<A: Words>(algorithm: A, taken: u64, cost: u64) -> u64 {
+    fn limit<A: Algorithm>(algorithm: A, taken: u64, cost: u64) -> u64 {
         let mut state = algorithm.fresh(at(9_000));
         assert!(algorithm.decide(&mut state, at(9_000), taken).is_admitted());
         algorithm.peek(&state, at(9_000), cost).limit
@@ -183,7 +183,7 @@ fn a_bucket_by_at_most_splits_n_between_burst_and_rate() {
 
 #[test]
 fn a_combination_allocates_what_its_parts_do_and_its_list() {
-    fn bytes<A: Words>(algorithm: &A) -> (usize, usize) {
+    fn bytes<A: Algorithm>(algorithm: &A) -> (usize, usize) {
         let mut state = algorithm.fresh(at(9_000));
         for moment in 9_000..9_005 {
             assert!(algorithm.decide(&mut state, at(moment), 1).is_admitted());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, Inherit, Words};
+use tower_throttle::algorithm::{Algorithm, Inherit};
 use tower_throttle::clock::Tick;
 use tower_throttle::{
     FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingWindow, TokenBucket, Verdict, WarmUp,
@@ -19,7 +19,7 @@ fn quota(limit: u64, period: u64) -> Quota {
 }
 
 /// Takes `used` at `newest`, changes the algorithm at `older`, and returns the usage at `newest`.
-fn used_after<A: Words>(from: &A, to: &A, used: u64, newest: u64, older: u64) -> u64 {
+fn used_after<A: Algorithm>(from: &A, to: &A, used: u64, newest: u64, older: u64) -> u64 {
     let mut state = from.fresh(at(newest));
     assert!(from.decide(&mut state, at(newest), used).is_admitted());
     to.rescale(&mut state, from, at(older), Inherit::AsIs);

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tower::{Layer, ServiceExt, service_fn};
-use tower_throttle::algorithm::{Algorithm, Cost, Fields, GiveBack, Inherit, Portable, Words};
+use tower_throttle::algorithm::{Algorithm, Cost, Fields, GiveBack, Inherit, Portable};
 use tower_throttle::store::cas::{CasBuilder, MemoryStore};
 use tower_throttle::store::{Backend, Op};
 use tower_throttle::{
@@ -15,8 +15,6 @@ use tower_throttle::{
 /// So many units, and no more ever.
 #[derive(Clone, Debug, PartialEq)]
 struct Allowance(Quota);
-
-impl Words for Allowance {}
 
 impl Algorithm for Allowance {
     /// The units that were used.

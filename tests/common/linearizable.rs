@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use tower_throttle::algorithm::{Cost, GiveBack, Words};
+use tower_throttle::algorithm::{Algorithm, Cost, GiveBack};
 use tower_throttle::{Decision, clock::Tick, store::Op};
 
 use crate::random::Random;
@@ -38,7 +38,7 @@ pub(crate) fn any_op(random: &mut Random, before: Option<Decision>) -> Op {
 }
 
 /// What the plain algorithm does. A key that was reset is new again.
-fn apply<A: Words>(algorithm: &A, state: &mut Option<A::State>, now: Tick, op: Op) -> Decision {
+fn apply<A: Algorithm>(algorithm: &A, state: &mut Option<A::State>, now: Tick, op: Op) -> Decision {
     if op == Op::Reset {
         *state = None;
         return algorithm.peek(&algorithm.fresh(now), now, 0);
@@ -62,7 +62,7 @@ fn apply<A: Words>(algorithm: &A, state: &mut Option<A::State>, now: Tick, op: O
 }
 
 /// Whether the events of one key are linearizable.
-fn is_key_linearizable<A: Words>(algorithm: &A, events: &[&Event]) -> bool {
+fn is_key_linearizable<A: Algorithm>(algorithm: &A, events: &[&Event]) -> bool {
     let mut seen = HashSet::new();
     let mut open = vec![(0_u64, None)];
     let all = (1_u64 << events.len()) - 1;
@@ -95,7 +95,7 @@ fn is_key_linearizable<A: Words>(algorithm: &A, events: &[&Event]) -> bool {
     false
 }
 
-pub(crate) fn is_linearizable<A: Words>(algorithm: &A, events: &[Event]) -> bool {
+pub(crate) fn is_linearizable<A: Algorithm>(algorithm: &A, events: &[Event]) -> bool {
     let keys: HashSet<_> = events.iter().map(|event| event.key).collect();
     keys.into_iter().all(|key| {
         let of_key: Vec<_> = events.iter().filter(|event| event.key == key).collect();

@@ -28,14 +28,14 @@ enum End {
     Silent,
 }
 
-/// Words that cost 3 each.
+/// Algorithm that cost 3 each.
 #[derive(Default)]
-struct Words {
+struct Algorithm {
     left: u32,
     cost: Option<CostHandle>,
 }
 
-impl Body for Words {
+impl Body for Algorithm {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -54,14 +54,14 @@ impl Body for Words {
     }
 }
 
-async fn respond(request: Request<End>) -> Result<Response<Words>, Infallible> {
+async fn respond(request: Request<End>) -> Result<Response<Algorithm>, Infallible> {
     let cost = request.extensions().get::<CostHandle>().cloned();
     let cost = cost.expect("a handle");
     if *request.body() == End::Panicked {
         cost.set(5);
         panic!("as asked");
     }
-    Ok(Response::new(Words {
+    Ok(Response::new(Algorithm {
         left: 10,
         cost: (*request.body() != End::Silent).then_some(cost),
     }))

@@ -36,7 +36,7 @@ const ESTIMATE: u64 = 40;
 
 /// Ten words that cost 3 each, and trailers. The last ones only come once it is let.
 #[derive(Default)]
-struct Words {
+struct Algorithm {
     left: VecDeque<Frame<Bytes>>,
     cost: CostHandle,
     gate: Arc<Mutex<Gate>>,
@@ -48,7 +48,7 @@ struct Gate {
     waker: Option<Waker>,
 }
 
-impl Body for Words {
+impl Body for Algorithm {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -92,7 +92,7 @@ async fn serve() -> Server {
             let mut trailers = HeaderMap::new();
             trailers.insert("grpc-status", "0".parse().unwrap());
             let words = (0..10).map(|_| Frame::data(Bytes::from("word ")));
-            Ok::<_, Infallible>(Response::new(Words {
+            Ok::<_, Infallible>(Response::new(Algorithm {
                 left: words.chain([Frame::trailers(trailers)]).collect(),
                 cost: request.extensions().get().cloned().unwrap_or_default(),
                 gate,

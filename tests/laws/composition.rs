@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, IntoAlgorithm, Words};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, IntoAlgorithm};
 use tower_throttle::clock::Tick;
 use tower_throttle::{All, Decision, Quota};
 
@@ -154,7 +154,7 @@ fn as_expected(outcome: Outcome) -> Expected {
 }
 
 /// The first operation for which a set differs from its parts. `join` makes the set.
-pub(crate) fn differs_from_parts<A: Words>(
+pub(crate) fn differs_from_parts<A: Algorithm>(
     variants: &[Vec<AnyAlgorithm>],
     join: impl Fn(&[AnyAlgorithm]) -> A,
     states: impl Fn(&A::State) -> Vec<String>,

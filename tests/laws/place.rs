@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Cost, GiveBack, Inherit, Words, take_up_to};
+use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, Inherit, take_up_to};
 use tower_throttle::clock::Tick;
 use tower_throttle::store::{Backend, Op, Receipt};
 use tower_throttle::{Decision, Limiter, Local, ManualClock, Verdict};
@@ -57,13 +57,13 @@ pub(crate) trait Place<A> {
 }
 
 /// A state and its algorithm.
-pub(crate) struct Plain<A: Words> {
+pub(crate) struct Plain<A: Algorithm> {
     pub(crate) algorithm: A,
     pub(crate) state: A::State,
     now: Tick,
 }
 
-impl<A: Words> Plain<A> {
+impl<A: Algorithm> Plain<A> {
     pub(crate) fn new(algorithm: A, now: Tick) -> Self {
         let state = algorithm.fresh(now);
         Self {
@@ -74,7 +74,7 @@ impl<A: Words> Plain<A> {
     }
 }
 
-impl<A: Words> Place<A> for Plain<A> {
+impl<A: Algorithm> Place<A> for Plain<A> {
     fn apply(&mut self, now: Tick, step: &Step<A>) -> Option<Outcome> {
         self.now = now;
         let Self {
@@ -149,13 +149,13 @@ fn passed(decision: Option<Decision>) -> Outcome {
 }
 
 /// A limiter. Its clock does not step back.
-pub(crate) struct Limited<A: Words> {
+pub(crate) struct Limited<A: Algorithm> {
     limiter: Limiter<A, ManualClock>,
     clock: ManualClock,
     now: Tick,
 }
 
-impl<A: Words> Limited<A> {
+impl<A: Algorithm> Limited<A> {
     pub(crate) fn new(algorithm: A, now: Tick) -> Self {
         let clock = ManualClock::new();
         clock.set(now);
@@ -167,7 +167,7 @@ impl<A: Words> Limited<A> {
     }
 }
 
-impl<A: Words> Place<A> for Limited<A> {
+impl<A: Algorithm> Place<A> for Limited<A> {
     fn apply(&mut self, now: Tick, step: &Step<A>) -> Option<Outcome> {
         self.clock.set(now);
         self.now = self.now.max(now);
@@ -211,7 +211,7 @@ impl<A: Words> Place<A> for Limited<A> {
 }
 
 /// A key in a table, by the methods of the table or as a backend.
-pub(crate) struct InTable<A: Words> {
+pub(crate) struct InTable<A: Algorithm> {
     local: Local<A, ManualClock>,
     clock: ManualClock,
     now: Tick,
@@ -220,7 +220,7 @@ pub(crate) struct InTable<A: Words> {
 
 const KEY: &str = "key";
 
-impl<A: Words> InTable<A> {
+impl<A: Algorithm> InTable<A> {
     pub(crate) fn new(algorithm: A, now: Tick, as_backend: bool) -> Self {
         let clock = ManualClock::new();
         clock.set(now);
@@ -239,7 +239,7 @@ impl<A: Words> InTable<A> {
     }
 }
 
-impl<A: Words> Place<A> for InTable<A> {
+impl<A: Algorithm> Place<A> for InTable<A> {
     fn apply(&mut self, now: Tick, step: &Step<A>) -> Option<Outcome> {
         self.clock.set(now);
         self.now = self.now.max(now);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, Inherit, Words};
+use tower_throttle::algorithm::{Algorithm, Inherit};
 use tower_throttle::clock::Tick;
 use tower_throttle::store::Receipt;
 
@@ -18,7 +18,7 @@ const INHERIT: [Inherit; 4] = [
 ];
 
 /// A random operation. `variants` are what the algorithm may change to.
-pub(crate) fn random_step<A: Words>(random: &mut Random, variants: &[A], now: u64) -> Step<A> {
+pub(crate) fn random_step<A: Algorithm>(random: &mut Random, variants: &[A], now: u64) -> Step<A> {
     let quota = variants[0].quota();
     let period = u64::try_from(quota.period().as_nanos()).expect("short");
     let cost = match random.below(4) {
@@ -43,7 +43,7 @@ pub(crate) fn random_step<A: Words>(random: &mut Random, variants: &[A], now: u6
 }
 
 /// The first operation for which the places differ.
-pub(crate) fn difference<A: Words>(
+pub(crate) fn difference<A: Algorithm>(
     one: &mut impl Place<A>,
     other: &mut impl Place<A>,
     variants: &[A],

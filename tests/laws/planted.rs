@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack, Inherit, Words};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack, Inherit};
 use tower_throttle::clock::Tick;
 use tower_throttle::{ConfigError, Decision, Quota};
 
@@ -106,8 +106,6 @@ enum Bug {
 
 #[derive(Clone, Debug)]
 struct Broken(Pair, Bug);
-
-impl Words for Broken {}
 
 impl Algorithm for Broken {
     type State = <Pair as Algorithm>::State;

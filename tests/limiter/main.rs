@@ -8,7 +8,7 @@ mod waiting;
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::Words;
+use tower_throttle::algorithm::Algorithm;
 use tower_throttle::{
     All, FixedWindow, LeakyBucket, Limiter, Local, ManualClock, Quota, SlidingGrid, SlidingLog,
     SlidingWindow, TokenBucket, Verdict,
@@ -18,14 +18,14 @@ use tower_throttle::{
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-fn manual<A: Words>(algorithm: A) -> (Limiter<A, ManualClock>, ManualClock) {
+fn manual<A: Algorithm>(algorithm: A) -> (Limiter<A, ManualClock>, ManualClock) {
     let clock = ManualClock::new();
     (Limiter::new(algorithm).with_clock(clock.clone()), clock)
 }
 
 /// Calls `try_acquire` and `check` in turns from `threads` threads, `each` times per thread. Returns how
 /// many calls were admitted.
-fn acquire_from_threads<A: Words>(
+fn acquire_from_threads<A: Algorithm>(
     limiter: &Limiter<A, ManualClock>,
     threads: usize,
     each: usize,
@@ -49,7 +49,7 @@ fn acquire_from_threads<A: Words>(
 #[test]
 fn many_threads_share_one_limit_exactly() {
     const LIMIT: u64 = 5_000;
-    fn check<A: Words>(algorithm: A) {
+    fn check<A: Algorithm>(algorithm: A) {
         let (limiter, clock) = manual(algorithm);
         assert_eq!(
             acquire_from_threads(&limiter, 8, 1_000),
@@ -240,7 +240,7 @@ fn try_acquire_never_takes_a_queue_position() {
 /// Shows promise 11.
 #[test]
 fn extreme_quotas_and_times_neither_panic_nor_admit_without_limit() {
-    fn stress<A: Words>(algorithm: A) {
+    fn stress<A: Algorithm>(algorithm: A) {
         let (limiter, clock) = manual(algorithm);
         for now in [
             0,

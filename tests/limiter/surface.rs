@@ -13,7 +13,7 @@ macro_rules! assert_same {
     };
 }
 
-fn check<A: Words>(algorithm: A, other: &A, has_one_quota: bool) {
+fn check<A: Algorithm>(algorithm: A, other: &A, has_one_quota: bool) {
     let clock = ManualClock::new();
     let limiter = Limiter::new(algorithm.clone()).with_clock(clock.clone());
     let local = Local::new(algorithm)

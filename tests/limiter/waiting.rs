@@ -12,7 +12,7 @@ use super::*;
 
 /// The times in milliseconds at which `callers` concurrent calls were admitted, in call order. They
 /// must be the same for a `Limiter` and for one key of a `Local`.
-async fn admission_times<A: Words>(algorithm: A, callers: usize) -> Vec<u128> {
+async fn admission_times<A: Algorithm>(algorithm: A, callers: usize) -> Vec<u128> {
     let limiter = Arc::new(Limiter::new(algorithm.clone()));
     let local = Local::new(algorithm).capacity(100);
     let single = spawn_calls(callers, || {
@@ -164,7 +164,10 @@ fn a_dropped_acquire_takes_nothing() {
     dropped_acquire_takes_nothing(&log, &clock);
 }
 
-fn dropped_acquire_takes_nothing<A: Words>(limiter: &Limiter<A, ManualClock>, clock: &ManualClock) {
+fn dropped_acquire_takes_nothing<A: Algorithm>(
+    limiter: &Limiter<A, ManualClock>,
+    clock: &ManualClock,
+) {
     let second = Duration::from_secs(1);
     assert!(limiter.try_acquire());
     for dropped_after in [Duration::ZERO, second / 100, second / 2] {

@@ -347,7 +347,8 @@ async fn a_sweep_that_fails_is_counted_and_the_next_one_runs() {
 /// Shows promise 153.
 #[test]
 fn connections_calls_and_sweeps_need_no_timers_of_the_runtime() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
         .enable_io()
         .build()
         .expect("a runtime");

@@ -4,15 +4,13 @@ use std::time::Duration;
 
 use tower_throttle::{
     ConfigError, Decision, LeakyBucket, Quota,
-    algorithm::{Algorithm, Cost, GiveBack, Inherit, Words},
+    algorithm::{Algorithm, Cost, GiveBack, Inherit},
     clock::Tick,
 };
 
 /// Gives a cost back only to a request whose turn has not come.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnLine(pub(crate) LeakyBucket);
-
-impl Words for OwnLine {}
 
 impl Algorithm for OwnLine {
     type State = <LeakyBucket as Algorithm>::State;

@@ -28,10 +28,10 @@ type Message = Result<HealthCheckResponse, Status>;
 
 /// The name of the service in a request says what becomes of it.
 #[derive(Debug)]
-struct Words(Arc<Semaphore>);
+struct Algorithm(Arc<Semaphore>);
 
 #[tonic::async_trait]
-impl Health for Words {
+impl Health for Algorithm {
     async fn check(
         &self,
         request: Request<HealthCheckRequest>,
@@ -148,7 +148,7 @@ async fn fault(reads_trailers: bool) -> Option<String> {
     };
 
     let started = Arc::new(Semaphore::new(0));
-    let health = HealthServer::new(Words(Arc::clone(&started)));
+    let health = HealthServer::new(Algorithm(Arc::clone(&started)));
     let incoming = TcpIncoming::bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
     let endpoint = format!("http://{}", incoming.local_addr().expect("its address"));
     let mut builder = Server::builder().layer(limit);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tower_throttle::{
     FixedWindow, Local, ManualClock, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
-    algorithm::Words, store::Backend,
+    algorithm::Algorithm, store::Backend,
 };
 
 /// A hasher without a random seed.
@@ -29,7 +29,7 @@ macro_rules! for_each_layout {
 }
 
 /// Fills a table of `capacity` with `keys` live keys. Returns how many of them it has lost.
-fn lost_keys<A: Words>(algorithm: &A, capacity: usize, keys: usize) -> usize {
+fn lost_keys<A: Algorithm>(algorithm: &A, capacity: usize, keys: usize) -> usize {
     let local = Local::new(algorithm.clone())
         .with_clock(ManualClock::new())
         .with_hasher(FixedHasher::default())
@@ -47,7 +47,7 @@ fn lost_keys<A: Words>(algorithm: &A, capacity: usize, keys: usize) -> usize {
 /// Shows promise 40.
 #[test]
 fn a_table_holds_its_capacity() {
-    fn check<A: Words>(algorithm: &A) {
+    fn check<A: Algorithm>(algorithm: &A) {
         for capacity in [1, 2, 7, 60, 100, 1_000, 10_000, 100_000] {
             let lost = lost_keys(algorithm, capacity, capacity);
             assert_eq!(lost, 0, "{algorithm:?}, {capacity} keys");
@@ -58,7 +58,7 @@ fn a_table_holds_its_capacity() {
 
 #[test]
 fn the_sizes_of_a_table_are_known_before_its_first_use() {
-    fn check<A: Words>(algorithm: A, capacity: usize) {
+    fn check<A: Algorithm>(algorithm: A, capacity: usize) {
         let local = Local::new(algorithm).capacity(capacity);
         let before = local.stats();
         local.allocate();
@@ -91,7 +91,7 @@ fn a_capacity_is_at_most_2_to_the_36_keys() {
 /// Shows promise 41.
 #[test]
 fn lost_keys_of_an_overfull_table_are_counted() {
-    fn check<A: Words>(algorithm: &A) {
+    fn check<A: Algorithm>(algorithm: &A) {
         // Slightly more keys than slots.
         assert!(lost_keys(algorithm, 10_000, 14_600) > 100, "{algorithm:?}");
     }
@@ -142,7 +142,7 @@ fn states_outside_of_the_table_count_as_live() {
 /// Shows promise 115.
 #[test]
 fn the_occupancy_of_a_large_table_is_estimated() {
-    fn check<A: Words>(algorithm: &A) {
+    fn check<A: Algorithm>(algorithm: &A) {
         for keys in [20_000, 100_000] {
             let local = Local::new(algorithm.clone())
                 .with_clock(ManualClock::new())

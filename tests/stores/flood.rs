@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tower_throttle::{
     FixedWindow, LeakyBucket, Local, Lockout, ManualClock, Quota, SlidingLog, SlidingWindow,
-    TokenBucket, algorithm::Words, store::local::Overflow,
+    TokenBucket, algorithm::Algorithm, store::local::Overflow,
 };
 
 use crate::env::from_env;
@@ -75,7 +75,7 @@ fn a_flood_of_keys_does_not_evict_a_block() {
 }
 
 /// Checks `keys` keys in turn, `rounds` times. Returns how often each key was admitted.
-fn admitted_in_turn<A: Words>(
+fn admitted_in_turn<A: Algorithm>(
     local: &Local<A, ManualClock>,
     keys: usize,
     rounds: usize,
@@ -92,7 +92,7 @@ fn admitted_in_turn<A: Words>(
 /// Shows promises 29, 46.
 #[test]
 fn keys_that_evict_each_other_take_over_usage() {
-    fn check<A: Words>(algorithm: &A, limit: u64, rounds: usize) {
+    fn check<A: Algorithm>(algorithm: &A, limit: u64, rounds: usize) {
         for overflow in [Overflow::EvictLeast, Overflow::Deny, Overflow::Shared] {
             for keys in [2, 9, 50, 1_000] {
                 let clock = ManualClock::new();
@@ -129,7 +129,7 @@ fn keys_that_evict_each_other_take_over_usage() {
 }
 
 /// Takes nine units of as many keys as there are slots, but one.
-fn fill<A: Words>(local: &Local<A, ManualClock>) {
+fn fill<A: Algorithm>(local: &Local<A, ManualClock>) {
     for key in 1..local.stats().slots {
         assert!(local.check_n(&key, 9).is_admitted());
     }
@@ -137,7 +137,10 @@ fn fill<A: Words>(local: &Local<A, ManualClock>) {
 
 /// Keys in all slots of a small table; the first is denied a cost of 5 with 3 left. Returns what a
 /// new key leaves to the first, and to the others on average.
-fn left_after_a_new_key<A: Words>(algorithm: A, deny: impl Fn(&Local<A, ManualClock>)) -> [u64; 2] {
+fn left_after_a_new_key<A: Algorithm>(
+    algorithm: A,
+    deny: impl Fn(&Local<A, ManualClock>),
+) -> [u64; 2] {
     let local = Local::new(algorithm)
         .with_clock(ManualClock::new())
         .capacity(1);
@@ -156,7 +159,7 @@ fn left_after_a_new_key<A: Words>(algorithm: A, deny: impl Fn(&Local<A, ManualCl
 /// Shows promise 121.
 #[test]
 fn a_key_that_is_denied_a_large_cost_is_not_evicted_before_others() {
-    fn check<A: Words>(algorithm: &A) {
+    fn check<A: Algorithm>(algorithm: &A) {
         let left = left_after_a_new_key(algorithm.clone(), |local| {
             assert!(local.check_n("denied", 5).is_denied());
         });
@@ -220,7 +223,7 @@ fn a_key_that_could_take_nothing_is_not_evicted_before_others() {
 
 #[test]
 fn a_key_without_units_is_not_evicted_before_others_although_it_was_not_denied() {
-    fn check<A: Words>(algorithm: A) {
+    fn check<A: Algorithm>(algorithm: A) {
         let clock = ManualClock::new();
         let local = Local::new(algorithm).with_clock(clock.clone()).capacity(1);
         assert!(local.check_n("first", 10).is_admitted());
@@ -239,7 +242,7 @@ fn a_key_without_units_is_not_evicted_before_others_although_it_was_not_denied()
 
 #[test]
 fn a_new_key_replaces_a_denied_key_if_all_are_being_denied() {
-    fn check<A: Words>(algorithm: A) {
+    fn check<A: Algorithm>(algorithm: A) {
         let local = Local::new(algorithm)
             .with_clock(ManualClock::new())
             .capacity(1);
@@ -288,7 +291,7 @@ fn a_cost_above_the_limit_is_not_counted_as_a_denial_of_a_full_table() {
 /// Shows promise 121.
 #[test]
 fn a_new_key_that_is_denied_a_large_cost_evicts_no_key() {
-    fn check<A: Words>(algorithm: A) {
+    fn check<A: Algorithm>(algorithm: A) {
         let local = Local::new(algorithm)
             .with_clock(ManualClock::new())
             .capacity(1);

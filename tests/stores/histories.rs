@@ -10,7 +10,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use tower_throttle::algorithm::{Algorithm, Words};
+use tower_throttle::algorithm::Algorithm;
 use tower_throttle::{
     Decision, FixedWindow, Local, Quota, SlidingLog, TokenBucket,
     clock::{Clock, Tick},
@@ -35,7 +35,13 @@ impl Clock for ThreadClock {
     }
 }
 
-fn record<A: Words>(algorithm: &A, threads: u64, each: u64, keys: u64, seed: u64) -> Vec<Event> {
+fn record<A: Algorithm>(
+    algorithm: &A,
+    threads: u64,
+    each: u64,
+    keys: u64,
+    seed: u64,
+) -> Vec<Event> {
     let local = Local::new(algorithm.clone())
         .with_clock(ThreadClock)
         .capacity(1);
@@ -85,7 +91,7 @@ fn record<A: Words>(algorithm: &A, threads: u64, each: u64, keys: u64, seed: u64
 }
 
 /// What an operation on a table returns, which no future waits for.
-fn applied<A: Words>(local: &Local<A, ThreadClock>, key: u64, op: Op) -> Decision {
+fn applied<A: Algorithm>(local: &Local<A, ThreadClock>, key: u64, op: Op) -> Decision {
     let future = pin!(local.apply(&key, op));
     match future.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(decision) => decision.expect("a table never fails"),

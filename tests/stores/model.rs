@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack, Words, take_up_to};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack, take_up_to};
 use tower_throttle::{
     ConfigError, Decision, FixedWindow, LeakyBucket, Local, Lockout, ManualClock, Quota,
     SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
@@ -29,7 +29,7 @@ struct Found {
 }
 
 /// Applies random operations to a table and to a map that keeps every key.
-fn compare<A: Words>(table: &A, map: &A, capacity: usize, keys: u64, seed: u64) -> Found {
+fn compare<A: Algorithm>(table: &A, map: &A, capacity: usize, keys: u64, seed: u64) -> Found {
     let mut random = Random::new(seed);
     let clock = ManualClock::new();
     clock.set(Tick::from_nanos(600_000 * SECOND + random.below(SECOND)));
@@ -148,8 +148,6 @@ fn a_table_that_is_too_small_differs_only_if_it_counts_an_overflow() {
 /// A bucket whose states expire a quarter of a second too early.
 #[derive(Clone, Debug)]
 struct ExpiresEarly(TokenBucket);
-
-impl Words for ExpiresEarly {}
 
 impl Algorithm for ExpiresEarly {
     type State = <TokenBucket as Algorithm>::State;

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Inherit, Words};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Inherit};
 use tower_throttle::clock::{Clock, Tick};
 use tower_throttle::{
     FixedWindow, LeakyBucket, Local, ManualClock, Quota, SlidingWindow, TokenBucket,
@@ -15,14 +15,14 @@ use crate::random::Random;
 const HOUR: u64 = 3_600_000_000_000;
 
 /// A table, and the states of its keys as the algorithm alone keeps them.
-struct Checked<A: Words> {
+struct Checked<A: Algorithm> {
     local: Local<A, ManualClock>,
     clock: ManualClock,
     algorithm: A,
     states: Vec<Option<A::State>>,
 }
 
-impl<A: Words> Checked<A> {
+impl<A: Algorithm> Checked<A> {
     fn new(algorithm: &A, capacity: usize, keys: usize, start: Tick) -> Self {
         let clock = ManualClock::new();
         clock.set(start);
@@ -62,7 +62,7 @@ impl<A: Words> Checked<A> {
 }
 
 /// Goes from 100 per second to `rate` per second and back, with used keys.
-fn there_and_back<A: Words>(algorithm: &A, rate: u64) {
+fn there_and_back<A: Algorithm>(algorithm: &A, rate: u64) {
     let start = Tick::from_nanos(1_000 * HOUR + rate * 12_345);
     let mut checked = Checked::new(algorithm, 20, 6, start);
     for limit in [rate, 100] {
@@ -100,7 +100,7 @@ fn every_rate_to_a_thousand_per_second_is_accepted_and_keeps_the_usage() {
 }
 
 /// Random requests over days, with pauses from nanoseconds to hours.
-fn days<A: Words>(algorithm: &A, seed: u64) {
+fn days<A: Algorithm>(algorithm: &A, seed: u64) {
     let mut random = Random::new(seed);
     let start = Tick::from_nanos(random.below(20_000 * HOUR));
     let mut checked = Checked::new(algorithm, 300, 200, start);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, Words};
+use tower_throttle::algorithm::Algorithm;
 use tower_throttle::{
     FixedWindow, LeakyBucket, Local, ManualClock, Quota, SlidingGrid, SlidingLog, SlidingWindow,
     TokenBucket, algorithm::Inherit, clock::Clock, store::local::Overflow,
@@ -13,7 +13,7 @@ use crate::random::Random;
 
 /// Applies random requests and quota changes to a table and to states that are rescaled
 /// immediately.
-fn check_changes<A: Words>(algorithm: &A, quotas: &[Quota], seed: u64) {
+fn check_changes<A: Algorithm>(algorithm: &A, quotas: &[Quota], seed: u64) {
     let mut random = Random::new(seed);
     let clock = ManualClock::new();
     clock.advance(Duration::from_secs(1_000_000));
@@ -134,7 +134,7 @@ fn a_key_whose_state_had_expired_begins_with_the_tokens_of_a_new_key() {
 
 #[test]
 fn states_of_every_layout_keep_their_usage() {
-    fn check<A: Words>(algorithm: &A, other: &A) {
+    fn check<A: Algorithm>(algorithm: &A, other: &A) {
         let local = Local::new(algorithm.clone())
             .with_clock(ManualClock::new())
             .capacity(100);
@@ -147,7 +147,7 @@ fn states_of_every_layout_keep_their_usage() {
             assert_eq!(local.peek(&key).remaining(), 890, "{algorithm:?}");
         }
     }
-    fn windows<A: Words>(make: impl Fn(Quota) -> A) {
+    fn windows<A: Algorithm>(make: impl Fn(Quota) -> A) {
         check(&make(Quota::per_hour(1_000)), &make(Quota::per_hour(900)));
     }
     windows(FixedWindow::new);

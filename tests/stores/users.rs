@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, Words};
+use tower_throttle::algorithm::{Algorithm, Cost, GiveBack};
 use tower_throttle::{
     ConfigError, Decision, FixedWindow, Local, ManualClock, Quota, SlidingLog, Verdict,
     algorithm::Inherit, clock::Tick, store::local::Overflow,
@@ -23,8 +23,6 @@ thread_local! {
 pub(crate) struct PanicsAtCost13 {
     pub(crate) window: FixedWindow,
 }
-
-impl Words for PanicsAtCost13 {}
 
 impl Algorithm for PanicsAtCost13 {
     type State = <FixedWindow as Algorithm>::State;
@@ -107,7 +105,7 @@ fn a_new_algorithm_of_a_user_takes_over_the_usage_of_each_key() {
 
 /// Uses a key in two windows of a second, fills the table with others in the second window, and returns
 /// what is left of the key's quota.
-fn left_after_a_flood<A: Words>(algorithm: A) -> u64 {
+fn left_after_a_flood<A: Algorithm>(algorithm: A) -> u64 {
     let clock = ManualClock::new();
     let local = Local::new(algorithm)
         .with_clock(clock.clone())
@@ -196,8 +194,6 @@ impl Asks {
         ASKING.set(false);
     }
 }
-
-impl Words for Asks {}
 
 impl Algorithm for Asks {
     type State = <FixedWindow as Algorithm>::State;

@@ -1,13 +1,13 @@
 //! What each `Inherit` keeps of a state when the quota changes.
 
-use tower_throttle::algorithm::{Inherit, Words};
+use tower_throttle::algorithm::{Algorithm, Inherit};
 use tower_throttle::{FixedWindow, LeakyBucket, Local, SlidingLog};
 
 use super::*;
 
 /// The remaining count after a cost of `used` and a change from `from` to `to`. It must be the same
 /// for a `Limiter` and a `Local`.
-fn remaining<A: Words>(from: &A, used: u64, to: &A, inherit: Inherit) -> u64 {
+fn remaining<A: Algorithm>(from: &A, used: u64, to: &A, inherit: Inherit) -> u64 {
     let clock = ManualClock::new();
     clock.advance(Duration::from_secs(1_000_000));
     let limiter = Limiter::new(from.clone()).with_clock(clock.clone());

@@ -10,7 +10,7 @@ use ipnet::{Ipv4Net, Ipv6Net};
 use prefix_trie::PrefixSet;
 use tower::util::ServiceFn;
 use tower::{BoxError, Layer, Service, service_fn};
-use tower_throttle::algorithm::Words;
+use tower_throttle::algorithm::Algorithm;
 use tower_throttle::concurrency::{ConcurrencyLimitLayer, Gradient2, UntilResponse};
 use tower_throttle::key::{Networks, Priority};
 use tower_throttle::respond::Responder;
@@ -155,7 +155,7 @@ pub(crate) fn lockout(effort: &Effort) {
 }
 
 /// Attempts, each of which succeeds if it is admitted, and is given back then.
-fn attempts<A: Words>(local: &Local<A>, keys: u64, ops: u64, seed: u64) -> u64 {
+fn attempts<A: Algorithm>(local: &Local<A>, keys: u64, ops: u64, seed: u64) -> u64 {
     run_keys::<u64>(keys, Access::Uniform, ops, seed, |key| {
         let decided = local.check(key);
         if !decided.is_admitted() {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tower_throttle::algorithm::Words;
+use tower_throttle::algorithm::Algorithm;
 use tower_throttle::{Local, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket};
 
 use crate::keys::mix;
@@ -102,7 +102,7 @@ fn check_all((bucket, window, grid, log): Tables<'_>, key: &u64) {
     let _ = log.check(key);
 }
 
-fn retune<A: Words>(table: &Local<A>, turn: u64) {
+fn retune<A: Algorithm>(table: &Local<A>, turn: u64) {
     let quota = Quota::per_second(5 + turn % 2 * 15);
     table.set_quota(quota).expect("a valid quota");
 }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use tower_throttle::algorithm::Words;
+use tower_throttle::algorithm::Algorithm;
 use tower_throttle::{
     FixedWindow, LeakyBucket, Limiter, Local, Quota, SlidingGrid, SlidingLog, SlidingWindow,
     TokenBucket, WarmUp, clock::MonotonicClock,
@@ -173,7 +173,7 @@ fn wide(effort: &Effort, keys: u64) {
     bytes(effort, keys, "bucket and window", pair, 64.0);
 }
 
-fn bytes<A: Words>(effort: &Effort, keys: u64, name: &str, algorithm: A, goal: f64) {
+fn bytes<A: Algorithm>(effort: &Effort, keys: u64, name: &str, algorithm: A, goal: f64) {
     let work = format!("resident bytes per key, full, {keys} keys u64 ({name})");
     if !effort.wants(&work) {
         return;
@@ -192,7 +192,7 @@ fn bytes<A: Words>(effort: &Effort, keys: u64, name: &str, algorithm: A, goal: f
 }
 
 /// Bytes per key of a full table.
-fn filled<A: Words>(keys: u64, algorithm: A) -> f64 {
+fn filled<A: Algorithm>(keys: u64, algorithm: A) -> f64 {
     let resident = resident_bytes();
     let limiter = Local::new(algorithm).capacity(keys as usize);
     let _ = worst(keys, |key: &u64| limiter.check(key).is_admitted());
@@ -246,7 +246,7 @@ fn algorithms(effort: &Effort) {
     );
 }
 
-fn algorithm<A: Words>(effort: &Effort, name: &str, algorithm: A, goal: f64) {
+fn algorithm<A: Algorithm>(effort: &Effort, name: &str, algorithm: A, goal: f64) {
     for keys in [1_000, 1_000_000] {
         let work = format!("{name}, {keys} keys u64, Uniform, 1 threads");
         if !effort.wants(&work) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::fields::Fields;
-use super::super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Report, Words};
+use super::super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Report};
 use super::merge::{count_denial, look, merge, take, unsupported};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
@@ -46,7 +46,7 @@ impl<A> All<A> {
     }
 }
 
-impl<A: Words> All<A> {
+impl<A: Algorithm> All<A> {
     /// All of `parts`. An empty list admits everything.
     pub fn new(parts: impl IntoIterator<Item = A>) -> Self {
         Self {
@@ -122,7 +122,7 @@ impl<A: Words> All<A> {
 }
 
 /// Takes from all parts or from none.
-impl<A: Words> Algorithm for All<A> {
+impl<A: Algorithm> Algorithm for All<A> {
     type State = Vec<A::State>;
 
     /// That of the first part.
@@ -205,9 +205,7 @@ impl<A: Words> Algorithm for All<A> {
         let moments = each.map(|(part, state)| part.forgettable_at(state));
         moments.max().unwrap_or(Tick::ZERO)
     }
-}
 
-impl<A: Words> Words for All<A> {
     fn quotas(&self) -> Vec<Quota> {
         self.parts.iter().flat_map(A::quotas).collect()
     }

@@ -1,6 +1,6 @@
 //! Conversion into algorithms, for the constructors of limiters.
 
-use super::super::Words;
+use super::super::Algorithm;
 
 /// An algorithm, or a tuple of two to four algorithms, from which a limiter can be made.
 ///
@@ -16,13 +16,13 @@ use super::super::Words;
 /// ```
 pub trait IntoAlgorithm {
     /// The resulting algorithm.
-    type Algorithm: Words;
+    type Algorithm: Algorithm;
 
     /// The algorithm itself. Longer tuples become pairs of pairs.
     fn into_algorithm(self) -> Self::Algorithm;
 }
 
-impl<A: Words> IntoAlgorithm for A {
+impl<A: Algorithm> IntoAlgorithm for A {
     type Algorithm = A;
 
     fn into_algorithm(self) -> A {
@@ -30,7 +30,7 @@ impl<A: Words> IntoAlgorithm for A {
     }
 }
 
-impl<A: Words, B: Words, C: Words> IntoAlgorithm for (A, B, C) {
+impl<A: Algorithm, B: Algorithm, C: Algorithm> IntoAlgorithm for (A, B, C) {
     type Algorithm = ((A, B), C);
 
     fn into_algorithm(self) -> Self::Algorithm {
@@ -38,7 +38,7 @@ impl<A: Words, B: Words, C: Words> IntoAlgorithm for (A, B, C) {
     }
 }
 
-impl<A: Words, B: Words, C: Words, D: Words> IntoAlgorithm for (A, B, C, D) {
+impl<A: Algorithm, B: Algorithm, C: Algorithm, D: Algorithm> IntoAlgorithm for (A, B, C, D) {
     type Algorithm = ((A, B), (C, D));
 
     fn into_algorithm(self) -> Self::Algorithm {

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::time::Duration;
 
-use super::super::Words;
+use super::super::Algorithm;
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -11,7 +11,7 @@ use crate::error::ConfigError;
 /// What `limit` would decide, taking nothing. With a wait, about a request that reserves a turn. A
 /// limit that lends decides without the wait, or it would lend for a turn of its own.
 #[inline]
-pub(super) fn look<A: Words>(
+pub(super) fn look<A: Algorithm>(
     limit: &A,
     state: &A::State,
     now: Tick,
@@ -26,7 +26,7 @@ pub(super) fn look<A: Words>(
 
 /// Takes `cost` unless it is denied. With a wait, reserves a turn, if the limit does not lend.
 #[inline]
-pub(super) fn take<A: Words>(
+pub(super) fn take<A: Algorithm>(
     limit: &A,
     state: &mut A::State,
     now: Tick,
@@ -40,7 +40,7 @@ pub(super) fn take<A: Words>(
 }
 
 /// Lets a limit that denies the cost count that. One that would admit it takes nothing.
-pub(super) fn count_denial<A: Words>(
+pub(super) fn count_denial<A: Algorithm>(
     limit: &A,
     state: &mut A::State,
     now: Tick,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::fields::Fields;
-use super::super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Report, Words};
+use super::super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Report};
 use super::merge::{count_denial, look, merge, take, unsupported};
 use crate::clock::Tick;
 use crate::decision::Decision;
@@ -12,13 +12,17 @@ use crate::quota::Quota;
 
 /// The decision of both limits of `pair`, given that of each.
 #[inline]
-fn merged<A: Words, B: Words>(pair: &(A, B), first: Decision, mut second: Decision) -> Decision {
+fn merged<A: Algorithm, B: Algorithm>(
+    pair: &(A, B),
+    first: Decision,
+    mut second: Decision,
+) -> Decision {
     second.policy += pair.0.facts().limits;
     merge(first, second)
 }
 
 #[inline]
-fn look_at_both<A: Words, B: Words>(
+fn look_at_both<A: Algorithm, B: Algorithm>(
     pair: &(A, B),
     state: &(A::State, B::State),
     now: Tick,
@@ -32,7 +36,7 @@ fn look_at_both<A: Words, B: Words>(
 
 /// Looks at both limits before any of them takes the cost.
 #[inline]
-fn take_both<A: Words, B: Words>(
+fn take_both<A: Algorithm, B: Algorithm>(
     pair: &(A, B),
     state: &mut (A::State, B::State),
     now: Tick,
@@ -54,7 +58,7 @@ fn take_both<A: Words, B: Words>(
 }
 
 /// Takes from both or from none.
-impl<A: Words, B: Words> Algorithm for (A, B) {
+impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
     type State = (A::State, B::State);
 
     /// That of the first.
@@ -119,9 +123,7 @@ impl<A: Words, B: Words> Algorithm for (A, B) {
         let first = self.0.forgettable_at(&state.0);
         first.max(self.1.forgettable_at(&state.1))
     }
-}
 
-impl<A: Words, B: Words> Words for (A, B) {
     fn quotas(&self) -> Vec<Quota> {
         let mut quotas = A::quotas(&self.0);
         quotas.append(&mut B::quotas(&self.1));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::{
     Algorithm, AnyAlgorithm, Cost, Fields, FixedWindow, GiveBack, Inherit, LeakyBucket, Lending,
-    Lockout, Portable, SlidingLog, SlidingWindow, TokenBucket, WarmUp, Words,
+    Lockout, Portable, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
 };
 use super::All;
 use crate::clock::Tick;
@@ -17,8 +17,6 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// An algorithm of a user. Its state is the latest moment.
 #[derive(Clone, Debug)]
 struct Own;
-
-impl Words for Own {}
 
 impl Portable for Own {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
@@ -95,7 +93,7 @@ macro_rules! check_all {
 
 #[test]
 fn a_wrapped_limit_reports_what_it_does_alone() {
-    fn questions<A: Words>(limit: &A) -> ([usize; 2], [bool; 3]) {
+    fn questions<A: Algorithm>(limit: &A) -> ([usize; 2], [bool; 3]) {
         (
             [limit.facts().limits, limit.facts().waiting],
             [
@@ -125,7 +123,7 @@ fn a_wrapped_limit_reports_what_it_does_alone() {
 
 #[test]
 fn a_cancelled_request_and_a_ban_reach_a_wrapped_limit() {
-    fn steps<A: Words>(limit: &A) -> (Vec<Option<Duration>>, [bool; 2]) {
+    fn steps<A: Algorithm>(limit: &A) -> (Vec<Option<Duration>>, [bool; 2]) {
         let now = Tick::from_nanos(1 << 40);
         let mut state = limit.fresh(now);
         let mut results = Vec::new();
@@ -166,7 +164,7 @@ fn the_share_of_a_wrapped_limit_has_a_share_of_each_quota() {
 /// Each is looked at as if it were alone, in whatever it is nested.
 #[test]
 fn a_part_alone_says_what_it_would_without_the_others() {
-    fn look<A: Words>(set: &A, expected: &[Decision; 3]) {
+    fn look<A: Algorithm>(set: &A, expected: &[Decision; 3]) {
         let mut state = set.fresh(Tick::ZERO);
         let _ = set.decide(&mut state, Tick::ZERO, 3);
         let now = Tick::ZERO.plus(Duration::from_secs(1));
@@ -178,7 +176,7 @@ fn a_part_alone_says_what_it_would_without_the_others() {
             assert_eq!(A::peek_part(set, &state, now, 4, part), expected);
         }
     }
-    fn alone<A: Words>(limit: &A) -> Decision {
+    fn alone<A: Algorithm>(limit: &A) -> Decision {
         let mut state = limit.fresh(Tick::ZERO);
         let _ = limit.decide(&mut state, Tick::ZERO, 3);
         limit.peek(&state, Tick::ZERO.plus(Duration::from_secs(1)), 4)

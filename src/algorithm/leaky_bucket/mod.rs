@@ -12,7 +12,7 @@ use super::fields::Fields;
 use super::portable;
 use super::setting::{MAX_WAIT, Range, Setting};
 use super::{
-    Algorithm, Cost, ExactNanos, Facts, GiveBack, Inherit, Portable, Words, at_most::AtMost,
+    Algorithm, Cost, ExactNanos, Facts, GiveBack, Inherit, Portable, at_most::AtMost,
     bucket::Bucket, math::Rounding,
 };
 use crate::clock::{Tick, nanos};
@@ -250,8 +250,6 @@ impl Algorithm for LeakyBucket {
         Tick::from_nanos(self.line().idle_from(*state).ceil())
     }
 }
-
-impl Words for LeakyBucket {}
 
 impl Portable for LeakyBucket {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {

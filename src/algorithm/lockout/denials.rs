@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use super::super::fields::Fields;
-use super::super::{
-    Algorithm, Cost, Facts, GiveBack, Inherit, IntoAlgorithm, Portable, Report, Words,
-};
+use super::super::{Algorithm, Cost, Facts, GiveBack, Inherit, IntoAlgorithm, Portable, Report};
 use super::settings::Lockout;
 use super::state::LockoutState;
 use crate::clock::Tick;
@@ -108,7 +106,7 @@ impl<A> DenialLockout<A> {
     }
 }
 
-impl<A: Words> DenialLockout<A> {
+impl<A: Algorithm> DenialLockout<A> {
     /// When the block or ban at `now` ends.
     fn blocked_until(&self, state: &DenialLockoutState<A::State>, now: Tick) -> Option<u64> {
         self.lockout.phase(&state.denials, now).blocked_until
@@ -149,7 +147,7 @@ fn during_block(decision: Decision, end: u64, now: Tick, cost: u64) -> Decision 
     blocked
 }
 
-impl<A: Words> Algorithm for DenialLockout<A> {
+impl<A: Algorithm> Algorithm for DenialLockout<A> {
     type State = DenialLockoutState<A::State>;
 
     /// That of the other limit.
@@ -247,9 +245,7 @@ impl<A: Words> Algorithm for DenialLockout<A> {
         let limit = self.limit.forgettable_at(&state.limit);
         limit.max(self.lockout.forgettable_at(&state.denials))
     }
-}
 
-impl<A: Words> Words for DenialLockout<A> {
     fn quotas(&self) -> Vec<Quota> {
         A::quotas(&self.limit)
     }

@@ -16,7 +16,7 @@ pub use self::{
 use std::time::Duration;
 
 use super::fields::Fields;
-use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Report, Words};
+use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Report};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -153,9 +153,7 @@ impl Algorithm for Lockout {
     fn forgettable_at(&self, state: &LockoutState) -> Tick {
         Tick::from_nanos(self.unused_at(state))
     }
-}
 
-impl Words for Lockout {
     /// Without a copy of the state: no request waits.
     fn peek_reserve(
         &self,

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::super::{
     Algorithm, Cost, FixedWindow, GiveBack, Inherit, IntoAlgorithm, LeakyBucket, SlidingLog,
-    TokenBucket, Words, settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes,
+    TokenBucket, settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes,
 };
 use super::{Lockout, LockoutState};
 use crate::clock::Tick;
@@ -20,8 +20,6 @@ fn lockout() -> Lockout {
 /// Denies every cost, even zero, as a full queue may.
 #[derive(Clone, Debug)]
 struct DeniesAll;
-
-impl Words for DeniesAll {}
 
 impl Algorithm for DeniesAll {
     type State = ();

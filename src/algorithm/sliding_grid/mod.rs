@@ -11,7 +11,7 @@ use super::fields::Fields;
 use super::math::Windows;
 use super::portable;
 use super::setting::{OFFSET, Range, Setting};
-use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Words};
+use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
@@ -273,8 +273,6 @@ impl Algorithm for SlidingGrid {
             .start(state.cell + self.cells_until_usage(state, 0))
     }
 }
-
-impl Words for SlidingGrid {}
 
 impl Portable for SlidingGrid {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {

@@ -9,7 +9,7 @@ use super::fields::Fields;
 use super::math::Interval;
 use super::portable;
 use super::setting::{MAX_WAIT, QUEUE, Range, Setting};
-use super::{Algorithm, Cost, ExactNanos, Facts, GiveBack, Inherit, Portable, Words};
+use super::{Algorithm, Cost, ExactNanos, Facts, GiveBack, Inherit, Portable};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
@@ -360,8 +360,6 @@ impl Algorithm for WarmUp {
         Tick::from_nanos(state.next_free.ceil().saturating_add(cooling))
     }
 }
-
-impl Words for WarmUp {}
 
 impl Portable for WarmUp {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {

@@ -9,7 +9,7 @@ use super::inner::LocalInner;
 use super::table::Table;
 use super::{Entry, Local};
 use crate::acquire::OneKey;
-use crate::algorithm::{Algorithm, Cost, GiveBack, IntoAlgorithm, Words, quotas};
+use crate::algorithm::{Algorithm, Cost, GiveBack, IntoAlgorithm, quotas};
 use crate::backend::{Backend, Fullness, IntoBackend, Losses, Op};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::{Decision, Verdict};
@@ -21,7 +21,7 @@ use crate::store::apply::{apply_op, taken_at, with_receipt};
 
 impl<A, C, S, K> Backend<K> for Local<A, C, S>
 where
-    A: Words,
+    A: Algorithm,
     C: Clock,
     S: BuildHasher + Send + Sync + 'static,
     K: Key + ?Sized,
@@ -107,7 +107,7 @@ where
     }
 }
 
-impl<A: Words, C: Clock, S> Entry<'_, A, C, S> {
+impl<A: Algorithm, C: Clock, S> Entry<'_, A, C, S> {
     /// Decides with all figures, and with the moment at which the cost was taken.
     #[inline(never)]
     fn decide_with_receipt(&self, cost: u64) -> Decision {
@@ -156,7 +156,7 @@ impl<T: IntoAlgorithm> IntoBackend for T {
 
 impl<A, C, S> IntoBackend for Local<A, C, S>
 where
-    A: Words,
+    A: Algorithm,
     C: Clock,
     S: BuildHasher + Send + Sync + 'static,
 {
@@ -184,13 +184,13 @@ mod tests {
     const DAY: Duration = Duration::from_secs(86_400);
 
     /// A day after the clock's zero.
-    fn local<A: Words>(algorithm: A) -> Local<A, ManualClock> {
+    fn local<A: Algorithm>(algorithm: A) -> Local<A, ManualClock> {
         let clock = ManualClock::new();
         clock.advance(DAY);
         Local::new(algorithm).with_clock(clock)
     }
 
-    fn decide<A: Words>(local: &Local<A, ManualClock>) -> Decision {
+    fn decide<A: Algorithm>(local: &Local<A, ManualClock>) -> Decision {
         local.at(local.hash("key")).apply(Op::Take(1))
     }
 

@@ -7,7 +7,7 @@ use super::rules::Rules;
 use super::table::Table;
 use super::user_code::Running;
 use crate::acquire::Outcome;
-use crate::algorithm::{Facts, Inherit, Words};
+use crate::algorithm::{Algorithm, Facts, Inherit};
 use crate::clock::{Clock, Tick};
 use crate::error::ConfigError;
 use crate::sync::{Mutex, lock};
@@ -19,7 +19,7 @@ pub(super) const DEFAULT_CAPACITY: usize = 100_000;
 const MOST_LINES: usize = 16_384;
 
 /// The settings, and the table once it is built.
-pub(super) struct LocalInner<A: Words, C, S> {
+pub(super) struct LocalInner<A: Algorithm, C, S> {
     table: OnceLock<Table<A>>,
     /// The algorithm that all shards have, unless a change is under way.
     current: Mutex<Arc<A>>,
@@ -31,7 +31,7 @@ pub(super) struct LocalInner<A: Words, C, S> {
     pub(super) hasher: S,
 }
 
-impl<A: Words, C, S> LocalInner<A, C, S> {
+impl<A: Algorithm, C, S> LocalInner<A, C, S> {
     pub(super) fn new(algorithm: A, capacity: usize, clock: C, hasher: S) -> Self {
         Self {
             table: OnceLock::new(),
@@ -127,7 +127,7 @@ impl<A: Words, C, S> LocalInner<A, C, S> {
     }
 }
 
-impl<A: Words, C: Clock, S> LocalInner<A, C, S> {
+impl<A: Algorithm, C: Clock, S> LocalInner<A, C, S> {
     /// Decides by `new` from now on, and converts the states of all keys.
     pub(super) fn set_algorithm(&self, new: A, inherit: Inherit) -> Result<(), ConfigError> {
         let Some(_running) = Running::enter(self.rules.is_user_code) else {

@@ -23,7 +23,7 @@ use self::inner::{DEFAULT_CAPACITY, LocalInner};
 use self::overflow::may_overflow;
 pub use self::overflow::{Overflow, Stats};
 use crate::acquire::{OneKey, Outcome, acquire};
-use crate::algorithm::{Inherit, IntoAlgorithm, Words};
+use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm};
 use crate::backend::{Bans, Op};
 use crate::clock::{Clock, MonotonicClock, Tick, Timer};
 use crate::decision::{Decision, Verdict};
@@ -75,11 +75,11 @@ use crate::store::apply::apply_op;
 /// Larger states, and those that have memory of their own, as logs, are stored outside the table.
 /// [`stats`](Self::stats) reports how much memory they take, and [how much they can take at
 /// most](Stats::most_bytes).
-pub struct Local<A: Words, C = MonotonicClock, S = Seeded> {
+pub struct Local<A: Algorithm, C = MonotonicClock, S = Seeded> {
     shared: Arc<LocalInner<A, C, S>>,
 }
 
-impl<A: Words> Local<A> {
+impl<A: Algorithm> Local<A> {
     /// Creates a table for 100,000 keys, on the system's monotonic clock, from an algorithm or a
     /// tuple of algorithms.
     ///
@@ -94,7 +94,7 @@ impl<A: Words> Local<A> {
     }
 }
 
-impl<A: Words, C: Clock, S: BuildHasher> Local<A, C, S> {
+impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// Decides on one request of cost 1.
     #[expect(
         clippy::inline_always,
@@ -280,7 +280,7 @@ impl<A: Words, C: Clock, S: BuildHasher> Local<A, C, S> {
     }
 }
 
-impl<A: Words, C: Timer, S: BuildHasher> Local<A, C, S> {
+impl<A: Algorithm, C: Timer, S: BuildHasher> Local<A, C, S> {
     /// Waits until a cost of 1 is admitted for this key, and takes it.
     ///
     /// This is [`Limiter::until_ready`](crate::Limiter::until_ready) for one key: the callers of a
@@ -345,7 +345,7 @@ impl<A: Words, C: Timer, S: BuildHasher> Local<A, C, S> {
     }
 }
 
-impl<A: Words, C, S> Local<A, C, S> {
+impl<A: Algorithm, C, S> Local<A, C, S> {
     #[inline]
     fn at(&self, hash: u64) -> Entry<'_, A, C, S> {
         Entry {
@@ -356,12 +356,12 @@ impl<A: Words, C, S> Local<A, C, S> {
 }
 
 /// One key of a table.
-struct Entry<'a, A: Words, C, S> {
+struct Entry<'a, A: Algorithm, C, S> {
     inner: &'a LocalInner<A, C, S>,
     hash: u64,
 }
 
-impl<A: Words, C: Clock, S> Entry<'_, A, C, S> {
+impl<A: Algorithm, C: Clock, S> Entry<'_, A, C, S> {
     /// Decides for a key in its home line. Returns what `done` makes of the decision, or `rest`, each given
     /// the time; see [`Shards::decide`](shards::Shards::decide).
     #[expect(clippy::inline_always, reason = "as for `Shards::decide`")]
@@ -419,7 +419,7 @@ impl<A: Words, C: Clock, S> Entry<'_, A, C, S> {
     }
 }
 
-impl<A: Words, C: Clock, S> OneKey for Entry<'_, A, C, S> {
+impl<A: Algorithm, C: Clock, S> OneKey for Entry<'_, A, C, S> {
     type Algorithm = A;
     type Clock = C;
     /// When a slot may become free.
@@ -455,7 +455,7 @@ impl<A: Words, C: Clock, S> OneKey for Entry<'_, A, C, S> {
 }
 
 /// Clones share the table.
-impl<A: Words, C, S> Clone for Local<A, C, S> {
+impl<A: Algorithm, C, S> Clone for Local<A, C, S> {
     fn clone(&self) -> Self {
         Self {
             shared: Arc::clone(&self.shared),
@@ -464,7 +464,7 @@ impl<A: Words, C, S> Clone for Local<A, C, S> {
 }
 
 /// Manual impl: derive would print millions of slots.
-impl<A: Words, C: Clock + fmt::Debug, S> fmt::Debug for Local<A, C, S> {
+impl<A: Algorithm, C: Clock + fmt::Debug, S> fmt::Debug for Local<A, C, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Local")
             .field("algorithm", &self.shared.read_algorithm(A::clone))

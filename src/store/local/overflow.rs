@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::algorithm::Words;
+use crate::algorithm::Algorithm;
 use crate::backend::Losses;
 use crate::clock::Tick;
 use crate::error::ConfigError;
@@ -53,7 +53,10 @@ pub enum Overflow {
 }
 
 /// Refuses to let keys share a state that is about one of them.
-pub(super) fn may_overflow<A: Words>(algorithm: &A, overflow: Overflow) -> Result<(), ConfigError> {
+pub(super) fn may_overflow<A: Algorithm>(
+    algorithm: &A,
+    overflow: Overflow,
+) -> Result<(), ConfigError> {
     if overflow == Overflow::Shared && algorithm.facts().is_about_one_key {
         return Err(ConfigError::Unsupported {
             what: "a lockout in a table whose keys may share a state (Overflow::Shared)",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Local;
 use super::inner::LocalInner;
 use super::overflow::{Overflow, may_overflow};
-use crate::algorithm::Words;
+use crate::algorithm::Algorithm;
 use crate::clock::Clock;
 use crate::error::{ConfigError, expect_valid};
 
@@ -18,7 +18,7 @@ const ALLOWED_CAPACITIES: &str = if usize::BITS < 64 {
     "a number of keys from 1 to 68719476736"
 };
 
-impl<A: Words, C, S> From<LocalInner<A, C, S>> for Local<A, C, S> {
+impl<A: Algorithm, C, S> From<LocalInner<A, C, S>> for Local<A, C, S> {
     fn from(inner: LocalInner<A, C, S>) -> Self {
         Self {
             shared: Arc::new(inner),
@@ -31,7 +31,7 @@ impl<A: Words, C, S> From<LocalInner<A, C, S>> for Local<A, C, S> {
 /// A table has one capacity, one clock and one hash function, and all clones share it. A method
 /// that changed one of them for a clone, or for a table in use, would have to start a second table,
 /// in which each key has its whole limit again. These methods therefore refuse to.
-impl<A: Words, C: Clock, S: BuildHasher> Local<A, C, S> {
+impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// Sets how many keys the table can hold.
     ///
     /// The table has at least a fifth more slots than that. [`Overflow`] describes what happens to further

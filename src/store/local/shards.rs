@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::line::{Hold, Line, WINDOW, offset, tag};
 use super::overflow::Overflow;
 use super::rules::{Rules, Step};
-use crate::algorithm::{Inherit, Words};
+use crate::algorithm::{Algorithm, Inherit};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::sync::{CachePadded, Mutex, MutexGuard, lock};
@@ -15,13 +15,13 @@ const LINES_PER_SHARD: usize = 512;
 const MOST_SHARDS: usize = 1_024;
 
 /// All lines of a table. `N` slots make a line.
-pub(super) struct Shards<A: Words, H, const N: usize> {
+pub(super) struct Shards<A: Algorithm, H, const N: usize> {
     shards: Box<[Locked<A, H, N>]>,
     /// There are as many shards as 2 to the power of this.
     bits: u32,
 }
 
-struct Shard<A: Words, H, const N: usize> {
+struct Shard<A: Algorithm, H, const N: usize> {
     /// It has made the states of this shard.
     algorithm: Arc<A>,
     lines: Box<[Line<H, N>]>,
@@ -38,7 +38,7 @@ struct Place {
     slot: usize,
 }
 
-impl<A: Words, H: Hold<A::State>, const N: usize> Shards<A, H, N> {
+impl<A: Algorithm, H: Hold<A::State>, const N: usize> Shards<A, H, N> {
     /// The bits that choose the shard, and the lines in each.
     ///
     /// A full table uses 69 % of its slots, or 81 % if a line has two: these take 32 bytes each.
@@ -251,7 +251,7 @@ impl<A: Words, H: Hold<A::State>, const N: usize> Shards<A, H, N> {
     }
 }
 
-impl<A: Words, H: Hold<A::State>, const N: usize> Shard<A, H, N> {
+impl<A: Algorithm, H: Hold<A::State>, const N: usize> Shard<A, H, N> {
     /// The line at this distance from a home. A small table has few, and a key may use all of them.
     fn line_at(&self, home: usize, distance: usize) -> usize {
         let lines = self.lines.len();

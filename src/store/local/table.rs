@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::line::{Boxed, Inline};
 use super::rules::{Rules, Step};
 use super::shards::Shards;
-use crate::algorithm::{Inherit, Words};
+use crate::algorithm::{Algorithm, Inherit};
 use crate::clock::Tick;
 use crate::decision::Decision;
 
@@ -41,7 +41,7 @@ const fn layout<S>() -> Layout {
 }
 
 /// The states of all keys. One of the three has lines, and the compiler knows which.
-pub(super) struct Table<A: Words> {
+pub(super) struct Table<A: Algorithm> {
     three: Shards<A, Inline<A::State>, 3>,
     two: Shards<A, Inline<A::State>, 2>,
     boxed: Shards<A, Boxed<A::State>, 3>,
@@ -58,7 +58,7 @@ macro_rules! in_shards {
     };
 }
 
-impl<A: Words> Table<A> {
+impl<A: Algorithm> Table<A> {
     pub(super) const IS_BOXED: bool = matches!(layout::<A::State>(), Layout::Boxed);
 
     pub(super) fn new(algorithm: &Arc<A>, keys: usize) -> Self {

@@ -25,7 +25,7 @@ impl<A: Script> Scripted for A {}
 pub(super) mod sealed {
     use super::super::call::Call;
     use super::{Args, Part, StateWords};
-    use crate::algorithm::Words;
+    use crate::algorithm::Algorithm;
     use crate::error::ConfigError;
 
     /// How an algorithm is encoded for its script. The Lua file of the algorithm documents its
@@ -34,7 +34,7 @@ pub(super) mod sealed {
         unnameable_types,
         reason = "sealed: the scripts are part of this crate"
     )]
-    pub trait Script: Words {
+    pub trait Script: Algorithm {
         /// The algorithm with parameters that the script can represent.
         fn prepared(self) -> Result<Self, ConfigError>;
 

@@ -8,7 +8,7 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use super::{deny_cache::DenyCache, task::runtime};
-use crate::algorithm::{Algorithm, Words};
+use crate::algorithm::Algorithm;
 use crate::clock::Tick;
 use crate::error::{ConfigError, StoreError};
 use crate::quota::Quota;
@@ -19,7 +19,7 @@ const REFRESH_INTERVAL: Duration = Duration::from_millis(800);
 
 /// An algorithm and what executes its calls, in one store.
 pub(crate) trait Policy: Sized + Send + Sync {
-    type Algorithm: Words;
+    type Algorithm: Algorithm;
 
     /// The kind of store, as errors name it.
     const STORE: &'static str;

@@ -3,7 +3,7 @@
 use std::{future::Future, sync::Arc};
 
 use super::RemoteKey;
-use crate::algorithm::{Algorithm, Words};
+use crate::algorithm::Algorithm;
 use crate::backend::Op;
 use crate::decision::Decision;
 use crate::error::{ConfigError, StoreError};
@@ -47,7 +47,7 @@ use crate::quota::Quota;
 )]
 pub trait QuotaPerKey: Clone + Send + Sync + Unpin + 'static {
     /// The algorithm, which is the same for all keys.
-    type Algorithm: Words;
+    type Algorithm: Algorithm;
     /// The decision on a request.
     type Decision: Future<Output = Result<Decision, StoreError>> + Send + Unpin + 'static;
 

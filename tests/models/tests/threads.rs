@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tower_layer::Layer;
 use tower_service::Service;
-use tower_throttle::algorithm::Words;
+use tower_throttle::algorithm::Algorithm;
 use tower_throttle::clock::{Clock, Tick};
 use tower_throttle::queue::WhenFull;
 use tower_throttle::store::local::Overflow;
@@ -73,7 +73,7 @@ fn run_threads(work: impl Fn(usize) -> usize + Sync) -> usize {
 
 #[test]
 fn a_limiter_admits_its_limit_once() {
-    fn check<A: Words>(algorithm: &A) {
+    fn check<A: Algorithm>(algorithm: &A) {
         let limiter = Limiter::new(algorithm.clone()).with_clock(Frozen);
         let admitted = run_threads(|_| (0..LIMIT).filter(|_| limiter.try_acquire()).count());
         assert_eq!(admitted, LIMIT, "{algorithm:?}");
@@ -105,7 +105,7 @@ const KEYS: usize = 3;
 
 /// Each thread requests each key [`LIMIT`] times, in an order of its own. Returns how many were
 /// admitted.
-fn request_keys<A: Words>(local: &Local<A, Frozen>, thread: usize) -> usize {
+fn request_keys<A: Algorithm>(local: &Local<A, Frozen>, thread: usize) -> usize {
     (0..LIMIT * KEYS)
         .filter(|turn| local.try_acquire(&((turn * (thread + 1) + thread) % KEYS)))
         .count()
@@ -127,7 +127,7 @@ fn expected() -> usize {
 
 #[test]
 fn a_table_admits_the_limit_of_each_key_once() {
-    fn check<A: Words>(algorithm: &A) {
+    fn check<A: Algorithm>(algorithm: &A) {
         let local = Local::new(algorithm.clone())
             .with_clock(Frozen)
             .capacity(16);
@@ -161,7 +161,7 @@ fn a_table_that_changes_its_quota_admits_the_limit_of_each_key_once() {
 /// One thread only reads, so nothing orders its loads before the next write.
 #[test]
 fn a_state_that_is_read_while_it_is_written_is_whole() {
-    fn check<A: Words>(algorithm: &A) {
+    fn check<A: Algorithm>(algorithm: &A) {
         let local = Local::new(algorithm.clone())
             .with_clock(Frozen)
             .capacity(16);
@@ -188,7 +188,7 @@ fn a_state_that_is_read_while_it_is_written_is_whole() {
 
 #[test]
 fn a_full_table_admits_one_limit_per_slot() {
-    fn check<A: Words>(algorithm: &A, overflow: Overflow) {
+    fn check<A: Algorithm>(algorithm: &A, overflow: Overflow) {
         let local = Local::new(algorithm.clone())
             .with_clock(Frozen)
             .capacity(1)

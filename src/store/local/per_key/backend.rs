@@ -10,7 +10,7 @@ use super::{
     planned::{Planned, PlannedState},
 };
 use crate::acquire::{OneKey, Outcome};
-use crate::algorithm::Words;
+use crate::algorithm::Algorithm;
 use crate::backend::{Backend, IntoBackend, Losses, Op};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::Decision;
@@ -19,21 +19,21 @@ use crate::quota::{Plan, Quota};
 use crate::store::deadline::within;
 
 /// Ends a lookup, whatever becomes of its task.
-struct Finish<A: Words, S> {
+struct Finish<A: Algorithm, S> {
     shared: Arc<Shared<A, S>>,
     hash: u64,
     lookup: Arc<Lookup<A>>,
     found: Result<Terms<A>, String>,
 }
 
-impl<A: Words, S> Drop for Finish<A, S> {
+impl<A: Algorithm, S> Drop for Finish<A, S> {
     fn drop(&mut self) {
         let found = mem::replace(&mut self.found, Err(String::new()));
         self.shared.finish(self.hash, &self.lookup, found);
     }
 }
 
-impl<A: Words, S> Shared<A, S> {
+impl<A: Algorithm, S> Shared<A, S> {
     fn finish(&self, hash: u64, lookup: &Arc<Lookup<A>>, found: Result<Terms<A>, String>) {
         let now = self.table.shared.clock.now();
         let store = |found: Option<&Terms<A>>, is_outdated| {
@@ -81,7 +81,7 @@ impl<A: Words, S> Shared<A, S> {
 
 impl<A, K, S, P> PerKey<A, K, S, P>
 where
-    A: Words,
+    A: Algorithm,
     K: Send + Sync + 'static,
     S: PlanSource<K>,
 {
@@ -118,7 +118,7 @@ where
 
 impl<A, K, S, Q> Backend<Q> for PerKey<A, K, S>
 where
-    A: Words,
+    A: Algorithm,
     K: Send + Sync + 'static,
     S: PlanSource<K>,
     Q: Key + SourceKey<K> + ?Sized,
@@ -206,7 +206,7 @@ where
     }
 }
 
-impl<A: Words, S> Shared<A, S> {
+impl<A: Algorithm, S> Shared<A, S> {
     /// The plan that the key with this hash is under, or the default.
     pub(super) fn plan_of(&self, hash: u64, now: Tick) -> Plan {
         let read = |_: &Planned<A>, state: &mut PlannedState<A>| {
@@ -223,7 +223,7 @@ struct ReadPlan(Option<Plan>);
 
 impl Outcome for ReadPlan {}
 
-impl<A: Words, K, S, P> IntoBackend for PerKey<A, K, S, P>
+impl<A: Algorithm, K, S, P> IntoBackend for PerKey<A, K, S, P>
 where
     K: 'static,
     S: Send + Sync + 'static,

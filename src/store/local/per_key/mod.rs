@@ -27,7 +27,7 @@ use self::{
 };
 use super::{Local, Stats};
 use crate::acquire::{OneKey, Outcome};
-use crate::algorithm::{IntoAlgorithm, Words};
+use crate::algorithm::{Algorithm, IntoAlgorithm};
 use crate::backend::Op;
 use crate::clock::{Clock, Tick};
 use crate::decision::{Decision, Verdict};
@@ -83,7 +83,7 @@ use crate::sync::{Mutex, lock};
 /// # Ok(())
 /// # }
 /// ```
-pub struct PerKey<A: Words, K, S, P = InTable> {
+pub struct PerKey<A: Algorithm, K, S, P = InTable> {
     shared: Arc<Shared<A, S>>,
     /// Where the use of the keys is counted.
     place: P,
@@ -94,7 +94,7 @@ pub struct PerKey<A: Words, K, S, P = InTable> {
 #[derive(Clone, Copy, Debug)]
 pub struct InTable;
 
-struct Shared<A: Words, S> {
+struct Shared<A: Algorithm, S> {
     table: Local<Planned<A>>,
     default: Arc<A>,
     source: S,
@@ -163,12 +163,12 @@ fn denied(op: Op, decision: &Decision) -> Option<bool> {
 }
 
 /// Applies `op` to a key whose plan is known.
-fn decide<A: Words>(known: &mut Known<A>, now: Tick, op: Op) -> Decision {
+fn decide<A: Algorithm>(known: &mut Known<A>, now: Tick, op: Op) -> Decision {
     let decided = known.plan.decide(op);
     decided.unwrap_or_else(|| apply_op(&*known.algorithm, &mut known.state, now, op))
 }
 
-impl<A: Words, K, S: PlanSource<K>> PerKey<A, K, S> {
+impl<A: Algorithm, K, S: PlanSource<K>> PerKey<A, K, S> {
     /// A plan per key from `source`, under `algorithm`, whose own quota is the default.
     ///
     /// # Panics
@@ -201,7 +201,7 @@ impl<A: Words, K, S: PlanSource<K>> PerKey<A, K, S> {
     }
 }
 
-impl<A: Words, K, S: PlanSource<K>, P> PerKey<A, K, S, P> {
+impl<A: Algorithm, K, S: PlanSource<K>, P> PerKey<A, K, S, P> {
     fn in_place(
         place: P,
         algorithm: &A,
@@ -230,7 +230,7 @@ impl<A: Words, K, S: PlanSource<K>, P> PerKey<A, K, S, P> {
     }
 }
 
-impl<A: Words, K, S, P> PerKey<A, K, S, P> {
+impl<A: Algorithm, K, S, P> PerKey<A, K, S, P> {
     /// How many keys are kept, with their use and their plans: 100,000 unless set.
     ///
     /// # Panics
@@ -326,7 +326,7 @@ impl<A: Words, K, S, P> PerKey<A, K, S, P> {
     }
 }
 
-impl<A: Words, K, S> PerKey<A, K, S> {
+impl<A: Algorithm, K, S> PerKey<A, K, S> {
     /// Looks the plan of `key` up again at its next request, which goes on under the old one: for a
     /// message that a plan has changed.
     pub fn refresh<Q>(&self, key: &Q)
@@ -338,7 +338,7 @@ impl<A: Words, K, S> PerKey<A, K, S> {
 }
 
 /// Whether it makes requests wait that are not admitted at once.
-fn has_queue<A: Words>(algorithm: &A) -> bool {
+fn has_queue<A: Algorithm>(algorithm: &A) -> bool {
     let waits_after = |used| {
         let mut state = algorithm.fresh(Tick::ZERO);
         let _ = algorithm.charge(&mut state, Tick::ZERO, used);
@@ -348,7 +348,7 @@ fn has_queue<A: Words>(algorithm: &A) -> bool {
     waits_after(1) || waits_after(algorithm.quota().capacity())
 }
 
-impl<A: Words, S> Shared<A, S> {
+impl<A: Algorithm, S> Shared<A, S> {
     fn new(
         default: Arc<A>,
         source: S,
@@ -465,7 +465,7 @@ impl<A: Words, S> Shared<A, S> {
 }
 
 /// Manual impl: derive would require `S: Clone`. Clones share the table.
-impl<A: Words, K, S, P: Clone> Clone for PerKey<A, K, S, P> {
+impl<A: Algorithm, K, S, P: Clone> Clone for PerKey<A, K, S, P> {
     fn clone(&self) -> Self {
         Self {
             shared: Arc::clone(&self.shared),
@@ -476,7 +476,7 @@ impl<A: Words, K, S, P: Clone> Clone for PerKey<A, K, S, P> {
 }
 
 /// Manual impl: keys must not be logged, and sources are closures.
-impl<A: Words, K, S, P> fmt::Debug for PerKey<A, K, S, P> {
+impl<A: Algorithm, K, S, P> fmt::Debug for PerKey<A, K, S, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PerKey")
             .field("default", &self.shared.default)

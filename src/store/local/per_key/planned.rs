@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::lookups::Terms;
-use crate::algorithm::{Algorithm, Cost, Facts, GiveBack, Inherit, Report, Words};
+use crate::algorithm::{Algorithm, Cost, Facts, GiveBack, Inherit, Report};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::quota::{Plan, Quota};
@@ -92,7 +92,7 @@ impl<A: Algorithm> PlannedState<A> {
     }
 }
 
-impl<A: Words> Planned<A> {
+impl<A: Algorithm> Planned<A> {
     /// Runs `run` on the state of a key, under its own quota. Without one there is nothing to change.
     fn with_own<T>(
         &self,
@@ -107,7 +107,7 @@ impl<A: Words> Planned<A> {
     }
 }
 
-impl<A: Words> Algorithm for Planned<A> {
+impl<A: Algorithm> Algorithm for Planned<A> {
     type State = PlannedState<A>;
 
     fn quota(&self) -> Quota {
@@ -144,10 +144,7 @@ impl<A: Words> Algorithm for Planned<A> {
             used_until.max(known.fresh_until.plus(self.stale))
         })
     }
-}
 
-/// The states are kept outside of the slots of the table.
-impl<A: Words> Words for Planned<A> {
     fn report(&self, PlannedState(state): &PlannedState<A>, now: Tick) -> Report {
         let mut report = match state {
             Some(known) => known.algorithm.report(&known.state, now),

@@ -17,7 +17,7 @@ use super::{
     planned::{Planned, PlannedState},
 };
 use crate::acquire::{OneKey, Outcome};
-use crate::algorithm::Words;
+use crate::algorithm::Algorithm;
 use crate::backend::{Backend, Losses, Op};
 use crate::clock::{Clock, Tick};
 use crate::decision::Decision;
@@ -31,9 +31,9 @@ use crate::store::remote::{QuotaPerKey, RemoteKey};
 /// # Cancel safety
 /// If it is dropped before the plan is known, no call is made. Later, the call is that of the limiter.
 #[must_use = "futures do nothing unless polled"]
-pub struct PerKeyFuture<A: Words, S, P: QuotaPerKey<Algorithm = A>>(Progress<A, S, P>);
+pub struct PerKeyFuture<A: Algorithm, S, P: QuotaPerKey<Algorithm = A>>(Progress<A, S, P>);
 
-enum Progress<A: Words, S, P: QuotaPerKey<Algorithm = A>> {
+enum Progress<A: Algorithm, S, P: QuotaPerKey<Algorithm = A>> {
     LookingUp {
         found: Pin<Box<dyn Future<Output = Option<Terms<A>>> + Send>>,
         shared: Arc<Shared<A, S>>,
@@ -58,7 +58,7 @@ impl<A> Outcome for Cached<A> {}
 
 impl<A, K, S, P> PerKey<A, K, S, P>
 where
-    A: Words,
+    A: Algorithm,
     S: PlanSource<K>,
     P: QuotaPerKey<Algorithm = A>,
 {
@@ -145,13 +145,13 @@ where
 
 /// Whether it can ban a key. Each time that it took over a block under another quota, a key might get one more
 /// attempt.
-fn is_lockout<A: Words>(algorithm: &A) -> bool {
+fn is_lockout<A: Algorithm>(algorithm: &A) -> bool {
     let mut state = algorithm.fresh(Tick::ZERO);
     A::ban(algorithm, &mut state, Tick::ZERO, Duration::from_secs(1));
     algorithm.peek(&state, Tick::ZERO, 1).is_denied()
 }
 
-impl<A: Words, S> Shared<A, S> {
+impl<A: Algorithm, S> Shared<A, S> {
     fn cached(&self, hash: u64, uses: bool) -> Cached<A> {
         let now = self.table.shared.clock.now();
         let claimed_until = now.plus(self.times.deadline);
@@ -199,7 +199,7 @@ impl<A: Words, S> Shared<A, S> {
 
 impl<A, K, S, P, Q> Backend<Q> for PerKey<A, K, S, P>
 where
-    A: Words,
+    A: Algorithm,
     K: Send + Sync + 'static,
     S: PlanSource<K>,
     P: QuotaPerKey<Algorithm = A>,
@@ -259,7 +259,7 @@ where
     }
 }
 
-impl<A: Words, S, P: QuotaPerKey<Algorithm = A>> Progress<A, S, P> {
+impl<A: Algorithm, S, P: QuotaPerKey<Algorithm = A>> Progress<A, S, P> {
     /// The decision on a key whose plan is known.
     fn of(place: &P, (plan, algorithm): (Plan, Arc<A>), name: String, op: Op) -> Self {
         match plan.decide(op) {
@@ -269,7 +269,7 @@ impl<A: Words, S, P: QuotaPerKey<Algorithm = A>> Progress<A, S, P> {
     }
 }
 
-impl<A: Words, S, P: QuotaPerKey<Algorithm = A>> Future for PerKeyFuture<A, S, P> {
+impl<A: Algorithm, S, P: QuotaPerKey<Algorithm = A>> Future for PerKeyFuture<A, S, P> {
     type Output = Result<Decision, StoreError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -295,7 +295,7 @@ impl<A: Words, S, P: QuotaPerKey<Algorithm = A>> Future for PerKeyFuture<A, S, P
 }
 
 /// Manual impl: the key is not logged.
-impl<A: Words, S, P: QuotaPerKey<Algorithm = A>> fmt::Debug for PerKeyFuture<A, S, P> {
+impl<A: Algorithm, S, P: QuotaPerKey<Algorithm = A>> fmt::Debug for PerKeyFuture<A, S, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is_looking_up = matches!(self.0, Progress::LookingUp { .. });
         f.debug_struct("PerKeyFuture")

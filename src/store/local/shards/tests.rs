@@ -12,7 +12,7 @@ use crate::store::local::{
 
 type Three<A, S> = Shards<A, Inline<S>, 3>;
 
-fn shards<A: Words, H: Hold<A::State>, const N: usize>(
+fn shards<A: Algorithm, H: Hold<A::State>, const N: usize>(
     algorithm: &A,
     keys: usize,
 ) -> (Shards<A, H, N>, Rules<A>) {
@@ -20,7 +20,7 @@ fn shards<A: Words, H: Hold<A::State>, const N: usize>(
     (shards, Rules::new(algorithm))
 }
 
-fn decide<A: Words, H: Hold<A::State>, const N: usize>(
+fn decide<A: Algorithm, H: Hold<A::State>, const N: usize>(
     (shards, rules): &(Shards<A, H, N>, Rules<A>),
     (hash, now, cost): (u64, Tick, u64),
 ) -> Decision {
@@ -36,7 +36,7 @@ fn decide<A: Words, H: Hold<A::State>, const N: usize>(
 }
 
 /// Decides on requests of one key at the same moments, with the fast path of a layer first and without it.
-fn compare<A: Words, H: Hold<A::State>, const N: usize>(algorithm: &A) {
+fn compare<A: Algorithm, H: Hold<A::State>, const N: usize>(algorithm: &A) {
     let layer = shards::<A, H, N>(algorithm, 1_000);
     let plain = shards::<A, H, N>(algorithm, 1_000);
     let is_marked = || {

@@ -1,7 +1,7 @@
 //! A library over tower without a web framework: a key extractor, an algorithm, and a layer made of them.
 
 use http::Request;
-use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, Inherit, Words};
+use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, Inherit};
 use tower_throttle::key::{Extracted, Key, KeyExtractor, Rejection};
 use tower_throttle::{ConfigError, Decision, Quota, RateLimitLayer, Verdict, clock::Tick};
 
@@ -50,8 +50,6 @@ impl UntilQuiet {
         }
     }
 }
-
-impl Words for UntilQuiet {}
 
 impl Algorithm for UntilQuiet {
     type State = Used;
