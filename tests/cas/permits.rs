@@ -527,15 +527,9 @@ async fn machines_have_the_only_permit_in_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_requests_that_may_wait_for_a_permit_take_a_seat() {
-    let with_a_seat = |limit| {
-        let layer = Machine::new(MemoryStore::new(), limit).0.seats(1);
-        Machine(layer.when_full(WhenFull::Deny))
-    };
-    let machine = with_a_seat(2);
-    let both = tokio::join!(machine.acquire(), machine.acquire());
-    assert!(both.0.is_ok() && both.1.is_ok());
-    let machine = with_a_seat(1).queued();
+async fn a_request_that_waits_for_a_permit_takes_a_seat() {
+    let layer = Machine::new(MemoryStore::new(), 1).queued().0;
+    let machine = Machine(layer.seats(1).when_full(WhenFull::Deny));
     let _held = machine.acquire().await.expect("a permit");
     let acquire = || timeout(SECOND, machine.acquire());
     let (waits, denied) = tokio::join!(acquire(), acquire());
@@ -698,7 +692,7 @@ async fn a_request_waits_for_a_slow_store() {
     let store = Faulty::new(MemoryStore::new());
     store.plan([Fault::Delay(Duration::from_millis(20)); 2]);
     // Also if it may not wait for a permit.
-    let machine = Machine(Machine::new(store, 1).0.max_wait(Duration::ZERO));
+    let machine = Machine::new(store, 1);
     let begun = Instant::now();
     assert!(machine.acquire().await.is_ok());
     assert_eq!(begun.elapsed(), Duration::from_millis(40));
