@@ -13,8 +13,10 @@ use axum::{
 use tokio::time::Instant;
 use tower::ServiceExt;
 use tower_throttle::{
-    Decision, Handle, HeaderKey, Headers, Local, RateLimitLayer, algorithm::AnyAlgorithm,
-    key::Secret, queue::WhenFull,
+    Decision, Handle, HeaderKey, Headers, Local, RateLimitLayer,
+    algorithm::{Algorithm, AnyAlgorithm},
+    key::Secret,
+    queue::WhenFull,
 };
 
 use crate::{
@@ -42,13 +44,15 @@ pub(crate) struct Lane {
 impl Lane {
     pub(crate) fn new(policy: &Policy) -> Self {
         let algorithm = policy.algorithm().clone();
-        let limit = RateLimitLayer::new(HeaderKey::new(CLIENT.as_str()), algorithm)
+        let queues = algorithm.facts().queues;
+        let mut limit = RateLimitLayer::new(HeaderKey::new(CLIENT.as_str()), algorithm)
             .name("playground")
             .headers(Headers::Draft11)
             .share_decision()
-            .seats(MAX_WAITING)
-            .when_full(WhenFull::Deny)
             .cost(cost);
+        if queues {
+            limit = limit.seats(MAX_WAITING).when_full(WhenFull::Deny);
+        }
         let handle = limit.handle_for::<Request>();
         Self {
             route: Router::new().route(PATH, get(served)).layer(limit),

@@ -35,6 +35,8 @@ const EXAMPLES: [(&str, &str); 3] = [
 #[test]
 fn files_begin_with_the_first_examples_of_the_pages() {
     for (page, file) in EXAMPLES {
+        // That of the README serves until it is stopped.
+        let page = page.replace("```rust,no_run", "```rust");
         let example = page.split("```rust\n").nth(1);
         let example = example.and_then(|rest| rest.split("```").next());
         assert_eq!(example, file.split("\n// ----").next());
