@@ -27,7 +27,7 @@ pub struct Window {
     /// The number of latencies, those of cancelled requests included.
     pub samples: u64,
     /// The most requests that were in flight at a time. With a
-    /// [reservation](super::super::ConcurrencyLimitLayer::reserve) a request counts as many as leave the same part free
+    /// [priority](super::super::ConcurrencyLimitLayer::priority) a request counts as many as leave the same part free
     /// of the whole limit: so requests that fill their part have used the limit.
     pub most_in_flight: u64,
     /// The number of requests for which the service was overloaded.

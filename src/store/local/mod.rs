@@ -143,7 +143,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     }
 
     /// Takes `cost` and a queue position if the wait is at most `max_wait`, and denies it
-    /// otherwise. The decision contains the time to wait; see [`Algorithm::reserve`](crate::algorithm::Algorithm::reserve).
+    /// otherwise. The decision contains the time to wait; see [`Algorithm::reserve`].
     ///
     /// ```
     /// use std::time::Duration;
@@ -286,7 +286,7 @@ impl<A: Algorithm, C: Timer, S: BuildHasher> Local<A, C, S> {
     /// This is [`Limiter::until_ready`](crate::Limiter::until_ready) for one key: the callers of a
     /// key are served first come, first served if the algorithm has a queue, and no runtime is
     /// needed. If the table is full and its policy is
-    /// [`Overflow::Deny`](crate::store::local::Overflow::Deny), the caller waits for a slot.
+    /// [`Overflow::Deny`], the caller waits for a slot.
     ///
     /// # Cancel safety
     /// Dropping the future gives the queue position back.
