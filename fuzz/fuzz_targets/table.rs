@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use tower_throttle::algorithm::{Cost, GiveBack, Inherit, Algorithm};
+use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, Inherit};
 use tower_throttle::{
     FixedWindow, LeakyBucket, Local, Lockout, ManualClock, Quota, SlidingGrid, SlidingLog,
     SlidingWindow, TokenBucket, WarmUp,
