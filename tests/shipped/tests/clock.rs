@@ -63,7 +63,7 @@ fn the_clock_stays_close_to_instant_when_it_is_busy_and_after_idle_time() {
     }
 }
 
-/// By how much a reading may be before one that another thread has passed on.
+/// By how much a reading may be before one that another thread has passed on: promise 30.
 const MAX_EARLY_NS: u64 = 10_000;
 
 /// Shows promise 30.
