@@ -1,4 +1,4 @@
-//! How each example runs, as `cargo run --example` takes it.
+//! How each example runs, as `cargo run --example` takes it. `cargo run -p quickstart` runs the first one.
 
 /// Name, features and arguments, in which `TMP` is a folder, and `REDIS` and `POSTGRES` are the URLs of servers.
 pub(crate) const EXAMPLES: [&str; 28] = [

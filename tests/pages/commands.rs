@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// Commands that no stage runs, and why.
-const NOT_RUN: [(&str, &str); 6] = [
+const NOT_RUN: [(&str, &str); 7] = [
     ("cargo publish", "it publishes"),
     ("cargo deny", "a job of the workflow runs it"),
     (
@@ -25,6 +25,10 @@ const NOT_RUN: [(&str, &str); 6] = [
     (
         "cargo run -p axum-examples",
         "the test `examples` runs the same programs",
+    ),
+    (
+        "cargo run -p quickstart",
+        "the test `examples` runs the same program",
     ),
 ];
 

@@ -1,4 +1,4 @@
-//! Three rate limits in an axum app: `cargo run --example quickstart`
+//! Three rate limits in an axum app: `cargo run -p quickstart`
 //!
 //! The program starts the app on a free port, sends three bursts of requests to each route, one
 //! second apart, and prints how many requests were admitted, delayed and denied.
