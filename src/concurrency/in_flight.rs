@@ -18,12 +18,13 @@ use super::keep::Held;
 use super::line::End;
 use super::permit::{Permit, Place};
 use super::permits::Permits;
-use super::request::{PermitRequest, Usage};
+use super::request::{PermitRequest, Usage, part_of};
 use super::source::{InProcess, Source};
 use super::table::Joined;
 use crate::clock::{Clock, MonotonicClock, MonotonicSleep, Tick, Timer};
 use crate::decision::{CompactDecision, Decision, Verdict};
 use crate::error::{RateLimited, StoreError};
+use crate::key::Priority;
 use crate::layer::{
     Ask, Entry, Exit, Gate, Has, Limiting, Look, MayWait, OnStoreError, Passed, PolicyList,
     SettlePart, State, rename,
@@ -47,6 +48,8 @@ pub(crate) struct Options {
     pub(crate) queue: u32,
     pub(crate) max_wait: Duration,
     pub(super) order: Order,
+    /// So many permits are only for requests of at least this priority.
+    pub(super) reserve: (Priority, u32),
     pub(super) retry_after: Duration,
     /// Denied requests are told that the server is overloaded, not that they are too many.
     pub(super) unavailable: bool,
@@ -100,6 +103,7 @@ impl<H, P> InFlight<H, P> {
                 queue: 0,
                 max_wait: Duration::from_secs(1),
                 order: Order::default(),
+                reserve: (Priority::HIGH, 0),
                 retry_after: Duration::from_secs(1),
                 unavailable,
                 on_store_error: OnStoreError::default(),
@@ -125,8 +129,10 @@ impl<H, P> InFlight<H, P> {
 
     #[inline]
     fn request<K: Hash>(&self, key: &K, ask: Ask) -> PermitRequest {
+        let (least, permits) = self.options.reserve;
         PermitRequest {
             order: self.options.order,
+            reserved: if ask.priority < least { permits } else { 0 },
             ..self.permits().request(key, ask.cost, ask.priority)
         }
     }
@@ -479,8 +485,10 @@ impl Started {
     fn record(self, permit: &Permit, outcome: Outcome) {
         let (permits, now) = (permit.permits(), MonotonicClock.now());
         let (latency, table) = (now.since(self.at), &permits.table);
-        // A request that fills the part of its priority has filled the limit.
-        let in_flight = permit.priority().whole_of(self.in_flight);
+        // Requests that fill the part of the limit that they may use have filled the limit.
+        let limit = table.limit();
+        let part = part_of(limit, permit.request().reserved);
+        let in_flight = self.in_flight.saturating_mul(limit) / part;
         let store = |limit| table.store_limit(limit);
         let controller = permits.controller.as_ref();
         if controller.is_some_and(|own| own.record(now, latency, in_flight, outcome, store)) {

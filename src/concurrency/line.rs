@@ -19,6 +19,7 @@ pub(super) struct Line {
 /// A request that waits. Its node is linked until it is known how the wait ends.
 struct Waiter {
     units: u64,
+    reserved: u32,
     /// `None` until the first poll, and once it was woken.
     waker: Option<Waker>,
     end: Option<End>,
@@ -81,6 +82,7 @@ impl Line {
         });
         let waiter = Waiter {
             units: request.units,
+            reserved: request.reserved,
             waker: None,
             end: None,
             queued,
@@ -98,15 +100,16 @@ impl Line {
             .map(|level| &mut level.1)
     }
 
-    /// The first waiter: its priority and units.
-    pub(super) fn first(&mut self) -> Option<(Priority, u64)> {
-        let (priority, at, waiters) = self.front()?;
-        Some((priority, waiters.get_mut(at)?.units))
+    /// The first waiter: its units, and those that it has to leave free.
+    pub(super) fn first(&mut self) -> Option<(u64, u32)> {
+        let (at, waiters) = self.front()?;
+        let waiter = waiters.get_mut(at)?;
+        Some((waiter.units, waiter.reserved))
     }
 
     /// Ends the wait of the first waiter with a permit. Returns the waker to call.
     pub(super) fn grant_first(&mut self) -> Option<Waker> {
-        let (_, at, waiters) = self.front()?;
+        let (at, waiters) = self.front()?;
         let queued = waiters.get_mut(at)?.queued;
         Self::end(waiters, at, End::Granted { queued })
     }
@@ -123,9 +126,9 @@ impl Line {
     }
 
     /// The first waiter, in its list.
-    fn front(&mut self) -> Option<(Priority, u32, &mut List<Waiter>)> {
+    fn front(&mut self) -> Option<(u32, &mut List<Waiter>)> {
         let mut levels = self.levels.iter_mut();
-        levels.find_map(|(priority, waiters)| Some((*priority, waiters.front()?, waiters)))
+        levels.find_map(|(_, waiters)| Some((waiters.front()?, waiters)))
     }
 
     /// The last waiter, in its list.
@@ -195,12 +198,12 @@ impl Line {
 )]
 impl Line {
     /// How many of the first waiters can go on together while `taken` units are in flight, which is then how many are
-    /// with them. `part` says how many may be for a priority.
-    pub(super) fn fitting(&mut self, taken: &mut u64, part: impl Fn(Priority) -> u64) -> usize {
+    /// with them. `part` says how many may be for a waiter that leaves so many free.
+    pub(super) fn fitting(&mut self, taken: &mut u64, part: impl Fn(u32) -> u64) -> usize {
         let (mut fitting, mut is_full) = (0, false);
-        self.for_each(|priority, waiter| {
+        self.for_each(|waiter| {
             let after = taken.saturating_add(waiter.units);
-            is_full |= after > part(priority);
+            is_full |= after > part(waiter.reserved);
             if !is_full {
                 (fitting, *taken) = (fitting + 1, after);
             }
@@ -211,7 +214,7 @@ impl Line {
     /// The units that all waiters want.
     pub(super) fn units(&mut self) -> u64 {
         let mut units = 0_u64;
-        self.for_each(|_, waiter| units = units.saturating_add(waiter.units));
+        self.for_each(|waiter| units = units.saturating_add(waiter.units));
         units
     }
 
@@ -223,7 +226,7 @@ impl Line {
             wakers.extend(self.end_last(End::Displaced));
         }
         let mut passed = 0;
-        self.for_each(|_, waiter| {
+        self.for_each(|waiter| {
             waiter.queued |= passed >= fitting;
             passed += 1;
         });
@@ -240,11 +243,11 @@ impl Line {
     }
 
     /// Calls `visit` with each waiter, in their order.
-    fn for_each(&mut self, mut visit: impl FnMut(Priority, &mut Waiter)) {
-        for (priority, waiters) in &mut self.levels {
+    fn for_each(&mut self, mut visit: impl FnMut(&mut Waiter)) {
+        for (_, waiters) in &mut self.levels {
             let mut at = waiters.front();
             while let Some(waiter) = at.and_then(|at| waiters.get_mut(at)) {
-                visit(*priority, waiter);
+                visit(waiter);
                 at = at.and_then(|at| waiters.after(at));
             }
         }
@@ -261,6 +264,7 @@ mod tests {
             id: 0,
             units: 1,
             priority: Priority::HIGH,
+            reserved: 0,
             order: Order::Oldest,
         };
         let mut line = Line::default();

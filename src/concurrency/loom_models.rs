@@ -20,6 +20,7 @@ const REQUEST: PermitRequest = PermitRequest {
     id: ID,
     units: 1,
     priority: Priority::HIGH,
+    reserved: 0,
     order: Order::Oldest,
 };
 const QUEUE: u32 = 8;

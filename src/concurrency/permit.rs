@@ -9,7 +9,6 @@ use std::{
 use super::line::End;
 use super::permits::Permits;
 use super::request::{PermitRequest, Usage};
-use crate::key::Priority;
 
 /// Lets one request be in flight. Dropping it releases it, and the next waiter of its key gets it.
 pub(crate) struct Permit {
@@ -38,8 +37,8 @@ impl Permit {
         &self.permits
     }
 
-    pub(super) const fn priority(&self) -> Priority {
-        self.request.priority
+    pub(super) const fn request(&self) -> PermitRequest {
+        self.request
     }
 
     /// Holds so many units from now on, in place of its own.

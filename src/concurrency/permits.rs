@@ -4,7 +4,7 @@ use std::hash::Hash;
 
 use super::adaptive::Adaptive;
 use super::controller::Controller;
-use super::request::PermitRequest;
+use super::request::{PermitRequest, part_of};
 use super::table::Table;
 use crate::error::ConfigError;
 use crate::key::Priority;
@@ -55,6 +55,7 @@ impl Permits {
             id: self.table.key_id(key),
             units,
             priority,
+            reserved: 0,
             order: Order::default(),
         }
     }
@@ -87,6 +88,6 @@ impl Permits {
     /// alone.
     #[inline]
     pub(super) fn may_pass(&self, request: PermitRequest) -> bool {
-        request.units <= request.priority.part_of(self.table.limit()) || self.is_adaptive()
+        request.units <= part_of(self.table.limit(), request.reserved) || self.is_adaptive()
     }
 }

@@ -12,16 +12,24 @@ pub struct PermitRequest {
     pub(super) id: u64,
     pub(super) units: u64,
     pub(super) priority: Priority,
+    /// How many units of the limit it has to leave free, for requests of higher priority.
+    pub(super) reserved: u32,
     /// Among the waiting requests of its priority.
     pub(super) order: Order,
 }
 
-/// How much of the limit of a key is taken, as a request of some priority sees it.
+/// What a request may use of `limit` that has to leave `reserved` units free: at least 1.
+#[inline]
+pub(super) fn part_of(limit: u64, reserved: u32) -> u64 {
+    limit.saturating_sub(reserved.into()).max(1)
+}
+
+/// How much of the limit of a key is taken, as a request sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(unnameable_types, reason = "only layers use it")]
 pub struct Usage {
     pub(super) in_flight: u64,
-    /// The part of the limit that requests of the priority may use.
+    /// The part of the limit that the request may use.
     pub(super) limit: u64,
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{ConcurrencyLimitLayer, InFlight, UntilHead, UntilResponse};
+use crate::key::Priority;
 use crate::layer::expect_queue;
 use crate::queue::Order;
 
@@ -46,6 +47,29 @@ impl<K, R, H, P> ConcurrencyLimitLayer<K, R, H, P> {
     pub fn order(self, order: Order) -> Self {
         expect_queue("`order` without a queue", self.gate().options.queue > 0);
         self.with_gate(|gate| gate.options.order = order)
+    }
+
+    /// Keeps the last `permits` of each key for requests whose [priority](Self::priority) is at least `least`; none
+    /// unless set. Without a priority, all requests have the highest.
+    ///
+    /// For all others the limit is lower by so many permits, but at least 1: they are admitted up to it, and their
+    /// headers state it. A request that costs more is denied and told not to retry; one to an
+    /// [adaptive](ConcurrencyLimitLayer::adaptive) limit passes when it is alone. The number stays the same when the
+    /// limit changes. In a fleet it is a number of permits of all machines together.
+    ///
+    /// ```
+    /// use tower_throttle::key::{Priority, PriorityHeader};
+    /// use tower_throttle::{ConcurrencyLimitLayer, Global};
+    ///
+    /// // Requests without the header, or with another value, may use 15 of the 20 permits.
+    /// let header = PriorityHeader::new("x-priority").value("high", Priority::HIGH);
+    /// let limit = ConcurrencyLimitLayer::new(Global, 20)
+    ///     .priority(header.otherwise(Priority::MEDIUM))
+    ///     .reserve(Priority::HIGH, 5);
+    /// # drop(limit);
+    /// ```
+    pub fn reserve(self, least: Priority, permits: u32) -> Self {
+        self.with_gate(|gate| gate.options.reserve = (least, permits))
     }
 
     /// Answers denied requests with 503, and gRPC requests with `UNAVAILABLE`, instead of 429 and

@@ -4,8 +4,7 @@ use std::{collections::HashMap, hash::BuildHasherDefault, task::Waker};
 
 use super::lease::Lease;
 use super::line::Line;
-use super::request::PermitRequest;
-use crate::key::Priority;
+use super::request::{PermitRequest, part_of};
 use crate::queue::PassThroughHasher;
 
 /// The map keeps the memory of this many entries when it is empty.
@@ -65,9 +64,9 @@ impl Entry {
         self.lease.is_some()
     }
 
-    /// How many units may be in flight here when a request of this priority is one of them.
-    pub(super) fn part(&self, limit: u64, priority: Priority) -> u64 {
-        let part = priority.part_of(limit);
+    /// How many units may be in flight here when a request that leaves `reserved` units free is one of them.
+    pub(super) fn part(&self, limit: u64, reserved: u32) -> u64 {
+        let part = part_of(limit, reserved);
         let lease = self.lease.as_ref();
         lease.map_or(part, |lease| lease.part(part))
     }
@@ -77,7 +76,7 @@ impl Entry {
         self.lease.as_ref().map(|lease| lease.keeper.clone())
     }
 
-    /// `limit` is the part for the priority of the request.
+    /// `limit` is the part that the request may use.
     pub(super) fn try_take(&mut self, request: PermitRequest, limit: u64) -> Result<u64, u64> {
         let line = self.line.as_ref();
         if line.is_some_and(|line| line.is_ahead_of(request))

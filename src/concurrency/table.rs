@@ -19,7 +19,7 @@ use std::{
 };
 
 use super::line::End;
-use super::request::{PermitRequest, Usage};
+use super::request::{PermitRequest, Usage, part_of};
 use super::shard::{Entry, Shard};
 use crate::store::local::Seeded;
 use crate::sync::{AtomicU64, CachePadded, Mutex, MutexGuard, Ordering, lock};
@@ -92,7 +92,7 @@ impl Table {
         let mut shard = self.lock_shard(request.id);
         let limit = self.limit();
         let entry = shard.entries.entry(request.id).or_default();
-        take(entry, request.priority.part_of(limit))
+        take(entry, part_of(limit, request.reserved))
     }
 
     /// Takes a permit if there is room and no request of the key goes before it. Returns what is taken
@@ -214,8 +214,8 @@ impl Table {
             return;
         };
         let limit = self.limit();
-        while let Some((priority, units)) = line.first() {
-            if !entry.has_room(units, entry.part(limit, priority)) {
+        while let Some((units, reserved)) = line.first() {
+            if !entry.has_room(units, entry.part(limit, reserved)) {
                 break;
             }
             entry.in_flight += units;
@@ -266,7 +266,7 @@ impl Table {
         let (in_flight, others) = self.look(request.id);
         Usage {
             in_flight: in_flight.saturating_add(others),
-            limit: request.priority.part_of(self.limit()),
+            limit: part_of(self.limit(), request.reserved),
         }
     }
 

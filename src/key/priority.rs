@@ -7,63 +7,46 @@ use http::{HeaderName, HeaderValue, Request};
 use super::header::header_name;
 use crate::error::{ConfigError, expect_valid};
 
-/// How important a request is: the percentage of a limit that it may use, from 1 to 100.
+/// How important a request is: a number from 1 to 100. Higher is more important.
 ///
 /// For [`LimitLayer::priority`](crate::layer::LimitLayer::priority), which states what it does. The default is [`HIGH`](Self::HIGH).
 ///
 /// ```
 /// use tower_throttle::key::Priority;
 ///
-/// const REPORTS: Priority = Priority::percent(20);
+/// const REPORTS: Priority = Priority::new(20);
 /// assert!(REPORTS < Priority::LOW && Priority::LOW < Priority::HIGH);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Priority(u8);
 
 impl Priority {
-    /// All of the limit.
+    /// 100, the highest.
     pub const HIGH: Self = Self(100);
 
-    /// 80 % of the limit.
+    /// 80.
     pub const MEDIUM: Self = Self(80);
 
-    /// 50 % of the limit.
+    /// 50.
     pub const LOW: Self = Self(50);
 
-    /// Such a percentage of the limit. For a number that is not constant, use `try_from`.
+    /// The priority of this number. For a number that is not constant, use `try_from`.
     ///
     /// # Panics
     /// If it is not from 1 to 100.
     #[must_use]
     #[track_caller]
-    pub const fn percent(percent: u8) -> Self {
+    pub const fn new(number: u8) -> Self {
         assert!(
-            percent >= 1 && percent <= 100,
-            "a priority is a percentage from 1 to 100"
+            number >= 1 && number <= 100,
+            "a priority is a number from 1 to 100"
         );
-        Self(percent)
+        Self(number)
     }
 
     /// Where it goes in a line: 0 before all others.
     pub(crate) const fn level(self) -> u8 {
         Self::HIGH.0 - self.0
-    }
-
-    /// Its part of `limit`, rounded down, and at least 1.
-    #[inline]
-    pub(crate) fn part_of(self, limit: u64) -> u64 {
-        if self == Self::HIGH {
-            return limit;
-        }
-        let part = u128::from(limit) * u128::from(self.0) / 100;
-        u64::try_from(part).unwrap_or(limit).max(1)
-    }
-
-    /// The number of which `part` is its part, rounded down.
-    #[inline]
-    pub(crate) fn whole_of(self, part: u64) -> u64 {
-        let whole = u128::from(part) * 100 / u128::from(self.0);
-        u64::try_from(whole).unwrap_or(u64::MAX)
     }
 }
 
@@ -77,13 +60,13 @@ impl TryFrom<u8> for Priority {
     type Error = ConfigError;
 
     /// # Errors
-    /// If it is not a percentage from 1 to 100.
-    fn try_from(percent: u8) -> Result<Self, ConfigError> {
-        if (1..=100).contains(&percent) {
-            return Ok(Self(percent));
+    /// If it is not from 1 to 100.
+    fn try_from(number: u8) -> Result<Self, ConfigError> {
+        if (1..=100).contains(&number) {
+            return Ok(Self(number));
         }
-        let allowed = "a percentage from 1 to 100";
-        Err(ConfigError::out_of_range("priority", percent, allowed))
+        let allowed = "a number from 1 to 100";
+        Err(ConfigError::out_of_range("priority", number, allowed))
     }
 }
 
@@ -188,32 +171,11 @@ impl<B> Prioritize<Request<B>> for PriorityHeader {
 mod tests {
     use super::*;
 
-    /// Shows promise 189.
     #[test]
-    fn a_part_is_rounded_down_and_at_least_one() {
-        for (percent, limit, part, whole) in [
-            (100, 0, 0, 0),
-            (100, u64::MAX, u64::MAX, u64::MAX),
-            (99, 100, 99, 100),
-            (50, 5, 2, 4),
-            (50, 1, 1, 2),
-            (1, 99, 1, 100),
-            (1, 250, 2, 200),
-            (80, u64::from(u32::MAX), 3_435_973_836, 4_294_967_295),
-        ] {
-            let priority = Priority::percent(percent);
-            assert_eq!(priority.part_of(limit), part, "{percent} % of {limit}");
-            // More than half of the limit: its part is in use.
-            assert_eq!(priority.whole_of(part), whole, "{percent} % of {limit}");
-            assert!(limit == 0 || whole > limit / 2, "{whole} of {limit}");
-        }
-    }
-
-    #[test]
-    fn percentages_out_of_range_are_refused() {
-        for percent in [0, 101, 255] {
-            let error = Priority::try_from(percent).unwrap_err().to_string();
-            assert!(error.contains("a percentage from 1 to 100"), "{error}");
+    fn numbers_out_of_range_are_refused() {
+        for number in [0, 101, 255] {
+            let error = Priority::try_from(number).unwrap_err().to_string();
+            assert!(error.contains("a number from 1 to 100"), "{error}");
         }
         assert_eq!(Priority::try_from(50), Ok(Priority::LOW));
     }

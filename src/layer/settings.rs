@@ -30,27 +30,21 @@ impl<K, G, R> LimitLayer<K, G, R> {
         self.map_keys(|keys| With::new(keys, Costs(cost)))
     }
 
-    /// How important each request is, so that the least important ones wait longest and are denied first:
-    /// a closure, or a [`PriorityHeader`](crate::key::PriorityHeader). All requests have
+    /// How important each request is, so that the least important ones wait longest: a closure, or a
+    /// [`PriorityHeader`](crate::key::PriorityHeader). All requests have
     /// [`Priority::HIGH`](crate::key::Priority::HIGH) unless this is set.
     ///
-    /// - In a queue, that of an algorithm or of a
-    ///   [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer::queue), a request goes before all of lower
-    ///   priority, and after all of its own. If the queue is full, a new request takes the place of the
-    ///   last one of the lowest priority, which is denied, if that is lower than its own. Where
-    ///   [costs](Self::cost) differ, a request that waits for a rate limit overtakes only those of its cost.
-    /// - A limit on concurrency admits a request of priority `p` % only if no more than `p` % of the limit,
-    ///   rounded down and at least 1, is in flight then, itself included. So the rest is free for requests
-    ///   of higher priority. A request of cost 1 that is alone passes. One that costs more than its part
-    ///   is denied and told not to retry, unless the limit is
-    ///   [adaptive](crate::ConcurrencyLimitLayer::adaptive); then it passes when it is alone. The decision
-    ///   and the headers of a response state the part for its priority.
-    /// - A rate limit admits requests of all priorities alike as long as none waits, and one without a
-    ///   queue does not read the priority.
+    /// It orders the requests that wait in a queue, that of an algorithm or of a
+    /// [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer::queue). A request goes before all of lower priority, and
+    /// after all of its own. If the queue is full, a new request takes the place of the last one of the lowest priority,
+    /// which is denied, if that is lower than its own. If [costs](Self::cost) differ, a request that waits for a rate
+    /// limit overtakes only those of its cost.
     ///
-    /// A request that others overtake waits for at most the `max_wait` of the queue, and is denied then.
+    /// It takes no capacity away: as long as none waits, requests of all priorities are admitted alike, up to the limit.
+    /// On a limit on concurrency, [`reserve`](crate::ConcurrencyLimitLayer::reserve) keeps the last permits for important
+    /// requests.
     ///
-    /// A priority gets nothing as long as requests of higher priorities fill its part of the limit. If every
+    /// A request that others overtake waits for at most the `max_wait` of the queue, and is denied then. If each
     /// priority has to get a part of its own, give each a layer of its own with a lower limit.
     ///
     /// The line of a key takes up memory for the most requests of each priority that it held at a time,
@@ -64,10 +58,10 @@ impl<K, G, R> LimitLayer<K, G, R> {
     ///
     /// let priority = |req: &Request| match req.uri().path() {
     ///     "/checkout" => Priority::HIGH,
-    ///     "/export" => Priority::percent(30),
+    ///     "/export" => Priority::LOW,
     ///     _ => Priority::MEDIUM,
     /// };
-    /// let busy = ConcurrencyLimitLayer::adaptive(Gradient2::new()).priority(priority);
+    /// let busy = ConcurrencyLimitLayer::adaptive(Gradient2::new()).queue(50).priority(priority);
     /// let paced = RateLimitLayer::new(Global, LeakyBucket::new(Quota::per_second(100)).queue(200))
     ///     .priority(priority);
     /// # drop((busy, paced));

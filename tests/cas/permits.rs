@@ -13,6 +13,7 @@ use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::clock::{Clock, MonotonicClock};
 use tower_throttle::concurrency::fleet::{Fleet, FleetLimit};
 use tower_throttle::concurrency::{ConcurrencyLimitLayer, UntilResponse};
+use tower_throttle::key::Priority;
 use tower_throttle::layer::OnStoreError;
 use tower_throttle::queue::WhenFull;
 use tower_throttle::respond::Responder;
@@ -125,6 +126,36 @@ async fn machines_share_their_permits_and_a_release_frees_one_for_all() {
     let (value, kept_until) = store.get(KEY).expect("a value");
     assert_eq!(leases(&value), []);
     assert!(kept_until < MonotonicClock.now(), "nothing is kept");
+}
+
+/// Shows promise 641.
+#[tokio::test(start_paused = true)]
+async fn permits_are_reserved_of_all_machines_together() {
+    let store = MemoryStore::new();
+    let [a, b] = [(); 2].map(|()| {
+        let limit = FleetLimit::new(store.clone(), "exports", 3);
+        let layer = ConcurrencyLimitLayer::new(Global, limit).release_at_response();
+        let layer = layer.priority(|job: &Priority| *job).respond(AsError);
+        let serve = async |_: Priority| pending::<Result<(), BoxError>>().await;
+        layer.reserve(Priority::HIGH, 1).layer(service_fn(serve))
+    });
+    let mut calls = Vec::new();
+    for (service, priority, is_admitted) in [
+        (&a, Priority::LOW, true),
+        (&b, Priority::MEDIUM, true),
+        (&a, Priority::LOW, false),
+        (&b, Priority::MEDIUM, false),
+        (&b, Priority::HIGH, true),
+        (&a, Priority::HIGH, false),
+    ] {
+        let call = tokio::spawn(service.clone().oneshot(priority));
+        sleep(SECOND).await;
+        assert_eq!(!call.is_finished(), is_admitted, "{priority:?}");
+        calls.push(call);
+    }
+    for call in calls {
+        call.abort();
+    }
 }
 
 /// The permits of a machine, as the store holds them.

@@ -30,7 +30,7 @@ const QUEUE: usize = 3;
 
 type Id = u64;
 
-/// The priorities of requests, in percent.
+/// The priorities of requests.
 const PRIORITIES: [u8; 3] = [30, 60, 100];
 
 /// A request: its key, its cost, its priority, and its number.
@@ -38,7 +38,7 @@ const PRIORITIES: [u8; 3] = [30, 60, 100];
 struct Job {
     key: usize,
     cost: u64,
-    percent: u8,
+    priority: u8,
     id: Id,
 }
 
@@ -214,14 +214,15 @@ where
     F: Future<Output = Result<Response<B>, ()>>,
     B: Body,
 {
-    /// The part of the limit for a priority.
-    fn part(&self, percent: u8) -> u64 {
-        (self.limit * u64::from(percent) / 100).max(1)
+    /// The part of the limit for a priority: two permits are reserved for the highest.
+    fn part(&self, priority: u8) -> u64 {
+        let reserved = if priority < 100 { 2 } else { 0 };
+        self.limit.saturating_sub(reserved).max(1)
     }
 
     fn has_room(&self, job: Job) -> bool {
         let in_flight = self.keys[job.key].in_flight;
-        in_flight == 0 || in_flight + job.cost <= self.part(job.percent)
+        in_flight == 0 || in_flight + job.cost <= self.part(job.priority)
     }
 
     /// A new request goes on, waits or is denied as the model says.
@@ -229,19 +230,19 @@ where
         let job = Job {
             key: self.random.below(KEYS),
             cost: self.random.of(&[1, 1, 1, 2, 3]),
-            percent: self.random.of(&PRIORITIES),
+            priority: self.random.of(&PRIORITIES),
             id,
         };
         let flag = Arc::<Flag>::default();
         let mut future = Box::pin(call(Request::new(job)));
         let waker = Waker::from(Arc::clone(&flag));
         let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
-        let may_pass = job.cost <= self.part(job.percent);
+        let may_pass = job.cost <= self.part(job.priority);
         let has_room = may_pass && self.has_room(job);
         let model = &mut self.keys[job.key];
         let behind = model
             .waiting
-            .partition_point(|other| other.percent >= job.percent);
+            .partition_point(|other| other.priority >= job.priority);
         let is_full = model.waiting.len() == QUEUE;
         let is_served = self.script.0.borrow().contains_key(&id);
         if has_room && behind == 0 {
@@ -406,7 +407,7 @@ where
     }
 }
 
-/// Shows promises 180, 181, 189.
+/// Shows promises 180, 181, 189, 641.
 #[test]
 fn permits_are_conserved_over_a_million_cancels_panics_and_resets() {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -424,7 +425,8 @@ fn drive(events: u64) {
         .queue(QUEUE.try_into().unwrap())
         .max_wait(Duration::from_secs(3_600))
         .cost(|job: &Request<Job>| job.body().cost)
-        .priority(|job: &Request<Job>| Priority::percent(job.body().percent));
+        .priority(|job: &Request<Job>| Priority::new(job.body().priority))
+        .reserve(Priority::HIGH, 2);
     let script = Script::default();
     let mut service = layer.layer(script.clone());
     let mut driver = Driver {

@@ -1,7 +1,8 @@
-//! Requests of low priority are denied first.
+//! Requests of high priority go first, and get the permits that are reserved for them.
 
 use std::time::Duration;
 
+use axum::{Router, body::Body};
 use http::Request;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, sleep_until};
@@ -9,7 +10,7 @@ use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task};
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::concurrency::{ConcurrencyLimitLayer, Gradient2};
 use tower_throttle::key::{Prioritize, Priority, PriorityHeader};
-use tower_throttle::{AsError, Global, RateLimited};
+use tower_throttle::{AsError, Global, Headers, RateLimited};
 
 const SECOND: Duration = Duration::from_secs(1);
 const FOREVER: Duration = Duration::from_secs(1_000_000);
@@ -40,15 +41,52 @@ macro_rules! layer {
 
 /// Shows promise 189.
 #[tokio::test(start_paused = true)]
-async fn each_priority_is_admitted_up_to_its_part_of_the_limit() {
-    let layer = layer!(10);
+async fn a_priority_takes_no_capacity_away() {
+    for priority in [Priority::LOW, Priority::MEDIUM, Priority::HIGH] {
+        let layer = layer!(2);
+        let service = layer.layer(service_fn(serve));
+        let mut held = [(); 2].map(|()| task::spawn(service.clone().oneshot((priority, FOREVER))));
+        for call in &mut held {
+            assert_pending!(call.poll(), "{priority:?}");
+        }
+        let beyond = service.clone().oneshot((priority, FOREVER)).await;
+        let error = beyond.unwrap_err();
+        let denied = error.downcast_ref::<RateLimited>().unwrap();
+        assert_eq!(denied.decision().unwrap().limit, 2, "{priority:?}");
+    }
+}
+
+/// Shows promise 189.
+#[tokio::test]
+async fn the_headers_of_a_priority_state_the_whole_limit() {
+    let limit = ConcurrencyLimitLayer::new(Global, 2)
+        .priority(|_: &Request<Body>| Priority::MEDIUM)
+        .headers(Headers::Draft11);
+    let app: Router = Router::new().fallback(async || "data").layer(limit);
+    let ask = async || {
+        app.clone()
+            .oneshot(Request::new(Body::empty()))
+            .await
+            .unwrap()
+    };
+    for (response, left) in [(ask().await, 1), (ask().await, 0)] {
+        let headers = response.headers();
+        let stated = ["ratelimit-policy", "ratelimit"].map(|name| headers[name].to_str().unwrap());
+        let policy = r#""default";q=2;qu="concurrent-requests""#;
+        assert_eq!(stated, [policy, &format!("\"default\";r={left}")]);
+    }
+}
+
+/// Shows promise 641.
+#[tokio::test(start_paused = true)]
+async fn reserved_permits_are_for_requests_of_at_least_their_priority() {
+    let layer = layer!(10).reserve(Priority::MEDIUM, 3);
     let service = layer.layer(service_fn(serve));
     let mut in_flight = Vec::new();
     for (priority, part) in [
-        (Priority::percent(1), 1),
-        (Priority::LOW, 5),
-        (Priority::percent(79), 7),
-        (Priority::MEDIUM, 8),
+        (Priority::LOW, 7),
+        (Priority::new(79), 7),
+        (Priority::MEDIUM, 10),
         (Priority::HIGH, 10),
     ] {
         while in_flight.len() < part {
@@ -66,30 +104,39 @@ async fn each_priority_is_admitted_up_to_its_part_of_the_limit() {
     assert_eq!(layer.handle().in_flight(&()), 10);
 }
 
-/// Shows promise 189.
+/// Shows promise 641.
 #[tokio::test(start_paused = true)]
-async fn a_low_priority_passes_alone_however_low_the_limit_is() {
-    let layer = layer!(1);
+async fn one_permit_is_left_for_others_however_many_are_reserved() {
+    let layer = layer!(2).reserve(Priority::HIGH, 5);
     let service = layer.layer(service_fn(serve));
-    let low = (Priority::percent(1), Duration::ZERO);
+    let low = (Priority::LOW, Duration::ZERO);
     assert!(service.clone().oneshot(low).await.is_ok());
     let mut high = task::spawn(service.clone().oneshot((Priority::HIGH, FOREVER)));
     assert_pending!(high.poll());
+    assert!(service.clone().oneshot(low).await.is_err());
+    // The number stays the same when the limit changes.
+    layer.handle().set_limit(7).unwrap();
+    assert!(service.clone().oneshot(low).await.is_ok());
+    layer.handle().set_limit(6).unwrap();
     assert!(service.clone().oneshot(low).await.is_err());
     drop(high);
     assert!(service.oneshot(low).await.is_ok());
 }
 
-/// Shows promise 189.
+/// Shows promise 641.
 #[tokio::test(start_paused = true)]
-async fn a_cost_above_the_part_of_its_priority_is_refused_for_good() {
-    let layer = layer!(10).cost(|_: &Job| 6);
+async fn a_cost_above_what_is_not_reserved_is_refused_for_good() {
+    let layer = layer!(10).cost(|_: &Job| 6).reserve(Priority::HIGH, 5);
     let service = layer.layer(service_fn(serve));
     let error = service.clone().oneshot((Priority::LOW, SECOND)).await;
     let error = error.unwrap_err();
     let denied = error.downcast_ref::<RateLimited>().unwrap();
     assert_eq!(denied.decision().unwrap().retry_after, None);
     assert!(service.oneshot((Priority::HIGH, SECOND)).await.is_ok());
+    let adaptive = ConcurrencyLimitLayer::adaptive(Gradient2::new().start_at(10));
+    let adaptive = layer!(of adaptive).cost(|_: &Job| 6);
+    let service = adaptive.reserve(Priority::HIGH, 5).layer(service_fn(serve));
+    assert!(service.oneshot((Priority::LOW, SECOND)).await.is_ok());
 }
 
 /// Shows promise 189.
@@ -139,7 +186,7 @@ async fn a_full_line_denies_the_newest_of_the_lowest_priority() {
     let (medium, _) = call(Priority::MEDIUM);
     // A request of the lowest priority in the line takes no place.
     assert!(!call(Priority::LOW).1);
-    assert!(!call(Priority::percent(10)).1);
+    assert!(!call(Priority::new(10)).1);
     assert!(!low.is_woken() && !newer.is_woken());
     let (high, waits) = call(Priority::HIGH);
     assert!(waits && newer.is_woken() && !low.is_woken());
@@ -154,12 +201,11 @@ async fn a_full_line_denies_the_newest_of_the_lowest_priority() {
     assert_eq!((handle.keys(), handle.waiting()), (0, 0));
 }
 
-/// The starvation that a low priority accepts, and its end.
-///
-/// Shows promise 189.
+/// Shows promise 641.
 #[tokio::test(start_paused = true)]
-async fn a_low_priority_waits_until_there_is_room_in_its_part_or_its_time_is_over() {
-    let layer = layer!(4).queue(10).max_wait(SECOND * 5);
+async fn a_low_priority_waits_for_a_permit_that_is_not_reserved() {
+    let layer = layer!(4).reserve(Priority::HIGH, 2).queue(10);
+    let layer = layer.max_wait(SECOND * 5);
     let handle = layer.handle();
     let service = layer.layer(service_fn(serve));
     let call = |job| task::spawn(service.clone().oneshot(job));
@@ -169,7 +215,7 @@ async fn a_low_priority_waits_until_there_is_room_in_its_part_or_its_time_is_ove
     }
     let mut starved = call((Priority::LOW, SECOND));
     assert_pending!(starved.poll());
-    // A place is free, but not in its part, which is 2.
+    // Permits are free, but they are reserved.
     drop(high.pop());
     drop(high.pop());
     assert_pending!(starved.poll());
@@ -198,7 +244,10 @@ async fn served_under_overload(
     priorities: [Priority; 2],
 ) -> [u64; 2] {
     let workers = std::sync::Arc::new(tokio::sync::Semaphore::new(20));
-    let layer = layer!(of layer).queue(queue);
+    let reserved = if queue == 0 { 10 } else { 0 };
+    let layer = layer!(of layer)
+        .queue(queue)
+        .reserve(Priority::HIGH, reserved);
     let service = layer.layer(service_fn(move |_: Job| {
         let workers = std::sync::Arc::clone(&workers);
         async move {
@@ -224,9 +273,9 @@ async fn served_under_overload(
     served
 }
 
-/// The server can do 200 requests per second, and there are 320.
+/// The server can do 200 requests per second, and there are 320. Without a queue, permits are reserved.
 ///
-/// Shows promise 189.
+/// Shows promises 189, 641.
 #[tokio::test(start_paused = true)]
 async fn under_overload_the_lowest_priority_is_denied_first() {
     let all = 160 * 60;
@@ -250,14 +299,15 @@ async fn under_overload_the_lowest_priority_is_denied_first() {
     }
 }
 
-/// Twenty workers, and twice as many requests of low priority as they can serve.
+/// Twenty workers, and twice as many requests of low priority as they can serve, with 10 permits reserved for others.
 ///
 /// Shows promise 186.
 #[tokio::test(start_paused = true)]
 async fn the_limit_follows_requests_of_low_priority_alone() {
     let time_ms = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(100));
     let workers = std::sync::Arc::new(tokio::sync::Semaphore::new(20));
-    let layer = layer!(of ConcurrencyLimitLayer::adaptive(Gradient2::new().start_at(4)));
+    let layer = layer!(of ConcurrencyLimitLayer::adaptive(Gradient2::new().start_at(4)))
+        .reserve(Priority::HIGH, 10);
     let (handle, served_in) = (layer.handle(), std::sync::Arc::clone(&time_ms));
     let service = layer.layer(service_fn(move |_: Job| {
         let workers = std::sync::Arc::clone(&workers);
@@ -278,7 +328,7 @@ async fn the_limit_follows_requests_of_low_priority_alone() {
         }
         limits.push(handle.limit());
     }
-    // Half of the limit is for them, and the queue is half as long as what is served.
+    // All but 10 permits are for them, and the queue is half as long as what is served.
     assert!((40..=75).contains(&limits[0]), "{limits:?}");
     assert!(limits[1] < limits[0] / 2, "{limits:?}");
 }

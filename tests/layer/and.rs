@@ -700,7 +700,7 @@ mod queued {
     }
 }
 
-/// Shows promise 189.
+/// Shows promise 641.
 #[tokio::test]
 async fn each_limit_of_several_has_priorities_of_its_own() {
     let by_path = |req: &Request| match req.uri().path() {
@@ -712,7 +712,7 @@ async fn each_limit_of_several_has_priorities_of_its_own() {
         *request.uri_mut() = path.parse().unwrap();
         request
     };
-    let busy = || ConcurrencyLimitLayer::new(Global, 2);
+    let busy = || ConcurrencyLimitLayer::new(Global, 2).reserve(Priority::HIGH, 1);
     let rate = || RateLimitLayer::new(Global, window(9));
     // How many of three requests to a path are admitted, with their responses held.
     macro_rules! held {

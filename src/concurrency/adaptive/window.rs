@@ -26,9 +26,9 @@ pub struct Window {
     latency_ns: u64,
     /// The number of latencies, those of cancelled requests included.
     pub samples: u64,
-    /// The most requests that were in flight at a time. With a
-    /// [priority](super::super::ConcurrencyLimitLayer::priority) a request counts as many as leave the same part free
-    /// of the whole limit: so requests that fill their part have used the limit.
+    /// The most requests that were in flight at a time. Requests that must leave
+    /// [reserved](super::super::ConcurrencyLimitLayer::reserve) permits free count in proportion: if they fill the part
+    /// of the limit that they may use, all of it is used.
     pub most_in_flight: u64,
     /// The number of requests for which the service was overloaded.
     pub dropped: u64,

@@ -4,13 +4,12 @@ use std::task::Waker;
 
 use super::super::{
     lease::Lease,
-    request::{PermitRequest, Usage},
+    request::{PermitRequest, Usage, part_of},
     shard::Entry,
     table::Joined,
     table::Table,
 };
 use crate::clock::Tick;
-use crate::key::Priority;
 use crate::store::cas::{LeasePlan, LeaseView};
 use crate::sync::Ordering;
 
@@ -39,9 +38,9 @@ impl Table {
         let others = lease.others;
         let usage = |in_flight: u64| Usage {
             in_flight: in_flight.saturating_add(others),
-            limit: request.priority.part_of(limit),
+            limit: part_of(limit, request.reserved),
         };
-        let part = entry.part(limit, request.priority);
+        let part = entry.part(limit, request.reserved);
         let in_flight = match entry.try_take(request, part) {
             Ok(in_flight) => return Joined::Taken(usage(in_flight)),
             Err(in_flight) => in_flight,
@@ -76,8 +75,8 @@ impl Table {
         let share = view.share(limit, in_flight.saturating_add(waiting));
         let (mut holds, mut waiting) = (*in_flight, 0);
         if let Some(line) = line {
-            let part = |priority: Priority| priority.part_of(limit).saturating_sub(view.others);
-            let fitting = line.fitting(&mut holds, |priority| part(priority).min(share));
+            let part = |reserved| part_of(limit, reserved).saturating_sub(view.others);
+            let fitting = line.fitting(&mut holds, |reserved| part(reserved).min(share));
             if is_current {
                 let before = line.len();
                 wakers = line.refuse(fitting, lease.queue);
