@@ -210,11 +210,18 @@ where
     }
 }
 
-impl<T: Send + Sync + 'static, L: Send + Sync + 'static> IntoBackend for Tiers<T, L> {
+impl<T: Send + Sync + 'static, L> IntoBackend for Tiers<T, L>
+where
+    L: IntoBackend<Backend = L> + Send + Sync + 'static,
+{
     type Backend = Self;
 
     fn into_backend(self) -> Self {
         self
+    }
+
+    fn queues(backend: &Self) -> bool {
+        backend.iter().any(L::queues)
     }
 }
 

@@ -202,13 +202,17 @@ where
 
 impl<P, S> IntoBackend for Fallback<P, S>
 where
-    P: Send + Sync + 'static,
-    S: Send + Sync + 'static,
+    P: IntoBackend<Backend = P> + Send + Sync + 'static,
+    S: IntoBackend<Backend = S> + Send + Sync + 'static,
 {
     type Backend = Self;
 
     fn into_backend(self) -> Self {
         self
+    }
+
+    fn queues(backend: &Self) -> bool {
+        P::queues(&backend.0.primary) || S::queues(&backend.0.secondary)
     }
 }
 

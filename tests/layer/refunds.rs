@@ -217,6 +217,14 @@ impl Backend<()> for Server {
     }
 }
 
+impl IntoBackend for Server {
+    type Backend = Self;
+
+    fn into_backend(self) -> Self {
+        self
+    }
+}
+
 /// Shows promise 12.
 #[tokio::test]
 async fn a_fallback_gives_a_cost_back_only_to_the_backend_that_took_it() {

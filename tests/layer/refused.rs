@@ -7,8 +7,19 @@ use std::{
     time::Duration,
 };
 
+#[cfg(feature = "cas")]
+use tower_throttle::store::{
+    cas::{Cas, MemoryStore},
+    fleet::Synced,
+};
 use tower_throttle::{
-    ConcurrencyLimitLayer, FixedWindow, Global, LeakyBucket, Quota, RateLimitLayer, queue::Order,
+    AnyAlgorithm, ConcurrencyLimitLayer, FixedWindow, Global, LeakyBucket, Quota, RateLimitLayer,
+    Tiers, queue::Order, store::IntoBackend,
+};
+#[cfg(feature = "tokio")]
+use tower_throttle::{
+    StoreError,
+    store::{Fallback, PerKey, Plan},
 };
 
 fn layer() -> RateLimitLayer<Global, FixedWindow> {
@@ -81,5 +92,59 @@ fn a_refusal_names_the_value_the_allowed_values_and_the_callers_line() {
         let (text, file) = refusal(build);
         assert_eq!(text, expected);
         assert!(file.ends_with("refused.rs"), "{file}");
+    }
+}
+
+fn window() -> FixedWindow {
+    FixedWindow::new(Quota::per_day(1))
+}
+
+#[cfg(feature = "tokio")]
+async fn plan_of(_: String) -> Result<Plan, StoreError> {
+    Ok(Plan::Default)
+}
+
+fn expect_refused<L: IntoBackend>(limit: impl FnOnce() -> L + Copy + Send + 'static) {
+    let layer = move || RateLimitLayer::new(Global, limit());
+    let [seats, order] = [
+        refusal(move || drop(layer().seats(1))).0,
+        refusal(move || drop(layer().order(Order::Newest))).0,
+    ];
+    assert!(seats.starts_with("`seats` without a queue"), "{seats}");
+    assert!(order.starts_with("`order` without a queue"), "{order}");
+}
+
+/// Shows promise 11.
+#[test]
+fn settings_of_a_queue_are_refused_in_every_backend_without_one() {
+    expect_refused(|| Tiers::new(window()).tier('a', window()));
+    let queue = || LeakyBucket::new(Quota::per_day(1)).queue(1);
+    let tiers = Tiers::new(AnyAlgorithm::from(window())).tier('a', AnyAlgorithm::from(queue()));
+    drop(RateLimitLayer::new(Global, tiers).seats(1));
+
+    #[cfg(feature = "tokio")]
+    {
+        let local = || IntoBackend::into_backend(window());
+        expect_refused(|| PerKey::<_, String, _>::new(window(), plan_of));
+        expect_refused(move || Fallback::new(local(), local()));
+        let queued = Fallback::new(local(), queue().into_backend());
+        drop(RateLimitLayer::new(Global, queued).order(Order::Newest));
+    }
+    #[cfg(feature = "cas")]
+    {
+        expect_refused(|| Cas::new(MemoryStore::new(), "name", window()));
+        expect_refused(|| Synced::new(MemoryStore::new(), "name", window()));
+        expect_refused(|| {
+            let cas = Cas::new(MemoryStore::new(), "name", window());
+            PerKey::<_, String, _, _>::over(cas, plan_of)
+        });
+        let queued = Cas::new(MemoryStore::new(), "name", queue());
+        drop(RateLimitLayer::new(Global, queued).seats(1));
+    }
+    #[cfg(feature = "redis")]
+    {
+        let redis = || tower_throttle::store::redis::Redis::open("redis://127.0.0.1:1").unwrap();
+        expect_refused(move || redis().limiter("name", window()));
+        drop(RateLimitLayer::new(Global, redis().limiter("name", queue())).seats(1));
     }
 }

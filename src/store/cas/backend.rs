@@ -353,6 +353,10 @@ impl<S: CasStore, A: Portable> IntoBackend for Cas<S, A> {
     fn into_backend(self) -> Self {
         self
     }
+
+    fn queues(backend: &Self) -> bool {
+        backend.0.policy.active().decider.algorithm.facts().queues
+    }
 }
 
 impl<S: CasStore, A: Portable> QuotaPerKey for Cas<S, A> {

@@ -416,6 +416,10 @@ impl<S: CasStore, A: Shaped, M: Mode> IntoBackend for FleetLimiter<S, A, M> {
     fn into_backend(self) -> Self {
         self
     }
+
+    fn queues(backend: &Self) -> bool {
+        backend.node().algorithm().facts().queues
+    }
 }
 
 /// Manual impl: the contents are shared.

@@ -177,6 +177,10 @@ impl<A: Scripted> IntoBackend for RedisLimiter<A> {
     fn into_backend(self) -> Self {
         self
     }
+
+    fn queues(backend: &Self) -> bool {
+        backend.0.policy.active().algorithm.facts().queues
+    }
 }
 
 impl<A: Scripted> QuotaPerKey for RedisLimiter<A> {

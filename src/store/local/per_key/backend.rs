@@ -235,4 +235,8 @@ where
         self.shared.table.allocate();
         self
     }
+
+    fn queues(backend: &Self) -> bool {
+        backend.shared.default.facts().queues
+    }
 }
