@@ -167,13 +167,8 @@ async fn headers_of_every_form_state_no_period_and_no_reset() {
                 ),
             ],
         ),
-        (Headers::Draft7, vec![("ratelimit", "limit=3, remaining=2")]),
         (
             Headers::Draft6,
-            vec![("ratelimit-limit", "3"), ("ratelimit-remaining", "2")],
-        ),
-        (
-            Headers::Draft3,
             vec![("ratelimit-limit", "3"), ("ratelimit-remaining", "2")],
         ),
         (

@@ -108,9 +108,7 @@ async fn a_server_that_states_its_limit_has_nothing_to_deny() {
     let mut forms = JoinSet::new();
     for headers in [
         Headers::Draft11,
-        Headers::Draft7,
         Headers::Draft6,
-        Headers::Draft3,
         Headers::XRateLimitDelta,
         Headers::XRateLimitEpoch,
     ] {

@@ -196,7 +196,7 @@ fn names_that_do_not_exist_are_found() {
     declared.read(
         r"pub enum Headers {
     #[default]
-    Draft7,
+    Draft6,
     Other(u8),
 }
 
@@ -214,7 +214,7 @@ impl Headers {
 ",
     );
     for right in [
-        "Headers::Draft7",
+        "Headers::Draft6",
         "Headers::Other(..)",
         "x.standard(Headers::standard())",
         "Headers::from",
@@ -225,7 +225,7 @@ impl Headers {
     }
     for (wrong, missing) in [
         ("Headers::Legacy", "Headers::Legacy"),
-        ("Header::Draft7", "Header"),
+        ("Header::Draft6", "Header"),
         ("layer.legacy()", ".legacy("),
         ("Headers::within", "Headers::within"),
     ] {

@@ -365,9 +365,7 @@ async fn headers_state_the_limit_by_its_name() {
     let response = app.send(from("192.0.2.1")).await;
     assert_eq!(response.headers()["ratelimit-policy"], "\"all\";q=2;w=3600");
     for (form, header) in [
-        ("draft-7", "ratelimit"),
         ("draft-6", "ratelimit-limit"),
-        ("draft-3", "ratelimit-limit"),
         ("x-ratelimit", "x-ratelimit-limit"),
         ("x-ratelimit-epoch", "x-ratelimit-reset"),
     ] {

@@ -216,11 +216,9 @@ fn header_values(node: &Node) -> Option<HeaderValues> {
 }
 
 /// The forms of headers, in the order of [`HEADERS`] after `none`.
-const FORMS: [Headers; 6] = [
+const FORMS: [Headers; 4] = [
     Headers::Draft11,
-    Headers::Draft7,
     Headers::Draft6,
-    Headers::Draft3,
     Headers::XRateLimitDelta,
     Headers::XRateLimitEpoch,
 ];

@@ -155,9 +155,7 @@ pub(super) const ALLOW_OR_DENY: &[&str] = &["allow", "deny"];
 pub(super) const HEADERS: &[&str] = &[
     "none",
     "draft-11",
-    "draft-7",
     "draft-6",
-    "draft-3",
     "x-ratelimit",
     "x-ratelimit-epoch",
 ];

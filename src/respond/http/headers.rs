@@ -1,9 +1,8 @@
 //! Response headers that state the limit, in the forms that clients know.
 
-use http::{HeaderName, HeaderValue, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Response};
 
-use super::figures::{Figures, Names};
-use super::header_text::{Labelled, Quoted, header_value};
+use super::header_text::{Labelled, Quoted, header_value, set_header};
 use crate::clock::unix_seconds;
 use crate::decision::{Decision, ceil_seconds};
 use crate::error::RateLimited;
@@ -54,14 +53,9 @@ pub enum Headers {
     /// draft will be another variant, so that an update of this crate changes nothing on the wire.
     #[default]
     Draft11,
-    /// Draft 07: `RateLimit: limit=10, remaining=9, reset=1` and `RateLimit-Policy: 10;w=10`.
-    Draft7,
     /// Drafts 04 to 06: `RateLimit-Limit: 10`, `RateLimit-Remaining: 9`, `RateLimit-Reset: 1` and
     /// `RateLimit-Policy: 10;w=10`.
     Draft6,
-    /// Drafts 00 to 03: `RateLimit-Limit: 10, 10;w=10`, `RateLimit-Remaining: 9` and
-    /// `RateLimit-Reset: 1`.
-    Draft3,
     /// `X-RateLimit-Limit: 10`, `X-RateLimit-Remaining: 9` and `X-RateLimit-Reset: 1`, the last in
     /// seconds from now.
     XRateLimitDelta,
@@ -72,17 +66,17 @@ pub enum Headers {
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-/// Of drafts 00 to 06.
-const DRAFT: Names = Names {
-    limit: HeaderName::from_static("ratelimit-limit"),
-    remaining: HeaderName::from_static("ratelimit-remaining"),
-    reset: HeaderName::from_static("ratelimit-reset"),
-};
-const X: Names = Names {
-    limit: HeaderName::from_static("x-ratelimit-limit"),
-    remaining: HeaderName::from_static("x-ratelimit-remaining"),
-    reset: HeaderName::from_static("x-ratelimit-reset"),
-};
+/// Limit, remaining and reset.
+const DRAFT6: [HeaderName; 3] = [
+    HeaderName::from_static("ratelimit-limit"),
+    HeaderName::from_static("ratelimit-remaining"),
+    HeaderName::from_static("ratelimit-reset"),
+];
+const X: [HeaderName; 3] = [
+    HeaderName::from_static("x-ratelimit-limit"),
+    HeaderName::from_static("x-ratelimit-remaining"),
+    HeaderName::from_static("x-ratelimit-reset"),
+];
 
 /// The largest number of a structured field: 15 digits.
 const MAX_INTEGER: u64 = 999_999_999_999_999;
@@ -114,20 +108,11 @@ impl<B> Tell<Response<B>> for Headers {
                     header_value(format_args!("{name};r={remaining}{reset}")),
                 );
             }
-            Self::Draft7 | Self::Draft6 => {
+            Self::Draft6 => {
                 if has_period {
                     headers.append(RATELIMIT_POLICY, policies.header_value(1, unnamed));
                 }
-                if *self == Self::Draft7 {
-                    figures.state_in_one_line(headers, RATELIMIT);
-                } else {
-                    figures.state(headers, &DRAFT, "");
-                }
-            }
-            Self::Draft3 => {
-                let quotas = policies.list().iter().filter_map(|policy| policy.quota);
-                let quotas = quotas.fold(String::new(), |line, quota| line + ", " + &bare(&quota));
-                figures.state(headers, &DRAFT, &quotas);
+                figures.state(headers, DRAFT6);
             }
             Self::XRateLimitDelta | Self::XRateLimitEpoch => {
                 let is_epoch = *self == Self::XRateLimitEpoch;
@@ -138,7 +123,38 @@ impl<B> Tell<Response<B>> for Headers {
                     reset: figures.reset.map(|reset| since.saturating_add(reset)),
                     ..figures
                 };
-                figures.state(headers, &X, "");
+                figures.state(headers, X);
+            }
+        }
+    }
+}
+
+/// The figures of one limit.
+struct Figures {
+    limit: u64,
+    remaining: u64,
+    /// In seconds. `None` for a limit on concurrency.
+    reset: Option<u64>,
+    /// An inner limit has denied the request, so the figures of that one stay.
+    is_denied_within: bool,
+}
+
+impl Figures {
+    /// Writes three headers. Those of another limit stay if more is left here, or as much for a shorter time.
+    fn state(&self, headers: &mut HeaderMap, names: [HeaderName; 3]) {
+        let number = |name| headers.get(name)?.to_str().ok()?.parse::<u64>().ok();
+        if let Some(remaining) = number(&names[1]) {
+            let is_stricter = self.remaining < remaining
+                || (self.remaining == remaining && self.reset > number(&names[2]));
+            if self.is_denied_within || !is_stricter {
+                return;
+            }
+        }
+        let figures = [Some(self.limit), Some(self.remaining), self.reset];
+        for (name, figure) in names.into_iter().zip(figures) {
+            match figure {
+                Some(figure) => set_header(headers, name, header_value(format_args!("{figure}"))),
+                None => drop(headers.remove(name)),
             }
         }
     }
@@ -167,17 +183,16 @@ fn named(policies: &[Policy]) -> HeaderValue {
 
 /// `100;w=60, 1000;w=86400`
 fn unnamed(policies: &[Policy]) -> HeaderValue {
-    let item = |policy: &Policy| policy.quota.as_ref().map(bare).unwrap_or_default();
-    list(policies, item)
+    list(policies, |policy| {
+        let quota = policy.quota.as_ref();
+        let item = |quota: &Quota| format!("{};w={}", integer(quota.capacity()), window(quota));
+        quota.map(item).unwrap_or_default()
+    })
 }
 
 fn list(policies: &[Policy], item: impl Fn(&Policy) -> String) -> HeaderValue {
     let items: Vec<_> = policies.iter().map(item).collect();
     header_value(format_args!("{}", items.join(", ")))
-}
-
-fn bare(quota: &Quota) -> String {
-    format!("{};w={}", integer(quota.capacity()), window(quota))
 }
 
 const SECOND: u128 = 1_000_000_000;

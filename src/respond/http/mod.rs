@@ -1,6 +1,5 @@
 //! HTTP responses: status, headers and bodies.
 
-mod figures;
 mod grpc_timeout;
 mod header_text;
 mod headers;
