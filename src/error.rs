@@ -14,7 +14,7 @@ use crate::decision::{Decision, ceil_seconds};
 /// use tower_throttle::Quota;
 ///
 /// let error = "0/s".parse::<Quota>().unwrap_err();
-/// assert_eq!(error.to_string(), "limit: 0 is not allowed; give a number from 1 to 9223372036854775807");
+/// assert_eq!(error.to_string(), "limit: 0 is not allowed; give a number from 1 to 9007199254740991");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -118,8 +118,8 @@
 //! # Numbers
 //!
 //! All arithmetic is in integers, and the remainder of a division is kept in the state: 3 per second
-//! is exactly one per third of a second. Limits and costs go up to 2^63 - 1, times up to
-//! 2^63 - 1 ns (292 years), periods up to 146 years.
+//! is exactly one per third of a second. Limits and costs go up to 2^53 - 1, times up to
+//! 2^63 - 1 ns (292 years), periods up to 10 years.
 #![cfg_attr(tower_throttle_docs, feature(doc_cfg))]
 
 #[cfg(not(target_has_atomic = "64"))]

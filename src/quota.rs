@@ -81,15 +81,15 @@ pub enum Plan {
     Blocked,
 }
 
-/// Counts stay below 2^63, so that two of them add up in 64 bits.
-const MAX_COUNT: u64 = i64::MAX as u64;
-/// Periods, and the time to refill a whole burst, stay within 2^62 ns (146 years), so that the
-/// sum of any time and any span fits 64 bits.
-const MAX_PERIOD_NS: u64 = 1 << 62;
+/// Rust, Lua, JSON and files represent counts up to 2^53 - 1 exactly.
+pub(crate) const MAX_COUNT: u64 = (1 << 53) - 1;
+/// Periods, and the time to refill a whole burst, stay within 10 years, which are less than 2^59 ns. So every
+/// product of two numbers fits 128 bits, and the sum of any time and any span 64.
+pub(crate) const MAX_PERIOD_NS: u64 = 120 * MONTH_NS;
 
-const ALLOWED_COUNTS: &str = "a number from 1 to 9223372036854775807";
-const ALLOWED_PERIODS: &str = "a period from 1 ns to 4611686018427387904 ns (146 years)";
-const ALLOWED_BURSTS: &str = "a number from 1 that the limit refills within 146 years";
+const ALLOWED_COUNTS: &str = "a number from 1 to 9007199254740991";
+const ALLOWED_PERIODS: &str = "a period from 1 ns to 10 years";
+const ALLOWED_BURSTS: &str = "a number from 1 that the limit refills within 10 years";
 
 const SECOND: u64 = 1_000_000_000;
 /// A month on average, of which 4,800 are 400 years. [`CalendarWindow`](crate::CalendarWindow) makes it one
@@ -117,7 +117,7 @@ impl Quota {
     /// `limit` per second.
     ///
     /// # Panics
-    /// If `limit` is 0 or above 2^63 - 1; [`try_per`](Self::try_per) returns an error instead.
+    /// If `limit` is 0 or above 2^53 - 1; [`try_per`](Self::try_per) returns an error instead.
     #[track_caller]
     pub const fn per_second(limit: u64) -> Self {
         Self::from_period_ns(limit, SECOND)
@@ -126,7 +126,7 @@ impl Quota {
     /// `limit` per minute.
     ///
     /// # Panics
-    /// If `limit` is 0 or above 2^63 - 1; [`try_per`](Self::try_per) returns an error instead.
+    /// If `limit` is 0 or above 2^53 - 1; [`try_per`](Self::try_per) returns an error instead.
     #[track_caller]
     pub const fn per_minute(limit: u64) -> Self {
         Self::from_period_ns(limit, 60 * SECOND)
@@ -135,7 +135,7 @@ impl Quota {
     /// `limit` per hour.
     ///
     /// # Panics
-    /// If `limit` is 0 or above 2^63 - 1; [`try_per`](Self::try_per) returns an error instead.
+    /// If `limit` is 0 or above 2^53 - 1; [`try_per`](Self::try_per) returns an error instead.
     #[track_caller]
     pub const fn per_hour(limit: u64) -> Self {
         Self::from_period_ns(limit, 3_600 * SECOND)
@@ -144,7 +144,7 @@ impl Quota {
     /// `limit` per day.
     ///
     /// # Panics
-    /// If `limit` is 0 or above 2^63 - 1; [`try_per`](Self::try_per) returns an error instead.
+    /// If `limit` is 0 or above 2^53 - 1; [`try_per`](Self::try_per) returns an error instead.
     #[track_caller]
     pub const fn per_day(limit: u64) -> Self {
         Self::from_period_ns(limit, 86_400 * SECOND)
@@ -153,7 +153,7 @@ impl Quota {
     /// `limit` per week.
     ///
     /// # Panics
-    /// If `limit` is 0 or above 2^63 - 1; [`try_per`](Self::try_per) returns an error instead.
+    /// If `limit` is 0 or above 2^53 - 1; [`try_per`](Self::try_per) returns an error instead.
     #[track_caller]
     pub const fn per_week(limit: u64) -> Self {
         Self::from_period_ns(limit, 7 * 86_400 * SECOND)
@@ -163,7 +163,7 @@ impl Quota {
     /// logs of 30.436875 days, a month on average.
     ///
     /// # Panics
-    /// If `limit` is 0 or above 2^63 - 1; [`try_per`](Self::try_per) returns an error instead.
+    /// If `limit` is 0 or above 2^53 - 1; [`try_per`](Self::try_per) returns an error instead.
     #[track_caller]
     pub const fn per_month(limit: u64) -> Self {
         Self::from_period_ns(limit, MONTH_NS)
@@ -209,7 +209,7 @@ impl Quota {
     /// support it.
     ///
     /// # Panics
-    /// If it is zero, or so large that refilling it takes more than 146 years;
+    /// If it is zero, or so large that refilling it takes more than 10 years;
     /// [`try_burst`](Self::try_burst) returns an error instead.
     #[must_use]
     #[track_caller]
@@ -226,13 +226,13 @@ impl Quota {
     /// Sets the burst, for values from a configuration.
     ///
     /// # Errors
-    /// If it is zero, or so large that refilling it takes more than 146 years.
+    /// If it is zero, or so large that refilling it takes more than 10 years.
     ///
     /// ```
     /// use tower_throttle::Quota;
     ///
     /// assert!(Quota::per_day(1).try_burst(1_000).is_ok());
-    /// assert!(Quota::per_day(1).try_burst(1_000_000).is_err(), "2,700 years");
+    /// assert!(Quota::per_day(1).try_burst(10_000).is_err(), "27 years");
     /// ```
     pub fn try_burst(self, burst: u64) -> Result<Self, ConfigError> {
         if self.allows_burst(burst) {
@@ -304,7 +304,6 @@ impl Quota {
     }
 
     const fn allows_burst(&self, burst: u64) -> bool {
-        // 2^63 x 2^62 fits 128 bits.
         burst != 0
             && burst <= MAX_COUNT
             && burst as u128 * self.period as u128 / self.limit as u128 <= MAX_PERIOD_NS as u128

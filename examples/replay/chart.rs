@@ -359,10 +359,9 @@ mod tests {
             period: None,
             burst: None,
         };
-        let inherit = tower_throttle::algorithm::Inherit::AsIs;
         let steps = [
             (5, "", check()),
-            (SECOND + 5, "", Op::SetQuota { change, inherit }),
+            (SECOND + 5, "", Op::SetQuota(change)),
             (2 * SECOND + 5, "", check()),
         ];
         let view = view(QUEUE, steps);

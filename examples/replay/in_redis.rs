@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tower_throttle::{
     Decision, Verdict,
-    algorithm::{AnyAlgorithm, Inherit, quotas},
+    algorithm::{AnyAlgorithm, quotas},
     clock::Tick,
     store::{
         Backend, Op, Receipt,
@@ -241,11 +241,7 @@ impl States for InRedis {
         _policy: &Policy,
         change: &QuotaChange,
         now: Tick,
-        inherit: Inherit,
     ) -> Result<(), String> {
-        if !matches!(inherit, Inherit::AsIs | Inherit::Reset) {
-            return Err("inherit: expected as_is or reset in Redis".into());
-        }
         if self.policy.script.has_grid
             && change
                 .period
@@ -258,11 +254,8 @@ impl States for InRedis {
         self.policy.set_quota(change, UNIT)?;
         self.limiter = limiter(&self.redis, &self.policy)?;
         for key in 0..self.names.len() {
-            match inherit {
-                Inherit::Reset => self.reset(key, now)?,
-                // A script converts a state when it writes it: write all states now.
-                _ => self.rewrite(key, now)?,
-            }
+            // A script converts a state when it writes it: write all states now.
+            self.rewrite(key, now)?;
         }
         Ok(())
     }

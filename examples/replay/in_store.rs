@@ -18,7 +18,7 @@ use tower_throttle::store::cas::cassandra::Cassandra;
 use tower_throttle::store::cas::postgres::PostgreSql;
 use tower_throttle::{
     Decision, StoreError,
-    algorithm::{AnyAlgorithm, Inherit},
+    algorithm::AnyAlgorithm,
     clock::Tick,
     store::{
         Backend, Op, Receipt,
@@ -231,20 +231,12 @@ impl<S: CasStore> States for InStore<S> {
         _policy: &Policy,
         change: &QuotaChange,
         now: Tick,
-        inherit: Inherit,
     ) -> Result<(), String> {
-        if !matches!(inherit, Inherit::AsIs | Inherit::Reset) {
-            return Err("inherit: expected as_is or reset in a store".into());
-        }
         self.policy.set_quota(change, 1)?;
         self.limiter = limiter(&self.store, &self.policy)?;
         for key in 0..self.names.len() {
-            match inherit {
-                Inherit::Reset => self.reset(key, now)?,
-                // A state is converted when it is written: write all states now. Of a cost that was
-                // taken at the beginning of time, nothing is left to give back.
-                _ => drop(self.apply(key, now, Op::Refund(1, Receipt::at(0)))?),
-            }
+            // A state is converted when it is written: write all states now.
+            let _ = self.apply(key, now, Op::Refund(0, Receipt::at(0)))?;
         }
         Ok(())
     }

@@ -5,11 +5,7 @@ use std::{
     rc::Rc,
 };
 
-use tower_throttle::{
-    Decision, Quota, Verdict,
-    algorithm::{Algorithm, Inherit},
-    clock::Tick,
-};
+use tower_throttle::{Decision, Quota, Verdict, algorithm::Algorithm, clock::Tick};
 
 use crate::{
     answer::{Answer, Outcome, nanos},
@@ -194,8 +190,8 @@ impl Replay {
                 self.keys[key].line.detach();
                 self.done(key)?
             }
-            Op::SetQuota { change, inherit } => {
-                self.set_quota(&change, inherit)?;
+            Op::SetQuota(change) => {
+                self.set_quota(&change)?;
                 self.done(key)?
             }
         })
@@ -281,14 +277,9 @@ impl Replay {
     }
 
     /// Changes the quota of all keys.
-    fn set_quota(&mut self, change: &QuotaChange, inherit: Inherit) -> Result<(), String> {
+    fn set_quota(&mut self, change: &QuotaChange) -> Result<(), String> {
         self.policy.set_quota(change, 1)?;
-        self.states
-            .set_quota(&self.policy, change, self.now, inherit)?;
-        if inherit == Inherit::Reset {
-            self.keys.iter_mut().for_each(|key| key.line.detach());
-        }
-        Ok(())
+        self.states.set_quota(&self.policy, change, self.now)
     }
 
     fn done(&mut self, key: usize) -> Result<Reply, String> {

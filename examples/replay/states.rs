@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tower_throttle::{
     Decision,
-    algorithm::{Algorithm, AnyAlgorithm, AnyState, Cost, GiveBack, Inherit, take_up_to},
+    algorithm::{Algorithm, AnyAlgorithm, AnyState, Cost, GiveBack, take_up_to},
     clock::Tick,
 };
 
@@ -46,13 +46,8 @@ pub(crate) trait States {
     fn reset(&mut self, key: usize, now: Tick) -> Result<(), String>;
 
     /// Changes the quota of all keys to that of `policy`, in which it is set already.
-    fn set_quota(
-        &mut self,
-        policy: &Policy,
-        change: &QuotaChange,
-        now: Tick,
-        inherit: Inherit,
-    ) -> Result<(), String>;
+    fn set_quota(&mut self, policy: &Policy, change: &QuotaChange, now: Tick)
+    -> Result<(), String>;
 }
 
 /// The states in this process.
@@ -141,7 +136,6 @@ impl States for InProcess {
         policy: &Policy,
         _change: &QuotaChange,
         now: Tick,
-        inherit: Inherit,
     ) -> Result<(), String> {
         let before = std::mem::replace(&mut self.algorithm, policy.algorithm.clone());
         for state in &mut self.states {
@@ -149,7 +143,7 @@ impl States for InProcess {
             if before.forgettable_at(state) <= now {
                 *state = self.algorithm.fresh(now);
             } else {
-                self.algorithm.rescale(state, &before, now, inherit);
+                self.algorithm.rescale(state, &before, now);
             }
         }
         Ok(())

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::Inherit;
-
 use crate::{
     fields::{Fields, required},
     policy::QuotaChange,
@@ -33,10 +31,7 @@ pub(crate) enum Op {
         of: String,
     },
     Reset,
-    SetQuota {
-        change: QuotaChange,
-        inherit: Inherit,
-    },
+    SetQuota(QuotaChange),
 }
 
 const NAMES: &str = "check, peek, acquire, take_up_to, refund, absorb, cancel, reset or set_quota";
@@ -73,10 +68,10 @@ impl Op {
                 of: required("of", fields.text("of")?)?,
             },
             "reset" => Self::Reset,
-            "set_quota" => Self::SetQuota {
-                change: change(fields)?,
-                inherit: inherit(fields)?,
-            },
+            "set_quota" => {
+                keeps_what_is_used(fields)?;
+                Self::SetQuota(change(fields)?)
+            }
             other => return Err(format!("op: expected {NAMES}; found {other:?}")),
         })
     }
@@ -91,7 +86,7 @@ impl Op {
             Self::Charge => "absorb",
             Self::Cancel { .. } => "cancel",
             Self::Reset => "reset",
-            Self::SetQuota { .. } => "set_quota",
+            Self::SetQuota(_) => "set_quota",
         }
     }
 }
@@ -108,16 +103,12 @@ fn change(fields: &mut Fields) -> Result<QuotaChange, String> {
     Ok(change)
 }
 
-fn inherit(fields: &mut Fields) -> Result<Inherit, String> {
-    Ok(match fields.text("inherit")?.as_deref() {
-        None | Some("as_is") => Inherit::AsIs,
-        Some("proportional") => Inherit::Proportional,
-        Some("additive") => Inherit::Additive,
-        Some("reset") => Inherit::Reset,
-        Some(other) => {
-            return Err(format!(
-                "inherit: expected as_is, proportional, additive or reset; found {other:?}"
-            ));
-        }
-    })
+/// What was used stays used, which a trace calls `as_is` or `additive`.
+fn keeps_what_is_used(fields: &mut Fields) -> Result<(), String> {
+    match fields.text("inherit")?.as_deref() {
+        None | Some("as_is" | "additive") => Ok(()),
+        Some(other) => Err(format!(
+            "inherit: expected as_is or additive, found {other:?}"
+        )),
+    }
 }

@@ -12,7 +12,7 @@ use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack, take_up
 use tower_throttle::{
     FixedWindow, LeakyBucket, Lockout, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
     WarmUp,
-    algorithm::{Charge, Inherit},
+    algorithm::{Charge},
     clock::Tick,
 };
 
@@ -78,7 +78,7 @@ enum Step {
     /// A cost, and how long ago it was taken.
     Refund(u64, u64),
     Charge(u64),
-    Retune(AnyQuota, u8),
+    Retune(AnyQuota),
     Forget,
 }
 
@@ -206,18 +206,12 @@ fuzz_target!(|input: Input| {
                     "{before:?} {after:?}"
                 );
             }
-            Step::Retune(ref quota, inherit) => {
-                let inherit = [
-                    Inherit::AsIs,
-                    Inherit::Proportional,
-                    Inherit::Additive,
-                    Inherit::Reset,
-                ][usize::from(inherit % 4)];
+            Step::Retune(ref quota) => {
                 let next = quota
                     .quota()
                     .and_then(|quota| algorithm.with_quota(quota).ok());
                 if let Some(next) = next {
-                    next.rescale(&mut state, &algorithm, now, inherit);
+                    next.rescale(&mut state, &algorithm, now);
                     algorithm = next;
                 }
             }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, Inherit};
+use tower_throttle::algorithm::{Algorithm, Cost, GiveBack};
 use tower_throttle::{
     FixedWindow, LeakyBucket, Local, Lockout, ManualClock, Quota, SlidingGrid, SlidingLog,
     SlidingWindow, TokenBucket, WarmUp,
@@ -64,13 +64,6 @@ impl SlotBound {
         }
     }
 }
-
-const INHERIT: [Inherit; 4] = [
-    Inherit::AsIs,
-    Inherit::Proportional,
-    Inherit::Additive,
-    Inherit::Reset,
-];
 
 fuzz_target!(|input: Input| {
     let limit = u64::from(input.limit).max(1);
@@ -128,15 +121,10 @@ fn run<A: Algorithm>(mut algorithm: A, input: &Input, mut bound: Option<SlotBoun
             return;
         }
         if kind % 8 == 7 {
-            let inherit = INHERIT[usize::from(kind / 8) % INHERIT.len()];
             let quota = Quota::try_per(cost.max(1), Duration::from_nanos(input.period.max(1)));
-            // A limit may begin anew. What was kept before says nothing then.
-            if inherit != Inherit::AsIs {
-                bound = None;
-            }
             if let Some(next) = quota.ok().and_then(|to| algorithm.with_quota(to).ok()) {
-                if local.set_algorithm(next.clone(), inherit).is_ok() {
-                    retune(&mut states, &algorithm, &next, now, inherit);
+                if local.set_algorithm(next.clone()).is_ok() {
+                    retune(&mut states, &algorithm, &next, now);
                     changes += 1;
                     if let Some(bound) = &mut bound {
                         bound.add(next.quota());
@@ -195,10 +183,9 @@ fn retune<A: Algorithm>(
     from: &A,
     to: &A,
     now: Tick,
-    inherit: Inherit,
 ) {
     states.retain(|_, state| from.forgettable_at(state) > now);
     for state in states.values_mut() {
-        to.rescale(state, from, now, inherit);
+        to.rescale(state, from, now);
     }
 }

@@ -5,8 +5,8 @@ use std::{any::Any, fmt, time::Duration};
 use super::fields::Fields;
 use super::{
     Algorithm, All, CalendarWindow, Cost, DenialLockout, Facts, FixedWindow, Gcra, GiveBack,
-    Inherit, LeakyBucket, Lockout, Portable, Report, SlidingGrid, SlidingLog, SlidingWindow,
-    TokenBucket, WarmUp,
+    LeakyBucket, Lockout, Portable, Report, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
+    WarmUp,
 };
 use crate::clock::Tick;
 use crate::decision::Decision;
@@ -326,9 +326,9 @@ impl Algorithm for AnyAlgorithm {
         })
     }
 
-    fn rescale(&self, state: &mut AnyState, from: &Self, now: Tick, inherit: Inherit) {
+    fn rescale(&self, state: &mut AnyState, from: &Self, now: Tick) {
         with_kind!(self, as_ref, algorithm => match from.of_type(algorithm) {
-            Some(from) => algorithm.rescale(state.get_mut(from, now), from, now, inherit),
+            Some(from) => algorithm.rescale(state.get_mut(from, now), from, now),
             None => *state = AnyState::fresh(algorithm, now),
         });
     }

@@ -5,12 +5,16 @@ use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::quota::Quota;
 
+/// How many times as long as an empty bucket a key is used at most after a change. A loop of changes whose
+/// rates differ less forgets nothing.
+pub(super) const LONGEST: u64 = 10;
+
 /// A capacity and a rate. The state of a key is the moment when its bucket is unused again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bucket {
     pub(super) interval: Interval,
     pub(super) capacity: u64,
-    /// The time that the whole capacity is worth; at most 2^62 ns.
+    /// The time that the whole capacity is worth; at most 10 years.
     pub(super) depth: ExactNanos,
 }
 
@@ -37,19 +41,23 @@ impl Bucket {
         cost: u64,
         most: ExactNanos,
     ) -> Decision {
-        if !self.interval.is_whole() {
-            let (after, decision) = self.take_with_fraction(*state, now, cost, most);
-            *state = after;
-            return decision.hide_from_optimizer();
+        match self.interval.whole() {
+            // Without fractions the compiler reduces what follows to plain arithmetic of nanoseconds.
+            Some(interval) if state.fraction == 0 => {
+                let bucket = Self {
+                    interval,
+                    capacity: self.capacity,
+                    depth: self.depth.trunc(),
+                };
+                *state = state.trunc();
+                bucket.take_inner(state, now, cost, most.trunc())
+            }
+            _ => {
+                let (after, decision) = self.take_with_fraction(*state, now, cost, most);
+                *state = after;
+                decision.hide_from_optimizer()
+            }
         }
-        // Without fractions the compiler reduces what follows to plain arithmetic of nanoseconds.
-        let bucket = Self {
-            interval: self.interval.trunc(),
-            capacity: self.capacity,
-            depth: self.depth.trunc(),
-        };
-        *state = state.trunc();
-        bucket.take_inner(state, now, cost, most.trunc())
     }
 
     #[inline(never)]
@@ -98,7 +106,6 @@ impl Bucket {
     /// When a bucket that is empty at `now` is unused again.
     #[inline]
     const fn tolerance_end(&self, now: Tick) -> ExactNanos {
-        // 2^63 + 2^62 fits.
         ExactNanos {
             ns: now.as_nanos() + self.depth.ns,
             fraction: self.depth.fraction,
@@ -135,6 +142,17 @@ impl Bucket {
     pub(super) fn used(&self, state: ExactNanos, now: Tick) -> ExactNanos {
         let present = ExactNanos::from_tick(now);
         self.interval.sub(state.max(present), present)
+    }
+
+    /// Turns a state of `from` into one of this bucket: what was used stays used. At a much lower rate
+    /// that could take years, so it is unused again when it would have been before, or at the latest
+    /// when [`LONGEST`] empty ones would be.
+    pub(super) fn convert(&self, state: ExactNanos, from: &Self, now: Tick) -> ExactNanos {
+        let used = from.used(state, now);
+        let due = self.with_used(self.interval.convert(used, &from.interval), now);
+        let longest = self.interval.time_for(LONGEST * self.capacity);
+        let before = self.interval.convert_moment(state, &from.interval);
+        due.min(before.max(self.with_used(longest, now)))
     }
 
     /// The state of a bucket of which `used` is used at `now`.

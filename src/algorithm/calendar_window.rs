@@ -6,7 +6,7 @@ use super::calendar::{Calendar, zone_name};
 use super::fields::Fields;
 use super::portable;
 use super::setting::{Range, Setting, Takes};
-use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable};
+use super::{Algorithm, Cost, Facts, GiveBack, Portable};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -226,8 +226,8 @@ impl Algorithm for CalendarWindow {
         })
     }
 
-    fn rescale(&self, state: &mut CalendarWindowState, from: &Self, now: Tick, inherit: Inherit) {
-        if inherit == Inherit::Reset || Self::remaining_ns(*state, now) == 0 {
+    fn rescale(&self, state: &mut CalendarWindowState, from: &Self, now: Tick) {
+        if Self::remaining_ns(*state, now) == 0 {
             // A window that is over must not be reopened by a longer one.
             *state = self.fresh(now);
         } else if self.calendar != from.calendar {

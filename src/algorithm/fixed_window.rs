@@ -6,7 +6,7 @@ use super::fields::Fields;
 use super::math::Windows;
 use super::portable;
 use super::setting::{Range, Setting};
-use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable};
+use super::{Algorithm, Cost, Facts, GiveBack, Portable};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -244,11 +244,7 @@ impl Algorithm for FixedWindow {
         Duration::from_nanos(if in_debt { open.remaining_ns } else { 0 })
     }
 
-    fn rescale(&self, state: &mut FixedWindowState, from: &Self, now: Tick, inherit: Inherit) {
-        if inherit == Inherit::Reset {
-            *state = self.fresh(now);
-            return;
-        }
+    fn rescale(&self, state: &mut FixedWindowState, from: &Self, now: Tick) {
         let now = from.not_before(*state, now);
         let open = from.open_window(*state, now).state;
         if open.window != state.window {

@@ -5,8 +5,8 @@ use std::{cell::Cell, num::NonZeroU32, time::Duration};
 use governor::state::{NotKeyed, StateStore};
 use governor::{RateLimiter, clock::Clock, middleware::NoOpMiddleware, nanos::Nanos};
 
-use super::fields::Fields;
-use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable};
+use super::{Algorithm, Cost, Facts, GiveBack, Portable};
+use super::{bucket::LONGEST, fields::Fields};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
@@ -217,25 +217,16 @@ impl Algorithm for Gcra {
         Duration::from_nanos(Self::used(*state, now).saturating_sub(depth))
     }
 
-    fn rescale(&self, state: &mut GcraState, from: &Self, now: Tick, inherit: Inherit) {
-        let (depth, before) = (self.interval * self.burst, from.interval * from.burst);
-        let used = Self::used(*state, now);
-        let used = match inherit {
-            Inherit::Reset => 0,
-            Inherit::Proportional => scale_up(used, depth, before),
-            Inherit::Additive => scale_up(used, self.interval, from.interval),
-            // The cells that are left stay, up to the burst, and so does a debt.
-            Inherit::AsIs if used <= before => {
-                let left = u128::from(before - used) * u128::from(self.interval);
-                depth.saturating_sub(clamp(left / u128::from(from.interval)))
-            }
-            Inherit::AsIs => {
-                depth.saturating_add(scale_up(used - before, self.interval, from.interval))
-            }
-        };
+    /// The cells that were used stay used, but no longer than before or than ten empty buckets need.
+    fn rescale(&self, state: &mut GcraState, from: &Self, now: Tick) {
+        let cells = u128::from(Self::used(*state, now)) * u128::from(self.interval);
+        let used = u64::try_from(cells.div_ceil(u128::from(from.interval))).unwrap_or(u64::MAX);
+        let longest = state
+            .tat
+            .max(now.as_nanos() + LONGEST * self.interval * self.burst);
         *state = self.fresh(now);
         if used > 0 {
-            let tat = now.as_nanos().saturating_add(used);
+            let tat = now.as_nanos().saturating_add(used).min(longest);
             state.tat = tat.min(Tick::MAX.as_nanos());
         }
     }
@@ -243,15 +234,6 @@ impl Algorithm for Gcra {
     fn forgettable_at(&self, state: &GcraState) -> Tick {
         Tick::from_nanos(state.tat)
     }
-}
-
-/// `span * to / from`, rounded up, so that no part of a cell is given back.
-fn scale_up(span: u64, to: u64, from: u64) -> u64 {
-    clamp((u128::from(span) * u128::from(to)).div_ceil(u128::from(from)))
-}
-
-fn clamp(span: u128) -> u64 {
-    u64::try_from(span).unwrap_or(u64::MAX)
 }
 
 impl Portable for Gcra {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::fields::Fields;
-use super::{Algorithm, Cost, Facts, GiveBack, Inherit, IntoAlgorithm, Portable, Report};
+use super::{Algorithm, Cost, Facts, GiveBack, IntoAlgorithm, Portable, Report};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -288,13 +288,9 @@ impl<A: Algorithm> Algorithm for Lending<A> {
     }
 
     /// What was lent keeps its moments.
-    fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick, inherit: Inherit) {
+    fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick) {
         from.settle(state, now);
-        if inherit == Inherit::Reset {
-            state.lent.clear();
-        }
-        self.limit
-            .rescale(&mut state.limit, &from.limit, now, inherit);
+        self.limit.rescale(&mut state.limit, &from.limit, now);
     }
 
     fn forgettable_at(&self, state: &Self::State) -> Tick {

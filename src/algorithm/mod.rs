@@ -74,7 +74,6 @@
 ))]
 
 mod any;
-mod at_most;
 mod bucket;
 #[cfg(feature = "calendar")]
 mod calendar;
@@ -108,7 +107,6 @@ mod warm_up;
 
 pub use self::{
     any::{AnyAlgorithm, AnyState},
-    at_most::AtMost,
     calendar_window::{CalendarWindow, CalendarWindowState},
     combined::{All, IntoAlgorithm},
     facts::Facts,
@@ -239,17 +237,17 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
     /// resulting debt, if any, is paid.
     fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration;
 
-    /// Turns a state made by `from` into a state of this algorithm.
+    /// Turns a state made by `from` into a state of this algorithm: what was used stays used.
+    ///
+    /// A state says what was used and when, and the settings say how much may be used. So by default it
+    /// stays as it is: another limit only compares with another number. A bucket is converted. At a much
+    /// lower rate what was used of it could take years to come back, so it is unused again when it would have been
+    /// before, or at the latest when ten empty ones would be.
     ///
     /// If `now` is older than the state, nothing that was taken is lost. A bucket refills at the new
     /// rate from `now` on: its state does not say when it was written.
-    ///
-    /// By default the state stays as it is, unless it is to be reset.
-    fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick, inherit: Inherit) {
-        let _ = from;
-        if inherit == Inherit::Reset {
-            *state = self.fresh(now);
-        }
+    fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick) {
+        let _ = (state, from, now);
     }
 
     /// The moment from which the state decides like a fresh one, so that it may be dropped.
@@ -362,20 +360,4 @@ pub(crate) fn take_now<A: Algorithm>(
     } else {
         looked
     }
-}
-
-/// What a state keeps when its quota changes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Inherit {
-    /// Keeps absolute amounts. Windows, meters and lines keep what is used; a token bucket keeps
-    /// its tokens, up to the new capacity.
-    #[default]
-    AsIs,
-    /// Keeps the fill level of a bucket: 3 of 10 become 6 of 20.
-    Proportional,
-    /// Adds the difference of the capacities to a bucket: 3 of 10 become 13 of 20.
-    Additive,
-    /// Starts with a fresh state.
-    Reset,
 }

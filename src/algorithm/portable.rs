@@ -14,7 +14,7 @@ use crate::quota::Quota;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_throttle::algorithm::{self, Algorithm, Cost, Fields, GiveBack, Inherit, Portable};
+/// use tower_throttle::algorithm::{self, Algorithm, Cost, Fields, GiveBack, Portable};
 /// use tower_throttle::{ConfigError, Decision, Quota, Verdict, clock::Tick};
 ///
 /// /// Admits everything and counts it.
@@ -45,7 +45,6 @@ use crate::quota::Quota;
 ///         *count = count.saturating_add(cost);
 ///         Duration::ZERO
 ///     }
-///     fn rescale(&self, _: &mut u64, _: &Self, _: Tick, _: Inherit) {}
 ///     fn forgettable_at(&self, _: &u64) -> Tick {
 ///         Tick::MAX
 ///     }

@@ -6,9 +6,8 @@
 
 use std::time::Duration;
 
-use crate::clock::Tick;
 use crate::error::ConfigError;
-use crate::quota::Quota;
+use crate::quota::{MAX_PERIOD_NS, Quota};
 
 /// A setting of an algorithm, as a text and an error call it.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -50,9 +49,6 @@ pub(super) enum Range {
     /// A time whose sums with others do not overflow.
     Span,
 }
-
-/// Half of the largest moment.
-const MAX_SPAN: u64 = Tick::MAX.as_nanos() >> 1;
 
 pub(super) static BURST: Setting = Setting::count("burst", Range::Any);
 pub(super) static NO_BURST: Setting = Setting::count("burst", Range::None);
@@ -126,17 +122,17 @@ impl Setting {
             Range::Units(from) if value >= from && is_worked_off(value) => return Ok(()),
             Range::Limit if (1..=limit).contains(&value) => return Ok(()),
             Range::BelowCapacity if value < capacity => return Ok(()),
-            Range::Span if (1..=MAX_SPAN).contains(&value) => return Ok(()),
+            Range::Span if (1..=MAX_PERIOD_NS).contains(&value) => return Ok(()),
             Range::None => "a quota without burst: only buckets use it".to_owned(),
             Range::Number(from, to) => format!("a number from {from} to {to}"),
             Range::Units(from) => {
-                format!("a number from {from} that the rate works off within 146 years")
+                format!("a number from {from} that the rate works off within 10 years")
             }
             Range::Limit => format!("a number from 1 to the limit, {limit}"),
             Range::BelowCapacity => format!(
                 "a number below the capacity, {capacity}: a new key has all of it otherwise"
             ),
-            Range::Span => "a time from 1ns to 146 years".to_owned(),
+            Range::Span => "a time from 1ns to 10 years".to_owned(),
         };
         Err(self.refuse(value, allowed))
     }

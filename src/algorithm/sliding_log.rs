@@ -6,7 +6,7 @@ use super::fields::Fields;
 
 use super::portable;
 use super::timestamps::{Entry, Timestamps};
-use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Report};
+use super::{Algorithm, Cost, Facts, GiveBack, Portable, Report};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -231,13 +231,9 @@ impl Algorithm for SlidingLog {
         Duration::from_nanos(self.nanos_until_free(state, expired, owed, now))
     }
 
-    fn rescale(&self, state: &mut SlidingLogState, from: &Self, now: Tick, inherit: Inherit) {
-        if inherit == Inherit::Reset {
-            *state = self.fresh(now);
-        } else {
-            // Entries that expired under the old period must not return under a longer one.
-            Self::remove_expired(state, from.expired_count(state, now));
-        }
+    fn rescale(&self, state: &mut SlidingLogState, from: &Self, now: Tick) {
+        // Entries that expired under the old period must not return under a longer one.
+        Self::remove_expired(state, from.expired_count(state, now));
     }
 
     fn forgettable_at(&self, state: &SlidingLogState) -> Tick {

@@ -6,7 +6,7 @@ use super::fields::Fields;
 use super::math::{Windows, low_u64};
 use super::portable;
 use super::setting::OFFSET;
-use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable};
+use super::{Algorithm, Cost, Facts, GiveBack, Portable};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -244,10 +244,8 @@ impl Algorithm for SlidingWindow {
         })
     }
 
-    fn rescale(&self, state: &mut SlidingWindowState, from: &Self, now: Tick, inherit: Inherit) {
-        if inherit == Inherit::Reset {
-            *state = self.fresh(now);
-        } else if self.windows != from.windows {
+    fn rescale(&self, state: &mut SlidingWindowState, from: &Self, now: Tick) {
+        if self.windows != from.windows {
             let (at, elapsed) = from.state_at(*state, now);
             let now = from.windows.not_before(state.window, now);
             *state = SlidingWindowState {

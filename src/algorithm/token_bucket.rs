@@ -5,10 +5,7 @@ use std::time::Duration;
 use super::fields::Fields;
 use super::portable;
 use super::setting::{MAX_WAIT, QUEUE, Range, Setting};
-use super::{
-    Algorithm, Cost, ExactNanos, Facts, GiveBack, Inherit, Portable, at_most::AtMost,
-    bucket::Bucket, math::Rounding,
-};
+use super::{Algorithm, Cost, ExactNanos, Facts, GiveBack, Portable, bucket::Bucket};
 use crate::clock::{Tick, nanos};
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -28,7 +25,13 @@ use crate::quota::Quota;
 /// tokens     3210 0   10   10 0 10
 /// ```
 ///
-/// The state of a key is the moment when its bucket is full again, so an idle key needs no memory.
+/// The state of a key is the moment when its bucket is full again, so an idle key needs no memory. With
+/// another limit or burst, the tokens that were used stay used, to the last part of one.
+///
+/// # Never more than n in any period
+/// The interval T includes both ends, so a burst of B and a rate of n - B per period keep that promise: 100
+/// in any minute are `Quota::per_minute(50).burst(50)`. [`SlidingLog`](crate::SlidingLog) and a strict
+/// [`SlidingGrid`](crate::SlidingGrid) keep it at a rate of n per period, and take more memory per key.
 ///
 #[cfg_attr(doc, doc = crate::picture::picture!(
     "algorithms/token_bucket.svg",
@@ -73,11 +76,6 @@ impl TokenBucket {
             max_wait: u64::MAX,
             longest_wait: ExactNanos::ZERO,
         }
-    }
-
-    /// "Never more than `n` in any period": see [`AtMost::in_any`].
-    pub const fn at_most(n: u64) -> AtMost<Self> {
-        AtMost::new(n)
     }
 
     /// The tokens of a new key, instead of a full bucket; at most the capacity.
@@ -216,29 +214,8 @@ impl Algorithm for TokenBucket {
         Duration::from_nanos(self.bucket.charge(state, now, cost))
     }
 
-    fn rescale(&self, state: &mut ExactNanos, from: &Self, now: Tick, inherit: Inherit) {
-        let (interval, before) = (&self.bucket.interval, &from.bucket);
-        let used = before.used(*state, now);
-        let up = |used, ratio| interval.convert_units(used, &before.interval, ratio, Rounding::Up);
-        let used = match inherit {
-            Inherit::Reset => {
-                *state = self.fresh(now);
-                return;
-            }
-            Inherit::Proportional => up(used, (self.bucket.capacity, before.capacity)),
-            Inherit::Additive => up(used, (1, 1)),
-            // The tokens stay, up to the capacity, and so does a debt.
-            Inherit::AsIs if used <= before.depth => {
-                let held = before.interval.sub(before.depth, used);
-                let held = interval.convert_units(held, &before.interval, (1, 1), Rounding::Down);
-                interval.sub(self.bucket.depth, held)
-            }
-            Inherit::AsIs => {
-                let owed = before.interval.sub(used, before.depth);
-                interval.add(self.bucket.depth, up(owed, (1, 1)))
-            }
-        };
-        *state = self.bucket.with_used(used, now);
+    fn rescale(&self, state: &mut ExactNanos, from: &Self, now: Tick) {
+        *state = self.bucket.convert(*state, &from.bucket, now);
     }
 
     fn forgettable_at(&self, state: &ExactNanos) -> Tick {

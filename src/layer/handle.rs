@@ -15,7 +15,7 @@ use super::keyed::single_quota;
 use super::signals::Gauges;
 use super::state::{QueueOf, Shared, State};
 use super::{Counts, KeyPair, KeyUpdate, LimitLayer, Limiting, Tiers};
-use crate::algorithm::{Algorithm, Inherit};
+use crate::algorithm::Algorithm;
 use crate::backend::{Backend, Bans, IntoBackend, Op};
 use crate::clock::Clock;
 use crate::decision::Decision;
@@ -421,7 +421,7 @@ impl<K, A: Algorithm, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
     pub fn set_algorithm(&self, algorithm: impl Into<A>) -> Result<(), ConfigError> {
         let algorithm = algorithm.into();
         self.change(|limiter| {
-            limiter.set_algorithm(algorithm, Inherit::AsIs)?;
+            limiter.set_algorithm(algorithm)?;
             Ok(None)
         })
     }
@@ -453,7 +453,7 @@ impl<K, A: Algorithm, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
         quota: Option<Quota>,
     ) -> Result<(), ConfigError> {
         self.change(|limiter| {
-            limiter.set_algorithm(algorithm, Inherit::Additive)?;
+            limiter.set_algorithm(algorithm)?;
             Ok(quota)
         })
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::acquire::{OneKey, Outcome, acquire};
-use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm};
+use crate::algorithm::{Algorithm, IntoAlgorithm};
 use crate::clock::{Clock, MonotonicClock, Tick, Timer};
 use crate::decision::Decision;
 use crate::error::{ConfigError, expect_valid};
@@ -198,7 +198,7 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
         lock(&self.held).algorithm.quota()
     }
 
-    /// Changes the quota at run time. What is used stays used; see [`Inherit::AsIs`].
+    /// Changes the quota at run time. What is used stays used.
     ///
     /// # Errors
     /// If the algorithm has no such quota. Several limits have no single quota; use
@@ -215,7 +215,7 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
     /// ```
     pub fn set_quota(&self, quota: Quota) -> Result<(), ConfigError> {
         let algorithm = lock(&self.held).algorithm.with_quota(quota)?;
-        self.set_algorithm(algorithm, Inherit::AsIs)
+        self.set_algorithm(algorithm)
     }
 
     /// Changes the algorithm's settings at run time.
@@ -225,14 +225,13 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
     pub fn set_algorithm(
         &self,
         algorithm: impl IntoAlgorithm<Algorithm = A>,
-        inherit: Inherit,
     ) -> Result<(), ConfigError> {
         let algorithm = algorithm.into_algorithm();
         algorithm.validate()?;
         let mut held = lock(&self.held);
         let now = self.clock.now();
         let mut state = held.state.clone();
-        algorithm.rescale(&mut state, &held.algorithm, now, inherit);
+        algorithm.rescale(&mut state, &held.algorithm, now);
         *held = Held { algorithm, state };
         Ok(())
     }

@@ -5,10 +5,7 @@ use super::nearest::did_you_mean;
 use super::term::{Term, Units};
 use crate::algorithm::{Setting, Takes, zone_number};
 use crate::error::ConfigError;
-use crate::quota::unit_ns;
-
-/// The longest time: as the longest period, 146 years.
-const MAX_NS: u64 = 1 << 62;
+use crate::quota::{MAX_PERIOD_NS, unit_ns};
 
 /// `TERM + TERM`.
 pub(super) fn terms(text: &str) -> Result<Vec<Term>, ConfigError> {
@@ -136,9 +133,10 @@ fn value_of(option: &Setting, text: &str, value: &str) -> Result<Option<u64>, Co
         place.map(|place| (place > 0).then_some(1))
     };
     match option.takes {
-        Takes::Count if is_number(value) => value.parse().map(Some).map_err(|_| {
-            ConfigError::out_of_range(name, value, "a number up to 9223372036854775807")
-        }),
+        Takes::Count if is_number(value) => value
+            .parse()
+            .map(Some)
+            .map_err(|_| ConfigError::out_of_range(name, value, "a number up to 9007199254740991")),
         Takes::Count => fault("a whole number", ""),
         Takes::Time => time(name, text, value).map(Some),
         Takes::Zone => zone_number(value).map(Some),
@@ -173,8 +171,8 @@ fn time(name: &'static str, text: &str, value: &str) -> Result<u64, ConfigError>
         .parse()
         .ok()
         .and_then(|number: u64| number.checked_mul(unit));
-    ns.filter(|ns| *ns <= MAX_NS)
-        .ok_or_else(|| ConfigError::out_of_range(name, value, "a time up to 146 years"))
+    ns.filter(|ns| *ns <= MAX_PERIOD_NS)
+        .ok_or_else(|| ConfigError::out_of_range(name, value, "a time up to 10 years"))
 }
 
 fn unknown_algorithm(text: &str, name: &str) -> ConfigError {

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use tower_throttle::algorithm::{
-    Algorithm, Cost, GiveBack, Inherit, settings_from_bytes, settings_to_bytes, state_from_bytes,
+    Algorithm, Cost, GiveBack, settings_from_bytes, settings_to_bytes, state_from_bytes,
     state_to_bytes,
 };
 use tower_throttle::clock::Tick;
@@ -540,7 +540,7 @@ fn a_change_of_zone_or_anchor_keeps_what_was_used() {
         (berlin, 30 * 86_400 - 2 * 3_600),
     ] {
         let mut state = state;
-        changed.rescale(&mut state, &month, at(now * SECOND), Inherit::AsIs);
+        changed.rescale(&mut state, &month, at(now * SECOND));
         let decision = changed.peek(&state, at(now * SECOND), 1);
         assert_eq!(decision.limit - decision.remaining(), 4);
         assert_eq!(decision.reset_after, Duration::from_secs(seconds));
@@ -550,7 +550,7 @@ fn a_change_of_zone_or_anchor_keeps_what_was_used() {
     month
         .clone()
         .anchor(15)
-        .rescale(&mut state, &month, at(later), Inherit::AsIs);
+        .rescale(&mut state, &month, at(later));
     assert_eq!(month.peek(&state, at(later), 1).remaining(), 10);
 }
 

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, Inherit};
+use tower_throttle::algorithm::{Algorithm, Cost, GiveBack};
 use tower_throttle::clock::Tick;
 use tower_throttle::{
     FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
@@ -154,7 +154,7 @@ fn a_change_at_the_start_of_an_anchored_window_counts_from_that_start() {
     let mut state = anchored.fresh(at(start));
     assert!(anchored.decide(&mut state, at(start), LIMIT).is_admitted());
     let aligned = FixedWindow::new(quota());
-    aligned.rescale(&mut state, &anchored, at(start), Inherit::AsIs);
+    aligned.rescale(&mut state, &anchored, at(start));
     let decision = aligned.peek(&state, at(start), 1);
     assert!(decision.is_denied(), "{decision:?}");
     assert_eq!(
@@ -209,17 +209,18 @@ fn a_reservation_of_zero_changes_no_decision_at_an_older_moment() {
     assert_eq!(warm_up.peek(&state, older, 1), before);
 }
 
+/// All units at the least rate would take longer than there is time.
 #[test]
-fn a_usage_that_takes_longer_than_time_itself_stays_used_after_a_change() {
-    // 8 units of 2^61 ns are 2^64 ns.
+fn a_debt_is_owed_after_a_change_as_long_as_ten_empty_buckets_take_to_fill() {
+    let year = 365 * 86_400 * 1_000_000_000;
     let from = TokenBucket::new(Quota::per(8, Duration::from_nanos(PERIOD)));
-    let to = TokenBucket::new(Quota::per(1, Duration::from_nanos(1 << 61)));
-    let now = at(5 * PERIOD);
-    let mut state = from.fresh(now);
-    assert!(from.decide(&mut state, now, 8).is_admitted());
-    to.rescale(&mut state, &from, now, Inherit::Additive);
-    let decision = to.peek(&state, now, 1);
-    assert!(decision.is_denied(), "{decision:?}");
+    let to = TokenBucket::new(Quota::per(1, Duration::from_nanos(year)));
+    let now = 5 * PERIOD;
+    let mut state = from.fresh(at(now));
+    let _ = from.charge(&mut state, at(now), 1_000);
+    to.rescale(&mut state, &from, at(now));
+    assert!(to.peek(&state, at(now + 10 * year - 1), 1).is_denied());
+    assert!(to.peek(&state, at(now + 10 * year), 1).is_admitted());
 }
 
 #[test]
@@ -261,17 +262,6 @@ fn a_charge_beyond_the_capacity_owes_exactly_what_is_above_it() {
     check(LeakyBucket::new(quota()));
     #[cfg(feature = "governor")]
     check(tower_throttle::Gcra::new(quota()));
-}
-
-#[test]
-fn a_meter_changed_in_proportion_keeps_its_relative_level() {
-    let quota = |limit| Quota::per(limit, Duration::from_nanos(PERIOD));
-    let (from, to) = (LeakyBucket::new(quota(10)), LeakyBucket::new(quota(20)));
-    let now = at(5 * PERIOD);
-    let mut state = from.fresh(now);
-    assert!(from.decide(&mut state, now, 4).is_admitted());
-    to.rescale(&mut state, &from, now, Inherit::Proportional);
-    assert_eq!(to.peek(&state, now, 0).remaining(), 12);
 }
 
 /// A charge to a log of as many moments as its limit joins the newest one.

@@ -4,9 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use tower_throttle::algorithm::{
-    Algorithm, AnyAlgorithm, Cost, GiveBack, Inherit, quotas, take_up_to,
-};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack, quotas, take_up_to};
 use tower_throttle::clock::Tick;
 use tower_throttle::{
     All, ConfigError, Decision, FixedWindow, LeakyBucket, Quota, SlidingLog, TokenBucket, Verdict,
@@ -215,29 +213,26 @@ fn rescale_reaches_every_part() {
     );
     let mut state = before.fresh(at(0));
     let _ = before.decide(&mut state, at(0), 5);
-    for inherit in [Inherit::AsIs, Inherit::Reset] {
-        let expected = if inherit == Inherit::Reset { 0 } else { 5 };
-        let mut state = state.clone();
-        after.rescale(&mut state, &before, at(0), inherit);
-        for (part, state) in after.parts().iter().zip(&state) {
-            assert_eq!(used(part.peek(state, at(0), 0)), expected, "{inherit:?}");
-        }
+    let mut changed = state.clone();
+    after.rescale(&mut changed, &before, at(0));
+    for (part, state) in after.parts().iter().zip(&changed) {
+        assert_eq!(used(part.peek(state, at(0), 0)), 5);
     }
     // To more parts, and to fewer.
     let longer = All::new([40, 80, 160].map(window));
     let mut grown = state.clone();
-    longer.rescale(&mut grown, &before, at(0), Inherit::AsIs);
+    longer.rescale(&mut grown, &before, at(0));
     assert_eq!(grown.len(), 3);
     assert_eq!(used(longer.parts()[2].peek(&grown[2], at(0), 0)), 0);
-    before.rescale(&mut grown, &longer, at(0), Inherit::AsIs);
+    before.rescale(&mut grown, &longer, at(0));
     assert_eq!(grown, state);
 
     let (before, after) = ((window(10), log(10)), (window(40), log(40)));
     let mut state = before.fresh(at(0));
     let _ = before.decide(&mut state, at(0), 5);
-    after.rescale(&mut state, &before, at(0), Inherit::Reset);
-    assert_eq!(used(after.0.peek(&state.0, at(0), 0)), 0);
-    assert_eq!(used(after.1.peek(&state.1, at(0), 0)), 0);
+    after.rescale(&mut state, &before, at(0));
+    assert_eq!(used(after.0.peek(&state.0, at(0), 0)), 5);
+    assert_eq!(used(after.1.peek(&state.1, at(0), 0)), 5);
 }
 
 /// Shows promise 16.
@@ -307,8 +302,8 @@ impl Algorithm for NeverCopied {
     fn charge(&self, state: &mut Uncopied, now: Tick, cost: u64) -> Duration {
         self.0.charge(&mut state.0, now, cost)
     }
-    fn rescale(&self, state: &mut Uncopied, from: &Self, now: Tick, inherit: Inherit) {
-        self.0.rescale(&mut state.0, &from.0, now, inherit);
+    fn rescale(&self, state: &mut Uncopied, from: &Self, now: Tick) {
+        self.0.rescale(&mut state.0, &from.0, now);
     }
     fn forgettable_at(&self, state: &Uncopied) -> Tick {
         self.0.forgettable_at(&state.0)

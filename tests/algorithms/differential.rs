@@ -5,9 +5,7 @@ use std::time::Duration;
 use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack, take_up_to};
 use tower_throttle::{
     All, Decision, FixedWindow, LeakyBucket, Lockout, Quota, SlidingGrid, SlidingLog,
-    SlidingWindow, TokenBucket, WarmUp,
-    algorithm::{Charge, Inherit},
-    clock::Tick,
+    SlidingWindow, TokenBucket, WarmUp, algorithm::Charge, clock::Tick,
 };
 
 use crate::failures::Blocks;
@@ -154,7 +152,7 @@ fn policy(number: usize, random: &mut Random) -> (Kind, Rate) {
             })
         }
         _ => Kind::WarmUp {
-            over: 1 + random.below((20 * rate.period).min((1 << 62) / rate.limit)),
+            over: 1 + random.below((20 * rate.period).min((1 << 60) / rate.limit)),
             factor: *random.pick(&[1, 2, 3, 10]),
             queue,
             max_cost,
@@ -178,7 +176,7 @@ fn rate(random: &mut Random) -> Rate {
         ),
     };
     // A quota bounds the time that a burst is worth.
-    let most = (u128::from(limit) << 60) / u128::from(period);
+    let most = (u128::from(limit) << 58) / u128::from(period);
     let most = u64::try_from(most.clamp(1, 1 << 40)).expect("clamped");
     let burst = match random.below(3) {
         0 => limit,
@@ -398,7 +396,7 @@ impl Pair {
         }
         let next = algorithm(kind, rate);
         let tick = at(self.now);
-        next.rescale(&mut self.state, &self.algorithm, tick, Inherit::AsIs);
+        next.rescale(&mut self.state, &self.algorithm, tick);
         self.algorithm = next;
         self.model.retune(rate, self.now);
         let rest = self.algorithm.peek(&self.state, tick, 0);

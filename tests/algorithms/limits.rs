@@ -272,13 +272,13 @@ fn settings_without_effect_or_out_of_range_are_refused() {
         ),
     ] {
         let expected = format!(
-            "{expected} is not allowed; give a number from 1 that the rate works off within 146 years"
+            "{expected} is not allowed; give a number from 1 that the rate works off within 10 years"
         );
         assert_eq!(refused(algorithm), expected);
     }
     assert_eq!(
         refused(AnyAlgorithm::new(meter.queue(most))),
-        "queue: 18446744073709551615 is not allowed; give a number from 0 that the rate works off within 146 years"
+        "queue: 18446744073709551615 is not allowed; give a number from 0 that the rate works off within 10 years"
     );
     let anchored = FixedWindow::new(quota).anchored().offset(SECOND);
     assert_eq!(

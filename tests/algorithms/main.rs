@@ -7,6 +7,7 @@
 mod adversary;
 #[cfg(feature = "calendar")]
 mod calendar;
+mod changes;
 mod charges;
 mod composition;
 mod denials;
@@ -23,5 +24,4 @@ mod planted;
 mod promises;
 mod random;
 mod reports;
-mod rescale;
 mod subjects;

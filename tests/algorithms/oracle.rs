@@ -510,7 +510,8 @@ impl Model {
         }
     }
 
-    /// Changes the rate. Windows, meters and queues keep their usage, token buckets their tokens.
+    /// Changes the rate. What was used stays used, but of a bucket no longer than before, or than ten
+    /// empty ones need. With another period parts of a unit are rounded up.
     pub(crate) fn retune(&mut self, rate: Rate, now: u64) {
         let old = self.clone();
         self.rate = rate;
@@ -519,7 +520,8 @@ impl Model {
             self.state = State::Lockout(failures.under(self.blocks()));
             return;
         }
-        let parts = i128::from(rate.limit / gcd(rate.limit, rate.period));
+        // A unit has as many parts as the period has nanoseconds.
+        let in_parts = |units: BigRational| (units * whole(rate.period)).ceil();
         match (&old.state, self.kind) {
             (State::Counts(_), Kind::SlidingLog) => {
                 if let State::Counts(counts) = &mut self.state {
@@ -534,38 +536,29 @@ impl Model {
             (State::Anchored(Some((start, _))), _) if now >= start + old.rate.period => {
                 self.state = State::Anchored(None);
             }
-            (State::Tokens(..), kind) => {
-                // The used part of the capacity is converted to time at the new rate, rounded up to
-                // the fraction of a nanosecond in which the new rate is expressed.
-                let level = ratio(old.tokens(now), old.rate.period);
-                let used = match kind {
-                    Kind::LeakyMeter => whole(old.rate.burst) - level,
-                    _ => (whole(rate.burst) - level).max(whole(0)),
-                };
-                let time = used * whole(rate.period) / whole(rate.limit);
-                let time = (time * ratio(parts, 1)).ceil() / ratio(parts, 1);
-                let left = whole(rate.burst) - time * whole(rate.limit) / whole(rate.period);
-                let tokens = (left * whole(rate.period)).to_integer();
-                self.state = State::Tokens(i128::try_from(tokens).expect("tokens fit"), now);
+            (State::Tokens(..), _) => {
+                let used = whole(old.rate.burst) - ratio(old.tokens(now), old.rate.period);
+                let reset_after = &used * whole(old.rate.period) / whole(old.rate.limit);
+                let as_long_as_before = (reset_after * whole(rate.limit)).ceil();
+                let full = whole(rate.burst) * whole(rate.period);
+                let used = in_parts(used).min(as_long_as_before.max(full.clone() * whole(10)));
+                let left = full - used;
+                let tokens = i128::try_from(left.to_integer()).expect("tokens fit");
+                self.state = State::Tokens(tokens, now);
             }
             (State::Line(Some(free)), _) => {
-                let mut time = ratio(*free, old.rate.limit);
-                let present = whole(now);
-                if time > present {
+                let (time, present) = (ratio(*free, old.rate.limit), whole(now));
+                let free = if time > present {
                     // The same number of units is queued, each worth its time at the new rate.
                     let units = (time - &present) * whole(old.rate.limit) / whole(old.rate.period);
-                    time = units * whole(rate.period) / whole(rate.limit) + present;
-                }
-                let time = time * ratio(parts, 1);
-                let free = time.ceil() / ratio(parts, 1) * whole(rate.limit);
+                    present * whole(rate.limit) + in_parts(units)
+                } else {
+                    (time * whole(rate.limit)).ceil()
+                };
                 let free = i128::try_from(free.to_integer()).expect("times fit");
                 self.state = State::Line(Some(free));
             }
             _ => {}
         }
     }
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }

@@ -5,8 +5,7 @@ use std::time::Duration;
 use tower_throttle::algorithm::{Algorithm, Cost, GiveBack};
 use tower_throttle::testkit::{Law, Promise, check_algorithm};
 use tower_throttle::{
-    ConfigError, Decision, FixedWindow, Quota, SlidingLog, TokenBucket, algorithm::Inherit,
-    clock::Tick,
+    ConfigError, Decision, FixedWindow, Quota, SlidingLog, TokenBucket, clock::Tick,
 };
 
 use crate::random::Random;
@@ -127,9 +126,8 @@ impl<A: Algorithm> Algorithm for Broken<A> {
         }
     }
 
-    fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick, inherit: Inherit) {
-        self.algorithm
-            .rescale(&mut state.0, &from.algorithm, now, inherit);
+    fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick) {
+        self.algorithm.rescale(&mut state.0, &from.algorithm, now);
     }
 
     fn forgettable_at(&self, state: &Self::State) -> Tick {

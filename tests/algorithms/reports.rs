@@ -95,7 +95,7 @@ fn any_algorithm_reports_what_the_algorithm_in_it_reports() {
         assert_eq!(report(&any, &any_state), report(&algorithm, &state));
     }
     check(FixedWindow::new(quota(10)));
-    check(FixedWindow::new(quota(1 << 60)));
+    check(FixedWindow::new(quota(1 << 52)));
     check(SlidingLog::new(quota(10)));
     check(SlidingWindow::new(quota(10)));
     check(SlidingWindow::new(quota(1 << 40)));
@@ -165,20 +165,6 @@ fn a_tie_of_two_limits_reports_the_first() {
         limit((FixedWindow::new(large), FixedWindow::new(small)), 9, 3),
         11
     );
-}
-
-#[test]
-fn a_bucket_by_at_most_splits_n_between_burst_and_rate() {
-    let minute = Duration::from_secs(60);
-    let bucket = TokenBucket::at_most(101).in_any(minute);
-    assert_eq!(bucket.quota(), Quota::per_minute(50).burst(51));
-    let bucket = TokenBucket::at_most(5).burst(2).in_any(minute);
-    assert_eq!(bucket.quota(), Quota::per_minute(3).burst(2));
-    for (burst, message) in [(0, "burst: 0 "), (6, "burst: 6 ")] {
-        let error = TokenBucket::at_most(5).burst(burst).try_in_any(minute);
-        let error = error.expect_err("out of range").to_string();
-        assert!(error.starts_with(message), "{error}");
-    }
 }
 
 #[test]

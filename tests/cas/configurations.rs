@@ -90,13 +90,13 @@ async fn usage_is_taken_over_by_a_new_configuration_once() {
                 .is_admitted()
         );
     }
-    // The tokens of a bucket are taken over.
+    // What was used is taken over.
     let left = async |limit: &Limit| {
         let peeked = limit.apply("key", Op::Peek(0)).await;
         peeked.expect("a decision").remaining()
     };
-    assert_eq!(left(&new).await, 2);
-    assert!(new.decide("key", 3).await.expect("a decision").is_denied());
+    assert_eq!(left(&new).await, 12);
+    assert!(new.decide("key", 13).await.expect("a decision").is_denied());
     // What the old one uses later does not count in the new one.
     assert!(
         old.decide("key", 2)
@@ -104,9 +104,9 @@ async fn usage_is_taken_over_by_a_new_configuration_once() {
             .expect("a decision")
             .is_admitted()
     );
-    assert_eq!(left(&new).await, 2);
+    assert_eq!(left(&new).await, 12);
     clock.advance(Duration::from_secs(360));
-    assert_eq!((left(&old).await, left(&new).await), (1, 4));
+    assert_eq!((left(&old).await, left(&new).await), (1, 14));
     // Nor does usage go back after the old one has been unused for long.
     assert!(
         new.decide("key", 4)

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tower::{Layer, ServiceExt, service_fn};
-use tower_throttle::algorithm::{Algorithm, Cost, Fields, GiveBack, Inherit, Portable};
+use tower_throttle::algorithm::{Algorithm, Cost, Fields, GiveBack, Portable};
 use tower_throttle::store::cas::{CasBuilder, MemoryStore};
 use tower_throttle::store::{Backend, Op};
 use tower_throttle::{
@@ -122,12 +122,10 @@ fn what_it_leaves_out_keeps_the_laws() {
         .with_quota(Quota::per_second(5))
         .expect_err("no other quota");
     assert!(error.to_string().contains("set_algorithm"), "{error}");
-    // A change of algorithm forgets nothing, unless it is to.
+    // A change of algorithm forgets nothing.
     let larger = Allowance(Quota::per_second(5));
-    larger.rescale(&mut used, &limit, now, Inherit::AsIs);
+    larger.rescale(&mut used, &limit, now);
     assert_eq!(larger.peek(&used, now, 1).remaining(), 3);
-    larger.rescale(&mut used, &limit, now, Inherit::Reset);
-    assert_eq!(used, 0);
     let limiter = Limiter::new(limit);
     assert!(limiter.set_quota(Quota::per_second(5)).is_err());
 }

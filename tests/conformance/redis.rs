@@ -7,7 +7,7 @@ use tower_throttle::store::redis::{Redis, RedisLimiter};
 
 use crate::proxy::{Harm, Protocol, Proxy};
 use crate::redis_server::RedisServer;
-use crate::suite::vectors::{CONVERSIONS, Replay};
+use crate::suite::vectors::Replay;
 use crate::suite::{Fault, Store};
 
 #[cfg(feature = "redis-cluster")]
@@ -46,7 +46,7 @@ impl Store for BehindProxy {
     fn replay(&self) -> Replay {
         Replay {
             arguments: vec!["--redis".to_owned(), self.server.url()],
-            differences: CONVERSIONS.to_vec(),
+            differences: Vec::new(),
         }
     }
 

@@ -211,9 +211,7 @@ async fn governor_117_several_quotas_are_taken_together_or_not_at_all() {
     );
     let algorithm = tower_throttle::algorithm::IntoAlgorithm::into_algorithm(wider);
     let limiter = handle.backend();
-    limiter
-        .set_algorithm(algorithm, tower_throttle::algorithm::Inherit::AsIs)
-        .unwrap();
+    limiter.set_algorithm(algorithm).unwrap();
     let asks = request(None, &[("user", "ann")]);
     assert_eq!(ask(&layer, asks).await.status(), 200);
 }

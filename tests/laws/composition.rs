@@ -109,7 +109,7 @@ impl Apart {
                 }
                 Expected::Took(took)
             }
-            Step::Refund(..) | Step::Charge(_) | Step::Reset | Step::Change(..) => {
+            Step::Refund(..) | Step::Charge(_) | Step::Reset | Step::Change(_) => {
                 for part in &mut self.parts {
                     let _ = part.apply(now, step);
                 }
@@ -119,14 +119,9 @@ impl Apart {
     }
 
     /// Changes each part to its own algorithm.
-    fn change(
-        &mut self,
-        now: Tick,
-        to: &[AnyAlgorithm],
-        inherit: tower_throttle::algorithm::Inherit,
-    ) {
+    fn change(&mut self, now: Tick, to: &[AnyAlgorithm]) {
         for (part, to) in self.parts.iter_mut().zip(to) {
-            let _ = part.apply(now, &Step::Change(to.clone(), inherit));
+            let _ = part.apply(now, &Step::Change(to.clone()));
         }
     }
 
@@ -177,10 +172,10 @@ pub(crate) fn differs_from_parts<A: Algorithm>(
         newest = newest.max(now);
         let tick = Tick::from_nanos(now);
         let step = random_step(random, &variants[0], now);
-        let (expected, outcome) = if let Step::Change(_, inherit) = step {
+        let (expected, outcome) = if let Step::Change(_) = step {
             let to = random.pick(variants);
-            apart.change(tick, to, inherit);
-            let change = Step::Change(join(to), inherit);
+            apart.change(tick, to);
+            let change = Step::Change(join(to));
             (Expected::Done, set.apply(tick, &change))
         } else {
             let own = match &step {
@@ -192,7 +187,7 @@ pub(crate) fn differs_from_parts<A: Algorithm>(
                 Step::TakeUpTo(most) => Step::TakeUpTo(*most),
                 Step::Refund(cost, receipt) => Step::Refund(*cost, *receipt),
                 Step::Charge(cost) => Step::Charge(*cost),
-                Step::Reset | Step::Change(..) => Step::Reset,
+                Step::Reset | Step::Change(_) => Step::Reset,
             };
             (apart.expected(tick, &step), set.apply(tick, &own))
         };
@@ -294,9 +289,9 @@ struct Wrapped {
 impl Place<AnyAlgorithm> for Wrapped {
     fn apply(&mut self, now: Tick, step: &Step<AnyAlgorithm>) -> Option<Outcome> {
         match step {
-            Step::Change(to, inherit) => {
+            Step::Change(to) => {
                 let to = (self.wrap)(to);
-                self.place.apply(now, &Step::Change(to, *inherit))
+                self.place.apply(now, &Step::Change(to))
             }
             step => self.place.apply(now, step),
         }

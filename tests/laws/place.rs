@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, Inherit, take_up_to};
+use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, take_up_to};
 use tower_throttle::clock::Tick;
 use tower_throttle::store::{Backend, Op, Receipt};
 use tower_throttle::{Decision, Limiter, Local, ManualClock, Verdict};
@@ -24,7 +24,7 @@ pub(crate) enum Step<A> {
     /// A cost, and when it was taken.
     Refund(u64, Receipt),
     Charge(u64),
-    Change(A, Inherit),
+    Change(A),
     Reset,
 }
 
@@ -112,8 +112,8 @@ impl<A: Algorithm> Place<A> for Plain<A> {
                 let _ = algorithm.charge(state, now, *cost);
                 Outcome::Done
             }
-            Step::Change(to, inherit) => {
-                to.rescale(state, algorithm, now, *inherit);
+            Step::Change(to) => {
+                to.rescale(state, algorithm, now);
                 *algorithm = to.clone();
                 Outcome::Done
             }
@@ -187,8 +187,8 @@ impl<A: Algorithm> Place<A> for Limited<A> {
                 let _ = limiter.charge(*cost);
                 Outcome::Done
             }
-            Step::Change(to, inherit) => {
-                let changed = limiter.set_algorithm(to.clone(), *inherit);
+            Step::Change(to) => {
+                let changed = limiter.set_algorithm(to.clone());
                 changed.expect("a valid algorithm");
                 Outcome::Done
             }
@@ -267,8 +267,8 @@ impl<A: Algorithm> Place<A> for InTable<A> {
                 let _ = local.charge(KEY, *cost);
                 Outcome::Done
             }
-            Step::Change(to, inherit) => {
-                let changed = local.set_algorithm(to.clone(), *inherit);
+            Step::Change(to) => {
+                let changed = local.set_algorithm(to.clone());
                 if changed.is_err() {
                     // Its states take more words than the slots have.
                     return None;
@@ -341,8 +341,9 @@ impl<A: Clone, P: Place<A>> Place<A> for Mistaken<P> {
             }
             (Mistake::ChargeForgotten, Step::Charge(_))
             | (Mistake::ResetForgotten, Step::Reset) => Some(Outcome::Done),
-            (Mistake::ChangeForgets, Step::Change(to, _)) => {
-                place.apply(now, &Step::Change(to.clone(), Inherit::Reset))
+            (Mistake::ChangeForgets, Step::Change(_)) => {
+                place.apply(now, step)?;
+                place.apply(now, &Step::Reset)
             }
             (Mistake::ReserveIgnoresWait, Step::Reserve(cost, _)) => {
                 place.apply(now, &Step::Reserve(*cost, Duration::MAX))

@@ -2,20 +2,13 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, Inherit};
+use tower_throttle::algorithm::Algorithm;
 use tower_throttle::clock::Tick;
 use tower_throttle::store::Receipt;
 
 use crate::place::{InTable, Limited, Place, Plain, Step};
 use crate::random::{Random, seeds};
 use crate::subjects::{random_subjects, subjects};
-
-const INHERIT: [Inherit; 4] = [
-    Inherit::AsIs,
-    Inherit::Proportional,
-    Inherit::Additive,
-    Inherit::Reset,
-];
 
 /// A random operation. `variants` are what the algorithm may change to.
 pub(crate) fn random_step<A: Algorithm>(random: &mut Random, variants: &[A], now: u64) -> Step<A> {
@@ -37,7 +30,7 @@ pub(crate) fn random_step<A: Algorithm>(random: &mut Random, variants: &[A], now
             Step::Refund(cost, Receipt::at(now.saturating_sub(since)))
         }
         13 => Step::Charge(cost),
-        14 => Step::Change(random.pick(variants).clone(), *random.pick(&INHERIT)),
+        14 => Step::Change(random.pick(variants).clone()),
         _ => Step::Reset,
     }
 }
@@ -62,10 +55,10 @@ pub(crate) fn difference<A: Algorithm>(
         let mut step = random_step(random, variants, now);
         let tick = Tick::from_nanos(now);
         let skips = random.below(3) > 0 || one.is_forgettable(tick) || other.is_forgettable(tick);
-        if matches!(step, Step::Change(..)) && skips {
+        if matches!(step, Step::Change(_)) && skips {
             step = Step::Take(1);
         }
-        let is_change = matches!(step, Step::Change(..));
+        let is_change = matches!(step, Step::Change(_));
         let Some(right) = other.apply(tick, &step) else {
             if is_change {
                 return None;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack, Inherit};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack};
 use tower_throttle::clock::Tick;
 use tower_throttle::{ConfigError, Decision, Quota};
 
@@ -171,10 +171,10 @@ impl Algorithm for Broken {
         }
     }
 
-    fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick, inherit: Inherit) {
+    fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick) {
         match self.1 {
-            Bug::ChangesTheFirst => self.0.0.rescale(&mut state.0, &from.0.0, now, inherit),
-            _ => self.0.rescale(state, &from.0, now, inherit),
+            Bug::ChangesTheFirst => self.0.0.rescale(&mut state.0, &from.0.0, now),
+            _ => self.0.rescale(state, &from.0, now),
         }
     }
 

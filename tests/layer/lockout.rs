@@ -8,7 +8,7 @@ use tokio_test::{assert_pending, assert_ready, task};
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 use tower_throttle::{
     All, AnyAlgorithm, AsError, ClientIp, ConfigError, Global, Local, Lockout, ManualClock, Quota,
-    RateLimitLayer, Settle, SlidingLog, algorithm::Inherit, key::PeerAddr, store::local::Overflow,
+    RateLimitLayer, Settle, SlidingLog, key::PeerAddr, store::local::Overflow,
 };
 
 use tokio::sync::oneshot;
@@ -290,7 +290,7 @@ fn keys_without_a_slot_cannot_share_a_lockout() {
         );
     }
     let local = Local::new(AnyAlgorithm::from(log())).overflow(Overflow::Shared);
-    let changed = local.set_algorithm(AnyAlgorithm::from(lockout()), Inherit::AsIs);
+    let changed = local.set_algorithm(AnyAlgorithm::from(lockout()));
     assert!(
         matches!(changed, Err(ConfigError::Unsupported { .. })),
         "{changed:?}"

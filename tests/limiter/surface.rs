@@ -43,8 +43,8 @@ fn check<A: Algorithm>(algorithm: A, other: &A, has_one_quota: bool) {
             assert_eq!(limiter.quota(), local.quota());
         }
         if step == 25 {
-            limiter.set_algorithm(other.clone(), Inherit::AsIs).unwrap();
-            local.set_algorithm(other.clone(), Inherit::AsIs).unwrap();
+            limiter.set_algorithm(other.clone()).unwrap();
+            local.set_algorithm(other.clone()).unwrap();
             assert_eq!(limiter.quota(), local.quota());
         }
         if step == 30 {

@@ -56,7 +56,6 @@ const IN_SIGNATURES: &[&str] = &[
     "Shaped",
     "TierLimit",
     // States, futures and figures.
-    "AtMost",
     "CalendarWindowState",
     "DenialLockoutState",
     "ExactNanos",

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tower_throttle::{
     ConfigError, Decision, LeakyBucket, Quota,
-    algorithm::{Algorithm, Cost, GiveBack, Inherit},
+    algorithm::{Algorithm, Cost, GiveBack},
     clock::Tick,
 };
 
@@ -35,8 +35,8 @@ impl Algorithm for OwnLine {
     fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {
         self.0.charge(state, now, cost)
     }
-    fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick, inherit: Inherit) {
-        self.0.rescale(state, &from.0, now, inherit);
+    fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick) {
+        self.0.rescale(state, &from.0, now);
     }
     fn forgettable_at(&self, state: &Self::State) -> Tick {
         self.0.forgettable_at(state)

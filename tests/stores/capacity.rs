@@ -168,7 +168,7 @@ fn the_largest_use_is_read_after_a_change() {
     let bucket = TokenBucket::new(Quota::per_second(10));
     let local = Local::new(bucket).with_clock(clock.clone());
     let mut most_used = 0;
-    for limit in [1_099_511_627_791, 1_000_003, 1_099_511_627_689, 7, 1 << 40] {
+    for limit in [1_000_003, 7, 5, 11, 1 << 40] {
         local
             .set_quota(Quota::per_second(limit))
             .expect("every quota");

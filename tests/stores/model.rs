@@ -7,7 +7,6 @@ use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack, take_up
 use tower_throttle::{
     ConfigError, Decision, FixedWindow, LeakyBucket, Local, Lockout, ManualClock, Quota,
     SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
-    algorithm::Inherit,
     clock::Tick,
     store::local::Overflow,
     store::{Backend, Op},
@@ -170,8 +169,8 @@ impl Algorithm for ExpiresEarly {
     fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {
         self.0.charge(state, now, cost)
     }
-    fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick, inherit: Inherit) {
-        self.0.rescale(state, &from.0, now, inherit);
+    fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick) {
+        self.0.rescale(state, &from.0, now);
     }
     fn forgettable_at(&self, state: &Self::State) -> Tick {
         let nanos = self.0.forgettable_at(state).as_nanos();

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Inherit};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
 use tower_throttle::clock::{Clock, Tick};
 use tower_throttle::{
     FixedWindow, LeakyBucket, Local, ManualClock, Quota, SlidingWindow, TokenBucket,
@@ -45,17 +45,17 @@ impl<A: Algorithm> Checked<A> {
         assert_eq!(decided, expected, "{context:?}, key {key}, now {now:?}");
     }
 
-    fn set(&mut self, next: &A, inherit: Inherit) {
+    fn set(&mut self, next: &A) {
         let now = self.clock.now();
         for slot in &mut self.states {
             // A key whose state has expired is treated as unused.
             let state = slot.take();
             *slot = state.filter(|state| self.algorithm.forgettable_at(state) > now);
             if let Some(state) = slot {
-                next.rescale(state, &self.algorithm, now, inherit);
+                next.rescale(state, &self.algorithm, now);
             }
         }
-        let set = self.local.set_algorithm(next.clone(), inherit);
+        let set = self.local.set_algorithm(next.clone());
         set.expect("every quota is accepted");
         self.algorithm = next.clone();
     }
@@ -73,7 +73,7 @@ fn there_and_back<A: Algorithm>(algorithm: &A, rate: u64) {
         }
         let quota = Quota::per_second(limit);
         let next = algorithm.with_quota(quota).expect("a supported quota");
-        checked.set(&next, Inherit::AsIs);
+        checked.set(&next);
         assert_eq!(checked.local.quota(), quota);
         for turn in 0..24 {
             checked
@@ -160,7 +160,7 @@ fn a_quota_of_large_numbers_is_accepted_and_loses_no_usage() {
                 checked.check(turn % 200, 1 + turn % 2, &quota);
             }
             let next = algorithm.with_quota(quota).expect("a supported quota");
-            checked.set(&next, Inherit::Proportional);
+            checked.set(&next);
             for turn in 0..1_000_u64 {
                 checked.clock.advance(Duration::from_nanos(20));
                 checked.check(turn % 200, 1 + turn % 2, &quota);

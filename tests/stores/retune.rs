@@ -5,7 +5,7 @@ use std::time::Duration;
 use tower_throttle::algorithm::Algorithm;
 use tower_throttle::{
     FixedWindow, LeakyBucket, Local, ManualClock, Quota, SlidingGrid, SlidingLog, SlidingWindow,
-    TokenBucket, algorithm::Inherit, clock::Clock, store::local::Overflow,
+    TokenBucket, clock::Clock, store::local::Overflow,
 };
 
 use crate::env::from_env;
@@ -27,22 +27,16 @@ fn check_changes<A: Algorithm>(algorithm: &A, quotas: &[Quota], seed: u64) {
         let now = clock.now();
         if random.below(12) == 0 {
             let quota = quotas[usize::try_from(random.below(quotas.len() as u64)).expect("few")];
-            let inherit = match random.below(4) {
-                0 => Inherit::Proportional,
-                1 => Inherit::Additive,
-                2 => Inherit::Reset,
-                _ => Inherit::AsIs,
-            };
             let next = algorithm.with_quota(quota).expect("a supported quota");
             local
-                .set_algorithm(next.clone(), inherit)
+                .set_algorithm(next.clone())
                 .expect("every quota is accepted");
             for slot in &mut states {
                 // A key whose state has expired is treated as unused.
                 let state = slot.take();
                 *slot = state.filter(|state| current.forgettable_at(state) > now);
                 if let Some(state) = slot {
-                    next.rescale(state, &current, now, inherit);
+                    next.rescale(state, &current, now);
                 }
             }
             current = next;
@@ -106,7 +100,7 @@ fn a_key_whose_state_had_expired_begins_anew_at_the_change() {
     let wide = Quota::per(9_999_999_967, Duration::from_secs(1_009));
     for (rate, full) in [(Quota::per_second(10), 1_000_000_000), (wide, 1_010)] {
         let after = |nanos| tokens_after_a_change(rate, Duration::from_nanos(nanos));
-        assert_eq!(after(full - 1), 9, "{rate}");
+        assert_eq!(after(full - 1), 99, "{rate}");
         assert_eq!(after(full), 100, "{rate}");
         assert_eq!(after(2 * full), 100, "{rate}");
     }
@@ -118,7 +112,7 @@ fn a_key_whose_state_had_expired_begins_with_the_tokens_of_a_new_key() {
     let clock = ManualClock::new();
     clock.advance(Duration::from_secs(1_000_000));
     let local = Local::new(TokenBucket::new(Quota::per_second(100))).with_clock(clock.clone());
-    let set = |bucket| local.set_algorithm(bucket, Inherit::AsIs).expect("valid");
+    let set = |bucket| local.set_algorithm(bucket).expect("valid");
     set(TokenBucket::new(rate.burst(10)));
     for key in ["early", "late"] {
         assert!(local.check_n(key, 10).is_admitted());
@@ -141,7 +135,7 @@ fn states_of_every_layout_keep_their_usage() {
         for key in 0..100 {
             assert!(local.check_n(&key, 10).is_admitted());
         }
-        let set = local.set_algorithm(other.clone(), Inherit::AsIs);
+        let set = local.set_algorithm(other.clone());
         set.expect("every quota is accepted");
         for key in 0..100 {
             assert_eq!(local.peek(&key).remaining(), 890, "{algorithm:?}");
@@ -217,9 +211,9 @@ fn decisions_after_many_changes_equal_those_of_the_algorithm() {
     for change in 0..3_000_u64 {
         clock.advance(Duration::from_secs(random.below(3)));
         let next = LeakyBucket::new(quota(1 + random.below(2_000)));
-        local.set_algorithm(next, Inherit::AsIs).expect("accepted");
+        local.set_algorithm(next).expect("accepted");
         for state in &mut states {
-            next.rescale(state, &current, clock.now(), Inherit::AsIs);
+            next.rescale(state, &current, clock.now());
         }
         current = next;
         let key = usize::try_from(random.below(1 + change % 1_000)).expect("few");

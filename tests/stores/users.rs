@@ -10,7 +10,7 @@ use std::time::Duration;
 use tower_throttle::algorithm::{Algorithm, Cost, GiveBack};
 use tower_throttle::{
     ConfigError, Decision, FixedWindow, Local, ManualClock, Quota, SlidingLog, Verdict,
-    algorithm::Inherit, clock::Tick, store::local::Overflow,
+    clock::Tick, store::local::Overflow,
 };
 
 thread_local! {
@@ -47,8 +47,8 @@ impl Algorithm for PanicsAtCost13 {
     fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {
         self.window.charge(state, now, cost)
     }
-    fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick, inherit: Inherit) {
-        self.window.rescale(state, &from.window, now, inherit);
+    fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick) {
+        self.window.rescale(state, &from.window, now);
     }
     fn forgettable_at(&self, state: &Self::State) -> Tick {
         assert!(!FORGETS_NOTHING.get(), "a panic in user code");
@@ -95,7 +95,7 @@ fn a_new_algorithm_of_a_user_takes_over_the_usage_of_each_key() {
         assert!(local.check_n(&key, 3).is_admitted());
     }
     for limit in [50, 60] {
-        let set = local.set_algorithm(of(limit), Inherit::AsIs);
+        let set = local.set_algorithm(of(limit));
         set.expect("a valid algorithm");
         for key in 0..20 {
             assert_eq!(local.peek(&key).remaining(), limit - 3);
@@ -224,9 +224,9 @@ impl Algorithm for Asks {
         self.ask();
         self.window.charge(state, now, cost)
     }
-    fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick, inherit: Inherit) {
+    fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick) {
         self.ask();
-        self.window.rescale(state, &from.window, now, inherit);
+        self.window.rescale(state, &from.window, now);
     }
     fn forgettable_at(&self, state: &Self::State) -> Tick {
         self.ask();

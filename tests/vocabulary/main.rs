@@ -1,7 +1,7 @@
 //! Tests of quotas and their text form, configuration errors, and clocks.
 
+mod changes;
 mod clocks;
-mod inherit;
 mod invalid_settings;
 
 use std::time::Duration;
@@ -25,7 +25,7 @@ fn a_printed_quota_parses_to_itself() {
         "3/90min",
         "10/s; burst=50",
         "1/36h; burst=3",
-        "9223372036854775807/ns",
+        "9007199254740991/ns",
     ];
     for text in texts {
         let quota: Quota = text.parse().expect(text);
@@ -130,8 +130,8 @@ fn a_parse_error_contains_the_value_and_the_allowed_values() {
             "limit: 99999999999999999999 is not allowed",
         ),
         (
-            "9223372036854775808/s",
-            "limit: 9223372036854775808 is not allowed",
+            "9007199254740992/s",
+            "limit: 9007199254740992 is not allowed",
         ),
         ("-1/s", "a whole number for the limit, found \"-1\""),
         ("1.5/s", "a whole number for the limit, found \"1.5\""),
@@ -187,17 +187,6 @@ fn every_constructor_error_starts_with_the_field() {
         assert!(message.starts_with(prefix), "{message}");
         assert!(message.contains("give a"), "{message}");
     }
-    let error = TokenBucket::at_most(5)
-        .burst(6)
-        .try_in_any(Duration::from_secs(1));
-    assert!(
-        error
-            .expect_err("too large")
-            .to_string()
-            .starts_with("burst: 6 ")
-    );
-    let error = TokenBucket::at_most(0).try_in_any(Duration::from_secs(1));
-    assert!(error.expect_err("zero").to_string().starts_with("n: 0 "));
 }
 
 /// Shows promise 104.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::fields::Fields;
-use super::super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Report};
+use super::super::{Algorithm, Cost, Facts, GiveBack, Portable, Report};
 use super::merge::{count_denial, look, merge, take, unsupported};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
@@ -190,11 +190,11 @@ impl<A: Algorithm> Algorithm for All<A> {
     }
 
     /// Parts are matched by position. The states of additional parts are fresh.
-    fn rescale(&self, state: &mut Vec<A::State>, from: &Self, now: Tick, inherit: Inherit) {
+    fn rescale(&self, state: &mut Vec<A::State>, from: &Self, now: Tick) {
         let kept = state.len();
         state.truncate(self.parts.len());
         for ((part, state), from) in self.each_mut(state).zip(&from.parts) {
-            part.rescale(state, from, now, inherit);
+            part.rescale(state, from, now);
         }
         let added = self.parts.iter().skip(kept);
         state.extend(added.map(|part| part.fresh(now)));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::fields::Fields;
-use super::super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Report};
+use super::super::{Algorithm, Cost, Facts, GiveBack, Portable, Report};
 use super::merge::{count_denial, look, merge, take, unsupported};
 use crate::clock::Tick;
 use crate::decision::Decision;
@@ -114,9 +114,9 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
         first.max(self.1.charge(&mut state.1, now, cost))
     }
 
-    fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick, inherit: Inherit) {
-        self.0.rescale(&mut state.0, &from.0, now, inherit);
-        self.1.rescale(&mut state.1, &from.1, now, inherit);
+    fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick) {
+        self.0.rescale(&mut state.0, &from.0, now);
+        self.1.rescale(&mut state.1, &from.1, now);
     }
 
     fn forgettable_at(&self, state: &Self::State) -> Tick {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::super::{
-    Algorithm, AnyAlgorithm, Cost, Fields, FixedWindow, GiveBack, Inherit, LeakyBucket, Lending,
-    Lockout, Portable, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
+    Algorithm, AnyAlgorithm, Cost, Fields, FixedWindow, GiveBack, LeakyBucket, Lending, Lockout,
+    Portable, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
 };
 use super::All;
 use crate::clock::Tick;
@@ -46,7 +46,7 @@ impl Algorithm for Own {
         *state = now;
         Duration::ZERO
     }
-    fn rescale(&self, _: &mut Tick, _: &Self, _: Tick, _: Inherit) {}
+    fn rescale(&self, _: &mut Tick, _: &Self, _: Tick) {}
     fn forgettable_at(&self, state: &Tick) -> Tick {
         *state
     }

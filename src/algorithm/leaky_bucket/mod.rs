@@ -11,10 +11,7 @@ use self::line::Line;
 use super::fields::Fields;
 use super::portable;
 use super::setting::{MAX_WAIT, Range, Setting};
-use super::{
-    Algorithm, Cost, ExactNanos, Facts, GiveBack, Inherit, Portable, at_most::AtMost,
-    bucket::Bucket, math::Rounding,
-};
+use super::{Algorithm, Cost, ExactNanos, Facts, GiveBack, Portable, bucket::Bucket};
 use crate::clock::{Tick, nanos};
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -23,8 +20,7 @@ use crate::quota::Quota;
 /// A bucket that drains at L per W.
 ///
 /// As a **meter** it mirrors [`TokenBucket`](crate::TokenBucket): a request of cost n adds n to the
-/// level and passes if the level stays within B. Both decide alike. They differ in what a change of
-/// quota keeps: the meter keeps what is used, the token bucket what is left.
+/// level and passes if the level stays within B. Both decide alike.
 ///
 /// As a **queue** ([`queue`](Self::queue)) it smooths traffic: requests of one key are released
 /// t = W/L apart, first come first served, and idle time earns no credit.
@@ -82,11 +78,6 @@ impl LeakyBucket {
             max_cost: None,
             charge_mode: Charge::After,
         }
-    }
-
-    /// "Never more than `n` in any period": see [`AtMost::in_any`].
-    pub const fn at_most(n: u64) -> AtMost<Self> {
-        AtMost::new(n)
     }
 
     /// Makes it a queue: requests wait for their turn, at most `units` of cost at a time.
@@ -225,23 +216,17 @@ impl Algorithm for LeakyBucket {
         Duration::from_nanos(state.nanos_since(now))
     }
 
-    fn rescale(&self, state: &mut ExactNanos, from: &Self, now: Tick, inherit: Inherit) {
+    /// Every queued request keeps its position; the requests before it go at the new rate.
+    fn rescale(&self, state: &mut ExactNanos, from: &Self, now: Tick) {
         let (interval, before) = (&self.bucket.interval, &from.bucket);
-        let present = ExactNanos::from_tick(now);
-        *state = match (inherit, self.queue_limit) {
-            (Inherit::Reset, _) => self.fresh(now),
-            (_, Some(_)) if *state <= present => {
-                interval.convert_fraction(*state, &before.interval)
+        *state = match self.queue_limit {
+            None => self.bucket.convert(*state, before, now),
+            Some(_) if *state <= ExactNanos::from_tick(now) => {
+                interval.convert_moment(*state, &before.interval)
             }
-            // Every queued request keeps its position; the requests before it go at the new rate.
-            (inherit, queue_limit) => {
-                let used = before.used(*state, now);
-                let ratio = match (inherit, queue_limit) {
-                    (Inherit::Proportional, None) => (self.bucket.capacity, before.capacity),
-                    _ => (1, 1),
-                };
-                let kept = interval.convert_units(used, &before.interval, ratio, Rounding::Up);
-                self.bucket.with_used(kept, now)
+            Some(_) => {
+                let line = interval.convert(before.used(*state, now), &before.interval);
+                self.bucket.with_used(line, now)
             }
         };
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::fields::Fields;
-use super::super::{Algorithm, Cost, Facts, GiveBack, Inherit, IntoAlgorithm, Portable, Report};
+use super::super::{Algorithm, Cost, Facts, GiveBack, IntoAlgorithm, Portable, Report};
 use super::settings::Lockout;
 use super::state::LockoutState;
 use crate::clock::Tick;
@@ -234,11 +234,9 @@ impl<A: Algorithm> Algorithm for DenialLockout<A> {
         self.limit.charge(&mut state.limit, now, cost)
     }
 
-    fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick, inherit: Inherit) {
-        self.limit
-            .rescale(&mut state.limit, &from.limit, now, inherit);
-        self.lockout
-            .rescale(&mut state.denials, &from.lockout, now, inherit);
+    fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick) {
+        self.limit.rescale(&mut state.limit, &from.limit, now);
+        self.lockout.rescale(&mut state.denials, &from.lockout, now);
     }
 
     fn forgettable_at(&self, state: &Self::State) -> Tick {

@@ -16,7 +16,7 @@ pub use self::{
 use std::time::Duration;
 
 use super::fields::Fields;
-use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Report};
+use super::{Algorithm, Cost, Facts, GiveBack, Portable, Report};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -133,11 +133,7 @@ impl Algorithm for Lockout {
         self.owed(state, now)
     }
 
-    fn rescale(&self, state: &mut LockoutState, from: &Self, now: Tick, inherit: Inherit) {
-        if inherit == Inherit::Reset {
-            *state = self.fresh(now);
-            return;
-        }
+    fn rescale(&self, state: &mut LockoutState, from: &Self, now: Tick) {
         let phase = from.phase(state, now);
         match phase.blocked_until {
             // A block keeps the end that clients were told.

@@ -220,7 +220,7 @@ impl Lockout {
             None => Ok(()),
             Some(longest) => {
                 let block = Duration::from_nanos(self.block);
-                Err(LONGEST.refuse(longest, format!("a time from {block:?} to 146 years")))
+                Err(LONGEST.refuse(longest, format!("a time from {block:?} to 10 years")))
             }
         }
     }

@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use super::super::{
-    Algorithm, Cost, FixedWindow, GiveBack, Inherit, IntoAlgorithm, LeakyBucket, SlidingLog,
-    TokenBucket, settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes,
+    Algorithm, Cost, FixedWindow, GiveBack, IntoAlgorithm, LeakyBucket, SlidingLog, TokenBucket,
+    settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes,
 };
 use super::{Lockout, LockoutState};
 use crate::clock::Tick;
@@ -38,7 +38,7 @@ impl Algorithm for DeniesAll {
     fn charge(&self, (): &mut (), _: Tick, _: u64) -> Duration {
         Duration::ZERO
     }
-    fn rescale(&self, (): &mut (), _: &Self, _: Tick, _: Inherit) {}
+    fn rescale(&self, (): &mut (), _: &Self, _: Tick) {}
     fn forgettable_at(&self, (): &()) -> Tick {
         Tick::ZERO
     }

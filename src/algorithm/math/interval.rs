@@ -1,15 +1,13 @@
 //! Exact time for the algorithms that have a rate.
 //!
-//! At L per W ns one unit is worth t = W/L ns, which is rarely a whole number. With W/L = num/den
-//! in lowest terms every moment that such an algorithm computes is a multiple of 1/den ns. So a
-//! pair (whole nanoseconds, fraction in units of 1/den) holds it exactly and nothing is rounded.
+//! At L per W ns one unit is worth t = W/L ns, which is rarely a whole number. Every moment that such an
+//! algorithm computes is a multiple of 1/L ns. So a pair (whole nanoseconds, parts of 1/L ns) holds it
+//! exactly and nothing is rounded. One part is worth 1/W of a unit, whatever the limit is: a change of the
+//! limit keeps the number of parts.
 
 use std::num::NonZeroU64;
 
-use super::{
-    arithmetic::{gcd, low_u64},
-    u256,
-};
+use super::arithmetic::low_u64;
 use crate::algorithm::{Cost, Fields};
 use crate::clock::{Tick, nanos};
 use crate::quota::Quota;
@@ -18,24 +16,20 @@ use crate::quota::Quota;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ExactNanos {
     pub(in crate::algorithm) ns: u64,
-    /// In units of 1/den; below `den`.
+    /// In parts of 1/L nanoseconds; below L.
     pub(in crate::algorithm) fraction: u64,
 }
 
-/// The time that one unit is worth: `num / den` nanoseconds.
+/// The time that one unit is worth: W/L nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::algorithm) struct Interval {
     // Non-zero, so a division cannot panic and the compiler drops it if the result is unused.
-    num: NonZeroU64,
-    den: NonZeroU64,
-    /// `num / den` as a span, precomputed for a cost of 1.
+    period: NonZeroU64,
+    limit: NonZeroU64,
+    /// W/L as a span, precomputed for a cost of 1.
     unit: ExactNanos,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(in crate::algorithm) enum Rounding {
-    Up,
-    Down,
+    /// W/L if it is a whole number, as at most common rates.
+    whole: Option<NonZeroU64>,
 }
 
 impl ExactNanos {
@@ -77,18 +71,22 @@ impl ExactNanos {
 
 impl Interval {
     pub(in crate::algorithm) const fn new(quota: &Quota) -> Self {
-        let (period, limit) = (quota.period_ns(), quota.limit());
-        let common = low_u64(gcd(period as u128, limit as u128));
-        let (Some(num), Some(den)) = (
-            NonZeroU64::new(period / common),
-            NonZeroU64::new(limit / common),
+        let (Some(period), Some(limit)) = (
+            NonZeroU64::new(quota.period_ns()),
+            NonZeroU64::new(quota.limit()),
         ) else {
             panic!("the limit and the period of a quota are not zero");
         };
+        let unit = ExactNanos::new(period.get() / limit.get(), period.get() % limit.get());
         Self {
-            num,
-            den,
-            unit: ExactNanos::new(num.get() / den.get(), num.get() % den.get()),
+            period,
+            limit,
+            unit,
+            whole: if unit.fraction == 0 {
+                NonZeroU64::new(unit.ns)
+            } else {
+                None
+            },
         }
     }
 
@@ -99,34 +97,28 @@ impl Interval {
         fields: &mut Fields<'_>,
     ) {
         fields.u64(&mut state.ns);
-        if !self.is_whole() {
-            fields.u64(&mut state.fraction);
-            fields.require(state.fraction < self.den());
-        }
+        fields.u64(&mut state.fraction);
+        fields.require(state.fraction < self.limit.get());
     }
 
-    /// Whether a unit is worth whole nanoseconds, as at most common rates.
+    /// The same interval if a unit is worth whole nanoseconds, so that the compiler can simplify what is
+    /// done to moments without a fraction.
     #[inline]
-    pub(in crate::algorithm) const fn is_whole(&self) -> bool {
-        self.den.get() == 1
-    }
-
-    /// The same interval if it is known to be whole, so that the compiler can simplify.
-    #[inline]
-    pub(in crate::algorithm) const fn trunc(&self) -> Self {
-        Self {
-            num: self.num,
-            den: NonZeroU64::MIN,
+    pub(in crate::algorithm) fn whole(&self) -> Option<Self> {
+        self.whole.map(|unit| Self {
+            period: unit,
+            limit: NonZeroU64::MIN,
             unit: self.unit.trunc(),
-        }
+            whole: self.whole,
+        })
     }
 
-    pub(in crate::algorithm) const fn num(&self) -> u64 {
-        self.num.get()
+    pub(in crate::algorithm) const fn period(&self) -> u64 {
+        self.period.get()
     }
 
-    pub(in crate::algorithm) const fn den(&self) -> u64 {
-        self.den.get()
+    pub(in crate::algorithm) const fn limit(&self) -> u64 {
+        self.limit.get()
     }
 
     /// The time that `cost` units are worth; `NEVER` if that overflows.
@@ -135,10 +127,10 @@ impl Interval {
         if cost == 1 {
             return self.unit;
         }
-        match cost.checked_mul(self.num.get()) {
+        match cost.checked_mul(self.period.get()) {
             Some(product) => ExactNanos {
-                ns: product / self.den.get(),
-                fraction: product % self.den.get(),
+                ns: product / self.limit.get(),
+                fraction: product % self.limit.get(),
             },
             None => self.time_for_u128(cost),
         }
@@ -146,14 +138,14 @@ impl Interval {
 
     #[cold]
     const fn time_for_u128(&self, cost: u64) -> ExactNanos {
-        let product = cost as u128 * self.num.get() as u128;
-        let ns = product / self.den.get() as u128;
+        let product = cost as u128 * self.period.get() as u128;
+        let ns = product / self.limit.get() as u128;
         if ns >= u64::MAX as u128 {
             return ExactNanos::NEVER;
         }
         ExactNanos {
             ns: low_u64(ns),
-            fraction: low_u64(product % self.den.get() as u128),
+            fraction: low_u64(product % self.limit.get() as u128),
         }
     }
 
@@ -168,9 +160,9 @@ impl Interval {
     /// division.
     #[inline]
     pub(in crate::algorithm) const fn units_ratio(&self, span: ExactNanos) -> (u64, NonZeroU64) {
-        if let Some(scaled) = span.ns.checked_mul(self.den.get()) {
+        if let Some(scaled) = span.ns.checked_mul(self.limit.get()) {
             if let Some(scaled) = scaled.checked_add(span.fraction) {
-                return (scaled, self.num);
+                return (scaled, self.period);
             }
         }
         (self.units_in_u128(span), NonZeroU64::MIN)
@@ -178,9 +170,8 @@ impl Interval {
 
     #[cold]
     const fn units_in_u128(&self, span: ExactNanos) -> u64 {
-        // 64 bits times 63 bits, plus 63 bits.
-        let count = (span.ns as u128 * self.den.get() as u128 + span.fraction as u128)
-            / self.num.get() as u128;
+        let count = (span.ns as u128 * self.limit.get() as u128 + span.fraction as u128)
+            / self.period.get() as u128;
         if count > u64::MAX as u128 {
             u64::MAX
         } else {
@@ -191,11 +182,10 @@ impl Interval {
     /// `due + span`; saturates at `NEVER`.
     #[inline]
     pub(in crate::algorithm) const fn add(&self, due: ExactNanos, span: ExactNanos) -> ExactNanos {
-        // Both fractions are below 2^63.
         let mut fraction = due.fraction + span.fraction;
         let mut carry = 0;
-        if fraction >= self.den.get() {
-            fraction -= self.den.get();
+        if fraction >= self.limit.get() {
+            fraction -= self.limit.get();
             carry = 1;
         }
         match due.ns.checked_add(span.ns) {
@@ -213,7 +203,7 @@ impl Interval {
         let (fraction, borrow) = if due.fraction >= span.fraction {
             (due.fraction - span.fraction, 0)
         } else {
-            (due.fraction + self.den.get() - span.fraction, 1)
+            (due.fraction + self.limit.get() - span.fraction, 1)
         };
         match due.ns.checked_sub(span.ns) {
             Some(ns) if ns >= borrow => ExactNanos {
@@ -240,46 +230,30 @@ impl Interval {
         self.sub(due, taken).max(unused.min(due))
     }
 
-    /// The span that holds as many units at this interval as `span` does at the interval `from`,
-    /// times `more / less`, in whole fractions. `rounding` is chosen so that a change of quota
-    /// grants nothing extra.
-    pub(in crate::algorithm) fn convert_units(
-        &self,
-        span: ExactNanos,
-        from: &Self,
-        (more, less): (u64, u64),
-        rounding: Rounding,
-    ) -> ExactNanos {
-        // span.parts / from.num units, each worth self.num parts.
-        let parts = u128::from(span.ns) * u128::from(from.den.get()) + u128::from(span.fraction);
-        let numerator = [parts, u128::from(self.num.get()), u128::from(more)];
-        let denominator = [u128::from(from.num.get()), u128::from(less)];
-        let parts = match rounding {
-            Rounding::Up => u256::ceil_ratio(&numerator, &denominator),
-            Rounding::Down => u256::floor_ratio(&numerator, &denominator),
-        };
-        let den = u128::from(self.den.get());
+    /// The span that is worth as many units at this interval as `span` is at the interval `from`: exact
+    /// if the period is the same, and otherwise rounded up, so that a change of quota grants nothing.
+    pub(in crate::algorithm) fn convert(&self, span: ExactNanos, from: &Self) -> ExactNanos {
+        let [old, new] = [from.period, self.period].map(|period| u128::from(period.get()));
+        let parts = u128::from(span.ns) * u128::from(from.limit.get()) + u128::from(span.fraction);
+        let limit = u128::from(self.limit.get());
+        let parts = (parts / old)
+            .checked_mul(new)
+            .and_then(|whole| whole.checked_add((parts % old * new).div_ceil(old)));
         match parts {
-            Some(parts) if parts / den < u128::from(u64::MAX) => ExactNanos {
-                ns: low_u64(parts / den),
-                fraction: low_u64(parts % den),
+            Some(parts) if parts / limit < u128::from(u64::MAX) => ExactNanos {
+                ns: low_u64(parts / limit),
+                fraction: low_u64(parts % limit),
             },
             _ => ExactNanos::NEVER,
         }
     }
 
-    /// `due` in fractions of this interval, rounded up.
-    pub(in crate::algorithm) fn convert_fraction(
-        &self,
-        due: ExactNanos,
-        from: &Self,
-    ) -> ExactNanos {
-        let parts = (u128::from(due.fraction) * u128::from(self.den.get()))
-            .div_ceil(u128::from(from.den.get()));
-        let fraction = ExactNanos {
-            ns: low_u64(parts / u128::from(self.den.get())),
-            fraction: low_u64(parts % u128::from(self.den.get())),
-        };
+    /// The moment `due` in parts of this interval, rounded up.
+    pub(in crate::algorithm) fn convert_moment(&self, due: ExactNanos, from: &Self) -> ExactNanos {
+        let limit = u128::from(self.limit.get());
+        let parts = u128::from(due.fraction) * limit;
+        let parts = parts.div_ceil(u128::from(from.limit.get()));
+        let fraction = ExactNanos::new(low_u64(parts / limit), low_u64(parts % limit));
         self.add(due.trunc(), fraction)
     }
 }
@@ -293,10 +267,7 @@ mod tests {
         let interval = Interval::new(&Quota::per_second(1_000_003));
         let (ns, fraction) = (1 << 50, 17);
         let span = ExactNanos { ns, fraction };
-        for rounding in [Rounding::Up, Rounding::Down] {
-            let same = interval.convert_units(span, &interval, (1, 1), rounding);
-            assert_eq!(same, span);
-        }
+        assert_eq!(interval.convert(span, &interval), span);
     }
 
     #[test]

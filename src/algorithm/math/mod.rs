@@ -1,17 +1,15 @@
-//! Exact integer arithmetic: intervals and windows. wide quotients.
+//! Exact integer arithmetic: intervals and windows.
 
 mod arithmetic;
 #[cfg(test)]
 #[cfg(not(any(miri, tower_throttle_loom)))]
 mod exhaustive;
 mod interval;
-mod u256;
 mod windows;
 
 pub use self::interval::ExactNanos;
 pub(super) use self::{
     arithmetic::{gcd, low_u64},
-    interval::{Interval, Rounding},
-    u256::floor_ratio,
+    interval::Interval,
     windows::Windows,
 };

@@ -8,7 +8,7 @@ use crate::clock::Tick;
 /// Where windows begin: at `offset + k * length` for every whole k.
 #[derive(Clone, Copy, Debug, Eq)]
 pub(crate) struct Windows {
-    /// At most 2^62 ns. Non-zero, so that dividing by it cannot panic.
+    /// At most 10 years. Non-zero, so that dividing by it cannot panic.
     length: NonZeroU64,
     /// (2^64 - 1) / length, rounded down: multiplying is faster than dividing.
     reciprocal: u64,
@@ -56,7 +56,6 @@ impl Windows {
     /// The window of `now`, and how far into it `now` is.
     #[inline]
     pub(in crate::algorithm) const fn locate(&self, now: Tick) -> (u64, u64) {
-        // 2^63 + 2^62 fits.
         let padded = now.as_nanos() + self.padding;
         // The reciprocal is too low by less than 1 in 2^64, and a moment is below 2^64: before
         // rounding the estimate is too low by less than 1, after rounding by at most 1.

@@ -11,7 +11,7 @@ use super::fields::Fields;
 use super::math::Windows;
 use super::portable;
 use super::setting::{OFFSET, Range, Setting};
-use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable};
+use super::{Algorithm, Cost, Facts, GiveBack, Portable};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
@@ -252,10 +252,8 @@ impl Algorithm for SlidingGrid {
         })
     }
 
-    fn rescale(&self, state: &mut SlidingGridState, from: &Self, now: Tick, inherit: Inherit) {
-        if inherit == Inherit::Reset {
-            *state = self.fresh(now);
-        } else if self.grid != from.grid || self.counted_cells() != from.counted_cells() {
+    fn rescale(&self, state: &mut SlidingGridState, from: &Self, now: Tick) {
+        if self.grid != from.grid || self.counted_cells() != from.counted_cells() {
             let now = from.grid.not_before(state.cell, now);
             from.advance(state, now);
             let used = state.sum_after(0);

@@ -9,7 +9,7 @@ use super::fields::Fields;
 use super::math::Interval;
 use super::portable;
 use super::setting::{MAX_WAIT, QUEUE, Range, Setting};
-use super::{Algorithm, Cost, ExactNanos, Facts, GiveBack, Inherit, Portable};
+use super::{Algorithm, Cost, ExactNanos, Facts, GiveBack, Portable};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
@@ -74,13 +74,13 @@ pub struct WarmUp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WarmUpState {
     /// Units in store when the line was last free.
-    pub(crate) stored: u128,
+    pub(crate) stored: u64,
     /// When the line is free again.
     pub(crate) next_free: ExactNanos,
 }
 
 const WARM_UP_RANGE: &str =
-    "a time from 1 ns to 146 years whose product with the limit stays below 2^76";
+    "a time from 1 ns to 10 years, and less with millions per second or a large cold factor";
 
 static WARM_UP: Setting = Setting::time("warm_up", Range::Any).required();
 static COLD_FACTOR: Setting = Setting::count("cold_factor", Range::Number(1, 1_000));
@@ -100,7 +100,7 @@ impl WarmUp {
     /// [`new`](Self::new) for values from a configuration.
     ///
     /// # Errors
-    /// If `warm_up` is zero, above 146 years, or too long for the limit.
+    /// If `warm_up` is zero, above 10 years, or too long for the limit.
     pub fn try_new(quota: Quota, warm_up: Duration) -> Result<Self, ConfigError> {
         Self::build(quota, nanos(warm_up), 3)
     }
@@ -340,18 +340,15 @@ impl Algorithm for WarmUp {
         Duration::from_nanos(state.next_free.nanos_since(now))
     }
 
-    fn rescale(&self, state: &mut WarmUpState, from: &Self, now: Tick, inherit: Inherit) {
-        if inherit == Inherit::Reset {
-            *state = self.fresh(now);
-            return;
-        }
-        let refilled = from.refilled(*state, now);
-        *state = WarmUpState {
-            stored: self.permits.same_share(refilled.stored, &from.permits),
-            next_free: self
+    /// Stored permits mean something only under the settings that stored them: with others the service
+    /// is cold. Queued requests keep their turns.
+    fn rescale(&self, state: &mut WarmUpState, from: &Self, now: Tick) {
+        if (self.quota, self.permits) != (from.quota, from.permits) {
+            state.next_free = self
                 .interval
-                .convert_fraction(refilled.next_free, &from.interval),
-        };
+                .convert_moment(state.next_free, &from.interval);
+            state.stored = self.fresh(now).stored;
+        }
     }
 
     fn forgettable_at(&self, state: &WarmUpState) -> Tick {
@@ -387,7 +384,7 @@ impl Portable for WarmUp {
     }
 
     fn state_fields(&self, state: &mut WarmUpState, fields: &mut Fields<'_>) {
-        fields.u128(&mut state.stored);
+        fields.u64(&mut state.stored);
         fields.require(state.stored <= self.permits.capacity);
         self.interval.state_fields(&mut state.next_free, fields);
     }

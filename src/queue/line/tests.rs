@@ -241,8 +241,8 @@ fn a_span_is_converted_exactly_and_rounded_up() {
 /// The products of limit and period take more than 64 bits.
 #[test]
 fn a_span_between_large_quotas_is_never_converted_to_less() {
-    let quota = |limit| Quota::per(limit, Duration::from_nanos(1 << 50));
-    let (large, smaller) = (quota(1 << 62), quota(3 << 60));
+    let quota = |limit| Quota::per(limit, Duration::from_nanos(1 << 58));
+    let (large, smaller) = (quota(1 << 52), quota(3 << 50));
     // Three quarters, and not more than 2 above.
     let exact = (u128::from(u64::MAX) * 3).div_ceil(4);
     let converted = u128::from(rescale_span(u64::MAX, &smaller, &large));
@@ -250,7 +250,7 @@ fn a_span_between_large_quotas_is_never_converted_to_less() {
     // More than 64 bits.
     assert_eq!(rescale_span(u64::MAX, &large, &smaller), u64::MAX);
     // The ratio is 4, and what is lost by the shift is rounded up.
-    let quarter = quota(1 << 60);
+    let quarter = quota(1 << 50);
     assert_eq!(rescale_span(1 << 40, &large, &quarter), (1 << 42) + 1);
 }
 

@@ -7,7 +7,7 @@ use super::{
     record::{Entry, MAX_ENTRIES, Record},
 };
 use crate::algorithm::{
-    Inherit, Portable, settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes,
+    Portable, settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes,
 };
 use crate::backend::Op;
 use crate::clock::Tick;
@@ -266,7 +266,10 @@ impl<A: Portable> Decider<A> {
         };
         let mut state = read_state(&other, entry, now)?;
         let algorithm = &self.algorithm;
-        algorithm.rescale(&mut state, &other, now, Inherit::AsIs);
+        if other.forgettable_at(&state) <= now {
+            return Some(algorithm.fresh(now));
+        }
+        algorithm.rescale(&mut state, &other, now);
         Some(state)
     }
 

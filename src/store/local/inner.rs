@@ -7,7 +7,7 @@ use super::rules::Rules;
 use super::table::Table;
 use super::user_code::Running;
 use crate::acquire::Outcome;
-use crate::algorithm::{Algorithm, Facts, Inherit};
+use crate::algorithm::{Algorithm, Facts};
 use crate::clock::{Clock, Tick};
 use crate::error::ConfigError;
 use crate::sync::{Mutex, lock};
@@ -129,7 +129,7 @@ impl<A: Algorithm, C, S> LocalInner<A, C, S> {
 
 impl<A: Algorithm, C: Clock, S> LocalInner<A, C, S> {
     /// Decides by `new` from now on, and converts the states of all keys.
-    pub(super) fn set_algorithm(&self, new: A, inherit: Inherit) -> Result<(), ConfigError> {
+    pub(super) fn set_algorithm(&self, new: A) -> Result<(), ConfigError> {
         let Some(_running) = Running::enter(self.rules.is_user_code) else {
             return Err(ConfigError::Unsupported {
                 what: "a change of an algorithm by an algorithm that runs",
@@ -139,8 +139,8 @@ impl<A: Algorithm, C: Clock, S> LocalInner<A, C, S> {
         let _change = lock(&self.change);
         let new = Arc::new(new);
         if let Some(table) = self.table.get() {
-            table.rescale(&new, &|| self.clock.now(), inherit);
-            self.rules.rescale_shared(&new, self.clock.now(), inherit);
+            table.rescale(&new, &|| self.clock.now());
+            self.rules.rescale_shared(&new, self.clock.now());
         }
         *lock(&self.current) = new;
         Ok(())

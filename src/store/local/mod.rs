@@ -23,7 +23,7 @@ use self::inner::{DEFAULT_CAPACITY, LocalInner};
 use self::overflow::may_overflow;
 pub use self::overflow::{Overflow, Stats};
 use crate::acquire::{OneKey, Outcome, acquire};
-use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm};
+use crate::algorithm::{Algorithm, IntoAlgorithm};
 use crate::backend::{Bans, Op};
 use crate::clock::{Clock, MonotonicClock, Tick, Timer};
 use crate::decision::{Decision, Verdict};
@@ -195,7 +195,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         self.shared.read_algorithm(A::quota)
     }
 
-    /// Changes the quota at run time. The usage of each key is kept; see [`Inherit::AsIs`].
+    /// Changes the quota at run time. What each key has used stays used.
     ///
     /// The states are converted by this call, shard by shard: a key is decided by the old quota until its shard
     /// is converted, and all are by the new one when this returns. Requests of a shard wait meanwhile, at most
@@ -215,7 +215,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// # Ok::<(), tower_throttle::ConfigError>(())
     /// ```
     pub fn set_quota(&self, quota: Quota) -> Result<(), ConfigError> {
-        self.set_algorithm(self.algorithm().with_quota(quota)?, Inherit::AsIs)
+        self.set_algorithm(self.algorithm().with_quota(quota)?)
     }
 
     /// Changes the algorithm's settings at run time.
@@ -227,12 +227,11 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     pub fn set_algorithm(
         &self,
         algorithm: impl IntoAlgorithm<Algorithm = A>,
-        inherit: Inherit,
     ) -> Result<(), ConfigError> {
         let algorithm = algorithm.into_algorithm();
         algorithm.validate()?;
         may_overflow(&algorithm, self.shared.rules.overflow)?;
-        self.shared.set_algorithm(algorithm, inherit)
+        self.shared.set_algorithm(algorithm)
     }
 
     /// Whether a change of the quota reschedules queued requests.
@@ -511,7 +510,7 @@ mod tests {
         local.allocate();
         let inner = Arc::downgrade(&local.shared);
         clock.0.0.set(inner).expect("not set before");
-        let changed = local.set_algorithm(bucket(2), Inherit::AsIs);
+        let changed = local.set_algorithm(bucket(2));
         changed.expect("a valid algorithm");
         assert!(clock.0.1.load(Relaxed));
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::overflow::{Counters, Overflow};
-use crate::algorithm::{Algorithm, Inherit};
+use crate::algorithm::Algorithm;
 use crate::clock::Tick;
 use crate::sync::{Mutex, lock};
 
@@ -45,10 +45,10 @@ impl<A: Algorithm> Rules<A> {
     }
 
     /// Converts the shared state, after those of all shards: keys of the others may use it until then.
-    pub(super) fn rescale_shared(&self, new: &Arc<A>, now: Tick, inherit: Inherit) {
+    pub(super) fn rescale_shared(&self, new: &Arc<A>, now: Tick) {
         let mut shared = lock(&self.shared);
         if let Some((algorithm, mut state)) = shared.clone() {
-            new.rescale(&mut state, &algorithm, now, inherit);
+            new.rescale(&mut state, &algorithm, now);
             *shared = Some((Arc::clone(new), state));
         }
     }

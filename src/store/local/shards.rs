@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::line::{Hold, Line, WINDOW, offset, tag};
 use super::overflow::Overflow;
 use super::rules::{Rules, Step};
-use crate::algorithm::{Algorithm, Inherit};
+use crate::algorithm::Algorithm;
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::sync::{CachePadded, Mutex, MutexGuard, lock};
@@ -213,7 +213,7 @@ impl<A: Algorithm, H: Hold<A::State>, const N: usize> Shards<A, H, N> {
 
     /// Converts all states to another algorithm, shard by shard, each as of the moment that `now` returns
     /// while it is locked. A state that has expired is removed.
-    pub(super) fn rescale(&self, new: &Arc<A>, now: &dyn Fn() -> Tick, inherit: Inherit) {
+    pub(super) fn rescale(&self, new: &Arc<A>, now: &dyn Fn() -> Tick) {
         for shard in &self.shards {
             let mut shard = lock(&shard.0);
             let now = now();
@@ -224,7 +224,7 @@ impl<A: Algorithm, H: Hold<A::State>, const N: usize> Shards<A, H, N> {
                     if shard.algorithm.forgettable_at(line.state(slot)) <= now {
                         line.clear(slot);
                     } else {
-                        new.rescale(line.state_mut(slot), &shard.algorithm, now, inherit);
+                        new.rescale(line.state_mut(slot), &shard.algorithm, now);
                     }
                 }
             }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::line::{Boxed, Inline};
 use super::rules::{Rules, Step};
 use super::shards::Shards;
-use crate::algorithm::{Algorithm, Inherit};
+use crate::algorithm::Algorithm;
 use crate::clock::Tick;
 use crate::decision::Decision;
 
@@ -116,8 +116,8 @@ impl<A: Algorithm> Table<A> {
         in_shards!(self.remove(hash));
     }
 
-    pub(super) fn rescale(&self, new: &Arc<A>, now: &dyn Fn() -> Tick, inherit: Inherit) {
-        in_shards!(self.rescale(new, now, inherit));
+    pub(super) fn rescale(&self, new: &Arc<A>, now: &dyn Fn() -> Tick) {
+        in_shards!(self.rescale(new, now));
     }
 
     /// See [`Shards::visit`].

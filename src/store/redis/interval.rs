@@ -6,7 +6,7 @@ use crate::algorithm::ExactNanos;
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
-/// The time of one unit: num/den nanoseconds in lowest terms. A microsecond has 1000 * den parts.
+/// The time of one unit: num/den nanoseconds, the period and the limit. A microsecond has 1000 * den parts.
 #[derive(Clone, Copy)]
 pub(super) struct Interval {
     num: u64,
@@ -14,14 +14,10 @@ pub(super) struct Interval {
 }
 
 impl Interval {
-    pub(super) fn new(quota: &Quota) -> Self {
-        let (mut divisor, mut rest) = (quota.period_ns(), quota.limit());
-        while rest > 0 {
-            (divisor, rest) = (rest, divisor % rest);
-        }
+    pub(super) const fn new(quota: &Quota) -> Self {
         Self {
-            num: quota.period_ns() / divisor,
-            den: quota.limit() / divisor,
+            num: quota.period_ns(),
+            den: quota.limit(),
         }
     }
 
@@ -37,11 +33,6 @@ impl Interval {
             return Err(too_large("limit", quota.limit()));
         }
         Ok(interval)
-    }
-
-    /// The number of parts of a nanosecond.
-    pub(super) const fn den(&self) -> u64 {
-        self.den
     }
 
     const fn parts_per_us(&self) -> u64 {
@@ -80,11 +71,8 @@ impl Interval {
 
     /// A header with the interval and a number of units, which a later quota needs to know.
     pub(super) fn value_header(&self, tag: char, units: u64) -> String {
-        let (us, part) = (
-            self.num / self.parts_per_us(),
-            self.num % self.parts_per_us(),
-        );
-        value_header(tag, &[self.den, us, part, units])
+        let parts = self.parts_per_us();
+        value_header(tag, &[self.den, self.num / parts, self.num % parts, units])
     }
 
     /// The parameters that lua/bucket.lua reads. A new key has used `initial_used`, and no key is

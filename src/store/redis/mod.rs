@@ -31,8 +31,7 @@
 //! Machines may use different configurations under one policy name, as in a rolling deploy. Each
 //! configuration has a state of its own in the value of the key, so together they admit at most the sum
 //! of what each one promises. A configuration that has no state yet takes
-//! over the usage of the newest one, if it is of the same algorithm, as
-//! [`Inherit::AsIs`](crate::algorithm::Inherit::AsIs) says. Usage never comes back to the
+//! over the usage of the newest one, if it is of the same algorithm. Usage never comes back to the
 //! configuration that it came from, so none is denied for longer than its own exhausted key would be.
 //! The key lives as long as any of these states. A
 //! reset concerns the configuration of its limiter only.
@@ -72,9 +71,7 @@
 //! - Refused here: windows, logs and offsets that are not whole microseconds, numbers above 2^52, a
 //!   [`SlidingLog`](crate::SlidingLog) of more than 65,536, an empty [`All`](crate::All), and
 //!   algorithms of your own.
-//! - A change of quota keeps the usage [as it is](crate::algorithm::Inherit::AsIs); the other ways of
-//!   [`Inherit`](crate::algorithm::Inherit) are for limits in process. A key changes at its next call,
-//!   not at the moment of the change. An earlier quota that is set again finds the state that it left.
+//! - After a change of quota a key changes at its next call, not at the moment of the change. An earlier quota that is set again finds the state that it left.
 //! - A key of a [`TokenBucket`](crate::TokenBucket) with
 //!   [`initial`](crate::TokenBucket::initial) tokens begins anew when it was full for a month, and for
 //!   1,000 times as long as it takes to fill.

@@ -164,26 +164,13 @@ impl Script for LeakyBucket {
 /// threshold, the whole, and the microseconds that fill it.
 fn warm_up_params(algorithm: &WarmUp) -> Option<[u64; 5]> {
     let permits = &algorithm.permits;
-    let (permit, refill) = (permits.units_per_permit, permits.refill_rate);
-    let (threshold, full) = (permits.threshold, permits.capacity);
+    let (refill, full) = (permits.refill_rate, permits.capacity);
     let cooldown = full / (1_000 * refill) + 2;
-    let max_stored = full + (cooldown + 1) * 1_000 * refill;
-    if max_stored > u128::from(2 * MAX_EXACT) {
-        return None;
-    }
-    let params = [
-        // A permit worth more than the whole store takes all of it.
-        permit.min(u128::from(MAX_EXACT)),
-        refill,
-        threshold,
-        full,
-        cooldown,
-    ];
-    let mut store = [0; 5];
-    for (to, from) in store.iter_mut().zip(params) {
-        *to = u64::try_from(from).ok()?;
-    }
-    Some(store)
+    let max_stored = u128::from(full) + u128::from(cooldown + 1) * 1_000 * u128::from(refill);
+    // A permit worth more than the whole store takes all of it.
+    let permit = permits.units_per_permit.min(MAX_EXACT);
+    let params = [permit, refill, permits.threshold, full, cooldown];
+    (max_stored <= u128::from(2 * MAX_EXACT)).then_some(params)
 }
 
 impl Script for WarmUp {
@@ -197,7 +184,7 @@ impl Script for WarmUp {
     }
 
     fn parts(&self, parts: &mut Vec<Part>) {
-        let den = Interval::new(&self.quota()).den();
+        let den = self.quota().limit();
         let (cold_factor, ramp) = (self.permits.cold_factor, self.permits.warm_up);
         let [_, refill, threshold, full, cooldown] = warm_up_params(self).unwrap_or_default();
         parts.push(Part {
@@ -231,7 +218,7 @@ impl Script for WarmUp {
     }
 
     fn read_state(&self, words: &mut StateWords<'_>) -> Option<Self::State> {
-        let stored = u128::from(words.next_word()?);
+        let stored = words.next_word()?;
         let interval = Interval::new(&self.quota());
         let next_free = interval.to_exact_nanos(words.next_word()?, words.next_word()?);
         Some(WarmUpState { stored, next_free })

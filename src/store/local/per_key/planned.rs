@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::lookups::Terms;
-use crate::algorithm::{Algorithm, Cost, Facts, GiveBack, Inherit, Report};
+use crate::algorithm::{Algorithm, Cost, Facts, GiveBack, Report};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::quota::{Plan, Quota};
@@ -84,7 +84,7 @@ impl<A: Algorithm> PlannedState<A> {
         };
         let next = Arc::clone(next);
         if next.quota() != known.algorithm.quota() {
-            next.rescale(&mut known.state, &known.algorithm, now, Inherit::AsIs);
+            next.rescale(&mut known.state, &known.algorithm, now);
         }
         (known.owner, known.plan, known.algorithm) = (owner, plan, next);
         known.fresh_until = fresh_until;

@@ -104,10 +104,10 @@ fn a_planted_bug_in_a_script_is_caught() {
         is_caught(leaky_meter, bug, wrong),
         "a change of quota that mints",
     );
-    let bug = "local tokens = bn.divide(";
+    let bug = "return longest, longest_part";
     assert_caught(
-        is_caught(token_bucket, bug, "local tokens = bn.divide_up("),
-        "a change of quota that mints a part of a token",
+        is_caught(token_bucket, bug, "return due, part"),
+        "a change of quota that denies for longer than before",
     );
     let bug = "if lead + lead_part > 0 and due + part > 0 then";
     assert_caught(
@@ -260,10 +260,10 @@ fn a_planted_bug_in_the_gcra_script_is_caught() {
     assert!(
         is_caught(
             super::policies::gcra,
-            "used = bn.add(full, bn.convert(bn.subtract(used, depth)))",
-            "used = full"
+            "local longest, longest_part = now, 0",
+            "local longest, longest_part, depth = now, 0, 0"
         ),
-        "a change of quota that forgets a debt"
+        "a change of quota that forgets what ten empty buckets lack"
     );
 }
 

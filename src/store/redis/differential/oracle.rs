@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use crate::algorithm::{Cost, GiveBack, Inherit};
+use crate::algorithm::{Cost, GiveBack};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::store::redis::{
@@ -99,7 +99,7 @@ impl<A: Scripted> Oracle<A> {
             }
             // Two variants may be one policy to a script.
             if !is_same(from, algorithm) {
-                algorithm.rescale(&mut state, from, now, Inherit::AsIs);
+                algorithm.rescale(&mut state, from, now);
             }
             Some(state)
         });

@@ -26,8 +26,44 @@ local function quota_change(old_params, header)
         return add(multiply(from_number(due - now), from_number(bn.from.parts_per_us)), from_number(part))
     end
     -- The parts at the new interval that are worth as many units as `count` parts at the old one.
-    function bn.convert(count)
+    local function convert(count)
         return bn.divide_up(multiply(count, bn.to.num), bn.from.num)
+    end
+    -- The line in which as much waits as in the old one.
+    function bn.convert_line(due, part)
+        local whole, rest = bn.split(convert(bn.used(due, part)), bn.to.parts_per_us)
+        return math.min(now + whole, MAX_INT), rest
+    end
+    -- The same moment in parts of the new interval, rounded up.
+    function bn.convert_moment(due, part)
+        part = bn.rescale_part(part, bn.from.den, bn.to.den)
+        if part >= bn.to.parts_per_us then
+            return due + 1, part - bn.to.parts_per_us
+        end
+        return due, part
+    end
+    -- The bucket in which as much is used as in the old one, but no longer than before, or than ten empty ones of
+    -- `depth` need.
+    function bn.convert_used(due, part, depth, depth_part)
+        local function is_earlier(left, left_part, right, right_part)
+            return left < right or left == right and left_part < right_part
+        end
+        local before, before_part = bn.convert_moment(due, part)
+        local longest, longest_part = now, 0
+        for _ = 1, 10 do
+            longest, longest_part = longest + depth, longest_part + depth_part
+            if longest_part >= bn.to.parts_per_us then
+                longest, longest_part = longest + 1, longest_part - bn.to.parts_per_us
+            end
+        end
+        if is_earlier(longest, longest_part, before, before_part) then
+            longest, longest_part = before, before_part
+        end
+        due, part = bn.convert_line(due, part)
+        if is_earlier(longest, longest_part, due, part) then
+            return longest, longest_part
+        end
+        return due, part
     end
     return bn
 end
@@ -36,8 +72,8 @@ end
 -- again, or the queue is empty.
 --
 -- State: when it was written (microseconds), and when it is due: microseconds, and parts of one.
--- A microsecond has 1000 * den parts, where W/L = num/den nanoseconds in lowest terms, so every
--- moment is an integer number of parts and nothing is rounded.
+-- A microsecond has 1000 * L parts at a limit of L, so every moment is an integer number of parts and nothing
+-- is rounded. A unit has as many parts as the period has nanoseconds.
 --   after = max(due, now) + span of the cost
 --   admitted if after <= now + bound; the caller computes the bound
 -- A bound of MAX_INT admits nothing. With an `idle` span, each cost also has a lead (see

@@ -27,7 +27,7 @@ algorithms.u = function(header, den, refill, threshold, full, cold_factor, ramp,
         return bn.to_number(cost)
     end
     -- Adds the permits of the idle time up to `now`. `cooldown` microseconds fill any store.
-    local function accrue(stored, free, part, den, refill, full, cooldown)
+    local function accrue(stored, free, part)
         if free > now or free == now and part > 0 then
             return stored, free, part
         end
@@ -59,10 +59,9 @@ algorithms.u = function(header, den, refill, threshold, full, cold_factor, ramp,
                 free, dirty = now + math.max(free - written, cooldown), true
             end
             if old_params then
-                stored, free, part =
-                    accrue(stored, free, part, old_params[1], old_params[2], old_params[3], old_params[4])
-                -- As warm as before, and queued requests keep their turns.
-                stored = math.min(mul_div(stored, full, old_params[3]), full)
+                -- Cold, as permits mean something only under the settings that stored them. Queued requests keep
+                -- their turns.
+                stored = full
                 part = bignum().rescale_part(part, old_params[1], den)
                 if part >= parts_per_us then
                     free, part = free + 1, part - parts_per_us
@@ -71,7 +70,7 @@ algorithms.u = function(header, den, refill, threshold, full, cold_factor, ramp,
             end
         end
 
-        local stored_now, free_now, part_now = accrue(stored, free, part, den, refill, full, cooldown)
+        local stored_now, free_now, part_now = accrue(stored, free, part)
         bound = bound < MAX_INT and now + bound or -1
         local admitted = free_now < bound or free_now == bound and part_now <= bound_part
         if commit == nil then

@@ -1,7 +1,7 @@
 //! A library over tower without a web framework: a key extractor, an algorithm, and a layer made of them.
 
 use http::Request;
-use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, Inherit};
+use tower_throttle::algorithm::{Algorithm, Cost, GiveBack};
 use tower_throttle::key::{Extracted, Key, KeyExtractor, Rejection};
 use tower_throttle::{ConfigError, Decision, Quota, RateLimitLayer, Verdict, clock::Tick};
 
@@ -102,12 +102,6 @@ impl Algorithm for UntilQuiet {
 
     fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
         Ok(Self(quota))
-    }
-
-    fn rescale(&self, used: &mut Used, _: &Self, now: Tick, inherit: Inherit) {
-        if inherit == Inherit::Reset {
-            *used = self.fresh(now);
-        }
     }
 
     fn forgettable_at(&self, used: &Used) -> Tick {
