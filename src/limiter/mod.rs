@@ -103,7 +103,7 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
         let mut held = lock(&self.held);
         if held.algorithm.facts().is_user_code {
             drop(held);
-            return OneKey::decide(self, now, cost).hide_from_optimizer();
+            return OneKey::decide(self, now, cost);
         }
         let Held { algorithm, state } = &mut *held;
         algorithm.decide(state, now, cost)

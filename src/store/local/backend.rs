@@ -119,7 +119,7 @@ impl<A: Algorithm, C: Clock, S> Entry<'_, A, C, S> {
             decision.set_receipt(Receipt::at(moment.as_nanos()));
             decision
         };
-        let rest = |now| done(now, self.decide_slowly(now, cost));
+        let rest = |now| done(now, self.decide(now, cost));
         self.decide_quickly(cost, done, rest)
     }
 

@@ -114,11 +114,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     #[inline(always)]
     pub fn check_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Decision {
         let entry = self.entry(key);
-        entry.decide_quickly(
-            cost,
-            |_, decision| decision,
-            |now| entry.decide_slowly(now, cost).hide_from_optimizer(),
-        )
+        entry.decide_quickly(cost, |_, decision| decision, |now| entry.decide(now, cost))
     }
 
     /// Returns the decision that [`check`](Self::check) would return, and takes nothing.
@@ -380,11 +376,6 @@ impl<A: Algorithm, C: Clock, S> Entry<'_, A, C, S> {
             |decision| done(now, decision),
             || rest(now),
         )
-    }
-
-    #[inline(never)]
-    fn decide_slowly(&self, now: Tick, cost: u64) -> Decision {
-        self.decide(now, cost)
     }
 
     /// Applies an operation.
