@@ -314,10 +314,10 @@ async fn tiers_may_have_different_algorithms_and_change_at_run_time() {
     assert_eq!((left(Plan::Free), left(Plan::Pro)), (0, 2));
     assert_eq!(left(Plan::Internal), 1);
 
-    // The same algorithm keeps its state; another one starts afresh.
+    // The same algorithm keeps what was used; another one starts afresh.
     let bucket = TokenBucket::new(Quota::per_day(10));
     handle.tier(&Plan::Pro).set_algorithm(bucket).unwrap();
-    assert_eq!(left(Plan::Pro), 2, "the bucket keeps its tokens");
+    assert_eq!(left(Plan::Pro), 9, "what was used stays used");
     let window = FixedWindow::new(Quota::per_day(4));
     handle.tier(&Plan::Internal).set_algorithm(window).unwrap();
     assert_eq!(left(Plan::Internal), 4);
