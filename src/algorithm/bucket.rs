@@ -16,6 +16,8 @@ pub(super) struct Bucket {
     pub(super) capacity: u64,
     /// The time that the whole capacity is worth; at most 10 years.
     pub(super) depth: ExactNanos,
+    /// The most that it may owe.
+    pub(super) debt: u64,
 }
 
 impl Bucket {
@@ -25,6 +27,7 @@ impl Bucket {
             depth: interval.time_for(quota.capacity()),
             capacity: quota.capacity(),
             interval,
+            debt: 0,
         }
     }
 
@@ -48,6 +51,7 @@ impl Bucket {
                     interval,
                     capacity: self.capacity,
                     depth: self.depth.trunc(),
+                    debt: self.debt,
                 };
                 *state = state.trunc();
                 bucket.take_inner(state, now, cost, most.trunc())
@@ -84,7 +88,7 @@ impl Bucket {
         let due = (*state).max(ExactNanos::from_tick(now));
         let end = self.tolerance_end(now);
         let after = self.interval.add(due, self.interval.time_for(cost));
-        if cost > self.capacity {
+        if cost > self.capacity.saturating_add(self.debt) {
             return self.decision(Verdict::Deny, due, end, now, None);
         }
         if cost == 0 {
@@ -94,7 +98,14 @@ impl Bucket {
             *state = after;
             return self.decision(Verdict::Admit, after, end, now, None);
         }
-        let missing = self.interval.sub(after, end);
+        let missing = if self.debt == 0 {
+            self.interval.sub(after, end)
+        } else {
+            // Until it owes nothing, and until the cost does not exceed the debt.
+            let deepest = self.interval.add(end, self.interval.time_for(self.debt));
+            let owed = self.interval.sub(due, end);
+            owed.max(self.interval.sub(after, deepest))
+        };
         if missing <= most {
             *state = after;
             return self.decision(Verdict::after(missing.ceil()), after, end, now, None);

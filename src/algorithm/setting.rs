@@ -46,6 +46,8 @@ pub(super) enum Range {
     /// From 1 to the limit of the quota.
     Limit,
     BelowCapacity,
+    /// A time in which the limit refills a whole number of units.
+    WholeUnits,
     /// A time whose sums with others do not overflow.
     Span,
 }
@@ -122,6 +124,7 @@ impl Setting {
             Range::Units(from) if value >= from && is_worked_off(value) => return Ok(()),
             Range::Limit if (1..=limit).contains(&value) => return Ok(()),
             Range::BelowCapacity if value < capacity => return Ok(()),
+            Range::WholeUnits if quota.whole_units_in(value).is_some() => return Ok(()),
             Range::Span if (1..=MAX_PERIOD_NS).contains(&value) => return Ok(()),
             Range::None => "a quota without burst: only buckets use it".to_owned(),
             Range::Number(from, to) => format!("a number from {from} to {to}"),
@@ -131,6 +134,10 @@ impl Setting {
             Range::Limit => format!("a number from 1 to the limit, {limit}"),
             Range::BelowCapacity => format!(
                 "a number below the capacity, {capacity}: a new key has all of it otherwise"
+            ),
+            Range::WholeUnits => format!(
+                "a time up to 10 years in which a limit of {limit} per {:?} refills whole units",
+                quota.period()
             ),
             Range::Span => "a time from 1ns to 10 years".to_owned(),
         };

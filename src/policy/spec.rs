@@ -15,7 +15,7 @@ use crate::error::ConfigError;
 ///
 /// | algorithm | options |
 /// |---|---|
-/// | `token_bucket` | `burst`, `initial`, `queue`, `max_wait` |
+/// | `token_bucket` | `burst`, `initial`, `queue`, `max_wait`, `debt`, `refill_every`, `aligned=true` |
 /// | `leaky_bucket` | `burst`, or `queue`, `max_wait`, `max_cost`, `charge=before` |
 /// | `fixed_window` | `anchored=true` or `offset`; or `zone`, `anchor` with the feature `calendar` |
 /// | `sliding_window` | `offset` |

@@ -5,6 +5,7 @@
 #![cfg(feature = "testkit")]
 
 mod adversary;
+mod buckets;
 #[cfg(feature = "calendar")]
 mod calendar;
 mod changes;

@@ -31,6 +31,8 @@ fn algorithms(limit: u64) -> Vec<AnyAlgorithm> {
         AnyAlgorithm::new(SlidingGrid::new(quota)),
         AnyAlgorithm::new(TokenBucket::new(quota)),
         AnyAlgorithm::new(TokenBucket::new(quota).queue(1)),
+        AnyAlgorithm::new(TokenBucket::new(quota).debt(5)),
+        AnyAlgorithm::new(TokenBucket::new(quota).refill_every(Duration::from_secs(3_600))),
         AnyAlgorithm::new(LeakyBucket::new(quota)),
         AnyAlgorithm::new(LeakyBucket::new(quota).queue(limit)),
         AnyAlgorithm::new(WarmUp::new(quota, Duration::from_secs(60))),

@@ -44,6 +44,12 @@ impl Shaped for TokenBucket {
         if self.missing_tokens() > 0 {
             return refused("a bucket with initial tokens and budgets", EXACT);
         }
+        if self.has_debt() {
+            return refused("a bucket with a debt and budgets", CAS);
+        }
+        if self.has_steps() {
+            return refused("a bucket that refills in steps and budgets", CAS);
+        }
         level(&self.quota())
     }
 }
@@ -193,7 +199,14 @@ mod tests {
             assert!(error.ends_with(EXACT), "{error}");
         }
         let lockout = Lockout::new(quota).after_denials_of(FixedWindow::new(quota));
-        for error in [lockout.shape(NOW), AnyAlgorithm::new(lockout).shape(NOW)] {
+        let steps = TokenBucket::new(quota).refill_every(warm);
+        let only_in_cas = [
+            lockout.shape(NOW),
+            AnyAlgorithm::new(lockout).shape(NOW),
+            TokenBucket::new(quota).debt(1).shape(NOW),
+            steps.shape(NOW),
+        ];
+        for error in only_in_cas {
             let error = error.unwrap_err().to_string();
             assert!(error.ends_with(CAS), "{error}");
         }

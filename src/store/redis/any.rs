@@ -78,20 +78,26 @@ impl Script for AnyAlgorithm {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
-    use crate::algorithm::{Algorithm, All, FixedWindow, Lockout};
+    use crate::algorithm::{Algorithm, All, FixedWindow, Lockout, TokenBucket};
     use crate::quota::Quota;
 
     #[test]
-    fn a_lockout_of_denials_is_refused_with_what_to_use_instead() {
+    fn what_no_script_decides_is_refused_with_what_to_use_instead() {
         let window = || FixedWindow::new(Quota::per_second(1));
         let locked = Lockout::new(Quota::per_second(1)).after_denials_of(window());
         let any = |algorithm: AnyAlgorithm| Script::prepared(algorithm).map(|any| any.quota());
-        let error = any(locked.into()).unwrap_err().to_string();
-        assert!(
-            error.ends_with("use `Cas` with the same Redis server as its store"),
-            "{error}"
-        );
+        let bucket = TokenBucket::new(Quota::per_second(1));
+        let steps = bucket.refill_every(Duration::from_secs(1));
+        let refused = [bucket.debt(1).into(), steps.into(), locked.into()];
+        let [.., error] = refused.map(|algorithm| {
+            let error = any(algorithm).unwrap_err().to_string();
+            let advice = "use `Cas` with the same Redis server as its store";
+            assert!(error.ends_with(advice), "{error}");
+            error
+        });
         let all = All::new([AnyAlgorithm::from(window()), locked.into()]);
         assert_eq!(any(all.into()).unwrap_err().to_string(), error);
         assert_eq!(any(window().into()).unwrap(), Quota::per_second(1));

@@ -69,8 +69,8 @@
 //! # What differs from a limit in process
 //!
 //! - Refused here: windows, logs and offsets that are not whole microseconds, numbers above 2^52, a
-//!   [`SlidingLog`](crate::SlidingLog) of more than 65,536, an empty [`All`](crate::All), and
-//!   algorithms of your own.
+//!   [`SlidingLog`](crate::SlidingLog) of more than 65,536, an empty [`All`](crate::All), a
+//!   [`TokenBucket`](crate::TokenBucket) with a debt or with steps, and algorithms of your own.
 //! - After a change of quota a key changes at its next call, not at the moment of the change. An earlier quota that is set again finds the state that it left.
 //! - A key of a [`TokenBucket`](crate::TokenBucket) with
 //!   [`initial`](crate::TokenBucket::initial) tokens begins anew when it was full for a month, and for

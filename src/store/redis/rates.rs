@@ -16,6 +16,18 @@ pub(super) const TOKEN_BUCKET_LUA: &str = include_str!("lua/token_bucket.lua");
 
 impl Script for TokenBucket {
     fn prepared(self) -> Result<Self, ConfigError> {
+        for (what, is_set) in [
+            ("a bucket with a debt in a script", self.has_debt()),
+            (
+                "a bucket that refills in steps in a script",
+                self.has_steps(),
+            ),
+        ] {
+            if is_set {
+                let instead = "use `Cas` with the same Redis server as its store";
+                return Err(ConfigError::Unsupported { what, instead });
+            }
+        }
         let quota = self.quota();
         Interval::try_new(&quota)?.check_depth(quota.capacity())?;
         Ok(self)

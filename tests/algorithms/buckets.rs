@@ -1,0 +1,251 @@
+//! Buckets that owe, and buckets that are refilled in steps.
+
+use std::time::Duration;
+
+use tower_throttle::algorithm::{Algorithm, state_from_bytes, state_to_bytes};
+use tower_throttle::clock::Tick;
+use tower_throttle::testkit::{Law, Promise, Subject};
+use tower_throttle::{Limiter, ManualClock, Quota, TokenBucket};
+
+use crate::random::{Random, seeds};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn at(ns: u64) -> Tick {
+    Tick::from_nanos(ns)
+}
+
+/// Guava's `RateLimiter` for bursts: permits that are stored are free, and a request that takes more passes and
+/// makes the next one wait. All numbers are nanoseconds, also permits, at the time that one is worth.
+struct Guava {
+    stored: u64,
+    most_stored: u64,
+    next_free: u64,
+}
+
+impl Guava {
+    fn acquire(&mut self, now: u64, price: u64) -> u64 {
+        if now > self.next_free {
+            self.stored = (self.stored + now - self.next_free).min(self.most_stored);
+            self.next_free = now;
+        }
+        let wait = self.next_free - now;
+        let free = price.min(self.stored);
+        self.stored -= free;
+        self.next_free += price - free;
+        wait
+    }
+}
+
+/// The first difference to Guava on a random trace.
+fn difference_to_guava(bucket: TokenBucket, seed: u64) -> Option<String> {
+    let mut random = Random::new(seed);
+    let mut state = bucket.fresh(at(0));
+    let unit = 1_000_000_000 / bucket.quota().limit();
+    let full = unit * bucket.quota().capacity();
+    let mut guava = Guava {
+        stored: full,
+        most_stored: full,
+        next_free: 0,
+    };
+    let mut now = 0;
+    (0..60).find_map(|step| {
+        now += random.below(4) * random.below(unit);
+        let most = 1 + random.below(12);
+        let cost = 1 + random.below(most);
+        let expected = guava.acquire(now, cost * unit);
+        let got = bucket.decide(&mut state, at(now), cost).wait();
+        (got != Some(Duration::from_nanos(expected)))
+            .then(|| format!("step {step}: {got:?} instead of {expected} ns for {cost} at {now}"))
+    })
+}
+
+/// Shows promise 642.
+#[test]
+fn a_bucket_with_a_debt_waits_as_guava_does() {
+    let bucket = TokenBucket::new(Quota::per_second(2)).queue(1_000);
+    let waits = |bucket| {
+        let limiter = Limiter::new(bucket).with_clock(ManualClock::new());
+        [1, 1, 1, 1, 10, 1].map(|cost| limiter.check_n(cost).wait())
+    };
+    let guava = [0, 0, 0, 500, 1_000, 6_000].map(|ms| Some(MS * ms));
+    assert_eq!(waits(bucket.debt(1_000)), guava);
+    assert_ne!(waits(bucket), guava, "without a debt");
+    for seed in seeds(1_000) {
+        let limit = [1, 2, 5, 8][usize::try_from(seed % 4).expect("small")];
+        let quota = Quota::per_second(limit).burst(1 + seed % 7);
+        let bucket = TokenBucket::new(quota).queue(1_000);
+        let fault = difference_to_guava(bucket.debt(1_000), seed);
+        assert_eq!(fault, None, "seed {seed}: {quota}");
+    }
+    let found = |seed| difference_to_guava(bucket, seed).is_some();
+    assert!((0..20).all(found), "a bucket without a debt waits longer");
+}
+
+/// Shows promise 642.
+#[test]
+fn a_debt_is_bounded_and_paid_before_anything_passes() {
+    let clock = ManualClock::new();
+    let bucket = TokenBucket::new(Quota::per_second(10).burst(5)).debt(20);
+    let limiter = Limiter::new(bucket).with_clock(clock.clone());
+    let never = limiter.check_n(26);
+    assert!(
+        never.is_denied() && never.retry_after.is_none(),
+        "{never:?}"
+    );
+    assert!(limiter.check_n(25).is_admitted());
+    assert_eq!(limiter.peek().remaining(), 0);
+    // It owes 20, which take two seconds.
+    assert_eq!(limiter.check().retry_after, Some(2_000 * MS));
+    clock.advance(1_999 * MS);
+    assert!(limiter.check().is_denied());
+    clock.advance(MS);
+    // What exceeds the debt waits for the rest.
+    assert_eq!(limiter.check_n(22).retry_after, Some(200 * MS));
+    assert!(limiter.check_n(20).is_admitted());
+    assert_eq!(limiter.check().retry_after, Some(2_000 * MS));
+}
+
+/// Shows promise 643.
+#[test]
+fn tokens_come_back_at_the_end_of_a_step() {
+    let clock = ManualClock::new();
+    clock.advance(Duration::from_nanos(1_234_567_890));
+    let bucket = TokenBucket::new(Quota::per_minute(60).burst(25)).refill_every(10_000 * MS);
+    let [own, aligned] = [bucket, bucket.aligned()].map(|bucket| {
+        let limiter = Limiter::new(bucket).with_clock(clock.clone());
+        assert!(limiter.check_n(25).is_admitted());
+        limiter
+    });
+    let retry =
+        |limiter: &Limiter<TokenBucket, ManualClock>, cost| limiter.peek_n(cost).retry_after;
+    assert_eq!(retry(&own, 10), Some(10_000 * MS));
+    assert_eq!(retry(&own, 11), Some(20_000 * MS), "of the second step");
+    assert_eq!(retry(&own, 26), None);
+    // The next multiple of ten seconds.
+    let [before, rest] = [8_765_432_109, 8_765_432_110].map(Duration::from_nanos);
+    assert_eq!(retry(&aligned, 10), Some(rest));
+    clock.advance(before);
+    assert!(aligned.peek().is_denied());
+    clock.advance(Duration::from_nanos(1));
+    assert_eq!(
+        (own.peek().remaining(), aligned.peek().remaining()),
+        (0, 10)
+    );
+    assert_eq!(aligned.peek().reset_after, 20_000 * MS);
+    clock.advance(21_234 * MS + Duration::from_nanos(567_889));
+    assert_eq!(
+        (own.peek().remaining(), aligned.peek().remaining()),
+        (20, 25)
+    );
+    clock.advance(Duration::from_nanos(1));
+    assert_eq!(own.peek().remaining(), 25);
+}
+
+/// Shows promise 643.
+#[test]
+fn a_step_that_refills_no_whole_tokens_is_refused() {
+    let refused = |bucket: TokenBucket| bucket.validate().expect_err("refused").to_string();
+    let bucket = TokenBucket::new(Quota::per_second(10));
+    assert_eq!(bucket.refill_every(100 * MS).validate(), Ok(()));
+    assert_eq!(bucket.refill_every(60_000 * MS).validate(), Ok(()));
+    let message = refused(bucket.refill_every(150 * MS));
+    assert!(message.starts_with("refill_every: 150ms is"), "{message}");
+    assert!(message.contains("whole"), "{message}");
+    assert!(refused(bucket.refill_every(99 * MS)).starts_with("refill_every"));
+    assert!(refused(bucket.aligned()).starts_with("aligned"));
+    assert!(refused(bucket.debt(u64::MAX)).starts_with("debt"));
+}
+
+fn subjects(random: &mut Random) -> Vec<Subject<TokenBucket>> {
+    let (tokens, steps) = (1 + random.below(9), 1 + random.below(9));
+    let (length, debt) = (1 + random.log_uniform(40), 1 + random.below(20));
+    let quota = Quota::per(tokens * steps, Duration::from_nanos(length * steps));
+    let quota = quota.burst(1 + random.below(30));
+    let burst = quota.capacity();
+    let bucket = TokenBucket::new(quota);
+    let stepping = move |debt: u64| {
+        Promise::of(move |from, to| {
+            let steps = (to - from) / length + 1;
+            (burst + debt).saturating_add(steps.saturating_mul(tokens))
+        })
+    };
+    let every = bucket.refill_every(Duration::from_nanos(length));
+    vec![
+        Subject {
+            burst: burst + debt,
+            ..Subject::new("debt", bucket.debt(debt), Promise::Bucket)
+        },
+        Subject::new("steps", every, stepping(0)),
+        Subject::new("aligned steps", every.aligned(), stepping(0)),
+        Subject::new("steps and a debt", every.debt(debt), stepping(debt)),
+    ]
+}
+
+/// Shows promises 1, 2, 3, 4, 7, 642, 643.
+#[test]
+fn buckets_that_owe_or_step_keep_the_laws() {
+    for seed in seeds(300) {
+        let mut random = Random::new(seed);
+        for subject in subjects(&mut random) {
+            let has_no = |law| match law {
+                // With a debt more passes than the remaining tokens.
+                Law::Remaining => subject.name.contains("debt"),
+                // As from any bucket, a refund may give back of its cost what time has returned in between.
+                Law::StepBackOperations => subject.name.contains("steps"),
+                _ => false,
+            };
+            let laws = Law::ALL.into_iter().filter(|law| !has_no(*law));
+            for law in laws {
+                let fault = subject.check(law, seed);
+                assert_eq!(
+                    fault,
+                    Ok(()),
+                    "seed {seed}: {law:?} of {:?}",
+                    subject.algorithm
+                );
+            }
+        }
+    }
+}
+
+/// Between all kinds of buckets the used tokens are rounded up, and states travel as bytes.
+///
+/// Shows promise 17.
+#[test]
+fn a_change_of_steps_keeps_what_was_used() {
+    let steady = TokenBucket::new(Quota::per_second(10).burst(50));
+    let kinds = [
+        steady,
+        steady.debt(30),
+        steady.refill_every(100 * MS),
+        steady.refill_every(1_000 * MS).aligned(),
+        steady.refill_every(500 * MS).debt(30),
+    ];
+    for from in kinds {
+        for to in kinds {
+            let now = at(7_000_000_000);
+            let mut state = from.fresh(now);
+            assert!(from.decide(&mut state, now, 17).is_admitted());
+            let bytes = state_to_bytes(&from, &state).expect("a state");
+            state = state_from_bytes(&from, &bytes).expect("the same state");
+            to.rescale(&mut state, &from, now);
+            assert_eq!(
+                to.peek(&state, now, 0).remaining(),
+                33,
+                "{from:?} to {to:?}"
+            );
+            let full = to.forgettable_at(&state);
+            assert_eq!(to.peek(&state, full, 0).remaining(), 50);
+        }
+    }
+}
+
+/// The mistake: one step less than there are.
+#[test]
+fn a_step_too_many_is_caught() {
+    let bucket = TokenBucket::new(Quota::per_second(10).burst(5)).refill_every(200 * MS);
+    let sharper = Promise::of(|from, to| 5 + 2 * ((to - from) / 200_000_000));
+    let subject = Subject::new("steps", bucket, sharper);
+    assert!(seeds(300).any(|seed| subject.check(Law::Promise, seed).is_err()));
+}
