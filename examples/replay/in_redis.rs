@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tower_throttle::{
     Decision, Verdict,
-    algorithm::{AnyAlgorithm, quotas},
+    algorithm::{Algorithm, AnyAlgorithm},
     clock::Tick,
     store::{
         Backend, Op, Receipt,
@@ -279,7 +279,7 @@ impl Shift {
     /// Places a first step at `now` near the beginning of the server's time.
     fn before(now: u64, algorithm: &AnyAlgorithm) -> Result<Self, String> {
         let mut common = 1_u128;
-        for quota in quotas(algorithm) {
+        for quota in algorithm.quotas() {
             let period = quota.period().as_nanos() / u128::from(UNIT);
             common = common / divisor(common, period) * period;
             if common > u128::from(MOST / 2) {

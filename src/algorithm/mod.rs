@@ -259,21 +259,48 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
     }
 
     /// The quotas of all its limits, in the order in which [`Decision::policy`] counts them.
-    #[doc(hidden)]
+    ///
+    /// ```
+    /// use tower_throttle::algorithm::Algorithm;
+    /// use tower_throttle::{FixedWindow, Quota, TokenBucket};
+    ///
+    /// let both = (TokenBucket::new(Quota::per_second(10)), FixedWindow::new(Quota::per_day(1_000)));
+    /// assert_eq!(both.quotas(), [Quota::per_second(10), Quota::per_day(1_000)]);
+    /// ```
     fn quotas(&self) -> Vec<Quota> {
         vec![self.quota()]
     }
 
-    /// The decision that [`Algorithm::peek`] would return if there were only the limit with this number in
-    /// [`Decision::policy`].
-    #[doc(hidden)]
+    /// The decision that [`peek`](Self::peek) would return if there were only the limit with this number in
+    /// [`quotas`](Self::quotas).
+    ///
+    /// ```
+    /// use tower_throttle::algorithm::Algorithm;
+    /// use tower_throttle::{FixedWindow, Quota, TokenBucket, clock::Tick};
+    ///
+    /// let both = (TokenBucket::new(Quota::per_second(10)), FixedWindow::new(Quota::per_day(1_000)));
+    /// let day = both.peek_part(&both.fresh(Tick::ZERO), Tick::ZERO, 1, 1);
+    /// assert_eq!(day.remaining(), 1_000);
+    /// ```
     fn peek_part(&self, state: &Self::State, now: Tick, cost: u64, part: usize) -> Decision {
         let _ = part;
         self.peek(state, now, cost)
     }
 
-    /// The decision that [`Algorithm::reserve`] would return, taking nothing.
-    #[doc(hidden)]
+    /// The decision that [`reserve`](Self::reserve) would return, taking nothing.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_throttle::algorithm::Algorithm;
+    /// use tower_throttle::{LeakyBucket, Quota, Verdict, clock::Tick};
+    ///
+    /// let line = LeakyBucket::new(Quota::per_second(1)).queue(5);
+    /// let mut state = line.fresh(Tick::ZERO);
+    /// let second = Duration::from_secs(1);
+    /// assert!(line.reserve(&mut state, Tick::ZERO, 1, second).is_admitted());
+    /// let next = line.peek_reserve(&state, Tick::ZERO, 1, second);
+    /// assert_eq!(next.verdict, Verdict::Wait(second));
+    /// ```
     #[inline]
     fn peek_reserve(
         &self,
@@ -285,8 +312,19 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
         self.reserve(&mut state.clone(), now, cost, max_wait)
     }
 
-    /// Denies everything for `length` from now on, if the algorithm has bans.
-    #[doc(hidden)]
+    /// Denies everything for `length` from now on, if the algorithm has bans, as a
+    /// [`Lockout`](crate::Lockout) has.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_throttle::algorithm::Algorithm;
+    /// use tower_throttle::{Lockout, Quota, clock::Tick};
+    ///
+    /// let lockout = Lockout::new(Quota::per_minute(5));
+    /// let mut state = lockout.fresh(Tick::ZERO);
+    /// lockout.ban(&mut state, Tick::ZERO, Duration::from_secs(60));
+    /// assert!(lockout.peek(&state, Tick::from_nanos(59_999_999_999), 1).is_denied());
+    /// ```
     fn ban(&self, state: &mut Self::State, now: Tick, length: Duration) {
         let _ = (self, state, now, length);
     }
@@ -309,18 +347,6 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
             heap_bytes: 0,
         }
     }
-}
-
-/// The quotas of all limits of `algorithm`, in the order in which [`Decision::policy`] counts them.
-///
-/// ```
-/// use tower_throttle::{FixedWindow, Quota, TokenBucket, algorithm};
-///
-/// let both = (TokenBucket::new(Quota::per_second(10)), FixedWindow::new(Quota::per_day(1_000)));
-/// assert_eq!(algorithm::quotas(&both), [Quota::per_second(10), Quota::per_day(1_000)]);
-/// ```
-pub fn quotas<A: Algorithm>(algorithm: &A) -> Vec<Quota> {
-    algorithm.quotas()
 }
 
 /// Takes as much as is available at `now`, at most `most`. Returns how much that was.

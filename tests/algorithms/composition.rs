@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack, quotas, take_up_to};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack, take_up_to};
 use tower_throttle::clock::Tick;
 use tower_throttle::{
     All, ConfigError, Decision, FixedWindow, LeakyBucket, Quota, SlidingLog, TokenBucket, Verdict,
@@ -181,8 +181,8 @@ fn policies_of_nested_lists_are_numbered_consecutively() {
     let inner = |limits: [u64; 2]| All::new(limits.map(hour));
     let nested = All::new([inner([50, 40]), inner([30, 20])]);
     let expected: Vec<_> = [50, 40, 30, 20].map(Quota::per_hour).into();
-    assert_eq!(quotas(&nested), expected);
-    assert_eq!(quotas(&AnyAlgorithm::new(nested.clone())), expected);
+    assert_eq!(nested.quotas(), expected);
+    assert_eq!(AnyAlgorithm::new(nested.clone()).quotas(), expected);
     let mut state = nested.fresh(at(0));
     for (policy, limit) in [50, 40, 30, 20].into_iter().enumerate() {
         let (outer, part) = (policy / 2, policy % 2);

@@ -322,7 +322,7 @@ fn the_figures_of_a_block_are_those_of_the_other_limit() {
     assert_eq!((decision.limit, decision.policy), (2, 0));
     assert_eq!(decision.remaining(), 0);
     assert_eq!(decision.retry_after, Some(minute));
-    assert_eq!(tower_throttle::algorithm::quotas(&key.algorithm).len(), 2);
+    assert_eq!(key.algorithm.quotas().len(), 2);
     // A window that denies for longer than the block.
     assert_eq!(
         key.algorithm.charge(&mut key.state, Tick::ZERO, 98),

@@ -60,7 +60,7 @@ fn report<A: Algorithm>(algorithm: &A, state: &A::State) -> String {
             algorithm.quota(),
             algorithm.facts().replans_line,
             algorithm.forgettable_at(state),
-            A::quotas(algorithm),
+            algorithm.quotas(),
             algorithm.facts().limits,
             algorithm.peek(state, at(9_100), 1),
         )

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tower_throttle::All;
-use tower_throttle::algorithm::{AnyAlgorithm, IntoAlgorithm};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, IntoAlgorithm};
 use tower_throttle::clock::Tick;
 use tower_throttle::{Lockout, Quota};
 
@@ -16,7 +16,7 @@ use crate::subjects::random_subjects;
 
 /// Each limit under a lockout of a few denials.
 fn locked(limits: &[AnyAlgorithm], random: &mut Random) -> Vec<AnyAlgorithm> {
-    let quota = tower_throttle::algorithm::quotas(&limits[0])[0];
+    let quota = limits[0].quotas()[0];
     let period = u64::try_from(quota.period().as_nanos()).expect("short");
     let span = Duration::from_nanos;
     let lockout = Lockout::new(Quota::per(1 + random.below(4), span(2 * period)))

@@ -13,7 +13,7 @@ use super::{
     inner::Inner,
     lines::QueuedCall,
 };
-use crate::algorithm::{IntoAlgorithm, Portable, quotas};
+use crate::algorithm::{IntoAlgorithm, Portable};
 use crate::backend::{Backend, Bans, IntoBackend, Lends, Op};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::Decision;
@@ -335,7 +335,7 @@ impl<K: RemoteKey + ?Sized, S: CasStore, A: Portable> Backend<K> for Cas<S, A> {
     }
 
     fn quotas(&self) -> Vec<Quota> {
-        quotas(&self.0.policy.active().decider.algorithm)
+        self.0.policy.active().decider.algorithm.quotas()
     }
 
     fn limits(&self) -> usize {

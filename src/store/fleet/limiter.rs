@@ -6,7 +6,7 @@ use super::future::FleetFuture;
 use super::node::{Node, Owner};
 use super::settings::Settings;
 use super::shaped::Shaped;
-use crate::algorithm::{IntoAlgorithm, quotas};
+use crate::algorithm::IntoAlgorithm;
 use crate::backend::{Backend, Fullness, IntoBackend, Losses, Op};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::Decision;
@@ -376,7 +376,7 @@ where
     }
 
     fn quotas(&self) -> Vec<Quota> {
-        quotas(&self.node().algorithm())
+        self.node().algorithm().quotas()
     }
 
     fn limits(&self) -> usize {

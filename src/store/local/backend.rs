@@ -9,7 +9,7 @@ use super::inner::LocalInner;
 use super::table::Table;
 use super::{Entry, Local};
 use crate::acquire::OneKey;
-use crate::algorithm::{Algorithm, Cost, GiveBack, IntoAlgorithm, quotas};
+use crate::algorithm::{Algorithm, Cost, GiveBack, IntoAlgorithm};
 use crate::backend::{Backend, Fullness, IntoBackend, Losses, Op};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::{Decision, Verdict};
@@ -81,7 +81,7 @@ where
     }
 
     fn quotas(&self) -> Vec<Quota> {
-        self.shared.read_algorithm(quotas)
+        self.shared.read_algorithm(A::quotas)
     }
 
     fn limits(&self) -> usize {

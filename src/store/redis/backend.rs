@@ -12,7 +12,7 @@ use super::{
     policy::RedisPolicy,
     script::{Scripted, shares_use},
 };
-use crate::algorithm::{Portable, quotas};
+use crate::algorithm::Portable;
 use crate::backend::{Backend, Bans, IntoBackend, Op};
 use crate::clock::{Clock, MonotonicClock, Tick, nanos};
 use crate::error::{ConfigError, StoreError};
@@ -159,7 +159,7 @@ impl<K: RemoteKey + ?Sized, A: Scripted> Backend<K> for RedisLimiter<A> {
     }
 
     fn quotas(&self) -> Vec<Quota> {
-        quotas(&self.0.policy.active().algorithm)
+        self.0.policy.active().algorithm.quotas()
     }
 
     fn limits(&self) -> usize {
