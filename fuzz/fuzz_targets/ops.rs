@@ -11,9 +11,7 @@ use libfuzzer_sys::fuzz_target;
 use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack, take_up_to};
 use tower_throttle::{
     FixedWindow, LeakyBucket, Lockout, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
-    WarmUp,
-    algorithm::{Charge},
-    clock::Tick,
+    WarmUp, algorithm::Charge, clock::Tick,
 };
 
 #[derive(Arbitrary, Debug)]

@@ -178,12 +178,7 @@ fn run<A: Algorithm>(mut algorithm: A, input: &Input, mut bound: Option<SlotBoun
 }
 
 /// Changes the algorithm of all states. Those that have expired are dropped, as by the table.
-fn retune<A: Algorithm>(
-    states: &mut HashMap<u8, A::State>,
-    from: &A,
-    to: &A,
-    now: Tick,
-) {
+fn retune<A: Algorithm>(states: &mut HashMap<u8, A::State>, from: &A, to: &A, now: Tick) {
     states.retain(|_, state| from.forgettable_at(state) > now);
     for state in states.values_mut() {
         to.rescale(state, from, now);
