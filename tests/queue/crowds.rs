@@ -153,7 +153,7 @@ async fn each_waiter_is_woken_once() {
 /// alone if there is no other.
 fn shut_down(runtime: &mut tokio::runtime::Builder, count: usize) -> Duration {
     let runtime = runtime.enable_time().build().unwrap();
-    let bucket = LeakyBucket::new(Quota::per_hour(1)).queue(1_000_000);
+    let bucket = LeakyBucket::new(Quota::per_minute(1)).queue(1_000_000);
     let layer = RateLimitLayer::new(Global, bucket).respond(AsError);
     let handle = layer.handle();
     let service = layer.layer(Record::idle());
