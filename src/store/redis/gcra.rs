@@ -2,7 +2,7 @@
 
 use super::call::Call;
 use super::interval::Interval;
-use super::params::BIGNUM_LUA;
+use super::params::{BIGNUM_LUA, checked_count};
 use super::rates::{BUCKET_LUA, TOKEN_BUCKET_LUA};
 use super::script::{Args, Part, StateWords, sealed::Script};
 use crate::algorithm::{Gcra, GcraState};
@@ -10,7 +10,7 @@ use crate::error::ConfigError;
 
 impl Script for Gcra {
     fn prepared(self) -> Result<Self, ConfigError> {
-        Interval::from_nanos(self.interval).check_depth(self.burst)?;
+        checked_count("burst", self.burst)?;
         Ok(self)
     }
 

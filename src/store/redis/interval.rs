@@ -1,6 +1,6 @@
 //! The exact time between two units, in numbers that a script can represent.
 
-use super::params::{MAX_EXACT, checked_count, too_large, value_header};
+use super::params::{MAX_EXACT, too_large, value_header};
 use super::script::Args;
 use crate::algorithm::ExactNanos;
 use crate::error::ConfigError;
@@ -87,16 +87,6 @@ impl Interval {
         let used = self.to_micros(self.parts_for_units(initial_used));
         let parts = self.parts_per_us();
         [parts, depth.0, depth.1, used.0, used.1, min_ttl_us]
-    }
-
-    /// Refuses a bucket whose depth a script cannot represent.
-    pub(super) fn check_depth(self, capacity: u64) -> Result<(), ConfigError> {
-        checked_count("burst", capacity)?;
-        let us = self.parts_for_units(capacity) / u128::from(self.parts_per_us());
-        if us >= u128::from(MAX_EXACT) {
-            return Err(too_large("burst", capacity));
-        }
-        Ok(())
     }
 
     /// The arguments that lua/bucket.lua reads: the span of a cost, the latest moment that admits it, if there is

@@ -29,7 +29,8 @@ impl Script for TokenBucket {
             }
         }
         let quota = self.quota();
-        Interval::try_new(&quota)?.check_depth(quota.capacity())?;
+        Interval::try_new(&quota)?;
+        checked_count("burst", quota.capacity())?;
         Ok(self)
     }
 
@@ -83,7 +84,8 @@ impl Script for TokenBucket {
 
 impl Script for LeakyBucket {
     fn prepared(self) -> Result<Self, ConfigError> {
-        Interval::try_new(&self.quota())?.check_depth(self.capacity_and_max_cost().0)?;
+        Interval::try_new(&self.quota())?;
+        checked_count("burst", self.capacity_and_max_cost().0)?;
         Ok(self)
     }
 
