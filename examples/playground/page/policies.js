@@ -4,7 +4,7 @@ import { byId, call, debounce, make, setText } from "./dom.js";
 import { MAX_POLICIES } from "./setting.js";
 
 const EXAMPLES = [
-  ["token_bucket 10/s; burst=50", "A rate, with bursts", "burst, initial, queue, max_wait"],
+  ["token_bucket 10/s; burst=50", "A rate, with bursts", "burst, initial, queue, max_wait, debt, refill_every, aligned"],
   ["leaky_bucket 10/s; queue=20", "An even flow: one request after the other", "burst, or queue, max_wait, max_cost, charge"],
   ["fixed_window 100/min", "A number per window: twice as many at its edge", "anchored, offset"],
   ["sliding_log 5/min", "Exactly: never more in any period", ""],
