@@ -313,7 +313,7 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
     }
 
     /// Denies everything for `length` from now on, if the algorithm has bans, as a
-    /// [`Lockout`](crate::Lockout) has.
+    /// [`Lockout`] has.
     ///
     /// ```
     /// use std::time::Duration;
