@@ -41,6 +41,9 @@ pub(crate) fn run(effort: &Effort) {
     filling::<u64>(effort, many);
     filling::<IpAddr>(effort, many);
     wide(effort, many);
+    for keys in [1_000, 100_000, many] {
+        changing(effort, keys);
+    }
     algorithms(effort);
 }
 
@@ -171,6 +174,42 @@ fn wide(effort: &Effort, keys: u64) {
         40.0,
     );
     bytes(effort, keys, "bucket and window", pair, 64.0);
+}
+
+/// A change of the quota of all keys, compared with a decision on each of them. Both take the time per key.
+fn changing(effort: &Effort, keys: u64) {
+    let work = format!("change of quota of {keys} keys u64, per key");
+    if !effort.wants(&work) {
+        return;
+    }
+    let mut row = Row {
+        work,
+        peer: "a decision on each",
+        unit: "ns",
+        ours: Vec::new(),
+        theirs: Vec::new(),
+        goal: f64::INFINITY,
+        absolute: false,
+        more: false,
+    };
+    let limiter = Local::new(TokenBucket::new(Quota::per_hour(1_000))).capacity(keys as usize);
+    let decide_on_each = || {
+        let begin = Instant::now();
+        for key in 0..keys {
+            let _ = std::hint::black_box(limiter.check(&key));
+        }
+        begin.elapsed().as_nanos() as f64 / keys as f64
+    };
+    let _ = decide_on_each();
+    for round in 0..effort.rounds() as u64 {
+        row.theirs.push(decide_on_each());
+        let quota = Quota::per_hour(1_001 + round);
+        let begin = Instant::now();
+        limiter.set_quota(quota).expect("a bucket takes any quota");
+        row.ours
+            .push(begin.elapsed().as_nanos() as f64 / keys as f64);
+    }
+    row.print(effort);
 }
 
 fn bytes<A: Algorithm>(effort: &Effort, keys: u64, name: &str, algorithm: A, goal: f64) {
