@@ -190,12 +190,12 @@ impl TokenBucket {
         self.with_steps(self.steps.length, true)
     }
 
-    #[cfg(feature = "_remote")]
+    #[cfg(any(feature = "redis", feature = "cas"))]
     pub(crate) const fn has_debt(&self) -> bool {
         self.bucket.debt > 0
     }
 
-    #[cfg(feature = "_remote")]
+    #[cfg(any(feature = "redis", feature = "cas"))]
     pub(crate) const fn has_steps(&self) -> bool {
         self.steps.length > 0
     }
