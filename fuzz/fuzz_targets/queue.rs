@@ -239,7 +239,7 @@ async fn run(input: &Input) {
         if input.newest {
             1_000_000
         } else {
-            u64::from(input.units % 40)
+            1 + u64::from(input.units % 40)
         },
         u32::from(input.seats % 20).max(1),
     );
