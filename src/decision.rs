@@ -166,19 +166,6 @@ impl Decision {
         self.taken = Taken(receipt);
     }
 
-    /// Returns the same decision, and hides from the optimizer where it came from.
-    ///
-    /// A call that is not inlined returns its decision in memory. Without this, the compiler would
-    /// write the decisions of the inlined paths to the same memory, and would compute fields that
-    /// no caller reads.
-    #[inline]
-    pub(crate) fn hide_from_optimizer(self) -> Self {
-        Self {
-            policy: std::hint::black_box(self.policy),
-            ..self
-        }
-    }
-
     /// The same decision with the figures of `state`, a decision that took nothing.
     #[inline]
     pub(crate) const fn with_figures_of(mut self, state: &Self) -> Self {

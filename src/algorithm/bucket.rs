@@ -59,7 +59,7 @@ impl Bucket {
             _ => {
                 let (after, decision) = self.take_with_fraction(*state, now, cost, most);
                 *state = after;
-                decision.hide_from_optimizer()
+                decision
             }
         }
     }

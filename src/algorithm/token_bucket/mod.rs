@@ -190,16 +190,6 @@ impl TokenBucket {
         self.with_steps(self.steps.length, true)
     }
 
-    #[cfg(any(feature = "redis", feature = "cas"))]
-    pub(crate) const fn has_debt(&self) -> bool {
-        self.bucket.debt > 0
-    }
-
-    #[cfg(any(feature = "redis", feature = "cas"))]
-    pub(crate) const fn has_steps(&self) -> bool {
-        self.steps.length > 0
-    }
-
     fn with_steps(self, refill_every: u64, is_aligned: bool) -> Self {
         Self {
             steps: Steps::new(&self.quota, refill_every, is_aligned),

@@ -3,7 +3,7 @@
 use super::shape::{Cells, LOG_CELLS, Level, Part, Shape};
 use crate::algorithm::{
     Algorithm, All, AnyAlgorithm, CalendarWindow, DenialLockout, FixedWindow, Gcra, LeakyBucket,
-    Lockout, Portable, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
+    Lockout, Portable, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp, settings,
 };
 use crate::clock::Tick;
 use crate::error::ConfigError;
@@ -44,11 +44,11 @@ impl Shaped for TokenBucket {
         if self.missing_tokens() > 0 {
             return refused("a bucket with initial tokens and budgets", EXACT);
         }
-        if self.has_debt() {
-            return refused("a bucket with a debt and budgets", CAS);
-        }
-        if self.has_steps() {
-            return refused("a bucket that refills in steps and budgets", CAS);
+        let mut listed = settings(self).into_iter();
+        if listed.any(|(setting, value)| {
+            value.is_some() && ["debt", "refill_every"].contains(&setting.name)
+        }) {
+            return refused("a bucket with a debt or with steps and budgets", CAS);
         }
         level(&self.quota())
     }

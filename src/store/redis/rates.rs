@@ -8,7 +8,9 @@ use super::call::Call;
 use super::interval::Interval;
 use super::params::{BIGNUM_LUA, MAX_EXACT, checked_count, too_large, value_header};
 use super::script::{Args, Part, StateWords, sealed::Script};
-use crate::algorithm::{Algorithm, Charge, LeakyBucket, TokenBucket, WarmUp, WarmUpState};
+use crate::algorithm::{
+    Algorithm, Charge, LeakyBucket, TokenBucket, WarmUp, WarmUpState, settings,
+};
 use crate::error::ConfigError;
 
 pub(super) const BUCKET_LUA: &str = include_str!("lua/bucket.lua");
@@ -16,17 +18,14 @@ pub(super) const TOKEN_BUCKET_LUA: &str = include_str!("lua/token_bucket.lua");
 
 impl Script for TokenBucket {
     fn prepared(self) -> Result<Self, ConfigError> {
-        for (what, is_set) in [
-            ("a bucket with a debt in a script", self.has_debt()),
-            (
-                "a bucket that refills in steps in a script",
-                self.has_steps(),
-            ),
-        ] {
-            if is_set {
-                let instead = "use `Cas` with the same Redis server as its store";
-                return Err(ConfigError::Unsupported { what, instead });
-            }
+        let mut listed = settings(&self).into_iter();
+        if listed.any(|(setting, value)| {
+            value.is_some() && ["debt", "refill_every"].contains(&setting.name)
+        }) {
+            return Err(ConfigError::Unsupported {
+                what: "a bucket with a debt or with steps in a script",
+                instead: "use `Cas` with the same Redis server as its store",
+            });
         }
         let quota = self.quota();
         Interval::try_new(&quota)?;
