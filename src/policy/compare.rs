@@ -1,14 +1,17 @@
 //! What a policy file asks about the limits in it.
 
+use super::parse;
 use super::spec::Spec;
 use super::term::Term;
 use crate::algorithm::Algorithm;
+use crate::error::ConfigError;
 use crate::quota::Quota;
 
 impl Spec {
-    /// The same limits with others beside them.
-    pub(super) fn extend(&mut self, other: Self) {
-        self.terms.extend(other.terms);
+    /// Limits that all apply.
+    pub(super) fn all(specs: Vec<Self>) -> Result<Self, ConfigError> {
+        let terms = specs.into_iter().flat_map(|spec| spec.terms);
+        parse::together(terms.collect()).map(|terms| Self { terms })
     }
 
     /// Whether it is a lockout, or several.

@@ -16,7 +16,6 @@ mod file;
 mod kinds;
 #[cfg(feature = "policies")]
 mod live;
-mod nearest;
 mod parse;
 #[cfg(feature = "policies")]
 mod pattern;

@@ -1,7 +1,6 @@
 //! Reads the text of a limit.
 
 use super::kinds::{Kind, Make};
-use super::nearest::did_you_mean;
 use super::term::{Term, Units};
 use crate::algorithm::{Setting, Takes, zone_number};
 use crate::error::ConfigError;
@@ -18,12 +17,17 @@ pub(super) fn terms(text: &str) -> Result<Vec<Term>, ConfigError> {
         }
     }
     let terms = texts.iter().map(|text| term(text));
-    let terms = terms.collect::<Result<Vec<_>, _>>()?;
+    together(terms.collect::<Result<Vec<_>, _>>()?)
+}
+
+/// Limits that all apply.
+pub(super) fn together(terms: Vec<Term>) -> Result<Vec<Term>, ConfigError> {
     let alone = |term: &Term| matches!(term.amount, Units::Count(_));
     if terms.len() > 1 && terms.iter().any(alone) {
+        let texts: Vec<_> = terms.iter().map(ToString::to_string).collect();
         return Err(wrong(
-            text,
-            "concurrency alone: it has a limit of its own in a policy file",
+            &texts.join(" + "),
+            "concurrency alone: it has to be a limit of its own, with its own name",
         ));
     }
     Ok(terms)
@@ -183,6 +187,18 @@ fn unknown_algorithm(text: &str, name: &str) -> ConfigError {
         format!("found {name:?}{}", did_you_mean(name, Kind::names()))
     };
     wrong(text, format!("an algorithm ({names}) first, {found}"))
+}
+
+/// `; did you mean NAME?`, with the name that `text` probably means: at most a third of its letters differ.
+pub(super) fn did_you_mean<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) -> String {
+    let text = text.to_lowercase().replace('-', "_");
+    // A longer text is no misspelt name, and comparing it would take long.
+    let names = names.into_iter().filter(|_| text.len() <= 64);
+    let nearest = names
+        .map(|name| (strsim::osa_distance(&text, name), name))
+        .min();
+    let near = nearest.filter(|(distance, name)| *distance <= name.len().div_ceil(3));
+    near.map_or_else(String::new, |(_, name)| format!("; did you mean {name}?"))
 }
 
 fn is_number(text: &str) -> bool {

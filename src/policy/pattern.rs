@@ -1,14 +1,16 @@
 //! Patterns of paths, as in axum's routes.
 
-use std::fmt::{self, Write};
+use std::fmt::Write;
 
 use matchit::{InsertError, Router};
+use serde::{Deserialize, Serialize};
 
 /// A pattern of paths: `/users/{id}`, `/api/{*rest}`.
 ///
 /// The matcher is that of axum's router, at the version that axum uses: a limit that applies to fewer
 /// paths than the route is bypassed. A path is compared as the client sent it, without its query.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub(super) struct PathPattern {
     text: String,
     /// Has this one route: several could conflict, or hide each other.
@@ -18,8 +20,10 @@ pub(super) struct PathPattern {
 /// `matchit` panics if a route has more.
 const MAX_NAMES: usize = 25;
 
-impl PathPattern {
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+impl TryFrom<String> for PathPattern {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
         let fault = |why: &str| Err(format!("{text:?} is not allowed; {why}"));
         if !text.starts_with('/') {
             return fault("a path begins with /");
@@ -27,23 +31,22 @@ impl PathPattern {
         if text.contains("/:") || text.replace("{*", "{").contains('*') {
             return fault("write {name} for a segment, and {*name} for the rest");
         }
-        if let Some(why) = never_sent(text) {
+        if let Some(why) = never_sent(&text) {
             return fault(&why);
         }
         if text.matches('{').count() > MAX_NAMES {
             return fault("a path has at most 25 names");
         }
         let mut router = Router::new();
-        match router.insert(text, ()) {
-            Ok(()) => Ok(Self {
-                text: text.to_owned(),
-                router,
-            }),
+        match router.insert(&*text, ()) {
+            Ok(()) => Ok(Self { text, router }),
             Err(InsertError::InvalidCatchAll) => fault("nothing can follow the rest of a path"),
             Err(_) => fault("{name} ends its segment, and {*name} the path"),
         }
     }
+}
 
+impl PathPattern {
     pub(super) fn matches(&self, path: &str) -> bool {
         self.router.at(path).is_ok()
     }
@@ -75,9 +78,9 @@ impl PartialEq for PathPattern {
 
 impl Eq for PathPattern {}
 
-impl fmt::Display for PathPattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+impl From<PathPattern> for String {
+    fn from(pattern: PathPattern) -> Self {
+        pattern.text
     }
 }
 
@@ -112,7 +115,7 @@ mod tests {
             ),
             ("/{*rest}", &["/x", "/x/y"], &["/"]),
         ] {
-            let parsed = PathPattern::parse(pattern).expect("a pattern");
+            let parsed = PathPattern::try_from(pattern.to_owned()).expect("a pattern");
             for path in matching {
                 assert!(parsed.matches(path), "{pattern} {path}");
             }
@@ -146,9 +149,9 @@ mod tests {
             ("/{a{b}}", "ends its segment"),
             (&many, "at most 25 names"),
         ] {
-            let error = PathPattern::parse(pattern).expect_err(pattern);
+            let error = PathPattern::try_from(pattern.to_owned()).expect_err(pattern);
             assert!(error.contains(why), "{pattern}: {error}");
         }
-        assert!(PathPattern::parse(&many[4..]).is_ok());
+        assert!(PathPattern::try_from(many[4..].to_owned()).is_ok());
     }
 }

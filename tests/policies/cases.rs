@@ -178,7 +178,7 @@ fn invalid_files_name_the_line_the_field_and_what_is_allowed() {
     for (text, expected) in [
         (
             api.replace("limit =", "limt ="),
-            "line 5: limit[0].limt: unknown field; did you mean limit? Known are name, limit, key,",
+            "line 5: limit[0].limt: unknown field `limt`, expected one of `name`, `limit`, `key`,",
         ),
         (
             format!("{api}except = {{ list = \"ofice\" }}\n[lists]\noffice = {{ file = \"a\" }}"),

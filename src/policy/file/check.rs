@@ -1,248 +1,315 @@
-//! Rules about several fields.
+//! Rules about fields: each one has an effect, and what one names is there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::model::{HeaderValues, Limit, Override, OverrideFor};
-use super::problem::Problem;
-use super::shape::joined;
-use super::tree::Node;
-use super::values::KeySource;
-use crate::policy::nearest::did_you_mean;
+use http::{HeaderName, HeaderValue, Method};
+
+use super::model::{Content, HeaderValues, Limit, Override, Requests};
+use super::values::{AllowOrDeny, KeySource, Number, check_name};
+use crate::key::Networks;
+use crate::policy::parse::did_you_mean;
 use crate::quota::Plan;
 
-/// Rules about lists and stores: each one is used, and each one that is used is there.
-pub(super) fn file(node: &Node, problems: &mut Vec<Problem>) {
-    let entries = |name| node.get(name).map_or(&[][..], Node::entries);
-    let used_lists: Vec<_> = node
-        .tables("limit")
-        .filter_map(|(path, node)| {
-            let list = node.get("except")?.get("list")?;
-            Some((format!("{path}.except.list"), list))
-        })
-        .chain(
-            node.tables("deny")
-                .filter_map(|(path, node)| Some((format!("{path}.list"), node.get("list")?))),
-        )
-        .collect();
-    let lists = entries("lists");
-    for (path, used) in &used_lists {
-        let Some(name) = used.text() else { continue };
-        if lists.iter().all(|list| list.name != name) {
-            let near = did_you_mean(name, lists.iter().map(|list| &*list.name));
-            let message = format!("the list {name:?} is not defined{near}");
-            problems.push(Problem::new(&**path, used.line, message));
-        }
+/// The path of a field below the one that is checked, and what is wrong with it.
+pub(super) type Mistake = (String, String);
+
+/// Refuses a field if `is_wrong`.
+fn refuse(is_wrong: bool, field: &str, message: impl Into<String>) -> Result<(), Mistake> {
+    if is_wrong {
+        return Err((field.to_owned(), message.into()));
     }
-    for list in lists {
-        let path = joined("lists", &list.name);
-        if used_lists
-            .iter()
-            .all(|(_, used)| used.text() != Some(&list.name))
-        {
-            let message = "no limit and no deny uses this list";
-            problems.push(Problem::new(&*path, list.line, message));
-        }
-        one_of(&list.node, &path, ["cidrs", "file"], problems);
+    Ok(())
+}
+
+/// Refuses a field for what a check of its value says.
+fn valid(field: &str, check: Result<(), String>) -> Result<(), Mistake> {
+    check.map_err(|message| (field.to_owned(), message))
+}
+
+/// A text that a header can have and that is not empty. It may be secret, so the message does not show it.
+fn check_value(text: &str) -> Result<(), String> {
+    if text.is_empty() || HeaderValue::from_str(text).is_err() || text.trim() != text {
+        return Err("expected a text that a header can have, without spaces around it".to_owned());
     }
-    for store in entries("stores") {
-        let path = joined("stores", &store.name);
-        let is_used = node
-            .tables("limit")
-            .any(|(_, limit)| limit.get("store").and_then(Node::text) == Some(&*store.name));
-        if store.name == "memory" {
-            let message = "memory is the name of the store in this process; give another name";
-            problems.push(Problem::new(&*path, store.line, message));
-        } else if !is_used {
-            let message = "no limit uses this store";
-            problems.push(Problem::new(&*path, store.line, message));
-        }
-        one_of(&store.node, &path, ["redis", "postgres"], problems);
+    Ok(())
+}
+
+const METHODS: [&str; 9] = [
+    "GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT",
+];
+
+fn check_method(text: &str) -> Result<(), String> {
+    if Method::from_bytes(text.as_bytes()).is_err() {
+        return Err(format!(
+            "{text:?} is not allowed; give a method, such as GET"
+        ));
     }
-    let matches = node.tables("limit").chain(node.tables("deny"));
-    for (path, node) in matches {
-        if let Some(matched) = node.get("match") {
-            let headers = matched.get("headers");
-            if let Some(headers) = headers.filter(|headers| headers.entries().is_empty()) {
-                let message = "it has no effect without a header: leave it out";
-                problems.push(Problem::new(
-                    format!("{path}.match.headers"),
-                    headers.line,
-                    message,
-                ));
-            }
-            if matched.entries().is_empty() {
-                let message = "it has no effect without path, methods or headers: leave it out";
-                problems.push(Problem::new(format!("{path}.match"), matched.line, message));
-            }
-        }
+    // Another method may be one of the program. One that differs in a letter is a mistake.
+    let upper = text.to_uppercase();
+    let is_near = |known: &&str| text.len() <= 8 && strsim::osa_distance(text, known) == 1;
+    let near = METHODS.into_iter().find(is_near);
+    match near.or_else(|| Some(&*upper).filter(|upper| *upper != text)) {
+        Some(near) => Err(format!("{text:?} is not allowed; did you mean {near}?")),
+        None => Ok(()),
     }
 }
 
-/// Exactly one of two fields is there.
-fn one_of(node: &Node, path: &str, fields: [&str; 2], problems: &mut Vec<Problem>) {
-    let given = fields.iter().filter(|field| node.get(field).is_some());
-    if given.count() != 1 {
-        let message = format!("give one of {} and {}", fields[0], fields[1]);
-        problems.push(Problem::new(path, node.line, message));
+impl HeaderValues {
+    /// Checks the names, which become lower case, and the values.
+    fn check(&mut self) -> Result<(), Mistake> {
+        refuse(
+            self.0.is_empty(),
+            "headers",
+            "it has no effect without a header: leave it out",
+        )?;
+        let mut all = BTreeMap::new();
+        for (name, values) in std::mem::take(&mut self.0) {
+            let field = format!("headers.{name}");
+            for value in &*values {
+                valid(&field, check_value(value))?;
+            }
+            let Ok(known) = name.parse::<HeaderName>() else {
+                return Err((field, format!("{name:?} is not the name of a header")));
+            };
+            let before = all.insert(known.as_str().to_owned(), values);
+            refuse(before.is_some(), &field, "this header is there twice")?;
+        }
+        self.0 = all;
+        Ok(())
     }
 }
 
-/// Rules about the fields of one limit: each one has an effect.
-pub(super) fn limit(limit: &Limit, node: &Node, problems: &mut Vec<Problem>) {
-    let mut report = |field: &str, message: String| {
-        problems.push(limit.place.problem(field, message));
-    };
-    let is_given = |field: &str| node.get(field).is_some();
-    let in_memory = limit.store.is_none();
-    let in_flight = limit.spec.concurrency().is_some();
-    let is_global = limit.keys == [KeySource::Global];
-
-    if node
-        .get("limit")
-        .is_some_and(|node| node.elements().len() > 1)
-        && limit.spec.to_string().contains("concurrency")
-    {
-        let message = "concurrency has to be a limit of its own, with its own name";
-        report("limit", message.to_owned());
-    }
-    if let Some(term) = limit.spec.repeated() {
-        report("limit", format!("{term} is there twice"));
-    }
-    for (at, key) in limit.keys.iter().enumerate() {
-        if limit.keys[..at].contains(key) {
-            report("key", format!("{key} is there twice"));
-        }
-    }
-    if limit.keys.len() > 1 && limit.keys.contains(&KeySource::Global) {
-        let message = "global has no effect beside another key";
-        report("key", message.to_owned());
-    }
-    if limit.place.has("blocked") && limit.place.has("unlimited") {
-        report("unlimited", "give one of blocked and unlimited".to_owned());
-    }
-    if is_given("missing") && is_global {
-        let message = "it has no effect: every request has the key global";
-        report("missing", message.to_owned());
-    }
-    if is_given("on_store_error") && in_memory {
-        let message = "it has no effect: a store in memory does not fail";
-        report("on_store_error", message.to_owned());
-    }
-    if is_given("capacity") && !in_memory {
-        let message = "it has no effect: only the store memory has a capacity";
-        report("capacity", message.to_owned());
-    }
-    if is_given("capacity") && in_memory && (is_global || in_flight) {
-        let why = if in_flight {
-            "a limit in flight keeps keys only while they have requests"
-        } else {
-            "there is one key"
+impl Requests {
+    fn check(requests: &mut Option<Self>) -> Result<(), Mistake> {
+        let Some(requests) = requests else {
+            return Ok(());
         };
-        report("capacity", format!("it has no effect: {why}"));
+        for method in &*requests.methods {
+            valid("match.methods", check_method(method))?;
+        }
+        if let Some(headers) = &mut requests.headers {
+            let in_match = |(field, message)| (format!("match.{field}"), message);
+            return headers.check().map_err(in_match);
+        }
+        let message = "it has no effect without path, methods or headers: leave it out";
+        refuse(*requests == Self::default(), "match", message)
     }
-    if in_flight && !in_memory {
+}
+
+impl Limit {
+    /// The limit, if nothing is wrong with it alone. Fields that say the same become equal.
+    pub(super) fn checked(mut self) -> Result<Self, Mistake> {
+        valid("name", check_name(&self.name))?;
+        valid("store", self.store.as_deref().map_or(Ok(()), check_name))?;
+        self.store = self.store.filter(|store| store != "memory");
+        Requests::check(&mut self.requests)?;
+        self.check_effects()?;
+        if self.failure.is_empty() && self.limit.0.is_lockout() {
+            self.failure = vec![Number(401), Number(403)].into();
+        }
+        let mut overrides = std::mem::take(&mut self.overrides);
+        for at in 0..overrides.len() {
+            let (before, rest) = overrides.split_at_mut(at);
+            let checked = rest[0].check(&self, before);
+            checked.map_err(|(field, message)| (format!("override[{at}].{field}"), message))?;
+        }
+        self.overrides = overrides;
+        Ok(self)
+    }
+
+    /// Each field has an effect.
+    fn check_effects(&self) -> Result<(), Mistake> {
+        let (spec, keys) = (&self.limit.0, &*self.keys);
+        let in_memory = self.store.is_none();
+        let in_flight = spec.concurrency().is_some();
+        let is_global = keys == [KeySource::Global];
+        let twice = spec.repeated().unwrap_or_default();
+        refuse(
+            !twice.is_empty(),
+            "limit",
+            format!("{twice} is there twice"),
+        )?;
+        for (at, key) in keys.iter().enumerate() {
+            let message = format!("{} is there twice", String::from(key.clone()));
+            refuse(keys[..at].contains(key), "key", message)?;
+        }
+        let has_global = keys.contains(&KeySource::Global);
+        let message = "global has no effect beside another key";
+        refuse(keys.len() > 1 && has_global, "key", message)?;
+        let message = "give one of blocked and unlimited";
+        refuse(self.blocked && self.unlimited, "unlimited", message)?;
+        let message = "it has no effect: every request has the key global";
+        refuse(self.missing.is_some() && is_global, "missing", message)?;
+        let denies = self.on_store_error == AllowOrDeny::Deny;
+        let message = "it has no effect: a store in memory does not fail";
+        refuse(denies && in_memory, "on_store_error", message)?;
+        let why = match () {
+            () if !in_memory => "only the store memory has a capacity",
+            () if in_flight => "a limit in flight keeps keys only while they have requests",
+            () if is_global => "there is one key",
+            () => "",
+        };
+        let has_none = self.capacity.is_some() && !why.is_empty();
+        refuse(has_none, "capacity", format!("it has no effect: {why}"))?;
         let message = "concurrency counts the requests of this process; leave the store out";
-        report("store", message.to_owned());
-    }
-    if let Some(other) = limit.spec.beside_lockout().filter(|_| !is_given("failure")) {
+        refuse(in_flight && !in_memory, "store", message)?;
+        let message = "it has no effect: a permit is returned whatever the status";
+        refuse(in_flight && !self.failure.is_empty(), "failure", message)?;
+        let other = spec.beside_lockout().unwrap_or_default();
         let message = format!(
             "this field is missing: it is about lockout and {other} alike. Write failure = [401, 403] \
              to count failures only, or give {other} a limit of its own to count every request"
         );
-        report("failure", message);
-    }
-    if limit.requests.methods.is_empty() && limit.spec.to_string().contains("on_success=clear") {
+        refuse(
+            !other.is_empty() && self.failure.is_empty(),
+            "failure",
+            message,
+        )?;
         let message = "on_success=clear needs methods, such as methods = \"POST\": each success of a request \
                        that matches would clear the failures, such as a GET of the form";
-        report("match", message.to_owned());
-    }
-    if in_flight && is_given("failure") {
-        let message = "it has no effect: a permit is returned whatever the status";
-        report("failure", message.to_owned());
-    }
-    for (at, one) in limit.overrides.iter().enumerate() {
-        one_override(limit, at, one, problems);
+        let methods = self.requests.as_ref().map_or(0, |it| it.methods.len());
+        let clears = spec.to_string().contains("on_success=clear");
+        refuse(clears && methods == 0, "match", message)
     }
 }
 
-/// Rules about the override at `at` of a limit.
-fn one_override(
-    limit: &Limit,
-    at: usize,
-    Override {
-        requests,
-        limit: other,
-    }: &Override,
-    problems: &mut Vec<Problem>,
-) {
-    let mut report = |field: &str, message: &str| {
-        problems.push(other.place.problem(field, message));
-    };
-    let given = ["key", "prefix", "headers"];
-    let given = given.iter().filter(|field| other.place.has(field));
-    if given.count() != 1 || *requests == OverrideFor::Headers(HeaderValues::default()) {
-        report("key", "give one of key, prefix and headers");
-    }
-    let given = ["limit", "blocked", "unlimited"];
-    let given = given.iter().filter(|field| other.place.has(field));
-    let has_plan = other.plan != Plan::Default;
-    if given.count() != 1 || has_plan == other.place.has("limit") {
-        report(
-            "limit",
-            "give one of limit, blocked = true and unlimited = true",
-        );
-    } else if has_plan {
-        if other.plan == limit.plan {
-            report("limit", "it has no effect: so is the limit");
+impl Override {
+    /// Checks an override of `limit`, which has those `before` it.
+    fn check(&mut self, limit: &Limit, before: &[Self]) -> Result<(), Mistake> {
+        valid("name", check_name(&self.name))?;
+        for (field, text) in [("key", &self.key), ("prefix", &self.prefix)] {
+            valid(field, text.as_deref().map_or(Ok(()), check_value))?;
         }
-    } else if other.spec.kind() != limit.spec.kind() {
-        report(
-            "limit",
-            &format!("expected {} with other numbers", limit.spec.kind()),
-        );
-    } else if other.spec == limit.spec && limit.plan == Plan::Default {
-        report("limit", "it has no effect: the limit has the same numbers");
-    }
-    if limit.overrides[..at]
-        .iter()
-        .any(|before| before.requests == *requests)
-    {
-        report("key", "an override before is for the same requests");
-    }
-    let is_text = |key: &KeySource| !matches!(key, KeySource::Global | KeySource::ClientIp(_));
-    let by_key = !matches!(requests, OverrideFor::Headers(_));
-    if by_key && !matches!(&limit.keys[..], [key] if is_text(key)) {
+        if let Some(headers) = &mut self.headers {
+            headers.check()?;
+        }
+        let given = [
+            self.key.is_some(),
+            self.prefix.is_some(),
+            self.headers.is_some(),
+        ];
+        let given = given.iter().filter(|is_given| **is_given).count();
+        refuse(given != 1, "key", "give one of key, prefix and headers")?;
+        let given = [self.limit.is_some(), self.blocked, self.unlimited];
+        let given = given.iter().filter(|is_given| **is_given).count();
+        let message = "give one of limit, blocked = true and unlimited = true";
+        refuse(given != 1, "limit", message)?;
+        if let Some(other) = &self.limit {
+            let kind = limit.limit.0.kind();
+            let message = format!("expected {kind} with other numbers");
+            refuse(other.0.kind() != kind, "limit", message)?;
+            let is_same = *other == limit.limit && limit.plan() == Plan::Default;
+            let message = "it has no effect: the limit has the same numbers";
+            refuse(is_same, "limit", message)?;
+        } else {
+            let is_same = self.plan() == limit.plan();
+            refuse(is_same, "limit", "it has no effect: so is the limit")?;
+        }
+        let is_for = |one: &Self| {
+            (&one.key, &one.prefix, &one.headers) == (&self.key, &self.prefix, &self.headers)
+        };
+        let message = "an override before is for the same requests";
+        refuse(before.iter().any(is_for), "key", message)?;
+        let is_text = |key: &KeySource| !matches!(key, KeySource::Global | KeySource::ClientIp(_));
+        let by_text = matches!(&*limit.keys, [key] if is_text(key));
         let message = "only a limit by one key that is a text has overrides by key: header:NAME, bearer, \
                        matched_path or extension:NAME";
-        report("key", message);
+        refuse(self.headers.is_none() && !by_text, "key", message)
     }
 }
 
-/// Rules about all limits together.
-pub(super) fn limits(limits: &[Limit], problems: &mut Vec<Problem>) {
-    let mut names = BTreeSet::new();
-    for (at, limit) in limits.iter().enumerate() {
-        let before = problems.len();
-        for one in limit.with_overrides() {
-            if !names.insert(&*one.name) {
-                let message = format!("the name {:?} is there twice", one.name);
-                problems.push(one.place.problem("name", message));
+impl Content {
+    /// Reports what is wrong with several parts of the file together.
+    pub(super) fn check(&mut self, report: &mut dyn FnMut(&str, String)) {
+        self.schema = None;
+        for (at, deny) in self.denies.iter_mut().enumerate() {
+            if let Err((field, message)) = Requests::check(&mut deny.requests) {
+                report(&format!("deny[{at}].{field}"), message);
             }
         }
-        if problems.len() > before {
-            continue;
-        }
-        let same = limits[..at].iter().find(|other| {
-            other.spec == limit.spec
-                && other.plan == limit.plan
-                && other.keys == limit.keys
-                && other.requests == limit.requests
-                && other.except == limit.except
-                && other.failure == limit.failure
+        self.check_lists(report);
+        self.check_stores(report);
+        self.check_limits(report);
+    }
+
+    fn check_lists(&self, report: &mut dyn FnMut(&str, String)) {
+        let excepts = self.limits.iter().enumerate().filter_map(|(at, limit)| {
+            let except = limit.except.as_ref()?;
+            Some((format!("limit[{at}].except.list"), &except.list))
         });
-        if let Some(other) = same {
-            let message = format!("{:?} is the same limit for the same requests", other.name);
-            problems.push(limit.place.problem("limit", message));
+        let denies = self.denies.iter().enumerate();
+        let denies = denies.map(|(at, deny)| (format!("deny[{at}].list"), &deny.list));
+        let used: Vec<_> = excepts.chain(denies).collect();
+        for (path, name) in &used {
+            if !self.lists.contains_key(*name) {
+                let near = did_you_mean(name, self.lists.keys().map(String::as_str));
+                report(path, format!("the list {name:?} is not defined{near}"));
+            }
+        }
+        for (name, list) in &self.lists {
+            let path = format!("lists.{name}");
+            if let Err(message) = check_name(name) {
+                report(&path, message);
+            } else if used.iter().all(|(_, used)| *used != name) {
+                report(&path, "no limit and no deny uses this list".to_owned());
+            }
+            if list.cidrs.is_some() == list.file.is_some() {
+                report(&path, "give one of cidrs and file".to_owned());
+            }
+            for (at, network) in list.cidrs.iter().flat_map(|cidrs| &**cidrs).enumerate() {
+                // `!` begins an exception.
+                let network = network.strip_prefix('!').unwrap_or(network);
+                if let Err(error) = Networks::try_new([network]) {
+                    report(&format!("{path}.cidrs[{at}]"), error.to_string());
+                }
+            }
+        }
+    }
+
+    fn check_stores(&self, report: &mut dyn FnMut(&str, String)) {
+        for (name, store) in &self.stores {
+            let mut limits = self.limits.iter();
+            let message = match check_name(name) {
+                Err(message) => message,
+                Ok(()) if name == "memory" => {
+                    "memory is the name of the store in this process; give another name".to_owned()
+                }
+                Ok(()) if limits.all(|limit| limit.store.as_ref() != Some(name)) => {
+                    "no limit uses this store".to_owned()
+                }
+                Ok(()) if store.redis.is_some() == store.postgres.is_some() => {
+                    "give one of redis and postgres".to_owned()
+                }
+                Ok(()) => continue,
+            };
+            report(&format!("stores.{name}"), message);
+        }
+    }
+
+    fn check_limits(&self, report: &mut dyn FnMut(&str, String)) {
+        let mut names = BTreeSet::new();
+        for (at, limit) in self.limits.iter().enumerate() {
+            let overrides = limit.overrides.iter().enumerate();
+            let overrides =
+                overrides.map(|(n, one)| (format!("limit[{at}].override[{n}].name"), &one.name));
+            let all = std::iter::once((format!("limit[{at}].name"), &limit.name)).chain(overrides);
+            let mut twice = all.filter(|(_, name)| !names.insert(*name));
+            if let Some((path, name)) = twice.next() {
+                report(&path, format!("the name {name:?} is there twice"));
+                continue;
+            }
+            let same = self.limits[..at].iter().find(|other| {
+                other.limit == limit.limit
+                    && other.plan() == limit.plan()
+                    && other.keys == limit.keys
+                    && other.requests == limit.requests
+                    && other.except == limit.except
+                    && other.failure == limit.failure
+            });
+            if let Some(Limit { name, .. }) = same {
+                let message = format!("{name:?} is the same limit for the same requests");
+                report(&format!("limit[{at}].limit"), message);
+            }
         }
     }
 }

@@ -1,25 +1,21 @@
-//! A policy file: what it holds, and everything that is wrong with it.
+//! A policy file: what it holds, and what is wrong with it.
 
 mod check;
+mod lines;
 mod model;
 mod problem;
 mod read;
-mod schema;
-mod shape;
+#[cfg(test)]
+mod tests;
 #[cfg(feature = "toml")]
 mod toml;
-mod tree;
 mod values;
-mod write;
 
-pub use self::{
-    model::PolicyFile,
-    problem::{Problem, Problems},
-    schema::schema,
-};
 pub(super) use self::{
-    model::{
-        Deny, HeaderValues, Limit, ListSource, NetworksSource, OverrideFor, Requests, StoreSource,
-    },
-    values::KeySource,
+    model::{Deny, HeaderValues, Limit, ListSource, Requests, StoreSource},
+    values::{AllowOrDeny, KeySource},
+};
+pub use self::{
+    model::{PolicyFile, schema},
+    problem::{Problem, Problems},
 };

@@ -2,15 +2,14 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use http::{HeaderMap, HeaderName, Method};
+use http::HeaderMap;
+use serde::{Deserialize, Serialize};
 
+use super::lines::Lines;
 use super::problem::Problem;
-use super::tree::{Node, Value};
-use super::values::KeySource;
-use crate::key::Missing;
-use crate::policy::{pattern::PathPattern, spec::Spec};
+use super::values::{AllowOrDeny, HeaderForm, KeySource, Line, Number, Several, WithoutKey};
+use crate::policy::pattern::PathPattern;
 use crate::quota::Plan;
-use crate::respond::Headers;
 
 /// The limits of a program, read from a file and checked.
 ///
@@ -35,157 +34,202 @@ use crate::respond::Headers;
 /// ```
 ///
 /// `docs/policy_reference.md` lists all fields.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct PolicyFile {
+    pub(in crate::policy) content: Content,
+    pub(super) lines: Lines,
+}
+
+/// The JSON schema (2020-12) of a policy file, for editors.
+///
+/// It knows the fields, their types and the form of each text. The rules about several fields, such as
+/// that each list is used, are checked only when a file is read. It is the text of
+/// `docs/policies.schema.json`.
+///
+/// ```
+/// let schema: serde_json::Value = serde_json::from_str(tower_throttle::policy::schema()).unwrap();
+/// assert_eq!(schema["properties"]["version"]["const"], 1);
+/// ```
+pub const fn schema() -> &'static str {
+    include_str!("../../../docs/policies.schema.json")
+}
+
+/// What a file says.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(title = "A policy file of tower-throttle"))]
+pub(in crate::policy) struct Content {
+    /// The schema, for editors.
+    #[serde(rename = "$schema", skip_serializing_if = "Option::is_none")]
+    pub(super) schema: Option<String>,
+    /// The version of this format: 1.
+    #[serde(deserialize_with = "super::values::version")]
+    #[cfg_attr(test, schemars(extend("const" = 1)))]
+    version: u64,
+    /// Lists of networks.
+    #[serde(default)]
     pub(in crate::policy) lists: BTreeMap<String, ListSource>,
+    /// Stores that servers share.
+    #[serde(default)]
     pub(in crate::policy) stores: BTreeMap<String, StoreSource>,
+    /// The limits. All that match a request apply.
+    #[serde(default, rename = "limit")]
     pub(in crate::policy) limits: Vec<Limit>,
+    /// Clients that are denied.
+    #[serde(default, rename = "deny")]
     pub(in crate::policy) denies: Vec<Deny>,
 }
 
-/// Where the networks of a list come from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::policy) struct ListSource {
-    pub(in crate::policy) networks: NetworksSource,
-    pub(in crate::policy) place: Place,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::policy) enum NetworksSource {
-    Cidrs(Vec<String>),
-    File(String),
-}
-
-/// A server that stores usage.
-#[derive(Clone, PartialEq, Eq)]
-pub(in crate::policy) struct StoreSource {
-    /// `redis` or `postgres`.
-    pub(in crate::policy) kind: &'static str,
-    pub(in crate::policy) url: String,
-    /// How long a call may take.
-    pub(in crate::policy) deadline_ms: u64,
-    pub(in crate::policy) place: Place,
-}
-
 /// One limit.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(in crate::policy) struct Limit {
+    /// The name in headers, logs, metrics and reports. No two limits share one.
+    #[cfg_attr(test, schemars(regex(pattern = super::tests::NAME)))]
     pub(in crate::policy) name: String,
-    pub(in crate::policy) spec: Spec,
-    /// What holds in place of the numbers; never a quota.
-    pub(in crate::policy) plan: Plan,
-    pub(in crate::policy) keys: Vec<KeySource>,
-    pub(in crate::policy) missing: Option<Missing>,
-    pub(in crate::policy) requests: Requests,
-    pub(in crate::policy) except: Option<String>,
-    pub(in crate::policy) is_shadow: bool,
-    pub(in crate::policy) headers: Option<Headers>,
-    /// `None` is the memory of this process.
+    /// ALGORITHM LIMIT/PERIOD; OPTION=VALUE; .., such as token_bucket 10/s; burst=50.
+    pub(in crate::policy) limit: Line,
+    /// What requests are counted by. Several are counted by all of them together.
+    #[serde(rename = "key")]
+    pub(in crate::policy) keys: Several<KeySource>,
+    /// What happens to requests without the key: they share one limit, are not limited, or are rejected with this
+    /// status.
+    pub(in crate::policy) missing: Option<WithoutKey>,
+    /// The requests that the limit applies to; all unless set.
+    #[serde(rename = "match")]
+    pub(in crate::policy) requests: Option<Requests>,
+    /// Clients that are not limited.
+    pub(in crate::policy) except: Option<Except>,
+    /// Decide and report, and let every request pass.
+    #[serde(default)]
+    pub(in crate::policy) shadow: bool,
+    /// Response headers that state the limit; none unless set.
+    #[serde(default)]
+    pub(in crate::policy) headers: HeaderForm,
+    /// Where usage is stored: memory, a store of this file, or one of the program.
+    #[cfg_attr(test, schemars(regex(pattern = super::tests::NAME)))]
     pub(in crate::policy) store: Option<String>,
-    pub(in crate::policy) denies_on_store_error: bool,
-    pub(in crate::policy) failure: Vec<u16>,
-    pub(in crate::policy) capacity: Option<u64>,
+    /// What happens to requests while the store cannot decide.
+    #[serde(default)]
+    pub(in crate::policy) on_store_error: AllowOrDeny,
+    /// Only responses with these statuses count. 401 and 403 for a lockout unless set.
+    #[serde(default, skip_serializing_if = "Several::is_empty")]
+    pub(in crate::policy) failure: Several<Number<100, 599>>,
+    /// How many keys the table in memory holds.
+    pub(in crate::policy) capacity: Option<Number<1, 100_000_000>>,
+    /// Each request is denied, and none is counted.
+    #[serde(default)]
+    pub(in crate::policy) blocked: bool,
+    /// Each request passes, and none is counted.
+    #[serde(default)]
+    pub(in crate::policy) unlimited: bool,
+    /// Other numbers for some keys, or for requests with some headers.
+    #[serde(default, rename = "override")]
     pub(in crate::policy) overrides: Vec<Override>,
-    pub(in crate::policy) place: Place,
 }
 
-/// Another limit instead of this one, for some requests.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Another limit instead of the one around it, for some requests.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(in crate::policy) struct Override {
-    pub(in crate::policy) requests: OverrideFor,
-    /// As the limit that it replaces, but for its name and its numbers.
-    pub(in crate::policy) limit: Limit,
+    /// A name of its own, as of a limit.
+    #[cfg_attr(test, schemars(regex(pattern = super::tests::NAME)))]
+    pub(in crate::policy) name: String,
+    /// The requests whose key is this text.
+    pub(in crate::policy) key: Option<String>,
+    /// The requests whose key begins with this text.
+    pub(in crate::policy) prefix: Option<String>,
+    /// The requests that have one of these values in each of these headers.
+    pub(in crate::policy) headers: Option<HeaderValues>,
+    /// The same algorithms with other numbers.
+    pub(in crate::policy) limit: Option<Line>,
+    /// Each request is denied, and none is counted.
+    #[serde(default)]
+    pub(in crate::policy) blocked: bool,
+    /// Each request passes, and none is counted.
+    #[serde(default)]
+    pub(in crate::policy) unlimited: bool,
 }
-
-/// Which requests have another limit.
-#[derive(Clone, PartialEq, Eq)]
-pub(in crate::policy) enum OverrideFor {
-    /// Those whose key is this text.
-    Key(String),
-    /// Those whose key begins so.
-    Prefix(String),
-    Headers(HeaderValues),
-}
-
-/// Headers, each with the values of which a request has to have one.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::policy) struct HeaderValues(pub(in crate::policy) Vec<(HeaderName, Vec<String>)>);
 
 /// The requests that something applies to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(in crate::policy) struct Requests {
-    pub(in crate::policy) paths: Vec<PathPattern>,
-    pub(in crate::policy) methods: Vec<Method>,
-    pub(in crate::policy) headers: HeaderValues,
+    /// Paths as in axum's routes: /users/{id}, /api/{*rest}. The limit applies if one matches.
+    #[serde(default, rename = "path", skip_serializing_if = "Several::is_empty")]
+    pub(in crate::policy) paths: Several<PathPattern>,
+    /// The limit applies to these methods only.
+    #[serde(default, skip_serializing_if = "Several::is_empty")]
+    #[cfg_attr(test, schemars(with = "Several<super::tests::Method>"))]
+    pub(in crate::policy) methods: Several<String>,
+    /// The limit applies to requests that have one of these values in each of these headers.
+    pub(in crate::policy) headers: Option<HeaderValues>,
+}
+
+/// Headers in lower case, each with the values of which a request has to have one.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(transparent)]
+pub(in crate::policy) struct HeaderValues(pub(super) BTreeMap<String, Several<String>>);
+
+/// Clients that are not limited.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(in crate::policy) struct Except {
+    /// Clients in this list are not limited.
+    pub(in crate::policy) list: String,
 }
 
 /// Clients that are denied.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(in crate::policy) struct Deny {
+    /// Clients in this list get status 403.
     pub(in crate::policy) list: String,
-    pub(in crate::policy) requests: Requests,
+    /// The requests that are denied; all unless set.
+    #[serde(rename = "match")]
+    pub(in crate::policy) requests: Option<Requests>,
 }
 
-/// Where something was written, for problems that are found later.
-#[derive(Clone, Debug, Default)]
-pub(in crate::policy) struct Place {
-    path: String,
-    lines: Vec<(String, Option<u32>)>,
-    line: Option<u32>,
+/// Where the networks of a list come from.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(in crate::policy) struct ListSource {
+    /// Networks; ! begins an exception.
+    #[cfg_attr(test, schemars(with = "Option<Several<super::tests::Network>>"))]
+    pub(in crate::policy) cidrs: Option<Several<String>>,
+    /// A file with one network per line. # begins a comment.
+    pub(in crate::policy) file: Option<String>,
 }
 
-impl Place {
-    pub(super) fn of(path: &str, node: &Node) -> Self {
-        let given = node.entries().iter();
-        let given = given.filter(|entry| !matches!(entry.node.value, Value::Null));
-        let lines = given.map(|entry| (entry.name.clone(), entry.node.line));
-        Self {
-            path: path.to_owned(),
-            lines: lines.collect(),
-            line: node.line,
-        }
-    }
-
-    /// Whether a field is given.
-    pub(super) fn has(&self, field: &str) -> bool {
-        self.lines.iter().any(|(name, _)| name == field)
-    }
-
-    /// A problem of one of its fields.
-    pub(in crate::policy) fn problem(&self, field: &str, message: impl Into<String>) -> Problem {
-        let path = format!("{}.{field}", self.path);
-        let mut lines = self.lines.iter();
-        let known = lines.find(|(name, _)| name == field);
-        Problem::new(path, known.map_or(self.line, |(_, line)| *line), message)
-    }
-}
-
-impl HeaderValues {
-    /// Whether each header has one of its values. A client that repeats a header does not get past a limit.
-    pub(in crate::policy) fn are_in(&self, headers: &HeaderMap) -> bool {
-        self.0.iter().all(|(name, values)| {
-            let mut sent = headers.get_all(name).iter();
-            sent.any(|sent| {
-                values
-                    .iter()
-                    .any(|value| value.as_bytes() == sent.as_bytes())
-            })
-        })
-    }
-}
-
-impl Limit {
-    /// It, and those that replace it for some requests.
-    pub(in crate::policy) fn with_overrides(&self) -> impl Iterator<Item = &Self> {
-        std::iter::once(self).chain(self.overrides.iter().map(|one| &one.limit))
-    }
+/// A server that stores usage.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(in crate::policy) struct StoreSource {
+    /// The URL of a Redis server.
+    pub(in crate::policy) redis: Option<String>,
+    /// The URL of a PostgreSQL server.
+    pub(in crate::policy) postgres: Option<String>,
+    /// How many milliseconds a call may take; 100 unless set.
+    #[serde(default)]
+    pub(in crate::policy) deadline_ms: Option<Number<1, 60_000>>,
 }
 
 impl PolicyFile {
     /// The names of the limits, and of their overrides.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        let limits = self.limits.iter().flat_map(Limit::with_overrides);
-        limits.map(|limit| &*limit.name)
+        self.content.limits.iter().flat_map(|limit| {
+            let overrides = limit.overrides.iter().map(|one| &*one.name);
+            std::iter::once(&*limit.name).chain(overrides)
+        })
     }
 
     /// What is allowed and yet probably a mistake: a file without a limit.
@@ -200,61 +244,103 @@ impl PolicyFile {
     /// # }
     /// ```
     pub fn warnings(&self) -> Vec<Problem> {
-        if self.limits.is_empty() && self.denies.is_empty() {
+        if self.content.limits.is_empty() && self.content.denies.is_empty() {
             let message = "the file has no limit: every request passes";
             return vec![Problem::new("limit", None, message)];
         }
         Vec::new()
     }
-}
 
-/// Manual impl: what is written elsewhere is equal.
-impl PartialEq for Place {
-    fn eq(&self, _: &Self) -> bool {
-        true
+    /// A problem of the field at `path`.
+    pub(in crate::policy) fn problem(&self, path: &str, message: impl Into<String>) -> Problem {
+        Problem::new(path, self.lines.of(path), message)
     }
 }
 
-impl Eq for Place {}
+impl Limit {
+    /// What holds in place of the numbers; never a quota.
+    pub(in crate::policy) const fn plan(&self) -> Plan {
+        plan(self.blocked, self.unlimited)
+    }
 
-/// Manual impl: keys must not be logged.
-impl fmt::Debug for OverrideFor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Key(_) => f.write_str("Key(..)"),
-            Self::Prefix(_) => f.write_str("Prefix(..)"),
-            Self::Headers(headers) => f.debug_tuple("Headers").field(headers).finish(),
+    /// The limit that `one` of its overrides puts in its place.
+    pub(in crate::policy) fn with(&self, one: &Override) -> Self {
+        let is_table = self.store.is_none() && self.limit.0.concurrency().is_none();
+        let one_key = one.key.as_ref().filter(|_| is_table);
+        Self {
+            name: one.name.clone(),
+            limit: one.limit.as_ref().unwrap_or(&self.limit).clone(),
+            blocked: one.blocked,
+            unlimited: one.unlimited,
+            capacity: one_key.map_or(self.capacity, |_| Some(Number(1))),
+            overrides: Vec::new(),
+            ..self.clone()
         }
     }
 }
 
-/// Manual impl: the URL may hold a password.
-impl fmt::Debug for StoreSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StoreSource")
-            .field("kind", &self.kind)
-            .finish_non_exhaustive()
+impl Override {
+    /// What holds in place of numbers.
+    pub(in crate::policy) const fn plan(&self) -> Plan {
+        plan(self.blocked, self.unlimited)
+    }
+}
+
+const fn plan(blocked: bool, unlimited: bool) -> Plan {
+    match (blocked, unlimited) {
+        (true, _) => Plan::Blocked,
+        (false, true) => Plan::Unlimited,
+        (false, false) => Plan::Default,
+    }
+}
+
+impl HeaderValues {
+    /// Whether each header has one of its values. A client that repeats a header does not get past a limit.
+    pub(in crate::policy) fn are_in(&self, headers: &HeaderMap) -> bool {
+        self.0.iter().all(|(name, values)| {
+            let mut sent = headers.get_all(name).iter();
+            sent.any(|sent| values.iter().any(|value| value.as_bytes() == sent))
+        })
     }
 }
 
 impl StoreSource {
-    pub(in crate::policy) const DEADLINE_MS: u64 = 100;
+    /// The name of its field, and the URL.
+    pub(in crate::policy) fn url(&self) -> (&'static str, &str) {
+        let redis = self.redis.as_deref().map(|url| ("redis", url));
+        redis.unwrap_or_else(|| ("postgres", self.postgres.as_deref().unwrap_or_default()))
+    }
 
     /// The URL without the password, which may change while the usage is the same. A password
     /// elsewhere, such as in the query, stays.
     pub(in crate::policy) fn address(&self) -> String {
-        let whole = || self.url.clone();
-        let Some((scheme, rest)) = self.url.split_once("://") else {
-            return whole();
+        let (_, url) = self.url();
+        let Some((scheme, rest)) = url.split_once("://") else {
+            return url.to_owned();
         };
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(end);
-        match authority.rsplit_once('@') {
-            Some((user, host)) => {
-                let name = user.split(':').next().unwrap_or_default();
-                format!("{scheme}://{name}@{host}{path}")
-            }
-            None => whole(),
-        }
+        let Some((user, host)) = authority.rsplit_once('@') else {
+            return url.to_owned();
+        };
+        let name = user.split(':').next().unwrap_or_default();
+        format!("{scheme}://{name}@{host}{path}")
+    }
+}
+
+/// What they say is equal, wherever it is written.
+impl PartialEq for PolicyFile {
+    fn eq(&self, other: &Self) -> bool {
+        self.content == other.content
+    }
+}
+
+impl Eq for PolicyFile {}
+
+/// Manual impl: keys and URLs must not be logged.
+impl fmt::Debug for PolicyFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PolicyFile ")?;
+        f.debug_list().entries(self.names()).finish()
     }
 }

@@ -2,6 +2,8 @@
 
 use std::{error::Error, fmt};
 
+use crate::policy::parse::did_you_mean;
+
 /// One thing that is wrong with a policy file, or worth a warning.
 ///
 /// ```
@@ -11,7 +13,7 @@ use std::{error::Error, fmt};
 /// let problems = PolicyFile::from_toml("version = 1\nlimits = []").unwrap_err();
 /// let problem = &problems.list()[0];
 /// assert_eq!((problem.path(), problem.line()), ("limits", Some(2)));
-/// assert!(problem.message().starts_with("unknown field; did you mean limit?"));
+/// assert!(problem.message().ends_with("; did you mean limit?"));
 /// # }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,11 +29,33 @@ impl Problem {
         line: Option<u32>,
         message: impl Into<String>,
     ) -> Self {
-        Self {
-            path: path.into(),
-            line,
-            message: message.into(),
+        let (mut path, message) = (path.into(), message.into());
+        // A name that is a URL may hold a password.
+        if let Some(name) = path.find("://") {
+            path.truncate(path[..name].rfind('.').map_or(0, |dot| dot + 1));
+            path += "(a URL)";
         }
+        Self {
+            path,
+            line,
+            message,
+        }
+    }
+
+    /// What serde says is wrong with the field at `path`.
+    pub(super) fn of_serde(path: &str, line: Option<u32>, message: &str) -> Self {
+        let mut names = message.split('`').skip(1).step_by(2);
+        let near = match names.next() {
+            Some(found) if message.starts_with("unknown ") => did_you_mean(found, names),
+            _ => String::new(),
+        };
+        // A URL and a connection string may hold a password.
+        let is_secret = message.contains("://") || path.starts_with("stores");
+        let message = match message.rsplit_once(", expected ") {
+            Some((_, expected)) if is_secret => format!("expected {expected}"),
+            _ => message.to_owned(),
+        };
+        Self::new(path, line, message + &near)
     }
 
     /// The field: `limit[0].key`. Empty if it is the file as a whole.
@@ -62,18 +86,21 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything that is wrong with a policy file: at least one [`Problem`].
+/// What is wrong with a policy file: at least one [`Problem`], and at most one per limit.
 ///
 /// ```
 /// # #[cfg(feature = "toml")] {
 /// use tower_throttle::policy::PolicyFile;
 ///
-/// let problems = PolicyFile::from_toml("version = 2\nlimti = []").unwrap_err();
+/// let text = "version = 1\n\
+///     [[limit]]\nname = \"a\"\nlimit = \"token_bucket 1/s\"\nkey = \"global\"\nshadow = 1\n\
+///     [[limit]]\nname = \"b\"\nlimit = \"token_bucket 1/s\"\nkey = \"bearer\"\nheaders = \"draft-12\"";
+/// let problems = PolicyFile::from_toml(text).unwrap_err();
 /// assert_eq!(
 ///     problems.to_string(),
-///     "line 1: version: 2 is not allowed; this version of the library reads 1 only\n\
-///      line 2: limti: unknown field; did you mean limit? \
-///      Known are $schema, version, lists, stores, limit, deny"
+///     "line 6: limit[0].shadow: invalid type: integer `1`, expected a boolean\n\
+///      line 11: limit[1].headers: unknown variant `draft-12`, expected one of `none`, `draft-11`, `draft-6`, \
+///      `x-ratelimit`, `x-ratelimit-epoch`; did you mean draft-11?"
 /// );
 /// # }
 /// ```

@@ -1,80 +1,71 @@
-//! Reads TOML, with the lines of all values.
+//! Reads TOML, with the lines of all fields.
 
-use std::ops::Range;
+use std::mem;
 
 use toml::{
     Spanned,
-    de::{DeTable, DeValue},
+    de::{DeArray, DeTable, DeValue, Deserializer, ValueDeserializer},
 };
 
+use super::lines::Lines;
+use super::model::PolicyFile;
 use super::problem::{Problem, Problems};
-use super::tree::{Entry, Node, Value};
+use super::read::{checked, read};
 
-/// The value of a whole file.
-pub(super) fn parse(text: &str) -> Result<Node, Problems> {
-    let lines = Lines::of(text);
-    match DeTable::parse(text) {
-        Ok(table) => Ok(Node {
-            line: Some(1),
-            value: lines.table(table.into_inner()),
-        }),
-        Err(error) => Err(Problems::of(vec![Problem::new(
-            "",
-            error.span().map(|span| lines.at(&span)),
-            error.message().to_owned(),
-        )])),
+impl PolicyFile {
+    /// Reads TOML. A problem names its line. A byte order mark is ignored.
+    ///
+    /// # Errors
+    /// The first mistake of each limit, or else those about several parts of the file.
+    pub fn from_toml(text: &str) -> Result<Self, Problems> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let ends: Vec<_> = text.match_indices('\n').map(|(end, _)| end).collect();
+        let mut file = DeTable::parse(text).map_err(|error| {
+            let line = error.span().map(|span| line(&ends, span.start));
+            Problems::of(vec![Problem::new("", line, error.message())])
+        })?;
+        let mut lines = Lines::default();
+        lines.0.insert(String::new(), 1);
+        add_fields(&mut lines, "", file.get_ref(), &ends);
+        let limits = match file.get_mut().get_mut("limit").map(Spanned::get_mut) {
+            Some(DeValue::Array(limits)) => mem::replace(limits, DeArray::new()),
+            _ => DeArray::new(),
+        };
+        let limits = limits.into_iter().enumerate().map(|(at, limit)| {
+            let limit = ValueDeserializer::from(limit);
+            read(limit, &format!("limit[{at}]"), &lines)
+        });
+        let limits = limits.collect();
+        let rest = read(Deserializer::from(file), "", &lines);
+        checked(rest, limits, lines)
     }
 }
 
-/// Where each line ends.
-struct Lines(Vec<usize>);
+/// The line, from 1, of a position in a text whose lines have these ends.
+fn line(ends: &[usize], at: usize) -> u32 {
+    let before = ends.partition_point(|end| *end < at);
+    u32::try_from(before).unwrap_or(u32::MAX).saturating_add(1)
+}
 
-impl Lines {
-    fn of(text: &str) -> Self {
-        Self(text.match_indices('\n').map(|(at, _)| at).collect())
+fn add_fields(lines: &mut Lines, path: &str, table: &DeTable<'_>, ends: &[usize]) {
+    let dot = if path.is_empty() { "" } else { "." };
+    for (name, value) in table {
+        let path = format!("{path}{dot}{}", name.get_ref());
+        lines.0.insert(path.clone(), line(ends, name.span().start));
+        add_values(lines, &path, value.get_ref(), ends);
     }
+}
 
-    /// The line of the beginning of a span, from 1.
-    fn at(&self, span: &Range<usize>) -> u32 {
-        let before = self.0.partition_point(|end| *end < span.start);
-        u32::try_from(before).unwrap_or(u32::MAX).saturating_add(1)
-    }
-
-    fn table(&self, table: DeTable<'_>) -> Value {
-        let mut entries: Vec<(usize, Entry)> = Vec::new();
-        for (name, node) in table {
-            let span = name.span();
-            let entry = Entry {
-                line: Some(self.at(&span)),
-                name: name.into_inner().into_owned(),
-                node: self.node(node),
-            };
-            entries.push((span.start, entry));
+fn add_values(lines: &mut Lines, path: &str, value: &DeValue<'_>, ends: &[usize]) {
+    match value {
+        DeValue::Table(table) => add_fields(lines, path, table, ends),
+        DeValue::Array(list) => {
+            for (at, value) in list.iter().enumerate() {
+                let path = format!("{path}[{at}]");
+                lines.0.insert(path.clone(), line(ends, value.span().start));
+                add_values(lines, &path, value.get_ref(), ends);
+            }
         }
-        // The parser sorts by name; problems are listed in the order of the file.
-        entries.sort_by_key(|(start, _)| *start);
-        Value::Table(entries.into_iter().map(|(_, entry)| entry).collect())
-    }
-
-    fn node(&self, node: Spanned<DeValue<'_>>) -> Node {
-        let line = Some(self.at(&node.span()));
-        let value = match node.into_inner() {
-            DeValue::String(text) => Value::Text(text.into_owned()),
-            DeValue::Boolean(value) => Value::Bool(value),
-            DeValue::Integer(integer) => {
-                let text = integer.as_str().replace('_', "");
-                match i128::from_str_radix(&text, integer.radix()) {
-                    Ok(integer) => Value::Integer(integer),
-                    Err(_) => Value::Other(text),
-                }
-            }
-            DeValue::Float(float) => Value::Other(float.as_str().to_owned()),
-            DeValue::Datetime(moment) => Value::Other(moment.to_string()),
-            DeValue::Array(list) => {
-                Value::List(list.into_iter().map(|node| self.node(node)).collect())
-            }
-            DeValue::Table(table) => self.table(table),
-        };
-        Node { line, value }
+        _ => {}
     }
 }

@@ -1,18 +1,205 @@
-//! The texts in a policy file.
+//! The values in a policy file.
 
-use std::fmt;
+use std::{fmt, marker::PhantomData, ops::Deref};
 
-use http::{HeaderName, Method};
-
-use super::tree::shown;
-use crate::key::Networks;
-use crate::policy::{
-    nearest::{did_you_mean, distance},
-    pattern::PathPattern,
+use http::{HeaderName, StatusCode};
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{Error, IntoDeserializer, SeqAccess, Visitor, value::SeqAccessDeserializer},
 };
 
+use crate::key::Missing;
+use crate::policy::{parse::did_you_mean, spec::Spec};
+use crate::respond::Headers;
+
+/// One value, or a list of at least one.
+#[derive(Clone, PartialEq, Eq)]
+pub(in crate::policy) struct Several<T>(Vec<T>);
+
+impl<T> Default for Several<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> From<Vec<T>> for Several<T> {
+    fn from(values: Vec<T>) -> Self {
+        Self(values)
+    }
+}
+
+impl<T> Several<T> {
+    /// As serde wants it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<T> Deref for Several<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
+}
+
+impl<T: Serialize> Serialize for Several<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &*self.0 {
+            [one] => one.serialize(serializer),
+            several => several.serialize(serializer),
+        }
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Several<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(SeveralVisitor(PhantomData))
+    }
+}
+
+struct SeveralVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for SeveralVisitor<T> {
+    type Value = Several<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("one value or a list")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Several<T>, E> {
+        T::deserialize(text.into_deserializer()).map(|one| vec![one].into())
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Several<T>, E> {
+        T::deserialize(number.into_deserializer()).map(|one| vec![one].into())
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Several<T>, E> {
+        T::deserialize(number.into_deserializer()).map(|one| vec![one].into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Several<T>, A::Error> {
+        let values = Vec::deserialize(SeqAccessDeserializer::new(list))?;
+        if values.is_empty() {
+            let message = "an empty list has no effect: leave the field out";
+            return Err(A::Error::custom(message));
+        }
+        Ok(values.into())
+    }
+}
+
+/// A whole number in a range.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "i64")]
+pub(in crate::policy) struct Number<const FROM: u64, const TO: u64>(pub(in crate::policy) u64);
+
+impl<const FROM: u64, const TO: u64> TryFrom<i64> for Number<FROM, TO> {
+    type Error = String;
+
+    fn try_from(number: i64) -> Result<Self, String> {
+        let known = u64::try_from(number).ok().map(Self);
+        let known = known.filter(|Self(number)| (FROM..=TO).contains(number));
+        known.ok_or_else(|| format!("{number} is not allowed; give a number from {FROM} to {TO}"))
+    }
+}
+
+/// The version of the format.
+pub(super) fn version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    match u64::deserialize(deserializer)? {
+        1 => Ok(1),
+        other => Err(D::Error::custom(format!(
+            "{other} is not allowed; this version of the library reads 1 only"
+        ))),
+    }
+}
+
+/// The text of a limit. Those of a list all apply.
+#[derive(Clone, PartialEq, Eq, Serialize)]
+pub(in crate::policy) struct Line(pub(in crate::policy) Spec);
+
+impl<'de> Deserialize<'de> for Line {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let specs = Several::<Spec>::deserialize(deserializer)?.0;
+        Spec::all(specs).map(Self).map_err(D::Error::custom)
+    }
+}
+
+/// What happens to requests without the key.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected shared, skip or a number from 400 to 499"
+)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(in crate::policy) enum WithoutKey {
+    Word(SharedOrSkip),
+    Status(Number<400, 499>),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(in crate::policy) enum SharedOrSkip {
+    Shared,
+    Skip,
+}
+
+impl From<WithoutKey> for Missing {
+    fn from(without: WithoutKey) -> Self {
+        match without {
+            WithoutKey::Word(SharedOrSkip::Shared) => Self::Shared,
+            WithoutKey::Word(SharedOrSkip::Skip) => Self::Skip,
+            WithoutKey::Status(Number(status)) => {
+                let status = u16::try_from(status).map(StatusCode::from_u16);
+                Self::Reject(status.map_or(StatusCode::BAD_REQUEST, Result::unwrap_or_default))
+            }
+        }
+    }
+}
+
+/// What happens to requests while a store cannot decide.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(in crate::policy) enum AllowOrDeny {
+    #[default]
+    Allow,
+    Deny,
+}
+
+/// A form of headers.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(in crate::policy) enum HeaderForm {
+    #[default]
+    #[serde(rename = "none")]
+    None,
+    #[serde(rename = "draft-11")]
+    Draft11,
+    #[serde(rename = "draft-6")]
+    Draft6,
+    #[serde(rename = "x-ratelimit")]
+    Delta,
+    #[serde(rename = "x-ratelimit-epoch")]
+    Epoch,
+}
+
+impl HeaderForm {
+    pub(in crate::policy) const fn headers(self) -> Option<Headers> {
+        match self {
+            Self::None => None,
+            Self::Draft11 => Some(Headers::Draft11),
+            Self::Draft6 => Some(Headers::Draft6),
+            Self::Delta => Some(Headers::XRateLimitDelta),
+            Self::Epoch => Some(Headers::XRateLimitEpoch),
+        }
+    }
+}
+
 /// What requests are counted by.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub(in crate::policy) enum KeySource {
     Global,
     /// With the bits of an IPv6 address that make a client, if that was set.
@@ -32,49 +219,47 @@ const KEYS: [&str; 6] = [
     "extension:NAME",
 ];
 
-impl KeySource {
-    pub(in crate::policy) fn parse(text: &str) -> Result<Self, String> {
-        match text {
-            "global" => return Ok(Self::Global),
-            "client_ip" => return Ok(Self::ClientIp(None)),
-            "bearer" => return Ok(Self::Bearer),
-            "matched_path" => return Ok(Self::MatchedPath),
-            _ => {}
-        }
-        if let Some(bits) = text.strip_prefix("client_ip/") {
-            return match bits.parse() {
-                Ok(number @ 1..=128) if !bits.starts_with('+') => Ok(Self::ClientIp(Some(number))),
+impl TryFrom<String> for KeySource {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let (kind, name) = text.split_once([':', '/']).unwrap_or((&text, ""));
+        match (&*text, kind) {
+            ("global", _) => Ok(Self::Global),
+            ("client_ip", _) => Ok(Self::ClientIp(None)),
+            ("bearer", _) => Ok(Self::Bearer),
+            ("matched_path", _) => Ok(Self::MatchedPath),
+            (_, "client_ip") if text.contains('/') => match name.parse() {
+                Ok(bits @ 1..=128) if !name.starts_with('+') => Ok(Self::ClientIp(Some(bits))),
                 _ => Err(format!(
-                    "client_ip/{bits} is not allowed; give client_ip/BITS with 1 to 128 bits of an \
-                     IPv6 address that make one client"
+                    "{text} is not allowed; give client_ip/BITS with 1 to 128 bits of an IPv6 address that make \
+                     one client"
                 )),
-            };
-        }
-        if let Some(name) = text.strip_prefix("header:") {
-            return name.parse().map(Self::Header).map_err(|_| {
+            },
+            (_, "header") if text.contains(':') => name.parse().map(Self::Header).map_err(|_| {
                 format!("{text:?} is not allowed; {name:?} is not the name of a header")
-            });
+            }),
+            (_, "extension") if text.contains(':') => {
+                check_name(name).map(|()| Self::Extension(name.to_owned()))
+            }
+            _ => {
+                let (near, keys) = (did_you_mean(&text, KEYS), KEYS.join(", "));
+                Err(format!("expected {keys}, found {text:?}{near}"))
+            }
         }
-        if let Some(name) = text.strip_prefix("extension:") {
-            check_name(name)?;
-            return Ok(Self::Extension(name.to_owned()));
-        }
-        let near = did_you_mean(text, KEYS);
-        let keys = KEYS.join(", ");
-        Err(format!("expected {keys}, found {text:?}{near}"))
     }
 }
 
-impl fmt::Display for KeySource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Global => f.write_str("global"),
-            Self::ClientIp(None) => f.write_str("client_ip"),
-            Self::ClientIp(Some(bits)) => write!(f, "client_ip/{bits}"),
-            Self::Header(name) => write!(f, "header:{name}"),
-            Self::Bearer => f.write_str("bearer"),
-            Self::MatchedPath => f.write_str("matched_path"),
-            Self::Extension(name) => write!(f, "extension:{name}"),
+impl From<KeySource> for String {
+    fn from(source: KeySource) -> Self {
+        match source {
+            KeySource::Global => "global".to_owned(),
+            KeySource::ClientIp(None) => "client_ip".to_owned(),
+            KeySource::ClientIp(Some(bits)) => format!("client_ip/{bits}"),
+            KeySource::Header(name) => format!("header:{name}"),
+            KeySource::Bearer => "bearer".to_owned(),
+            KeySource::MatchedPath => "matched_path".to_owned(),
+            KeySource::Extension(name) => format!("extension:{name}"),
         }
     }
 }
@@ -85,51 +270,10 @@ pub(super) fn check_name(name: &str) -> Result<(), String> {
     if (1..=64).contains(&name.len()) && name.bytes().all(plain) {
         return Ok(());
     }
+    // A URL may hold a password.
+    let shown = Some(name).filter(|name| !name.contains("://"));
+    let shown = shown.map_or_else(|| "a URL".to_owned(), |name| format!("{name:?}"));
     Err(format!(
-        "{} is not allowed; give 1 to 64 letters, digits and any of . _ -",
-        shown(name)
+        "{shown} is not allowed; give 1 to 64 letters, digits and any of . _ -"
     ))
-}
-
-pub(super) fn check_key(text: &str) -> Result<(), String> {
-    KeySource::parse(text).map(drop)
-}
-
-/// `!` begins an exception.
-pub(super) fn check_network(text: &str) -> Result<(), String> {
-    let network = text.strip_prefix('!').unwrap_or(text);
-    Networks::try_new([network])
-        .map(drop)
-        .map_err(|error| error.to_string())
-}
-
-/// A text that a header can have and that is not empty. It may be secret, so the message does not show it.
-pub(super) fn check_value(text: &str) -> Result<(), String> {
-    if text.is_empty() || http::HeaderValue::from_str(text).is_err() || text.trim() != text {
-        return Err("expected a text that a header can have, without spaces around it".to_owned());
-    }
-    Ok(())
-}
-
-pub(super) fn check_path(text: &str) -> Result<(), String> {
-    PathPattern::parse(text).map(drop)
-}
-
-const METHODS: [&str; 9] = [
-    "GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT",
-];
-
-pub(super) fn check_method(text: &str) -> Result<(), String> {
-    if text.bytes().any(|byte| byte.is_ascii_lowercase()) {
-        let upper = text.to_uppercase();
-        return Err(format!("{text:?} is not allowed; did you mean {upper}?"));
-    }
-    Method::from_bytes(text.as_bytes())
-        .map_err(|_| format!("{text:?} is not allowed; give a method, such as GET"))?;
-    // Another method may be one of the program. One that differs in a letter is a mistake.
-    let mut known = METHODS.into_iter();
-    match known.find(|known| text.len() <= 8 && distance(text, known) == 1) {
-        Some(near) => Err(format!("{text:?} is not allowed; did you mean {near}?")),
-        None => Ok(()),
-    }
 }

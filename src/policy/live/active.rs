@@ -15,11 +15,10 @@ use crate::key::{Predicate, Priority, Within};
 use crate::layer::{
     Gate, Has, LayerState, Limiting, Part, PartAsk, PartOf, PolicyList, Rate, Slot,
 };
-use crate::policy::file::{HeaderValues, Limit, OverrideFor, Requests, StoreSource};
+use crate::policy::file::{HeaderValues, Limit, Requests, StoreSource};
 use crate::respond::OwnRules;
 
 /// A limit of a file, with what it has counted.
-#[derive(Debug)]
 pub(super) struct Active {
     /// As the file says.
     pub(super) limit: Limit,
@@ -78,9 +77,8 @@ pub(super) struct Identity {
 }
 
 /// Clients that are denied.
-#[derive(Debug)]
 pub(super) struct ActiveDeny {
-    pub(super) requests: Requests,
+    pub(super) requests: Option<Requests>,
     pub(super) list: Within,
 }
 
@@ -95,15 +93,13 @@ impl Overrides {
     pub(super) fn of(limit: &Limit) -> Self {
         let mut all = Self::default();
         for (behind, one) in (1..).zip(&limit.overrides) {
-            match &one.requests {
-                OverrideFor::Key(key) => {
-                    all.keys.insert(key.as_bytes().into(), behind);
-                }
-                OverrideFor::Prefix(prefix) => {
-                    all.prefixes.push((prefix.as_bytes().into(), behind));
-                }
-                OverrideFor::Headers(headers) => all.headers.push((headers.clone(), behind)),
-            }
+            let bytes = |text: &String| text.as_bytes().into();
+            all.keys
+                .extend(one.key.as_ref().map(|key| (bytes(key), behind)));
+            all.prefixes
+                .extend(one.prefix.as_ref().map(|text| (bytes(text), behind)));
+            all.headers
+                .extend(one.headers.clone().map(|headers| (headers, behind)));
         }
         all.prefixes
             .sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
@@ -131,7 +127,7 @@ impl Active {
     /// Whether the limit is about this request.
     pub(super) fn applies<B>(&self, request: &Request<B>) -> bool {
         let Self { limit, except, .. } = self;
-        limit.requests.contain(request)
+        Requests::contain(limit.requests.as_ref(), request)
             && !except
                 .as_ref()
                 .is_some_and(|clients| clients.matches(request) == Ok(true))
@@ -178,14 +174,14 @@ impl Active {
         slot: &'a mut Slot<G::Wait, G::Ticket>,
     ) -> PartOf<'a, PolicyKey, G> {
         let Limit {
-            is_shadow, headers, ..
+            shadow, headers, ..
         } = self.limit;
         let ask = PartAsk {
             cost: 1,
             priority: Priority::HIGH,
-            shadow: is_shadow,
-            silent: is_shadow,
-            stated: headers.is_some(),
+            shadow,
+            silent: shadow,
+            stated: headers.headers().is_some(),
         };
         PartOf {
             gate,
@@ -234,7 +230,9 @@ impl LimitPart<'_> {
 impl ActiveDeny {
     /// Whether one of them denies a request. An address that is missing is so for every list.
     pub(super) fn any<B>(denies: &[Self], request: &Request<B>) -> Result<bool, Rejection> {
-        let asked = denies.iter().filter(|deny| deny.requests.contain(request));
+        let asked = denies
+            .iter()
+            .filter(|deny| Requests::contain(deny.requests.as_ref(), request));
         let mut answers = asked.map(|deny| deny.list.matches(request));
         let decisive = answers.find(|answer| *answer != Ok(false));
         decisive.unwrap_or(Ok(false))
@@ -242,18 +240,24 @@ impl ActiveDeny {
 }
 
 impl Requests {
-    /// `GET` contains `HEAD`, as a route of axum does: a server answers both.
-    fn contain<B>(&self, request: &Request<B>) -> bool {
-        let Self {
+    /// All of them if they are not given. `GET` contains `HEAD`, as a route of axum does: a server answers both.
+    fn contain<B>(this: Option<&Self>, request: &Request<B>) -> bool {
+        let Some(Self {
             paths,
             methods,
             headers,
-        } = self;
+        }) = this
+        else {
+            return true;
+        };
+        let listed = |method: &Method| methods.iter().any(|known| known == method.as_str());
         let method = request.method();
-        let is_get = || *method == Method::HEAD && methods.contains(&Method::GET);
+        let is_get = || *method == Method::HEAD && listed(&Method::GET);
         let has = |path: &str| paths.iter().any(|pattern| pattern.matches(path));
-        (methods.is_empty() || methods.contains(method) || is_get())
-            && headers.are_in(request.headers())
+        (methods.is_empty() || listed(method) || is_get())
+            && headers
+                .as_ref()
+                .is_none_or(|values| values.are_in(request.headers()))
             && (paths.is_empty()
                 || has(request.uri().path())
                 || nested(request.extensions()).is_some_and(has))

@@ -7,7 +7,7 @@ use crate::key::{Networks, Watched};
 use crate::policy::file::{Deny, Problem};
 
 /// The limits of one version of a file.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Generation {
     /// In the order in which they are asked.
     pub(super) limits: Vec<Active>,

@@ -11,7 +11,7 @@ use crate::key::{
 };
 use crate::policy::{
     file::{KeySource, Limit},
-    nearest::did_you_mean,
+    parse::did_you_mean,
 };
 
 /// Finds the [`PolicyKey`] of a request.
@@ -39,7 +39,8 @@ impl PolicyKeys {
     /// The keys of a limit; the error is about its field `key`.
     pub(super) fn of(limit: &Limit, environment: &Environment) -> Result<Self, String> {
         let sources = limit.keys.iter();
-        let sources = sources.map(|source| Source::of(source, limit.missing, environment));
+        let sources =
+            sources.map(|source| Source::of(source, limit.missing.map(Missing::from), environment));
         Ok(Self {
             sources: sources.collect::<Result<_, _>>()?,
         })

@@ -43,7 +43,7 @@ impl<B> KeyExtractor<Request<B>> for MatchingLimits {
                 }
                 Extracted::Skip => active.state().record_skipped(),
                 Extracted::Reject(rejection) => {
-                    let is_shadow = active.limit.is_shadow;
+                    let is_shadow = active.limit.shadow;
                     active.state().record_rejected(&rejection, is_shadow);
                     if !is_shadow {
                         return Extracted::Reject(rejection);

@@ -17,18 +17,15 @@ use crate::error::ConfigError;
 use crate::key::{Networks, Watched, Within};
 use crate::layer::{Handle, Limiting, OnStoreError, Rate};
 use crate::policy::{
-    file::{Limit, ListSource, NetworksSource, PolicyFile, Problem, Problems, StoreSource},
-    nearest::did_you_mean,
+    file::{AllowOrDeny, Limit, ListSource, PolicyFile, Problem, Problems, StoreSource},
+    parse::did_you_mean,
     spec::Concurrency,
 };
 use crate::quota::{Plan, Quota};
 use crate::store::local::Local;
 
-/// The stores that were opened, by kind and URL. Connections outlive a reload.
-pub(super) type OpenStores = BTreeMap<OpenStore, MakeLimiter>;
-
-/// Its kind, URL and deadline.
-type OpenStore = (&'static str, String, u64);
+/// The stores that were opened. Connections outlive a reload.
+pub(super) type OpenStores = BTreeMap<StoreSource, MakeLimiter>;
 
 /// A change of a limit that keeps its usage, to be made when the whole file is known to be right.
 enum Change {
@@ -55,13 +52,18 @@ pub(super) fn build(
     };
     builder.open_stores(open);
     let mut built = Vec::new();
-    for limit in &file.limits {
-        for (behind, limit) in limit.with_overrides().enumerate() {
-            let old = before
-                .limits
-                .iter()
-                .find(|old| old.limit.name == limit.name);
-            built.extend(builder.limit(limit, old, behind > 0));
+    for (at, limit) in file.content.limits.iter().enumerate() {
+        let path = format!("limit[{at}]");
+        let overrides = limit.overrides.iter().enumerate();
+        let overrides =
+            overrides.map(|(at, one)| (format!("{path}.override[{at}]"), limit.with(one)));
+        let overrides: Vec<_> = overrides.collect();
+        let all =
+            std::iter::once((&path, limit)).chain(overrides.iter().map(|(path, one)| (path, one)));
+        for (behind, (path, limit)) in all.enumerate() {
+            let mut limits = before.limits.iter();
+            let old = limits.find(|old| old.limit.name == limit.name);
+            built.extend(builder.limit(path, limit, old, behind > 0));
         }
     }
     let denies = builder.denies();
@@ -69,7 +71,7 @@ pub(super) fn build(
         return Err(Problems::of(builder.problems));
     }
     // From here on nothing fails.
-    open.retain(|store, _| builder.stores.values().any(|used| used.0 == *store));
+    open.retain(|store, _| file.content.stores.values().any(|used| used == store));
     let mut report = Reloaded::default();
     let mut limits = Vec::new();
     for Built { mut active, origin } in built {
@@ -92,7 +94,7 @@ pub(super) fn build(
     let generation = Generation {
         limits,
         denies,
-        denied: file.denies.clone(),
+        denied: file.content.denies.clone(),
         lists: lists.map(|(name, list)| (name.to_owned(), list)).collect(),
         warnings: builder.warnings,
     };
@@ -124,7 +126,7 @@ struct Builder<'a> {
     file: &'a PolicyFile,
     environment: &'a Environment,
     lists: BTreeMap<&'a str, Watched<Networks>>,
-    stores: BTreeMap<&'a str, (OpenStore, MakeLimiter)>,
+    stores: BTreeMap<&'a str, MakeLimiter>,
     problems: Vec<Problem>,
     warnings: Vec<Problem>,
 }
@@ -143,17 +145,18 @@ impl<'a> Lists<'a> {
             problems: Vec::new(),
             warnings: file.warnings(),
         };
-        for (name, source) in &file.lists {
+        for (name, source) in &file.content.lists {
+            let field = source.file.as_ref().map_or("cidrs", |_| "file");
+            let path = format!("lists.{name}.{field}");
             match networks(source, &environment.folder) {
                 Ok(networks) => {
                     if networks.is_empty() {
                         let message = "the list has no networks, so it contains no client";
-                        let field = source.networks.field();
-                        lists.warnings.push(source.place.problem(field, message));
+                        lists.warnings.push(file.problem(&path, message));
                     }
                     lists.networks.insert(name, Watched::new(networks));
                 }
-                Err(problem) => lists.problems.push(problem),
+                Err(message) => lists.problems.push(file.problem(&path, message)),
             }
         }
         lists
@@ -163,26 +166,23 @@ impl<'a> Lists<'a> {
 impl<'a> Builder<'a> {
     fn open_stores(&mut self, open: &mut OpenStores) {
         let file = self.file;
-        for (name, source) in &file.stores {
+        for (name, source) in &file.content.stores {
+            let path = format!("stores.{name}.{}", source.url().0);
             if self.environment.stores.contains_key(name) {
                 let message = "the program has a store of this name; give another name";
-                self.problems
-                    .push(source.place.problem(source.kind, message));
+                self.problems.push(file.problem(&path, message));
                 continue;
             }
-            let store = (source.kind, source.url.clone(), source.deadline_ms);
-            let limiter = match open.get(&store) {
+            let limiter = match open.get(source) {
                 Some(limiter) => Ok(Arc::clone(limiter)),
                 None => stores::open(source),
             };
             match limiter {
                 Ok(limiter) => {
-                    open.insert(store.clone(), Arc::clone(&limiter));
-                    self.stores.insert(name, (store, limiter));
+                    open.insert(source.clone(), Arc::clone(&limiter));
+                    self.stores.insert(name, limiter);
                 }
-                Err(message) => self
-                    .problems
-                    .push(source.place.problem(source.kind, message)),
+                Err(message) => self.problems.push(file.problem(&path, message)),
             }
         }
     }
@@ -193,7 +193,7 @@ impl<'a> Builder<'a> {
     }
 
     fn denies(&self) -> Vec<ActiveDeny> {
-        let denies = self.file.denies.iter().filter_map(|deny| {
+        let denies = self.file.content.denies.iter().filter_map(|deny| {
             Some(ActiveDeny {
                 requests: deny.requests.clone(),
                 list: self.within(&deny.list)?,
@@ -205,26 +205,31 @@ impl<'a> Builder<'a> {
     /// The limit with what `old`, the one of the same name, has counted if it is the same limit.
     fn limit(
         &mut self,
-        limit: &'a Limit,
+        path: &str,
+        limit: &Limit,
         old: Option<&Active>,
         is_override: bool,
     ) -> Option<Built> {
         let keys = match PolicyKeys::of(limit, self.environment) {
             Ok(keys) => keys,
             Err(message) => {
-                self.problems.push(limit.place.problem("key", message));
+                self.problems
+                    .push(self.file.problem(&format!("{path}.key"), message));
                 return None;
             }
         };
         let identity = self.identity(limit);
         let same = old.filter(|old| old.identity == identity);
-        let (gate, origin) = match (PolicyBackend::fixed(limit.plan), limit.spec.concurrency()) {
+        let (gate, origin) = match (
+            PolicyBackend::fixed(limit.plan()),
+            limit.limit.0.concurrency(),
+        ) {
             (Some(fixed), in_flight) => {
                 if in_flight.is_none() {
-                    self.or_report(limit, "limit", limit.spec.algorithm())?;
+                    self.or_report(path, "limit", limit.limit.0.algorithm())?;
                 }
                 if let Some(store) = &limit.store {
-                    self.limiter(store, limit)?;
+                    self.limiter(store, path)?;
                 }
                 match same {
                     Some(same) => (same.gate.clone(), Origin::Kept),
@@ -232,7 +237,7 @@ impl<'a> Builder<'a> {
                 }
             }
             (None, Some(spec)) => in_flight(limit, spec, same),
-            (None, None) => self.rate(limit, &keys, same)?,
+            (None, None) => self.rate(path, limit, &keys, same)?,
         };
         let origin = match (origin, same, old) {
             (Origin::Fresh(_), None, Some(old)) => Origin::Fresh(format!(
@@ -246,7 +251,10 @@ impl<'a> Builder<'a> {
                 limit: limit.clone(),
                 identity,
                 source: self.source(limit).cloned(),
-                except: limit.except.as_ref().and_then(|list| self.within(list)),
+                except: limit
+                    .except
+                    .as_ref()
+                    .and_then(|except| self.within(&except.list)),
                 keys,
                 gate,
                 is_override,
@@ -258,55 +266,55 @@ impl<'a> Builder<'a> {
 
     /// The store of the file that the limit names.
     fn source(&self, limit: &Limit) -> Option<&'a StoreSource> {
-        self.file.stores.get(limit.store.as_ref()?)
+        self.file.content.stores.get(limit.store.as_ref()?)
     }
 
     fn identity(&self, limit: &Limit) -> Identity {
-        let keys: Vec<_> = limit.keys.iter().map(ToString::to_string).collect();
-        let store = limit.store.as_ref();
-        let url = store.and_then(|name| Some(self.file.stores.get(name)?.address()));
+        let keys: Vec<_> = limit.keys.iter().cloned().map(String::from).collect();
+        let url = self.source(limit).map(StoreSource::address);
         Identity {
             key: keys.join(", "),
-            algorithm: match limit.plan {
+            algorithm: match limit.plan() {
                 Plan::Blocked => "blocked".to_owned(),
                 Plan::Unlimited => "unlimited".to_owned(),
-                Plan::Default | Plan::Quota(_) => limit.spec.kind(),
+                Plan::Default | Plan::Quota(_) => limit.limit.0.kind(),
             },
             store: (limit.store.clone(), url),
-            capacity: limit.capacity,
+            capacity: limit.capacity.map(|keys| keys.0),
         }
     }
 
     fn rate(
         &mut self,
+        path: &str,
         limit: &Limit,
         keys: &PolicyKeys,
         same: Option<&Active>,
     ) -> Option<(ActiveGate, Origin)> {
         let old = same.and_then(|same| match &same.gate {
-            ActiveGate::Rate(gate) => Some((gate, &same.limit.spec)),
+            ActiveGate::Rate(gate) => Some((gate, &same.limit.limit.0)),
             ActiveGate::InFlight(_) => None,
         });
-        let algorithm = limit.spec.algorithm();
-        let algorithm = self.or_report(limit, "limit", algorithm)?;
+        let algorithm = limit.limit.0.algorithm();
+        let algorithm = self.or_report(path, "limit", algorithm)?;
         // Another password needs new connections.
         let is_same_server = same.is_none_or(|same| same.source.as_ref() == self.source(limit));
         let (gate, origin) = match (&limit.store, old) {
-            (_, Some((gate, spec))) if *spec == limit.spec && is_same_server => {
+            (_, Some((gate, spec))) if *spec == limit.limit.0 && is_same_server => {
                 (gate.clone(), Origin::Kept)
             }
             (None, Some((gate, spec))) => {
-                let change = Change::Algorithm(algorithm, spec.changed_quota(&limit.spec));
+                let change = Change::Algorithm(algorithm, spec.changed_quota(&limit.limit.0));
                 (gate.clone(), Origin::Changed(change))
             }
             (None, None) => {
                 let field = limit.capacity.map_or("limit", |_| "capacity");
-                let backend = self.or_report(limit, field, memory(limit, keys, algorithm))?;
+                let backend = self.or_report(path, field, memory(limit, keys, algorithm))?;
                 (fresh(limit, backend), Origin::new())
             }
             (Some(store), old) => {
-                let limiter = self.limiter(store, limit)?;
-                let backend = self.or_report(limit, "limit", limiter(&limit.name, algorithm))?;
+                let limiter = self.limiter(store, path)?;
+                let backend = self.or_report(path, "limit", limiter(&limit.name, algorithm))?;
                 // The store keeps the usage, and the new limiter takes it over there.
                 let origin = old.map_or_else(Origin::new, |_| Origin::ChangedInStore);
                 (fresh(limit, backend), origin)
@@ -316,70 +324,50 @@ impl<'a> Builder<'a> {
     }
 
     /// Reports an error in a field of a limit.
-    fn or_report<T>(
-        &mut self,
-        limit: &Limit,
-        field: &str,
-        made: Result<T, ConfigError>,
-    ) -> Option<T> {
+    fn or_report<T>(&mut self, path: &str, field: &str, made: Result<T, ConfigError>) -> Option<T> {
         let report = |error: ConfigError| {
-            let problem = limit.place.problem(field, error.to_string());
-            self.problems.push(problem);
+            let path = format!("{path}.{field}");
+            self.problems
+                .push(self.file.problem(&path, error.to_string()));
         };
         made.map_err(report).ok()
     }
 
     /// What makes limiters of a store.
-    fn limiter(&mut self, store: &str, limit: &Limit) -> Option<MakeLimiter> {
-        if let Some((_, limiter)) = self.stores.get(store) {
-            return Some(Arc::clone(limiter));
-        }
-        if let Some(limiter) = self.environment.stores.get(store) {
+    fn limiter(&mut self, store: &str, path: &str) -> Option<MakeLimiter> {
+        let of_file = self.stores.get(store);
+        if let Some(limiter) = of_file.or_else(|| self.environment.stores.get(store)) {
             return Some(Arc::clone(limiter));
         }
         // A store of the file that cannot be opened is reported there.
-        if !self.file.stores.contains_key(store) {
+        if !self.file.content.stores.contains_key(store) {
             let known = self
                 .environment
                 .stores
                 .keys()
-                .chain(self.file.stores.keys());
+                .chain(self.file.content.stores.keys());
             let known: Vec<&str> = known.map(String::as_str).chain(["memory"]).collect();
             let near = did_you_mean(store, known.iter().copied());
             let known = known.join(", ");
             let message = format!("the store {store:?} is not defined{near}; there is: {known}");
-            self.problems.push(limit.place.problem("store", message));
+            self.problems
+                .push(self.file.problem(&format!("{path}.store"), message));
         }
         None
     }
 }
 
-fn networks(source: &ListSource, folder: &Path) -> Result<Networks, Problem> {
-    let read = source.networks.read(folder);
-    let read = read.and_then(|text| text.parse().map_err(|error: ConfigError| error.to_string()));
-    read.map_err(|message| source.place.problem(source.networks.field(), message))
-}
-
-impl NetworksSource {
-    /// The field of the file.
-    const fn field(&self) -> &'static str {
-        match self {
-            Self::Cidrs(_) => "cidrs",
-            Self::File(_) => "file",
+/// The networks of a list, one per line of a file.
+fn networks(source: &ListSource, folder: &Path) -> Result<Networks, String> {
+    let text = match (&source.cidrs, &source.file) {
+        (Some(networks), _) => networks.join("\n"),
+        (None, file) => {
+            let path = folder.join(file.as_deref().unwrap_or_default());
+            let read = fs::read_to_string(&path);
+            read.map_err(|error| format!("{}: {error}", path.display()))?
         }
-    }
-
-    /// One network per line.
-    fn read(&self, folder: &Path) -> Result<String, String> {
-        match self {
-            Self::Cidrs(networks) => Ok(networks.join("\n")),
-            Self::File(file) => {
-                let path = folder.join(file);
-                let read = fs::read_to_string(&path);
-                read.map_err(|error| format!("{}: {error}", path.display()))
-            }
-        }
-    }
+    };
+    text.parse().map_err(|error: ConfigError| error.to_string())
 }
 
 impl Identity {
@@ -410,7 +398,7 @@ impl Active {
                 let limit = handle.of_same::<PolicyKey, _>(Arc::new(local.clone()));
                 let changed = limit.replace_algorithm(algorithm, quota);
                 if changed.is_err() {
-                    let algorithm = self.limit.spec.algorithm()?;
+                    let algorithm = self.limit.limit.0.algorithm()?;
                     let backend = memory(&self.limit, &self.keys, algorithm)?;
                     *gate = with_options(fresh(&self.limit, backend), &self.limit);
                 }
@@ -428,7 +416,7 @@ fn memory(
 ) -> Result<PolicyBackend, ConfigError> {
     let local = Local::new(algorithm);
     let local = match limit.capacity {
-        Some(capacity) => local.try_capacity(usize::try_from(capacity).unwrap_or(usize::MAX))?,
+        Some(keys) => local.try_capacity(usize::try_from(keys.0).unwrap_or(usize::MAX))?,
         None if keys.is_global() => local.try_capacity(1)?,
         None => local,
     };
@@ -442,17 +430,16 @@ fn fresh(limit: &Limit, backend: PolicyBackend) -> Rate<PolicyBackend> {
 }
 
 fn with_options(mut gate: Rate<PolicyBackend>, limit: &Limit) -> Rate<PolicyBackend> {
-    gate.on_store_error = if limit.denies_on_store_error {
-        OnStoreError::Deny
-    } else {
-        OnStoreError::Allow
+    gate.on_store_error = match limit.on_store_error {
+        AllowOrDeny::Allow => OnStoreError::Allow,
+        AllowOrDeny::Deny => OnStoreError::Deny,
     };
     gate
 }
 
 fn in_flight(limit: &Limit, spec: Concurrency, same: Option<&Active>) -> (ActiveGate, Origin) {
     let old = same.and_then(|same| match &same.gate {
-        ActiveGate::InFlight(gate) => Some((gate.clone(), &same.limit.spec)),
+        ActiveGate::InFlight(gate) => Some((gate.clone(), &same.limit.limit.0)),
         ActiveGate::Rate(_) => None,
     });
     let (mut gate, origin) = match old {
@@ -462,7 +449,7 @@ fn in_flight(limit: &Limit, spec: Concurrency, same: Option<&Active>) -> (Active
             gate.rename(Some(&limit.name), &mut 0);
             (gate, Origin::new())
         }
-        Some((gate, old)) if *old == limit.spec => (gate, Origin::Kept),
+        Some((gate, old)) if *old == limit.limit.0 => (gate, Origin::Kept),
         Some((gate, _)) => (gate, Origin::Changed(Change::InFlight(spec.limit))),
     };
     gate.options.queue = spec.queue;

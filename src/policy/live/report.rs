@@ -60,7 +60,7 @@ impl Reloaded {
         let adjusted = new.limits.iter().filter(|active| {
             let mut before = old.limits.iter();
             let same = before.find(|old| old.limit.name == active.limit.name);
-            let list = active.limit.except.as_ref();
+            let list = active.limit.except.as_ref().map(|except| &except.list);
             let has_other_list = list.is_some_and(|list| !new.has_list_of(old, list));
             is_kept(&active.limit.name)
                 && same.is_some_and(|same| has_other_list || is_adjusted(same, active))
@@ -75,7 +75,7 @@ impl Reloaded {
 /// Whether more than the numbers differ.
 fn is_adjusted(old: &Active, new: &Active) -> bool {
     let with_numbers_of_new = Limit {
-        spec: new.limit.spec.clone(),
+        limit: new.limit.limit.clone(),
         overrides: new.limit.overrides.clone(),
         ..old.limit.clone()
     };
@@ -83,7 +83,7 @@ fn is_adjusted(old: &Active, new: &Active) -> bool {
         of.limit
             .overrides
             .iter()
-            .map(|one| one.requests.clone())
+            .map(|one| (one.key.clone(), one.prefix.clone(), one.headers.clone()))
             .collect::<Vec<_>>()
     };
     with_numbers_of_new != new.limit || overrides(old) != overrides(new)

@@ -42,7 +42,7 @@ impl<B> Tell<Response<B>> for AsInFile {
         policies: &Policies,
         decision: &Decision,
     ) {
-        if let Some(headers) = limit(rules).and_then(|limit| limit.headers) {
+        if let Some(headers) = limit(rules).and_then(|limit| limit.headers.headers()) {
             headers.tell(response, policies, decision);
         }
     }
@@ -70,7 +70,7 @@ impl<Req, K, B, Err> SettleResult<Req, K, Response<B>, Err> for AsInFile {
             status => status_of_grpc(status, response.headers()),
         };
         match status.unwrap_or_else(|| response.status().as_u16()) {
-            status if limit.failure.contains(&status) => Settle::Keep,
+            status if limit.failure.iter().any(|one| one.0 == u64::from(status)) => Settle::Keep,
             400.. => Settle::Refund,
             // Not yet a success: the trailers may hold a failure.
             _ if status.is_none() => Settle::Refund,

@@ -13,10 +13,10 @@ use crate::store::redis::Redis;
 
 /// What makes the limiters of a store. Connections are opened with the first request.
 pub(super) fn open(source: &StoreSource) -> Result<MakeLimiter, String> {
-    let deadline = Duration::from_millis(source.deadline_ms);
-    match source.kind {
-        "redis" => redis(&source.url, deadline),
-        _ => postgres(&source.url, deadline),
+    let deadline = Duration::from_millis(source.deadline_ms.map_or(100, |ms| ms.0));
+    match source.url() {
+        ("redis", url) => redis(url, deadline),
+        (_, url) => postgres(url, deadline),
     }
 }
 

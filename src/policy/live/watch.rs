@@ -20,7 +20,7 @@ use std::{
 use super::layer::PolicyHandle;
 use super::limits::{PolicyLimits, Shared};
 use super::report::Reloaded;
-use crate::policy::file::{NetworksSource, PolicyFile};
+use crate::policy::file::PolicyFile;
 
 /// Contents are loaded when two readings in a row agree: a file is not read while it is written.
 const TICK: Duration = Duration::from_millis(200);
@@ -128,10 +128,8 @@ impl<F: FnMut(Result<Reloaded, Box<dyn Error + Send + Sync>>)> Watch<F> {
         let text = text.map_err(|error| format!("{}: {error}", self.path.display()))?;
         let file = PolicyFile::from_toml(&text)?;
         let folder = &limits.shared.environment.folder;
-        let lists = file.lists.values().filter_map(|list| match &list.networks {
-            NetworksSource::File(file) => Some(folder.join(file)),
-            NetworksSource::Cidrs(_) => None,
-        });
+        let lists = file.content.lists.values();
+        let lists = lists.filter_map(|list| Some(folder.join(list.file.as_ref()?)));
         let lists: Vec<_> = lists.collect();
         if lists != self.lists {
             // They are read twice before they are loaded, as the file was.
