@@ -5,6 +5,7 @@ use std::{
     hash::{Hash, Hasher},
     ops::Add,
     pin::Pin,
+    sync::Arc,
     task::{Context, Waker},
     time::Duration,
 };
@@ -176,6 +177,75 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
     fn max_wait(&self, key: &K) -> Duration {
         let _ = key;
         Duration::MAX
+    }
+}
+
+/// A backend whose type only the program knows, such as an `Arc<dyn Backend<K, Future = F>>`, is one too.
+impl<K: ?Sized, B: Backend<K> + ?Sized> Backend<K> for Arc<B> {
+    type Future = B::Future;
+
+    fn apply(&self, key: &K, op: Op) -> B::Future {
+        (**self).apply(key, op)
+    }
+
+    fn decide(&self, key: &K, cost: u64) -> B::Future {
+        (**self).decide(key, cost)
+    }
+
+    fn try_admit(&self, key: &K, cost: u64) -> bool {
+        (**self).try_admit(key, cost)
+    }
+
+    fn receipt_at_turn(&self, key: &K, receipt: Receipt) -> Receipt {
+        (**self).receipt_at_turn(key, receipt)
+    }
+
+    fn decide_after_refund(&self, key: &K, freed: u64, cost: u64, peek: bool) -> Option<Decision> {
+        (**self).decide_after_refund(key, freed, cost, peek)
+    }
+
+    fn decide_ago(&self, key: &K, cost: u64, ago: Duration) -> Option<Decision> {
+        (**self).decide_ago(key, cost, ago)
+    }
+
+    fn detach(&self, key: &K, op: Op) {
+        (**self).detach(key, op);
+    }
+
+    fn current_decision(&self, key: &K, cost: u64) -> Option<Decision> {
+        (**self).current_decision(key, cost)
+    }
+
+    fn losses(&self) -> Losses {
+        (**self).losses()
+    }
+
+    fn fullness(&self) -> Option<Fullness> {
+        (**self).fullness()
+    }
+
+    fn quotas(&self) -> Vec<Quota> {
+        (**self).quotas()
+    }
+
+    fn plan_of(&self, key: &K) -> Option<Plan> {
+        (**self).plan_of(key)
+    }
+
+    fn limits(&self) -> usize {
+        (**self).limits()
+    }
+
+    fn max_wait(&self, key: &K) -> Duration {
+        (**self).max_wait(key)
+    }
+}
+
+impl<B: Send + Sync + ?Sized + 'static> IntoBackend for Arc<B> {
+    type Backend = Self;
+
+    fn into_backend(self) -> Self {
+        self
     }
 }
 

@@ -1,42 +1,64 @@
 //! One limit of a file at work.
 
-use std::{collections::HashMap, fmt};
+use std::{any::Any, collections::HashMap, sync::Arc};
 
 use http::{HeaderMap, Method, Request};
 
-use super::backend::PolicyBackend;
+use super::erased::PolicyLimiter;
 use super::key::PolicyKey;
 use super::keys::PolicyKeys;
 use super::nested;
+use crate::algorithm::AnyAlgorithm;
 use crate::concurrency::InFlight;
 use crate::decision::Decision;
 use crate::error::Rejection;
-use crate::key::{Predicate, Priority, Within};
+use crate::key::{Networks, Predicate, Priority, Within};
 use crate::layer::{
-    Gate, Has, LayerState, Limiting, Part, PartAsk, PartOf, PolicyList, Rate, Slot,
+    Gate, Handle, LayerState, Limiting, Part, PartAsk, PartOf, PolicyList, Rate, Slot,
 };
-use crate::policy::file::{HeaderValues, Limit, Requests, StoreSource};
-use crate::respond::OwnRules;
+use crate::policy::file::{Deny, HeaderValues, Limit, Problem, Requests, StoreSource};
+use crate::quota::Plan;
+use crate::store::local::Local;
+
+/// The limits of one version of a file.
+#[derive(Default)]
+pub(super) struct Generation {
+    /// In the order in which they are asked.
+    pub(super) limits: Vec<Active>,
+    pub(super) denies: Vec<ActiveDeny>,
+    pub(super) warnings: Vec<Problem>,
+}
 
 /// A limit of a file, with what it has counted.
 pub(super) struct Active {
-    /// As the file says.
+    /// As the file says, without its overrides.
     pub(super) limit: Limit,
-    /// Usage belongs to the next version of the limit if this is equal.
-    pub(super) identity: Identity,
     /// The store of the file, with its password.
     pub(super) source: Option<StoreSource>,
     pub(super) keys: PolicyKeys,
-    pub(super) except: Option<Within>,
-    pub(super) gate: ActiveGate,
+    pub(super) except: Option<Listed>,
+    pub(super) gate: LimitGate,
     /// Whether it replaces a limit before it.
     pub(super) is_override: bool,
     /// The limits that follow it replace it for some requests.
     pub(super) overrides: Overrides,
 }
 
+/// Clients that are denied.
+pub(super) struct ActiveDeny {
+    pub(super) deny: Deny,
+    pub(super) clients: Listed,
+}
+
+/// The clients of a list.
+#[derive(Clone)]
+pub(super) struct Listed {
+    pub(super) networks: Arc<Networks>,
+    pub(super) clients: Within,
+}
+
 /// Which of the limits behind a limit replaces it, for which requests.
-#[derive(Default)]
+#[derive(Default, PartialEq, Eq)]
 pub(super) struct Overrides {
     keys: HashMap<Box<[u8]>, usize>,
     /// The longest first.
@@ -44,48 +66,42 @@ pub(super) struct Overrides {
     headers: Vec<(HeaderValues, usize)>,
 }
 
-#[derive(Clone, Debug)]
-pub(super) enum ActiveGate {
-    Rate(Rate<PolicyBackend>),
+/// What decides about the requests of a limit.
+#[derive(Clone)]
+pub(super) enum LimitGate {
+    /// With the table if it is in memory.
+    Rate(Rate<PolicyLimiter>, Option<Local<AnyAlgorithm>>),
     InFlight(InFlight),
 }
 
-/// What a request has of a limit.
-#[derive(Debug)]
-#[expect(unnameable_types, reason = "only layers use it")]
-pub enum LimitSlot {
-    Rate(SlotOf<Rate<PolicyBackend>>),
-    InFlight(SlotOf<InFlight>),
-}
+/// What a request has of a gate.
+pub(super) type SlotOf<G> = Slot<<G as Gate<PolicyKey>>::Wait, <G as Gate<PolicyKey>>::Ticket>;
 
-type SlotOf<G> = Slot<<G as Gate<PolicyKey>>::Wait, <G as Gate<PolicyKey>>::Ticket>;
+impl Generation {
+    /// The limit whose usage belongs to this one too.
+    pub(super) fn same(&self, of: &Active) -> Option<&Active> {
+        self.same_as(&of.limit, of.source.as_ref())
+    }
 
-/// A limit, with a request.
-pub(super) enum LimitPart<'a> {
-    Rate(PartOf<'a, PolicyKey, Rate<PolicyBackend>>),
-    InFlight(PartOf<'a, PolicyKey, InFlight>),
-}
-
-/// What usage belongs to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Identity {
-    pub(super) key: String,
-    pub(super) algorithm: String,
-    /// The name, and the URL without its password if the file has it.
-    pub(super) store: (Option<String>, Option<String>),
-    pub(super) capacity: Option<u64>,
-}
-
-/// Clients that are denied.
-pub(super) struct ActiveDeny {
-    pub(super) requests: Option<Requests>,
-    pub(super) list: Within,
-}
-
-/// Manual impl: keys must not be logged.
-impl fmt::Debug for Overrides {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Overrides").finish_non_exhaustive()
+    /// The limit whose usage belongs to one that the file describes so.
+    pub(super) fn same_as(&self, limit: &Limit, source: Option<&StoreSource>) -> Option<&Active> {
+        let identity = |limit: &Limit, source: Option<&StoreSource>| {
+            let kind = Some(limit.limit.0.kind()).filter(|_| limit.plan() == Plan::Default);
+            let store = (limit.store.clone(), source.map(StoreSource::address));
+            (
+                limit.keys.to_vec(),
+                limit.plan(),
+                kind,
+                store,
+                limit.capacity,
+            )
+        };
+        let named = self
+            .limits
+            .iter()
+            .find(|old| old.limit.name == limit.name)?;
+        let of_old = identity(&named.limit, named.source.as_ref());
+        Some(named).filter(|_| of_old == identity(limit, source))
     }
 }
 
@@ -94,12 +110,11 @@ impl Overrides {
         let mut all = Self::default();
         for (behind, one) in (1..).zip(&limit.overrides) {
             let bytes = |text: &String| text.as_bytes().into();
-            all.keys
-                .extend(one.key.as_ref().map(|key| (bytes(key), behind)));
-            all.prefixes
-                .extend(one.prefix.as_ref().map(|text| (bytes(text), behind)));
-            all.headers
-                .extend(one.headers.clone().map(|headers| (headers, behind)));
+            let (key, prefix) = (one.key.as_ref().map(bytes), one.prefix.as_ref().map(bytes));
+            all.keys.extend(key.map(|key| (key, behind)));
+            all.prefixes.extend(prefix.map(|prefix| (prefix, behind)));
+            let headers = one.headers.clone();
+            all.headers.extend(headers.map(|headers| (headers, behind)));
         }
         all.prefixes
             .sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
@@ -124,27 +139,51 @@ impl Overrides {
 }
 
 impl Active {
+    /// Whether all that the file says about it is as in `other`.
+    pub(super) fn is_as(&self, other: &Self) -> bool {
+        let networks = |of: &Self| of.except.as_ref().map(|list| Arc::clone(&list.networks));
+        self.limit == other.limit
+            && self.source == other.source
+            && self.overrides == other.overrides
+            && networks(self) == networks(other)
+    }
+
+    /// Takes over the numbers of the limit, in place of those that its gate has, which `before` had.
+    pub(super) fn set_numbers(&self, before: &Limit) {
+        let (spec, before) = (&self.limit.limit.0, &before.limit.0);
+        // Nothing fails: the numbers are checked.
+        let _ = match (&self.gate, spec.algorithm(), spec.concurrency()) {
+            (LimitGate::Rate(gate, Some(local)), Ok(algorithm), _) if spec != before => {
+                let handle = Handle::<PolicyKey, _>::new(gate.state());
+                let local = handle.of_same::<PolicyKey, _>(Arc::new(local.clone()));
+                local.replace_algorithm(algorithm, before.changed_quota(spec))
+            }
+            (LimitGate::InFlight(gate), _, Some(spec)) => {
+                Handle::<PolicyKey, _>::new(gate.state()).set_limit(spec.limit)
+            }
+            _ => Ok(()),
+        };
+    }
+
     /// Whether the limit is about this request.
     pub(super) fn applies<B>(&self, request: &Request<B>) -> bool {
-        let Self { limit, except, .. } = self;
-        Requests::contain(limit.requests.as_ref(), request)
-            && !except
-                .as_ref()
-                .is_some_and(|clients| clients.matches(request) == Ok(true))
+        let is_excepted = |list: &Listed| list.clients.matches(request) == Ok(true);
+        contain(self.limit.requests.as_ref(), request)
+            && !self.except.as_ref().is_some_and(is_excepted)
     }
 
     pub(super) fn state(&self) -> &LayerState {
         match &self.gate {
-            ActiveGate::Rate(gate) => gate.state(),
-            ActiveGate::InFlight(gate) => gate.state(),
+            LimitGate::Rate(gate, _) => gate.state(),
+            LimitGate::InFlight(gate) => gate.state(),
         }
     }
 
     /// An empty slot.
-    pub(super) const fn slot(&self) -> LimitSlot {
+    pub(super) fn slot(&self) -> Box<dyn Any + Send> {
         match &self.gate {
-            ActiveGate::Rate(_) => LimitSlot::Rate(None),
-            ActiveGate::InFlight(_) => LimitSlot::InFlight(None),
+            LimitGate::Rate(..) => Box::new(None as SlotOf<Rate<PolicyLimiter>>),
+            LimitGate::InFlight(_) => Box::new(None as SlotOf<InFlight>),
         }
     }
 
@@ -153,17 +192,12 @@ impl Active {
         &'a self,
         key: &'a PolicyKey,
         number: (usize, usize),
-        slot: &'a mut LimitSlot,
-    ) -> Option<LimitPart<'a>> {
-        Some(match (&self.gate, slot) {
-            (ActiveGate::Rate(gate), LimitSlot::Rate(slot)) => {
-                LimitPart::Rate(self.part_of(gate, key, number, slot))
-            }
-            (ActiveGate::InFlight(gate), LimitSlot::InFlight(slot)) => {
-                LimitPart::InFlight(self.part_of(gate, key, number, slot))
-            }
-            _ => return None,
-        })
+        slot: &'a mut dyn Any,
+    ) -> Option<Box<dyn Part + 'a>> {
+        match &self.gate {
+            LimitGate::Rate(gate, _) => self.part_of(gate, key, number, slot),
+            LimitGate::InFlight(gate) => self.part_of(gate, key, number, slot),
+        }
     }
 
     fn part_of<'a, G: Gate<PolicyKey>>(
@@ -171,27 +205,25 @@ impl Active {
         gate: &'a G,
         key: &'a PolicyKey,
         number: (usize, usize),
-        slot: &'a mut Slot<G::Wait, G::Ticket>,
-    ) -> PartOf<'a, PolicyKey, G> {
-        let Limit {
-            shadow, headers, ..
-        } = self.limit;
+        slot: &'a mut dyn Any,
+    ) -> Option<Box<dyn Part + 'a>> {
+        let shadow = self.limit.shadow;
         let ask = PartAsk {
             cost: 1,
             priority: Priority::HIGH,
             shadow,
             silent: shadow,
-            stated: headers.headers().is_some(),
+            stated: self.limit.headers.headers().is_some(),
         };
-        PartOf {
+        Some(Box::new(PartOf {
             gate,
             key,
             ask,
             number,
             rules: Some(&self.limit),
-            slot,
+            slot: slot.downcast_mut::<SlotOf<G>>()?,
             denied: false,
-        }
+        }))
     }
 
     /// The limit as clients are told it.
@@ -199,30 +231,10 @@ impl Active {
         &'a self,
         key: &'a PolicyKey,
         decision: &mut Decision,
-    ) -> (PolicyList<'a>, OwnRules<'a>) {
-        let (policies, _) = match &self.gate {
-            ActiveGate::Rate(gate) => gate.policies(key, decision),
-            ActiveGate::InFlight(gate) => gate.policies(key, decision),
-        };
-        (policies, Some(&self.limit))
-    }
-}
-
-impl LimitSlot {
-    /// The ticket of a request in flight that has passed.
-    pub(super) fn into_ticket(self) -> Option<<InFlight as Gate<PolicyKey>>::Ticket> {
-        match self {
-            Self::InFlight(Some(Has::Passed(passed))) => passed.ticket,
-            _ => None,
-        }
-    }
-}
-
-impl LimitPart<'_> {
-    pub(super) fn as_part(&mut self) -> &mut dyn Part {
-        match self {
-            Self::Rate(part) => part,
-            Self::InFlight(part) => part,
+    ) -> PolicyList<'a> {
+        match &self.gate {
+            LimitGate::Rate(gate, _) => gate.policies(key, decision).0,
+            LimitGate::InFlight(gate) => gate.policies(key, decision).0,
         }
     }
 }
@@ -230,36 +242,34 @@ impl LimitPart<'_> {
 impl ActiveDeny {
     /// Whether one of them denies a request. An address that is missing is so for every list.
     pub(super) fn any<B>(denies: &[Self], request: &Request<B>) -> Result<bool, Rejection> {
-        let asked = denies
-            .iter()
-            .filter(|deny| Requests::contain(deny.requests.as_ref(), request));
-        let mut answers = asked.map(|deny| deny.list.matches(request));
+        let asked = |one: &&Self| contain(one.deny.requests.as_ref(), request);
+        let asked = denies.iter().filter(asked);
+        let mut answers = asked.map(|one| one.clients.clients.matches(request));
         let decisive = answers.find(|answer| *answer != Ok(false));
         decisive.unwrap_or(Ok(false))
     }
 }
 
-impl Requests {
-    /// All of them if they are not given. `GET` contains `HEAD`, as a route of axum does: a server answers both.
-    fn contain<B>(this: Option<&Self>, request: &Request<B>) -> bool {
-        let Some(Self {
-            paths,
-            methods,
-            headers,
-        }) = this
-        else {
-            return true;
-        };
-        let listed = |method: &Method| methods.iter().any(|known| known == method.as_str());
-        let method = request.method();
-        let is_get = || *method == Method::HEAD && listed(&Method::GET);
-        let has = |path: &str| paths.iter().any(|pattern| pattern.matches(path));
-        (methods.is_empty() || listed(method) || is_get())
-            && headers
-                .as_ref()
-                .is_none_or(|values| values.are_in(request.headers()))
-            && (paths.is_empty()
-                || has(request.uri().path())
-                || nested(request.extensions()).is_some_and(has))
-    }
+/// Whether a request is one of these; without any, all are. `GET` contains `HEAD`, as a route of axum does: a
+/// server answers both.
+fn contain<B>(requests: Option<&Requests>, request: &Request<B>) -> bool {
+    let Some(Requests {
+        paths,
+        methods,
+        headers,
+    }) = requests
+    else {
+        return true;
+    };
+    let method = request.method();
+    let listed = |method: &Method| methods.iter().any(|known| known == method.as_str());
+    let is_get = || *method == Method::HEAD && listed(&Method::GET);
+    let has = |path: &str| paths.iter().any(|pattern| pattern.matches(path));
+    (methods.is_empty() || listed(method) || is_get())
+        && headers
+            .as_ref()
+            .is_none_or(|values| values.are_in(request.headers()))
+        && (paths.is_empty()
+            || has(request.uri().path())
+            || nested(request.extensions()).is_some_and(has))
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc};
 
 use http::Extensions;
 
-use super::backend::PolicyBackend;
+use super::erased::{PolicyLimiter, erased};
 use super::key::PolicyKey;
 use crate::algorithm::AnyAlgorithm;
 use crate::backend::{Backend, IntoBackend};
@@ -13,7 +13,7 @@ use crate::key::ClientIp;
 
 pub(super) type FindExtension = Arc<dyn Fn(&Extensions) -> Option<String> + Send + Sync>;
 pub(super) type MakeLimiter =
-    Arc<dyn Fn(&str, AnyAlgorithm) -> Result<PolicyBackend, ConfigError> + Send + Sync>;
+    Arc<dyn Fn(&str, AnyAlgorithm) -> Result<PolicyLimiter, ConfigError> + Send + Sync>;
 
 /// What a policy file cannot say: how clients are found, what extensions mean, which stores the
 /// program has.
@@ -119,7 +119,7 @@ where
 {
     Arc::new(move |name, algorithm| {
         let limiter = limiter(name, algorithm)?;
-        Ok(PolicyBackend::of(limiter.into_backend()))
+        Ok(erased(limiter.into_backend()))
     })
 }
 

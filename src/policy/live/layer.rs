@@ -1,8 +1,8 @@
 //! The layer of a policy file, and its handle.
 
-use super::active::ActiveGate;
-use super::backend::PolicyBackend;
+use super::active::{Active, LimitGate};
 use super::environment::Environment;
+use super::erased::PolicyLimiter;
 use super::key::PolicyKey;
 use super::limits::PolicyLimits;
 use super::matched::MatchedLimits;
@@ -98,7 +98,7 @@ impl PolicyHandle {
     /// stays counted: if its numbers change, units that a key has used stay used, and blocks of a
     /// lockout last on. Requests that wait for a new quota go at its pace. Everything else
     /// of a limit, such as `match`, `except`, `headers` and `shadow`, and all lists, are replaced at
-    /// once. Any other limit begins with no usage, which the report says with the reason.
+    /// once. Any other limit begins with no usage, and the report says that it was added.
     ///
     /// To read the same file again and again never admits more than to read it once. Files of lists are
     /// read anew. A list that cannot be read for long, as over a network, delays no other reload.
@@ -141,18 +141,18 @@ impl PolicyHandle {
     /// # #[cfg(not(feature = "toml"))]
     /// # fn main() {}
     /// ```
-    pub fn limit(&self, name: &str) -> Option<Handle<PolicyKey, PolicyBackend>> {
-        self.with(name, |gate| match gate {
-            ActiveGate::Rate(gate) => Some(Handle::new(gate.state())),
-            ActiveGate::InFlight(_) => None,
+    pub fn limit(&self, name: &str) -> Option<Handle<PolicyKey, PolicyLimiter>> {
+        self.with(name, |active| match &active.gate {
+            LimitGate::Rate(gate, _) => Some(Handle::new(gate.state())),
+            LimitGate::InFlight(_) => None,
         })?
     }
 
     /// The limit on requests in flight `name`. `None` if there is no such limit of this name.
     pub fn in_flight(&self, name: &str) -> Option<Handle<PolicyKey, Permits>> {
-        self.with(name, |gate| match gate {
-            ActiveGate::Rate(_) => None,
-            ActiveGate::InFlight(gate) => Some(Handle::new(gate.state())),
+        self.with(name, |active| match &active.gate {
+            LimitGate::Rate(..) => None,
+            LimitGate::InFlight(gate) => Some(Handle::new(gate.state())),
         })?
     }
 
@@ -185,18 +185,14 @@ impl PolicyHandle {
     /// # fn main() {}
     /// ```
     pub fn counts_of(&self, name: &str) -> Option<Counts> {
-        self.with(name, |gate| match gate {
-            ActiveGate::Rate(gate) => gate.state().counts.read(),
-            ActiveGate::InFlight(gate) => gate.state().counts.read(),
-        })
+        self.with(name, |active| active.state().counts.read())
     }
 
     /// Calls `read` with the limit `name`.
-    fn with<T>(&self, name: &str, read: impl FnOnce(&ActiveGate) -> T) -> Option<T> {
+    fn with<T>(&self, name: &str, read: impl FnOnce(&Active) -> T) -> Option<T> {
         let generation = self.backend().current();
         let mut limits = generation.limits.iter();
-        let active = limits.find(|active| active.limit.name == name)?;
-        Some(read(&active.gate))
+        limits.find(|active| active.limit.name == name).map(read)
     }
 
     /// What is allowed and yet probably a mistake: a file without a limit, or a list without networks.

@@ -1,6 +1,7 @@
 //! The limits of a file as a gate: all that apply to a request admit it, or none counts it.
 
 use std::{
+    any::Any,
     fmt,
     sync::{
         Arc, Mutex, PoisonError,
@@ -11,16 +12,15 @@ use std::{
 use http::Response;
 use http_body::Body;
 
-use super::active::{LimitPart, LimitSlot};
+use super::active::{Generation, SlotOf};
+use super::build::{Lists, OpenStores, build};
 use super::environment::Environment;
-use super::generation::Generation;
 use super::matched::MatchedLimits;
-use super::reload::{self, Lists, OpenStores};
 use super::report::Reloaded;
 use crate::concurrency::{InFlight, PermitBody, UntilBodyEnds};
 use crate::decision::Decision;
 use crate::key::ClientIp;
-use crate::layer::{AllOf, Exit, Part, Parts, PolicyList, Renamed};
+use crate::layer::{AllOf, Exit, Has, Part, Parts, PolicyList, Renamed};
 use crate::policy::file::{PolicyFile, Problem, Problems};
 use crate::respond::OwnRules;
 use crate::sync::Swap;
@@ -37,17 +37,9 @@ pub(super) struct Shared {
     pub(super) environment: Environment,
     /// How many files were given so far.
     given: AtomicU64,
-    /// Locked while the limits of a file are built, one file after the other.
-    loaded: Mutex<Loaded>,
+    /// The number of the file that was loaded last, and its stores. Locked while the limits of a file are built.
+    loaded: Mutex<(u64, OpenStores)>,
     denied: AtomicU64,
-}
-
-/// What the file that was loaded last leaves for the next one.
-#[derive(Default)]
-struct Loaded {
-    /// Its number among those that were given.
-    number: u64,
-    open_stores: OpenStores,
 }
 
 impl PolicyLimits {
@@ -85,39 +77,41 @@ impl PolicyLimits {
         let number = shared.given.fetch_add(1, Ordering::Relaxed) + 1;
         let lists = Lists::read(file, &shared.environment);
         let mut loaded = shared.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        if loaded.number > number {
+        let (last, open) = &mut *loaded;
+        if *last > number {
             let message = "a file that was given later is loaded already";
             return Err(Problems::of(vec![Problem::new("", None, message)]));
         }
         let before = self.current();
-        let open = &mut loaded.open_stores;
-        let (generation, report) = reload::build(file, lists, &shared.environment, open, &before)?;
-        loaded.number = number;
-        shared.current.set(generation);
+        let after = build(file, lists, &shared.environment, open, &before)?;
+        *last = number;
+        let report = Reloaded::between(&before, &after);
+        shared.current.set(after);
         Ok(report)
     }
 }
 
 impl Parts<MatchedLimits> for PolicyLimits {
-    type Slots = Vec<LimitSlot>;
+    type Slots = Vec<Box<dyn Any + Send>>;
 
     fn with<T>(
         &self,
         key: &MatchedLimits,
-        slots: &mut Vec<LimitSlot>,
+        slots: &mut Vec<Box<dyn Any + Send>>,
         run: impl FnOnce(&mut [&mut dyn Part]) -> T,
     ) -> T {
         if slots.is_empty() {
             slots.extend(key.iter().map(|(active, _)| active.slot()));
         }
         let limits = key.iter().zip(slots).enumerate();
-        let parts = limits
-            .filter_map(|(at, ((active, own), slot))| active.part(own, (at, key.len()), slot));
+        let parts = limits.filter_map(|(at, ((active, own), slot))| {
+            active.part(own, (at, key.len()), &mut **slot)
+        });
         let mut parts: Vec<_> = parts.collect();
-        if let [only] = &mut *parts {
-            return run(&mut [only.as_part()]);
-        }
-        let mut parts: Vec<_> = parts.iter_mut().map(LimitPart::as_part).collect();
+        let mut parts: Vec<_> = parts
+            .iter_mut()
+            .map(|part| &mut **part as &mut dyn Part)
+            .collect();
         run(&mut parts)
     }
 
@@ -130,7 +124,8 @@ impl Parts<MatchedLimits> for PolicyLimits {
         decision.policy /= key.len();
         let limit = key.iter().nth(at);
         limit.map_or_else(Default::default, |(active, own)| {
-            active.policies(own, decision)
+            let rules: OwnRules<'_> = Some(&active.limit);
+            (active.policies(own, decision), rules)
         })
     }
 }
@@ -146,11 +141,14 @@ impl<B: Body> Exit<MatchedLimits, Response<B>> for AllOf<PolicyLimits> {
     type Response = Response<PermitBody<B>>;
 
     fn exit<E>(
-        slots: Option<Vec<LimitSlot>>,
+        slots: Option<Vec<Box<dyn Any + Send>>>,
         result: Result<Response<B>, E>,
     ) -> Result<Self::Response, E> {
         let slots = slots.into_iter().flatten();
-        let tickets = slots.filter_map(LimitSlot::into_ticket);
+        let tickets = slots.filter_map(|slot| match *slot.downcast::<SlotOf<InFlight>>().ok()? {
+            Some(Has::Passed(passed)) => passed.ticket,
+            _ => None,
+        });
         InFlight::<UntilBodyEnds>::exit_all(tickets, result)
     }
 }

@@ -6,8 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use super::active::Active;
-use super::generation::Generation;
+use super::active::{Active, Generation};
 use super::key::PolicyKey;
 use crate::key::Key;
 

@@ -61,7 +61,8 @@ impl<B> KeyExtractor<Request<B>> for MatchingLimits {
         let generation = self.0.current();
         let mut limits = generation.limits.iter();
         let is_unread = |active: &Active| active.keys.unread_proxy_header(request);
-        limits.any(is_unread)
-            || (!generation.lists.is_empty() && self.0.clients().unread_proxy_header(request))
+        let is_listed = |active: &Active| active.except.is_some();
+        let has_lists = !generation.denies.is_empty() || generation.limits.iter().any(is_listed);
+        limits.any(is_unread) || (has_lists && self.0.clients().unread_proxy_header(request))
     }
 }

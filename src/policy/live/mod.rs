@@ -1,9 +1,9 @@
 //! The limits of a policy file at work.
 
 mod active;
-mod backend;
+mod build;
 mod environment;
-mod generation;
+mod erased;
 mod key;
 mod keys;
 mod layer;
@@ -15,7 +15,6 @@ mod nested;
 #[cfg(not(feature = "axum"))]
 #[path = "nested_disabled.rs"]
 mod nested;
-mod reload;
 mod report;
 mod respond;
 mod stores;
@@ -24,8 +23,8 @@ mod watch;
 
 use self::nested::nested;
 pub use self::{
-    backend::{PolicyBackend, PolicyDecision},
     environment::Environment,
+    erased::PolicyLimiter,
     key::PolicyKey,
     layer::{PolicyHandle, PolicyLayer, PolicyService},
     limits::PolicyLimits,
