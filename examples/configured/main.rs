@@ -60,7 +60,7 @@ async fn show() -> Result<(), Box<dyn Error>> {
         return Err("a mistake was not found".into());
     };
     println!("a mistake:\n{error}");
-    assert!(error.to_string().contains("line 10: limit[0].limit[0]"));
+    assert!(error.to_string().contains("line 10: limit[0].limit"));
     assert_eq!(searches(&app).await, [429; 5], "the limits stay");
 
     replace(&path, "version = 1\n")?;

@@ -234,7 +234,7 @@ enum SecretValue {
 
 impl Secret {
     /// The key of all requests without the header.
-    const MISSING: Self = Self(SecretValue::Missing);
+    pub(crate) const MISSING: Self = Self(SecretValue::Missing);
 
     /// The secret itself, or `None` for requests without one.
     pub(crate) fn value(&self) -> Option<&[u8]> {

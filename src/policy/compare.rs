@@ -1,19 +1,11 @@
 //! What a policy file asks about the limits in it.
 
-use super::parse;
 use super::spec::Spec;
 use super::term::Term;
 use crate::algorithm::Algorithm;
-use crate::error::ConfigError;
 use crate::quota::Quota;
 
 impl Spec {
-    /// Limits that all apply.
-    pub(super) fn all(specs: Vec<Self>) -> Result<Self, ConfigError> {
-        let terms = specs.into_iter().flat_map(|spec| spec.terms);
-        parse::together(terms.collect()).map(|terms| Self { terms })
-    }
-
     /// Whether it is a lockout, or several.
     pub(super) fn is_lockout(&self) -> bool {
         self.terms.iter().all(|term| term.kind == "lockout")

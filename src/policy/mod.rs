@@ -27,7 +27,7 @@ pub use self::spec::{Concurrency, Spec};
 pub use self::{
     file::{PolicyFile, Problem, Problems, schema},
     live::{
-        AsInFile, Environment, MatchedLimits, MatchingLimits, PolicyHandle, PolicyKey, PolicyLayer,
-        PolicyLimiter, PolicyLimits, PolicyService, Reloaded,
+        AsInFile, Environment, MatchedLimits, PolicyHandle, PolicyKey, PolicyLayer, PolicyLimiter,
+        PolicyLimits, PolicyService, Reloaded,
     },
 };

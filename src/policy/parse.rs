@@ -17,18 +17,11 @@ pub(super) fn terms(text: &str) -> Result<Vec<Term>, ConfigError> {
         }
     }
     let terms = texts.iter().map(|text| term(text));
-    together(terms.collect::<Result<Vec<_>, _>>()?)
-}
-
-/// Limits that all apply.
-pub(super) fn together(terms: Vec<Term>) -> Result<Vec<Term>, ConfigError> {
+    let terms = terms.collect::<Result<Vec<_>, _>>()?;
     let alone = |term: &Term| matches!(term.amount, Units::Count(_));
     if terms.len() > 1 && terms.iter().any(alone) {
-        let texts: Vec<_> = terms.iter().map(ToString::to_string).collect();
-        return Err(wrong(
-            &texts.join(" + "),
-            "concurrency alone: it has to be a limit of its own, with its own name",
-        ));
+        let expected = "concurrency alone: it has to be a limit of its own, with its own name";
+        return Err(wrong(text, expected));
     }
     Ok(terms)
 }

@@ -75,7 +75,6 @@ const IN_SIGNATURES: &[&str] = &[
     "Concurrency",
     "AsInFile",
     "MatchedLimits",
-    "MatchingLimits",
     "PolicyLimiter",
     "PolicyLimits",
     "PolicyService",

@@ -43,8 +43,7 @@ fn each_file_of_the_page_is_read() {
     let files = files();
     assert!(files.len() >= 7, "{}", files.len());
     for text in files {
-        let file = PolicyFile::from_toml(&text).unwrap_or_else(|error| panic!("{text}\n{error}"));
-        assert!(file.warnings().is_empty(), "{text}");
+        PolicyFile::from_toml(&text).unwrap_or_else(|error| panic!("{text}\n{error}"));
     }
 }
 

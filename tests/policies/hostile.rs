@@ -16,7 +16,7 @@ const PIECES: [&str; 28] = [
     "key = \"client_ip\"\n",
     "key = [\"client_ip\", [\"bearer\"]]\n",
     "match = { path = \"/{a\", methods = 3 }\n",
-    "except = { list = \"b\" }\n",
+    "except = \"b\"\n",
     "except = []\n",
     "[lists]\n",
     "b = { cidrs = [\"10.0.0.0/8\"] }\n",

@@ -1,16 +1,8 @@
-//! Files of lists: their errors, their encoding, and reading them for long.
+//! Files of lists: their errors and their encoding.
 
-use std::{
-    fs::{self, File},
-    io::Write,
-    path::PathBuf,
-    process::Command,
-    sync::{Arc, Mutex, mpsc},
-    thread,
-    time::Duration,
-};
+use std::{fs, path::PathBuf};
 
-use tower_throttle::policy::{PolicyFile, PolicyLayer, Problems};
+use tower_throttle::policy::{PolicyFile, PolicyLayer};
 
 use crate::support::{App, environment, file, from, limit};
 
@@ -92,64 +84,4 @@ async fn a_byte_order_mark_is_ignored() {
     );
     let marked = PolicyFile::from_toml(&format!("\u{feff}{text}"));
     assert_eq!(marked.unwrap(), PolicyFile::from_toml(&text).unwrap());
-}
-
-/// Whether a file is loaded within `patience` while the list of another one is being read, and what
-/// becomes of the other one when its list is there.
-fn loads_meanwhile<F>(reload: F, fifo: &PathBuf, patience: Duration) -> (bool, Result<(), Problems>)
-where
-    F: Fn(&str) -> Result<(), Problems> + Send + Sync + 'static,
-{
-    let reload = Arc::new(reload);
-    let slow = thread::spawn({
-        let reload = Arc::clone(&reload);
-        move || reload(DENIES)
-    });
-    // Opens when the other thread has begun to read.
-    let mut list = File::options().write(true).open(fifo).unwrap();
-    let (done, loaded) = mpsc::channel();
-    let quick = thread::spawn(move || {
-        reload(&limit("quick", "fixed_window 1/h", "\"global\"", "")).unwrap();
-        let _ = done.send(());
-    });
-    let is_loaded = loaded.recv_timeout(patience).is_ok();
-    list.write_all(b"192.0.2.0/24\n").unwrap();
-    drop(list);
-    quick.join().unwrap();
-    (is_loaded, slow.join().unwrap())
-}
-
-/// Shows promise 223.
-#[test]
-fn a_list_that_cannot_be_read_delays_no_other_file() {
-    let folder = Folder::new("slow");
-    let fifo = folder.0.join("list");
-    assert!(
-        Command::new("mkfifo")
-            .arg(&fifo)
-            .status()
-            .unwrap()
-            .success()
-    );
-    let layer = PolicyLayer::new(file(""), environment().folder(&folder.0)).unwrap();
-    let handle = layer.handle();
-    let reload = {
-        let handle = handle.clone();
-        move |text: &str| handle.reload(file(text)).map(drop)
-    };
-    let (is_loaded, slow) = loads_meanwhile(reload.clone(), &fifo, Duration::from_secs(60));
-    assert!(is_loaded);
-    // It was given first, so it does not replace the other one.
-    let error = slow.unwrap_err().to_string();
-    assert_eq!(error, "a file that was given later is loaded already");
-    assert!(handle.counts_of("quick").is_some());
-
-    // Planted bug: a lock is held while lists are read.
-    let lock = Mutex::new(());
-    let locked = move |text: &str| {
-        let _held = lock.lock().unwrap();
-        reload(text)
-    };
-    let (is_loaded, slow) = loads_meanwhile(locked, &fifo, Duration::from_millis(100));
-    assert!(!is_loaded && slow.is_ok());
 }

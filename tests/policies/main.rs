@@ -5,7 +5,6 @@
 mod cases;
 mod docs;
 mod hostile;
-#[cfg(unix)]
 mod lists;
 mod overrides;
 #[cfg(feature = "postgres")]

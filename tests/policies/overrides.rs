@@ -274,7 +274,7 @@ async fn a_changed_override_keeps_what_was_used_and_a_new_one_begins_anew() {
     }
     assert_eq!(
         app.reload(&text(6)).to_string(),
-        "acme: changed, usage is kept"
+        "api: changed, usage is kept\nacme: changed, usage is kept"
     );
     assert_eq!(admitted(&app, || of("acme")).await, 2);
     assert!(app.reload(&text(6)).is_unchanged());

@@ -170,11 +170,11 @@ async fn everything_else_of_a_limit_is_replaced_at_once() {
         ("match = { path = \"/\" }", 429),
         ("match = { methods = \"PUT\" }", 200),
         (
-            "except = { list = \"here\" }\n[lists]\nhere = { cidrs = [\"192.0.2.0/24\"] }",
+            "except = \"here\"\n[lists]\nhere = { cidrs = [\"192.0.2.0/24\"] }",
             200,
         ),
         (
-            "except = { list = \"here\" }\n[lists]\nhere = { cidrs = [\"192.0.3.0/24\"] }",
+            "except = \"here\"\n[lists]\nhere = { cidrs = [\"192.0.3.0/24\"] }",
             429,
         ),
     ];

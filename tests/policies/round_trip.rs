@@ -87,7 +87,7 @@ fn random_file(random: &mut Random) -> String {
         }
         if random.below(3) == 0 {
             uses_list = true;
-            text += "except = { list = \"office\" }\n";
+            text += "except = \"office\"\n";
         }
         if random.below(2) == 0 {
             text += random.one_of(&["shadow = true\n", "shadow = false\n"]);
@@ -187,7 +187,7 @@ fn every_file_is_written_and_read_back_equal_in_each_format() {
 fn a_change_of_any_field_makes_another_file() {
     let all = "version = 1\n[[limit]]\nname = \"a\"\nlimit = \"token_bucket 1/s\"\nkey = \"bearer\"\n\
                missing = \"skip\"\nshadow = true\nheaders = \"draft-11\"\nstore = \"s\"\non_store_error = \"deny\"\n\
-               failure = 401\nmatch = { path = \"/a\", methods = [\"GET\"], headers = { x-p = \"q\" } }\nexcept = { list = \"l\" }\n\
+               failure = 401\nmatch = { path = \"/a\", methods = [\"GET\"], headers = { x-p = \"q\" } }\nexcept = \"l\"\n\
                [[limit.override]]\nname = \"o\"\nprefix = \"k\"\nlimit = \"token_bucket 9/s\"\n\
                [lists]\nl = { file = \"f\" }\n[stores]\ns = { redis = \"redis://a\" }\n[[deny]]\nlist = \"l\"\n";
     let file = PolicyFile::from_toml(all).unwrap();

@@ -110,7 +110,7 @@ async fn a_deny_refuses_requests_whose_client_is_not_known() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_whose_client_is_not_known_has_no_exception() {
-    let more = "except = { list = \"office\" }\n[lists]\noffice = { cidrs = [\"192.0.2.0/24\"] }";
+    let more = "except = \"office\"\n[lists]\noffice = { cidrs = [\"192.0.2.0/24\"] }";
     let app = App::new(&limit("all", "fixed_window 1/h", "\"global\"", more));
     assert_eq!(app.status(without_address("/")).await, 200);
     assert_eq!(app.status(without_address("/")).await, 429);
@@ -217,7 +217,10 @@ fn a_pattern_or_method_that_nothing_has_is_refused() {
             "path = \"/login?next=/\"",
             "a path ends before ?: leave out what follows",
         ),
-        ("path = \"/my files\"", "write %20 for ' '"),
+        (
+            "path = \"/my files\"",
+            "write ' ' percent-encoded, as clients send it",
+        ),
         ("methods = \"PSOT\"", "did you mean POST?"),
         ("methods = \"DELET\"", "did you mean DELETE?"),
         ("methods = \"G ET\"", "give a method, such as GET"),

@@ -127,8 +127,7 @@ async fn a_limit_applies_to_the_requests_that_match() {
 async fn lists_except_and_deny_clients() {
     let lists = "[lists]\noffice = { cidrs = [\"192.0.2.0/24\"] }\nbad = { cidrs = [\"203.0.113.0/24\"] }\n\
                  [[deny]]\nlist = \"bad\"\nmatch = { path = \"/login\" }\n";
-    let app =
-        App::new(&(limit("all", ONE, "\"global\"", "except = { list = \"office\" }") + lists));
+    let app = App::new(&(limit("all", ONE, "\"global\"", "except = \"office\"") + lists));
     assert_eq!(app.status(from("192.0.2.1")).await, 200);
     assert_eq!(app.status(from("192.0.2.1")).await, 200);
     let response = app.send(at("203.0.113.1", "/login")).await;

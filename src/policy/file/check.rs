@@ -1,13 +1,14 @@
 //! Rules about fields: each one has an effect, and what one names is there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use http::{HeaderName, HeaderValue, Method};
+use http::Method;
 
-use super::model::{Content, HeaderValues, Limit, Override, Requests};
-use super::values::{AllowOrDeny, KeySource, Number, check_name};
+use super::model::{Content, Limit, Override, Requests};
+use super::problem::not_defined;
+use super::values::{KeySource, Number, check_name, check_value};
 use crate::key::Networks;
-use crate::policy::parse::did_you_mean;
+use crate::layer::OnStoreError;
 use crate::quota::Plan;
 
 /// The path of a field below the one that is checked, and what is wrong with it.
@@ -24,14 +25,6 @@ fn refuse(is_wrong: bool, field: &str, message: impl Into<String>) -> Result<(),
 /// Refuses a field for what a check of its value says.
 fn valid(field: &str, check: Result<(), String>) -> Result<(), Mistake> {
     check.map_err(|message| (field.to_owned(), message))
-}
-
-/// A text that a header can have and that is not empty. It may be secret, so the message does not show it.
-fn check_value(text: &str) -> Result<(), String> {
-    if text.is_empty() || HeaderValue::from_str(text).is_err() || text.trim() != text {
-        return Err("expected a text that a header can have, without spaces around it".to_owned());
-    }
-    Ok(())
 }
 
 const METHODS: [&str; 9] = [
@@ -54,42 +47,13 @@ fn check_method(text: &str) -> Result<(), String> {
     }
 }
 
-impl HeaderValues {
-    /// Checks the names, which become lower case, and the values.
-    fn check(&mut self) -> Result<(), Mistake> {
-        refuse(
-            self.0.is_empty(),
-            "headers",
-            "it has no effect without a header: leave it out",
-        )?;
-        let mut all = BTreeMap::new();
-        for (name, values) in std::mem::take(&mut self.0) {
-            let field = format!("headers.{name}");
-            for value in &*values {
-                valid(&field, check_value(value))?;
-            }
-            let Ok(known) = name.parse::<HeaderName>() else {
-                return Err((field, format!("{name:?} is not the name of a header")));
-            };
-            let before = all.insert(known.as_str().to_owned(), values);
-            refuse(before.is_some(), &field, "this header is there twice")?;
-        }
-        self.0 = all;
-        Ok(())
-    }
-}
-
 impl Requests {
-    fn check(requests: &mut Option<Self>) -> Result<(), Mistake> {
+    fn check(requests: Option<&Self>) -> Result<(), Mistake> {
         let Some(requests) = requests else {
             return Ok(());
         };
-        for method in &*requests.methods {
+        for method in &requests.methods {
             valid("match.methods", check_method(method))?;
-        }
-        if let Some(headers) = &mut requests.headers {
-            let in_match = |(field, message)| (format!("match.{field}"), message);
-            return headers.check().map_err(in_match);
         }
         let message = "it has no effect without path, methods or headers: leave it out";
         refuse(*requests == Self::default(), "match", message)
@@ -102,27 +66,24 @@ impl Limit {
         valid("name", check_name(&self.name))?;
         valid("store", self.store.as_deref().map_or(Ok(()), check_name))?;
         self.store = self.store.filter(|store| store != "memory");
-        Requests::check(&mut self.requests)?;
+        Requests::check(self.requests.as_ref())?;
         self.check_effects()?;
-        if self.failure.is_empty() && self.limit.0.is_lockout() {
-            self.failure = vec![Number(401), Number(403)].into();
+        if self.failure.is_empty() && self.limit.is_lockout() {
+            self.failure = vec![Number(401), Number(403)];
         }
-        let mut overrides = std::mem::take(&mut self.overrides);
-        for at in 0..overrides.len() {
-            let (before, rest) = overrides.split_at_mut(at);
-            let checked = rest[0].check(&self, before);
+        for (at, one) in self.overrides.iter().enumerate() {
+            let checked = one.check(&self, &self.overrides[..at]);
             checked.map_err(|(field, message)| (format!("override[{at}].{field}"), message))?;
         }
-        self.overrides = overrides;
         Ok(self)
     }
 
     /// Each field has an effect.
     fn check_effects(&self) -> Result<(), Mistake> {
-        let (spec, keys) = (&self.limit.0, &*self.keys);
+        let (spec, keys) = (&self.limit, &self.keys);
         let in_memory = self.store.is_none();
         let in_flight = spec.concurrency().is_some();
-        let is_global = keys == [KeySource::Global];
+        let is_global = *keys == [KeySource::Global];
         let twice = spec.repeated().unwrap_or_default();
         refuse(
             !twice.is_empty(),
@@ -140,7 +101,7 @@ impl Limit {
         refuse(self.blocked && self.unlimited, "unlimited", message)?;
         let message = "it has no effect: every request has the key global";
         refuse(self.missing.is_some() && is_global, "missing", message)?;
-        let denies = self.on_store_error == AllowOrDeny::Deny;
+        let denies = self.on_store_error == OnStoreError::Deny;
         let message = "it has no effect: a store in memory does not fail";
         refuse(denies && in_memory, "on_store_error", message)?;
         let why = match () {
@@ -175,13 +136,10 @@ impl Limit {
 
 impl Override {
     /// Checks an override of `limit`, which has those `before` it.
-    fn check(&mut self, limit: &Limit, before: &[Self]) -> Result<(), Mistake> {
+    fn check(&self, limit: &Limit, before: &[Self]) -> Result<(), Mistake> {
         valid("name", check_name(&self.name))?;
         for (field, text) in [("key", &self.key), ("prefix", &self.prefix)] {
             valid(field, text.as_deref().map_or(Ok(()), check_value))?;
-        }
-        if let Some(headers) = &mut self.headers {
-            headers.check()?;
         }
         let given = [
             self.key.is_some(),
@@ -195,14 +153,14 @@ impl Override {
         let message = "give one of limit, blocked = true and unlimited = true";
         refuse(given != 1, "limit", message)?;
         if let Some(other) = &self.limit {
-            let kind = limit.limit.0.kind();
+            let kind = limit.limit.kind();
             let message = format!("expected {kind} with other numbers");
-            refuse(other.0.kind() != kind, "limit", message)?;
+            refuse(other.kind() != kind, "limit", message)?;
             let is_same = *other == limit.limit && limit.plan() == Plan::Default;
             let message = "it has no effect: the limit has the same numbers";
             refuse(is_same, "limit", message)?;
         } else {
-            let is_same = self.plan() == limit.plan();
+            let is_same = (self.blocked, self.unlimited) == (limit.blocked, limit.unlimited);
             refuse(is_same, "limit", "it has no effect: so is the limit")?;
         }
         let is_for = |one: &Self| {
@@ -211,7 +169,7 @@ impl Override {
         let message = "an override before is for the same requests";
         refuse(before.iter().any(is_for), "key", message)?;
         let is_text = |key: &KeySource| !matches!(key, KeySource::Global | KeySource::ClientIp(_));
-        let by_text = matches!(&*limit.keys, [key] if is_text(key));
+        let by_text = matches!(&limit.keys[..], [key] if is_text(key));
         let message = "only a limit by one key that is a text has overrides by key: header:NAME, bearer, \
                        matched_path or extension:NAME";
         refuse(self.headers.is_none() && !by_text, "key", message)
@@ -220,10 +178,9 @@ impl Override {
 
 impl Content {
     /// Reports what is wrong with several parts of the file together.
-    pub(super) fn check(&mut self, report: &mut dyn FnMut(&str, String)) {
-        self.schema = None;
-        for (at, deny) in self.denies.iter_mut().enumerate() {
-            if let Err((field, message)) = Requests::check(&mut deny.requests) {
+    pub(super) fn check(&self, report: &mut dyn FnMut(&str, String)) {
+        for (at, deny) in self.denies.iter().enumerate() {
+            if let Err((field, message)) = Requests::check(deny.requests.as_ref()) {
                 report(&format!("deny[{at}].{field}"), message);
             }
         }
@@ -234,16 +191,15 @@ impl Content {
 
     fn check_lists(&self, report: &mut dyn FnMut(&str, String)) {
         let excepts = self.limits.iter().enumerate().filter_map(|(at, limit)| {
-            let except = limit.except.as_ref()?;
-            Some((format!("limit[{at}].except.list"), &except.list))
+            Some((format!("limit[{at}].except"), limit.except.as_ref()?))
         });
         let denies = self.denies.iter().enumerate();
         let denies = denies.map(|(at, deny)| (format!("deny[{at}].list"), &deny.list));
         let used: Vec<_> = excepts.chain(denies).collect();
         for (path, name) in &used {
             if !self.lists.contains_key(*name) {
-                let near = did_you_mean(name, self.lists.keys().map(String::as_str));
-                report(path, format!("the list {name:?} is not defined{near}"));
+                let known = self.lists.keys().map(String::as_str);
+                report(path, format!("the list {}", not_defined(name, known)));
             }
         }
         for (name, list) in &self.lists {
@@ -253,10 +209,10 @@ impl Content {
             } else if used.iter().all(|(_, used)| *used != name) {
                 report(&path, "no limit and no deny uses this list".to_owned());
             }
-            if list.cidrs.is_some() == list.file.is_some() {
+            if list.cidrs.is_empty() == list.file.is_none() {
                 report(&path, "give one of cidrs and file".to_owned());
             }
-            for (at, network) in list.cidrs.iter().flat_map(|cidrs| &**cidrs).enumerate() {
+            for (at, network) in list.cidrs.iter().enumerate() {
                 // `!` begins an exception.
                 let network = network.strip_prefix('!').unwrap_or(network);
                 if let Err(error) = Networks::try_new([network]) {
@@ -296,19 +252,6 @@ impl Content {
             let mut twice = all.filter(|(_, name)| !names.insert(*name));
             if let Some((path, name)) = twice.next() {
                 report(&path, format!("the name {name:?} is there twice"));
-                continue;
-            }
-            let same = self.limits[..at].iter().find(|other| {
-                other.limit == limit.limit
-                    && other.plan() == limit.plan()
-                    && other.keys == limit.keys
-                    && other.requests == limit.requests
-                    && other.except == limit.except
-                    && other.failure == limit.failure
-            });
-            if let Some(Limit { name, .. }) = same {
-                let message = format!("{name:?} is the same limit for the same requests");
-                report(&format!("limit[{at}].limit"), message);
             }
         }
     }

@@ -12,8 +12,9 @@ mod toml;
 mod values;
 
 pub(super) use self::{
-    model::{Deny, HeaderValues, Limit, ListSource, Requests, StoreSource},
-    values::{AllowOrDeny, KeySource},
+    model::{Deny, Limit, ListSource, Override, Requests, StoreSource},
+    problem::not_defined,
+    values::KeySource,
 };
 pub use self::{
     model::{PolicyFile, schema},

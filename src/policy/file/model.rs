@@ -1,14 +1,18 @@
 //! What a policy file holds.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
-use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 
 use super::lines::Lines;
 use super::problem::Problem;
-use super::values::{AllowOrDeny, HeaderForm, KeySource, Line, Number, Several, WithoutKey};
-use crate::policy::pattern::PathPattern;
+#[cfg(test)]
+use super::values::Several;
+use super::values::{
+    AllowOrDeny, HeaderForm, HeaderValues, KeySource, Number, WithoutKey, several,
+};
+use crate::layer::OnStoreError;
+use crate::policy::{pattern::PathPattern, spec::Spec};
 use crate::quota::Plan;
 
 /// The limits of a program, read from a file and checked.
@@ -90,18 +94,19 @@ pub(in crate::policy) struct Limit {
     #[cfg_attr(test, schemars(regex(pattern = super::tests::NAME)))]
     pub(in crate::policy) name: String,
     /// ALGORITHM LIMIT/PERIOD; OPTION=VALUE; .., such as token_bucket 10/s; burst=50.
-    pub(in crate::policy) limit: Line,
+    pub(in crate::policy) limit: Spec,
     /// What requests are counted by. Several are counted by all of them together.
-    #[serde(rename = "key")]
-    pub(in crate::policy) keys: Several<KeySource>,
+    #[serde(rename = "key", deserialize_with = "several")]
+    #[cfg_attr(test, schemars(with = "Several<KeySource>"))]
+    pub(in crate::policy) keys: Vec<KeySource>,
     /// What happens to requests without the key: they share one limit, are not limited, or are rejected with this
     /// status.
     pub(in crate::policy) missing: Option<WithoutKey>,
     /// The requests that the limit applies to; all unless set.
     #[serde(rename = "match")]
     pub(in crate::policy) requests: Option<Requests>,
-    /// Clients that are not limited.
-    pub(in crate::policy) except: Option<Except>,
+    /// Clients in this list are not limited.
+    pub(in crate::policy) except: Option<String>,
     /// Decide and report, and let every request pass.
     #[serde(default)]
     pub(in crate::policy) shadow: bool,
@@ -112,11 +117,17 @@ pub(in crate::policy) struct Limit {
     #[cfg_attr(test, schemars(regex(pattern = super::tests::NAME)))]
     pub(in crate::policy) store: Option<String>,
     /// What happens to requests while the store cannot decide.
-    #[serde(default)]
-    pub(in crate::policy) on_store_error: AllowOrDeny,
+    #[serde(default, with = "AllowOrDeny")]
+    #[cfg_attr(test, schemars(with = "AllowOrDeny"))]
+    pub(in crate::policy) on_store_error: OnStoreError,
     /// Only responses with these statuses count. 401 and 403 for a lockout unless set.
-    #[serde(default, skip_serializing_if = "Several::is_empty")]
-    pub(in crate::policy) failure: Several<Number<100, 599>>,
+    #[serde(
+        default,
+        deserialize_with = "several",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[cfg_attr(test, schemars(with = "Several<Number<100, 599>>"))]
+    pub(in crate::policy) failure: Vec<Number<100, 599>>,
     /// How many keys the table in memory holds.
     pub(in crate::policy) capacity: Option<Number<1, 100_000_000>>,
     /// Each request is denied, and none is counted.
@@ -145,7 +156,7 @@ pub(in crate::policy) struct Override {
     /// The requests that have one of these values in each of these headers.
     pub(in crate::policy) headers: Option<HeaderValues>,
     /// The same algorithms with other numbers.
-    pub(in crate::policy) limit: Option<Line>,
+    pub(in crate::policy) limit: Option<Spec>,
     /// Each request is denied, and none is counted.
     #[serde(default)]
     pub(in crate::policy) blocked: bool,
@@ -160,29 +171,24 @@ pub(in crate::policy) struct Override {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(in crate::policy) struct Requests {
     /// Paths as in axum's routes: /users/{id}, /api/{*rest}. The limit applies if one matches.
-    #[serde(default, rename = "path", skip_serializing_if = "Several::is_empty")]
-    pub(in crate::policy) paths: Several<PathPattern>,
+    #[serde(
+        default,
+        rename = "path",
+        deserialize_with = "several",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[cfg_attr(test, schemars(with = "Several<PathPattern>"))]
+    pub(in crate::policy) paths: Vec<PathPattern>,
     /// The limit applies to these methods only.
-    #[serde(default, skip_serializing_if = "Several::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "several",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     #[cfg_attr(test, schemars(with = "Several<super::tests::Method>"))]
-    pub(in crate::policy) methods: Several<String>,
+    pub(in crate::policy) methods: Vec<String>,
     /// The limit applies to requests that have one of these values in each of these headers.
     pub(in crate::policy) headers: Option<HeaderValues>,
-}
-
-/// Headers in lower case, each with the values of which a request has to have one.
-#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(transparent)]
-pub(in crate::policy) struct HeaderValues(pub(super) BTreeMap<String, Several<String>>);
-
-/// Clients that are not limited.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(in crate::policy) struct Except {
-    /// Clients in this list are not limited.
-    pub(in crate::policy) list: String,
 }
 
 /// Clients that are denied.
@@ -203,8 +209,13 @@ pub(in crate::policy) struct Deny {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(in crate::policy) struct ListSource {
     /// Networks; ! begins an exception.
-    #[cfg_attr(test, schemars(with = "Option<Several<super::tests::Network>>"))]
-    pub(in crate::policy) cidrs: Option<Several<String>>,
+    #[serde(
+        default,
+        deserialize_with = "several",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[cfg_attr(test, schemars(with = "Several<super::tests::Network>"))]
+    pub(in crate::policy) cidrs: Vec<String>,
     /// A file with one network per line. # begins a comment.
     pub(in crate::policy) file: Option<String>,
 }
@@ -232,25 +243,6 @@ impl PolicyFile {
         })
     }
 
-    /// What is allowed and yet probably a mistake: a file without a limit.
-    ///
-    /// ```
-    /// # #[cfg(feature = "toml")] {
-    /// use tower_throttle::policy::PolicyFile;
-    ///
-    /// let file = PolicyFile::from_toml("version = 1").unwrap();
-    /// let warning = file.warnings()[0].to_string();
-    /// assert_eq!(warning, "limit: the file has no limit: every request passes");
-    /// # }
-    /// ```
-    pub fn warnings(&self) -> Vec<Problem> {
-        if self.content.limits.is_empty() && self.content.denies.is_empty() {
-            let message = "the file has no limit: every request passes";
-            return vec![Problem::new("limit", None, message)];
-        }
-        Vec::new()
-    }
-
     /// A problem of the field at `path`.
     pub(in crate::policy) fn problem(&self, path: &str, message: impl Into<String>) -> Problem {
         Problem::new(path, self.lines.of(path), message)
@@ -260,12 +252,16 @@ impl PolicyFile {
 impl Limit {
     /// What holds in place of the numbers; never a quota.
     pub(in crate::policy) const fn plan(&self) -> Plan {
-        plan(self.blocked, self.unlimited)
+        match (self.blocked, self.unlimited) {
+            (true, _) => Plan::Blocked,
+            (false, true) => Plan::Unlimited,
+            (false, false) => Plan::Default,
+        }
     }
 
     /// The limit that `one` of its overrides puts in its place.
     pub(in crate::policy) fn with(&self, one: &Override) -> Self {
-        let is_table = self.store.is_none() && self.limit.0.concurrency().is_none();
+        let is_table = self.store.is_none() && self.limit.concurrency().is_none();
         let one_key = one.key.as_ref().filter(|_| is_table);
         Self {
             name: one.name.clone(),
@@ -279,42 +275,20 @@ impl Limit {
     }
 }
 
-impl Override {
-    /// What holds in place of numbers.
-    pub(in crate::policy) const fn plan(&self) -> Plan {
-        plan(self.blocked, self.unlimited)
-    }
-}
-
-const fn plan(blocked: bool, unlimited: bool) -> Plan {
-    match (blocked, unlimited) {
-        (true, _) => Plan::Blocked,
-        (false, true) => Plan::Unlimited,
-        (false, false) => Plan::Default,
-    }
-}
-
-impl HeaderValues {
-    /// Whether each header has one of its values. A client that repeats a header does not get past a limit.
-    pub(in crate::policy) fn are_in(&self, headers: &HeaderMap) -> bool {
-        self.0.iter().all(|(name, values)| {
-            let mut sent = headers.get_all(name).iter();
-            sent.any(|sent| values.iter().any(|value| value.as_bytes() == sent))
-        })
-    }
-}
-
 impl StoreSource {
-    /// The name of its field, and the URL.
-    pub(in crate::policy) fn url(&self) -> (&'static str, &str) {
-        let redis = self.redis.as_deref().map(|url| ("redis", url));
-        redis.unwrap_or_else(|| ("postgres", self.postgres.as_deref().unwrap_or_default()))
+    /// The name of its field, the URL, and how long a call may take.
+    pub(in crate::policy) fn parts(&self) -> (&'static str, &str, Duration) {
+        let deadline = Duration::from_millis(self.deadline_ms.map_or(100, |ms| ms.0));
+        match (&self.redis, &self.postgres) {
+            (Some(url), _) => ("redis", url, deadline),
+            (None, url) => ("postgres", url.as_deref().unwrap_or_default(), deadline),
+        }
     }
 
     /// The URL without the password, which may change while the usage is the same. A password
     /// elsewhere, such as in the query, stays.
     pub(in crate::policy) fn address(&self) -> String {
-        let (_, url) = self.url();
+        let (_, url, _) = self.parts();
         let Some((scheme, rest)) = url.split_once("://") else {
             return url.to_owned();
         };

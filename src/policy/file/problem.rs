@@ -119,16 +119,30 @@ impl Problems {
     }
 }
 
+impl From<Problem> for Problems {
+    fn from(problem: Problem) -> Self {
+        Self(vec![problem])
+    }
+}
+
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, problem) in self.0.iter().enumerate() {
-            if at > 0 {
-                f.write_str("\n")?;
-            }
-            problem.fmt(f)?;
-        }
-        Ok(())
+        let lines: Vec<_> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&lines.join("\n"))
     }
 }
 
 impl Error for Problems {}
+
+/// `"NAME" is not defined`, with the nearest of those that are there.
+pub(in crate::policy) fn not_defined<'a>(
+    name: &str,
+    known: impl Iterator<Item = &'a str>,
+) -> String {
+    let known: Vec<_> = known.collect();
+    let near = did_you_mean(name, known.iter().copied());
+    format!(
+        "{name:?} is not defined{near}; there is: {}",
+        known.join(", ")
+    )
+}

@@ -66,7 +66,7 @@ pub(super) fn checked(
     }
     match rest {
         Ok(mut content) if problems.is_empty() => {
-            content.limits = right;
+            (content.limits, content.schema) = (right, None);
             content.check(&mut |path, message| {
                 problems.push(Problem::new(path, lines.of(path), message));
             });

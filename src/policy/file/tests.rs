@@ -5,8 +5,8 @@ use std::{borrow::Cow, env, fs};
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
 
 use super::model::Content;
-use super::values::{KeySource, Line, Number, Several};
-use crate::policy::{kinds::Kind, pattern::PathPattern};
+use super::values::{HeaderValues, KeySource, Number, Several};
+use crate::policy::{kinds::Kind, pattern::PathPattern, spec::Spec};
 
 pub(super) const NAME: &str = "^[A-Za-z0-9._-]{1,64}$";
 
@@ -59,14 +59,14 @@ impl JsonSchema for KeySource {
     }
 }
 
-impl JsonSchema for Line {
+impl JsonSchema for Spec {
     fn schema_name() -> Cow<'static, str> {
-        "Line".into()
+        "Limit".into()
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         let names: Vec<_> = Kind::names().collect();
-        one_or_list(text(&format!("^\\s*({})\\s+[0-9]", names.join("|"))))
+        text(&format!("^\\s*({})\\s+[0-9]", names.join("|")))
     }
 }
 
@@ -77,6 +77,17 @@ impl<T: JsonSchema> JsonSchema for Several<T> {
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         one_or_list(generator.subschema_for::<T>())
+    }
+}
+
+impl JsonSchema for HeaderValues {
+    fn schema_name() -> Cow<'static, str> {
+        "HeaderValues".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let values = one_or_list(text("."));
+        json_schema!({ "type": "object", "minProperties": 1, "additionalProperties": values })
     }
 }
 

@@ -4,7 +4,7 @@ use std::mem;
 
 use toml::{
     Spanned,
-    de::{DeArray, DeTable, DeValue, Deserializer, ValueDeserializer},
+    de::{DeArray, DeTable, DeValue, ValueDeserializer},
 };
 
 use super::lines::Lines;
@@ -20,14 +20,18 @@ impl PolicyFile {
     pub fn from_toml(text: &str) -> Result<Self, Problems> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let ends: Vec<_> = text.match_indices('\n').map(|(end, _)| end).collect();
-        let mut file = DeTable::parse(text).map_err(|error| {
+        let file = DeTable::parse(text).map_err(|error| {
             let line = error.span().map(|span| line(&ends, span.start));
-            Problems::of(vec![Problem::new("", line, error.message())])
+            Problem::new("", line, error.message())
         })?;
         let mut lines = Lines::default();
-        lines.0.insert(String::new(), 1);
-        add_fields(&mut lines, "", file.get_ref(), &ends);
-        let limits = match file.get_mut().get_mut("limit").map(Spanned::get_mut) {
+        let mut file = Spanned::new(file.span(), DeValue::Table(file.into_inner()));
+        add(&mut lines, "", 0, file.get_ref(), &ends);
+        let limits = match file.get_mut() {
+            DeValue::Table(file) => file.get_mut("limit").map(Spanned::get_mut),
+            _ => None,
+        };
+        let limits = match limits {
             Some(DeValue::Array(limits)) => mem::replace(limits, DeArray::new()),
             _ => DeArray::new(),
         };
@@ -36,7 +40,7 @@ impl PolicyFile {
             read(limit, &format!("limit[{at}]"), &lines)
         });
         let limits = limits.collect();
-        let rest = read(Deserializer::from(file), "", &lines);
+        let rest = read(ValueDeserializer::from(file), "", &lines);
         checked(rest, limits, lines)
     }
 }
@@ -47,23 +51,21 @@ fn line(ends: &[usize], at: usize) -> u32 {
     u32::try_from(before).unwrap_or(u32::MAX).saturating_add(1)
 }
 
-fn add_fields(lines: &mut Lines, path: &str, table: &DeTable<'_>, ends: &[usize]) {
-    let dot = if path.is_empty() { "" } else { "." };
-    for (name, value) in table {
-        let path = format!("{path}{dot}{}", name.get_ref());
-        lines.0.insert(path.clone(), line(ends, name.span().start));
-        add_values(lines, &path, value.get_ref(), ends);
-    }
-}
-
-fn add_values(lines: &mut Lines, path: &str, value: &DeValue<'_>, ends: &[usize]) {
+/// Adds the value at `path` that begins at `at`, and all in it.
+fn add(lines: &mut Lines, path: &str, at: usize, value: &DeValue<'_>, ends: &[usize]) {
+    lines.0.insert(path.to_owned(), line(ends, at));
     match value {
-        DeValue::Table(table) => add_fields(lines, path, table, ends),
+        DeValue::Table(table) => {
+            for (name, value) in table {
+                let below = format!("{path}.{}", name.get_ref());
+                let below = below.trim_start_matches('.');
+                add(lines, below, name.span().start, value.get_ref(), ends);
+            }
+        }
         DeValue::Array(list) => {
-            for (at, value) in list.iter().enumerate() {
-                let path = format!("{path}[{at}]");
-                lines.0.insert(path.clone(), line(ends, value.span().start));
-                add_values(lines, &path, value.get_ref(), ends);
+            for (number, value) in list.iter().enumerate() {
+                let below = format!("{path}[{number}]");
+                add(lines, &below, value.span().start, value.get_ref(), ends);
             }
         }
         _ => {}

@@ -1,55 +1,28 @@
 //! The values in a policy file.
 
-use std::{fmt, marker::PhantomData, ops::Deref};
+use std::{collections::BTreeMap, fmt, marker::PhantomData};
 
-use http::{HeaderName, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::{
-    Deserialize, Deserializer, Serialize, Serializer,
+    Deserialize, Deserializer, Serialize,
     de::{Error, IntoDeserializer, SeqAccess, Visitor, value::SeqAccessDeserializer},
 };
 
 use crate::key::Missing;
-use crate::policy::{parse::did_you_mean, spec::Spec};
+use crate::layer::OnStoreError;
+use crate::policy::parse::did_you_mean;
 use crate::respond::Headers;
 
 /// One value, or a list of at least one.
-#[derive(Clone, PartialEq, Eq)]
-pub(in crate::policy) struct Several<T>(Vec<T>);
+pub(super) struct Several<T>(pub(super) Vec<T>);
 
-impl<T> Default for Several<T> {
-    fn default() -> Self {
-        Self(Vec::new())
-    }
-}
-
-impl<T> From<Vec<T>> for Several<T> {
-    fn from(values: Vec<T>) -> Self {
-        Self(values)
-    }
-}
-
-impl<T> Several<T> {
-    /// As serde wants it.
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
-impl<T> Deref for Several<T> {
-    type Target = [T];
-
-    fn deref(&self) -> &[T] {
-        &self.0
-    }
-}
-
-impl<T: Serialize> Serialize for Several<T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match &*self.0 {
-            [one] => one.serialize(serializer),
-            several => several.serialize(serializer),
-        }
-    }
+/// Reads one value, or a list.
+pub(super) fn several<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    Several::deserialize(deserializer).map(|Several(values)| values)
 }
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Several<T> {
@@ -68,15 +41,15 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for SeveralVisitor<T> {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Several<T>, E> {
-        T::deserialize(text.into_deserializer()).map(|one| vec![one].into())
+        T::deserialize(text.into_deserializer()).map(|one| Several(vec![one]))
     }
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<Several<T>, E> {
-        T::deserialize(number.into_deserializer()).map(|one| vec![one].into())
+        T::deserialize(number.into_deserializer()).map(|one| Several(vec![one]))
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<Several<T>, E> {
-        T::deserialize(number.into_deserializer()).map(|one| vec![one].into())
+        T::deserialize(number.into_deserializer()).map(|one| Several(vec![one]))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Several<T>, A::Error> {
@@ -85,7 +58,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for SeveralVisitor<T> {
             let message = "an empty list has no effect: leave the field out";
             return Err(A::Error::custom(message));
         }
-        Ok(values.into())
+        Ok(Several(values))
     }
 }
 
@@ -114,14 +87,41 @@ pub(super) fn version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64,
     }
 }
 
-/// The text of a limit. Those of a list all apply.
-#[derive(Clone, PartialEq, Eq, Serialize)]
-pub(in crate::policy) struct Line(pub(in crate::policy) Spec);
+/// Headers in lower case, each with the values of which a request has to have one.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "BTreeMap<String, Several<String>>")]
+pub(in crate::policy) struct HeaderValues(BTreeMap<String, Vec<String>>);
 
-impl<'de> Deserialize<'de> for Line {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let specs = Several::<Spec>::deserialize(deserializer)?.0;
-        Spec::all(specs).map(Self).map_err(D::Error::custom)
+impl TryFrom<BTreeMap<String, Several<String>>> for HeaderValues {
+    type Error = String;
+
+    fn try_from(given: BTreeMap<String, Several<String>>) -> Result<Self, String> {
+        if given.is_empty() {
+            return Err("it has no effect without a header: leave it out".to_owned());
+        }
+        let mut headers = BTreeMap::new();
+        for (name, Several(values)) in given {
+            let Ok(known) = name.parse::<HeaderName>() else {
+                return Err(format!("{name:?} is not the name of a header"));
+            };
+            for value in &values {
+                check_value(value).map_err(|message| format!("{known}: {message}"))?;
+            }
+            if headers.insert(known.as_str().to_owned(), values).is_some() {
+                return Err(format!("the header {known} is there twice"));
+            }
+        }
+        Ok(Self(headers))
+    }
+}
+
+impl HeaderValues {
+    /// Whether each header has one of its values. A client that repeats a header does not get past a limit.
+    pub(in crate::policy) fn are_in(&self, headers: &HeaderMap) -> bool {
+        self.0.iter().all(|(name, values)| {
+            let mut sent = headers.get_all(name).iter();
+            sent.any(|sent| values.iter().any(|value| value.as_bytes() == sent))
+        })
     }
 }
 
@@ -158,12 +158,11 @@ impl From<WithoutKey> for Missing {
     }
 }
 
-/// What happens to requests while a store cannot decide.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+/// An [`OnStoreError`] as a file says it.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "OnStoreError", rename_all = "lowercase")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(in crate::policy) enum AllowOrDeny {
-    #[default]
+pub(super) enum AllowOrDeny {
     Allow,
     Deny,
 }
@@ -239,9 +238,7 @@ impl TryFrom<String> for KeySource {
             (_, "header") if text.contains(':') => name.parse().map(Self::Header).map_err(|_| {
                 format!("{text:?} is not allowed; {name:?} is not the name of a header")
             }),
-            (_, "extension") if text.contains(':') => {
-                check_name(name).map(|()| Self::Extension(name.to_owned()))
-            }
+            (_, "extension") if text.contains(':') => Ok(Self::Extension(name.to_owned())),
             _ => {
                 let (near, keys) = (did_you_mean(&text, KEYS), KEYS.join(", "));
                 Err(format!("expected {keys}, found {text:?}{near}"))
@@ -276,4 +273,12 @@ pub(super) fn check_name(name: &str) -> Result<(), String> {
     Err(format!(
         "{shown} is not allowed; give 1 to 64 letters, digits and any of . _ -"
     ))
+}
+
+/// A text that a header can have and that is not empty. It may be secret, so the message does not show it.
+pub(super) fn check_value(text: &str) -> Result<(), String> {
+    if text.is_empty() || HeaderValue::from_str(text).is_err() || text.trim() != text {
+        return Err("expected a text that a header can have, without spaces around it".to_owned());
+    }
+    Ok(())
 }

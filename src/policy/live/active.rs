@@ -1,6 +1,6 @@
 //! One limit of a file at work.
 
-use std::{any::Any, collections::HashMap, sync::Arc};
+use std::{any::Any, sync::Arc};
 
 use http::{HeaderMap, Method, Request};
 
@@ -16,7 +16,7 @@ use crate::key::{Networks, Predicate, Priority, Within};
 use crate::layer::{
     Gate, Handle, LayerState, Limiting, Part, PartAsk, PartOf, PolicyList, Rate, Slot,
 };
-use crate::policy::file::{Deny, HeaderValues, Limit, Problem, Requests, StoreSource};
+use crate::policy::file::{Deny, Limit, Override, Problem, Requests, StoreSource};
 use crate::quota::Plan;
 use crate::store::local::Local;
 
@@ -25,14 +25,17 @@ use crate::store::local::Local;
 pub(super) struct Generation {
     /// In the order in which they are asked.
     pub(super) limits: Vec<Active>,
-    pub(super) denies: Vec<ActiveDeny>,
+    /// Clients that are denied.
+    pub(super) denies: Vec<(Deny, Listed)>,
     pub(super) warnings: Vec<Problem>,
 }
 
 /// A limit of a file, with what it has counted.
 pub(super) struct Active {
-    /// As the file says, without its overrides.
+    /// As the file says. The limits that follow it are its overrides.
     pub(super) limit: Limit,
+    /// What its usage belongs to, beside its name: key, algorithm, store and capacity.
+    pub(super) identity: String,
     /// The store of the file, with its password.
     pub(super) source: Option<StoreSource>,
     pub(super) keys: PolicyKeys,
@@ -40,31 +43,10 @@ pub(super) struct Active {
     pub(super) gate: LimitGate,
     /// Whether it replaces a limit before it.
     pub(super) is_override: bool,
-    /// The limits that follow it replace it for some requests.
-    pub(super) overrides: Overrides,
 }
 
-/// Clients that are denied.
-pub(super) struct ActiveDeny {
-    pub(super) deny: Deny,
-    pub(super) clients: Listed,
-}
-
-/// The clients of a list.
-#[derive(Clone)]
-pub(super) struct Listed {
-    pub(super) networks: Arc<Networks>,
-    pub(super) clients: Within,
-}
-
-/// Which of the limits behind a limit replaces it, for which requests.
-#[derive(Default, PartialEq, Eq)]
-pub(super) struct Overrides {
-    keys: HashMap<Box<[u8]>, usize>,
-    /// The longest first.
-    prefixes: Vec<(Box<[u8]>, usize)>,
-    headers: Vec<(HeaderValues, usize)>,
-}
+/// The networks of a list, and whether a client is in them.
+pub(super) type Listed = (Arc<Networks>, Within);
 
 /// What decides about the requests of a limit.
 #[derive(Clone)]
@@ -78,79 +60,47 @@ pub(super) enum LimitGate {
 pub(super) type SlotOf<G> = Slot<<G as Gate<PolicyKey>>::Wait, <G as Gate<PolicyKey>>::Ticket>;
 
 impl Generation {
-    /// The limit whose usage belongs to this one too.
-    pub(super) fn same(&self, of: &Active) -> Option<&Active> {
-        self.same_as(&of.limit, of.source.as_ref())
+    /// Whether the client of a request is denied. An address that is missing is so for every list.
+    pub(super) fn denies<B>(&self, request: &Request<B>) -> Result<bool, Rejection> {
+        let denies = self.denies.iter();
+        let asked = denies.filter(|(deny, _)| contain(deny.requests.as_ref(), request));
+        let mut answers = asked.map(|(_, (_, clients))| clients.matches(request));
+        answers
+            .find(|answer| *answer != Ok(false))
+            .unwrap_or(Ok(false))
     }
 
-    /// The limit whose usage belongs to one that the file describes so.
-    pub(super) fn same_as(&self, limit: &Limit, source: Option<&StoreSource>) -> Option<&Active> {
-        let identity = |limit: &Limit, source: Option<&StoreSource>| {
-            let kind = Some(limit.limit.0.kind()).filter(|_| limit.plan() == Plan::Default);
-            let store = (limit.store.clone(), source.map(StoreSource::address));
-            (
-                limit.keys.to_vec(),
-                limit.plan(),
-                kind,
-                store,
-                limit.capacity,
-            )
-        };
-        let named = self
-            .limits
-            .iter()
-            .find(|old| old.limit.name == limit.name)?;
-        let of_old = identity(&named.limit, named.source.as_ref());
-        Some(named).filter(|_| of_old == identity(limit, source))
+    /// The limit whose usage belongs to one of this name and identity.
+    pub(super) fn same(&self, name: &str, identity: &str) -> Option<&Active> {
+        let mut limits = self.limits.iter();
+        limits.find(|old| old.limit.name == name && old.identity == identity)
     }
 }
 
-impl Overrides {
-    pub(super) fn of(limit: &Limit) -> Self {
-        let mut all = Self::default();
-        for (behind, one) in (1..).zip(&limit.overrides) {
-            let bytes = |text: &String| text.as_bytes().into();
-            let (key, prefix) = (one.key.as_ref().map(bytes), one.prefix.as_ref().map(bytes));
-            all.keys.extend(key.map(|key| (key, behind)));
-            all.prefixes.extend(prefix.map(|prefix| (prefix, behind)));
-            let headers = one.headers.clone();
-            all.headers.extend(headers.map(|headers| (headers, behind)));
-        }
-        all.prefixes
-            .sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
-        all
-    }
-
-    /// How many limits behind the limit is the one for a request; 0 is the limit itself. The whole key decides, else
-    /// its longest prefix, else the headers in the order of the file.
-    pub(super) fn find(&self, key: &PolicyKey, headers: &HeaderMap) -> usize {
-        let by_key = || {
-            let text = key.text()?;
-            let mut prefixes = self.prefixes.iter();
-            let whole = self.keys.get(text).copied();
-            whole.or_else(|| Some(prefixes.find(|(prefix, _)| text.starts_with(prefix))?.1))
-        };
-        let by_headers = || {
-            let mut all = self.headers.iter();
-            Some(all.find(|(values, _)| values.are_in(headers))?.1)
-        };
-        by_key().or_else(by_headers).unwrap_or(0)
-    }
+/// See [`Active::identity`].
+pub(super) fn identity(limit: &Limit, source: Option<&StoreSource>) -> String {
+    let keys: Vec<_> = limit.keys.iter().cloned().map(String::from).collect();
+    let algorithm = match limit.plan() {
+        Plan::Default => limit.limit.kind(),
+        plan => format!("{plan:?}"),
+    };
+    let store = (&limit.store, source.map(StoreSource::address));
+    let capacity = limit.capacity.map(|keys| keys.0);
+    format!("{keys:?} {algorithm} {store:?} {capacity:?}")
 }
 
 impl Active {
     /// Whether all that the file says about it is as in `other`.
     pub(super) fn is_as(&self, other: &Self) -> bool {
-        let networks = |of: &Self| of.except.as_ref().map(|list| Arc::clone(&list.networks));
+        let networks = |of: &Self| of.except.as_ref().map(|(networks, _)| Arc::clone(networks));
         self.limit == other.limit
             && self.source == other.source
-            && self.overrides == other.overrides
             && networks(self) == networks(other)
     }
 
     /// Takes over the numbers of the limit, in place of those that its gate has, which `before` had.
     pub(super) fn set_numbers(&self, before: &Limit) {
-        let (spec, before) = (&self.limit.limit.0, &before.limit.0);
+        let (spec, before) = (&self.limit.limit, &before.limit);
         // Nothing fails: the numbers are checked.
         let _ = match (&self.gate, spec.algorithm(), spec.concurrency()) {
             (LimitGate::Rate(gate, Some(local)), Ok(algorithm), _) if spec != before => {
@@ -165,9 +115,36 @@ impl Active {
         };
     }
 
+    /// How many limits behind the limit is the one for a request; 0 is the limit itself. The whole key decides, else
+    /// its longest prefix, else the headers in the order of the file.
+    pub(super) fn behind(&self, key: &PolicyKey, headers: &HeaderMap) -> usize {
+        let overrides = || (1..).zip(&self.limit.overrides);
+        let text = key.text();
+        let is_whole = |one: &Override| one.key.as_deref().map(str::as_bytes) == text;
+        let whole = overrides().find(|(_, one)| one.key.is_some() && is_whole(one));
+        let prefixes = overrides().filter_map(|(behind, one)| {
+            let prefix = one.prefix.as_ref()?;
+            text?
+                .starts_with(prefix.as_bytes())
+                .then_some((prefix.len(), behind))
+        });
+        let prefix = prefixes.max().map(|(_, behind)| behind);
+        let by_headers = || {
+            let has = |one: &Override| one.headers.as_ref().is_some_and(|it| it.are_in(headers));
+            overrides()
+                .find(|(_, one)| has(one))
+                .map(|(behind, _)| behind)
+        };
+        whole
+            .map(|(behind, _)| behind)
+            .or(prefix)
+            .or_else(by_headers)
+            .unwrap_or(0)
+    }
+
     /// Whether the limit is about this request.
     pub(super) fn applies<B>(&self, request: &Request<B>) -> bool {
-        let is_excepted = |list: &Listed| list.clients.matches(request) == Ok(true);
+        let is_excepted = |(_, clients): &Listed| clients.matches(request) == Ok(true);
         contain(self.limit.requests.as_ref(), request)
             && !self.except.as_ref().is_some_and(is_excepted)
     }
@@ -236,17 +213,6 @@ impl Active {
             LimitGate::Rate(gate, _) => gate.policies(key, decision).0,
             LimitGate::InFlight(gate) => gate.policies(key, decision).0,
         }
-    }
-}
-
-impl ActiveDeny {
-    /// Whether one of them denies a request. An address that is missing is so for every list.
-    pub(super) fn any<B>(denies: &[Self], request: &Request<B>) -> Result<bool, Rejection> {
-        let asked = |one: &&Self| contain(one.deny.requests.as_ref(), request);
-        let asked = denies.iter().filter(asked);
-        let mut answers = asked.map(|one| one.clients.clients.matches(request));
-        let decisive = answers.find(|answer| *answer != Ok(false));
-        decisive.unwrap_or(Ok(false))
     }
 }
 

@@ -89,7 +89,11 @@ impl Environment {
         F: Fn(&str, AnyAlgorithm) -> Result<L, ConfigError> + Send + Sync + 'static,
         L: IntoBackend<Backend: Backend<PolicyKey>>,
     {
-        self.stores.insert(name.to_owned(), make_limiter(limiter));
+        let erased = move |name: &str, algorithm| {
+            let limiter = limiter(name, algorithm)?;
+            Ok(erased(limiter.into_backend()))
+        };
+        self.stores.insert(name.to_owned(), Arc::new(erased));
         self
     }
 
@@ -111,18 +115,6 @@ impl Environment {
     }
 }
 
-/// A function that makes limiters, without their type.
-pub(super) fn make_limiter<F, L>(limiter: F) -> MakeLimiter
-where
-    F: Fn(&str, AnyAlgorithm) -> Result<L, ConfigError> + Send + Sync + 'static,
-    L: IntoBackend<Backend: Backend<PolicyKey>>,
-{
-    Arc::new(move |name, algorithm| {
-        let limiter = limiter(name, algorithm)?;
-        Ok(erased(limiter.into_backend()))
-    })
-}
-
 impl Default for Environment {
     fn default() -> Self {
         Self::new()
@@ -134,9 +126,6 @@ impl fmt::Debug for Environment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Environment")
             .field("clients", &self.clients)
-            .field("extensions", &self.extensions.keys())
-            .field("stores", &self.stores.keys())
-            .field("folder", &self.folder)
-            .finish()
+            .finish_non_exhaustive()
     }
 }

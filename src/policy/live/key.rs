@@ -2,16 +2,15 @@
 
 use std::fmt;
 
-use crate::key::{Client, HeaderKey, Key, Secret};
+use crate::key::{Client, Either, HeaderKey, Key, Secret};
 #[cfg(feature = "_remote")]
 use crate::store::remote::{KeyName, RemoteKey};
 
 /// The key of a request under a limit of a policy file: one part per entry of `key`.
 ///
-/// A part is made from `()` for `global`, and for a request without an extension or a route; from the key of a
-/// [`ClientIp`](crate::ClientIp::key), a [`HeaderKey`](crate::HeaderKey::key) or a
-/// [`BearerToken`](crate::key::BearerToken::key); or from a text, for a header, a token, an extension and a
-/// route. Several parts are collected.
+/// A part is made from the key of a [`ClientIp`](crate::ClientIp::key); from a text, for a header, a token, an
+/// extension and a route; or from `()`, for `global` and for a request without such a text. Several parts are
+/// collected.
 ///
 /// ```
 /// use tower_throttle::{ClientIp, policy::PolicyKey};
@@ -24,27 +23,16 @@ use crate::store::remote::{KeyName, RemoteKey};
 #[derive(Clone, Hash)]
 pub struct PolicyKey(pub(super) Vec<Part>);
 
-#[derive(Clone, Hash)]
-pub(super) enum Part {
-    /// That of all requests, and of those without an extension or a route.
-    Shared,
-    Client(Client),
-    Text(Secret),
-}
+/// The secret that is missing is the part of all requests, and of those without an extension or a route.
+pub(super) type Part = Either<Client, Secret>;
 
 impl Key for PolicyKey {}
-
-impl Part {
-    pub(super) fn text(text: impl AsRef<[u8]>) -> Self {
-        Self::Text(HeaderKey::key(text))
-    }
-}
 
 impl PolicyKey {
     /// The text of a key of one part; `None` of a request without one, and if it is no text.
     pub(super) fn text(&self) -> Option<&[u8]> {
         match &*self.0 {
-            [Part::Text(text)] => text.value(),
+            [Either::Right(text)] => text.value(),
             _ => None,
         }
     }
@@ -52,25 +40,19 @@ impl PolicyKey {
 
 impl From<()> for PolicyKey {
     fn from((): ()) -> Self {
-        Self(vec![Part::Shared])
+        Self(vec![Either::Right(Secret::MISSING)])
     }
 }
 
 impl From<Client> for PolicyKey {
     fn from(client: Client) -> Self {
-        Self(vec![Part::Client(client)])
-    }
-}
-
-impl From<Secret> for PolicyKey {
-    fn from(secret: Secret) -> Self {
-        Self(vec![Part::Text(secret)])
+        Self(vec![Either::Left(client)])
     }
 }
 
 impl From<&str> for PolicyKey {
     fn from(text: &str) -> Self {
-        Self(vec![Part::text(text)])
+        Self(vec![Either::Right(HeaderKey::key(text))])
     }
 }
 
@@ -90,34 +72,9 @@ impl RemoteKey for PolicyKey {
     }
 }
 
-#[cfg(feature = "_remote")]
-impl RemoteKey for Part {
-    fn write(&self, name: &mut KeyName) {
-        match self {
-            Self::Shared => ().write(name),
-            Self::Client(client) => client.write(name),
-            Self::Text(text) => text.write(name),
-        }
-    }
-}
-
 /// Manual impl: keys must not be logged.
 impl fmt::Debug for PolicyKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("PolicyKey(..)")
-    }
-}
-
-#[cfg(all(test, feature = "_remote"))]
-mod tests {
-    use super::*;
-    use crate::store::remote::key_name;
-
-    #[test]
-    fn no_text_has_the_name_of_a_missing_one() {
-        let missing = key_name("{p:q:", &Part::Shared);
-        for text in ["", "-", "()"] {
-            assert_ne!(key_name("{p:q:", &Part::text(text)), missing);
-        }
     }
 }

@@ -7,12 +7,10 @@ use http::Request;
 use super::environment::{Environment, FindExtension};
 use super::key::{Part, PolicyKey};
 use crate::key::{
-    Absent, BearerToken, ClientIp, Extracted, HeaderKey, KeyExtractor, Missing, resolve,
+    Absent, BearerToken, ClientIp, Either, Extracted, HeaderKey, KeyExtractor, Missing, Secret,
+    resolve,
 };
-use crate::policy::{
-    file::{KeySource, Limit},
-    parse::did_you_mean,
-};
+use crate::policy::file::{KeySource, Limit, not_defined};
 
 /// Finds the [`PolicyKey`] of a request: one part per source.
 pub(super) struct PolicyKeys(Vec<Source>);
@@ -72,13 +70,8 @@ impl Source {
             }
             KeySource::Extension(name) => {
                 let Some(find) = environment.extensions.get(name) else {
-                    let names = environment.extensions.keys().map(String::as_str);
-                    let names: Vec<_> = names.collect();
-                    let near = did_you_mean(name, names.iter().copied());
-                    let known = names.join(", ");
-                    return Err(format!(
-                        "the program has no extension {name:?}{near}; it has: {known}"
-                    ));
+                    let known = environment.extensions.keys().map(String::as_str);
+                    return Err(format!("the extension {}", not_defined(name, known)));
                 };
                 Self::Extension(name.clone(), Arc::clone(find), missing)
             }
@@ -86,35 +79,38 @@ impl Source {
     }
 
     fn extract<B>(&self, request: &Request<B>) -> Extracted<Part> {
+        let text = |text: Option<&str>| text.map_or(Secret::MISSING, HeaderKey::key);
         match self {
-            Self::Global => Extracted::Key(Part::Shared),
-            Self::Client(clients) => clients.extract(request).map(Part::Client),
-            Self::Header(keys) => keys.extract(request).map(Part::Text),
-            Self::Bearer(keys) => keys.extract(request).map(Part::Text),
+            Self::Global => Extracted::Key(Either::Right(Secret::MISSING)),
+            Self::Client(clients) => clients.extract(request).map(Either::Left),
+            Self::Header(keys) => keys.extract(request).map(Either::Right),
+            Self::Bearer(keys) => keys.extract(request).map(Either::Right),
             #[cfg(feature = "axum")]
-            Self::Route(routes) => routes
-                .extract(request)
-                .map(|route| route.path().map_or(Part::Shared, Part::text)),
-            Self::Extension(name, find, missing) => resolve(
-                find(request.extensions()).map(Part::text),
-                *missing,
-                Part::Shared,
-                &Absent::ByOperator(
-                    &format_args!("the {name} of the request is not known"),
-                    &format_args!(
-                        "tower-throttle: no layer around this limit has put the extension {name} into the \
-                         request. If some requests have none, add `missing` to the limit"
+            Self::Route(routes) => {
+                let route = routes.extract(request);
+                route.map(|route| Either::Right(text(route.path())))
+            }
+            Self::Extension(name, find, missing) => {
+                let found = find(request.extensions());
+                resolve(
+                    found.map(|found| Either::Right(text(Some(&found)))),
+                    *missing,
+                    Either::Right(Secret::MISSING),
+                    &Absent::ByOperator(
+                        &format_args!("the {name} of the request is not known"),
+                        &format_args!(
+                            "tower-throttle: no layer around this limit has put the extension {name} into the \
+                             request. If some requests have none, add `missing` to the limit"
+                        ),
                     ),
-                ),
-            ),
+                )
+            }
         }
     }
 }
 
-impl<B> KeyExtractor<Request<B>> for PolicyKeys {
-    type Key = PolicyKey;
-
-    fn extract(&self, request: &Request<B>) -> Extracted<PolicyKey> {
+impl PolicyKeys {
+    pub(super) fn extract<B>(&self, request: &Request<B>) -> Extracted<PolicyKey> {
         let mut parts = Vec::with_capacity(self.0.len());
         for source in &self.0 {
             match source.extract(request) {
@@ -126,8 +122,10 @@ impl<B> KeyExtractor<Request<B>> for PolicyKeys {
         Extracted::Key(PolicyKey(parts))
     }
 
-    fn unread_proxy_header(&self, request: &Request<B>) -> bool {
-        let is_unread = |source: &Source| matches!(source, Source::Client(clients) if clients.unread_proxy_header(request));
-        self.0.iter().any(is_unread)
+    pub(super) fn unread_proxy_header<B>(&self, request: &Request<B>) -> bool {
+        self.0.iter().any(|source| match source {
+            Source::Client(clients) => clients.unread_proxy_header(request),
+            _ => false,
+        })
     }
 }

@@ -1,12 +1,13 @@
 //! The layer of a policy file, and its handle.
 
+use std::sync::atomic::Ordering;
+
 use super::active::{Active, LimitGate};
 use super::environment::Environment;
 use super::erased::PolicyLimiter;
 use super::key::PolicyKey;
 use super::limits::PolicyLimits;
 use super::matched::MatchedLimits;
-use super::matching::MatchingLimits;
 use super::report::Reloaded;
 use super::respond::AsInFile;
 use crate::concurrency::Permits;
@@ -62,10 +63,10 @@ use crate::respond::{Responder, Standard};
 /// # #[cfg(not(feature = "toml"))]
 /// # fn main() {}
 /// ```
-pub type PolicyLayer<R = PolicyResponder> = LimitLayer<MatchingLimits, AllOf<PolicyLimits>, R>;
+pub type PolicyLayer<R = PolicyResponder> = LimitLayer<PolicyLimits, AllOf<PolicyLimits>, R>;
 
 /// A service behind the limits of a policy file; see [`PolicyLayer`].
-pub type PolicyService<S, R = PolicyResponder> = Limit<S, MatchingLimits, AllOf<PolicyLimits>, R>;
+pub type PolicyService<S, R = PolicyResponder> = Limit<S, PolicyLimits, AllOf<PolicyLimits>, R>;
 
 /// Reloads and reads the limits of a [`PolicyLayer`]. A [`Handle`] of all of them together.
 pub type PolicyHandle = Handle<MatchedLimits, PolicyLimits>;
@@ -85,7 +86,7 @@ impl PolicyLayer {
     pub fn new(file: PolicyFile, environment: Environment) -> Result<Self, Problems> {
         let limits = PolicyLimits::new(environment);
         limits.reload(&file)?;
-        let layer = LimitLayer::of(MatchingLimits(limits.clone()), AllOf::new(limits));
+        let layer = LimitLayer::of(limits.clone(), AllOf::new(limits));
         let layer = layer.headers(AsInFile);
         Ok(layer.map_respond(|respond| respond.with_settle(AsInFile)))
     }
@@ -101,11 +102,10 @@ impl PolicyHandle {
     /// once. Any other limit begins with no usage, and the report says that it was added.
     ///
     /// To read the same file again and again never admits more than to read it once. Files of lists are
-    /// read anew. A list that cannot be read for long, as over a network, delays no other reload.
+    /// read anew.
     ///
     /// # Errors
-    /// See [`PolicyLayer::new`]. Also if a file that was given later is loaded already. The limits stay as
-    /// they were.
+    /// See [`PolicyLayer::new`]. The limits stay as they were.
     #[expect(
         clippy::needless_pass_by_value,
         reason = "a file that is loaded has no other use"
@@ -240,6 +240,6 @@ impl PolicyHandle {
     /// # fn main() {}
     /// ```
     pub fn denied_clients(&self) -> u64 {
-        self.backend().denied_clients()
+        self.backend().shared.denied.load(Ordering::Relaxed)
     }
 }

@@ -3,25 +3,21 @@
 use std::{
     any::Any,
     fmt,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
 };
 
 use http::Response;
 use http_body::Body;
 
 use super::active::{Generation, SlotOf};
-use super::build::{Lists, OpenStores, build};
+use super::build::{OpenStores, build};
 use super::environment::Environment;
 use super::matched::MatchedLimits;
 use super::report::Reloaded;
 use crate::concurrency::{InFlight, PermitBody, UntilBodyEnds};
 use crate::decision::Decision;
-use crate::key::ClientIp;
 use crate::layer::{AllOf, Exit, Has, Part, Parts, PolicyList, Renamed};
-use crate::policy::file::{PolicyFile, Problem, Problems};
+use crate::policy::file::{PolicyFile, Problems};
 use crate::respond::OwnRules;
 use crate::sync::Swap;
 
@@ -35,11 +31,9 @@ pub struct PolicyLimits {
 pub(super) struct Shared {
     current: Swap<Generation>,
     pub(super) environment: Environment,
-    /// How many files were given so far.
-    given: AtomicU64,
-    /// The number of the file that was loaded last, and its stores. Locked while the limits of a file are built.
-    loaded: Mutex<(u64, OpenStores)>,
-    denied: AtomicU64,
+    /// Locked while the limits of a file are built, one file after the other.
+    open_stores: Mutex<OpenStores>,
+    pub(super) denied: AtomicU64,
 }
 
 impl PolicyLimits {
@@ -48,8 +42,7 @@ impl PolicyLimits {
             shared: Arc::new(Shared {
                 current: Swap::default(),
                 environment,
-                given: AtomicU64::new(0),
-                loaded: Mutex::default(),
+                open_stores: Mutex::default(),
                 denied: AtomicU64::new(0),
             }),
         }
@@ -59,34 +52,19 @@ impl PolicyLimits {
         self.shared.current.get()
     }
 
-    pub(super) fn clients(&self) -> &ClientIp {
-        &self.shared.environment.clients
-    }
-
-    pub(super) fn record_denied_client(&self) {
-        self.shared.denied.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn denied_clients(&self) -> u64 {
-        self.shared.denied.load(Ordering::Relaxed)
-    }
-
     /// See [`PolicyHandle::reload`](super::PolicyHandle::reload).
     pub(super) fn reload(&self, file: &PolicyFile) -> Result<Reloaded, Problems> {
-        let shared = &self.shared;
-        let number = shared.given.fetch_add(1, Ordering::Relaxed) + 1;
-        let lists = Lists::read(file, &shared.environment);
-        let mut loaded = shared.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        let (last, open) = &mut *loaded;
-        if *last > number {
-            let message = "a file that was given later is loaded already";
-            return Err(Problems::of(vec![Problem::new("", None, message)]));
-        }
-        let before = self.current();
-        let after = build(file, lists, &shared.environment, open, &before)?;
-        *last = number;
+        let Shared {
+            current,
+            environment,
+            open_stores,
+            ..
+        } = &*self.shared;
+        let mut open = open_stores.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = current.get();
+        let after = build(file, environment, &mut open, &before)?;
         let report = Reloaded::between(&before, &after);
-        shared.current.set(after);
+        current.set(after);
         Ok(report)
     }
 }

@@ -1,31 +1,29 @@
 //! Finds the limits of a file that apply to a request.
 
+use std::sync::atomic::Ordering;
+
 use http::{Request, StatusCode};
 
-use super::active::{Active, ActiveDeny};
+use super::active::Active;
 use super::limits::PolicyLimits;
 use super::matched::MatchedLimits;
 use crate::error::Rejection;
 use crate::key::{Extracted, KeyExtractor, KeyType};
 
-/// Finds the limits of a policy file that apply to a request, and the key of the request for each.
-#[derive(Clone, Debug)]
-pub struct MatchingLimits(pub(super) PolicyLimits);
-
-impl KeyType<()> for MatchingLimits {
+impl KeyType<()> for PolicyLimits {
     type Key = MatchedLimits;
 }
 
-impl<B> KeyExtractor<Request<B>> for MatchingLimits {
+impl<B> KeyExtractor<Request<B>> for PolicyLimits {
     type Key = MatchedLimits;
 
     /// A rejection of a limit is counted by that limit, and in shadow mode the others go on to decide.
     fn extract(&self, request: &Request<B>) -> Extracted<MatchedLimits> {
-        let generation = self.0.current();
-        match ActiveDeny::any(&generation.denies, request) {
+        let generation = self.current();
+        match generation.denies(request) {
             Ok(false) => {}
             Ok(true) => {
-                self.0.record_denied_client();
+                self.shared.denied.fetch_add(1, Ordering::Relaxed);
                 let rejection = Rejection::new(StatusCode::FORBIDDEN, "blocked");
                 return Extracted::Reject(rejection);
             }
@@ -38,7 +36,7 @@ impl<B> KeyExtractor<Request<B>> for MatchingLimits {
             }
             match active.keys.extract(request) {
                 Extracted::Key(key) => {
-                    let behind = active.overrides.find(&key, request.headers());
+                    let behind = active.behind(&key, request.headers());
                     limits.push((at + behind, key));
                 }
                 Extracted::Skip => active.state().record_skipped(),
@@ -58,11 +56,12 @@ impl<B> KeyExtractor<Request<B>> for MatchingLimits {
     }
 
     fn unread_proxy_header(&self, request: &Request<B>) -> bool {
-        let generation = self.0.current();
+        let generation = self.current();
         let mut limits = generation.limits.iter();
         let is_unread = |active: &Active| active.keys.unread_proxy_header(request);
         let is_listed = |active: &Active| active.except.is_some();
         let has_lists = !generation.denies.is_empty() || generation.limits.iter().any(is_listed);
-        limits.any(is_unread) || (has_lists && self.0.clients().unread_proxy_header(request))
+        limits.any(is_unread)
+            || (has_lists && self.shared.environment.clients.unread_proxy_header(request))
     }
 }

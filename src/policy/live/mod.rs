@@ -29,7 +29,6 @@ pub use self::{
     layer::{PolicyHandle, PolicyLayer, PolicyService},
     limits::PolicyLimits,
     matched::MatchedLimits,
-    matching::MatchingLimits,
     report::Reloaded,
     respond::AsInFile,
 };

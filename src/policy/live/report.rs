@@ -40,23 +40,25 @@ impl Reloaded {
         *self == Self::default()
     }
 
-    pub(super) fn between(old: &Generation, new: &Generation) -> Self {
+    pub(super) fn between<'a>(old: &'a Generation, new: &'a Generation) -> Self {
         let names = |of: &Generation, is_named: &dyn Fn(&Active) -> bool| {
             let named = of.limits.iter().filter(|active| is_named(active));
             named.map(|active| active.limit.name.clone()).collect()
         };
+        let same =
+            |of: &'a Generation, active: &Active| of.same(&active.limit.name, &active.identity);
         let denies = |of: &Generation| -> Vec<_> {
             let denies = of.denies.iter();
             denies
-                .map(|one| (one.deny.clone(), one.clients.networks.clone()))
+                .map(|(deny, list)| (deny.clone(), list.0.clone()))
                 .collect()
         };
         Self {
-            added: names(new, &|active| old.same(active).is_none()),
+            added: names(new, &|active| same(old, active).is_none()),
             changed: names(new, &|active| {
-                old.same(active).is_some_and(|old| !active.is_as(old))
+                same(old, active).is_some_and(|old| !active.is_as(old))
             }),
-            removed: names(old, &|active| new.same(active).is_none()),
+            removed: names(old, &|active| same(new, active).is_none()),
             denies_changed: denies(old) != denies(new),
         }
     }
