@@ -78,7 +78,7 @@ impl Receipt {
     /// The moment is one more than that of the backend, moved left by a bit. The lowest bit is set if
     /// the primary backend took the cost. A moment that does not fit is lost, so the cost stays
     /// taken: after eight chained fallbacks if the clock has run for a year of nanoseconds, and after
-    /// twelve for the microseconds of a server.
+    /// three for the time of a server.
     pub(crate) const fn taken_by(mut self, taker: Taker) -> Self {
         let own = match self.moment {
             u64::MAX => NOW_IN_FALLBACK,

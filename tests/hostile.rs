@@ -30,7 +30,7 @@ use tower_throttle::{
     layer::OnStoreError,
     store::{
         Backend,
-        redis::{Redis, RedisLimiter, Scripted},
+        redis::{Redis, RedisLimiter},
     },
 };
 use wait::connected;
@@ -125,9 +125,10 @@ fn command(from: &mut impl BufRead) -> Option<String> {
 
 /// A script's reply on one call: the time, and the numbers of the call.
 fn script_reply(now: i64, numbers: &[i64]) -> Vec<u8> {
-    let numbers = numbers.iter().map(|number| format!(":{number}\r\n"));
-    let numbers: Vec<_> = numbers.collect();
-    format!("*2\r\n:{now}\r\n*{}\r\n{}", numbers.len(), numbers.concat()).into_bytes()
+    let numbers = [&[now], numbers].concat();
+    let texts = numbers.iter().map(|number| format!(":{number}\r\n"));
+    let texts: Vec<_> = texts.collect();
+    format!("*1\r\n*{}\r\n{}", texts.len(), texts.concat()).into_bytes()
 }
 
 /// Replies of Redis that no script of this crate sends.
@@ -283,7 +284,11 @@ fn no_reply_admits_more_than_an_outage_does() {
 }
 
 /// Sends random numbers as replies. Returns how many were decisions.
-async fn random_replies<A: Scripted>(server: &Server, policy: &str, algorithm: A) -> u32
+async fn random_replies<A: tower_throttle::algorithm::Portable>(
+    server: &Server,
+    policy: &str,
+    algorithm: A,
+) -> u32
 where
     RedisLimiter<A>:
         Backend<str, Future: Future<Output = Result<tower_throttle::Decision, StoreError>>>,

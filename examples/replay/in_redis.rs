@@ -270,6 +270,12 @@ impl Drop for InRedis {
 }
 
 fn limiter(redis: &Redis, policy: &Policy) -> Result<RedisLimiter<AnyAlgorithm>, String> {
+    if let AnyAlgorithm::WarmUp(_) | AnyAlgorithm::Lockout(_) = policy.algorithm {
+        return Err(
+            "in Redis: no script decides this algorithm, and only scripts have another clock"
+                .into(),
+        );
+    }
     redis
         .try_limiter("trace", policy.algorithm.clone())
         .map_err(|error| format!("in Redis: {error}"))

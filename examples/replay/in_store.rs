@@ -270,7 +270,6 @@ fn limiter<S: CasStore>(
         .prefix(format!("replay.{}", std::process::id()))
         .deadline(Duration::from_secs(10))
         .without_deny_cache()
-        .without_quota_changes()
         .cached_keys(0)
         .build("trace", policy.algorithm.clone())
         .map_err(|error| format!("in a store: {error}"))

@@ -5,8 +5,8 @@ use std::{any::Any, fmt, time::Duration};
 use super::fields::Fields;
 use super::{
     Algorithm, All, CalendarWindow, Cost, DenialLockout, Facts, FixedWindow, Gcra, GiveBack,
-    LeakyBucket, Lockout, Portable, Report, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
-    WarmUp,
+    Kernel, LeakyBucket, Lockout, Portable, Report, SlidingGrid, SlidingLog, SlidingWindow,
+    TokenBucket, WarmUp,
 };
 use crate::clock::Tick;
 use crate::decision::Decision;
@@ -226,12 +226,6 @@ impl Clone for AnyState {
 }
 
 impl AnyState {
-    /// One that an algorithm has just read.
-    #[cfg(feature = "redis")]
-    pub(crate) fn from_state<S: Clone + fmt::Debug + Send + Sync + 'static>(state: S) -> Self {
-        Self(Box::new(state))
-    }
-
     /// The state of `algorithm`, or a fresh one if this one is of another kind.
     fn look<A: Algorithm, T>(
         &self,
@@ -382,6 +376,10 @@ impl Portable for AnyAlgorithm {
         with_kind!(self, as_ref, algorithm => {
             algorithm.state_fields(state.get_mut(algorithm, Tick::ZERO), fields);
         });
+    }
+
+    fn kernels(&self, now: Tick) -> Option<Vec<Kernel>> {
+        with_kind!(self, as_ref, algorithm => algorithm.kernels(now))
     }
 
     fn take_share(&mut self, machines: u64) -> Result<(), ConfigError> {

@@ -6,7 +6,7 @@ use super::calendar::{Calendar, zone_name};
 use super::fields::Fields;
 use super::portable;
 use super::setting::{Range, Setting, Takes};
-use super::{Algorithm, Cost, Facts, GiveBack, Portable};
+use super::{Algorithm, Cost, Division, Facts, GiveBack, Kernel, Portable};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -258,6 +258,20 @@ impl Portable for CalendarWindow {
             Ok(calendar) => (self.quota, self.calendar) = (quota, calendar),
             Err(error) => fields.refuse(error),
         }
+    }
+
+    fn kernels(&self, now: Tick) -> Option<Vec<Kernel>> {
+        let (start, end) = self.window_at(now.as_nanos() / SECOND);
+        let before = self.window_at(start.saturating_sub(1)).0;
+        let name = format!(
+            "{:?}/{}/{}",
+            self.quota.period(),
+            zone_name(self.calendar.zone()),
+            self.calendar.anchor().unwrap_or(1)
+        );
+        let starts = [before, start, end, self.window_at(end).1];
+        let division = Division::Calendar { name, starts };
+        Kernel::cells(self.quota.limit(), (0, 0), 1, division)
     }
 
     fn state_fields(&self, state: &mut CalendarWindowState, fields: &mut Fields<'_>) {

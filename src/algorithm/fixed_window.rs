@@ -6,7 +6,7 @@ use super::fields::Fields;
 use super::math::Windows;
 use super::portable;
 use super::setting::{Range, Setting};
-use super::{Algorithm, Cost, Facts, GiveBack, Portable};
+use super::{Algorithm, Cost, Division, Facts, GiveBack, Kernel, Portable};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -281,6 +281,16 @@ impl Portable for FixedWindow {
         fields.setting_or(&START, &mut offset, 0);
         self.quota = quota;
         self.windows = Windows::new(quota.period_ns(), offset);
+    }
+
+    fn kernels(&self, _: Tick) -> Option<Vec<Kernel>> {
+        let division = if self.anchored {
+            Division::Anchored
+        } else {
+            Division::Even
+        };
+        let grid = (self.windows.length(), self.windows.offset());
+        Kernel::cells(self.quota.limit(), grid, 1, division)
     }
 
     fn state_fields(&self, state: &mut FixedWindowState, fields: &mut Fields<'_>) {

@@ -5,7 +5,7 @@ use std::{cell::Cell, num::NonZeroU32, time::Duration};
 use governor::state::{NotKeyed, StateStore};
 use governor::{RateLimiter, clock::Clock, middleware::NoOpMiddleware, nanos::Nanos};
 
-use super::{Algorithm, Cost, Facts, GiveBack, Portable};
+use super::{Algorithm, Cost, Facts, GiveBack, Kernel, Level, Portable, Turns};
 use super::{bucket::LONGEST, fields::Fields};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
@@ -245,6 +245,14 @@ impl Portable for Gcra {
             Ok(built) => *self = built,
             Err(error) => fields.refuse(error),
         }
+    }
+
+    fn kernels(&self, _: Tick) -> Option<Vec<Kernel>> {
+        Some(vec![Kernel::Level(Level {
+            rate: 1,
+            period: self.interval,
+            ..Level::new(&self.quota, Turns::Never)
+        })])
     }
 
     fn state_fields(&self, state: &mut GcraState, fields: &mut Fields<'_>) {

@@ -90,6 +90,7 @@ mod gcra;
 #[cfg(not(feature = "governor"))]
 #[path = "no_gcra.rs"]
 mod gcra;
+mod kernel;
 mod leaky_bucket;
 mod lending;
 mod lockout;
@@ -105,6 +106,8 @@ mod timestamps;
 mod token_bucket;
 mod warm_up;
 
+#[doc(hidden)]
+pub use self::kernel::{Cells, Division, Kernel, Level, Turns};
 pub use self::{
     any::{AnyAlgorithm, AnyState},
     calendar_window::{CalendarWindow, CalendarWindowState},

@@ -1,8 +1,8 @@
 //! Algorithms that stores on other machines can keep.
 
-use super::Algorithm;
 use super::fields::{Fields, list, read, replace, write};
 use super::setting::Listed;
+use super::{Algorithm, Kernel};
 use crate::clock::Tick;
 use crate::error::ConfigError;
 use crate::quota::Quota;
@@ -80,6 +80,14 @@ pub trait Portable: Algorithm {
     /// Lists the fields of a state, which may be replaced by what was read. Moments in it are as the
     /// clock counts them.
     fn state_fields(&self, state: &mut Self::State, fields: &mut Fields<'_>);
+
+    /// What its limits count, one after the other, if that is levels, cells and logs. A server that has a script for
+    /// these decides without loading the state. At a moment, which counts from 1970: windows of the calendar differ.
+    #[doc(hidden)]
+    fn kernels(&self, now: Tick) -> Option<Vec<Kernel>> {
+        let _ = now;
+        None
+    }
 
     /// Gives each limit this machine's share of its quota, for one of `machines` machines.
     #[doc(hidden)]

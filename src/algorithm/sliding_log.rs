@@ -6,7 +6,7 @@ use super::fields::Fields;
 
 use super::portable;
 use super::timestamps::{Entry, Timestamps};
-use super::{Algorithm, Cost, Facts, GiveBack, Portable, Report};
+use super::{Algorithm, Cost, Facts, GiveBack, Kernel, Portable, Report};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -266,6 +266,13 @@ impl Portable for SlidingLog {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(3);
         fields.plain_quota(&mut self.quota);
+    }
+
+    fn kernels(&self, _: Tick) -> Option<Vec<Kernel>> {
+        Some(vec![Kernel::Log {
+            limit: self.quota.limit(),
+            period: self.quota.period_ns(),
+        }])
     }
 
     fn state_fields(&self, state: &mut SlidingLogState, fields: &mut Fields<'_>) {

@@ -6,7 +6,7 @@ use super::fields::Fields;
 use super::math::{Windows, low_u64};
 use super::portable;
 use super::setting::OFFSET;
-use super::{Algorithm, Cost, Facts, GiveBack, Portable};
+use super::{Algorithm, Cost, Division, Facts, GiveBack, Kernel, Portable};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -273,6 +273,11 @@ impl Portable for SlidingWindow {
         fields.setting_or(&OFFSET, &mut offset, 0);
         self.quota = quota;
         self.windows = Windows::new(quota.period_ns(), offset);
+    }
+
+    fn kernels(&self, _: Tick) -> Option<Vec<Kernel>> {
+        let grid = (self.windows.length(), self.windows.offset());
+        Kernel::cells(self.quota.limit(), grid, 2, Division::Weighted)
     }
 
     fn state_fields(&self, state: &mut SlidingWindowState, fields: &mut Fields<'_>) {

@@ -1,8 +1,5 @@
 //! Reading and changing a layer's limits at run time.
 
-#[cfg(feature = "_remote")]
-mod remote;
-
 use std::{
     fmt,
     hash::{BuildHasher, Hash},

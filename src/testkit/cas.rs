@@ -263,7 +263,7 @@ async fn faults<S: CasStore>(store: Arc<S>, key: &str) -> Result<(), String> {
     let store = Faulty::new(store);
     // Nothing comes back during the check.
     let bucket = TokenBucket::new(Quota::per_day(10));
-    let limit = CasBuilder::new(store.clone()).without_quota_changes();
+    let limit = CasBuilder::new(store.clone());
     let limit = limit
         .deadline(Duration::from_secs(10))
         .build("testkit", bucket)

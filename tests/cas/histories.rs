@@ -107,7 +107,7 @@ async fn record<A: Portable>(
     let store = Altered(MemoryStore::with_clock(clock.clone()), losing);
     let machine = |cached_keys| -> Cas<Altered<MemoryStore<ManualClock>, Losing>, A> {
         let builder = CasBuilder::new(store.clone()).cached_keys(cached_keys);
-        let builder = builder.without_deny_cache().without_quota_changes();
+        let builder = builder.without_deny_cache();
         let builder = builder.deadline(Duration::from_secs(30));
         builder.build("api", algorithm.clone()).expect("a limit")
     };

@@ -45,7 +45,7 @@ fn bucket(limit: u64) -> TokenBucket {
 /// Settings with which each call asks the store, and nothing else does.
 fn builder<S: CasStore + Clone>(store: &S) -> CasBuilder<S> {
     let builder = CasBuilder::new(store.clone());
-    builder.without_deny_cache().without_quota_changes()
+    builder.without_deny_cache()
 }
 
 /// A limit on a machine of its own, which asks the store also about denials.

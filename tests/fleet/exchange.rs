@@ -99,17 +99,16 @@ impl<S: CasStore> Change<S> for Loads {
 
 /// Shows promise 203.
 #[tokio::test(start_paused = true)]
-async fn the_count_of_machines_and_the_quota_are_loaded_about_once_per_second() {
+async fn the_count_of_machines_is_loaded_about_once_per_second() {
     let loads = Loads::default();
     let limit = machine(synced(&Altered(MemoryStore::new(), loads.clone())));
     admit(&limit, 1).await;
     loads.0.lock().expect("no panic").clear();
     pass(100).await;
     let loads = loads.0.lock().expect("no panic");
-    for place in ["{throttle:api}:machines", "{throttle:api}:quota"] {
-        let count = loads.iter().filter(|key| *key == place).count();
-        assert!((8..=12).contains(&count), "{place}: {count} of {loads:?}");
-    }
+    let place = "{throttle:api}:machines";
+    let count = loads.iter().filter(|key| *key == place).count();
+    assert!((8..=12).contains(&count), "{count} of {loads:?}");
 }
 
 /// The exchanges of a key in ten seconds, at this many requests per tenth of an interval.
@@ -305,23 +304,6 @@ async fn check_faults<M: Mode>(
     let rest = drain(&machine(builder(&store))).await;
     assert!(admitted > 5, "{name}: {admitted}");
     assert_eq!(admitted + rest, 100, "{name}");
-}
-
-/// Shows promise 211.
-#[tokio::test(start_paused = true)]
-async fn the_quota_is_changed_for_the_fleet() {
-    let store = MemoryStore::new();
-    let (a, b) = (machine(synced(&store)), machine(synced(&store)));
-    admit(&a, 10).await;
-    admit(&b, 10).await;
-    let changed = Quota::per(50, Duration::from_secs(1_000_000));
-    a.set_quota(changed).await.expect("changed");
-    pass(30).await;
-    admit(&b, 1).await;
-    pass(30).await;
-    admit(&b, 1).await;
-    assert_eq!(remaining(&b).await, 50 - 22);
-    assert_eq!(Backend::<str>::quotas(&b), [changed]);
 }
 
 /// Shows promise 210.

@@ -1,12 +1,9 @@
 //! The handle of a layer changes a key for the whole fleet.
 
-use std::time::Duration;
-
 use http::{Request, Response};
 use tower::{Layer, Service, service_fn};
-use tower_throttle::store::Backend;
 use tower_throttle::store::cas::MemoryStore;
-use tower_throttle::{HeaderKey, Quota, RateLimitLayer};
+use tower_throttle::{HeaderKey, RateLimitLayer};
 
 use crate::memory_fleet::{respond, response};
 use crate::{machine, pass, synced};
@@ -66,11 +63,4 @@ async fn a_penalty_a_refund_a_reset_and_a_quota_of_a_handle_reach_the_fleet() {
     handle.reset(&key).await.expect("a reset");
     settle().await;
     assert_eq!(settle().await, 200);
-
-    let quota = Quota::per(7, Duration::from_secs(1_000_000));
-    handle.set_quota(quota).await.expect("a quota");
-    assert_eq!(Backend::<str>::quotas(handle.backend()), [quota]);
-    pass(30).await;
-    settle().await;
-    assert!(remaining().await < 7, "{}", remaining().await);
 }

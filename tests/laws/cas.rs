@@ -67,8 +67,7 @@ impl InCas {
                 .cached_keys(cached_keys)
                 // Which a busy machine does not exceed.
                 .deadline(Duration::from_secs(20))
-                .without_deny_cache()
-                .without_quota_changes();
+                .without_deny_cache();
             builder.build("law", algorithm.clone()).expect("a limit")
         };
         Self {

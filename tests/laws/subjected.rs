@@ -39,7 +39,7 @@ pub(crate) struct Subjected<'a> {
     pub(crate) subjects: &'a [Subject],
     /// Whether time can be moved to a nanosecond.
     pub(crate) exact_time: bool,
-    /// How many moments of a receipt are a nanosecond: 1, or a thousandth for microseconds.
+    /// The unit of moments and waits.
     pub(crate) nanos_per_moment: u64,
 }
 
@@ -147,7 +147,7 @@ impl Subjected<'_> {
                 };
                 let receipt = match outcome {
                     Outcome::Decided(decision) if self.nanos_per_moment > 1 => decision.receipt(),
-                    _ => Receipt::at(begins / self.nanos_per_moment),
+                    _ => Receipt::at(begins),
                 };
                 seen = seen.max(moment);
                 let passes = |wait| Passage {

@@ -17,7 +17,7 @@ fn a_breaker_that_is_open_and_its_probes_are_counted() {
         pause();
         let store = Faulty::new(MemoryStore::new());
         store.plan([Fault::LostRequest; 1_000]);
-        let builder = CasBuilder::new(store).without_quota_changes();
+        let builder = CasBuilder::new(store);
         let limit = builder.build("api", FixedWindow::new(Quota::per_day(10)));
         let limit = limit.expect("a limit");
         let open = || metrics.count("tower_throttle_breakers_open store=memory server=single");

@@ -51,9 +51,7 @@ const IN_SIGNATURES: &[&str] = &[
     "Mode",
     "ProxiesAreTrusted",
     "ResponseHooks",
-    "Scripted",
     "Setting",
-    "Shaped",
     "TierLimit",
     // States, futures and figures.
     "CalendarWindowState",
@@ -71,6 +69,10 @@ const IN_SIGNATURES: &[&str] = &[
     "SlidingLogState",
     "SlidingWindowState",
     "WarmUpState",
+    // What algorithms count, hidden.
+    "Cells",
+    "Division",
+    "Kernel",
     // Policy files at work.
     "Concurrency",
     "AsInFile",

@@ -73,12 +73,11 @@ async fn a_role_needs_four_rights_on_the_table_and_none_to_make_it() {
         .expect("a role");
     let store = open(&server.url_of("limited"), "rights");
     let text = permanent(connected(async || store.load("key").await).await);
-    let advice = "this role needs SELECT, INSERT, UPDATE and DELETE on the tables \"rights\" and \
-                  \"rights_quotas\"";
+    let advice = "this role needs SELECT, INSERT, UPDATE and DELETE on the table \"rights\"";
     assert!(text.contains(advice), "{text}");
     let absent = open(&server.url_of("limited"), "not_there");
     let text = permanent(connected(async || absent.create_table().await).await);
-    assert!(text.contains("CREATE on their schema"), "{text}");
+    assert!(text.contains("CREATE on its schema"), "{text}");
 
     let grants = ["SELECT", "INSERT", "UPDATE", "DELETE"];
     for (number, right) in grants.iter().enumerate() {
@@ -86,7 +85,7 @@ async fn a_role_needs_four_rights_on_the_table_and_none_to_make_it() {
         let may_not = "may not write to the table \"rights\"";
         assert!(text.contains("\"rights\""), "{text}");
         assert_eq!(text.contains(may_not), number > 0, "{text}");
-        let grant = format!("GRANT {right} ON rights, rights_quotas TO limited");
+        let grant = format!("GRANT {right} ON rights TO limited");
         client.batch_execute(&grant).await.expect("a right");
         let checked = store.check().await;
         assert_eq!(checked.is_ok(), number == grants.len() - 1, "{checked:?}");
@@ -149,7 +148,7 @@ async fn a_server_that_only_reads_is_named_as_one() {
     let (server, store) = store("only_reads").await;
     insert(&store, "key", &value(1, "stored")).await;
     let client = server.client().await;
-    let role = "CREATE ROLE reader LOGIN; GRANT ALL ON only_reads, only_reads_quotas TO reader; \
+    let role = "CREATE ROLE reader LOGIN; GRANT ALL ON only_reads TO reader; \
                 ALTER ROLE reader SET default_transaction_read_only = on";
     client.batch_execute(role).await.expect("a role");
     let store = Arc::new(open(&server.url_of("reader"), "only_reads"));

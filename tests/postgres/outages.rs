@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::store::cas::{CasBuilder, CasStore, Swapped, postgres::PostgreSql};
-use tower_throttle::{FixedWindow, Quota, store::Backend};
+use tower_throttle::store::cas::{CasStore, Swapped, postgres::PostgreSql};
 
 use super::{MINUTE, connected, insert, load, postgres_server::PostgresServer, value, version};
 use crate::wait::until;
@@ -64,27 +63,4 @@ async fn an_orderly_restart_keeps_all_values() {
         recovered(&store).await;
         assert_eq!(load(&store, "key").await, Some(value(1, "stored")));
     }
-}
-
-/// Shows promise 143.
-#[tokio::test]
-async fn a_crash_forgets_no_change_of_a_quota() {
-    let mut server = PostgresServer::start();
-    let [unlogged, _] = stores(&server).await;
-    let limit = || {
-        let builder = CasBuilder::new(unlogged.clone()).deadline(Duration::from_secs(10));
-        let window = FixedWindow::new(Quota::per_day(100)).anchored();
-        builder.build("changed", window).expect("a limit")
-    };
-    let changed = limit().set_quota(Quota::per_day(7)).await;
-    changed.expect("a change");
-    server.kill();
-    server.restart();
-    recovered(&unlogged).await;
-    let limit = limit();
-    until("the change is adopted", async || {
-        let decision = limit.decide("key", 0).await.expect("a decision");
-        decision.limit == 7
-    })
-    .await;
 }

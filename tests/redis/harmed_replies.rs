@@ -15,7 +15,7 @@ fn used(server: &RedisServer, key: &str) -> u64 {
     let value: Option<String> = redis::cmd("EVAL")
         .arg(script)
         .arg(1)
-        .arg(format!("{{throttle:proxy:{key}}}"))
+        .arg(format!("{{throttle:proxy:{key}}}window/86400s"))
         .query(&mut server.connection())
         .expect("a value");
     value.map_or(0, |text| text.parse().expect("a number"))

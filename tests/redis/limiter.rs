@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use tower_throttle::algorithm::AnyAlgorithm;
-use tower_throttle::store::redis::{Redis, RedisLimiter};
+use tower_throttle::store::redis::Redis;
 use tower_throttle::{
-    All, FixedWindow, Global, LeakyBucket, Lockout, Quota, RateLimitLayer, SlidingGrid, SlidingLog,
-    SlidingWindow, TokenBucket, Verdict, WarmUp,
+    All, FixedWindow, LeakyBucket, Lockout, Quota, SlidingGrid, SlidingLog, SlidingWindow,
+    TokenBucket, Verdict, WarmUp,
     store::{Backend, Op, Receipt},
 };
 
@@ -89,11 +89,7 @@ async fn concurrent_calls_are_admitted_exactly_up_to_the_limit() {
 
 #[tokio::test]
 async fn every_algorithm_takes_peeks_refunds_charges_and_resets() {
-    async fn goes<A: tower_throttle::store::redis::Scripted>(
-        redis: &Redis,
-        name: &str,
-        algorithm: A,
-    ) {
+    async fn goes<A: tower_throttle::algorithm::Portable>(redis: &Redis, name: &str, algorithm: A) {
         let limiter = redis.limiter(name, algorithm);
         let apply = async |op| limiter.apply("key", op).await.expect(name);
         let all = apply(Op::Peek(0)).await.remaining();
@@ -139,16 +135,6 @@ async fn every_algorithm_takes_peeks_refunds_charges_and_resets() {
         All::new([quota, hourly(20)].map(TokenBucket::new)),
     )
     .await;
-    let warm_up = WarmUp::new(quota, Duration::from_secs(3_600)).queue(10);
-    let limiter = redis.limiter("warm", warm_up);
-    assert_eq!(
-        limiter.decide("key", 1).await.unwrap().verdict,
-        Verdict::Admit
-    );
-    assert!(matches!(
-        limiter.decide("key", 1).await.unwrap().verdict,
-        Verdict::Wait(_)
-    ));
 }
 
 #[tokio::test]
@@ -167,10 +153,58 @@ async fn an_algorithm_chosen_at_run_time_is_shared() {
             assert_eq!(decided.is_admitted(), admits, "{kind}, {turn}");
         }
     }
-    let lockout = Lockout::new(hourly(2)).after_denials_of(FixedWindow::new(hourly(2)));
-    let error = redis.try_limiter("lockout", AnyAlgorithm::new(lockout));
-    let error = error.unwrap_err().to_string();
-    assert!(error.contains("use `Cas`"), "{error}");
+}
+
+/// What the server has no script for is decided in this process, on a state in the same server.
+///
+/// Shows promise 190.
+#[tokio::test]
+async fn what_has_no_script_is_shared_too() {
+    let server = RedisServer::start();
+    let redis = open(&server.url()).await;
+    let bucket = TokenBucket::new(hourly(2));
+    for (name, algorithm) in [
+        ("lockout", AnyAlgorithm::new(Lockout::new(hourly(2)))),
+        (
+            "denials",
+            AnyAlgorithm::new(Lockout::new(hourly(9)).after_denials_of(bucket)),
+        ),
+        (
+            "debt",
+            AnyAlgorithm::new(FixedWindow::new(Quota::per(2, Duration::new(3_600, 1)))),
+        ),
+        (
+            "log",
+            AnyAlgorithm::new((SlidingLog::new(hourly(2_000)), bucket)),
+        ),
+        ("set", AnyAlgorithm::new((bucket, Lockout::new(hourly(9))))),
+    ] {
+        let machines = [(); 2].map(|()| redis.limiter(name, algorithm.clone()));
+        for (turn, admits) in [true, true, false, false].into_iter().enumerate() {
+            let decided = machines[turn % 2].decide("key", 1).await.expect("decided");
+            assert_eq!(decided.is_admitted(), admits, "{name}, {turn}");
+        }
+        assert_eq!(names(&server), [format!("{{throttle:{name}:key}}:swap")]);
+        let _ = machines[0].apply("key", Op::Reset).await.expect("a reset");
+        assert!(
+            machines[0]
+                .decide("key", 1)
+                .await
+                .expect("decided")
+                .is_admitted()
+        );
+        let () = redis::cmd("FLUSHALL")
+            .query(&mut server.connection())
+            .expect("done");
+    }
+    let warm_up = WarmUp::new(hourly(10), Duration::from_secs(3_600)).queue(10);
+    let limiter = redis.limiter("warm", warm_up);
+    assert_eq!(
+        limiter.decide("key", 1).await.unwrap().verdict,
+        Verdict::Admit
+    );
+    let second = limiter.decide("key", 1).await.unwrap().verdict;
+    assert!(matches!(second, Verdict::Wait(_)));
 }
 
 /// Shows promise 84.
@@ -183,9 +217,10 @@ async fn a_pair_takes_nothing_unless_both_admit() {
     for _ in 0..5 {
         let _ = limiter.decide("key", 1).await.expect("a decision");
     }
-    // The first limit of a set has the name of a limit by itself.
-    let first = redis.limiter("pair", bucket);
-    let left = first.apply("key", Op::Peek(0)).await.expect("a decision");
+    let left = limiter
+        .apply("key", Op::PeekOf(0, 0))
+        .await
+        .expect("a decision");
     assert_eq!(left.remaining(), 8);
     let left = limiter.apply("key", Op::Reset).await.expect("done");
     assert_eq!((left.policy, left.remaining()), (0, 10));
@@ -194,7 +229,7 @@ async fn a_pair_takes_nothing_unless_both_admit() {
     assert!(denied.is_denied() && denied.policy == 1);
     assert_eq!(
         names(&server),
-        ["{throttle:pair:key}", "{throttle:pair:key}:1"]
+        ["{throttle:pair:key}bucket/3600s+anchored/3600s"]
     );
 }
 
@@ -211,7 +246,7 @@ async fn a_denied_request_writes_nothing() {
     let _ = limiter.decide("key", 2).await.expect("a decision");
     let value = || -> Vec<u8> {
         redis::cmd("GET")
-            .arg("{throttle:tight:key}")
+            .arg("{throttle:tight:key}bucket/3600s")
             .query(&mut server.connection())
             .expect("a value")
     };
@@ -228,17 +263,17 @@ async fn a_key_expires_soon_after_it_may_be_forgotten() {
     let quota = Quota::per_minute(6);
     let ttl = |name: &str| -> i64 {
         redis::cmd("PTTL")
-            .arg(format!("{{throttle:{name}:key}}"))
+            .arg(format!("{{throttle:{name}:key}}{name}/60s"))
             .query(&mut server.connection())
             .expect("a time")
     };
-    let bucket = redis.limiter("token", TokenBucket::new(quota));
+    let bucket = redis.limiter("bucket", TokenBucket::new(quota));
     let decision = bucket.decide("key", 2).await.expect("a decision");
     let whole = i64::try_from(decision.reset_after.as_millis()).unwrap();
     assert_eq!(whole, 20_000);
     // Keys live a second longer.
     let later = 1_001;
-    let left = ttl("token");
+    let left = ttl("bucket");
     assert!(left > 10_000 && left <= whole + later, "{left}");
 
     let log = redis.limiter("log", SlidingLog::new(quota));
@@ -247,9 +282,9 @@ async fn a_key_expires_soon_after_it_may_be_forgotten() {
     }
     let left = ttl("log");
     assert!(left > 50_000 && left <= 60_000 + later, "{left}");
-    let window = redis.limiter("window", SlidingWindow::new(quota));
+    let window = redis.limiter("sliding", SlidingWindow::new(quota));
     let _ = window.decide("key", 1).await.expect("a decision");
-    assert!((60_000..=120_000 + later).contains(&ttl("window")));
+    assert!((60_000..=120_000 + later).contains(&ttl("sliding")));
 }
 
 #[tokio::test]
@@ -279,60 +314,6 @@ async fn a_reservation_waits_at_most_max_wait() {
     assert!(reserve(minute / 2).await.unwrap().is_denied());
     let second = reserve(minute).await.unwrap().wait().expect("a place");
     assert!(second > minute / 2 && second <= minute, "{second:?}");
-}
-
-/// Shows promise 82.
-#[test]
-fn a_policy_that_a_script_cannot_represent_is_refused_when_it_is_built() {
-    let redis = Redis::open("redis://127.0.0.1:1").expect("a url");
-    let says = |error: tower_throttle::ConfigError| error.to_string();
-    let log = SlidingLog::new(hourly(100_000));
-    let error = says(redis.try_limiter("a", log).unwrap_err());
-    assert!(error.contains("65536"), "{error}");
-    let prime = Quota::per(9_007_199_254_740_881, Duration::from_secs(3_600));
-    for error in [
-        says(redis.try_limiter("a", TokenBucket::new(prime)).unwrap_err()),
-        says(redis.try_limiter("a", FixedWindow::new(prime)).unwrap_err()),
-    ] {
-        assert!(error.contains("2^52"), "{error}");
-    }
-    for name in ["", "a:b", "a{b", &"x".repeat(65)] {
-        assert!(
-            redis
-                .try_limiter(name, FixedWindow::new(hourly(1)))
-                .is_err()
-        );
-        assert!(redis.clone().prefix(name).is_err());
-    }
-    assert!(Redis::open("http://localhost").is_err());
-}
-
-/// Shows promise 82.
-#[test]
-fn the_largest_numbers_that_a_script_can_represent_are_allowed_and_no_larger_ones() {
-    const MOST: u64 = 1 << 52;
-    /// With four units per nanosecond, what this warm-up stores is exactly 2^53.
-    const WARM_UP_NS: u64 = 1_125_899_906_841_248;
-
-    let redis = Redis::open("redis://127.0.0.1:1").expect("a url");
-    let nanos = Duration::from_nanos;
-    let bucket = |quota: Quota| AnyAlgorithm::new(TokenBucket::new(quota));
-    let window = |quota: Quota| AnyAlgorithm::new(FixedWindow::new(quota));
-    let dense = |limit: u64| bucket(Quota::per(limit, nanos(1)));
-    let burst = |burst: u64| bucket(Quota::per(1, nanos(1)).burst(burst));
-    let limit = |limit: u64| window(Quota::per_second(limit));
-    let warm_up = |ns: u64| AnyAlgorithm::new(WarmUp::new(Quota::per(4, nanos(1)), nanos(ns)));
-    for (what, largest, larger) in [
-        ("parts", dense(MOST / 1_000), dense(MOST / 1_000 + 1)),
-        ("burst", burst(MOST), burst(MOST + 1)),
-        ("limit", limit(MOST), limit(MOST + 1)),
-        ("warm-up", warm_up(WARM_UP_NS), warm_up(WARM_UP_NS + 1)),
-    ] {
-        assert!(redis.try_limiter("a", largest).is_ok(), "{what}");
-        let refused = redis.try_limiter("a", larger);
-        let error = refused.expect_err(what).to_string();
-        assert!(error.contains("2^52"), "{what}: {error}");
-    }
 }
 
 #[test]
@@ -439,72 +420,6 @@ async fn a_refund_or_reset_ends_a_cached_denial() {
     assert!(take().await && !take().await);
 }
 
-/// Calls until `limiter` applies that limit.
-async fn applies(limiter: &RedisLimiter<TokenBucket>, limit: u64) {
-    let begun = tokio::time::Instant::now();
-    loop {
-        let seen = limiter.apply("another", Op::Peek(1)).await.expect("seen");
-        if seen.limit == limit {
-            return;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(10), "{seen:?}");
-        tokio::task::yield_now().await;
-    }
-}
-
-/// Shows promise 92.
-#[tokio::test]
-async fn a_changed_quota_reaches_the_fleet_and_keeps_usage() {
-    let server = RedisServer::start();
-    let machine = async |limit| {
-        let redis = open(&server.url()).await;
-        redis.limiter("api", TokenBucket::new(hourly(limit)))
-    };
-    let (here, there, otherwise) = (machine(10).await, machine(10).await, machine(11).await);
-    let layer = RateLimitLayer::new(Global, here);
-    let handle = layer.handle();
-    let taken = there.decide("key", 9).await.expect("decided");
-    assert!(taken.is_admitted() && there.decide("key", 2).await.unwrap().is_denied());
-
-    handle.set_quota(hourly(5)).await.expect("stored");
-    let quotas = |limiter| Backend::<str>::quotas(limiter);
-    assert_eq!(quotas(handle.backend()), [hourly(5)]);
-    applies(&there, 5).await;
-    let left = there.apply("key", Op::Peek(1)).await.expect("seen");
-    assert_eq!(left.remaining(), 0, "9 of 5 are used");
-    // A machine that starts later, and one with another configuration.
-    applies(&machine(10).await, 5).await;
-    let begun = tokio::time::Instant::now();
-    while begun.elapsed() < Duration::from_millis(1_200) {
-        // It has refreshed at least once meanwhile.
-        applies(&otherwise, 11).await;
-    }
-    assert_eq!(quotas(&otherwise), [hourly(11)]);
-
-    handle.set_quota(hourly(10)).await.expect("taken back");
-    applies(&there, 10).await;
-    assert!(!names(&server).contains(&"{throttle:api}:quota".to_owned()));
-}
-
-/// Shows promise 89.
-#[tokio::test]
-async fn a_changed_quota_ends_cached_denials() {
-    let server = RedisServer::start();
-    let window = FixedWindow::new(hourly(1)).anchored();
-    let redis = open(&server.url()).await;
-    let limiter = redis.limiter("ends", window);
-    assert!(limiter.decide("key", 1).await.unwrap().is_admitted());
-    assert!(limiter.decide("key", 1).await.unwrap().is_denied());
-    limiter.set_quota(hourly(2)).await.expect("stored");
-    assert!(limiter.decide("key", 1).await.unwrap().is_admitted());
-    assert!(limiter.decide("key", 1).await.unwrap().is_denied());
-
-    let both = (FixedWindow::new(hourly(1)), FixedWindow::new(hourly(2)));
-    let both = redis.limiter("both", both);
-    let error = both.set_quota(hourly(3)).await.unwrap_err();
-    assert!(!error.is_transient(), "{error}");
-}
-
 #[tokio::test]
 async fn breaker_counts_show_an_outage() {
     let mut server = RedisServer::start();
@@ -527,27 +442,6 @@ async fn breaker_counts_show_an_outage() {
     let counts = redis.breaker();
     assert!(counts.opened == 1 && counts.probes >= 1, "{counts:?}");
     assert!(limiter.decide("key", 1).await.is_ok());
-}
-
-/// Shows promise 92.
-#[tokio::test]
-async fn a_raised_quota_reaches_a_client_whose_denial_is_cached() {
-    let server = RedisServer::start();
-    let machine = async || {
-        let redis = open(&server.url()).await;
-        redis.limiter("raised", FixedWindow::new(Quota::per_day(1)).anchored())
-    };
-    let (here, there) = (machine().await, machine().await);
-    assert!(there.decide("key", 1).await.unwrap().is_admitted());
-    assert!(there.decide("key", 1).await.unwrap().is_denied());
-    here.set_quota(Quota::per_day(2)).await.expect("stored");
-    let begun = tokio::time::Instant::now();
-    while there.decide("key", 1).await.unwrap().is_denied() {
-        let waited = begun.elapsed();
-        // A second is promised; the rest is for a busy machine.
-        assert!(waited < Duration::from_secs(5), "denied for {waited:?}");
-        tokio::task::yield_now().await;
-    }
 }
 
 /// The script of a set has the text of each of its limits, and Lua allows 200 local variables.

@@ -6,7 +6,6 @@ mod chaos;
 mod check;
 #[cfg(feature = "redis-cluster")]
 mod cluster;
-mod configurations;
 mod costs;
 mod deadlines;
 mod faults;

@@ -141,8 +141,17 @@ fn cached_denials_errors_and_reconnects_are_counted() {
         let hits = metrics.value("tower_throttle_deny_cache_hits_total store=Redis");
         assert!(hits >= 1.0, "{hits}");
 
-        command(&server, &["DEL", &format!("{{throttle:reports:{SECRET}}}")]);
-        command(&server, &["RPUSH", "{throttle:reports:list}", "1"]);
+        command(
+            &server,
+            &[
+                "DEL",
+                &format!("{{throttle:reports:{SECRET}}}anchored/86400s"),
+            ],
+        );
+        command(
+            &server,
+            &["RPUSH", "{throttle:reports:list}anchored/86400s", "1"],
+        );
         let error = fleet.1.decide("list", 1).await.expect_err("a list");
         assert!(!error.is_transient(), "{error}");
         assert!((metrics.value(&errors("permanent")) - 1.0).abs() < 0.5);
@@ -230,9 +239,9 @@ async fn errors() -> BTreeMap<&'static str, StoreError> {
     command(&server, &["ACL", "SETUSER", "small", "on", ">small", "~*"]);
     let url = server.url().replace("redis://", "redis://small:small@");
     errors.insert("missing permission", decide(url).await);
-    command(&server, &["RPUSH", "{throttle:page:key}", "1"]);
+    command(&server, &["RPUSH", "{throttle:page:key}window/86400s", "1"]);
     errors.insert("value of another program", decide(server.url()).await);
-    command(&server, &["DEL", "{throttle:page:key}"]);
+    command(&server, &["DEL", "{throttle:page:key}window/86400s"]);
     command(&server, &["CONFIG", "SET", "maxmemory", "1"]);
     errors.insert("full server", decide(server.url()).await);
     command(&server, &["CONFIG", "SET", "maxmemory", "0"]);

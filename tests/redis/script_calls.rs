@@ -1,11 +1,10 @@
 //! What a script call reads, writes and leaves alone.
 
 use std::future::Future;
-use std::time::Duration;
 
-use tower_throttle::store::{Backend, PerKey, Plan};
+use tower_throttle::store::{Backend, Op, PerKey, Plan};
 use tower_throttle::{
-    FixedWindow, Quota, SlidingGrid, SlidingLog, SlidingWindow, StoreError, TokenBucket, WarmUp,
+    FixedWindow, Quota, SlidingGrid, SlidingLog, SlidingWindow, StoreError, TokenBucket,
 };
 
 use crate::redis_server::RedisServer;
@@ -43,10 +42,8 @@ async fn calls_on_one_key_in_one_script_call_are_all_counted() {
 async fn a_key_is_counted_once_under_all_its_quotas() {
     let server = RedisServer::start();
     let redis = open(&server.url()).await;
-    key_quotas::a_key_is_counted_once_under_all_its_quotas(|name, algorithm| {
-        redis.limiter(name, algorithm)
-    })
-    .await;
+    let limit = |name: &str, algorithm| redis.limiter(name, algorithm);
+    key_quotas::a_key_is_counted_once_under_all_its_quotas(limit, false).await;
 }
 
 /// Shows promise 392.
@@ -94,10 +91,18 @@ async fn a_foreign_value_is_an_error_of_its_own_call_only() {
     let server = RedisServer::start();
     let redis = open(&server.url()).await.without_deny_cache();
     let mut connection = server.connection();
-    for name in ["bucket", "window", "log", "grid", "sliding", "warm", "pair"] {
+    let layouts = [
+        ("bucket", "bucket/3600s"),
+        ("window", "window/3600s"),
+        ("log", "log/3600s"),
+        ("grid", "grid/360sx10"),
+        ("sliding", "sliding/3600s"),
+        ("pair", "bucket/3600s+window/3600s"),
+    ];
+    for (name, layout) in layouts {
         for (key, command) in [("text", "SET"), ("list", "RPUSH")] {
             redis::cmd(command)
-                .arg(format!("{{throttle:{name}:{key}}}"))
+                .arg(format!("{{throttle:{name}:{key}}}{layout}"))
                 .arg("something else")
                 .exec(&mut connection)
                 .expect("done");
@@ -121,10 +126,6 @@ async fn a_foreign_value_is_an_error_of_its_own_call_only() {
         (
             "sliding",
             asker(redis.limiter("sliding", SlidingWindow::new(quota))),
-        ),
-        (
-            "warm",
-            asker(redis.limiter("warm", WarmUp::new(quota, Duration::from_secs(9)))),
         ),
         (
             "pair",
@@ -155,10 +156,10 @@ async fn a_foreign_value_is_an_error_of_its_own_call_only() {
 
 /// Shows promise 97.
 #[tokio::test]
-async fn a_foreign_value_of_one_limit_of_a_pair_is_kept_and_nothing_is_taken() {
+async fn a_foreign_value_is_kept_until_a_reset() {
     let server = RedisServer::start();
     let mut connection = server.connection();
-    let foreign = "{throttle:pair:key}:1";
+    let foreign = "{throttle:pair:key}bucket/3600s+window/3600s";
     let mut push = redis::cmd("RPUSH");
     push.arg(foreign).arg("something else");
     push.exec(&mut connection).expect("done");
@@ -169,8 +170,13 @@ async fn a_foreign_value_of_one_limit_of_a_pair_is_kept_and_nothing_is_taken() {
         .limiter("pair", pair);
     let error = limiter.decide("key", 1).await.expect_err("a list");
     assert!(error.to_string().contains("is not a string"), "{error}");
-    let delete = redis::cmd("DEL").arg(foreign).query(&mut connection);
-    assert_eq!(delete, Ok(1), "the list was kept");
+    let kept: String = redis::cmd("TYPE")
+        .arg(foreign)
+        .query(&mut connection)
+        .expect("a type");
+    assert_eq!(kept, "list");
+    // A reset replaces it.
+    let _ = limiter.apply("key", Op::Reset).await.expect("a reset");
     let left = limiter.decide("key", 1).await.expect("a decision");
     assert_eq!(left.remaining(), 4);
 }

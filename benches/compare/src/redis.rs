@@ -13,7 +13,7 @@ use ::redis::aio::MultiplexedConnection;
 use limitador::AsyncRateLimiter;
 use limitador::limit::{Limit, Namespace};
 use limitador::storage::redis::AsyncRedisStorage;
-use tower_throttle::store::redis::{Redis, RedisLimiter, Scripted};
+use tower_throttle::store::redis::{Redis, RedisLimiter};
 use tower_throttle::{FixedWindow, LeakyBucket, Quota, SlidingWindow, TokenBucket, store::Backend};
 
 use crate::row::Effort;
@@ -190,7 +190,7 @@ impl Peers {
         }
     }
 
-    fn ours<A: Scripted>(&self, limiter: &RedisLimiter<A>) -> impl AsyncSide + use<A> {
+    fn ours<A: Portable>(&self, limiter: &RedisLimiter<A>) -> impl AsyncSide + use<A> {
         let (limiter, keys) = (limiter.clone(), Arc::clone(&self.keys));
         move |key| {
             let asked = limiter.decide(keys[key].as_str(), 1);

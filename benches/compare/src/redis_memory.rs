@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::store::redis::{Redis, Scripted};
+use tower_throttle::store::redis::Redis;
 use tower_throttle::{
     FixedWindow, Gcra, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
     WarmUp, store::Backend,
@@ -57,7 +57,7 @@ struct Filling<'a> {
 
 impl Filling<'_> {
     /// Prints how much more memory a server uses per key, with the tables of keys and expiry.
-    async fn fill<A: Scripted + 'static>(self, name: &str, algorithm: A) {
+    async fn fill<A: Portable + 'static>(self, name: &str, algorithm: A) {
         if !self.effort.wants(name) {
             return;
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::fields::Fields;
-use super::super::{Algorithm, Cost, Facts, GiveBack, Portable, Report};
+use super::super::{Algorithm, Cost, Facts, GiveBack, Kernel, Portable, Report};
 use super::merge::{count_denial, look, merge, take, unsupported};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
@@ -266,6 +266,12 @@ impl<A: Portable> Portable for All<A> {
         for (part, state) in self.each_mut(state) {
             A::state_fields(part, state, fields);
         }
+    }
+
+    fn kernels(&self, now: Tick) -> Option<Vec<Kernel>> {
+        let parts = self.parts.iter().map(|part| part.kernels(now));
+        let all: Vec<_> = parts.collect::<Option<Vec<_>>>()?.concat();
+        (!all.is_empty()).then_some(all)
     }
 
     fn take_share(&mut self, machines: u64) -> Result<(), ConfigError> {

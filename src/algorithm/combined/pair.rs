@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::fields::Fields;
-use super::super::{Algorithm, Cost, Facts, GiveBack, Portable, Report};
+use super::super::{Algorithm, Cost, Facts, GiveBack, Kernel, Portable, Report};
 use super::merge::{count_denial, look, merge, take, unsupported};
 use crate::clock::Tick;
 use crate::decision::Decision;
@@ -171,6 +171,12 @@ impl<A: Portable, B: Portable> Portable for (A, B) {
     fn state_fields(&self, state: &mut (A::State, B::State), fields: &mut Fields<'_>) {
         A::state_fields(&self.0, &mut state.0, fields);
         B::state_fields(&self.1, &mut state.1, fields);
+    }
+
+    fn kernels(&self, now: Tick) -> Option<Vec<Kernel>> {
+        let mut both = self.0.kernels(now)?;
+        both.append(&mut self.1.kernels(now)?);
+        Some(both)
     }
 
     fn take_share(&mut self, machines: u64) -> Result<(), ConfigError> {

@@ -11,7 +11,9 @@ use self::line::Line;
 use super::fields::Fields;
 use super::portable;
 use super::setting::{MAX_WAIT, Range, Setting};
-use super::{Algorithm, Cost, ExactNanos, Facts, GiveBack, Portable, bucket::Bucket};
+use super::{
+    Algorithm, Cost, ExactNanos, Facts, GiveBack, Kernel, Level, Portable, Turns, bucket::Bucket,
+};
 use crate::clock::{Tick, nanos};
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -251,6 +253,21 @@ impl Portable for LeakyBucket {
             Charge::After
         };
         self.bucket = Bucket::new(&self.quota);
+    }
+
+    fn kernels(&self, _: Tick) -> Option<Vec<Kernel>> {
+        let turns = match self.charge_mode {
+            Charge::Before => Turns::Before,
+            Charge::After => Turns::After,
+        };
+        let (capacity, max_cost) = self.capacity_and_max_cost();
+        Some(vec![Kernel::Level(Level {
+            capacity,
+            max_cost,
+            places: self.queue_limit,
+            max_wait: self.max_wait,
+            ..Level::new(&self.quota, turns)
+        })])
     }
 
     fn state_fields(&self, state: &mut ExactNanos, fields: &mut Fields<'_>) {

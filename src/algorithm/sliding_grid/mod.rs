@@ -11,7 +11,7 @@ use super::fields::Fields;
 use super::math::Windows;
 use super::portable;
 use super::setting::{OFFSET, Range, Setting};
-use super::{Algorithm, Cost, Facts, GiveBack, Portable};
+use super::{Algorithm, Cost, Division, Facts, GiveBack, Kernel, Portable};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
@@ -281,6 +281,16 @@ impl Portable for SlidingGrid {
         fields.flag(&STRICT, &mut self.strict);
         fields.setting_or(&OFFSET, &mut offset, 0);
         *self = Self::build(quota, self.cells, self.strict, offset);
+    }
+
+    fn kernels(&self, _: Tick) -> Option<Vec<Kernel>> {
+        let grid = (self.grid.length(), self.grid.offset());
+        Kernel::cells(
+            self.quota.limit(),
+            grid,
+            self.counted_cells(),
+            Division::Even,
+        )
     }
 
     /// The sums, each as the difference to the one after it.

@@ -9,7 +9,7 @@ use super::fields::Fields;
 use super::portable;
 use super::setting::{MAX_WAIT, QUEUE, Range, Setting};
 use super::{
-    Algorithm, Cost, ExactNanos, Facts, GiveBack, Portable,
+    Algorithm, Cost, ExactNanos, Facts, GiveBack, Kernel, Level, Portable, Turns,
     bucket::{Bucket, LONGEST},
 };
 use crate::clock::{Tick, nanos};
@@ -398,6 +398,18 @@ impl Portable for TokenBucket {
             initial,
             ..self.of_quota(quota)
         };
+    }
+
+    fn kernels(&self, _: Tick) -> Option<Vec<Kernel>> {
+        if self.steps.active().is_some() || self.bucket.debt > 0 {
+            return None;
+        }
+        Some(vec![Kernel::Level(Level {
+            initial: self.missing_tokens(),
+            places: Some(self.queue_limit).filter(|places| *places > 0),
+            max_wait: self.max_wait,
+            ..Level::new(&self.quota, Turns::Tokens)
+        })])
     }
 
     fn state_fields(&self, state: &mut ExactNanos, fields: &mut Fields<'_>) {

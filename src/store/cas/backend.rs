@@ -121,41 +121,9 @@ impl<S: CasStore, A: Portable> Cas<S, A> {
     /// # Ok::<(), tower_throttle::ConfigError>(())
     /// ```
     pub fn share_of(&self, machines: u64) -> Result<A, ConfigError> {
-        let mut share = self.0.policy.active().decider.algorithm.clone();
+        let mut share = self.0.decider.algorithm.clone();
         A::take_share(&mut share, machines)?;
         Ok(share)
-    }
-
-    /// Changes the quota for all keys and for the whole fleet. Used units stay used. If an earlier quota
-    /// is set again while a key is in use, the key has what it used under that quota, so both
-    /// together admit at most the sum of their promises.
-    ///
-    /// The change is kept in the store until the next one, across restarts. Every other limiter of
-    /// this name adopts it within a second while it is in use, if it was configured with the same
-    /// quota as this one. Setting the configured quota ends the change.
-    ///
-    /// # Errors
-    /// If the algorithm has several quotas, as a set of limits does; or if the change cannot be
-    /// stored. After a transient error it may have been stored: set it again.
-    ///
-    /// ```
-    /// use tower_throttle::{FixedWindow, Quota, store::{Backend, cas::{Cas, MemoryStore}}};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), tower_throttle::StoreError> {
-    /// let limit = Cas::new(MemoryStore::new(), "api", FixedWindow::new(Quota::per_day(100)));
-    /// assert_eq!(limit.decide("alice", 1).await?.remaining(), 99);
-    /// limit.set_quota(Quota::per_day(500)).await?;
-    /// assert_eq!(limit.decide("alice", 1).await?.remaining(), 498);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
-        let inner = &self.0;
-        inner
-            .policy
-            .set_quota(quota, inner.deny_cache.as_deref())
-            .await
     }
 
     /// What it has done since it was made.
@@ -218,25 +186,15 @@ impl<S: CasStore, A: Portable> Cas<S, A> {
             Err(error) => return CasFuture::ready(Err(error)),
         };
         let now = MonotonicClock.now();
-        if of_key.is_none() {
-            self.refresh_if_due(&runtime, now);
-        }
         let quota = of_key.as_ref().map(|decider| decider.algorithm.quota());
         match inner.cached_denial(&key, (call, quota), now) {
             Ok(denial) => CasFuture::ready(Ok(denial)),
             Err(denial) => {
                 let key_call = KeyCall { call, of_key };
                 let decision = inner.submit(&runtime, &key.into(), key_call, now);
-                CasFuture::new(decision, denial)
+                let request = call.takes().then(|| (Arc::clone(inner), now));
+                CasFuture::new(decision, denial, request)
             }
-        }
-    }
-
-    /// Starts to read the stored quota, if that is due. Also if every call is denied by the cache.
-    fn refresh_if_due(&self, runtime: &Handle, now: Tick) {
-        if self.0.follows_changes && self.0.policy.is_refresh_due(now) {
-            let inner = Arc::clone(&self.0);
-            runtime.spawn(async move { inner.policy.refresh(inner.deny_cache.as_deref()).await });
         }
     }
 }
@@ -335,15 +293,15 @@ impl<K: RemoteKey + ?Sized, S: CasStore, A: Portable> Backend<K> for Cas<S, A> {
     }
 
     fn quotas(&self) -> Vec<Quota> {
-        self.0.policy.active().decider.algorithm.quotas()
+        self.0.decider.algorithm.quotas()
     }
 
     fn limits(&self) -> usize {
-        self.0.policy.active().decider.algorithm.facts().limits
+        self.0.decider.algorithm.facts().limits
     }
 
     fn max_wait(&self, _: &K) -> Duration {
-        self.0.policy.active().decider.algorithm.facts().max_wait
+        self.0.decider.algorithm.facts().max_wait
     }
 }
 
@@ -355,7 +313,7 @@ impl<S: CasStore, A: Portable> IntoBackend for Cas<S, A> {
     }
 
     fn queues(backend: &Self) -> bool {
-        backend.0.policy.active().decider.algorithm.facts().queues
+        backend.0.decider.algorithm.facts().queues
     }
 }
 
@@ -364,7 +322,7 @@ impl<S: CasStore, A: Portable> QuotaPerKey for Cas<S, A> {
     type Decision = CasFuture<S, A>;
 
     fn algorithm(&self) -> A {
-        self.0.policy.active().decider.algorithm.clone()
+        self.0.decider.algorithm.clone()
     }
 
     fn key_name<K: RemoteKey + ?Sized>(&self, key: &K) -> String {
@@ -378,12 +336,10 @@ impl<S: CasStore, A: Portable> QuotaPerKey for Cas<S, A> {
 }
 
 impl<S: CasStore, A: Portable> StoreLimiter for Cas<S, A> {
-    async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
-        Self::set_quota(self, quota).await
-    }
-
     async fn ready(&self) -> Result<(), StoreError> {
-        self.0.policy.ready().await
+        let shared = &self.0.shared;
+        let load = shared.store.load(&self.0.name_prefix);
+        shared.call(load).await.map(drop)
     }
 
     fn last_error(&self) -> Option<StoreError> {
@@ -406,7 +362,7 @@ impl<S: CasStore, A: Portable> fmt::Debug for Cas<S, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cas")
             .field("name_prefix", &self.0.name_prefix)
-            .field("algorithm", &self.0.policy.active().decider.algorithm)
+            .field("algorithm", &self.0.decider.algorithm)
             .field("store", &self.0.shared.store)
             .finish_non_exhaustive()
     }

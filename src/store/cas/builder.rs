@@ -2,17 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{
-    CasStore,
-    decider::Decider,
-    inner::Inner,
-    lines::Lines,
-    policy::{CasPolicy, change_key},
-    shared::Shared,
-};
+use super::{CasStore, decider::Decider, inner::Inner, lines::Lines, shared::Shared};
 use crate::algorithm::{Algorithm, IntoAlgorithm, Portable};
 use crate::error::ConfigError;
-use crate::store::remote::{DenyCache, LivePolicy, check_name};
+use crate::store::remote::{DenyCache, check_name};
 
 /// How long a call may take, unless a limiter sets something else.
 const DEFAULT_DEADLINE: Duration = Duration::from_millis(100);
@@ -41,7 +34,6 @@ pub struct CasBuilder<S> {
     deadline: Duration,
     cached_keys: usize,
     caches_denials: bool,
-    follows_changes: bool,
 }
 
 impl<S: CasStore> CasBuilder<S> {
@@ -53,7 +45,6 @@ impl<S: CasStore> CasBuilder<S> {
             deadline: DEFAULT_DEADLINE,
             cached_keys: DEFAULT_CACHED_KEYS,
             caches_denials: true,
-            follows_changes: true,
         }
     }
 
@@ -70,7 +61,7 @@ impl<S: CasStore> CasBuilder<S> {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let store = Faulty::new(MemoryStore::new());
     /// let limit = CasBuilder::new(store.clone()).deadline(Duration::from_millis(20));
-    /// let limit = limit.without_quota_changes().build("api", TokenBucket::new(Quota::per_second(10)))?;
+    /// let limit = limit.build("api", TokenBucket::new(Quota::per_second(10)))?;
     /// store.plan([Fault::Delay(Duration::from_secs(60))]);
     /// let error = limit.decide("alice", 1).await.unwrap_err();
     /// assert_eq!(error.to_string(), "memory: no decision within 20ms");
@@ -112,7 +103,7 @@ impl<S: CasStore> CasBuilder<S> {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let bucket = TokenBucket::new(Quota::per_hour(10));
-    /// let limit = CasBuilder::new(MemoryStore::new()).cached_keys(0).without_quota_changes();
+    /// let limit = CasBuilder::new(MemoryStore::new()).cached_keys(0);
     /// let limit = limit.build("api", bucket)?;
     /// for _ in 0..3 {
     ///     assert!(limit.decide("alice", 1).await?.is_admitted());
@@ -150,26 +141,6 @@ impl<S: CasStore> CasBuilder<S> {
         self
     }
 
-    /// Does not look for changes by [`Cas::set_quota`](super::Cas::set_quota), which is otherwise one
-    /// read per second in which the limit is used.
-    ///
-    /// ```
-    /// use tower_throttle::{Quota, TokenBucket, store::{Backend, cas::{CasBuilder, MemoryStore}}};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let limit = CasBuilder::new(MemoryStore::new()).without_quota_changes();
-    /// let limit = limit.build("api", TokenBucket::new(Quota::per_hour(10)))?;
-    /// assert!(limit.decide("alice", 1).await?.is_admitted());
-    /// assert_eq!(limit.counts().loads, 1, "that of the key");
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn without_quota_changes(mut self) -> Self {
-        self.follows_changes = false;
-        self
-    }
-
     /// What the clones of a limit share.
     pub(super) fn inner<I: IntoAlgorithm<Algorithm: Portable>>(
         self,
@@ -183,16 +154,13 @@ impl<S: CasStore> CasBuilder<S> {
         let counts_denials = decider.algorithm.facts().counts_denials;
         let shared = Arc::new(Shared::new(self.store, self.deadline));
         let name_prefix = format!("{{{}:{name}:", self.prefix);
-        let change_key = change_key(&self.prefix, name);
-        let policy = CasPolicy::new(decider, Arc::clone(&shared), change_key);
         Ok(Inner {
             shared,
-            policy: LivePolicy::new(policy),
+            decider,
             lines: Lines::new(self.cached_keys),
             name_prefix,
             deny_cache: (self.caches_denials && !counts_denials)
                 .then(|| Arc::new(DenyCache::new())),
-            follows_changes: self.follows_changes,
         })
     }
 }

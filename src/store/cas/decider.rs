@@ -52,6 +52,14 @@ impl Call {
         )
     }
 
+    /// Whether it is a request.
+    pub(super) const fn takes(self) -> bool {
+        matches!(
+            self,
+            Self::Op(Op::Take(_) | Op::Borrow(_)) | Self::Reserve(..)
+        )
+    }
+
     const fn is_peek(self) -> bool {
         matches!(self, Self::Op(Op::Peek(_) | Op::PeekOf(..)))
     }

@@ -149,7 +149,7 @@ enum Step {
 impl<S: CasStore, A: Portable> Round<'_, S, A> {
     /// Decides the calls. Returns what the store holds then, if that is known.
     async fn run(&mut self, known: Option<Known>) -> Option<Known> {
-        let policy = self.inner.policy.active();
+        let decider = &self.inner.decider;
         let mut known = known;
         // When the store held that, if it replied with it in this round.
         let mut read_at = None;
@@ -162,10 +162,10 @@ impl<S: CasStore, A: Portable> Round<'_, S, A> {
             let has_turns = self.inner.shared.has_turns.load(Ordering::Relaxed);
             let takes_turn = has_turns && read_at.is_none() && self.contention.is_contended();
             let result = match (known.take(), now) {
-                (known, _) if takes_turn => self.take_turn(&policy.decider, known).await,
+                (known, _) if takes_turn => self.take_turn(decider, known).await,
                 (Some(known), Some(now)) => {
                     let is_current = read_at.is_some();
-                    self.decide(&policy.decider, known, now, is_current).await
+                    self.decide(decider, known, now, is_current).await
                 }
                 _ => self.load().await,
             };

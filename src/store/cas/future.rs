@@ -4,11 +4,13 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
 };
 
 use super::{CasStore, inner::Inner};
 use crate::algorithm::Portable;
+use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::store::remote::{CacheSlot, PendingCall};
@@ -31,6 +33,8 @@ enum State<S: CasStore, A: Portable> {
         decision: PendingCall<Inner<S, A>>,
         /// Where a denial is cached, and its cost.
         denial: Option<(CacheSlot, u64)>,
+        /// Of a request: what decides it, and when it was made.
+        request: Option<(Arc<Inner<S, A>>, Tick)>,
     },
     /// A result that was known at once; `None` after it was returned.
     Ready(Option<DecisionResult>),
@@ -40,8 +44,13 @@ impl<S: CasStore, A: Portable> CasFuture<S, A> {
     pub(super) const fn new(
         decision: PendingCall<Inner<S, A>>,
         denial: Option<(CacheSlot, u64)>,
+        request: Option<(Arc<Inner<S, A>>, Tick)>,
     ) -> Self {
-        Self(State::Pending { decision, denial })
+        Self(State::Pending {
+            decision,
+            denial,
+            request,
+        })
     }
 
     /// A result that needs no call.
@@ -54,21 +63,30 @@ impl<S: CasStore, A: Portable> Future for CasFuture<S, A> {
     type Output = DecisionResult;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<DecisionResult> {
-        let (decision, denial) = match &mut self.0 {
+        let (decision, denial, request) = match &mut self.0 {
             State::Ready(result) => return result.take().map_or(Poll::Pending, Poll::Ready),
-            State::Pending { decision, denial } => (decision, denial),
+            State::Pending {
+                decision,
+                denial,
+                request,
+            } => (decision, denial, request),
         };
-        let poll = decision.poll(cx);
-        if let Poll::Ready(result) = &poll {
-            match (result, denial.take()) {
-                (Ok(decision), Some((slot, cost))) if decision.is_denied() => {
-                    slot.insert(cost, *decision);
-                }
-                _ => {}
+        let Poll::Ready(mut result) = decision.poll(cx) else {
+            return Poll::Pending;
+        };
+        match (&result, denial.take(), request.take()) {
+            (Ok(decision), Some((slot, cost)), _) if decision.is_denied() => {
+                slot.insert(cost, *decision);
             }
-            self.0 = State::Ready(None);
+            (Err(error), _, Some((inner, called_at))) => {
+                if let Some(denial) = inner.denial_instead(error, called_at) {
+                    result = Ok(denial);
+                }
+            }
+            _ => {}
         }
-        poll
+        self.0 = State::Ready(None);
+        Poll::Ready(result)
     }
 }
 

@@ -2,27 +2,40 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{CasStore, error::Failure, lines::Lines, policy::CasPolicy, shared::Shared};
+use super::{CasStore, decider::Decider, error::Failure, lines::Lines, shared::Shared};
 use crate::algorithm::Portable;
-use crate::clock::Tick;
-use crate::decision::Decision;
+use crate::clock::{Tick, nanos};
+use crate::decision::{Decision, Verdict};
 use crate::error::StoreError;
-use crate::store::remote::{DenyCache, LivePolicy, Remote};
+use crate::store::remote::{DenyCache, Remote};
 
 /// How long after the deadline of its last call a driver may still be ending.
 const DRIVER_GRACE: Duration = Duration::from_millis(50);
 
 pub(super) struct Inner<S: CasStore, A: Portable> {
     pub(super) shared: Arc<Shared<S>>,
-    pub(super) policy: LivePolicy<CasPolicy<S, A>>,
+    pub(super) decider: Decider<A>,
     pub(super) lines: Lines<A>,
     /// The start of the names of its keys.
     pub(super) name_prefix: String,
     pub(super) deny_cache: Option<Arc<DenyCache>>,
-    pub(super) follows_changes: bool,
 }
 
 impl<S: CasStore, A: Portable> Inner<S, A> {
+    /// What a request gets that was made at `called_at` and ended by this error: of a lockout a denial, if the store
+    /// replies. The request was too many at once for one key, and an attempt that nobody has counted must not pass.
+    pub(super) fn denial_instead(&self, error: &StoreError, called_at: Tick) -> Option<Decision> {
+        let facts = self.decider.algorithm.facts();
+        let is_contended = error.is_transient() && self.shared.has_answered_since(called_at);
+        (facts.is_about_one_key && is_contended).then(|| {
+            let (limit, retry_after) = (
+                self.decider.algorithm.quota().limit(),
+                nanos(self.shared.deadline),
+            );
+            Decision::new(Verdict::Deny, limit, 0, Some(retry_after), retry_after)
+        })
+    }
+
     /// When a driver that starts now has ended.
     pub(super) fn ends_by(&self, now: Tick) -> Tick {
         now.plus(self.shared.deadline).plus(DRIVER_GRACE)

@@ -73,7 +73,6 @@ mod keeper;
 mod leases;
 mod lines;
 mod memory;
-pub(super) mod policy;
 mod port;
 #[cfg(feature = "postgres")]
 pub mod postgres;

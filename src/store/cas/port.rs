@@ -53,7 +53,6 @@ use crate::store::fleet::{Batch, Replies};
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let window = FixedWindow::new(Quota::per_hour(1));
 /// let limit = CasBuilder::new(OneValue::default())
-///     .without_quota_changes()
 ///     .build("jobs", window)?;
 /// assert!(limit.decide("all", 1).await?.is_admitted());
 /// assert!(limit.decide("all", 1).await?.is_denied());

@@ -25,6 +25,8 @@ pub(in crate::store) struct Shared<S> {
     pub(in crate::store) time: StoreTime,
     /// Whether the store can let machines wait their turn, as far as is known.
     pub(super) has_turns: AtomicBool,
+    /// When the store last replied, in nanoseconds.
+    answered_at: Counter,
     /// Versions are these numbers, mixed: all different, and unlike those of other machines.
     numbers: Counter,
     pub(in crate::store) swaps: Counter,
@@ -40,6 +42,7 @@ impl<S: CasStore> Shared<S> {
             breakers: Breakers::new(S::NAME, BreakerConfig::default()),
             time: StoreTime::default(),
             has_turns: AtomicBool::new(true),
+            answered_at: Counter::new(0),
             numbers: Counter::new(RandomState::new().hash_one(0)),
             swaps: Counter::new(0),
             loads: Counter::new(0),
@@ -102,6 +105,11 @@ impl<S: CasStore> Shared<S> {
         self.call_until(ends_at, pin!(operation)).await
     }
 
+    /// Whether the store has replied since.
+    pub(super) fn has_answered_since(&self, moment: Tick) -> bool {
+        self.answered_at.load(Ordering::Relaxed) >= moment.as_nanos()
+    }
+
     /// An error if the breaker is open and no probe is due.
     pub(in crate::store) fn check_breaker(&self) -> Result<(), StoreError> {
         self.breakers.check(&Server::Single, MonotonicClock.now())
@@ -127,7 +135,11 @@ impl<S: CasStore> Shared<S> {
                 self.time.forget();
                 self.breakers.record_error(&Server::Single, sent_at, error);
             }
-            Ok(_) => self.breakers.record_success(&Server::Single),
+            Ok(_) => {
+                let now = MonotonicClock.now().as_nanos();
+                self.answered_at.store(now, Ordering::Relaxed);
+                self.breakers.record_success(&Server::Single);
+            }
         }
         result
     }

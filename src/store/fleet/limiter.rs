@@ -5,8 +5,7 @@ use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 use super::future::FleetFuture;
 use super::node::{Node, Owner};
 use super::settings::Settings;
-use super::shaped::Shaped;
-use crate::algorithm::IntoAlgorithm;
+use crate::algorithm::{IntoAlgorithm, Portable};
 use crate::backend::{Backend, Fullness, IntoBackend, Losses, Op};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::Decision;
@@ -52,7 +51,7 @@ impl Mode for Granted {
 /// [`Leased`](super::Leased).
 ///
 /// Clones are the same limiter.
-pub struct FleetLimiter<S: CasStore, A: Shaped, M> {
+pub struct FleetLimiter<S: CasStore, A: Portable, M> {
     owner: Arc<Owner<S, A>>,
     mode: PhantomData<M>,
 }
@@ -85,7 +84,7 @@ pub struct FleetCounts {
     pub lost: u64,
 }
 
-impl<S: CasStore, A: Shaped, M: Mode> FleetLimiter<S, A, M> {
+impl<S: CasStore, A: Portable, M: Mode> FleetLimiter<S, A, M> {
     #[inline]
     fn node(&self) -> &Arc<Node<S, A>> {
         &self.owner.0
@@ -126,19 +125,6 @@ impl<S: CasStore, A: Shaped, M: Mode> FleetLimiter<S, A, M> {
     /// If the store did not get it: then it is tried again in the next interval.
     pub async fn close(&self) -> Result<(), StoreError> {
         self.node().flush().await
-    }
-
-    /// Changes the quota for all keys and for the whole fleet. Used units stay used.
-    ///
-    /// The change is kept in the store until the next one, across restarts. Every other limiter of
-    /// this name adopts it within a second while it is in use, if it was configured with the same
-    /// quota as this one. Setting the configured quota ends the change.
-    ///
-    /// # Errors
-    /// If the algorithm has several quotas, as a set of limits does; or if the change cannot be
-    /// stored. After a transient error it may have been stored: set it again.
-    pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
-        self.node().set_quota(quota).await
     }
 
     /// The algorithm with this machine's share of each quota, for a limit in process on each of `machines`
@@ -292,7 +278,7 @@ impl<S: CasStore, M: Mode> FleetBuilder<S, M> {
     /// let error = builder.build("api", TokenBucket::new(Quota::per_second(10))).unwrap_err();
     /// assert_eq!(error.to_string(), "interval: 0ns is not allowed; give 1 ms to 1 hour");
     /// ```
-    pub fn build<I: IntoAlgorithm<Algorithm: Shaped>>(
+    pub fn build<I: IntoAlgorithm<Algorithm: Portable>>(
         self,
         name: &str,
         algorithm: I,
@@ -318,7 +304,7 @@ impl<K, S, A, M> Backend<K> for FleetLimiter<S, A, M>
 where
     K: Key + RemoteKey + ?Sized,
     S: CasStore,
-    A: Shaped,
+    A: Portable,
     M: Mode,
 {
     type Future = FleetFuture<S, A>;
@@ -384,11 +370,7 @@ where
     }
 }
 
-impl<S: CasStore, A: Shaped, M: Mode> StoreLimiter for FleetLimiter<S, A, M> {
-    async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
-        Self::set_quota(self, quota).await
-    }
-
+impl<S: CasStore, A: Portable, M: Mode> StoreLimiter for FleetLimiter<S, A, M> {
     async fn ready(&self) -> Result<(), StoreError> {
         Self::ready(self).await
     }
@@ -410,7 +392,7 @@ impl<S: CasStore, A: Shaped, M: Mode> StoreLimiter for FleetLimiter<S, A, M> {
     }
 }
 
-impl<S: CasStore, A: Shaped, M: Mode> IntoBackend for FleetLimiter<S, A, M> {
+impl<S: CasStore, A: Portable, M: Mode> IntoBackend for FleetLimiter<S, A, M> {
     type Backend = Self;
 
     fn into_backend(self) -> Self {
@@ -423,7 +405,7 @@ impl<S: CasStore, A: Shaped, M: Mode> IntoBackend for FleetLimiter<S, A, M> {
 }
 
 /// Manual impl: the contents are shared.
-impl<S: CasStore, A: Shaped, M> Clone for FleetLimiter<S, A, M> {
+impl<S: CasStore, A: Portable, M> Clone for FleetLimiter<S, A, M> {
     fn clone(&self) -> Self {
         Self {
             owner: Arc::clone(&self.owner),
@@ -433,7 +415,7 @@ impl<S: CasStore, A: Shaped, M> Clone for FleetLimiter<S, A, M> {
 }
 
 /// Manual impl: the keys are not logged.
-impl<S: CasStore, A: Shaped, M: Mode> fmt::Debug for FleetLimiter<S, A, M> {
+impl<S: CasStore, A: Portable, M: Mode> fmt::Debug for FleetLimiter<S, A, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let node = self.node();
         f.debug_struct(M::NAME)

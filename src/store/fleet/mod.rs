@@ -124,7 +124,6 @@ pub use self::{
     future::FleetFuture,
     limiter::{Ahead, FleetBuilder, FleetCounts, FleetLimiter, Granted, Mode},
     shape::Shape,
-    shaped::Shaped,
 };
 
 /// A limit of a fleet that may use what refills in the coming interval: no request waits where the limit is

@@ -16,21 +16,15 @@ use super::figures::{Rules, StoreTime};
 use super::keys::{Common, Keys, Outcome, Shard};
 use super::record::Terms;
 use super::settings::Settings;
-use super::shaped::Shaped;
+use super::shaped::shape_of;
+use crate::algorithm::Portable;
 use crate::clock::{Clock, MonotonicClock, Tick, Timer, nanos, unix_now};
 use crate::error::{ConfigError, StoreError};
-use crate::quota::Quota;
 use crate::store::{
-    cas::{
-        CasStore,
-        decider::Decider,
-        error::Failure,
-        policy::{CasPolicy, change_key},
-        shared::Shared,
-    },
+    cas::{CasStore, error::Failure, shared::Shared},
     deadline::within,
     events::RemoteMetrics,
-    remote::{LivePolicy, RemoteKey, key_name, runtime},
+    remote::{RemoteKey, key_name, runtime},
 };
 use crate::sync::{AtomicU64, CachePadded, Mutex, Ordering, lock};
 
@@ -51,7 +45,7 @@ const IN_TOUCH: u64 = 1;
 /// It runs, and the last exchange failed.
 const CUT_OFF: u64 = 2;
 
-pub(super) struct Node<S: CasStore, A: Shaped> {
+pub(super) struct Node<S: CasStore, A: Portable> {
     pub(super) exchanger: Arc<Exchanger<S>>,
     pub(super) keys: Keys,
     pub(super) name_prefix: String,
@@ -61,7 +55,7 @@ pub(super) struct Node<S: CasStore, A: Shaped> {
     /// Keys that were exchanged, and batches that failed.
     pub(super) exchanged: AtomicU64,
     pub(super) failed: AtomicU64,
-    policy: LivePolicy<CasPolicy<S, A>>,
+    algorithm: A,
     terms: Terms,
     id: u64,
     sequence_key: Arc<str>,
@@ -91,25 +85,24 @@ struct Progress {
 }
 
 /// A machine whose task ends when the last clone of its limiter is dropped.
-pub(super) struct Owner<S: CasStore, A: Shaped>(pub(super) Arc<Node<S, A>>);
+pub(super) struct Owner<S: CasStore, A: Portable>(pub(super) Arc<Node<S, A>>);
 
-impl<S: CasStore, A: Shaped> Drop for Owner<S, A> {
+impl<S: CasStore, A: Portable> Drop for Owner<S, A> {
     fn drop(&mut self) {
         self.0.is_closing.store(true, Ordering::Release);
         self.0.wake.notify_one();
     }
 }
 
-impl<S: CasStore, A: Shaped> Node<S, A> {
+impl<S: CasStore, A: Portable> Node<S, A> {
     pub(super) fn new(
         store: S,
         [prefix, name]: [&str; 2],
         algorithm: &A,
         (settings, ahead): (Settings, bool),
     ) -> Result<Self, ConfigError> {
-        let decider = Decider::new(algorithm.clone())?;
+        algorithm.validate()?;
         let shared = Arc::new(Shared::new(store, CALL_DEADLINE));
-        let policy = CasPolicy::new(decider, Arc::clone(&shared), change_key(prefix, name));
         let interval = settings.interval;
         let life = settings
             .life
@@ -120,7 +113,7 @@ impl<S: CasStore, A: Shaped> Node<S, A> {
             ahead,
             machines: settings.machines.unwrap_or(1),
         };
-        let shape = algorithm.shape(unix_now())?;
+        let shape = shape_of(algorithm, unix_now())?;
         let rules = Rules {
             interval: nanos(interval),
             capacity: shape.capacity(),
@@ -146,7 +139,7 @@ impl<S: CasStore, A: Shaped> Node<S, A> {
             wait_limit: settings.deadline.unwrap_or(2 * interval + CALL_DEADLINE),
             exchanged: AtomicU64::new(0),
             failed: AtomicU64::new(0),
-            policy: LivePolicy::new(policy),
+            algorithm: algorithm.clone(),
             terms,
             id,
             mode: CachePadded(AtomicU64::new(STOPPED)),
@@ -175,7 +168,7 @@ impl<S: CasStore, A: Shaped> Node<S, A> {
     }
 
     pub(super) fn algorithm(&self) -> A {
-        self.policy.active().decider.algorithm.clone()
+        self.algorithm.clone()
     }
 
     /// How many machines there are; 0 if not known.
@@ -242,16 +235,10 @@ impl<S: CasStore, A: Shaped> Node<S, A> {
         flushed.await.map_err(stopped)?
     }
 
-    /// Changes the quota of all machines.
-    pub(super) async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
-        self.policy.set_quota(quota, None).await?;
-        self.adopt_quota()
-    }
-
-    /// Goes on with the quota that is set, and the windows of now.
-    fn adopt_quota(&self) -> Result<(), StoreError> {
+    /// Goes on with the windows of now.
+    fn adopt_windows(&self) -> Result<(), StoreError> {
         let refused = |error: ConfigError| StoreError::new(error.to_string(), false);
-        let shape = Arc::new(self.algorithm().shape(self.store_time()).map_err(refused)?);
+        let shape = Arc::new(shape_of(&self.algorithm(), self.store_time()).map_err(refused)?);
         self.keys.set_common(|common| {
             common.rules.capacity = shape.capacity();
             common.shape = Arc::clone(&shape);
@@ -293,9 +280,9 @@ impl<S: CasStore, A: Shaped> Node<S, A> {
     }
 }
 
-struct Task<S: CasStore, A: Shaped>(Arc<Node<S, A>>);
+struct Task<S: CasStore, A: Portable>(Arc<Node<S, A>>);
 
-impl<S: CasStore, A: Shaped> Task<S, A> {
+impl<S: CasStore, A: Portable> Task<S, A> {
     async fn run(self) {
         let node = &self.0;
         let mut next = MonotonicClock.now();
@@ -349,7 +336,6 @@ impl<S: CasStore, A: Shaped> Task<S, A> {
         let node = &self.0;
         if is_tick || !node.has_exchanged() {
             self.count().await?;
-            self.adopt_changes().await;
         }
         if !node
             .keys
@@ -358,7 +344,7 @@ impl<S: CasStore, A: Shaped> Task<S, A> {
             .holds_at(node.store_time().as_nanos() / 1_000)
         {
             // The windows were checked when the limit was built.
-            let _ = node.adopt_quota();
+            let _ = node.adopt_windows();
         }
         self.send().await?;
         let is_all = is_tick || returns_all;
@@ -400,20 +386,6 @@ impl<S: CasStore, A: Shaped> Task<S, A> {
                 .set_common(|common| common.rules.machines = machines);
         }
         Ok(())
-    }
-
-    /// Adopts a quota that was changed by another machine.
-    async fn adopt_changes(&self) {
-        let node = &self.0;
-        if !node.policy.is_refresh_due(MonotonicClock.now()) {
-            return;
-        }
-        let before = node.algorithm().quota();
-        node.policy.refresh(None).await;
-        if node.algorithm().quota() != before {
-            // The quota was checked when it was set.
-            let _ = node.adopt_quota();
-        }
     }
 
     /// Makes a batch of the keys that have something to report.
@@ -528,7 +500,7 @@ impl<S: CasStore, A: Shaped> Task<S, A> {
 }
 
 /// Lets another task take over, if the runtime is shut down.
-impl<S: CasStore, A: Shaped> Drop for Task<S, A> {
+impl<S: CasStore, A: Portable> Drop for Task<S, A> {
     fn drop(&mut self) {
         let node = &self.0;
         node.mode.0.store(STOPPED, Ordering::Release);

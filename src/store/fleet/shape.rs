@@ -82,11 +82,13 @@ pub(super) struct More {
 }
 
 impl Shape {
+    #[cfg(test)]
     pub(super) fn of(part: Part) -> Self {
         Self { parts: vec![part] }
     }
 
     /// Both limits at once.
+    #[cfg(test)]
     pub(super) fn and(mut self, other: Self) -> Self {
         self.parts.extend(other.parts);
         self

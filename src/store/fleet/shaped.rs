@@ -1,181 +1,87 @@
 //! The shapes of the algorithms. What has none is refused with the store that takes it.
 
+use std::time::Duration;
+
 use super::shape::{Cells, LOG_CELLS, Level, Part, Shape};
 use crate::algorithm::{
-    Algorithm, All, AnyAlgorithm, CalendarWindow, DenialLockout, FixedWindow, Gcra, LeakyBucket,
-    Lockout, Portable, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp, settings,
+    Cells as CellsOf, Division as DivisionOf, Kernel, Level as LevelOf, Portable,
 };
 use crate::clock::Tick;
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
-/// An algorithm that a fleet can share by budgets.
+const INSTEAD: &str = "use the exact limiter of Redis, or `Cas`";
+
+fn refused<T>(what: &'static str) -> Result<T, ConfigError> {
+    Err(ConfigError::Unsupported {
+        what,
+        instead: INSTEAD,
+    })
+}
+
+/// The levels and cells of an algorithm at a moment, which counts from 1970: windows of the calendar differ in length.
 ///
-/// Implemented by the buckets and windows of this crate and by combinations of them.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` has no budgets for a fleet",
-    note = "`store::cas::Cas` takes an algorithm of your own"
-)]
-pub trait Shaped: Portable {
-    /// Its levels and cells at a moment, which counts from 1970: windows of the calendar differ in length.
-    ///
-    /// # Errors
-    /// If budgets of it would not keep its promise.
-    fn shape(&self, now: Tick) -> Result<Shape, ConfigError>;
-}
-
-const EXACT: &str = "use the exact limiter of Redis, or `Cas`";
-const CAS: &str = "use `Cas`";
-
-fn refused(what: &'static str, instead: &'static str) -> Result<Shape, ConfigError> {
-    Err(ConfigError::Unsupported { what, instead })
-}
-
-fn level(quota: &Quota) -> Result<Shape, ConfigError> {
-    let level = Level::new(quota.capacity(), quota.period_ns(), quota.limit())?;
-    Ok(Shape::of(Part::Level(level)))
-}
-
-impl Shaped for TokenBucket {
-    fn shape(&self, _: Tick) -> Result<Shape, ConfigError> {
-        if self.queue_limit > 0 {
-            return refused("a queue with budgets", EXACT);
+/// # Errors
+/// If budgets of it would not keep its promise.
+pub(super) fn shape_of<A: Portable>(algorithm: &A, now: Tick) -> Result<Shape, ConfigError> {
+    let Some(kernels) = algorithm.kernels(now) else {
+        return refused(
+            "a lockout, a warm-up, a debt, steps or an algorithm of your own with budgets",
+        );
+    };
+    let parts = kernels.into_iter().map(|kernel| match kernel {
+        Kernel::Level(level) => level_of(level).map(Part::Level),
+        Kernel::Cells(cells) => cells_of(cells).map(Part::Cells),
+        // A strict grid: it keeps the promise of a log, and counts a cost up to a cell longer.
+        Kernel::Log { limit, period } => {
+            let quota = Quota::per(limit, Duration::from_nanos(period));
+            let length = period.div_ceil(LOG_CELLS);
+            Cells::new(&quota, length, 0, LOG_CELLS + 1).map(Part::Cells)
         }
-        if self.missing_tokens() > 0 {
-            return refused("a bucket with initial tokens and budgets", EXACT);
-        }
-        let mut listed = settings(self).into_iter();
-        if listed.any(|(setting, value)| {
-            value.is_some() && ["debt", "refill_every"].contains(&setting.name)
-        }) {
-            return refused("a bucket with a debt or with steps and budgets", CAS);
-        }
-        level(&self.quota())
+    });
+    Ok(Shape {
+        parts: parts.collect::<Result<_, _>>()?,
+    })
+}
+
+fn level_of(level: LevelOf) -> Result<Level, ConfigError> {
+    if level.places.is_some() {
+        return refused("a queue with budgets");
     }
-}
-
-impl Shaped for LeakyBucket {
-    fn shape(&self, _: Tick) -> Result<Shape, ConfigError> {
-        if self.queue_limit.is_some() {
-            return refused("a queue with budgets", EXACT);
-        }
-        level(&self.quota())
+    if level.initial > 0 {
+        return refused("a bucket with initial tokens and budgets");
     }
+    Level::new(level.capacity, level.period, level.rate)
 }
 
-impl Shaped for Gcra {
-    fn shape(&self, _: Tick) -> Result<Shape, ConfigError> {
-        let quota = self.quota();
-        let interval = (quota.period_ns() / quota.limit()).max(1);
-        let level = Level::new(quota.capacity(), interval, 1)?;
-        Ok(Shape::of(Part::Level(level)))
-    }
-}
-
-impl Shaped for FixedWindow {
-    fn shape(&self, _: Tick) -> Result<Shape, ConfigError> {
-        if self.anchored {
-            return refused("an anchored window with budgets", EXACT);
-        }
-        let window = Cells::exact(&self.quota(), self.windows.offset())?;
-        Ok(Shape::of(Part::Cells(window)))
-    }
-}
-
-impl Shaped for CalendarWindow {
-    fn shape(&self, now: Tick) -> Result<Shape, ConfigError> {
-        let window = self.window_at(now.as_nanos() / 1_000_000_000);
-        let window = Cells::calendar(&self.quota(), window)?;
-        Ok(Shape::of(Part::Cells(window)))
-    }
-}
-
-impl Shaped for SlidingWindow {
-    fn shape(&self, _: Tick) -> Result<Shape, ConfigError> {
-        let window = Cells::exact(&self.quota(), self.windows.offset())?;
-        Ok(Shape::of(Part::Cells(window.weighted())))
-    }
-}
-
-impl Shaped for SlidingGrid {
-    fn shape(&self, _: Tick) -> Result<Shape, ConfigError> {
-        let (length, offset) = (self.grid.length(), self.grid.offset());
-        let grid = Cells::new(&self.quota(), length, offset, self.counted_cells())?;
-        Ok(Shape::of(Part::Cells(grid)))
-    }
-}
-
-/// A strict grid: it keeps the promise of a log, and counts a cost up to a cell longer.
-impl Shaped for SlidingLog {
-    fn shape(&self, _: Tick) -> Result<Shape, ConfigError> {
-        let quota = self.quota();
-        let length = quota.period_ns().div_ceil(LOG_CELLS);
-        let grid = Cells::new(&quota, length, 0, LOG_CELLS + 1)?;
-        Ok(Shape::of(Part::Cells(grid)))
-    }
-}
-
-impl Shaped for WarmUp {
-    fn shape(&self, _: Tick) -> Result<Shape, ConfigError> {
-        refused("`WarmUp` with budgets", EXACT)
-    }
-}
-
-impl Shaped for Lockout {
-    fn shape(&self, _: Tick) -> Result<Shape, ConfigError> {
-        refused("`Lockout` with budgets", EXACT)
-    }
-}
-
-impl<A: Portable> Shaped for DenialLockout<A> {
-    fn shape(&self, _: Tick) -> Result<Shape, ConfigError> {
-        refused("a lockout of denials with budgets", CAS)
-    }
-}
-
-fn all_of(
-    parts: impl IntoIterator<Item = Result<Shape, ConfigError>>,
-) -> Result<Shape, ConfigError> {
-    let none = Shape { parts: Vec::new() };
-    parts
-        .into_iter()
-        .try_fold(none, |all, part| Ok(all.and(part?)))
-}
-
-impl<A: Shaped> Shaped for All<A> {
-    fn shape(&self, now: Tick) -> Result<Shape, ConfigError> {
-        all_of(self.parts().iter().map(|part| part.shape(now)))
-    }
-}
-
-impl<A: Shaped, B: Shaped> Shaped for (A, B) {
-    fn shape(&self, now: Tick) -> Result<Shape, ConfigError> {
-        all_of([self.0.shape(now), self.1.shape(now)])
-    }
-}
-
-impl Shaped for AnyAlgorithm {
-    fn shape(&self, now: Tick) -> Result<Shape, ConfigError> {
-        match self {
-            Self::FixedWindow(algorithm) => algorithm.shape(now),
-            Self::CalendarWindow(algorithm) => algorithm.shape(now),
-            Self::SlidingLog(algorithm) => algorithm.shape(now),
-            Self::SlidingWindow(algorithm) => algorithm.shape(now),
-            Self::SlidingGrid(algorithm) => algorithm.shape(now),
-            Self::TokenBucket(algorithm) => algorithm.shape(now),
-            Self::LeakyBucket(algorithm) => algorithm.shape(now),
-            Self::WarmUp(algorithm) => algorithm.shape(now),
-            Self::Gcra(algorithm) => algorithm.shape(now),
-            Self::Lockout(algorithm) => algorithm.shape(now),
-            Self::All(algorithm) => algorithm.shape(now),
-            Self::DenialLockout(algorithm) => algorithm.shape(now),
-        }
+fn cells_of(cells: CellsOf) -> Result<Cells, ConfigError> {
+    let CellsOf {
+        limit,
+        length,
+        offset,
+        count,
+        division,
+    } = cells;
+    let quota = Quota::per(limit, Duration::from_nanos(length.max(1)));
+    match division {
+        DivisionOf::Anchored => refused("an anchored window with budgets"),
+        DivisionOf::Calendar {
+            starts: [_, start, end, _],
+            ..
+        } => Cells::calendar(&quota, (start, end)),
+        DivisionOf::Weighted => Ok(Cells::exact(&quota, offset)?.weighted()),
+        DivisionOf::Even if count == 1 => Cells::exact(&quota, offset),
+        DivisionOf::Even => Cells::new(&quota, length, offset, count),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::algorithm::{
+        All, AnyAlgorithm, CalendarWindow, FixedWindow, Gcra, LeakyBucket, Lockout, SlidingLog,
+        SlidingWindow, TokenBucket, WarmUp,
+    };
 
     /// In March 2026.
     const NOW: Tick = Tick::from_nanos(1_773_000_000_000_000_000);
@@ -184,31 +90,22 @@ mod tests {
     #[test]
     fn what_has_no_shape_is_refused_with_the_store_that_takes_it() {
         let (quota, warm) = (Quota::per_second(10), std::time::Duration::from_secs(1));
-        let exact = [
-            TokenBucket::new(quota).queue(1).shape(NOW),
-            TokenBucket::new(quota).initial(1).shape(NOW),
-            LeakyBucket::new(quota).queue(1).shape(NOW),
-            FixedWindow::new(quota).anchored().shape(NOW),
-            WarmUp::new(quota, warm).shape(NOW),
-            Lockout::new(quota).shape(NOW),
-            AnyAlgorithm::new(WarmUp::new(quota, warm)).shape(NOW),
-            (FixedWindow::new(quota), WarmUp::new(quota, warm)).shape(NOW),
-        ];
-        for error in exact {
-            let error = error.unwrap_err().to_string();
-            assert!(error.ends_with(EXACT), "{error}");
-        }
         let lockout = Lockout::new(quota).after_denials_of(FixedWindow::new(quota));
-        let steps = TokenBucket::new(quota).refill_every(warm);
-        let only_in_cas = [
-            lockout.shape(NOW),
-            AnyAlgorithm::new(lockout).shape(NOW),
-            TokenBucket::new(quota).debt(1).shape(NOW),
-            steps.shape(NOW),
-        ];
-        for error in only_in_cas {
-            let error = error.unwrap_err().to_string();
-            assert!(error.ends_with(CAS), "{error}");
+        for shape in [
+            shape_of(&TokenBucket::new(quota).queue(1), NOW),
+            shape_of(&TokenBucket::new(quota).initial(1), NOW),
+            shape_of(&TokenBucket::new(quota).debt(1), NOW),
+            shape_of(&TokenBucket::new(quota).refill_every(warm), NOW),
+            shape_of(&LeakyBucket::new(quota).queue(1), NOW),
+            shape_of(&FixedWindow::new(quota).anchored(), NOW),
+            shape_of(&WarmUp::new(quota, warm), NOW),
+            shape_of(&AnyAlgorithm::new(WarmUp::new(quota, warm)), NOW),
+            shape_of(&(FixedWindow::new(quota), WarmUp::new(quota, warm)), NOW),
+            shape_of(&Lockout::new(quota), NOW),
+            shape_of(&lockout, NOW),
+        ] {
+            let error = shape.unwrap_err().to_string();
+            assert!(error.ends_with(INSTEAD), "{error}");
         }
     }
 
@@ -216,7 +113,7 @@ mod tests {
     #[test]
     fn shapes_have_the_figures_of_their_algorithms() {
         let quota = Quota::per_second(3).burst(5);
-        let Part::Level(level) = TokenBucket::new(quota).shape(NOW).unwrap().parts[0] else {
+        let Part::Level(level) = shape_of(&TokenBucket::new(quota), NOW).unwrap().parts[0] else {
             panic!("a bucket is a level");
         };
         // A third of a second, exactly.
@@ -224,14 +121,14 @@ mod tests {
         // Of whole nanoseconds.
         #[cfg(feature = "governor")]
         assert_eq!(
-            Gcra::new(quota).shape(NOW).unwrap(),
+            shape_of(&Gcra::new(quota), NOW).unwrap(),
             Shape::of(Part::Level(Level::new(5, 333_333_333, 1).unwrap()))
         );
         let both = All::new(
             [1, 60].map(|limit| AnyAlgorithm::new(FixedWindow::new(Quota::per_minute(limit)))),
         );
-        assert_eq!(both.shape(NOW).unwrap().capacity(), 1);
-        let log = SlidingLog::new(Quota::per_minute(7)).shape(NOW).unwrap();
+        assert_eq!(shape_of(&both, NOW).unwrap().capacity(), 1);
+        let log = shape_of(&SlidingLog::new(Quota::per_minute(7)), NOW).unwrap();
         let Part::Cells(cells) = log.parts[0] else {
             panic!("a log is cells");
         };
@@ -244,9 +141,9 @@ mod tests {
     fn windows_end_and_are_free_when_their_costs_count_no_more() {
         let quota = Quota::per_minute(6);
         let part = |shape: Result<Shape, ConfigError>| shape.unwrap().parts[0];
-        let fixed = part(FixedWindow::new(quota).shape(NOW));
-        let sliding = part(SlidingWindow::new(quota).shape(NOW));
-        let log = part(SlidingLog::new(quota).shape(NOW));
+        let fixed = part(shape_of(&FixedWindow::new(quota), NOW));
+        let sliding = part(shape_of(&SlidingWindow::new(quota), NOW));
+        let log = part(shape_of(&SlidingLog::new(quota), NOW));
         let (minute, at) = (60_000_000, 70_000_000);
         let Part::Cells(cells) = log else {
             panic!("a log is cells");
@@ -293,7 +190,7 @@ mod tests {
             .collect();
         let mut begun = 0;
         for named in &moments {
-            let Part::Cells(cells) = months.shape(second(*named)).unwrap().parts[0] else {
+            let Part::Cells(cells) = shape_of(&months, second(*named)).unwrap().parts[0] else {
                 panic!("a window is cells");
             };
             let part = Part::Cells(cells);

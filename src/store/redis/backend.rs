@@ -7,21 +7,23 @@ use tokio::runtime::Handle;
 use super::{
     call::Call,
     connection::STORE,
-    executor::ScriptCall,
+    executor::{ScriptCall, ScriptExecutor},
     future::{Caching, RedisFuture},
-    policy::RedisPolicy,
-    script::{Scripted, shares_use},
+    kernel::Kernels,
+    server::Redis,
 };
-use crate::algorithm::Portable;
+use crate::algorithm::{Algorithm, IntoAlgorithm, Portable};
 use crate::backend::{Backend, Bans, IntoBackend, Op};
-use crate::clock::{Clock, MonotonicClock, Tick, nanos};
-use crate::error::{ConfigError, StoreError};
+use crate::clock::{Clock, MonotonicClock, nanos};
+use crate::error::{ConfigError, StoreError, expect_valid};
 use crate::quota::Quota;
 use crate::store::{
+    cas::{Cas, CasBuilder, CasStore},
+    deadline::within,
     events::RemoteMetrics,
     remote::{
-        BreakerCounts, CacheSlot, DenyCache, LivePolicy, QuotaPerKey, RemoteKey, StoreLimiter,
-        key_name,
+        Batcher, BreakerCounts, CacheSlot, DenyCache, QuotaPerKey, RemoteKey, StoreLimiter,
+        check_name, key_name,
     },
 };
 
@@ -29,28 +31,167 @@ use crate::store::{
 ///
 /// Clones are the same limiter. Calls that are in flight at the same time share a script call, so a
 /// busy limiter makes many decisions per round trip.
-pub struct RedisLimiter<A: Scripted>(Arc<Inner<A>>);
+pub struct RedisLimiter<A: Portable>(Arc<Inner<A>>);
 
-struct Inner<A: Scripted> {
-    policy: LivePolicy<RedisPolicy<A>>,
+struct Inner<A: Portable> {
+    algorithm: A,
+    engine: Engine<A>,
+}
+
+/// Where the limit is decided.
+enum Engine<A: Portable> {
+    Script(Scripts),
+    /// In this process, on a state that is loaded and swapped.
+    Swap(Cas<Redis, A>),
+}
+
+/// What decides by the script.
+struct Scripts {
+    kernels: Arc<Kernels>,
+    /// The arguments of the most frequent call, unless they depend on the moment.
+    take_one_args: Option<Arc<str>>,
+    /// One per connection.
+    batchers: Box<[Arc<Batcher<ScriptExecutor>>]>,
     /// The start of the names of its keys.
     name_prefix: String,
     deny_cache: Option<Arc<DenyCache>>,
+    redis: Redis,
 }
 
-impl<A: Scripted> RedisLimiter<A> {
-    pub(super) fn new(
-        name_prefix: String,
-        caches_denials: bool,
-        policy: LivePolicy<RedisPolicy<A>>,
-    ) -> Self {
-        Self(Arc::new(Inner {
-            policy,
-            name_prefix,
-            deny_cache: caches_denials.then(|| Arc::new(DenyCache::new())),
-        }))
+impl Redis {
+    /// A limit under a name of its own, by an algorithm or a tuple of them.
+    ///
+    /// The server decides every bucket, window, grid, line and log of up to 1,000 by a script. What has none, such as
+    /// a [`Lockout`](crate::Lockout) or an algorithm of your own, is decided in this process, on a state that is
+    /// loaded and swapped, as [`Cas`](crate::store::cas::Cas) does.
+    ///
+    /// # Panics
+    /// If [`try_limiter`](Self::try_limiter) returns an error.
+    #[track_caller]
+    pub fn limiter<I>(&self, policy: &str, algorithm: I) -> RedisLimiter<I::Algorithm>
+    where
+        I: IntoAlgorithm<Algorithm: Portable>,
+    {
+        expect_valid(self.try_limiter(policy, algorithm))
     }
 
+    /// As [`limiter`](Self::limiter), for a policy from a configuration.
+    ///
+    /// # Errors
+    /// If the name is not 1 to 64 letters, digits and any of `. _ -`, or if the algorithm is refused.
+    ///
+    /// ```
+    /// use tower_throttle::{FixedWindow, Quota, store::redis::Redis};
+    ///
+    /// let redis = Redis::open("redis://127.0.0.1:6379")?;
+    /// let window = FixedWindow::new(Quota::per_second(5));
+    /// assert!(redis.try_limiter("api", window).is_ok());
+    /// let error = redis.try_limiter("a b", window).unwrap_err();
+    /// assert!(error.to_string().starts_with("policy: \"a b\" is not allowed"));
+    /// # Ok::<(), tower_throttle::ConfigError>(())
+    /// ```
+    pub fn try_limiter<I>(
+        &self,
+        policy: &str,
+        algorithm: I,
+    ) -> Result<RedisLimiter<I::Algorithm>, ConfigError>
+    where
+        I: IntoAlgorithm<Algorithm: Portable>,
+    {
+        check_name("policy", policy)?;
+        let algorithm = algorithm.into_algorithm();
+        algorithm.validate()?;
+        if let Some(kernels) = Kernels::of(&algorithm) {
+            let name_prefix = format!("{{{}:{policy}:", self.prefix);
+            let engine = Engine::Script(Scripts::new(kernels, self, name_prefix));
+            return Ok(RedisLimiter(Arc::new(Inner { algorithm, engine })));
+        }
+        let mut builder = CasBuilder::new(self.clone())
+            .prefix(&*self.prefix)
+            .deadline(self.deadline);
+        if !self.caches_denials {
+            builder = builder.without_deny_cache();
+        }
+        let engine = Engine::Swap(builder.build(policy, algorithm.clone())?);
+        Ok(RedisLimiter(Arc::new(Inner { algorithm, engine })))
+    }
+}
+
+impl Scripts {
+    fn new(kernels: Kernels, redis: &Redis, name_prefix: String) -> Self {
+        let executor = |connection| ScriptExecutor::new(Arc::clone(connection), redis.deadline);
+        let take_one_args = || kernels.args(Call::Take(1)).into();
+        Self {
+            take_one_args: (!kernels.is_dated()).then(take_one_args),
+            batchers: redis.pool.iter().map(executor).map(Batcher::new).collect(),
+            kernels: Arc::new(kernels),
+            name_prefix,
+            deny_cache: redis.caches_denials.then(|| Arc::new(DenyCache::new())),
+            redis: redis.clone(),
+        }
+    }
+
+    /// Asks the server for a key, to see whether it replies.
+    async fn ready(&self) -> Result<(), StoreError> {
+        let Redis { pool, deadline, .. } = &self.redis;
+        let ends_at = MonotonicClock.now().plus(*deadline);
+        match within(ends_at, self.redis.load(&self.name_prefix)).await {
+            Some(loaded) => loaded.map(drop),
+            None => Err(pool.first().deadline_exceeded(*deadline)),
+        }
+    }
+
+    /// Calls the script. `of_key` is the quota of the key and what it is decided by, if it has its own.
+    fn call<A: Portable>(
+        &self,
+        mut key: String,
+        call: Call,
+        (algorithm, of_key): (&A, Option<Quota>),
+    ) -> RedisFuture<A> {
+        let kernels = match (&self.take_one_args, of_key) {
+            (Some(_), None) => Some(Arc::clone(&self.kernels)),
+            // The quota is another one, or the moment.
+            _ => Kernels::of(algorithm).map(Arc::new),
+        };
+        let Some(kernels) = kernels else {
+            return RedisFuture::ready(Err(StoreError::new(NO_KERNELS, false)));
+        };
+        let args = match (&self.take_one_args, call) {
+            (Some(args), Call::Take(1)) if of_key.is_none() => Arc::clone(args),
+            _ => kernels.args(call).into(),
+        };
+        key.push_str(&kernels.layout);
+        let now = MonotonicClock.now();
+        let mut caching = Caching::Nothing;
+        match &self.deny_cache {
+            Some(cache) if call.is_update() => {
+                cache.invalidate(&key);
+                caching = Caching::Forgets(Arc::clone(cache), key.clone());
+            }
+            Some(cache) if matches!(call, Call::Take(1..)) => {
+                match cache.get(&key, (call.cost(), of_key), now) {
+                    Ok(denial) => {
+                        RemoteMetrics(STORE).denied_by_cache();
+                        return RedisFuture::ready(Ok(denial));
+                    }
+                    Err(version) => {
+                        caching = Caching::Denial(CacheSlot::new(cache, key.clone(), version));
+                    }
+                }
+            }
+            _ => {}
+        }
+        let batcher = &self.batchers[self.redis.pool.index_for(&key, self.batchers.len())];
+        match batcher.submit(ScriptCall { key, args }, now) {
+            Ok(pending) => RedisFuture::pending(kernels, call, pending, caching),
+            Err(error) => RedisFuture::ready(Err(error)),
+        }
+    }
+}
+
+const NO_KERNELS: &str = "Redis: no script decides this quota of a key";
+
+impl<A: Portable> RedisLimiter<A> {
     /// Queues a request: takes the cost now, and returns how long the request has to wait. Denied if
     /// the wait would be longer than `max_wait`.
     ///
@@ -59,158 +200,16 @@ impl<A: Scripted> RedisLimiter<A> {
     where
         K: RemoteKey + ?Sized,
     {
-        self.call(key, Call::Reserve(cost, nanos(max_wait)))
-    }
-
-    /// Changes the quota for all keys and for the whole fleet. Used units stay used.
-    ///
-    /// The change is stored at `{prefix:policy}:quota` and holds until the next change, across
-    /// restarts. Every other limiter of this policy adopts it within a second while it is in use, if
-    /// it was configured with the same quota as this one. A rollout with another quota ends it.
-    /// Setting the configured quota removes it.
-    ///
-    /// # Errors
-    /// If the algorithm has several quotas, as a set of limits does; or if the change cannot be
-    /// stored. After a transient error it may have been stored: set it again.
-    ///
-    /// ```no_run
-    /// # async fn example(redis: tower_throttle::store::redis::Redis) -> Result<(), tower_throttle::StoreError> {
-    /// use tower_throttle::{Quota, TokenBucket};
-    ///
-    /// let limiter = redis.limiter("api", TokenBucket::new(Quota::per_second(10)));
-    /// limiter.set_quota(Quota::per_second(20)).await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
-        let inner = &self.0;
-        let deny_cache = inner.deny_cache.as_deref();
-        inner.policy.set_quota(quota, deny_cache).await
-    }
-
-    fn call<K: RemoteKey + ?Sized>(&self, key: &K, call: Call) -> RedisFuture<A> {
-        self.refresh_if_due(MonotonicClock.now());
-        self.call_named(self.key_name(key), call, None)
-    }
-
-    fn call_named(&self, key: String, call: Call, of_key: Option<Arc<A>>) -> RedisFuture<A> {
-        let inner = &self.0;
-        let now = MonotonicClock.now();
-        let quota = of_key.as_ref().map(|algorithm| algorithm.quota());
-        let mut caching = Caching::Nothing;
-        if let Some(cache) = &inner.deny_cache {
-            match call {
-                Call::Take(cost) if cost > 0 => match cache.get(&key, (cost, quota), now) {
-                    Ok(denial) => {
-                        RemoteMetrics(STORE).denied_by_cache();
-                        return RedisFuture::ready(inner.policy.active(), call, Ok(denial));
-                    }
-                    Err(version) => {
-                        let slot = CacheSlot::new(cache, key.clone(), version);
-                        caching = Caching::Denial(slot);
-                    }
-                },
-                Call::Take(_) | Call::Peek(_) | Call::PeekOf(..) | Call::Reserve(..) => {}
-                Call::Refund(..)
-                | Call::Cancel(..)
-                | Call::Forgive(..)
-                | Call::Charge(_)
-                | Call::Ban(_)
-                | Call::Reset => {
-                    cache.invalidate(&key);
-                    caching = Caching::Forgets(Arc::clone(cache), key.clone());
-                }
+        match &self.0.engine {
+            Engine::Script(scripts) => {
+                let name = key_name(&scripts.name_prefix, key);
+                let call = Call::Reserve(cost, nanos(max_wait));
+                scripts.call(name, call, (&self.0.algorithm, None))
             }
-        }
-        // A change of quota after the cache was asked is one that it counts.
-        let policy = inner.policy.active();
-        let args = policy.args(call, of_key.as_deref());
-        match policy.batcher(&key).submit(ScriptCall { key, args }, now) {
-            Ok(pending) => RedisFuture::pending((policy, of_key), call, pending, caching),
-            Err(error) => RedisFuture::ready(policy, call, Err(error)),
+            Engine::Swap(cas) => RedisFuture::swap(cas.reserve(key, cost, max_wait)),
         }
     }
 
-    /// Starts to read the stored quota, if that is due. Also if every call is denied by the cache.
-    fn refresh_if_due(&self, now: Tick) {
-        let Ok(runtime) = Handle::try_current() else {
-            return;
-        };
-        if self.0.policy.is_refresh_due(now) {
-            let inner = Arc::clone(&self.0);
-            runtime.spawn(async move { inner.policy.refresh(inner.deny_cache.as_deref()).await });
-        }
-    }
-}
-
-impl<K: RemoteKey + ?Sized, A: Scripted> Backend<K> for RedisLimiter<A> {
-    type Future = RedisFuture<A>;
-
-    fn apply(&self, key: &K, op: Op) -> RedisFuture<A> {
-        self.call(key, Call::from(op))
-    }
-
-    /// Runs `op` in a task: a call that is dropped while it is queued is not sent.
-    fn detach(&self, key: &K, op: Op) {
-        // Without a runtime, no call was ever made. The breaker and the log report errors.
-        if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(self.apply(key, op));
-        }
-    }
-
-    fn quotas(&self) -> Vec<Quota> {
-        self.0.policy.active().algorithm.quotas()
-    }
-
-    fn limits(&self) -> usize {
-        self.0.policy.active().algorithm.facts().limits
-    }
-
-    fn max_wait(&self, _: &K) -> Duration {
-        self.0.policy.active().algorithm.facts().max_wait
-    }
-}
-
-impl<A: Scripted> IntoBackend for RedisLimiter<A> {
-    type Backend = Self;
-
-    fn into_backend(self) -> Self {
-        self
-    }
-
-    fn queues(backend: &Self) -> bool {
-        backend.0.policy.active().algorithm.facts().queues
-    }
-}
-
-impl<A: Scripted> QuotaPerKey for RedisLimiter<A> {
-    type Algorithm = A;
-    type Decision = RedisFuture<A>;
-
-    fn algorithm(&self) -> A {
-        self.0.policy.active().algorithm.clone()
-    }
-
-    fn with_key_quota(algorithm: &A, quota: Quota) -> Result<A, ConfigError> {
-        if !shares_use(algorithm) {
-            return Err(ConfigError::Unsupported {
-                what: "a quota per key for a warm-up in Redis",
-                instead: "use `Cas` with the same Redis server as its store",
-            });
-        }
-        algorithm.with_quota(quota)?.prepared()
-    }
-
-    fn key_name<K: RemoteKey + ?Sized>(&self, key: &K) -> String {
-        key_name(&self.0.name_prefix, key)
-    }
-
-    fn apply_under(&self, algorithm: &Arc<A>, key: String, op: Op) -> RedisFuture<A> {
-        self.call_named(key, Call::from(op), Some(Arc::clone(algorithm)))
-    }
-}
-
-impl<A: Scripted + Portable> RedisLimiter<A> {
     /// The algorithm with this machine's share of the quota, for a limit in process on each of
     /// `machines` machines while Redis is unavailable (see [`Fallback`](crate::store::Fallback)).
     ///
@@ -230,44 +229,131 @@ impl<A: Scripted + Portable> RedisLimiter<A> {
     /// # Ok::<(), tower_throttle::ConfigError>(())
     /// ```
     pub fn share_of(&self, machines: u64) -> Result<A, ConfigError> {
-        let mut share = self.0.policy.active().algorithm.clone();
+        let mut share = self.0.algorithm.clone();
         A::take_share(&mut share, machines)?;
         Ok(share)
     }
 }
 
-impl<A: Scripted> StoreLimiter for RedisLimiter<A> {
-    async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
-        Self::set_quota(self, quota).await
+impl<K: RemoteKey + ?Sized, A: Portable> Backend<K> for RedisLimiter<A> {
+    type Future = RedisFuture<A>;
+
+    fn apply(&self, key: &K, op: Op) -> RedisFuture<A> {
+        match &self.0.engine {
+            Engine::Script(scripts) => {
+                let name = key_name(&scripts.name_prefix, key);
+                scripts.call(name, Call::from(op), (&self.0.algorithm, None))
+            }
+            Engine::Swap(cas) => RedisFuture::swap(cas.apply(key, op)),
+        }
     }
 
+    /// Runs `op` in a task: a call that is dropped while it is queued is not sent.
+    fn detach(&self, key: &K, op: Op) {
+        // Without a runtime, no call was ever made. The breaker and the log report errors.
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(self.apply(key, op));
+        }
+    }
+
+    fn quotas(&self) -> Vec<Quota> {
+        self.0.algorithm.quotas()
+    }
+
+    fn limits(&self) -> usize {
+        self.0.algorithm.facts().limits
+    }
+
+    fn max_wait(&self, _: &K) -> Duration {
+        self.0.algorithm.facts().max_wait
+    }
+}
+
+impl<A: Portable> IntoBackend for RedisLimiter<A> {
+    type Backend = Self;
+
+    fn into_backend(self) -> Self {
+        self
+    }
+
+    fn queues(backend: &Self) -> bool {
+        backend.0.algorithm.facts().queues
+    }
+}
+
+impl<A: Portable> QuotaPerKey for RedisLimiter<A> {
+    type Algorithm = A;
+    type Decision = RedisFuture<A>;
+
+    fn algorithm(&self) -> A {
+        self.0.algorithm.clone()
+    }
+
+    fn with_key_quota(algorithm: &A, quota: Quota) -> Result<A, ConfigError> {
+        let of_key = algorithm.with_quota(quota)?;
+        if Kernels::of(algorithm).is_some() && Kernels::of(&of_key).is_none() {
+            return Err(ConfigError::Unsupported {
+                what: "a quota of a key that the script of Redis does not count exactly",
+                instead: "use `Cas` with the same Redis server as its store",
+            });
+        }
+        Ok(of_key)
+    }
+
+    fn key_name<K: RemoteKey + ?Sized>(&self, key: &K) -> String {
+        match &self.0.engine {
+            Engine::Script(scripts) => key_name(&scripts.name_prefix, key),
+            Engine::Swap(cas) => cas.key_name(key),
+        }
+    }
+
+    fn apply_under(&self, algorithm: &Arc<A>, key: String, op: Op) -> RedisFuture<A> {
+        match &self.0.engine {
+            Engine::Script(scripts) => {
+                let of_key = (&**algorithm, Some(algorithm.quota()));
+                scripts.call(key, Call::from(op), of_key)
+            }
+            Engine::Swap(cas) => RedisFuture::swap(cas.apply_under(algorithm, key, op)),
+        }
+    }
+}
+
+impl<A: Portable> StoreLimiter for RedisLimiter<A> {
     async fn ready(&self) -> Result<(), StoreError> {
-        self.0.policy.ready().await
+        match &self.0.engine {
+            Engine::Script(scripts) => scripts.ready().await,
+            Engine::Swap(cas) => cas.ready().await,
+        }
     }
 
     fn last_error(&self) -> Option<StoreError> {
-        self.0.policy.active().breakers().last_error()
+        match &self.0.engine {
+            Engine::Script(scripts) => scripts.redis.pool.first().breakers().last_error(),
+            Engine::Swap(cas) => cas.last_error(),
+        }
     }
 
     fn breaker(&self) -> BreakerCounts {
-        self.0.policy.active().breakers().counts()
+        match &self.0.engine {
+            Engine::Script(scripts) => scripts.redis.pool.first().breakers().counts(),
+            Engine::Swap(cas) => cas.breaker(),
+        }
     }
 }
 
 /// Manual impl: derive would require `A: Clone` of the contents, which are shared.
-impl<A: Scripted> Clone for RedisLimiter<A> {
+impl<A: Portable> Clone for RedisLimiter<A> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<A: Scripted> fmt::Debug for RedisLimiter<A> {
+impl<A: Portable> fmt::Debug for RedisLimiter<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisLimiter")
-            .field("name_prefix", &self.0.name_prefix)
-            .field("algorithm", &self.0.policy.active().algorithm)
+            .field("algorithm", &self.0.algorithm)
             .finish_non_exhaustive()
     }
 }
 
-impl<A: Scripted + Bans> Bans for RedisLimiter<A> {}
+impl<A: Portable + Bans> Bans for RedisLimiter<A> {}

@@ -1,12 +1,11 @@
-//! The operations of a script.
+//! The operations of the script.
 
 use crate::backend::Op;
-use crate::clock::nanos;
+use crate::receipt::Receipt;
 
 /// An operation on the state of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(unnameable_types, reason = "an argument of the sealed trait")]
-pub enum Call {
+pub(super) enum Call {
     Take(u64),
     /// A cost, and the longest wait in nanoseconds.
     Reserve(u64, u64),
@@ -20,44 +19,40 @@ pub enum Call {
     /// The same for a request that succeeded.
     Forgive(u64, u64),
     Charge(u64),
-    /// For how many microseconds.
-    Ban(u64),
     Reset,
 }
 
 impl From<Op> for Call {
     fn from(op: Op) -> Self {
+        let micros = |receipt: Receipt| match receipt.moment() {
+            u64::MAX => u64::MAX,
+            ns => ns / 1_000,
+        };
         match op {
             Op::Take(cost) | Op::Borrow(cost) => Self::Take(cost),
             Op::Peek(cost) => Self::Peek(cost),
             Op::PeekOf(cost, part) => Self::PeekOf(cost, part),
-            Op::Refund(cost, receipt) => Self::Refund(cost, receipt.moment()),
-            Op::Forgive(cost, receipt) => Self::Forgive(cost, receipt.moment()),
-            Op::Cancel(cost, receipt) => Self::Cancel(cost, receipt.moment()),
+            Op::Refund(cost, receipt) => Self::Refund(cost, micros(receipt)),
+            Op::Forgive(cost, receipt) => Self::Forgive(cost, micros(receipt)),
+            Op::Cancel(cost, receipt) => Self::Cancel(cost, micros(receipt)),
             Op::Charge(cost) => Self::Charge(cost),
-            Op::Ban(length) => Self::Ban(nanos(length).div_ceil(1_000)),
+            // What a script decides has no bans.
+            Op::Ban(_) => Self::Peek(0),
             Op::Reset => Self::Reset,
         }
     }
 }
 
 impl Call {
-    /// The number of the operation in a script. An operation of no cost is a peek.
-    pub(super) const fn opcode(self) -> u64 {
+    /// The name of the operation in the script. An operation of no cost is a peek.
+    pub(super) const fn name(self) -> &'static str {
         match self {
-            Self::Take(0)
-            | Self::Reserve(0, _)
-            | Self::Refund(0, _)
-            | Self::Cancel(0, _)
-            | Self::Forgive(0, _)
-            | Self::Charge(0)
-            | Self::Peek(_)
-            | Self::PeekOf(..) => 2,
-            Self::Take(_) | Self::Reserve(..) => 1,
-            Self::Refund(..) | Self::Cancel(..) | Self::Forgive(..) => 3,
-            Self::Charge(_) => 4,
-            Self::Reset => 5,
-            Self::Ban(_) => 6,
+            Self::Reset => "reset",
+            Self::Peek(_) | Self::PeekOf(..) => "peek",
+            _ if self.cost() == 0 => "peek",
+            Self::Take(_) | Self::Reserve(..) => "take",
+            Self::Refund(..) | Self::Cancel(..) | Self::Forgive(..) => "refund",
+            Self::Charge(_) => "charge",
         }
     }
 
@@ -65,17 +60,30 @@ impl Call {
     /// all of the cost of a request whose turn has not come.
     pub(super) const fn taken_at(self, is_line: bool) -> Option<u64> {
         match self {
-            Self::Cancel(1.., _) if is_line => Some(u64::MAX),
-            Self::Refund(1.., taken_at)
-            | Self::Cancel(1.., taken_at)
-            | Self::Forgive(1.., taken_at) => Some(taken_at),
+            Self::Cancel(..) if is_line => Some(u64::MAX),
+            Self::Refund(_, taken_at) | Self::Cancel(_, taken_at) | Self::Forgive(_, taken_at) => {
+                Some(taken_at)
+            }
             _ => None,
         }
     }
 
     /// Whether the operation takes its cost if the limit admits it.
     pub(super) const fn takes(self) -> bool {
-        self.opcode() == 1
+        matches!(self, Self::Take(1..) | Self::Reserve(1.., _))
+    }
+
+    /// Whether the operation asks if there is room for its cost.
+    pub(super) const fn asks(self) -> bool {
+        matches!(
+            self,
+            Self::Take(_) | Self::Reserve(..) | Self::Peek(_) | Self::PeekOf(..)
+        )
+    }
+
+    /// Whether it may end a denial.
+    pub(super) const fn is_update(self) -> bool {
+        !self.asks()
     }
 
     pub(super) const fn cost(self) -> u64 {
@@ -88,7 +96,7 @@ impl Call {
             | Self::Cancel(cost, _)
             | Self::Forgive(cost, _)
             | Self::Charge(cost) => cost,
-            Self::Ban(_) | Self::Reset => 0,
+            Self::Reset => 0,
         }
     }
 }

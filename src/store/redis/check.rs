@@ -127,7 +127,7 @@ impl<'a> Check<'a> {
         let hash = sha1_smol::Sha1::from(COMMANDS).digest().to_string();
         let command = |name, script: &str| {
             let mut command = redis::cmd(name);
-            command.arg(script).arg(2).arg(key).arg(format!("{key}:1"));
+            command.arg(script).arg(1).arg(key);
             command
         };
         let reply = self.send(&command("EVAL", COMMANDS)).await;

@@ -1,23 +1,32 @@
 //! Script calls: written, sent, and parsed.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use redis::{Cmd, Value};
 use tokio::task::JoinSet;
 
 use super::{
+    call::Call,
     connection::{CallError, Connection, STORE},
-    reply::{ErrorClass, parse_reply},
-    script::Program,
+    kernel::Kernels,
+    reply::ErrorClass,
+    send::Text,
 };
+use crate::decision::Decision;
 use crate::error::StoreError;
+use crate::receipt::Receipt;
 use crate::store::remote::{Breakers, Executor, Remote, Server, rare};
+
+pub(super) static SCRIPT: LazyLock<Text> =
+    LazyLock::new(|| Text::new(include_str!("lua/limits.lua")));
 
 /// Executes the calls of one policy on one connection.
 #[derive(Clone, Debug)]
 pub(super) struct ScriptExecutor {
     connection: Arc<Connection>,
-    program: Arc<Program>,
     deadline: Duration,
 }
 
@@ -28,15 +37,8 @@ pub(super) struct ScriptCall {
     pub(super) args: Arc<str>,
 }
 
-/// What a script replied on a call.
-#[derive(Clone, Debug)]
-pub(super) struct CallReply {
-    /// The server's time in microseconds.
-    pub(super) now: u64,
-    /// The status of the call and its state.
-    pub(super) outcome: Vec<i64>,
-}
-
+/// What the script replied on a call.
+type CallReply = Vec<i64>;
 type CallResult = Result<CallReply, StoreError>;
 
 impl Remote for ScriptExecutor {
@@ -80,14 +82,9 @@ impl Executor for ScriptExecutor {
 }
 
 impl ScriptExecutor {
-    pub(super) const fn new(
-        connection: Arc<Connection>,
-        program: Arc<Program>,
-        deadline: Duration,
-    ) -> Self {
+    pub(super) const fn new(connection: Arc<Connection>, deadline: Duration) -> Self {
         Self {
             connection,
-            program,
             deadline,
         }
     }
@@ -95,20 +92,16 @@ impl ScriptExecutor {
     /// One script call for all of `calls`.
     async fn send_together(&self, calls: &[ScriptCall]) -> Result<Value, CallError> {
         let add_args = |command: &mut Cmd| {
-            command.arg(calls.len() * self.program.keys_per_call);
+            command.arg(calls.len());
             for call in calls {
                 command.arg(&call.key);
-                for suffix in &self.program.part_suffixes {
-                    command.arg(format!("{}{suffix}", call.key));
-                }
             }
-            command.arg(&self.program.settings);
             let differ = calls.iter().any(|call| call.args != calls[0].args);
             for call in calls.iter().take(if differ { calls.len() } else { 1 }) {
                 command.arg(&*call.args);
             }
         };
-        self.program.script.send(&self.connection, add_args).await
+        SCRIPT.send(&self.connection, add_args).await
     }
 
     /// Sends each call of a batch by itself, and so every later call. The server refused the batch
@@ -145,11 +138,52 @@ impl ScriptExecutor {
     }
 }
 
-/// What a script replied on each of some calls.
-fn replies(reply: Value, calls: usize) -> Result<Vec<CallResult>, StoreError> {
-    let (now, outcomes) = parse_reply(reply, calls)?;
-    let replies = outcomes.into_iter();
+/// What the script replied on each of some calls.
+pub(super) fn replies(reply: Value, calls: usize) -> Result<Vec<CallResult>, StoreError> {
+    let number = |value| match value {
+        Value::Int(number) => Some(number),
+        _ => None,
+    };
+    let numbers = |value| match value {
+        Value::Array(numbers) => numbers.into_iter().map(number).collect::<Option<Vec<_>>>(),
+        _ => None,
+    };
+    let replies: Option<Vec<_>> = match reply {
+        Value::Array(replies) => replies.into_iter().map(numbers).collect(),
+        _ => None,
+    };
+    let replies = replies.filter(|replies| replies.len() == calls);
     Ok(replies
-        .map(|outcome| Ok(CallReply { now, outcome }))
+        .ok_or_else(unexpected)?
+        .into_iter()
+        .map(Ok)
         .collect())
+}
+
+/// The decision that a reply on a call is.
+pub(super) fn decode(
+    kernels: &Kernels,
+    call: Call,
+    reply: &CallReply,
+) -> Result<Decision, StoreError> {
+    let unreadable = |what: &str| {
+        let message = format!(
+            "{STORE}: the value at the key {what}; another program writes there: give this limiter a \
+             prefix of its own, or delete the key"
+        );
+        StoreError::new(message, false)
+    };
+    match reply[..] {
+        [-1] => return Err(unreadable("was not written by this crate")),
+        [-2] => return Err(unreadable("is not a string")),
+        _ => {}
+    }
+    let (now, decision) = kernels.decision(call, reply).ok_or_else(unexpected)?;
+    Ok(decision.with_receipt(Receipt::at(now.saturating_mul(1_000))))
+}
+
+fn unexpected() -> StoreError {
+    let message =
+        "Redis: the script returned an impossible reply; its text or its values were changed";
+    StoreError::new(message, false)
 }

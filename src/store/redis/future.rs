@@ -12,14 +12,15 @@ use std::{
 use super::{
     call::Call,
     connection::STORE,
-    executor::{CallReply, ScriptExecutor},
-    policy::RedisPolicy,
-    script::{Scripted, decode_reply},
+    executor::{ScriptExecutor, decode},
+    kernel::Kernels,
+    server::Redis,
 };
+use crate::algorithm::Portable;
 use crate::decision::Decision;
 use crate::error::StoreError;
-use crate::receipt::Receipt;
 use crate::store::{
+    cas::CasFuture,
     events::RemoteMetrics,
     remote::{CacheSlot, DenyCache, PendingCall},
 };
@@ -34,15 +35,7 @@ type DecisionResult = Result<Decision, StoreError>;
 /// The call is sent when the future is first polled, or before. If it is dropped before the call was
 /// sent, the call never is. If it is dropped later, the call is counted.
 #[must_use = "futures do nothing unless polled"]
-pub struct RedisFuture<A: Scripted> {
-    /// The policy that the call was made with.
-    policy: Arc<RedisPolicy<A>>,
-    /// With the quota of the key, if that has its own.
-    of_key: Option<Arc<A>>,
-    call: Call,
-    state: FutureState,
-    caching: Caching,
-}
+pub struct RedisFuture<A: Portable>(State<A>);
 
 /// What the reply does to the cache of denials.
 #[derive(Debug)]
@@ -54,90 +47,83 @@ pub(super) enum Caching {
     Forgets(Arc<DenyCache>, String),
 }
 
-#[derive(Debug)]
-enum FutureState {
-    Pending(PendingCall<ScriptExecutor>),
+enum State<A: Portable> {
+    Script {
+        kernels: Arc<Kernels>,
+        call: Call,
+        pending: PendingCall<ScriptExecutor>,
+        caching: Caching,
+    },
+    Swap(CasFuture<Redis, A>),
     /// A result that was known without a call; `None` after it was returned.
     Ready(Option<DecisionResult>),
 }
 
-impl<A: Scripted> RedisFuture<A> {
+impl<A: Portable> RedisFuture<A> {
     /// A call in flight.
-    pub(super) fn pending(
-        (policy, of_key): (Arc<RedisPolicy<A>>, Option<Arc<A>>),
+    pub(super) const fn pending(
+        kernels: Arc<Kernels>,
         call: Call,
         pending: PendingCall<ScriptExecutor>,
         caching: Caching,
     ) -> Self {
-        Self {
-            policy,
-            of_key,
+        Self(State::Script {
+            kernels,
             call,
-            state: FutureState::Pending(pending),
+            pending,
             caching,
-        }
+        })
+    }
+
+    pub(super) const fn swap(decision: CasFuture<Redis, A>) -> Self {
+        Self(State::Swap(decision))
     }
 
     /// A result that needs no call.
-    pub(super) const fn ready(
-        policy: Arc<RedisPolicy<A>>,
-        call: Call,
-        result: DecisionResult,
-    ) -> Self {
-        Self {
-            policy,
-            of_key: None,
-            call,
-            state: FutureState::Ready(Some(result)),
-            caching: Caching::Nothing,
-        }
-    }
-
-    /// The decision of a reply. Caches the denial that it implies for the next request.
-    fn decode(&mut self, reply: &CallReply) -> DecisionResult {
-        let algorithm = self.of_key.as_deref().unwrap_or(&self.policy.algorithm);
-        let at = reply.now;
-        let reply = decode_reply(algorithm, self.call, reply.now, &reply.outcome)
-            .inspect_err(|_| RemoteMetrics(STORE).reply_unusable())?;
-        if let (Some(denial), Caching::Denial(slot), Call::Take(cost)) = (
-            reply.next_denial,
-            mem::replace(&mut self.caching, Caching::Nothing),
-            self.call,
-        ) {
-            slot.insert(cost, denial);
-        }
-        let receipt = Receipt::at(at);
-        Ok(reply.decision.with_receipt(receipt))
+    pub(super) const fn ready(result: DecisionResult) -> Self {
+        Self(State::Ready(Some(result)))
     }
 }
 
-impl<A: Scripted> Future for RedisFuture<A> {
-    type Output = Result<Decision, StoreError>;
+impl<A: Portable> Future for RedisFuture<A> {
+    type Output = DecisionResult;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let result = match &mut self.state {
-            FutureState::Ready(result) => {
-                return result.take().map_or(Poll::Pending, Poll::Ready);
-            }
-            FutureState::Pending(pending) => match pending.poll(cx) {
-                Poll::Ready(result) => result,
-                Poll::Pending => return Poll::Pending,
-            },
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<DecisionResult> {
+        let poll = match &mut self.0 {
+            State::Ready(result) => return result.take().map_or(Poll::Pending, Poll::Ready),
+            State::Swap(decision) => return Pin::new(decision).poll(cx),
+            State::Script { pending, .. } => pending.poll(cx),
         };
-        self.state = FutureState::Ready(None);
-        if let Caching::Forgets(cache, key) = &self.caching {
+        let Poll::Ready(result) = poll else {
+            return Poll::Pending;
+        };
+        let State::Script {
+            kernels,
+            call,
+            caching,
+            ..
+        } = mem::replace(&mut self.0, State::Ready(None))
+        else {
+            return Poll::Pending;
+        };
+        if let Caching::Forgets(cache, key) = &caching {
             cache.invalidate(key);
         }
-        Poll::Ready(result.and_then(|reply| self.decode(&reply)))
+        let decided = result.and_then(|reply| {
+            decode(&kernels, call, &reply).inspect_err(|_| RemoteMetrics(STORE).reply_unusable())
+        });
+        if let (Ok(denial), Caching::Denial(slot)) = (&decided, caching) {
+            if denial.is_denied() {
+                slot.insert(call.cost(), *denial);
+            }
+        }
+        Poll::Ready(decided)
     }
 }
 
 /// Manual impl: the key is not logged.
-impl<A: Scripted> fmt::Debug for RedisFuture<A> {
+impl<A: Portable> fmt::Debug for RedisFuture<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisFuture")
-            .field("call", &self.call)
-            .field("state", &self.state)
-            .finish_non_exhaustive()
+        f.debug_struct("RedisFuture").finish_non_exhaustive()
     }
 }

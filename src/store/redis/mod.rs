@@ -1,8 +1,12 @@
 //! One exact limit for many machines, in a Redis server.
 //!
-//! Every algorithm is one script, and every decision is one round trip. The server decides calls in
-//! the order in which they arrive, on its own clock. Machines that share a limit together admit
-//! exactly what one machine would.
+//! The server decides calls in the order in which they arrive, on its own clock, by one script: every decision is one
+//! round trip. Machines that share a limit together admit exactly what one machine would.
+//!
+//! What the script does not count, as a [`Lockout`](crate::Lockout), a [`WarmUp`](crate::WarmUp), a bucket with a debt
+//! or steps, a log of more than 1,000, or an algorithm of your own, is decided in the process, on a state that is loaded
+//! and swapped as [`Cas`](crate::store::cas::Cas) does. So is a set that contains one of these. Nothing has to be said
+//! for it.
 //!
 //! ```no_run
 //! use tower_throttle::{Quota, SlidingWindow, store::{Backend, redis::Redis}};
@@ -23,21 +27,17 @@
 //! # What is stored
 //!
 //! One Redis key per limit and key, `{prefix:policy:key}` (see
-//! [`RemoteKey`](crate::store::remote::RemoteKey)). The further limits of
-//! a tuple are at the same name with `:1`, `:2`, in the same slot. A Redis key expires when the
-//! limiter would decide the same without it, up to 1.1 seconds later, so unused keys disappear. A denied request writes
-//! nothing.
+//! [`RemoteKey`](crate::store::remote::RemoteKey)) and the layout of its value, such as `bucket/1s`. The value counts
+//! what was used, in units, and does not say what the limit is. A Redis key expires when the limit that wrote it would
+//! decide the same without it, up to 1.1 seconds later, so unused keys disappear. A denied request writes nothing.
 //!
-//! Machines may use different configurations under one policy name, as in a rolling deploy. Each
-//! configuration has a state of its own in the value of the key, so together they admit at most the sum
-//! of what each one promises. A configuration that has no state yet takes
-//! over the usage of the newest one, if it is of the same algorithm. Usage never comes back to the
-//! configuration that it came from, so none is denied for longer than its own exhausted key would be.
-//! The key lives as long as any of these states. A
-//! reset concerns the configuration of its limiter only.
+//! Machines may use different settings under one policy name, as in a rolling deploy. If these differ in the limit
+//! alone, they share the value: windows, grids and logs together admit the larger limit, and buckets at most the larger
+//! burst and what the faster one refills. A lowered limit denies for no longer than the old one did. Another period,
+//! offset, number of cells or algorithm is another layout: together both admit at most the sum, and no key is denied
+//! because of the change. The layout of [`Gcra`](crate::algorithm::Gcra) is the time of a unit.
 //!
-//! A key with a [quota of its own](crate::store::PerKey::over) has one quota at a time, and what it uses counts under
-//! each one that it had.
+//! A key with a [quota of its own](crate::store::PerKey::over) has one value for all its quotas of one period.
 //!
 //! # Clusters and proxies
 //!
@@ -47,11 +47,6 @@
 //! twemproxy and Envoy distribute keys over servers and send a script call to the server of its
 //! first key. Limits behind them are exact [without batching](Redis::without_batching).
 //!
-//! # Changing a quota
-//!
-//! [`RedisLimiter::set_quota`] changes the quota of the fleet at run time. It uses one more key per
-//! policy, which every limiter in use reads once a second.
-//!
 //! # Speed
 //!
 //! Calls in flight at the same time share a script call. A single call costs hardly more than a
@@ -59,22 +54,15 @@
 //!
 //! # Numbers
 //!
-//! Redis counts microseconds, and its scripts are exact up to 2^53. Windows and their offsets are
-//! whole microseconds, and waits are rounded up to one. Apart from that, every decision is that of
-//! the algorithm in process. A quota whose numbers do not fit is refused when the limiter is built.
-//! If the server's clock is set back, states move with it: no more is admitted because of it, and no
-//! key is denied for longer than an exhausted one, in windows, logs and lockouts for at most one window
-//! or period longer. If it is set forward, keys regain at most what they had at the start.
+//! Redis counts microseconds, and its script is exact up to 2^53. Waits are rounded up to a microsecond, and cells of a
+//! grid too. Apart from that, every decision is that of the algorithm in process. What needs nanoseconds or larger
+//! numbers is decided in the process.
 //!
-//! # What differs from a limit in process
+//! If the server's clock is set back, the time of a key goes on where it was: no more is admitted because of it, and no
+//! key is denied for longer than an exhausted one. If it is set forward, keys regain at most what they had at the start.
 //!
-//! - Refused here: windows, logs and offsets that are not whole microseconds, numbers above 2^52, a
-//!   [`SlidingLog`](crate::SlidingLog) of more than 65,536, an empty [`All`](crate::All), a
-//!   [`TokenBucket`](crate::TokenBucket) with a debt or with steps, and algorithms of your own.
-//! - After a change of quota a key changes at its next call, not at the moment of the change. An earlier quota that is set again finds the state that it left.
-//! - A key of a [`TokenBucket`](crate::TokenBucket) with
-//!   [`initial`](crate::TokenBucket::initial) tokens begins anew when it was full for a month, and for
-//!   1,000 times as long as it takes to fill.
+//! A key of a [`TokenBucket`](crate::TokenBucket) with [`initial`](crate::TokenBucket::initial) tokens begins anew when
+//! it was full for a month, and for 1,000 times as long as it takes to fill.
 //!
 //! # Failure
 //!
@@ -95,11 +83,8 @@
 //!
 #![doc = include_str!("../../guide/redis.md")]
 
-mod any;
 mod backend;
-mod calendar;
 mod call;
-#[cfg(feature = "cas")]
 mod cas;
 mod check;
 #[cfg(feature = "redis-cluster")]
@@ -108,24 +93,14 @@ mod connection;
 #[cfg(test)]
 mod differential;
 mod executor;
-#[cfg(feature = "cas")]
 mod fleet;
 mod future;
-#[cfg(feature = "governor")]
-mod gcra;
-mod interval;
-mod lockout;
-mod params;
-mod policy;
+mod kernel;
 mod pool;
-mod rates;
 mod reply;
-mod script;
 mod send;
 mod server;
-mod sets;
 mod slots;
 mod source;
-mod windows;
 
-pub use self::{backend::RedisLimiter, future::RedisFuture, script::Scripted, server::Redis};
+pub use self::{backend::RedisLimiter, future::RedisFuture, server::Redis};

@@ -78,7 +78,6 @@ impl ConnectionPool {
     }
 
     /// The connection of a key, always the same.
-    #[cfg(feature = "cas")]
     pub(super) fn connection_of(&self, key: &str) -> &Arc<Connection> {
         &self.connections[self.index_for(key, self.connections.len())]
     }

@@ -1,6 +1,6 @@
 //! What a reply means: whether the call was executed, and what to do about it.
 
-use redis::{ErrorKind, RedisError, Value};
+use redis::{ErrorKind, RedisError};
 
 use crate::error::StoreError;
 
@@ -191,33 +191,10 @@ fn is_certificate_error(error: &RedisError) -> bool {
     error.is_io_error() && error.to_string().contains("certificate")
 }
 
-/// A script's reply: the time, and on each call its status and a state.
-pub(super) fn parse_reply(value: Value, calls: usize) -> Result<(u64, Vec<Vec<i64>>), StoreError> {
-    let parse = || {
-        let Value::Array(values) = value else {
-            return None;
-        };
-        let mut values = values.into_iter();
-        let Value::Int(now) = values.next()? else {
-            return None;
-        };
-        let number = |value| match value {
-            Value::Int(number) => Some(number),
-            _ => None,
-        };
-        let outcomes = values.map(|outcome| match outcome {
-            Value::Array(numbers) => numbers.into_iter().map(number).collect(),
-            _ => None,
-        });
-        let outcomes: Vec<_> = outcomes.collect::<Option<_>>()?;
-        let now = u64::try_from(now).ok()?;
-        (outcomes.len() == calls).then_some((now, outcomes))
-    };
-    parse().ok_or_else(|| StoreError::new("Redis: a reply that is not the script's", false))
-}
-
 #[cfg(test)]
 mod tests {
+    use redis::Value;
+
     use super::*;
 
     fn server(reply: &str) -> RedisError {

@@ -1,32 +1,22 @@
 //! A Redis server and its settings.
 
-#[cfg(feature = "cas")]
-use std::sync::Arc;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use redis::IntoConnectionInfo as _;
 
-use super::{
-    backend::RedisLimiter,
-    check::Check,
-    policy::RedisPolicy,
-    pool::ConnectionPool,
-    script::{Scripted, sealed::Script as _},
-    source::Source,
-};
-use crate::algorithm::{Algorithm, IntoAlgorithm};
-use crate::error::{ConfigError, StoreError, expect_valid};
-use crate::store::remote::{BreakerConfig, BreakerCounts, LivePolicy, check_name};
+use super::{check::Check, connection::Connection, pool::ConnectionPool, source::Source};
+use crate::error::{ConfigError, StoreError};
+use crate::store::remote::{BreakerConfig, BreakerCounts, check_name};
 
 /// A Redis server or cluster that stores limits.
 ///
 /// Clones share the connection, or [several](Self::connections). The first call connects.
 #[derive(Clone, Debug)]
 pub struct Redis {
-    pool: ConnectionPool,
-    prefix: String,
-    deadline: Duration,
-    caches_denials: bool,
+    pub(super) pool: ConnectionPool,
+    pub(super) prefix: String,
+    pub(super) deadline: Duration,
+    pub(super) caches_denials: bool,
 }
 
 impl Redis {
@@ -126,8 +116,7 @@ impl Redis {
     }
 
     /// The connection of a key.
-    #[cfg(feature = "cas")]
-    pub(super) fn connection_of(&self, key: &str) -> &Arc<super::connection::Connection> {
+    pub(super) fn connection_of(&self, key: &str) -> &Arc<Connection> {
         self.pool.connection_of(key)
     }
 
@@ -318,53 +307,6 @@ impl Redis {
     /// ```
     pub fn breaker(&self) -> BreakerCounts {
         self.pool.breaker_counts()
-    }
-
-    /// A limit under a name of its own, by an algorithm or a tuple of them.
-    ///
-    /// # Panics
-    /// If [`try_limiter`](Self::try_limiter) returns an error.
-    #[track_caller]
-    pub fn limiter<I>(&self, policy: &str, algorithm: I) -> RedisLimiter<I::Algorithm>
-    where
-        I: IntoAlgorithm<Algorithm: Scripted>,
-    {
-        expect_valid(self.try_limiter(policy, algorithm))
-    }
-
-    /// As [`limiter`](Self::limiter), for a policy from a configuration.
-    ///
-    /// # Errors
-    /// If the name is not 1 to 64 letters, digits and any of `. _ -`, or if the algorithm has numbers
-    /// that a script cannot represent.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tower_throttle::{FixedWindow, Quota, store::redis::Redis};
-    ///
-    /// let redis = Redis::open("redis://127.0.0.1:6379")?;
-    /// let window = FixedWindow::new(Quota::per(1, Duration::from_nanos(1_500)));
-    /// let error = redis.try_limiter("odd", window).unwrap_err();
-    /// assert!(error.to_string().starts_with("period: 1500 ns is not allowed; give whole microseconds"));
-    /// # Ok::<(), tower_throttle::ConfigError>(())
-    /// ```
-    pub fn try_limiter<I>(
-        &self,
-        policy: &str,
-        algorithm: I,
-    ) -> Result<RedisLimiter<I::Algorithm>, ConfigError>
-    where
-        I: IntoAlgorithm<Algorithm: Scripted>,
-    {
-        check_name("policy", policy)?;
-        let algorithm = algorithm.into_algorithm();
-        algorithm.validate()?;
-        let algorithm = algorithm.prepared()?;
-        let key = format!("{{{}:{policy}}}:quota", self.prefix);
-        let policy_now = RedisPolicy::new(&self.pool, self.deadline, key.into(), algorithm);
-        let live = LivePolicy::new(policy_now);
-        let name_prefix = format!("{{{}:{policy}:", self.prefix);
-        Ok(RedisLimiter::new(name_prefix, self.caches_denials, live))
     }
 }
 

@@ -131,12 +131,6 @@ impl Breakers {
         }
     }
 
-    /// Whether the breaker of `server` is open. Sends no probe.
-    pub(crate) fn is_open(&self, server: &Server) -> bool {
-        let counts = self.with_state(server, |state| state.breaker.counts());
-        counts.is_some_and(|counts| counts.is_open)
-    }
-
     /// Records the error of a call that was sent to `server` at `sent_at`. A permanent one shows that the
     /// server is there: it closes the breaker, so that no caller takes a mistake for an outage.
     pub(crate) fn record_error(&self, server: &Server, sent_at: Tick, error: &StoreError) {
@@ -295,7 +289,11 @@ mod tests {
         let now = MonotonicClock.now();
         let refused = breakers.check(&stopped, now).expect_err("it is open");
         assert!(refused.to_string().contains("the last error: no answer"));
-        assert!(breakers.is_open(&stopped) && !breakers.is_open(&other));
+        let is_open = |server| {
+            let counts = breakers.with_state(server, |state| state.breaker.counts());
+            counts.is_some_and(|counts| counts.is_open)
+        };
+        assert!(is_open(&stopped) && !is_open(&other));
         assert_eq!(breakers.check(&other, now), Ok(()));
         assert_eq!(breakers.check(&Server::Unknown, now), Ok(()));
         assert_eq!(breakers.counts().opened, 1);

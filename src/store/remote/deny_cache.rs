@@ -144,15 +144,6 @@ impl DenyCache {
         shard.denials.insert(key, denial);
     }
 
-    /// Forgets all denials: the quota has changed.
-    pub(crate) fn invalidate_all(&self) {
-        for shard in &self.shards {
-            let mut shard = lock(shard);
-            shard.denials.clear();
-            shard.invalidations += 1;
-        }
-    }
-
     /// Forgets the denial of a key: units were returned to it.
     pub(crate) fn invalidate(&self, key: &str) {
         let mut shard = lock(self.shard(key));
@@ -225,23 +216,6 @@ mod tests {
         assert!(cache.get("key", (1, None), at(2)).is_ok());
         cache.invalidate("key");
         assert!(cache.get("key", (1, None), at(2)).is_err());
-    }
-
-    #[test]
-    fn a_change_of_the_quota_invalidates_all_older_denials() {
-        let cache = DenyCache::new();
-        let versions = ["a", "b"].map(|key| {
-            let version = cache.get(key, (1, None), at(0)).expect_err("not cached");
-            (key, version)
-        });
-        cache.insert("a".into(), 1, denial(50), versions[0].1);
-        assert!(cache.get("a", (1, None), at(1)).is_ok());
-        cache.invalidate_all();
-        assert!(cache.get("a", (1, None), at(1)).is_err());
-        for (key, version) in versions {
-            cache.insert(key.into(), 1, denial(50), version);
-            assert!(cache.get(key, (1, None), at(1)).is_err(), "{key}");
-        }
     }
 
     #[test]

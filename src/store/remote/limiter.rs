@@ -4,7 +4,6 @@ use std::{future::Future, time::Duration};
 
 use super::BreakerCounts;
 use crate::error::StoreError;
-use crate::quota::Quota;
 
 /// A limiter that shares its limit through a store: exact, or with budgets.
 ///
@@ -35,12 +34,6 @@ use crate::quota::Quota;
 /// # }
 /// ```
 pub trait StoreLimiter: Send + Sync {
-    /// Changes the quota for all keys and for the whole fleet. Used units stay used.
-    ///
-    /// # Errors
-    /// If the algorithm has several quotas, or if the change cannot be stored.
-    fn set_quota(&self, quota: Quota) -> impl Future<Output = Result<(), StoreError>> + Send;
-
     /// Waits until the store has replied once.
     ///
     /// # Errors

@@ -15,7 +15,6 @@ mod executor;
 mod key;
 mod limiter;
 mod line;
-mod live_policy;
 mod pending;
 mod quota_per_key;
 mod task;
@@ -30,7 +29,6 @@ pub(crate) use self::{
     executor::{Executor, rare},
     key::{check_name, key_name},
     line::{Line, TaskId, Waiting},
-    live_policy::{LivePolicy, Policy},
     pending::{PendingCall, Remote},
     task::{catch_panic, runtime},
 };

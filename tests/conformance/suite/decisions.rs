@@ -40,9 +40,7 @@ async fn difference<S: Store>(
         let part = u32::try_from(1 + random.below(20)).expect("small");
         store.advance(algorithm.quota().period() / part);
         let decision = limit.apply("key", op).await.expect("a decision");
-        let at = |receipt: &Receipt| {
-            Tick::from_nanos(receipt.moment().saturating_mul(S::NANOS_PER_MOMENT))
-        };
+        let at = |receipt: &Receipt| Tick::from_nanos(receipt.moment());
         let now = Tick::from_nanos(store.moment(&decision));
         // A peek and a denial store nothing, so a new key does not begin with them.
         let is_new = stored.is_none();

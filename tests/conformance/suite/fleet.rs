@@ -167,20 +167,7 @@ async fn operations_of<S: Store<Limit: StoreLimiter>>(store: &S) -> Result<(), S
     limit.close().await.map_err(failed)?;
     equal("after a refund", taken(store, &limit, 5).await?, 5)?;
     let _ = limit.apply("key", Op::Reset).await.map_err(failed)?;
-    equal("after a reset", taken(store, &limit, LIMIT).await?, LIMIT)?;
-    let more = Quota::per(2 * LIMIT, PERIOD);
-    limit.set_quota(more).await.map_err(failed)?;
-    // It knows what is free now after the next exchange.
-    let _ = take(store, &limit, 1).await?;
-    let more = taken(store, &limit, LIMIT - 1).await?;
-    // A part of a unit that was used of another quota is rounded up.
-    equal("after more", more, more.max(LIMIT - 2))?;
-    limit
-        .set_quota(Quota::per(LIMIT, PERIOD))
-        .await
-        .map_err(failed)?;
-    limit.close().await.map_err(failed)?;
-    equal("after less", taken(store, &limit, 0).await?, 0)
+    equal("after a reset", taken(store, &limit, LIMIT).await?, LIMIT)
 }
 
 /// What is given back, reset or set counts at once on the machine where that is done.
@@ -294,10 +281,6 @@ impl<L: Backend<str>> Backend<str> for IdleLimit<L> {
 }
 
 impl<L: StoreLimiter> StoreLimiter for IdleLimit<L> {
-    async fn set_quota(&self, _: Quota) -> Result<(), StoreError> {
-        Ok(())
-    }
-
     async fn ready(&self) -> Result<(), StoreError> {
         Ok(())
     }

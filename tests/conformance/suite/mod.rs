@@ -27,7 +27,7 @@ use self::vectors::Replay;
 pub(crate) trait Store: Sized {
     type Limit: Backend<str> + Clone;
 
-    /// The unit of the moments of its receipts, and of its waits.
+    /// The unit of its moments and waits.
     const NANOS_PER_MOMENT: u64;
 
     /// An empty store.
@@ -38,8 +38,7 @@ pub(crate) trait Store: Sized {
 
     /// The moment of a decision in nanoseconds, by the store's clock.
     fn moment(&self, decision: &Decision) -> u64 {
-        let moment = decision.receipt().moment();
-        moment.saturating_mul(Self::NANOS_PER_MOMENT)
+        decision.receipt().moment()
     }
 
     /// Lets time pass, if it does not by itself.

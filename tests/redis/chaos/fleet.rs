@@ -420,7 +420,7 @@ pub(super) fn charges(servers: &[&crate::redis_server::RedisServer]) -> HashMap<
         for _, key in ipairs(redis.call('KEYS', '{throttle:*')) do
             local value = redis.pcall('GET', key)
             if type(value) == 'string' and #value > 8 then
-                told[#told + 1] = key
+                told[#told + 1] = string.match(key, '^[^}]*}')
                 told[#told + 1] = string.format('%.0f', (struct.unpack('<d', value, #value - 7)))
             end
         end

@@ -187,7 +187,7 @@ pub(super) fn expiring(stage: Stage) -> Row {
 pub(super) fn another_type(stage: Stage) -> Row {
     let server = RedisServer::start();
     let mut fleet = stage.on(&server);
-    let hot = "{throttle:hot:key}";
+    let hot = "{throttle:hot:key}anchored/86400s";
     command(&server, &["DEL", hot]);
     fleet.loses();
     let mut connection = server.connection();

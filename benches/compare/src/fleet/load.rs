@@ -11,8 +11,8 @@ use tokio::task::JoinSet;
 use tower_throttle::algorithm::Portable;
 use tower_throttle::store::Backend;
 use tower_throttle::store::cas::{Cas, CasStore};
-use tower_throttle::store::fleet::{FleetLimiter, Mode, Shaped};
-use tower_throttle::store::redis::{RedisLimiter, Scripted};
+use tower_throttle::store::fleet::{FleetLimiter, Mode};
+use tower_throttle::store::redis::RedisLimiter;
 use tower_throttle::{Decision, StoreError};
 
 use super::case::Case;
@@ -47,7 +47,7 @@ pub(super) trait Machine:
     }
 }
 
-impl<A: Scripted> Machine for RedisLimiter<A>
+impl<A: Portable> Machine for RedisLimiter<A>
 where
     Self: Backend<u64> + Clone,
 {
@@ -65,7 +65,7 @@ where
     }
 }
 
-impl<S: CasStore, A: Shaped, M: Mode> Machine for FleetLimiter<S, A, M> {
+impl<S: CasStore, A: Portable, M: Mode> Machine for FleetLimiter<S, A, M> {
     fn counts(&self) -> [u64; 2] {
         let counts = self.counts();
         [counts.exchanged, counts.conflicts]

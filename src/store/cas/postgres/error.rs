@@ -56,8 +56,8 @@ pub(super) fn store_error(error: &Error, table: &str) -> StoreError {
         ),
         "42501" => {
             format!(
-                "; this role needs SELECT, INSERT, UPDATE and DELETE on the tables {table:?} and \
-                 \"{table}_quotas\", and CREATE on their schema to make them"
+                "; this role needs SELECT, INSERT, UPDATE and DELETE on the table {table:?}, and \
+                 CREATE on its schema to make it"
             )
         }
         "28P01" | "28000" => "; check the user, the password and pg_hba.conf".to_owned(),

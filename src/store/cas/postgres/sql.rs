@@ -6,7 +6,6 @@
 use std::fmt;
 
 use crate::error::ConfigError;
-use crate::store::cas::policy::is_change_key;
 
 /// The present moment.
 const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
@@ -15,7 +14,7 @@ const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
                      SET LOCAL idle_in_transaction_session_timeout = '1s'; \
                      SET LOCAL lock_timeout = '1s'";
-/// The longest name, so that the names of the index and of the second table fit in 63 bytes.
+/// The longest name, so that the name of the index fits in 63 bytes.
 const MAX_NAME: usize = 54;
 /// Taken while the table is made: two machines that make it at once would both fail to find it. Also mixed
 /// into the locks for which the machines of a fleet queue.
@@ -25,8 +24,6 @@ const LOCK: i64 = 0x7468_726f_7474_6c65;
 pub(super) struct Sql {
     /// The table of the states of keys.
     pub(super) states: Table,
-    /// The table of changed quotas. It is always logged: a change of a quota survives a crash.
-    pub(super) quotas: Table,
     index: String,
     pub(super) sweep: String,
     pub(super) begin: String,
@@ -130,24 +127,14 @@ impl Sql {
                  SELECT (SELECT count(*) FROM due), (SELECT count(*) FROM swept)"
             ),
             index: quoted_part(&format!("{}_sweep_at", last(table))),
-            quotas: Table::new(format!("{table}_quotas")),
             states,
             begin: BEGIN.to_owned(),
         })
     }
 
-    /// The table that has the value of a key.
-    pub(super) fn table_of(&self, key: &str) -> &Table {
-        if is_change_key(key) {
-            &self.quotas
-        } else {
-            &self.states
-        }
-    }
-
     /// The statements that make the table.
     pub(super) fn migration(&self, logged: bool) -> String {
-        let (name, index, quotas) = (&self.states.quoted, &self.index, &self.quotas.quoted);
+        let (name, index) = (&self.states.quoted, &self.index);
         let unlogged = if logged { "" } else { "UNLOGGED " };
         format!(
             "\
@@ -167,8 +154,6 @@ CREATE {unlogged}TABLE IF NOT EXISTS {name} (
     toast.autovacuum_vacuum_threshold = 1000
 );
 CREATE INDEX IF NOT EXISTS {index} ON {name} (sweep_at);
--- Quotas that were changed while the fleet runs. They survive a crash.
-CREATE TABLE IF NOT EXISTS {quotas} (LIKE {name} INCLUDING ALL);
 "
         )
     }

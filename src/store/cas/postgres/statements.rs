@@ -49,7 +49,7 @@ pub(super) struct CallError {
 
 impl<P: Pool> Calls<P> {
     pub(super) async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
-        let table = self.sql.table_of(key);
+        let table = &self.sql.states;
         let rows = self.query(&table.load, &[(&key, Type::TEXT)]).await;
         let row = Self::only(rows.map_err(|error| error.error)?)?;
         let now = self.get(&row, 0)?;
@@ -67,7 +67,7 @@ impl<P: Pool> Calls<P> {
         let slack = micros(ttl.clamp(MIN_SLACK, MAX_SLACK));
         let ttl = micros(ttl);
         let old = expected.map(bits);
-        let table = self.sql.table_of(key);
+        let table = &self.sql.states;
         let (sql, last) = match &old {
             None => (&table.insert, &slack),
             Some(old) => (&table.update, old),
@@ -118,8 +118,7 @@ impl<P: Pool> Calls<P> {
 
     /// Returns an error that says what is missing, unless the tables can be used.
     pub(super) async fn check(&self) -> Result<(), CallError> {
-        self.check_table(&self.sql.states).await?;
-        self.check_table(&self.sql.quotas).await
+        self.check_table(&self.sql.states).await
     }
 
     async fn check_table(&self, table: &Table) -> Result<(), CallError> {

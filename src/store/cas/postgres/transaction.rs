@@ -68,7 +68,7 @@ impl<P: Pool> Calls<P> {
             });
             (write.into_iter().collect(), ())
         };
-        let table = self.sql.table_of(key);
+        let table = &self.sql.states;
         let done = self.transact(table, &[key], key, execute).await?;
         Ok(done.is_some())
     }

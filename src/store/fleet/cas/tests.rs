@@ -5,7 +5,7 @@ mod postgres;
 
 use super::super::record::{Report, Spent};
 use super::super::shape::{NEVER, Shape};
-use super::super::shaped::Shaped;
+use super::super::shaped::shape_of;
 use super::*;
 use crate::algorithm::TokenBucket;
 use crate::quota::Quota;
@@ -53,9 +53,7 @@ fn budgets<S: CasStore>(store: S) -> Arc<Exchanger<S>> {
 
 fn shape() -> Shape {
     // No window that ends within an interval.
-    TokenBucket::new(Quota::per_day(1_000))
-        .shape(Tick::ZERO)
-        .unwrap()
+    shape_of(&TokenBucket::new(Quota::per_day(1_000)), Tick::ZERO).unwrap()
 }
 
 /// Odd machines name the keys in the opposite order.
@@ -234,7 +232,7 @@ async fn a_damaged_value_is_left_until_it_is_reset() {
 /// What is out lapses after two lives at the latest, and what is used counts for the memory of its shape.
 #[test]
 fn a_value_is_kept_while_anything_in_it_counts() {
-    let shape = |quota| TokenBucket::new(quota).shape(Tick::ZERO).unwrap();
+    let shape = |quota| shape_of(&TokenBucket::new(quota), Tick::ZERO).unwrap();
     for quota in [Quota::per_second(10), Quota::per_day(1_000)] {
         let mut batch = Batch::clone(&batch(1, 1, 0));
         batch.shape = Arc::new(shape(quota));

@@ -2,7 +2,7 @@
 
 use super::super::figures::StoreTime;
 use super::super::record::Reply;
-use super::super::shaped::Shaped;
+use super::super::shaped::shape_of;
 use super::*;
 use crate::algorithm::TokenBucket;
 use crate::computed::{computed, growth};
@@ -12,7 +12,7 @@ const NOW: Tick = Tick::from_nanos(1_000);
 
 fn keys(capacity: usize) -> Keys {
     let bucket = TokenBucket::new(Quota::per_day(10));
-    let shape = bucket.shape(Tick::ZERO).expect("a shape");
+    let shape = shape_of(&bucket, Tick::ZERO).expect("a shape");
     let rules = Rules {
         interval: 1_000_000_000,
         capacity: shape.capacity(),

@@ -246,7 +246,7 @@ fn a_machine_that_knows_nothing_of_the_fleet_tells_what_it_used() {
     let mut budget = Budget::default();
     assert!(is_admitted(&mut budget, &AHEAD, 1, 3));
     let bucket = crate::algorithm::TokenBucket::new(crate::quota::Quota::per_second(100));
-    let shape = super::super::shaped::Shaped::shape(&bucket, Tick::ZERO).expect("a shape");
+    let shape = super::super::shaped::shape_of(&bucket, Tick::ZERO).expect("a shape");
     budget.look(&AHEAD, &shape, at(1));
     let (_, limit, remaining, _) = budget.told(at(1));
     assert_eq!((limit, remaining), (100, 97));

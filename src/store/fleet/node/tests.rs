@@ -1,5 +1,6 @@
 use super::*;
 use crate::algorithm::TokenBucket;
+use crate::quota::Quota;
 use crate::store::cas::MemoryStore;
 
 fn node(store: MemoryStore) -> Node<MemoryStore, TokenBucket> {
@@ -20,19 +21,6 @@ async fn budgets_follow_the_number_of_machines_at_once() {
     task.count().await.expect("a count");
     assert_eq!(task.0.machines(), 1);
     assert_eq!(task.0.keys.common().rules.machines, 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_quota_that_another_machine_has_changed_is_adopted_as_it_is_read() {
-    let store = MemoryStore::new();
-    let (one, other) = (node(store.clone()), Task(Arc::new(node(store))));
-    one.set_quota(Quota::per_second(7)).await.expect("a change");
-    other.adopt_changes().await;
-    assert_eq!(
-        crate::algorithm::Algorithm::quota(&other.0.algorithm()),
-        Quota::per_second(7)
-    );
-    assert_eq!(other.0.keys.common().rules.capacity, 7);
 }
 
 #[test]

@@ -66,8 +66,8 @@ where
     /// [`Cas`](crate::store::cas::Cas). The quota of `limiter` is the default.
     ///
     /// A decision is one call, as without a quota per key. What a key uses is counted once for all machines, and
-    /// counts under each quota that it had: setting an earlier quota again frees nothing. `set_quota` of the
-    /// limiter has no effect here.
+    /// counts under each quota that it had: setting an earlier quota again frees nothing. In Redis that holds for
+    /// quotas of one period.
     ///
     /// A fleet ([`Synced`](crate::store::fleet::Synced), [`Leased`](crate::store::fleet::Leased)) divides one
     /// quota into budgets, and is refused by the compiler.
@@ -106,8 +106,7 @@ where
     /// The same, for an algorithm from a configuration.
     ///
     /// # Errors
-    /// As [`try_new`](PerKey::try_new); for a [`Lockout`](crate::Lockout); and for a [`WarmUp`](crate::WarmUp) in
-    /// Redis: `Cas` with the same server takes it.
+    /// As [`try_new`](PerKey::try_new); and for a [`Lockout`](crate::Lockout).
     ///
     /// ```
     /// use tower_throttle::store::{PerKey, Plan, cas::{Cas, MemoryStore}};

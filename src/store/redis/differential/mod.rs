@@ -1,52 +1,44 @@
-//! Differential tests: the same traces give equal decisions by the scripts, on a real server, and by
+//! Differential tests: the same traces give equal decisions by the script, on a real server, and by
 //! the algorithms in Rust.
 //!
 //! `TRACES=100000 cargo test --release --all-features --lib redis::differential` is the long run.
 
 use std::time::Duration;
 
-use super::calendar::tests::MACHINE;
 use super::call::Call;
-use super::reply::parse_reply;
-use super::script::{Program, Scripted, call_args, ceil_to_micros, decode_reply};
-use super::send::Text;
+use super::executor::{SCRIPT, decode, replies};
+use super::kernel::{Kernels, ceil_to_micros, tests::MACHINE};
+use crate::algorithm::{Cost, GiveBack, Portable};
+use crate::clock::Tick;
 use crate::decision::Decision;
-use crate::error::StoreError;
-use crate::quota::Quota;
 
 mod agreement;
 mod batched;
 #[cfg(feature = "calendar")]
 mod calendar;
 mod clock;
-mod configurations;
 mod declared;
-#[cfg(feature = "cas")]
 mod fleet;
-#[cfg(feature = "cas")]
 mod fleet_servers;
-#[cfg(feature = "cas")]
 #[path = "../../../../tests/redis/hashing_proxy.rs"]
 mod hashing_proxy;
-mod key_quotas;
 mod mutants;
-mod oracle;
+mod numbers;
 mod policies;
-#[cfg(feature = "cas")]
 #[path = "../../../../tests/common/proxy.rs"]
 #[expect(dead_code, reason = "shared with the tests of the store")]
 mod proxy;
 #[path = "../../../../tests/algorithms/random.rs"]
 mod random;
-#[cfg(all(feature = "cas", feature = "redis-cluster"))]
+#[cfg(feature = "redis-cluster")]
 #[path = "../../../../tests/common/redis_cluster.rs"]
 #[expect(dead_code, reason = "shared with the tests of the store")]
 mod redis_cluster;
 #[path = "../../../../tests/common/redis_server.rs"]
 #[expect(dead_code, reason = "shared with the tests of the store")]
 mod redis_server;
+mod rollouts;
 
-use self::oracle::{Oracle, Step, Stored, header_of};
 use self::random::Random;
 use self::redis_server::RedisServer;
 
@@ -70,141 +62,84 @@ const ONLY_DECLARED_KEYS: &str = "\
     end)()
     ";
 
-/// A script for what the server holds before a step.
-const STORED_LUA: &str = "\
-    local value = redis.call('GET', KEYS[1]) or ''
-    if string.sub(value, 1, 2) ~= '~&' then
-        return { string.match(value, '^~%a[%d.]*;') or '', 0 }
-    end
-    local at, newest, has_own = 3, '', 0
-    while at <= #value do
-        local _, length = struct.unpack('<dd', value, at)
-        local part = string.sub(value, at + 16, at + 15 + length)
-        local header = string.match(part, '^~%a[%d.]*;')
-        at = at + 16 + length
-        newest = #part > #header and header or ''
-        if header == ARGV[1] and at <= #value then
-            has_own = 1
-        end
-    end
-    return { newest, has_own }";
-
-/// Runs the steps on the server, on an empty database. Returns what the server held before each
-/// step, and the decision.
-fn run_scripts<A: Scripted>(
-    connection: &mut redis::Connection,
-    variants: &[A],
-    steps: &[Step],
-    sabotage: impl Fn(String) -> String,
-) -> Vec<(Stored, Result<Decision, StoreError>)> {
-    run_calls(connection, variants, steps, sabotage, call_args)
+/// A call on one key, at a time in microseconds.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    now: u64,
+    /// By which of several variants of a limit.
+    variant: usize,
+    call: Call,
 }
 
-/// The same, with the arguments that `args_of` makes.
-fn run_calls<A: Scripted>(
+/// Loads the script with another clock, and with a planted bug. Returns its hash.
+fn load(connection: &mut redis::Connection, sabotage: impl Fn(String) -> String) -> String {
+    let body = [
+        FAKE_CLOCK,
+        ONLY_DECLARED_KEYS,
+        &sabotage(SCRIPT.body.clone()),
+    ]
+    .concat();
+    let mut load = redis::cmd("SCRIPT");
+    let loaded = load.arg("LOAD").arg(body).query(connection);
+    loaded.expect("the script compiles")
+}
+
+/// Runs the steps on the server, on an empty database. Returns the decisions.
+fn run_script<A: Portable>(
     connection: &mut redis::Connection,
     variants: &[A],
     steps: &[Step],
     sabotage: impl Fn(String) -> String,
-    args_of: fn(&A, Call) -> String,
-) -> Vec<(Stored, Result<Decision, StoreError>)> {
-    let mut programs = Vec::<Program>::new();
-    for variant in variants {
-        let prelude = [FAKE_CLOCK, ONLY_DECLARED_KEYS].concat();
-        let mut program = Program::with_prelude(&prelude, variant);
-        program.script = Text::new(sabotage(program.script.body));
-        // Loading a script takes longer than running it.
-        let hash = &program.script.hash;
-        if programs.iter().all(|other| other.script.hash != *hash) {
-            let mut load = redis::cmd("SCRIPT");
-            let loaded = load.arg("LOAD").arg(&program.script.body).exec(connection);
-            loaded.expect("the script compiles");
-        }
-        programs.push(program);
-    }
-    let stored_script = format!("{FAKE_CLOCK}{STORED_LUA}");
+) -> Vec<Decision> {
+    let hash = load(connection, sabotage);
     let mut pipeline = redis::pipe();
     pipeline.cmd("FLUSHALL").ignore();
+    let mut by = Vec::new();
     for step in steps {
-        let header = header_of(&variants[step.variant]);
-        let command = pipeline.cmd("EVAL").arg(&stored_script);
-        command.arg(1).arg("{k}:0").arg(header).arg(0).arg(step.now);
-        let program = &programs[step.variant];
         // The clock of the machine is up to 20 hours away from that of the server.
         let skewed = step.now + step.now % 3 * 72_000_000_000 - 72_000_000_000;
         MACHINE.set(Some(skewed / 1_000_000));
-        let args = args_of(&variants[step.variant], step.call);
-        let command = pipeline
-            .cmd("EVALSHA")
-            .arg(&program.script.hash)
-            .arg(program.keys_per_call);
-        for part in 0..program.keys_per_call {
-            command.arg(format!("{{k}}:{part}"));
-        }
-        command
-            .arg(&program.settings)
-            .arg(args)
-            .arg(0)
-            .arg(step.now);
+        let kernels = Kernels::of(&variants[step.variant]).expect("a limit of the script");
+        let command = pipeline.cmd("EVALSHA").arg(&hash).arg(1);
+        command.arg(format!("{{k}}{}", kernels.layout));
+        command.arg(kernels.args(step.call)).arg(0).arg(step.now);
+        by.push(kernels);
     }
-    let replies: Vec<redis::Value> = pipeline.query(connection).expect("no script fails");
-    steps
-        .iter()
-        .zip(replies.chunks_exact(2))
-        .map(|(step, replies)| {
-            let (newest, is_displaced): (String, bool) =
-                redis::from_redis_value(replies[0].clone()).expect("what is stored");
-            let stored = Stored {
-                newest: Some(newest).filter(|newest| !newest.is_empty()),
-                is_displaced,
-            };
-            let decided = parse_reply(replies[1].clone(), 1).and_then(|(now, outcomes)| {
-                assert_eq!(now, step.now, "the clock of the test");
-                decode_reply(&variants[step.variant], step.call, now, &outcomes[0])
-            });
-            (stored, decided.map(|reply| reply.decision))
-        })
-        .collect()
-}
-
-/// Three variants of an algorithm: different ones, or those that changes of one quota lead to.
-fn random_variants<A: Scripted>(random: &mut Random, policy: impl Fn(&mut Random) -> A) -> Vec<A> {
-    let mut variants = vec![policy(random)];
-    while variants.len() < 3 {
-        let first = &variants[0];
-        let changed = changed_quota(random, first.quota());
-        let changed = match random.below(2) {
-            0 => Some(policy(random)),
-            _ => first.with_quota(changed).ok(),
-        };
-        variants.extend(changed.filter(|changed| changed.clone().prepared().is_ok()));
-    }
-    let variants = variants.into_iter();
-    variants
-        .map(|variant| variant.prepared().expect("figures that fit"))
-        .collect()
-}
-
-/// Another number, period or burst.
-fn changed_quota(random: &mut Random, quota: Quota) -> Quota {
-    let number = |random: &mut Random, number: u64| match random.below(4) {
-        0 => number,
-        1 => number + 1,
-        2 => (number / 2).max(1),
-        _ => number.saturating_mul(1 + random.below(3)).min(1 << 22),
+    let all: Vec<redis::Value> = pipeline.query(connection).expect("no script fails");
+    let decisions = all.into_iter().zip(steps).zip(by);
+    let decide = |((reply, step), kernels): ((redis::Value, &Step), Kernels)| {
+        let reply = replies(reply, 1).expect("the script's").remove(0);
+        decode(&kernels, step.call, &reply.expect("a reply")).expect("a decision")
     };
-    let micros = u64::try_from(quota.period().as_micros()).expect("small figures");
-    let (limit, period) = (number(random, quota.limit()), number(random, micros));
-    let changed = Quota::per(limit, Duration::from_micros(period));
-    if quota.capacity() == quota.limit() {
-        return changed;
+    decisions.map(decide).collect()
+}
+
+/// What an algorithm in Rust decides.
+fn decide<A: Portable>(algorithm: &A, state: &mut A::State, step: Step) -> Decision {
+    let now = Tick::from_nanos(step.now * 1_000);
+    let mut refund = |cost, taken_at: u64, why| {
+        let taken_at = Tick::from_nanos(taken_at.saturating_mul(1_000));
+        algorithm.refund(state, now, Cost::new(cost, taken_at), why);
+    };
+    match step.call {
+        Call::Take(cost) => return algorithm.decide(state, now, cost),
+        Call::Reserve(cost, most) => {
+            return algorithm.reserve(state, now, cost, Duration::from_nanos(most));
+        }
+        Call::Peek(cost) => return algorithm.peek(state, now, cost),
+        Call::PeekOf(cost, part) => return A::peek_part(algorithm, state, now, cost, part),
+        Call::Refund(cost, taken_at) => refund(cost, taken_at, GiveBack::Refund),
+        Call::Cancel(cost, taken_at) => refund(cost, taken_at, GiveBack::Cancel),
+        Call::Forgive(cost, taken_at) => refund(cost, taken_at, GiveBack::Forgive),
+        Call::Charge(cost) => drop(algorithm.charge(state, now, cost)),
+        Call::Reset => *state = algorithm.fresh(now),
     }
-    changed.burst(number(random, quota.capacity()))
+    algorithm.peek(state, now, 0)
 }
 
 /// A random trace under variants of one algorithm. The variant changes once per
 /// `changes` steps.
-fn random_steps<A: Scripted>(
+fn random_steps<A: Portable>(
     random: &mut Random,
     variants: &[A],
     changes: Option<u64>,
@@ -249,7 +184,10 @@ fn random_steps<A: Scripted>(
                 random.below(3 * period + 1) * 1_000 + random.below(1_000),
             ),
             13 => Call::Peek(cost),
-            14 => Call::PeekOf(cost, usize::try_from(cost % 3).expect("below 3")),
+            14 => Call::PeekOf(cost, {
+                let limits = variants[variant].facts().limits as u64;
+                usize::try_from(random.below(limits)).expect("a few")
+            }),
             15 | 16 => {
                 let taken_at = match random.below(4) {
                     0 => u64::MAX,
@@ -265,9 +203,6 @@ fn random_steps<A: Scripted>(
             }
             17 | 18 => Call::Charge(cost.min(2_000)),
             _ if random.below(4) == 0 => Call::Reset,
-            _ if random.below(4) == 0 && header_of(&variants[variant]).starts_with("~k") => {
-                Call::Ban(random.below(2 * period))
-            }
             _ => Call::Take(1),
         };
         if changes.is_some_and(|rarely| random.below(rarely) == 0) {
@@ -278,36 +213,34 @@ fn random_steps<A: Scripted>(
     steps
 }
 
-/// The first step on which the server and the oracle differ, with both decisions.
-fn find_difference<A: Scripted>(
+/// The first step on which the server and the algorithm differ, with both decisions. All variants have one layout and
+/// states of one meaning.
+fn find_difference<A: Portable>(
     connection: &mut redis::Connection,
     variants: &[A],
     steps: &[Step],
     sabotage: impl Fn(String) -> String,
 ) -> Option<String> {
-    let mut oracle = Oracle::<A>::new();
-    let decisions = run_scripts(connection, variants, steps, sabotage);
-    let one = steps.iter().all(|step| step.variant == steps[0].variant);
-    for (at, (step, (stored, decided))) in steps.iter().zip(&decisions).enumerate() {
-        if let Some(fault) = oracle.fault(variants, *step, stored).filter(|_| !one) {
-            let steps = &steps[..=at];
-            return Some(format!(
-                "{variants:#?}\nsteps {steps:#?}\nstep {at}: {fault}"
-            ));
+    let told = run_script(connection, variants, steps, sabotage);
+    let mut state: Option<A::State> = None;
+    for (at, (step, told)) in steps.iter().zip(told).enumerate() {
+        let algorithm = &variants[step.variant];
+        let now = Tick::from_nanos(step.now * 1_000);
+        // A key that is only asked for begins later.
+        let mut of_key = state.clone().unwrap_or_else(|| algorithm.fresh(now));
+        let expected = ceil_to_micros(decide(algorithm, &mut of_key, *step));
+        let is_written = step.call.is_update() || step.call.takes() && !expected.is_denied();
+        if is_written && step.call.name() != "peek" {
+            state = Some(of_key);
         }
-        let expected = ceil_to_micros(oracle.step(variants, *step, stored));
         // Script and algorithm saturate at different debts, both above a century.
-        let saturated = |decision: &Decision| decision.reset_after > CENTURY;
-        if saturated(&expected)
-            || decided.as_ref().is_ok_and(saturated)
-            || saturates(variants, steps, at)
-        {
+        if [expected, told].iter().any(|one| one.reset_after > CENTURY) {
             return None;
         }
-        if decided.as_ref() != Ok(&expected) {
+        if told != expected {
+            let steps = &steps[..=at];
             return Some(format!(
-                "{variants:#?}\nsteps {:#?}\nstep {at}: the script\n{decided:?}\nthe algorithm\n{expected:?}",
-                &steps[..=at]
+                "{variants:#?}\nsteps {steps:#?}\nstep {at}: the script\n{told:?}\nthe algorithm\n{expected:?}"
             ));
         }
     }
@@ -315,12 +248,3 @@ fn find_difference<A: Scripted>(
 }
 
 const CENTURY: Duration = Duration::from_secs(100 * 365 * 86_400);
-
-/// Whether a change of quota up to this step makes a full bucket worth a century of the new quota.
-fn saturates<A: Scripted>(variants: &[A], steps: &[Step], at: usize) -> bool {
-    steps[..=at].windows(2).any(|pair| {
-        let [from, to] = [0, 1].map(|step| variants[pair[step].variant].quota());
-        let units = u128::from(from.capacity().max(from.limit()));
-        units * to.period().as_nanos() / u128::from(to.limit()) > CENTURY.as_nanos()
-    })
-}

@@ -4,11 +4,9 @@ use std::time::Duration;
 
 use super::random::Random;
 use crate::algorithm::{
-    Charge, FixedWindow, LeakyBucket, Lockout, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
-    WarmUp,
+    Charge, FixedWindow, LeakyBucket, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
 };
 use crate::quota::Quota;
-use crate::store::redis::script::sealed::Script as _;
 
 /// From 1 per day to 1e9 per second, in whole microseconds.
 pub(super) fn quota(random: &mut Random) -> Quota {
@@ -93,11 +91,13 @@ pub(super) fn sliding_window(random: &mut Random) -> SlidingWindow {
 }
 
 pub(super) fn sliding_grid(random: &mut Random) -> SlidingGrid {
+    // Of cells that are whole microseconds.
+    let cells = 1 + random.below(60);
     let quota = quota(random);
-    let grid = SlidingGrid::new(quota)
-        .cells(1 + usize::try_from(random.below(60)).unwrap())
-        .prepared()
-        .expect("figures that fit");
+    let period = u64::try_from(quota.period().as_micros()).unwrap();
+    let period = period.div_ceil(cells) * cells;
+    let quota = Quota::per(quota.limit(), Duration::from_micros(period));
+    let grid = SlidingGrid::new(quota).cells(usize::try_from(cells).unwrap());
     let length = grid.grid.length();
     let grid = grid.offset(offset(random, length));
     match random.below(2) {
@@ -108,47 +108,7 @@ pub(super) fn sliding_grid(random: &mut Random) -> SlidingGrid {
 
 pub(super) fn sliding_log(random: &mut Random) -> SlidingLog {
     let quota = quota(random);
-    SlidingLog::new(Quota::per(quota.limit().min(65_536), quota.period()))
-}
-
-pub(super) fn lockout(random: &mut Random) -> Lockout {
-    let quota = match random.below(3) {
-        0 => quota(random),
-        _ => small_quota(random),
-    };
-    let quota = Quota::per(quota.limit().min(4_096), quota.period());
-    let micros = |random: &mut Random, most: u128| {
-        let most = u64::try_from(most).expect("small figures");
-        Duration::from_micros(1 + random.below(most))
-    };
-    let block = micros(random, 3 * quota.period().as_micros());
-    let lockout = Lockout::new(quota)
-        .block(block)
-        .max_block(block + micros(random, 6 * block.as_micros()))
-        .forget(micros(random, 9 * quota.period().as_micros()))
-        .parole(1 + random.below(quota.limit().min(4)));
-    match random.below(2) {
-        0 => lockout,
-        _ => lockout.clear_on_success(),
-    }
-}
-
-pub(super) fn warm_up(random: &mut Random) -> WarmUp {
-    loop {
-        let quota = quota(random);
-        let ramp = Duration::from_nanos(1 + random.log_uniform(42));
-        let warm_up = WarmUp::new(quota, ramp).cold_factor(1 + random.below(8));
-        let warm_up = match random.below(3) {
-            0 => warm_up,
-            1 => warm_up.queue(random.below(20)),
-            _ => warm_up
-                .queue(random.below(20))
-                .max_wait(Duration::from_nanos(random.log_uniform(40))),
-        };
-        if warm_up.prepared().is_ok() {
-            return warm_up;
-        }
-    }
+    SlidingLog::new(Quota::per(quota.limit().min(1_000), quota.period()))
 }
 
 #[cfg(feature = "governor")]

@@ -1,0 +1,506 @@
+//! The limits of an algorithm as the script knows them, and what its figures mean.
+
+use std::{fmt::Write as _, time::Duration};
+
+use super::call::Call;
+use crate::algorithm::{Cells, Division, Kernel, Level, Portable, Turns, merge};
+use crate::clock::nanos;
+use crate::decision::{Decision, Verdict};
+
+/// What a script can add two of exactly.
+const MAX_EXACT: u64 = 1 << 52;
+/// The most moments that a script keeps of a key. Each call reads and writes all of them.
+const MAX_MOMENTS: u64 = 1_000;
+/// The most numbers of a value that the script reads.
+const MAX_NUMBERS: u64 = 4_000;
+/// How long a key that began with less than a full bucket is kept after it is full: a month, in microseconds, and as
+/// long as many fillings. After that the next request begins with the initial tokens again.
+const MIN_KEPT: u64 = 30 * 86_400 * 1_000_000;
+const FILLINGS: u64 = 1_000;
+
+/// The limits that a script decides.
+#[derive(Clone, Debug)]
+pub(super) struct Kernels {
+    limits: Vec<Kernel>,
+    /// What the name of a key ends with: it says how the value is to be read, and so is all that processes must have
+    /// in common which share the value.
+    pub(super) layout: String,
+}
+
+/// The figures of a limit, as the script has counted them. Times are microseconds by the clock of the key.
+#[derive(Clone, Copy)]
+struct Figures<'a> {
+    call: Call,
+    now: u64,
+    /// Whether the limit has room for the cost.
+    has_room: bool,
+    /// Whether the cost was taken after the script had counted.
+    is_taken: bool,
+    used: &'a [i64],
+}
+
+/// The span of a cost of a level, what it waits for before, and the highest level that admits it.
+struct Span {
+    cost: u64,
+    lead: u64,
+    most: Option<u128>,
+}
+
+impl Kernels {
+    /// `None` if no script decides the algorithm, or not exactly.
+    pub(super) fn of<A: Portable>(algorithm: &A) -> Option<Self> {
+        let limits = algorithm.kernels(now())?;
+        let limits: Vec<_> = limits.into_iter().map(in_micros).collect::<Option<_>>()?;
+        let moments = |limit: &Kernel| match limit {
+            Kernel::Log { limit, .. } => *limit,
+            _ => 0,
+        };
+        let numbers = |limit: &Kernel| match limit {
+            Kernel::Level(_) => 2,
+            Kernel::Cells(cells) => cells.count + 1,
+            Kernel::Log { .. } => 1,
+        };
+        let moments: u64 = limits.iter().map(moments).sum();
+        let numbers = limits.iter().map(numbers).sum::<u64>() + 2 * moments;
+        if moments > MAX_MOMENTS || numbers > MAX_NUMBERS {
+            return None;
+        }
+        let layouts: Vec<_> = limits.iter().map(layout).collect();
+        Some(Self {
+            layout: layouts.join("+"),
+            limits,
+        })
+    }
+
+    /// Whether its settings depend on the moment.
+    pub(super) fn is_dated(&self) -> bool {
+        let is_dated = |limit: &Kernel| matches!(limit, Kernel::Cells(cells) if matches!(cells.division, Division::Calendar { .. }));
+        self.limits.iter().any(is_dated)
+    }
+
+    /// What the script reads of a call.
+    pub(super) fn args(&self, call: Call) -> String {
+        let mut text = format!(r#"{{"op":"{}","limits":["#, call.name());
+        for (index, limit) in self.limits.iter().enumerate() {
+            if index > 0 {
+                text.push(',');
+            }
+            push_args(&mut text, limit, call);
+        }
+        text + "]}"
+    }
+
+    /// The decision that the numbers of a reply are: the time of the key, and for each limit whether it has room and
+    /// what is used. `None` if there are not as many.
+    pub(super) fn decision(&self, call: Call, reply: &[i64]) -> Option<(u64, Decision)> {
+        let (now, mut rest) = reply.split_first()?;
+        let now = u64::try_from(*now).ok()?;
+        let mut all = Vec::with_capacity(self.limits.len());
+        for limit in &self.limits {
+            let (has_room, numbers) = rest.split_first()?;
+            let (used, after) = numbers.split_at_checked(match limit {
+                Kernel::Level(_) => 2,
+                Kernel::Cells(cells) => usize::try_from(cells.count).ok()? + 1,
+                Kernel::Log { .. } => 3,
+            })?;
+            rest = after;
+            all.push((limit, *has_room == 1, used));
+        }
+        let is_taken = call.takes() && all.iter().all(|(_, has_room, _)| *has_room);
+        let mut decisions = all.into_iter().enumerate().map(|(policy, told)| {
+            let (limit, has_room, used) = told;
+            let figures = Figures {
+                call,
+                now,
+                has_room: has_room || call.cost() == 0 || !call.asks(),
+                is_taken,
+                used,
+            };
+            let mut decision = figures.decision(limit);
+            decision.policy = policy;
+            decision
+        });
+        let decision = match call {
+            Call::PeekOf(_, part) if part < self.limits.len() => decisions.nth(part),
+            _ => decisions.reduce(merge),
+        };
+        rest.is_empty().then_some((now, ceil_to_micros(decision?)))
+    }
+}
+
+/// The same limit with all times in microseconds. `None` if a script cannot represent it exactly.
+fn in_micros(limit: Kernel) -> Option<Kernel> {
+    let is_exact = |number: u64| number <= MAX_EXACT;
+    let micros = |ns: u64| (ns % 1_000 == 0 && is_exact(ns / 1_000)).then_some(ns / 1_000);
+    Some(match limit {
+        Kernel::Level(level) => {
+            // If the period is no whole number of microseconds, a thousand times as many units drain in a thousand
+            // times as many.
+            let (rate, period) = match micros(level.period) {
+                Some(period) => (level.rate, period),
+                None => (level.rate.checked_mul(1_000)?, level.period),
+            };
+            let numbers = [rate, period, level.capacity, level.initial];
+            if !numbers.into_iter().all(is_exact) {
+                return None;
+            }
+            Kernel::Level(Level {
+                rate,
+                period,
+                ..level
+            })
+        }
+        Kernel::Cells(mut cells) => {
+            if cells.division == Division::Even && cells.count > 1 {
+                // Cells are rounded up, as the algorithm in process rounds them to nanoseconds. If they do not divide
+                // the period, an offset below a microsecond has no meaning.
+                cells.length = cells.length.checked_next_multiple_of(1_000)?;
+                cells.offset = cells.offset.checked_next_multiple_of(1_000)?;
+            }
+            (cells.length, cells.offset) = (micros(cells.length)?, micros(cells.offset)?);
+            if !is_exact(cells.limit) {
+                return None;
+            }
+            Kernel::Cells(cells)
+        }
+        Kernel::Log { limit, period } => Kernel::Log {
+            limit,
+            period: micros(period)?,
+        },
+    })
+}
+
+/// The name of a layout, such as `bucket/1s`.
+fn layout(limit: &Kernel) -> String {
+    let span = |us: u64| format!("{:?}", Duration::from_micros(us));
+    match limit {
+        Kernel::Level(level) => {
+            let kind = match (level.turns, level.places) {
+                (Turns::Never | Turns::Tokens, _) | (_, None) => "bucket",
+                (Turns::After, _) => "line",
+                (Turns::Before, _) => "line-paid-before",
+            };
+            // A unit has as many parts as the period has microseconds, or nanoseconds if these are no whole ones.
+            format!("{kind}/{}", span(level.period))
+        }
+        Kernel::Cells(cells) => {
+            let (length, padding) = (span(cells.length), padding(cells));
+            let text = match &cells.division {
+                Division::Calendar { name, .. } => return format!("calendar/{name}"),
+                Division::Anchored => return format!("anchored/{length}"),
+                Division::Weighted => format!("sliding/{length}"),
+                Division::Even if cells.count == 1 => format!("window/{length}"),
+                Division::Even => format!("grid/{length}x{}", cells.count),
+            };
+            match padding {
+                0 => text,
+                padding => format!("{text}-{}", span(padding)),
+            }
+        }
+        Kernel::Log { period, .. } => format!("log/{}", span(*period)),
+    }
+}
+
+/// What is added to a time before it is divided into cells.
+const fn padding(cells: &Cells) -> u64 {
+    match cells.offset.checked_rem(cells.length) {
+        None | Some(0) => 0,
+        Some(into) => cells.length - into,
+    }
+}
+
+fn push_args(text: &mut String, limit: &Kernel, call: Call) {
+    // Larger ones are never admitted.
+    let cost = call.cost().min(MAX_EXACT);
+    let taken = |is_line| {
+        call.taken_at(is_line)
+            .unwrap_or_default()
+            .min(2 * MAX_EXACT - 1)
+    };
+    // Writing into a string does not fail.
+    let _ = match limit {
+        Kernel::Level(level) => {
+            let span = level.span(call);
+            let period = u128::from(level.period);
+            let (most, most_part) = match span.most {
+                None => (-1, 0),
+                Some(most) => match i64::try_from(most / period) {
+                    Ok(units) if units.unsigned_abs() <= MAX_EXACT => (units, most % period),
+                    _ => (2 * MAX_EXACT.cast_signed() - 1, 0),
+                },
+            };
+            let full = u128::from(level.capacity) * period / u128::from(level.rate);
+            let kept = u64::try_from(full).map_or(MAX_EXACT, |full| full.saturating_mul(FILLINGS));
+            let (floor, kept) = (level.floor(), kept.clamp(MIN_KEPT, MAX_EXACT));
+            write!(
+                text,
+                r#"{{"kind":"level","rate":{},"period":{},"floor":{floor},"initial":{},"kept":{kept},"cost":{},"lead":{},"most":{most},"most_part":{most_part},"taken":{}}}"#,
+                level.rate,
+                level.period,
+                level.initial,
+                span.cost.min(MAX_EXACT),
+                span.lead.min(MAX_EXACT),
+                taken(level.places.is_some()),
+            )
+        }
+        Kernel::Cells(cells) => {
+            let (division, starts) = match &cells.division {
+                Division::Even => ("even", None),
+                Division::Weighted => ("weighted", None),
+                Division::Anchored => ("anchored", None),
+                Division::Calendar { starts, .. } => ("calendar", Some(starts)),
+            };
+            let starts = starts.map_or(String::new(), |starts| {
+                format!(r#","starts":{:?}"#, starts.map(|second| second * 1_000_000))
+            });
+            write!(
+                text,
+                r#"{{"kind":"cells","division":"{division}","length":{},"padding":{},"count":{},"limit":{},"cost":{cost},"taken":{}{starts}}}"#,
+                cells.length,
+                padding(cells),
+                cells.count,
+                cells.limit,
+                taken(false),
+            )
+        }
+        Kernel::Log { limit, period } => write!(
+            text,
+            r#"{{"kind":"log","period":{period},"limit":{limit},"cost":{cost},"taken":{}}}"#,
+            taken(false),
+        ),
+    };
+}
+
+impl Level {
+    /// Whether requests wait for their turns at a level of zero.
+    fn is_line(&self) -> bool {
+        matches!(self.turns, Turns::After | Turns::Before) && self.places.is_some()
+    }
+
+    /// How far an unused line goes below zero.
+    fn floor(&self) -> i64 {
+        if self.is_line() && self.turns == Turns::Before {
+            1 - self.capacity.cast_signed()
+        } else {
+            0
+        }
+    }
+
+    fn span(&self, call: Call) -> Span {
+        let cost = call.cost();
+        let units = |units: u64| u128::from(units) * u128::from(self.period);
+        let wait = |ns: u64| u128::from(ns) * u128::from(self.rate) / 1_000;
+        let pays_before = self.floor() < 0 || self.is_line() && self.turns == Turns::Before;
+        let (span, lead) = match call {
+            Call::Refund(..) | Call::Cancel(..) | Call::Forgive(..) => (cost, 0),
+            _ if pays_before && cost > 0 => (1, cost - 1),
+            _ => (cost, 0),
+        };
+        // How much may be before the cost, or how much more than the capacity there may be with it.
+        let longest = match (call, self.places) {
+            (Call::Reserve(_, max_wait), _) if self.turns != Turns::Never => wait(max_wait),
+            (_, None) => 0,
+            (_, Some(places)) => {
+                let places = match self.turns {
+                    Turns::After => places.saturating_sub(cost.saturating_sub(1)),
+                    _ => places,
+                };
+                units(places).min(wait(self.max_wait))
+            }
+        };
+        let is_reserved = matches!(call, Call::Reserve(..));
+        let most = match self.turns {
+            Turns::After | Turns::Before if self.is_line() || is_reserved => longest + units(span),
+            _ => longest + units(self.capacity),
+        };
+        Span {
+            cost: span,
+            lead,
+            most: (cost <= self.max_cost).then_some(most),
+        }
+    }
+
+    /// Nanoseconds until as much has drained.
+    fn time(&self, parts: i128) -> u64 {
+        let parts = u128::try_from(parts).unwrap_or(0).saturating_mul(1_000);
+        u64::try_from(parts.div_ceil(u128::from(self.rate))).unwrap_or(u64::MAX)
+    }
+}
+
+impl Figures<'_> {
+    fn decision(&self, limit: &Kernel) -> Decision {
+        match limit {
+            Kernel::Level(level) => self.of_level(level),
+            Kernel::Cells(cells) => self.of_cells(cells),
+            Kernel::Log { limit, period } => self.of_log(*limit, *period),
+        }
+    }
+
+    fn number(&self, place: usize) -> u64 {
+        let number = self.used.get(place).copied().unwrap_or_default();
+        u64::try_from(number).unwrap_or(0)
+    }
+
+    /// With the nanoseconds until there is room, of a cost that the limit may ever have room for.
+    fn told(&self, limit: u64, remaining: u64, retry: Option<u64>, reset: u64) -> Decision {
+        let (verdict, retry) = if self.has_room {
+            (Verdict::Admit, None)
+        } else {
+            (Verdict::Deny, retry)
+        };
+        Decision::new(verdict, limit, remaining, retry, reset)
+    }
+
+    fn of_level(&self, level: &Level) -> Decision {
+        let period = i128::from(level.period);
+        let parts = |units: u64| i128::from(units) * period;
+        let used = match *self.used {
+            [units, part] => i128::from(units) * period + i128::from(part),
+            _ => 0,
+        };
+        let floor = i128::from(level.floor()) * period;
+        let (span, is_line, is_asked) = (level.span(self.call), level.is_line(), self.call.asks());
+        let start = match used + parts(span.lead) {
+            start if used > floor && start > 0 => start,
+            _ => 0,
+        };
+        let after = start + parts(span.cost);
+        let at_end = if self.is_taken { after } else { used };
+        let whole = |parts: i128| u64::try_from(parts.max(0) / period).unwrap_or(u64::MAX);
+        let capacity = level.capacity;
+        let (remaining, reset) = match level.turns {
+            _ if !is_line => (whole(parts(capacity) - at_end), at_end),
+            Turns::Before if at_end <= floor => (capacity, 0),
+            Turns::Before => {
+                let rested = capacity.min(whole(-at_end).saturating_add(1));
+                let remaining = if at_end > 0 { 0 } else { rested };
+                (remaining, at_end + parts(capacity.saturating_sub(1)))
+            }
+            _ => (if at_end > 0 { 0 } else { capacity }, at_end),
+        };
+        let retry = span.most.map(|most| {
+            let most = i128::try_from(most).unwrap_or(i128::MAX);
+            let excess = used + parts(span.lead) + parts(span.cost) - most;
+            level.time(excess.min(used - floor))
+        });
+        let mut decision = self.told(capacity, remaining, retry, level.time(reset));
+        let is_reserved = matches!(self.call, Call::Reserve(..));
+        let turn = match level.turns {
+            Turns::After | Turns::Before if is_line || is_reserved => start,
+            _ => after - parts(capacity),
+        };
+        if self.has_room && is_asked && self.call.cost() > 0 && turn > 0 {
+            decision.verdict = Verdict::after(level.time(turn));
+        }
+        decision
+    }
+
+    fn of_cells(&self, cells: &Cells) -> Decision {
+        let mut counts: Vec<_> = (1..self.used.len())
+            .map(|place| self.number(place))
+            .collect();
+        if let (true, Some(newest)) = (self.is_taken, counts.first_mut()) {
+            *newest = newest.saturating_add(self.call.cost());
+        }
+        let (newest, cost) = match self.used {
+            // No window is open.
+            [-1, ..] => (self.now, self.call.cost()),
+            _ => (self.number(0), self.call.cost()),
+        };
+        let used_at = |at: u64| used_at(cells, newest, &counts, at);
+        // By then all of it is over.
+        let end = match cells.division {
+            Division::Calendar { .. } => newest,
+            Division::Anchored => newest + cells.length,
+            _ => self.now + (cells.count + 1) * cells.length,
+        };
+        let [now, end] = [self.now, end.max(self.now)].map(|us| us.saturating_mul(1_000));
+        // The time until at most `most` counts.
+        let until = |most: u64| {
+            let (mut low, mut high) = (now, end);
+            while low < high {
+                let middle = u64::midpoint(low, high);
+                if used_at(middle) > most {
+                    low = middle + 1;
+                } else {
+                    high = middle;
+                }
+            }
+            high - now
+        };
+        let left = cells.limit.saturating_sub(used_at(now));
+        let retry = match cells.limit.checked_sub(cost) {
+            Some(most) if !self.has_room => Some(until(most)),
+            _ => None,
+        };
+        self.told(cells.limit, left, retry, until(0))
+    }
+
+    fn of_log(&self, limit: u64, period: u64) -> Decision {
+        let [mut used, mut last, first] = [0, 1, 2].map(|place| self.number(place));
+        if self.is_taken {
+            (used, last) = (used.saturating_add(self.call.cost()), self.now);
+        }
+        let until = |moment: u64| {
+            (moment + period)
+                .saturating_sub(self.now)
+                .saturating_mul(1_000)
+        };
+        let reset = if used == 0 { 0 } else { until(last) };
+        let retry = (self.call.cost() <= limit).then(|| until(first));
+        self.told(limit, limit.saturating_sub(used), retry, reset)
+    }
+}
+
+/// What counts of cells at a nanosecond, which is not before the newest.
+fn used_at(cells: &Cells, newest: u64, counts: &[u64], at: u64) -> u64 {
+    match cells.division {
+        Division::Calendar { .. } if at / 1_000 >= newest => return 0,
+        Division::Anchored if at / 1_000 >= newest + cells.length => return 0,
+        Division::Calendar { .. } | Division::Anchored => return counts.iter().sum(),
+        Division::Even | Division::Weighted => {}
+    }
+    let (at, length) = (
+        at.saturating_add(1_000 * padding(cells)),
+        1_000 * cells.length,
+    );
+    let (cell, left) = (at / length, length - at % length);
+    let weighted = |count: u64| {
+        let weighted = u128::from(count) * u128::from(left) / u128::from(length);
+        u64::try_from(weighted).unwrap_or(u64::MAX)
+    };
+    let steps = usize::try_from(cell.saturating_sub(newest)).unwrap_or(usize::MAX);
+    let counting = counts.len().saturating_sub(steps);
+    match (&cells.division, &counts[..counting]) {
+        (Division::Weighted, [current, previous]) => current.saturating_add(weighted(*previous)),
+        (Division::Weighted, [previous]) => weighted(*previous),
+        (_, counting) => counting
+            .iter()
+            .fold(0, |sum, count| sum.saturating_add(*count)),
+    }
+}
+
+/// Rounds waits up to microseconds, which is what Redis counts in.
+pub(super) fn ceil_to_micros(decision: Decision) -> Decision {
+    let whole = |span: Duration| {
+        let ns = nanos(span);
+        Duration::from_nanos(ns.checked_next_multiple_of(1_000).unwrap_or(ns))
+    };
+    Decision {
+        verdict: match decision.verdict {
+            Verdict::Wait(span) => Verdict::Wait(whole(span)),
+            verdict => verdict,
+        },
+        retry_after: decision.retry_after.map(whole),
+        reset_after: whole(decision.reset_after),
+        ..decision
+    }
+}
+
+#[cfg(test)]
+use self::tests::now;
+#[cfg(not(test))]
+use crate::clock::unix_now as now;
+
+#[cfg(test)]
+pub(super) mod tests;

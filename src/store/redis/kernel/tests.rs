@@ -1,0 +1,96 @@
+use std::cell::Cell;
+
+use super::*;
+use crate::algorithm::{
+    All, AnyAlgorithm, FixedWindow, LeakyBucket, Lockout, SlidingGrid, SlidingLog, SlidingWindow,
+    TokenBucket,
+};
+use crate::clock::{Tick, unix_now};
+use crate::quota::Quota;
+
+thread_local! {
+    pub(in crate::store::redis) static MACHINE: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// The wall clock of this machine, which tests replace.
+pub(super) fn now() -> Tick {
+    let second = MACHINE.get();
+    second.map_or_else(unix_now, |second| Tick::from_nanos(second * 1_000_000_000))
+}
+
+#[test]
+fn a_layout_says_how_a_value_is_read_and_not_what_the_limit_is() {
+    let minute = Quota::per_minute;
+    let layout = |algorithm: AnyAlgorithm| Kernels::of(&algorithm).map(|kernels| kernels.layout);
+    let hour = Duration::from_secs(3_600);
+    for limit in [1, 1_000] {
+        for (algorithm, expected) in [
+            (TokenBucket::new(minute(limit)).into(), "bucket/60s"),
+            (
+                TokenBucket::new(minute(limit)).queue(3).into(),
+                "bucket/60s",
+            ),
+            (LeakyBucket::new(minute(limit)).into(), "bucket/60s"),
+            (LeakyBucket::new(minute(limit)).queue(3).into(), "line/60s"),
+            (FixedWindow::new(minute(limit)).into(), "window/60s"),
+            (
+                FixedWindow::new(Quota::per_day(limit)).offset(hour).into(),
+                "window/86400s-82800s",
+            ),
+            (
+                FixedWindow::new(minute(limit)).anchored().into(),
+                "anchored/60s",
+            ),
+            (SlidingWindow::new(minute(limit)).into(), "sliding/60s"),
+            (
+                SlidingGrid::new(minute(limit)).strict().into(),
+                "grid/6sx11",
+            ),
+            (SlidingLog::new(minute(limit)).into(), "log/60s"),
+            (
+                All::new([
+                    AnyAlgorithm::from(TokenBucket::new(Quota::per_second(limit))),
+                    AnyAlgorithm::from(FixedWindow::new(minute(limit))),
+                ])
+                .into(),
+                "bucket/1s+window/60s",
+            ),
+        ] {
+            let algorithm: AnyAlgorithm = algorithm;
+            assert_eq!(layout(algorithm).as_deref(), Some(expected));
+        }
+    }
+}
+
+#[test]
+fn what_a_script_cannot_decide_exactly_has_no_kernels() {
+    let quota = Quota::per_second(1_000);
+    let bucket = TokenBucket::new(quota);
+    let nanos = Duration::from_nanos;
+    let most = |most: u64| Quota::per_second(most);
+    for (algorithm, has_kernels) in [
+        (AnyAlgorithm::from(SlidingLog::new(quota)), true),
+        (SlidingLog::new(Quota::per_second(1_001)).into(), false),
+        (FixedWindow::new(Quota::per(1, nanos(1_500))).into(), false),
+        (TokenBucket::new(Quota::per(1, nanos(1_500))).into(), true),
+        (TokenBucket::new(most(1 << 52)).into(), true),
+        (TokenBucket::new(most((1 << 52) + 1)).into(), false),
+        (FixedWindow::new(most(1 << 52)).into(), true),
+        (FixedWindow::new(most((1 << 52) + 1)).into(), false),
+        (bucket.debt(1).into(), false),
+        (bucket.refill_every(nanos(1_000_000)).into(), false),
+        (Lockout::new(quota).into(), false),
+        (
+            All::new([AnyAlgorithm::from(bucket), Lockout::new(quota).into()]).into(),
+            false,
+        ),
+        (All::<AnyAlgorithm>::new([]).into(), false),
+    ] {
+        let algorithm: AnyAlgorithm = algorithm;
+        assert_eq!(
+            Kernels::of(&algorithm).is_some(),
+            has_kernels,
+            "{algorithm:?}"
+        );
+    }
+}
