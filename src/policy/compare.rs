@@ -13,12 +13,9 @@ impl Spec {
 
     /// The first algorithm beside a lockout, if both are there.
     pub(super) fn beside_lockout(&self) -> Option<&'static str> {
-        let (lockouts, others): (Vec<_>, Vec<_>) = self
-            .terms
-            .iter()
-            .map(|term| term.kind)
-            .partition(|name| *name == "lockout");
-        others.first().copied().filter(|_| !lockouts.is_empty())
+        let kinds = || self.terms.iter().map(|term| term.kind);
+        let other = kinds().find(|kind| *kind != "lockout");
+        other.filter(|_| kinds().any(|kind| kind == "lockout"))
     }
 
     /// A limit that is there twice.

@@ -28,14 +28,8 @@ pub(super) fn terms(text: &str) -> Result<Vec<Term>, ConfigError> {
 
 /// `ALGORITHM AMOUNT; NAME=VALUE; ...`.
 fn term(text: &str) -> Result<Term, ConfigError> {
-    let (head, parts) = text.split_once(';').unwrap_or((text, ""));
-    let parts = || {
-        parts
-            .split(';')
-            .map(str::trim)
-            .filter(|_| text.contains(';'))
-    };
-    let head = head.trim();
+    let mut all = text.split(';').map(str::trim);
+    let (head, parts) = (all.next().unwrap_or_default(), || all.clone());
     let (name, amount) = head.split_once(char::is_whitespace).unwrap_or((head, ""));
     let Some(kind) = Kind::named(name) else {
         return Err(unknown_algorithm(text, name));
@@ -105,13 +99,13 @@ fn option_of(
     if let Some(option) = known.iter().find(|option| option.name == name) {
         return Ok(option);
     }
-    let names = || known.iter().map(|option| option.name);
-    let allowed = if known.is_empty() {
+    let names: Vec<_> = known.iter().map(|option| option.name).collect();
+    let allowed = if names.is_empty() {
         "no options".to_owned()
     } else {
-        names().collect::<Vec<_>>().join(", ")
+        names.join(", ")
     };
-    let near = did_you_mean(name, names());
+    let near = did_you_mean(name, names);
     let expected = format!("{allowed}: {} has no {name}{near}", kind.name);
     Err(wrong(text, expected))
 }
@@ -119,36 +113,28 @@ fn option_of(
 /// The value, or `None` if it is the default.
 fn value_of(option: &Setting, text: &str, value: &str) -> Result<Option<u64>, ConfigError> {
     let name = option.name;
-    let fault = |expected: &str, near: &str| {
-        Err(wrong(
+    let words: &[&str] = match option.takes {
+        Takes::Count if is_number(value) => {
+            let allowed = "a number up to 9007199254740991";
+            let number = value.parse().map(Some);
+            return number.map_err(|_| ConfigError::out_of_range(name, value, allowed));
+        }
+        Takes::Count => &[],
+        Takes::Time => return time(name, text, value).map(Some),
+        Takes::Zone => return zone_number(value).map(Some),
+        Takes::Flag => &["false", "true"],
+        Takes::OneOf(words) => words,
+    };
+    let Some(place) = words.iter().position(|word| *word == value) else {
+        let near = did_you_mean(value, words.iter().copied());
+        let words = Some(words.join(" or ")).filter(|words| !words.is_empty());
+        let expected = words.unwrap_or_else(|| "a whole number".to_owned());
+        return Err(wrong(
             text,
             format!("{expected} for {name}, found {value:?}{near}"),
-        ))
+        ));
     };
-    let one_of = |words: &'static [&'static str]| {
-        let place = words.iter().position(|word| *word == value);
-        place.map(|place| (place > 0).then_some(1))
-    };
-    match option.takes {
-        Takes::Count if is_number(value) => value
-            .parse()
-            .map(Some)
-            .map_err(|_| ConfigError::out_of_range(name, value, "a number up to 9007199254740991")),
-        Takes::Count => fault("a whole number", ""),
-        Takes::Time => time(name, text, value).map(Some),
-        Takes::Zone => zone_number(value).map(Some),
-        Takes::Flag => match one_of(&["false", "true"]) {
-            Some(value) => Ok(value),
-            None => fault("true or false", ""),
-        },
-        Takes::OneOf(words) => match one_of(words) {
-            Some(value) => Ok(value),
-            None => fault(
-                &words.join(" or "),
-                &did_you_mean(value, words.iter().copied()),
-            ),
-        },
-    }
+    Ok((place > 0).then_some(1))
 }
 
 /// `NUMBER UNIT`.

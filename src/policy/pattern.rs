@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// paths than the route is bypassed. A path is compared as the client sent it, without its query.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub(super) struct PathPattern {
+pub(crate) struct PathPattern {
     text: String,
     /// Has this one route: several could conflict, or hide each other.
     router: Router<()>,

@@ -145,13 +145,8 @@ impl FromStr for AnyAlgorithm {
 
 impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, term) in self.terms.iter().enumerate() {
-            if at > 0 {
-                f.write_str(" + ")?;
-            }
-            term.fmt(f)?;
-        }
-        Ok(())
+        let terms: Vec<_> = self.terms.iter().map(ToString::to_string).collect();
+        f.write_str(&terms.join(" + "))
     }
 }
 

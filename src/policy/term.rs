@@ -8,7 +8,7 @@ use crate::error::ConfigError;
 use crate::quota::{Quota, in_largest_unit};
 
 /// One algorithm with its settings.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Term {
     /// The name of its [`Kind`].
     pub(super) kind: &'static str,
@@ -100,12 +100,5 @@ impl fmt::Display for Term {
             }
         }
         Ok(())
-    }
-}
-
-/// Manual impl: the text form is shorter.
-impl fmt::Debug for Term {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}")
     }
 }

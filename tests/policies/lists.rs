@@ -65,7 +65,7 @@ fn an_error_in_a_list_shows_its_line_and_not_its_text() {
         assert!(!error.contains("hunter2"), "{error}");
     }
     // A value that is no network is shown where it was written for the policy.
-    let inline = "version = 1\n[lists.bad]\ncidrs = [\"hunter2\"]";
+    let inline = "version = 1\n[lists.bad]\ncidrs = [\"hunter2\"]\n[[deny]]\nlist = \"bad\"";
     let error = PolicyFile::from_toml(inline).unwrap_err().to_string();
     assert!(error.contains("hunter2"), "{error}");
 }

@@ -85,11 +85,8 @@ impl Limit {
         let in_flight = spec.concurrency().is_some();
         let is_global = *keys == [KeySource::Global];
         let twice = spec.repeated().unwrap_or_default();
-        refuse(
-            !twice.is_empty(),
-            "limit",
-            format!("{twice} is there twice"),
-        )?;
+        let message = format!("{twice} is there twice");
+        refuse(!twice.is_empty(), "limit", message)?;
         for (at, key) in keys.iter().enumerate() {
             let message = format!("{} is there twice", String::from(key.clone()));
             refuse(keys[..at].contains(key), "key", message)?;
@@ -121,11 +118,8 @@ impl Limit {
             "this field is missing: it is about lockout and {other} alike. Write failure = [401, 403] \
              to count failures only, or give {other} a limit of its own to count every request"
         );
-        refuse(
-            !other.is_empty() && self.failure.is_empty(),
-            "failure",
-            message,
-        )?;
+        let is_open = !other.is_empty() && self.failure.is_empty();
+        refuse(is_open, "failure", message)?;
         let message = "on_success=clear needs methods, such as methods = \"POST\": each success of a request \
                        that matches would clear the failures, such as a GET of the form";
         let methods = self.requests.as_ref().map_or(0, |it| it.methods.len());
@@ -141,17 +135,16 @@ impl Override {
         for (field, text) in [("key", &self.key), ("prefix", &self.prefix)] {
             valid(field, text.as_deref().map_or(Ok(()), check_value))?;
         }
-        let given = [
+        let is_one = |given: [bool; 3]| given.iter().filter(|is_given| **is_given).count() == 1;
+        let given = is_one([
             self.key.is_some(),
             self.prefix.is_some(),
             self.headers.is_some(),
-        ];
-        let given = given.iter().filter(|is_given| **is_given).count();
-        refuse(given != 1, "key", "give one of key, prefix and headers")?;
-        let given = [self.limit.is_some(), self.blocked, self.unlimited];
-        let given = given.iter().filter(|is_given| **is_given).count();
+        ]);
+        refuse(!given, "key", "give one of key, prefix and headers")?;
+        let given = is_one([self.limit.is_some(), self.blocked, self.unlimited]);
         let message = "give one of limit, blocked = true and unlimited = true";
-        refuse(given != 1, "limit", message)?;
+        refuse(!given, "limit", message)?;
         if let Some(other) = &self.limit {
             let kind = limit.limit.kind();
             let message = format!("expected {kind} with other numbers");
@@ -177,82 +170,64 @@ impl Override {
 }
 
 impl Content {
-    /// Reports what is wrong with several parts of the file together.
-    pub(super) fn check(&self, report: &mut dyn FnMut(&str, String)) {
+    /// Refuses what is wrong with several parts of the file together.
+    pub(super) fn check(&self) -> Result<(), Mistake> {
         for (at, deny) in self.denies.iter().enumerate() {
-            if let Err((field, message)) = Requests::check(deny.requests.as_ref()) {
-                report(&format!("deny[{at}].{field}"), message);
+            let in_deny = |(field, message)| (format!("deny[{at}].{field}"), message);
+            Requests::check(deny.requests.as_ref()).map_err(in_deny)?;
+        }
+        self.check_lists()?;
+        for (name, store) in &self.stores {
+            let path = format!("stores.{name}");
+            valid(&path, check_name(name))?;
+            let message = "memory is the name of the store in this process; give another name";
+            refuse(name == "memory", &path, message)?;
+            let mut limits = self.limits.iter();
+            let is_used = limits.any(|limit| limit.store.as_ref() == Some(name));
+            refuse(!is_used, &path, "no limit uses this store")?;
+            let is_one = store.redis.is_some() != store.postgres.is_some();
+            refuse(!is_one, &path, "give one of redis and postgres")?;
+        }
+        let mut names = BTreeSet::new();
+        for (at, limit) in self.limits.iter().enumerate() {
+            let path = format!("limit[{at}]");
+            let overrides = limit.overrides.iter().enumerate();
+            let overrides =
+                overrides.map(|(at, one)| (format!("{path}.override[{at}]"), &one.name));
+            for (path, name) in std::iter::once((path.clone(), &limit.name)).chain(overrides) {
+                let message = format!("the name {name:?} is there twice");
+                refuse(!names.insert(name), &format!("{path}.name"), message)?;
             }
         }
-        self.check_lists(report);
-        self.check_stores(report);
-        self.check_limits(report);
+        Ok(())
     }
 
-    fn check_lists(&self, report: &mut dyn FnMut(&str, String)) {
-        let excepts = self.limits.iter().enumerate().filter_map(|(at, limit)| {
+    fn check_lists(&self) -> Result<(), Mistake> {
+        let limits = self.limits.iter().enumerate();
+        let excepts = limits.filter_map(|(at, limit)| {
             Some((format!("limit[{at}].except"), limit.except.as_ref()?))
         });
         let denies = self.denies.iter().enumerate();
         let denies = denies.map(|(at, deny)| (format!("deny[{at}].list"), &deny.list));
         let used: Vec<_> = excepts.chain(denies).collect();
         for (path, name) in &used {
-            if !self.lists.contains_key(*name) {
-                let known = self.lists.keys().map(String::as_str);
-                report(path, format!("the list {}", not_defined(name, known)));
-            }
+            let message = format!("the list {}", not_defined(name, self.lists.keys()));
+            refuse(!self.lists.contains_key(*name), path, message)?;
         }
         for (name, list) in &self.lists {
             let path = format!("lists.{name}");
-            if let Err(message) = check_name(name) {
-                report(&path, message);
-            } else if used.iter().all(|(_, used)| *used != name) {
-                report(&path, "no limit and no deny uses this list".to_owned());
-            }
-            if list.cidrs.is_empty() == list.file.is_none() {
-                report(&path, "give one of cidrs and file".to_owned());
-            }
+            valid(&path, check_name(name))?;
+            let is_used = used.iter().any(|(_, used)| *used == name);
+            refuse(!is_used, &path, "no limit and no deny uses this list")?;
+            let is_one = list.cidrs.is_empty() != list.file.is_none();
+            refuse(!is_one, &path, "give one of cidrs and file")?;
             for (at, network) in list.cidrs.iter().enumerate() {
                 // `!` begins an exception.
                 let network = network.strip_prefix('!').unwrap_or(network);
-                if let Err(error) = Networks::try_new([network]) {
-                    report(&format!("{path}.cidrs[{at}]"), error.to_string());
-                }
+                let read = Networks::try_new([network]).map_err(|error| error.to_string());
+                valid(&format!("{path}.cidrs[{at}]"), read.map(drop))?;
             }
         }
-    }
-
-    fn check_stores(&self, report: &mut dyn FnMut(&str, String)) {
-        for (name, store) in &self.stores {
-            let mut limits = self.limits.iter();
-            let message = match check_name(name) {
-                Err(message) => message,
-                Ok(()) if name == "memory" => {
-                    "memory is the name of the store in this process; give another name".to_owned()
-                }
-                Ok(()) if limits.all(|limit| limit.store.as_ref() != Some(name)) => {
-                    "no limit uses this store".to_owned()
-                }
-                Ok(()) if store.redis.is_some() == store.postgres.is_some() => {
-                    "give one of redis and postgres".to_owned()
-                }
-                Ok(()) => continue,
-            };
-            report(&format!("stores.{name}"), message);
-        }
-    }
-
-    fn check_limits(&self, report: &mut dyn FnMut(&str, String)) {
-        let mut names = BTreeSet::new();
-        for (at, limit) in self.limits.iter().enumerate() {
-            let overrides = limit.overrides.iter().enumerate();
-            let overrides =
-                overrides.map(|(n, one)| (format!("limit[{at}].override[{n}].name"), &one.name));
-            let all = std::iter::once((format!("limit[{at}].name"), &limit.name)).chain(overrides);
-            let mut twice = all.filter(|(_, name)| !names.insert(*name));
-            if let Some((path, name)) = twice.next() {
-                report(&path, format!("the name {name:?} is there twice"));
-            }
-        }
+        Ok(())
     }
 }

@@ -40,7 +40,7 @@ use crate::quota::Plan;
 /// `docs/policy_reference.md` lists all fields.
 #[derive(Clone)]
 pub struct PolicyFile {
-    pub(in crate::policy) content: Content,
+    pub(crate) content: Content,
     pub(super) lines: Lines,
 }
 
@@ -63,7 +63,7 @@ pub const fn schema() -> &'static str {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(title = "A policy file of tower-throttle"))]
-pub(in crate::policy) struct Content {
+pub(crate) struct Content {
     /// The schema, for editors.
     #[serde(rename = "$schema", skip_serializing_if = "Option::is_none")]
     pub(super) schema: Option<String>,
@@ -73,53 +73,53 @@ pub(in crate::policy) struct Content {
     version: u64,
     /// Lists of networks.
     #[serde(default)]
-    pub(in crate::policy) lists: BTreeMap<String, ListSource>,
+    pub(crate) lists: BTreeMap<String, ListSource>,
     /// Stores that servers share.
     #[serde(default)]
-    pub(in crate::policy) stores: BTreeMap<String, StoreSource>,
+    pub(crate) stores: BTreeMap<String, StoreSource>,
     /// The limits. All that match a request apply.
     #[serde(default, rename = "limit")]
-    pub(in crate::policy) limits: Vec<Limit>,
+    pub(crate) limits: Vec<Limit>,
     /// Clients that are denied.
     #[serde(default, rename = "deny")]
-    pub(in crate::policy) denies: Vec<Deny>,
+    pub(crate) denies: Vec<Deny>,
 }
 
 /// One limit.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(in crate::policy) struct Limit {
+pub(crate) struct Limit {
     /// The name in headers, logs, metrics and reports. No two limits share one.
     #[cfg_attr(test, schemars(regex(pattern = super::tests::NAME)))]
-    pub(in crate::policy) name: String,
+    pub(crate) name: String,
     /// ALGORITHM LIMIT/PERIOD; OPTION=VALUE; .., such as token_bucket 10/s; burst=50.
-    pub(in crate::policy) limit: Spec,
+    pub(crate) limit: Spec,
     /// What requests are counted by. Several are counted by all of them together.
     #[serde(rename = "key", deserialize_with = "several")]
     #[cfg_attr(test, schemars(with = "Several<KeySource>"))]
-    pub(in crate::policy) keys: Vec<KeySource>,
+    pub(crate) keys: Vec<KeySource>,
     /// What happens to requests without the key: they share one limit, are not limited, or are rejected with this
     /// status.
-    pub(in crate::policy) missing: Option<WithoutKey>,
+    pub(crate) missing: Option<WithoutKey>,
     /// The requests that the limit applies to; all unless set.
     #[serde(rename = "match")]
-    pub(in crate::policy) requests: Option<Requests>,
+    pub(crate) requests: Option<Requests>,
     /// Clients in this list are not limited.
-    pub(in crate::policy) except: Option<String>,
+    pub(crate) except: Option<String>,
     /// Decide and report, and let every request pass.
     #[serde(default)]
-    pub(in crate::policy) shadow: bool,
+    pub(crate) shadow: bool,
     /// Response headers that state the limit; none unless set.
     #[serde(default)]
-    pub(in crate::policy) headers: HeaderForm,
+    pub(crate) headers: HeaderForm,
     /// Where usage is stored: memory, a store of this file, or one of the program.
     #[cfg_attr(test, schemars(regex(pattern = super::tests::NAME)))]
-    pub(in crate::policy) store: Option<String>,
+    pub(crate) store: Option<String>,
     /// What happens to requests while the store cannot decide.
     #[serde(default, with = "AllowOrDeny")]
     #[cfg_attr(test, schemars(with = "AllowOrDeny"))]
-    pub(in crate::policy) on_store_error: OnStoreError,
+    pub(crate) on_store_error: OnStoreError,
     /// Only responses with these statuses count. 401 and 403 for a lockout unless set.
     #[serde(
         default,
@@ -127,49 +127,49 @@ pub(in crate::policy) struct Limit {
         skip_serializing_if = "Vec::is_empty"
     )]
     #[cfg_attr(test, schemars(with = "Several<Number<100, 599>>"))]
-    pub(in crate::policy) failure: Vec<Number<100, 599>>,
+    pub(crate) failure: Vec<Number<100, 599>>,
     /// How many keys the table in memory holds.
-    pub(in crate::policy) capacity: Option<Number<1, 100_000_000>>,
+    pub(crate) capacity: Option<Number<1, 100_000_000>>,
     /// Each request is denied, and none is counted.
     #[serde(default)]
-    pub(in crate::policy) blocked: bool,
+    pub(crate) blocked: bool,
     /// Each request passes, and none is counted.
     #[serde(default)]
-    pub(in crate::policy) unlimited: bool,
+    pub(crate) unlimited: bool,
     /// Other numbers for some keys, or for requests with some headers.
     #[serde(default, rename = "override")]
-    pub(in crate::policy) overrides: Vec<Override>,
+    pub(crate) overrides: Vec<Override>,
 }
 
 /// Another limit instead of the one around it, for some requests.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(in crate::policy) struct Override {
+pub(crate) struct Override {
     /// A name of its own, as of a limit.
     #[cfg_attr(test, schemars(regex(pattern = super::tests::NAME)))]
-    pub(in crate::policy) name: String,
+    pub(crate) name: String,
     /// The requests whose key is this text.
-    pub(in crate::policy) key: Option<String>,
+    pub(crate) key: Option<String>,
     /// The requests whose key begins with this text.
-    pub(in crate::policy) prefix: Option<String>,
+    pub(crate) prefix: Option<String>,
     /// The requests that have one of these values in each of these headers.
-    pub(in crate::policy) headers: Option<HeaderValues>,
+    pub(crate) headers: Option<HeaderValues>,
     /// The same algorithms with other numbers.
-    pub(in crate::policy) limit: Option<Spec>,
+    pub(crate) limit: Option<Spec>,
     /// Each request is denied, and none is counted.
     #[serde(default)]
-    pub(in crate::policy) blocked: bool,
+    pub(crate) blocked: bool,
     /// Each request passes, and none is counted.
     #[serde(default)]
-    pub(in crate::policy) unlimited: bool,
+    pub(crate) unlimited: bool,
 }
 
 /// The requests that something applies to.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(in crate::policy) struct Requests {
+pub(crate) struct Requests {
     /// Paths as in axum's routes: /users/{id}, /api/{*rest}. The limit applies if one matches.
     #[serde(
         default,
@@ -178,7 +178,7 @@ pub(in crate::policy) struct Requests {
         skip_serializing_if = "Vec::is_empty"
     )]
     #[cfg_attr(test, schemars(with = "Several<PathPattern>"))]
-    pub(in crate::policy) paths: Vec<PathPattern>,
+    pub(crate) paths: Vec<PathPattern>,
     /// The limit applies to these methods only.
     #[serde(
         default,
@@ -186,28 +186,28 @@ pub(in crate::policy) struct Requests {
         skip_serializing_if = "Vec::is_empty"
     )]
     #[cfg_attr(test, schemars(with = "Several<super::tests::Method>"))]
-    pub(in crate::policy) methods: Vec<String>,
+    pub(crate) methods: Vec<String>,
     /// The limit applies to requests that have one of these values in each of these headers.
-    pub(in crate::policy) headers: Option<HeaderValues>,
+    pub(crate) headers: Option<HeaderValues>,
 }
 
 /// Clients that are denied.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(in crate::policy) struct Deny {
+pub(crate) struct Deny {
     /// Clients in this list get status 403.
-    pub(in crate::policy) list: String,
+    pub(crate) list: String,
     /// The requests that are denied; all unless set.
     #[serde(rename = "match")]
-    pub(in crate::policy) requests: Option<Requests>,
+    pub(crate) requests: Option<Requests>,
 }
 
 /// Where the networks of a list come from.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(in crate::policy) struct ListSource {
+pub(crate) struct ListSource {
     /// Networks; ! begins an exception.
     #[serde(
         default,
@@ -215,23 +215,23 @@ pub(in crate::policy) struct ListSource {
         skip_serializing_if = "Vec::is_empty"
     )]
     #[cfg_attr(test, schemars(with = "Several<super::tests::Network>"))]
-    pub(in crate::policy) cidrs: Vec<String>,
+    pub(crate) cidrs: Vec<String>,
     /// A file with one network per line. # begins a comment.
-    pub(in crate::policy) file: Option<String>,
+    pub(crate) file: Option<String>,
 }
 
 /// A server that stores usage.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(in crate::policy) struct StoreSource {
+pub(crate) struct StoreSource {
     /// The URL of a Redis server.
-    pub(in crate::policy) redis: Option<String>,
+    pub(crate) redis: Option<String>,
     /// The URL of a PostgreSQL server.
-    pub(in crate::policy) postgres: Option<String>,
+    pub(crate) postgres: Option<String>,
     /// How many milliseconds a call may take; 100 unless set.
     #[serde(default)]
-    pub(in crate::policy) deadline_ms: Option<Number<1, 60_000>>,
+    pub(crate) deadline_ms: Option<Number<1, 60_000>>,
 }
 
 impl PolicyFile {
@@ -244,14 +244,14 @@ impl PolicyFile {
     }
 
     /// A problem of the field at `path`.
-    pub(in crate::policy) fn problem(&self, path: &str, message: impl Into<String>) -> Problem {
+    pub(crate) fn problem(&self, path: &str, message: impl Into<String>) -> Problem {
         Problem::new(path, self.lines.of(path), message)
     }
 }
 
 impl Limit {
     /// What holds in place of the numbers; never a quota.
-    pub(in crate::policy) const fn plan(&self) -> Plan {
+    pub(crate) const fn plan(&self) -> Plan {
         match (self.blocked, self.unlimited) {
             (true, _) => Plan::Blocked,
             (false, true) => Plan::Unlimited,
@@ -260,7 +260,7 @@ impl Limit {
     }
 
     /// The limit that `one` of its overrides puts in its place.
-    pub(in crate::policy) fn with(&self, one: &Override) -> Self {
+    pub(crate) fn with(&self, one: &Override) -> Self {
         let is_table = self.store.is_none() && self.limit.concurrency().is_none();
         let one_key = one.key.as_ref().filter(|_| is_table);
         Self {
@@ -277,7 +277,7 @@ impl Limit {
 
 impl StoreSource {
     /// The name of its field, the URL, and how long a call may take.
-    pub(in crate::policy) fn parts(&self) -> (&'static str, &str, Duration) {
+    pub(crate) fn parts(&self) -> (&'static str, &str, Duration) {
         let deadline = Duration::from_millis(self.deadline_ms.map_or(100, |ms| ms.0));
         match (&self.redis, &self.postgres) {
             (Some(url), _) => ("redis", url, deadline),
@@ -287,7 +287,7 @@ impl StoreSource {
 
     /// The URL without the password, which may change while the usage is the same. A password
     /// elsewhere, such as in the query, stays.
-    pub(in crate::policy) fn address(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         let (_, url, _) = self.parts();
         let Some((scheme, rest)) = url.split_once("://") else {
             return url.to_owned();

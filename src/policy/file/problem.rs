@@ -24,7 +24,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    pub(in crate::policy) fn new(
+    pub(crate) fn new(
         path: impl Into<String>,
         line: Option<u32>,
         message: impl Into<String>,
@@ -108,7 +108,7 @@ impl fmt::Display for Problem {
 pub struct Problems(Vec<Problem>);
 
 impl Problems {
-    pub(in crate::policy) fn of(mut problems: Vec<Problem>) -> Self {
+    pub(crate) fn of(mut problems: Vec<Problem>) -> Self {
         problems.sort_by_key(|problem| problem.line);
         Self(problems)
     }
@@ -135,14 +135,9 @@ impl fmt::Display for Problems {
 impl Error for Problems {}
 
 /// `"NAME" is not defined`, with the nearest of those that are there.
-pub(in crate::policy) fn not_defined<'a>(
-    name: &str,
-    known: impl Iterator<Item = &'a str>,
-) -> String {
-    let known: Vec<_> = known.collect();
+pub(crate) fn not_defined<'a>(name: &str, known: impl Iterator<Item = &'a String>) -> String {
+    let known: Vec<_> = known.map(String::as_str).collect();
     let near = did_you_mean(name, known.iter().copied());
-    format!(
-        "{name:?} is not defined{near}; there is: {}",
-        known.join(", ")
-    )
+    let known = known.join(", ");
+    format!("{name:?} is not defined{near}; there is: {known}")
 }

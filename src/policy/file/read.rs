@@ -67,11 +67,11 @@ pub(super) fn checked(
     match rest {
         Ok(mut content) if problems.is_empty() => {
             (content.limits, content.schema) = (right, None);
-            content.check(&mut |path, message| {
-                problems.push(Problem::new(path, lines.of(path), message));
-            });
-            if problems.is_empty() {
-                return Ok(PolicyFile { content, lines });
+            match content.check() {
+                Ok(()) => return Ok(PolicyFile { content, lines }),
+                Err((path, message)) => {
+                    problems.push(Problem::new(&*path, lines.of(&path), message));
+                }
             }
         }
         Ok(_) => {}

@@ -4,7 +4,7 @@ use std::mem;
 
 use toml::{
     Spanned,
-    de::{DeArray, DeTable, DeValue, ValueDeserializer},
+    de::{DeArray, DeTable, DeValue, Deserializer, ValueDeserializer},
 };
 
 use super::lines::Lines;
@@ -20,18 +20,22 @@ impl PolicyFile {
     pub fn from_toml(text: &str) -> Result<Self, Problems> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let ends: Vec<_> = text.match_indices('\n').map(|(end, _)| end).collect();
-        let file = DeTable::parse(text).map_err(|error| {
+        let mut file = DeTable::parse(text).map_err(|error| {
             let line = error.span().map(|span| line(&ends, span.start));
             Problem::new("", line, error.message())
         })?;
         let mut lines = Lines::default();
-        let mut file = Spanned::new(file.span(), DeValue::Table(file.into_inner()));
-        add(&mut lines, "", 0, file.get_ref(), &ends);
-        let limits = match file.get_mut() {
-            DeValue::Table(file) => file.get_mut("limit").map(Spanned::get_mut),
-            _ => None,
-        };
-        let limits = match limits {
+        lines.0.insert(String::new(), 1);
+        for (name, value) in file.get_ref() {
+            add(
+                &mut lines,
+                name.get_ref(),
+                name.span().start,
+                value.get_ref(),
+                &ends,
+            );
+        }
+        let limits = match file.get_mut().get_mut("limit").map(Spanned::get_mut) {
             Some(DeValue::Array(limits)) => mem::replace(limits, DeArray::new()),
             _ => DeArray::new(),
         };
@@ -40,7 +44,7 @@ impl PolicyFile {
             read(limit, &format!("limit[{at}]"), &lines)
         });
         let limits = limits.collect();
-        let rest = read(ValueDeserializer::from(file), "", &lines);
+        let rest = read(Deserializer::from(file), "", &lines);
         checked(rest, limits, lines)
     }
 }
@@ -58,8 +62,7 @@ fn add(lines: &mut Lines, path: &str, at: usize, value: &DeValue<'_>, ends: &[us
         DeValue::Table(table) => {
             for (name, value) in table {
                 let below = format!("{path}.{}", name.get_ref());
-                let below = below.trim_start_matches('.');
-                add(lines, below, name.span().start, value.get_ref(), ends);
+                add(lines, &below, name.span().start, value.get_ref(), ends);
             }
         }
         DeValue::Array(list) => {

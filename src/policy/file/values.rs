@@ -65,7 +65,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for SeveralVisitor<T> {
 /// A whole number in a range.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "i64")]
-pub(in crate::policy) struct Number<const FROM: u64, const TO: u64>(pub(in crate::policy) u64);
+pub(crate) struct Number<const FROM: u64, const TO: u64>(pub(crate) u64);
 
 impl<const FROM: u64, const TO: u64> TryFrom<i64> for Number<FROM, TO> {
     type Error = String;
@@ -90,7 +90,7 @@ pub(super) fn version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64,
 /// Headers in lower case, each with the values of which a request has to have one.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "BTreeMap<String, Several<String>>")]
-pub(in crate::policy) struct HeaderValues(BTreeMap<String, Vec<String>>);
+pub(crate) struct HeaderValues(BTreeMap<String, Vec<String>>);
 
 impl TryFrom<BTreeMap<String, Several<String>>> for HeaderValues {
     type Error = String;
@@ -117,7 +117,7 @@ impl TryFrom<BTreeMap<String, Several<String>>> for HeaderValues {
 
 impl HeaderValues {
     /// Whether each header has one of its values. A client that repeats a header does not get past a limit.
-    pub(in crate::policy) fn are_in(&self, headers: &HeaderMap) -> bool {
+    pub(crate) fn are_in(&self, headers: &HeaderMap) -> bool {
         self.0.iter().all(|(name, values)| {
             let mut sent = headers.get_all(name).iter();
             sent.any(|sent| values.iter().any(|value| value.as_bytes() == sent))
@@ -132,7 +132,7 @@ impl HeaderValues {
     expecting = "expected shared, skip or a number from 400 to 499"
 )]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(in crate::policy) enum WithoutKey {
+pub(crate) enum WithoutKey {
     Word(SharedOrSkip),
     Status(Number<400, 499>),
 }
@@ -140,7 +140,7 @@ pub(in crate::policy) enum WithoutKey {
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(in crate::policy) enum SharedOrSkip {
+pub(crate) enum SharedOrSkip {
     Shared,
     Skip,
 }
@@ -151,8 +151,12 @@ impl From<WithoutKey> for Missing {
             WithoutKey::Word(SharedOrSkip::Shared) => Self::Shared,
             WithoutKey::Word(SharedOrSkip::Skip) => Self::Skip,
             WithoutKey::Status(Number(status)) => {
-                let status = u16::try_from(status).map(StatusCode::from_u16);
-                Self::Reject(status.map_or(StatusCode::BAD_REQUEST, Result::unwrap_or_default))
+                let status = u16::try_from(status).ok().map(StatusCode::from_u16);
+                Self::Reject(
+                    status
+                        .and_then(Result::ok)
+                        .unwrap_or(StatusCode::BAD_REQUEST),
+                )
             }
         }
     }
@@ -170,7 +174,7 @@ pub(super) enum AllowOrDeny {
 /// A form of headers.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(in crate::policy) enum HeaderForm {
+pub(crate) enum HeaderForm {
     #[default]
     #[serde(rename = "none")]
     None,
@@ -185,7 +189,7 @@ pub(in crate::policy) enum HeaderForm {
 }
 
 impl HeaderForm {
-    pub(in crate::policy) const fn headers(self) -> Option<Headers> {
+    pub(crate) const fn headers(self) -> Option<Headers> {
         match self {
             Self::None => None,
             Self::Draft11 => Some(Headers::Draft11),
@@ -199,7 +203,7 @@ impl HeaderForm {
 /// What requests are counted by.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub(in crate::policy) enum KeySource {
+pub(crate) enum KeySource {
     Global,
     /// With the bits of an IPv6 address that make a client, if that was set.
     ClientIp(Option<u8>),

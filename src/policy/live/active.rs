@@ -219,23 +219,21 @@ impl Active {
 /// Whether a request is one of these; without any, all are. `GET` contains `HEAD`, as a route of axum does: a
 /// server answers both.
 fn contain<B>(requests: Option<&Requests>, request: &Request<B>) -> bool {
-    let Some(Requests {
-        paths,
-        methods,
-        headers,
-    }) = requests
-    else {
+    let Some(requests) = requests else {
         return true;
     };
-    let method = request.method();
-    let listed = |method: &Method| methods.iter().any(|known| known == method.as_str());
+    let (method, headers) = (request.method(), requests.headers.as_ref());
+    let listed = |method: &Method| {
+        requests
+            .methods
+            .iter()
+            .any(|known| known == method.as_str())
+    };
     let is_get = || *method == Method::HEAD && listed(&Method::GET);
-    let has = |path: &str| paths.iter().any(|pattern| pattern.matches(path));
-    (methods.is_empty() || listed(method) || is_get())
-        && headers
-            .as_ref()
-            .is_none_or(|values| values.are_in(request.headers()))
-        && (paths.is_empty()
+    let has = |path: &str| requests.paths.iter().any(|pattern| pattern.matches(path));
+    (requests.methods.is_empty() || listed(method) || is_get())
+        && headers.is_none_or(|values| values.are_in(request.headers()))
+        && (requests.paths.is_empty()
             || has(request.uri().path())
             || nested(request.extensions()).is_some_and(has))
 }

@@ -121,7 +121,8 @@ impl Builder<'_> {
         let (stores, store) = (&self.environment.stores, limit.store.as_ref());
         let make = store.map(|store| {
             stores.get(store).ok_or_else(|| {
-                let known = stores.keys().map(String::as_str).chain(["memory"]);
+                let memory = "memory".to_owned();
+                let known = stores.keys().chain([&memory]);
                 problem("store", format!("the store {}", not_defined(store, known)))
             })
         });

@@ -47,10 +47,7 @@ impl Source {
             KeySource::Global => Self::Global,
             KeySource::ClientIp(bits) => {
                 let clients = environment.clients.clone();
-                let clients = match bits {
-                    Some(bits) => clients.v6_prefix(*bits),
-                    None => clients,
-                };
+                let clients = bits.map_or(clients.clone(), |bits| clients.v6_prefix(bits));
                 Self::Client(match missing {
                     Some(missing) => clients.if_missing(missing),
                     None => clients,
@@ -70,7 +67,7 @@ impl Source {
             }
             KeySource::Extension(name) => {
                 let Some(find) = environment.extensions.get(name) else {
-                    let known = environment.extensions.keys().map(String::as_str);
+                    let known = environment.extensions.keys();
                     return Err(format!("the extension {}", not_defined(name, known)));
                 };
                 Self::Extension(name.clone(), Arc::clone(find), missing)

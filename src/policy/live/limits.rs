@@ -83,7 +83,7 @@ impl Parts<MatchedLimits> for PolicyLimits {
         }
         let limits = key.iter().zip(slots).enumerate();
         let parts = limits.filter_map(|(at, ((active, own), slot))| {
-            active.part(own, (at, key.len()), &mut **slot)
+            active.part(own, (at, key.limits.len()), &mut **slot)
         });
         let mut parts: Vec<_> = parts.collect();
         let mut parts: Vec<_> = parts
@@ -98,8 +98,8 @@ impl Parts<MatchedLimits> for PolicyLimits {
         key: &'a MatchedLimits,
         decision: &mut Decision,
     ) -> (PolicyList<'a>, OwnRules<'a>) {
-        let at = decision.policy % key.len();
-        decision.policy /= key.len();
+        let at = decision.policy % key.limits.len();
+        decision.policy /= key.limits.len();
         let limit = key.iter().nth(at);
         limit.map_or_else(Default::default, |(active, own)| {
             let rules: OwnRules<'_> = Some(&active.limit);

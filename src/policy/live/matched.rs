@@ -14,21 +14,13 @@ use crate::key::Key;
 ///
 /// A reload does not change them: the request finishes under the limits under which it began.
 pub struct MatchedLimits {
-    generation: Arc<Generation>,
+    pub(super) generation: Arc<Generation>,
     /// The indexes of the limits. There is at least one.
-    limits: Vec<(usize, PolicyKey)>,
+    pub(super) limits: Vec<(usize, PolicyKey)>,
 }
 
 impl MatchedLimits {
-    pub(super) const fn new(generation: Arc<Generation>, limits: Vec<(usize, PolicyKey)>) -> Self {
-        Self { generation, limits }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.limits.len()
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&Active, &PolicyKey)> {
+    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (&Active, &PolicyKey)> {
         let limits = &self.generation.limits;
         self.limits.iter().map(|(at, key)| (&limits[*at], key))
     }

@@ -52,7 +52,7 @@ impl<B> KeyExtractor<Request<B>> for PolicyLimits {
         if limits.is_empty() {
             return Extracted::Skip;
         }
-        Extracted::Key(MatchedLimits::new(generation, limits))
+        Extracted::Key(MatchedLimits { generation, limits })
     }
 
     fn unread_proxy_header(&self, request: &Request<B>) -> bool {

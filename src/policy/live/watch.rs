@@ -85,6 +85,9 @@ impl PolicyHandle {
     }
 }
 
+/// What a reload has changed, or why it has failed.
+type Report = Result<Reloaded, Box<dyn Error + Send + Sync>>;
+
 struct Watch<F> {
     path: PathBuf,
     /// Weak: the thread ends with the limits.
@@ -97,7 +100,7 @@ struct Watch<F> {
     loaded: Option<u64>,
 }
 
-impl<F: FnMut(Result<Reloaded, Box<dyn Error + Send + Sync>>)> Watch<F> {
+impl<F: FnMut(Report)> Watch<F> {
     /// Reads the files once. Returns false when the limits are gone.
     fn tick(&mut self) -> bool {
         let Some(shared) = self.shared.upgrade() else {
@@ -120,11 +123,7 @@ impl<F: FnMut(Result<Reloaded, Box<dyn Error + Send + Sync>>)> Watch<F> {
         true
     }
 
-    fn load(
-        &mut self,
-        text: io::Result<String>,
-        limits: &PolicyLimits,
-    ) -> Result<Reloaded, Box<dyn Error + Send + Sync>> {
+    fn load(&mut self, text: io::Result<String>, limits: &PolicyLimits) -> Report {
         let text = text.map_err(|error| format!("{}: {error}", self.path.display()))?;
         let file = PolicyFile::from_toml(&text)?;
         let folder = &limits.shared.environment.folder;

@@ -172,7 +172,7 @@ const FAULTS: &[(&str, &str)] = &[
     ),
     (
         "fixed_window 5/s; anchored=yes",
-        "true or false for anchored, found \"yes\"",
+        "false or true for anchored, found \"yes\"",
     ),
     (
         "fixed_window 5/s; anchored=true; offset=1s",
