@@ -13,6 +13,7 @@ use ::redis::aio::MultiplexedConnection;
 use limitador::AsyncRateLimiter;
 use limitador::limit::{Limit, Namespace};
 use limitador::storage::redis::AsyncRedisStorage;
+use tower_throttle::algorithm::Portable;
 use tower_throttle::store::redis::{Redis, RedisLimiter};
 use tower_throttle::{FixedWindow, LeakyBucket, Quota, SlidingWindow, TokenBucket, store::Backend};
 

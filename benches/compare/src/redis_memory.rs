@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tower_throttle::algorithm::Portable;
 use tower_throttle::store::redis::Redis;
 use tower_throttle::{
     FixedWindow, Gcra, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,

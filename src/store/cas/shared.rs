@@ -112,7 +112,7 @@ impl<S: CasStore> Shared<S> {
 
     /// An error if the breaker is open and no probe is due.
     pub(in crate::store) fn check_breaker(&self) -> Result<(), StoreError> {
-        self.breakers.check(&Server::Single, MonotonicClock.now())
+        self.breakers.check(Server::Single, MonotonicClock.now())
     }
 
     /// Runs one operation of the store, and records its result with the breaker. A panic is a
@@ -133,12 +133,12 @@ impl<S: CasStore> Shared<S> {
             Err(error) => {
                 // Another server may reply next.
                 self.time.forget();
-                self.breakers.record_error(&Server::Single, sent_at, error);
+                self.breakers.record_error(Server::Single, sent_at, error);
             }
             Ok(_) => {
                 let now = MonotonicClock.now().as_nanos();
                 self.answered_at.store(now, Ordering::Relaxed);
-                self.breakers.record_success(&Server::Single);
+                self.breakers.record_success(Server::Single);
             }
         }
         result

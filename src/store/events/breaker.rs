@@ -10,8 +10,6 @@ pub(in crate::store) enum BreakerEvent {
     Opened,
     /// The server replies again.
     Closed,
-    /// No call is sent to the server any more: its breaker closes.
-    Gone,
 }
 
 /// A change, and the breaker that made it.
@@ -46,13 +44,6 @@ impl Switch for BreakerChange<'_> {
                     target: "tower_throttle",
                     left_out,
                     "{store} replies again: the circuit breaker is closed"
-                );
-            }
-            BreakerEvent::Gone => {
-                tracing::info!(
-                    target: "tower_throttle",
-                    left_out,
-                    "{store} does not use a server any more: its circuit breaker is closed"
                 );
             }
         }

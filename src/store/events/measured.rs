@@ -98,7 +98,7 @@ impl RemoteMetrics {
                 open.increment(1_u32);
                 count_switch("open");
             }
-            BreakerEvent::Closed | BreakerEvent::Gone => {
+            BreakerEvent::Closed => {
                 open.decrement(1_u32);
                 count_switch("closed");
             }

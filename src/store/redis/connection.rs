@@ -106,16 +106,11 @@ impl Connection {
 
     /// The server of a key.
     pub(super) fn server_of(&self, key: &str) -> Server {
-        if !self.is_cluster() {
-            return Server::Single;
+        if self.is_cluster() {
+            Server::of_slot(slot_of(key))
+        } else {
+            Server::Single
         }
-        let slot = slot_of(key);
-        let owner = self.connector.find(|made| {
-            let mut owners = made.last()?.slot_owners.iter();
-            let owner = owners.find(|(first, last, _)| (*first..=*last).contains(&slot));
-            owner.map(|(_, _, id)| Arc::clone(id))
-        });
-        owner.map_or(Server::Unknown, Server::Master)
     }
 
     /// The error of a call that got no reply within its deadline. It names the last error of
@@ -275,10 +270,6 @@ impl Connect for Target {
         });
         let mut raw = raw?;
         let slot_owners = raw.slot_owners().await;
-        if !slot_owners.is_empty() {
-            self.breakers
-                .retain(|server| owns_slots(&slot_owners, server));
-        }
         let made_at = MonotonicClock.now();
         Ok(Arc::new(Live {
             raw,
@@ -288,14 +279,6 @@ impl Connect for Target {
             made_at,
             checked_at: Mutex::new(made_at),
         }))
-    }
-}
-
-/// Whether a server of a cluster has slots.
-fn owns_slots(owners: &SlotOwners, server: &Server) -> bool {
-    match server {
-        Server::Master(id) => owners.iter().any(|(_, _, owner)| owner == id),
-        Server::Single | Server::Unknown => true,
     }
 }
 
@@ -311,10 +294,6 @@ mod tests {
     use redis::{RedisConnectionInfo, aio::MultiplexedConnection};
 
     use super::*;
-
-    fn master(id: &str) -> Server {
-        Server::Master(id.into())
-    }
 
     /// A connection on which nothing is sent.
     async fn live(slot_owners: SlotOwners) -> Arc<Live> {
@@ -361,14 +340,5 @@ mod tests {
             Arc::clone(&live).check().await;
             assert_eq!(is_broken(&live), breaks, "{passed:?}");
         }
-    }
-
-    #[test]
-    fn a_master_without_slots_owns_none() {
-        let owners: SlotOwners = vec![(0, 8_000, "a".into()), (8_001, 16_383, "b".into())];
-        for server in [master("a"), master("b"), Server::Single, Server::Unknown] {
-            assert!(owns_slots(&owners, &server), "{server:?}");
-        }
-        assert!(!owns_slots(&owners, &master("c")));
     }
 }

@@ -75,7 +75,7 @@
 //! After three failures in a row the circuit breaker opens: calls fail at once, and name the last
 //! error, until a probe gets a reply. [`Redis::failure_threshold`] and [`Redis::probe_interval`]
 //! change that. An error that is not transient closes the breaker: it is a mistake, not an outage. In
-//! a cluster each master has a breaker.
+//! a cluster each range of 1,024 slots has a breaker.
 //!
 //! If the server loses its data (a failover before the last writes reached the replica, `FLUSHALL`,
 //! eviction, a restart without a file), the keys start fresh. For limits that matter, use a server

@@ -294,7 +294,7 @@ impl Redis {
             .await
     }
 
-    /// The state of the circuit breakers: one per connection, or one per master of a cluster. Each
+    /// The state of the circuit breakers: one per connection, or sixteen for a cluster. Each
     /// change is also logged (feature `tracing`) and counted as `tower_throttle_switches_total`
     /// (feature `metrics`).
     ///

@@ -61,7 +61,7 @@ impl<E: Executor> Batcher<E> {
     ) -> Result<PendingCall<E>, StoreError> {
         let runtime = runtime(E::STORE)?;
         let server = self.executor.server_of(&call);
-        if let Err(error) = self.executor.breakers().check(&server, now) {
+        if let Err(error) = self.executor.breakers().check(server, now) {
             RemoteMetrics(E::STORE).call_rejected();
             return Err(error);
         }
@@ -75,7 +75,7 @@ impl<E: Executor> Batcher<E> {
         };
         let batcher = Arc::clone(self);
         if !self.executor.supports_batching() {
-            runtime.spawn(async move { batcher.send(vec![waiting], &server).await });
+            runtime.spawn(async move { batcher.send(vec![waiting], server).await });
             return Ok(pending);
         }
         let mut line = lock(&self.line);
@@ -93,7 +93,7 @@ impl<E: Executor> Batcher<E> {
         Ok(pending)
     }
 
-    async fn send(&self, queued: Vec<Call<E>>, server: &Server) {
+    async fn send(&self, queued: Vec<Call<E>>, server: Server) {
         // Calls that were dropped, or whose deadline passed, are not sent, and not charged.
         let now = MonotonicClock.now();
         let (queued, expired): (Vec<_>, Vec<_>) = queued
@@ -164,7 +164,7 @@ impl<E: Executor> BatchTask<E> {
                 return;
             };
             RemoteMetrics(E::STORE).calls_dequeued(calls.len());
-            self.batcher.send(calls, &Server::Single).await;
+            self.batcher.send(calls, Server::Single).await;
         }
     }
 

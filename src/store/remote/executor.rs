@@ -41,7 +41,7 @@ pub(crate) trait Executor: Remote + fmt::Debug {
 pub(crate) async fn execute<E: Executor>(
     executor: &E,
     calls: &[E::Call],
-    server: &Server,
+    server: Server,
     sent_at: Tick,
 ) -> Result<Vec<CallResult<E>>, StoreError> {
     RemoteMetrics(E::STORE).batch_sent(calls.len());
@@ -58,7 +58,7 @@ pub(crate) async fn execute<E: Executor>(
 
 /// The error of calls that were sent and got no reply within their deadline. It counts as a failure
 /// of `server`.
-pub(crate) fn time_out<E: Executor>(executor: &E, server: &Server, sent_at: Tick) -> StoreError {
+pub(crate) fn time_out<E: Executor>(executor: &E, server: Server, sent_at: Tick) -> StoreError {
     let error = executor.deadline_exceeded();
     executor.breakers().record_error(server, sent_at, &error);
     error
