@@ -68,7 +68,7 @@ impl Limit {
         self.store = self.store.filter(|store| store != "memory");
         Requests::check(self.requests.as_ref())?;
         self.check_effects()?;
-        if self.failure.is_empty() && self.limit.is_lockout() {
+        if self.failure.is_empty() && self.spec.is_lockout() {
             self.failure = vec![Number(401), Number(403)];
         }
         for (at, one) in self.overrides.iter().enumerate() {
@@ -80,7 +80,7 @@ impl Limit {
 
     /// Each field has an effect.
     fn check_effects(&self) -> Result<(), Mistake> {
-        let (spec, keys) = (&self.limit, &self.keys);
+        let (spec, keys) = (&self.spec, &self.keys);
         let in_memory = self.store.is_none();
         let in_flight = spec.concurrency().is_some();
         let is_global = *keys == [KeySource::Global];
@@ -146,10 +146,10 @@ impl Override {
         let message = "give one of limit, blocked = true and unlimited = true";
         refuse(!given, "limit", message)?;
         if let Some(other) = &self.limit {
-            let kind = limit.limit.kind();
+            let kind = limit.spec.kind();
             let message = format!("expected {kind} with other numbers");
             refuse(other.kind() != kind, "limit", message)?;
-            let is_same = *other == limit.limit && limit.plan() == Plan::Default;
+            let is_same = *other == limit.spec && limit.plan() == Plan::Default;
             let message = "it has no effect: the limit has the same numbers";
             refuse(is_same, "limit", message)?;
         } else {

@@ -93,8 +93,9 @@ pub(crate) struct Limit {
     /// The name in headers, logs, metrics and reports. No two limits share one.
     #[cfg_attr(test, schemars(regex(pattern = super::tests::NAME)))]
     pub(crate) name: String,
-    /// ALGORITHM LIMIT/PERIOD; OPTION=VALUE; .., such as token_bucket 10/s; burst=50.
-    pub(crate) limit: Spec,
+    /// `ALGORITHM LIMIT/PERIOD; OPTION=VALUE; ..`, such as `token_bucket 10/s; burst=50`.
+    #[serde(rename = "limit")]
+    pub(crate) spec: Spec,
     /// What requests are counted by. Several are counted by all of them together.
     #[serde(rename = "key", deserialize_with = "several")]
     #[cfg_attr(test, schemars(with = "Several<KeySource>"))]
@@ -261,11 +262,11 @@ impl Limit {
 
     /// The limit that `one` of its overrides puts in its place.
     pub(crate) fn with(&self, one: &Override) -> Self {
-        let is_table = self.store.is_none() && self.limit.concurrency().is_none();
+        let is_table = self.store.is_none() && self.spec.concurrency().is_none();
         let one_key = one.key.as_ref().filter(|_| is_table);
         Self {
             name: one.name.clone(),
-            limit: one.limit.as_ref().unwrap_or(&self.limit).clone(),
+            spec: one.limit.as_ref().unwrap_or(&self.spec).clone(),
             blocked: one.blocked,
             unlimited: one.unlimited,
             capacity: one_key.map_or(self.capacity, |_| Some(Number(1))),

@@ -76,7 +76,7 @@ impl<T: JsonSchema> JsonSchema for Several<T> {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        one_or_list(generator.subschema_for::<T>())
+        one_or_list(&generator.subschema_for::<T>())
     }
 }
 
@@ -86,12 +86,12 @@ impl JsonSchema for HeaderValues {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let values = one_or_list(text("."));
+        let values = one_or_list(&text("."));
         json_schema!({ "type": "object", "minProperties": 1, "additionalProperties": values })
     }
 }
 
-fn one_or_list(one: Schema) -> Schema {
+fn one_or_list(one: &Schema) -> Schema {
     json_schema!({ "anyOf": [one, { "type": "array", "minItems": 1, "items": one }] })
 }
 

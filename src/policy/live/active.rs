@@ -81,7 +81,7 @@ impl Generation {
 pub(super) fn identity(limit: &Limit, source: Option<&StoreSource>) -> String {
     let keys: Vec<_> = limit.keys.iter().cloned().map(String::from).collect();
     let algorithm = match limit.plan() {
-        Plan::Default => limit.limit.kind(),
+        Plan::Default => limit.spec.kind(),
         plan => format!("{plan:?}"),
     };
     let store = (&limit.store, source.map(StoreSource::address));
@@ -100,7 +100,7 @@ impl Active {
 
     /// Takes over the numbers of the limit, in place of those that its gate has, which `before` had.
     pub(super) fn set_numbers(&self, before: &Limit) {
-        let (spec, before) = (&self.limit.limit, &before.limit);
+        let (spec, before) = (&self.limit.spec, &before.spec);
         // Nothing fails: the numbers are checked.
         let _ = match (&self.gate, spec.algorithm(), spec.concurrency()) {
             (LimitGate::Rate(gate, Some(local)), Ok(algorithm), _) if spec != before => {

@@ -130,12 +130,13 @@ impl Builder<'_> {
         let source = store.and_then(|store| self.file.content.stores.get(store).cloned());
         let identity = identity(&limit, source.as_ref());
         // A store keeps the usage, and a limiter with other numbers takes it over there.
-        let kept = self.before.same(&limit.name, &identity).filter(|old| {
-            make.is_none() || (old.source == source && old.limit.limit == limit.limit)
-        });
+        let kept = self
+            .before
+            .same(&limit.name, &identity)
+            .filter(|old| make.is_none() || (old.source == source && old.limit.spec == limit.spec));
         let gate = kept.map_or_else(|| new_gate(&limit, make), |old| Ok(old.gate.clone()));
         let mut gate = gate.map_err(|error| problem("limit", error.to_string()))?;
-        match (&mut gate, limit.limit.concurrency()) {
+        match (&mut gate, limit.spec.concurrency()) {
             (LimitGate::InFlight(gate), Some(spec)) => {
                 gate.options.queue = spec.queue;
                 gate.options.max_wait = spec.max_wait.unwrap_or(Duration::from_secs(1));
@@ -157,7 +158,7 @@ impl Builder<'_> {
 }
 
 fn new_gate(limit: &Limit, store: Option<&MakeLimiter>) -> Result<LimitGate, ConfigError> {
-    let spec = &limit.limit;
+    let spec = &limit.spec;
     let fixed = limit.plan().decide(Op::Peek(0));
     if let (None, Some(spec)) = (fixed, spec.concurrency()) {
         let (permits, source) = spec.limit.into_limit();
