@@ -1,31 +1,8 @@
 //! Files of lists: their errors and their encoding.
 
-use std::{fs, path::PathBuf};
-
 use tower_throttle::policy::{PolicyFile, PolicyLayer};
 
-use crate::support::{App, environment, file, from, limit};
-
-/// A folder of its own that is removed at the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("throttle-{name}-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        Self(folder)
-    }
-
-    fn write(&self, name: &str, text: &str) {
-        fs::write(self.0.join(name), text).unwrap();
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
+use crate::support::{App, Folder, environment, file, from, limit};
 
 const DENIES: &str = "[lists.bad]\nfile = \"list\"\n[[deny]]\nlist = \"bad\"\n";
 

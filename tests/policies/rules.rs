@@ -1,293 +1,308 @@
 //! Rules about fields, and which mistakes are reported.
 
+use std::fmt::Write;
+
 use tower_throttle::policy::{PolicyFile, PolicyLayer};
 
-use crate::support::{environment, file, limit};
+use crate::support::{environment, file, limit, problems};
 
-/// The problems of a file with these limits.
-fn problems(text: &str) -> String {
-    match PolicyFile::from_toml(&format!("version = 1\n{text}")) {
-        Ok(file) => panic!("read as {file:?}"),
-        Err(problems) => problems.to_string(),
-    }
-}
+/// What is said, and the file; lines of dashes are between two of them. A limit has the fields of [`DEFAULTS`] unless
+/// it is written in full.
+const REFUSED: &str = r#"
+limit[0].missing: it has no effect
+key = "global"
+missing = "skip"
+---
+limit[0].capacity: it has no effect: there is one key
+key = "global"
+capacity = 9
+---
+limit[0].capacity: it has no effect: only
+store = "s"
+capacity = 9
+---
+limit[0].capacity: it has no effect: a limit in flight
+limit = "concurrency 1"
+capacity = 9
+---
+limit[0].capacity: 100000001 is not allowed; give a number from 1 to 100000000
+capacity = 100000001
+---
+limit[0].capacity: -1 is not allowed; give a number from 1 to
+capacity = -1
+---
+limit[0].capacity: invalid type: floating point `1.5`, expected
+capacity = 1.5
+---
+limit[0].on_store_error: it has no effect
+on_store_error = "deny"
+---
+limit[0].store: concurrency counts
+limit = "concurrency 1"
+store = "s"
+---
+limit[0].store: invalid type: integer `3`, expected a string
+store = 3
+---
+limit[0].failure: it has no effect
+limit = "concurrency 1"
+failure = 401
+---
+limit[0].failure: an empty list has no effect
+failure = []
+---
+limit[0].failure[1]: 99 is not allowed; give a number from 100 to 599
+failure = [401, 99]
+---
+limit[0].failure: this field is missing: it is about lockout and fixed_window alike
+limit = "lockout 5/min + fixed_window 100/h"
+---
+limit[0].match: it has no effect
+match = {}
+---
+limit[0].match: invalid type: string "office", expected struct Requests
+match = "office"
+---
+limit[0].match: on_success=clear needs methods
+limit = "lockout 5/h; on_success=clear"
+---
+limit[0].match.headers: it has no effect
+match = { headers = {} }
+---
+limit[0].match.path: "api" is not allowed; a path begins with /
+match = { path = "api" }
+---
+limit[0].match.path: "/login?next=/" is not allowed; a path ends before ?: leave out what follows
+match = { path = "/login?next=/" }
+---
+write ' ' percent-encoded, as clients send it
+match = { path = "/my files" }
+---
+limit[0].match.methods: "get" is not allowed; did you mean GET?
+match = { methods = ["get"] }
+---
+did you mean POST?
+match = { methods = "PSOT" }
+---
+did you mean DELETE?
+match = { methods = "DELET" }
+---
+give a method, such as GET
+match = { methods = "G ET" }
+---
+limit[0].shadow: invalid type: string "yes", expected a boolean
+shadow = "yes"
+---
+limit[0].headers: unknown variant `draft-12`, expected one of `none`, `draft-11`, `draft-6`, `x-ratelimit`, `x-ratelimit-epoch`; did you mean draft-11?
+headers = "draft-12"
+---
+limit[0].missing: expected shared, skip or a number from 400 to 499
+missing = 200
+---
+limit[0].name: "a b" is not allowed; give 1 to 64 letters
+name = "a b"
+---
+limit[0].key: global has no effect
+key = ["global", "client_ip"]
+---
+limit[0].key: bearer is there twice
+key = ["bearer", "bearer"]
+---
+limit[0].key: an empty list has no effect
+key = []
+---
+found "client_ipp"; did you mean client_ip?
+key = "client_ipp"
+---
+client_ip/129 is not allowed; give client_ip/BITS with 1 to 128 bits
+key = "client_ip/129"
+---
+client_ip/+64 is not allowed
+key = "client_ip/+64"
+---
+"a b" is not the name of a header
+key = "header:a b"
+---
+line 2: limit[0]: missing field `key`
+[[limit]]
+name = "a"
+limit = "token_bucket 1/s"
+---
+limit[0].limit: token_bucket 1/s is there twice
+limit = "token_bucket 1/s + token_bucket 1/s"
+---
+concurrency alone: it has to be a limit of its own
+limit = "concurrency 1 + token_bucket 1/s"
+---
+limit[0].unlimited: give one of blocked and unlimited
+blocked = true
+unlimited = true
+---
+lists.a: no limit and no deny uses this list
+[lists]
+a = { file = "x" }
+---
+lists.a: give one of cidrs and file
+[[deny]]
+list = "a"
+[lists]
+a = {}
+---
+lists.a.cidrs: an empty list has no effect
+[[deny]]
+list = "a"
+[lists]
+a = { cidrs = [] }
+---
+stores.a: no limit uses this store
+[stores]
+a = { redis = "redis://x" }
+---
+stores.memory: memory is the name
+[stores]
+memory = { redis = "redis://x" }
+---
+limit[1].name: the name "a" is there twice
+[[limit]]
+name = "a"
+limit = "token_bucket 1/s"
+key = "global"
+[[limit]]
+name = "a"
+limit = "token_bucket 2/s"
+key = "global"
+---
+limit[0].override[0].key: give one of key, prefix and headers
+[[limit.override]]
+name = "b"
+key = "a"
+prefix = "b"
+limit = "token_bucket 2/s"
+---
+limit[0].override[0].key: give one of key, prefix and headers
+[[limit.override]]
+name = "b"
+limit = "token_bucket 2/s"
+---
+limit[0].override[0].limit: give one of limit, blocked = true and unlimited
+[[limit.override]]
+name = "b"
+key = "a"
+blocked = false
+---
+limit[0].override[0].limit: give one of limit, blocked = true and unlimited
+[[limit.override]]
+name = "b"
+key = "a"
+blocked = true
+unlimited = true
+---
+limit[0].override[0].limit: give one of limit, blocked = true and unlimited
+[[limit.override]]
+name = "b"
+key = "a"
+limit = "token_bucket 2/s"
+blocked = true
+---
+limit[0].override[0].limit: it has no effect: so is the limit
+blocked = true
+[[limit.override]]
+name = "b"
+key = "a"
+blocked = true
+---
+limit[0].override[0].limit: expected token_bucket with other numbers
+[[limit.override]]
+name = "b"
+key = "a"
+limit = "fixed_window 2/s"
+---
+limit[0].override[0].limit: it has no effect
+[[limit.override]]
+name = "b"
+key = "a"
+limit = "token_bucket 1/s"
+---
+limit[0].override[0].key: only a limit by one key that is a text
+key = "client_ip"
+[[limit.override]]
+name = "b"
+key = "a"
+limit = "token_bucket 2/s"
+---
+limit[0].override[0].key: only a limit by one key that is a text
+key = ["bearer", "client_ip"]
+[[limit.override]]
+name = "b"
+prefix = "a"
+limit = "token_bucket 2/s"
+---
+limit[0].override[0].prefix: expected a text that a header can have
+[[limit.override]]
+name = "b"
+prefix = ""
+limit = "token_bucket 2/s"
+---
+limit[0].override[0].key: expected a text that a header can have
+[[limit.override]]
+name = "b"
+key = " a"
+limit = "token_bucket 2/s"
+---
+limit[0].override[0].key: expected a text that a header can have
+[[limit.override]]
+name = "b"
+key = "\u0007"
+limit = "token_bucket 2/s"
+---
+limit[0].override[1].key: an override before is for the same requests
+[[limit.override]]
+name = "b"
+headers = { x-plan = "a" }
+limit = "token_bucket 2/s"
+[[limit.override]]
+name = "c"
+headers = { X-Plan = "a" }
+limit = "token_bucket 3/s"
+---
+limit[1].name: the name "b" is there twice
+[[limit.override]]
+name = "b"
+key = "a"
+limit = "token_bucket 2/s"
+[[limit]]
+name = "b"
+limit = "token_bucket 1/s"
+key = "bearer"
+"#;
+
+const DEFAULTS: [(&str, &str); 3] = [
+    ("name", "a"),
+    ("limit", "token_bucket 1/s"),
+    ("key", "bearer"),
+];
 
 /// Shows promise 221.
 #[test]
-fn a_field_without_an_effect_is_refused() {
-    let bucket = "token_bucket 1/s";
-    for (text, expected) in [
-        (
-            limit("a", bucket, "\"global\"", "missing = \"skip\""),
-            "limit[0].missing: it has no effect",
-        ),
-        (
-            limit("a", bucket, "\"global\"", "capacity = 9"),
-            "limit[0].capacity: it has no effect: there is one key",
-        ),
-        (
-            limit("a", bucket, "\"client_ip\"", "store = \"s\"\ncapacity = 9"),
-            "limit[0].capacity: it has no effect: only",
-        ),
-        (
-            limit("a", bucket, "\"client_ip\"", "on_store_error = \"deny\""),
-            "limit[0].on_store_error: it has no effect",
-        ),
-        (
-            limit("a", "concurrency 1", "\"client_ip\"", "capacity = 9"),
-            "limit[0].capacity: it has no effect: a limit in flight",
-        ),
-        (
-            limit("a", "concurrency 1", "\"client_ip\"", "store = \"s\""),
-            "limit[0].store: concurrency counts",
-        ),
-        (
-            limit("a", "concurrency 1", "\"client_ip\"", "failure = 401"),
-            "limit[0].failure: it has no effect",
-        ),
-        (
-            limit("a", bucket, "\"client_ip\"", "match = {}"),
-            "limit[0].match: it has no effect",
-        ),
-        (
-            limit("a", bucket, "\"client_ip\"", "failure = []"),
-            "limit[0].failure: an empty list has no effect",
-        ),
-        (
-            limit("a", bucket, "[\"global\", \"client_ip\"]", ""),
-            "limit[0].key: global has no effect",
-        ),
-        (
-            limit("a", bucket, "[\"bearer\", \"bearer\"]", ""),
-            "limit[0].key: bearer is there twice",
-        ),
-        (
-            limit(
-                "a",
-                "token_bucket 1/s + token_bucket 1/s",
-                "\"client_ip\"",
-                "",
-            ),
-            "limit[0].limit: token_bucket 1/s is there twice",
-        ),
-        (
-            limit("a", "lockout 5/h; on_success=clear", "\"client_ip\"", ""),
-            "limit[0].match: on_success=clear needs methods",
-        ),
-        (
-            "[lists]\na = { file = \"x\" }".to_owned(),
-            "lists.a: no limit and no deny uses this list",
-        ),
-        (
-            "[stores]\na = { redis = \"redis://x\" }".to_owned(),
-            "stores.a: no limit uses this store",
-        ),
-        (
-            limit("a", bucket, "\"global\"", "") + "[stores]\nmemory = { redis = \"redis://x\" }",
-            "stores.memory: memory is the name",
-        ),
-        (
-            "[[deny]]\nlist = \"a\"\n[lists]\na = {}".to_owned(),
-            "lists.a: give one of cidrs and file",
-        ),
-    ] {
+fn each_mistake_names_its_field_and_what_is_allowed() {
+    for case in REFUSED.split("---\n") {
+        let (expected, text) = case.trim_start().split_once('\n').unwrap();
+        let own = format!("\n{text}");
+        let own = own.split("\n[").next().unwrap();
+        let is_limit = !own.is_empty() || text.starts_with("[[limit.override]]");
+        let mut whole = String::new();
+        if is_limit {
+            whole += "[[limit]]\n";
+            for (field, value) in DEFAULTS {
+                if !own.contains(&format!("\n{field} =")) {
+                    writeln!(whole, "{field} = \"{value}\"").unwrap();
+                }
+            }
+        }
+        let text = whole + text;
         let problems = problems(&text);
         assert!(problems.contains(expected), "{text}\n{problems}");
     }
-}
-
-/// A limit with an override `b` that has these fields.
-fn with_override(key: &str, more: &str) -> String {
-    limit("a", "token_bucket 1/s", key, "") + &format!("[[limit.override]]\nname = \"b\"\n{more}\n")
-}
-
-/// Reading `text` says so.
-fn refuses(text: &str, expected: &str) {
-    let problems = problems(text);
-    assert!(problems.contains(expected), "{text}\n{problems}");
-}
-
-/// Shows promise 221.
-#[test]
-fn an_override_that_is_wrong_is_refused() {
-    let bucket = "token_bucket 1/s";
-    let one_plan = "limit[0].override[0].limit: give one of limit, blocked = true and unlimited";
-    let of_keys = "limit[0].override[0].key: give one of key, prefix and headers";
-    for (text, expected) in [
-        (
-            limit("a", bucket, "\"bearer\"", "match = { headers = {} }"),
-            "limit[0].match.headers: it has no effect",
-        ),
-        (
-            with_override(
-                "\"bearer\"",
-                "key = \"a\"\nprefix = \"b\"\nlimit = \"token_bucket 2/s\"",
-            ),
-            of_keys,
-        ),
-        (
-            with_override("\"bearer\"", "limit = \"token_bucket 2/s\""),
-            of_keys,
-        ),
-        (with_override("\"bearer\"", "key = \"a\""), one_plan),
-        (
-            with_override("\"bearer\"", "key = \"a\"\nblocked = false"),
-            one_plan,
-        ),
-        (
-            with_override(
-                "\"bearer\"",
-                "key = \"a\"\nblocked = true\nunlimited = true",
-            ),
-            one_plan,
-        ),
-        (
-            with_override(
-                "\"bearer\"",
-                "key = \"a\"\nlimit = \"token_bucket 2/s\"\nblocked = true",
-            ),
-            one_plan,
-        ),
-        (
-            limit("a", bucket, "\"bearer\"", "blocked = true")
-                + "[[limit.override]]\nname = \"b\"\nkey = \"a\"\nblocked = true",
-            "limit[0].override[0].limit: it has no effect: so is the limit",
-        ),
-        (
-            limit(
-                "a",
-                bucket,
-                "\"bearer\"",
-                "blocked = true\nunlimited = true",
-            ),
-            "limit[0].unlimited: give one of blocked and unlimited",
-        ),
-    ] {
-        refuses(&text, expected);
-    }
-}
-
-/// Shows promise 221.
-#[test]
-fn an_override_of_another_kind_or_for_other_keys_is_refused() {
-    for (text, expected) in [
-        (
-            with_override("\"bearer\"", "key = \"a\"\nlimit = \"fixed_window 2/s\""),
-            "limit[0].override[0].limit: expected token_bucket with other numbers",
-        ),
-        (
-            with_override("\"bearer\"", "key = \"a\"\nlimit = \"token_bucket 1/s\""),
-            "limit[0].override[0].limit: it has no effect",
-        ),
-        (
-            with_override("\"client_ip\"", "key = \"a\"\nlimit = \"token_bucket 2/s\""),
-            "limit[0].override[0].key: only a limit by one key that is a text",
-        ),
-        (
-            with_override(
-                "[\"bearer\", \"client_ip\"]",
-                "prefix = \"a\"\nlimit = \"token_bucket 2/s\"",
-            ),
-            "limit[0].override[0].key: only a limit by one key that is a text",
-        ),
-        (
-            with_override("\"bearer\"", "prefix = \"\"\nlimit = \"token_bucket 2/s\""),
-            "limit[0].override[0].prefix: expected a text that a header can have",
-        ),
-        (
-            with_override("\"bearer\"", "key = \" a\"\nlimit = \"token_bucket 2/s\""),
-            "limit[0].override[0].key: expected a text that a header can have",
-        ),
-        (
-            with_override(
-                "\"bearer\"",
-                "key = \"\\u0007\"\nlimit = \"token_bucket 2/s\"",
-            ),
-            "limit[0].override[0].key: expected a text that a header can have",
-        ),
-        (
-            with_override(
-                "\"bearer\"",
-                "headers = { x-plan = \"a\" }\nlimit = \"token_bucket 2/s\"",
-            ) + "[[limit.override]]\nname = \"c\"\nheaders = { X-Plan = \"a\" }\nlimit = \"token_bucket 3/s\"",
-            "limit[0].override[1].key: an override before is for the same requests",
-        ),
-        (
-            with_override("\"bearer\"", "key = \"a\"\nlimit = \"token_bucket 2/s\"")
-                + &limit("b", "token_bucket 1/s", "\"bearer\"", ""),
-            "limit[1].name: the name \"b\" is there twice",
-        ),
-    ] {
-        refuses(&text, expected);
-    }
-}
-
-#[test]
-fn a_value_of_another_type_is_refused() {
-    for (more, expected) in [
-        (
-            "shadow = \"yes\"",
-            "limit[0].shadow: invalid type: string \"yes\", expected a boolean",
-        ),
-        (
-            "capacity = -1",
-            "limit[0].capacity: -1 is not allowed; give a number from 1 to",
-        ),
-        (
-            "capacity = 1.5",
-            "limit[0].capacity: invalid type: floating point `1.5`, expected",
-        ),
-        (
-            "headers = \"draft-12\"",
-            "limit[0].headers: unknown variant `draft-12`, expected one of `none`, `draft-11`, ",
-        ),
-        ("headers = \"draft-12\"", "; did you mean draft-11?"),
-        (
-            "missing = 200",
-            "limit[0].missing: expected shared, skip or a number from 400 to 499",
-        ),
-        (
-            "missing = \"share\"",
-            "limit[0].missing: expected shared, skip or a number from 400 to 499",
-        ),
-        (
-            "store = 3",
-            "limit[0].store: invalid type: integer `3`, expected a string",
-        ),
-        (
-            "match = { path = \"api\" }",
-            "limit[0].match.path: \"api\" is not allowed; a path begins with /",
-        ),
-        (
-            "match = { methods = [\"get\"] }",
-            "limit[0].match.methods: \"get\" is not allowed; did you mean GET?",
-        ),
-        (
-            "match = \"office\"",
-            "limit[0].match: invalid type: string \"office\", expected struct Requests",
-        ),
-        (
-            "failure = [401, 99]",
-            "limit[0].failure[1]: 99 is not allowed; give a number from 100 to 599",
-        ),
-    ] {
-        let problems = problems(&limit("a", "token_bucket 1/s", "\"client_ip\"", more));
-        assert!(problems.contains(expected), "{more}\n{problems}");
-    }
-    let keys = |key: &str| problems(&limit("a", "token_bucket 1/s", key, ""));
-    assert!(keys("\"client_ipp\"").contains("found \"client_ipp\"; did you mean client_ip?"));
-    assert!(keys("\"client_ip/129\"").contains("give client_ip/BITS with 1 to 128 bits"));
-    assert!(keys("\"header:a b\"").contains("\"a b\" is not the name of a header"));
-    assert!(keys("[]").contains("an empty list has no effect"));
-    let twice = limit("a", "token_bucket 1/s", "\"global\"", "");
-    let twice = problems(&format!("{twice}{twice}"));
-    assert_eq!(twice.matches("limit[1]").count(), 1, "{twice}");
-    let both = limit("a", "concurrency 1 + token_bucket 1/s", "\"global\"", "");
-    assert!(problems(&both).contains("concurrency alone: it has to be a limit of its own"));
-    let named = problems(&limit("a b", "token_bucket 1/s", "\"global\"", ""));
-    assert!(named.contains("limit[0].name: \"a b\" is not allowed; give 1 to 64 letters"));
-    let missing = problems("[[limit]]\nname = \"a\"\nlimit = \"token_bucket 1/s\"");
-    assert_eq!(missing, "line 2: limit[0]: missing field `key`");
 }
 
 /// Shows promise 221.

@@ -3,7 +3,7 @@
 use http::Method;
 use tower_throttle::policy::{PolicyFile, PolicyLayer};
 
-use crate::support::{App, at, environment, file, from, limit, with, without_address};
+use crate::support::{App, Folder, at, environment, file, from, limit, with, without_address};
 
 const LOCKOUT: &str = "lockout 2/h; on_success=clear";
 const GET: &str = "match = { methods = \"GET\" }";
@@ -137,24 +137,9 @@ async fn a_limit_on_get_counts_head_too() {
     assert_eq!(sent(&app, Method::HEAD).await, 429);
 }
 
-/// The problems of a file with these limits.
-fn problems(text: &str) -> String {
-    match PolicyFile::from_toml(&format!("version = 1\n{text}")) {
-        Ok(file) => panic!("read as {file:?}"),
-        Err(problems) => problems.to_string(),
-    }
-}
-
 #[test]
-fn a_lockout_beside_another_limit_says_what_counts() {
+fn a_lockout_beside_another_limit_is_written_with_what_counts() {
     let line = "lockout 5/min + fixed_window 100/h";
-    let missing = problems(&limit("login", line, "\"client_ip\"", ""));
-    assert!(
-        missing.contains(
-            "limit[0].failure: this field is missing: it is about lockout and fixed_window alike"
-        ),
-        "{missing}"
-    );
     let written = file(&limit(
         "login",
         line,
@@ -170,16 +155,6 @@ fn a_lockout_beside_another_limit_says_what_counts() {
         "\"client_ip\"",
         "",
     ));
-}
-
-#[test]
-fn a_capacity_that_no_memory_has_is_refused() {
-    for capacity in ["100000001", "10000000000"] {
-        let capacity = format!("capacity = {capacity}");
-        let refused = problems(&limit("a", "fixed_window 1/h", "\"client_ip\"", &capacity));
-        let allowed = "is not allowed; give a number from 1 to 100000000";
-        assert!(refused.contains(allowed), "{refused}");
-    }
 }
 
 #[test]
@@ -211,54 +186,28 @@ fn no_password_is_printed() {
 }
 
 #[test]
-fn a_pattern_or_method_that_nothing_has_is_refused() {
-    for (matched, expected) in [
-        (
-            "path = \"/login?next=/\"",
-            "a path ends before ?: leave out what follows",
-        ),
-        (
-            "path = \"/my files\"",
-            "write ' ' percent-encoded, as clients send it",
-        ),
-        ("methods = \"PSOT\"", "did you mean POST?"),
-        ("methods = \"DELET\"", "did you mean DELETE?"),
-        ("methods = \"G ET\"", "give a method, such as GET"),
-    ] {
-        let more = format!("match = {{ {matched} }}");
-        let refused = problems(&limit("a", "fixed_window 1/h", "\"global\"", &more));
-        assert!(refused.contains(expected), "{refused}");
-    }
+fn a_method_of_the_program_is_read() {
     let more =
         "match = { methods = [\"GET\", \"PUT\", \"M-SEARCH\", \"PURGE\", \"LIST\", \"QUERY\"] }";
     file(&limit("a", "fixed_window 1/h", "\"global\"", more));
-    let signed = problems(&limit("a", "fixed_window 1/h", "\"client_ip/+64\"", ""));
-    assert!(signed.contains("client_ip/+64 is not allowed"), "{signed}");
 }
 
 #[test]
-fn a_list_without_networks_is_refused_or_reported() {
+fn a_list_without_networks_is_reported() {
     let deny = "[[deny]]\nlist = \"bad\"\n[lists]\n";
-    let refused = problems(&format!("{deny}bad = {{ cidrs = [] }}"));
-    assert!(
-        refused.contains("lists.bad.cidrs: an empty list has no effect"),
-        "{refused}"
-    );
-    let folder = std::env::temp_dir().join(format!("no-networks-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    std::fs::write(folder.join("bad.cidr"), "# none today\n").unwrap();
+    let folder = Folder::new("no-networks");
+    folder.write("bad.cidr", "# none today\n");
     let listed = file(&format!("{deny}bad = {{ file = \"bad.cidr\" }}"));
-    let layer = PolicyLayer::new(listed.clone(), environment().folder(&folder)).unwrap();
+    let layer = PolicyLayer::new(listed.clone(), environment().folder(&folder.0)).unwrap();
     let warnings = layer.handle().warnings();
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert_eq!(
         warnings[0].to_string(),
         "line 5: lists.bad.file: the list has no networks, so it contains no client"
     );
-    std::fs::write(folder.join("bad.cidr"), "203.0.113.0/24\n").unwrap();
+    folder.write("bad.cidr", "203.0.113.0/24\n");
     let reloaded = layer.handle().reload(listed.clone()).unwrap();
     assert!(reloaded.denies_changed, "{reloaded}");
     assert!(layer.handle().warnings().is_empty());
     assert!(layer.handle().reload(listed).unwrap().is_unchanged());
-    std::fs::remove_dir_all(&folder).unwrap();
 }
