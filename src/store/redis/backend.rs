@@ -49,7 +49,7 @@ enum Engine<A: Portable> {
 struct Scripts {
     kernels: Arc<Kernels>,
     /// The arguments of the most frequent call, unless they depend on the moment.
-    take_one_args: Option<Arc<str>>,
+    take_one_args: Option<Arc<[u8]>>,
     /// One per connection.
     batchers: Box<[Arc<Batcher<ScriptExecutor>>]>,
     /// The start of the names of its keys.

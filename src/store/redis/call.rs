@@ -44,15 +44,15 @@ impl From<Op> for Call {
 }
 
 impl Call {
-    /// The name of the operation in the script. An operation of no cost is a peek.
-    pub(super) const fn name(self) -> &'static str {
+    /// The number of the operation in the script. An operation of no cost is a peek.
+    pub(super) const fn number(self) -> i64 {
         match self {
-            Self::Reset => "reset",
-            Self::Peek(_) | Self::PeekOf(..) => "peek",
-            _ if self.cost() == 0 => "peek",
-            Self::Take(_) | Self::Reserve(..) => "take",
-            Self::Refund(..) | Self::Cancel(..) | Self::Forgive(..) => "refund",
-            Self::Charge(_) => "charge",
+            Self::Reset => 5,
+            Self::Peek(_) | Self::PeekOf(..) => 2,
+            _ if self.cost() == 0 => 2,
+            Self::Take(_) | Self::Reserve(..) => 1,
+            Self::Refund(..) | Self::Cancel(..) | Self::Forgive(..) => 3,
+            Self::Charge(_) => 4,
         }
     }
 

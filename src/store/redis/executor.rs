@@ -34,7 +34,7 @@ pub(super) struct ScriptExecutor {
 #[derive(Clone, Debug)]
 pub(super) struct ScriptCall {
     pub(super) key: String,
-    pub(super) args: Arc<str>,
+    pub(super) args: Arc<[u8]>,
 }
 
 /// What the script replied on a call.

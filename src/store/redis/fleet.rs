@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use super::{
     connection::{CallError, Connection},
     reply::ErrorClass,
-    send::Text,
+    send::{Text, packed},
     server::Redis,
 };
 use crate::error::StoreError;
@@ -114,10 +114,17 @@ impl Group {
             command.arg(batch.key(*index));
         }
         command.arg(batch.sequence());
-        command.arg(packed(batch.term_numbers()));
-        command.arg(packed(batch.part_numbers().flatten()));
+        command.arg(packed(
+            batch.term_numbers().into_iter().map(u64::cast_signed),
+        ));
+        command.arg(packed(batch.part_numbers().flatten().map(u64::cast_signed)));
         for index in &self.indices {
-            command.arg(packed(batch.report_numbers(*index)));
+            command.arg(packed(
+                batch
+                    .report_numbers(*index)
+                    .into_iter()
+                    .map(u64::cast_signed),
+            ));
         }
     }
 
@@ -150,15 +157,6 @@ impl Group {
                 });
         Ok((now, replies.collect::<Result<_, _>>()?))
     }
-}
-
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "below 2^53; a demand saturates before"
-)]
-fn packed(numbers: impl IntoIterator<Item = u64>) -> Vec<u8> {
-    let doubles = numbers.into_iter().map(|number| number as f64);
-    doubles.flat_map(f64::to_le_bytes).collect()
 }
 
 /// The record of a key, and what was granted.

@@ -1,8 +1,8 @@
 //! The limits of an algorithm as the script knows them, and what its figures mean.
 
-use std::{fmt::Write as _, time::Duration};
+use std::{iter, time::Duration};
 
-use super::call::Call;
+use super::{call::Call, send::packed};
 use crate::algorithm::{Cells, Division, Kernel, Level, Portable, Turns, merge};
 use crate::clock::nanos;
 use crate::decision::{Decision, Verdict};
@@ -79,15 +79,10 @@ impl Kernels {
     }
 
     /// What the script reads of a call.
-    pub(super) fn args(&self, call: Call) -> String {
-        let mut text = format!(r#"{{"op":"{}","limits":["#, call.name());
-        for (index, limit) in self.limits.iter().enumerate() {
-            if index > 0 {
-                text.push(',');
-            }
-            push_args(&mut text, limit, call);
-        }
-        text + "]}"
+    pub(super) fn args(&self, call: Call) -> Vec<u8> {
+        let limits = self.limits.iter().flat_map(|limit| limit_args(limit, call));
+        let numbers = iter::once(call.number()).chain(limits);
+        packed(numbers)
     }
 
     /// The decision that the numbers of a reply are: the time of the key, and for each limit whether it has room and
@@ -209,66 +204,59 @@ const fn padding(cells: &Cells) -> u64 {
     }
 }
 
-fn push_args(text: &mut String, limit: &Kernel, call: Call) {
+/// The numbers of a limit in a call, as the script lists them.
+fn limit_args(limit: &Kernel, call: Call) -> [i64; 12] {
     // Larger ones are never admitted.
-    let cost = call.cost().min(MAX_EXACT);
-    let taken = |is_line| {
-        call.taken_at(is_line)
-            .unwrap_or_default()
-            .min(2 * MAX_EXACT - 1)
-    };
-    // Writing into a string does not fail.
-    let _ = match limit {
+    let number = |number: u64| number.min(2 * MAX_EXACT - 1).cast_signed();
+    let cost = number(call.cost().min(MAX_EXACT));
+    let taken = |is_line| number(call.taken_at(is_line).unwrap_or_default());
+    match limit {
         Kernel::Level(level) => {
             let span = level.span(call);
             let period = u128::from(level.period);
             let (most, most_part) = match span.most {
                 None => (-1, 0),
-                Some(most) => match i64::try_from(most / period) {
-                    Ok(units) if units.unsigned_abs() <= MAX_EXACT => (units, most % period),
-                    _ => (2 * MAX_EXACT.cast_signed() - 1, 0),
+                Some(most) => match u64::try_from(most / period) {
+                    Ok(units) if units <= MAX_EXACT => (
+                        number(units),
+                        u64::try_from(most % period).map_or(0, number),
+                    ),
+                    _ => (number(u64::MAX), 0),
                 },
             };
             let full = u128::from(level.capacity) * period / u128::from(level.rate);
             let kept = u64::try_from(full).map_or(MAX_EXACT, |full| full.saturating_mul(FILLINGS));
-            let (floor, kept) = (level.floor(), kept.clamp(MIN_KEPT, MAX_EXACT));
-            write!(
-                text,
-                r#"{{"kind":"level","rate":{},"period":{},"floor":{floor},"initial":{},"kept":{kept},"cost":{},"lead":{},"most":{most},"most_part":{most_part},"taken":{}}}"#,
-                level.rate,
-                level.period,
-                level.initial,
-                span.cost.min(MAX_EXACT),
-                span.lead.min(MAX_EXACT),
-                taken(level.places.is_some()),
-            )
+            let [rate, period, initial] = [level.rate, level.period, level.initial].map(number);
+            let (cost, lead) = (
+                number(span.cost.min(MAX_EXACT)),
+                number(span.lead.min(MAX_EXACT)),
+            );
+            let taken = taken(level.places.is_some());
+            let (floor, kept) = (level.floor(), number(kept.clamp(MIN_KEPT, MAX_EXACT)));
+            [
+                1, cost, taken, rate, period, floor, initial, kept, lead, most, most_part, 0,
+            ]
         }
         Kernel::Cells(cells) => {
             let (division, starts) = match &cells.division {
-                Division::Even => ("even", None),
-                Division::Weighted => ("weighted", None),
-                Division::Anchored => ("anchored", None),
-                Division::Calendar { starts, .. } => ("calendar", Some(starts)),
+                Division::Even => (0, [0; 4]),
+                Division::Weighted => (1, [0; 4]),
+                Division::Anchored => (2, [0; 4]),
+                Division::Calendar { starts, .. } => (3, starts.map(|start| 1_000_000 * start)),
             };
-            let starts = starts.map_or(String::new(), |starts| {
-                format!(r#","starts":{:?}"#, starts.map(|second| second * 1_000_000))
-            });
-            write!(
-                text,
-                r#"{{"kind":"cells","division":"{division}","length":{},"padding":{},"count":{},"limit":{},"cost":{cost},"taken":{}{starts}}}"#,
-                cells.length,
-                padding(cells),
-                cells.count,
-                cells.limit,
-                taken(false),
-            )
+            let [s1, s2, s3, s4] = starts.map(number);
+            let settings = [cells.limit, cells.length, padding(cells), cells.count];
+            let [limit, length, padding, count] = settings.map(number);
+            let taken = taken(false);
+            [
+                2, cost, taken, limit, length, padding, count, division, s1, s2, s3, s4,
+            ]
         }
-        Kernel::Log { limit, period } => write!(
-            text,
-            r#"{{"kind":"log","period":{period},"limit":{limit},"cost":{cost},"taken":{}}}"#,
-            taken(false),
-        ),
-    };
+        Kernel::Log { limit, period } => {
+            let (limit, period) = (number(*limit), number(*period));
+            [3, cost, taken(false), limit, period, 0, 0, 0, 0, 0, 0, 0]
+        }
+    }
 }
 
 impl Level {

@@ -82,3 +82,13 @@ impl Text {
         command
     }
 }
+
+/// Numbers as a script unpacks them.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "below 2^53; a demand saturates before"
+)]
+pub(super) fn packed(numbers: impl IntoIterator<Item = i64>) -> Vec<u8> {
+    let doubles = numbers.into_iter().map(|number| number as f64);
+    doubles.flat_map(f64::to_le_bytes).collect()
+}

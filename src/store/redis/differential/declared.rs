@@ -2,9 +2,6 @@
 //! where they are. The traces run behind a check of the same.
 
 use super::SCRIPT;
-use crate::algorithm::FixedWindow;
-use crate::quota::Quota;
-use crate::store::redis::{call::Call, kernel::Kernels};
 
 /// Commands without a key.
 const KEYLESS: [&str; 1] = ["TIME"];
@@ -42,25 +39,6 @@ fn every_key_of_a_script_is_declared() {
         include_str!("../lua/check/commands.lua"),
     ] {
         assert_eq!(undeclared(script), None, "{script}");
-    }
-}
-
-/// The example at the beginning of the script, and in the guide, is what a limiter sends.
-#[test]
-fn the_example_of_the_script_is_that_of_a_limiter() {
-    let kernels = Kernels::of(&FixedWindow::new(Quota::per_minute(5))).expect("kernels");
-    let example = format!(
-        "'{{throttle:api:7}}{}' , '{}'",
-        kernels.layout,
-        kernels.args(Call::Take(1))
-    );
-    let texts = [
-        SCRIPT.body.as_str(),
-        include_str!("../../../guide/redis.md"),
-    ];
-    for text in texts {
-        let joined = text.replace("\n--   ", "").replace('\n', "");
-        assert!(joined.contains(&example), "{example}");
     }
 }
 

@@ -2,8 +2,8 @@
 -- (buckets, GCRA, lines), cells (windows, grids, windows of a calendar) or a log.
 --
 -- KEYS: the key of each call. Its name ends with the layout of its value: whatever has the same layout shares it.
--- ARGV: JSON of each call, or of all if they are alike: `op`, which is take, peek, refund, charge or reset, and
---   `limits`, each with its kind, its settings, the `cost`, and when a cost that is given back was `taken`.
+-- ARGV: packed doubles of each call, or of all if they are alike: the operation, then of each limit twelve: its kind, the
+--   `cost`, when a cost that is given back was `taken`, and its settings.
 -- Reply: of each call the time of its key, then for each limit 1 or 0, whether it has room for the cost, and what is
 --   used of it: before a take, and after any other change. Or only a negative number: the value cannot be read.
 --
@@ -11,10 +11,9 @@
 -- is used of each limit, in units and as of that write. It does not say what the limit is. The time of a key goes on
 -- where it was when the server's is set back. Times are microseconds since 1970. Numbers are integers below 2^53, of
 -- which the sum of any two compares right.
---
--- By hand, one of the five units that the key 7 has per minute:
---   redis-cli --eval limits.lua '{throttle:api:7}window/60s' , '{"op":"take","limits":[{"kind":"cells",
---   "division":"even","length":60000000,"padding":0,"count":1,"limit":5,"cost":1,"taken":0}]}'
+local TAKE, PEEK, REFUND, CHARGE, RESET = 1, 2, 3, 4, 5
+-- How time is divided into cells.
+local WEIGHTED, ANCHORED, CALENDAR = 1, 2, 3
 local CORRUPT, WRONG_TYPE = -1, -2
 local MAX_INT, MAX_NUMBERS = 9007199254740991, 4096
 -- How much longer than its value a key lives, so that the key of a limit in use does not disappear between two calls;
@@ -57,7 +56,10 @@ end
 --   after = max(used + lead, 0) + cost, or the cost alone at the floor
 --   admitted if after <= most and most_part
 local Level = {}
-function Level.size() return 2 end
+function Level.parse(cost, taken, n, p)
+    return { size = 2, cost = cost, taken = taken, rate = n[p], period = n[p + 1], floor = n[p + 2], initial = n[p + 3],
+        kept = n[p + 4], lead = n[p + 5], most = n[p + 6], most_part = n[p + 7] }
+end
 function Level.begin(limit, state, at)
     state[at + 1], state[at + 2] = limit.initial > 0 and limit.initial or limit.floor, 0
 end
@@ -106,16 +108,19 @@ function Level.tell(_, state, at, reply, size)
     return size + 2
 end
 
--- Of cells the newest `count` count. They are `even`: (time + padding) / length; or `weighted`: the same, and of two
--- the older one counts less and less; `anchored`: one begins when it is first used after the one before; `calendar`:
--- four moments `starts`, at which windows begin. The client's clock is between the second and the third.
+-- Of cells the newest `count` count: (time + padding) / length. Of two that are weighted the older one counts less and
+-- less. One that is anchored begins when it is first used after the one before. In a calendar windows begin at four
+-- moments `starts`; the client's clock is between the second and the third.
 -- State: the newest cell, which is its number, its start (-1 if none is open), or its end in a calendar; then the
 -- counts, newest first.
 local Cells = {}
-function Cells.size(limit) return limit.count + 1 end
+function Cells.parse(cost, taken, n, p)
+    return { size = n[p + 3] + 1, cost = cost, taken = taken, limit = n[p], length = n[p + 1], padding = n[p + 2],
+        count = n[p + 3], division = n[p + 4], starts = { n[p + 5], n[p + 6], n[p + 7], n[p + 8] } }
+end
 local function cell_of(limit, time)
-    if limit.division == 'anchored' then return time end
-    if limit.division == 'calendar' then
+    if limit.division == ANCHORED then return time end
+    if limit.division == CALENDAR then
         local starts = limit.starts
         for index = 1, 4 do
             if time < starts[index] then return starts[index] end
@@ -127,12 +132,12 @@ local function cell_of(limit, time)
     return (time + limit.padding - fmod(time + limit.padding, limit.length)) / limit.length
 end
 function Cells.begin(limit, state, at)
-    state[at + 1] = limit.division == 'anchored' and -1 or cell_of(limit, now)
+    state[at + 1] = limit.division == ANCHORED and -1 or cell_of(limit, now)
     for age = at + 2, at + 1 + limit.count do state[age] = 0 end
 end
 function Cells.advance(limit, state, at)
     local steps = cell_of(limit, now) - state[at + 1]
-    if limit.division == 'anchored' then
+    if limit.division == ANCHORED then
         if steps >= limit.length then state[at + 1], state[at + 2] = -1, 0 end
         return
     elseif steps <= 0 then
@@ -143,7 +148,7 @@ function Cells.advance(limit, state, at)
 end
 function Cells.admits(limit, state, at)
     local used = 0
-    if limit.division == 'weighted' then
+    if limit.division == WEIGHTED then
         local left = limit.length - fmod(now + limit.padding, limit.length)
         used = mul_div(state[at + 3], left, limit.length) + state[at + 2]
     else
@@ -167,10 +172,10 @@ end
 function Cells.unused_at(limit, state, at)
     local newest = state[at + 1]
     -- A window that is open stays open, whatever is given back.
-    if limit.division == 'anchored' then return newest < 0 and 0 or newest + limit.length end
+    if limit.division == ANCHORED then return newest < 0 and 0 or newest + limit.length end
     for age = 1, limit.count do
         if state[at + age + 1] > 0 then
-            if limit.division == 'calendar' then return newest end
+            if limit.division == CALENDAR then return newest end
             return (newest - age + 1 + limit.count) * limit.length - limit.padding
         end
     end
@@ -185,6 +190,7 @@ end
 -- A log keeps the moment of every cost for a `period`. It has a table of its own: how many, then moments and costs,
 -- oldest first.
 local Log = {}
+function Log.parse(cost, taken, n, p) return { size = 0, cost = cost, taken = taken, limit = n[p], period = n[p + 1] } end
 function Log.size(numbers, place)
     local count = numbers[place]
     return count and count >= 0 and count % 1 == 0 and 1 + 2 * count or MAX_INT
@@ -239,20 +245,19 @@ function Log.tell(limit, state, _, reply, size)
     return size + 3
 end
 
-local KINDS = { level = Level, cells = Cells, log = Log }
+local KINDS = { Level, Cells, Log }
 -- The operation and the limits of the call at hand; how many numbers a value has before its logs, and their format; and
 -- the limits that are logs.
 local op, limits, fixed, format, logs
 local function decode(text)
-    local decoded = cjson.decode(text)
-    op, limits, fixed, logs = decoded.op, decoded.limits, 2, {}
-    for _, limit in ipairs(limits) do
-        limit.is, limit.at = KINDS[limit.kind], fixed
-        if limit.is == Log then
-            logs[#logs + 1], limit.at = limit, 0
-        else
-            fixed = fixed + limit.is.size(limit)
-        end
+    local numbers = { numbers_of('<' .. rep('d', #text / 8), text) }
+    op, limits, fixed, logs = numbers[1], {}, 2, {}
+    for place = 2, #numbers - 12, 12 do
+        local kind = KINDS[numbers[place]]
+        local limit = kind.parse(numbers[place + 1], numbers[place + 2], numbers, place + 3)
+        limit.is, limit.at = kind, fixed
+        limits[#limits + 1], fixed = limit, fixed + limit.size
+        if kind == Log then logs[#logs + 1], limit.at = limit, 0 end
     end
     format = '<' .. rep('d', fixed)
 end
@@ -268,25 +273,30 @@ end
 -- Reads the numbers of a value. Returns whether it is one of these limits.
 local function parse(value)
     local count = #value / 8
-    local is_exact = count == fixed and not logs[1]
-    if not is_exact and (count % 1 > 0 or count < fixed or count > MAX_NUMBERS) then return false end
-    state = { numbers_of(is_exact and format or '<' .. rep('d', count), value) }
-    local place = fixed + 1
-    for _, log in ipairs(logs) do
-        local size = Log.size(state, place)
-        if place + size - 1 > count then return false end
-        log.own = { unpack(state, place, place + size - 1) }
-        place = place + size
+    if count == fixed and not logs[1] then
+        state = { numbers_of(format, value) }
+        -- It is the place after the value.
+        state[count + 1] = nil
+    else
+        if count % 1 > 0 or count < fixed or count > MAX_NUMBERS then return false end
+        state = { numbers_of('<' .. rep('d', count), value) }
+        local place = fixed + 1
+        for _, log in ipairs(logs) do
+            local size = Log.size(state, place)
+            if place + size - 1 > count then return false end
+            log.own = { unpack(state, place, place + size - 1) }
+            place = place + size
+        end
+        if place <= count then return false end
+        for index = count + 1, fixed + 1, -1 do state[index] = nil end
     end
-    -- The last one is the place after the value.
-    for index = #state, fixed + 1, -1 do state[index] = nil end
     local written, lead = state[1], state[2]
-    return place == count + 1 and written >= 0 and written <= MAX_INT and lead >= 0 and lead <= MAX_INT
+    return written >= 0 and written <= MAX_INT and lead >= 0 and lead <= MAX_INT
 end
 -- Brings what is used at a key to the present, by its clock. Returns an error, or nothing and whether its clock was set
 -- back.
 local function read(key)
-    local value = op ~= 'reset' and redis.pcall('GET', key)
+    local value = op ~= RESET and redis.pcall('GET', key)
     now, ahead = server_now, 0
     if not value then
         begin()
@@ -319,7 +329,10 @@ local function write(key)
     end
     state[1], state[2] = now, ahead
     local value = pack(format, unpack(state))
-    for _, log in ipairs(logs) do value = value .. pack('<' .. rep('d', #log.own), unpack(log.own)) end
+    for index = 1, #logs do
+        local own = logs[index].own
+        value = value .. pack('<' .. rep('d', #own), unpack(own))
+    end
     call('PSETEX', key, min(ceil((unused_at - now) / 1000) + LINGER, MAX_TTL), value)
 end
 
@@ -339,20 +352,21 @@ for index, key in ipairs(KEYS) do
         for part = 1, #limits do
             local limit = limits[part]
             local kind, own, at = limit.is, limit.own or state, limit.at
-            if op == 'refund' or op == 'charge' then kind[op](limit, own, at) end
+            if op == REFUND then kind.refund(limit, own, at) end
+            if op == CHARGE then kind.charge(limit, own, at) end
             local admits = kind.admits(limit, own, at)
             is_admitted = is_admitted and admits
             reply[size + 1] = admits and 1 or 0
             size = kind.tell(limit, own, at, reply, size + 1)
         end
-        if op == 'take' and is_admitted then
+        if op == TAKE and is_admitted then
             for part = 1, #limits do
                 local limit = limits[part]
                 limit.is.take(limit, limit.own or state, limit.at)
             end
         end
         -- Otherwise the time of a key that was set back would begin there again with each denial.
-        if op ~= 'peek' and (op ~= 'take' or is_admitted) or is_set_back then write(key) end
+        if op ~= PEEK and (op ~= TAKE or is_admitted) or is_set_back then write(key) end
         replies[index] = reply
     end
 end
