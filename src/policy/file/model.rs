@@ -38,9 +38,11 @@ use crate::quota::Plan;
 /// ```
 ///
 /// `docs/policy_reference.md` lists all fields.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
 pub struct PolicyFile {
     pub(crate) content: Content,
+    #[serde(skip)]
     pub(super) lines: Lines,
 }
 
@@ -302,15 +304,6 @@ impl StoreSource {
         format!("{scheme}://{name}@{host}{path}")
     }
 }
-
-/// What they say is equal, wherever it is written.
-impl PartialEq for PolicyFile {
-    fn eq(&self, other: &Self) -> bool {
-        self.content == other.content
-    }
-}
-
-impl Eq for PolicyFile {}
 
 /// Manual impl: keys and URLs must not be logged.
 impl fmt::Debug for PolicyFile {

@@ -1,8 +1,8 @@
-//! Reads a policy file from any format of serde, and writes it.
+//! Reads a policy file from any format of serde.
 
 use std::mem;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+use serde::{Deserialize, Deserializer, de::Error};
 
 use super::lines::Lines;
 use super::model::{Content, Limit, PolicyFile};
@@ -16,12 +16,6 @@ impl<'de> Deserialize<'de> for PolicyFile {
         let mut content = read.map_err(D::Error::custom)?;
         let limits = mem::take(&mut content.limits).into_iter().map(Ok).collect();
         checked(Ok(content), limits, lines).map_err(D::Error::custom)
-    }
-}
-
-impl Serialize for PolicyFile {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.content.serialize(serializer)
     }
 }
 

@@ -17,11 +17,9 @@ use crate::respond::Headers;
 pub(super) struct Several<T>(pub(super) Vec<T>);
 
 /// Reads one value, or a list.
-pub(super) fn several<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
-where
-    T: Deserialize<'de>,
-    D: Deserializer<'de>,
-{
+pub(super) fn several<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
     Several::deserialize(deserializer).map(|Several(values)| values)
 }
 

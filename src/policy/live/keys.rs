@@ -30,51 +30,44 @@ impl PolicyKeys {
     /// The keys of a limit; the error is about its field `key`.
     pub(super) fn of(limit: &Limit, environment: &Environment) -> Result<Self, String> {
         let missing = limit.missing.map(Missing::from);
-        let sources = limit.keys.iter();
-        let sources = sources.map(|source| Source::of(source, missing, environment));
-        Ok(Self(sources.collect::<Result<_, _>>()?))
+        let or_shared = missing.unwrap_or(Missing::Shared);
+        let sources = limit.keys.iter().map(|source| match source {
+            KeySource::Global => Ok(Source::Global),
+            KeySource::ClientIp(bits) => {
+                let clients = environment.clients.clone();
+                let clients = bits.map_or(clients.clone(), |bits| clients.v6_prefix(bits));
+                Ok(Source::Client(match missing {
+                    Some(missing) => clients.if_missing(missing),
+                    None => clients,
+                }))
+            }
+            KeySource::Header(name) => {
+                let keys = HeaderKey::new(name.as_str());
+                Ok(Source::Header(keys.if_missing(or_shared)))
+            }
+            KeySource::Bearer => Ok(Source::Bearer(BearerToken::new().if_missing(or_shared))),
+            #[cfg(feature = "axum")]
+            KeySource::MatchedPath => {
+                let routes = crate::key::MatchedPath::new();
+                Ok(Source::Route(routes.if_missing(or_shared)))
+            }
+            #[cfg(not(feature = "axum"))]
+            KeySource::MatchedPath => {
+                Err("matched_path needs the feature `axum` of tower-throttle".to_owned())
+            }
+            KeySource::Extension(name) => match environment.extensions.get(name) {
+                Some(find) => Ok(Source::Extension(name.clone(), Arc::clone(find), missing)),
+                None => {
+                    let known = environment.extensions.keys();
+                    Err(format!("the extension {}", not_defined(name, known)))
+                }
+            },
+        });
+        sources.collect::<Result<_, _>>().map(Self)
     }
 }
 
 impl Source {
-    fn of(
-        source: &KeySource,
-        missing: Option<Missing>,
-        environment: &Environment,
-    ) -> Result<Self, String> {
-        let or_shared = missing.unwrap_or(Missing::Shared);
-        Ok(match source {
-            KeySource::Global => Self::Global,
-            KeySource::ClientIp(bits) => {
-                let clients = environment.clients.clone();
-                let clients = bits.map_or(clients.clone(), |bits| clients.v6_prefix(bits));
-                Self::Client(match missing {
-                    Some(missing) => clients.if_missing(missing),
-                    None => clients,
-                })
-            }
-            KeySource::Header(name) => {
-                Self::Header(HeaderKey::new(name.as_str()).if_missing(or_shared))
-            }
-            KeySource::Bearer => Self::Bearer(BearerToken::new().if_missing(or_shared)),
-            #[cfg(feature = "axum")]
-            KeySource::MatchedPath => {
-                Self::Route(crate::key::MatchedPath::new().if_missing(or_shared))
-            }
-            #[cfg(not(feature = "axum"))]
-            KeySource::MatchedPath => {
-                return Err("matched_path needs the feature `axum` of tower-throttle".to_owned());
-            }
-            KeySource::Extension(name) => {
-                let Some(find) = environment.extensions.get(name) else {
-                    let known = environment.extensions.keys();
-                    return Err(format!("the extension {}", not_defined(name, known)));
-                };
-                Self::Extension(name.clone(), Arc::clone(find), missing)
-            }
-        })
-    }
-
     fn extract<B>(&self, request: &Request<B>) -> Extracted<Part> {
         let text = |text: Option<&str>| text.map_or(Secret::MISSING, HeaderKey::key);
         match self {
