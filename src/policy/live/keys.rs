@@ -55,13 +55,13 @@ impl PolicyKeys {
             KeySource::MatchedPath => {
                 Err("matched_path needs the feature `axum` of tower-throttle".to_owned())
             }
-            KeySource::Extension(name) => match environment.extensions.get(name) {
-                Some(find) => Ok(Source::Extension(name.clone(), Arc::clone(find), missing)),
-                None => {
-                    let known = environment.extensions.keys();
-                    Err(format!("the extension {}", not_defined(name, known)))
-                }
-            },
+            KeySource::Extension(name) => {
+                let found = environment.extensions.get(name);
+                let found =
+                    found.map(|find| Source::Extension(name.clone(), Arc::clone(find), missing));
+                let known = environment.extensions.keys();
+                found.ok_or_else(|| format!("the extension {}", not_defined(name, known)))
+            }
         });
         sources.collect::<Result<_, _>>().map(Self)
     }
