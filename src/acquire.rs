@@ -40,6 +40,15 @@ impl Outcome for Peeked {}
 /// A charge.
 impl Outcome for Duration {}
 
+impl Outcome for Option<Duration> {}
+
+/// `None` if nothing was decided.
+impl Outcome for Option<Decision> {
+    fn denied(&self) -> Option<bool> {
+        self.as_ref().map(Decision::is_denied)
+    }
+}
+
 /// A refund.
 impl Outcome for () {}
 
@@ -112,6 +121,22 @@ pub(crate) trait OneKey {
         self.or_denied(cost, |algorithm, state, now| {
             algorithm.reserve(state, now, cost, max_wait)
         })
+    }
+
+    /// See [`Algorithm::take_turn`].
+    fn take_turn(&self, at: Tick, cost: u64) -> Decision {
+        let taken = self.run(at, cost > 0, |algorithm, state| {
+            algorithm.take_turn(state, at, cost)
+        });
+        taken.unwrap_or_else(|full| self.deny(full, at))
+    }
+
+    /// See [`Algorithm::expected_wait`].
+    fn expected_wait(&self, at: Tick, ahead: u64, cost: u64) -> Option<Duration> {
+        let expected = self.run(at, false, |algorithm, state| {
+            algorithm.expected_wait(state, at, ahead, cost)
+        });
+        expected.unwrap_or_else(|full| self.deny(full, at).retry_after)
     }
 
     fn take_up_to(&self, most: u64) -> u64 {
@@ -224,10 +249,7 @@ fn cancel<A: Algorithm>(
     now: Tick,
     cost: u64,
 ) {
-    if algorithm.facts().lends {
-        let turn = turn.plus(Duration::from_nanos(1));
-        algorithm.refund(state, now, Cost::new(cost, turn), GiveBack::Refund);
-    } else if algorithm.facts().limits == 1 {
+    if algorithm.facts().limits == 1 {
         algorithm.refund(state, now, Cost::new(cost, turn), GiveBack::Refund);
     } else if algorithm.facts().waiting <= 1 {
         algorithm.refund(state, now, Cost::new(cost, taken_at), GiveBack::Cancel);

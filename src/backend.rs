@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::quota::{Plan, Quota};
@@ -90,30 +91,20 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
         false
     }
 
-    /// The receipt of a queued request that goes on now, given that of its decision. If requests
-    /// before it have left, its turn has come earlier than the decision said.
-    fn receipt_at_turn(&self, key: &K, receipt: Receipt) -> Receipt {
-        let _ = key;
-        receipt
-    }
-
-    /// Decides on a request of `cost` as if `freed` had been refunded first.
+    /// Decides on a request that has waited in line for the moment `at`, as of that moment, which may be over.
+    /// It does not wait again: if it is denied, it may ask again after `retry_after`.
     ///
-    /// The refund and the taking of the cost happen in one step. Neither happens if the request is
-    /// denied or if `peek` is set.
-    ///
-    /// A layer with [`Order::Newest`](crate::queue::Order::Newest) uses this to replace a request
-    /// in a full queue. If it returns `None`, a new request takes over the cost of a queued one, if
-    /// both are of the same key and all queued costs are equal to its own.
-    fn decide_after_refund(&self, key: &K, freed: u64, cost: u64, peek: bool) -> Option<Decision> {
-        let _ = (key, freed, cost, peek);
+    /// `None` if the decision needs I/O. Then a layer has no line of its own: the backend says how long each
+    /// request waits.
+    fn take_turn(&self, key: &K, cost: u64, at: Tick) -> Option<Decision> {
+        let _ = (key, cost, at);
         None
     }
 
-    /// Decides on a request of `cost` as [`decide`](Self::decide) would have that long ago, for a caller whose
-    /// timer was late. `None` if the decision needs I/O.
-    fn decide_ago(&self, key: &K, cost: u64, ago: Duration) -> Option<Decision> {
-        let _ = (key, cost, ago);
+    /// How long after `at` a request of `cost` takes its turn, if requests that cost `ahead` together wait before
+    /// it. `None` if it never can, or if that is not known without I/O.
+    fn expected_wait(&self, key: &K, ahead: u64, cost: u64, at: Tick) -> Option<Duration> {
+        let _ = (key, ahead, cost, at);
         None
     }
 
@@ -173,10 +164,10 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
         self.quotas().len()
     }
 
-    /// How long a request of `key` waits in line at most, if others overtake it.
-    fn max_wait(&self, key: &K) -> Duration {
+    /// How many requests of `key` may wait in the line of a layer that sets none, and how long each.
+    fn queue_of(&self, key: &K) -> (u64, Duration) {
         let _ = key;
-        Duration::MAX
+        (0, Duration::MAX)
     }
 }
 
@@ -196,16 +187,12 @@ impl<K: ?Sized, B: Backend<K> + ?Sized> Backend<K> for Arc<B> {
         (**self).try_admit(key, cost)
     }
 
-    fn receipt_at_turn(&self, key: &K, receipt: Receipt) -> Receipt {
-        (**self).receipt_at_turn(key, receipt)
+    fn take_turn(&self, key: &K, cost: u64, at: Tick) -> Option<Decision> {
+        (**self).take_turn(key, cost, at)
     }
 
-    fn decide_after_refund(&self, key: &K, freed: u64, cost: u64, peek: bool) -> Option<Decision> {
-        (**self).decide_after_refund(key, freed, cost, peek)
-    }
-
-    fn decide_ago(&self, key: &K, cost: u64, ago: Duration) -> Option<Decision> {
-        (**self).decide_ago(key, cost, ago)
+    fn expected_wait(&self, key: &K, ahead: u64, cost: u64, at: Tick) -> Option<Duration> {
+        (**self).expected_wait(key, ahead, cost, at)
     }
 
     fn detach(&self, key: &K, op: Op) {
@@ -236,8 +223,8 @@ impl<K: ?Sized, B: Backend<K> + ?Sized> Backend<K> for Arc<B> {
         (**self).limits()
     }
 
-    fn max_wait(&self, key: &K) -> Duration {
-        (**self).max_wait(key)
+    fn queue_of(&self, key: &K) -> (u64, Duration) {
+        (**self).queue_of(key)
     }
 }
 
@@ -323,9 +310,6 @@ impl Add for Fullness {
 pub enum Op {
     /// Decide on a cost, and take it unless it is denied.
     Take(u64),
-    /// Decide on the cost of an important request: a limit that [lends](crate::algorithm::Lending) lets it
-    /// wait for units of the time to come where `Take` would be denied. Any other limit does as for `Take`.
-    Borrow(u64),
     /// Return the decision that `Take` would return, and take nothing.
     Peek(u64),
     /// The same for one of several limits alone, by its number in [`Decision::policy`].
@@ -333,7 +317,7 @@ pub enum Op {
     /// Give back what is still taken of a cost, given the [`Receipt`] of the decision that took it.
     /// What time has returned since then is not given back again.
     Refund(u64, Receipt),
-    /// Give back the cost of a queued request whose turn will not come. A limit for which requests
+    /// Give back the cost of a request whose turn will not come. A limit for which requests
     /// queue gives back all of it, the others what is still taken.
     Cancel(u64, Receipt),
     /// Give back the cost of a request that succeeded, as [`Refund`](Self::Refund) does. A
@@ -359,14 +343,6 @@ pub enum Op {
     note = "bans need a `Lockout`, or a tuple that begins with one; in a layer with several keys, take the handle of one of them with `first()` or `second()`"
 )]
 pub trait Bans {}
-
-/// A limit that [lends](crate::algorithm::Lending): [`lend_to`](crate::RateLimitLayer::lend_to) needs it.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` lends nothing",
-    label = "not a `Lending`",
-    note = "wrap the algorithm, `Lending::new(FixedWindow::new(quota), 20)`; it works in this process and in `Cas`"
-)]
-pub trait Lends {}
 
 /// A conversion into a [`Backend`]: the types that a layer accepts as its limit.
 ///
@@ -398,10 +374,17 @@ pub trait IntoBackend {
         self.into_backend()
     }
 
-    /// Whether `backend` may let requests wait in a line. Otherwise settings of the line are refused, as they
-    /// would have no effect.
+    /// Whether `backend` may let requests wait, by a setting of its own. Otherwise settings of a line are refused
+    /// until the layer has one, as they would have no effect.
     fn queues(backend: &Self::Backend) -> bool {
         let _ = backend;
         true
+    }
+
+    /// Whether `backend` decides without I/O, by [`take_turn`](Backend::take_turn), so that a layer can have a
+    /// line.
+    fn decides_at_once(backend: &Self::Backend) -> bool {
+        let _ = backend;
+        false
     }
 }

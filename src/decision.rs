@@ -155,6 +155,14 @@ impl Decision {
 }
 
 impl Decision {
+    /// A denial instead of a wait, after which the request may ask again.
+    pub(crate) const fn without_wait(mut self) -> Self {
+        if let Verdict::Wait(wait) = self.verdict {
+            (self.verdict, self.retry_after) = (Verdict::Deny, Some(wait));
+        }
+        self
+    }
+
     /// Whether there is no limit, so that the figures say nothing.
     pub(crate) const fn is_unlimited(&self) -> bool {
         self.limit == u64::MAX

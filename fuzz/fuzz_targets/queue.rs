@@ -5,7 +5,7 @@
 //! Shows promise 60.
 #![no_main]
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::future::{Future, Ready, ready};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -105,105 +105,56 @@ impl Wake for TestWaker {
     }
 }
 
-/// The model of one queue, in nanoseconds.
+/// The model of one line, in nanoseconds.
 #[derive(Default)]
 struct QueueModel {
-    /// Cost and moment of release of each position.
-    line: VecDeque<(u64, u64)>,
-    /// The requests of each cost, in the order in which they take the positions of this cost.
-    classes: BTreeMap<u64, Class>,
+    /// Name and cost of each request, in order.
+    line: VecDeque<(usize, u64)>,
+    /// When the bucket is free.
     free: u64,
-}
-
-#[derive(Default)]
-struct Class {
-    names: VecDeque<usize>,
-    /// Whether a request went before others. Then a request that leaves frees the last position.
-    has_newest: bool,
+    /// When the first one has asked.
+    asked: u64,
 }
 
 impl QueueModel {
-    /// Whether the request is queued or admitted. `free_seat`: whether a seat is free.
-    fn enter(
-        &mut self,
-        job: Job,
-        newest: bool,
-        now: u64,
-        interval: u64,
-        units: u64,
-        free_seat: bool,
-    ) -> bool {
-        // A large cost goes in its turn, but it does not wait, and later requests pay for it.
-        let turn = self.free.max(now);
-        let positions = units.saturating_sub(job.cost - 1);
-        if turn - now > positions * interval {
+    /// Whether the request waits or is admitted. `free_seat`: whether a seat is free.
+    fn enter(&mut self, job: Job, newest: bool, now: u64, most: u64, free_seat: bool) -> bool {
+        let is_first = newest || self.line.is_empty();
+        let waits = !is_first || self.free > now;
+        if waits && (!free_seat || self.line.len() as u64 >= most) {
             return false;
         }
-        let class = self.classes.entry(job.cost).or_default();
-        class.has_newest |= newest && !class.names.is_empty();
-        if turn > now && !free_seat {
-            // It has joined the line and left it.
-            self.drop_empty(job.cost);
-            return false;
-        }
-        if newest {
-            class.names.push_front(job.name);
+        if is_first {
+            self.line.push_front((job.name, job.cost));
+            self.asked = now;
         } else {
-            class.names.push_back(job.name);
+            self.line.push_back((job.name, job.cost));
         }
-        self.free = turn + job.cost * interval;
-        self.line.push_back((job.cost, turn));
         true
     }
 
-    fn leave(&mut self, job: Job, now: u64, interval: u64) {
-        let Some(class) = self.classes.get_mut(&job.cost) else {
-            return;
-        };
-        let Some(place) = class.names.iter().position(|name| *name == job.name) else {
-            return;
-        };
-        class.names.remove(place);
-        let freed = if class.has_newest {
-            class.names.len()
-        } else {
-            place
-        };
-        let mut of_class = (0..self.line.len()).filter(|at| self.line[*at].0 == job.cost);
-        let at = of_class.nth(freed).unwrap();
-        self.line.remove(at);
-        for (_, turn) in self.line.range_mut(at..) {
-            *turn -= job.cost * interval;
-        }
-        self.free = (self.free - job.cost * interval).max(now.min(self.free));
-        self.drop_empty(job.cost);
-    }
-
-    fn drop_empty(&mut self, cost: u64) {
-        if self.classes[&cost].names.is_empty() {
-            self.classes.remove(&cost);
-        }
+    fn leave(&mut self, job: Job) {
+        self.line.retain(|(name, _)| *name != job.name);
     }
 
     fn retune(&mut self, now: u64, from: u64, to: u64) {
-        let rescaled = |turn: u64| {
-            let left = u128::from(turn.saturating_sub(now)) * u128::from(to);
-            now + u64::try_from(left.div_ceil(u128::from(from))).unwrap()
-        };
-        for (_, turn) in &mut self.line {
-            *turn = rescaled(*turn);
-        }
         if self.free > now {
-            self.free = rescaled(self.free);
+            let left = u128::from(self.free - now) * u128::from(to);
+            self.free = now + u64::try_from(left.div_ceil(u128::from(from))).unwrap();
         }
     }
 
-    fn pass(&mut self, now: u64) -> Vec<usize> {
+    fn pass(&mut self, now: u64, interval: u64) -> Vec<usize> {
         let mut released = Vec::new();
-        while let Some((cost, _)) = self.line.pop_front_if(|(_, turn)| *turn <= now) {
-            let class = self.classes.get_mut(&cost).unwrap();
-            released.extend(class.names.pop_front());
-            self.drop_empty(cost);
+        while let Some((name, cost)) = self.line.front().copied() {
+            let turn = self.free.max(self.asked);
+            if turn > now {
+                break;
+            }
+            self.line.pop_front();
+            self.free = turn + cost * interval;
+            self.asked = turn;
+            released.push(name);
         }
         released
     }
@@ -288,7 +239,7 @@ async fn run(input: &Input) {
                 let free_seat = waiting + ready_services.len() < seats as usize;
                 let newest = input.newest && *newest;
                 let model = &mut models[job.key];
-                accepted = Some(model.enter(job, newest, now(), interval, units, free_seat));
+                accepted = Some(model.enter(job, newest, now(), units, free_seat));
                 let waker = TestWaker::new();
                 let call = if newest {
                     newest_service.call(job)
@@ -299,7 +250,7 @@ async fn run(input: &Input) {
             }
             Step::Leave(which) if !calls.is_empty() => {
                 let (_, job, ..) = calls.remove(usize::from(*which) % calls.len());
-                models[job.key].leave(job, now(), interval);
+                models[job.key].leave(job);
             }
             Step::Leave(_) => {}
             Step::Pass(ms) => {
@@ -335,7 +286,7 @@ async fn run(input: &Input) {
                 };
                 names += 1;
                 // It has its seat already.
-                accepted = Some(models[job.key].enter(job, false, now(), interval, units, true));
+                accepted = Some(models[job.key].enter(job, false, now(), units, true));
                 let waker = TestWaker::new();
                 calls.push((job.name, job, waker, Box::pin(service.call(job))));
             }
@@ -362,7 +313,7 @@ async fn run(input: &Input) {
         assert_eq!(denied, accepted == Some(false), "{step:?}");
         let mut served = std::mem::take(&mut *recorder.0.lock().unwrap());
         for key in [0, 1] {
-            let released = models[key].pass(now());
+            let released = models[key].pass(now(), interval);
             // Each queue is served in order, independently of the other one.
             let position = |name: &usize| served.iter().position(|one| one == name);
             let positions: Option<Vec<_>> = released.iter().map(position).collect();

@@ -308,6 +308,18 @@ impl Algorithm for AnyAlgorithm {
         })
     }
 
+    fn take_turn(&self, state: &mut AnyState, at: Tick, cost: u64) -> Decision {
+        with_kind!(self, as_ref, algorithm => {
+            algorithm.take_turn(state.get_mut(algorithm, at), at, cost)
+        })
+    }
+
+    fn expected_wait(&self, state: &AnyState, at: Tick, ahead: u64, cost: u64) -> Option<Duration> {
+        with_kind!(self, as_ref, algorithm => {
+            state.look(algorithm, at, |state| algorithm.expected_wait(state, at, ahead, cost))
+        })
+    }
+
     fn refund(&self, state: &mut AnyState, now: Tick, cost: Cost, why: GiveBack) {
         with_kind!(self, as_ref, algorithm => {
             algorithm.refund(state.get_mut(algorithm, now), now, cost, why);

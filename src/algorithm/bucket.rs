@@ -1,5 +1,7 @@
 //! The bucket behind the token bucket, which empties it, and the leaky meter, which fills it.
 
+use std::time::Duration;
+
 use super::math::{ExactNanos, Interval};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
@@ -98,14 +100,7 @@ impl Bucket {
             *state = after;
             return self.decision(Verdict::Admit, after, end, now, None);
         }
-        let missing = if self.debt == 0 {
-            self.interval.sub(after, end)
-        } else {
-            // Until it owes nothing, and until the cost does not exceed the debt.
-            let deepest = self.interval.add(end, self.interval.time_for(self.debt));
-            let owed = self.interval.sub(due, end);
-            owed.max(self.interval.sub(after, deepest))
-        };
+        let missing = self.missing((due, after), end);
         if missing <= most {
             *state = after;
             return self.decision(Verdict::after(missing.ceil()), after, end, now, None);
@@ -115,6 +110,35 @@ impl Bucket {
     }
 
     /// When a bucket that is empty at `now` is unused again.
+    /// How long until a request can take a cost that is due and then ends so.
+    #[inline]
+    fn missing(&self, (due, after): (ExactNanos, ExactNanos), end: ExactNanos) -> ExactNanos {
+        if self.debt == 0 {
+            return self.interval.sub(after, end);
+        }
+        // Until it owes nothing, and until the cost does not exceed the debt.
+        let deepest = self.interval.add(end, self.interval.time_for(self.debt));
+        let owed = self.interval.sub(due, end);
+        owed.max(self.interval.sub(after, deepest))
+    }
+
+    /// See [`Algorithm::expected_wait`](super::Algorithm::expected_wait).
+    pub(super) fn expected_wait(
+        &self,
+        state: ExactNanos,
+        at: Tick,
+        ahead: u64,
+        cost: u64,
+    ) -> Option<Duration> {
+        let interval = &self.interval;
+        let due = state.max(ExactNanos::from_tick(at));
+        let due = interval.add(due, interval.time_for(ahead));
+        let after = interval.add(due, interval.time_for(cost));
+        let missing = self.missing((due, after), self.tolerance_end(at));
+        let is_possible = cost <= self.capacity.saturating_add(self.debt);
+        is_possible.then(|| Duration::from_nanos(missing.ceil()))
+    }
+
     #[inline]
     const fn tolerance_end(&self, now: Tick) -> ExactNanos {
         ExactNanos {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 /// What limiters, queues and stores ask about the settings of an algorithm, in one value.
 ///
-/// The default is right for an algorithm of your own: one limit, which may make requests wait, and which
-/// runs on a copy of the state.
+/// The default is right for an algorithm of your own: one limit, which may make a caller wait that reserves a
+/// turn, and which runs on a copy of the state.
 ///
 /// ```
 /// use tower_throttle::algorithm::{Algorithm, Facts};
@@ -14,8 +14,7 @@ use std::time::Duration;
 /// let both = (TokenBucket::new(Quota::per_second(10)), FixedWindow::new(Quota::per_day(1_000)));
 /// let facts = both.facts();
 /// assert_eq!((facts.limits, facts.waiting), (2, 1));
-/// assert!(facts.replans_line);
-/// assert!(!Facts::default().replans_line);
+/// assert!(Facts::default().is_user_code);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -28,16 +27,11 @@ pub struct Facts {
     pub limits: usize,
     /// How many of its limits can make a request wait that [reserves](super::Algorithm::reserve) a turn.
     pub waiting: usize,
-    /// Whether requests that are decided on may wait in a line.
-    pub queues: bool,
+    /// How many units of requests may wait for their turn; 0 if none.
+    pub queue: u64,
     /// The longest wait of a queued request. One that would have to wait longer is denied on arrival, and one that others
     /// overtake until then leaves the queue.
     pub max_wait: Duration,
-    /// Whether [`rescale`](super::Algorithm::rescale) reschedules queued requests at the new rate.
-    /// Otherwise they keep the moments that were granted to them.
-    pub replans_line: bool,
-    /// Whether an important request may borrow units of the time to come; see [`Lending`](super::Lending).
-    pub lends: bool,
     /// Whether a denial changes the state of its key. Then it must be decided, and not only peeked at or
     /// repeated from a cache.
     pub counts_denials: bool,
@@ -55,10 +49,8 @@ impl Facts {
     pub(super) const NO_LIMIT: Self = Self {
         limits: 0,
         waiting: 0,
-        queues: false,
+        queue: 0,
         max_wait: Duration::MAX,
-        replans_line: false,
-        lends: false,
         counts_denials: false,
         is_about_one_key: false,
         is_user_code: false,
@@ -78,11 +70,9 @@ impl Facts {
         Self {
             limits: self.limits + other.limits,
             waiting: self.waiting + other.waiting,
-            queues: self.queues | other.queues,
+            queue: self.queue.max(other.queue),
             max_wait: self.max_wait.min(other.max_wait),
-            replans_line: self.replans_line | other.replans_line,
             // Not together: each would lend a turn of its own.
-            lends: false,
             counts_denials: self.counts_denials | other.counts_denials,
             is_about_one_key: self.is_about_one_key | other.is_about_one_key,
             is_user_code: self.is_user_code | other.is_user_code,
@@ -95,7 +85,6 @@ impl Default for Facts {
     fn default() -> Self {
         Self {
             waiting: 1,
-            queues: true,
             is_user_code: true,
             ..Self::ONE_LIMIT
         }

@@ -35,7 +35,6 @@
 //! | [`WarmUp`] | as a queue whose rate rises from L/cold to L over the warm-up time |
 //! | [`Lockout`] | at most L kept until the first block B, then at most P per block, each twice as long: A(T) <= L(1 + T/W) + P T/B within the time to forget |
 //! | [`DenialLockout`] | that of the limit whose denials it counts; nothing for B from the Lth denial within W on |
-//! | [`Lending`] | that of the limit that lends, at the moments of the turns |
 //! | tuples, [`All`] | each part's own |
 //!
 //! # What they do to traffic
@@ -92,7 +91,6 @@ mod gcra;
 mod gcra;
 mod kernel;
 mod leaky_bucket;
-mod lending;
 mod lockout;
 mod math;
 mod portable;
@@ -117,7 +115,6 @@ pub use self::{
     fixed_window::{FixedWindow, FixedWindowState},
     gcra::{Gcra, GcraState},
     leaky_bucket::{Charge, LeakyBucket},
-    lending::{Lending, LendingState},
     lockout::{DenialLockout, DenialLockoutState, Lockout, LockoutState},
     math::ExactNanos,
     portable::{
@@ -227,6 +224,71 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
     ) -> Decision {
         let _ = max_wait;
         self.decide(state, now, cost)
+    }
+
+    /// Decides on a request that has waited for the moment `at`. Never lets it wait again: if it is denied,
+    /// it may ask again after `retry_after`.
+    ///
+    /// The moment was planned, and rounded up to a whole nanosecond. The fraction is not lost, so that a
+    /// line that is asked late again and again is as fast as the limit.
+    ///
+    /// ```
+    /// use tower_throttle::algorithm::Algorithm;
+    /// use tower_throttle::{Quota, TokenBucket, clock::Tick};
+    ///
+    /// // A third of a second each.
+    /// let bucket = TokenBucket::new(Quota::per_second(3).burst(1));
+    /// let mut state = bucket.fresh(Tick::ZERO);
+    /// for turn in [0, 333_333_334, 666_666_667, 1_000_000_000] {
+    ///     assert!(bucket.take_turn(&mut state, Tick::from_nanos(turn), 1).is_admitted());
+    /// }
+    /// ```
+    fn take_turn(&self, state: &mut Self::State, at: Tick, cost: u64) -> Decision {
+        let looked = self.peek(state, at, cost);
+        if looked.is_admitted() {
+            return self.decide(state, at, cost);
+        }
+        looked.without_wait()
+    }
+
+    /// How long after `at` a request can take `cost`, if requests that cost `ahead` together go before it.
+    /// `None` if it never can.
+    ///
+    /// It is exact if the costs fill each window, as costs of 1 do, and never too long.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_throttle::algorithm::Algorithm;
+    /// use tower_throttle::{FixedWindow, Quota, clock::Tick};
+    ///
+    /// let window = FixedWindow::new(Quota::per_second(10));
+    /// let state = window.fresh(Tick::ZERO);
+    /// let wait = window.expected_wait(&state, Tick::ZERO, 25, 1);
+    /// assert_eq!(wait, Some(Duration::from_secs(2)));
+    /// ```
+    fn expected_wait(
+        &self,
+        state: &Self::State,
+        at: Tick,
+        ahead: u64,
+        cost: u64,
+    ) -> Option<Duration> {
+        let own = self.peek(state, at, cost);
+        if own.is_denied() && own.retry_after.is_none() {
+            return None;
+        }
+        let mut after = state.clone();
+        let units = ahead.saturating_add(cost);
+        let now = own.remaining().min(units);
+        let _ = self.decide(&mut after, at, now);
+        // What passes in one period passes again in each one after it.
+        let quota = self.quota();
+        let periods = (units - now).saturating_sub(1) / quota.limit();
+        let rest = units - now - periods * quota.limit();
+        let first = self.peek(&after, at, rest).without_wait().retry_after;
+        let periods = quota.period().as_nanos().saturating_mul(periods.into());
+        let periods = Duration::from_nanos(u64::try_from(periods).unwrap_or(u64::MAX));
+        Some(first.unwrap_or_default().saturating_add(periods))
     }
 
     /// Gives back what is still taken of `cost`.

@@ -120,6 +120,20 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// It may be less than a reading that another thread has just passed on, by some nanoseconds: an
     /// algorithm accepts a moment that is earlier than its state.
     fn now(&self) -> Tick;
+
+    /// What this clock showed at a moment of the [`MonotonicClock`], by which the requests in lines wait.
+    ///
+    /// ```
+    /// use tower_throttle::ManualClock;
+    /// use tower_throttle::clock::{Clock, MonotonicClock};
+    ///
+    /// let moment = MonotonicClock.now();
+    /// assert_eq!(MonotonicClock.at(moment), moment);
+    /// assert!(ManualClock::new().at(moment) <= ManualClock::new().now());
+    /// ```
+    fn at(&self, moment: Tick) -> Tick {
+        self.now().minus(MonotonicClock.now().since(moment))
+    }
 }
 
 /// Runs `future` in a task of the caller's runtime, if there is one.

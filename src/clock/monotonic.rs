@@ -46,4 +46,9 @@ impl Clock for MonotonicClock {
         #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
         Tick::from_nanos(system_nanos())
     }
+
+    #[inline]
+    fn at(&self, moment: Tick) -> Tick {
+        moment
+    }
 }

@@ -29,7 +29,7 @@ use crate::layer::{
     Ask, Entry, Exit, Gate, Has, Limiting, Look, MayWait, OnStoreError, Passed, PolicyList,
     SettlePart, State, rename,
 };
-use crate::queue::{Order, RequestSeat};
+use crate::queue::{self, Order, RequestSeat};
 use crate::respond::{OwnRules, Policies, Settle};
 
 /// A limit on concurrency as a layer has it. `H` says how long a request is in flight, and `P` where the permits
@@ -394,7 +394,7 @@ impl<H, P> InFlight<H, P> {
     fn wait(
         &self,
         request: PermitRequest,
-        at: u32,
+        at: queue::Place,
         ask: Ask,
         (max_wait, until): (Duration, Option<Tick>),
     ) -> PermitWait {

@@ -9,6 +9,7 @@ use std::{
 use super::line::End;
 use super::permits::Permits;
 use super::request::{PermitRequest, Usage};
+use crate::queue;
 
 /// Lets one request be in flight. Dropping it releases it, and the next waiter of its key gets it.
 pub(crate) struct Permit {
@@ -73,12 +74,16 @@ pub(super) struct Place {
     permits: Arc<Permits>,
     request: PermitRequest,
     /// `None` once it has left the line.
-    at: Option<u32>,
+    at: Option<queue::Place>,
 }
 
 impl Place {
     /// The place of the node `at` of the line.
-    pub(super) const fn new(permits: Arc<Permits>, request: PermitRequest, at: u32) -> Self {
+    pub(super) const fn new(
+        permits: Arc<Permits>,
+        request: PermitRequest,
+        at: queue::Place,
+    ) -> Self {
         Self {
             permits,
             request,

@@ -1,8 +1,9 @@
 //! What a request asks for, and what it sees of the limit.
 
+use super::line::Needs;
 use crate::decision::{Decision, Verdict};
 use crate::key::Priority;
-use crate::queue::Order;
+use crate::queue::{Order, Precedence};
 
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +17,19 @@ pub struct PermitRequest {
     pub(super) reserved: u32,
     /// Among the waiting requests of its priority.
     pub(super) order: Order,
+}
+
+impl PermitRequest {
+    /// Where in line it goes.
+    pub(super) const fn place(self) -> Precedence {
+        let (priority, order) = (self.priority, self.order);
+        Precedence { priority, order }
+    }
+
+    pub(super) const fn needs(self, queued: bool) -> Needs {
+        let reserved = self.reserved;
+        Needs { reserved, queued }
+    }
 }
 
 /// What a request may use of `limit` that has to leave `reserved` units free: at least 1.

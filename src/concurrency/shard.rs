@@ -55,8 +55,8 @@ impl Entry {
     /// Whether nothing is left of requests. The nodes of displaced waiters are: a new line would use
     /// their numbers again.
     pub(super) fn is_idle(&self) -> bool {
-        let is_empty = |line: &Line| line.is_tidy() && line.len() == 0;
-        self.in_flight == 0 && self.line.as_deref().is_none_or(is_empty)
+        let line = self.line.as_deref();
+        self.in_flight == 0 && line.is_none_or(Line::is_unused)
     }
 
     /// Whether it stays without requests.
@@ -79,7 +79,7 @@ impl Entry {
     /// `limit` is the part that the request may use.
     pub(super) fn try_take(&mut self, request: PermitRequest, limit: u64) -> Result<u64, u64> {
         let line = self.line.as_ref();
-        if line.is_some_and(|line| line.is_ahead_of(request))
+        if line.is_some_and(|line| line.units_before(request.place()) > 0)
             || !self.has_room(request.units, limit)
         {
             return Err(self.in_flight);

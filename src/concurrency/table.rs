@@ -21,6 +21,7 @@ use std::{
 use super::line::End;
 use super::request::{PermitRequest, Usage, part_of};
 use super::shard::{Entry, Shard};
+use crate::queue::Place;
 use crate::store::local::Seeded;
 use crate::sync::{AtomicU64, CachePadded, Mutex, MutexGuard, Ordering, lock};
 
@@ -47,7 +48,7 @@ pub enum Joined {
     /// A permit.
     Taken(Usage),
     /// The number of its node.
-    Waits(u32, Usage),
+    Waits(Place, Usage),
     /// The line is full.
     Full(Usage),
 }
@@ -132,15 +133,14 @@ impl Table {
             let line = entry.line.get_or_insert_default();
             let mut woken = None;
             if line.len() >= most as usize {
-                let (has_displaced, waker) = line.displace_last(request);
-                if !has_displaced {
+                let Some(last) = line.last_behind(request.place()) else {
                     return (Joined::Full(usage(in_flight)), None);
-                }
-                woken = waker;
+                };
+                woken = line.end(last, End::Displaced);
             } else {
                 self.waiting.fetch_add(1, Ordering::Relaxed);
             }
-            let at = line.push(request, true);
+            let at = line.push(request.place(), request.units, request.needs(true));
             (Joined::Waits(at, usage(in_flight)), woken)
         });
         if let Some(waker) = woken {
@@ -150,13 +150,18 @@ impl Table {
     }
 
     /// Ready once the wait of the waiter `at` has ended. It is then no longer in the table.
-    pub(super) fn poll_waiter(&self, request: PermitRequest, at: u32, waker: &Waker) -> Poll<End> {
+    pub(super) fn poll_waiter(
+        &self,
+        request: PermitRequest,
+        at: Place,
+        waker: &Waker,
+    ) -> Poll<End> {
         let mut shard = self.lock_shard(request.id);
         let entry = shard.entries.get_mut(&request.id);
         let Some(line) = entry.and_then(|entry| entry.line.as_mut()) else {
             return Poll::Pending;
         };
-        let (polled, stale) = line.poll(request.priority, at, waker);
+        let (polled, stale) = line.poll(at, waker);
         if matches!(polled, Poll::Ready(end) if end.is_without_permit()) {
             shard.tidy(request.id);
         }
@@ -167,14 +172,14 @@ impl Table {
 
     /// Removes the waiter `at`. Returns true if it was granted a permit before, which is then the
     /// caller's.
-    pub(super) fn leave(&self, request: PermitRequest, at: u32) -> bool {
+    pub(super) fn leave(&self, request: PermitRequest, at: Place) -> bool {
         let mut wakers = Vec::new();
         let mut shard = self.lock_shard(request.id);
         let Some(entry) = shard.entries.get_mut(&request.id) else {
             return false;
         };
         let line = entry.line.as_mut();
-        let Some((end, stale)) = line.and_then(|line| line.remove(request.priority, at)) else {
+        let Some((end, stale)) = line.and_then(|line| line.remove(at)) else {
             return false;
         };
         if end.is_none() {
@@ -214,7 +219,7 @@ impl Table {
             return;
         };
         let limit = self.limit();
-        while let Some((units, reserved)) = line.first() {
+        while let Some((units, reserved)) = line.first_needs() {
             if !entry.has_room(units, entry.part(limit, reserved)) {
                 break;
             }

@@ -13,13 +13,13 @@ use crate::key::{Extracted, Key, KeyExtractor};
 )]
 pub trait IntoKey {
     /// The type of the key.
-    type Key: Key;
+    type Key: Key + Clone + Send + 'static;
 
     /// Converts the returned value.
     fn into_key(self) -> Extracted<Self::Key>;
 }
 
-impl<K: Key> IntoKey for K {
+impl<K: Key + Clone + Send + 'static> IntoKey for K {
     type Key = K;
 
     fn into_key(self) -> Extracted<K> {
@@ -27,7 +27,7 @@ impl<K: Key> IntoKey for K {
     }
 }
 
-impl<K: Key> IntoKey for Extracted<K> {
+impl<K: Key + Clone + Send + 'static> IntoKey for Extracted<K> {
     type Key = K;
 
     fn into_key(self) -> Self {

@@ -124,8 +124,8 @@ pub trait Key: Hash {}
     note = "a closure returns a key (all requests with `None` share one), an `Extracted`, or a `Result` whose error converts into a `Rejection`"
 )]
 pub trait KeyExtractor<Req> {
-    /// The type of the keys.
-    type Key: Key;
+    /// The type of the keys. The line of a key has one of its own.
+    type Key: Key + Clone + Send + 'static;
 
     /// The key of `request`.
     fn extract(&self, request: &Req) -> Extracted<Self::Key>;

@@ -43,11 +43,6 @@ impl Priority {
         );
         Self(number)
     }
-
-    /// Where it goes in a line: 0 before all others.
-    pub(crate) const fn level(self) -> u8 {
-        Self::HIGH.0 - self.0
-    }
 }
 
 impl Default for Priority {

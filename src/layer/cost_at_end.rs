@@ -6,7 +6,7 @@
 //! | by a response that `settle` does not keep | is what `settle` says |
 //! | before the service has it | is given back |
 //!
-//! A [`Claim`] is in exactly one place: in its [`Request`], or taken out of it and settled.
+//! A [`Ticket`] is in exactly one place: in its [`Request`], or taken out of it and settled.
 
 use std::{
     fmt,
@@ -19,12 +19,12 @@ use std::{
 use http::Response;
 use http_body::Body;
 
-use super::claim::Claim;
 use super::gate::{Ask, Entry, Exit, Gate, Has, Limiting, Look, MayWait, Passed, SettlePart};
 use super::held_body::HeldBody;
 use super::policy_cache::PolicyList;
 use super::rate::Rate;
 use super::state::State;
+use super::ticket::Ticket;
 use super::{LimitLayer, RateLimitLayer};
 use crate::backend::{Backend, IntoBackend};
 use crate::decision::Decision;
@@ -47,7 +47,7 @@ pub type CostBody<B> = HeldBody<B, CostGuard>;
 /// A request that has not been settled yet.
 struct Request<K, L>
 where
-    K: Hash,
+    K: Hash + Clone + Send + 'static,
     L: IntoBackend<Backend: Backend<K>>,
 {
     rate: Rate<L>,
@@ -57,7 +57,7 @@ where
 
 struct Taken {
     /// `None` once it is settled, and if the limit has taken nothing.
-    claim: Option<Claim>,
+    ticket: Option<Ticket>,
     /// `None` until something was said.
     said: Option<u64>,
 }
@@ -103,7 +103,7 @@ impl<K, L: IntoBackend, R> RateLimitLayer<K, L, R> {
 }
 
 impl<L: IntoBackend> CostAtEnd<L> {
-    fn pass<K>(&self, key: &K, passed: Passed<Claim>) -> Passed<CostGuard>
+    fn pass<K>(&self, key: &K, passed: Passed<Ticket>) -> Passed<CostGuard>
     where
         K: Hash + Clone + Send + Sync + 'static,
         L: IntoBackend<Backend: Backend<K>> + 'static,
@@ -112,7 +112,7 @@ impl<L: IntoBackend> CostAtEnd<L> {
             rate: self.0.clone(),
             key: key.clone(),
             taken: Mutex::new(Taken {
-                claim: passed.ticket,
+                ticket: passed.ticket,
                 said: None,
             }),
         };
@@ -127,7 +127,7 @@ impl<L: IntoBackend> CostAtEnd<L> {
 
 impl<K, L> Meter for Request<K, L>
 where
-    K: Hash + Send + Sync,
+    K: Hash + Clone + Send + Sync + 'static,
     L: IntoBackend<Backend: Backend<K>>,
 {
     fn name(&self) -> &str {
@@ -146,16 +146,17 @@ where
 
 impl<K, L> Request<K, L>
 where
-    K: Hash,
+    K: Hash + Clone + Send + 'static,
     L: IntoBackend<Backend: Backend<K>>,
 {
     fn settle(&self, settle: Option<Settle>) {
-        let (claim, said) = {
+        let (ticket, said) = {
             let mut taken = lock(&self.taken);
-            (taken.claim.take(), taken.said)
+            (taken.ticket.take(), taken.said)
         };
-        if let (Some(claim), Some(settle)) = (claim, settle.or_else(|| said.map(Settle::Charge))) {
-            self.rate.settle_unawaited(&self.key, &claim, settle);
+        if let (Some(ticket), Some(settle)) = (ticket, settle.or_else(|| said.map(Settle::Charge)))
+        {
+            self.rate.settle_unawaited(&self.key, ticket, settle);
         }
     }
 }
@@ -163,7 +164,7 @@ where
 /// The last handle of a request is gone.
 impl<K, L> Drop for Request<K, L>
 where
-    K: Hash,
+    K: Hash + Clone + Send + 'static,
     L: IntoBackend<Backend: Backend<K>>,
 {
     fn drop(&mut self) {

@@ -10,8 +10,9 @@
 use std::{
     fmt,
     future::Future,
+    pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
 };
 
 use super::policy_cache::{PolicyList, UNNAMED};
@@ -40,17 +41,6 @@ pub struct Ask {
     pub(crate) shares: bool,
     /// The ticket is needed when the response is there.
     pub(crate) keep: bool,
-}
-
-impl Ask {
-    pub(crate) const NOTHING: Self = Self {
-        cost: 0,
-        priority: Priority::HIGH,
-        shadow: false,
-        figures: false,
-        shares: false,
-        keep: false,
-    };
 }
 
 /// What a request needs if it has to wait.
@@ -117,6 +107,11 @@ impl<T> Passed<T> {
             decided: false,
         }
     }
+}
+
+#[inline]
+pub(crate) fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
 /// What a gate says to a request. All of it is counted.

@@ -8,7 +8,6 @@ use std::{
     time::Duration,
 };
 
-use super::keyed::single_quota;
 use super::signals::Gauges;
 use super::state::{QueueOf, Shared, State};
 use super::{Counts, KeyPair, KeyUpdate, LimitLayer, Limiting, Tiers};
@@ -18,7 +17,6 @@ use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::key::{KeyExtractor, KeyRef, KeyType};
-use crate::queue;
 use crate::quota::Quota;
 use crate::receipt::Receipt;
 use crate::store::local::{Local, Stats};
@@ -111,22 +109,33 @@ impl<K, L> Handle<K, L> {
         self.limiter.apply(key, Op::Peek(cost))
     }
 
-    /// Forgets what `key` has used.
-    ///
-    /// Requests that wait keep their turns. Earlier turns that the limit grants to new requests
-    /// before that go to the waiting ones, in order.
+    /// Forgets what `key` has used. Requests that wait go on as far as the limit then admits them.
     pub fn reset<Q>(&self, key: &Q) -> KeyUpdate<L::Future>
     where
-        Q: KeyRef<K> + ?Sized,
+        Q: KeyRef<K> + Hash + ?Sized,
         L: Backend<Q>,
     {
-        KeyUpdate::start(self.limiter.apply(key, Op::Reset))
+        self.give(key, Op::Reset)
+    }
+
+    /// Applies an operation after which requests that wait may go on.
+    fn give<Q>(&self, key: &Q, op: Op) -> KeyUpdate<L::Future>
+    where
+        Q: KeyRef<K> + Hash + ?Sized,
+        L: Backend<Q>,
+    {
+        let applying = self.limiter.apply(key, op);
+        let lines = &self.shared.lines;
+        if lines.waiting() > 0 {
+            lines.tell(lines.line_id(&QueueOf(&self.tiers, key, &*self.limiter)));
+        }
+        KeyUpdate::start(applying)
     }
 
     /// Counts `cost` as used by `key`, even if that is more than it has left: a penalty, or what was
     /// used elsewhere.
     ///
-    /// Requests that wait keep the turns they were promised; later ones wait longer.
+    /// Requests that wait in a line wait for longer then.
     ///
     /// ```
     /// use tower_throttle::{HeaderKey, Quota, RateLimitLayer, TokenBucket};
@@ -156,27 +165,13 @@ impl<K, L> Handle<K, L> {
 
     /// Gives `cost` back to `key`, at most what it has used, as if it had been taken just now.
     ///
-    /// Requests that wait move up by what it is worth. With several limits whose worth cannot be
-    /// told, they keep their turns; earlier turns that the limit grants to new requests go to the
-    /// waiting ones, in order.
+    /// Requests that wait go on as far as the limit then admits them.
     pub fn refund<Q>(&self, key: &Q, cost: u64) -> KeyUpdate<L::Future>
     where
         Q: KeyRef<K> + Hash + ?Sized,
         L: Backend<Q>,
     {
-        let refund = || KeyUpdate::start(self.limiter.apply(key, Op::Refund(cost, Receipt::NOW)));
-        if cost == 0 || !self.shared.lines.has_waiters() {
-            return refund();
-        }
-        // The line and a limit in this process change under the same lock.
-        let mut line = self
-            .shared
-            .lines
-            .lock_key(&QueueOf(&self.tiers, key, &*self.limiter));
-        let _ = line.apply_refund(cost, queue::now(), || single_quota(&self.limiter.quotas()));
-        let refunding = refund();
-        line.advance_epoch();
-        refunding
+        self.give(key, Op::Refund(cost, Receipt::NOW))
     }
 
     /// Denies all requests of `key` for `length` from now on, or until its present block ends if that
@@ -210,7 +205,7 @@ impl<K, L> Handle<K, L> {
     /// [`reset`](Self::reset) does.
     pub fn pardon<Q>(&self, key: &Q) -> KeyUpdate<L::Future>
     where
-        Q: KeyRef<K> + ?Sized,
+        Q: KeyRef<K> + Hash + ?Sized,
         L: Backend<Q> + Bans,
     {
         self.reset(key)
@@ -223,9 +218,8 @@ impl<K, L> Handle<K, L> {
 
     /// The backend itself.
     ///
-    /// After a change of its quotas call [`refresh_policies`](Self::refresh_policies). Queued
-    /// requests do not see a change made here and keep their turns;
-    /// [`set_quota`](Handle::set_quota) reschedules them.
+    /// After a change of its quotas call [`refresh_policies`](Self::refresh_policies). The first request in line
+    /// sees a change made here when its time has come; [`set_quota`](Handle::set_quota) lets it ask at once.
     pub fn backend(&self) -> &L {
         &self.limiter
     }
@@ -270,12 +264,12 @@ impl<K, L: IntoBackend> Handle<K, L> {
     where
         L: Backend<K>,
     {
-        Gauges::of(self.shared.lines.waiting(), self.limiter.fullness()).set(&self.name);
+        Gauges::of(self.shared.lines.all_waiting(), self.limiter.fullness()).set(&self.name);
     }
 
     /// How many requests wait for their turn now.
     pub fn waiting(&self) -> u64 {
-        self.shared.lines.waiting()
+        self.shared.lines.all_waiting()
     }
 }
 
@@ -373,8 +367,7 @@ impl<K, A: Algorithm, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
     /// Changes the quota for all keys. What they have used stays used, and response headers state
     /// the new quota from now on.
     ///
-    /// Queued requests keep their position and go at the new pace; only in a
-    /// [`WarmUp`](crate::WarmUp) do they keep their turns.
+    /// Requests that wait keep their position and go at the new pace.
     ///
     /// ```
     /// use tower_throttle::{FixedWindow, Global, Quota, RateLimitLayer};
@@ -388,18 +381,14 @@ impl<K, A: Algorithm, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
     /// # Errors
     /// If the algorithm does not have a single quota, as a set of several limits.
     pub fn set_quota(&self, quota: Quota) -> Result<(), ConfigError> {
-        self.change(|limiter| {
-            limiter.set_quota(quota)?;
-            // All lines are rescheduled, and those of one tier cannot be told from the others.
-            Ok(Some(quota).filter(|_| self.tiers.is_empty()))
-        })
+        self.change(|limiter| limiter.set_quota(quota))
     }
 
     /// Changes the algorithm for all keys, to one of the same type with other settings, or any
     /// algorithm if the limit is an [`AnyAlgorithm`](crate::AnyAlgorithm).
     ///
     /// What keys have used stays used if the type is the same; after a change of type they begin
-    /// afresh. Queued requests keep their turns. Response headers state the new quotas from now on.
+    /// afresh. Requests that wait ask the new algorithm. Response headers state the new quotas from now on.
     ///
     /// ```
     /// use tower_throttle::{AnyAlgorithm, FixedWindow, Global, Quota, RateLimitLayer, TokenBucket};
@@ -417,42 +406,18 @@ impl<K, A: Algorithm, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
     /// [`Local::set_algorithm`].
     pub fn set_algorithm(&self, algorithm: impl Into<A>) -> Result<(), ConfigError> {
         let algorithm = algorithm.into();
-        self.change(|limiter| {
-            limiter.set_algorithm(algorithm)?;
-            Ok(None)
-        })
+        self.change(|limiter| limiter.set_algorithm(algorithm))
     }
 
-    /// Changes the limit while no line moves. The requests in line go at the pace of the quota that `change`
-    /// returns.
+    /// Changes the limit. The requests in line then ask it.
     fn change(
         &self,
-        change: impl FnOnce(&Local<A, C, S>) -> Result<Option<Quota>, ConfigError>,
+        change: impl FnOnce(&Local<A, C, S>) -> Result<(), ConfigError>,
     ) -> Result<(), ConfigError> {
-        let limiter = &*self.limiter;
-        self.shared.lines.reschedule(queue::now(), || {
-            let before = limiter.quota();
-            let quota = change(limiter)?.filter(|_| limiter.replans_line());
-            Ok::<_, ConfigError>(quota.map(|quota| (before, quota)))
-        })?;
+        change(&self.limiter)?;
+        self.shared.lines.tell_all();
         self.shared.refresh_policies();
         Ok(())
-    }
-}
-
-#[cfg(feature = "policies")]
-impl<K, A: Algorithm, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
-    /// Changes the algorithm; the units that were used stay used. `quota` is the new quota if that
-    /// changes, and queued requests go at its pace.
-    pub(crate) fn replace_algorithm(
-        &self,
-        algorithm: A,
-        quota: Option<Quota>,
-    ) -> Result<(), ConfigError> {
-        self.change(|limiter| {
-            limiter.set_algorithm(algorithm)?;
-            Ok(quota)
-        })
     }
 }
 

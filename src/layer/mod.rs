@@ -2,7 +2,6 @@
 
 mod all_of;
 mod answers;
-mod claim;
 mod cost_at_end;
 mod counts;
 mod future;
@@ -11,24 +10,20 @@ mod handle;
 mod held;
 mod held_body;
 mod key_update;
-mod keyed;
-#[cfg(all(test, tower_throttle_loom))]
-mod loom_models;
-mod make_room;
+mod limit_of;
 mod mistakes;
 mod options;
 mod pending;
 mod policy_cache;
-mod queue_epoch;
 mod rate;
 mod service;
 mod settings;
 mod signals;
 mod state;
+mod ticket;
 mod tiers;
 mod top_keys;
 mod usage;
-mod waiter_refund;
 
 pub use self::{
     all_of::{AllOf, AndKeys, KeyPair},
@@ -57,13 +52,13 @@ pub(crate) use self::{
     signals::Gauges,
     state::State,
 };
-use std::{any::type_name, fmt, sync::Arc};
+use std::{any::type_name, fmt, num::NonZero, sync::Arc, time::Duration};
 
 use tower_layer::Layer;
 
-use self::mistakes::QueueOfAlgorithm;
 use self::options::LayerOptions;
-use crate::backend::{IntoBackend, Lends};
+use crate::backend::IntoBackend;
+use crate::clock::nanos;
 use crate::error::{ConfigError, expect_valid};
 use crate::key::{Global, Priority};
 use crate::queue::{Order, Seats};
@@ -288,38 +283,69 @@ impl<K, L: IntoBackend, R> RateLimitLayer<K, L, R> {
         self.with_gate(|rate| rate.on_store_error = on_store_error)
     }
 
-    /// Does not compile: a queue is a setting of the algorithm, [`LeakyBucket::queue`](crate::LeakyBucket::queue).
-    #[doc(hidden)]
-    pub fn queue(self, _: u64) -> Self
-    where
-        L: QueueOfAlgorithm,
-    {
-        self
-    }
-
-    /// Lets requests of at least this [priority](Self::priority) borrow units of the time to come, if the
-    /// limit [lends](crate::algorithm::Lending): they wait where others are denied.
+    /// Lets requests wait instead of being denied, at most `most` of each key at a time. They hold nothing of the
+    /// limit: the first one takes its cost when its time has come.
+    ///
+    /// Any limit in this process can have a line. A [`LeakyBucket`](crate::LeakyBucket) with a burst of 1 spaces
+    /// requests evenly; a window lets them go on when it begins. Who takes from the same limit outside of the
+    /// layer delays the line.
     ///
     /// ```
-    /// use tower_throttle::algorithm::Lending;
+    /// use std::time::Duration;
+    /// use axum::{Router, routing::get};
+    /// use tower_throttle::{Global, Quota, RateLimitLayer, SlidingWindow};
+    ///
+    /// let limit = SlidingWindow::new(Quota::per_second(100));
+    /// let layer = RateLimitLayer::new(Global, limit).queue(20).max_wait(Duration::from_millis(500));
+    /// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
+    /// ```
+    ///
+    /// # Panics
+    /// If the limit is on a server: it says how long each request waits, by a
+    /// [queue](crate::LeakyBucket::queue) of its algorithm.
+    #[track_caller]
+    pub fn queue(self, most: u32) -> Self {
+        let error = ConfigError::Unsupported {
+            what: "`queue` of a layer for a limit that does not decide in this process",
+            instead: "set `.queue(n)` on its `LeakyBucket`, `TokenBucket` or `WarmUp`",
+        };
+        expect_valid(self.gate().can_have_line().then_some(()).ok_or(error));
+        self.with_gate(|rate| rate.line.queue = Some(most))
+    }
+
+    /// Denies a request at once that would wait for longer in line, and one that others overtake when it has waited
+    /// for so long. So does the timeout of a client, as `grpc-timeout`.
+    ///
+    /// # Panics
+    /// If the limit has no [line](Self::queue): it would have no effect.
+    #[track_caller]
+    pub fn max_wait(self, max_wait: Duration) -> Self {
+        expect_queue("`max_wait` without a queue", self.gate().has_line());
+        let max_wait = NonZero::new(nanos(max_wait)).unwrap_or(NonZero::<u64>::MIN);
+        self.with_gate(|rate| rate.line.max_wait = Some(max_wait))
+    }
+
+    /// Lets only requests of at least this [priority](Self::priority) wait. Others are denied where they would
+    /// have to, also while more important ones wait.
+    ///
+    /// ```
     /// use tower_throttle::key::{Priority, PriorityHeader};
     /// use tower_throttle::{Global, Quota, RateLimitLayer, SlidingWindow};
     ///
-    /// let limit = Lending::new(SlidingWindow::new(Quota::per_second(100)), 20);
     /// let priority = PriorityHeader::new("x-priority").value("high", Priority::HIGH);
-    /// let layer = RateLimitLayer::new(Global, limit)
-    ///     .priority(priority.otherwise(Priority::MEDIUM))
-    ///     .lend_to(Priority::HIGH);
+    /// let layer = RateLimitLayer::new(Global, SlidingWindow::new(Quota::per_second(100)))
+    ///     .queue(20)
+    ///     .queue_for(Priority::HIGH)
+    ///     .priority(priority.otherwise(Priority::MEDIUM));
     /// # drop(layer);
     /// ```
     ///
-    /// A request that is dropped before its turn gives its units back. Those that borrow stand in no line:
-    /// [`Handle::waiting`] does not count them.
-    pub fn lend_to(self, least: Priority) -> Self
-    where
-        L: Lends,
-    {
-        self.with_gate(|rate| rate.lend_to = Some(least))
+    /// # Panics
+    /// If the limit has no [line](Self::queue): it would have no effect.
+    #[track_caller]
+    pub fn queue_for(self, least: Priority) -> Self {
+        expect_queue("`queue_for` without a queue", self.gate().has_line());
+        self.with_gate(|rate| rate.line.least = Some(least))
     }
 
     /// In which order the requests that wait for one key go on; the oldest first unless set.
@@ -329,22 +355,19 @@ impl<K, L: IntoBackend, R> RateLimitLayer<K, L, R> {
     /// use tower_throttle::{Global, LeakyBucket, Quota, RateLimitLayer, queue::Order};
     ///
     /// // Under overload the newest requests are served, and the oldest are denied.
-    /// let bucket = LeakyBucket::new(Quota::per_second(100)).queue(200);
-    /// let layer = RateLimitLayer::new(Global, bucket).order(Order::Newest);
+    /// let bucket = LeakyBucket::new(Quota::per_second(100).burst(1));
+    /// let layer = RateLimitLayer::new(Global, bucket).queue(200).order(Order::Newest);
     /// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
     /// ```
     ///
-    /// Needs a limit in this process: a server does not know which request waits where. A turn is
-    /// granted for a cost, so a new request goes before those of its cost, and those of other costs keep
-    /// their turns. While the costs of waiting requests differ, only one of its cost is denied in favour
-    /// of it.
+    /// Needs a limit in this process: a server does not know which request waits where.
     ///
     /// # Panics
     /// If the limit has no queue: it would have no effect.
     #[track_caller]
     pub fn order(self, order: Order) -> Self {
-        expect_queue("`order` without a queue", self.gate().queues());
-        self.with_gate(|rate| rate.set_order(order))
+        expect_queue("`order` without a queue", self.gate().has_line());
+        self.with_gate(|rate| rate.line.order = order)
     }
 
     /// Spreads the times at which denied clients come back: each is told a wait that is up to `percent` longer

@@ -2,42 +2,49 @@
 
 use std::{
     fmt,
-    future::Future,
     hash::Hash,
-    mem,
+    num::NonZero,
     pin::Pin,
     sync::{Arc, atomic::Ordering},
     task::{Context, Poll, ready},
     time::Duration,
 };
 
-use super::claim::{Claim, refresh_decision};
 use super::gate::{
-    Ask, Entry, Exit, Gate, Has, Limiting, Look, MayWait, Passed, SettlePart, rename,
+    Ask, Entry, Exit, Gate, Has, Limiting, Look, MayWait, Passed, SettlePart, poll_once, rename,
 };
-use super::keyed::{AtKey, KeyedBackend, poll_once};
+use super::limit_of::LimitOf;
 use super::options::OnStoreError;
 use super::policy_cache::PolicyList;
-use super::queue_epoch::QueueEpoch;
 use super::state::State;
-use super::waiter_refund::refund_to_waiters;
+use super::ticket::Ticket;
 use crate::backend::{Backend, IntoBackend, Op};
-use crate::clock::{Clock, MonotonicClock, MonotonicSleep, Tick, Timer};
+use crate::clock::{MonotonicClock, MonotonicSleep, Tick, Timer};
 use crate::decision::{CompactDecision, Decision, Verdict};
 use crate::error::{RateLimited, StoreError};
 use crate::key::Priority;
-use crate::queue::{Order, Precedence, RequestSeat};
+use crate::queue::{self, Ended, Joined, Order, Place, Precedence, RequestSeat, Wants};
+use crate::receipt::Receipt;
 use crate::respond::{OwnRules, Settle, spread};
 
 /// A rate limit as a layer has it: the backend of `L`, which is an algorithm or a limiter of a store.
 pub struct Rate<L: IntoBackend> {
     state: Arc<State<L::Backend>>,
     pub(crate) on_store_error: OnStoreError,
-    order: Order,
-    /// Which requests may borrow.
-    pub(super) lend_to: Option<Priority>,
+    pub(super) line: LineOptions,
     /// How many percent longer than it has to a denied client is told to wait at most.
     pub(super) jitter: u8,
+}
+
+/// How requests wait. What is not set here is as the algorithm says.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LineOptions {
+    pub(super) queue: Option<u32>,
+    /// In nanoseconds.
+    pub(super) max_wait: Option<NonZero<u64>>,
+    pub(super) order: Order,
+    /// Which requests may wait; all if not set.
+    pub(super) least: Option<Priority>,
 }
 
 type Decided = Result<Decision, StoreError>;
@@ -46,27 +53,17 @@ type Decided = Result<Decision, StoreError>;
 #[derive(Debug)]
 #[expect(unnameable_types, reason = "only layers use it")]
 pub enum RateWait<F> {
-    Decision(Deciding<F>),
-    Turn(Turn),
-    /// Others may overtake it. Boxed, as few requests can be overtaken.
-    Bounded(Box<Bounded>),
-    /// Boxed, because few requests borrow.
-    Loan(Box<Loan>),
-}
-
-/// The request waits for units that were lent to it, outside of the line.
-#[derive(Debug)]
-#[expect(unnameable_types, reason = "only layers use it")]
-pub struct Loan {
-    until: MonotonicSleep,
-    /// `None` once it has come.
-    turn: Option<Turn>,
+    Asks(Asks<F>),
+    /// In the line of its key.
+    InLine(InLine),
+    /// The backend has booked its turn. Boxed, as few backends do.
+    Booked(Box<Booked>),
 }
 
 /// The backend's decision is pending.
 #[derive(Debug)]
 #[expect(unnameable_types, reason = "only layers use it")]
-pub struct Deciding<F> {
+pub struct Asks<F> {
     /// Boxed, because it would be most of the response future, even if the backend is never pending.
     future: Box<F>,
     ask: Ask,
@@ -74,30 +71,24 @@ pub struct Deciding<F> {
     until: Option<Tick>,
 }
 
-/// The request is in line.
 #[derive(Debug)]
 #[expect(unnameable_types, reason = "only layers use it")]
-pub struct Turn {
-    claim: Claim,
-    /// The one by which it waits.
-    decision: CompactDecision,
+pub struct InLine {
+    line_id: u64,
+    place: Place,
+    /// As it was expected when the request joined.
+    wait: Duration,
+    ask: Ask,
 }
 
-/// The request is in line until its turn comes, and at most so long.
 #[derive(Debug)]
 #[expect(unnameable_types, reason = "only layers use it")]
-pub struct Bounded {
-    turn: Turn,
+pub struct Booked {
     until: MonotonicSleep,
-}
-
-/// What happens to a request.
-enum Action {
-    /// It goes on, with the decision if there is one.
-    Pass(Option<Decision>),
-    /// It goes on after this long, if it can wait. Not counted yet.
-    Wait(Duration, Decision),
-    Deny(RateLimited),
+    /// If its figures are read.
+    decision: Option<CompactDecision>,
+    ticket: Ticket,
+    keep: bool,
 }
 
 impl<L: IntoBackend> Rate<L> {
@@ -105,52 +96,42 @@ impl<L: IntoBackend> Rate<L> {
         Self {
             state: Arc::new(State::new(backend)),
             on_store_error: OnStoreError::default(),
-            order: Order::default(),
-            lend_to: None,
+            line: LineOptions::default(),
             jitter: 0,
         }
     }
 
-    /// Clones may have other orders. They share the lines.
-    pub(super) fn set_order(&mut self, order: Order) {
-        self.order = order;
-        self.state.lines.add_order(order);
+    /// Whether requests wait in a line of this process.
+    pub(super) fn has_line(&self) -> bool {
+        L::decides_at_once(self.backend()) && self.queues()
+    }
+
+    pub(super) fn can_have_line(&self) -> bool {
+        L::decides_at_once(self.backend())
     }
 
     fn backend(&self) -> &L::Backend {
         &self.state.backend
     }
 
-    /// The backend, with the key.
-    fn at<'a, K>(&'a self, key: &'a K) -> AtKey<'a, K, L::Backend> {
-        AtKey {
-            state: &self.state,
-            key,
-        }
-    }
-
-    /// Whether a request may borrow units of the time to come.
-    fn lends_to(&self, ask: Ask) -> bool {
-        self.lend_to.is_some_and(|least| ask.priority >= least) && !ask.shadow
-    }
-
-    /// Until when a request waits that others may overtake.
-    fn until<K>(
-        &self,
-        key: &K,
-        ask: Ask,
-        client: &dyn Fn() -> Option<Tick>,
-    ) -> Option<MonotonicSleep>
+    /// How many requests of a key may wait, and how long.
+    fn queue_of<K>(&self, key: &K) -> (u64, Duration)
     where
         L::Backend: Backend<K>,
     {
-        if !self.state.lines.may_overtake(self.place(ask)) {
-            return None;
-        }
-        let longest = self.backend().max_wait(key);
-        let until = MonotonicClock.now().plus(longest);
-        let until = client().map_or(until, |client| client.min(until));
-        (until < Tick::MAX).then(|| MonotonicClock.sleep_until(until))
+        let LineOptions {
+            queue, max_wait, ..
+        } = self.line;
+        let set = max_wait.map(|ns| Duration::from_nanos(ns.get()));
+        let (most, longest) = match queue {
+            Some(most) => (most.into(), Duration::MAX),
+            None => self.backend().queue_of(key),
+        };
+        (most, set.unwrap_or(longest))
+    }
+
+    fn may_wait(&self, ask: Ask) -> bool {
+        self.line.least.is_none_or(|least| ask.priority >= least)
     }
 
     /// Makes the time longer that a denied client is told.
@@ -161,193 +142,230 @@ impl<L: IntoBackend> Rate<L> {
         }
     }
 
-    fn spread_denial(&self, denied: RateLimited) -> RateLimited {
-        denied.map_decision(|decision| self.spread(decision))
-    }
-
-    /// Where in line a request goes.
-    fn place(&self, ask: Ask) -> Precedence {
-        Precedence {
-            order: self.order,
-            level: ask.priority.level(),
+    /// Counts a request that goes on, and keeps what it has taken if that is needed.
+    fn pass(ask: Ask, decision: &Decision, waited: bool) -> Passed<Ticket> {
+        let ticket = Ticket {
+            cost: ask.cost,
+            receipt: (!decision.is_denied()).then(|| decision.receipt()),
+        };
+        let is_stated = ask.figures && !decision.is_unlimited();
+        Passed {
+            ticket: ask.keep.then_some(ticket),
+            decision: is_stated.then(|| CompactDecision::new(decision)),
+            waited,
+            decided: true,
         }
     }
 
-    /// Does what the backend has decided. `epoch` is that of the decision if it was made at once.
-    fn handle<K: Hash>(
+    #[cold]
+    fn deny<K>(&self, mut decision: Decision) -> RateLimited
+    where
+        L::Backend: Backend<K>,
+    {
+        self.spread(&mut decision);
+        self.state.record_denied(&decision, false);
+        let quotas = || self.backend().quotas();
+        self.state.denial_error(&quotas, decision)
+    }
+
+    /// Denies a request that cannot wait, or not for so long.
+    fn deny_waiting<K>(&self, key: &K, ask: Ask, retry_after: Option<Duration>) -> RateLimited
+    where
+        L::Backend: Backend<K>,
+    {
+        let looked = self.backend().current_decision(key, ask.cost);
+        let mut denied = looked.unwrap_or_else(|| Decision::new(Verdict::Deny, 0, 0, None, 0));
+        (denied.verdict, denied.retry_after) = (Verdict::Deny, retry_after);
+        self.deny::<K>(denied)
+    }
+
+    fn record_waiting(&self, decision: &Decision, wait: Duration) {
+        self.state.record_waited(decision, false);
+        self.state.signals().record_queue_wait(wait);
+    }
+
+    /// Lets a request go on, join the line or be denied, if it can wait in a line. `None` if the backend
+    /// has to be asked.
+    fn enter_line<K>(
+        &self,
+        key: &K,
+        ask: Ask,
+        may_wait: &mut MayWait<'_>,
+    ) -> Option<Entry<Ticket, RateWait<<L::Backend as Backend<K>>::Future>>>
+    where
+        K: Hash + Clone + Send + 'static,
+        L::Backend: Backend<K>,
+    {
+        let (most, longest) = self.queue_of(key);
+        let lines = &self.state.lines;
+        if ask.shadow || (most == 0 && lines.waiting() == 0) {
+            return None;
+        }
+        let now = queue::now();
+        let is_free = ask.cost == 0;
+        if is_free || lines.waiting() == 0 {
+            let decision = self.backend().take_turn(key, ask.cost, now)?;
+            if !decision.is_denied() {
+                let _ = self.state.record_admitted();
+                return Some(Ok(Has::Passed(Self::pass(ask, &decision, false))));
+            }
+            if decision.retry_after.is_none() {
+                return Some(Err(self.deny::<K>(decision)));
+            }
+        }
+        let waits = most > 0 && self.may_wait(ask) && may_wait.seat.try_acquire();
+        let until = now.plus(longest);
+        let client = (may_wait.until)();
+        let wants = Wants {
+            cost: ask.cost,
+            place: Precedence {
+                priority: ask.priority,
+                order: self.line.order,
+            },
+            most: if waits { most } else { 0 },
+            until: client.map_or(until, |client| client.min(until)),
+        };
+        let limit = LimitOf::new(key, &self.state.backend);
+        let line_id = self.state.line_id(key);
+        Some(match lines.join(line_id, &limit, wants) {
+            Joined::Taken(decision) => {
+                let _ = self.state.record_admitted();
+                Ok(Has::Passed(Self::pass(ask, &decision, false)))
+            }
+            Joined::Waits(place, wait) => {
+                let looked = self.backend().current_decision(key, 0);
+                let decision = looked.map(|decision| Decision {
+                    verdict: Verdict::Wait(wait),
+                    ..decision
+                });
+                decision
+                    .iter()
+                    .for_each(|one| self.record_waiting(one, wait));
+                Ok(Has::Wait(RateWait::InLine(InLine {
+                    line_id,
+                    place,
+                    wait,
+                    ask,
+                })))
+            }
+            Joined::Denied(retry_after) => Err(self.deny_waiting(key, ask, retry_after)),
+        })
+    }
+
+    /// Does what the backend has decided. `until` is that of the client.
+    fn handle<K>(
         &self,
         key: &K,
         ask: Ask,
         decided: Decided,
-        epoch: Option<QueueEpoch>,
-        may_wait: MayWait<'_>,
-    ) -> Entry<Claim, RateWait<<L::Backend as Backend<K>>::Future>>
+        MayWait { seat, until }: MayWait<'_>,
+    ) -> Entry<Ticket, RateWait<<L::Backend as Backend<K>>::Future>>
     where
         L::Backend: Backend<K>,
     {
-        let backend = self.at(key);
-        let line_id = || self.state.line_id(key);
-        let (decided, epoch) = self.make_room(&backend, &line_id, ask, decided, epoch);
-        let mut claim = Claim::new(ask, epoch);
-        match self.resolve(&backend, &line_id, ask, decided) {
-            Action::Pass(mut decision) => {
-                // In shadow mode one that would have been denied passes.
-                if let Some(decision) = &mut decision {
-                    self.spread(decision);
-                }
-                let decided = decision.is_some();
-                let ticket = decision.filter(|_| ask.keep).map(|decision| {
-                    claim.record(&decision);
-                    claim
-                });
-                let stated = |decision: &Decision| ask.figures && !decision.is_unlimited();
-                let decision = decision.filter(stated);
-                Ok(Has::Passed(Passed {
-                    ticket,
-                    decision: decision.as_ref().map(CompactDecision::new),
-                    waited: false,
-                    decided,
-                }))
+        let state = &self.state;
+        state.report_losses(|| self.backend().losses());
+        let mut decision = match decided {
+            Ok(decision) => decision,
+            Err(error) => return self.fail(ask, error),
+        };
+        let wait = match decision.verdict {
+            Verdict::Admit => {
+                let _ = state.record_admitted();
+                return Ok(Has::Passed(Self::pass(ask, &decision, false)));
             }
-            Action::Wait(wait, decision) => {
-                claim.record(&decision);
-                let borrows = self.lends_to(ask) && matches!(decision.verdict, Verdict::Wait(_));
-                let joined = if borrows {
-                    Ok(wait)
-                } else {
-                    claim.enqueue(&self.state, line_id(), &backend, wait, self.place(ask))
-                };
-                let MayWait { seat, until } = may_wait;
-                let waits =
-                    claim.wait_or_deny(&self.state, &backend, joined, until, seat, decision);
-                match waits {
-                    Ok(decision) if borrows => {
-                        let until = MonotonicClock.now().plus(wait);
-                        Ok(Has::Wait(RateWait::Loan(Box::new(Loan {
-                            until: MonotonicClock.sleep_until(until),
-                            turn: Some(Turn { claim, decision }),
-                        }))))
-                    }
-                    Ok(decision) => {
-                        let turn = Turn { claim, decision };
-                        Ok(Has::Wait(match self.until(key, ask, until) {
-                            None => RateWait::Turn(turn),
-                            Some(until) => RateWait::Bounded(Box::new(Bounded { turn, until })),
-                        }))
-                    }
-                    Err(denied) => {
-                        if borrows {
-                            claim.give_back(&backend);
-                        }
-                        Err(denied)
-                    }
-                }
+            Verdict::Wait(_) if ask.shadow => {
+                state.record_waited(&decision, true);
+                return Ok(Has::Passed(Self::pass(ask, &decision, false)));
             }
-            Action::Deny(denied) => Err(denied),
+            Verdict::Deny if ask.shadow => {
+                state.record_denied(&decision, true);
+                self.spread(&mut decision);
+                return Ok(Has::Passed(Self::pass(ask, &decision, false)));
+            }
+            Verdict::Deny => return Err(self.deny::<K>(decision)),
+            Verdict::Wait(wait) => wait,
+        };
+        let turn = queue::now().plus(wait);
+        let over = until().map_or(Duration::ZERO, |until| turn.since(until));
+        let retry_after = match over {
+            Duration::ZERO if seat.try_acquire() => None,
+            Duration::ZERO => Some(wait),
+            over => Some(over),
+        };
+        let ticket = Ticket {
+            cost: ask.cost,
+            receipt: Some(decision.receipt()),
+        };
+        if retry_after.is_some() {
+            self.give_back(key, ticket, Op::Cancel);
+            (decision.verdict, decision.retry_after) = (Verdict::Deny, retry_after);
+            return Err(self.deny::<K>(decision));
+        }
+        self.record_waiting(&decision, wait);
+        state.lines.count_booked(true);
+        Ok(Has::Wait(RateWait::Booked(Box::new(Booked {
+            until: MonotonicClock.sleep_until(turn),
+            decision: ask.figures.then(|| CompactDecision::new(&decision)),
+            ticket,
+            keep: ask.keep,
+        }))))
+    }
+
+    #[cold]
+    fn fail<W>(&self, ask: Ask, error: StoreError) -> Entry<Ticket, W> {
+        self.state.record_store_error(&error);
+        let allow = self.on_store_error == OnStoreError::Allow && error.is_transient();
+        if allow || ask.shadow {
+            Ok(Has::Passed(Passed::in_outage()))
+        } else {
+            Err(RateLimited::unavailable(error))
+        }
+    }
+
+    /// Gives back what is taken, without awaiting it.
+    fn give_back<K>(&self, key: &K, ticket: Ticket, how: fn(u64, Receipt) -> Op)
+    where
+        L::Backend: Backend<K>,
+    {
+        if let Some(receipt) = ticket.receipt.filter(|_| ticket.cost > 0) {
+            self.backend().detach(key, how(ticket.cost, receipt));
+        }
+    }
+
+    /// Lets the requests of a key that wait ask again: something was given back.
+    fn tell<K: Hash>(&self, key: &K)
+    where
+        L::Backend: Backend<K>,
+    {
+        if self.state.lines.waiting() > 0 {
+            self.state.lines.tell(self.state.line_id(key));
         }
     }
 
     /// Asks for a ticket, whether the response is needed or not.
-    pub(super) fn enter_to_keep<K: Hash>(
+    pub(super) fn enter_to_keep<K>(
         &self,
         key: &K,
         ask: Ask,
         may_wait: MayWait<'_>,
-    ) -> Entry<Claim, RateWait<<L::Backend as Backend<K>>::Future>>
+    ) -> Entry<Ticket, RateWait<<L::Backend as Backend<K>>::Future>>
     where
+        K: Hash + Clone + Send + 'static,
         L::Backend: Backend<K>,
     {
         let ask = Ask { keep: true, ..ask };
-        let epoch = QueueEpoch::current(&self.state.lines);
-        self.enter(key, ask, epoch, may_wait)
+        self.enter(key, ask, (), may_wait)
     }
 
     /// Settles a cost without awaiting it.
-    pub(super) fn settle_unawaited<K: Hash>(&self, key: &K, claim: &Claim, settle: Settle)
+    pub(super) fn settle_unawaited<K: Hash>(&self, key: &K, ticket: Ticket, settle: Settle)
     where
         L::Backend: Backend<K>,
     {
-        let line_id = || self.state.line_id(key);
-        claim.settle_unawaited(&self.state, &line_id, &self.at(key), settle);
-    }
-
-    /// With [`Order::Newest`], a new request that was denied may take the place of one that waits.
-    fn make_room(
-        &self,
-        backend: &dyn KeyedBackend,
-        line_id: &dyn Fn() -> u64,
-        ask: Ask,
-        decided: Decided,
-        epoch: Option<QueueEpoch>,
-    ) -> (Decided, Option<QueueEpoch>) {
-        let (state, cost) = (&self.state, (ask.cost, self.place(ask)));
-        let denial = match &decided {
-            Ok(decision) if decision.is_denied() && state.lines.may_shed(self.order) => *decision,
-            _ => return (decided, epoch),
-        };
-        if ask.shadow {
-            return (decided, epoch);
-        }
-        if epoch.is_none() {
-            let taken_over = state.take_over(line_id(), cost, denial);
-            return (Ok(taken_over.unwrap_or(denial)), None);
-        }
-        match state.shed_and_retry(line_id(), backend, cost, denial) {
-            Some((again, then)) => (Ok(again), Some(then)),
-            None => (decided, epoch),
-        }
-    }
-
-    /// What happens to a request that was `decided`; counts it, unless it waits.
-    fn resolve(
-        &self,
-        backend: &dyn KeyedBackend,
-        line_id: &dyn Fn() -> u64,
-        ask: Ask,
-        decided: Decided,
-    ) -> Action {
-        let state = &self.state;
-        state.report_losses(|| backend.losses());
-        let decision = match decided {
-            Ok(decision) => decision,
-            Err(error) => {
-                state.record_store_error(&error);
-                let allow = self.on_store_error == OnStoreError::Allow && error.is_transient();
-                return if allow || ask.shadow {
-                    Action::Pass(None)
-                } else {
-                    Action::Deny(RateLimited::unavailable(error))
-                };
-            }
-        };
-        match decision.verdict {
-            // Those in line came first, even if the backend has room for the new request now: their
-            // turn has come and they have not gone on yet, or the key was reset.
-            Verdict::Admit
-                if state.lines.has_waiters()
-                    && !ask.shadow
-                    && ask.cost > 0
-                    && !state.lines.lock_line(line_id()).is_empty() =>
-            {
-                Action::Wait(Duration::ZERO, decision)
-            }
-            Verdict::Admit => {
-                let _ = state.record_admitted();
-                Action::Pass(Some(decision))
-            }
-            Verdict::Wait(wait) if !ask.shadow => Action::Wait(wait, decision),
-            Verdict::Wait(_) => {
-                state.record_waited(&decision, true);
-                Action::Pass(Some(decision))
-            }
-            Verdict::Deny => {
-                state.record_denied(&decision, ask.shadow);
-                if ask.shadow {
-                    Action::Pass(Some(decision))
-                } else {
-                    Action::Deny(state.denial_error(&|| backend.quotas(), decision))
-                }
-            }
+        if let Some(op) = ticket.settled_by(settle) {
+            self.backend().detach(key, op);
+            self.tell(key);
         }
     }
 }
@@ -361,7 +379,8 @@ impl<L: IntoBackend> Limiting for Rate<L> {
     }
 
     fn queues(&self) -> bool {
-        L::queues(&self.state.backend)
+        let own = || L::queues(&self.state.backend);
+        self.line.queue.map_or_else(own, |most| most > 0)
     }
 
     #[track_caller]
@@ -372,26 +391,23 @@ impl<L: IntoBackend> Limiting for Rate<L> {
 
 impl<K, L> Gate<K> for Rate<L>
 where
-    K: Hash,
+    K: Hash + Clone + Send + 'static,
     L: IntoBackend<Backend: Backend<K>>,
 {
-    type Ticket = Claim;
+    type Ticket = Ticket;
     type Wait = RateWait<<L::Backend as Backend<K>>::Future>;
     type Settling = <L::Backend as Backend<K>>::Future;
-    /// The epoch before the decision.
-    type Begun = QueueEpoch;
+    type Begun = ();
 
     fn look(&self, key: &K, ask: Ask) -> Look {
         let Some(looked) = self.backend().current_decision(key, ask.cost) else {
             return Look::Unknown;
         };
+        let may_wait = || self.queue_of(key).0 > 0 && self.may_wait(ask);
         match looked.verdict {
-            Verdict::Admit => Look::Passes,
-            // A waiter may be shed for it.
-            Verdict::Deny if !self.state.lines.may_shed(self.order) && !self.lends_to(ask) => {
-                Look::Denies
-            }
-            Verdict::Wait(_) | Verdict::Deny => Look::Waits,
+            Verdict::Admit if self.state.lines.waiting() == 0 || ask.cost == 0 => Look::Passes,
+            Verdict::Deny if looked.retry_after.is_none() || !may_wait() => Look::Denies,
+            _ => Look::Waits,
         }
     }
 
@@ -400,12 +416,10 @@ where
         reason = "what was decided on an admitted request is not written to memory"
     )]
     #[inline(always)]
-    fn begin(&self, key: &K, ask: Ask) -> Result<Option<Claim>, QueueEpoch> {
-        let epoch = QueueEpoch::current(&self.state.lines);
-        let decides =
-            ask.figures || ask.keep || self.state.lines.has_waiters() || self.lends_to(ask);
+    fn begin(&self, key: &K, ask: Ask) -> Result<Option<Ticket>, ()> {
+        let decides = ask.figures || ask.keep || self.state.lines.waiting() > 0;
         if decides || !self.backend().try_admit(key, ask.cost) {
-            return Err(epoch);
+            return Err(());
         }
         self.state.report_losses(|| self.backend().losses());
         Ok(None)
@@ -416,21 +430,17 @@ where
         &self,
         key: &K,
         ask: Ask,
-        epoch: QueueEpoch,
-        may_wait: MayWait<'_>,
-    ) -> Entry<Claim, Self::Wait> {
-        let backend = self.backend();
-        let mut deciding = if self.lends_to(ask) {
-            backend.apply(key, Op::Borrow(ask.cost))
-        } else {
-            backend.decide(key, ask.cost)
-        };
+        (): (),
+        mut may_wait: MayWait<'_>,
+    ) -> Entry<Ticket, Self::Wait> {
+        if let Some(entered) = self.enter_line(key, ask, &mut may_wait) {
+            self.state.report_losses(|| self.backend().losses());
+            return entered;
+        }
+        let mut deciding = self.backend().decide(key, ask.cost);
         match poll_once(&mut deciding) {
-            Poll::Ready(decided) => {
-                let handled = self.handle(key, ask, decided, Some(epoch), may_wait);
-                handled.map_err(|denied| self.spread_denial(denied))
-            }
-            Poll::Pending => Ok(Has::Wait(RateWait::Decision(Deciding {
+            Poll::Ready(decided) => self.handle(key, ask, decided, may_wait),
+            Poll::Pending => Ok(Has::Wait(RateWait::Asks(Asks {
                 future: Box::new(deciding),
                 ask,
                 until: (may_wait.until)(),
@@ -444,92 +454,70 @@ where
         wait: &mut Self::Wait,
         seat: &mut RequestSeat,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Passed<Claim>, RateLimited>> {
-        if let RateWait::Decision(deciding) = wait {
-            let decided = ready!(Pin::new(&mut deciding.future).poll(cx));
-            let until = deciding.until;
+    ) -> Poll<Result<Passed<Ticket>, RateLimited>> {
+        if let RateWait::Asks(asks) = wait {
+            let decided = ready!(Pin::new(&mut asks.future).poll(cx));
+            let until = asks.until;
             let may_wait = MayWait {
                 seat: &mut *seat,
                 until: &|| until,
             };
-            let handled = self.handle(key, deciding.ask, decided, None, may_wait);
-            match handled.map_err(|denied| self.spread_denial(denied))? {
+            match self.handle(key, asks.ask, decided, may_wait)? {
                 Has::Passed(passed) => return Poll::Ready(Ok(passed)),
-                Has::Wait(in_line) => *wait = in_line,
+                Has::Wait(booked) => *wait = booked,
             }
         }
-        if let RateWait::Loan(loan) = wait {
-            ready!(Pin::new(&mut loan.until).poll(cx));
-            if let Some(turn) = loan.turn.take() {
-                *wait = RateWait::Turn(turn);
+        Poll::Ready(match wait {
+            RateWait::InLine(own) => {
+                let ended = self.state.lines.poll(own.line_id, own.place, cx.waker());
+                self.end(key, own, ready!(ended))
             }
-        }
-        let (turn, until) = match wait {
-            RateWait::Turn(turn) => (turn, None),
-            RateWait::Bounded(bounded) => (&mut bounded.turn, Some(&mut bounded.until)),
-            RateWait::Decision(_) | RateWait::Loan(_) => return Poll::Pending,
-        };
-        let (backend, claim) = (self.at(key), &mut turn.claim);
-        let mut has_come = claim.poll_turn(&self.state, &backend, cx);
-        if let (Poll::Pending, Some(until)) = (&has_come, until) {
-            ready!(Pin::new(until).poll(cx));
-            has_come = Poll::Ready(Err(claim.give_up(&self.state, &backend)));
-        }
-        if let Err(shed) = ready!(has_come) {
-            let decision = turn.decision.get();
-            let denied = claim.fail_wait(&self.state, &backend, shed, seat, decision);
-            return Poll::Ready(Err(self.spread_denial(denied)));
-        }
-        if let Some(receipt) = claim.receipt().filter(|_| claim.keep) {
-            claim.set_receipt(self.backend().receipt_at_turn(key, receipt));
-        }
-        let decision = claim
-            .figures
-            .then(|| refresh_decision(&backend, turn.decision));
-        claim.commit(&self.state);
-        let ticket = mem::replace(claim, Claim::new(Ask::NOTHING, None));
-        Poll::Ready(Ok(Passed {
-            ticket: ticket.keep.then_some(ticket),
-            decision,
-            waited: true,
-            decided: true,
-        }))
+            RateWait::Booked(booked) => {
+                ready!(Pin::new(&mut booked.until).poll(cx));
+                self.state.lines.count_booked(false);
+                Ok(Passed {
+                    ticket: booked.keep.then_some(booked.ticket),
+                    decision: booked.decision,
+                    waited: true,
+                    decided: true,
+                })
+            }
+            RateWait::Asks(_) => return Poll::Pending,
+        })
     }
 
-    fn leave(&self, key: &K, has: Has<Self::Wait, Claim>) {
-        let (backend, line_id) = (self.at(key), || self.state.line_id(key));
+    fn leave(&self, key: &K, has: Has<Self::Wait, Ticket>) {
         match has {
-            Has::Wait(RateWait::Turn(mut turn)) => turn.claim.leave(&self.state, &backend),
-            Has::Wait(RateWait::Bounded(mut bounded)) => {
-                bounded.turn.claim.leave(&self.state, &backend);
+            Has::Wait(RateWait::InLine(own)) => {
+                let taken = self.state.lines.leave(own.line_id, own.place);
+                if let Some(decision) = taken {
+                    let (cost, receipt) = (own.ask.cost, Some(decision.receipt()));
+                    self.give_back(key, Ticket { cost, receipt }, Op::Refund);
+                    self.tell(key);
+                }
+            }
+            Has::Wait(RateWait::Booked(booked)) => {
+                self.state.lines.count_booked(false);
+                self.give_back(key, booked.ticket, Op::Cancel);
             }
             Has::Passed(Passed { ticket, .. }) => {
-                if let Some(claim) = ticket {
-                    claim.settle_unawaited(&self.state, &line_id, &backend, Settle::Refund);
+                if let Some(ticket) = ticket {
+                    self.settle_unawaited(key, ticket, Settle::Refund);
                 }
             }
-            Has::Wait(RateWait::Loan(loan)) => {
-                if let Some(turn) = loan.turn {
-                    turn.claim.give_back(&backend);
-                }
-            }
-            Has::Wait(RateWait::Decision(_)) => {}
+            Has::Wait(RateWait::Asks(_)) => {}
         }
     }
 
-    fn settle(&self, key: &K, claim: &mut Claim, settle: SettlePart<'_>) -> Option<Self::Settling> {
-        match claim.settlement_op(settle(None))? {
-            op @ (Op::Refund(..) | Op::Forgive(..))
-                if claim.is_immediate() && self.state.lines.has_waiters() =>
-            {
-                let mut refund = None;
-                let mut start = || refund = Some(self.backend().apply(key, op));
-                let line_id = self.state.line_id(key);
-                refund_to_waiters(&self.state, line_id, &self.at(key), &mut start);
-                refund
-            }
-            op => Some(self.backend().apply(key, op)),
-        }
+    fn settle(
+        &self,
+        key: &K,
+        ticket: &mut Ticket,
+        settle: SettlePart<'_>,
+    ) -> Option<Self::Settling> {
+        let settling = self.backend().apply(key, ticket.settled_by(settle(None))?);
+        self.tell(key);
+        Some(settling)
     }
 
     fn policies(&self, key: &K, decision: &mut Decision) -> (PolicyList<'_>, OwnRules<'_>) {
@@ -542,15 +530,35 @@ where
     }
 }
 
+impl<L: IntoBackend> Rate<L> {
+    /// How the wait of a request in line has ended.
+    fn end<K>(&self, key: &K, own: &InLine, ended: Ended) -> Result<Passed<Ticket>, RateLimited>
+    where
+        L::Backend: Backend<K>,
+    {
+        match ended {
+            Ok(mut decision) => {
+                let taken = Self::pass(own.ask, &decision, true);
+                decision.verdict = Verdict::Wait(own.wait);
+                Ok(Passed {
+                    decision: taken.decision.map(|_| CompactDecision::new(&decision)),
+                    ..taken
+                })
+            }
+            Err(retry_after) => Err(self.deny_waiting(key, own.ask, retry_after)),
+        }
+    }
+}
+
 impl<K, Res, L> Exit<K, Res> for Rate<L>
 where
-    Self: Gate<K, Ticket = Claim>,
+    Self: Gate<K, Ticket = Ticket>,
     L: IntoBackend,
 {
     type Response = Res;
 
     #[inline]
-    fn exit<E>(_: Option<Claim>, result: Result<Res, E>) -> Result<Res, E> {
+    fn exit<E>(_: Option<Ticket>, result: Result<Res, E>) -> Result<Res, E> {
         result
     }
 }
@@ -571,8 +579,7 @@ impl<L: IntoBackend> fmt::Debug for Rate<L> {
         f.debug_struct("Rate")
             .field("backend", &format_args!("{}", std::any::type_name::<L>()))
             .field("on_store_error", &self.on_store_error)
-            .field("order", &self.order)
-            .field("lend_to", &self.lend_to)
+            .field("line", &self.line)
             .finish_non_exhaustive()
     }
 }

@@ -42,7 +42,7 @@ pub struct LayerState {
 pub struct Shared {
     pub(crate) counts: Counters,
     /// The requests that wait.
-    pub(crate) lines: Lines,
+    pub(crate) lines: Arc<Lines>,
     /// How often the quotas have changed.
     quota_changes: AtomicU64,
     /// The denials whose times were spread.

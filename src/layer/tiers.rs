@@ -11,10 +11,10 @@ use std::{
 };
 
 use crate::backend::{Backend, Fullness, IntoBackend, Losses, Op};
+use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::quota::{Plan, Quota};
-use crate::receipt::Receipt;
 
 /// A limit per tier: the key is a pair of the tier and the customer.
 ///
@@ -141,24 +141,21 @@ where
         self.indexed(tier).1.try_admit(key, cost)
     }
 
-    fn decide_after_refund(
-        &self,
-        (tier, key): &(T, K),
-        freed: u64,
-        cost: u64,
-        peek: bool,
-    ) -> Option<Decision> {
+    fn take_turn(&self, (tier, key): &(T, K), cost: u64, at: Tick) -> Option<Decision> {
         let (offset, backend) = self.with_offset(tier);
-        let mut decision = backend.decide_after_refund(key, freed, cost, peek)?;
+        let mut decision = backend.take_turn(key, cost, at)?;
         decision.policy += offset;
         Some(decision)
     }
 
-    fn decide_ago(&self, (tier, key): &(T, K), cost: u64, ago: Duration) -> Option<Decision> {
-        let (offset, backend) = self.with_offset(tier);
-        let mut decision = backend.decide_ago(key, cost, ago)?;
-        decision.policy += offset;
-        Some(decision)
+    fn expected_wait(
+        &self,
+        (tier, key): &(T, K),
+        ahead: u64,
+        cost: u64,
+        at: Tick,
+    ) -> Option<Duration> {
+        self.get(tier).expected_wait(key, ahead, cost, at)
     }
 
     fn current_decision(&self, (tier, key): &(T, K), cost: u64) -> Option<Decision> {
@@ -176,10 +173,6 @@ where
         let (index, backend) = self.indexed(tier);
         state.write_usize(index);
         backend.hash_queue(key, state);
-    }
-
-    fn receipt_at_turn(&self, (tier, key): &(T, K), receipt: Receipt) -> Receipt {
-        self.get(tier).receipt_at_turn(key, receipt)
     }
 
     fn fullness(&self) -> Option<Fullness> {
@@ -205,8 +198,8 @@ where
         self.iter().map(Backend::limits).sum()
     }
 
-    fn max_wait(&self, (tier, key): &(T, K)) -> Duration {
-        self.get(tier).max_wait(key)
+    fn queue_of(&self, (tier, key): &(T, K)) -> (u64, Duration) {
+        self.get(tier).queue_of(key)
     }
 }
 
@@ -222,6 +215,10 @@ where
 
     fn queues(backend: &Self) -> bool {
         backend.iter().any(L::queues)
+    }
+
+    fn decides_at_once(backend: &Self) -> bool {
+        backend.iter().all(L::decides_at_once)
     }
 }
 
@@ -297,16 +294,16 @@ mod tests {
             ready(Ok(self.decision()))
         }
 
-        fn decide_after_refund(&self, _: &u8, _: u64, _: u64, _: bool) -> Option<Decision> {
+        fn take_turn(&self, _: &u8, _: u64, _: Tick) -> Option<Decision> {
             Some(self.decision())
+        }
+
+        fn expected_wait(&self, _: &u8, ahead: u64, _: u64, _: Tick) -> Option<Duration> {
+            Some(Duration::from_secs(self.0 + ahead))
         }
 
         fn detach(&self, _: &u8, op: Op) {
             lock(&self.1).push(op);
-        }
-
-        fn receipt_at_turn(&self, _: &u8, _: Receipt) -> Receipt {
-            Receipt::at(self.0)
         }
 
         fn fullness(&self) -> Option<Fullness> {
@@ -332,8 +329,8 @@ mod tests {
             Some(Plan::Quota(Quota::per_day(self.0)))
         }
 
-        fn max_wait(&self, _: &u8) -> Duration {
-            Duration::from_secs(self.0)
+        fn queue_of(&self, _: &u8) -> (u64, Duration) {
+            (self.0, Duration::from_secs(self.0))
         }
     }
 
@@ -351,17 +348,17 @@ mod tests {
         let tiers = Tiers::new(numbered(3)).tier('b', numbered(5));
         for (tier, number, first) in [('a', 3, 0), ('b', 5, 2)] {
             let key = (tier, 1);
-            let decision = tiers.decide_after_refund(&key, 1, 1, true).unwrap();
+            let decision = tiers.take_turn(&key, 1, Tick::ZERO).unwrap();
             assert_eq!((decision.limit, decision.policy), (number, first));
             tiers.detach(&key, Op::Reset);
             assert_eq!(*lock(&tiers.get(&tier).1), [Op::Reset]);
-            let receipt = tiers.receipt_at_turn(&key, Receipt::NOW);
-            assert_eq!(receipt, Receipt::at(number));
+            let wait = tiers.expected_wait(&key, 1, 1, Tick::ZERO);
+            assert_eq!(wait, Some(Duration::from_secs(number + 1)));
             assert_eq!(
                 tiers.plan_of(&key),
                 Some(Plan::Quota(Quota::per_day(number)))
             );
-            assert_eq!(tiers.max_wait(&key), Duration::from_secs(number));
+            assert_eq!(tiers.queue_of(&key), (number, Duration::from_secs(number)));
         }
         assert_eq!(tiers.fullness().unwrap().largest_use_percent, 5);
         assert_eq!(tiers.losses().denied, 8);

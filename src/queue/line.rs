@@ -1,241 +1,200 @@
-//! The line of one key: its waiters, in order, and when each is released. No lock, clock or I/O.
-//!
-//! # Slots
-//! A slot is a time at which the limiter allows a waiter to be released. Waiters and slots are kept in
-//! separate lists. Waiters are released in the order of the line, in whatever order the limiter
-//! granted the slots. Each is released at a slot that was granted for a cost equal to its own; it may
-//! be the slot of another waiter.
-//!
-//! If a waiter is removed, the limiter gets its cost back and the waiters behind it move up:
-//! - If all costs are equal, each takes the slot of the one before it. That is exact for every
-//!   algorithm and any number of limits; see [`UniformQueue`].
-//! - If costs differ, the slots behind it move earlier by the time in which the limit refills the
-//!   cost: the cost times the period, divided by the limit. This is known if there is a single
-//!   quota; see [`MixedQueue`].
-//! - With several quotas that time is unknown. The slots stay and the cost is not refunded. Some
-//!   capacity is unused, but no limit is exceeded.
-//!
-//! # Ranks
-//! A waiter is found by its rank. A released waiter is no longer in the line, so a rank that is not
-//! found is taken as released. The owner must not ask again after it was removed or got an outcome.
-//! While all waiters join at the back and none is shed, the line publishes the rank of the last one
-//! released ([`LineStatus`]). Then a waiter can see without a lock that it was released.
-//!
-//! # Timers
-//! A timer fires for the earliest slot. Its handler releases all waiters that are due and wakes
-//! each of them once, so no waiter depends on another one being polled. The module `guard` arms the
-//! timers. It looks at [`Line::next_slot`] after each change.
+//! The requests that wait for one key, in their order. They hold nothing of the limit.
 
-mod moves;
-mod shed;
+use std::task::{Poll, Waker};
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::task::Waker;
-use std::time::Duration;
+use super::{List, Precedence};
+use crate::key::Priority;
 
-use super::Precedence;
-use super::mixed::MixedQueue;
-use super::outcome::{CostOutcome, WaitOutcome};
-use super::uniform::UniformQueue;
-use super::waiters::{Rank, Ranks};
-use crate::clock::Tick;
-use crate::quota::Quota;
-use crate::sync::{AtomicU64, Ordering};
-
-/// The most waiters that are released while the lock is held once. Their wakers take 1 KiB, a size
-/// that allocators serve from a cache.
-const RELEASE_BATCH: usize = 64;
-
+/// Waiters of the highest priority first, and those of one priority in the order of their arrival, or
+/// the newest first. `W` is what the owner keeps of a waiter, `E` how its wait ends.
 #[derive(Debug)]
-pub(super) struct Line {
-    queue: Queue,
-    ranks: Ranks,
-    /// Waiters that were removed to make room for other requests and have not been polled since, with
-    /// the time to wait before a retry. Their costs are refunded already.
-    shed: BTreeMap<Rank, Duration>,
-    status: Arc<LineStatus>,
-    /// Whether every waiter so far joined behind all others and none was shed. Once false, it stays false,
-    /// and no rank is published any more.
-    is_fifo: bool,
+pub(crate) struct Line<W, E> {
+    /// By falling priority. There are at most 100, and they stay as long as the line.
+    levels: Vec<Level<W, E>>,
+    /// How many do not know yet that their wait has ended. Their nodes are still in the lists.
+    ended: usize,
 }
 
 #[derive(Debug)]
-enum Queue {
-    Uniform(UniformQueue),
-    Mixed(Box<MixedQueue>),
+struct Level<W, E> {
+    priority: Priority,
+    /// Of all its waiters.
+    units: u128,
+    waiters: List<Waiter<W, E>>,
 }
 
-/// What the owner of a position sees of its line without a lock.
+/// A request that waits. Its node is linked until it is known how the wait ends.
 #[derive(Debug)]
-pub(super) struct LineStatus {
-    pub(super) line_id: u64,
-    /// Every waiter up to this rank was released or removed. Zero is below every rank. It rises only
-    /// while the line is FIFO, and a new waiter that overtakes others sets it to zero.
-    released_up_to: AtomicU64,
+pub(crate) struct Waiter<W, E> {
+    pub(crate) units: u64,
+    pub(crate) own: W,
+    /// `None` until the first poll, and once it was woken.
+    waker: Option<Waker>,
+    end: Option<E>,
 }
 
-impl LineStatus {
-    /// Whether the waiter of this rank is known to have been released.
-    #[inline]
-    pub(super) fn has_released(&self, rank: Rank) -> bool {
-        rank <= self.released_up_to.load(Ordering::Acquire)
+/// Where a request waits, until it has learned how its wait has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(unnameable_types, reason = "only layers use it")]
+pub struct Place {
+    priority: Priority,
+    at: u32,
+}
+
+impl<W, E> Default for Line<W, E> {
+    fn default() -> Self {
+        let (levels, ended) = (Vec::new(), 0);
+        Self { levels, ended }
     }
 }
 
-/// Calls a method that both kinds of queue have.
-macro_rules! dispatch {
-    ($queue:expr, $name:ident => $body:expr) => {
-        match $queue {
-            Queue::Uniform($name) => $body,
-            Queue::Mixed($name) => $body,
-        }
-    };
-}
-
-impl Line {
-    pub(super) fn new(line_id: u64) -> Self {
-        Self {
-            queue: Queue::Uniform(UniformQueue::default()),
-            ranks: Ranks::default(),
-            shed: BTreeMap::new(),
-            status: Arc::new(LineStatus {
-                line_id,
-                released_up_to: AtomicU64::new(0),
-            }),
-            is_fifo: true,
-        }
+impl<W, E> Line<W, E> {
+    /// The number of requests whose wait has not ended.
+    pub(crate) fn len(&self) -> usize {
+        self.levels.iter().map(|level| level.waiters.len()).sum()
     }
 
-    pub(super) const fn status(&self) -> &Arc<LineStatus> {
-        &self.status
+    /// Whether it can be dropped: none waits, and all have learned how their wait has ended.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.ended == 0 && self.len() == 0
     }
 
-    /// Whether the waiter of this rank waits, or was shed and has not been polled since.
-    pub(super) fn contains(&self, rank: Rank) -> bool {
-        dispatch!(&self.queue, queue => queue.contains(rank)) || self.shed.contains_key(&rank)
+    /// The units of those that go before a new request.
+    pub(crate) fn units_before(&self, new: Precedence) -> u64 {
+        let levels = self.levels.iter();
+        let before = levels.take_while(|level| !new.goes_before(level.priority));
+        let units: u128 = before.map(|level| level.units).sum();
+        u64::try_from(units).unwrap_or(u64::MAX)
     }
 
-    /// The number of waiters, without those that were shed.
-    pub(super) fn len(&self) -> usize {
-        dispatch!(&self.queue, queue => queue.len())
+    /// The first waiter.
+    pub(crate) fn first(&mut self) -> Option<(Place, &mut Waiter<W, E>)> {
+        let mut levels = self.levels.iter_mut();
+        let (level, at) = levels.find_map(|level| {
+            let at = level.waiters.front()?;
+            Some((level, at))
+        })?;
+        let priority = level.priority;
+        Some((Place { priority, at }, level.waiters.get_mut(at)?))
     }
 
-    #[cfg(all(test, tower_throttle_loom))]
-    pub(super) fn slots(&self) -> Vec<Tick> {
-        dispatch!(&self.queue, queue => queue.iter().collect())
+    /// The last waiter: the one that loses its place if there is no room for all.
+    pub(crate) fn last(&self) -> Option<Place> {
+        self.levels.iter().rev().find_map(|level| {
+            let (priority, at) = (level.priority, level.waiters.back()?);
+            Some(Place { priority, at })
+        })
     }
 
-    /// Whether the line can be dropped.
-    pub(super) fn is_unused(&self) -> bool {
-        self.len() == 0 && self.shed.is_empty()
+    /// The last waiter, if a new request goes before it.
+    pub(crate) fn last_behind(&self, new: Precedence) -> Option<Place> {
+        self.last().filter(|last| new.goes_before(last.priority))
     }
 
-    /// When the next waiter is released.
-    pub(super) fn next_slot(&self) -> Option<Tick> {
-        dispatch!(&self.queue, queue => queue.first())
-    }
-
-    /// When the last waiter is released.
-    pub(super) fn last_slot(&self) -> Option<Tick> {
-        dispatch!(&self.queue, queue => queue.last())
-    }
-
-    /// Whether no waiter is behind this rank.
-    pub(super) fn is_last(&self, rank: Rank) -> bool {
-        match &self.queue {
-            Queue::Uniform(queue) => queue.is_last(rank),
-            Queue::Mixed(queue) => queue.last_rank().is_none_or(|last| last <= rank),
-        }
-    }
-
-    /// Adds a waiter to which the limiter has granted `slot`.
-    pub(super) fn join(&mut self, cost: u64, slot: Tick, place: Precedence) -> Rank {
-        let (rank, is_last) = self.ranks.give(place);
-        if !is_last {
-            // The new rank may be lower than the published one: then it would look released.
-            self.is_fifo = false;
-            self.status.released_up_to.store(0, Ordering::Release);
-        }
-        if self.len() == 0 {
-            self.queue = Queue::Uniform(UniformQueue::new(cost));
-        }
-        match &mut self.queue {
-            Queue::Uniform(queue) if queue.cost == cost => queue.join(rank, slot),
-            _ => self.as_mixed().join(rank, cost, slot),
-        }
-        rank
-    }
-
-    /// The queue as one whose costs may differ. It is converted if it is not.
-    fn as_mixed(&mut self) -> &mut MixedQueue {
-        if let Queue::Uniform(queue) = &mut self.queue {
-            let (cost, has_overtaken) = (queue.cost, queue.has_overtaken);
-            let (waiters, slots) = std::mem::take(queue).into_parts();
-            let queue = MixedQueue::new(cost, has_overtaken, waiters, slots);
-            self.queue = Queue::Mixed(Box::new(queue));
-        }
-        match &mut self.queue {
-            Queue::Mixed(queue) => queue,
-            Queue::Uniform(_) => unreachable!("the queue was converted"),
-        }
-    }
-
-    /// Releases the waiters that are due, at most [`RELEASE_BATCH`], and moves their wakers to
-    /// `wakers`. If more are due, [`next_slot`](Self::next_slot) is not later than `now`.
-    pub(super) fn release(&mut self, now: Tick, wakers: &mut Vec<Waker>) {
-        let last = dispatch!(&mut self.queue, queue => queue.release(now, RELEASE_BATCH, wakers));
-        if let (true, Some(last)) = (self.is_fifo, last) {
-            self.status.released_up_to.store(last, Ordering::Release);
-        }
-    }
-
-    /// Returns the outcome if the waiter of this rank was released or shed; its rank must not be used
-    /// again. Otherwise stores `waker` and returns `None`. A waker that is replaced goes to
-    /// `stale_waker`, for the caller to drop once it holds no lock.
-    pub(super) fn poll_waiter(
-        &mut self,
-        rank: Rank,
-        waker: &Waker,
-        stale_waker: &mut Option<Waker>,
-    ) -> Option<WaitOutcome> {
-        let Some(stored) = dispatch!(&mut self.queue, queue => queue.waker_mut(rank)) else {
-            let shed = self.shed.remove(&rank);
-            return Some(shed.map_or(WaitOutcome::Released, WaitOutcome::Shed));
+    /// Adds a request among those of its priority.
+    pub(crate) fn push(&mut self, new: Precedence, units: u64, own: W) -> Place {
+        let Precedence { priority, .. } = new;
+        let by_priority = |level: &Level<W, E>| priority.cmp(&level.priority);
+        let at = self.levels.binary_search_by(by_priority);
+        let at = at.unwrap_or_else(|at| {
+            let waiters = List::default();
+            self.levels.insert(
+                at,
+                Level {
+                    priority,
+                    units: 0,
+                    waiters,
+                },
+            );
+            at
+        });
+        let level = &mut self.levels[at];
+        level.units += u128::from(units);
+        let (waker, end) = (None, None);
+        let waiter = Waiter {
+            units,
+            own,
+            waker,
+            end,
         };
-        if !stored
-            .as_ref()
-            .is_some_and(|stored| stored.will_wake(waker))
-        {
-            *stale_waker = stored.replace(waker.clone());
-        }
-        None
+        let at = if new.is_newest() {
+            level.waiters.push_front(waiter)
+        } else {
+            level.waiters.push_back(waiter)
+        };
+        Place { priority, at }
     }
 
-    /// Removes the waiter of this rank. The line must [contain](Self::contains) it. The waiters behind
-    /// it move up, if it is known how far. `quota` returns the limiter's quota if it has exactly one,
-    /// and is called only if costs differ.
-    ///
-    /// Returns whether the caller must refund the cost to the limiter. The cost of a shed waiter is
-    /// refunded already.
-    pub(super) fn remove(
-        &mut self,
-        rank: Rank,
-        quota: impl Fn() -> Option<Quota>,
-        stale_waker: &mut Option<Waker>,
-    ) -> CostOutcome {
-        let removed = match &mut self.queue {
-            Queue::Uniform(queue) => queue.remove(rank).map(|waker| (CostOutcome::Refund, waker)),
-            Queue::Mixed(queue) => queue.remove(rank, &quota),
+    fn level(&mut self, place: Place) -> Option<&mut Level<W, E>> {
+        let mut levels = self.levels.iter_mut();
+        levels.find(|level| level.priority == place.priority)
+    }
+
+    /// What the owner keeps of a waiter.
+    pub(crate) fn own(&mut self, place: Place) -> Option<W>
+    where
+        W: Copy,
+    {
+        let waiter = self.level(place)?.waiters.get_mut(place.at)?;
+        Some(waiter.own)
+    }
+
+    /// Ends a wait. Returns the waker to call.
+    pub(crate) fn end(&mut self, place: Place, end: E) -> Option<Waker> {
+        let level = self.level(place)?;
+        let waiter = level.waiters.get_mut(place.at)?;
+        waiter.end = Some(end);
+        level.units -= u128::from(waiter.units);
+        let waker = waiter.waker.take();
+        level.waiters.unlink(place.at);
+        self.ended += 1;
+        waker
+    }
+
+    /// Ready once the wait has ended; the place is free then. Otherwise keeps the waker, and returns one
+    /// to drop without a lock.
+    pub(crate) fn poll(&mut self, place: Place, waker: &Waker) -> (Poll<E>, Option<Waker>) {
+        let waiters = self.level(place).map(|level| &mut level.waiters);
+        let Some(waiter) = waiters.and_then(|waiters| waiters.get_mut(place.at)) else {
+            return (Poll::Pending, None);
         };
-        let Some((outcome, waker)) = removed else {
-            self.shed.remove(&rank);
-            return CostOutcome::Keep;
-        };
-        *stale_waker = waker;
-        outcome
+        if waiter.end.is_some() {
+            let (end, stale) = self.remove(place).unwrap_or_default();
+            return (end.map_or(Poll::Pending, Poll::Ready), stale);
+        }
+        let known = waiter.waker.as_ref();
+        if known.is_some_and(|known| known.will_wake(waker)) {
+            return (Poll::Pending, None);
+        }
+        (Poll::Pending, waiter.waker.replace(waker.clone()))
+    }
+
+    /// Removes a waiter. Returns how its wait had ended, and its waker to drop; `None` if there is no
+    /// such waiter.
+    pub(crate) fn remove(&mut self, place: Place) -> Option<(Option<E>, Option<Waker>)> {
+        let level = self.level(place)?;
+        let Waiter {
+            units, waker, end, ..
+        } = level.waiters.take(place.at)?;
+        match end {
+            None => level.units -= u128::from(units),
+            Some(_) => self.ended -= 1,
+        }
+        Some((end, waker))
+    }
+
+    /// Calls `visit` with each waiter, in their order.
+    #[cfg_attr(
+        not(feature = "cas"),
+        allow(dead_code, reason = "permits of a fleet use it")
+    )]
+    pub(crate) fn for_each(&mut self, mut visit: impl FnMut(&mut Waiter<W, E>)) {
+        for level in &mut self.levels {
+            let mut at = level.waiters.front();
+            while let Some(waiter) = at.and_then(|at| level.waiters.get_mut(at)) {
+                visit(waiter);
+                at = at.and_then(|at| level.waiters.after(at));
+            }
+        }
     }
 }
-
-#[cfg(all(test, not(tower_throttle_loom)))]
-mod tests;

@@ -1,109 +1,397 @@
-//! The lines of all keys.
+//! The lines of a rate limit: one per key with requests that wait.
 //!
-//! A request that is admitted at once reads one counter here. Only while requests wait does it do
-//! more. The line of a key is found by a hash with a secret seed. A line exists while it has
-//! waiters, so there are never more lines than waiting requests. Two keys with the same 64-bit hash
-//! share a line.
+//! Only the head of a line asks the limit, at the moment for which that is planned. A timer per line
+//! wakes it then. If that is late, all whose moments are over are decided, each as of its own moment.
+//!
+//! # Protocol
+//! A request is counted as waiting before it asks the limit. Who gives something back afterwards sees
+//! the count and tells the line; who has given it back before, is seen by the limit. So nothing that is
+//! given back stays unused while a request waits for it. A request that waits for none reads only this
+//! count. Wakers are called and dropped after the lock of a line is released.
 
-use std::{fmt, hash::Hash, task::Waker};
+use std::{
+    collections::{BTreeSet, HashMap},
+    fmt,
+    hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState},
+    sync::{Arc, Weak},
+    task::{Poll, Wake, Waker},
+    time::Duration,
+};
 
-use super::entry::QueuePosition;
-use super::guard::{LineGuard, Lines};
-use super::outcome::WaitOutcome;
+use super::line::{Line, Place};
+use super::{Alarm, Precedence, now};
 use crate::clock::Tick;
-use crate::quota::Quota;
+use crate::decision::Decision;
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 
-impl Lines {
-    /// Whether any request waits, for any key.
-    #[inline]
-    pub(crate) fn has_waiters(&self) -> bool {
-        self.waiting() > 0
-    }
+/// A power of two. Loom models need the same lock in each run, whatever the seed.
+const SHARDS: u64 = if cfg!(all(test, tower_throttle_loom)) {
+    1
+} else {
+    16
+};
 
-    /// Locks the line of `key`.
-    pub(crate) fn lock_key<K: Hash + ?Sized>(&self, key: &K) -> LineGuard<'_> {
-        self.lock_line(self.line_id(key))
-    }
+/// So many waiters are released under one lock.
+const BATCH: usize = 256;
 
-    /// Locks the line of `position`.
-    pub(crate) fn lock_position(&self, position: &QueuePosition) -> LineGuard<'_> {
-        self.lock_line(position.line_id())
-    }
+const NANO: Duration = Duration::from_nanos(1);
 
-    /// Returns what happens to the request at `position`, which is then done with the line. If it
-    /// has to wait, returns the locked line, and the request will be woken by `waker`.
-    pub(crate) fn poll_outcome(
-        &self,
-        position: &QueuePosition,
-        waker: &Waker,
-    ) -> Result<WaitOutcome, LineGuard<'_>> {
-        if position.is_released() {
-            return Ok(WaitOutcome::Released);
+/// The lines of all keys, by the hash of the key. Two keys with one 64-bit hash share a line.
+pub(crate) struct Lines {
+    shards: Box<[Mutex<Shard>]>,
+    hasher: RandomState,
+    waiting: AtomicU64,
+    /// How many wait for turns that a backend has booked, outside of the lines.
+    booked: AtomicU64,
+}
+
+type Shard = HashMap<u64, Box<KeyLine>, BuildHasherDefault<PassThroughHasher>>;
+
+/// The limit of one key, as the head of a line asks it. It knows of no line.
+pub(crate) trait Limit {
+    /// Takes the cost as of this moment, or says after how long to ask again.
+    fn take(&self, cost: u64, at: Tick) -> Decision;
+
+    /// How long until the cost can be taken after so many units ahead of it; `None` if never.
+    fn wait(&self, ahead: u64, cost: u64, at: Tick) -> Option<Duration>;
+
+    /// The same for a line, which outlives the request.
+    fn keep(&self) -> Box<dyn Limit + Send>;
+}
+
+/// How a wait ends: the request has taken its cost, or may come again after this long, if ever.
+pub(crate) type Ended = Result<Decision, Option<Duration>>;
+
+struct KeyLine {
+    limit: Box<dyn Limit + Send>,
+    /// The waiters, each with the moment until which it waits.
+    line: Line<Tick, Ended>,
+    deadlines: BTreeSet<(Tick, Place)>,
+    /// When the head asks.
+    plan: Tick,
+    /// `None` until a waiter is polled.
+    alarm: Option<Alarm>,
+}
+
+/// What a request wants of a line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wants {
+    pub(crate) cost: u64,
+    pub(crate) place: Precedence,
+    /// How many may wait for the key; 0 if this request may not.
+    pub(crate) most: u64,
+    /// Until when it waits.
+    pub(crate) until: Tick,
+}
+
+#[derive(Debug)]
+pub(crate) enum Joined {
+    Taken(Decision),
+    /// The place, and how long it will take if none leaves and none overtakes.
+    Waits(Place, Duration),
+    /// There may be room after this long, if ever.
+    Denied(Option<Duration>),
+}
+
+struct TimerWaker {
+    lines: Weak<Lines>,
+    line_id: u64,
+}
+
+impl Wake for TimerWaker {
+    fn wake(self: Arc<Self>) {
+        if let Some(lines) = self.lines.upgrade() {
+            lines.update(self.line_id, |shard, now, wakers| {
+                if let Some(own) = shard.get_mut(&self.line_id) {
+                    own.alarm.iter_mut().for_each(|alarm| alarm.clear(now));
+                    lines.run(own, now, wakers);
+                }
+            });
         }
-        let line_id = position.line_id();
-        let mut shard = self.lock_shard(line_id);
-        let Some(entry) = shard.get_mut(&line_id).filter(|one| one.owns(position)) else {
-            return Ok(WaitOutcome::Released);
-        };
-        let mut stale_waker = None;
-        let line = &mut entry.line;
-        let Some(outcome) = line.poll_waiter(position.rank(), waker, &mut stale_waker) else {
-            return Err(self.guard(line_id, shard, stale_waker));
-        };
-        let removed = line.is_unused().then(|| shard.remove(&line_id));
-        drop(shard);
-        drop(stale_waker);
-        drop(removed);
-        Ok(outcome)
-    }
-
-    /// Locks all lines and calls `change`, which changes the quota. If it returns the old and the
-    /// new quota, all waiters are rescheduled.
-    pub(crate) fn reschedule<E>(
-        &self,
-        now: Tick,
-        change: impl FnOnce() -> Result<Option<(Quota, Quota)>, E>,
-    ) -> Result<(), E> {
-        let mut shards = self.lock_all();
-        let changed = change()?;
-        self.advance_epoch();
-        let Some((from, to)) = changed else {
-            return Ok(());
-        };
-        let mut wakers = Vec::new();
-        let mut changed = Vec::new();
-        for (line_id, entry) in shards.iter_mut().flat_map(|shard| shard.iter_mut()) {
-            let line = &mut entry.line;
-            let before = line.len();
-            line.reschedule(now, &from, &to, &mut wakers);
-            self.adjust_waiting(before, line.len());
-            changed.push(*line_id);
-        }
-        drop(shards);
-        wakers.into_iter().for_each(Waker::wake);
-        for line_id in changed {
-            self.lock_line(line_id).refresh_timer();
-        }
-        Ok(())
-    }
-
-    /// Called when a timer of the line has fired.
-    pub(crate) fn handle_timer(&self, line_id: u64, now: Tick) {
-        self.lock_line(line_id).handle_timer(now);
-    }
-
-    /// The moments granted in all lines.
-    #[cfg(all(test, tower_throttle_loom))]
-    pub(crate) fn slots(&self) -> Vec<Tick> {
-        let mut slots = Vec::new();
-        for shard in self.lock_all() {
-            slots.extend(shard.values().flat_map(|entry| entry.line.slots()));
-        }
-        slots
     }
 }
 
-/// Manual impl: the keys are not shown, and the lines would have to be locked.
+/// Returns what was written: the keys are hashes.
+#[derive(Default)]
+pub(crate) struct PassThroughHasher(u64);
+
+impl Hasher for PassThroughHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {}
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
+impl Lines {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            hasher: RandomState::new(),
+            waiting: AtomicU64::new(0),
+            booked: AtomicU64::new(0),
+        })
+    }
+
+    /// The number of waiting requests of all keys.
+    #[inline]
+    pub(crate) fn waiting(&self) -> u64 {
+        self.waiting.load(Ordering::SeqCst)
+    }
+
+    /// Those that wait in lines, and for turns that were booked.
+    pub(crate) fn all_waiting(&self) -> u64 {
+        self.waiting() + self.booked.load(Ordering::Relaxed)
+    }
+
+    /// Counts a request that waits for a turn that was booked, or does no longer.
+    pub(crate) fn count_booked(&self, waits: bool) {
+        let change = if waits { 1 } else { u64::MAX };
+        self.booked.fetch_add(change, Ordering::Relaxed);
+    }
+
+    /// Identifies the line of `key`.
+    pub(crate) fn line_id<K: Hash + ?Sized>(&self, key: &K) -> u64 {
+        self.hasher.hash_one(key)
+    }
+
+    fn shard(&self, line_id: u64) -> &Mutex<Shard> {
+        // Other bits than those by which the shard's map finds the line.
+        let shard = usize::try_from((line_id >> 32) % SHARDS).unwrap_or_default();
+        &self.shards[shard]
+    }
+
+    /// Takes the cost, joins the line or is denied, after those that go before it.
+    pub(crate) fn join(self: &Arc<Self>, line_id: u64, limit: &dyn Limit, wants: Wants) -> Joined {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let joined = self.update(line_id, |shard, now, wakers| {
+            if let Some(own) = shard.get_mut(&line_id) {
+                self.run(own, now, wakers);
+            }
+            self.ask(shard, (line_id, limit), wants, now, wakers)
+        });
+        if !matches!(joined, Joined::Waits(..)) {
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+        }
+        joined
+    }
+
+    fn ask(
+        &self,
+        shard: &mut Shard,
+        (line_id, limit): (u64, &dyn Limit),
+        wants: Wants,
+        now: Tick,
+        wakers: &mut Vec<Waker>,
+    ) -> Joined {
+        let own = shard.get_mut(&line_id);
+        let ahead = own
+            .as_ref()
+            .map_or(0, |own| own.line.units_before(wants.place));
+        let wait = if ahead > 0 {
+            limit.wait(ahead, wants.cost, now)
+        } else {
+            let decision = limit.take(wants.cost, now);
+            if !decision.is_denied() {
+                return Joined::Taken(decision);
+            }
+            decision.retry_after
+        };
+        let Some(wait) = wait.filter(|_| wants.most > 0) else {
+            return Joined::Denied(wait);
+        };
+        let over = now.plus(wait).since(wants.until);
+        if !over.is_zero() {
+            return Joined::Denied(Some(over));
+        }
+        if let Some(own) = own.filter(|own| own.line.len() as u64 >= wants.most) {
+            let room = own.plan.since(now);
+            let Some(last) = own.line.last_behind(wants.place) else {
+                return Joined::Denied(Some(room));
+            };
+            self.end(own, last, Err(Some(room)), wakers);
+        }
+        let own = shard.entry(line_id).or_insert_with(|| {
+            Box::new(KeyLine {
+                limit: limit.keep(),
+                line: Line::default(),
+                deadlines: BTreeSet::new(),
+                plan: Tick::MAX,
+                alarm: None,
+            })
+        });
+        if ahead == 0 {
+            own.plan = now.plus(wait.max(NANO));
+        }
+        let place = own.line.push(wants.place, wants.cost, wants.until);
+        if wants.until < Tick::MAX {
+            own.deadlines.insert((wants.until, place));
+        }
+        Joined::Waits(place, wait)
+    }
+
+    /// Lets the heads take whose moments have come, and ends waits that have lasted too long.
+    fn run(&self, own: &mut KeyLine, now: Tick, wakers: &mut Vec<Waker>) {
+        while let Some((first, waiter)) = own.line.first() {
+            let cost = waiter.units;
+            if wakers.len() >= BATCH {
+                break;
+            }
+            let late = own.deadlines.first().copied();
+            if let Some((until, place)) = late.filter(|late| late.0 < own.plan.min(now)) {
+                self.end(own, place, Err(Some(own.plan.since(now))), wakers);
+                if place == first {
+                    // The next one may go earlier.
+                    own.plan = own.plan.min(until.plus(NANO));
+                }
+                continue;
+            }
+            if own.plan > now {
+                break;
+            }
+            let decision = own.limit.take(cost, own.plan);
+            match decision.retry_after {
+                _ if !decision.is_denied() => self.end(own, first, Ok(decision), wakers),
+                None => self.end(own, first, Err(None), wakers),
+                // The limit does not know when.
+                Some(Duration::ZERO) => own.plan = own.plan.max(now).plus(Duration::from_micros(1)),
+                Some(wait) => own.plan = own.plan.plus(wait),
+            }
+        }
+    }
+
+    fn end(&self, own: &mut KeyLine, place: Place, end: Ended, wakers: &mut Vec<Waker>) {
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        own.forget(place);
+        wakers.extend(own.line.end(place, end));
+    }
+
+    /// Changes the line of a key. Then sets its timer or drops it, and wakes those whose wait has ended.
+    fn update<T>(
+        self: &Arc<Self>,
+        line_id: u64,
+        change: impl FnOnce(&mut Shard, Tick, &mut Vec<Waker>) -> T,
+    ) -> T {
+        let mut wakers = Vec::new();
+        let mut shard = lock(self.shard(line_id));
+        let changed = change(&mut shard, now(), &mut wakers);
+        while !Self::release(shard, line_id, &mut wakers) {
+            shard = lock(self.shard(line_id));
+            if let Some(own) = shard.get_mut(&line_id) {
+                self.run(own, now(), &mut wakers);
+            }
+        }
+        changed
+    }
+
+    /// Returns false if the head is to ask at once.
+    fn release(mut shard: MutexGuard<'_, Shard>, line_id: u64, wakers: &mut Vec<Waker>) -> bool {
+        let (mut unused, mut is_set) = (None, true);
+        if let Some(own) = shard.get_mut(&line_id) {
+            let next = own.next();
+            if own.line.is_unused() {
+                unused = shard.remove(&line_id);
+            } else if let (Some(alarm), Some(next)) = (&mut own.alarm, next) {
+                is_set = !alarm.is_late_for(next) || alarm.set(next);
+            }
+        }
+        drop(shard);
+        drop(unused);
+        wakers.drain(..).for_each(Waker::wake);
+        is_set
+    }
+
+    /// Asks for those that wait: something was given back, or the limit was changed.
+    pub(crate) fn tell(self: &Arc<Self>, line_id: u64) {
+        if self.waiting() == 0 {
+            return;
+        }
+        self.update(line_id, |shard, now, wakers| {
+            if let Some(own) = shard.get_mut(&line_id) {
+                own.plan = own.plan.min(now);
+                self.run(own, now, wakers);
+            }
+        });
+    }
+
+    /// Asks for those that wait for any key.
+    pub(crate) fn tell_all(self: &Arc<Self>) {
+        for shard in &self.shards {
+            let lines: Vec<u64> = lock(shard).keys().copied().collect();
+            lines.into_iter().for_each(|line_id| self.tell(line_id));
+        }
+    }
+
+    /// Ready once the wait has ended; the place is free then.
+    pub(crate) fn poll(self: &Arc<Self>, line_id: u64, place: Place, waker: &Waker) -> Poll<Ended> {
+        let mut shard = lock(self.shard(line_id));
+        let Some(own) = shard.get_mut(&line_id) else {
+            return Poll::Pending;
+        };
+        let (polled, stale) = own.line.poll(place, waker);
+        let is_set = polled.is_ready() || {
+            let timer = || {
+                let lines = Arc::downgrade(self);
+                Alarm::new(Arc::new(TimerWaker { lines, line_id }).into())
+            };
+            own.alarm.get_or_insert_with(timer).serve_caller()
+        };
+        let unused = own.line.is_unused().then(|| shard.remove(&line_id));
+        drop(shard);
+        drop((stale, unused));
+        if !is_set {
+            self.update(line_id, |_, _, _| ());
+        }
+        polled
+    }
+
+    /// Leaves the line. Returns what was taken, if that was at the last moment: it is to be given back.
+    pub(crate) fn leave(self: &Arc<Self>, line_id: u64, place: Place) -> Option<Decision> {
+        // Its waker is dropped without a lock.
+        let (ended, _waker) = self.update(line_id, |shard, now, wakers| {
+            let own = shard.get_mut(&line_id)?;
+            let before = own.cost_of_head();
+            own.forget(place);
+            let (ended, waker) = own.line.remove(place)?;
+            if ended.is_none() {
+                self.waiting.fetch_sub(1, Ordering::SeqCst);
+            }
+            let after = own.cost_of_head();
+            if before != after {
+                // A head of another cost may go earlier, or only later.
+                own.plan = own.plan.min(now);
+                self.run(own, now, wakers);
+            }
+            Some((ended, waker))
+        })?;
+        ended?.ok()
+    }
+}
+
+impl KeyLine {
+    fn cost_of_head(&mut self) -> Option<u64> {
+        self.line.first().map(|(_, waiter)| waiter.units)
+    }
+
+    /// When there is something to do, if a request waits.
+    fn next(&mut self) -> Option<Tick> {
+        self.line.first()?;
+        let until = self.deadlines.first().map(|first| first.0.plus(NANO));
+        Some(until.map_or(self.plan, |until| until.min(self.plan)))
+    }
+
+    /// Forgets until when a request waits.
+    fn forget(&mut self, place: Place) {
+        if let Some(until) = self.line.own(place) {
+            self.deadlines.remove(&(until, place));
+        }
+    }
+}
+
 impl fmt::Debug for Lines {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lines")

@@ -2,17 +2,20 @@
 
 pub(super) mod mock_alarm;
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use loom::sync::Condvar;
 use loom::thread;
 
-use self::mock_alarm::{fire_due, next_deadline, set_now};
+use self::mock_alarm::{fire_due, set_now};
 use super::{
-    CostOutcome, Lines, Order, QueuePosition, RequestSeat, SeatAcquire, Seats, WaitOutcome, now,
+    Joined, Limit, Lines, Order, Place, Precedence, RequestSeat, SeatAcquire, Seats, Wants,
 };
 use crate::clock::Tick;
+use crate::decision::{Decision, Verdict};
+use crate::key::Priority;
 use crate::sync::{Mutex, lock};
 
 fn tick(ns: u64) -> Tick {
@@ -64,55 +67,81 @@ fn block_on_with_new_wakers<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>
     }
 }
 
-/// What the timer of a line calls.
-struct TimerWaker(Weak<Lines>, u64);
+/// A limit of which `free` can be taken from this moment on. It knows of no time at which more will come back.
+#[derive(Clone)]
+struct Counted(Arc<(Mutex<u64>, Tick)>);
 
-impl Wake for TimerWaker {
-    fn wake(self: Arc<Self>) {
-        if let Some(lines) = self.0.upgrade() {
-            lines.handle_timer(self.1, now());
-        }
+const ID: u64 = 7;
+const HOUR: u64 = 3_600_000_000_000;
+
+impl Counted {
+    fn new(free: u64, from: u64) -> Self {
+        Self(Arc::new((Mutex::new(free), tick(from))))
+    }
+
+    fn give_back(&self, lines: &Arc<Lines>) {
+        *lock(&self.0.0) += 1;
+        lines.tell(ID);
     }
 }
 
-/// The line of key 7 with a waiter for each of `slots`, at time 0.
-fn line_with_waiters<const N: usize>(slots: [u64; N]) -> (Arc<Lines>, [QueuePosition; N]) {
-    set_now(tick(0));
-    let lines = Arc::new(Lines::new());
-    let positions = slots.map(|slot| {
-        let mut line = lines.lock_key(&7);
-        line.join(1, tick(slot), Order::Oldest.into(), true)
-    });
-    (lines, positions)
-}
-
-fn join(lines: &Lines, slot: u64) -> QueuePosition {
-    let mut line = lines.lock_key(&7);
-    line.join(1, tick(slot), Order::Oldest.into(), true)
-}
-
-fn leave(lines: &Lines, position: &QueuePosition) -> CostOutcome {
-    let mut line = lines.lock_position(position);
-    line.leave(position, 1, || None)
-}
-
-/// Polls once, and makes sure that there is an alarm.
-fn poll_once(lines: &Arc<Lines>, position: &QueuePosition, waker: &Waker) -> Option<WaitOutcome> {
-    match lines.poll_outcome(position, waker) {
-        Ok(outcome) => Some(outcome),
-        Err(mut line) => {
-            let timer = |line_id| Arc::new(TimerWaker(Arc::downgrade(lines), line_id)).into();
-            line.ensure_alarm(timer);
-            None
+impl Limit for Counted {
+    fn take(&self, _: u64, at: Tick) -> Decision {
+        let mut free = lock(&self.0.0);
+        if *free > 0 && at >= self.0.1 {
+            *free -= 1;
+            return Decision::new(Verdict::Admit, 1, 0, None, 0);
         }
+        let wait = self.0.1.since(at).as_nanos();
+        let wait = u64::try_from(wait).unwrap_or(HOUR);
+        Decision::new(
+            Verdict::Deny,
+            1,
+            0,
+            Some(if wait > 0 { wait } else { HOUR }),
+            0,
+        )
+    }
+
+    fn wait(&self, ahead: u64, _: u64, _: Tick) -> Option<Duration> {
+        Some(Duration::from_nanos(HOUR * ahead))
+    }
+
+    fn keep(&self) -> Box<dyn Limit + Send> {
+        Box::new(self.clone())
     }
 }
 
-fn wait_until_released(lines: &Arc<Lines>, position: &QueuePosition) {
-    block_on_with_new_wakers(|cx| match poll_once(lines, position, cx.waker()) {
-        None => Poll::Pending,
-        Some(outcome) => Poll::Ready(assert_eq!(outcome, WaitOutcome::Released)),
-    });
+fn join(lines: &Arc<Lines>, limit: &Counted) -> Joined {
+    let wants = Wants {
+        cost: 1,
+        place: Precedence {
+            priority: Priority::HIGH,
+            order: Order::Oldest,
+        },
+        most: 9,
+        until: Tick::MAX,
+    };
+    lines.join(ID, limit, wants)
+}
+
+fn wait_in_line(lines: &Arc<Lines>, limit: &Counted) -> Place {
+    match join(lines, limit) {
+        Joined::Waits(place, _) => place,
+        other => panic!("there is room for none: {other:?}"),
+    }
+}
+
+fn wait_for_turn(lines: &Arc<Lines>, place: Place) {
+    let ended = block_on_with_new_wakers(|cx| lines.poll(ID, place, cx.waker()));
+    assert!(ended.is_ok());
+}
+
+/// From the request to its end.
+fn serve(lines: &Arc<Lines>, limit: &Counted) {
+    if let Joined::Waits(place, _) = join(lines, limit) {
+        wait_for_turn(lines, place);
+    }
 }
 
 /// Sets the time and fires the timers that are due. An alarm that is being set knows the time.
@@ -121,123 +150,81 @@ fn advance_to(now: u64) {
     fire_due();
 }
 
+/// Shows promise 62.
+#[test]
+fn loom_what_is_given_back_while_a_request_joins_is_not_lost() {
+    loom::model(|| {
+        set_now(tick(0));
+        let (lines, limit) = (Lines::new(), Counted::new(0, 0));
+        let (there, other) = (Arc::clone(&lines), limit.clone());
+        let gives = thread::spawn(move || other.give_back(&there));
+        serve(&lines, &limit);
+        gives.join().expect("no thread panics");
+        assert_eq!((lines.waiting(), *lock(&limit.0.0)), (0, 0));
+    });
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_who_gives_back_without_telling_the_line_is_found() {
+    loom::model(|| {
+        set_now(tick(0));
+        let (lines, limit) = (Lines::new(), Counted::new(0, 0));
+        let other = limit.clone();
+        let gives = thread::spawn(move || *lock(&other.0.0) += 1);
+        serve(&lines, &limit);
+        gives.join().expect("no thread panics");
+    });
+}
+
+/// Shows promise 62.
+#[test]
+fn loom_a_head_that_leaves_passes_its_turn_on() {
+    loom::model(|| {
+        set_now(tick(0));
+        let (lines, limit) = (Lines::new(), Counted::new(0, 0));
+        let [first, second] = [(); 2].map(|()| wait_in_line(&lines, &limit));
+        let (there, other) = (Arc::clone(&lines), limit.clone());
+        let leaves = thread::spawn(move || {
+            if there.leave(ID, first).is_some() {
+                other.give_back(&there);
+            }
+        });
+        let (there, other) = (Arc::clone(&lines), limit.clone());
+        let gives = thread::spawn(move || other.give_back(&there));
+        wait_for_turn(&lines, second);
+        leaves.join().expect("no thread panics");
+        gives.join().expect("no thread panics");
+        assert_eq!((lines.waiting(), *lock(&limit.0.0)), (0, 0));
+    });
+}
+
 /// Shows promise 59.
 #[test]
-fn loom_request_joining_during_a_release_is_next() {
+fn loom_a_request_that_joins_during_a_release_is_next() {
     loom::model(|| {
-        let (lines, [first]) = line_with_waiters([1]);
-        let here = Arc::clone(&lines);
-        let joins = thread::spawn(move || {
-            let position = join(&here, 2);
-            assert_eq!(poll_once(&here, &position, Waker::noop()), None);
-            position
-        });
-        assert_eq!(poll_once(&lines, &first, Waker::noop()), None);
+        set_now(tick(0));
+        let (lines, limit) = (Lines::new(), Counted::new(2, 1));
+        let first = wait_in_line(&lines, &limit);
+        assert!(lines.poll(ID, first, Waker::noop()).is_pending());
+        let (there, other) = (Arc::clone(&lines), limit.clone());
+        let joins = thread::spawn(move || serve(&there, &other));
         advance_to(1);
-        let second = joins.join().expect("no thread panics");
-        wait_until_released(&lines, &first);
-        assert_eq!(next_deadline(), Some(tick(2)), "the timer is armed");
-        advance_to(2);
-        wait_until_released(&lines, &second);
-        assert_eq!(lines.waiting(), 0);
-    });
-}
-
-/// Shows promise 62.
-#[test]
-fn loom_leaving_waiter_passes_its_slot_on() {
-    loom::model(|| {
-        let (lines, [first, second]) = line_with_waiters([1, 2]);
-        assert_eq!(poll_once(&lines, &first, Waker::noop()), None);
-        let here = Arc::clone(&lines);
-        let leaves = thread::spawn(move || leave(&here, &first));
-        let there = Arc::clone(&lines);
-        let waits = thread::spawn(move || wait_until_released(&there, &second));
-        advance_to(1);
-        let left = leaves.join().expect("no thread panics");
-        assert_eq!(left, CostOutcome::Refund);
-        waits.join().expect("no thread panics");
-        assert_eq!(lines.waiting(), 0);
-    });
-}
-
-/// Shows promise 62.
-#[test]
-fn loom_waiter_released_while_leaving_passes_its_slot_on() {
-    loom::model(|| {
-        let (lines, [first, second]) = line_with_waiters([1, 2]);
-        assert_eq!(poll_once(&lines, &first, Waker::noop()), None);
-        set_now(tick(1));
-        let there = Arc::clone(&lines);
-        let fires = thread::spawn(fire_due);
-        let leaves = thread::spawn(move || leave(&there, &first));
-        wait_until_released(&lines, &second);
-        fires.join().expect("no thread panics");
-        let left = leaves.join().expect("no thread panics");
-        assert_eq!(left, CostOutcome::Refund);
-        assert_eq!(lines.waiting(), 0);
-    });
-}
-
-#[test]
-fn loom_two_concurrent_leaves_free_two_slots() {
-    loom::model(|| {
-        let (lines, [first, second, third]) = line_with_waiters([1, 2, 3]);
-        let (here, there) = (Arc::clone(&lines), Arc::clone(&lines));
-        let one = thread::spawn(move || leave(&here, &first));
-        let other = thread::spawn(move || leave(&there, &second));
-        assert_eq!(poll_once(&lines, &third, Waker::noop()), None);
-        assert_eq!(one.join().expect("no thread panics"), CostOutcome::Refund);
-        assert_eq!(other.join().expect("no thread panics"), CostOutcome::Refund);
-        advance_to(1);
-        wait_until_released(&lines, &third);
-    });
-}
-
-#[test]
-fn loom_join_during_line_removal_is_not_lost() {
-    loom::model(|| {
-        let (lines, [last]) = line_with_waiters([1]);
-        assert_eq!(poll_once(&lines, &last, Waker::noop()), None);
-        let here = Arc::clone(&lines);
-        let leaves = thread::spawn(move || leave(&here, &last));
-        let position = join(&lines, 2);
-        assert_eq!(poll_once(&lines, &position, Waker::noop()), None);
-        let left = leaves.join().expect("no thread panics");
-        assert_eq!(left, CostOutcome::Refund);
-        advance_to(2);
-        wait_until_released(&lines, &position);
-        assert!(lines.waiting() == 0 && lines.lock_key(&7).is_empty());
-    });
-}
-
-#[test]
-fn loom_timer_fires_for_the_earliest_of_three_joins() {
-    loom::model(|| {
-        let (lines, [first]) = line_with_waiters([9]);
-        assert_eq!(poll_once(&lines, &first, Waker::noop()), None);
-        let joins = [5, 7].map(|slot| {
-            let lines = Arc::clone(&lines);
-            thread::spawn(move || {
-                let position = join(&lines, slot);
-                assert_eq!(poll_once(&lines, &position, Waker::noop()), None);
-            })
-        });
-        for one in joins {
-            one.join().expect("no thread panics");
-        }
-        // Whichever thread armed it last, and however often it was taken out.
-        assert_eq!(next_deadline(), Some(tick(5)));
+        wait_for_turn(&lines, first);
+        joins.join().expect("no thread panics");
+        assert_eq!((lines.waiting(), *lock(&limit.0.0)), (0, 0));
     });
 }
 
 /// Shows promise 66.
 #[test]
-fn loom_waiter_polled_with_a_new_waker_during_a_release_is_woken() {
+fn loom_a_waiter_polled_with_a_new_waker_during_a_release_is_woken() {
     loom::model(|| {
-        let (lines, [waiter]) = line_with_waiters([1]);
+        set_now(tick(0));
+        let (lines, limit) = (Lines::new(), Counted::new(1, 1));
+        let place = wait_in_line(&lines, &limit);
         let fires = thread::spawn(|| advance_to(1));
-        wait_until_released(&lines, &waiter);
+        wait_for_turn(&lines, place);
         fires.join().expect("no thread panics");
         assert_eq!(lines.waiting(), 0);
     });

@@ -22,11 +22,6 @@ pub(super) fn apply_op<A: Algorithm>(
             let decision = algorithm.decide(state, now, cost);
             return with_receipt(algorithm, decision, now);
         }
-        Op::Borrow(cost) if algorithm.facts().lends => {
-            let decision = algorithm.reserve(state, now, cost, Duration::MAX);
-            return with_receipt(algorithm, decision, now);
-        }
-        Op::Borrow(cost) => return apply_op(algorithm, state, now, Op::Take(cost)),
         Op::Peek(cost) => return algorithm.peek(state, now, cost),
         Op::PeekOf(cost, part) => return A::peek_part(algorithm, state, now, cost, part),
         Op::Refund(cost, receipt) => {
@@ -60,14 +55,13 @@ impl Plan {
     pub(crate) fn decide(self, op: Op) -> Option<Decision> {
         let decided = |verdict, units| Decision::new(verdict, units, units, None, 0);
         match (self, op) {
-            (Self::Blocked, Op::Take(_) | Op::Borrow(_) | Op::Peek(_) | Op::PeekOf(..)) => {
+            (Self::Blocked, Op::Take(_) | Op::Peek(_) | Op::PeekOf(..)) => {
                 Some(decided(Verdict::Deny, 0))
             }
             // Nothing is taken, so nothing is given back.
-            (
-                Self::Unlimited,
-                Op::Take(_) | Op::Borrow(_) | Op::Peek(_) | Op::PeekOf(..) | Op::Charge(_),
-            ) => Some(decided(Verdict::Admit, u64::MAX).with_receipt(Receipt::LONG_AGO)),
+            (Self::Unlimited, Op::Take(_) | Op::Peek(_) | Op::PeekOf(..) | Op::Charge(_)) => {
+                Some(decided(Verdict::Admit, u64::MAX).with_receipt(Receipt::LONG_AGO))
+            }
             _ => None,
         }
     }
@@ -78,7 +72,6 @@ impl Plan {
 /// turn may come by a part of a nanosecond earlier.
 pub(super) fn taken_at<A: Algorithm>(algorithm: &A, verdict: Verdict, now: Tick) -> Tick {
     match verdict {
-        Verdict::Wait(wait) if algorithm.facts().lends => now.plus(wait),
         Verdict::Wait(wait) if algorithm.facts().limits == 1 => {
             now.plus(wait.saturating_sub(Duration::from_nanos(1)))
         }
@@ -94,7 +87,7 @@ pub(super) fn with_receipt<A: Algorithm>(algorithm: &A, decision: Decision, now:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::{Algorithm, Lending, TokenBucket};
+    use crate::algorithm::{Algorithm, TokenBucket};
     use crate::quota::Quota;
 
     const BUCKET: TokenBucket = TokenBucket::new(Quota::per_second(1));
@@ -107,16 +100,6 @@ mod tests {
         let wait = Verdict::Wait(Duration::from_nanos(10));
         assert_eq!(taken(&BUCKET, Verdict::Admit), 100);
         assert_eq!(taken(&BUCKET, wait), 109);
-        assert_eq!(taken(&Lending::new(BUCKET, 1), wait), 110);
         assert_eq!(taken(&(BUCKET, BUCKET), wait), 100);
-    }
-
-    #[test]
-    fn a_limit_that_does_not_lend_takes_what_is_borrowed() {
-        let mut state = BUCKET.fresh(Tick::ZERO);
-        for verdict in [Verdict::Admit, Verdict::Deny] {
-            let decision = apply_op(&BUCKET, &mut state, Tick::ZERO, Op::Borrow(1));
-            assert_eq!(decision.verdict, verdict);
-        }
     }
 }

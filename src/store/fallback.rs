@@ -4,18 +4,16 @@ use std::{
     borrow::Borrow,
     fmt,
     future::Future,
-    hash::{Hash, Hasher},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
-    time::Duration,
 };
 
 use crate::backend::{Backend, Fullness, IntoBackend, Losses, Op};
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::quota::Quota;
-use crate::receipt::{Receipt, Taker};
+use crate::receipt::Taker;
 use crate::store::events::{SwitchEvent, SwitchLog, count};
 use crate::sync::{AtomicU64, Ordering};
 
@@ -158,17 +156,6 @@ where
         }
     }
 
-    fn receipt_at_turn(&self, key: &K, receipt: Receipt) -> Receipt {
-        let (taker, own) = receipt.split_taker();
-        let own = match taker {
-            Taker::Primary => self.0.primary.receipt_at_turn(key, own),
-            Taker::Secondary => self.0.secondary.receipt_at_turn(key, own),
-            Taker::Any | Taker::Lost => own,
-        };
-        own.taken_by(taker)
-    }
-
-    /// Of both backends together.
     fn fullness(&self) -> Option<Fullness> {
         let both = [self.0.primary.fullness(), self.0.secondary.fullness()];
         both.into_iter().flatten().reduce(|sum, of| sum + of)
@@ -186,17 +173,6 @@ where
 
     fn limits(&self) -> usize {
         self.0.primary.limits()
-    }
-
-    fn max_wait(&self, key: &K) -> Duration {
-        self.0.primary.max_wait(key)
-    }
-
-    fn hash_queue<H: Hasher>(&self, key: &K, state: &mut H)
-    where
-        K: Hash,
-    {
-        self.0.primary.hash_queue(key, state);
     }
 }
 

@@ -29,6 +29,6 @@ pub use self::local::per_key::PerKeyFuture;
 pub use self::local::per_key::{
     InTable, PerKey, PerKeyDecision, PerKeyStats, PlanSource, SourceKey,
 };
-pub use crate::backend::{Backend, Bans, Fullness, IntoBackend, Lends, Losses, Op};
+pub use crate::backend::{Backend, Bans, Fullness, IntoBackend, Losses, Op};
 pub use crate::quota::Plan;
 pub use crate::receipt::Receipt;

@@ -195,19 +195,20 @@ where
             let deadline = clock.now().plus(terms.max_wait);
             let mut waited = None;
             loop {
-                let late = turn.map(|turn| clock.now().since(turn));
-                let late = late.filter(|late| !late.is_zero() && *late <= LATE);
-                let decide_ago =
-                    |late| Some((self.backend.decide_ago(&self.key, cost, late)?, late));
-                let (mut decision, late) = match late.and_then(decide_ago) {
-                    Some(decided) => decided,
-                    None => match self.backend.decide(&self.key, cost).await {
-                        Ok(decision) => (decision, Duration::ZERO),
-                        Err(error) if error.is_transient() && passes => return Ok((cost, None)),
-                        Err(error) => return Err(RateLimited::unavailable(error)),
-                    },
+                let asked = clock.now();
+                let planned = turn.filter(|turn| asked.since(*turn) <= LATE);
+                let take_turn = |at| self.backend.take_turn(&self.key, cost, at);
+                if planned
+                    .and_then(take_turn)
+                    .is_some_and(|taken| taken.is_admitted())
+                {
+                    return Ok((cost, waited));
+                }
+                let mut decision = match self.backend.decide(&self.key, cost).await {
+                    Ok(decision) => decision,
+                    Err(error) if error.is_transient() && passes => return Ok((cost, None)),
+                    Err(error) => return Err(RateLimited::unavailable(error)),
                 };
-                let asked = clock.now().minus(late);
                 let left = deadline.since(asked);
                 let (wait, place) = match decision.verdict {
                     Verdict::Admit => return Ok((cost, waited)),

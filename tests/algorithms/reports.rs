@@ -58,7 +58,7 @@ fn report<A: Algorithm>(algorithm: &A, state: &A::State) -> String {
         "{:?}",
         (
             algorithm.quota(),
-            algorithm.facts().replans_line,
+            algorithm.facts().queue,
             algorithm.forgettable_at(state),
             algorithm.quotas(),
             algorithm.facts().limits,
@@ -109,24 +109,6 @@ fn any_algorithm_reports_what_the_algorithm_in_it_reports() {
         FixedWindow::new(quota(20)),
         FixedWindow::new(quota(30)),
     ]));
-}
-
-#[test]
-fn buckets_reschedule_their_queue_and_windows_do_not() {
-    fn replans<A: Algorithm + Into<AnyAlgorithm>>(algorithm: &A) -> bool {
-        let alone = algorithm.facts().replans_line;
-        assert_eq!(
-            AnyAlgorithm::new(algorithm.clone()).facts().replans_line,
-            alone,
-            "{algorithm:?}"
-        );
-        alone
-    }
-    assert!(replans(&TokenBucket::new(quota(10))));
-    assert!(replans(&LeakyBucket::new(quota(10))));
-    assert!(!replans(&FixedWindow::new(quota(10))));
-    assert!(!replans(&SlidingLog::new(quota(10))));
-    assert!(!replans(&SlidingWindow::new(quota(10))));
 }
 
 #[test]

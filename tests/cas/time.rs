@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::Lending;
 use tower_throttle::clock::{Clock, Tick};
 use tower_throttle::store::cas::{Cas, CasBuilder, CasStore, Loaded, MemoryStore, Swapped};
 use tower_throttle::store::{Backend, Op};
@@ -266,24 +265,4 @@ async fn a_reply_that_is_read_late_does_not_set_the_clock_back() {
         admitted += u64::from(decision.is_admitted());
     }
     assert_eq!(admitted, 100);
-}
-
-/// A unit that is borrowed is given back from its turn on, so the receipt is of that moment.
-#[tokio::test(start_paused = true)]
-async fn the_receipt_of_what_is_borrowed_is_of_its_turn() {
-    let clock = ManualClock::new();
-    let store = MemoryStore::with_clock(clock.clone());
-    let window = FixedWindow::new(Quota::per_minute(1)).anchored();
-    let limit = Cas::new(store, "api", Lending::new(window, 1));
-    assert!(limit.decide("key", 1).await.expect("taken").is_admitted());
-    let borrowed = limit.apply("key", Op::Borrow(1)).await.expect("borrowed");
-    let wait = borrowed.wait().expect("it is lent");
-    assert_eq!(wait, Duration::from_secs(60));
-    let turn = clock_now(&clock).plus(wait);
-    assert_eq!(borrowed.receipt().moment(), turn.as_nanos());
-    // It is given back whole.
-    let cancelled = Op::Cancel(1, borrowed.receipt());
-    let _ = limit.apply("key", cancelled).await.expect("given back");
-    let again = limit.apply("key", Op::Borrow(1)).await.expect("borrowed");
-    assert_eq!(again.wait(), Some(wait));
 }

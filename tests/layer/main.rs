@@ -17,7 +17,6 @@ mod denials;
 mod handle;
 mod keys;
 #[cfg(feature = "tokio")]
-mod lending;
 mod lists;
 #[cfg(feature = "tokio")]
 mod lockout;

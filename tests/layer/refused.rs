@@ -128,7 +128,7 @@ fn settings_of_a_queue_are_refused_in_every_backend_without_one() {
         expect_refused(|| PerKey::<_, String, _>::new(window(), plan_of));
         expect_refused(move || Fallback::new(local(), local()));
         let queued = Fallback::new(local(), queue().into_backend());
-        drop(RateLimitLayer::new(Global, queued).order(Order::Newest));
+        drop(RateLimitLayer::new(Global, queued).seats(1));
     }
     #[cfg(feature = "cas")]
     {

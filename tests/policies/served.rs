@@ -10,8 +10,9 @@ use tokio::time::{Instant, advance};
 use tower_throttle::{
     ClientIp, Decision, Local, Quota, StoreError, Verdict,
     algorithm::AnyAlgorithm,
+    clock::Tick,
     policy::PolicyKey,
-    store::{Backend, Fullness, IntoBackend, Losses, Op, Receipt},
+    store::{Backend, Fullness, IntoBackend, Losses, Op},
 };
 
 use crate::support::{Account, App, at, environment, from, limit, with, without_address};
@@ -434,12 +435,12 @@ impl Backend<PolicyKey> for Telling {
         ready(Ok(told()))
     }
 
-    fn receipt_at_turn(&self, _: &PolicyKey, _: Receipt) -> Receipt {
-        Receipt::at(7)
+    fn take_turn(&self, _: &PolicyKey, _: u64, _: Tick) -> Option<Decision> {
+        Some(told())
     }
 
-    fn decide_after_refund(&self, _: &PolicyKey, _: u64, _: u64, _: bool) -> Option<Decision> {
-        Some(told())
+    fn expected_wait(&self, _: &PolicyKey, _: u64, _: u64, _: Tick) -> Option<Duration> {
+        Some(Duration::from_secs(7))
     }
 
     fn losses(&self) -> Losses {
@@ -458,8 +459,8 @@ impl Backend<PolicyKey> for Telling {
         vec![Quota::per_second(8)]
     }
 
-    fn max_wait(&self, _: &PolicyKey) -> Duration {
-        Duration::from_secs(9)
+    fn queue_of(&self, _: &PolicyKey) -> (u64, Duration) {
+        (3, Duration::from_secs(9))
     }
 }
 
@@ -480,13 +481,14 @@ fn the_limit_of_a_file_says_what_the_one_in_its_store_says() {
     );
     let handle = app.handle.limit("all").unwrap();
     let (backend, key) = (handle.backend(), PolicyKey::from(()));
-    assert_eq!(backend.receipt_at_turn(&key, Receipt::NOW), Receipt::at(7));
-    let again = backend.decide_after_refund(&key, 1, 1, true);
-    assert_eq!(again.map(|decision| decision.remaining()), Some(4));
+    let taken = backend.take_turn(&key, 1, Tick::ZERO);
+    assert_eq!(taken.map(|decision| decision.remaining()), Some(4));
+    let wait = backend.expected_wait(&key, 1, 1, Tick::ZERO);
+    assert_eq!(wait, Some(Duration::from_secs(7)));
     assert_eq!(backend.losses().evicted, 5);
     assert_eq!(backend.fullness().map(|fullness| fullness.keys), Some(6));
     assert_eq!(backend.quotas(), [Quota::per_second(8)]);
-    assert_eq!(backend.max_wait(&key), Duration::from_secs(9));
+    assert_eq!(backend.queue_of(&key), (3, Duration::from_secs(9)));
 }
 
 #[tokio::test(start_paused = true)]

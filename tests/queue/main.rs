@@ -7,10 +7,14 @@ mod changes;
 mod computed;
 mod crowds;
 mod lines;
+mod model;
 mod order;
 mod own;
 mod planted;
 mod priority;
+#[path = "../algorithms/random.rs"]
+#[expect(dead_code, reason = "other tests use more of it")]
+mod random;
 mod runtimes;
 mod seats;
 mod servers;

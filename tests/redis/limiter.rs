@@ -317,13 +317,11 @@ async fn a_reservation_waits_at_most_max_wait() {
 }
 
 #[test]
-fn a_limiter_reports_its_number_of_limits_and_its_longest_wait() {
+fn a_limiter_reports_its_number_of_limits() {
     let redis = Redis::open("redis://127.0.0.1:1").expect("a url");
-    let longest = Duration::from_secs(7);
-    let queue = LeakyBucket::new(hourly(2)).queue(3).max_wait(longest);
+    let queue = LeakyBucket::new(hourly(2)).queue(3);
     let limiter = redis.limiter("both", (queue, FixedWindow::new(hourly(5))));
     assert_eq!(Backend::<str>::limits(&limiter), 2);
-    assert_eq!(Backend::<str>::max_wait(&limiter, "key"), longest);
 }
 
 #[test]

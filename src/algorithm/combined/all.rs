@@ -177,6 +177,27 @@ impl<A: Algorithm> Algorithm for All<A> {
         self.take(state, now, cost, Some(max_wait))
     }
 
+    fn take_turn(&self, state: &mut Vec<A::State>, at: Tick, cost: u64) -> Decision {
+        let looked = self.peek(state, at, cost).without_wait();
+        if looked.is_denied() {
+            return looked;
+        }
+        let each = self.each_mut(state);
+        self.merged(each.map(|(part, state)| part.take_turn(state, at, cost)))
+    }
+
+    fn expected_wait(
+        &self,
+        state: &Vec<A::State>,
+        at: Tick,
+        ahead: u64,
+        cost: u64,
+    ) -> Option<Duration> {
+        let each = self.each(state);
+        let waits = each.map(|(part, state)| part.expected_wait(state, at, ahead, cost));
+        waits.reduce(|one, other| Some(one?.max(other?))).flatten()
+    }
+
     fn refund(&self, state: &mut Vec<A::State>, now: Tick, cost: Cost, why: GiveBack) {
         for (part, state) in self.each_mut(state) {
             part.refund(state, now, cost, why);

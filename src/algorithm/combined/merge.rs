@@ -8,8 +8,7 @@ use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
 
-/// What `limit` would decide, taking nothing. With a wait, about a request that reserves a turn. A
-/// limit that lends decides without the wait, or it would lend for a turn of its own.
+/// What `limit` would decide, taking nothing. With a wait, about a request that reserves a turn.
 #[inline]
 pub(super) fn look<A: Algorithm>(
     limit: &A,
@@ -19,12 +18,12 @@ pub(super) fn look<A: Algorithm>(
     wait: Option<Duration>,
 ) -> Decision {
     match wait {
-        Some(most) if !limit.facts().lends => A::peek_reserve(limit, state, now, cost, most),
-        _ => limit.peek(state, now, cost),
+        Some(most) => A::peek_reserve(limit, state, now, cost, most),
+        None => limit.peek(state, now, cost),
     }
 }
 
-/// Takes `cost` unless it is denied. With a wait, reserves a turn, if the limit does not lend.
+/// Takes `cost` unless it is denied. With a wait, reserves a turn.
 #[inline]
 pub(super) fn take<A: Algorithm>(
     limit: &A,
@@ -34,8 +33,8 @@ pub(super) fn take<A: Algorithm>(
     wait: Option<Duration>,
 ) -> Decision {
     match wait {
-        Some(most) if !limit.facts().lends => limit.reserve(state, now, cost, most),
-        _ => limit.decide(state, now, cost),
+        Some(most) => limit.reserve(state, now, cost, most),
+        None => limit.decide(state, now, cost),
     }
 }
 

@@ -104,6 +104,26 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
         take_both(self, state, now, cost, Some(max_wait))
     }
 
+    fn take_turn(&self, state: &mut Self::State, at: Tick, cost: u64) -> Decision {
+        let looked = self.peek(state, at, cost).without_wait();
+        if looked.is_denied() {
+            return looked;
+        }
+        let first = self.0.take_turn(&mut state.0, at, cost);
+        merged(self, first, self.1.take_turn(&mut state.1, at, cost))
+    }
+
+    fn expected_wait(
+        &self,
+        state: &Self::State,
+        at: Tick,
+        ahead: u64,
+        cost: u64,
+    ) -> Option<Duration> {
+        let first = self.0.expected_wait(&state.0, at, ahead, cost)?;
+        Some(first.max(self.1.expected_wait(&state.1, at, ahead, cost)?))
+    }
+
     fn refund(&self, state: &mut Self::State, now: Tick, cost: Cost, why: GiveBack) {
         self.0.refund(&mut state.0, now, cost, why);
         self.1.refund(&mut state.1, now, cost, why);

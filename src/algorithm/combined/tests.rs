@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::super::{
-    Algorithm, AnyAlgorithm, Cost, Fields, FixedWindow, GiveBack, LeakyBucket, Lending, Lockout,
-    Portable, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
+    Algorithm, AnyAlgorithm, Cost, Fields, FixedWindow, GiveBack, LeakyBucket, Lockout, Portable,
+    SlidingLog, SlidingWindow, TokenBucket, WarmUp,
 };
 use super::All;
 use crate::clock::Tick;
@@ -189,7 +189,6 @@ fn a_part_alone_says_what_it_would_without_the_others() {
     look(&(one, (two, three)), &expected);
     let any: [AnyAlgorithm; 3] = [one.into(), two.into(), three.into()];
     look(&AnyAlgorithm::from(All::new(any.clone())), &expected);
-    look(&Lending::new(All::new(any), 5), &expected);
     let lockout = Lockout::new(Quota::per_minute(2));
     look(&lockout.after_denials_of((one, (two, three))), &expected);
 }

@@ -152,9 +152,8 @@ impl Algorithm for LeakyBucket {
     fn facts(&self) -> Facts {
         Facts {
             waiting: 1,
-            queues: self.queue_limit.is_some_and(|units| units > 0),
+            queue: self.queue_limit.unwrap_or(0),
             max_wait: Duration::from_nanos(self.max_wait),
-            replans_line: true,
             ..Facts::ONE_LIMIT
         }
     }
@@ -200,6 +199,38 @@ impl Algorithm for LeakyBucket {
             Some(_) => decision,
             None => decision.with_figures_of(&self.peek(state, now, 0)),
         }
+    }
+
+    fn take_turn(&self, state: &mut ExactNanos, at: Tick, cost: u64) -> Decision {
+        let exact = match self.queue_limit {
+            None => *state,
+            Some(_) => self.line().start_and_next(*state, Tick::ZERO, cost).0,
+        };
+        let decision = match self.queue_limit {
+            None => self.bucket.take(state, at, cost, ExactNanos::ZERO),
+            Some(_) => self.line().schedule(state, at, cost, ExactNanos::ZERO),
+        };
+        self.bucket.interval.correct(state, &decision, exact, at);
+        decision
+    }
+
+    fn expected_wait(
+        &self,
+        state: &ExactNanos,
+        at: Tick,
+        ahead: u64,
+        cost: u64,
+    ) -> Option<Duration> {
+        if self.queue_limit.is_none() {
+            return self.bucket.expected_wait(*state, at, ahead, cost);
+        }
+        let mut next = match ahead {
+            0 => *state,
+            _ => self.line().start_and_next(*state, at, ahead).1,
+        };
+        self.line()
+            .schedule(&mut next, at, cost, ExactNanos::NEVER)
+            .wait()
     }
 
     fn refund(&self, state: &mut ExactNanos, now: Tick, cost: Cost, why: GiveBack) {

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::super::{
-    Algorithm, Cost, FixedWindow, GiveBack, IntoAlgorithm, LeakyBucket, SlidingLog, TokenBucket,
+    Algorithm, Cost, GiveBack, IntoAlgorithm, LeakyBucket, SlidingLog, TokenBucket,
     settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes,
 };
 use super::{Lockout, LockoutState};
@@ -135,8 +135,6 @@ fn a_lockout_of_denials_reports_what_its_limit_does() {
     assert_eq!(algorithm.report(&state, Tick::ZERO).available, 10);
 
     let bucket = lockout().after_denials_of(TokenBucket::new(Quota::per_second(10)));
-    let window = lockout().after_denials_of(FixedWindow::new(Quota::per_second(10)));
-    assert!(bucket.facts().replans_line && !window.facts().replans_line);
     let own = lockout().after_denials_of(DeniesAll);
     assert!(own.facts().is_user_code && !bucket.facts().is_user_code);
 }

@@ -10,6 +10,7 @@ use std::num::NonZeroU64;
 use super::arithmetic::low_u64;
 use crate::algorithm::{Cost, Fields};
 use crate::clock::{Tick, nanos};
+use crate::decision::Decision;
 use crate::quota::Quota;
 
 /// A moment in nanoseconds and an exact fraction: when a bucket is full again, or a line free.
@@ -176,6 +177,21 @@ impl Interval {
             u64::MAX
         } else {
             low_u64(count)
+        }
+    }
+
+    /// Corrects the state of a line whose request was taken `at` a moment that was rounded up from an
+    /// `exact` one: the fraction is not lost.
+    pub(in crate::algorithm) fn correct(
+        &self,
+        state: &mut ExactNanos,
+        taken: &Decision,
+        exact: ExactNanos,
+        at: Tick,
+    ) {
+        if taken.is_admitted() && exact.fraction > 0 && exact.ceil() == at.as_nanos() {
+            let rounded = self.sub(ExactNanos::from_tick(at), exact);
+            *state = self.sub(*state, rounded);
         }
     }
 

@@ -286,10 +286,8 @@ impl Algorithm for TokenBucket {
     fn facts(&self) -> Facts {
         Facts {
             waiting: 1,
-            queues: self.queue_limit > 0,
+            queue: self.queue_limit,
             max_wait: Duration::from_nanos(self.max_wait),
-            // Turns are at the ends of steps, which another limit does not move.
-            replans_line: self.steps.active().is_none(),
             ..Facts::ONE_LIMIT
         }
     }
@@ -336,6 +334,32 @@ impl Algorithm for TokenBucket {
         }
         let most = ExactNanos::from_nanos(max_wait);
         self.bucket.take(state, now, cost, most)
+    }
+
+    fn take_turn(&self, state: &mut ExactNanos, at: Tick, cost: u64) -> Decision {
+        if let Some(steps) = self.steps.active() {
+            return steps.take(state, at, cost, self.bounds(0, 0));
+        }
+        let exact = *state;
+        let decision = self.bucket.take(state, at, cost, ExactNanos::ZERO);
+        self.bucket.interval.correct(state, &decision, exact, at);
+        decision
+    }
+
+    fn expected_wait(
+        &self,
+        state: &ExactNanos,
+        at: Tick,
+        ahead: u64,
+        cost: u64,
+    ) -> Option<Duration> {
+        if let Some(steps) = self.steps.active() {
+            let mut state = *state;
+            steps.charge(&mut state, at, ahead, self.bucket.capacity);
+            let bounds = self.bounds(u64::MAX, u64::MAX);
+            return steps.take(&mut state, at, cost, bounds).wait();
+        }
+        self.bucket.expected_wait(*state, at, ahead, cost)
     }
 
     fn refund(&self, state: &mut ExactNanos, now: Tick, cost: Cost, why: GiveBack) {

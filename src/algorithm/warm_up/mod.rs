@@ -277,7 +277,7 @@ impl Algorithm for WarmUp {
     fn facts(&self) -> Facts {
         Facts {
             waiting: 1,
-            queues: self.queue_limit.is_some_and(|units| units > 0),
+            queue: self.queue_limit.unwrap_or(0),
             max_wait: Duration::from_nanos(self.max_wait),
             ..Facts::ONE_LIMIT
         }
@@ -326,6 +326,28 @@ impl Algorithm for WarmUp {
 
     /// Frees the line of `cost` warm intervals. The permits are not put back: they cost more
     /// because the service was cold, and a refund makes it neither warmer nor colder.
+    fn take_turn(&self, state: &mut WarmUpState, at: Tick, cost: u64) -> Decision {
+        if cost == 0 {
+            return self.decide(state, at, cost);
+        }
+        let exact = state.next_free;
+        let decision = self.schedule(state, at, cost, ExactNanos::ZERO);
+        self.interval
+            .correct(&mut state.next_free, &decision, exact, at);
+        decision
+    }
+
+    fn expected_wait(
+        &self,
+        state: &WarmUpState,
+        at: Tick,
+        ahead: u64,
+        cost: u64,
+    ) -> Option<Duration> {
+        let mut next = self.consume(self.refilled(*state, at), ahead);
+        self.schedule(&mut next, at, cost, ExactNanos::NEVER).wait()
+    }
+
     fn refund(&self, state: &mut WarmUpState, now: Tick, cost: Cost, why: GiveBack) {
         let cost = cost.of_line(self.queue_limit.is_some(), now, why);
         *state = self.refilled(*state, now);

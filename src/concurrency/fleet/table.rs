@@ -45,7 +45,8 @@ impl Table {
             Ok(in_flight) => return Joined::Taken(usage(in_flight)),
             Err(in_flight) => in_flight,
         };
-        let at = entry.line.get_or_insert_default().push(request, false);
+        let line = entry.line.get_or_insert_default();
+        let at = line.push(request.place(), request.units, request.needs(false));
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let keeper = entry.keeper();
         drop(shard);

@@ -11,10 +11,7 @@ use crate::algorithm::{binds_more, merge};
 use crate::decision::Decision;
 use crate::error::RateLimited;
 use crate::key::{Priority, joint_cost};
-use crate::layer::{
-    gate::{Ask, Gate, Has, Look, MayWait, Passed, SettlePart},
-    keyed::poll_once,
-};
+use crate::layer::gate::{Ask, Gate, Has, Look, MayWait, Passed, SettlePart, poll_once};
 use crate::queue::RequestSeat;
 use crate::respond::{CostHandle, OwnRules};
 

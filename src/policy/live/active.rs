@@ -106,7 +106,7 @@ impl Active {
             (LimitGate::Rate(gate, Some(local)), Ok(algorithm), _) if spec != before => {
                 let handle = Handle::<PolicyKey, _>::new(gate.state());
                 let local = handle.of_same::<PolicyKey, _>(Arc::new(local.clone()));
-                local.replace_algorithm(algorithm, before.changed_quota(spec))
+                local.set_algorithm(algorithm)
             }
             (LimitGate::InFlight(gate), _, Some(spec)) => {
                 Handle::<PolicyKey, _>::new(gate.state()).set_limit(spec.limit)

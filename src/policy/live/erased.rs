@@ -9,10 +9,10 @@ use std::{
 
 use super::key::PolicyKey;
 use crate::backend::{Backend, Bans, Fullness, Losses, Op};
+use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::quota::{Plan, Quota};
-use crate::receipt::Receipt;
 
 type Decided = Result<Decision, StoreError>;
 
@@ -38,18 +38,12 @@ impl<L: Backend<PolicyKey>> Backend<PolicyKey> for Boxed<L> {
         Box::pin(self.0.apply(key, op))
     }
 
-    fn receipt_at_turn(&self, key: &PolicyKey, receipt: Receipt) -> Receipt {
-        self.0.receipt_at_turn(key, receipt)
+    fn take_turn(&self, key: &PolicyKey, cost: u64, at: Tick) -> Option<Decision> {
+        self.0.take_turn(key, cost, at)
     }
 
-    fn decide_after_refund(
-        &self,
-        key: &PolicyKey,
-        freed: u64,
-        cost: u64,
-        peek: bool,
-    ) -> Option<Decision> {
-        self.0.decide_after_refund(key, freed, cost, peek)
+    fn expected_wait(&self, key: &PolicyKey, ahead: u64, cost: u64, at: Tick) -> Option<Duration> {
+        self.0.expected_wait(key, ahead, cost, at)
     }
 
     fn detach(&self, key: &PolicyKey, op: Op) {
@@ -76,8 +70,8 @@ impl<L: Backend<PolicyKey>> Backend<PolicyKey> for Boxed<L> {
         self.0.plan_of(key)
     }
 
-    fn max_wait(&self, key: &PolicyKey) -> Duration {
-        self.0.max_wait(key)
+    fn queue_of(&self, key: &PolicyKey) -> (u64, Duration) {
+        self.0.queue_of(key)
     }
 }
 

@@ -13,6 +13,7 @@ use crate::key::Key;
 /// The limits of a policy file that apply to a request, and its key for each.
 ///
 /// A reload does not change them: the request finishes under the limits under which it began.
+#[derive(Clone)]
 pub struct MatchedLimits {
     pub(super) generation: Arc<Generation>,
     /// The indexes of the limits. There is at least one.

@@ -45,12 +45,6 @@ pub(crate) fn fire_due() {
     due.into_iter().for_each(Waker::wake);
 }
 
-/// When the next timer fires.
-pub(crate) fn next_deadline() -> Option<Tick> {
-    let next = STATE.with_borrow(|state| state.timers.values().map(|timer| timer.0).min());
-    next.filter(|next| *next < Tick::MAX)
-}
-
 pub(crate) fn now() -> Tick {
     STATE.with_borrow(|state| state.now)
 }

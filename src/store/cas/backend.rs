@@ -299,10 +299,6 @@ impl<K: RemoteKey + ?Sized, S: CasStore, A: Portable> Backend<K> for Cas<S, A> {
     fn limits(&self) -> usize {
         self.0.decider.algorithm.facts().limits
     }
-
-    fn max_wait(&self, _: &K) -> Duration {
-        self.0.decider.algorithm.facts().max_wait
-    }
 }
 
 impl<S: CasStore, A: Portable> IntoBackend for Cas<S, A> {
@@ -313,7 +309,7 @@ impl<S: CasStore, A: Portable> IntoBackend for Cas<S, A> {
     }
 
     fn queues(backend: &Self) -> bool {
-        backend.0.decider.algorithm.facts().queues
+        backend.0.decider.algorithm.facts().queue > 0
     }
 }
 

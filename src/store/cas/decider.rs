@@ -47,8 +47,7 @@ impl Call {
     pub(super) const fn is_update(self) -> bool {
         !matches!(
             self,
-            Self::Op(Op::Take(_) | Op::Borrow(_) | Op::Peek(_) | Op::PeekOf(..))
-                | Self::Reserve(..)
+            Self::Op(Op::Take(_) | Op::Peek(_) | Op::PeekOf(..)) | Self::Reserve(..)
         )
     }
 
@@ -233,7 +232,7 @@ impl<A: Portable> Decider<A> {
             match *call {
                 Call::Op(Op::Peek(_) | Op::PeekOf(..)) => {}
                 Call::Op(Op::Reset) => state = algorithm.fresh(now),
-                Call::Op(Op::Take(cost) | Op::Borrow(cost)) | Call::Reserve(cost, _) => {
+                Call::Op(Op::Take(cost)) | Call::Reserve(cost, _) => {
                     if !decision.is_denied() {
                         let _ = algorithm.charge(&mut state, now, cost);
                     }
@@ -289,7 +288,7 @@ impl<A: Portable> Decider<A> {
                 }
                 let decision = apply_op(&self.algorithm, state, now, op);
                 match op {
-                    Op::Take(_) | Op::Borrow(_) => decision,
+                    Op::Take(_) => decision,
                     _ => decision.with_receipt(Receipt::at(now.as_nanos())),
                 }
             }

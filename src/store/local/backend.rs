@@ -9,7 +9,7 @@ use super::inner::LocalInner;
 use super::table::Table;
 use super::{Entry, Local};
 use crate::acquire::OneKey;
-use crate::algorithm::{Algorithm, Cost, GiveBack, IntoAlgorithm};
+use crate::algorithm::{Algorithm, IntoAlgorithm};
 use crate::backend::{Backend, Fullness, IntoBackend, Losses, Op};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::{Decision, Verdict};
@@ -17,7 +17,7 @@ use crate::error::{StoreError, expect_valid};
 use crate::key::Key;
 use crate::quota::Quota;
 use crate::receipt::Receipt;
-use crate::store::apply::{apply_op, taken_at, with_receipt};
+use crate::store::apply::taken_at;
 
 impl<A, C, S, K> Backend<K> for Local<A, C, S>
 where
@@ -46,34 +46,15 @@ where
         self.shared.table().try_admit((hash, now, cost))
     }
 
-    fn receipt_at_turn(&self, _: &K, receipt: Receipt) -> Receipt {
-        let now = self.shared.clock.now().as_nanos();
-        Receipt::at(receipt.moment().min(now))
+    fn take_turn(&self, key: &K, cost: u64, at: Tick) -> Option<Decision> {
+        let at = self.shared.clock.at(at);
+        let decision = self.at(self.hash(key)).take_turn(at, cost);
+        Some(decision.with_receipt(Receipt::at(at.as_nanos())))
     }
 
-    fn decide_after_refund(&self, key: &K, freed: u64, cost: u64, peek: bool) -> Option<Decision> {
-        let decide = |algorithm: &A, state: &mut A::State, now| {
-            let mut next = state.clone();
-            // It is not known when the waiters came. Only a line gives their costs back.
-            let taken_at = match algorithm.facts().limits {
-                1 => Tick::MAX,
-                _ => Tick::ZERO,
-            };
-            algorithm.refund(&mut next, now, Cost::new(freed, taken_at), GiveBack::Cancel);
-            let decision = algorithm.decide(&mut next, now, cost);
-            if !peek && !decision.is_denied() {
-                *state = next;
-            }
-            with_receipt(algorithm, decision, now)
-        };
-        Some(self.at(self.hash(key)).or_denied(1, decide))
-    }
-
-    fn decide_ago(&self, key: &K, cost: u64, ago: Duration) -> Option<Decision> {
-        let decide = |algorithm: &A, state: &mut A::State, now: Tick| {
-            apply_op(algorithm, state, now.minus(ago), Op::Take(cost))
-        };
-        Some(self.at(self.hash(key)).or_denied(1, decide))
+    fn expected_wait(&self, key: &K, ahead: u64, cost: u64, at: Tick) -> Option<Duration> {
+        let at = self.shared.clock.at(at);
+        self.at(self.hash(key)).expected_wait(at, ahead, cost)
     }
 
     fn current_decision(&self, key: &K, cost: u64) -> Option<Decision> {
@@ -88,8 +69,9 @@ where
         self.shared.facts().limits
     }
 
-    fn max_wait(&self, _: &K) -> Duration {
-        self.shared.facts().max_wait
+    fn queue_of(&self, _: &K) -> (u64, Duration) {
+        let facts = self.shared.facts();
+        (facts.queue, facts.max_wait)
     }
 
     #[inline]
@@ -150,7 +132,11 @@ impl<T: IntoAlgorithm> IntoBackend for T {
     }
 
     fn queues(backend: &Self::Backend) -> bool {
-        backend.shared.facts().queues
+        backend.shared.facts().queue > 0
+    }
+
+    fn decides_at_once(_: &Self::Backend) -> bool {
+        true
     }
 }
 
@@ -169,7 +155,11 @@ where
     }
 
     fn queues(backend: &Self) -> bool {
-        backend.shared.facts().queues
+        backend.shared.facts().queue > 0
+    }
+
+    fn decides_at_once(_: &Self::Backend) -> bool {
+        true
     }
 }
 
@@ -178,7 +168,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::algorithm::{FixedWindow, LeakyBucket, TokenBucket};
+    use crate::algorithm::FixedWindow;
     use crate::clock::ManualClock;
 
     const DAY: Duration = Duration::from_secs(86_400);
@@ -201,41 +191,5 @@ mod tests {
         assert!(decide(&local).is_admitted());
         assert!(local.try_admit("key", 2));
         assert!(!local.try_admit("key", 1));
-    }
-
-    #[test]
-    fn a_turn_that_comes_earlier_counts_from_then() {
-        let local = local(LeakyBucket::new(Quota::per_second(1)).queue(9));
-        let now = local.shared.clock.now().as_nanos();
-        for (decided, at_turn) in [(now + 1, now), (now, now), (now - 1, now - 1)] {
-            let receipt = local.receipt_at_turn("key", Receipt::at(decided));
-            assert_eq!(receipt.moment(), at_turn);
-        }
-    }
-
-    #[test]
-    fn waiters_that_leave_make_room_in_a_line_of_one_limit() {
-        let local = local(TokenBucket::new(Quota::per_hour(1)).queue(2));
-        for denied in [false, false, false, true] {
-            assert_eq!(decide(&local).is_denied(), denied);
-        }
-        let left = |freed, peek| local.decide_after_refund("key", freed, 1, peek).unwrap();
-        assert!(left(0, false).is_denied());
-        assert!(!left(2, true).is_denied());
-        assert!(decide(&local).is_denied(), "it was only asked");
-        assert!(!left(2, false).is_denied());
-        assert!(!decide(&local).is_denied(), "two have left for one");
-        assert!(decide(&local).is_denied());
-    }
-
-    #[test]
-    fn waiters_that_leave_make_no_room_in_a_window_beside_the_line() {
-        let line = LeakyBucket::new(Quota::per_hour(1)).queue(9);
-        let local = local((line, FixedWindow::new(Quota::per_day(3))));
-        for denied in [false, false, false, true] {
-            assert_eq!(decide(&local).is_denied(), denied);
-        }
-        let left = local.decide_after_refund("key", 2, 1, true);
-        assert!(left.is_some_and(|left| left.is_denied()));
     }
 }

@@ -230,11 +230,6 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         self.shared.set_algorithm(algorithm)
     }
 
-    /// Whether a change of the quota reschedules queued requests.
-    pub(crate) fn replans_line(&self) -> bool {
-        self.shared.facts().replans_line
-    }
-
     /// Sizes and counters of the table.
     pub fn stats(&self) -> Stats {
         self.shared.stats()
@@ -385,7 +380,7 @@ impl<A: Algorithm, C: Clock, S> Entry<'_, A, C, S> {
             Op::Peek(_) | Op::PeekOf(..) => {
                 return self.peek(|algorithm, state, now| apply_op(algorithm, state, now, op));
             }
-            Op::Take(cost) | Op::Borrow(cost) => (cost, None),
+            Op::Take(cost) => (cost, None),
             Op::Charge(cost) => (cost, Some(cost)),
             Op::Ban(length) => (u64::from(!length.is_zero()), Some(1)),
             _ => (0, None),

@@ -263,10 +263,6 @@ impl<K: RemoteKey + ?Sized, A: Portable> Backend<K> for RedisLimiter<A> {
     fn limits(&self) -> usize {
         self.0.algorithm.facts().limits
     }
-
-    fn max_wait(&self, _: &K) -> Duration {
-        self.0.algorithm.facts().max_wait
-    }
 }
 
 impl<A: Portable> IntoBackend for RedisLimiter<A> {
@@ -277,7 +273,7 @@ impl<A: Portable> IntoBackend for RedisLimiter<A> {
     }
 
     fn queues(backend: &Self) -> bool {
-        backend.0.algorithm.facts().queues
+        backend.0.algorithm.facts().queue > 0
     }
 }
 

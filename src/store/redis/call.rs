@@ -29,7 +29,7 @@ impl From<Op> for Call {
             ns => ns / 1_000,
         };
         match op {
-            Op::Take(cost) | Op::Borrow(cost) => Self::Take(cost),
+            Op::Take(cost) => Self::Take(cost),
             Op::Peek(cost) => Self::Peek(cost),
             Op::PeekOf(cost, part) => Self::PeekOf(cost, part),
             Op::Refund(cost, receipt) => Self::Refund(cost, micros(receipt)),

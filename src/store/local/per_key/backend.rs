@@ -1,6 +1,6 @@
 //! `Backend` for limits with a plan per key, and the tasks of their lookups.
 
-use std::{mem, sync::Arc, time::Duration};
+use std::{mem, sync::Arc};
 
 use tokio::runtime::Handle;
 
@@ -16,6 +16,7 @@ use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::Decision;
 use crate::key::Key;
 use crate::quota::{Plan, Quota};
+use crate::receipt::Receipt;
 use crate::store::deadline::within;
 
 /// Ends a lookup, whatever becomes of its task.
@@ -131,7 +132,7 @@ where
         // These need no plan: they concern what was taken under that of the key.
         if !matches!(
             op,
-            Op::Take(_) | Op::Borrow(_) | Op::Peek(_) | Op::PeekOf(..) | Op::Charge(_)
+            Op::Take(_) | Op::Peek(_) | Op::PeekOf(..) | Op::Charge(_)
         ) {
             return PerKeyDecision::ready(shared.table.at(hash).apply(op));
         }
@@ -167,13 +168,17 @@ where
         }
     }
 
-    fn decide_ago(&self, key: &Q, cost: u64, ago: Duration) -> Option<Decision> {
+    fn take_turn(&self, key: &Q, cost: u64, at: Tick) -> Option<Decision> {
         let table = &self.shared.table;
-        let then = table.shared.clock.now().minus(ago);
-        match (self.shared).try_apply(table.hash(key), Op::Take(cost), then) {
-            Ok(Tried::Decided { decision, .. }) => Some(decision),
-            _ => None,
-        }
+        let (hash, at) = (table.hash(key), table.shared.clock.at(at));
+        let taken = table.at(hash).run(at, true, |_, state| {
+            let known = state.of(hash)?;
+            let turn = known.plan.decide(Op::Take(cost));
+            let own = || known.algorithm.take_turn(&mut known.state, at, cost);
+            Some(turn.unwrap_or_else(own))
+        });
+        let decision = taken.unwrap_or_else(|full| Some(table.at(hash).deny(full, at)))?;
+        Some(decision.with_receipt(Receipt::at(at.as_nanos())))
     }
 
     fn current_decision(&self, key: &Q, cost: u64) -> Option<Decision> {
@@ -193,10 +198,6 @@ where
     /// The default.
     fn quotas(&self) -> Vec<Quota> {
         vec![self.shared.default.quota()]
-    }
-
-    fn max_wait(&self, _: &Q) -> Duration {
-        self.shared.default.facts().max_wait
     }
 
     fn plan_of(&self, key: &Q) -> Option<Plan> {
@@ -237,6 +238,6 @@ where
     }
 
     fn queues(backend: &Self) -> bool {
-        backend.shared.default.facts().queues
+        backend.shared.default.facts().queue > 0
     }
 }

@@ -248,10 +248,6 @@ where
         vec![self.shared.default.quota()]
     }
 
-    fn max_wait(&self, _: &Q) -> Duration {
-        self.shared.default.facts().max_wait
-    }
-
     fn plan_of(&self, key: &Q) -> Option<Plan> {
         let now = self.shared.table.shared.clock.now();
         Some(self.shared.plan_of(self.named(key).1, now))

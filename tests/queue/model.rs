@@ -1,0 +1,356 @@
+//! Lines of every algorithm against a plain list of those that wait, with requests of all priorities and
+//! costs that come, leave and run out of time. Whatever decides is the algorithm itself.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use tokio::{task::JoinHandle, time::Instant};
+use tower::{Layer, ServiceExt, service_fn};
+use tower_throttle::{
+    AsError, FixedWindow, Handle, LeakyBucket, Local, Lockout, Quota, RateLimitLayer, SlidingGrid,
+    SlidingLog, SlidingWindow, TokenBucket, WarmUp,
+    algorithm::{Algorithm, Cost, GiveBack},
+    clock::{Clock, MonotonicClock, Tick},
+    key::Priority,
+    queue::Order,
+};
+
+use crate::random::Random;
+use crate::support::{Boxed, pass, settle};
+
+const PRIORITIES: [Priority; 3] = [Priority::LOW, Priority::MEDIUM, Priority::HIGH];
+
+/// A request: its name, its cost and its priority.
+type Job = (u32, u64, Priority);
+
+#[derive(Clone, Copy, Debug)]
+struct Settings {
+    most: u32,
+    longest: u64,
+    order: Order,
+    least: Priority,
+}
+
+/// What is wrong with a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mistake {
+    None,
+    /// A request that the limit would admit overtakes those that wait.
+    Overtakes,
+    /// Priorities are not read.
+    NoPriority,
+    /// The place in a full line is not given away.
+    KeepsPlaces,
+    /// A request that must not wait does.
+    AllWait,
+    /// Those that have waited for too long go on.
+    Patient,
+    /// Who leaves takes its turn along.
+    LeavesAGap,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiter {
+    job: Job,
+    until: u64,
+}
+
+/// What became of each request, and in which millisecond.
+type Outcome = BTreeMap<u32, (bool, u64)>;
+
+struct Model<A: Algorithm> {
+    algorithm: A,
+    state: A::State,
+    settings: Settings,
+    mistake: Mistake,
+    waiting: Vec<Waiter>,
+    /// When the first one has asked, in nanoseconds.
+    asked: u64,
+    start: u64,
+    ended: Outcome,
+}
+
+const MS: u64 = 1_000_000;
+
+impl<A: Algorithm> Model<A> {
+    fn new(algorithm: A, settings: Settings, mistake: Mistake, start: u64) -> Self {
+        Self {
+            state: algorithm.fresh(Tick::from_nanos(start)),
+            algorithm,
+            settings,
+            mistake,
+            waiting: Vec::new(),
+            start,
+            asked: start,
+            ended: Outcome::new(),
+        }
+    }
+
+    fn end(&mut self, (name, ..): Job, passed: bool, at: u64) {
+        self.ended
+            .insert(name, (passed, (at - self.start).div_ceil(MS)));
+    }
+
+    /// Ends all waits that end by `now`.
+    fn advance(&mut self, now: u64) {
+        while let Some(first) = self.waiting.first().copied() {
+            let (mut at, mut state) = (self.asked, self.state.clone());
+            let taken = loop {
+                let (turn, cost) = (Tick::from_nanos(at), first.job.1);
+                let decision = self.algorithm.take_turn(&mut state, turn, cost);
+                match decision.retry_after {
+                    _ if decision.is_admitted() => break Some(true),
+                    None => break Some(false),
+                    Some(wait) => at += u64::try_from(wait.as_nanos()).unwrap(),
+                }
+                if at > now {
+                    break None;
+                }
+            };
+            // One that has waited for too long leaves before the first has its turn.
+            let over = |waiter: &Waiter| waiter.until < at.min(now);
+            let late = self.waiting.iter().position(over);
+            let late = late.filter(|_| self.mistake != Mistake::Patient);
+            match (late, taken) {
+                (Some(late), _) => {
+                    let waiter = self.waiting.remove(late);
+                    self.end(waiter.job, false, waiter.until + 1);
+                    if late == 0 {
+                        self.asked = self.asked.max(waiter.until + 1);
+                    }
+                }
+                (None, None) => return,
+                (None, Some(passed)) => {
+                    self.waiting.remove(0);
+                    self.end(first.job, passed, at);
+                    (self.asked, self.state) = (at, state);
+                }
+            }
+        }
+    }
+
+    fn enter(&mut self, job: Job, now: u64) {
+        let (_, cost, priority) = job;
+        let Settings {
+            most,
+            longest,
+            order,
+            least,
+        } = self.settings;
+        let level = |of: Priority| match self.mistake {
+            Mistake::NoPriority => Priority::HIGH,
+            _ => of,
+        };
+        let goes_before = |one: &Waiter| {
+            let (own, other) = (level(priority), level(one.job.2));
+            own > other || (own == other && order == Order::Newest)
+        };
+        let place = self.waiting.iter().position(goes_before);
+        let place = place.unwrap_or(self.waiting.len());
+        let ahead: u64 = self.waiting[..place].iter().map(|one| one.job.1).sum();
+        let at = Tick::from_nanos(now);
+        let wait = if ahead == 0 || self.mistake == Mistake::Overtakes {
+            let decision = self.algorithm.take_turn(&mut self.state, at, cost);
+            if decision.is_admitted() {
+                return self.end(job, true, now);
+            }
+            decision.retry_after
+        } else {
+            self.algorithm.expected_wait(&self.state, at, ahead, cost)
+        };
+        let may_wait = priority >= least || self.mistake == Mistake::AllWait;
+        let waits = wait.is_some_and(|wait| wait.as_nanos() <= u128::from(longest));
+        if !may_wait || !waits {
+            return self.end(job, false, now);
+        }
+        if self.waiting.len() >= most as usize {
+            let gives = place < self.waiting.len() && self.mistake != Mistake::KeepsPlaces;
+            let last = if gives { self.waiting.pop() } else { None };
+            let Some(last) = last else {
+                return self.end(job, false, now);
+            };
+            self.end(last.job, false, now);
+        }
+        let until = now + longest;
+        self.waiting.insert(place, Waiter { job, until });
+        if place == 0 {
+            self.asked = now;
+        }
+    }
+
+    fn leave(&mut self, name: u32, now: u64) {
+        if let Some(at) = self.waiting.iter().position(|one| one.job.0 == name) {
+            let left = self.waiting.remove(at);
+            if self.mistake == Mistake::LeavesAGap {
+                self.algorithm
+                    .charge(&mut self.state, Tick::from_nanos(now), left.job.1);
+            }
+            if at == 0 {
+                self.asked = now;
+            }
+        }
+    }
+
+    fn give_back(&mut self, units: u64, now: u64) {
+        let at = Tick::from_nanos(now);
+        let cost = Cost::new(units, at);
+        self.algorithm
+            .refund(&mut self.state, at, cost, GiveBack::Refund);
+        self.asked = now;
+    }
+}
+
+fn tick() -> u64 {
+    MonotonicClock.now().as_nanos()
+}
+
+/// Whether the line of a layer and that of a model do the same.
+async fn agree<A: Algorithm>(algorithm: A, seed: u64, mistake: Mistake) -> bool {
+    let random = &mut Random::new(seed);
+    let settings = Settings {
+        most: u32::try_from(1 + random.below(5)).unwrap(),
+        longest: random.pick(&[3, 20, 1_000]) * MS,
+        order: *random.pick(&[Order::Oldest, Order::Newest]),
+        least: *random.pick(&PRIORITIES),
+    };
+    let layer = RateLimitLayer::new(|_: &Job| (), algorithm.clone())
+        .queue(settings.most)
+        .max_wait(Duration::from_nanos(settings.longest))
+        .order(settings.order)
+        .queue_for(settings.least)
+        .cost(|job: &Job| job.1)
+        .priority(|job: &Job| job.2)
+        .respond(AsError);
+    let handle: Handle<(), Local<A>> = layer.handle();
+    let (start, ended) = (Instant::now(), Arc::<Mutex<Outcome>>::default());
+    let (mut model, mut calls) = (
+        Model::new(algorithm, settings, mistake, tick()),
+        BTreeMap::new(),
+    );
+    let service = layer.layer(service_fn(async |_: Job| Ok::<(), Boxed>(())));
+    for name in 0..40 {
+        let now = tick();
+        model.advance(now);
+        match random.below(8) {
+            0 if !calls.is_empty() => {
+                let left = name - 1 - u32::try_from(random.below(4)).unwrap().min(name - 1);
+                let call: Option<JoinHandle<()>> = calls.remove(&left);
+                call.into_iter().for_each(|call| call.abort());
+                model.leave(left, now);
+            }
+            1 => {
+                let units = 1 + random.below(2);
+                handle.refund(&(), units).await.unwrap();
+                model.give_back(units, now);
+            }
+            _ => {
+                let job = (name, 1 + random.below(2), *random.pick(&PRIORITIES));
+                let (service, ended) = (service.clone(), Arc::clone(&ended));
+                let call = tokio::spawn(async move {
+                    let passed = service.oneshot(job).await.is_ok();
+                    let ms = u64::try_from(start.elapsed().as_millis()).unwrap();
+                    ended.lock().unwrap().insert(job.0, (passed, ms));
+                });
+                calls.insert(name, call);
+                model.enter(job, now);
+            }
+        }
+        settle().await;
+        model.advance(now);
+        if *ended.lock().unwrap() != model.ended || handle.waiting() != model.waiting.len() as u64 {
+            return false;
+        }
+        pass(random.below(4)).await;
+    }
+    true
+}
+
+/// Whether they agree for so many seeds.
+async fn all_agree<A: Algorithm>(algorithm: A, mistake: Mistake) -> Result<(), u64> {
+    for seed in 0..30 {
+        if !agree(algorithm.clone(), seed, mistake).await {
+            return Err(seed);
+        }
+    }
+    Ok(())
+}
+
+fn per_5_ms(limit: u64) -> Quota {
+    Quota::per(limit, Duration::from_millis(5))
+}
+
+/// Shows promises 59, 61, 62, 70, 71, 189, 380.
+#[tokio::test(start_paused = true)]
+async fn the_line_of_every_algorithm_is_that_of_a_plain_list() {
+    macro_rules! agrees {
+        ($($algorithm:expr),+ $(,)?) => {$(
+            let found = all_agree($algorithm, Mistake::None).await;
+            assert_eq!(found, Ok(()), "{}", stringify!($algorithm));
+        )+};
+    }
+    agrees!(
+        TokenBucket::new(per_5_ms(3).burst(2)),
+        TokenBucket::new(per_5_ms(1)).debt(2),
+        LeakyBucket::new(per_5_ms(2)),
+        LeakyBucket::new(per_5_ms(2)).queue(0),
+        FixedWindow::new(per_5_ms(3)),
+        SlidingLog::new(per_5_ms(3)),
+        SlidingWindow::new(per_5_ms(3)),
+        SlidingGrid::new(per_5_ms(3)).cells(5),
+        WarmUp::new(per_5_ms(2), Duration::from_millis(40)),
+        Lockout::new(per_5_ms(3)).block(Duration::from_millis(7)),
+        (
+            TokenBucket::new(per_5_ms(3).burst(2)),
+            SlidingLog::new(per_5_ms(3))
+        ),
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_mistake_of_a_line_is_found() {
+    for mistake in [
+        Mistake::Overtakes,
+        Mistake::NoPriority,
+        Mistake::KeepsPlaces,
+        Mistake::AllWait,
+        Mistake::Patient,
+        Mistake::LeavesAGap,
+    ] {
+        let found = all_agree(TokenBucket::new(per_5_ms(3).burst(2)), mistake).await;
+        assert!(found.is_err(), "{mistake:?}");
+    }
+}
+
+/// A waiter that leaves one of them gives nothing back that the other has not.
+///
+/// Shows promise 25.
+#[tokio::test(start_paused = true)]
+async fn two_layers_over_one_limit_keep_its_distance() {
+    let local = Local::new(LeakyBucket::new(
+        Quota::per(1, Duration::from_millis(100)).burst(1),
+    ));
+    let (start, served) = (Instant::now(), Arc::<Mutex<Vec<u128>>>::default());
+    let layer = || {
+        RateLimitLayer::new(|_: &u8| (), local.clone())
+            .queue(10)
+            .respond(AsError)
+    };
+    let (first, second) = (layer(), layer());
+    let record = Arc::clone(&served);
+    let service = service_fn(move |_: u8| {
+        record.lock().unwrap().push(start.elapsed().as_millis());
+        async { Ok::<(), Boxed>(()) }
+    });
+    let mut calls = Vec::new();
+    for n in 0..6 {
+        let layer = [&first, &second][usize::from(n % 2)];
+        calls.push(tokio::spawn(layer.layer(service.clone()).oneshot(n)));
+        settle().await;
+    }
+    calls.remove(1).abort();
+    pass(1_000).await;
+    assert_eq!(*served.lock().unwrap(), [0, 100, 200, 300, 400]);
+}
