@@ -26,10 +26,10 @@ use crate::decision::{CompactDecision, Decision, Verdict};
 use crate::error::{RateLimited, StoreError};
 use crate::key::Priority;
 use crate::layer::{
-    Ask, Entry, Exit, Gate, Has, Limiting, Look, MayWait, OnStoreError, Passed, PolicyList,
-    SettlePart, State, rename,
+    Ask, Exit, Gate, Limiting, Look, MayWait, OnStoreError, Passed, PolicyList, SettlePart, State,
+    rename,
 };
-use crate::queue::{self, Order, RequestSeat};
+use crate::queue::Order;
 use crate::respond::{OwnRules, Policies, Settle};
 
 /// A limit on concurrency as a layer has it. `H` says how long a request is in flight, and `P` where the permits
@@ -86,12 +86,16 @@ pub struct PermitWait {
     ask: Ask,
 }
 
-/// What a request asks for, and what leaves no room for it if that is known.
-#[derive(Debug)]
+/// What a request has of a limit on concurrency.
+#[derive(Debug, Default)]
 #[expect(unnameable_types, reason = "only layers use it")]
-pub struct Begun {
-    request: PermitRequest,
-    full: Option<Usage>,
+pub enum InFlightEntry {
+    /// It has not asked.
+    #[default]
+    New,
+    Waits(PermitWait),
+    Has(Ticket),
+    Nothing,
 }
 
 impl<H, P> InFlight<H, P> {
@@ -150,19 +154,34 @@ impl<H, P> InFlight<H, P> {
         }
     }
 
-    fn pass(&self, request: PermitRequest, usage: Usage, figures: bool) -> Passed<Ticket> {
-        let permit = Permit::new(Arc::clone(self.permits()), request);
-        let decision = figures.then(|| CompactDecision::new(&usage.decision(Verdict::Admit)));
+    /// Lets a request go on that has its permit.
+    fn pass(
+        &self,
+        permit: Permit,
+        usage: Usage,
+        figures: bool,
+        waited: bool,
+        entry: &mut InFlightEntry,
+    ) -> Passed {
+        *entry = InFlightEntry::Has(self.ticket(permit, |_| usage.in_flight));
         Passed {
-            ticket: Some(self.ticket(permit, |_| usage.in_flight)),
-            decision,
-            waited: false,
+            decision: figures.then(|| CompactDecision::new(&usage.decision(Verdict::Admit))),
+            waited,
             decided: true,
         }
     }
 
-    /// Lets a request that would have to wait or be denied pass in shadow mode.
-    fn pass_in_shadow(&self, ask: Ask, request: PermitRequest) -> Passed<Ticket> {
+    fn permit(&self, request: PermitRequest) -> Permit {
+        Permit::new(Arc::clone(self.permits()), request)
+    }
+
+    /// In shadow mode a request passes beyond the limit.
+    fn pass_in_shadow(
+        &self,
+        ask: Ask,
+        request: PermitRequest,
+        entry: &mut InFlightEntry,
+    ) -> Passed {
         let usage = self.permits().table.take_anyway(request);
         // The requests beyond the limit are those that would wait.
         let may_wait = usage.limit.saturating_add(self.options.queue.into());
@@ -172,18 +191,17 @@ impl<H, P> InFlight<H, P> {
         } else {
             self.deny(may_pass, usage, true);
         }
-        self.pass(request, usage, ask.figures)
+        self.pass(self.permit(request), usage, ask.figures, false, entry)
     }
 
-    /// Lets a request pass or denies it that the store did not decide on.
     #[cold]
-    fn fail(&self, ask: Ask, error: StoreError) -> Result<Passed<Ticket>, RateLimited> {
+    fn fail(&self, ask: Ask, error: StoreError) -> Result<Passed, RateLimited> {
         self.state.record_store_error(&error);
         let allow = self.options.on_store_error == OnStoreError::Allow && error.is_transient();
         if !allow && !ask.shadow {
             return Err(RateLimited::unavailable(error));
         }
-        Ok(Passed::in_outage())
+        Ok(Passed::IN_OUTAGE)
     }
 
     fn record_waited(&self, usage: Usage, shadow: bool) {
@@ -222,10 +240,8 @@ impl<H, P: Clone> Limiting for InFlight<H, P> {
 }
 
 impl<K: Hash, H, P: Source<K>> Gate<K> for InFlight<H, P> {
-    type Ticket = Ticket;
-    type Wait = PermitWait;
+    type Entry = InFlightEntry;
     type Settling = Ready<()>;
-    type Begun = Begun;
 
     fn look(&self, key: &K, ask: Ask) -> Look {
         let request = self.request(key, ask);
@@ -239,133 +255,55 @@ impl<K: Hash, H, P: Source<K>> Gate<K> for InFlight<H, P> {
     }
 
     #[inline]
-    fn begin(&self, key: &K, ask: Ask) -> Result<Option<Ticket>, Begun> {
-        let permits = self.permits();
-        let request = self.request(key, ask);
-        let mut full = None;
-        // The table lets a request of more units than the limit be in flight alone.
-        if !P::ASKS && !ask.figures && !ask.keep && ask.cost > 0 && permits.may_pass(request) {
-            match Permit::try_take(permits, request) {
-                Ok((permit, usage)) => {
-                    return Ok(Some(self.ticket(permit, |_| usage.in_flight)));
-                }
-                Err(usage) => full = Some(usage),
-            }
-        }
-        Err(Begun { request, full })
-    }
-
-    fn enter(
+    fn poll_enter(
         &self,
         key: &K,
         ask: Ask,
-        Begun { request, full }: Begun,
+        entry: &mut InFlightEntry,
         may_wait: MayWait<'_>,
-    ) -> Entry<Ticket, PermitWait> {
-        if request.units == 0 {
-            let _ = self.state.record_admitted();
-            return Ok(Has::Passed(Passed::at_once(None)));
-        }
-        let (table, most) = (&self.permits().table, self.options.queue);
-        let may_pass = self.permits().may_pass(request);
-        if P::ASKS && may_pass {
-            return self.enter_store(key, ask, request, may_wait);
-        }
-        let mut joined = match full {
-            Some(usage) => Joined::Full(usage),
-            None if may_pass => table
-                .try_take(request)
-                .map_or_else(Joined::Full, Joined::Taken),
-            None => Joined::Full(table.usage(request)),
-        };
-        if let Joined::Full(_) = joined {
-            if ask.shadow {
-                return Ok(Has::Passed(self.pass_in_shadow(ask, request)));
+        cx: Option<&mut Context<'_>>,
+    ) -> Poll<Result<Passed, RateLimited>> {
+        if let InFlightEntry::New = entry {
+            let request = self.request(key, ask);
+            let permits = self.permits();
+            // The table lets a request of more units than the limit be in flight alone.
+            let is_plain = !P::ASKS && !ask.figures && request.units > 0;
+            if is_plain && permits.may_pass(request) {
+                if let Ok((permit, usage)) = Permit::try_take(permits, request) {
+                    let _ = self.state.record_admitted();
+                    *entry = InFlightEntry::Has(self.ticket(permit, |_| usage.in_flight));
+                    return Poll::Ready(Ok(Passed::AT_ONCE));
+                }
             }
-            if may_pass && most > 0 && may_wait.seat.try_acquire() {
-                joined = table.take_or_join(request, most);
+            let entered = self.enter(key, ask, request, entry, may_wait);
+            if entered.is_ready() || cx.is_none() {
+                return entered;
             }
         }
-        match joined {
-            Joined::Taken(usage) => {
-                let _ = self.state.record_admitted();
-                Ok(Has::Passed(self.pass(request, usage, ask.figures)))
-            }
-            Joined::Waits(at, usage) => {
-                self.record_waited(usage, false);
-                let max_wait = self.options.max_wait;
-                Ok(Has::Wait(self.wait(
-                    request,
-                    at,
-                    ask,
-                    (max_wait, (may_wait.until)()),
-                )))
-            }
-            Joined::Full(usage) => Err(self.deny(may_pass, usage, false)),
+        match (entry, cx) {
+            (entry @ InFlightEntry::Waits(_), Some(cx)) => self.poll_wait(entry, cx),
+            (InFlightEntry::Waits(_), None) => Poll::Pending,
+            _ => Poll::Ready(Ok(Passed::AT_ONCE)),
         }
     }
 
-    fn poll(
+    fn leave(&self, _: &K, entry: &mut InFlightEntry) {
+        if let InFlightEntry::Has(ticket) = entry {
+            // The service has not had the request, so it is no sample.
+            ticket.started = None;
+        }
+        *entry = InFlightEntry::Nothing;
+    }
+
+    fn settle(
         &self,
         _: &K,
-        wait: &mut PermitWait,
-        _: &mut RequestSeat,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Passed<Ticket>, RateLimited>> {
-        let ended = match wait.place.poll(cx) {
-            Poll::Ready(ended) => ended,
-            Poll::Pending => {
-                let deadline = || MonotonicClock.now().plus(wait.max_wait);
-                let sleep = wait
-                    .sleep
-                    .get_or_insert_with(|| MonotonicClock.sleep_until(deadline()));
-                ready!(Pin::new(sleep).poll(cx));
-                // It may have been granted meanwhile.
-                let permit = wait.place.leave().map(|permit| (permit, true));
-                permit.ok_or(End::Displaced)
-            }
+        entry: &mut InFlightEntry,
+        settle: SettlePart<'_>,
+    ) -> Option<Ready<()>> {
+        let InFlightEntry::Has(ticket) = entry else {
+            return None;
         };
-        let (ask, request) = (wait.ask, wait.place.request());
-        let (permit, waited) = match ended {
-            Ok(permit) => permit,
-            Err(End::Failed) => return Poll::Ready(self.fail(ask, self.source.failure().1)),
-            Err(_) if ask.shadow => return Poll::Ready(Ok(self.pass_in_shadow(ask, request))),
-            Err(_) => {
-                // Its time is over, or a request of higher priority has its place.
-                let limit = self.permits().table.usage(request).limit;
-                let full = Usage {
-                    in_flight: limit,
-                    limit,
-                };
-                return Poll::Ready(Err(self.deny(true, full, false)));
-            }
-        };
-        match waited {
-            _ if !P::ASKS => {}
-            true => self.record_waited(permit.usage(), false),
-            false => {
-                let _ = self.state.record_admitted();
-            }
-        }
-        let decision = ask
-            .figures
-            .then(|| CompactDecision::new(&permit.usage().decision(Verdict::Admit)));
-        Poll::Ready(Ok(Passed {
-            ticket: Some(self.ticket(permit, |permit| permit.usage().in_flight)),
-            decision,
-            waited,
-            decided: true,
-        }))
-    }
-
-    fn leave(&self, _: &K, has: Has<PermitWait, Ticket>) {
-        if let Has::Passed(Passed { ticket, .. }) = has {
-            // The service has not had the request, so it is no sample.
-            let _ = ticket.and_then(|mut ticket| ticket.started.take());
-        }
-    }
-
-    fn settle(&self, _: &K, ticket: &mut Ticket, settle: SettlePart<'_>) -> Option<Ready<()>> {
         match (settle(None), &mut ticket.permit) {
             (Settle::Charge(units @ 1..), Some(permit)) => permit.change(units),
             (Settle::Keep, _) | (_, None) => {}
@@ -385,60 +323,135 @@ impl<K: Hash, Res, H: Hold<Res>, P: Source<K>> Exit<K, Res> for InFlight<H, P> {
     type Response = H::Response;
 
     #[inline]
-    fn exit<E>(ticket: Option<Ticket>, result: Result<Res, E>) -> Result<H::Response, E> {
-        InFlight::<H>::exit_all(ticket, result)
+    fn exit<E>(entry: InFlightEntry, result: Result<Res, E>) -> Result<H::Response, E> {
+        InFlight::<H>::exit_all([entry], result)
     }
 }
 
 impl<H, P> InFlight<H, P> {
-    fn wait(
-        &self,
-        request: PermitRequest,
-        at: queue::Place,
-        ask: Ask,
-        (max_wait, until): (Duration, Option<Tick>),
-    ) -> PermitWait {
-        let left = until.map(|until| until.since(MonotonicClock.now()));
-        PermitWait {
-            place: Place::new(Arc::clone(self.permits()), request, at),
-            sleep: None,
-            max_wait: left.map_or(max_wait, |left| left.min(max_wait)),
-            ask,
-        }
-    }
-
-    /// Asks the store for a permit. A request in shadow mode waits for no permit.
-    fn enter_store<K>(
+    /// Asks for a permit, with all figures.
+    #[inline(never)]
+    fn enter<K>(
         &self,
         key: &K,
         ask: Ask,
         request: PermitRequest,
-        may_wait: MayWait<'_>,
-    ) -> Entry<Ticket, PermitWait>
+        entry: &mut InFlightEntry,
+        MayWait { seat, until }: MayWait<'_>,
+    ) -> Poll<Result<Passed, RateLimited>>
     where
         P: Source<K>,
     {
-        let MayWait { seat, until } = may_wait;
-        let queue = if ask.shadow { 0 } else { self.options.queue };
-        let usage = || self.permits().table.usage(request);
-        if queue > 0 && !seat.try_acquire() {
-            return Err(self.deny(true, usage(), false));
+        if request.units == 0 {
+            let _ = self.state.record_admitted();
+            *entry = InFlightEntry::Nothing;
+            return Poll::Ready(Ok(Passed::AT_ONCE));
         }
-        match self.source.ask(key, self.permits(), request, queue) {
-            Ok(Joined::Taken(usage)) => {
+        let Options {
+            queue, max_wait, ..
+        } = self.options;
+        let table = &self.permits().table;
+        let may_pass = self.permits().may_pass(request);
+        let asks = P::ASKS && may_pass;
+        // A request in shadow mode waits for no permit.
+        let most = if ask.shadow { 0 } else { queue };
+        let joined = if asks {
+            if most > 0 && !seat.try_acquire() {
+                return Poll::Ready(Err(self.deny(true, table.usage(request), false)));
+            }
+            match self.source.ask(key, self.permits(), request, most) {
+                Ok(joined) => joined,
+                Err(error) => return Poll::Ready(self.fail(ask, error)),
+            }
+        } else if may_pass {
+            match table.try_take(request) {
+                Ok(usage) => Joined::Taken(usage),
+                Err(_) if most > 0 && seat.try_acquire() => table.take_or_join(request, most),
+                Err(usage) => Joined::Full(usage),
+            }
+        } else {
+            Joined::Full(table.usage(request))
+        };
+        match joined {
+            Joined::Taken(usage) => {
                 let _ = self.state.record_admitted();
-                Ok(Has::Passed(self.pass(request, usage, ask.figures)))
+                let permit = self.permit(request);
+                Poll::Ready(Ok(self.pass(permit, usage, ask.figures, false, entry)))
             }
-            Ok(Joined::Waits(at, _)) => {
-                let max_wait = self
-                    .options
-                    .max_wait
-                    .saturating_add(self.source.failure().0);
-                Ok(Has::Wait(self.wait(request, at, ask, (max_wait, until()))))
+            Joined::Waits(at, usage) => {
+                let longest = if asks {
+                    max_wait.saturating_add(self.source.failure().0)
+                } else {
+                    self.record_waited(usage, false);
+                    max_wait
+                };
+                let left = until().map(|until| until.since(MonotonicClock.now()));
+                *entry = InFlightEntry::Waits(PermitWait {
+                    place: Place::new(Arc::clone(self.permits()), request, at),
+                    sleep: None,
+                    max_wait: left.map_or(longest, |left| left.min(longest)),
+                    ask,
+                });
+                Poll::Pending
             }
-            Ok(Joined::Full(usage)) => Err(self.deny(true, usage, false)),
-            Err(error) => self.fail(ask, error).map(Has::Passed),
+            Joined::Full(_) if ask.shadow && !asks => {
+                Poll::Ready(Ok(self.pass_in_shadow(ask, request, entry)))
+            }
+            Joined::Full(usage) => Poll::Ready(Err(self.deny(may_pass, usage, false))),
         }
+    }
+
+    fn poll_wait<K>(
+        &self,
+        entry: &mut InFlightEntry,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Passed, RateLimited>>
+    where
+        P: Source<K>,
+    {
+        let InFlightEntry::Waits(wait) = entry else {
+            return Poll::Pending;
+        };
+        let ended = match wait.place.poll(cx) {
+            Poll::Ready(ended) => ended,
+            Poll::Pending => {
+                let deadline = || MonotonicClock.now().plus(wait.max_wait);
+                let sleep = wait
+                    .sleep
+                    .get_or_insert_with(|| MonotonicClock.sleep_until(deadline()));
+                ready!(Pin::new(sleep).poll(cx));
+                // It may have been granted meanwhile.
+                let permit = wait.place.leave().map(|permit| (permit, true));
+                permit.ok_or(End::Displaced)
+            }
+        };
+        let (ask, request) = (wait.ask, wait.place.request());
+        *entry = InFlightEntry::Nothing;
+        let (permit, waited) = match ended {
+            Ok(permit) => permit,
+            Err(End::Failed) => return Poll::Ready(self.fail(ask, self.source.failure().1)),
+            Err(_) if ask.shadow => {
+                return Poll::Ready(Ok(self.pass_in_shadow(ask, request, entry)));
+            }
+            Err(_) => {
+                // Its time is over, or a request of higher priority has its place.
+                let limit = self.permits().table.usage(request).limit;
+                let full = Usage {
+                    in_flight: limit,
+                    limit,
+                };
+                return Poll::Ready(Err(self.deny(true, full, false)));
+            }
+        };
+        let usage = permit.usage();
+        match waited {
+            _ if !P::ASKS => {}
+            true => self.record_waited(usage, false),
+            false => {
+                let _ = self.state.record_admitted();
+            }
+        }
+        Poll::Ready(Ok(self.pass(permit, usage, ask.figures, waited, entry)))
     }
 }
 
@@ -446,13 +459,16 @@ impl<H> InFlight<H> {
     /// Moves the permits of several limits into the response, or releases them.
     #[inline]
     pub(crate) fn exit_all<Res, E>(
-        tickets: impl IntoIterator<Item = Ticket>,
+        entries: impl IntoIterator<Item = InFlightEntry>,
         result: Result<Res, E>,
     ) -> Result<H::Response, E>
     where
         H: Hold<Res>,
     {
-        let permits = tickets.into_iter().filter_map(|mut ticket| {
+        let permits = entries.into_iter().filter_map(|entry| {
+            let InFlightEntry::Has(mut ticket) = entry else {
+                return None;
+            };
             ticket.record(|| result.as_ref().map_or(Outcome::Dropped, H::outcome));
             ticket.permit.take().filter(|_| ticket.goes_on)
         });

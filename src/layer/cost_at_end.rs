@@ -12,24 +12,24 @@ use std::{
     fmt,
     future::Ready,
     hash::Hash,
+    mem,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use http::Response;
 use http_body::Body;
 
-use super::gate::{Ask, Entry, Exit, Gate, Has, Limiting, Look, MayWait, Passed, SettlePart};
+use super::gate::{Ask, Exit, Gate, Limiting, Look, MayWait, Passed, SettlePart};
 use super::held_body::HeldBody;
 use super::policy_cache::PolicyList;
 use super::rate::Rate;
+use super::rate_entry::{RateEntry, Ticket};
 use super::state::State;
-use super::ticket::Ticket;
 use super::{LimitLayer, RateLimitLayer};
 use crate::backend::{Backend, IntoBackend};
 use crate::decision::Decision;
 use crate::error::RateLimited;
-use crate::queue::RequestSeat;
 use crate::respond::{CostHandle, Meter, OwnRules, Settle};
 use crate::sync::{Mutex, lock};
 
@@ -43,6 +43,16 @@ pub struct CostGuard(Option<Arc<dyn Meter>>);
 
 /// A response body whose end settles the cost of its request.
 pub type CostBody<B> = HeldBody<B, CostGuard>;
+
+/// What a request has: of the rate limit until it goes on, and then to settle its cost.
+#[derive(Debug, Default)]
+#[expect(unnameable_types, reason = "only layers use it")]
+pub struct CostEntry<E> {
+    rate: E,
+    guard: Option<CostGuard>,
+}
+
+type RateEntryOf<K, L> = <Rate<L> as Gate<K>>::Entry;
 
 /// A request that has not been settled yet.
 struct Request<K, L>
@@ -103,25 +113,22 @@ impl<K, L: IntoBackend, R> RateLimitLayer<K, L, R> {
 }
 
 impl<L: IntoBackend> CostAtEnd<L> {
-    fn pass<K>(&self, key: &K, passed: Passed<Ticket>) -> Passed<CostGuard>
+    /// A request that goes on with what it has of the rate limit.
+    fn guard<K>(&self, key: &K, entry: RateEntryOf<K, L>) -> CostGuard
     where
         K: Hash + Clone + Send + Sync + 'static,
         L: IntoBackend<Backend: Backend<K>> + 'static,
     {
-        let request = Request {
+        let ticket = match entry {
+            RateEntry::Has(ticket) => Some(ticket),
+            _ => None,
+        };
+        let said = None;
+        CostGuard(Some(Arc::new(Request {
             rate: self.0.clone(),
             key: key.clone(),
-            taken: Mutex::new(Taken {
-                ticket: passed.ticket,
-                said: None,
-            }),
-        };
-        Passed {
-            ticket: Some(CostGuard(Some(Arc::new(request)))),
-            decision: passed.decision,
-            waited: passed.waited,
-            decided: passed.decided,
-        }
+            taken: Mutex::new(Taken { ticket, said }),
+        })))
     }
 }
 
@@ -209,10 +216,8 @@ where
     K: Hash + Clone + Send + Sync + 'static,
     L: IntoBackend<Backend: Backend<K>> + 'static,
 {
-    type Ticket = CostGuard;
-    type Wait = <Rate<L> as Gate<K>>::Wait;
+    type Entry = CostEntry<RateEntryOf<K, L>>;
     type Settling = Ready<()>;
-    type Begun = ();
 
     const GIVES_COST_HANDLES: bool = true;
 
@@ -220,46 +225,30 @@ where
         self.0.look(key, ask)
     }
 
-    fn begin(&self, _: &K, _: Ask) -> Result<Option<CostGuard>, ()> {
-        Err(())
-    }
-
-    fn enter(
+    fn poll_enter(
         &self,
         key: &K,
         ask: Ask,
-        (): (),
+        entry: &mut Self::Entry,
         may_wait: MayWait<'_>,
-    ) -> Entry<CostGuard, Self::Wait> {
-        Ok(match self.0.enter_to_keep(key, ask, may_wait)? {
-            Has::Passed(passed) => Has::Passed(self.pass(key, passed)),
-            Has::Wait(wait) => Has::Wait(wait),
-        })
+        cx: Option<&mut Context<'_>>,
+    ) -> Poll<Result<Passed, RateLimited>> {
+        let ask = Ask { keep: true, ..ask };
+        let rate = &mut entry.rate;
+        let passed = ready!(self.0.poll_enter(key, ask, rate, may_wait, cx))?;
+        entry.guard = Some(self.guard(key, mem::take(rate)));
+        Poll::Ready(Ok(passed))
     }
 
-    fn poll(
-        &self,
-        key: &K,
-        wait: &mut Self::Wait,
-        seat: &mut RequestSeat,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Passed<CostGuard>, RateLimited>> {
-        let polled = self.0.poll(key, wait, seat, cx);
-        polled.map_ok(|passed| self.pass(key, passed))
-    }
-
-    fn leave(&self, key: &K, has: Has<Self::Wait, CostGuard>) {
-        match has {
-            Has::Wait(wait) => self.0.leave(key, Has::Wait(wait)),
-            Has::Passed(Passed { ticket, .. }) => {
-                if let Some(guard) = ticket {
-                    guard.end(Some(Settle::Refund));
-                }
-            }
+    fn leave(&self, key: &K, entry: &mut Self::Entry) {
+        match &entry.guard {
+            Some(guard) => guard.end(Some(Settle::Refund)),
+            None => self.0.leave(key, &mut entry.rate),
         }
     }
 
-    fn settle(&self, _: &K, guard: &mut CostGuard, settle: SettlePart<'_>) -> Option<Ready<()>> {
+    fn settle(&self, _: &K, entry: &mut Self::Entry, settle: SettlePart<'_>) -> Option<Ready<()>> {
+        let guard = entry.guard.as_ref()?;
         match settle(None) {
             Settle::Keep => {}
             settle => guard.end(Some(settle)),
@@ -267,8 +256,8 @@ where
         None
     }
 
-    fn cost_handle(&self, _: &K, guard: &mut CostGuard) -> Option<CostHandle> {
-        guard.0.clone().map(CostHandle::new)
+    fn cost_handle(&self, _: &K, entry: &mut Self::Entry) -> Option<CostHandle> {
+        entry.guard.as_ref()?.0.clone().map(CostHandle::new)
     }
 
     fn policies<'a>(
@@ -282,23 +271,21 @@ where
 
 impl<K, B, L> Exit<K, Response<B>> for CostAtEnd<L>
 where
-    Self: Gate<K, Ticket = CostGuard>,
+    K: Hash + Clone + Send + Sync + 'static,
     B: Body,
-    L: IntoBackend,
+    L: IntoBackend<Backend: Backend<K>> + 'static,
 {
     type Response = Response<CostBody<B>>;
 
-    fn exit<E>(
-        mut ticket: Option<CostGuard>,
-        result: Result<Response<B>, E>,
-    ) -> Result<Self::Response, E> {
+    fn exit<E>(entry: Self::Entry, result: Result<Response<B>, E>) -> Result<Self::Response, E> {
+        let mut guard = entry.guard;
         result.map(|response| {
             response.map(|body| {
-                if let (true, Some(CostGuard(meter))) = (body.is_end_stream(), &mut ticket) {
+                if let (true, Some(CostGuard(meter))) = (body.is_end_stream(), &mut guard) {
                     // What follows an upgrade is not in the body. The handles settle the cost.
                     *meter = None;
                 }
-                HeldBody::new(body, ticket)
+                HeldBody::new(body, guard)
             })
         })
     }

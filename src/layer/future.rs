@@ -3,7 +3,6 @@
 use std::{
     fmt,
     future::Future,
-    mem,
     pin::Pin,
     task::{Context, Poll, ready},
 };
@@ -11,10 +10,9 @@ use std::{
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
+use super::after::{After, POLLED_AFTER_READY};
 use super::gate::{Exit, Gate};
-use super::held::Held;
-use super::options::LayerOptions;
-use super::pending::{Outcome, POLLED_AFTER_READY, PendingRequest};
+use super::waiting::{Ended, Waiting};
 use crate::key::KeyExtractor;
 use crate::respond::ResponseHooks;
 
@@ -49,54 +47,29 @@ type StepOf<S, K, G, R, Req> = Step<
     Result<<S as Service<Req>>::Response, <S as Service<Req>>::Error>,
 >;
 
-type ColdStepOf<S, K, G, R, Req> =
-    ColdStep<S, K, G, R, Req, Result<<S as Service<Req>>::Response, <S as Service<Req>>::Error>>;
-
 pin_project! {
     #[project = StepProjection]
     enum Step<S, K, G, R, Req, F, Res>
     where
         G: Gate<K>,
     {
+        /// For the limit, then for the service.
+        Waiting { waiting: Option<Waiting<S, K, G, R, Req>> },
         /// The inner service has the request.
         Inner {
-            // Dropped before the ticket: the request is in flight until then.
+            // Dropped before what is held: the request is in flight until then.
             #[pin]
             future: F,
             after: After<K, G, R>,
         },
-        /// All other steps. They are one variant, so that a single test finds the common one.
-        Cold {
-            step: ColdStep<S, K, G, R, Req, Res>,
+        /// The response is ready, and the gate is settling the cost.
+        Settling {
+            future: Box<G::Settling>,
+            ended: Option<(G::Entry, Res)>,
         },
+        /// The result is known.
+        Done { result: Option<Res> },
     }
-}
-
-enum ColdStep<S, K, G: Gate<K>, R, Req, Res> {
-    /// The request waits.
-    Pending(PendingRequest<S, K, G, R, Req>),
-    /// The response is ready, and the gate is settling the cost.
-    Settling {
-        future: Box<G::Settling>,
-        ended: Option<(Option<G::Ticket>, Res)>,
-    },
-    /// The result is known.
-    Done { result: Option<Res> },
-}
-
-/// What there is to do once there is a response.
-pub(super) enum After<K, G: Gate<K>, R> {
-    Nothing,
-    /// The ticket leaves.
-    Leave(G::Ticket),
-    /// The response states the limit, or the cost is settled.
-    Finish(ResponseContext<K, G, R>),
-}
-
-/// What is needed once there is a response.
-pub(super) struct ResponseContext<K, G: Gate<K>, R> {
-    held: Held<K, G>,
-    respond: R,
 }
 
 impl<S, K, G, R, Req> ResponseFuture<S, K, G, R, Req>
@@ -107,24 +80,22 @@ where
 {
     #[inline]
     pub(super) const fn inner(future: S::Future, after: After<K::Key, G, R>) -> Self {
-        Self {
-            step: Step::Inner { future, after },
-        }
+        let step = Step::Inner { future, after };
+        Self { step }
     }
 
     pub(super) const fn done(result: Result<S::Response, S::Error>) -> Self {
-        Self::cold(ColdStep::Done {
-            result: Some(result),
-        })
-    }
-
-    pub(super) const fn pending(pending: PendingRequest<S, K::Key, G, R, Req>) -> Self {
-        Self::cold(ColdStep::Pending(pending))
-    }
-
-    const fn cold(step: ColdStepOf<S, K::Key, G, R, Req>) -> Self {
+        let result = Some(result);
         Self {
-            step: Step::Cold { step },
+            step: Step::Done { result },
+        }
+    }
+
+    pub(super) const fn waiting(waiting: Waiting<S, K::Key, G, R, Req>) -> Self {
+        Self {
+            step: Step::Waiting {
+                waiting: Some(waiting),
+            },
         }
     }
 }
@@ -146,7 +117,8 @@ where
             after: After::Nothing,
         } = self.as_mut().project().step.project()
         {
-            return future.poll(cx).map(|result| G::exit(None, result));
+            let result = future.poll(cx);
+            return result.map(|result| G::exit(G::Entry::default(), result));
         }
         self.poll_steps(cx)
     }
@@ -168,133 +140,56 @@ where
         let mut step = self.project().step;
         loop {
             match step.as_mut().project() {
+                StepProjection::Waiting { waiting } => {
+                    let own = waiting.as_mut().expect(POLLED_AFTER_READY);
+                    let ended = ready!(own.poll(cx));
+                    let own = waiting.take().expect(POLLED_AFTER_READY);
+                    match ended {
+                        Ended::Done(result) => {
+                            return Poll::Ready(G::exit(G::Entry::default(), result));
+                        }
+                        Ended::Called(future) => {
+                            let after = own.after(R::NEEDS_RESPONSE);
+                            step.set(Step::Inner { future, after });
+                        }
+                    }
+                }
                 StepProjection::Inner { future, after } => {
                     // If the service panics it is dropped now, and knows why.
-                    let mut own = after.take_ticket();
+                    let mut entry = after.take();
                     let Poll::Ready(mut result) = future.poll(cx) else {
-                        after.put_ticket(own);
+                        after.put(entry);
                         return Poll::Pending;
                     };
                     let settling = match after {
-                        After::Finish(context) if R::NEEDS_RESPONSE => {
-                            context.finish::<Req, _, _>(&mut own, &mut result)
+                        After::Finish(finish) if R::NEEDS_RESPONSE => {
+                            finish.finish::<Req, _, _>(&mut entry, &mut result)
                         }
                         _ => None,
                     };
-                    if let Some(mut settling) = settling {
-                        // If settling fails, the cost stays as it was taken.
-                        if Pin::new(&mut settling).poll(cx).is_pending() {
-                            step.set(Step::Cold {
-                                step: ColdStep::Settling {
-                                    future: Box::new(settling),
-                                    ended: Some((own, result)),
-                                },
-                            });
-                            return Poll::Pending;
-                        }
+                    let Some(mut settling) = settling else {
+                        return Poll::Ready(G::exit(entry, result));
+                    };
+                    if Pin::new(&mut settling).poll(cx).is_ready() {
+                        return Poll::Ready(G::exit(entry, result));
                     }
-                    return Poll::Ready(G::exit(own, result));
+                    let future = Box::new(settling);
+                    let ended = Some((entry, result));
+                    step.set(Step::Settling { future, ended });
+                    return Poll::Pending;
                 }
-                StepProjection::Cold { step: cold } => match cold {
-                    ColdStep::Pending(pending) => {
-                        let outcome = ready!(pending.poll(cx));
-                        let done = ColdStep::Done { result: None };
-                        let ColdStep::Pending(mut pending) = mem::replace(cold, done) else {
-                            unreachable!("the request was pending");
-                        };
-                        match outcome {
-                            Outcome::Done(result) => return Poll::Ready(G::exit(None, result)),
-                            Outcome::Called(future) if R::NEEDS_RESPONSE => {
-                                let PendingRequest {
-                                    held,
-                                    respond,
-                                    options,
-                                    ..
-                                } = pending;
-                                let context = ResponseContext::new(held, respond, options);
-                                let after = After::Finish(context);
-                                step.set(Step::Inner { future, after });
-                            }
-                            Outcome::Called(future) => {
-                                let after = After::leave(pending.held.take_ticket());
-                                step.set(Step::Inner { future, after });
-                            }
-                        }
-                    }
-                    ColdStep::Settling { future, ended } => {
-                        let _ = ready!(Pin::new(future).poll(cx));
-                        let (ticket, result) = ended.take().expect(POLLED_AFTER_READY);
-                        return Poll::Ready(G::exit(ticket, result));
-                    }
-                    ColdStep::Done { result } => {
-                        return Poll::Ready(G::exit(
-                            None,
-                            result.take().expect(POLLED_AFTER_READY),
-                        ));
-                    }
-                },
+                StepProjection::Settling { future, ended } => {
+                    // If it fails, the cost stays as it was taken.
+                    let _ = ready!(Pin::new(future).poll(cx));
+                    let (entry, result) = ended.take().expect(POLLED_AFTER_READY);
+                    return Poll::Ready(G::exit(entry, result));
+                }
+                StepProjection::Done { result } => {
+                    let result = result.take().expect(POLLED_AFTER_READY);
+                    return Poll::Ready(G::exit(G::Entry::default(), result));
+                }
             }
         }
-    }
-}
-
-impl<K, G: Gate<K>, R> After<K, G, R> {
-    #[inline]
-    pub(super) fn leave(ticket: Option<G::Ticket>) -> Self {
-        ticket.map_or(Self::Nothing, Self::Leave)
-    }
-
-    #[inline]
-    fn take_ticket(&mut self) -> Option<G::Ticket> {
-        if let Self::Finish(context) = self {
-            return context.held.take_ticket();
-        }
-        match mem::replace(self, Self::Nothing) {
-            Self::Leave(ticket) => Some(ticket),
-            _ => None,
-        }
-    }
-
-    #[inline]
-    fn put_ticket(&mut self, ticket: Option<G::Ticket>) {
-        match self {
-            Self::Finish(context) => context.held.put_ticket(ticket),
-            _ => *self = Self::leave(ticket),
-        }
-    }
-}
-
-impl<K, G: Gate<K>, R> ResponseContext<K, G, R> {
-    pub(super) fn new(mut held: Held<K, G>, respond: R, options: LayerOptions) -> Self {
-        if options.silent {
-            held.forget_decision();
-        }
-        Self { held, respond }
-    }
-
-    /// Writes the headers about the limit and settles the cost. The future, if any, completes when
-    /// the gate has settled it.
-    fn finish<Req, Res, Err>(
-        &self,
-        ticket: &mut Option<G::Ticket>,
-        result: &mut Result<Res, Err>,
-    ) -> Option<G::Settling>
-    where
-        R: ResponseHooks<Req, K, Res, Err>,
-    {
-        let Held { gate, key, .. } = &self.held;
-        // Without a ticket there was no decision.
-        let ticket = ticket.as_mut()?;
-        if let (true, Some(decision), Ok(response)) =
-            (R::WRITES_HEADERS, self.held.decision(), &mut *result)
-        {
-            let mut decision = decision.get();
-            let (policies, rules) = gate.policies(key, &mut decision);
-            self.respond.tell(rules, response, &policies, &decision);
-        }
-        gate.settle(key, ticket, &|rules| {
-            self.respond.settle((key, rules), result)
-        })
     }
 }
 
@@ -308,12 +203,10 @@ where
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let step = match &self.step {
             Step::Inner { .. } => "in the service",
-            Step::Cold { step } => match step {
-                ColdStep::Pending(pending) if pending.held.is_waiting() => "waiting",
-                ColdStep::Pending(_) => "waiting for the service",
-                ColdStep::Settling { .. } => "settling",
-                ColdStep::Done { .. } => "done",
-            },
+            Step::Waiting { waiting: Some(own) } if !own.held.waits => "waiting for the service",
+            Step::Waiting { .. } => "waiting",
+            Step::Settling { .. } => "settling",
+            Step::Done { .. } => "done",
         };
         f.debug_struct("ResponseFuture")
             .field("step", &step)

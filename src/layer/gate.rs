@@ -1,10 +1,7 @@
 //! Port: what decides about the requests of a layer.
 //!
-//! | a request | has of its gate | when it ends there |
-//! |---|---|---|
-//! | was admitted | a ticket, or nothing | the ticket is [settled](Gate::settle) or dropped, or [goes on](Exit::exit) in the body |
-//! | waits, for a decision or its turn | a wait | it becomes a ticket or a denial, or is [given back](Gate::leave) |
-//! | was denied | nothing | |
+//! A request enters, waits if it has to, goes on to the service, and its cost is settled when it ends there; or it
+//! leaves.
 #![expect(unnameable_types, reason = "only layers use them")]
 
 use std::{
@@ -39,7 +36,7 @@ pub struct Ask {
     pub(crate) figures: bool,
     /// The decision is read by the service.
     pub(crate) shares: bool,
-    /// The ticket is needed when the response is there.
+    /// What it has taken is needed when the response is there.
     pub(crate) keep: bool,
 }
 
@@ -64,21 +61,12 @@ pub enum Look {
     Holds,
 }
 
-/// What a request has of a gate.
-#[derive(Debug)]
-pub enum Has<W, T> {
-    Wait(W),
-    Passed(Passed<T>),
-}
-
 /// How the cost that a limit has taken is to be settled, given what the limit says about it.
 pub(crate) type SettlePart<'a> = &'a dyn Fn(OwnRules<'_>) -> Settle;
 
 /// A request that goes on to the service.
-#[derive(Debug)]
-pub struct Passed<T> {
-    /// If the request [keeps](Ask::keep) it or the gate needs it.
-    pub(crate) ticket: Option<T>,
+#[derive(Clone, Copy, Debug)]
+pub struct Passed {
     /// If its [figures](Ask::figures) are read, and there are any.
     pub(crate) decision: Option<CompactDecision>,
     /// It had a place in line.
@@ -87,35 +75,25 @@ pub struct Passed<T> {
     pub(crate) decided: bool,
 }
 
-impl<T> Passed<T> {
-    /// Goes on at once, without figures.
-    pub(crate) const fn at_once(ticket: Option<T>) -> Self {
-        Self {
-            ticket,
-            decision: None,
-            waited: false,
-            decided: true,
-        }
-    }
+impl Passed {
+    /// At once, without figures.
+    pub(crate) const AT_ONCE: Self = Self {
+        decision: None,
+        waited: false,
+        decided: true,
+    };
 
-    /// Goes on although nothing has decided.
-    pub(crate) const fn in_outage() -> Self {
-        Self {
-            ticket: None,
-            decision: None,
-            waited: false,
-            decided: false,
-        }
-    }
+    /// Although nothing has decided.
+    pub(crate) const IN_OUTAGE: Self = Self {
+        decided: false,
+        ..Self::AT_ONCE
+    };
 }
 
 #[inline]
 pub(crate) fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }
-
-/// What a gate says to a request. All of it is counted.
-pub(crate) type Entry<T, W> = Result<Has<W, T>, RateLimited>;
 
 /// What a gate is made of, whatever its keys. Sealed.
 pub trait Limiting: Clone {
@@ -152,57 +130,45 @@ pub(crate) fn rename<L>(state: &mut Arc<State<L>>, name: Option<&str>, number: &
 
 /// Decides about requests of the key `K`. Clones share what they count. Sealed.
 pub trait Gate<K>: Limiting {
-    /// What an admitted request has taken.
-    type Ticket: Send + 'static;
-    /// What a request has while it waits.
-    type Wait: Send + 'static;
+    /// What a request has of the gate: nothing yet, a wait, or what it has taken. It is left, or ends with the
+    /// request.
+    type Entry: Default + Send + 'static;
     /// Settles a cost. If it fails, the cost stays as it was taken.
     type Settling: Future + Send + Unpin + 'static;
-    /// What [`begin`](Self::begin) has learned of a request that it did not admit.
-    type Begun;
 
+    /// Whether a request has something until its end, also if no response is read.
+    const HOLDS: bool = true;
     /// Whether a request is given a [handle](Self::cost_handle).
     const GIVES_COST_HANDLES: bool = false;
 
     /// What it would say.
     fn look(&self, key: &K, ask: Ask) -> Look;
 
-    /// The common case: admits the request if that is quick, needs no figures and keeps nothing. The
-    /// caller counts it.
-    fn begin(&self, key: &K, ask: Ask) -> Result<Option<Self::Ticket>, Self::Begun>;
-
-    /// All other cases.
-    fn enter(
+    /// Ready once the request may go on or is denied, all of which is counted. The entry is a new one, or that of a
+    /// request that waits. Without a context it only begins to wait.
+    fn poll_enter(
         &self,
         key: &K,
         ask: Ask,
-        begun: Self::Begun,
+        entry: &mut Self::Entry,
         may_wait: MayWait<'_>,
-    ) -> Entry<Self::Ticket, Self::Wait>;
+        cx: Option<&mut Context<'_>>,
+    ) -> Poll<Result<Passed, RateLimited>>;
 
-    /// Ready once, when the wait is over. The wait is dropped then.
-    fn poll(
-        &self,
-        key: &K,
-        wait: &mut Self::Wait,
-        seat: &mut RequestSeat,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Passed<Self::Ticket>, RateLimited>>;
-
-    /// Gives back what a request has taken that does not go on.
-    fn leave(&self, key: &K, has: Has<Self::Wait, Self::Ticket>);
+    /// Gives back what a request has taken that does not go on, or its place.
+    fn leave(&self, key: &K, entry: &mut Self::Entry);
 
     /// Settles the cost of a request whose response is known.
     fn settle(
         &self,
         key: &K,
-        ticket: &mut Self::Ticket,
+        entry: &mut Self::Entry,
         settle: SettlePart<'_>,
     ) -> Option<Self::Settling>;
 
     /// Says what a request has cost that goes on to the service.
-    fn cost_handle(&self, key: &K, ticket: &mut Self::Ticket) -> Option<CostHandle> {
-        let _ = (key, ticket);
+    fn cost_handle(&self, key: &K, entry: &mut Self::Entry) -> Option<CostHandle> {
+        let _ = (key, entry);
         None
     }
 
@@ -220,8 +186,8 @@ pub trait Exit<K, Res>: Gate<K> {
     /// The response as the layer returns it.
     type Response;
 
-    /// Moves the ticket into the response, or drops it.
-    fn exit<E>(ticket: Option<Self::Ticket>, result: Result<Res, E>) -> Result<Self::Response, E>;
+    /// Moves what the request holds into the response, or drops it.
+    fn exit<E>(entry: Self::Entry, result: Result<Res, E>) -> Result<Self::Response, E>;
 }
 
 /// Manual impl: closures are not `Debug`.

@@ -1,5 +1,6 @@
 //! The tower layer: it checks a limit before each request.
 
+mod after;
 mod all_of;
 mod answers;
 mod cost_at_end;
@@ -7,23 +8,22 @@ mod counts;
 mod future;
 mod gate;
 mod handle;
-mod held;
 mod held_body;
 mod key_update;
 mod limit_of;
 mod mistakes;
 mod options;
-mod pending;
 mod policy_cache;
 mod rate;
+mod rate_entry;
 mod service;
 mod settings;
 mod signals;
 mod state;
-mod ticket;
 mod tiers;
 mod top_keys;
 mod usage;
+mod waiting;
 
 pub use self::{
     all_of::{AllOf, AndKeys, KeyPair},
@@ -47,7 +47,7 @@ pub(crate) use self::{
     state::LayerState,
 };
 pub(crate) use self::{
-    gate::{Ask, Entry, Exit, Gate, Has, Limiting, Look, MayWait, Passed, SettlePart, rename},
+    gate::{Ask, Exit, Gate, Limiting, Look, MayWait, Passed, SettlePart, rename},
     policy_cache::PolicyList,
     signals::Gauges,
     state::State,
@@ -310,7 +310,7 @@ impl<K, L: IntoBackend, R> RateLimitLayer<K, L, R> {
             instead: "set `.queue(n)` on its `LeakyBucket`, `TokenBucket` or `WarmUp`",
         };
         expect_valid(self.gate().can_have_line().then_some(()).ok_or(error));
-        self.with_gate(|rate| rate.line.queue = Some(most))
+        self.with_gate(|rate| rate.line.queue = most)
     }
 
     /// Denies a request at once that would wait for longer in line, and one that others overtake when it has waited

@@ -2,28 +2,30 @@
 
 use std::{
     fmt,
+    future::Future,
     hash::Hash,
+    mem,
     num::NonZero,
     pin::Pin,
     sync::{Arc, atomic::Ordering},
-    task::{Context, Poll, ready},
+    task::{Context, Poll, Waker, ready},
     time::Duration,
 };
 
 use super::gate::{
-    Ask, Entry, Exit, Gate, Has, Limiting, Look, MayWait, Passed, SettlePart, poll_once, rename,
+    Ask, Exit, Gate, Limiting, Look, MayWait, Passed, SettlePart, poll_once, rename,
 };
 use super::limit_of::LimitOf;
 use super::options::OnStoreError;
 use super::policy_cache::PolicyList;
+use super::rate_entry::{Booked, InLine, RateEntry, Ticket};
 use super::state::State;
-use super::ticket::Ticket;
 use crate::backend::{Backend, IntoBackend, Op};
-use crate::clock::{MonotonicClock, MonotonicSleep, Tick, Timer};
+use crate::clock::{MonotonicClock, Timer, nanos};
 use crate::decision::{CompactDecision, Decision, Verdict};
 use crate::error::{RateLimited, StoreError};
 use crate::key::Priority;
-use crate::queue::{self, Ended, Joined, Order, Place, Precedence, RequestSeat, Wants};
+use crate::queue::{self, Joined, Order, Precedence, Wants};
 use crate::receipt::Receipt;
 use crate::respond::{OwnRules, Settle, spread};
 
@@ -39,7 +41,10 @@ pub struct Rate<L: IntoBackend> {
 /// How requests wait. What is not set here is as the algorithm says.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LineOptions {
-    pub(super) queue: Option<u32>,
+    /// Whether the algorithm has a queue.
+    own: bool,
+    /// [`UNSET`](Self::UNSET) if that of the algorithm is meant.
+    pub(super) queue: u32,
     /// In nanoseconds.
     pub(super) max_wait: Option<NonZero<u64>>,
     pub(super) order: Order,
@@ -47,56 +52,23 @@ pub(super) struct LineOptions {
     pub(super) least: Option<Priority>,
 }
 
+impl LineOptions {
+    pub(super) const UNSET: u32 = u32::MAX;
+}
+
 type Decided = Result<Decision, StoreError>;
-
-/// What a request has while it waits.
-#[derive(Debug)]
-#[expect(unnameable_types, reason = "only layers use it")]
-pub enum RateWait<F> {
-    Asks(Asks<F>),
-    /// In the line of its key.
-    InLine(InLine),
-    /// The backend has booked its turn. Boxed, as few backends do.
-    Booked(Box<Booked>),
-}
-
-/// The backend's decision is pending.
-#[derive(Debug)]
-#[expect(unnameable_types, reason = "only layers use it")]
-pub struct Asks<F> {
-    /// Boxed, because it would be most of the response future, even if the backend is never pending.
-    future: Box<F>,
-    ask: Ask,
-    /// Until when its client will wait.
-    until: Option<Tick>,
-}
-
-#[derive(Debug)]
-#[expect(unnameable_types, reason = "only layers use it")]
-pub struct InLine {
-    line_id: u64,
-    place: Place,
-    /// As it was expected when the request joined.
-    wait: Duration,
-    ask: Ask,
-}
-
-#[derive(Debug)]
-#[expect(unnameable_types, reason = "only layers use it")]
-pub struct Booked {
-    until: MonotonicSleep,
-    /// If its figures are read.
-    decision: Option<CompactDecision>,
-    ticket: Ticket,
-    keep: bool,
-}
 
 impl<L: IntoBackend> Rate<L> {
     pub(crate) fn new(backend: L::Backend) -> Self {
+        let line = LineOptions {
+            own: L::queues(&backend),
+            queue: LineOptions::UNSET,
+            ..LineOptions::default()
+        };
         Self {
             state: Arc::new(State::new(backend)),
             on_store_error: OnStoreError::default(),
-            line: LineOptions::default(),
+            line,
             jitter: 0,
         }
     }
@@ -120,12 +92,16 @@ impl<L: IntoBackend> Rate<L> {
         L::Backend: Backend<K>,
     {
         let LineOptions {
-            queue, max_wait, ..
+            own,
+            queue,
+            max_wait,
+            ..
         } = self.line;
         let set = max_wait.map(|ns| Duration::from_nanos(ns.get()));
         let (most, longest) = match queue {
-            Some(most) => (most.into(), Duration::MAX),
-            None => self.backend().queue_of(key),
+            LineOptions::UNSET if own => self.backend().queue_of(key),
+            LineOptions::UNSET => (0, Duration::MAX),
+            most => (most.into(), Duration::MAX),
         };
         (most, set.unwrap_or(longest))
     }
@@ -142,19 +118,28 @@ impl<L: IntoBackend> Rate<L> {
         }
     }
 
-    /// Counts a request that goes on, and keeps what it has taken if that is needed.
-    fn pass(ask: Ask, decision: &Decision, waited: bool) -> Passed<Ticket> {
+    /// Keeps what a request has taken that goes on, if that is needed.
+    fn pass<F>(
+        ask: Ask,
+        decision: &Decision,
+        waited: bool,
+        entry: &mut RateEntry<F>,
+    ) -> Poll<Result<Passed, RateLimited>> {
         let ticket = Ticket {
             cost: ask.cost,
             receipt: (!decision.is_denied()).then(|| decision.receipt()),
         };
+        *entry = if ask.keep {
+            RateEntry::Has(ticket)
+        } else {
+            RateEntry::Nothing
+        };
         let is_stated = ask.figures && !decision.is_unlimited();
-        Passed {
-            ticket: ask.keep.then_some(ticket),
+        Poll::Ready(Ok(Passed {
             decision: is_stated.then(|| CompactDecision::new(decision)),
             waited,
             decided: true,
-        }
+        }))
     }
 
     #[cold]
@@ -190,8 +175,9 @@ impl<L: IntoBackend> Rate<L> {
         &self,
         key: &K,
         ask: Ask,
+        entry: &mut EntryOf<K, L>,
         may_wait: &mut MayWait<'_>,
-    ) -> Option<Entry<Ticket, RateWait<<L::Backend as Backend<K>>::Future>>>
+    ) -> Option<Poll<Result<Passed, RateLimited>>>
     where
         K: Hash + Clone + Send + 'static,
         L::Backend: Backend<K>,
@@ -202,15 +188,14 @@ impl<L: IntoBackend> Rate<L> {
             return None;
         }
         let now = queue::now();
-        let is_free = ask.cost == 0;
-        if is_free || lines.waiting() == 0 {
+        if ask.cost == 0 || lines.waiting() == 0 {
             let decision = self.backend().take_turn(key, ask.cost, now)?;
             if !decision.is_denied() {
                 let _ = self.state.record_admitted();
-                return Some(Ok(Has::Passed(Self::pass(ask, &decision, false))));
+                return Some(Self::pass(ask, &decision, false, entry));
             }
             if decision.retry_after.is_none() {
-                return Some(Err(self.deny::<K>(decision)));
+                return Some(Poll::Ready(Err(self.deny::<K>(decision))));
             }
         }
         let waits = most > 0 && self.may_wait(ask) && may_wait.seat.try_acquire();
@@ -230,60 +215,60 @@ impl<L: IntoBackend> Rate<L> {
         Some(match lines.join(line_id, &limit, wants) {
             Joined::Taken(decision) => {
                 let _ = self.state.record_admitted();
-                Ok(Has::Passed(Self::pass(ask, &decision, false)))
+                Self::pass(ask, &decision, false, entry)
             }
             Joined::Waits(place, wait) => {
-                let looked = self.backend().current_decision(key, 0);
-                let decision = looked.map(|decision| Decision {
-                    verdict: Verdict::Wait(wait),
-                    ..decision
-                });
-                decision
-                    .iter()
-                    .for_each(|one| self.record_waiting(one, wait));
-                Ok(Has::Wait(RateWait::InLine(InLine {
-                    line_id,
+                if let Some(mut decision) = self.backend().current_decision(key, 0) {
+                    decision.verdict = Verdict::Wait(wait);
+                    self.record_waiting(&decision, wait);
+                }
+                *entry = RateEntry::InLine(InLine {
                     place,
-                    wait,
-                    ask,
-                })))
+                    wait: nanos(wait),
+                    cost: ask.cost,
+                    figures: ask.figures,
+                    keep: ask.keep,
+                });
+                Poll::Pending
             }
-            Joined::Denied(retry_after) => Err(self.deny_waiting(key, ask, retry_after)),
+            Joined::Denied(retry_after) => {
+                Poll::Ready(Err(self.deny_waiting(key, ask, retry_after)))
+            }
         })
     }
 
-    /// Does what the backend has decided. `until` is that of the client.
+    /// Does what the backend has decided. A request that waits for its turn is polled next.
     fn handle<K>(
         &self,
         key: &K,
         ask: Ask,
         decided: Decided,
+        entry: &mut EntryOf<K, L>,
         MayWait { seat, until }: MayWait<'_>,
-    ) -> Entry<Ticket, RateWait<<L::Backend as Backend<K>>::Future>>
+    ) -> Poll<Result<Passed, RateLimited>>
     where
         L::Backend: Backend<K>,
     {
         let state = &self.state;
-        state.report_losses(|| self.backend().losses());
         let mut decision = match decided {
             Ok(decision) => decision,
-            Err(error) => return self.fail(ask, error),
+            Err(error) => return Poll::Ready(self.fail(ask, error)),
         };
         let wait = match decision.verdict {
             Verdict::Admit => {
                 let _ = state.record_admitted();
-                return Ok(Has::Passed(Self::pass(ask, &decision, false)));
+                return Self::pass(ask, &decision, false, entry);
             }
             Verdict::Wait(_) if ask.shadow => {
                 state.record_waited(&decision, true);
-                return Ok(Has::Passed(Self::pass(ask, &decision, false)));
+                return Self::pass(ask, &decision, false, entry);
             }
             Verdict::Deny if ask.shadow => {
                 state.record_denied(&decision, true);
                 self.spread(&mut decision);
-                return Ok(Has::Passed(Self::pass(ask, &decision, false)));
+                return Self::pass(ask, &decision, false, entry);
             }
-            Verdict::Deny => return Err(self.deny::<K>(decision)),
+            Verdict::Deny => return Poll::Ready(Err(self.deny::<K>(decision))),
             Verdict::Wait(wait) => wait,
         };
         let turn = queue::now().plus(wait);
@@ -300,24 +285,25 @@ impl<L: IntoBackend> Rate<L> {
         if retry_after.is_some() {
             self.give_back(key, ticket, Op::Cancel);
             (decision.verdict, decision.retry_after) = (Verdict::Deny, retry_after);
-            return Err(self.deny::<K>(decision));
+            return Poll::Ready(Err(self.deny::<K>(decision)));
         }
         self.record_waiting(&decision, wait);
         state.lines.count_booked(true);
-        Ok(Has::Wait(RateWait::Booked(Box::new(Booked {
+        *entry = RateEntry::Booked(Box::new(Booked {
             until: MonotonicClock.sleep_until(turn),
             decision: ask.figures.then(|| CompactDecision::new(&decision)),
             ticket,
             keep: ask.keep,
-        }))))
+        }));
+        Poll::Pending
     }
 
     #[cold]
-    fn fail<W>(&self, ask: Ask, error: StoreError) -> Entry<Ticket, W> {
+    fn fail(&self, ask: Ask, error: StoreError) -> Result<Passed, RateLimited> {
         self.state.record_store_error(&error);
         let allow = self.on_store_error == OnStoreError::Allow && error.is_transient();
         if allow || ask.shadow {
-            Ok(Has::Passed(Passed::in_outage()))
+            Ok(Passed::IN_OUTAGE)
         } else {
             Err(RateLimited::unavailable(error))
         }
@@ -343,21 +329,6 @@ impl<L: IntoBackend> Rate<L> {
         }
     }
 
-    /// Asks for a ticket, whether the response is needed or not.
-    pub(super) fn enter_to_keep<K>(
-        &self,
-        key: &K,
-        ask: Ask,
-        may_wait: MayWait<'_>,
-    ) -> Entry<Ticket, RateWait<<L::Backend as Backend<K>>::Future>>
-    where
-        K: Hash + Clone + Send + 'static,
-        L::Backend: Backend<K>,
-    {
-        let ask = Ask { keep: true, ..ask };
-        self.enter(key, ask, (), may_wait)
-    }
-
     /// Settles a cost without awaiting it.
     pub(super) fn settle_unawaited<K: Hash>(&self, key: &K, ticket: Ticket, settle: Settle)
     where
@@ -379,8 +350,10 @@ impl<L: IntoBackend> Limiting for Rate<L> {
     }
 
     fn queues(&self) -> bool {
-        let own = || L::queues(&self.state.backend);
-        self.line.queue.map_or_else(own, |most| most > 0)
+        match self.line.queue {
+            LineOptions::UNSET => self.line.own,
+            most => most > 0,
+        }
     }
 
     #[track_caller]
@@ -394,10 +367,10 @@ where
     K: Hash + Clone + Send + 'static,
     L: IntoBackend<Backend: Backend<K>>,
 {
-    type Ticket = Ticket;
-    type Wait = RateWait<<L::Backend as Backend<K>>::Future>;
+    type Entry = EntryOf<K, L>;
     type Settling = <L::Backend as Backend<K>>::Future;
-    type Begun = ();
+
+    const HOLDS: bool = false;
 
     fn look(&self, key: &K, ask: Ask) -> Look {
         let Some(looked) = self.backend().current_decision(key, ask.cost) else {
@@ -416,105 +389,52 @@ where
         reason = "what was decided on an admitted request is not written to memory"
     )]
     #[inline(always)]
-    fn begin(&self, key: &K, ask: Ask) -> Result<Option<Ticket>, ()> {
-        let decides = ask.figures || ask.keep || self.state.lines.waiting() > 0;
-        if decides || !self.backend().try_admit(key, ask.cost) {
-            return Err(());
-        }
-        self.state.report_losses(|| self.backend().losses());
-        Ok(None)
-    }
-
-    #[inline(never)]
-    fn enter(
+    fn poll_enter(
         &self,
         key: &K,
         ask: Ask,
-        (): (),
-        mut may_wait: MayWait<'_>,
-    ) -> Entry<Ticket, Self::Wait> {
-        if let Some(entered) = self.enter_line(key, ask, &mut may_wait) {
+        entry: &mut EntryOf<K, L>,
+        may_wait: MayWait<'_>,
+        cx: Option<&mut Context<'_>>,
+    ) -> Poll<Result<Passed, RateLimited>> {
+        // Nearly every request needs no figures, and keeps nothing.
+        let is_plain = cx.is_none() && !ask.figures && !ask.keep;
+        if is_plain && self.state.lines.waiting() == 0 && self.backend().try_admit(key, ask.cost) {
+            let _ = self.state.record_admitted();
             self.state.report_losses(|| self.backend().losses());
-            return entered;
+            return Poll::Ready(Ok(Passed::AT_ONCE));
         }
-        let mut deciding = self.backend().decide(key, ask.cost);
-        match poll_once(&mut deciding) {
-            Poll::Ready(decided) => self.handle(key, ask, decided, may_wait),
-            Poll::Pending => Ok(Has::Wait(RateWait::Asks(Asks {
-                future: Box::new(deciding),
-                ask,
-                until: (may_wait.until)(),
-            }))),
-        }
+        self.poll_slowly(key, ask, entry, may_wait, cx)
     }
 
-    fn poll(
-        &self,
-        key: &K,
-        wait: &mut Self::Wait,
-        seat: &mut RequestSeat,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Passed<Ticket>, RateLimited>> {
-        if let RateWait::Asks(asks) = wait {
-            let decided = ready!(Pin::new(&mut asks.future).poll(cx));
-            let until = asks.until;
-            let may_wait = MayWait {
-                seat: &mut *seat,
-                until: &|| until,
-            };
-            match self.handle(key, asks.ask, decided, may_wait)? {
-                Has::Passed(passed) => return Poll::Ready(Ok(passed)),
-                Has::Wait(booked) => *wait = booked,
-            }
-        }
-        Poll::Ready(match wait {
-            RateWait::InLine(own) => {
-                let ended = self.state.lines.poll(own.line_id, own.place, cx.waker());
-                self.end(key, own, ready!(ended))
-            }
-            RateWait::Booked(booked) => {
-                ready!(Pin::new(&mut booked.until).poll(cx));
-                self.state.lines.count_booked(false);
-                Ok(Passed {
-                    ticket: booked.keep.then_some(booked.ticket),
-                    decision: booked.decision,
-                    waited: true,
-                    decided: true,
-                })
-            }
-            RateWait::Asks(_) => return Poll::Pending,
-        })
-    }
-
-    fn leave(&self, key: &K, has: Has<Self::Wait, Ticket>) {
-        match has {
-            Has::Wait(RateWait::InLine(own)) => {
-                let taken = self.state.lines.leave(own.line_id, own.place);
+    fn leave(&self, key: &K, entry: &mut EntryOf<K, L>) {
+        match mem::replace(entry, RateEntry::Nothing) {
+            RateEntry::InLine(own) => {
+                let taken = self.state.lines.leave(self.state.line_id(key), own.place);
                 if let Some(decision) = taken {
-                    let (cost, receipt) = (own.ask.cost, Some(decision.receipt()));
+                    let (cost, receipt) = (own.cost, Some(decision.receipt()));
                     self.give_back(key, Ticket { cost, receipt }, Op::Refund);
                     self.tell(key);
                 }
             }
-            Has::Wait(RateWait::Booked(booked)) => {
+            RateEntry::Booked(booked) => {
                 self.state.lines.count_booked(false);
                 self.give_back(key, booked.ticket, Op::Cancel);
             }
-            Has::Passed(Passed { ticket, .. }) => {
-                if let Some(ticket) = ticket {
-                    self.settle_unawaited(key, ticket, Settle::Refund);
-                }
-            }
-            Has::Wait(RateWait::Asks(_)) => {}
+            RateEntry::Has(ticket) => self.settle_unawaited(key, ticket, Settle::Refund),
+            RateEntry::New | RateEntry::Asks(..) | RateEntry::Nothing => {}
         }
     }
 
     fn settle(
         &self,
         key: &K,
-        ticket: &mut Ticket,
+        entry: &mut EntryOf<K, L>,
         settle: SettlePart<'_>,
     ) -> Option<Self::Settling> {
+        let RateEntry::Has(ticket) = entry else {
+            return None;
+        };
         let settling = self.backend().apply(key, ticket.settled_by(settle(None))?);
         self.tell(key);
         Some(settling)
@@ -530,35 +450,120 @@ where
     }
 }
 
+type EntryOf<K, L> = RateEntry<<<L as IntoBackend>::Backend as Backend<K>>::Future>;
+
 impl<L: IntoBackend> Rate<L> {
-    /// How the wait of a request in line has ended.
-    fn end<K>(&self, key: &K, own: &InLine, ended: Ended) -> Result<Passed<Ticket>, RateLimited>
+    /// Asks the limit, or goes on waiting for it.
+    #[inline(never)]
+    fn poll_slowly<K>(
+        &self,
+        key: &K,
+        ask: Ask,
+        entry: &mut EntryOf<K, L>,
+        mut may_wait: MayWait<'_>,
+        mut cx: Option<&mut Context<'_>>,
+    ) -> Poll<Result<Passed, RateLimited>>
     where
+        K: Hash + Clone + Send + 'static,
         L::Backend: Backend<K>,
     {
-        match ended {
-            Ok(mut decision) => {
-                let taken = Self::pass(own.ask, &decision, true);
-                decision.verdict = Verdict::Wait(own.wait);
-                Ok(Passed {
-                    decision: taken.decision.map(|_| CompactDecision::new(&decision)),
-                    ..taken
-                })
+        let mut noop = Context::from_waker(Waker::noop());
+        loop {
+            match entry {
+                RateEntry::New => {
+                    let entered = self.enter_line(key, ask, entry, &mut may_wait);
+                    let entered = entered.unwrap_or_else(|| {
+                        let mut deciding = self.backend().decide(key, ask.cost);
+                        let Poll::Ready(decided) = poll_once(&mut deciding) else {
+                            *entry = RateEntry::Asks(Box::new(deciding), ask);
+                            return Poll::Pending;
+                        };
+                        let MayWait { seat, until } = &mut may_wait;
+                        self.handle(key, ask, decided, entry, MayWait { seat, until })
+                    });
+                    if entered.is_ready() || cx.is_none() {
+                        self.state.report_losses(|| self.backend().losses());
+                        return entered;
+                    }
+                }
+                RateEntry::Asks(deciding, ask) => {
+                    let cx = cx.as_deref_mut().unwrap_or(&mut noop);
+                    let (decided, ask) = (ready!(Pin::new(deciding).poll(cx)), *ask);
+                    *entry = RateEntry::Nothing;
+                    self.state.report_losses(|| self.backend().losses());
+                    let MayWait { seat, until } = &mut may_wait;
+                    let handled = self.handle(key, ask, decided, entry, MayWait { seat, until });
+                    if let Poll::Ready(entered) = handled {
+                        return Poll::Ready(entered);
+                    }
+                }
+                RateEntry::InLine(own) => {
+                    let waker = cx.as_deref().map_or(Waker::noop(), |cx| cx.waker());
+                    let ended = ready!(self.state.lines.poll(
+                        self.state.line_id(key),
+                        own.place,
+                        waker
+                    ));
+                    let wait = Duration::from_nanos(own.wait);
+                    let ask = Ask {
+                        cost: own.cost,
+                        figures: own.figures,
+                        keep: own.keep,
+                        ..ask
+                    };
+                    return match ended {
+                        Ok(decision) => {
+                            let passed = Self::pass(ask, &decision, true, entry);
+                            passed.map_ok(|passed| Passed {
+                                decision: passed.decision.map(|_| {
+                                    let verdict = Verdict::Wait(wait);
+                                    CompactDecision::new(&Decision {
+                                        verdict,
+                                        ..decision
+                                    })
+                                }),
+                                ..passed
+                            })
+                        }
+                        Err(retry_after) => {
+                            *entry = RateEntry::Nothing;
+                            Poll::Ready(Err(self.deny_waiting(key, ask, retry_after)))
+                        }
+                    };
+                }
+                RateEntry::Booked(booked) => {
+                    let cx = cx.as_deref_mut().unwrap_or(&mut noop);
+                    ready!(Pin::new(&mut booked.until).poll(cx));
+                    self.state.lines.count_booked(false);
+                    let (decision, ticket, keep) = (booked.decision, booked.ticket, booked.keep);
+                    *entry = if keep {
+                        RateEntry::Has(ticket)
+                    } else {
+                        RateEntry::Nothing
+                    };
+                    return Poll::Ready(Ok(Passed {
+                        decision,
+                        waited: true,
+                        decided: true,
+                    }));
+                }
+                RateEntry::Has(_) | RateEntry::Nothing => {
+                    return Poll::Ready(Ok(Passed::AT_ONCE));
+                }
             }
-            Err(retry_after) => Err(self.deny_waiting(key, own.ask, retry_after)),
         }
     }
 }
 
 impl<K, Res, L> Exit<K, Res> for Rate<L>
 where
-    Self: Gate<K, Ticket = Ticket>,
+    Self: Gate<K>,
     L: IntoBackend,
 {
     type Response = Res;
 
     #[inline]
-    fn exit<E>(_: Option<Ticket>, result: Result<Res, E>) -> Result<Res, E> {
+    fn exit<E>(_: Self::Entry, result: Result<Res, E>) -> Result<Res, E> {
         result
     }
 }

@@ -9,16 +9,16 @@ use std::{
 
 use tower_service::Service;
 
-use super::future::{After, ResponseContext, ResponseFuture};
-use super::gate::{Ask, Exit, Gate, Has, Limiting, MayWait};
-use super::held::{Held, Waiting};
+use super::after::{After, Finish, Held};
+use super::future::ResponseFuture;
+use super::gate::{Ask, Exit, Gate, Limiting, MayWait, Passed};
 use super::mistakes::CloneService;
 use super::options::LayerOptions;
-use super::pending::{PendingRequest, refuse};
+use super::waiting::{Rare, Waiting, refuse};
 use crate::clock::{Clock, MonotonicClock};
 use crate::error::Rejection;
 use crate::key::{Extracted, KeyExtractor};
-use crate::queue::{SeatAcquire, Seats, WhenFull};
+use crate::queue::{RequestSeat, SeatAcquire, Seats, WhenFull};
 use crate::respond::ResponseHooks;
 
 /// A service whose requests are limited; made by a [`LimitLayer`](super::LimitLayer).
@@ -104,17 +104,29 @@ where
             shares: self.options.share_decision,
             keep: R::NEEDS_RESPONSE,
         };
-        match self.gate.begin(&key, ask) {
-            // The path of nearly every request. `enter` would do the same, with all figures.
-            Ok(ticket) => {
-                if self.gate.state().record_admitted() {
-                    self.check_proxy_header(&request);
-                }
-                self.seat.release();
-                self.respond.admitted(&key, ask.cost);
-                ResponseFuture::inner(self.inner.call(request), After::leave(ticket))
+        if self.gate.state().counts.is_sampled() {
+            self.check_proxy_header(&request);
+        }
+        let mut entry = G::Entry::default();
+        let mut seat = self.seat.take_seat();
+        let may_wait = MayWait {
+            seat: &mut seat,
+            until: &|| {
+                let timeout = self.respond.timeout(&request)?;
+                Some(MonotonicClock.now().plus(timeout))
+            },
+        };
+        match self.gate.poll_enter(&key, ask, &mut entry, may_wait, None) {
+            Poll::Ready(Ok(passed)) => {
+                drop(seat);
+                self.pass(request, (key, ask), entry, passed)
             }
-            Err(begun) => self.enter(request, key, ask, begun),
+            Poll::Ready(Err(denied)) => {
+                drop(seat);
+                let answer = refuse(&self.gate, Some(&key), &self.respond, request, denied);
+                ResponseFuture::done(answer)
+            }
+            Poll::Pending => self.wait(request, (key, ask), entry, seat),
         }
     }
 }
@@ -152,14 +164,66 @@ impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
         ResponseFuture::done(answer)
     }
 
-    /// Does what the gate says.
-    #[inline(never)]
-    fn enter<Req>(
+    /// Passes a request on that its gate has admitted.
+    #[inline]
+    fn pass<Req>(
         &mut self,
         mut request: Req,
-        key: K::Key,
-        ask: Ask,
-        begun: G::Begun,
+        (key, ask): (K::Key, Ask),
+        mut entry: G::Entry,
+        passed: Passed,
+    ) -> ResponseFuture<S, K, G, R, Req>
+    where
+        S: Service<Req>,
+        K: KeyExtractor<Req>,
+        G: Gate<K::Key>,
+        R: ResponseHooks<Req, K::Key, S::Response, S::Error> + Clone,
+    {
+        if passed.decided {
+            self.respond.admitted(&key, ask.cost);
+        }
+        if let (true, Some(decision)) = (self.options.share_decision, passed.decision) {
+            self.respond.share(&mut request, &decision.get());
+        }
+        if G::GIVES_COST_HANDLES {
+            if let Some(cost) = self.gate.cost_handle(&key, &mut entry) {
+                self.respond.share_cost(&mut request, cost);
+            }
+        }
+        if !ask.keep {
+            let after = if G::HOLDS {
+                After::Release(entry)
+            } else {
+                After::Nothing
+            };
+            return ResponseFuture::inner(self.inner.call(request), after);
+        }
+        let mut respond = self.respond.clone();
+        respond.capture(&request);
+        let future = self.inner.call(request);
+        // Made after the call, so that it is written to where it is returned.
+        let finish = Finish {
+            held: Held {
+                gate: self.gate.clone(),
+                key,
+                entry,
+                waits: false,
+                options: self.options,
+            },
+            decision: passed.decision.filter(|_| !self.options.silent),
+            respond,
+        };
+        ResponseFuture::inner(future, After::Finish(finish))
+    }
+
+    /// Lets a request wait.
+    #[inline(never)]
+    fn wait<Req>(
+        &mut self,
+        request: Req,
+        (key, ask): (K::Key, Ask),
+        entry: G::Entry,
+        seat: RequestSeat,
     ) -> ResponseFuture<S, K, G, R, Req>
     where
         S: Service<Req> + Clone,
@@ -167,60 +231,31 @@ impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
         G: Gate<K::Key>,
         R: ResponseHooks<Req, K::Key, S::Response, S::Error> + Clone,
     {
-        if self.gate.state().counts.is_sampled() {
-            self.check_proxy_header(&request);
-        }
-        let mut seat = self.seat.take_seat();
-        let may_wait = MayWait {
-            seat: &mut seat,
-            until: &|| {
-                let timeout = self.respond.timeout(&request)?;
-                Some(MonotonicClock.now().plus(timeout))
+        // The readiness that `poll_ready` got is dropped: a waiting request must not keep
+        // others from the service, since it may be denied in the end.
+        let service = self.inner.clone();
+        self.inner = service.clone();
+        let timeout = self.respond.timeout(&request);
+        let rare = timeout.map(|timeout| {
+            let mut rare = Box::<Rare>::default();
+            rare.until = Some(MonotonicClock.now().plus(timeout));
+            rare
+        });
+        ResponseFuture::waiting(Waiting {
+            service,
+            request: Some(request),
+            held: Held {
+                gate: self.gate.clone(),
+                key,
+                entry,
+                waits: true,
+                options: self.options,
             },
-        };
-        match self.gate.enter(&key, ask, begun, may_wait) {
-            Ok(Has::Passed(mut passed)) => {
-                drop(seat);
-                if passed.decided {
-                    self.respond.admitted(&key, ask.cost);
-                }
-                if let (true, Some(decision)) = (self.options.share_decision, passed.decision) {
-                    self.respond.share(&mut request, &decision.get());
-                }
-                if let (true, Some(ticket)) = (G::GIVES_COST_HANDLES, &mut passed.ticket) {
-                    if let Some(cost) = self.gate.cost_handle(&key, ticket) {
-                        self.respond.share_cost(&mut request, cost);
-                    }
-                }
-                let Some(ticket) = passed.ticket.take_if(|_| ask.keep) else {
-                    let after = After::leave(passed.ticket);
-                    return ResponseFuture::inner(self.inner.call(request), after);
-                };
-                let mut respond = self.respond.clone();
-                respond.capture(&request);
-                let future = self.inner.call(request);
-                // Made after the call, so that it is written to where it is returned.
-                let held = Held::passed(self.gate.clone(), key, passed.decision, ticket);
-                let context = ResponseContext::new(held, respond, self.options);
-                ResponseFuture::inner(future, After::Finish(context))
-            }
-            Ok(Has::Wait(wait)) => {
-                // The readiness that `poll_ready` got is dropped: a waiting request must not keep
-                // others from the service, since it may be denied in the end.
-                let service = self.inner.clone();
-                self.inner = service.clone();
-                let held = Held::waiting(self.gate.clone(), key, Waiting { wait, seat });
-                let (respond, options) = (self.respond.clone(), self.options);
-                let pending =
-                    PendingRequest::new(service, request, (held, ask.cost), respond, options);
-                ResponseFuture::pending(pending)
-            }
-            Err(denied) => {
-                drop(seat);
-                let answer = refuse(&self.gate, Some(&key), &self.respond, request, denied);
-                ResponseFuture::done(answer)
-            }
-        }
+            ask,
+            seat,
+            rare,
+            respond: self.respond.clone(),
+        })
     }
 
     /// Reports `request` if it has a proxy header that the key extractor ignores.

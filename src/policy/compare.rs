@@ -1,9 +1,6 @@
 //! What a policy file asks about the limits in it.
 
 use super::spec::Spec;
-use super::term::Term;
-use crate::algorithm::Algorithm;
-use crate::quota::Quota;
 
 impl Spec {
     /// Whether it is a lockout, or several.
@@ -23,14 +20,5 @@ impl Spec {
         let terms = self.terms.iter().enumerate();
         let mut twice = terms.filter(|(at, term)| self.terms[..*at].contains(term));
         twice.next().map(|(_, term)| term.to_string())
-    }
-
-    /// The quota of a single limit, if `other` has another one and the same algorithm.
-    pub(super) fn changed_quota(&self, other: &Self) -> Option<Quota> {
-        let ([old], [new]) = (&*self.terms, &*other.terms) else {
-            return None;
-        };
-        let quota = |term: &Term| term.algorithm().ok().map(|algorithm| algorithm.quota());
-        quota(new).filter(|new_quota| old.kind == new.kind && quota(old) != Some(*new_quota))
     }
 }

@@ -12,7 +12,7 @@ use self::list::List;
 pub(crate) use self::loom_models::mock_alarm::{Alarm, now};
 pub(crate) use self::{
     line::{Line, Place},
-    lines::{Ended, Joined, Limit, Lines, PassThroughHasher, Wants},
+    lines::{Joined, Limit, Lines, PassThroughHasher, Wants},
     seats::{RequestSeat, SeatAcquire, Seats},
 };
 #[cfg(not(all(test, tower_throttle_loom)))]

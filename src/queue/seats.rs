@@ -141,8 +141,7 @@ impl SeatAcquire {
 
 /// The seat of a request, which it needs if it has to wait and seats are limited.
 #[derive(Debug)]
-#[expect(unnameable_types, reason = "only layers use it")]
-pub struct RequestSeat(Needed);
+pub(crate) struct RequestSeat(Needed);
 
 #[derive(Debug)]
 enum Needed {

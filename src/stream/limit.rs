@@ -195,19 +195,16 @@ where
             let deadline = clock.now().plus(terms.max_wait);
             let mut waited = None;
             loop {
-                let asked = clock.now();
-                let planned = turn.filter(|turn| asked.since(*turn) <= LATE);
-                let take_turn = |at| self.backend.take_turn(&self.key, cost, at);
-                if planned
-                    .and_then(take_turn)
-                    .is_some_and(|taken| taken.is_admitted())
-                {
-                    return Ok((cost, waited));
-                }
-                let mut decision = match self.backend.decide(&self.key, cost).await {
-                    Ok(decision) => decision,
-                    Err(error) if error.is_transient() && passes => return Ok((cost, None)),
-                    Err(error) => return Err(RateLimited::unavailable(error)),
+                let now = clock.now();
+                let planned = turn.filter(|turn| now.since(*turn) <= LATE);
+                let taken = |at| Some((self.backend.take_turn(&self.key, cost, at)?, at));
+                let (mut decision, asked) = match planned.and_then(taken) {
+                    Some(decided) => decided,
+                    None => match self.backend.decide(&self.key, cost).await {
+                        Ok(decision) => (decision, clock.now()),
+                        Err(error) if error.is_transient() && passes => return Ok((cost, None)),
+                        Err(error) => return Err(RateLimited::unavailable(error)),
+                    },
                 };
                 let left = deadline.since(asked);
                 let (wait, place) = match decision.verdict {

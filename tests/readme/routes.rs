@@ -29,10 +29,10 @@ fn app() -> Router {
     let login = RateLimitLayer::new(ClientIp::peer(), SlidingLog::new(Quota::per_minute(5)));
 
     // One every 500 ms, for all clients together. Up to 20 requests are queued, for up to 10 s each.
-    let pace = LeakyBucket::new(Quota::per_second(2))
+    let pace = LeakyBucket::new(Quota::per_second(2).burst(1));
+    let export = RateLimitLayer::new(Global, pace)
         .queue(20)
         .max_wait(Duration::from_secs(10));
-    let export = RateLimitLayer::new(Global, pace);
 
     Router::new()
         .route("/search", get(async || "found").layer(search))

@@ -6,7 +6,7 @@ mod part;
 
 pub use self::keys::{AndKeys, KeyPair};
 use std::{
-    fmt, mem,
+    fmt,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -15,13 +15,11 @@ pub(crate) use self::part::Part;
 use self::part::{Ended, Settlings, go_on};
 #[cfg(feature = "policies")]
 pub(crate) use self::part::{PartAsk, PartOf, Slot};
-use super::gate::{Ask, Entry, Gate, Has, Limiting, Look, MayWait, Passed, SettlePart};
+use super::gate::{Ask, Gate, Limiting, Look, MayWait, Passed, SettlePart};
 use super::policy_cache::PolicyList;
 use super::state::State;
-use crate::clock::Tick;
 use crate::decision::{CompactDecision, Decision};
 use crate::error::RateLimited;
-use crate::queue::RequestSeat;
 use crate::respond::{CostHandle, OwnRules};
 
 /// Several limits, each with a key of its own: a request passes if all of them admit it, and none
@@ -78,16 +76,6 @@ pub trait Renamed {
     fn renamed(&self, name: Option<&str>, number: &mut usize) -> Self;
 }
 
-/// A request that waits for one of the limits.
-#[derive(Debug)]
-#[expect(unnameable_types, reason = "only layers use it")]
-pub struct Waits<S> {
-    slots: S,
-    ask: Ask,
-    /// Until when its client will wait.
-    until: Option<Tick>,
-}
-
 impl<P> AllOf<P> {
     pub(crate) fn new(parts: P) -> Self {
         Self {
@@ -96,7 +84,7 @@ impl<P> AllOf<P> {
     }
 
     /// Counts a request of which all limits have decided.
-    fn end<S>(&self, slots: S, ask: Ask, ended: Ended) -> Passed<S> {
+    fn end(&self, ask: Ask, ended: Ended) -> Passed {
         let Ended {
             decision,
             waited,
@@ -111,7 +99,6 @@ impl<P> AllOf<P> {
         }
         let decision = decision.filter(|_| ask.figures);
         Passed {
-            ticket: Some(slots),
             decision: decision.as_ref().map(CompactDecision::new),
             waited,
             decided,
@@ -137,10 +124,8 @@ impl<P: Renamed + Send + Sync + 'static> Limiting for AllOf<P> {
 }
 
 impl<K, P: Parts<K> + Renamed> Gate<K> for AllOf<P> {
-    type Ticket = P::Slots;
-    type Wait = Box<Waits<P::Slots>>;
+    type Entry = P::Slots;
     type Settling = Settlings;
-    type Begun = ();
 
     const GIVES_COST_HANDLES: bool = P::GIVES_COST_HANDLES;
 
@@ -154,51 +139,18 @@ impl<K, P: Parts<K> + Renamed> Gate<K> for AllOf<P> {
             })
     }
 
-    fn begin(&self, _: &K, _: Ask) -> Result<Option<P::Slots>, ()> {
-        Err(())
-    }
-
-    fn enter(
+    fn poll_enter(
         &self,
         key: &K,
         ask: Ask,
-        (): (),
+        slots: &mut P::Slots,
         may_wait: MayWait<'_>,
-    ) -> Entry<P::Slots, Self::Wait> {
-        let mut slots = P::Slots::default();
-        let MayWait { seat, until } = may_wait;
+        cx: Option<&mut Context<'_>>,
+    ) -> Poll<Result<Passed, RateLimited>> {
         let parts = &self.state.backend;
-        let may_wait = MayWait { seat, until };
-        match parts.with(key, &mut slots, |parts| go_on(parts, ask, may_wait, None)) {
-            Poll::Ready(Ok(ended)) => Ok(Has::Passed(self.end(slots, ask, ended))),
-            Poll::Ready(Err(denied)) => {
-                self.state.counts.record_denied(false);
-                Err(denied)
-            }
-            Poll::Pending => Ok(Has::Wait(Box::new(Waits {
-                slots,
-                ask,
-                until: until(),
-            }))),
-        }
-    }
-
-    fn poll(
-        &self,
-        key: &K,
-        wait: &mut Self::Wait,
-        seat: &mut RequestSeat,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Passed<P::Slots>, RateLimited>> {
-        let Waits { slots, ask, until } = &mut **wait;
-        let may_wait = MayWait {
-            seat,
-            until: &|| *until,
-        };
-        let parts = &self.state.backend;
-        let polled = parts.with(key, slots, |parts| go_on(parts, *ask, may_wait, Some(cx)));
+        let polled = parts.with(key, slots, |parts| go_on(parts, ask, may_wait, cx));
         polled.map(|ended| match ended {
-            Ok(ended) => Ok(self.end(mem::take(slots), *ask, ended)),
+            Ok(ended) => Ok(self.end(ask, ended)),
             Err(denied) => {
                 self.state.counts.record_denied(false);
                 Err(denied)
@@ -206,22 +158,16 @@ impl<K, P: Parts<K> + Renamed> Gate<K> for AllOf<P> {
         })
     }
 
-    fn leave(&self, key: &K, has: Has<Self::Wait, P::Slots>) {
-        let slots = match has {
-            Has::Wait(wait) => {
-                self.state.counts.record_waited(false);
-                Some(wait.slots)
-            }
-            Has::Passed(passed) => passed.ticket,
-        };
+    fn leave(&self, key: &K, slots: &mut P::Slots) {
         let give_back = |parts: &mut [&mut dyn Part]| {
+            if parts.iter().any(|part| part.waits()) {
+                self.state.counts.record_waited(false);
+            }
             for part in parts {
                 part.leave();
             }
         };
-        if let Some(mut slots) = slots {
-            self.state.backend.with(key, &mut slots, give_back);
-        }
+        self.state.backend.with(key, slots, give_back);
     }
 
     fn settle(&self, key: &K, slots: &mut P::Slots, settle: SettlePart<'_>) -> Option<Settlings> {

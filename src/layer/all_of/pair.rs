@@ -4,7 +4,7 @@ use super::part::{Part, PartOf, Slot};
 use super::{AllOf, KeyPair, Parts, Renamed};
 use crate::decision::Decision;
 use crate::layer::{
-    gate::{Exit, Gate, Has, Limiting},
+    gate::{Exit, Gate, Limiting},
     policy_cache::PolicyList,
 };
 use crate::respond::OwnRules;
@@ -14,7 +14,7 @@ where
     A: Send + Sync + 'static,
     B: Send + Sync + 'static,
 {
-    type Slots = (Slot<A::Wait, A::Ticket>, Slot<B::Wait, B::Ticket>);
+    type Slots = (Slot<A::Entry>, Slot<B::Entry>);
 
     const GIVES_COST_HANDLES: bool = A::GIVES_COST_HANDLES || B::GIVES_COST_HANDLES;
 
@@ -31,7 +31,6 @@ where
             number: (0, 2),
             rules: None,
             slot: &mut slots.0,
-            denied: false,
         });
         let second = key.second.as_ref().map(|of| PartOf {
             gate: &self.1,
@@ -40,7 +39,6 @@ where
             number: (1, 2),
             rules: None,
             slot: &mut slots.1,
-            denied: false,
         });
         match (first, second) {
             (Some(mut first), Some(mut second)) => run(&mut [&mut first, &mut second]),
@@ -93,17 +91,9 @@ where
 
     #[inline]
     fn exit<E>(
-        ticket: Option<<Self as Gate<KeyPair<KA, KB>>>::Ticket>,
+        (first, second): <Self as Gate<KeyPair<KA, KB>>>::Entry,
         result: Result<Res, E>,
     ) -> Result<A::Response, E> {
-        let (first, second) = ticket.unwrap_or_default();
-        A::exit(passed(first), B::exit(passed(second), result))
-    }
-}
-
-fn passed<W, T>(slot: Slot<W, T>) -> Option<T> {
-    match slot {
-        Some(Has::Passed(passed)) => passed.ticket,
-        _ => None,
+        A::exit(first.entry, B::exit(second.entry, result))
     }
 }

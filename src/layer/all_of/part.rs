@@ -11,7 +11,7 @@ use crate::algorithm::{binds_more, merge};
 use crate::decision::Decision;
 use crate::error::RateLimited;
 use crate::key::{Priority, joint_cost};
-use crate::layer::gate::{Ask, Gate, Has, Look, MayWait, Passed, SettlePart, poll_once};
+use crate::layer::gate::{Ask, Gate, Look, MayWait, Passed, SettlePart, poll_once};
 use crate::queue::RequestSeat;
 use crate::respond::{CostHandle, OwnRules};
 
@@ -36,26 +36,41 @@ pub(crate) struct PartOf<'a, K, G: Gate<K>> {
     pub(crate) number: (usize, usize),
     /// What the limit says about its responses.
     pub(crate) rules: OwnRules<'a>,
-    /// `None` if the gate was not asked, or has nothing of the request any more.
-    pub(crate) slot: &'a mut Slot<G::Wait, G::Ticket>,
-    /// It has denied the request.
-    pub(crate) denied: bool,
+    pub(crate) slot: &'a mut Slot<G::Entry>,
 }
 
-pub(crate) type Slot<W, T> = Option<Has<W, T>>;
+/// What a request has of one of several limits.
+#[derive(Debug, Default)]
+#[expect(unnameable_types, reason = "only layers use it")]
+pub struct Slot<E> {
+    pub(crate) entry: E,
+    stage: Stage,
+}
+
+/// How far a request is with one of several limits.
+#[derive(Clone, Copy, Debug, Default)]
+enum Stage {
+    /// It was not asked.
+    #[default]
+    New,
+    Waits,
+    Passed(Passed),
+    /// It has denied the request, or the request has left.
+    Left,
+}
 
 /// A [`PartOf`], whatever its types.
 #[expect(unnameable_types, reason = "only layers use it")]
 pub trait Part {
-    /// `None` if it was not asked, else whether the request waits.
-    fn waits(&self) -> Option<bool>;
+    fn is_new(&self) -> bool;
+    fn waits(&self) -> bool;
     fn look(&self, ask: Ask) -> Look;
-    /// Asks the gate. The request waits then, or has passed.
-    fn enter(&mut self, ask: Ask, may_wait: MayWait<'_>) -> Result<(), RateLimited>;
-    fn poll(
+    /// See [`Gate::poll_enter`].
+    fn poll_enter(
         &mut self,
-        seat: &mut RequestSeat,
-        cx: &mut Context<'_>,
+        ask: Ask,
+        may_wait: MayWait<'_>,
+        cx: Option<&mut Context<'_>>,
     ) -> Poll<Result<(), RateLimited>>;
     fn leave(&mut self);
     fn settle(&mut self, settle: SettlePart<'_>) -> Option<Settling>;
@@ -94,66 +109,51 @@ impl<K, G: Gate<K>> PartOf<'_, K, G> {
     const fn needs_figures(&self, ask: Ask) -> bool {
         !self.ask.silent && (self.ask.stated || ask.shares)
     }
-
-    fn deny(&mut self, denied: RateLimited) -> RateLimited {
-        self.denied = true;
-        denied.map_decision(|decision| {
-            decision.policy = numbered(decision.policy, self.number);
-        })
-    }
 }
 
 impl<K, G: Gate<K>> Part for PartOf<'_, K, G> {
-    fn waits(&self) -> Option<bool> {
-        match &self.slot {
-            Some(has) => Some(matches!(has, Has::Wait(_))),
-            None => self.denied.then_some(false),
-        }
+    fn is_new(&self) -> bool {
+        matches!(self.slot.stage, Stage::New)
+    }
+
+    fn waits(&self) -> bool {
+        matches!(self.slot.stage, Stage::Waits)
     }
 
     fn look(&self, ask: Ask) -> Look {
         self.gate.look(self.key, self.ask(ask))
     }
 
-    fn enter(&mut self, ask: Ask, may_wait: MayWait<'_>) -> Result<(), RateLimited> {
-        let ask = self.ask(ask);
-        let entered = match self.gate.begin(self.key, ask) {
-            Ok(ticket) => {
-                let _ = self.gate.state().record_admitted();
-                Ok(Has::Passed(Passed::at_once(ticket)))
-            }
-            Err(begun) => self.gate.enter(self.key, ask, begun, may_wait),
-        };
-        *self.slot = Some(entered.map_err(|denied| self.deny(denied))?);
-        Ok(())
-    }
-
-    fn poll(
+    fn poll_enter(
         &mut self,
-        seat: &mut RequestSeat,
-        cx: &mut Context<'_>,
+        ask: Ask,
+        may_wait: MayWait<'_>,
+        cx: Option<&mut Context<'_>>,
     ) -> Poll<Result<(), RateLimited>> {
-        if let Some(Has::Wait(wait)) = self.slot {
-            let ended = ready!(self.gate.poll(self.key, wait, seat, cx));
-            *self.slot = None;
-            let passed = ended.map_err(|denied| self.deny(denied))?;
-            *self.slot = Some(Has::Passed(passed));
-        }
-        Poll::Ready(Ok(()))
+        let (ask, Slot { entry, stage }) = (self.ask(ask), &mut *self.slot);
+        *stage = Stage::Waits;
+        let entered = ready!(self.gate.poll_enter(self.key, ask, entry, may_wait, cx));
+        *stage = entered
+            .as_ref()
+            .map_or(Stage::Left, |passed| Stage::Passed(*passed));
+        Poll::Ready(match entered {
+            Ok(_) => Ok(()),
+            Err(denied) => Err(denied.map_decision(|decision| {
+                decision.policy = numbered(decision.policy, self.number);
+            })),
+        })
     }
 
     fn leave(&mut self) {
-        if let Some(has) = self.slot.take() {
-            self.gate.leave(self.key, has);
+        if !self.is_new() {
+            self.gate.leave(self.key, &mut self.slot.entry);
+            self.slot.stage = Stage::Left;
         }
     }
 
     fn settle(&mut self, settle: SettlePart<'_>) -> Option<Settling> {
-        let Some(Has::Passed(Passed { ticket, .. })) = self.slot else {
-            return None;
-        };
         let own = |rules: OwnRules<'_>| settle(rules.or(self.rules));
-        let mut settling = self.gate.settle(self.key, ticket.as_mut()?, &own)?;
+        let mut settling = self.gate.settle(self.key, &mut self.slot.entry, &own)?;
         match poll_once(&mut settling) {
             Poll::Ready(_) => None,
             Poll::Pending => Some(Box::pin(async move {
@@ -163,14 +163,11 @@ impl<K, G: Gate<K>> Part for PartOf<'_, K, G> {
     }
 
     fn cost_handle(&mut self) -> Option<CostHandle> {
-        let Some(Has::Passed(passed)) = self.slot else {
-            return None;
-        };
-        self.gate.cost_handle(self.key, passed.ticket.as_mut()?)
+        self.gate.cost_handle(self.key, &mut self.slot.entry)
     }
 
     fn ended(&self) -> Ended {
-        let Some(Has::Passed(passed)) = &*self.slot else {
+        let Stage::Passed(passed) = self.slot.stage else {
             return Ended::default();
         };
         Ended {
@@ -194,19 +191,22 @@ pub(super) fn go_on(
     mut cx: Option<&mut Context<'_>>,
 ) -> Poll<Result<Ended, RateLimited>> {
     loop {
-        let went_on = if let Some(part) = parts.iter_mut().find(|part| part.waits() == Some(true)) {
+        let may_wait = MayWait {
+            seat: &mut *seat,
+            until,
+        };
+        let went_on = if let Some(part) = parts.iter_mut().find(|part| part.waits()) {
             let Some(cx) = cx.as_deref_mut() else {
                 return Poll::Pending;
             };
-            ready!(part.poll(seat, cx))
+            ready!(part.poll_enter(ask, may_wait, Some(cx)))
         } else if let Some((part, is_last)) = next(parts, ask) {
             // Another one may deny the request later.
             let keep = ask.keep || !is_last;
-            let may_wait = MayWait {
-                seat: &mut *seat,
-                until,
-            };
-            part.enter(Ask { keep, ..ask }, may_wait)
+            match part.poll_enter(Ask { keep, ..ask }, may_wait, None) {
+                Poll::Ready(entered) => entered,
+                Poll::Pending => continue,
+            }
         } else {
             return Poll::Ready(Ok(all_ended(parts)));
         };
@@ -221,9 +221,8 @@ pub(super) fn go_on(
 
 /// The limit that is asked next, and whether it is the last one.
 fn next<'a>(parts: &'a mut [&mut dyn Part], ask: Ask) -> Option<(&'a mut dyn Part, bool)> {
-    let asked = parts.iter().filter(|part| part.waits().is_some()).count();
-    let is_last = asked + 1 == parts.len();
-    let mut new = parts.iter_mut().filter(|part| part.waits().is_none());
+    let is_last = parts.iter().filter(|part| part.is_new()).count() == 1;
+    let mut new = parts.iter_mut().filter(|part| part.is_new());
     let part = if is_last {
         new.next()
     } else {
@@ -237,14 +236,14 @@ fn next<'a>(parts: &'a mut [&mut dyn Part], ask: Ask) -> Option<(&'a mut dyn Par
 #[cold]
 fn deny(parts: &mut [&mut dyn Part], ask: Ask, mut denied: RateLimited) -> RateLimited {
     for part in &mut *parts {
-        if part.waits().is_none() && part.look(ask) == Look::Denies {
+        if part.is_new() && part.look(ask) == Look::Denies {
             let mut seat = RequestSeat::NOT_REQUIRED;
             let may_wait = MayWait {
                 seat: &mut seat,
                 until: &|| None,
             };
             let keep = Ask { keep: true, ..ask };
-            if let Err(other) = part.enter(keep, may_wait) {
+            if let Poll::Ready(Err(other)) = part.poll_enter(keep, may_wait, None) {
                 denied = stricter(denied, other);
             }
         }

@@ -57,7 +57,7 @@ pub(super) enum LimitGate {
 }
 
 /// What a request has of a gate.
-pub(super) type SlotOf<G> = Slot<<G as Gate<PolicyKey>>::Wait, <G as Gate<PolicyKey>>::Ticket>;
+pub(super) type SlotOf<G> = Slot<<G as Gate<PolicyKey>>::Entry>;
 
 impl Generation {
     /// Whether the client of a request is denied. An address that is missing is so for every list.
@@ -159,8 +159,8 @@ impl Active {
     /// An empty slot.
     pub(super) fn slot(&self) -> Box<dyn Any + Send> {
         match &self.gate {
-            LimitGate::Rate(..) => Box::new(None as SlotOf<Rate<PolicyLimiter>>),
-            LimitGate::InFlight(_) => Box::new(None as SlotOf<InFlight>),
+            LimitGate::Rate(..) => Box::<SlotOf<Rate<PolicyLimiter>>>::default(),
+            LimitGate::InFlight(_) => Box::<SlotOf<InFlight>>::default(),
         }
     }
 
@@ -199,7 +199,6 @@ impl Active {
             number,
             rules: Some(&self.limit),
             slot: slot.downcast_mut::<SlotOf<G>>()?,
-            denied: false,
         }))
     }
 

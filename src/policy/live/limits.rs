@@ -16,7 +16,7 @@ use super::matched::MatchedLimits;
 use super::report::Reloaded;
 use crate::concurrency::{InFlight, PermitBody, UntilBodyEnds};
 use crate::decision::Decision;
-use crate::layer::{AllOf, Exit, Has, Part, Parts, PolicyList, Renamed};
+use crate::layer::{AllOf, Exit, Part, Parts, PolicyList, Renamed};
 use crate::policy::file::{PolicyFile, Problems};
 use crate::respond::OwnRules;
 use crate::sync::Swap;
@@ -119,15 +119,14 @@ impl<B: Body> Exit<MatchedLimits, Response<B>> for AllOf<PolicyLimits> {
     type Response = Response<PermitBody<B>>;
 
     fn exit<E>(
-        slots: Option<Vec<Box<dyn Any + Send>>>,
+        slots: Vec<Box<dyn Any + Send>>,
         result: Result<Response<B>, E>,
     ) -> Result<Self::Response, E> {
-        let slots = slots.into_iter().flatten();
-        let tickets = slots.filter_map(|slot| match *slot.downcast::<SlotOf<InFlight>>().ok()? {
-            Some(Has::Passed(passed)) => passed.ticket,
-            _ => None,
+        let in_flight = slots.into_iter().filter_map(|slot| {
+            let slot = slot.downcast::<SlotOf<InFlight>>().ok()?;
+            Some(slot.entry)
         });
-        InFlight::<UntilBodyEnds>::exit_all(tickets, result)
+        InFlight::<UntilBodyEnds>::exit_all(in_flight, result)
     }
 }
 

@@ -14,7 +14,7 @@ use super::{
     lines::QueuedCall,
 };
 use crate::algorithm::{IntoAlgorithm, Portable};
-use crate::backend::{Backend, Bans, IntoBackend, Lends, Op};
+use crate::backend::{Backend, Bans, IntoBackend, Op};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::Decision;
 use crate::error::{ConfigError, StoreError, expect_valid};
@@ -365,5 +365,3 @@ impl<S: CasStore, A: Portable> fmt::Debug for Cas<S, A> {
 }
 
 impl<S: CasStore, A: Portable + Bans> Bans for Cas<S, A> {}
-
-impl<S: CasStore, A: Portable + Lends> Lends for Cas<S, A> {}

@@ -53,10 +53,7 @@ impl Call {
 
     /// Whether it is a request.
     pub(super) const fn takes(self) -> bool {
-        matches!(
-            self,
-            Self::Op(Op::Take(_) | Op::Borrow(_)) | Self::Reserve(..)
-        )
+        matches!(self, Self::Op(Op::Take(_)) | Self::Reserve(..))
     }
 
     const fn is_peek(self) -> bool {

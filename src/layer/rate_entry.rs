@@ -1,0 +1,81 @@
+//! What a request has of a rate limit: a wait, or what it has taken.
+
+use super::gate::Ask;
+use crate::backend::Op;
+use crate::clock::MonotonicSleep;
+use crate::decision::CompactDecision;
+use crate::queue::Place;
+use crate::receipt::Receipt;
+use crate::respond::Settle;
+
+/// What a request has of a rate limit.
+#[derive(Debug)]
+#[expect(unnameable_types, reason = "only layers use it")]
+pub enum RateEntry<F> {
+    /// It has not asked.
+    New,
+    /// The decision is pending. Boxed, because it would be most of the response future, even if the backend
+    /// is never pending.
+    Asks(Box<F>, Ask),
+    /// In the line of its key.
+    InLine(InLine),
+    /// The backend has booked its turn. Boxed, as few backends do.
+    Booked(Box<Booked>),
+    Has(Ticket),
+    /// It has nothing that is needed.
+    Nothing,
+}
+
+/// Manual impl: derive would require `F: Default`.
+impl<F> Default for RateEntry<F> {
+    #[inline]
+    fn default() -> Self {
+        Self::New
+    }
+}
+
+#[derive(Debug)]
+#[expect(unnameable_types, reason = "only layers use it")]
+pub struct InLine {
+    pub(super) place: Place,
+    /// As it was expected when the request joined, in nanoseconds.
+    pub(super) wait: u64,
+    pub(super) cost: u64,
+    pub(super) figures: bool,
+    pub(super) keep: bool,
+}
+
+#[derive(Debug)]
+#[expect(unnameable_types, reason = "only layers use it")]
+pub struct Booked {
+    pub(super) until: MonotonicSleep,
+    /// If its figures are read.
+    pub(super) decision: Option<CompactDecision>,
+    pub(super) ticket: Ticket,
+    pub(super) keep: bool,
+}
+
+/// What an admitted request has taken.
+#[derive(Clone, Copy, Debug)]
+#[expect(unnameable_types, reason = "only layers use it")]
+pub struct Ticket {
+    pub(super) cost: u64,
+    /// `None` if nothing was taken: the request passes only in shadow mode.
+    pub(super) receipt: Option<Receipt>,
+}
+
+impl Ticket {
+    /// What settles the cost. Nothing was taken from a denied request.
+    pub(super) fn settled_by(self, settle: Settle) -> Option<Op> {
+        let (cost, receipt) = (self.cost, self.receipt?);
+        let op = match settle {
+            Settle::Keep => return None,
+            Settle::Refund => Op::Refund(cost, receipt),
+            Settle::Forgive => Op::Forgive(cost, receipt),
+            Settle::Charge(units) if units < cost => Op::Refund(cost - units, receipt),
+            Settle::Charge(units) => Op::Charge(units - cost),
+        };
+        let is_nothing = matches!(op, Op::Refund(0, _) | Op::Forgive(0, _) | Op::Charge(0));
+        (!is_nothing).then_some(op)
+    }
+}
