@@ -56,10 +56,6 @@ impl Receipt {
     /// The cost was taken just now: all of it is given back.
     pub const NOW: Self = Self { moment: u64::MAX };
 
-    /// The cost was taken long ago: only a limit for which requests queue gives it back, and only if
-    /// the turn has not come.
-    pub(crate) const LONG_AGO: Self = Self { moment: LOST };
-
     /// The receipt of a backend of your own that took a cost at `moment`, by its own clock and in
     /// its own unit.
     #[inline]

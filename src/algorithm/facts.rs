@@ -18,10 +18,6 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "they answer separate questions"
-)]
 pub struct Facts {
     /// How many limits it holds, for [`Decision::policy`](crate::Decision::policy).
     pub limits: usize,

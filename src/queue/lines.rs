@@ -322,7 +322,9 @@ impl Lines {
     pub(crate) fn tell_all(self: &Arc<Self>) {
         for shard in &self.shards {
             let lines: Vec<u64> = lock(shard).keys().copied().collect();
-            lines.into_iter().for_each(|line_id| self.tell(line_id));
+            for line_id in lines {
+                self.tell(line_id);
+            }
         }
     }
 
