@@ -109,15 +109,22 @@ impl<A: Portable> Future for RedisFuture<A> {
         if let Caching::Forgets(cache, key) = &caching {
             cache.invalidate(key);
         }
-        let decided = result.and_then(|reply| {
-            decode(&kernels, call, &reply).inspect_err(|_| RemoteMetrics(STORE).reply_unusable())
-        });
-        if let (Ok(denial), Caching::Denial(slot)) = (&decided, caching) {
-            if denial.is_denied() {
-                slot.insert(call.cost(), *denial);
+        Poll::Ready(result.and_then(|reply| {
+            let decision = decode(&kernels, call, &reply)
+                .inspect_err(|_| RemoteMetrics(STORE).reply_unusable())?;
+            if let Caching::Denial(slot) = caching {
+                let next = || kernels.next_denial(call.cost(), &reply, decision);
+                let denial = if decision.is_denied() {
+                    Some(decision)
+                } else {
+                    next()
+                };
+                if let Some(denial) = denial {
+                    slot.insert(call.cost(), denial);
+                }
             }
-        }
-        Poll::Ready(decided)
+            Ok(decision)
+        }))
     }
 }
 

@@ -121,6 +121,39 @@ impl Kernels {
         };
         rest.is_empty().then_some((now, ceil_to_micros(decision?)))
     }
+
+    /// The decision on a repetition of a request, given that it was admitted. `None` if there may be room for it, or
+    /// if its figures do not follow from that reply.
+    pub(super) fn next_denial(
+        &self,
+        cost: u64,
+        reply: &[i64],
+        decision: Decision,
+    ) -> Option<Decision> {
+        let ([limit], [now, _, used @ ..]) = (&self.limits[..], reply) else {
+            return None;
+        };
+        if decision.remaining() >= cost {
+            return None;
+        }
+        let (mut used, cost_now) = (used.to_vec(), i64::try_from(cost).ok()?);
+        match (limit, &mut used[..]) {
+            (Kernel::Level(level), [units, _]) if level.places.is_none() => *units += cost_now,
+            (Kernel::Cells(_), [newest, count, ..]) => {
+                *newest = if *newest < 0 { *now } else { *newest };
+                *count += cost_now;
+            }
+            _ => return None,
+        }
+        let figures = Figures {
+            call: Call::Take(cost),
+            now: u64::try_from(*now).ok()?,
+            has_room: false,
+            is_taken: false,
+            used: &used,
+        };
+        Some(ceil_to_micros(figures.decision(limit)))
+    }
 }
 
 /// The same limit with all times in microseconds. `None` if a script cannot represent it exactly.

@@ -94,3 +94,31 @@ fn what_a_script_cannot_decide_exactly_has_no_kernels() {
         );
     }
 }
+
+/// Shows promise 89.
+#[test]
+fn an_admission_that_leaves_no_room_says_how_long_the_next_request_is_denied() {
+    let minute = Quota::per_minute(6);
+    let now = 1_700_000_000_000_000;
+    let next = |algorithm: AnyAlgorithm, used: [i64; 2], cost| {
+        let kernels = Kernels::of(&algorithm).expect("kernels");
+        let reply = [now, 1, used[0], used[1]];
+        let (_, decision) = kernels.decision(Call::Take(cost), &reply).expect("a reply");
+        assert!(decision.is_admitted());
+        let denial = kernels.next_denial(cost, &reply, decision);
+        assert!(denial.is_none_or(|denial| denial.is_denied()));
+        denial.and_then(|denial| denial.retry_after)
+    };
+    let bucket = TokenBucket::new(minute);
+    let second = Duration::from_secs;
+    assert_eq!(next(bucket.into(), [3, 0], 1), None);
+    assert_eq!(next(bucket.into(), [5, 0], 1), Some(second(10)));
+    assert_eq!(next(bucket.into(), [2, 30_000_000], 2), Some(second(5)));
+    // The next one waits, and is not denied.
+    assert_eq!(next(bucket.queue(3).into(), [5, 0], 1), None);
+    let anchored = FixedWindow::new(minute).anchored();
+    let open = now - 20_000_000;
+    assert_eq!(next(anchored.into(), [open, 4], 1), None);
+    assert_eq!(next(anchored.into(), [open, 5], 1), Some(second(40)));
+    assert_eq!(next(anchored.into(), [-1, 0], 6), Some(second(60)));
+}
