@@ -271,7 +271,7 @@ impl Portable for CalendarWindow {
         );
         let starts = [before, start, end, self.window_at(end).1];
         let division = Division::Calendar { name, starts };
-        Kernel::cells(self.quota.limit(), (0, 0), 1, division)
+        Some(Kernel::cells(self.quota.limit(), (0, 0), 1, division))
     }
 
     fn state_fields(&self, state: &mut CalendarWindowState, fields: &mut Fields<'_>) {

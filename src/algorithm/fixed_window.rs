@@ -290,7 +290,7 @@ impl Portable for FixedWindow {
             Division::Even
         };
         let grid = (self.windows.length(), self.windows.offset());
-        Kernel::cells(self.quota.limit(), grid, 1, division)
+        Some(Kernel::cells(self.quota.limit(), grid, 1, division))
     }
 
     fn state_fields(&self, state: &mut FixedWindowState, fields: &mut Fields<'_>) {

@@ -106,13 +106,13 @@ impl Kernel {
         (length, offset): (u64, u64),
         count: u64,
         division: Division,
-    ) -> Option<Vec<Self>> {
-        Some(vec![Self::Cells(Cells {
+    ) -> Vec<Self> {
+        vec![Self::Cells(Cells {
             limit,
             length,
             offset,
             count,
             division,
-        })])
+        })]
     }
 }

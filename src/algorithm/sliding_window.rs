@@ -277,7 +277,12 @@ impl Portable for SlidingWindow {
 
     fn kernels(&self, _: Tick) -> Option<Vec<Kernel>> {
         let grid = (self.windows.length(), self.windows.offset());
-        Kernel::cells(self.quota.limit(), grid, 2, Division::Weighted)
+        Some(Kernel::cells(
+            self.quota.limit(),
+            grid,
+            2,
+            Division::Weighted,
+        ))
     }
 
     fn state_fields(&self, state: &mut SlidingWindowState, fields: &mut Fields<'_>) {

@@ -285,12 +285,12 @@ impl Portable for SlidingGrid {
 
     fn kernels(&self, _: Tick) -> Option<Vec<Kernel>> {
         let grid = (self.grid.length(), self.grid.offset());
-        Kernel::cells(
+        Some(Kernel::cells(
             self.quota.limit(),
             grid,
             self.counted_cells(),
             Division::Even,
-        )
+        ))
     }
 
     /// The sums, each as the difference to the one after it.

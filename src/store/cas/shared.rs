@@ -129,17 +129,14 @@ impl<S: CasStore> Shared<S> {
             Some(result) => result.and_then(|result| result),
             None => Err(Failure::Deadline(self.deadline).in_store(S::NAME)),
         };
-        match &result {
-            Err(error) => {
-                // Another server may reply next.
-                self.time.forget();
-                self.breakers.record_error(Server::Single, sent_at, error);
-            }
-            Ok(_) => {
-                let now = MonotonicClock.now().as_nanos();
-                self.answered_at.store(now, Ordering::Relaxed);
-                self.breakers.record_success(Server::Single);
-            }
+        if let Err(error) = &result {
+            // Another server may reply next.
+            self.time.forget();
+            self.breakers.record_error(Server::Single, sent_at, error);
+        } else {
+            let now = MonotonicClock.now().as_nanos();
+            self.answered_at.store(now, Ordering::Relaxed);
+            self.breakers.record_success(Server::Single);
         }
         result
     }

@@ -114,17 +114,10 @@ impl Group {
             command.arg(batch.key(*index));
         }
         command.arg(batch.sequence());
-        command.arg(packed(
-            batch.term_numbers().into_iter().map(u64::cast_signed),
-        ));
-        command.arg(packed(batch.part_numbers().flatten().map(u64::cast_signed)));
+        command.arg(packed(batch.term_numbers()));
+        command.arg(packed(batch.part_numbers().flatten()));
         for index in &self.indices {
-            command.arg(packed(
-                batch
-                    .report_numbers(*index)
-                    .into_iter()
-                    .map(u64::cast_signed),
-            ));
+            command.arg(packed(batch.report_numbers(*index)));
         }
     }
 

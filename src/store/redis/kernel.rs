@@ -240,7 +240,7 @@ const fn padding(cells: &Cells) -> u64 {
 /// The numbers of a limit in a call, as the script lists them.
 fn limit_args(limit: &Kernel, call: Call) -> [i64; 12] {
     // Larger ones are never admitted.
-    let number = |number: u64| number.min(2 * MAX_EXACT - 1).cast_signed();
+    let number = |number: u64| i64::try_from(number.min(2 * MAX_EXACT - 1)).unwrap_or(i64::MAX);
     let cost = number(call.cost().min(MAX_EXACT));
     let taken = |is_line| number(call.taken_at(is_line).unwrap_or_default());
     match limit {
@@ -301,7 +301,7 @@ impl Level {
     /// How far an unused line goes below zero.
     fn floor(&self) -> i64 {
         if self.is_line() && self.turns == Turns::Before {
-            1 - self.capacity.cast_signed()
+            1 - i64::try_from(self.capacity).unwrap_or(i64::MAX)
         } else {
             0
         }

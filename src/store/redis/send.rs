@@ -88,7 +88,7 @@ impl Text {
     clippy::cast_precision_loss,
     reason = "below 2^53; a demand saturates before"
 )]
-pub(super) fn packed(numbers: impl IntoIterator<Item = i64>) -> Vec<u8> {
-    let doubles = numbers.into_iter().map(|number| number as f64);
+pub(super) fn packed(numbers: impl IntoIterator<Item: Into<i128>>) -> Vec<u8> {
+    let doubles = numbers.into_iter().map(|number| number.into() as f64);
     doubles.flat_map(f64::to_le_bytes).collect()
 }

@@ -19,9 +19,9 @@ fn micros(span: Duration) -> u64 {
 }
 
 /// Exhausts a key and sets the clock back. The key is denied for at most `longest`.
-fn check<A: Portable>(connection: &mut redis::Connection, algorithm: A, longest: Duration) {
+fn check<A: Portable>(connection: &mut redis::Connection, algorithm: &A, longest: Duration) {
     for step in [SECOND / 3, SECOND, 1_000 * SECOND] {
-        check_step(connection, &algorithm, step, longest);
+        check_step(connection, algorithm, step, longest);
     }
 }
 
@@ -74,20 +74,20 @@ fn a_clock_set_back_admits_no_more_and_denies_no_longer_than_promised() {
     let server = RedisServer::start();
     let server = &mut server.connection();
     let quota = Quota::per_second(4);
-    check(server, TokenBucket::new(quota), SECOND / 4);
-    check(server, LeakyBucket::new(quota), SECOND / 4);
+    check(server, &TokenBucket::new(quota), SECOND / 4);
+    check(server, &LeakyBucket::new(quota), SECOND / 4);
     #[cfg(feature = "governor")]
-    check(server, crate::algorithm::Gcra::new(quota), SECOND / 4);
-    check(server, FixedWindow::new(quota), SECOND);
-    check(server, FixedWindow::new(quota).anchored(), SECOND);
-    check(server, SlidingLog::new(quota), SECOND);
-    check(server, SlidingGrid::new(quota), SECOND);
-    check(server, SlidingGrid::new(quota).strict(), SECOND * 11 / 10);
+    check(server, &crate::algorithm::Gcra::new(quota), SECOND / 4);
+    check(server, &FixedWindow::new(quota), SECOND);
+    check(server, &FixedWindow::new(quota).anchored(), SECOND);
+    check(server, &SlidingLog::new(quota), SECOND);
+    check(server, &SlidingGrid::new(quota), SECOND);
+    check(server, &SlidingGrid::new(quota).strict(), SECOND * 11 / 10);
     let set = (LeakyBucket::new(quota), SlidingLog::new(quota));
-    check(server, set, SECOND);
+    check(server, &set, SECOND);
     // A part of a unit has to leave the previous window.
     let longest = SECOND + Duration::from_micros(1);
-    check(server, SlidingWindow::new(quota), longest);
+    check(server, &SlidingWindow::new(quota), longest);
 }
 
 /// Shows promise 91.

@@ -143,9 +143,10 @@ fn a_planted_bug_in_sets_and_expiry_is_caught() {
         "ceil((unused_at - now) / 1000) + LINGER",
         "unused_at = max(unused_at, ",
     ] {
-        let wrong = match right.starts_with("ceil") {
-            true => "max(ceil((unused_at - now) / 2000), 1)",
-            false => "unused_at = min(now + 1, ",
+        let wrong = if right.starts_with("ceil") {
+            "max(ceil((unused_at - now) / 2000), 1)"
+        } else {
+            "unused_at = min(now + 1, "
         };
         assert_caught(
             is_caught(token_bucket, right, wrong),
