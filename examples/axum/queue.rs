@@ -17,10 +17,10 @@ async fn export() -> &'static str {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
-    let bucket = LeakyBucket::new(Quota::per_second(4))
-        .queue(20)
-        .max_wait(Duration::from_millis(1_500));
+    let bucket = LeakyBucket::new(Quota::per_second(4).burst(1));
     let limit = RateLimitLayer::new(Global, bucket)
+        .queue(20)
+        .max_wait(Duration::from_millis(1_500))
         .name("export")
         // The bound on queued requests over all keys.
         .seats(6)

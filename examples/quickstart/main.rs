@@ -24,12 +24,12 @@ const ROUTES: [(&str, &str); 3] = [
 fn app() -> Router {
     let search = TokenBucket::new(Quota::per_second(5).burst(10));
     let login = SlidingLog::new(Quota::per_minute(15));
-    let export = LeakyBucket::new(Quota::per_second(50)).queue(10);
+    let export = LeakyBucket::new(Quota::per_second(50).burst(1));
 
     // Each client has its own limit: the key is the address of the connection.
     let search = RateLimitLayer::new(ClientIp::peer(), search);
     let login = RateLimitLayer::new(ClientIp::peer(), login);
-    let export = RateLimitLayer::new(ClientIp::peer(), export);
+    let export = RateLimitLayer::new(ClientIp::peer(), export).queue(10);
     Router::new()
         .route("/search", get(async || "found").layer(search))
         .route("/login", get(async || "welcome").layer(login))

@@ -20,9 +20,9 @@ pin_project! {
     /// The response of a [`Limit`](super::Limit).
     ///
     /// # Cancel safety
-    /// Dropping it while the request waits gives back what it has taken, and all requests behind it move
-    /// up. The cost of a rate limit that admitted the request, at once or later, stays taken: otherwise
-    /// requests that are begun and dropped would be free. The permit of a concurrency limit is released,
+    /// Dropping it while the request waits leaves the line, and all requests behind it move up; a turn that a
+    /// server has booked is given back. The cost of a rate limit that admitted the request, at once or later,
+    /// stays taken: otherwise requests that are begun and dropped would be free. The permit of a concurrency limit is released,
     /// and an [adaptive](crate::ConcurrencyLimitLayer::adaptive) one learns how long the request has
     /// lasted at least.
     #[must_use = "futures do nothing unless polled"]

@@ -34,11 +34,10 @@ impl<K, G, R> LimitLayer<K, G, R> {
     /// [`PriorityHeader`](crate::key::PriorityHeader). All requests have
     /// [`Priority::HIGH`](crate::key::Priority::HIGH) unless this is set.
     ///
-    /// It orders the requests that wait in a queue, that of an algorithm or of a
-    /// [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer::queue). A request goes before all of lower priority, and
-    /// after all of its own. If the queue is full, a new request takes the place of the last one of the lowest priority,
-    /// which is denied, if that is lower than its own. If [costs](Self::cost) differ, a request that waits for a rate
-    /// limit overtakes only those of its cost.
+    /// It orders the requests that wait in a line of this process, for a rate or for a
+    /// [permit](crate::ConcurrencyLimitLayer::queue). A request goes before all of lower priority, and
+    /// after all of its own. If the line is full, a new request takes the place of the last one of the lowest priority,
+    /// which is denied, if that is lower than its own.
     ///
     /// It takes no capacity away: as long as none waits, requests of all priorities are admitted alike, up to the limit.
     /// On a limit on concurrency, [`reserve`](crate::ConcurrencyLimitLayer::reserve) keeps the last permits for important
@@ -62,7 +61,8 @@ impl<K, G, R> LimitLayer<K, G, R> {
     ///     _ => Priority::MEDIUM,
     /// };
     /// let busy = ConcurrencyLimitLayer::adaptive(Gradient2::new()).queue(50).priority(priority);
-    /// let paced = RateLimitLayer::new(Global, LeakyBucket::new(Quota::per_second(100)).queue(200))
+    /// let paced = RateLimitLayer::new(Global, LeakyBucket::new(Quota::per_second(100)))
+    ///     .queue(200)
     ///     .priority(priority);
     /// # drop((busy, paced));
     /// ```
@@ -227,8 +227,11 @@ impl<K, G, R> LimitLayer<K, G, R> {
     /// use axum::{Router, routing::get};
     /// use tower_throttle::{Global, LeakyBucket, Quota, RateLimitLayer, queue::WhenFull};
     ///
-    /// let bucket = LeakyBucket::new(Quota::per_second(2)).queue(20).max_wait(Duration::from_secs(10));
-    /// let layer = RateLimitLayer::new(Global, bucket).seats(100).when_full(WhenFull::Deny);
+    /// let layer = RateLimitLayer::new(Global, LeakyBucket::new(Quota::per_second(2).burst(1)))
+    ///     .queue(20)
+    ///     .max_wait(Duration::from_secs(10))
+    ///     .seats(100)
+    ///     .when_full(WhenFull::Deny);
     /// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
     /// ```
     ///
