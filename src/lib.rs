@@ -177,6 +177,6 @@ pub use self::{
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-#[cfg(all(test, not(tower_throttle_loom)))]
+#[cfg(all(test, feature = "cas", not(tower_throttle_loom)))]
 #[path = "../tests/common/computed.rs"]
 mod computed;

@@ -31,7 +31,7 @@ const ARROWS: &[(&[&str], &[&[&str]])] = &[
         &["store"],
         &[VOCABULARY, PORTS, TESTS, &["acquire", "algorithm"]],
     ),
-    (&["queue"], &[VOCABULARY, TESTS, &["key"]]),
+    (&["queue"], &[VOCABULARY, &["key"]]),
     (
         &["layer"],
         &[VOCABULARY, PORTS, &["algorithm", "store", "queue"]],

@@ -30,10 +30,10 @@ fn line<A: Algorithm>(algorithm: &A, turns: usize, take: Take<A>) -> Vec<u64> {
 /// Shows promise 7.
 #[test]
 fn a_line_that_asks_at_whole_nanoseconds_loses_no_fraction() {
-    fn check<A: Algorithm>(algorithm: A, limit: u64) {
+    fn check<A: Algorithm>(algorithm: &A, limit: u64) {
         let ideal = |turn: u64| (turn * 1_000_000_000).div_ceil(limit);
         let expected: Vec<_> = (0..5_000).map(ideal).collect();
-        let found = line(&algorithm, 5_000, A::take_turn);
+        let found = line(algorithm, 5_000, A::take_turn);
         assert_eq!(found, expected, "{algorithm:?}");
         // Planted: each turn begins at the moment that was rounded up.
         let rounded: Take<A> = |algorithm, state, at, cost| {
@@ -48,25 +48,25 @@ fn a_line_that_asks_at_whole_nanoseconds_loses_no_fraction() {
                 }
             }
         };
-        assert_ne!(line(&algorithm, 5_000, rounded), expected, "{algorithm:?}");
+        assert_ne!(line(algorithm, 5_000, rounded), expected, "{algorithm:?}");
     }
     for limit in [3, 7, 999] {
         let quota = Quota::per_second(limit).burst(1);
-        check(TokenBucket::new(quota), limit);
-        check(LeakyBucket::new(quota), limit);
+        check(&TokenBucket::new(quota), limit);
+        check(&LeakyBucket::new(quota), limit);
         for charge in [Charge::After, Charge::Before] {
-            check(LeakyBucket::new(quota).queue(0).charge_mode(charge), limit);
+            check(&LeakyBucket::new(quota).queue(0).charge_mode(charge), limit);
         }
-        check(AnyAlgorithm::new(TokenBucket::new(quota)), limit);
+        check(&AnyAlgorithm::new(TokenBucket::new(quota)), limit);
         let slower = TokenBucket::new(Quota::per_second(1_000));
-        check((TokenBucket::new(quota), slower), limit);
+        check(&(TokenBucket::new(quota), slower), limit);
     }
 }
 
 /// The wait that is expected behind others is the one that it takes, if all costs are 1.
 #[test]
 fn a_wait_is_expected_to_the_nanosecond() {
-    fn check<A: Algorithm>(algorithm: A) {
+    fn check<A: Algorithm>(algorithm: &A) {
         for seed in seeds(20) {
             let random = &mut Random::new(seed);
             let mut state = algorithm.fresh(Tick::ZERO);
@@ -90,20 +90,20 @@ fn a_wait_is_expected_to_the_nanosecond() {
         }
     }
     let quota = Quota::per_second(7);
-    check(TokenBucket::new(quota.burst(4)));
-    check(TokenBucket::new(quota.burst(1)).debt(3));
-    check(LeakyBucket::new(quota));
-    check(LeakyBucket::new(quota).queue(0));
-    check(FixedWindow::new(quota));
-    check(FixedWindow::new(quota).anchored());
-    check(SlidingLog::new(quota));
-    check(WarmUp::new(quota, Duration::from_secs(3)));
+    check(&TokenBucket::new(quota.burst(4)));
+    check(&TokenBucket::new(quota.burst(1)).debt(3));
+    check(&LeakyBucket::new(quota));
+    check(&LeakyBucket::new(quota).queue(0));
+    check(&FixedWindow::new(quota));
+    check(&FixedWindow::new(quota).anchored());
+    check(&SlidingLog::new(quota));
+    check(&WarmUp::new(quota, Duration::from_secs(3)));
 }
 
 /// A cost that can never pass has no turn, and no algorithm expects too long a wait.
 #[test]
 fn no_algorithm_expects_too_long_a_wait() {
-    fn check<A: Algorithm>(algorithm: A, most: u64) {
+    fn check<A: Algorithm>(algorithm: &A, most: u64) {
         let state = algorithm.fresh(Tick::ZERO);
         let never = algorithm.expected_wait(&state, Tick::ZERO, 3, most + 1);
         assert_eq!(never, None, "{algorithm:?}");
@@ -130,14 +130,14 @@ fn no_algorithm_expects_too_long_a_wait() {
         }
     }
     let quota = Quota::per_second(7);
-    check(TokenBucket::new(quota.burst(4)), 4);
-    check(LeakyBucket::new(quota), 7);
-    check(FixedWindow::new(quota), 7);
-    check(SlidingLog::new(quota), 7);
-    check(SlidingWindow::new(quota), 7);
-    check(SlidingGrid::new(quota).cells(5), 7);
+    check(&TokenBucket::new(quota.burst(4)), 4);
+    check(&LeakyBucket::new(quota), 7);
+    check(&FixedWindow::new(quota), 7);
+    check(&SlidingLog::new(quota), 7);
+    check(&SlidingWindow::new(quota), 7);
+    check(&SlidingGrid::new(quota).cells(5), 7);
     check(
-        (TokenBucket::new(quota.burst(4)), SlidingLog::new(quota)),
+        &(TokenBucket::new(quota.burst(4)), SlidingLog::new(quota)),
         4,
     );
 }

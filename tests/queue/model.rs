@@ -238,7 +238,9 @@ async fn agree<A: Algorithm>(algorithm: A, seed: u64, mistake: Mistake) -> bool 
             0 if !calls.is_empty() => {
                 let left = name - 1 - u32::try_from(random.below(4)).unwrap().min(name - 1);
                 let call: Option<JoinHandle<()>> = calls.remove(&left);
-                call.into_iter().for_each(|call| call.abort());
+                if let Some(call) = call {
+                    call.abort();
+                }
                 model.leave(left, now);
             }
             1 => {
