@@ -167,7 +167,7 @@ impl<H, P> InFlight<H, P> {
         Passed {
             decision: figures.then(|| CompactDecision::new(&usage.decision(Verdict::Admit))),
             waited,
-            decided: true,
+            ..Passed::AT_ONCE
         }
     }
 
@@ -270,9 +270,12 @@ impl<K: Hash, H, P: Source<K>> Gate<K> for InFlight<H, P> {
             let is_plain = !P::ASKS && !ask.figures && request.units > 0;
             if is_plain && permits.may_pass(request) {
                 if let Ok((permit, usage)) = Permit::try_take(permits, request) {
-                    let _ = self.state.record_admitted();
+                    let sampled = self.state.record_admitted();
                     *entry = InFlightEntry::Has(self.ticket(permit, |_| usage.in_flight));
-                    return Poll::Ready(Ok(Passed::AT_ONCE));
+                    return Poll::Ready(Ok(Passed {
+                        sampled,
+                        ..Passed::AT_ONCE
+                    }));
                 }
             }
             let entered = self.enter(key, ask, request, entry, may_wait);
@@ -374,9 +377,10 @@ impl<H, P> InFlight<H, P> {
         };
         match joined {
             Joined::Taken(usage) => {
-                let _ = self.state.record_admitted();
+                let sampled = self.state.record_admitted();
                 let permit = self.permit(request);
-                Poll::Ready(Ok(self.pass(permit, usage, ask.figures, false, entry)))
+                let passed = self.pass(permit, usage, ask.figures, false, entry);
+                Poll::Ready(Ok(Passed { sampled, ..passed }))
             }
             Joined::Waits(at, usage) => {
                 let longest = if asks {

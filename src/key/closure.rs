@@ -9,7 +9,7 @@ use crate::key::{Extracted, Key, KeyExtractor};
     label = "neither a key nor an `Extracted` or a `Result` of one",
     note = "a borrowed value such as `&str` is not a key: return an owned one, with `.to_owned()` or `.clone()`",
     note = "strings, integers, IP addresses, options and tuples of them are keys",
-    note = "for a type of your own that is `Hash`, write `impl tower_throttle::key::Key for .. {{}}`"
+    note = "for a type of your own that is `Hash` and `Clone`, write `impl tower_throttle::key::Key for .. {{}}`"
 )]
 pub trait IntoKey {
     /// The type of the key.

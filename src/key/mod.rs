@@ -66,7 +66,7 @@ use std::hash::Hash;
     message = "`{Self}` is not a key: a key is an owned value such as a `String`, an integer or an IP address, and a key closure is not async",
     label = "not a key",
     note = "a reference is not a key: return an owned value, with `.to_owned()` or `.clone()`",
-    note = "for a type of your own that is `Hash`, write `impl tower_throttle::key::Key for {Self} {{}}`"
+    note = "for a type of your own that is `Hash` and `Clone`, write `impl tower_throttle::key::Key for {Self} {{}}`"
 )]
 pub trait Key: Hash {}
 

@@ -73,6 +73,8 @@ pub struct Passed {
     pub(crate) waited: bool,
     /// False in an outage, in which nothing has decided.
     pub(crate) decided: bool,
+    /// It is one of those whose headers are looked at.
+    pub(crate) sampled: bool,
 }
 
 impl Passed {
@@ -81,6 +83,7 @@ impl Passed {
         decision: None,
         waited: false,
         decided: true,
+        sampled: false,
     };
 
     /// Although nothing has decided.

@@ -106,6 +106,12 @@ impl<L: IntoBackend> Rate<L> {
         (most, set.unwrap_or(longest))
     }
 
+    /// Whether no request waits, and none may.
+    #[inline]
+    fn waits_nowhere(&self) -> bool {
+        !self.queues() && self.state.lines.waiting() == 0
+    }
+
     fn may_wait(&self, ask: Ask) -> bool {
         self.line.least.is_none_or(|least| ask.priority >= least)
     }
@@ -118,13 +124,20 @@ impl<L: IntoBackend> Rate<L> {
         }
     }
 
-    /// Keeps what a request has taken that goes on, if that is needed.
-    fn pass<F>(
+    /// Counts a request that goes on at once.
+    fn admit<F>(
+        &self,
         ask: Ask,
         decision: &Decision,
-        waited: bool,
         entry: &mut RateEntry<F>,
     ) -> Poll<Result<Passed, RateLimited>> {
+        let sampled = self.state.record_admitted();
+        let passed = Self::pass(ask, decision, entry);
+        Poll::Ready(Ok(Passed { sampled, ..passed }))
+    }
+
+    /// Keeps what a request has taken that goes on, if that is needed.
+    fn pass<F>(ask: Ask, decision: &Decision, entry: &mut RateEntry<F>) -> Passed {
         let ticket = Ticket {
             cost: ask.cost,
             receipt: (!decision.is_denied()).then(|| decision.receipt()),
@@ -135,11 +148,10 @@ impl<L: IntoBackend> Rate<L> {
             RateEntry::Nothing
         };
         let is_stated = ask.figures && !decision.is_unlimited();
-        Poll::Ready(Ok(Passed {
+        Passed {
             decision: is_stated.then(|| CompactDecision::new(decision)),
-            waited,
-            decided: true,
-        }))
+            ..Passed::AT_ONCE
+        }
     }
 
     #[cold]
@@ -191,8 +203,7 @@ impl<L: IntoBackend> Rate<L> {
         if ask.cost == 0 || lines.waiting() == 0 {
             let decision = self.backend().take_turn(key, ask.cost, now)?;
             if !decision.is_denied() {
-                let _ = self.state.record_admitted();
-                return Some(Self::pass(ask, &decision, false, entry));
+                return Some(self.admit(ask, &decision, entry));
             }
             if decision.retry_after.is_none() {
                 return Some(Poll::Ready(Err(self.deny::<K>(decision))));
@@ -213,10 +224,7 @@ impl<L: IntoBackend> Rate<L> {
         let limit = LimitOf::new(key, &self.state.backend);
         let line_id = self.state.line_id(key);
         Some(match lines.join(line_id, &limit, wants) {
-            Joined::Taken(decision) => {
-                let _ = self.state.record_admitted();
-                Self::pass(ask, &decision, false, entry)
-            }
+            Joined::Taken(decision) => self.admit(ask, &decision, entry),
             Joined::Waits(place, wait) => {
                 if let Some(mut decision) = self.backend().current_decision(key, 0) {
                     decision.verdict = Verdict::Wait(wait);
@@ -255,18 +263,15 @@ impl<L: IntoBackend> Rate<L> {
             Err(error) => return Poll::Ready(self.fail(ask, error)),
         };
         let wait = match decision.verdict {
-            Verdict::Admit => {
-                let _ = state.record_admitted();
-                return Self::pass(ask, &decision, false, entry);
-            }
+            Verdict::Admit => return self.admit(ask, &decision, entry),
             Verdict::Wait(_) if ask.shadow => {
                 state.record_waited(&decision, true);
-                return Self::pass(ask, &decision, false, entry);
+                return Poll::Ready(Ok(Self::pass(ask, &decision, entry)));
             }
             Verdict::Deny if ask.shadow => {
                 state.record_denied(&decision, true);
                 self.spread(&mut decision);
-                return Self::pass(ask, &decision, false, entry);
+                return Poll::Ready(Ok(Self::pass(ask, &decision, entry)));
             }
             Verdict::Deny => return Poll::Ready(Err(self.deny::<K>(decision))),
             Verdict::Wait(wait) => wait,
@@ -400,9 +405,12 @@ where
         // Nearly every request needs no figures, and keeps nothing.
         let is_plain = cx.is_none() && !ask.figures && !ask.keep;
         if is_plain && self.state.lines.waiting() == 0 && self.backend().try_admit(key, ask.cost) {
-            let _ = self.state.record_admitted();
+            let sampled = self.state.record_admitted();
             self.state.report_losses(|| self.backend().losses());
-            return Poll::Ready(Ok(Passed::AT_ONCE));
+            return Poll::Ready(Ok(Passed {
+                sampled,
+                ..Passed::AT_ONCE
+            }));
         }
         self.poll_slowly(key, ask, entry, may_wait, cx)
     }
@@ -471,7 +479,10 @@ impl<L: IntoBackend> Rate<L> {
         loop {
             match entry {
                 RateEntry::New => {
-                    let entered = self.enter_line(key, ask, entry, &mut may_wait);
+                    let entered = match self.waits_nowhere() {
+                        true => None,
+                        false => self.enter_line(key, ask, entry, &mut may_wait),
+                    };
                     let entered = entered.unwrap_or_else(|| {
                         let mut deciding = self.backend().decide(key, ask.cost);
                         let Poll::Ready(decided) = poll_once(&mut deciding) else {
@@ -513,17 +524,16 @@ impl<L: IntoBackend> Rate<L> {
                     };
                     return match ended {
                         Ok(decision) => {
-                            let passed = Self::pass(ask, &decision, true, entry);
-                            passed.map_ok(|passed| Passed {
-                                decision: passed.decision.map(|_| {
-                                    let verdict = Verdict::Wait(wait);
-                                    CompactDecision::new(&Decision {
-                                        verdict,
-                                        ..decision
-                                    })
-                                }),
+                            let passed = Self::pass(ask, &decision, entry);
+                            let told = Decision {
+                                verdict: Verdict::Wait(wait),
+                                ..decision
+                            };
+                            Poll::Ready(Ok(Passed {
+                                decision: passed.decision.map(|_| CompactDecision::new(&told)),
+                                waited: true,
                                 ..passed
-                            })
+                            }))
                         }
                         Err(retry_after) => {
                             *entry = RateEntry::Nothing;
@@ -544,7 +554,7 @@ impl<L: IntoBackend> Rate<L> {
                     return Poll::Ready(Ok(Passed {
                         decision,
                         waited: true,
-                        decided: true,
+                        ..Passed::AT_ONCE
                     }));
                 }
                 RateEntry::Has(_) | RateEntry::Nothing => {

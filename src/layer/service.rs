@@ -104,9 +104,6 @@ where
             shares: self.options.share_decision,
             keep: R::NEEDS_RESPONSE,
         };
-        if self.gate.state().counts.is_sampled() {
-            self.check_proxy_header(&request);
-        }
         let mut entry = G::Entry::default();
         let mut seat = self.seat.take_seat();
         let may_wait = MayWait {
@@ -123,6 +120,9 @@ where
             }
             Poll::Ready(Err(denied)) => {
                 drop(seat);
+                if self.gate.state().counts.is_sampled() {
+                    self.check_proxy_header(&request);
+                }
                 let answer = refuse(&self.gate, Some(&key), &self.respond, request, denied);
                 ResponseFuture::done(answer)
             }
@@ -179,6 +179,9 @@ impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
         G: Gate<K::Key>,
         R: ResponseHooks<Req, K::Key, S::Response, S::Error> + Clone,
     {
+        if passed.sampled {
+            self.check_proxy_header(&request);
+        }
         if passed.decided {
             self.respond.admitted(&key, ask.cost);
         }

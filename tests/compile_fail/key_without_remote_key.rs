@@ -2,7 +2,7 @@
 
 use axum::{Router, extract::Request, routing::get};
 use tower_throttle::{Quota, RateLimitLayer, TokenBucket, key::Key, store::redis::Redis};
-#[derive(Hash)]
+#[derive(Clone, Hash)]
 struct Tenant(u32);
 impl Key for Tenant {}
 fn main() {

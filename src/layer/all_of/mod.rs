@@ -102,6 +102,7 @@ impl<P> AllOf<P> {
             decision: decision.as_ref().map(CompactDecision::new),
             waited,
             decided,
+            sampled: self.state.counts.is_sampled(),
         }
     }
 }
