@@ -479,10 +479,10 @@ impl<L: IntoBackend> Rate<L> {
         loop {
             match entry {
                 RateEntry::New => {
-                    let entered = match self.waits_nowhere() {
-                        true => None,
-                        false => self.enter_line(key, ask, entry, &mut may_wait),
-                    };
+                    let mut entered = None;
+                    if !self.waits_nowhere() {
+                        entered = self.enter_line(key, ask, entry, &mut may_wait);
+                    }
                     let entered = entered.unwrap_or_else(|| {
                         let mut deciding = self.backend().decide(key, ask.cost);
                         let Poll::Ready(decided) = poll_once(&mut deciding) else {
