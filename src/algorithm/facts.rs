@@ -68,7 +68,6 @@ impl Facts {
             waiting: self.waiting + other.waiting,
             queue: self.queue.max(other.queue),
             max_wait: self.max_wait.min(other.max_wait),
-            // Not together: each would lend a turn of its own.
             counts_denials: self.counts_denials | other.counts_denials,
             is_about_one_key: self.is_about_one_key | other.is_about_one_key,
             is_user_code: self.is_user_code | other.is_user_code,
