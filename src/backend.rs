@@ -94,8 +94,8 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
     /// Decides on a request that has waited in line for the moment `at`, as of that moment, which may be over.
     /// It does not wait again: if it is denied, it may ask again after `retry_after`.
     ///
-    /// `None` if the decision needs I/O. Then a layer has no line of its own: the backend says how long each
-    /// request waits.
+    /// `None` if the decision needs I/O, or if the limit counts denials, as a line would hide most of them. Then a
+    /// layer has no line of its own: the backend says how long each request waits.
     fn take_turn(&self, key: &K, cost: u64, at: Tick) -> Option<Decision> {
         let _ = (key, cost, at);
         None
@@ -381,8 +381,7 @@ pub trait IntoBackend {
         true
     }
 
-    /// Whether `backend` decides without I/O, by [`take_turn`](Backend::take_turn), so that a layer can have a
-    /// line.
+    /// Whether `backend` decides by [`take_turn`](Backend::take_turn), so that a layer can have a line.
     fn decides_at_once(backend: &Self::Backend) -> bool {
         let _ = backend;
         false

@@ -301,12 +301,12 @@ impl<K, L: IntoBackend, R> RateLimitLayer<K, L, R> {
     /// ```
     ///
     /// # Panics
-    /// If the limit is on a server: it says how long each request waits, by a
-    /// [queue](crate::LeakyBucket::queue) of its algorithm.
+    /// If the limit is on a server, or [counts denials](crate::Lockout::after_denials_of): it says how long each
+    /// request waits, by a [queue](crate::LeakyBucket::queue) of its algorithm.
     #[track_caller]
     pub fn queue(self, most: u32) -> Self {
         let error = ConfigError::Unsupported {
-            what: "`queue` of a layer for a limit that does not decide in this process",
+            what: "`queue` of a layer for a limit that counts denials or does not decide in this process",
             instead: "set `.queue(n)` on its `LeakyBucket`, `TokenBucket` or `WarmUp`",
         };
         expect_valid(self.gate().can_have_line().then_some(()).ok_or(error));

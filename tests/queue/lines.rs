@@ -8,7 +8,7 @@ use std::{
 
 use tower::{Service, ServiceBuilder, layer::layer_fn};
 use tower_throttle::{
-    AsError, LeakyBucket, Quota, RateLimitLayer, RateLimited, TokenBucket, WarmUp,
+    AsError, LeakyBucket, Lockout, Quota, RateLimitLayer, RateLimited, TokenBucket, WarmUp,
     algorithm::Charge, queue::Order,
 };
 
@@ -472,4 +472,32 @@ async fn a_turn_is_used_up_by_a_request_whose_service_then_fails() {
     let error = calls.remove(1).await.unwrap().unwrap_err();
     assert_eq!(error.to_string(), "not ready");
     assert_eq!(harness.served(), [(0, 0), (2, 2_000), (3, 3_000)]);
+}
+
+/// Shows promise 224.
+#[tokio::test(start_paused = true)]
+async fn a_lockout_counts_the_denials_of_a_full_queue() {
+    let queue = LeakyBucket::new(Quota::per_second(1)).queue(1);
+    let lockout = Lockout::new(Quota::per_minute(2)).after_denials_of(queue);
+    let layer = RateLimitLayer::new(key, lockout).respond(AsError);
+    let harness = Harness::new(&layer);
+    let _calls = harness.send_all(0..2).await;
+    for call in harness.send_all(2..4).await {
+        denied(call).await;
+    }
+    pass(20_000).await;
+    let blocked = denied(harness.send(4).await).await;
+    assert_eq!(blocked.retry_after(), Some(Duration::from_secs(40)));
+    assert_eq!(harness.served(), [(0, 0), (1, 1_000)]);
+}
+
+#[test]
+fn a_layer_refuses_a_line_that_would_hide_denials_from_a_lockout() {
+    let result = std::panic::catch_unwind(|| {
+        let bucket = TokenBucket::new(Quota::per_second(1));
+        let lockout = Lockout::new(Quota::per_minute(2)).after_denials_of(bucket);
+        RateLimitLayer::new(key, lockout).queue(1)
+    });
+    let text = result.unwrap_err().downcast::<String>().unwrap();
+    assert!(text.contains("counts denials"), "{text}");
 }

@@ -47,6 +47,9 @@ where
     }
 
     fn take_turn(&self, key: &K, cost: u64, at: Tick) -> Option<Decision> {
+        if self.shared.facts().counts_denials {
+            return None;
+        }
         let at = self.shared.clock.at(at);
         let decision = self.at(self.hash(key)).take_turn(at, cost);
         Some(decision.with_receipt(Receipt::at(at.as_nanos())))
@@ -135,8 +138,8 @@ impl<T: IntoAlgorithm> IntoBackend for T {
         backend.shared.facts().queue > 0
     }
 
-    fn decides_at_once(_: &Self::Backend) -> bool {
-        true
+    fn decides_at_once(backend: &Self::Backend) -> bool {
+        !backend.shared.facts().counts_denials
     }
 }
 
@@ -158,8 +161,8 @@ where
         backend.shared.facts().queue > 0
     }
 
-    fn decides_at_once(_: &Self::Backend) -> bool {
-        true
+    fn decides_at_once(backend: &Self::Backend) -> bool {
+        !backend.shared.facts().counts_denials
     }
 }
 

@@ -173,6 +173,9 @@ where
         let (hash, at) = (table.hash(key), table.shared.clock.at(at));
         let taken = table.at(hash).run(at, true, |_, state| {
             let known = state.of(hash)?;
+            if known.algorithm.facts().counts_denials {
+                return None;
+            }
             let turn = known.plan.decide(Op::Take(cost));
             let own = || known.algorithm.take_turn(&mut known.state, at, cost);
             Some(turn.unwrap_or_else(own))
