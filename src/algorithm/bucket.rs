@@ -122,6 +122,14 @@ impl Bucket {
         owed.max(self.interval.sub(after, deepest))
     }
 
+    /// See [`Algorithm::take_turn`](super::Algorithm::take_turn).
+    pub(super) fn take_turn(&self, state: &mut ExactNanos, at: Tick, cost: u64) -> Decision {
+        let exact = *state;
+        let decision = self.take(state, at, cost, ExactNanos::ZERO);
+        self.interval.correct(state, &decision, exact, at);
+        decision
+    }
+
     /// See [`Algorithm::expected_wait`](super::Algorithm::expected_wait).
     pub(super) fn expected_wait(
         &self,

@@ -202,14 +202,11 @@ impl Algorithm for LeakyBucket {
     }
 
     fn take_turn(&self, state: &mut ExactNanos, at: Tick, cost: u64) -> Decision {
-        let exact = match self.queue_limit {
-            None => *state,
-            Some(_) => self.line().start_and_next(*state, Tick::ZERO, cost).0,
-        };
-        let decision = match self.queue_limit {
-            None => self.bucket.take(state, at, cost, ExactNanos::ZERO),
-            Some(_) => self.line().schedule(state, at, cost, ExactNanos::ZERO),
-        };
+        if self.queue_limit.is_none() {
+            return self.bucket.take_turn(state, at, cost);
+        }
+        let exact = self.line().start_and_next(*state, Tick::ZERO, cost).0;
+        let decision = self.line().schedule(state, at, cost, ExactNanos::ZERO);
         self.bucket.interval.correct(state, &decision, exact, at);
         decision
     }

@@ -340,10 +340,7 @@ impl Algorithm for TokenBucket {
         if let Some(steps) = self.steps.active() {
             return steps.take(state, at, cost, self.bounds(0, 0));
         }
-        let exact = *state;
-        let decision = self.bucket.take(state, at, cost, ExactNanos::ZERO);
-        self.bucket.interval.correct(state, &decision, exact, at);
-        decision
+        self.bucket.take_turn(state, at, cost)
     }
 
     fn expected_wait(

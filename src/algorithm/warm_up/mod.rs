@@ -324,8 +324,6 @@ impl Algorithm for WarmUp {
         self.schedule(state, now, cost, most)
     }
 
-    /// Frees the line of `cost` warm intervals. The permits are not put back: they cost more
-    /// because the service was cold, and a refund makes it neither warmer nor colder.
     fn take_turn(&self, state: &mut WarmUpState, at: Tick, cost: u64) -> Decision {
         if cost == 0 {
             return self.decide(state, at, cost);
@@ -348,6 +346,8 @@ impl Algorithm for WarmUp {
         self.schedule(&mut next, at, cost, ExactNanos::NEVER).wait()
     }
 
+    /// Frees the line of `cost` warm intervals. The permits are not put back: they cost more
+    /// because the service was cold, and a refund makes it neither warmer nor colder.
     fn refund(&self, state: &mut WarmUpState, now: Tick, cost: Cost, why: GiveBack) {
         let cost = cost.of_line(self.queue_limit.is_some(), now, why);
         *state = self.refilled(*state, now);

@@ -22,8 +22,9 @@ pub(super) struct Inner<S: CasStore, A: Portable> {
 }
 
 impl<S: CasStore, A: Portable> Inner<S, A> {
-    /// What a request gets that was made at `called_at` and ended by this error: of a lockout a denial, if the store
-    /// replies. The request was too many at once for one key, and an attempt that nobody has counted must not pass.
+    /// The denial that a lockout returns instead of this error, for a request made at `called_at`. `None` unless the
+    /// store has replied since then. Then too many requests for one key were in flight, and this attempt was not
+    /// counted, so it must not pass.
     pub(super) fn denial_instead(&self, error: &StoreError, called_at: Tick) -> Option<Decision> {
         let facts = self.decider.algorithm.facts();
         let is_contended = error.is_transient() && self.shared.has_answered_since(called_at);
