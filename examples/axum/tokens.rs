@@ -28,7 +28,8 @@ use hyper_util::{
 use tokio::{net::TcpListener, task::yield_now};
 use tower::BoxError;
 use tower_throttle::{
-    FixedWindow, HeaderKey, Quota, RateLimitLayer, TokenBucket, respond::CostHandle,
+    FixedWindow, HeaderKey, Quota, RateLimitLayer, TokenBucket,
+    respond::{AtEnd, CostHandle},
 };
 
 type HttpClient = Client<HttpConnector, Body>;
@@ -100,7 +101,7 @@ async fn main() -> Result<(), BoxError> {
     let tokens = RateLimitLayer::new(user(), FixedWindow::new(Quota::per_day(100)))
         .name("tokens")
         .cost(|_: &Request| 20)
-        .cost_at_end();
+        .settle(AtEnd);
     let handle = tokens.handle();
     let limit = RateLimitLayer::new(user(), TokenBucket::new(Quota::per_minute(10)))
         .name("requests")

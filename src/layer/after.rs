@@ -82,7 +82,7 @@ impl<K, G: Gate<K>, R> Finish<K, G, R> {
             self.respond.tell(rules, response, &policies, &decision);
         }
         gate.settle(key, entry, &|rules| {
-            self.respond.settle((key, rules), result)
+            self.respond.settle(rules, result.as_ref())
         })
     }
 }

@@ -1,10 +1,7 @@
 //! Settings of a layer that concern responses.
 
 use super::LimitLayer;
-use crate::respond::{OnDenied, Responder, SettleByResponse, SettleByResult, SettleWith};
-
-/// The responder of a layer that settles with what was captured from the request.
-type SettledWith<D, H, W, C, G, T> = Responder<D, H, SettleWith<C, G, T>, W>;
+use crate::respond::{OnDenied, Responder, SettleWhen};
 
 /// The responder of a layer that is watched by one more.
 type Watched<D, H, F, W, T> = Responder<D, H, F, (W, T)>;
@@ -62,21 +59,20 @@ impl<K, G, D, H, F, W> LimitLayer<K, G, Responder<D, H, F, W>> {
         self.map_respond(|respond| respond.with_tell(tell))
     }
 
-    /// Settles the cost when the response is known: to count only failures, or what a request
-    /// turned out to cost.
+    /// Settles the cost when it is known what a request has cost: to count only failures, or the tokens of an answer.
     ///
     /// The cost is taken first, so that requests in flight at the same time cannot exceed the limit
-    /// together. An error of the service keeps the cost; [`settle_result`](Self::settle_result) sees
-    /// errors too, and [`settle_with`](Self::settle_with) the key and the request.
+    /// together. `settle` is one of these:
+    ///
+    /// | | settles |
+    /// |---|---|
+    /// | a closure of `&Res` | by the response; an error of the service keeps the cost |
+    /// | a closure of `Result<&Res, &Err>` | by the response or the error, for clients, whose failures may be either |
+    /// | [`AtEnd`](crate::respond::AtEnd) | by what is said while the request is served, up to the last frame of the body |
     ///
     /// The cost of a [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer) is the permits that the body
     /// of the response holds until it ends: `Refund` releases them with the response, and
     /// `Charge(n)` makes them `n`.
-    ///
-    /// A denial or rejection by a limit inside this one is neither a success nor a failure, whatever its
-    /// status: the cost is given back, and `settle` is not asked. The layer knows it by the
-    /// [`RateLimited`](crate::RateLimited) in the extensions of an HTTP response, which a layer in between
-    /// has to keep. [`AsError`](crate::AsError) does not know it.
     ///
     /// ```
     /// use axum::{Router, response::Response, routing::post};
@@ -87,17 +83,13 @@ impl<K, G, D, H, F, W> LimitLayer<K, G, Responder<D, H, F, W>> {
     ///     .settle(|res: &Response| if res.status().is_success() { Settle::Refund } else { Settle::Keep });
     /// let app: Router = Router::new().route("/login", post(|| async {})).layer(layer);
     /// ```
-    pub fn settle<T>(self, settle: T) -> LimitLayer<K, G, Responder<D, H, SettleByResponse<T>, W>> {
-        self.map_respond(|respond| respond.with_settle(SettleByResponse(settle)))
-    }
-
-    /// Settles the cost when the result is known, response or error: for clients, whose failures may
-    /// be either.
     ///
-    /// It replaces [`settle`](Self::settle). A service that fails in `poll_ready`, before it has the
-    /// request, keeps the cost. The closure is also asked about denials of limits inside this one, which
-    /// it knows by the `RateLimited` in the extensions or as the error. They are never a success:
-    /// [`Settle::Forgive`](crate::Settle::Forgive) does what `Refund` does.
+    /// # Denials of limits inside this one
+    /// They are neither a success nor a failure, whatever their status: the cost is given back, and a closure of the
+    /// response is not asked. The layer knows them by the [`RateLimited`](crate::RateLimited) in the extensions of an
+    /// HTTP response, which a layer in between has to keep. [`AsError`](crate::AsError) does not know them. A closure
+    /// of the result is asked. They are never a success: [`Settle::Forgive`](crate::Settle::Forgive) does what `Refund`
+    /// does. A service that fails in `poll_ready`, before it has the request, keeps the cost.
     ///
     /// ```
     /// use tower::{BoxError, Layer, ServiceExt, service_fn};
@@ -107,7 +99,7 @@ impl<K, G, D, H, F, W> LimitLayer<K, G, Responder<D, H, F, W>> {
     /// # async fn main() -> Result<(), BoxError> {
     /// // After 10 failed calls in a minute, call no more.
     /// let layer = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_minute(10)))
-    ///     .settle_result(|result: &Result<u32, BoxError>| match result {
+    ///     .settle(|result: Result<&u32, &BoxError>| match result {
     ///         Ok(_) => Settle::Refund,
     ///         Err(_) => Settle::Keep,
     ///     })
@@ -117,50 +109,50 @@ impl<K, G, D, H, F, W> LimitLayer<K, G, Responder<D, H, F, W>> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn settle_result<T>(
-        self,
-        settle: T,
-    ) -> LimitLayer<K, G, Responder<D, H, SettleByResult<T>, W>> {
-        self.map_respond(|respond| respond.with_settle(SettleByResult(settle)))
-    }
-
-    /// Settles the cost when the response is known, given also the key and what `capture` kept of the
-    /// request.
     ///
-    /// It replaces [`settle`](Self::settle). `capture` runs before the service gets the
-    /// request, and only if the request is admitted. An error of the service keeps the cost, and a denial
-    /// by a limit inside this one gives it back.
+    /// # A cost that is said at the end
+    /// The [`cost`](Self::cost) is then an estimate. What a request really costs is said through the
+    /// [`CostHandle`](crate::respond::CostHandle) in its extensions. The difference is taken, even into debt, or given
+    /// back as far as time has not returned it yet. That happens once: on
+    /// [`commit`](crate::respond::CostHandle::commit), or when the last handle is dropped, with the handler, with the
+    /// stream that it was moved into, or because of an error, a panic or a client that is gone. If nothing was said, the
+    /// estimate stays. If a closure is set too and does not keep the cost, that counts instead. A server is told in the
+    /// background.
+    ///
+    /// HTTP only. Of several limits in one layer, each has its own estimate and says for itself whether it learns the
+    /// cost at the end:
     ///
     /// ```
-    /// use axum::{Router, extract::Request, response::Response, routing::post};
-    /// use tower_throttle::{ClientIp, Quota, RateLimitLayer, Settle, SlidingLog, key::Client};
+    /// use axum::{Extension, Router, extract::Request, routing::post};
+    /// use tower_throttle::{FixedWindow, HeaderKey, Quota, RateLimitLayer, TokenBucket};
+    /// use tower_throttle::respond::{AtEnd, CostHandle};
     ///
-    /// #[derive(Clone)]
-    /// struct Admin; // an extension that authentication inserts
-    ///
-    /// // Failed logins count, except those of an administrator; they are logged.
-    /// let layer = RateLimitLayer::new(ClientIp::peer(), SlidingLog::new(Quota::per_minute(5)))
-    ///     .settle_with(
-    ///         |req: &Request| req.extensions().get::<Admin>().is_some(),
-    ///         |client: &Client, is_admin: &bool, res: &Response| {
-    ///             if res.status().is_success() || *is_admin {
-    ///                 return Settle::Refund;
-    ///             }
-    ///             eprintln!("login from {client} failed");
-    ///             Settle::Keep
-    ///         },
-    ///     );
-    /// let app: Router = Router::new().route("/login", post(|| async {})).layer(layer);
+    /// let user = || HeaderKey::new("x-api-key");
+    /// let tokens = RateLimitLayer::new(user(), FixedWindow::new(Quota::per_day(100_000)))
+    ///     .name("tokens")
+    ///     .cost(|_: &Request| 500)
+    ///     .settle(AtEnd);
+    /// let limit = RateLimitLayer::new(user(), TokenBucket::new(Quota::per_minute(60)))
+    ///     .name("requests")
+    ///     .and(tokens);
+    /// let complete = async |Extension(cost): Extension<CostHandle>| {
+    ///     cost.set(730);
+    ///     "text"
+    /// };
+    /// let app: Router = Router::new().route("/complete", post(complete)).layer(limit);
     /// ```
-    pub fn settle_with<Req, T, C, N>(
-        self,
-        capture: C,
-        settle: N,
-    ) -> LimitLayer<K, G, SettledWith<D, H, W, C, N, T>>
+    pub fn settle<T, M>(mut self, settle: T) -> LimitLayer<K, G, Responder<D, H, T::Settle, W>>
     where
-        C: Fn(&Req) -> T,
+        T: SettleWhen<M, G, F>,
     {
-        self.map_respond(|respond| respond.with_settle(SettleWith::new(capture, settle)))
+        self.options.shares_cost |= T::SAYS_LATER;
+        LimitLayer {
+            keys: self.keys,
+            respond: (self.respond).map_settle(|own| settle.settle_when(&mut self.gate, own)),
+            options: self.options,
+            seats: self.seats,
+            gate: self.gate,
+        }
     }
 
     /// Calls a closure for each denied request, with its key: to log or count who is denied.

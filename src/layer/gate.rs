@@ -36,7 +36,7 @@ pub struct Ask {
     pub(crate) figures: bool,
     /// The decision is read by the service.
     pub(crate) shares: bool,
-    /// What it has taken is needed when the response is there.
+    /// What it has taken is needed when the response is there, or while it is served.
     pub(crate) keep: bool,
 }
 
@@ -141,8 +141,6 @@ pub trait Gate<K>: Limiting {
 
     /// Whether a request has something until its end, also if no response is read.
     const HOLDS: bool = true;
-    /// Whether a request is given a [handle](Self::cost_handle).
-    const GIVES_COST_HANDLES: bool = false;
 
     /// What it would say.
     fn look(&self, key: &K, ask: Ask) -> Look;

@@ -27,7 +27,6 @@ mod waiting;
 
 pub use self::{
     all_of::{AllOf, AndKeys, KeyPair},
-    cost_at_end::{CostAtEnd, CostBody},
     counts::Counts,
     future::ResponseFuture,
     handle::Handle,
@@ -236,6 +235,7 @@ impl<K, G: Limiting, R> LimitLayer<K, G, R> {
                 shadow: false,
                 silent: false,
                 share_decision: first.share_decision || second.share_decision,
+                shares_cost: first.shares_cost || second.shares_cost,
                 when_full: if self.seats.is_some() {
                     first.when_full
                 } else {

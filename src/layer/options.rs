@@ -23,5 +23,7 @@ pub(super) struct LayerOptions {
     /// Responses do not state the limit, whatever headers are set.
     pub(super) silent: bool,
     pub(super) share_decision: bool,
+    /// A limit learns at the end what a request has cost.
+    pub(super) shares_cost: bool,
     pub(super) when_full: WhenFull,
 }

@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use super::cost_at_end::Unsettled;
 use super::gate::{
     Ask, Exit, Gate, Limiting, Look, MayWait, Passed, SettlePart, poll_once, rename,
 };
@@ -27,7 +28,7 @@ use crate::error::{RateLimited, StoreError};
 use crate::key::Priority;
 use crate::queue::{self, Joined, Order, Precedence, Wants};
 use crate::receipt::Receipt;
-use crate::respond::{OwnRules, Settle, spread};
+use crate::respond::{AtEnd, CostHandle, OwnRules, Settle, SettleWhen, spread};
 
 /// A rate limit as a layer has it: the backend of `L`, which is an algorithm or a limiter of a store.
 pub struct Rate<L: IntoBackend> {
@@ -36,6 +37,8 @@ pub struct Rate<L: IntoBackend> {
     pub(super) line: LineOptions,
     /// How many percent longer than it has to a denied client is told to wait at most.
     pub(super) jitter: u8,
+    /// What a request costs may be said while it is served.
+    shares_cost: bool,
 }
 
 /// How requests wait. What is not set here is as the algorithm says.
@@ -70,6 +73,7 @@ impl<L: IntoBackend> Rate<L> {
             on_store_error: OnStoreError::default(),
             line,
             jitter: 0,
+            shares_cost: false,
         }
     }
 
@@ -323,26 +327,16 @@ impl<L: IntoBackend> Rate<L> {
             self.backend().detach(key, how(ticket.cost, receipt));
         }
     }
+}
 
-    /// Lets the requests of a key that wait ask again: something was given back.
-    fn tell<K: Hash>(&self, key: &K)
-    where
-        L::Backend: Backend<K>,
-    {
-        if self.state.lines.waiting() > 0 {
-            self.state.lines.tell(self.state.line_id(key));
-        }
-    }
+impl<L: IntoBackend, F> SettleWhen<AtEnd, Rate<L>, F> for AtEnd {
+    type Settle = F;
 
-    /// Settles a cost without awaiting it.
-    pub(super) fn settle_unawaited<K: Hash>(&self, key: &K, ticket: Ticket, settle: Settle)
-    where
-        L::Backend: Backend<K>,
-    {
-        if let Some(op) = ticket.settled_by(settle) {
-            self.backend().detach(key, op);
-            self.tell(key);
-        }
+    const SAYS_LATER: bool = true;
+
+    fn settle_when(self, rate: &mut Rate<L>, before: F) -> F {
+        rate.shares_cost = true;
+        before
     }
 }
 
@@ -422,14 +416,15 @@ where
                 if let Some(decision) = taken {
                     let (cost, receipt) = (own.cost, Some(decision.receipt()));
                     self.give_back(key, Ticket { cost, receipt }, Op::Refund);
-                    self.tell(key);
+                    self.state.tell(key);
                 }
             }
             RateEntry::Booked(booked) => {
                 self.state.lines.count_booked(false);
                 self.give_back(key, booked.ticket, Op::Cancel);
             }
-            RateEntry::Has(ticket) => self.settle_unawaited(key, ticket, Settle::Refund),
+            RateEntry::Has(ticket) => self.state.settle_unawaited(key, ticket, Settle::Refund),
+            RateEntry::Shares(cost) => cost.end(Some(Settle::Refund)),
             RateEntry::New | RateEntry::Asks(..) | RateEntry::Nothing => {}
         }
     }
@@ -440,12 +435,34 @@ where
         entry: &mut EntryOf<K, L>,
         settle: SettlePart<'_>,
     ) -> Option<Self::Settling> {
-        let RateEntry::Has(ticket) = entry else {
-            return None;
+        let ticket = match entry {
+            RateEntry::Has(ticket) => ticket,
+            RateEntry::Shares(cost) => {
+                match settle(None) {
+                    Settle::Keep => {}
+                    settle => cost.end(Some(settle)),
+                }
+                return None;
+            }
+            _ => return None,
         };
         let settling = self.backend().apply(key, ticket.settled_by(settle(None))?);
-        self.tell(key);
+        self.state.tell(key);
         Some(settling)
+    }
+
+    fn cost_handle(&self, key: &K, entry: &mut EntryOf<K, L>) -> Option<CostHandle> {
+        if !self.shares_cost {
+            return None;
+        }
+        let ticket = match entry {
+            RateEntry::Has(ticket) => Some(*ticket),
+            _ => None,
+        };
+        let unsettled = Unsettled::new(&self.state, key.clone(), ticket);
+        let cost = CostHandle::new(Arc::new(unsettled));
+        *entry = RateEntry::Shares(cost.clone());
+        Some(cost)
     }
 
     fn policies(&self, key: &K, decision: &mut Decision) -> (PolicyList<'_>, OwnRules<'_>) {
@@ -557,7 +574,7 @@ impl<L: IntoBackend> Rate<L> {
                         ..Passed::AT_ONCE
                     }));
                 }
-                RateEntry::Has(_) | RateEntry::Nothing => {
+                RateEntry::Has(_) | RateEntry::Shares(_) | RateEntry::Nothing => {
                     return Poll::Ready(Ok(Passed::AT_ONCE));
                 }
             }

@@ -6,7 +6,7 @@ use crate::clock::MonotonicSleep;
 use crate::decision::CompactDecision;
 use crate::queue::Place;
 use crate::receipt::Receipt;
-use crate::respond::Settle;
+use crate::respond::{CostHandle, Settle};
 
 /// What a request has of a rate limit.
 #[derive(Debug)]
@@ -22,6 +22,8 @@ pub enum RateEntry<F> {
     /// The backend has booked its turn. Boxed, as few backends do.
     Booked(Box<Booked>),
     Has(Ticket),
+    /// Its cost may be said while it is served.
+    Shares(CostHandle),
     /// It has nothing that is needed.
     Nothing,
 }

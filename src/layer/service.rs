@@ -102,7 +102,7 @@ where
             shadow: self.options.shadow,
             figures: R::WRITES_HEADERS || self.options.share_decision,
             shares: self.options.share_decision,
-            keep: R::NEEDS_RESPONSE,
+            keep: R::NEEDS_RESPONSE || self.options.shares_cost,
         };
         let mut entry = G::Entry::default();
         let mut seat = self.seat.take_seat();
@@ -188,12 +188,12 @@ impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
         if let (true, Some(decision)) = (self.options.share_decision, passed.decision) {
             self.respond.share(&mut request, &decision.get());
         }
-        if G::GIVES_COST_HANDLES {
+        if self.options.shares_cost {
             if let Some(cost) = self.gate.cost_handle(&key, &mut entry) {
                 self.respond.share_cost(&mut request, cost);
             }
         }
-        if !ask.keep {
+        if !R::NEEDS_RESPONSE {
             let after = if G::HOLDS {
                 After::Release(entry)
             } else {
@@ -201,8 +201,6 @@ impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
             };
             return ResponseFuture::inner(self.inner.call(request), after);
         }
-        let mut respond = self.respond.clone();
-        respond.capture(&request);
         let future = self.inner.call(request);
         // Made after the call, so that it is written to where it is returned.
         let finish = Finish {
@@ -214,7 +212,7 @@ impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
                 options: self.options,
             },
             decision: passed.decision.filter(|_| !self.options.silent),
-            respond,
+            respond: self.respond.clone(),
         };
         ResponseFuture::inner(future, After::Finish(finish))
     }

@@ -11,13 +11,14 @@ use std::{
 
 use super::counts::Counters;
 use super::policy_cache::{PolicyCache, PolicyList, UNNAMED};
+use super::rate_entry::Ticket;
 use super::signals::Signals;
 use crate::backend::{Backend, Losses};
 use crate::decision::Decision;
 use crate::error::{RateLimited, Rejection, StoreError};
 use crate::queue::Lines;
 use crate::quota::{Plan, Quota};
-use crate::respond::Policies;
+use crate::respond::{Policies, Settle};
 
 /// Shared by a layer, its services and its handles, and by its clones unless they are renamed.
 #[derive(Debug)]
@@ -76,6 +77,27 @@ impl<L> State<L> {
         L: Backend<K>,
     {
         self.lines.line_id(&QueueOf(&[], key, &*self.backend))
+    }
+
+    /// Lets the requests of a key that wait ask again: something was given back.
+    pub(super) fn tell<K: Hash>(&self, key: &K)
+    where
+        L: Backend<K>,
+    {
+        if self.lines.waiting() > 0 {
+            self.lines.tell(self.line_id(key));
+        }
+    }
+
+    /// Settles a cost without awaiting it.
+    pub(super) fn settle_unawaited<K: Hash>(&self, key: &K, ticket: Ticket, settle: Settle)
+    where
+        L: Backend<K>,
+    {
+        if let Some(op) = ticket.settled_by(settle) {
+            self.backend.detach(key, op);
+            self.tell(key);
+        }
     }
 }
 

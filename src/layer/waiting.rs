@@ -84,16 +84,13 @@ impl<S, K, G: Gate<K>, R, Req> Waiting<S, K, G, R, Req> {
         if let (true, Some(decision)) = (self.held.options.share_decision, self.decision()) {
             self.respond.share(&mut request, &decision.get());
         }
-        if G::GIVES_COST_HANDLES {
+        if self.held.options.shares_cost {
             let Held {
                 gate, key, entry, ..
             } = &mut self.held;
             if let Some(cost) = gate.cost_handle(key, entry) {
                 self.respond.share_cost(&mut request, cost);
             }
-        }
-        if R::NEEDS_RESPONSE {
-            self.respond.capture(&request);
         }
         Poll::Ready(Ended::Called(self.service.call(request)))
     }

@@ -7,28 +7,28 @@ use super::Settle;
 /// Says what a request has really cost, when that is known only while it is served: the tokens of a
 /// language model, the bytes or rows of an answer.
 ///
-/// A layer with [`cost_at_end`](crate::RateLimitLayer::cost_at_end) stores it in the extensions of each
+/// A rate limit with [`settle(AtEnd)`](crate::RateLimitLayer::settle) stores it in the extensions of each
 /// HTTP request that it passes on to the service. Clones say the cost of the same request: move one into
-/// the stream that makes the response body. Without it, as for a skipped request, `unwrap_or_default` is
+/// the stream that makes the response body. The cost is settled when the last one is dropped. Without it, as for a skipped request, `unwrap_or_default` is
 /// a handle of no limit, to which anything can be said.
 ///
 /// ```
 /// use axum::{Extension, Router, body::{Body, to_bytes}, extract::Request, routing::get};
 /// use tower::ServiceExt;
-/// use tower_throttle::{Global, Quota, RateLimitLayer, TokenBucket, respond::CostHandle};
+/// use tower_throttle::{Global, Quota, RateLimitLayer, TokenBucket, respond::{AtEnd, CostHandle}};
 ///
-/// async fn complete(Extension(cost): Extension<CostHandle>) -> &'static str {
-///     for _token in ["to", "be"] {
-///         cost.add(3);
-///     }
-///     "to be"
+/// async fn complete(Extension(cost): Extension<CostHandle>) -> Body {
+///     Body::from("to be").map_frame(move |frame| {
+///         cost.add(6);
+///         frame
+///     })
 /// }
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
 /// let limit = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_day(100)))
 ///     .cost(|_: &Request| 20)
-///     .cost_at_end();
+///     .settle(AtEnd);
 /// let handle = limit.handle();
 /// let app: Router = Router::new().route("/", get(complete)).layer(limit);
 /// let response = app.oneshot(Request::new(Body::empty())).await.unwrap();
@@ -90,9 +90,13 @@ impl CostHandle {
         self.each(&|meter| meter.say(&|said| said.saturating_add(cost)));
     }
 
-    /// Settles the cost now, and not only at the end of the body. What is said later changes nothing.
+    /// Settles the cost now, and not only when the last handle is dropped. What is said later changes nothing.
     pub fn commit(&self) {
-        self.each(&|meter| meter.end(None));
+        self.end(None);
+    }
+
+    pub(crate) fn end(&self, settle: Option<Settle>) {
+        self.each(&|meter| meter.end(settle));
     }
 
     /// The handle of one of several limits, by the [name](crate::RateLimitLayer::name) that its layer

@@ -23,7 +23,7 @@ pub use self::{
     policies::{Policies, Policy},
     protocol::{Http, Opaque, Protocol},
     responder::{Responder, ResponseHooks},
-    settle::{KeepAll, Settle, SettleByResponse, SettleByResult, SettleResult, SettleWith},
+    settle::{AtEnd, KeepAll, Settle, SettleByResponse, SettleByResult, SettleResult, SettleWhen},
     watch::{OnDenied, Unwatched, Watch},
 };
 pub(crate) use self::{cost::Meter, grpc::BASE64, jitter::spread};

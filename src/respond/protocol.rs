@@ -18,7 +18,7 @@ pub trait Protocol<Req, Res> {
     }
 
     /// Stores what says the cost in a request that goes on to the service; see
-    /// [`cost_at_end`](crate::RateLimitLayer::cost_at_end).
+    /// [`AtEnd`](super::AtEnd).
     fn share_cost(request: &mut Req, cost: CostHandle) {
         let _ = (request, cost);
     }

@@ -39,11 +39,11 @@ impl<D, H, F, W> Responder<D, H, F, W> {
         }
     }
 
-    pub(crate) fn with_settle<T>(self, settle: T) -> Responder<D, H, T, W> {
+    pub(crate) fn map_settle<T>(self, settle: impl FnOnce(F) -> T) -> Responder<D, H, T, W> {
         Responder {
             deny: self.deny,
             tell: self.tell,
-            settle,
+            settle: settle(self.settle),
             watch: self.watch,
         }
     }
@@ -90,12 +90,8 @@ pub trait ResponseHooks<Req, K, Res, Err> {
         decision: &Decision,
     );
 
-    /// See [`SettleResult::capture`].
-    fn capture(&mut self, request: &Req);
-
-    /// See [`SettleResult::settle_for_result`]. `of` is the key, and the rules of the
-    /// limit that is settled.
-    fn settle(&self, of: (&K, Option<&dyn Any>), result: &Result<Res, Err>) -> Settle;
+    /// See [`SettleResult::settle`].
+    fn settle(&self, rules: Option<&dyn Any>, result: Result<&Res, &Err>) -> Settle;
 
     /// See [`Watch::admitted`].
     fn admitted(&self, key: &K, cost: u64);
@@ -108,7 +104,7 @@ impl<Req, K, Res, Err, D, H, F, W> ResponseHooks<Req, K, Res, Err> for Responder
 where
     D: Respond<Req, Res, Err>,
     H: Tell<Res>,
-    F: SettleResult<Req, K, Res, Err>,
+    F: SettleResult<Res, Err>,
     W: Watch<K>,
 {
     const WRITES_HEADERS: bool = !H::SILENT;
@@ -140,16 +136,12 @@ where
         self.tell.tell_by(rules, response, policies, decision);
     }
 
-    fn capture(&mut self, request: &Req) {
-        self.settle.capture(request);
-    }
-
-    fn settle(&self, (key, rules): (&K, Option<&dyn Any>), result: &Result<Res, Err>) -> Settle {
+    fn settle(&self, rules: Option<&dyn Any>, result: Result<&Res, &Err>) -> Settle {
         match result {
             Ok(response) if !F::ALWAYS_KEEPS && D::Protocol::is_denial(response) => {
-                self.settle.settle_denial(key, result)
+                self.settle.settle_denial(result)
             }
-            _ => self.settle.settle_by(rules, key, result),
+            _ => self.settle.settle(rules, result),
         }
     }
 
@@ -167,7 +159,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::respond::{Headers, SettleByResult};
+    use crate::respond::{Headers, SettleWhen};
 
     /// Whether headers are written, and whether anything waits for the response.
     fn needs<D, H, F>(_: Responder<D, H, F>) -> (bool, bool)
@@ -183,11 +175,11 @@ mod tests {
     #[test]
     fn a_response_is_needed_only_for_headers_or_to_settle() {
         let silent = Responder::<Standard>::default();
-        let settle = SettleByResult(|_: &Result<_, ()>| Settle::Keep);
+        let settle = |_| (|_: &http::Response<()>| Settle::Keep).settle_when(&mut (), KeepAll);
         assert_eq!(needs(silent.clone()), (false, false));
-        assert_eq!(needs(silent.clone().with_settle(settle)), (false, true));
+        assert_eq!(needs(silent.clone().map_settle(settle)), (false, true));
         let told = silent.with_tell(Headers::Draft11);
         assert_eq!(needs(told.clone()), (true, true));
-        assert_eq!(needs(told.with_settle(settle)), (true, true));
+        assert_eq!(needs(told.map_settle(settle)), (true, true));
     }
 }

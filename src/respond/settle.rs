@@ -1,6 +1,6 @@
 //! What a request turns out to have cost.
 
-use std::{any::Any, fmt};
+use std::any::Any;
 
 /// What to do about the cost of a request once its response is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,136 +19,103 @@ pub enum Settle {
     Charge(u64),
 }
 
-/// The cost stays taken.
+/// For [`settle`](crate::RateLimitLayer::settle): the cost is said while the request is served, by its
+/// [`CostHandle`](super::CostHandle).
 #[derive(Clone, Copy, Debug, Default)]
-pub struct KeepAll;
+pub struct AtEnd;
 
-/// Decides what a request cost, given all that is known of it. What a layer calls.
-///
-/// Implemented by what `RateLimitLayer` makes of a closure: [`SettleByResponse`],
-/// [`SettleByResult`] and [`SettleWith`].
+/// What [`settle`](crate::RateLimitLayer::settle) takes: a closure from the response to a [`Settle`], a closure from the
+/// result to one, or [`AtEnd`]. `M` tells them apart and is inferred.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` does not settle the cost of a `{Req}` by its `{Res}`",
-    note = "`.settle(..)` takes a closure `|res: &axum::response::Response| ..` that returns `Settle`"
+    message = "`{Self}` does not settle the cost of a request",
+    note = "`.settle(..)` takes a closure `|res: &axum::response::Response| ..` or `|result: Result<&Res, &Err>| ..` that returns `Settle`",
+    note = "`AtEnd` is for a rate limit; set it before `.and(..)`"
 )]
-pub trait SettleResult<Req, K, Res, Err> {
+pub trait SettleWhen<M, G, F> {
+    /// What settles in place of `F`.
+    type Settle;
+
+    /// Whether the cost is said while the request is served.
+    const SAYS_LATER: bool = false;
+
+    /// What settles a request that `gate` has admitted, in place of `before`.
+    fn settle_when(self, gate: &mut G, before: F) -> Self::Settle;
+}
+
+impl<T, Res, G, F> SettleWhen<fn(&Res), G, F> for T
+where
+    T: Fn(&Res) -> Settle,
+{
+    type Settle = SettleByResponse<T>;
+
+    fn settle_when(self, _: &mut G, _: F) -> SettleByResponse<T> {
+        SettleByResponse(self)
+    }
+}
+
+impl<T, Res, Err, G, F> SettleWhen<fn(&Res, &Err), G, F> for T
+where
+    T: Fn(Result<&Res, &Err>) -> Settle,
+{
+    type Settle = SettleByResult<T>;
+
+    fn settle_when(self, _: &mut G, _: F) -> SettleByResult<T> {
+        SettleByResult(self)
+    }
+}
+
+/// Decides what a request cost, given its result. What a layer calls.
+pub trait SettleResult<Res, Err> {
     /// Whether it always keeps what was taken, so that nothing needs to be kept for it.
     const ALWAYS_KEEPS: bool = false;
 
-    /// Keeps what it needs of `request`, which goes on to the service. Called on a clone made for
-    /// this request.
-    fn capture(&mut self, request: &Req) {
-        let _ = request;
-    }
-
-    /// What to do about the cost of the request of `key` that ended in `result`.
-    fn settle_for_result(&self, key: &K, result: &Result<Res, Err>) -> Settle;
-
-    /// The same, given what the limit itself says about it.
-    #[doc(hidden)]
-    fn settle_by(&self, rules: Option<&dyn Any>, key: &K, result: &Result<Res, Err>) -> Settle {
-        let _ = rules;
-        self.settle_for_result(key, result)
-    }
+    /// What to do about the cost of a request that ended in `result`, given what the limit itself says
+    /// about its responses.
+    fn settle(&self, rules: Option<&dyn Any>, result: Result<&Res, &Err>) -> Settle;
 
     /// The same for a request that a limit inside this one has denied, so that the service has not seen
     /// it. It is neither a success nor a failure.
-    fn settle_denial(&self, key: &K, result: &Result<Res, Err>) -> Settle {
-        let _ = (key, result);
+    fn settle_denial(&self, result: Result<&Res, &Err>) -> Settle {
+        let _ = result;
         Settle::Refund
     }
 }
 
-impl<Req, K, Res, Err> SettleResult<Req, K, Res, Err> for KeepAll {
+/// The cost stays taken.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KeepAll;
+
+impl<Res, Err> SettleResult<Res, Err> for KeepAll {
     const ALWAYS_KEEPS: bool = true;
 
-    fn settle_for_result(&self, _: &K, _: &Result<Res, Err>) -> Settle {
+    fn settle(&self, _: Option<&dyn Any>, _: Result<&Res, &Err>) -> Settle {
         Settle::Keep
     }
 }
 
-/// Settles by the response alone and keeps the cost of errors; made by `RateLimitLayer::settle`.
+/// Settles by the response alone, and keeps the cost of errors.
 #[derive(Clone, Copy, Debug)]
-pub struct SettleByResponse<F>(pub(crate) F);
+pub struct SettleByResponse<F>(F);
 
-impl<Req, K, Res, Err, F> SettleResult<Req, K, Res, Err> for SettleByResponse<F>
-where
-    F: Fn(&Res) -> Settle,
-{
-    fn settle_for_result(&self, _: &K, result: &Result<Res, Err>) -> Settle {
-        match result {
-            Ok(response) => (self.0)(response),
-            Err(_) => Settle::Keep,
-        }
+impl<Res, Err, F: Fn(&Res) -> Settle> SettleResult<Res, Err> for SettleByResponse<F> {
+    fn settle(&self, _: Option<&dyn Any>, result: Result<&Res, &Err>) -> Settle {
+        result.map_or(Settle::Keep, &self.0)
     }
 }
 
-/// Settles by a closure that sees errors too; made by `RateLimitLayer::settle_result`.
+/// Settles by the response or the error, also denials of limits inside this one.
 #[derive(Clone, Copy, Debug)]
-pub struct SettleByResult<F>(pub(crate) F);
+pub struct SettleByResult<F>(F);
 
-impl<Req, K, Res, Err, F> SettleResult<Req, K, Res, Err> for SettleByResult<F>
-where
-    F: Fn(&Result<Res, Err>) -> Settle,
-{
-    fn settle_for_result(&self, _: &K, result: &Result<Res, Err>) -> Settle {
+impl<Res, Err, F: Fn(Result<&Res, &Err>) -> Settle> SettleResult<Res, Err> for SettleByResult<F> {
+    fn settle(&self, _: Option<&dyn Any>, result: Result<&Res, &Err>) -> Settle {
         (self.0)(result)
     }
 
-    fn settle_denial(&self, _: &K, result: &Result<Res, Err>) -> Settle {
+    fn settle_denial(&self, result: Result<&Res, &Err>) -> Settle {
         match (self.0)(result) {
             Settle::Forgive => Settle::Refund,
             other => other,
         }
-    }
-}
-
-/// Settles by the key, the response, and what was kept of the request; made by
-/// `RateLimitLayer::settle_with`.
-pub struct SettleWith<C, F, T> {
-    capture: C,
-    settle: F,
-    /// `None` until the request goes on to the service.
-    captured: Option<T>,
-}
-
-impl<C, F, T> SettleWith<C, F, T> {
-    pub(crate) const fn new(capture: C, settle: F) -> Self {
-        Self {
-            capture,
-            settle,
-            captured: None,
-        }
-    }
-}
-
-impl<Req, K, Res, Err, C, F, T> SettleResult<Req, K, Res, Err> for SettleWith<C, F, T>
-where
-    C: Fn(&Req) -> T,
-    F: Fn(&K, &T, &Res) -> Settle,
-{
-    fn capture(&mut self, request: &Req) {
-        self.captured = Some((self.capture)(request));
-    }
-
-    fn settle_for_result(&self, key: &K, result: &Result<Res, Err>) -> Settle {
-        match (result, &self.captured) {
-            (Ok(response), Some(captured)) => (self.settle)(key, captured, response),
-            _ => Settle::Keep,
-        }
-    }
-}
-
-/// Manual impl: `T` belongs to one request and need not be `Clone`.
-impl<C: Clone, F: Clone, T> Clone for SettleWith<C, F, T> {
-    fn clone(&self) -> Self {
-        Self::new(self.capture.clone(), self.settle.clone())
-    }
-}
-
-/// Manual impl: closures are not `Debug`.
-impl<C, F, T> fmt::Debug for SettleWith<C, F, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SettleWith").finish_non_exhaustive()
     }
 }

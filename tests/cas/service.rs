@@ -8,7 +8,7 @@ use tower_throttle::store::Fallback;
 use tower_throttle::store::cas::{Cas, CasBuilder, Fault, Faulty, MemoryStore};
 use tower_throttle::{
     AsError, FixedWindow, LeakyBucket, Local, Quota, RateLimitLayer, RateLimited, Settle,
-    respond::CostHandle,
+    respond::{AtEnd, CostHandle},
 };
 
 async fn echo(request: u64) -> Result<u64, BoxError> {
@@ -55,7 +55,7 @@ async fn a_cost_that_is_said_at_the_end_reaches_the_store() {
         );
         let layer = RateLimitLayer::new(tower_throttle::Global, limit)
             .cost(|_: &Request<()>| 20)
-            .cost_at_end();
+            .settle(AtEnd);
         let handle = layer.handle();
         let served = move |request: Request<()>| async move {
             let cost = request.extensions().get::<CostHandle>().cloned();

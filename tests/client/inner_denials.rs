@@ -96,13 +96,6 @@ fn lockouts(login: &Router) -> Vec<(&'static str, Router)> {
                 match = { methods = [\"POST\", \"PUT\"] }\nfailure = [401, 403, 429]";
     vec![
         ("settle", login.clone().layer(limit().settle(by_status))),
-        (
-            "settle_with",
-            login.clone().layer(limit().settle_with(
-                |_: &Request| (),
-                |(): &(), (): &(), r: &Response| by_status(r),
-            )),
-        ),
         ("a file", login.clone().layer(policy(file))),
     ]
 }
@@ -138,16 +131,16 @@ async fn a_limit_that_sees_only_the_status_is_found() {
 ///
 /// Shows promise 303.
 #[tokio::test]
-async fn settle_result_counts_denials_by_name_and_never_as_a_success() {
-    let by_name = |result: &Result<Response, std::convert::Infallible>| {
-        let response = result.as_ref().unwrap();
+async fn a_closure_of_the_result_counts_denials_by_name_and_never_as_a_success() {
+    let by_name = |result: Result<&Response, &std::convert::Infallible>| {
+        let response = result.unwrap();
         match response.extensions().get::<RateLimited>() {
             Some(denied) if denied.rejection().is_some() => Settle::Keep,
             _ => by_status(response),
         }
     };
     for (inside, login) in logins() {
-        let app = login.layer(RateLimitLayer::new(Global, lockout()).settle_result(by_name));
+        let app = login.layer(RateLimitLayer::new(Global, lockout()).settle(by_name));
         let mut statuses = Vec::new();
         for kind in ["wrong", "wrong", "denied", "wrong", "wrong"] {
             statuses.push(ask(&app, attempt(&[kind])).await.status().as_u16());

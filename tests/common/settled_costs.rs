@@ -13,7 +13,10 @@ use http_body::{Body, Frame};
 use http_body_util::BodyExt;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_throttle::store::{Backend, IntoBackend};
-use tower_throttle::{Global, RateLimitLayer, respond::CostHandle};
+use tower_throttle::{
+    Global, RateLimitLayer,
+    respond::{AtEnd, CostHandle},
+};
 
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +115,7 @@ where
 {
     let layer = RateLimitLayer::new(Global, limit)
         .cost(|_: &Request<End>| 20)
-        .cost_at_end();
+        .settle(AtEnd);
     let handle = layer.handle();
     let service = layer.layer(service_fn(respond));
     let remaining = async || {
@@ -144,7 +147,7 @@ where
 {
     let tokens = RateLimitLayer::new(Global, tokens)
         .cost(|_: &Request<End>| 20)
-        .cost_at_end();
+        .settle(AtEnd);
     let layer = RateLimitLayer::new(Global, requests).and(tokens);
     let handle = layer.handle();
     let service = layer.layer(service_fn(respond));

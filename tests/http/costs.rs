@@ -29,7 +29,9 @@ use tokio::{
 };
 use tower::{Layer, service_fn};
 use tower_throttle::{
-    Global, Quota, RateLimitLayer, TokenBucket, layer::Handle, respond::CostHandle,
+    Global, Quota, RateLimitLayer, TokenBucket,
+    layer::Handle,
+    respond::{AtEnd, CostHandle},
 };
 
 const ESTIMATE: u64 = 40;
@@ -82,7 +84,7 @@ struct Server {
 async fn serve() -> Server {
     let layer = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_day(100)))
         .cost(|_: &Request<Incoming>| ESTIMATE)
-        .cost_at_end();
+        .settle(AtEnd);
     let limit = layer.handle();
     let gate = Arc::new(Mutex::new(Gate::default()));
     let of_server = Arc::clone(&gate);

@@ -228,7 +228,7 @@ async fn denials_of_another_limit_can_be_the_failures() {
     let inner = RateLimitLayer::new(Global, SlidingLog::new(Quota::per_minute(2))).respond(AsError);
     let outer = RateLimitLayer::new(Global, Lockout::new(Quota::per_minute(3)))
         .respond(AsError)
-        .settle_result(|result: &Result<(), BoxError>| match result {
+        .settle(|result: Result<&(), &BoxError>| match result {
             Ok(()) => Settle::Refund,
             Err(_) => Settle::Keep,
         });

@@ -120,7 +120,7 @@ async fn an_error_of_the_service_keeps_the_cost() {
 }
 
 #[tokio::test]
-async fn settle_result_settles_errors_of_the_service() {
+async fn a_closure_of_the_result_settles_errors_of_the_service() {
     let odd_fails = async |n: u64| -> Result<u64, BoxError> {
         if n % 2 == 1 {
             Err(format!("{n} is odd").into())
@@ -130,7 +130,7 @@ async fn settle_result_settles_errors_of_the_service() {
     };
     let script = Script::default();
     let layer = RateLimitLayer::new(Global, script.clone())
-        .settle_result(|result: &Result<u64, BoxError>| match result {
+        .settle(|result: Result<&u64, &BoxError>| match result {
             Ok(0) => Settle::Keep,
             Ok(_) => Settle::Refund,
             Err(_) => Settle::Charge(10),
@@ -158,7 +158,7 @@ async fn settle_result_settles_errors_of_the_service() {
 async fn a_denied_request_is_not_settled() {
     let script = Script::now([deny()]);
     let layer = RateLimitLayer::new(Global, script.clone())
-        .settle_result(|_: &Result<u64, BoxError>| Settle::Refund)
+        .settle(|_: Result<&u64, &BoxError>| Settle::Refund)
         .respond(AsError);
     layer.layer(service_fn(echo)).oneshot(1).await.unwrap_err();
     assert_eq!(script.ops(), [Op::Take(1)]);
@@ -172,7 +172,7 @@ async fn only_failures_count_and_settling_twice_or_never_is_detected() {
         let limit = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(3)));
         let handle = limit.handle();
         let layer = limit
-            .settle_result(move |result: &Result<u64, BoxError>| match result {
+            .settle(move |result: Result<&u64, &BoxError>| match result {
                 Ok(_) if times > 0 => {
                     // The planted bug: refunds in addition to the layer's own refund.
                     for _ in 1..times {
@@ -343,35 +343,4 @@ async fn the_last_limit_set_for_a_tier_applies() {
     let layer = RateLimitLayer::new(|req: &(Plan, u64)| *req, limits);
     let pro = layer.handle().tier(&Plan::Pro).peek_now(&7, 0);
     assert_eq!(pro.remaining(), 3);
-}
-
-/// A response with its size.
-struct Sized(u64);
-
-#[tokio::test]
-async fn settle_with_gets_the_key_and_a_value_from_the_request() {
-    // Odd users pay the size of the response times the length of the request. Even users pay 0.
-    let layer = RateLimitLayer::new(
-        |req: &(u64, String)| req.0,
-        FixedWindow::new(Quota::per_day(1_000)),
-    )
-    .settle_with(
-        |req: &(u64, String)| req.1.len() as u64,
-        |user: &u64, factor: &u64, res: &Sized| match user % 2 {
-            0 => Settle::Refund,
-            _ => Settle::Charge(factor * res.0),
-        },
-    )
-    .respond(AsError);
-    let handle = layer.handle();
-    let service = layer.layer(service_fn(|req: (u64, String)| async move {
-        match req.1.as_str() {
-            "bad" => Err(BoxError::from("no")),
-            _ => Ok(Sized(10)),
-        }
-    }));
-    for (user, text, left) in [(1, "abc", 970), (2, "abc", 1_000), (3, "bad", 999)] {
-        let _ = service.clone().oneshot((user, text.to_owned())).await;
-        assert_eq!(handle.peek_now(&user, 0).remaining(), left, "{user}");
-    }
 }

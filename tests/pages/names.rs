@@ -12,7 +12,6 @@ use crate::{expect_none, pages, read, root};
 const IN_SIGNATURES: &[&str] = &[
     // What layers, extractors and responders are made of.
     "AndKeys",
-    "CostAtEnd",
     "BodyLimit",
     "BodyLimitFuture",
     "HeldBody",
@@ -31,7 +30,7 @@ const IN_SIGNATURES: &[&str] = &[
     "Route",
     "SettleByResponse",
     "SettleByResult",
-    "SettleWith",
+    "SettleWhen",
     "Silent",
     "Standard",
     "TierFuture",

@@ -18,7 +18,10 @@ use tonic_health::pb::{
     health_server::{Health, HealthServer},
 };
 use tower::{Service, ServiceExt, layer::layer_fn, service_fn};
-use tower_throttle::{FixedWindow, Global, Quota, RateLimitLayer, respond::CostHandle};
+use tower_throttle::{
+    FixedWindow, Global, Quota, RateLimitLayer,
+    respond::{AtEnd, CostHandle},
+};
 
 use crate::open;
 use crate::redis_server::RedisServer;
@@ -134,7 +137,7 @@ async fn fault(reads_trailers: bool) -> Option<String> {
     let window = |name, quota| redis.limiter(name, FixedWindow::new(quota).anchored());
     let tokens = RateLimitLayer::new(Global, window("tokens", Quota::per_day(400)))
         .cost(|_: &http::Request<Body>| 20)
-        .cost_at_end();
+        .settle(AtEnd);
     let requests = RateLimitLayer::new(Global, window("requests", Quota::per_minute(30)));
     let limit = requests.and(tokens);
     let handle = limit.handle();

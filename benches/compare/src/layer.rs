@@ -25,8 +25,8 @@ use tower_throttle::{
     AsError, ClientIp, FixedWindow, Global, Headers, Local, Quota, RateLimitLayer, RateLimited,
     TokenBucket,
     key::{Client, Extracted, KeyExtractor},
-    layer::{CostBody, TopKeys},
-    respond::CostHandle,
+    layer::TopKeys,
+    respond::{AtEnd, CostHandle},
     store::{PerKey, Plan, local::Seeded},
 };
 
@@ -125,17 +125,9 @@ fn cost_at_end(effort: &Effort) {
         cost.unwrap_or_default().set(2);
         request
     };
-    // The body is dropped, as by a client that is gone.
-    let ends = |response: Response<CostBody<Body>>| response.map(|_| Body::empty());
-    let ours = limit().cost_at_end().layer(Still.map_request(says));
+    let ours = limit().settle(AtEnd).layer(Still.map_request(says));
     let goals = ("the cost taken at once", [f64::INFINITY, f64::INFINITY]);
-    rows(
-        effort,
-        work,
-        &calls,
-        goals,
-        (&ours.map_response(ends), &limit().layer(Still)),
-    );
+    rows(effort, work, &calls, goals, (&ours, &limit().layer(Still)));
 }
 
 fn against<T>(effort: &Effort, peers: u64, name: &'static str, theirs: &T)

@@ -50,9 +50,6 @@ pub trait Parts<K>: Sized + Send + Sync + 'static {
     /// What a request has of each.
     type Slots: Default + Send + 'static;
 
-    /// See [`Gate::GIVES_COST_HANDLES`].
-    const GIVES_COST_HANDLES: bool = false;
-
     /// Calls `run` with the limits that apply to a request.
     fn with<T>(
         &self,
@@ -127,8 +124,6 @@ impl<P: Renamed + Send + Sync + 'static> Limiting for AllOf<P> {
 impl<K, P: Parts<K> + Renamed> Gate<K> for AllOf<P> {
     type Entry = P::Slots;
     type Settling = Settlings;
-
-    const GIVES_COST_HANDLES: bool = P::GIVES_COST_HANDLES;
 
     fn look(&self, key: &K, ask: Ask) -> Look {
         self.state

@@ -16,8 +16,6 @@ where
 {
     type Slots = (Slot<A::Entry>, Slot<B::Entry>);
 
-    const GIVES_COST_HANDLES: bool = A::GIVES_COST_HANDLES || B::GIVES_COST_HANDLES;
-
     fn with<T>(
         &self,
         key: &KeyPair<KA, KB>,

@@ -48,17 +48,8 @@ impl<B> Tell<Response<B>> for AsInFile {
     }
 }
 
-impl<Req, K, B, Err> SettleResult<Req, K, Response<B>, Err> for AsInFile {
-    fn settle_for_result(&self, _: &K, _: &Result<Response<B>, Err>) -> Settle {
-        Settle::Keep
-    }
-
-    fn settle_by(
-        &self,
-        rules: Option<&dyn Any>,
-        _: &K,
-        result: &Result<Response<B>, Err>,
-    ) -> Settle {
+impl<B, Err> SettleResult<Response<B>, Err> for AsInFile {
+    fn settle(&self, rules: Option<&dyn Any>, result: Result<&Response<B>, &Err>) -> Settle {
         let (Some(limit), Ok(response)) = (limit(rules), result) else {
             return Settle::Keep;
         };
