@@ -21,11 +21,14 @@ const LINES: usize = 10;
 
 /// The files of the libraries that this test was built with, by name.
 ///
-/// Cargo is asked, because the folder may hold several builds of one library. It builds no library
-/// if the features are the same.
+/// Cargo is asked, because the folder may hold several builds of one library. It builds none if the variable
+/// `TEST_FLAGS` has the flags that this test was built with.
 fn libraries() -> BTreeMap<String, PathBuf> {
+    let flags =
+        env::var("TEST_FLAGS").unwrap_or_else(|_| "-p tower-throttle --all-features".to_owned());
     let output = cargo::cargo()
-        .args(["test", "--no-run", "--all-features", "--offline"])
+        .args(["test", "--no-run", "--offline"])
+        .args(flags.split_whitespace())
         .args(["--test", "compile_fail", "--message-format=json"])
         .output()
         .expect("cargo can be started");

@@ -11,18 +11,20 @@ const LIMIT: u64 = 100;
 const PERIOD: u64 = 1_000;
 const CELLS: u64 = 10;
 
-/// Sends requests at each of `moments` until one is denied.
+/// Sends requests at each of `moments` until one is denied. Returns how many each moment admits.
 fn greedy(subject: &Subject, moments: &[u64]) -> Vec<(u64, u64)> {
     let mut state = subject.algorithm.fresh(Tick::ZERO);
     let mut admissions = Vec::new();
     for now in moments {
+        let mut admitted = 0;
         while subject
             .algorithm
             .decide(&mut state, Tick::from_nanos(*now), 1)
             .is_admitted()
         {
-            admissions.push((*now, 1));
+            admitted += 1;
         }
+        admissions.push((*now, admitted));
     }
     admissions
 }

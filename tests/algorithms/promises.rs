@@ -10,13 +10,13 @@ use crate::laws::holds;
 /// Shows promises 19, 20, 21, 22, 23, 24, 25, 26, 190, 318.
 #[test]
 fn no_attack_breaks_a_promise() {
-    holds(Law::Promise, 300);
+    holds(Law::Promise, 60);
 }
 
 /// Shows promises 12, 29.
 #[test]
 fn kept_costs_stay_within_the_promise_after_any_refunds() {
-    holds(Law::Refunds, 600);
+    holds(Law::Refunds, 120);
 }
 
 /// 10 are taken at 59 s and 10 at 60 s. The first have left the window when they are refunded.

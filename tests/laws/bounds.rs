@@ -30,7 +30,7 @@ fn faults_of(subjects: &[Subject], algorithm: &AnyAlgorithm, seed: u64) -> Optio
 /// Shows promises 1, 12, 190.
 #[test]
 fn every_algorithm_keeps_its_promise_in_every_place() {
-    for seed in seeds(400) {
+    for seed in seeds(100) {
         for subject in random_subjects(&mut Random::new(seed)) {
             let algorithm = subject.algorithm.clone();
             let fault = faults_of(std::slice::from_ref(&subject), &algorithm, seed);
@@ -42,7 +42,7 @@ fn every_algorithm_keeps_its_promise_in_every_place() {
 /// Shows promise 12.
 #[test]
 fn every_part_of_a_set_keeps_its_promise_in_every_place() {
-    for seed in seeds(400) {
+    for seed in seeds(100) {
         let mut random = Random::new(seed);
         let all = random_subjects(&mut random);
         let parts: Vec<Subject> = (0..3).map(|_| random.pick(&all).clone()).collect();

@@ -1,14 +1,7 @@
-//! The pages: every link leads somewhere, every command is one that `tests/run` runs, and the map of
-//! the examples is complete. What they name exists.
+//! The pages: every link leads somewhere, and those of the guide are as rustdoc shows them.
 
-mod commands;
-mod identifiers;
 mod links;
-#[path = "../examples/list.rs"]
-mod list;
-mod maps;
 mod markdown;
-mod names;
 mod rendered;
 
 use std::{
