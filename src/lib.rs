@@ -176,7 +176,3 @@ pub use self::{
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
-
-#[cfg(all(test, feature = "cas", not(tower_throttle_loom)))]
-#[path = "../tests/common/computed.rs"]
-mod computed;

@@ -14,8 +14,6 @@ const VOCABULARY: &[&str] = &[
     "quota", "decision", "receipt", "clock", "error", "sync", "varint",
 ];
 const PORTS: &[&str] = &["backend", "key", "respond"];
-/// Only their tests use it.
-const TESTS: &[&str] = &["computed"];
 
 /// Some modules, and the modules each of them may import beside itself.
 const ARROWS: &[(&[&str], &[&[&str]])] = &[
@@ -27,10 +25,7 @@ const ARROWS: &[(&[&str], &[&[&str]])] = &[
     (&["algorithm"], &[VOCABULARY, &["picture"]]),
     (&["acquire"], &[VOCABULARY, &["algorithm"]]),
     (&["limiter"], &[VOCABULARY, &["acquire", "algorithm"]]),
-    (
-        &["store"],
-        &[VOCABULARY, PORTS, TESTS, &["acquire", "algorithm"]],
-    ),
+    (&["store"], &[VOCABULARY, PORTS, &["acquire", "algorithm"]]),
     (&["queue"], &[VOCABULARY, &["key"]]),
     (
         &["layer"],

@@ -2,9 +2,10 @@
 //!
 //! This is a test binary of its own, because it counts the allocations of the whole process.
 
-#[path = "common/counting.rs"]
-mod counting;
+use test_support::counting;
 
+#[global_allocator]
+static COUNTING: counting::Counting = counting::Counting;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 

@@ -6,15 +6,13 @@
 //! branches of different types.
 #![cfg(all(feature = "axum", feature = "redis"))]
 
-#[path = "common/cargo.rs"]
-mod cargo;
-
 use std::{
     collections::BTreeMap,
     env, fs,
     path::{Path, PathBuf},
     process::Command,
 };
+use test_support::cargo;
 
 /// How much of an error is read before scrolling.
 const LINES: usize = 10;

@@ -2,12 +2,10 @@
 //! its deadline, take memory without bound, or admit what it would deny in an outage.
 #![cfg(feature = "redis")]
 
-#[path = "common/counting.rs"]
-#[allow(dead_code, reason = "shared with other tests")]
-mod counting;
-#[path = "common/wait.rs"]
-mod wait;
+use test_support::{counting, wait};
 
+#[global_allocator]
+static COUNTING: counting::Counting = counting::Counting;
 use std::{
     convert::Infallible,
     io::{BufRead, BufReader, Write},

@@ -2,10 +2,6 @@
 #![cfg(all(feature = "axum", feature = "cas", feature = "redis"))]
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-#[path = "common/redis_server.rs"]
-#[allow(dead_code, reason = "other binaries use more of it")]
-mod redis_server;
-
 use std::{
     borrow::Cow,
     convert::Infallible,
@@ -13,6 +9,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
+use test_support::redis_server;
 
 use axum::{
     Router,

@@ -1,10 +1,8 @@
 //! The crate as it would be published: the files in it, and new packages that depend on it. `tests/run package` runs
 //! these tests: they ask the registry for versions.
 
-#[path = "common/cargo.rs"]
-mod cargo;
-
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
+use test_support::cargo;
 
 /// What the command prints.
 fn run(command: &mut Command) -> String {

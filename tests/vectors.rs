@@ -1,9 +1,7 @@
 //! Replays the test suites of other rate limiters with `examples/replay`.
 
 use std::fs;
-
-#[path = "common/vectors.rs"]
-mod vectors;
+use test_support::vectors;
 
 use self::vectors::{cases, fault};
 

@@ -3,9 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod app;
-#[path = "../../tests/common/redis_server.rs"]
-#[expect(dead_code, reason = "shared with the tests of the store")]
-mod redis_server;
 
 use std::{
     fs,
@@ -24,7 +21,7 @@ use tokio::{
 };
 use tower_throttle::store::redis::Redis;
 
-use crate::redis_server::RedisServer;
+use test_support::redis_server::RedisServer;
 
 /// Prometheus reads the metrics twice per second.
 const CONFIGURATION: &str = "

@@ -22,7 +22,8 @@ mod oracle;
 mod own;
 mod planted;
 mod promises;
-mod random;
 mod reports;
 mod subjects;
 mod turns;
+
+use test_support::random;

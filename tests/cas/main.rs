@@ -18,9 +18,6 @@ mod machines;
 mod overwrite;
 mod own;
 mod permits;
-#[path = "../algorithms/random.rs"]
-#[expect(dead_code, reason = "shared with other tests")]
-mod random;
 mod service;
 #[path = "../common/set_clock.rs"]
 mod set_clock;
@@ -30,6 +27,8 @@ mod testkit;
 #[cfg(feature = "testkit")]
 mod testkit_backend;
 mod time;
+
+use test_support::random;
 
 use std::time::Duration;
 

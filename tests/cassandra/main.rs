@@ -2,22 +2,15 @@
 //! and Maven.
 
 mod agreement;
-#[path = "../common/cargo.rs"]
-mod cargo;
-#[path = "../common/cassandra_server.rs"]
-mod cassandra_server;
 mod limits;
 mod mistakes;
 mod outages;
 mod port;
-#[path = "../common/proxy.rs"]
-#[expect(dead_code, reason = "shared with the suite of stores")]
-mod proxy;
 mod sessions;
 #[path = "../common/shared_limit.rs"]
 mod shared_limit;
-#[path = "../common/wait.rs"]
-mod wait;
+
+use test_support::{cargo, cassandra_server, proxy, wait};
 
 use std::{sync::Arc, time::Duration};
 

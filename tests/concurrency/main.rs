@@ -14,7 +14,7 @@ mod priority;
 #[cfg(feature = "tokio")]
 mod servers;
 #[cfg(feature = "tokio")]
-#[path = "../common/wait.rs"]
-mod wait;
-#[cfg(feature = "tokio")]
 mod waiting;
+
+#[cfg(feature = "tokio")]
+use test_support::wait;

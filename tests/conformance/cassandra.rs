@@ -1,19 +1,9 @@
 //! The suite of all stores, in a real Cassandra behind a proxy. `tests/run cassandra` runs it: it needs
 //! Java and Maven.
 
-#[path = "../common/cassandra_server.rs"]
-#[expect(dead_code, reason = "shared with the tests of Cassandra")]
-mod cassandra_server;
 #[path = "../laws/place.rs"]
 #[expect(dead_code, reason = "shared with the tests of the laws")]
 mod place;
-#[path = "../common/proxy.rs"]
-#[expect(dead_code, reason = "shared with the tests of Cassandra")]
-mod proxy;
-#[path = "../algorithms/random.rs"]
-mod random;
-#[path = "../common/vectors.rs"]
-mod shared_vectors;
 #[path = "../laws/subjected.rs"]
 mod subjected;
 #[path = "../algorithms/subjects.rs"]
@@ -21,6 +11,8 @@ mod subjected;
 mod subjects;
 #[allow(dead_code, reason = "some parts are for other stores")]
 mod suite;
+
+use test_support::{cassandra_server, proxy, random, vectors as shared_vectors};
 
 use std::{
     sync::{

@@ -9,33 +9,9 @@ mod memory;
 mod place;
 #[cfg(feature = "postgres")]
 mod postgres;
-#[cfg(feature = "postgres")]
-#[path = "../common/postgres_server.rs"]
-#[expect(dead_code, reason = "shared with the tests of PostgreSQL")]
-mod postgres_server;
-#[path = "../common/proxy.rs"]
-#[expect(dead_code, reason = "shared with the tests of stores")]
-mod proxy;
-#[path = "../algorithms/random.rs"]
-#[expect(dead_code, reason = "shared with the tests of algorithms")]
-mod random;
 mod redis;
-#[cfg(feature = "redis-cluster")]
-#[path = "../common/redis_cluster.rs"]
-#[expect(dead_code, reason = "shared with the tests of the store")]
-mod redis_cluster;
-#[path = "../common/redis_server.rs"]
-#[expect(dead_code, reason = "shared with the tests of Redis")]
-mod redis_server;
 #[cfg(feature = "redis-tls")]
-#[path = "../common/redis_tls.rs"]
 mod redis_tls;
-#[cfg(feature = "redis-sentinel")]
-#[path = "../common/replicas.rs"]
-#[expect(dead_code, reason = "shared with the tests of Redis")]
-mod replicas;
-#[path = "../common/vectors.rs"]
-mod shared_vectors;
 #[path = "../laws/subjected.rs"]
 mod subjected;
 #[path = "../algorithms/subjects.rs"]
@@ -43,6 +19,13 @@ mod subjected;
 mod subjects;
 #[allow(dead_code, reason = "some parts are for Cassandra")]
 mod suite;
+
 #[cfg(feature = "postgres")]
-#[path = "../common/wait.rs"]
-mod wait;
+use test_support::postgres_server;
+#[cfg(feature = "redis-cluster")]
+use test_support::redis_cluster;
+#[cfg(feature = "redis-sentinel")]
+use test_support::replicas;
+#[cfg(feature = "postgres")]
+use test_support::wait;
+use test_support::{proxy, random, redis_server, vectors as shared_vectors};

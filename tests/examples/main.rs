@@ -2,12 +2,8 @@
 #![cfg(all(feature = "postgres", feature = "redis"))]
 
 mod list;
-#[path = "../common/postgres_server.rs"]
-#[expect(dead_code, reason = "shared with the tests of the store")]
-mod postgres_server;
-#[path = "../common/redis_server.rs"]
-#[expect(dead_code, reason = "shared with the tests of the store")]
-mod redis_server;
+
+use test_support::{postgres_server, redis_server};
 
 use std::{fs, path::Path, time::Duration};
 

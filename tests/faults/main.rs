@@ -9,13 +9,15 @@
 
 mod checks;
 mod client;
-#[path = "../common/counting.rs"]
-#[expect(dead_code, reason = "shared with other tests")]
-mod counting;
 mod crowd;
 mod faults;
 mod limits;
 mod server;
+
+use test_support::counting;
+
+#[global_allocator]
+static COUNTING: counting::Counting = counting::Counting;
 
 use std::sync::{Mutex, PoisonError};
 

@@ -7,45 +7,35 @@ mod altered_store;
 mod backend;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod chaos;
-#[path = "../common/counting.rs"]
-#[expect(dead_code, reason = "shared with other tests")]
-mod counting;
 mod exchange;
 mod failure;
 mod handle;
 mod leased;
-#[cfg(all(feature = "metrics", feature = "tracing"))]
-#[path = "../common/log.rs"]
-mod log;
-#[cfg(feature = "metrics")]
-#[path = "../common/measured.rs"]
-#[expect(dead_code, reason = "shared with other tests")]
-mod measured;
 #[path = "../common/memory_fleet.rs"]
 mod memory_fleet;
 #[cfg(feature = "metrics")]
 mod metrics;
 #[path = "../common/overwrite.rs"]
 mod overwrite;
-#[cfg(feature = "postgres")]
-#[path = "../common/postgres_server.rs"]
-#[expect(dead_code, reason = "shared with the tests of PostgreSQL")]
-mod postgres_server;
-#[cfg(any(feature = "postgres", feature = "redis"))]
-#[path = "../common/proxy.rs"]
-#[expect(dead_code, reason = "shared with the tests of stores")]
-mod proxy;
-#[cfg(feature = "redis")]
-#[path = "../common/redis_server.rs"]
-#[expect(dead_code, reason = "shared with the tests of Redis")]
-mod redis_server;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod servers;
 #[path = "../common/set_clock.rs"]
 mod set_clock;
+
+use test_support::counting;
+
+#[global_allocator]
+static COUNTING: counting::Counting = counting::Counting;
+#[cfg(feature = "metrics")]
+use test_support::measured;
+#[cfg(feature = "postgres")]
+use test_support::postgres_server;
 #[cfg(any(feature = "postgres", feature = "redis"))]
-#[path = "../common/wait.rs"]
-mod wait;
+use test_support::proxy;
+#[cfg(feature = "redis")]
+use test_support::redis_server;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+use test_support::wait;
 
 use std::time::Duration;
 

@@ -16,9 +16,9 @@ mod denials;
 mod place;
 mod places;
 mod planted;
-#[path = "../algorithms/random.rs"]
-mod random;
 mod subjected;
 #[path = "../algorithms/subjects.rs"]
 #[expect(dead_code, reason = "shared with the tests of the algorithms")]
 mod subjects;
+
+use test_support::random;

@@ -8,10 +8,6 @@ mod and;
 mod clones;
 mod contract;
 mod costs;
-#[cfg(not(feature = "metrics"))]
-#[path = "../common/counting.rs"]
-#[expect(dead_code, reason = "shared with other tests")]
-mod counting;
 #[cfg(feature = "tokio")]
 mod denials;
 mod handle;
@@ -20,13 +16,6 @@ mod keys;
 mod lists;
 #[cfg(feature = "tokio")]
 mod lockout;
-#[cfg(feature = "tracing")]
-#[path = "../common/log.rs"]
-mod log;
-#[cfg(feature = "metrics")]
-#[path = "../common/measured.rs"]
-#[expect(dead_code, reason = "shared with other tests")]
-mod measured;
 #[cfg(feature = "tokio")]
 mod per_key;
 mod plain;
@@ -46,3 +35,14 @@ mod untimed;
 #[cfg(feature = "tokio")]
 mod waiting;
 mod watch;
+
+#[cfg(not(feature = "metrics"))]
+use test_support::counting;
+
+#[cfg(not(feature = "metrics"))]
+#[global_allocator]
+static COUNTING: counting::Counting = counting::Counting;
+#[cfg(feature = "tracing")]
+use test_support::log;
+#[cfg(feature = "metrics")]
+use test_support::measured;

@@ -8,16 +8,7 @@
 ))]
 
 mod alerts;
-#[path = "../common/log.rs"]
-mod log;
-#[path = "../common/measured.rs"]
-#[expect(dead_code, reason = "shared with other tests")]
-mod measured;
 mod outages;
-#[path = "../common/postgres_server.rs"]
-#[expect(dead_code, reason = "shared with the tests of the store")]
-mod postgres_server;
-#[path = "../common/redis_server.rs"]
-#[expect(dead_code, reason = "shared with the tests of the store")]
-mod redis_server;
 mod refusals;
+
+use test_support::{log, measured, postgres_server, redis_server};

@@ -3,8 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod line;
-#[path = "../common/nginx.rs"]
-mod nginx;
 mod rules;
 mod servers;
 mod support;
+
+use test_support::nginx;

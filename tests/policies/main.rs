@@ -7,14 +7,6 @@ mod docs;
 mod hostile;
 mod lists;
 mod overrides;
-#[cfg(feature = "postgres")]
-#[expect(dead_code, reason = "shared with the tests of PostgreSQL")]
-#[path = "../common/postgres_server.rs"]
-mod postgres_server;
-#[cfg(feature = "redis")]
-#[expect(dead_code, reason = "shared with the tests of Redis")]
-#[path = "../common/redis_server.rs"]
-mod redis_server;
 mod reload;
 mod round_trip;
 mod routes;
@@ -27,3 +19,8 @@ mod settings;
 mod stores;
 mod support;
 mod watch;
+
+#[cfg(feature = "postgres")]
+use test_support::postgres_server;
+#[cfg(feature = "redis")]
+use test_support::redis_server;

@@ -1,8 +1,6 @@
 //! Limits in PostgreSQL, against real servers.
 #![cfg(feature = "postgres")]
 
-#[path = "../common/pooler.rs"]
-mod common_pooler;
 mod connections;
 mod isolation;
 #[path = "../common/key_quotas.rs"]
@@ -13,16 +11,14 @@ mod outages;
 mod pooler;
 mod pools;
 mod port;
-#[path = "../common/postgres_server.rs"]
-mod postgres_server;
 #[path = "../common/settled_costs.rs"]
 mod settled_costs;
 #[path = "../common/shared_limit.rs"]
 mod shared_limit;
 mod space;
 mod sweeps;
-#[path = "../common/wait.rs"]
-mod wait;
+
+use test_support::{pooler as common_pooler, postgres_server, wait};
 
 use std::{sync::Arc, time::Duration};
 

@@ -8,15 +8,14 @@
 mod first;
 #[cfg(feature = "redis")]
 mod fleet;
-#[cfg(feature = "redis")]
-#[path = "../common/redis_server.rs"]
-#[expect(dead_code, reason = "other tests use the rest")]
-mod redis_server;
 mod routes;
 #[cfg(feature = "redis")]
 #[expect(dead_code, reason = "its `main` listens on a fixed port")]
 mod service;
 mod support;
+
+#[cfg(feature = "redis")]
+use test_support::redis_server;
 
 /// Pages, and the files that begin with their first example.
 const EXAMPLES: [(&str, &str); 3] = [

@@ -11,40 +11,15 @@ mod deadlines;
 mod faults;
 mod grpc_costs;
 mod harmed_replies;
-mod hashing_proxy;
 #[path = "../common/key_quotas.rs"]
 mod key_quotas;
 mod limiter;
-#[cfg(all(feature = "metrics", feature = "tracing"))]
-#[path = "../common/log.rs"]
-mod log;
-#[cfg(all(feature = "metrics", feature = "tracing"))]
-#[path = "../common/measured.rs"]
-#[expect(dead_code, reason = "shared with other tests")]
-mod measured;
 #[cfg(feature = "cas")]
 mod permits;
 mod pool;
 mod processes;
-#[path = "../common/proxy.rs"]
-#[expect(dead_code, reason = "shared with the tests of other stores")]
-mod proxy;
 mod queue;
-#[path = "../common/redis_cluster.rs"]
-#[cfg_attr(
-    not(feature = "redis-cluster"),
-    expect(dead_code, reason = "for clusters of three")
-)]
-mod redis_cluster;
-#[path = "../common/redis_server.rs"]
-mod redis_server;
 mod refunds;
-#[path = "../common/replicas.rs"]
-#[cfg_attr(
-    not(feature = "redis-sentinel"),
-    expect(dead_code, reason = "for sentinels")
-)]
-mod replicas;
 #[cfg(all(feature = "metrics", feature = "tracing"))]
 mod reports;
 mod retries;
@@ -53,8 +28,12 @@ mod script_calls;
 mod settled_costs;
 #[cfg(feature = "stream")]
 mod streams;
-#[path = "../common/wait.rs"]
-mod wait;
+
+#[cfg(all(feature = "metrics", feature = "tracing"))]
+use test_support::log;
+#[cfg(all(feature = "metrics", feature = "tracing"))]
+use test_support::measured;
+use test_support::{hashing_proxy, proxy, redis_cluster, redis_server, replicas, wait};
 
 use std::time::Duration;
 

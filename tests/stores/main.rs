@@ -4,9 +4,6 @@
 //! and it must find some in a deliberately broken copy.
 
 mod capacity;
-#[path = "../common/counting.rs"]
-#[expect(dead_code, reason = "shared with other tests")]
-mod counting;
 mod env;
 mod fallback;
 mod flood;
@@ -15,9 +12,11 @@ mod histories;
 mod linearizable;
 mod memory;
 mod model;
-#[path = "../algorithms/random.rs"]
-#[expect(dead_code, reason = "shared with other tests")]
-mod random;
 mod rates;
 mod retune;
 mod users;
+
+use test_support::{counting, random};
+
+#[global_allocator]
+static COUNTING: counting::Counting = counting::Counting;

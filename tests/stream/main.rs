@@ -5,7 +5,7 @@
 mod bodies;
 mod messages;
 mod servers;
-#[path = "../common/wait.rs"]
-mod wait;
 #[cfg(feature = "axum")]
 mod websockets;
+
+use test_support::wait;

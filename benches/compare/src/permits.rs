@@ -18,9 +18,10 @@ use tower_throttle::store::cas::{
 use tower_throttle::store::redis::Redis;
 use tower_throttle::{AsError, StoreError};
 
-use crate::redis::redis_server::RedisServer;
 use crate::row::{Effort, Row};
-use crate::stores::{Call, Side, WORK, postgres_server::PostgresServer};
+use crate::stores::{Call, Side, WORK};
+use test_support::postgres_server::PostgresServer;
+use test_support::redis_server::RedisServer;
 
 /// More than are ever in flight.
 const LIMIT: u32 = 1_000;

@@ -20,11 +20,7 @@ use tower_throttle::{FixedWindow, LeakyBucket, Quota, SlidingWindow, TokenBucket
 use crate::row::Effort;
 use crate::row::{ends, median};
 
-#[path = "../../../tests/common/redis_server.rs"]
-#[expect(dead_code, reason = "shared with the tests of the store")]
-pub(crate) mod redis_server;
-
-use self::redis_server::RedisServer;
+use test_support::redis_server::RedisServer;
 
 /// A typical script for the generic cell rate algorithm: the server's clock, one value, and an
 /// expiry in the same write.

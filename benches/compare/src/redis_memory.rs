@@ -9,8 +9,8 @@ use tower_throttle::{
     WarmUp, store::Backend,
 };
 
-use crate::redis::redis_server::RedisServer;
 use crate::row::Effort;
+use test_support::redis_server::RedisServer;
 
 /// Fills a new server per algorithm.
 pub(crate) fn run(effort: &Effort) {

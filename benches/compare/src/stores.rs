@@ -20,15 +20,8 @@ use tower_throttle::{FixedWindow, Quota};
 
 use crate::row::{Effort, ends, median};
 
-#[path = "../../../tests/common/cassandra_server.rs"]
-#[expect(dead_code, reason = "shared with the tests of the store")]
-mod cassandra_server;
-#[path = "../../../tests/common/postgres_server.rs"]
-#[expect(dead_code, reason = "shared with the tests of the store")]
-pub(crate) mod postgres_server;
-
-use self::cassandra_server::CassandraServer;
-use self::postgres_server::PostgresServer;
+use test_support::cassandra_server::CassandraServer;
+use test_support::postgres_server::PostgresServer;
 
 /// So high that every request is admitted and written.
 const LIMIT: u64 = 1_000_000_000;

@@ -1,10 +1,6 @@
 //! A limit in a Redis server that speaks TLS with a certificate of its own.
 
-#[path = "../../common/redis_server.rs"]
-#[expect(dead_code, reason = "shared with the tests of the store")]
-mod redis_server;
-
-#[path = "../../common/redis_tls.rs"]
+#[path = "../../conformance/redis_tls.rs"]
 mod redis_tls;
 
 use std::time::Duration;

@@ -6,8 +6,8 @@ use tower_throttle::store::cas::postgres::{Connections, PostgreSql};
 use tower_throttle::store::redis::Redis;
 
 use super::case::Place;
-use crate::redis::redis_server::RedisServer;
-use crate::stores::postgres_server::PostgresServer;
+use test_support::postgres_server::PostgresServer;
+use test_support::redis_server::RedisServer;
 
 pub(super) struct Servers {
     redis: RedisServer,

@@ -5,8 +5,8 @@ use super::super::record::Reply;
 use super::super::shaped::shape_of;
 use super::*;
 use crate::algorithm::TokenBucket;
-use crate::computed::{computed, growth};
 use crate::quota::Quota;
+use test_support::computed::{computed, growth};
 
 const NOW: Tick = Tick::from_nanos(1_000);
 

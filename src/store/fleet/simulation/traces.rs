@@ -2,21 +2,14 @@
 
 use std::sync::Arc;
 
-pub(in crate::store) use self::random::Random;
+pub(in crate::store) use test_support::random::Random;
+
 use crate::quota::Quota;
 use crate::store::fleet::{
     batch::{Batch, Replies},
     record::{Reply, Report, Settled, Spent, Terms},
     shape::{Cells, LOG_CELLS, Level, NEVER, Part, Shape},
 };
-
-#[path = "../../../../tests/algorithms/random.rs"]
-#[allow(
-    dead_code,
-    clippy::duplicate_mod,
-    reason = "also in tests of what is built without this module"
-)]
-mod random;
 
 const KEYS: usize = 3;
 

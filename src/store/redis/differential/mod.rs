@@ -20,24 +20,14 @@ mod clock;
 mod declared;
 mod fleet;
 mod fleet_servers;
-#[path = "../../../../tests/redis/hashing_proxy.rs"]
-mod hashing_proxy;
 mod mutants;
 mod numbers;
 mod policies;
-#[path = "../../../../tests/common/proxy.rs"]
-#[expect(dead_code, reason = "shared with the tests of the store")]
-mod proxy;
-#[path = "../../../../tests/algorithms/random.rs"]
-mod random;
-#[cfg(feature = "redis-cluster")]
-#[path = "../../../../tests/common/redis_cluster.rs"]
-#[expect(dead_code, reason = "shared with the tests of the store")]
-mod redis_cluster;
-#[path = "../../../../tests/common/redis_server.rs"]
-#[expect(dead_code, reason = "shared with the tests of the store")]
-mod redis_server;
 mod rollouts;
+
+#[cfg(feature = "redis-cluster")]
+use test_support::redis_cluster;
+use test_support::{hashing_proxy, proxy, random, redis_server};
 
 use self::random::Random;
 use self::redis_server::RedisServer;

@@ -6,10 +6,7 @@ mod behind_nginx;
 mod grpc_service;
 mod library;
 mod migrated;
-#[path = "../../../common/nginx.rs"]
-mod nginx;
-#[path = "../../../common/redis_server.rs"]
-#[expect(dead_code, reason = "other tests use the rest")]
-mod redis_server;
 mod replicas;
 mod support;
+
+use test_support::{nginx, redis_server};

@@ -5,13 +5,7 @@ use std::{future::poll_fn, task::Poll};
 use super::*;
 use crate::store::cas::postgres::{Connections, PostgreSql};
 
-#[path = "../../../../../tests/common/pooler.rs"]
-mod pooler;
-#[path = "../../../../../tests/common/postgres_server.rs"]
-#[expect(dead_code, reason = "shared with the tests of the store")]
-mod postgres_server;
-
-use self::{pooler::Pooler, postgres_server::PostgresServer};
+use test_support::{pooler::Pooler, postgres_server::PostgresServer};
 
 type Machine = Arc<Exchanger<PostgreSql>>;
 

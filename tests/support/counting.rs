@@ -1,22 +1,22 @@
 //! An allocator that counts, for tests.
 
-#![expect(unsafe_code, reason = "a global allocator needs unsafe code")]
-
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     cell::Cell,
     sync::atomic::{AtomicI64, Ordering},
 };
 
-struct Counting;
+/// A test binary that counts says `#[global_allocator] static COUNTING: Counting = Counting;`.
+#[derive(Debug)]
+pub struct Counting;
 
 thread_local! {
     /// How often this thread has allocated.
-    pub(crate) static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+    pub static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
     /// How much it has allocated.
-    pub(crate) static BYTES: Cell<usize> = const { Cell::new(0) };
+    pub static BYTES: Cell<usize> = const { Cell::new(0) };
     /// How much of it is left: less than nothing if it has freed what others allocated.
-    pub(crate) static LIVE: Cell<i64> = const { Cell::new(0) };
+    pub static LIVE: Cell<i64> = const { Cell::new(0) };
 }
 
 /// What is left of all that the process has allocated.
@@ -25,12 +25,12 @@ static PROCESS_LIVE: AtomicI64 = AtomicI64::new(0);
 static PEAK: AtomicI64 = AtomicI64::new(0);
 
 /// The bytes that the process has allocated and not freed.
-pub(crate) fn process_live() -> i64 {
+pub fn process_live() -> i64 {
     PROCESS_LIVE.load(Ordering::Relaxed)
 }
 
 /// How many bytes `run` allocated at once, in all threads.
-pub(crate) fn peak_of<T>(run: impl FnOnce() -> T) -> (T, usize) {
+pub fn peak_of<T>(run: impl FnOnce() -> T) -> (T, usize) {
     let before = process_live();
     PEAK.store(before, Ordering::Relaxed);
     let made = run();
@@ -63,6 +63,3 @@ unsafe impl GlobalAlloc for Counting {
         unsafe { System.dealloc(pointer, layout) }
     }
 }
-
-#[global_allocator]
-static COUNTING: Counting = Counting;

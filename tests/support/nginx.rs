@@ -6,22 +6,20 @@ use std::{
     process::{Command, Stdio},
 };
 
-#[path = "program.rs"]
-#[allow(clippy::duplicate_mod, dead_code, reason = "each server has a copy")]
-mod program;
-use program::{Folder, Program, on_free_ports};
+use crate::program::{Folder, Program, on_free_ports};
 
 /// It is stopped when this is dropped.
-pub(crate) struct Nginx {
+#[derive(Debug)]
+pub struct Nginx {
     _program: Program,
     _folder: Folder,
-    pub(crate) address: SocketAddr,
+    pub address: SocketAddr,
 }
 
 impl Nginx {
     /// With what `http` says in the block of that name, which listens at the address, and serves the text `fine`
     /// from the folder.
-    pub(crate) fn start(http: impl Fn(SocketAddr, &str) -> String) -> Self {
+    pub fn start(http: impl Fn(SocketAddr, &str) -> String) -> Self {
         let folder = Folder::new("nginx");
         let place = folder.display().to_string();
         let temp = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]

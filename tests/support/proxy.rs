@@ -17,7 +17,7 @@ use socket2::SockRef;
 
 /// A fault of the reply to a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Harm {
+pub enum Harm {
     /// It does not arrive. If replies have no ids, no later one of its connection arrives either; the
     /// connection stays open.
     Lost,
@@ -37,7 +37,7 @@ pub(crate) enum Harm {
 
 /// How the bytes of a connection are divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Protocol {
+pub enum Protocol {
     PostgreSql,
     Cassandra,
     /// The statements are calls of scripts.
@@ -49,7 +49,7 @@ pub(crate) enum Protocol {
 
 /// A proxy before a server, at an address of its own.
 #[derive(Debug)]
-pub(crate) struct Proxy {
+pub struct Proxy {
     address: SocketAddr,
     shared: Arc<Shared>,
 }
@@ -92,7 +92,7 @@ struct Refusals {
 }
 
 impl Proxy {
-    pub(crate) fn before(protocol: Protocol, target: u16) -> Self {
+    pub fn before(protocol: Protocol, target: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("its address");
         let shared = Arc::new(Shared {
@@ -119,17 +119,17 @@ impl Proxy {
         Self { address, shared }
     }
 
-    pub(crate) fn port(&self) -> u16 {
+    pub fn port(&self) -> u16 {
         self.address.port()
     }
 
     /// The URL of a server of Redis.
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("redis://{}", self.address)
     }
 
     /// Harms the reply to one statement, after `before` others.
-    pub(crate) fn harms_one(&self, harm: Harm, before: u64) {
+    pub fn harms_one(&self, harm: Harm, before: u64) {
         *lock(&self.shared.plan) = Plan {
             harm: Some(harm),
             before,
@@ -138,7 +138,7 @@ impl Proxy {
     }
 
     /// Harms the replies to one in `every` statements.
-    pub(crate) fn harms_every(&self, harm: Harm, every: u64) {
+    pub fn harms_every(&self, harm: Harm, every: u64) {
         *lock(&self.shared.plan) = Plan {
             harm: Some(harm),
             before: every - 1,
@@ -146,56 +146,56 @@ impl Proxy {
         };
     }
 
-    pub(crate) fn harms_none(&self) {
+    pub fn harms_none(&self) {
         *lock(&self.shared.plan) = Plan::default();
     }
 
     /// How many statements were harmed.
-    pub(crate) fn harmed(&self) -> u64 {
+    pub fn harmed(&self) -> u64 {
         self.shared.harmed.load(Ordering::Relaxed)
     }
 
     /// Replies to so many statements with an error of Redis, instead of the server.
-    pub(crate) fn refuses(&self, reply: &'static str, left: u64) {
+    pub fn refuses(&self, reply: &'static str, left: u64) {
         let count = 0;
         *lock(&self.shared.refusals) = Refusals { reply, left, count };
     }
 
     /// How many statements it refused.
-    pub(crate) fn refused(&self) -> u64 {
+    pub fn refused(&self) -> u64 {
         lock(&self.shared.refusals).count
     }
 
     /// Sets whether requests are read and dropped. A connection that has lost one loses all later ones.
-    pub(crate) fn is_silent(&self, silent: bool) {
+    pub fn is_silent(&self, silent: bool) {
         self.shared.is_silent.store(silent, Ordering::Relaxed);
     }
 
     /// New connections lead to the server at another port; existing ones stay.
-    pub(crate) fn leads_to(&self, port: u16) {
+    pub fn leads_to(&self, port: u16) {
         *lock(&self.shared.target) = port;
     }
 
     /// Cuts all connections. Returns how many there were.
-    pub(crate) fn cuts_all(&self) -> u64 {
+    pub fn cuts_all(&self) -> u64 {
         let open = std::mem::take(&mut *lock(&self.shared.open));
         let open = open.iter().filter_map(Weak::upgrade);
         open.filter(|connection| connection.end()).count() as u64
     }
 
     /// Keeps the requests with statements from now on.
-    pub(crate) fn records(&self) {
+    pub fn records(&self) {
         *lock(&self.shared.recorded) = Some(Vec::new());
     }
 
     /// The requests with statements since the last call, or since [`records`](Self::records).
-    pub(crate) fn recorded(&self) -> Vec<Vec<u8>> {
+    pub fn recorded(&self) -> Vec<Vec<u8>> {
         let mut recorded = lock(&self.shared.recorded);
         recorded.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Every reply arrives so late.
-    pub(crate) fn delays_all(&self, delay: Duration) {
+    pub fn delays_all(&self, delay: Duration) {
         *lock(&self.shared.delay) = delay;
     }
 }
@@ -594,7 +594,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 /// Where the first reply of Redis ends, if it is complete.
-pub(crate) fn end_of_reply(bytes: &[u8]) -> Option<usize> {
+pub fn end_of_reply(bytes: &[u8]) -> Option<usize> {
     let line = bytes.windows(2).position(|pair| pair == b"\r\n")? + 2;
     let number = || {
         std::str::from_utf8(&bytes[1..line - 2])

@@ -9,14 +9,11 @@ use std::{
     process::{Command, Stdio},
 };
 
-#[path = "program.rs"]
-#[allow(clippy::duplicate_mod, dead_code, reason = "each server has a copy")]
-mod program;
-use program::{Folder, Program, on_free_ports};
+use crate::program::{Folder, Program, on_free_ports};
 
 /// A running server.
 #[derive(Debug)]
-pub(crate) struct RedisServer {
+pub struct RedisServer {
     program: Program,
     ports: [u16; 2],
     folder: Folder,
@@ -25,7 +22,7 @@ pub(crate) struct RedisServer {
 
 /// The settings of a server.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Setup {
+pub struct Setup {
     arguments: Vec<String>,
     variables: Vec<(String, String)>,
     /// The argument that gives it a second port.
@@ -36,7 +33,7 @@ pub(crate) struct Setup {
 
 impl Setup {
     /// Adds command line arguments.
-    pub(crate) fn arguments(mut self, arguments: &[&str]) -> Self {
+    pub fn arguments(mut self, arguments: &[&str]) -> Self {
         self.arguments
             .extend(arguments.iter().map(ToString::to_string));
         self
@@ -44,37 +41,37 @@ impl Setup {
 
     /// Gives it a second free port by this argument.
     #[allow(dead_code, reason = "used for clusters and TLS")]
-    pub(crate) fn second_port(mut self, argument: &'static str) -> Self {
+    pub fn second_port(mut self, argument: &'static str) -> Self {
         self.second_port = Some(argument);
         self
     }
 
     /// Adds an environment variable.
-    pub(crate) fn variable(mut self, name: &str, value: &str) -> Self {
+    pub fn variable(mut self, name: &str, value: &str) -> Self {
         self.variables.push((name.to_owned(), value.to_owned()));
         self
     }
 
     /// Starts a sentinel instead of a server.
     #[allow(dead_code, reason = "used with the feature `redis-sentinel`")]
-    pub(crate) fn sentinel(mut self, configuration: &str) -> Self {
+    pub fn sentinel(mut self, configuration: &str) -> Self {
         self.sentinel = Some(configuration.to_owned());
         self
     }
 
-    pub(crate) fn start(self) -> RedisServer {
+    pub fn start(self) -> RedisServer {
         RedisServer::set_up(self)
     }
 }
 
 impl RedisServer {
     /// Starts a server without persistence.
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         Self::with(&[])
     }
 
     /// Starts a server with further command line arguments.
-    pub(crate) fn with(arguments: &[&str]) -> Self {
+    pub fn with(arguments: &[&str]) -> Self {
         Setup::default().arguments(arguments).start()
     }
 
@@ -89,38 +86,38 @@ impl RedisServer {
         }
     }
 
-    pub(crate) fn port(&self) -> u16 {
+    pub fn port(&self) -> u16 {
         self.ports[0]
     }
 
     #[allow(dead_code, reason = "used for clusters and TLS")]
-    pub(crate) fn second_port(&self) -> u16 {
+    pub fn second_port(&self) -> u16 {
         self.ports[1]
     }
 
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port())
     }
 
     /// A connection for the test itself.
-    pub(crate) fn connection(&self) -> redis::Connection {
+    pub fn connection(&self) -> redis::Connection {
         let client = redis::Client::open(self.url()).expect("a url");
         client.get_connection().expect("a server that responds")
     }
 
     /// Kills the process, so that it cannot save its data.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         self.program.kill();
     }
 
     /// Restarts the server on the same port after [`kill`](Self::kill).
-    pub(crate) fn restart(&mut self) {
+    pub fn restart(&mut self) {
         self.program =
             launch(self.ports, &self.folder, &self.setup).expect("the port is still free");
     }
 
     /// Sends a signal to the process: `STOP` suspends it and `CONT` resumes it.
-    pub(crate) fn signal(&self, name: &str) {
+    pub fn signal(&self, name: &str) {
         self.program.signal(name);
     }
 }
@@ -157,7 +154,7 @@ fn launch([port, second]: [u16; 2], folder: &Path, setup: &Setup) -> Option<Prog
 }
 
 /// Waits for a condition of a server.
-pub(crate) fn reached(what: &str, is_so: impl Fn() -> bool) {
+pub fn reached(what: &str, is_so: impl Fn() -> bool) {
     let begun = tokio::time::Instant::now();
     while !is_so() {
         let waited = begun.elapsed();

@@ -17,10 +17,10 @@ use tokio::net::TcpSocket;
 
 /// A new folder for temporary files.
 #[derive(Debug)]
-pub(super) struct Folder(PathBuf);
+pub struct Folder(PathBuf);
 
 impl Folder {
-    pub(super) fn new(of: &str) -> Self {
+    pub fn new(of: &str) -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("tower-throttle-{of}-{}-{number}", std::process::id());
@@ -46,15 +46,12 @@ impl Drop for Folder {
 
 /// A running program.
 #[derive(Debug)]
-pub(super) struct Program(Child);
+pub struct Program(Child);
 
 impl Program {
     /// Starts a program whose output or errors are piped, and waits for a line that says that it is
     /// ready. Returns `None` if it ends before.
-    pub(super) fn start(
-        command: &mut Command,
-        is_ready: impl FnMut(String) -> bool,
-    ) -> Option<Self> {
+    pub fn start(command: &mut Command, is_ready: impl FnMut(String) -> bool) -> Option<Self> {
         let mut child = command
             .stdin(Stdio::null())
             .spawn()
@@ -72,22 +69,22 @@ impl Program {
         })
     }
 
-    pub(super) fn id(&self) -> u32 {
+    pub fn id(&self) -> u32 {
         self.0.id()
     }
 
     /// Kills the program, so that it cannot save anything.
-    pub(super) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         self.0.kill().expect("a child process");
         self.wait();
     }
 
-    pub(super) fn wait(&mut self) {
+    pub fn wait(&mut self) {
         self.0.wait().expect("a child process");
     }
 
     /// Sends a signal: `STOP` suspends the program and `CONT` resumes it.
-    pub(super) fn signal(&self, name: &str) {
+    pub fn signal(&self, name: &str) {
         let sent = Command::new("kill")
             .args([format!("-{name}"), self.id().to_string()])
             .status();
@@ -106,7 +103,7 @@ impl Drop for Program {
 ///
 /// On Linux none does: the ports stay bound until the end of the test's process, also while the program is
 /// down, and a program can listen on them all the same. Elsewhere they are free until it listens.
-pub(super) fn on_free_ports<const N: usize>(
+pub fn on_free_ports<const N: usize>(
     mut start: impl FnMut([u16; N]) -> Option<Program>,
 ) -> (Program, [u16; N]) {
     static BOUND: Mutex<Vec<TcpSocket>> = Mutex::new(Vec::new());
@@ -135,7 +132,7 @@ fn bound() -> io::Result<TcpSocket> {
 }
 
 /// A server that tests share while one of them uses it.
-pub(super) fn shared<T>(place: &Mutex<Weak<T>>, start: impl FnOnce() -> T) -> Arc<T> {
+pub fn shared<T>(place: &Mutex<Weak<T>>, start: impl FnOnce() -> T) -> Arc<T> {
     let mut shared = place.lock().unwrap_or_else(PoisonError::into_inner);
     shared.upgrade().unwrap_or_else(|| {
         let server = Arc::new(start());

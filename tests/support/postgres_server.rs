@@ -10,10 +10,7 @@ use std::{
     sync::{Arc, Mutex, Weak},
 };
 
-#[path = "program.rs"]
-#[allow(clippy::duplicate_mod, dead_code, reason = "each server has a copy")]
-mod program;
-use program::{Folder, Program, on_free_ports, shared};
+use crate::program::{Folder, Program, on_free_ports, shared};
 use tokio_postgres::{Client, NoTls};
 
 /// Who may connect: `needs_password` with its password, all others without.
@@ -22,7 +19,7 @@ const ACCESS: &str = "host all needs_password 127.0.0.1/32 scram-sha-256\n\
 
 /// A running server.
 #[derive(Debug)]
-pub(crate) struct PostgresServer {
+pub struct PostgresServer {
     program: Program,
     port: u16,
     folder: Folder,
@@ -30,12 +27,12 @@ pub(crate) struct PostgresServer {
 
 impl PostgresServer {
     /// A server that tests share. Each uses a table of its own.
-    pub(crate) fn shared() -> Arc<Self> {
+    pub fn shared() -> Arc<Self> {
         static SERVER: Mutex<Weak<PostgresServer>> = Mutex::new(Weak::new());
         shared(&SERVER, Self::start)
     }
 
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         let folder = Folder::new("postgres");
         if let Some((user, group)) = unprivileged() {
             chown(&*folder, Some(user), Some(group)).expect("a folder of the server's user");
@@ -56,20 +53,20 @@ impl PostgresServer {
         }
     }
 
-    pub(crate) fn port(&self) -> u16 {
+    pub fn port(&self) -> u16 {
         self.port
     }
 
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         self.url_of("postgres")
     }
 
-    pub(crate) fn url_of(&self, user: &str) -> String {
+    pub fn url_of(&self, user: &str) -> String {
         format!("postgres://{user}@127.0.0.1:{}/postgres", self.port)
     }
 
     /// A connection for the test itself.
-    pub(crate) async fn client(&self) -> Client {
+    pub async fn client(&self) -> Client {
         let connected = tokio_postgres::connect(&self.url(), NoTls).await;
         let (client, connection) = connected.expect("a server that responds");
         tokio::spawn(connection);
@@ -77,25 +74,25 @@ impl PostgresServer {
     }
 
     /// A program that refuses to run as root, run by the user of the server.
-    pub(crate) fn unprivileged_command(path: impl AsRef<Path>) -> Command {
+    pub fn unprivileged_command(path: impl AsRef<Path>) -> Command {
         by_own_user(path.as_ref())
     }
 
     /// Kills the server, as a crash of its machine does: with the processes of its connections, which
     /// could reply once more.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         self.signal("KILL");
         self.program.wait();
     }
 
     /// Stops the server in an orderly way.
-    pub(crate) fn stop(&mut self) {
+    pub fn stop(&mut self) {
         self.program.signal("INT");
         self.program.wait();
     }
 
     /// Restarts the server on the same port after [`kill`](Self::kill) or [`stop`](Self::stop).
-    pub(crate) fn restart(&mut self) {
+    pub fn restart(&mut self) {
         // The processes of the connections may outlive a killed server a little.
         let mut launches = std::iter::from_fn(|| Some(launch(self.port, &self.folder)));
         let program = launches.by_ref().take(200).find_map(|launched| {
@@ -108,14 +105,14 @@ impl PostgresServer {
     }
 
     /// Restarts the server as a replica that waits for a primary, after [`stop`](Self::stop).
-    pub(crate) fn restart_as_replica(&mut self) {
+    pub fn restart_as_replica(&mut self) {
         fs::write(self.folder.join("data/standby.signal"), "").expect("the server's folder");
         self.restart();
     }
 
     /// Sends a signal to the server and to the processes of its connections: `STOP` suspends
     /// them and `CONT` resumes them.
-    pub(crate) fn signal(&self, name: &str) {
+    pub fn signal(&self, name: &str) {
         // A server that is suspended starts no more processes.
         self.program.signal("STOP");
         let server = self.program.id();

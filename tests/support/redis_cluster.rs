@@ -1,7 +1,7 @@
 //! Starts a Redis cluster.
 
-use super::proxy::{Protocol, Proxy};
-use super::redis_server::{RedisServer, Setup, reached};
+use crate::proxy::{Protocol, Proxy};
+use crate::redis_server::{RedisServer, Setup, reached};
 
 /// A node that knows no others.
 fn node() -> RedisServer {
@@ -14,7 +14,7 @@ fn node() -> RedisServer {
 }
 
 /// A cluster of three masters that share the slots, and `others` nodes without slots.
-pub(crate) fn cluster(others: usize) -> Vec<RedisServer> {
+pub fn cluster(others: usize) -> Vec<RedisServer> {
     let nodes: Vec<_> = (0..3 + others).map(|_| node()).collect();
     let ranges = [["0", "5460"], ["5461", "10922"], ["10923", "16383"]];
     for (at, node) in nodes.iter().enumerate() {
@@ -39,7 +39,7 @@ pub(crate) fn cluster(others: usize) -> Vec<RedisServer> {
 }
 
 /// A server that is a cluster by itself.
-pub(crate) fn cluster_of_one() -> RedisServer {
+pub fn cluster_of_one() -> RedisServer {
     let server = node();
     tell(&server, &["ADDSLOTSRANGE", "0", "16383"]);
     reached("the cluster is complete", || {
@@ -49,21 +49,21 @@ pub(crate) fn cluster_of_one() -> RedisServer {
 }
 
 /// Runs `CLUSTER ..` on a node.
-pub(crate) fn tell(node: &RedisServer, words: &[&str]) {
+pub fn tell(node: &RedisServer, words: &[&str]) {
     let mut command = redis::cmd("CLUSTER");
     command.arg(words);
     command.exec(&mut node.connection()).expect("done");
 }
 
 /// The reply of a node to `CLUSTER ..`.
-pub(crate) fn ask(node: &RedisServer, words: &[&str]) -> String {
+pub fn ask(node: &RedisServer, words: &[&str]) -> String {
     let mut command = redis::cmd("CLUSTER");
     command.arg(words);
     command.query(&mut node.connection()).expect("an answer")
 }
 
 /// Proxies before all nodes of a cluster. The nodes announce the addresses of the proxies.
-pub(crate) fn behind_proxies(nodes: &[RedisServer]) -> Vec<Proxy> {
+pub fn behind_proxies(nodes: &[RedisServer]) -> Vec<Proxy> {
     let proxies = nodes
         .iter()
         .map(|node| Proxy::before(Protocol::Redis, node.port()));
@@ -84,7 +84,7 @@ pub(crate) fn behind_proxies(nodes: &[RedisServer]) -> Vec<Proxy> {
 }
 
 /// Lets a node of a cluster announce the address of a proxy, until the node restarts.
-pub(crate) fn announce(node: &RedisServer, proxy: &Proxy) {
+pub fn announce(node: &RedisServer, proxy: &Proxy) {
     redis::cmd("CONFIG")
         .arg(&["SET", "cluster-announce-port", &proxy.port().to_string()])
         .exec(&mut node.connection())

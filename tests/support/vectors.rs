@@ -21,7 +21,7 @@ fn replay() -> PathBuf {
     replay
 }
 
-pub(crate) fn lines(text: &str) -> Vec<Value> {
+pub fn lines(text: &str) -> Vec<Value> {
     text.lines()
         .filter(|line| !line.trim().is_empty())
         .map(|line| serde_json::from_str(line).expect(line))
@@ -72,7 +72,7 @@ fn difference(step: &Value, decision: &Value, tolerance: &Value) -> Option<Strin
 }
 
 /// Replays a case with `arguments`. Returns the first difference, if there is one.
-pub(crate) fn fault(case: &Path, arguments: &[&str]) -> Option<String> {
+pub fn fault(case: &Path, arguments: &[&str]) -> Option<String> {
     let output = Command::new(replay())
         .args(arguments)
         .arg(case)
@@ -100,8 +100,8 @@ pub(crate) fn fault(case: &Path, arguments: &[&str]) -> Option<String> {
 }
 
 /// The paths of all cases, sorted.
-pub(crate) fn cases() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors");
+pub fn cases() -> Vec<PathBuf> {
+    let root = crate::root().join("tests/vectors");
     let mut cases: Vec<_> = ["peers", "quotas", "random"]
         .iter()
         .flat_map(|folder| fs::read_dir(root.join(folder)).expect("the folder of the cases"))

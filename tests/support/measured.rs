@@ -1,13 +1,5 @@
 //! What a program measures and logs, for tests. No key is in either.
 
-#![expect(
-    clippy::float_arithmetic,
-    clippy::cast_possible_truncation,
-    clippy::cast_precision_loss,
-    clippy::cast_sign_loss,
-    reason = "metrics are floats"
-)]
-
 use std::{
     collections::BTreeMap,
     future::Future,
@@ -20,12 +12,12 @@ use metrics::{
 };
 
 /// The name of a key, which no log and no label may have.
-pub(crate) const SECRET: &str = "hunter2";
+pub const SECRET: &str = "hunter2";
 
 /// The sum of each counter, the value and the maximum of each gauge, and the values of each
 /// histogram, by name and labels.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Measured(Arc<Mutex<BTreeMap<String, Vec<f64>>>>);
+pub struct Measured(Arc<Mutex<BTreeMap<String, Vec<f64>>>>);
 
 struct Metric(Measured, String);
 
@@ -82,23 +74,23 @@ impl Measured {
     }
 
     /// All values of a metric, in order.
-    pub(crate) fn all(&self, name: &str) -> Vec<f64> {
+    pub fn all(&self, name: &str) -> Vec<f64> {
         let metrics = self.0.lock().expect("metrics");
         metrics.get(name).cloned().unwrap_or_default()
     }
 
     /// The names and labels of all metrics.
-    pub(crate) fn names(&self) -> Vec<String> {
+    pub fn names(&self) -> Vec<String> {
         self.0.lock().expect("metrics").keys().cloned().collect()
     }
 
     /// The value of a counter.
-    pub(crate) fn count(&self, name: &str) -> u64 {
+    pub fn count(&self, name: &str) -> u64 {
         self.value(name) as u64
     }
 
     /// The value of a counter or gauge.
-    pub(crate) fn value(&self, name: &str) -> f64 {
+    pub fn value(&self, name: &str) -> f64 {
         self.all(name).last().copied().unwrap_or(0.0)
     }
 }
@@ -124,7 +116,7 @@ impl Recorder for Measured {
 }
 
 /// Runs what is measured on one thread.
-pub(crate) fn measure<F: Future<Output = ()>>(run: impl FnOnce(Measured) -> F) -> Measured {
+pub fn measure<F: Future<Output = ()>>(run: impl FnOnce(Measured) -> F) -> Measured {
     let recorder = Measured::default();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -135,10 +127,9 @@ pub(crate) fn measure<F: Future<Output = ()>>(run: impl FnOnce(Measured) -> F) -
 }
 
 /// Runs a test on one thread, with a recorder and a log of its own.
-#[cfg(feature = "tracing")]
-pub(crate) fn measured<F: Future<Output = ()>>(test: impl FnOnce(Measured) -> F) {
-    super::log::subscribe(tracing::Level::INFO);
+pub fn measured<F: Future<Output = ()>>(test: impl FnOnce(Measured) -> F) {
+    crate::log::subscribe(tracing::Level::INFO);
     measure(test);
-    let text = super::log::log();
+    let text = crate::log::log();
     assert!(!text.contains(SECRET), "{text}");
 }

@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use crate::redis_server::{RedisServer, Setup, reached};
 
 /// A replica of the server at this port.
-pub(crate) fn replica(port: u16) -> RedisServer {
+pub fn replica(port: u16) -> RedisServer {
     let server = RedisServer::start();
     follow(&server, port, server.port());
     server
 }
 
 /// Makes a server the replica of the one at the port `primary`. It announces the port `own`.
-pub(crate) fn follow(server: &RedisServer, primary: u16, own: u16) {
+pub fn follow(server: &RedisServer, primary: u16, own: u16) {
     let (primary, own) = (primary.to_string(), own.to_string());
     let connection = &mut server.connection();
     let announce = ["CONFIG", "SET", "replica-announce-port", &own];
@@ -27,19 +27,19 @@ pub(crate) fn follow(server: &RedisServer, primary: u16, own: u16) {
 }
 
 /// Whether a replica has all that its primary has.
-pub(crate) fn is_following(server: &RedisServer) -> bool {
+pub fn is_following(server: &RedisServer) -> bool {
     replication(server)
         .get("master_link_status")
         .map(String::as_str)
         == Some("up")
 }
 
-pub(crate) fn is_primary(server: &RedisServer) -> bool {
+pub fn is_primary(server: &RedisServer) -> bool {
     replication(server).get("role").map(String::as_str) == Some("master")
 }
 
 /// What a server reports of its replication.
-pub(crate) fn replication(server: &RedisServer) -> HashMap<String, String> {
+pub fn replication(server: &RedisServer) -> HashMap<String, String> {
     let info: String = redis::cmd("INFO")
         .arg("replication")
         .query(&mut server.connection())
@@ -51,10 +51,10 @@ pub(crate) fn replication(server: &RedisServer) -> HashMap<String, String> {
 }
 
 /// The name of the primary among sentinels.
-pub(crate) const PRIMARY: &str = "limits";
+pub const PRIMARY: &str = "limits";
 
 /// Three sentinels of the primary at this port, which has one replica.
-pub(crate) fn sentinels(port: u16) -> Vec<RedisServer> {
+pub fn sentinels(port: u16) -> Vec<RedisServer> {
     let watch = format!(
         "sentinel monitor {PRIMARY} 127.0.0.1 {port} 2\n\
          sentinel down-after-milliseconds {PRIMARY} 500\n\
@@ -76,7 +76,7 @@ pub(crate) fn sentinels(port: u16) -> Vec<RedisServer> {
 }
 
 /// How many sentinels report the primary at this port.
-pub(crate) fn sentinels_naming(sentinels: &[RedisServer], port: u16) -> usize {
+pub fn sentinels_naming(sentinels: &[RedisServer], port: u16) -> usize {
     let names = |sentinel: &&RedisServer| {
         let (_, named): (String, u16) = redis::cmd("SENTINEL")
             .arg("GET-MASTER-ADDR-BY-NAME")

@@ -2,22 +2,20 @@
 
 use std::{fs, process::Stdio};
 
-#[path = "program.rs"]
-#[allow(clippy::duplicate_mod, dead_code, reason = "each server has a copy")]
-mod program;
-use program::{Folder, Program, on_free_ports};
+use crate::program::{Folder, Program, on_free_ports};
 
-use super::postgres_server::PostgresServer;
+use crate::postgres_server::PostgresServer;
 
 /// A running pgbouncer. It is stopped when its handle is dropped.
-pub(crate) struct Pooler {
+#[derive(Debug)]
+pub struct Pooler {
     _program: Program,
     port: u16,
     _folder: Folder,
 }
 
 impl Pooler {
-    pub(crate) fn before(server: &PostgresServer, access: &str) -> Self {
+    pub fn before(server: &PostgresServer, access: &str) -> Self {
         let folder = Folder::new("pooler");
         let (program, [port]) = on_free_ports(|[port]| {
             let settings = folder.join("pgbouncer.ini");
@@ -48,11 +46,11 @@ impl Pooler {
         }
     }
 
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         self.url_of("any", "postgres")
     }
 
-    pub(crate) fn url_of(&self, user: &str, database: &str) -> String {
+    pub fn url_of(&self, user: &str, database: &str) -> String {
         format!("postgres://{user}@127.0.0.1:{}/{database}", self.port)
     }
 }

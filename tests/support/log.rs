@@ -23,7 +23,7 @@ impl io::Write for Log {
 
 /// One subscriber for the whole process. tracing caches whether an event is enabled, so a subscriber of
 /// one thread would miss events that another thread reached first.
-pub(crate) fn subscribe(level: Level) {
+pub fn subscribe(level: Level) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         tracing_subscriber::fmt()
@@ -35,6 +35,6 @@ pub(crate) fn subscribe(level: Level) {
 }
 
 /// What was logged on this thread since the last call.
-pub(crate) fn log() -> String {
+pub fn log() -> String {
     String::from_utf8(LOG.take()).expect("text")
 }

@@ -10,10 +10,7 @@ use std::{
     sync::{Arc, Mutex, OnceLock, Weak},
 };
 
-#[path = "program.rs"]
-#[allow(clippy::duplicate_mod, dead_code, reason = "each server has a copy")]
-mod program;
-use program::{Folder, Program, on_free_ports, shared};
+use crate::program::{Folder, Program, on_free_ports, shared};
 use scylla::client::{session::Session, session_builder::SessionBuilder};
 
 /// What Cassandra reads of the JDK, as its own start script allows it.
@@ -32,7 +29,7 @@ const OPENS: &str = "
 
 /// A running server, with the role `cassandra` and the password `cassandra`.
 #[derive(Debug)]
-pub(crate) struct CassandraServer {
+pub struct CassandraServer {
     program: Program,
     port: u16,
     folder: Folder,
@@ -40,12 +37,12 @@ pub(crate) struct CassandraServer {
 
 impl CassandraServer {
     /// A server that tests share. Each uses a table of its own.
-    pub(crate) fn shared() -> Arc<Self> {
+    pub fn shared() -> Arc<Self> {
         static SERVER: Mutex<Weak<CassandraServer>> = Mutex::new(Weak::new());
         shared(&SERVER, Self::start)
     }
 
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         let folder = Folder::new("cassandra");
         let (program, [port, _]) = on_free_ports(|ports| {
             let _ = fs::remove_dir_all(&*folder);
@@ -60,38 +57,38 @@ impl CassandraServer {
         }
     }
 
-    pub(crate) fn node(&self) -> String {
+    pub fn node(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    pub(crate) fn port(&self) -> u16 {
+    pub fn port(&self) -> u16 {
         self.port
     }
 
-    pub(crate) fn builder(&self) -> SessionBuilder {
+    pub fn builder(&self) -> SessionBuilder {
         SessionBuilder::new()
             .known_node(self.node())
             .user("cassandra", "cassandra")
     }
 
     /// A session for the test itself.
-    pub(crate) async fn session(&self) -> Session {
+    pub async fn session(&self) -> Session {
         let session = Box::pin(self.builder().build()).await;
         session.expect("a server that responds")
     }
 
     /// Kills the server, as a crash does.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         self.program.kill();
     }
 
     /// Restarts the server on the same ports after [`kill`](Self::kill).
-    pub(crate) fn restart(&mut self) {
+    pub fn restart(&mut self) {
         self.program = launch(&self.folder, false).expect("the ports are still free");
     }
 
     /// Sends a signal to the server: `STOP` suspends it and `CONT` resumes it.
-    pub(crate) fn signal(&self, name: &str) {
+    pub fn signal(&self, name: &str) {
         self.program.signal(name);
     }
 }
@@ -218,15 +215,12 @@ fn jars() -> &'static Path {
         let tmp = option_env!("CARGO_TARGET_TMPDIR").map_or_else(target, PathBuf::from);
         let folder = tmp.join("cassandra");
         let done = folder.join("fetched");
-        let poms = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
-        let pom = poms
-            .map(|path| path.join("tests/cassandra/pom.xml"))
-            .find(|pom| pom.exists());
+        let pom = crate::root().join("tests/cassandra/pom.xml");
         if !done.exists() {
             let fetched = Command::new("mvn")
                 .args(["--batch-mode", "--quiet", "dependency:copy-dependencies"])
                 .arg("--file")
-                .arg(pom.expect("the file that names the program"))
+                .arg(pom)
                 .arg(format!("-DoutputDirectory={}", folder.display()))
                 .stdin(Stdio::null())
                 .output()

@@ -13,24 +13,24 @@ use std::{
     thread,
 };
 
-use super::proxy::end_of_reply;
-use super::redis_server::RedisServer;
+use crate::proxy::end_of_reply;
+use crate::redis_server::RedisServer;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     Twemproxy,
     Envoy,
 }
 
 /// A proxy before several servers.
 #[derive(Debug)]
-pub(crate) struct HashingProxy {
+pub struct HashingProxy {
     address: SocketAddr,
     over: Arc<AtomicBool>,
 }
 
 impl HashingProxy {
-    pub(crate) fn before(servers: &[RedisServer], kind: Kind) -> Self {
+    pub fn before(servers: &[RedisServer], kind: Kind) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("its address");
         let ports: Vec<_> = servers.iter().map(RedisServer::port).collect();
@@ -48,7 +48,7 @@ impl HashingProxy {
         Self { address, over }
     }
 
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("redis://{}", self.address)
     }
 }

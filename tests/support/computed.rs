@@ -14,7 +14,7 @@ fn now(begun: Instant) -> Duration {
 
 /// How long this thread computes for `work`.
 #[expect(clippy::disallowed_methods, reason = "measures real time")]
-pub(crate) fn computed(work: impl FnOnce()) -> Duration {
+pub fn computed(work: impl FnOnce()) -> Duration {
     let begun = Instant::now();
     let before = now(begun);
     work();
@@ -23,7 +23,7 @@ pub(crate) fn computed(work: impl FnOnce()) -> Duration {
 
 /// How many times as long `work` takes for eight times as many: about 8 if each takes as long as before, and
 /// about 64 if each looks at all others. `work` returns its time.
-pub(crate) fn growth(size: usize, work: impl Fn(usize) -> Duration) -> u128 {
+pub fn growth(size: usize, work: impl Fn(usize) -> Duration) -> u128 {
     let least = |size| (0..3).map(|_| work(size)).min().expect("three times");
     let (few, many) = (least(size), least(8 * size));
     many.as_nanos() / few.as_nanos()

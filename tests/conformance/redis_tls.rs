@@ -8,7 +8,7 @@ use std::{
 
 use redis::{Client, TlsCertificates};
 
-use crate::redis_server::{RedisServer, Setup};
+use test_support::redis_server::{RedisServer, Setup};
 
 /// A server that accepts TLS, and its certificate.
 pub(crate) struct TlsServer {

@@ -1,0 +1,38 @@
+//! What many test binaries use: servers, a proxy that harms replies, what is logged, measured and allocated.
+
+pub mod cargo;
+#[cfg(unix)]
+pub mod cassandra_server;
+pub mod computed;
+pub mod counting;
+#[cfg(unix)]
+pub mod hashing_proxy;
+pub mod log;
+pub mod measured;
+#[cfg(unix)]
+pub mod nginx;
+#[cfg(unix)]
+pub mod pooler;
+#[cfg(unix)]
+pub mod postgres_server;
+#[cfg(unix)]
+pub mod program;
+#[cfg(unix)]
+pub mod proxy;
+pub mod random;
+#[cfg(unix)]
+pub mod redis_cluster;
+#[cfg(unix)]
+pub mod redis_server;
+#[cfg(unix)]
+pub mod replicas;
+pub mod vectors;
+pub mod wait;
+
+use std::path::Path;
+
+/// The folder of the library.
+#[must_use]
+pub fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
