@@ -30,7 +30,7 @@ use crate::layer::{
     rename,
 };
 use crate::queue::Order;
-use crate::respond::{OwnRules, Policies, Settle};
+use crate::respond::{Event, OwnRules, Policies, Settle};
 
 /// A limit on concurrency as a layer has it. `H` says how long a request is in flight, and `P` where the permits
 /// are.
@@ -196,7 +196,7 @@ impl<H, P> InFlight<H, P> {
 
     #[cold]
     fn fail(&self, ask: Ask, error: StoreError) -> Result<Passed, RateLimited> {
-        self.state.record_store_error(&error);
+        self.state.record(Event::StoreError(&error), false);
         let allow = self.options.on_store_error == OnStoreError::Allow && error.is_transient();
         if !allow && !ask.shadow {
             return Err(RateLimited::unavailable(error));
@@ -206,7 +206,7 @@ impl<H, P> InFlight<H, P> {
 
     fn record_waited(&self, usage: Usage, shadow: bool) {
         let decision = usage.decision(Verdict::Wait(self.options.max_wait));
-        self.state.record_waited(&decision, shadow);
+        self.state.record(Event::Waits(&decision, None), shadow);
     }
 
     /// Counts a request that is denied, and returns the reason. `may_pass` tells whether it may pass
@@ -215,9 +215,10 @@ impl<H, P> InFlight<H, P> {
     fn deny(&self, may_pass: bool, usage: Usage, shadow: bool) -> RateLimited {
         let mut decision = usage.decision(Verdict::Deny);
         decision.retry_after = may_pass.then_some(self.options.retry_after);
-        self.state.record_denied(&decision, shadow);
-        RateLimited::concurrent(decision, self.options.unavailable)
-            .by(Arc::clone(self.state.name()))
+        let denied = RateLimited::concurrent(decision, self.options.unavailable)
+            .by(Arc::clone(self.state.name()));
+        self.state.record(Event::Denied(&denied), shadow);
+        denied
     }
 }
 
@@ -270,7 +271,7 @@ impl<K: Hash, H, P: Source<K>> Gate<K> for InFlight<H, P> {
             let is_plain = !P::ASKS && !ask.figures && request.units > 0;
             if is_plain && permits.may_pass(request) {
                 if let Ok((permit, usage)) = Permit::try_take(permits, request) {
-                    let sampled = self.state.record_admitted();
+                    let sampled = self.state.record_admitted(request.units);
                     *entry = InFlightEntry::Has(self.ticket(permit, |_| usage.in_flight));
                     return Poll::Ready(Ok(Passed {
                         sampled,
@@ -346,7 +347,7 @@ impl<H, P> InFlight<H, P> {
         P: Source<K>,
     {
         if request.units == 0 {
-            let _ = self.state.record_admitted();
+            let _ = self.state.record_admitted(request.units);
             *entry = InFlightEntry::Nothing;
             return Poll::Ready(Ok(Passed::AT_ONCE));
         }
@@ -377,7 +378,7 @@ impl<H, P> InFlight<H, P> {
         };
         match joined {
             Joined::Taken(usage) => {
-                let sampled = self.state.record_admitted();
+                let sampled = self.state.record_admitted(request.units);
                 let permit = self.permit(request);
                 let passed = self.pass(permit, usage, ask.figures, false, entry);
                 Poll::Ready(Ok(Passed { sampled, ..passed }))
@@ -452,7 +453,7 @@ impl<H, P> InFlight<H, P> {
             _ if !P::ASKS => {}
             true => self.record_waited(usage, false),
             false => {
-                let _ = self.state.record_admitted();
+                let _ = self.state.record_admitted(request.units);
             }
         }
         Poll::Ready(Ok(self.pass(permit, usage, ask.figures, waited, entry)))

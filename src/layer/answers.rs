@@ -1,11 +1,8 @@
 //! Settings of a layer that concern responses.
 
-use super::LimitLayer;
-use crate::respond::{OnDenied, Responder, SettleWhen};
-
-/// The responder of a layer that is watched by one more.
-type Watched<D, H, F, W, T> = Responder<D, H, F, (W, T)>;
-type Watching<K, G, D, H, F, W, T> = LimitLayer<K, G, Watched<D, H, F, W, T>>;
+use super::{LimitLayer, Rate};
+use crate::backend::IntoBackend;
+use crate::respond::{AtEnd, Responder, SettleWhen};
 
 impl<K, G, D, H, F, W> LimitLayer<K, G, Responder<D, H, F, W>> {
     /// The answer to a denied request: [`HeadersOnly`](crate::respond::HeadersOnly),
@@ -155,23 +152,26 @@ impl<K, G, D, H, F, W> LimitLayer<K, G, Responder<D, H, F, W>> {
         }
     }
 
-    /// Calls a closure for each denied request, with its key: to log or count who is denied.
+    /// Lets `watch` learn which keys are admitted and denied: a closure, to log or count who is denied, or
+    /// [`TopKeys`](super::TopKeys). It adds to what other calls of this method have set.
     ///
-    /// It is called for denials by the limit, not for requests without a key, during an outage or in shadow mode.
-    /// It adds to what [`watch`](Self::watch) and other calls of this method have set.
+    /// It is told of each admission and of each denial by the limit, not of requests without a key or during an outage.
+    /// In shadow mode nothing is denied.
     ///
     /// ```
     /// use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
     /// use tower::{Layer, ServiceExt, service_fn};
-    /// use tower_throttle::{AsError, FixedWindow, Quota, RateLimitLayer, RateLimited};
+    /// use tower_throttle::{AsError, FixedWindow, Quota, RateLimitLayer, RateLimited, respond::Event};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
     /// let denied_to_7 = Arc::new(AtomicU64::new(0));
     /// let count = Arc::clone(&denied_to_7);
     /// let layer = RateLimitLayer::new(|customer: &u64| *customer, FixedWindow::new(Quota::per_day(2)))
-    ///     .on_denied(move |customer: &u64, _: &RateLimited| {
-    ///         count.fetch_add(u64::from(*customer == 7), Ordering::Relaxed);
+    ///     .watch(move |customer: &u64, event: Event<'_>| {
+    ///         if let (7, Event::Denied(_)) = (*customer, event) {
+    ///             count.fetch_add(1, Ordering::Relaxed);
+    ///         }
     ///     })
     ///     .respond(AsError);
     /// let service = layer.layer(service_fn(async |customer: u64| Ok::<_, RateLimited>(customer)));
@@ -181,12 +181,7 @@ impl<K, G, D, H, F, W> LimitLayer<K, G, Responder<D, H, F, W>> {
     /// assert_eq!(denied_to_7.load(Ordering::Relaxed), 1);
     /// # }
     /// ```
-    pub fn on_denied<T>(self, denied: T) -> Watching<K, G, D, H, F, W, OnDenied<T>> {
-        self.watch(OnDenied(denied))
-    }
-
-    /// Lets `watch` learn which keys are admitted and denied, such as [`TopKeys`](super::TopKeys).
-    pub fn watch<T>(self, watch: T) -> Watching<K, G, D, H, F, W, T> {
+    pub fn watch<T>(self, watch: T) -> LimitLayer<K, G, Responder<D, H, F, (W, T)>> {
         self.map_respond(|respond| respond.with_watch(watch))
     }
 
@@ -201,5 +196,16 @@ impl<K, G, D, H, F, W> LimitLayer<K, G, Responder<D, H, F, W>> {
             seats: self.seats,
             gate: self.gate,
         }
+    }
+}
+
+impl<L: IntoBackend, F> SettleWhen<AtEnd, Rate<L>, F> for AtEnd {
+    type Settle = F;
+
+    const SAYS_LATER: bool = true;
+
+    fn settle_when(self, rate: &mut Rate<L>, before: F) -> F {
+        rate.shares_cost = true;
+        before
     }
 }

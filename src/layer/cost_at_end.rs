@@ -13,7 +13,7 @@ use std::{hash::Hash, sync::Arc};
 use super::rate_entry::Ticket;
 use super::state::State;
 use crate::backend::Backend;
-use crate::respond::{Meter, Settle};
+use crate::respond::{CostHandle, Meter, Settle};
 use crate::sync::{Mutex, lock};
 
 /// A request that has not been settled yet.
@@ -30,15 +30,18 @@ struct Taken<K> {
     said: Option<u64>,
 }
 
-impl<K: Hash, L: Backend<K>> Unsettled<K, L> {
-    pub(super) fn new(state: &Arc<State<L>>, key: K, ticket: Option<Ticket>) -> Self {
+impl<K: Hash + Send + 'static, L: Backend<K>> Unsettled<K, L> {
+    /// The handle of a request that has taken `ticket`.
+    pub(super) fn share(state: &Arc<State<L>>, key: K, ticket: Option<Ticket>) -> CostHandle {
         let said = None;
-        Self {
+        CostHandle::new(Arc::new(Self {
             state: Arc::clone(state),
             taken: Mutex::new(Taken { key, ticket, said }),
-        }
+        }))
     }
+}
 
+impl<K: Hash, L: Backend<K>> Unsettled<K, L> {
     fn settle(&self, settle: Option<Settle>) {
         let taken = &mut *lock(&self.taken);
         let settle = settle.or(taken.said.map(Settle::Charge));

@@ -28,7 +28,7 @@ use crate::error::{RateLimited, StoreError};
 use crate::key::Priority;
 use crate::queue::{self, Joined, Order, Precedence, Wants};
 use crate::receipt::Receipt;
-use crate::respond::{AtEnd, CostHandle, OwnRules, Settle, SettleWhen, spread};
+use crate::respond::{CostHandle, Event, OwnRules, Settle, spread};
 
 /// A rate limit as a layer has it: the backend of `L`, which is an algorithm or a limiter of a store.
 pub struct Rate<L: IntoBackend> {
@@ -38,7 +38,7 @@ pub struct Rate<L: IntoBackend> {
     /// How many percent longer than it has to a denied client is told to wait at most.
     pub(super) jitter: u8,
     /// What a request costs may be said while it is served.
-    shares_cost: bool,
+    pub(super) shares_cost: bool,
 }
 
 /// How requests wait. What is not set here is as the algorithm says.
@@ -135,7 +135,7 @@ impl<L: IntoBackend> Rate<L> {
         decision: &Decision,
         entry: &mut RateEntry<F>,
     ) -> Poll<Result<Passed, RateLimited>> {
-        let sampled = self.state.record_admitted();
+        let sampled = self.state.record_admitted(ask.cost);
         let passed = Self::pass(ask, decision, entry);
         Poll::Ready(Ok(Passed { sampled, ..passed }))
     }
@@ -164,9 +164,10 @@ impl<L: IntoBackend> Rate<L> {
         L::Backend: Backend<K>,
     {
         self.spread(&mut decision);
-        self.state.record_denied(&decision, false);
         let quotas = || self.backend().quotas();
-        self.state.denial_error(&quotas, decision)
+        let denied = self.state.denial_error(&quotas, decision);
+        self.state.record(Event::Denied(&denied), false);
+        denied
     }
 
     /// Denies a request that cannot wait, or not for so long.
@@ -181,8 +182,7 @@ impl<L: IntoBackend> Rate<L> {
     }
 
     fn record_waiting(&self, decision: &Decision, wait: Duration) {
-        self.state.record_waited(decision, false);
-        self.state.signals().record_queue_wait(wait);
+        self.state.record(Event::Waits(decision, Some(wait)), false);
     }
 
     /// Lets a request go on, join the line or be denied, if it can wait in a line. `None` if the backend
@@ -269,11 +269,11 @@ impl<L: IntoBackend> Rate<L> {
         let wait = match decision.verdict {
             Verdict::Admit => return self.admit(ask, &decision, entry),
             Verdict::Wait(_) if ask.shadow => {
-                state.record_waited(&decision, true);
+                state.record(Event::Waits(&decision, None), true);
                 return Poll::Ready(Ok(Self::pass(ask, &decision, entry)));
             }
             Verdict::Deny if ask.shadow => {
-                state.record_denied(&decision, true);
+                state.record(Event::Denied(&RateLimited::new(decision)), true);
                 self.spread(&mut decision);
                 return Poll::Ready(Ok(Self::pass(ask, &decision, entry)));
             }
@@ -309,7 +309,7 @@ impl<L: IntoBackend> Rate<L> {
 
     #[cold]
     fn fail(&self, ask: Ask, error: StoreError) -> Result<Passed, RateLimited> {
-        self.state.record_store_error(&error);
+        self.state.record(Event::StoreError(&error), false);
         let allow = self.on_store_error == OnStoreError::Allow && error.is_transient();
         if allow || ask.shadow {
             Ok(Passed::IN_OUTAGE)
@@ -326,17 +326,6 @@ impl<L: IntoBackend> Rate<L> {
         if let Some(receipt) = ticket.receipt.filter(|_| ticket.cost > 0) {
             self.backend().detach(key, how(ticket.cost, receipt));
         }
-    }
-}
-
-impl<L: IntoBackend, F> SettleWhen<AtEnd, Rate<L>, F> for AtEnd {
-    type Settle = F;
-
-    const SAYS_LATER: bool = true;
-
-    fn settle_when(self, rate: &mut Rate<L>, before: F) -> F {
-        rate.shares_cost = true;
-        before
     }
 }
 
@@ -399,7 +388,7 @@ where
         // Nearly every request needs no figures, and keeps nothing.
         let is_plain = cx.is_none() && !ask.figures && !ask.keep;
         if is_plain && self.state.lines.waiting() == 0 && self.backend().try_admit(key, ask.cost) {
-            let sampled = self.state.record_admitted();
+            let sampled = self.state.record_admitted(ask.cost);
             self.state.report_losses(|| self.backend().losses());
             return Poll::Ready(Ok(Passed {
                 sampled,
@@ -424,7 +413,7 @@ where
                 self.give_back(key, booked.ticket, Op::Cancel);
             }
             RateEntry::Has(ticket) => self.state.settle_unawaited(key, ticket, Settle::Refund),
-            RateEntry::Shares(cost) => cost.end(Some(Settle::Refund)),
+            RateEntry::Shares(cost) => cost.settle(Settle::Refund),
             RateEntry::New | RateEntry::Asks(..) | RateEntry::Nothing => {}
         }
     }
@@ -438,10 +427,7 @@ where
         let ticket = match entry {
             RateEntry::Has(ticket) => ticket,
             RateEntry::Shares(cost) => {
-                match settle(None) {
-                    Settle::Keep => {}
-                    settle => cost.end(Some(settle)),
-                }
+                cost.settle(settle(None));
                 return None;
             }
             _ => return None,
@@ -455,12 +441,7 @@ where
         if !self.shares_cost {
             return None;
         }
-        let ticket = match entry {
-            RateEntry::Has(ticket) => Some(*ticket),
-            _ => None,
-        };
-        let unsettled = Unsettled::new(&self.state, key.clone(), ticket);
-        let cost = CostHandle::new(Arc::new(unsettled));
+        let cost = Unsettled::share(&self.state, key.clone(), entry.ticket());
         *entry = RateEntry::Shares(cost.clone());
         Some(cost)
     }

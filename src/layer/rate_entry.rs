@@ -28,6 +28,15 @@ pub enum RateEntry<F> {
     Nothing,
 }
 
+impl<F> RateEntry<F> {
+    pub(super) const fn ticket(&self) -> Option<Ticket> {
+        match self {
+            Self::Has(ticket) => Some(*ticket),
+            _ => None,
+        }
+    }
+}
+
 /// Manual impl: derive would require `F: Default`.
 impl<F> Default for RateEntry<F> {
     #[inline]

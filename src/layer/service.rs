@@ -19,7 +19,7 @@ use crate::clock::{Clock, MonotonicClock};
 use crate::error::Rejection;
 use crate::key::{Extracted, KeyExtractor};
 use crate::queue::{RequestSeat, SeatAcquire, Seats, WhenFull};
-use crate::respond::ResponseHooks;
+use crate::respond::{Event, ResponseHooks};
 
 /// A service whose requests are limited; made by a [`LimitLayer`](super::LimitLayer).
 // The compiler shows the first line below when a method of `Service` is missing.
@@ -140,7 +140,7 @@ impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
         K: KeyExtractor<Req>,
         G: Gate<K::Key>,
     {
-        self.gate.state().record_skipped();
+        self.gate.state().record(Event::Skipped, false);
         self.seat.release();
         ResponseFuture::inner(self.inner.call(request), After::Nothing)
     }
@@ -156,7 +156,9 @@ impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
     {
         self.seat.release();
         let shadow = self.options.shadow;
-        self.gate.state().record_rejected(&rejection, shadow);
+        self.gate
+            .state()
+            .record(Event::Rejected(&rejection), shadow);
         if shadow {
             return ResponseFuture::inner(self.inner.call(request), After::Nothing);
         }
@@ -183,7 +185,7 @@ impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
             self.check_proxy_header(&request);
         }
         if passed.decided {
-            self.respond.admitted(&key, ask.cost);
+            self.respond.saw(&key, Event::Admitted(ask.cost));
         }
         if let (true, Some(decision)) = (self.options.share_decision, passed.decision) {
             self.respond.share(&mut request, &decision.get());
@@ -266,7 +268,7 @@ impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
         K: KeyExtractor<Req>,
     {
         if self.keys.unread_proxy_header(request) {
-            self.gate.state().record_unread_proxy_header();
+            self.gate.state().record(Event::UnreadProxyHeader, false);
         }
     }
 }

@@ -12,13 +12,13 @@ use std::{
 use super::counts::Counters;
 use super::policy_cache::{PolicyCache, PolicyList, UNNAMED};
 use super::rate_entry::Ticket;
-use super::signals::Signals;
+use super::signals::{Outcome, Signals};
 use crate::backend::{Backend, Losses};
 use crate::decision::Decision;
-use crate::error::{RateLimited, Rejection, StoreError};
+use crate::error::RateLimited;
 use crate::queue::Lines;
 use crate::quota::{Plan, Quota};
-use crate::respond::{Policies, Settle};
+use crate::respond::{Event, Policies, Settle};
 
 /// Shared by a layer, its services and its handles, and by its clones unless they are renamed.
 #[derive(Debug)]
@@ -114,7 +114,7 @@ impl LayerState {
     fn new() -> Self {
         Self {
             shared: Arc::new(Shared {
-                counts: Counters::new(),
+                counts: Counters::default(),
                 lines: Lines::new(),
                 quota_changes: AtomicU64::new(0),
                 spread: AtomicU64::new(0),
@@ -154,51 +154,18 @@ impl LayerState {
         self.policy_cache.get(version, make)
     }
 
-    #[inline]
-    pub(super) fn signals(&self) -> &Signals {
-        &self.signals
+    /// Counts and reports what has happened to a request.
+    pub(crate) fn record(&self, event: Event<'_>, shadow: bool) {
+        self.signals.observe(event, shadow);
+        self.counts.count(Outcome::of(event, shadow));
     }
 
     /// Counts a request that goes on at once. Returns whether it is one of the
     /// [sample](Counters::is_sampled).
     #[inline]
-    pub(crate) fn record_admitted(&self) -> bool {
-        self.signals.record_admitted();
-        self.counts.record_admitted()
-    }
-
-    pub(crate) fn record_skipped(&self) {
-        self.counts.record_skipped();
-        self.signals.record_skipped();
-    }
-
-    pub(crate) fn record_rejected(&self, rejection: &Rejection, shadow: bool) {
-        self.counts.record_rejected(shadow);
-        self.signals.record_rejected(rejection, shadow);
-    }
-
-    /// Counts a request that waits.
-    pub(crate) fn record_waited(&self, decision: &Decision, shadow: bool) {
-        self.counts.record_waited(shadow);
-        self.signals.record_waited(decision, shadow);
-    }
-
-    pub(crate) fn record_denied(&self, decision: &Decision, shadow: bool) {
-        self.counts.record_denied(shadow);
-        self.signals.record_denied(decision, shadow);
-    }
-
-    /// Counts a request that the store did not decide on.
-    pub(crate) fn record_store_error(&self, error: &StoreError) {
-        self.counts.record_store_error();
-        self.signals.record_store_error(error);
-    }
-
-    /// Reports a request with a proxy header that the key extractor ignores.
-    #[cold]
-    pub(super) fn record_unread_proxy_header(&self) {
-        self.counts.record_unread_proxy_header();
-        self.signals.record_unread_proxy_header();
+    pub(crate) fn record_admitted(&self, cost: u64) -> bool {
+        self.signals.observe(Event::Admitted(cost), false);
+        self.counts.count(Outcome::Admitted)
     }
 
     /// Reports what the backend evicted or denied because it was full.

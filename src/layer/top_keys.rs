@@ -13,8 +13,7 @@ use std::{
     },
 };
 
-use crate::error::RateLimited;
-use crate::respond::Watch;
+use crate::respond::{Event, Watch};
 use crate::sync::{Mutex, lock, try_lock};
 
 /// The keys of a layer that were denied most often, and those that have used most: for
@@ -47,6 +46,7 @@ use crate::sync::{Mutex, lock, try_lock};
 /// assert_eq!(top.used_keys()[0].key(), "ann");
 /// # }
 /// ```
+#[derive(Clone)]
 pub struct TopKeys<N = Hashed> {
     counters: Arc<Counters>,
     name: N,
@@ -154,6 +154,14 @@ impl TopKey {
 }
 
 impl Counters {
+    fn saw(&self, key: &impl Hash, event: Event<'_>, name: impl FnOnce() -> String) {
+        match event {
+            Event::Admitted(cost) => self.add(&self.used, key, cost, name),
+            Event::Denied(_) => self.add(&self.denied, key, 1, name),
+            _ => {}
+        }
+    }
+
     fn add(
         &self,
         table: &Mutex<Vec<TopKey>>,
@@ -199,35 +207,14 @@ impl Counters {
 }
 
 impl<K: Hash> Watch<K> for TopKeys {
-    fn admitted(&self, key: &K, cost: u64) {
-        self.counters
-            .add(&self.counters.used, key, cost, String::new);
-    }
-
-    fn denied(&self, key: &K, _: &RateLimited) {
-        self.counters
-            .add(&self.counters.denied, key, 1, String::new);
+    fn saw(&self, key: &K, event: Event<'_>) {
+        self.counters.saw(key, event, String::new);
     }
 }
 
 impl<K: Hash, N: Fn(&K) -> String> Watch<K> for TopKeys<N> {
-    fn admitted(&self, key: &K, cost: u64) {
-        let name = || (self.name)(key);
-        self.counters.add(&self.counters.used, key, cost, name);
-    }
-
-    fn denied(&self, key: &K, _: &RateLimited) {
-        let name = || (self.name)(key);
-        self.counters.add(&self.counters.denied, key, 1, name);
-    }
-}
-
-impl<N: Clone> Clone for TopKeys<N> {
-    fn clone(&self) -> Self {
-        Self {
-            counters: Arc::clone(&self.counters),
-            name: self.name.clone(),
-        }
+    fn saw(&self, key: &K, event: Event<'_>) {
+        self.counters.saw(key, event, || (self.name)(key));
     }
 }
 

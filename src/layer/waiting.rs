@@ -13,7 +13,7 @@ use crate::clock::Tick;
 use crate::decision::CompactDecision;
 use crate::error::RateLimited;
 use crate::queue::RequestSeat;
-use crate::respond::ResponseHooks;
+use crate::respond::{Event, ResponseHooks};
 
 /// A request that waits, and what it needs to go on, such as a clone of the service.
 pub(super) struct Waiting<S, K, G: Gate<K>, R, Req> {
@@ -71,7 +71,8 @@ impl<S, K, G: Gate<K>, R, Req> Waiting<S, K, G, R, Req> {
                 Err(denied) => return Poll::Ready(Ended::Done(self.refuse(denied))),
             };
             if passed.decided {
-                self.respond.admitted(&self.held.key, self.ask.cost);
+                let admitted = Event::Admitted(self.ask.cost);
+                self.respond.saw(&self.held.key, admitted);
             }
             if let Some(decision) = passed.decision {
                 self.rare.get_or_insert_default().decision = Some(decision);
@@ -140,7 +141,7 @@ where
     R: ResponseHooks<Req, K, Res, Err>,
 {
     if let (Some(key), Some(_)) = (key, denied.decision()) {
-        respond.denied(key, &denied);
+        respond.saw(key, Event::Denied(&denied));
     }
     let decision = denied.decision().copied().filter(|_| R::WRITES_HEADERS);
     let mut answer = respond.deny(request, denied);

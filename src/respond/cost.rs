@@ -14,14 +14,15 @@ use super::Settle;
 ///
 /// ```
 /// use axum::{Extension, Router, body::{Body, to_bytes}, extract::Request, routing::get};
+/// use http_body_util::BodyExt;
 /// use tower::ServiceExt;
 /// use tower_throttle::{Global, Quota, RateLimitLayer, TokenBucket, respond::{AtEnd, CostHandle}};
 ///
 /// async fn complete(Extension(cost): Extension<CostHandle>) -> Body {
-///     Body::from("to be").map_frame(move |frame| {
+///     Body::new(Body::from("to be").map_frame(move |frame| {
 ///         cost.add(6);
 ///         frame
-///     })
+///     }))
 /// }
 ///
 /// # #[tokio::main(flavor = "current_thread")]
@@ -92,11 +93,13 @@ impl CostHandle {
 
     /// Settles the cost now, and not only when the last handle is dropped. What is said later changes nothing.
     pub fn commit(&self) {
-        self.end(None);
+        self.each(&|meter| meter.end(None));
     }
 
-    pub(crate) fn end(&self, settle: Option<Settle>) {
-        self.each(&|meter| meter.end(settle));
+    pub(crate) fn settle(&self, settle: Settle) {
+        if settle != Settle::Keep {
+            self.each(&|meter| meter.end(Some(settle)));
+        }
     }
 
     /// The handle of one of several limits, by the [name](crate::RateLimitLayer::name) that its layer

@@ -24,7 +24,7 @@ pub use self::{
     protocol::{Http, Opaque, Protocol},
     responder::{Responder, ResponseHooks},
     settle::{AtEnd, KeepAll, Settle, SettleByResponse, SettleByResult, SettleResult, SettleWhen},
-    watch::{OnDenied, Unwatched, Watch},
+    watch::{Event, Unwatched, Watch},
 };
 pub(crate) use self::{cost::Meter, grpc::BASE64, jitter::spread};
 

@@ -5,7 +5,7 @@ use std::{any::Any, time::Duration};
 use super::cost::CostHandle;
 use super::policies::Policies;
 use super::settle::{KeepAll, Settle, SettleResult};
-use super::watch::{Unwatched, Watch};
+use super::watch::{Event, Unwatched, Watch};
 use super::{Protocol, Respond, Silent, Standard, Tell};
 use crate::decision::Decision;
 use crate::error::RateLimited;
@@ -93,11 +93,8 @@ pub trait ResponseHooks<Req, K, Res, Err> {
     /// See [`SettleResult::settle`].
     fn settle(&self, rules: Option<&dyn Any>, result: Result<&Res, &Err>) -> Settle;
 
-    /// See [`Watch::admitted`].
-    fn admitted(&self, key: &K, cost: u64);
-
-    /// See [`Watch::denied`].
-    fn denied(&self, key: &K, denied: &RateLimited);
+    /// See [`Watch::saw`].
+    fn saw(&self, key: &K, event: Event<'_>);
 }
 
 impl<Req, K, Res, Err, D, H, F, W> ResponseHooks<Req, K, Res, Err> for Responder<D, H, F, W>
@@ -146,13 +143,8 @@ where
     }
 
     #[inline]
-    fn admitted(&self, key: &K, cost: u64) {
-        self.watch.admitted(key, cost);
-    }
-
-    #[inline]
-    fn denied(&self, key: &K, denied: &RateLimited) {
-        self.watch.denied(key, denied);
+    fn saw(&self, key: &K, event: Event<'_>) {
+        self.watch.saw(key, event);
     }
 }
 

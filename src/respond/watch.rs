@@ -1,46 +1,64 @@
-//! Who learns of each decision.
+//! What happens to requests at a limit, and what is told of it.
 
-use crate::error::RateLimited;
+use std::time::Duration;
 
-/// Learns which keys were admitted and denied; set by `RateLimitLayer::watch`.
+use crate::decision::Decision;
+use crate::error::{RateLimited, Rejection, StoreError};
+
+/// What has happened to a request at a limit. Counts, logs and metrics are made of it; what was given to
+/// [`watch`](crate::RateLimitLayer::watch) is told of [`Admitted`](Self::Admitted) and [`Denied`](Self::Denied).
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// It goes on, at once or after its wait, and has taken this cost. In shadow mode also one that would have been
+    /// denied, which takes nothing. Not in an outage.
+    Admitted(u64),
+    /// It waits, for so long if that is known.
+    Waits(&'a Decision, Option<Duration>),
+    /// It was denied, at once or at the end of its wait.
+    Denied(&'a RateLimited),
+    /// It has no key, and was rejected.
+    Rejected(&'a Rejection),
+    /// It is not limited.
+    Skipped,
+    /// The backend could not decide about it.
+    StoreError(&'a StoreError),
+    /// It has a proxy header that the key extractor ignores.
+    UnreadProxyHeader,
+}
+
+/// Learns which keys were admitted and denied; given to [`watch`](crate::RateLimitLayer::watch).
 ///
-/// It is called in the middle of requests, so it must not wait. [`TopKeys`](crate::layer::TopKeys) is one; for
-/// denials alone a closure is enough, `RateLimitLayer::on_denied`.
+/// It is called in the middle of requests, so it must not wait. A closure is one, and so is
+/// [`TopKeys`](crate::layer::TopKeys).
 ///
 /// ```
-/// use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
-/// use tower_throttle::{FixedWindow, Quota, RateLimitLayer, RateLimited, respond::Watch};
+/// use tower_throttle::respond::{Event, Watch};
 ///
-/// /// Counts the denials of one customer.
-/// #[derive(Clone, Debug)]
-/// struct Observed(u64, Arc<AtomicU64>);
+/// struct LogDenials;
 ///
-/// impl Watch<u64> for Observed {
-///     fn denied(&self, customer: &u64, _: &RateLimited) {
-///         if *customer == self.0 {
-///             self.1.fetch_add(1, Ordering::Relaxed);
+/// impl Watch<String> for LogDenials {
+///     fn saw(&self, key: &String, event: Event<'_>) {
+///         if let Event::Denied(denied) = event {
+///             eprintln!("{key}: {denied}");
 ///         }
 ///     }
 /// }
-///
-/// let observed = Observed(7, Arc::default());
-/// let layer = RateLimitLayer::new(|customer: &u64| *customer, FixedWindow::new(Quota::per_day(100)))
-///     .watch(observed.clone());
-/// # let _ = layer;
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot watch the keys of type `{K}`",
-    note = "`.on_denied(..)` takes a closure `|key: &Key, denied: &RateLimited| ..`"
+    note = "`.watch(..)` takes a closure `|key: &Key, event: Event<'_>| ..`"
 )]
 pub trait Watch<K> {
-    /// A request of `key` was admitted, at once or after its wait, and has taken `cost`. In shadow mode also
-    /// called for one that would have been denied, which takes nothing. Not called in an outage.
-    fn admitted(&self, key: &K, cost: u64) {
-        let _ = (key, cost);
-    }
+    /// This has happened to a request of `key`.
+    fn saw(&self, key: &K, event: Event<'_>);
+}
 
-    /// A request of `key` was denied, or its wait has ended in a denial.
-    fn denied(&self, key: &K, denied: &RateLimited);
+impl<K, F: Fn(&K, Event<'_>)> Watch<K> for F {
+    #[inline]
+    fn saw(&self, key: &K, event: Event<'_>) {
+        self(key, event);
+    }
 }
 
 /// Nobody watches.
@@ -49,33 +67,14 @@ pub struct Unwatched;
 
 impl<K> Watch<K> for Unwatched {
     #[inline]
-    fn admitted(&self, _: &K, _: u64) {}
-
-    #[inline]
-    fn denied(&self, _: &K, _: &RateLimited) {}
-}
-
-/// A closure that is called for each denial; made by `RateLimitLayer::on_denied`.
-#[derive(Clone, Copy, Debug)]
-pub struct OnDenied<F>(pub(crate) F);
-
-impl<K, F: Fn(&K, &RateLimited)> Watch<K> for OnDenied<F> {
-    fn denied(&self, key: &K, denied: &RateLimited) {
-        (self.0)(key, denied);
-    }
+    fn saw(&self, _: &K, _: Event<'_>) {}
 }
 
 /// Both, in this order.
 impl<K, A: Watch<K>, B: Watch<K>> Watch<K> for (A, B) {
     #[inline]
-    fn admitted(&self, key: &K, cost: u64) {
-        self.0.admitted(key, cost);
-        self.1.admitted(key, cost);
-    }
-
-    #[inline]
-    fn denied(&self, key: &K, denied: &RateLimited) {
-        self.0.denied(key, denied);
-        self.1.denied(key, denied);
+    fn saw(&self, key: &K, event: Event<'_>) {
+        self.0.saw(key, event);
+        self.1.saw(key, event);
     }
 }

@@ -12,7 +12,7 @@ use tower_throttle::{
     AsError, FixedWindow, Global, LeakyBucket, Quota, RateLimitLayer, RateLimited, StoreError,
     key::{Extracted, Rejection},
     layer::{OnStoreError, TopKey, TopKeys},
-    respond::Watch,
+    respond::{Event, Watch},
 };
 
 use crate::support::{Reply, Script, admit, deny};
@@ -25,13 +25,16 @@ type Told = (u64, Option<u64>);
 struct Seen(Arc<Mutex<Vec<Told>>>);
 
 impl Watch<u64> for Seen {
-    fn admitted(&self, key: &u64, cost: u64) {
-        self.0.lock().unwrap().push((*key, Some(cost)));
-    }
-
-    fn denied(&self, key: &u64, denied: &RateLimited) {
-        assert!(denied.decision().is_some());
-        self.0.lock().unwrap().push((*key, None));
+    fn saw(&self, key: &u64, event: Event<'_>) {
+        let cost = match event {
+            Event::Admitted(cost) => Some(cost),
+            Event::Denied(denied) => {
+                assert!(denied.decision().is_some());
+                None
+            }
+            other => panic!("{other:?} is not told"),
+        };
+        self.0.lock().unwrap().push((*key, cost));
     }
 }
 
@@ -58,7 +61,11 @@ async fn each_decision_about_a_key_is_told_once_to_all_who_watch() {
     let layer = RateLimitLayer::new(key, window(3))
         .cost(|_: &u64| 2)
         .watch(seen.clone())
-        .on_denied(move |key: &u64, _: &RateLimited| noted.lock().unwrap().push(*key))
+        .watch(move |key: &u64, event: Event<'_>| {
+            if let Event::Denied(_) = event {
+                noted.lock().unwrap().push(*key);
+            }
+        })
         .respond(AsError);
     let service = layer.layer(service_fn(async |n: u64| Ok::<_, BoxError>(n)));
     for n in [0, 1, 7, 7, 8] {
@@ -110,11 +117,7 @@ async fn a_request_that_waits_is_told_when_its_wait_is_over() {
 struct Named(&'static str, Arc<Mutex<Vec<&'static str>>>);
 
 impl Watch<u64> for Named {
-    fn admitted(&self, _: &u64, _: u64) {
-        self.1.lock().unwrap().push(self.0);
-    }
-
-    fn denied(&self, _: &u64, _: &RateLimited) {
+    fn saw(&self, _: &u64, _: Event<'_>) {
         self.1.lock().unwrap().push(self.0);
     }
 }
@@ -128,7 +131,11 @@ async fn all_who_watch_are_told_in_the_order_in_which_they_were_added() {
     let layer = RateLimitLayer::new(|n: &u64| *n, window(1))
         .watch(named("first"))
         .watch(named("second"))
-        .on_denied(move |key: &u64, denied: &RateLimited| third.denied(key, denied))
+        .watch(move |key: &u64, event: Event<'_>| {
+            if let Event::Denied(_) = event {
+                third.saw(key, event);
+            }
+        })
         .watch(named("fourth"))
         .respond(AsError);
     let service = layer.layer(service_fn(async |n: u64| Ok::<_, BoxError>(n)));
@@ -244,11 +251,11 @@ fn the_keys_that_are_denied_and_admitted_most_are_listed() {
     for n in [1, 2, 10, 100, 10_000] {
         let top = TopKeys::named(n, |key: &u64| key.to_string());
         for key in &traffic {
-            top.denied(key, &denied);
+            top.saw(key, Event::Denied(&denied));
         }
         assert_eq!(fault(&listed(top.denied_keys()), n, &traffic), None, "{n}");
         for key in &traffic {
-            top.admitted(key, 1);
+            top.saw(key, Event::Admitted(1));
         }
         assert_eq!(fault(&listed(top.used_keys()), n, &traffic), None, "{n}");
         assert_eq!(top.missed(), 0);
@@ -281,7 +288,7 @@ fn a_hashed_list_shows_no_key() {
     let top = TopKeys::hashed(10);
     let denied = RateLimited::new(deny());
     for key in ["ann@example.com", "bob@example.com", "ann@example.com"] {
-        Watch::denied(&top, &key.to_owned(), &denied);
+        top.saw(&key.to_owned(), Event::Denied(&denied));
     }
     let keys = top.denied_keys();
     assert_eq!((keys[0].count(), keys[1].count()), (2, 1));
@@ -293,12 +300,12 @@ fn a_hashed_list_shows_no_key() {
         assert_eq!(key.key().len(), 16);
     }
     assert!(!format!("{top:?} {keys:?}").contains("example.com"));
-    Watch::admitted(&top, &"ann@example.com".to_owned(), 3);
+    top.saw(&"ann@example.com".to_owned(), Event::Admitted(3));
     let used = top.used_keys();
     assert_eq!((used[0].key(), used[0].count()), (keys[0].key(), 3));
     // Planted mistake: the name of a key as it is.
     let plain = TopKeys::named(10, String::clone);
-    Watch::denied(&plain, &"ann@example.com".to_owned(), &denied);
+    plain.saw(&"ann@example.com".to_owned(), Event::Denied(&denied));
     assert_eq!(plain.denied_keys()[0].key(), "ann@example.com");
 }
 
@@ -306,10 +313,9 @@ fn a_hashed_list_shows_no_key() {
 #[test]
 fn debug_output_of_a_named_key_shows_its_count_and_not_its_name() {
     let top = TopKeys::named(10, String::clone);
-    Watch::denied(
-        &top,
+    top.saw(
         &"ann@example.com".to_owned(),
-        &RateLimited::new(deny()),
+        Event::Denied(&RateLimited::new(deny())),
     );
     let shown = format!("{top:?} {:?}", top.denied_keys());
     assert!(shown.contains("count: 1"), "{shown}");
@@ -326,7 +332,7 @@ fn threads_that_count_at_the_same_time_do_not_wait_and_say_what_they_missed() {
             let (top, denied) = (&top, &denied);
             scope.spawn(move || {
                 for n in 0..20_000_u64 {
-                    top.denied(&(thread * n % 40), denied);
+                    top.saw(&(thread * n % 40), Event::Denied(denied));
                 }
             });
         }

@@ -17,6 +17,7 @@ use self::part::{Ended, Settlings, go_on};
 pub(crate) use self::part::{PartAsk, PartOf, Slot};
 use super::gate::{Ask, Gate, Limiting, Look, MayWait, Passed, SettlePart};
 use super::policy_cache::PolicyList;
+use super::signals::Outcome;
 use super::state::State;
 use crate::decision::{CompactDecision, Decision};
 use crate::error::RateLimited;
@@ -89,11 +90,11 @@ impl<P> AllOf<P> {
         } = ended;
         let counts = &self.state.counts;
         match decision.filter(|_| ask.shadow) {
-            Some(shadow) if shadow.is_denied() => counts.record_denied(true),
-            Some(shadow) if !shadow.is_admitted() => counts.record_waited(true),
-            _ if waited => counts.record_waited(false),
-            _ => drop(counts.record_admitted()),
-        }
+            Some(shadow) if shadow.is_denied() => counts.count(Outcome::ShadowDenied),
+            Some(shadow) if !shadow.is_admitted() => counts.count(Outcome::ShadowWaited),
+            _ if waited => counts.count(Outcome::Waited),
+            _ => counts.count(Outcome::Admitted),
+        };
         let decision = decision.filter(|_| ask.figures);
         Passed {
             decision: decision.as_ref().map(CompactDecision::new),
@@ -148,7 +149,7 @@ impl<K, P: Parts<K> + Renamed> Gate<K> for AllOf<P> {
         polled.map(|ended| match ended {
             Ok(ended) => Ok(self.end(ask, ended)),
             Err(denied) => {
-                self.state.counts.record_denied(false);
+                self.state.counts.count(Outcome::Denied);
                 Err(denied)
             }
         })
@@ -157,7 +158,7 @@ impl<K, P: Parts<K> + Renamed> Gate<K> for AllOf<P> {
     fn leave(&self, key: &K, slots: &mut P::Slots) {
         let give_back = |parts: &mut [&mut dyn Part]| {
             if parts.iter().any(|part| part.waits()) {
-                self.state.counts.record_waited(false);
+                self.state.counts.count(Outcome::Waited);
             }
             for part in parts {
                 part.leave();

@@ -5,8 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::decision::Decision;
-use crate::error::{Rejection, StoreError};
+use crate::respond::Event;
 
 #[derive(Debug, Default)]
 pub(super) struct EventLogger {
@@ -26,81 +25,85 @@ impl EventLogger {
         }
     }
 
-    pub(super) fn log_recovery(&self) {
-        if self.failing.load(Ordering::Relaxed) && self.failing.swap(false, Ordering::Relaxed) {
+    #[inline]
+    pub(super) fn observe(&self, event: Event<'_>, shadow: bool) {
+        let decides = matches!(
+            event,
+            Event::Admitted(_) | Event::Waits(..) | Event::Denied(_)
+        );
+        if decides
+            && self.failing.load(Ordering::Relaxed)
+            && self.failing.swap(false, Ordering::Relaxed)
+        {
             tracing::info!(target: "tower_throttle", limit = self.name(), "the limiter decides again");
         }
-    }
-
-    pub(super) fn log_waited(&self, decision: &Decision, shadow: bool) {
-        tracing::debug!(
-            target: "tower_throttle",
-            limit = self.name(),
-            wait = ?decision.wait(),
-            shadow,
-            "a request waits for its turn"
-        );
-    }
-
-    pub(super) fn log_denied(&self, decision: &Decision, shadow: bool) {
-        tracing::debug!(
-            target: "tower_throttle",
-            limit = self.name(),
-            policy = decision.policy,
-            retry_after = ?decision.retry_after,
-            shadow,
-            "a request was denied"
-        );
-    }
-
-    pub(super) fn log_rejected(&self, rejection: &Rejection, shadow: bool) {
-        // A mistake in the server, such as no peer addresses: it concerns every request.
-        if rejection.status().is_server_error()
-            && !self.server_rejection_logged.swap(true, Ordering::Relaxed)
-        {
-            tracing::error!(
-                target: "tower_throttle",
-                limit = self.name(),
-                status = rejection.status().as_u16(),
-                "{rejection} (logged once)"
-            );
+        if !matches!(event, Event::Admitted(_) | Event::Skipped) {
+            self.log(event, shadow);
         }
-        tracing::debug!(target: "tower_throttle", limit = self.name(), shadow, "a request had no key");
     }
 
-    pub(super) fn log_store_error(&self, error: &StoreError) {
-        if self.failing.swap(true, Ordering::Relaxed) {
-            tracing::debug!(target: "tower_throttle", limit = self.name(), %error, "no decision");
-        } else {
-            tracing::warn!(
+    fn log(&self, event: Event<'_>, shadow: bool) {
+        let limit = self.name();
+        match event {
+            Event::Admitted(_) | Event::Skipped => {}
+            Event::Waits(decision, _) => tracing::debug!(
                 target: "tower_throttle",
-                limit = self.name(),
+                limit,
+                wait = ?decision.wait(),
+                shadow,
+                "a request waits for its turn"
+            ),
+            Event::Denied(denied) => tracing::debug!(
+                target: "tower_throttle",
+                limit,
+                policy = denied.decision().map(|decision| decision.policy),
+                retry_after = ?denied.retry_after(),
+                shadow,
+                "a request was denied"
+            ),
+            Event::Rejected(rejection) => {
+                // A mistake in the server, such as no peer addresses: it concerns every request.
+                if rejection.status().is_server_error() && is_first(&self.server_rejection_logged) {
+                    tracing::error!(
+                        target: "tower_throttle",
+                        limit,
+                        status = rejection.status().as_u16(),
+                        "{rejection} (logged once)"
+                    );
+                }
+                tracing::debug!(target: "tower_throttle", limit, shadow, "a request had no key");
+            }
+            Event::StoreError(error) if is_first(&self.failing) => tracing::warn!(
+                target: "tower_throttle",
+                limit,
                 %error,
                 transient = error.is_transient(),
                 "the limiter cannot decide"
-            );
-        }
-    }
-
-    pub(super) fn log_unread_proxy_header(&self) {
-        if !self
-            .unread_proxy_header_logged
-            .swap(true, Ordering::Relaxed)
-        {
-            tracing::warn!(
-                target: "tower_throttle",
-                limit = self.name(),
-                "a request carries the client's address in a proxy header (X-Forwarded-For or \
-                 Forwarded) that the key of this layer ignores. If the application is behind a \
-                 proxy, all clients share the limit of the proxy's address: set \
-                 `ClientIp::x_forwarded_for().trusting([..])` with the networks of your proxies, \
-                 as \"Behind a proxy\" in the documentation of `ClientIp` says (logged once). See \
-                 https://docs.rs/tower-throttle/latest/tower_throttle/guide/proxies/index.html#one-limit-for-all-clients"
-            );
+            ),
+            Event::StoreError(error) => {
+                tracing::debug!(target: "tower_throttle", limit, %error, "no decision");
+            }
+            Event::UnreadProxyHeader if is_first(&self.unread_proxy_header_logged) => {
+                tracing::warn!(
+                    target: "tower_throttle",
+                    limit,
+                    "a request carries the client's address in a proxy header (X-Forwarded-For or \
+                     Forwarded) that the key of this layer ignores. If the application is behind a \
+                     proxy, all clients share the limit of the proxy's address: set \
+                     `ClientIp::x_forwarded_for().trusting([..])` with the networks of your proxies, \
+                     as \"Behind a proxy\" in the documentation of `ClientIp` says (logged once). See \
+                     https://docs.rs/tower-throttle/latest/tower_throttle/guide/proxies/index.html#one-limit-for-all-clients"
+                )
+            }
+            Event::UnreadProxyHeader => {}
         }
     }
 
     fn name(&self) -> &str {
         self.name.as_deref().unwrap_or("default")
     }
+}
+
+fn is_first(logged: &AtomicBool) -> bool {
+    !logged.swap(true, Ordering::Relaxed)
 }

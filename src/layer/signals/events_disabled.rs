@@ -1,7 +1,6 @@
 //! Without the feature `tracing`, nothing is logged.
 
-use crate::decision::Decision;
-use crate::error::{Rejection, StoreError};
+use crate::respond::Event;
 
 #[derive(Debug, Default)]
 pub(super) struct EventLogger;
@@ -12,15 +11,5 @@ impl EventLogger {
         Self
     }
 
-    pub(super) fn log_recovery(&self) {}
-
-    pub(super) fn log_waited(&self, _: &Decision, _: bool) {}
-
-    pub(super) fn log_denied(&self, _: &Decision, _: bool) {}
-
-    pub(super) fn log_rejected(&self, _: &Rejection, _: bool) {}
-
-    pub(super) fn log_store_error(&self, _: &StoreError) {}
-
-    pub(super) fn log_unread_proxy_header(&self) {}
+    pub(super) fn observe(&self, _: Event<'_>, _: bool) {}
 }

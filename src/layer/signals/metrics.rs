@@ -2,18 +2,17 @@
 //! of the request, `tower_throttle_queue_wait_seconds`, `tower_throttle_overflow_total` with what
 //! the backend did because it was full, and the gauges of what a limit holds.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
 };
 
-use metrics::SharedString;
+use metrics::{SharedString, counter, gauge, histogram};
 
 use super::gauges::Gauges;
+use super::outcome::Outcome;
 use crate::backend::Losses;
+use crate::respond::Event;
 
 #[derive(Debug, Default)]
 pub(super) struct MetricsRecorder {
@@ -31,14 +30,15 @@ impl MetricsRecorder {
         }
     }
 
-    pub(super) fn count(&self, outcome: &'static str) {
-        metrics::counter!("tower_throttle_requests_total", "limit" => self.name(), "outcome" => outcome)
-            .increment(1);
-    }
-
-    pub(super) fn record_queue_wait(&self, wait: Duration) {
-        metrics::histogram!("tower_throttle_queue_wait_seconds", "limit" => self.name())
-            .record(wait);
+    pub(super) fn observe(&self, event: Event<'_>, shadow: bool) {
+        if let Some(outcome) = Outcome::of(event, shadow).name() {
+            let limit = self.name();
+            counter!("tower_throttle_requests_total", "limit" => limit, "outcome" => outcome)
+                .increment(1);
+        }
+        if let Event::Waits(_, Some(wait)) = event {
+            histogram!("tower_throttle_queue_wait_seconds", "limit" => self.name()).record(wait);
+        }
     }
 
     pub(super) fn record_losses(&self, losses: impl FnOnce() -> Losses) {
@@ -57,36 +57,35 @@ impl MetricsRecorder {
             // Of threads that see the same loss, one reports it.
             let new = lost.saturating_sub(reported.fetch_max(lost, Ordering::Relaxed));
             if new > 0 {
-                metrics::counter!("tower_throttle_overflow_total", "limit" => self.name(), "what" => what)
+                let limit = self.name();
+                counter!("tower_throttle_overflow_total", "limit" => limit, "what" => what)
                     .increment(new);
             }
         }
     }
 
     fn name(&self) -> SharedString {
-        self.name
-            .clone()
-            .unwrap_or_else(|| SharedString::const_str("default"))
+        let name = self.name.clone();
+        name.unwrap_or_else(|| SharedString::const_str("default"))
     }
 }
 
 /// Sets the gauges of a limit.
 pub(super) fn set(limit: &Arc<str>, gauges: Gauges) {
+    let limit = || SharedString::from_shared(Arc::clone(limit));
     // No gauge needs more: beyond 2^32, it shows that.
     let short = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     let keys = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-    let name = || SharedString::from_shared(Arc::clone(limit));
-    metrics::gauge!("tower_throttle_waiting", "limit" => name()).set(short(gauges.waiting));
+    gauge!("tower_throttle_waiting", "limit" => limit()).set(short(gauges.waiting));
     if let Some((in_flight, most)) = gauges.in_flight {
-        metrics::gauge!("tower_throttle_in_flight", "limit" => name()).set(short(in_flight));
-        metrics::gauge!("tower_throttle_in_flight_limit", "limit" => name()).set(short(most));
+        gauge!("tower_throttle_in_flight", "limit" => limit()).set(short(in_flight));
+        gauge!("tower_throttle_in_flight_limit", "limit" => limit()).set(short(most));
     }
     if let Some((live, capacity)) = gauges.table {
-        metrics::gauge!("tower_throttle_table_keys", "limit" => name()).set(keys(live));
-        metrics::gauge!("tower_throttle_table_capacity", "limit" => name()).set(keys(capacity));
+        gauge!("tower_throttle_table_keys", "limit" => limit()).set(keys(live));
+        gauge!("tower_throttle_table_capacity", "limit" => limit()).set(keys(capacity));
     }
     if let Some(percent) = gauges.largest_use_percent {
-        metrics::gauge!("tower_throttle_largest_use_percent", "limit" => name())
-            .set(short(percent));
+        gauge!("tower_throttle_largest_use_percent", "limit" => limit()).set(short(percent));
     }
 }

@@ -1,9 +1,10 @@
 //! Without the feature `metrics`, nothing is measured.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use super::gauges::Gauges;
 use crate::backend::Losses;
+use crate::respond::Event;
 
 #[derive(Debug, Default)]
 pub(super) struct MetricsRecorder;
@@ -17,9 +18,7 @@ impl MetricsRecorder {
         Self
     }
 
-    pub(super) fn count(&self, _: &'static str) {}
-
-    pub(super) fn record_queue_wait(&self, _: Duration) {}
+    pub(super) fn observe(&self, _: Event<'_>, _: bool) {}
 
     #[inline]
     pub(super) fn record_losses(&self, _: impl FnOnce() -> Losses) {}

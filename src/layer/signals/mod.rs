@@ -11,14 +11,14 @@ mod metrics;
 #[cfg(not(feature = "metrics"))]
 #[path = "metrics_disabled.rs"]
 mod metrics;
+mod outcome;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-pub(crate) use self::gauges::Gauges;
 use self::{events::EventLogger, metrics::MetricsRecorder};
+pub(crate) use self::{gauges::Gauges, outcome::Outcome};
 use crate::backend::Losses;
-use crate::decision::Decision;
-use crate::error::{Rejection, StoreError};
+use crate::respond::Event;
 
 impl Gauges {
     /// Reports them under the name of the limit.
@@ -49,61 +49,14 @@ impl Signals {
     }
 
     #[inline]
-    pub(crate) fn record_admitted(&self) {
-        self.events.log_recovery();
-        self.metrics.count("admitted");
-    }
-
-    #[inline]
-    pub(crate) fn record_waited(&self, decision: &Decision, shadow: bool) {
-        self.events.log_recovery();
-        self.events.log_waited(decision, shadow);
-        self.metrics
-            .count(if shadow { "shadow_waited" } else { "waited" });
-    }
-
-    /// A request has joined a line, in which its turn comes after `wait`.
-    pub(crate) fn record_queue_wait(&self, wait: Duration) {
-        self.metrics.record_queue_wait(wait);
-    }
-
-    #[inline]
-    pub(crate) fn record_denied(&self, decision: &Decision, shadow: bool) {
-        self.events.log_recovery();
-        self.events.log_denied(decision, shadow);
-        self.metrics
-            .count(if shadow { "shadow_denied" } else { "denied" });
-    }
-
-    #[inline]
-    pub(crate) fn record_rejected(&self, rejection: &Rejection, shadow: bool) {
-        self.events.log_rejected(rejection, shadow);
-        self.metrics.count(if shadow {
-            "shadow_rejected"
-        } else {
-            "rejected"
-        });
-    }
-
-    #[inline]
-    pub(crate) fn record_skipped(&self) {
-        self.metrics.count("skipped");
+    pub(crate) fn observe(&self, event: Event<'_>, shadow: bool) {
+        self.events.observe(event, shadow);
+        self.metrics.observe(event, shadow);
     }
 
     /// What the backend evicted or denied because it was full; read only if it is measured.
     #[inline]
     pub(crate) fn record_losses(&self, losses: impl FnOnce() -> Losses) {
         self.metrics.record_losses(losses);
-    }
-
-    #[cold]
-    pub(crate) fn record_unread_proxy_header(&self) {
-        self.events.log_unread_proxy_header();
-    }
-
-    #[inline]
-    pub(crate) fn record_store_error(&self, error: &StoreError) {
-        self.events.log_store_error(error);
-        self.metrics.count("store_error");
     }
 }

@@ -9,6 +9,7 @@ use super::limits::PolicyLimits;
 use super::matched::MatchedLimits;
 use crate::error::Rejection;
 use crate::key::{Extracted, KeyExtractor, KeyType};
+use crate::respond::Event;
 
 impl KeyType<()> for PolicyLimits {
     type Key = MatchedLimits;
@@ -39,10 +40,11 @@ impl<B> KeyExtractor<Request<B>> for PolicyLimits {
                     let behind = active.behind(&key, request.headers());
                     limits.push((at + behind, key));
                 }
-                Extracted::Skip => active.state().record_skipped(),
+                Extracted::Skip => active.state().record(Event::Skipped, false),
                 Extracted::Reject(rejection) => {
                     let is_shadow = active.limit.shadow;
-                    active.state().record_rejected(&rejection, is_shadow);
+                    let rejected = Event::Rejected(&rejection);
+                    active.state().record(rejected, is_shadow);
                     if !is_shadow {
                         return Extracted::Reject(rejection);
                     }
