@@ -310,6 +310,17 @@ impl Add for Fullness {
 pub enum Op {
     /// Decide on a cost, and take it unless it is denied.
     Take(u64),
+    /// Take a cost for a request that goes when its turn comes, after the wait in the decision. Denied if more
+    /// than `queue` units would wait, or if the wait would be longer than `max_wait`. A limit without turns, such
+    /// as a window, decides as for `Take`.
+    Reserve {
+        /// What the request costs.
+        cost: u64,
+        /// How many units may wait, with the request's own.
+        queue: u64,
+        /// How long the request may wait.
+        max_wait: Duration,
+    },
     /// Return the decision that `Take` would return, and take nothing.
     Peek(u64),
     /// The same for one of several limits alone, by its number in [`Decision::policy`].

@@ -51,6 +51,16 @@ struct Shift {
     to: u64,
 }
 
+/// A turn in a line of any length.
+const fn reserve(cost: u64, max_wait: Duration) -> Op {
+    let queue = u64::MAX;
+    Op::Reserve {
+        cost,
+        queue,
+        max_wait,
+    }
+}
+
 impl InRedis {
     pub(crate) fn connect(url: &str, policy: Policy) -> Result<Self, String> {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -171,7 +181,7 @@ impl States for InRedis {
         let time = self.time(now)?;
         let max_wait = max_wait.saturating_mul(UNIT);
         self.ask(key, time, |limiter, name| {
-            limiter.reserve(name, n, max_wait)
+            limiter.apply(name, reserve(n, max_wait))
         })
     }
 
@@ -190,10 +200,10 @@ impl States for InRedis {
         let time = self.time(now)?;
         let max_wait = max_wait.saturating_mul(UNIT);
         let rest = self.dry_run(key, time, |limiter, name| {
-            limiter.reserve(name, 0, Duration::MAX)
+            limiter.apply(name, reserve(0, Duration::MAX))
         })?;
         let decision = self.dry_run(key, time, |limiter, name| {
-            limiter.reserve(name, n, max_wait)
+            limiter.apply(name, reserve(n, max_wait))
         })?;
         Ok(with_figures_of(decision, &rest))
     }
@@ -220,7 +230,7 @@ impl States for InRedis {
         if self.policy.script.charges_queue {
             // A request of cost zero waits for the requests before it.
             let next = self.dry_run(key, time, |limiter, name| {
-                limiter.reserve(name, 0, Duration::MAX)
+                limiter.apply(name, reserve(0, Duration::MAX))
             })?;
             return Ok(next.wait().unwrap_or_default());
         }

@@ -9,6 +9,7 @@
 //! | read | what the bytes hold | as well, if that is in range |
 //! | list | is left out | its name and its value |
 //! | set | is left out | the given value, if it is the one of that name |
+//! | name | its number, if it is a tag | the period of a quota |
 
 use std::time::Duration;
 
@@ -35,6 +36,8 @@ enum Direction<'a> {
     List(Vec<Listed>),
     /// Replaces the setting of this name.
     Set(&'a str, u64),
+    /// The tags and the periods so far.
+    Name([String; 2]),
     /// The bytes are not those of such fields, or there is no such form, or a value is refused.
     Failed(Option<ConfigError>),
 }
@@ -64,6 +67,9 @@ impl Fields<'_> {
 
     /// A number that is always the same, and distinguishes kinds of fields.
     pub fn tag(&mut self, tag: u64) {
+        if let Direction::Name([kinds, _]) = &mut self.direction {
+            *kinds += &format!(".{tag}");
+        }
         let mut read = tag;
         self.u64(&mut read);
         self.require(read == tag);
@@ -87,7 +93,7 @@ impl Fields<'_> {
                 Some(read) => *value = read,
                 None => self.fail(),
             },
-            Direction::List(_) | Direction::Set(..) | Direction::Failed(_) => {}
+            _ => {}
         }
     }
 
@@ -130,6 +136,10 @@ impl Fields<'_> {
 
     /// A quota whose burst is this setting.
     fn quota_with(&mut self, setting: &'static Setting, quota: &mut Quota) {
+        if let Direction::Name([_, periods]) = &mut self.direction {
+            *periods += &format!("/{:?}", quota.period());
+            return;
+        }
         let (mut limit, mut period) = (quota.limit(), quota.period_ns());
         self.u64(&mut limit);
         self.u64(&mut period);
@@ -207,6 +217,14 @@ pub(super) fn list(list: impl FnOnce(&mut Fields<'_>)) -> Vec<Listed> {
     match run(Direction::List(Vec::new()), list) {
         Direction::List(settings) => settings,
         _ => Vec::new(),
+    }
+}
+
+/// The tags among the fields, such as `.9`, and the periods, such as `/60s`.
+pub(super) fn name(list: impl FnOnce(&mut Fields<'_>)) -> [String; 2] {
+    match run(Direction::Name(Default::default()), list) {
+        Direction::Name(name) => name,
+        _ => Default::default(),
     }
 }
 

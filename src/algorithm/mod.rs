@@ -118,7 +118,8 @@ pub use self::{
     lockout::{DenialLockout, DenialLockoutState, Lockout, LockoutState},
     math::ExactNanos,
     portable::{
-        Portable, settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes,
+        Portable, layout_of_settings, settings_from_bytes, settings_to_bytes, state_from_bytes,
+        state_to_bytes,
     },
     refund::{Cost, GiveBack},
     report::Report,

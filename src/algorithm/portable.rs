@@ -1,6 +1,6 @@
 //! Algorithms that stores on other machines can keep.
 
-use super::fields::{Fields, list, read, replace, write};
+use super::fields::{Fields, list, name, read, replace, write};
 use super::setting::Listed;
 use super::{Algorithm, Kernel};
 use crate::clock::Tick;
@@ -125,6 +125,19 @@ pub fn state_from_bytes<A: Portable>(algorithm: &A, bytes: &[u8]) -> Option<A::S
         algorithm.state_fields(&mut state, fields);
     })?;
     Some(state)
+}
+
+/// The tags of its limits and their periods: what all have in common that convert each other's states.
+///
+/// ```
+/// use tower_throttle::{Lockout, Quota, algorithm::layout_of_settings};
+///
+/// let [five, ten] = [5, 10].map(|failures| Lockout::new(Quota::per_hour(failures)));
+/// assert_eq!(layout_of_settings(&five), layout_of_settings(&ten));
+/// assert_ne!(layout_of_settings(&five), layout_of_settings(&Lockout::new(Quota::per_day(5))));
+/// ```
+pub fn layout_of_settings<A: Portable>(algorithm: &A) -> [String; 2] {
+    name(|fields| algorithm.clone().settings_fields(fields))
 }
 
 /// The settings of `algorithm`, in order, with their values.

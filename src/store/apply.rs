@@ -8,6 +8,7 @@ use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 #[cfg(any(feature = "tokio", feature = "policies"))]
 use crate::quota::Plan;
+use crate::quota::Quota;
 use crate::receipt::Receipt;
 
 /// Applies `op` to the state of a key. A reset is up to the store.
@@ -20,6 +21,15 @@ pub(super) fn apply_op<A: Algorithm>(
     match op {
         Op::Take(cost) => {
             let decision = algorithm.decide(state, now, cost);
+            return with_receipt(algorithm, decision, now);
+        }
+        Op::Reserve {
+            cost,
+            queue,
+            max_wait,
+        } => {
+            let most = longest_wait(&algorithm.quotas(), queue, max_wait);
+            let decision = algorithm.reserve(state, now, cost, most);
             return with_receipt(algorithm, decision, now);
         }
         Op::Peek(cost) => return algorithm.peek(state, now, cost),
@@ -49,19 +59,32 @@ pub(super) fn apply_op<A: Algorithm>(
     algorithm.peek(state, now, 0)
 }
 
+/// How long the last of `queue` units waits for its turn at the slowest of some limits, but at most `max_wait`.
+pub(super) fn longest_wait(quotas: &[Quota], queue: u64, max_wait: Duration) -> Duration {
+    let turn = |quota: &Quota| {
+        let units = u128::from(queue) * u128::from(quota.period_ns());
+        u64::try_from(units.div_ceil(quota.limit().into())).unwrap_or(u64::MAX)
+    };
+    let longest = quotas.iter().map(turn).max();
+    longest.map_or(max_wait, |longest| {
+        max_wait.min(Duration::from_nanos(longest))
+    })
+}
+
 #[cfg(any(feature = "tokio", feature = "policies"))]
 impl Plan {
     /// What a key gets that is under no quota. `None` if the state of the key decides, or is changed.
     pub(crate) fn decide(self, op: Op) -> Option<Decision> {
         let decided = |verdict, units| Decision::new(verdict, units, units, None, 0);
         match (self, op) {
-            (Self::Blocked, Op::Take(_) | Op::Peek(_) | Op::PeekOf(..)) => {
+            (Self::Blocked, Op::Take(_) | Op::Reserve { .. } | Op::Peek(_) | Op::PeekOf(..)) => {
                 Some(decided(Verdict::Deny, 0))
             }
             // Nothing is taken, so nothing is given back.
-            (Self::Unlimited, Op::Take(_) | Op::Peek(_) | Op::PeekOf(..) | Op::Charge(_)) => {
-                Some(decided(Verdict::Admit, u64::MAX).with_receipt(Receipt::at(0)))
-            }
+            (
+                Self::Unlimited,
+                Op::Take(_) | Op::Reserve { .. } | Op::Peek(_) | Op::PeekOf(..) | Op::Charge(_),
+            ) => Some(decided(Verdict::Admit, u64::MAX).with_receipt(Receipt::at(0))),
             _ => None,
         }
     }

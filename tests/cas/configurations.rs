@@ -1,4 +1,4 @@
-//! Machines with different configurations under one name, as in a rolling deploy.
+//! Machines with different limits under one name, as in a rolling deploy.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::cas::{Cas, CasBuilder, MemoryStore};
 use tower_throttle::store::{Backend, Op};
 use tower_throttle::{
-    FixedWindow, LeakyBucket, ManualClock, Quota, SlidingGrid, SlidingLog, SlidingWindow,
+    FixedWindow, LeakyBucket, Lockout, ManualClock, Quota, SlidingGrid, SlidingLog, SlidingWindow,
     TokenBucket, WarmUp,
 };
 
@@ -79,97 +79,49 @@ async fn two_configurations_admit_at_most_the_sum_of_both() {
 
 /// Shows promise 154.
 #[tokio::test(start_paused = true)]
-async fn usage_is_taken_over_by_a_new_configuration_once() {
+async fn limits_of_one_layout_share_what_is_used() {
     let clock = ManualClock::new();
     let store = MemoryStore::with_clock(clock.clone());
     let bucket = |limit| AnyAlgorithm::new(TokenBucket::new(Quota::per_hour(limit)));
-    let (old, new) = (limit(&store, &bucket(10)), limit(&store, &bucket(20)));
-    for _ in 0..8 {
-        assert!(
-            old.decide("key", 1)
-                .await
-                .expect("a decision")
-                .is_admitted()
-        );
-    }
-    // What was used is taken over.
+    let (small, large) = (limit(&store, &bucket(10)), limit(&store, &bucket(20)));
+    let take = async |limit: &Limit, cost| {
+        let decision = limit.decide("key", cost).await.expect("a decision");
+        decision.is_admitted()
+    };
     let left = async |limit: &Limit| {
         let peeked = limit.apply("key", Op::Peek(0)).await;
         peeked.expect("a decision").remaining()
     };
-    assert_eq!(left(&new).await, 12);
-    assert!(new.decide("key", 13).await.expect("a decision").is_denied());
-    // What the old one uses later does not count in the new one.
-    assert!(
-        old.decide("key", 2)
-            .await
-            .expect("a decision")
-            .is_admitted()
-    );
-    assert_eq!(left(&new).await, 12);
-    clock.advance(Duration::from_secs(360));
-    assert_eq!((left(&old).await, left(&new).await), (1, 14));
-    // Nor does usage go back after the old one has been unused for long.
-    assert!(
-        new.decide("key", 4)
-            .await
-            .expect("a decision")
-            .is_admitted()
-    );
-    clock.advance(Duration::from_secs(3_300));
-    assert!(
-        new.decide("key", 18)
-            .await
-            .expect("a decision")
-            .is_admitted()
-    );
-    clock.advance(Duration::from_secs(400));
-    assert_eq!(left(&old).await, 10);
+    assert!(take(&small, 8).await);
+    assert_eq!([left(&small).await, left(&large).await], [2, 12]);
+    assert!(take(&large, 10).await);
+    assert_eq!([left(&small).await, left(&large).await], [0, 2]);
+    // The faster one refills what both have used.
+    clock.advance(Duration::from_secs(1_800));
+    assert_eq!([left(&small).await, left(&large).await], [2, 12]);
+    let reset = small.apply("key", Op::Reset).await;
+    assert_eq!(reset.expect("a reset").remaining(), 10);
+    assert_eq!(left(&large).await, 20);
+    assert_eq!(store.keys(), ["{throttle:api:key}bucket/3600s.4"]);
 }
 
+/// Another number of failures forgets no block, and another period begins anew.
+///
 /// Shows promise 154.
 #[tokio::test(start_paused = true)]
-async fn a_reset_concerns_its_own_configuration() {
+async fn a_lockout_with_another_limit_keeps_who_is_blocked() {
     let store = MemoryStore::with_clock(ManualClock::new());
-    let window = |limit| AnyAlgorithm::new(FixedWindow::new(Quota::per_day(limit)));
-    let (old, new) = (limit(&store, &window(3)), limit(&store, &window(5)));
-    assert!(
-        old.decide("key", 3)
-            .await
-            .expect("a decision")
-            .is_admitted()
-    );
-    assert!(
-        new.decide("key", 2)
-            .await
-            .expect("a decision")
-            .is_admitted()
-    );
-    let reset = new.apply("key", Op::Reset).await.expect("a reset");
-    assert_eq!(reset.remaining(), 5);
-    assert!(old.decide("key", 1).await.expect("a decision").is_denied());
-}
-
-/// Shows promise 154.
-#[tokio::test(start_paused = true)]
-async fn more_than_sixteen_configurations_in_use_are_an_error() {
-    let clock = ManualClock::new();
-    let store = MemoryStore::with_clock(clock.clone());
-    let window = |limit| AnyAlgorithm::new(FixedWindow::new(Quota::per_day(limit)));
-    for count in 0..16 {
-        let limit = limit(&store, &window(100 + count));
-        assert!(
-            limit
-                .decide("key", 1)
-                .await
-                .expect("a decision")
-                .is_admitted()
-        );
+    let [few, many] = [3, 5].map(|failures| Lockout::new(Quota::per_day(failures)));
+    let other_period = Lockout::new(Quota::per_hour(3));
+    let [few, many, other] =
+        [few, many, other_period].map(|lockout| limit(&store, &AnyAlgorithm::new(lockout)));
+    let is_denied = async |limit: &Limit| {
+        let decision = limit.decide("key", 1).await.expect("a decision");
+        decision.is_denied()
+    };
+    for _ in 0..3 {
+        assert!(!is_denied(&few).await);
     }
-    let one_more = limit(&store, &window(200));
-    let error = one_more.decide("key", 1).await.expect_err("too many");
-    assert!(!error.is_transient() && error.to_string().starts_with("memory: more than 16"));
-    clock.advance(Duration::from_secs(86_400));
-    let decision = one_more.decide("key", 1).await.expect("a decision");
-    assert_eq!(decision.remaining(), 199);
+    assert!(is_denied(&few).await && is_denied(&many).await);
+    assert!(!is_denied(&other).await);
 }

@@ -1,8 +1,10 @@
 //! A store that fails: no cost is counted twice, and none that was admitted is lost.
 
-use std::{future::Future, task::Poll, time::Duration};
+use std::{future::Future, sync::Arc, task::Poll, time::Duration};
 
-use tower_throttle::store::cas::{Cas, CasBuilder, CasStore, Fault, Faulty, Loaded, MemoryStore};
+use tower_throttle::store::cas::{
+    Cas, CasBuilder, CasStore, Fault, Faulty, Loaded, MemoryStore, Program,
+};
 use tower_throttle::store::cas::{Swapped, Value, Version};
 use tower_throttle::store::{Backend, Op, Receipt, remote::StoreLimiter};
 use tower_throttle::{StoreError, TokenBucket};
@@ -71,15 +73,11 @@ impl CasStore for Turns {
         Ok(Swapped::Conflict(None))
     }
 
-    async fn update(
-        &self,
-        key: &str,
-        mut change: impl FnMut(Loaded) -> Option<(Value, Duration)> + Send,
-    ) -> Result<bool, StoreError> {
-        let loaded = self.0.load(key).await?;
+    async fn run(&self, program: Arc<dyn Program>) -> Result<bool, StoreError> {
+        let loaded = self.0.load(program.key()).await?;
         let expected = loaded.value.as_ref().map(|value| value.version);
-        if let Some((new, ttl)) = change(loaded) {
-            self.1.swap(key, expected, &new, ttl).await?;
+        if let Some((new, ttl)) = program.execute(loaded) {
+            self.1.swap(program.key(), expected, &new, ttl).await?;
         }
         Ok(true)
     }
@@ -284,7 +282,7 @@ impl<S: CasStore> Change<S> for ReadOnly {
         Err(Self::error())
     }
 
-    fn update(&self) -> Result<bool, StoreError> {
+    fn run(&self) -> Result<bool, StoreError> {
         Err(Self::error())
     }
 }

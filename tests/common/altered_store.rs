@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tower_throttle::StoreError;
-use tower_throttle::store::cas::{CasStore, Loaded, Swapped, Value, Version};
+use tower_throttle::store::cas::{CasStore, Loaded, Program, Swapped, Value, Version};
 use tower_throttle::store::fleet::{Batch, Replies};
 
 /// What is different from the store `S`. Loads and swaps that are not overridden are those of the store. It has
@@ -32,7 +32,7 @@ pub(crate) trait Change<S: CasStore>: fmt::Debug + Send + Sync + 'static {
         Ok(None)
     }
 
-    fn update(&self) -> Result<bool, StoreError> {
+    fn run(&self) -> Result<bool, StoreError> {
         Ok(false)
     }
 
@@ -91,12 +91,8 @@ impl<S: CasStore, C: Change<S>> CasStore for Altered<S, C> {
         self.1.exchange()
     }
 
-    async fn update(
-        &self,
-        _: &str,
-        _: impl FnMut(Loaded) -> Option<(Value, Duration)> + Send,
-    ) -> Result<bool, StoreError> {
-        self.1.update()
+    async fn run(&self, _: Arc<dyn Program>) -> Result<bool, StoreError> {
+        self.1.run()
     }
 
     fn has_one_clock(&self) -> bool {

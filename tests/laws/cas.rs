@@ -135,7 +135,14 @@ impl InCas {
         let decided = self.runtime.block_on(async {
             match step {
                 Step::Take(cost) => machine.apply(KEY, Op::Take(*cost)),
-                Step::Reserve(cost, most) => machine.reserve(KEY, *cost, *most),
+                Step::Reserve(cost, most) => {
+                    let reserve = Op::Reserve {
+                        cost: *cost,
+                        queue: u64::MAX,
+                        max_wait: *most,
+                    };
+                    machine.apply(KEY, reserve)
+                }
                 Step::Peek(cost) => machine.apply(KEY, Op::Peek(*cost)),
                 Step::Refund(cost, receipt) => machine.apply(KEY, Op::Refund(*cost, *receipt)),
                 Step::Charge(cost) => machine.apply(KEY, Op::Charge(*cost)),

@@ -309,11 +309,26 @@ async fn a_reservation_waits_at_most_max_wait() {
     let redis = open(&server.url()).await;
     let limiter = redis.limiter("line", LeakyBucket::new(Quota::per_minute(1)));
     let minute = Duration::from_secs(60);
-    let reserve = |wait| limiter.reserve("key", 1, wait);
-    assert!(reserve(Duration::ZERO).await.unwrap().is_admitted());
-    assert!(reserve(minute / 2).await.unwrap().is_denied());
-    let second = reserve(minute).await.unwrap().wait().expect("a place");
+    let reserve = |queue, max_wait| {
+        let cost = 1;
+        limiter.apply(
+            "key",
+            Op::Reserve {
+                cost,
+                queue,
+                max_wait,
+            },
+        )
+    };
+    assert!(reserve(9, Duration::ZERO).await.unwrap().is_admitted());
+    assert!(reserve(9, minute / 2).await.unwrap().is_denied());
+    let second = reserve(1, minute).await.unwrap().wait().expect("a place");
     assert!(second > minute / 2 && second <= minute, "{second:?}");
+    assert!(
+        reserve(1, 9 * minute).await.unwrap().is_denied(),
+        "one place"
+    );
+    assert!(reserve(2, 9 * minute).await.unwrap().wait() > Some(minute));
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! A limiter whose states are in a store with a compare-and-swap.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 
 use tokio::runtime::Handle;
 
 use super::{
     CasStore,
     builder::CasBuilder,
-    decider::{Call, Decider, KeyCall},
+    decider::{Decider, KeyCall, is_request, is_update},
     driver::Driver,
     future::CasFuture,
     inner::Inner,
@@ -72,35 +72,6 @@ impl<S: CasStore, A: Portable> Cas<S, A> {
         I: IntoAlgorithm<Algorithm = A>,
     {
         expect_valid(CasBuilder::new(store).build(name, algorithm))
-    }
-
-    /// Queues a request: takes the cost now, and returns how long the request has to wait. Denied if
-    /// the wait would be longer than `max_wait`.
-    ///
-    /// An algorithm without a queue decides as always, without a wait.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    ///
-    /// use tower_throttle::{LeakyBucket, Quota, store::cas::{Cas, MemoryStore}};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), tower_throttle::StoreError> {
-    /// let line = LeakyBucket::new(Quota::per_second(2)).queue(20);
-    /// let limit = Cas::new(MemoryStore::new(), "export", line);
-    /// let longest = Duration::from_secs(5);
-    /// assert_eq!(limit.reserve("alice", 1, longest).await?.wait(), Some(Duration::ZERO));
-    /// // The second one goes half a second later.
-    /// let wait = limit.reserve("alice", 1, longest).await?.wait().expect("a place in the line");
-    /// assert!(wait > Duration::from_millis(300) && wait <= Duration::from_millis(500));
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn reserve<K>(&self, key: &K, cost: u64, max_wait: Duration) -> CasFuture<S, A>
-    where
-        K: RemoteKey + ?Sized,
-    {
-        self.call(key, Call::Reserve(cost, max_wait))
     }
 
     /// The algorithm with this machine's share of the quota, for a limit in process on each of
@@ -170,29 +141,22 @@ impl<S: CasStore, A: Portable> Cas<S, A> {
         self.0.shared.breakers.counts()
     }
 
-    fn call<K: RemoteKey + ?Sized>(&self, key: &K, call: Call) -> CasFuture<S, A> {
-        self.call_named(self.key_name(key), call, None)
-    }
-
-    fn call_named(
-        &self,
-        key: String,
-        call: Call,
-        of_key: Option<Arc<Decider<A>>>,
-    ) -> CasFuture<S, A> {
+    fn call(&self, mut key: String, op: Op, decider: Option<Arc<Decider<A>>>) -> CasFuture<S, A> {
         let inner = &self.0;
         let runtime = match runtime(S::NAME) {
             Ok(runtime) => runtime,
             Err(error) => return CasFuture::ready(Err(error)),
         };
+        let own = decider.as_deref();
+        key.push_str(&own.unwrap_or(&inner.decider).layout);
         let now = MonotonicClock.now();
-        let quota = of_key.as_ref().map(|decider| decider.algorithm.quota());
-        match inner.cached_denial(&key, (call, quota), now) {
+        let quota = own.map(|decider| decider.algorithm.quota());
+        match inner.cached_denial(&key, (op, quota), now) {
             Ok(denial) => CasFuture::ready(Ok(denial)),
             Err(denial) => {
-                let key_call = KeyCall { call, of_key };
-                let decision = inner.submit(&runtime, &key.into(), key_call, now);
-                let request = call.takes().then(|| (Arc::clone(inner), now));
+                let call = KeyCall { op, decider };
+                let decision = inner.submit(&runtime, &key.into(), call, now);
+                let request = is_request(op).then(|| (Arc::clone(inner), now));
                 CasFuture::new(decision, denial, request)
             }
         }
@@ -227,14 +191,14 @@ impl<S: CasStore, A: Portable> Inner<S, A> {
     fn cached_denial(
         &self,
         key: &str,
-        (call, quota): (Call, Option<Quota>),
+        (op, quota): (Op, Option<Quota>),
         now: Tick,
     ) -> Result<Decision, Option<(CacheSlot, u64)>> {
         let Some(cache) = &self.deny_cache else {
             return Err(None);
         };
-        match call {
-            Call::Op(Op::Take(cost)) if cost > 0 => match cache.get(key, (cost, quota), now) {
+        match op {
+            Op::Take(cost) if cost > 0 => match cache.get(key, (cost, quota), now) {
                 Ok(denial) => {
                     RemoteMetrics(S::NAME).denied_by_cache();
                     Ok(denial)
@@ -244,7 +208,7 @@ impl<S: CasStore, A: Portable> Inner<S, A> {
                     Err(Some((slot, cost)))
                 }
             },
-            call if !call.is_update() => Err(None),
+            op if !is_update(op) => Err(None),
             _ => {
                 cache.invalidate(key);
                 Err(None)
@@ -281,7 +245,7 @@ impl<K: RemoteKey + ?Sized, S: CasStore, A: Portable> Backend<K> for Cas<S, A> {
     type Future = CasFuture<S, A>;
 
     fn apply(&self, key: &K, op: Op) -> CasFuture<S, A> {
-        self.call(key, Call::Op(op))
+        self.call(self.key_name(key), op, None)
     }
 
     /// Runs `op` in a task: a call that is dropped before it is decided is not counted.
@@ -326,8 +290,8 @@ impl<S: CasStore, A: Portable> QuotaPerKey for Cas<S, A> {
     }
 
     fn apply_under(&self, algorithm: &Arc<A>, key: String, op: Op) -> CasFuture<S, A> {
-        let decider = Decider::of_key(A::clone(algorithm));
-        self.call_named(key, Call::Op(op), Some(Arc::new(decider)))
+        let decider = Decider::of_same_type(A::clone(algorithm));
+        self.call(key, op, Some(Arc::new(decider)))
     }
 }
 

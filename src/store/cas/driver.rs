@@ -3,9 +3,9 @@
 use std::{pin::pin, sync::Arc, time::Duration};
 
 use super::{
-    CasStore, Loaded, Swapped, Value, Version,
+    CasStore, Loaded, Program, Swapped, Value, Version,
     contention::Contention,
-    decider::Decider,
+    decider::{Decider, KeyCall},
     error::Failure,
     inner::Inner,
     lines::QueuedCall,
@@ -13,6 +13,7 @@ use super::{
     record::{Outcome, Record},
 };
 use crate::algorithm::Portable;
+use crate::backend::Op;
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::Decision;
 use crate::error::StoreError;
@@ -20,7 +21,7 @@ use crate::store::{
     events::RemoteMetrics,
     remote::{Remote, TaskId},
 };
-use crate::sync::Ordering;
+use crate::sync::{Mutex, Ordering, lock};
 
 /// The most calls that are decided in one swap.
 const MAX_BATCH: usize = 1_000;
@@ -80,8 +81,8 @@ impl<S: CasStore, A: Portable> Driver<S, A> {
             decided = calls.len();
             RemoteMetrics(S::NAME).calls_dequeued(decided);
             let mut round = Round {
-                inner,
-                key,
+                inner: Arc::clone(inner),
+                key: Arc::clone(key),
                 id: *id,
                 calls,
                 unresolved: Vec::new(),
@@ -102,9 +103,9 @@ impl<S: CasStore, A: Portable> Drop for Driver<S, A> {
 }
 
 /// Calls that are decided together.
-struct Round<'a, S: CasStore, A: Portable> {
-    inner: &'a Inner<S, A>,
-    key: &'a Arc<str>,
+struct Round<S: CasStore, A: Portable> {
+    inner: Arc<Inner<S, A>>,
+    key: Arc<str>,
     id: TaskId,
     calls: Vec<QueuedCall<A>>,
     /// Swaps of this round whose outcome is not known yet.
@@ -128,12 +129,41 @@ struct Plan {
     write: Option<(Record, Value, Duration)>,
 }
 
-/// What a machine does when it is its turn.
-enum Turn {
+/// A round that decides when it is the turn of this machine.
+struct Turn<S: CasStore, A: Portable> {
+    key: Arc<str>,
+    sent_at: Tick,
+    /// The round, until the caller takes it back; and what its turn led to.
+    round: Mutex<Option<(Round<S, A>, Result<Option<Outcomes>, StoreError>)>>,
+}
+
+/// What a turn led to.
+enum Outcomes {
     /// The outcome of an earlier swap.
     Known(Step),
     /// A plan for what the store held.
     Decided(Known, Plan),
+}
+
+impl<S: CasStore, A: Portable> Program for Turn<S, A> {
+    fn key(&self) -> &str {
+        &self.key
+    }
+
+    fn execute(&self, loaded: Loaded) -> Option<(Value, Duration)> {
+        let mut turn = lock(&self.round);
+        // The caller waits no longer.
+        let (round, outcome) = turn.as_mut()?;
+        round.drop_unwanted();
+        round.take_more_calls();
+        *outcome = round.turn(loaded, self.sent_at).map(Some);
+        let Ok(Some(Outcomes::Decided(_, plan))) = outcome else {
+            return None;
+        };
+        round.count_swap();
+        let write = plan.write.as_ref();
+        write.map(|(_, value, ttl)| (value.clone(), *ttl))
+    }
 }
 
 /// What a step of a round led to.
@@ -146,10 +176,9 @@ enum Step {
     Reload,
 }
 
-impl<S: CasStore, A: Portable> Round<'_, S, A> {
+impl<S: CasStore, A: Portable> Round<S, A> {
     /// Decides the calls. Returns what the store holds then, if that is known.
     async fn run(&mut self, known: Option<Known>) -> Option<Known> {
-        let decider = &self.inner.decider;
         let mut known = known;
         // When the store held that, if it replied with it in this round.
         let mut read_at = None;
@@ -162,10 +191,10 @@ impl<S: CasStore, A: Portable> Round<'_, S, A> {
             let has_turns = self.inner.shared.has_turns.load(Ordering::Relaxed);
             let takes_turn = has_turns && read_at.is_none() && self.contention.is_contended();
             let result = match (known.take(), now) {
-                (known, _) if takes_turn => self.take_turn(decider, known).await,
+                (known, _) if takes_turn => self.take_turn(known).await,
                 (Some(known), Some(now)) => {
                     let is_current = read_at.is_some();
-                    self.decide(decider, known, now, is_current).await
+                    self.decide(known, now, is_current).await
                 }
                 _ => self.load().await,
             };
@@ -202,11 +231,12 @@ impl<S: CasStore, A: Portable> Round<'_, S, A> {
     }
 
     async fn load(&mut self) -> Result<Step, StoreError> {
-        let shared = &self.inner.shared;
+        let (inner, key) = (Arc::clone(&self.inner), Arc::clone(&self.key));
+        let shared = &inner.shared;
         shared.check_breaker()?;
         shared.loads.fetch_add(1, Ordering::Relaxed);
         let sent_at = MonotonicClock.now();
-        let load = pin!(shared.store.load(self.key));
+        let load = pin!(shared.store.load(&key));
         match shared.call_until(self.ends_at(), load).await {
             Ok(loaded) => self.adopt(loaded, sent_at),
             Err(error) if error.is_transient() => {
@@ -220,13 +250,13 @@ impl<S: CasStore, A: Portable> Round<'_, S, A> {
     /// Decides on `known`, and writes the outcome if there is any.
     async fn decide(
         &mut self,
-        decider: &Decider<A>,
         mut known: Known,
         dated: Tick,
         is_current: bool,
     ) -> Result<Step, StoreError> {
-        let shared = &self.inner.shared;
-        let Plan { decisions, write } = self.plan(decider, &mut known, dated)?;
+        let (inner, key) = (Arc::clone(&self.inner), Arc::clone(&self.key));
+        let shared = &inner.shared;
+        let Plan { decisions, write } = self.plan(&mut known, dated)?;
         let Some((record, value, ttl)) = write else {
             // Another machine may have changed the record since it was read.
             if !is_current {
@@ -239,7 +269,7 @@ impl<S: CasStore, A: Portable> Round<'_, S, A> {
         shared.check_breaker()?;
         self.count_swap();
         let sent_at = MonotonicClock.now();
-        let swap = pin!(shared.store.swap(self.key, known.version, &value, ttl));
+        let swap = pin!(shared.store.swap(&key, known.version, &value, ttl));
         match shared.call_until(self.ends_at(), swap).await {
             Ok(Swapped::Done(server_time)) => {
                 if let Some(time) = server_time {
@@ -287,38 +317,30 @@ impl<S: CasStore, A: Portable> Round<'_, S, A> {
     }
 
     /// Decides while other machines wait, if the store can let them wait.
-    async fn take_turn(
-        &mut self,
-        decider: &Decider<A>,
-        last: Option<Known>,
-    ) -> Result<Step, StoreError> {
-        let (shared, key) = (&self.inner.shared, self.key);
+    async fn take_turn(&mut self, last: Option<Known>) -> Result<Step, StoreError> {
+        let inner = Arc::clone(&self.inner);
+        let shared = &inner.shared;
         shared.check_breaker()?;
-        let (sent_at, ends_at) = (MonotonicClock.now(), self.ends_at());
-        let mut turn = Ok(None);
-        let change = |loaded| {
-            self.drop_unwanted();
-            self.take_more_calls();
-            turn = self.turn(decider, loaded, sent_at).map(Some);
-            let Ok(Some(Turn::Decided(_, plan))) = &turn else {
-                return None;
-            };
-            self.count_swap();
-            plan.write
-                .as_ref()
-                .map(|(_, value, ttl)| (value.clone(), *ttl))
+        let ends_at = self.ends_at();
+        let turn = Arc::new(Turn {
+            key: Arc::clone(&self.key),
+            sent_at: MonotonicClock.now(),
+            round: Mutex::new(Some((self.take(), Ok(None)))),
+        });
+        let run = pin!(shared.store.run(Arc::clone(&turn) as Arc<dyn Program>));
+        let ran = shared.call_until(ends_at, run).await;
+        let Some((round, outcome)) = lock(&turn.round).take() else {
+            return Ok(Step::Reload);
         };
-        let mut update = Box::pin(shared.store.update(key, change));
-        let updated = shared.call_until(ends_at, update.as_mut()).await;
-        drop(update);
-        match (updated, turn?) {
+        *self = round;
+        match (ran, outcome?) {
             (Ok(false), _) => {
                 shared.has_turns.store(false, Ordering::Relaxed);
                 Ok(Step::Reload)
             }
             (Ok(true), None) => Ok(Step::Reload),
-            (Ok(true), Some(Turn::Known(step))) => Ok(step),
-            (Ok(true), Some(Turn::Decided(known, plan))) => {
+            (Ok(true), Some(Outcomes::Known(step))) => Ok(step),
+            (Ok(true), Some(Outcomes::Decided(known, plan))) => {
                 if last.is_some_and(|last| last.version == known.version) {
                     self.contention.success();
                 } else {
@@ -332,7 +354,7 @@ impl<S: CasStore, A: Portable> Round<'_, S, A> {
             }
             (Err(error), _) if !error.is_transient() => Err(error),
             (Err(_), turn) => {
-                if let Some(Turn::Decided(known, plan)) = turn {
+                if let Some(Outcomes::Decided(known, plan)) = turn {
                     let attempt = plan.write.map(|(_, value, _)| SentSwap {
                         version: value.version,
                         expected: known.version,
@@ -347,29 +369,30 @@ impl<S: CasStore, A: Portable> Round<'_, S, A> {
         }
     }
 
+    /// The round with its calls, which leaves one without.
+    fn take(&mut self) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+            key: Arc::clone(&self.key),
+            calls: std::mem::take(&mut self.calls),
+            unresolved: std::mem::take(&mut self.unresolved),
+            ..*self
+        }
+    }
+
     /// What to do with what the store holds.
-    fn turn(
-        &mut self,
-        decider: &Decider<A>,
-        loaded: Loaded,
-        sent_at: Tick,
-    ) -> Result<Turn, StoreError> {
+    fn turn(&mut self, loaded: Loaded, sent_at: Tick) -> Result<Outcomes, StoreError> {
         match self.adopt(loaded, sent_at)? {
             Step::Again(mut known, now) => {
-                let plan = self.plan(decider, &mut known, now)?;
-                Ok(Turn::Decided(known, plan))
+                let plan = self.plan(&mut known, now)?;
+                Ok(Outcomes::Decided(known, plan))
             }
-            step => Ok(Turn::Known(step)),
+            step => Ok(Outcomes::Known(step)),
         }
     }
 
     /// What to write, and the decisions that follow from it.
-    fn plan(
-        &self,
-        decider: &Decider<A>,
-        known: &mut Known,
-        dated: Tick,
-    ) -> Result<Plan, StoreError> {
+    fn plan(&self, known: &mut Known, dated: Tick) -> Result<Plan, StoreError> {
         let shared = &self.inner.shared;
         let ahead = known.record.ahead;
         let now = if shared.has_one_clock() {
@@ -377,9 +400,12 @@ impl<S: CasStore, A: Portable> Round<'_, S, A> {
         } else {
             dated
         };
-        let calls = self.calls.iter().map(|call| &call.call);
+        let calls: Vec<&KeyCall<A>> = self.calls.iter().map(|call| &call.call).collect();
         let has_value = known.version.is_some();
-        let decided = decider.decide_each(&known.record, has_value, now, calls);
+        let decided = self
+            .inner
+            .decider
+            .decide(&known.record, has_value, now, &calls);
         let decided = decided.map_err(|failure| failure.in_store(S::NAME))?;
         // A denial is written as well, or the time of the key would begin there again with each call.
         let is_set_back = known.record.ahead > ahead;
@@ -409,7 +435,7 @@ impl<S: CasStore, A: Portable> Round<'_, S, A> {
         };
         let Some(record) = record else {
             // A reset replaces what cannot be read.
-            let resets = |call: &QueuedCall<A>| call.call.call.is_reset();
+            let resets = |call: &QueuedCall<A>| call.call.op == Op::Reset;
             if !self.calls.iter().any(resets) {
                 return Err(Failure::Damaged.in_store(S::NAME));
             }
@@ -445,7 +471,8 @@ impl<S: CasStore, A: Portable> Round<'_, S, A> {
 
     /// Lets other machines go first, and takes the calls that have come meanwhile.
     async fn wait_at_random(&mut self) {
-        let shared = &self.inner.shared;
+        let inner = Arc::clone(&self.inner);
+        let shared = &inner.shared;
         let left = self.calls.first().map_or(Duration::ZERO, |call| {
             call.deadline.since(MonotonicClock.now())
         });
@@ -464,7 +491,7 @@ impl<S: CasStore, A: Portable> Round<'_, S, A> {
         let more = self
             .inner
             .lines
-            .more_calls(self.key, self.id, room, ends_by);
+            .more_calls(&self.key, self.id, room, ends_by);
         RemoteMetrics(S::NAME).calls_dequeued(more.len());
         self.calls.extend(more);
     }

@@ -9,8 +9,6 @@ use crate::error::StoreError;
 pub(in crate::store) enum Failure {
     /// The bytes in the store cannot be read.
     Damaged,
-    /// A key is used with more configurations at the same time than a record holds.
-    TooManyConfigurations,
     /// It cannot be found out any more whether a swap was executed.
     LostTrack,
     /// The call was not decided within this time.
@@ -28,12 +26,6 @@ impl Failure {
                 return of_key(
                     "the value of the key is damaged or of a newer release: reset the key, or give \
                      the limit another name",
-                );
-            }
-            Self::TooManyConfigurations => {
-                return of_key(
-                    "more than 16 configurations of one limit are in use at the same time: give \
-                     them other names",
                 );
             }
             Self::LostTrack => (

@@ -46,17 +46,16 @@
 //! # What is stored
 //!
 //! One value per limit and key, named `{prefix:limit:key}` (see
-//! [`RemoteKey`](crate::store::remote::RemoteKey)): the state of each configuration that is in use,
-//! with the settings that it belongs to. It is kept until all of them decide like unused keys, and a
-//! tenth and a second longer, but for at most 20 years.
+//! [`RemoteKey`](crate::store::remote::RemoteKey)) and the layout of the value, such as `bucket/1s.4`: what was used,
+//! with the settings of the limit that has counted it. It is kept until it decides like an unused key, and a tenth and
+//! a second longer, but for at most 20 years.
 //!
-//! Machines may use different configurations under one name, as in a rolling deploy. Each
-//! configuration has a state of its own, so together they admit at most the sum of what each one
-//! promises. A new configuration takes over the usage of the newest one once, if it is of the same
-//! algorithm. A reset concerns the configuration of its limiter only.
+//! Machines may use different limits under one name, as in a rolling deploy. If the layout is the same, they share the
+//! value: windows, grids and logs together admit the larger limit, and buckets at most the larger burst and what the
+//! faster one refills. Another period, offset, number of cells or algorithm is another layout: together both admit at
+//! most the sum, and no key is denied because of the change. A reset concerns the layout of its limiter only.
 //!
-//! A key with a [quota of its own](crate::store::PerKey::over) has one quota at a time, and what it uses counts under
-//! each one that it had.
+//! A key with a [quota of its own](crate::store::PerKey::over) has one value for all its quotas of one period.
 
 mod backend;
 mod builder;
@@ -88,7 +87,7 @@ pub use self::{
     faulty::{Fault, Faulty},
     future::CasFuture,
     memory::MemoryStore,
-    port::CasStore,
+    port::{CasStore, Program},
     value::{Loaded, Swapped, Value, Version},
 };
 pub(crate) use self::{

@@ -94,17 +94,16 @@ pub trait CasStore: fmt::Debug + Send + Sync + 'static {
         std::future::ready(Ok(None))
     }
 
-    /// Loads the value of `key` and replaces it by what `change` returns, if it returns any, while other
-    /// calls of `update` for the key wait their turn. Returns `false` if the store cannot let them wait: then
-    /// machines that use one key at once wait at random, and try again after conflicts.
+    /// Runs `program` on the value of its key and stores what it returns, while other machines that run programs
+    /// on the key wait. Returns `false` if the store cannot let them wait: then machines that use one key at once
+    /// wait at random, and try again after conflicts.
     ///
-    /// `change` may be called again if what it returned was certainly not stored.
-    fn update(
+    /// A program may be executed again if what it returned was certainly not stored.
+    fn run(
         &self,
-        key: &str,
-        change: impl FnMut(Loaded) -> Option<(Value, Duration)> + Send,
+        program: Arc<dyn Program>,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send {
-        let _ = (key, change);
+        let _ = program;
         std::future::ready(Ok(false))
     }
 
@@ -113,6 +112,15 @@ pub trait CasStore: fmt::Debug + Send + Sync + 'static {
     fn has_one_clock(&self) -> bool {
         true
     }
+}
+
+/// What is written depends on what the store holds, and on nothing else that changes.
+pub trait Program: Send + Sync + 'static {
+    /// The key whose value it reads and writes.
+    fn key(&self) -> &str;
+
+    /// The value to be written, and for how long it is kept at least; `None` to write nothing.
+    fn execute(&self, loaded: Loaded) -> Option<(Value, Duration)>;
 }
 
 /// A store that several limits share.
@@ -140,12 +148,11 @@ impl<S: CasStore> CasStore for Arc<S> {
         S::exchange(self, batch)
     }
 
-    fn update(
+    fn run(
         &self,
-        key: &str,
-        change: impl FnMut(Loaded) -> Option<(Value, Duration)> + Send,
+        program: Arc<dyn Program>,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send {
-        S::update(self, key, change)
+        S::run(self, program)
     }
 
     fn has_one_clock(&self) -> bool {

@@ -1,12 +1,13 @@
 //! What the store holds for one key, as bytes.
 //!
 //! ```text
-//! record  = format versions time entries checksum
+//! record  = format versions time settings forgettable_at state checksum
 //! versions= count, 8 bytes each, oldest first
 //! time    = how far the time of the key is ahead of the store's, moment of the last swap
-//! entries = count, one for each configuration, oldest first
-//! entry   = settings, forgettable_at, state
 //! ```
+//!
+//! The settings are those of the limit that wrote the state. Another limit of the same layout reads by them what was
+//! used.
 //!
 //! Counts, lengths and moments are written seven bits per byte. Moments are nanoseconds since 1970.
 
@@ -17,14 +18,12 @@ use crate::clock::{Tick, nanos};
 use crate::varint;
 
 /// The format of the bytes. A machine refuses a format that it does not know.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 /// How many of the last swaps a record names. A machine that did not learn the outcome of its swap
 /// finds it among them, if the key was not swapped more often meanwhile.
 const KEPT_VERSIONS: usize = 8;
 /// Bytes that most records fit in.
 const USUAL_LEN: usize = 192;
-/// The most configurations that a key is used with at the same time.
-pub(super) const MAX_ENTRIES: usize = 16;
 /// A store's clock that is behind the last swap of a key by more than this was set back. Machines that
 /// compute the store's time differ by less.
 const MAX_LEAD: Duration = Duration::from_secs(2);
@@ -33,20 +32,13 @@ const MAX_LEAD: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::store) struct Record {
     /// The versions of the last swaps, oldest first.
-    versions: Vec<Version>,
+    pub(super) versions: Vec<Version>,
     /// How far the time of the key is ahead of the store's: by all that the store's clock was set back
     /// while the key was in use.
     pub(super) ahead: Duration,
     /// When the last swap was made, by the time of the key.
-    written_at: Tick,
-    /// The states of the configurations, in the order in which they were first used.
-    pub(super) entries: Vec<Entry>,
-}
-
-/// The state of a key under one configuration.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
-    /// The algorithm and its settings.
+    pub(super) written_at: Tick,
+    /// The settings of the limit that wrote the state.
     pub(super) settings: Vec<u8>,
     /// From when on the state decides like a fresh one.
     pub(super) forgettable_at: Tick,
@@ -80,9 +72,11 @@ impl Record {
             self.ahead += behind;
         }
         let now = store_time.plus(self.ahead);
-        if !self.ahead.is_zero() && self.forgettable_at() <= now {
-            self.entries.clear();
-            (self.ahead, self.written_at) = (Duration::ZERO, Tick::ZERO);
+        if !self.ahead.is_zero() && self.forgettable_at <= now {
+            *self = Self {
+                versions: std::mem::take(&mut self.versions),
+                ..Self::default()
+            };
             return store_time;
         }
         now
@@ -112,21 +106,6 @@ impl Record {
         }
     }
 
-    /// The record without the configurations whose use does not count any more, and with room for another one.
-    pub(super) fn counting_at(&self, now: Tick) -> Self {
-        let mut record = self.clone();
-        record.entries.retain(|entry| entry.forgettable_at > now);
-        let surplus = record.entries.len().saturating_sub(MAX_ENTRIES - 1);
-        record.entries.drain(..surplus);
-        record
-    }
-
-    /// From when on every state in it decides like a fresh one.
-    pub(super) fn forgettable_at(&self) -> Tick {
-        let moments = self.entries.iter().map(|entry| entry.forgettable_at);
-        moments.max().unwrap_or_default()
-    }
-
     pub(in crate::store) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(USUAL_LEN);
         bytes.push(FORMAT);
@@ -136,12 +115,9 @@ impl Record {
         }
         write_number(&mut bytes, nanos(self.ahead));
         write_number(&mut bytes, self.written_at.as_nanos());
-        write_number(&mut bytes, self.entries.len() as u64);
-        for entry in &self.entries {
-            write_slice(&mut bytes, &entry.settings);
-            write_number(&mut bytes, entry.forgettable_at.as_nanos());
-            write_slice(&mut bytes, &entry.state);
-        }
+        write_slice(&mut bytes, &self.settings);
+        write_number(&mut bytes, self.forgettable_at.as_nanos());
+        write_slice(&mut bytes, &self.state);
         let sum = checksum(&bytes);
         bytes.extend(sum);
         bytes
@@ -166,13 +142,9 @@ impl Record {
         }
         record.ahead = Duration::from_nanos(read_number(&mut rest)?);
         record.written_at = Tick::from_nanos(read_number(&mut rest)?);
-        for _ in 0..read_number(&mut rest)? {
-            record.entries.push(Entry {
-                settings: read_slice(&mut rest)?,
-                forgettable_at: Tick::from_nanos(read_number(&mut rest)?),
-                state: read_slice(&mut rest)?,
-            });
-        }
+        record.settings = read_slice(&mut rest)?;
+        record.forgettable_at = Tick::from_nanos(read_number(&mut rest)?);
+        record.state = read_slice(&mut rest)?;
         rest.is_empty().then_some(record)
     }
 }
@@ -212,14 +184,11 @@ mod tests {
     }
 
     fn record() -> Record {
-        let entry = |settings: &[u8], at| Entry {
-            settings: settings.to_vec(),
-            forgettable_at: Tick::from_nanos(at),
-            state: vec![9; 200],
-        };
         Record {
             versions: vec![version(u64::MAX), version(3)],
-            entries: vec![entry(b"", 127), entry(b"settings", 128)],
+            settings: b"settings".to_vec(),
+            forgettable_at: Tick::from_nanos(128),
+            state: vec![9; 200],
             ..Record::default()
         }
     }
@@ -235,17 +204,15 @@ mod tests {
     #[test]
     fn the_format_stays_readable() {
         let bytes = [
-            1, 1, 7, 0, 0, 0, 0, 0, 0, 0, 5, 9, 1, 2, 4, 5, 0x80, 1, 1, 6, 146, 72, 40, 204,
+            2, 1, 7, 0, 0, 0, 0, 0, 0, 0, 5, 9, 2, 4, 5, 0x80, 1, 1, 6, 0, 0, 0, 0,
         ];
         let record = Record {
             versions: vec![version(7)],
             ahead: Duration::from_nanos(5),
             written_at: Tick::from_nanos(9),
-            entries: vec![Entry {
-                settings: vec![4, 5],
-                forgettable_at: Tick::from_nanos(128),
-                state: vec![6],
-            }],
+            settings: vec![4, 5],
+            forgettable_at: Tick::from_nanos(128),
+            state: vec![6],
         };
         assert_eq!(record.to_bytes(), bytes);
         assert_eq!(Record::from_bytes(&bytes), Some(record));
@@ -261,7 +228,7 @@ mod tests {
             assert_eq!(Record::from_bytes(&bytes[..place]), None, "cut at {place}");
         }
         // Lengths beyond the end, with a valid checksum.
-        let mut long = vec![FORMAT, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff, 0x0f];
+        let mut long = vec![FORMAT, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x0f];
         long.extend(checksum(&long));
         assert_eq!(Record::from_bytes(&long), None);
     }
@@ -288,27 +255,11 @@ mod tests {
     }
 
     #[test]
-    fn entries_that_count_are_copied_and_one_more_has_room() {
-        let mut record = record();
-        for (now, counting) in [(126, &record.entries[..]), (127, &record.entries[1..])] {
-            assert_eq!(record.counting_at(Tick::from_nanos(now)).entries, counting);
-        }
-        record.entries = vec![record.entries[0].clone(); MAX_ENTRIES];
-        record.entries[1].settings = vec![1];
-        let counting = record.counting_at(Tick::ZERO).entries;
-        assert_eq!(counting, record.entries[1..]);
-    }
-
-    #[test]
     fn a_key_goes_on_by_its_time_until_it_is_like_an_unused_one() {
         let second = |count: u64| Tick::from_nanos(count * 1_000_000_000);
         let mut record = Record {
             written_at: second(100),
-            entries: vec![Entry {
-                settings: Vec::new(),
-                forgettable_at: second(110),
-                state: Vec::new(),
-            }],
+            forgettable_at: second(110),
             ..Record::default()
         };
         // Machines may differ by a second. A clock that is 50 behind was set back.

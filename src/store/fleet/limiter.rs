@@ -185,7 +185,7 @@ impl<S: CasStore, A: Portable, M: Mode> FleetLimiter<S, A, M> {
                 }
                 Op::Charge(cost) => budget.charge(rules, now, cost),
                 Op::Reset => budget.reset(),
-                Op::Take(_) | Op::Peek(_) | Op::PeekOf(..) | Op::Ban(_) => {}
+                Op::Take(_) | Op::Reserve { .. } | Op::Peek(_) | Op::PeekOf(..) | Op::Ban(_) => {}
             });
         if op == Op::Reset {
             node.exchange_now(node.keys.hash(key));
@@ -313,7 +313,7 @@ where
         let node = self.node();
         let now = MonotonicClock.now();
         match op {
-            Op::Take(cost) => self.decide(key, cost),
+            Op::Take(cost) | Op::Reserve { cost, .. } => self.decide(key, cost),
             Op::Peek(cost) => {
                 FleetFuture::ready(Ok(node.keys.peek(node.keys.hash(key), now, cost)))
             }

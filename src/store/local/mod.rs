@@ -380,7 +380,7 @@ impl<A: Algorithm, C: Clock, S> Entry<'_, A, C, S> {
             Op::Peek(_) | Op::PeekOf(..) => {
                 return self.peek(|algorithm, state, now| apply_op(algorithm, state, now, op));
             }
-            Op::Take(cost) => (cost, None),
+            Op::Take(cost) | Op::Reserve { cost, .. } => (cost, None),
             Op::Charge(cost) => (cost, Some(cost)),
             Op::Ban(length) => (u64::from(!length.is_zero()), Some(1)),
             _ => (0, None),

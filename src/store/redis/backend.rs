@@ -1,6 +1,6 @@
 //! A limiter whose states are in a Redis server.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 
 use tokio::runtime::Handle;
 
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::algorithm::{Algorithm, IntoAlgorithm, Portable};
 use crate::backend::{Backend, Bans, IntoBackend, Op};
-use crate::clock::{Clock, MonotonicClock, nanos};
+use crate::clock::{Clock, MonotonicClock};
 use crate::error::{ConfigError, StoreError, expect_valid};
 use crate::quota::Quota;
 use crate::store::{
@@ -192,24 +192,6 @@ impl Scripts {
 const NO_KERNELS: &str = "Redis: no script decides this quota of a key";
 
 impl<A: Portable> RedisLimiter<A> {
-    /// Queues a request: takes the cost now, and returns how long the request has to wait. Denied if
-    /// the wait would be longer than `max_wait`.
-    ///
-    /// An algorithm without a queue decides as always, without a wait.
-    pub fn reserve<K>(&self, key: &K, cost: u64, max_wait: Duration) -> RedisFuture<A>
-    where
-        K: RemoteKey + ?Sized,
-    {
-        match &self.0.engine {
-            Engine::Script(scripts) => {
-                let name = key_name(&scripts.name_prefix, key);
-                let call = Call::Reserve(cost, nanos(max_wait));
-                scripts.call(name, call, (&self.0.algorithm, None))
-            }
-            Engine::Swap(cas) => RedisFuture::swap(cas.reserve(key, cost, max_wait)),
-        }
-    }
-
     /// The algorithm with this machine's share of the quota, for a limit in process on each of
     /// `machines` machines while Redis is unavailable (see [`Fallback`](crate::store::Fallback)).
     ///
@@ -242,7 +224,8 @@ impl<K: RemoteKey + ?Sized, A: Portable> Backend<K> for RedisLimiter<A> {
         match &self.0.engine {
             Engine::Script(scripts) => {
                 let name = key_name(&scripts.name_prefix, key);
-                scripts.call(name, Call::from(op), (&self.0.algorithm, None))
+                let call = Call::new(op, || self.0.algorithm.quotas());
+                scripts.call(name, call, (&self.0.algorithm, None))
             }
             Engine::Swap(cas) => RedisFuture::swap(cas.apply(key, op)),
         }
@@ -307,7 +290,7 @@ impl<A: Portable> QuotaPerKey for RedisLimiter<A> {
         match &self.0.engine {
             Engine::Script(scripts) => {
                 let of_key = (&**algorithm, Some(algorithm.quota()));
-                scripts.call(key, Call::from(op), of_key)
+                scripts.call(key, Call::new(op, || algorithm.quotas()), of_key)
             }
             Engine::Swap(cas) => RedisFuture::swap(cas.apply_under(algorithm, key, op)),
         }

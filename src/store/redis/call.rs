@@ -1,7 +1,10 @@
 //! The operations of the script.
 
 use crate::backend::Op;
+use crate::clock::nanos;
+use crate::quota::Quota;
 use crate::receipt::Receipt;
+use crate::store::apply::longest_wait;
 
 /// An operation on the state of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,14 +25,20 @@ pub(super) enum Call {
     Reset,
 }
 
-impl From<Op> for Call {
-    fn from(op: Op) -> Self {
+impl Call {
+    /// The operation on a key with these quotas.
+    pub(super) fn new(op: Op, quotas: impl FnOnce() -> Vec<Quota>) -> Self {
         let micros = |receipt: Receipt| match receipt.moment() {
             u64::MAX => u64::MAX,
             ns => ns / 1_000,
         };
         match op {
             Op::Take(cost) => Self::Take(cost),
+            Op::Reserve {
+                cost,
+                queue,
+                max_wait,
+            } => Self::Reserve(cost, nanos(longest_wait(&quotas(), queue, max_wait))),
             Op::Peek(cost) => Self::Peek(cost),
             Op::PeekOf(cost, part) => Self::PeekOf(cost, part),
             Op::Refund(cost, receipt) => Self::Refund(cost, micros(receipt)),
@@ -41,9 +50,7 @@ impl From<Op> for Call {
             Op::Reset => Self::Reset,
         }
     }
-}
 
-impl Call {
     /// The number of the operation in the script. An operation of no cost is a peek.
     pub(super) const fn number(self) -> i64 {
         match self {

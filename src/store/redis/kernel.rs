@@ -6,6 +6,7 @@ use super::{call::Call, send::packed};
 use crate::algorithm::{Cells, Division, Kernel, Level, Portable, Turns, merge};
 use crate::clock::nanos;
 use crate::decision::{Decision, Verdict};
+use crate::store::remote::{layout, padding};
 
 /// What a script can add two of exactly.
 const MAX_EXACT: u64 = 1 << 52;
@@ -65,7 +66,10 @@ impl Kernels {
         if moments > MAX_MOMENTS || numbers > MAX_NUMBERS {
             return None;
         }
-        let layouts: Vec<_> = limits.iter().map(layout).collect();
+        let layouts: Vec<_> = limits
+            .iter()
+            .map(|limit| layout(limit, Duration::from_micros))
+            .collect();
         Some(Self {
             layout: layouts.join("+"),
             limits,
@@ -196,45 +200,6 @@ fn in_micros(limit: Kernel) -> Option<Kernel> {
             period: micros(period)?,
         },
     })
-}
-
-/// The name of a layout, such as `bucket/1s`.
-fn layout(limit: &Kernel) -> String {
-    let span = |us: u64| format!("{:?}", Duration::from_micros(us));
-    match limit {
-        Kernel::Level(level) => {
-            let kind = match (level.turns, level.places) {
-                (Turns::Never | Turns::Tokens, _) | (_, None) => "bucket",
-                (Turns::After, _) => "line",
-                (Turns::Before, _) => "line-paid-before",
-            };
-            // A unit has as many parts as the period has microseconds, or nanoseconds if these are no whole ones.
-            format!("{kind}/{}", span(level.period))
-        }
-        Kernel::Cells(cells) => {
-            let (length, padding) = (span(cells.length), padding(cells));
-            let text = match &cells.division {
-                Division::Calendar { name, .. } => return format!("calendar/{name}"),
-                Division::Anchored => return format!("anchored/{length}"),
-                Division::Weighted => format!("sliding/{length}"),
-                Division::Even if cells.count == 1 => format!("window/{length}"),
-                Division::Even => format!("grid/{length}x{}", cells.count),
-            };
-            match padding {
-                0 => text,
-                padding => format!("{text}-{}", span(padding)),
-            }
-        }
-        Kernel::Log { period, .. } => format!("log/{}", span(*period)),
-    }
-}
-
-/// What is added to a time before it is divided into cells.
-const fn padding(cells: &Cells) -> u64 {
-    match cells.offset.checked_rem(cells.length) {
-        None | Some(0) => 0,
-        Some(into) => cells.length - into,
-    }
 }
 
 /// The numbers of a limit in a call, as the script lists them.

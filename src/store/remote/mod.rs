@@ -13,6 +13,7 @@ mod connector;
 mod deny_cache;
 mod executor;
 mod key;
+mod layout;
 mod limiter;
 mod line;
 mod pending;
@@ -28,6 +29,7 @@ pub(crate) use self::{
     deny_cache::{CacheSlot, DenyCache},
     executor::{Executor, rare},
     key::{check_name, key_name},
+    layout::{layout, layout_of, padding},
     line::{Line, TaskId, Waiting},
     pending::{PendingCall, Remote},
     task::{catch_panic, runtime},

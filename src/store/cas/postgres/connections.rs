@@ -22,8 +22,8 @@ const CALLS_PER_CONNECTION: usize = 4;
 /// A statement that waits for the lock of a row delays all behind it. A caller waits no longer anyway.
 const SETTINGS: &str = "SET lock_timeout = '100ms'";
 
-/// A few connections that all calls share: the [`Pool`] of this crate. Transactions have as many of their
-/// own.
+/// A few connections that all calls share: the [`Pool`] of this crate. One transaction runs at a time, on a
+/// connection that no other call gets meanwhile.
 ///
 /// The first call makes the first connection. More are made, up to the [size](Self::size), if calls
 /// are in flight on all that there are. Calls on one connection are pipelined: none waits for the
@@ -31,8 +31,8 @@ const SETTINGS: &str = "SET lock_timeout = '100ms'";
 #[derive(Clone)]
 pub struct Connections {
     connector: Arc<Connector<Settings>>,
-    /// Connections that are not shared, and the turns to take one.
-    exclusive: (Arc<Connector<Settings>>, Arc<Semaphore>),
+    /// Of the only transaction.
+    transaction: Arc<Semaphore>,
     size: usize,
 }
 
@@ -100,7 +100,7 @@ impl Connections {
         Self::from_settings(settings, DEFAULT_SIZE)
     }
 
-    /// At most `count` connections, and as many for transactions. The default is 4.
+    /// At most `count` connections. The default is 4. If it is 1, a transaction has another one.
     ///
     /// # Errors
     /// If `count` is not 1 to 64.
@@ -147,11 +147,8 @@ impl Connections {
 
     fn from_settings(settings: Settings, size: usize) -> Self {
         Self {
-            connector: Connector::new(settings.clone(), Vec::new()),
-            exclusive: (
-                Connector::new(settings, Vec::new()),
-                Arc::new(Semaphore::new(size)),
-            ),
+            connector: Connector::new(settings, Vec::new()),
+            transaction: Arc::new(Semaphore::new(1)),
             size,
         }
     }
@@ -165,11 +162,12 @@ impl Pool for Connections {
     }
 
     async fn get_exclusive(&self) -> Result<Option<PooledClient>, StoreError> {
-        let (connector, turns) = &self.exclusive;
         let closed = |error| StoreError::new(format!("PostgreSQL: {error}"), true);
-        let permit = Arc::clone(turns).acquire_owned().await.map_err(closed)?;
-        let client = connector.get(pick_idle).await?;
-        Ok(Some(client.with(permit)))
+        let turn = Arc::clone(&self.transaction).acquire_owned().await;
+        let permit = turn.map_err(closed)?;
+        let pick = |links: &mut Vec<_>| pick_exclusive(links, self.size);
+        let client = self.connector.get(pick).await?;
+        Ok(Some(client.exclusive(permit)))
     }
 
     fn client(connection: &PooledClient) -> &Client {
@@ -185,31 +183,27 @@ impl Pool for Connections {
     }
 }
 
-/// The connection with the fewest calls in flight.
+/// The connection with the fewest calls in flight, which no transaction uses.
 fn pick(links: &mut Vec<Arc<Link>>, size: usize) -> Pick<PooledClient, Arc<Link>> {
     let unusable = remove_unusable(links);
-    let least = links.iter().min_by_key(|link| link.in_flight());
-    let picked = least.map(|link| PooledClient::new(Arc::clone(link)));
-    let is_busy = picked
-        .as_ref()
-        .is_none_or(|client| client.link().in_flight() > CALLS_PER_CONNECTION);
+    let shared = links.iter().filter(|link| !link.is_exclusive());
+    let least = shared.min_by_key(|link| link.in_flight());
+    let is_busy = least.is_none_or(|link| link.in_flight() >= CALLS_PER_CONNECTION);
     Pick {
-        picked,
-        wants_another: is_busy && links.len() < size,
+        picked: least.map(PooledClient::new),
+        // One more if the only one is taken.
+        wants_another: is_busy && links.len() < size || least.is_none(),
         unusable,
     }
 }
 
-/// A connection that no call uses.
-fn pick_idle(links: &mut Vec<Arc<Link>>) -> Pick<PooledClient, Arc<Link>> {
-    let unusable = remove_unusable(links);
-    let idle = links.iter().find(|link| link.in_flight() == 0);
-    let picked = idle.map(|link| PooledClient::new(Arc::clone(link)));
-    Pick {
-        wants_another: picked.is_none(),
-        picked,
-        unusable,
+/// The same for a transaction: what was sent before ends first, and nothing is sent after it.
+fn pick_exclusive(links: &mut Vec<Arc<Link>>, size: usize) -> Pick<PooledClient, Arc<Link>> {
+    let pick = pick(links, size);
+    if let Some(client) = &pick.picked {
+        client.link().set_exclusive(true);
     }
+    pick
 }
 
 /// Removes the connections that broke. Does not allocate if there are none.

@@ -18,10 +18,10 @@
 //!
 //! # Isolation
 //! Each statement is a transaction of its own. Any isolation level works; `READ COMMITTED`, the
-//! default, has the fewest conflicts. The batch of a fleet, and a decision on a key that other machines use
-//! at once, is a transaction on a connection of its own, which locks its rows in the order of their keys. So
-//! machines take turns, and none works in vain. A machine that stops in the middle holds its locks for a
-//! second at most.
+//! default, has the fewest conflicts. The batch of a fleet, and decisions on keys that other machines use
+//! at once, are a transaction on a connection that no other call uses meanwhile. It locks its rows in the order of
+//! their keys, each once for all calls of this machine. So machines take turns, and none works in vain. A machine that
+//! stops in the middle holds its locks for a second at most.
 
 mod connections;
 mod error;
@@ -32,6 +32,7 @@ mod statements;
 mod store;
 mod sweeper;
 mod transaction;
+mod turns;
 
 pub use self::connections::Connections;
 pub use self::link::PooledClient;

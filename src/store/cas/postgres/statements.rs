@@ -1,6 +1,6 @@
 //! Sends statements, and reads what they return.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use tokio_postgres::{
     Error, Row,
@@ -11,6 +11,7 @@ use super::{
     error::{Class, store_error},
     pool::{Parameter, Pool},
     sql::{Sql, Table},
+    turns::Turns,
 };
 use crate::clock::Tick;
 use crate::error::StoreError;
@@ -24,12 +25,12 @@ const MAX_SLACK: Duration = Duration::from_secs(3_600);
 const MAX_TTL_MICROS: u64 = 1_000 * 366 * 86_400 * 1_000_000;
 
 /// The statements on one table, through one pool.
-#[derive(Debug)]
 pub(super) struct Calls<P> {
     pub(super) pool: Arc<P>,
     pub(super) sql: Arc<Sql>,
     /// Whether statements are prepared, if the pool keeps them.
     pub(super) prepares: bool,
+    pub(super) turns: Arc<Turns>,
 }
 
 /// What a sweep did.
@@ -140,7 +141,7 @@ impl<P: Pool> Calls<P> {
     }
 
     /// Runs several statements in one transaction.
-    pub(super) async fn run(&self, statements: &str) -> Result<(), StoreError> {
+    pub(super) async fn run_all(&self, statements: &str) -> Result<(), StoreError> {
         let connection = self.pool.get().await?;
         let result = P::client(&connection).batch_execute(statements).await;
         let usable = !matches!(&result, Err(error) if Class::of(error) == Class::BadConnection);
@@ -235,6 +236,14 @@ impl From<StoreError> for CallError {
     }
 }
 
+/// Manual impl: programs are not `Debug`.
+impl<P: fmt::Debug> fmt::Debug for Calls<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let settings = (&self.pool, &self.sql, self.prepares);
+        f.debug_tuple("Calls").field(&settings).finish()
+    }
+}
+
 /// Manual impl: derive would require `P: Clone`.
 impl<P> Clone for Calls<P> {
     fn clone(&self) -> Self {
@@ -242,6 +251,7 @@ impl<P> Clone for Calls<P> {
             pool: Arc::clone(&self.pool),
             sql: Arc::clone(&self.sql),
             prepares: self.prepares,
+            turns: Arc::clone(&self.turns),
         }
     }
 }

@@ -12,9 +12,11 @@ use super::{
 };
 use crate::error::{ConfigError, StoreError, expect_valid};
 use crate::store::{
-    cas::{CasStore, Loaded, Swapped, Value, Version},
+    cas::{CasStore, Loaded, Program, Swapped, Value, Version},
     fleet::{Batch, Replies},
+    remote::Line,
 };
+use crate::sync::Mutex;
 
 const DEFAULT_TABLE: &str = "tower_throttle";
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(30);
@@ -60,6 +62,7 @@ impl<P: Pool> PostgreSql<P> {
                 pool: Arc::new(pool),
                 sql: Arc::new(expect_valid(sql)),
                 prepares: true,
+                turns: Arc::new(Mutex::new(Line::new())),
             },
             logged: false,
             sweeper: Arc::new(Sweeper::new(Some(DEFAULT_INTERVAL))),
@@ -80,6 +83,7 @@ impl<P: Pool> PostgreSql<P> {
     /// ```
     pub fn table(mut self, name: &str) -> Result<Self, ConfigError> {
         self.calls.sql = Arc::new(Sql::new(name)?);
+        self.calls.turns = Arc::new(Mutex::new(Line::new()));
         // Clones of this store may have another table.
         self.sweeper = Arc::new(Sweeper::new(self.sweeper.interval()));
         Ok(self)
@@ -156,7 +160,7 @@ impl<P: Pool> PostgreSql<P> {
         match self.calls.check().await {
             Err(error) if error.class == Class::MissingTable => {
                 let migration = self.calls.sql.locked_migration(self.logged);
-                self.calls.run(&migration).await?;
+                self.calls.run_all(&migration).await?;
                 self.check().await
             }
             checked => checked.map_err(|error| error.error),
@@ -232,13 +236,9 @@ impl<P: Pool> CasStore for PostgreSql<P> {
         self.calls.exchange(batch).await
     }
 
-    async fn update(
-        &self,
-        key: &str,
-        change: impl FnMut(Loaded) -> Option<(Value, Duration)> + Send,
-    ) -> Result<bool, StoreError> {
+    async fn run(&self, program: Arc<dyn Program>) -> Result<bool, StoreError> {
         self.sweeper.start(&self.calls);
-        self.calls.update(key, change).await
+        self.calls.run(program).await
     }
 }
 

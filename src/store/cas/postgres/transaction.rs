@@ -4,7 +4,6 @@ use std::{
     future::{Future, poll_fn},
     pin::{Pin, pin},
     task::{Context, Poll, Waker},
-    time::Duration,
 };
 
 use tokio_postgres::{Client, Error, Row, types::Type};
@@ -17,7 +16,7 @@ use super::{
 };
 use crate::error::StoreError;
 use crate::store::{
-    cas::{Loaded, Value},
+    cas::Loaded,
     fleet::{Batch, Replies, Write},
 };
 
@@ -54,31 +53,12 @@ impl<P: Pool> Calls<P> {
         self.transact(table, &keys, queue, execute).await
     }
 
-    pub(super) async fn update(
-        &self,
-        key: &str,
-        mut change: impl FnMut(Loaded) -> Option<(Value, Duration)> + Send,
-    ) -> Result<bool, StoreError> {
-        let execute = |values: &[Loaded]| {
-            let changed = change(values.first().cloned().unwrap_or_default());
-            let write = changed.map(|(value, ttl)| Write {
-                index: 0,
-                value,
-                ttl,
-            });
-            (write.into_iter().collect(), ())
-        };
-        let table = &self.sql.states;
-        let done = self.transact(table, &[key], key, execute).await?;
-        Ok(done.is_some())
-    }
-
     /// Reads the values of `keys` and writes what `execute` makes of them, in a transaction that waits in the
     /// queue of this name. `None` if the pool has no connection for it.
     ///
     /// # Cancel safety
     /// If it is dropped, the transaction is rolled back, unless it is committed already.
-    async fn transact<T>(
+    pub(super) async fn transact<T>(
         &self,
         table: &Table,
         keys: &[&str],
@@ -149,10 +129,11 @@ impl<P: Pool> Calls<P> {
             (&values, Type::BYTEA_ARRAY),
             (&ttls, Type::INT8_ARRAY),
         ];
-        let requests = vec![
-            self.request(connection, &table.write, &write).await?,
-            simple(client, "COMMIT"),
-        ];
+        let mut requests = vec![simple(client, "COMMIT")];
+        if !writes.is_empty() {
+            let write = self.request(connection, &table.write, &write).await?;
+            requests.insert(0, write);
+        }
         self.pipelined(connection, requests).await?;
         Ok(output)
     }

@@ -132,7 +132,7 @@ where
         // These need no plan: they concern what was taken under that of the key.
         if !matches!(
             op,
-            Op::Take(_) | Op::Peek(_) | Op::PeekOf(..) | Op::Charge(_)
+            Op::Take(_) | Op::Reserve { .. } | Op::Peek(_) | Op::PeekOf(..) | Op::Charge(_)
         ) {
             return PerKeyDecision::ready(shared.table.at(hash).apply(op));
         }

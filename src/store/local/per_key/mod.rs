@@ -159,7 +159,7 @@ impl Outcome for Tried {
 
 /// Whether a request was denied, if `op` is one.
 fn denied(op: Op, decision: &Decision) -> Option<bool> {
-    matches!(op, Op::Take(_)).then(|| decision.is_denied())
+    matches!(op, Op::Take(_) | Op::Reserve { .. }).then(|| decision.is_denied())
 }
 
 /// Applies `op` to a key whose plan is known.

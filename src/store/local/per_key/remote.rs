@@ -66,8 +66,7 @@ where
     /// [`Cas`](crate::store::cas::Cas). The quota of `limiter` is the default.
     ///
     /// A decision is one call, as without a quota per key. What a key uses is counted once for all machines, and
-    /// counts under each quota that it had: setting an earlier quota again frees nothing. In Redis that holds for
-    /// quotas of one period.
+    /// counts under each quota of one period that it had: setting an earlier quota again frees nothing.
     ///
     /// A fleet ([`Synced`](crate::store::fleet::Synced), [`Leased`](crate::store::fleet::Leased)) divides one
     /// quota into budgets, and is refused by the compiler.

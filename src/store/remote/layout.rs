@@ -1,0 +1,57 @@
+//! What the name of a key ends with: how its value is to be read. Limits of one layout share a value.
+
+use std::time::Duration;
+
+use crate::algorithm::{Cells, Division, Kernel, Portable, Turns, layout_of_settings};
+use crate::clock::unix_now;
+
+/// The layout of a value that an algorithm in this process reads.
+pub(crate) fn layout_of<A: Portable>(algorithm: &A) -> String {
+    let [kinds, periods] = layout_of_settings(algorithm);
+    let Some(limits) = algorithm.kernels(unix_now()) else {
+        return format!("kind{kinds}{periods}");
+    };
+    let layouts = limits
+        .iter()
+        .map(|limit| layout(limit, Duration::from_nanos));
+    layouts.collect::<Vec<_>>().join("+") + &kinds
+}
+
+/// The name of a layout, such as `bucket/1s`. `duration` is that of a time of the kernel.
+pub(crate) fn layout(limit: &Kernel, duration: impl Fn(u64) -> Duration) -> String {
+    let span = |time: u64| format!("{:?}", duration(time));
+    match limit {
+        Kernel::Level(level) => {
+            let kind = match (level.turns, level.places) {
+                (Turns::Never | Turns::Tokens, _) | (_, None) => "bucket",
+                (Turns::After, _) => "line",
+                (Turns::Before, _) => "line-paid-before",
+            };
+            // A unit has as many parts as the period has microseconds in Redis, or nanoseconds.
+            format!("{kind}/{}", span(level.period))
+        }
+        Kernel::Cells(cells) => {
+            let (length, padding) = (span(cells.length), padding(cells));
+            let text = match &cells.division {
+                Division::Calendar { name, .. } => return format!("calendar/{name}"),
+                Division::Anchored => return format!("anchored/{length}"),
+                Division::Weighted => format!("sliding/{length}"),
+                Division::Even if cells.count == 1 => format!("window/{length}"),
+                Division::Even => format!("grid/{length}x{}", cells.count),
+            };
+            match padding {
+                0 => text,
+                padding => format!("{text}-{}", span(padding)),
+            }
+        }
+        Kernel::Log { period, .. } => format!("log/{}", span(*period)),
+    }
+}
+
+/// What is added to a time before it is divided into cells.
+pub(crate) const fn padding(cells: &Cells) -> u64 {
+    match cells.offset.checked_rem(cells.length) {
+        None | Some(0) => 0,
+        Some(into) => cells.length - into,
+    }
+}
