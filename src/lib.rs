@@ -97,7 +97,6 @@
 //! | `accept` | | `accept`, limits on connections for axum, hyper and tonic |
 //! | `stream` | | `stream`, limits on messages and on bytes per second |
 //! | `tonic`, `tonic-tls` | | the peer address from tonic's connection info; a `tonic::Status` from a `RateLimited` |
-//! | `governor` | | `Gcra`, with the governor crate inside |
 //! | `calendar` | | `CalendarWindow`, with jiff and its copy of the time zone database |
 //! | `serde` | | `Quota` as text (`"10/s; burst=50"`) in configuration files |
 //! | `policies`, `toml` | | `PolicyFile`, the limits of a program in a file: in any format of serde, or in TOML |

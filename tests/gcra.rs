@@ -1,5 +1,4 @@
 //! `Gcra` decides like governor's own limiter.
-#![cfg(feature = "governor")]
 
 use std::{num::NonZeroU32, time::Duration};
 

@@ -73,7 +73,7 @@ fn works_in_a_new_package(commands: &str, code: &str) {
 /// Not with axum, tonic or redis: the oldest versions of what they depend on do not compile.
 #[test]
 fn the_oldest_versions_of_the_dependencies_compile() {
-    let add = "add tower-throttle --path PATH --features governor,metrics,serde,tracing";
+    let add = "add tower-throttle --path PATH --features metrics,serde,tracing";
     in_new_package(
         "oldest",
         "fn main() {}",

@@ -6,9 +6,10 @@ use super::calendar::{Calendar, zone_name};
 use super::fields::Fields;
 use super::portable;
 use super::setting::{Range, Setting, Takes};
+use super::window::WindowState;
 use super::{Algorithm, Cost, Division, Facts, GiveBack, Kernel, Portable};
 use crate::clock::Tick;
-use crate::decision::{Decision, Verdict};
+use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
@@ -61,14 +62,6 @@ use crate::quota::Quota;
 pub struct CalendarWindow {
     quota: Quota,
     calendar: Calendar,
-}
-
-/// The state of a key under [`CalendarWindow`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CalendarWindowState {
-    /// When the window of `used` is over, in seconds of the clock; 0 if there is none yet.
-    pub(crate) end: u64,
-    pub(crate) used: u64,
 }
 
 static ZONE: Setting = Setting::new("zone", Takes::Zone, Range::Any);
@@ -124,7 +117,7 @@ impl CalendarWindow {
     }
 
     /// The window that contains a second of the clock, as its first second and that of the next one.
-    pub(crate) fn window_at(&self, second: u64) -> (u64, u64) {
+    fn window_at(&self, second: u64) -> (u64, u64) {
         match self.calendar.window(second) {
             Some((start, end)) => (start, end.min(LAST)),
             // Only settings that validation refuses have no windows.
@@ -132,40 +125,15 @@ impl CalendarWindow {
         }
     }
 
-    /// The open window at `now`, or a new and empty one.
-    fn open_window(&self, state: CalendarWindowState, now: Tick) -> CalendarWindowState {
-        if Self::remaining_ns(state, now) > 0 {
-            return state;
-        }
-        let (_, end) = self.window_at(now.as_nanos() / SECOND);
-        CalendarWindowState { end, used: 0 }
-    }
-
-    const fn remaining_ns(state: CalendarWindowState, now: Tick) -> u64 {
-        let end = state.end.saturating_mul(SECOND);
-        end.saturating_sub(now.as_nanos())
-    }
-
-    /// The first nanosecond of the state's window.
-    fn start_ns(&self, state: CalendarWindowState) -> u64 {
-        self.window_at(state.end.saturating_sub(1)).0 * SECOND
-    }
-
-    /// An admission, or a denial of a cost.
-    fn decision(&self, open: CalendarWindowState, now: Tick, denied: Option<u64>) -> Decision {
-        let (limit, remaining_ns) = (self.quota.limit(), Self::remaining_ns(open, now));
-        let (verdict, retry_after) = match denied {
-            Some(cost) => (Verdict::Deny, (cost <= limit).then_some(remaining_ns)),
-            None => (Verdict::Admit, None),
-        };
-        let left = limit.saturating_sub(open.used);
-        let reset_after = if open.used == 0 { 0 } else { remaining_ns };
-        Decision::new(verdict, limit, left, retry_after, reset_after)
+    /// The first nanosecond of the window of a moment, and that of the next one.
+    fn bounds(&self, ns: u64) -> (u64, u64) {
+        let (start, end) = self.window_at(ns / SECOND);
+        (start * SECOND, end * SECOND)
     }
 }
 
 impl Algorithm for CalendarWindow {
-    type State = CalendarWindowState;
+    type State = WindowState;
 
     fn quota(&self) -> Quota {
         self.quota
@@ -188,60 +156,40 @@ impl Algorithm for CalendarWindow {
         self.calendar.check()
     }
 
-    fn fresh(&self, _now: Tick) -> CalendarWindowState {
-        CalendarWindowState::default()
+    fn fresh(&self, _now: Tick) -> WindowState {
+        WindowState::default()
     }
 
-    fn decide(&self, state: &mut CalendarWindowState, now: Tick, cost: u64) -> Decision {
-        let mut open = self.open_window(*state, now);
-        if cost > 0 {
-            if cost > self.quota.limit().saturating_sub(open.used) {
-                return self.decision(open, now, Some(cost));
-            }
-            open.used += cost;
-            *state = open;
-        }
-        self.decision(open, now, None)
+    fn decide(&self, state: &mut WindowState, now: Tick, cost: u64) -> Decision {
+        let end = || self.bounds(now.as_nanos()).1;
+        state.decide(self.quota.limit(), now, cost, end)
     }
 
-    fn refund(&self, state: &mut CalendarWindowState, now: Tick, cost: Cost, _: GiveBack) {
-        // The cost of an earlier window is not in the count.
-        let is_open = Self::remaining_ns(*state, now) > 0;
-        if is_open && cost.at.as_nanos() >= self.start_ns(*state) {
-            state.used = state.used.saturating_sub(cost.units);
-        }
+    fn refund(&self, state: &mut WindowState, now: Tick, cost: Cost, _: GiveBack) {
+        state.refund(now, cost, |open| self.bounds(open.end - 1).0);
     }
 
-    fn charge(&self, state: &mut CalendarWindowState, now: Tick, cost: u64) -> Duration {
-        let mut open = self.open_window(*state, now);
-        if cost > 0 {
-            open.used = open.used.saturating_add(cost).min(Tick::MAX.as_nanos());
-            *state = open;
-        }
-        let in_debt = open.used > self.quota.limit();
-        Duration::from_nanos(if in_debt {
-            Self::remaining_ns(open, now)
-        } else {
-            0
-        })
+    fn charge(&self, state: &mut WindowState, now: Tick, cost: u64) -> Duration {
+        let end = || self.bounds(now.as_nanos()).1;
+        state.charge(self.quota.limit(), now, cost, end)
     }
 
-    fn rescale(&self, state: &mut CalendarWindowState, from: &Self, now: Tick) {
-        if Self::remaining_ns(*state, now) == 0 {
+    fn rescale(&self, state: &mut WindowState, from: &Self, now: Tick) {
+        if state.left(now) == 0 {
             // A window that is over must not be reopened by a longer one.
-            *state = self.fresh(now);
+            *state = WindowState::default();
         } else if self.calendar != from.calendar {
             // `now` may be older than the state.
-            let at = now.as_nanos().max(from.start_ns(*state)) / SECOND;
-            (_, state.end) = self.window_at(at);
+            let start = from.bounds(state.end - 1).0;
+            state.end = self.bounds(now.as_nanos().max(start)).1;
         }
     }
 
-    fn forgettable_at(&self, state: &CalendarWindowState) -> Tick {
+    fn forgettable_at(&self, state: &WindowState) -> Tick {
         if state.used == 0 {
             return Tick::ZERO;
         }
-        Tick::from_nanos(state.end.saturating_mul(SECOND))
+        Tick::from_nanos(state.end)
     }
 }
 
@@ -274,9 +222,9 @@ impl Portable for CalendarWindow {
         Some(Kernel::cells(self.quota.limit(), (0, 0), 1, division))
     }
 
-    fn state_fields(&self, state: &mut CalendarWindowState, fields: &mut Fields<'_>) {
+    fn state_fields(&self, state: &mut WindowState, fields: &mut Fields<'_>) {
         fields.u64(&mut state.end);
-        fields.require(state.end <= LAST);
+        fields.require(state.end <= LAST * SECOND);
         fields.moment(&mut state.used);
     }
 }

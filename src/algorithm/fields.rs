@@ -97,6 +97,19 @@ impl Fields<'_> {
         }
     }
 
+    /// How many entries follow, each of at least one byte.
+    pub(super) fn len(&mut self, len: &mut usize) {
+        let mut number = *len as u64;
+        self.u64(&mut number);
+        *len = usize::try_from(number).unwrap_or(usize::MAX);
+        if let Direction::Read(rest) = &self.direction {
+            self.require(*len <= rest.len());
+        }
+        if self.has_failed() {
+            *len = 0;
+        }
+    }
+
     /// Yes or no.
     pub fn bool(&mut self, value: &mut bool) {
         let mut number = u64::from(*value);
@@ -375,18 +388,14 @@ mod tests {
     }
 
     #[test]
-    fn a_log_keeps_no_moment_without_a_cost_but_the_newest_and_none_after_the_last_moment() {
+    fn a_log_keeps_no_moment_without_a_cost_and_none_after_the_newest_one() {
         let log = SlidingLog::new(Quota::per_minute(10));
-        let last = [&[0xff; 8][..], &[0x7f]].concat();
-        let is_read = |entries: [&[u8]; 4]| {
-            let bytes = [&[2][..], &entries.concat()].concat();
-            state_from_bytes(&log, &bytes).is_some()
-        };
-        assert!(is_read([&[1], &[1], &[1], &[1]]));
-        assert!(is_read([&[1], &[1], &[1], &[0]]));
-        assert!(!is_read([&[1], &[0], &[1], &[1]]));
-        assert!(is_read([&[0], &[1], &last, &[1]]));
-        assert!(!is_read([&[1], &[1], &last, &[1]]));
+        let is_read = |bytes: &[u8]| state_from_bytes(&log, bytes).is_some();
+        assert!(is_read(&[5, 2, 1, 1, 4, 1]));
+        assert!(!is_read(&[5, 2, 1, 1, 5, 1]), "after the newest one");
+        assert!(!is_read(&[5, 2, 1, 1, 4, 0]), "without a cost");
+        assert!(!is_read(&[5, 2, 1, 1, 0, 1]), "twice the same");
+        assert!(!is_read(&[5, 0x7f, 1, 1, 4, 1]), "more than there are");
     }
 
     #[test]

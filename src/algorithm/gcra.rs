@@ -1,14 +1,12 @@
 //! The algorithm of the governor crate.
 
-use std::{cell::Cell, num::NonZeroU32, time::Duration};
+use std::time::Duration;
 
-use governor::state::{NotKeyed, StateStore};
-use governor::{RateLimiter, clock::Clock, middleware::NoOpMiddleware, nanos::Nanos};
-
-use super::{Algorithm, Cost, Facts, GiveBack, Kernel, Level, Portable, Turns};
-use super::{bucket::LONGEST, fields::Fields};
-use crate::clock::{Tick, nanos};
-use crate::decision::{Decision, Verdict};
+use super::bucket::Bucket;
+use super::fields::Fields;
+use super::{Algorithm, Cost, ExactNanos, Facts, GiveBack, Kernel, Level, Portable, Turns};
+use crate::clock::Tick;
+use crate::decision::Decision;
 use crate::error::{ConfigError, expect_valid};
 use crate::quota::Quota;
 
@@ -36,45 +34,8 @@ use crate::quota::Quota;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gcra {
     quota: Quota,
-    governor: governor::Quota,
-    /// The interval between cells, truncated as governor does.
-    pub(crate) interval: u64,
-    /// 1 to `u32::MAX`, the range of governor.
-    pub(crate) burst: u64,
-}
-
-/// The state of a key under [`Gcra`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GcraState {
-    /// The theoretical arrival time, when the key is unused again; 0 if never seen.
-    pub(crate) tat: u64,
-}
-
-/// The state during one decision.
-struct SingleState(Cell<Option<Nanos>>);
-
-/// Governor counts from the first reading of its clock, which is zero here.
-struct FixedClock(Cell<Nanos>, Nanos);
-
-impl StateStore for SingleState {
-    type Key = NotKeyed;
-
-    fn measure_and_replace<T, F, E>(&self, _key: &NotKeyed, decide: F) -> Result<T, E>
-    where
-        F: Fn(Option<Nanos>) -> Result<(T, Nanos), E>,
-    {
-        let (outcome, next) = decide(self.0.get())?;
-        self.0.set(Some(next));
-        Ok(outcome)
-    }
-}
-
-impl Clock for FixedClock {
-    type Instant = Nanos;
-
-    fn now(&self) -> Nanos {
-        self.0.replace(self.1)
-    }
+    /// Of whole nanoseconds per cell, and a capacity of at most `u32::MAX`, the range of governor.
+    bucket: Bucket,
 }
 
 impl Gcra {
@@ -93,53 +54,22 @@ impl Gcra {
     /// # Errors
     /// If the burst is above 2^32 - 1, the range of governor.
     pub fn try_new(quota: Quota) -> Result<Self, ConfigError> {
-        let interval = (quota.period_ns() / quota.limit()).max(1);
-        let burst = u32::try_from(quota.capacity())
-            .ok()
-            .and_then(NonZeroU32::new);
-        match (
-            burst,
-            governor::Quota::with_period(Duration::from_nanos(interval)),
-        ) {
-            (Some(burst), Some(rate)) => Ok(Self {
-                quota,
-                governor: rate.allow_burst(burst),
-                interval,
-                burst: u64::from(burst.get()),
-            }),
-            _ => Err(ConfigError::out_of_range(
-                "burst",
-                quota.capacity(),
-                "a number from 1 to 4294967295",
-            )),
+        let burst = quota.capacity();
+        if burst > u32::MAX.into() {
+            let allowed = "a number from 1 to 4294967295";
+            return Err(ConfigError::out_of_range("burst", burst, allowed));
         }
-    }
-
-    fn decision(
-        &self,
-        verdict: Verdict,
-        state: GcraState,
-        now: Tick,
-        retry_after: Option<u64>,
-    ) -> Decision {
-        let used = Self::used(state, now);
-        let depth = self.interval * self.burst;
-        Decision::new(
-            verdict,
-            self.burst,
-            depth.saturating_sub(used) / self.interval,
-            retry_after,
-            used,
-        )
-    }
-
-    fn used(state: GcraState, now: Tick) -> u64 {
-        state.tat.saturating_sub(now.as_nanos())
+        let truncated = Duration::from_nanos((quota.period_ns() / quota.limit()).max(1));
+        let cells = Quota::try_per(1, truncated)?.try_burst(burst)?;
+        Ok(Self {
+            bucket: Bucket::new(&cells),
+            quota,
+        })
     }
 }
 
 impl Algorithm for Gcra {
-    type State = GcraState;
+    type State = ExactNanos;
 
     fn quota(&self) -> Quota {
         self.quota
@@ -155,93 +85,38 @@ impl Algorithm for Gcra {
     }
 
     #[inline]
-    fn fresh(&self, _now: Tick) -> GcraState {
-        GcraState::default()
+    fn fresh(&self, _now: Tick) -> ExactNanos {
+        ExactNanos::ZERO
     }
 
     #[inline]
-    fn decide(&self, state: &mut GcraState, now: Tick, cost: u64) -> Decision {
-        // Above the capacity governor multiplies before it compares, and may wrap.
-        let cells = u32::try_from(cost)
-            .ok()
-            .filter(|cost| u64::from(*cost) <= self.burst);
-        let Some(cells) = cells.and_then(NonZeroU32::new) else {
-            let verdict = if cost == 0 {
-                Verdict::Admit
-            } else {
-                Verdict::Deny
-            };
-            return self.decision(verdict, *state, now, None);
-        };
-        let slot = SingleState(Cell::new((state.tat > 0).then(|| Nanos::new(state.tat))));
-        let present = Nanos::new(now.as_nanos());
-        let clock = FixedClock(Cell::new(Nanos::new(0)), present);
-        let limiter: RateLimiter<_, _, _, NoOpMiddleware<Nanos>> =
-            RateLimiter::new(self.governor, slot, clock);
-        match limiter.check_n(cells) {
-            Ok(Ok(())) => {
-                if let Some(tat) = limiter.into_state_store().0.get() {
-                    state.tat = tat.as_u64();
-                }
-                self.decision(Verdict::Admit, *state, now, None)
-            }
-            Ok(Err(not_until)) => {
-                let wait = Nanos::from(not_until.wait_time_from(present)).as_u64();
-                self.decision(Verdict::Deny, *state, now, Some(wait))
-            }
-            Err(_insufficient_capacity) => self.decision(Verdict::Deny, *state, now, None),
-        }
+    fn decide(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> Decision {
+        self.bucket.take(state, now, cost, ExactNanos::ZERO)
     }
 
-    fn refund(&self, state: &mut GcraState, now: Tick, cost: Cost, _: GiveBack) {
-        let (cost, taken_at) = (cost.units, cost.at);
-        // The refill has returned at most the time since then already.
-        let given = self
-            .interval
-            .saturating_mul(cost)
-            .saturating_sub(nanos(now.since(taken_at)));
-        let floor = state.tat.min(now.as_nanos());
-        state.tat = state.tat.saturating_sub(given).max(floor);
+    fn refund(&self, state: &mut ExactNanos, now: Tick, cost: Cost, _: GiveBack) {
+        let (interval, unused) = (&self.bucket.interval, ExactNanos::from_tick(now));
+        *state = interval.apply_refund(*state, unused, cost, now);
     }
 
-    fn charge(&self, state: &mut GcraState, now: Tick, cost: u64) -> Duration {
-        if cost > 0 {
-            state.tat = state
-                .tat
-                .max(now.as_nanos())
-                .saturating_add(self.interval.saturating_mul(cost))
-                // Governor adds a whole burst to it without a check.
-                .min(Tick::MAX.as_nanos());
-        }
-        let depth = self.interval * self.burst;
-        Duration::from_nanos(Self::used(*state, now).saturating_sub(depth))
+    fn charge(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> Duration {
+        Duration::from_nanos(self.bucket.charge(state, now, cost))
     }
 
-    /// The cells that were used stay used, but no longer than before or than ten empty buckets need.
-    fn rescale(&self, state: &mut GcraState, from: &Self, now: Tick) {
-        let cells = u128::from(Self::used(*state, now)) * u128::from(self.interval);
-        let used = u64::try_from(cells.div_ceil(u128::from(from.interval))).unwrap_or(u64::MAX);
-        let longest = state
-            .tat
-            .max(now.as_nanos() + LONGEST * self.interval * self.burst);
-        *state = self.fresh(now);
-        if used > 0 {
-            let tat = now.as_nanos().saturating_add(used).min(longest);
-            state.tat = tat.min(Tick::MAX.as_nanos());
-        }
+    fn rescale(&self, state: &mut ExactNanos, from: &Self, now: Tick) {
+        *state = self.bucket.convert(*state, &from.bucket, now);
     }
 
-    fn forgettable_at(&self, state: &GcraState) -> Tick {
-        Tick::from_nanos(state.tat)
+    fn forgettable_at(&self, state: &ExactNanos) -> Tick {
+        Tick::from_nanos(state.ceil())
     }
 }
 
 impl Portable for Gcra {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(8);
-        let mut quota = self.quota;
-        fields.quota(&mut quota);
-        match Self::try_new(quota) {
+        fields.quota(&mut self.quota);
+        match Self::try_new(self.quota) {
             Ok(built) => *self = built,
             Err(error) => fields.refuse(error),
         }
@@ -250,12 +125,12 @@ impl Portable for Gcra {
     fn kernels(&self, _: Tick) -> Option<Vec<Kernel>> {
         Some(vec![Kernel::Level(Level {
             rate: 1,
-            period: self.interval,
+            period: self.bucket.interval.period(),
             ..Level::new(&self.quota, Turns::Never)
         })])
     }
 
-    fn state_fields(&self, state: &mut GcraState, fields: &mut Fields<'_>) {
-        fields.u64(&mut state.tat);
+    fn state_fields(&self, state: &mut ExactNanos, fields: &mut Fields<'_>) {
+        self.bucket.interval.state_fields(state, fields);
     }
 }

@@ -84,15 +84,12 @@ mod combined;
 mod facts;
 mod fields;
 mod fixed_window;
-#[cfg(feature = "governor")]
-mod gcra;
-#[cfg(not(feature = "governor"))]
-#[path = "no_gcra.rs"]
 mod gcra;
 mod kernel;
 mod leaky_bucket;
 mod lockout;
 mod math;
+mod moments;
 mod portable;
 mod refund;
 mod report;
@@ -100,20 +97,20 @@ mod setting;
 mod sliding_grid;
 mod sliding_log;
 mod sliding_window;
-mod timestamps;
 mod token_bucket;
 mod warm_up;
+mod window;
 
 #[doc(hidden)]
 pub use self::kernel::{Cells, Division, Kernel, Level, Turns};
 pub use self::{
     any::{AnyAlgorithm, AnyState},
-    calendar_window::{CalendarWindow, CalendarWindowState},
+    calendar_window::CalendarWindow,
     combined::{All, IntoAlgorithm},
     facts::Facts,
     fields::Fields,
-    fixed_window::{FixedWindow, FixedWindowState},
-    gcra::{Gcra, GcraState},
+    fixed_window::FixedWindow,
+    gcra::Gcra,
     leaky_bucket::{Charge, LeakyBucket},
     lockout::{DenialLockout, DenialLockoutState, Lockout, LockoutState},
     math::ExactNanos,
@@ -128,6 +125,7 @@ pub use self::{
     sliding_window::{SlidingWindow, SlidingWindowState},
     token_bucket::TokenBucket,
     warm_up::{WarmUp, WarmUpState},
+    window::WindowState,
 };
 pub(crate) use self::{
     calendar::{zone_name, zone_number},

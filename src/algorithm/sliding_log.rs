@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use super::fields::Fields;
-
+use super::moments::Moments;
 use super::portable;
-use super::timestamps::{Entry, Timestamps};
 use super::{Algorithm, Cost, Facts, GiveBack, Kernel, Portable, Report};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
@@ -15,7 +14,7 @@ use crate::quota::Quota;
 /// At most L in **every** interval of length W, exactly.
 ///
 /// Keeps the moments of the admissions in the last W, at most L: 16 bytes per distinct moment, with
-/// capacity for 3, 8, 16 and so on. Denied requests are not kept, so a client that keeps trying is
+/// capacity for 4, 8, 16 and so on. Denied requests are not kept, so a client that keeps trying is
 /// admitted again as soon as one that waits. A [`charge`](Algorithm::charge) to a key with L
 /// moments joins the newest one, whose whole cost then expires a period after the charge. A refund of
 /// a cost that was joined gives back older costs instead, if there are any that still count. So it frees
@@ -51,9 +50,7 @@ pub struct SlidingLog {
 
 /// The state of a key under [`SlidingLog`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SlidingLogState {
-    entries: Timestamps,
-}
+pub struct SlidingLogState(Moments);
 
 impl SlidingLog {
     /// At most the quota's limit in every period. A quota with a burst is refused when a limiter is
@@ -62,91 +59,32 @@ impl SlidingLog {
         Self { quota }
     }
 
-    /// Nanoseconds until an entry of this moment expires.
-    fn nanos_until_expiry(&self, at: Tick, now: Tick) -> u64 {
-        (at.as_nanos() + self.quota.period_ns()).saturating_sub(now.as_nanos())
+    /// How many moments are expired at `now`: exactly a period old or older.
+    fn expired(&self, SlidingLogState(moments): &SlidingLogState, now: Tick) -> usize {
+        moments.expired(now.as_nanos(), self.quota.period_ns())
     }
 
-    /// An entry expires when it is exactly a period old.
-    fn is_expired(&self, entry: Entry, now: Tick) -> bool {
-        now.as_nanos() >= entry.at.as_nanos() + self.quota.period_ns()
+    /// Nanoseconds until what was counted at a moment expires.
+    const fn until(&self, at: u64, now: Tick) -> u64 {
+        (at + self.quota.period_ns()).saturating_sub(now.as_nanos())
     }
 
-    /// How many entries are expired at `now`.
-    ///
-    /// On a busy key the oldest entry is usually not; after a gap the search is a binary one.
-    fn expired_count(&self, state: &SlidingLogState, now: Tick) -> usize {
-        match state.entries.front() {
-            Some(oldest) if self.is_expired(oldest, now) => state
-                .entries
-                .partition_point(|entry| self.is_expired(entry, now)),
-            _ => 0,
-        }
-    }
-
-    fn remove_expired(state: &mut SlidingLogState, expired: usize) {
-        if expired > 0 {
-            state.entries.remove_front(expired);
-        }
-    }
-
-    fn remaining(&self, state: &SlidingLogState, expired: usize) -> u64 {
-        let used = state.entries.total_from(expired);
-        self.quota.limit().saturating_sub(used)
-    }
-
-    /// The decision on a state whose first `expired` entries are expired.
+    /// The decision on a state whose first `expired` moments are expired.
     fn decision(&self, state: &SlidingLogState, expired: usize, now: Tick, cost: u64) -> Decision {
-        let limit = self.quota.limit();
-        let used = state.entries.total_from(expired);
-        let counting = state.entries.len() - usize::from(Self::is_newest_refunded(state));
-        let last = (expired < counting).then(|| state.entries.get(counting - 1));
-        let last = last.flatten();
-        let reset_after = last.map_or(0, |last| self.nanos_until_expiry(last.at, now));
+        let (SlidingLogState(moments), limit) = (state, self.quota.limit());
+        let used = moments.cost_from(expired);
+        let newest = moments.newest().filter(|_| used > 0);
+        let reset_after = newest.map_or(0, |newest| self.until(newest, now));
         let remaining = limit.saturating_sub(used);
-        if cost == 0 || cost <= remaining {
-            return Decision::new(Verdict::Admit, limit, remaining, None, reset_after);
-        }
-        let retry_after = (cost <= limit)
-            .then(|| self.nanos_until_free(state, expired, used - (limit - cost), now));
-        Decision::new(Verdict::Deny, limit, remaining, retry_after, reset_after)
-    }
-
-    /// Nanoseconds until `enough` cost of the entries from `expired` on has expired too.
-    fn nanos_until_free(
-        &self,
-        state: &SlidingLogState,
-        expired: usize,
-        enough: u64,
-        now: Tick,
-    ) -> u64 {
-        let completes = state.entries.completes(expired, enough);
-        completes.map_or(0, |at| self.nanos_until_expiry(at, now))
-    }
-
-    /// Whether the whole cost of the newest moment was refunded. The moment stays, because a request
-    /// with an older `now` has to join it: the costs that have expired by then are gone.
-    fn is_newest_refunded(state: &SlidingLogState) -> bool {
-        state.entries.len() > 0 && state.entries.newest_cost() == 0
-    }
-
-    /// Returns the newest moment.
-    fn record(state: &mut SlidingLogState, now: Tick, cost: u64) -> Tick {
-        match state.entries.back() {
-            // The same moment, or a `now` older than the state: the cost joins the newest moment.
-            Some(last) if last.at >= now => {
-                let all = state.entries.newest_cost().wrapping_add(cost);
-                state.entries.replace_back(last.at, all);
-                last.at
-            }
-            _ => {
-                if Self::is_newest_refunded(state) {
-                    state.entries.pop_back();
-                }
-                state.entries.push_back(now, cost);
-                now
+        let (mut verdict, mut retry_after) = (Verdict::Admit, None);
+        if cost > remaining {
+            verdict = Verdict::Deny;
+            if cost <= limit {
+                let free = moments.completes(expired, used - (limit - cost));
+                retry_after = free.map(|at| self.until(at, now));
             }
         }
+        Decision::new(verdict, limit, remaining, retry_after, reset_after)
     }
 }
 
@@ -160,9 +98,7 @@ impl Algorithm for SlidingLog {
     #[inline]
     fn facts(&self) -> Facts {
         Facts {
-            max_heap_bytes: Timestamps::max_heap_bytes(
-                usize::try_from(self.quota.limit()).unwrap_or(usize::MAX),
-            ),
+            max_heap_bytes: Moments::max_heap_bytes(self.quota.limit()),
             ..Facts::ONE_LIMIT
         }
     }
@@ -180,66 +116,61 @@ impl Algorithm for SlidingLog {
     }
 
     fn decide(&self, state: &mut SlidingLogState, now: Tick, cost: u64) -> Decision {
-        let expired = self.expired_count(state, now);
-        let remaining = self.remaining(state, expired);
+        let expired = self.expired(state, now);
+        let remaining = self
+            .quota
+            .limit()
+            .saturating_sub(state.0.cost_from(expired));
         if cost == 0 || cost > remaining {
-            // A denial removes nothing: a request with an older `now` may still need the entries.
+            // A denial removes nothing: a request with an older `now` may still need the moments.
             return self.decision(state, expired, now, cost);
         }
-        Self::remove_expired(state, expired);
-        let last = Self::record(state, now, cost);
-        let (limit, reset_after) = (self.quota.limit(), self.nanos_until_expiry(last, now));
+        state.0.drop_oldest(expired);
+        state.0.add(now.as_nanos(), cost);
+        let (limit, reset_after) = (self.quota.limit(), self.until(state.0.seen, now));
         Decision::new(Verdict::Admit, limit, remaining - cost, None, reset_after)
     }
 
     fn peek(&self, state: &SlidingLogState, now: Tick, cost: u64) -> Decision {
-        self.decision(state, self.expired_count(state, now), now, cost)
+        self.decision(state, self.expired(state, now), now, cost)
     }
 
     fn refund(&self, state: &mut SlidingLogState, now: Tick, cost: Cost, _: GiveBack) {
-        let newest = state.entries.back().map(|newest| newest.at);
-        // Expired entries stay: a request with an older `now` may still need them.
-        let kept = self.expired_count(state, now);
-        state.entries.take_back(kept, cost.at, cost.units);
-        let left = state.entries.back().map(|left| left.at);
-        if let Some(newest) = newest.filter(|_| left != newest) {
-            state.entries.push_back(newest, 0);
-        }
+        // Expired moments stay: a request with an older `now` may still need them.
+        let kept = self.expired(state, now);
+        state.0.take_back(kept, cost.at.as_nanos(), cost.units);
     }
 
     fn charge(&self, state: &mut SlidingLogState, now: Tick, cost: u64) -> Duration {
-        let mut expired = self.expired_count(state, now);
+        let mut expired = self.expired(state, now);
+        let SlidingLogState(moments) = state;
+        let limit = self.quota.limit();
+        let cost = cost.min(Tick::MAX.as_nanos() - moments.cost_from(expired));
         if cost > 0 {
-            Self::remove_expired(state, expired);
+            moments.drop_oldest(expired);
             expired = 0;
-        }
-        let used = |state: &SlidingLogState| state.entries.total_from(expired);
-        let cost = cost.min(Tick::MAX.as_nanos() - used(state));
-        if cost > 0 {
             // The charge to a full log joins the newest moment; otherwise the log would grow.
-            let is_full = state.entries.len() as u64 >= self.quota.limit();
-            if let (true, Some(last)) = (is_full, state.entries.back()) {
-                let held = state.entries.newest_cost();
-                state.entries.replace_back(last.at.max(now), held);
+            if moments.len() as u64 >= limit {
+                moments.join(now.as_nanos(), cost);
+            } else {
+                moments.add(now.as_nanos(), cost);
             }
-            Self::record(state, now, cost);
         }
-        let owed = used(state).saturating_sub(self.quota.limit());
-        if owed == 0 {
-            return Duration::ZERO;
-        }
-        Duration::from_nanos(self.nanos_until_free(state, expired, owed, now))
+        let owed = moments.cost_from(expired).saturating_sub(limit);
+        let paid = moments.completes(expired, owed).filter(|_| owed > 0);
+        Duration::from_nanos(paid.map_or(0, |at| self.until(at, now)))
     }
 
     fn rescale(&self, state: &mut SlidingLogState, from: &Self, now: Tick) {
-        // Entries that expired under the old period must not return under a longer one.
-        Self::remove_expired(state, from.expired_count(state, now));
+        // What expired under the old period must not return under a longer one.
+        state.0.drop_oldest(from.expired(state, now));
     }
 
-    fn forgettable_at(&self, state: &SlidingLogState) -> Tick {
-        state.entries.back().map_or(Tick::ZERO, |last| {
-            Tick::from_nanos(last.at.as_nanos() + self.quota.period_ns())
-        })
+    fn forgettable_at(&self, SlidingLogState(moments): &SlidingLogState) -> Tick {
+        match (moments.newest(), moments.seen) {
+            (None, 0) => Tick::ZERO,
+            (_, seen) => Tick::from_nanos(seen + self.quota.period_ns()),
+        }
     }
 
     /// Without a copy of the log: no request waits.
@@ -254,10 +185,11 @@ impl Algorithm for SlidingLog {
     }
 
     fn report(&self, state: &SlidingLogState, now: Tick) -> Report {
+        let used = state.0.cost_from(self.expired(state, now));
         Report {
-            available: self.remaining(state, self.expired_count(state, now)),
+            available: self.quota.limit().saturating_sub(used),
             is_blocked: false,
-            heap_bytes: state.entries.heap_bytes(),
+            heap_bytes: state.0.heap_bytes(),
         }
     }
 }
@@ -275,7 +207,11 @@ impl Portable for SlidingLog {
         }])
     }
 
-    fn state_fields(&self, state: &mut SlidingLogState, fields: &mut Fields<'_>) {
-        state.entries.list(fields);
+    fn state_fields(
+        &self,
+        SlidingLogState(moments): &mut SlidingLogState,
+        fields: &mut Fields<'_>,
+    ) {
+        moments.list(fields);
     }
 }

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::fields::Fields;
-use super::math::{Windows, low_u64};
+use super::math::low_u64;
 use super::portable;
 use super::setting::OFFSET;
+use super::window::Grid;
 use super::{Algorithm, Cost, Division, Facts, GiveBack, Kernel, Portable};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
@@ -61,22 +62,23 @@ use crate::quota::Quota;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingWindow {
     quota: Quota,
-    pub(crate) windows: Windows,
+    grid: Grid,
 }
 
 /// The state of a key under [`SlidingWindow`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingWindowState {
-    pub(crate) window: u64,
-    pub(crate) previous: u64,
-    pub(crate) current: u64,
+    /// When the current window ends.
+    end: u64,
+    previous: u64,
+    current: u64,
 }
 
 impl SlidingWindow {
     /// Windows aligned to the clock. A quota with a burst is refused when a limiter is built.
     pub const fn new(quota: Quota) -> Self {
         Self {
-            windows: Windows::new(quota.period_ns(), 0),
+            grid: Grid::new(quota.period_ns(), 0),
             quota,
         }
     }
@@ -84,33 +86,34 @@ impl SlidingWindow {
     /// Starts windows at `offset + k * period`.
     #[must_use]
     pub fn offset(mut self, offset: Duration) -> Self {
-        self.windows = Windows::new(self.windows.length(), nanos(offset));
+        self.grid = Grid::new(self.grid.length(), nanos(offset));
         self
     }
 
-    /// The state at `now`, and how far into its window `now` is.
+    /// The state at `now`, and how far into its window `now` is. If `now` is older, the start of the newer
+    /// window counts the most.
     #[inline]
-    fn state_at(&self, state: SlidingWindowState, now: Tick) -> (SlidingWindowState, u64) {
-        let (window, elapsed) = self.windows.locate(now);
-        let previous = match window.checked_sub(state.window) {
-            Some(0) => return (state, elapsed),
-            Some(1) => state.current,
-            Some(_) => 0,
-            // `now` is older than the state: the start of the newer window counts the most.
-            None => return (state, 0),
-        };
-        let state = SlidingWindowState {
-            window,
-            previous,
-            current: 0,
-        };
-        (state, elapsed)
+    fn state_at(&self, mut state: SlidingWindowState, now: Tick) -> (SlidingWindowState, u64) {
+        let (at, length) = (now.as_nanos(), self.grid.length());
+        if at >= state.end {
+            let is_next = at - state.end < length;
+            state = SlidingWindowState {
+                end: if is_next {
+                    state.end + length
+                } else {
+                    self.grid.end(now)
+                },
+                previous: if is_next { state.current } else { 0 },
+                current: 0,
+            };
+        }
+        (state, (at + length).saturating_sub(state.end))
     }
 
     /// What counts against the limit `elapsed` nanoseconds into the window.
     #[inline]
     fn used(&self, state: &SlidingWindowState, elapsed: u64) -> u64 {
-        let length = self.windows.length();
+        let length = self.grid.length();
         let covered = length - elapsed;
         let previous = match state.previous.checked_mul(covered) {
             Some(product) => product / length,
@@ -122,7 +125,7 @@ impl SlidingWindow {
     /// How far into the window at most `room` counts against the limit; beyond the length of the
     /// window if that is in a later one.
     fn elapsed_until_usage(&self, state: &SlidingWindowState, room: u64) -> u64 {
-        let length = self.windows.length();
+        let length = self.grid.length();
         if state.current <= room {
             self.elapsed_until_carry(state.previous, room - state.current)
         } else {
@@ -135,7 +138,7 @@ impl SlidingWindow {
         if previous <= room {
             return 0;
         }
-        let length = self.windows.length();
+        let length = self.grid.length();
         // previous * covered < (room + 1) * W, so covered is below their quotient rounded up; the
         // quotient is at most W because room + 1 <= previous.
         let quotient = (u128::from(room + 1) * u128::from(length)).div_ceil(u128::from(previous));
@@ -146,7 +149,10 @@ impl SlidingWindow {
         match self.elapsed_until_usage(state, room) {
             // No more counts even at the start of the window, which may be later than `now`.
             0 => 0,
-            elapsed => self.windows.nanos_until(state.window, elapsed, now),
+            elapsed => {
+                let until = state.end.saturating_add(elapsed);
+                until.saturating_sub(now.as_nanos() + self.grid.length())
+            }
         }
     }
 }
@@ -166,7 +172,7 @@ impl Algorithm for SlidingWindow {
     fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
         Ok(Self {
             quota,
-            windows: self.windows.with_length(quota.period_ns()),
+            grid: Grid::new(quota.period_ns(), self.grid.offset),
         })
     }
 
@@ -176,7 +182,11 @@ impl Algorithm for SlidingWindow {
 
     #[inline]
     fn fresh(&self, _now: Tick) -> SlidingWindowState {
-        SlidingWindowState::default()
+        SlidingWindowState {
+            end: self.grid.first_end(),
+            previous: 0,
+            current: 0,
+        }
     }
 
     #[expect(clippy::inline_always, reason = "as for `TokenBucket`")]
@@ -215,12 +225,12 @@ impl Algorithm for SlidingWindow {
     fn refund(&self, state: &mut SlidingWindowState, now: Tick, cost: Cost, _: GiveBack) {
         let (cost, taken_at) = (cost.units, cost.at);
         let (mut at, _) = self.state_at(*state, now);
-        let (taken_in, _) = self.windows.locate(taken_at);
-        if taken_in + 1 < at.window {
+        let length = self.grid.length();
+        if taken_at.as_nanos() < at.end.saturating_sub(2 * length) {
             return;
         }
         // Newest cost first, but none that is newer than the refunded one.
-        let from_current = if taken_in < at.window {
+        let from_current = if taken_at.as_nanos() < at.end.saturating_sub(length) {
             0
         } else {
             cost.min(at.current)
@@ -245,11 +255,10 @@ impl Algorithm for SlidingWindow {
     }
 
     fn rescale(&self, state: &mut SlidingWindowState, from: &Self, now: Tick) {
-        if self.windows != from.windows {
+        if self.grid != from.grid {
             let (at, elapsed) = from.state_at(*state, now);
-            let now = from.windows.not_before(state.window, now);
             *state = SlidingWindowState {
-                window: self.windows.locate(now).0,
+                end: self.grid.end(from.grid.not_before(state.end, now)),
                 previous: 0,
                 current: from.used(&at, elapsed),
             };
@@ -258,25 +267,21 @@ impl Algorithm for SlidingWindow {
 
     fn forgettable_at(&self, state: &SlidingWindowState) -> Tick {
         // From here on less than one request counts.
-        let into = self.elapsed_until_usage(state, 0);
-        self.windows
-            .start(state.window)
-            .plus(Duration::from_nanos(into))
+        let since_end = state.end.saturating_add(self.elapsed_until_usage(state, 0));
+        Tick::from_nanos(since_end.saturating_sub(self.grid.length()))
     }
 }
 
 impl Portable for SlidingWindow {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(2);
-        let (mut quota, mut offset) = (self.quota, self.windows.offset());
-        fields.plain_quota(&mut quota);
-        fields.setting_or(&OFFSET, &mut offset, 0);
-        self.quota = quota;
-        self.windows = Windows::new(quota.period_ns(), offset);
+        fields.plain_quota(&mut self.quota);
+        fields.setting_or(&OFFSET, &mut self.grid.offset, 0);
+        self.grid = Grid::new(self.quota.period_ns(), self.grid.offset);
     }
 
     fn kernels(&self, _: Tick) -> Option<Vec<Kernel>> {
-        let grid = (self.windows.length(), self.windows.offset());
+        let grid = (self.grid.length(), self.grid.offset);
         Some(Kernel::cells(
             self.quota.limit(),
             grid,
@@ -286,7 +291,7 @@ impl Portable for SlidingWindow {
     }
 
     fn state_fields(&self, state: &mut SlidingWindowState, fields: &mut Fields<'_>) {
-        fields.moment(&mut state.window);
+        fields.u64(&mut state.end);
         fields.moment(&mut state.previous);
         fields.moment(&mut state.current);
     }

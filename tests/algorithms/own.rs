@@ -101,7 +101,7 @@ fn an_algorithm_is_named_in_five_places() {
         ("CalendarWindow", "algorithm/calendar_window.rs"),
         ("SlidingLog", "algorithm/sliding_log.rs"),
         ("SlidingWindow", "algorithm/sliding_window.rs"),
-        ("SlidingGrid", "algorithm/sliding_grid/mod.rs"),
+        ("SlidingGrid", "algorithm/sliding_grid.rs"),
         ("LeakyBucket", "algorithm/leaky_bucket/mod.rs"),
         ("WarmUp", "algorithm/warm_up/mod.rs"),
     ] {

@@ -148,7 +148,6 @@ pub(crate) fn algorithms(offset: Duration) -> Vec<AnyAlgorithm> {
         tower_throttle::CalendarWindow::try_new(Quota::per_day(3), zone)
             .expect("a zone")
             .into(),
-        #[cfg(feature = "governor")]
         tower_throttle::Gcra::new(quota).into(),
     ]
 }

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use super::super::fields::Fields;
 use super::super::{Algorithm, Cost, Facts, GiveBack, IntoAlgorithm, Portable, Report};
-use super::settings::Lockout;
-use super::state::LockoutState;
+use super::{Lockout, LockoutState};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -120,10 +119,9 @@ impl<A: Algorithm> DenialLockout<A> {
         denial: Decision,
     ) -> Decision {
         let phase = self.lockout.phase(&state.denials, now);
-        state.denials.enter(phase.level, phase.until, phase.expired);
+        state.denials.enter(&phase);
         // No denial is refunded, so its own moment does not matter.
-        let at = now.max(Tick::from_nanos(state.denials.seen));
-        state.denials.push(at, 1);
+        state.denials.attempts.add(now.as_nanos(), 1);
         match self.blocked_until(state, now) {
             Some(end) => during_block(denial, end, now, 1),
             None => denial,

@@ -3,14 +3,13 @@
 mod denials;
 mod phase;
 mod settings;
-mod state;
 #[cfg(all(test, not(tower_throttle_loom)))]
 mod tests;
 
 pub use self::{
     denials::{DenialLockout, DenialLockoutState},
+    phase::LockoutState,
     settings::Lockout,
-    state::LockoutState,
 };
 
 use std::time::Duration;
@@ -25,43 +24,18 @@ use crate::quota::Quota;
 use self::phase::Phase;
 
 impl Lockout {
-    /// Admits a cost, or denies it with its `retry_after`. The figures are those of `phase`.
-    fn decision(
-        &self,
-        verdict: Verdict,
-        state: &LockoutState,
-        phase: &Phase,
-        now: Tick,
-        retry_at: Option<u64>,
-    ) -> Decision {
+    /// The decision on a state whose phase is known.
+    fn decision(&self, state: &LockoutState, phase: &Phase, now: Tick, cost: u64) -> Decision {
         let since = |at: u64| at.saturating_sub(now.as_nanos());
-        Decision::new(
-            verdict,
-            self.quota.limit(),
-            self.remaining(phase),
-            retry_at.map(since),
-            since(self.reset_at(state, phase)),
-        )
-    }
-
-    fn decision_on(&self, state: &LockoutState, phase: &Phase, now: Tick, cost: u64) -> Decision {
-        if cost <= self.remaining(phase) {
-            return self.decision(Verdict::Admit, state, phase, now, None);
+        let remaining = self.remaining(phase);
+        let (mut verdict, mut retry_at) = (Verdict::Admit, None);
+        if cost > remaining {
+            verdict = Verdict::Deny;
+            retry_at = self.retry_at(state, phase, cost);
         }
-        let retry_at = self.retry_at(state, phase, cost);
-        self.decision(Verdict::Deny, state, phase, now, retry_at)
-    }
-
-    /// How long until a block ends in which there are more failures than it takes to start it.
-    fn owed(&self, state: &LockoutState, now: Tick) -> Duration {
-        let phase = self.phase(state, now);
-        let owed = match phase.blocked_until {
-            Some(end) if phase.is_full && phase.used > self.places(phase.level) => {
-                end.saturating_sub(now.as_nanos())
-            }
-            _ => 0,
-        };
-        Duration::from_nanos(owed)
+        let reset_after = since(self.reset_at(state, phase));
+        let (limit, retry_after) = (self.quota.limit(), retry_at.map(since));
+        Decision::new(verdict, limit, remaining, retry_after, reset_after)
     }
 }
 
@@ -97,19 +71,18 @@ impl Algorithm for Lockout {
     }
 
     fn decide(&self, state: &mut LockoutState, now: Tick, cost: u64) -> Decision {
-        let phase = self.phase(state, now);
+        let mut phase = self.phase(state, now);
         if cost == 0 || cost > self.remaining(&phase) {
-            return self.decision_on(state, &phase, now, cost);
+            return self.decision(state, &phase, now, cost);
         }
-        state.enter(phase.level, phase.until, phase.expired);
+        state.enter(&phase);
         state.push(now, cost);
-        let phase = self.phase_after_take(state, &phase, cost);
-        self.decision(Verdict::Admit, state, &phase, now, None)
+        phase = self.phase(state, now);
+        self.decision(state, &phase, now, 0)
     }
 
     fn peek(&self, state: &LockoutState, now: Tick, cost: u64) -> Decision {
-        let phase = self.phase(state, now);
-        self.decision_on(state, &phase, now, cost)
+        self.decision(state, &self.phase(state, now), now, cost)
     }
 
     fn refund(&self, state: &mut LockoutState, now: Tick, cost: Cost, why: GiveBack) {
@@ -121,29 +94,25 @@ impl Algorithm for Lockout {
     }
 
     fn charge(&self, state: &mut LockoutState, now: Tick, cost: u64) -> Duration {
-        let phase = self.phase(state, now);
+        let mut phase = self.phase(state, now);
         let cost = cost.min(Tick::MAX.as_nanos() - phase.used);
-        if cost > 0 && phase.is_full {
-            // A failure during a block counts without extending it.
-            state.add_to_newest(cost);
-        } else if cost > 0 {
-            state.enter(phase.level, phase.until, phase.expired);
-            state.push(now, cost);
+        if cost > 0 {
+            if phase.is_full {
+                // A failure during a block counts without extending it.
+                state.attempts.join(0, cost);
+            } else {
+                state.enter(&phase);
+                state.push(now, cost);
+            }
+            phase = self.phase(state, now);
         }
-        self.owed(state, now)
+        // How long until a block ends that has more failures than it takes to start it.
+        let end = phase.blocked_until.filter(|_| self.owed(&phase) > 0);
+        Duration::from_nanos(end.map_or(0, |end| end.saturating_sub(now.as_nanos())))
     }
 
     fn rescale(&self, state: &mut LockoutState, from: &Self, now: Tick) {
-        let phase = from.phase(state, now);
-        match phase.blocked_until {
-            // A block keeps the end that clients were told.
-            Some(end) if phase.is_full => state.block_until(phase.level + 1, end),
-            _ => {
-                state.enter(phase.level, phase.until, phase.expired);
-                // Fewer places must not start a block, which would have begun in the past.
-                state.keep_newest(self.places(phase.level) - 1);
-            }
-        }
+        self.convert(state, from, now);
     }
 
     fn forgettable_at(&self, state: &LockoutState) -> Tick {
@@ -163,16 +132,7 @@ impl Algorithm for Lockout {
 
     fn ban(&self, state: &mut LockoutState, now: Tick, length: Duration) {
         let phase = self.phase(state, now);
-        let end = now.plus(length).as_nanos().max(phase.until);
-        match phase.blocked_until {
-            Some(own_end) if phase.is_full => {
-                state.block_until(phase.level + 1, end.max(own_end));
-            }
-            _ => {
-                state.enter(phase.level, phase.until, phase.expired);
-                state.block_until(phase.level, end);
-            }
-        }
+        self.block_to(state, &phase, now.plus(length).as_nanos());
     }
 
     fn report(&self, state: &LockoutState, now: Tick) -> Report {

@@ -1,4 +1,4 @@
-//! What a state means at one moment.
+//! The state of one key: its failures and its last block, and what that means at one moment.
 //!
 //! ```text
 //! places = limit if level = 0, else parole
@@ -9,17 +9,40 @@
 //! level  = 0 from until + forget on
 //! ```
 
-use super::settings::Lockout;
-use super::state::{LockoutState, next_level};
+use super::super::fields::Fields;
+use super::super::moments::Moments;
+use super::Lockout;
 use crate::clock::Tick;
+
+/// The most blocks that are counted: the length of any block has reached its maximum by then.
+const MAX_LEVEL: u32 = 63;
+
+/// The most late attempts of which a refund is found. They are as many as there are threads that
+/// decide on a key at once, unless the clock steps back.
+const MOST_LATE: usize = 64;
+
+/// The state of a key under [`Lockout`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LockoutState {
+    /// The attempts that were not refunded, as they were at the newest moment. If there are as many as start a
+    /// block, it started then.
+    pub(super) attempts: Moments,
+    /// How many blocks have ended since the key was forgotten, without the present one.
+    level: u32,
+    /// When the last of these blocks ended, or when a ban ends; 0 if there was none.
+    until: u64,
+    /// The newest of the attempts whose `now` was older than the newest one, because another thread was faster:
+    /// their `now`, which the receipt has, and the moment at which they count.
+    late: Vec<(u64, u64)>,
+}
 
 /// A state at one moment. What has ended by then is left out.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Phase {
     /// How many blocks have ended.
-    pub(super) level: u32,
+    level: u32,
     /// When the last of these ended, or when a ban ends.
-    pub(super) until: u64,
+    until: u64,
     /// When the present block or ban ends.
     pub(super) blocked_until: Option<u64>,
     /// Whether there are as many attempts as start a block.
@@ -30,60 +53,105 @@ pub(super) struct Phase {
     pub(super) used: u64,
 }
 
-impl Lockout {
-    pub(super) fn phase(&self, state: &LockoutState, now: Tick) -> Phase {
-        let now = now.as_nanos().max(state.seen);
-        let (mut level, mut until) = (state.level, state.until);
-        let expired = if state.used(0) >= self.places(level) {
-            let end = self.block_end(state.seen, level, until);
-            if now < end {
-                return Phase {
-                    level,
-                    until,
-                    blocked_until: Some(end),
-                    is_full: true,
-                    expired: 0,
-                    used: state.used(0),
-                };
-            }
-            (level, until) = (next_level(level), end);
-            state.len()
-        } else {
-            state.expired(now, self.period())
-        };
-        if level > 0 && now >= self.forgotten_at(until) {
-            level = 0;
-        }
-        if level == 0 && now >= until {
-            until = 0;
-        }
-        Phase {
-            level,
-            until,
-            blocked_until: (now < until).then_some(until),
-            is_full: false,
-            expired,
-            used: state.used(expired),
+impl LockoutState {
+    /// Writes down what time has changed.
+    pub(super) fn enter(&mut self, phase: &Phase) {
+        (self.level, self.until) = (phase.level, phase.until);
+        if phase.expired > 0 {
+            self.attempts.drop_oldest(phase.expired);
+            let oldest = self.attempts.completes(0, 1).unwrap_or(u64::MAX);
+            self.late.retain(|(_, at)| *at >= oldest);
         }
     }
 
-    /// The phase at `state.seen`, given that of the moment before `cost` was taken then.
-    pub(super) fn phase_after_take(
-        &self,
-        state: &LockoutState,
-        before: &Phase,
-        cost: u64,
-    ) -> Phase {
-        let used = before.used + cost;
-        let is_full = used >= self.places(before.level);
-        let end = || self.block_end(state.seen, before.level, before.until);
-        Phase {
-            blocked_until: is_full.then(end),
-            is_full,
-            expired: 0,
-            used,
-            ..*before
+    /// Counts attempts at `now`.
+    pub(super) fn push(&mut self, now: Tick, cost: u64) {
+        let (now, seen) = (now.as_nanos(), self.attempts.seen);
+        if now < seen {
+            if self.late.len() >= MOST_LATE {
+                self.late.remove(0);
+            }
+            self.late.push((now, seen));
         }
+        self.attempts.add(now, cost);
+    }
+
+    /// Frees `cost` of the attempts up to `taken_at`, newest first. The first `gone` moments stay.
+    pub(super) fn free(&mut self, taken_at: Tick, gone: usize, cost: u64) {
+        let mut latest = taken_at.as_nanos();
+        let late = self.late.iter().position(|(now, _)| *now == latest);
+        if let Some(late) = late.filter(|_| cost > 0) {
+            latest = self.late.remove(late).1;
+        }
+        self.attempts.take_back(gone, latest, cost);
+    }
+
+    /// Blocks the key until `end`, after `level` blocks. What was counted before is dropped.
+    fn block_until(&mut self, level: u32, end: u64) {
+        (self.level, self.until) = (level, end);
+        self.attempts.clear();
+        self.late = Vec::new();
+    }
+
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.attempts.heap_bytes() + self.late.capacity() * size_of::<(u64, u64)>()
+    }
+
+    pub(super) fn max_heap_bytes(limit: u64) -> usize {
+        let late = MOST_LATE * size_of::<(u64, u64)>();
+        Moments::max_heap_bytes(limit).saturating_add(late)
+    }
+
+    pub(super) fn list(&mut self, fields: &mut Fields<'_>) {
+        let mut level = self.level.into();
+        fields.u64(&mut level);
+        fields.require(level <= MAX_LEVEL.into());
+        self.level = u32::try_from(level).unwrap_or(MAX_LEVEL);
+        fields.moment(&mut self.until);
+        self.attempts.list(fields);
+        let mut late = self.late.len();
+        fields.len(&mut late);
+        fields.require(late <= MOST_LATE);
+        self.late.resize(late, (0, 0));
+        for (now, at) in &mut self.late {
+            fields.moment(now);
+            fields.moment(at);
+            fields.require(now < at && *at <= self.attempts.seen);
+        }
+    }
+}
+
+impl Lockout {
+    pub(super) fn phase(&self, state: &LockoutState, now: Tick) -> Phase {
+        let now = now.as_nanos().max(state.attempts.seen);
+        let mut phase = Phase {
+            level: state.level,
+            until: state.until,
+            blocked_until: None,
+            is_full: false,
+            expired: 0,
+            used: state.attempts.cost_from(0),
+        };
+        if phase.used >= self.places(state.level) {
+            let end = self.block_end(state);
+            if now < end {
+                (phase.is_full, phase.blocked_until) = (true, Some(end));
+                return phase;
+            }
+            (phase.level, phase.until) = ((state.level + 1).min(MAX_LEVEL), end);
+            phase.expired = state.attempts.len();
+        } else {
+            phase.expired = state.attempts.expired(now, self.quota.period_ns());
+        }
+        if phase.level > 0 && now >= self.forgotten_at(phase.until) {
+            phase.level = 0;
+        }
+        if phase.level == 0 && now >= phase.until {
+            phase.until = 0;
+        }
+        phase.blocked_until = (now < phase.until).then_some(phase.until);
+        phase.used = state.attempts.cost_from(phase.expired);
+        phase
     }
 
     /// The largest cost that is admitted.
@@ -94,6 +162,14 @@ impl Lockout {
         }
     }
 
+    /// How many more attempts there are than it takes to start the present block.
+    pub(super) const fn owed(&self, phase: &Phase) -> u64 {
+        match phase.blocked_until {
+            Some(_) if phase.is_full => phase.used - self.places(phase.level),
+            _ => 0,
+        }
+    }
+
     /// When `cost`, which is denied now, is admitted without other traffic. `None` if it never is.
     pub(super) fn retry_at(&self, state: &LockoutState, phase: &Phase, cost: u64) -> Option<u64> {
         let limit = self.quota.limit();
@@ -101,19 +177,15 @@ impl Lockout {
             return None;
         }
         if let (true, Some(end)) = (phase.is_full, phase.blocked_until) {
-            let on_parole = cost <= self.places(phase.level + 1);
-            return Some(if on_parole {
-                end
-            } else {
-                self.forgotten_at(end)
-            });
+            let is_on_parole = cost <= self.places(phase.level + 1);
+            let forgotten = self.forgotten_at(end);
+            return Some(if is_on_parole { end } else { forgotten });
         }
         let fits_at = |places: u64| {
-            let excess = phase.used.saturating_add(cost).saturating_sub(places);
-            let freed = match excess {
-                0 => 0,
-                _ => state.moment_of(phase.expired, excess) + self.period(),
-            };
+            let excess = (phase.used.saturating_add(cost)).saturating_sub(places);
+            let last = state.attempts.completes(phase.expired, excess);
+            let freed = last.filter(|_| excess > 0);
+            let freed = freed.map_or(0, |last| last + self.quota.period_ns());
             (cost <= places).then(|| freed.max(phase.blocked_until.unwrap_or(0)))
         };
         let as_new = fits_at(limit)?;
@@ -127,32 +199,30 @@ impl Lockout {
 
     /// When all of the limit is available.
     pub(super) fn reset_at(&self, state: &LockoutState, phase: &Phase) -> u64 {
-        let has_parole = |level| self.places(level) < self.quota.limit();
-        match phase.blocked_until {
-            Some(end) if phase.is_full && has_parole(1) => self.forgotten_at(end),
-            Some(end) if phase.is_full => end,
-            blocked_until => {
-                let newest = state.newest().filter(|_| phase.used > 0);
-                let expires = newest.map_or(0, |newest| newest + self.period());
-                let forgotten = if has_parole(phase.level) {
-                    self.forgotten_at(phase.until)
-                } else {
-                    0
-                };
-                expires.max(forgotten).max(blocked_until.unwrap_or(0))
-            }
+        let forgotten = |level, until| match self.places(level) < self.quota.limit() {
+            true => self.forgotten_at(until),
+            false => 0,
+        };
+        let blocked = phase.blocked_until.unwrap_or(0);
+        if phase.is_full {
+            return forgotten(1, blocked).max(blocked);
         }
+        let newest = state.attempts.newest().filter(|_| phase.used > 0);
+        let expires = newest.map_or(0, |newest| newest + self.quota.period_ns());
+        expires
+            .max(forgotten(phase.level, phase.until))
+            .max(blocked)
     }
 
     /// When the state decides like a fresh one, at any later moment.
     pub(super) fn unused_at(&self, state: &LockoutState) -> u64 {
-        if state.used(0) >= self.places(state.level) {
-            return self.forgotten_at(self.block_end(state.seen, state.level, state.until));
+        if state.attempts.cost_from(0) >= self.places(state.level) {
+            return self.forgotten_at(self.block_end(state));
         }
         // What has expired by the newest moment is gone, so an older moment must not find a fresh key.
-        let expired = match (state.newest(), state.seen) {
-            (None, 0) => 0,
-            (_, seen) => seen + self.period(),
+        let expired = match state.attempts.seen {
+            0 if state.attempts.len() == 0 => 0,
+            seen => seen + self.quota.period_ns(),
         };
         let forgotten = match state.level {
             0 => state.until,
@@ -161,17 +231,39 @@ impl Lockout {
         expired.max(forgotten)
     }
 
-    /// The end of the block that starts at `start`, after `level` blocks.
-    fn block_end(&self, start: u64, level: u32, until: u64) -> u64 {
-        let end = start.saturating_add(self.block_after(level)).max(until);
-        end.min(Tick::MAX.as_nanos())
+    /// Denies everything until `end` at least.
+    pub(super) fn block_to(&self, state: &mut LockoutState, phase: &Phase, end: u64) {
+        match phase.blocked_until {
+            Some(own) if phase.is_full => {
+                state.block_until((phase.level + 1).min(MAX_LEVEL), end.max(own));
+            }
+            _ => {
+                state.enter(phase);
+                state.block_until(phase.level, end.max(phase.until));
+            }
+        }
+    }
+
+    /// The end of the block that starts with the newest attempt.
+    fn block_end(&self, state: &LockoutState) -> u64 {
+        let length = self.block_after(state.level);
+        let end = state.attempts.seen.saturating_add(length);
+        end.max(state.until).min(Tick::MAX.as_nanos())
     }
 
     const fn forgotten_at(&self, until: u64) -> u64 {
         until.saturating_add(self.forget)
     }
 
-    const fn period(&self) -> u64 {
-        self.quota.period_ns()
+    /// What is kept under other settings than those of `from`.
+    pub(super) fn convert(&self, state: &mut LockoutState, from: &Self, now: Tick) {
+        let phase = from.phase(state, now);
+        if phase.is_full {
+            // A block keeps the end that clients were told.
+            return from.block_to(state, &phase, 0);
+        }
+        state.enter(&phase);
+        // Fewer places must not start a block, which would have begun in the past.
+        state.attempts.keep_newest(self.places(phase.level) - 1);
     }
 }

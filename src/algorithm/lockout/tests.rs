@@ -113,7 +113,7 @@ fn more_charges_than_can_be_counted_are_the_most_that_can() {
         let owed = lockout().charge(&mut state, Tick::ZERO, u64::MAX);
         assert_eq!(owed, MINUTE);
     }
-    assert_eq!(state.used(0), Tick::MAX.as_nanos());
+    assert_eq!(state.attempts.cost_from(0), Tick::MAX.as_nanos());
 }
 
 fn waiting<A: Algorithm>(algorithm: &A) -> usize {
@@ -192,8 +192,9 @@ fn a_lower_limit_keeps_no_empty_attempts() {
     for ns in 1..=5 {
         state.push(Tick::from_nanos(ns), 2);
     }
-    state.keep_newest(3);
-    assert_eq!((state.used(0), state.len()), (3, 2));
+    state.attempts.keep_newest(3);
+    assert_eq!((state.attempts.cost_from(0), state.attempts.len()), (3, 2));
+    assert_eq!(state.attempts.completes(0, 1), Some(4));
 }
 
 /// The attempts of 65 threads that were slower than another one, of which one is no longer known.

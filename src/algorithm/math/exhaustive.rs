@@ -7,7 +7,6 @@
 use super::{
     arithmetic::gcd,
     interval::{ExactNanos, Interval},
-    windows::Windows,
 };
 use crate::algorithm::Cost;
 use crate::clock::Tick;
@@ -285,50 +284,6 @@ fn conversions_match_long_multiplication() {
         for to in &edge {
             for span in edge_spans(from).into_iter().step_by(11) {
                 check_convert(to, from, span);
-            }
-        }
-    }
-}
-
-/// The first moment of window 0: the latest start that is not after zero.
-fn first_start(length: i128, offset: i128) -> i128 {
-    let mut start = offset;
-    while start > 0 {
-        start -= length;
-    }
-    start
-}
-
-#[test]
-fn windows_match_their_definition() {
-    for length in 1..=24_u64 {
-        for offset in 0..=50_u64 {
-            let windows = Windows::new(length, offset);
-            let (long, first) = (
-                i128::from(length),
-                first_start(length.into(), offset.into()),
-            );
-            let start_of = |window: u64| first + i128::from(window) * long;
-            for window in 0..8_u64 {
-                let start = windows.start(window).as_nanos();
-                assert_eq!(i128::from(start), start_of(window).max(0));
-            }
-            for now in 0..110_u64 {
-                let tick = Tick::from_nanos(now);
-                let (window, into) = windows.locate(tick);
-                assert!(into < length);
-                assert_eq!(start_of(window) + i128::from(into), i128::from(now));
-                for window in 0..8 {
-                    let last = start_of(window + 1) - 1;
-                    let is_later = start_of(window) > i128::from(now);
-                    let moment = i128::from(windows.not_before(window, tick).as_nanos());
-                    assert_eq!(moment, if is_later { last } else { now.into() });
-                    for into in [0, 1, length - 1, length, 3 * length] {
-                        let until = start_of(window) + i128::from(into) - i128::from(now);
-                        let got = windows.nanos_until(window, into, tick);
-                        assert_eq!(i128::from(got), until.max(0));
-                    }
-                }
             }
         }
     }

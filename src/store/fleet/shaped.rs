@@ -119,7 +119,6 @@ mod tests {
         // A third of a second, exactly.
         assert_eq!((level.capacity, level.unit, level.rate), (5, 1_000_000, 3));
         // Of whole nanoseconds.
-        #[cfg(feature = "governor")]
         assert_eq!(
             shape_of(&Gcra::new(quota), NOW).unwrap(),
             Shape::of(Part::Level(Level::new(5, 333_333_333, 1).unwrap()))

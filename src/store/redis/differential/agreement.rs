@@ -1,6 +1,5 @@
 //! Every algorithm decides as the script.
 
-#[cfg(feature = "governor")]
 use super::policies::gcra;
 use super::policies::{
     fixed_window, leaky_meter, leaky_queue, quota, sliding_grid, sliding_log, sliding_window,
@@ -61,7 +60,6 @@ fn buckets_and_lines_decide_as_the_script() {
     });
     assert_agree(8, false, leaky_meter);
     assert_agree(9, false, leaky_queue);
-    #[cfg(feature = "governor")]
     assert_agree(15, false, gcra);
 }
 

@@ -1,0 +1,310 @@
+//! A window that slides cell by cell.
+
+use std::time::Duration;
+
+use super::fields::Fields;
+use super::portable;
+use super::setting::{OFFSET, Range, Setting};
+use super::window::Grid;
+use super::{Algorithm, Cost, Division, Facts, GiveBack, Kernel, Portable, Report};
+use crate::clock::{Tick, nanos};
+use crate::decision::{Decision, Verdict};
+use crate::error::{ConfigError, expect_valid};
+use crate::quota::Quota;
+
+/// Divides the period W into G cells. Admits a cost of at most the limit L in the current cell and
+/// the G - 1 cells before it.
+///
+/// It is finer than [`FixedWindow`](crate::FixedWindow). It counts the cost per cell exactly, where
+/// [`SlidingWindow`](crate::SlidingWindow) assumes that requests were spread evenly. At most L pass
+/// in any `W(1 - 1/G)`. More may pass in a whole W, because the oldest cell expires as a whole.
+/// [`strict`](Self::strict) keeps one more cell and the full promise: at most L in any W.
+///
+/// A cell is W/G long, rounded up to whole nanoseconds. So the cells together are never shorter
+/// than W.
+///
+/// ```text
+/// limit 4, 4 cells   |  2  |     |  1  |  1 ^|            now at ^: full
+///                          |     |  1  |  1  |   ^ |      the cell of 2 has expired: 2 pass
+/// ```
+///
+#[cfg_attr(doc, doc = crate::picture::picture!(
+    "algorithms/sliding_grid.svg",
+    "SlidingGrid and six kinds of traffic: with ten cells, a second has the limit or hardly more."
+))]
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_throttle::{Limiter, ManualClock, Quota, SlidingGrid};
+///
+/// let clock = ManualClock::new();
+/// let grid = SlidingGrid::new(Quota::per_minute(4)).cells(4);
+/// let limiter = Limiter::new(grid).with_clock(clock.clone());
+/// assert!(limiter.check_n(4).is_admitted());
+/// assert_eq!(limiter.check().retry_after, Some(Duration::from_secs(60)));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlidingGrid {
+    quota: Quota,
+    cells: u64,
+    strict: bool,
+    grid: Grid,
+}
+
+/// The state of a key under [`SlidingGrid`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlidingGridState {
+    /// When the newest cell ends.
+    end: u64,
+    /// The count of each cell, newest first; empty if nothing was ever counted.
+    counts: Vec<u64>,
+}
+
+const MAX_CELLS: u64 = 60;
+const DEFAULT_CELLS: u64 = 10;
+static CELLS: Setting = Setting::count("cells", Range::Number(1, MAX_CELLS));
+static STRICT: Setting = Setting::flag("strict");
+
+impl SlidingGrid {
+    /// The most cells that a window may have.
+    pub const MAX_CELLS: usize = MAX_CELLS as usize;
+
+    /// Creates a grid of ten cells. A cell begins at the zero of the limiter's clock. A quota with a
+    /// burst is refused when a limiter is built.
+    pub const fn new(quota: Quota) -> Self {
+        Self::build(quota, DEFAULT_CELLS, false, 0)
+    }
+
+    /// Sets the number of cells.
+    ///
+    /// # Panics
+    /// If that is 0 or above [`MAX_CELLS`](Self::MAX_CELLS); [`try_cells`](Self::try_cells)
+    /// returns an error instead.
+    #[must_use]
+    #[track_caller]
+    pub fn cells(self, cells: usize) -> Self {
+        expect_valid(self.try_cells(cells))
+    }
+
+    /// Sets the number of cells, for a number from a configuration.
+    ///
+    /// # Errors
+    /// If that is 0 or above [`MAX_CELLS`](Self::MAX_CELLS).
+    pub fn try_cells(self, cells: usize) -> Result<Self, ConfigError> {
+        portable::set(self, CELLS.name, cells as u64)
+    }
+
+    /// Counts one whole cell more, so that at most L pass in any W.
+    #[must_use]
+    pub const fn strict(self) -> Self {
+        Self::build(self.quota, self.cells, true, self.grid.offset)
+    }
+
+    /// Moves the start of the cells: one begins at `offset` after the zero of the limiter's clock.
+    #[must_use]
+    pub fn offset(self, offset: Duration) -> Self {
+        Self::build(self.quota, self.cells, self.strict, nanos(offset))
+    }
+
+    const fn build(quota: Quota, cells: u64, strict: bool, offset: u64) -> Self {
+        let grid = Grid::new(quota.period_ns().div_ceil(cells), offset);
+        Self {
+            quota,
+            cells,
+            strict,
+            grid,
+        }
+    }
+
+    /// How many cells are summed up: one more if strict.
+    #[expect(clippy::cast_possible_truncation, reason = "at most 61 cells count")]
+    #[inline]
+    const fn counted(&self) -> usize {
+        (self.cells + self.strict as u64) as usize
+    }
+
+    /// When the cell of `now` ends, or the newest one if that is later, and how many cells that is after the newest
+    /// one, at most all that count.
+    #[inline]
+    fn elapsed(&self, state: &SlidingGridState, now: Tick) -> (u64, usize) {
+        if now.as_nanos() < state.end {
+            return (state.end, 0);
+        }
+        let end = self.grid.end(now);
+        let cells = usize::try_from((end - state.end) / self.grid.length());
+        (end, cells.unwrap_or(usize::MAX).min(self.counted()))
+    }
+
+    /// The time until the usage is at most `most`.
+    fn until(&self, state: &SlidingGridState, most: u64, now: Tick) -> u64 {
+        self.end_of(state, most).saturating_sub(now.as_nanos())
+    }
+
+    /// When the usage is at most `most`.
+    #[inline]
+    fn end_of(&self, state: &SlidingGridState, most: u64) -> u64 {
+        let mut sum = 0_u64;
+        let kept = state.counts.iter().take_while(|count| {
+            sum = sum.saturating_add(**count);
+            sum <= most
+        });
+        match state.counts.len() - kept.count() {
+            0 => 0,
+            cells => (state.end).saturating_add((cells as u64 - 1) * self.grid.length()),
+        }
+    }
+
+    /// Moves on to the cell of `now`, drops what has left the window, and makes room for the counts.
+    fn advance(&self, state: &mut SlidingGridState, now: Tick) {
+        let (end, cells) = self.elapsed(state, now);
+        state.counts.resize(self.counted(), 0);
+        state.counts.rotate_right(cells % self.counted());
+        state.counts[..cells].fill(0);
+        state.end = end;
+    }
+
+    /// The decision on a cost, whose figures are those of `used`.
+    fn decision(&self, state: &SlidingGridState, used: u64, now: Tick, cost: u64) -> Decision {
+        let limit = self.quota.limit();
+        let remaining = limit.saturating_sub(used);
+        let (mut verdict, mut retry_after) = (Verdict::Admit, None);
+        if cost > remaining {
+            verdict = Verdict::Deny;
+            retry_after = (cost <= limit).then(|| self.until(state, limit - cost, now));
+        }
+        let reset_after = self.until(state, 0, now);
+        Decision::new(verdict, limit, remaining, retry_after, reset_after)
+    }
+}
+
+impl SlidingGridState {
+    /// The usage when this many cells have elapsed since the newest one.
+    #[inline]
+    fn used(&self, elapsed: usize) -> u64 {
+        let kept = self.counts.len().saturating_sub(elapsed);
+        let counts = self.counts[..kept].iter();
+        counts.fold(0, |sum, count| sum.saturating_add(*count))
+    }
+}
+
+impl Algorithm for SlidingGrid {
+    type State = SlidingGridState;
+
+    fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    #[inline]
+    fn facts(&self) -> Facts {
+        Facts {
+            max_heap_bytes: self.counted() * size_of::<u64>(),
+            ..Facts::ONE_LIMIT
+        }
+    }
+
+    fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
+        let offset = self.grid.offset;
+        Ok(Self::build(quota, self.cells, self.strict, offset))
+    }
+
+    fn validate(&self) -> Result<(), ConfigError> {
+        portable::check(self)
+    }
+
+    #[inline]
+    fn fresh(&self, _now: Tick) -> SlidingGridState {
+        SlidingGridState {
+            end: self.grid.first_end(),
+            counts: Vec::new(),
+        }
+    }
+
+    #[inline]
+    fn decide(&self, state: &mut SlidingGridState, now: Tick, cost: u64) -> Decision {
+        let used = state.used(self.elapsed(state, now).1);
+        if cost == 0 || cost > self.quota.limit().saturating_sub(used) {
+            // A denial removes nothing: a request with an older `now` may still need the counts.
+            return self.decision(state, used, now, cost);
+        }
+        self.advance(state, now);
+        state.counts[0] += cost;
+        self.decision(state, used + cost, now, 0)
+    }
+
+    fn peek(&self, state: &SlidingGridState, now: Tick, cost: u64) -> Decision {
+        let used = state.used(self.elapsed(state, now).1);
+        self.decision(state, used, now, cost)
+    }
+
+    fn refund(&self, state: &mut SlidingGridState, now: Tick, cost: Cost, _: GiveBack) {
+        self.advance(state, now);
+        // Newest first, but none that is newer than the refunded one.
+        let age = state.end.saturating_sub(self.grid.end(cost.at)) / self.grid.length();
+        let older = usize::try_from(age).unwrap_or(usize::MAX);
+        let mut left = cost.units;
+        for count in state.counts.iter_mut().skip(older) {
+            let given = left.min(*count);
+            *count -= given;
+            left -= given;
+        }
+    }
+
+    fn charge(&self, state: &mut SlidingGridState, now: Tick, cost: u64) -> Duration {
+        self.advance(state, now);
+        let used = state.used(0);
+        state.counts[0] += cost.min(Tick::MAX.as_nanos() - used);
+        Duration::from_nanos(self.until(state, self.quota.limit(), now))
+    }
+
+    fn rescale(&self, state: &mut SlidingGridState, from: &Self, now: Tick) {
+        if self.grid != from.grid || self.counted() != from.counted() {
+            let now = from.grid.not_before(state.end, now);
+            let used = state.used(from.elapsed(state, now).1);
+            *state = self.fresh(now);
+            self.advance(state, now);
+            state.counts[0] = used;
+        }
+    }
+
+    fn forgettable_at(&self, state: &SlidingGridState) -> Tick {
+        Tick::from_nanos(self.end_of(state, 0))
+    }
+
+    fn report(&self, state: &SlidingGridState, now: Tick) -> Report {
+        Report {
+            available: self.peek(state, now, 0).remaining(),
+            is_blocked: false,
+            heap_bytes: state.counts.capacity() * size_of::<u64>(),
+        }
+    }
+}
+
+impl Portable for SlidingGrid {
+    fn settings_fields(&mut self, fields: &mut Fields<'_>) {
+        fields.tag(6);
+        fields.plain_quota(&mut self.quota);
+        fields.setting_or(&CELLS, &mut self.cells, DEFAULT_CELLS);
+        fields.flag(&STRICT, &mut self.strict);
+        fields.setting_or(&OFFSET, &mut self.grid.offset, 0);
+        *self = Self::build(self.quota, self.cells, self.strict, self.grid.offset);
+    }
+
+    fn kernels(&self, _: Tick) -> Option<Vec<Kernel>> {
+        let grid = (self.grid.length(), self.grid.offset);
+        let counted = self.counted() as u64;
+        Some(Kernel::cells(
+            self.quota.limit(),
+            grid,
+            counted,
+            Division::Even,
+        ))
+    }
+
+    fn state_fields(&self, state: &mut SlidingGridState, fields: &mut Fields<'_>) {
+        fields.u64(&mut state.end);
+        state.counts.resize(self.counted(), 0);
+        for count in &mut state.counts {
+            fields.moment(count);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Windows that divide time, and the count of one window.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use crate::algorithm::Cost;
+use crate::clock::Tick;
+use crate::decision::{Decision, Verdict};
+
+/// Windows of one length. One ends at `offset`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Grid {
+    /// Non-zero, so that dividing by it cannot panic.
+    length: NonZeroU64,
+    pub(super) offset: u64,
+}
+
+/// Manual impl: offsets that are whole windows apart make the same windows.
+impl PartialEq for Grid {
+    fn eq(&self, other: &Self) -> bool {
+        (self.length, self.first_end()) == (other.length, other.first_end())
+    }
+}
+
+impl Eq for Grid {}
+
+impl Grid {
+    pub(super) const fn new(length: u64, offset: u64) -> Self {
+        let Some(length) = NonZeroU64::new(length) else {
+            panic!("the period of a quota is not zero");
+        };
+        Self { length, offset }
+    }
+
+    pub(super) const fn length(&self) -> u64 {
+        self.length.get()
+    }
+
+    /// Where a window ends that began at zero or before.
+    pub(super) const fn first_end(&self) -> u64 {
+        self.offset % self.length.get()
+    }
+
+    /// When the window of `now` ends.
+    pub(super) const fn end(&self, now: Tick) -> u64 {
+        let (now, length) = (now.as_nanos(), self.length.get());
+        let into = (now + (length - self.first_end())) % length;
+        now + (length - into)
+    }
+
+    /// `now`, or the last moment of the window that ends at `end` if that begins later.
+    ///
+    /// A state of a later window has seen a moment in it. Which one is not known, so the last one
+    /// is the safe choice.
+    pub(super) const fn not_before(&self, end: u64, now: Tick) -> Tick {
+        if now.as_nanos() >= end.saturating_sub(self.length.get()) {
+            return now;
+        }
+        Tick::from_nanos(end - 1)
+    }
+}
+
+/// The count of one window: the state of a key under [`FixedWindow`](crate::FixedWindow) and
+/// [`CalendarWindow`](crate::CalendarWindow).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WindowState {
+    /// When the window ends; 0 if there was none yet.
+    pub(super) end: u64,
+    pub(super) used: u64,
+}
+
+impl WindowState {
+    /// Nanoseconds until the window is over.
+    #[inline]
+    pub(super) const fn left(&self, now: Tick) -> u64 {
+        self.end.saturating_sub(now.as_nanos())
+    }
+
+    /// The window that is open at `now`, or a new one with this end. If `now` is older than the window, the
+    /// window counts.
+    #[inline]
+    fn open(self, now: Tick, end: impl FnOnce() -> u64) -> Self {
+        match self.left(now) {
+            0 => Self {
+                end: end(),
+                used: 0,
+            },
+            _ => self,
+        }
+    }
+
+    #[expect(clippy::inline_always, reason = "as for `TokenBucket`")]
+    #[inline(always)]
+    pub(super) fn decide(
+        &mut self,
+        limit: u64,
+        now: Tick,
+        cost: u64,
+        end: impl FnOnce() -> u64,
+    ) -> Decision {
+        let mut open = self.open(now, end);
+        let (mut verdict, mut retry_after) = (Verdict::Admit, None);
+        if cost > 0 {
+            if cost <= limit.saturating_sub(open.used) {
+                open.used += cost;
+                *self = open;
+            } else {
+                verdict = Verdict::Deny;
+                retry_after = (cost <= limit).then_some(open.left(now));
+            }
+        }
+        let remaining = limit.saturating_sub(open.used);
+        let reset_after = if open.used == 0 { 0 } else { open.left(now) };
+        Decision::new(verdict, limit, remaining, retry_after, reset_after)
+    }
+
+    /// The cost of an earlier window is not in the count.
+    pub(super) fn refund(&mut self, now: Tick, cost: Cost, start: impl FnOnce(&Self) -> u64) {
+        if self.left(now) > 0 && cost.at.as_nanos() >= start(self) {
+            self.used = self.used.saturating_sub(cost.units);
+        }
+    }
+
+    pub(super) fn charge(
+        &mut self,
+        limit: u64,
+        now: Tick,
+        cost: u64,
+        end: impl FnOnce() -> u64,
+    ) -> Duration {
+        let mut open = self.open(now, end);
+        if cost > 0 {
+            open.used = open.used.saturating_add(cost).min(Tick::MAX.as_nanos());
+            *self = open;
+        }
+        let is_in_debt = open.used > limit;
+        Duration::from_nanos(if is_in_debt { open.left(now) } else { 0 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_match_their_definition() {
+        let lengths = [1, 2, 3, 7, 24, 100_000_000, (1 << 32) + 1, (1 << 59) - 1];
+        for length in lengths {
+            for offset in [0, 1, length / 2, length - 1, length, 3 * length + 1] {
+                let grid = Grid::new(length, offset);
+                let near = [0, 1, 2, 50, 1 << 33, (1 << 62) / length * length, 1 << 63];
+                for now in near
+                    .into_iter()
+                    .flat_map(|at: u64| [at.saturating_sub(1), at, at + 1])
+                {
+                    let now = Tick::from_nanos(now);
+                    let end = grid.end(now);
+                    let is_a_bound =
+                        (i128::from(end) - i128::from(offset)) % i128::from(length) == 0;
+                    let is_next = now.as_nanos() < end && end - now.as_nanos() <= length;
+                    assert!(is_a_bound && is_next, "{now:?}: {end} of {grid:?}");
+                    assert_eq!(grid.not_before(end, now), now);
+                    let last = Tick::from_nanos(end.saturating_add(length) - 1);
+                    assert_eq!(grid.not_before(end.saturating_add(length), now), last);
+                }
+            }
+        }
+    }
+}
