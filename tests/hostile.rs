@@ -282,7 +282,7 @@ fn no_reply_admits_more_than_an_outage_does() {
 }
 
 /// Sends random numbers as replies. Returns how many were decisions.
-async fn random_replies<A: tower_throttle::algorithm::Portable>(
+async fn random_replies<A: tower_throttle::algorithm::Algorithm>(
     server: &Server,
     policy: &str,
     algorithm: A,

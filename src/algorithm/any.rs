@@ -5,8 +5,7 @@ use std::{any::Any, fmt, time::Duration};
 use super::fields::Fields;
 use super::{
     Algorithm, All, CalendarWindow, Cost, DenialLockout, Facts, FixedWindow, Gcra, GiveBack,
-    Kernel, LeakyBucket, Lockout, Portable, Report, SlidingGrid, SlidingLog, SlidingWindow,
-    TokenBucket, WarmUp,
+    LeakyBucket, Lockout, Report, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
 };
 use crate::clock::Tick;
 use crate::decision::Decision;
@@ -38,13 +37,13 @@ use crate::quota::Quota;
 #[expect(missing_docs, reason = "each variant is the algorithm of its name")]
 pub enum AnyAlgorithm {
     FixedWindow(FixedWindow),
-    CalendarWindow(Box<CalendarWindow>),
+    CalendarWindow(CalendarWindow),
     SlidingLog(SlidingLog),
     SlidingWindow(SlidingWindow),
-    SlidingGrid(Box<SlidingGrid>),
+    SlidingGrid(SlidingGrid),
     TokenBucket(TokenBucket),
     LeakyBucket(LeakyBucket),
-    WarmUp(Box<WarmUp>),
+    WarmUp(WarmUp),
     Gcra(Gcra),
     Lockout(Lockout),
     /// A tuple too.
@@ -57,22 +56,13 @@ macro_rules! with_kind {
     ($any:expr, $as:ident, $algorithm:ident => $value:expr) => {
         match $any {
             AnyAlgorithm::FixedWindow($algorithm) => $value,
-            AnyAlgorithm::CalendarWindow(boxed) => {
-                let $algorithm = boxed.$as();
-                $value
-            }
+            AnyAlgorithm::CalendarWindow($algorithm) => $value,
             AnyAlgorithm::SlidingLog($algorithm) => $value,
             AnyAlgorithm::SlidingWindow($algorithm) => $value,
-            AnyAlgorithm::SlidingGrid(boxed) => {
-                let $algorithm = boxed.$as();
-                $value
-            }
+            AnyAlgorithm::SlidingGrid($algorithm) => $value,
             AnyAlgorithm::TokenBucket($algorithm) => $value,
             AnyAlgorithm::LeakyBucket($algorithm) => $value,
-            AnyAlgorithm::WarmUp(boxed) => {
-                let $algorithm = boxed.$as();
-                $value
-            }
+            AnyAlgorithm::WarmUp($algorithm) => $value,
             AnyAlgorithm::Gcra($algorithm) => $value,
             AnyAlgorithm::Lockout($algorithm) => $value,
             AnyAlgorithm::All($algorithm) => $value,
@@ -84,67 +74,18 @@ macro_rules! with_kind {
     };
 }
 
-// One conversion per type: a generic one would overlap `From<T> for T`.
-
-impl From<FixedWindow> for AnyAlgorithm {
-    fn from(algorithm: FixedWindow) -> Self {
-        Self::FixedWindow(algorithm)
-    }
+/// One conversion per type: a generic one would overlap `From<T> for T`.
+macro_rules! from_kinds {
+    ($($kind:ident)*) => {$(
+        impl From<$kind> for AnyAlgorithm {
+            fn from(algorithm: $kind) -> Self {
+                Self::$kind(algorithm)
+            }
+        }
+    )*};
 }
 
-impl From<CalendarWindow> for AnyAlgorithm {
-    fn from(algorithm: CalendarWindow) -> Self {
-        Self::CalendarWindow(Box::new(algorithm))
-    }
-}
-
-impl From<SlidingLog> for AnyAlgorithm {
-    fn from(algorithm: SlidingLog) -> Self {
-        Self::SlidingLog(algorithm)
-    }
-}
-
-impl From<SlidingWindow> for AnyAlgorithm {
-    fn from(algorithm: SlidingWindow) -> Self {
-        Self::SlidingWindow(algorithm)
-    }
-}
-
-impl From<SlidingGrid> for AnyAlgorithm {
-    fn from(algorithm: SlidingGrid) -> Self {
-        Self::SlidingGrid(Box::new(algorithm))
-    }
-}
-
-impl From<TokenBucket> for AnyAlgorithm {
-    fn from(algorithm: TokenBucket) -> Self {
-        Self::TokenBucket(algorithm)
-    }
-}
-
-impl From<LeakyBucket> for AnyAlgorithm {
-    fn from(algorithm: LeakyBucket) -> Self {
-        Self::LeakyBucket(algorithm)
-    }
-}
-
-impl From<WarmUp> for AnyAlgorithm {
-    fn from(algorithm: WarmUp) -> Self {
-        Self::WarmUp(Box::new(algorithm))
-    }
-}
-
-impl From<Gcra> for AnyAlgorithm {
-    fn from(algorithm: Gcra) -> Self {
-        Self::Gcra(algorithm)
-    }
-}
-
-impl From<Lockout> for AnyAlgorithm {
-    fn from(algorithm: Lockout) -> Self {
-        Self::Lockout(algorithm)
-    }
-}
+from_kinds!(FixedWindow CalendarWindow SlidingLog SlidingWindow SlidingGrid TokenBucket LeakyBucket WarmUp Gcra Lockout);
 
 impl<A: Into<Self>> From<DenialLockout<A>> for AnyAlgorithm {
     fn from(algorithm: DenialLockout<A>) -> Self {
@@ -377,9 +318,7 @@ impl Algorithm for AnyAlgorithm {
         }
         with_kind!(self, as_ref, algorithm => boxed(algorithm, state, now))
     }
-}
 
-impl Portable for AnyAlgorithm {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         with_kind!(self, as_mut, algorithm => algorithm.settings_fields(fields));
     }
@@ -388,13 +327,5 @@ impl Portable for AnyAlgorithm {
         with_kind!(self, as_ref, algorithm => {
             algorithm.state_fields(state.get_mut(algorithm, Tick::ZERO), fields);
         });
-    }
-
-    fn kernels(&self, now: Tick) -> Option<Vec<Kernel>> {
-        with_kind!(self, as_ref, algorithm => algorithm.kernels(now))
-    }
-
-    fn take_share(&mut self, machines: u64) -> Result<(), ConfigError> {
-        with_kind!(self, as_mut, algorithm => algorithm.take_share(machines))
     }
 }

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use super::calendar::{Calendar, zone_name};
-use super::fields::Fields;
-use super::portable;
+use super::fields::{self, Fields};
 use super::setting::{Range, Setting, Takes};
 use super::window::WindowState;
-use super::{Algorithm, Cost, Division, Facts, GiveBack, Kernel, Portable};
+use super::{Algorithm, Cells, Cost, Division, Facts, GiveBack, Kernel};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -117,7 +116,7 @@ impl CalendarWindow {
     }
 
     /// The window that contains a second of the clock, as its first second and that of the next one.
-    fn window_at(&self, second: u64) -> (u64, u64) {
+    pub(crate) fn window_at(&self, second: u64) -> (u64, u64) {
         match self.calendar.window(second) {
             Some((start, end)) => (start, end.min(LAST)),
             // Only settings that validation refuses have no windows.
@@ -143,16 +142,8 @@ impl Algorithm for CalendarWindow {
         Facts::ONE_LIMIT
     }
 
-    fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
-        let (zone, anchor) = (zone_name(self.calendar.zone()), self.calendar.anchor());
-        Ok(Self {
-            quota,
-            calendar: Calendar::try_new(&quota, &zone, anchor)?,
-        })
-    }
-
     fn validate(&self) -> Result<(), ConfigError> {
-        portable::check(self)?;
+        fields::check(self)?;
         self.calendar.check()
     }
 
@@ -191,35 +182,41 @@ impl Algorithm for CalendarWindow {
         }
         Tick::from_nanos(state.end)
     }
-}
 
-impl Portable for CalendarWindow {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(11);
         let mut quota = self.quota;
         let (mut zone, mut anchor) = (Some(self.calendar.zone()), self.calendar.anchor());
+        let before = (quota, zone, anchor);
         fields.plain_quota(&mut quota);
         fields.setting(&ZONE, &mut zone);
         fields.setting(&ANCHOR, &mut anchor);
-        let zone = zone_name(zone.unwrap_or_default());
-        match Calendar::try_new(&quota, &zone, anchor) {
-            Ok(calendar) => (self.quota, self.calendar) = (quota, calendar),
-            Err(error) => fields.refuse(error),
+        if (quota, zone, anchor) != before {
+            let zone = zone_name(zone.unwrap_or_default());
+            match Calendar::try_new(&quota, &zone, anchor) {
+                Ok(calendar) => (self.quota, self.calendar) = (quota, calendar),
+                Err(error) => fields.refuse(error),
+            }
         }
-    }
-
-    fn kernels(&self, now: Tick) -> Option<Vec<Kernel>> {
-        let (start, end) = self.window_at(now.as_nanos() / SECOND);
-        let before = self.window_at(start.saturating_sub(1)).0;
-        let name = format!(
-            "{:?}/{}/{}",
-            self.quota.period(),
-            zone_name(self.calendar.zone()),
-            self.calendar.anchor().unwrap_or(1)
-        );
-        let starts = [before, start, end, self.window_at(end).1];
-        let division = Division::Calendar { name, starts };
-        Some(Kernel::cells(self.quota.limit(), (0, 0), 1, division))
+        fields.kernel(|now| {
+            let (start, end) = self.window_at(now.as_nanos() / SECOND);
+            let before = self.window_at(start.saturating_sub(1)).0;
+            Kernel::Cells(Cells {
+                limit: self.quota.limit(),
+                length: 0,
+                offset: 0,
+                count: 1,
+                division: Division::Calendar {
+                    name: format!(
+                        "{:?}/{}/{}",
+                        self.quota.period(),
+                        zone_name(self.calendar.zone()),
+                        self.calendar.anchor().unwrap_or(1)
+                    ),
+                    starts: [before, start, end, self.window_at(end).1],
+                },
+            })
+        });
     }
 
     fn state_fields(&self, state: &mut WindowState, fields: &mut Fields<'_>) {

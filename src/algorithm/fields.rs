@@ -1,18 +1,22 @@
-//! The fields of algorithms and states.
+//! The table of fields of each algorithm and of its states.
 //!
-//! Each algorithm lists its fields once, in [`Portable`](super::Portable), and the list runs in one of these
-//! directions:
+//! Each algorithm lists its fields once, and the list runs in one of these directions:
 //!
-//! | direction | a field | a setting |
-//! |---|---|---|
-//! | write | its bytes | its bytes |
-//! | read | what the bytes hold | as well, if that is in range |
-//! | list | is left out | its name and its value |
-//! | set | is left out | the given value, if it is the one of that name |
-//! | name | its number, if it is a tag | the period of a quota |
+//! | direction | a field | a setting | a kernel |
+//! |---|---|---|---|
+//! | write | its bytes | its bytes | |
+//! | read | what the bytes hold | as well, if that is in range | |
+//! | list | is left out | its name and its value | |
+//! | set | is left out | the given value, if it is the one of that name | |
+//! | replace | a quota becomes the given one | | |
+//! | share | a quota becomes a machine's share | | |
+//! | kernels | is left out | is left out | what the limit counts |
+//! | name | its number, if it is a tag | the period of a quota | |
 
 use std::time::Duration;
 
+use super::Algorithm;
+use super::kernel::Kernel;
 use super::setting::{BURST, Listed, NO_BURST, Range, Setting};
 use crate::clock::Tick;
 use crate::error::ConfigError;
@@ -25,6 +29,10 @@ pub struct Fields<'a> {
     direction: Direction<'a>,
     /// The quota that was listed last, for the ranges of settings.
     quota: Quota,
+    /// How many quotas of limits that decide were listed.
+    quotas: usize,
+    /// Whether the quota is none of the limits that decide.
+    is_aside: bool,
 }
 
 #[derive(Debug)]
@@ -36,6 +44,12 @@ enum Direction<'a> {
     List(Vec<Listed>),
     /// Replaces the setting of this name.
     Set(&'a str, u64),
+    /// Replaces the quota.
+    Replace(Quota),
+    /// Gives each limit the share of one of so many machines.
+    Share(u64),
+    /// What the limits count at a moment, so far.
+    Kernels(Tick, Vec<Kernel>),
     /// The tags and the periods so far.
     Name([String; 2]),
     /// The bytes are not those of such fields, or there is no such form, or a value is refused.
@@ -147,11 +161,28 @@ impl Fields<'_> {
         self.quota_with(&NO_BURST, quota);
     }
 
+    /// Lists the fields of something whose quota is none of the limits that decide.
+    pub(super) fn aside(&mut self, list: impl FnOnce(&mut Self)) {
+        self.is_aside = true;
+        list(self);
+        self.is_aside = false;
+        if let Direction::Kernels(..) = self.direction {
+            self.fail();
+        }
+    }
+
     /// A quota whose burst is this setting.
     fn quota_with(&mut self, setting: &'static Setting, quota: &mut Quota) {
-        if let Direction::Name([_, periods]) = &mut self.direction {
-            *periods += &format!("/{:?}", quota.period());
-            return;
+        self.quotas += usize::from(!self.is_aside);
+        match &mut self.direction {
+            Direction::Name([_, periods]) => *periods += &format!("/{:?}", quota.period()),
+            _ if self.is_aside => {}
+            Direction::Replace(other) => *quota = *other,
+            Direction::Share(machines) => match quota.share_of(*machines) {
+                Ok(share) => *quota = share,
+                Err(error) => return self.refuse(error),
+            },
+            _ => {}
         }
         let (mut limit, mut period) = (quota.limit(), quota.period_ns());
         self.u64(&mut limit);
@@ -169,6 +200,14 @@ impl Fields<'_> {
         }
     }
 
+    /// What the limit counts, if a server has a script for that. At a moment, which counts from 1970: windows of the
+    /// calendar differ.
+    pub(super) fn kernel(&mut self, kernel: impl FnOnce(Tick) -> Kernel) {
+        if let Direction::Kernels(now, kernels) = &mut self.direction {
+            kernels.push(kernel(*now));
+        }
+    }
+
     /// A setting; `None` is its default.
     pub(super) fn setting(&mut self, setting: &'static Setting, value: &mut Option<u64>) {
         match &mut self.direction {
@@ -180,8 +219,8 @@ impl Fields<'_> {
                 return;
             }
             Direction::Set(name, given) if *name == setting.name => *value = Some(*given),
-            Direction::Set(..) => return,
-            _ => self.option(value),
+            Direction::Write(_) | Direction::Read(_) => self.option(value),
+            _ => return,
         }
         if let Some(Err(error)) = value.map(|value| setting.check(value, &self.quota)) {
             *value = None;
@@ -205,52 +244,169 @@ impl Fields<'_> {
 }
 
 /// Calls `list` in one direction.
-fn run<'a>(direction: Direction<'a>, list: impl FnOnce(&mut Fields<'a>)) -> Direction<'a> {
-    let quota = Quota::per_second(1);
-    let mut fields = Fields { direction, quota };
+fn run<'a>(direction: Direction<'a>, list: impl FnOnce(&mut Fields<'a>)) -> Fields<'a> {
+    let mut fields = Fields {
+        direction,
+        quota: Quota::per_second(1),
+        quotas: 0,
+        is_aside: false,
+    };
     list(&mut fields);
-    fields.direction
+    fields
 }
 
-pub(super) fn write(list: impl FnOnce(&mut Fields<'_>)) -> Option<Vec<u8>> {
-    match run(Direction::Write(Vec::with_capacity(32)), list) {
+fn write(list: impl FnOnce(&mut Fields<'_>)) -> Option<Vec<u8>> {
+    match run(Direction::Write(Vec::with_capacity(32)), list).direction {
         Direction::Write(bytes) => Some(bytes),
         _ => None,
     }
 }
 
 /// `None` if the bytes are not exactly those of the fields.
-pub(super) fn read(bytes: &[u8], list: impl FnOnce(&mut Fields<'_>)) -> Option<()> {
-    let after = run(Direction::Read(bytes), list);
+fn read<'a>(bytes: &'a [u8], list: impl FnOnce(&mut Fields<'a>)) -> Option<()> {
+    let after = run(Direction::Read(bytes), list).direction;
     matches!(after, Direction::Read([])).then_some(())
 }
 
-/// The settings among the fields.
-pub(super) fn list(list: impl FnOnce(&mut Fields<'_>)) -> Vec<Listed> {
-    match run(Direction::List(Vec::new()), list) {
-        Direction::List(settings) => settings,
-        _ => Vec::new(),
+/// The algorithm after a change. The number is that of its quotas.
+fn changed<A: Algorithm>(
+    mut algorithm: A,
+    direction: Direction<'_>,
+) -> Result<(A, usize), ConfigError> {
+    let after = run(direction, |fields| algorithm.settings_fields(fields));
+    match after.direction {
+        Direction::Failed(Some(error)) => Err(error),
+        Direction::Failed(None) => Ok((algorithm, 0)),
+        _ => Ok((algorithm, after.quotas)),
     }
 }
 
-/// The tags among the fields, such as `.9`, and the periods, such as `/60s`.
-pub(super) fn name(list: impl FnOnce(&mut Fields<'_>)) -> [String; 2] {
-    match run(Direction::Name(Default::default()), list) {
+/// The settings of `algorithm` as bytes, which are equal only for equal settings. `None` if the
+/// algorithm, or a part of it, lists no fields.
+pub fn settings_to_bytes<A: Algorithm>(algorithm: &A) -> Option<Vec<u8>> {
+    write(|fields| algorithm.clone().settings_fields(fields))
+}
+
+/// The algorithm that has the settings in `bytes`. `None` if it is not of the kind of `like`.
+pub fn settings_from_bytes<A: Algorithm>(like: &A, bytes: &[u8]) -> Option<A> {
+    let mut algorithm = like.clone();
+    read(bytes, |fields| algorithm.settings_fields(fields))?;
+    algorithm.validate().ok()?;
+    Some(algorithm)
+}
+
+/// The state as bytes. Moments in it are as the clock counts them.
+pub fn state_to_bytes<A: Algorithm>(algorithm: &A, state: &A::State) -> Option<Vec<u8>> {
+    write(|fields| algorithm.state_fields(&mut state.clone(), fields))
+}
+
+/// The state in `bytes`, if they hold one of `algorithm`.
+pub fn state_from_bytes<A: Algorithm>(algorithm: &A, bytes: &[u8]) -> Option<A::State> {
+    let mut state = algorithm.fresh(Tick::ZERO);
+    read(bytes, |fields| algorithm.state_fields(&mut state, fields))?;
+    Some(state)
+}
+
+/// The tags of its limits and their periods: what all have in common that convert each other's states.
+///
+/// ```
+/// use tower_throttle::{Lockout, Quota, algorithm::layout_of_settings};
+///
+/// let [five, ten] = [5, 10].map(|failures| Lockout::new(Quota::per_hour(failures)));
+/// assert_eq!(layout_of_settings(&five), layout_of_settings(&ten));
+/// assert_ne!(layout_of_settings(&five), layout_of_settings(&Lockout::new(Quota::per_day(5))));
+/// ```
+pub fn layout_of_settings<A: Algorithm>(algorithm: &A) -> [String; 2] {
+    let list = |fields: &mut Fields<'_>| algorithm.clone().settings_fields(fields);
+    match run(Direction::Name(Default::default()), list).direction {
         Direction::Name(name) => name,
         _ => Default::default(),
     }
 }
 
-/// Replaces the setting of this name.
-pub(super) fn replace(
-    name: &str,
-    value: u64,
-    list: impl FnOnce(&mut Fields<'_>),
-) -> Result<(), ConfigError> {
-    match run(Direction::Set(name, value), list) {
-        Direction::Failed(Some(error)) => Err(error),
-        _ => Ok(()),
+/// The settings of `algorithm`, in order, with their values.
+pub(crate) fn settings<A: Algorithm>(algorithm: &A) -> Vec<Listed> {
+    let list = |fields: &mut Fields<'_>| algorithm.clone().settings_fields(fields);
+    match run(Direction::List(Vec::new()), list).direction {
+        Direction::List(settings) => settings,
+        _ => Vec::new(),
     }
+}
+
+/// Changes the setting of this name.
+pub(crate) fn set<A: Algorithm>(algorithm: A, name: &str, value: u64) -> Result<A, ConfigError> {
+    changed(algorithm, Direction::Set(name, value)).map(|(changed, _)| changed)
+}
+
+/// The same algorithm for another quota, if it lists one.
+pub(super) fn with_quota<A: Algorithm>(algorithm: &A, quota: Quota) -> Result<A, ConfigError> {
+    let (changed, quotas) = changed(algorithm.clone(), Direction::Replace(quota))?;
+    if quotas != 1 {
+        let what = match quotas {
+            0 => "another quota for this algorithm",
+            _ => "one quota for a set of several limits",
+        };
+        let instead = "set a new algorithm with set_algorithm";
+        return Err(ConfigError::Unsupported { what, instead });
+    }
+    changed.validate()?;
+    Ok(changed)
+}
+
+/// The algorithm whose limits have the share of one of so many machines.
+#[cfg_attr(
+    not(feature = "cas"),
+    expect(dead_code, reason = "only stores on servers ask")
+)]
+pub(crate) fn share_of<A: Algorithm>(algorithm: &A, machines: u64) -> Result<A, ConfigError> {
+    match changed(algorithm.clone(), Direction::Share(machines))? {
+        (_, 0) => algorithm.with_quota(algorithm.quota().share_of(machines)?),
+        (share, _) => Ok(share),
+    }
+}
+
+/// What the limits of `algorithm` count, one after the other, if that is levels, cells and logs. A server that has a
+/// script for these decides without loading the state.
+#[cfg_attr(
+    not(feature = "cas"),
+    expect(dead_code, reason = "only stores on servers ask")
+)]
+pub(crate) fn kernels<A: Algorithm>(algorithm: &A, now: Tick) -> Option<Vec<Kernel>> {
+    let list = |fields: &mut Fields<'_>| algorithm.clone().settings_fields(fields);
+    let after = run(Direction::Kernels(now, Vec::new()), list);
+    match after.direction {
+        Direction::Kernels(_, kernels) if kernels.len() == after.quotas => Some(kernels),
+        _ => None,
+    }
+    .filter(|kernels| !kernels.is_empty())
+}
+
+/// Refuses settings that are out of range or have no effect.
+pub(super) fn check<A: Algorithm>(algorithm: &A) -> Result<(), ConfigError> {
+    check_listed(&algorithm.quota(), &settings(algorithm))
+}
+
+/// As [`check`], given the list.
+pub(crate) fn check_listed(quota: &Quota, listed: &[Listed]) -> Result<(), ConfigError> {
+    let is_set = |name: &&str| {
+        let mut listed = listed.iter();
+        listed.any(|(setting, value)| setting.name == *name && value.is_some())
+    };
+    for (setting, value) in listed {
+        let (name, Some(value)) = (setting.name, *value) else {
+            continue;
+        };
+        if let Some(other) = setting.needs.filter(|other| !is_set(other)) {
+            let allowed = format!("a {other} too: {name} has no effect without it");
+            return Err(setting.refuse(value, allowed));
+        }
+        if let Some(other) = setting.not_with.filter(is_set) {
+            let allowed = format!("{name} or {other}: {name} has no effect beside {other}");
+            return Err(setting.refuse(value, allowed));
+        }
+        setting.check(value, quota)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

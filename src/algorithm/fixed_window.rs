@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use super::fields::Fields;
-use super::portable;
+use super::fields::{self, Fields};
 use super::setting::{Range, Setting};
 use super::window::{Grid, WindowState};
-use super::{Algorithm, Cost, Division, Facts, GiveBack, Kernel, Portable};
+use super::{Algorithm, Cost, Division, Facts, GiveBack};
 use crate::clock::{Tick, nanos};
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -111,14 +110,6 @@ impl Algorithm for FixedWindow {
         Facts::ONE_LIMIT
     }
 
-    fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
-        Ok(Self {
-            quota,
-            grid: Grid::new(quota.period_ns(), self.grid.offset),
-            anchored: self.anchored,
-        })
-    }
-
     fn validate(&self) -> Result<(), ConfigError> {
         if self.quota.period() == MONTH && !self.anchored {
             return Err(ConfigError::Unsupported {
@@ -126,7 +117,7 @@ impl Algorithm for FixedWindow {
                 instead: "use `CalendarWindow`",
             });
         }
-        portable::check(self)
+        fields::check(self)
     }
 
     #[inline]
@@ -156,7 +147,7 @@ impl Algorithm for FixedWindow {
             *state = WindowState::default();
         } else if self.anchored && from.anchored {
             // It keeps its start.
-            state.end = state.end - from.grid.length() + self.grid.length();
+            state.end = state.end.saturating_sub(from.grid.length()) + self.grid.length();
         } else if (self.anchored, self.grid) != (from.anchored, from.grid) {
             state.end = self.end(from.grid.not_before(state.end, now));
         }
@@ -168,25 +159,19 @@ impl Algorithm for FixedWindow {
         }
         Tick::from_nanos(state.end)
     }
-}
 
-impl Portable for FixedWindow {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(1);
         fields.plain_quota(&mut self.quota);
         fields.flag(&ANCHORED, &mut self.anchored);
         fields.setting_or(&START, &mut self.grid.offset, 0);
         self.grid = Grid::new(self.quota.period_ns(), self.grid.offset);
-    }
-
-    fn kernels(&self, _: Tick) -> Option<Vec<Kernel>> {
         let division = if self.anchored {
             Division::Anchored
         } else {
             Division::Even
         };
-        let grid = (self.grid.length(), self.grid.offset);
-        Some(Kernel::cells(self.quota.limit(), grid, 1, division))
+        fields.kernel(|_| self.grid.kernel(self.quota, 1, division));
     }
 
     fn state_fields(&self, state: &mut WindowState, fields: &mut Fields<'_>) {

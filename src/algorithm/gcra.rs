@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::bucket::Bucket;
 use super::fields::Fields;
-use super::{Algorithm, Cost, ExactNanos, Facts, GiveBack, Kernel, Level, Portable, Turns};
+use super::{Algorithm, Cost, ExactNanos, Facts, GiveBack, Kernel, Level, Turns};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::{ConfigError, expect_valid};
@@ -80,10 +80,6 @@ impl Algorithm for Gcra {
         Facts::ONE_LIMIT
     }
 
-    fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
-        Self::try_new(quota)
-    }
-
     #[inline]
     fn fresh(&self, _now: Tick) -> ExactNanos {
         ExactNanos::ZERO
@@ -110,9 +106,7 @@ impl Algorithm for Gcra {
     fn forgettable_at(&self, state: &ExactNanos) -> Tick {
         Tick::from_nanos(state.ceil())
     }
-}
 
-impl Portable for Gcra {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(8);
         fields.quota(&mut self.quota);
@@ -120,14 +114,13 @@ impl Portable for Gcra {
             Ok(built) => *self = built,
             Err(error) => fields.refuse(error),
         }
-    }
-
-    fn kernels(&self, _: Tick) -> Option<Vec<Kernel>> {
-        Some(vec![Kernel::Level(Level {
-            rate: 1,
-            period: self.bucket.interval.period(),
-            ..Level::new(&self.quota, Turns::Never)
-        })])
+        fields.kernel(|_| {
+            Kernel::Level(Level {
+                rate: 1,
+                period: self.bucket.interval.period(),
+                ..Level::new(&self.quota, Turns::Never)
+            })
+        });
     }
 
     fn state_fields(&self, state: &mut ExactNanos, fields: &mut Fields<'_>) {

@@ -5,7 +5,7 @@ use crate::quota::Quota;
 /// What one limit counts, in units: a level, cells of time, or moments. A store that knows these decides every limit
 /// that consists of them. Lengths and times are nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kernel {
+pub(crate) enum Kernel {
     /// Costs raise it, time lowers it.
     Level(Level),
     /// Costs counted per cell of time.
@@ -21,26 +21,22 @@ pub enum Kernel {
 
 /// A level of which `rate` units drain in a `period`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(
-    missing_docs,
-    reason = "hidden; the fields are the settings of buckets"
-)]
-pub struct Level {
-    pub rate: u64,
-    pub period: u64,
-    pub capacity: u64,
-    pub max_cost: u64,
+pub(crate) struct Level {
+    pub(crate) rate: u64,
+    pub(crate) period: u64,
+    pub(crate) capacity: u64,
+    pub(crate) max_cost: u64,
     /// What is used of a new key.
-    pub initial: u64,
-    pub turns: Turns,
+    pub(crate) initial: u64,
+    pub(crate) turns: Turns,
     /// How many units may wait; `None` if requests do not queue.
-    pub places: Option<u64>,
-    pub max_wait: u64,
+    pub(crate) places: Option<u64>,
+    pub(crate) max_wait: u64,
 }
 
 /// When the turn of a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turns {
+pub(crate) enum Turns {
     /// It has none.
     Never,
     /// When the level with its cost is within the capacity.
@@ -53,21 +49,17 @@ pub enum Turns {
 
 /// Cells of which the newest `count` are counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(
-    missing_docs,
-    reason = "hidden; the fields are the settings of windows"
-)]
-pub struct Cells {
-    pub limit: u64,
-    pub length: u64,
-    pub offset: u64,
-    pub count: u64,
-    pub division: Division,
+pub(crate) struct Cells {
+    pub(crate) limit: u64,
+    pub(crate) length: u64,
+    pub(crate) offset: u64,
+    pub(crate) count: u64,
+    pub(crate) division: Division,
 }
 
 /// How time is divided into cells.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Division {
+pub(crate) enum Division {
     /// Into cells of one length.
     Even,
     /// The same; of two cells the older one counts less and less.
@@ -97,22 +89,5 @@ impl Level {
             places: None,
             max_wait: u64::MAX,
         }
-    }
-}
-
-impl Kernel {
-    pub(super) fn cells(
-        limit: u64,
-        (length, offset): (u64, u64),
-        count: u64,
-        division: Division,
-    ) -> Vec<Self> {
-        vec![Self::Cells(Cells {
-            limit,
-            length,
-            offset,
-            count,
-            division,
-        })]
     }
 }

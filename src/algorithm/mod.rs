@@ -90,7 +90,6 @@ mod leaky_bucket;
 mod lockout;
 mod math;
 mod moments;
-mod portable;
 mod refund;
 mod report;
 mod setting;
@@ -101,23 +100,19 @@ mod token_bucket;
 mod warm_up;
 mod window;
 
-#[doc(hidden)]
-pub use self::kernel::{Cells, Division, Kernel, Level, Turns};
+#[cfg(feature = "cas")]
+pub(crate) use self::fields::{kernels, share_of};
 pub use self::{
     any::{AnyAlgorithm, AnyState},
     calendar_window::CalendarWindow,
     combined::{All, IntoAlgorithm},
     facts::Facts,
-    fields::Fields,
+    fields::{Fields, settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes},
     fixed_window::FixedWindow,
     gcra::Gcra,
     leaky_bucket::{Charge, LeakyBucket},
     lockout::{DenialLockout, DenialLockoutState, Lockout, LockoutState},
     math::ExactNanos,
-    portable::{
-        Portable, layout_of_settings, settings_from_bytes, settings_to_bytes, state_from_bytes,
-        state_to_bytes,
-    },
     refund::{Cost, GiveBack},
     report::Report,
     sliding_grid::{SlidingGrid, SlidingGridState},
@@ -130,7 +125,8 @@ pub use self::{
 pub(crate) use self::{
     calendar::{zone_name, zone_number},
     combined::{binds_more, merge},
-    portable::{check_listed, set, settings},
+    fields::{check_listed, set, settings},
+    kernel::{Cells, Division, Kernel, Level, Turns},
     setting::{MAX_WAIT, QUEUE, Setting, Takes},
 };
 
@@ -169,17 +165,13 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
         Facts::default()
     }
 
-    /// The same algorithm for another quota. By default there is none. An algorithm that implements this
-    /// implements [`rescale`](Self::rescale) too.
+    /// The same algorithm for another quota. By default it is the one whose listed quota is that. An algorithm that
+    /// implements this implements [`rescale`](Self::rescale) too.
     ///
     /// # Errors
     /// If it has no such quota. A set of several limits never has.
     fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
-        let _ = quota;
-        Err(ConfigError::Unsupported {
-            what: "another quota for this algorithm",
-            instead: "set a new algorithm with set_algorithm",
-        })
+        fields::with_quota(self, quota)
     }
 
     /// Checks the settings. Limiters call it when they are built.
@@ -187,7 +179,67 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// If a setting is out of range or has no effect.
     fn validate(&self) -> Result<(), ConfigError> {
-        Ok(())
+        fields::check(self)
+    }
+
+    /// Lists the settings, which may be replaced by what was read. Bytes are equal only for equal
+    /// settings. Stores on other machines keep only states of algorithms that list their fields.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_throttle::algorithm::{self, Algorithm, Cost, Fields, GiveBack};
+    /// use tower_throttle::{Decision, Quota, Verdict, clock::Tick};
+    ///
+    /// /// Admits everything and counts it.
+    /// #[derive(Clone, Debug)]
+    /// struct Meter(Quota);
+    ///
+    /// impl Algorithm for Meter {
+    ///     type State = u64;
+    ///
+    ///     fn quota(&self) -> Quota {
+    ///         self.0
+    ///     }
+    ///     fn fresh(&self, _: Tick) -> u64 {
+    ///         0
+    ///     }
+    ///     fn decide(&self, count: &mut u64, _: Tick, cost: u64) -> Decision {
+    ///         *count = count.saturating_add(cost);
+    ///         Decision::new(Verdict::Admit, self.0.limit(), 1, None, 0)
+    ///     }
+    ///     fn refund(&self, count: &mut u64, _: Tick, cost: Cost, _: GiveBack) {
+    ///         *count = count.saturating_sub(cost.units);
+    ///     }
+    ///     fn charge(&self, count: &mut u64, _: Tick, cost: u64) -> Duration {
+    ///         *count = count.saturating_add(cost);
+    ///         Duration::ZERO
+    ///     }
+    ///     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
+    ///         fields.tag(1_000); // tells it from other algorithms
+    ///         fields.quota(&mut self.0);
+    ///     }
+    ///     fn state_fields(&self, count: &mut u64, fields: &mut Fields<'_>) {
+    ///         fields.u64(count);
+    ///     }
+    /// }
+    ///
+    /// let meter = Meter(Quota::per_second(10));
+    /// let bytes = algorithm::state_to_bytes(&meter, &300).expect("a state");
+    /// assert_eq!(algorithm::state_from_bytes(&meter, &bytes), Some(300));
+    /// assert_eq!(algorithm::state_from_bytes(&meter, &bytes[..1]), None);
+    /// let bytes = algorithm::settings_to_bytes(&meter).expect("settings");
+    /// let other = meter.with_quota(Quota::per_day(1)).expect("its quota is listed");
+    /// assert_eq!(algorithm::settings_from_bytes(&other, &bytes).map(|read| read.0), Some(meter.0));
+    /// ```
+    fn settings_fields(&mut self, fields: &mut Fields<'_>) {
+        fields.fail();
+    }
+
+    /// Lists the fields of a state, which may be replaced by what was read. Moments in it are as the
+    /// clock counts them.
+    fn state_fields(&self, state: &mut Self::State, fields: &mut Fields<'_>) {
+        let _ = state;
+        fields.fail();
     }
 
     /// The state of a key first seen at `now`.

@@ -13,7 +13,7 @@ pub(super) struct Moments {
     /// Each moment with the sum of all costs up to it, modulo 2^64. So the cost between two moments is a
     /// subtraction, and the moment at which a sum is reached is found by a binary search.
     entries: VecDeque<(u64, u64)>,
-    /// The sum of the costs that were dropped.
+    /// The sum of the costs that were dropped; 0 if all were.
     dropped: u64,
     /// The newest moment, even if its cost was given back. An older one counts as this one, because what had
     /// expired by then is gone.
@@ -75,7 +75,8 @@ impl Moments {
     /// Drops the first `count` moments.
     pub(super) fn drop_oldest(&mut self, count: usize) {
         if count > 0 {
-            self.dropped = self.before(count);
+            let is_rest = count < self.len();
+            self.dropped = if is_rest { self.before(count) } else { 0 };
             self.entries.drain(..count);
             if self.entries.capacity() / 8 >= self.len().max(MIN_CAPACITY) {
                 // There were more, under an earlier quota or more traffic.
@@ -87,7 +88,7 @@ impl Moments {
 
     /// Drops all of them, and their memory.
     pub(super) fn clear(&mut self) {
-        self.entries = VecDeque::new();
+        (self.entries, self.dropped) = (VecDeque::new(), 0);
     }
 
     /// Adds a cost.
@@ -200,10 +201,12 @@ mod tests {
             (seed >> 33) % below
         };
         let (mut moments, mut list) = (Moments::default(), Vec::<(u64, u64)>::new());
-        // Sums wrap around.
-        moments.dropped = u64::MAX - 50;
         let mut longest = 0;
         for step in 0..30_000_u64 {
+            if list.is_empty() {
+                // Sums wrap around.
+                moments.dropped = u64::MAX - 50;
+            }
             // It grows and shrinks in turns.
             match random(if step / 100 % 2 == 0 { 5 } else { 9 }) {
                 0..=3 => {

@@ -1,6 +1,6 @@
 //! A setting of an algorithm: its name, the values that it takes and their range, described once.
 //!
-//! An algorithm lists its settings in [`Portable::settings_fields`](super::Portable::settings_fields).
+//! An algorithm lists its settings in [`Algorithm::settings_fields`](super::Algorithm::settings_fields).
 //! That one list writes and reads bytes, checks the values, gives a text the names of its options, and sets
 //! one of them by its name.
 

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use super::fields::Fields;
-use super::portable;
+use super::fields::{self, Fields};
 use super::setting::{OFFSET, Range, Setting};
 use super::window::Grid;
-use super::{Algorithm, Cost, Division, Facts, GiveBack, Kernel, Portable, Report};
+use super::{Algorithm, Cost, Division, Facts, GiveBack, Report};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
@@ -91,7 +90,7 @@ impl SlidingGrid {
     /// # Errors
     /// If that is 0 or above [`MAX_CELLS`](Self::MAX_CELLS).
     pub fn try_cells(self, cells: usize) -> Result<Self, ConfigError> {
-        portable::set(self, CELLS.name, cells as u64)
+        fields::set(self, CELLS.name, cells as u64)
     }
 
     /// Counts one whole cell more, so that at most L pass in any W.
@@ -202,15 +201,6 @@ impl Algorithm for SlidingGrid {
         }
     }
 
-    fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
-        let offset = self.grid.offset;
-        Ok(Self::build(quota, self.cells, self.strict, offset))
-    }
-
-    fn validate(&self) -> Result<(), ConfigError> {
-        portable::check(self)
-    }
-
     #[inline]
     fn fresh(&self, _now: Tick) -> SlidingGridState {
         SlidingGridState {
@@ -277,9 +267,7 @@ impl Algorithm for SlidingGrid {
             heap_bytes: state.counts.capacity() * size_of::<u64>(),
         }
     }
-}
 
-impl Portable for SlidingGrid {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(6);
         fields.plain_quota(&mut self.quota);
@@ -287,17 +275,8 @@ impl Portable for SlidingGrid {
         fields.flag(&STRICT, &mut self.strict);
         fields.setting_or(&OFFSET, &mut self.grid.offset, 0);
         *self = Self::build(self.quota, self.cells, self.strict, self.grid.offset);
-    }
-
-    fn kernels(&self, _: Tick) -> Option<Vec<Kernel>> {
-        let grid = (self.grid.length(), self.grid.offset);
         let counted = self.counted() as u64;
-        Some(Kernel::cells(
-            self.quota.limit(),
-            grid,
-            counted,
-            Division::Even,
-        ))
+        fields.kernel(|_| self.grid.kernel(self.quota, counted, Division::Even));
     }
 
     fn state_fields(&self, state: &mut SlidingGridState, fields: &mut Fields<'_>) {

@@ -4,11 +4,9 @@ use std::time::Duration;
 
 use super::fields::Fields;
 use super::moments::Moments;
-use super::portable;
-use super::{Algorithm, Cost, Facts, GiveBack, Kernel, Portable, Report};
+use super::{Algorithm, Cost, Facts, GiveBack, Kernel, Report};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
-use crate::error::ConfigError;
 use crate::quota::Quota;
 
 /// At most L in **every** interval of length W, exactly.
@@ -103,14 +101,6 @@ impl Algorithm for SlidingLog {
         }
     }
 
-    fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
-        Ok(Self::new(quota))
-    }
-
-    fn validate(&self) -> Result<(), ConfigError> {
-        portable::check(self)
-    }
-
     fn fresh(&self, _now: Tick) -> SlidingLogState {
         SlidingLogState::default()
     }
@@ -192,19 +182,14 @@ impl Algorithm for SlidingLog {
             heap_bytes: state.0.heap_bytes(),
         }
     }
-}
 
-impl Portable for SlidingLog {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(3);
         fields.plain_quota(&mut self.quota);
-    }
-
-    fn kernels(&self, _: Tick) -> Option<Vec<Kernel>> {
-        Some(vec![Kernel::Log {
+        fields.kernel(|_| Kernel::Log {
             limit: self.quota.limit(),
             period: self.quota.period_ns(),
-        }])
+        });
     }
 
     fn state_fields(

@@ -4,13 +4,11 @@ use std::time::Duration;
 
 use super::fields::Fields;
 use super::math::low_u64;
-use super::portable;
 use super::setting::OFFSET;
 use super::window::Grid;
-use super::{Algorithm, Cost, Division, Facts, GiveBack, Kernel, Portable};
+use super::{Algorithm, Cost, Division, Facts, GiveBack};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
-use crate::error::ConfigError;
 use crate::quota::Quota;
 
 /// About L in any W, from two counts.
@@ -169,17 +167,6 @@ impl Algorithm for SlidingWindow {
         Facts::ONE_LIMIT
     }
 
-    fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
-        Ok(Self {
-            quota,
-            grid: Grid::new(quota.period_ns(), self.grid.offset),
-        })
-    }
-
-    fn validate(&self) -> Result<(), ConfigError> {
-        portable::check(self)
-    }
-
     #[inline]
     fn fresh(&self, _now: Tick) -> SlidingWindowState {
         SlidingWindowState {
@@ -270,24 +257,13 @@ impl Algorithm for SlidingWindow {
         let since_end = state.end.saturating_add(self.elapsed_until_usage(state, 0));
         Tick::from_nanos(since_end.saturating_sub(self.grid.length()))
     }
-}
 
-impl Portable for SlidingWindow {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(2);
         fields.plain_quota(&mut self.quota);
         fields.setting_or(&OFFSET, &mut self.grid.offset, 0);
         self.grid = Grid::new(self.quota.period_ns(), self.grid.offset);
-    }
-
-    fn kernels(&self, _: Tick) -> Option<Vec<Kernel>> {
-        let grid = (self.grid.length(), self.grid.offset);
-        Some(Kernel::cells(
-            self.quota.limit(),
-            grid,
-            2,
-            Division::Weighted,
-        ))
+        fields.kernel(|_| self.grid.kernel(self.quota, 2, Division::Weighted));
     }
 
     fn state_fields(&self, state: &mut SlidingWindowState, fields: &mut Fields<'_>) {

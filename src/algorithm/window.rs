@@ -3,9 +3,11 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use crate::algorithm::Cost;
+use super::Cost;
+use super::kernel::{Cells, Division, Kernel};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
+use crate::quota::Quota;
 
 /// Windows of one length. One ends at `offset`.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +48,17 @@ impl Grid {
         let (now, length) = (now.as_nanos(), self.length.get());
         let into = (now + (length - self.first_end())) % length;
         now + (length - into)
+    }
+
+    /// What windows of this grid count, of which `count` are counted together.
+    pub(super) fn kernel(&self, quota: Quota, count: u64, division: Division) -> Kernel {
+        Kernel::Cells(Cells {
+            limit: quota.limit(),
+            length: self.length.get(),
+            offset: self.offset,
+            count,
+            division,
+        })
     }
 
     /// `now`, or the last moment of the window that ends at `end` if that begins later.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, Portable, state_from_bytes, state_to_bytes};
+use tower_throttle::algorithm::{Algorithm, state_from_bytes, state_to_bytes};
 use tower_throttle::clock::Tick;
 use tower_throttle::{
     FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
@@ -300,7 +300,7 @@ fn exactly<A: Algorithm>(to: &A, state: &mut A::State, from: &A, now: Tick) {
 }
 
 /// The mistake: a conversion that drops the part of a nanosecond that remains.
-fn losing_the_remainder<A: Portable>(to: &A, state: &mut A::State, from: &A, now: Tick) {
+fn losing_the_remainder<A: Algorithm>(to: &A, state: &mut A::State, from: &A, now: Tick) {
     to.rescale(state, from, now);
     let bytes = state_to_bytes(to, state).expect("a state");
     let whole = bytes

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::Barrier;
 use tokio::task::{JoinSet, yield_now};
-use tower_throttle::algorithm::Portable;
+use tower_throttle::algorithm::Algorithm;
 use tower_throttle::clock::Tick;
 use tower_throttle::store::cas::{
     Cas, CasBuilder, CasStore, Loaded, MemoryStore, Swapped, Version,
@@ -93,7 +93,7 @@ impl<S: CasStore> Change<S> for Losing {
 ///
 /// An error if a machine could not find out whether a call was counted, because the other one made many
 /// swaps after a reply was lost.
-async fn record<A: Portable>(
+async fn record<A: Algorithm>(
     algorithm: &A,
     mistake: Mistake,
     seed: u64,
@@ -159,7 +159,7 @@ fn quota() -> Quota {
 }
 
 /// Whether an order of the decisions explains a history.
-fn is_explained<A: Portable>(
+fn is_explained<A: Algorithm>(
     algorithm: &A,
     mistake: Mistake,
     seed: u64,
@@ -176,7 +176,7 @@ fn is_explained<A: Portable>(
 /// Shows promise 150.
 #[test]
 fn decisions_of_several_machines_and_threads_are_linearizable() {
-    fn check<A: Portable>(algorithm: &A, seed: u64) -> u64 {
+    fn check<A: Algorithm>(algorithm: &A, seed: u64) -> u64 {
         match is_explained(algorithm, Mistake::None, seed) {
             Ok(is_explained) => {
                 assert!(is_explained, "{algorithm:?}, seed {seed}");

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tower::{Layer, ServiceExt, service_fn};
-use tower_throttle::algorithm::{Algorithm, Cost, Fields, GiveBack, Portable};
+use tower_throttle::algorithm::{Algorithm, Cost, Fields, GiveBack};
 use tower_throttle::store::cas::{CasBuilder, MemoryStore};
 use tower_throttle::store::{Backend, Op};
 use tower_throttle::{
@@ -45,9 +45,7 @@ impl Algorithm for Allowance {
         *used = used.saturating_add(cost);
         Duration::ZERO
     }
-}
 
-impl Portable for Allowance {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(1_000);
         fields.quota(&mut self.0);

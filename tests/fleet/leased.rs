@@ -7,12 +7,12 @@ use tokio::time::Instant;
 use tower_throttle::clock::Clock;
 use tower_throttle::store::cas::{Fault, Faulty, MemoryStore};
 use tower_throttle::{CalendarWindow, FixedWindow, ManualClock, Quota, SlidingLog, TokenBucket};
-use tower_throttle::{algorithm::Portable, store::Backend};
+use tower_throttle::{algorithm::Algorithm, store::Backend};
 
 use crate::{admit, drain, leased, machine, outage, pass, remaining, take, take_all};
 
 /// When each of several machines under load admits a request.
-async fn admissions<A: Portable>(algorithm: A) -> Vec<Duration> {
+async fn admissions<A: Algorithm>(algorithm: A) -> Vec<Duration> {
     let store = MemoryStore::new();
     let limits = [(); 3].map(|()| {
         leased(&store)

@@ -89,7 +89,11 @@ async fn concurrent_calls_are_admitted_exactly_up_to_the_limit() {
 
 #[tokio::test]
 async fn every_algorithm_takes_peeks_refunds_charges_and_resets() {
-    async fn goes<A: tower_throttle::algorithm::Portable>(redis: &Redis, name: &str, algorithm: A) {
+    async fn goes<A: tower_throttle::algorithm::Algorithm>(
+        redis: &Redis,
+        name: &str,
+        algorithm: A,
+    ) {
         let limiter = redis.limiter(name, algorithm);
         let apply = async |op| limiter.apply("key", op).await.expect(name);
         let all = apply(Op::Peek(0)).await.remaining();

@@ -13,7 +13,7 @@ use ::redis::aio::MultiplexedConnection;
 use limitador::AsyncRateLimiter;
 use limitador::limit::{Limit, Namespace};
 use limitador::storage::redis::AsyncRedisStorage;
-use tower_throttle::algorithm::Portable;
+use tower_throttle::algorithm::Algorithm;
 use tower_throttle::store::redis::{Redis, RedisLimiter};
 use tower_throttle::{FixedWindow, LeakyBucket, Quota, SlidingWindow, TokenBucket, store::Backend};
 
@@ -187,7 +187,7 @@ impl Peers {
         }
     }
 
-    fn ours<A: Portable>(&self, limiter: &RedisLimiter<A>) -> impl AsyncSide + use<A> {
+    fn ours<A: Algorithm>(&self, limiter: &RedisLimiter<A>) -> impl AsyncSide + use<A> {
         let (limiter, keys) = (limiter.clone(), Arc::clone(&self.keys));
         move |key| {
             let asked = limiter.decide(keys[key].as_str(), 1);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::Portable;
+use tower_throttle::algorithm::Algorithm;
 use tower_throttle::store::redis::Redis;
 use tower_throttle::{
     FixedWindow, Gcra, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
@@ -58,7 +58,7 @@ struct Filling<'a> {
 
 impl Filling<'_> {
     /// Prints how much more memory a server uses per key, with the tables of keys and expiry.
-    async fn fill<A: Portable + 'static>(self, name: &str, algorithm: A) {
+    async fn fill<A: Algorithm + 'static>(self, name: &str, algorithm: A) {
         if !self.effort.wants(name) {
             return;
         }

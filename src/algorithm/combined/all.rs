@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::super::fields::Fields;
-use super::super::{Algorithm, Cost, Facts, GiveBack, Kernel, Portable, Report};
-use super::merge::{count_denial, look, merge, take, unsupported};
+use super::super::{Algorithm, Cost, Facts, GiveBack, Report};
+use super::merge::{count_denial, look, merge, take};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -144,13 +144,6 @@ impl<A: Algorithm> Algorithm for All<A> {
         }
     }
 
-    fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
-        match &*self.parts {
-            [part] => Ok(Self::new([part.with_quota(quota)?])),
-            _ => Err(unsupported()),
-        }
-    }
-
     fn validate(&self) -> Result<(), ConfigError> {
         self.parts.iter().try_for_each(A::validate)
     }
@@ -271,9 +264,7 @@ impl<A: Algorithm> Algorithm for All<A> {
         let reports = each.map(|(part, state)| A::report(part, state, now));
         reports.fold(list, Report::and)
     }
-}
 
-impl<A: Portable> Portable for All<A> {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(16);
         fields.tag(self.facts().limits as u64);
@@ -287,16 +278,5 @@ impl<A: Portable> Portable for All<A> {
         for (part, state) in self.each_mut(state) {
             A::state_fields(part, state, fields);
         }
-    }
-
-    fn kernels(&self, now: Tick) -> Option<Vec<Kernel>> {
-        let parts = self.parts.iter().map(|part| part.kernels(now));
-        let all: Vec<_> = parts.collect::<Option<Vec<_>>>()?.concat();
-        (!all.is_empty()).then_some(all)
-    }
-
-    fn take_share(&mut self, machines: u64) -> Result<(), ConfigError> {
-        let mut parts = self.parts.iter_mut();
-        parts.try_for_each(|part| A::take_share(part, machines))
     }
 }

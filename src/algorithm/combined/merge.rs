@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::super::Algorithm;
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
-use crate::error::ConfigError;
 
 /// What `limit` would decide, taking nothing. With a wait, about a request that reserves a turn.
 #[inline]
@@ -94,11 +93,4 @@ fn relative_room(a: &Decision, b: &Decision) -> Ordering {
     let cross =
         |one: &Decision, other: &Decision| u128::from(one.remaining()) * u128::from(other.limit);
     cross(a, b).cmp(&cross(b, a))
-}
-
-pub(super) fn unsupported() -> ConfigError {
-    ConfigError::Unsupported {
-        what: "one quota for a set of several limits",
-        instead: "set a new algorithm with set_algorithm",
-    }
 }

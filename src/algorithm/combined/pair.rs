@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::super::fields::Fields;
-use super::super::{Algorithm, Cost, Facts, GiveBack, Kernel, Portable, Report};
-use super::merge::{count_denial, look, merge, take, unsupported};
+use super::super::{Algorithm, Cost, Facts, GiveBack, Report};
+use super::merge::{count_denial, look, merge, take};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -69,10 +69,6 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
     #[inline]
     fn facts(&self) -> Facts {
         self.0.facts().and(self.1.facts())
-    }
-
-    fn with_quota(&self, _: Quota) -> Result<Self, ConfigError> {
-        Err(unsupported())
     }
 
     fn validate(&self) -> Result<(), ConfigError> {
@@ -178,9 +174,7 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
     fn report(&self, state: &(A::State, B::State), now: Tick) -> Report {
         A::report(&self.0, &state.0, now).and(B::report(&self.1, &state.1, now))
     }
-}
 
-impl<A: Portable, B: Portable> Portable for (A, B) {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(16);
         fields.tag(self.facts().limits as u64);
@@ -191,16 +185,5 @@ impl<A: Portable, B: Portable> Portable for (A, B) {
     fn state_fields(&self, state: &mut (A::State, B::State), fields: &mut Fields<'_>) {
         A::state_fields(&self.0, &mut state.0, fields);
         B::state_fields(&self.1, &mut state.1, fields);
-    }
-
-    fn kernels(&self, now: Tick) -> Option<Vec<Kernel>> {
-        let mut both = self.0.kernels(now)?;
-        both.append(&mut self.1.kernels(now)?);
-        Some(both)
-    }
-
-    fn take_share(&mut self, machines: u64) -> Result<(), ConfigError> {
-        A::take_share(&mut self.0, machines)?;
-        B::take_share(&mut self.1, machines)
     }
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::super::{
-    Algorithm, AnyAlgorithm, Cost, Fields, FixedWindow, GiveBack, LeakyBucket, Lockout, Portable,
-    SlidingLog, SlidingWindow, TokenBucket, WarmUp,
+    Algorithm, AnyAlgorithm, Cost, Fields, FixedWindow, GiveBack, LeakyBucket, Lockout, SlidingLog,
+    SlidingWindow, TokenBucket, WarmUp, fields::share_of,
 };
 use super::All;
 use crate::clock::Tick;
@@ -17,13 +17,6 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// An algorithm of a user. Its state is the latest moment.
 #[derive(Clone, Debug)]
 struct Own;
-
-impl Portable for Own {
-    fn settings_fields(&mut self, fields: &mut Fields<'_>) {
-        fields.tag(99);
-    }
-    fn state_fields(&self, _: &mut Tick, _: &mut Fields<'_>) {}
-}
 
 impl Algorithm for Own {
     type State = Tick;
@@ -46,10 +39,14 @@ impl Algorithm for Own {
         *state = now;
         Duration::ZERO
     }
-    fn rescale(&self, _: &mut Tick, _: &Self, _: Tick) {}
     fn forgettable_at(&self, state: &Tick) -> Tick {
         *state
     }
+    fn settings_fields(&mut self, fields: &mut Fields<'_>) {
+        fields.tag(99);
+        fields.quota(&mut self.quota());
+    }
+    fn state_fields(&self, _: &mut Tick, _: &mut Fields<'_>) {}
 }
 
 /// A bucket that starts empty, with a fraction that leaves 43 bits of a word for a moment.
@@ -60,7 +57,7 @@ fn slow_start() -> TokenBucket {
 /// Compares what `$check` returns for each limit alone and for all that can hold one limit.
 macro_rules! check_all {
     ($check:expr) => {{
-        fn check_wrapped<A: Portable>(part: A) {
+        fn check_wrapped<A: Algorithm>(part: A) {
             let nothing = All::<FixedWindow>::new([]);
             let expected = $check(&part);
             assert_eq!($check(&All::new([part.clone()])), expected, "{part:?}");
@@ -71,7 +68,7 @@ macro_rules! check_all {
             );
             assert_eq!($check(&(nothing, part.clone())), expected, "{part:?}");
         }
-        fn check_any<A: Portable + Into<AnyAlgorithm>>(part: A) {
+        fn check_any<A: Algorithm + Into<AnyAlgorithm>>(part: A) {
             let any = AnyAlgorithm::new(part.clone());
             assert_eq!($check(&any), $check(&part), "{part:?}");
             check_wrapped(part);
@@ -146,10 +143,9 @@ fn a_cancelled_request_and_a_ban_reach_a_wrapped_limit() {
 
 #[test]
 fn the_share_of_a_wrapped_limit_has_a_share_of_each_quota() {
-    fn share<A: Portable>(limit: &A) -> (Vec<Quota>, bool) {
-        let mut share = limit.clone();
-        A::take_share(&mut share, 3).expect("at least one of ten");
-        let too_many = A::take_share(&mut limit.clone(), u64::MAX);
+    fn share<A: Algorithm>(limit: &A) -> (Vec<Quota>, bool) {
+        let share = share_of(limit, 3).expect("at least one of ten");
+        let too_many = share_of(limit, u64::MAX);
         (A::quotas(&share), too_many.is_ok())
     }
     check_all!(share);

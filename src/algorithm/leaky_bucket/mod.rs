@@ -9,14 +9,10 @@ use std::time::Duration;
 
 use self::line::Line;
 use super::fields::Fields;
-use super::portable;
 use super::setting::{MAX_WAIT, Range, Setting};
-use super::{
-    Algorithm, Cost, ExactNanos, Facts, GiveBack, Kernel, Level, Portable, Turns, bucket::Bucket,
-};
+use super::{Algorithm, Cost, ExactNanos, Facts, GiveBack, Kernel, Level, Turns, bucket::Bucket};
 use crate::clock::{Tick, nanos};
 use crate::decision::Decision;
-use crate::error::ConfigError;
 use crate::quota::Quota;
 
 /// A bucket that drains at L per W.
@@ -158,18 +154,6 @@ impl Algorithm for LeakyBucket {
         }
     }
 
-    fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
-        Ok(Self {
-            bucket: Bucket::new(&quota),
-            quota,
-            ..*self
-        })
-    }
-
-    fn validate(&self) -> Result<(), ConfigError> {
-        portable::check(self)
-    }
-
     #[inline]
     fn fresh(&self, _now: Tick) -> ExactNanos {
         ExactNanos::ZERO
@@ -264,9 +248,7 @@ impl Algorithm for LeakyBucket {
     fn forgettable_at(&self, state: &ExactNanos) -> Tick {
         Tick::from_nanos(self.line().idle_from(*state).ceil())
     }
-}
 
-impl Portable for LeakyBucket {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(5);
         fields.quota(&mut self.quota);
@@ -281,21 +263,20 @@ impl Portable for LeakyBucket {
             Charge::After
         };
         self.bucket = Bucket::new(&self.quota);
-    }
-
-    fn kernels(&self, _: Tick) -> Option<Vec<Kernel>> {
         let turns = match self.charge_mode {
             Charge::Before => Turns::Before,
             Charge::After => Turns::After,
         };
         let (capacity, max_cost) = self.capacity_and_max_cost();
-        Some(vec![Kernel::Level(Level {
-            capacity,
-            max_cost,
-            places: self.queue_limit,
-            max_wait: self.max_wait,
-            ..Level::new(&self.quota, turns)
-        })])
+        fields.kernel(|_| {
+            Kernel::Level(Level {
+                capacity,
+                max_cost,
+                places: self.queue_limit,
+                max_wait: self.max_wait,
+                ..Level::new(&self.quota, turns)
+            })
+        });
     }
 
     fn state_fields(&self, state: &mut ExactNanos, fields: &mut Fields<'_>) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::fields::Fields;
-use super::super::{Algorithm, Cost, Facts, GiveBack, IntoAlgorithm, Portable, Report};
+use super::super::{Algorithm, Cost, Facts, GiveBack, IntoAlgorithm, Report};
 use super::{Lockout, LockoutState};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
@@ -164,11 +164,6 @@ impl<A: Algorithm> Algorithm for DenialLockout<A> {
         }
     }
 
-    fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
-        let limit = self.limit.with_quota(quota)?;
-        Ok(Self { limit, ..*self })
-    }
-
     fn validate(&self) -> Result<(), ConfigError> {
         self.limit.validate()?;
         self.lockout.validate()
@@ -287,17 +282,15 @@ impl<A: Algorithm> Algorithm for DenialLockout<A> {
         }
         report
     }
-}
 
-impl<A: Portable> Portable for DenialLockout<A> {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(10);
-        Lockout::settings_fields(&mut self.lockout, fields);
-        A::settings_fields(&mut self.limit, fields);
+        fields.aside(|fields| self.lockout.settings_fields(fields));
+        self.limit.settings_fields(fields);
     }
 
     fn state_fields(&self, state: &mut DenialLockoutState<A::State>, fields: &mut Fields<'_>) {
-        Lockout::state_fields(&self.lockout, &mut state.denials, fields);
-        A::state_fields(&self.limit, &mut state.limit, fields);
+        self.lockout.state_fields(&mut state.denials, fields);
+        self.limit.state_fields(&mut state.limit, fields);
     }
 }

@@ -15,7 +15,7 @@ pub use self::{
 use std::time::Duration;
 
 use super::fields::Fields;
-use super::{Algorithm, Cost, Facts, GiveBack, Portable, Report};
+use super::{Algorithm, Cost, Facts, GiveBack, Report};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -53,13 +53,6 @@ impl Algorithm for Lockout {
             max_heap_bytes: LockoutState::max_heap_bytes(self.quota.limit()),
             ..Facts::ONE_LIMIT
         }
-    }
-
-    fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
-        let mut changed = *self;
-        changed.quota = quota;
-        changed.validate()?;
-        Ok(changed)
     }
 
     fn validate(&self) -> Result<(), ConfigError> {
@@ -143,9 +136,7 @@ impl Algorithm for Lockout {
             heap_bytes: state.heap_bytes(),
         }
     }
-}
 
-impl Portable for Lockout {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         self.list(fields);
     }

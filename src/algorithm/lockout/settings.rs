@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use super::super::fields;
 use super::super::fields::Fields;
-use super::super::portable;
 use super::super::setting::{Range, Setting};
 use crate::clock::nanos;
 use crate::error::ConfigError;
@@ -215,7 +215,7 @@ impl Lockout {
 
     /// Refuses settings that have no meaning.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
-        portable::check(self)?;
+        fields::check(self)?;
         match self.max_block.filter(|longest| *longest < self.block) {
             None => Ok(()),
             Some(longest) => {

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use self::steps::{Bounds, Steps};
 use super::fields::Fields;
-use super::portable;
 use super::setting::{MAX_WAIT, QUEUE, Range, Setting};
 use super::{
-    Algorithm, Cost, ExactNanos, Facts, GiveBack, Kernel, Level, Portable, Turns,
+    Algorithm, Cost, ExactNanos, Facts, GiveBack, Kernel, Level, Turns,
     bucket::{Bucket, LONGEST},
 };
 use crate::clock::{Tick, nanos};
@@ -296,10 +295,6 @@ impl Algorithm for TokenBucket {
         Ok(self.of_quota(quota))
     }
 
-    fn validate(&self) -> Result<(), ConfigError> {
-        portable::check(self)
-    }
-
     #[inline]
     fn fresh(&self, now: Tick) -> ExactNanos {
         match self.missing_tokens() {
@@ -401,9 +396,7 @@ impl Algorithm for TokenBucket {
             _ => Tick::MAX,
         }
     }
-}
 
-impl Portable for TokenBucket {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(4);
         let mut quota = self.quota;
@@ -419,18 +412,16 @@ impl Portable for TokenBucket {
             initial,
             ..self.of_quota(quota)
         };
-    }
-
-    fn kernels(&self, _: Tick) -> Option<Vec<Kernel>> {
-        if self.steps.active().is_some() || self.bucket.debt > 0 {
-            return None;
+        if self.steps.active().is_none() && self.bucket.debt == 0 {
+            fields.kernel(|_| {
+                Kernel::Level(Level {
+                    initial: self.missing_tokens(),
+                    places: Some(self.queue_limit).filter(|places| *places > 0),
+                    max_wait: self.max_wait,
+                    ..Level::new(&self.quota, Turns::Tokens)
+                })
+            });
         }
-        Some(vec![Kernel::Level(Level {
-            initial: self.missing_tokens(),
-            places: Some(self.queue_limit).filter(|places| *places > 0),
-            max_wait: self.max_wait,
-            ..Level::new(&self.quota, Turns::Tokens)
-        })])
     }
 
     fn state_fields(&self, state: &mut ExactNanos, fields: &mut Fields<'_>) {

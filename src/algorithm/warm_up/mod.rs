@@ -5,11 +5,10 @@ mod permits;
 use std::time::Duration;
 
 use self::permits::StoredPermits;
-use super::fields::Fields;
+use super::fields::{self, Fields};
 use super::math::Interval;
-use super::portable;
 use super::setting::{MAX_WAIT, QUEUE, Range, Setting};
-use super::{Algorithm, Cost, ExactNanos, Facts, GiveBack, Portable};
+use super::{Algorithm, Cost, ExactNanos, Facts, GiveBack};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
@@ -121,7 +120,7 @@ impl WarmUp {
     /// # Errors
     /// If `factor` is 0 or above 1,000.
     pub fn try_cold_factor(self, factor: u64) -> Result<Self, ConfigError> {
-        portable::set(self, COLD_FACTOR.name, factor)
+        fields::set(self, COLD_FACTOR.name, factor)
     }
 
     /// Lets requests wait for their turn, at most as long as `units` of cost take when warm.
@@ -283,15 +282,6 @@ impl Algorithm for WarmUp {
         }
     }
 
-    fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
-        let built = Self::build(quota, self.permits.warm_up, self.permits.cold_factor)?;
-        Ok(built.with_line(self.queue_limit, self.max_wait, self.max_cost))
-    }
-
-    fn validate(&self) -> Result<(), ConfigError> {
-        portable::check(self)
-    }
-
     #[inline]
     fn fresh(&self, _now: Tick) -> WarmUpState {
         WarmUpState {
@@ -378,9 +368,7 @@ impl Algorithm for WarmUp {
         let cooling = self.permits.nanos_until_full(state.stored);
         Tick::from_nanos(state.next_free.ceil().saturating_add(cooling))
     }
-}
 
-impl Portable for WarmUp {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(7);
         let Self {

@@ -13,7 +13,7 @@ use super::{
     inner::Inner,
     lines::QueuedCall,
 };
-use crate::algorithm::{IntoAlgorithm, Portable};
+use crate::algorithm::{Algorithm, IntoAlgorithm, share_of};
 use crate::backend::{Backend, Bans, IntoBackend, Op};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::Decision;
@@ -44,7 +44,7 @@ use crate::sync::Ordering;
 /// # Ok(())
 /// # }
 /// ```
-pub struct Cas<S: CasStore, A: Portable>(Arc<Inner<S, A>>);
+pub struct Cas<S: CasStore, A: Algorithm>(Arc<Inner<S, A>>);
 
 /// Counts of what a [`Cas`] limiter has done since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub struct CasCounts {
     pub queued: usize,
 }
 
-impl<S: CasStore, A: Portable> Cas<S, A> {
+impl<S: CasStore, A: Algorithm> Cas<S, A> {
     /// A limit with default settings. Limits of one name in one store are one limit.
     ///
     /// # Panics
@@ -92,9 +92,7 @@ impl<S: CasStore, A: Portable> Cas<S, A> {
     /// # Ok::<(), tower_throttle::ConfigError>(())
     /// ```
     pub fn share_of(&self, machines: u64) -> Result<A, ConfigError> {
-        let mut share = self.0.decider.algorithm.clone();
-        A::take_share(&mut share, machines)?;
-        Ok(share)
+        share_of(&self.0.decider.algorithm, machines)
     }
 
     /// What it has done since it was made.
@@ -163,7 +161,7 @@ impl<S: CasStore, A: Portable> Cas<S, A> {
     }
 }
 
-impl<S: CasStore, A: Portable> Inner<S, A> {
+impl<S: CasStore, A: Algorithm> Inner<S, A> {
     /// Queues a call, and starts a task if none decides the calls for its key.
     fn submit(
         self: &Arc<Self>,
@@ -231,7 +229,7 @@ impl<S: CasStore> CasBuilder<S> {
     /// let error = CasBuilder::new(MemoryStore::new()).build("a b", bucket).unwrap_err();
     /// assert!(error.to_string().starts_with("name: \"a b\" is not allowed; give 1 to 64 letters"));
     /// ```
-    pub fn build<I: IntoAlgorithm<Algorithm: Portable>>(
+    pub fn build<I: IntoAlgorithm<Algorithm: Algorithm>>(
         self,
         name: &str,
         algorithm: I,
@@ -241,7 +239,7 @@ impl<S: CasStore> CasBuilder<S> {
     }
 }
 
-impl<K: RemoteKey + ?Sized, S: CasStore, A: Portable> Backend<K> for Cas<S, A> {
+impl<K: RemoteKey + ?Sized, S: CasStore, A: Algorithm> Backend<K> for Cas<S, A> {
     type Future = CasFuture<S, A>;
 
     fn apply(&self, key: &K, op: Op) -> CasFuture<S, A> {
@@ -265,7 +263,7 @@ impl<K: RemoteKey + ?Sized, S: CasStore, A: Portable> Backend<K> for Cas<S, A> {
     }
 }
 
-impl<S: CasStore, A: Portable> IntoBackend for Cas<S, A> {
+impl<S: CasStore, A: Algorithm> IntoBackend for Cas<S, A> {
     type Backend = Self;
 
     fn into_backend(self) -> Self {
@@ -277,7 +275,7 @@ impl<S: CasStore, A: Portable> IntoBackend for Cas<S, A> {
     }
 }
 
-impl<S: CasStore, A: Portable> QuotaPerKey for Cas<S, A> {
+impl<S: CasStore, A: Algorithm> QuotaPerKey for Cas<S, A> {
     type Algorithm = A;
     type Decision = CasFuture<S, A>;
 
@@ -295,7 +293,7 @@ impl<S: CasStore, A: Portable> QuotaPerKey for Cas<S, A> {
     }
 }
 
-impl<S: CasStore, A: Portable> StoreLimiter for Cas<S, A> {
+impl<S: CasStore, A: Algorithm> StoreLimiter for Cas<S, A> {
     async fn ready(&self) -> Result<(), StoreError> {
         let shared = &self.0.shared;
         let load = shared.store.load(&self.0.name_prefix);
@@ -312,13 +310,13 @@ impl<S: CasStore, A: Portable> StoreLimiter for Cas<S, A> {
 }
 
 /// Manual impl: derive would require `S: Clone` and `A: Clone` of the contents, which are shared.
-impl<S: CasStore, A: Portable> Clone for Cas<S, A> {
+impl<S: CasStore, A: Algorithm> Clone for Cas<S, A> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<S: CasStore, A: Portable> fmt::Debug for Cas<S, A> {
+impl<S: CasStore, A: Algorithm> fmt::Debug for Cas<S, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cas")
             .field("name_prefix", &self.0.name_prefix)
@@ -328,4 +326,4 @@ impl<S: CasStore, A: Portable> fmt::Debug for Cas<S, A> {
     }
 }
 
-impl<S: CasStore, A: Portable + Bans> Bans for Cas<S, A> {}
+impl<S: CasStore, A: Algorithm + Bans> Bans for Cas<S, A> {}

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{CasStore, decider::Decider, inner::Inner, lines::Lines, shared::Shared};
-use crate::algorithm::{Algorithm, IntoAlgorithm, Portable};
+use crate::algorithm::{Algorithm, IntoAlgorithm};
 use crate::error::ConfigError;
 use crate::store::remote::{DenyCache, check_name};
 
@@ -142,7 +142,7 @@ impl<S: CasStore> CasBuilder<S> {
     }
 
     /// What the clones of a limit share.
-    pub(super) fn inner<I: IntoAlgorithm<Algorithm: Portable>>(
+    pub(super) fn inner<I: IntoAlgorithm<Algorithm: Algorithm>>(
         self,
         name: &str,
         algorithm: I,

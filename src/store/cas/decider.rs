@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{error::Failure, record::Record};
 use crate::algorithm::{
-    Portable, settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes,
+    Algorithm, settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes,
 };
 use crate::backend::Op;
 use crate::clock::Tick;
@@ -50,7 +50,7 @@ pub(super) const fn is_request(op: Op) -> bool {
     matches!(op, Op::Take(_) | Op::Reserve { .. })
 }
 
-impl<A: Portable> Decider<A> {
+impl<A: Algorithm> Decider<A> {
     pub(super) fn new(algorithm: A) -> Result<Self, ConfigError> {
         algorithm.validate()?;
         let settings = settings_to_bytes(&algorithm).ok_or(ConfigError::Unsupported {

@@ -12,7 +12,7 @@ use super::{
     recent::Known,
     record::{Outcome, Record},
 };
-use crate::algorithm::Portable;
+use crate::algorithm::Algorithm;
 use crate::backend::Op;
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::Decision;
@@ -29,13 +29,13 @@ const MAX_BATCH: usize = 1_000;
 const ERROR_PAUSE: Duration = Duration::from_millis(2);
 
 /// Decides the calls of one key until there are none.
-pub(super) struct Driver<S: CasStore, A: Portable> {
+pub(super) struct Driver<S: CasStore, A: Algorithm> {
     inner: Arc<Inner<S, A>>,
     key: Arc<str>,
     id: TaskId,
 }
 
-impl<S: CasStore, A: Portable> Driver<S, A> {
+impl<S: CasStore, A: Algorithm> Driver<S, A> {
     pub(super) const fn new(inner: Arc<Inner<S, A>>, key: Arc<str>, id: TaskId) -> Self {
         Self { inner, key, id }
     }
@@ -95,7 +95,7 @@ impl<S: CasStore, A: Portable> Driver<S, A> {
 }
 
 /// Fails the calls that are left, if the runtime is shut down.
-impl<S: CasStore, A: Portable> Drop for Driver<S, A> {
+impl<S: CasStore, A: Algorithm> Drop for Driver<S, A> {
     fn drop(&mut self) {
         let abandoned = self.inner.lines.abandon(&self.key, self.id);
         RemoteMetrics(S::NAME).calls_dequeued(abandoned);
@@ -103,7 +103,7 @@ impl<S: CasStore, A: Portable> Drop for Driver<S, A> {
 }
 
 /// Calls that are decided together.
-struct Round<S: CasStore, A: Portable> {
+struct Round<S: CasStore, A: Algorithm> {
     inner: Arc<Inner<S, A>>,
     key: Arc<str>,
     id: TaskId,
@@ -130,7 +130,7 @@ struct Plan {
 }
 
 /// A round that decides when it is the turn of this machine.
-struct Turn<S: CasStore, A: Portable> {
+struct Turn<S: CasStore, A: Algorithm> {
     key: Arc<str>,
     sent_at: Tick,
     /// The round, until the caller takes it back; and what its turn led to.
@@ -145,7 +145,7 @@ enum Outcomes {
     Decided(Known, Plan),
 }
 
-impl<S: CasStore, A: Portable> Program for Turn<S, A> {
+impl<S: CasStore, A: Algorithm> Program for Turn<S, A> {
     fn key(&self) -> &str {
         &self.key
     }
@@ -176,7 +176,7 @@ enum Step {
     Reload,
 }
 
-impl<S: CasStore, A: Portable> Round<S, A> {
+impl<S: CasStore, A: Algorithm> Round<S, A> {
     /// Decides the calls. Returns what the store holds then, if that is known.
     async fn run(&mut self, known: Option<Known>) -> Option<Known> {
         let mut known = known;

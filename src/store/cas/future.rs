@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{CasStore, inner::Inner};
-use crate::algorithm::Portable;
+use crate::algorithm::Algorithm;
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::StoreError;
@@ -26,9 +26,9 @@ type DecisionResult = Result<Decision, StoreError>;
 /// counted, unless a swap with it has failed and calls in the same swap still wait. If it is dropped later,
 /// it is counted.
 #[must_use = "futures do nothing unless polled"]
-pub struct CasFuture<S: CasStore, A: Portable>(State<S, A>);
+pub struct CasFuture<S: CasStore, A: Algorithm>(State<S, A>);
 
-enum State<S: CasStore, A: Portable> {
+enum State<S: CasStore, A: Algorithm> {
     Pending {
         decision: PendingCall<Inner<S, A>>,
         /// Where a denial is cached, and its cost.
@@ -40,7 +40,7 @@ enum State<S: CasStore, A: Portable> {
     Ready(Option<DecisionResult>),
 }
 
-impl<S: CasStore, A: Portable> CasFuture<S, A> {
+impl<S: CasStore, A: Algorithm> CasFuture<S, A> {
     pub(super) const fn new(
         decision: PendingCall<Inner<S, A>>,
         denial: Option<(CacheSlot, u64)>,
@@ -59,7 +59,7 @@ impl<S: CasStore, A: Portable> CasFuture<S, A> {
     }
 }
 
-impl<S: CasStore, A: Portable> Future for CasFuture<S, A> {
+impl<S: CasStore, A: Algorithm> Future for CasFuture<S, A> {
     type Output = DecisionResult;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<DecisionResult> {
@@ -91,7 +91,7 @@ impl<S: CasStore, A: Portable> Future for CasFuture<S, A> {
 }
 
 /// Manual impl: the key is not logged.
-impl<S: CasStore, A: Portable> fmt::Debug for CasFuture<S, A> {
+impl<S: CasStore, A: Algorithm> fmt::Debug for CasFuture<S, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CasFuture").finish_non_exhaustive()
     }

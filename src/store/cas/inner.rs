@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{CasStore, decider::Decider, error::Failure, lines::Lines, shared::Shared};
-use crate::algorithm::Portable;
+use crate::algorithm::Algorithm;
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::StoreError;
@@ -12,7 +12,7 @@ use crate::store::remote::{DenyCache, Remote};
 /// How long after the deadline of its last call a driver may still be ending.
 const DRIVER_GRACE: Duration = Duration::from_millis(50);
 
-pub(super) struct Inner<S: CasStore, A: Portable> {
+pub(super) struct Inner<S: CasStore, A: Algorithm> {
     pub(super) shared: Arc<Shared<S>>,
     pub(super) decider: Decider<A>,
     pub(super) lines: Lines<A>,
@@ -21,7 +21,7 @@ pub(super) struct Inner<S: CasStore, A: Portable> {
     pub(super) deny_cache: Option<Arc<DenyCache>>,
 }
 
-impl<S: CasStore, A: Portable> Inner<S, A> {
+impl<S: CasStore, A: Algorithm> Inner<S, A> {
     /// The denial that a lockout returns instead of this error, for a request made at `called_at`. `None` unless the
     /// store has replied since then. Then too many requests for one key were in flight, and this attempt was not
     /// counted, so it must not pass.
@@ -43,7 +43,7 @@ impl<S: CasStore, A: Portable> Inner<S, A> {
     }
 }
 
-impl<S: CasStore, A: Portable> Remote for Inner<S, A> {
+impl<S: CasStore, A: Algorithm> Remote for Inner<S, A> {
     type Reply = Decision;
 
     const STORE: &'static str = S::NAME;

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::keys::Outcome;
 use super::node::Node;
-use crate::algorithm::Portable;
+use crate::algorithm::Algorithm;
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::Decision;
 use crate::error::StoreError;
@@ -26,16 +26,16 @@ use crate::store::{
 /// # Cancel safety
 /// If it is dropped while it is pending, nothing is taken.
 #[must_use = "futures do nothing unless polled"]
-pub struct FleetFuture<S: CasStore, A: Portable>(State<S, A>);
+pub struct FleetFuture<S: CasStore, A: Algorithm>(State<S, A>);
 
-enum State<S: CasStore, A: Portable> {
+enum State<S: CasStore, A: Algorithm> {
     /// `None` after it was returned.
     Ready(Option<Result<Decision, StoreError>>),
     Waiting(Box<Waiting<S, A>>),
 }
 
 /// A request that waits for an exchange of its key.
-struct Waiting<S: CasStore, A: Portable> {
+struct Waiting<S: CasStore, A: Algorithm> {
     node: Arc<Node<S, A>>,
     hash: u64,
     name: Arc<str>,
@@ -44,7 +44,7 @@ struct Waiting<S: CasStore, A: Portable> {
     deadline: Deadline,
 }
 
-impl<S: CasStore, A: Portable> FleetFuture<S, A> {
+impl<S: CasStore, A: Algorithm> FleetFuture<S, A> {
     #[inline]
     pub(super) const fn ready(result: Result<Decision, StoreError>) -> Self {
         Self(State::Ready(Some(result)))
@@ -75,7 +75,7 @@ impl<S: CasStore, A: Portable> FleetFuture<S, A> {
     }
 }
 
-impl<S: CasStore, A: Portable> Waiting<S, A> {
+impl<S: CasStore, A: Algorithm> Waiting<S, A> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Decision, StoreError>> {
         loop {
             match Pin::new(&mut self.exchanged).poll(cx) {
@@ -102,7 +102,7 @@ impl<S: CasStore, A: Portable> Waiting<S, A> {
     }
 }
 
-impl<S: CasStore, A: Portable> Future for FleetFuture<S, A> {
+impl<S: CasStore, A: Algorithm> Future for FleetFuture<S, A> {
     type Output = Result<Decision, StoreError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -120,7 +120,7 @@ impl<S: CasStore, A: Portable> Future for FleetFuture<S, A> {
 }
 
 /// Manual impl: the key is not logged.
-impl<S: CasStore, A: Portable> fmt::Debug for FleetFuture<S, A> {
+impl<S: CasStore, A: Algorithm> fmt::Debug for FleetFuture<S, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FleetFuture").finish_non_exhaustive()
     }

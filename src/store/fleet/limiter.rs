@@ -5,7 +5,7 @@ use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 use super::future::FleetFuture;
 use super::node::{Node, Owner};
 use super::settings::Settings;
-use crate::algorithm::{IntoAlgorithm, Portable};
+use crate::algorithm::{Algorithm, IntoAlgorithm, share_of};
 use crate::backend::{Backend, Fullness, IntoBackend, Losses, Op};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::Decision;
@@ -51,7 +51,7 @@ impl Mode for Granted {
 /// [`Leased`](super::Leased).
 ///
 /// Clones are the same limiter.
-pub struct FleetLimiter<S: CasStore, A: Portable, M> {
+pub struct FleetLimiter<S: CasStore, A: Algorithm, M> {
     owner: Arc<Owner<S, A>>,
     mode: PhantomData<M>,
 }
@@ -84,7 +84,7 @@ pub struct FleetCounts {
     pub lost: u64,
 }
 
-impl<S: CasStore, A: Portable, M: Mode> FleetLimiter<S, A, M> {
+impl<S: CasStore, A: Algorithm, M: Mode> FleetLimiter<S, A, M> {
     #[inline]
     fn node(&self) -> &Arc<Node<S, A>> {
         &self.owner.0
@@ -133,9 +133,7 @@ impl<S: CasStore, A: Portable, M: Mode> FleetLimiter<S, A, M> {
     /// # Errors
     /// If a share would be a unit in more than a quota can say.
     pub fn share_of(&self, machines: u64) -> Result<A, ConfigError> {
-        let mut share = self.node().algorithm();
-        A::take_share(&mut share, machines)?;
-        Ok(share)
+        share_of(&self.node().algorithm(), machines)
     }
 
     /// How long the oldest use has waited that the store may not know of. Above two intervals, the
@@ -278,7 +276,7 @@ impl<S: CasStore, M: Mode> FleetBuilder<S, M> {
     /// let error = builder.build("api", TokenBucket::new(Quota::per_second(10))).unwrap_err();
     /// assert_eq!(error.to_string(), "interval: 0ns is not allowed; give 1 ms to 1 hour");
     /// ```
-    pub fn build<I: IntoAlgorithm<Algorithm: Portable>>(
+    pub fn build<I: IntoAlgorithm<Algorithm: Algorithm>>(
         self,
         name: &str,
         algorithm: I,
@@ -304,7 +302,7 @@ impl<K, S, A, M> Backend<K> for FleetLimiter<S, A, M>
 where
     K: Key + RemoteKey + ?Sized,
     S: CasStore,
-    A: Portable,
+    A: Algorithm,
     M: Mode,
 {
     type Future = FleetFuture<S, A>;
@@ -370,7 +368,7 @@ where
     }
 }
 
-impl<S: CasStore, A: Portable, M: Mode> StoreLimiter for FleetLimiter<S, A, M> {
+impl<S: CasStore, A: Algorithm, M: Mode> StoreLimiter for FleetLimiter<S, A, M> {
     async fn ready(&self) -> Result<(), StoreError> {
         Self::ready(self).await
     }
@@ -392,7 +390,7 @@ impl<S: CasStore, A: Portable, M: Mode> StoreLimiter for FleetLimiter<S, A, M> {
     }
 }
 
-impl<S: CasStore, A: Portable, M: Mode> IntoBackend for FleetLimiter<S, A, M> {
+impl<S: CasStore, A: Algorithm, M: Mode> IntoBackend for FleetLimiter<S, A, M> {
     type Backend = Self;
 
     fn into_backend(self) -> Self {
@@ -405,7 +403,7 @@ impl<S: CasStore, A: Portable, M: Mode> IntoBackend for FleetLimiter<S, A, M> {
 }
 
 /// Manual impl: the contents are shared.
-impl<S: CasStore, A: Portable, M> Clone for FleetLimiter<S, A, M> {
+impl<S: CasStore, A: Algorithm, M> Clone for FleetLimiter<S, A, M> {
     fn clone(&self) -> Self {
         Self {
             owner: Arc::clone(&self.owner),
@@ -415,7 +413,7 @@ impl<S: CasStore, A: Portable, M> Clone for FleetLimiter<S, A, M> {
 }
 
 /// Manual impl: the keys are not logged.
-impl<S: CasStore, A: Portable, M: Mode> fmt::Debug for FleetLimiter<S, A, M> {
+impl<S: CasStore, A: Algorithm, M: Mode> fmt::Debug for FleetLimiter<S, A, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let node = self.node();
         f.debug_struct(M::NAME)

@@ -17,7 +17,7 @@ use super::keys::{Common, Keys, Outcome, Shard};
 use super::record::Terms;
 use super::settings::Settings;
 use super::shaped::shape_of;
-use crate::algorithm::Portable;
+use crate::algorithm::Algorithm;
 use crate::clock::{Clock, MonotonicClock, Tick, Timer, nanos, unix_now};
 use crate::error::{ConfigError, StoreError};
 use crate::store::{
@@ -45,7 +45,7 @@ const IN_TOUCH: u64 = 1;
 /// It runs, and the last exchange failed.
 const CUT_OFF: u64 = 2;
 
-pub(super) struct Node<S: CasStore, A: Portable> {
+pub(super) struct Node<S: CasStore, A: Algorithm> {
     pub(super) exchanger: Arc<Exchanger<S>>,
     pub(super) keys: Keys,
     pub(super) name_prefix: String,
@@ -85,16 +85,16 @@ struct Progress {
 }
 
 /// A machine whose task ends when the last clone of its limiter is dropped.
-pub(super) struct Owner<S: CasStore, A: Portable>(pub(super) Arc<Node<S, A>>);
+pub(super) struct Owner<S: CasStore, A: Algorithm>(pub(super) Arc<Node<S, A>>);
 
-impl<S: CasStore, A: Portable> Drop for Owner<S, A> {
+impl<S: CasStore, A: Algorithm> Drop for Owner<S, A> {
     fn drop(&mut self) {
         self.0.is_closing.store(true, Ordering::Release);
         self.0.wake.notify_one();
     }
 }
 
-impl<S: CasStore, A: Portable> Node<S, A> {
+impl<S: CasStore, A: Algorithm> Node<S, A> {
     pub(super) fn new(
         store: S,
         [prefix, name]: [&str; 2],
@@ -280,9 +280,9 @@ impl<S: CasStore, A: Portable> Node<S, A> {
     }
 }
 
-struct Task<S: CasStore, A: Portable>(Arc<Node<S, A>>);
+struct Task<S: CasStore, A: Algorithm>(Arc<Node<S, A>>);
 
-impl<S: CasStore, A: Portable> Task<S, A> {
+impl<S: CasStore, A: Algorithm> Task<S, A> {
     async fn run(self) {
         let node = &self.0;
         let mut next = MonotonicClock.now();
@@ -500,7 +500,7 @@ impl<S: CasStore, A: Portable> Task<S, A> {
 }
 
 /// Lets another task take over, if the runtime is shut down.
-impl<S: CasStore, A: Portable> Drop for Task<S, A> {
+impl<S: CasStore, A: Algorithm> Drop for Task<S, A> {
     fn drop(&mut self) {
         let node = &self.0;
         node.mode.0.store(STOPPED, Ordering::Release);

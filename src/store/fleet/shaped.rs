@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::shape::{Cells, LOG_CELLS, Level, Part, Shape};
 use crate::algorithm::{
-    Cells as CellsOf, Division as DivisionOf, Kernel, Level as LevelOf, Portable,
+    Algorithm, Cells as CellsOf, Division as DivisionOf, Kernel, Level as LevelOf, kernels,
 };
 use crate::clock::Tick;
 use crate::error::ConfigError;
@@ -23,8 +23,8 @@ fn refused<T>(what: &'static str) -> Result<T, ConfigError> {
 ///
 /// # Errors
 /// If budgets of it would not keep its promise.
-pub(super) fn shape_of<A: Portable>(algorithm: &A, now: Tick) -> Result<Shape, ConfigError> {
-    let Some(kernels) = algorithm.kernels(now) else {
+pub(super) fn shape_of<A: Algorithm>(algorithm: &A, now: Tick) -> Result<Shape, ConfigError> {
+    let Some(kernels) = kernels(algorithm, now) else {
         return refused(
             "a lockout, a warm-up, a debt, steps or an algorithm of your own with budgets",
         );

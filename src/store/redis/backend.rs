@@ -12,7 +12,7 @@ use super::{
     kernel::Kernels,
     server::Redis,
 };
-use crate::algorithm::{Algorithm, IntoAlgorithm, Portable};
+use crate::algorithm::{Algorithm, IntoAlgorithm, share_of};
 use crate::backend::{Backend, Bans, IntoBackend, Op};
 use crate::clock::{Clock, MonotonicClock};
 use crate::error::{ConfigError, StoreError, expect_valid};
@@ -31,15 +31,15 @@ use crate::store::{
 ///
 /// Clones are the same limiter. Calls that are in flight at the same time share a script call, so a
 /// busy limiter makes many decisions per round trip.
-pub struct RedisLimiter<A: Portable>(Arc<Inner<A>>);
+pub struct RedisLimiter<A: Algorithm>(Arc<Inner<A>>);
 
-struct Inner<A: Portable> {
+struct Inner<A: Algorithm> {
     algorithm: A,
     engine: Engine<A>,
 }
 
 /// Where the limit is decided.
-enum Engine<A: Portable> {
+enum Engine<A: Algorithm> {
     Script(Scripts),
     /// In this process, on a state that is loaded and swapped.
     Swap(Cas<Redis, A>),
@@ -70,7 +70,7 @@ impl Redis {
     #[track_caller]
     pub fn limiter<I>(&self, policy: &str, algorithm: I) -> RedisLimiter<I::Algorithm>
     where
-        I: IntoAlgorithm<Algorithm: Portable>,
+        I: IntoAlgorithm<Algorithm: Algorithm>,
     {
         expect_valid(self.try_limiter(policy, algorithm))
     }
@@ -96,7 +96,7 @@ impl Redis {
         algorithm: I,
     ) -> Result<RedisLimiter<I::Algorithm>, ConfigError>
     where
-        I: IntoAlgorithm<Algorithm: Portable>,
+        I: IntoAlgorithm<Algorithm: Algorithm>,
     {
         check_name("policy", policy)?;
         let algorithm = algorithm.into_algorithm();
@@ -142,7 +142,7 @@ impl Scripts {
     }
 
     /// Calls the script. `of_key` is the quota of the key and what it is decided by, if it has its own.
-    fn call<A: Portable>(
+    fn call<A: Algorithm>(
         &self,
         mut key: String,
         call: Call,
@@ -191,7 +191,7 @@ impl Scripts {
 
 const NO_KERNELS: &str = "Redis: no script decides this quota of a key";
 
-impl<A: Portable> RedisLimiter<A> {
+impl<A: Algorithm> RedisLimiter<A> {
     /// The algorithm with this machine's share of the quota, for a limit in process on each of
     /// `machines` machines while Redis is unavailable (see [`Fallback`](crate::store::Fallback)).
     ///
@@ -211,13 +211,11 @@ impl<A: Portable> RedisLimiter<A> {
     /// # Ok::<(), tower_throttle::ConfigError>(())
     /// ```
     pub fn share_of(&self, machines: u64) -> Result<A, ConfigError> {
-        let mut share = self.0.algorithm.clone();
-        A::take_share(&mut share, machines)?;
-        Ok(share)
+        share_of(&self.0.algorithm, machines)
     }
 }
 
-impl<K: RemoteKey + ?Sized, A: Portable> Backend<K> for RedisLimiter<A> {
+impl<K: RemoteKey + ?Sized, A: Algorithm> Backend<K> for RedisLimiter<A> {
     type Future = RedisFuture<A>;
 
     fn apply(&self, key: &K, op: Op) -> RedisFuture<A> {
@@ -248,7 +246,7 @@ impl<K: RemoteKey + ?Sized, A: Portable> Backend<K> for RedisLimiter<A> {
     }
 }
 
-impl<A: Portable> IntoBackend for RedisLimiter<A> {
+impl<A: Algorithm> IntoBackend for RedisLimiter<A> {
     type Backend = Self;
 
     fn into_backend(self) -> Self {
@@ -260,7 +258,7 @@ impl<A: Portable> IntoBackend for RedisLimiter<A> {
     }
 }
 
-impl<A: Portable> QuotaPerKey for RedisLimiter<A> {
+impl<A: Algorithm> QuotaPerKey for RedisLimiter<A> {
     type Algorithm = A;
     type Decision = RedisFuture<A>;
 
@@ -297,7 +295,7 @@ impl<A: Portable> QuotaPerKey for RedisLimiter<A> {
     }
 }
 
-impl<A: Portable> StoreLimiter for RedisLimiter<A> {
+impl<A: Algorithm> StoreLimiter for RedisLimiter<A> {
     async fn ready(&self) -> Result<(), StoreError> {
         match &self.0.engine {
             Engine::Script(scripts) => scripts.ready().await,
@@ -321,13 +319,13 @@ impl<A: Portable> StoreLimiter for RedisLimiter<A> {
 }
 
 /// Manual impl: derive would require `A: Clone` of the contents, which are shared.
-impl<A: Portable> Clone for RedisLimiter<A> {
+impl<A: Algorithm> Clone for RedisLimiter<A> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<A: Portable> fmt::Debug for RedisLimiter<A> {
+impl<A: Algorithm> fmt::Debug for RedisLimiter<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisLimiter")
             .field("algorithm", &self.0.algorithm)
@@ -335,4 +333,4 @@ impl<A: Portable> fmt::Debug for RedisLimiter<A> {
     }
 }
 
-impl<A: Portable + Bans> Bans for RedisLimiter<A> {}
+impl<A: Algorithm + Bans> Bans for RedisLimiter<A> {}

@@ -16,7 +16,7 @@ use super::{
     kernel::Kernels,
     server::Redis,
 };
-use crate::algorithm::Portable;
+use crate::algorithm::Algorithm;
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::store::{
@@ -35,7 +35,7 @@ type DecisionResult = Result<Decision, StoreError>;
 /// The call is sent when the future is first polled, or before. If it is dropped before the call was
 /// sent, the call never is. If it is dropped later, the call is counted.
 #[must_use = "futures do nothing unless polled"]
-pub struct RedisFuture<A: Portable>(State<A>);
+pub struct RedisFuture<A: Algorithm>(State<A>);
 
 /// What the reply does to the cache of denials.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub(super) enum Caching {
     Forgets(Arc<DenyCache>, String),
 }
 
-enum State<A: Portable> {
+enum State<A: Algorithm> {
     Script {
         kernels: Arc<Kernels>,
         call: Call,
@@ -59,7 +59,7 @@ enum State<A: Portable> {
     Ready(Option<DecisionResult>),
 }
 
-impl<A: Portable> RedisFuture<A> {
+impl<A: Algorithm> RedisFuture<A> {
     /// A call in flight.
     pub(super) const fn pending(
         kernels: Arc<Kernels>,
@@ -85,7 +85,7 @@ impl<A: Portable> RedisFuture<A> {
     }
 }
 
-impl<A: Portable> Future for RedisFuture<A> {
+impl<A: Algorithm> Future for RedisFuture<A> {
     type Output = DecisionResult;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<DecisionResult> {
@@ -129,7 +129,7 @@ impl<A: Portable> Future for RedisFuture<A> {
 }
 
 /// Manual impl: the key is not logged.
-impl<A: Portable> fmt::Debug for RedisFuture<A> {
+impl<A: Algorithm> fmt::Debug for RedisFuture<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisFuture").finish_non_exhaustive()
     }

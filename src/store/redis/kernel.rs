@@ -3,7 +3,7 @@
 use std::{iter, time::Duration};
 
 use super::{call::Call, send::packed};
-use crate::algorithm::{Cells, Division, Kernel, Level, Portable, Turns, merge};
+use crate::algorithm::{Algorithm, Cells, Division, Kernel, Level, Turns, kernels, merge};
 use crate::clock::nanos;
 use crate::decision::{Decision, Verdict};
 use crate::store::remote::{layout, padding};
@@ -49,8 +49,8 @@ struct Span {
 
 impl Kernels {
     /// `None` if no script decides the algorithm, or not exactly.
-    pub(super) fn of<A: Portable>(algorithm: &A) -> Option<Self> {
-        let limits = algorithm.kernels(now())?;
+    pub(super) fn of<A: Algorithm>(algorithm: &A) -> Option<Self> {
+        let limits = kernels(algorithm, now())?;
         let limits: Vec<_> = limits.into_iter().map(in_micros).collect::<Option<_>>()?;
         let moments = |limit: &Kernel| match limit {
             Kernel::Log { limit, .. } => *limit,

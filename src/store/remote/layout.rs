@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::algorithm::{Cells, Division, Kernel, Portable, Turns, layout_of_settings};
+use crate::algorithm::{Algorithm, Cells, Division, Kernel, Turns, layout_of_settings};
 use crate::clock::unix_now;
 
 /// The layout of a value that an algorithm in this process reads.
-pub(crate) fn layout_of<A: Portable>(algorithm: &A) -> String {
+pub(crate) fn layout_of<A: Algorithm>(algorithm: &A) -> String {
     let [kinds, periods] = layout_of_settings(algorithm);
     let Some(limits) = algorithm.kernels(unix_now()) else {
         return format!("kind{kinds}{periods}");

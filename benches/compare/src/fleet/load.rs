@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
-use tower_throttle::algorithm::Portable;
+use tower_throttle::algorithm::Algorithm;
 use tower_throttle::store::Backend;
 use tower_throttle::store::cas::{Cas, CasStore};
 use tower_throttle::store::fleet::{FleetLimiter, Mode};
@@ -47,7 +47,7 @@ pub(super) trait Machine:
     }
 }
 
-impl<A: Portable> Machine for RedisLimiter<A>
+impl<A: Algorithm> Machine for RedisLimiter<A>
 where
     Self: Backend<u64> + Clone,
 {
@@ -56,7 +56,7 @@ where
     }
 }
 
-impl<S: CasStore, A: Portable> Machine for Cas<S, A>
+impl<S: CasStore, A: Algorithm> Machine for Cas<S, A>
 where
     Self: Backend<u64> + Clone,
 {
@@ -65,7 +65,7 @@ where
     }
 }
 
-impl<S: CasStore, A: Portable, M: Mode> Machine for FleetLimiter<S, A, M> {
+impl<S: CasStore, A: Algorithm, M: Mode> Machine for FleetLimiter<S, A, M> {
     fn counts(&self) -> [u64; 2] {
         let counts = self.counts();
         [counts.exchanged, counts.conflicts]

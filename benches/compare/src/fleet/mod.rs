@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
-use tower_throttle::algorithm::Portable;
+use tower_throttle::algorithm::Algorithm;
 use tower_throttle::store::cas::{CasBuilder, CasStore};
 use tower_throttle::store::fleet::{LeasedBuilder, SyncedBuilder};
 use tower_throttle::{FixedWindow, Quota, SlidingLog, SlidingWindow, TokenBucket};
@@ -74,7 +74,7 @@ impl Run<'_> {
         }
     }
 
-    async fn of<A: Portable>(&self, algorithm: A) -> Row {
+    async fn of<A: Algorithm>(&self, algorithm: A) -> Row {
         let Self(case, _, _, servers) = self;
         match (case.place, case.mode) {
             (Place::Redis, Mode::Exact) => {
@@ -89,7 +89,7 @@ impl Run<'_> {
         }
     }
 
-    async fn over<S: CasStore, A: Portable>(&self, store: impl Fn() -> S, algorithm: A) -> Row {
+    async fn over<S: CasStore, A: Algorithm>(&self, store: impl Fn() -> S, algorithm: A) -> Row {
         let (name, interval) = (self.name(), self.0.interval());
         let machines = 0..self.0.machines;
         match self.0.mode {

@@ -7,12 +7,12 @@ use super::policies::{
 };
 use super::random::{Random, seeds};
 use super::{RedisServer, find_difference, random_steps};
-use crate::algorithm::{All, AnyAlgorithm, Portable, TokenBucket};
+use crate::algorithm::{Algorithm, All, AnyAlgorithm, TokenBucket};
 use crate::quota::Quota;
 
 /// Compares random traces of a policy. `name` selects the random numbers. The limit changes in between, if the state
 /// in process does not know it either.
-pub(super) fn assert_agree<A: Portable>(
+pub(super) fn assert_agree<A: Algorithm>(
     name: u64,
     changes_limit: bool,
     policy: impl Fn(&mut Random) -> A,

@@ -5,14 +5,14 @@ use super::random::{Random, seeds};
 use super::{
     CENTURY, RedisServer, Step, ceil_to_micros, decide, decode, load, random_steps, replies,
 };
-use crate::algorithm::Portable;
+use crate::algorithm::Algorithm;
 use crate::clock::Tick;
 use crate::store::redis::kernel::Kernels;
 
 const KEYS: usize = 5;
 
 /// The first difference between batched and single calls on several keys.
-fn find_difference<A: Portable>(
+fn find_difference<A: Algorithm>(
     connection: &mut redis::Connection,
     algorithm: &A,
     seed: u64,
@@ -75,7 +75,7 @@ fn find_difference<A: Portable>(
     None
 }
 
-fn assert_agree<A: Portable>(policy: impl Fn(&mut Random) -> A) {
+fn assert_agree<A: Algorithm>(policy: impl Fn(&mut Random) -> A) {
     let server = RedisServer::start();
     let mut connection = server.connection();
     for seed in seeds(40) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{RedisServer, Step, run_script};
 use crate::algorithm::{
-    FixedWindow, LeakyBucket, Portable, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
+    Algorithm, FixedWindow, LeakyBucket, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
 };
 use crate::decision::Decision;
 use crate::quota::Quota;
@@ -19,13 +19,13 @@ fn micros(span: Duration) -> u64 {
 }
 
 /// Exhausts a key and sets the clock back. The key is denied for at most `longest`.
-fn check<A: Portable>(connection: &mut redis::Connection, algorithm: &A, longest: Duration) {
+fn check<A: Algorithm>(connection: &mut redis::Connection, algorithm: &A, longest: Duration) {
     for step in [SECOND / 3, SECOND, 1_000 * SECOND] {
         check_step(connection, algorithm, step, longest);
     }
 }
 
-fn check_step<A: Portable>(
+fn check_step<A: Algorithm>(
     connection: &mut redis::Connection,
     algorithm: &A,
     step: Duration,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::call::Call;
 use super::executor::{SCRIPT, decode, replies};
 use super::kernel::{Kernels, ceil_to_micros, tests::MACHINE};
-use crate::algorithm::{Cost, GiveBack, Portable};
+use crate::algorithm::{Algorithm, Cost, GiveBack};
 use crate::clock::Tick;
 use crate::decision::Decision;
 
@@ -75,7 +75,7 @@ fn load(connection: &mut redis::Connection, sabotage: impl Fn(String) -> String)
 }
 
 /// Runs the steps on the server, on an empty database. Returns the decisions.
-fn run_script<A: Portable>(
+fn run_script<A: Algorithm>(
     connection: &mut redis::Connection,
     variants: &[A],
     steps: &[Step],
@@ -105,7 +105,7 @@ fn run_script<A: Portable>(
 }
 
 /// What an algorithm in Rust decides.
-fn decide<A: Portable>(algorithm: &A, state: &mut A::State, step: Step) -> Decision {
+fn decide<A: Algorithm>(algorithm: &A, state: &mut A::State, step: Step) -> Decision {
     let now = Tick::from_nanos(step.now * 1_000);
     let mut refund = |cost, taken_at: u64, why| {
         let taken_at = Tick::from_nanos(taken_at.saturating_mul(1_000));
@@ -129,7 +129,7 @@ fn decide<A: Portable>(algorithm: &A, state: &mut A::State, step: Step) -> Decis
 
 /// A random trace under variants of one algorithm. The variant changes once per
 /// `changes` steps.
-fn random_steps<A: Portable>(
+fn random_steps<A: Algorithm>(
     random: &mut Random,
     variants: &[A],
     changes: Option<u64>,
@@ -205,7 +205,7 @@ fn random_steps<A: Portable>(
 
 /// The first step on which the server and the algorithm differ, with both decisions. All variants have one layout and
 /// states of one meaning.
-fn find_difference<A: Portable>(
+fn find_difference<A: Algorithm>(
     connection: &mut redis::Connection,
     variants: &[A],
     steps: &[Step],

@@ -4,10 +4,10 @@ use super::policies::{
     fixed_window, leaky_meter, leaky_queue, sliding_grid, sliding_log, sliding_window, token_bucket,
 };
 use super::{RedisServer, find_difference, random::Random, random_steps};
-use crate::algorithm::Portable;
+use crate::algorithm::Algorithm;
 
 /// Whether a trace finds the planted bug.
-pub(super) fn is_caught<A: Portable>(
+pub(super) fn is_caught<A: Algorithm>(
     policy: impl Fn(&mut Random) -> A,
     right: &str,
     wrong: &str,

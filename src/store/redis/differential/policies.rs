@@ -98,7 +98,7 @@ pub(super) fn sliding_grid(random: &mut Random) -> SlidingGrid {
     let period = period.div_ceil(cells) * cells;
     let quota = Quota::per(quota.limit(), Duration::from_micros(period));
     let grid = SlidingGrid::new(quota).cells(usize::try_from(cells).unwrap());
-    let length = grid.grid.length();
+    let length = quota.period_ns() / cells;
     let grid = grid.offset(offset(random, length));
     match random.below(2) {
         0 => grid,
