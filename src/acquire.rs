@@ -221,7 +221,7 @@ fn attempt<A: Algorithm>(
             })
         })
     };
-    if algorithm.facts().counts_denials {
+    if algorithm.capabilities().counts_denials {
         // A caller that goes on waiting is not denied.
         let decision = A::peek_reserve(algorithm, state, now, cost, max_wait);
         let retry = retry_of(&decision, state);
@@ -249,9 +249,9 @@ fn cancel<A: Algorithm>(
     now: Tick,
     cost: u64,
 ) {
-    if algorithm.facts().limits == 1 {
+    if algorithm.capabilities().limits == 1 {
         algorithm.refund(state, now, Cost::new(cost, turn), GiveBack::Refund);
-    } else if algorithm.facts().waiting <= 1 {
+    } else if algorithm.capabilities().waiting <= 1 {
         algorithm.refund(state, now, Cost::new(cost, taken_at), GiveBack::Cancel);
     } else {
         algorithm.refund(state, now, Cost::new(cost, taken_at), GiveBack::Refund);

@@ -44,7 +44,7 @@ pub(crate) struct Lane {
 impl Lane {
     pub(crate) fn new(policy: &Policy) -> Self {
         let algorithm = policy.algorithm().clone();
-        let queues = algorithm.facts().queue > 0;
+        let queues = algorithm.capabilities().queue > 0;
         let mut limit = RateLimitLayer::new(HeaderKey::new(CLIENT.as_str()), algorithm)
             .name("playground")
             .headers(Headers::Draft11)

@@ -4,7 +4,7 @@ use std::{any::Any, fmt, time::Duration};
 
 use super::fields::Fields;
 use super::{
-    Algorithm, All, CalendarWindow, Cost, DenialLockout, Facts, FixedWindow, Gcra, GiveBack,
+    Algorithm, All, CalendarWindow, Capabilities, Cost, DenialLockout, FixedWindow, Gcra, GiveBack,
     LeakyBucket, Lockout, Report, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
 };
 use crate::clock::Tick;
@@ -208,10 +208,10 @@ impl Algorithm for AnyAlgorithm {
         with_kind!(self, as_ref, algorithm => algorithm.quota())
     }
 
-    fn facts(&self) -> Facts {
-        fn boxed<A: Algorithm>(algorithm: &A) -> Facts {
-            let facts = algorithm.facts();
-            Facts {
+    fn capabilities(&self) -> Capabilities {
+        fn boxed<A: Algorithm>(algorithm: &A) -> Capabilities {
+            let facts = algorithm.capabilities();
+            Capabilities {
                 max_heap_bytes: facts.max_heap_bytes.saturating_add(size_of::<A::State>()),
                 ..facts
             }

@@ -6,7 +6,7 @@ use super::calendar::{Calendar, zone_name};
 use super::fields::{self, Fields};
 use super::setting::{Range, Setting, Takes};
 use super::window::WindowState;
-use super::{Algorithm, Cells, Cost, Division, Facts, GiveBack, Kernel};
+use super::{Algorithm, Capabilities, Cells, Cost, Division, GiveBack, Kernel};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -138,8 +138,8 @@ impl Algorithm for CalendarWindow {
         self.quota
     }
 
-    fn facts(&self) -> Facts {
-        Facts::ONE_LIMIT
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::ONE_LIMIT
     }
 
     fn validate(&self) -> Result<(), ConfigError> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::fields::{self, Fields};
 use super::setting::{Range, Setting};
 use super::window::{Grid, WindowState};
-use super::{Algorithm, Cost, Division, Facts, GiveBack};
+use super::{Algorithm, Capabilities, Cost, Division, GiveBack};
 use crate::clock::{Tick, nanos};
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -106,8 +106,8 @@ impl Algorithm for FixedWindow {
     }
 
     #[inline]
-    fn facts(&self) -> Facts {
-        Facts::ONE_LIMIT
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::ONE_LIMIT
     }
 
     fn validate(&self) -> Result<(), ConfigError> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::bucket::Bucket;
 use super::fields::Fields;
-use super::{Algorithm, Cost, ExactNanos, Facts, GiveBack, Kernel, Level, Turns};
+use super::{Algorithm, Capabilities, Cost, ExactNanos, GiveBack, Kernel, Level, Turns};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::{ConfigError, expect_valid};
@@ -76,8 +76,8 @@ impl Algorithm for Gcra {
     }
 
     #[inline]
-    fn facts(&self) -> Facts {
-        Facts::ONE_LIMIT
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::ONE_LIMIT
     }
 
     #[inline]

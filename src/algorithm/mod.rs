@@ -80,8 +80,8 @@ mod calendar;
 #[path = "no_calendar.rs"]
 mod calendar;
 mod calendar_window;
+mod capabilities;
 mod combined;
-mod facts;
 mod fields;
 mod fixed_window;
 mod gcra;
@@ -105,8 +105,8 @@ pub(crate) use self::fields::{kernels, share_of};
 pub use self::{
     any::{AnyAlgorithm, AnyState},
     calendar_window::CalendarWindow,
+    capabilities::Capabilities,
     combined::{All, IntoAlgorithm},
-    facts::Facts,
     fields::{Fields, settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes},
     fixed_window::FixedWindow,
     gcra::Gcra,
@@ -161,8 +161,8 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
 
     /// What others ask about its settings.
     #[inline]
-    fn facts(&self) -> Facts {
-        Facts::default()
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
     }
 
     /// The same algorithm for another quota. By default it is the one whose listed quota is that. An algorithm that
@@ -496,7 +496,7 @@ pub(crate) fn take_now<A: Algorithm>(
     cost: u64,
 ) -> Decision {
     let looked = algorithm.peek(state, now, cost);
-    let is_counted = looked.is_denied() && algorithm.facts().counts_denials;
+    let is_counted = looked.is_denied() && algorithm.capabilities().counts_denials;
     if looked.is_admitted() || is_counted {
         algorithm.decide(state, now, cost)
     } else {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::fields::{self, Fields};
 use super::setting::{OFFSET, Range, Setting};
 use super::window::Grid;
-use super::{Algorithm, Cost, Division, Facts, GiveBack, Report};
+use super::{Algorithm, Capabilities, Cost, Division, GiveBack, Report};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
@@ -194,10 +194,10 @@ impl Algorithm for SlidingGrid {
     }
 
     #[inline]
-    fn facts(&self) -> Facts {
-        Facts {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
             max_heap_bytes: self.counted() * size_of::<u64>(),
-            ..Facts::ONE_LIMIT
+            ..Capabilities::ONE_LIMIT
         }
     }
 

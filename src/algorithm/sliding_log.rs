@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::fields::Fields;
 use super::moments::Moments;
-use super::{Algorithm, Cost, Facts, GiveBack, Kernel, Report};
+use super::{Algorithm, Capabilities, Cost, GiveBack, Kernel, Report};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::quota::Quota;
@@ -94,10 +94,10 @@ impl Algorithm for SlidingLog {
     }
 
     #[inline]
-    fn facts(&self) -> Facts {
-        Facts {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
             max_heap_bytes: Moments::max_heap_bytes(self.quota.limit()),
-            ..Facts::ONE_LIMIT
+            ..Capabilities::ONE_LIMIT
         }
     }
 

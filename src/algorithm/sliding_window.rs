@@ -6,7 +6,7 @@ use super::fields::Fields;
 use super::math::low_u64;
 use super::setting::OFFSET;
 use super::window::Grid;
-use super::{Algorithm, Cost, Division, Facts, GiveBack};
+use super::{Algorithm, Capabilities, Cost, Division, GiveBack};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::quota::Quota;
@@ -163,8 +163,8 @@ impl Algorithm for SlidingWindow {
     }
 
     #[inline]
-    fn facts(&self) -> Facts {
-        Facts::ONE_LIMIT
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::ONE_LIMIT
     }
 
     #[inline]

@@ -101,7 +101,7 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
     pub fn check_n(&self, cost: u64) -> Decision {
         let now = self.clock.now();
         let mut held = lock(&self.held);
-        if held.algorithm.facts().is_user_code {
+        if held.algorithm.capabilities().is_user_code {
             drop(held);
             return OneKey::decide(self, now, cost);
         }
@@ -327,7 +327,7 @@ impl<A: Algorithm, C: Clock> OneKey for Limiter<A, C> {
     ) -> Result<T, Infallible> {
         let mut held = lock(&self.held);
         let Held { algorithm, state } = &mut *held;
-        if !algorithm.facts().is_user_code {
+        if !algorithm.capabilities().is_user_code {
             return Ok(step(algorithm, state));
         }
         // So that a panic changes nothing.

@@ -95,7 +95,7 @@ impl Plan {
 /// turn may come by a part of a nanosecond earlier.
 pub(super) fn taken_at<A: Algorithm>(algorithm: &A, verdict: Verdict, now: Tick) -> Tick {
     match verdict {
-        Verdict::Wait(wait) if algorithm.facts().limits == 1 => {
+        Verdict::Wait(wait) if algorithm.capabilities().limits == 1 => {
             now.plus(wait.saturating_sub(Duration::from_nanos(1)))
         }
         _ => now,

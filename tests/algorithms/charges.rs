@@ -232,7 +232,7 @@ fn a_log_takes_16_bytes_per_moment() {
         assert!(log.decide(&mut state, at(moment), 1).is_admitted());
         assert_eq!(bytes(&state), 4 * 16);
     }
-    let most = log.facts().max_heap_bytes;
+    let most = log.capabilities().max_heap_bytes;
     assert!((64..=1_024).contains(&most), "{most} bytes");
 }
 

@@ -57,10 +57,10 @@ fn report<A: Algorithm>(algorithm: &A, state: &A::State) -> String {
         "{:?}",
         (
             algorithm.quota(),
-            algorithm.facts().queue,
+            algorithm.capabilities().queue,
             algorithm.forgettable_at(state),
             algorithm.quotas(),
-            algorithm.facts().limits,
+            algorithm.capabilities().limits,
             algorithm.peek(state, at(9_100), 1),
         )
     )
@@ -77,7 +77,7 @@ fn any_algorithm_reports_what_the_algorithm_in_it_reports() {
             any.decide(&mut any_state, at(9_000), 1)
         );
         // The state of an `AnyAlgorithm` is in a box, and that of each part of a set too.
-        if algorithm.facts().limits == 1 {
+        if algorithm.capabilities().limits == 1 {
             let boxed = size_of::<A::State>();
             let heap = algorithm.report(&state, at(9_000)).heap_bytes;
             assert_eq!(
@@ -86,8 +86,8 @@ fn any_algorithm_reports_what_the_algorithm_in_it_reports() {
                 "{algorithm:?}"
             );
             assert_eq!(
-                any.facts().max_heap_bytes,
-                algorithm.facts().max_heap_bytes + boxed,
+                any.capabilities().max_heap_bytes,
+                algorithm.capabilities().max_heap_bytes + boxed,
                 "{algorithm:?}"
             );
         }
@@ -157,7 +157,7 @@ fn a_combination_allocates_what_its_parts_do_and_its_list() {
         }
         (
             algorithm.report(&state, at(9_005)).heap_bytes,
-            algorithm.facts().max_heap_bytes,
+            algorithm.capabilities().max_heap_bytes,
         )
     }
     let log = SlidingLog::new(quota(10));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::fields::Fields;
-use super::super::{Algorithm, Cost, Facts, GiveBack, Report};
+use super::super::{Algorithm, Capabilities, Cost, GiveBack, Report};
 use super::merge::{count_denial, look, merge, take};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
@@ -81,7 +81,7 @@ impl<A: Algorithm> All<A> {
             .zip(decisions)
             .map(|(part, mut decision)| {
                 decision.policy += limits;
-                limits += part.facts().limits;
+                limits += part.capabilities().limits;
                 decision
             });
         let nothing = || Decision::new(Verdict::Admit, u64::MAX, u64::MAX, None, 0);
@@ -106,7 +106,7 @@ impl<A: Algorithm> All<A> {
             let each = self.each_mut(states);
             return self.merged(each.map(|(part, state)| take(part, state, now, cost, wait)));
         }
-        if !self.facts().counts_denials {
+        if !self.capabilities().counts_denials {
             return looked;
         }
         for (part, state) in self.each_mut(states) {
@@ -134,11 +134,11 @@ impl<A: Algorithm> Algorithm for All<A> {
     }
 
     #[inline]
-    fn facts(&self) -> Facts {
-        let parts = self.parts.iter().map(A::facts);
-        let facts = parts.fold(Facts::NO_LIMIT, Facts::and);
+    fn capabilities(&self) -> Capabilities {
+        let parts = self.parts.iter().map(A::capabilities);
+        let facts = parts.fold(Capabilities::NO_LIMIT, Capabilities::and);
         let list = self.parts.len() * size_of::<A::State>();
-        Facts {
+        Capabilities {
             max_heap_bytes: facts.max_heap_bytes.saturating_add(list),
             ..facts
         }
@@ -227,7 +227,7 @@ impl<A: Algorithm> Algorithm for All<A> {
     fn peek_part(&self, state: &Vec<A::State>, now: Tick, cost: u64, part: usize) -> Decision {
         let mut before = 0;
         for (own, state) in self.each(state) {
-            let limits = own.facts().limits;
+            let limits = own.capabilities().limits;
             if part < before + limits {
                 let mut decision = A::peek_part(own, state, now, cost, part - before);
                 decision.policy += before;
@@ -267,14 +267,14 @@ impl<A: Algorithm> Algorithm for All<A> {
 
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(16);
-        fields.tag(self.facts().limits as u64);
+        fields.tag(self.capabilities().limits as u64);
         for part in &mut self.parts {
             A::settings_fields(part, fields);
         }
     }
 
     fn state_fields(&self, state: &mut Vec<A::State>, fields: &mut Fields<'_>) {
-        fields.require(self.facts().limits == 0 || self.is_complete(state));
+        fields.require(self.capabilities().limits == 0 || self.is_complete(state));
         for (part, state) in self.each_mut(state) {
             A::state_fields(part, state, fields);
         }

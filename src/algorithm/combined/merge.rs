@@ -45,7 +45,7 @@ pub(super) fn count_denial<A: Algorithm>(
     cost: u64,
     wait: Option<Duration>,
 ) {
-    if limit.facts().counts_denials && look(limit, state, now, cost, wait).is_denied() {
+    if limit.capabilities().counts_denials && look(limit, state, now, cost, wait).is_denied() {
         let _ = take(limit, state, now, cost, wait);
     }
 }

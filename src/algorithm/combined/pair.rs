@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::fields::Fields;
-use super::super::{Algorithm, Cost, Facts, GiveBack, Report};
+use super::super::{Algorithm, Capabilities, Cost, GiveBack, Report};
 use super::merge::{count_denial, look, merge, take};
 use crate::clock::Tick;
 use crate::decision::Decision;
@@ -17,7 +17,7 @@ fn merged<A: Algorithm, B: Algorithm>(
     first: Decision,
     mut second: Decision,
 ) -> Decision {
-    second.policy += pair.0.facts().limits;
+    second.policy += pair.0.capabilities().limits;
     merge(first, second)
 }
 
@@ -49,7 +49,7 @@ fn take_both<A: Algorithm, B: Algorithm>(
         let second = take(&pair.1, &mut state.1, now, cost, wait);
         return merged(pair, first, second);
     }
-    if !pair.facts().counts_denials {
+    if !pair.capabilities().counts_denials {
         return looked;
     }
     count_denial(&pair.0, &mut state.0, now, cost, wait);
@@ -67,8 +67,8 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
     }
 
     #[inline]
-    fn facts(&self) -> Facts {
-        self.0.facts().and(self.1.facts())
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities().and(self.1.capabilities())
     }
 
     fn validate(&self) -> Result<(), ConfigError> {
@@ -147,7 +147,7 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
     }
 
     fn peek_part(&self, state: &Self::State, now: Tick, cost: u64, part: usize) -> Decision {
-        let firsts = self.0.facts().limits;
+        let firsts = self.0.capabilities().limits;
         if part < firsts {
             return A::peek_part(&self.0, &state.0, now, cost, part);
         }
@@ -177,7 +177,7 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
 
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(16);
-        fields.tag(self.facts().limits as u64);
+        fields.tag(self.capabilities().limits as u64);
         A::settings_fields(&mut self.0, fields);
         B::settings_fields(&mut self.1, fields);
     }

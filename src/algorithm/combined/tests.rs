@@ -92,11 +92,11 @@ macro_rules! check_all {
 fn a_wrapped_limit_reports_what_it_does_alone() {
     fn questions<A: Algorithm>(limit: &A) -> ([usize; 2], [bool; 3]) {
         (
-            [limit.facts().limits, limit.facts().waiting],
+            [limit.capabilities().limits, limit.capabilities().waiting],
             [
-                limit.facts().is_user_code,
-                limit.facts().is_about_one_key,
-                limit.facts().counts_denials,
+                limit.capabilities().is_user_code,
+                limit.capabilities().is_about_one_key,
+                limit.capabilities().counts_denials,
             ],
         )
     }

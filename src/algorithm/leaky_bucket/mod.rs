@@ -10,7 +10,9 @@ use std::time::Duration;
 use self::line::Line;
 use super::fields::Fields;
 use super::setting::{MAX_WAIT, Range, Setting};
-use super::{Algorithm, Cost, ExactNanos, Facts, GiveBack, Kernel, Level, Turns, bucket::Bucket};
+use super::{
+    Algorithm, Capabilities, Cost, ExactNanos, GiveBack, Kernel, Level, Turns, bucket::Bucket,
+};
 use crate::clock::{Tick, nanos};
 use crate::decision::Decision;
 use crate::quota::Quota;
@@ -145,12 +147,12 @@ impl Algorithm for LeakyBucket {
     }
 
     #[inline]
-    fn facts(&self) -> Facts {
-        Facts {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
             waiting: 1,
             queue: self.queue_limit.unwrap_or(0),
             max_wait: Duration::from_nanos(self.max_wait),
-            ..Facts::ONE_LIMIT
+            ..Capabilities::ONE_LIMIT
         }
     }
 

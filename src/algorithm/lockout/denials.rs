@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::fields::Fields;
-use super::super::{Algorithm, Cost, Facts, GiveBack, IntoAlgorithm, Report};
+use super::super::{Algorithm, Capabilities, Cost, GiveBack, IntoAlgorithm, Report};
 use super::{Lockout, LockoutState};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
@@ -153,10 +153,10 @@ impl<A: Algorithm> Algorithm for DenialLockout<A> {
         self.limit.quota()
     }
 
-    fn facts(&self) -> Facts {
-        let limit = self.limit.facts();
-        let denials = self.lockout.facts().max_heap_bytes;
-        Facts {
+    fn capabilities(&self) -> Capabilities {
+        let limit = self.limit.capabilities();
+        let denials = self.lockout.capabilities().max_heap_bytes;
+        Capabilities {
             counts_denials: true,
             is_about_one_key: true,
             max_heap_bytes: limit.max_heap_bytes.saturating_add(denials),

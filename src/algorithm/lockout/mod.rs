@@ -15,7 +15,7 @@ pub use self::{
 use std::time::Duration;
 
 use super::fields::Fields;
-use super::{Algorithm, Cost, Facts, GiveBack, Report};
+use super::{Algorithm, Capabilities, Cost, GiveBack, Report};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -47,11 +47,11 @@ impl Algorithm for Lockout {
     }
 
     #[inline]
-    fn facts(&self) -> Facts {
-        Facts {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
             is_about_one_key: true,
             max_heap_bytes: LockoutState::max_heap_bytes(self.quota.limit()),
-            ..Facts::ONE_LIMIT
+            ..Capabilities::ONE_LIMIT
         }
     }
 

@@ -117,7 +117,7 @@ fn more_charges_than_can_be_counted_are_the_most_that_can() {
 }
 
 fn waiting<A: Algorithm>(algorithm: &A) -> usize {
-    algorithm.facts().waiting
+    algorithm.capabilities().waiting
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn a_lockout_of_denials_reports_what_its_limit_does() {
     );
     let algorithm = lockout().after_denials_of(pair);
     let pair = pair.into_algorithm();
-    assert_eq!(algorithm.facts().limits, 2);
+    assert_eq!(algorithm.capabilities().limits, 2);
     assert!(waiting(&pair) > 1);
     assert_eq!(waiting(&algorithm), waiting(&pair));
     let state = algorithm.fresh(Tick::ZERO);
@@ -136,7 +136,7 @@ fn a_lockout_of_denials_reports_what_its_limit_does() {
 
     let bucket = lockout().after_denials_of(TokenBucket::new(Quota::per_second(10)));
     let own = lockout().after_denials_of(DeniesAll);
-    assert!(own.facts().is_user_code && !bucket.facts().is_user_code);
+    assert!(own.capabilities().is_user_code && !bucket.capabilities().is_user_code);
 }
 
 #[test]
@@ -181,9 +181,9 @@ fn the_memory_of_a_lockout_of_denials_is_that_of_both_logs() {
     assert!(of_log > 320 && of_lockout > 320);
     let both = algorithm.report(&state, Tick::ZERO).heap_bytes;
     assert_eq!(both, of_log + of_lockout);
-    assert!(of_lockout <= lockout.facts().max_heap_bytes);
-    let most = log.facts().max_heap_bytes + lockout.facts().max_heap_bytes;
-    assert_eq!(algorithm.facts().max_heap_bytes, most);
+    assert!(of_lockout <= lockout.capabilities().max_heap_bytes);
+    let most = log.capabilities().max_heap_bytes + lockout.capabilities().max_heap_bytes;
+    assert_eq!(algorithm.capabilities().max_heap_bytes, most);
 }
 
 #[test]
@@ -254,5 +254,5 @@ fn a_lockout_of_denials_is_read_as_it_was_written() {
 #[test]
 fn a_lockout_is_about_one_key() {
     let algorithm = lockout().after_denials_of(DeniesAll);
-    assert!(algorithm.facts().is_about_one_key && lockout().facts().is_about_one_key);
+    assert!(algorithm.capabilities().is_about_one_key && lockout().capabilities().is_about_one_key);
 }

@@ -8,7 +8,7 @@ use self::steps::{Bounds, Steps};
 use super::fields::Fields;
 use super::setting::{MAX_WAIT, QUEUE, Range, Setting};
 use super::{
-    Algorithm, Cost, ExactNanos, Facts, GiveBack, Kernel, Level, Turns,
+    Algorithm, Capabilities, Cost, ExactNanos, GiveBack, Kernel, Level, Turns,
     bucket::{Bucket, LONGEST},
 };
 use crate::clock::{Tick, nanos};
@@ -282,12 +282,12 @@ impl Algorithm for TokenBucket {
     }
 
     #[inline]
-    fn facts(&self) -> Facts {
-        Facts {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
             waiting: 1,
             queue: self.queue_limit,
             max_wait: Duration::from_nanos(self.max_wait),
-            ..Facts::ONE_LIMIT
+            ..Capabilities::ONE_LIMIT
         }
     }
 

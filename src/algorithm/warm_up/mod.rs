@@ -8,7 +8,7 @@ use self::permits::StoredPermits;
 use super::fields::{self, Fields};
 use super::math::Interval;
 use super::setting::{MAX_WAIT, QUEUE, Range, Setting};
-use super::{Algorithm, Cost, ExactNanos, Facts, GiveBack};
+use super::{Algorithm, Capabilities, Cost, ExactNanos, GiveBack};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
@@ -273,12 +273,12 @@ impl Algorithm for WarmUp {
     }
 
     #[inline]
-    fn facts(&self) -> Facts {
-        Facts {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
             waiting: 1,
             queue: self.queue_limit.unwrap_or(0),
             max_wait: Duration::from_nanos(self.max_wait),
-            ..Facts::ONE_LIMIT
+            ..Capabilities::ONE_LIMIT
         }
     }
 

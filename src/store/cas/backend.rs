@@ -259,7 +259,7 @@ impl<K: RemoteKey + ?Sized, S: CasStore, A: Algorithm> Backend<K> for Cas<S, A> 
     }
 
     fn limits(&self) -> usize {
-        self.0.decider.algorithm.facts().limits
+        self.0.decider.algorithm.capabilities().limits
     }
 }
 
@@ -271,7 +271,7 @@ impl<S: CasStore, A: Algorithm> IntoBackend for Cas<S, A> {
     }
 
     fn queues(backend: &Self) -> bool {
-        backend.0.decider.algorithm.facts().queue > 0
+        backend.0.decider.algorithm.capabilities().queue > 0
     }
 }
 

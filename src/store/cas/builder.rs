@@ -151,7 +151,7 @@ impl<S: CasStore> CasBuilder<S> {
         check_name("name", name)?;
         let decider = Decider::new(algorithm.into_algorithm())?;
         // A denial from the cache would not be counted.
-        let counts_denials = decider.algorithm.facts().counts_denials;
+        let counts_denials = decider.algorithm.capabilities().counts_denials;
         let shared = Arc::new(Shared::new(self.store, self.deadline));
         let name_prefix = format!("{{{}:{name}:", self.prefix);
         Ok(Inner {

@@ -26,7 +26,7 @@ impl<S: CasStore, A: Algorithm> Inner<S, A> {
     /// store has replied since then. Then too many requests for one key were in flight, and this attempt was not
     /// counted, so it must not pass.
     pub(super) fn denial_instead(&self, error: &StoreError, called_at: Tick) -> Option<Decision> {
-        let facts = self.decider.algorithm.facts();
+        let facts = self.decider.algorithm.capabilities();
         let is_contended = error.is_transient() && self.shared.has_answered_since(called_at);
         (facts.is_about_one_key && is_contended).then(|| {
             let (limit, retry_after) = (

@@ -364,7 +364,7 @@ where
     }
 
     fn limits(&self) -> usize {
-        self.node().algorithm().facts().limits
+        self.node().algorithm().capabilities().limits
     }
 }
 
@@ -398,7 +398,7 @@ impl<S: CasStore, A: Algorithm, M: Mode> IntoBackend for FleetLimiter<S, A, M> {
     }
 
     fn queues(backend: &Self) -> bool {
-        backend.node().algorithm().facts().queue > 0
+        backend.node().algorithm().capabilities().queue > 0
     }
 }
 

@@ -47,7 +47,7 @@ where
     }
 
     fn take_turn(&self, key: &K, cost: u64, at: Tick) -> Option<Decision> {
-        if self.shared.facts().counts_denials {
+        if self.shared.capabilities().counts_denials {
             return None;
         }
         let at = self.shared.clock.at(at);
@@ -69,11 +69,11 @@ where
     }
 
     fn limits(&self) -> usize {
-        self.shared.facts().limits
+        self.shared.capabilities().limits
     }
 
     fn queue_of(&self, _: &K) -> (u64, Duration) {
-        let facts = self.shared.facts();
+        let facts = self.shared.capabilities();
         (facts.queue, facts.max_wait)
     }
 
@@ -135,11 +135,11 @@ impl<T: IntoAlgorithm> IntoBackend for T {
     }
 
     fn queues(backend: &Self::Backend) -> bool {
-        backend.shared.facts().queue > 0
+        backend.shared.capabilities().queue > 0
     }
 
     fn decides_at_once(backend: &Self::Backend) -> bool {
-        !backend.shared.facts().counts_denials
+        !backend.shared.capabilities().counts_denials
     }
 }
 
@@ -158,11 +158,11 @@ where
     }
 
     fn queues(backend: &Self) -> bool {
-        backend.shared.facts().queue > 0
+        backend.shared.capabilities().queue > 0
     }
 
     fn decides_at_once(backend: &Self::Backend) -> bool {
-        !backend.shared.facts().counts_denials
+        !backend.shared.capabilities().counts_denials
     }
 }
 

@@ -7,7 +7,7 @@ use super::rules::Rules;
 use super::table::Table;
 use super::user_code::Running;
 use crate::acquire::Outcome;
-use crate::algorithm::{Algorithm, Facts};
+use crate::algorithm::{Algorithm, Capabilities};
 use crate::clock::{Clock, Tick};
 use crate::error::ConfigError;
 use crate::sync::{Mutex, lock};
@@ -72,8 +72,8 @@ impl<A: Algorithm, C, S> LocalInner<A, C, S> {
     }
 
     /// Those of the current algorithm.
-    pub(super) fn facts(&self) -> Facts {
-        self.read_algorithm(A::facts)
+    pub(super) fn capabilities(&self) -> Capabilities {
+        self.read_algorithm(A::capabilities)
     }
 
     /// The table, which is built at the first call.
@@ -149,7 +149,7 @@ impl<A: Algorithm, C: Clock, S> LocalInner<A, C, S> {
     /// The sizes and counters, also of a table that is not built yet.
     pub(super) fn stats(&self) -> Stats {
         let (slots, table_bytes) = Table::<A>::slots_and_bytes(self.capacity);
-        let boxed = size_of::<A::State>().saturating_add(self.facts().max_heap_bytes);
+        let boxed = size_of::<A::State>().saturating_add(self.capabilities().max_heap_bytes);
         let outside = if Table::<A>::IS_BOXED {
             slots.saturating_mul(boxed)
         } else {

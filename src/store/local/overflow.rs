@@ -57,7 +57,7 @@ pub(super) fn may_overflow<A: Algorithm>(
     algorithm: &A,
     overflow: Overflow,
 ) -> Result<(), ConfigError> {
-    if overflow == Overflow::Shared && algorithm.facts().is_about_one_key {
+    if overflow == Overflow::Shared && algorithm.capabilities().is_about_one_key {
         return Err(ConfigError::Unsupported {
             what: "a lockout in a table whose keys may share a state (Overflow::Shared)",
             instead: "use Overflow::EvictLeast or Overflow::Deny",

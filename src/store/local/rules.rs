@@ -27,7 +27,7 @@ impl<A: Algorithm> Rules<A> {
         Self {
             overflow: Overflow::default(),
             counters: Counters::default(),
-            is_user_code: algorithm.facts().is_user_code,
+            is_user_code: algorithm.capabilities().is_user_code,
             shared: Mutex::new(None),
         }
     }

@@ -242,7 +242,7 @@ impl<K: RemoteKey + ?Sized, A: Algorithm> Backend<K> for RedisLimiter<A> {
     }
 
     fn limits(&self) -> usize {
-        self.0.algorithm.facts().limits
+        self.0.algorithm.capabilities().limits
     }
 }
 
@@ -254,7 +254,7 @@ impl<A: Algorithm> IntoBackend for RedisLimiter<A> {
     }
 
     fn queues(backend: &Self) -> bool {
-        backend.0.algorithm.facts().queue > 0
+        backend.0.algorithm.capabilities().queue > 0
     }
 }
 

@@ -173,7 +173,7 @@ where
         let (hash, at) = (table.hash(key), table.shared.clock.at(at));
         let taken = table.at(hash).run(at, true, |_, state| {
             let known = state.of(hash)?;
-            if known.algorithm.facts().counts_denials {
+            if known.algorithm.capabilities().counts_denials {
                 return None;
             }
             let turn = known.plan.decide(Op::Take(cost));
@@ -241,6 +241,6 @@ where
     }
 
     fn queues(backend: &Self) -> bool {
-        backend.shared.default.facts().queue > 0
+        backend.shared.default.capabilities().queue > 0
     }
 }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::lookups::Terms;
-use crate::algorithm::{Algorithm, Cost, Facts, GiveBack, Report};
+use crate::algorithm::{Algorithm, Capabilities, Cost, GiveBack, Report};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::quota::{Plan, Quota};
@@ -114,9 +114,9 @@ impl<A: Algorithm> Algorithm for Planned<A> {
         self.default.quota()
     }
 
-    fn facts(&self) -> Facts {
-        let facts = self.default.facts();
-        Facts {
+    fn capabilities(&self) -> Capabilities {
+        let facts = self.default.capabilities();
+        Capabilities {
             max_heap_bytes: facts.max_heap_bytes.saturating_add(size_of::<A>()),
             ..facts
         }

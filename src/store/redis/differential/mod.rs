@@ -175,7 +175,7 @@ fn random_steps<A: Algorithm>(
             ),
             13 => Call::Peek(cost),
             14 => Call::PeekOf(cost, {
-                let limits = variants[variant].facts().limits as u64;
+                let limits = variants[variant].capabilities().limits as u64;
                 usize::try_from(random.below(limits)).expect("a few")
             }),
             15 | 16 => {

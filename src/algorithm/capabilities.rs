@@ -8,17 +8,17 @@ use std::time::Duration;
 /// turn, and which runs on a copy of the state.
 ///
 /// ```
-/// use tower_throttle::algorithm::{Algorithm, Facts};
+/// use tower_throttle::algorithm::{Algorithm, Capabilities};
 /// use tower_throttle::{FixedWindow, Quota, TokenBucket};
 ///
 /// let both = (TokenBucket::new(Quota::per_second(10)), FixedWindow::new(Quota::per_day(1_000)));
-/// let facts = both.facts();
+/// let facts = both.capabilities();
 /// assert_eq!((facts.limits, facts.waiting), (2, 1));
-/// assert!(Facts::default().is_user_code);
+/// assert!(Capabilities::default().is_user_code);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Facts {
+pub struct Capabilities {
     /// How many limits it holds, for [`Decision::policy`](crate::Decision::policy).
     pub limits: usize,
     /// How many of its limits can make a request wait that [reserves](super::Algorithm::reserve) a turn.
@@ -40,7 +40,7 @@ pub struct Facts {
     pub max_heap_bytes: usize,
 }
 
-impl Facts {
+impl Capabilities {
     /// No limit, to which others are added.
     pub(super) const NO_LIMIT: Self = Self {
         limits: 0,
@@ -76,7 +76,7 @@ impl Facts {
     }
 }
 
-impl Default for Facts {
+impl Default for Capabilities {
     fn default() -> Self {
         Self {
             waiting: 1,
