@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::super::fields::Fields;
 use super::super::{Algorithm, Capabilities, Cost, GiveBack, IntoAlgorithm, Report};
-use super::{Lockout, LockoutState};
+use super::phase::LockoutState;
+use super::settings::Lockout;
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;

@@ -11,7 +11,7 @@
 
 use super::super::fields::Fields;
 use super::super::moments::Moments;
-use super::Lockout;
+use super::settings::Lockout;
 use crate::clock::Tick;
 
 /// The most blocks that are counted: the length of any block has reached its maximum by then.
