@@ -107,7 +107,10 @@ pub use self::{
     calendar_window::CalendarWindow,
     capabilities::Capabilities,
     combined::{All, IntoAlgorithm},
-    fields::{Fields, settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes},
+    fields::{
+        Fields, layout_of_settings, settings_from_bytes, settings_to_bytes, state_from_bytes,
+        state_to_bytes,
+    },
     fixed_window::FixedWindow,
     gcra::Gcra,
     leaky_bucket::{Charge, LeakyBucket},

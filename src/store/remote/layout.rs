@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use crate::algorithm::{Algorithm, Cells, Division, Kernel, Turns, layout_of_settings};
+use crate::algorithm::{Algorithm, Cells, Division, Kernel, Turns, kernels, layout_of_settings};
 use crate::clock::unix_now;
 
 /// The layout of a value that an algorithm in this process reads.
 pub(crate) fn layout_of<A: Algorithm>(algorithm: &A) -> String {
     let [kinds, periods] = layout_of_settings(algorithm);
-    let Some(limits) = algorithm.kernels(unix_now()) else {
+    let Some(limits) = kernels(algorithm, unix_now()) else {
         return format!("kind{kinds}{periods}");
     };
     let layouts = limits
