@@ -171,7 +171,7 @@ pub use self::{
     store::local::Local,
 };
 
-/// The example of the README compiles; `tests/readme` serves it.
+/// The example of the README compiles; `tests/integration/readme` serves it.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

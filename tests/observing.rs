@@ -246,16 +246,3 @@ fn the_dashboard_and_the_alerts_name_every_metric_and_no_other() {
     };
     assert_eq!(names(&page, "| `"), names(&alerts, "- alert: "));
 }
-
-#[test]
-fn missing_names_are_found() {
-    let calls = calls(
-        "metrics::counter!(\"tower_throttle_x\", \"a\" => f(1)).increment(1); other()",
-        "metrics::counter!(",
-    );
-    assert_eq!(calls, ["\"tower_throttle_x\", \"a\" => f(1)"]);
-    let text = "rate(tower_throttle_x_seconds_bucket[5m]) tower_throttle_y_total{";
-    let expected = ["tower_throttle_x_seconds", "tower_throttle_y_total"];
-    assert_eq!(named(text), expected.map(str::to_owned).into());
-    assert_eq!(quoted("f(\"a \\\n    b\", \"c\")"), ["a b", "c"]);
-}

@@ -5,7 +5,7 @@ use std::{env, fs::File, process::Command, time::Duration};
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpSocket},
+    net::TcpSocket,
     task::yield_now,
     time::{Instant, timeout},
 };
@@ -22,12 +22,6 @@ fn want_of_descriptors_ends_no_loop_and_does_not_spin() {
         "want_of_descriptors_ends_no_loop_and_does_not_spin",
         limited,
     );
-}
-
-/// Shows promise 324.
-#[test]
-fn a_loop_that_spins_is_found() {
-    in_child("a_loop_that_spins_is_found", spinning);
 }
 
 /// Runs the rest of a test in a process that may open 64 files.
@@ -86,24 +80,4 @@ async fn limited() {
     accepting.await.unwrap().unwrap();
     let ConnectionCounts { accepted, open, .. } = limit.counts();
     assert_eq!((accepted, open), (1, 0));
-}
-
-#[tokio::main(flavor = "current_thread")]
-async fn spinning() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let client = TcpSocket::new_v4().unwrap();
-    let files = open_all();
-    let client = client
-        .connect(listener.local_addr().unwrap())
-        .await
-        .unwrap();
-    let begin = Instant::now();
-    let (mut errors, mut is_found) = (0, false);
-    while !is_found && begin.elapsed() < Duration::from_secs(10) {
-        listener.accept().await.expect_err("no descriptor is left");
-        errors += 1;
-        is_found = errors >= 3 && spins(errors, begin);
-    }
-    assert!(is_found, "the check misses {errors} errors");
-    drop((client, files));
 }

@@ -2,7 +2,6 @@
 
 use std::{
     io,
-    mem::ManuallyDrop,
     net::{IpAddr, Ipv4Addr},
     sync::atomic::{AtomicU32, Ordering},
     thread,
@@ -47,16 +46,6 @@ async fn serve_one(mut connection: Connection<TcpStream>) {
     }
 }
 
-/// The mistake: what a server does after serving is not done if the handshake fails.
-async fn serve_one_and_count_by_hand(connection: Connection<TcpStream>) {
-    let (mut stream, permit) = connection.into_parts();
-    let permit = ManuallyDrop::new(permit);
-    if handshake(&mut stream).await.is_ok() {
-        let _ = stream.read_u8().await;
-        drop(ManuallyDrop::into_inner(permit));
-    }
-}
-
 /// Whether all places are free after clients that shake hands, that do not, and that hang up.
 async fn frees_all<F: Future<Output = ()> + Send + 'static>(
     serve_one: fn(Connection<TcpStream>) -> F,
@@ -81,12 +70,6 @@ async fn frees_all<F: Future<Output = ()> + Send + 'static>(
 #[tokio::test]
 async fn a_handshake_that_fails_frees_the_place() {
     assert!(frees_all(serve_one).await);
-}
-
-/// Shows promise 320.
-#[tokio::test]
-async fn a_place_that_is_lost_when_a_handshake_fails_is_found() {
-    assert!(!frees_all(serve_one_and_count_by_hand).await);
 }
 
 /// Shows promise 320.

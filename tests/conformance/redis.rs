@@ -8,10 +8,11 @@ use tower_throttle::store::redis::{Redis, RedisLimiter};
 use crate::proxy::{Harm, Protocol, Proxy};
 use crate::redis_server::RedisServer;
 use crate::suite::vectors::Replay;
-use crate::suite::{Fault, Store};
+use crate::suite::{Fault, OwnFault, Store};
 
 #[cfg(feature = "redis-cluster")]
 mod cluster;
+mod own;
 #[cfg(feature = "redis-sentinel")]
 mod sentinel;
 #[cfg(feature = "redis-tls")]
@@ -20,6 +21,8 @@ mod tls;
 struct BehindProxy {
     server: RedisServer,
     proxy: Proxy,
+    /// A replica, or another server, to which the address may lead.
+    second: Option<RedisServer>,
 }
 
 impl Store for BehindProxy {
@@ -30,7 +33,15 @@ impl Store for BehindProxy {
     fn start() -> Self {
         let server = RedisServer::start();
         let proxy = Proxy::before(Protocol::Redis, server.port());
-        Self { server, proxy }
+        Self {
+            server,
+            proxy,
+            second: None,
+        }
+    }
+
+    fn own_faults() -> Vec<OwnFault<Self>> {
+        own::FAULTS.into()
     }
 
     fn limit(&self, policy: &str, algorithm: AnyAlgorithm, deadline: Duration) -> Self::Limit {
@@ -93,6 +104,13 @@ impl crate::suite::fleet::Port for BehindProxy {
 }
 
 crate::suite::check!(BehindProxy);
+
+/// Shows promise 95.
+#[test]
+fn each_check_under_faults_finds_its_mistake() {
+    assert_eq!(crate::suite::chaos::unseen::<BehindProxy>(), []);
+}
+
 #[cfg(feature = "cas")]
 crate::suite::fleet::check_fleet!(super::BehindProxy);
 crate::suite::check_vectors!(BehindProxy);

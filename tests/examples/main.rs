@@ -94,20 +94,3 @@ fn every_example_of_the_workspace_is_run() {
     }
     assert!(found > 20, "{found}");
 }
-
-#[tokio::test]
-async fn an_example_that_fails_hangs_or_is_not_run_is_found() {
-    let fault = async |program: &str, argument: &str, limit: Duration| {
-        let found = fault(Path::new(program), &[argument.to_owned()], limit).await;
-        found.unwrap_or_default()
-    };
-    assert_eq!(fault("sleep", "0", LIMIT).await, "");
-    let failed = fault("sleep", "none", LIMIT).await;
-    assert!(failed.contains("exit status: 1"), "{failed}");
-    let hangs = fault("sleep", "60", Duration::from_secs(1)).await;
-    assert!(hangs.contains("longer"), "{hangs}");
-    let missing_program = fault("/no/such/example", "", LIMIT).await;
-    assert!(missing_program.contains("builds it"), "{missing_program}");
-    let manifest = "[[example]]\nname = \"one\"\n\n[[example]]\nname = \"two\"\n";
-    assert_eq!(missing(manifest, &["one --features x", "twofold"]), ["two"]);
-}

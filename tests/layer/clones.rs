@@ -62,20 +62,6 @@ fn a_setting_of_a_cloned_layer_does_not_change_the_original() {
     }
 }
 
-/// A planted bug: a setting that clones share.
-#[derive(Clone, Debug)]
-struct Shared(std::rc::Rc<std::cell::Cell<bool>>);
-
-#[test]
-fn a_setting_that_clones_share_is_found() {
-    let shared = Shared(std::rc::Rc::default());
-    assert!(leaks(&shared, |shared| {
-        shared.0.set(true);
-        shared
-    }));
-    assert!(leaks(&shared, |shared| shared));
-}
-
 /// The name that a layer states.
 async fn stated<L>(layer: &L) -> String
 where

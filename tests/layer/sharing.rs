@@ -59,24 +59,6 @@ async fn separate_layers_are_separate_limits() {
     assert_eq!(admitted(app).await, 90);
 }
 
-/// A planted bug: a state per service.
-#[derive(Clone)]
-struct Forgetful;
-
-impl<S> Layer<S> for Forgetful {
-    type Service = <RateLimitLayer<Global, FixedWindow> as Layer<S>>::Service;
-
-    fn layer(&self, inner: S) -> Self::Service {
-        RateLimitLayer::new(Global, ten()).layer(inner)
-    }
-}
-
-/// Shows promise 50.
-#[tokio::test]
-async fn a_state_per_service_is_detected() {
-    assert!(admitted(routes(methods).layer(Forgetful)).await > 10);
-}
-
 #[tokio::test]
 async fn axum_2582_a_router_used_as_a_service_is_limited() {
     let mut app = Router::new()

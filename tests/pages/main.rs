@@ -1,5 +1,6 @@
 //! The pages: every link leads somewhere, and those of the guide are as rustdoc shows them.
 
+mod contributing;
 mod links;
 mod markdown;
 mod rendered;

@@ -2,7 +2,6 @@
 #![cfg(feature = "redis")]
 
 mod and;
-mod chaos;
 mod check;
 #[cfg(feature = "redis-cluster")]
 mod cluster;

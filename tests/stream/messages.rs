@@ -62,16 +62,6 @@ async fn each_message_is_counted_once_and_waits_for_its_turn() {
     }
 }
 
-/// The mistake: a message is counted when it arrives and again when it passes.
-///
-/// Shows promise 343.
-#[tokio::test(start_paused = true)]
-async fn a_message_that_is_counted_twice_is_found() {
-    let bucket = TokenBucket::new(Quota::per_second(10).burst(2));
-    let limit = StreamLimit::new(Limiter::new(bucket));
-    assert_eq!(time_of_five(|_| 2, limit).await, 800);
-}
-
 /// However often a stream is polled while a message waits, the message is counted once, and the next one
 /// is not read.
 ///

@@ -1,11 +1,17 @@
-//! Faults of a server, and of the network before it.
+//! Faults of a server, and of the network before it, while machines share a limit. Under each one holds:
+//! every call ends by its deadline, and fails as the fault lets it; no more is admitted than the limit, and once more
+//! what the server forgot; no call is executed twice, and each admission was counted; every machine gets decisions
+//! again; and nothing panics or is left behind.
 
+use std::cell::Cell;
+use std::fmt::Debug;
+use std::sync::Once;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::{Backend, Op};
-use tower_throttle::{Quota, TokenBucket};
+use tower_throttle::{Decision, Quota, StoreError, TokenBucket};
 
 use super::{Store, block_on};
 
@@ -52,100 +58,338 @@ impl Fault {
         matches!(self, Self::Killed | Self::Restarted)
     }
 
-    /// The deadline of calls during the fault. Where no call waits in vain, it is so late that none
-    /// fails by it: one that fails is charged and not admitted, which would hide an admission too many.
-    const fn deadline(self) -> Duration {
-        match self {
-            Self::Split | Self::Delayed | Self::Doubled | Self::Restarted => {
-                Duration::from_secs(30)
-            }
-            _ => Duration::from_millis(200),
-        }
+    /// Whether no call waits in vain.
+    const fn fails_no_call(self) -> bool {
+        matches!(
+            self,
+            Self::Split | Self::Delayed | Self::Doubled | Self::Restarted
+        )
     }
+}
+
+/// A fault that only one kind of server has.
+pub(crate) struct OwnFault<S> {
+    pub(crate) name: &'static str,
+    pub(crate) harm: fn(&mut S),
+    pub(crate) heal: fn(&mut S),
+    /// A part of the errors of calls meanwhile, or nothing if calls may go on.
+    pub(crate) error: &'static str,
+    pub(crate) loses_states: bool,
+}
+
+/// A mistake, which one of the checks must find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Plant {
+    Nothing,
+    /// A machine sends a call again that may have been executed.
+    AsksAgain,
+    /// It waits for ever after an error.
+    Waits,
+    /// It gives back what it took of a key of its own.
+    GivesBack,
+    /// After an error it never calls the server again.
+    StaysAway,
+    /// It leaves a task behind.
+    LeavesTask,
+    /// A task of it panics.
+    Panics,
 }
 
 const LIMIT: u64 = 50;
+const MACHINES: usize = 3;
 /// More than a call takes on a busy machine.
 const GRACE: Duration = Duration::from_secs(3);
+const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Calls in flight at the same time. Returns how many were admitted, and how many failed.
-async fn calls<L: Backend<str>>(limit: &L, deadline: Duration) -> Result<(u64, u64), String> {
-    let calls: Vec<_> = (0..16).map(|_| limit.apply("key", Op::Take(1))).collect();
-    let (mut admitted, mut failed) = (0, 0);
-    for call in calls {
-        match tokio::time::timeout(deadline + GRACE, call).await {
-            Err(_) => return Err("a call did not end by its deadline".to_owned()),
-            Ok(Err(_)) => failed += 1,
-            Ok(Ok(decision)) => admitted += u64::from(decision.is_admitted()),
-        }
-    }
-    Ok((admitted, failed))
+/// A machine, or one with a mistake.
+struct Machine<L> {
+    limit: L,
+    plant: Plant,
+    is_away: Cell<bool>,
 }
 
-/// Waits until a call succeeds.
-async fn connected<L: Backend<str>>(limit: &L) -> Result<(), String> {
-    let begun = Instant::now();
-    while limit.apply("key", Op::Peek(0)).await.is_err() {
-        if begun.elapsed() > Duration::from_secs(30) {
-            return Err("no decision without a fault".to_owned());
+impl<L: Backend<str>> Machine<L> {
+    async fn ends(&self, key: &str, first: L::Future) -> Result<Decision, StoreError> {
+        if self.is_away.get() {
+            return Err(StoreError::new("planted: no more calls", true));
         }
-        // The breaker lets a probe through. Tasks that connect go on.
-        tokio::task::yield_now().await;
-        std::thread::park_timeout(Duration::from_millis(5));
+        let heard = first.await;
+        match (self.plant, &heard) {
+            (Plant::GivesBack, Ok(admitted)) if key != "key" && admitted.is_admitted() => {
+                let back = Op::Refund(1, admitted.receipt());
+                let _ = self.limit.apply(key, back).await;
+            }
+            (Plant::AsksAgain, Err(_)) => return self.limit.apply(key, Op::Take(1)).await,
+            (Plant::Waits, Err(_)) => std::future::pending().await,
+            (Plant::StaysAway, Err(_)) => self.is_away.set(true),
+            (Plant::LeavesTask, Err(_)) => drop(tokio::spawn(std::future::pending::<()>())),
+            (Plant::Panics, Err(_)) => {
+                drop(tokio::spawn(async { std::panic::panic_any(Plant::Panics) }))
+            }
+            _ => {}
+        }
+        heard
+    }
+}
+
+/// What the calls of all machines came to.
+#[derive(Default)]
+struct Calls {
+    admitted: u64,
+    failed: u64,
+    /// Errors, each once.
+    errors: Vec<String>,
+    /// The keys that were asked for once, and whether that was admitted since states were lost.
+    once: Vec<(String, bool)>,
+}
+
+impl Calls {
+    /// Calls of all machines in flight at the same time: for the key that they share, and for keys of their own.
+    async fn round<L: Backend<str>>(
+        &mut self,
+        machines: &[Machine<L>],
+        deadline: Duration,
+    ) -> Result<(), String> {
+        let mut calls = Vec::new();
+        for machine in machines {
+            for number in 0..10 {
+                let key = match number {
+                    0 | 1 => format!("once-{}-{}", self.once.len() + calls.len(), number),
+                    _ => "key".to_owned(),
+                };
+                let begun = machine.limit.apply(&key, Op::Take(1));
+                calls.push((machine, key, begun));
+            }
+        }
+        for (machine, key, begun) in calls {
+            let ended = timeout(deadline + GRACE, machine.ends(&key, begun)).await;
+            let heard = ended.map_err(|_| "a call did not end by its deadline")?;
+            let is_admitted = heard.as_ref().is_ok_and(Decision::is_admitted);
+            if let Err(error) = &heard {
+                let error = error.to_string();
+                if !self.errors.contains(&error) {
+                    self.errors.push(error);
+                }
+            }
+            if key == "key" {
+                self.failed += u64::from(heard.is_err());
+                self.admitted += u64::from(is_admitted);
+            } else {
+                self.once.push((key, is_admitted));
+            }
+        }
+        Ok(())
+    }
+
+    fn heard(&self, part: &str) -> bool {
+        self.errors.iter().any(|error| error.contains(part))
+    }
+}
+
+/// Waits until every machine gets a decision.
+async fn connected<L: Backend<str>>(
+    machines: &[Machine<L>],
+    patience: Duration,
+) -> Result<(), String> {
+    let begun = Instant::now();
+    for machine in machines {
+        while machine.is_away.get() || machine.limit.apply("key", Op::Peek(0)).await.is_err() {
+            if begun.elapsed() > patience {
+                return Err("no decision without a fault".to_owned());
+            }
+            // The breaker lets a probe through. Tasks that connect go on.
+            tokio::task::yield_now().await;
+            std::thread::park_timeout(Duration::from_millis(5));
+        }
     }
     Ok(())
 }
 
-async fn fault_of<S: Store>(fault: Fault) -> Result<(), String> {
-    let mut store = S::start();
-    let quota = Quota::per(LIMIT, Duration::from_secs(100_000_000));
-    let algorithm = AnyAlgorithm::new(TokenBucket::new(quota));
-    let deadline = fault.deadline();
-    let limit = store.limit("chaos", algorithm, deadline);
-    connected(&limit).await?;
-    let (mut admitted, mut failed) = calls(&limit, deadline).await?;
-    if !store.inflict(fault) {
-        return Ok(());
+/// A fault with what is expected of it.
+struct Case<S> {
+    harm: Box<dyn FnOnce(&mut S) -> bool>,
+    heal: Box<dyn FnOnce(&mut S)>,
+    has_harmed: Box<dyn Fn(&S) -> bool>,
+    /// Errors that have to be heard.
+    error: Option<&'static str>,
+    loses_states: bool,
+    /// Where no call waits in vain, it is so late that none fails by it: one that fails is charged and not
+    /// admitted, which would hide an admission too many.
+    deadline: Duration,
+}
+
+impl<S: Store> Case<S> {
+    fn of(fault: Fault) -> Self {
+        let waits = if fault.fails_no_call() { 30_000 } else { 200 };
+        // Where another server decides meanwhile, it may lack the last states.
+        let fails = fault == Fault::Stopped && !S::loses_states(fault);
+        Self {
+            harm: Box::new(move |store| store.inflict(fault)),
+            heal: Box::new(move |store| store.heal(fault)),
+            has_harmed: Box::new(move |store| store.has_harmed(fault)),
+            error: fails.then_some(""),
+            loses_states: S::loses_states(fault),
+            deadline: Duration::from_millis(waits),
+        }
     }
-    let forgotten = if S::loses_states(fault) { admitted } else { 0 };
-    let failed_before = failed;
-    for _ in 0..4 {
-        let (more, failures) = calls(&limit, deadline).await?;
-        (admitted, failed) = (admitted + more, failed + failures);
+
+    fn of_own(fault: &OwnFault<S>) -> Self {
+        let (harm, heal) = (fault.harm, fault.heal);
+        Self {
+            harm: Box::new(move |store| {
+                harm(store);
+                true
+            }),
+            heal: Box::new(heal),
+            has_harmed: Box::new(|_| true),
+            error: Some(fault.error).filter(|error| !error.is_empty()),
+            loses_states: fault.loses_states,
+            deadline: Duration::from_millis(200),
+        }
     }
-    // On a busy machine calls may have timed out before a proxy has forwarded them.
-    let begun = Instant::now();
-    while !store.has_harmed(fault) && begun.elapsed() < Duration::from_secs(30) {
-        connected(&limit).await?;
-        let (more, failures) = calls(&limit, deadline).await?;
-        (admitted, failed) = (admitted + more, failed + failures);
+
+    async fn fault(self, plant: Plant, patience: Duration) -> Result<(), String> {
+        let panics = count_panics();
+        let mut store = S::start();
+        let quota = Quota::per(LIMIT, Duration::from_secs(100_000_000));
+        let machine = |_| Machine {
+            limit: store.limit(
+                "chaos",
+                AnyAlgorithm::new(TokenBucket::new(quota)),
+                self.deadline,
+            ),
+            plant,
+            is_away: Cell::new(false),
+        };
+        let machines: Vec<_> = (0..MACHINES).map(machine).collect();
+        let mut calls = Calls::default();
+        connected(&machines, PATIENCE).await?;
+        calls.round(&machines, self.deadline).await?;
+        if !(self.harm)(&mut store) {
+            return Ok(());
+        }
+        let forgotten = if self.loses_states {
+            calls
+                .once
+                .iter_mut()
+                .for_each(|(_, counts)| *counts = false);
+            calls.admitted
+        } else {
+            0
+        };
+        calls.errors.clear();
+        for _ in 0..4 {
+            calls.round(&machines, self.deadline).await?;
+        }
+        // On a busy machine calls may have timed out before they came to the fault.
+        let begun = Instant::now();
+        let is_heard = |calls: &Calls| self.error.is_none_or(|error| calls.heard(error));
+        while !((self.has_harmed)(&store) && is_heard(&calls)) && begun.elapsed() < PATIENCE {
+            std::thread::park_timeout(Duration::from_millis(5));
+            calls.round(&machines, self.deadline).await?;
+        }
+        if !is_heard(&calls) {
+            return Err(format!("calls failed otherwise: {:?}", calls.errors));
+        }
+        (self.heal)(&mut store);
+        connected(&machines, patience).await?;
+        for _ in 0..6 {
+            calls.round(&machines, self.deadline).await?;
+        }
+        let (admitted, failed, bound) = (calls.admitted, calls.failed, LIMIT + forgotten);
+        if admitted > bound {
+            return Err(format!("{admitted} admitted of {bound}"));
+        }
+        // What was not admitted was counted for a call that failed.
+        if admitted + failed < LIMIT {
+            return Err(format!(
+                "{admitted} admitted and {failed} failed of {LIMIT}"
+            ));
+        }
+        for (key, counts) in &calls.once {
+            let peeked = machines[0].limit.apply(key, Op::Peek(0)).await;
+            // A call may be late on a busy machine.
+            let Ok(peeked) = peeked else { continue };
+            match LIMIT.saturating_sub(peeked.remaining()) {
+                0 if *counts => return Err(format!("{key} was admitted and not counted")),
+                0 | 1 => {}
+                times => return Err(format!("{key} was executed {times} times")),
+            }
+        }
+        drop(machines);
+        let is_over = || {
+            tokio::runtime::Handle::current()
+                .metrics()
+                .num_alive_tasks()
+                == 0
+        };
+        let begun = Instant::now();
+        drop(store);
+        while !is_over() {
+            if begun.elapsed() > patience {
+                return Err("tasks are left".to_owned());
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        match count_panics() - panics {
+            0 => Ok(()),
+            new => Err(format!("{new} panics")),
+        }
     }
-    store.heal(fault);
-    // Where another server decides meanwhile, it may lack the last states.
-    if fault == Fault::Stopped && !S::loses_states(fault) && failed == failed_before {
-        return Err("no call failed".to_owned());
-    }
-    connected(&limit).await?;
-    for _ in 0..6 {
-        let (more, failures) = calls(&limit, deadline).await?;
-        (admitted, failed) = (admitted + more, failed + failures);
-    }
-    let bound = LIMIT + forgotten;
-    if admitted > bound {
-        return Err(format!("{admitted} admitted of {bound}"));
-    }
-    // What was not admitted was counted for a call that failed.
-    if admitted + failed < LIMIT {
-        return Err(format!(
-            "{admitted} admitted and {failed} failed of {LIMIT}"
-        ));
-    }
-    Ok(())
+}
+
+thread_local! {
+    static PANICS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The panics of this thread from the first call on: tokio catches those of tasks.
+fn count_panics() -> u64 {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            PANICS.set(PANICS.get() + 1);
+            if !panic.payload().is::<Plant>() {
+                usual(panic);
+            }
+        }));
+    });
+    PANICS.get()
+}
+
+fn found<S: Store>(case: Case<S>, name: impl Debug) -> Option<String> {
+    let found = block_on(case.fault(Plant::Nothing, PATIENCE));
+    found.err().map(|found| format!("{name:?}: {found}"))
 }
 
 pub(crate) fn fault<S: Store>() -> Option<String> {
-    Fault::ALL.into_iter().find_map(|fault| {
-        let found = block_on(fault_of::<S>(fault));
-        found.err().map(|found| format!("{fault:?}: {found}"))
-    })
+    Fault::ALL
+        .into_iter()
+        .find_map(|fault| found(Case::<S>::of(fault), fault))
+        .or_else(|| {
+            let own = S::own_faults();
+            own.iter()
+                .find_map(|fault| found(Case::of_own(fault), fault.name))
+        })
+}
+
+/// What the checks find in machines with mistakes.
+pub(crate) fn unseen<S: Store>() -> Vec<Plant> {
+    let cases = [
+        (Plant::AsksAgain, Fault::Lost, "was executed"),
+        (Plant::Waits, Fault::Cut, "its deadline"),
+        (Plant::GivesBack, Fault::Delayed, "not counted"),
+        (Plant::StaysAway, Fault::Cut, "no decision"),
+        (Plant::LeavesTask, Fault::Cut, "tasks are left"),
+        (Plant::Panics, Fault::Cut, "panics"),
+    ];
+    let is_unseen = |(plant, fault, expected): &(Plant, Fault, &str)| {
+        let case = Case::<S>::of(*fault);
+        let found = block_on(case.fault(*plant, Duration::from_secs(2)));
+        let found = found.err().unwrap_or_default();
+        println!("{plant:?}: {found}");
+        !found.contains(expected)
+    };
+    let unseen = cases.into_iter().filter(is_unseen);
+    unseen.map(|(plant, ..)| plant).collect()
 }

@@ -20,11 +20,11 @@ pub(crate) mod fleet;
 pub(crate) mod laws;
 pub(crate) mod vectors;
 
-pub(crate) use self::chaos::Fault;
+pub(crate) use self::chaos::{Fault, OwnFault};
 use self::vectors::Replay;
 
 /// A store under test.
-pub(crate) trait Store: Sized {
+pub(crate) trait Store: Sized + 'static {
     type Limit: Backend<str> + Clone;
 
     /// The unit of its moments and waits.
@@ -62,6 +62,11 @@ pub(crate) trait Store: Sized {
     /// Whether `fault` may lose what was stored before it.
     fn loses_states(fault: Fault) -> bool {
         fault.loses_states()
+    }
+
+    /// The faults that only this kind of store has.
+    fn own_faults() -> Vec<OwnFault<Self>> {
+        Vec::new()
     }
 
     /// Lets the store suffer `fault`, if it can.

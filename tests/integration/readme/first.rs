@@ -21,7 +21,7 @@ async fn main() -> Result<()> {
 
 // ---- The page ends here.
 
-use crate::{
+use crate::readme::{
     shown,
     support::{Response, send},
 };

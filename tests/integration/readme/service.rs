@@ -51,7 +51,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
 // ---- The page ends here.
 
-use crate::{redis_server::RedisServer, shown, support::send};
+use crate::readme::{redis_server::RedisServer, shown, support::send};
 
 const AUTHORIZATION: &str = "authorization: Bearer right\r\n";
 

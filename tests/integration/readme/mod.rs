@@ -19,13 +19,13 @@ use test_support::redis_server;
 
 /// Pages, and the files that begin with their first example.
 const EXAMPLES: [(&str, &str); 3] = [
-    (include_str!("../../README.md"), include_str!("first.rs")),
+    (include_str!("../../../README.md"), include_str!("first.rs")),
     (
-        include_str!("../../docs/choosing.md"),
+        include_str!("../../../docs/choosing.md"),
         include_str!("routes.rs"),
     ),
     (
-        include_str!("../../docs/stores.md"),
+        include_str!("../../../docs/stores.md"),
         include_str!("fleet.rs"),
     ),
 ];

@@ -11,7 +11,7 @@ fn app(redis: &Redis) -> Router {
 
 use tokio::net::TcpListener;
 
-use crate::{redis_server::RedisServer, support::send};
+use crate::readme::{redis_server::RedisServer, support::send};
 
 /// Shows promise 101.
 #[tokio::test]

@@ -15,11 +15,11 @@ use tower_throttle::store::{
 };
 use tower_throttle::{FixedWindow, Local, Quota, StoreError};
 
-use crate::alerts::counted;
-use crate::log::log;
-use crate::measured::{Measured, SECRET, measured};
-use crate::postgres_server::PostgresServer;
-use crate::redis_server::RedisServer;
+use crate::operator::alerts::counted;
+use crate::operator::log::log;
+use crate::operator::measured::{Measured, SECRET, measured};
+use crate::operator::postgres_server::PostgresServer;
+use crate::operator::redis_server::RedisServer;
 
 fn window() -> FixedWindow {
     FixedWindow::new(Quota::per(1_000_000, Duration::from_secs(1_000_000)))

@@ -17,7 +17,7 @@ use tower_throttle::{
     respond::{Auto, Grpc, HeadersOnly},
 };
 
-use crate::support::{ask, policy};
+use crate::client::support::{ask, policy};
 
 /// Stores what RFC 9111 allows a shared cache to store without any header, for ever.
 #[derive(Default)]
@@ -134,20 +134,4 @@ async fn no_denial_is_stored_by_a_shared_cache() {
             assert!(!is_poisoned(&app, kind).await, "{name}, {kind}");
         }
     }
-}
-
-/// Shows promise 302.
-#[tokio::test]
-async fn a_denial_that_may_be_stored_is_found() {
-    let forget = MapResponseLayer::new(|mut response: Response| {
-        response.headers_mut().remove("cache-control");
-        response
-    });
-    let mut poisoned = Vec::new();
-    for (name, app) in apps() {
-        if is_poisoned(&app.layer(forget.clone()), "application/grpc").await {
-            poisoned.push(name);
-        }
-    }
-    assert_eq!(poisoned, ["Grpc", "a closure", "block", "a rejection"]);
 }

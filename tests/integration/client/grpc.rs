@@ -10,7 +10,7 @@ use tower_throttle::{
     respond::{Auto, HeadersOnly},
 };
 
-use crate::support::{policy, serve};
+use crate::client::support::{policy, serve};
 
 async fn send(
     address: std::net::SocketAddr,

@@ -9,7 +9,6 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use test_support::redis_server;
 
 use axum::{
     Router,
@@ -31,7 +30,7 @@ use tower_throttle::{
     },
 };
 
-use self::redis_server::RedisServer;
+use test_support::redis_server::RedisServer;
 
 /// A client, as far as keys depend on it.
 #[derive(Clone, Copy)]

@@ -8,7 +8,7 @@ use tower_throttle::store::Backend;
 use tower_throttle::store::cas::{CasBuilder, Fault, Faulty, MemoryStore};
 use tower_throttle::{FixedWindow, Quota};
 
-use crate::measured::{SECRET, measured};
+use crate::operator::measured::{SECRET, measured};
 
 /// Shows promise 126.
 #[test]

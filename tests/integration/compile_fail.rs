@@ -27,7 +27,7 @@ fn libraries() -> BTreeMap<String, PathBuf> {
     let output = cargo::cargo()
         .args(["test", "--no-run", "--offline"])
         .args(flags.split_whitespace())
-        .args(["--test", "compile_fail", "--message-format=json"])
+        .args(["--test", "integration", "--message-format=json"])
         .output()
         .expect("cargo can be started");
     let text = String::from_utf8(output.stdout).expect("JSON is UTF-8");

@@ -1,10 +1,10 @@
 //! The alerts of `docs/alerts.yml`, as far as these tests ask them.
 
-use crate::measured::Measured;
+use crate::operator::measured::Measured;
 
 /// The part of the rule of an alert that names a metric with labels: `NAME{LABEL="VALUE"}`.
 fn selector(alert: &str) -> (String, String) {
-    let rules = include_str!("../../docs/alerts.yml");
+    let rules = include_str!("../../../docs/alerts.yml");
     let (_, rule) = rules
         .split_once(&format!("- alert: {alert}\n"))
         .expect("an alert of this name");
