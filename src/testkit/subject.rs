@@ -139,10 +139,13 @@ impl<A> Subject<A> {
     /// If more was admitted than was promised, with the first such interval.
     pub fn check_admissions(&self, admissions: &[(u64, u64)]) -> Result<(), String> {
         for (first, (start, _)) in admissions.iter().enumerate() {
-            let mut sum = 0;
+            let (mut sum, mut bound) = (0, 0);
             for (end, cost) in &admissions[first..] {
                 sum += cost;
-                let bound = self.bound(*start, *end);
+                // A later end has no lower bound.
+                if sum > bound {
+                    bound = self.bound(*start, *end);
+                }
                 if sum > bound {
                     return Err(format!(
                         "{sum} admitted from {start} ns to {end} ns, at most {bound} promised"
