@@ -2,7 +2,6 @@
 
 use std::{
     future::Future,
-    hash::{Hash, Hasher},
     ops::Add,
     pin::Pin,
     sync::Arc,
@@ -61,7 +60,7 @@ use crate::receipt::Receipt;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot decide for keys of type `{K}`",
     label = "not a backend for these keys",
-    note = "`Tiers` needs a pair of a tier and a key; `PerKey` a source that is asked about these keys, or about a `String`; a remote store needs `tower_throttle::store::remote::RemoteKey` for a key of your own"
+    note = "`Quotas` needs a lookup that is asked about these keys; a remote store needs `tower_throttle::store::remote::RemoteKey` for a key of your own"
 )]
 pub trait Backend<K: ?Sized>: Send + Sync + 'static {
     /// The future that resolves to the decision.
@@ -125,15 +124,6 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
         None
     }
 
-    /// Hashes the identity of the queue in which a request of `key` waits: by default, the key.
-    fn hash_queue<H: Hasher>(&self, key: &K, state: &mut H)
-    where
-        K: Hash,
-        Self: Sized,
-    {
-        key.hash(state);
-    }
-
     /// Counts of keys evicted and requests denied because the backend was full, since it was
     /// created.
     fn losses(&self) -> Losses {
@@ -151,9 +141,9 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
     /// The quotas of its limits. [`Decision::policy`] is an index into them.
     fn quotas(&self) -> Vec<Quota>;
 
-    /// The plan of `key`, if each key has its own, as in a
-    /// [`PerKey`](crate::store::PerKey). Response headers state it instead of [`quotas`](Self::quotas).
-    fn plan_of(&self, key: &K) -> Option<Plan> {
+    /// The plan of `key` and the quotas that it means, if each key has its own, as in
+    /// [`Quotas`](crate::store::Quotas). Response headers state them instead of [`quotas`](Self::quotas).
+    fn plan_of(&self, key: &K) -> Option<(Plan, Vec<Quota>)> {
         let _ = key;
         None
     }
@@ -215,7 +205,7 @@ impl<K: ?Sized, B: Backend<K> + ?Sized> Backend<K> for Arc<B> {
         (**self).quotas()
     }
 
-    fn plan_of(&self, key: &K) -> Option<Plan> {
+    fn plan_of(&self, key: &K) -> Option<(Plan, Vec<Quota>)> {
         (**self).plan_of(key)
     }
 

@@ -164,7 +164,7 @@ pub use self::{
     decision::{Decision, Verdict},
     error::{ConfigError, RateLimited, StoreError},
     key::{ClientIp, Global, HeaderKey},
-    layer::{Handle, RateLimit, RateLimitLayer, Tiers},
+    layer::{Handle, RateLimit, RateLimitLayer},
     limiter::Limiter,
     quota::Quota,
     respond::{AsError, Headers, ProblemJson, Settle},

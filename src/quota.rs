@@ -52,7 +52,8 @@ pub struct Quota {
 
 /// What a key may do: its own quota, no limit, nothing at all, or what the limit says for all keys.
 ///
-/// The answer of a [`PlanSource`](crate::store::PlanSource), and what an override in a policy file says.
+/// The answer of the [`Lookup`](crate::store::Lookup) of [`Quotas`](crate::store::Quotas), and what an override in a
+/// policy file says.
 ///
 /// ```
 /// use tower_throttle::{Quota, store::Plan};
@@ -75,6 +76,8 @@ pub enum Plan {
     Default,
     /// This quota.
     Quota(Quota),
+    /// The tier of this name; see [`Quotas::tier`](crate::store::Quotas::tier).
+    Tier(&'static str),
     /// Each request passes, and none is counted.
     Unlimited,
     /// Each request is denied, without a time after which it may be retried.

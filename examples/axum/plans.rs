@@ -12,7 +12,7 @@ use std::{
 use axum::{Router, body::Body, extract::Request, http::StatusCode, routing::get};
 use tokio::time::sleep;
 use tower::ServiceExt;
-use tower_throttle::store::{PerKey, Plan};
+use tower_throttle::store::{Cached, Plan, Quotas};
 use tower_throttle::{FixedWindow, Headers, Quota, RateLimitLayer, StoreError};
 
 /// In place of a connection to a database.
@@ -73,11 +73,10 @@ async fn main() {
     database.buy("eve", 0);
     let source = database.clone();
     // Two per day for customers without a plan, and while the database is down.
-    // With `PerKey::over(redis.limiter("api", ..), ..)` all servers share the counts.
-    let quotas = PerKey::new(FixedWindow::new(Quota::per_day(2)), move |customer| {
-        source.clone().plan_of(customer)
-    });
-    let layer = RateLimitLayer::new(customer, quotas.clone())
+    // With `redis.limiter("api", ..)` in place of the window all servers share the counts.
+    let plans = Cached::new(move |customer| source.clone().plan_of(customer));
+    let quotas = Quotas::new(FixedWindow::new(Quota::per_day(2)), plans.clone());
+    let layer = RateLimitLayer::new(customer, quotas)
         .name("plan")
         .headers(Headers::Draft11);
     let app = Router::new().route("/", get(async || ())).layer(layer);
@@ -93,15 +92,15 @@ async fn main() {
     }
     println!(
         "the last error: {}",
-        quotas.stats().last_error.unwrap_or_default()
+        plans.stats().last_error.unwrap_or_default()
     );
 
     println!("ann buys 7 per day");
     database.buy("ann", 7);
-    quotas.refresh("ann");
+    plans.refresh(&"ann".to_owned());
     // Decided under the old plan, while the new one is looked up. The three of before stay used.
     assert_eq!(six(&app, "ann").await.0, 0);
-    while quotas.stats().in_flight > 0 {
+    while plans.stats().in_flight > 0 {
         sleep(Duration::from_millis(1)).await;
     }
     assert_eq!(six(&app, "ann").await.0, 4);

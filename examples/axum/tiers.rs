@@ -1,12 +1,13 @@
 //! A different limit per subscription plan: `cargo run --example tiers`
 //!
-//! The key is a pair. The plan selects the limit, and each customer is counted separately.
+//! The key is a pair. The plan says which quota a customer has, and each customer is counted separately.
 
 use axum::{Router, body::Body, extract::Request, routing::get};
 use tower::ServiceExt;
 use tower_throttle::{
-    Headers, Quota, RateLimitLayer, Tiers, TokenBucket,
+    Headers, Quota, RateLimitLayer, TokenBucket,
     key::{Extracted, Key},
+    store::{self, Quotas},
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,8 +33,12 @@ fn customer(request: &Request) -> Extracted<(Plan, String)> {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
-    let limits = Tiers::new(TokenBucket::new(Quota::per_minute(2)))
-        .tier(Plan::Pro, TokenBucket::new(Quota::per_minute(4)));
+    let free = TokenBucket::new(Quota::per_minute(2));
+    let limits = Quotas::new(free, |(plan, _): &(Plan, String)| match plan {
+        Plan::Free => store::Plan::Default,
+        Plan::Pro => store::Plan::Tier("pro"),
+    });
+    let limits = limits.quota("pro", Quota::per_minute(4));
     let layer = RateLimitLayer::new(customer, limits)
         .name("plan")
         .headers(Headers::Draft11);

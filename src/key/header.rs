@@ -237,7 +237,13 @@ impl Secret {
     pub(crate) const MISSING: Self = Self(SecretValue::Missing);
 
     /// The secret itself, or `None` for requests without one.
-    pub(crate) fn value(&self) -> Option<&[u8]> {
+    ///
+    /// ```
+    /// use tower_throttle::HeaderKey;
+    ///
+    /// assert_eq!(HeaderKey::key("acme").value(), Some(&b"acme"[..]));
+    /// ```
+    pub fn value(&self) -> Option<&[u8]> {
         match &self.0 {
             SecretValue::Missing => None,
             SecretValue::Header(value) => Some(value.as_bytes()),

@@ -9,8 +9,8 @@ use std::{
 };
 
 use super::signals::Gauges;
-use super::state::{QueueOf, Shared, State};
-use super::{Counts, KeyPair, KeyUpdate, LimitLayer, Limiting, Tiers};
+use super::state::{Shared, State};
+use super::{Counts, KeyPair, KeyUpdate, LimitLayer, Limiting};
 use crate::algorithm::Algorithm;
 use crate::backend::{Backend, Bans, IntoBackend, Op};
 use crate::clock::Clock;
@@ -52,8 +52,6 @@ pub struct Handle<K, L> {
     limiter: Arc<L>,
     shared: Arc<Shared>,
     name: Arc<str>,
-    /// The index of the tier whose limiter this is, of tiers of tiers one per level.
-    tiers: Vec<usize>,
     keys: PhantomData<fn(&K)>,
 }
 
@@ -84,7 +82,6 @@ impl<K, L> Handle<K, L> {
             limiter: Arc::clone(&state.backend),
             shared: Arc::clone(state.shared()),
             name: Arc::clone(state.name()),
-            tiers: Vec::new(),
             keys: PhantomData,
         }
     }
@@ -95,7 +92,6 @@ impl<K, L> Handle<K, L> {
             limiter,
             shared: Arc::clone(&self.shared),
             name: Arc::clone(&self.name),
-            tiers: self.tiers.clone(),
             keys: PhantomData,
         }
     }
@@ -127,7 +123,7 @@ impl<K, L> Handle<K, L> {
         let applying = self.limiter.apply(key, op);
         let lines = &self.shared.lines;
         if lines.waiting() > 0 {
-            lines.tell(lines.line_id(&QueueOf(&self.tiers, key, &*self.limiter)));
+            lines.tell(lines.line_id(key));
         }
         KeyUpdate::start(applying)
     }
@@ -285,46 +281,6 @@ impl<KA, KB, A: Limiting, B: Limiting> Handle<KeyPair<KA, KB>, (A, B)> {
     /// The second limit of a layer with [several limits](LimitLayer::and).
     pub fn second(&self) -> Handle<KB, B::Limiter> {
         Handle::new(self.limiter.1.state())
-    }
-}
-
-impl<T: PartialEq, K, L> Handle<(T, K), Tiers<T, L>> {
-    /// The limit of one of several [`Tiers`], or that of the unlisted tiers if `tier` is not listed.
-    ///
-    /// ```
-    /// use axum::{Router, extract::Request, routing::get};
-    /// use tower_throttle::{AnyAlgorithm, FixedWindow, Quota, RateLimitLayer, Tiers, TokenBucket};
-    /// use tower_throttle::key::{Extracted, Key};
-    ///
-    /// #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-    /// enum Plan {
-    ///     Free,
-    ///     Pro,
-    /// }
-    ///
-    /// impl Key for Plan {}
-    ///
-    /// fn customer(req: &Request) -> Extracted<(Plan, u64)> {
-    ///     // Put there by authentication.
-    ///     req.extensions().get().map_or(Extracted::Skip, |customer| Extracted::Key(*customer))
-    /// }
-    ///
-    /// let free = FixedWindow::new(Quota::per_day(100));
-    /// let pro = TokenBucket::new(Quota::per_second(50));
-    /// let limits = Tiers::new(AnyAlgorithm::from(free)).tier(Plan::Pro, AnyAlgorithm::from(pro));
-    /// let layer = RateLimitLayer::new(customer, limits);
-    /// let handle = layer.handle();
-    /// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
-    ///
-    /// handle.tier(&Plan::Pro).set_algorithm(TokenBucket::new(Quota::per_second(80)))?;
-    /// assert_eq!(handle.tier(&Plan::Pro).peek_now(&7, 0).remaining(), 80);
-    /// # Ok::<(), tower_throttle::ConfigError>(())
-    /// ```
-    pub fn tier(&self, tier: &T) -> Handle<K, L> {
-        let (index, limiter) = self.limiter.indexed(tier);
-        let mut of_tier = self.of_same(Arc::clone(limiter));
-        of_tier.tiers.push(index);
-        of_tier
     }
 }
 

@@ -20,7 +20,6 @@ mod service;
 mod settings;
 mod signals;
 mod state;
-mod tiers;
 mod top_keys;
 mod usage;
 mod waiting;
@@ -36,7 +35,6 @@ pub use self::{
     options::OnStoreError,
     rate::Rate,
     service::Limit,
-    tiers::{TierFuture, TierLimit, Tiers},
     top_keys::{Hashed, TopKey, TopKeys},
     usage::Usage,
 };

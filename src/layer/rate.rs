@@ -159,13 +159,12 @@ impl<L: IntoBackend> Rate<L> {
     }
 
     #[cold]
-    fn deny<K>(&self, mut decision: Decision) -> RateLimited
+    fn deny<K>(&self, key: &K, mut decision: Decision) -> RateLimited
     where
         L::Backend: Backend<K>,
     {
         self.spread(&mut decision);
-        let quotas = || self.backend().quotas();
-        let denied = self.state.denial_error(&quotas, decision);
+        let denied = self.state.denial_error(key, decision);
         self.state.record(Event::Denied(&denied), false);
         denied
     }
@@ -178,7 +177,7 @@ impl<L: IntoBackend> Rate<L> {
         let looked = self.backend().current_decision(key, ask.cost);
         let mut denied = looked.unwrap_or_else(|| Decision::new(Verdict::Deny, 0, 0, None, 0));
         (denied.verdict, denied.retry_after) = (Verdict::Deny, retry_after);
-        self.deny::<K>(denied)
+        self.deny(key, denied)
     }
 
     fn record_waiting(&self, decision: &Decision, wait: Duration) {
@@ -210,7 +209,7 @@ impl<L: IntoBackend> Rate<L> {
                 return Some(self.admit(ask, &decision, entry));
             }
             if decision.retry_after.is_none() {
-                return Some(Poll::Ready(Err(self.deny::<K>(decision))));
+                return Some(Poll::Ready(Err(self.deny(key, decision))));
             }
         }
         let waits = most > 0 && self.may_wait(ask) && may_wait.seat.try_acquire();
@@ -226,7 +225,7 @@ impl<L: IntoBackend> Rate<L> {
             until: client.map_or(until, |client| client.min(until)),
         };
         let limit = LimitOf::new(key, &self.state.backend);
-        let line_id = self.state.line_id(key);
+        let line_id = self.state.lines.line_id(key);
         Some(match lines.join(line_id, &limit, wants) {
             Joined::Taken(decision) => self.admit(ask, &decision, entry),
             Joined::Waits(place, wait) => {
@@ -277,7 +276,7 @@ impl<L: IntoBackend> Rate<L> {
                 self.spread(&mut decision);
                 return Poll::Ready(Ok(Self::pass(ask, &decision, entry)));
             }
-            Verdict::Deny => return Poll::Ready(Err(self.deny::<K>(decision))),
+            Verdict::Deny => return Poll::Ready(Err(self.deny(key, decision))),
             Verdict::Wait(wait) => wait,
         };
         let turn = queue::now().plus(wait);
@@ -294,7 +293,7 @@ impl<L: IntoBackend> Rate<L> {
         if retry_after.is_some() {
             self.give_back(key, ticket, Op::Cancel);
             (decision.verdict, decision.retry_after) = (Verdict::Deny, retry_after);
-            return Poll::Ready(Err(self.deny::<K>(decision)));
+            return Poll::Ready(Err(self.deny(key, decision)));
         }
         self.record_waiting(&decision, wait);
         state.lines.count_booked(true);
@@ -401,7 +400,10 @@ where
     fn leave(&self, key: &K, entry: &mut EntryOf<K, L>) {
         match mem::replace(entry, RateEntry::Nothing) {
             RateEntry::InLine(own) => {
-                let taken = self.state.lines.leave(self.state.line_id(key), own.place);
+                let taken = self
+                    .state
+                    .lines
+                    .leave(self.state.lines.line_id(key), own.place);
                 if let Some(decision) = taken {
                     let (cost, receipt) = (own.cost, Some(decision.receipt()));
                     self.give_back(key, Ticket { cost, receipt }, Op::Refund);
@@ -446,13 +448,8 @@ where
         Some(cost)
     }
 
-    fn policies(&self, key: &K, decision: &mut Decision) -> (PolicyList<'_>, OwnRules<'_>) {
-        if let Some(plan) = self.backend().plan_of(key) {
-            decision.policy = 0;
-            return (self.state.policy_of(plan), None);
-        }
-        let quotas = || self.backend().quotas();
-        (self.state.quota_policies(&quotas), None)
+    fn policies(&self, key: &K, _: &mut Decision) -> (PolicyList<'_>, OwnRules<'_>) {
+        (self.state.policies_of(key), None)
     }
 }
 
@@ -509,7 +506,7 @@ impl<L: IntoBackend> Rate<L> {
                 RateEntry::InLine(own) => {
                     let waker = cx.as_deref().map_or(Waker::noop(), |cx| cx.waker());
                     let ended = ready!(self.state.lines.poll(
-                        self.state.line_id(key),
+                        self.state.lines.line_id(key),
                         own.place,
                         waker
                     ));

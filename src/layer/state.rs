@@ -1,7 +1,7 @@
 //! What the services, clones and handles of one layer share.
 
 use std::{
-    hash::{Hash, Hasher},
+    hash::Hash,
     ops::Deref,
     sync::{
         Arc,
@@ -17,7 +17,7 @@ use crate::backend::{Backend, Losses};
 use crate::decision::Decision;
 use crate::error::RateLimited;
 use crate::queue::Lines;
-use crate::quota::{Plan, Quota};
+use crate::quota::Plan;
 use crate::respond::{Event, Policies, Settle};
 
 /// Shared by a layer, its services and its handles, and by its clones unless they are renamed.
@@ -71,21 +71,36 @@ impl<L> State<L> {
         }
     }
 
-    /// The line in which requests of `key` wait.
-    pub(super) fn line_id<K: Hash + ?Sized>(&self, key: &K) -> u64
+    /// The limits of a key as its client is told them.
+    pub(super) fn policies_of<K>(&self, key: &K) -> PolicyList<'_>
     where
         L: Backend<K>,
     {
-        self.lines.line_id(&QueueOf(&[], key, &*self.backend))
+        let Some((plan, quotas)) = self.backend.plan_of(key) else {
+            let changes = self.quota_changes.load(Ordering::Acquire);
+            return self.policies(changes, &|name| Policies::new(name, &self.backend.quotas()));
+        };
+        PolicyList::Latest(Arc::new(match plan {
+            Plan::Blocked => Policies::at_once(self.name(), 0),
+            Plan::Tier(name) => Policies::new(name, &quotas),
+            _ => Policies::new(self.name(), &quotas),
+        }))
+    }
+
+    /// The error of a denied request, with the name of the limit.
+    pub(super) fn denial_error<K>(&self, key: &K, decision: Decision) -> RateLimited
+    where
+        L: Backend<K>,
+    {
+        let policies = self.policies_of(key);
+        let name = policies.of(&decision).map(|policy| &policy.name);
+        RateLimited::new(decision).by(Arc::clone(name.unwrap_or(self.name())))
     }
 
     /// Lets the requests of a key that wait ask again: something was given back.
-    pub(super) fn tell<K: Hash>(&self, key: &K)
-    where
-        L: Backend<K>,
-    {
+    pub(super) fn tell<K: Hash>(&self, key: &K) {
         if self.lines.waiting() > 0 {
-            self.lines.tell(self.line_id(key));
+            self.lines.tell(self.lines.line_id(key));
         }
     }
 
@@ -132,23 +147,6 @@ impl LayerState {
         &self.shared
     }
 
-    /// The limits as clients are told them, which are made from `quotas`.
-    pub(super) fn quota_policies(&self, quotas: &dyn Fn() -> Vec<Quota>) -> PolicyList<'_> {
-        let changes = self.quota_changes.load(Ordering::Acquire);
-        self.policies(changes, &|name| Policies::new(name, &quotas()))
-    }
-
-    /// The plan of one key as its client is told it.
-    pub(super) fn policy_of(&self, plan: Plan) -> PolicyList<'static> {
-        let name = self.policy_cache.name();
-        let policies = match plan {
-            Plan::Quota(quota) => Policies::new(name, &[quota]),
-            Plan::Blocked => Policies::at_once(name, 0),
-            Plan::Unlimited | Plan::Default => Policies::new(name, &[]),
-        };
-        PolicyList::Latest(Arc::new(policies))
-    }
-
     /// One version of the limits as clients are told them, which `make` makes given their name.
     pub(crate) fn policies(&self, version: u64, make: &dyn Fn(&str) -> Policies) -> PolicyList<'_> {
         self.policy_cache.get(version, make)
@@ -173,19 +171,6 @@ impl LayerState {
     pub(super) fn report_losses(&self, losses: impl FnOnce() -> Losses) {
         self.signals.record_losses(losses);
     }
-
-    /// The error of a denied request, with the name of the limit. `quotas` are those of the backend.
-    pub(super) fn denial_error(
-        &self,
-        quotas: &dyn Fn() -> Vec<Quota>,
-        decision: Decision,
-    ) -> RateLimited {
-        let denied = RateLimited::new(decision);
-        match self.quota_policies(quotas).of(&decision) {
-            Some(policy) => denied.by(Arc::clone(&policy.name)),
-            None => denied.by(Arc::clone(self.name())),
-        }
-    }
 }
 
 impl Shared {
@@ -201,21 +186,5 @@ impl Deref for LayerState {
     #[inline]
     fn deref(&self) -> &Shared {
         &self.shared
-    }
-}
-
-/// Identifies the queue of a key of one limit, as the layer's backend does in
-/// [`Backend::hash_queue`].
-pub(super) struct QueueOf<'a, K: ?Sized, L>(
-    pub(super) &'a [usize],
-    pub(super) &'a K,
-    pub(super) &'a L,
-);
-
-impl<K: Hash + ?Sized, L: Backend<K>> Hash for QueueOf<'_, K, L> {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self(tiers, key, backend) = self;
-        tiers.iter().for_each(|tier| state.write_usize(*tier));
-        backend.hash_queue(key, state);
     }
 }

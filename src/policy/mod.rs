@@ -10,8 +10,6 @@ while requests are served. An [`Environment`] gives the file what it cannot say 
 )]
 
 #[cfg(feature = "policies")]
-mod compare;
-#[cfg(feature = "policies")]
 mod file;
 mod kinds;
 #[cfg(feature = "policies")]

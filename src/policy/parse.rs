@@ -100,11 +100,8 @@ fn option_of(
         return Ok(option);
     }
     let names: Vec<_> = known.iter().map(|option| option.name).collect();
-    let allowed = if names.is_empty() {
-        "no options".to_owned()
-    } else {
-        names.join(", ")
-    };
+    let allowed = Some(names.join(", ")).filter(|_| !names.is_empty());
+    let allowed = allowed.unwrap_or_else(|| "no options".to_owned());
     let near = did_you_mean(name, names);
     let expected = format!("{allowed}: {} has no {name}{near}", kind.name);
     Err(wrong(text, expected))

@@ -94,16 +94,6 @@ impl Spec {
             max_wait: term.value("max_wait").map(Duration::from_nanos),
         })
     }
-
-    /// The names of its algorithms, joined by `+`: `token_bucket`, `token_bucket+calendar_window`.
-    ///
-    /// Usage of a limit outlives a change of its settings as long as this stays the same.
-    #[cfg(feature = "policies")]
-    pub(super) fn kind(&self) -> String {
-        let kinds = self.terms.iter().filter_map(Term::kind);
-        let names: Vec<_> = kinds.map(|kind| kind.name).collect();
-        names.join("+")
-    }
 }
 
 /// A limit on requests in flight as text: `concurrency 20; queue=5; max_wait=1s`.
@@ -116,6 +106,38 @@ pub struct Concurrency {
     pub queue: u32,
     /// How long they may wait, if that was set.
     pub max_wait: Option<Duration>,
+}
+
+/// What a policy file asks.
+#[cfg(feature = "policies")]
+impl Spec {
+    /// The names of its algorithms, joined by `+`: `token_bucket`, `token_bucket+calendar_window`.
+    ///
+    /// Usage of a limit outlives a change of its settings as long as this stays the same.
+    pub(super) fn kind(&self) -> String {
+        let kinds = self.terms.iter().filter_map(Term::kind);
+        let names: Vec<_> = kinds.map(|kind| kind.name).collect();
+        names.join("+")
+    }
+
+    /// Whether it is a lockout, or several.
+    pub(super) fn is_lockout(&self) -> bool {
+        self.terms.iter().all(|term| term.kind == "lockout")
+    }
+
+    /// The first algorithm beside a lockout, if both are there.
+    pub(super) fn beside_lockout(&self) -> Option<&'static str> {
+        let kinds = || self.terms.iter().map(|term| term.kind);
+        let other = kinds().find(|kind| *kind != "lockout");
+        other.filter(|_| kinds().any(|kind| kind == "lockout"))
+    }
+
+    /// A limit that is there twice.
+    pub(super) fn repeated(&self) -> Option<String> {
+        let terms = self.terms.iter().enumerate();
+        let mut twice = terms.filter(|(at, term)| self.terms[..*at].contains(term));
+        twice.next().map(|(_, term)| term.to_string())
+    }
 }
 
 impl FromStr for Spec {

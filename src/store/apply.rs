@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
+use crate::acquire::OneKey;
 use crate::algorithm::{Algorithm, Cost, GiveBack};
 use crate::backend::Op;
-use crate::clock::Tick;
+use crate::clock::{Clock, Tick};
 use crate::decision::{Decision, Verdict};
-#[cfg(any(feature = "tokio", feature = "policies"))]
-use crate::quota::Plan;
-use crate::quota::Quota;
+use crate::quota::{Plan, Quota};
 use crate::receipt::Receipt;
 
 /// Applies `op` to the state of a key. A reset is up to the store.
@@ -71,7 +70,38 @@ pub(super) fn longest_wait(quotas: &[Quota], queue: u64, max_wait: Duration) -> 
     })
 }
 
-#[cfg(any(feature = "tokio", feature = "policies"))]
+/// Applies `op` to a key, which `remove` makes unused.
+pub(super) fn apply_to(key: &impl OneKey, op: Op, remove: impl FnOnce()) -> Decision {
+    // What is lost if there is no place for the state.
+    let (taken, lost) = match op {
+        Op::Peek(_) | Op::PeekOf(..) => {
+            return key.peek(|algorithm, state, now| apply_op(algorithm, state, now, op));
+        }
+        Op::Take(cost) | Op::Reserve { cost, .. } => (cost, None),
+        Op::Charge(cost) => (cost, Some(cost)),
+        Op::Ban(length) => (u64::from(!length.is_zero()), Some(1)),
+        _ => (0, None),
+    };
+    if op == Op::Reset {
+        remove();
+    }
+    let now = key.clock().now();
+    let applied = key.run(now, taken > 0, |algorithm, state| {
+        apply_op(algorithm, state, now, op)
+    });
+    match (applied, lost) {
+        (Ok(decision), _) => decision,
+        // Return the figures of an unused key.
+        (Err(full), Some(cost)) => {
+            if cost > 0 {
+                key.lose(full, now);
+            }
+            key.peek_n(0)
+        }
+        (Err(full), None) => key.deny(full, now),
+    }
+}
+
 impl Plan {
     /// What a key gets that is under no quota. `None` if the state of the key decides, or is changed.
     pub(crate) fn decide(self, op: Op) -> Option<Decision> {

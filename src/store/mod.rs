@@ -1,5 +1,6 @@
 //! Stores: where the states of many keys live.
 
+mod any;
 mod apply;
 mod bans;
 #[cfg(feature = "cas")]
@@ -11,6 +12,7 @@ mod fallback;
 #[cfg(feature = "cas")]
 pub mod fleet;
 pub mod local;
+mod quotas;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "_remote")]
@@ -21,13 +23,14 @@ pub mod redis;
 )]
 pub mod remote;
 
+#[cfg(feature = "policies")]
+pub(crate) use self::any::{Fixed, any};
 pub use self::fallback::{Fallback, FallbackFuture};
-#[cfg(feature = "_remote")]
-#[cfg_attr(tower_throttle_docs, doc(cfg(any(feature = "cas", feature = "redis"))))]
-pub use self::local::per_key::PerKeyFuture;
 #[cfg(feature = "tokio")]
-pub use self::local::per_key::{
-    InTable, PerKey, PerKeyDecision, PerKeyStats, PlanSource, SourceKey,
+pub use self::quotas::{Cached, CachedStats};
+pub use self::{
+    any::{AnyDecision, AnyLimit},
+    quotas::{Lookup, QuotaPerKey, Quotas, UnderQuota},
 };
 pub use crate::backend::{Backend, Bans, Fullness, IntoBackend, Losses, Op};
 pub use crate::quota::Plan;

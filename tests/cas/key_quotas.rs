@@ -1,10 +1,10 @@
 //! Quotas per key over a store in memory.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
 use tower_throttle::store::cas::{Cas, CasBuilder, MemoryStore};
-use tower_throttle::store::{Op, remote::QuotaPerKey};
+use tower_throttle::store::{Backend, Plan, Quotas};
 use tower_throttle::{ManualClock, Quota, WarmUp};
 
 use crate::common_key_quotas::{a_key_is_counted_once_under_all_its_quotas, algorithms};
@@ -42,16 +42,14 @@ async fn admitted(
         };
         builder.build(&name, with_quota(quota)).expect("a limit")
     };
-    let limits = quotas.map(limit);
-    let algorithms = quotas.map(|quota| Arc::new(with_quota(quota)));
+    // The plan says which of the two quotas the key has now.
+    let under = |quota| Quotas::new(limit(quota), move |_: &u64| Plan::Quota(quota));
+    let under = quotas.map(under);
     let mut random = Random::new(seed);
     let mut admitted = 0;
     for _ in 0..300 {
         let turn = usize::try_from(random.below(2)).expect("0 or 1");
-        let name = limits[turn].key_name("key");
-        let decision = limits[turn]
-            .apply_under(&algorithms[turn], name, Op::Take(1))
-            .await;
+        let decision = under[turn].decide(&7, 1).await;
         admitted += u64::from(decision.expect("a decision").is_admitted());
         clock.advance(Duration::from_millis(random.below(2_000)));
     }

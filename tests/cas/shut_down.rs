@@ -1,6 +1,6 @@
 //! Calls in a runtime that was shut down, which drops each task at once.
 
-use std::{error::Error, fmt, future::Future, sync::mpsc::channel, thread, time::Duration};
+use std::{fmt, future::Future, sync::mpsc::channel, thread, time::Duration};
 
 use tokio::runtime::{Builder, Handle};
 use tower::{Layer, ServiceExt, service_fn};
@@ -8,8 +8,8 @@ use tower_throttle::concurrency::{ConcurrencyLimitLayer, fleet::FleetLimit};
 use tower_throttle::layer::OnStoreError;
 use tower_throttle::store::cas::MemoryStore;
 use tower_throttle::store::fleet::{Leased, Synced};
-use tower_throttle::store::{Backend, Op, PerKey, Plan, PlanSource};
-use tower_throttle::{AsError, Global, RateLimited};
+use tower_throttle::store::{Backend, Cached, Op, Plan, Quotas};
+use tower_throttle::{AsError, Global, RateLimited, StoreError};
 
 use crate::{bucket, builder};
 
@@ -28,13 +28,8 @@ where
 }
 
 /// Has a quota for no key.
-#[derive(Clone)]
-struct NoPlans;
-
-impl PlanSource<u64> for NoPlans {
-    async fn plan(&self, _: &u64) -> Result<Plan, Box<dyn Error + Send + Sync>> {
-        Ok(Plan::Default)
-    }
+fn no_plans() -> Cached<u64> {
+    Cached::new(|_| async { Ok::<_, StoreError>(Plan::Default) })
 }
 
 /// Shows promise 640.
@@ -73,12 +68,12 @@ fn each_call_in_a_runtime_that_was_shut_down_ends() {
     })));
     // These take the default, and the second asks the store.
     let default = in_shut_down_runtime(|| async {
-        let limit = PerKey::new(bucket(5), NoPlans);
+        let limit = Quotas::new(bucket(5), no_plans());
         let decision = Backend::apply(&limit, &7, Op::Take(1)).await;
         decision.map(|decision| decision.limit)
     });
     assert_eq!(default.as_deref(), Some("Ok(5)"));
     assert!(denied_in(in_shut_down_runtime(move || async move {
-        Backend::apply(&PerKey::over(exact(), NoPlans), &7, Op::Take(1)).await
+        Backend::apply(&Quotas::new(exact(), no_plans()), &7, Op::Take(1)).await
     })));
 }

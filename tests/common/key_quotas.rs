@@ -7,8 +7,7 @@ use std::{
 };
 
 use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
-use tower_throttle::store::remote::QuotaPerKey;
-use tower_throttle::store::{Backend, Op, PerKey, Plan, PlanSource};
+use tower_throttle::store::{Backend, Op, Plan, QuotaPerKey, Quotas};
 use tower_throttle::{
     Decision, FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, StoreError,
     TokenBucket,
@@ -28,12 +27,6 @@ impl Plans {
     }
 }
 
-impl PlanSource<u64> for Plans {
-    async fn plan(&self, key: &u64) -> Result<Plan, Box<dyn std::error::Error + Send + Sync>> {
-        Ok(self.of(*key).map_or(Plan::Default, Plan::Quota))
-    }
-}
-
 /// One machine.
 trait Machine {
     async fn apply(&self, key: u64, op: Op) -> Result<Decision, StoreError>;
@@ -41,20 +34,32 @@ trait Machine {
     async fn learn(&self, key: u64, quota: Quota);
 }
 
-impl<P> Machine for PerKey<P::Algorithm, u64, Plans, P>
-where
-    P: QuotaPerKey,
-{
+/// A machine of this crate, with the plans that it knows.
+struct Real(Quotas<u64>, Plans);
+
+impl Real {
+    /// It looks plans up in `plans`, and knows one as long as it has not learned another.
+    fn new(limit: impl QuotaPerKey<u64>, plans: &Plans) -> Self {
+        let (plans, learned) = (plans.clone(), Plans::default());
+        let known = learned.clone();
+        let plan = move |key: &u64| {
+            let Some(quota) = known.of(*key).or_else(|| plans.of(*key)) else {
+                return Plan::Default;
+            };
+            known.set(*key, quota);
+            Plan::Quota(quota)
+        };
+        Self(Quotas::new(limit, plan), learned)
+    }
+}
+
+impl Machine for Real {
     async fn apply(&self, key: u64, op: Op) -> Result<Decision, StoreError> {
-        Backend::apply(self, &key, op).await
+        self.0.apply(&key, op).await
     }
 
     async fn learn(&self, key: u64, quota: Quota) {
-        self.refresh(&key);
-        let _ = self.decide(&key, 0).await;
-        while self.plan_of(&key) != Some(Plan::Quota(quota)) {
-            tokio::task::yield_now().await;
-        }
+        self.1.set(key, quota);
     }
 }
 
@@ -158,7 +163,7 @@ pub(crate) async fn a_key_is_counted_once_under_all_its_quotas<P>(
     limit: impl Fn(&str, AnyAlgorithm) -> P,
     has_one_layout: bool,
 ) where
-    P: QuotaPerKey<Algorithm = AnyAlgorithm> + Backend<u64>,
+    P: QuotaPerKey<u64> + Backend<u64>,
 {
     // Aligned windows begin now, so that none ends during the test.
     let now = SystemTime::UNIX_EPOCH.elapsed().expect("after 1970");
@@ -166,8 +171,7 @@ pub(crate) async fn a_key_is_counted_once_under_all_its_quotas<P>(
     for (at, algorithm) in algorithms(offset).into_iter().enumerate() {
         let name = format!("right.{at}");
         let plans = Plans::default();
-        let machines =
-            [(); 2].map(|()| PerKey::over(limit(&name, algorithm.clone()), plans.clone()));
+        let machines = [(); 2].map(|()| Real::new(limit(&name, algorithm.clone()), &plans));
         let of_hours = [Quota::per_hour(10), Quota::per_hour(20), Quota::per_day(20)];
         let of_days = [Quota::per_day(10), Quota::per_day(20), Quota::per_month(20)];
         let has_days = algorithm.quota().period() == Quota::per_day(1).period();
@@ -185,7 +189,7 @@ pub(crate) async fn a_key_is_counted_once_under_all_its_quotas<P>(
         for (key, most) in [(7, 5), (8, 3)] {
             let mut admitted = 0;
             for request in 0..8 {
-                let decided = machines[request % 2].decide(&key, 1).await;
+                let decided = machines[request % 2].apply(key, Op::Take(1)).await;
                 admitted += u64::from(decided.expect("a decision").is_admitted());
             }
             assert_eq!(admitted, most, "{algorithm:?}");

@@ -1,8 +1,7 @@
-//~ has one quota for all keys: give `PerKey::over` a limiter of Redis or a `Cas`
-use tower_throttle::store::{PerKey, Plan, cas::MemoryStore, fleet::Synced};
-use tower_throttle::{Quota, StoreError, TokenBucket};
+//~ has one quota for all keys: give `Quotas` an algorithm, a `Local`, a limiter of Redis or a `Cas`
+use tower_throttle::store::{Plan, Quotas, cas::MemoryStore, fleet::Synced};
+use tower_throttle::{Quota, TokenBucket};
 fn main() {
     let fleet = Synced::new(MemoryStore::new(), "api", TokenBucket::new(Quota::per_second(1)));
-    let plan = |_: u64| async { Ok::<_, StoreError>(Plan::Default) };
-    let _ = PerKey::over(fleet, plan);
+    let _ = Quotas::new(fleet, |_: &u64| Plan::Default);
 }

@@ -6,8 +6,9 @@ use std::time::Duration;
 use http::{Request, Response};
 use tower_throttle::{
     ClientIp, FixedWindow, Global, HeaderKey, Headers, Quota, RateLimitLayer, Settle, SlidingLog,
-    Tiers, TokenBucket,
+    TokenBucket,
     key::{Extracted, Missing},
+    store::{Plan, Quotas},
 };
 
 use crate::support::{ask, lines, request};
@@ -169,8 +170,11 @@ async fn tower_governor_40_a_denial_does_not_depend_on_features() {
 
 #[tokio::test]
 async fn governor_193_and_tower_governor_59_each_plan_has_its_own_quota() {
-    let plans = Tiers::new(FixedWindow::new(Quota::per_day(1)))
-        .tier("pro".to_owned(), FixedWindow::new(Quota::per_day(3)));
+    let free = FixedWindow::new(Quota::per_day(1));
+    let plans = Quotas::new(free, |(plan, _): &(String, String)| match &**plan {
+        "pro" => Plan::Quota(Quota::per_day(3)),
+        _ => Plan::Default,
+    });
     let of = |req: &Request<()>, name: &str| {
         let value = req
             .headers()

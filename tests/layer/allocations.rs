@@ -13,8 +13,10 @@ use http_body::Body;
 use http_body_util::Full;
 use tower::{Layer, Service};
 use tower_throttle::{
-    ClientIp, FixedWindow, Global, Quota, RateLimitLayer, RateLimited, Settle, Tiers, TokenBucket,
-    concurrency::ConcurrencyLimitLayer, key::PeerAddr,
+    ClientIp, FixedWindow, Global, Quota, RateLimitLayer, RateLimited, Settle, TokenBucket,
+    concurrency::ConcurrencyLimitLayer,
+    key::PeerAddr,
+    store::{Plan, Quotas},
 };
 
 use crate::counting::{ALLOCATIONS, BYTES};
@@ -90,8 +92,13 @@ fn the_layer_allocates_nothing_for_an_admitted_request() {
         .skip(|req: &Request<u64>| *req.body() == 0)
         .settle(|_: &Response<()>| Settle::Refund);
     assert_eq!(allocations(&layer), 0);
-    let tiers = Tiers::new(bucket()).tier(7, bucket());
-    let layer = RateLimitLayer::new(|req: &Request<u64>| (*req.body(), 1_u8), tiers);
+    let quotas = Quotas::new(bucket(), |key: &u64| match key % 3 {
+        0 => Plan::Tier("large"),
+        1 => Plan::Quota(Quota::per_second(7)),
+        _ => Plan::Unlimited,
+    });
+    let quotas = quotas.tier("large", bucket());
+    let layer = RateLimitLayer::new(|req: &Request<u64>| *req.body(), quotas);
     assert_eq!(allocations(&layer), 0);
     let layer = RateLimitLayer::new(ClientIp::peer(), bucket())
         .and(RateLimitLayer::new(Global, bucket()))

@@ -8,7 +8,7 @@ use tokio_test::{assert_pending, assert_ready, task};
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn, util::BoxCloneService};
 use tower_throttle::{
     AsError, ClientIp, ConcurrencyLimitLayer, Decision, FixedWindow, Global, HeaderKey, Headers,
-    LeakyBucket, Quota, RateLimitLayer, RateLimited, StoreError, Tiers, TokenBucket,
+    LeakyBucket, Quota, RateLimitLayer, RateLimited, StoreError, TokenBucket,
     key::{Extracted, Missing, PeerAddr, Priority},
     layer::OnStoreError,
     store::{Op, Receipt},
@@ -355,9 +355,7 @@ async fn a_request_that_a_concurrency_limit_denies_is_counted_by_no_rate_limit()
 /// Shows promise 53.
 #[tokio::test]
 async fn a_request_that_both_limits_deny_is_counted_by_both_and_told_the_strictest() {
-    let tiers = Tiers::new(window(1)).tier(1, window(9));
-    let layer = RateLimitLayer::new(|_: &Request| (0, ()), tiers)
-        .and(ConcurrencyLimitLayer::new(Global, 1));
+    let layer = RateLimitLayer::new(Global, window(1)).and(ConcurrencyLimitLayer::new(Global, 1));
     let handle = layer.handle();
     let app = Router::new().route("/", get(async || "body")).layer(layer);
     let _held = app.clone().oneshot(from(1)).await.unwrap();
@@ -500,7 +498,7 @@ mod queued {
     use std::sync::{Arc, Mutex};
 
     use tokio::time::Instant;
-    use tower_throttle::{AnyAlgorithm, LeakyBucket, queue::WhenFull};
+    use tower_throttle::{LeakyBucket, queue::WhenFull};
 
     use super::*;
 
@@ -670,29 +668,6 @@ mod queued {
         }
         handle.first().refund(&1, 1);
         handle.second().refund(&(), 1);
-        for call in calls {
-            call.await.unwrap().unwrap();
-        }
-        assert_eq!(*served.lock().unwrap(), [(0, 0), (1, 0), (2, 1)]);
-    }
-
-    /// A tier's queue is identified by the tier and the key.
-    #[tokio::test(start_paused = true)]
-    async fn a_refund_releases_waiters_of_its_tier() {
-        let limits = Tiers::new(window(10)).tier(1, window(10));
-        let tiers = Tiers::new(AnyAlgorithm::from(window(1))).tier(1, AnyAlgorithm::from(queue()));
-        let layer = RateLimitLayer::new(|n: &u32| (1, *n), limits)
-            .and(RateLimitLayer::new(|_: &u32| (1, ()), tiers))
-            .respond(AsError);
-        let handle = layer.handle();
-        let served = Served::default();
-        let service = layer.layer(record(&served));
-        let mut calls = Vec::new();
-        for n in 0..3 {
-            calls.push(tokio::spawn(service.clone().oneshot(n)));
-            tokio::task::yield_now().await;
-        }
-        handle.second().tier(&1).refund(&(), 1);
         for call in calls {
             call.await.unwrap().unwrap();
         }

@@ -7,7 +7,8 @@ use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::algorithm::DenialLockout;
 use tower_throttle::{
     AsError, FixedWindow, Global, HeaderKey, Headers, Local, Lockout, ManualClock, Quota,
-    RateLimitLayer, SlidingLog, Tiers, TokenBucket, key::Key,
+    RateLimitLayer, SlidingLog, TokenBucket,
+    store::{Plan, Quotas},
 };
 
 /// Two per second; a minute after three denials in ten seconds.
@@ -109,24 +110,22 @@ async fn a_lockout_counts_its_denials_in_a_chain_of_limits() {
 
 #[tokio::test]
 async fn a_lockout_counts_its_denials_in_a_tier_of_a_chain() {
-    #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-    enum Plan {
-        Free,
-        Paid,
-    }
-    impl Key for Plan {}
-
-    let tiers = Tiers::new(limit()).tier(Plan::Paid, limit());
-    let layer = RateLimitLayer::new(|_: &Plan| 1, SlidingLog::new(Quota::per_minute(100)))
-        .and(RateLimitLayer::new(|plan: &Plan| (*plan, 7), tiers))
+    let window = FixedWindow::new(Quota::per_minute(100));
+    let tiers = Quotas::new(window, |paid: &bool| match paid {
+        true => Plan::Tier("paid"),
+        false => Plan::Default,
+    });
+    let tiers = tiers.tier("paid", limit());
+    let layer = RateLimitLayer::new(|_: &bool| 1, SlidingLog::new(Quota::per_minute(100)))
+        .and(RateLimitLayer::new(|paid: &bool| *paid, tiers))
         .respond(AsError);
     let handle = layer.handle().second();
-    let service = layer.layer(service_fn(async |_: Plan| Ok::<_, BoxError>(())));
+    let service = layer.layer(service_fn(async |_: bool| Ok::<_, BoxError>(())));
     for n in 0..6 {
-        let admitted = service.clone().oneshot(Plan::Paid).await.is_ok();
+        let admitted = service.clone().oneshot(true).await.is_ok();
         assert_eq!(admitted, n < 2, "{n}");
     }
-    let retry = |plan| handle.tier(&plan).peek_now(&7, 1).retry_after;
-    assert!(retry(Plan::Paid) > Some(Duration::from_secs(50)), "a block");
-    assert_eq!(retry(Plan::Free), None);
+    let retry = async |paid| handle.peek(&paid, 1).await.unwrap().retry_after;
+    assert!(retry(true).await > Some(Duration::from_secs(50)), "a block");
+    assert_eq!(retry(false).await, None);
 }

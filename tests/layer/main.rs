@@ -16,10 +16,10 @@ mod keys;
 mod lists;
 #[cfg(feature = "tokio")]
 mod lockout;
-#[cfg(feature = "tokio")]
-mod per_key;
 mod plain;
 mod policy;
+#[cfg(feature = "tokio")]
+mod quotas;
 #[cfg(feature = "tokio")]
 mod refunds;
 mod refused;

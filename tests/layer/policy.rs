@@ -1,11 +1,18 @@
 //! The settings of a layer: cost, skipped requests, tiers, shadow mode.
 
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::{
-    AnyAlgorithm, AsError, Decision, FixedWindow, Global, Quota, RateLimitLayer, RateLimited,
-    Settle, SlidingLog, Tiers, TokenBucket,
-    key::Key,
-    store::{Backend, IntoBackend, Op, Receipt},
+    AnyAlgorithm, AsError, Decision, FixedWindow, Global, LeakyBucket, Local, ManualClock, Quota,
+    RateLimitLayer, RateLimited, Settle, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
+    store::{Backend, Op, Plan, Quotas, Receipt},
 };
 
 use crate::support::{Script, deny};
@@ -203,70 +210,128 @@ async fn only_failures_count_and_settling_twice_or_never_is_detected() {
     assert_eq!(admitted(2).await, 7, "two refunds");
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Plan {
-    Free,
-    Pro,
-    Internal,
+fn per_day(limit: u64) -> FixedWindow {
+    FixedWindow::new(Quota::per_day(limit))
 }
-
-impl Key for Plan {}
 
 /// Shows promise 54.
 #[tokio::test]
 async fn each_tier_has_its_own_limit_and_count() {
-    let limits = Tiers::new(FixedWindow::new(Quota::per_day(1)))
-        .tier(Plan::Pro, FixedWindow::new(Quota::per_day(3)))
-        .tier(Plan::Internal, FixedWindow::new(Quota::per_day(5)));
-    let layer = RateLimitLayer::new(|req: &(Plan, u64)| *req, limits)
+    // By customer alone: a tier that is not listed makes no difference.
+    let tier_of = |customer: &u64| match customer {
+        0..10 => Plan::Tier("pro"),
+        10..20 => Plan::Tier("both"),
+        20..30 => Plan::Tier("invented"),
+        _ => Plan::Default,
+    };
+    let both = (SlidingLog::new(Quota::per_hour(9)), per_day(5));
+    let limits = Quotas::new(per_day(1), tier_of)
+        .tier("pro", per_day(2))
+        .tier("pro", TokenBucket::new(Quota::per_day(3)))
+        .tier("both", both);
+    let layer = RateLimitLayer::new(|req: &u64| *req, limits)
         .name("plan")
         .respond(AsError);
-    let service = layer.layer(service_fn(|_: (Plan, u64)| async { Ok::<_, BoxError>(()) }));
-    let mut passed = Vec::new();
-    let mut names = Vec::new();
-    for plan in [Plan::Free, Plan::Pro, Plan::Internal] {
+    let service = layer.layer(service_fn(|_: u64| async { Ok::<_, BoxError>(()) }));
+    for (customer, expected, name) in [
+        (1, 3, "pro"),
+        (2, 3, "pro"),
+        (11, 5, "both-2"),
+        (21, 1, "plan"),
+        (31, 1, "plan"),
+    ] {
         let mut count = 0;
-        loop {
-            match service.clone().oneshot((plan, 7)).await {
+        let denied = loop {
+            match service.clone().oneshot(customer).await {
                 Ok(()) => count += 1,
-                Err(error) => {
-                    let limited = error.downcast::<RateLimited>().unwrap();
-                    names.push(limited.policy().unwrap().to_owned());
-                    break;
-                }
+                Err(error) => break error.downcast::<RateLimited>().unwrap(),
             }
-        }
-        passed.push(count);
+        };
+        assert_eq!((count, denied.policy()), (expected, Some(name)));
     }
-    assert_eq!(passed, [1, 3, 5]);
-    assert_eq!(names, ["plan-1", "plan-2", "plan-3"]);
-    assert!(service.oneshot((Plan::Free, 8)).await.is_ok());
-}
-
-/// How many of the requests of customers in tiers pass a limit of one per day.
-async fn passed<L>(limit: L, requests: &[(u8, u64)]) -> usize
-where
-    L: IntoBackend<Backend: Backend<(u8, u64)>>,
-{
-    let layer = RateLimitLayer::new(|req: &(u8, u64)| *req, limit).respond(AsError);
-    let service = layer.layer(service_fn(|_: (u8, u64)| async { Ok::<_, BoxError>(()) }));
-    let mut passed = 0;
-    for request in requests {
-        passed += usize::from(service.clone().oneshot(*request).await.is_ok());
-    }
-    passed
 }
 
 /// Shows promise 54.
 #[tokio::test]
-async fn unlisted_tiers_share_one_count_per_customer() {
-    let one = || FixedWindow::new(Quota::per_day(1));
-    let invented: Vec<_> = (1..=50).map(|tier| (tier, 7)).collect();
-    let tiers = || Tiers::new(one()).tier(0, one());
-    assert_eq!(passed(tiers(), &invented).await, 1);
-    assert_eq!(passed(tiers(), &[(0, 7), (1, 7), (2, 8)]).await, 3);
+async fn a_customer_gains_nothing_by_inventing_tiers() {
+    // The key is the customer. The tier comes from elsewhere, and changes.
+    let turn = Arc::new(AtomicUsize::new(0));
+    let tiers = ["a", "b", "c", "d", "e"];
+    let limit = {
+        let turn = Arc::clone(&turn);
+        let tier = move |_: &u64| Plan::Tier(tiers[turn.fetch_add(1, Relaxed) % 5]);
+        Quotas::new(per_day(1), tier).tier("z", per_day(1))
+    };
+    let mut admitted = 0;
+    for _ in 0..50 {
+        admitted += u64::from(limit.decide(&7, 1).await.unwrap().is_admitted());
+    }
+    assert_eq!(admitted, 1);
     // Planted bug: the tier is part of what is counted.
-    assert_eq!(passed(one(), &invented).await, 50);
+    let wrong = Quotas::new(per_day(1), |_: &(u64, u64)| Plan::Default);
+    let mut admitted = 0;
+    for turn in 0..50 {
+        let decision = wrong.decide(&(turn % 5, 7), 1).await.unwrap();
+        admitted += u64::from(decision.is_admitted());
+    }
+    assert_eq!(admitted, 5);
+}
+
+/// Shows promise 352.
+#[tokio::test]
+async fn a_quota_that_changes_to_and_fro_frees_nothing() {
+    let minute = Duration::from_secs(60);
+    let per = move |limit| Quota::per(limit, minute);
+    let all: Vec<AnyAlgorithm> = vec![
+        TokenBucket::new(per(5)).into(),
+        LeakyBucket::new(per(5)).into(),
+        FixedWindow::new(per(5)).into(),
+        SlidingLog::new(per(5)).into(),
+        SlidingWindow::new(per(5)).into(),
+        SlidingGrid::new(per(5)).into(),
+    ];
+    for algorithm in all {
+        let clock = ManualClock::new();
+        clock.advance(minute * 100);
+        let table = Local::new(algorithm.clone()).with_clock(clock.clone());
+        let limit = Arc::new(AtomicU64::new(10));
+        let shown = Arc::clone(&limit);
+        let quotas = Quotas::new(table, move |_: &u64| Plan::Quota(per(shown.load(Relaxed))));
+        let left = async |now| {
+            limit.store(now, Relaxed);
+            quotas.apply(&7, Op::Peek(0)).await.unwrap().remaining()
+        };
+        for _ in 0..8 {
+            assert!(quotas.decide(&7, 1).await.unwrap().is_admitted());
+        }
+        for (now, expected) in [(10, 2), (30, 22), (4, 0), (9, 1), (30, 22), (10, 2)] {
+            assert_eq!(left(now).await, expected, "{now}: {algorithm:?}");
+        }
+        clock.advance(minute * 2);
+        assert_eq!(left(30).await, 30, "{algorithm:?}");
+    }
+}
+
+/// A quota per key and a line of the layer go together.
+#[cfg(feature = "tokio")]
+#[tokio::test(start_paused = true)]
+async fn requests_wait_at_the_pace_of_their_own_quota() {
+    let slow = TokenBucket::new(Quota::per_second(1).burst(1));
+    let quotas = Quotas::new(slow, |key: &u64| match key {
+        0 => Plan::Default,
+        _ => Plan::Quota(Quota::per_second(10).burst(1)),
+    });
+    let layer = RateLimitLayer::new(|key: &u64| *key, quotas)
+        .queue(10)
+        .respond(AsError);
+    let service = layer.layer(service_fn(|_: u64| async { Ok::<_, BoxError>(()) }));
+    for (key, expected) in [(0, 4_000), (1, 400)] {
+        let start = tokio::time::Instant::now();
+        for _ in 0..5 {
+            service.clone().oneshot(key).await.unwrap();
+        }
+        assert_eq!(start.elapsed().as_millis(), expected, "{key}");
+    }
 }
 
 #[tokio::test]
@@ -286,61 +351,4 @@ async fn several_limits_all_admit_or_take_nothing() {
     let left: Decision = layer.handle().peek(&(), 0).await.unwrap();
     assert_eq!(left.remaining(), 0);
     layer.handle().reset(&()).await.unwrap();
-}
-
-#[tokio::test]
-async fn tiers_may_have_different_algorithms_and_change_at_run_time() {
-    let limits = Tiers::new(AnyAlgorithm::from(FixedWindow::new(Quota::per_day(1))))
-        .tier(
-            Plan::Pro,
-            AnyAlgorithm::from(TokenBucket::new(Quota::per_day(3))),
-        )
-        .tier(
-            Plan::Internal,
-            AnyAlgorithm::from((
-                SlidingLog::new(Quota::per_hour(2)),
-                FixedWindow::new(Quota::per_day(5)),
-            )),
-        );
-    let layer = RateLimitLayer::new(|req: &(Plan, u64)| *req, limits)
-        .name("plan")
-        .respond(AsError);
-    let handle = layer.handle();
-    let service = layer.layer(service_fn(|_: (Plan, u64)| async { Ok::<_, BoxError>(()) }));
-    let left = |plan| handle.tier(&plan).peek_now(&7, 0).remaining();
-    for plan in [Plan::Free, Plan::Pro, Plan::Internal] {
-        service.clone().oneshot((plan, 7)).await.unwrap();
-    }
-    assert_eq!((left(Plan::Free), left(Plan::Pro)), (0, 2));
-    assert_eq!(left(Plan::Internal), 1);
-
-    // The same algorithm keeps what was used; another one starts afresh.
-    let bucket = TokenBucket::new(Quota::per_day(10));
-    handle.tier(&Plan::Pro).set_algorithm(bucket).unwrap();
-    assert_eq!(left(Plan::Pro), 9, "what was used stays used");
-    let window = FixedWindow::new(Quota::per_day(4));
-    handle.tier(&Plan::Internal).set_algorithm(window).unwrap();
-    assert_eq!(left(Plan::Internal), 4);
-    handle
-        .tier(&Plan::Free)
-        .set_quota(Quota::per_day(2))
-        .unwrap();
-    assert_eq!(left(Plan::Free), 1);
-
-    // The internal tier has one limit now, which is the last one of all tiers.
-    handle.tier(&Plan::Internal).charge(&7, 100);
-    let error = service.oneshot((Plan::Internal, 7)).await.unwrap_err();
-    let limited = error.downcast::<RateLimited>().unwrap();
-    assert_eq!(limited.policy(), Some("plan-3"));
-    assert_eq!(limited.decision().unwrap().policy, 2);
-}
-
-#[tokio::test]
-async fn the_last_limit_set_for_a_tier_applies() {
-    let limits = Tiers::new(FixedWindow::new(Quota::per_day(1)))
-        .tier(Plan::Pro, FixedWindow::new(Quota::per_day(2)))
-        .tier(Plan::Pro, FixedWindow::new(Quota::per_day(3)));
-    let layer = RateLimitLayer::new(|req: &(Plan, u64)| *req, limits);
-    let pro = layer.handle().tier(&Plan::Pro).peek_now(&7, 0);
-    assert_eq!(pro.remaining(), 3);
 }

@@ -13,10 +13,9 @@ use tokio_test::{assert_pending, assert_ready, task};
 use tower::{BoxError, Layer, Service, service_fn, util::BoxService};
 use tower_throttle::{
     AsError, Decision, FixedWindow, Global, LeakyBucket, Limiter, Local, ManualClock, Quota,
-    RateLimitLayer, Settle, SlidingGrid, SlidingLog, SlidingWindow, StoreError, Tiers, TokenBucket,
+    RateLimitLayer, Settle, SlidingGrid, SlidingLog, SlidingWindow, StoreError, TokenBucket,
     algorithm::AnyAlgorithm,
-    key::Key,
-    store::{Backend, Fallback, IntoBackend, Op, Receipt},
+    store::{Backend, Fallback, IntoBackend, Op, Plan, Quotas, Receipt},
 };
 
 use crate::support::{Script, deny};
@@ -178,20 +177,16 @@ async fn each_limit_of_two_keys_counts_by_its_own_clock() {
 
 #[tokio::test]
 async fn each_tier_gives_back_its_own() {
-    #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-    struct Plan(u8);
-    impl Key for Plan {}
-
     let clock = ManualClock::new();
     let window = || Local::new(FixedWindow::new(Quota::per_minute(10))).with_clock(clock.clone());
-    let tiers = Tiers::new(window()).tier(Plan(1), window());
-    let key = (Plan(1), 7_u64);
+    let (table, key) = (window(), 7_u64);
+    let tiers = Quotas::new(window(), |_: &u64| Plan::Tier("one")).tier("one", table.clone());
     let old = tiers.decide(&key, 10).await.unwrap().receipt();
     clock.advance(60 * SECOND);
     let new = tiers.decide(&key, 6).await.unwrap().receipt();
     for (receipt, left) in [(old, 4), (new, 5)] {
         let _ = tiers.apply(&key, Op::Refund(1, receipt)).await.unwrap();
-        assert_eq!(tiers.get(&Plan(1)).peek(&7_u64).remaining(), left);
+        assert_eq!(table.peek(&key).remaining(), left);
     }
 }
 

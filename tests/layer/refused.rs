@@ -13,13 +13,13 @@ use tower_throttle::store::{
     fleet::Synced,
 };
 use tower_throttle::{
-    AnyAlgorithm, ConcurrencyLimitLayer, FixedWindow, Global, LeakyBucket, Quota, RateLimitLayer,
-    Tiers, queue::Order, store::IntoBackend,
+    ConcurrencyLimitLayer, FixedWindow, Global, LeakyBucket, Quota, RateLimitLayer, queue::Order,
+    store::IntoBackend,
 };
 #[cfg(feature = "tokio")]
 use tower_throttle::{
     StoreError,
-    store::{Fallback, PerKey, Plan},
+    store::{Fallback, Plan, Quotas},
 };
 
 fn layer() -> RateLimitLayer<Global, FixedWindow> {
@@ -99,9 +99,8 @@ fn window() -> FixedWindow {
     FixedWindow::new(Quota::per_day(1))
 }
 
-#[cfg(feature = "tokio")]
-async fn plan_of(_: String) -> Result<Plan, StoreError> {
-    Ok(Plan::Default)
+fn plan_of((): &()) -> Plan {
+    Plan::Default
 }
 
 fn expect_refused<L: IntoBackend>(limit: impl FnOnce() -> L + Copy + Send + 'static) {
@@ -117,15 +116,18 @@ fn expect_refused<L: IntoBackend>(limit: impl FnOnce() -> L + Copy + Send + 'sta
 /// Shows promise 11.
 #[test]
 fn settings_of_a_queue_are_refused_in_every_backend_without_one() {
-    expect_refused(|| Tiers::new(window()).tier('a', window()));
+    expect_refused(|| Quotas::new(window(), plan_of).tier("a", window()));
     let queue = || LeakyBucket::new(Quota::per_day(1)).queue(1);
-    let tiers = Tiers::new(AnyAlgorithm::from(window())).tier('a', AnyAlgorithm::from(queue()));
+    let tiers = Quotas::new(window(), plan_of).tier("a", queue());
     drop(RateLimitLayer::new(Global, tiers).seats(1));
 
     #[cfg(feature = "tokio")]
     {
         let local = || IntoBackend::into_backend(window());
-        expect_refused(|| PerKey::<_, String, _>::new(window(), plan_of));
+        use tower_throttle::store::Cached;
+
+        let plans = || Cached::new(|()| async { Ok::<_, StoreError>(Plan::Default) });
+        expect_refused(move || Quotas::new(window(), plans()));
         expect_refused(move || Fallback::new(local(), local()));
         let queued = Fallback::new(local(), queue().into_backend());
         drop(RateLimitLayer::new(Global, queued).seats(1));
@@ -136,7 +138,7 @@ fn settings_of_a_queue_are_refused_in_every_backend_without_one() {
         expect_refused(|| Synced::new(MemoryStore::new(), "name", window()));
         expect_refused(|| {
             let cas = Cas::new(MemoryStore::new(), "name", window());
-            PerKey::<_, String, _, _>::over(cas, plan_of)
+            Quotas::new(cas, plan_of)
         });
         let queued = Cas::new(MemoryStore::new(), "name", queue());
         drop(RateLimitLayer::new(Global, queued).seats(1));

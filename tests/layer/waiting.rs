@@ -13,10 +13,10 @@ use tokio::time::Instant;
 use tokio_test::{assert_pending, assert_ready_ok, task};
 use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimit, service_fn};
 use tower_throttle::{
-    AsError, Decision, Global, LeakyBucket, Quota, RateLimitLayer, RateLimited, Settle, Tiers,
+    AsError, Decision, Global, LeakyBucket, Quota, RateLimitLayer, RateLimited, Settle,
     TokenBucket, Verdict,
     respond::{Protocol, Respond},
-    store::{Backend, IntoBackend, Op, Receipt},
+    store::{Backend, IntoBackend, Op, Plan, Quotas, Receipt},
 };
 
 use crate::support::{Reply, Script, admit, deny, wait};
@@ -133,17 +133,19 @@ async fn a_decision_after_a_wait_has_the_figures_at_its_end() {
 #[tokio::test(start_paused = true)]
 async fn the_policy_of_a_tier_is_the_same_after_a_wait() {
     let bucket = || LeakyBucket::new(Quota::per_second(1)).queue(20);
-    let limits = Tiers::new((bucket(), bucket())).tier(7_u64, (bucket(), bucket()));
-    let layer = RateLimitLayer::new(|of: &u8| (u64::from(*of), ()), limits)
+    let one = LeakyBucket::new(Quota::per_second(1));
+    let limits = Quotas::new(one, |_: &u64| Plan::Tier("two")).tier("two", (bucket(), bucket()));
+    let layer = RateLimitLayer::new(|of: &u8| u64::from(*of), limits)
         .respond(Shown)
         .share_decision();
-    for tier in [7, 7, 1, 1] {
-        layer.layer(service_fn(echo)).oneshot(tier).await.unwrap();
+    for customer in [7, 7] {
+        let service = layer.layer(service_fn(echo));
+        service.oneshot(customer).await.unwrap();
     }
     let shown = SHOWN.take();
     let shown: Vec<_> = shown.iter().map(|one| (one.verdict, one.policy)).collect();
     let (now, later) = (Verdict::Admit, Verdict::Wait(SECOND));
-    assert_eq!(shown, [(now, 2), (later, 2), (now, 0), (later, 0)]);
+    assert_eq!(shown, [(now, 0), (later, 0)]);
 }
 
 #[tokio::test(start_paused = true)]

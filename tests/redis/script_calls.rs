@@ -2,10 +2,8 @@
 
 use std::future::Future;
 
-use tower_throttle::store::{Backend, Op, PerKey, Plan};
-use tower_throttle::{
-    FixedWindow, Quota, SlidingGrid, SlidingLog, SlidingWindow, StoreError, TokenBucket,
-};
+use tower_throttle::store::{Backend, Op, Plan, Quotas};
+use tower_throttle::{FixedWindow, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket};
 
 use crate::redis_server::RedisServer;
 use crate::{calls_of, key_quotas, open};
@@ -50,17 +48,15 @@ async fn a_key_is_counted_once_under_all_its_quotas() {
 #[tokio::test]
 async fn a_decision_under_the_quota_of_a_key_is_one_script_call() {
     let server = RedisServer::start();
-    let plan = async |key: u64| {
-        Ok::<_, StoreError>(match key {
-            0 => Plan::Default,
-            1_000_000 => Plan::Unlimited,
-            1_000_001 => Plan::Blocked,
-            _ => Plan::Quota(hourly(key)),
-        })
+    let plan = |key: &u64| match *key {
+        0 => Plan::Default,
+        1_000_000 => Plan::Unlimited,
+        1_000_001 => Plan::Blocked,
+        key => Plan::Quota(hourly(key)),
     };
     let redis = open(&server.url()).await.without_deny_cache();
     let limit = redis.limiter("plans", TokenBucket::new(hourly(1_000)));
-    let limits = PerKey::over(limit, move |key: u64| plan(key));
+    let limits = Quotas::new(limit, plan);
     let scripts = || calls_of(&server, "evalsha") + calls_of(&server, "eval");
     assert_eq!(limits.decide(&0, 1).await.expect("a decision").limit, 1_000);
     let before = scripts();

@@ -17,9 +17,9 @@ use http_body_util::{BodyExt, Full};
 use tokio::time::{Instant, Sleep, sleep};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_throttle::{
-    Decision, Limiter, Local, Quota, RateLimited, StoreError, Tiers, TokenBucket,
+    Decision, Limiter, Local, Quota, RateLimited, StoreError, TokenBucket,
     layer::OnStoreError,
-    store::{Backend, IntoBackend, Op, PerKey, Plan},
+    store::{Backend, Cached, IntoBackend, Op, Plan, Quotas},
     stream::{BodyLimitLayer, LimitedBody, StreamLimit},
 };
 
@@ -94,21 +94,22 @@ async fn error_of<B: Body<Data = Bytes, Error: std::fmt::Debug>>(body: B, burst:
 #[tokio::test(start_paused = true)]
 async fn a_body_is_paced_within_two_percent_by_every_limit() {
     let keyed = |bucket| StreamLimit::keyed(Arc::new(Local::new(bucket)), 7_u64);
-    let tiers = |bucket| StreamLimit::keyed(Arc::new(Tiers::new(bucket)), ((), 7_u64));
-    let per_key = |burst| {
-        let quota = move |_: u64| async move {
-            let quota = Quota::per_second(RATE).burst(burst);
-            Ok::<_, StoreError>(Plan::Quota(quota))
-        };
-        StreamLimit::keyed(Arc::new(PerKey::new(bucket(1), quota)), 7_u64)
+    let plan = |burst| Plan::Quota(Quota::per_second(RATE).burst(burst));
+    let own = move |burst| {
+        let quotas = Quotas::new(bucket(1), move |_: &u64| plan(burst));
+        StreamLimit::keyed(Arc::new(quotas), 7_u64)
+    };
+    let cached = move |burst| {
+        let plans = Cached::new(move |_: u64| async move { Ok::<_, StoreError>(plan(burst)) });
+        StreamLimit::keyed(Arc::new(Quotas::new(bucket(1), plans)), 7_u64)
     };
     for burst in [4_096, CHUNK as u64, 100_000, 1_000_000] {
         for limit in [
             StreamLimit::new(Limiter::new(bucket(burst))),
             keyed(bucket(burst)),
             keyed(bucket(burst).queue(1_000_000)),
-            tiers(bucket(burst)),
-            per_key(burst),
+            own(burst),
+            cached(burst),
         ] {
             for (n, size) in [(160, CHUNK), (1, 160 * CHUNK), (10_000, 1_000)] {
                 let body = LimitedBody::bytes(Frames::of(n, size), limit.clone());

@@ -27,7 +27,7 @@ use tower_throttle::{
     key::{Client, Extracted, KeyExtractor},
     layer::TopKeys,
     respond::{AtEnd, CostHandle},
-    store::{PerKey, Plan, local::Seeded},
+    store::{Cached, Plan, Quotas, local::Seeded},
 };
 
 use crate::count::allocations;
@@ -438,8 +438,8 @@ fn quota_per_key(effort: &Effort, peers: u64) {
     };
     let bucket = || TokenBucket::new(peers::quota(true));
     let plan = async |_: Client| Ok::<_, Infallible>(Plan::Quota(peers::quota(true)));
-    let quotas = PerKey::new(bucket(), move |client: Client| plan(client));
-    let ours = RateLimitLayer::new(ClientIp::peer(), quotas.life(Duration::from_secs(86_400)));
+    let plans = Cached::new(move |client: Client| plan(client)).life(Duration::from_secs(86_400));
+    let ours = RateLimitLayer::new(ClientIp::peer(), Quotas::new(bucket(), plans));
     let ours = ours.layer(Still);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()

@@ -6,7 +6,7 @@ use http::Method;
 
 use super::model::{Content, Limit, Override, Requests};
 use super::problem::not_defined;
-use super::values::{KeySource, Number, check_name, check_value};
+use super::values::{KeySource, Number, Several, check_name, check_value};
 use crate::key::Networks;
 use crate::layer::OnStoreError;
 use crate::quota::Plan;
@@ -16,10 +16,8 @@ pub(super) type Mistake = (String, String);
 
 /// Refuses a field if `is_wrong`.
 fn refuse(is_wrong: bool, field: &str, message: impl Into<String>) -> Result<(), Mistake> {
-    if is_wrong {
-        return Err((field.to_owned(), message.into()));
-    }
-    Ok(())
+    let mistake = || (field.to_owned(), message.into());
+    (!is_wrong).then_some(()).ok_or_else(mistake)
 }
 
 /// Refuses a field for what a check of its value says.
@@ -52,7 +50,7 @@ impl Requests {
         let Some(requests) = requests else {
             return Ok(());
         };
-        for method in &requests.methods {
+        for method in requests.methods.iter() {
             valid("match.methods", check_method(method))?;
         }
         let message = "it has no effect without path, methods or headers: leave it out";
@@ -69,7 +67,7 @@ impl Limit {
         Requests::check(self.requests.as_ref())?;
         self.check_effects()?;
         if self.failure.is_empty() && self.spec.is_lockout() {
-            self.failure = vec![Number(401), Number(403)];
+            self.failure = Several(vec![Number(401), Number(403)]);
         }
         for (at, one) in self.overrides.iter().enumerate() {
             let checked = one.check(&self, &self.overrides[..at]);
@@ -83,7 +81,7 @@ impl Limit {
         let (spec, keys) = (&self.spec, &self.keys);
         let in_memory = self.store.is_none();
         let in_flight = spec.concurrency().is_some();
-        let is_global = *keys == [KeySource::Global];
+        let is_global = **keys == [KeySource::Global];
         let twice = spec.repeated().unwrap_or_default();
         let message = format!("{twice} is there twice");
         refuse(!twice.is_empty(), "limit", message)?;
@@ -91,9 +89,8 @@ impl Limit {
             let message = format!("{} is there twice", String::from(key.clone()));
             refuse(keys[..at].contains(key), "key", message)?;
         }
-        let has_global = keys.contains(&KeySource::Global);
-        let message = "global has no effect beside another key";
-        refuse(keys.len() > 1 && has_global, "key", message)?;
+        let is_beside = keys.len() > 1 && keys.contains(&KeySource::Global);
+        refuse(is_beside, "key", "global has no effect beside another key")?;
         let message = "give one of blocked and unlimited";
         refuse(self.blocked && self.unlimited, "unlimited", message)?;
         let message = "it has no effect: every request has the key global";

@@ -6,10 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::lines::Lines;
 use super::problem::Problem;
-#[cfg(test)]
-use super::values::Several;
 use super::values::{
-    AllowOrDeny, HeaderForm, HeaderValues, KeySource, Number, WithoutKey, several,
+    AllowOrDeny, HeaderForm, HeaderValues, KeySource, Number, Several, WithoutKey,
 };
 use crate::layer::OnStoreError;
 use crate::policy::{pattern::PathPattern, spec::Spec};
@@ -63,8 +61,11 @@ pub const fn schema() -> &'static str {
 /// What a file says.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(title = "A policy file of tower-throttle"))]
+#[cfg_attr(
+    test,
+    derive(schemars::JsonSchema),
+    schemars(title = "A policy file of tower-throttle")
+)]
 pub(crate) struct Content {
     /// The schema, for editors.
     #[serde(rename = "$schema", skip_serializing_if = "Option::is_none")]
@@ -99,9 +100,8 @@ pub(crate) struct Limit {
     #[serde(rename = "limit")]
     pub(crate) spec: Spec,
     /// What requests are counted by. Several are counted by all of them together.
-    #[serde(rename = "key", deserialize_with = "several")]
-    #[cfg_attr(test, schemars(with = "Several<KeySource>"))]
-    pub(crate) keys: Vec<KeySource>,
+    #[serde(rename = "key")]
+    pub(crate) keys: Several<KeySource>,
     /// What happens to requests without the key: they share one limit, are not limited, or are rejected with this
     /// status.
     pub(crate) missing: Option<WithoutKey>,
@@ -124,13 +124,8 @@ pub(crate) struct Limit {
     #[cfg_attr(test, schemars(with = "AllowOrDeny"))]
     pub(crate) on_store_error: OnStoreError,
     /// Only responses with these statuses count. 401 and 403 for a lockout unless set.
-    #[serde(
-        default,
-        deserialize_with = "several",
-        skip_serializing_if = "Vec::is_empty"
-    )]
-    #[cfg_attr(test, schemars(with = "Several<Number<100, 599>>"))]
-    pub(crate) failure: Vec<Number<100, 599>>,
+    #[serde(default, skip_serializing_if = "Several::is_empty")]
+    pub(crate) failure: Several<Number<100, 599>>,
     /// How many keys the table in memory holds.
     pub(crate) capacity: Option<Number<1, 100_000_000>>,
     /// Each request is denied, and none is counted.
@@ -174,22 +169,12 @@ pub(crate) struct Override {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Requests {
     /// Paths as in axum's routes: /users/{id}, /api/{*rest}. The limit applies if one matches.
-    #[serde(
-        default,
-        rename = "path",
-        deserialize_with = "several",
-        skip_serializing_if = "Vec::is_empty"
-    )]
-    #[cfg_attr(test, schemars(with = "Several<PathPattern>"))]
-    pub(crate) paths: Vec<PathPattern>,
+    #[serde(default, rename = "path", skip_serializing_if = "Several::is_empty")]
+    pub(crate) paths: Several<PathPattern>,
     /// The limit applies to these methods only.
-    #[serde(
-        default,
-        deserialize_with = "several",
-        skip_serializing_if = "Vec::is_empty"
-    )]
+    #[serde(default, skip_serializing_if = "Several::is_empty")]
     #[cfg_attr(test, schemars(with = "Several<super::tests::Method>"))]
-    pub(crate) methods: Vec<String>,
+    pub(crate) methods: Several<String>,
     /// The limit applies to requests that have one of these values in each of these headers.
     pub(crate) headers: Option<HeaderValues>,
 }
@@ -212,13 +197,9 @@ pub(crate) struct Deny {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ListSource {
     /// Networks; ! begins an exception.
-    #[serde(
-        default,
-        deserialize_with = "several",
-        skip_serializing_if = "Vec::is_empty"
-    )]
+    #[serde(default, skip_serializing_if = "Several::is_empty")]
     #[cfg_attr(test, schemars(with = "Several<super::tests::Network>"))]
-    pub(crate) cidrs: Vec<String>,
+    pub(crate) cidrs: Several<String>,
     /// A file with one network per line. # begins a comment.
     pub(crate) file: Option<String>,
 }

@@ -24,12 +24,8 @@ pub struct Problem {
 }
 
 impl Problem {
-    pub(crate) fn new(
-        path: impl Into<String>,
-        line: Option<u32>,
-        message: impl Into<String>,
-    ) -> Self {
-        let (mut path, message) = (path.into(), message.into());
+    pub(crate) fn new(path: &str, line: Option<u32>, message: impl Into<String>) -> Self {
+        let (mut path, message) = (path.to_owned(), message.into());
         // A name that is a URL may hold a password.
         if let Some(name) = path.find("://") {
             path.truncate(path[..name].rfind('.').map_or(0, |dot| dot + 1));

@@ -50,7 +50,7 @@ pub(super) fn checked(
         let limit = limit.and_then(|limit| {
             limit.checked().map_err(|(field, message)| {
                 let path = format!("limit[{at}].{field}");
-                Problem::new(&*path, lines.of(&path), message)
+                Problem::new(&path, lines.of(&path), message)
             })
         });
         match limit {
@@ -64,7 +64,7 @@ pub(super) fn checked(
             match content.check() {
                 Ok(()) => return Ok(PolicyFile { content, lines }),
                 Err((path, message)) => {
-                    problems.push(Problem::new(&*path, lines.of(&path), message));
+                    problems.push(Problem::new(&path, lines.of(&path), message));
                 }
             }
         }

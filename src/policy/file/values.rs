@@ -1,6 +1,6 @@
 //! The values in a policy file.
 
-use std::{collections::BTreeMap, fmt, marker::PhantomData};
+use std::{collections::BTreeMap, fmt, marker::PhantomData, ops::Deref};
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::{
@@ -13,14 +13,29 @@ use crate::layer::OnStoreError;
 use crate::policy::parse::did_you_mean;
 use crate::respond::Headers;
 
-/// One value, or a list of at least one.
-pub(super) struct Several<T>(pub(super) Vec<T>);
+/// One value, or a list of at least one. Without the field, none.
+#[derive(Clone, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub(crate) struct Several<T>(pub(crate) Vec<T>);
 
-/// Reads one value, or a list.
-pub(super) fn several<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Vec<T>, D::Error> {
-    Several::deserialize(deserializer).map(|Several(values)| values)
+impl<T> Several<T> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<T> Default for Several<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> Deref for Several<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
 }
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Several<T> {
@@ -88,7 +103,7 @@ pub(super) fn version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64,
 /// Headers in lower case, each with the values of which a request has to have one.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "BTreeMap<String, Several<String>>")]
-pub(crate) struct HeaderValues(BTreeMap<String, Vec<String>>);
+pub(crate) struct HeaderValues(BTreeMap<String, Several<String>>);
 
 impl TryFrom<BTreeMap<String, Several<String>>> for HeaderValues {
     type Error = String;
@@ -98,11 +113,11 @@ impl TryFrom<BTreeMap<String, Several<String>>> for HeaderValues {
             return Err("it has no effect without a header: leave it out".to_owned());
         }
         let mut headers = BTreeMap::new();
-        for (name, Several(values)) in given {
+        for (name, values) in given {
             let Ok(known) = name.parse::<HeaderName>() else {
                 return Err(format!("{name:?} is not the name of a header"));
             };
-            for value in &values {
+            for value in values.iter() {
                 check_value(value).map_err(|message| format!("{known}: {message}"))?;
             }
             if headers.insert(known.as_str().to_owned(), values).is_some() {
@@ -149,12 +164,8 @@ impl From<WithoutKey> for Missing {
             WithoutKey::Word(SharedOrSkip::Shared) => Self::Shared,
             WithoutKey::Word(SharedOrSkip::Skip) => Self::Skip,
             WithoutKey::Status(Number(status)) => {
-                let status = u16::try_from(status).ok().map(StatusCode::from_u16);
-                Self::Reject(
-                    status
-                        .and_then(Result::ok)
-                        .unwrap_or(StatusCode::BAD_REQUEST),
-                )
+                let status = u16::try_from(status).unwrap_or_default();
+                Self::Reject(StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST))
             }
         }
     }

@@ -1,23 +1,29 @@
 //! One limit of a file at work.
 
-use std::{any::Any, sync::Arc};
+use std::{
+    any::Any,
+    cmp::Reverse,
+    fmt,
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
 
 use http::{HeaderMap, Method, Request};
 
-use super::erased::PolicyLimiter;
-use super::key::PolicyKey;
+use super::key::{PolicyKey, PolicyLimiter};
 use super::keys::PolicyKeys;
 use super::nested;
 use crate::algorithm::AnyAlgorithm;
 use crate::concurrency::InFlight;
 use crate::decision::Decision;
 use crate::error::Rejection;
-use crate::key::{Networks, Predicate, Priority, Within};
+use crate::key::{Key, Networks, Predicate, Priority, Within};
 use crate::layer::{
     Gate, Handle, LayerState, Limiting, Part, PartAsk, PartOf, PolicyList, Rate, Slot,
 };
 use crate::policy::file::{Deny, Limit, Override, Problem, Requests, StoreSource};
 use crate::quota::Plan;
+use crate::respond::OwnRules;
 use crate::store::local::Local;
 
 /// The limits of one version of a file.
@@ -56,8 +62,51 @@ pub(super) enum LimitGate {
     InFlight(InFlight),
 }
 
+/// Runs an expression on the gate of a limit, of either type.
+macro_rules! with_gate {
+    ($active:ident, $gate:ident => $run:expr) => {
+        match &$active.gate {
+            LimitGate::Rate($gate, _) => $run,
+            LimitGate::InFlight($gate) => $run,
+        }
+    };
+}
+
 /// What a request has of a gate.
 pub(super) type SlotOf<G> = Slot<<G as Gate<PolicyKey>>::Entry>;
+
+/// The limits of a policy file that apply to a request, and its key for each.
+///
+/// A reload does not change them: the request finishes under the limits under which it began.
+#[derive(Clone)]
+pub struct MatchedLimits {
+    pub(super) generation: Arc<Generation>,
+    /// The indexes of the limits. There is at least one.
+    pub(super) limits: Vec<(usize, PolicyKey)>,
+}
+
+impl MatchedLimits {
+    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (&Active, &PolicyKey)> {
+        let limits = &self.generation.limits;
+        self.limits.iter().map(|(at, key)| (&limits[*at], key))
+    }
+}
+
+impl Key for MatchedLimits {}
+
+impl Hash for MatchedLimits {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.limits.hash(state);
+    }
+}
+
+/// Manual impl: keys must not be logged.
+impl fmt::Debug for MatchedLimits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.iter().map(|(active, _)| &active.limit.name);
+        f.debug_list().entries(names).finish()
+    }
+}
 
 impl Generation {
     /// Whether the client of a request is denied. An address that is missing is so for every list.
@@ -118,28 +167,16 @@ impl Active {
     /// How many limits behind the limit is the one for a request; 0 is the limit itself. The whole key decides, else
     /// its longest prefix, else the headers in the order of the file.
     pub(super) fn behind(&self, key: &PolicyKey, headers: &HeaderMap) -> usize {
-        let overrides = || (1..).zip(&self.limit.overrides);
         let text = key.text();
-        let is_whole = |one: &Override| one.key.as_deref().map(str::as_bytes) == text;
-        let whole = overrides().find(|(_, one)| one.key.is_some() && is_whole(one));
-        let prefixes = overrides().filter_map(|(behind, one)| {
-            let prefix = one.prefix.as_ref()?;
-            text?
-                .starts_with(prefix.as_bytes())
-                .then_some((prefix.len(), behind))
-        });
-        let prefix = prefixes.max().map(|(_, behind)| behind);
-        let by_headers = || {
-            let has = |one: &Override| one.headers.as_ref().is_some_and(|it| it.are_in(headers));
-            overrides()
-                .find(|(_, one)| has(one))
-                .map(|(behind, _)| behind)
+        let rank = |one: &Override| match (&one.key, &one.prefix, &one.headers) {
+            (Some(whole), ..) => (text == Some(whole.as_bytes())).then_some(usize::MAX),
+            (_, Some(prefix), _) => text?.starts_with(prefix.as_bytes()).then_some(prefix.len()),
+            (.., Some(values)) => values.are_in(headers).then_some(0),
+            _ => None,
         };
-        whole
-            .map(|(behind, _)| behind)
-            .or(prefix)
-            .or_else(by_headers)
-            .unwrap_or(0)
+        let overrides = (1..).zip(&self.limit.overrides);
+        let ranked = overrides.filter_map(|(behind, one)| Some((rank(one)?, Reverse(behind))));
+        ranked.max().map_or(0, |(_, Reverse(behind))| behind)
     }
 
     /// Whether the limit is about this request.
@@ -150,36 +187,20 @@ impl Active {
     }
 
     pub(super) fn state(&self) -> &LayerState {
-        match &self.gate {
-            LimitGate::Rate(gate, _) => gate.state(),
-            LimitGate::InFlight(gate) => gate.state(),
-        }
+        with_gate!(self, gate => gate.state())
     }
 
     /// An empty slot.
     pub(super) fn slot(&self) -> Box<dyn Any + Send> {
-        match &self.gate {
-            LimitGate::Rate(..) => Box::<SlotOf<Rate<PolicyLimiter>>>::default(),
-            LimitGate::InFlight(_) => Box::<SlotOf<InFlight>>::default(),
+        fn of<G: Gate<PolicyKey>>(_: &G) -> Box<dyn Any + Send> {
+            Box::<SlotOf<G>>::default()
         }
+        with_gate!(self, gate => of(gate))
     }
 
     /// The limit with a request of `key`. `number` says which of how many limits it is.
     pub(super) fn part<'a>(
         &'a self,
-        key: &'a PolicyKey,
-        number: (usize, usize),
-        slot: &'a mut dyn Any,
-    ) -> Option<Box<dyn Part + 'a>> {
-        match &self.gate {
-            LimitGate::Rate(gate, _) => self.part_of(gate, key, number, slot),
-            LimitGate::InFlight(gate) => self.part_of(gate, key, number, slot),
-        }
-    }
-
-    fn part_of<'a, G: Gate<PolicyKey>>(
-        &'a self,
-        gate: &'a G,
         key: &'a PolicyKey,
         number: (usize, usize),
         slot: &'a mut dyn Any,
@@ -192,14 +213,11 @@ impl Active {
             silent: shadow,
             stated: self.limit.headers.headers().is_some(),
         };
-        Some(Box::new(PartOf {
-            gate,
-            key,
-            ask,
-            number,
-            rules: Some(&self.limit),
-            slot: slot.downcast_mut::<SlotOf<G>>()?,
-        }))
+        let rules: OwnRules<'a> = Some(&self.limit);
+        with_gate!(self, gate => {
+            let slot = slot.downcast_mut()?;
+            Some(Box::new(PartOf { gate, key, ask, number, rules, slot }))
+        })
     }
 
     /// The limit as clients are told it.
@@ -208,10 +226,7 @@ impl Active {
         key: &'a PolicyKey,
         decision: &mut Decision,
     ) -> PolicyList<'a> {
-        match &self.gate {
-            LimitGate::Rate(gate, _) => gate.policies(key, decision).0,
-            LimitGate::InFlight(gate) => gate.policies(key, decision).0,
-        }
+        with_gate!(self, gate => gate.policies(key, decision).0)
     }
 }
 

@@ -1,12 +1,11 @@
 //! Builds the limits of a file. Those of the file before that are the same keep their gates.
 
-use std::{collections::BTreeMap, fs, path::Path, time::Duration};
+use std::{collections::BTreeMap, fs, path::Path, sync::Arc, time::Duration};
 
 use super::active::{Active, Generation, LimitGate, Listed, identity};
 use super::environment::{Environment, MakeLimiter};
-use super::erased::{Fixed, erased};
+use super::key::PolicyLimiter;
 use super::keys::PolicyKeys;
-use crate::backend::Op;
 use crate::concurrency::{InFlight, IntoLimit};
 use crate::error::ConfigError;
 use crate::key::{Networks, Watched};
@@ -14,7 +13,7 @@ use crate::layer::{Limiting, Rate};
 use crate::policy::file::{
     KeySource, Limit, ListSource, PolicyFile, Problem, Problems, StoreSource, not_defined,
 };
-use crate::store::local::Local;
+use crate::store::{Fixed, any, local::Local};
 
 /// The stores that were opened. Connections outlive a reload.
 pub(super) type OpenStores = BTreeMap<StoreSource, MakeLimiter>;
@@ -159,25 +158,25 @@ impl Builder<'_> {
 
 fn new_gate(limit: &Limit, store: Option<&MakeLimiter>) -> Result<LimitGate, ConfigError> {
     let spec = &limit.spec;
-    let fixed = limit.plan().decide(Op::Peek(0));
-    if let (None, Some(spec)) = (fixed, spec.concurrency()) {
+    let fixed = Fixed::new(limit.plan(), None);
+    if let (None, Some(spec)) = (&fixed, spec.concurrency()) {
         let (permits, source) = spec.limit.into_limit();
         let mut gate = InFlight::new(permits, source, false);
         gate.rename(Some(&limit.name), &mut 0);
         return Ok(LimitGate::InFlight(gate));
     }
     let (limiter, local) = match (fixed, store) {
-        (Some(decision), _) => (erased(Fixed(limit.plan(), decision)), None),
+        (Some(fixed), _) => (Arc::new(fixed) as PolicyLimiter, None),
         (None, Some(store)) => (store(&limit.name, spec.algorithm()?)?, None),
         (None, None) => {
             let local = Local::new(spec.algorithm()?);
             let local = match limit.capacity {
                 Some(keys) => local.try_capacity(usize::try_from(keys.0).unwrap_or(usize::MAX))?,
-                None if limit.keys == [KeySource::Global] => local.try_capacity(1)?,
+                None if *limit.keys == [KeySource::Global] => local.try_capacity(1)?,
                 None => local,
             };
             local.allocate();
-            (erased(local.clone()), Some(local))
+            (any(local.clone()), Some(local))
         }
     };
     let mut gate = Rate::new(limiter);

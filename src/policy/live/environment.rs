@@ -4,12 +4,17 @@ use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc};
 
 use http::Extensions;
 
-use super::erased::{PolicyLimiter, erased};
-use super::key::PolicyKey;
+use super::key::{PolicyKey, PolicyLimiter};
 use crate::algorithm::AnyAlgorithm;
 use crate::backend::{Backend, IntoBackend};
 use crate::error::ConfigError;
 use crate::key::ClientIp;
+use crate::policy::file::StoreSource;
+use crate::store::any;
+#[cfg(feature = "postgres")]
+use crate::store::cas::{CasBuilder, postgres::PostgreSql};
+#[cfg(feature = "redis")]
+use crate::store::redis::Redis;
 
 pub(super) type FindExtension = Arc<dyn Fn(&Extensions) -> Option<String> + Send + Sync>;
 pub(super) type MakeLimiter =
@@ -89,11 +94,11 @@ impl Environment {
         F: Fn(&str, AnyAlgorithm) -> Result<L, ConfigError> + Send + Sync + 'static,
         L: IntoBackend<Backend: Backend<PolicyKey>>,
     {
-        let erased = move |name: &str, algorithm| {
+        let make = move |name: &str, algorithm| {
             let limiter = limiter(name, algorithm)?;
-            Ok(erased(limiter.into_backend()))
+            Ok(any(limiter.into_backend()))
         };
-        self.stores.insert(name.to_owned(), Arc::new(erased));
+        self.stores.insert(name.to_owned(), Arc::new(make));
         self
     }
 
@@ -112,6 +117,35 @@ impl Environment {
     pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
         self.folder = folder.into();
         self
+    }
+
+    /// Adds a store of a file. Connections are opened with the first request.
+    pub(super) fn store_of(self, source: &StoreSource, name: &str) -> Result<Self, String> {
+        match source.parts() {
+            #[cfg(feature = "redis")]
+            ("redis", url, deadline) => {
+                let redis = Redis::open(url).map_err(|error| error.to_string())?;
+                let redis = redis.deadline(deadline);
+                Ok(self.store(name, move |name, algorithm| {
+                    redis.try_limiter(name, algorithm)
+                }))
+            }
+            // The table is that of `PostgreSql::create_table`.
+            #[cfg(feature = "postgres")]
+            ("postgres", url, deadline) => {
+                let store = PostgreSql::open(url).map_err(|error| error.to_string())?;
+                let builder = CasBuilder::new(store).deadline(deadline);
+                Ok(self.store(name, move |name, algorithm| {
+                    builder.clone().build(name, algorithm)
+                }))
+            }
+            (feature, ..) => {
+                drop(self);
+                Err(format!(
+                    "{name} needs the feature `{feature}` of tower-throttle"
+                ))
+            }
+        }
     }
 }
 

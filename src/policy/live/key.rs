@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::key::{Client, Either, HeaderKey, Key, Secret};
+use crate::store::AnyLimit;
 #[cfg(feature = "_remote")]
 use crate::store::remote::{KeyName, RemoteKey};
 
@@ -27,6 +28,10 @@ pub struct PolicyKey(pub(super) Vec<Part>);
 pub(super) type Part = Either<Client, Secret>;
 
 impl Key for PolicyKey {}
+
+/// Decides about the requests of a rate limit in a policy file, in the memory of this process or in a store.
+/// A [`Handle`](crate::Handle) reads and changes its keys; only a lockout has bans.
+pub type PolicyLimiter = AnyLimit<PolicyKey>;
 
 impl PolicyKey {
     /// The text of a key of one part; `None` of a request without one, and if it is no text.

@@ -2,12 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
+use super::active::MatchedLimits;
 use super::active::{Active, LimitGate};
 use super::environment::Environment;
-use super::erased::PolicyLimiter;
-use super::key::PolicyKey;
+use super::key::{PolicyKey, PolicyLimiter};
 use super::limits::PolicyLimits;
-use super::matched::MatchedLimits;
 use super::report::Reloaded;
 use super::respond::AsInFile;
 use crate::concurrency::Permits;

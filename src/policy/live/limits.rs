@@ -9,10 +9,10 @@ use std::{
 use http::Response;
 use http_body::Body;
 
+use super::active::MatchedLimits;
 use super::active::{Generation, SlotOf};
 use super::build::{OpenStores, build};
 use super::environment::Environment;
-use super::matched::MatchedLimits;
 use super::report::Reloaded;
 use crate::concurrency::{InFlight, PermitBody, UntilBodyEnds};
 use crate::decision::Decision;

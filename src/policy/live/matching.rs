@@ -4,9 +4,8 @@ use std::sync::atomic::Ordering;
 
 use http::{Request, StatusCode};
 
-use super::active::Active;
+use super::active::{Active, MatchedLimits};
 use super::limits::PolicyLimits;
-use super::matched::MatchedLimits;
 use crate::error::Rejection;
 use crate::key::{Extracted, KeyExtractor, KeyType};
 use crate::respond::Event;
@@ -59,11 +58,9 @@ impl<B> KeyExtractor<Request<B>> for PolicyLimits {
 
     fn unread_proxy_header(&self, request: &Request<B>) -> bool {
         let generation = self.current();
-        let mut limits = generation.limits.iter();
-        let is_unread = |active: &Active| active.keys.unread_proxy_header(request);
-        let is_listed = |active: &Active| active.except.is_some();
-        let has_lists = !generation.denies.is_empty() || generation.limits.iter().any(is_listed);
-        limits.any(is_unread)
+        let any = |is: &dyn Fn(&Active) -> bool| generation.limits.iter().any(is);
+        let has_lists = !generation.denies.is_empty() || any(&|active| active.except.is_some());
+        any(&|active| active.keys.unread_proxy_header(request))
             || (has_lists && self.shared.environment.clients.unread_proxy_header(request))
     }
 }

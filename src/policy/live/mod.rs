@@ -3,12 +3,10 @@
 mod active;
 mod build;
 mod environment;
-mod erased;
 mod key;
 mod keys;
 mod layer;
 mod limits;
-mod matched;
 mod matching;
 #[cfg(feature = "axum")]
 mod nested;
@@ -17,18 +15,16 @@ mod nested;
 mod nested;
 mod report;
 mod respond;
-mod stores;
 #[cfg(feature = "toml")]
 mod watch;
 
 use self::nested::nested;
 pub use self::{
+    active::MatchedLimits,
     environment::Environment,
-    erased::PolicyLimiter,
-    key::PolicyKey,
+    key::{PolicyKey, PolicyLimiter},
     layer::{PolicyHandle, PolicyLayer, PolicyService},
     limits::PolicyLimits,
-    matched::MatchedLimits,
     report::Reloaded,
     respond::AsInFile,
 };

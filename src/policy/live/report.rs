@@ -69,14 +69,17 @@ impl fmt::Display for Reloaded {
         if self.is_unchanged() {
             return f.write_str("no limit has changed");
         }
-        let removed = self.removed.iter().map(|name| format!("{name}: removed"));
-        let added = self.added.iter().map(|name| format!("{name}: added"));
-        let changed = self
-            .changed
-            .iter()
-            .map(|name| format!("{name}: changed, usage is kept"));
-        let denies = self.denies_changed.then(|| "deny: changed".to_owned());
-        let lines: Vec<_> = removed.chain(added).chain(changed).chain(denies).collect();
-        f.write_str(&lines.join("\n"))
+        let denies = ["deny".to_owned()];
+        let all = [
+            (&*self.removed, "removed"),
+            (&*self.added, "added"),
+            (&*self.changed, "changed, usage is kept"),
+            (&denies[..usize::from(self.denies_changed)], "changed"),
+        ];
+        let lines = |(names, what): (&[String], _)| {
+            let lines = names.iter().map(|name| format!("{name}: {what}"));
+            lines.collect::<Vec<_>>()
+        };
+        f.write_str(&all.map(lines).concat().join("\n"))
     }
 }

@@ -70,25 +70,23 @@ impl<B, Err> SettleResult<Response<B>, Err> for AsInFile {
     }
 }
 
+/// The HTTP status of each code of gRPC.
+const STATUSES: [u16; 17] = [
+    200, 499, 500, 400, 504, 404, 409, 403, 429, 400, 409, 400, 501, 500, 503, 500, 401,
+];
+
 /// The HTTP status of a gRPC response, or `status` if there is no gRPC. `None` if it is in trailers.
 fn status_of_grpc(status: u16, headers: &HeaderMap) -> Option<u16> {
     let is_grpc = || {
         let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
         kind.is_some_and(|kind| kind.starts_with(b"application/grpc"))
     };
-    match headers.get("grpc-status").map(HeaderValue::as_bytes) {
-        None if is_grpc() => None,
-        None | Some(b"0") => Some(status),
-        Some(b"1") => Some(499),
-        Some(b"3" | b"9" | b"11") => Some(400),
-        Some(b"4") => Some(504),
-        Some(b"5") => Some(404),
-        Some(b"6" | b"10") => Some(409),
-        Some(b"7") => Some(403),
-        Some(b"8") => Some(429),
-        Some(b"12") => Some(501),
-        Some(b"14") => Some(503),
-        Some(b"16") => Some(401),
-        Some(_) => Some(500),
+    let Some(code) = headers.get("grpc-status") else {
+        return (!is_grpc()).then_some(status);
+    };
+    let code = code.to_str().ok().and_then(|code| code.parse().ok());
+    match code.unwrap_or(usize::MAX) {
+        0 => Some(status),
+        code => STATUSES.get(code).copied().or(Some(500)),
     }
 }

@@ -20,11 +20,10 @@ use crate::decision::Decision;
 use crate::error::{ConfigError, StoreError, expect_valid};
 use crate::quota::Quota;
 use crate::store::{
+    any::any,
     events::RemoteMetrics,
-    remote::{
-        BreakerCounts, CacheSlot, PendingCall, QuotaPerKey, RemoteKey, StoreLimiter, key_name,
-        runtime,
-    },
+    quotas::{QuotaPerKey, UnderQuota, under_in_store},
+    remote::{BreakerCounts, CacheSlot, PendingCall, RemoteKey, StoreLimiter, key_name, runtime},
 };
 use crate::sync::Ordering;
 
@@ -44,7 +43,11 @@ use crate::sync::Ordering;
 /// # Ok(())
 /// # }
 /// ```
-pub struct Cas<S: CasStore, A: Algorithm>(Arc<Inner<S, A>>);
+pub struct Cas<S: CasStore, A: Algorithm>(
+    Arc<Inner<S, A>>,
+    /// What decides under the quota of a key, for [`Quotas`](crate::store::Quotas).
+    Option<Arc<Decider<A>>>,
+);
 
 /// Counts of what a [`Cas`] limiter has done since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -139,8 +142,9 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
         self.0.shared.breakers.counts()
     }
 
-    fn call(&self, mut key: String, op: Op, decider: Option<Arc<Decider<A>>>) -> CasFuture<S, A> {
-        let inner = &self.0;
+    fn call<K: RemoteKey + ?Sized>(&self, key: &K, op: Op) -> CasFuture<S, A> {
+        let Self(inner, decider) = self;
+        let mut key = key_name(&inner.name_prefix, key);
         let runtime = match runtime(S::NAME) {
             Ok(runtime) => runtime,
             Err(error) => return CasFuture::ready(Err(error)),
@@ -152,6 +156,7 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
         match inner.cached_denial(&key, (op, quota), now) {
             Ok(denial) => CasFuture::ready(Ok(denial)),
             Err(denial) => {
+                let decider = decider.clone();
                 let call = KeyCall { op, decider };
                 let decision = inner.submit(&runtime, &key.into(), call, now);
                 let request = is_request(op).then(|| (Arc::clone(inner), now));
@@ -235,7 +240,7 @@ impl<S: CasStore> CasBuilder<S> {
         algorithm: I,
     ) -> Result<Cas<S, I::Algorithm>, ConfigError> {
         let inner = self.inner(name, algorithm)?;
-        Ok(Cas(Arc::new(inner)))
+        Ok(Cas(Arc::new(inner), None))
     }
 }
 
@@ -243,7 +248,7 @@ impl<K: RemoteKey + ?Sized, S: CasStore, A: Algorithm> Backend<K> for Cas<S, A> 
     type Future = CasFuture<S, A>;
 
     fn apply(&self, key: &K, op: Op) -> CasFuture<S, A> {
-        self.call(self.key_name(key), op, None)
+        self.call(key, op)
     }
 
     /// Runs `op` in a task: a call that is dropped before it is decided is not counted.
@@ -255,7 +260,8 @@ impl<K: RemoteKey + ?Sized, S: CasStore, A: Algorithm> Backend<K> for Cas<S, A> 
     }
 
     fn quotas(&self) -> Vec<Quota> {
-        self.0.decider.algorithm.quotas()
+        let decider = self.1.as_deref().unwrap_or(&self.0.decider);
+        decider.algorithm.quotas()
     }
 
     fn limits(&self) -> usize {
@@ -275,21 +281,18 @@ impl<S: CasStore, A: Algorithm> IntoBackend for Cas<S, A> {
     }
 }
 
-impl<S: CasStore, A: Algorithm> QuotaPerKey for Cas<S, A> {
-    type Algorithm = A;
-    type Decision = CasFuture<S, A>;
-
-    fn algorithm(&self) -> A {
-        self.0.decider.algorithm.clone()
+impl<S: CasStore, A: Algorithm> Cas<S, A> {
+    /// The same limit under another quota, or its own, on the same values.
+    pub(in crate::store) fn under(&self, quota: Option<Quota>) -> Result<Self, ConfigError> {
+        let own = under_in_store(&self.0.decider.algorithm, quota)?;
+        let of_key = Some(Arc::new(Decider::of_same_type(own)));
+        Ok(Self(Arc::clone(&self.0), of_key))
     }
+}
 
-    fn key_name<K: RemoteKey + ?Sized>(&self, key: &K) -> String {
-        key_name(&self.0.name_prefix, key)
-    }
-
-    fn apply_under(&self, algorithm: &Arc<A>, key: String, op: Op) -> CasFuture<S, A> {
-        let decider = Decider::of_same_type(A::clone(algorithm));
-        self.call(key, op, Some(Arc::new(decider)))
+impl<K: RemoteKey + 'static, S: CasStore, A: Algorithm> QuotaPerKey<K> for Cas<S, A> {
+    fn into_quotas(self) -> Result<UnderQuota<K>, ConfigError> {
+        Ok(Box::new(move |quota| self.under(quota).map(any)))
     }
 }
 
@@ -312,7 +315,7 @@ impl<S: CasStore, A: Algorithm> StoreLimiter for Cas<S, A> {
 /// Manual impl: derive would require `S: Clone` and `A: Clone` of the contents, which are shared.
 impl<S: CasStore, A: Algorithm> Clone for Cas<S, A> {
     fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
+        Self(Arc::clone(&self.0), self.1.clone())
     }
 }
 

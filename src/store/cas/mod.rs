@@ -55,7 +55,7 @@
 //! faster one refills. Another period, offset, number of cells or algorithm is another layout: together both admit at
 //! most the sum, and no key is denied because of the change. A reset concerns the layout of its limiter only.
 //!
-//! A key with a [quota of its own](crate::store::PerKey::over) has one value for all its quotas of one period.
+//! A key with a [quota of its own](crate::store::Quotas) has one value for all its quotas of one period.
 
 mod backend;
 mod builder;

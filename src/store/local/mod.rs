@@ -3,10 +3,9 @@
 mod backend;
 mod hash;
 mod inner;
+mod keyed;
 mod line;
 mod overflow;
-#[cfg(feature = "tokio")]
-pub(super) mod per_key;
 mod rules;
 mod settings;
 mod shards;
@@ -29,7 +28,7 @@ use crate::clock::{Clock, MonotonicClock, Tick, Timer};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
 use crate::quota::Quota;
-use crate::store::apply::apply_op;
+use crate::store::apply::apply_to;
 
 /// A rate limiter per key, in this process.
 ///
@@ -375,32 +374,11 @@ impl<A: Algorithm, C: Clock, S> Entry<'_, A, C, S> {
 
     /// Applies an operation.
     fn apply(&self, op: Op) -> Decision {
-        // What is lost if the table is full.
-        let (taken, lost) = match op {
-            Op::Peek(_) | Op::PeekOf(..) => {
-                return self.peek(|algorithm, state, now| apply_op(algorithm, state, now, op));
-            }
-            Op::Take(cost) | Op::Reserve { cost, .. } => (cost, None),
-            Op::Charge(cost) => (cost, Some(cost)),
-            Op::Ban(length) => (u64::from(!length.is_zero()), Some(1)),
-            _ => (0, None),
-        };
-        if op == Op::Reset {
-            self.inner.remove(self.hash);
-        }
-        let now = self.inner.clock.now();
-        let step = |algorithm: &A, state: &mut A::State| apply_op(algorithm, state, now, op);
-        match (self.run(now, taken > 0, step), lost) {
-            (Ok(decision), _) => decision,
-            // Return the figures of an unused key.
-            (Err(full), Some(cost)) => {
-                if cost > 0 {
-                    self.lose(full, now);
-                }
-                self.peek_n(0)
-            }
-            (Err(full), None) => self.deny(full, now),
-        }
+        apply_to(self, op, || self.remove())
+    }
+
+    fn remove(&self) {
+        self.inner.remove(self.hash);
     }
 }
 

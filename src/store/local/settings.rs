@@ -160,7 +160,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     }
 
     /// The settings, if no table has been built from them and no clone shares them.
-    fn unused(self, what: &'static str) -> Result<LocalInner<A, C, S>, ConfigError> {
+    pub(super) fn unused(self, what: &'static str) -> Result<LocalInner<A, C, S>, ConfigError> {
         match Arc::into_inner(self.shared) {
             Some(inner) if !inner.is_built() => Ok(inner),
             _ => Err(ConfigError::Unsupported {

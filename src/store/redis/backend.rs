@@ -18,12 +18,13 @@ use crate::clock::{Clock, MonotonicClock};
 use crate::error::{ConfigError, StoreError, expect_valid};
 use crate::quota::Quota;
 use crate::store::{
+    any::any,
     cas::{Cas, CasBuilder, CasStore},
     deadline::within,
     events::RemoteMetrics,
+    quotas::{QuotaPerKey, UnderQuota, under_in_store},
     remote::{
-        Batcher, BreakerCounts, CacheSlot, DenyCache, QuotaPerKey, RemoteKey, StoreLimiter,
-        check_name, key_name,
+        Batcher, BreakerCounts, CacheSlot, DenyCache, RemoteKey, StoreLimiter, check_name, key_name,
     },
 };
 
@@ -35,12 +36,14 @@ pub struct RedisLimiter<A: Algorithm>(Arc<Inner<A>>);
 
 struct Inner<A: Algorithm> {
     algorithm: A,
+    /// The quota, if it is that of a key; see [`Quotas`](crate::store::Quotas).
+    of_key: Option<Quota>,
     engine: Engine<A>,
 }
 
 /// Where the limit is decided.
 enum Engine<A: Algorithm> {
-    Script(Scripts),
+    Script(Arc<Scripts>),
     /// In this process, on a state that is loaded and swapped.
     Swap(Cas<Redis, A>),
 }
@@ -103,8 +106,11 @@ impl Redis {
         algorithm.validate()?;
         if let Some(kernels) = Kernels::of(&algorithm) {
             let name_prefix = format!("{{{}:{policy}:", self.prefix);
-            let engine = Engine::Script(Scripts::new(kernels, self, name_prefix));
-            return Ok(RedisLimiter(Arc::new(Inner { algorithm, engine })));
+            let scripts = Scripts::new(kernels, self, name_prefix);
+            return Ok(RedisLimiter::of(
+                algorithm,
+                Engine::Script(Arc::new(scripts)),
+            ));
         }
         let mut builder = CasBuilder::new(self.clone())
             .prefix(&*self.prefix)
@@ -113,7 +119,7 @@ impl Redis {
             builder = builder.without_deny_cache();
         }
         let engine = Engine::Swap(builder.build(policy, algorithm.clone())?);
-        Ok(RedisLimiter(Arc::new(Inner { algorithm, engine })))
+        Ok(RedisLimiter::of(algorithm, engine))
     }
 }
 
@@ -192,6 +198,35 @@ impl Scripts {
 const NO_KERNELS: &str = "Redis: no script decides this quota of a key";
 
 impl<A: Algorithm> RedisLimiter<A> {
+    fn of(algorithm: A, engine: Engine<A>) -> Self {
+        let of_key = None;
+        Self(Arc::new(Inner {
+            algorithm,
+            of_key,
+            engine,
+        }))
+    }
+
+    /// The same limit under another quota, or its own, on the same values.
+    fn under(&self, quota: Option<Quota>) -> Result<Self, ConfigError> {
+        let algorithm = under_in_store(&self.0.algorithm, quota)?;
+        let engine = match &self.0.engine {
+            Engine::Script(_) if Kernels::of(&algorithm).is_none() => {
+                return Err(ConfigError::Unsupported {
+                    what: "a quota of a key that the script of Redis does not count exactly",
+                    instead: "use `Cas` with the same Redis server as its store",
+                });
+            }
+            Engine::Script(scripts) => Engine::Script(Arc::clone(scripts)),
+            Engine::Swap(cas) => Engine::Swap(cas.under(quota)?),
+        };
+        Ok(Self(Arc::new(Inner {
+            of_key: Some(algorithm.quota()),
+            algorithm,
+            engine,
+        })))
+    }
+
     /// The algorithm with this machine's share of the quota, for a limit in process on each of
     /// `machines` machines while Redis is unavailable (see [`Fallback`](crate::store::Fallback)).
     ///
@@ -223,7 +258,7 @@ impl<K: RemoteKey + ?Sized, A: Algorithm> Backend<K> for RedisLimiter<A> {
             Engine::Script(scripts) => {
                 let name = key_name(&scripts.name_prefix, key);
                 let call = Call::new(op, || self.0.algorithm.quotas());
-                scripts.call(name, call, (&self.0.algorithm, None))
+                scripts.call(name, call, (&self.0.algorithm, self.0.of_key))
             }
             Engine::Swap(cas) => RedisFuture::swap(cas.apply(key, op)),
         }
@@ -258,40 +293,9 @@ impl<A: Algorithm> IntoBackend for RedisLimiter<A> {
     }
 }
 
-impl<A: Algorithm> QuotaPerKey for RedisLimiter<A> {
-    type Algorithm = A;
-    type Decision = RedisFuture<A>;
-
-    fn algorithm(&self) -> A {
-        self.0.algorithm.clone()
-    }
-
-    fn with_key_quota(algorithm: &A, quota: Quota) -> Result<A, ConfigError> {
-        let of_key = algorithm.with_quota(quota)?;
-        if Kernels::of(algorithm).is_some() && Kernels::of(&of_key).is_none() {
-            return Err(ConfigError::Unsupported {
-                what: "a quota of a key that the script of Redis does not count exactly",
-                instead: "use `Cas` with the same Redis server as its store",
-            });
-        }
-        Ok(of_key)
-    }
-
-    fn key_name<K: RemoteKey + ?Sized>(&self, key: &K) -> String {
-        match &self.0.engine {
-            Engine::Script(scripts) => key_name(&scripts.name_prefix, key),
-            Engine::Swap(cas) => cas.key_name(key),
-        }
-    }
-
-    fn apply_under(&self, algorithm: &Arc<A>, key: String, op: Op) -> RedisFuture<A> {
-        match &self.0.engine {
-            Engine::Script(scripts) => {
-                let of_key = (&**algorithm, Some(algorithm.quota()));
-                scripts.call(key, Call::new(op, || algorithm.quotas()), of_key)
-            }
-            Engine::Swap(cas) => RedisFuture::swap(cas.apply_under(algorithm, key, op)),
-        }
+impl<K: RemoteKey + 'static, A: Algorithm> QuotaPerKey<K> for RedisLimiter<A> {
+    fn into_quotas(self) -> Result<UnderQuota<K>, ConfigError> {
+        Ok(Box::new(move |quota| self.under(quota).map(any)))
     }
 }
 

@@ -37,7 +37,7 @@
 //! offset, number of cells or algorithm is another layout: together both admit at most the sum, and no key is denied
 //! because of the change. The layout of [`Gcra`](crate::algorithm::Gcra) is the time of a unit.
 //!
-//! A key with a [quota of its own](crate::store::PerKey::over) has one value for all its quotas of one period.
+//! A key with a [quota of its own](crate::store::Quotas) has one value for all its quotas of one period.
 //!
 //! # Clusters and proxies
 //!

@@ -17,7 +17,6 @@ mod layout;
 mod limiter;
 mod line;
 mod pending;
-mod quota_per_key;
 mod task;
 
 #[cfg(any(feature = "redis", feature = "postgres", feature = "cassandra"))]
@@ -38,5 +37,4 @@ pub use self::{
     breaker::BreakerCounts,
     key::{KeyName, RemoteKey},
     limiter::StoreLimiter,
-    quota_per_key::QuotaPerKey,
 };

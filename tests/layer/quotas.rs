@@ -19,11 +19,10 @@ use tokio::{
     time::{Instant, advance, sleep, timeout},
 };
 use tower::{BoxError, Layer, ServiceExt, service_fn};
-use tower_throttle::key::BearerToken;
-use tower_throttle::store::{Backend, Op, PerKey, Plan, Receipt};
+use tower_throttle::store::{Backend, Cached, Op, Plan, Quotas, Receipt};
 use tower_throttle::{
-    ClientIp, Decision, FixedWindow, HeaderKey, Headers, LeakyBucket, Limiter, Quota,
-    RateLimitLayer, StoreError, TokenBucket,
+    Decision, FixedWindow, Headers, LeakyBucket, Limiter, Local, Quota, RateLimitLayer, StoreError,
+    TokenBucket,
 };
 
 type Asked = Result<Plan, StoreError>;
@@ -101,70 +100,49 @@ trait Limit: Clone + Send + Sync + 'static {
 
 /// The limit of this crate: in this process, or if true over a store.
 #[derive(Clone)]
-struct Real<const IN_STORE: bool = false>(
-    Arc<dyn Fn(u64) -> Deciding + Send + Sync>,
-    Arc<dyn Fn() -> usize + Send + Sync>,
-);
+struct Real<const IN_STORE: bool = false>(Quotas<u64>, Cached<u64>);
 
-type Deciding = std::pin::Pin<Box<dyn Future<Output = Result<Decision, StoreError>> + Send>>;
-
-fn per_key(
-    source: &Source,
-) -> PerKey<FixedWindow, u64, impl tower_throttle::store::PlanSource<u64> + use<>> {
+fn cached(source: &Source) -> Cached<u64> {
     let source = source.clone();
-    let ask = move |key: u64| source.clone().ask(key);
-    PerKey::new(FixedWindow::new(Quota::per_day(2)).anchored(), ask)
+    Cached::new(move |key| source.clone().ask(key))
         .capacity(CAPACITY)
         .life(LIFE)
 }
 
+/// Two per day by default.
+const fn window() -> FixedWindow {
+    FixedWindow::new(Quota::per_day(2)).anchored()
+}
+
 #[cfg(feature = "cas")]
-fn in_store(
-    source: &Source,
-) -> PerKey<
-    FixedWindow,
-    u64,
-    impl tower_throttle::store::PlanSource<u64> + use<>,
-    impl tower_throttle::store::remote::QuotaPerKey<Algorithm = FixedWindow>,
-> {
+fn in_store(plans: &Cached<u64>) -> Quotas<u64> {
     use tower_throttle::store::cas::{Cas, MemoryStore};
 
-    let source = source.clone();
-    let ask = move |key: u64| source.clone().ask(key);
-    let limit = Cas::new(
-        MemoryStore::new(),
-        "api",
-        FixedWindow::new(Quota::per_day(2)).anchored(),
-    );
-    PerKey::over(limit, ask).capacity(CAPACITY).life(LIFE)
+    Quotas::new(Cas::new(MemoryStore::new(), "api", window()), plans.clone())
 }
 
 impl<const IN_STORE: bool> Limit for Real<IN_STORE> {
     fn over(source: Source) -> Self {
+        let plans = cached(&source);
         #[cfg(feature = "cas")]
         if IN_STORE {
-            let limit = in_store(&source);
-            let stats = limit.clone();
-            return Self(
-                Arc::new(move |key| Box::pin(limit.decide(&key, 1))),
-                Arc::new(move || stats.stats().table.outside),
-            );
+            return Self(in_store(&plans), plans);
         }
-        let limit = per_key(&source);
-        let stats = limit.clone();
-        Self(
-            Arc::new(move |key| Box::pin(limit.decide(&key, 1))),
-            Arc::new(move || stats.stats().table.outside),
-        )
+        Self(Quotas::new(window(), plans.clone()), plans)
     }
 
     async fn ask(&self, key: u64) -> Decision {
-        (self.0)(key).await.unwrap()
+        self.0.decide(&key, 1).await.unwrap()
     }
 
     fn keys(&self) -> usize {
-        (self.1)()
+        self.1.stats().plans
     }
+}
+
+/// The limit in this process.
+fn real(source: &Source) -> Real {
+    Real::over(source.clone())
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,13 +156,13 @@ enum Mistake {
 }
 
 /// Until when a quota is fresh, and what was used under it.
-type Cached = (Instant, Arc<Limiter<FixedWindow>>);
+type Kept = (Instant, Arc<Limiter<FixedWindow>>);
 
 /// A simple cache with the mistake of that number.
 #[derive(Clone)]
 struct Wrong<const MISTAKE: usize> {
     source: Source,
-    keys: Arc<Mutex<HashMap<u64, Cached>>>,
+    keys: Arc<Mutex<HashMap<u64, Kept>>>,
     looking_up: Arc<Mutex<HashSet<u64>>>,
 }
 
@@ -467,17 +445,25 @@ fn a_refresh_whose_runtime_is_not_driven_is_made_again() {
     }
 }
 
+/// So many lookups are in flight at most.
+const LOOKUPS: u64 = 1_024;
+
 async fn a_refresh_is_made_again(first: u64) {
     let source = Source::of(10);
-    let limit = per_key(&source).lookups(1);
+    let Real(limit, plans) = real(&source);
     assert_eq!(limit.decide(&1, 1).await.unwrap().limit, 10);
     source.set(50);
     let idle = Idle::new();
     idle.serve(async {
-        limit.refresh(&1_u64);
-        limit.decide(&1, 1).await
+        plans.refresh(&1);
+        let _ = limit.decide(&1, 1).await;
+        for key in 0..LOOKUPS - 1 {
+            let mut asked = limit.decide(&(100 + key), 1);
+            let mut cx = Context::from_waker(Waker::noop());
+            assert!(std::pin::Pin::new(&mut asked).poll(&mut cx).is_pending());
+        }
     });
-    assert_eq!(limit.stats().in_flight, 1);
+    assert_eq!(plans.stats().in_flight, 1_024);
     assert_eq!(limit.decide(&2, 1).await.unwrap().limit, 2, "no room");
     for key in [first, 3 - first] {
         advance(Duration::from_secs(3)).await;
@@ -497,7 +483,7 @@ impl Wake for Counted {
 /// Shows promise 600.
 #[tokio::test]
 async fn a_request_that_leaves_leaves_no_waker() {
-    let limit = per_key(&Source::of(10));
+    let Real(limit, _) = real(&Source::of(10));
     let counted = Arc::new(Counted);
     let waker = Waker::from(Arc::clone(&counted));
     let before = Arc::strong_count(&counted);
@@ -566,14 +552,14 @@ async fn a_source_that_fails_admits_no_more_than_the_default() {
 async fn a_failure_leaves_the_quota_that_a_key_has() {
     for fails in [FAILS, PANICS, NEVER] {
         let source = Source::of(10);
-        let limit = per_key(&source);
+        let Real(limit, plans) = real(&source);
         assert_eq!(limit.decide(&1, 1).await.unwrap().limit, 10);
         source.0.fails.store(fails, SeqCst);
         for failures in 1..4 {
             advance(LIFE).await;
             assert_eq!(limit.decide(&1, 1).await.unwrap().limit, 10);
             sleep(Duration::from_secs(3)).await;
-            let stats = limit.stats();
+            let stats = plans.stats();
             assert_eq!((stats.failed, stats.in_flight), (failures, 0));
             assert!(stats.last_error.is_some());
         }
@@ -583,26 +569,24 @@ async fn a_failure_leaves_the_quota_that_a_key_has() {
 /// Shows promise 351.
 #[tokio::test(start_paused = true)]
 async fn lookups_in_flight_are_bounded() {
-    let source = Source::of(10);
-    let limit = per_key(&source).lookups(1);
-    let first = limit.decide(&1, 1);
-    let second = limit.decide(&2, 1).await.unwrap();
-    assert_eq!(second.limit, 2, "the default, at once");
-    assert_eq!(first.await.unwrap().limit, 10);
-    assert_eq!((limit.stats().lookups, limit.stats().failed), (1, 1));
+    let Real(limit, plans) = real(&Source::of(10));
+    let asked: Vec<_> = (0..LOOKUPS).map(|key| limit.decide(&key, 1)).collect();
+    let further = limit.decide(&LOOKUPS, 1).await.unwrap();
+    assert_eq!(further.limit, 2, "the default, at once");
+    for first in asked {
+        assert_eq!(first.await.unwrap().limit, 10);
+    }
+    assert_eq!((plans.stats().lookups, plans.stats().failed), (LOOKUPS, 1));
 }
 
 /// Shows promise 352.
 #[tokio::test(start_paused = true)]
 async fn a_key_that_replaces_another_one_does_not_get_its_quota() {
-    let of_even = |key: u64| async move {
-        Ok::<_, StoreError>(match key % 2 {
-            0 => Plan::Quota(Quota::per_day(1_000)),
-            _ => Plan::Default,
-        })
-    };
-    let limit = PerKey::new(FixedWindow::new(Quota::per_day(2)), of_even).capacity(20);
-    let mut evicted = 0;
+    let table = Local::new(FixedWindow::new(Quota::per_day(2))).capacity(20);
+    let limit = Quotas::new(table, |key: &u64| match key % 2 {
+        0 => Plan::Quota(Quota::per_day(1_000)),
+        _ => Plan::Default,
+    });
     for key in 0..2_000 {
         let expected = if key % 2 == 0 { 1_000 } else { 2 };
         assert_eq!(
@@ -610,28 +594,25 @@ async fn a_key_that_replaces_another_one_does_not_get_its_quota() {
             expected,
             "{key}"
         );
-        evicted = limit.stats().table.evicted;
     }
-    assert!(evicted > 1_000, "{evicted}");
+    let evicted = limit.losses().evicted;
+    assert!(evicted > 500, "{evicted}");
 }
 
 /// Shows promise 352.
 #[tokio::test(start_paused = true)]
 async fn a_refresh_arrives_although_a_lookup_has_begun_before_it() {
     let source = Source::of(10);
-    let limit = per_key(&source);
+    let Real(limit, plans) = real(&source);
     let asked = tokio::spawn(limit.decide(&1, 1));
     settle().await;
     source.set(50);
-    limit.refresh(&1);
+    plans.refresh(&1);
     assert_eq!(
         asked.await.unwrap().unwrap().limit,
         10,
         "it has begun before"
     );
-    assert_eq!(limit.decide(&1, 1).await.unwrap().limit, 10, "stale");
-    sleep(Duration::from_secs(1)).await;
-    settle().await;
     assert_eq!(limit.decide(&1, 1).await.unwrap().limit, 50);
 }
 
@@ -679,16 +660,14 @@ async fn a_key_may_be_blocked_or_have_no_limit() {
     assert_eq!(found, Err("not to be retried"));
 }
 
-async fn nothing_is_given_back_that_was_not_taken<B: Backend<u64>>(
-    limit: &B,
-    source: &Source,
-    refresh: impl Fn(&B),
-) {
+async fn nothing_is_given_back_that_was_not_taken<const IN_STORE: bool>() {
+    let source = Source::default();
+    let Real(limit, plans) = Real::<IN_STORE>::over(source.clone());
     source.set(UNLIMITED);
     let free = limit.decide(&1, 1).await.unwrap();
     let _ = limit.apply(&1, Op::Charge(5)).await.unwrap();
     source.set(10);
-    refresh(limit);
+    plans.refresh(&1);
     let _ = limit.decide(&1, 1).await.unwrap();
     sleep(Duration::from_secs(1)).await;
     settle().await;
@@ -707,81 +686,26 @@ async fn nothing_is_given_back_that_was_not_taken<B: Backend<u64>>(
 /// Shows promise 601.
 #[tokio::test(start_paused = true)]
 async fn what_passed_without_a_limit_is_not_given_back() {
-    let source = Source::default();
-    nothing_is_given_back_that_was_not_taken(&per_key(&source), &source, |limit| {
-        limit.refresh(&1_u64);
-    })
-    .await;
-    #[cfg(feature = "cas")]
-    nothing_is_given_back_that_was_not_taken(&in_store(&source), &source, |limit| {
-        limit.refresh(&1_u64);
-    })
-    .await;
-}
-
-/// Shows promise 602.
-#[tokio::test]
-async fn a_source_is_asked_about_the_text_of_a_provided_key() {
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let source = {
-        let asked = Arc::clone(&asked);
-        move |key: String| {
-            asked.lock().unwrap().push(key);
-            async { Ok::<_, StoreError>(Plan::Blocked) }
-        }
-    };
-    let bucket = TokenBucket::new(Quota::per_day(9));
-    let inner =
-        || service_fn(async |_: Request<()>| Ok::<_, BoxError>(Response::new(String::new())));
-    let request = || {
-        let request = Request::builder().header("x-customer", "acme");
-        let mut request = request
-            .header("authorization", "Bearer 7d1f")
-            .body(())
-            .unwrap();
-        let peer: std::net::SocketAddr = "[2001:db8::7]:80".parse().unwrap();
-        request
-            .extensions_mut()
-            .insert(axum::extract::ConnectInfo(peer));
-        request
-    };
-    let header = RateLimitLayer::new(
-        HeaderKey::new("x-customer"),
-        PerKey::new(bucket, source.clone()),
-    );
-    let bearer = RateLimitLayer::new(BearerToken::new(), PerKey::new(bucket, source.clone()));
-    let address = RateLimitLayer::new(ClientIp::peer(), PerKey::new(bucket, source));
-    let missing = header.layer(inner()).oneshot(Request::new(()));
-    assert_eq!(missing.await.unwrap().status(), 200, "the default");
-    for denied in [
-        header.layer(inner()).oneshot(request()).await,
-        bearer.layer(inner()).oneshot(request()).await,
-    ] {
-        assert_eq!(denied.unwrap().status(), 429);
-    }
-    // Without the feature `axum` its addresses are not known.
-    let known = address.layer(inner()).oneshot(request()).await;
-    let (status, expected): (_, &[&str]) = if cfg!(feature = "axum") {
-        (429, &["acme", "7d1f", "2001:db8::/64"])
-    } else {
-        (500, &["acme", "7d1f"])
-    };
-    assert_eq!(known.unwrap().status(), status);
-    assert_eq!(*asked.lock().unwrap(), expected);
+    nothing_is_given_back_that_was_not_taken::<false>().await;
+    nothing_is_given_back_that_was_not_taken::<true>().await;
 }
 
 /// Shows promise 354.
 #[tokio::test(start_paused = true)]
 async fn headers_state_the_quota_of_the_key() {
-    let source = |key: u64| async move {
-        Ok::<_, StoreError>(match key {
+    let both = (window(), TokenBucket::new(Quota::per_hour(30)));
+    let limit = Quotas::new(
+        TokenBucket::new(Quota::per_minute(2)),
+        |key: &u64| match *key {
             1 => Plan::Default,
             BLOCKED => Plan::Blocked,
             UNLIMITED => Plan::Unlimited,
-            _ => Plan::Quota(Quota::per_hour(key)),
-        })
-    };
-    let limit = PerKey::new(TokenBucket::new(Quota::per_minute(2)), source);
+            20 => Plan::Tier("both"),
+            30 => Plan::Tier("pro"),
+            key => Plan::Quota(Quota::per_hour(key)),
+        },
+    );
+    let limit = limit.tier("both", both).quota("pro", Quota::per_hour(40));
     let key = |req: &Request<String>| req.body().parse::<u64>().unwrap_or(1);
     let layer = RateLimitLayer::new(key, limit)
         .name("api")
@@ -817,11 +741,14 @@ async fn headers_state_the_quota_of_the_key() {
         (1, "\"api\";q=2;w=60", 2),
         (500, "\"api\";q=500;w=3600", 500),
         (3, "\"api\";q=3;w=3600", 3),
+        (30, "\"pro\";q=40;w=3600", 40),
+        (20, "\"both-1\";q=2;w=86400, \"both-2\";q=30;w=3600", 2),
     ] {
         for left in (0..limit).rev().take(5) {
             let (status, stated, rest) = told(key).await;
             assert_eq!((status, &*stated), (200, policy));
-            assert!(rest.starts_with(&format!("\"api\";r={left};")), "{rest}");
+            let name = policy.split(';').next().unwrap_or_default();
+            assert!(rest.starts_with(&format!("{name};r={left};")), "{rest}");
         }
         if limit < 5 {
             let (status, stated, _) = told(key).await;
@@ -834,7 +761,7 @@ async fn headers_state_the_quota_of_the_key() {
 #[tokio::test(start_paused = true)]
 async fn a_charge_is_made_although_the_quota_is_not_known_yet() {
     let source = Source::of(10);
-    let layer = RateLimitLayer::new(|key: &u64| *key, per_key(&source));
+    let layer = RateLimitLayer::new(|key: &u64| *key, real(&source).0);
     let handle = layer.handle();
     drop(handle.charge(&1, 4));
     sleep(Duration::from_secs(2)).await;
@@ -851,7 +778,8 @@ async fn a_charge_is_made_although_the_quota_is_not_known_yet() {
 #[tokio::test(start_paused = true)]
 async fn a_charge_over_a_store_is_made_although_the_quota_is_not_known_yet() {
     let source = Source::of(10);
-    let layer = RateLimitLayer::new(|key: &u64| *key, in_store(&source));
+    let plans = cached(&source);
+    let layer = RateLimitLayer::new(|key: &u64| *key, in_store(&plans));
     let handle = layer.handle();
     drop(handle.charge(&1, 4));
     sleep(Duration::from_secs(2)).await;
@@ -862,7 +790,7 @@ async fn a_charge_over_a_store_is_made_although_the_quota_is_not_known_yet() {
     handle.reset(&1).await.unwrap();
     assert_eq!(handle.peek(&1, 0).await.unwrap().remaining(), 10);
     // A source that fails leaves the quota, and a key without one gets the default.
-    let limit = in_store(&source);
+    let limit = in_store(&plans);
     assert_eq!(limit.decide(&1, 1).await.unwrap().limit, 10);
     for fails in [FAILS, PANICS, NEVER] {
         source.0.fails.store(fails, SeqCst);
@@ -870,30 +798,30 @@ async fn a_charge_over_a_store_is_made_although_the_quota_is_not_known_yet() {
         assert_eq!(limit.decide(&1, 1).await.unwrap().limit, 10);
         sleep(Duration::from_secs(3)).await;
         assert_eq!(limit.apply(&2, Op::Peek(0)).await.unwrap().limit, 2);
-        assert!(limit.stats().last_error.is_some());
+        assert!(plans.stats().last_error.is_some());
     }
 }
 
 #[test]
 fn a_queue_or_several_limits_have_no_quota_per_key() {
-    let source = |_: u64| async { Ok::<_, StoreError>(Plan::Default) };
+    let source = |_: &u64| Plan::Default;
     let queue = LeakyBucket::new(Quota::per_second(100).burst(10)).queue(20);
-    let error = PerKey::<_, u64, _>::try_new(queue, source).unwrap_err();
+    let error = Quotas::try_new(queue, source).unwrap_err();
     assert!(error.to_string().contains("a queue"), "{error}");
     let queue = TokenBucket::new(Quota::per_second(100).burst(10)).queue(20);
-    assert!(PerKey::<_, u64, _>::try_new(queue, source).is_err());
+    assert!(Quotas::try_new(queue, source).is_err());
     let two = (
         FixedWindow::new(Quota::per_day(1)),
         FixedWindow::new(Quota::per_hour(1)),
     );
-    assert!(PerKey::<_, u64, _>::try_new(two, source).is_err());
+    assert!(Quotas::try_new(two, source).is_err());
     let meter = LeakyBucket::new(Quota::per_second(1));
-    assert!(PerKey::<_, u64, _>::try_new(meter, source).is_ok());
+    assert!(Quotas::try_new(meter, source).is_ok());
 }
 
 #[test]
 fn without_a_runtime_the_default_applies() {
-    let limit = per_key(&Source::of(10));
+    let Real(limit, plans) = real(&Source::of(10));
     let mut decided = limit.decide(&1, 1);
     let mut cx = Context::from_waker(Waker::noop());
     let std::task::Poll::Ready(decided) = std::pin::Pin::new(&mut decided).poll(&mut cx) else {
@@ -901,7 +829,7 @@ fn without_a_runtime_the_default_applies() {
     };
     assert_eq!(decided.unwrap().limit, 2);
     assert_eq!(
-        limit.stats().last_error.as_deref(),
+        plans.stats().last_error.as_deref(),
         Some("no tokio runtime runs the lookup")
     );
 }

@@ -1,0 +1,166 @@
+//! Limits whose type only the program knows.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use crate::backend::{Backend, Bans, Fullness, Losses, Op};
+use crate::clock::Tick;
+use crate::decision::Decision;
+use crate::error::StoreError;
+use crate::quota::{Plan, Quota};
+
+type Decided = Result<Decision, StoreError>;
+
+/// A limit of any type, in this process or in a store.
+pub type AnyLimit<K> = Arc<dyn Backend<K, Future = AnyDecision>>;
+
+/// It may be a lockout.
+impl<K: 'static> Bans for AnyLimit<K> {}
+
+/// The decision of an [`AnyLimit`]. Only one that has to be waited for is boxed.
+#[must_use = "futures do nothing unless polled"]
+pub struct AnyDecision(Progress);
+
+enum Progress {
+    /// `None` after it was returned.
+    Ready(Option<Decided>),
+    Pending(Pin<Box<dyn Future<Output = Decided> + Send>>),
+}
+
+impl AnyDecision {
+    pub(super) const fn ready(decision: Decision) -> Self {
+        Self(Progress::Ready(Some(Ok(decision))))
+    }
+
+    pub(super) fn pending(deciding: impl Future<Output = Decided> + Send + 'static) -> Self {
+        Self(Progress::Pending(Box::pin(deciding)))
+    }
+}
+
+impl Future for AnyDecision {
+    type Output = Decided;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Decided> {
+        match &mut self.0 {
+            Progress::Ready(decided) => Poll::Ready(
+                decided
+                    .take()
+                    .expect("a future is not polled after it is ready"),
+            ),
+            Progress::Pending(deciding) => deciding.as_mut().poll(cx),
+        }
+    }
+}
+
+/// Manual impl: boxed futures are not `Debug`.
+impl fmt::Debug for AnyDecision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AnyDecision(..)")
+    }
+}
+
+pub(crate) fn any<K: 'static>(limit: impl Backend<K>) -> AnyLimit<K> {
+    Arc::new(Any(limit))
+}
+
+struct Any<L>(L);
+
+impl<K, L: Backend<K>> Backend<K> for Any<L> {
+    type Future = AnyDecision;
+
+    fn apply(&self, key: &K, op: Op) -> AnyDecision {
+        let mut deciding = self.0.apply(key, op);
+        match Pin::new(&mut deciding).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(decided) => AnyDecision(Progress::Ready(Some(decided))),
+            Poll::Pending => AnyDecision::pending(deciding),
+        }
+    }
+
+    fn take_turn(&self, key: &K, cost: u64, at: Tick) -> Option<Decision> {
+        self.0.take_turn(key, cost, at)
+    }
+
+    fn expected_wait(&self, key: &K, ahead: u64, cost: u64, at: Tick) -> Option<Duration> {
+        self.0.expected_wait(key, ahead, cost, at)
+    }
+
+    fn detach(&self, key: &K, op: Op) {
+        self.0.detach(key, op);
+    }
+
+    fn current_decision(&self, key: &K, cost: u64) -> Option<Decision> {
+        self.0.current_decision(key, cost)
+    }
+
+    fn losses(&self) -> Losses {
+        self.0.losses()
+    }
+
+    fn fullness(&self) -> Option<Fullness> {
+        self.0.fullness()
+    }
+
+    fn quotas(&self) -> Vec<Quota> {
+        self.0.quotas()
+    }
+
+    fn plan_of(&self, key: &K) -> Option<(Plan, Vec<Quota>)> {
+        self.0.plan_of(key)
+    }
+
+    fn queue_of(&self, key: &K) -> (u64, Duration) {
+        self.0.queue_of(key)
+    }
+}
+
+/// A key that is blocked or has no limit. Operations that decide nothing are those of `rest`.
+pub(crate) struct Fixed<K> {
+    plan: Plan,
+    decision: Decision,
+    rest: Option<AnyLimit<K>>,
+}
+
+impl<K> Fixed<K> {
+    /// `None` for a plan under which something is counted.
+    pub(crate) fn new(plan: Plan, rest: Option<AnyLimit<K>>) -> Option<Self> {
+        let decision = plan.decide(Op::Peek(0))?;
+        Some(Self {
+            plan,
+            decision,
+            rest,
+        })
+    }
+}
+
+impl<K: 'static> Backend<K> for Fixed<K> {
+    type Future = AnyDecision;
+
+    fn apply(&self, key: &K, op: Op) -> AnyDecision {
+        match (self.plan.decide(op), &self.rest) {
+            (None, Some(rest)) => rest.apply(key, op),
+            (fixed, _) => AnyDecision::ready(fixed.unwrap_or(self.decision)),
+        }
+    }
+
+    fn take_turn(&self, _: &K, _: u64, _: Tick) -> Option<Decision> {
+        Some(self.decision)
+    }
+
+    fn current_decision(&self, _: &K, _: u64) -> Option<Decision> {
+        Some(self.decision)
+    }
+
+    fn quotas(&self) -> Vec<Quota> {
+        Vec::new()
+    }
+
+    fn plan_of(&self, _: &K) -> Option<(Plan, Vec<Quota>)> {
+        Some((self.plan, Vec::new()))
+    }
+}

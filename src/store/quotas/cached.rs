@@ -1,0 +1,406 @@
+//! A source of plans that has to be waited for, and the plans that it has said.
+//!
+//! A lookup is a task of the runtime that served its request. That runtime may not be driven any more, so each
+//! request that waits ends the lookup by its deadline, and so does the next one that finds it overdue.
+
+use std::{
+    collections::HashMap,
+    error::Error,
+    fmt,
+    future::Future,
+    hash::{BuildHasher, Hash, RandomState},
+    mem,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use tokio::{runtime::Handle, sync::watch};
+
+use super::Lookup;
+use crate::clock::{Clock, MonotonicClock, Tick};
+use crate::quota::Plan;
+use crate::store::deadline::within;
+use crate::sync::{Mutex, lock};
+
+/// A source of plans that has to be waited for, such as a database, for [`Quotas`](super::Quotas).
+///
+/// - The plan of a key is looked up at its first request, which waits for it, and is then fresh for
+///   [`life`](Self::life). After that, requests go on under the old plan while the new one is looked up, unless the
+///   key was not used for ten lives.
+/// - One lookup per key is in flight, and 1,024 at a time. A key for whose lookup there is no room has the default.
+/// - A lookup that fails, panics or takes longer than the [`deadline`](Self::deadline) leaves the plan as it was, or
+///   gives the default to a key that has none. It is tried again after a second.
+/// - At most [`capacity`](Self::capacity) plans are kept.
+///
+/// Clones share the plans. Lookups run on the tokio runtime of the request.
+///
+/// ```
+/// use tower_throttle::{Quota, RateLimitLayer, StoreError, TokenBucket, store::{Cached, Plan, Quotas}};
+///
+/// /// In a real program a query, `select .. from plans where customer = $1`.
+/// async fn plan_of(customer: u64) -> Result<Plan, StoreError> {
+///     Ok(match customer {
+///         7 => Plan::Quota(Quota::per_minute(6_000)),
+///         666 => Plan::Blocked,
+///         _ => Plan::Default,
+///     })
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), StoreError> {
+/// let plans = Cached::new(plan_of);
+/// let limits = Quotas::new(TokenBucket::new(Quota::per_minute(60)), plans.clone());
+/// let layer = RateLimitLayer::new(|customer: &u64| *customer, limits);
+/// let handle = layer.handle();
+/// assert_eq!(handle.peek(&7, 1).await?.limit, 6_000);
+/// assert_eq!(handle.peek(&8, 1).await?.limit, 60);
+/// assert!(handle.peek(&666, 1).await?.is_denied());
+///
+/// // When a message says that a plan has changed.
+/// plans.refresh(&7);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Cached<K> {
+    shared: Arc<Shared<K>>,
+    settings: Settings,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Settings {
+    life: Duration,
+    deadline: Duration,
+    capacity: usize,
+}
+
+struct Shared<K> {
+    source: Box<dyn Fn(K) -> Asking + Send + Sync>,
+    hasher: RandomState,
+    plans: [Mutex<Generations>; SHARDS],
+    in_flight: Mutex<HashMap<u64, Arc<Flight>>>,
+    started: AtomicU64,
+    failed: AtomicU64,
+    last_error: Mutex<Option<String>>,
+}
+
+type Asking = Pin<Box<dyn Future<Output = Result<Plan, String>> + Send>>;
+
+const SHARDS: usize = 16;
+/// How many lookups are in flight at most.
+const LOOKUPS: usize = 1_024;
+/// When a lookup that failed is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+/// For how many lives a plan is used that is not asked for.
+const STALE: u32 = 10;
+/// Why a lookup has failed that took too long.
+const OVERDUE: &str = "the source has not answered within the deadline";
+
+/// What is known of a key.
+#[derive(Clone, Copy)]
+struct Known {
+    /// The default if all lookups have failed.
+    plan: Plan,
+    fresh_until: Tick,
+}
+
+/// Plans that were used lately, and those that were before. Half of the capacity makes a generation; a plan that is
+/// used moves to the young one.
+#[derive(Default)]
+struct Generations {
+    young: HashMap<u64, Known>,
+    old: HashMap<u64, Known>,
+}
+
+/// One lookup, and the requests that wait for it.
+struct Flight {
+    deadline: Tick,
+    /// `None` until it has ended, and then what it found.
+    found: watch::Sender<Option<Plan>>,
+}
+
+/// What became of the lookups of a [`Cached`] source.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct CachedStats {
+    /// How many plans are kept.
+    pub plans: usize,
+    /// How many lookups were started.
+    pub lookups: u64,
+    /// How many of them have failed, or were not started because too many were in flight.
+    pub failed: u64,
+    /// How many are in flight.
+    pub in_flight: usize,
+    /// The error of the last one that failed.
+    pub last_error: Option<String>,
+}
+
+impl<K: Hash + Clone + Send + Sync + 'static> Cached<K> {
+    /// Asks `source` for the plan of a key.
+    pub fn new<F, E>(source: impl Fn(K) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Plan, E>> + Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let ask = move |key| -> Asking {
+            let asking = source(key);
+            Box::pin(async move { asking.await.map_err(|error| error.into().to_string()) })
+        };
+        Self {
+            shared: Arc::new(Shared {
+                source: Box::new(ask),
+                hasher: RandomState::new(),
+                plans: Default::default(),
+                in_flight: Mutex::default(),
+                started: AtomicU64::new(0),
+                failed: AtomicU64::new(0),
+                last_error: Mutex::default(),
+            }),
+            settings: Settings {
+                life: Duration::from_secs(60),
+                deadline: Duration::from_secs(2),
+                capacity: 100_000,
+            },
+        }
+    }
+
+    /// How long a plan is fresh: a minute unless set. A change of a plan reaches a key within this time and that of
+    /// a lookup, at its next but one request.
+    #[must_use]
+    pub fn life(mut self, life: Duration) -> Self {
+        self.settings.life = life;
+        self
+    }
+
+    /// How long a lookup may take: two seconds unless set.
+    #[must_use]
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.settings.deadline = deadline;
+        self
+    }
+
+    /// How many plans are kept: 100,000 unless set.
+    #[must_use]
+    pub fn capacity(mut self, plans: usize) -> Self {
+        self.settings.capacity = plans;
+        self
+    }
+
+    /// Looks the plan of `key` up again at its next request, which goes on under the old one: for a message that a
+    /// plan has changed.
+    pub fn refresh(&self, key: &K) {
+        let hash = self.shared.hasher.hash_one(key);
+        // A lookup in flight may have read the plan before it changed.
+        lock(&self.shared.in_flight).remove(&hash);
+        let now = MonotonicClock.now();
+        let mut plans = lock(self.shared.plans_of(hash));
+        if let Some(known) = plans.get(hash, self.settings.most()) {
+            known.fresh_until = known.fresh_until.min(now);
+        }
+    }
+
+    /// Sizes and counters.
+    pub fn stats(&self) -> CachedStats {
+        let shared = &self.shared;
+        let plans = shared.plans.iter().map(|plans| {
+            let plans = lock(plans);
+            plans.young.len() + plans.old.len()
+        });
+        CachedStats {
+            plans: plans.sum(),
+            lookups: shared.started.load(Relaxed),
+            failed: shared.failed.load(Relaxed),
+            in_flight: lock(&shared.in_flight).len(),
+            last_error: lock(&shared.last_error).clone(),
+        }
+    }
+
+    /// The lookup of a key: the one in flight, or one that begins. Otherwise what is known by now, or why none can
+    /// begin.
+    fn look_up(&self, key: &K, hash: u64, now: Tick) -> Result<Arc<Flight>, Plan> {
+        let shared = &self.shared;
+        let mut in_flight = lock(&shared.in_flight);
+        if let Some(running) = in_flight
+            .get(&hash)
+            .filter(|running| running.deadline > now)
+        {
+            return Ok(Arc::clone(running));
+        }
+        let known = shared.known(hash, &self.settings);
+        let plan = known.map_or(Plan::Default, |known| known.plan);
+        if known.is_some_and(|known| known.fresh_until > now) {
+            return Err(plan);
+        }
+        let Ok(runtime) = Handle::try_current() else {
+            shared.record_failure("no tokio runtime runs the lookup");
+            return Err(plan);
+        };
+        if in_flight.len() >= LOOKUPS || in_flight.contains_key(&hash) {
+            in_flight.retain(|_, flight| {
+                let is_overdue = flight.deadline <= now;
+                if is_overdue {
+                    shared.record_failure(OVERDUE);
+                }
+                !is_overdue
+            });
+        }
+        if in_flight.len() >= LOOKUPS {
+            shared.record_failure("too many lookups are in flight");
+            return Err(plan);
+        }
+        let flight = Arc::new(Flight {
+            deadline: now.plus(self.settings.deadline),
+            found: watch::Sender::new(None),
+        });
+        in_flight.insert(hash, Arc::clone(&flight));
+        drop(in_flight);
+        shared.started.fetch_add(1, Relaxed);
+        let key = key.clone();
+        let mut task = Task {
+            cached: self.clone(),
+            hash,
+            flight: Arc::clone(&flight),
+            found: Err("the source panicked or its runtime has ended".to_owned()),
+        };
+        runtime.spawn(async move {
+            let asking = (task.cached.shared.source)(key);
+            let found = within(task.flight.deadline, asking).await;
+            task.found = found.unwrap_or_else(|| Err(OVERDUE.to_owned()));
+            drop(task);
+        });
+        Ok(flight)
+    }
+}
+
+impl<K> Cached<K> {
+    /// Ends a lookup that is in flight.
+    fn finish(&self, hash: u64, flight: &Arc<Flight>, found: Result<Plan, String>) {
+        let Self { shared, settings } = self;
+        let mut in_flight = lock(&shared.in_flight);
+        let running = in_flight.get(&hash);
+        let is_running = running.is_some_and(|running| Arc::ptr_eq(running, flight));
+        let before = || shared.known(hash, settings).map(|known| known.plan);
+        let (plan, fresh_for) = match found {
+            Ok(plan) => (plan, settings.life),
+            Err(_) => (before().unwrap_or_default(), settings.life.min(RETRY)),
+        };
+        if is_running {
+            let fresh_until = MonotonicClock.now().plus(fresh_for);
+            let known = Known { plan, fresh_until };
+            lock(shared.plans_of(hash)).insert(hash, known, settings.most());
+            in_flight.remove(&hash);
+            if let Err(error) = found {
+                shared.record_failure(error);
+            }
+        }
+        drop(in_flight);
+        flight.found.send_replace(Some(plan));
+    }
+}
+
+impl<K: Hash + Clone + Send + Sync + 'static> Lookup<K> for Cached<K> {
+    fn plan(&self, key: &K) -> Option<Plan> {
+        let (hash, now) = (self.shared.hasher.hash_one(key), MonotonicClock.now());
+        let Known { plan, fresh_until } = self.shared.known(hash, &self.settings)?;
+        if fresh_until <= now {
+            let stale = self.settings.life.saturating_mul(STALE);
+            let is_usable = fresh_until.plus(stale) > now;
+            let _refresh = is_usable.then(|| self.look_up(key, hash, now))?;
+        }
+        Some(plan)
+    }
+
+    fn wait(&self, key: &K) -> Pin<Box<dyn Future<Output = Plan> + Send>> {
+        let (own, hash) = (self.clone(), self.shared.hasher.hash_one(key));
+        let flight = self.look_up(key, hash, MonotonicClock.now());
+        Box::pin(async move {
+            let flight = match flight {
+                Ok(flight) => flight,
+                Err(plan) => return plan,
+            };
+            let ended = flight.ended().await;
+            if ended.is_none() {
+                own.finish(hash, &flight, Err(OVERDUE.to_owned()));
+            }
+            ended.unwrap_or_default()
+        })
+    }
+}
+
+/// Ends a lookup, whatever becomes of its task.
+struct Task<K> {
+    cached: Cached<K>,
+    hash: u64,
+    flight: Arc<Flight>,
+    found: Result<Plan, String>,
+}
+
+impl<K> Drop for Task<K> {
+    fn drop(&mut self) {
+        let found = mem::replace(&mut self.found, Ok(Plan::Default));
+        self.cached.finish(self.hash, &self.flight, found);
+    }
+}
+
+impl Flight {
+    /// Waits until it has ended, and returns what it found. `None` if it is overdue.
+    async fn ended(&self) -> Option<Plan> {
+        let mut found = self.found.subscribe();
+        let ended = within(self.deadline, found.wait_for(Option::is_some)).await;
+        *ended?.ok()?
+    }
+}
+
+impl<K> Shared<K> {
+    fn plans_of(&self, hash: u64) -> &Mutex<Generations> {
+        let shard = usize::try_from(hash % SHARDS as u64).unwrap_or_default();
+        &self.plans[shard]
+    }
+
+    fn known(&self, hash: u64, settings: &Settings) -> Option<Known> {
+        lock(self.plans_of(hash))
+            .get(hash, settings.most())
+            .copied()
+    }
+
+    fn record_failure(&self, error: impl fmt::Display) {
+        self.failed.fetch_add(1, Relaxed);
+        *lock(&self.last_error) = Some(error.to_string());
+    }
+}
+
+impl Settings {
+    /// How many plans make a generation of a shard.
+    fn most(&self) -> usize {
+        self.capacity.div_ceil(2 * SHARDS).max(1)
+    }
+}
+
+impl Generations {
+    fn get(&mut self, hash: u64, most: usize) -> Option<&mut Known> {
+        if let Some(known) = self.old.remove(&hash) {
+            self.insert(hash, known, most);
+        }
+        self.young.get_mut(&hash)
+    }
+
+    fn insert(&mut self, hash: u64, known: Known, most: usize) {
+        if self.young.len() >= most && !self.young.contains_key(&hash) {
+            self.old = mem::take(&mut self.young);
+        }
+        self.young.insert(hash, known);
+    }
+}
+
+/// Manual impl: keys must not be logged, and sources are closures.
+impl<K> fmt::Debug for Cached<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cached")
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}

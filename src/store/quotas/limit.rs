@@ -1,0 +1,84 @@
+//! Limits that can decide on each key under a quota of its own.
+
+use crate::algorithm::Algorithm;
+use crate::error::ConfigError;
+use crate::quota::Quota;
+use crate::store::any::AnyLimit;
+
+/// Makes a limit under another quota, or under its own for `None`. All of them decide on the same states.
+pub type UnderQuota<K> =
+    Box<dyn Fn(Option<Quota>) -> Result<AnyLimit<K>, ConfigError> + Send + Sync>;
+
+/// A limit that can decide on each key under a quota of its own, for [`Quotas`](super::Quotas): an algorithm, a
+/// [`Local`](crate::Local), a limiter of Redis and a [`Cas`](crate::store::cas::Cas).
+///
+/// A program that may use any of them names the trait:
+///
+/// ```
+/// use tower_throttle::store::{Plan, QuotaPerKey, Quotas};
+/// use tower_throttle::{Quota, TokenBucket};
+///
+/// fn per_customer(limit: impl QuotaPerKey<u64>) -> Quotas<u64> {
+///     Quotas::new(limit, |customer: &u64| match customer {
+///         0..100 => Plan::Quota(Quota::per_minute(6_000)),
+///         _ => Plan::Default,
+///     })
+/// }
+///
+/// let limits = per_customer(TokenBucket::new(Quota::per_minute(60)));
+/// # let _ = limits;
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has one quota for all keys: give `Quotas` an algorithm, a `Local`, a limiter of Redis or a `Cas`",
+    label = "takes no quota per key",
+    note = "a fleet (`Synced`, `Leased`) divides one quota into budgets: give each tier its own with `Quotas::tier`",
+    note = "keys in a store implement `tower_throttle::store::remote::RemoteKey`"
+)]
+pub trait QuotaPerKey<K> {
+    /// Whether it decides without waiting, so that a layer can have a line.
+    const DECIDES_AT_ONCE: bool = false;
+
+    /// The limit under each quota.
+    ///
+    /// # Errors
+    /// If it cannot have other quotas.
+    fn into_quotas(self) -> Result<UnderQuota<K>, ConfigError>;
+}
+
+/// The algorithm under a quota, or under its own.
+pub(in crate::store) fn under<A: Algorithm>(
+    algorithm: &A,
+    quota: Option<Quota>,
+) -> Result<A, ConfigError> {
+    let own = algorithm.with_quota(quota.unwrap_or(algorithm.quota()))?;
+    own.validate()?;
+    // The turns of queued requests belong to one quota.
+    if own.capabilities().queue > 0 {
+        return Err(ConfigError::Unsupported {
+            what: "a quota per key for an algorithm with a queue",
+            instead: "give the layer a queue, with `RateLimitLayer::queue`",
+        });
+    }
+    Ok(own)
+}
+
+/// The same for a store. Each time that a lockout took over a block under another quota, a key might get one
+/// more attempt.
+#[cfg(feature = "_remote")]
+pub(in crate::store) fn under_in_store<A: Algorithm>(
+    algorithm: &A,
+    quota: Option<Quota>,
+) -> Result<A, ConfigError> {
+    use crate::clock::Tick;
+
+    let (now, length) = (Tick::ZERO, std::time::Duration::from_secs(1));
+    let mut state = algorithm.fresh(now);
+    A::ban(algorithm, &mut state, now, length);
+    if algorithm.peek(&state, now, 1).is_denied() {
+        return Err(ConfigError::Unsupported {
+            what: "a quota per key for a lockout in a store",
+            instead: "count in this process, or give each quota a limiter, with `Quotas::tier`",
+        });
+    }
+    under(algorithm, quota)
+}
