@@ -1,7 +1,5 @@
 //! Replays the test suites of other rate limiters with `examples/replay`.
 
-use std::fs;
-
 use test_support::vectors::{cases, fault};
 
 /// Shows promises 10, 114.

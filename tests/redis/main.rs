@@ -41,10 +41,7 @@ use tower_throttle::{
     store::{Backend, Op, redis::Redis},
 };
 
-use self::{
-    redis_server::{RedisServer, reached},
-    wait::connected,
-};
+use self::{redis_server::RedisServer, wait::connected};
 
 /// Connects, however long that takes on a busy machine. The deadline of calls has to be longer than an attempt.
 async fn connect(redis: Redis) -> Redis {

@@ -10,7 +10,6 @@ use axum::{
     routing::get,
 };
 use http::StatusCode;
-use tower::util::MapResponseLayer;
 use tower_throttle::{
     FixedWindow, HeaderKey, ProblemJson, Quota, RateLimitLayer, RateLimited,
     concurrency::ConcurrencyLimitLayer,

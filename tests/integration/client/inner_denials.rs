@@ -2,7 +2,6 @@
 
 use axum::{Router, body::Body, extract::Request, response::Response, routing::any};
 use http::StatusCode;
-use tower::util::MapResponseLayer;
 use tower_throttle::{
     FixedWindow, Global, HeaderKey, Lockout, Quota, RateLimitLayer, RateLimited, Settle,
     concurrency::ConcurrencyLimitLayer, key::Missing, respond::Grpc,
