@@ -557,6 +557,31 @@ async fn machines_have_the_only_permit_in_turn() {
     );
 }
 
+/// Shows promise 365.
+#[tokio::test(start_paused = true)]
+async fn each_of_many_machines_has_the_only_permit_within_seconds() {
+    let store = MemoryStore::new();
+    let served = Arc::new([const { AtomicU64::new(0) }; 32]);
+    let mut requests = JoinSet::new();
+    for at in 0..32 {
+        let machine = Machine::new(store.clone(), 1).queued();
+        let served = Arc::clone(&served);
+        requests.spawn(async move {
+            loop {
+                let permit = machine.acquire().await.expect("a permit");
+                sleep(Duration::from_millis(10)).await;
+                drop(permit);
+                served[at].fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+    sleep(10 * SECOND).await;
+    let none = served
+        .iter()
+        .filter(|served| served.load(Ordering::Relaxed) == 0);
+    assert_eq!(none.count(), 0, "{served:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_request_that_waits_for_a_permit_takes_a_seat() {
     let layer = Machine::new(MemoryStore::new(), 1).queued().0;

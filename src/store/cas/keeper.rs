@@ -111,6 +111,7 @@ impl<S: CasStore> Leases<S> {
             contention: Contention::default(),
             valid_until: Tick::ZERO,
             renews_at: Tick::ZERO,
+            next_turn: None,
             unsure_until: Tick::ZERO,
             has_ended: false,
         };
@@ -130,6 +131,8 @@ struct Keeper<S: CasStore, H: LeaseHolder> {
     valid_until: Tick,
     /// When the store is told again that it holds them.
     renews_at: Tick,
+    /// When another machine has its turn, if machines wait.
+    next_turn: Option<Tick>,
     /// A swap failed, and may have been executed. What it says is over then.
     unsure_until: Tick,
     has_ended: bool,
@@ -150,7 +153,14 @@ impl<S: CasStore, H: LeaseHolder> Keeper<S, H> {
                         POLL[0]
                     };
                     held = plan.holds;
-                    poll / 2 + self.leases.shared.random_below(poll / 2)
+                    let pause = poll / 2 + self.leases.shared.random_below(poll / 2);
+                    match self.next_turn.map(|turn| turn.since(MonotonicClock.now())) {
+                        Some(until) if until < pause => {
+                            poll = POLL[0];
+                            until
+                        }
+                        _ => pause,
+                    }
                 }
                 Ok(plan) if plan.holds == 0 => {
                     is_unused = true;
@@ -203,6 +213,8 @@ impl<S: CasStore, H: LeaseHolder> Keeper<S, H> {
                 continue;
             };
             let view = held.view(*machine, now);
+            let until = view.until_next_turn();
+            self.next_turn = until.map(|until| MonotonicClock.now().plus(until));
             let plan = self.holder.plan(&view, read_at.is_some());
             let renews = plan.wants > 0 && MonotonicClock.now() >= self.renews_at;
             if (plan.waits() || renews) && read_at.is_none() {

@@ -14,8 +14,17 @@ use crate::clock::{Tick, nanos};
 
 /// Another format than that of a [`Record`](super::record::Record).
 const FORMAT: u8 = 0x81;
-/// How long a turn is, in nanoseconds: several times as long as machines take to find out what there is.
+/// How long a turn of few machines is, in nanoseconds: several times as long as machines take to find out what there
+/// is. Of many machines it is shorter, so that each has its turn within a few seconds.
 const TURN: u64 = 1_000_000_000;
+const SHORTEST_TURN: u64 = 50_000_000;
+/// How many machines have turns of full length.
+const FEW: u64 = 4;
+
+/// The length of a turn of so many machines.
+fn turn_of(machines: u64) -> u64 {
+    (TURN / machines.div_ceil(FEW).max(1)).max(SHORTEST_TURN)
+}
 
 /// What the machines of a fleet hold of one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,8 +49,7 @@ pub(crate) struct LeaseView {
     machine: u64,
     /// How many units each of them wants, if one of them has to wait.
     wants: Vec<(u64, u64)>,
-    /// Which turn it is.
-    turn: u64,
+    now: Tick,
 }
 
 /// What a machine is to hold.
@@ -84,8 +92,16 @@ impl LeaseView {
         }
         let before = hungry.iter().filter(|(_, machine)| *machine < self.machine);
         let (place, count) = (before.count() as u64, hungry.len() as u64);
-        let has_more = place.wrapping_add(self.turn) % count < left % count;
+        let turn = self.now.as_nanos() / turn_of(count);
+        let has_more = place.wrapping_add(turn) % count < left % count;
         left / count + u64::from(has_more)
+    }
+
+    /// When another machine has its turn, if machines wait.
+    pub(super) fn until_next_turn(&self) -> Option<Duration> {
+        let turn = turn_of(self.wants.len() as u64 + 1);
+        let left = turn - self.now.as_nanos() % turn;
+        (!self.wants.is_empty()).then(|| Duration::from_nanos(left))
     }
 }
 
@@ -104,7 +120,7 @@ impl Held {
                 .fold(0, |sum, lease| sum.saturating_add(lease.holds)),
             machine,
             wants: wants.map(|lease| (lease.wants, lease.machine)).collect(),
-            turn: now.as_nanos() / TURN,
+            now,
         }
     }
 

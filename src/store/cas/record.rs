@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn the_format_stays_readable() {
         let bytes = [
-            2, 1, 7, 0, 0, 0, 0, 0, 0, 0, 5, 9, 2, 4, 5, 0x80, 1, 1, 6, 0, 0, 0, 0,
+            2, 1, 7, 0, 0, 0, 0, 0, 0, 0, 5, 9, 2, 4, 5, 0x80, 1, 1, 6, 98, 46, 224, 167,
         ];
         let record = Record {
             versions: vec![version(7)],

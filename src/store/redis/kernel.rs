@@ -4,7 +4,7 @@ use std::{iter, time::Duration};
 
 use super::{call::Call, send::packed};
 use crate::algorithm::{Algorithm, Cells, Division, Kernel, Level, Turns, kernels, merge};
-use crate::clock::nanos;
+use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::store::remote::{layout, padding};
 
@@ -345,6 +345,10 @@ impl Figures<'_> {
             _ => 0,
         };
         let floor = i128::from(level.floor()) * period;
+        // In process a state ends at the last moment.
+        let left = (Tick::MAX.as_nanos() / 1_000).saturating_sub(self.now);
+        let longest = i128::from(left) * i128::from(level.rate);
+        let used = used.min(longest);
         let (span, is_line, is_asked) = (level.span(self.call), level.is_line(), self.call.asks());
         let start = match used + parts(span.lead) {
             start if used > floor && start > 0 => start,
@@ -366,7 +370,7 @@ impl Figures<'_> {
         };
         let retry = span.most.map(|most| {
             let most = i128::try_from(most).unwrap_or(i128::MAX);
-            let excess = used + parts(span.lead) + parts(span.cost) - most;
+            let excess = (used + parts(span.lead) + parts(span.cost)).min(longest) - most;
             level.time(excess.min(used - floor))
         });
         let mut decision = self.told(capacity, remaining, retry, level.time(reset));

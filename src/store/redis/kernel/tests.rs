@@ -2,8 +2,8 @@ use std::cell::Cell;
 
 use super::*;
 use crate::algorithm::{
-    All, AnyAlgorithm, FixedWindow, LeakyBucket, Lockout, SlidingGrid, SlidingLog, SlidingWindow,
-    TokenBucket,
+    Algorithm, All, AnyAlgorithm, FixedWindow, LeakyBucket, Lockout, SlidingGrid, SlidingLog,
+    SlidingWindow, TokenBucket,
 };
 use crate::clock::{Tick, unix_now};
 use crate::quota::Quota;
@@ -121,4 +121,26 @@ fn an_admission_that_leaves_no_room_says_how_long_the_next_request_is_denied() {
     assert_eq!(next(anchored.into(), [open, 4], 1), None);
     assert_eq!(next(anchored.into(), [open, 5], 1), Some(second(40)));
     assert_eq!(next(anchored.into(), [-1, 0], 6), Some(second(60)));
+}
+
+/// A charge that is as large as can be: in process a state ends at the last moment, and so do its figures.
+#[test]
+fn a_huge_charge_says_no_more_than_the_algorithm_itself() {
+    let bucket = TokenBucket::new(Quota::per_day(1));
+    let now = 1_700_000_000_000_000;
+    let at = Tick::from_nanos(now * 1_000);
+    let mut state = bucket.fresh(at);
+    let _ = bucket.charge(&mut state, at, u64::MAX);
+    let own = bucket.decide(&mut state, at, 1);
+    let kernels = Kernels::of(&AnyAlgorithm::from(bucket)).expect("kernels");
+    let reply = [i64::try_from(now).expect("a moment"), 0, (1 << 53) - 1, 0];
+    let (_, decision) = kernels.decision(Call::Take(1), &reply).expect("a reply");
+    assert!(
+        decision.is_denied() && decision.retry_after <= own.retry_after,
+        "{decision:?}, {own:?}"
+    );
+    assert!(
+        decision.reset_after <= own.reset_after,
+        "{decision:?}, {own:?}"
+    );
 }
