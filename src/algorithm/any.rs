@@ -1,6 +1,6 @@
 //! An algorithm chosen at run time.
 
-use std::{any::Any, fmt, time::Duration};
+use std::{any::Any, borrow::Cow, fmt, time::Duration};
 
 use super::fields::Fields;
 use super::{
@@ -168,16 +168,9 @@ impl Clone for AnyState {
 
 impl AnyState {
     /// The state of `algorithm`, or a fresh one if this one is of another kind.
-    fn look<A: Algorithm, T>(
-        &self,
-        algorithm: &A,
-        now: Tick,
-        look: impl FnOnce(&A::State) -> T,
-    ) -> T {
-        match self.get() {
-            Some(state) => look(state),
-            None => look(&algorithm.fresh(now)),
-        }
+    fn of<A: Algorithm>(&self, algorithm: &A, now: Tick) -> Cow<'_, A::State> {
+        let fresh = || Cow::Owned(algorithm.fresh(now));
+        self.get().map_or_else(fresh, Cow::Borrowed)
     }
 
     fn fresh<A: Algorithm>(algorithm: &A, now: Tick) -> Self {
@@ -239,7 +232,7 @@ impl Algorithm for AnyAlgorithm {
 
     fn peek(&self, state: &AnyState, now: Tick, cost: u64) -> Decision {
         with_kind!(self, as_ref, algorithm => {
-            state.look(algorithm, now, |state| algorithm.peek(state, now, cost))
+            algorithm.peek(&state.of(algorithm, now), now, cost)
         })
     }
 
@@ -257,7 +250,7 @@ impl Algorithm for AnyAlgorithm {
 
     fn expected_wait(&self, state: &AnyState, at: Tick, ahead: u64, cost: u64) -> Option<Duration> {
         with_kind!(self, as_ref, algorithm => {
-            state.look(algorithm, at, |state| algorithm.expected_wait(state, at, ahead, cost))
+            algorithm.expected_wait(&state.of(algorithm, at), at, ahead, cost)
         })
     }
 
@@ -292,15 +285,13 @@ impl Algorithm for AnyAlgorithm {
 
     fn peek_part(&self, state: &AnyState, now: Tick, cost: u64, part: usize) -> Decision {
         with_kind!(self, as_ref, algorithm => {
-            state.look(algorithm, now, |state| algorithm.peek_part(state, now, cost, part))
+            algorithm.peek_part(&state.of(algorithm, now), now, cost, part)
         })
     }
 
     fn peek_reserve(&self, state: &AnyState, now: Tick, cost: u64, max_wait: Duration) -> Decision {
         with_kind!(self, as_ref, algorithm => {
-            state.look(algorithm, now, |state| {
-                algorithm.peek_reserve(state, now, cost, max_wait)
-            })
+            algorithm.peek_reserve(&state.of(algorithm, now), now, cost, max_wait)
         })
     }
 
@@ -312,7 +303,7 @@ impl Algorithm for AnyAlgorithm {
 
     fn report(&self, state: &AnyState, now: Tick) -> Report {
         fn boxed<A: Algorithm>(algorithm: &A, state: &AnyState, now: Tick) -> Report {
-            let mut report = state.look(algorithm, now, |state| algorithm.report(state, now));
+            let mut report = algorithm.report(&state.of(algorithm, now), now);
             report.heap_bytes += size_of::<A::State>();
             report
         }

@@ -82,7 +82,7 @@ impl Fields<'_> {
     /// A number that is always the same, and distinguishes kinds of fields.
     pub fn tag(&mut self, tag: u64) {
         if let Direction::Name([kinds, _]) = &mut self.direction {
-            *kinds += &format!(".{tag}");
+            *kinds = format!("{kinds}.{tag}");
         }
         let mut read = tag;
         self.u64(&mut read);
@@ -175,7 +175,7 @@ impl Fields<'_> {
     fn quota_with(&mut self, setting: &'static Setting, quota: &mut Quota) {
         self.quotas += usize::from(!self.is_aside);
         match &mut self.direction {
-            Direction::Name([_, periods]) => *periods += &format!("/{:?}", quota.period()),
+            Direction::Name([_, periods]) => *periods = format!("{periods}/{:?}", quota.period()),
             _ if self.is_aside => {}
             Direction::Replace(other) => *quota = *other,
             Direction::Share(machines) => match quota.share_of(*machines) {

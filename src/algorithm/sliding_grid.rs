@@ -59,14 +59,13 @@ pub struct SlidingGridState {
     counts: Vec<u64>,
 }
 
-const MAX_CELLS: u64 = 60;
 const DEFAULT_CELLS: u64 = 10;
-static CELLS: Setting = Setting::count("cells", Range::Number(1, MAX_CELLS));
+static CELLS: Setting = Setting::count("cells", Range::Number(1, SlidingGrid::MAX_CELLS as u64));
 static STRICT: Setting = Setting::flag("strict");
 
 impl SlidingGrid {
     /// The most cells that a window may have.
-    pub const MAX_CELLS: usize = MAX_CELLS as usize;
+    pub const MAX_CELLS: usize = 60;
 
     /// Creates a grid of ten cells. A cell begins at the zero of the limiter's clock. A quota with a
     /// burst is refused when a limiter is built.

@@ -112,21 +112,37 @@ impl<A: Algorithm> DenialLockout<A> {
         self.lockout.phase(&state.denials, now).blocked_until
     }
 
-    /// Counts the denial, and returns it with the block that it may start.
-    fn denied(
+    /// What is decided if the other limit decides this. A denial is not counted, so its `retry_after` leaves out the
+    /// block that it would start.
+    fn looked(
+        &self,
+        state: &DenialLockoutState<A::State>,
+        now: Tick,
+        cost: u64,
+        decision: Decision,
+    ) -> Decision {
+        match self.blocked_until(state, now) {
+            Some(end) => during_block(decision, end, now, cost),
+            None => decision,
+        }
+    }
+
+    /// Counts what the other limit has decided outside a block, and returns it with the block that it may start.
+    fn counted(
         &self,
         state: &mut DenialLockoutState<A::State>,
         now: Tick,
-        denial: Decision,
+        cost: u64,
+        decision: Decision,
     ) -> Decision {
+        if !decision.is_denied() || cost == 0 {
+            return decision;
+        }
         let phase = self.lockout.phase(&state.denials, now);
         state.denials.enter(&phase);
         // No denial is refunded, so its own moment does not matter.
         state.denials.attempts.add(now.as_nanos(), 1);
-        match self.blocked_until(state, now) {
-            Some(end) => during_block(denial, end, now, 1),
-            None => denial,
-        }
+        self.looked(state, now, 1, decision)
     }
 }
 
@@ -178,24 +194,15 @@ impl<A: Algorithm> Algorithm for DenialLockout<A> {
     }
 
     fn decide(&self, state: &mut Self::State, now: Tick, cost: u64) -> Decision {
-        if let Some(end) = self.blocked_until(state, now) {
-            let looked = self.limit.peek(&state.limit, now, cost);
-            return during_block(looked, end, now, cost);
+        if self.blocked_until(state, now).is_some() {
+            return self.peek(state, now, cost);
         }
         let decision = self.limit.decide(&mut state.limit, now, cost);
-        if decision.is_denied() && cost > 0 {
-            return self.denied(state, now, decision);
-        }
-        decision
+        self.counted(state, now, cost, decision)
     }
 
-    /// A denial is not counted, so its `retry_after` leaves out the block that it would start.
     fn peek(&self, state: &Self::State, now: Tick, cost: u64) -> Decision {
-        let looked = self.limit.peek(&state.limit, now, cost);
-        match self.blocked_until(state, now) {
-            Some(end) => during_block(looked, end, now, cost),
-            None => looked,
-        }
+        self.looked(state, now, cost, self.limit.peek(&state.limit, now, cost))
     }
 
     fn reserve(
@@ -206,13 +213,10 @@ impl<A: Algorithm> Algorithm for DenialLockout<A> {
         max_wait: Duration,
     ) -> Decision {
         if self.blocked_until(state, now).is_some() {
-            return Self::peek_reserve(self, state, now, cost, max_wait);
+            return self.peek_reserve(state, now, cost, max_wait);
         }
         let decision = self.limit.reserve(&mut state.limit, now, cost, max_wait);
-        if decision.is_denied() && cost > 0 {
-            return self.denied(state, now, decision);
-        }
-        decision
+        self.counted(state, now, cost, decision)
     }
 
     fn refund(&self, state: &mut Self::State, now: Tick, cost: Cost, why: GiveBack) {
@@ -239,44 +243,31 @@ impl<A: Algorithm> Algorithm for DenialLockout<A> {
     }
 
     fn quotas(&self) -> Vec<Quota> {
-        A::quotas(&self.limit)
+        self.limit.quotas()
     }
 
-    fn peek_part(
-        &self,
-        state: &DenialLockoutState<A::State>,
-        now: Tick,
-        cost: u64,
-        part: usize,
-    ) -> Decision {
-        let looked = A::peek_part(&self.limit, &state.limit, now, cost, part);
-        match self.blocked_until(state, now) {
-            Some(end) => during_block(looked, end, now, cost),
-            None => looked,
-        }
+    fn peek_part(&self, state: &Self::State, now: Tick, cost: u64, part: usize) -> Decision {
+        let looked = self.limit.peek_part(&state.limit, now, cost, part);
+        self.looked(state, now, cost, looked)
     }
 
     fn peek_reserve(
         &self,
-        state: &DenialLockoutState<A::State>,
+        state: &Self::State,
         now: Tick,
         cost: u64,
         max_wait: Duration,
     ) -> Decision {
-        let limit = &self.limit;
-        let looked = A::peek_reserve(limit, &state.limit, now, cost, max_wait);
-        match self.blocked_until(state, now) {
-            Some(end) => during_block(looked, end, now, cost),
-            None => looked,
-        }
+        let looked = self.limit.peek_reserve(&state.limit, now, cost, max_wait);
+        self.looked(state, now, cost, looked)
     }
 
-    fn ban(&self, state: &mut DenialLockoutState<A::State>, now: Tick, length: Duration) {
-        Lockout::ban(&self.lockout, &mut state.denials, now, length);
+    fn ban(&self, state: &mut Self::State, now: Tick, length: Duration) {
+        self.lockout.ban(&mut state.denials, now, length);
     }
 
-    fn report(&self, state: &DenialLockoutState<A::State>, now: Tick) -> Report {
-        let mut report = A::report(&self.limit, &state.limit, now);
+    fn report(&self, state: &Self::State, now: Tick) -> Report {
+        let mut report = self.limit.report(&state.limit, now);
         report.heap_bytes += state.denials.heap_bytes();
         if self.blocked_until(state, now).is_some() {
             (report.available, report.is_blocked) = (0, true);

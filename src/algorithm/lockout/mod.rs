@@ -17,27 +17,9 @@ use std::time::Duration;
 use super::fields::Fields;
 use super::{Algorithm, Capabilities, Cost, GiveBack, Report};
 use crate::clock::Tick;
-use crate::decision::{Decision, Verdict};
+use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::quota::Quota;
-
-use self::phase::Phase;
-
-impl Lockout {
-    /// The decision on a state whose phase is known.
-    fn decision(&self, state: &LockoutState, phase: &Phase, now: Tick, cost: u64) -> Decision {
-        let since = |at: u64| at.saturating_sub(now.as_nanos());
-        let remaining = self.remaining(phase);
-        let (mut verdict, mut retry_at) = (Verdict::Admit, None);
-        if cost > remaining {
-            verdict = Verdict::Deny;
-            retry_at = self.retry_at(state, phase, cost);
-        }
-        let reset_after = since(self.reset_at(state, phase));
-        let (limit, retry_after) = (self.quota.limit(), retry_at.map(since));
-        Decision::new(verdict, limit, remaining, retry_after, reset_after)
-    }
-}
 
 impl Algorithm for Lockout {
     type State = LockoutState;
@@ -125,7 +107,7 @@ impl Algorithm for Lockout {
 
     fn ban(&self, state: &mut LockoutState, now: Tick, length: Duration) {
         let phase = self.phase(state, now);
-        self.block_to(state, &phase, now.plus(length).as_nanos());
+        state.block_to(&phase, now.plus(length).as_nanos());
     }
 
     fn report(&self, state: &LockoutState, now: Tick) -> Report {

@@ -13,6 +13,7 @@ use super::super::fields::Fields;
 use super::super::moments::Moments;
 use super::settings::Lockout;
 use crate::clock::Tick;
+use crate::decision::{Decision, Verdict};
 
 /// The most blocks that are counted: the length of any block has reached its maximum by then.
 const MAX_LEVEL: u32 = 63;
@@ -86,6 +87,19 @@ impl LockoutState {
         self.attempts.take_back(gone, latest, cost);
     }
 
+    /// Denies everything until `end` at least, whatever is refunded.
+    pub(super) fn block_to(&mut self, phase: &Phase, end: u64) {
+        match phase.blocked_until {
+            Some(own) if phase.is_full => {
+                self.block_until((phase.level + 1).min(MAX_LEVEL), end.max(own));
+            }
+            _ => {
+                self.enter(phase);
+                self.block_until(phase.level, end.max(phase.until));
+            }
+        }
+    }
+
     /// Blocks the key until `end`, after `level` blocks. What was counted before is dropped.
     fn block_until(&mut self, level: u32, end: u64) {
         (self.level, self.until) = (level, end);
@@ -154,6 +168,26 @@ impl Lockout {
         phase
     }
 
+    /// The decision on a state whose phase is known.
+    pub(super) fn decision(
+        &self,
+        state: &LockoutState,
+        phase: &Phase,
+        now: Tick,
+        cost: u64,
+    ) -> Decision {
+        let since = |at: u64| at.saturating_sub(now.as_nanos());
+        let remaining = self.remaining(phase);
+        let (mut verdict, mut retry_at) = (Verdict::Admit, None);
+        if cost > remaining {
+            verdict = Verdict::Deny;
+            retry_at = self.retry_at(state, phase, cost);
+        }
+        let reset_after = since(self.reset_at(state, phase));
+        let (limit, retry_after) = (self.quota.limit(), retry_at.map(since));
+        Decision::new(verdict, limit, remaining, retry_after, reset_after)
+    }
+
     /// The largest cost that is admitted.
     pub(super) const fn remaining(&self, phase: &Phase) -> u64 {
         match phase.blocked_until {
@@ -199,9 +233,13 @@ impl Lockout {
 
     /// When all of the limit is available.
     pub(super) fn reset_at(&self, state: &LockoutState, phase: &Phase) -> u64 {
-        let forgotten = |level, until| match self.places(level) < self.quota.limit() {
-            true => self.forgotten_at(until),
-            false => 0,
+        let forgotten = |level, until| {
+            let has_parole = self.places(level) < self.quota.limit();
+            if has_parole {
+                self.forgotten_at(until)
+            } else {
+                0
+            }
         };
         let blocked = phase.blocked_until.unwrap_or(0);
         if phase.is_full {
@@ -231,19 +269,6 @@ impl Lockout {
         expired.max(forgotten)
     }
 
-    /// Denies everything until `end` at least.
-    pub(super) fn block_to(&self, state: &mut LockoutState, phase: &Phase, end: u64) {
-        match phase.blocked_until {
-            Some(own) if phase.is_full => {
-                state.block_until((phase.level + 1).min(MAX_LEVEL), end.max(own));
-            }
-            _ => {
-                state.enter(phase);
-                state.block_until(phase.level, end.max(phase.until));
-            }
-        }
-    }
-
     /// The end of the block that starts with the newest attempt.
     fn block_end(&self, state: &LockoutState) -> u64 {
         let length = self.block_after(state.level);
@@ -260,7 +285,7 @@ impl Lockout {
         let phase = from.phase(state, now);
         if phase.is_full {
             // A block keeps the end that clients were told.
-            return from.block_to(state, &phase, 0);
+            return state.block_to(&phase, 0);
         }
         state.enter(&phase);
         // Fewer places must not start a block, which would have begun in the past.
