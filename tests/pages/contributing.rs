@@ -109,7 +109,15 @@ fn table() -> String {
     let mut table = "| `src/` | tests | nearest, after `cargo test` |\n|---|---|---|\n".to_owned();
     for (parts, tests, command) in PARTS {
         let parts: Vec<_> = parts.iter().map(|part| format!("`{part}`")).collect();
-        table += &format!("| {} | {tests} | `{command}` |\n", parts.join(", "));
+        table.extend([
+            "| ",
+            &parts.join(", "),
+            " | ",
+            tests,
+            " | `",
+            command,
+            "` |\n",
+        ]);
     }
     table
 }

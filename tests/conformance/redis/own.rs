@@ -28,9 +28,11 @@ fn moves(store: &mut BehindProxy) {
     store.proxy.cuts_all();
 }
 
+type Change = fn(&mut BehindProxy);
+
 const fn fault(
     name: &'static str,
-    (harm, heal): (fn(&mut BehindProxy), fn(&mut BehindProxy)),
+    (harm, heal): (Change, Change),
     error: &'static str,
     loses_states: bool,
 ) -> OwnFault<BehindProxy> {
@@ -97,7 +99,7 @@ pub(super) const FAULTS: [OwnFault<BehindProxy>; 13] = [
     fault(
         "LOADING",
         (loads, |it| {
-            tell(&it.server, &["CONFIG", "SET", "key-load-delay", "0"])
+            tell(&it.server, &["CONFIG", "SET", "key-load-delay", "0"]);
         }),
         "loading the dataset",
         false,

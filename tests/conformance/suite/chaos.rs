@@ -124,7 +124,7 @@ impl<L: Backend<str>> Machine<L> {
             (Plant::StaysAway, Err(_)) => self.is_away.set(true),
             (Plant::LeavesTask, Err(_)) => drop(tokio::spawn(std::future::pending::<()>())),
             (Plant::Panics, Err(_)) => {
-                drop(tokio::spawn(async { std::panic::panic_any(Plant::Panics) }))
+                drop(tokio::spawn(async { std::panic::panic_any(Plant::Panics) }));
             }
             _ => {}
         }
