@@ -147,7 +147,7 @@ impl<S: CasStore> InStore<S> {
         n: u64,
         max_wait: Duration,
     ) -> Result<Decision, String> {
-        self.dry(|| self.ask(key, now, |limiter, name| limiter.reserve(name, n, max_wait)))
+        self.dry(|| self.apply(key, now, reserve(n, max_wait)))
     }
 
     /// A decision after which nothing is written.
@@ -156,6 +156,16 @@ impl<S: CasStore> InStore<S> {
         let decision = decide();
         self.store.is_dry.store(false, Ordering::Relaxed);
         decision
+    }
+}
+
+/// A turn in a line of any length.
+pub(crate) const fn reserve(cost: u64, max_wait: Duration) -> Op {
+    let queue = u64::MAX;
+    Op::Reserve {
+        cost,
+        queue,
+        max_wait,
     }
 }
 
@@ -178,7 +188,7 @@ impl<S: CasStore> States for InStore<S> {
         n: u64,
         max_wait: Duration,
     ) -> Result<Decision, String> {
-        self.ask(key, now, |limiter, name| limiter.reserve(name, n, max_wait))
+        self.apply(key, now, reserve(n, max_wait))
     }
 
     fn peek(&mut self, key: usize, now: Tick, n: u64) -> Result<Decision, String> {

@@ -72,15 +72,6 @@ impl<S: CasStore> CasStore for Counted<S> {
         self.0.swap(key, expected, new, ttl)
     }
 
-    fn update(
-        &self,
-        key: &str,
-        change: impl FnMut(Loaded) -> Option<(Value, Duration)> + Send,
-    ) -> impl Future<Output = Result<bool, StoreError>> + Send {
-        self.1.fetch_add(1, Ordering::Relaxed);
-        self.0.update(key, change)
-    }
-
     fn has_one_clock(&self) -> bool {
         self.0.has_one_clock()
     }

@@ -134,8 +134,11 @@ struct Turn<S: CasStore, A: Algorithm> {
     key: Arc<str>,
     sent_at: Tick,
     /// The round, until the caller takes it back; and what its turn led to.
-    round: Mutex<Option<(Round<S, A>, Result<Option<Outcomes>, StoreError>)>>,
+    round: Mutex<Option<(Round<S, A>, Ran)>>,
 }
+
+/// `None` before the turn.
+type Ran = Result<Option<Outcomes>, StoreError>;
 
 /// What a turn led to.
 enum Outcomes {

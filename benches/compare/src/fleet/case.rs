@@ -116,6 +116,20 @@ pub(super) fn cases(effort: &Effort) -> Vec<Case> {
         row(&mut cases, "Cas", machines, |case| case.mode = Mode::Cas);
         cases.dedup();
     }
+    // Exact limits that collapse if machines work in vain. The first row of a load is that of one machine.
+    for load in [5, 10, 20, 100] {
+        for machines in [1, 8, 64] {
+            let mut of = |mode, place| {
+                row(&mut cases, "plateau", machines, |case| {
+                    (case.mode, case.place, case.load) = (mode, place, load);
+                });
+                cases.dedup();
+            };
+            of(Mode::Exact, Place::PostgreSql);
+            of(Mode::Exact, Place::Redis);
+            of(Mode::Cas, Place::Redis);
+        }
+    }
     cases.retain(|case| effort.wants(&case.to_string()) && (!effort.quick || is_quick(case)));
     cases
 }

@@ -239,6 +239,20 @@ impl Row {
         };
         let (worst, best) = ends(&self.seconds());
         let (mean, is_log) = (self.mean(), case.algorithm == "log");
+        if case.part == "plateau" {
+            let alone = |row: &&Self| {
+                row.case
+                    == Case {
+                        machines: 1,
+                        ..case
+                    }
+            };
+            let alone = rows.iter().find(alone).map_or(mean, Self::mean);
+            return missed(&[
+                (mean >= 0.5 * alone, "half"),
+                (self.errors <= 1.0, "errors"),
+            ]);
+        }
         if case.mode == Mode::Cas || (case.mode, case.place) == (Mode::Exact, Place::PostgreSql) {
             let goals = [(mean >= 950.0, "mean"), (self.errors <= 0.1, "errors")];
             return missed(&goals);
