@@ -11,11 +11,14 @@ use super::{
     error::{Class, store_error},
     pool::{Parameter, Pool},
     sql::{Sql, Table},
-    turns::Turns,
 };
 use crate::clock::Tick;
 use crate::error::StoreError;
-use crate::store::cas::{Loaded, Swapped, Value, Version};
+use crate::store::{
+    cas::{Loaded, Program, Swapped, Value, Version},
+    remote::Line,
+};
+use crate::sync::Mutex;
 
 /// A sweep reads a row at most so long after it expires: as long as its time to live, but within these
 /// bounds. So its index entry changes at most once in that time.
@@ -23,6 +26,9 @@ pub(super) const MIN_SLACK: Duration = Duration::from_secs(60);
 const MAX_SLACK: Duration = Duration::from_secs(3_600);
 /// A thousand years, so that no sum overflows.
 const MAX_TTL_MICROS: u64 = 1_000 * 366 * 86_400 * 1_000_000;
+
+/// The programs that wait for the next transaction.
+type Turns = Mutex<Line<Arc<dyn Program>, bool, 1>>;
 
 /// The statements on one table, through one pool.
 pub(super) struct Calls<P> {

@@ -12,9 +12,9 @@ use crate::store::{
     cas::{Loaded, Program},
     deadline::within,
     fleet::Write,
-    remote::{Line, TaskId, Waiting, catch_panic, runtime},
+    remote::{TaskId, Waiting, catch_panic, runtime},
 };
-use crate::sync::{Mutex, lock};
+use crate::sync::lock;
 
 /// The most programs of a transaction.
 const MAX_BATCH: usize = 256;
@@ -22,9 +22,6 @@ const MAX_BATCH: usize = 256;
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 type Turn = Waiting<Arc<dyn Program>, bool>;
-
-/// The programs that wait for the next transaction.
-pub(super) type Turns = Mutex<Line<Arc<dyn Program>, bool, 1>>;
 
 impl<P: Pool> Calls<P> {
     /// Runs a program with others, in the next transaction. Returns `false` if the pool has no connection for it.
