@@ -146,6 +146,7 @@ pub mod queue;
 mod quota;
 mod receipt;
 pub mod respond;
+mod saved;
 pub mod store;
 #[cfg(feature = "stream")]
 pub mod stream;

@@ -23,13 +23,19 @@ const ARROWS: &[(&[&str], &[&[&str]])] = &[
     (&["client"], &[VOCABULARY, &["key", "respond"]]),
     (&["picture"], &[]),
     (&["algorithm"], &[VOCABULARY, &["picture"]]),
-    (&["acquire"], &[VOCABULARY, &["algorithm"]]),
-    (&["limiter"], &[VOCABULARY, &["acquire", "algorithm"]]),
-    (&["store"], &[VOCABULARY, PORTS, &["acquire", "algorithm"]]),
+    (&["acquire", "saved"], &[VOCABULARY, &["algorithm"]]),
+    (
+        &["limiter"],
+        &[VOCABULARY, &["acquire", "algorithm", "saved"]],
+    ),
+    (
+        &["store"],
+        &[VOCABULARY, PORTS, &["acquire", "algorithm", "saved"]],
+    ),
     (&["queue"], &[VOCABULARY, &["key"]]),
     (
         &["layer"],
-        &[VOCABULARY, PORTS, &["algorithm", "store", "queue"]],
+        &[VOCABULARY, PORTS, &["algorithm", "saved", "store", "queue"]],
     ),
     (
         &["concurrency"],
@@ -40,7 +46,7 @@ const ARROWS: &[(&[&str], &[&[&str]])] = &[
         &[
             VOCABULARY,
             PORTS,
-            &["algorithm", "concurrency", "layer", "store"],
+            &["algorithm", "concurrency", "layer", "saved", "store"],
         ],
     ),
     (

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::calendar::{Calendar, zone_name};
-use super::fields::{self, Fields};
+use super::fields::{self, Fields, Moved};
 use super::setting::{Range, Setting, Takes};
 use super::window::WindowState;
 use super::{Algorithm, Capabilities, Cells, Cost, Division, GiveBack, Kernel};
@@ -222,6 +222,12 @@ impl Algorithm for CalendarWindow {
     fn state_fields(&self, state: &mut WindowState, fields: &mut Fields<'_>) {
         fields.u64(&mut state.end);
         fields.require(state.end <= LAST * SECOND);
-        fields.moment(&mut state.used);
+        let Moved { from, to } = fields.moved();
+        // The window that is open on the clock of the process that wrote the state is the one of this process.
+        if from != to {
+            let end = |at: Tick| self.bounds(at.as_nanos()).1;
+            state.end = if state.end < end(from) { 0 } else { end(to) };
+        }
+        fields.count(&mut state.used);
     }
 }

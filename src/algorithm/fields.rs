@@ -33,6 +33,39 @@ pub struct Fields<'a> {
     quotas: usize,
     /// Whether the quota is none of the limits that decide.
     is_aside: bool,
+    /// How the moments are moved that are read.
+    moved: Moved,
+}
+
+/// One moment as it was on the clock that wrote a state, and as it is on the clock of this process.
+///
+/// A moment of the state keeps its distance from it. The default moves nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Moved {
+    pub(crate) from: Tick,
+    pub(crate) to: Tick,
+}
+
+impl Moved {
+    /// The moment of a state on the clock of this process. Zero stays zero: in a state it says that there is none.
+    pub(super) const fn nanos(&self, ns: u64) -> u64 {
+        shifted(ns, self.from.as_nanos(), self.to.as_nanos())
+    }
+
+    /// Whether moments are moved to earlier ones.
+    pub(super) fn is_back(&self) -> bool {
+        self.to < self.from
+    }
+}
+
+const fn shifted(ns: u64, from: u64, to: u64) -> u64 {
+    if ns == 0 {
+        0
+    } else if to >= from {
+        ns.saturating_add(to - from)
+    } else {
+        ns.saturating_sub(from - to)
+    }
 }
 
 #[derive(Debug)]
@@ -146,9 +179,33 @@ impl Fields<'_> {
     }
 
     /// A moment, at most [`Tick::MAX`].
+    ///
+    /// If the clock of the process that reads it counts from another zero than the one that wrote it, it is
+    /// moved by the difference.
     pub fn moment(&mut self, ns: &mut u64) {
-        self.u64(ns);
-        self.require(*ns <= Tick::MAX.as_nanos());
+        self.count(ns);
+        *ns = self.moved.nanos(*ns).min(Tick::MAX.as_nanos());
+    }
+
+    /// A number that is at most 2^63 - 1.
+    pub(super) fn count(&mut self, count: &mut u64) {
+        self.u64(count);
+        self.require(*count <= Tick::MAX.as_nanos());
+    }
+
+    /// How moments are moved that are not listed one by one.
+    pub(super) const fn moved(&self) -> Moved {
+        self.moved
+    }
+
+    /// An edge of a window that lies at a fixed moment of the clock; `at` returns that of the window of a moment. The
+    /// window that is open stays open, and ends when the clock of this process says so.
+    pub(super) fn edge(&mut self, edge: &mut u64, at: impl Fn(Tick) -> u64) {
+        self.u64(edge);
+        let Moved { from, to } = self.moved;
+        if from != to {
+            *edge = shifted(*edge, at(from), at(to));
+        }
     }
 
     /// A limit, a period, and a burst if there is one.
@@ -245,18 +302,28 @@ impl Fields<'_> {
 
 /// Calls `list` in one direction.
 fn run<'a>(direction: Direction<'a>, list: impl FnOnce(&mut Fields<'a>)) -> Fields<'a> {
+    run_moved(direction, Moved::default(), list)
+}
+
+fn run_moved<'a>(
+    direction: Direction<'a>,
+    moved: Moved,
+    list: impl FnOnce(&mut Fields<'a>),
+) -> Fields<'a> {
     let mut fields = Fields {
         direction,
         quota: Quota::per_second(1),
         quotas: 0,
         is_aside: false,
+        moved,
     };
     list(&mut fields);
     fields
 }
 
-fn write(list: impl FnOnce(&mut Fields<'_>)) -> Option<Vec<u8>> {
-    match run(Direction::Write(Vec::with_capacity(32)), list).direction {
+/// Writes the fields behind `bytes`.
+fn write(bytes: Vec<u8>, list: impl FnOnce(&mut Fields<'_>)) -> Option<Vec<u8>> {
+    match run(Direction::Write(bytes), list).direction {
         Direction::Write(bytes) => Some(bytes),
         _ => None,
     }
@@ -284,7 +351,8 @@ fn changed<A: Algorithm>(
 /// The settings of `algorithm` as bytes, which are equal only for equal settings. `None` if the
 /// algorithm, or a part of it, lists no fields.
 pub fn settings_to_bytes<A: Algorithm>(algorithm: &A) -> Option<Vec<u8>> {
-    write(|fields| algorithm.clone().settings_fields(fields))
+    let bytes = Vec::with_capacity(32);
+    write(bytes, |fields| algorithm.clone().settings_fields(fields))
 }
 
 /// The algorithm that has the settings in `bytes`. `None` if it is not of the kind of `like`.
@@ -297,7 +365,33 @@ pub fn settings_from_bytes<A: Algorithm>(like: &A, bytes: &[u8]) -> Option<A> {
 
 /// The state as bytes. Moments in it are as the clock counts them.
 pub fn state_to_bytes<A: Algorithm>(algorithm: &A, state: &A::State) -> Option<Vec<u8>> {
-    write(|fields| algorithm.state_fields(&mut state.clone(), fields))
+    state_onto_bytes(algorithm, state, Vec::with_capacity(32))
+}
+
+/// As [`state_to_bytes`], behind `bytes`.
+pub(crate) fn state_onto_bytes<A: Algorithm>(
+    algorithm: &A,
+    state: &A::State,
+    bytes: Vec<u8>,
+) -> Option<Vec<u8>> {
+    write(bytes, |fields| {
+        algorithm.state_fields(&mut state.clone(), fields);
+    })
+}
+
+/// Takes a state from the front of `bytes`, and moves it to the clock of this process.
+pub(crate) fn read_moved_state<A: Algorithm>(
+    algorithm: &A,
+    bytes: &mut &[u8],
+    moved: Moved,
+) -> Option<A::State> {
+    let mut state = algorithm.fresh(Tick::ZERO);
+    let list = |fields: &mut Fields<'_>| algorithm.state_fields(&mut state, fields);
+    match run_moved(Direction::Read(*bytes), moved, list).direction {
+        Direction::Read(rest) => *bytes = rest,
+        _ => return None,
+    }
+    Some(state)
 }
 
 /// The state in `bytes`, if they hold one of `algorithm`.

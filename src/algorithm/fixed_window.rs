@@ -175,7 +175,12 @@ impl Algorithm for FixedWindow {
     }
 
     fn state_fields(&self, state: &mut WindowState, fields: &mut Fields<'_>) {
-        fields.u64(&mut state.end);
-        fields.moment(&mut state.used);
+        if self.anchored {
+            fields.u64(&mut state.end);
+            state.end = fields.moved().nanos(state.end);
+        } else {
+            fields.edge(&mut state.end, |at| self.grid.end(at));
+        }
+        fields.count(&mut state.used);
     }
 }

@@ -128,7 +128,7 @@ pub use self::{
 pub(crate) use self::{
     calendar::{zone_name, zone_number},
     combined::{binds_more, merge},
-    fields::{check_listed, set, settings},
+    fields::{Moved, check_listed, read_moved_state, set, settings, state_onto_bytes},
     kernel::{Cells, Division, Kernel, Level, Turns},
     setting::{MAX_WAIT, QUEUE, Setting, Takes},
 };

@@ -146,7 +146,7 @@ impl Moments {
         let listed = std::mem::take(self);
         let mut len = listed.len();
         self.seen = listed.seen;
-        fields.moment(&mut self.seen);
+        fields.count(&mut self.seen);
         fields.len(&mut len);
         let (mut last, mut sum) = (0, 0_u64);
         for place in 0..len {
@@ -154,16 +154,22 @@ impl Moments {
             let (mut later, mut cost) = entry.map_or((0, 0), |(at, sum)| {
                 (at - last, sum.wrapping_sub(listed.before(place)))
             });
-            fields.moment(&mut later);
-            fields.moment(&mut cost);
+            fields.count(&mut later);
+            fields.count(&mut cost);
             (last, sum) = (last + later, sum.wrapping_add(cost));
             let is_later = place == 0 || later > 0;
             fields.require(cost > 0 && is_later && last <= self.seen);
             if fields.has_failed() {
                 return;
             }
-            self.entries.push_back((last, sum));
+            let at = fields.moved().nanos(last);
+            match self.entries.back_mut() {
+                // Moments before the zero of this clock are its zero.
+                Some(newest) if newest.0 >= at => newest.1 = sum,
+                _ => self.entries.push_back((at, sum)),
+            }
         }
+        self.seen = fields.moved().nanos(self.seen);
     }
 
     /// The bytes on the heap.

@@ -279,10 +279,10 @@ impl Algorithm for SlidingGrid {
     }
 
     fn state_fields(&self, state: &mut SlidingGridState, fields: &mut Fields<'_>) {
-        fields.u64(&mut state.end);
+        fields.edge(&mut state.end, |at| self.grid.end(at));
         state.counts.resize(self.counted(), 0);
         for count in &mut state.counts {
-            fields.moment(count);
+            fields.count(count);
         }
     }
 }

@@ -267,8 +267,8 @@ impl Algorithm for SlidingWindow {
     }
 
     fn state_fields(&self, state: &mut SlidingWindowState, fields: &mut Fields<'_>) {
-        fields.u64(&mut state.end);
-        fields.moment(&mut state.previous);
-        fields.moment(&mut state.current);
+        fields.edge(&mut state.end, |at| self.grid.end(at));
+        fields.count(&mut state.previous);
+        fields.count(&mut state.current);
     }
 }

@@ -67,6 +67,10 @@ impl Clock for ManualClock {
     fn now(&self) -> Tick {
         Tick::from_nanos(self.0.now.load(Ordering::Acquire))
     }
+
+    fn unix_time(&self) -> Duration {
+        Duration::from_nanos(self.now().as_nanos())
+    }
 }
 
 impl Timer for ManualClock {

@@ -134,6 +134,12 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     fn at(&self, moment: Tick) -> Tick {
         self.now().minus(MonotonicClock.now().since(moment))
     }
+
+    /// The time since 1970, by which a limit that is loaded sees how long ago it was saved; no decision uses it.
+    /// By default the machine's wall clock. A [`ManualClock`] shows its own moment.
+    fn unix_time(&self) -> Duration {
+        self::system::unix_time()
+    }
 }
 
 /// Runs `future` in a task of the caller's runtime, if there is one.

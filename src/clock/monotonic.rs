@@ -1,8 +1,11 @@
 //! The default clock.
 
+use std::time::Duration;
+
 use super::paused;
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 use super::system::system_nanos;
+use super::system::unix_time;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 use super::tsc;
 use super::{Clock, Tick};
@@ -50,5 +53,11 @@ impl Clock for MonotonicClock {
     #[inline]
     fn at(&self, moment: Tick) -> Tick {
         moment
+    }
+
+    /// tokio's time if tests can pause it.
+    fn unix_time(&self) -> Duration {
+        let paused = paused::now().map(|now| Duration::from_nanos(now.as_nanos()));
+        paused.unwrap_or_else(unix_time)
     }
 }

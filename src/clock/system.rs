@@ -30,7 +30,7 @@ pub(super) fn nanos_since_anchor(now: Instant) -> u64 {
     clippy::disallowed_methods,
     reason = "the one place that reads the system's clock"
 )]
-fn unix_time() -> Duration {
+pub(super) fn unix_time() -> Duration {
     let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     unix.unwrap_or_default()
 }

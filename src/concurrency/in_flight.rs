@@ -26,8 +26,8 @@ use crate::decision::{CompactDecision, Decision, Verdict};
 use crate::error::{RateLimited, StoreError};
 use crate::key::Priority;
 use crate::layer::{
-    Ask, Exit, Gate, Limiting, Look, MayWait, OnStoreError, Passed, PolicyList, SettlePart, State,
-    rename,
+    Ask, Exit, Gate, Limiting, Look, MayWait, OnStoreError, Passed, PolicyList, Preview,
+    Previewing, SettlePart, State, rename,
 };
 use crate::queue::Order;
 use crate::respond::{Event, OwnRules, Policies, Settle};
@@ -253,6 +253,22 @@ impl<K: Hash, H, P: Source<K>> Gate<K> for InFlight<H, P> {
         } else {
             Look::Holds
         }
+    }
+
+    fn preview(&self, key: &K, ask: Ask) -> Vec<Previewing> {
+        let usage = self.permits().table.usage(self.request(key, ask));
+        let verdict = match self.look(key, ask) {
+            Look::Denies => Verdict::Deny,
+            _ if usage.in_flight >= usage.limit => Verdict::Wait(self.options.max_wait),
+            _ => Verdict::Admit,
+        };
+        let preview = Preview {
+            name: Arc::clone(self.state.name()),
+            decision: usage.decision(verdict),
+            quota: None,
+            shadow: ask.shadow,
+        };
+        vec![Box::pin(std::future::ready(Ok(preview)))]
     }
 
     #[inline]

@@ -13,6 +13,7 @@ use std::{
 };
 
 use super::policy_cache::{PolicyList, UNNAMED};
+pub(crate) use super::preview::Previewing;
 use super::state::State;
 use crate::clock::Tick;
 use crate::decision::{CompactDecision, Decision};
@@ -38,6 +39,20 @@ pub struct Ask {
     pub(crate) shares: bool,
     /// What it has taken is needed when the response is there, or while it is served.
     pub(crate) keep: bool,
+}
+
+impl Ask {
+    /// Asks only what would be decided.
+    pub(crate) const fn peek(cost: u64, priority: Priority, shadow: bool) -> Self {
+        Self {
+            cost,
+            priority,
+            shadow,
+            figures: false,
+            shares: false,
+            keep: false,
+        }
+    }
 }
 
 /// What a request needs if it has to wait.
@@ -144,6 +159,9 @@ pub trait Gate<K>: Limiting {
 
     /// What it would say.
     fn look(&self, key: &K, ask: Ask) -> Look;
+
+    /// What each of its limits would decide.
+    fn preview(&self, key: &K, ask: Ask) -> Vec<Previewing>;
 
     /// Ready once the request may go on or is denied, all of which is counted. The entry is a new one, or that of a
     /// request that waits. Without a context it only begins to wait.

@@ -2,12 +2,16 @@
 
 use std::{
     fmt,
+    future::Future,
     hash::{BuildHasher, Hash},
+    io::{self, Read, Write},
     marker::PhantomData,
     sync::Arc,
     time::Duration,
 };
 
+use super::gate::{Ask, Gate};
+use super::preview::{Preview, all, preview};
 use super::signals::Gauges;
 use super::state::{Shared, State};
 use super::{Counts, KeyPair, KeyUpdate, LimitLayer, Limiting};
@@ -15,10 +19,11 @@ use crate::algorithm::Algorithm;
 use crate::backend::{Backend, Bans, IntoBackend, Op};
 use crate::clock::Clock;
 use crate::decision::Decision;
-use crate::error::ConfigError;
-use crate::key::{KeyExtractor, KeyRef, KeyType};
+use crate::error::{ConfigError, RateLimited, StoreError};
+use crate::key::{Extracted, KeyExtractor, KeyRef, KeyType};
 use crate::quota::Quota;
 use crate::receipt::Receipt;
+use crate::saved::SaveState;
 use crate::store::local::{Local, Stats};
 
 /// Reads and changes a layer's limits while requests are served.
@@ -76,6 +81,65 @@ impl<K, G: Limiting, R> LimitLayer<K, G, R> {
     }
 }
 
+impl<K, G, R> LimitLayer<K, G, R> {
+    /// Returns what each limit would decide on `request` now, in the order of the limits. Nothing is taken or counted.
+    ///
+    /// A request that the limits do not concern has none. Keep a clone of the layer to ask it: for a page of support, or
+    /// for a proxy in front.
+    ///
+    /// # Errors
+    /// If the request would be rejected because it has no key, or a store cannot decide.
+    ///
+    /// ```
+    /// use axum::{Router, body::Body, extract::Request, http::StatusCode, routing::get};
+    /// use tower::ServiceExt;
+    /// use tower_throttle::{FixedWindow, HeaderKey, Quota, RateLimitLayer, TokenBucket};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let both = (TokenBucket::new(Quota::per_second(10)), FixedWindow::new(Quota::per_day(1)));
+    /// let limit = RateLimitLayer::new(HeaderKey::new("x-api-key"), both).name("api");
+    /// let asked = limit.clone();
+    /// let app: Router = Router::new().route("/", get(async || "done")).layer(limit).route(
+    ///     "/limited",
+    ///     get(async move |request: Request| {
+    ///         let previews = asked.preview(&request).await.map_err(|error| error.status())?;
+    ///         let limited = previews.iter().find(|preview| preview.is_limited());
+    ///         let rule = limited.map(|by| format!("{} {:?}", by.name, by.quota));
+    ///         Ok::<_, StatusCode>(rule.unwrap_or_default())
+    ///     }),
+    /// );
+    /// let get = async |path| {
+    ///     let request = Request::get(path).header("x-api-key", "ann").body(Body::empty()).unwrap();
+    ///     let response = app.clone().oneshot(request).await.unwrap();
+    ///     axum::body::to_bytes(response.into_body(), 99).await.unwrap()
+    /// };
+    /// assert_eq!(get("/limited").await, "");
+    /// assert_eq!(get("/").await, "done");
+    /// assert_eq!(get("/limited").await, format!("api {:?}", Some(Quota::per_day(1))));
+    /// # }
+    /// ```
+    pub fn preview<Req>(
+        &self,
+        request: &Req,
+    ) -> impl Future<Output = Result<Vec<Preview>, RateLimited>> + Send + use<Req, K, G, R>
+    where
+        K: KeyExtractor<Req>,
+        G: Gate<K::Key>,
+    {
+        let previews = match self.keys.extract(request) {
+            Extracted::Key(key) => {
+                let (cost, priority) = (self.keys.cost(request), self.keys.priority(request));
+                let ask = Ask::peek(cost, priority, self.options.shadow);
+                Ok(self.gate.preview(&key, ask))
+            }
+            Extracted::Skip => Ok(Vec::new()),
+            Extracted::Reject(rejection) => Err(RateLimited::from(rejection)),
+        };
+        all(previews)
+    }
+}
+
 impl<K, L> Handle<K, L> {
     pub(crate) fn new(state: &State<L>) -> Self {
         Self {
@@ -103,6 +167,35 @@ impl<K, L> Handle<K, L> {
         L: Backend<Q>,
     {
         self.limiter.apply(key, Op::Peek(cost))
+    }
+
+    /// Returns what a request of `key` and this cost would get now, and by which rule. Nothing is taken or counted.
+    ///
+    /// ```
+    /// use tower_throttle::{FixedWindow, Quota, RateLimitLayer, TokenBucket};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower_throttle::StoreError> {
+    /// let both = (TokenBucket::new(Quota::per_second(10)), FixedWindow::new(Quota::per_day(5)));
+    /// let layer = RateLimitLayer::new(|user: &String| user.clone(), both).name("users");
+    /// let handle = layer.handle();
+    /// handle.charge("ann", 5);
+    /// let preview = handle.preview("ann", 1).await?;
+    /// assert!(preview.is_limited());
+    /// assert_eq!((&*preview.name, preview.quota), ("users", Some(Quota::per_day(5))));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn preview<Q>(
+        &self,
+        key: &Q,
+        cost: u64,
+    ) -> impl Future<Output = Result<Preview, StoreError>> + Send + use<Q, K, L>
+    where
+        Q: KeyRef<K> + ?Sized,
+        L: Backend<Q>,
+    {
+        preview((&self.name, false, false), &*self.limiter, key, cost)
     }
 
     /// Forgets what `key` has used. Requests that wait go on as far as the limit then admits them.
@@ -374,6 +467,62 @@ impl<K, A: Algorithm, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
         self.shared.lines.tell_all();
         self.shared.refresh_policies();
         Ok(())
+    }
+}
+
+impl<K, A, C, S> Handle<K, Local<A, C, S>>
+where
+    A: Algorithm,
+    C: Clock,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// Writes what all keys have used, so that the next process goes on with it; see [`Local::save`].
+    ///
+    /// A [`StateFile`](crate::store::StateFile) does so for several layers.
+    ///
+    /// # Errors
+    /// If the writer fails, or the algorithm contains one that has no form as bytes.
+    pub fn save(&self, writer: impl Write) -> io::Result<()> {
+        Local::save(&self.limiter, writer)
+    }
+
+    /// Reads what [`save`](Self::save) has written, and goes on with it; see [`Local::load`]. Call it before the first
+    /// request.
+    ///
+    /// # Errors
+    /// If the bytes are damaged or do not fit, or the limit is in use. Then nothing changes.
+    ///
+    /// ```
+    /// use tower_throttle::{FixedWindow, Quota, RateLimitLayer};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let layer = || RateLimitLayer::new(|user: &String| user.clone(), FixedWindow::new(Quota::per_day(9)));
+    /// let (before, after) = (layer(), layer());
+    /// before.handle().charge("alice", 4);
+    /// let mut saved = Vec::new();
+    /// before.handle().save(&mut saved)?;
+    /// after.handle().load(&saved[..])?;
+    /// assert_eq!(after.handle().peek_now("alice", 1).remaining(), 5);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn load(&self, reader: impl Read) -> io::Result<()> {
+        Local::load(&self.limiter, reader)
+    }
+}
+
+impl<K, A, C, S> SaveState for Handle<K, Local<A, C, S>>
+where
+    A: Algorithm,
+    C: Clock,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    fn save(&self, writer: &mut dyn Write) -> io::Result<()> {
+        Local::save(&self.limiter, writer)
+    }
+
+    fn load(&self, reader: &mut dyn Read) -> io::Result<()> {
+        Local::load(&self.limiter, reader)
     }
 }
 

@@ -14,6 +14,7 @@ mod limit_of;
 mod mistakes;
 mod options;
 mod policy_cache;
+mod preview;
 mod rate;
 mod rate_entry;
 mod service;
@@ -33,6 +34,7 @@ pub use self::{
     key_update::KeyUpdate,
     mistakes::CloneService,
     options::OnStoreError,
+    preview::Preview,
     rate::Rate,
     service::Limit,
     top_keys::{Hashed, TopKey, TopKeys},
@@ -41,11 +43,13 @@ pub use self::{
 #[cfg(feature = "policies")]
 pub(crate) use self::{
     all_of::{Part, PartAsk, PartOf, Parts, Renamed, Slot},
+    preview::all,
     state::LayerState,
 };
 pub(crate) use self::{
     gate::{Ask, Exit, Gate, Limiting, Look, MayWait, Passed, SettlePart, rename},
     policy_cache::PolicyList,
+    preview::Previewing,
     signals::Gauges,
     state::State,
 };

@@ -19,6 +19,7 @@ use super::gate::{
 use super::limit_of::LimitOf;
 use super::options::OnStoreError;
 use super::policy_cache::PolicyList;
+use super::preview::{Previewing, preview};
 use super::rate_entry::{Booked, InLine, RateEntry, Ticket};
 use super::state::State;
 use crate::backend::{Backend, IntoBackend, Op};
@@ -369,6 +370,12 @@ where
             Verdict::Deny if looked.retry_after.is_none() || !may_wait() => Look::Denies,
             _ => Look::Waits,
         }
+    }
+
+    fn preview(&self, key: &K, ask: Ask) -> Vec<Previewing> {
+        let waits = self.look(key, ask) == Look::Waits;
+        let limit = (self.state.name(), ask.shadow, waits);
+        vec![preview(limit, self.backend(), key, ask.cost)]
     }
 
     #[expect(

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::fmt;
+use std::io::{self, Read, Write};
 use std::time::Duration;
 
 use crate::acquire::{OneKey, Outcome, acquire};
@@ -10,6 +11,7 @@ use crate::clock::{Clock, MonotonicClock, Tick, Timer};
 use crate::decision::Decision;
 use crate::error::{ConfigError, expect_valid};
 use crate::quota::Quota;
+use crate::saved::{Kind, Reading, SaveState, Writing, read_checked};
 use crate::sync::{Mutex, lock};
 
 /// One limit without a key: for a sampler, a job, or the calls of a client.
@@ -233,6 +235,65 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
         let mut state = held.state.clone();
         algorithm.rescale(&mut state, &held.algorithm, now);
         *held = Held { algorithm, state };
+        Ok(())
+    }
+}
+
+impl<A: Algorithm, C: Clock> Limiter<A, C> {
+    /// Writes what is used, so that the next process goes on with it: [`load`](Self::load).
+    ///
+    /// # Errors
+    /// If the writer fails, or the algorithm contains one that has no form as bytes.
+    ///
+    /// ```
+    /// use tower_throttle::{FixedWindow, Limiter, Quota};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let before = Limiter::new(FixedWindow::new(Quota::per_day(10)));
+    /// before.check_n(4);
+    /// let mut saved = Vec::new();
+    /// before.save(&mut saved)?;
+    ///
+    /// let after = Limiter::new(FixedWindow::new(Quota::per_day(10)));
+    /// after.load(&saved[..])?;
+    /// assert_eq!(after.peek().remaining(), 6);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn save(&self, mut writer: impl Write) -> io::Result<()> {
+        SaveState::save(self, &mut writer)
+    }
+
+    /// Reads what [`save`](Self::save) has written, in place of what was used here. Call it before the first use.
+    ///
+    /// [`Local::load`](crate::Local::load) says what counts as passed, and what other settings do.
+    ///
+    /// # Errors
+    /// If the bytes are damaged, or are of another version or algorithm. Then nothing changes.
+    pub fn load(&self, mut reader: impl Read) -> io::Result<()> {
+        SaveState::load(self, &mut reader)
+    }
+}
+
+impl<A: Algorithm, C: Clock> SaveState for Limiter<A, C> {
+    fn save(&self, writer: &mut dyn Write) -> io::Result<()> {
+        let (algorithm, state) = {
+            let held = lock(&self.held);
+            (held.algorithm.clone(), held.state.clone())
+        };
+        let mut out = Writing::limit(Kind::Limiter, &algorithm, &self.clock)?;
+        out.state(&algorithm, &state)?;
+        out.finish(writer)
+    }
+
+    fn load(&self, reader: &mut dyn Read) -> io::Result<()> {
+        let bytes = read_checked(Kind::Limiter, reader)?;
+        let mut reading = Reading(&bytes);
+        let mut held = lock(&self.held);
+        let saved = reading.limit(&held.algorithm, &self.clock)?;
+        let state = saved.state(&held.algorithm, &mut reading)?;
+        reading.end()?;
+        held.state = state.unwrap_or_else(|| held.algorithm.fresh(saved.now()));
         Ok(())
     }
 }

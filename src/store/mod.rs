@@ -35,3 +35,4 @@ pub use self::{
 pub use crate::backend::{Backend, Bans, Fullness, IntoBackend, Losses, Op};
 pub use crate::quota::Plan;
 pub use crate::receipt::Receipt;
+pub use crate::saved::{SaveState, StateFile};

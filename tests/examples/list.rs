@@ -1,13 +1,14 @@
 //! How each example runs, as `cargo run --example` takes it. `cargo run -p quickstart` runs the first one.
 
 /// Name, features and arguments, in which `TMP` is a folder, and `REDIS` and `POSTGRES` are the URLs of servers.
-pub(crate) const EXAMPLES: [&str; 28] = [
+pub(crate) const EXAMPLES: [&str; 29] = [
     "quickstart",
     "axum_routes",
     "client_pacing",
     "lists",
     "login",
     "queue",
+    "restart",
     "tiers",
     "plans",
     "tokens",

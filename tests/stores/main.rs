@@ -14,6 +14,7 @@ mod memory;
 mod model;
 mod rates;
 mod retune;
+mod saved;
 mod users;
 
 use test_support::{counting, random};

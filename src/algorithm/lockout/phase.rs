@@ -130,7 +130,9 @@ impl LockoutState {
         for (now, at) in &mut self.late {
             fields.moment(now);
             fields.moment(at);
-            fields.require(now < at && *at <= self.attempts.seen);
+            // Moments before the zero of this clock are its zero.
+            let is_before_zero = *at == 0 && fields.moved().is_back();
+            fields.require((now < at || is_before_zero) && *at <= self.attempts.seen);
         }
     }
 }

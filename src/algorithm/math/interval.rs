@@ -98,6 +98,7 @@ impl Interval {
         fields: &mut Fields<'_>,
     ) {
         fields.u64(&mut state.ns);
+        state.ns = fields.moved().nanos(state.ns);
         fields.u64(&mut state.fraction);
         fields.require(state.fraction < self.limit.get());
     }

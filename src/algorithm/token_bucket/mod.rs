@@ -426,9 +426,14 @@ impl Algorithm for TokenBucket {
 
     fn state_fields(&self, state: &mut ExactNanos, fields: &mut Fields<'_>) {
         match self.steps.active() {
-            Some(_) => {
-                fields.moment(&mut state.ns);
-                fields.moment(&mut state.fraction);
+            Some(steps) => {
+                if steps.is_aligned {
+                    let length = steps.length;
+                    fields.edge(&mut state.ns, |at| at.as_nanos() / length * length);
+                } else {
+                    fields.moment(&mut state.ns);
+                }
+                fields.count(&mut state.fraction);
             }
             None => self.bucket.interval.state_fields(state, fields),
         }

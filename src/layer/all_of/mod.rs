@@ -17,6 +17,7 @@ use self::part::{Ended, Settlings, go_on};
 pub(crate) use self::part::{PartAsk, PartOf, Slot};
 use super::gate::{Ask, Gate, Limiting, Look, MayWait, Passed, SettlePart};
 use super::policy_cache::PolicyList;
+use super::preview::Previewing;
 use super::signals::Outcome;
 use super::state::State;
 use crate::decision::{CompactDecision, Decision};
@@ -134,6 +135,13 @@ impl<K, P: Parts<K> + Renamed> Gate<K> for AllOf<P> {
                 let denies = looks().find(|look| *look == Look::Denies);
                 denies.or_else(|| looks().max()).unwrap_or(Look::Passes)
             })
+    }
+
+    fn preview(&self, key: &K, ask: Ask) -> Vec<Previewing> {
+        let parts = &self.state.backend;
+        parts.with(key, &mut P::Slots::default(), |parts| {
+            parts.iter().flat_map(|part| part.preview(ask)).collect()
+        })
     }
 
     fn poll_enter(

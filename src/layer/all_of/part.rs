@@ -11,7 +11,7 @@ use crate::algorithm::{binds_more, merge};
 use crate::decision::Decision;
 use crate::error::RateLimited;
 use crate::key::{Priority, joint_cost};
-use crate::layer::gate::{Ask, Gate, Look, MayWait, Passed, SettlePart, poll_once};
+use crate::layer::gate::{Ask, Gate, Look, MayWait, Passed, Previewing, SettlePart, poll_once};
 use crate::queue::RequestSeat;
 use crate::respond::{CostHandle, OwnRules};
 
@@ -65,6 +65,8 @@ pub trait Part {
     fn is_new(&self) -> bool;
     fn waits(&self) -> bool;
     fn look(&self, ask: Ask) -> Look;
+    /// See [`Gate::preview`].
+    fn preview(&self, ask: Ask) -> Vec<Previewing>;
     /// See [`Gate::poll_enter`].
     fn poll_enter(
         &mut self,
@@ -122,6 +124,10 @@ impl<K, G: Gate<K>> Part for PartOf<'_, K, G> {
 
     fn look(&self, ask: Ask) -> Look {
         self.gate.look(self.key, self.ask(ask))
+    }
+
+    fn preview(&self, ask: Ask) -> Vec<Previewing> {
+        self.gate.preview(self.key, self.ask(ask))
     }
 
     fn poll_enter(

@@ -1,18 +1,27 @@
 //! The layer of a policy file, and its handle.
 
+use std::io::{self, Read, Write};
 use std::sync::atomic::Ordering;
 
-use super::active::MatchedLimits;
-use super::active::{Active, LimitGate};
+use http::Request;
+
+use super::active::{Active, LimitGate, MatchedLimits};
 use super::environment::Environment;
 use super::key::{PolicyKey, PolicyLimiter};
 use super::limits::PolicyLimits;
 use super::report::Reloaded;
 use super::respond::AsInFile;
+use crate::algorithm::AnyAlgorithm;
 use crate::concurrency::Permits;
-use crate::layer::{AllOf, Counts, Handle, Limit, LimitLayer, Limiting};
+use crate::error::RateLimited;
+use crate::key::{Extracted, KeyExtractor};
+use crate::layer::{
+    AllOf, Ask, Counts, Handle, Limit, LimitLayer, Limiting, Part, Parts, Preview, all,
+};
 use crate::policy::file::{PolicyFile, Problem, Problems};
 use crate::respond::{Responder, Standard};
+use crate::saved::{SaveState, load_named, save_named};
+use crate::store::local::Local;
 
 /// Applies the limits of a policy file to an HTTP service, and can be reloaded.
 ///
@@ -187,6 +196,112 @@ impl PolicyHandle {
         self.with(name, |active| active.state().counts.read())
     }
 
+    /// Writes what all keys of all rate limits in memory have used, so that the next process goes on with it; see
+    /// [`Local::save`](crate::Local::save). What stores hold is not written.
+    ///
+    /// # Errors
+    /// If the writer fails.
+    ///
+    /// ```
+    /// # #[cfg(feature = "toml")]
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tower_throttle::ClientIp;
+    /// use tower_throttle::policy::{Environment, PolicyFile, PolicyLayer};
+    ///
+    /// let handle = || {
+    ///     let file = PolicyFile::from_toml(
+    ///         "version = 1\n[[limit]]\nname = \"api\"\nlimit = \"fixed_window 9/d\"\nkey = \"client_ip\"",
+    ///     )?;
+    ///     Ok::<_, Box<dyn std::error::Error>>(PolicyLayer::new(file, Environment::new())?.handle())
+    /// };
+    /// let (before, after) = (handle()?, handle()?);
+    /// let client = ClientIp::peer().key([203, 0, 113, 9].into()).into();
+    /// before.limit("api").expect("in the file").charge(&client, 4).await?;
+    /// let mut saved = Vec::new();
+    /// before.save(&mut saved)?;
+    /// after.load(&saved[..])?;
+    /// let left = after.limit("api").expect("in the file").peek(&client, 1).await?;
+    /// assert_eq!(left.remaining(), 5);
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "toml"))]
+    /// # fn main() {}
+    /// ```
+    pub fn save(&self, mut writer: impl Write) -> io::Result<()> {
+        SaveState::save(self, &mut writer)
+    }
+
+    /// Reads what [`save`](Self::save) has written, and goes on with it; see [`Local::load`](crate::Local::load). Call
+    /// it before the first request. A limit that was not saved begins afresh.
+    ///
+    /// # Errors
+    /// If the bytes are damaged: then nothing is loaded. Or if the state of a limit does not fit: then this limit begins
+    /// afresh, the others are loaded, and the error says why.
+    pub fn load(&self, mut reader: impl Read) -> io::Result<()> {
+        SaveState::load(self, &mut reader)
+    }
+
+    /// Returns what each limit that applies to `request` would decide now, in the order of the file. Nothing is taken or
+    /// counted.
+    ///
+    /// # Errors
+    /// If the request would be rejected, as that of a client in a `[[deny]]` list, or a store cannot decide.
+    ///
+    /// ```
+    /// # #[cfg(feature = "toml")]
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use axum::{body::Body, extract::Request};
+    /// use tower_throttle::{HeaderKey, Quota};
+    /// use tower_throttle::policy::{Environment, PolicyFile, PolicyLayer};
+    ///
+    /// let file = PolicyFile::from_toml(
+    ///     "version = 1\n[[limit]]\nname = \"api\"\nlimit = \"fixed_window 9/d\"\nkey = \"header:x-api-key\"",
+    /// )?;
+    /// let handle = PolicyLayer::new(file, Environment::new())?.handle();
+    /// let request = Request::get("/").header("x-api-key", "ann").body(Body::empty())?;
+    /// assert!(!handle.preview_request(&request).await?[0].is_limited());
+    /// let api = handle.limit("api").expect("in the file");
+    /// api.charge(&HeaderKey::key("ann").into(), 9).await?;
+    /// let preview = &handle.preview_request(&request).await?[0];
+    /// assert!(preview.is_limited());
+    /// assert_eq!((&*preview.name, preview.quota), ("api", Some(Quota::per_day(9))));
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "toml"))]
+    /// # fn main() {}
+    /// ```
+    pub fn preview_request<B>(
+        &self,
+        request: &Request<B>,
+    ) -> impl Future<Output = Result<Vec<Preview>, RateLimited>> + Send + use<B> {
+        let limits = self.backend();
+        let (cost, priority) = (limits.cost(request), limits.priority(request));
+        all(match limits.find(request, false) {
+            Extracted::Key(key) => {
+                let ask = Ask::peek(cost, priority, false);
+                let parts = |parts: &mut [&mut dyn Part]| {
+                    parts.iter().flat_map(|part| part.preview(ask)).collect()
+                };
+                Ok(limits.with(&key, &mut Vec::new(), parts))
+            }
+            Extracted::Skip => Ok(Vec::new()),
+            Extracted::Reject(rejection) => Err(rejection.into()),
+        })
+    }
+
+    /// The rate limits in memory.
+    fn in_memory(&self) -> Vec<(String, Local<AnyAlgorithm>)> {
+        let generation = self.backend().current();
+        let limits = generation.limits.iter();
+        let in_memory = limits.filter_map(|active| match &active.gate {
+            LimitGate::Rate(_, Some(local)) => Some((active.limit.name.clone(), local.clone())),
+            _ => None,
+        });
+        in_memory.collect()
+    }
+
     /// Calls `read` with the limit `name`.
     fn with<T>(&self, name: &str, read: impl FnOnce(&Active) -> T) -> Option<T> {
         let generation = self.backend().current();
@@ -241,4 +356,20 @@ impl PolicyHandle {
     pub fn denied_clients(&self) -> u64 {
         self.backend().shared.denied.load(Ordering::Relaxed)
     }
+}
+
+impl SaveState for PolicyHandle {
+    fn save(&self, writer: &mut dyn Write) -> io::Result<()> {
+        let limits = self.in_memory();
+        save_named(limits.iter().map(named), writer)
+    }
+
+    fn load(&self, reader: &mut dyn Read) -> io::Result<()> {
+        let limits = self.in_memory();
+        load_named(limits.iter().map(named), reader)
+    }
+}
+
+fn named((name, limit): &(String, Local<AnyAlgorithm>)) -> (&str, &dyn SaveState) {
+    (name, limit)
 }

@@ -19,11 +19,28 @@ impl<B> KeyExtractor<Request<B>> for PolicyLimits {
 
     /// A rejection of a limit is counted by that limit, and in shadow mode the others go on to decide.
     fn extract(&self, request: &Request<B>) -> Extracted<MatchedLimits> {
+        self.find(request, true)
+    }
+
+    fn unread_proxy_header(&self, request: &Request<B>) -> bool {
+        let generation = self.current();
+        let any = |is: &dyn Fn(&Active) -> bool| generation.limits.iter().any(is);
+        let has_lists = !generation.denies.is_empty() || any(&|active| active.except.is_some());
+        any(&|active| active.keys.unread_proxy_header(request))
+            || (has_lists && self.shared.environment.clients.unread_proxy_header(request))
+    }
+}
+
+impl PolicyLimits {
+    /// The limits that apply to a request. If `counts`, each that has no key for it counts that.
+    pub(super) fn find<B>(&self, request: &Request<B>, counts: bool) -> Extracted<MatchedLimits> {
         let generation = self.current();
         match generation.denies(request) {
             Ok(false) => {}
             Ok(true) => {
-                self.shared.denied.fetch_add(1, Ordering::Relaxed);
+                if counts {
+                    self.shared.denied.fetch_add(1, Ordering::Relaxed);
+                }
                 let rejection = Rejection::new(StatusCode::FORBIDDEN, "blocked");
                 return Extracted::Reject(rejection);
             }
@@ -39,11 +56,14 @@ impl<B> KeyExtractor<Request<B>> for PolicyLimits {
                     let behind = active.behind(&key, request.headers());
                     limits.push((at + behind, key));
                 }
-                Extracted::Skip => active.state().record(Event::Skipped, false),
+                Extracted::Skip if counts => active.state().record(Event::Skipped, false),
+                Extracted::Skip => {}
                 Extracted::Reject(rejection) => {
                     let is_shadow = active.limit.shadow;
-                    let rejected = Event::Rejected(&rejection);
-                    active.state().record(rejected, is_shadow);
+                    if counts {
+                        let rejected = Event::Rejected(&rejection);
+                        active.state().record(rejected, is_shadow);
+                    }
                     if !is_shadow {
                         return Extracted::Reject(rejection);
                     }
@@ -54,13 +74,5 @@ impl<B> KeyExtractor<Request<B>> for PolicyLimits {
             return Extracted::Skip;
         }
         Extracted::Key(MatchedLimits { generation, limits })
-    }
-
-    fn unread_proxy_header(&self, request: &Request<B>) -> bool {
-        let generation = self.current();
-        let any = |is: &dyn Fn(&Active) -> bool| generation.limits.iter().any(is);
-        let has_lists = !generation.denies.is_empty() || any(&|active| active.except.is_some());
-        any(&|active| active.keys.unread_proxy_header(request))
-            || (has_lists && self.shared.environment.clients.unread_proxy_header(request))
     }
 }

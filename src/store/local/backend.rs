@@ -29,11 +29,11 @@ where
     type Future = Ready<Result<Decision, StoreError>>;
 
     fn apply(&self, key: &K, op: Op) -> Self::Future {
-        ready(Ok(self.at(self.hash(key)).apply(op)))
+        ready(Ok(self.entry(key).apply(op)))
     }
 
     fn decide(&self, key: &K, cost: u64) -> Self::Future {
-        ready(Ok(self.at(self.hash(key)).decide_with_receipt(cost)))
+        ready(Ok(self.entry(key).decide_with_receipt(cost)))
     }
 
     #[inline]
@@ -41,9 +41,10 @@ where
         if self.shared.rules.is_user_code || Table::<A>::IS_BOXED {
             return false;
         }
-        let hash = self.hash(key);
+        let entry = self.entry(key);
         let now = self.shared.clock.now();
-        self.shared.table().try_admit((hash, now, cost))
+        let request = (entry.hash, now, cost);
+        entry.table.is_some_and(|table| table.try_admit(request))
     }
 
     fn take_turn(&self, key: &K, cost: u64, at: Tick) -> Option<Decision> {
@@ -51,17 +52,17 @@ where
             return None;
         }
         let at = self.shared.clock.at(at);
-        let decision = self.at(self.hash(key)).take_turn(at, cost);
+        let decision = self.entry(key).take_turn(at, cost);
         Some(decision.with_receipt(Receipt::at(at.as_nanos())))
     }
 
     fn expected_wait(&self, key: &K, ahead: u64, cost: u64, at: Tick) -> Option<Duration> {
         let at = self.shared.clock.at(at);
-        self.at(self.hash(key)).expected_wait(at, ahead, cost)
+        self.entry(key).expected_wait(at, ahead, cost)
     }
 
     fn current_decision(&self, key: &K, cost: u64) -> Option<Decision> {
-        Some(self.at(self.hash(key)).peek_n(cost))
+        Some(self.entry(key).peek_n(cost))
     }
 
     fn quotas(&self) -> Vec<Quota> {

@@ -8,7 +8,7 @@
 //! operating system: 64 bits per process and 64 bits per table.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use foldhash::{SharedSeed, quality};
 
@@ -18,14 +18,36 @@ use foldhash::{SharedSeed, quality};
 /// cryptographic function. Against an attacker who can time single decisions for long, use
 /// [`RandomState`](std::hash::RandomState) with [`with_hasher`](crate::Local::with_hasher).
 #[derive(Clone)]
-pub struct Seeded(quality::SeedableRandomState);
+pub struct Seeded {
+    state: quality::SeedableRandomState,
+    /// That of the process and that of the table. Both are secret.
+    pub(super) seeds: [u64; 2],
+}
 
 impl Default for Seeded {
     fn default() -> Self {
-        static PROCESS_SEED: OnceLock<SharedSeed> = OnceLock::new();
+        static PROCESS_SEED: OnceLock<u64> = OnceLock::new();
         let random = || RandomState::new().hash_one(0_u64);
-        let shared = PROCESS_SEED.get_or_init(|| SharedSeed::from_u64(random()));
-        Self(quality::SeedableRandomState::with_seed(random(), shared))
+        Self::from_seeds([*PROCESS_SEED.get_or_init(random), random()])
+    }
+}
+
+impl Seeded {
+    /// A hash with seeds of this or of another process. The process keeps what it has made of the first one, a few
+    /// words, for ever.
+    pub(super) fn from_seeds(seeds: [u64; 2]) -> Self {
+        static SHARED: Mutex<Vec<(u64, &SharedSeed)>> = Mutex::new(Vec::new());
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = shared.iter().find(|(seed, _)| *seed == seeds[0]);
+        let made = known.map_or_else(
+            || &*Box::leak(Box::new(SharedSeed::from_u64(seeds[0]))),
+            |(_, known)| *known,
+        );
+        if known.is_none() {
+            shared.push((seeds[0], made));
+        }
+        let state = quality::SeedableRandomState::with_seed(seeds[1], made);
+        Self { state, seeds }
     }
 }
 
@@ -41,7 +63,7 @@ impl BuildHasher for Seeded {
 
     #[inline]
     fn build_hasher(&self) -> SeededHasher {
-        SeededHasher(self.0.build_hasher())
+        SeededHasher(self.state.build_hasher())
     }
 }
 

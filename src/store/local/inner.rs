@@ -1,7 +1,9 @@
 //! What the clones of a table share. The table itself is built once, when it is first used.
 
+use std::any::Any;
 use std::sync::{Arc, OnceLock};
 
+use super::hash::Seeded;
 use super::overflow::Stats;
 use super::rules::Rules;
 use super::table::Table;
@@ -18,9 +20,11 @@ pub(super) const DEFAULT_CAPACITY: usize = 100_000;
 /// At most so many lines are read to see how full a table is.
 const MOST_LINES: usize = 16_384;
 
-/// The settings, and the table once it is built.
+/// The settings, and the table once it is in use.
 pub(super) struct LocalInner<A: Algorithm, C, S> {
-    table: OnceLock<Table<A>>,
+    in_use: OnceLock<InUse<A, S>>,
+    /// Until the table is in use.
+    unused: Mutex<Option<Unused<A, S>>>,
     /// The algorithm that all shards have, unless a change is under way.
     current: Mutex<Arc<A>>,
     /// Held while the algorithm is changed.
@@ -28,41 +32,107 @@ pub(super) struct LocalInner<A: Algorithm, C, S> {
     pub(super) rules: Rules<A>,
     pub(super) capacity: usize,
     pub(super) clock: C,
+}
+
+/// What every decision reads.
+pub(super) struct InUse<A: Algorithm, S> {
+    pub(super) table: Table<A>,
     pub(super) hasher: S,
+}
+
+/// A table that was saved.
+pub(super) struct Loaded<A: Algorithm> {
+    pub(super) table: Table<A>,
+    /// The default hash with the seeds that were saved.
+    pub(super) hasher: Option<Seeded>,
+    /// The state that keys without a slot share.
+    pub(super) shared: Option<A::State>,
+}
+
+/// A table may be loaded in its place, with the hash of its keys.
+struct Unused<A: Algorithm, S> {
+    hasher: S,
+    /// If it is allocated.
+    table: Option<Table<A>>,
+}
+
+impl<A: Algorithm, S> Unused<A, S> {
+    fn into_use(self) -> Option<InUse<A, S>> {
+        Some(InUse {
+            table: self.table?,
+            hasher: self.hasher,
+        })
+    }
 }
 
 impl<A: Algorithm, C, S> LocalInner<A, C, S> {
     pub(super) fn new(algorithm: A, capacity: usize, clock: C, hasher: S) -> Self {
         Self {
-            table: OnceLock::new(),
+            in_use: OnceLock::new(),
+            unused: Mutex::new(Some(Unused {
+                hasher,
+                table: None,
+            })),
             rules: Rules::new(&algorithm),
             current: Mutex::new(Arc::new(algorithm)),
             change: Mutex::new(()),
             capacity,
             clock,
-            hasher,
         }
     }
 
-    /// The same settings on another clock and with another hash.
+    /// The same settings on another clock and with another hash. The table is not allocated yet.
     pub(super) fn with<D, H>(
         self,
         clock: impl FnOnce(C) -> D,
         hasher: impl FnOnce(S) -> H,
     ) -> LocalInner<A, D, H> {
+        let unused = lock(&self.unused).take();
+        let unused = unused.expect("a table that is not allocated is not in use");
         LocalInner {
-            table: self.table,
+            in_use: OnceLock::new(),
+            unused: Mutex::new(Some(Unused {
+                hasher: hasher(unused.hasher),
+                table: None,
+            })),
             current: self.current,
             change: self.change,
             rules: self.rules,
             capacity: self.capacity,
             clock: clock(self.clock),
-            hasher: hasher(self.hasher),
         }
     }
 
-    pub(super) fn is_built(&self) -> bool {
-        self.table.get().is_some()
+    /// The same settings of another algorithm. The table is not allocated yet.
+    pub(super) fn of_other<B: Algorithm>(self, algorithm: B) -> LocalInner<B, C, S> {
+        let unused = lock(&self.unused).take();
+        let unused = unused.expect("a table that is not allocated is not in use");
+        let mut other = LocalInner::new(algorithm, self.capacity, self.clock, unused.hasher);
+        other.rules.overflow = self.rules.overflow;
+        other
+    }
+
+    pub(super) fn is_allocated(&self) -> bool {
+        let unused = lock(&self.unused);
+        unused.as_ref().is_none_or(|unused| unused.table.is_some())
+    }
+
+    /// Allocates the table, unless it is.
+    pub(super) fn allocate(&self) {
+        let Some(_running) = Running::enter(self.rules.is_user_code) else {
+            return;
+        };
+        let _change = lock(&self.change);
+        self.allocate_unused(&mut lock(&self.unused));
+    }
+
+    fn allocate_unused(&self, unused: &mut Option<Unused<A, S>>) {
+        if let Some(Unused { table, .. }) = unused {
+            table.get_or_insert_with(|| {
+                let algorithm = Arc::clone(&lock(&self.current));
+                Table::new(&algorithm, self.capacity)
+            });
+        }
     }
 
     /// Runs `read` on the current algorithm. Does not build the table.
@@ -76,22 +146,57 @@ impl<A: Algorithm, C, S> LocalInner<A, C, S> {
         self.read_algorithm(A::capabilities)
     }
 
-    /// The table, which is built at the first call.
+    /// The table and its hash. From the first call on the table is in use. `None` if an algorithm that runs asks.
     #[inline]
-    pub(super) fn table(&self) -> &Table<A> {
-        match self.table.get() {
-            Some(table) => table,
-            None => self.build(),
-        }
+    pub(super) fn in_use(&self) -> Option<&InUse<A, S>> {
+        self.in_use.get().or_else(|| self.use_table())
     }
 
     #[cold]
-    fn build(&self) -> &Table<A> {
-        self.table.get_or_init(|| {
-            let _running = Running::enter(self.rules.is_user_code);
+    fn use_table(&self) -> Option<&InUse<A, S>> {
+        let _running = Running::enter(self.rules.is_user_code)?;
+        Some(self.in_use.get_or_init(|| {
             let _change = lock(&self.change);
-            self.read_algorithm(|algorithm| Table::new(&Arc::new(algorithm.clone()), self.capacity))
-        })
+            let mut unused = lock(&self.unused);
+            self.allocate_unused(&mut unused);
+            let taken = unused.take().and_then(Unused::into_use);
+            taken.expect("a table that is not in use is there, and was allocated above")
+        }))
+    }
+
+    /// Uses the table that `load` makes for this algorithm, with the hash that it was made with if that is not this
+    /// one. Returns false, and nothing is loaded, if the table is in use.
+    pub(super) fn load<E>(
+        &self,
+        load: impl FnOnce(&Arc<A>, &S) -> Result<Loaded<A>, E>,
+    ) -> Result<bool, E>
+    where
+        S: 'static,
+    {
+        let Some(_running) = Running::enter(self.rules.is_user_code) else {
+            return Ok(false);
+        };
+        let _change = lock(&self.change);
+        let mut unused = lock(&self.unused);
+        let Some(Unused { hasher, table }) = &mut *unused else {
+            return Ok(false);
+        };
+        let algorithm = Arc::clone(&lock(&self.current));
+        let loaded = load(&algorithm, hasher)?;
+        if let (Some(seeded), Some(hasher)) =
+            (loaded.hasher, (hasher as &mut dyn Any).downcast_mut())
+        {
+            *hasher = seeded;
+        }
+        *table = Some(loaded.table);
+        if let Some(state) = loaded.shared {
+            self.rules.share(algorithm, state);
+        }
+        let _ = unused
+            .take()
+            .and_then(Unused::into_use)
+            .map(|loaded| self.in_use.set(loaded));
+        Ok(true)
     }
 
     /// Runs `step` on the state of the key with this hash. It may run several times and must depend on
@@ -114,15 +219,16 @@ impl<A: Algorithm, C, S> LocalInner<A, C, S> {
             result = Some(outcome);
             denied
         };
-        self.table()
-            .run(&self.rules, (hash, now, keep), &mut step)?;
+        let InUse { table, .. } = self.in_use.get().ok_or(now)?;
+        table.run(&self.rules, (hash, now, keep), &mut step)?;
         result.ok_or(now)
     }
 
     /// Removes a key.
     pub(super) fn remove(&self, hash: u64) {
-        if let Some(_running) = Running::enter(self.rules.is_user_code) {
-            self.table().remove(hash);
+        let running = Running::enter(self.rules.is_user_code);
+        if let (Some(_running), Some(in_use)) = (running, self.in_use.get()) {
+            in_use.table.remove(hash);
         }
     }
 }
@@ -138,11 +244,17 @@ impl<A: Algorithm, C: Clock, S> LocalInner<A, C, S> {
         };
         let _change = lock(&self.change);
         let new = Arc::new(new);
-        if let Some(table) = self.table.get() {
+        if let Some(InUse { table, .. }) = self.in_use.get() {
             table.rescale(&new, &|| self.clock.now());
             self.rules.rescale_shared(&new, self.clock.now());
         }
         *lock(&self.current) = new;
+        let mut unused = lock(&self.unused);
+        if let Some(Unused { table, .. }) = &mut *unused {
+            if table.take().is_some() {
+                self.allocate_unused(&mut unused);
+            }
+        }
         Ok(())
     }
 
@@ -204,8 +316,8 @@ impl<A: Algorithm, C: Clock, S> LocalInner<A, C, S> {
     /// Shows the states to `see`; see [`Shards::visit`](super::shards::Shards::visit). None of a table
     /// that is not built, or whose algorithm asks.
     fn visit(&self, most: usize, see: &mut dyn FnMut(&A, &A::State)) -> (usize, usize) {
-        match (self.table.get(), Running::enter(self.rules.is_user_code)) {
-            (Some(table), Some(_running)) => table.visit(most, see),
+        match (self.in_use.get(), Running::enter(self.rules.is_user_code)) {
+            (Some(in_use), Some(_running)) => in_use.table.visit(most, see),
             _ => (0, 0),
         }
     }

@@ -203,10 +203,7 @@ where
         let default = self.algorithm();
         under(&default, None)?;
         let inner = self.unused("a quota per key for a table that was used or cloned")?;
-        let (clock, hasher) = (inner.clock, inner.hasher);
-        let mut keyed = LocalInner::new(Keyed(default.clone()), inner.capacity, clock, hasher);
-        keyed.rules.overflow = inner.rules.overflow;
-        let table = Local::from(keyed);
+        let table = Local::from(inner.of_other(Keyed(default.clone())));
         table.allocate();
         Ok(Box::new(move |quota| {
             let (table, own) = (table.clone(), under(&default, quota)?);

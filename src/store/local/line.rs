@@ -8,6 +8,8 @@ pub(super) const WINDOW: usize = 32;
 pub(super) const FINGERPRINT_BITS: u32 = 34;
 /// In the last bits of a slot: the last request was denied.
 const DENIED: u8 = 1 << 7;
+/// The same in the [`marked_tag`](Line::marked_tag).
+pub(super) const DENIED_MARK: u64 = (DENIED as u64) << 32;
 
 /// How a slot keeps a state.
 pub(super) trait Hold<S>: Clone + Send {
@@ -113,6 +115,11 @@ impl<H, const N: usize> Line<H, N> {
 
     pub(super) fn empty_slot(&self) -> Option<usize> {
         self.find(0)
+    }
+
+    /// The tag of a slot in use, and whether the last request was denied, as one number.
+    pub(super) fn marked_tag(&self, slot: usize) -> u64 {
+        u64::from(self.low[slot]) | u64::from(self.high[slot]) << 32
     }
 
     /// Whether a key at this distance from its home is in it.

@@ -7,6 +7,7 @@ mod keyed;
 mod line;
 mod overflow;
 mod rules;
+mod saved;
 mod settings;
 mod shards;
 mod table;
@@ -21,6 +22,7 @@ pub use self::hash::{Seeded, SeededHasher};
 use self::inner::{DEFAULT_CAPACITY, LocalInner};
 use self::overflow::may_overflow;
 pub use self::overflow::{Overflow, Stats};
+use self::table::Table;
 use crate::acquire::{OneKey, Outcome, acquire};
 use crate::algorithm::{Algorithm, IntoAlgorithm};
 use crate::backend::{Bans, Op};
@@ -260,12 +262,18 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
 
     #[inline]
     fn hash<K: Hash + ?Sized>(&self, key: &K) -> u64 {
-        self.shared.hasher.hash_one(key)
+        let in_use = self.shared.in_use();
+        in_use.map_or(0, |in_use| in_use.hasher.hash_one(key))
     }
 
     #[inline]
     fn entry<K: Hash + ?Sized>(&self, key: &K) -> Entry<'_, A, C, S> {
-        self.at(self.hash(key))
+        let in_use = self.shared.in_use();
+        Entry {
+            inner: &self.shared,
+            table: in_use.map(|in_use| &in_use.table),
+            hash: in_use.map_or(0, |in_use| in_use.hasher.hash_one(key)),
+        }
     }
 }
 
@@ -339,6 +347,7 @@ impl<A: Algorithm, C, S> Local<A, C, S> {
     fn at(&self, hash: u64) -> Entry<'_, A, C, S> {
         Entry {
             inner: &self.shared,
+            table: self.shared.in_use().map(|in_use| &in_use.table),
             hash,
         }
     }
@@ -347,6 +356,8 @@ impl<A: Algorithm, C, S> Local<A, C, S> {
 /// One key of a table.
 struct Entry<'a, A: Algorithm, C, S> {
     inner: &'a LocalInner<A, C, S>,
+    /// `None` for the algorithm that runs.
+    table: Option<&'a Table<A>>,
     hash: u64,
 }
 
@@ -362,10 +373,11 @@ impl<A: Algorithm, C: Clock, S> Entry<'_, A, C, S> {
         rest: impl FnOnce(Tick) -> Decision,
     ) -> Decision {
         let now = self.inner.clock.now();
-        if self.inner.rules.is_user_code {
+        let quick = self.table.filter(|_| !self.inner.rules.is_user_code);
+        let Some(table) = quick else {
             return rest(now);
-        }
-        self.inner.table().decide(
+        };
+        table.decide(
             (self.hash, now, cost),
             |decision| done(now, decision),
             || rest(now),
@@ -470,8 +482,8 @@ mod tests {
         let bucket = |limit| TokenBucket::new(Quota::per_second(limit));
         let clock = LockClock::default();
         let local = Local::new(bucket(1)).with_clock(clock.clone());
-        // The table reads the clock when it is built.
-        local.allocate();
+        // The clock is read for a table in use.
+        let _ = local.peek(&1);
         let inner = Arc::downgrade(&local.shared);
         clock.0.0.set(inner).expect("not set before");
         let changed = local.set_algorithm(bucket(2));

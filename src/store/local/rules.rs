@@ -44,6 +44,16 @@ impl<A: Algorithm> Rules<A> {
         self.counters.count(|counters| &counters.shared, now);
     }
 
+    /// The state that keys share.
+    pub(super) fn shared(&self) -> Option<A::State> {
+        lock(&self.shared).as_ref().map(|(_, state)| state.clone())
+    }
+
+    /// Sets the state that keys share, which `algorithm` has made.
+    pub(super) fn share(&self, algorithm: Arc<A>, state: A::State) {
+        *lock(&self.shared) = Some((algorithm, state));
+    }
+
     /// Converts the shared state, after those of all shards: keys of the others may use it until then.
     pub(super) fn rescale_shared(&self, new: &Arc<A>, now: Tick) {
         let mut shared = lock(&self.shared);

@@ -156,13 +156,13 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// assert!(limiter.check("alice").is_admitted());
     /// ```
     pub fn allocate(&self) {
-        let _ = self.shared.table();
+        self.shared.allocate();
     }
 
     /// The settings, if no table has been built from them and no clone shares them.
     pub(super) fn unused(self, what: &'static str) -> Result<LocalInner<A, C, S>, ConfigError> {
         match Arc::into_inner(self.shared) {
-            Some(inner) if !inner.is_built() => Ok(inner),
+            Some(inner) if !inner.is_allocated() => Ok(inner),
             _ => Err(ConfigError::Unsupported {
                 what,
                 instead: "set it before the first use and before the first clone",

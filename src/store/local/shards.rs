@@ -56,6 +56,11 @@ impl<A: Algorithm, H: Hold<A::State>, const N: usize> Shards<A, H, N> {
         ((lines * N) << bits, shard << bits)
     }
 
+    pub(super) fn geometry(keys: usize) -> [usize; 3] {
+        let (bits, lines) = Self::sizes(keys);
+        [N, 1 << bits, lines]
+    }
+
     pub(super) fn none() -> Self {
         Self {
             shards: Box::default(),
@@ -356,5 +361,6 @@ impl<A: Algorithm, H: Hold<A::State>, const N: usize> Shard<A, H, N> {
     }
 }
 
+mod saved;
 #[cfg(all(test, not(tower_throttle_loom)))]
 mod tests;

@@ -9,6 +9,7 @@
 //! In this order: the one of changes, the one of a shard, the one of the shared state. No thread locks two
 //! shards.
 
+use std::io;
 use std::mem::needs_drop;
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use super::shards::Shards;
 use crate::algorithm::Algorithm;
 use crate::clock::Tick;
 use crate::decision::Decision;
+use crate::saved::{Reading, SavedLimit, Writing};
 
 /// States that are larger are outside of their slots.
 const MOST_INLINE: usize = 56;
@@ -85,6 +87,15 @@ impl<A: Algorithm> Table<A> {
         }
     }
 
+    /// What has to be equal for two tables to keep keys at the same places: slots per line, shards, and lines per shard.
+    pub(super) fn geometry(keys: usize) -> [usize; 3] {
+        match const { layout::<A::State>() } {
+            Layout::Three => Shards::<A, Inline<A::State>, 3>::geometry(keys),
+            Layout::Two => Shards::<A, Inline<A::State>, 2>::geometry(keys),
+            Layout::Boxed => Shards::<A, Boxed<A::State>, 3>::geometry(keys),
+        }
+    }
+
     /// See [`Shards::decide`].
     #[expect(clippy::inline_always, reason = "as for `Shards::decide`")]
     #[inline(always)]
@@ -110,6 +121,22 @@ impl<A: Algorithm> Table<A> {
         step: &mut Step<'_, A>,
     ) -> Result<(), Tick> {
         in_shards!(self.run(rules, key, step))
+    }
+
+    /// See [`Shards::save`].
+    pub(super) fn save(&self, now: Tick, out: &mut Writing) -> io::Result<()>
+    where
+        A: Algorithm,
+    {
+        in_shards!(self.save(now, out))
+    }
+
+    /// See [`Shards::load`].
+    pub(super) fn load(&mut self, saved: &SavedLimit<A>, from: &mut Reading<'_>) -> io::Result<()>
+    where
+        A: Algorithm,
+    {
+        in_shards!(self.load(saved, from))
     }
 
     pub(super) fn remove(&self, hash: u64) {

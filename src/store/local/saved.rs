@@ -1,0 +1,172 @@
+//! Tables as bytes, for the next process.
+
+use std::any::Any;
+use std::hash::BuildHasher;
+use std::io::{self, Read, Write};
+use std::net::Ipv6Addr;
+
+use super::inner::{InUse, Loaded};
+use super::table::Table;
+use super::user_code::Running;
+use super::{Local, Seeded};
+use crate::algorithm::Algorithm;
+use crate::clock::Clock;
+use crate::saved::{Kind, Reading, SaveState, Writing, read_checked, refused};
+use crate::sync::lock;
+
+/// The hash of this differs with each seed, and with another function.
+const PROBE: (&str, u64, Ipv6Addr) = ("tower-throttle", 7, Ipv6Addr::LOCALHOST);
+
+impl<A, C, S> Local<A, C, S>
+where
+    A: Algorithm,
+    C: Clock,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// Writes what all keys have used, so that the next process goes on with it: [`load`](Self::load).
+    ///
+    /// All keys that still count are written, as tags and not as themselves, with the secret seed of their hash. Who
+    /// has the bytes can find keys that share a limit, so keep them as you keep a password. A
+    /// [`StateFile`](crate::store::StateFile) does so, and replaces its file at once.
+    ///
+    /// Decisions go on meanwhile: a shard of the table is locked for less than a millisecond at a time.
+    ///
+    /// # Errors
+    /// If the writer fails, or the algorithm contains one that has no form as bytes.
+    ///
+    /// ```
+    /// use tower_throttle::{FixedWindow, Local, Quota};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let before = Local::new(FixedWindow::new(Quota::per_day(10)));
+    /// before.check_n("alice", 4);
+    /// let mut saved = Vec::new();
+    /// before.save(&mut saved)?;
+    ///
+    /// // In the next process, which has raised the limit.
+    /// let after = Local::new(FixedWindow::new(Quota::per_day(20)));
+    /// after.load(&saved[..])?;
+    /// assert_eq!(after.peek("alice").remaining(), 16);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn save(&self, mut writer: impl Write) -> io::Result<()> {
+        SaveState::save(self, &mut writer)
+    }
+
+    /// Reads what [`save`](Self::save) has written, and goes on with it. Call it before the first request.
+    ///
+    /// What has passed since then counts as passed, by the machine's wall clock ([`Clock::unix_time`]): not more,
+    /// and nothing if that clock was set back. Windows end when the clock of this process says so.
+    ///
+    /// Other settings of the algorithm apply as by [`set_algorithm`](Self::set_algorithm): what was used stays used.
+    ///
+    /// # Errors
+    /// If the bytes are damaged, or do not fit: they are of another version, another algorithm or another
+    /// [`capacity`](Self::capacity), or the hash function of this table gives other hashes. Also if the table is in
+    /// use. Then the table stays as it was.
+    ///
+    /// A [hash function of your own](Self::with_hasher) has to give the same hashes in each process, which
+    /// `RandomState` does not. Keys are found again only if their [`Hash`](std::hash::Hash) is what it was.
+    pub fn load(&self, mut reader: impl Read) -> io::Result<()> {
+        SaveState::load(self, &mut reader)
+    }
+}
+
+impl<A, C, S> SaveState for Local<A, C, S>
+where
+    A: Algorithm,
+    C: Clock,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    fn save(&self, writer: &mut dyn Write) -> io::Result<()> {
+        let inner = &*self.shared;
+        let InUse { table, hasher } = inner.in_use().ok_or_else(in_use)?;
+        let _running = Running::enter(inner.rules.is_user_code);
+        // Until all is written there is one algorithm.
+        let change = lock(&inner.change);
+        let algorithm = inner.read_algorithm(A::clone);
+        let mut out = Writing::limit(Kind::Table, &algorithm, &inner.clock)?;
+        out.number(inner.capacity as u64);
+        let seeds = as_seeded(hasher).map(|seeded| seeded.seeds);
+        out.number(u64::from(seeds.is_some()));
+        for seed in seeds.into_iter().flatten() {
+            out.number(seed);
+        }
+        out.number(hasher.hash_one(PROBE));
+        for number in Table::<A>::geometry(inner.capacity) {
+            out.number(number as u64);
+        }
+        table.save(inner.clock.now(), &mut out)?;
+        let shared = inner.rules.shared();
+        out.number(u64::from(shared.is_some()));
+        if let Some(state) = shared {
+            out.state(&algorithm, &state)?;
+        }
+        drop(change);
+        out.finish(writer)
+    }
+
+    fn load(&self, reader: &mut dyn Read) -> io::Result<()> {
+        let bytes = read_checked(Kind::Table, reader)?;
+        let mut reading = Reading(&bytes);
+        let inner = &*self.shared;
+        let is_unused = inner.load(|algorithm, hasher| {
+            let saved = reading.limit(&**algorithm, &inner.clock)?;
+            let capacity = reading.number()?;
+            if capacity != inner.capacity as u64 {
+                let own = inner.capacity;
+                let reason = format!("its capacity is {capacity}, and that of the limit is {own}");
+                return Err(refused(reason));
+            }
+            let seeds = match reading.number()? {
+                0 => None,
+                _ => Some([reading.number()?, reading.number()?]),
+            };
+            let other_hash = || refused("the keys of the limit have another hash");
+            // Only the default hash has seeds.
+            let loaded = match (seeds, as_seeded(hasher)) {
+                (None, None) => None,
+                (Some(seeds), Some(_)) => Some(Seeded::from_seeds(seeds)),
+                _ => return Err(other_hash()),
+            };
+            let probe = match &loaded {
+                Some(loaded) => loaded.hash_one(PROBE),
+                None => hasher.hash_one(PROBE),
+            };
+            if probe != reading.number()? {
+                return Err(other_hash());
+            }
+            for number in Table::<A>::geometry(inner.capacity) {
+                if reading.number()? != number as u64 {
+                    return Err(refused("its table has another form"));
+                }
+            }
+            let mut table = Table::new(algorithm, inner.capacity);
+            table.load(&saved, &mut reading)?;
+            let shared = match reading.number()? {
+                0 => None,
+                _ => saved.state(&**algorithm, &mut reading)?,
+            };
+            reading.end()?;
+            Ok(Loaded {
+                table,
+                hasher: loaded,
+                shared,
+            })
+        })?;
+        if is_unused { Ok(()) } else { Err(in_use()) }
+    }
+}
+
+/// The default hash, if it is the one.
+fn as_seeded<S: 'static>(hasher: &S) -> Option<&Seeded> {
+    (hasher as &dyn Any).downcast_ref()
+}
+
+fn in_use() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::AlreadyExists,
+        "the limit is in use; load it before the first request",
+    )
+}

@@ -1,0 +1,96 @@
+//! The states of all keys as bytes, shard by shard.
+//!
+//! An entry is how many lines after the one before it is, its tag, and its state. The last entry of a shard is
+//! followed by a zero.
+
+use std::io;
+
+use super::{Hold, Shards, WINDOW, offset};
+use crate::algorithm::Algorithm;
+use crate::clock::Tick;
+use crate::saved::{Reading, SavedLimit, Writing, damaged};
+use crate::store::local::line::{DENIED_MARK, FINGERPRINT_BITS};
+use crate::sync::{PoisonError, lock};
+
+/// A shard is released after so many lines, or so many bytes, and locked again.
+const LINES_AT_ONCE: usize = 256;
+const BYTES_AT_ONCE: usize = 1 << 15;
+
+impl<A: Algorithm, H: Hold<A::State>, const N: usize> Shards<A, H, N> {
+    /// Writes the states that count at `now`. No lock is held for longer than a part of a shard takes: a key that
+    /// loses its slot meanwhile and gets another one may be left out.
+    pub(in crate::store::local) fn save(&self, now: Tick, out: &mut Writing) -> io::Result<()> {
+        for shard in &self.shards {
+            let (mut at, mut last) = (0, 0);
+            loop {
+                let shard = lock(&shard.0);
+                let (end, most) = (at + LINES_AT_ONCE, out.0.len() + BYTES_AT_ONCE);
+                while at < shard.lines.len().min(end) && out.0.len() < most {
+                    let line = &shard.lines[at];
+                    for slot in line.used() {
+                        let state = line.state(slot);
+                        if shard.algorithm.forgettable_at(state) > now {
+                            out.number((at - last + 1) as u64);
+                            last = at;
+                            let tag = line.marked_tag(slot).to_le_bytes();
+                            out.0.extend(&tag[..5]);
+                            out.state(&*shard.algorithm, state)?;
+                        }
+                    }
+                    at += 1;
+                }
+                if at == shard.lines.len() {
+                    break;
+                }
+            }
+            out.number(0);
+        }
+        Ok(())
+    }
+
+    /// Puts the states into an empty table of the same geometry.
+    pub(in crate::store::local) fn load(
+        &mut self,
+        saved: &SavedLimit<A>,
+        from: &mut Reading<'_>,
+    ) -> io::Result<()> {
+        for shard in &mut self.shards {
+            let shard = shard.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+            let lines = shard.lines.len();
+            let mut last = 0_usize;
+            loop {
+                let further = match from.number()? {
+                    0 => break,
+                    further => usize::try_from(further - 1).map_err(|_| damaged())?,
+                };
+                let at = last.checked_add(further).filter(|at| *at < lines);
+                let at = at.ok_or_else(damaged)?;
+                last = at;
+                let mut tag = [0; 8];
+                tag[..5].copy_from_slice(from.bytes(5)?);
+                let marked = u64::from_le_bytes(tag);
+                let tag = marked & !DENIED_MARK;
+                let distance = (tag >> FINGERPRINT_BITS) as usize;
+                if tag & ((1 << FINGERPRINT_BITS) - 1) == 0 || distance >= lines.min(WINDOW) {
+                    return Err(damaged());
+                }
+                let Some(state) = saved.state(&shard.algorithm, from)? else {
+                    continue;
+                };
+                let steps = if lines > WINDOW {
+                    offset(distance)
+                } else {
+                    distance
+                };
+                let home = (at + steps.div_ceil(lines) * lines - steps) % lines;
+                let line = &mut shard.lines[at];
+                let slot = line.empty_slot().ok_or_else(damaged)?;
+                line.put(slot, tag, state);
+                line.set_denied(slot, marked != tag);
+                let reach = &mut shard.lines[home].reach;
+                *reach = (*reach).max(distance as u8);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,605 @@
+//! What keys have used, saved by one process and loaded by the next.
+
+use std::fmt::Debug;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, RandomState};
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use std::{fs, io, process};
+
+use tower_throttle::algorithm::Algorithm;
+use tower_throttle::{
+    All, AnyAlgorithm, FixedWindow, LeakyBucket, Limiter, Local, Lockout, Quota, SlidingGrid,
+    SlidingLog, SlidingWindow, TokenBucket, WarmUp,
+    clock::{Clock, Tick},
+    store::{
+        SaveState, StateFile,
+        local::{Overflow, Seeded},
+    },
+};
+
+use crate::random::{Random, seeds};
+
+const SECOND: u64 = 1_000_000_000;
+const DAY: u64 = 86_400 * SECOND;
+/// A day of 2027, at noon.
+const NOON: u64 = 20_820 * DAY + DAY / 2;
+
+/// The clock of a process, and the wall clock of its machine.
+#[derive(Clone, Debug)]
+struct Machine(Arc<[AtomicU64; 2]>);
+
+impl Machine {
+    fn new(tick: u64, wall: u64) -> Self {
+        Self(Arc::new([tick.into(), wall.into()]))
+    }
+
+    fn advance(&self, nanos: u64) {
+        self.0.iter().for_each(|clock| {
+            clock.fetch_add(nanos, Relaxed);
+        });
+    }
+}
+
+impl Clock for Machine {
+    fn now(&self) -> Tick {
+        Tick::from_nanos(self.0[0].load(Relaxed))
+    }
+
+    fn unix_time(&self) -> Duration {
+        Duration::from_nanos(self.0[1].load(Relaxed))
+    }
+}
+
+type Table<A, S = Seeded> = Local<A, Machine, S>;
+
+fn table<A: Algorithm>(algorithm: &A, machine: &Machine) -> Table<A> {
+    Local::new(algorithm.clone())
+        .with_clock(machine.clone())
+        .capacity(60)
+}
+
+fn saved<T: SaveState + ?Sized>(limit: &T) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    limit.save(&mut bytes).expect("it has a form as bytes");
+    bytes
+}
+
+/// Random requests of 20 keys.
+fn use_at_random<A: Algorithm>(random: &mut Random, machine: &Machine, local: &Table<A>) {
+    for _ in 0..100 {
+        machine.advance(random.below(SECOND / 5));
+        let (key, cost) = (random.below(20), 1 + random.below(3));
+        match random.below(8) {
+            0 => drop(local.charge(&key, cost)),
+            1 => local.refund(&key, cost),
+            _ => drop(local.check_n(&key, cost)),
+        }
+    }
+}
+
+/// The keys for which two tables decide differently.
+fn differences<A: Algorithm>(one: &Table<A>, other: &Table<A>) -> Vec<u64> {
+    let differs = |key: &u64| (1..4).any(|cost| one.peek_n(key, cost) != other.peek_n(key, cost));
+    (0..20).filter(differs).collect()
+}
+
+/// How the clocks of the second process begin, given the span that has passed.
+type Start = fn(&Machine, u64) -> Machine;
+
+/// The keys that differ, and those that differ after more requests, of a table that was loaded from the other one
+/// and of that one.
+fn faults<A: Algorithm>(algorithm: &A, start: Start, passes: bool, seed: u64) -> Vec<u64> {
+    let mut random = Random::new(seed);
+    let old = Machine::new(NOON, NOON);
+    let before = table(algorithm, &old);
+    use_at_random(&mut random, &old, &before);
+    let bytes = saved(&before);
+    let span = random.below(3 * SECOND);
+    let new = start(&old, span);
+    let after = table(algorithm, &new);
+    after.load(&bytes[..]).expect("the same limit");
+    if passes {
+        old.advance(span);
+    }
+    let mut faults = differences(&before, &after);
+    let seed = random.below(1 << 40);
+    use_at_random(&mut Random::new(seed), &old, &before);
+    use_at_random(&mut Random::new(seed), &new, &after);
+    faults.extend(differences(&before, &after));
+    faults
+}
+
+/// One machine, on which a process shows the wall clock.
+fn same_zero(old: &Machine, span: u64) -> Machine {
+    let [tick, wall] = [0, 1].map(|clock| old.0[clock].load(Relaxed) + span);
+    Machine::new(tick, wall)
+}
+
+/// The clock of the new process counts from its start.
+fn other_zero(old: &Machine, span: u64) -> Machine {
+    Machine::new(DAY, old.0[1].load(Relaxed) + span)
+}
+
+/// The wall clock, and with it that of the new process, was set back.
+fn wall_went_back(old: &Machine, span: u64) -> Machine {
+    let [tick, wall] = [0, 1].map(|clock| old.0[clock].load(Relaxed) - DAY - span);
+    Machine::new(tick, wall)
+}
+
+/// Twice as much time has passed for the new process.
+fn passes_twice(old: &Machine, span: u64) -> Machine {
+    let [tick, wall] = [0, 1].map(|clock| old.0[clock].load(Relaxed) + 2 * span);
+    Machine::new(tick, wall)
+}
+
+/// Calls `$check` with algorithms that do not know the time of day, and with ones whose windows do.
+macro_rules! of_spans {
+    ($check:expr) => {{
+        let quota = Quota::per_second(5);
+        let bucket = TokenBucket::new(quota.burst(9));
+        $check(&bucket);
+        $check(&bucket.queue(4));
+        $check(&bucket.debt(3));
+        $check(&TokenBucket::new(Quota::per(7, Duration::from_secs(3))));
+        $check(&TokenBucket::new(quota).refill_every(Duration::from_secs(1)));
+        $check(&LeakyBucket::new(quota).queue(6));
+        $check(&FixedWindow::new(quota).anchored());
+        $check(&SlidingLog::new(quota));
+        $check(&WarmUp::new(quota, Duration::from_secs(2)).queue(3));
+        $check(&Lockout::new(quota).block(Duration::from_secs(1)));
+        $check(&Lockout::new(Quota::per_second(3)).after_denials_of(bucket));
+        $check(&(bucket, SlidingLog::new(Quota::per_second(8))));
+        $check(&All::new([bucket, TokenBucket::new(quota.burst(20))]));
+        $check(&AnyAlgorithm::new(SlidingLog::new(quota)));
+    }};
+}
+
+macro_rules! of_windows {
+    ($check:expr) => {{
+        let quota = Quota::per_second(5);
+        $check(&FixedWindow::new(quota));
+        $check(&FixedWindow::new(quota).offset(Duration::from_millis(300)));
+        $check(&SlidingWindow::new(quota));
+        $check(&SlidingGrid::new(quota));
+        $check(&SlidingGrid::new(quota).cells(30).strict());
+        let steps = TokenBucket::new(quota).refill_every(Duration::from_secs(1));
+        $check(&steps.aligned());
+        $check(&(TokenBucket::new(quota), FixedWindow::new(quota)));
+        $check(&AnyAlgorithm::new(SlidingGrid::new(quota)));
+        #[cfg(feature = "calendar")]
+        $check(
+            &tower_throttle::CalendarWindow::try_new(Quota::per_day(9), "Europe/Berlin")
+                .expect("a zone"),
+        );
+    }};
+}
+
+fn find_no_fault<A: Algorithm>(algorithm: &A, start: Start, passes: bool) {
+    for seed in seeds(20) {
+        let faults = faults(algorithm, start, passes, seed);
+        assert!(faults.is_empty(), "{algorithm:?}, seed {seed}: {faults:?}");
+    }
+}
+
+/// Shows promise 397.
+#[test]
+fn the_next_process_decides_as_this_one_would_have() {
+    of_spans!(|algorithm| find_no_fault(algorithm, same_zero, true));
+    of_windows!(|algorithm| find_no_fault(algorithm, same_zero, true));
+}
+
+/// Shows promise 397.
+#[test]
+fn a_process_whose_clock_counts_from_its_start_goes_on_as_well() {
+    of_spans!(|algorithm| find_no_fault(algorithm, other_zero, true));
+}
+
+/// Shows promise 397.
+#[test]
+fn a_wall_clock_that_was_set_back_gives_back_nothing() {
+    of_spans!(|algorithm| find_no_fault(algorithm, wall_went_back, false));
+}
+
+#[test]
+fn planted_a_process_for_which_more_time_has_passed_is_found() {
+    let find = |algorithm| {
+        let mut seeds = seeds(20);
+        assert!(seeds.any(|seed| !faults(&algorithm, passes_twice, true, seed).is_empty()));
+    };
+    find(AnyAlgorithm::new(TokenBucket::new(Quota::per_second(5))));
+    find(AnyAlgorithm::new(SlidingGrid::new(Quota::per_second(5))));
+}
+
+/// What is left of a limit of 10 per day that was used four times at noon, in a process that begins with these
+/// clocks.
+fn left_of_day<A: Algorithm>(algorithm: &A, tick: u64, wall: u64) -> u64 {
+    let old = Machine::new(NOON, NOON);
+    let before = table(algorithm, &old);
+    assert!(before.check_n("key", 4).is_admitted());
+    let after = table(algorithm, &Machine::new(tick, wall));
+    after.load(&saved(&before)[..]).expect("the same limit");
+    after.peek("key").remaining()
+}
+
+/// Shows promise 397.
+#[test]
+fn a_day_ends_at_midnight_also_over_a_restart() {
+    let days = |algorithm: &dyn Fn(u64, u64) -> u64| {
+        let at = |moment| algorithm(moment, moment);
+        let (before, after) = (NOON + DAY / 2 - 1, NOON + DAY / 2);
+        assert_eq!(
+            [at(NOON), at(before), at(after), at(after + DAY)],
+            [6, 6, 10, 10]
+        );
+        // The wall clock was set back by some days, or the clock of the new process counts from its start.
+        assert_eq!([at(NOON - 3 * DAY), at(NOON - DAY / 3)], [6, 6]);
+        assert_eq!([algorithm(0, NOON), algorithm(0, after)], [6, 10]);
+    };
+    let fixed = FixedWindow::new(Quota::per_day(10));
+    days(&|tick, wall| left_of_day(&fixed, tick, wall));
+    #[cfg(feature = "calendar")]
+    {
+        let quota = Quota::per_day(10);
+        let calendar = tower_throttle::CalendarWindow::try_new(quota, "UTC").expect("a zone");
+        days(&|tick, wall| left_of_day(&calendar, tick, wall));
+    }
+}
+
+/// Shows promise 397.
+#[test]
+fn a_lockout_goes_on_and_its_next_block_is_longer() {
+    let minute = Duration::from_secs(60);
+    let lockout = Lockout::new(Quota::per_hour(1)).block(minute);
+    let old = Machine::new(NOON, NOON);
+    let before = table(&lockout, &old);
+    assert!(before.check("key").is_admitted());
+    let new = Machine::new(NOON + 20 * SECOND, NOON + 20 * SECOND);
+    let after = table(&lockout, &new);
+    after.load(&saved(&before)[..]).expect("the same limit");
+    assert_eq!(after.blocked(), 1);
+    let left = Some(Duration::from_secs(40));
+    assert_eq!(after.check("key").retry_after, left);
+    new.advance(40 * SECOND);
+    assert!(after.check("key").is_admitted());
+    assert_eq!(after.check("key").retry_after, Some(2 * minute));
+}
+
+/// Shows promise 397.
+#[test]
+fn another_limit_or_burst_compares_with_what_was_used() {
+    fn left<A: Algorithm>(from: &A, to: &A) -> u64 {
+        let machine = Machine::new(NOON, NOON);
+        let before = table(from, &machine);
+        assert!(before.check_n("key", 4).is_admitted());
+        let after = table(to, &machine);
+        after.load(&saved(&before)[..]).expect("the same algorithm");
+        after.peek("key").remaining()
+    }
+    let window = |limit| FixedWindow::new(Quota::per_day(limit));
+    assert_eq!(left(&window(10), &window(30)), 26);
+    assert_eq!(left(&window(10), &window(3)), 0);
+    let bucket = |burst| TokenBucket::new(Quota::per_day(10).burst(burst));
+    assert_eq!(left(&bucket(10), &bucket(15)), 11);
+    assert_eq!(left(&bucket(10), &bucket(4)), 0);
+    let log = |limit| SlidingLog::new(Quota::per_day(limit));
+    assert_eq!(left(&log(10), &log(5)), 1);
+}
+
+/// The reason for which a table refuses bytes, which leave it as it was.
+fn refusal<A: Algorithm, S>(local: &Table<A, S>, bytes: &[u8]) -> String
+where
+    S: BuildHasher + Send + Sync + 'static,
+{
+    let error = local.load(bytes).expect_err("it does not fit");
+    assert_eq!(error.kind(), ErrorKind::InvalidData);
+    assert_eq!(local.stats().live, 0);
+    error.to_string()
+}
+
+/// Shows promise 398.
+#[test]
+fn what_does_not_fit_is_refused_with_its_reason_and_nothing_is_loaded() {
+    let machine = Machine::new(NOON, NOON);
+    let algorithm = FixedWindow::new(Quota::per_day(10));
+    let of_hasher = |hasher| {
+        let local = Local::new(algorithm).with_clock(machine.clone());
+        local.capacity(60).with_hasher(hasher)
+    };
+    let before = table(&algorithm, &machine);
+    assert!(before.check("key").is_admitted());
+    let bytes = saved(&before);
+
+    let larger = Local::new(algorithm)
+        .with_clock(machine.clone())
+        .capacity(70);
+    let reason = refusal(&larger, &bytes);
+    assert_eq!(reason, "its capacity is 60, and that of the limit is 70");
+    let other = table(&SlidingWindow::new(Quota::per_day(10)), &machine);
+    assert_eq!(refusal(&other, &bytes), "it is of another algorithm");
+    let any = |algorithm| table(&algorithm, &machine);
+    let windows = any(AnyAlgorithm::new(algorithm));
+    let buckets = any(AnyAlgorithm::new(TokenBucket::new(Quota::per_day(10))));
+    assert_eq!(
+        refusal(&buckets, &saved(&windows)),
+        "it is of another algorithm"
+    );
+    let random = of_hasher(RandomState::new());
+    let other_hash = "the keys of the limit have another hash";
+    assert_eq!(refusal(&random, &bytes), other_hash);
+    assert!(random.check("key").is_admitted());
+    let of_random = saved(&random);
+    assert_eq!(
+        refusal(&of_hasher(RandomState::new()), &of_random),
+        other_hash
+    );
+    let limiter = Limiter::new(algorithm);
+    let after = table(&algorithm, &machine);
+    assert_eq!(
+        refusal(&after, &saved(&limiter)),
+        "it is not a saved table of keys"
+    );
+    assert_eq!(
+        refusal(&after, b"#!/bin/sh"),
+        "it is no saved limit of tower-throttle"
+    );
+    let version = [b"tower-throttle saved\n".as_slice(), &[9], &bytes[22..]].concat();
+    assert_eq!(
+        refusal(&after, &version),
+        "it has version 9, and this program reads 1"
+    );
+
+    // A table that has refused all this is as it was.
+    after.load(&bytes[..]).expect("the same limit");
+    assert_eq!(after.peek("key").remaining(), 9);
+    let error = after.load(&bytes[..]).expect_err("it is in use");
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+    assert_eq!(
+        error.to_string(),
+        "the limit is in use; load it before the first request"
+    );
+}
+
+/// Shows promise 398.
+#[test]
+fn a_hash_of_ones_own_that_every_process_has_is_loaded() {
+    let algorithm = FixedWindow::new(Quota::per_day(10));
+    let new = || Local::new(algorithm).with_hasher(BuildHasherDefault::<DefaultHasher>::default());
+    let (before, after) = (new(), new());
+    assert!(before.check_n("key", 3).is_admitted());
+    after.load(&saved(&before)[..]).expect("the same hashes");
+    assert_eq!(after.peek("key").remaining(), 7);
+}
+
+/// The check of the bytes before it.
+fn check(bytes: &[u8]) -> [u8; 8] {
+    let step = |check: u64, byte: &u8| (check ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    let check = bytes.iter().fold(0xcbf2_9ce4_8422_2325, step);
+    check.to_le_bytes()
+}
+
+fn used_log() -> (Table<SlidingLog>, Vec<u8>) {
+    let machine = Machine::new(NOON, NOON);
+    let log = SlidingLog::new(Quota::per_day(100));
+    let before = table(&log, &machine);
+    for _ in 0..9 {
+        assert!(before.check_n("key", 2).is_admitted());
+        assert!(before.check("other").is_admitted());
+        machine.advance(SECOND);
+    }
+    let bytes = saved(&before);
+    (table(&log, &machine), bytes)
+}
+
+/// Shows promise 398.
+#[test]
+fn bytes_that_are_damaged_or_cut_off_are_refused() {
+    let (after, bytes) = used_log();
+    for place in 0..bytes.len() {
+        for flip in [1, 0x80, 0xff] {
+            let mut damaged = bytes.clone();
+            damaged[place] ^= flip;
+            refusal(&after, &damaged);
+        }
+        refusal(&after, &bytes[..place]);
+    }
+    refusal(&after, &[&bytes[..], &[0]].concat());
+    after.load(&bytes[..]).expect("it is whole");
+    assert_eq!(after.peek("key").remaining(), 82);
+}
+
+/// Without the check, some damage would go unnoticed; and with a valid one no bytes do harm.
+#[test]
+fn planted_damage_with_a_valid_check_is_found_by_nothing_else() {
+    let (_, bytes) = used_log();
+    let end = bytes.len() - 8;
+    let mut unnoticed = 0;
+    for place in 22..end {
+        for flip in [1, 0x80, 0xff] {
+            let mut damaged = bytes[..end].to_vec();
+            damaged[place] ^= flip;
+            damaged.extend(check(&damaged));
+            let (after, _) = used_log();
+            if after.load(&damaged[..]).is_ok() {
+                unnoticed += 1;
+                let _ = (after.check("key"), after.stats(), saved(&after));
+            }
+        }
+    }
+    assert!(unnoticed > 0);
+}
+
+#[test]
+fn only_what_still_counts_is_written() {
+    let machine = Machine::new(NOON, NOON);
+    let local = table(&FixedWindow::new(Quota::per_second(10)), &machine);
+    let empty = saved(&local).len();
+    for key in 0..20 {
+        assert!(local.check(&key).is_admitted());
+    }
+    let full = saved(&local).len();
+    machine.advance(SECOND);
+    assert_eq!(saved(&local).len(), empty);
+    assert!((200..500).contains(&(full - empty)), "{full}");
+}
+
+/// Shows promise 397.
+#[test]
+fn the_state_that_keys_without_a_slot_share_goes_on() {
+    let new = || {
+        let local = Local::new(TokenBucket::new(Quota::per_day(5)));
+        local.capacity(1).overflow(Overflow::Shared)
+    };
+    let (before, after) = (new(), new());
+    let keys = || 0..40;
+    let admitted = |local: &Local<_>| keys().filter(|key| local.check(key).is_admitted()).count();
+    assert!(admitted(&before) < 40);
+    after.load(&saved(&before)[..]).expect("the same limit");
+    let same = keys().all(|key| before.peek(&key).is_admitted() == after.peek(&key).is_admitted());
+    assert!(same);
+    assert!(after.check("one more").is_denied(), "it shares the state");
+}
+
+/// Shows promise 397.
+#[test]
+fn a_limiter_goes_on() {
+    let of = |at| Limiter::new(TokenBucket::new(Quota::per_second(1).burst(9))).with_clock(at);
+    let before = of(Machine::new(DAY, NOON));
+    assert!(before.check_n(9).is_admitted());
+    let bytes = saved(&before);
+    let after = of(Machine::new(5, NOON + 4 * SECOND));
+    after.load(&bytes[..]).expect("the same limit");
+    assert_eq!(after.peek().remaining(), 4);
+    for end in 0..bytes.len() {
+        let error = after.load(&bytes[..end]).expect_err("cut off");
+        assert_eq!(error.kind(), ErrorKind::InvalidData);
+    }
+    assert_eq!(after.peek().remaining(), 4);
+}
+
+/// A folder that is removed in the end.
+struct Folder(std::path::PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> io::Result<Self> {
+        let path = std::env::temp_dir().join(format!("tower-throttle-{name}-{}", process::id()));
+        fs::create_dir_all(&path)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Two limits in a file of this folder, by name.
+fn two_limits(
+    folder: &Folder,
+    capacity: usize,
+) -> (Local<FixedWindow>, Arc<Limiter<TokenBucket>>, StateFile) {
+    let users = Local::new(FixedWindow::new(Quota::per_day(10))).capacity(capacity);
+    let jobs = Arc::new(Limiter::new(TokenBucket::new(Quota::per_day(10))));
+    let states = StateFile::new(folder.0.join("limits"))
+        .limit("users", users.clone())
+        .limit("jobs", Arc::clone(&jobs));
+    (users, jobs, states)
+}
+
+/// Shows promise 399.
+#[test]
+fn a_file_of_limits_is_replaced_at_once_and_loads_what_fits() -> io::Result<()> {
+    let folder = Folder::new("states")?;
+    let (users, jobs, states) = two_limits(&folder, 100);
+    states.load()?; // there is none yet
+    assert!(users.check_n("ann", 4).is_admitted() && jobs.check_n(3).is_admitted());
+    states.save()?;
+    let first = fs::read(folder.0.join("limits"))?;
+    assert!(users.check("ann").is_admitted());
+    states.save()?;
+    assert_eq!(fs::read_dir(&folder.0)?.count(), 1, "no other file is left");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = fs::metadata(folder.0.join("limits"))?.permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+    let (users, jobs, states) = two_limits(&folder, 100);
+    states.load()?;
+    assert_eq!(
+        (users.peek("ann").remaining(), jobs.peek().remaining()),
+        (5, 7)
+    );
+
+    let (users, jobs, states) = two_limits(&folder, 200);
+    let error = states.load().expect_err("another capacity").to_string();
+    assert_eq!(
+        error,
+        "users: its capacity is 100, and that of the limit is 200"
+    );
+    assert_eq!(
+        (users.peek("ann").remaining(), jobs.peek().remaining()),
+        (10, 7)
+    );
+
+    // Cut off, as by a program that writes in place.
+    fs::write(folder.0.join("limits"), &first[..first.len() / 2])?;
+    let (users, jobs, states) = two_limits(&folder, 100);
+    let error = states.load().expect_err("cut off").to_string();
+    assert_eq!(error, "it is damaged or cut off");
+    assert_eq!(
+        (users.peek("ann").remaining(), jobs.peek().remaining()),
+        (10, 10)
+    );
+    Ok(())
+}
+
+/// A limit that cannot be saved.
+struct Broken;
+
+impl SaveState for Broken {
+    fn save(&self, writer: &mut dyn io::Write) -> io::Result<()> {
+        writer.write_all(b"half")?;
+        Err(io::Error::other("no more"))
+    }
+
+    fn load(&self, _: &mut dyn io::Read) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Shows promise 399.
+#[test]
+fn a_save_that_fails_leaves_the_file_as_it_was() -> io::Result<()> {
+    let folder = Folder::new("broken")?;
+    let (.., states) = two_limits(&folder, 100);
+    states.save()?;
+    let before = fs::read(folder.0.join("limits"))?;
+    let broken = StateFile::new(folder.0.join("limits")).limit("broken", Broken);
+    let error = broken.save().expect_err("it is broken");
+    assert_eq!(error.to_string(), "no more");
+    assert_eq!(fs::read(folder.0.join("limits"))?, before);
+    assert_eq!(fs::read_dir(&folder.0)?.count(), 1);
+    Ok(())
+}
+
+#[test]
+#[should_panic(expected = "two limits of a state file are named `api`")]
+fn a_name_of_a_file_is_given_once() {
+    let limit = || Local::new(FixedWindow::new(Quota::per_day(10)));
+    let file = StateFile::new("unused").limit("api", limit());
+    let _ = file.limit("api", limit());
+}
+
+#[test]
+fn neither_a_table_nor_a_file_shows_what_it_holds() {
+    fn shows(value: &impl Debug) -> String {
+        format!("{value:?}")
+    }
+    let local = Local::new(FixedWindow::new(Quota::per_day(10)));
+    let file = StateFile::new("limits").limit("api", local);
+    let shown = r#"StateFile { path: "limits", limits: ["api"], .. }"#;
+    assert_eq!(shows(&file), shown);
+}
