@@ -18,6 +18,7 @@ mod lists;
 mod lockout;
 mod plain;
 mod policy;
+mod preview;
 #[cfg(feature = "tokio")]
 mod quotas;
 #[cfg(feature = "tokio")]

@@ -5,9 +5,7 @@ use crate::store::local::line::{FINGERPRINT_BITS, tag};
 
 /// The same seeds in every run.
 fn seeded(which: u64) -> Seeded {
-    let seed = (which + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let shared = SharedSeed::global_fixed();
-    Seeded(quality::SeedableRandomState::with_seed(seed, shared))
+    Seeded::from_seeds([1, (which + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)])
 }
 
 /// Counts pairs among 256 similar keys, summed over 1,000 seeds: pairs with the same of 2^16 home
@@ -79,4 +77,24 @@ fn keys_that_share_lines_or_fingerprints_are_detected() {
     assert!(!is_random(table_pairs(same_fingerprints)));
     let multiplied = |_: &Seeded, key: u64| key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     assert!(!is_random(table_pairs(multiplied)));
+}
+
+/// The next process has another seed of its own.
+#[test]
+fn the_seeds_of_another_process_make_the_same_hash() {
+    let own = Seeded::default();
+    let [process, table] = own.seeds;
+    let same = Seeded::from_seeds([process, table]);
+    let of_others = [
+        Seeded::from_seeds([process ^ 1, table]),
+        Seeded::from_seeds([process, table ^ 1]),
+    ];
+    for key in 0..100_u64 {
+        assert_eq!(own.hash_one(key), same.hash_one(key));
+        assert!(
+            of_others
+                .iter()
+                .all(|other| other.hash_one(key) != own.hash_one(key))
+        );
+    }
 }
