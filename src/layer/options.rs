@@ -1,6 +1,9 @@
 //! The settings of a layer that are plain values.
 
-use crate::queue::WhenFull;
+use std::num::NonZero;
+
+use crate::key::Priority;
+use crate::queue::{Order, WhenFull};
 
 /// What happens to requests while the backend cannot decide.
 ///
@@ -14,6 +17,24 @@ pub enum OnStoreError {
     Allow,
     /// They are denied; in HTTP with 503.
     Deny,
+}
+
+/// How requests wait. What is not set here is as the algorithm says.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LineOptions {
+    /// Whether the algorithm has a queue.
+    pub(super) own: bool,
+    /// [`UNSET`](Self::UNSET) if that of the algorithm is meant.
+    pub(super) queue: u32,
+    /// In nanoseconds.
+    pub(super) max_wait: Option<NonZero<u64>>,
+    pub(super) order: Order,
+    /// Which requests may wait; all if not set.
+    pub(super) least: Option<Priority>,
+}
+
+impl LineOptions {
+    pub(super) const UNSET: u32 = u32::MAX;
 }
 
 /// The settings of a layer that are plain values.

@@ -5,7 +5,6 @@ use std::{
     future::Future,
     hash::Hash,
     mem,
-    num::NonZero,
     pin::Pin,
     sync::{Arc, atomic::Ordering},
     task::{Context, Poll, Waker, ready},
@@ -17,7 +16,7 @@ use super::gate::{
     Ask, Exit, Gate, Limiting, Look, MayWait, Passed, SettlePart, poll_once, rename,
 };
 use super::limit_of::LimitOf;
-use super::options::OnStoreError;
+use super::options::{LineOptions, OnStoreError};
 use super::policy_cache::PolicyList;
 use super::preview::{Previewing, preview};
 use super::rate_entry::{Booked, InLine, RateEntry, Ticket};
@@ -26,8 +25,7 @@ use crate::backend::{Backend, IntoBackend, Op};
 use crate::clock::{MonotonicClock, Timer, nanos};
 use crate::decision::{CompactDecision, Decision, Verdict};
 use crate::error::{RateLimited, StoreError};
-use crate::key::Priority;
-use crate::queue::{self, Joined, Order, Precedence, Wants};
+use crate::queue::{self, Joined, Precedence, Wants};
 use crate::receipt::Receipt;
 use crate::respond::{CostHandle, Event, OwnRules, Settle, spread};
 
@@ -40,24 +38,6 @@ pub struct Rate<L: IntoBackend> {
     pub(super) jitter: u8,
     /// What a request costs may be said while it is served.
     pub(super) shares_cost: bool,
-}
-
-/// How requests wait. What is not set here is as the algorithm says.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct LineOptions {
-    /// Whether the algorithm has a queue.
-    own: bool,
-    /// [`UNSET`](Self::UNSET) if that of the algorithm is meant.
-    pub(super) queue: u32,
-    /// In nanoseconds.
-    pub(super) max_wait: Option<NonZero<u64>>,
-    pub(super) order: Order,
-    /// Which requests may wait; all if not set.
-    pub(super) least: Option<Priority>,
-}
-
-impl LineOptions {
-    pub(super) const UNSET: u32 = u32::MAX;
 }
 
 type Decided = Result<Decision, StoreError>;

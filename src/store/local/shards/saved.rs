@@ -49,6 +49,10 @@ impl<A: Algorithm, H: Hold<A::State>, const N: usize> Shards<A, H, N> {
     }
 
     /// Puts the states into an empty table of the same geometry.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a distance is checked to be below 32"
+    )]
     pub(in crate::store::local) fn load(
         &mut self,
         saved: &SavedLimit<A>,
