@@ -253,7 +253,7 @@ impl PolicyHandle {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use axum::{body::Body, extract::Request};
-    /// use tower_throttle::{HeaderKey, Quota};
+    /// use tower_throttle::Quota;
     /// use tower_throttle::policy::{Environment, PolicyFile, PolicyLayer};
     ///
     /// let file = PolicyFile::from_toml(
@@ -263,7 +263,7 @@ impl PolicyHandle {
     /// let request = Request::get("/").header("x-api-key", "ann").body(Body::empty())?;
     /// assert!(!handle.preview_request(&request).await?[0].is_limited());
     /// let api = handle.limit("api").expect("in the file");
-    /// api.charge(&HeaderKey::key("ann").into(), 9).await?;
+    /// api.charge(&"ann".into(), 9).await?;
     /// let preview = &handle.preview_request(&request).await?[0];
     /// assert!(preview.is_limited());
     /// assert_eq!((&*preview.name, preview.quota), ("api", Some(Quota::per_day(9))));
