@@ -71,7 +71,11 @@ impl Writing {
         self.0.extend(bytes);
     }
 
-    pub(crate) fn state<A: Algorithm>(&mut self, algorithm: &A, state: &A::State) -> io::Result<()> {
+    pub(crate) fn state<A: Algorithm>(
+        &mut self,
+        algorithm: &A,
+        state: &A::State,
+    ) -> io::Result<()> {
         let bytes = std::mem::take(&mut self.0);
         self.0 = state_onto_bytes(algorithm, state, bytes).ok_or_else(not_portable)?;
         Ok(())
