@@ -185,7 +185,7 @@ mod tests {
     }
 
     fn decide<A: Algorithm>(local: &Local<A, ManualClock>) -> Decision {
-        local.at(local.hash("key")).apply(Op::Take(1))
+        local.entry("key").apply(Op::Take(1))
     }
 
     #[test]

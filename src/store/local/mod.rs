@@ -342,17 +342,6 @@ impl<A: Algorithm, C: Timer, S: BuildHasher> Local<A, C, S> {
     }
 }
 
-impl<A: Algorithm, C, S> Local<A, C, S> {
-    #[inline]
-    fn at(&self, hash: u64) -> Entry<'_, A, C, S> {
-        Entry {
-            inner: &self.shared,
-            table: self.shared.in_use().map(|in_use| &in_use.table),
-            hash,
-        }
-    }
-}
-
 /// One key of a table.
 struct Entry<'a, A: Algorithm, C, S> {
     inner: &'a LocalInner<A, C, S>,
