@@ -1,0 +1,171 @@
+use std::time::Duration;
+
+use super::super::{
+    Algorithm, All, AnyAlgorithm, CalendarWindow, Charge, Cost, FixedWindow, Gcra, GiveBack,
+    LeakyBucket, Lockout, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
+    settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes,
+};
+use super::*;
+
+/// Algorithms that differ in one setting each.
+fn different() -> Vec<AnyAlgorithm> {
+    let quota = Quota::per_minute(10);
+    let second = Duration::from_secs(1);
+    let line = LeakyBucket::new(quota).queue(5);
+    let warm = |factor| WarmUp::new(quota, second).cold_factor(factor);
+    let bucket = TokenBucket::new(quota);
+    let lockout = Lockout::new(quota);
+    let mut all = vec![
+        AnyAlgorithm::new(bucket),
+        AnyAlgorithm::new(TokenBucket::new(Quota::per_minute(11))),
+        AnyAlgorithm::new(TokenBucket::new(Quota::per_hour(10))),
+        AnyAlgorithm::new(TokenBucket::new(quota.burst(20))),
+        AnyAlgorithm::new(bucket.initial(0)),
+        AnyAlgorithm::new(bucket.initial(1)),
+        AnyAlgorithm::new(bucket.queue(3)),
+        AnyAlgorithm::new(bucket.debt(3)),
+        AnyAlgorithm::new(bucket.refill_every(60 * second)),
+        AnyAlgorithm::new(bucket.refill_every(60 * second).aligned()),
+        AnyAlgorithm::new(bucket.queue(3).max_wait(second)),
+        AnyAlgorithm::new(LeakyBucket::new(quota)),
+        AnyAlgorithm::new(line),
+        AnyAlgorithm::new(line.queue(6)),
+        AnyAlgorithm::new(line.max_wait(second)),
+        AnyAlgorithm::new(line.max_cost(7)),
+        AnyAlgorithm::new(line.charge_mode(Charge::Before)),
+        AnyAlgorithm::new(FixedWindow::new(quota)),
+        AnyAlgorithm::new(FixedWindow::new(quota).offset(second)),
+        AnyAlgorithm::new(FixedWindow::new(quota).anchored()),
+        AnyAlgorithm::new(SlidingWindow::new(quota)),
+        AnyAlgorithm::new(SlidingWindow::new(quota).offset(second)),
+        AnyAlgorithm::new(SlidingLog::new(quota)),
+        AnyAlgorithm::new(SlidingLog::new(Quota::per_day(10))),
+        AnyAlgorithm::new(lockout),
+        AnyAlgorithm::new(lockout.block(second)),
+        AnyAlgorithm::new(lockout.max_block(61 * second)),
+        AnyAlgorithm::new(lockout.forget(second)),
+        AnyAlgorithm::new(lockout.parole(3)),
+        AnyAlgorithm::new(lockout.clear_on_success()),
+        AnyAlgorithm::new(SlidingGrid::new(quota)),
+        AnyAlgorithm::new(SlidingGrid::new(quota).cells(7)),
+        AnyAlgorithm::new(SlidingGrid::new(quota).strict()),
+        AnyAlgorithm::new(SlidingGrid::new(quota).offset(second)),
+        AnyAlgorithm::new(warm(3)),
+        AnyAlgorithm::new(warm(4)),
+        AnyAlgorithm::new(WarmUp::new(quota, 2 * second)),
+        AnyAlgorithm::new(warm(3).queue(2)),
+        AnyAlgorithm::new(warm(3).queue(2).max_wait(second)),
+        AnyAlgorithm::new(warm(3).max_cost(2)),
+        AnyAlgorithm::new((bucket, SlidingLog::new(quota))),
+        AnyAlgorithm::new((SlidingLog::new(quota), bucket)),
+        AnyAlgorithm::new(All::new([bucket])),
+        AnyAlgorithm::new(All::new([bucket, bucket])),
+        AnyAlgorithm::new(All::<TokenBucket>::new([])),
+    ];
+    let gcra = [10, 11].map(|limit| Gcra::try_new(Quota::per_minute(limit)));
+    all.extend(gcra.into_iter().flatten().map(AnyAlgorithm::new));
+    let calendar = |quota, zone| CalendarWindow::try_new(quota, zone).ok();
+    let utc = |quota| calendar(quota, "UTC");
+    let month = Quota::per_month(10);
+    let calendars = [
+        utc(month),
+        utc(Quota::per_month(11)),
+        utc(Quota::per_week(10)),
+        calendar(month, "Europe/Berlin"),
+        utc(month).map(|month| month.anchor(1)),
+        utc(month).map(|month| month.anchor(2)),
+    ];
+    all.extend(calendars.into_iter().flatten().map(AnyAlgorithm::new));
+    all
+}
+
+#[test]
+fn settings_are_read_as_they_were_written_and_are_all_different() {
+    let all = different();
+    let bytes: Vec<_> = all
+        .iter()
+        .map(|algorithm| settings_to_bytes(algorithm).expect("one of this crate"))
+        .collect();
+    for (place, (algorithm, own)) in all.iter().zip(&bytes).enumerate() {
+        let read = settings_from_bytes(algorithm, own).expect("own settings");
+        assert_eq!(format!("{read:?}"), format!("{algorithm:?}"));
+        assert!(!bytes[..place].contains(own), "{algorithm:?}");
+        for cut in 0..own.len() {
+            let read = settings_from_bytes(algorithm, &own[..cut]);
+            assert!(read.is_none(), "{algorithm:?} cut at {cut}");
+        }
+    }
+}
+
+/// Settings are read only into an algorithm of their kind, and then equal those that were written.
+#[test]
+fn settings_of_another_kind_are_refused() {
+    let all = different();
+    for like in &all {
+        for other in &all {
+            let bytes = settings_to_bytes(other).expect("one of this crate");
+            if let Some(read) = settings_from_bytes(like, &bytes) {
+                assert_eq!(format!("{read:?}"), format!("{other:?}"));
+            }
+        }
+    }
+    let window = settings_to_bytes(&FixedWindow::new(Quota::per_day(1)));
+    let window = window.expect("one of this crate");
+    let bucket = TokenBucket::new(Quota::per_day(1));
+    assert!(settings_from_bytes(&bucket, &window).is_none());
+    assert!(settings_from_bytes(&bucket, b"\x04\x00\x01\x00").is_none());
+}
+
+#[test]
+fn a_fraction_is_less_than_a_nanosecond() {
+    let thirds = TokenBucket::new(Quota::per_second(3));
+    let mut state = thirds.fresh(Tick::ZERO);
+    let _ = thirds.decide(&mut state, Tick::ZERO, 1);
+    let mut bytes = state_to_bytes(&thirds, &state).expect("a state");
+    assert_eq!(bytes.pop(), Some(1), "a third");
+    let is_read = |fraction| {
+        let bytes = [&*bytes, &[fraction]].concat();
+        state_from_bytes(&thirds, &bytes).is_some()
+    };
+    assert_eq!([1, 2, 3].map(is_read), [true, true, false]);
+}
+
+#[test]
+fn a_log_keeps_no_moment_without_a_cost_and_none_after_the_newest_one() {
+    let log = SlidingLog::new(Quota::per_minute(10));
+    let is_read = |bytes: &[u8]| state_from_bytes(&log, bytes).is_some();
+    assert!(is_read(&[5, 2, 1, 1, 4, 1]));
+    assert!(!is_read(&[5, 2, 1, 1, 5, 1]), "after the newest one");
+    assert!(!is_read(&[5, 2, 1, 1, 4, 0]), "without a cost");
+    assert!(!is_read(&[5, 2, 1, 1, 0, 1]), "twice the same");
+    assert!(!is_read(&[5, 0x7f, 1, 1, 4, 1]), "more than there are");
+}
+
+#[test]
+fn damaged_states_are_refused_or_decide_without_a_panic() {
+    for algorithm in different() {
+        let mut state = algorithm.fresh(Tick::ZERO);
+        for second in 0..20 {
+            let now = Tick::from_nanos((1 << 60) + second * 1_000_000_000);
+            let _ = algorithm.decide(&mut state, now, 1);
+        }
+        let bytes = state_to_bytes(&algorithm, &state).expect("a state");
+        let read = state_from_bytes(&algorithm, &bytes).expect("own state");
+        assert_eq!(format!("{read:?}"), format!("{state:?}"));
+        for place in 0..bytes.len() {
+            for flip in [1, 0x40, 0x7f, 0x80, 0xff] {
+                let mut damaged = bytes.clone();
+                damaged[place] ^= flip;
+                let Some(mut state) = state_from_bytes(&algorithm, &damaged) else {
+                    continue;
+                };
+                for now in [Tick::ZERO, Tick::from_nanos(1 << 60), Tick::MAX] {
+                    let _ = algorithm.peek(&state, now, 2);
+                    let _ = algorithm.charge(&mut state, now, 1);
+                    algorithm.refund(&mut state, now, Cost::new(3, Tick::ZERO), GiveBack::Refund);
+                    let _ = algorithm.forgettable_at(&state);
+                }
+            }
+        }
+    }
+}
