@@ -116,14 +116,65 @@ fn what_it_leaves_out_keeps_the_laws() {
         Tick::MAX,
         "a use is never forgotten"
     );
-    let error = limit
-        .with_quota(Quota::per_second(5))
-        .expect_err("no other quota");
-    assert!(error.to_string().contains("set_algorithm"), "{error}");
-    // A change of algorithm forgets nothing.
-    let larger = Allowance(Quota::per_second(5));
+    // Its quota is listed. A change of it forgets nothing.
+    let five = Quota::per_second(5);
+    let larger = limit.with_quota(five).expect("another quota");
+    assert_eq!(larger, Allowance(five));
     larger.rescale(&mut used, &limit, now);
     assert_eq!(larger.peek(&used, now, 1).remaining(), 3);
     let limiter = Limiter::new(limit);
-    assert!(limiter.set_quota(Quota::per_second(5)).is_err());
+    limiter.set_quota(five).expect("another quota");
+    assert_eq!(limiter.quota(), five);
+}
+
+/// An [`Allowance`] that lists its quota, and something else that has no form. Or nothing.
+#[derive(Clone, Debug, PartialEq)]
+struct Unlisted(Allowance, bool);
+
+impl Algorithm for Unlisted {
+    type State = u64;
+
+    fn quota(&self) -> Quota {
+        self.0.quota()
+    }
+
+    fn fresh(&self, now: Tick) -> u64 {
+        self.0.fresh(now)
+    }
+
+    fn decide(&self, used: &mut u64, now: Tick, cost: u64) -> Decision {
+        self.0.decide(used, now, cost)
+    }
+
+    fn refund(&self, used: &mut u64, now: Tick, cost: Cost, back: GiveBack) {
+        self.0.refund(used, now, cost, back);
+    }
+
+    fn charge(&self, used: &mut u64, now: Tick, cost: u64) -> Duration {
+        self.0.charge(used, now, cost)
+    }
+
+    fn settings_fields(&mut self, fields: &mut Fields<'_>) {
+        if self.1 {
+            self.0.settings_fields(fields);
+        }
+        fields.fail();
+    }
+}
+
+#[test]
+fn an_algorithm_that_does_not_list_its_fields_keeps_its_quota_and_says_so() {
+    for begins in [false, true] {
+        let limit = Unlisted(three(), begins);
+        let error = limit
+            .with_quota(Quota::per_second(5))
+            .expect_err("no other quota");
+        assert!(error.to_string().contains("set_algorithm"), "{error}");
+        let limiter = Limiter::new(limit.clone());
+        assert!(limiter.set_quota(Quota::per_second(5)).is_err());
+        assert_eq!(limiter.quota(), limit.quota());
+        let table = Local::new(limit);
+        assert!(table.set_quota(Quota::per_second(5)).is_err());
+        assert_three(|| table.check("a").is_admitted());
+    }
 }
