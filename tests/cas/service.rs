@@ -59,10 +59,13 @@ async fn a_cost_that_is_said_at_the_end_reaches_the_store() {
         let handle = layer.handle();
         let served = move |request: Request<()>| async move {
             let cost = request.extensions().get::<CostHandle>().cloned();
-            if let (Some(cost), Some(said)) = (cost, said) {
+            if let (Some(cost), Some(said)) = (&cost, said) {
                 cost.set(said);
             }
-            Ok::<_, BoxError>(Response::new("text".to_owned()))
+            // The response holds the last handle.
+            let mut response = Response::new("text".to_owned());
+            response.extensions_mut().insert(cost);
+            Ok::<_, BoxError>(response)
         };
         let request = Request::new(());
         let response = layer.layer(service_fn(served)).oneshot(request).await;
