@@ -566,6 +566,24 @@ async fn a_failure_leaves_the_quota_that_a_key_has() {
     }
 }
 
+/// Shows promise 353.
+#[tokio::test(start_paused = true)]
+async fn a_key_whose_quota_the_algorithm_cannot_have_gets_the_default_and_the_limit_says_so() {
+    let plan = |key: &u64| match key {
+        0 => Plan::Quota(Quota::per_day(10)),
+        _ => Plan::Quota(Quota::per_day(10).burst(20)),
+    };
+    let limit = Quotas::new(window(), plan);
+    assert_eq!(limit.decide(&0, 1).await.unwrap().limit, 10);
+    assert_eq!(limit.last_error(), None);
+    for admitted in [true, true, false] {
+        let decision = limit.decide(&1, 1).await.unwrap();
+        assert_eq!((decision.limit, decision.is_admitted()), (2, admitted));
+    }
+    let error = limit.last_error().expect("the reason").to_string();
+    assert!(error.contains("burst"), "{error}");
+}
+
 /// Shows promise 351.
 #[tokio::test(start_paused = true)]
 async fn lookups_in_flight_are_bounded() {
