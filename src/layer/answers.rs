@@ -4,6 +4,9 @@ use super::{LimitLayer, Rate};
 use crate::backend::IntoBackend;
 use crate::respond::{AtEnd, Responder, SettleWhen};
 
+/// A responder that is watched by one more.
+type Watched<D, H, F, W, T> = Responder<D, H, F, (W, T)>;
+
 impl<K, G, D, H, F, W> LimitLayer<K, G, Responder<D, H, F, W>> {
     /// The answer to a denied request: [`HeadersOnly`](crate::respond::HeadersOnly),
     /// [`ProblemJson`](crate::ProblemJson), [`Grpc`](crate::respond::Grpc), a choice by content type
@@ -181,7 +184,7 @@ impl<K, G, D, H, F, W> LimitLayer<K, G, Responder<D, H, F, W>> {
     /// assert_eq!(denied_to_7.load(Ordering::Relaxed), 1);
     /// # }
     /// ```
-    pub fn watch<T>(self, watch: T) -> LimitLayer<K, G, Responder<D, H, F, (W, T)>> {
+    pub fn watch<T>(self, watch: T) -> LimitLayer<K, G, Watched<D, H, F, W, T>> {
         self.map_respond(|respond| respond.with_watch(watch))
     }
 
@@ -199,7 +202,7 @@ impl<K, G, D, H, F, W> LimitLayer<K, G, Responder<D, H, F, W>> {
     }
 }
 
-impl<L: IntoBackend, F> SettleWhen<AtEnd, Rate<L>, F> for AtEnd {
+impl<L: IntoBackend, F> SettleWhen<Self, Rate<L>, F> for AtEnd {
     type Settle = F;
 
     const SAYS_LATER: bool = true;

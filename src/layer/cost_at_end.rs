@@ -44,7 +44,7 @@ impl<K: Hash + Send + 'static, L: Backend<K>> Unsettled<K, L> {
 impl<K: Hash, L: Backend<K>> Unsettled<K, L> {
     fn settle(&self, settle: Option<Settle>) {
         let taken = &mut *lock(&self.taken);
-        let settle = settle.or(taken.said.map(Settle::Charge));
+        let settle = settle.or_else(|| taken.said.map(Settle::Charge));
         if let (Some(ticket), Some(settle)) = (taken.ticket.take(), settle) {
             self.state.settle_unawaited(&taken.key, ticket, settle);
         }

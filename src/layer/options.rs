@@ -38,6 +38,7 @@ impl LineOptions {
 }
 
 /// The settings of a layer that are plain values.
+#[expect(clippy::struct_excessive_bools, reason = "settings that are on or off")]
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LayerOptions {
     pub(super) shadow: bool,

@@ -94,7 +94,7 @@ impl<L> State<L> {
     {
         let policies = self.policies_of(key);
         let name = policies.of(&decision).map(|policy| &policy.name);
-        RateLimited::new(decision).by(Arc::clone(name.unwrap_or(self.name())))
+        RateLimited::new(decision).by(Arc::clone(name.unwrap_or_else(|| self.name())))
     }
 
     /// Lets the requests of a key that wait ask again: something was given back.

@@ -45,7 +45,6 @@ impl EventLogger {
     fn log(&self, event: Event<'_>, shadow: bool) {
         let limit = self.name();
         match event {
-            Event::Admitted(_) | Event::Skipped => {}
             Event::Waits(decision, _) => tracing::debug!(
                 target: "tower_throttle",
                 limit,
@@ -93,9 +92,9 @@ impl EventLogger {
                      `ClientIp::x_forwarded_for().trusting([..])` with the networks of your proxies, \
                      as \"Behind a proxy\" in the documentation of `ClientIp` says (logged once). See \
                      https://docs.rs/tower-throttle/latest/tower_throttle/guide/proxies/index.html#one-limit-for-all-clients"
-                )
+                );
             }
-            Event::UnreadProxyHeader => {}
+            Event::Admitted(_) | Event::Skipped | Event::UnreadProxyHeader => {}
         }
     }
 

@@ -36,8 +36,10 @@ impl PolicyKeys {
             KeySource::ClientIp(bits) => {
                 let clients = environment.clients.clone();
                 let clients = bits.map_or(clients.clone(), |bits| clients.v6_prefix(bits));
-                let or_missing = |missing| clients.clone().if_missing(missing);
-                Ok(Source::Client(missing.map_or(clients.clone(), or_missing)))
+                Ok(Source::Client(match missing {
+                    Some(missing) => clients.if_missing(missing),
+                    None => clients,
+                }))
             }
             KeySource::Header(name) => {
                 let keys = HeaderKey::new(name.as_str());

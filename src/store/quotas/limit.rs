@@ -50,7 +50,7 @@ pub(in crate::store) fn under<A: Algorithm>(
     algorithm: &A,
     quota: Option<Quota>,
 ) -> Result<A, ConfigError> {
-    let own = algorithm.with_quota(quota.unwrap_or(algorithm.quota()))?;
+    let own = algorithm.with_quota(quota.unwrap_or_else(|| algorithm.quota()))?;
     own.validate()?;
     // The turns of queued requests belong to one quota.
     if own.capabilities().queue > 0 {

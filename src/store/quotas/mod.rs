@@ -198,14 +198,13 @@ impl<K: 'static> Quotas<K> {
         if let Some(limit) = self.known.read(|known| known.get(&quota).cloned()) {
             return limit;
         }
-        let made = (self.under)(Some(quota)).map(|limit| {
+        let made = (self.under)(Some(quota)).inspect(|limit| {
             self.known.update(|known| {
                 if known.len() >= KNOWN {
                     known.clear();
                 }
-                known.insert(quota, Arc::clone(&limit));
+                known.insert(quota, Arc::clone(limit));
             });
-            limit
         });
         made.unwrap_or_else(|error| {
             self.last_error.set(Some(error));
@@ -260,12 +259,12 @@ impl<K: Clone + Send + 'static> Backend<K> for Quotas<K> {
     }
 
     fn losses(&self) -> Losses {
-        let losses = self.limits().map(|limit| limit.losses());
+        let losses = self.limits().map(Backend::losses);
         losses.fold(Losses::default(), |sum, of_one| sum + of_one)
     }
 
     fn fullness(&self) -> Option<Fullness> {
-        let all = self.limits().filter_map(|limit| limit.fullness());
+        let all = self.limits().filter_map(Backend::fullness);
         all.reduce(|sum, of_one| sum + of_one)
     }
 
