@@ -123,12 +123,13 @@ pub(crate) trait OneKey {
         })
     }
 
-    /// See [`Algorithm::take_turn`].
-    fn take_turn(&self, at: Tick, cost: u64) -> Decision {
+    /// See [`Algorithm::take_turn`]. `None` if the limit counts denials.
+    fn take_turn(&self, at: Tick, cost: u64) -> Option<Decision> {
         let taken = self.run(at, cost > 0, |algorithm, state| {
-            algorithm.take_turn(state, at, cost)
+            let has_turns = !algorithm.capabilities().counts_denials;
+            has_turns.then(|| algorithm.take_turn(state, at, cost))
         });
-        taken.unwrap_or_else(|full| self.deny(full, at))
+        taken.unwrap_or_else(|full| Some(self.deny(full, at)))
     }
 
     /// See [`Algorithm::expected_wait`].

@@ -5,7 +5,7 @@ use std::{
     ops::Add,
     pin::Pin,
     sync::Arc,
-    task::{Context, Waker},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -79,15 +79,24 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
         self.apply(key, Op::Take(cost))
     }
 
-    /// Takes `cost` and returns true if the request is admitted now and that can be seen quickly. If
-    /// it returns false, nothing was taken, and the caller has to [`decide`](Self::decide).
+    /// Decides as [`decide`](Self::decide) does, and returns what `done` makes of the decision, or the future of one
+    /// that is not known at once.
     ///
-    /// A layer asks it first if nothing reads the figures of the decision.
-    #[doc(hidden)]
-    #[inline]
-    fn try_admit(&self, key: &K, cost: u64) -> bool {
-        let _ = (key, cost);
-        false
+    /// A table in this process calls `done` where it decides, so that no figure is computed that `done` does not read.
+    fn decide_now<T>(
+        &self,
+        key: &K,
+        cost: u64,
+        done: impl Fn(Result<Decision, StoreError>) -> T,
+    ) -> Result<T, Self::Future>
+    where
+        Self: Sized,
+    {
+        let mut deciding = self.decide(key, cost);
+        match Pin::new(&mut deciding).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(decided) => Ok(done(decided)),
+            Poll::Pending => Err(deciding),
+        }
     }
 
     /// Decides on a request that has waited in line for the moment `at`, as of that moment, which may be over.
@@ -171,10 +180,6 @@ impl<K: ?Sized, B: Backend<K> + ?Sized> Backend<K> for Arc<B> {
 
     fn decide(&self, key: &K, cost: u64) -> B::Future {
         (**self).decide(key, cost)
-    }
-
-    fn try_admit(&self, key: &K, cost: u64) -> bool {
-        (**self).try_admit(key, cost)
     }
 
     fn take_turn(&self, key: &K, cost: u64, at: Tick) -> Option<Decision> {

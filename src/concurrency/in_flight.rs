@@ -406,7 +406,7 @@ impl<H, P> InFlight<H, P> {
                     self.record_waited(usage, false);
                     max_wait
                 };
-                let left = until().map(|until| until.since(MonotonicClock.now()));
+                let left = until.map(|until| until.since(MonotonicClock.now()));
                 *entry = InFlightEntry::Waits(PermitWait {
                     place: Place::new(Arc::clone(self.permits()), request, at),
                     sleep: None,

@@ -5,7 +5,6 @@
 #![expect(unnameable_types, reason = "only layers use them")]
 
 use std::{
-    fmt,
     future::Future,
     pin::Pin,
     sync::Arc,
@@ -56,11 +55,12 @@ impl Ask {
 }
 
 /// What a request needs if it has to wait.
+#[derive(Debug)]
 pub struct MayWait<'a> {
     /// Taken by a gate where the request waits, and kept until all of its wait is over.
     pub(crate) seat: &'a mut RequestSeat,
     /// Until when its client will wait.
-    pub(crate) until: &'a dyn Fn() -> Option<Tick>,
+    pub(crate) until: Option<Tick>,
 }
 
 /// What a gate would say, as far as that is known without I/O. Several gates are asked in this order,
@@ -120,7 +120,7 @@ pub trait Limiting: Clone {
 
     fn state(&self) -> &Arc<State<Self::Limiter>>;
 
-    /// Whether a request may wait in a line. Several limits are not asked.
+    /// Whether a request may have to wait. Several limits are not asked.
     fn queues(&self) -> bool {
         true
     }
@@ -207,13 +207,4 @@ pub trait Exit<K, Res>: Gate<K> {
 
     /// Moves what the request holds into the response, or drops it.
     fn exit<E>(entry: Self::Entry, result: Result<Res, E>) -> Result<Self::Response, E>;
-}
-
-/// Manual impl: closures are not `Debug`.
-impl fmt::Debug for MayWait<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MayWait")
-            .field("seat", &self.seat)
-            .finish_non_exhaustive()
-    }
 }

@@ -216,7 +216,7 @@ impl<K, L> Handle<K, L> {
         let applying = self.limiter.apply(key, op);
         let lines = &self.shared.lines;
         if lines.waiting() > 0 {
-            lines.tell(lines.line_id(key));
+            lines.tell(self.shared.line_id(key));
         }
         KeyUpdate::start(applying)
     }

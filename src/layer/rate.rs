@@ -7,14 +7,12 @@ use std::{
     mem,
     pin::Pin,
     sync::{Arc, atomic::Ordering},
-    task::{Context, Poll, Waker, ready},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
 use super::cost_at_end::Unsettled;
-use super::gate::{
-    Ask, Exit, Gate, Limiting, Look, MayWait, Passed, SettlePart, poll_once, rename,
-};
+use super::gate::{Ask, Exit, Gate, Limiting, Look, MayWait, Passed, SettlePart, rename};
 use super::limit_of::LimitOf;
 use super::options::{LineOptions, OnStoreError};
 use super::policy_cache::PolicyList;
@@ -161,8 +159,9 @@ impl<L: IntoBackend> Rate<L> {
         self.deny(key, denied)
     }
 
-    fn record_waiting(&self, decision: &Decision, wait: Duration) {
-        self.state.record(Event::Waits(decision, Some(wait)), false);
+    fn record_waiting(&self, wait: Duration) {
+        let waits = Decision::new(Verdict::Wait(wait), 0, 0, None, 0);
+        self.state.record(Event::Waits(&waits, Some(wait)), false);
     }
 
     /// Lets a request go on, join the line or be denied, if it can wait in a line. `None` if the backend
@@ -195,7 +194,6 @@ impl<L: IntoBackend> Rate<L> {
         }
         let waits = most > 0 && self.may_wait(ask) && may_wait.seat.try_acquire();
         let until = now.plus(longest);
-        let client = (may_wait.until)();
         let wants = Wants {
             cost: ask.cost,
             place: Precedence {
@@ -203,22 +201,18 @@ impl<L: IntoBackend> Rate<L> {
                 order: self.line.order,
             },
             most: if waits { most } else { 0 },
-            until: client.map_or(until, |client| client.min(until)),
+            until: may_wait.until.map_or(until, |client| client.min(until)),
         };
         let limit = LimitOf::new(key, &self.state.backend);
-        let line_id = self.state.lines.line_id(key);
+        let line_id = self.state.line_id(key);
         Some(match lines.join(line_id, &limit, wants) {
             Joined::Taken(decision) => self.admit(ask, &decision, entry),
             Joined::Waits(place, wait) => {
-                if let Some(mut decision) = self.backend().current_decision(key, 0) {
-                    decision.verdict = Verdict::Wait(wait);
-                    self.record_waiting(&decision, wait);
-                }
+                self.record_waiting(wait);
                 *entry = RateEntry::InLine(InLine {
                     place,
                     wait: nanos(wait),
                     cost: ask.cost,
-                    figures: ask.figures,
                     keep: ask.keep,
                 });
                 Poll::Pending
@@ -236,7 +230,7 @@ impl<L: IntoBackend> Rate<L> {
         ask: Ask,
         decided: Decided,
         entry: &mut EntryOf<K, L>,
-        MayWait { seat, until }: MayWait<'_>,
+        MayWait { seat, until }: &mut MayWait<'_>,
     ) -> Poll<Result<Passed, RateLimited>>
     where
         L::Backend: Backend<K>,
@@ -261,7 +255,7 @@ impl<L: IntoBackend> Rate<L> {
             Verdict::Wait(wait) => wait,
         };
         let turn = queue::now().plus(wait);
-        let over = until().map_or(Duration::ZERO, |until| turn.since(until));
+        let over = until.map_or(Duration::ZERO, |until| turn.since(until));
         let retry_after = match over {
             Duration::ZERO if seat.try_acquire() => None,
             Duration::ZERO => Some(wait),
@@ -276,7 +270,7 @@ impl<L: IntoBackend> Rate<L> {
             (decision.verdict, decision.retry_after) = (Verdict::Deny, retry_after);
             return Poll::Ready(Err(self.deny(key, decision)));
         }
-        self.record_waiting(&decision, wait);
+        self.record_waiting(wait);
         state.lines.count_booked(true);
         *entry = RateEntry::Booked(Box::new(Booked {
             until: MonotonicClock.sleep_until(turn),
@@ -368,31 +362,37 @@ where
         key: &K,
         ask: Ask,
         entry: &mut EntryOf<K, L>,
-        may_wait: MayWait<'_>,
+        mut may_wait: MayWait<'_>,
         cx: Option<&mut Context<'_>>,
     ) -> Poll<Result<Passed, RateLimited>> {
-        // Nearly every request needs no figures, and keeps nothing.
-        let is_plain = cx.is_none() && !ask.figures && !ask.keep;
-        if is_plain && self.state.lines.waiting() == 0 && self.backend().try_admit(key, ask.cost) {
-            let sampled = self.state.record_admitted(ask.cost);
-            self.state.report_losses(|| self.backend().losses());
-            return Poll::Ready(Ok(Passed {
-                sampled,
-                ..Passed::AT_ONCE
-            }));
+        if !matches!(entry, RateEntry::New) || !self.waits_nowhere() {
+            return self.poll_slowly(key, ask, entry, may_wait, cx);
         }
-        self.poll_slowly(key, ask, entry, may_wait, cx)
+        // Figures that are not read are not computed.
+        let is_read = ask.figures || ask.keep;
+        let read = |decided: Decided| match decided {
+            Ok(decision) if decision.is_admitted() && !is_read => None,
+            decided => Some(decided),
+        };
+        let decided = match self.backend().decide_now(key, ask.cost, read) {
+            Ok(None) => {
+                let sampled = self.state.record_admitted(ask.cost);
+                self.state.report_losses(|| self.backend().losses());
+                let passed = Passed::AT_ONCE;
+                return Poll::Ready(Ok(Passed { sampled, ..passed }));
+            }
+            Ok(Some(decided)) => Ok(decided),
+            Err(deciding) => Err(deciding),
+        };
+        self.go_on(key, ask, decided, entry, &mut may_wait)
     }
 
     fn leave(&self, key: &K, entry: &mut EntryOf<K, L>) {
         match mem::replace(entry, RateEntry::Nothing) {
             RateEntry::InLine(own) => {
-                let taken = self
-                    .state
-                    .lines
-                    .leave(self.state.lines.line_id(key), own.place);
-                if let Some(decision) = taken {
-                    let (cost, receipt) = (own.cost, Some(decision.receipt()));
+                let taken = self.state.lines.leave(self.state.line_id(key), own.place);
+                if taken.is_some() {
+                    let (cost, receipt) = (own.cost, taken);
                     self.give_back(key, Ticket { cost, receipt }, Op::Refund);
                     self.state.tell(key);
                 }
@@ -451,97 +451,96 @@ impl<L: IntoBackend> Rate<L> {
         ask: Ask,
         entry: &mut EntryOf<K, L>,
         mut may_wait: MayWait<'_>,
-        mut cx: Option<&mut Context<'_>>,
+        cx: Option<&mut Context<'_>>,
     ) -> Poll<Result<Passed, RateLimited>>
     where
         K: Hash + Clone + Send + 'static,
         L::Backend: Backend<K>,
     {
-        let mut noop = Context::from_waker(Waker::noop());
-        loop {
-            match entry {
-                RateEntry::New => {
-                    let mut entered = None;
-                    if !self.waits_nowhere() {
-                        entered = self.enter_line(key, ask, entry, &mut may_wait);
+        if let RateEntry::New = entry {
+            let in_line = self.enter_line(key, ask, entry, &mut may_wait);
+            let entered = in_line.unwrap_or_else(|| {
+                let decided = self.backend().decide_now(key, ask.cost, |decided| decided);
+                self.go_on(key, ask, decided, entry, &mut may_wait)
+            });
+            if entered.is_ready() {
+                self.state.report_losses(|| self.backend().losses());
+                return entered;
+            }
+        }
+        let Some(cx) = cx else {
+            return Poll::Pending;
+        };
+        if let RateEntry::Asks(deciding, ask) = entry {
+            let (decided, ask) = (ready!(Pin::new(deciding).poll(cx)), *ask);
+            *entry = RateEntry::Nothing;
+            self.state.report_losses(|| self.backend().losses());
+            let handled = self.handle(key, ask, decided, entry, &mut may_wait);
+            if handled.is_ready() {
+                return handled;
+            }
+        }
+        match entry {
+            RateEntry::InLine(own) => {
+                let line_id = self.state.line_id(key);
+                let ended = ready!(self.state.lines.poll(line_id, own.place, cx.waker()));
+                let (wait, keep) = (Duration::from_nanos(own.wait), own.keep);
+                match ended {
+                    Ok(receipt) => {
+                        let figures = ask.figures.then(|| self.backend().current_decision(key, 0));
+                        let unlimited = || Decision::new(Verdict::Admit, u64::MAX, 0, None, 0);
+                        let mut decision = figures.flatten().unwrap_or_else(unlimited);
+                        decision.verdict = Verdict::Wait(wait);
+                        decision.set_receipt(receipt);
+                        let passed = Self::pass(Ask { keep, ..ask }, &decision, entry);
+                        let waited = true;
+                        Poll::Ready(Ok(Passed { waited, ..passed }))
                     }
-                    let entered = entered.unwrap_or_else(|| {
-                        let mut deciding = self.backend().decide(key, ask.cost);
-                        let Poll::Ready(decided) = poll_once(&mut deciding) else {
-                            *entry = RateEntry::Asks(Box::new(deciding), ask);
-                            return Poll::Pending;
-                        };
-                        let MayWait { seat, until } = &mut may_wait;
-                        self.handle(key, ask, decided, entry, MayWait { seat, until })
-                    });
-                    if entered.is_ready() || cx.is_none() {
-                        self.state.report_losses(|| self.backend().losses());
-                        return entered;
+                    Err(retry_after) => {
+                        *entry = RateEntry::Nothing;
+                        Poll::Ready(Err(self.deny_waiting(key, ask, retry_after)))
                     }
                 }
-                RateEntry::Asks(deciding, ask) => {
-                    let cx = cx.as_deref_mut().unwrap_or(&mut noop);
-                    let (decided, ask) = (ready!(Pin::new(deciding).poll(cx)), *ask);
-                    *entry = RateEntry::Nothing;
-                    self.state.report_losses(|| self.backend().losses());
-                    let MayWait { seat, until } = &mut may_wait;
-                    let handled = self.handle(key, ask, decided, entry, MayWait { seat, until });
-                    if let Poll::Ready(entered) = handled {
-                        return Poll::Ready(entered);
-                    }
-                }
-                RateEntry::InLine(own) => {
-                    let waker = cx.as_deref().map_or(Waker::noop(), |cx| cx.waker());
-                    let ended = ready!(self.state.lines.poll(
-                        self.state.lines.line_id(key),
-                        own.place,
-                        waker
-                    ));
-                    let wait = Duration::from_nanos(own.wait);
-                    let ask = Ask {
-                        cost: own.cost,
-                        figures: own.figures,
-                        keep: own.keep,
-                        ..ask
-                    };
-                    return match ended {
-                        Ok(decision) => {
-                            let passed = Self::pass(ask, &decision, entry);
-                            let told = Decision {
-                                verdict: Verdict::Wait(wait),
-                                ..decision
-                            };
-                            Poll::Ready(Ok(Passed {
-                                decision: passed.decision.map(|_| CompactDecision::new(&told)),
-                                waited: true,
-                                ..passed
-                            }))
-                        }
-                        Err(retry_after) => {
-                            *entry = RateEntry::Nothing;
-                            Poll::Ready(Err(self.deny_waiting(key, ask, retry_after)))
-                        }
-                    };
-                }
-                RateEntry::Booked(booked) => {
-                    let cx = cx.as_deref_mut().unwrap_or(&mut noop);
-                    ready!(Pin::new(&mut booked.until).poll(cx));
-                    self.state.lines.count_booked(false);
-                    let (decision, ticket, keep) = (booked.decision, booked.ticket, booked.keep);
-                    *entry = if keep {
-                        RateEntry::Has(ticket)
-                    } else {
-                        RateEntry::Nothing
-                    };
-                    return Poll::Ready(Ok(Passed {
-                        decision,
-                        waited: true,
-                        ..Passed::AT_ONCE
-                    }));
-                }
-                RateEntry::Has(_) | RateEntry::Shares(_) | RateEntry::Nothing => {
-                    return Poll::Ready(Ok(Passed::AT_ONCE));
-                }
+            }
+            RateEntry::Booked(booked) => {
+                ready!(Pin::new(&mut booked.until).poll(cx));
+                self.state.lines.count_booked(false);
+                let (decision, ticket, keep) = (booked.decision, booked.ticket, booked.keep);
+                let has = keep.then_some(RateEntry::Has(ticket));
+                *entry = has.unwrap_or(RateEntry::Nothing);
+                let (waited, passed) = (true, Passed::AT_ONCE);
+                Poll::Ready(Ok(Passed {
+                    decision,
+                    waited,
+                    ..passed
+                }))
+            }
+            _ => Poll::Ready(Ok(Passed::AT_ONCE)),
+        }
+    }
+
+    /// Does what the backend has decided on a request that it has not admitted at once.
+    #[inline(never)]
+    fn go_on<K>(
+        &self,
+        key: &K,
+        ask: Ask,
+        decided: Result<Decided, <L::Backend as Backend<K>>::Future>,
+        entry: &mut EntryOf<K, L>,
+        may_wait: &mut MayWait<'_>,
+    ) -> Poll<Result<Passed, RateLimited>>
+    where
+        K: Hash + Clone + Send + 'static,
+        L::Backend: Backend<K>,
+    {
+        match decided {
+            Ok(decided) => {
+                self.state.report_losses(|| self.backend().losses());
+                self.handle(key, ask, decided, entry, may_wait)
+            }
+            Err(deciding) => {
+                *entry = RateEntry::Asks(Box::new(deciding), ask);
+                Poll::Pending
             }
         }
     }

@@ -52,7 +52,6 @@ pub struct InLine {
     /// As it was expected when the request joined, in nanoseconds.
     pub(super) wait: u64,
     pub(super) cost: u64,
-    pub(super) figures: bool,
     pub(super) keep: bool,
 }
 

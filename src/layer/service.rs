@@ -15,10 +15,10 @@ use super::gate::{Ask, Exit, Gate, Limiting, MayWait, Passed};
 use super::mistakes::CloneService;
 use super::options::LayerOptions;
 use super::waiting::{Rare, Waiting, refuse};
-use crate::clock::{Clock, MonotonicClock};
+use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::Rejection;
 use crate::key::{Extracted, KeyExtractor};
-use crate::queue::{RequestSeat, SeatAcquire, Seats, WhenFull};
+use crate::queue::{SeatAcquire, Seats, WhenFull};
 use crate::respond::{Event, ResponseHooks};
 
 /// A service whose requests are limited; made by a [`LimitLayer`](super::LimitLayer).
@@ -35,7 +35,7 @@ pub struct Limit<S, K, G, R> { // the service is `Clone`, its body `Default`; no
 }
 
 impl<S, K, G, R> Limit<S, K, G, R> {
-    pub(super) const fn new(
+    pub(super) fn new(
         inner: S,
         keys: K,
         respond: R,
@@ -90,7 +90,7 @@ where
     }
 
     #[inline]
-    fn call(&mut self, request: Req) -> Self::Future {
+    fn call(&mut self, mut request: Req) -> Self::Future {
         let key = match self.keys.extract(&request) {
             Extracted::Key(key) => key,
             Extracted::Skip => return self.skip(request),
@@ -105,28 +105,32 @@ where
             keep: R::NEEDS_RESPONSE || self.options.shares_cost,
         };
         let mut entry = G::Entry::default();
-        let mut seat = self.seat.take_seat();
-        let may_wait = MayWait {
-            seat: &mut seat,
-            until: &|| {
-                let timeout = self.respond.timeout(&request)?;
-                Some(MonotonicClock.now().plus(timeout))
-            },
-        };
+        let waits = self.gate.queues();
+        let timeout = waits.then(|| self.respond.timeout(&request)).flatten();
+        let until = timeout.map(|timeout| MonotonicClock.now().plus(timeout));
+        let seat = &mut self.seat.seat;
+        let may_wait = MayWait { seat, until };
         match self.gate.poll_enter(&key, ask, &mut entry, may_wait, None) {
             Poll::Ready(Ok(passed)) => {
-                drop(seat);
-                self.pass(request, (key, ask), entry, passed)
+                self.seat.release();
+                self.prepare(&mut request, &key, ask, &mut entry, &passed);
+                if R::NEEDS_RESPONSE {
+                    return self.call_and_finish(request, key, entry, passed);
+                }
+                if G::HOLDS {
+                    return ResponseFuture::inner(self.inner.call(request), After::Release(entry));
+                }
+                ResponseFuture::inner(self.inner.call(request), After::Nothing)
             }
             Poll::Ready(Err(denied)) => {
-                drop(seat);
+                self.seat.release();
                 if self.gate.state().counts.is_sampled() {
                     self.check_proxy_header(&request);
                 }
                 let answer = refuse(&self.gate, Some(&key), &self.respond, request, denied);
                 ResponseFuture::done(answer)
             }
-            Poll::Pending => self.wait(request, (key, ask), entry, seat),
+            Poll::Pending => self.wait(request, (key, ask), entry, until),
         }
     }
 }
@@ -166,13 +170,43 @@ impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
         ResponseFuture::done(answer)
     }
 
-    /// Passes a request on that its gate has admitted.
+    /// Tells the watchers of a request and the request itself what its gate has decided.
     #[inline]
-    fn pass<Req>(
+    fn prepare<Req, Res, Err>(
+        &self,
+        request: &mut Req,
+        key: &K::Key,
+        ask: Ask,
+        entry: &mut G::Entry,
+        passed: &Passed,
+    ) where
+        K: KeyExtractor<Req>,
+        G: Gate<K::Key>,
+        R: ResponseHooks<Req, K::Key, Res, Err>,
+    {
+        if passed.sampled {
+            self.check_proxy_header(request);
+        }
+        if passed.decided {
+            self.respond.saw(key, Event::Admitted(ask.cost));
+        }
+        if let (true, Some(decision)) = (ask.shares, passed.decision) {
+            self.respond.share(request, &decision.get());
+        }
+        if self.options.shares_cost {
+            if let Some(cost) = self.gate.cost_handle(key, entry) {
+                self.respond.share_cost(request, cost);
+            }
+        }
+    }
+
+    /// Calls the service, for a response that is read.
+    #[inline]
+    fn call_and_finish<Req>(
         &mut self,
-        mut request: Req,
-        (key, ask): (K::Key, Ask),
-        mut entry: G::Entry,
+        request: Req,
+        key: K::Key,
+        entry: G::Entry,
         passed: Passed,
     ) -> ResponseFuture<S, K, G, R, Req>
     where
@@ -181,28 +215,6 @@ impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
         G: Gate<K::Key>,
         R: ResponseHooks<Req, K::Key, S::Response, S::Error> + Clone,
     {
-        if passed.sampled {
-            self.check_proxy_header(&request);
-        }
-        if passed.decided {
-            self.respond.saw(&key, Event::Admitted(ask.cost));
-        }
-        if let (true, Some(decision)) = (self.options.share_decision, passed.decision) {
-            self.respond.share(&mut request, &decision.get());
-        }
-        if self.options.shares_cost {
-            if let Some(cost) = self.gate.cost_handle(&key, &mut entry) {
-                self.respond.share_cost(&mut request, cost);
-            }
-        }
-        if !R::NEEDS_RESPONSE {
-            let after = if G::HOLDS {
-                After::Release(entry)
-            } else {
-                After::Nothing
-            };
-            return ResponseFuture::inner(self.inner.call(request), after);
-        }
         let future = self.inner.call(request);
         // Made after the call, so that it is written to where it is returned.
         let finish = Finish {
@@ -226,7 +238,7 @@ impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
         request: Req,
         (key, ask): (K::Key, Ask),
         entry: G::Entry,
-        seat: RequestSeat,
+        until: Option<Tick>,
     ) -> ResponseFuture<S, K, G, R, Req>
     where
         S: Service<Req> + Clone,
@@ -238,12 +250,7 @@ impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
         // others from the service, since it may be denied in the end.
         let service = self.inner.clone();
         self.inner = service.clone();
-        let timeout = self.respond.timeout(&request);
-        let rare = timeout.map(|timeout| {
-            let mut rare = Box::<Rare>::default();
-            rare.until = Some(MonotonicClock.now().plus(timeout));
-            rare
-        });
+        let rare = until.map(|_| Box::new(Rare::until(until)));
         ResponseFuture::waiting(Waiting {
             service,
             request: Some(request),
@@ -255,7 +262,7 @@ impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
                 options: self.options,
             },
             ask,
-            seat,
+            seat: self.seat.take_seat(),
             rare,
             respond: self.respond.clone(),
         })

@@ -1,7 +1,7 @@
 //! What the services, clones and handles of one layer share.
 
 use std::{
-    hash::Hash,
+    hash::{BuildHasher, Hash},
     ops::Deref,
     sync::{
         Arc,
@@ -19,6 +19,7 @@ use crate::error::RateLimited;
 use crate::queue::Lines;
 use crate::quota::Plan;
 use crate::respond::{Event, Policies, Settle};
+use crate::store::local::Seeded;
 
 /// Shared by a layer, its services and its handles, and by its clones unless they are renamed.
 #[derive(Debug)]
@@ -44,6 +45,7 @@ pub struct Shared {
     pub(crate) counts: Counters,
     /// The requests that wait.
     pub(crate) lines: Arc<Lines>,
+    line_ids: Seeded,
     /// How often the quotas have changed.
     quota_changes: AtomicU64,
     /// The denials whose times were spread.
@@ -100,7 +102,7 @@ impl<L> State<L> {
     /// Lets the requests of a key that wait ask again: something was given back.
     pub(super) fn tell<K: Hash>(&self, key: &K) {
         if self.lines.waiting() > 0 {
-            self.lines.tell(self.lines.line_id(key));
+            self.lines.tell(self.line_id(key));
         }
     }
 
@@ -131,6 +133,7 @@ impl LayerState {
             shared: Arc::new(Shared {
                 counts: Counters::default(),
                 lines: Lines::new(),
+                line_ids: Seeded::default(),
                 quota_changes: AtomicU64::new(0),
                 spread: AtomicU64::new(0),
             }),
@@ -174,6 +177,11 @@ impl LayerState {
 }
 
 impl Shared {
+    /// Identifies the line of a key. Two keys with one 64-bit hash share a line.
+    pub(super) fn line_id<K: Hash + ?Sized>(&self, key: &K) -> u64 {
+        self.line_ids.hash_one(key)
+    }
+
     /// Makes responses state the limits that the backend has now.
     pub(crate) fn refresh_policies(&self) {
         self.quota_changes.fetch_add(1, Ordering::Release);

@@ -31,9 +31,16 @@ pub(super) struct Waiting<S, K, G: Gate<K>, R, Req> {
 #[derive(Default)]
 pub(super) struct Rare {
     /// Until when its client will wait.
-    pub(super) until: Option<Tick>,
+    until: Option<Tick>,
     /// What is stated of the limit, once the request may go on.
     decision: Option<CompactDecision>,
+}
+
+impl Rare {
+    pub(super) const fn until(until: Option<Tick>) -> Self {
+        let decision = None;
+        Self { until, decision }
+    }
 }
 
 /// How a wait ends: with the future of the inner service, or with a result.
@@ -56,16 +63,14 @@ impl<S, K, G: Gate<K>, R, Req> Waiting<S, K, G, R, Req> {
     {
         if self.held.waits {
             let until = self.rare.as_ref().and_then(|rare| rare.until);
-            let may_wait = MayWait {
-                seat: &mut self.seat,
-                until: &|| until,
-            };
+            let seat = &mut self.seat;
+            let may_wait = MayWait { seat, until };
             let Held {
                 gate, key, entry, ..
             } = &mut self.held;
             let entered = ready!(gate.poll_enter(key, self.ask, entry, may_wait, Some(cx)));
             self.held.waits = false;
-            self.seat = RequestSeat::NOT_REQUIRED;
+            self.seat = RequestSeat::NotRequired;
             let passed = match entered {
                 Ok(passed) => passed,
                 Err(denied) => return Poll::Ready(Ended::Done(self.refuse(denied))),

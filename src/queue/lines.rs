@@ -10,9 +10,9 @@
 //! count. Wakers are called and dropped after the lock of a line is released.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, hash_map::Entry},
     fmt,
-    hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState},
+    hash::{BuildHasherDefault, Hasher},
     sync::{Arc, Weak},
     task::{Poll, Wake, Waker},
     time::Duration,
@@ -22,6 +22,7 @@ use super::line::{Line, Place};
 use super::{Alarm, Precedence, now};
 use crate::clock::Tick;
 use crate::decision::Decision;
+use crate::receipt::Receipt;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 
 /// A power of two. Loom models need the same lock in each run, whatever the seed.
@@ -36,10 +37,9 @@ const BATCH: usize = 256;
 
 const NANO: Duration = Duration::from_nanos(1);
 
-/// The lines of all keys, by the hash of the key. Two keys with one 64-bit hash share a line.
+/// The lines of all keys, by the hash of the key.
 pub(crate) struct Lines {
     shards: Box<[Mutex<Shard>]>,
-    hasher: RandomState,
     waiting: AtomicU64,
     /// How many wait for turns that a backend has booked, outside of the lines.
     booked: AtomicU64,
@@ -60,7 +60,7 @@ pub(crate) trait Limit {
 }
 
 /// How a wait ends: the request has taken its cost, or may come again after this long, if ever.
-pub(crate) type Ended = Result<Decision, Option<Duration>>;
+pub(crate) type Ended = Result<Receipt, Option<Duration>>;
 
 struct KeyLine {
     limit: Box<dyn Limit + Send>,
@@ -131,7 +131,6 @@ impl Lines {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            hasher: RandomState::new(),
             waiting: AtomicU64::new(0),
             booked: AtomicU64::new(0),
         })
@@ -154,11 +153,6 @@ impl Lines {
         self.booked.fetch_add(change, Ordering::Relaxed);
     }
 
-    /// Identifies the line of `key`.
-    pub(crate) fn line_id<K: Hash + ?Sized>(&self, key: &K) -> u64 {
-        self.hasher.hash_one(key)
-    }
-
     fn shard(&self, line_id: u64) -> &Mutex<Shard> {
         // Other bits than those by which the shard's map finds the line.
         let shard = usize::try_from((line_id >> 32) % SHARDS).unwrap_or_default();
@@ -169,10 +163,8 @@ impl Lines {
     pub(crate) fn join(self: &Arc<Self>, line_id: u64, limit: &dyn Limit, wants: Wants) -> Joined {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let joined = self.update(line_id, |shard, now, wakers| {
-            if let Some(own) = shard.get_mut(&line_id) {
-                self.run(own, now, wakers);
-            }
-            self.ask(shard, (line_id, limit), wants, now, wakers)
+            let own = shard.entry(line_id);
+            self.ask(own, limit, wants, now, wakers)
         });
         if !matches!(joined, Joined::Waits(..)) {
             self.waiting.fetch_sub(1, Ordering::SeqCst);
@@ -182,16 +174,17 @@ impl Lines {
 
     fn ask(
         &self,
-        shard: &mut Shard,
-        (line_id, limit): (u64, &dyn Limit),
+        mut own: Entry<'_, u64, Box<KeyLine>>,
+        limit: &dyn Limit,
         wants: Wants,
         now: Tick,
         wakers: &mut Vec<Waker>,
     ) -> Joined {
-        let own = shard.get_mut(&line_id);
-        let ahead = own
-            .as_ref()
-            .map_or(0, |own| own.line.units_before(wants.place));
+        let mut ahead = 0;
+        if let Entry::Occupied(own) = &mut own {
+            self.run(own.get_mut(), now, wakers);
+            ahead = own.get().line.units_before(wants.place);
+        }
         let wait = if ahead > 0 {
             limit.wait(ahead, wants.cost, now)
         } else {
@@ -208,14 +201,7 @@ impl Lines {
         if !over.is_zero() {
             return Joined::Denied(Some(over));
         }
-        if let Some(own) = own.filter(|own| own.line.len() as u64 >= wants.most) {
-            let room = own.plan.since(now);
-            let Some(last) = own.line.last_behind(wants.place) else {
-                return Joined::Denied(Some(room));
-            };
-            self.end(own, last, Err(Some(room)), wakers);
-        }
-        let own = shard.entry(line_id).or_insert_with(|| {
+        let own = own.or_insert_with(|| {
             Box::new(KeyLine {
                 limit: limit.keep(),
                 line: Line::default(),
@@ -224,6 +210,13 @@ impl Lines {
                 alarm: None,
             })
         });
+        if own.line.len() as u64 >= wants.most {
+            let room = own.plan.since(now);
+            let Some(last) = own.line.last_behind(wants.place) else {
+                return Joined::Denied(Some(room));
+            };
+            self.end(own, last, Err(Some(room)), wakers);
+        }
         if ahead == 0 {
             own.plan = now.plus(wait.max(NANO));
         }
@@ -255,7 +248,7 @@ impl Lines {
             }
             let decision = own.limit.take(cost, own.plan);
             match decision.retry_after {
-                _ if !decision.is_denied() => self.end(own, first, Ok(decision), wakers),
+                _ if !decision.is_denied() => self.end(own, first, Ok(decision.receipt()), wakers),
                 None => self.end(own, first, Err(None), wakers),
                 // The limit does not know when.
                 Some(Duration::ZERO) => own.plan = own.plan.max(now).plus(Duration::from_micros(1)),
@@ -351,8 +344,8 @@ impl Lines {
         polled
     }
 
-    /// Leaves the line. Returns what was taken, if that was at the last moment: it is to be given back.
-    pub(crate) fn leave(self: &Arc<Self>, line_id: u64, place: Place) -> Option<Decision> {
+    /// Leaves the line. Returns when its cost was taken, if that was at the last moment: it is to be given back.
+    pub(crate) fn leave(self: &Arc<Self>, line_id: u64, place: Place) -> Option<Receipt> {
         // Its waker is dropped without a lock.
         let (ended, _waker) = self.update(line_id, |shard, now, wakers| {
             let own = shard.get_mut(&line_id)?;

@@ -32,9 +32,7 @@ pub(crate) struct Seat(Arc<Seats>);
 /// The seat that a service needs before it is ready. A clone of the service needs one of its own.
 #[derive(Debug)]
 pub(crate) struct SeatAcquire {
-    /// `None` if the number of waiting requests is not limited.
-    seats: Option<Arc<Seats>>,
-    seat: Option<Seat>,
+    pub(crate) seat: RequestSeat,
     /// The node of the service that waits.
     waits: Option<u32>,
 }
@@ -81,22 +79,25 @@ impl Drop for Seat {
 }
 
 impl SeatAcquire {
-    pub(crate) const fn new(seats: Option<Arc<Seats>>) -> Self {
-        let (seat, waits) = (None, None);
-        Self { seats, seat, waits }
+    pub(crate) fn new(seats: Option<Arc<Seats>>) -> Self {
+        let seat = match seats {
+            Some(seats) => RequestSeat::Of(seats),
+            None => RequestSeat::NotRequired,
+        };
+        Self { seat, waits: None }
     }
 
     /// Ready when the service has a seat, or if seats are not limited.
     #[inline]
     pub(crate) fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
-        match &self.seats {
-            Some(_) if self.seat.is_none() => self.poll_seat(cx.waker()),
+        match self.seat {
+            RequestSeat::Of(_) => self.poll_seat(cx.waker()),
             _ => Poll::Ready(()),
         }
     }
 
     fn poll_seat(&mut self, waker: &Waker) -> Poll<()> {
-        let Some(seats) = &self.seats else {
+        let RequestSeat::Of(seats) = &self.seat else {
             return Poll::Ready(());
         };
         let mut stale = Some(waker.clone());
@@ -118,63 +119,65 @@ impl SeatAcquire {
         }
         drop(room);
         drop(stale);
-        self.seat = Some(Seat(Arc::clone(seats)));
+        self.seat = RequestSeat::Has(Seat(Arc::clone(seats)));
         Poll::Ready(())
     }
 
     /// Releases the seat, if one is held.
     #[inline]
     pub(crate) fn release(&mut self) {
-        self.seat = None;
+        if let RequestSeat::Has(_) = self.seat {
+            drop(self.take_seat());
+        }
     }
 
-    /// Moves the seat to a request that is passed to the service.
-    #[inline]
+    /// Moves the seat to a request that waits.
     pub(crate) fn take_seat(&mut self) -> RequestSeat {
-        RequestSeat(match (self.seat.take(), &self.seats) {
-            (Some(seat), _) => Needed::Has(seat),
-            (None, Some(seats)) => Needed::Of(Arc::clone(seats)),
-            (None, None) => Needed::Not,
-        })
+        let without = self.seat.without();
+        mem::replace(&mut self.seat, without)
     }
 }
 
 /// The seat of a request, which it needs if it has to wait and seats are limited.
 #[derive(Debug)]
-pub(crate) struct RequestSeat(Needed);
-
-#[derive(Debug)]
-enum Needed {
-    Not,
+pub(crate) enum RequestSeat {
+    NotRequired,
     Of(Arc<Seats>),
-    Has(#[expect(dead_code, reason = "kept for its drop")] Seat),
+    Has(Seat),
 }
 
 impl RequestSeat {
-    pub(crate) const NOT_REQUIRED: Self = Self(Needed::Not);
-
     /// Takes a seat if the request needs one. Returns whether it may wait.
     pub(crate) fn try_acquire(&mut self) -> bool {
-        if let Needed::Of(seats) = &self.0 {
+        if let Self::Of(seats) = self {
             let Some(seat) = seats.try_acquire() else {
                 return false;
             };
-            self.0 = Needed::Has(seat);
+            *self = Self::Has(seat);
         }
         true
+    }
+
+    /// That of another request, which has none yet.
+    fn without(&self) -> Self {
+        match self {
+            Self::NotRequired => Self::NotRequired,
+            Self::Of(seats) | Self::Has(Seat(seats)) => Self::Of(Arc::clone(seats)),
+        }
     }
 }
 
 /// Manual impl: a clone of a service has no seat yet.
 impl Clone for SeatAcquire {
     fn clone(&self) -> Self {
-        Self::new(self.seats.clone())
+        let (seat, waits) = (self.seat.without(), None);
+        Self { seat, waits }
     }
 }
 
 impl Drop for SeatAcquire {
     fn drop(&mut self) {
-        let (Some(at), Some(seats)) = (self.waits, &self.seats) else {
+        let (Some(at), RequestSeat::Of(seats)) = (self.waits, &self.seat) else {
             return;
         };
         let waiting = lock(&seats.0).waiting.take(at);

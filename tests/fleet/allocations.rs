@@ -19,7 +19,6 @@ async fn only_the_first_decision_on_a_key_allocates() {
     assert!(ALLOCATIONS.get() > before, "the name of each key");
     let before = ALLOCATIONS.get();
     for key in 0..KEYS {
-        assert!(limit.try_admit(&key, 1));
         assert!(limit.decide(&key, 1).await.is_ok());
         assert!(
             limit

@@ -243,10 +243,9 @@ fn next<'a>(parts: &'a mut [&mut dyn Part], ask: Ask) -> Option<(&'a mut dyn Par
 fn deny(parts: &mut [&mut dyn Part], ask: Ask, mut denied: RateLimited) -> RateLimited {
     for part in &mut *parts {
         if part.is_new() && part.look(ask) == Look::Denies {
-            let mut seat = RequestSeat::NOT_REQUIRED;
             let may_wait = MayWait {
-                seat: &mut seat,
-                until: &|| None,
+                seat: &mut RequestSeat::NotRequired,
+                until: None,
             };
             let keep = Ask { keep: true, ..ask };
             if let Poll::Ready(Err(other)) = part.poll_enter(keep, may_wait, None) {

@@ -160,21 +160,6 @@ impl Keys {
         }
     }
 
-    /// Takes a cost if the budget of the key has it ready.
-    #[inline]
-    pub(super) fn try_spend(&self, hash: u64, now: Tick, cost: u64) -> bool {
-        let mut shard = self.shard(hash);
-        let Shard { keys, due, .. } = &mut *shard;
-        let Some(entry) = keys.get_mut(&hash) else {
-            return false;
-        };
-        let is_spent = entry.budget.try_spend(now, cost);
-        if is_spent {
-            entry.list(due, hash);
-        }
-        is_spent
-    }
-
     /// Decides on a request if nothing but the budget itself, or a denial before, is needed.
     #[inline]
     pub(super) fn try_decide(&self, hash: u64, now: Tick, cost: u64) -> Option<Decision> {

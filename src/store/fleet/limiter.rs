@@ -340,12 +340,6 @@ where
         }
     }
 
-    #[inline]
-    fn try_admit(&self, key: &K, cost: u64) -> bool {
-        let keys = &self.node().keys;
-        keys.try_spend(keys.hash(key), MonotonicClock.now(), cost)
-    }
-
     fn current_decision(&self, key: &K, cost: u64) -> Option<Decision> {
         let keys = &self.node().keys;
         Some(keys.peek(keys.hash(key), MonotonicClock.now(), cost))

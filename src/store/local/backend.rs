@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::hash::Seeded;
 use super::inner::LocalInner;
-use super::table::Table;
 use super::{Entry, Local};
 use crate::acquire::OneKey;
 use crate::algorithm::{Algorithm, IntoAlgorithm};
@@ -33,26 +32,34 @@ where
     }
 
     fn decide(&self, key: &K, cost: u64) -> Self::Future {
-        ready(Ok(self.entry(key).decide_with_receipt(cost)))
+        self.decide_now(key, cost, ready)
+            .unwrap_or_else(|never| never)
     }
 
-    #[inline]
-    fn try_admit(&self, key: &K, cost: u64) -> bool {
-        if self.shared.rules.is_user_code || Table::<A>::IS_BOXED {
-            return false;
-        }
+    #[expect(clippy::inline_always, reason = "as for `Shards::decide`")]
+    #[inline(always)]
+    fn decide_now<T>(
+        &self,
+        key: &K,
+        cost: u64,
+        done: impl Fn(Result<Decision, StoreError>) -> T,
+    ) -> Result<T, Self::Future> {
         let entry = self.entry(key);
-        let now = self.shared.clock.now();
-        let request = (entry.hash, now, cost);
-        entry.table.is_some_and(|table| table.try_admit(request))
+        let taken = |now, mut decision: Decision| {
+            let moment = match decision.verdict {
+                Verdict::Wait(_) => entry.moment_of_turn(now, decision.verdict),
+                _ => now,
+            };
+            decision.set_receipt(Receipt::at(moment.as_nanos()));
+            done(Ok(decision))
+        };
+        let rest = |now| taken(now, entry.decide_anywhere(now, cost));
+        Ok(entry.decide_quickly(cost, taken, rest))
     }
 
     fn take_turn(&self, key: &K, cost: u64, at: Tick) -> Option<Decision> {
-        if self.shared.capabilities().counts_denials {
-            return None;
-        }
         let at = self.shared.clock.at(at);
-        let decision = self.entry(key).take_turn(at, cost);
+        let decision = self.entry(key).take_turn(at, cost)?;
         Some(decision.with_receipt(Receipt::at(at.as_nanos())))
     }
 
@@ -94,19 +101,10 @@ where
 }
 
 impl<A: Algorithm, C: Clock, S> Entry<'_, A, C, S> {
-    /// Decides with all figures, and with the moment at which the cost was taken.
+    /// Decides for a key wherever it is.
     #[inline(never)]
-    fn decide_with_receipt(&self, cost: u64) -> Decision {
-        let done = |now, mut decision: Decision| {
-            let moment = match decision.verdict {
-                Verdict::Wait(_) => self.moment_of_turn(now, decision.verdict),
-                _ => now,
-            };
-            decision.set_receipt(Receipt::at(moment.as_nanos()));
-            decision
-        };
-        let rest = |now| done(now, self.decide(now, cost));
-        self.decide_quickly(cost, done, rest)
+    fn decide_anywhere(&self, now: Tick, cost: u64) -> Decision {
+        self.decide(now, cost)
     }
 
     /// See [`taken_at`].
@@ -164,36 +162,5 @@ where
 
     fn decides_at_once(backend: &Self::Backend) -> bool {
         !backend.shared.capabilities().counts_denials
-    }
-}
-
-#[cfg(all(test, not(tower_throttle_loom)))]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-    use crate::algorithm::FixedWindow;
-    use crate::clock::ManualClock;
-
-    const DAY: Duration = Duration::from_secs(86_400);
-
-    /// A day after the clock's zero.
-    fn local<A: Algorithm>(algorithm: A) -> Local<A, ManualClock> {
-        let clock = ManualClock::new();
-        clock.advance(DAY);
-        Local::new(algorithm).with_clock(clock)
-    }
-
-    fn decide<A: Algorithm>(local: &Local<A, ManualClock>) -> Decision {
-        local.entry("key").apply(Op::Take(1))
-    }
-
-    #[test]
-    fn what_is_admitted_quickly_is_taken() {
-        let local = local(FixedWindow::new(Quota::per_hour(3)));
-        assert!(!local.try_admit("key", 1), "a new key takes the slow path");
-        assert!(decide(&local).is_admitted());
-        assert!(local.try_admit("key", 2));
-        assert!(!local.try_admit("key", 1));
     }
 }

@@ -164,7 +164,7 @@ where
         }
         let own = self.entry(key);
         let at = own.clock().at(at);
-        let decision = own.take_turn(at, cost);
+        let decision = own.take_turn(at, cost)?;
         Some(decision.with_receipt(Receipt::at(at.as_nanos())))
     }
 

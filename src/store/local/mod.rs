@@ -355,12 +355,12 @@ impl<A: Algorithm, C: Clock, S> Entry<'_, A, C, S> {
     /// the time; see [`Shards::decide`](shards::Shards::decide).
     #[expect(clippy::inline_always, reason = "as for `Shards::decide`")]
     #[inline(always)]
-    fn decide_quickly(
+    fn decide_quickly<T>(
         &self,
         cost: u64,
-        done: impl FnOnce(Tick, Decision) -> Decision,
-        rest: impl FnOnce(Tick) -> Decision,
-    ) -> Decision {
+        done: impl FnOnce(Tick, Decision) -> T,
+        rest: impl FnOnce(Tick) -> T,
+    ) -> T {
         let now = self.inner.clock.now();
         let quick = self.table.filter(|_| !self.inner.rules.is_user_code);
         let Some(table) = quick else {

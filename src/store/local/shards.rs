@@ -128,24 +128,6 @@ impl<A: Algorithm, H: Hold<A::State>, const N: usize> Shards<A, H, N> {
         rest()
     }
 
-    /// Takes `cost` if the key is in its home line and is admitted. Otherwise nothing changes.
-    #[inline]
-    pub(super) fn try_admit(&self, (hash, now, cost): (u64, Tick, u64)) -> bool {
-        let (mut shard, home) = self.shard(hash);
-        let Shard { algorithm, lines } = &mut *shard;
-        let line = &mut lines[home];
-        let Some(slot) = line.find(tag(hash, 0)) else {
-            return false;
-        };
-        let mut next = line.state(slot).clone();
-        let is_admitted = algorithm.decide(&mut next, now, cost).is_admitted();
-        if is_admitted {
-            *line.state_mut(slot) = next;
-            line.set_denied(slot, false);
-        }
-        is_admitted
-    }
-
     /// Runs `step` on the state of a key. A new state is stored only if `keep`. The error is the moment
     /// at which a slot may become free.
     pub(super) fn run(

@@ -108,11 +108,6 @@ impl<A: Algorithm> Table<A> {
         in_shards!(self.decide(request, done, rest))
     }
 
-    #[inline]
-    pub(super) fn try_admit(&self, request: (u64, Tick, u64)) -> bool {
-        in_shards!(self.try_admit(request))
-    }
-
     /// See [`Shards::run`].
     pub(super) fn run(
         &self,

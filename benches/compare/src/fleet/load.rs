@@ -140,10 +140,8 @@ pub(super) async fn send<M: Machine>(
 /// One request, as a layer asks. It counts in the slot in which it was sent.
 async fn decide<M: Machine>(machine: M, key: u64, first: Instant, seen: Arc<Seen>) {
     let sent_at = Instant::now();
-    let decision = match machine.try_admit(&key, 1) {
-        true => Ok(true),
-        false => machine.decide(&key, 1).await.map(|one| one.is_admitted()),
-    };
+    let decision = machine.decide(&key, 1).await;
+    let decision = decision.map(|one| one.is_admitted());
     let Some(since) = sent_at.checked_duration_since(first) else {
         return;
     };

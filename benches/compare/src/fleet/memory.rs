@@ -1,15 +1,12 @@
 //! The time of a decision in memory, beside one of a limit in this process alone.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tower_throttle::store::Backend;
 use tower_throttle::store::cas::MemoryStore;
 use tower_throttle::store::fleet::{LeasedBuilder, SyncedBuilder};
-use tower_throttle::{StoreError, TokenBucket};
+use tower_throttle::{Decision, StoreError, TokenBucket};
 
 use crate::keys::{Access, Key, run as run_keys};
 use crate::peers;
@@ -78,13 +75,9 @@ fn compare<B: Backend<u64>>(
     Row::timed(effort, work, "local", 1, (&ours, &theirs), GOAL).print(effort);
 }
 
-/// As a layer asks: first for an admission without figures.
+/// As a layer asks, without figures.
 fn is_admitted<B: Backend<u64>>(limit: &B, key: &u64) -> bool {
-    if limit.try_admit(key, 1) {
-        return true;
-    }
-    let mut decision = limit.decide(key, 1);
-    let mut cx = Context::from_waker(Waker::noop());
-    let polled: Poll<Result<_, StoreError>> = Pin::new(&mut decision).poll(&mut cx);
-    matches!(polled, Poll::Ready(Ok(decision)) if decision.is_admitted())
+    let is_admitted =
+        |decided: Result<Decision, StoreError>| decided.is_ok_and(|one| one.is_admitted());
+    limit.decide_now(key, 1, is_admitted).unwrap_or(false)
 }
