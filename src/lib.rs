@@ -82,7 +82,7 @@
 //! | [`SlidingWindow`] | nearly that for smooth traffic, at most 2L, in constant memory |
 //! | [`SlidingGrid`] | at most L in any window of almost the length, with `strict` of the whole length |
 //! | [`WarmUp`] | a rate that rises after a pause |
-//! | [`Gcra`] | what the governor crate decides |
+//! | `Gcra` | what the governor crate decides, with the feature `governor` |
 //! | [`Lockout`] | guesses blocked, each time for longer |
 //! | a tuple, [`All`] | what each part promises: all admit, or none is charged |
 //! | [`ConcurrencyLimitLayer`] | at most n requests in flight |
@@ -97,6 +97,7 @@
 //! | `accept` | | `accept`, limits on connections for axum, hyper and tonic |
 //! | `stream` | | `stream`, limits on messages and on bytes per second |
 //! | `tonic`, `tonic-tls` | | the peer address from tonic's connection info; a `tonic::Status` from a `RateLimited` |
+//! | `governor` | | `Gcra`, which the governor crate decides |
 //! | `calendar` | | `CalendarWindow`, with jiff and its copy of the time zone database |
 //! | `serde` | | `Quota` as text (`"10/s; burst=50"`) in configuration files |
 //! | `policies`, `toml` | | `PolicyFile`, the limits of a program in a file: in any format of serde, or in TOML |
@@ -155,9 +156,11 @@ mod sync;
 pub mod testkit;
 mod varint;
 
+#[cfg(feature = "governor")]
+pub use self::algorithm::Gcra;
 pub use self::{
     algorithm::{
-        All, AnyAlgorithm, CalendarWindow, FixedWindow, Gcra, LeakyBucket, Lockout, SlidingGrid,
+        All, AnyAlgorithm, CalendarWindow, FixedWindow, LeakyBucket, Lockout, SlidingGrid,
         SlidingLog, SlidingWindow, TokenBucket, WarmUp,
     },
     clock::ManualClock,

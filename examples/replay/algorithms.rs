@@ -180,12 +180,14 @@ fn lockout(quota: Quota, fields: &mut Fields) -> Result<AnyAlgorithm, String> {
     built(lockout.validate().map(|()| lockout))
 }
 
+#[cfg(feature = "governor")]
 fn gcra(quota: Quota, unit: u32) -> Result<tower_throttle::Gcra, ConfigError> {
     tower_throttle::Gcra::try_new(gcra_quota(quota, unit)?)
 }
 
 /// The quota by which governor decides. It truncates the interval to whole nanoseconds; here, to those
 /// of the trace, each of which is `unit` nanoseconds.
+#[cfg(feature = "governor")]
 pub(crate) fn gcra_quota(quota: Quota, unit: u32) -> Result<Quota, ConfigError> {
     if unit == 1 {
         return Ok(quota);
@@ -193,6 +195,19 @@ pub(crate) fn gcra_quota(quota: Quota, unit: u32) -> Result<Quota, ConfigError> 
     let units = quota.period().as_nanos() / u128::from(unit) / u128::from(quota.limit());
     let interval = Duration::from_nanos(u64::try_from(units).unwrap_or(u64::MAX).max(1));
     Quota::try_per(1, interval.saturating_mul(unit))?.try_burst(quota.capacity())
+}
+
+/// The same decisions, but the interval is not truncated to whole nanoseconds.
+#[cfg(not(feature = "governor"))]
+#[expect(clippy::unnecessary_wraps, reason = "governor refuses some quotas")]
+fn gcra(quota: Quota, _unit: u32) -> Result<TokenBucket, ConfigError> {
+    Ok(TokenBucket::new(quota))
+}
+
+#[cfg(not(feature = "governor"))]
+#[expect(clippy::unnecessary_wraps, reason = "governor refuses some quotas")]
+pub(crate) fn gcra_quota(quota: Quota, _unit: u32) -> Result<Quota, ConfigError> {
+    Ok(quota)
 }
 
 fn built(algorithm: Result<impl Into<AnyAlgorithm>, ConfigError>) -> Result<AnyAlgorithm, String> {

@@ -3,8 +3,8 @@
 //! It reads one step at a time, so a trace may be larger than the memory. It keeps one state per key
 //! and the ids of requests that a later step may cancel.
 //!
-//! The algorithm `gcra` is governor's: a token bucket that truncates the interval between requests to whole
-//! nanoseconds.
+//! With the feature `governor`, the algorithm `gcra` is governor's. Without it, a token bucket makes the
+//! same decisions, except that governor truncates the interval between requests to whole nanoseconds.
 
 use std::{
     fs,

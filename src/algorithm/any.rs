@@ -2,9 +2,11 @@
 
 use std::{any::Any, borrow::Cow, fmt, time::Duration};
 
+#[cfg(feature = "governor")]
+use super::Gcra;
 use super::fields::Fields;
 use super::{
-    Algorithm, All, CalendarWindow, Capabilities, Cost, DenialLockout, FixedWindow, Gcra, GiveBack,
+    Algorithm, All, CalendarWindow, Capabilities, Cost, DenialLockout, FixedWindow, GiveBack,
     LeakyBucket, Lockout, Report, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
 };
 use crate::clock::Tick;
@@ -44,6 +46,7 @@ pub enum AnyAlgorithm {
     TokenBucket(TokenBucket),
     LeakyBucket(LeakyBucket),
     WarmUp(WarmUp),
+    #[cfg(feature = "governor")]
     Gcra(Gcra),
     Lockout(Lockout),
     /// A tuple too.
@@ -63,6 +66,7 @@ macro_rules! with_kind {
             AnyAlgorithm::TokenBucket($algorithm) => $value,
             AnyAlgorithm::LeakyBucket($algorithm) => $value,
             AnyAlgorithm::WarmUp($algorithm) => $value,
+            #[cfg(feature = "governor")]
             AnyAlgorithm::Gcra($algorithm) => $value,
             AnyAlgorithm::Lockout($algorithm) => $value,
             AnyAlgorithm::All($algorithm) => $value,
@@ -85,7 +89,9 @@ macro_rules! from_kinds {
     )*};
 }
 
-from_kinds!(FixedWindow CalendarWindow SlidingLog SlidingWindow SlidingGrid TokenBucket LeakyBucket WarmUp Gcra Lockout);
+from_kinds!(FixedWindow CalendarWindow SlidingLog SlidingWindow SlidingGrid TokenBucket LeakyBucket WarmUp Lockout);
+#[cfg(feature = "governor")]
+from_kinds!(Gcra);
 
 impl<A: Into<Self>> From<DenialLockout<A>> for AnyAlgorithm {
     fn from(algorithm: DenialLockout<A>) -> Self {

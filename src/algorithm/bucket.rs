@@ -109,7 +109,6 @@ impl Bucket {
         self.decision(Verdict::Deny, due, end, now, Some(retry_after))
     }
 
-    /// When a bucket that is empty at `now` is unused again.
     /// How long until a request can take a cost that is due and then ends so.
     #[inline]
     fn missing(&self, (due, after): (ExactNanos, ExactNanos), end: ExactNanos) -> ExactNanos {
@@ -147,8 +146,9 @@ impl Bucket {
         is_possible.then(|| Duration::from_nanos(missing.ceil()))
     }
 
+    /// When a bucket that is empty at `now` is unused again.
     #[inline]
-    const fn tolerance_end(&self, now: Tick) -> ExactNanos {
+    pub(super) const fn tolerance_end(&self, now: Tick) -> ExactNanos {
         ExactNanos {
             ns: now.as_nanos() + self.depth.ns,
             fraction: self.depth.fraction,
@@ -157,7 +157,7 @@ impl Bucket {
 
     #[expect(clippy::inline_always, reason = "as for `take`")]
     #[inline(always)]
-    fn decision(
+    pub(super) fn decision(
         &self,
         verdict: Verdict,
         due: ExactNanos,

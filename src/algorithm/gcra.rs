@@ -1,12 +1,15 @@
 //! The algorithm of the governor crate.
 
-use std::time::Duration;
+use std::{cell::Cell, num::NonZeroU32, time::Duration};
+
+use governor::state::{NotKeyed, StateStore};
+use governor::{RateLimiter, clock::Clock, middleware::NoOpMiddleware, nanos::Nanos};
 
 use super::bucket::Bucket;
 use super::fields::Fields;
 use super::{Algorithm, Capabilities, Cost, ExactNanos, GiveBack, Kernel, Level, Turns};
 use crate::clock::Tick;
-use crate::decision::Decision;
+use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
 use crate::quota::Quota;
 
@@ -34,8 +37,37 @@ use crate::quota::Quota;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gcra {
     quota: Quota,
+    /// Decides; the bucket says the figures, and what a refund or a charge does.
+    governor: governor::Quota,
     /// Of whole nanoseconds per cell, and a capacity of at most `u32::MAX`, the range of governor.
     bucket: Bucket,
+}
+
+/// The state during one decision.
+struct OneState(Cell<Option<Nanos>>);
+
+/// Governor counts from the first reading of its clock, which is zero here.
+struct FixedClock(Cell<Nanos>, Nanos);
+
+impl StateStore for OneState {
+    type Key = NotKeyed;
+
+    fn measure_and_replace<T, F, E>(&self, _key: &NotKeyed, decide: F) -> Result<T, E>
+    where
+        F: Fn(Option<Nanos>) -> Result<(T, Nanos), E>,
+    {
+        let (outcome, next) = decide(self.0.get())?;
+        self.0.set(Some(next));
+        Ok(outcome)
+    }
+}
+
+impl Clock for FixedClock {
+    type Instant = Nanos;
+
+    fn now(&self) -> Nanos {
+        self.0.replace(self.1)
+    }
 }
 
 impl Gcra {
@@ -54,14 +86,17 @@ impl Gcra {
     /// # Errors
     /// If the burst is above 2^32 - 1, the range of governor.
     pub fn try_new(quota: Quota) -> Result<Self, ConfigError> {
-        let burst = quota.capacity();
-        if burst > u32::MAX.into() {
-            let allowed = "a number from 1 to 4294967295";
-            return Err(ConfigError::out_of_range("burst", burst, allowed));
-        }
+        let capacity = quota.capacity();
         let truncated = Duration::from_nanos((quota.period_ns() / quota.limit()).max(1));
-        let cells = Quota::try_per(1, truncated)?.try_burst(burst)?;
+        let burst = u32::try_from(capacity).ok().and_then(NonZeroU32::new);
+        let rate = governor::Quota::with_period(truncated);
+        let (Some(burst), Some(rate)) = (burst, rate) else {
+            let allowed = "a number from 1 to 4294967295";
+            return Err(ConfigError::out_of_range("burst", capacity, allowed));
+        };
+        let cells = Quota::try_per(1, truncated)?.try_burst(capacity)?;
         Ok(Self {
+            governor: rate.allow_burst(burst),
             bucket: Bucket::new(&cells),
             quota,
         })
@@ -87,7 +122,33 @@ impl Algorithm for Gcra {
 
     #[inline]
     fn decide(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> Decision {
-        self.bucket.take(state, now, cost, ExactNanos::ZERO)
+        // Above the capacity governor multiplies before it compares, and may wrap.
+        let cells = u32::try_from(cost)
+            .ok()
+            .filter(|_| cost <= self.bucket.capacity);
+        let Some(cells) = cells.and_then(NonZeroU32::new) else {
+            return self.bucket.take(state, now, cost, ExactNanos::ZERO);
+        };
+        let slot = OneState(Cell::new((state.ns > 0).then(|| Nanos::new(state.ns))));
+        let present = Nanos::new(now.as_nanos());
+        let clock = FixedClock(Cell::new(Nanos::new(0)), present);
+        let limiter: RateLimiter<_, _, _, NoOpMiddleware<Nanos>> =
+            RateLimiter::new(self.governor, slot, clock);
+        let (verdict, retry_after) = match limiter.check_n(cells) {
+            Ok(Ok(())) => (Verdict::Admit, None),
+            Ok(Err(not_until)) => {
+                let wait = Nanos::from(not_until.wait_time_from(present));
+                (Verdict::Deny, Some(wait.as_u64()))
+            }
+            Err(_) => (Verdict::Deny, None),
+        };
+        // Without a denial it is when the bucket will be unused; with one it stays.
+        if let Some(due) = limiter.into_state_store().0.get() {
+            *state = ExactNanos::from_tick(Tick::from_nanos(due.as_u64()));
+        }
+        let due = (*state).max(ExactNanos::from_tick(now));
+        let end = self.bucket.tolerance_end(now);
+        self.bucket.decision(verdict, due, end, now, retry_after)
     }
 
     fn refund(&self, state: &mut ExactNanos, now: Tick, cost: Cost, _: GiveBack) {
@@ -100,7 +161,11 @@ impl Algorithm for Gcra {
     }
 
     fn rescale(&self, state: &mut ExactNanos, from: &Self, now: Tick) {
-        *state = self.bucket.convert(*state, &from.bucket, now);
+        *state = if *state <= ExactNanos::from_tick(now) {
+            ExactNanos::ZERO
+        } else {
+            self.bucket.convert(*state, &from.bucket, now)
+        };
     }
 
     fn forgettable_at(&self, state: &ExactNanos) -> Tick {

@@ -38,6 +38,10 @@ pub(crate) struct Level {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turns {
     /// It has none.
+    #[cfg_attr(
+        not(feature = "governor"),
+        expect(dead_code, reason = "only `Gcra` has none")
+    )]
     Never,
     /// When the level with its cost is within the capacity.
     Tokens,

@@ -84,6 +84,7 @@ mod capabilities;
 mod combined;
 mod fields;
 mod fixed_window;
+#[cfg(feature = "governor")]
 mod gcra;
 mod kernel;
 mod leaky_bucket;
@@ -102,6 +103,8 @@ mod window;
 
 #[cfg(feature = "cas")]
 pub(crate) use self::fields::{kernels, share_of};
+#[cfg(feature = "governor")]
+pub use self::gcra::Gcra;
 pub use self::{
     any::{AnyAlgorithm, AnyState},
     calendar_window::CalendarWindow,
@@ -112,7 +115,6 @@ pub use self::{
         state_to_bytes,
     },
     fixed_window::FixedWindow,
-    gcra::Gcra,
     leaky_bucket::{Charge, LeakyBucket},
     lockout::{DenialLockout, DenialLockoutState, Lockout, LockoutState},
     math::ExactNanos,

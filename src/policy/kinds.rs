@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::algorithm::{
-    AnyAlgorithm, CalendarWindow, FixedWindow, Gcra, LeakyBucket, Lockout, MAX_WAIT, QUEUE,
-    Setting, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp, settings,
+    AnyAlgorithm, CalendarWindow, FixedWindow, LeakyBucket, Lockout, MAX_WAIT, QUEUE, Setting,
+    SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp, settings,
 };
 use crate::error::ConfigError;
 use crate::quota::{MONTH, Quota};
@@ -42,12 +42,25 @@ pub(super) static KINDS: [Kind; 10] = [
         WarmUp::try_new(quota, Duration::from_nanos(1)).map(AnyAlgorithm::from)
     }),
     kind("lockout", |quota| Ok(Lockout::new(quota).into())),
-    kind("gcra", |quota| Gcra::try_new(quota).map(AnyAlgorithm::from)),
+    kind("gcra", gcra),
     Kind {
         name: "concurrency",
         make: Make::Concurrency,
     },
 ];
+
+#[cfg(feature = "governor")]
+fn gcra(quota: Quota) -> Result<AnyAlgorithm, ConfigError> {
+    crate::algorithm::Gcra::try_new(quota).map(AnyAlgorithm::from)
+}
+
+#[cfg(not(feature = "governor"))]
+const fn gcra(_: Quota) -> Result<AnyAlgorithm, ConfigError> {
+    Err(ConfigError::Unsupported {
+        what: "gcra",
+        instead: "enable the feature `governor`, or use token_bucket, which decides the same",
+    })
+}
 
 /// A fixed window that follows the calendar. A text calls it `fixed_window`.
 pub(super) static CALENDAR: Kind = kind("calendar_window", |quota| {

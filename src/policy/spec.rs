@@ -23,7 +23,7 @@ use crate::error::ConfigError;
 /// | `sliding_log` | none |
 /// | `warm_up` | `warm_up`, which it needs; `cold_factor`, `queue`, `max_wait`, `max_cost` |
 /// | `lockout` | `block`, `max_block`, `forget`, `parole`, `on_success=clear` |
-/// | `gcra` | `burst` |
+/// | `gcra` | `burst`; needs the feature `governor` |
 /// | `concurrency` | `queue`, `max_wait`; a number of requests in flight instead of a rate |
 ///
 /// Times have a unit: `500ms`, `2s`, `15min`, `1h`, `1d`.

@@ -43,6 +43,7 @@ fn a_charge_of_zero_changes_no_decision_at_an_older_moment() {
     check(TokenBucket::new(quota()));
     check(LeakyBucket::new(quota()));
     check(WarmUp::new(quota(), Duration::from_nanos(5 * PERIOD)));
+    #[cfg(feature = "governor")]
     check(tower_throttle::Gcra::new(quota()));
 }
 
@@ -251,6 +252,7 @@ fn a_charge_beyond_the_capacity_owes_exactly_what_is_above_it() {
     }
     check(TokenBucket::new(quota()));
     check(LeakyBucket::new(quota()));
+    #[cfg(feature = "governor")]
     check(tower_throttle::Gcra::new(quota()));
 }
 

@@ -106,6 +106,7 @@ fn the_polling_interval_does_not_change_what_is_admitted() {
 /// Its interval is truncated, so it admits slightly more than the bucket of its quota.
 ///
 /// Shows promises 1, 2, 3, 4, 7, 8.
+#[cfg(feature = "governor")]
 #[test]
 fn gcra_keeps_the_laws() {
     use tower_throttle::testkit::{Promise, Subject, random_quota};

@@ -48,6 +48,7 @@ fn a_changed_quota_builds_what_the_constructor_builds() {
     check(|quota| WarmUp::new(quota, span(5_000)).queue(5).max_cost(3));
     check(|quota| WarmUp::new(quota, span(5_000)).queue(5).max_wait(span(9)));
     check(|quota| All::new([TokenBucket::new(quota)]));
+    #[cfg(feature = "governor")]
     check(tower_throttle::Gcra::new);
 }
 
@@ -171,5 +172,6 @@ fn a_combination_allocates_what_its_parts_do_and_its_list() {
         bytes(&All::new([log, log])),
         (2 * heap + list, 2 * most + list)
     );
+    #[cfg(feature = "governor")]
     assert_eq!(bytes(&tower_throttle::Gcra::new(quota(10))), (0, 0));
 }

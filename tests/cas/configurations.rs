@@ -37,6 +37,7 @@ fn algorithms(limit: u64) -> Vec<AnyAlgorithm> {
         AnyAlgorithm::new(LeakyBucket::new(quota).queue(limit)),
         AnyAlgorithm::new(WarmUp::new(quota, Duration::from_secs(60))),
         AnyAlgorithm::new((TokenBucket::new(quota), SlidingLog::new(quota))),
+        #[cfg(feature = "governor")]
         AnyAlgorithm::new(tower_throttle::Gcra::new(quota)),
     ]
 }

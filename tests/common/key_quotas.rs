@@ -153,6 +153,7 @@ pub(crate) fn algorithms(offset: Duration) -> Vec<AnyAlgorithm> {
         tower_throttle::CalendarWindow::try_new(Quota::per_day(3), zone)
             .expect("a zone")
             .into(),
+        #[cfg(feature = "governor")]
         tower_throttle::Gcra::new(quota).into(),
     ]
 }
@@ -177,7 +178,7 @@ pub(crate) async fn a_key_is_counted_once_under_all_its_quotas<P>(
         let has_days = algorithm.quota().period() == Quota::per_day(1).period();
         let [first, others @ ..] = if has_days { of_days } else { of_hours };
         let are_counted = |other: &Quota| {
-            let is_gcra = matches!(algorithm, AnyAlgorithm::Gcra(_));
+            let is_gcra = is_gcra(&algorithm);
             has_one_layout || other.period() == first.period() && !is_gcra
         };
         for (key, other) in (1..).zip(others.into_iter().filter(are_counted)) {
@@ -207,4 +208,15 @@ pub(crate) async fn a_key_is_counted_once_under_all_its_quotas<P>(
     let quotas = (Quota::per_hour(10), Quota::per_hour(20));
     let checked = what_was_used_stays_used(&separate, &plans, 1, quotas).await;
     assert!(checked.is_err());
+}
+
+/// Its value is of one rate.
+#[cfg(feature = "governor")]
+pub(crate) const fn is_gcra(algorithm: &AnyAlgorithm) -> bool {
+    matches!(algorithm, AnyAlgorithm::Gcra(_))
+}
+
+#[cfg(not(feature = "governor"))]
+pub(crate) const fn is_gcra(_: &AnyAlgorithm) -> bool {
+    false
 }

@@ -2,6 +2,7 @@
 
 mod client;
 mod compile_fail;
+#[cfg(feature = "governor")]
 mod gcra;
 mod matrix;
 mod operator;

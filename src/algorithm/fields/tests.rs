@@ -1,9 +1,9 @@
 use std::time::Duration;
 
 use super::super::{
-    Algorithm, All, AnyAlgorithm, CalendarWindow, Charge, Cost, FixedWindow, Gcra, GiveBack,
-    LeakyBucket, Lockout, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
-    settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes,
+    Algorithm, All, AnyAlgorithm, CalendarWindow, Charge, Cost, FixedWindow, GiveBack, LeakyBucket,
+    Lockout, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp, settings_from_bytes,
+    settings_to_bytes, state_from_bytes, state_to_bytes,
 };
 use super::*;
 
@@ -62,7 +62,9 @@ fn different() -> Vec<AnyAlgorithm> {
         AnyAlgorithm::new(All::new([bucket, bucket])),
         AnyAlgorithm::new(All::<TokenBucket>::new([])),
     ];
-    let gcra = [10, 11].map(|limit| Gcra::try_new(Quota::per_minute(limit)));
+    #[cfg(feature = "governor")]
+    let gcra = [10, 11].map(|limit| crate::algorithm::Gcra::try_new(Quota::per_minute(limit)));
+    #[cfg(feature = "governor")]
     all.extend(gcra.into_iter().flatten().map(AnyAlgorithm::new));
     let calendar = |quota, zone| CalendarWindow::try_new(quota, zone).ok();
     let utc = |quota| calendar(quota, "UTC");

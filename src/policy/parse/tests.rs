@@ -78,9 +78,16 @@ fn every_algorithm_is_read_and_printed_in_one_order() {
     }
 }
 
+#[cfg(feature = "governor")]
 #[test]
 fn gcra_is_read_and_printed() {
     assert_eq!(printed("gcra 10/s; burst=5"), "gcra 10/s; burst=5");
+}
+
+#[cfg(not(feature = "governor"))]
+#[test]
+fn gcra_without_its_feature_says_which_one_it_needs() {
+    assert!(error("gcra 10/s").contains("enable the feature `governor`"));
 }
 
 /// Texts with a fault, and a part of the message.

@@ -79,7 +79,7 @@ fn cells_of(cells: CellsOf) -> Result<Cells, ConfigError> {
 mod tests {
     use super::*;
     use crate::algorithm::{
-        All, AnyAlgorithm, CalendarWindow, FixedWindow, Gcra, LeakyBucket, Lockout, SlidingLog,
+        All, AnyAlgorithm, CalendarWindow, FixedWindow, LeakyBucket, Lockout, SlidingLog,
         SlidingWindow, TokenBucket, WarmUp,
     };
 
@@ -119,8 +119,9 @@ mod tests {
         // A third of a second, exactly.
         assert_eq!((level.capacity, level.unit, level.rate), (5, 1_000_000, 3));
         // Of whole nanoseconds.
+        #[cfg(feature = "governor")]
         assert_eq!(
-            shape_of(&Gcra::new(quota), NOW).unwrap(),
+            shape_of(&crate::algorithm::Gcra::new(quota), NOW).unwrap(),
             Shape::of(Part::Level(Level::new(5, 333_333_333, 1).unwrap()))
         );
         let both = All::new(

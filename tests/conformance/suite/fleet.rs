@@ -140,6 +140,7 @@ pub(crate) fn total<S: Store>() -> Option<String> {
         AnyAlgorithm::new(SlidingGrid::new(quota).strict()),
         AnyAlgorithm::new(TokenBucket::new(quota)),
         AnyAlgorithm::new(LeakyBucket::new(quota)),
+        #[cfg(feature = "governor")]
         AnyAlgorithm::new(tower_throttle::Gcra::new(quota)),
     ];
     block_on(async {

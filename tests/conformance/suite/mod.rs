@@ -94,6 +94,7 @@ fn algorithms(quota: Quota) -> Vec<AnyAlgorithm> {
         AnyAlgorithm::new(Lockout::new(quota)),
         AnyAlgorithm::new(TokenBucket::new(quota).initial(1)),
         AnyAlgorithm::new(LeakyBucket::new(quota)),
+        #[cfg(feature = "governor")]
         AnyAlgorithm::new(tower_throttle::Gcra::new(quota)),
     ]
 }

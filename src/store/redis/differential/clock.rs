@@ -76,6 +76,7 @@ fn a_clock_set_back_admits_no_more_and_denies_no_longer_than_promised() {
     let quota = Quota::per_second(4);
     check(server, &TokenBucket::new(quota), SECOND / 4);
     check(server, &LeakyBucket::new(quota), SECOND / 4);
+    #[cfg(feature = "governor")]
     check(server, &crate::algorithm::Gcra::new(quota), SECOND / 4);
     check(server, &FixedWindow::new(quota), SECOND);
     check(server, &FixedWindow::new(quota).anchored(), SECOND);

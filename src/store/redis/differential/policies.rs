@@ -111,6 +111,7 @@ pub(super) fn sliding_log(random: &mut Random) -> SlidingLog {
     SlidingLog::new(Quota::per(quota.limit().min(1_000), quota.period()))
 }
 
+#[cfg(feature = "governor")]
 pub(super) fn gcra(random: &mut Random) -> crate::algorithm::Gcra {
     let quota = quota(random);
     crate::algorithm::Gcra::new(burst(random, quota))
