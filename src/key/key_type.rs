@@ -34,8 +34,8 @@ use crate::key::{
 /// }
 ///
 /// let layer = RateLimitLayer::new(Shard { count: 8 }, FixedWindow::new(Quota::per_day(100)));
-/// layer.handle().charge(&7, 10);
-/// layer.handle_for::<u64>().reset(&7); // the same without `KeyType`
+/// drop(layer.handle().charge(&7, 10));
+/// drop(layer.handle_for::<u64>().reset(&7)); // the same without `KeyType`
 /// ```
 #[diagnostic::on_unimplemented(
     message = "the key type of `{Self}` is not known without the request type",

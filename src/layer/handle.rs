@@ -14,7 +14,7 @@ use super::gate::{Ask, Gate};
 use super::preview::{Preview, all, preview};
 use super::signals::Gauges;
 use super::state::{Shared, State};
-use super::{Counts, KeyPair, KeyUpdate, LimitLayer, Limiting};
+use super::{Counts, KeyPair, LimitLayer, Limiting};
 use crate::algorithm::Algorithm;
 use crate::backend::{Backend, Bans, IntoBackend, Op};
 use crate::clock::Clock;
@@ -32,6 +32,8 @@ use crate::store::local::{Local, Stats};
 /// can be borrowed from one: a `&str` where keys are `String`s. A key of another type does not
 /// compile.
 ///
+/// A change to a key is done when its future is ready. With limits in this process it is done when the call returns.
+///
 /// A handle stays connected to the layer, its clones and its services, wherever they are moved.
 /// Clones are handles of the same limits.
 ///
@@ -47,9 +49,9 @@ use crate::store::local::{Local, Stats};
 /// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
 ///
 /// let client = clients.key([192, 0, 2, 7].into());
-/// handle.charge(&client, 30);
+/// handle.charge(&client, 30).await?;
 /// assert_eq!(handle.peek(&client, 1).await?.remaining(), 70);
-/// handle.reset(&client);
+/// handle.reset(&client).await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -199,7 +201,10 @@ impl<K, L> Handle<K, L> {
     }
 
     /// Forgets what `key` has used. Requests that wait go on as far as the limit then admits them.
-    pub fn reset<Q>(&self, key: &Q) -> KeyUpdate<L::Future>
+    pub fn reset<Q>(
+        &self,
+        key: &Q,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send + use<Q, K, L>
     where
         Q: KeyRef<K> + Hash + ?Sized,
         L: Backend<Q>,
@@ -208,7 +213,11 @@ impl<K, L> Handle<K, L> {
     }
 
     /// Applies an operation after which requests that wait may go on.
-    fn give<Q>(&self, key: &Q, op: Op) -> KeyUpdate<L::Future>
+    fn give<Q>(
+        &self,
+        key: &Q,
+        op: Op,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send + use<Q, K, L>
     where
         Q: KeyRef<K> + Hash + ?Sized,
         L: Backend<Q>,
@@ -218,7 +227,7 @@ impl<K, L> Handle<K, L> {
         if lines.waiting() > 0 {
             lines.tell(self.shared.line_id(key));
         }
-        KeyUpdate::start(applying)
+        done(applying)
     }
 
     /// Counts `cost` as used by `key`, even if that is more than it has left: a penalty, or what was
@@ -244,18 +253,26 @@ impl<K, L> Handle<K, L> {
     /// # }
     /// ```
     #[doc(alias = "penalize")]
-    pub fn charge<Q>(&self, key: &Q, cost: u64) -> KeyUpdate<L::Future>
+    pub fn charge<Q>(
+        &self,
+        key: &Q,
+        cost: u64,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send + use<Q, K, L>
     where
         Q: KeyRef<K> + ?Sized,
         L: Backend<Q>,
     {
-        KeyUpdate::start(self.limiter.apply(key, Op::Charge(cost)))
+        done(self.limiter.apply(key, Op::Charge(cost)))
     }
 
     /// Gives `cost` back to `key`, at most what it has used, as if it had been taken just now.
     ///
     /// Requests that wait go on as far as the limit then admits them.
-    pub fn refund<Q>(&self, key: &Q, cost: u64) -> KeyUpdate<L::Future>
+    pub fn refund<Q>(
+        &self,
+        key: &Q,
+        cost: u64,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send + use<Q, K, L>
     where
         Q: KeyRef<K> + Hash + ?Sized,
         L: Backend<Q>,
@@ -272,27 +289,38 @@ impl<K, L> Handle<K, L> {
     /// use std::time::Duration;
     /// use tower_throttle::{ClientIp, Lockout, Quota, RateLimitLayer};
     ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower_throttle::StoreError> {
     /// let clients = ClientIp::peer();
     /// let layer = RateLimitLayer::new(clients.clone(), Lockout::new(Quota::per_hour(5)));
     /// let handle = layer.handle();
     /// let client = clients.key([203, 0, 113, 9].into());
-    /// handle.ban(&client, Duration::from_secs(3_600));
+    /// handle.ban(&client, Duration::from_secs(3_600)).await?;
     /// assert_eq!(handle.blocked(), 1);
     /// assert!(handle.peek_now(&client, 1).is_denied());
-    /// handle.pardon(&client);
+    /// handle.pardon(&client).await?;
     /// assert_eq!(handle.blocked(), 0);
+    /// # Ok(())
+    /// # }
     /// ```
-    pub fn ban<Q>(&self, key: &Q, length: Duration) -> KeyUpdate<L::Future>
+    pub fn ban<Q>(
+        &self,
+        key: &Q,
+        length: Duration,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send + use<Q, K, L>
     where
         Q: KeyRef<K> + ?Sized,
         L: Backend<Q> + Bans,
     {
-        KeyUpdate::start(self.limiter.apply(key, Op::Ban(length)))
+        done(self.limiter.apply(key, Op::Ban(length)))
     }
 
     /// Ends the block of `key` and forgets its failures and earlier blocks, as
     /// [`reset`](Self::reset) does.
-    pub fn pardon<Q>(&self, key: &Q) -> KeyUpdate<L::Future>
+    pub fn pardon<Q>(
+        &self,
+        key: &Q,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send + use<Q, K, L>
     where
         Q: KeyRef<K> + Hash + ?Sized,
         L: Backend<Q> + Bans,
@@ -540,4 +568,11 @@ impl<K, L> fmt::Debug for Handle<K, L> {
             .field("counts", &self.counts())
             .finish_non_exhaustive()
     }
+}
+
+/// Without the figures after a change.
+async fn done(
+    applying: impl Future<Output = Result<Decision, StoreError>>,
+) -> Result<(), StoreError> {
+    applying.await.map(drop)
 }

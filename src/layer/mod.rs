@@ -9,7 +9,6 @@ mod future;
 mod gate;
 mod handle;
 mod held_body;
-mod key_update;
 mod limit_of;
 mod mistakes;
 mod options;
@@ -31,7 +30,6 @@ pub use self::{
     future::ResponseFuture,
     handle::Handle,
     held_body::HeldBody,
-    key_update::KeyUpdate,
     mistakes::CloneService,
     options::OnStoreError,
     preview::Preview,

@@ -72,8 +72,8 @@ async fn neither_limit_counts_what_the_other_denies() {
     );
     assert_eq!(left(3), (3, 0));
 
-    handle.second().reset(&());
-    handle.first().reset(&key(1));
+    drop(handle.second().reset(&()));
+    drop(handle.first().reset(&key(1)));
     assert_eq!(status(&app, from(1)).await, StatusCode::OK);
     assert_eq!(left(1), (2, 4));
     let counts = handle.counts();
@@ -173,12 +173,10 @@ async fn a_request_with_one_key_is_counted_by_its_limit() {
         assert_eq!(policy, expected, "{headers:?} {method}");
     }
     assert_eq!(handle.counts().skipped, 1);
-    handle
-        .first()
-        .second()
-        .reset(&http::HeaderValue::from_static("x"));
+    let third = handle.first().second();
+    drop(third.reset(&http::HeaderValue::from_static("x")));
     assert_eq!(status(&app, request(&["tenant"], "GET")).await, 200);
-    handle.second().reset(&());
+    drop(handle.second().reset(&()));
     assert_eq!(status(&app, request(&[], "POST")).await, 200);
 }
 
@@ -256,11 +254,11 @@ async fn limits_without_names_are_numbered() {
         service.clone().oneshot(1).await.unwrap();
         for (at, name) in names.into_iter().enumerate() {
             let other = [handle.second(), handle.first()];
-            other[at].reset(&());
+            drop(other[at].reset(&()));
             let error = service.clone().oneshot(1).await.unwrap_err();
             let limited = error.downcast_ref::<RateLimited>().unwrap();
             assert_eq!(limited.policy(), Some(name));
-            other[at].charge(&(), 1);
+            drop(other[at].charge(&(), 1));
         }
     }
 }
@@ -340,7 +338,7 @@ async fn a_request_that_a_concurrency_limit_denies_is_counted_by_no_rate_limit()
     assert_eq!(handle.second().peek_now(&(), 0).remaining(), 9);
     assert_eq!(handle.first().second().in_flight(&()), 1);
     // A request that both deny is counted by both.
-    handle.second().charge(&(), 9);
+    drop(handle.second().charge(&(), 9));
     assert_eq!(status(&app, from(1)).await, StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(handle.first().second().counts().denied, 6);
     drop(held);
@@ -666,8 +664,8 @@ mod queued {
             calls.push(tokio::spawn(service.clone().oneshot(n)));
             tokio::task::yield_now().await;
         }
-        handle.first().refund(&1, 1);
-        handle.second().refund(&(), 1);
+        drop(handle.first().refund(&1, 1));
+        drop(handle.second().refund(&(), 1));
         for call in calls {
             call.await.unwrap().unwrap();
         }

@@ -436,7 +436,7 @@ async fn a_long_stream_gives_back_only_what_is_still_taken() {
         .await
         .unwrap();
     clock.advance(Duration::from_secs(2));
-    handle.charge(&(), 50);
+    drop(handle.charge(&(), 50));
     assert_eq!(handle.peek_now(&(), 0).remaining(), 50);
     drop(response);
     assert_eq!(handle.peek_now(&(), 0).remaining(), 50);

@@ -49,7 +49,7 @@ fn a_preview_names_the_rule_that_decides_and_counts_nothing() {
         assert!(!preview.is_limited());
         assert_eq!(preview.decision.remaining(), 9);
     }
-    layer.handle_for::<u64>().charge(&ANN, 5);
+    drop(layer.handle_for::<u64>().charge(&ANN, 5));
     assert_eq!(limited(ask(ANN)), [("api".into(), Some(DAY))]);
     assert_eq!(limited(ask(BOB)), []);
     assert_eq!(ask(1).expect("no rejection"), []);
@@ -83,9 +83,9 @@ fn each_of_several_limits_is_previewed() {
     };
     assert_eq!(names(ANN), all(false, false));
     let both = layer.handle_for::<u64>().first();
-    both.second().charge(&ANN, 2);
+    drop(both.second().charge(&ANN, 2));
     assert_eq!(names(ANN), all(false, true));
-    both.first().charge(&ANN, 5);
+    drop(both.first().charge(&ANN, 5));
     assert_eq!(names(ANN), all(true, true));
     assert_eq!(names(BOB), all(false, false));
 }
@@ -96,7 +96,7 @@ fn a_request_that_would_wait_in_line_or_is_in_shadow_is_told_so() {
     let layer = RateLimitLayer::new(user, TokenBucket::new(Quota::per_second(1)))
         .queue(5)
         .respond(AsError);
-    layer.handle_for::<u64>().charge(&ANN, 1);
+    drop(layer.handle_for::<u64>().charge(&ANN, 1));
     let ask = |layer: &RateLimitLayer<_, _, _>| {
         let previews = layer.preview(&ANN).now_or_never().expect("in process");
         previews.expect("a key").remove(0)
