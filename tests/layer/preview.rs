@@ -13,6 +13,7 @@ use tower_throttle::{
 };
 
 /// The user of a request, which is its number. Request 0 is rejected, and request 1 not limited.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as a layer calls it")]
 fn user(request: &u64) -> Extracted<u64> {
     match *request {
         0 => Extracted::Reject(Rejection::new(StatusCode::UNAUTHORIZED, "no user")),

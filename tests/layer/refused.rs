@@ -13,13 +13,14 @@ use tower_throttle::store::{
     fleet::Synced,
 };
 use tower_throttle::{
-    ConcurrencyLimitLayer, FixedWindow, Global, LeakyBucket, Quota, RateLimitLayer, queue::Order,
-    store::IntoBackend,
+    ConcurrencyLimitLayer, FixedWindow, Global, LeakyBucket, Quota, RateLimitLayer,
+    queue::Order,
+    store::{IntoBackend, Plan, Quotas},
 };
 #[cfg(feature = "tokio")]
 use tower_throttle::{
     StoreError,
-    store::{Fallback, Plan, Quotas},
+    store::{Cached, Fallback},
 };
 
 fn layer() -> RateLimitLayer<Global, FixedWindow> {
@@ -99,6 +100,7 @@ fn window() -> FixedWindow {
     FixedWindow::new(Quota::per_day(1))
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as a lookup is called")]
 fn plan_of((): &()) -> Plan {
     Plan::Default
 }
@@ -124,8 +126,6 @@ fn settings_of_a_queue_are_refused_in_every_backend_without_one() {
     #[cfg(feature = "tokio")]
     {
         let local = || IntoBackend::into_backend(window());
-        use tower_throttle::store::Cached;
-
         let plans = || Cached::new(|()| async { Ok::<_, StoreError>(Plan::Default) });
         expect_refused(move || Quotas::new(window(), plans()));
         expect_refused(move || Fallback::new(local(), local()));
