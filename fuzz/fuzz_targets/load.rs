@@ -58,8 +58,8 @@ fn run<A: Algorithm>(algorithm: &A, input: &Input) {
     let (used, used_limiter) = (table(&before), limiter(&before));
     for (key, cost) in &input.used {
         before.advance(Duration::from_millis(u64::from(*key) * 16));
-        used.check_n(key, u64::from(*cost % 8));
-        used_limiter.check_n(u64::from(*cost % 8));
+        let _ = used.check_n(key, u64::from(*cost % 8));
+        let _ = used_limiter.check_n(u64::from(*cost % 8));
     }
     let loaded = table(&after);
     if loaded.load(&altered(&used, input)[..]).is_ok() {
