@@ -46,7 +46,7 @@ const PARTS: &[(&[&str], &str, &str)] = &[
         "--test algorithms planted",
     ),
     (
-        &["backend", "store", "store/local", "store/quotas"],
+        &["backend", "saved", "store", "store/local", "store/quotas"],
         "`tests/stores`",
         "--test stores",
     ),
