@@ -3,14 +3,14 @@
 use tower_throttle::store::Backend;
 use tower_throttle::store::cas::MemoryStore;
 
-use crate::counting::ALLOCATIONS;
-use crate::{leased, machine, synced, take_all};
+use crate::counting::{ALLOCATIONS, LIVE};
+use crate::{INTERVAL, leased, machine, synced, take_all};
 
 /// Shows promise 43.
 #[tokio::test(start_paused = true)]
 async fn only_the_first_decision_on_a_key_allocates() {
     const KEYS: u64 = 1_000;
-    let limit = machine(synced(&MemoryStore::new()).machines(1));
+    let limit = machine(synced(&MemoryStore::new()));
     let before = ALLOCATIONS.get();
     for key in 0..KEYS {
         let decision = limit.decide(&key, 1).await.expect("it is known at once");
@@ -43,4 +43,26 @@ async fn a_denial_in_memory_allocates_nothing() {
             .is_ok_and(|decision| decision.is_denied())
     );
     assert_eq!(ALLOCATIONS.get(), before);
+}
+
+/// Shows promise 212.
+#[tokio::test(start_paused = true)]
+async fn a_key_costs_at_most_300_bytes_in_the_process() {
+    // Just before the maps grow, and just after it.
+    for keys in [25_000, 31_000, 50_000_u64] {
+        let limit = machine(synced(&MemoryStore::new()));
+        limit.ready().await.expect("an exchange");
+        let before = LIVE.get();
+        for key in 0..keys {
+            drop(limit.decide(&format!("customer {key:08}"), 1));
+        }
+        // All are exchanged, and hold units.
+        tokio::time::sleep(INTERVAL * 3 / 2).await;
+        let per_key = (LIVE.get() - before) / i64::try_from(keys).expect("few");
+        assert_eq!(limit.counts().keys as u64, keys);
+        assert!(
+            (50..=300).contains(&per_key),
+            "{keys} keys: {per_key} bytes per key"
+        );
+    }
 }

@@ -161,7 +161,6 @@ fn settings_out_of_range_are_refused() {
         ),
         (synced(&store).deadline(zero), "deadline"),
         (synced(&store).life(Duration::from_millis(150)), "life"),
-        (synced(&store).machines(0), "machines"),
         (synced(&store).capacity(0), "capacity"),
         (synced(&store).prefix("a b"), "prefix"),
     ] {

@@ -66,7 +66,7 @@ impl Fleet {
         let calls = (0..MACHINES).map(|number| {
             let number = if plant == Plant::Alone { number } else { 0 };
             let bucket = TokenBucket::new(Quota::per_second(RATE).burst(BURST));
-            let builder = builder().interval(INTERVAL).machines(MACHINES);
+            let builder = builder().interval(INTERVAL);
             let limit = builder.build(&format!("{}{number}", M::NAME), bucket);
             let calls = Arc::default();
             load.spawn(ask(limit.expect("a limit"), plant, Arc::clone(&calls)));

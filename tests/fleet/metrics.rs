@@ -19,9 +19,9 @@ fn a_gauge_shows_for_how_long_a_use_has_not_been_reported() {
             metrics.all(name).last().copied()
         };
         let store = Faulty::new(MemoryStore::new());
-        let limit = machine(synced(&store).machines(1));
-        store.plan(outage());
+        let limit = machine(synced(&store));
         admit(&limit, 1).await;
+        store.plan(outage());
         sleep(Duration::from_secs(5)).await;
         let during = shown().expect("it is set once per second");
         let probes = metrics.count("tower_throttle_switches_total of=breaker to=half_open");

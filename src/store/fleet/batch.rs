@@ -2,8 +2,10 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use super::exchange::{Moment, exchange, repeated};
-use super::record::{Record, Reply, Report, Terms, numbers};
+use super::exchange::{exchange, repeated};
+use super::record::{Grant, Record, Reply, Report, Terms, numbers};
+#[cfg(feature = "redis")]
+use super::shape::Part;
 use super::shape::Shape;
 use crate::clock::{Tick, unix_now};
 use crate::store::cas::{Value, Version};
@@ -13,13 +15,11 @@ use crate::store::cas::{Value, Version};
 const SEQUENCE_TTL: Duration = Duration::from_secs(3_600);
 
 /// The reports of a machine of a fleet. It is sent again unchanged until there is a reply.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Batch {
     pub(super) machine: u64,
     /// Greater than that of any batch of this machine before. A batch that was seen changes nothing.
     pub(super) sequence: u64,
-    /// How many machines there are.
-    pub(super) machines: u64,
     pub(super) terms: Terms,
     pub(super) shape: Arc<Shape>,
     /// The key at which a store that executes a batch in one step keeps the last sequence number.
@@ -28,7 +28,7 @@ pub struct Batch {
 }
 
 /// What came of a batch.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Replies {
     /// The store's time in microseconds.
     pub(super) now: u64,
@@ -62,11 +62,8 @@ impl fmt::Debug for Batch {
 impl Batch {
     /// The keys of the values that it reads and writes: that of the machine, and those of the reports.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
-        let keys = &self.keys;
-        (0..=keys.len()).map(|index| match index.checked_sub(1) {
-            Some(report) => &*keys[report].0,
-            None => &*self.sequence_key,
-        })
+        let reports = self.keys.iter().map(|(key, _)| &**key);
+        std::iter::once(&*self.sequence_key).chain(reports)
     }
 
     /// Executes it on the values of its [keys](Self::keys), in their order. Returns the values that the store
@@ -84,77 +81,55 @@ impl Batch {
         values: impl IntoIterator<Item = Option<&'a [u8]>>,
         (now, by_store): (u64, bool),
     ) -> (Vec<Write>, Replies) {
-        let mut values = values.into_iter();
-        let seen = values.next().flatten().and_then(text);
-        let seen = seen.and_then(Seen::from_text);
+        let mut values = values.into_iter().chain(std::iter::repeat(None));
+        let seen = values.next().flatten().and_then(Seen::read);
         let seen = seen.filter(|seen| seen.sequence >= self.sequence);
-        let mut replies = Replies {
-            now,
-            keys: Vec::with_capacity(self.keys.len()),
-        };
         let mut writes = Vec::new();
-        for (index, value) in (0..self.keys.len()).zip(values.chain(std::iter::repeat(None))) {
-            let mut record = match self.read(value, now) {
-                Some(record) => record,
-                None if self.keys[index].1.resets => Record::new(&self.shape, now),
-                None => {
-                    replies.keys.push(Reply::damaged());
-                    continue;
-                }
+        let replies = (0..self.keys.len()).zip(values).map(|(index, value)| {
+            let Some(mut record) = self.read(index, value, now) else {
+                return Reply::damaged();
             };
             if let Some(seen) = &seen {
-                let terms = (&self.terms, &*self.shape);
-                let reply = repeated(terms, &mut record, now, seen.granted(self.sequence, index));
-                replies.keys.push(reply);
-                continue;
+                return self.repeat(&mut record, now, seen.grant(self.sequence, index));
             }
-            replies
-                .keys
-                .push(self.exchange(index, &mut record, (now, by_store)));
-            writes.push(self.write(index + 1, record.to_text(&self.shape), self.ttl()));
-        }
+            let reply = self.exchange(index, &mut record, (now, by_store));
+            writes.push(self.write(index + 1, record.to_text(), self.ttl()));
+            reply
+        });
+        let keys: Vec<_> = replies.collect();
         if seen.is_none() {
-            let text = Seen::to_text(self.sequence, now / self.terms.life, &replies.keys);
-            writes.push(self.write(0, text, self.sequence_ttl()));
+            writes.push(self.write(0, Seen::text(self.sequence, &keys), self.sequence_ttl()));
         }
-        (writes, replies)
+        (writes, Replies { now, keys })
     }
 
     /// The exchange of one key, at a time by the store's clock or by this machine's.
-    pub(super) fn exchange(
-        &self,
-        index: usize,
-        record: &mut Record,
-        (now, by_store): (u64, bool),
-    ) -> Reply {
-        let moment = Moment {
-            now,
-            by_store,
-            machines: self.machines,
-            dice: self.dice(index),
-        };
-        exchange(
-            (&self.terms, &self.shape),
-            record,
-            &self.keys[index].1,
-            moment,
-        )
+    pub(super) fn exchange(&self, index: usize, record: &mut Record, time: (u64, bool)) -> Reply {
+        exchange(&self.terms, &self.shape, record, &self.keys[index].1, time)
     }
 
-    /// The record of a value; `None` if it is damaged.
-    pub(super) fn read(&self, value: Option<&[u8]>, now: u64) -> Option<Record> {
-        match value {
-            // A machine that swaps one key at a time adds the names of its writes.
-            Some(bytes) => Record::from_text(text(bytes)?.split('|').next()?, &self.shape),
-            None => Some(Record::new(&self.shape, now)),
-        }
+    /// The reply for a key whose exchange was executed before.
+    pub(super) fn repeat(&self, record: &mut Record, now: u64, grant: Grant) -> Reply {
+        repeated(&self.shape, record, now, grant)
+    }
+
+    /// The record of a value; `None` if it is damaged, unless it is to be reset.
+    pub(super) fn read(&self, index: usize, value: Option<&[u8]>, now: u64) -> Option<Record> {
+        let new = || Record::new(&self.shape, &self.terms, now);
+        let Some(bytes) = value else {
+            return Some(new());
+        };
+        // A machine that swaps one key at a time adds the names of its writes.
+        let text = std::str::from_utf8(bytes).ok();
+        let text = text.and_then(|text| text.split('|').next());
+        let record = text.and_then(|text| Record::from_text(text, &self.shape));
+        record.or_else(|| self.keys[index].1.resets.then(new))
     }
 
     fn write(&self, index: usize, text: String, ttl: Duration) -> Write {
-        let version = Version::from_u64(self.random(usize::MAX - index));
         Write {
             index,
-            value: Value::new(version, text.into_bytes()),
+            value: Value::new(self.version(index), text.into_bytes()),
             ttl,
         }
     }
@@ -169,56 +144,146 @@ impl Batch {
         self.ttl().max(SEQUENCE_TTL)
     }
 
-    /// A random number below 2^16 for a key.
-    pub(super) fn dice(&self, index: usize) -> u64 {
-        self.random(index) >> 48
-    }
-
-    /// A random number of this batch.
-    pub(super) fn random(&self, index: usize) -> u64 {
+    /// Another one for each value that it writes.
+    fn version(&self, index: usize) -> Version {
         let seed = self.machine ^ self.sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mixed = (seed ^ index as u64).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        (mixed ^ mixed >> 29).wrapping_mul(0x94d0_49bb_1331_11eb)
+        Version::from_u64((mixed ^ mixed >> 29).wrapping_mul(0x94d0_49bb_1331_11eb))
     }
 }
 
-/// The last batch of a machine, in words: its sequence number and the epoch, and after each semicolon what it
-/// granted of a key. So a reply that is lost costs no grant.
-pub(super) struct Seen {
-    pub(super) sequence: u64,
-    epoch: u64,
-    grants: Vec<Vec<u64>>,
-}
-
-impl Seen {
-    fn to_text(sequence: u64, epoch: u64, replies: &[Reply]) -> String {
-        let grants = replies.iter().map(Reply::grants);
-        let fields = std::iter::once(format!("{sequence} {epoch}")).chain(grants);
-        fields.collect::<Vec<_>>().join(";")
+/// A batch in numbers, for a store that executes it in a script.
+#[cfg(feature = "redis")]
+impl Batch {
+    pub(in crate::store) fn len(&self) -> usize {
+        self.keys.len()
     }
 
-    pub(super) fn from_text(text: &str) -> Option<Self> {
-        let mut fields = text.split(';').map(numbers);
-        let &[sequence, epoch] = &fields.next()??[..] else {
-            return None;
-        };
-        let grants = fields.map(Option::unwrap_or_default).collect();
-        Some(Self {
-            sequence,
-            epoch,
-            grants,
+    pub(in crate::store) fn sequence_key(&self) -> &str {
+        &self.sequence_key
+    }
+
+    pub(in crate::store) fn key(&self, index: usize) -> &str {
+        &self.keys[index].0
+    }
+
+    pub(in crate::store) const fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    pub(in crate::store) fn term_numbers(&self) -> [u64; 5] {
+        let millis = |ttl: Duration| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX) + 1;
+        [
+            self.terms.interval,
+            self.terms.life,
+            self.terms.ahead.into(),
+            millis(self.ttl()),
+            millis(self.sequence_ttl()),
+        ]
+    }
+
+    /// The parts of the shape.
+    pub(in crate::store) fn part_numbers(&self) -> impl Iterator<Item = [u64; 7]> {
+        self.shape.parts.iter().map(|part| {
+            let refill = part.refill(self.terms.interval);
+            match part {
+                Part::Level(level) => [0, level.capacity, refill, level.rate, level.period, 0, 0],
+                Part::Cells(cells) => [
+                    1,
+                    cells.limit,
+                    refill,
+                    cells.length,
+                    cells.padding,
+                    cells.count as u64,
+                    cells.is_calendar.into(),
+                ],
+            }
         })
     }
 
-    /// The epoch, and what was granted of the key at `index` of a batch: nothing of an older one.
-    pub(super) fn granted(&self, sequence: u64, index: usize) -> (u64, &[u64]) {
-        let grants = self.grants.get(index).filter(|_| sequence == self.sequence);
-        (self.epoch, grants.map_or(&[], Vec::as_slice))
+    /// The report of a key.
+    pub(in crate::store) fn report_numbers(&self, index: usize) -> [u64; 11] {
+        let report = &self.keys[index].1;
+        [
+            report.epoch,
+            report.used,
+            report.kept,
+            report.returned,
+            report.charged,
+            report.at,
+            report.demand,
+            report.waiting,
+            report.given_back,
+            report.given_back_at,
+            report.resets.into(),
+        ]
+    }
+
+    /// The reply for the key at `index`, which was at `place` among those that were sent, by its record and what was
+    /// granted; or by the record of the last batch if this one was seen.
+    pub(in crate::store) fn reply_of(
+        &self,
+        (index, place): (usize, usize),
+        record: Option<&[u8]>,
+        granted: Result<[u64; 3], &[u8]>,
+        now: u64,
+    ) -> Reply {
+        let Some(mut record) = self.read(index, record, now) else {
+            return Reply::damaged();
+        };
+        let grant = match granted {
+            Ok(grant) => Grant::of(grant),
+            Err(seen) => match Seen::read(seen) {
+                Some(seen) => seen.grant(self.sequence, place),
+                None => Grant::default(),
+            },
+        };
+        self.repeat(&mut record, now, grant)
     }
 }
 
-pub(super) fn text(bytes: &[u8]) -> Option<&str> {
-    std::str::from_utf8(bytes).ok()
+#[cfg(feature = "redis")]
+impl Replies {
+    pub(in crate::store) const fn new(now: u64, keys: Vec<Reply>) -> Self {
+        Self { now, keys }
+    }
+}
+
+/// The last batch of a machine, in words: its sequence number, and after each semicolon what it granted of a key. So a
+/// reply that is lost costs no grant.
+struct Seen {
+    sequence: u64,
+    grants: Vec<Option<[u64; 3]>>,
+}
+
+impl Seen {
+    fn text(sequence: u64, replies: &[Reply]) -> String {
+        let mut text = sequence.to_string();
+        for reply in replies {
+            let [epoch, units, keeps] = reply.grant.numbers();
+            text += &format!(";{epoch} {units} {keeps}");
+        }
+        text
+    }
+
+    fn read(text: &[u8]) -> Option<Self> {
+        let mut fields = std::str::from_utf8(text).ok()?.split(';');
+        Some(Self {
+            sequence: fields.next()?.parse().ok()?,
+            grants: fields
+                .map(|field| numbers(field, ' ')?.try_into().ok())
+                .collect(),
+        })
+    }
+
+    /// What was granted of the key at `index` of a batch: nothing of an older one.
+    fn grant(&self, sequence: u64, index: usize) -> Grant {
+        let grant = self.grants.get(index).filter(|_| sequence == self.sequence);
+        grant
+            .copied()
+            .flatten()
+            .map_or_else(Grant::default, Grant::of)
+    }
 }
 
 /// The store's time, or this machine's if the store reports none.

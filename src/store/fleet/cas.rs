@@ -13,8 +13,7 @@ use std::{
 use tokio::task::JoinSet;
 
 use super::batch::{Batch, Replies, micros};
-use super::exchange::{count_machine, repeated};
-use super::record::{Census, Record, Reply, Terms, numbers};
+use super::record::{Grant, Reply, numbers};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
 use crate::store::cas::{CasStore, Loaded, Swapped, Value, contention::Contention, shared::Shared};
@@ -24,17 +23,11 @@ use crate::sync::{Mutex, Ordering, lock};
 const NAMES: usize = 8;
 /// How many keys of a batch are exchanged at a time.
 const CONCURRENT: usize = 64;
-/// How often it is tried to count a machine while others are counted too.
-const COUNTS: u32 = 8;
-const CENSUS_TTL: Duration = Duration::from_secs(86_400);
 
 /// The budgets of a limit in a store.
 #[derive(Debug)]
 pub(super) struct Exchanger<S> {
     pub(super) shared: Arc<Shared<S>>,
-    census_key: String,
-    /// The last beat in which this machine was counted, the machines, and when to look again.
-    counted: Mutex<(u64, u64, Tick)>,
     /// The keys that other machines swap too.
     contended: Mutex<HashMap<Arc<str>, Contention>>,
 }
@@ -42,21 +35,23 @@ pub(super) struct Exchanger<S> {
 /// The names of the last writes of a value, newest first.
 type Names = VecDeque<Name>;
 
-/// A write: a machine, the number of its batch, the epoch, and what was granted.
-struct Name([u64; 6]);
+/// A write: a machine, the number of its batch, and what was granted.
+struct Name([u64; 5]);
 
 impl Name {
     const fn is_of(&self, batch: &Batch) -> bool {
         self.0[0] == batch.machine && self.0[1] == batch.sequence
     }
+
+    fn text(&self) -> String {
+        self.0.map(|number| number.to_string()).join(" ")
+    }
 }
 
 impl<S: CasStore> Exchanger<S> {
-    pub(super) fn new(shared: Arc<Shared<S>>, census_key: String) -> Self {
+    pub(super) fn new(shared: Arc<Shared<S>>) -> Self {
         Self {
             shared,
-            census_key,
-            counted: Mutex::default(),
             contended: Mutex::default(),
         }
     }
@@ -106,33 +101,20 @@ impl<S: CasStore> Exchanger<S> {
         let mut loaded = self.load(key).await?;
         loop {
             let now = micros(loaded.server_time);
-            let read = read(batch, loaded.value.as_ref(), now);
-            let (mut record, mut names) = match read {
-                Some(read) => read,
-                None if batch.keys[index].1.resets => {
-                    (Record::new(&batch.shape, now), Names::new())
-                }
-                None => return Ok((Reply::damaged(), now)),
+            let bytes = loaded.value.as_ref().map(|value| &value.bytes[..]);
+            let Some(mut record) = batch.read(index, bytes, now) else {
+                return Ok((Reply::damaged(), now));
             };
-            if let Some(Name([_, _, epoch, grants @ ..])) =
-                names.iter().find(|name| name.is_of(batch))
-            {
-                let terms = (&batch.terms, &*batch.shape);
-                let reply = repeated(terms, &mut record, now, (*epoch, grants));
-                return Ok((reply, now));
+            let mut names = bytes.map(names_of).unwrap_or_default();
+            if let Some(Name([_, _, grant @ ..])) = names.iter().find(|name| name.is_of(batch)) {
+                return Ok((batch.repeat(&mut record, now, Grant::of(*grant)), now));
             }
             let reply = batch.exchange(index, &mut record, (now, loaded.server_time.is_some()));
             names.truncate(NAMES - 1);
-            let Reply {
-                epoch,
-                grant,
-                ahead,
-                next,
-                ..
-            } = reply;
-            let name = [batch.machine, batch.sequence, epoch, grant, ahead, next];
-            names.push_front(Name(name));
-            let text = write(batch, &record, &names);
+            let [epoch, units, keeps] = reply.grant.numbers();
+            names.push_front(Name([batch.machine, batch.sequence, epoch, units, keeps]));
+            let names: Vec<_> = names.iter().map(Name::text).collect();
+            let text = format!("{}|{}", record.to_text(), names.join(","));
             match self.swap(key, &loaded, text, batch.ttl()).await? {
                 Swapped::Done(_) => {
                     self.note(key, false);
@@ -147,46 +129,9 @@ impl<S: CasStore> Exchanger<S> {
         }
     }
 
-    /// Counts this machine once per beat. Returns the number of machines.
-    pub(super) async fn count(&self, terms: &Terms) -> Result<u64, StoreError> {
-        let (beat, machines, until) = *lock(&self.counted);
-        let now = MonotonicClock.now();
-        if now < until {
-            return Ok(machines);
-        }
-        // Somewhat more often than once per beat.
-        let until = now.plus(Duration::from_micros(9 * terms.interval));
-        let mut loaded = self.load(&self.census_key).await?;
-        for _ in 0..COUNTS {
-            let now = micros(loaded.server_time);
-            let value = loaded.value.as_ref();
-            let text = value.map(|value| String::from_utf8_lossy(&value.bytes));
-            let fields = text.and_then(|text| numbers(&text)).unwrap_or_default();
-            let mut census = match fields[..] {
-                [beat, running, last] => Census {
-                    beat,
-                    running,
-                    last,
-                },
-                _ => Census::default(),
-            };
-            let (current, machines) = count_machine(terms, &mut census, beat, now);
-            if current != beat {
-                let text = format!("{} {} {}", census.beat, census.running, census.last);
-                if let Swapped::Conflict(_) = self
-                    .swap(&self.census_key, &loaded, text, CENSUS_TTL)
-                    .await?
-                {
-                    self.shared.pause(Duration::from_millis(10)).await;
-                    loaded = self.load(&self.census_key).await?;
-                    continue;
-                }
-            }
-            *lock(&self.counted) = (current, machines, until);
-            return Ok(machines);
-        }
-        // A machine that was not counted this time is counted in the next exchange.
-        Ok(machines.max(1))
+    /// Whether the store is reached: it loads a value.
+    pub(super) async fn reach(&self, key: &str) -> Result<(), StoreError> {
+        self.load(key).await.map(|_| ())
     }
 
     async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
@@ -237,28 +182,12 @@ impl<S: CasStore> Exchanger<S> {
     }
 }
 
-/// `None` if the value is damaged.
-fn read(batch: &Batch, value: Option<&Value>, now: u64) -> Option<(Record, Names)> {
-    let Some(value) = value else {
-        return Some((batch.read(None, now)?, Names::new()));
-    };
-    let text = std::str::from_utf8(&value.bytes).ok()?;
-    let (record, names) = text.split_once('|').unwrap_or((text, ""));
-    let names = names
-        .split_terminator(',')
-        .map(|name| Some(Name(numbers(name)?.try_into().ok()?)));
-    Some((
-        batch.read(Some(record.as_bytes()), now)?,
-        names.collect::<Option<_>>()?,
-    ))
-}
-
-fn write(batch: &Batch, record: &Record, names: &Names) -> String {
-    let names: Vec<_> = names
-        .iter()
-        .map(|Name(fields)| fields.map(|field| field.to_string()).join(" "))
-        .collect();
-    format!("{}|{}", record.to_text(&batch.shape), names.join(","))
+/// The names in a value.
+fn names_of(value: &[u8]) -> Names {
+    let text = std::str::from_utf8(value).unwrap_or_default();
+    let (_, names) = text.split_once('|').unwrap_or_default();
+    let name = |text: &str| Some(Name(numbers(text, ' ')?.try_into().ok()?));
+    names.split(',').filter_map(name).collect()
 }
 
 #[cfg(all(test, not(tower_throttle_loom)))]

@@ -8,10 +8,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use tokio::sync::oneshot;
-
-use super::keys::Outcome;
-use super::node::Node;
+use super::node::{Exchanged, Node};
 use crate::algorithm::Algorithm;
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::Decision;
@@ -40,7 +37,7 @@ struct Waiting<S: CasStore, A: Algorithm> {
     hash: u64,
     name: Arc<str>,
     cost: u64,
-    exchanged: oneshot::Receiver<Result<(), StoreError>>,
+    exchanged: Exchanged,
     deadline: Deadline,
 }
 
@@ -50,7 +47,6 @@ impl<S: CasStore, A: Algorithm> FleetFuture<S, A> {
         Self(State::Ready(Some(result)))
     }
 
-    #[cold]
     pub(super) fn decide(
         node: &Arc<Node<S, A>>,
         name_of: impl Fn() -> Arc<str>,
@@ -59,9 +55,9 @@ impl<S: CasStore, A: Algorithm> FleetFuture<S, A> {
     ) -> Self {
         let mut made = None;
         let name = || Arc::clone(made.insert(name_of()));
-        let exchanged = match node.decide(hash, name, (now, cost, false)) {
-            Ok(Outcome::Decided(decision)) => return Self::ready(Ok(decision)),
-            Ok(Outcome::Wait { exchanged, .. }) => exchanged,
+        let exchanged = match node.decide(hash, name, (now, cost), false) {
+            Ok(Ok(decision)) => return Self::ready(Ok(decision)),
+            Ok(Err(exchanged)) => exchanged,
             Err(error) => return Self::ready(Err(error)),
         };
         Self(State::Waiting(Box::new(Waiting {
@@ -93,9 +89,9 @@ impl<S: CasStore, A: Algorithm> Waiting<S, A> {
             }
             let name = || Arc::clone(&self.name);
             let now = MonotonicClock.now();
-            match self.node.decide(self.hash, name, (now, self.cost, true)) {
-                Ok(Outcome::Decided(decision)) => return Poll::Ready(Ok(decision)),
-                Ok(Outcome::Wait { exchanged, .. }) => self.exchanged = exchanged,
+            match self.node.decide(self.hash, name, (now, self.cost), true) {
+                Ok(Ok(decision)) => return Poll::Ready(Ok(decision)),
+                Ok(Err(exchanged)) => self.exchanged = exchanged,
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }

@@ -4,13 +4,11 @@ use std::{
     collections::HashMap,
     hash::{BuildHasher, BuildHasherDefault, Hash, Hasher},
     sync::{Arc, atomic::AtomicUsize},
-    time::Duration,
 };
 
 use tokio::sync::oneshot;
 
-use super::figures::Rules;
-use super::machine::{Answer, Budget};
+use super::machine::{Answer, Budget, Rules};
 use super::shape::Shape;
 use crate::backend::{Fullness, Losses};
 use crate::clock::Tick;
@@ -35,14 +33,18 @@ pub(super) struct Keys {
     lost: AtomicU64,
 }
 
+type ByHash<T> = HashMap<u64, T, BuildHasherDefault<Hashed>>;
+type Waiter = oneshot::Sender<Result<(), StoreError>>;
+
 /// Every key that has something to report is in `due`, and is marked as listed; or it is in flight.
 #[derive(Debug)]
 pub(super) struct Shard {
     pub(super) common: Arc<Common>,
-    pub(super) keys: HashMap<u64, Entry, BuildHasherDefault<Hashed>>,
+    /// Boxed: a map has room for more than its entries.
+    pub(super) keys: ByHash<Box<Entry>>,
+    /// Requests that wait for the next exchange of a key that is in `keys`.
+    waiters: ByHash<Vec<Waiter>>,
     due: Vec<u64>,
-    /// Until then a key that is not known may have been forgotten, so it waits for an exchange.
-    forgets_until: Tick,
 }
 
 /// What all keys have in common.
@@ -55,27 +57,21 @@ pub(super) struct Common {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) budget: Budget,
+    /// What follows the prefix of the names of the limit.
+    pub(super) name: Arc<str>,
     pub(super) is_in_flight: bool,
     is_listed: bool,
-    /// Beside the rest, so that more keys fit into the processor's memory.
-    pub(super) rare: Box<Rare>,
-}
-
-#[derive(Debug)]
-pub(super) struct Rare {
-    pub(super) name: Arc<str>,
-    /// Requests that wait for the next exchange.
-    waiters: Vec<oneshot::Sender<Result<(), StoreError>>>,
 }
 
 /// What is to happen with a request.
 pub(super) enum Outcome {
     Decided(Decision),
-    /// The next exchange decides; it is to be `now` if nothing is known of the key.
-    Wait {
-        exchanged: oneshot::Receiver<Result<(), StoreError>>,
-        now: bool,
-    },
+    /// An exchange decides, which is to be sent at once.
+    Wait(oneshot::Receiver<Result<(), StoreError>>),
+    /// The store would have to decide, and is not reached.
+    CutOff,
+    /// All keys of the table are being exchanged.
+    Full,
 }
 
 /// The hash of a hash.
@@ -101,8 +97,8 @@ impl Keys {
             CachePadded(Mutex::new(Shard {
                 common: Arc::clone(&common),
                 keys: HashMap::default(),
+                waiters: HashMap::default(),
                 due: Vec::new(),
-                forgets_until: Tick::ZERO,
             }))
         };
         Self {
@@ -137,13 +133,9 @@ impl Keys {
     /// As this machine sees it: its budgets, and what it has heard of others.
     pub(super) fn fullness(&self, now: Tick) -> Fullness {
         let percent = |shard: MutexGuard<'_, Shard>| {
-            let of_key = |known: &Budget| {
-                let mut budget = known.clone();
-                budget.look(&shard.common.rules, &shard.common.shape, now);
-                admitted(&budget, now).use_percent()
-            };
-            let entries = shard.keys.values();
-            entries.map(|entry| of_key(&entry.budget)).max()
+            let budgets = shard.keys.values().map(|entry| &entry.budget);
+            let percents = budgets.map(|budget| admitted(budget, &shard.common, now).use_percent());
+            percents.max()
         };
         Fullness {
             keys: self.len(),
@@ -160,55 +152,60 @@ impl Keys {
         }
     }
 
-    /// Decides on a request if nothing but the budget itself, or a denial before, is needed.
-    #[inline]
-    pub(super) fn try_decide(&self, hash: u64, now: Tick, cost: u64) -> Option<Decision> {
-        let mut shard = self.shard(hash);
-        let Shard { keys, due, .. } = &mut *shard;
-        let entry = keys.get_mut(&hash)?;
-        if entry.budget.try_spend(now, cost) {
-            entry.list(due, hash);
-            return Some(admitted(&entry.budget, now));
-        }
-        let wait = entry.budget.try_deny(now, cost)?;
-        entry.list(due, hash);
-        Some(denied(&entry.budget, now, (cost, Some(wait))))
-    }
-
-    /// Decides on a request for the first time, or again after an exchange.
+    /// Decides on a request for the first time, or `again` after an exchange.
     pub(super) fn decide(
         &self,
         hash: u64,
         name: impl FnOnce() -> Arc<str>,
-        (now, cost, again): (Tick, u64, bool),
+        (now, cost): (Tick, u64),
+        [again, is_cut_off]: [bool; 2],
     ) -> Outcome {
-        let mut shard = self.entry(hash, name, now);
-        let forgets = now < shard.forgets_until;
+        let mut shard = self.shard(hash);
+        if cost > shard.common.rules.capacity {
+            let unknown = Budget::default();
+            let known = shard.keys.get(&hash).map(|entry| &entry.budget);
+            let told = known.unwrap_or(&unknown);
+            return Outcome::Decided(denied(told, &shard.common, now, (cost, None)));
+        }
+        if !shard.keys.contains_key(&hash) {
+            if is_cut_off {
+                return Outcome::CutOff;
+            }
+            if !self.insert(&mut shard, hash, name, now) {
+                return Outcome::Full;
+            }
+        }
         let Shard {
-            common, keys, due, ..
+            common,
+            keys,
+            waiters,
+            due,
         } = &mut *shard;
         let Some(entry) = keys.get_mut(&hash) else {
-            return Outcome::Decided(denied(&Budget::default(), now, (cost, None)));
+            return Outcome::Full;
         };
-        let rules = Rules {
-            takes_ahead: common.rules.takes_ahead && !(forgets && entry.budget.is_new()),
-            ..common.rules
-        };
+        let budget = &mut entry.budget;
         let answer = if again {
-            entry.budget.decide_slowly(&rules, now, cost)
+            budget.decide_again(&common.rules, now, cost)
         } else {
-            entry.budget.decide(&rules, now, cost)
+            budget.decide(&common.rules, now, cost)
         };
-        entry.budget.look(&common.rules, &common.shape, now);
+        if is_cut_off && answer == Answer::Wait {
+            budget.give_up();
+            return Outcome::CutOff;
+        }
         entry.list(due, hash);
         match answer {
-            Answer::Admit => Outcome::Decided(admitted(&entry.budget, now)),
-            Answer::Deny(retry) => Outcome::Decided(denied(&entry.budget, now, (cost, retry))),
-            Answer::Wait { now } => {
+            Answer::Admit => Outcome::Decided(admitted(&entry.budget, common, now)),
+            Answer::Deny(retry) => {
+                Outcome::Decided(denied(&entry.budget, common, now, (cost, retry)))
+            }
+            Answer::Wait => {
                 let (waiter, exchanged) = oneshot::channel();
-                entry.rare.waiters.retain(|waiter| !waiter.is_closed());
-                entry.rare.waiters.push(waiter);
-                Outcome::Wait { exchanged, now }
+                let waiters = waiters.entry(hash).or_default();
+                waiters.retain(|waiter| !waiter.is_closed());
+                waiters.push(waiter);
+                Outcome::Wait(exchanged)
             }
         }
     }
@@ -218,90 +215,81 @@ impl Keys {
         let shard = self.shard(hash);
         let common = &shard.common;
         let known = shard.keys.get(&hash).map(|entry| &entry.budget);
-        let mut budget = known.cloned().unwrap_or_default();
-        budget.look(&common.rules, &common.shape, now);
-        let told = budget.clone();
-        match budget.decide(&common.rules, now, cost) {
-            Answer::Deny(retry) => denied(&told, now, (cost, retry)),
-            _ => admitted(&told, now),
+        let told = known.cloned().unwrap_or_default();
+        match told.clone().decide(&common.rules, now, cost) {
+            Answer::Deny(retry) => denied(&told, common, now, (cost, retry)),
+            _ => admitted(&told, common, now),
         }
     }
 
-    /// Changes the budget of a key. Returns an admission with its figures.
+    /// Changes the budget of a key. Returns an admission with its figures; `None` if the table is full.
     pub(super) fn change(
         &self,
         hash: u64,
         name: impl FnOnce() -> Arc<str>,
         now: Tick,
-        change: impl FnOnce(&mut Budget, &Rules),
-    ) -> Decision {
-        let mut shard = self.entry(hash, name, now);
+        change: impl FnOnce(&mut Budget),
+    ) -> Option<Decision> {
+        let mut shard = self.shard(hash);
+        if !shard.keys.contains_key(&hash) && !self.insert(&mut shard, hash, name, now) {
+            return None;
+        }
         let Shard {
             common, keys, due, ..
         } = &mut *shard;
-        let Some(entry) = keys.get_mut(&hash) else {
-            return admitted(&Budget::default(), now);
-        };
-        change(&mut entry.budget, &common.rules);
-        entry.budget.look(&common.rules, &common.shape, now);
+        let entry = keys.get_mut(&hash)?;
+        change(&mut entry.budget);
         if entry.budget.is_due() {
             entry.list(due, hash);
         }
-        admitted(&entry.budget, now)
+        Some(admitted(&entry.budget, common, now))
     }
 
-    /// The shard with the entry of a key, which is made if there is none.
-    fn entry(
+    /// Makes the entry of a key. Returns whether there is room for it.
+    fn insert(
         &self,
+        shard: &mut Shard,
         hash: u64,
         name: impl FnOnce() -> Arc<str>,
         now: Tick,
-    ) -> MutexGuard<'_, Shard> {
-        let mut shard = self.shard(hash);
-        if !shard.keys.contains_key(&hash) {
-            if self.len() >= self.capacity {
-                self.make_room(&mut shard, now);
-            }
-            self.len.fetch_add(1, Ordering::Relaxed);
-            let entry = Entry {
-                budget: Budget::default(),
-                is_in_flight: false,
-                is_listed: false,
-                rare: Box::new(Rare {
-                    name: name(),
-                    waiters: Vec::new(),
-                }),
-            };
-            shard.keys.insert(hash, entry);
+    ) -> bool {
+        if self.len() >= self.capacity && !self.make_room(shard, now) {
+            return false;
         }
-        shard
+        self.len.fetch_add(1, Ordering::Relaxed);
+        let entry = Entry {
+            budget: Budget::default(),
+            name: name(),
+            is_in_flight: false,
+            is_listed: false,
+        };
+        shard.keys.insert(hash, Box::new(entry));
+        true
     }
 
-    /// Forgets a key of a full table: one that need not be known, or is not used now, or any that is not
-    /// being exchanged. If there is none here, the table holds a few more than its capacity.
-    fn make_room(&self, shard: &mut Shard, now: Tick) {
-        let rules = shard.common.rules;
-        let rank = |entry: &Entry| match () {
-            () if entry.is_in_flight || !entry.rare.waiters.is_empty() => 3,
+    /// Forgets a key of a full table: one that need not be known, or is not used now, or any that is not being
+    /// exchanged. Returns whether there is one, or none at all in this part of the table.
+    fn make_room(&self, shard: &mut Shard, now: Tick) -> bool {
+        let rank = |hash: &u64, entry: &Entry| match () {
+            () if entry.is_in_flight || shard.waiters.contains_key(hash) => 3,
             () if entry.budget.is_due() => 2,
-            () if entry.budget.is_forgettable(&rules, now) => 0,
+            () if entry.budget.is_forgettable(&shard.common.rules, now) => 0,
             () => 1,
         };
         let looks = shard.keys.iter().take(LOOKS);
-        let found = looks.map(|(hash, entry)| (rank(entry), *hash)).min();
+        let found = looks.map(|(hash, entry)| (rank(hash, entry), *hash)).min();
         let Some((rank @ 0..3, hash)) = found else {
-            return;
+            return found.is_none();
         };
         shard.keys.remove(&hash);
         self.len.fetch_sub(1, Ordering::Relaxed);
         if rank > 0 {
             self.evicted.fetch_add(1, Ordering::Relaxed);
-            let memory = Duration::from_micros(shard.common.shape.memory());
-            shard.forgets_until = shard.forgets_until.max(now.plus(memory));
         }
         if rank == 2 {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
+        true
     }
 
     /// The keys that have something to report.
@@ -331,15 +319,20 @@ impl Keys {
     /// Forgets the keys of a shard that need not be known.
     pub(super) fn sweep(&self, round: usize, now: Tick) {
         let mut shard = lock(&self.shards[round % SHARDS].0);
-        let rules = shard.common.rules;
-        let before = shard.keys.len();
-        shard.keys.retain(|_, entry| {
-            let is_idle = !entry.is_in_flight && entry.rare.waiters.is_empty();
-            !(is_idle && entry.budget.is_forgettable(&rules, now))
+        let Shard {
+            common,
+            keys,
+            waiters,
+            ..
+        } = &mut *shard;
+        let before = keys.len();
+        keys.retain(|hash, entry| {
+            let is_idle = !entry.is_in_flight && !waiters.contains_key(hash);
+            !(is_idle && entry.budget.is_forgettable(&common.rules, now))
         });
-        let forgotten = before - shard.keys.len();
-        if forgotten > shard.keys.len() {
-            shard.keys.shrink_to_fit();
+        let forgotten = before - keys.len();
+        if forgotten > keys.len() {
+            keys.shrink_to_fit();
         }
         self.len.fetch_sub(forgotten, Ordering::Relaxed);
     }
@@ -355,12 +348,25 @@ impl Keys {
         }
     }
 
-    /// Lets every waiting request go on with an error.
+    /// Lets every waiting request go on with an error, and forgets what only they have asked for.
     pub(super) fn fail_waiters(&self, error: &StoreError) {
         for mut shard in self.shards() {
-            for entry in shard.keys.values_mut() {
-                entry.wake(&Err(error.clone()));
+            let shard = &mut *shard;
+            for (hash, waiters) in std::mem::take(&mut shard.waiters) {
+                wake(waiters, &Err(error.clone()));
+                let Some(entry) = shard.keys.get_mut(&hash) else {
+                    continue;
+                };
+                entry.budget.give_up();
+                if !entry.is_in_flight && entry.budget.is_undecided() {
+                    shard.keys.remove(&hash);
+                    self.len.fetch_sub(1, Ordering::Relaxed);
+                }
             }
+            let keys = &shard.keys;
+            shard.due.retain(|hash| keys.contains_key(hash));
+            shard.due.shrink_to(2 * shard.due.len());
+            shard.keys.shrink_to(2 * shard.keys.len());
         }
     }
 }
@@ -369,6 +375,28 @@ impl Shard {
     /// Whether no key of it has anything to report.
     pub(super) fn is_reported(&self) -> bool {
         self.due.is_empty()
+    }
+
+    /// Whether requests wait for an exchange of the key, or it is to be reset.
+    pub(super) fn is_urgent(&self, hash: u64) -> bool {
+        let waits = |waiters: &Vec<Waiter>| waiters.iter().any(|waiter| !waiter.is_closed());
+        let is_reset = |entry: &Box<Entry>| entry.budget.is_reset();
+        self.waiters.get(&hash).is_some_and(waits) || self.keys.get(&hash).is_some_and(is_reset)
+    }
+
+    /// Lets the requests that wait for the key go on.
+    pub(super) fn wake(&mut self, hash: u64, result: &Result<(), StoreError>) {
+        wake(self.waiters.remove(&hash).unwrap_or_default(), result);
+        if self.waiters.is_empty() {
+            self.waiters = HashMap::default();
+        }
+    }
+}
+
+fn wake(waiters: Vec<Waiter>, result: &Result<(), StoreError>) {
+    for waiter in waiters {
+        // The request may have been dropped.
+        let _ = waiter.send(result.clone());
     }
 }
 
@@ -380,26 +408,22 @@ impl Entry {
             due.push(hash);
         }
     }
-
-    pub(super) fn wake(&mut self, result: &Result<(), StoreError>) {
-        for waiter in self.rare.waiters.drain(..) {
-            // The request may have been dropped.
-            let _ = waiter.send(result.clone());
-        }
-    }
 }
 
-#[inline]
-fn admitted(budget: &Budget, now: Tick) -> Decision {
-    let (part, limit, remaining, reset) = budget.told(now);
+fn admitted(budget: &Budget, common: &Common, now: Tick) -> Decision {
+    let (part, limit, remaining, reset) = budget.told(&common.rules, &common.shape, now);
     let mut decision = Decision::new(Verdict::Admit, limit, remaining, None, reset);
     decision.policy = part;
     decision.with_receipt(Receipt::at(now.as_nanos()))
 }
 
-#[inline]
-fn denied(budget: &Budget, now: Tick, (cost, retry): (u64, Option<Duration>)) -> Decision {
-    let mut decision = admitted(budget, now);
+fn denied(
+    budget: &Budget,
+    common: &Common,
+    now: Tick,
+    (cost, retry): (u64, Option<std::time::Duration>),
+) -> Decision {
+    let mut decision = admitted(budget, common, now);
     let remaining = decision.remaining().min(cost.saturating_sub(1));
     decision.verdict = Verdict::Deny;
     decision.retry_after = retry;

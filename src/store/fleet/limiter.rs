@@ -3,6 +3,7 @@
 use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
 use super::future::FleetFuture;
+use super::machine::Budget;
 use super::node::{Node, Owner};
 use super::settings::Settings;
 use crate::algorithm::{Algorithm, IntoAlgorithm, share_of};
@@ -21,7 +22,7 @@ use crate::sync::Ordering;
 const DEFAULT_INTERVAL: Duration = Duration::from_millis(100);
 const DEFAULT_CAPACITY: usize = 100_000;
 
-/// What a machine may use before the store has granted it.
+/// What a machine is granted.
 pub trait Mode: Clone + fmt::Debug + Send + Sync + 'static {
     /// Whether the refill of the coming interval is granted as well.
     const AHEAD: bool;
@@ -72,14 +73,12 @@ pub struct FleetBuilder<S, M> {
 pub struct FleetCounts {
     /// Keys that were exchanged with the store.
     pub exchanged: u64,
-    /// Batches of keys that failed. They are tried again in the next interval.
+    /// Batches of keys that failed. They are tried again after a time that doubles from 50 ms to a second.
     pub failed: u64,
     /// Writes that found another version, because another machine had changed the key.
     pub conflicts: u64,
     /// Keys that this machine knows.
     pub keys: usize,
-    /// Machines that use the limit, as configured or as of the last exchange.
-    pub machines: u64,
     /// How often a cost was not reported, because the table was full.
     pub lost: u64,
 }
@@ -103,8 +102,7 @@ impl<S: CasStore, A: Algorithm, M: Mode> FleetLimiter<S, A, M> {
         expect_valid(FleetBuilder::new(store).build(name, algorithm))
     }
 
-    /// Waits until the first exchange is done. Until then a machine that was not told how many there are
-    /// lets requests wait.
+    /// Waits until the store was reached once.
     ///
     /// # Errors
     /// If the store cannot be reached.
@@ -122,7 +120,7 @@ impl<S: CasStore, A: Algorithm, M: Mode> FleetLimiter<S, A, M> {
     /// not delay the end of the program. The limiter can be used on afterwards.
     ///
     /// # Errors
-    /// If the store did not get it: then it is tried again in the next interval.
+    /// If the store did not get it: then it is tried again.
     pub async fn close(&self) -> Result<(), StoreError> {
         self.node().flush().await
     }
@@ -150,7 +148,6 @@ impl<S: CasStore, A: Algorithm, M: Mode> FleetLimiter<S, A, M> {
             failed: node.failed.load(Ordering::Relaxed),
             conflicts: node.exchanger.shared.conflicts.load(Ordering::Relaxed),
             keys: node.keys.len(),
-            machines: node.machines(),
             lost: node.keys.losses().lost_charges,
         }
     }
@@ -171,22 +168,21 @@ impl<S: CasStore, A: Algorithm, M: Mode> FleetLimiter<S, A, M> {
     {
         let node = self.node();
         node.ensure_running()?;
+        let hash = node.keys.hash(key);
+        let change = |budget: &mut Budget| match op {
+            Op::Refund(cost, receipt) | Op::Cancel(cost, receipt) | Op::Forgive(cost, receipt) => {
+                let taken_at = Tick::from_nanos(receipt.moment()).min(now);
+                budget.refund(now, cost, taken_at);
+            }
+            Op::Charge(cost) => budget.charge(now, cost),
+            Op::Reset => budget.reset(),
+            Op::Take(_) | Op::Reserve { .. } | Op::Peek(_) | Op::PeekOf(..) | Op::Ban(_) => {}
+        };
         let name = || node.name_of(key);
-        let decision = node
-            .keys
-            .change(node.keys.hash(key), name, now, |budget, rules| match op {
-                Op::Refund(cost, receipt)
-                | Op::Cancel(cost, receipt)
-                | Op::Forgive(cost, receipt) => {
-                    let taken_at = Tick::from_nanos(receipt.moment()).min(now);
-                    budget.refund(rules, now, cost, taken_at);
-                }
-                Op::Charge(cost) => budget.charge(rules, now, cost),
-                Op::Reset => budget.reset(),
-                Op::Take(_) | Op::Reserve { .. } | Op::Peek(_) | Op::PeekOf(..) | Op::Ban(_) => {}
-            });
+        let decision = node.keys.change(hash, name, now, change);
+        let decision = decision.ok_or_else(|| node.is_full())?;
         if op == Op::Reset {
-            node.exchange_now(node.keys.hash(key));
+            node.exchange_now(hash);
         }
         Ok(decision)
     }
@@ -202,7 +198,6 @@ impl<S: CasStore, M: Mode> FleetBuilder<S, M> {
                 interval: DEFAULT_INTERVAL,
                 deadline: None,
                 life: None,
-                machines: None,
                 capacity: DEFAULT_CAPACITY,
             },
             mode: PhantomData,
@@ -234,19 +229,10 @@ impl<S: CasStore, M: Mode> FleetBuilder<S, M> {
         self
     }
 
-    /// Sets after what time a grant lapses, or twice that: by default ten intervals, and one second at least.
-    /// A machine that crashes costs the fleet what it held for as long.
-    ///
-    /// Machines of one name whose lives differ do not share their limit: each group has all of it.
+    /// Sets for how long a grant is good: by default ten intervals, and one second at least. A machine that crashes
+    /// costs the fleet what it held for up to twice as long.
     pub fn life(mut self, life: Duration) -> Self {
         self.settings.life = Some(life);
-        self
-    }
-
-    /// Sets how many machines there are at least. Otherwise they are counted, and the first request waits for
-    /// the first exchange.
-    pub fn machines(mut self, machines: u64) -> Self {
-        self.settings.machines = Some(machines);
         self
     }
 
@@ -334,10 +320,7 @@ where
         let node = self.node();
         let hash = node.keys.hash(key);
         let now = MonotonicClock.now();
-        match node.keys.try_decide(hash, now, cost) {
-            Some(decision) => FleetFuture::ready(Ok(decision)),
-            None => FleetFuture::decide(node, || node.name_of(key), (hash, cost), now),
-        }
+        FleetFuture::decide(node, || node.name_of(key), (hash, cost), now)
     }
 
     fn current_decision(&self, key: &K, cost: u64) -> Option<Decision> {

@@ -1,14 +1,14 @@
 //! A limit for many machines that each of them decides in memory.
 //!
 //! A machine holds a *budget* of each key in use. Once per interval it reports what it has used and how much
-//! was asked of it, and the store grants units by its part of the fleet's demand. A decision costs no round
-//! trip, and a key costs one exchange per machine and interval, whatever the load; an unused key costs none.
+//! was asked of it, and the store grants units. No machine admits anything of a key before the store has answered for
+//! it: the first request of a key on a machine waits for one exchange, which is sent at once. Later ones are decided
+//! in memory, and a key costs one exchange per machine and interval, whatever the load; an unused key costs none.
 //!
 //! | | [`Synced`] | [`Leased`] |
 //! |---|---|---|
-//! | may use | what was granted, what refills in the coming interval, and once before it has heard of others its part of what is free | what was granted |
-//! | the fleet admits at most | the limit, a second burst, and what refills in two intervals | the limit of the algorithm |
-//! | a request waits for an exchange | the first of a machine that does not know how many there are; if the limit is smaller than the fleet | if the budget is used up and units are free |
+//! | is granted | what is free, and what refills in the coming interval | what is free |
+//! | the fleet admits at most | the limit, and what refills in an interval | the limit of the algorithm |
 //!
 //! For a limit that decides each request by the store, use [`Cas`](crate::store::cas::Cas) or Redis.
 //!
@@ -43,32 +43,23 @@
 //! exactly. A unit that is used late counts from then on, which raises a level or a count by one, as it did
 //! while it was out.
 //!
-//! A sliding window, alone or with buckets, loses what is out and not used when a window ends. So a leased one is
-//! granted in advance what it frees in the next *slot*, which is as long as an interval or ends with the window, on the
-//! condition that all that is out is free at its end. Within a slot what is used falls evenly; each unit has a *place*
-//! in it and is usable when that has passed. So the machines together use at no moment more than is free.
+//! A synced limit counts what refills in the coming interval S as free. So N machines admit in any time T at most
+//! `B + (T + S)/t`, of one unit per t with a burst of B, however many there are and whenever they start.
 //!
-//! A synced limit is granted what refills in the coming interval S as well, or in two if the burst B does
-//! not last for two, and it becomes usable evenly. Before a machine has heard of the others, it may use one
-//! N-th of what is free. So N machines, whose exchanges end within D, admit in any time T at most
-//!
-//! ```text
-//! B + T/t          the limit, of one unit per t
-//! + 2 (S + D)/t    what is granted ahead
-//! + B              what N machines use before they have heard of each other: N times B/N
-//! + 2 N            parts are rounded up
-//! ```
-//!
-//! The number of machines is counted in the store, and one that is too small makes the third line larger: in a
-//! fleet that doubles, twice B for an interval. N machines that start together count few of each other and may use
-//! N times B. [`FleetBuilder::machines`] sets a least number.
+//! A grant is at most half of what is free and a few times what was asked for, but at least what waits while that is
+//! free. So a machine with little traffic is served beside one with much, and machines that start together
+//! share what there is.
 //!
 //! A grant lapses after one to two lives. What is still out then counts as used as of that moment: a
-//! machine that crashes costs at most what it held, once.
+//! machine that crashes costs at most what it held, once. Epochs belong to a value, and last as long as the longest
+//! life that was granted in the one before: machines may differ in their interval and life.
 //!
-//! Costs of a half of an interval count as of their last use, of a level as of their report. So a cost may
-//! count later than it was, never earlier; and a unit that is out counts before it is used. In a log that takes a
-//! place of a later one: of a second with an interval of 100 ms a leased limit loses up to an eighth.
+//! A value counts units, and does not know the limit. Machines with another limit of the same period share it. Those
+//! with another period or algorithm have values of their own.
+//!
+//! A cost counts as of the last use before its report, and a unit that is out counts before it is used. A log and a
+//! weighted window, which are leased as a grid of 24 cells, lose by that: in a period of ten intervals up to a fifth. A
+//! fixed window waits for an exchange at its start.
 //!
 //! # Exchanges
 //!
@@ -85,10 +76,8 @@
 //! A machine that does not reach the store uses what it holds, for a life at most. Then its requests fail
 //! at once with a transient error, and [`Fallback`](crate::store::Fallback) or the layer's
 //! `on_store_error` decides. What was used is reported when the store is reached again. A store that does not
-//! keep up stretches the interval, and [`FleetLimiter::lag`] shows it.
-//!
-//! A machine that has forgotten a key because its table was full asks the store before it admits
-//! anything of a key that it does not know.
+//! keep up stretches the interval, and [`FleetLimiter::lag`] shows it. An exchange that failed is tried again after a
+//! time that doubles from 50 ms to a second. A request that cannot be decided leaves nothing behind.
 //!
 //! # Time
 //!
@@ -101,16 +90,14 @@
 mod batch;
 mod cas;
 mod exchange;
-mod figures;
 mod future;
-mod held;
 mod keys;
 mod limiter;
 mod machine;
+#[cfg(all(test, not(tower_throttle_loom)))]
+mod models;
 mod node;
 mod record;
-#[cfg(feature = "redis")]
-mod script;
 mod settings;
 mod shape;
 mod shaped;
@@ -126,8 +113,7 @@ pub use self::{
     shape::Shape,
 };
 
-/// A limit of a fleet that may use what refills in the coming interval: no request waits where the limit is
-/// larger than the fleet.
+/// A limit of a fleet that may use what refills in the coming interval.
 pub type Synced<S, A> = FleetLimiter<S, A, Ahead>;
 
 /// Settings of a [`Synced`] limiter.

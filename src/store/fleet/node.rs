@@ -12,13 +12,14 @@ use tokio::sync::{Notify, oneshot};
 
 use super::batch::{Batch, Replies};
 use super::cas::Exchanger;
-use super::figures::{Rules, StoreTime};
-use super::keys::{Common, Keys, Outcome, Shard};
+use super::keys::{Common, Keys, Outcome};
+use super::machine::{Rules, StoreTime};
 use super::record::Terms;
 use super::settings::Settings;
 use super::shaped::shape_of;
 use crate::algorithm::Algorithm;
 use crate::clock::{Clock, MonotonicClock, Tick, Timer, nanos, unix_now};
+use crate::decision::Decision;
 use crate::error::{ConfigError, StoreError};
 use crate::store::{
     cas::{CasStore, error::Failure, shared::Shared},
@@ -37,6 +38,9 @@ const FLUSH_TIME: Duration = Duration::from_secs(1);
 const MAX_BATCH: usize = 100;
 /// Into how many groups the keys of a limit are divided. In a cluster those of a group are on one server.
 const GROUPS: u32 = 64;
+
+/// The time to the next attempt after a failed exchange, which doubles with each.
+const RETRY: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
 
 /// The task does not run.
 const STOPPED: u64 = 0;
@@ -60,7 +64,6 @@ pub(super) struct Node<S: CasStore, A: Algorithm> {
     id: u64,
     sequence_key: Arc<str>,
     mode: CachePadded<AtomicU64>,
-    machines: AtomicU64,
     wake: Notify,
     is_closing: AtomicBool,
     has_exchanged: AtomicBool,
@@ -71,12 +74,15 @@ pub(super) struct Node<S: CasStore, A: Algorithm> {
     progress: Mutex<Progress>,
 }
 
+/// When the next exchange of a key is done.
+pub(super) type Exchanged = oneshot::Receiver<Result<(), StoreError>>;
+
 /// How far the exchanges are. It outlives the task.
 #[derive(Debug, Default)]
 struct Progress {
     sequence: u64,
-    /// A batch without a reply. It is sent again unchanged before any other.
-    flight: Option<(Arc<Batch>, Arc<[u64]>)>,
+    /// A batch without a reply, its keys, and when it was sent first. It is sent again unchanged before any other.
+    flight: Option<(Arc<Batch>, Arc<[u64]>, Tick)>,
     time: Option<StoreTime>,
     /// Nanoseconds of the last exchange.
     round_trip: u64,
@@ -111,29 +117,23 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
             interval: nanos(interval) / 1_000,
             life: nanos(life) / 1_000,
             ahead,
-            machines: settings.machines.unwrap_or(1),
         };
         let shape = shape_of(algorithm, unix_now())?;
         let rules = Rules {
             interval: nanos(interval),
+            life: nanos(life),
             capacity: shape.capacity(),
-            takes_ahead: ahead,
-            ripens: shape.has_slots(ahead),
-            machines: settings.machines.unwrap_or(0),
         };
+        // Machines that count otherwise have values of their own.
+        let name_prefix = format!("{{{prefix}:{name}:{}:", shape.layout());
         let common = Common {
             rules,
             shape: Arc::new(shape),
         };
         let id = shared.next_version().as_u64() >> 12;
-        // Epochs of another length would mean other moments: machines that differ in it are another limit.
-        let name_prefix = format!("{{{prefix}:{name}:{}:", life.as_millis());
         Ok(Self {
             sequence_key: format!("{name_prefix}0}}#{id}").into(),
-            exchanger: Arc::new(Exchanger::new(
-                shared,
-                format!("{{{prefix}:{name}}}:machines"),
-            )),
+            exchanger: Arc::new(Exchanger::new(shared)),
             keys: Keys::new(settings.capacity, common),
             name_prefix,
             wait_limit: settings.deadline.unwrap_or(2 * interval + CALL_DEADLINE),
@@ -143,7 +143,6 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
             terms,
             id,
             mode: CachePadded(AtomicU64::new(STOPPED)),
-            machines: AtomicU64::new(rules.machines),
             wake: Notify::new(),
             is_closing: AtomicBool::new(false),
             has_exchanged: AtomicBool::new(false),
@@ -155,7 +154,7 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
         })
     }
 
-    /// The name of a key in the store: its group, and the key.
+    /// The name of a key in the store, without the prefix: its group, and the key.
     pub(super) fn name_of<K: RemoteKey + ?Sized>(&self, key: &K) -> Arc<str> {
         let mut key = key_name("", key);
         // The brace that closes the names of other limits.
@@ -164,16 +163,11 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
         let hash = key.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
             (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
         });
-        format!("{}{}}}{key}", self.name_prefix, hash % GROUPS).into()
+        format!("{}}}{key}", hash % GROUPS).into()
     }
 
     pub(super) fn algorithm(&self) -> A {
         self.algorithm.clone()
-    }
-
-    /// How many machines there are; 0 if not known.
-    pub(super) fn machines(&self) -> u64 {
-        self.machines.load(Ordering::Relaxed)
     }
 
     pub(super) fn has_exchanged(&self) -> bool {
@@ -192,30 +186,33 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
         MonotonicClock.now().since(progress.reported_until)
     }
 
-    /// Decides on a request, or lets it wait for an exchange.
+    /// Decides on a request of a cost, `again` if it has waited; or lets it wait for an exchange.
     pub(super) fn decide(
         self: &Arc<Self>,
         hash: u64,
         name: impl FnOnce() -> Arc<str>,
-        request: (Tick, u64, bool),
-    ) -> Result<Outcome, StoreError> {
+        request: (Tick, u64),
+        again: bool,
+    ) -> Result<Result<Decision, Exchanged>, StoreError> {
         self.ensure_running()?;
-        let outcome = self.keys.decide(hash, name, request);
-        if let Outcome::Wait { now, .. } = &outcome {
-            if self.mode.0.load(Ordering::Acquire) == CUT_OFF {
-                return Err(self.cut_off_error());
-            }
-            if *now {
+        let is_cut_off = self.mode.0.load(Ordering::Acquire) == CUT_OFF;
+        match self.keys.decide(hash, name, request, [again, is_cut_off]) {
+            Outcome::Decided(decision) => Ok(Ok(decision)),
+            Outcome::Wait(exchanged) => {
                 self.exchange_now(hash);
+                Ok(Err(exchanged))
             }
+            Outcome::CutOff => {
+                let timed_out = || Failure::Deadline(self.wait_limit).in_store(S::NAME);
+                Err(self.last_error().unwrap_or_else(timed_out))
+            }
+            Outcome::Full => Err(self.is_full()),
         }
-        Ok(outcome)
     }
 
-    /// The error of a request that the store would have to decide, while it cannot be reached.
-    fn cut_off_error(&self) -> StoreError {
-        let last = self.last_error();
-        last.unwrap_or_else(|| Failure::Deadline(self.wait_limit).in_store(S::NAME))
+    pub(super) fn is_full(&self) -> StoreError {
+        let text = "all keys of the table are being exchanged";
+        StoreError::new(format!("{}: {text}", S::NAME), true)
     }
 
     /// Exchanges a key before the next interval.
@@ -285,24 +282,28 @@ struct Task<S: CasStore, A: Algorithm>(Arc<Node<S, A>>);
 impl<S: CasStore, A: Algorithm> Task<S, A> {
     async fn run(self) {
         let node = &self.0;
-        let mut next = MonotonicClock.now();
+        let (mut next, mut retry) = (MonotonicClock.now(), RETRY[0]);
         for round in 0.. {
             let is_tick = self.wait(next).await;
             let now = MonotonicClock.now();
             if is_tick {
-                next = now.plus(self.interval());
                 node.keys.sweep(round, now);
             }
             let is_closing = node.is_closing.load(Ordering::Acquire);
             let flushes = std::mem::take(&mut *lock(&node.flushes));
-            let returns_all = is_closing || !flushes.is_empty();
             if is_closing {
                 let _ = within(now.plus(FLUSH_TIME), self.exchange(is_tick, true)).await;
                 return;
             }
-            let result = self.exchange(is_tick, returns_all).await;
+            let result = self.exchange(is_tick, !flushes.is_empty()).await;
             if let Err(error) = &result {
                 self.failed(error);
+                // Sooner than in an interval, which may be an hour, and not in step with other machines.
+                let random = node.exchanger.shared.random_below(retry / 2);
+                next = MonotonicClock.now().plus(retry / 2 + random);
+                retry = (2 * retry).min(RETRY[1]);
+            } else if is_tick {
+                (next, retry) = (now.plus(self.interval()), RETRY[0]);
             }
             if cfg!(feature = "metrics") && is_tick {
                 RemoteMetrics(S::NAME).fleet_lag(node.lag());
@@ -330,60 +331,53 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
         interval * 9 / 10 + self.0.exchanger.shared.random_below(interval / 5)
     }
 
-    /// Sends the batch that has no reply yet, and the keys that are due: in a tick all, else those that
-    /// cannot wait.
+    /// Sends the batch that has no reply yet, then the keys that cannot wait, and in a tick all that are due.
     async fn exchange(&self, is_tick: bool, returns_all: bool) -> Result<(), StoreError> {
         let node = &self.0;
-        if is_tick || !node.has_exchanged() {
-            self.count().await?;
-        }
-        if !node
-            .keys
-            .common()
-            .shape
-            .holds_at(node.store_time().as_nanos() / 1_000)
-        {
+        let now = node.store_time().as_nanos() / 1_000;
+        if !node.keys.common().shape.holds_at(now) {
             // The windows were checked when the limit was built.
             let _ = node.adopt_windows();
         }
-        self.send().await?;
-        let is_all = is_tick || returns_all;
-        let mut due = std::mem::take(&mut *lock(&node.urgent));
-        let begun = MonotonicClock.now();
-        if is_all {
-            due = node.keys.take_due();
+        let (is_all, begun) = (is_tick || returns_all, MonotonicClock.now());
+        let is_cut_off = node.mode.0.load(Ordering::Acquire) == CUT_OFF;
+        if is_cut_off && !is_all {
+            return Ok(());
         }
-        let mut rest = &due[..];
-        while !rest.is_empty() {
-            let (batch, later) = rest.split_at(rest.len().min(MAX_BATCH));
-            self.collect(batch, returns_all);
-            rest = later;
+        if is_cut_off || returns_all && !node.has_exchanged() {
+            node.exchanger.reach(&node.sequence_key).await?;
+            self.succeeded();
+        }
+        self.send().await?;
+        let mut due = if is_all {
+            node.keys.take_due()
+        } else {
+            Vec::new()
+        };
+        loop {
+            // Of requests that wait first, but those that come while there is a tick may have no end.
+            let mut batch = std::mem::take(&mut *lock(&node.urgent));
+            batch.retain(|hash| node.keys.shard(*hash).is_urgent(*hash));
+            let most = MAX_BATCH - due.len().min(MAX_BATCH / 2);
+            let later = batch.split_off(batch.len().min(most));
+            if !later.is_empty() {
+                lock(&node.urgent).extend(later);
+                node.wake.notify_one();
+            }
+            batch.extend(due.drain(due.len().saturating_sub(MAX_BATCH - batch.len())..));
+            self.collect(&batch, returns_all);
             if let Err(error) = self.send().await {
-                for hash in rest {
-                    node.keys.list(*hash);
+                for hash in due {
+                    node.keys.list(hash);
                 }
                 return Err(error);
+            }
+            if due.is_empty() {
+                break;
             }
         }
         if is_all {
             lock(&node.progress).reported_until = begun;
-        }
-        self.succeeded();
-        Ok(())
-    }
-
-    /// Counts the machines of the fleet, once in some intervals.
-    async fn count(&self) -> Result<(), StoreError> {
-        let node = &self.0;
-        let begun = MonotonicClock.now();
-        let counted = node.exchanger.count(&node.terms).await;
-        if let Err(error) = &counted {
-            RemoteMetrics(S::NAME).call_ended(begun, CALL_DEADLINE, Some(error));
-        }
-        let machines = counted?;
-        if node.machines.swap(machines, Ordering::Relaxed) != machines {
-            node.keys
-                .set_common(|common| common.rules.machines = machines);
         }
         Ok(())
     }
@@ -395,10 +389,8 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
         let now = MonotonicClock.now();
         let round_trip = (!returns_all).then_some(progress.round_trip);
         let (mut keys, mut collected) = (Vec::new(), Vec::new());
-        let mut shape = None;
         for hash in hashes {
             let mut shard = node.keys.shard(*hash);
-            let common = Arc::clone(&shard.common);
             let Some(entry) = shard.keys.get_mut(hash) else {
                 continue;
             };
@@ -406,32 +398,32 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
                 continue;
             }
             entry.is_in_flight = true;
-            let time = progress.time.as_ref();
-            let report = entry.budget.collect(&common.rules, time, now, round_trip);
-            keys.push((Arc::clone(&entry.rare.name), report));
+            let report = entry
+                .budget
+                .collect(progress.time.as_ref(), now, round_trip);
+            let name = format!("{}{}", node.name_prefix, entry.name);
+            keys.push((name.into(), report));
             collected.push(*hash);
-            shape = Some(Arc::clone(&common.shape));
         }
-        let Some(shape) = shape else {
+        if keys.is_empty() {
             return;
-        };
+        }
         progress.sequence += 1;
         let batch = Batch {
             machine: node.id,
             sequence: progress.sequence,
-            machines: node.machines().max(1),
             terms: node.terms,
-            shape,
+            shape: Arc::clone(&node.keys.common().shape),
             sequence_key: Arc::clone(&node.sequence_key),
             keys,
         };
-        progress.flight = Some((Arc::new(batch), collected.into()));
+        progress.flight = Some((Arc::new(batch), collected.into(), now));
     }
 
     /// Sends the batch that has no reply, if there is one.
     async fn send(&self) -> Result<(), StoreError> {
         let node = &self.0;
-        let Some((batch, hashes)) = lock(&node.progress).flight.clone() else {
+        let Some((batch, hashes, begun)) = lock(&node.progress).flight.clone() else {
             return Ok(());
         };
         let metrics = RemoteMetrics(S::NAME);
@@ -441,17 +433,19 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
         metrics.call_ended(sent, CALL_DEADLINE, result.as_ref().err());
         let replies = result?;
         let received = MonotonicClock.now();
-        let mut progress = lock(&node.progress);
-        progress.flight = None;
-        progress.round_trip = nanos(received.since(sent));
         let time = StoreTime {
+            begun,
             sent,
             received,
             at: replies.now,
         };
+        let mut progress = lock(&node.progress);
+        progress.flight = None;
+        progress.round_trip = nanos(received.since(sent));
         progress.time = Some(time);
         drop(progress);
         self.adopt(&hashes, &replies, &time);
+        self.succeeded();
         Ok(())
     }
 
@@ -461,20 +455,16 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
             .fetch_add(hashes.len() as u64, Ordering::Relaxed);
         for (hash, reply) in hashes.iter().zip(&replies.keys) {
             let mut shard = node.keys.shard(*hash);
-            let Shard { common, keys, .. } = &mut *shard;
-            let Some(entry) = keys.get_mut(hash) else {
-                continue;
-            };
-            entry.is_in_flight = false;
-            if reply.is_damaged {
-                entry.wake(&Err(Failure::Damaged.in_store(S::NAME)));
-            } else {
-                entry.budget.adopt(&common.rules, reply, time);
-                entry
-                    .budget
-                    .look(&common.rules, &common.shape, time.received);
-                entry.wake(&Ok(()));
+            let rules = shard.common.rules;
+            if let Some(entry) = shard.keys.get_mut(hash) {
+                entry.is_in_flight = false;
+                if !reply.is_damaged {
+                    entry.budget.adopt(&rules, reply, time);
+                }
             }
+            let damaged = || Err(Failure::Damaged.in_store(S::NAME));
+            let result = if reply.is_damaged { damaged() } else { Ok(()) };
+            shard.wake(*hash, &result);
             drop(shard);
             node.keys.list(*hash);
         }
@@ -509,6 +499,3 @@ impl<S: CasStore, A: Algorithm> Drop for Task<S, A> {
             .fail_waiters(&Failure::RuntimeShutDown.in_store(S::NAME));
     }
 }
-
-#[cfg(all(test, not(tower_throttle_loom)))]
-mod tests;

@@ -10,7 +10,6 @@ pub(super) struct Settings {
     pub(super) interval: Duration,
     pub(super) deadline: Option<Duration>,
     pub(super) life: Option<Duration>,
-    pub(super) machines: Option<u64>,
     pub(super) capacity: usize,
 }
 
@@ -37,13 +36,6 @@ impl Settings {
         )?;
         check("life", self.life, lives, "two intervals to 1 day")?;
         check("deadline", self.deadline, [milli, day], "1 ms to 1 day")?;
-        if let Some(machines @ (0 | 100_001..)) = self.machines {
-            return Err(ConfigError::out_of_range(
-                "machines",
-                machines,
-                "1 to 100,000",
-            ));
-        }
         if self.capacity == 0 {
             return Err(ConfigError::out_of_range("capacity", 0, "1 or more"));
         }

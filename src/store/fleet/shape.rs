@@ -1,33 +1,29 @@
 //! What an algorithm is for a fleet: levels and cells.
 //!
-//! All figures are whole numbers below 2^53, so that scripts compute them exactly too. What does not
-//! fit is rounded to the safe side. Times are microseconds of the store's clock.
+//! What is used is counted in units, so the limit may differ between machines. All figures are whole numbers below
+//! 2^53, which scripts compute exactly too. Times are microseconds of the store's clock.
 
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
 /// The most units that a limit may have.
 pub(super) const MAX_UNITS: u64 = u32::MAX as u64;
-/// The most ticks of a full level; a level may be twice as high after late costs.
-const MAX_TICKS: u64 = 1 << 51;
-/// Where a debt stops to grow.
-pub(super) const MAX_LEVEL: u64 = (1 << 53) - 1;
+/// Where a debt stops to grow. The sum of 128 cells is below 2^53.
+pub(super) const MAX_USED: u64 = (1 << 46) - 1;
 /// A moment or a time that never comes.
-pub(super) const NEVER: u64 = MAX_LEVEL;
-/// In how many steps the weight of a previous window falls.
-const WEIGHT_STEPS: u64 = 1 << 20;
+pub(super) const NEVER: u64 = (1 << 53) - 1;
+/// The longest time for which a value is kept; 35 years.
+const MAX_MEMORY: u64 = 1 << 50;
 /// Cells of a window that stands for a log, which are as many parts of its period.
 pub(super) const LOG_CELLS: u64 = 24;
-/// Names the cells of a calendar in a record. Those of all others have smaller numbers.
-const CALENDAR: u64 = 2_000_000;
 
 /// Limits of which each must grant.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Shape {
     pub(super) parts: Vec<Part>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Part {
     Level(Level),
     Cells(Cells),
@@ -35,40 +31,32 @@ pub(super) enum Part {
 
 /// A level that costs raise and time lowers: buckets and `Gcra`.
 ///
-/// It is counted in ticks, of which a unit is worth `unit` and a microsecond `rate`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A unit has `period` parts, of which `rate` drain per microsecond.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Level {
     pub(super) capacity: u64,
-    pub(super) unit: u64,
     pub(super) rate: u64,
+    pub(super) period: u64,
 }
 
 /// Costs counted per cell of time: windows, grids and logs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Cells {
     pub(super) limit: u64,
     /// Of a cell.
     pub(super) length: u64,
-    /// Added to a time before it is divided into cells; of a [calendar](Division::Calendar) the start of its window.
+    /// Added to a time before it is divided into cells; of a calendar the start of its window.
     pub(super) padding: u64,
     /// How many cells count.
     pub(super) count: usize,
-    pub(super) division: Division,
+    /// The cells are a window of the calendar, all time before it and all after it. A machine whose clock is wrong
+    /// names another window than that of the store's time: then two windows are one cell, and no count begins anew
+    /// too early.
+    pub(super) is_calendar: bool,
 }
 
-/// How time is divided into cells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Division {
-    Even,
-    /// Two cells count, of which the older one counts less and less.
-    Weighted,
-    /// One window of the calendar, all time before it and all after it. A machine whose clock is wrong names another
-    /// window than that of the store's time: then two windows are one cell, and no count begins anew too early.
-    Calendar,
-}
-
-/// What is used of a part, as of the time of its record: of a level its ticks, of cells their counts, newest
-/// first and without zeros at the end.
+/// What is used of a part, as of the time of its record: of a level units and parts of one, of cells their counts,
+/// newest first and without zeros at the end.
 pub(super) type Used = Vec<u64>;
 
 /// When a part has more free units than now.
@@ -105,98 +93,84 @@ impl Shape {
         self.parts.get(part).map_or(MAX_UNITS, Part::capacity)
     }
 
+    /// Names what values count. Limits that differ in more than the number of units have another name, and values of
+    /// their own.
+    pub(super) fn layout(&self) -> String {
+        let names = self.parts.iter().map(|part| match part {
+            Part::Level(level) => format!("bucket/{}", level.period),
+            Part::Cells(cells) if cells.is_calendar => "calendar".to_owned(),
+            Part::Cells(Cells {
+                length,
+                padding,
+                count,
+                ..
+            }) => format!("cells/{count}x{length}+{padding}"),
+        });
+        names.collect::<Vec<_>>().join("+")
+    }
+
     /// Microseconds after which an unused key is certainly forgettable.
     pub(super) fn memory(&self) -> u64 {
         let all = self.parts.iter().map(|part| match part {
-            Part::Level(level) => 2 * level.capacity * level.unit / level.rate,
-            Part::Cells(cells) => cells.length * (cells.count as u64 + 1),
+            Part::Level(_) => 2 * part.time_to_fill(),
+            Part::Cells(cells) => part.time_to_fill() + cells.length,
         });
-        all.max().unwrap_or(0)
+        all.max().unwrap_or(0).min(MAX_MEMORY)
     }
 
     /// Microseconds after which a limit that is used up is free again.
     pub(super) fn time_to_fill(&self) -> u64 {
-        let all = self.parts.iter().map(|part| match part {
-            Part::Level(level) => level.full() / level.rate,
-            Part::Cells(cells) => cells.length * cells.count as u64,
-        });
-        all.max().unwrap_or(0)
+        let all = self.parts.iter().map(Part::time_to_fill);
+        all.max().unwrap_or(0).min(MAX_MEMORY)
     }
 
     /// Whether its windows of the calendar are those of a moment.
     pub(super) fn holds_at(&self, at: u64) -> bool {
         self.parts.iter().all(|part| match part {
-            Part::Cells(cells) if cells.division == Division::Calendar => cells.cell(at) == 1,
+            Part::Cells(cells) if cells.is_calendar => cells.cell(at) == 1,
             _ => true,
         })
-    }
-
-    /// Whether units of the next slot are granted: not if what refills is granted `ahead`, and if a window slides
-    /// and all that is used becomes free evenly but for the ends of windows.
-    pub(super) fn has_slots(&self, ahead: bool) -> bool {
-        let slides = |part: &Part| matches!(part, Part::Cells(cells) if cells.is_weighted());
-        let is_level = |part: &Part| matches!(part, Part::Level(_));
-        !ahead
-            && self.parts.iter().any(slides)
-            && self.parts.iter().all(|part| slides(part) || is_level(part))
-    }
-
-    /// The end of the slot of `at`: slots are as long as an interval, and end with a window.
-    pub(super) fn slot_end(&self, at: u64, interval: u64) -> u64 {
-        let ends = self.parts.iter().filter_map(|part| part.window_end(at));
-        ends.min()
-            .unwrap_or(NEVER)
-            .min(at + interval - at % interval)
-    }
-
-    /// Units refilled within `span` microseconds, at least 1.
-    pub(super) fn refill(&self, span: u64) -> u64 {
-        let all = self.parts.iter().map(|part| part.refill(span));
-        all.min().unwrap_or(MAX_UNITS).max(1)
     }
 }
 
 impl Level {
-    /// `num / den` nanoseconds per unit.
-    pub(super) fn new(capacity: u64, num: u64, den: u64) -> Result<Self, ConfigError> {
-        check_units(capacity)?;
-        let (num, den) = (u128::from(num), u128::from(den) * 1_000);
-        let common = gcd(num, den);
-        let (mut unit, mut rate) = (num / common, den / common);
-        let most = u128::from(MAX_TICKS / capacity);
-        if unit > most {
-            // Fewer ticks per microsecond, and a unit rounded up.
-            rate = most * rate / unit;
-            if rate == 0 {
-                return Err(ConfigError::out_of_range(
-                    "burst",
-                    capacity,
-                    "a burst that is refilled within 71 years",
-                ));
-            }
-            unit = (num * rate).div_ceil(den);
-        }
-        // Of a rate that is still too large, less is lost than can be measured.
-        let fit = |ticks: u128| u64::try_from(ticks).unwrap_or(u64::MAX);
+    /// `rate` units drain in a period of so many nanoseconds.
+    pub(super) fn new(capacity: u64, period: u64, rate: u64) -> Result<Self, ConfigError> {
+        check_units(capacity.max(rate))?;
+        let (period, rate) = match period {
+            _ if period % 1_000 == 0 => (period / 1_000, rate),
+            0..NEVER => (period, rate * 1_000),
+            // Less is lost than can be measured.
+            _ => (period.div_ceil(1_000), rate),
+        };
         Ok(Self {
             capacity,
-            unit: fit(unit),
-            rate: fit(rate).min(MAX_TICKS),
+            rate,
+            period: period.max(1),
         })
     }
 
-    const fn full(&self) -> u64 {
-        self.capacity * self.unit
+    fn parts(&self, used: &[u64]) -> u128 {
+        match used {
+            [units, part] => u128::from(*units) * u128::from(self.period) + u128::from(*part),
+            _ => 0,
+        }
     }
 
-    /// Ticks that are drained in between.
-    fn drained(&self, from: u64, to: u64) -> u64 {
-        to.saturating_sub(from).min(MAX_TICKS / self.rate + 1) * self.rate
+    fn set_parts(&self, used: &mut Used, parts: u128) {
+        let period = u128::from(self.period);
+        let number = |parts| u64::try_from(parts).unwrap_or(MAX_USED);
+        *used = vec![number(parts / period).min(MAX_USED), number(parts % period)];
+    }
+
+    /// Parts that drain in between.
+    fn drained(&self, from: u64, to: u64) -> u128 {
+        u128::from(to.saturating_sub(from)) * u128::from(self.rate)
     }
 }
 
 impl Cells {
-    /// Windows of `length` nanoseconds, which is rounded up if it need not be exact.
+    /// Cells of `length` nanoseconds, which is rounded up if it need not be exact.
     pub(super) fn new(
         quota: &Quota,
         length: u64,
@@ -205,7 +179,7 @@ impl Cells {
     ) -> Result<Self, ConfigError> {
         check_units(quota.limit())?;
         let length = length.div_ceil(1_000);
-        if length > MAX_TICKS / 128 {
+        if length > MAX_MEMORY / 64 {
             return Err(ConfigError::out_of_range(
                 "period",
                 format!("{:?}", quota.period()),
@@ -218,8 +192,13 @@ impl Cells {
             length,
             padding: if into == 0 { 0 } else { length - into },
             count: usize::try_from(count).unwrap_or(usize::MAX),
-            division: Division::Even,
+            is_calendar: false,
         })
+    }
+
+    /// A strict grid, which keeps the promise of a log or of a weighted window, and counts a cost up to a cell longer.
+    pub(super) fn log(quota: &Quota, period: u64) -> Result<Self, ConfigError> {
+        Self::new(quota, period.div_ceil(LOG_CELLS), 0, LOG_CELLS + 1)
     }
 
     /// A window of the calendar, given its first second and that of the next one.
@@ -230,7 +209,7 @@ impl Cells {
             length: (end - start) * 1_000_000,
             padding: start * 1_000_000,
             count: 1,
-            division: Division::Calendar,
+            is_calendar: true,
         })
     }
 
@@ -246,15 +225,8 @@ impl Cells {
         Self::new(quota, quota.period_ns(), offset, 1)
     }
 
-    /// Of two windows, the previous one counts by the part that the last period covers.
-    pub(super) const fn weighted(mut self) -> Self {
-        self.division = Division::Weighted;
-        self.count = 2;
-        self
-    }
-
     const fn cell(&self, at: u64) -> u64 {
-        if let Division::Calendar = self.division {
+        if self.is_calendar {
             let end = self.padding + self.length;
             return (at >= self.padding) as u64 + (at >= end) as u64;
         }
@@ -268,7 +240,7 @@ impl Cells {
 
     /// Microseconds until the cell of `at` ends.
     const fn rest(&self, at: u64) -> u64 {
-        if let Division::Calendar = self.division {
+        if self.is_calendar {
             return match self.cell(at) {
                 0 => self.padding - at,
                 1 => self.padding + self.length - at,
@@ -279,33 +251,9 @@ impl Cells {
         self.length - (at + self.padding) % self.length
     }
 
-    pub(super) const fn is_weighted(&self) -> bool {
-        matches!(self.division, Division::Weighted)
-    }
-
-    /// What counts of `previous` if `rest` of the window is left.
-    fn weight(&self, previous: u64, rest: u64) -> u64 {
-        let step = self.length.div_ceil(WEIGHT_STEPS);
-        let (rest, all) = (rest.div_ceil(step), self.length.div_ceil(step));
-        (previous.min(MAX_UNITS) * rest).div_ceil(all)
-    }
-
-    /// What counts of `cells` at `at`, the time of its newest.
-    fn sum(&self, cells: &[u64], at: u64) -> u64 {
-        match cells {
-            [current, previous, ..] if self.is_weighted() => {
-                current + self.weight(*previous, self.rest(at))
-            }
-            _ => cells.iter().sum(),
-        }
-    }
-
     fn advance(&self, cells: &mut Vec<u64>, from: u64, to: u64) {
-        let count = self.count as u64;
-        let steps = self.cell(to).saturating_sub(self.cell(from)).min(count);
-        for _ in 0..steps {
-            cells.insert(0, 0);
-        }
+        let steps = self.age(to, from).min(self.count);
+        cells.splice(0..0, std::iter::repeat_n(0, steps));
         cells.truncate(self.count);
         trim(cells);
     }
@@ -321,49 +269,28 @@ impl Part {
 
     pub(super) fn unused(&self) -> Used {
         match self {
-            Self::Level(_) => vec![0],
+            Self::Level(_) => vec![0, 0],
             Self::Cells(_) => Vec::new(),
         }
     }
 
-    /// The kind of a part, and how its counts in a record are to be read: the ticks of a unit, or a name
-    /// for the cells.
-    pub(super) const fn layout(&self) -> (char, u64) {
+    /// What is used according to the counts of a value; `None` if they are not those of such a part.
+    pub(super) fn parse(&self, counts: Vec<u64>) -> Option<Used> {
         match self {
-            Self::Level(level) => ('l', level.unit),
-            Self::Cells(Cells {
-                division: Division::Calendar,
-                ..
-            }) => ('c', CALENDAR),
-            Self::Cells(grid) => {
-                let kind = grid.count as u64 * 2 + grid.is_weighted() as u64;
-                (
-                    'c',
-                    (grid.length * 128 + kind) * 31 % 999_983 + grid.padding % 999_983,
-                )
+            Self::Level(level) => {
+                matches!(counts[..], [_, part] if part < level.period).then_some(counts)
             }
+            Self::Cells(cells) => (counts.len() <= cells.count).then_some(counts),
         }
     }
 
-    /// What is used according to a part of a record that may have another layout. Then all costs count as
-    /// of the time of the record, and fractions are rounded up.
-    pub(super) fn adopt(&self, kind: char, layout: u64, mut counts: Vec<u64>) -> Used {
-        let (is_kind, own) = (kind == self.layout().0, self.layout().1);
-        let sum = counts.iter().sum::<u64>().min(MAX_LEVEL);
+    fn time_to_fill(&self) -> u64 {
         match self {
-            Self::Level(_) if is_kind && layout == own => vec![sum],
-            Self::Level(level) if is_kind => vec![rescale(sum, layout.max(1), level.unit)],
-            Self::Level(level) => vec![sum.saturating_mul(level.unit).min(MAX_LEVEL)],
-            Self::Cells(grid) => {
-                if !is_kind {
-                    counts = vec![sum.div_ceil(layout.max(1))];
-                } else if layout != own {
-                    counts = vec![sum];
-                }
-                counts.truncate(grid.count);
-                trim(&mut counts);
-                counts
-            }
+            Self::Level(level) => clamped(
+                (u128::from(level.capacity) * u128::from(level.period))
+                    .div_ceil(u128::from(level.rate)),
+            ),
+            Self::Cells(cells) => cells.length * cells.count as u64,
         }
     }
 
@@ -371,28 +298,24 @@ impl Part {
     pub(super) fn advance(&self, used: &mut Used, from: u64, to: u64) {
         match self {
             Self::Level(level) => {
-                let left = ticks(used).saturating_sub(level.drained(from, to));
-                used.fill(left);
+                let left = level.parts(used).saturating_sub(level.drained(from, to));
+                level.set_parts(used, left);
             }
-            Self::Cells(grid) => grid.advance(used, from, to),
+            Self::Cells(cells) => cells.advance(used, from, to),
         }
     }
 
     /// Counts a cost of `at`, which is `now` or earlier: in its own cell, but of a level as of `now`.
     pub(super) fn charge(&self, used: &mut Used, now: u64, cost: u64, at: u64) {
-        match self {
-            Self::Level(level) => {
-                let ticks = ticks(used).saturating_add(cost.saturating_mul(level.unit));
-                used.fill(ticks.min(MAX_LEVEL));
-            }
-            Self::Cells(grid) => {
-                let age = grid.age(now, at);
-                if age < grid.count {
-                    used.resize(used.len().max(age + 1), 0);
-                    used[age] = used[age].saturating_add(cost).min(MAX_LEVEL >> 7);
-                }
-            }
+        let age = match self {
+            Self::Level(_) => 0,
+            Self::Cells(cells) => cells.age(now, at),
+        };
+        if matches!(self, Self::Cells(cells) if age >= cells.count) {
+            return;
         }
+        used.resize(used.len().max(age + 1), 0);
+        used[age] = used[age].saturating_add(cost).min(MAX_USED);
     }
 
     /// Takes back a cost that was charged as of `at`, unless time has done so: of a level it counts as
@@ -400,13 +323,13 @@ impl Part {
     pub(super) fn give_back(&self, used: &mut Used, now: u64, cost: u64, at: u64) {
         match self {
             Self::Level(level) => {
-                let cost = cost.saturating_mul(level.unit).min(MAX_LEVEL);
+                let cost = u128::from(cost.min(MAX_USED)) * u128::from(level.period);
                 let undrained = cost.saturating_sub(level.drained(at, now));
-                let left = ticks(used).saturating_sub(undrained);
-                used.fill(left);
+                let left = level.parts(used).saturating_sub(undrained);
+                level.set_parts(used, left);
             }
-            Self::Cells(grid) => {
-                if let Some(count) = used.get_mut(grid.age(now, at)) {
+            Self::Cells(cells) => {
+                if let Some(count) = used.get_mut(cells.age(now, at)) {
                     *count = count.saturating_sub(cost);
                 }
                 trim(used);
@@ -417,105 +340,75 @@ impl Part {
     /// Microseconds until nothing is used, if nothing else is used until then.
     pub(super) fn time_to_full(&self, used: &[u64], at: u64) -> u64 {
         match self {
-            Self::Level(level) => ticks(used).div_ceil(level.rate),
+            Self::Level(level) => clamped(level.parts(used).div_ceil(u128::from(level.rate))),
             Self::Cells(_) if used.is_empty() => 0,
-            Self::Cells(grid) => {
+            Self::Cells(cells) => {
                 let newest = used.iter().position(|count| *count > 0).unwrap_or(0);
-                grid.rest(at) + (grid.count - newest).saturating_sub(1) as u64 * grid.length
+                cells.rest(at) + (cells.count - newest).saturating_sub(1) as u64 * cells.length
             }
         }
     }
 
-    /// Microseconds after which a cost of `units` at `at` is free again.
-    pub(super) fn time_to_renew(&self, units: u64, at: u64) -> u64 {
+    /// Microseconds after which a cost of a unit at `at` is free again.
+    pub(super) fn time_to_renew(&self, at: u64) -> u64 {
         match self {
-            Self::Level(level) => units.saturating_mul(level.unit).div_ceil(level.rate),
-            Self::Cells(grid) => grid.rest(at) + (grid.count as u64 - 1) * grid.length,
+            Self::Level(level) => level.period.div_ceil(level.rate),
+            Self::Cells(cells) => cells.rest(at) + (cells.count as u64 - 1) * cells.length,
         }
     }
 
-    /// Units that are not used at `at`, the time of `used`; negative in debt.
-    pub(super) fn free(&self, used: &[u64], at: u64) -> i64 {
-        match self {
-            Self::Level(level) => {
-                let free = signed(level.full()) - signed(ticks(used));
-                free.div_euclid(signed(level.unit))
-            }
-            Self::Cells(grid) => signed(grid.limit) - signed(grid.sum(used, at)),
-        }
+    /// Units that are not used at the time of `used`; negative in debt.
+    pub(super) fn free(&self, used: &[u64]) -> i64 {
+        let taken = match self {
+            Self::Level(_) => used[0] + u64::from(used[1] > 0),
+            Self::Cells(_) => used.iter().sum(),
+        };
+        signed(self.capacity()) - signed(taken)
     }
 
-    /// The same at `then`, if nothing more is used until then.
-    pub(super) fn free_at(&self, then: u64, used: &Used, at: u64) -> i64 {
-        let mut later = used.clone();
-        self.advance(&mut later, at, then);
-        self.free(&later, then.max(at))
-    }
-
-    /// Units that a level of this rate, or a window on average, refills within `span`.
+    /// Units that a level or a sliding window refills within `span`.
     pub(super) fn refill(&self, span: u64) -> u64 {
         match self {
-            Self::Level(level) => ratio(span, level.rate, level.unit),
-            Self::Cells(grid) => {
-                let cells = if grid.is_weighted() {
-                    1
-                } else {
-                    grid.count as u64
-                };
-                ratio(span, grid.limit, grid.length * cells)
-            }
+            Self::Level(level) => ratio(span, level.rate, level.period),
+            Self::Cells(cells) if cells.count == 1 => 0,
+            Self::Cells(cells) => ratio(span, cells.limit, cells.length * (cells.count as u64 - 1)),
         }
     }
 
-    /// Units that will be free in addition after `span`, if they are not used until then. None of a
-    /// fixed window: its next window is granted as such.
-    pub(super) fn ahead(&self, used: &Used, at: u64, span: u64) -> u64 {
+    /// Units that will be free in addition after `span`, if they are not used until then: none of a fixed window.
+    pub(super) fn ahead(&self, used: &[u64], at: u64, span: u64) -> u64 {
+        let refill = self.refill(span);
         match self {
-            Self::Level(level) => {
-                // Of a small bucket costs that are counted together exceed what it holds.
-                let small = level.capacity < 2 * self.refill(span);
-                self.refill(if small { 2 * span } else { span })
-            }
-            Self::Cells(grid) if grid.count == 1 => 0,
-            Self::Cells(_) => {
-                // What is granted is used somewhat before.
-                let freed = self.free_at(at + span * 27 / 32, used, at) - self.free(used, at);
-                // A burst is freed at once, and not before its time.
-                u64::try_from(freed).unwrap_or(0).min(self.refill(2 * span))
+            Self::Level(_) => refill,
+            Self::Cells(cells) => {
+                let left = cells.count.saturating_sub(cells.age(at + span, at));
+                let freed: u64 = used.iter().skip(left).sum();
+                freed.min(refill)
             }
         }
     }
 
     /// When the next units are free, and how many.
     pub(super) fn more(&self, used: &[u64], at: u64) -> More {
-        let (wait, units, per_unit) = match self {
-            Self::Level(level) => {
+        let (wait, units, per_unit) = match (self, used) {
+            (Self::Level(level), _) => {
                 // Up to the next whole unit.
-                let part = ticks(used) % level.unit;
-                let missing = if part == 0 { level.unit } else { part };
-                let is_full = ticks(used) == 0;
-                let wait = if is_full {
-                    NEVER
-                } else {
-                    missing.div_ceil(level.rate)
+                let wait = match used {
+                    [0, 0] => NEVER,
+                    [_, 0] => level.period.div_ceil(level.rate),
+                    _ => used[1].div_ceil(level.rate),
                 };
-                (wait, 1, level.unit.div_ceil(level.rate))
+                (wait, 1, level.period.div_ceil(level.rate))
             }
-            Self::Cells(grid) => {
-                let per_unit = (grid.length * grid.count as u64).div_ceil(grid.limit);
-                match used {
-                    [] => (NEVER, 0, per_unit),
-                    [_, previous] if grid.is_weighted() => {
-                        let wait = grid.length.div_ceil(*previous).min(grid.rest(at));
-                        (wait, 1, per_unit)
-                    }
-                    [_] if grid.is_weighted() => (grid.rest(at), 1, per_unit),
-                    [.., oldest] => {
-                        let cells_left = (grid.count - used.len()) as u64;
-                        (grid.rest(at) + cells_left * grid.length, *oldest, per_unit)
-                    }
-                }
+            (Self::Cells(cells), [.., oldest]) => {
+                let cells_left = (cells.count - used.len()) as u64;
+                (cells.rest(at) + cells_left * cells.length, *oldest, 0)
             }
+            (Self::Cells(_), []) => (NEVER, 0, 0),
+        };
+        let per_unit = match self {
+            Self::Level(_) => per_unit,
+            Self::Cells(cells) => (cells.length * cells.count as u64).div_ceil(cells.limit),
         };
         More {
             wait,
@@ -524,26 +417,13 @@ impl Part {
         }
     }
 
-    /// The end of a fixed window: nothing of what counts now counts from then on.
-    pub(super) const fn fixed_end(&self, at: u64) -> Option<u64> {
+    /// Microseconds until a fixed window ends: nothing of what counts now counts from then on.
+    pub(super) const fn window_rest(&self, at: u64) -> Option<u64> {
         match self {
-            Self::Cells(grid) if grid.count == 1 => Some(at + grid.rest(at)),
+            Self::Cells(cells) if cells.count == 1 => Some(cells.rest(at)),
             _ => None,
         }
     }
-
-    /// The end of the window of `at`, after which a cost counts in another one. Cells of a grid are
-    /// as fine as a cost is late anyway.
-    pub(super) const fn window_end(&self, at: u64) -> Option<u64> {
-        match self {
-            Self::Cells(grid) if grid.count == 1 || grid.is_weighted() => Some(at + grid.rest(at)),
-            _ => None,
-        }
-    }
-}
-
-fn ticks(used: &[u64]) -> u64 {
-    used.first().copied().unwrap_or(0)
 }
 
 fn trim(cells: &mut Used) {
@@ -563,31 +443,18 @@ fn check_units(units: u64) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// The ticks of a level whose unit is worth `to` instead of `from`, rounded up.
-fn rescale(ticks: u64, from: u64, to: u64) -> u64 {
-    let (whole, part) = (ticks / from, ticks % from);
-    // In steps, so that the products stay below 2^53.
-    let (step, to_step) = (from.div_ceil(1 << 20), to.div_ceil(1 << 31));
-    let (part, all) = (part.div_ceil(step), (from / step).max(1));
-    let part = (part * to.div_ceil(to_step)).div_ceil(all) * to_step;
-    whole.saturating_mul(to).saturating_add(part).min(MAX_LEVEL)
-}
-
 /// `a * b / c` units.
 fn ratio(a: u64, b: u64, c: u64) -> u64 {
     let product = u128::from(a) * u128::from(b) / u128::from(c);
     u64::try_from(product).map_or(MAX_UNITS, |units| units.min(MAX_UNITS))
 }
 
-pub(super) fn signed(units: u64) -> i64 {
-    i64::try_from(units).unwrap_or(i64::MAX)
+fn clamped(micros: u128) -> u64 {
+    u64::try_from(micros).unwrap_or(u64::MAX).min(MAX_MEMORY)
 }
 
-pub(super) const fn gcd(mut a: u128, mut b: u128) -> u128 {
-    while b > 0 {
-        (a, b) = (b, a % b);
-    }
-    a
+pub(super) fn signed(units: u64) -> i64 {
+    i64::try_from(units).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

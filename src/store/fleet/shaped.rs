@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::shape::{Cells, LOG_CELLS, Level, Part, Shape};
+use super::shape::{Cells, Level, Part, Shape};
 use crate::algorithm::{
     Algorithm, Cells as CellsOf, Division as DivisionOf, Kernel, Level as LevelOf, kernels,
 };
@@ -32,11 +32,9 @@ pub(super) fn shape_of<A: Algorithm>(algorithm: &A, now: Tick) -> Result<Shape, 
     let parts = kernels.into_iter().map(|kernel| match kernel {
         Kernel::Level(level) => level_of(level).map(Part::Level),
         Kernel::Cells(cells) => cells_of(cells).map(Part::Cells),
-        // A strict grid: it keeps the promise of a log, and counts a cost up to a cell longer.
         Kernel::Log { limit, period } => {
             let quota = Quota::per(limit, Duration::from_nanos(period));
-            let length = period.div_ceil(LOG_CELLS);
-            Cells::new(&quota, length, 0, LOG_CELLS + 1).map(Part::Cells)
+            Cells::log(&quota, period).map(Part::Cells)
         }
     });
     Ok(Shape {
@@ -69,7 +67,7 @@ fn cells_of(cells: CellsOf) -> Result<Cells, ConfigError> {
             starts: [_, start, end, _],
             ..
         } => Cells::calendar(&quota, (start, end)),
-        DivisionOf::Weighted => Ok(Cells::exact(&quota, offset)?.weighted()),
+        DivisionOf::Weighted => Cells::log(&quota, length),
         DivisionOf::Even if count == 1 => Cells::exact(&quota, offset),
         DivisionOf::Even => Cells::new(&quota, length, offset, count),
     }
@@ -117,7 +115,8 @@ mod tests {
             panic!("a bucket is a level");
         };
         // A third of a second, exactly.
-        assert_eq!((level.capacity, level.unit, level.rate), (5, 1_000_000, 3));
+        let figures = (level.capacity, level.rate, level.period);
+        assert_eq!(figures, (5, 3, 1_000_000));
         // Of whole nanoseconds.
         #[cfg(feature = "governor")]
         assert_eq!(
@@ -136,38 +135,45 @@ mod tests {
         assert!(cells.length * (cells.count as u64 - 1) >= 60_000_000);
     }
 
-    /// A window of a minute, one that slides, and a log, of which three units were used in the first second.
+    /// Values of limits that differ in the number of units have one name, and others have another one.
+    ///
+    /// Shows promise 200.
     #[test]
-    fn windows_end_and_are_free_when_their_costs_count_no_more() {
-        let quota = Quota::per_minute(6);
-        let part = |shape: Result<Shape, ConfigError>| shape.unwrap().parts[0];
-        let fixed = part(shape_of(&FixedWindow::new(quota), NOW));
-        let sliding = part(shape_of(&SlidingWindow::new(quota), NOW));
-        let log = part(shape_of(&SlidingLog::new(quota), NOW));
-        let (minute, at) = (60_000_000, 70_000_000);
-        let Part::Cells(cells) = log else {
-            panic!("a log is cells");
-        };
-        let rest = cells.length - at % cells.length;
-        let log_full = rest + (cells.count as u64 - 1) * cells.length;
-        let figures = |part: Part| {
-            let more = part.more(&[3], at);
-            let ends = [part.fixed_end(at), part.window_end(at)];
-            (ends, part.time_to_full(&[3], at), more.wait, more.per_unit)
-        };
-        let end = Some(2 * minute);
-        let to_end = 2 * minute - at;
-        assert_eq!(figures(fixed), ([end; 2], to_end, to_end, minute / 6));
+    fn what_counts_alike_has_one_name() {
+        let name = |shape: Result<Shape, ConfigError>| shape.unwrap().layout();
+        let minute = |limit| Quota::per_minute(limit);
+        let names = [
+            name(shape_of(&TokenBucket::new(minute(7)), NOW)),
+            name(shape_of(&FixedWindow::new(minute(7)), NOW)),
+            name(shape_of(&SlidingLog::new(minute(7)), NOW)),
+            name(shape_of(
+                &(FixedWindow::new(minute(7)), TokenBucket::new(minute(7))),
+                NOW,
+            )),
+        ];
+        let expected = [
+            "bucket/60000000",
+            "cells/1x60000000+0",
+            "cells/25x2500000+0",
+            "cells/1x60000000+0+bucket/60000000",
+        ];
+        assert_eq!(names, expected);
         assert_eq!(
-            figures(sliding),
-            ([None, end], to_end + minute, to_end, minute / 3)
+            name(shape_of(&TokenBucket::new(minute(9).burst(90)), NOW)),
+            names[0]
         );
-        let per_unit = (cells.length * cells.count as u64).div_ceil(6);
-        assert_eq!(figures(log), ([None; 2], log_full, log_full, per_unit));
-        // The newest costs are those of the cell before.
-        assert_eq!(sliding.time_to_full(&[0, 3], at), to_end);
-        assert_eq!(sliding.more(&[0, 3], at).wait, minute / 3);
-        assert_eq!(log.more(&[0, 3], at).wait, log_full - cells.length);
+        assert_ne!(
+            name(shape_of(&TokenBucket::new(Quota::per_second(7)), NOW)),
+            names[0]
+        );
+        let moved = FixedWindow::new(minute(7)).offset(Duration::from_secs(1));
+        assert_ne!(name(shape_of(&moved, NOW)), names[1]);
+        // A weighted window is leased as a log.
+        let weighted = shape_of(&SlidingWindow::new(minute(7)), NOW).unwrap();
+        assert_eq!(
+            weighted,
+            shape_of(&SlidingLog::new(minute(7)), NOW).unwrap()
+        );
     }
 
     /// A count begins anew only if a month has ended between two moments, whichever month a machine names.
@@ -212,48 +218,18 @@ mod tests {
 
     /// Shows promise 200.
     #[test]
-    fn extreme_levels_are_rounded_to_the_safe_side() {
-        for (burst, num, den) in [
-            (u64::from(u32::MAX), 1, 999_999_937),
-            (1, 1 << 60, 1),
-            (1_000_003, 86_400_000_000_000, 999_983),
-        ] {
-            let Level {
-                capacity,
-                unit,
-                rate,
-            } = Level::new(burst, num, den).unwrap();
-            assert!(capacity * unit <= 1 << 51 && rate > 0);
-            // unit / rate microseconds are at least num / den nanoseconds, and less than a millionth more.
-            let (ours, exact) = (
-                u128::from(unit) * u128::from(den) * 1_000,
-                u128::from(num) * u128::from(rate),
-            );
-            assert!(
-                ours >= exact && ours - exact <= exact / 100_000,
-                "{burst} {num}/{den}"
-            );
-        }
-        for (from, to) in [
-            (7, 11),
-            (1_000, 86_400_000_000_007),
-            (86_400_000_000_007, 1_000),
-        ] {
-            let level = Level {
-                capacity: 5,
-                unit: to,
-                rate: 1,
-            };
-            let ticks = 2 * from + from / 3;
-            let converted = Part::Level(level).adopt('l', from, vec![ticks]);
-            let exact = u128::from(ticks) * u128::from(to);
-            let ours = u128::from(converted[0]) * u128::from(from);
-            assert!(
-                ours >= exact && ours - exact <= exact / 100_000 + u128::from(from),
-                "{from} {to}"
-            );
-        }
-        assert!(Level::new(1 << 32, 1, 1).is_err());
-        assert!(Level::new(4, 1 << 62, 1).is_err());
+    fn extreme_levels_are_refused_or_rounded_to_the_safe_side() {
+        let level = |capacity, period, rate| {
+            let level = Level::new(capacity, period, rate).unwrap();
+            (level.rate, level.period)
+        };
+        assert_eq!(level(1, 1_000_000_007, 1), (1_000, 1_000_000_007));
+        let long = (1 << 60) + 1;
+        assert_eq!(
+            level(u64::from(u32::MAX), long, 1),
+            (1, long.div_ceil(1_000))
+        );
+        assert!(Level::new(1 << 32, 1_000, 1).is_err());
+        assert!(Level::new(1, 1_000, 1 << 32).is_err());
     }
 }

@@ -20,8 +20,12 @@ use crate::error::StoreError;
 use crate::receipt::Receipt;
 use crate::store::remote::{Breakers, Executor, Remote, Server, rare};
 
-pub(super) static SCRIPT: LazyLock<Text> =
-    LazyLock::new(|| Text::new(include_str!("lua/limits.lua")));
+pub(super) static SCRIPT: LazyLock<Text> = LazyLock::new(|| {
+    Text::new(concat!(
+        include_str!("lua/drain.lua"),
+        include_str!("lua/limits.lua")
+    ))
+});
 
 /// Executes the calls of one policy on one connection.
 #[derive(Clone, Debug)]

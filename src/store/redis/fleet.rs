@@ -17,8 +17,12 @@ use super::{
 use crate::error::StoreError;
 use crate::store::fleet::{Batch, Replies, Reply};
 
-pub(super) static SCRIPT: LazyLock<Text> =
-    LazyLock::new(|| Text::new(include_str!("lua/fleet.lua")));
+pub(super) static SCRIPT: LazyLock<Text> = LazyLock::new(|| {
+    Text::new(concat!(
+        include_str!("lua/drain.lua"),
+        include_str!("lua/fleet.lua")
+    ))
+});
 
 /// Keys of a batch whose names begin with one hash tag, or all.
 #[derive(Clone, Debug)]
@@ -135,14 +139,14 @@ impl Group {
             Value::BulkString(seen) => Some(&seen[..]),
             _ => None,
         };
-        if keys.len() != 5 * self.indices.len() {
+        if keys.len() != 4 * self.indices.len() {
             return Err(unexpected());
         }
         let replies =
             self.indices
                 .iter()
                 .enumerate()
-                .zip(keys.chunks(5))
+                .zip(keys.chunks(4))
                 .map(|((place, index), reply)| {
                     let (record, granted) = parse_key(reply).ok_or_else(unexpected)?;
                     let granted = seen.map_or(Ok(granted), Err);
@@ -153,7 +157,7 @@ impl Group {
 }
 
 /// The record of a key, and what was granted.
-fn parse_key(reply: &[Value]) -> Option<(Option<&[u8]>, [u64; 4])> {
+fn parse_key(reply: &[Value]) -> Option<(Option<&[u8]>, [u64; 3])> {
     let (record, granted) = reply.split_first()?;
     let record = match record {
         Value::BulkString(record) => Some(&record[..]),
@@ -185,15 +189,15 @@ mod tests {
         let granted = |count| vec![Value::Int(0); count];
         let key = |record, count| [vec![record], granted(count)].concat();
         let text = |text: &str| Value::BulkString(text.into());
-        assert!(parse_key(&key(text("record"), 4)).is_some());
-        assert!(parse_key(&key(Value::Nil, 4)).is_some());
+        assert!(parse_key(&key(text("record"), 3)).is_some());
+        assert!(parse_key(&key(Value::Nil, 3)).is_some());
         for other in [
-            key(Value::Nil, 3),
-            key(Value::Nil, 5),
-            key(Value::Int(1), 4),
+            key(Value::Nil, 2),
+            key(Value::Nil, 4),
+            key(Value::Int(1), 3),
             key(Value::Nil, 0),
             vec![],
-            [vec![Value::Nil, Value::Int(-1)], granted(3)].concat(),
+            [vec![Value::Nil, Value::Int(-1)], granted(2)].concat(),
         ] {
             assert!(parse_key(&other).is_none(), "{other:?}");
         }

@@ -31,13 +31,13 @@ pub(super) fn run(effort: &Effort) {
             let work = format!("in memory, Synced, {keys} keys, {path}");
             if effort.wants(&work) {
                 let limit = SyncedBuilder::new(MemoryStore::new()).interval(QUIET);
-                let limit = limit.machines(1).build("api", bucket).expect("a limit");
+                let limit = limit.build("api", bucket).expect("a limit");
                 compare(effort, &runtime, work, (keys, admits), &limit);
             }
             let work = format!("in memory, Leased, {keys} keys, {path}");
             if effort.wants(&work) {
                 let limit = LeasedBuilder::new(MemoryStore::new()).interval(QUIET);
-                let limit = limit.machines(1).build("api", bucket).expect("a limit");
+                let limit = limit.build("api", bucket).expect("a limit");
                 compare(effort, &runtime, work, (keys, admits), &limit);
             }
         }

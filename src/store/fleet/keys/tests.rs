@@ -1,6 +1,6 @@
 //! Which keys a full table forgets.
 
-use super::super::figures::StoreTime;
+use super::super::machine::StoreTime;
 use super::super::record::Reply;
 use super::super::shaped::shape_of;
 use super::*;
@@ -15,10 +15,8 @@ fn keys(capacity: usize) -> Keys {
     let shape = shape_of(&bucket, Tick::ZERO).expect("a shape");
     let rules = Rules {
         interval: 1_000_000_000,
+        life: 10_000_000_000,
         capacity: shape.capacity(),
-        takes_ahead: false,
-        ripens: false,
-        machines: 1,
     };
     let shape = Arc::new(shape);
     Keys::new(capacity, Common { rules, shape })
@@ -29,29 +27,38 @@ fn keys(capacity: usize) -> Keys {
 fn a_full_table_forgets_first_what_need_not_be_known_and_never_what_is_being_exchanged() {
     let keys = keys(5);
     // All hashes are of one shard.
-    let add = |hash, change: fn(&mut Budget, &Rules)| {
+    let add = |hash, change: fn(&mut Budget)| {
         let _ = keys.change(hash, || "key".into(), NOW, change);
     };
     let add_in_flight = |hash| {
-        add(hash, |budget, rules| budget.charge(rules, NOW, 1));
+        add(hash, |budget| budget.charge(NOW, 1));
         let mut shard = keys.shard(hash);
         shard.keys.get_mut(&hash).expect("a key").is_in_flight = true;
     };
     add_in_flight(1);
-    let waiting = keys.decide(2, || "key".into(), (NOW, 1, false));
-    assert!(matches!(waiting, Outcome::Wait { .. }));
-    add(3, |budget, rules| budget.charge(rules, NOW, 1));
+    let waiting = keys.decide(2, || "key".into(), (NOW, 1), [false; 2]);
+    assert!(matches!(waiting, Outcome::Wait(_)));
+    add(3, |budget| budget.charge(NOW, 1));
     // Others have used it up.
-    add(4, |budget, rules| {
-        budget.adopt(rules, &Reply::default(), &StoreTime::default());
-    });
-    add(5, |_, _| {});
+    let rules = keys.common().rules;
+    let _ = keys.change(
+        4,
+        || "key".into(),
+        NOW,
+        |budget| {
+            let reply = Reply {
+                window: 1_000_000,
+                ..Reply::default()
+            };
+            budget.adopt(&rules, &reply, &StoreTime::default());
+        },
+    );
+    add(5, |_| {});
 
     for (new, known, evicted, lost) in [
         (6, vec![1, 2, 3, 4, 6], 0, 0),
         (7, vec![1, 2, 3, 6, 7], 1, 0),
         (8, vec![1, 2, 6, 7, 8], 2, 1),
-        (9, vec![1, 2, 6, 7, 8, 9], 2, 1),
     ] {
         add_in_flight(new);
         let mut found: Vec<_> = keys.shard(new).keys.keys().copied().collect();
@@ -60,6 +67,10 @@ fn a_full_table_forgets_first_what_need_not_be_known_and_never_what_is_being_exc
         let losses = keys.losses();
         assert_eq!((losses.evicted, losses.lost_charges), (evicted, lost));
     }
+    // All of its part of the table are being exchanged.
+    assert!(keys.change(9, || "key".into(), NOW, |_| {}).is_none());
+    let full = keys.decide(9, || "key".into(), (NOW, 1), [false; 2]);
+    assert!(matches!(full, Outcome::Full));
 }
 
 #[test]
@@ -69,7 +80,7 @@ fn a_key_takes_no_longer_among_more_keys() {
         computed(|| {
             for key in 0..count {
                 let hash = keys.hash(&key);
-                let _ = keys.change(hash, || "key".into(), NOW, |_, _| {});
+                let _ = keys.change(hash, || "key".into(), NOW, |_| {});
             }
         })
     });
@@ -81,17 +92,17 @@ fn a_key_takes_no_longer_among_more_keys() {
 fn a_sweep_forgets_what_need_not_be_known() {
     let keys = keys(10);
     for hash in 1..=5 {
-        let _ = keys.change(hash, || "key".into(), NOW, |_, _| {});
+        let _ = keys.change(hash, || "key".into(), NOW, |_| {});
     }
     keys.shard(1).keys.get_mut(&1).expect("a key").is_in_flight = true;
-    let waiting = keys.decide(2, || "key".into(), (NOW, 1, false));
-    assert!(matches!(waiting, Outcome::Wait { .. }));
+    let waiting = keys.decide(2, || "key".into(), (NOW, 1), [false; 2]);
+    assert!(matches!(waiting, Outcome::Wait(_)));
     let _ = keys.change(
         3,
         || "key".into(),
         NOW,
-        |budget, rules| {
-            budget.charge(rules, NOW, 1);
+        |budget| {
+            budget.charge(NOW, 1);
         },
     );
     // Another shard, and then this one again.
@@ -108,10 +119,12 @@ fn a_sweep_forgets_what_need_not_be_known() {
 fn all_requests_that_wait_go_on_if_there_is_an_error() {
     let keys = keys(10);
     let mut all: Vec<_> = (0..3)
-        .map(|_| match keys.decide(2, || "key".into(), (NOW, 1, false)) {
-            Outcome::Wait { exchanged, .. } => exchanged,
-            Outcome::Decided(decision) => panic!("{decision:?}"),
-        })
+        .map(
+            |_| match keys.decide(2, || "key".into(), (NOW, 1), [false; 2]) {
+                Outcome::Wait(exchanged) => exchanged,
+                _ => panic!("it is decided"),
+            },
+        )
         .collect();
     assert!(all.iter_mut().all(|waiting| waiting.try_recv().is_err()));
     let error = StoreError::new("gone", true);

@@ -1,289 +1,244 @@
 //! What a machine holds after each of its steps.
 
+use super::super::record::Grant;
 use super::*;
 
 const RULES: Rules = Rules {
     interval: 1_000_000,
+    life: 1_000_000_000,
     capacity: 100,
-    takes_ahead: false,
-    ripens: false,
-    machines: 2,
 };
-const AHEAD: Rules = Rules {
-    takes_ahead: true,
-    ..RULES
-};
-/// Microseconds.
-const LIFE: u64 = 1_024_000;
 
+/// Nanoseconds.
 fn at(ns: u64) -> Tick {
     Tick::from_nanos(ns)
 }
 
-fn told(reply: &Reply, sent: u64, budget: &mut Budget) {
+fn adopt(budget: &mut Budget, sent: u64, reply: Reply) {
     let time = StoreTime {
+        begun: at(sent),
         sent: at(sent),
         received: at(sent),
         at: 0,
     };
-    let reply = Reply {
-        life: LIFE,
-        window: NEVER / 2_000,
-        ..*reply
-    };
     budget.adopt(&RULES, &reply, &time);
 }
 
-/// A budget of `grant` units; the fleet has 50 more.
-fn granted(grant: u64) -> Budget {
-    let mut budget = Budget::default();
-    let reply = Reply {
-        epoch: 1,
-        grant,
+/// A reply with a grant. The fleet has 50 more, and one more per millisecond.
+fn granted(units: u64) -> Reply {
+    Reply {
+        grant: Grant {
+            epoch: 7,
+            units,
+            keeps: false,
+        },
         free: 50,
+        wait: 1_000,
+        more: 1,
+        per_unit: 1_000,
+        window: NEVER / 2_000,
         ..Reply::default()
-    };
-    told(&reply, 0, &mut budget);
+    }
+}
+
+/// A budget of so many units, after a request that waited for them.
+fn budget(units: u64) -> Budget {
+    let mut budget = Budget::default();
+    assert_eq!(budget.decide(&RULES, at(0), 1), Answer::Wait);
+    let report = budget.collect(None, at(0), Some(0));
+    assert_eq!((report.demand, report.waiting), (1, 1));
+    adopt(&mut budget, 0, granted(units));
     budget
 }
 
-fn is_admitted(budget: &mut Budget, rules: &Rules, now: u64, cost: u64) -> bool {
-    matches!(budget.decide(rules, at(now), cost), Answer::Admit)
+fn is_admitted(budget: &mut Budget, now: u64, cost: u64) -> bool {
+    budget.decide(&RULES, at(now), cost) == Answer::Admit
 }
 
-/// Reports, and gives all back.
-fn report(budget: &mut Budget, now: u64) -> Report {
-    budget.collect(&RULES, None, at(now), None)
+/// The units that are used, kept, given back unused, and given back after they were reported.
+fn report(budget: &mut Budget, now: u64, round_trip: Option<u64>) -> [u64; 4] {
+    let report = budget.collect(None, at(now), round_trip);
+    [report.used, report.kept, report.returned, report.given_back]
 }
 
-/// The units that it says are used, used of lots, left of lots, and given back.
-fn units(report: &Report) -> [u64; 4] {
-    let [first, second] = report.lots;
-    [
-        report.spent[0].units + report.spent[1].units,
-        first.used + second.used,
-        first.returned + second.returned,
-        report.given_back.units,
-    ]
-}
-
+/// Shows promises 201, 205.
 #[test]
-fn a_demand_is_of_two_intervals_at_most() {
+fn nothing_is_admitted_before_the_store_has_answered() {
     let mut budget = Budget::default();
-    let mut elapsed = |now| {
-        let report = budget.collect(&RULES, None, at(now), Some(0));
-        report.elapsed
+    for now in 0..10 {
+        assert_eq!(budget.decide(&RULES, at(now), 1), Answer::Wait);
+        assert!(!budget.try_spend(at(now), 1));
+    }
+    assert_eq!(budget.decide(&RULES, at(10), 101), Answer::Deny(None));
+    adopt(&mut budget, 10, granted(2));
+    let answers = [(); 3].map(|()| budget.decide_again(&RULES, at(11), 1));
+    assert_eq!(answers, [Answer::Admit, Answer::Admit, Answer::Wait]);
+}
+
+/// Shows promise 205.
+#[test]
+fn a_later_request_waits_only_if_units_are_free_and_none_was_denied() {
+    let mut short = budget(10);
+    assert_eq!(short.decide(&RULES, at(100), 60), Answer::Wait);
+    assert!(matches!(
+        short.decide(&RULES, at(100), 61),
+        Answer::Deny(Some(_))
+    ));
+    assert_eq!(short.decide(&RULES, at(200), 60), Answer::Wait);
+    assert_eq!(short.collect(None, at(300), Some(0)).waiting, 121);
+    adopt(&mut short, 300, granted(10));
+    // After a denial it denies until the exchange of its interval.
+    let rest = Duration::from_nanos(1_000_000);
+    assert_eq!(short.decide(&RULES, at(300), 60), Answer::Deny(Some(rest)));
+    // If that is late, it asks.
+    assert_eq!(short.decide(&RULES, at(1_500_300), 60), Answer::Wait);
+    assert_eq!(short.collect(None, at(1_600_000), Some(0)).waiting, 120);
+    adopt(&mut short, 1_600_000, granted(10));
+    for interval in 2..=u64::from(WARY) + 2 {
+        assert!(is_admitted(&mut short, interval * 1_000_000 - 1, 1));
+        short.collect(None, at(interval * 1_000_000), Some(0));
+        adopt(&mut short, interval * 1_000_000, granted(10));
+    }
+    let now = (u64::from(WARY) + 2) * 1_000_000;
+    assert_eq!(short.decide(&RULES, at(now), 60), Answer::Wait);
+    // Not without end.
+    for more in 1..=MORE {
+        short.collect(None, at(now), Some(0));
+        adopt(&mut short, now, granted(10));
+        let answer = short.decide(&RULES, at(now), 60);
+        assert_eq!(answer == Answer::Wait, more < MORE, "{more}");
+    }
+    // A used-up limit denies until it is free again.
+    let mut used_up = budget(1);
+    let reply = Reply {
+        free: 0,
+        ..granted(0)
     };
-    assert_eq!([1_500_000, 4_500_000].map(&mut elapsed), [1_500, 2_000]);
+    adopt(&mut used_up, 0, reply);
+    let denied = Answer::Deny(Some(Duration::from_micros(2_000)));
+    assert_eq!(used_up.decide(&RULES, at(0), 2), denied);
+    assert_eq!(used_up.decide(&RULES, at(2_000_000), 2), Answer::Wait);
+}
+
+/// The first one after an interval without any waits again.
+///
+/// Shows promise 205.
+#[test]
+fn a_machine_that_gave_all_back_asks_again() {
+    let mut quiet = budget(10);
+    assert!(is_admitted(&mut quiet, 1, 1));
+    assert_eq!(report(&mut quiet, 2, Some(0))[2], 8);
+    adopt(&mut quiet, 2, granted(10));
+    assert_eq!(report(&mut quiet, 3, Some(0)), [0, 0, 10, 0]);
+    adopt(&mut quiet, 3, granted(0));
+    assert!(!quiet.is_due());
+    assert_eq!(quiet.decide(&RULES, at(4), 1), Answer::Wait);
+}
+
+/// Shows promise 200.
+#[test]
+fn nothing_is_used_after_a_life_or_the_end_of_a_window() {
+    for window in [NEVER / 2_000, 500] {
+        let mut budget = budget(10);
+        let reply = Reply {
+            window,
+            ..granted(10)
+        };
+        adopt(&mut budget, 0, reply);
+        let end = 998_023_438.min(window * 1_000);
+        assert!(is_admitted(&mut budget, end - 1, 1));
+        assert!(!budget.try_spend(at(end), 1));
+        assert_eq!(budget.decide(&RULES, at(end), 1), Answer::Wait);
+    }
+}
+
+/// Shows promise 202.
+#[test]
+fn units_are_kept_for_the_round_trip_and_the_rest_is_given_back() {
+    let mut kept = budget(100);
+    assert!(is_admitted(&mut kept, 1, 20));
+    // Twenty in a thousand nanoseconds, twice 100 of which the round trip takes.
+    assert_eq!(report(&mut kept, 1_000, Some(100)), [20, 5, 75, 0]);
+    assert!(is_admitted(&mut kept, 1_050, 5) && !is_admitted(&mut kept, 1_051, 1));
+    let keeps = Reply {
+        grant: Grant {
+            epoch: 8,
+            units: 3,
+            keeps: true,
+        },
+        ..granted(0)
+    };
+    adopt(&mut kept, 1_100, keeps);
+    assert_eq!(report(&mut kept, 1_200, None), [5, 0, 3, 0]);
+    // What has lapsed is charged already.
+    let mut lapsed = budget(100);
+    assert!(is_admitted(&mut lapsed, 1, 20));
+    assert_eq!(report(&mut lapsed, 1_000, Some(100)), [20, 5, 75, 0]);
+    assert!(is_admitted(&mut lapsed, 1_050, 2));
+    adopt(&mut lapsed, 1_100, granted(1));
+    assert_eq!(report(&mut lapsed, 1_200, None), [0, 0, 1, 0]);
 }
 
 /// Shows promise 202.
 #[test]
 fn a_refund_before_the_report_is_usable_again_and_is_not_reported() {
-    let mut budget = granted(10);
-    assert!(is_admitted(&mut budget, &RULES, 1, 7));
-    budget.refund(&RULES, at(2), 5, at(1));
-    assert_eq!((budget.usable, budget.rest.given_back), (8, None));
-    assert_eq!(units(&report(&mut budget, 3)), [2, 2, 8, 0]);
-
-    // Of units that the machine took itself.
-    let mut budget = granted(0);
-    assert!(is_admitted(&mut budget, &AHEAD, 1, 7));
-    budget.refund(&AHEAD, at(2), 5, at(1));
-    let figures = budget.rest.figures.expect("of the reply");
-    let held = (budget.usable, budget.rest.own, figures.used);
-    // Half of what is free was taken.
-    assert_eq!((held, budget.rest.given_back), ((23, 23, 2), None));
-    assert_eq!(units(&report(&mut budget, 3)), [2, 0, 0, 0]);
+    let mut budget = budget(10);
+    assert!(is_admitted(&mut budget, 1, 7));
+    budget.refund(at(2), 5, at(1));
+    assert_eq!(budget.left, 8);
+    assert_eq!(report(&mut budget, 3, None), [2, 0, 8, 0]);
 }
 
 /// Shows promise 202.
 #[test]
-fn a_refund_after_the_report_is_reported() {
-    let mut budget = granted(10);
-    assert!(is_admitted(&mut budget, &RULES, 1, 7));
-    assert_eq!(units(&report(&mut budget, 2)), [7, 7, 3, 0]);
-    budget.refund(&RULES, at(3), 5, at(1));
-    assert_eq!(budget.usable, 0);
-    assert_eq!(units(&report(&mut budget, 4)), [0, 0, 0, 5]);
+fn a_refund_after_the_report_or_of_what_has_lapsed_is_reported() {
+    let mut late = budget(10);
+    assert!(is_admitted(&mut late, 1, 7));
+    assert_eq!(report(&mut late, 2, None), [7, 0, 3, 0]);
+    late.refund(at(3), 5, at(1));
+    assert_eq!(report(&mut late, 4, None), [0, 0, 0, 5]);
+    let mut lapsed = budget(10);
+    assert!(is_admitted(&mut lapsed, 1, 7));
+    lapsed.refund(lapsed.until, 5, at(1));
+    assert_eq!((lapsed.left, lapsed.given_back), (3, 5));
+    lapsed.refund(lapsed.until, 2, at(0));
+    assert_eq!((lapsed.given_back, lapsed.given_back_at), (7, at(0)));
 }
 
-/// Shows promise 202.
+/// Shows promise 203.
 #[test]
-fn a_refund_of_units_that_have_lapsed_is_reported() {
-    let mut budget = granted(10);
-    assert!(is_admitted(&mut budget, &RULES, 1, 7));
-    let expires = budget.rest.lots[1].expires;
-    budget.refund(&RULES, expires, 5, at(1));
-    assert_eq!(budget.usable, 0);
-    assert_eq!(budget.rest.given_back, Some((5, at(1))));
-}
-
-/// Shows promise 202.
-#[test]
-fn nothing_is_used_from_the_moment_at_which_it_lapses() {
-    let mut budget = granted(10);
-    let expires = budget.rest.lots[1].expires;
-    // A little less than the store's time: a thousandth, and a millisecond.
-    assert_eq!(expires, at((LIFE - 1_000 - 1_000) * 1_000));
-    assert!(budget.clone().try_spend(at(nanos(expires.since(at(1)))), 1));
-    assert!(!budget.try_spend(expires, 1));
-    assert!(!is_admitted(
-        &mut budget,
-        &RULES,
-        nanos(expires.since(at(0))),
-        1
-    ));
-}
-
-#[test]
-fn two_epochs_are_held_and_the_older_one_lapses_for_a_third() {
-    let mut budget = granted(5);
-    // A reply that grants nothing lets nothing lapse.
-    for (epoch, grant, usable) in [(1, 5, 10), (2, 3, 13), (3, 0, 13), (3, 2, 5)] {
-        let reply = Reply {
-            epoch,
-            grant,
-            ..Reply::default()
+fn units_are_free_after_the_wait_and_not_before() {
+    for cost in 52..90 {
+        let mut budget = budget(0);
+        let Answer::Deny(Some(wait)) = budget.decide(&RULES, at(1_500), cost) else {
+            panic!("{cost}");
         };
-        told(&reply, epoch, &mut budget);
-        assert_eq!(budget.usable, usable, "{epoch}");
+        let free = |ns: u64| budget.free(&RULES, at(1_500 + ns));
+        let wait = nanos(wait);
+        assert!(free(wait) >= cost && free(wait - 2_000) < cost, "{cost}");
     }
-    assert_eq!(budget.rest.lots.map(|lot| lot.left), [3, 2]);
-}
-
-#[test]
-fn units_of_the_next_slot_are_usable_somewhat_later_than_it_begins() {
-    let mut budget = granted(0);
+    // What is out may be given back in the next exchange.
+    let mut out = budget(0);
     let reply = Reply {
-        next: 4,
-        next_in: 1_024_000,
-        ..Reply::default()
+        free: 0,
+        wait: NEVER,
+        ..granted(0)
     };
-    told(&reply, 0, &mut budget);
-    assert_eq!(budget.rest.next_from, at(1_025_000_000));
+    adopt(&mut out, 0, reply);
+    let denied = Answer::Deny(Some(Duration::from_micros(1_000)));
+    assert_eq!(out.decide(&RULES, at(0), 1), denied);
 }
 
+/// The rates of two clocks differ by less than a thousandth.
 #[test]
-fn what_was_granted_before_a_reset_is_no_more() {
-    let mut budget = granted(10);
-    let reply = Reply {
-        reset: 7,
-        ..Reply::default()
+fn the_time_of_the_store_is_told_somewhat_late() {
+    let micros = |micros: u64| at(micros * 1_000);
+    let time = StoreTime {
+        begun: micros(10_000),
+        sent: micros(10_000),
+        received: micros(10_500),
+        at: 5_000_000,
     };
-    told(&reply, 1, &mut budget);
-    assert_eq!(budget.usable, 0);
-    // A reset of its own is told with the last one that it knows, and the time goes on.
-    report(&mut budget, 1_000_000);
-    budget.reset();
-    let report = report(&mut budget, 1_500_000);
-    assert_eq!(
-        (report.resets, report.reset, report.elapsed),
-        (true, 7, 500)
-    );
-}
-
-#[test]
-fn a_request_that_waits_again_is_due() {
-    let mut budget = granted(0);
-    report(&mut budget, 1);
-    assert!(!budget.is_due());
-    let answer = budget.decide_slowly(&RULES, at(2), 1);
-    assert!(matches!(answer, Answer::Wait { .. }));
-    assert!(budget.is_due());
-}
-
-#[test]
-fn a_request_waits_for_an_exchange_at_once_if_the_last_one_was_long_ago() {
-    for (now, at_once) in [(1_400_000, false), (1_500_000, true)] {
-        let answer = granted(0).decide(&RULES, at(now), 1);
-        assert!(matches!(answer, Answer::Wait { now } if now == at_once));
-    }
-}
-
-#[test]
-fn a_machine_takes_its_share_of_what_is_free_beside_what_it_holds() {
-    // 25 of 50, and 3.
-    assert!(is_admitted(&mut granted(3), &AHEAD, 1, 28));
-    assert!(!is_admitted(&mut granted(3), &AHEAD, 1, 29));
-}
-
-#[test]
-fn what_a_machine_took_itself_is_not_free_as_well() {
-    let mut budget = granted(0);
-    assert!(is_admitted(&mut budget, &AHEAD, 1, 1));
-    // 24 are usable and 25 are free.
-    let answer = budget.decide(&AHEAD, at(2), 50);
-    assert!(matches!(answer, Answer::Deny(Some(_))));
-    let answer = budget.decide(&AHEAD, at(2), 49);
-    assert!(matches!(answer, Answer::Wait { .. }));
-}
-
-#[test]
-fn what_becomes_usable_later_is_no_more_if_it_was_charged() {
-    let mut budget = granted(2);
-    budget.rest.ripening = Ripening::new(6, at(1), None);
-    budget.charge(&RULES, at(1), 5);
-    assert_eq!((budget.usable, budget.rest.ripening.left()), (0, 3));
-    assert!(is_admitted(&mut budget, &RULES, 2_000_000, 3));
-    assert!(!is_admitted(&mut budget, &RULES, 2_000_000, 1));
-}
-
-/// While units become usable one after the other, a denial is not repeated without a look.
-#[test]
-fn a_denial_is_kept_unless_more_becomes_usable() {
-    for (ripening, is_kept) in [(0, true), (5, false)] {
-        let mut budget = granted(0);
-        budget.rest.ripening = Ripening::new(ripening, at(2), None);
-        let answer = budget.decide(&RULES, at(2), 60);
-        assert!(matches!(answer, Answer::Deny(Some(_))));
-        assert_eq!(budget.try_deny(at(2), 60).is_some(), is_kept);
-    }
-}
-
-#[test]
-fn a_machine_that_knows_nothing_of_the_fleet_tells_what_it_used() {
-    let mut budget = Budget::default();
-    assert!(is_admitted(&mut budget, &AHEAD, 1, 3));
-    let bucket = crate::algorithm::TokenBucket::new(crate::quota::Quota::per_second(100));
-    let shape = super::super::shaped::shape_of(&bucket, Tick::ZERO).expect("a shape");
-    budget.look(&AHEAD, &shape, at(1));
-    let (_, limit, remaining, _) = budget.told(at(1));
-    assert_eq!((limit, remaining), (100, 97));
-}
-
-/// What a machine takes itself while a report is on the way, its reply grants once more.
-///
-/// Shows promise 201.
-#[test]
-fn what_is_taken_during_an_exchange_is_not_granted_as_well() {
-    // Of 25 units, which are its part, it uses 10. The store knows of none of it.
-    for (grant, usable, own, used) in [
-        (0, 15, 15, 10),
-        (4, 15, 15, 6),
-        (18, 15, 7, 0),
-        (30, 20, 0, 0),
-    ] {
-        let mut budget = granted(0);
-        report(&mut budget, 1);
-        assert!(is_admitted(&mut budget, &AHEAD, 2, 10));
-        let reply = Reply {
-            epoch: 1,
-            grant,
-            free: 50 - signed(grant),
-            ..Reply::default()
-        };
-        told(&reply, 3, &mut budget);
-        let known = budget.rest.figures.expect("of the reply").used;
-        assert_eq!(
-            (budget.usable, budget.rest.own, known),
-            (usable, own, used),
-            "{grant}"
-        );
-        let settled = grant.min(10);
-        assert_eq!(
-            units(&report(&mut budget, 4)),
-            [10, settled, grant - settled, 0]
-        );
-    }
+    let told = [10_000 - 2_048, 10_000, 10_000 + 2_048].map(|at| time.store_time_of(micros(at)));
+    assert_eq!(told, [5_000_000 - 2_046, 5_000_000, 5_000_000 + 2_050]);
 }

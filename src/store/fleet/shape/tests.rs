@@ -20,10 +20,6 @@ fn fixed(limit: u64) -> Cells {
     Cells::exact(&Quota::per_minute(limit), 0).unwrap()
 }
 
-fn sliding(limit: u64) -> Part {
-    Part::Cells(fixed(limit).weighted())
-}
-
 /// Of four cells.
 fn grid(limit: u64) -> Part {
     let quota = Quota::per_minute(limit);
@@ -40,10 +36,9 @@ fn calendar() -> Part {
 fn a_key_is_remembered_until_it_is_as_good_as_new_and_not_much_longer() {
     let expected = [
         (level(), 18 * MILLI, 9 * MILLI),
-        (quick(), 2_666, 1_333),
+        (quick(), 2_668, 1_334),
         (Part::Cells(fixed(6)), 2 * MINUTE, MINUTE),
         (grid(6), 75 * SECOND, MINUTE),
-        (sliding(6), 3 * MINUTE, 2 * MINUTE),
     ];
     for (part, memory, time_to_fill) in expected {
         let shape = Shape::of(part);
@@ -78,62 +73,28 @@ fn a_window_of_the_calendar_holds_until_it_ends() {
     assert_eq!(at.map(|at| shape.holds_at(at)), [false, true, true, false]);
     assert!(Shape::of(grid(6)).holds_at(0));
     // Before, in and after it.
-    let rest = [400, 1_400, 2_400].map(|second| calendar().time_to_renew(1, second * SECOND));
+    let rest = [400, 1_400, 2_400].map(|second| calendar().time_to_renew(second * SECOND));
     assert_eq!(rest, [600, 600, 1_000].map(|second| second * SECOND));
 }
 
 #[test]
-fn only_what_slides_has_slots_and_they_end_with_its_windows() {
-    let set = |parts: &[Part]| Shape {
-        parts: parts.to_vec(),
-    };
-    for (shape, has_slots) in [
-        (set(&[sliding(6)]), true),
-        (set(&[sliding(6), level()]), true),
-        (set(&[level()]), false),
-        (set(&[grid(6)]), false),
-        (set(&[sliding(6), Part::Cells(fixed(6))]), false),
-    ] {
-        assert_eq!(shape.has_slots(false), has_slots, "{shape:?}");
-        assert!(!shape.has_slots(true));
-    }
-    let (slides, flows) = (set(&[sliding(6)]), set(&[level()]));
-    let ends = |shape: &Shape| [20, 58, 63].map(|at| shape.slot_end(at * SECOND, 7 * SECOND));
-    assert_eq!(ends(&slides), [21, 60, 70].map(|end| end * SECOND));
-    assert_eq!(ends(&flows), [21, 63, 70].map(|end| end * SECOND));
-}
-
-#[test]
-fn what_refills_is_rounded_down_and_at_least_a_unit() {
+fn what_refills_is_rounded_down_and_granted_ahead() {
     let refill = |part: Part, span| part.refill(span);
     assert_eq!([refill(level(), 2_999), refill(quick(), 2_999)], [2, 8]);
-    for part in [Part::Cells(fixed(6)), grid(6), sliding(6)] {
-        assert_eq!(
-            [refill(part, 29 * SECOND), refill(part, 30 * SECOND)],
-            [2, 3]
-        );
-    }
-    let both = Shape::of(level()).and(Shape::of(grid(6)));
-    assert_eq!([both.refill(SECOND), both.refill(30 * SECOND)], [1, 3]);
+    let of_grid = |seconds| refill(grid(6), seconds * SECOND);
+    assert_eq!([7, 8, 15].map(of_grid), [0, 1, 2]);
+    assert_eq!(refill(Part::Cells(fixed(6)), 30 * SECOND), 0);
     // More than a limit can have.
-    assert_eq!(refill(level(), MAX_LEVEL), MAX_UNITS);
+    assert_eq!(refill(level(), NEVER), MAX_UNITS);
     assert_eq!(ratio(u64::MAX, u64::MAX, 1), MAX_UNITS);
-}
-
-#[test]
-fn what_refills_soon_is_granted_ahead() {
-    // A small bucket holds less than what refills in two intervals.
-    let ahead = |part: Part, used: &[u64], at, span| part.ahead(&used.to_vec(), at, span);
-    assert_eq!(ahead(level(), &[0], 0, 4 * MILLI), 4);
-    assert_eq!(ahead(level(), &[0], 0, 5 * MILLI), 10);
-    assert_eq!(ahead(quick(), &[0], 0, 700), 2);
+    let ahead = |part: Part, used: &[u64], at, span| part.ahead(used, at, span);
+    assert_eq!(ahead(level(), &[0, 0], 0, 4 * MILLI), 4);
     assert_eq!(ahead(Part::Cells(fixed(60)), &[50], 59 * SECOND, MINUTE), 0);
-    // The oldest cell ends in two seconds, of an interval only 27 of 32 parts count, and a burst becomes free
-    // at the rate of the limit.
+    // The oldest cell ends in two seconds, and a burst becomes free at the rate of the limit.
     for (used, span, units) in [
-        ([2, 0, 0, 4], 2_370, 0),
-        ([2, 0, 0, 4], 2_371, 4),
-        ([2, 0, 0, 50], 4_000, 8),
+        ([2, 0, 0, 4], 1_999, 0),
+        ([2, 0, 0, 4], 3_000, 4),
+        ([2, 0, 0, 50], 3_000, 4),
     ] {
         let found = ahead(grid(60), &used, 13 * SECOND, span * MILLI);
         assert_eq!(found, units, "{used:?} {span}");
@@ -145,7 +106,8 @@ fn windows_begin_where_their_offset_says_and_are_rounded_up() {
     let from = |offset| Cells::new(&Quota::per_minute(6), 60_000_000_000, offset, 1).unwrap();
     for (offset, end) in [(0, 60), (20_000_000_000, 20), (80_000_000_000, 20)] {
         let part = Part::Cells(from(offset));
-        assert_eq!(part.fixed_end(10 * SECOND), Some(end * SECOND), "{offset}");
+        let rest = part.window_rest(10 * SECOND);
+        assert_eq!(rest, Some((end - 10) * SECOND), "{offset}");
     }
     for (to, used) in [(19, vec![3]), (20, vec![])] {
         let mut cells = vec![3];
@@ -175,43 +137,38 @@ fn cells_count_until_the_last_of_them_has_passed() {
     assert_eq!(after(grid(60), &[3, 2], 30), [0, 0, 3, 2]);
     assert_eq!(after(grid(60), &[3, 2], 45), [0, 0, 0, 3]);
     assert_eq!(after(grid(60), &[3, 2], 60), [0; 0]);
-    assert_eq!(after(sliding(60), &[3, 2], 60), [0, 3]);
     // A level is drained by any time, however long.
-    assert_eq!(after(level(), &[9_000], 0), [9_000]);
-    let mut used = vec![4_000];
+    assert_eq!(after(level(), &[9, 0], 0), [9, 0]);
+    let mut used = vec![4, 0];
     quick().advance(&mut used, 10, 1_010);
-    assert_eq!(used, [1_000]);
-    for rate in [3, MAX_TICKS] {
-        let full = Part::Level(Level {
-            capacity: 1,
-            unit: MAX_TICKS,
+    assert_eq!(used, [1, 0]);
+    quick().advance(&mut used, 1_010, 1_111);
+    assert_eq!(used, [0, 697]);
+    for (rate, period) in [(1, NEVER), (MAX_UNITS, 1)] {
+        let part = Part::Level(Level {
+            capacity: MAX_UNITS,
             rate,
+            period,
         });
-        let mut used = vec![MAX_TICKS];
-        full.advance(&mut used, 0, u64::MAX);
-        assert_eq!(used, [0], "{rate}");
+        let mut used = vec![MAX_USED, 0];
+        part.advance(&mut used, 0, 1);
+        assert!(used[0] < MAX_USED && used[1] < period, "{used:?}");
+        assert!(part.time_to_full(&[MAX_USED, 0], 0) > 0);
     }
-}
-
-#[test]
-fn a_previous_window_counts_by_what_is_left_of_this_one() {
-    for (at, free) in [(60, 1), (76, 2), (91, 3), (106, 4), (119, 4)] {
-        assert_eq!(sliding(6).free(&[1, 4], at * SECOND), free, "{at}");
-    }
-    // In 2^20 steps, of which the last one is whole.
-    assert_eq!(sliding(6).free(&[1, 4], 105 * SECOND), 3);
-    assert_eq!(sliding(6).free(&[1], 60 * SECOND), 5);
-    assert_eq!(grid(6).free(&[1, 4, 2], 0), -1);
 }
 
 #[test]
 fn a_level_is_free_by_whole_units() {
-    for (ticks, free) in [(0, 9), (1, 8), (8_000, 1), (8_001, 0), (10_500, -2)] {
-        assert_eq!(level().free(&[ticks], 0), free, "{ticks}");
+    for (used, free) in [
+        ([0, 0], 9),
+        ([1, 0], 8),
+        ([8, 0], 1),
+        ([8, 1], 0),
+        ([10, 500], -2),
+    ] {
+        assert_eq!(level().free(&used), free, "{used:?}");
     }
-    assert_eq!(level().free_at(1_500, &vec![9_000], 0), 1);
-    // The time of a record is not before it.
-    assert_eq!(sliding(6).free_at(0, &vec![1, 4], 60 * SECOND), 1);
+    assert_eq!(grid(6).free(&[1, 4, 2]), -1);
 }
 
 #[test]
@@ -225,10 +182,10 @@ fn a_cost_counts_in_the_cell_in_which_it_was_used() {
     assert_eq!(charged(grid(60), &[1], 5, 31), [1, 0, 5]);
     assert_eq!(charged(grid(60), &[1, 0, 2], 5, 59), [1, 5, 2]);
     assert_eq!(charged(grid(60), &[1], 5, 14), [1]);
-    assert_eq!(charged(level(), &[500], 5, 0), [5_500]);
+    assert_eq!(charged(level(), &[2, 500], 5, 0), [7, 500]);
     // No cost is so high that the sums are not exact.
-    assert_eq!(charged(level(), &[500], u64::MAX, 0), [MAX_LEVEL]);
-    assert_eq!(charged(grid(60), &[1], u64::MAX, 70), [MAX_LEVEL >> 7]);
+    assert_eq!(charged(level(), &[2, 500], u64::MAX, 0), [MAX_USED, 500]);
+    assert_eq!(charged(grid(60), &[1], u64::MAX, 70), [MAX_USED]);
 }
 
 #[test]
@@ -239,10 +196,10 @@ fn what_is_given_back_is_free_unless_time_has_freed_it() {
         used
     };
     // One of three units was drained in the millisecond since.
-    assert_eq!(given_back(level(), &[5_000], 5_000, 3, 4_000), [3_000]);
-    assert_eq!(given_back(level(), &[5_000], 5_000, 3, 5_000), [2_000]);
-    assert_eq!(given_back(level(), &[5_000], 5_000, 3, 1_000), [5_000]);
-    assert_eq!(given_back(level(), &[5_000], 5_000, u64::MAX, 5_000), [0]);
+    assert_eq!(given_back(level(), &[5, 0], 5_000, 3, 4_000), [3, 0]);
+    assert_eq!(given_back(level(), &[5, 0], 5_000, 3, 4_500), [2, 500]);
+    assert_eq!(given_back(level(), &[5, 0], 5_000, 3, 1_000), [5, 0]);
+    assert_eq!(given_back(level(), &[5, 0], 5_000, u64::MAX, 5_000), [0, 0]);
     let seconds =
         |used: &[u64], cost, at: u64| given_back(grid(60), used, 70 * SECOND, cost, at * SECOND);
     assert_eq!(seconds(&[4, 6], 1, 69), [3, 6]);
@@ -257,44 +214,21 @@ fn more_is_free_when_the_oldest_counts_no_more() {
         let more = part.more(used, at);
         (more.wait, more.units, more.per_unit)
     };
-    assert_eq!(more(level(), &[0], 0), (NEVER, 1, MILLI));
-    assert_eq!(more(level(), &[2_500], 0), (500, 1, MILLI));
-    assert_eq!(more(level(), &[3_000], 0), (MILLI, 1, MILLI));
-    assert_eq!(more(quick(), &[2_500], 0), (167, 1, 334));
+    assert_eq!(more(level(), &[0, 0], 0), (NEVER, 1, MILLI));
+    assert_eq!(more(level(), &[2, 500], 0), (500, 1, MILLI));
+    assert_eq!(more(level(), &[3, 0], 0), (MILLI, 1, MILLI));
+    assert_eq!(more(quick(), &[2, 500], 0), (167, 1, 334));
     assert_eq!(more(grid(6), &[], 0), (NEVER, 0, 10 * SECOND));
     let of_grid = more(grid(6), &[3, 0, 2], 70 * SECOND);
     assert_eq!(of_grid, (20 * SECOND, 2, 10 * SECOND));
-    let slides = |used: &[u64], at: u64| more(sliding(6), used, at * SECOND);
-    assert_eq!(slides(&[3], 70), (50 * SECOND, 1, 20 * SECOND));
-    assert_eq!(slides(&[3, 7], 70), (8_571_429, 1, 20 * SECOND));
-    assert_eq!(slides(&[3, 7], 119), (SECOND, 1, 20 * SECOND));
-    assert_eq!(quick().time_to_full(&[2_500], 0), 834);
-    assert_eq!(quick().time_to_renew(2, 0), 667);
-    let renewed = |part: Part| part.time_to_renew(1, 70 * SECOND);
-    let cells = [Part::Cells(fixed(6)), sliding(6), grid(6)];
-    assert_eq!(cells.map(renewed), [50, 110, 50].map(|wait| wait * SECOND));
-    assert_eq!(grid(6).time_to_full(&[], 70 * SECOND), 0);
-}
-
-/// Shows promise 202.
-#[test]
-fn what_another_layout_counted_is_rounded_up() {
-    let adopt =
-        |part: Part, kind, layout, counts: &[u64]| part.adopt(kind, layout, counts.to_vec());
-    let own = |part: Part| part.layout().1;
-    assert_eq!(adopt(level(), 'l', own(level()), &[2_500]), [2_500]);
-    assert_eq!(adopt(level(), 'l', 500, &[2_500]), [5_000]);
-    assert_eq!(adopt(level(), 'c', 7, &[2, 3]), [5_000]);
-    assert_eq!(adopt(grid(6), 'l', 1_000, &[2_001]), [3]);
+    assert_eq!(quick().time_to_full(&[2, 500], 0), 834);
+    assert_eq!(quick().time_to_renew(0), 334);
+    let renewed = |part: Part| part.time_to_renew(70 * SECOND);
+    let cells = [Part::Cells(fixed(6)), grid(6)];
+    assert_eq!(cells.map(renewed), [50, 50].map(|wait| wait * SECOND));
+    let full = |used: &[u64]| grid(6).time_to_full(used, 70 * SECOND);
     assert_eq!(
-        adopt(grid(6), 'c', own(grid(6)), &[1, 2, 0, 4, 5]),
-        [1, 2, 0, 4]
+        [full(&[]), full(&[3]), full(&[0, 3])],
+        [0, 50, 35].map(|wait| wait * SECOND)
     );
-    assert_eq!(adopt(grid(6), 'c', own(grid(6)), &[1, 0, 0, 0]), [1]);
-    assert_eq!(adopt(grid(6), 'c', own(sliding(6)), &[1, 2]), [3]);
-    // Cells that mean other moments have another name, and those of a stored record keep theirs.
-    let moved = Cells::exact(&Quota::per_minute(6), 1_000_000_000).unwrap();
-    let names = [Part::Cells(fixed(6)), Part::Cells(moved), sliding(6)].map(own);
-    assert_eq!(names, [47_490, 48_493, 47_583]);
-    assert_eq!(calendar().layout(), ('c', CALENDAR));
 }

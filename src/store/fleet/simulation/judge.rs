@@ -53,11 +53,7 @@ impl Judge {
                 Part::Cells(grid) if grid.count > 2 => {
                     signed(self.log.len() as u64) - signed(grid.limit)
                 }
-                // The algorithm rounds what counts of the previous window down.
-                Part::Cells(grid) if grid.is_weighted() => {
-                    -part.free(used, now) - 1 - i64::from(grid.limit == 0)
-                }
-                _ => -part.free(used, now),
+                _ => -part.free(used),
             };
             self.excess = self.excess.max(excess);
         }

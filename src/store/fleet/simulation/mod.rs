@@ -18,16 +18,13 @@ use std::{
     cmp::Reverse,
     collections::{BinaryHeap, HashMap},
     sync::Arc,
-    time::Duration,
 };
 
 use self::judge::Judge;
 use self::scenario::{Fault, Mistake, Outcome, SECOND, Scenario, Traffic};
 use super::batch::{Batch, Replies};
-use super::exchange::count_machine;
-use super::figures::{Rules, StoreTime};
-use super::machine::{Answer, Budget};
-use super::record::{Census, Record, Terms};
+use super::machine::{Answer, Budget, Rules, StoreTime};
+use super::record::{Record, Terms};
 use super::shape::Shape;
 use crate::clock::Tick;
 
@@ -40,13 +37,12 @@ struct Machine {
     /// Added to the true time; parts per million by which it runs fast.
     offset: i64,
     drift: i64,
+    interval: u64,
     sequence: u64,
-    beat: u64,
-    machines: u64,
     time: Option<StoreTime>,
     round_trip: u64,
-    /// The batch in flight, and when it was sent last.
-    flight: Option<(Vec<usize>, Batch, u64)>,
+    /// The batch in flight, and when it was sent first and last.
+    flight: Option<(Vec<usize>, Batch, [u64; 2])>,
     urgent: Vec<usize>,
     waiters: Vec<(usize, u64)>,
     stopped_until: u64,
@@ -60,17 +56,16 @@ enum Event {
     Arrival(usize, usize),
     Exchange(usize, u64),
     Deliver(usize, Batch, u64),
-    Reply(usize, (u64, u64, u64), Replies, u64),
+    Reply(usize, u64, Replies, u64),
     Fault(usize),
 }
 
 struct Fleet<'a> {
     scenario: &'a Scenario,
-    terms: Terms,
     shape: Arc<Shape>,
     values: HashMap<String, Vec<u8>>,
-    census: Census,
     store_offset: i64,
+    store_stopped_until: u64,
     /// The store's time of the last exchange.
     latest: u64,
     machines: Vec<Machine>,
@@ -101,19 +96,9 @@ impl<'a> Fleet<'a> {
         let mut fleet = Self {
             scenario,
             shape: Arc::new(scenario.shape.clone()),
-            terms: Terms {
-                interval: scenario.interval,
-                life: 10 * scenario.interval,
-                ahead: scenario.ahead,
-                machines: if scenario.knows_machines {
-                    scenario.machines as u64
-                } else {
-                    1
-                },
-            },
             values: HashMap::new(),
-            census: Census::default(),
             store_offset: 0,
+            store_stopped_until: 0,
             latest: 0,
             machines: Vec::new(),
             events: BinaryHeap::new(),
@@ -145,13 +130,8 @@ impl<'a> Fleet<'a> {
             budgets: vec![Budget::default(); self.scenario.keys],
             offset: i64::try_from(offset).unwrap() - 10_000_000,
             drift: i64::try_from(drift).unwrap() - 500,
+            interval: self.scenario.interval * [1, self.scenario.other_interval][index % 2],
             sequence: 0,
-            beat: 0,
-            machines: if self.scenario.knows_machines {
-                self.scenario.machines as u64
-            } else {
-                0
-            },
             time: None,
             round_trip: 5_000_000,
             flight: None,
@@ -163,10 +143,15 @@ impl<'a> Fleet<'a> {
             is_alive: true,
         });
         for key in 0..self.scenario.keys {
-            let first = self.now + self.below(self.scenario.interval);
+            let spread = if self.scenario.together {
+                100
+            } else {
+                self.scenario.interval
+            };
+            let first = self.now + self.below(spread);
             self.at(first, Event::Arrival(index, key));
         }
-        let first = self.now + self.below(self.scenario.interval);
+        let first = self.now + self.below(self.machines[index].interval);
         self.at(first, Event::Exchange(index, 0));
     }
 
@@ -221,8 +206,8 @@ impl<'a> Fleet<'a> {
             }
             Event::Exchange(machine, round) => self.exchange(machine, round),
             Event::Deliver(machine, batch, sent) => self.deliver(machine, &batch, sent),
-            Event::Reply(machine, counted, replies, sent) => {
-                self.reply(machine, counted, &replies, sent);
+            Event::Reply(machine, sequence, replies, sent) => {
+                self.reply(machine, sequence, &replies, sent);
             }
             Event::Fault(index) => self.fault(self.scenario.faults[index].1),
         }
@@ -241,6 +226,8 @@ impl<'a> Fleet<'a> {
                     all * 200 / (machines - busy)
                 }
             }
+            Traffic::OneQuiet if machine == 0 => all / 10,
+            Traffic::OneQuiet => all * 1_000 / (machines - 1),
             Traffic::Moving(after) => {
                 let turn = (self.now - START) / after % machines;
                 if turn == machine as u64 {
@@ -259,27 +246,50 @@ impl<'a> Fleet<'a> {
     }
 
     fn tick(&self, machine: usize) -> Tick {
+        self.tick_at(machine, self.now)
+    }
+
+    fn tick_at(&self, machine: usize, now: u64) -> Tick {
         let Machine { offset, drift, .. } = self.machines[machine];
-        let elapsed = i64::try_from(self.now - START).unwrap();
-        let local = i64::try_from(self.now).unwrap() + offset + elapsed * drift / 1_000_000;
+        let elapsed = i64::try_from(now - START).unwrap();
+        let local = i64::try_from(now).unwrap() + offset + elapsed * drift / 1_000_000;
         Tick::from_nanos(u64::try_from(local).unwrap() * 1_000)
     }
 
-    fn rules(&self, machine: usize) -> Rules {
-        Rules {
-            interval: self.scenario.interval * 1_000,
-            capacity: self.scenario.shape.capacity(),
-            takes_ahead: self.scenario.ahead,
-            ripens: self.scenario.shape.has_slots(self.scenario.ahead),
-            machines: self.machines[machine].machines,
+    fn terms(&self, machine: usize) -> Terms {
+        Terms {
+            interval: self.machines[machine].interval,
+            life: 10 * self.machines[machine].interval,
+            ahead: self.scenario.ahead,
         }
+    }
+
+    fn rules(&self, machine: usize) -> Rules {
+        let terms = self.terms(machine);
+        Rules {
+            interval: terms.interval * 1_000,
+            life: terms.life * 1_000,
+            capacity: self.scenario.shape.capacity(),
+        }
+    }
+
+    fn admit(&mut self, machine: usize, key: usize) {
+        self.judges[key].admit(self.now, START);
+        let served = &mut self.outcome.served;
+        served.resize(served.len().max(machine + 1), 0);
+        served[machine] += 1;
     }
 
     fn request(&mut self, machine: usize, key: usize) {
         let (rules, tick) = (self.rules(machine), self.tick(machine));
         let budget = &mut self.machines[machine].budgets[key];
         if budget.try_spend(tick, 1) {
-            self.judges[key].admit(self.now, START);
+            self.admit(machine, key);
+        } else if self.scenario.mistake == Some(Mistake::AdmitsFirst)
+            && self.machines[machine].time.is_none()
+        {
+            self.machines[machine].budgets[key].charge(tick, 1);
+            self.admit(machine, key);
         } else {
             self.decide(machine, key, &rules, tick);
         }
@@ -291,12 +301,13 @@ impl<'a> Fleet<'a> {
 
     fn decide(&mut self, machine: usize, key: usize, rules: &Rules, tick: Tick) {
         match self.machines[machine].budgets[key].decide(rules, tick, 1) {
-            Answer::Admit => self.judges[key].admit(self.now, START),
+            Answer::Admit => self.admit(machine, key),
             Answer::Deny(_) => self.outcome.denied += 1,
-            Answer::Wait { now } => {
-                let deadline = self.now + 2 * self.scenario.interval;
+            Answer::Wait => {
+                let deadline = self.now + 2 * self.machines[machine].interval;
+                self.outcome.waited += 1;
                 self.machines[machine].waiters.push((key, deadline));
-                if now && !self.machines[machine].urgent.contains(&key) {
+                if !self.machines[machine].urgent.contains(&key) {
                     self.machines[machine].urgent.push(key);
                 }
                 self.send_urgent(machine);
@@ -314,7 +325,7 @@ impl<'a> Fleet<'a> {
 
     /// The exchange of an interval, or another attempt at the one before.
     fn exchange(&mut self, machine: usize, round: u64) {
-        let interval = self.scenario.interval;
+        let interval = self.machines[machine].interval;
         let next = interval - interval / 10 + self.below(interval / 5);
         self.at(self.now + next, Event::Exchange(machine, round + 1));
         if !self.is_busy(machine) {
@@ -326,18 +337,11 @@ impl<'a> Fleet<'a> {
             .partition(|(_, deadline)| *deadline > now);
         self.outcome.failed += late.len() as u64;
         self.machines[machine].waiters = kept;
-        if let Some((_, batch, sent)) = self.machines[machine].flight.clone() {
+        if let Some((_, batch, [_, sent])) = self.machines[machine].flight.clone() {
             if now >= sent + interval {
                 self.transmit(machine, batch);
             }
             return;
-        }
-        if self.scenario.mistake == Some(Mistake::ForgetsFigures) {
-            for budget in &mut self.machines[machine].budgets {
-                if !budget.is_due() {
-                    *budget = Budget::default();
-                }
-            }
         }
         let due = |key: &usize| self.machines[machine].budgets[*key].is_due();
         let keys: Vec<_> = (0..self.scenario.keys).filter(due).collect();
@@ -346,11 +350,10 @@ impl<'a> Fleet<'a> {
     }
 
     fn send(&mut self, machine: usize, keys: Vec<usize>) {
-        let is_idle = keys.is_empty() && self.machines[machine].time.is_some();
-        if is_idle && self.below(10) > 0 {
+        if keys.is_empty() {
             return;
         }
-        let (rules, tick) = (self.rules(machine), self.tick(machine));
+        let (terms, tick) = (self.terms(machine), self.tick(machine));
         self.outcome.exchanges += keys.len() as u64;
         let mistake = self.scenario.mistake;
         let state = &mut self.machines[machine];
@@ -358,19 +361,15 @@ impl<'a> Fleet<'a> {
         let reports = keys.iter().map(|key| {
             let budget = &mut state.budgets[*key];
             let time = state.time.as_ref();
-            let mut report = budget.collect(&rules, time, tick, Some(state.round_trip));
+            let mut report = budget.collect(time, tick, Some(state.round_trip));
             if mistake == Some(Mistake::KeepsReturned) {
-                report.lots[1].returned += 3;
+                report.returned += 3;
             }
             if mistake == Some(Mistake::ChargesEarly) {
-                for spent in &mut report.spent {
-                    spent.at = spent.at.clamp(START, 2 * START) - SECOND;
-                }
+                report.at = report.at.clamp(START, 2 * START) - SECOND;
             }
             if mistake == Some(Mistake::TrustsMachineClock) {
-                for spent in &mut report.spent {
-                    spent.at = tick.as_nanos() / 1_000;
-                }
+                report.at = tick.as_nanos() / 1_000;
             }
             report.demand *= state.lies;
             (Arc::from(key.to_string()), report)
@@ -379,17 +378,16 @@ impl<'a> Fleet<'a> {
             keys: reports.collect(),
             machine: state.id,
             sequence: state.sequence,
-            machines: 1,
-            terms: self.terms,
+            terms,
             shape: Arc::clone(&self.shape),
             sequence_key: format!("m{}", state.id).into(),
         };
-        state.flight = Some((keys, batch.clone(), self.now));
+        state.flight = Some((keys, batch.clone(), [self.now; 2]));
         self.transmit(machine, batch);
     }
 
     fn transmit(&mut self, machine: usize, batch: Batch) {
-        if let Some((.., sent)) = &mut self.machines[machine].flight {
+        if let Some((.., [_, sent])) = &mut self.machines[machine].flight {
             *sent = self.now;
         }
         let arrives = self.now + 200 + self.below(self.scenario.delay);
@@ -403,6 +401,11 @@ impl<'a> Fleet<'a> {
     }
 
     fn deliver(&mut self, machine: usize, batch: &Batch, sent: u64) {
+        if self.now < self.store_stopped_until {
+            let event = Event::Deliver(machine, batch.clone(), sent);
+            self.at(self.store_stopped_until, event);
+            return;
+        }
         let mut now = u64::try_from(i64::try_from(self.now).unwrap() + self.store_offset).unwrap();
         if self.scenario.own_time {
             now = self.tick(machine).as_nanos() / 1_000;
@@ -412,21 +415,16 @@ impl<'a> Fleet<'a> {
         }
         self.latest = now;
         let mistake = self.scenario.mistake;
-        let mut batch = batch.clone();
         if mistake == Some(Mistake::CountsTwice) {
             self.values.remove(&*batch.sequence_key);
         }
         if mistake == Some(Mistake::ForgetsLapsed) {
-            let life = self.terms.life;
             self.change_records(|record| {
-                if now / life > record.at / life {
+                if now >= record.ends {
                     record.out = [0; 2];
                 }
             });
         }
-        let beat = self.machines[machine].beat;
-        let (beat, machines) = count_machine(&self.terms, &mut self.census, beat, now);
-        batch.machines = machines;
         let keys: Vec<_> = batch.keys().map(str::to_owned).collect();
         let values = keys
             .iter()
@@ -444,7 +442,7 @@ impl<'a> Fleet<'a> {
         if self.is_reached(machine) {
             self.at(
                 arrives,
-                Event::Reply(machine, (batch.sequence, beat, machines), replies, sent),
+                Event::Reply(machine, batch.sequence, replies, sent),
             );
         }
     }
@@ -458,60 +456,67 @@ impl<'a> Fleet<'a> {
             let text = std::str::from_utf8(value).unwrap();
             let mut record = Record::from_text(text, &self.shape).unwrap();
             change(&mut record);
-            *value = record.to_text(&self.shape).into_bytes();
+            *value = record.to_text().into_bytes();
         }
     }
 
-    /// `counted` is the number of the batch, the beat, and the number of machines.
-    fn reply(&mut self, machine: usize, counted: (u64, u64, u64), replies: &Replies, sent: u64) {
-        let (sequence, beat, machines) = counted;
-        let is_awaited = |(_, batch, _): &(_, Batch, _)| batch.sequence == sequence;
-        if !self.is_busy(machine)
-            || !self.machines[machine]
-                .flight
-                .as_ref()
-                .is_some_and(is_awaited)
-        {
-            if self.machines[machine].is_alive && self.now < self.machines[machine].stopped_until {
-                let later = self.machines[machine].stopped_until;
-                self.at(later, Event::Reply(machine, counted, replies.clone(), sent));
+    fn reply(&mut self, machine: usize, sequence: u64, replies: &Replies, sent: u64) {
+        let state = &self.machines[machine];
+        let flight = state.flight.as_ref();
+        let Some((_, _, [begun, _])) = flight.filter(|(_, batch, _)| batch.sequence == sequence)
+        else {
+            return;
+        };
+        let begun = *begun;
+        if !self.is_busy(machine) {
+            let later = state.stopped_until;
+            if state.is_alive {
+                self.at(
+                    later,
+                    Event::Reply(machine, sequence, replies.clone(), sent),
+                );
             }
             return;
         }
         let received = self.tick(machine);
-        let passed = Duration::from_micros(self.now - sent);
         let time = StoreTime {
-            sent: Tick::from_nanos(received.as_nanos() - u64::try_from(passed.as_nanos()).unwrap()),
+            begun: self.tick_at(machine, begun),
+            sent: self.tick_at(machine, sent),
             received,
             at: replies.now,
         };
         let mistake = self.scenario.mistake;
         let state = &mut self.machines[machine];
         let (keys, ..) = state.flight.take().unwrap();
-        (state.time, state.beat) = (Some(time), beat);
+        state.time = Some(time);
         state.round_trip = (self.now - sent) * 1_000;
-        state.machines = machines;
         let rules = self.rules(machine);
         for (key, reply) in keys.iter().zip(&replies.keys) {
-            let mut reply = *reply;
-            match mistake {
-                Some(Mistake::UsesLapsed) => reply.life = 1 << 40,
-                Some(Mistake::UsesNextEarly) => reply.next_in = 0,
-                Some(Mistake::SharesPlaces) => reply.first = 0,
-                _ => {}
-            }
-            self.machines[machine].budgets[*key].adopt(&rules, &reply, &time);
+            let rules = match mistake {
+                Some(Mistake::UsesLapsed) => Rules {
+                    life: 1 << 50,
+                    ..rules
+                },
+                _ => rules,
+            };
+            self.machines[machine].budgets[*key].adopt(&rules, reply, &time);
         }
         for (key, deadline) in std::mem::take(&mut self.machines[machine].waiters) {
             if !keys.contains(&key) {
                 self.machines[machine].waiters.push((key, deadline));
                 continue;
             }
-            match self.machines[machine].budgets[key].decide_slowly(&rules, received, 1) {
-                Answer::Admit => self.judges[key].admit(self.now, START),
+            match self.machines[machine].budgets[key].decide_again(&rules, received, 1) {
+                Answer::Admit => self.admit(machine, key),
                 Answer::Deny(_) => self.outcome.denied += 1,
                 // It came after its exchange had begun.
-                Answer::Wait { .. } => self.machines[machine].waiters.push((key, deadline)),
+                Answer::Wait => {
+                    let state = &mut self.machines[machine];
+                    state.waiters.push((key, deadline));
+                    if !state.urgent.contains(&key) {
+                        state.urgent.push(key);
+                    }
+                }
             }
         }
         if !self.machines[machine].urgent.is_empty() {
@@ -535,10 +540,8 @@ impl<'a> Fleet<'a> {
             }
             Fault::StoreClock(offset) => self.store_offset = offset,
             Fault::MachineClock(machine, step) => self.machines[machine].offset += step,
-            Fault::StoreEmptied => {
-                self.values.clear();
-                self.census = Census::default();
-            }
+            Fault::StoreEmptied => self.values.clear(),
+            Fault::StoreStops(length) => self.store_stopped_until = now + length,
             Fault::SequencesLost => self.values.retain(|key, _| !key.starts_with('m')),
             Fault::Join(count) => (0..count).for_each(|_| self.join()),
         }

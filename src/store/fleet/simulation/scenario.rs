@@ -21,8 +21,10 @@ pub(super) struct Scenario {
     pub(super) lost: u64,
     pub(super) faults: Vec<(u64, Fault)>,
     pub(super) mistake: Option<Mistake>,
-    /// Whether machines know their number from the beginning.
-    pub(super) knows_machines: bool,
+    /// How many times as long the interval of every other machine is.
+    pub(super) other_interval: u64,
+    /// Whether all machines ask for the first time at one moment.
+    pub(super) together: bool,
     /// Whether exchanges count by the machines' own clocks, as over a store that reports no time.
     pub(super) own_time: bool,
 }
@@ -32,6 +34,8 @@ pub(super) enum Traffic {
     Even,
     /// A fifth of the machines has four fifths.
     Skewed,
+    /// One machine has a ten-thousandth of it.
+    OneQuiet,
     /// All of it goes to one machine, and after this many microseconds to the next.
     Moving(u64),
 }
@@ -51,6 +55,8 @@ pub(super) enum Fault {
     /// The clock of a machine jumps by this much.
     MachineClock(usize, i64),
     StoreEmptied,
+    /// It works on nothing for this long, and then on all that has come.
+    StoreStops(u64),
     /// The store loses which batches it has executed: one that is sent again counts twice.
     SequencesLost,
     Join(usize),
@@ -69,10 +75,8 @@ pub(super) enum Mistake {
     UsesLapsed,
     /// Units are given back and used all the same.
     KeepsReturned,
-    /// Units of the next window are used in this one.
-    UsesNextEarly,
-    /// Machines use the same places of a slot.
-    SharesPlaces,
+    /// A machine admits before the store has answered, and reports it.
+    AdmitsFirst,
     /// Costs are charged as of a second before.
     ChargesEarly,
     /// Costs are charged as of the time of the machine's own clock.
@@ -83,8 +87,6 @@ pub(super) enum Mistake {
     WaitsForClock,
     /// Each request is an exchange.
     Chatty,
-    /// A machine forgets the figures of a key that holds nothing, and takes its part of a free limit again.
-    ForgetsFigures,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -95,6 +97,9 @@ pub(super) struct Outcome {
     pub(super) in_use: u64,
     pub(super) denied: u64,
     pub(super) failed: u64,
+    pub(super) waited: u64,
+    /// Admitted by each machine.
+    pub(super) served: Vec<u64>,
     /// By how many units the limit was exceeded at most.
     pub(super) excess: i64,
     /// Admitted per key, and in each second.

@@ -1,6 +1,6 @@
 //! What simulated fleets must keep, and mistakes that break it.
 
-use super::super::shape::{Cells, LOG_CELLS, Level, Part, Shape};
+use super::super::shape::{Cells, Level, Part, Shape};
 use super::scenario::{Fault, Mistake, Outcome, SECOND, Scenario, Traffic};
 use crate::quota::Quota;
 
@@ -16,23 +16,17 @@ fn fixed(limit: u64) -> Shape {
     ))
 }
 
-fn sliding(limit: u64) -> Shape {
-    let cells = Cells::exact(&Quota::per_second(limit), 0).unwrap();
-    Shape::of(Part::Cells(cells.weighted()))
-}
-
+/// A log, or a weighted window, which is leased alike.
 fn log(limit: u64) -> Shape {
-    let length = (SECOND * 1_000).div_ceil(LOG_CELLS);
-    let cells = Cells::new(&Quota::per_second(limit), length, 0, LOG_CELLS + 1).unwrap();
+    let cells = Cells::log(&Quota::per_second(limit), SECOND * 1_000).unwrap();
     Shape::of(Part::Cells(cells))
 }
 
 /// Of 1,000 per second.
-fn shapes() -> [(&'static str, Shape); 4] {
+fn shapes() -> [(&'static str, Shape); 3] {
     [
         ("bucket", bucket(1_000, 1_000)),
         ("fixed window", fixed(1_000)),
-        ("sliding window", sliding(1_000)),
         ("log", log(1_000)),
     ]
 }
@@ -52,13 +46,16 @@ fn scenario(shape: &Shape, ahead: bool, machines: usize, rate: u64) -> Scenario 
         lost: 0,
         faults: Vec::new(),
         mistake: None,
-        knows_machines: true,
+        other_interval: 1,
+        together: false,
         own_time: false,
     }
 }
 
 const FLEETS: [usize; 4] = [1, 2, 8, 64];
 
+/// A fixed window waits for one at its start, and machines that have asked for too little send another one.
+///
 /// Shows promise 203.
 #[test]
 fn exchanges_do_not_grow_with_load_or_machines() {
@@ -66,8 +63,10 @@ fn exchanges_do_not_grow_with_load_or_machines() {
         for (ahead, machines, rate) in all(&[2_000, 10_000]) {
             let outcome = scenario(&shape, ahead, machines, rate).run();
             let thousandths = outcome.exchanges * 1_000 / outcome.in_use;
+            // Ten in a second, and those of the first interval in which the limit is used up.
+            let most = if name == "fixed window" { 2_000 } else { 1_400 };
             assert!(
-                thousandths <= 1_070,
+                thousandths <= most,
                 "{name} {ahead} {machines} {rate}: {thousandths}"
             );
         }
@@ -98,15 +97,12 @@ fn above_the_limit_the_limit_is_used() {
             };
             let mean = run.mean(&run.run(), 3, 1_000);
             let least = match (name, ahead) {
-                ("sliding window", true) => 985,
-                ("sliding window", false) => 955,
-                ("log", true) => 930,
-                ("log", false) => 870,
-                (_, true) => 990,
-                (_, false) => 970,
+                ("log", true) => 860,
+                ("log", false) => 790,
+                _ => 985,
             };
             assert!(
-                (least..=1_015).contains(&mean),
+                (least..=1_030).contains(&mean),
                 "{name} {ahead} {machines} {rate}: {mean}"
             );
         }
@@ -125,8 +121,10 @@ fn a_fleet_of_a_thousand_machines_uses_the_limit() {
         let mean = run.mean(&outcome, 3, 10_000);
         assert!((970..=1_010).contains(&mean), "{ahead}: {mean}");
         assert!(
-            outcome.exchanges * 1_000 / outcome.in_use <= 1_050,
-            "{ahead}: {outcome:?}"
+            outcome.exchanges * 1_000 / outcome.in_use <= 1_400,
+            "{ahead}: {} of {}",
+            outcome.exchanges,
+            outcome.in_use
         );
     }
 }
@@ -175,14 +173,8 @@ fn hardly_a_request_below_the_limit_is_denied() {
                 admitted,
                 ..
             } = run.run();
-            // A leased window keeps back what was granted of the next one.
-            let most = if name == "fixed window" && !ahead {
-                30
-            } else {
-                10
-            };
             assert!(
-                (denied + failed) * 1_000 <= admitted * most,
+                (denied + failed) * 1_000 <= admitted * 10,
                 "{name} {ahead}: {denied} {failed} {admitted}"
             );
         }
@@ -197,7 +189,6 @@ fn a_limit_smaller_than_the_fleet_is_kept_and_used() {
         for ahead in [false, true] {
             let run = Scenario {
                 seconds: 60,
-                knows_machines: false,
                 ..scenario(&shape, ahead, 64, 20)
             };
             let admitted = run.run().admitted;
@@ -220,10 +211,10 @@ fn drawn(seed: u64, ahead: bool) -> Scenario {
         bucket(300, 300),
         bucket(300, 60),
         fixed(300),
-        sliding(300),
         log(300),
+        log(60),
         bucket(300, 100).and(fixed(300)),
-        bucket(300, 100).and(sliding(300)),
+        bucket(300, 100).and(log(300)),
         // Their ends are some intervals apart, or less than one.
         fixed(300).and(Shape::of(Part::Cells(
             Cells::exact(&Quota::per(320, std::time::Duration::from_millis(1_070)), 0).unwrap(),
@@ -248,33 +239,27 @@ fn drawn(seed: u64, ahead: bool) -> Scenario {
         (SECOND / 2 + below(9 * SECOND / 2), fault)
     });
     let faults: Vec<_> = faults.collect();
-    let joins = |fault: &Fault| matches!(fault, Fault::Join(_));
-    // A number that is configured has to be right.
-    let is_constant = !faults.iter().any(|(_, fault)| joins(fault));
     Scenario {
         faults,
         traffic: [Traffic::Even, Traffic::Skewed, Traffic::Moving(SECOND / 2)][below(3) as usize],
         lost: [0, 0, 20, 200][below(4) as usize],
         delay: [500, 2_000, 20_000, 300_000][below(4) as usize],
-        knows_machines: below(2) == 0 && is_constant,
+        other_interval: [1, 1, 10][below(3) as usize],
+        together: below(2) == 0,
         seed,
         seconds,
         ..scenario(shape, ahead, machines, [200, 600, 3_000][below(3) as usize])
     }
 }
 
-/// By how many units a fleet may exceed its limit.
+/// By how many units a fleet may exceed its limit: by what refills in an interval, and two per machine.
 fn allowed(run: &Scenario) -> u64 {
-    if run.ahead {
-        // The refill of two intervals and exchanges, and what each machine takes before it knows of the
-        // others.
-        let late = 2 * run.shape.refill(run.interval + 2 * run.delay);
-        // A fleet that grows, or whose messages are lost, is known as a smaller one for some intervals.
-        let fleets = if run.knows_machines { 1 } else { 2 };
-        fleets * run.shape.capacity() + late + 2 * run.machines as u64
-    } else {
-        0
+    if !run.ahead {
+        return 0;
     }
+    let interval = run.interval * run.other_interval;
+    let refills = run.shape.parts.iter().map(|part| part.refill(interval));
+    refills.max().unwrap() + 2 * run.machines as u64
 }
 
 /// What is wrong with a fleet, if anything.
@@ -284,13 +269,14 @@ fn fault_of(run: &Scenario) -> Option<String> {
         return Some(format!("{} units above the limit: {run:?}", outcome.excess));
     }
     let is_calm = run.lost == 0 && run.delay <= 2_000 && run.faults.is_empty();
-    if is_calm && run.rate >= 600 && run.traffic == Traffic::Even {
+    let is_usual = run.other_interval == 1 && run.shape.capacity() >= 100;
+    if is_calm && is_usual && run.rate >= 600 && run.traffic == Traffic::Even {
         let mean = run.mean(&outcome, 3, 300);
-        if mean < 700 {
+        if mean < 600 {
             return Some(format!("only {mean} of 1,000: {run:?}"));
         }
-        let exchanges = outcome.exchanges * 1_000 / outcome.in_use;
-        if exchanges > 1_400 {
+        let exchanges = outcome.exchanges * 1_000 / outcome.in_use.max(1);
+        if exchanges > 1_800 {
             return Some(format!("{exchanges} exchanges of 1,000: {run:?}"));
         }
     }
@@ -352,10 +338,8 @@ fn planted_mistakes_are_found() {
         Mistake::ForgetsOut,
         Mistake::ForgetsLapsed,
         Mistake::CountsTwice,
-        Mistake::UsesLapsed,
         Mistake::KeepsReturned,
-        Mistake::UsesNextEarly,
-        Mistake::SharesPlaces,
+        Mistake::AdmitsFirst,
         Mistake::ChargesEarly,
         Mistake::Chatty,
     ] {
@@ -532,7 +516,7 @@ fn a_machine_that_stops_for_a_minute_uses_nothing_that_has_lapsed() {
     let excess = |mistake| {
         let of_shape = |(_, shape): (&str, Shape)| {
             let run = Scenario {
-                faults: vec![(SECOND, Fault::Stop(0, 60 * SECOND))],
+                faults: vec![(SECOND / 6, Fault::Stop(0, 60 * SECOND))],
                 seconds: 64,
                 mistake,
                 ..scenario(&shape, false, 3, 3_000)
@@ -553,7 +537,6 @@ fn a_fleet_that_doubles_keeps_its_bound() {
             let run = Scenario {
                 faults: vec![(2 * SECOND, Fault::Join(16))],
                 seconds: 10,
-                knows_machines: false,
                 ..scenario(&shape, ahead, 16, 2_000)
             };
             assert_eq!(fault_of(&run), None, "{name}");
@@ -561,21 +544,95 @@ fn a_fleet_that_doubles_keeps_its_bound() {
     }
 }
 
-/// A limit of five per minute that all of 64 machines visit from time to time.
+/// Machines that start together on a new key, each of which asks for far more than the limit, also if the store is 3
+/// ms away, if half of them have another interval, if the store stops, and if it loses its values.
 ///
-/// Shows promise 201.
+/// Shows promises 200, 201.
 #[test]
-fn figures_that_are_forgotten_are_found() {
-    let shape = Shape::of(Part::Level(Level::new(64, 60 * SECOND * 1_000, 5).unwrap()));
-    let visits = |mistake| {
-        let run = Scenario {
-            seconds: 60,
-            mistake,
-            ..scenario(&shape, true, 64, 40)
-        };
-        run.run().admitted
+fn machines_that_start_together_admit_the_burst_and_what_refills() {
+    let calm = |shape: &Shape, ahead| Scenario {
+        together: true,
+        ..scenario(shape, ahead, 64, 6_000)
     };
-    assert!(visits(None) <= 140, "{}", visits(None));
-    let wrong = visits(Some(Mistake::ForgetsFigures));
-    assert!(wrong > 500, "{wrong}");
+    let shapes = [bucket(640, 640), bucket(1, 640), fixed(640), log(640)];
+    for (shape, ahead) in shapes
+        .iter()
+        .flat_map(|shape| [(shape, false), (shape, true)])
+    {
+        let far = Scenario {
+            delay: 6_000,
+            ..calm(shape, ahead)
+        };
+        let mixed = Scenario {
+            other_interval: 5,
+            ..calm(shape, ahead)
+        };
+        let with = |fault| Scenario {
+            faults: vec![(3 * SECOND, fault)],
+            ..calm(shape, ahead)
+        };
+        let runs = [
+            (calm(shape, ahead), 0),
+            (far, 0),
+            (mixed, 0),
+            (with(Fault::StoreStops(2 * SECOND)), 0),
+            (with(Fault::StoreEmptied), 1),
+        ];
+        for (run, losses) in runs {
+            let most = allowed(&run) + losses * run.shape.capacity();
+            let excess = run.run().excess;
+            assert!(
+                excess <= i64::try_from(most).unwrap(),
+                "{excess} of {most}: {run:?}"
+            );
+        }
+    }
+    let wrong = Scenario {
+        mistake: Some(Mistake::AdmitsFirst),
+        delay: 60_000,
+        ..calm(&shapes[1], true)
+    };
+    assert!(wrong.run().excess > i64::try_from(allowed(&wrong)).unwrap());
+}
+
+/// Beside machines that ask for ten times the limit. A window that is used up serves none.
+///
+/// Shows promise 204.
+#[test]
+fn a_machine_with_a_ten_thousandth_of_the_demand_is_served() {
+    for shape in [bucket(300, 300), log(300)] {
+        for (ahead, machines) in [(false, 2), (true, 2), (false, 64), (true, 64)] {
+            let run = Scenario {
+                traffic: Traffic::OneQuiet,
+                seconds: 100,
+                ..scenario(&shape, ahead, machines, 3_000)
+            };
+            // It asks some 30 times, of which an exact limit admits a tenth.
+            let served = run.run().served[0];
+            assert!(served >= 5, "{ahead} {machines}: {served}");
+        }
+    }
+}
+
+/// What it held is free again after two lives at most, and the limit is used on.
+///
+/// Shows promise 200.
+#[test]
+fn a_machine_that_dies_after_its_first_grant_costs_what_it_held() {
+    for ahead in [false, true] {
+        let run = Scenario {
+            together: true,
+            faults: vec![(5_000, Fault::Crash(0))],
+            seconds: 10,
+            ..scenario(&bucket(100, 1_000), ahead, 4, 200)
+        };
+        let outcome = run.run();
+        assert!(outcome.excess <= i64::try_from(allowed(&run)).unwrap());
+        // The burst, and what refills, but for what lapsed before it was used.
+        assert!(
+            (1_400..=2_000).contains(&outcome.admitted),
+            "{}",
+            outcome.admitted
+        );
+    }
 }

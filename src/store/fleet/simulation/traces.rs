@@ -7,8 +7,8 @@ pub(in crate::store) use test_support::random::Random;
 use crate::quota::Quota;
 use crate::store::fleet::{
     batch::{Batch, Replies},
-    record::{Reply, Report, Settled, Spent, Terms},
-    shape::{Cells, LOG_CELLS, Level, NEVER, Part, Shape},
+    record::{Reply, Report, Terms},
+    shape::{Cells, Level, NEVER, Part, Shape},
 };
 
 const KEYS: usize = 3;
@@ -38,7 +38,6 @@ impl Trace {
             interval,
             life: interval * (2 + random.below(20)),
             ahead: random.below(2) == 0,
-            machines: 1,
         };
         let now = 1_700_000_000_000_000 + random.log_uniform(50);
         Self {
@@ -59,7 +58,7 @@ impl Trace {
             0..=1 => 0,
             2..=8 => random.below(2 * interval) / (1 + random.below(8)),
             9 => random.below(3 * life),
-            10 => life - self.now % life - random.below(2),
+            10 => life - random.below(2),
             _ => random.log_uniform(44),
         };
         if random.below(8) == 0 {
@@ -75,26 +74,30 @@ impl Trace {
             None => *random.pick(&[1, 8, 1 << 60, 9_007_199_254_740_990]),
             Some(last) => last.sequence + 1 + random.below(3),
         };
-        if random.below(10) == 0 {
-            self.terms.ahead = !self.terms.ahead;
+        let mut terms = self.terms;
+        if random.below(5) == 0 {
+            terms.ahead = !terms.ahead;
+            terms.interval = 1 + terms.interval / (1 + random.below(9));
+            terms.life = terms.interval * (2 + random.below(20));
         }
-        let shape = match random.below(6) {
-            0 => random.pick(&self.shapes),
-            _ => &self.shapes[0],
+        let layout = if random.below(6) == 0 {
+            random.below(3)
+        } else {
+            0
         };
-        let shape = Arc::clone(shape);
+        let shape = Arc::clone(&self.shapes[usize::try_from(layout).unwrap()]);
         let tag = "{throttle:test:7}";
         let mut keys = Vec::new();
         for key in 0..KEYS {
             if self.random.below(3) > 0 {
-                keys.push((format!("{tag}key {key}").into(), self.report(&shape, key)));
+                let name = format!("{tag}{layout} key {key}");
+                keys.push((name.into(), self.report(&shape, key)));
             }
         }
         let batch = Arc::new(Batch {
             machine,
             sequence,
-            machines: 1 + self.random.log_uniform(10),
-            terms: self.terms,
+            terms,
             shape,
             sequence_key: format!("{tag}~{machine}").into(),
             keys,
@@ -112,12 +115,11 @@ impl Trace {
     }
 
     fn report(&mut self, shape: &Shape, key: usize) -> Report {
-        let (random, now, reply) = (&mut self.random, self.now, self.replies[key]);
-        let granted = reply.grant + reply.ahead + reply.next;
+        let (random, now, grant) = (&mut self.random, self.now, self.replies[key].grant);
         let capacity = shape.capacity();
         let units = |random: &mut Random| match random.below(6) {
             0 | 1 => 0,
-            2 => random.below(granted + 1),
+            2 => random.below(grant.units + 1),
             3 => random.below(2 * capacity + 2),
             4 => random.log_uniform(33),
             _ => 1 + random.below(3),
@@ -129,43 +131,33 @@ impl Trace {
             2 => now + random.below(interval),
             _ => now - random.below(2 * interval),
         };
-        let spent = |random: &mut Random| Spent {
-            units: units(random),
-            at: moment(random),
+        let sometimes = |random: &mut Random, of| {
+            if random.below(of) == 0 {
+                units(random)
+            } else {
+                0
+            }
         };
-        let epoch = now / self.terms.life;
-        let lot = |random: &mut Random| Settled {
-            epoch: match random.below(4) {
+        Report {
+            epoch: match random.below(8) {
                 0 => 0,
-                1 => reply.epoch,
-                _ => epoch + 1 - random.below(4),
+                1 => grant.epoch.saturating_sub(random.below(4)),
+                2 => now,
+                _ => grant.epoch,
             },
             used: units(random),
-            returned: units(random),
-        };
-        let rarely = |random: &mut Random, rarely| random.below(rarely) == 0;
-        Report {
-            reset: match random.below(10) {
-                0 => reply.reset.saturating_sub(1),
-                1 => now,
-                _ => reply.reset,
-            },
-            spent: [spent(random), spent(random)],
-            lots: [lot(random), lot(random)],
+            kept: sometimes(random, 2),
+            returned: sometimes(random, 2),
+            charged: sometimes(random, 4),
+            at: moment(random),
             demand: match random.below(8) {
                 0 => random.log_uniform(50),
                 _ => units(random),
             },
-            elapsed: random.below(3 * interval),
-            waiting: if rarely(random, 3) { units(random) } else { 0 },
-            has_next: rarely(random, 3),
-            next_returned: if rarely(random, 4) { units(random) } else { 0 },
-            given_back: if rarely(random, 4) {
-                spent(random)
-            } else {
-                Spent::default()
-            },
-            resets: rarely(random, 20),
+            waiting: sometimes(random, 3),
+            given_back: sometimes(random, 4),
+            given_back_at: moment(random),
+            resets: random.below(20) == 0,
         }
     }
 }
@@ -194,7 +186,7 @@ fn part(random: &mut Random, now: u64) -> Part {
         let quota = Quota::per(limit, std::time::Duration::from_micros(micros));
         let offset = 1_000 * random.log_uniform(40);
         let cells = 2 + random.below(60);
-        let part = match random.below(9) {
+        let part = match random.below(7) {
             0 => Level::new(limit, quota.period_ns(), limit).map(Part::Level),
             1 => Level::new(
                 limit,
@@ -203,19 +195,15 @@ fn part(random: &mut Random, now: u64) -> Part {
             )
             .map(Part::Level),
             2 => Cells::exact(&quota, offset).map(Part::Cells),
-            3 | 7 | 8 => Cells::exact(&quota, offset).map(|window| Part::Cells(window.weighted())),
-            4 => {
+            3 => {
                 // Around the time at which the trace begins, or beside it.
                 let start = now / 1_000_000 + random.log_uniform(22) - random.log_uniform(22);
                 let end = start + 1 + random.log_uniform(22);
                 Cells::calendar(&quota, (start, end)).map(Part::Cells)
             }
-            5 => Cells::new(&quota, quota.period_ns().div_ceil(cells), offset, cells)
+            4 | 5 => Cells::new(&quota, quota.period_ns().div_ceil(cells), offset, cells)
                 .map(Part::Cells),
-            _ => {
-                let length = quota.period_ns().div_ceil(LOG_CELLS);
-                Cells::new(&quota, length, 0, LOG_CELLS + 1).map(Part::Cells)
-            }
+            _ => Cells::log(&quota, quota.period_ns()).map(Part::Cells),
         };
         if let Ok(part) = part {
             return part;
@@ -230,24 +218,19 @@ pub(in crate::store) fn fixed_batch(
     tag: &str,
     names: impl Iterator<Item = String>,
 ) -> Arc<Batch> {
-    let spent = Spent {
-        units: 3,
-        at: NEVER,
-    };
     let report = Report {
-        spent: [Spent::default(), spent],
+        charged: 3,
+        at: NEVER,
         ..Report::default()
     };
     let window = Cells::exact(&Quota::per_day(1_000), 0).unwrap();
     Arc::new(Batch {
         machine,
         sequence,
-        machines: 1,
         terms: Terms {
             interval: 100_000,
             life: 1_000_000,
             ahead: false,
-            machines: 1,
         },
         shape: Arc::new(Shape::of(Part::Cells(window))),
         sequence_key: format!("{tag}~{machine}").into(),

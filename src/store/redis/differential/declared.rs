@@ -32,6 +32,7 @@ fn undeclared(script: &str) -> Option<String> {
 #[test]
 fn every_key_of_a_script_is_declared() {
     for script in [
+        include_str!("../lua/drain.lua"),
         include_str!("../lua/limits.lua"),
         include_str!("../lua/fleet.lua"),
         include_str!("../lua/swap.lua"),

@@ -1,385 +1,212 @@
 -- Executes the reports of a machine of a fleet on the records of their keys, in one step: what
 -- `Batch::execute` does in Rust. Its files in src/store/fleet say why, in functions of the same names.
 --
--- Numbers are integers below 2^53, which doubles divide exactly. Times are microseconds of the server's clock.
+-- Times are microseconds of the server's clock.
 -- KEYS[1]: its name chooses the server; it has no value. KEYS[2]: the last sequence number of the machine.
 --   KEYS[3..]: the records.
--- ARGV[1]: the sequence number of the batch. ARGV[2..]: packed doubles: the terms; the parts of the shape, eight
+-- ARGV[1]: the sequence number of the batch. ARGV[2..]: packed doubles: the terms; the parts of the shape, seven
 --   each; the report of each key.
--- Reply: the time; whether the batch was seen before, and how; then of each key its record, the units granted at
---   once, ahead, and in the next window, and in how many microseconds that begins.
+-- Reply: the time; whether the batch was seen before, and how; then of each key its record, the epoch of what is
+--   granted, the units, and whether it keeps what it had.
 local call, floor, ceil, max, min = redis.call, math.floor, math.ceil, math.max, math.min
-local format, match, rep, sub, numbers = string.format, string.match, string.rep, string.sub, struct.unpack
-local decode = cjson.decode
-local MAX_UNITS, MAX_TICKS, MAX_LEVEL, MAX_CELL = 2 ^ 32 - 1, 2 ^ 51, 2 ^ 53 - 1, 2 ^ 46 - 1
--- How time is divided into cells, if not evenly.
-local WEIGHTED, CALENDAR = 1, 2
-local NEVER, WHOLE, GAIN, MAX_DEMAND = MAX_LEVEL, 2 ^ 16, 4, 2 ^ 35
--- What is granted ahead of its time: what refills within an interval, or what is free in the next slot.
-local REFILL, SLOT = 1, 2
-local EIGHT, TWENTY = '<' .. rep('d', 8), '<' .. rep('d', 20)
+local format, match, rep, unpacked, decode = string.format, string.match, string.rep, struct.unpack, cjson.decode
+local MAX_USED, MAX_DEMAND, GAIN, PATIENCE = 2 ^ 46 - 1, 2 ^ 35, 4, 1000000
 -- `%d` is faster, and exact where a `long` has 64 bits.
-local INTEGER = format('%d', MAX_LEVEL) == '9007199254740991' and '%d' or '%.0f'
-local CELL, HEAD, GRANTS = ',' .. INTEGER, INTEGER .. rep(' ' .. INTEGER, 9), INTEGER .. rep(' ' .. INTEGER, 2)
+local INTEGER = format('%d', MAX_INT) == '9007199254740991' and '%d' or '%.0f'
+local GRANT, HEAD, HEAD_PATTERN = INTEGER .. rep(' ' .. INTEGER, 2), INTEGER .. rep(' ' .. INTEGER, 6),
+    '^(%d+)' .. rep(' (%d+)', 6) .. ';()'
 
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
-local interval, life, machines, ahead_of_time, limit, limit_refill, record_ttl, sequence_ttl = numbers(EIGHT, ARGV[2])
--- The report of the key at hand.
-local known_reset, spent1, at1, spent2, at2, epoch1, used1, returned1, epoch2, used2, returned2, demand, elapsed,
-    waiting, has_next, next_returned, given_back, given_back_at, resets, dice
+local interval, life, is_ahead, record_ttl, sequence_ttl = unpacked('<' .. rep('d', 5), ARGV[2])
 -- The record of the key at hand, and what is used of each part.
-local at, reset, out, old_out, next, next_at, next_for, next_places, asked, last_asked
+local at, reset, epoch, ends, length, out, before
 local used = {}
 
--- A level that costs raise and time lowers. What is used is a number of ticks; the layout says how many a
--- unit is worth.
 local Level = {}
-function Level.advance(part, ticks, from, to)
-    return max(ticks - min(to - from, part.longest) * part.rate, 0)
+function Level.unused() return { 0, 0 } end
+function Level.is_valid(part, list) return #list == 2 and list[2] < part.period end
+function Level.advance(part, list, from, to)
+    local units, rest = drain(part, list[1], list[2], to - from)
+    return { units, rest }
 end
-function Level.charge(part, ticks, units) return min(ticks + units * part.layout, MAX_LEVEL) end
-function Level.free_at(part, ticks, when)
-    return floor((part.capacity * part.layout - Level.advance(part, ticks, at, when)) / part.layout)
+function Level.charge(_, list, units) list[1] = min(list[1] + units, MAX_USED) end
+function Level.give_back(part, list, units, used_at)
+    local left, left_rest = drain(part, min(units, MAX_USED), 0, at - used_at)
+    units, left_rest = list[1] - left, list[2] - left_rest
+    if left_rest < 0 then units, left_rest = units - 1, left_rest + part.period end
+    if units < 0 then units, left_rest = 0, 0 end
+    list[1], list[2] = units, left_rest
 end
+function Level.taken(_, list) return list[1] + (list[2] > 0 and 1 or 0) end
 function Level.ahead(part) return part.refill end
-function Level.parse(counts) return counts == '' and 0 or tonumber(sub(counts, 2)) end
-function Level.text(part, ticks) return part.start .. format(CELL, ticks) end
-function Level.give_back(part, ticks, units, used_at)
-    local drained = min(at - used_at, part.longest) * part.rate
-    return max(ticks - max(min(units * part.layout, MAX_LEVEL) - drained, 0), 0)
-end
--- Rounded up, in steps that stay below 2^53.
-function Level.convert(part, is_level, layout, sum)
-    if not is_level then return min(sum * part.layout, MAX_LEVEL) end
-    local ticks, step, own_step = min(sum, MAX_LEVEL), ceil(layout / 2 ^ 20), ceil(part.layout / 2 ^ 31)
-    local rest, all = ceil(ticks % layout / step), max(floor(layout / step), 1)
-    rest = ceil(rest * ceil(part.layout / own_step) / all) * own_step
-    return min(floor(ticks / layout) * part.layout + rest, MAX_LEVEL)
-end
 
-local function trim(cells)
-    local count = #cells
-    while cells[count] == 0 do cells[count], count = nil, count - 1 end
-    return cells
-end
-
--- Costs counted per cell of time. What is used is a list of counts, newest first, without zeros at its end.
+-- Costs counted per cell of time, newest first, without zeros at the end.
 local Cells = {}
-local function cell(part, when)
-    if part.division ~= CALENDAR then return floor((when + part.padding) / part.length) end
-    return (when < part.padding and 0 or 1) + (when < part.padding + part.length and 0 or 1)
+local function cell(part, moment)
+    if part.is_calendar == 0 then return floor((moment + part.padding) / part.length) end
+    return (moment < part.padding and 0 or 1) + (moment < part.padding + part.length and 0 or 1)
 end
-local function rest_of(part, when)
-    if part.division ~= CALENDAR then return part.length - (when + part.padding) % part.length end
-    local start, ends = part.padding, part.padding + part.length
-    return when < start and start - when or when < ends and ends - when or part.length
+local function trim(list)
+    local count = #list
+    while list[count] == 0 do list[count], count = nil, count - 1 end
 end
-local function sum_of(cells, first, last)
+local function sum_from(list, first)
     local sum = 0
-    for index = first, last do sum = sum + cells[index] end
+    for index = first, #list do sum = sum + list[index] end
     return sum
 end
--- As of `when`, which is not before the time of the record.
-local function sum_at(part, cells, when)
-    local steps = cell(part, when) - cell(part, at)
-    if part.division == WEIGHTED then
-        local step = ceil(part.length / 2 ^ 20)
-        local rest, all = ceil(rest_of(part, when) / step), ceil(part.length / step)
-        return (cells[1 - steps] or 0) + ceil(min(cells[2 - steps] or 0, MAX_UNITS) * rest / all)
-    end
-    return sum_of(cells, 1, min(#cells, part.count - steps))
-end
-function Cells.free_at(part, cells, when) return part.capacity - sum_at(part, cells, when) end
-function Cells.text(part, cells) return part.start .. format(rep(CELL, #cells), unpack(cells)) end
--- A zero and the counts, which begin with a comma each. JSON is the fastest to read here.
-local function list_of(counts)
-    local is_list, list = pcall(decode, '[0' .. counts .. ']')
-    return is_list and list
-end
-function Cells.parse(counts)
-    local cells = list_of(counts)
-    return cells and table.remove(cells, 1) and trim(cells)
-end
-function Cells.convert(part, is_cells, layout, sum) return trim({ is_cells and sum or ceil(sum / layout) }) end
-function Cells.advance(part, cells, from, to)
+function Cells.unused() return {} end
+function Cells.is_valid(part, list) return #list <= part.count end
+function Cells.advance(part, list, from, to)
     local steps = min(cell(part, to) - cell(part, from), part.count)
-    if steps == 0 or not cells[1] then return cells end
-    for index = min(#cells + steps, part.count), steps + 1, -1 do cells[index] = cells[index - steps] end
-    for index = 1, steps do cells[index] = 0 end
-    return trim(cells)
+    if steps > 0 then
+        for index = min(#list + steps, part.count), steps + 1, -1 do list[index] = list[index - steps] end
+        for index = 1, steps do list[index] = 0 end
+    end
+    trim(list)
+    return list
 end
 -- In the cell of its use.
-function Cells.charge(part, cells, units, used_at)
-    local index = cell(part, at) - cell(part, used_at) + 1
-    if index > part.count then return cells end
-    for new = #cells + 1, index do cells[new] = 0 end
-    cells[index] = min(cells[index] + units, MAX_CELL)
-    return cells
+function Cells.charge(part, list, units, used_at)
+    local index = max(cell(part, at) - cell(part, used_at), 0) + 1
+    if index > part.count then return end
+    for new = #list + 1, index do list[new] = 0 end
+    list[index] = min(list[index] + units, MAX_USED)
 end
-function Cells.give_back(part, cells, units, used_at)
-    local index = cell(part, at) - cell(part, used_at) + 1
-    if cells[index] then cells[index] = max(cells[index] - units, 0) end
-    return trim(cells)
+function Cells.give_back(part, list, units, used_at)
+    local index = max(cell(part, at) - cell(part, used_at), 0) + 1
+    if list[index] then list[index] = max(list[index] - units, 0) end
+    trim(list)
 end
-function Cells.ahead(part, cells)
-    if part.count == 1 then return 0 end
-    local soon = at + floor(interval * 27 / 32)
-    if part.division == WEIGHTED then
-        return min(max(sum_at(part, cells, at) - sum_at(part, cells, soon), 0), part.refill)
-    end
-    local left = max(part.count - (cell(part, soon) - cell(part, at)), 0)
-    return min(sum_of(cells, left + 1, #cells), part.refill)
+function Cells.taken(_, list) return sum_from(list, 1) end
+function Cells.ahead(part, list)
+    local left = max(part.count - (cell(part, at + interval) - cell(part, at)), 0)
+    return min(sum_from(list, left + 1), part.refill)
 end
 
-local parts, fixed = {}, {}
-for start = 1, #ARGV[3], 64 do
-    local is_cells, layout, capacity, rate, refill, padding, count, division = numbers(EIGHT, ARGV[3], start)
-    local letter = is_cells == 1 and 'c' or 'l'
-    local name = format('%.0f', layout)
-    local part = { kind = is_cells == 1 and Cells or Level, letter = letter, layout = layout, capacity = capacity,
-        rate = rate, length = rate, refill = refill, padding = padding, count = count, division = division,
-        longest = floor(MAX_TICKS / rate) + 1, name = name, start = ';' .. letter .. name }
-    parts[#parts + 1] = part
-    if count == 1 then fixed[#fixed + 1] = part end
+local parts = {}
+for start = 1, #ARGV[3], 56 do
+    local is_cells, limit, refill, rate, period, count, is_calendar = unpacked('<' .. rep('d', 7), ARGV[3], start)
+    parts[#parts + 1] = { kind = is_cells == 1 and Cells or Level, limit = limit, refill = refill, rate = rate,
+        period = period, floor = 0, length = rate, padding = period, count = count, is_calendar = is_calendar }
 end
-local PARTS = #parts
 
-local HEAD_PATTERN, PART_PATTERN = '^' .. rep('(%d+) ', 9) .. '(%d+);()', '^(%a)(%d+)([%d,]*);()'
--- Of a key never seen.
-local function new_record()
-    at, reset, out, old_out, next, next_at, next_for, next_places, asked, last_asked = now, 0, 0, 0, 0, 0, 0, 0, 0, 0
-    for index = 1, PARTS do used[index] = parts[index].kind == Level and 0 or {} end
+local function new_record(moment)
+    at, reset, epoch, ends, length, out, before = moment, 0, moment, moment + life, life, 0, 0
+    for index, part in ipairs(parts) do used[index] = part.kind.unused() end
     return true
 end
 -- Returns whether it is a record.
 local function read(value)
     local text, place = value .. ';'
-    at, reset, out, old_out, next, next_at, next_for, next_places, asked, last_asked, place = match(text, HEAD_PATTERN)
+    at, reset, epoch, ends, length, out, before, place = match(text, HEAD_PATTERN)
     if not at then return false end
-    at, reset, out, old_out, next, next_at, next_for, next_places, asked, last_asked =
-        at + 0, reset + 0, out + 0, old_out + 0, next + 0, next_at + 0, next_for + 0, next_places + 0, asked + 0,
-        last_asked + 0
-    for index = 1, PARTS do
-        local part = parts[index]
-        local letter, layout, counts, after = match(text, PART_PATTERN, place)
-        if letter == part.letter and layout == part.name then
-            used[index] = part.kind.parse(counts)
-            if not used[index] then return false end
-        elseif letter then
-            local list = list_of(counts)
-            if not list then return false end
-            used[index] = part.kind.convert(part, letter == part.letter, max(layout + 0, 1), sum_of(list, 1, #list))
-        elseif place <= #text then
-            return false
-        else
-            used[index] = part.kind == Level and 0 or {}
-        end
-        place = after or place
+    at, reset, epoch, ends, length, out, before = at + 0, reset + 0, epoch + 0, ends + 0, length + 0, out + 0, before + 0
+    for index, part in ipairs(parts) do
+        local counts, after = match(text, '^([%d,]*);()', place)
+        -- JSON is the fastest to read here.
+        local is_list, list = pcall(decode, '[' .. (counts or 'none') .. ']')
+        if not is_list or not part.kind.is_valid(part, list) then return false end
+        used[index], place = list, after
     end
     return true
 end
 local function write()
-    local text = format(HEAD, at, reset, out, old_out, next, next_at, next_for, next_places, asked, last_asked)
-    for index = 1, PARTS do text = text .. parts[index].kind.text(parts[index], used[index]) end
+    local text = format(HEAD, at, reset, epoch, ends, length, out, before)
+    for index = 1, #parts do
+        local list = used[index]
+        text = text .. ';' .. format(#list > 0 and INTEGER .. rep(',' .. INTEGER, #list - 1) or '', unpack(list))
+    end
     return text
 end
 
 -- Lets time pass up to `to`.
 local function advance(to)
     if to <= at then return end
-    for index = 1, PARTS do
-        local part = parts[index]
-        used[index] = part.kind.advance(part, used[index], at, to)
-    end
+    for index, part in ipairs(parts) do used[index] = part.kind.advance(part, used[index], at, to) end
     at = to
 end
-local function charge(units, when)
+local function charge(units, moment)
     if units == 0 then return end
-    advance(when)
-    for index = 1, PARTS do
-        local part = parts[index]
-        used[index] = part.kind.charge(part, used[index], units, when)
-    end
+    advance(moment)
+    for index, part in ipairs(parts) do part.kind.charge(part, used[index], units, moment) end
 end
 
--- Takes what has lapsed from what is out. Returns the time of the exchange, and what is to be charged.
+-- Charges what has lapsed. Returns the time of the exchange.
 local function settle()
-    local lapsed1, lapsed2, ends = 0, 0, (floor(at / life) + 1) * life
-    if now < at then
-        if at - now <= interval then return at, 0, 0, 0 end
-        lapsed1 = out + old_out
-        out, old_out, next, next_at, next_for, next_places, asked, last_asked, at = 0, 0, 0, 0, 0, 0, 0, 0, now
-        return now, lapsed1, 0, now
+    if now + PATIENCE < at then
+        local lapsed = out + before
+        out, before, at, epoch, ends, length = 0, 0, now, epoch + 2, now + life, life
+        charge(lapsed, now)
     end
-    local passed = floor(now / interval) - floor(at / interval)
-    if passed > 0 then asked, last_asked = 0, passed == 1 and asked or 0 end
-    if now >= ends then lapsed1, out, old_out = old_out, 0, out end
-    if now >= ends + life then lapsed2, out, old_out = old_out, 0, out end
-    if next_at <= now then next, next_at, next_for, next_places = 0, 0, 0, 0 end
-    return now, lapsed1, lapsed2, ends
-end
-
--- Takes what is reported of a lot from what is out. Returns what is charged already.
-local function settle_lot(age, of_lot, returned)
-    if age == 0 then
-        out = max(out - of_lot - returned, 0)
-    elseif age == 1 then
-        old_out = max(old_out - of_lot - returned, 0)
-    else
-        return of_lot
-    end
-    return 0
-end
-
--- Notes the demand of a machine. Returns its share of the fleet's.
-local function share_of()
-    local least, last = ceil(WHOLE / machines), last_asked
-    local span = min(max(elapsed, floor(interval / 2)), 2 * interval)
-    local own = max(floor(min(demand, MAX_DEMAND) * floor(WHOLE * interval / span) / WHOLE), 1)
-    asked = min(asked + own, MAX_DEMAND)
-    return last == 0 and least or max(floor(own * WHOLE / max(own, last)), least)
-end
-
--- The units of a part that are free at `when`, if all that is out is used and nothing else.
-local function free_at(when, index)
-    local part = parts[index]
-    return part.kind.free_at(part, used[index], max(when, at)) - out - old_out
-end
-local function all_free_at(when)
-    local free = NEVER
-    for index = 1, PARTS do free = min(free, free_at(when, index)) end
-    return max(free, 0)
-end
-
--- Of the units out, those that may be used later do not count before; but all may be used then, and all places of
--- a slot may be granted.
-local function grant(share)
-    local free, refill, cap = NEVER, ahead_of_time == REFILL and NEVER or 0, 8 * demand + 8
-    if last_asked > limit_refill then
-        local usable = max(4 * (spent1 + spent2) + 8, floor(2 * limit / machines))
-        share, cap = min(share * GAIN, WHOLE), min(usable, 2 * demand + 1)
-    end
-    for index = 1, PARTS do
-        local part = parts[index]
-        free = min(free, free_at(at, index) + next)
-        if max(next, next_places) > 0 then
-            free = min(free, free_at(next_at + next_for, index) - max(next_places - next, 0))
+    local moment = max(now, at)
+    for _ = 1, 2 do
+        if moment >= ends then
+            charge(before, ends)
+            out, before, epoch, ends, length = 0, out, epoch + 1, ends + length, life
         end
-        if refill > 0 then refill = min(refill, part.kind.ahead(part, used[index])) end
     end
-    local most = max(free + refill, 0)
-    local total = min(most, cap, floor((share * most + dice) / WHOLE))
-    local at_once = min(total, ceil(share * max(free, 0) / WHOLE))
-    if waiting <= most then total, at_once = max(total, waiting), max(at_once, waiting) end
-    out = out + total
-    return at_once, total - at_once
+    if moment >= ends then ends = moment + life end
+    return moment
 end
 
--- The end of the slot of `when`: slots are as long as an interval, and end with a window.
-local function slot_end(when)
-    local ends = when + interval - when % interval
-    for index = 1, PARTS do
-        if parts[index].division == WEIGHTED then ends = min(ends, when + rest_of(parts[index], when)) end
+local function grant(demand, waiting)
+    length = max(length, life)
+    if demand == 0 and waiting == 0 then return 0 end
+    local most = MAX_INT
+    for index, part in ipairs(parts) do
+        local ahead = is_ahead == 1 and part.kind.ahead(part, used[index]) or 0
+        most = min(most, part.limit - part.kind.taken(part, used[index]) - out - before + ahead)
     end
-    return ends
+    most = max(most, 0)
+    local units = min(ceil(most / 2), GAIN * min(demand, MAX_DEMAND) + GAIN)
+    if waiting <= most then units = max(units, waiting) end
+    out = out + units
+    return units
 end
 
--- Whether a fixed window begins before the exchange after the next one. Makes it that of the record, unless units are
--- out that may be used from another moment on.
-local function begin_window()
-    local begins = 0
-    for index = 1, #fixed do
-        local ends = at + rest_of(fixed[index], at)
-        if ends <= at + floor(interval * 8 / 5) then begins = max(begins, ends) end
+local function exchange(report)
+    local known, units, kept, returned, charged, used_at, demand, waiting, given_back, given_back_at, resets =
+        unpacked('<' .. rep('d', 11), report)
+    local moment, keeps = settle(), 0
+    if resets == 1 then
+        local first = epoch + 2
+        new_record(moment)
+        reset, epoch = first, first
     end
-    if begins == 0 then return false end
-    if next == 0 then next_at, next_for, next_places = begins, 0, 0 end
-    return next_at == begins and next_for == 0
-end
-
--- Makes the next slot that of the record, unless that has another. Returns whether it is.
-local function begin_slot()
-    local start = slot_end(at)
-    local length = slot_end(start) - start
-    if next_at == 0 then
-        next_places, next_at, next_for = all_free_at(start + length), start, length
+    if known == epoch then
+        out, keeps = max(out - units - kept - returned, 0) + kept, 1
+    elseif known == epoch - 1 then
+        before, out, keeps = max(before - units - kept - returned, 0), out + kept, 1
     end
-    return start == next_at and length == next_for
-end
-
--- Grants what is used later: in the next slot, or in a fixed window that begins soon.
-local function grant_next(share)
-    if has_next == 1 then return 0, 0 end
-    local has_slots, begins = ahead_of_time == SLOT, false
-    if has_slots then begins = last_asked > limit_refill and begin_slot() else begins = begin_window() end
-    if not begins then return 0, 0 end
-    local free = all_free_at(next_at + next_for)
-    local all, left = limit, free
-    if has_slots then all, left = next_places, max(next_places - next, 0) end
-    -- Something was charged where places are.
-    if left > free then return 0, 0 end
-    local granted = min(left, floor((share * all + dice) / WHOLE))
-    out, next = out + granted, next + granted
-    return granted, granted > 0 and next_at - at or 0
-end
-
-local function exchange()
-    local moment, lapsed1, lapsed2, ends = settle()
-    -- The time of the record may be a little later than now.
-    local late, is_current, units1, units2 = moment - now, known_reset >= reset, 0, 0
-    local when1, when2 = min(at1 + late, moment), min(at2 + late, moment)
-    if is_current and resets == 1 then
-        new_record()
-        at, lapsed1, lapsed2, known_reset = moment, 0, 0, max(moment, known_reset + 1)
-    end
-    if is_current then
-        local epoch = floor(moment / life)
-        reset = known_reset
-        local charged = settle_lot(epoch - epoch1, used1, returned1) + settle_lot(epoch - epoch2, used2, returned2)
-        -- Which places are free is not known.
-        if next_returned > 0 then next, next_places = max(next - next_returned, 0), 0 end
-        units1, units2 = max(spent1 - charged, 0), max(spent2 - max(charged - spent1, 0), 0)
-    end
-    if lapsed1 + lapsed2 == 0 and when1 <= when2 then
-        charge(units1, when1)
-        charge(units2, when2)
-    else
-        local charges = { { lapsed1, ends }, { lapsed2, ends + life }, { units1, when1 }, { units2, when2 } }
-        table.sort(charges, function(a, b) return a[2] < b[2] end)
-        for index = 1, 4 do charge(charges[index][1], charges[index][2]) end
+    if resets == 1 or known == 0 or known >= reset then
+        charge(units * keeps + charged, min(used_at + moment - now, moment))
+        advance(moment)
+        for index, part in ipairs(parts) do
+            part.kind.give_back(part, used[index], given_back, min(given_back_at, moment))
+        end
     end
     advance(moment)
-    if is_current and given_back > 0 then
-        for index = 1, PARTS do
-            local part = parts[index]
-            used[index] = part.kind.give_back(part, used[index], given_back, min(given_back_at, at))
-        end
-    end
-    local share = (demand > 0 or waiting > 0) and share_of()
-    if not share or not is_current then return 0, 0, 0, 0 end
-    local at_once, ahead = grant(share)
-    return at_once, ahead, grant_next(share)
+    return grant(demand, waiting), keeps
 end
 
-local seen, grants = call('GET', KEYS[2]) or '', { format('%s ' .. INTEGER, ARGV[1], floor(now / life)) }
-local last = match(seen, '^(%d+) %d+;') or match(seen, '^(%d+) %d+$') or ''
+local seen, grants = call('GET', KEYS[2]) or '', { ARGV[1] }
+local last = match(seen, '^(%d+);') or match(seen, '^(%d+)$') or ''
 -- Sequence numbers may be greater than 2^53.
 local is_seen = #ARGV[1] < #last or #ARGV[1] == #last and ARGV[1] <= last
 local reply, size, records = { now, is_seen and seen }, 2, {}
 for index = 3, #KEYS do
-    local value, at_once, ahead, of_next, next_in = call('GET', KEYS[index]), 0, 0, 0, 0
-    known_reset, spent1, at1, spent2, at2, epoch1, used1, returned1, epoch2, used2, returned2, demand, elapsed,
-        waiting, has_next, next_returned, given_back, given_back_at, resets, dice = numbers(TWENTY, ARGV[index + 1])
-    if not is_seen and (value and read(value) or (not value or resets == 1) and new_record()) then
-        at_once, ahead, of_next, next_in = exchange()
-        value = write()
+    local value, granted, units, keeps = call('GET', KEYS[index]), 0, 0, 0
+    local resets = unpacked('<d', ARGV[index + 1], 81)
+    if not is_seen and (value and read(value) or (not value or resets == 1) and new_record(now)) then
+        units, keeps = exchange(ARGV[index + 1])
+        value, granted = write(), epoch
         records[index] = value
     end
-    grants[index - 1] = format(GRANTS, at_once, ahead, of_next)
-    reply[size + 1], reply[size + 2], reply[size + 3], reply[size + 4], reply[size + 5] =
-        value, at_once, ahead, of_next, next_in
-    size = size + 5
+    grants[index - 1] = format(GRANT, granted, units, keeps)
+    reply[size + 1], reply[size + 2], reply[size + 3], reply[size + 4] = value, granted, units, keeps
+    size = size + 4
 end
 if not is_seen then call('PSETEX', KEYS[2], sequence_ttl, table.concat(grants, ';')) end
 for index, record in pairs(records) do call('PSETEX', KEYS[index], record_ttl, record) end

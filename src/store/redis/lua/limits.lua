@@ -27,27 +27,6 @@ local server_now = clock[1] * 1000000 + clock[2]
 -- By the clock of the key at hand.
 local now, ahead
 
--- floor(a * b / c) and the rest, if that is below 2^53 too. The rest of a product that is not is found bit by bit.
-local function mul_div(a, b, c)
-    local product = a * b
-    if product <= MAX_INT then
-        local rest = fmod(product, c)
-        return (product - rest) / c, rest
-    end
-    local a_rest, b_rest = fmod(a, c), fmod(b, c)
-    local whole, more, rest, bit = (a - a_rest) / c * b + a_rest * ((b - b_rest) / c), 0, 0, 2 ^ 52
-    while bit >= 1 do
-        more, rest = more + more, rest + rest
-        if rest >= c then more, rest = more + 1, rest - c end
-        if b_rest >= bit then
-            b_rest, rest = b_rest - bit, rest - (c - a_rest)
-            if rest >= 0 then more = more + 1 else rest = rest + c end
-        end
-        bit = bit / 2
-    end
-    return whole + more, rest
-end
-
 -- A limit is found at its place in `state`, the numbers of a value: `state[at + 1]` is the first one.
 --
 -- Of a level `rate` units drain in a `period`, down to its `floor`: a line that is not used may go below zero. A unit
@@ -62,17 +41,6 @@ function Level.parse(cost, taken, n, p)
 end
 function Level.begin(limit, state, at)
     state[at + 1], state[at + 2] = limit.initial > 0 and limit.initial or limit.floor, 0
-end
-local function drain(limit, units, part, elapsed)
-    if elapsed <= 0 then return units, part end
-    local rate, period, floor = limit.rate, limit.period, limit.floor
-    -- Far more than all of it.
-    if elapsed * rate * 0.999 >= (units - floor + 1) * period then return floor, 0 end
-    local gone, gone_part = mul_div(elapsed, rate, period)
-    units, part = units - gone, part - gone_part
-    if part < 0 then units, part = units - 1, part + period end
-    if units < floor then return floor, 0 end
-    return units, part
 end
 function Level.advance(limit, state, at)
     state[at + 1], state[at + 2] = drain(limit, state[at + 1], state[at + 2], now - state[1])

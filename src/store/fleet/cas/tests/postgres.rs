@@ -24,7 +24,7 @@ fn patient(store: PostgreSql) -> PostgreSql {
 
 fn machine(store: PostgreSql) -> Machine {
     let shared = Shared::new(store, Duration::from_secs(20));
-    Arc::new(Exchanger::new(Arc::new(shared), "census".into()))
+    Arc::new(Exchanger::new(Arc::new(shared)))
 }
 
 /// Sixteen machines on a table made anew.

@@ -1,0 +1,443 @@
+//! All that can happen to a key that a few machines exchange: a breadth-first search of every state that messages which
+//! are lost, repeated, late or overtaken, machines that die and come back, and a clock that is set back can lead to.
+
+use std::{
+    collections::{BTreeMap, HashSet, VecDeque},
+    hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
+    sync::Arc,
+};
+
+use super::batch::{Batch, Replies};
+use super::machine::{Answer, Budget, Rules, StoreTime};
+use super::record::{Record, Terms};
+use super::shape::{Level, Part, Shape};
+use crate::clock::Tick;
+
+/// Three units, of which none comes back.
+const CAPACITY: u64 = 3;
+const TERMS: Terms = Terms {
+    interval: 100_000,
+    life: 1_000_000,
+    ahead: true,
+};
+/// How long a step of time is; the third one is past a life and the fourth past two.
+const STEP: u64 = 600_000;
+
+/// A planted mistake, which the search must find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mistake {
+    /// A batch whose reply was lost counts again.
+    CountsTwice,
+    /// The store forgets what is out.
+    ForgetsOut,
+    /// What lapses is not charged.
+    ForgetsLapsed,
+    /// A machine takes in the reply to a batch that is answered already.
+    AdoptsTwice,
+    /// A machine gives units back and uses them.
+    KeepsReturned,
+}
+
+/// How often each thing happens at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Events {
+    requests: u8,
+    lost: u8,
+    repeated: u8,
+    deaths: u8,
+    steps: u8,
+    set_back: u8,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Machine {
+    id: u64,
+    budget: Budget,
+    sequence: u64,
+    /// The batch without a reply, and when it was sent first.
+    flight: Option<(Batch, u64)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Message {
+    /// The number of a batch in `sent`.
+    Batch(usize),
+    /// Of a machine, for its batch of this number: that of the replies in `told`.
+    Replies(u64, u64, usize),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct State {
+    left: Events,
+    /// The time of the machines, and by how much that of the store is behind.
+    now: u64,
+    behind: u64,
+    values: BTreeMap<String, Vec<u8>>,
+    machines: Vec<Machine>,
+    /// In no order.
+    wire: Vec<Message>,
+    sent: Vec<Batch>,
+    told: Vec<Replies>,
+    admitted: u64,
+    /// Whether what was granted may have lapsed.
+    may_lapse: bool,
+}
+
+struct Model {
+    shape: Arc<Shape>,
+    mistake: Option<Mistake>,
+}
+
+impl Model {
+    fn new(mistake: Option<Mistake>) -> Self {
+        let level = Level {
+            capacity: CAPACITY,
+            rate: 1,
+            period: 1 << 50,
+        };
+        let shape = Arc::new(Shape::of(Part::Level(level)));
+        Self { shape, mistake }
+    }
+
+    fn is(&self, mistake: Mistake) -> bool {
+        self.mistake == Some(mistake)
+    }
+
+    fn rules() -> Rules {
+        Rules {
+            interval: TERMS.interval * 1_000,
+            life: TERMS.life * 1_000,
+            capacity: CAPACITY,
+        }
+    }
+
+    /// All states that follow.
+    fn next(&self, state: &State) -> Vec<State> {
+        let mut all = Vec::new();
+        let mut then = |change: &dyn Fn(&mut State)| {
+            let mut next = state.clone();
+            change(&mut next);
+            next.wire.sort();
+            next.forget_the_answered();
+            all.push(next);
+        };
+        for index in 0..state.machines.len() {
+            if state.left.requests > 0 {
+                then(&|next| self.request(next, index));
+            }
+            if state.left.deaths > 0 {
+                then(&|next| next.die(index));
+            }
+            let machine = &state.machines[index];
+            if machine.flight.is_none() && machine.budget.is_due() {
+                then(&|next| self.send(next, index));
+            }
+            if machine.flight.is_some() && state.left.repeated > 0 {
+                then(&|next| next.send_again(index));
+            }
+        }
+        for index in 0..state.wire.len() {
+            then(&|next| self.deliver(next, index));
+            if state.left.lost > 0 {
+                then(&|next| {
+                    next.left.lost -= 1;
+                    next.wire.remove(index);
+                });
+            }
+        }
+        if state.left.steps > 0 {
+            then(&|next| {
+                next.left.steps -= 1;
+                next.now += STEP;
+                next.may_lapse = true;
+            });
+        }
+        if state.left.set_back > 0 {
+            then(&|next| {
+                next.left.set_back -= 1;
+                next.behind += 10 * TERMS.life;
+                next.may_lapse = true;
+            });
+        }
+        all
+    }
+
+    fn request(&self, state: &mut State, index: usize) {
+        state.left.requests -= 1;
+        let now = Tick::from_nanos(state.now * 1_000);
+        let answer = state.machines[index].budget.decide(&Self::rules(), now, 1);
+        state.admitted += u64::from(answer == Answer::Admit);
+    }
+
+    fn send(&self, state: &mut State, index: usize) {
+        let machine = &mut state.machines[index];
+        machine.sequence += 1;
+        let now = Tick::from_nanos(state.now * 1_000);
+        let mut report = machine.budget.collect(None, now, Some(1));
+        if self.is(Mistake::KeepsReturned) && report.returned > 0 {
+            report.returned += 1;
+        }
+        let batch = Batch {
+            machine: machine.id,
+            sequence: machine.sequence,
+            terms: TERMS,
+            shape: Arc::clone(&self.shape),
+            sequence_key: format!("machine {}", machine.id).into(),
+            keys: vec![("key".into(), report)],
+        };
+        machine.flight = Some((batch.clone(), state.now));
+        state.wire.push(Message::Batch(state.sent.len()));
+        state.sent.push(batch);
+    }
+
+    fn deliver(&self, state: &mut State, index: usize) {
+        match state.wire.remove(index) {
+            Message::Batch(number) => {
+                let batch = state.sent[number].clone();
+                let replies = self.execute(state, &batch);
+                let reply = Message::Replies(batch.machine, batch.sequence, state.told.len());
+                state.told.push(replies);
+                state.wire.push(reply);
+            }
+            Message::Replies(id, sequence, number) => {
+                let replies = state.told[number].clone();
+                let machines = &mut state.machines;
+                let Some(machine) = machines.iter_mut().find(|machine| machine.id == id) else {
+                    return;
+                };
+                let begun = match &machine.flight {
+                    Some((batch, begun)) if batch.sequence == sequence => *begun,
+                    _ if self.is(Mistake::AdoptsTwice) => state.now,
+                    _ => return,
+                };
+                machine.flight = None;
+                let tick = |micros: u64| Tick::from_nanos(micros * 1_000);
+                let time = StoreTime {
+                    begun: tick(begun),
+                    sent: tick(begun),
+                    received: tick(state.now),
+                    at: replies.now,
+                };
+                let reply = replies.keys[0];
+                machine.budget.adopt(&Self::rules(), &reply, &time);
+            }
+        }
+    }
+
+    fn execute(&self, state: &mut State, batch: &Batch) -> Replies {
+        let now = state.now - state.behind;
+        if self.is(Mistake::CountsTwice) {
+            state.values.remove(&*batch.sequence_key);
+        }
+        if let Some(mut record) = self.record(state) {
+            if self.is(Mistake::ForgetsLapsed) && now >= record.ends {
+                record.out = [0; 2];
+                let text = record.to_text().into_bytes();
+                state.values.insert("key".to_owned(), text);
+            }
+        }
+        let keys: Vec<_> = batch.keys().map(str::to_owned).collect();
+        let values = keys
+            .iter()
+            .map(|key| state.values.get(key).map(Vec::as_slice));
+        let (writes, replies) = batch.execute_at(values, (now, true));
+        for write in writes {
+            let key = keys[write.index].clone();
+            state.values.insert(key, write.value.bytes);
+        }
+        if self.is(Mistake::ForgetsOut) {
+            if let Some(mut record) = self.record(state) {
+                record.out = [0; 2];
+                let text = record.to_text().into_bytes();
+                state.values.insert("key".to_owned(), text);
+            }
+        }
+        replies
+    }
+
+    fn record(&self, state: &State) -> Option<Record> {
+        let text = std::str::from_utf8(state.values.get("key")?).ok()?;
+        Record::from_text(text, &self.shape)
+    }
+
+    fn used(&self, record: &Record) -> u64 {
+        let free = self.shape.parts[0].free(&record.used[0]);
+        CAPACITY.saturating_add_signed(-free)
+    }
+
+    /// What is wrong with a state.
+    fn fault_of(&self, state: &State) -> Option<&'static str> {
+        if state.admitted > CAPACITY {
+            return Some("more was admitted than the limit");
+        }
+        let record = self.record(state)?;
+        let (used, out) = (self.used(&record), record.out[0] + record.out[1]);
+        if used + out > CAPACITY {
+            return Some("more is used and out than the limit");
+        }
+        if state.admitted > used + out {
+            return Some("a unit that was admitted is neither used nor out");
+        }
+        if !state.may_lapse && state.left.deaths > 0 && used > state.admitted {
+            return Some("a unit was charged that was not used");
+        }
+        self.lost_of(state)
+    }
+
+    /// Whether a unit is lost for ever: after two lives, another machine must be granted half of what is not used.
+    fn lost_of(&self, state: &State) -> Option<&'static str> {
+        let mut later = state.clone();
+        later.now += 4 * TERMS.life;
+        let mut machine = Machine::new(99);
+        let now = Tick::from_nanos(later.now * 1_000);
+        let _ = machine.budget.decide(&Self::rules(), now, 1);
+        later.machines.push(machine);
+        self.send(&mut later, state.machines.len());
+        let batch = later.sent[later.sent.len() - 1].clone();
+        let replies = self.execute(&mut later, &batch);
+        let free = CAPACITY.saturating_sub(self.used(&self.record(&later)?));
+        let granted = replies.keys[0].grant.units;
+        (granted < free.div_ceil(2)).then_some("a unit is lost for ever")
+    }
+
+    /// The first fault that is found, and how many states there are.
+    fn search(&self, left: Events, machines: u64) -> (Option<&'static str>, usize) {
+        let first = State {
+            left,
+            now: 1_000 * TERMS.life,
+            behind: 0,
+            values: BTreeMap::new(),
+            machines: (1..=machines).map(Machine::new).collect(),
+            wire: Vec::new(),
+            sent: Vec::new(),
+            told: Vec::new(),
+            admitted: 0,
+            may_lapse: false,
+        };
+        let hasher = BuildHasherDefault::<DefaultHasher>::default();
+        let mut known = HashSet::from([hasher.hash_one(&first)]);
+        let mut queue = VecDeque::from([first]);
+        while let Some(state) = queue.pop_front() {
+            if let Some(fault) = self.fault_of(&state) {
+                return (Some(fault), known.len());
+            }
+            for next in self.next(&state) {
+                if known.insert(hasher.hash_one(&next)) {
+                    queue.push_back(next);
+                }
+            }
+        }
+        (None, known.len())
+    }
+}
+
+impl Machine {
+    fn new(id: u64) -> Self {
+        Self {
+            id,
+            budget: Budget::default(),
+            sequence: 0,
+            flight: None,
+        }
+    }
+}
+
+impl State {
+    /// It comes back as another one.
+    fn die(&mut self, index: usize) {
+        self.left.deaths -= 1;
+        let id = self.machines[index].id + 10;
+        self.machines[index] = Machine::new(id);
+    }
+
+    fn send_again(&mut self, index: usize) {
+        self.left.repeated -= 1;
+        let flight = self.machines[index].flight.as_ref();
+        let number = self
+            .sent
+            .iter()
+            .position(|batch| flight.is_some_and(|(own, _)| own == batch));
+        self.wire.extend(number.map(Message::Batch));
+    }
+
+    /// States that differ only in what nothing refers to are one.
+    fn forget_the_answered(&mut self) {
+        let wire = std::mem::take(&mut self.wire);
+        let (sent, told) = (
+            std::mem::take(&mut self.sent),
+            std::mem::take(&mut self.told),
+        );
+        let flights = self
+            .machines
+            .iter()
+            .filter_map(|machine| machine.flight.as_ref());
+        self.sent = flights.map(|(batch, _)| batch.clone()).collect();
+        for message in wire {
+            self.wire.push(match message {
+                Message::Batch(number) => {
+                    let known = self.sent.iter().position(|batch| *batch == sent[number]);
+                    Message::Batch(known.unwrap_or_else(|| {
+                        self.sent.push(sent[number].clone());
+                        self.sent.len() - 1
+                    }))
+                }
+                Message::Replies(id, sequence, number) => {
+                    self.told.push(told[number].clone());
+                    Message::Replies(id, sequence, self.told.len() - 1)
+                }
+            });
+        }
+    }
+}
+
+/// The circumstances that are searched: what happens how often, and to how many machines.
+fn searches() -> Vec<(Events, u64)> {
+    let events = |requests, lost, repeated, deaths, steps, set_back| Events {
+        requests,
+        lost,
+        repeated,
+        deaths,
+        steps,
+        set_back,
+    };
+    vec![
+        (events(3, 0, 0, 0, 0, 0), 2),
+        (events(3, 0, 0, 0, 2, 0), 2),
+        (events(3, 1, 1, 0, 0, 0), 2),
+        (events(4, 0, 1, 0, 0, 0), 2),
+        (events(2, 0, 0, 1, 2, 0), 2),
+        (events(2, 0, 0, 0, 1, 1), 2),
+        (events(3, 0, 0, 0, 0, 0), 3),
+    ]
+}
+
+/// Shows promises 200, 202.
+#[test]
+fn no_state_of_a_few_machines_breaks_the_limit_or_loses_a_unit() {
+    for (events, machines) in searches() {
+        let (fault, states) = Model::new(None).search(events, machines);
+        println!("{machines} machines, {events:?}: {states} states");
+        assert_eq!(fault, None, "{machines} machines, {events:?}");
+        assert!(states > 100, "{machines} machines, {events:?}: {states}");
+    }
+}
+
+/// Shows promises 200, 202.
+#[test]
+fn the_search_finds_every_planted_mistake() {
+    for mistake in [
+        Mistake::CountsTwice,
+        Mistake::ForgetsOut,
+        Mistake::ForgetsLapsed,
+        Mistake::AdoptsTwice,
+        Mistake::KeepsReturned,
+    ] {
+        let model = Model::new(Some(mistake));
+        let mut found = searches()
+            .into_iter()
+            .map(|(events, machines)| model.search(events, machines).0);
+        let found = found.find_map(|fault| fault);
+        println!("{mistake:?}: {found:?}");
+        assert!(found.is_some(), "{mistake:?}");
+    }
+}
