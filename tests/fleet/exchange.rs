@@ -99,6 +99,27 @@ async fn exchanges_do_not_grow_with_load() {
     }
 }
 
+/// An exact limit takes one call per request.
+///
+/// Shows promise 203.
+#[tokio::test(start_paused = true)]
+async fn from_two_requests_per_interval_on_there_are_fewer_exchanges_than_requests() {
+    for per_interval in [1, 2, 3] {
+        let limit = machine(synced(&MemoryStore::new()));
+        let (mut requests, mut left) = (0, 100);
+        while left > per_interval {
+            for _ in 0..per_interval {
+                admit(&limit, 1).await;
+                tokio::time::sleep(INTERVAL / per_interval).await;
+                (requests, left) = (requests + 1, left - 1);
+            }
+        }
+        let exchanged = limit.counts().exchanged;
+        println!("{per_interval} per interval: {requests} requests, {exchanged} exchanges");
+        assert_eq!(exchanged < requests, per_interval > 1);
+    }
+}
+
 /// Shows promise 211.
 #[tokio::test(start_paused = true)]
 async fn a_denied_key_learns_of_a_reset_by_another_machine() {

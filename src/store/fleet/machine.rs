@@ -205,6 +205,12 @@ impl Budget {
         };
     }
 
+    /// Units that it can admit.
+    #[cfg(test)]
+    pub(super) fn held(&self, now: Tick) -> u64 {
+        if now < self.until { self.left } else { 0 }
+    }
+
     /// Whether there is something to report, to give back or to ask for.
     pub(super) const fn is_due(&self) -> bool {
         let held = self.left + self.used + self.charged + self.given_back;

@@ -96,6 +96,7 @@ fn above_the_limit_the_limit_is_used() {
                 ..scenario(&shape, ahead, machines, rate)
             };
             let mean = run.mean(&run.run(), 3, 1_000);
+            println!("{name}, ahead {ahead}, {machines} machines, {rate} per second: {mean}");
             let least = match (name, ahead) {
                 ("log", true) => 860,
                 ("log", false) => 790,
