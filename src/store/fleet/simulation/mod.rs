@@ -5,6 +5,7 @@
     reason = "a simulation of small numbers"
 )]
 
+mod joins;
 mod judge;
 mod scenario;
 mod tests;
