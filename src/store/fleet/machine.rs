@@ -90,17 +90,6 @@ struct Figures {
 }
 
 impl Budget {
-    /// Takes a cost if the budget has it ready, and says whether it did.
-    #[inline]
-    pub(super) fn try_spend(&mut self, now: Tick, cost: u64) -> bool {
-        if cost > self.left || now >= self.until {
-            return false;
-        }
-        self.demand = self.demand.saturating_add(cost);
-        self.spend(now, cost);
-        true
-    }
-
     #[inline]
     fn spend(&mut self, now: Tick, cost: u64) {
         self.left -= cost;

@@ -283,10 +283,7 @@ impl<'a> Fleet<'a> {
 
     fn request(&mut self, machine: usize, key: usize) {
         let (rules, tick) = (self.rules(machine), self.tick(machine));
-        let budget = &mut self.machines[machine].budgets[key];
-        if budget.try_spend(tick, 1) {
-            self.admit(machine, key);
-        } else if self.scenario.mistake == Some(Mistake::AdmitsFirst)
+        if self.scenario.mistake == Some(Mistake::AdmitsFirst)
             && self.machines[machine].time.is_none()
         {
             self.machines[machine].budgets[key].charge(tick, 1);
