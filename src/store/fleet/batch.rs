@@ -1,6 +1,10 @@
 //! What a machine sends to the store once per interval, and what it gets back.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt::{self, Write as _},
+    sync::Arc,
+    time::Duration,
+};
 
 use super::exchange::{exchange, repeated};
 use super::record::{Grant, Record, Reply, Report, Terms, numbers};
@@ -261,7 +265,7 @@ impl Seen {
         let mut text = sequence.to_string();
         for reply in replies {
             let [epoch, units, keeps] = reply.grant.numbers();
-            text += &format!(";{epoch} {units} {keeps}");
+            let _ = write!(text, ";{epoch} {units} {keeps}");
         }
         text
     }

@@ -380,8 +380,9 @@ impl Shard {
     /// Whether requests wait for an exchange of the key, or it is to be reset.
     pub(super) fn is_urgent(&self, hash: u64) -> bool {
         let waits = |waiters: &Vec<Waiter>| waiters.iter().any(|waiter| !waiter.is_closed());
-        let is_reset = |entry: &Box<Entry>| entry.budget.is_reset();
-        self.waiters.get(&hash).is_some_and(waits) || self.keys.get(&hash).is_some_and(is_reset)
+        let entry = self.keys.get(&hash);
+        self.waiters.get(&hash).is_some_and(waits)
+            || entry.is_some_and(|entry| entry.budget.is_reset())
     }
 
     /// Lets the requests that wait for the key go on.

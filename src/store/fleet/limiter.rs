@@ -178,9 +178,9 @@ impl<S: CasStore, A: Algorithm, M: Mode> FleetLimiter<S, A, M> {
             Op::Reset => budget.reset(),
             Op::Take(_) | Op::Reserve { .. } | Op::Peek(_) | Op::PeekOf(..) | Op::Ban(_) => {}
         };
-        let name = || node.name_of(key);
+        let name = || Node::<S, A>::name_of(key);
         let decision = node.keys.change(hash, name, now, change);
-        let decision = decision.ok_or_else(|| node.is_full())?;
+        let decision = decision.ok_or_else(Node::<S, A>::is_full)?;
         if op == Op::Reset {
             node.exchange_now(hash);
         }
@@ -320,7 +320,7 @@ where
         let node = self.node();
         let hash = node.keys.hash(key);
         let now = MonotonicClock.now();
-        FleetFuture::decide(node, || node.name_of(key), (hash, cost), now)
+        FleetFuture::decide(node, || Node::<S, A>::name_of(key), (hash, cost), now)
     }
 
     fn current_decision(&self, key: &K, cost: u64) -> Option<Decision> {

@@ -142,9 +142,10 @@ impl Budget {
     /// Units of the fleet that are free at `now`, as far as this machine knows.
     fn free(&self, rules: &Rules, now: Tick) -> u64 {
         let elapsed = nanos(now.since(self.known_at)) / 1_000;
-        let free = self.reply.map_or(i128::from(rules.capacity), |figures| {
-            i128::from(figures.free) + i128::from(figures.refilled(elapsed))
-        });
+        let free = self.reply.map_or_else(
+            || i128::from(rules.capacity),
+            |figures| i128::from(figures.free) + i128::from(figures.refilled(elapsed)),
+        );
         u64::try_from(free - i128::from(self.charged))
             .unwrap_or(0)
             .min(rules.capacity)

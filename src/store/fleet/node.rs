@@ -155,7 +155,7 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
     }
 
     /// The name of a key in the store, without the prefix: its group, and the key.
-    pub(super) fn name_of<K: RemoteKey + ?Sized>(&self, key: &K) -> Arc<str> {
+    pub(super) fn name_of<K: RemoteKey + ?Sized>(key: &K) -> Arc<str> {
         let mut key = key_name("", key);
         // The brace that closes the names of other limits.
         key.pop();
@@ -206,11 +206,11 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
                 let timed_out = || Failure::Deadline(self.wait_limit).in_store(S::NAME);
                 Err(self.last_error().unwrap_or_else(timed_out))
             }
-            Outcome::Full => Err(self.is_full()),
+            Outcome::Full => Err(Self::is_full()),
         }
     }
 
-    pub(super) fn is_full(&self) -> StoreError {
+    pub(super) fn is_full() -> StoreError {
         let text = "all keys of the table are being exchanged";
         StoreError::new(format!("{}: {text}", S::NAME), true)
     }
