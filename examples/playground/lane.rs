@@ -53,7 +53,7 @@ impl Lane {
         if queues {
             limit = limit.seats(MAX_WAITING).when_full(WhenFull::Deny);
         }
-        let handle = limit.handle_for::<Request>();
+        let handle = limit.handle();
         Self {
             route: Router::new().route(PATH, get(served)).layer(limit),
             handle,

@@ -4,23 +4,22 @@ use http::{Extensions, HeaderMap, HeaderValue, Response, StatusCode};
 use http_body::Body;
 
 use super::adaptive::Outcome;
-use super::keep::{Held, hand_over};
+use super::keep::{HeldPermits, hand_over};
 use crate::error::RateLimited;
 use crate::layer::HeldBody;
 
-/// When a permit is released. Sealed: [`UntilBodyEnds`], [`UntilHead`] and [`UntilResponse`] are all
-/// there are.
+/// When a permit is released: [`UntilBodyEnds`], [`UntilHead`] and [`UntilResponse`] are all there are.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot hold a permit in a `{Res}`",
     label = "the response is not an `http::Response` with a body",
     note = "for a service that is not HTTP add `.release_at_response()`"
 )]
-pub trait Hold<Res>: sealed::Sealed {
+pub trait Hold<Res> {
     /// The response as the layer returns it.
     type Response;
 
     /// Moves the permit into the response, or releases it.
-    fn hold(response: Res, permit: Held) -> Self::Response;
+    fn hold(response: Res, permit: HeldPermits) -> Self::Response;
 
     /// What an [adaptive](super::ConcurrencyLimitLayer::adaptive) limit learns from the response.
     fn outcome(response: &Res) -> Outcome;
@@ -46,7 +45,7 @@ impl<B: Body> Hold<Response<B>> for UntilBodyEnds {
     type Response = Response<PermitBody<B>>;
 
     #[inline]
-    fn hold(response: Response<B>, held: Held) -> Self::Response {
+    fn hold(response: Response<B>, held: HeldPermits) -> Self::Response {
         let held = hand_over(response.extensions(), held);
         response.map(|body| {
             let held = held.filter(|_| !body.is_end_stream());
@@ -63,7 +62,7 @@ impl<B> Hold<Response<B>> for UntilHead {
     type Response = Response<B>;
 
     #[inline]
-    fn hold(response: Response<B>, permit: Held) -> Response<B> {
+    fn hold(response: Response<B>, permit: HeldPermits) -> Response<B> {
         drop(permit);
         response
     }
@@ -77,7 +76,7 @@ impl<Res> Hold<Res> for UntilResponse {
     type Response = Res;
 
     #[inline]
-    fn hold(response: Res, permit: Held) -> Res {
+    fn hold(response: Res, permit: HeldPermits) -> Res {
         drop(permit);
         response
     }
@@ -103,15 +102,6 @@ fn http_outcome(extensions: &Extensions, status: StatusCode, headers: &HeaderMap
     }
 }
 
-mod sealed {
-    #[expect(unnameable_types, reason = "a seal must not be nameable")]
-    pub trait Sealed {}
-
-    impl Sealed for super::UntilBodyEnds {}
-    impl Sealed for super::UntilHead {}
-    impl Sealed for super::UntilResponse {}
-}
-
 /// A response body that holds the permits of its request until its last frame is taken, or it has
 /// failed or is dropped.
-pub type PermitBody<B> = HeldBody<B, Held>;
+pub type PermitBody<B> = HeldBody<B, HeldPermits>;

@@ -14,7 +14,7 @@ use std::{
 
 use super::adaptive::Outcome;
 use super::hold::{Hold, UntilBodyEnds};
-use super::keep::Held;
+use super::keep::HeldPermits;
 use super::line::End;
 use super::permit::{Permit, Place};
 use super::permits::Permits;
@@ -26,8 +26,8 @@ use crate::decision::{CompactDecision, Decision, Verdict};
 use crate::error::{RateLimited, StoreError};
 use crate::key::Priority;
 use crate::layer::{
-    Ask, Exit, Gate, Limiting, Look, MayWait, OnStoreError, Passed, PolicyList, Preview,
-    Previewing, SettlePart, State, rename,
+    Ask, Exit, Gate, Limiting, Look, MayWait, OnStoreError, Passed, Preview, Previewing,
+    SettlePart, State, rename,
 };
 use crate::queue::Order;
 use crate::respond::{Event, OwnRules, Policies, Settle};
@@ -59,8 +59,7 @@ pub(crate) struct Options {
 
 /// What a request in flight has: its permit, and when it got it.
 #[derive(Debug)]
-#[expect(unnameable_types, reason = "only layers use it")]
-pub struct Ticket {
+struct Ticket {
     permit: Option<Permit>,
     /// If the limit is adaptive. `None` once the outcome is recorded.
     started: Option<Started>,
@@ -77,8 +76,7 @@ struct Started {
 
 /// What a request has while it waits for a permit.
 #[derive(Debug)]
-#[expect(unnameable_types, reason = "only layers use it")]
-pub struct PermitWait {
+struct PermitWait {
     place: Place,
     /// Set at the first poll.
     sleep: Option<MonotonicSleep>,
@@ -86,10 +84,12 @@ pub struct PermitWait {
     ask: Ask,
 }
 
-/// What a request has of a limit on concurrency.
+/// What a request has of a limit on concurrency: nothing yet, a place in line, or its permit.
 #[derive(Debug, Default)]
-#[expect(unnameable_types, reason = "only layers use it")]
-pub enum InFlightEntry {
+pub struct InFlightEntry(Stage);
+
+#[derive(Debug, Default)]
+enum Stage {
     /// It has not asked.
     #[default]
     New,
@@ -163,7 +163,7 @@ impl<H, P> InFlight<H, P> {
         waited: bool,
         entry: &mut InFlightEntry,
     ) -> Passed {
-        *entry = InFlightEntry::Has(self.ticket(permit, |_| usage.in_flight));
+        entry.0 = Stage::Has(self.ticket(permit, |_| usage.in_flight));
         Passed {
             decision: figures.then(|| CompactDecision::new(&usage.decision(Verdict::Admit))),
             waited,
@@ -225,6 +225,8 @@ impl<H, P> InFlight<H, P> {
 impl<H, P: Clone> Limiting for InFlight<H, P> {
     type Limiter = Permits;
 
+    const LAYER: &'static str = "ConcurrencyLimitLayer";
+
     #[inline]
     fn state(&self) -> &Arc<State<Permits>> {
         &self.state
@@ -280,7 +282,7 @@ impl<K: Hash, H, P: Source<K>> Gate<K> for InFlight<H, P> {
         may_wait: MayWait<'_>,
         cx: Option<&mut Context<'_>>,
     ) -> Poll<Result<Passed, RateLimited>> {
-        if let InFlightEntry::New = entry {
+        if let Stage::New = entry.0 {
             let request = self.request(key, ask);
             let permits = self.permits();
             // The table lets a request of more units than the limit be in flight alone.
@@ -288,7 +290,7 @@ impl<K: Hash, H, P: Source<K>> Gate<K> for InFlight<H, P> {
             if is_plain && permits.may_pass(request) {
                 if let Ok((permit, usage)) = Permit::try_take(permits, request) {
                     let sampled = self.state.record_admitted(request.units);
-                    *entry = InFlightEntry::Has(self.ticket(permit, |_| usage.in_flight));
+                    entry.0 = Stage::Has(self.ticket(permit, |_| usage.in_flight));
                     return Poll::Ready(Ok(Passed {
                         sampled,
                         ..Passed::AT_ONCE
@@ -300,19 +302,19 @@ impl<K: Hash, H, P: Source<K>> Gate<K> for InFlight<H, P> {
                 return entered;
             }
         }
-        match (entry, cx) {
-            (entry @ InFlightEntry::Waits(_), Some(cx)) => self.poll_wait(entry, cx),
-            (InFlightEntry::Waits(_), None) => Poll::Pending,
+        match (&entry.0, cx) {
+            (Stage::Waits(_), Some(cx)) => self.poll_wait(entry, cx),
+            (Stage::Waits(_), None) => Poll::Pending,
             _ => Poll::Ready(Ok(Passed::AT_ONCE)),
         }
     }
 
     fn leave(&self, _: &K, entry: &mut InFlightEntry) {
-        if let InFlightEntry::Has(ticket) = entry {
+        if let Stage::Has(ticket) = &mut entry.0 {
             // The service has not had the request, so it is no sample.
             ticket.started = None;
         }
-        *entry = InFlightEntry::Nothing;
+        entry.0 = Stage::Nothing;
     }
 
     fn settle(
@@ -321,7 +323,7 @@ impl<K: Hash, H, P: Source<K>> Gate<K> for InFlight<H, P> {
         entry: &mut InFlightEntry,
         settle: SettlePart<'_>,
     ) -> Option<Ready<()>> {
-        let InFlightEntry::Has(ticket) = entry else {
+        let Stage::Has(ticket) = &mut entry.0 else {
             return None;
         };
         match (settle(None), &mut ticket.permit) {
@@ -332,7 +334,7 @@ impl<K: Hash, H, P: Source<K>> Gate<K> for InFlight<H, P> {
         None
     }
 
-    fn policies(&self, _: &K, decision: &mut Decision) -> (PolicyList<'_>, OwnRules<'_>) {
+    fn policies(&self, _: &K, decision: &mut Decision) -> (Arc<Policies>, OwnRules<'_>) {
         let limit = decision.limit;
         let make = |name: &str| Policies::at_once(name, limit);
         (self.state.policies(limit, &make), None)
@@ -364,7 +366,7 @@ impl<H, P> InFlight<H, P> {
     {
         if request.units == 0 {
             let _ = self.state.record_admitted(request.units);
-            *entry = InFlightEntry::Nothing;
+            entry.0 = Stage::Nothing;
             return Poll::Ready(Ok(Passed::AT_ONCE));
         }
         let Options {
@@ -407,7 +409,7 @@ impl<H, P> InFlight<H, P> {
                     max_wait
                 };
                 let left = until.map(|until| until.since(MonotonicClock.now()));
-                *entry = InFlightEntry::Waits(PermitWait {
+                entry.0 = Stage::Waits(PermitWait {
                     place: Place::new(Arc::clone(self.permits()), request, at),
                     sleep: None,
                     max_wait: left.map_or(longest, |left| left.min(longest)),
@@ -430,7 +432,7 @@ impl<H, P> InFlight<H, P> {
     where
         P: Source<K>,
     {
-        let InFlightEntry::Waits(wait) = entry else {
+        let Stage::Waits(wait) = &mut entry.0 else {
             return Poll::Pending;
         };
         let ended = match wait.place.poll(cx) {
@@ -447,7 +449,7 @@ impl<H, P> InFlight<H, P> {
             }
         };
         let (ask, request) = (wait.ask, wait.place.request());
-        *entry = InFlightEntry::Nothing;
+        entry.0 = Stage::Nothing;
         let (permit, waited) = match ended {
             Ok(permit) => permit,
             Err(End::Failed) => return Poll::Ready(self.fail(ask, self.source.failure().1)),
@@ -487,13 +489,13 @@ impl<H> InFlight<H> {
         H: Hold<Res>,
     {
         let permits = entries.into_iter().filter_map(|entry| {
-            let InFlightEntry::Has(mut ticket) = entry else {
+            let Stage::Has(mut ticket) = entry.0 else {
                 return None;
             };
             ticket.record(|| result.as_ref().map_or(Outcome::Dropped, H::outcome));
             ticket.permit.take().filter(|_| ticket.goes_on)
         });
-        let held: Held = permits.collect();
+        let held: HeldPermits = permits.collect();
         result.map(|response| H::hold(response, held))
     }
 }

@@ -7,16 +7,16 @@ use http::Extensions;
 use super::permit::Permit;
 use crate::sync::{Mutex, lock};
 
-/// The permits of a request, one per limit that it is in flight in.
+/// The permits of a request, one per limit that it is in flight in. The body of its response has them, a
+/// [`PermitBody`](super::PermitBody).
 #[derive(Debug, Default)]
-#[expect(unnameable_types, reason = "only the layer uses it")]
-pub struct Held {
+pub struct HeldPermits {
     _first: Option<Permit>,
     /// Those of several limits, as a policy file may have.
     _others: Vec<Permit>,
 }
 
-impl FromIterator<Permit> for Held {
+impl FromIterator<Permit> for HeldPermits {
     #[inline]
     fn from_iter<I: IntoIterator<Item = Permit>>(permits: I) -> Self {
         let mut permits = permits.into_iter();
@@ -68,11 +68,11 @@ impl FromIterator<Permit> for Held {
 /// ```
 #[must_use = "dropping it releases the permits"]
 #[derive(Debug, Default)]
-pub struct PermitHolder(Arc<Mutex<Vec<Held>>>);
+pub struct PermitHolder(Arc<Mutex<Vec<HeldPermits>>>);
 
 /// An extension of a response: its permits go to a [`PermitHolder`], as long as that exists.
 #[derive(Clone, Debug)]
-pub struct KeepPermits(Weak<Mutex<Vec<Held>>>);
+pub struct KeepPermits(Weak<Mutex<Vec<HeldPermits>>>);
 
 impl PermitHolder {
     /// Holds nothing yet.
@@ -89,7 +89,7 @@ impl PermitHolder {
 
 /// Leaves the permits to the holder that the response names. Returns them if there is none, or none any more.
 #[inline]
-pub(super) fn hand_over(extensions: &Extensions, held: Held) -> Option<Held> {
+pub(super) fn hand_over(extensions: &Extensions, held: HeldPermits) -> Option<HeldPermits> {
     let keep = extensions.get::<KeepPermits>();
     let Some(holder) = keep.and_then(|keep| keep.0.upgrade()) else {
         return Some(held);

@@ -4,13 +4,13 @@ use super::permits::{Permits, checked_limit};
 use super::source::InProcess;
 use crate::error::expect_valid;
 
-/// A limit on concurrency: a number, or the number of a fleet, `fleet::FleetLimit` (feature `cas`). Sealed.
+/// A limit on concurrency: a number, or the number of a fleet, `fleet::FleetLimit` (feature `cas`). There are no others.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a limit on concurrency",
     label = "give a `u32`",
     note = "a limit that follows latency is made with `ConcurrencyLimitLayer::adaptive`"
 )]
-pub trait IntoLimit: sealed::Sealed {
+pub trait IntoLimit {
     /// Where the permits are.
     type Source;
 
@@ -25,11 +25,4 @@ impl IntoLimit for u32 {
     fn into_limit(self) -> (Permits, InProcess) {
         (Permits::new(expect_valid(checked_limit(self))), InProcess)
     }
-}
-
-pub(super) mod sealed {
-    #[expect(unnameable_types, reason = "a seal must not be nameable")]
-    pub trait Sealed {}
-
-    impl Sealed for u32 {}
 }

@@ -24,8 +24,8 @@ mod table;
 pub use self::{
     adaptive::{Adaptive, Aimd, Gradient2, Outcome, Window},
     hold::{Hold, PermitBody, UntilBodyEnds, UntilHead, UntilResponse},
-    in_flight::InFlight,
-    keep::{KeepPermits, PermitHolder},
+    in_flight::{InFlight, InFlightEntry},
+    keep::{HeldPermits, KeepPermits, PermitHolder},
     limit::IntoLimit,
     permits::Permits,
     source::InProcess,

@@ -7,8 +7,7 @@ use crate::queue::{Order, Precedence};
 
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(unnameable_types, reason = "only layers use it")]
-pub struct PermitRequest {
+pub(crate) struct PermitRequest {
     /// Identifies the key.
     pub(super) id: u64,
     pub(super) units: u64,
@@ -40,8 +39,7 @@ pub(super) fn part_of(limit: u64, reserved: u32) -> u64 {
 
 /// How much of the limit of a key is taken, as a request sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(unnameable_types, reason = "only layers use it")]
-pub struct Usage {
+pub(crate) struct Usage {
     pub(super) in_flight: u64,
     /// The part of the limit that the request may use.
     pub(super) limit: u64,

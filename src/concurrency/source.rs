@@ -7,14 +7,13 @@ use super::request::PermitRequest;
 use super::table::Joined;
 use crate::error::StoreError;
 
-/// Where the permits of requests with the key `K` are. Sealed.
+/// Where the permits of requests with the key `K` are.
 #[diagnostic::on_unimplemented(
     message = "the permits of a fleet need a key with a name in its store, which `{K}` has not",
     label = "not a `tower_throttle::store::remote::RemoteKey`",
     note = "see `tower_throttle::store::remote::RemoteKey`, which a key of your own can implement"
 )]
-#[expect(unnameable_types, reason = "only layers use it")]
-pub trait Source<K>: sealed::Sealed + Clone + Send + Sync + 'static {
+pub(crate) trait Source<K>: Clone + Send + Sync + 'static {
     /// Whether permits are taken by [`ask`](Self::ask).
     const ASKS: bool;
 
@@ -62,11 +61,4 @@ impl<K> Source<K> for InProcess {
     fn failure(&self) -> (Duration, StoreError) {
         (Duration::ZERO, StoreError::new("no store", false))
     }
-}
-
-pub(super) mod sealed {
-    #[expect(unnameable_types, reason = "a seal must not be nameable")]
-    pub trait Sealed {}
-
-    impl Sealed for super::InProcess {}
 }

@@ -43,8 +43,7 @@ pub(super) struct Table {
 
 /// What a request gets that may wait.
 #[derive(Debug, PartialEq, Eq)]
-#[expect(unnameable_types, reason = "only layers use it")]
-pub enum Joined {
+pub(crate) enum Joined {
     /// A permit.
     Taken(Usage),
     /// The number of its node.

@@ -12,8 +12,7 @@ use crate::key::{
 /// `RateLimitLayer::handle` uses it to give a handle the layer's key type. Closures and all provided
 /// extractors implement it. `Marker` is inferred; it only keeps these implementations apart.
 ///
-/// For an extractor of your own, either call `layer.handle_for::<Req>()`, or implement this trait
-/// with `()` as the marker:
+/// For an extractor of your own, implement this trait with `()` as the marker:
 ///
 /// ```
 /// use tower_throttle::{FixedWindow, Quota, RateLimitLayer, key::{Extracted, KeyExtractor, KeyType}};
@@ -35,12 +34,11 @@ use crate::key::{
 ///
 /// let layer = RateLimitLayer::new(Shard { count: 8 }, FixedWindow::new(Quota::per_day(100)));
 /// drop(layer.handle().charge(&7, 10));
-/// drop(layer.handle_for::<u64>().reset(&7)); // the same without `KeyType`
 /// ```
 #[diagnostic::on_unimplemented(
     message = "the key type of `{Self}` is not known without the request type",
-    label = "call `layer.handle_for::<Request>()`, with the request type of the service",
-    note = "or write `impl tower_throttle::key::KeyType<()> for {Self} {{ type Key = ..; }}`"
+    label = "a handle needs it",
+    note = "write `impl tower_throttle::key::KeyType<()> for {Self} {{ type Key = ..; }}`"
 )]
 pub trait KeyType<Marker> {
     /// What requests are counted by.

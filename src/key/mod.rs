@@ -174,6 +174,19 @@ pub enum Extracted<K> {
 }
 
 impl<K> Extracted<K> {
+    /// `key`, or a request that is not limited: for a closure by which requests without a key are free.
+    ///
+    /// ```
+    /// use http::Request;
+    /// use tower_throttle::key::{Extracted, KeyExtractor};
+    ///
+    /// let by_tenant = |request: &Request<()>| Extracted::or_skip(request.headers().get("tenant").cloned());
+    /// assert_eq!(by_tenant.extract(&Request::new(())), Extracted::Skip);
+    /// ```
+    pub fn or_skip(key: Option<K>) -> Self {
+        key.map_or(Self::Skip, Self::Key)
+    }
+
     /// Converts the key, if there is one.
     pub fn map<T>(self, change: impl FnOnce(K) -> T) -> Extracted<T> {
         match self {

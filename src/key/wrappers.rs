@@ -30,16 +30,9 @@ impl<Req, F: Fn(&Req) -> bool> Predicate<Req> for F {
     message = "a cost is a `u64`, and this closure returns `{Self}`: write `u64::from(..)` or `.. as u64`",
     label = "the cost is not a `u64`"
 )]
-pub trait Cost: sealed::Sealed {}
+pub trait Cost: Into<u64> {}
 
 impl Cost for u64 {}
-
-mod sealed {
-    #[expect(unnameable_types, reason = "sealed: no other type is a cost")]
-    pub trait Sealed {}
-
-    impl Sealed for u64 {}
-}
 
 /// An extractor with a setting of the layer: `RateLimitLayer::cost` makes a `With<K, Costs<F>>`, `skip` and
 /// `block` a `With<K, Filter<P>>`, and `priority` a `With<K, Priorities<P>>`.

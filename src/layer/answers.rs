@@ -1,7 +1,6 @@
 //! Settings of a layer that concern responses.
 
 use super::{LimitLayer, Rate};
-use crate::backend::IntoBackend;
 use crate::respond::{AtEnd, Responder, SettleWhen};
 
 /// A responder that is watched by one more.
@@ -55,7 +54,8 @@ impl<K, G, D, H, F, W> LimitLayer<K, G, Responder<D, H, F, W>> {
     /// assert_eq!(response.headers()["ratelimit-policy"], "\"search\";q=100;w=1");
     /// # }
     /// ```
-    pub fn headers<T>(self, tell: T) -> LimitLayer<K, G, Responder<D, T, F, W>> {
+    pub fn headers<T>(mut self, tell: T) -> LimitLayer<K, G, Responder<D, T, F, W>> {
+        self.options.silent = false;
         self.map_respond(|respond| respond.with_tell(tell))
     }
 
@@ -202,7 +202,7 @@ impl<K, G, D, H, F, W> LimitLayer<K, G, Responder<D, H, F, W>> {
     }
 }
 
-impl<L: IntoBackend, F> SettleWhen<Self, Rate<L>, F> for AtEnd {
+impl<L, F> SettleWhen<Self, Rate<L>, F> for AtEnd {
     type Settle = F;
 
     const SAYS_LATER: bool = true;

@@ -2,7 +2,6 @@
 //!
 //! A request enters, waits if it has to, goes on to the service, and its cost is settled when it ends there; or it
 //! leaves.
-#![expect(unnameable_types, reason = "only layers use them")]
 
 use std::{
     future::Future,
@@ -11,15 +10,14 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use super::policy_cache::{PolicyList, UNNAMED};
 pub(crate) use super::preview::Previewing;
-use super::state::State;
+use super::state::{State, UNNAMED};
 use crate::clock::Tick;
 use crate::decision::{CompactDecision, Decision};
 use crate::error::RateLimited;
 use crate::key::Priority;
 use crate::queue::RequestSeat;
-use crate::respond::{CostHandle, OwnRules, Settle};
+use crate::respond::{CostHandle, OwnRules, Policies, Settle};
 
 /// What a request asks for.
 #[expect(
@@ -68,9 +66,13 @@ pub struct MayWait<'a> {
 /// while the request waits or runs come last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Look {
+    /// The request would be denied.
     Denies,
+    /// It would go on at once.
     Passes,
+    /// A server has to be asked.
     Unknown,
+    /// It would wait.
     Waits,
     /// The request is in flight there from then on.
     Holds,
@@ -115,9 +117,13 @@ pub(crate) fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
 
 /// What a gate is made of, whatever its keys. Sealed.
 pub trait Limiting: Clone {
+    /// What its layer is called.
+    const LAYER: &'static str = "LimitLayer";
+
     /// What decides.
     type Limiter: Send + Sync + 'static;
 
+    /// What its services and handles share.
     fn state(&self) -> &Arc<State<Self::Limiter>>;
 
     /// Whether a request may have to wait. Several limits are not asked.
@@ -193,11 +199,8 @@ pub trait Gate<K>: Limiting {
 
     /// The limits as clients are told them, one of which `decision` is about, and what the limit that
     /// has made the decision says about it. [`Decision::policy`] then counts the policies of that limit.
-    fn policies<'a>(
-        &'a self,
-        key: &'a K,
-        decision: &mut Decision,
-    ) -> (PolicyList<'a>, OwnRules<'a>);
+    fn policies<'a>(&'a self, key: &'a K, decision: &mut Decision)
+    -> (Arc<Policies>, OwnRules<'a>);
 }
 
 /// What becomes of a response. Sealed.

@@ -65,19 +65,10 @@ pub struct Handle<K, L> {
 impl<K, G: Limiting, R> LimitLayer<K, G, R> {
     /// A handle of its limits.
     ///
-    /// For an extractor of your own that does not implement [`KeyType`], call
-    /// [`handle_for`](Self::handle_for).
+    /// An extractor of your own implements [`KeyType`] for it.
     pub fn handle<M>(&self) -> Handle<K::Key, G::Limiter>
     where
         K: KeyType<M>,
-    {
-        Handle::new(self.gate().state())
-    }
-
-    /// A handle of its limits, for requests of type `Req`: `layer.handle_for::<Request>()`.
-    pub fn handle_for<Req>(&self) -> Handle<K::Key, G::Limiter>
-    where
-        K: KeyExtractor<Req>,
     {
         Handle::new(self.gate().state())
     }

@@ -12,7 +12,6 @@ mod held_body;
 mod limit_of;
 mod mistakes;
 mod options;
-mod policy_cache;
 mod preview;
 mod rate;
 mod rate_entry;
@@ -38,20 +37,35 @@ pub use self::{
     top_keys::{Hashed, TopKey, TopKeys},
     usage::Usage,
 };
+/// What layers are made of, for who names the type of a layer in full. There is nothing to implement or to call.
+pub mod parts {
+    pub use super::{
+        all_of::{Parts, Slot},
+        gate::{Ask, Exit, Gate, Limiting, Look, MayWait, Passed},
+        rate_entry::RateEntry,
+        state::{LayerState, Shared, State},
+    };
+}
+
 #[cfg(feature = "policies")]
 pub(crate) use self::{
-    all_of::{Part, PartAsk, PartOf, Parts, Renamed, Slot},
+    all_of::{AskParts, Part, PartAsk, PartOf, Parts, Renamed, Slot},
     preview::all,
     state::LayerState,
 };
 pub(crate) use self::{
     gate::{Ask, Exit, Gate, Limiting, Look, MayWait, Passed, SettlePart, rename},
-    policy_cache::PolicyList,
     preview::Previewing,
     signals::Gauges,
     state::State,
 };
-use std::{any::type_name, fmt, num::NonZero, sync::Arc, time::Duration};
+use std::{
+    any::{TypeId, type_name},
+    fmt,
+    num::NonZero,
+    sync::Arc,
+    time::Duration,
+};
 
 use tower_layer::Layer;
 
@@ -115,20 +129,20 @@ use crate::respond::Responder;
 /// ```
 ///
 /// # Naming the type
-/// `L` is the algorithm, or the limiter of a store, that [`new`](Self::new) was given. Each setting that
-/// takes a closure or another type changes the type of the layer:
+/// `L` is what decides: a [`Local`](crate::Local) of an algorithm, whether [`new`](Self::new) was given that or the
+/// algorithm alone, or the limiter of a store. Each setting that takes a closure or another type changes the type of the layer:
 ///
 /// ```
-/// use tower_throttle::{AsError, ClientIp, Global, Quota, RateLimit, RateLimitLayer, TokenBucket, respond::Responder};
+/// use tower_throttle::{AsError, ClientIp, Global, Local, Quota, RateLimit, RateLimitLayer, TokenBucket, respond::Responder};
 ///
 /// struct Limits {
-///     clients: RateLimitLayer<ClientIp, TokenBucket>,
+///     clients: RateLimitLayer<ClientIp, Local<TokenBucket>>,
 ///     /// One limit for all requests, with errors as answers.
-///     total: RateLimitLayer<Global, TokenBucket, Responder<AsError>>,
+///     total: RateLimitLayer<Global, Local<TokenBucket>, Responder<AsError>>,
 /// }
 ///
 /// /// A service of type `S` with that limit.
-/// type Limited<S> = RateLimit<S, Global, TokenBucket, Responder<AsError>>;
+/// type Limited<S> = RateLimit<S, Global, Local<TokenBucket>, Responder<AsError>>;
 ///
 /// # use tower::Layer;
 /// let bucket = || TokenBucket::new(Quota::per_second(10));
@@ -248,7 +262,7 @@ impl<K, G: Limiting, R> LimitLayer<K, G, R> {
     }
 }
 
-impl<K, L: IntoBackend> RateLimitLayer<K, L> {
+impl<K: 'static, L> RateLimitLayer<K, L> {
     /// Creates a layer that finds the key of a request with `keys` and decides with `limiter`.
     ///
     /// `keys` is [`Global`], an extractor such as [`ClientIp`](crate::ClientIp), or a
@@ -272,12 +286,17 @@ impl<K, L: IntoBackend> RateLimitLayer<K, L> {
     /// # Panics
     /// If a setting of an algorithm is invalid or has no effect.
     #[track_caller]
-    pub fn new(keys: K, limiter: L) -> Self {
-        Self::of(keys, Rate::new(into_backend_for::<K, _>(limiter)))
+    pub fn new<T: IntoBackend<Backend = L>>(keys: K, limiter: T) -> Self {
+        let backend = if TypeId::of::<K>() == TypeId::of::<Global>() {
+            limiter.into_single_key_backend()
+        } else {
+            limiter.into_backend()
+        };
+        Self::of(keys, Rate::new::<T>(backend))
     }
 }
 
-impl<K, L: IntoBackend, R> RateLimitLayer<K, L, R> {
+impl<K, L: Send + Sync + 'static, R> RateLimitLayer<K, L, R> {
     /// What happens to requests while the backend cannot decide, as when its server is down.
     pub fn on_store_error(self, on_store_error: OnStoreError) -> Self {
         self.with_gate(|rate| rate.on_store_error = on_store_error)
@@ -418,19 +437,6 @@ pub(crate) fn expect_queue(what: &'static str, has_queue: bool) {
     expect_valid(has_queue.then_some(()).ok_or(error));
 }
 
-/// The backend for the keys of `K`. All requests have one key if `K` is [`Global`].
-///
-/// Compares names, since that is all that is known of every type. A wrong result would only make the
-/// table of keys larger than it needs to be.
-#[track_caller]
-fn into_backend_for<K, L: IntoBackend>(limiter: L) -> L::Backend {
-    if type_name::<K>() == type_name::<Global>() {
-        limiter.into_single_key_backend()
-    } else {
-        limiter.into_backend()
-    }
-}
-
 impl<S, K: Clone, G: Limiting, R: Clone> Layer<S> for LimitLayer<K, G, R> {
     type Service = Limit<S, K, G, R>;
 
@@ -450,7 +456,7 @@ impl<S, K: Clone, G: Limiting, R: Clone> Layer<S> for LimitLayer<K, G, R> {
 /// Manual impl: closures are not `Debug`, and keys must not be logged.
 impl<K, G: Limiting + fmt::Debug, R> fmt::Debug for LimitLayer<K, G, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LimitLayer")
+        f.debug_struct(G::LAYER)
             .field("name", &self.gate.state().name())
             .field("keys", &format_args!("{}", type_name::<K>()))
             .field("gate", &self.gate)

@@ -19,6 +19,19 @@ pub enum OnStoreError {
     Deny,
 }
 
+/// The settings of a layer that are plain values.
+#[expect(clippy::struct_excessive_bools, reason = "settings that are on or off")]
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LayerOptions {
+    pub(super) shadow: bool,
+    /// Responses do not state the limit, whatever headers are set.
+    pub(super) silent: bool,
+    pub(super) share_decision: bool,
+    /// A limit learns at the end what a request has cost.
+    pub(super) shares_cost: bool,
+    pub(super) when_full: WhenFull,
+}
+
 /// How requests wait. What is not set here is as the algorithm says.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LineOptions {
@@ -35,17 +48,11 @@ pub(super) struct LineOptions {
 
 impl LineOptions {
     pub(super) const UNSET: u32 = u32::MAX;
-}
 
-/// The settings of a layer that are plain values.
-#[expect(clippy::struct_excessive_bools, reason = "settings that are on or off")]
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct LayerOptions {
-    pub(super) shadow: bool,
-    /// Responses do not state the limit, whatever headers are set.
-    pub(super) silent: bool,
-    pub(super) share_decision: bool,
-    /// A limit learns at the end what a request has cost.
-    pub(super) shares_cost: bool,
-    pub(super) when_full: WhenFull,
+    pub(super) const fn lets_wait(&self) -> bool {
+        match self.queue {
+            Self::UNSET => self.own,
+            most => most > 0,
+        }
+    }
 }

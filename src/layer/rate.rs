@@ -15,9 +15,8 @@ use super::cost_at_end::Unsettled;
 use super::gate::{Ask, Exit, Gate, Limiting, Look, MayWait, Passed, SettlePart, rename};
 use super::limit_of::LimitOf;
 use super::options::{LineOptions, OnStoreError};
-use super::policy_cache::PolicyList;
 use super::preview::{Previewing, preview};
-use super::rate_entry::{Booked, InLine, RateEntry, Ticket};
+use super::rate_entry::{Booked, InLine, RateEntry, RateStage, Ticket};
 use super::state::State;
 use crate::backend::{Backend, IntoBackend, Op};
 use crate::clock::{MonotonicClock, Timer, nanos};
@@ -25,13 +24,15 @@ use crate::decision::{CompactDecision, Decision, Verdict};
 use crate::error::{RateLimited, StoreError};
 use crate::queue::{self, Joined, Precedence, Wants};
 use crate::receipt::Receipt;
-use crate::respond::{CostHandle, Event, OwnRules, Settle, spread};
+use crate::respond::{CostHandle, Event, OwnRules, Policies, Settle, spread};
 
-/// A rate limit as a layer has it: the backend of `L`, which is an algorithm or a limiter of a store.
-pub struct Rate<L: IntoBackend> {
-    state: Arc<State<L::Backend>>,
+/// A rate limit as a layer has it: the backend `L`, a [`Local`](crate::Local) or a limiter of a store.
+pub struct Rate<L> {
+    state: Arc<State<L>>,
     pub(crate) on_store_error: OnStoreError,
     pub(super) line: LineOptions,
+    /// Whether the limit decides in this process.
+    at_once: bool,
     /// How many percent longer than it has to a denied client is told to wait at most.
     pub(super) jitter: u8,
     /// What a request costs may be said while it is served.
@@ -40,14 +41,15 @@ pub struct Rate<L: IntoBackend> {
 
 type Decided = Result<Decision, StoreError>;
 
-impl<L: IntoBackend> Rate<L> {
-    pub(crate) fn new(backend: L::Backend) -> Self {
+impl<L> Rate<L> {
+    pub(crate) fn new<T: IntoBackend<Backend = L>>(backend: L) -> Self {
         let line = LineOptions {
-            own: L::queues(&backend),
+            own: T::queues(&backend),
             queue: LineOptions::UNSET,
             ..LineOptions::default()
         };
         Self {
+            at_once: T::decides_at_once(&backend),
             state: Arc::new(State::new(backend)),
             on_store_error: OnStoreError::default(),
             line,
@@ -58,21 +60,21 @@ impl<L: IntoBackend> Rate<L> {
 
     /// Whether requests wait in a line of this process.
     pub(super) fn has_line(&self) -> bool {
-        L::decides_at_once(self.backend()) && self.queues()
+        self.at_once && self.line.lets_wait()
     }
 
     pub(super) fn can_have_line(&self) -> bool {
-        L::decides_at_once(self.backend())
+        self.at_once
     }
 
-    fn backend(&self) -> &L::Backend {
+    fn backend(&self) -> &L {
         &self.state.backend
     }
 
     /// How many requests of a key may wait, and how long.
     fn queue_of<K>(&self, key: &K) -> (u64, Duration)
     where
-        L::Backend: Backend<K>,
+        L: Backend<K>,
     {
         let LineOptions {
             own,
@@ -92,7 +94,7 @@ impl<L: IntoBackend> Rate<L> {
     /// Whether no request waits, and none may.
     #[inline]
     fn waits_nowhere(&self) -> bool {
-        !self.queues() && self.state.lines.waiting() == 0
+        !self.line.lets_wait() && self.state.lines.waiting() == 0
     }
 
     fn may_wait(&self, ask: Ask) -> bool {
@@ -112,7 +114,7 @@ impl<L: IntoBackend> Rate<L> {
         &self,
         ask: Ask,
         decision: &Decision,
-        entry: &mut RateEntry<F>,
+        entry: &mut RateStage<F>,
     ) -> Poll<Result<Passed, RateLimited>> {
         let sampled = self.state.record_admitted(ask.cost);
         let passed = Self::pass(ask, decision, entry);
@@ -120,15 +122,15 @@ impl<L: IntoBackend> Rate<L> {
     }
 
     /// Keeps what a request has taken that goes on, if that is needed.
-    fn pass<F>(ask: Ask, decision: &Decision, entry: &mut RateEntry<F>) -> Passed {
+    fn pass<F>(ask: Ask, decision: &Decision, entry: &mut RateStage<F>) -> Passed {
         let ticket = Ticket {
             cost: ask.cost,
             receipt: (!decision.is_denied()).then(|| decision.receipt()),
         };
         *entry = if ask.keep {
-            RateEntry::Has(ticket)
+            RateStage::Has(ticket)
         } else {
-            RateEntry::Nothing
+            RateStage::Nothing
         };
         let is_stated = ask.figures && !decision.is_unlimited();
         Passed {
@@ -140,7 +142,7 @@ impl<L: IntoBackend> Rate<L> {
     #[cold]
     fn deny<K>(&self, key: &K, mut decision: Decision) -> RateLimited
     where
-        L::Backend: Backend<K>,
+        L: Backend<K>,
     {
         self.spread(&mut decision);
         let denied = self.state.denial_error(key, decision);
@@ -151,7 +153,7 @@ impl<L: IntoBackend> Rate<L> {
     /// Denies a request that cannot wait, or not for so long.
     fn deny_waiting<K>(&self, key: &K, ask: Ask, retry_after: Option<Duration>) -> RateLimited
     where
-        L::Backend: Backend<K>,
+        L: Backend<K>,
     {
         let looked = self.backend().current_decision(key, ask.cost);
         let mut denied = looked.unwrap_or_else(|| Decision::new(Verdict::Deny, 0, 0, None, 0));
@@ -170,12 +172,12 @@ impl<L: IntoBackend> Rate<L> {
         &self,
         key: &K,
         ask: Ask,
-        entry: &mut EntryOf<K, L>,
+        entry: &mut StageOf<K, L>,
         may_wait: &mut MayWait<'_>,
     ) -> Option<Poll<Result<Passed, RateLimited>>>
     where
         K: Hash + Clone + Send + 'static,
-        L::Backend: Backend<K>,
+        L: Backend<K>,
     {
         let (most, longest) = self.queue_of(key);
         let lines = &self.state.lines;
@@ -209,7 +211,7 @@ impl<L: IntoBackend> Rate<L> {
             Joined::Taken(decision) => self.admit(ask, &decision, entry),
             Joined::Waits(place, wait) => {
                 self.record_waiting(wait);
-                *entry = RateEntry::InLine(InLine {
+                *entry = RateStage::InLine(InLine {
                     place,
                     wait: nanos(wait),
                     cost: ask.cost,
@@ -229,11 +231,11 @@ impl<L: IntoBackend> Rate<L> {
         key: &K,
         ask: Ask,
         decided: Decided,
-        entry: &mut EntryOf<K, L>,
+        entry: &mut StageOf<K, L>,
         MayWait { seat, until }: &mut MayWait<'_>,
     ) -> Poll<Result<Passed, RateLimited>>
     where
-        L::Backend: Backend<K>,
+        L: Backend<K>,
     {
         let state = &self.state;
         let mut decision = match decided {
@@ -272,7 +274,7 @@ impl<L: IntoBackend> Rate<L> {
         }
         self.record_waiting(wait);
         state.lines.count_booked(true);
-        *entry = RateEntry::Booked(Box::new(Booked {
+        *entry = RateStage::Booked(Box::new(Booked {
             until: MonotonicClock.sleep_until(turn),
             decision: ask.figures.then(|| CompactDecision::new(&decision)),
             ticket,
@@ -295,7 +297,7 @@ impl<L: IntoBackend> Rate<L> {
     /// Gives back what is taken, without awaiting it.
     fn give_back<K>(&self, key: &K, ticket: Ticket, how: fn(u64, Receipt) -> Op)
     where
-        L::Backend: Backend<K>,
+        L: Backend<K>,
     {
         if let Some(receipt) = ticket.receipt.filter(|_| ticket.cost > 0) {
             self.backend().detach(key, how(ticket.cost, receipt));
@@ -303,19 +305,18 @@ impl<L: IntoBackend> Rate<L> {
     }
 }
 
-impl<L: IntoBackend> Limiting for Rate<L> {
-    type Limiter = L::Backend;
+impl<L: Send + Sync + 'static> Limiting for Rate<L> {
+    type Limiter = L;
+
+    const LAYER: &'static str = "RateLimitLayer";
 
     #[inline]
-    fn state(&self) -> &Arc<State<L::Backend>> {
+    fn state(&self) -> &Arc<State<L>> {
         &self.state
     }
 
     fn queues(&self) -> bool {
-        match self.line.queue {
-            LineOptions::UNSET => self.line.own,
-            most => most > 0,
-        }
+        self.line.lets_wait()
     }
 
     #[track_caller]
@@ -327,10 +328,10 @@ impl<L: IntoBackend> Limiting for Rate<L> {
 impl<K, L> Gate<K> for Rate<L>
 where
     K: Hash + Clone + Send + 'static,
-    L: IntoBackend<Backend: Backend<K>>,
+    L: Backend<K>,
 {
-    type Entry = EntryOf<K, L>;
-    type Settling = <L::Backend as Backend<K>>::Future;
+    type Entry = RateEntry<L::Future>;
+    type Settling = <L as Backend<K>>::Future;
 
     const HOLDS: bool = false;
 
@@ -361,12 +362,12 @@ where
         &self,
         key: &K,
         ask: Ask,
-        entry: &mut EntryOf<K, L>,
+        entry: &mut RateEntry<L::Future>,
         mut may_wait: MayWait<'_>,
         cx: Option<&mut Context<'_>>,
     ) -> Poll<Result<Passed, RateLimited>> {
-        if !matches!(entry, RateEntry::New) || !self.waits_nowhere() {
-            return self.poll_slowly(key, ask, entry, may_wait, cx);
+        if !matches!(entry.0, RateStage::New) || !self.waits_nowhere() {
+            return self.poll_slowly(key, ask, &mut entry.0, may_wait, cx);
         }
         // Figures that are not read are not computed.
         let is_read = ask.figures || ask.keep;
@@ -384,12 +385,12 @@ where
             Ok(Some(decided)) => Ok(decided),
             Err(deciding) => Err(deciding),
         };
-        self.go_on(key, ask, decided, entry, &mut may_wait)
+        self.go_on(key, ask, decided, &mut entry.0, &mut may_wait)
     }
 
-    fn leave(&self, key: &K, entry: &mut EntryOf<K, L>) {
-        match mem::replace(entry, RateEntry::Nothing) {
-            RateEntry::InLine(own) => {
+    fn leave(&self, key: &K, entry: &mut RateEntry<L::Future>) {
+        match mem::replace(&mut entry.0, RateStage::Nothing) {
+            RateStage::InLine(own) => {
                 let taken = self.state.lines.leave(self.state.line_id(key), own.place);
                 if taken.is_some() {
                     let (cost, receipt) = (own.cost, taken);
@@ -397,25 +398,25 @@ where
                     self.state.tell(key);
                 }
             }
-            RateEntry::Booked(booked) => {
+            RateStage::Booked(booked) => {
                 self.state.lines.count_booked(false);
                 self.give_back(key, booked.ticket, Op::Cancel);
             }
-            RateEntry::Has(ticket) => self.state.settle_unawaited(key, ticket, Settle::Refund),
-            RateEntry::Shares(cost) => cost.settle(Settle::Refund),
-            RateEntry::New | RateEntry::Asks(..) | RateEntry::Nothing => {}
+            RateStage::Has(ticket) => self.state.settle_unawaited(key, ticket, Settle::Refund),
+            RateStage::Shares(cost) => cost.settle(Settle::Refund),
+            RateStage::New | RateStage::Asks(..) | RateStage::Nothing => {}
         }
     }
 
     fn settle(
         &self,
         key: &K,
-        entry: &mut EntryOf<K, L>,
+        entry: &mut RateEntry<L::Future>,
         settle: SettlePart<'_>,
     ) -> Option<Self::Settling> {
-        let ticket = match entry {
-            RateEntry::Has(ticket) => ticket,
-            RateEntry::Shares(cost) => {
+        let ticket = match &entry.0 {
+            RateStage::Has(ticket) => ticket,
+            RateStage::Shares(cost) => {
                 cost.settle(settle(None));
                 return None;
             }
@@ -426,38 +427,38 @@ where
         Some(settling)
     }
 
-    fn cost_handle(&self, key: &K, entry: &mut EntryOf<K, L>) -> Option<CostHandle> {
+    fn cost_handle(&self, key: &K, entry: &mut RateEntry<L::Future>) -> Option<CostHandle> {
         if !self.shares_cost {
             return None;
         }
-        let cost = Unsettled::share(&self.state, key.clone(), entry.ticket());
-        *entry = RateEntry::Shares(cost.clone());
+        let cost = Unsettled::share(&self.state, key.clone(), entry.0.ticket());
+        entry.0 = RateStage::Shares(cost.clone());
         Some(cost)
     }
 
-    fn policies(&self, key: &K, _: &mut Decision) -> (PolicyList<'_>, OwnRules<'_>) {
+    fn policies(&self, key: &K, _: &mut Decision) -> (Arc<Policies>, OwnRules<'_>) {
         (self.state.policies_of(key), None)
     }
 }
 
-type EntryOf<K, L> = RateEntry<<<L as IntoBackend>::Backend as Backend<K>>::Future>;
+type StageOf<K, L> = RateStage<<L as Backend<K>>::Future>;
 
-impl<L: IntoBackend> Rate<L> {
+impl<L> Rate<L> {
     /// Asks the limit, or goes on waiting for it.
     #[inline(never)]
     fn poll_slowly<K>(
         &self,
         key: &K,
         ask: Ask,
-        entry: &mut EntryOf<K, L>,
+        entry: &mut StageOf<K, L>,
         mut may_wait: MayWait<'_>,
         cx: Option<&mut Context<'_>>,
     ) -> Poll<Result<Passed, RateLimited>>
     where
         K: Hash + Clone + Send + 'static,
-        L::Backend: Backend<K>,
+        L: Backend<K>,
     {
-        if let RateEntry::New = entry {
+        if let RateStage::New = entry {
             let in_line = self.enter_line(key, ask, entry, &mut may_wait);
             let entered = in_line.unwrap_or_else(|| {
                 let decided = self.backend().decide_now(key, ask.cost, |decided| decided);
@@ -471,9 +472,9 @@ impl<L: IntoBackend> Rate<L> {
         let Some(cx) = cx else {
             return Poll::Pending;
         };
-        if let RateEntry::Asks(deciding, ask) = entry {
+        if let RateStage::Asks(deciding, ask) = entry {
             let (decided, ask) = (ready!(Pin::new(deciding).poll(cx)), *ask);
-            *entry = RateEntry::Nothing;
+            *entry = RateStage::Nothing;
             self.state.report_losses(|| self.backend().losses());
             let handled = self.handle(key, ask, decided, entry, &mut may_wait);
             if handled.is_ready() {
@@ -481,7 +482,7 @@ impl<L: IntoBackend> Rate<L> {
             }
         }
         match entry {
-            RateEntry::InLine(own) => {
+            RateStage::InLine(own) => {
                 let line_id = self.state.line_id(key);
                 let ended = ready!(self.state.lines.poll(line_id, own.place, cx.waker()));
                 let (wait, keep) = (Duration::from_nanos(own.wait), own.keep);
@@ -497,17 +498,17 @@ impl<L: IntoBackend> Rate<L> {
                         Poll::Ready(Ok(Passed { waited, ..passed }))
                     }
                     Err(retry_after) => {
-                        *entry = RateEntry::Nothing;
+                        *entry = RateStage::Nothing;
                         Poll::Ready(Err(self.deny_waiting(key, ask, retry_after)))
                     }
                 }
             }
-            RateEntry::Booked(booked) => {
+            RateStage::Booked(booked) => {
                 ready!(Pin::new(&mut booked.until).poll(cx));
                 self.state.lines.count_booked(false);
                 let (decision, ticket, keep) = (booked.decision, booked.ticket, booked.keep);
-                let has = keep.then_some(RateEntry::Has(ticket));
-                *entry = has.unwrap_or(RateEntry::Nothing);
+                let has = keep.then_some(RateStage::Has(ticket));
+                *entry = has.unwrap_or(RateStage::Nothing);
                 let (waited, passed) = (true, Passed::AT_ONCE);
                 Poll::Ready(Ok(Passed {
                     decision,
@@ -525,13 +526,13 @@ impl<L: IntoBackend> Rate<L> {
         &self,
         key: &K,
         ask: Ask,
-        decided: Result<Decided, <L::Backend as Backend<K>>::Future>,
-        entry: &mut EntryOf<K, L>,
+        decided: Result<Decided, <L as Backend<K>>::Future>,
+        entry: &mut StageOf<K, L>,
         may_wait: &mut MayWait<'_>,
     ) -> Poll<Result<Passed, RateLimited>>
     where
         K: Hash + Clone + Send + 'static,
-        L::Backend: Backend<K>,
+        L: Backend<K>,
     {
         match decided {
             Ok(decided) => {
@@ -539,7 +540,7 @@ impl<L: IntoBackend> Rate<L> {
                 self.handle(key, ask, decided, entry, may_wait)
             }
             Err(deciding) => {
-                *entry = RateEntry::Asks(Box::new(deciding), ask);
+                *entry = RateStage::Asks(Box::new(deciding), ask);
                 Poll::Pending
             }
         }
@@ -549,7 +550,7 @@ impl<L: IntoBackend> Rate<L> {
 impl<K, Res, L> Exit<K, Res> for Rate<L>
 where
     Self: Gate<K>,
-    L: IntoBackend,
+    L: Backend<K>,
 {
     type Response = Res;
 
@@ -560,7 +561,7 @@ where
 }
 
 /// Manual impl: derive would require `L: Clone`.
-impl<L: IntoBackend> Clone for Rate<L> {
+impl<L> Clone for Rate<L> {
     fn clone(&self) -> Self {
         Self {
             state: Arc::clone(&self.state),
@@ -570,7 +571,7 @@ impl<L: IntoBackend> Clone for Rate<L> {
 }
 
 /// Manual impl: derive would require `L: Debug`.
-impl<L: IntoBackend> fmt::Debug for Rate<L> {
+impl<L> fmt::Debug for Rate<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Rate")
             .field("backend", &format_args!("{}", std::any::type_name::<L>()))

@@ -8,10 +8,12 @@ use crate::queue::Place;
 use crate::receipt::Receipt;
 use crate::respond::{CostHandle, Settle};
 
-/// What a request has of a rate limit.
+/// What a request has of a rate limit: nothing yet, a place in line, or what it has taken.
 #[derive(Debug)]
-#[expect(unnameable_types, reason = "only layers use it")]
-pub enum RateEntry<F> {
+pub struct RateEntry<F>(pub(super) RateStage<F>);
+
+#[derive(Debug)]
+pub(super) enum RateStage<F> {
     /// It has not asked.
     New,
     /// The decision is pending. Boxed, because it would be most of the response future, even if the backend
@@ -28,7 +30,7 @@ pub enum RateEntry<F> {
     Nothing,
 }
 
-impl<F> RateEntry<F> {
+impl<F> RateStage<F> {
     pub(super) const fn ticket(&self) -> Option<Ticket> {
         match self {
             Self::Has(ticket) => Some(*ticket),
@@ -41,13 +43,12 @@ impl<F> RateEntry<F> {
 impl<F> Default for RateEntry<F> {
     #[inline]
     fn default() -> Self {
-        Self::New
+        Self(RateStage::New)
     }
 }
 
 #[derive(Debug)]
-#[expect(unnameable_types, reason = "only layers use it")]
-pub struct InLine {
+pub(super) struct InLine {
     pub(super) place: Place,
     /// As it was expected when the request joined, in nanoseconds.
     pub(super) wait: u64,
@@ -56,8 +57,7 @@ pub struct InLine {
 }
 
 #[derive(Debug)]
-#[expect(unnameable_types, reason = "only layers use it")]
-pub struct Booked {
+pub(super) struct Booked {
     pub(super) until: MonotonicSleep,
     /// If its figures are read.
     pub(super) decision: Option<CompactDecision>,
@@ -67,8 +67,7 @@ pub struct Booked {
 
 /// What an admitted request has taken.
 #[derive(Clone, Copy, Debug)]
-#[expect(unnameable_types, reason = "only layers use it")]
-pub struct Ticket {
+pub(super) struct Ticket {
     pub(super) cost: u64,
     /// `None` if nothing was taken: the request passes only in shadow mode.
     pub(super) receipt: Option<Receipt>,

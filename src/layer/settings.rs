@@ -89,7 +89,7 @@ impl<K, G, R> LimitLayer<K, G, R> {
 
     /// Rejects requests for which `blocked` returns true, with status 403: a closure
     /// `Fn(&Req) -> bool`, [clients in some networks](crate::ClientIp::within), or
-    /// [some keys](crate::key::Among).
+    /// [some keys](crate::key::Among). For another status or text, a closure that finds the key returns an error.
     ///
     /// A setting that is added later is asked first: with `.skip(..).block(..)` a request that both
     /// lists contain is rejected.
@@ -103,26 +103,8 @@ impl<K, G, R> LimitLayer<K, G, R> {
     /// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
     /// ```
     pub fn block<P>(self, blocked: P) -> LimitLayer<With<K, Filter<P>>, G, R> {
-        self.block_with(blocked, Rejection::new(StatusCode::FORBIDDEN, "blocked"))
-    }
-
-    /// As [`block`](Self::block), with another status or text.
-    ///
-    /// ```
-    /// use http::{Request, StatusCode};
-    /// use tower_throttle::{Global, Quota, RateLimitLayer, TokenBucket};
-    ///
-    /// let layer = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_second(100)))
-    ///     .block_with(|req: &Request<String>| req.uri().path() == "/old", StatusCode::GONE);
-    /// # let _ = layer;
-    /// ```
-    pub fn block_with<P>(
-        self,
-        blocked: P,
-        rejection: impl Into<Rejection>,
-    ) -> LimitLayer<With<K, Filter<P>>, G, R> {
-        let rejection = rejection.into();
-        self.map_keys(|keys| With::new(keys, Filter::new(blocked, Some(rejection))))
+        let rejection = Some(Rejection::new(StatusCode::FORBIDDEN, "blocked"));
+        self.map_keys(|keys| With::new(keys, Filter::new(blocked, rejection)))
     }
 
     /// The name of this limit in response headers, logs and metrics; `default` until it is set.
@@ -141,15 +123,8 @@ impl<K, G, R> LimitLayer<K, G, R> {
 
     /// Decides, counts and reports, but lets every request pass at once: to try a limit out.
     ///
-    /// Responses do not state the limit, whatever [`headers`](Self::headers) are set: a client that obeys
-    /// them would slow down. [`shadow_with_headers`](Self::shadow_with_headers) states it.
-    pub fn shadow(mut self) -> Self {
-        (self.options.shadow, self.options.silent) = (true, true);
-        self
-    }
-
-    /// As [`shadow`](Self::shadow), and responses state the limit in the [`headers`](Self::headers) that are
-    /// set.
+    /// Responses do not state the limit in the [`headers`](Self::headers) that were set before: a client that obeys
+    /// them would slow down. Those that are set afterwards state it:
     ///
     /// ```
     /// use axum::{Router, body::Body, extract::Request, routing::get};
@@ -159,8 +134,8 @@ impl<K, G, R> LimitLayer<K, G, R> {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
     /// let limit = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(1)))
-    ///     .headers(Headers::Draft11)
-    ///     .shadow_with_headers();
+    ///     .shadow()
+    ///     .headers(Headers::Draft11);
     /// let app: Router = Router::new().route("/", get(async || "found").layer(limit));
     /// let _ = app.clone().oneshot(Request::new(Body::empty())).await;
     /// let response = app.oneshot(Request::new(Body::empty())).await.unwrap();
@@ -168,8 +143,8 @@ impl<K, G, R> LimitLayer<K, G, R> {
     /// assert!(response.headers()["ratelimit"].to_str().unwrap().starts_with(r#""default";r=0"#));
     /// # }
     /// ```
-    pub fn shadow_with_headers(mut self) -> Self {
-        (self.options.shadow, self.options.silent) = (true, false);
+    pub fn shadow(mut self) -> Self {
+        (self.options.shadow, self.options.silent) = (true, true);
         self
     }
 

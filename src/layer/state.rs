@@ -1,6 +1,7 @@
 //! What the services, clones and handles of one layer share.
 
 use std::{
+    collections::VecDeque,
     hash::{BuildHasher, Hash},
     ops::Deref,
     sync::{
@@ -10,7 +11,6 @@ use std::{
 };
 
 use super::counts::Counters;
-use super::policy_cache::{PolicyCache, PolicyList, UNNAMED};
 use super::rate_entry::Ticket;
 use super::signals::{Outcome, Signals};
 use crate::backend::{Backend, Losses};
@@ -20,10 +20,51 @@ use crate::queue::Lines;
 use crate::quota::Plan;
 use crate::respond::{Event, Policies, Settle};
 use crate::store::local::Seeded;
+use crate::sync::Swap;
+
+/// The name of a limit that has not been given one.
+pub(crate) const UNNAMED: &str = "default";
+
+/// The most versions that are kept.
+const KEPT: usize = 17;
+
+/// The name and what is said of the limits, read by every response that states them.
+///
+/// There is a version per change of the quotas, or per limit of a concurrency limit.
+#[derive(Debug)]
+struct PolicyCache {
+    name: Arc<str>,
+    /// The versions that were needed last.
+    kept: Swap<VecDeque<(u64, Arc<Policies>)>>,
+}
+
+impl PolicyCache {
+    fn new(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            kept: Swap::default(),
+        }
+    }
+
+    /// A version, which `make` makes if it is not kept.
+    fn get(&self, version: u64, make: &dyn Fn(&str) -> Policies) -> Arc<Policies> {
+        let known = self.kept.read(|kept| {
+            let known = kept.iter().find(|known| known.0 == version);
+            known.map(|(_, policies)| Arc::clone(policies))
+        });
+        known.unwrap_or_else(|| {
+            let policies = Arc::new(make(&self.name));
+            self.kept.update(|kept| {
+                kept.truncate(KEPT - 1);
+                kept.push_front((version, Arc::clone(&policies)));
+            });
+            policies
+        })
+    }
+}
 
 /// Shared by a layer, its services and its handles, and by its clones unless they are renamed.
 #[derive(Debug)]
-#[expect(unnameable_types, reason = "only layers use it")]
 pub struct State<L> {
     pub(crate) backend: Arc<L>,
     layer: LayerState,
@@ -31,7 +72,6 @@ pub struct State<L> {
 
 /// The part of the state that does not depend on the type of the backend.
 #[derive(Debug)]
-#[expect(unnameable_types, reason = "only layers use it")]
 pub struct LayerState {
     shared: Arc<Shared>,
     policy_cache: PolicyCache,
@@ -40,7 +80,6 @@ pub struct LayerState {
 
 /// What belongs to the limit, whatever a layer calls it.
 #[derive(Debug)]
-#[expect(unnameable_types, reason = "only layers use it")]
 pub struct Shared {
     pub(crate) counts: Counters,
     /// The requests that wait.
@@ -74,7 +113,7 @@ impl<L> State<L> {
     }
 
     /// The limits of a key as its client is told them.
-    pub(super) fn policies_of<K>(&self, key: &K) -> PolicyList<'_>
+    pub(super) fn policies_of<K>(&self, key: &K) -> Arc<Policies>
     where
         L: Backend<K>,
     {
@@ -82,11 +121,11 @@ impl<L> State<L> {
             let changes = self.quota_changes.load(Ordering::Acquire);
             return self.policies(changes, &|name| Policies::new(name, &self.backend.quotas()));
         };
-        PolicyList::Latest(Arc::new(match plan {
+        Arc::new(match plan {
             Plan::Blocked => Policies::at_once(self.name(), 0),
             Plan::Tier(name) => Policies::new(name, &quotas),
             _ => Policies::new(self.name(), &quotas),
-        }))
+        })
     }
 
     /// The error of a denied request, with the name of the limit.
@@ -143,7 +182,7 @@ impl LayerState {
     }
 
     pub(crate) const fn name(&self) -> &Arc<str> {
-        self.policy_cache.name()
+        &self.policy_cache.name
     }
 
     pub(super) const fn shared(&self) -> &Arc<Shared> {
@@ -151,7 +190,7 @@ impl LayerState {
     }
 
     /// One version of the limits as clients are told them, which `make` makes given their name.
-    pub(crate) fn policies(&self, version: u64, make: &dyn Fn(&str) -> Policies) -> PolicyList<'_> {
+    pub(crate) fn policies(&self, version: u64, make: &dyn Fn(&str) -> Policies) -> Arc<Policies> {
         self.policy_cache.get(version, make)
     }
 
@@ -194,5 +233,39 @@ impl Deref for LayerState {
     #[inline]
     fn deref(&self) -> &Shared {
         &self.shared
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quota::Quota;
+
+    fn names(cache: &PolicyCache, version: u64, limit: u64) -> Vec<String> {
+        let policies = cache.get(version, &|name| {
+            Policies::new(name, &[Quota::per_second(limit)])
+        });
+        let list = policies.list().iter();
+        list.map(|policy| {
+            let limit = policy.quota.map_or(0, |quota| quota.limit());
+            format!("{} {limit}", policy.name)
+        })
+        .collect()
+    }
+
+    #[test]
+    fn policies_are_rebuilt_only_after_a_change() {
+        let cache = PolicyCache::new("search");
+        assert_eq!(names(&cache, 0, 1), ["search 1"]);
+        assert_eq!(names(&cache, 0, 2), ["search 1"], "not asked again");
+        assert_eq!(names(&cache, 1, 3), ["search 3"]);
+        assert_eq!(names(&cache, 1, 4), ["search 3"]);
+        assert_eq!(names(&cache, 2, 5), ["search 5"]);
+        // A reader that is late.
+        assert_eq!(names(&cache, 1, 6), ["search 3"]);
+        for version in 3..100 {
+            names(&cache, version, 7);
+        }
+        assert_eq!(cache.kept.read(VecDeque::len), KEPT);
     }
 }

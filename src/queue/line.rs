@@ -35,8 +35,7 @@ pub(crate) struct Waiter<W, E> {
 
 /// Where a request waits, until it has learned how its wait has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(unnameable_types, reason = "only layers use it")]
-pub struct Place {
+pub(crate) struct Place {
     priority: Priority,
     at: u32,
 }

@@ -8,7 +8,7 @@ use crate::decision::Decision;
 use crate::quota::Quota;
 
 /// The limits of a layer as clients are told them: a name and how much it allows.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Policies {
     list: Vec<Policy>,
     /// The list as a header value, one per form; each is written by the first response that needs it.

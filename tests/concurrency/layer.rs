@@ -223,7 +223,7 @@ async fn shadow_states_the_limit_only_if_asked_to_and_rejects_nothing() {
     let layer = ConcurrencyLimitLayer::new(keys, 1).headers(Headers::Draft6);
     for (layer, stated) in [
         (layer.clone().shadow(), 0),
-        (layer.clone().shadow_with_headers(), 2),
+        (layer.clone().shadow().headers(Headers::Draft6), 2),
         (layer.clone(), 1),
     ] {
         let app = app(|app| app.layer(layer));
@@ -235,7 +235,7 @@ async fn shadow_states_the_limit_only_if_asked_to_and_rejects_nothing() {
     }
     let app = app(|app| app.layer(layer.clone().shadow()));
     assert_eq!(ask(&app, Request::new(Body::empty())).await.status(), 200);
-    let counts = layer.handle_for::<Request>().counts();
+    let counts = layer.handle().counts();
     assert_eq!((counts.rejected, counts.shadow_rejected), (0, 1));
 }
 

@@ -87,7 +87,7 @@ impl Limits {
     pub(crate) fn used(&self, client: usize) -> Duration {
         let name = name(client);
         let queued = handle(&self.queued).peek_now(&name, 0).reset_after;
-        let limited = self.limited.handle_for::<Request>().peek_now(&name, 0);
+        let limited = self.limited.handle().peek_now(&name, 0);
         queued.max(limited.reset_after)
     }
 
@@ -99,7 +99,7 @@ impl Limits {
 
     /// The figures of the three tables.
     pub(crate) fn tables(&self) -> [Stats; 3] {
-        let limited = self.limited.handle_for::<Request>().stats();
+        let limited = self.limited.handle().stats();
         [
             handle(&self.queued).stats(),
             handle(&self.slow).stats(),
@@ -126,7 +126,7 @@ impl Limits {
 type Queue = Handle<String, Local<LeakyBucket>>;
 
 fn handle(layer: &RateLimitLayer<Client, Local<LeakyBucket>>) -> Queue {
-    layer.handle_for::<Request>()
+    layer.handle()
 }
 
 /// As many services as can have a seat at the same time.

@@ -432,8 +432,8 @@ async fn shadow_states_the_limit_only_if_asked_to() {
         let layer = RateLimitLayer::new(Global, Says(decision, quotas())).headers(Headers::Draft11);
         for (layer, stated) in [
             (layer.clone().shadow(), 0),
-            (layer.clone().shadow_with_headers(), 2),
-            (layer.clone().shadow_with_headers().shadow(), 0),
+            (layer.clone().shadow().headers(Headers::Draft11), 2),
+            (layer.clone().shadow().headers(Headers::Draft11).shadow(), 0),
         ] {
             let response = ask(&layer, Request::new(())).await;
             assert_eq!(

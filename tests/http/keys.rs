@@ -16,7 +16,7 @@ fn once() -> FixedWindow {
 /// Sends `requests` with a limit of one request per key. Returns the statuses.
 async fn statuses<K>(keys: K, requests: impl IntoIterator<Item = Request<()>>) -> Vec<u16>
 where
-    K: KeyExtractor<Request<()>> + Clone,
+    K: KeyExtractor<Request<()>> + Clone + 'static,
 {
     let layer = RateLimitLayer::new(keys, once());
     let mut statuses = Vec::new();

@@ -25,7 +25,7 @@ use tokio::{
 };
 use tower::{Layer, ServiceBuilder, service_fn};
 use tower_throttle::{
-    ClientIp, Decision, FixedWindow, Global, Headers, Quota, RateLimitLayer,
+    ClientIp, Decision, FixedWindow, Global, Headers, Local, Quota, RateLimitLayer,
     key::{Missing, PeerAddr},
 };
 
@@ -109,7 +109,7 @@ async fn crowd(address: SocketAddr, h2: bool) -> usize {
 
 fn five_hundred() -> RateLimitLayer<
     Global,
-    FixedWindow,
+    Local<FixedWindow>,
     tower_throttle::respond::Responder<tower_throttle::respond::Standard, Headers>,
 > {
     RateLimitLayer::new(Global, window(500))

@@ -14,7 +14,7 @@ use tonic::{
     },
 };
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
-use tower_throttle::{ClientIp, FixedWindow, Quota, RateLimitLayer, key::Missing};
+use tower_throttle::{ClientIp, FixedWindow, Local, Quota, RateLimitLayer, key::Missing};
 
 type Made = rcgen::CertifiedKey<rcgen::KeyPair>;
 
@@ -26,7 +26,7 @@ async fn check(client: &mut HealthClient<Channel>) -> Result<(), Status> {
 async fn finds_the_address(
     made: &Made,
     address: SocketAddr,
-    serve: impl FnOnce(RateLimitLayer<ClientIp, FixedWindow>),
+    serve: impl FnOnce(RateLimitLayer<ClientIp, Local<FixedWindow>>),
 ) {
     let known = ClientIp::peer().if_missing(Missing::Reject(http::StatusCode::FORBIDDEN));
     let limit = RateLimitLayer::new(known.clone(), FixedWindow::new(Quota::per_day(1)));

@@ -5,7 +5,7 @@ use std::{fmt::Debug, time::Duration};
 use http::{Request, Response};
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::{
-    FixedWindow, Global, Headers, Quota, RateLimitLayer, TokenBucket,
+    FixedWindow, Global, Headers, Local, Quota, RateLimitLayer, TokenBucket,
     concurrency::ConcurrencyLimitLayer,
     layer::OnStoreError,
     queue::{Order, WhenFull},
@@ -18,7 +18,7 @@ fn leaks<T: Clone + Debug>(original: &T, change: impl FnOnce(T) -> T) -> bool {
     before != format!("{original:?}") || before == format!("{changed:?}")
 }
 
-type Rate = RateLimitLayer<Global, TokenBucket>;
+type Rate = RateLimitLayer<Global, Local<TokenBucket>>;
 type InFlight = ConcurrencyLimitLayer<Global>;
 /// The name of a setting, and a change of it.
 type Setting<T> = (&'static str, fn(T) -> T);
@@ -27,10 +27,9 @@ type Setting<T> = (&'static str, fn(T) -> T);
 #[test]
 fn a_setting_of_a_cloned_layer_does_not_change_the_original() {
     let rate: Rate = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_day(1)).queue(1));
-    let settings: [Setting<Rate>; 8] = [
+    let settings: [Setting<Rate>; 7] = [
         ("name", |layer| layer.name("other")),
         ("shadow", Rate::shadow),
-        ("shadow_with_headers", Rate::shadow_with_headers),
         ("share_decision", Rate::share_decision),
         ("on_store_error", |layer| {
             layer.on_store_error(OnStoreError::Deny)
@@ -43,10 +42,9 @@ fn a_setting_of_a_cloned_layer_does_not_change_the_original() {
         assert!(!leaks(&rate, change), "RateLimitLayer::{setting}");
     }
     let in_flight: InFlight = ConcurrencyLimitLayer::new(Global, 1).queue(1);
-    let settings: [Setting<InFlight>; 9] = [
+    let settings: [Setting<InFlight>; 8] = [
         ("name", |layer| layer.name("other")),
         ("shadow", InFlight::shadow),
-        ("shadow_with_headers", InFlight::shadow_with_headers),
         ("queue", |layer| layer.queue(7)),
         ("max_wait", |layer| layer.max_wait(Duration::ZERO)),
         ("unavailable", InFlight::unavailable),

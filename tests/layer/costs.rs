@@ -279,12 +279,7 @@ async fn what_a_request_has_used_beyond_its_estimate_is_taken_while_others_wait(
     let first = call(Some(5)).await.unwrap();
     let mut next = task::spawn(call(None));
     assert_pending!(next.poll());
-    let reset_after = || {
-        layer
-            .handle_for::<Request<Asked>>()
-            .peek_now(&(), 0)
-            .reset_after
-    };
+    let reset_after = || layer.handle().peek_now(&(), 0).reset_after;
     let before = reset_after();
     drop(first);
     assert_eq!(reset_after(), before + Duration::from_secs(4));

@@ -110,7 +110,7 @@ async fn outcomes_are_counted() {
     assert_eq!((counts.waited, counts.store_errors), (0, 0));
 }
 
-/// A custom extractor, without `KeyType`.
+/// A custom extractor.
 #[derive(Clone)]
 struct Modulo(u64);
 
@@ -122,13 +122,17 @@ impl KeyExtractor<u64> for Modulo {
     }
 }
 
+impl KeyType<()> for Modulo {
+    type Key = u64;
+}
+
 #[tokio::test]
-async fn handle_for_takes_the_keys_of_a_custom_extractor() {
+async fn a_handle_takes_the_keys_of_a_custom_extractor() {
     let layer = RateLimitLayer::new(Modulo(10), FixedWindow::new(Quota::per_day(3)))
         .cost(|n: &u64| n / 10)
         .skip(|n: &u64| *n == 0)
         .respond(AsError);
-    let handle = layer.handle_for::<u64>();
+    let handle = layer.handle();
     let service = layer.layer(service_fn(async |n: u64| Ok::<_, BoxError>(n)));
     service.oneshot(27).await.unwrap();
     assert_eq!(handle.peek_now(&7, 0).remaining(), 1);
@@ -181,7 +185,7 @@ async fn keys_may_be_borrowed() {
 #[test]
 fn a_local_change_is_complete_when_the_call_returns() {
     let layer = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(10)));
-    let handle = layer.handle_for::<()>();
+    let handle = layer.handle();
     drop(handle.charge(&(), 7));
     assert_eq!(handle.peek_now(&(), 0).remaining(), 3);
     drop(handle.refund(&(), 4));
@@ -247,6 +251,10 @@ impl KeyExtractor<u64> for IgnoresProxies {
     }
 }
 
+impl KeyType<()> for IgnoresProxies {
+    type Key = u64;
+}
+
 #[test]
 fn ignored_proxy_headers_are_sampled_and_counted() {
     for shares in [false, true] {
@@ -255,7 +263,7 @@ fn ignored_proxy_headers_are_sampled_and_counted() {
         if shares {
             layer = layer.share_decision(); // Takes another path through the service.
         }
-        let handle = layer.handle_for::<u64>();
+        let handle = layer.handle();
         let service = layer.layer(service_fn(async |_: u64| Ok::<_, BoxError>(())));
         let mut counted = Vec::new();
         for n in 0..2_100 {

@@ -14,7 +14,7 @@ fn once() -> FixedWindow {
 }
 
 /// How many of `requests` pass a limit of one request per key.
-async fn passed<R: Clone, K: KeyExtractor<R> + Clone>(keys: K, requests: &[R]) -> usize {
+async fn passed<R: Clone, K: KeyExtractor<R> + Clone + 'static>(keys: K, requests: &[R]) -> usize {
     let service = RateLimitLayer::new(keys, once())
         .respond(AsError)
         .layer(service_fn(|_: R| async { Ok::<_, BoxError>(()) }));

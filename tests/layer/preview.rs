@@ -50,13 +50,13 @@ fn a_preview_names_the_rule_that_decides_and_counts_nothing() {
         assert!(!preview.is_limited());
         assert_eq!(preview.decision.remaining(), 9);
     }
-    drop(layer.handle_for::<u64>().charge(&ANN, 5));
+    drop(layer.handle().charge(&ANN, 5));
     assert_eq!(limited(ask(ANN)), [("api".into(), Some(DAY))]);
     assert_eq!(limited(ask(BOB)), []);
     assert_eq!(ask(1).expect("no rejection"), []);
     let rejected = ask(0).expect_err("no user");
     assert_eq!(rejected.status(), StatusCode::UNAUTHORIZED);
-    let handle = layer.handle_for::<u64>();
+    let handle = layer.handle();
     assert_eq!(handle.counts(), tower_throttle::layer::Counts::default());
     let preview = handle.preview(&ANN, 1).now_or_never().expect("in process");
     assert_eq!(preview.expect("in process").quota, Some(DAY));
@@ -83,7 +83,7 @@ fn each_of_several_limits_is_previewed() {
         ]
     };
     assert_eq!(names(ANN), all(false, false));
-    let both = layer.handle_for::<u64>().first();
+    let both = layer.handle().first();
     drop(both.second().charge(&ANN, 2));
     assert_eq!(names(ANN), all(false, true));
     drop(both.first().charge(&ANN, 5));
@@ -97,7 +97,7 @@ fn a_request_that_would_wait_in_line_or_is_in_shadow_is_told_so() {
     let layer = RateLimitLayer::new(user, TokenBucket::new(Quota::per_second(1)))
         .queue(5)
         .respond(AsError);
-    drop(layer.handle_for::<u64>().charge(&ANN, 1));
+    drop(layer.handle().charge(&ANN, 1));
     let ask = |layer: &RateLimitLayer<_, _, _>| {
         let previews = layer.preview(&ANN).now_or_never().expect("in process");
         previews.expect("a key").remove(0)

@@ -13,7 +13,7 @@ use tower_throttle::store::{
     fleet::Synced,
 };
 use tower_throttle::{
-    ConcurrencyLimitLayer, FixedWindow, Global, LeakyBucket, Quota, RateLimitLayer,
+    ConcurrencyLimitLayer, FixedWindow, Global, LeakyBucket, Local, Quota, RateLimitLayer,
     queue::Order,
     store::{IntoBackend, Plan, Quotas},
 };
@@ -23,11 +23,11 @@ use tower_throttle::{
     store::{Cached, Fallback},
 };
 
-fn layer() -> RateLimitLayer<Global, FixedWindow> {
+fn layer() -> RateLimitLayer<Global, Local<FixedWindow>> {
     RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(1)))
 }
 
-fn queued() -> RateLimitLayer<Global, LeakyBucket> {
+fn queued() -> RateLimitLayer<Global, Local<LeakyBucket>> {
     RateLimitLayer::new(Global, LeakyBucket::new(Quota::per_day(1)).queue(1))
 }
 

@@ -8,9 +8,9 @@ use tower::{
     limit::ConcurrencyLimitLayer, load_shed::LoadShedLayer, retry::Policy, retry::RetryLayer,
     service_fn, timeout::TimeoutLayer,
 };
-use tower_throttle::{FixedWindow, Global, Quota, RateLimitLayer};
+use tower_throttle::{FixedWindow, Global, Local, Quota, RateLimitLayer};
 
-fn two() -> RateLimitLayer<Global, FixedWindow> {
+fn two() -> RateLimitLayer<Global, Local<FixedWindow>> {
     RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(2)))
 }
 

@@ -10,18 +10,18 @@ use tower_throttle::{
     key::{Client, KeyExtractor},
     layer::{Rate, ResponseFuture},
     respond::Responder,
-    store::{Backend, IntoBackend},
+    store::Backend,
 };
 
 /// A limit that a library may return: no type is from another crate.
-fn per_client() -> RateLimitLayer<ClientIp, TokenBucket> {
+fn per_client() -> RateLimitLayer<ClientIp, Local<TokenBucket>> {
     RateLimitLayer::new(ClientIp::peer(), TokenBucket::new(Quota::per_second(10)))
 }
 
 struct App<S> {
-    search: RateLimit<S, ClientIp, TokenBucket, Responder>,
+    search: RateLimit<S, ClientIp, Local<TokenBucket>, Responder>,
     handle: Handle<Client, Local<TokenBucket>>,
-    shared: RateLimitLayer<Global, TokenBucket, Responder<AsError>>,
+    shared: RateLimitLayer<Global, Local<TokenBucket>, Responder<AsError>>,
 }
 
 /// Shows promise 58.
@@ -45,7 +45,7 @@ fn tower_governor_49_and_miden_839_every_type_can_be_named() {
 #[test]
 fn a_field_names_the_key_and_the_algorithm() {
     struct Limits {
-        limit: RateLimitLayer<ClientIp, TokenBucket>,
+        limit: RateLimitLayer<ClientIp, Local<TokenBucket>>,
         in_flight: ConcurrencyLimitLayer<ClientIp>,
     }
 
@@ -88,7 +88,7 @@ fn branches_with_different_algorithms_have_one_type() {
         } else {
             AnyAlgorithm::from(TokenBucket::new(Quota::per_second(10)))
         };
-        let layer: RateLimitLayer<ClientIp, AnyAlgorithm> =
+        let layer: RateLimitLayer<ClientIp, Local<AnyAlgorithm>> =
             RateLimitLayer::new(ClientIp::peer(), limit);
         assert_eq!(layer.handle().counts().admitted, 0);
     }
@@ -108,10 +108,10 @@ fn the_future_can_be_named() {
     where
         S: Service<Req>,
         K: KeyExtractor<Req>,
-        L: IntoBackend<Backend: Backend<K::Key>>,
+        L: Backend<K::Key>,
     {
     }
-    let _ = named::<tower_test::mock::Mock<u8, u8>, Global, TokenBucket, Responder, u8>;
+    let _ = named::<tower_test::mock::Mock<u8, u8>, Global, Local<TokenBucket>, Responder, u8>;
 }
 
 /// Many requests may wait at once. A task of tokio with this future takes 384 bytes: its allocations are
@@ -149,6 +149,21 @@ async fn an_error_of_another_crate_is_boxed_below_the_limit() {
     assert!(error.is::<tower_throttle::RateLimited>());
 }
 
-fn per_minute() -> RateLimitLayer<Global, TokenBucket> {
+fn per_minute() -> RateLimitLayer<Global, Local<TokenBucket>> {
     RateLimitLayer::new(Global, TokenBucket::new(Quota::per_minute(1)))
+}
+
+/// One type, whether the table was made by hand or by the layer.
+#[test]
+fn a_layer_of_an_algorithm_and_one_of_its_table_have_one_type_and_say_what_they_are() {
+    let bucket = || TokenBucket::new(Quota::per_second(1));
+    let layers = [
+        RateLimitLayer::new(Global, bucket()),
+        RateLimitLayer::new(Global, Local::new(bucket())),
+    ];
+    let _ = [layers[0].handle(), layers[1].handle()];
+    for layer in layers {
+        let text = format!("{layer:?}");
+        assert!(text.starts_with("RateLimitLayer {"), "{text}");
+    }
 }

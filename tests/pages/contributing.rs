@@ -87,6 +87,7 @@ const NO_TESTS: &[&str] = &[
     "vectors",
     "mutants.md",
     "run",
+    "surface",
 ];
 /// What has no tests of its own.
 const NO_PARTS: &[&str] = &["lib"];

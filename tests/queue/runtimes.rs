@@ -12,7 +12,7 @@ use std::{
 use tokio::runtime::{Builder, Runtime};
 use tower::{Layer, Service, ServiceExt};
 use tower_throttle::{
-    AsError, Global, LeakyBucket, Quota, RateLimitLayer,
+    AsError, Global, LeakyBucket, Local, Quota, RateLimitLayer,
     clock::{Clock, MonotonicClock},
 };
 
@@ -20,7 +20,8 @@ use crate::support::{Boxed, Harness, Job, Record, pass, settle};
 
 const JOB: Job = Job { name: 1, cost: 1 };
 
-type Layered = RateLimitLayer<Global, LeakyBucket, tower_throttle::respond::Responder<AsError>>;
+type Layered =
+    RateLimitLayer<Global, Local<LeakyBucket>, tower_throttle::respond::Responder<AsError>>;
 
 fn layer(quota: Quota) -> Layered {
     RateLimitLayer::new(Global, LeakyBucket::new(quota).queue(100)).respond(AsError)

@@ -6,13 +6,14 @@ use http::StatusCode;
 use tokio_test::{assert_pending, assert_ready_ok, task};
 use tower::{Service, ServiceExt};
 use tower_throttle::{
-    AsError, Global, LeakyBucket, Quota, RateLimitLayer, RateLimited, TokenBucket, queue::WhenFull,
+    AsError, Global, LeakyBucket, Local, Quota, RateLimitLayer, RateLimited, TokenBucket,
+    queue::WhenFull,
 };
 
 use crate::support::{Harness, Job, Record, cancel, pass, poll_ready, settle};
 
 /// One request per second, and at most `seats` queued requests in total.
-fn layer(seats: u32) -> RateLimitLayer<Global, LeakyBucket, AsErrors> {
+fn layer(seats: u32) -> RateLimitLayer<Global, Local<LeakyBucket>, AsErrors> {
     let bucket = LeakyBucket::new(Quota::per_second(1)).queue(100);
     RateLimitLayer::new(Global, bucket)
         .respond(AsError)

@@ -19,12 +19,12 @@ use tower::{
     load_shed::{LoadShedLayer, error::Overloaded},
     service_fn,
 };
-use tower_throttle::{AsError, Global, LeakyBucket, Quota, RateLimitLayer, queue::WhenFull};
+use tower_throttle::{AsError, Global, LeakyBucket, Local, Quota, RateLimitLayer, queue::WhenFull};
 
 use crate::support::{Harness, Job, pass, settle};
 
 /// One request per second, and two seats.
-fn two_seats() -> RateLimitLayer<Global, LeakyBucket> {
+fn two_seats() -> RateLimitLayer<Global, Local<LeakyBucket>> {
     RateLimitLayer::new(Global, LeakyBucket::new(Quota::per_second(1)).queue(100)).seats(2)
 }
 

@@ -19,13 +19,13 @@ use crate::wait::until;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// One request per hour, and two seats.
-fn two_seats() -> RateLimitLayer<Global, LeakyBucket> {
+fn two_seats() -> RateLimitLayer<Global, Local<LeakyBucket>> {
     RateLimitLayer::new(Global, LeakyBucket::new(Quota::per_hour(1)).queue(100)).seats(2)
 }
 
 /// Sends six calls at once to a health service behind `layer`.
 fn six(
-    layer: RateLimitLayer<Global, LeakyBucket>,
+    layer: RateLimitLayer<Global, Local<LeakyBucket>>,
 ) -> (JoinSet<Result<(), Status>>, Vec<AbortHandle>) {
     let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = incoming.local_addr().unwrap();

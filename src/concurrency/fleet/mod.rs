@@ -40,7 +40,7 @@ use std::{fmt, sync::Arc, task::Waker, time::Duration};
 use super::limit::IntoLimit;
 use super::permits::{Permits, checked_limit};
 use super::request::PermitRequest;
-use super::source::{Source, sealed};
+use super::source::Source;
 use super::table::Joined;
 use crate::clock::Tick;
 use crate::error::{ConfigError, StoreError, expect_valid};
@@ -176,8 +176,6 @@ impl<S: CasStore> FleetLimit<S> {
     }
 }
 
-impl<S: CasStore> super::limit::sealed::Sealed for FleetLimit<S> {}
-
 impl<S: CasStore> IntoLimit for FleetLimit<S> {
     type Source = Fleet<S>;
 
@@ -216,8 +214,6 @@ struct OfKey {
     id: u64,
     last_error: Arc<Mutex<Option<StoreError>>>,
 }
-
-impl<S: CasStore> sealed::Sealed for Fleet<S> {}
 
 impl<K: RemoteKey, S: CasStore> Source<K> for Fleet<S> {
     const ASKS: bool = true;

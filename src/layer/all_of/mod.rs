@@ -4,7 +4,10 @@ mod keys;
 mod pair;
 mod part;
 
-pub use self::keys::{AndKeys, KeyPair};
+pub use self::{
+    keys::{AndKeys, KeyPair},
+    part::Slot,
+};
 use std::{
     fmt,
     sync::Arc,
@@ -12,17 +15,16 @@ use std::{
 };
 
 pub(crate) use self::part::Part;
-use self::part::{Ended, Settlings, go_on};
+use self::part::{Ended, Settling, go_on, settle_all};
 #[cfg(feature = "policies")]
-pub(crate) use self::part::{PartAsk, PartOf, Slot};
+pub(crate) use self::part::{PartAsk, PartOf};
 use super::gate::{Ask, Gate, Limiting, Look, MayWait, Passed, SettlePart};
-use super::policy_cache::PolicyList;
 use super::preview::Previewing;
 use super::signals::Outcome;
 use super::state::State;
 use crate::decision::{CompactDecision, Decision};
 use crate::error::RateLimited;
-use crate::respond::{CostHandle, OwnRules};
+use crate::respond::{CostHandle, OwnRules, Policies};
 
 /// Several limits, each with a key of its own: a request passes if all of them admit it, and none
 /// counts it if one of them denies it. Made by [`LimitLayer::and`](super::LimitLayer::and) and by
@@ -46,12 +48,14 @@ pub struct AllOf<P> {
     state: Arc<State<P>>,
 }
 
-/// The limits of an [`AllOf`]. Sealed.
-#[expect(unnameable_types, reason = "only layers use it")]
+/// The limits of an [`AllOf`].
 pub trait Parts<K>: Sized + Send + Sync + 'static {
     /// What a request has of each.
     type Slots: Default + Send + 'static;
+}
 
+/// How they are asked.
+pub(crate) trait AskParts<K>: Parts<K> + Renamed {
     /// Calls `run` with the limits that apply to a request.
     fn with<T>(
         &self,
@@ -61,16 +65,12 @@ pub trait Parts<K>: Sized + Send + Sync + 'static {
     ) -> T;
 
     /// See [`Gate::policies`].
-    fn policies<'a>(
-        &'a self,
-        key: &'a K,
-        decision: &mut Decision,
-    ) -> (PolicyList<'a>, OwnRules<'a>);
+    fn policies<'a>(&'a self, key: &'a K, decision: &mut Decision)
+    -> (Arc<Policies>, OwnRules<'a>);
 }
 
 /// Limits that can be named.
-#[expect(unnameable_types, reason = "only layers use it")]
-pub trait Renamed {
+pub(crate) trait Renamed {
     #[track_caller]
     fn renamed(&self, name: Option<&str>, number: &mut usize) -> Self;
 }
@@ -123,9 +123,9 @@ impl<P: Renamed + Send + Sync + 'static> Limiting for AllOf<P> {
     }
 }
 
-impl<K, P: Parts<K> + Renamed> Gate<K> for AllOf<P> {
+impl<K, P: AskParts<K>> Gate<K> for AllOf<P> {
     type Entry = P::Slots;
-    type Settling = Settlings;
+    type Settling = Settling;
 
     fn look(&self, key: &K, ask: Ask) -> Look {
         self.state
@@ -175,11 +175,11 @@ impl<K, P: Parts<K> + Renamed> Gate<K> for AllOf<P> {
         self.state.backend.with(key, slots, give_back);
     }
 
-    fn settle(&self, key: &K, slots: &mut P::Slots, settle: SettlePart<'_>) -> Option<Settlings> {
-        let settle_all = |parts: &mut [&mut dyn Part]| {
-            Settlings::of(parts.iter_mut().filter_map(|part| part.settle(settle)))
+    fn settle(&self, key: &K, slots: &mut P::Slots, settle: SettlePart<'_>) -> Option<Settling> {
+        let settle_parts = |parts: &mut [&mut dyn Part]| {
+            settle_all(parts.iter_mut().filter_map(|part| part.settle(settle)))
         };
-        self.state.backend.with(key, slots, settle_all)
+        self.state.backend.with(key, slots, settle_parts)
     }
 
     fn cost_handle(&self, key: &K, slots: &mut P::Slots) -> Option<CostHandle> {
@@ -194,7 +194,7 @@ impl<K, P: Parts<K> + Renamed> Gate<K> for AllOf<P> {
         &'a self,
         key: &'a K,
         decision: &mut Decision,
-    ) -> (PolicyList<'a>, OwnRules<'a>) {
+    ) -> (Arc<Policies>, OwnRules<'a>) {
         self.state.backend.policies(key, decision)
     }
 }

@@ -1,13 +1,12 @@
 //! Two limits, each of which may be an [`AllOf`] itself.
 
+use std::sync::Arc;
+
 use super::part::{Part, PartOf, Slot};
-use super::{AllOf, KeyPair, Parts, Renamed};
+use super::{AllOf, AskParts, KeyPair, Parts, Renamed};
 use crate::decision::Decision;
-use crate::layer::{
-    gate::{Exit, Gate, Limiting},
-    policy_cache::PolicyList,
-};
-use crate::respond::OwnRules;
+use crate::layer::gate::{Exit, Gate, Limiting};
+use crate::respond::{OwnRules, Policies};
 
 impl<KA, KB, A: Gate<KA>, B: Gate<KB>> Parts<KeyPair<KA, KB>> for (A, B)
 where
@@ -15,7 +14,13 @@ where
     B: Send + Sync + 'static,
 {
     type Slots = (Slot<A::Entry>, Slot<B::Entry>);
+}
 
+impl<KA, KB, A: Gate<KA>, B: Gate<KB>> AskParts<KeyPair<KA, KB>> for (A, B)
+where
+    A: Send + Sync + 'static,
+    B: Send + Sync + 'static,
+{
     fn with<T>(
         &self,
         key: &KeyPair<KA, KB>,
@@ -50,7 +55,7 @@ where
         &'a self,
         key: &'a KeyPair<KA, KB>,
         decision: &mut Decision,
-    ) -> (PolicyList<'a>, OwnRules<'a>) {
+    ) -> (Arc<Policies>, OwnRules<'a>) {
         let is_second = decision.policy % 2 == 1;
         decision.policy /= 2;
         let told = if is_second {

@@ -1,7 +1,6 @@
 //! One of several limits, and how they decide together, whatever their types.
 
 use std::{
-    fmt,
     future::Future,
     pin::Pin,
     task::{Context, Poll, ready},
@@ -41,7 +40,6 @@ pub(crate) struct PartOf<'a, K, G: Gate<K>> {
 
 /// What a request has of one of several limits.
 #[derive(Debug, Default)]
-#[expect(unnameable_types, reason = "only layers use it")]
 pub struct Slot<E> {
     pub(crate) entry: E,
     stage: Stage,
@@ -60,8 +58,7 @@ enum Stage {
 }
 
 /// A [`PartOf`], whatever its types.
-#[expect(unnameable_types, reason = "only layers use it")]
-pub trait Part {
+pub(crate) trait Part {
     fn is_new(&self) -> bool;
     fn waits(&self) -> bool;
     fn look(&self, ask: Ask) -> Look;
@@ -82,8 +79,7 @@ pub trait Part {
 
 /// What a limit has decided on a request that passed, or all of them.
 #[derive(Clone, Copy, Debug, Default)]
-#[expect(unnameable_types, reason = "only layers use it")]
-pub struct Ended {
+pub(crate) struct Ended {
     pub(super) decision: Option<Decision>,
     pub(super) waited: bool,
     pub(super) decided: bool,
@@ -291,36 +287,17 @@ fn all_ended(parts: &[&mut dyn Part]) -> Ended {
     })
 }
 
-type Settling = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// Settles the cost in several limits.
+pub(super) type Settling = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What settles the cost in several limits.
-#[must_use = "futures do nothing unless polled"]
-#[expect(unnameable_types, reason = "only layers use it")]
-pub struct Settlings(Vec<Settling>);
-
-impl Settlings {
-    /// `None` if all is settled.
-    pub(super) fn of(pending: impl Iterator<Item = Settling>) -> Option<Self> {
-        let pending: Vec<_> = pending.collect();
-        (!pending.is_empty()).then_some(Self(pending))
-    }
-}
-
-impl Future for Settlings {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.0.retain_mut(|one| one.as_mut().poll(cx).is_pending());
-        if self.0.is_empty() {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
-        }
-    }
-}
-
-impl fmt::Debug for Settlings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Settlings").field(&self.0.len()).finish()
-    }
+/// What is pending has begun, so it ends as soon as if it were awaited together. `None` if all is settled.
+pub(super) fn settle_all(pending: impl Iterator<Item = Settling>) -> Option<Settling> {
+    let pending: Vec<_> = pending.collect();
+    (!pending.is_empty()).then(|| -> Settling {
+        Box::pin(async move {
+            for one in pending {
+                one.await;
+            }
+        })
+    })
 }

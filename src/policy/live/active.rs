@@ -18,12 +18,10 @@ use crate::concurrency::InFlight;
 use crate::decision::Decision;
 use crate::error::Rejection;
 use crate::key::{Key, Networks, Predicate, Priority, Within};
-use crate::layer::{
-    Gate, Handle, LayerState, Limiting, Part, PartAsk, PartOf, PolicyList, Rate, Slot,
-};
+use crate::layer::{Gate, Handle, LayerState, Limiting, Part, PartAsk, PartOf, Rate, Slot};
 use crate::policy::file::{Deny, Limit, Override, Problem, Requests, StoreSource};
 use crate::quota::Plan;
-use crate::respond::OwnRules;
+use crate::respond::{OwnRules, Policies};
 use crate::store::local::Local;
 
 /// The limits of one version of a file.
@@ -225,7 +223,7 @@ impl Active {
         &'a self,
         key: &'a PolicyKey,
         decision: &mut Decision,
-    ) -> PolicyList<'a> {
+    ) -> Arc<Policies> {
         with_gate!(self, gate => gate.policies(key, decision).0)
     }
 }

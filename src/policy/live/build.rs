@@ -179,7 +179,7 @@ fn new_gate(limit: &Limit, store: Option<&MakeLimiter>) -> Result<LimitGate, Con
             (any(local.clone()), Some(local))
         }
     };
-    let mut gate = Rate::new(limiter);
+    let mut gate = Rate::new::<PolicyLimiter>(limiter);
     gate.rename(Some(&limit.name), &mut 0);
     Ok(LimitGate::Rate(gate, local))
 }

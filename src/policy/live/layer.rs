@@ -16,7 +16,7 @@ use crate::concurrency::Permits;
 use crate::error::RateLimited;
 use crate::key::{Extracted, KeyExtractor};
 use crate::layer::{
-    AllOf, Ask, Counts, Handle, Limit, LimitLayer, Limiting, Part, Parts, Preview, all,
+    AllOf, Ask, AskParts, Counts, Handle, Limit, LimitLayer, Limiting, Part, Preview, all,
 };
 use crate::policy::file::{PolicyFile, Problem, Problems};
 use crate::respond::{Responder, Standard};

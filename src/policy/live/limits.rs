@@ -16,9 +16,9 @@ use super::environment::Environment;
 use super::report::Reloaded;
 use crate::concurrency::{InFlight, PermitBody, UntilBodyEnds};
 use crate::decision::Decision;
-use crate::layer::{AllOf, Exit, Part, Parts, PolicyList, Renamed};
+use crate::layer::{AllOf, AskParts, Exit, Part, Parts, Renamed};
 use crate::policy::file::{PolicyFile, Problems};
-use crate::respond::OwnRules;
+use crate::respond::{OwnRules, Policies};
 use crate::sync::Swap;
 
 /// The limits of a policy file, as a [`PolicyLayer`](super::PolicyLayer) has them. Clones share them.
@@ -71,7 +71,9 @@ impl PolicyLimits {
 
 impl Parts<MatchedLimits> for PolicyLimits {
     type Slots = Vec<Box<dyn Any + Send>>;
+}
 
+impl AskParts<MatchedLimits> for PolicyLimits {
     fn with<T>(
         &self,
         key: &MatchedLimits,
@@ -97,7 +99,7 @@ impl Parts<MatchedLimits> for PolicyLimits {
         &'a self,
         key: &'a MatchedLimits,
         decision: &mut Decision,
-    ) -> (PolicyList<'a>, OwnRules<'a>) {
+    ) -> (Arc<Policies>, OwnRules<'a>) {
         let at = decision.policy % key.limits.len();
         decision.policy /= key.limits.len();
         let limit = key.iter().nth(at);

@@ -39,7 +39,7 @@ pub(in crate::respond) fn finish(extensions: &mut Extensions, denied: RateLimite
 }
 
 /// Keeps shared caches from serving the denial of one client to others. Some statuses, such as 200 of gRPC
-/// and 410 of a `block_with`, may be stored unless a response forbids it.
+/// and 410, may be stored unless a response forbids it.
 pub(in crate::respond) fn no_store(headers: &mut HeaderMap) {
     let value = HeaderValue::from_static("no-store");
     set_header(headers, header::CACHE_CONTROL, value);

@@ -93,11 +93,7 @@ fn apps() -> Vec<(&'static str, Router)> {
             app.clone().layer(limit().respond(Auto::with(ProblemJson))),
         ),
         ("a closure", app.clone().layer(limit().respond(closure))),
-        (
-            "block",
-            app.clone()
-                .layer(limit().block_with(is_attacker, StatusCode::GONE)),
-        ),
+        ("block", app.clone().layer(limit().block(is_attacker))),
         (
             "a rejection",
             app.clone().layer(RateLimitLayer::new(

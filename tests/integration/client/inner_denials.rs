@@ -38,11 +38,6 @@ fn logins() -> Vec<(&'static str, Router)> {
         ("200 of gRPC", app.clone().layer(limit().respond(Grpc))),
         ("200", app.clone().layer(limit().respond(fine))),
         ("403", app.clone().layer(limit().block(denied))),
-        (
-            "401",
-            app.clone()
-                .layer(limit().block_with(denied, StatusCode::UNAUTHORIZED)),
-        ),
         ("401 without a key", app.clone().layer(keyed)),
         ("in flight", app.clone().layer(flight)),
         ("a file", app.layer(policy(file))),

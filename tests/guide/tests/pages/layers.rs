@@ -19,7 +19,7 @@ use tower_http::{
     timeout::TimeoutLayer,
 };
 use tower_throttle::{
-    Global, LeakyBucket, Quota, RateLimitLayer, TokenBucket,
+    Global, LeakyBucket, Local, Quota, RateLimitLayer, TokenBucket,
     key::{FromExtension, Key, Missing},
     respond::Preflight,
 };
@@ -160,7 +160,7 @@ async fn compression_passes_a_429_on_from_either_side() {
     }
 }
 
-fn queue() -> RateLimitLayer<Global, LeakyBucket> {
+fn queue() -> RateLimitLayer<Global, Local<LeakyBucket>> {
     RateLimitLayer::new(Global, LeakyBucket::new(Quota::per_second(1)).queue(10))
 }
 

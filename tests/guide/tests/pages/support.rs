@@ -2,10 +2,10 @@
 
 use axum::{Router, body::Body, extract::Request, response::Response};
 use tower::ServiceExt;
-use tower_throttle::{Global, Quota, RateLimitLayer, TokenBucket};
+use tower_throttle::{Global, Local, Quota, RateLimitLayer, TokenBucket};
 
 /// `requests` per hour for all clients together.
-pub(crate) fn limit(requests: u64) -> RateLimitLayer<Global, TokenBucket> {
+pub(crate) fn limit(requests: u64) -> RateLimitLayer<Global, Local<TokenBucket>> {
     RateLimitLayer::new(Global, TokenBucket::new(Quota::per_hour(requests)))
 }
 

@@ -110,7 +110,7 @@ impl Algorithm for UntilQuiet {
 }
 
 /// What users of the library add to their service.
-pub(crate) fn per_tenant(quota: Quota) -> RateLimitLayer<TenantOfHost, UntilQuiet> {
+pub(crate) fn per_tenant(quota: Quota) -> RateLimitLayer<TenantOfHost, Local<UntilQuiet>> {
     RateLimitLayer::new(TenantOfHost, UntilQuiet(quota)).name("tenant")
 }
 
