@@ -83,6 +83,9 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
     /// that is not known at once.
     ///
     /// A table in this process calls `done` where it decides, so that no figure is computed that `done` does not read.
+    ///
+    /// # Errors
+    /// The future of a decision that is not known yet.
     fn decide_now<T>(
         &self,
         key: &K,

@@ -22,6 +22,7 @@ use tower_throttle::{
     FixedWindow, HeaderKey, Lockout, Quota, RateLimitLayer, Settle, store::StateFile,
 };
 
+const MINUTE: Duration = Duration::from_mins(1);
 const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3961);
 const KEY: &str = "x-api-key";
 
@@ -56,7 +57,7 @@ async fn serve(path: &str) -> io::Result<()> {
     };
     let every_minute = save.clone();
     tokio::spawn(async move {
-        let mut minutes = interval(Duration::from_secs(60));
+        let mut minutes = interval(MINUTE);
         loop {
             minutes.tick().await;
             let _ = every_minute().await;
@@ -128,7 +129,7 @@ fn start(path: &std::path::Path) -> io::Result<Child> {
         .stdin(Stdio::null())
         .spawn()?;
     while TcpStream::connect(ADDRESS).is_err() {
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::yield_now();
     }
     Ok(child)
 }

@@ -452,7 +452,7 @@ pub(super) fn with_quota<A: Algorithm>(algorithm: &A, quota: Quota) -> Result<A,
 
 /// The algorithm whose limits have the share of one of so many machines.
 #[cfg_attr(
-    not(feature = "cas"),
+    not(any(feature = "cas", test)),
     expect(dead_code, reason = "only stores on servers ask")
 )]
 pub(crate) fn share_of<A: Algorithm>(algorithm: &A, machines: u64) -> Result<A, ConfigError> {
@@ -465,7 +465,7 @@ pub(crate) fn share_of<A: Algorithm>(algorithm: &A, machines: u64) -> Result<A, 
 /// What the limits of `algorithm` count, one after the other, if that is levels, cells and logs. A server that has a
 /// script for these decides without loading the state.
 #[cfg_attr(
-    not(feature = "cas"),
+    not(any(feature = "cas", test)),
     expect(dead_code, reason = "only stores on servers ask")
 )]
 pub(crate) fn kernels<A: Algorithm>(algorithm: &A, now: Tick) -> Option<Vec<Kernel>> {

@@ -68,7 +68,7 @@ impl<K, G, D, H, F, W> LimitLayer<K, G, Responder<D, H, F, W>> {
     /// |---|---|
     /// | a closure of `&Res` | by the response; an error of the service keeps the cost |
     /// | a closure of `Result<&Res, &Err>` | by the response or the error, for clients, whose failures may be either |
-    /// | [`AtEnd`](crate::respond::AtEnd) | by what is said while the request is served, up to the last frame of the body |
+    /// | [`AtEnd`] | by what is said while the request is served, up to the last frame of the body |
     ///
     /// The cost of a [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer) is the permits that the body
     /// of the response holds until it ends: `Refund` releases them with the response, and

@@ -209,5 +209,8 @@ pub trait Exit<K, Res>: Gate<K> {
     type Response;
 
     /// Moves what the request holds into the response, or drops it.
+    ///
+    /// # Errors
+    /// That of the service.
     fn exit<E>(entry: Self::Entry, result: Result<Res, E>) -> Result<Self::Response, E>;
 }

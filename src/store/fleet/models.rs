@@ -123,7 +123,7 @@ impl Model {
         };
         for index in 0..state.machines.len() {
             if state.left.requests > 0 {
-                then(&|next| self.request(next, index));
+                then(&|next| Self::request(next, index));
             }
             if state.left.deaths > 0 {
                 then(&|next| next.die(index));
@@ -162,7 +162,7 @@ impl Model {
         all
     }
 
-    fn request(&self, state: &mut State, index: usize) {
+    fn request(state: &mut State, index: usize) {
         state.left.requests -= 1;
         let now = Tick::from_nanos(state.now * 1_000);
         let answer = state.machines[index].budget.decide(&Self::rules(), now, 1);

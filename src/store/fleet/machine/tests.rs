@@ -88,7 +88,7 @@ fn a_later_request_waits_only_if_units_are_free_and_none_was_denied() {
     assert_eq!(short.collect(None, at(300), Some(0)).waiting, 121);
     adopt(&mut short, 300, granted(10));
     // After a denial it denies until the exchange of its interval.
-    let rest = Duration::from_nanos(1_000_000);
+    let rest = Duration::from_millis(1);
     assert_eq!(short.decide(&RULES, at(300), 60), Answer::Deny(Some(rest)));
     // If that is late, it asks.
     assert_eq!(short.decide(&RULES, at(1_500_300), 60), Answer::Wait);
@@ -115,7 +115,7 @@ fn a_later_request_waits_only_if_units_are_free_and_none_was_denied() {
         ..granted(0)
     };
     adopt(&mut used_up, 0, reply);
-    let denied = Answer::Deny(Some(Duration::from_micros(2_000)));
+    let denied = Answer::Deny(Some(Duration::from_millis(2)));
     assert_eq!(used_up.decide(&RULES, at(0), 2), denied);
     assert_eq!(used_up.decide(&RULES, at(2_000_000), 2), Answer::Wait);
 }
@@ -225,7 +225,7 @@ fn units_are_free_after_the_wait_and_not_before() {
         ..granted(0)
     };
     adopt(&mut out, 0, reply);
-    let denied = Answer::Deny(Some(Duration::from_micros(1_000)));
+    let denied = Answer::Deny(Some(Duration::from_millis(1)));
     assert_eq!(out.decide(&RULES, at(0), 1), denied);
 }
 
