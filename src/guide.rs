@@ -31,6 +31,7 @@
 //! | [`tower_governor`] | the same from `tower_governor` |
 //! | [`other_languages`] | from nginx, express-rate-limit, Bucket4j, Guava, Go and .NET |
 //! | [`comparison`] | other crates, and figures |
+//! | [`deciding`] | what happens when, what it costs, what it does not do, and who keeps it |
 
 #[doc = include_str!("guide/choosing.md")]
 pub mod choosing {}
@@ -88,5 +89,7 @@ pub mod how_it_works {}
 pub mod troubleshooting {}
 #[doc = include_str!("guide/production.md")]
 pub mod production {}
+#[doc = include_str!("guide/deciding.md")]
+pub mod deciding {}
 #[doc = include_str!("guide/comparison.md")]
 pub mod comparison {}
