@@ -427,8 +427,20 @@ fn fault_of_steps(seed: u64, ahead: bool, mistake: Option<Mistake>) -> Option<St
     // A second of the period, and an exchange of each machine.
     let after = usize::try_from(run.faults[0].0 / SECOND).unwrap() + 3;
     let is_calm = run.lost == 0 && run.delay <= 20_000 && run.traffic == Traffic::Even;
-    if is_calm && (after..10).any(|second| outcome.seconds[second] < 50) {
-        return Some(format!("frozen: {:?}: {run:?}", outcome.seconds));
+    if !is_calm {
+        return None;
+    }
+    // Half of what the worst second has without a step.
+    let mut undisturbed = steps_run(seed, ahead, None);
+    undisturbed.faults.clear();
+    let undisturbed = undisturbed.run().seconds;
+    let least = undisturbed[1..10].iter().min().expect("seconds") / 2;
+    if outcome.seconds[after..10]
+        .iter()
+        .any(|count| *count < least)
+    {
+        let seconds = (outcome.seconds, undisturbed);
+        return Some(format!("frozen: {seconds:?}: {run:?}"));
     }
     None
 }
