@@ -7,7 +7,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use metrics::{SharedString, counter, gauge, histogram};
+use metrics::SharedString;
 
 use super::gauges::Gauges;
 use super::outcome::Outcome;
@@ -33,11 +33,12 @@ impl MetricsRecorder {
     pub(super) fn observe(&self, event: Event<'_>, shadow: bool) {
         if let Some(outcome) = Outcome::of(event, shadow).name() {
             let limit = self.name();
-            counter!("tower_throttle_requests_total", "limit" => limit, "outcome" => outcome)
+            metrics::counter!("tower_throttle_requests_total", "limit" => limit, "outcome" => outcome)
                 .increment(1);
         }
         if let Event::Waits(_, Some(wait)) = event {
-            histogram!("tower_throttle_queue_wait_seconds", "limit" => self.name()).record(wait);
+            metrics::histogram!("tower_throttle_queue_wait_seconds", "limit" => self.name())
+                .record(wait);
         }
     }
 
@@ -58,7 +59,7 @@ impl MetricsRecorder {
             let new = lost.saturating_sub(reported.fetch_max(lost, Ordering::Relaxed));
             if new > 0 {
                 let limit = self.name();
-                counter!("tower_throttle_overflow_total", "limit" => limit, "what" => what)
+                metrics::counter!("tower_throttle_overflow_total", "limit" => limit, "what" => what)
                     .increment(new);
             }
         }
@@ -76,16 +77,17 @@ pub(super) fn set(limit: &Arc<str>, gauges: Gauges) {
     // No gauge needs more: beyond 2^32, it shows that.
     let short = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     let keys = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-    gauge!("tower_throttle_waiting", "limit" => limit()).set(short(gauges.waiting));
+    metrics::gauge!("tower_throttle_waiting", "limit" => limit()).set(short(gauges.waiting));
     if let Some((in_flight, most)) = gauges.in_flight {
-        gauge!("tower_throttle_in_flight", "limit" => limit()).set(short(in_flight));
-        gauge!("tower_throttle_in_flight_limit", "limit" => limit()).set(short(most));
+        metrics::gauge!("tower_throttle_in_flight", "limit" => limit()).set(short(in_flight));
+        metrics::gauge!("tower_throttle_in_flight_limit", "limit" => limit()).set(short(most));
     }
     if let Some((live, capacity)) = gauges.table {
-        gauge!("tower_throttle_table_keys", "limit" => limit()).set(keys(live));
-        gauge!("tower_throttle_table_capacity", "limit" => limit()).set(keys(capacity));
+        metrics::gauge!("tower_throttle_table_keys", "limit" => limit()).set(keys(live));
+        metrics::gauge!("tower_throttle_table_capacity", "limit" => limit()).set(keys(capacity));
     }
     if let Some(percent) = gauges.largest_use_percent {
-        gauge!("tower_throttle_largest_use_percent", "limit" => limit()).set(short(percent));
+        metrics::gauge!("tower_throttle_largest_use_percent", "limit" => limit())
+            .set(short(percent));
     }
 }
