@@ -465,7 +465,7 @@ pub(crate) fn share_of<A: Algorithm>(algorithm: &A, machines: u64) -> Result<A, 
 /// What the limits of `algorithm` count, one after the other, if that is levels, cells and logs. A server that has a
 /// script for these decides without loading the state.
 #[cfg_attr(
-    not(any(feature = "cas", test)),
+    not(feature = "cas"),
     expect(dead_code, reason = "only stores on servers ask")
 )]
 pub(crate) fn kernels<A: Algorithm>(algorithm: &A, now: Tick) -> Option<Vec<Kernel>> {
