@@ -22,18 +22,14 @@ impl Replay {
     pub(crate) fn in_store(store: String) -> Self {
         Self {
             arguments: vec!["--store".to_owned(), store],
-            differences: RETURNING_QUOTAS.to_vec(),
+            differences: OF_ONE_RATE.to_vec(),
         }
     }
 }
 
-/// With compare-and-swap each configuration of a key that is in use has a state of its own. A quota that
-/// is set again has the usage under it, not that under the quotas between.
-#[cfg(feature = "cas")]
-const RETURNING_QUOTAS: &[(&str, &str)] = &[(
-    "random-fixed_window-epoch-19",
-    "line 304: remaining is 1, expected 0",
-)];
+/// The layout of `Gcra` is the time of a unit, so under another rate a key has another value.
+pub(crate) const OF_ONE_RATE: [(&str, &str); 1] =
+    [("gcra-of-three-quotas", "line 3: remaining is 4, expected 0")];
 
 /// The algorithms with random cases.
 const ALGORITHMS: [&str; 8] = [
