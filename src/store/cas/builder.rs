@@ -84,7 +84,7 @@ impl<S: CasStore> CasBuilder<S> {
     /// let limit = CasBuilder::new(store.clone()).prefix("shop");
     /// let limit = limit.build("api", TokenBucket::new(Quota::per_second(10)))?;
     /// assert!(limit.decide("alice", 1).await?.is_admitted());
-    /// assert_eq!(store.keys(), ["{shop:api:alice}"]);
+    /// assert_eq!(store.keys(), ["{shop:api:alice}bucket/1s.4"]);
     /// # Ok(())
     /// # }
     /// ```
