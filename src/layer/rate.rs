@@ -445,7 +445,6 @@ type StageOf<K, L> = RateStage<<L as Backend<K>>::Future>;
 
 impl<L> Rate<L> {
     /// Asks the limit, or goes on waiting for it.
-    #[inline(never)]
     fn poll_slowly<K>(
         &self,
         key: &K,
@@ -521,7 +520,6 @@ impl<L> Rate<L> {
     }
 
     /// Does what the backend has decided on a request that it has not admitted at once.
-    #[inline(never)]
     fn go_on<K>(
         &self,
         key: &K,

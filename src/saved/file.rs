@@ -56,8 +56,8 @@ impl<T: SaveState + ?Sized> SaveState for Arc<T> {
 
 /// Several limits in one file, by name, so that a deploy does not forget what was used.
 ///
-/// [`save`](Self::save) replaces the file at once: whoever reads it finds the states of one moment or of the
-/// one before. It is readable by its owner only, as the [states](crate::Local::save) hold the secret seeds of keys.
+/// [`save`](Self::save) replaces the file at once: a reader finds the states of one moment, the new ones or those
+/// before. It is readable by its owner only, as the [states](crate::Local::save) hold the secret seeds of keys.
 ///
 /// ```
 /// use tower_throttle::{ClientIp, FixedWindow, Lockout, Quota, RateLimitLayer, store::StateFile};

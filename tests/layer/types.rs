@@ -153,7 +153,7 @@ fn per_minute() -> RateLimitLayer<Global, Local<TokenBucket>> {
     RateLimitLayer::new(Global, TokenBucket::new(Quota::per_minute(1)))
 }
 
-/// One type, whether the table was made by hand or by the layer.
+/// A layer that makes its table has the type of one that is given a table.
 #[test]
 fn a_layer_of_an_algorithm_and_one_of_its_table_have_one_type_and_say_what_they_are() {
     let bucket = || TokenBucket::new(Quota::per_second(1));

@@ -36,7 +36,10 @@ where
             .unwrap_or_else(|never| never)
     }
 
-    #[expect(clippy::inline_always, reason = "as for `Shards::decide`")]
+    #[expect(
+        clippy::inline_always,
+        reason = "as for `Shards::decide`: an admitted request takes 872 instructions instead of 891"
+    )]
     #[inline(always)]
     fn decide_now<T>(
         &self,
@@ -53,7 +56,7 @@ where
             decision.set_receipt(Receipt::at(moment.as_nanos()));
             done(Ok(decision))
         };
-        let rest = |now| taken(now, entry.decide_anywhere(now, cost));
+        let rest = |now| taken(now, entry.decide(now, cost));
         Ok(entry.decide_quickly(cost, taken, rest))
     }
 
@@ -101,12 +104,6 @@ where
 }
 
 impl<A: Algorithm, C: Clock, S> Entry<'_, A, C, S> {
-    /// Decides for a key wherever it is.
-    #[inline(never)]
-    fn decide_anywhere(&self, now: Tick, cost: u64) -> Decision {
-        self.decide(now, cost)
-    }
-
     /// See [`taken_at`].
     #[cold]
     fn moment_of_turn(&self, now: Tick, verdict: Verdict) -> Tick {
