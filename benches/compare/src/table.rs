@@ -9,6 +9,7 @@ use tower_throttle::{
     TokenBucket, WarmUp, clock::MonotonicClock,
 };
 
+use crate::count::{count_live, live};
 use crate::keys::{Access, Key, run as run_keys};
 use crate::peers;
 use crate::row::{Effort, Row};
@@ -131,19 +132,19 @@ fn filling<K: Key>(effort: &Effort, keys: u64) {
     let rounds = if effort.quick { 1 } else { 3 };
     let mut bytes = (0.0, 0.0);
     for _ in 0..rounds {
-        let resident = resident_bytes();
+        count_live();
         let theirs = peers::keyed::<K>(true);
         row.theirs
             .push(worst(keys, |key: &K| theirs.check_key(key).is_ok()));
-        bytes.1 = (resident_bytes() - resident) / keys as f64;
+        bytes.1 = live() as f64 / keys as f64;
         drop(theirs);
-        let resident = resident_bytes();
+        count_live();
         let ours = peers::local(false, keys);
         // As a layer does when it is built.
         ours.allocate();
         row.ours
             .push(worst(keys, |key: &K| ours.check(key).is_admitted()));
-        bytes.0 = (resident_bytes() - resident).max(ours.stats().table_bytes as f64) / keys as f64;
+        bytes.0 = live() as f64 / keys as f64;
         assert!(
             ours.stats().evicted <= keys / 100_000 + 1,
             "{:?}",
@@ -152,11 +153,12 @@ fn filling<K: Key>(effort: &Effort, keys: u64) {
     }
     row.print(effort);
     let row = Row {
-        work: format!("resident bytes per key, full, {keys} keys {}", K::NAME),
+        work: format!("allocated bytes per key, full, {keys} keys {}", K::NAME),
         unit: "bytes",
         ours: vec![bytes.0],
         theirs: vec![bytes.1],
         goal: 32.0,
+        absolute: true,
         ..row
     };
     row.print(effort);
@@ -213,7 +215,7 @@ fn changing(effort: &Effort, keys: u64) {
 }
 
 fn bytes<A: Algorithm>(effort: &Effort, keys: u64, name: &str, algorithm: A, goal: f64) {
-    let work = format!("resident bytes per key, full, {keys} keys u64 ({name})");
+    let work = format!("allocated bytes per key, full, {keys} keys u64 ({name})");
     if !effort.wants(&work) {
         return;
     }
@@ -232,15 +234,16 @@ fn bytes<A: Algorithm>(effort: &Effort, keys: u64, name: &str, algorithm: A, goa
 
 /// Bytes per key of a full table.
 fn filled<A: Algorithm>(keys: u64, algorithm: A) -> f64 {
-    let resident = resident_bytes();
+    count_live();
     let limiter = Local::new(algorithm).capacity(keys as usize);
     let _ = worst(keys, |key: &u64| limiter.check(key).is_admitted());
+    let bytes = live() as f64;
     let stats = limiter.stats();
     assert!(
         stats.outside == 0 && stats.evicted <= keys / 100_000 + 1,
         "{stats:?}"
     );
-    (resident_bytes() - resident).max(stats.table_bytes as f64) / keys as f64
+    bytes / keys as f64
 }
 
 /// The slowest of `keys` insertions, in milliseconds.
