@@ -26,7 +26,8 @@ fn configured() -> Local<TokenBucket, ManualClock> {
 /// Held by each test, because another one would allocate at the same time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Shows promise 120.
+/// A table is built once, when it is first used. A setting that comes later is refused: it would start
+/// a second table.
 #[test]
 fn a_table_is_built_once_and_when_it_is_first_used() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,7 +76,6 @@ fn a_table_is_built_once_and_when_it_is_first_used() {
 
 type Setter = fn(Local<TokenBucket>) -> Local<TokenBucket>;
 
-/// Shows promise 120.
 #[test]
 fn a_used_or_cloned_table_refuses_another_setting() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -254,7 +254,7 @@ mod tests {
     const QUEUE: &str =
         r#"{"algorithm":"leaky_bucket","limit":10,"period_ns":1000000000,"queue":300}"#;
 
-    /// Shows promise 240.
+    /// Shows promise 101.
     #[test]
     fn units_are_admitted_when_they_leave_the_queue_also_after_the_last_step() {
         let view = view(QUEUE, (0..224).map(|_| (0, "", check())));
@@ -265,7 +265,7 @@ mod tests {
         assert_eq!((view.width, view.columns.len()), (SECOND / 5, 112));
     }
 
-    /// Shows promise 240.
+    /// Shows promise 101.
     #[test]
     fn waiting_is_the_depth_of_the_queue_not_its_arrivals() {
         let view = view(QUEUE, (0..224).map(|_| (0, "", check())));
@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(admitted(&view).iter().sum::<u128>(), 5);
     }
 
-    /// Shows promise 240.
+    /// Shows promise 101.
     #[test]
     fn a_stream_at_the_limit_is_flat() {
         for (limit, period, length) in [

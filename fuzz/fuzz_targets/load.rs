@@ -1,7 +1,7 @@
 //! Bytes with a valid check load or are refused, whatever they are; a table that has loaded some decides, and can be
 //! saved and loaded again.
 //!
-//! Shows promise 398.
+//! Shows promise 397.
 #![no_main]
 
 use std::time::Duration;

@@ -2,7 +2,7 @@
 //! that timers are exact to, while requests of both orders and of different costs enter and leave
 //! and quotas change.
 //!
-//! Shows promise 60.
+//! Shows promise 59.
 #![no_main]
 
 use std::collections::VecDeque;

@@ -81,7 +81,7 @@ mod tests {
 
     use super::*;
 
-    /// Shows promise 39.
+    /// Counters lose no request.
     #[test]
     fn counts_of_all_threads_are_summed() {
         let counters = Counters::default();

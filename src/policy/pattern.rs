@@ -117,7 +117,7 @@ mod tests {
         }
     }
 
-    /// Shows promise 301.
+    /// Shows promise 304.
     #[test]
     fn a_pattern_that_no_route_could_have_is_refused() {
         let many = "/{a}".repeat(MAX_NAMES + 1);

@@ -216,7 +216,7 @@ fn loom_a_request_that_joins_during_a_release_is_next() {
     });
 }
 
-/// Shows promise 66.
+/// Each waiter is woken once, by the waker of its last poll.
 #[test]
 fn loom_a_waiter_polled_with_a_new_waker_during_a_release_is_woken() {
     loom::model(|| {

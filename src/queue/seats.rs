@@ -212,7 +212,6 @@ mod tests {
         }
     }
 
-    /// Shows promise 66.
     #[test]
     fn a_seat_waiter_polled_with_a_new_waker_is_woken_by_it() {
         let seats = Seats::new(1);

@@ -19,7 +19,7 @@ mod tests {
 
     /// Of any consecutive numbers: five waits of 5 s and up to 20 % more.
     ///
-    /// Shows promises 630, 631.
+    /// Shows promises 310, 630.
     #[test]
     fn consecutive_waits_are_never_earlier_and_lie_apart() {
         let (wait, most) = (Duration::from_secs(5), Duration::from_secs(1));

@@ -15,7 +15,7 @@ use crate::support::bind;
 
 const CHILD: &str = "TOWER_THROTTLE_FEW_FILES";
 
-/// Shows promise 324.
+/// Shows promise 319.
 #[test]
 fn want_of_descriptors_ends_no_loop_and_does_not_spin() {
     in_child(

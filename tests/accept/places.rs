@@ -17,7 +17,7 @@ use tower_throttle::accept::{Connection, ConnectionLimit};
 use crate::support::{ONE, bind, connect, is_reset, serve, served};
 use crate::wait::until;
 
-/// Shows promise 320.
+/// Shows promise 319.
 #[tokio::test]
 async fn a_connection_that_says_nothing_has_its_place_until_it_closes() {
     let limit = ConnectionLimit::new(1);
@@ -66,13 +66,13 @@ async fn frees_all<F: Future<Output = ()> + Send + 'static>(
     limit.open(ONE) == 0 && limit.counts().open == 0
 }
 
-/// Shows promise 320.
+/// Shows promise 319.
 #[tokio::test]
 async fn a_handshake_that_fails_frees_the_place() {
     assert!(frees_all(serve_one).await);
 }
 
-/// Shows promise 320.
+/// Shows promise 319.
 #[tokio::test]
 async fn a_task_that_panics_frees_the_place() {
     let limit = ConnectionLimit::new(1);

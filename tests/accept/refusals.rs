@@ -136,7 +136,7 @@ fn an_ipv4_address_in_ipv6_is_the_ipv4_address() {
     assert!(limit.admit(ONE).is_err());
 }
 
-/// Shows promise 324.
+/// Shows promise 319.
 #[tokio::test]
 async fn peers_that_are_gone_before_they_are_accepted_end_no_loop() {
     let limit = ConnectionLimit::new(1_000);
@@ -157,7 +157,7 @@ async fn peers_that_are_gone_before_they_are_accepted_end_no_loop() {
     assert!(!accepting.is_finished());
 }
 
-/// Shows promise 320.
+/// Shows promise 319.
 #[tokio::test]
 async fn hyper_serves_the_connections_of_accept() {
     let limit = ConnectionLimit::new(1);

@@ -14,7 +14,7 @@ use tower_throttle::{ClientIp, FixedWindow, Quota, RateLimitLayer, accept::Conne
 use crate::support::{ONE, bind, connect, is_reset};
 use crate::wait::until;
 
-/// Shows promise 320.
+/// Shows promise 319.
 #[tokio::test]
 async fn a_connection_is_refused_before_tls_and_a_failed_handshake_frees_its_place() {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();

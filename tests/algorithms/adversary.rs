@@ -115,7 +115,7 @@ fn a_bucket_admits_its_burst_and_what_it_earns() {
     }
 }
 
-/// Shows promise 28.
+/// Shows promise 23.
 #[test]
 fn a_bucket_whose_burst_and_rate_are_n_together_reaches_n_and_never_exceeds_it() {
     let period = Duration::from_nanos(PERIOD);

@@ -486,7 +486,7 @@ fn every_zone_has_windows_without_a_gap() {
     }
 }
 
-/// Shows promise 317.
+/// Shows promise 318.
 #[test]
 fn settings_are_checked_and_read_back() {
     let per_month = Quota::per_month(10);
@@ -522,7 +522,7 @@ fn settings_are_checked_and_read_back() {
     );
 }
 
-/// Shows promise 317.
+/// Shows promise 318.
 #[test]
 fn a_change_of_zone_or_anchor_keeps_what_was_used() {
     let month = CalendarWindow::try_new(Quota::per_month(10), "UTC").expect("UTC");

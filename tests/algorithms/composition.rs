@@ -150,7 +150,8 @@ fn equal_shares_report_the_limit_that_resets_last() {
     assert_eq!(decision.reset_after, 3_600 * SECOND);
 }
 
-/// Shows promise 13.
+/// `take_up_to` takes all that is available, at most the given number; of several limits what all of
+/// them have.
 #[test]
 fn take_up_to_takes_what_all_parts_have() {
     // The first part has the smallest share left, the second one the smallest number.

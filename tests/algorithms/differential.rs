@@ -485,7 +485,7 @@ fn a_token_bucket_agrees_with_the_oracle() {
     agrees(6);
 }
 
-/// Shows promises 10, 24.
+/// Shows promises 10, 23.
 #[test]
 fn a_leaky_meter_agrees_with_the_oracle() {
     agrees(7);

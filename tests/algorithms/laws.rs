@@ -29,19 +29,19 @@ fn retry_after_is_exact_on_both_sides() {
     holds(Law::RetryAfter, 400);
 }
 
-/// Shows promise 3.
+/// Shows promise 2.
 #[test]
 fn reset_after_is_exact_on_both_sides() {
     holds(Law::ResetAfter, 200);
 }
 
-/// Shows promise 3.
+/// Shows promise 2.
 #[test]
 fn an_unused_key_resets_after_no_time_whatever_was_refunded() {
     holds(Law::UnusedKey, 200);
 }
 
-/// Shows promise 4.
+/// Shows promise 2.
 #[test]
 fn remaining_is_the_largest_cost_that_passes() {
     holds(Law::Remaining, 200);
@@ -64,7 +64,7 @@ fn a_queue_charged_beyond_the_last_tick_never_returns_a_zero_retry_after() {
     }
 }
 
-/// Shows promise 8.
+/// From `forgettable_at` on a state decides like a fresh one, so dropping it changes no decision.
 #[test]
 fn a_forgettable_state_decides_like_a_fresh_one() {
     holds(Law::Forgettable, 200);
@@ -88,7 +88,7 @@ fn denials_peeks_and_zero_costs_change_nothing() {
     holds(Law::Denial, 100);
 }
 
-/// Shows promise 9.
+/// Shows promise 10.
 #[test]
 fn the_polling_interval_does_not_change_what_is_admitted() {
     for (limit, period) in [
@@ -105,7 +105,7 @@ fn the_polling_interval_does_not_change_what_is_admitted() {
 
 /// Its interval is truncated, so it admits slightly more than the bucket of its quota.
 ///
-/// Shows promises 1, 2, 3, 4, 7, 8.
+/// Shows promises 1, 2, 7.
 #[cfg(feature = "governor")]
 #[test]
 fn gcra_keeps_the_laws() {

@@ -35,7 +35,7 @@ fn mixed() -> (LeakyBucket, FixedWindow) {
     )
 }
 
-/// Shows promise 14.
+/// Shows promise 15.
 #[test]
 fn a_denied_try_acquire_takes_nothing_from_a_mixed_tuple() {
     let (pair, _) = limiter(mixed());
@@ -51,7 +51,7 @@ fn a_denied_try_acquire_takes_nothing_from_a_mixed_tuple() {
     assert_eq!(window.check().wait(), Some(SECOND));
 }
 
-/// Shows promise 14.
+/// Shows promise 15.
 #[test]
 fn try_acquire_admits_what_check_admits_without_a_wait() {
     let quota = Quota::per_second(10);
@@ -123,7 +123,7 @@ fn acquire_waits_for_a_window_that_opens_in_time() {
     assert!(decision.is_admitted());
 }
 
-/// Shows promises 5, 6.
+/// Shows promise 5.
 #[test]
 fn a_cost_above_the_capacity_is_denied_by_every_operation() {
     let quota = Quota::per_second(10);
@@ -160,7 +160,7 @@ fn a_cost_above_the_capacity_is_denied_by_every_operation() {
     }
 }
 
-/// Shows promise 6.
+/// Shows promise 5.
 #[test]
 fn a_queue_without_max_cost_admits_any_cost() {
     let quota = Quota::per_second(10);

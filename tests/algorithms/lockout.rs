@@ -108,7 +108,7 @@ fn of_a_hundred_attempts_at_once_five_are_admitted() {
     assert_eq!(admitted, 5);
 }
 
-/// Shows promise 191.
+/// Shows promise 190.
 #[test]
 fn a_success_frees_the_earlier_failures_only_if_that_is_set() {
     for (lockout, is_blocked) in [(lockout(), true), (lockout().clear_on_success(), false)] {
@@ -123,7 +123,7 @@ fn a_success_frees_the_earlier_failures_only_if_that_is_set() {
     }
 }
 
-/// Shows promise 191.
+/// Shows promise 190.
 #[test]
 fn a_success_from_before_the_block_changes_nothing() {
     let mut key = Key::new();
@@ -141,7 +141,7 @@ fn a_success_from_before_the_block_changes_nothing() {
     }
 }
 
-/// Shows promise 191.
+/// Shows promise 190.
 #[test]
 fn a_success_among_the_attempts_of_a_block_ends_it() {
     let mut key = Key::new();
@@ -152,7 +152,7 @@ fn a_success_among_the_attempts_of_a_block_ends_it() {
     assert_eq!(key.denied_at(11), Some(60), "it is the first block");
 }
 
-/// Shows promise 191.
+/// Shows promise 190.
 #[test]
 fn a_success_ends_its_block_however_late_it_is() {
     let slow = Lockout::new(Quota::per_minute(5)).block(Duration::from_secs(600));
@@ -167,7 +167,7 @@ fn a_success_ends_its_block_however_late_it_is() {
     assert_eq!(key.denied_at(599), None);
 }
 
-/// Shows promise 191.
+/// Shows promise 190.
 #[test]
 fn a_success_frees_its_attempt_if_a_later_one_was_counted_first() {
     let left_at = |key: &Key<Lockout>, second: u64| {
@@ -276,7 +276,7 @@ fn a_cost_above_the_parole_waits_until_the_blocks_are_forgotten() {
     assert_eq!(denied.retry_after, None);
 }
 
-/// Shows promise 191.
+/// Shows promise 190.
 #[test]
 fn a_hundred_attempts_that_are_neither_leave_nothing() {
     let mut key = Key::new();
@@ -307,7 +307,7 @@ fn a_moment_older_than_the_state_counts_as_its_newest() {
     assert_eq!(key.denied_at(1_899), Some(60));
 }
 
-/// Shows promise 191.
+/// Shows promise 190.
 #[test]
 fn a_report_from_before_a_pardon_or_a_ban_is_ignored() {
     let clock = ManualClock::new();
@@ -326,7 +326,7 @@ fn a_report_from_before_a_pardon_or_a_ban_is_ignored() {
     assert_eq!(local.peek("ann").remaining(), 5);
 }
 
-/// Shows promise 192.
+/// Shows promise 190.
 #[test]
 fn a_ban_lasts_at_least_as_long_as_the_block_and_is_not_shortened() {
     let clock = ManualClock::new();
@@ -342,7 +342,7 @@ fn a_ban_lasts_at_least_as_long_as_the_block_and_is_not_shortened() {
     assert_eq!((local.blocked(), local.peek("ann").remaining()), (0, 2));
 }
 
-/// Shows promise 192.
+/// Shows promise 190.
 #[test]
 fn a_ban_of_a_key_never_seen_holds() {
     let local = Local::new((lockout(), TokenBucket::new(Quota::per_second(10))));
@@ -352,7 +352,7 @@ fn a_ban_of_a_key_never_seen_holds() {
     assert_eq!(local.blocked(), 1);
 }
 
-/// Shows promise 191.
+/// Shows promise 190.
 #[test]
 fn keys_are_locked_out_one_by_one() {
     let local = Local::new(lockout());
@@ -362,7 +362,7 @@ fn keys_are_locked_out_one_by_one() {
     assert!(local.check(&pair("192.0.2.2")).is_admitted());
 }
 
-/// Shows promise 191.
+/// Shows promise 190.
 #[test]
 fn a_charge_during_a_block_counts_without_extending_it() {
     let mut key = Key::new();
@@ -437,7 +437,7 @@ fn settings_that_have_no_meaning_are_refused() {
     );
 }
 
-/// Shows promise 192.
+/// Shows promise 190.
 #[test]
 fn a_lockout_of_any_kind_forgives_and_bans() {
     let any = AnyAlgorithm::from(lockout().clear_on_success());

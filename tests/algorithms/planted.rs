@@ -223,7 +223,7 @@ fn a_log_that_expires_entries_a_nanosecond_early_is_found() {
     assert!(finds_in(Law::Promise, early));
 }
 
-/// Shows promises 9, 370.
+/// Shows promises 10, 370.
 #[test]
 fn a_refill_that_truncates_is_found() {
     let subject = crate::subjects::subjects(crate::subjects::quota(1, 60_000_000), 3, 10)
@@ -253,7 +253,7 @@ fn found(bug: Bug) -> [String; 2] {
 
 /// The whole check, as a user runs it: every mistake is found in each algorithm, and by the law that forbids it.
 ///
-/// Shows promises 1, 2, 8, 370.
+/// Shows promises 1, 2, 370.
 #[test]
 fn the_check_of_an_algorithm_finds_every_planted_mistake() {
     let window = |quota| (FixedWindow::new(plain(quota)), Promise::Windows);

@@ -56,7 +56,7 @@ async fn admitted(limits: &[&Limit], clock: &ManualClock) -> u64 {
 
 /// Every pair, alternating per call.
 ///
-/// Shows promise 154.
+/// Shows promise 90.
 #[tokio::test(start_paused = true)]
 async fn two_configurations_admit_at_most_the_sum_of_both() {
     let (old, new) = (algorithms(10), algorithms(11));
@@ -77,7 +77,7 @@ async fn two_configurations_admit_at_most_the_sum_of_both() {
     }
 }
 
-/// Shows promise 154.
+/// Shows promise 90.
 #[tokio::test(start_paused = true)]
 async fn limits_of_one_layout_share_what_is_used() {
     let clock = ManualClock::new();
@@ -107,7 +107,7 @@ async fn limits_of_one_layout_share_what_is_used() {
 
 /// Another number of failures forgets no block, and another period begins anew.
 ///
-/// Shows promise 154.
+/// Shows promise 90.
 #[tokio::test(start_paused = true)]
 async fn a_lockout_with_another_limit_keeps_who_is_blocked() {
     let store = MemoryStore::with_clock(ManualClock::new());

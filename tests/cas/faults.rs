@@ -13,7 +13,7 @@ use crate::altered_store::{Altered, Change, Swap};
 use crate::overwrite::overwrite;
 use crate::{bucket, builder, machine, remaining, take};
 
-/// Shows promise 151.
+/// Shows promise 87.
 #[tokio::test(start_paused = true)]
 async fn a_cost_is_counted_once_whatever_happens_to_the_swap() {
     for fault in [
@@ -41,7 +41,7 @@ async fn a_cost_is_counted_once_whatever_happens_to_the_swap() {
     }
 }
 
-/// Shows promise 153.
+/// Shows promise 86.
 #[tokio::test(start_paused = true)]
 async fn the_deadline_is_100_milliseconds_unless_another_is_set() {
     let store = Faulty::new(MemoryStore::new());
@@ -103,7 +103,7 @@ async fn a_turn_counts_once_whatever_happens_to_its_reply() {
 
 /// Swaps of another machine between the swap and the question what became of it.
 ///
-/// Shows promise 151.
+/// Shows promise 87.
 #[tokio::test(start_paused = true)]
 async fn a_swap_that_others_have_overtaken_is_found_or_said_to_be_unknown() {
     for (others, is_found) in [(1, true), (7, true), (8, false), (30, false)] {
@@ -150,7 +150,7 @@ impl<S: CasStore> Change<S> for Overtaken {
     }
 }
 
-/// Shows promise 153.
+/// Shows promise 86.
 #[tokio::test(start_paused = true)]
 async fn a_stalled_store_ends_at_the_deadline_and_opens_the_breaker() {
     let store = Faulty::new(MemoryStore::new());
@@ -182,7 +182,7 @@ async fn a_stalled_store_ends_at_the_deadline_and_opens_the_breaker() {
 
 /// The outcome of a swap whose reply is lost is not known as long as the store is down. A load counts nothing.
 ///
-/// Shows promise 151.
+/// Shows promise 87.
 #[tokio::test(start_paused = true)]
 async fn an_error_says_whether_the_call_may_have_been_counted() {
     for (executed, is_uncertain) in [(vec![], false), (vec![Fault::None, Fault::LostReply], true)] {
@@ -197,7 +197,7 @@ async fn an_error_says_whether_the_call_may_have_been_counted() {
 
 /// A swap was not executed, and cannot be any more: another one has replaced what it expected.
 ///
-/// Shows promise 151.
+/// Shows promise 87.
 #[tokio::test(start_paused = true)]
 async fn an_error_after_a_swap_that_was_certainly_not_executed_is_not_uncertain() {
     let memory = MemoryStore::new();
@@ -223,7 +223,7 @@ async fn an_error_after_a_swap_that_was_certainly_not_executed_is_not_uncertain(
 
 /// A swap is executed, and its reply says that it was not. Another call comes before that is found out.
 ///
-/// Shows promise 151.
+/// Shows promise 87.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_comes_while_a_swap_is_looked_for_is_decided_after_it() {
     let store = Faulty::new(MemoryStore::new());
@@ -287,7 +287,7 @@ impl<S: CasStore> Change<S> for ReadOnly {
     }
 }
 
-/// Shows promise 153.
+/// Shows promise 86.
 #[tokio::test(start_paused = true)]
 async fn a_write_that_the_store_refuses_is_an_error_at_once() {
     for lets_wait in [false, true] {
@@ -328,7 +328,7 @@ impl CasStore for Broken {
     }
 }
 
-/// Shows promise 153.
+/// Shows promise 86.
 #[tokio::test(start_paused = true)]
 async fn a_mistake_is_permanent_and_opens_no_breaker() {
     let texts = [
@@ -349,7 +349,7 @@ async fn a_mistake_is_permanent_and_opens_no_breaker() {
     }
 }
 
-/// Shows promise 157.
+/// Shows promise 106.
 #[tokio::test(start_paused = true)]
 async fn damaged_bytes_are_an_error_until_the_key_is_reset() {
     let store = MemoryStore::new();
@@ -372,7 +372,7 @@ async fn damaged_bytes_are_an_error_until_the_key_is_reset() {
     assert_eq!(take(&limit, 1).await.expect("a decision").remaining(), 8);
 }
 
-/// Shows promise 151.
+/// Shows promise 87.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_dropped_before_it_is_decided_is_not_counted() {
     let store = Faulty::new(MemoryStore::new());
@@ -398,7 +398,7 @@ async fn a_call_that_is_dropped_before_it_is_decided_is_not_counted() {
 
 /// Two calls are sent in one swap, whose reply is lost. One of them is dropped before the outcome is known.
 ///
-/// Shows promise 151.
+/// Shows promise 87.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_dropped_after_its_swap_leaves_the_decisions_of_others_in_place() {
     let store = Faulty::new(MemoryStore::new());
@@ -443,7 +443,7 @@ async fn futures_poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
 
 /// The task that decides for others is on a runtime that ends.
 ///
-/// Shows promise 153.
+/// Shows promise 86.
 #[test]
 fn a_runtime_that_is_shut_down_holds_up_no_key() {
     let runtime = || {
@@ -481,7 +481,7 @@ fn a_runtime_that_is_shut_down_holds_up_no_key() {
 
 /// A call that is polled once and then neither polled on nor dropped.
 ///
-/// Shows promise 153.
+/// Shows promise 86.
 #[test]
 fn a_call_that_is_not_polled_on_holds_up_a_key_for_one_deadline() {
     let runtime = || {

@@ -173,7 +173,7 @@ fn is_explained<A: Algorithm>(
     Ok(is_explained)
 }
 
-/// Shows promise 150.
+/// Shows promise 83.
 #[test]
 fn decisions_of_several_machines_and_threads_are_linearizable() {
     fn check<A: Algorithm>(algorithm: &A, seed: u64) -> u64 {
@@ -202,7 +202,7 @@ fn decisions_of_several_machines_and_threads_are_linearizable() {
     assert!(explained > 2 * seeds, "{explained} of {}", 4 * seeds);
 }
 
-/// Shows promise 150.
+/// Shows promise 83.
 #[test]
 fn a_mistake_in_a_store_breaks_a_history() {
     for mistake in [

@@ -10,7 +10,7 @@ use tower_throttle::{All, FixedWindow, Lockout, Quota, SlidingLog, TokenBucket};
 
 use crate::{bucket, machine, remaining, take};
 
-/// Shows promise 150.
+/// Shows promise 83.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn sixteen_machines_admit_exactly_the_limit() {
     let store = MemoryStore::new();
@@ -84,7 +84,7 @@ async fn a_crowd_of_machines_gets_no_guess_more_than_a_lockout_allows() {
 
 /// One admission after the other, as on one machine: each sees those that ended before it began.
 ///
-/// Shows promise 150.
+/// Shows promise 83.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_history_is_that_of_one_machine() {
     let store = MemoryStore::new();
@@ -120,7 +120,7 @@ async fn a_history_is_that_of_one_machine() {
     }
 }
 
-/// Shows promise 150.
+/// Shows promise 83.
 #[tokio::test(start_paused = true)]
 async fn calls_in_flight_for_one_key_share_a_swap() {
     let limit = machine(&MemoryStore::new(), 100);
@@ -235,7 +235,7 @@ async fn a_denial_and_a_peek_write_nothing() {
     assert_eq!(limit.counts().swaps, 1);
 }
 
-/// Shows promise 150.
+/// Shows promise 83.
 #[tokio::test(start_paused = true)]
 async fn every_operation_reaches_the_other_machine() {
     let store = MemoryStore::new();
@@ -271,7 +271,7 @@ async fn a_denial_is_repeated_without_asking_the_store() {
     assert!(take(&limit, 1).await.expect("a decision").is_admitted());
 }
 
-/// Shows promise 150.
+/// Shows promise 83.
 #[tokio::test(start_paused = true)]
 async fn tuples_and_algorithms_chosen_at_run_time_are_all_or_nothing() {
     let store = MemoryStore::new();

@@ -316,7 +316,7 @@ async fn load(limits: [u32; 4], mistake: Mistake, faults: bool, seed: u64) -> Ga
     Arc::into_inner(gauge).expect("no request is left")
 }
 
-/// Shows promises 360, 361.
+/// Shows promise 360.
 #[tokio::test(start_paused = true)]
 async fn no_more_than_the_limit_are_in_flight_and_no_permit_is_lost() {
     for seed in 0..20 {
@@ -328,7 +328,7 @@ async fn no_more_than_the_limit_are_in_flight_and_no_permit_is_lost() {
     }
 }
 
-/// Shows promises 360, 361.
+/// Shows promise 360.
 #[tokio::test(start_paused = true)]
 async fn swaps_that_are_lost_late_or_doubled_admit_no_more_and_lose_no_permit() {
     for seed in 0..40 {
@@ -364,7 +364,7 @@ async fn taken_from_a_holder(mistake: Mistake) -> usize {
     taken.len()
 }
 
-/// Shows promise 362.
+/// Shows promise 360.
 #[tokio::test(start_paused = true)]
 async fn permits_are_renewed_for_as_long_as_a_request_is_in_flight() {
     assert_eq!(taken_from_a_holder(Mistake::None).await, 0);
@@ -416,7 +416,7 @@ async fn recovery(mistake: Mistake) -> Option<Duration> {
     all.map(|_| crashed_at.elapsed())
 }
 
-/// Shows promise 363.
+/// Shows promise 360.
 #[tokio::test(start_paused = true)]
 async fn the_permits_of_a_machine_that_crashed_are_free_within_a_life() {
     let recovered = recovery(Mistake::None).await.expect("in time");
@@ -424,7 +424,7 @@ async fn the_permits_of_a_machine_that_crashed_are_free_within_a_life() {
     assert_eq!(recovery(Mistake::Outlives).await, None);
 }
 
-/// Shows promise 364.
+/// Shows promise 360.
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_is_cut_off_admits_no_more_after_a_life_and_counts_again_later() {
     let (store, cable) = (MemoryStore::new(), Cable::default());
@@ -454,7 +454,7 @@ async fn a_machine_that_is_cut_off_admits_no_more_after_a_life_and_counts_again_
     assert_eq!(other.acquire_many(2).await.len(), 1);
 }
 
-/// Shows promise 363.
+/// Shows promise 360.
 #[tokio::test(start_paused = true)]
 async fn a_clock_of_the_store_that_is_set_back_or_ahead_loses_no_permit() {
     for hours in [-1, 1] {
@@ -581,7 +581,7 @@ async fn a_request_that_waits_for_a_permit_takes_a_seat() {
     assert!(waits.is_err() && denied.is_ok_and(|result| result.is_err()));
 }
 
-/// Shows promise 361.
+/// Shows promise 360.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_leaves_while_it_waits_takes_no_permit() {
     let store = MemoryStore::new();
@@ -603,7 +603,7 @@ async fn a_request_that_leaves_while_it_waits_takes_no_permit() {
     drop(held);
 }
 
-/// Shows promise 361.
+/// Shows promise 360.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_another_limit_denies_gives_its_permit_back() {
     let store = MemoryStore::new();
@@ -630,7 +630,7 @@ async fn a_request_that_another_limit_denies_gives_its_permit_back() {
     assert_eq!(Machine::new(store, 5).acquire_many(6).await.len(), 5);
 }
 
-/// Shows promise 361.
+/// Shows promise 360.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_leaves_during_its_swap_gives_its_permit_back() {
     let store = MemoryStore::new();
@@ -668,7 +668,7 @@ impl Change<MemoryStore> for Late {
     }
 }
 
-/// Shows promise 361.
+/// Shows promise 360.
 #[tokio::test(start_paused = true)]
 async fn a_swap_that_is_executed_after_its_request_has_left_takes_no_permit() {
     let store = MemoryStore::new();
@@ -686,7 +686,7 @@ async fn a_swap_that_is_executed_after_its_request_has_left_takes_no_permit() {
     assert!(Machine::new(store, 1).acquire().await.is_ok());
 }
 
-/// Shows promise 366.
+/// Shows promise 86.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_is_down_denies_or_admits_as_set_and_limits_again_when_it_is_back() {
     let (store, cable) = (MemoryStore::new(), Cable::default());
@@ -743,7 +743,7 @@ async fn a_request_waits_for_a_slow_store() {
     assert_eq!(begun.elapsed(), Duration::from_millis(40));
 }
 
-/// Shows promise 366.
+/// Shows promise 86.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_stalls_denies_within_the_deadline() {
     let store = Faulty::new(MemoryStore::new());
@@ -769,7 +769,7 @@ impl<S: CasStore> Change<S> for Refuses {
     }
 }
 
-/// Shows promise 366.
+/// Shows promise 86.
 #[tokio::test(start_paused = true)]
 async fn a_permanent_error_of_the_store_is_returned_at_once() {
     let machine = Machine::new(Altered(MemoryStore::new(), Refuses), 1);
@@ -808,7 +808,7 @@ fn a_life_is_from_a_second_to_a_day() {
     assert_eq!(lives.map(is_allowed), [false, true, true, false]);
 }
 
-/// Shows promise 366.
+/// Shows promise 86.
 #[test]
 fn a_request_outside_of_a_runtime_fails_with_a_reason() {
     let layer = Machine::new(MemoryStore::new(), 1).0;
@@ -824,7 +824,7 @@ fn a_request_outside_of_a_runtime_fails_with_a_reason() {
     );
 }
 
-/// Shows promise 366.
+/// Shows promise 86.
 #[test]
 fn a_runtime_that_shuts_down_leaves_no_key_without_a_task() {
     let machine = Machine::new(MemoryStore::new(), 2).queued();

@@ -22,7 +22,7 @@ fn is_denied(result: &Result<u64, BoxError>) -> bool {
     })
 }
 
-/// Shows promise 158.
+/// Shows promise 100.
 #[tokio::test(start_paused = true)]
 async fn a_layer_limits_by_key_and_settles() {
     let limit = Cas::new(
@@ -78,7 +78,7 @@ async fn a_cost_that_is_said_at_the_end_reaches_the_store() {
     }
 }
 
-/// Shows promise 158.
+/// Shows promise 100.
 #[tokio::test(start_paused = true)]
 async fn requests_queue_for_their_turn_and_leave_it_when_they_are_dropped() {
     let line = LeakyBucket::new(Quota::per_second(1)).queue(2);
@@ -103,7 +103,7 @@ async fn requests_queue_for_their_turn_and_leave_it_when_they_are_dropped() {
     assert!(service.oneshot(5).await.is_ok(), "there is room again");
 }
 
-/// Shows promise 153.
+/// Shows promise 86.
 #[tokio::test(start_paused = true)]
 async fn a_fallback_decides_while_the_store_is_down() {
     let store = Faulty::new(MemoryStore::new());

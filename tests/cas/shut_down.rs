@@ -32,7 +32,7 @@ fn no_plans() -> Cached<u64> {
     Cached::new(|_| async { Ok::<_, StoreError>(Plan::Default) })
 }
 
-/// Shows promise 640.
+/// Shows promise 86.
 #[test]
 fn each_call_in_a_runtime_that_was_shut_down_ends() {
     let exact = || {

@@ -108,7 +108,7 @@ impl CasStore for Mistaken {
     }
 }
 
-/// Shows promise 371.
+/// Shows promise 370.
 #[tokio::test(start_paused = true)]
 async fn the_check_of_a_store_finds_every_planted_mistake() {
     assert_eq!(check_cas_store(MemoryStore::new()).await, Ok(()));

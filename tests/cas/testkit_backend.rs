@@ -67,7 +67,7 @@ impl Backend<str> for Mistaken {
     }
 }
 
-/// Shows promise 372.
+/// Shows promise 370.
 #[tokio::test(start_paused = true)]
 async fn the_check_of_a_backend_finds_every_planted_mistake() {
     let day = Quota::per_day(10);

@@ -26,7 +26,7 @@ impl<S: CasStore> Change<S> for SetBack {
     }
 }
 
-/// Shows promise 156.
+/// Shows promise 91.
 #[tokio::test(start_paused = true)]
 async fn no_decision_waits_for_a_clock_that_was_set_back() {
     let clock = ManualClock::new();
@@ -57,7 +57,7 @@ impl<S: CasStore> Change<S> for Timeless {
     }
 }
 
-/// Shows promise 156.
+/// Shows promise 91.
 #[tokio::test(start_paused = true)]
 async fn without_the_time_of_the_store_that_of_the_machine_counts() {
     let store = Altered(MemoryStore::new(), Timeless);
@@ -82,7 +82,7 @@ async fn without_the_time_of_the_store_that_of_the_machine_counts() {
 /// The store's clock is set back: states of a later time admit no more, and none is denied for longer
 /// than an exhausted key.
 ///
-/// Shows promise 156.
+/// Shows promise 91.
 #[tokio::test(start_paused = true)]
 async fn a_store_whose_clock_is_set_back_grants_nothing_twice() {
     let clock = ManualClock::new();
@@ -116,7 +116,7 @@ async fn a_store_whose_clock_is_set_back_grants_nothing_twice() {
 
 /// Units come back in the time that they take, although the store's clock was set back by an hour.
 ///
-/// Shows promise 156.
+/// Shows promise 91.
 #[tokio::test(start_paused = true)]
 async fn a_key_refills_although_the_clock_of_the_store_was_set_back() {
     let clock = SetClock::default();
@@ -150,7 +150,7 @@ impl<S: CasStore> Change<S> for BackAndForth {
     }
 }
 
-/// Shows promise 155.
+/// Shows promise 85.
 #[tokio::test(start_paused = true)]
 async fn a_value_is_kept_until_its_key_is_like_an_unused_one() {
     let clock = ManualClock::new();
@@ -183,7 +183,7 @@ fn clock_now(clock: &impl Clock) -> Tick {
 
 /// A fleet whose store is set forward by an hour, used, and set back.
 ///
-/// Shows promise 156.
+/// Shows promise 91.
 #[tokio::test(start_paused = true)]
 async fn a_store_whose_clock_is_set_back_freezes_no_key() {
     let clock = SetClock::default();
@@ -240,7 +240,7 @@ impl<S: CasStore> Change<S> for ReadLate {
     }
 }
 
-/// Shows promise 156.
+/// Shows promise 91.
 #[tokio::test(start_paused = true)]
 async fn a_reply_that_is_read_late_does_not_set_the_clock_back() {
     let store = Altered(MemoryStore::new(), ReadLate);

@@ -19,7 +19,7 @@ fn one_process() {
     shared_limit::run_process(LIMIT, open);
 }
 
-/// Shows promise 140.
+/// Shows promise 83.
 #[test]
 fn two_processes_admit_exactly_the_limit() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
@@ -35,21 +35,21 @@ async fn machines_share_the_permits_of_a_fleet() {
     shared_limit::machines_share_permits(store).await;
 }
 
-/// Shows promise 140.
+/// Shows promise 83.
 #[tokio::test]
 async fn an_uncontended_decision_is_one_transaction() {
     let (_server, store) = store("alone").await;
     shared_limit::a_decision_is_one_round_trip(store).await;
 }
 
-/// Shows promise 140.
+/// Shows promise 83.
 #[tokio::test]
 async fn every_operation_reaches_the_other_machine() {
     let (_server, store) = store("operations").await;
     shared_limit::operations_reach_the_other_machine(store).await;
 }
 
-/// Shows promise 140.
+/// Shows promise 83.
 #[tokio::test]
 async fn a_rolling_deploy_admits_no_more_than_both_configurations() {
     let (_server, store) = store("deploys").await;

@@ -14,7 +14,7 @@ fn permanent<T: std::fmt::Debug>(result: Result<T, StoreError>) -> String {
     error.to_string()
 }
 
-/// Shows promise 144.
+/// Shows promise 97.
 #[tokio::test]
 async fn without_a_table_the_error_names_the_call_that_makes_it() {
     let (server, existing) = store("exists").await;
@@ -49,7 +49,7 @@ async fn without_a_table_the_error_names_the_call_that_makes_it() {
     assert!(text.contains("another table of this name"), "{text}");
 }
 
-/// Shows promise 144.
+/// Shows promise 97.
 #[tokio::test]
 async fn a_role_needs_two_rights_on_the_table_and_none_to_make_it() {
     let (server, owner) = store("rights").await;
@@ -72,7 +72,7 @@ async fn a_role_needs_two_rights_on_the_table_and_none_to_make_it() {
     assert_eq!(load(&owner, "key").await, Some(value(1, "stored")));
 }
 
-/// Shows promise 144.
+/// Shows promise 97.
 #[tokio::test]
 async fn a_wrong_password_is_not_an_outage_and_is_not_shown() {
     let server = CassandraServer::shared();
@@ -87,7 +87,7 @@ async fn a_wrong_password_is_not_an_outage_and_is_not_shown() {
     }
 }
 
-/// Shows promise 144.
+/// Shows promise 97.
 #[tokio::test]
 async fn a_data_center_that_does_not_exist_is_named() {
     let (_server, store) = store("datacenters").await;
@@ -106,7 +106,7 @@ async fn a_data_center_that_does_not_exist_is_named() {
     assert_eq!(load(&store, "key").await, Some(value(1, "stored")));
 }
 
-/// Shows promise 144.
+/// Shows promise 97.
 #[tokio::test]
 async fn a_server_that_is_not_there_is_an_outage() {
     let store = Cassandra::open("127.0.0.1:1");

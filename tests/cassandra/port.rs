@@ -8,14 +8,14 @@ use tower_throttle::testkit::check_cas_store;
 use super::{load, store, value};
 use crate::wait::until;
 
-/// Shows promises 141, 142.
+/// Shows promises 83, 85.
 #[tokio::test]
 async fn the_server_passes_the_check_of_stores() {
     let (_server, store) = store("testkit").await;
     assert_eq!(check_cas_store(store).await, Ok(()));
 }
 
-/// Shows promise 142.
+/// Shows promise 85.
 #[tokio::test]
 async fn no_value_lives_for_ever() {
     let (server, store) = store("mortal").await;

@@ -45,7 +45,7 @@ async fn many_first_calls_make_one_session() {
     assert!(rows.rows_num() < 100, "{} connections", rows.rows_num());
 }
 
-/// Shows promise 153.
+/// Shows promise 86.
 #[test]
 fn a_runtime_without_timers_is_an_error_that_names_the_remedy() {
     let start = |timers| {
@@ -69,7 +69,7 @@ fn a_runtime_without_timers_is_an_error_that_names_the_remedy() {
 
 /// Each reply is late, so that the statements take longer than any call waits.
 ///
-/// Shows promise 153.
+/// Shows promise 86.
 #[tokio::test]
 async fn statements_are_prepared_although_no_call_waits_so_long() {
     let (server, _) = store("prepared").await;

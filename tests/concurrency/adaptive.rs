@@ -29,7 +29,7 @@ fn limits<A: Adaptive, const N: usize>(mut algorithm: A, latencies: [u64; N]) ->
     })
 }
 
-/// Shows promise 186.
+/// Shows promise 185.
 #[test]
 fn gradient2_doubles_until_the_service_queues_and_then_follows_the_gradient() {
     // 1.5 * 10 / 20 = 0.75: from 16 to (16 + 12) / 2; then by √14 and so on.
@@ -48,7 +48,7 @@ fn gradient2_doubles_until_the_service_queues_and_then_follows_the_gradient() {
     assert_eq!(gradient2.limit(), 22);
 }
 
-/// Shows promise 186.
+/// Shows promise 185.
 #[test]
 fn aimd_rises_by_one_and_falls_by_a_tenth() {
     let mut aimd = Aimd::new(ms(50));
@@ -91,7 +91,7 @@ fn keeps_its_bounds<A: Adaptive + Clone>(mut algorithm: A, min: u32, max: u32) {
     assert_eq!(seen, (min, max), "the whole range was in use");
 }
 
-/// Shows promise 186.
+/// Shows promise 185.
 #[test]
 fn every_algorithm_keeps_its_bounds_and_changes_only_if_it_is_used() {
     keeps_its_bounds(Gradient2::new().between(3, 50).start_at(3), 3, 50);
@@ -158,7 +158,7 @@ fn an_outage_does_not_change_what_is_known_of_the_latency() {
     assert!(after_an_outage(aimd) > 60, "Aimd");
 }
 
-/// Shows promise 186.
+/// Shows promise 185.
 #[test]
 fn gradient2_does_not_change_while_at_most_half_is_used() {
     let mut gradient2 = Gradient2::new().start_at(100);

@@ -36,7 +36,7 @@ async fn ask(app: &Router, request: Request) -> Response<Body> {
     response
 }
 
-/// Shows promise 182.
+/// Shows promise 180.
 #[tokio::test]
 async fn each_key_has_its_own_permits_and_leaves_no_trace() {
     let layer = ConcurrencyLimitLayer::new(user, 2);
@@ -82,7 +82,7 @@ async fn a_body_with_a_permit_has_the_length_of_the_body_inside() {
     }
 }
 
-/// Shows promise 182.
+/// Shows promise 180.
 #[tokio::test]
 async fn there_are_as_many_entries_as_keys_with_requests_in_flight() {
     let layer = ConcurrencyLimitLayer::new(user, 3);
@@ -330,7 +330,7 @@ fn a_limit_of_0_at_run_time_is_an_error_and_changes_nothing() {
 
 /// How many permits the response of each path holds, and how many once it is dropped.
 ///
-/// Shows promise 55.
+/// Shows promise 321.
 #[tokio::test]
 async fn what_a_response_settles_is_what_its_body_holds() {
     let settle = |response: &Response<Body>| match response.headers()["settle"].as_bytes() {

@@ -69,7 +69,7 @@ async fn after_a_minute_of(status: u16, grpc: Option<u8>) -> [u64; 2] {
     ]
 }
 
-/// Shows promise 187.
+/// Shows promise 185.
 #[tokio::test(start_paused = true)]
 async fn statuses_are_samples_drops_or_ignored() {
     for sample in [(200, None), (200, Some(0))] {
@@ -125,7 +125,7 @@ where
     (before, after(60, &service, &handle).await)
 }
 
-/// Shows promise 187.
+/// Shows promise 185.
 #[tokio::test(start_paused = true)]
 async fn clients_that_time_out_lower_the_limit_and_panics_do_not() {
     let (before, limit) = after_it_is_stuck(std::future::pending).await;
@@ -138,7 +138,7 @@ async fn clients_that_time_out_lower_the_limit_and_panics_do_not() {
     assert_eq!(limit, before);
 }
 
-/// Shows promise 187.
+/// Shows promise 185.
 #[tokio::test(start_paused = true)]
 async fn clients_that_hang_up_early_do_not_change_the_limit() {
     let service = service_fn(|_: Request<()>| respond(200, None));
@@ -157,7 +157,7 @@ async fn clients_that_hang_up_early_do_not_change_the_limit() {
     assert_eq!(after(5, &service, &handle).await, before);
 }
 
-/// Shows promise 187.
+/// Shows promise 185.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_another_limit_denies_is_no_sample() {
     let other = ConcurrencyLimitLayer::new(Global, 12)
@@ -175,7 +175,7 @@ async fn a_request_that_another_limit_denies_is_no_sample() {
     assert_eq!(after(5, &service, &handle).await, before);
 }
 
-/// Shows promise 187.
+/// Shows promise 185.
 #[tokio::test(start_paused = true)]
 async fn a_limit_that_rises_wakes_waiters_and_denials_are_no_samples() {
     let slow = service_fn(|(): ()| async {

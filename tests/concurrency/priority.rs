@@ -301,7 +301,7 @@ async fn under_overload_the_lowest_priority_is_denied_first() {
 
 /// Twenty workers, and twice as many requests of low priority as they can serve, with 10 permits reserved for others.
 ///
-/// Shows promise 186.
+/// Shows promise 185.
 #[tokio::test(start_paused = true)]
 async fn the_limit_follows_requests_of_low_priority_alone() {
     let time_ms = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(100));

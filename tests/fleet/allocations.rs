@@ -46,8 +46,6 @@ async fn a_denial_in_memory_allocates_nothing() {
 }
 
 /// With a name of 17 letters, and without what the store keeps.
-///
-/// Shows promise 212.
 #[tokio::test(start_paused = true)]
 async fn a_key_costs_at_most_300_bytes_in_the_process() {
     let store = MemoryStore::new();

@@ -11,14 +11,12 @@ use tower_throttle::{
 use crate::memory_fleet::{a_layer_admits_and_denies, algorithms};
 use crate::{admit, leased, machine, pass, synced, take, take_all, window};
 
-/// Shows promise 212.
 #[tokio::test(start_paused = true)]
 async fn a_layer_with_a_limit_of_a_fleet_admits_and_denies() {
     a_layer_admits_and_denies(machine(synced(&MemoryStore::new()))).await;
     a_layer_admits_and_denies(machine(leased(&MemoryStore::new()))).await;
 }
 
-/// Shows promise 212.
 #[tokio::test(start_paused = true)]
 async fn every_algorithm_admits_its_limit() {
     let quota = Quota::per(10, Duration::from_secs(1_000_000));
@@ -41,7 +39,6 @@ async fn every_algorithm_admits_its_limit() {
     assert_eq!(take_all(&one).await, 10);
 }
 
-/// Shows promise 212.
 #[tokio::test(start_paused = true)]
 async fn the_figures_of_a_decision_are_those_of_one_limit() {
     let (minute, hour) = (Quota::per_minute(5), Quota::per_hour(100));

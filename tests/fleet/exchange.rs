@@ -282,7 +282,7 @@ async fn check_faults<M: Mode>(
     assert_eq!(admitted + rest, 100, "{name}");
 }
 
-/// Shows promise 210.
+/// Shows promise 211.
 #[tokio::test(start_paused = true)]
 async fn what_is_left_is_sent_when_a_limiter_is_closed_or_dropped() {
     let store = MemoryStore::new();

@@ -32,7 +32,7 @@ async fn held(limit: &impl Backend<str>) -> (u64, Option<StoreError>) {
     }
 }
 
-/// Shows promise 206.
+/// Shows promise 205.
 #[tokio::test(start_paused = true)]
 async fn a_machine_uses_what_it_holds_and_then_fails() {
     let store = Faulty::new(MemoryStore::new());
@@ -69,7 +69,7 @@ async fn a_machine_uses_what_it_holds_and_then_fails() {
     assert_eq!(a.last_error(), None);
 }
 
-/// Shows promise 206.
+/// Shows promise 205.
 #[tokio::test(start_paused = true)]
 async fn a_fallback_decides_while_the_store_is_not_reached() {
     let store = Faulty::new(MemoryStore::new());
@@ -119,7 +119,7 @@ impl<S: CasStore> Change<S> for NoBatches {
     }
 }
 
-/// Shows promise 206.
+/// Shows promise 205.
 #[tokio::test(start_paused = true)]
 async fn while_batches_fail_one_is_tried_per_second_however_many_keys_there_are() {
     let refused = NoBatches::default();
@@ -134,7 +134,7 @@ async fn while_batches_fail_one_is_tried_per_second_however_many_keys_there_are(
     assert!((10..=30).contains(&tried), "{tried}");
 }
 
-/// Shows promise 206.
+/// Shows promise 205.
 #[tokio::test(start_paused = true)]
 async fn while_the_store_is_down_the_lag_grows_and_the_breaker_is_open() {
     let store = Faulty::new(MemoryStore::new());
@@ -196,7 +196,7 @@ impl CasStore for BusyStore {
 
 /// Intervals are longer, and no call is made in vain.
 ///
-/// Shows promise 206.
+/// Shows promise 205.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_does_not_keep_up_is_not_flooded() {
     let store = BusyStore {
@@ -223,7 +223,7 @@ fn futures_now<F: Future + Unpin>(mut future: F) -> bool {
     std::pin::Pin::new(&mut future).poll(&mut cx).is_ready()
 }
 
-/// Shows promise 206.
+/// Shows promise 205.
 #[tokio::test(start_paused = true)]
 async fn one_damaged_value_concerns_its_key_alone_and_a_reset_repairs_it() {
     let store = MemoryStore::new();
@@ -244,7 +244,7 @@ async fn one_damaged_value_concerns_its_key_alone_and_a_reset_repairs_it() {
 
 /// The task of a runtime that is shut down is replaced by one on the runtime of the next call.
 ///
-/// Shows promise 206.
+/// Shows promise 205.
 #[test]
 fn a_runtime_that_is_shut_down_is_replaced() {
     let store = MemoryStore::new();
@@ -259,15 +259,13 @@ fn a_runtime_that_is_shut_down_is_replaced() {
     assert_eq!(paused_runtime().block_on(drain(&other)), 98);
 }
 
-/// Shows promise 206.
+/// Shows promise 205.
 #[test]
 fn a_call_outside_of_a_runtime_is_an_error() {
     a_call_outside_of_a_runtime_fails(&machine(synced(&MemoryStore::new())));
 }
 
 /// More keys than the table holds: those that are not in use are forgotten first.
-///
-/// Shows promise 212.
 #[tokio::test(start_paused = true)]
 async fn a_flood_of_keys_stays_within_the_capacity() {
     let limit = machine(synced(&MemoryStore::new()).capacity(200));
@@ -285,7 +283,7 @@ async fn a_flood_of_keys_stays_within_the_capacity() {
 /// A key that was forgotten because the table was full has no second budget: its request waits for an
 /// exchange.
 ///
-/// Shows promises 202, 212.
+/// Shows promise 202.
 #[tokio::test(start_paused = true)]
 async fn a_key_that_is_forgotten_gets_no_budget_twice() {
     let limit = machine(synced(&MemoryStore::new()).capacity(64));
@@ -325,7 +323,7 @@ async fn a_store_whose_clock_is_set_back_freezes_no_key() {
     assert!(admitted >= 80, "{admitted}");
 }
 
-/// Shows promise 206.
+/// Shows promise 205.
 #[tokio::test(start_paused = true)]
 async fn the_task_of_a_limiter_ends_with_its_last_clone() {
     let tasks = || {
@@ -347,7 +345,7 @@ async fn the_task_of_a_limiter_ends_with_its_last_clone() {
 /// The keys of requests that have all failed are gone, and not more than the capacity were there meanwhile. The store
 /// is asked for none of them when it is back.
 ///
-/// Shows promises 206, 212.
+/// Shows promise 205.
 #[tokio::test(start_paused = true)]
 async fn an_outage_with_new_keys_leaves_nothing_behind() {
     let store = Faulty::new(MemoryStore::new());
@@ -385,7 +383,7 @@ async fn an_outage_with_new_keys_leaves_nothing_behind() {
 
 /// Not at the next tick, which would be an hour later.
 ///
-/// Shows promise 206.
+/// Shows promise 205.
 #[tokio::test(start_paused = true)]
 async fn a_failed_exchange_is_tried_again_with_a_backoff_of_its_own() {
     let store = Faulty::new(MemoryStore::new());

@@ -9,7 +9,7 @@ use crate::measured::measure;
 use crate::memory_fleet::{admit, outage};
 use crate::{machine, synced};
 
-/// Shows promise 210.
+/// Shows promise 211.
 #[test]
 fn a_gauge_shows_for_how_long_a_use_has_not_been_reported() {
     measure(async |metrics| {

@@ -141,7 +141,8 @@ fn a_jitter_of_nothing_is_refused() {
     let _ = denying().jitter(0);
 }
 
-/// Shows promise 110.
+/// With `share_decision` the service finds the decision in the extensions of the request; a denied
+/// response has the reason in its own.
 #[tokio::test]
 async fn every_denial_has_the_reason_in_its_extensions() {
     let closure = |_: &Request<()>, _: &RateLimited| Response::new(String::new());

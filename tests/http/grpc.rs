@@ -162,7 +162,7 @@ async fn guardian_363_a_limit_is_not_bypassed_with_grpc() {
     }
 }
 
-/// Shows promise 81.
+/// Shows promise 79.
 #[cfg(feature = "tonic")]
 #[tokio::test]
 async fn the_address_of_a_tonic_peer_is_found() {

@@ -392,7 +392,6 @@ async fn a_limit_per_client_and_path_uses_a_tuple() {
     );
 }
 
-/// Shows promise 111.
 #[tokio::test]
 async fn labrinth_874_preflights_are_not_counted() {
     let preflight = || {

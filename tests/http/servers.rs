@@ -178,7 +178,7 @@ where
 
 type Ready = std::future::Ready<Result<Response<Full<Bytes>>, Infallible>>;
 
-/// Shows promise 81.
+/// Shows promise 79.
 #[tokio::test]
 async fn the_address_of_a_hyper_peer_is_found() {
     let known = ClientIp::peer().if_missing(Missing::Reject(StatusCode::FORBIDDEN));
@@ -203,7 +203,6 @@ async fn a_whole_axum_application_can_be_limited() {
     assert_eq!(responses[1].status(), 429);
 }
 
-/// Shows promise 110.
 #[tokio::test]
 async fn a_handler_sees_the_decision_and_an_outer_layer_sees_the_reason() {
     use tower::ServiceExt;
@@ -227,7 +226,7 @@ async fn a_handler_sees_the_decision_and_an_outer_layer_sees_the_reason() {
     );
 }
 
-/// Shows promise 48.
+/// Shows promise 49.
 #[tokio::test]
 async fn the_body_of_a_denied_request_is_not_read() {
     use tower::ServiceExt;
@@ -271,7 +270,7 @@ mod with_axum {
 
     use super::*;
 
-    /// Shows promise 81.
+    /// Shows promise 79.
     #[tokio::test]
     async fn the_address_of_an_axum_peer_is_found() {
         let known = ClientIp::peer().if_missing(Missing::Reject(StatusCode::FORBIDDEN));

@@ -440,7 +440,7 @@ fn a_network_of_translated_addresses_trusts_the_proxy_that_it_names() {
     assert_eq!(address("64:ff9b::11.0.0.1"), "11.0.0.1".parse().ok());
 }
 
-/// Shows promise 80.
+/// Shows promise 79.
 #[test]
 fn cve_2026_30827_mapped_clients_are_distinct() {
     let clients = ClientIp::peer();
@@ -452,7 +452,7 @@ fn cve_2026_30827_mapped_clients_are_distinct() {
     assert_eq!(client("::1"), "::/64");
 }
 
-/// Shows promise 80.
+/// Shows promise 79.
 #[test]
 fn actix_governor_47_the_ipv6_network_of_a_customer_is_one_client() {
     let clients = ClientIp::peer();

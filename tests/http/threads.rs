@@ -235,7 +235,6 @@ async fn limitador_506_and_ornn_808_the_response_determines_the_cost() {
     );
 }
 
-/// Shows promise 111.
 #[tokio::test]
 async fn bamboo_agent_427_and_stoatchat_496_a_cors_page_can_read_the_denial_headers() {
     use axum::{Router, body::Body, middleware::map_response, routing::get};

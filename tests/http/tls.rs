@@ -51,7 +51,7 @@ fn certificate() -> Made {
     rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap()
 }
 
-/// Shows promise 81.
+/// Shows promise 79.
 #[tokio::test]
 async fn the_address_of_a_tls_peer_is_found() {
     let made = certificate();
@@ -69,7 +69,7 @@ async fn the_address_of_a_tls_peer_is_found() {
 
 /// Then tonic tells the address only with the certificates.
 ///
-/// Shows promise 81.
+/// Shows promise 79.
 #[tokio::test]
 async fn the_address_of_a_peer_whose_tls_the_program_accepts_is_found() {
     let made = certificate();

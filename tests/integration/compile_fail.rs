@@ -75,7 +75,7 @@ fn compile(file: &Path, libraries: &BTreeMap<String, PathBuf>) -> Option<String>
     (!output.status.success()).then_some(text)
 }
 
-/// Shows promise 58.
+/// Types can be named, and the compiler explains common mistakes.
 #[test]
 fn the_first_lines_of_an_error_say_what_to_write() {
     let libraries = libraries();

@@ -195,7 +195,7 @@ impl Matrix {
     }
 }
 
-/// Shows promise 51.
+/// Every provided key works with every backend: equal keys share a limit and different keys do not.
 #[tokio::test]
 async fn every_provided_key_works_with_every_backend() {
     let matrix = Matrix::start();
@@ -245,7 +245,6 @@ fn user(request: &Request) -> u32 {
     request.extensions().get::<User>().unwrap().0
 }
 
-/// Shows promise 51.
 #[tokio::test]
 async fn every_key_of_a_closure_works_with_every_backend() {
     let matrix = Matrix::start();

@@ -2,7 +2,7 @@
 
 use test_support::vectors::{cases, fault};
 
-/// Shows promises 10, 114.
+/// Shows promises 10, 101.
 #[test]
 fn all_cases_are_reproduced() {
     let cases = cases();

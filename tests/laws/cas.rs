@@ -252,7 +252,7 @@ const FAULTS: [Fault; 6] = [
     Fault::None,
 ];
 
-/// Shows promise 150.
+/// Shows promise 83.
 #[test]
 fn two_machines_on_one_store_decide_like_a_plain_state() {
     for seed in seeds(60) {
@@ -289,7 +289,7 @@ fn difference_with_records(seed: u64, faults: &[Fault]) -> Option<String> {
         })
 }
 
-/// Shows promise 150.
+/// Shows promise 83.
 #[test]
 fn two_machines_that_keep_records_decide_like_a_plain_state() {
     for seed in seeds(60) {
@@ -297,7 +297,7 @@ fn two_machines_that_keep_records_decide_like_a_plain_state() {
     }
 }
 
-/// Shows promise 150.
+/// Shows promise 83.
 #[test]
 fn faults_of_the_store_change_no_decision_of_machines_that_keep_records() {
     for seed in seeds(8) {
@@ -305,7 +305,7 @@ fn faults_of_the_store_change_no_decision_of_machines_that_keep_records() {
     }
 }
 
-/// Shows promise 150.
+/// Shows promise 83.
 #[test]
 fn every_algorithm_keeps_its_promise_in_a_store() {
     for seed in seeds(40) {
@@ -317,7 +317,7 @@ fn every_algorithm_keeps_its_promise_in_a_store() {
     }
 }
 
-/// Shows promise 151.
+/// Shows promise 87.
 #[test]
 fn faults_of_the_store_change_no_decision() {
     for seed in seeds(10) {

@@ -124,7 +124,7 @@ impl Service<Request<u64>> for StillBody {
     }
 }
 
-/// Shows promise 183.
+/// Shows promise 43.
 #[test]
 fn a_permit_and_its_body_allocate_nothing() {
     let by_number = |req: &Request<u64>| *req.body();

@@ -60,7 +60,7 @@ async fn errors_of_poll_ready_and_of_the_response_pass_unchanged() {
     assert_eq!(error.to_string(), "gone");
 }
 
-/// Shows promise 48.
+/// Shows promise 49.
 #[tokio::test]
 async fn a_denied_request_does_not_use_the_readiness_of_the_service() {
     let script = Script::now([deny(), admit()]);

@@ -25,7 +25,6 @@ async fn passed<R: Clone, K: KeyExtractor<R> + Clone + 'static>(keys: K, request
     passed
 }
 
-/// Shows promise 51.
 #[tokio::test]
 async fn equal_keys_share_a_limit_and_different_keys_do_not() {
     assert_eq!(passed(|req: &u8| *req, &[1, 2, 1, 3, 2]).await, 3);
@@ -70,7 +69,6 @@ async fn the_error_of_a_key_closure_becomes_the_rejection() {
     assert!(!limited.is_permanent());
 }
 
-/// Shows promise 51.
 #[tokio::test]
 async fn a_tuple_of_extractors_counts_per_combination_of_keys() {
     #[derive(Clone)]

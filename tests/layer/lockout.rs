@@ -51,7 +51,7 @@ async fn run(lockout: Lockout, attempts: &[(char, End)]) -> (Vec<bool>, usize) {
     (admitted, handle.blocked())
 }
 
-/// Shows promise 191.
+/// Shows promise 190.
 #[tokio::test]
 async fn failures_count_and_other_ends_do_not() {
     let neither = [('a', End::Neither); 100];
@@ -66,7 +66,7 @@ async fn failures_count_and_other_ends_do_not() {
     assert_eq!(run(lockout(), &two).await, (vec![true; 10], 2));
 }
 
-/// Shows promise 191.
+/// Shows promise 190.
 #[tokio::test]
 async fn a_success_between_guesses_clears_only_if_that_is_set() {
     let mut attempts = vec![('a', End::Wrong); 4];
@@ -93,7 +93,7 @@ fn slow(
     }))
 }
 
-/// Shows promise 191.
+/// Shows promise 190.
 #[tokio::test]
 async fn a_hundred_concurrent_guesses_are_five_and_their_successes_free_them() {
     let local = Local::new(lockout()).with_clock(ManualClock::new());
@@ -114,7 +114,7 @@ async fn a_hundred_concurrent_guesses_are_five_and_their_successes_free_them() {
     assert_eq!(local.peek(&()).remaining(), 5);
 }
 
-/// Shows promise 191.
+/// Shows promise 190.
 #[tokio::test]
 async fn a_guess_whose_client_hangs_up_counts() {
     let clock = ManualClock::new();
@@ -130,7 +130,7 @@ async fn a_guess_whose_client_hangs_up_counts() {
     assert_eq!(local.blocked(), 1);
 }
 
-/// Shows promise 191.
+/// Shows promise 190.
 #[tokio::test]
 async fn an_end_from_before_a_pardon_or_a_ban_changes_nothing() {
     let clock = ManualClock::new();
@@ -166,7 +166,7 @@ async fn an_end_from_before_a_pardon_or_a_ban_changes_nothing() {
     );
 }
 
-/// Shows promise 191.
+/// Shows promise 190.
 #[tokio::test]
 async fn a_shadow_lockout_admits_all_and_counts() {
     let layer = RateLimitLayer::new(Global, lockout())
@@ -181,7 +181,7 @@ async fn a_shadow_lockout_admits_all_and_counts() {
     assert_eq!(handle.blocked(), 1);
 }
 
-/// Shows promise 191.
+/// Shows promise 190.
 #[tokio::test]
 async fn a_lockout_by_pair_and_one_by_address_count_an_attempt_together() {
     type Attempt = (&'static str, &'static str, End);
@@ -222,7 +222,7 @@ async fn a_lockout_by_pair_and_one_by_address_count_an_attempt_together() {
 
 /// The responses of a limit inside count as failures of the lockout outside.
 ///
-/// Shows promise 191.
+/// Shows promise 190.
 #[tokio::test]
 async fn denials_of_another_limit_can_be_the_failures() {
     let inner = RateLimitLayer::new(Global, SlidingLog::new(Quota::per_minute(2))).respond(AsError);
@@ -245,7 +245,7 @@ async fn denials_of_another_limit_can_be_the_failures() {
 /// In a full table a new key takes over the failures of the key that it replaces. So some are blocked
 /// after a single attempt of their own.
 ///
-/// Shows promise 192.
+/// Shows promise 190.
 #[test]
 fn the_number_of_blocked_keys_is_that_of_the_keys_that_are_denied() {
     let clock = ManualClock::new();
@@ -268,7 +268,7 @@ fn the_number_of_blocked_keys_is_that_of_the_keys_that_are_denied() {
     assert_eq!(local.blocked(), 0);
 }
 
-/// Shows promise 192.
+/// Shows promise 190.
 #[test]
 fn keys_without_a_slot_cannot_share_a_lockout() {
     const fn log() -> SlidingLog {
@@ -297,7 +297,7 @@ fn keys_without_a_slot_cannot_share_a_lockout() {
     );
 }
 
-/// Shows promise 191.
+/// Shows promise 190.
 #[tokio::test]
 async fn the_addresses_of_one_ipv6_network_share_a_lockout() {
     let layer = RateLimitLayer::new(ClientIp::peer(), lockout());

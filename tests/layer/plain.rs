@@ -21,7 +21,7 @@ fn hourly() -> TokenBucket {
     TokenBucket::new(Quota::per_hour(1))
 }
 
-/// Shows promise 109.
+/// Shows promise 49.
 #[tokio::test]
 async fn a_denial_becomes_the_error_of_the_service() {
     let double = service_fn(|n: u32| async move { Ok::<_, MyError>(n * 2) });
@@ -36,7 +36,7 @@ async fn a_denial_becomes_the_error_of_the_service() {
     );
 }
 
-/// Shows promise 109.
+/// Shows promise 49.
 #[tokio::test]
 async fn a_boxed_denial_can_be_downcast() {
     let unit = service_fn(|(): ()| async { Ok::<_, BoxError>(()) });
@@ -62,7 +62,7 @@ impl<E> Respond<String, String, E> for Busy {
     }
 }
 
-/// Shows promise 109.
+/// Shows promise 49.
 #[tokio::test]
 async fn a_custom_respond_impl_sees_the_request() {
     let redis = service_fn(|line: String| async move { Ok::<_, BoxError>(line) });

@@ -92,7 +92,7 @@ async fn shadow_mode_counts_but_denies_nothing() {
     assert_eq!((counts.rejected, counts.shadow_rejected), (1, 1));
 }
 
-/// Shows promise 55.
+/// Shows promise 321.
 #[tokio::test]
 async fn the_response_settles_the_total_cost() {
     for (settle, expected) in [
@@ -114,7 +114,7 @@ async fn the_response_settles_the_total_cost() {
     }
 }
 
-/// Shows promise 55.
+/// Shows promise 321.
 #[tokio::test]
 async fn an_error_of_the_service_keeps_the_cost() {
     let script = Script::default();
@@ -160,7 +160,7 @@ async fn a_closure_of_the_result_settles_errors_of_the_service() {
     );
 }
 
-/// Shows promise 55.
+/// Shows promise 321.
 #[tokio::test]
 async fn a_denied_request_is_not_settled() {
     let script = Script::now([deny()]);
@@ -171,7 +171,7 @@ async fn a_denied_request_is_not_settled() {
     assert_eq!(script.ops(), [Op::Take(1)]);
 }
 
-/// Shows promise 55.
+/// Shows promise 321.
 #[tokio::test]
 async fn only_failures_count_and_settling_twice_or_never_is_detected() {
     // With 3 per day, 2 successes are refunded and 3 failures are counted.

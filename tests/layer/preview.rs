@@ -33,7 +33,7 @@ fn limited(previews: Result<Vec<Preview>, RateLimited>) -> Vec<(Arc<str>, Option
     limited.map(|by| (by.name, by.quota)).collect()
 }
 
-/// Shows promise 400.
+/// Shows promise 322.
 #[test]
 fn a_preview_names_the_rule_that_decides_and_counts_nothing() {
     let both = (
@@ -62,7 +62,7 @@ fn a_preview_names_the_rule_that_decides_and_counts_nothing() {
     assert_eq!(preview.expect("in process").quota, Some(DAY));
 }
 
-/// Shows promise 400.
+/// Shows promise 322.
 #[test]
 fn each_of_several_limits_is_previewed() {
     let days = RateLimitLayer::new(user, FixedWindow::new(DAY)).name("days");
@@ -91,7 +91,7 @@ fn each_of_several_limits_is_previewed() {
     assert_eq!(names(BOB), all(false, false));
 }
 
-/// Shows promise 400.
+/// Shows promise 322.
 #[test]
 fn a_request_that_would_wait_in_line_or_is_in_shadow_is_told_so() {
     let layer = RateLimitLayer::new(user, TokenBucket::new(Quota::per_second(1)))

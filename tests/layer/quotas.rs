@@ -425,7 +425,7 @@ async fn a_lookup_ends_without_its_runtime<L: Limit>() -> Result<(), &'static st
     Ok(())
 }
 
-/// Shows promise 600.
+/// Shows promise 350.
 #[test]
 fn a_lookup_whose_runtime_is_not_driven_ends_by_its_deadline() {
     fn found<L: Limit>() -> Result<(), &'static str> {
@@ -437,7 +437,7 @@ fn a_lookup_whose_runtime_is_not_driven_ends_by_its_deadline() {
     assert_eq!(wrong, Err("no decision"), "{:?}", Wrong::<5>::MISTAKE);
 }
 
-/// Shows promise 600.
+/// Shows promise 350.
 #[test]
 fn a_refresh_whose_runtime_is_not_driven_is_made_again() {
     for first in [1, 2] {
@@ -480,7 +480,7 @@ impl Wake for Counted {
     fn wake(self: Arc<Self>) {}
 }
 
-/// Shows promise 600.
+/// Shows promise 350.
 #[tokio::test]
 async fn a_request_that_leaves_leaves_no_waker() {
     let Real(limit, _) = real(&Source::of(10));
@@ -504,7 +504,7 @@ async fn one_lookup_per_key_is_in_flight() {
     assert!(found.is_err(), "{:?}", Wrong::<0>::MISTAKE);
 }
 
-/// Shows promise 351.
+/// Shows promise 350.
 #[tokio::test(start_paused = true)]
 async fn as_many_quotas_are_kept_as_the_table_has_slots() {
     the_cache_is_bounded::<Real>().await.unwrap();
@@ -534,7 +534,7 @@ async fn a_change_of_plan_keeps_what_was_used() {
     assert_eq!(use_is_kept::<Wrong<3>>().await, Err("use was lost"));
 }
 
-/// Shows promise 353.
+/// Shows promise 352.
 #[tokio::test(start_paused = true)]
 async fn a_source_that_fails_admits_no_more_than_the_default() {
     without_an_answer_the_default_applies::<Real>()
@@ -547,7 +547,7 @@ async fn a_source_that_fails_admits_no_more_than_the_default() {
     assert_eq!(found, Err("not the default"));
 }
 
-/// Shows promise 353.
+/// Shows promise 352.
 #[tokio::test(start_paused = true)]
 async fn a_failure_leaves_the_quota_that_a_key_has() {
     for fails in [FAILS, PANICS, NEVER] {
@@ -566,7 +566,7 @@ async fn a_failure_leaves_the_quota_that_a_key_has() {
     }
 }
 
-/// Shows promise 353.
+/// Shows promise 352.
 #[tokio::test(start_paused = true)]
 async fn a_key_whose_quota_the_algorithm_cannot_have_gets_the_default_and_the_limit_says_so() {
     let plan = |key: &u64| match key {
@@ -584,7 +584,7 @@ async fn a_key_whose_quota_the_algorithm_cannot_have_gets_the_default_and_the_li
     assert!(error.contains("burst"), "{error}");
 }
 
-/// Shows promise 351.
+/// Shows promise 350.
 #[tokio::test(start_paused = true)]
 async fn lookups_in_flight_are_bounded() {
     let Real(limit, plans) = real(&Source::of(10));
@@ -708,7 +708,7 @@ async fn what_passed_without_a_limit_is_not_given_back() {
     nothing_is_given_back_that_was_not_taken::<true>().await;
 }
 
-/// Shows promise 354.
+/// Shows promise 352.
 #[tokio::test(start_paused = true)]
 async fn headers_state_the_quota_of_the_key() {
     let both = (window(), TokenBucket::new(Quota::per_hour(30)));
@@ -775,7 +775,7 @@ async fn headers_state_the_quota_of_the_key() {
     }
 }
 
-/// Shows promise 354.
+/// Shows promise 352.
 #[tokio::test(start_paused = true)]
 async fn a_charge_is_made_although_the_quota_is_not_known_yet() {
     let source = Source::of(10);
@@ -789,7 +789,7 @@ async fn a_charge_is_made_although_the_quota_is_not_known_yet() {
     assert_eq!(handle.peek(&1, 0).await.unwrap().remaining(), 10);
 }
 
-/// Shows promise 354.
+/// Shows promise 352.
 #[cfg(feature = "cas")]
 #[tokio::test(start_paused = true)]
 async fn a_charge_over_a_store_is_made_although_the_quota_is_not_known_yet() {

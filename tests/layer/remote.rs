@@ -37,7 +37,7 @@ async fn a_pending_backend_can_deny() {
     assert_eq!(error.to_string(), "rate limit exceeded, retry in 3 s");
 }
 
-/// Shows promise 64.
+/// A queued request holds no readiness of the service, and polls for it again at its turn.
 #[tokio::test]
 async fn a_pending_decision_does_not_hold_readiness_of_the_service() {
     let script = Script::default();

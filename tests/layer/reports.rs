@@ -311,7 +311,7 @@ mod metered {
         matches!(*waits, [first, second] if 0.0 < first && first <= 60.0 && first < second && second <= 120.0)
     }
 
-    /// Shows promise 342.
+    /// Shows promise 241.
     #[cfg(feature = "tokio")]
     #[test]
     fn the_wait_of_each_queued_request_is_measured_and_of_no_other() {
@@ -340,7 +340,7 @@ mod metered {
         assert!(!are_waits_of_the_queued(&milliseconds));
     }
 
-    /// Shows promise 390.
+    /// Shows promise 241.
     #[cfg(feature = "tokio")]
     #[test]
     fn gauges_are_what_the_limits_hold_when_they_are_read() {
@@ -392,7 +392,7 @@ mod metered {
         assert!(!is_right(&("busy waiting", [1.0, 1.0])));
     }
 
-    /// Shows promise 41.
+    /// Keys that do not fit are counted, in `Stats`, in the handle of a layer and in metrics.
     #[test]
     fn keys_that_do_not_fit_are_counted_in_the_handle_and_in_metrics() {
         for overflow in [Overflow::EvictLeast, Overflow::Deny, Overflow::Shared] {

@@ -24,7 +24,6 @@ struct App<S> {
     shared: RateLimitLayer<Global, Local<TokenBucket>, Responder<AsError>>,
 }
 
-/// Shows promise 58.
 #[test]
 fn tower_governor_49_and_miden_839_every_type_can_be_named() {
     let layer = per_client();
@@ -40,8 +39,6 @@ fn tower_governor_49_and_miden_839_every_type_can_be_named() {
 }
 
 /// The type of a layer names the key and the algorithm, as `new` was given them.
-///
-/// Shows promise 58.
 #[test]
 fn a_field_names_the_key_and_the_algorithm() {
     struct Limits {
@@ -94,14 +91,12 @@ fn branches_with_different_algorithms_have_one_type() {
     }
 }
 
-/// Shows promise 58.
 #[test]
 fn the_key_type_of_an_extractor_can_be_named() {
     fn wrap<Req, K: KeyExtractor<Req, Key = Client>>(_: &K) {}
     wrap::<Request<()>, _>(&ClientIp::peer());
 }
 
-/// Shows promise 58.
 #[test]
 fn the_future_can_be_named() {
     fn named<S, K, L, R, Req>(_: Option<ResponseFuture<S, K, Rate<L>, R, Req>>)

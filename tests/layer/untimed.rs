@@ -7,7 +7,7 @@ use tower_throttle::{AsError, Global, RateLimitLayer, store::Op};
 
 use crate::support::{Script, wait};
 
-/// Shows promise 67.
+/// Shows promise 35.
 #[tokio::test]
 async fn without_the_feature_tokio_a_request_waits_for_its_turn() {
     const TURN: Duration = Duration::from_millis(5);

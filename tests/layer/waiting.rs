@@ -59,7 +59,6 @@ async fn a_queued_request_proceeds_at_its_turn() {
     assert_eq!(layer.handle().counts().waited, 1);
 }
 
-/// Shows promise 64.
 #[tokio::test(start_paused = true)]
 async fn a_waiting_request_does_not_hold_the_services_readiness() {
     let shared = ConcurrencyLimit::new(service_fn(echo), 1);
@@ -336,7 +335,7 @@ async fn the_cost_of_a_cancelled_waiter_is_refunded() {
     assert_eq!(script.ops(), [refunded[0], refunded[1], Op::Take(0)]);
 }
 
-/// Shows promise 63.
+/// Shows promise 62.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_has_waited_keeps_its_cost() {
     let script = Script::now([wait(SECOND), admit(), deny()]);
@@ -347,7 +346,7 @@ async fn a_request_that_has_waited_keeps_its_cost() {
     assert_eq!(script.ops(), [Op::Take(1); 3], "nothing was refunded");
 }
 
-/// Shows promise 63.
+/// Shows promise 62.
 #[tokio::test(start_paused = true)]
 async fn an_admitted_request_that_is_dropped_keeps_its_cost() {
     let script = Script::default();
@@ -372,7 +371,6 @@ async fn requests_in_shadow_mode_do_not_wait() {
     assert_eq!((counts.waited, counts.shadow_waited), (0, 1));
 }
 
-/// Shows promise 64.
 #[tokio::test(start_paused = true)]
 async fn the_service_is_polled_for_readiness_again_after_a_wait() {
     // Only one of the two queued requests may be in the service at a time.

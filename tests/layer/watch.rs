@@ -48,7 +48,7 @@ fn window(limit: u64) -> FixedWindow {
     FixedWindow::new(Quota::per_day(limit)).anchored()
 }
 
-/// Shows promise 340.
+/// Shows promise 341.
 #[tokio::test]
 async fn each_decision_about_a_key_is_told_once_to_all_who_watch() {
     let (seen, denials) = (Seen::default(), Arc::new(Mutex::new(Vec::new())));
@@ -75,7 +75,7 @@ async fn each_decision_about_a_key_is_told_once_to_all_who_watch() {
     assert_eq!(*denials.lock().unwrap(), [7]);
 }
 
-/// Shows promise 340.
+/// Shows promise 341.
 #[cfg(feature = "tokio")]
 #[tokio::test(start_paused = true)]
 async fn a_request_that_waits_is_told_when_its_wait_is_over() {
@@ -122,7 +122,7 @@ impl Watch<u64> for Named {
     }
 }
 
-/// Shows promise 340.
+/// Shows promise 341.
 #[tokio::test]
 async fn all_who_watch_are_told_in_the_order_in_which_they_were_added() {
     let told = Arc::new(Mutex::new(Vec::new()));
@@ -148,7 +148,7 @@ async fn all_who_watch_are_told_in_the_order_in_which_they_were_added() {
     }
 }
 
-/// Shows promise 340.
+/// Shows promise 341.
 #[tokio::test]
 async fn neither_an_outage_nor_shadow_mode_is_a_denial() {
     let seen = Seen::default();

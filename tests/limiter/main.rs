@@ -173,7 +173,6 @@ fn concurrent_changes_admit_no_more_than_the_larger_quota() {
     }
 }
 
-/// Shows promise 13.
 #[test]
 fn refund_charge_reset_and_take_up_to_change_remaining() {
     let (limiter, clock) = manual(TokenBucket::new(Quota::per_second(10)));
@@ -196,7 +195,7 @@ fn refund_charge_reset_and_take_up_to_change_remaining() {
     assert_eq!(limiter.peek().remaining(), 10);
 }
 
-/// Shows promise 14.
+/// Shows promise 15.
 #[test]
 fn try_acquire_on_a_mixed_tuple_takes_no_queue_position() {
     let quota = Quota::per_second(1);
@@ -218,7 +217,7 @@ fn try_acquire_on_a_mixed_tuple_takes_no_queue_position() {
     assert!(limiter.try_acquire());
 }
 
-/// Shows promise 14.
+/// Shows promise 15.
 #[test]
 fn try_acquire_never_takes_a_queue_position() {
     let (limiter, clock) = manual(LeakyBucket::new(Quota::per_second(1)).queue(10));

@@ -131,7 +131,7 @@ fn woken<F>(line: &VecDeque<task::Spawn<F>>) -> usize {
 
 /// A denial and a turn wake only the first of those that wait, and one that leaves only the one behind it.
 ///
-/// Shows promise 632.
+/// Shows promise 312.
 #[tokio::test(start_paused = true)]
 async fn only_the_first_of_a_line_is_woken() {
     const WAITING: usize = 1_000;
@@ -162,7 +162,7 @@ async fn only_the_first_of_a_line_is_woken() {
 
 /// Those that wait too long for the new moment are told so at once, in order.
 ///
-/// Shows promises 312, 632.
+/// Shows promise 312.
 #[tokio::test(start_paused = true)]
 async fn after_a_denial_those_that_cannot_wait_so_long_are_errors() {
     let (server, mut asked) = held();
@@ -185,7 +185,7 @@ async fn after_a_denial_those_that_cannot_wait_so_long_are_errors() {
 
 /// Five clients that a server tells the same moment: by a denial, and by a window of which nothing is left.
 ///
-/// Shows promise 631.
+/// Shows promise 310.
 #[tokio::test(start_paused = true)]
 async fn clients_that_are_told_one_moment_do_not_come_back_together() {
     const TOLD: [(u16, Lines); 2] = [
@@ -259,8 +259,6 @@ async fn each_request_waits_for_at_most_its_own_time() {
 }
 
 /// Two keys of which only one fits, each with a request in flight.
-///
-/// Shows promise 314.
 #[tokio::test(start_paused = true)]
 async fn a_denial_counts_although_its_key_was_displaced_meanwhile() {
     let (server, mut asked) = held();
@@ -401,7 +399,6 @@ async fn a_waiting_request_holds_no_readiness() {
     assert_eq!(other.status(), 429, "of another key");
 }
 
-/// Shows promise 314.
 #[tokio::test(start_paused = true)]
 async fn nonsense_loses_nothing() {
     const FINE: &[Lines] = &[
@@ -431,7 +428,6 @@ async fn nonsense_loses_nothing() {
     }
 }
 
-/// Shows promise 314.
 #[tokio::test(start_paused = true)]
 async fn a_retry_after_of_a_year_is_believed_for_a_bounded_time() {
     const YEAR: Lines = &[("retry-after", "31536000")];
@@ -455,8 +451,6 @@ async fn a_retry_after_of_a_year_is_believed_for_a_bounded_time() {
 }
 
 /// Many hosts take no more memory than the capacity, and what is known of those in use is kept.
-///
-/// Shows promise 314.
 #[tokio::test(start_paused = true)]
 async fn hosts_beyond_the_capacity_are_forgotten_the_least_recent_first() {
     let (server, asked) = says(429, &[("retry-after", "20")]);

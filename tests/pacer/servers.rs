@@ -102,7 +102,7 @@ async fn axum_server(headers: Headers) -> SocketAddr {
     address
 }
 
-/// Shows promise 311.
+/// Shows promise 310.
 #[tokio::test]
 async fn a_server_that_states_its_limit_has_nothing_to_deny() {
     let mut forms = JoinSet::new();
@@ -216,7 +216,7 @@ where
     tasks.join_all().await.into_iter().sum()
 }
 
-/// Shows promise 311.
+/// Shows promise 310.
 #[tokio::test]
 async fn a_tonic_channel_is_paced() {
     let limit = || {

@@ -186,7 +186,7 @@ async fn of_99(app: &App, request: impl Fn() -> Request) -> u32 {
     admitted
 }
 
-/// Shows promise 603.
+/// Shows promise 601.
 #[tokio::test(start_paused = true)]
 async fn an_override_and_a_limit_may_block_or_have_no_limit() {
     let with = |more: &str, mallory: &str, acme: &str| {
@@ -233,7 +233,7 @@ async fn an_override_and_a_limit_may_block_or_have_no_limit() {
     assert!(app.reload(&with("", blocks, blocks)).is_unchanged());
 }
 
-/// Shows promise 603.
+/// Shows promise 601.
 #[tokio::test(start_paused = true)]
 async fn what_is_in_flight_may_be_blocked_or_have_no_limit() {
     let text = limit("a", "concurrency 1", "\"header:x-api-key\"", "")
@@ -287,7 +287,7 @@ async fn a_changed_override_keeps_what_was_used_and_a_new_one_begins_anew() {
     assert_eq!(admitted(&app, || of("acme")).await, 3);
 }
 
-/// Shows promise 394.
+/// Shows promise 393.
 #[tokio::test(start_paused = true)]
 async fn a_limit_applies_to_requests_with_its_headers() {
     let matched = "match = { headers = { x-plan = [\"free\", \"trial\"] } }";

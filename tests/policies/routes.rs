@@ -149,7 +149,7 @@ async fn compare(
     (asked, missed, added)
 }
 
-/// Shows promise 301.
+/// Shows promise 304.
 #[tokio::test]
 async fn a_pattern_matches_the_paths_that_axum_serves_and_no_other() {
     let policy = async |pattern: &str, paths: &[String]| {
@@ -170,7 +170,7 @@ async fn a_pattern_matches_the_paths_that_axum_serves_and_no_other() {
 
 /// The rule that let `//login` through: a name is never empty. And its reverse.
 ///
-/// Shows promise 301.
+/// Shows promise 304.
 #[tokio::test]
 async fn a_rule_that_differs_for_an_empty_segment_is_found() {
     fn matches(pattern: &[&str], path: &[&str], last_may_be_empty: bool) -> bool {
@@ -210,7 +210,7 @@ async fn a_rule_that_differs_for_an_empty_segment_is_found() {
 
 /// Routes that overlap: whichever axum chooses, the pattern of this route matches.
 ///
-/// Shows promise 301.
+/// Shows promise 304.
 #[tokio::test]
 async fn the_pattern_of_the_route_that_serves_a_path_matches_it() {
     const ROUTES: [&str; 12] = [
@@ -260,7 +260,7 @@ async fn the_pattern_of_the_route_that_serves_a_path_matches_it() {
 
 /// A nested router of axum removes a `/` too many from a path with an empty segment behind its prefix.
 ///
-/// Shows promise 301.
+/// Shows promise 304.
 #[cfg(feature = "axum")]
 #[tokio::test]
 async fn a_nested_router_serves_no_path_that_the_limit_inside_it_misses() {

@@ -140,7 +140,7 @@ async fn lists_except_and_deny_clients() {
     assert_eq!(app.status(from("203.0.113.1")).await, 429);
 }
 
-/// Shows promise 222.
+/// Shows promise 53.
 #[tokio::test(start_paused = true)]
 async fn no_limit_counts_a_request_that_another_one_denies() {
     // In both orders, and with the second limit in memory or in a store that does not say ahead.
@@ -195,7 +195,7 @@ impl IntoBackend for Hidden {
     }
 }
 
-/// Shows promise 222.
+/// Shows promise 53.
 #[tokio::test(start_paused = true)]
 async fn a_response_states_the_strictest_limit_that_has_headers() {
     let more = "store = \"hidden\"\nheaders = \"draft-11\"";
@@ -245,7 +245,7 @@ async fn a_response_states_the_strictest_limit_that_has_headers() {
     );
 }
 
-/// Shows promise 222.
+/// Shows promise 53.
 #[tokio::test(start_paused = true)]
 async fn a_request_in_flight_that_is_denied_gives_back_what_others_counted() {
     let policy = |most: u32| {

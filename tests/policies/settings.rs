@@ -52,7 +52,7 @@ fn times(count: usize) -> Vec<Request> {
     (0..count).map(|_| from("192.0.2.1")).collect()
 }
 
-/// Shows promise 315.
+/// A layer of a policy file has the settings of every layer.
 #[tokio::test]
 async fn requests_are_skipped_blocked_and_weighed_as_in_every_layer() {
     let (skips, handle) = global(ONE);
@@ -87,7 +87,6 @@ async fn requests_are_skipped_blocked_and_weighed_as_in_every_layer() {
     assert!(high.is_woken() && !low.is_woken());
 }
 
-/// Shows promise 315.
 #[tokio::test]
 async fn a_shadow_of_the_whole_file_lets_everything_pass_and_counts_it() {
     let deny = "[lists]\nbad = { cidrs = [\"203.0.113.0/24\"] }\n[[deny]]\nlist = \"bad\"\n";
@@ -99,7 +98,6 @@ async fn a_shadow_of_the_whole_file_lets_everything_pass_and_counts_it() {
     assert_eq!(handle.denied_clients(), 1);
 }
 
-/// Shows promise 315.
 #[tokio::test]
 async fn denials_are_answered_and_costs_settled_as_the_program_says() {
     let teapot = |_: &Request, denied: &RateLimited| {
@@ -121,7 +119,6 @@ async fn denials_are_answered_and_costs_settled_as_the_program_says() {
     assert_eq!(statuses(settles, asked.into()).await, [200, 200, 500, 429]);
 }
 
-/// Shows promise 315.
 #[tokio::test]
 async fn the_strictest_decision_is_shared_whether_or_not_responses_state_it() {
     let text = limit(
@@ -141,7 +138,6 @@ async fn the_strictest_decision_is_shared_whether_or_not_responses_state_it() {
     assert_eq!(body, "1");
 }
 
-/// Shows promise 315.
 #[tokio::test]
 async fn a_limit_of_the_program_and_those_of_a_file_count_together_or_not_at_all() {
     let text = limit(
@@ -188,7 +184,6 @@ async fn a_limit_of_the_program_and_those_of_a_file_count_together_or_not_at_all
     assert_ne!(outside.peek_now(&client, 0).remaining(), 3);
 }
 
-/// Shows promise 315.
 #[tokio::test]
 async fn a_body_holds_the_permits_of_all_limits_and_of_no_other() {
     let text = limit("total", "concurrency 3", "\"global\"", "")

@@ -72,7 +72,7 @@ impl Watched {
     }
 }
 
-/// Shows promise 323.
+/// Shows promise 223.
 #[test]
 fn a_file_that_is_replaced_or_edited_is_loaded() {
     let write = |folder: &Path| fs::write(folder.join("policies.toml"), text(5)).unwrap();
@@ -90,7 +90,7 @@ fn a_file_that_is_replaced_or_edited_is_loaded() {
     watched.expect_change();
 }
 
-/// Shows promise 323.
+/// Shows promise 223.
 #[test]
 fn a_folder_that_vanishes_keeps_the_limits_and_is_watched_when_it_returns() {
     let write = |folder: &Path| fs::write(folder.join("policies.toml"), text(5)).unwrap();
@@ -108,7 +108,7 @@ fn a_folder_that_vanishes_keeps_the_limits_and_is_watched_when_it_returns() {
 
 /// As Kubernetes writes a `ConfigMap`: the file is a link into a folder that is a link, which is swapped.
 ///
-/// Shows promise 323.
+/// Shows promise 223.
 #[test]
 fn a_link_that_is_swapped_is_seen() {
     let mount = |folder: &Path, version: u32| {
@@ -127,7 +127,7 @@ fn a_link_that_is_swapped_is_seen() {
     }
 }
 
-/// Shows promise 323.
+/// Shows promise 223.
 #[test]
 fn a_report_that_panics_does_not_end_the_watch() {
     let write = |folder: &Path| fs::write(folder.join("policies.toml"), text(5)).unwrap();
@@ -145,7 +145,7 @@ fn a_report_that_panics_does_not_end_the_watch() {
     watched.expect_change();
 }
 
-/// Shows promise 323.
+/// Shows promise 223.
 #[test]
 fn the_watch_ends_with_the_limits() {
     let write = |folder: &Path| fs::write(folder.join("policies.toml"), text(5)).unwrap();

@@ -54,7 +54,8 @@ async fn a_connection_has_four_calls_at_once_before_another_is_made() {
     }
 }
 
-/// Shows promise 145.
+/// One row or connection in PostgreSQL delays no other: a statement waits for the lock of a row for at
+/// most 100 ms.
 #[tokio::test]
 async fn many_calls_at_once_use_all_connections_and_no_more() {
     let (_server, client, store) = store_of("all_connections", 3).await;
@@ -81,7 +82,6 @@ async fn many_calls_at_once_use_all_connections_and_no_more() {
     assert_eq!(all_used, 5);
 }
 
-/// Shows promise 145.
 #[tokio::test]
 async fn a_connection_that_breaks_is_replaced() {
     let (_server, client, store) = store_of("broken", 4).await;
@@ -129,7 +129,6 @@ async fn a_call_whose_connection_breaks_fails_for_a_time() {
     assert_eq!(load(&store, "key").await, Some(value(1, "stored")));
 }
 
-/// Shows promise 145.
 #[tokio::test]
 async fn a_silent_connection_is_replaced() {
     let (_server, client, store) = store_of("silent", 1).await;

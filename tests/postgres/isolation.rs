@@ -27,7 +27,6 @@ async fn store_with(role: &str, setting: &str) -> (Arc<PostgresServer>, PostgreS
     (server, store.table(role).expect("a name").without_sweeps())
 }
 
-/// Shows promise 145.
 #[tokio::test]
 async fn a_row_that_an_open_transaction_holds_delays_no_other_for_long() {
     let (server, _) = store("held").await;
@@ -74,7 +73,7 @@ async fn a_row_that_an_open_transaction_holds_delays_no_other_for_long() {
     assert!(matches!(swapped, Ok(Swapped::Done(_))), "{swapped:?}");
 }
 
-/// Shows promise 141.
+/// Shows promise 83.
 #[tokio::test]
 async fn a_waiting_swap_sees_what_the_other_transaction_has_done() {
     // Without the store's own limit of such waits.
@@ -112,7 +111,7 @@ async fn a_waiting_swap_sees_what_the_other_transaction_has_done() {
     }
 }
 
-/// Shows promise 141.
+/// Shows promise 83.
 #[tokio::test]
 async fn every_level_of_isolation_admits_one_swap_of_a_version() {
     for level in ["read committed", "repeatable read", "serializable"] {
@@ -159,7 +158,6 @@ async fn a_statement_that_the_server_cancels_fails_for_a_time() {
     assert!(error.to_string().contains("57014"), "{error}");
 }
 
-/// Shows promise 145.
 #[tokio::test]
 async fn an_open_transaction_elsewhere_stops_no_swap() {
     let (server, _) = store("under_open").await;

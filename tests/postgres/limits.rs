@@ -37,7 +37,7 @@ fn one_process() {
     shared_limit::run_process(LIMIT, open);
 }
 
-/// Shows promise 140.
+/// Shows promise 83.
 #[test]
 fn two_processes_admit_exactly_the_limit() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
@@ -64,7 +64,7 @@ async fn a_key_is_counted_once_under_all_its_quotas() {
     key_quotas::a_key_is_counted_once_under_all_its_quotas(limit, false).await;
 }
 
-/// Shows promise 140.
+/// Shows promise 83.
 #[tokio::test]
 async fn an_uncontended_decision_is_one_statement() {
     let (_server, store) = store("alone").await;
@@ -149,7 +149,7 @@ async fn conflicts_of_many_keys<P: Pool>(table: &str, pool: impl Fn(Connections)
 
 /// Counts conflicts, as the time that they take is what makes a limit collapse.
 ///
-/// Shows promise 140.
+/// Shows promise 83.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_machines_on_many_keys_do_not_work_in_vain() {
     let in_turns = conflicts_of_many_keys("many_in_turns", |connections| connections).await;
@@ -163,14 +163,14 @@ async fn many_machines_on_many_keys_do_not_work_in_vain() {
     );
 }
 
-/// Shows promise 140.
+/// Shows promise 83.
 #[tokio::test]
 async fn every_operation_reaches_the_other_machine() {
     let (_server, store) = store("operations").await;
     shared_limit::operations_reach_the_other_machine(store).await;
 }
 
-/// Shows promise 140.
+/// Shows promise 83.
 #[tokio::test]
 async fn a_rolling_deploy_admits_no_more_than_both_configurations() {
     let (_server, store) = store("deploys").await;
@@ -307,7 +307,7 @@ async fn the_name_of_a_key_may_be_of_any_length() {
 /// Two machines ask as often as they can, until most periods were used up. What begins and ends within a period is at
 /// most the limit.
 ///
-/// Shows promise 156.
+/// Shows promise 91.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_period_has_more_than_the_limit_of_a_log() {
     const LOG_LIMIT: u64 = 20;

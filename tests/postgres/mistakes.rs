@@ -23,7 +23,7 @@ fn permanent<T: std::fmt::Debug>(result: Result<T, StoreError>) -> String {
     error.to_string()
 }
 
-/// Shows promise 144.
+/// Shows promise 97.
 #[tokio::test]
 async fn without_a_table_the_error_names_the_call_that_makes_it() {
     let server = PostgresServer::shared();
@@ -47,7 +47,7 @@ async fn without_a_table_the_error_names_the_call_that_makes_it() {
     assert!(text.contains("create the schema"), "{text}");
 }
 
-/// Shows promise 144.
+/// Shows promise 97.
 #[tokio::test]
 async fn a_table_of_another_kind_is_refused() {
     let server = PostgresServer::shared();
@@ -62,7 +62,7 @@ async fn a_table_of_another_kind_is_refused() {
     }
 }
 
-/// Shows promise 144.
+/// Shows promise 97.
 #[tokio::test]
 async fn a_role_needs_four_rights_on_the_table_and_none_to_make_it() {
     let (server, owner) = store("rights").await;
@@ -95,7 +95,7 @@ async fn a_role_needs_four_rights_on_the_table_and_none_to_make_it() {
     assert_eq!(load(&owner, "key").await, Some(value(1, "stored")));
 }
 
-/// Shows promise 144.
+/// Shows promise 97.
 #[tokio::test]
 async fn a_wrong_password_is_not_an_outage_and_is_not_shown() {
     let server = PostgresServer::shared();
@@ -121,7 +121,7 @@ async fn a_wrong_password_is_not_an_outage_and_is_not_shown() {
     assert!(text.contains("nobody_of_this_name"), "{text}");
 }
 
-/// Shows promise 144.
+/// Shows promise 97.
 #[tokio::test]
 async fn an_unknown_database_is_not_an_outage() {
     let server = PostgresServer::shared();
@@ -131,7 +131,7 @@ async fn an_unknown_database_is_not_an_outage() {
     assert!(text.contains("check the name of the database"), "{text}");
 }
 
-/// Shows promise 144.
+/// Shows promise 97.
 #[tokio::test]
 async fn a_server_that_is_not_there_is_an_outage() {
     let store = open("postgres://postgres@127.0.0.1:1", "limits");
@@ -142,7 +142,7 @@ async fn a_server_that_is_not_there_is_an_outage() {
     }
 }
 
-/// Shows promise 144.
+/// Shows promise 97.
 #[tokio::test]
 async fn a_server_that_only_reads_is_named_as_one() {
     let (server, store) = store("only_reads").await;
@@ -172,7 +172,7 @@ async fn a_server_that_only_reads_is_named_as_one() {
 
 /// A replica has no rows of an unlogged table, and refuses to read them.
 ///
-/// Shows promise 144.
+/// Shows promise 97.
 #[tokio::test]
 async fn a_replica_is_named_as_one_that_only_reads() {
     let mut server = PostgresServer::start();

@@ -15,7 +15,7 @@ use tower_throttle::{Quota, TokenBucket};
 
 use super::{PostgresServer, common_pooler::Pooler, connected};
 
-/// Shows promise 150.
+/// Shows promise 83.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_limit_is_exact_behind_a_pooler_in_transaction_mode() {
     const LIMIT: u64 = 100;
@@ -62,7 +62,7 @@ async fn a_limit_is_exact_behind_a_pooler_in_transaction_mode() {
     assert_eq!(setting, Some("0"));
 }
 
-/// Shows promise 144.
+/// Shows promise 97.
 #[tokio::test]
 async fn a_pooler_that_refuses_a_user_a_password_or_a_database_is_no_outage() {
     let server = PostgresServer::shared();
@@ -98,7 +98,7 @@ async fn a_pooler_that_refuses_a_user_a_password_or_a_database_is_no_outage() {
     let _ = fs::remove_file(&users);
 }
 
-/// Shows promise 144.
+/// Shows promise 97.
 #[tokio::test]
 async fn a_pooler_without_a_server_is_an_outage() {
     let mut server = PostgresServer::start();

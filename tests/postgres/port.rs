@@ -66,7 +66,7 @@ async fn a_swap_writes_its_own_key_alone() {
     }
 }
 
-/// Shows promise 142.
+/// Shows promise 85.
 #[tokio::test]
 async fn an_expired_value_counts_as_absent() {
     let (_server, store) = store("expired").await;
@@ -80,7 +80,7 @@ async fn an_expired_value_counts_as_absent() {
     assert_eq!(load(&store, "key").await, Some(value(2, "new")));
 }
 
-/// Shows promise 142.
+/// Shows promise 85.
 #[tokio::test]
 async fn a_value_is_kept_for_its_time_to_live() {
     let (server, store) = store("kept").await;
@@ -109,7 +109,7 @@ async fn a_value_is_kept_for_its_time_to_live() {
 
 /// Also one over a value that has expired, whose row is still there.
 ///
-/// Shows promise 142.
+/// Shows promise 85.
 #[tokio::test]
 async fn each_swap_begins_the_time_to_live_anew() {
     let (server, store) = store("renewed").await;
@@ -237,7 +237,7 @@ fn unix_now() -> Tick {
     Tick::ZERO.plus(now)
 }
 
-/// Shows promise 371.
+/// Shows promise 370.
 #[cfg(feature = "testkit")]
 #[tokio::test]
 async fn the_server_passes_the_check_of_stores() {

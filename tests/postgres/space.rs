@@ -7,7 +7,6 @@ use tower_throttle::store::cas::{CasStore, Swapped, postgres::PostgreSql};
 use super::{MINUTE, connected, insert, postgres_server::PostgresServer, value, version};
 use crate::wait::until;
 
-/// Shows promise 145.
 #[tokio::test]
 async fn most_swaps_change_no_index_and_their_space_is_used_again() {
     // A server of its own: an open transaction of another test would keep the old versions.

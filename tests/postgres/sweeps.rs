@@ -44,7 +44,7 @@ async fn overdue(client: &Client, table: &str) -> i64 {
     client.query_one(&query, &[]).await.expect("a count").get(0)
 }
 
-/// Shows promise 142.
+/// Shows promise 85.
 #[tokio::test]
 async fn a_sweep_removes_expired_rows_and_no_more_than_it_may() {
     let (server, store) = store("swept").await;
@@ -62,7 +62,7 @@ async fn a_sweep_removes_expired_rows_and_no_more_than_it_may() {
     assert_eq!(load(&store, "new").await, Some(value(1, "kept")));
 }
 
-/// Shows promise 142.
+/// Shows promise 85.
 #[tokio::test]
 async fn a_sweep_of_several_batches_removes_no_more_than_it_may() {
     let (server, store) = store("batches").await;
@@ -72,7 +72,7 @@ async fn a_sweep_of_several_batches_removes_no_more_than_it_may() {
     assert_eq!(rows(&client, "batches").await, 200);
 }
 
-/// Shows promise 142.
+/// Shows promise 85.
 #[tokio::test]
 async fn a_sweep_that_conflicts_with_another_transaction_removes_nothing() {
     let (server, store) = store("conflicting").await;
@@ -88,7 +88,7 @@ async fn a_sweep_that_conflicts_with_another_transaction_removes_nothing() {
     assert_eq!(rows(&client, "conflicting").await, 1);
 }
 
-/// Shows promise 142.
+/// Shows promise 85.
 #[tokio::test]
 async fn a_row_that_is_written_again_is_kept() {
     let (server, store) = store("rewritten").await;
@@ -126,7 +126,7 @@ async fn a_sweep_reads_rows_of_long_and_of_short_lives_again_after_an_hour_and_a
 
 /// Rows in use are due before those that have expired, and are more than a batch.
 ///
-/// Shows promise 142.
+/// Shows promise 85.
 #[tokio::test]
 async fn a_sweep_passes_rows_in_use() {
     let (server, store) = store("passed").await;
@@ -141,7 +141,7 @@ async fn a_sweep_passes_rows_in_use() {
     assert_eq!(overdue(&client, "passed").await, 0);
 }
 
-/// Shows promise 142.
+/// Shows promise 85.
 #[tokio::test]
 async fn rows_that_another_transaction_holds_are_skipped() {
     let (server, store) = store("skipped").await;
@@ -157,7 +157,7 @@ async fn rows_that_another_transaction_holds_are_skipped() {
     assert_eq!(store.sweep(100).await, Ok(1));
 }
 
-/// Shows promise 142.
+/// Shows promise 85.
 #[tokio::test]
 async fn sweeps_and_swaps_at_once_lose_no_value() {
     let (server, _) = store("raced").await;
@@ -218,7 +218,7 @@ impl Pool for Tracked {
     }
 }
 
-/// Shows promise 142.
+/// Shows promise 85.
 #[tokio::test]
 async fn the_store_sweeps_in_the_background_until_it_is_dropped() {
     let (server, _) = store("background").await;
@@ -251,7 +251,7 @@ async fn the_store_sweeps_in_the_background_until_it_is_dropped() {
 
 /// Without a batch per interval, which would take 50 seconds, and without sweeps in vain.
 ///
-/// Shows promise 142.
+/// Shows promise 85.
 #[tokio::test]
 async fn the_store_sweeps_all_that_is_due_once_per_interval() {
     let (server, _) = store("once").await;
@@ -300,7 +300,7 @@ impl Pool for Refusing {
     }
 }
 
-/// Shows promise 142.
+/// Shows promise 85.
 #[tokio::test(start_paused = true)]
 async fn sweeps_are_half_an_interval_to_an_interval_apart_at_random() {
     let asked = Arc::default();
@@ -322,7 +322,7 @@ async fn sweeps_are_half_an_interval_to_an_interval_apart_at_random() {
     assert!(!pauses.iter().all(same), "{pauses:?}");
 }
 
-/// Shows promise 142.
+/// Shows promise 85.
 #[tokio::test]
 async fn a_sweep_that_fails_is_counted_and_the_next_one_runs() {
     let (server, owner) = store("failing").await;
@@ -344,7 +344,7 @@ async fn a_sweep_that_fails_is_counted_and_the_next_one_runs() {
     .await;
 }
 
-/// Shows promise 153.
+/// Shows promise 86.
 #[test]
 fn connections_calls_and_sweeps_need_no_timers_of_the_runtime() {
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -112,7 +112,6 @@ fn run<F: Future>(calls: &mut [Woken<F>]) -> usize {
     }
 }
 
-/// Shows promise 66.
 #[tokio::test(start_paused = true)]
 async fn each_waiter_is_woken_once() {
     let bucket = LeakyBucket::new(Quota::per_second(1_000)).queue(1_000_000);
@@ -179,7 +178,7 @@ fn shut_down(runtime: &mut tokio::runtime::Builder, count: usize) -> Duration {
     took
 }
 
-/// Shows promise 72.
+/// Leaving a line takes logarithmic time.
 #[test]
 fn shutting_down_a_runtime_takes_no_longer_per_request_if_more_wait() {
     use tokio::runtime::Builder;

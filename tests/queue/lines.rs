@@ -30,7 +30,7 @@ async fn denied(call: Call) -> RateLimited {
     error.downcast_ref::<RateLimited>().unwrap().clone()
 }
 
-/// Shows promises 25, 60.
+/// Shows promises 25, 59.
 #[tokio::test(start_paused = true)]
 async fn a_leaky_bucket_releases_one_per_interval() {
     let harness = harness!(LeakyBucket::new(Quota::per_second(2)).queue(20));
@@ -137,7 +137,7 @@ async fn a_cancelled_request_of_large_cost_frees_all_it_took() {
     }
 }
 
-/// Shows promise 9.
+/// Shows promise 10.
 #[tokio::test(start_paused = true)]
 async fn thirds_of_a_nanosecond_are_not_lost_by_refunds() {
     let harness = harness!(LeakyBucket::new(Quota::per_second(3).burst(50)).queue(1_000));
@@ -266,7 +266,7 @@ macro_rules! call_without_polling {
     };
 }
 
-/// Shows promise 65.
+/// Shows promise 62.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_never_polled_passes_its_turn_on() {
     let harness = harness!(LeakyBucket::new(Quota::per_second(1)).queue(20));
@@ -281,7 +281,7 @@ async fn a_call_that_is_never_polled_passes_its_turn_on() {
     assert_eq!(harness.served(), [(0, 0), (2, 1_200)]);
 }
 
-/// Shows promise 65.
+/// Shows promise 62.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_not_polled_does_not_block_the_queue() {
     let harness = harness!(LeakyBucket::new(Quota::per_second(1)).queue(20));
@@ -353,7 +353,7 @@ async fn a_released_call_proceeds_even_if_the_key_has_a_new_queue() {
     }
 }
 
-/// Shows promise 60.
+/// Shows promise 59.
 #[tokio::test(start_paused = true)]
 async fn a_call_polled_without_a_wake_up_does_not_proceed_early() {
     let harness = harness!(LeakyBucket::new(Quota::per_second(1)).queue(20));
@@ -460,7 +460,7 @@ async fn a_turn_is_used_up_by_a_request_that_then_waits_for_the_service() {
     );
 }
 
-/// Shows promise 63.
+/// Shows promise 62.
 #[tokio::test(start_paused = true)]
 async fn a_turn_is_used_up_by_a_request_whose_service_then_fails() {
     let readiness = Arc::<Mutex<Readiness>>::default();

@@ -131,7 +131,7 @@ async fn a_shed_request_is_denied_even_if_polled_after_the_queue_is_empty() {
     assert_eq!(harness.served(), [(0, 0), (1, 3_000), (2, 4_000)]);
 }
 
-/// Shows promise 60.
+/// Shows promise 59.
 #[tokio::test(start_paused = true)]
 async fn the_newest_is_not_released_before_a_granted_moment() {
     let bucket = LeakyBucket::new(Quota::per_second(1)).queue(20);
@@ -298,7 +298,7 @@ async fn shedding_is_per_key() {
     assert_eq!(served, [(0, 0), (2, 1_000), (1_000, 0), (1_001, 1_000)]);
 }
 
-/// Shows promise 71.
+/// Shows promise 17.
 #[tokio::test(start_paused = true)]
 async fn a_quota_change_reschedules_waiters() {
     for faster in [true, false] {
@@ -325,7 +325,7 @@ async fn a_quota_change_reschedules_waiters() {
     }
 }
 
-/// Shows promise 71.
+/// Shows promise 17.
 #[tokio::test(start_paused = true)]
 async fn a_quota_change_reschedules_waiters_of_a_token_bucket() {
     let bucket = TokenBucket::new(Quota::per_second(1).burst(2)).queue(20);
@@ -343,7 +343,7 @@ async fn a_quota_change_reschedules_waiters_of_a_token_bucket() {
     assert_eq!(harness.served(), expected);
 }
 
-/// Shows promise 71.
+/// Shows promise 17.
 #[tokio::test(start_paused = true)]
 async fn a_quota_change_reschedules_waiters_of_a_warm_up() {
     let warm = WarmUp::new(Quota::per_second(2), Duration::from_secs(4)).queue(20);

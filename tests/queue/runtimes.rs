@@ -51,7 +51,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Shows promise 67.
+/// Shows promise 35.
 #[test]
 fn a_request_waits_outside_a_runtime() {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
@@ -102,7 +102,7 @@ where
     begun.join().unwrap()
 }
 
-/// Shows promise 65.
+/// Shows promise 62.
 #[tokio::test(start_paused = true)]
 async fn a_runtime_that_is_not_driven_does_not_block_another() {
     let harness = Harness::new(&layer(Quota::per_minute(1)));
@@ -116,7 +116,7 @@ async fn a_runtime_that_is_not_driven_does_not_block_another() {
     std::thread::spawn(move || drop(undriven)).join().unwrap();
 }
 
-/// Shows promise 65.
+/// Shows promise 62.
 #[tokio::test(start_paused = true)]
 async fn after_a_runtime_shuts_down_others_drive_its_queues() {
     let harness = Harness::new(&layer(Quota::per_minute(1)));
@@ -133,7 +133,7 @@ async fn after_a_runtime_shuts_down_others_drive_its_queues() {
     drop(call);
 }
 
-/// Shows promise 65.
+/// Shows promise 62.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_polled_only_once_does_not_block_the_queue() {
     // All are due within a millisecond, so one timer is enough.

@@ -64,7 +64,7 @@ fn send(app: &Router) -> impl Future<Output = StatusCode> + Send + 'static {
     }
 }
 
-/// Shows promise 69.
+/// Shows promise 68.
 #[tokio::test(start_paused = true)]
 async fn axum_denies_requests_without_a_seat_at_once() {
     let layer = two_seats().when_full(WhenFull::Deny);
@@ -75,7 +75,7 @@ async fn axum_denies_requests_without_a_seat_at_once() {
     assert_eq!(over(calls).await, [200, 429, 429, 429]);
 }
 
-/// Shows promise 69.
+/// Shows promise 68.
 #[tokio::test(start_paused = true)]
 async fn axum_holds_requests_without_a_seat_by_default() {
     let layer = two_seats();
@@ -87,7 +87,7 @@ async fn axum_holds_requests_without_a_seat_by_default() {
     assert_eq!(over(calls).await, [200; 6]);
 }
 
-/// Shows promise 69.
+/// Shows promise 68.
 #[tokio::test(start_paused = true)]
 async fn axum_with_load_shedding_sheds_requests_without_a_seat() {
     let layer = two_seats();
@@ -156,7 +156,7 @@ async fn done<B>(_: Request<B>) -> Result<Response<Empty<Bytes>>, Infallible> {
     Ok(Response::new(Empty::new()))
 }
 
-/// Shows promise 69.
+/// Shows promise 68.
 #[tokio::test(start_paused = true)]
 async fn hyper_and_tonic_deny_requests_without_a_seat_at_once() {
     let layer = two_seats().when_full(WhenFull::Deny);
@@ -166,7 +166,7 @@ async fn hyper_and_tonic_deny_requests_without_a_seat_at_once() {
     assert_eq!((statuses, handle.waiting()), (vec![200, 108, 108, 108], 2));
 }
 
-/// Shows promise 69.
+/// Shows promise 68.
 #[tokio::test(start_paused = true)]
 async fn hyper_and_tonic_hold_requests_without_a_seat_by_default() {
     let layer = two_seats();
@@ -175,7 +175,7 @@ async fn hyper_and_tonic_hold_requests_without_a_seat_by_default() {
     assert_eq!((statuses, handle.waiting()), (vec![200], 2));
 }
 
-/// Shows promise 69.
+/// Shows promise 68.
 #[tokio::test(start_paused = true)]
 async fn a_buffer_fills_up_before_its_callers_wait() {
     let layer = two_seats().respond(AsError);
@@ -206,7 +206,7 @@ async fn a_buffer_fills_up_before_its_callers_wait() {
     assert!(sent.iter().all(JoinHandle::is_finished));
 }
 
-/// Shows promise 69.
+/// Shows promise 68.
 #[tokio::test(start_paused = true)]
 async fn load_shedding_sheds_requests_without_a_seat() {
     let layer = two_seats().respond(AsError);
@@ -228,7 +228,7 @@ async fn load_shedding_sheds_requests_without_a_seat() {
     assert!(calls.iter().all(JoinHandle::is_finished));
 }
 
-/// Shows promise 69.
+/// Shows promise 68.
 #[tokio::test(start_paused = true)]
 async fn a_client_waits_until_a_seat_is_free() {
     let layer = RateLimitLayer::new(Global, LeakyBucket::new(Quota::per_second(1)).queue(100))

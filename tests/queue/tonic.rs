@@ -56,7 +56,7 @@ fn waited(handle: &Handle<(), Local<LeakyBucket>>) -> u64 {
     handle.counts().waited
 }
 
-/// Shows promise 69.
+/// Shows promise 68.
 #[tokio::test]
 async fn tonic_denies_requests_without_a_seat_at_once() {
     let layer = two_seats().when_full(WhenFull::Deny);
@@ -75,7 +75,7 @@ async fn tonic_denies_requests_without_a_seat_at_once() {
     assert_eq!((denied, handle.waiting(), calls.len()), (3, 2, 2));
 }
 
-/// Shows promise 69.
+/// Shows promise 68.
 #[tokio::test]
 async fn tonic_holds_requests_without_a_seat_by_default() {
     let layer = two_seats();

@@ -36,7 +36,7 @@ fn window() -> FixedWindow {
     FixedWindow::new(Quota::per_day(LIMIT)).anchored()
 }
 
-/// Shows promise 96.
+/// Shows promise 95.
 #[tokio::test]
 async fn check_warns_of_eviction() {
     let server = RedisServer::start();
@@ -133,7 +133,7 @@ async fn restricted(keys: &str, rights: &str) -> (RedisServer, Redis) {
     (server, redis)
 }
 
-/// Shows promises 93, 125.
+/// Shows promise 128.
 #[tokio::test]
 async fn a_user_with_the_documented_rights_can_run_every_limit() {
     let (_server, redis) = restricted("~{throttle:*", RIGHTS).await;
@@ -159,7 +159,7 @@ async fn a_user_with_the_documented_rights_can_run_every_limit() {
         .expect("it is removed");
 }
 
-/// Shows promise 125.
+/// Shows promise 128.
 #[cfg(feature = "cas")]
 #[tokio::test]
 async fn a_user_with_the_rights_of_a_fleet_can_run_fleets_and_cas() {
@@ -199,7 +199,7 @@ async fn a_user_with_the_rights_of_a_fleet_can_run_fleets_and_cas() {
     leased.close().await.expect("it reports");
 }
 
-/// Shows promise 124.
+/// Shows promise 128.
 #[tokio::test]
 async fn check_names_each_command_that_the_user_may_not_run() {
     for name in RIGHTS.split_whitespace() {
@@ -285,7 +285,7 @@ async fn a_user_behind_sentinels_needs_one_more_right() {
     }
 }
 
-/// Shows promise 124.
+/// Shows promise 128.
 #[tokio::test]
 async fn check_of_a_server_that_is_down_is_transient() {
     let mut server = RedisServer::start();
@@ -295,7 +295,7 @@ async fn check_of_a_server_that_is_down_is_transient() {
     assert!(error.is_transient(), "{error}");
 }
 
-/// Shows promise 124.
+/// Shows promise 128.
 #[tokio::test]
 async fn check_of_a_server_that_is_not_ready_is_transient() {
     let server = RedisServer::start();
@@ -320,7 +320,7 @@ async fn a_server_that_refuses_keys_that_are_not_declared_is_named() {
     assert!(text.contains("allow-undeclared-keys"), "{text}");
 }
 
-/// Shows promise 371.
+/// Shows promise 370.
 #[cfg(all(feature = "cas", feature = "testkit"))]
 #[tokio::test]
 async fn the_server_passes_the_check_of_stores() {

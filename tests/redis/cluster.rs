@@ -160,7 +160,7 @@ async fn a_call_on_a_new_key_of_a_migrating_slot_is_sent_to_the_new_master() {
     assert_eq!(keys, "1", "the fault happened");
 }
 
-/// Shows promise 124.
+/// Shows promise 128.
 #[tokio::test]
 async fn check_refuses_a_plain_client_and_checks_every_master() {
     let nodes = cluster(0);
@@ -188,7 +188,7 @@ async fn check_refuses_a_plain_client_and_checks_every_master() {
     assert!(warning.contains("allkeys-lru"), "{warning}");
 }
 
-/// Shows promise 125.
+/// Shows promise 128.
 #[tokio::test]
 async fn a_user_of_a_cluster_needs_one_more_right() {
     let nodes = cluster(0);

@@ -256,8 +256,6 @@ async fn a_wrong_password_is_a_permanent_error() {
 }
 
 /// A server may count wrong passwords, and lock the user out.
-///
-/// Shows promise 271.
 #[tokio::test]
 async fn a_wrong_password_is_tried_once_per_two_seconds() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -388,7 +386,7 @@ async fn the_fallback_does_not_cover_permanent_errors() {
     assert!(!error.is_transient() && limiter.secondary_calls() == 0);
 }
 
-/// Shows promise 96.
+/// Shows promise 95.
 #[tokio::test]
 async fn a_flushed_key_starts_fresh() {
     let server = RedisServer::start();

@@ -216,7 +216,7 @@ async fn what_has_no_script_is_shared_too() {
     assert!(matches!(second, Verdict::Wait(_)));
 }
 
-/// Shows promise 84.
+/// Shows promise 16.
 #[tokio::test]
 async fn a_pair_takes_nothing_unless_both_admit() {
     let server = RedisServer::start();
@@ -242,7 +242,7 @@ async fn a_pair_takes_nothing_unless_both_admit() {
     );
 }
 
-/// Shows promise 84.
+/// Shows promise 16.
 #[tokio::test]
 async fn a_denied_request_writes_nothing() {
     let server = RedisServer::start();

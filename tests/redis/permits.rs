@@ -218,7 +218,7 @@ fn killed_fleet(limit: u32) -> (Log, u64) {
     (log, killed_at)
 }
 
-/// Shows promises 360, 363.
+/// Shows promise 360.
 #[test]
 fn the_permits_of_a_killed_process_go_to_the_others_within_a_life() {
     let (log, killed_at) = killed_fleet(LIMIT);
@@ -252,7 +252,7 @@ fn the_permits_of_a_killed_process_go_to_the_others_within_a_life() {
     assert_eq!(until(&log, killed_at + life + late), limit);
 }
 
-/// Shows promise 366.
+/// Shows promise 86.
 #[tokio::test]
 async fn a_server_that_is_gone_is_an_error_and_one_that_is_back_limits_again() {
     let mut server = RedisServer::start();

@@ -30,7 +30,6 @@ fn connections(server: &RedisServer) -> usize {
         .count()
 }
 
-/// Shows promise 112.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_are_spread_over_connections_and_each_has_one_limit() {
     for count in [1, 4] {
@@ -65,7 +64,6 @@ async fn keys_are_spread_over_connections_and_each_has_one_limit() {
     }
 }
 
-/// Shows promise 112.
 #[tokio::test]
 async fn a_broken_connection_fails_only_its_own_keys() {
     let server = RedisServer::start();
@@ -93,7 +91,6 @@ async fn a_broken_connection_fails_only_its_own_keys() {
     assert!(failed <= 1, "{failed} calls of 64 failed");
 }
 
-/// Shows promise 112.
 #[tokio::test]
 async fn an_existing_connection_cannot_be_multiplied() {
     let server = RedisServer::start();

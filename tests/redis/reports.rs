@@ -55,7 +55,7 @@ async fn recovery((redis, limiter): &(Redis, RedisLimiter<FixedWindow>), proxy: 
     }
 }
 
-/// Shows promise 127.
+/// Shows promise 94.
 #[test]
 fn a_flapping_breaker_does_not_fill_the_log() {
     measured(|metrics| async move {
@@ -91,7 +91,7 @@ fn a_flapping_breaker_does_not_fill_the_log() {
     });
 }
 
-/// Shows promise 126.
+/// Shows promise 241.
 #[test]
 fn calls_batches_and_the_queue_are_measured() {
     measured(|metrics| async move {
@@ -124,7 +124,7 @@ fn calls_batches_and_the_queue_are_measured() {
     });
 }
 
-/// Shows promise 126.
+/// Shows promise 241.
 #[test]
 fn cached_denials_errors_and_reconnects_are_counted() {
     let errors =
@@ -172,7 +172,7 @@ fn cached_denials_errors_and_reconnects_are_counted() {
     });
 }
 
-/// Shows promise 126.
+/// Shows promise 241.
 #[test]
 fn an_open_breaker_is_measured_per_server() {
     measured(|metrics| async move {

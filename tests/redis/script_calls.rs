@@ -44,7 +44,7 @@ async fn a_key_is_counted_once_under_all_its_quotas() {
     key_quotas::a_key_is_counted_once_under_all_its_quotas(limit, false).await;
 }
 
-/// Shows promise 392.
+/// Keys with different quotas share a script call, as keys with one quota do.
 #[tokio::test]
 async fn a_decision_under_the_quota_of_a_key_is_one_script_call() {
     let server = RedisServer::start();

@@ -51,7 +51,7 @@ fn a_key_over_its_limit_stays_denied_during_a_flood() {
     }
 }
 
-/// Shows promise 192.
+/// Shows promise 190.
 #[test]
 fn a_flood_of_keys_does_not_evict_a_block() {
     let lockout = Lockout::new(Quota::per(5, Duration::from_secs(900)));
@@ -156,7 +156,7 @@ fn left_after_a_new_key<A: Algorithm>(
     ]
 }
 
-/// Shows promise 121.
+/// Shows promise 46.
 #[test]
 fn a_key_that_is_denied_a_large_cost_is_not_evicted_before_others() {
     fn check<A: Algorithm>(algorithm: &A) {
@@ -288,7 +288,7 @@ fn a_cost_above_the_limit_is_not_counted_as_a_denial_of_a_full_table() {
     assert_eq!((local.stats().evicted, local.stats().denied), (0, 0));
 }
 
-/// Shows promise 121.
+/// Shows promise 46.
 #[test]
 fn a_new_key_that_is_denied_a_large_cost_evicts_no_key() {
     fn check<A: Algorithm>(algorithm: A) {

@@ -103,7 +103,7 @@ fn quota() -> Quota {
     Quota::per(3, std::time::Duration::from_nanos(10))
 }
 
-/// Shows promise 37.
+/// Shows promise 36.
 #[test]
 fn concurrent_decisions_are_linearizable() {
     for seed in 0..from_env("HISTORIES", 300) {
@@ -132,7 +132,7 @@ fn concurrent_decisions_are_linearizable() {
     }
 }
 
-/// Shows promise 37.
+/// Shows promise 36.
 #[test]
 fn an_extra_admission_is_detected() {
     let bucket = TokenBucket::new(quota());
@@ -152,7 +152,7 @@ fn an_extra_admission_is_detected() {
 
 /// The plain algorithm applies what the table did not.
 ///
-/// Shows promise 37.
+/// Shows promise 36.
 #[test]
 fn an_operation_that_does_nothing_is_detected() {
     let bucket = TokenBucket::new(quota());

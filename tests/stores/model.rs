@@ -122,7 +122,6 @@ fn a_table_below_capacity_decides_as_an_unbounded_map() {
     });
 }
 
-/// Shows promise 41.
 #[test]
 fn a_table_that_is_too_small_differs_only_if_it_counts_an_overflow() {
     for_each_algorithm(|name, run| {
@@ -189,7 +188,7 @@ fn a_state_that_expires_early_is_detected() {
     assert!(detected);
 }
 
-/// Shows promise 44.
+/// Shows promise 46.
 #[test]
 fn a_full_table_that_denies_returns_retry_after_and_counts() {
     let clock = ManualClock::new();
@@ -205,7 +204,7 @@ fn a_full_table_that_denies_returns_retry_after_and_counts() {
     assert!(local.check(&"another key").is_admitted());
 }
 
-/// Shows promise 44.
+/// Shows promise 46.
 #[test]
 fn a_charge_that_finds_no_slot_is_lost_and_counted() {
     let local = Local::new(TokenBucket::new(Quota::per_second(1)))
@@ -227,7 +226,7 @@ fn a_charge_that_finds_no_slot_is_lost_and_counted() {
     assert_eq!((stats.lost_charges, stats.denied), (2, 1));
 }
 
-/// Shows promise 45.
+/// Shows promise 46.
 #[test]
 fn keys_without_a_slot_share_one_state_with_overflow_shared() {
     let local = Local::new(TokenBucket::new(Quota::per_hour(2)))

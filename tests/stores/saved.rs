@@ -298,7 +298,7 @@ where
     error.to_string()
 }
 
-/// Shows promise 398.
+/// Shows promise 397.
 #[test]
 fn what_does_not_fit_is_refused_with_its_reason_and_nothing_is_loaded() {
     let machine = Machine::new(NOON, NOON);
@@ -361,7 +361,7 @@ fn what_does_not_fit_is_refused_with_its_reason_and_nothing_is_loaded() {
     );
 }
 
-/// Shows promise 398.
+/// Shows promise 397.
 #[test]
 fn a_hash_of_ones_own_that_every_process_has_is_loaded() {
     let algorithm = FixedWindow::new(Quota::per_day(10));
@@ -392,7 +392,7 @@ fn used_log() -> (Table<SlidingLog>, Vec<u8>) {
     (table(&log, &machine), bytes)
 }
 
-/// Shows promise 398.
+/// Shows promise 397.
 #[test]
 fn bytes_that_are_damaged_or_cut_off_are_refused() {
     let (after, bytes) = used_log();
@@ -508,7 +508,7 @@ fn two_limits(
     (users, jobs, states)
 }
 
-/// Shows promise 399.
+/// Shows promise 397.
 #[test]
 fn a_file_of_limits_is_replaced_at_once_and_loads_what_fits() -> io::Result<()> {
     let folder = Folder::new("states")?;
@@ -570,7 +570,7 @@ impl SaveState for Broken {
     }
 }
 
-/// Shows promise 399.
+/// Shows promise 397.
 #[test]
 fn a_save_that_fails_leaves_the_file_as_it_was() -> io::Result<()> {
     let folder = Folder::new("broken")?;

@@ -56,7 +56,7 @@ impl Algorithm for PanicsAtCost13 {
     }
 }
 
-/// Shows promises 38, 122.
+/// Shows promise 38.
 #[test]
 fn a_panic_in_an_algorithm_changes_no_key() {
     let window = FixedWindow::new(Quota::per_day(100));
@@ -120,7 +120,7 @@ fn left_after_a_flood<A: Algorithm>(algorithm: A) -> u64 {
     local.peek("key").remaining()
 }
 
-/// Shows promise 44.
+/// Shows promise 46.
 #[test]
 fn a_key_keeps_its_slot_as_long_as_its_latest_usage_counts() {
     let quota = Quota::per_second(100);
@@ -130,7 +130,7 @@ fn a_key_keeps_its_slot_as_long_as_its_latest_usage_counts() {
     assert_eq!(left_after_a_flood(window), 98);
 }
 
-/// Shows promise 122.
+/// Shows promise 38.
 #[test]
 fn threads_that_use_an_algorithm_of_a_user_lose_no_admission() {
     let window = FixedWindow::new(Quota::per_day(5_000));
@@ -258,7 +258,7 @@ fn must_return<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T
     returned.expect("a call that returns")
 }
 
-/// Shows promise 122.
+/// Shows promise 38.
 #[test]
 fn a_table_whose_algorithm_uses_it_returns() {
     for overflow in [Overflow::EvictLeast, Overflow::Deny, Overflow::Shared] {
@@ -289,7 +289,7 @@ fn a_table_whose_algorithm_uses_it_returns() {
     }
 }
 
-/// Shows promise 122.
+/// Shows promise 38.
 #[test]
 fn an_algorithm_is_denied_by_its_own_table_and_not_by_another_one() {
     for overflow in [Overflow::EvictLeast, Overflow::Deny, Overflow::Shared] {

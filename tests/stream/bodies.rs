@@ -247,7 +247,7 @@ fn limited(frames: Frames, burst: u64) -> LimitedBody<Frames> {
     LimitedBody::bytes(frames, StreamLimit::new(Limiter::new(bucket(burst))))
 }
 
-/// Shows promise 345.
+/// Shows promise 344.
 #[tokio::test(start_paused = true)]
 async fn trailers_errors_and_empty_frames_pass_uncounted_and_in_order() {
     let mut trailers = HeaderMap::new();
@@ -276,7 +276,7 @@ async fn trailers_errors_and_empty_frames_pass_uncounted_and_in_order() {
     assert!(body.is_end_stream() && body.frame().await.is_none());
 }
 
-/// Shows promise 345.
+/// Shows promise 344.
 #[tokio::test(start_paused = true)]
 async fn a_stated_length_is_passed_on_and_counts_for_nothing() {
     for stated in [0, 1, 10 * CHUNK as u64, u64::MAX] {
@@ -295,7 +295,7 @@ async fn a_stated_length_is_passed_on_and_counts_for_nothing() {
     }
 }
 
-/// Shows promise 345.
+/// Shows promise 344.
 #[tokio::test(start_paused = true)]
 async fn a_body_that_is_dropped_in_the_middle_pays_for_what_has_passed() {
     let limiter = Arc::new(Limiter::new(bucket(100_000)));
@@ -312,7 +312,7 @@ async fn a_body_that_is_dropped_in_the_middle_pays_for_what_has_passed() {
     assert_eq!(limiter.peek().remaining(), 40_000);
 }
 
-/// Shows promise 345.
+/// Shows promise 344.
 #[tokio::test(start_paused = true)]
 async fn a_body_that_may_not_wait_fails_and_loses_nothing() {
     let limit = StreamLimit::new(Limiter::new(bucket(60_000))).max_wait(Duration::ZERO);

@@ -155,7 +155,7 @@ async fn connect(address: SocketAddr) -> Result<TokioIo<hyper::upgrade::Upgraded
     Ok(stream)
 }
 
-/// Shows promise 346.
+/// Shows promise 180.
 #[tokio::test]
 async fn an_upgraded_connection_holds_its_permit_until_it_ends() {
     let (address, handle) = echo_server(true).await;
@@ -180,7 +180,7 @@ async fn an_upgraded_connection_holds_its_permit_until_it_ends() {
 
 /// The mistake: the permit goes with the response 101.
 ///
-/// Shows promise 346.
+/// Shows promise 180.
 #[tokio::test]
 async fn a_permit_that_is_released_at_the_response_101_is_found() {
     let (address, handle) = echo_server(false).await;
@@ -189,7 +189,7 @@ async fn a_permit_that_is_released_at_the_response_101_is_found() {
     drop(connected);
 }
 
-/// Shows promise 346.
+/// Shows promise 180.
 #[tokio::test]
 async fn a_holder_that_is_gone_before_the_response_holds_nothing() {
     let gone = async || Extension(PermitHolder::new().keep());

@@ -180,13 +180,13 @@ async fn paced(mistake: Mistake) -> (u128, u128) {
 
 /// 20 messages of one client in 1,900 ms, ten of another in 900 ms.
 ///
-/// Shows promise 395.
+/// Shows promise 343.
 #[tokio::test(start_paused = true)]
 async fn the_messages_of_each_client_are_paced_over_all_its_websockets() {
     assert_eq!(paced(Mistake::None).await, (1_900, 900));
 }
 
-/// Shows promise 395.
+/// Shows promise 343.
 #[tokio::test(start_paused = true)]
 async fn a_limit_per_connection_and_one_for_all_clients_are_found() {
     assert_eq!(paced(Mistake::PerConnection).await, (900, 900));
@@ -194,7 +194,7 @@ async fn a_limit_per_connection_and_one_for_all_clients_are_found() {
     assert!(first.max(second) == 2_900 && second > 900, "{second}");
 }
 
-/// Shows promise 395.
+/// Shows promise 343.
 #[tokio::test]
 async fn messages_over_the_limit_of_a_client_are_denied_one_by_one() {
     let bucket = TokenBucket::new(Quota::per_day(5));
@@ -213,7 +213,7 @@ async fn messages_over_the_limit_of_a_client_are_denied_one_by_one() {
 
 /// However it ends: closed, hung up, a panic of its task.
 ///
-/// Shows promise 346.
+/// Shows promise 180.
 #[tokio::test]
 async fn an_open_websocket_holds_a_permit_of_its_client_until_it_ends() {
     let bucket = TokenBucket::new(Quota::per_second(10));
@@ -247,7 +247,7 @@ async fn an_open_websocket_holds_a_permit_of_its_client_until_it_ends() {
     }
 }
 
-/// Shows promise 346.
+/// Shows promise 180.
 #[tokio::test]
 async fn a_websocket_without_its_permit_is_found() {
     let bucket = TokenBucket::new(Quota::per_second(10));

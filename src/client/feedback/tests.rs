@@ -23,7 +23,7 @@ fn window(remaining: u64, seconds: u64, limit: Option<u64>) -> Window<Duration> 
     }
 }
 
-/// Shows promise 311.
+/// Shows promise 310.
 #[test]
 fn every_form_of_the_headers_is_read() {
     let x = |reset| {
@@ -126,7 +126,7 @@ fn every_form_of_the_headers_is_read() {
 
 /// What express-rate-limit 8 sends with `limit: 3, windowMs: 60_000`: the first response and a denial.
 ///
-/// Shows promise 311.
+/// Shows promise 310.
 #[test]
 fn the_headers_of_express_rate_limit_are_read() {
     let recorded = include_str!("express_rate_limit.txt");
@@ -308,7 +308,7 @@ fn a_grpc_status_is_a_denial_if_it_says_when_to_retry() {
 
 /// Random bytes in the places of numbers, names and separators.
 ///
-/// Shows promise 314.
+/// What a server says that makes no sense loses nothing.
 #[test]
 fn no_header_panics() {
     let mut seed = 7_u64;

@@ -60,7 +60,7 @@ fn the_first_request_goes_alone_until_its_response() {
     assert_eq!(lost.turn(0), at(1_001), "the next is the first");
 }
 
-/// Shows promise 311.
+/// Shows promise 310.
 #[test]
 fn requests_are_spaced_over_the_time_until_the_reset_from_half_of_the_limit_on() {
     let mut server = told(&says(6, 10, Some(10)));
@@ -95,7 +95,7 @@ fn requests_that_wait_have_turns_one_after_the_other() {
     assert_eq!(turns, [2_000, 4_000, 6_000, 8_000, 8_000, 8_000].map(at));
 }
 
-/// Shows promise 311.
+/// Shows promise 310.
 #[test]
 fn of_several_limits_the_strictest_counts() {
     let mut feedback = says(9, 1, Some(10));
@@ -109,7 +109,7 @@ fn of_several_limits_the_strictest_counts() {
     assert_eq!(server.turn(0), at(19_999 + 1), "the other one is kept");
 }
 
-/// Shows promise 311.
+/// Shows promise 310.
 #[test]
 fn a_response_may_not_count_the_requests_in_flight() {
     let mut server = told(&Feedback::default());
@@ -171,7 +171,6 @@ fn a_denial_without_a_time_doubles_the_wait() {
     );
 }
 
-/// Shows promise 314.
 #[test]
 fn what_a_server_says_is_believed_for_a_bounded_time() {
     let year = 365 * 86_400;

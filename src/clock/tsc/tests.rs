@@ -204,7 +204,7 @@ fn rare_calls_read_instant_once_each() {
     );
 }
 
-/// Shows promise 31.
+/// Shows promise 30.
 #[test]
 fn idle_hours_add_no_error() {
     let checked = Checked::running();
@@ -223,7 +223,7 @@ fn idle_hours_add_no_error() {
     assert_eq!(checked.machine.kernel_asked.get(), 1);
 }
 
-/// Shows promise 31.
+/// Shows promise 30.
 #[test]
 fn the_clock_follows_a_slewed_instant() {
     let checked = Checked::running();
@@ -235,7 +235,7 @@ fn the_clock_follows_a_slewed_instant() {
     assert_eq!(checked.machine.kernel_asked.get(), 1);
 }
 
-/// Shows promise 31.
+/// Shows promise 30.
 #[test]
 fn a_counter_jump_moves_the_time_by_less_than_a_line() {
     let sizes = [1, 10, 25, 40, 60, 100, 1_000, 1_000_000, 3_600_000_000];
@@ -304,7 +304,7 @@ fn a_line_that_starts_ahead_has_lost_the_difference_at_its_end() {
     }
 }
 
-/// Shows promise 31.
+/// Shows promise 30.
 #[test]
 fn jumps_do_not_add_up() {
     let checked = Checked::running();
@@ -340,7 +340,7 @@ fn a_counter_that_starts_at_zero_is_measured_again() {
     assert_eq!(checked.machine.kernel_asked.get(), 2);
 }
 
-/// Shows promise 32.
+/// Shows promise 30.
 #[test]
 fn a_machine_with_another_frequency_is_measured_again() {
     for counts in [1_000, 2_450, 2_525, 4_000] {
@@ -358,7 +358,7 @@ fn a_machine_with_another_frequency_is_measured_again() {
     }
 }
 
-/// Shows promise 32.
+/// Shows promise 30.
 #[test]
 fn the_counter_is_dropped_when_the_kernel_stops_trusting_it() {
     let checked = Checked::running();
@@ -369,7 +369,7 @@ fn the_counter_is_dropped_when_the_kernel_stops_trusting_it() {
     assert_eq!(checked.machine.kernel_asked.get(), 2);
 }
 
-/// Shows promise 32.
+/// Shows promise 30.
 #[test]
 fn a_counter_that_the_kernel_does_not_trust_is_never_used() {
     let checked = Checked::new();
@@ -378,7 +378,7 @@ fn a_counter_that_the_kernel_does_not_trust_is_never_used() {
     assert_eq!(checked.machine.kernel_asked.get(), 1);
 }
 
-/// Shows promise 31.
+/// Shows promise 30.
 #[test]
 fn a_suspended_machine_may_stop_either_clock() {
     for _ in 0..3 {

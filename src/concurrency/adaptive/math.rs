@@ -19,7 +19,7 @@ pub(super) fn scale(number: u64, dividend: u64, divisor: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Shows promise 186.
+    /// Shows promise 185.
     #[test]
     fn roots_are_less_than_a_65536th_too_small() {
         for number in (0..5_000).chain([ONE, 2 * ONE, 200 * ONE, u64::from(u32::MAX) * ONE]) {

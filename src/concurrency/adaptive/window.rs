@@ -196,7 +196,7 @@ const fn bucket_end(index: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Shows promise 186.
+    /// Shows promise 185.
     #[test]
     fn buckets_are_in_order_and_at_most_a_sixteenth_wide() {
         let mut last = 0;
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!([15, 16, 47].map(bucket_end), [15, 16, 63]);
     }
 
-    /// Shows promise 187.
+    /// Shows promise 185.
     #[test]
     fn a_cancelled_request_is_a_sample_if_it_lasted_longer_than_usual() {
         let mut samples = Samples::new(Duration::from_secs(1), 10);

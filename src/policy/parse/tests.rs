@@ -246,7 +246,7 @@ fn name_in_text(kind: &Kind) -> &'static str {
     }
 }
 
-/// Shows promise 317.
+/// Shows promise 318.
 #[test]
 fn windows_of_the_calendar_are_read_and_printed() {
     if cfg!(not(feature = "calendar")) {

@@ -41,7 +41,7 @@ impl<B> Predicate<Request<B>> for Preflight {
 mod tests {
     use super::*;
 
-    /// Shows promise 111.
+    /// `Preflight` does not count the preflight requests of browsers.
     #[test]
     fn a_preflight_request_has_its_method_and_both_headers() {
         for case in 0..8 {

@@ -103,7 +103,7 @@ mod tests {
         (100 * successes / tries, longest)
     }
 
-    /// Shows promise 160.
+    /// Shows promise 152.
     #[test]
     fn swaps_succeed_and_every_machine_has_its_turn_however_many_there_are() {
         for machines in [1, 2, 8, 64] {
@@ -113,14 +113,14 @@ mod tests {
         }
     }
 
-    /// Shows promise 160.
+    /// Shows promise 152.
     #[test]
     fn without_a_window_that_grows_most_swaps_are_in_vain() {
         let (succeeded, _) = simulate(64, |one| one.window = MIN);
         assert!(succeeded < 10, "{succeeded}");
     }
 
-    /// Shows promise 160.
+    /// Shows promise 152.
     #[test]
     fn a_key_that_one_machine_swaps_alone_has_no_window() {
         let mut contention = Contention::default();

@@ -90,7 +90,7 @@ mod tests {
 
     use super::*;
 
-    /// Shows promise 156.
+    /// Shows promise 91.
     #[tokio::test(start_paused = true)]
     async fn the_reply_with_the_earliest_time_counts() {
         let at = |ms: u64| Tick::from_nanos(ms * 1_000_000);

@@ -256,7 +256,7 @@ impl ServerInfo {
 mod tests {
     use super::*;
 
-    /// Shows promise 124.
+    /// Shows promise 128.
     #[test]
     fn a_server_older_than_6_2_is_refused_by_name() {
         let version = |text: &str| {

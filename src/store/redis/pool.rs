@@ -106,7 +106,7 @@ impl ConnectionPool {
 mod tests {
     use super::*;
 
-    /// Shows promise 112.
+    /// Each key has one connection, and keys are spread over all connections.
     #[test]
     fn a_key_has_one_connection_and_keys_are_spread_evenly() {
         let client = redis::Client::open("redis://127.0.0.1:1").expect("a url");

@@ -301,7 +301,7 @@ mod tests {
         }
     }
 
-    /// Shows promise 271.
+    /// A refused password is tried again once per two seconds.
     #[tokio::test(start_paused = true)]
     async fn a_refusal_is_tried_again_once_per_two_seconds() {
         for (is_transient, allowed) in [(true, 80..=110), (false, 5..=6)] {
@@ -341,7 +341,7 @@ mod tests {
 
     /// One worker shuts the runtime down while another still polls the call.
     ///
-    /// Shows promise 640.
+    /// Shows promise 86.
     #[test]
     fn a_call_in_a_runtime_that_shuts_down_fails() {
         let builder = &mut tokio::runtime::Builder::new_multi_thread();

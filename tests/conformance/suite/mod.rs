@@ -194,7 +194,7 @@ macro_rules! check_way {
             assert!(crate::suite::decisions::fault::<Wrong>().is_some());
         }
 
-        /// Shows promise 151.
+        /// Shows promise 87.
         #[test]
         fn admits_no_more_under_faults_and_recovers() {
             assert_eq!(crate::suite::chaos::fault::<$store>(), None);
@@ -207,7 +207,7 @@ pub(crate) use check_way;
 /// The recorded cases in one store.
 macro_rules! check_vectors {
     ($store:ty) => {
-        /// Shows promise 114.
+        /// Shows promise 101.
         #[test]
         fn decides_the_recorded_cases() {
             assert_eq!(crate::suite::vectors::fault::<$store>(), None);

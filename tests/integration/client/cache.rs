@@ -121,7 +121,7 @@ async fn is_poisoned(app: &Router, kind: &str) -> bool {
 
 const KINDS: [&str; 3] = ["text/plain", "application/grpc", "application/grpc-web"];
 
-/// Shows promise 302.
+/// Shows promise 73.
 #[tokio::test]
 async fn no_denial_is_stored_by_a_shared_cache() {
     for kind in KINDS {

@@ -24,7 +24,7 @@ pub(crate) fn counted(alert: &str, store: &str, metrics: &Measured) -> f64 {
     metrics.value(&format!("{name} store={store} {label}"))
 }
 
-/// Shows promise 270.
+/// Shows promise 97.
 #[test]
 fn the_alert_on_refusals_is_one_of_a_counter_of_permanent_errors() {
     let (name, label) = selector("ThrottleStorePermanentErrors");

@@ -10,7 +10,7 @@ use tower_throttle::{FixedWindow, Quota};
 
 use crate::operator::measured::{SECRET, measured};
 
-/// Shows promise 126.
+/// Shows promise 241.
 #[test]
 fn a_breaker_that_is_open_and_its_probes_are_counted() {
     measured(|metrics| async move {

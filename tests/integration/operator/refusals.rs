@@ -130,7 +130,7 @@ async fn check_modes<S: CasStore>(store: impl Fn() -> S, cause: &str, metrics: &
     assert!(metrics.value(&depth).abs() < 0.5, "none waits");
 }
 
-/// Shows promise 270.
+/// Shows promise 97.
 #[test]
 fn a_store_of_a_users_own_that_refuses_is_no_outage_in_any_mode() {
     measured(|metrics| async move {
@@ -145,7 +145,7 @@ fn postgres(url: &str, table: &str) -> PostgreSql {
     store.table(table).expect("a name").without_sweeps()
 }
 
-/// Shows promise 270.
+/// Shows promise 97.
 #[test]
 fn postgresql_that_refuses_is_no_outage_in_any_mode() {
     measured(|metrics| async move {
@@ -175,7 +175,7 @@ fn redis(url: impl fmt::Display) -> Redis {
     redis.deadline(Duration::from_secs(5))
 }
 
-/// Shows promise 270.
+/// Shows promise 97.
 #[test]
 fn redis_that_refuses_is_no_outage_in_any_mode() {
     measured(|metrics| async move {

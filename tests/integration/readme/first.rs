@@ -26,7 +26,7 @@ use crate::readme::{
     support::{Response, send},
 };
 
-/// Shows promises 48, 101.
+/// Shows promises 49, 101.
 #[tokio::test]
 async fn first_example_denies_the_end_of_a_burst() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -10,7 +10,8 @@ use tower_throttle::FixedWindow;
 
 use super::*;
 
-/// Shows promise 34.
+/// In tests time can be set: by `ManualClock`, or by the paused time of tokio with the feature `test-
+/// util`.
 #[test]
 fn a_manual_clock_never_runs_backwards() {
     let clock = ManualClock::new();
@@ -31,7 +32,6 @@ fn the_default_clock_counts_from_1970() {
     assert!((50..500).contains(&years), "{first:?}");
 }
 
-/// Shows promise 34.
 #[test]
 fn advancing_a_manual_clock_wakes_the_due_sleepers() {
     struct Count(AtomicUsize);
@@ -88,7 +88,6 @@ fn an_offset_of_four_days_makes_weeks_begin_on_monday() {
     assert!(!monday.try_acquire());
 }
 
-/// Shows promise 34.
 #[cfg(feature = "tokio")]
 #[tokio::test(start_paused = true)]
 async fn the_default_clock_uses_paused_tokio_time() {

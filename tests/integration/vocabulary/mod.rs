@@ -11,7 +11,7 @@ use tower_throttle::{
     clock::{Clock, MonotonicClock, Tick, Timer},
 };
 
-/// Shows promise 104.
+/// Shows promise 220.
 #[test]
 fn a_printed_quota_parses_to_itself() {
     let texts = [
@@ -34,7 +34,7 @@ fn a_printed_quota_parses_to_itself() {
     }
 }
 
-/// Shows promise 104.
+/// Shows promise 220.
 #[test]
 fn every_quota_parses_to_itself_and_to_no_other() {
     // Each period of up to a nanosecond more or less than a unit, and powers of two up to a year.
@@ -66,7 +66,7 @@ fn every_quota_parses_to_itself_and_to_no_other() {
     assert!(seen.len() > 3_000, "{}", seen.len());
 }
 
-/// Shows promise 104.
+/// Shows promise 220.
 #[test]
 fn a_quota_is_parsed_in_common_spellings() {
     let spellings = [
@@ -113,7 +113,7 @@ fn twenty_per_second_admits_twenty() {
     assert_eq!(admitted, 20);
 }
 
-/// Shows promise 104.
+/// Shows promise 220.
 #[test]
 fn a_parse_error_contains_the_value_and_the_allowed_values() {
     let cases = [
@@ -189,7 +189,7 @@ fn every_constructor_error_starts_with_the_field() {
     }
 }
 
-/// Shows promise 104.
+/// Shows promise 220.
 #[cfg(feature = "serde")]
 #[test]
 fn a_quota_is_serialized_as_its_text_form() {

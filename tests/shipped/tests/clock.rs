@@ -44,7 +44,7 @@ fn idle(span: Duration) {
     }
 }
 
-/// Shows promise 31.
+/// Shows promise 30.
 #[test]
 fn the_clock_stays_close_to_instant_when_it_is_busy_and_after_idle_time() {
     let start = start();

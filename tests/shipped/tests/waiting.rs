@@ -81,13 +81,13 @@ fn a_sleeper_is_woken_soon_after_its_time() {
     assert!(waits[50] < Duration::from_millis(40), "{waits:?}");
 }
 
-/// Shows promises 35, 67.
+/// Shows promise 35.
 #[test]
 fn without_a_runtime() {
     block_on(pace());
 }
 
-/// Shows promises 35, 67.
+/// Shows promise 35.
 #[test]
 fn in_a_runtime_without_timers() {
     Builder::new_current_thread()

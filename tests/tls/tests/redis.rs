@@ -20,7 +20,7 @@ async fn first_error(redis: Redis) -> StoreError {
     limiter.decide("key", 1).await.expect_err("no connection")
 }
 
-/// Shows promise 113.
+/// Shows promise 97.
 #[tokio::test]
 async fn a_limit_works_over_tls_by_the_feature_alone() {
     let server = TlsServer::start();
@@ -32,7 +32,7 @@ async fn a_limit_works_over_tls_by_the_feature_alone() {
     }
 }
 
-/// Shows promise 113.
+/// Shows promise 97.
 #[tokio::test]
 async fn a_certificate_that_is_not_trusted_is_a_permanent_error() {
     let server = TlsServer::start();

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::harness::{WINDOW, fault, file, run, text};
 
-/// Shows promise 114.
+/// Shows promise 101.
 #[test]
 fn an_access_log_replays_its_clients_in_any_time_zone() {
     let policy = file(

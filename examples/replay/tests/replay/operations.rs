@@ -235,7 +235,7 @@ fn set_quota_changes_the_policy_of_all_keys_and_keeps_an_explicit_burst() {
     );
 }
 
-/// Shows promise 114.
+/// Shows promise 101.
 #[test]
 fn every_algorithm_takes_its_options() {
     let quota = r#""limit":2,"period_ns":100"#;

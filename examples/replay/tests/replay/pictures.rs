@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 
 /// `cargo run --example pictures` draws them anew.
 ///
-/// Shows promise 240.
+/// Shows promise 101.
 #[test]
 fn the_pictures_in_the_repository_are_those_that_the_program_draws() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/img");

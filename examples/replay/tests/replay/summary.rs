@@ -2,7 +2,7 @@
 
 use crate::harness::{TOKENS, printed};
 
-/// Shows promise 114.
+/// Shows promise 101.
 #[test]
 fn the_summary_counts_requests_and_units_and_finds_the_worst_window() {
     let policy = r#"{"algorithm":"token_bucket","limit":1,"period_ns":100,"burst":4,"queue":2}"#;
@@ -48,7 +48,7 @@ fn the_summary_counts_requests_and_units_and_finds_the_worst_window() {
     }
 }
 
-/// Shows promise 240.
+/// Shows promise 101.
 #[test]
 fn a_queue_has_admitted_what_it_served() {
     let policy = r#"{"algorithm":"leaky_bucket","limit":10,"period_ns":1000000000,"queue":223}"#;

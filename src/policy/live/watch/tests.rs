@@ -62,7 +62,7 @@ fn watch(
     (layer, watch, reports)
 }
 
-/// Shows promise 323.
+/// Shows promise 223.
 #[test]
 fn a_change_is_loaded_at_its_second_reading_and_a_half_written_file_is_not() {
     let folder = Folder::new("second");
@@ -94,7 +94,7 @@ fn a_change_is_loaded_at_its_second_reading_and_a_half_written_file_is_not() {
     assert!(!watch.tick(), "the limits are gone");
 }
 
-/// Shows promise 323.
+/// Shows promise 223.
 #[test]
 fn files_of_lists_are_watched_and_may_come_later() {
     let folder = Folder::new("lists");
@@ -119,7 +119,7 @@ fn files_of_lists_are_watched_and_may_come_later() {
     assert!(!ticks(3).starts_with("error"));
 }
 
-/// Shows promise 323.
+/// Shows promise 223.
 #[test]
 fn the_file_of_a_list_that_an_edit_adds_is_not_read_while_it_is_written() {
     let folder = Folder::new("added");
@@ -171,14 +171,14 @@ fn sees_a_swap(name: &str, read: fn(&PathBuf) -> u64) -> bool {
     read(&path) != before
 }
 
-/// Shows promise 323.
+/// Shows promise 223.
 #[test]
 fn a_swapped_link_is_seen() {
     let read = |path: &PathBuf| fingerprint(&fs::read_to_string(path), &[]);
     assert!(sees_a_swap("swap", read));
 }
 
-/// Shows promise 323.
+/// Shows promise 223.
 #[test]
 fn a_watch_of_the_link_itself_is_found() {
     let read = |path: &PathBuf| {

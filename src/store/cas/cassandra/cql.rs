@@ -123,7 +123,7 @@ mod tests {
         }
     }
 
-    /// Shows promise 142.
+    /// Shows promise 85.
     #[test]
     fn a_time_to_live_is_never_too_short_and_never_zero() {
         const NOW: u64 = 1_800_000_000;

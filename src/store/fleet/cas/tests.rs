@@ -191,7 +191,7 @@ async fn a_value_names_its_last_eight_writes() {
     assert!(sequences.eq((13..=20).rev()));
 }
 
-/// Shows promise 206.
+/// Shows promise 205.
 #[tokio::test]
 async fn a_damaged_value_is_left_until_it_is_reset() {
     async fn check<S: CasStore>(store: S) {

@@ -22,7 +22,8 @@ fn keys(capacity: usize) -> Keys {
     Keys::new(capacity, Common { rules, shape })
 }
 
-/// Shows promise 212.
+/// A limit of a fleet holds at most as many keys as its capacity and 64 more, of at most 300 bytes
+/// each.
 #[test]
 fn a_full_table_forgets_first_what_need_not_be_known_and_never_what_is_being_exchanged() {
     let keys = keys(5);
@@ -87,7 +88,6 @@ fn a_key_takes_no_longer_among_more_keys() {
     assert!(grown < 24, "{grown}");
 }
 
-/// Shows promise 212.
 #[test]
 fn a_sweep_forgets_what_need_not_be_known() {
     let keys = keys(10);
@@ -114,7 +114,7 @@ fn a_sweep_forgets_what_need_not_be_known() {
     assert_eq!((known, keys.len()), (vec![1, 2, 3], 3));
 }
 
-/// Shows promise 206.
+/// Shows promise 205.
 #[test]
 fn all_requests_that_wait_go_on_if_there_is_an_error() {
     let keys = keys(10);

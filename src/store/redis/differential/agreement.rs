@@ -38,7 +38,7 @@ pub(super) fn assert_agree<A: Algorithm>(
     }
 }
 
-/// Shows promise 82.
+/// Shows promise 83.
 #[test]
 fn windows_grids_and_logs_decide_as_the_script() {
     assert_agree(1, true, fixed_window);
@@ -48,7 +48,7 @@ fn windows_grids_and_logs_decide_as_the_script() {
     assert_agree(5, true, sliding_grid);
 }
 
-/// Shows promise 82.
+/// Shows promise 83.
 #[test]
 fn buckets_and_lines_decide_as_the_script() {
     assert_agree(6, false, token_bucket);
@@ -65,7 +65,7 @@ fn buckets_and_lines_decide_as_the_script() {
     assert_agree(15, false, gcra);
 }
 
-/// Shows promise 82.
+/// Shows promise 83.
 #[test]
 fn sets_decide_as_the_script() {
     assert_agree(16, false, |random| AnyAlgorithm::new(token_bucket(random)));

@@ -86,7 +86,7 @@ fn assert_agree<A: Algorithm>(policy: impl Fn(&mut Random) -> A) {
     }
 }
 
-/// Shows promise 88.
+/// A batch decides as single calls; calls in flight at the same time share a script call.
 #[test]
 fn batched_calls_decide_as_single_calls() {
     assert_agree(fixed_window);
@@ -98,7 +98,6 @@ fn batched_calls_decide_as_single_calls() {
     assert_agree(|random| (token_bucket(random), fixed_window(random)));
 }
 
-/// Shows promise 88.
 #[test]
 fn a_planted_bug_in_batching_is_caught() {
     for (right, wrong, what) in [

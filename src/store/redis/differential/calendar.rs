@@ -22,7 +22,7 @@ fn calendar(random: &mut Random) -> CalendarWindow {
     }
 }
 
-/// Shows promise 316.
+/// Shows promise 318.
 #[test]
 fn calendar_window_decides_as_the_script() {
     assert_agree(23, true, calendar);
@@ -30,7 +30,7 @@ fn calendar_window_decides_as_the_script() {
     assert_agree(25, false, |random| (calendar(random), token_bucket(random)));
 }
 
-/// Shows promise 316.
+/// Shows promise 318.
 #[test]
 fn a_planted_bug_in_the_script_of_calendar_windows_is_caught() {
     for (right, wrong, what) in [

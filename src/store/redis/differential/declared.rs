@@ -28,7 +28,7 @@ fn undeclared(script: &str) -> Option<String> {
     None
 }
 
-/// Shows promise 272.
+/// Shows promise 123.
 #[test]
 fn every_key_of_a_script_is_declared() {
     for script in [
@@ -43,7 +43,7 @@ fn every_key_of_a_script_is_declared() {
     }
 }
 
-/// Shows promise 272.
+/// Shows promise 123.
 #[test]
 fn a_key_that_a_script_makes_is_found() {
     for (right, wrong, found) in [

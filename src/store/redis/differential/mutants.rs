@@ -30,7 +30,7 @@ pub(super) fn assert_caught(caught: bool, bug: &str) {
     assert!(caught, "{bug} was not caught");
 }
 
-/// Shows promise 82.
+/// Shows promise 83.
 #[test]
 fn a_planted_bug_in_cells_is_caught() {
     let right = "used + limit.cost <= limit.limit";
@@ -57,7 +57,7 @@ fn a_planted_bug_in_cells_is_caught() {
     );
 }
 
-/// Shows promise 82.
+/// Shows promise 83.
 #[test]
 fn a_planted_bug_in_a_log_is_caught() {
     for (right, wrong, what) in [
@@ -84,7 +84,7 @@ fn a_planted_bug_in_a_log_is_caught() {
     }
 }
 
-/// Shows promise 82.
+/// Shows promise 83.
 #[test]
 fn a_planted_bug_in_a_level_is_caught() {
     for (right, wrong, what) in [
@@ -129,7 +129,7 @@ fn a_planted_bug_in_a_level_is_caught() {
     }
 }
 
-/// Shows promise 82.
+/// Shows promise 83.
 #[test]
 fn a_planted_bug_in_sets_and_expiry_is_caught() {
     let pair = |random: &mut Random| (token_bucket(random), sliding_log(random));

@@ -53,7 +53,7 @@ fn first_difference(script: &str) -> Option<String> {
     })
 }
 
-/// Shows promise 82.
+/// Shows promise 83.
 #[test]
 fn products_of_any_size_are_divided_exactly() {
     let split = SCRIPT.body.split_once("-- Of a level `rate`");
