@@ -94,8 +94,6 @@ mod future;
 mod keys;
 mod limiter;
 mod machine;
-#[cfg(all(test, not(tower_throttle_loom)))]
-mod models;
 mod node;
 mod record;
 mod settings;
@@ -103,6 +101,8 @@ mod shape;
 mod shaped;
 #[cfg(all(test, not(tower_throttle_loom)))]
 pub(in crate::store) mod simulation;
+#[cfg(all(test, not(tower_throttle_loom)))]
+mod tests;
 
 #[cfg(feature = "redis")]
 pub(in crate::store) use self::record::Reply;

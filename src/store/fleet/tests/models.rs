@@ -7,10 +7,10 @@ use std::{
     sync::Arc,
 };
 
-use super::batch::{Batch, Replies};
-use super::machine::{Answer, Budget, Rules, StoreTime};
-use super::record::{Record, Terms};
-use super::shape::{Level, Part, Shape};
+use super::super::batch::{Batch, Replies};
+use super::super::machine::{Answer, Budget, Rules, StoreTime};
+use super::super::record::{Record, Terms};
+use super::super::shape::{Level, Part, Shape};
 use crate::clock::Tick;
 
 /// Three units, of which none comes back.

@@ -1,0 +1,3 @@
+//! Models that are explored state by state.
+
+mod models;
