@@ -15,11 +15,13 @@ mod denials;
 mod differential;
 mod failures;
 mod laws;
+mod limiter;
 mod limits;
 mod lockout;
 mod oracle;
 #[cfg(feature = "tokio")]
 mod own;
+mod places;
 mod planted;
 mod promises;
 mod reports;

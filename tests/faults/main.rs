@@ -7,10 +7,13 @@
 #![cfg(all(feature = "tokio", target_os = "linux"))]
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+mod building;
 mod checks;
 mod client;
 mod crowd;
 mod faults;
+#[cfg(feature = "redis")]
+mod hostile;
 mod limits;
 mod server;
 

@@ -4,144 +4,93 @@ use std::{collections::BTreeSet, fs};
 
 use crate::{read, root};
 
-/// Parts of `src`, where their tests are, and the command that runs the nearest ones.
-const PARTS: &[(&[&str], &str, &str)] = &[
-    (
-        &["algorithm"],
-        "`tests/algorithms`, `tests/laws`",
-        "--test algorithms",
-    ),
-    (&["limiter", "acquire"], "`tests/limiter`", "--test limiter"),
-    (
-        &[
-            "quota", "decision", "receipt", "error", "clock", "sync", "varint",
-        ],
-        "`tests/integration/vocabulary`, `tests/shipped`, `tests/models`",
-        "--test integration vocabulary",
-    ),
-    (&["key"], "`tests/http`", "--test http"),
-    (&["respond"], "`tests/http`", "--test http"),
-    (
-        &["layer"],
-        "`tests/layer`, `tests/faults`, `tests/hostile.rs`, `tests/building.rs`",
-        "--test layer",
-    ),
-    (&["queue"], "`tests/queue`", "--test queue"),
-    (
-        &["concurrency"],
-        "`tests/concurrency`",
-        "--test concurrency",
-    ),
-    (&["policy"], "`tests/policies`", "--test policies"),
-    (
-        &["client"],
-        "`tests/pacer`, `tests/integration/client`",
-        "--test pacer",
-    ),
-    (&["stream"], "`tests/stream`", "--test stream"),
-    (&["accept"], "`tests/accept`", "--test accept"),
-    (
-        &["testkit"],
-        "`tests/algorithms`, `tests/cas`",
-        "--test algorithms planted",
-    ),
-    (
-        &["backend", "saved", "store", "store/local", "store/quotas"],
-        "`tests/stores`",
-        "--test stores",
-    ),
-    (
-        &["store/cas", "store/remote"],
-        "`tests/cas`, `tests/postgres`, `tests/cassandra`, `tests/conformance`",
-        "--test cas",
-    ),
-    (
-        &["store/redis"],
-        "`tests/redis`, `tests/conformance`, `tests/tls`",
-        "--test redis",
-    ),
-    (
-        &["store/fleet"],
-        "`tests/fleet`, `tests/conformance`",
-        "--test fleet",
-    ),
-    (
-        &["store/events"],
-        "`tests/integration/operator`, `tests/observing.rs`",
-        "--test integration operator",
-    ),
-    (
-        &["guide", "picture"],
-        "`tests/pages`, `tests/guide`, `tests/examples`, `tests/integration/readme`",
-        "--test pages",
-    ),
-];
+/// Parts of `src`; the folders of their tests; the command that runs the nearest ones.
+const PARTS: &str = "\
+algorithm | algorithms | --test algorithms
+limiter acquire | algorithms/limiter | --test algorithms limiter
+quota decision receipt error clock sync varint | integration/vocabulary shipped models | --test integration vocabulary
+key respond | http | --test http
+layer | layer faults | --test layer
+queue | queue | --test queue
+concurrency | concurrency | --test concurrency
+policy | policies | --test policies
+client | integration/pacer integration/client | --test integration pacer
+stream | integration/stream | --test integration stream
+accept | integration/accept | --test integration accept
+testkit | algorithms stores/cas | --test algorithms planted
+backend saved store store/local store/quotas | stores/local | --test stores local
+store/cas store/remote | stores/cas servers/conformance servers/postgres servers/cassandra | --test stores cas
+store/redis | servers/redis servers/conformance tls | --test servers redis
+store/fleet | stores/fleet servers/conformance | --test stores fleet
+store/events | integration/operator pages | --test integration operator
+guide picture | pages guide examples integration/readme | --test pages";
 
-/// Tests of no part alone.
-const OF_ALL: &[&str] = &["arrows.rs", "integration", "packaged.rs", "promises.rs"];
-/// What holds no tests.
-const NO_TESTS: &[&str] = &[
-    "common",
-    "compile_fail",
-    "support",
-    "vectors",
-    "mutants.md",
-    "run",
-    "surface",
-];
-/// What has no tests of its own.
-const NO_PARTS: &[&str] = &["lib"];
+/// Folders and files of `tests` that are of no part alone, or hold no tests.
+const OTHERS: &str =
+    "compile_fail integration packaged.rs servers stores support vectors mutants.md run surface";
 
 /// The files and folders of a folder.
-fn entries(folder: &str) -> BTreeSet<String> {
+fn entries(folder: &str) -> impl Iterator<Item = String> {
     let entries = fs::read_dir(root().join(folder)).expect("a folder");
-    let name = |entry: std::io::Result<fs::DirEntry>| entry.expect("an entry").file_name();
-    let names = entries.map(|entry| name(entry).into_string().expect("a name"));
-    names.collect()
+    entries.map(|entry| {
+        entry
+            .expect("an entry")
+            .file_name()
+            .into_string()
+            .expect("a name")
+    })
 }
 
-fn table() -> String {
-    let mut table = "| `src/` | tests | nearest, after `cargo test` |\n|---|---|---|\n".to_owned();
-    for (parts, tests, command) in PARTS {
-        let parts: Vec<_> = parts.iter().map(|part| format!("`{part}`")).collect();
-        table.extend([
-            "| ",
-            &parts.join(", "),
-            " | ",
-            tests,
-            " | `",
-            command,
-            "` |\n",
-        ]);
+/// What is in the folders of `src` and `tests`, and what the table names, if they differ.
+fn check(table: &str) -> Result<(), String> {
+    let column = |at: usize| {
+        let cells = table
+            .lines()
+            .filter_map(move |row| row.split(" | ").nth(at));
+        cells
+            .flat_map(str::split_whitespace)
+            .collect::<BTreeSet<_>>()
+    };
+    let (parts, tests) = (column(0), column(1));
+    let inner = entries("src/store").filter(|name| !name.contains('.'));
+    for name in entries("src").chain(inner.map(|name| format!("store/{name}"))) {
+        let part = name.strip_suffix(".rs").unwrap_or(&name);
+        if part != "lib" && !parts.contains(part) {
+            return Err(format!("src/{name} is in no row"));
+        }
     }
-    table
+    for name in entries("tests") {
+        let is_named = |test: &&str| test.split('/').next() == Some(&name);
+        if !tests.iter().any(is_named) && !OTHERS.split(' ').any(|other| other == name) {
+            return Err(format!("tests/{name} is in no row"));
+        }
+    }
+    let is_missing = |path: &String| {
+        !["", ".rs"]
+            .iter()
+            .any(|end| root().join(format!("{path}{end}")).exists())
+    };
+    let parts = parts.iter().map(|part| format!("src/{part}"));
+    let mut named = parts.chain(tests.iter().map(|test| format!("tests/{test}")));
+    named
+        .find(is_missing)
+        .map_or(Ok(()), |path| Err(format!("there is no {path}")))
 }
 
 /// `PAGES=write cargo test --test pages` writes the table.
 #[test]
 fn the_table_of_tests_has_every_part_of_the_source_and_every_test() {
-    let named: BTreeSet<_> = PARTS.iter().flat_map(|(parts, ..)| *parts).collect();
-    let stores = entries("src/store");
-    let stores = stores.into_iter().filter(|name| !name.contains('.'));
-    let stores = stores.map(|name| format!("store/{name}"));
-    for name in entries("src").into_iter().chain(stores) {
-        let part = name.strip_suffix(".rs").unwrap_or(&name);
-        let is_named = named.contains(&part) || NO_PARTS.contains(&part);
-        assert!(is_named, "src/{name} is in no row of PARTS");
-    }
-    for part in named {
-        let is_there = ["", ".rs"]
-            .iter()
-            .any(|end| root().join(format!("src/{part}{end}")).exists());
-        assert!(is_there, "there is no src/{part}");
-    }
-    let table = table();
-    for name in entries("tests") {
-        let is_named = table.contains(&format!("`tests/{name}")) || OF_ALL.contains(&&*name);
-        assert!(
-            is_named || NO_TESTS.contains(&&*name),
-            "tests/{name} is in no row of PARTS"
-        );
+    assert_eq!(check(PARTS), Ok(()));
+    assert!(check(&PARTS.replace("queue", "cue")).is_err());
+    let mut table = "| `src/` | tests | nearest, after `cargo test` |\n|---|---|---|\n".to_owned();
+    for row in PARTS.lines() {
+        let cells: Vec<_> = row.split(" | ").collect();
+        let list = |cell: &str, folder| {
+            let names = cell.split(' ').map(|name| format!("`{folder}{name}`"));
+            names.collect::<Vec<_>>().join(", ")
+        };
+        let (parts, tests) = (list(cells[0], ""), list(cells[1], "tests/"));
+        table += &format!("| {parts} | {tests} | `{}` |\n", cells[2]);
     }
     let page = read("CONTRIBUTING.md");
     let (before, rest) = page.split_once("| `src/` |").expect("the table");

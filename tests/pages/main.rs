@@ -1,8 +1,11 @@
 //! The pages: every link leads somewhere, and those of the guide are as rustdoc shows them.
 
+mod arrows;
 mod contributing;
 mod links;
 mod markdown;
+mod observing;
+mod promises;
 mod rendered;
 
 use std::{

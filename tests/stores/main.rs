@@ -1,23 +1,24 @@
-//! Tests of the table: against an unbounded map, floods of keys, threads and panics in user code.
-//!
-//! Each property is a function that returns the faults it found. It must find none in the table,
-//! and it must find some in a deliberately broken copy.
+//! Where states live: the table of a process, stores with a compare-and-swap, and fleets, mostly over a store in
+//! memory.
 
-mod capacity;
-mod env;
-mod fallback;
-mod flood;
-mod histories;
-#[path = "../common/linearizable.rs"]
+#[cfg(feature = "cas")]
+mod altered_store;
+#[cfg(feature = "cas")]
+mod cas;
+#[cfg(feature = "cas")]
+mod fleet;
 mod linearizable;
-mod memory;
-mod model;
-mod rates;
-mod retune;
-mod saved;
-mod users;
+mod local;
+#[cfg(feature = "cas")]
+mod memory_fleet;
+#[cfg(feature = "cas")]
+mod overwrite;
+#[cfg(feature = "cas")]
+mod set_clock;
 
-use test_support::{counting, random};
+#[cfg(feature = "metrics")]
+use test_support::measured;
+use test_support::{counting, postgres_server, proxy, random, redis_server, wait};
 
 #[global_allocator]
 static COUNTING: counting::Counting = counting::Counting;

@@ -1,6 +1,6 @@
 //! Starts a real Cassandra on free loopback ports. It is stopped when its handle is dropped.
 //!
-//! Its program comes from Maven Central, by `tests/cassandra/pom.xml`, and is kept in the target
+//! Its program comes from Maven Central, by `tests/servers/cassandra/pom.xml`, and is kept in the target
 //! folder. It needs Java 17 and Maven.
 
 use std::{
@@ -215,7 +215,7 @@ fn jars() -> &'static Path {
         let tmp = option_env!("CARGO_TARGET_TMPDIR").map_or_else(target, PathBuf::from);
         let folder = tmp.join("cassandra");
         let done = folder.join("fetched");
-        let pom = crate::root().join("tests/cassandra/pom.xml");
+        let pom = crate::root().join("tests/servers/cassandra/pom.xml");
         if !done.exists() {
             let fetched = Command::new("mvn")
                 .args(["--batch-mode", "--quiet", "dependency:copy-dependencies"])

@@ -25,6 +25,8 @@ pub mod redis_cluster;
 #[cfg(unix)]
 pub mod redis_server;
 #[cfg(unix)]
+pub mod redis_tls;
+#[cfg(unix)]
 pub mod replicas;
 pub mod vectors;
 pub mod wait;
@@ -35,4 +37,13 @@ use std::path::Path;
 #[must_use]
 pub fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// A number from the environment, which can make a run longer, or `default`.
+#[must_use]
+pub fn from_env(name: &str, default: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(number) => number.parse().expect("a number"),
+        Err(_) => default,
+    }
 }

@@ -1,14 +1,22 @@
 //! A limit in a Redis server that speaks TLS with a certificate of its own.
 
-#[path = "../../conformance/redis_tls.rs"]
-mod redis_tls;
-
 use std::time::Duration;
 
 use tower_throttle::store::{Backend, redis::Redis};
 use tower_throttle::{FixedWindow, Quota, StoreError};
 
-use self::redis_tls::{TlsServer, certificate, client_of};
+use redis::{Client, TlsCertificates};
+use test_support::redis_tls::{TlsServer, certificate};
+
+/// A client that trusts one certificate, for the server behind this port.
+fn client_of(port: u16, trusted: &str) -> Client {
+    let certificates = TlsCertificates {
+        client_tls: None,
+        root_cert: Some(trusted.as_bytes().to_vec()),
+    };
+    let url = format!("rediss://localhost:{port}");
+    Client::build_with_tls(url, certificates).expect("a client")
+}
 
 /// A client that trusts one certificate.
 fn client(server: &TlsServer, trusted: &str) -> Redis {

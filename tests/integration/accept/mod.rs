@@ -1,0 +1,11 @@
+//! Limits on connections, over real sockets.
+#![cfg(all(feature = "accept", feature = "axum"))]
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod exhaustion;
+mod places;
+mod refusals;
+#[cfg(all(feature = "metrics", feature = "tracing"))]
+mod reports;
+mod support;
+mod tls;

@@ -1,0 +1,189 @@
+//! Which connections are refused, and what their peers see.
+
+use std::{
+    convert::Infallible,
+    io::ErrorKind,
+    net::{IpAddr, Ipv6Addr, SocketAddr},
+    time::Duration,
+};
+
+use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use tokio::io::AsyncReadExt;
+use tower_throttle::{
+    Quota,
+    accept::{ConnectionLimit, Refused, reset},
+    key::Networks,
+};
+
+use crate::accept::support::{
+    ONE, OTHER, ask, bind, connect, is_reset, serve, served, try_connect,
+};
+use test_support::wait::until;
+
+/// Shows promise 319.
+#[tokio::test]
+async fn a_client_has_at_most_n_connections_and_further_ones_are_reset() {
+    let limit = ConnectionLimit::new(2);
+    let server = serve(limit.clone()).await;
+    let mut first = served(ONE, server).await;
+    let second = served(ONE, server).await;
+    assert!(is_reset(ONE, server).await);
+    let others = served(OTHER, server).await;
+    // Those that were accepted go on.
+    assert!(ask(&mut first).await.unwrap().starts_with("HTTP/1.1 200"));
+    let counts = limit.counts();
+    assert_eq!(
+        (counts.open, counts.accepted, counts.refused_open),
+        (3, 3, 1)
+    );
+    drop((second, others));
+}
+
+/// Shows promise 319.
+#[tokio::test]
+async fn a_reset_follows_even_if_the_peer_has_sent_something() {
+    let server = serve(ConnectionLimit::new(1)).await;
+    let _first = served(ONE, server).await;
+    let asked = async { ask(&mut try_connect(ONE, server).await?).await };
+    let error = asked.await.expect_err("it is refused");
+    let expected = [ErrorKind::ConnectionReset, ErrorKind::BrokenPipe];
+    assert!(expected.contains(&error.kind()), "{error:?}");
+}
+
+/// Shows promise 319.
+#[tokio::test]
+async fn all_clients_together_have_at_most_a_total_and_excepted_ones_only_that() {
+    let limit = ConnectionLimit::new(1)
+        .total(3)
+        .rate(Quota::per_hour(1))
+        .except(Networks::new(["127.0.0.2/32"]));
+    let server = serve(limit.clone()).await;
+    let _one = served(ONE, server).await;
+    assert!(is_reset(ONE, server).await);
+    let _others = [served(OTHER, server).await, served(OTHER, server).await];
+    assert!(is_reset(OTHER, server).await);
+    let counts = limit.counts();
+    assert_eq!((counts.refused_open, counts.refused_total), (1, 1));
+}
+
+/// Shows promise 319.
+#[tokio::test]
+async fn a_client_opens_connections_at_most_at_a_rate() {
+    let limit = ConnectionLimit::new(1).rate(Quota::per_hour(3));
+    let server = serve(limit.clone()).await;
+    for _ in 0..3 {
+        drop(served(ONE, server).await);
+        until("it is closed", async || limit.open(ONE) == 0).await;
+    }
+    assert!(is_reset(ONE, server).await);
+    assert_eq!(limit.counts().refused_rate, 1);
+    drop(served(OTHER, server).await);
+}
+
+/// Shows promise 319.
+#[tokio::test(start_paused = true)]
+async fn a_refused_connection_takes_nothing_and_time_returns_the_rate() {
+    let limit = ConnectionLimit::new(1).rate(Quota::per_second(2));
+    let first = limit.admit(ONE).unwrap();
+    for _ in 0..10 {
+        assert_eq!(limit.admit(ONE).unwrap_err(), Refused::Open);
+    }
+    drop(first);
+    // The second of two. Those that the rate refuses keep no place either.
+    drop(limit.admit(ONE).unwrap());
+    for _ in 0..10 {
+        assert_eq!(limit.admit(ONE).unwrap_err(), Refused::Rate);
+    }
+    tokio::time::advance(Duration::from_millis(499)).await;
+    assert_eq!(limit.admit(ONE).unwrap_err(), Refused::Rate);
+    tokio::time::advance(Duration::from_millis(1)).await;
+    assert!(limit.admit(ONE).is_ok());
+}
+
+/// Shows promise 319.
+#[tokio::test]
+async fn the_addresses_of_a_network_are_one_client() {
+    let server = serve(ConnectionLimit::new(1).v4_prefix(24)).await;
+    let _one = served(ONE, server).await;
+    assert!(is_reset(OTHER, server).await);
+    assert!(counts_networks(&ConnectionLimit::new(10)));
+    let wider = ConnectionLimit::new(10).v6_prefix(48);
+    assert!(counts_networks(&wider));
+}
+
+/// Whether one customer, who has 2^64 addresses, has no more connections than anybody else.
+fn counts_networks(limit: &ConnectionLimit) -> bool {
+    let addresses = (0..100).map(|n| {
+        let first = "2001:db8::".parse::<Ipv6Addr>().unwrap().to_bits();
+        IpAddr::V6(Ipv6Addr::from_bits(first | n << 32 | n))
+    });
+    let open: Vec<_> = addresses
+        .filter_map(|address| limit.admit(address).ok())
+        .collect();
+    open.len() == 10
+}
+
+/// Shows promise 319.
+#[test]
+fn a_limit_per_address_of_ipv6_is_found() {
+    assert!(!counts_networks(&ConnectionLimit::new(10).v6_prefix(128)));
+}
+
+#[test]
+fn an_ipv4_address_in_ipv6_is_the_ipv4_address() {
+    let limit = ConnectionLimit::new(1);
+    let _permit = limit.admit("::ffff:127.0.0.1".parse().unwrap());
+    assert_eq!(limit.open(ONE), 1);
+    assert!(limit.admit(ONE).is_err());
+}
+
+/// Shows promise 319.
+#[tokio::test]
+async fn peers_that_are_gone_before_they_are_accepted_end_no_loop() {
+    let limit = ConnectionLimit::new(1_000);
+    let listener = bind().await;
+    let server = listener.local_addr().unwrap();
+    for _ in 0..50 {
+        reset(connect(ONE, server).await);
+    }
+    let mut listener = limit.clone().listen(listener);
+    let accepting = tokio::spawn(async move {
+        loop {
+            drop(listener.accept().await);
+        }
+    });
+    let mut last = connect(OTHER, server).await;
+    assert_eq!(last.read(&mut [0]).await.unwrap(), 0, "closed as usual");
+    until("all are closed", async || limit.counts().open == 0).await;
+    assert!(!accepting.is_finished());
+}
+
+/// Shows promise 319.
+#[tokio::test]
+async fn hyper_serves_the_connections_of_accept() {
+    let limit = ConnectionLimit::new(1);
+    let mut listener = limit.clone().listen(bind().await);
+    let server: SocketAddr = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (connection, peer) = listener.accept().await;
+            let service = service_fn(move |_: Request<Incoming>| async move {
+                Ok::<_, Infallible>(Response::new(peer.to_string()))
+            });
+            let serving = http1::Builder::new().serve_connection(TokioIo::new(connection), service);
+            tokio::spawn(serving);
+        }
+    });
+    let first = served(ONE, server).await;
+    assert!(is_reset(ONE, server).await);
+    drop(first);
+    until("it is closed", async || limit.open(ONE) == 0).await;
+    drop(served(ONE, server).await);
+}
+
+#[test]
+#[should_panic(expected = "limit: 0 is not allowed; give a number from 1 to 4294967295")]
+fn a_limit_of_none_is_refused() {
+    drop(ConnectionLimit::new(0));
+}

@@ -1,0 +1,304 @@
+//! Real servers and clients: axum, tonic, nginx.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use axum::{Router, routing::get};
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Empty;
+use hyper::body::Incoming;
+use hyper_util::{client::legacy::Client, rt::TokioExecutor};
+use tokio::{task::JoinSet, time::Instant};
+use tonic::{
+    Code,
+    body::Body as GrpcBody,
+    transport::{Channel, Endpoint, Server, server::TcpIncoming},
+};
+use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+use tonic_types::StatusExt;
+use tower::{
+    BoxError, Layer, Service, ServiceBuilder, ServiceExt, layer::util::Identity,
+    util::BoxCloneService,
+};
+use tower_throttle::{
+    AsError, FixedWindow, Global, Headers, LeakyBucket, Quota, RateLimitLayer, TokenBucket,
+    client::{Host, Idempotent, PacerLayer},
+};
+
+use test_support::nginx::Nginx;
+
+type Body = Empty<Bytes>;
+type HttpClient = BoxCloneService<Request<Body>, Response<Incoming>, BoxError>;
+
+/// A hyper client that counts the denials of its server.
+#[derive(Clone)]
+struct Counting {
+    client: HttpClient,
+    denied: Arc<AtomicUsize>,
+}
+
+impl Counting {
+    fn new() -> Self {
+        let denied = Arc::new(AtomicUsize::new(0));
+        let count = denied.clone();
+        let client = ServiceBuilder::new()
+            .map_response(move |response: Response<Incoming>| {
+                let is_denied = matches!(response.status().as_u16(), 429 | 503);
+                count.fetch_add(usize::from(is_denied), Ordering::Relaxed);
+                response
+            })
+            .map_err(BoxError::from)
+            .service(Client::builder(TokioExecutor::new()).build_http::<Body>());
+        let client = BoxCloneService::new(client);
+        Self { client, denied }
+    }
+}
+
+/// How many of `requests` requests are served, and how many the server denies, sent by 20 tasks.
+async fn load<L, S>(address: SocketAddr, requests: usize, layer: L) -> (usize, usize)
+where
+    L: Layer<HttpClient, Service = S>,
+    S: Service<Request<Body>, Response = Response<Incoming>, Error = BoxError>
+        + Clone
+        + Send
+        + 'static,
+    S::Future: Send,
+{
+    let counting = Counting::new();
+    let client = layer.layer(counting.client);
+    let next = Arc::new(AtomicUsize::new(0));
+    let mut tasks = JoinSet::new();
+    for _ in 0..20 {
+        let (client, next) = (client.clone(), next.clone());
+        tasks.spawn(async move {
+            let mut served = 0;
+            while next.fetch_add(1, Ordering::Relaxed) < requests {
+                let request = Request::get(format!("http://{address}/"))
+                    .body(Empty::new())
+                    .unwrap();
+                let response = client.clone().oneshot(request).await;
+                served += usize::from(response.is_ok_and(|response| response.status() == 200));
+            }
+            served
+        });
+    }
+    let served = tasks.join_all().await.into_iter().sum();
+    (served, counting.denied.load(Ordering::Relaxed))
+}
+
+async fn axum_server(headers: Headers) -> SocketAddr {
+    let limit =
+        RateLimitLayer::new(Global, FixedWindow::new(Quota::per_second(20))).headers(headers);
+    let app: Router = Router::new().route("/", get(async || "fine").layer(limit));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async { axum::serve(listener, app).await });
+    address
+}
+
+/// Shows promise 310.
+#[tokio::test]
+async fn a_server_that_states_its_limit_has_nothing_to_deny() {
+    let mut forms = JoinSet::new();
+    for headers in [
+        Headers::Draft11,
+        Headers::Draft6,
+        Headers::XRateLimitDelta,
+        Headers::XRateLimitEpoch,
+    ] {
+        forms.spawn(async move {
+            let (served, denied) = load(axum_server(headers).await, 60, Identity::new()).await;
+            assert_eq!(served + denied, 60);
+            assert!(denied > 0, "{headers:?}: the limit is not too large");
+            let paced = load(axum_server(headers).await, 60, PacerLayer::new(Host)).await;
+            println!(
+                "{headers:?}: {denied} of 60 denied, with the layer {}",
+                paced.1
+            );
+            assert_eq!(paced, (60, 0), "{headers:?}");
+        });
+    }
+    forms.join_all().await;
+}
+
+/// An nginx that admits 20 requests per second, spaced, and denies with `status` and this line.
+fn nginx(status: u16, line: &str) -> Nginx {
+    let http = |address: SocketAddr, place: &str| {
+        format!(
+            "limit_req_zone $server_port zone=all:1m rate=20r/s;
+            server {{ listen {address}; root {place};
+                location / {{ limit_req zone=all; limit_req_status {status}; {line} }} }}"
+        )
+    };
+    Nginx::start(http)
+}
+
+const RETRY_AFTER: &str = "add_header Retry-After 1 always;";
+
+/// nginx states no limit: the client has to find it out.
+#[tokio::test]
+async fn nginx_limit_req_is_obeyed() {
+    let mut forms = JoinSet::new();
+    for (status, line) in [(429, RETRY_AFTER), (503, RETRY_AFTER), (429, "")] {
+        forms.spawn(async move {
+            let nginx = nginx(status, line);
+            let (served, denied) = load(nginx.address, 60, Identity::new()).await;
+            assert_eq!(served + denied, 60);
+            let paced = load(nginx.address, 60, PacerLayer::new(Host)).await;
+            println!(
+                "nginx {status} {line:?}: {denied} of 60 denied, with the layer {}",
+                paced.1
+            );
+            assert!(paced.1 < denied, "{paced:?} of {denied}");
+        });
+    }
+    forms.join_all().await;
+}
+
+/// What a server does not state, the client knows: a limit of its own beside the layer.
+#[tokio::test]
+async fn nginx_has_nothing_to_deny_with_a_local_limit_beside() {
+    let nginx = nginx(503, RETRY_AFTER);
+    // A quarter of it, because a busy machine may bring two requests closer together.
+    let own = LeakyBucket::new(Quota::per_second(5)).queue(100);
+    let layer = ServiceBuilder::new()
+        .layer(RateLimitLayer::new(Global, own).respond(AsError))
+        .layer(PacerLayer::new(Host).retry(Idempotent));
+    let (served, denied) = load(nginx.address, 30, layer).await;
+    println!("nginx 503 with a local limit: {denied} of 30 denied");
+    assert_eq!(served, 30);
+    assert!(denied <= 3, "{denied}");
+}
+
+/// A gRPC health service behind a limit.
+macro_rules! grpc_server {
+    ($layer:expr) => {{
+        let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = incoming.local_addr().unwrap();
+        let (_, health) = tonic_health::server::health_reporter();
+        let server = Server::builder().layer($layer).add_service(health);
+        tokio::spawn(server.serve_with_incoming(incoming));
+        Endpoint::from_shared(format!("http://{address}"))
+            .unwrap()
+            .connect_lazy()
+    }};
+}
+
+/// How many of 60 calls by 10 tasks are denied.
+async fn denials<L, S>(channel: Channel, layer: L) -> usize
+where
+    L: Layer<Channel, Service = S>,
+    S: Service<Request<GrpcBody>, Response = Response<GrpcBody>> + Clone + Send + 'static,
+    S::Error: Into<BoxError> + Send,
+    S::Future: Send,
+{
+    let client = HealthClient::new(layer.layer(channel));
+    let mut tasks = JoinSet::new();
+    for _ in 0..10 {
+        let mut client = client.clone();
+        tasks.spawn(async move {
+            let mut denied = 0;
+            for _ in 0..6 {
+                if let Err(status) = client.check(HealthCheckRequest::default()).await {
+                    assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+                    denied += 1;
+                }
+            }
+            denied
+        });
+    }
+    tasks.join_all().await.into_iter().sum()
+}
+
+/// Shows promise 310.
+#[tokio::test]
+async fn a_tonic_channel_is_paced() {
+    let limit = || {
+        RateLimitLayer::new(Global, TokenBucket::new(Quota::per_second(20)))
+            .headers(Headers::Draft11)
+    };
+    let denied = denials(grpc_server!(limit()), Identity::new()).await;
+    assert!(denied > 0);
+    let layer = ServiceBuilder::new()
+        .layer(PacerLayer::new(Global))
+        .map_err(BoxError::from);
+    let paced = denials(grpc_server!(limit()), layer).await;
+    println!("tonic: {denied} of 60 denied, with the layer {paced}");
+    assert_eq!(paced, 0);
+}
+
+/// Shows promise 310.
+#[tokio::test]
+async fn a_tonic_channel_waits_for_the_time_of_retry_info() {
+    // Without headers.
+    let channel = grpc_server!(RateLimitLayer::new(
+        Global,
+        FixedWindow::new(Quota::per_second(1))
+    ));
+    let layer = ServiceBuilder::new()
+        .layer(PacerLayer::new(Global))
+        .map_err(BoxError::from);
+    let mut client = HealthClient::new(layer.service(channel));
+    let (start, status) = loop {
+        // The window may end between two requests.
+        let start = Instant::now();
+        if let Err(status) = client.check(HealthCheckRequest::default()).await {
+            break (start, status);
+        }
+    };
+    let delay = status
+        .get_details_retry_info()
+        .unwrap()
+        .retry_delay
+        .unwrap();
+    client.check(HealthCheckRequest::default()).await.unwrap();
+    let took = start.elapsed();
+    assert!(took >= delay, "{took:?} of {delay:?}");
+}
+
+#[cfg(feature = "tonic")]
+#[tokio::test]
+async fn a_refused_call_is_a_status_with_the_time() {
+    use std::time::Duration;
+
+    use tonic::Status;
+    use tower_throttle::RateLimited;
+
+    let channel = grpc_server!(RateLimitLayer::new(
+        Global,
+        TokenBucket::new(Quota::per_hour(1))
+    ));
+    let layer = ServiceBuilder::new()
+        .map_err(|error: BoxError| match error.downcast::<RateLimited>() {
+            Ok(limited) => Status::from(*limited).into(),
+            Err(other) => other,
+        })
+        .layer(PacerLayer::new(Global))
+        .map_err(BoxError::from);
+    let mut client = HealthClient::new(layer.service(channel));
+    client.check(HealthCheckRequest::default()).await.unwrap();
+    let by_server = client
+        .check(HealthCheckRequest::default())
+        .await
+        .unwrap_err();
+    let refused = client
+        .check(HealthCheckRequest::default())
+        .await
+        .unwrap_err();
+    assert!(
+        refused.metadata().get("content-type").is_none(),
+        "{refused:?}"
+    );
+    for status in [by_server, refused] {
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        let details = status.get_details_retry_info().unwrap();
+        assert!(details.retry_delay.unwrap() > Duration::from_secs(1_000));
+        assert!(status.metadata().get("grpc-retry-pushback-ms").is_some());
+    }
+}

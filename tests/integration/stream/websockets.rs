@@ -1,0 +1,259 @@
+//! Messages of a live WebSocket, by client.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use axum::{
+    Extension, Router,
+    extract::{
+        ConnectInfo, State,
+        ws::{Message, WebSocket, WebSocketUpgrade},
+    },
+    response::IntoResponse,
+    routing::get,
+    serve::ListenerExt,
+};
+use futures_util::{SinkExt, StreamExt};
+use http::StatusCode;
+use tokio::{
+    net::{TcpListener, TcpSocket, TcpStream},
+    task::JoinSet,
+    time::Instant,
+};
+use tokio_tungstenite::{
+    WebSocketStream, client_async,
+    tungstenite::{Error, Message as Sent},
+};
+use tower_throttle::{
+    ClientIp, ConcurrencyLimitLayer, Handle, Local, Quota, TokenBucket,
+    concurrency::{PermitHolder, Permits},
+    key::Client,
+    stream::{LimitedStream, StreamLimit},
+};
+
+use test_support::wait::until;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mistake {
+    None,
+    /// Each connection has a limit of its own.
+    PerConnection,
+    /// All clients share one limit.
+    Shared,
+    /// The permit goes with the response 101.
+    Unheld,
+}
+
+#[derive(Clone)]
+struct Limits {
+    per_client: Arc<Local<TokenBucket>>,
+    bucket: TokenBucket,
+    max_wait: Duration,
+    mistake: Mistake,
+}
+
+/// Echoes what is within the limit, and says "denied" in place of the rest. Panics if it is asked to.
+async fn echo(socket: WebSocket, limit: StreamLimit) {
+    let mut messages = LimitedStream::new(socket, limit).cost(|message| match message {
+        Ok(Message::Text(_)) => 1,
+        _ => 0, // a close, a ping, a failed connection
+    });
+    while let Some(message) = messages.next().await {
+        let reply = match message {
+            Ok(Ok(Message::Text(text))) => Message::Text(text),
+            Ok(Ok(Message::Binary(_))) => panic!("as asked"),
+            Ok(Ok(_)) => continue,
+            Ok(Err(_)) => return,
+            Err(_) => Message::text("denied"),
+        };
+        if messages.get_mut().send(reply).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn upgrade(
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    State(limits): State<Limits>,
+    upgrade: WebSocketUpgrade,
+) -> impl IntoResponse {
+    let client = ClientIp::peer().key(peer.ip());
+    let limit = match limits.mistake {
+        Mistake::PerConnection => StreamLimit::keyed(Arc::new(Local::new(limits.bucket)), client),
+        Mistake::Shared => StreamLimit::keyed(limits.per_client, ()),
+        _ => StreamLimit::keyed(limits.per_client, client),
+    };
+    let holder = PermitHolder::new();
+    let keep = (limits.mistake != Mistake::Unheld).then(|| Extension(holder.keep()));
+    let response = upgrade.on_upgrade(async move |socket| {
+        echo(socket, limit.max_wait(limits.max_wait)).await;
+        drop(holder);
+    });
+    (keep, response)
+}
+
+/// At most two connections per client, and the messages of each client within the bucket.
+async fn serve(
+    bucket: TokenBucket,
+    max_wait: Duration,
+    mistake: Mistake,
+) -> (SocketAddr, Handle<Client, Permits>) {
+    let limits = Limits {
+        per_client: Arc::new(Local::new(bucket)),
+        bucket,
+        max_wait,
+        mistake,
+    };
+    let connections = ConcurrencyLimitLayer::new(ClientIp::peer(), 2);
+    let handle = connections.handle();
+    let app = Router::new()
+        .route("/", get(upgrade).layer(connections))
+        .with_state(limits)
+        .into_make_service_with_connect_info::<SocketAddr>();
+    let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    // Paused time passes while the kernel holds data back.
+    let listener = listener.tap_io(|stream| stream.set_nodelay(true).unwrap());
+    tokio::spawn(async { axum::serve(listener, app).await });
+    (SocketAddr::from(([127, 0, 0, 1], address.port())), handle)
+}
+
+/// A connection of the client at 127.0.0.`client`, or the status of the response.
+async fn connect(
+    address: SocketAddr,
+    client: u8,
+) -> Result<WebSocketStream<TcpStream>, StatusCode> {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_nodelay(true).unwrap();
+    socket.bind(([127, 0, 0, client], 0).into()).unwrap();
+    let stream = socket.connect(address).await.unwrap();
+    match client_async(format!("ws://{address}/"), stream).await {
+        Ok((socket, _)) => Ok(socket),
+        Err(Error::Http(response)) => Err(response.status()),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Sends messages at once. Returns how many come back, and how many are denied.
+async fn talk(mut socket: WebSocketStream<TcpStream>, messages: usize) -> (usize, usize) {
+    for number in 0..messages {
+        let message = Sent::text(number.to_string());
+        socket.send(message).await.unwrap();
+    }
+    let (mut echoed, mut denied) = (0, 0);
+    for number in 0..messages {
+        match socket.next().await.unwrap().unwrap().to_text().unwrap() {
+            "denied" => denied += 1,
+            text => {
+                assert_eq!(text, number.to_string(), "in order");
+                echoed += 1;
+            }
+        }
+    }
+    (echoed, denied)
+}
+
+/// In how many milliseconds two connections of one client and one of another have ten echoes each.
+async fn paced(mistake: Mistake) -> (u128, u128) {
+    let bucket = TokenBucket::new(Quota::per_second(10).burst(1)).queue(100);
+    let (address, _) = serve(bucket, Duration::MAX, mistake).await;
+    let begun = Instant::now();
+    let mut talks = JoinSet::new();
+    for client in [1, 1, 2] {
+        let socket = connect(address, client).await.unwrap();
+        talks.spawn(async move {
+            assert_eq!(talk(socket, 10).await, (10, 0));
+            (client, begun.elapsed().as_millis())
+        });
+    }
+    let ends = talks.join_all().await;
+    let last = |client| {
+        ends.iter()
+            .filter(move |end| end.0 == client)
+            .map(|end| end.1)
+    };
+    (last(1).max().unwrap(), last(2).max().unwrap())
+}
+
+/// 20 messages of one client in 1,900 ms, ten of another in 900 ms.
+///
+/// Shows promise 343.
+#[tokio::test(start_paused = true)]
+async fn the_messages_of_each_client_are_paced_over_all_its_websockets() {
+    assert_eq!(paced(Mistake::None).await, (1_900, 900));
+}
+
+/// Shows promise 343.
+#[tokio::test(start_paused = true)]
+async fn a_limit_per_connection_and_one_for_all_clients_are_found() {
+    assert_eq!(paced(Mistake::PerConnection).await, (900, 900));
+    let (first, second) = paced(Mistake::Shared).await;
+    assert!(first.max(second) == 2_900 && second > 900, "{second}");
+}
+
+/// Shows promise 343.
+#[tokio::test]
+async fn messages_over_the_limit_of_a_client_are_denied_one_by_one() {
+    let bucket = TokenBucket::new(Quota::per_day(5));
+    for (mistake, admitted) in [
+        (Mistake::None, [4, 1, 5]),
+        (Mistake::PerConnection, [4, 5, 5]),
+        (Mistake::Shared, [4, 1, 0]),
+    ] {
+        let (address, _) = serve(bucket, Duration::ZERO, mistake).await;
+        for ((client, sent), admitted) in [(1, 4), (1, 8), (2, 7)].into_iter().zip(admitted) {
+            let socket = connect(address, client).await.unwrap();
+            assert_eq!(talk(socket, sent).await, (admitted, sent - admitted));
+        }
+    }
+}
+
+/// However it ends: closed, hung up, a panic of its task.
+///
+/// Shows promise 180.
+#[tokio::test]
+async fn an_open_websocket_holds_a_permit_of_its_client_until_it_ends() {
+    let bucket = TokenBucket::new(Quota::per_second(10));
+    let (address, handle) = serve(bucket, Duration::MAX, Mistake::None).await;
+    let in_flight = |client| {
+        let address = IpAddr::from([127, 0, 0, client]);
+        handle.in_flight(&ClientIp::peer().key(address))
+    };
+    let _first = connect(address, 1).await.unwrap();
+    for end in [
+        None,
+        Some(Sent::Close(None)),
+        Some(Sent::binary("its task panics")),
+    ] {
+        let mut second = connect(address, 1).await.unwrap();
+        until("both are open", async || in_flight(1) == 2).await;
+        let refused = connect(address, 1).await.err();
+        assert_eq!(refused, Some(StatusCode::TOO_MANY_REQUESTS));
+        let other = connect(address, 2).await;
+        assert!(other.is_ok(), "another client");
+        if let Some(message) = end {
+            second.send(message).await.unwrap();
+            let over = || in_flight(1) == 1;
+            until("it ends while its client is there", async || over()).await;
+        }
+        drop((second, other));
+        until("it is over", async || {
+            in_flight(1) == 1 && in_flight(2) == 0
+        })
+        .await;
+    }
+}
+
+/// Shows promise 180.
+#[tokio::test]
+async fn a_websocket_without_its_permit_is_found() {
+    let bucket = TokenBucket::new(Quota::per_second(10));
+    let (address, _) = serve(bucket, Duration::MAX, Mistake::Unheld).await;
+    let mut open = Vec::new();
+    for _ in 0..3 {
+        open.push(connect(address, 1).await.unwrap());
+    }
+}

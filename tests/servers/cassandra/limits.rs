@@ -1,0 +1,80 @@
+//! Decisions of limits whose states are in the server.
+
+use scylla::client::session_builder::SessionBuilder;
+use tower_throttle::store::cas::cassandra::Cassandra;
+
+use super::store;
+use crate::{cargo, shared_limit};
+
+const LIMIT: u64 = 200;
+
+fn open(node: &str) -> Cassandra {
+    let builder = SessionBuilder::new().known_node(node);
+    let store = Cassandra::with_builder(builder.user("cassandra", "cassandra"));
+    store.table("test.processes").expect("a name")
+}
+
+#[test]
+#[ignore = "started by the test below"]
+fn one_process() {
+    shared_limit::run_process(LIMIT, open);
+}
+
+/// Shows promise 83.
+#[test]
+#[ignore = "it needs Java"]
+fn two_processes_admit_exactly_the_limit() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let (server, _) = runtime.block_on(store("processes"));
+    let node = server.node();
+    shared_limit::two_processes_admit_exactly(LIMIT, &node, "cassandra::limits::one_process");
+}
+
+/// Shows promise 360.
+#[tokio::test]
+#[ignore = "it needs Java"]
+async fn machines_share_the_permits_of_a_fleet() {
+    let (_server, store) = store("permits").await;
+    shared_limit::machines_share_permits(store).await;
+}
+
+/// Shows promise 83.
+#[tokio::test]
+#[ignore = "it needs Java"]
+async fn an_uncontended_decision_is_one_transaction() {
+    let (_server, store) = store("alone").await;
+    shared_limit::a_decision_is_one_round_trip(store).await;
+}
+
+/// Shows promise 83.
+#[tokio::test]
+#[ignore = "it needs Java"]
+async fn every_operation_reaches_the_other_machine() {
+    let (_server, store) = store("operations").await;
+    shared_limit::operations_reach_the_other_machine(store).await;
+}
+
+/// Shows promise 83.
+#[tokio::test]
+#[ignore = "it needs Java"]
+async fn a_rolling_deploy_admits_no_more_than_both_configurations() {
+    let (_server, store) = store("deploys").await;
+    shared_limit::a_rolling_deploy_admits_no_more_than_both(store).await;
+}
+
+#[test]
+#[ignore = "it needs Java"]
+fn the_example_limits_and_prints() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let (server, _) = runtime.block_on(store("unrelated"));
+    let run = cargo::cargo()
+        .args(["run", "--quiet", "--package", "cassandra-examples"])
+        .args(["--example", "cassandra", "--features", "cassandra", "--"])
+        .args([&server.node(), "test.example", "cassandra", "cassandra"])
+        .output()
+        .expect("cargo can be started");
+    let printed = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success(), "{run:?}");
+    assert_eq!(printed.matches("admitted").count(), 5, "{printed}");
+    assert_eq!(printed.matches("denied, retry in").count(), 3, "{printed}");
+}

@@ -1,0 +1,69 @@
+//! Limits in Cassandra, against real servers. `tests/run cassandra` runs these tests: they need Java
+//! and Maven.
+
+mod agreement;
+mod limits;
+mod mistakes;
+mod outages;
+mod port;
+mod sessions;
+
+use std::{sync::Arc, time::Duration};
+
+use scylla::client::session_builder::SessionBuilder;
+use tower_throttle::store::cas::{CasStore, Swapped, Value, Version, cassandra::Cassandra};
+
+use crate::{cassandra_server::CassandraServer, proxy::Proxy};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+const KEYSPACE: &str = "CREATE KEYSPACE IF NOT EXISTS test WITH replication = \
+                        {'class': 'SimpleStrategy', 'replication_factor': 1}";
+
+/// A store on the shared server, with this table, made anew.
+async fn store(table: &str) -> (Arc<CassandraServer>, Cassandra) {
+    let server = CassandraServer::shared();
+    let store = store_on(&server, table).await;
+    (server, store)
+}
+
+async fn store_on(server: &CassandraServer, table: &str) -> Cassandra {
+    let session = server.session().await;
+    let made = session.query_unpaged(KEYSPACE, ()).await;
+    made.expect("a right of the superuser");
+    let store = Cassandra::with_session(Arc::new(session));
+    let store = store.table(&format!("test.{table}")).expect("a name");
+    store.create_table().await.expect("a table");
+    store
+}
+
+/// A store behind a proxy of the server, with a table that is there.
+async fn store_behind(proxy: &Proxy, table: &str) -> Cassandra {
+    let builder = SessionBuilder::new()
+        .known_node(format!("127.0.0.1:{}", proxy.port()))
+        .user("cassandra", "cassandra");
+    let session = Box::pin(builder.build()).await;
+    let session = session.expect("a server that responds");
+    let store = Cassandra::with_session(Arc::new(session));
+    store.table(&format!("test.{table}")).expect("a name")
+}
+
+fn version(number: u64) -> Version {
+    Version::from_u64(number)
+}
+
+fn value(number: u64, bytes: &str) -> Value {
+    Value::new(version(number), bytes.into())
+}
+
+/// Stores a value of a new key.
+async fn insert(store: &Cassandra, key: &str, new: &Value) {
+    let swapped = store.swap(key, None, new, MINUTE).await;
+    let swapped = swapped.expect("a server that responds");
+    assert_eq!(swapped, Swapped::Done(None));
+}
+
+/// The value of a key.
+async fn load(store: &Cassandra, key: &str) -> Option<Value> {
+    store.load(key).await.expect("a reply").value
+}

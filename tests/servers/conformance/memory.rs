@@ -1,0 +1,69 @@
+//! Compare-and-swap, in the store in memory.
+
+use std::time::Duration;
+
+use tower_throttle::algorithm::AnyAlgorithm;
+use tower_throttle::clock::Clock;
+use tower_throttle::store::cas::{Cas, CasBuilder, MemoryStore};
+use tower_throttle::{Decision, ManualClock};
+
+use crate::suite::fleet::Port;
+use crate::suite::vectors::Replay;
+use crate::suite::{Fault, Store};
+
+/// The test moves its clock.
+struct InMemory(MemoryStore<ManualClock>, ManualClock);
+
+impl Store for InMemory {
+    type Limit = Cas<MemoryStore<ManualClock>, AnyAlgorithm>;
+
+    const NANOS_PER_MOMENT: u64 = 1;
+
+    fn start() -> Self {
+        let clock = ManualClock::new();
+        Self(MemoryStore::with_clock(clock.clone()), clock)
+    }
+
+    fn limit(&self, policy: &str, algorithm: AnyAlgorithm, deadline: Duration) -> Self::Limit {
+        let builder = CasBuilder::new(self.0.clone()).deadline(deadline);
+        // Without a kept record each decision is at the store's time.
+        let builder = builder.without_deny_cache().cached_keys(0);
+        builder.build(policy, algorithm).expect("a limit")
+    }
+
+    fn moment(&self, _: &Decision) -> u64 {
+        self.1.now().as_nanos()
+    }
+
+    fn advance(&self, span: Duration) {
+        self.1.advance(span);
+    }
+
+    /// The replay has a store of its own, with the times of the case.
+    fn replay(&self) -> Replay {
+        Replay::in_store("memory".to_owned())
+    }
+
+    /// Without a network only its memory can be lost.
+    fn inflict(&mut self, fault: Fault) -> bool {
+        let is_lost = fault == Fault::Restarted;
+        if is_lost {
+            self.0.clear();
+        }
+        is_lost
+    }
+
+    fn heal(&mut self, _: Fault) {}
+}
+
+impl Port for InMemory {
+    type Port = MemoryStore<ManualClock>;
+
+    fn port(&self) -> Self::Port {
+        self.0.clone()
+    }
+}
+
+crate::suite::check!(InMemory);
+crate::suite::fleet::check_fleet!(super::InMemory);
+crate::suite::check_vectors!(InMemory);

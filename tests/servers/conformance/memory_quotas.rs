@@ -1,0 +1,88 @@
+//! Quotas per key over a store in memory.
+
+use std::time::Duration;
+
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
+use tower_throttle::store::cas::{Cas, CasBuilder, MemoryStore};
+use tower_throttle::store::{Backend, Plan, Quotas};
+use tower_throttle::{ManualClock, Quota, WarmUp};
+
+use crate::key_quotas::{a_key_is_counted_once_under_all_its_quotas, algorithms, is_gcra};
+use crate::random::Random;
+
+/// Shows promise 391.
+#[tokio::test(start_paused = true)]
+async fn a_key_is_counted_once_under_all_its_quotas_in_memory() {
+    let store = MemoryStore::new();
+    let limit = |name: &str, algorithm| {
+        let builder = CasBuilder::new(store.clone()).deadline(Duration::from_secs(10));
+        builder.build(name, algorithm).expect("a limit")
+    };
+    a_key_is_counted_once_under_all_its_quotas(limit, false).await;
+}
+
+/// How many of 300 requests pass, under two quotas of one key in random turns. `counts_once` is false for the
+/// mistake of a limit for each quota.
+async fn admitted(
+    algorithm: &AnyAlgorithm,
+    quotas: [Quota; 2],
+    counts_once: bool,
+    seed: u64,
+) -> u64 {
+    let clock = ManualClock::new();
+    let store = MemoryStore::with_clock(clock.clone());
+    let with_quota = |quota| algorithm.with_quota(quota).expect("a quota");
+    let limit = |quota: Quota| -> Cas<_, AnyAlgorithm> {
+        let builder = CasBuilder::new(store.clone()).without_deny_cache();
+        let builder = builder.deadline(Duration::from_secs(30));
+        let name = if counts_once {
+            "api".to_owned()
+        } else {
+            format!("api-{}", quota.limit())
+        };
+        builder.build(&name, with_quota(quota)).expect("a limit")
+    };
+    // The plan says which of the two quotas the key has now.
+    let under = |quota| Quotas::new(limit(quota), move |_: &u64| Plan::Quota(quota));
+    let under = quotas.map(under);
+    let mut random = Random::new(seed);
+    let mut admitted = 0;
+    for _ in 0..300 {
+        let turn = usize::try_from(random.below(2)).expect("0 or 1");
+        let decision = under[turn].decide(&7, 1).await;
+        admitted += u64::from(decision.expect("a decision").is_admitted());
+        clock.advance(Duration::from_millis(random.below(2_000)));
+    }
+    admitted
+}
+
+/// Machines that know different quotas of a key, and a key whose quota changes to and fro.
+///
+/// Shows promise 391.
+#[tokio::test(start_paused = true)]
+async fn two_quotas_of_a_key_in_turn_admit_no_more_than_the_larger_one() {
+    let mut mistakes = 0;
+    let warm_up = WarmUp::new(Quota::per_minute(1), Duration::from_secs(30));
+    let all = algorithms(Duration::ZERO);
+    let all = all.into_iter().chain([warm_up.into()]);
+    // A day of the calendar has no minutes.
+    let has_minutes = |all: &AnyAlgorithm| all.quota().period() <= Duration::from_secs(3_600);
+    // A value of `Gcra` is of one rate.
+    for algorithm in all.filter(|all| has_minutes(all) && !is_gcra(all)) {
+        for seed in 0..3 {
+            let mut random = Random::new(seed);
+            let mut quota = || Quota::per_minute(1 + random.below(40));
+            let (small, large) = (quota(), quota());
+            let alone = async |quota| admitted(&algorithm, [quota; 2], true, seed).await;
+            let most = alone(small).await.max(alone(large).await);
+            let both = admitted(&algorithm, [small, large], true, seed).await;
+            assert!(
+                both <= most,
+                "{both} > {most} of {small} and {large}: {algorithm:?}"
+            );
+            let wrong = admitted(&algorithm, [small, large], false, seed).await;
+            mistakes += u64::from(wrong > most);
+        }
+    }
+    assert!(mistakes > 10, "{mistakes}");
+}

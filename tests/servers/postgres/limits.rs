@@ -1,0 +1,380 @@
+//! Decisions of limits whose states are in the server.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{sync::Barrier, task::JoinSet, time::Instant};
+use tower_throttle::store::Backend;
+use tower_throttle::store::cas::{
+    CasBuilder,
+    postgres::{Connections, Pool, PostgreSql},
+};
+use tower_throttle::store::remote::{KeyName, RemoteKey};
+use tower_throttle::{FixedWindow, Quota, SlidingLog, TokenBucket};
+
+use crate::wait::until;
+
+use super::{
+    connected, key_quotas, pools::OnlyShared, postgres_server::PostgresServer, settled_costs,
+    shared_limit, store,
+};
+
+const LIMIT: u64 = 200;
+
+fn open(url: &str) -> PostgreSql {
+    let store = PostgreSql::open(url).expect("a URL");
+    store.table("processes").expect("a name")
+}
+
+#[test]
+#[ignore = "started by the test below"]
+fn one_process() {
+    shared_limit::run_process(LIMIT, open);
+}
+
+/// Shows promise 83.
+#[test]
+fn two_processes_admit_exactly_the_limit() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let (server, _) = runtime.block_on(store("processes"));
+    let url = server.url();
+    shared_limit::two_processes_admit_exactly(LIMIT, &url, "postgres::limits::one_process");
+}
+
+/// Shows promise 360.
+#[tokio::test]
+async fn machines_share_the_permits_of_a_fleet() {
+    let (_server, store) = store("permits").await;
+    shared_limit::machines_share_permits(store).await;
+}
+
+/// Shows promise 391.
+#[tokio::test]
+async fn a_key_is_counted_once_under_all_its_quotas() {
+    let (_server, store) = store("quotas").await;
+    let limit = |name: &str, algorithm| {
+        let builder = CasBuilder::new(store.clone()).deadline(Duration::from_secs(10));
+        builder.build(name, algorithm).expect("a limit")
+    };
+    key_quotas::a_key_is_counted_once_under_all_its_quotas(limit, false).await;
+}
+
+/// Shows promise 83.
+#[tokio::test]
+async fn an_uncontended_decision_is_one_statement() {
+    let (_server, store) = store("alone").await;
+    shared_limit::a_decision_is_one_round_trip(store).await;
+}
+
+/// The conflicts of eight machines that take 20 units each of one key.
+async fn conflicts<P: Pool>(table: &str, pool: impl Fn(Connections) -> P) -> u64 {
+    let (server, _) = store(table).await;
+    let mut machines = JoinSet::new();
+    let began = Arc::new(Barrier::new(8));
+    for _ in 0..8 {
+        let connections = Connections::open(&server.url()).and_then(|all| all.size(1));
+        let store = PostgreSql::new(pool(connections.expect("a URL"))).without_sweeps();
+        let builder = CasBuilder::new(store.table(table).expect("a name"));
+        let limit = builder.deadline(Duration::from_secs(20));
+        let window = FixedWindow::new(Quota::per_day(160));
+        let limit = limit.build("hot", window).expect("a limit");
+        let began = Arc::clone(&began);
+        machines.spawn(async move {
+            for call in 0..20 {
+                // All of them have connected, so that they call at the same time.
+                if call == 1 {
+                    began.wait().await;
+                }
+                let decision = limit.decide("key", 1).await.expect("a decision");
+                assert!(decision.is_admitted());
+            }
+            limit
+        });
+    }
+    let machines = machines.join_all().await;
+    let denied = machines[0].decide("key", 1).await.expect("a decision");
+    assert!(denied.is_denied());
+    machines.iter().map(|limit| limit.counts().conflicts).sum()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn machines_on_one_key_take_turns_and_do_not_conflict() {
+    let in_turns = conflicts("turns", |connections| connections).await;
+    let at_random = conflicts("at_random", OnlyShared).await;
+    assert!(2 * in_turns < at_random, "{in_turns}, {at_random}");
+}
+
+const MACHINES: u64 = 16;
+const KEYS: u64 = 20;
+const ROUNDS: u64 = 6;
+
+/// The conflicts of machines that use many keys at once, each with one call for all keys after the other. No call
+/// fails, and each key has what its limit is.
+async fn conflicts_of_many_keys<P: Pool>(table: &str, pool: impl Fn(Connections) -> P) -> u64 {
+    let (server, _) = store(table).await;
+    let mut machines = JoinSet::new();
+    let began = Arc::new(Barrier::new(usize::try_from(MACHINES).expect("few")));
+    for _ in 0..MACHINES {
+        let connections = Connections::open(&server.url()).and_then(|all| all.size(2));
+        let store = PostgreSql::new(pool(connections.expect("a URL"))).without_sweeps();
+        let builder = CasBuilder::new(store.table(table).expect("a name")).without_deny_cache();
+        let limit = builder.deadline(Duration::from_secs(60));
+        let window = FixedWindow::new(Quota::per_day(MACHINES * ROUNDS - 10)).anchored();
+        let limit = limit.build("many", window).expect("a limit");
+        let began = Arc::clone(&began);
+        machines.spawn(async move {
+            let connected = limit.decide("other", 1).await;
+            assert!(connected.expect("a decision").is_admitted());
+            began.wait().await;
+            let mut admitted = 0;
+            for _ in 0..ROUNDS {
+                let calls: JoinSet<_> = (0..KEYS).map(|key| limit.decide(&key, 1)).collect();
+                for decision in calls.join_all().await {
+                    admitted += u64::from(decision.expect("a decision").is_admitted());
+                }
+            }
+            (admitted, limit.counts().conflicts)
+        });
+    }
+    let machines = machines.join_all().await;
+    let admitted: u64 = machines.iter().map(|(admitted, _)| admitted).sum();
+    assert_eq!(admitted, KEYS * (MACHINES * ROUNDS - 10));
+    machines.iter().map(|(_, conflicts)| conflicts).sum()
+}
+
+/// Counts conflicts, as the time that they take is what makes a limit collapse.
+///
+/// Shows promise 83.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_machines_on_many_keys_do_not_work_in_vain() {
+    let in_turns = conflicts_of_many_keys("many_in_turns", |connections| connections).await;
+    let at_random = conflicts_of_many_keys("many_at_random", OnlyShared).await;
+    // A machine finds out by a conflict that others use the key, and again after it has had several turns in a row.
+    let most = MACHINES * KEYS * ROUNDS / 3;
+    let is_right = |conflicts| conflicts <= most;
+    assert!(
+        is_right(in_turns) && !is_right(at_random),
+        "{in_turns} and {at_random} of {most}"
+    );
+}
+
+/// Shows promise 83.
+#[tokio::test]
+async fn every_operation_reaches_the_other_machine() {
+    let (_server, store) = store("operations").await;
+    shared_limit::operations_reach_the_other_machine(store).await;
+}
+
+/// Shows promise 83.
+#[tokio::test]
+async fn a_rolling_deploy_admits_no_more_than_both_configurations() {
+    let (_server, store) = store("deploys").await;
+    shared_limit::a_rolling_deploy_admits_no_more_than_both(store).await;
+}
+
+#[tokio::test]
+async fn the_state_is_removed_when_it_decides_like_an_unused_key() {
+    let (server, store) = store("forgotten").await;
+    let window = FixedWindow::new(Quota::per(5, Duration::from_secs(3_600)));
+    let machine = || CasBuilder::new(store.clone()).deadline(Duration::from_secs(10));
+    let limit = machine().build("hourly", window).expect("a limit");
+    for _ in 0..5 {
+        assert!(
+            limit
+                .decide("key", 1)
+                .await
+                .expect("a decision")
+                .is_admitted()
+        );
+    }
+    let client = server.client().await;
+    let pass = "UPDATE forgotten SET expires_at = expires_at - 7200000000, \
+                sweep_at = sweep_at - 7800000000";
+    client.batch_execute(pass).await.expect("a table");
+    assert_eq!(store.sweep(100).await.expect("a sweep"), 1);
+    let other = machine().build("hourly", window).expect("a limit");
+    assert!(
+        other
+            .decide("key", 1)
+            .await
+            .expect("a decision")
+            .is_admitted()
+    );
+}
+
+/// Calls of four tasks on one key while the server stops and starts. Returns how many were admitted
+/// before and after.
+async fn admitted_across(logged: bool, stop: fn(&mut PostgresServer)) -> (u64, u64) {
+    let mut server = PostgresServer::start();
+    let store = PostgreSql::open(&server.url()).expect("a URL");
+    let store = if logged { store.logged() } else { store };
+    let made = connected(async || store.create_table().await).await;
+    made.expect("a table");
+    let counts = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+    let is_after = Arc::new(AtomicU64::new(0));
+    let tasks: Vec<_> = (0..4)
+        .map(|_| {
+            let builder = CasBuilder::new(store.clone()).without_deny_cache();
+            let builder = builder.deadline(Duration::from_millis(500));
+            let window = FixedWindow::new(Quota::per(LIMIT, Duration::from_secs(1_000_000)));
+            let limit = builder.build("crash", window.anchored()).expect("a limit");
+            let (counts, is_after) = (Arc::clone(&counts), Arc::clone(&is_after));
+            tokio::spawn(async move {
+                let mut denials = 0;
+                while denials < 20 {
+                    let phase = is_after.load(Ordering::Relaxed);
+                    match limit.decide("key", 1).await {
+                        Ok(decision) if decision.is_admitted() => {
+                            counts[usize::from(phase > 0)].fetch_add(1, Ordering::Relaxed);
+                        }
+                        Ok(_) => denials += phase,
+                        Err(error) => assert!(error.is_transient(), "{error}"),
+                    }
+                    tokio::task::yield_now().await;
+                }
+            })
+        })
+        .collect();
+    until("some are admitted", async || {
+        counts[0].load(Ordering::Relaxed) >= LIMIT / 4
+    })
+    .await;
+    stop(&mut server);
+    server.restart();
+    is_after.store(1, Ordering::Relaxed);
+    for task in tasks {
+        task.await.expect("no panic");
+    }
+    let [before, after] = [0, 1].map(|at: usize| counts[at].load(Ordering::Relaxed));
+    (before, after)
+}
+
+/// Shows promise 143.
+#[tokio::test]
+async fn a_crash_restarts_the_limits_of_an_unlogged_table_once() {
+    let (before, after) = admitted_across(false, PostgresServer::kill).await;
+    assert!(before <= LIMIT, "{before}");
+    // A call that began before the crash may have been decided after it.
+    assert!(before + after <= 2 * LIMIT, "{before} and {after}");
+    assert!(after >= LIMIT - 40, "{before} and {after}");
+}
+
+/// Shows promise 143.
+#[tokio::test]
+async fn no_restart_restarts_the_limits_of_a_logged_table() {
+    for stop in [PostgresServer::kill, PostgresServer::stop] {
+        let (before, after) = admitted_across(true, stop).await;
+        // A call whose reply was lost was counted, and is reported as an error.
+        let admitted = before + after;
+        assert!(admitted <= LIMIT, "{before} and {after}");
+        assert!(admitted >= LIMIT - 40, "{before} and {after}");
+    }
+}
+
+/// A key of many parts.
+struct Long(usize);
+
+impl RemoteKey for Long {
+    fn write(&self, name: &mut KeyName) {
+        for part in 0..self.0 {
+            name.push_bytes(format!("{part:060}").as_bytes());
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_name_of_a_key_may_be_of_any_length() {
+    let (_server, store) = store("long").await;
+    let window = FixedWindow::new(Quota::per_day(2)).anchored();
+    let builder = CasBuilder::new(store).deadline(Duration::from_secs(10));
+    let limit = builder.build("long", window);
+    let limit = limit.expect("a limit");
+    for parts in [16, 17, 100, 5_000] {
+        let mut admitted = 0;
+        for _ in 0..4 {
+            let decision = limit.decide(&Long(parts), 1).await;
+            admitted += u64::from(decision.expect("a decision").is_admitted());
+        }
+        assert_eq!(admitted, 2, "{parts} parts");
+    }
+}
+
+/// Two machines ask as often as they can, until most periods were used up. What begins and ends within a period is at
+/// most the limit.
+///
+/// Shows promise 91.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_period_has_more_than_the_limit_of_a_log() {
+    const LOG_LIMIT: u64 = 20;
+    const PERIOD: Duration = Duration::from_millis(100);
+    let (_server, store) = store("exact").await;
+    let counts = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+    let mut tasks = JoinSet::new();
+    for _ in 0..2 {
+        let builder = CasBuilder::new(store.clone()).without_deny_cache();
+        let log = SlidingLog::new(Quota::per(LOG_LIMIT, PERIOD));
+        let limit = builder.deadline(Duration::from_secs(5)).build("exact", log);
+        let limit = limit.expect("a limit");
+        for _ in 0..8 {
+            let (limit, counts) = (limit.clone(), Arc::clone(&counts));
+            tasks.spawn(async move {
+                let [admissions, denials] = &*counts;
+                let mut admitted = Vec::new();
+                let begun = Instant::now();
+                while begun.elapsed() < 25 * PERIOD
+                    || admissions.load(Ordering::Relaxed) <= 10 * LOG_LIMIT
+                    || denials.load(Ordering::Relaxed) < 1_000
+                {
+                    assert!(begun.elapsed() < Duration::from_secs(60), "too few");
+                    let sent_at = Instant::now();
+                    let decision = limit.decide("key", 1).await.expect("a decision");
+                    if decision.is_admitted() {
+                        admitted.push((sent_at, Instant::now()));
+                        admissions.fetch_add(1, Ordering::Relaxed);
+                    } else {
+                        denials.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+                admitted
+            });
+        }
+    }
+    let mut admitted: Vec<_> = tasks.join_all().await.into_iter().flatten().collect();
+    admitted.sort();
+    assert!(admitted.len() as u64 > 10 * LOG_LIMIT, "{}", admitted.len());
+    for (index, (first, _)) in admitted.iter().enumerate() {
+        let until = *first + PERIOD;
+        let within = admitted[index..].iter().filter(|(_, ended)| *ended < until);
+        let count = within.count() as u64;
+        assert!(count <= LOG_LIMIT, "{count} of {LOG_LIMIT} in a period");
+    }
+}
+
+/// Shows promise 321.
+#[tokio::test]
+async fn a_cost_that_is_known_at_the_end_is_taken_however_the_request_ends() {
+    let (_server, store) = store("costs").await;
+    let bucket = TokenBucket::new(Quota::per(1, Duration::from_secs(1_000_000)).burst(200));
+    let builder = CasBuilder::new(store).deadline(Duration::from_secs(10));
+    let limit = builder.build("costs", bucket).expect("a limit");
+    assert_eq!(settled_costs::fault(limit).await, None);
+}
+
+/// Shows promises 53, 321.
+#[tokio::test]
+async fn a_limit_of_requests_beside_one_of_tokens_takes_one_for_each() {
+    let (_server, store) = store("two_costs").await;
+    let window = |name, quota| {
+        let builder = CasBuilder::new(store.clone()).deadline(Duration::from_secs(10));
+        let window = FixedWindow::new(quota).anchored();
+        builder.build(name, window).expect("a limit")
+    };
+    let requests = window("requests", Quota::per_minute(30));
+    let tokens = window("tokens", Quota::per_day(700));
+    assert_eq!(settled_costs::fault_of_two(requests, tokens).await, None);
+}

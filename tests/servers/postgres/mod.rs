@@ -1,0 +1,58 @@
+//! Limits in PostgreSQL, against real servers.
+
+mod connections;
+mod isolation;
+mod limits;
+mod mistakes;
+mod outages;
+mod pooler;
+mod pools;
+mod port;
+mod space;
+mod sweeps;
+
+use std::{sync::Arc, time::Duration};
+
+use tower_throttle::store::cas::{
+    CasStore, Swapped, Value, Version,
+    postgres::{Pool, PostgreSql},
+};
+
+use crate::{
+    key_quotas,
+    postgres_server::{self, PostgresServer},
+    settled_costs, shared_limit,
+    wait::connected,
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A store on the shared server, with this table, made anew.
+async fn store(table: &str) -> (Arc<PostgresServer>, PostgreSql) {
+    let server = PostgresServer::shared();
+    let store = PostgreSql::open(&server.url()).expect("a URL");
+    let store = store.table(table).expect("a name").without_sweeps();
+    let made = connected(async || store.create_table().await).await;
+    made.expect("a table");
+    (server, store)
+}
+
+fn version(number: u64) -> Version {
+    Version::from_u64(number)
+}
+
+fn value(number: u64, bytes: &str) -> Value {
+    Value::new(version(number), bytes.into())
+}
+
+/// Stores a value of a new key.
+async fn insert<P: Pool>(store: &PostgreSql<P>, key: &str, new: &Value) {
+    let swapped = store.swap(key, None, new, MINUTE).await;
+    let swapped = swapped.expect("a server that responds");
+    assert!(matches!(swapped, Swapped::Done(Some(_))), "{swapped:?}");
+}
+
+/// The value of a key.
+async fn load<P: Pool>(store: &PostgreSql<P>, key: &str) -> Option<Value> {
+    store.load(key).await.expect("a reply").value
+}

@@ -1,0 +1,398 @@
+//! Expired rows are removed.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::time::Instant;
+use tokio_postgres::Client;
+use tower_throttle::{
+    StoreError,
+    store::cas::{
+        CasStore, Swapped,
+        postgres::{Connections, Pool, PooledClient, PostgreSql},
+    },
+};
+
+use super::{MINUTE, connected, insert, load, postgres_server::PostgresServer, store, value};
+use crate::wait::until;
+
+/// Lets an hour pass for some rows.
+async fn age(client: &Client, table: &str, keys: &str) {
+    let age = format!(
+        "UPDATE {table} SET expires_at = expires_at - 3600000000, sweep_at = sweep_at - 3600000000 \
+         WHERE key LIKE '{keys}'"
+    );
+    client.batch_execute(&age).await.expect("a table");
+}
+
+async fn rows(client: &Client, table: &str) -> i64 {
+    let query = format!("SELECT count(*) FROM {table}");
+    client.query_one(&query, &[]).await.expect("a count").get(0)
+}
+
+/// The rows that a sweep would read.
+async fn overdue(client: &Client, table: &str) -> i64 {
+    let query = format!(
+        "SELECT count(*) FROM {table} \
+         WHERE sweep_at < extract(epoch FROM clock_timestamp()) * 1000000"
+    );
+    client.query_one(&query, &[]).await.expect("a count").get(0)
+}
+
+/// Shows promise 85.
+#[tokio::test]
+async fn a_sweep_removes_expired_rows_and_no_more_than_it_may() {
+    let (server, store) = store("swept").await;
+    let client = server.client().await;
+    for number in 0..30 {
+        insert(&store, &format!("old-{number}"), &value(1, "")).await;
+    }
+    insert(&store, "new", &value(1, "kept")).await;
+    assert_eq!(store.sweep(100).await, Ok(0));
+    age(&client, "swept", "old-%").await;
+    assert_eq!(store.sweep(10).await, Ok(10));
+    assert_eq!(rows(&client, "swept").await, 21);
+    assert_eq!(store.sweep(100).await, Ok(20));
+    assert_eq!(store.sweep(100).await, Ok(0));
+    assert_eq!(load(&store, "new").await, Some(value(1, "kept")));
+}
+
+/// Shows promise 85.
+#[tokio::test]
+async fn a_sweep_of_several_batches_removes_no_more_than_it_may() {
+    let (server, store) = store("batches").await;
+    let client = server.client().await;
+    fill(&client, "batches", 350).await;
+    assert_eq!(store.sweep(150).await, Ok(150));
+    assert_eq!(rows(&client, "batches").await, 200);
+}
+
+/// Shows promise 85.
+#[tokio::test]
+async fn a_sweep_that_conflicts_with_another_transaction_removes_nothing() {
+    let (server, store) = store("conflicting").await;
+    let client = server.client().await;
+    fill(&client, "conflicting", 1).await;
+    let trigger = "CREATE FUNCTION refuse_sweep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            RAISE EXCEPTION 'a conflict' USING ERRCODE = '40001';
+        END $$;
+        CREATE TRIGGER conflicts BEFORE DELETE ON conflicting \
+            FOR EACH ROW EXECUTE FUNCTION refuse_sweep()";
+    client.batch_execute(trigger).await.expect("a trigger");
+    assert_eq!(store.sweep(100).await, Ok(0));
+    assert_eq!(rows(&client, "conflicting").await, 1);
+}
+
+/// Shows promise 85.
+#[tokio::test]
+async fn a_row_that_is_written_again_is_kept() {
+    let (server, store) = store("rewritten").await;
+    let client = server.client().await;
+    insert(&store, "key", &value(1, "old")).await;
+    age(&client, "rewritten", "key").await;
+    insert(&store, "key", &value(2, "new")).await;
+    // Its old moment of a sweep has come, and is moved behind the expiry.
+    assert_eq!(overdue(&client, "rewritten").await, 1);
+    assert_eq!(store.sweep(100).await, Ok(0));
+    assert_eq!(load(&store, "key").await, Some(value(2, "new")));
+    assert_eq!(overdue(&client, "rewritten").await, 0);
+    let query = "SELECT sweep_at - expires_at FROM rewritten";
+    let slack = client.query_one(query, &[]).await.expect("a row");
+    assert_eq!(slack.get::<_, i64>(0), 60_000_000);
+}
+
+/// The slack of a row that lives for a day is an hour: it is read no more often.
+#[tokio::test]
+async fn a_sweep_reads_rows_of_long_and_of_short_lives_again_after_an_hour_and_a_minute() {
+    let (server, store) = store("bounds").await;
+    let client = server.client().await;
+    for (key, ttl) in [("long", 1_440 * MINUTE), ("short", MINUTE / 30)] {
+        let swapped = store.swap(key, None, &value(1, ""), ttl).await;
+        assert!(matches!(swapped, Ok(Swapped::Done(_))));
+    }
+    let due = "UPDATE bounds SET sweep_at = 0";
+    client.batch_execute(due).await.expect("a table");
+    assert_eq!(store.sweep(100).await, Ok(0));
+    let query = "SELECT sweep_at - expires_at FROM bounds ORDER BY key";
+    let slacks = client.query(query, &[]).await.expect("two rows");
+    let slacks: Vec<i64> = slacks.iter().map(|row| row.get(0)).collect();
+    assert_eq!(slacks, [3_600_000_000, 60_000_000]);
+}
+
+/// Rows in use are due before those that have expired, and are more than a batch.
+///
+/// Shows promise 85.
+#[tokio::test]
+async fn a_sweep_passes_rows_in_use() {
+    let (server, store) = store("passed").await;
+    let client = server.client().await;
+    let fill = "INSERT INTO passed SELECT 'used-' || n, 1, '', 4000000000000000, 1 \
+                FROM generate_series(1, 250) n";
+    client.batch_execute(fill).await.expect("a table");
+    insert(&store, "old", &value(1, "")).await;
+    age(&client, "passed", "old").await;
+    assert_eq!(store.sweep(1).await, Ok(1));
+    assert_eq!(rows(&client, "passed").await, 250);
+    assert_eq!(overdue(&client, "passed").await, 0);
+}
+
+/// Shows promise 85.
+#[tokio::test]
+async fn rows_that_another_transaction_holds_are_skipped() {
+    let (server, store) = store("skipped").await;
+    let client = server.client().await;
+    for key in ["held", "free"] {
+        insert(&store, key, &value(1, "")).await;
+    }
+    age(&client, "skipped", "%").await;
+    let begin = "BEGIN; SELECT 1 FROM skipped WHERE key = 'held' FOR UPDATE";
+    client.batch_execute(begin).await.expect("a lock");
+    assert_eq!(store.sweep(100).await, Ok(1));
+    client.batch_execute("COMMIT").await.expect("an end");
+    assert_eq!(store.sweep(100).await, Ok(1));
+}
+
+/// Shows promise 85.
+#[tokio::test]
+async fn sweeps_and_swaps_at_once_lose_no_value() {
+    let (server, _) = store("raced").await;
+    let client = server.client().await;
+    let on_own_connection = async || {
+        let connections = Connections::open(&server.url()).expect("a URL");
+        // Without the short timeout of locks: on a busy machine a sweep may hold one for as long.
+        let store = PostgreSql::new(connections.without_session_settings());
+        let store = store.table("raced").expect("a name").without_sweeps();
+        let swept = connected(async || store.sweep(100).await).await;
+        assert_eq!(swept, Ok(0));
+        store
+    };
+    let (store, sweeper) = (on_own_connection().await, on_own_connection().await);
+    for round in 0..100 {
+        let old = value(2 * round + 1, "old");
+        let new = value(2 * round + 2, "new");
+        // The row of the round before has expired, or was swept.
+        insert(&store, "key", &old).await;
+        age(&client, "raced", "key").await;
+        let (swapped, swept) =
+            tokio::join!(store.swap("key", None, &new, MINUTE), sweeper.sweep(100));
+        assert!(matches!(swapped, Ok(Swapped::Done(_))), "{swapped:?}");
+        assert!(swept.is_ok(), "{swept:?}");
+        assert_eq!(load(&store, "key").await, Some(new));
+        age(&client, "raced", "key").await;
+    }
+}
+
+/// Inserts rows that have expired.
+async fn fill(client: &Client, table: &str, count: u32) {
+    let fill = format!(
+        "INSERT INTO {table} SELECT 'old-' || n, 1, '', 1, 1 FROM generate_series(1, {count}) n"
+    );
+    client.batch_execute(&fill).await.expect("a table");
+}
+
+/// Shows when the store and its task have ended: nothing holds the pool. Counts the statements.
+#[derive(Debug)]
+struct Tracked(Arc<(Connections, AtomicU64)>);
+
+fn tracked(server: &PostgresServer) -> Tracked {
+    let connections = Connections::open(&server.url()).expect("a URL");
+    Tracked(Arc::new((connections, AtomicU64::new(0))))
+}
+
+impl Pool for Tracked {
+    type Connection = PooledClient;
+
+    async fn get(&self) -> Result<PooledClient, StoreError> {
+        let (connections, statements) = &*self.0;
+        statements.fetch_add(1, Ordering::Relaxed);
+        connections.get().await
+    }
+
+    fn client(connection: &PooledClient) -> &Client {
+        Connections::client(connection)
+    }
+}
+
+/// Shows promise 85.
+#[tokio::test]
+async fn the_store_sweeps_in_the_background_until_it_is_dropped() {
+    let (server, _) = store("background").await;
+    let client = server.client().await;
+    let pool = tracked(&server);
+    let connections = Arc::clone(&pool.0);
+    let store = PostgreSql::new(pool).table("background").expect("a name");
+    let store = store
+        .sweep_every(Duration::from_millis(20))
+        .expect("an interval");
+    // More than a batch.
+    fill(&client, "background", 2_500).await;
+    insert(&store, "new", &value(1, "")).await;
+    until("the expired rows are gone", async || {
+        rows(&client, "background").await == 1
+    })
+    .await;
+    until("they are counted", async || store.sweeps().removed == 2_500).await;
+    assert_eq!(store.sweeps().failures, 0);
+    let clone = store.clone();
+    drop(store);
+    insert(&clone, "newer", &value(1, "")).await;
+    assert!(Arc::strong_count(&connections) > 1);
+    drop(clone);
+    until("the task has ended", async || {
+        Arc::strong_count(&connections) == 1
+    })
+    .await;
+}
+
+/// Without a batch per interval, which would take 50 seconds, and without sweeps in vain.
+///
+/// Shows promise 85.
+#[tokio::test]
+async fn the_store_sweeps_all_that_is_due_once_per_interval() {
+    let (server, _) = store("once").await;
+    let client = server.client().await;
+    let pool = tracked(&server);
+    let counts = Arc::clone(&pool.0);
+    let store = PostgreSql::new(pool).table("once").expect("a name");
+    let store = store
+        .sweep_every(Duration::from_secs(1))
+        .expect("an interval");
+    fill(&client, "once", 10_000).await;
+    let begun = Instant::now();
+    assert_eq!(load(&store, "key").await, None);
+    until("the expired rows are gone", async || {
+        rows(&client, "once").await == 0
+    })
+    .await;
+    assert!(begun.elapsed() < Duration::from_secs(30));
+    // The task runs while the test waits for a reply.
+    for _ in 0..100 {
+        assert_eq!(rows(&client, "once").await, 0);
+    }
+    let intervals = begun.elapsed().as_millis() / 500;
+    let statements = u128::from(counts.1.load(Ordering::Relaxed));
+    // The load, 100 full batches, and one that is not full per interval.
+    assert!(statements <= 102 + intervals, "{statements}, {intervals}");
+}
+
+/// A pool that cannot connect. It notes when it is asked.
+#[derive(Debug)]
+struct Refusing(Arc<Mutex<Vec<Instant>>>);
+
+#[derive(Debug)]
+enum Never {}
+
+impl Pool for Refusing {
+    type Connection = Never;
+
+    async fn get(&self) -> Result<Never, StoreError> {
+        self.0.lock().expect("no panic").push(Instant::now());
+        Err(StoreError::new("no server", true))
+    }
+
+    fn client(connection: &Never) -> &Client {
+        match *connection {}
+    }
+}
+
+/// Shows promise 85.
+#[tokio::test(start_paused = true)]
+async fn sweeps_are_half_an_interval_to_an_interval_apart_at_random() {
+    let asked = Arc::default();
+    let store = PostgreSql::new(Refusing(Arc::clone(&asked)));
+    let (half, interval) = (Duration::from_secs(5), Duration::from_secs(10));
+    let store = store.sweep_every(interval).expect("an interval");
+    assert!(store.load("key").await.is_err());
+    tokio::time::sleep(interval * 20).await;
+    let asked = asked.lock().expect("no panic");
+    let pauses: Vec<_> = asked.windows(2).map(|two| two[1] - two[0]).collect();
+    // Timers count whole milliseconds.
+    let longest = interval + Duration::from_millis(2);
+    assert!(
+        pauses.iter().all(|pause| (half..longest).contains(pause)),
+        "{pauses:?}"
+    );
+    assert!(pauses.len() >= 19, "{pauses:?}");
+    let same = |pause: &Duration| pause.abs_diff(pauses[0]) < Duration::from_millis(10);
+    assert!(!pauses.iter().all(same), "{pauses:?}");
+}
+
+/// Shows promise 85.
+#[tokio::test]
+async fn a_sweep_that_fails_is_counted_and_the_next_one_runs() {
+    let (server, owner) = store("failing").await;
+    let store = owner
+        .sweep_every(Duration::from_millis(20))
+        .expect("an interval");
+    let client = server.client().await;
+    assert_eq!(load(&store, "key").await, None);
+    let hide = "ALTER TABLE failing RENAME TO hidden";
+    client.batch_execute(hide).await.expect("a table");
+    until("a sweep has failed", async || store.sweeps().failures >= 2).await;
+    let error = store.sweeps().last_error.expect("a cause");
+    assert!(error.to_string().contains("create_table"), "{error}");
+    let show = "ALTER TABLE hidden RENAME TO failing";
+    client.batch_execute(show).await.expect("a table");
+    until("a sweep has succeeded", async || {
+        store.sweeps().last_error.is_none()
+    })
+    .await;
+}
+
+/// Shows promise 86.
+#[test]
+fn connections_calls_and_sweeps_need_no_timers_of_the_runtime() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_io()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        let server = crate::postgres::PostgresServer::shared();
+        let store = PostgreSql::open(&server.url()).expect("a URL");
+        let store = store.table("no_timers").expect("a name");
+        let store = store.sweep_every(Duration::from_millis(10));
+        let store = store.expect("an interval");
+        let made = connected(async || store.create_table().await).await;
+        made.expect("a table");
+        let client = server.client().await;
+        insert(&store, "key", &value(1, "")).await;
+        age(&client, "no_timers", "key").await;
+        let begun = tokio::time::Instant::now();
+        while store.sweeps().removed == 0 {
+            assert!(begun.elapsed().as_secs() < 30, "{:?}", store.sweeps());
+            // A reply from time to time, so that the task runs.
+            let _ = rows(&client, "no_timers").await;
+        }
+    });
+}
+
+#[test]
+fn the_task_starts_again_in_another_runtime() {
+    let start = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime")
+    };
+    let (server, owner) = start().block_on(store("restarted"));
+    let store = owner
+        .sweep_every(Duration::from_millis(20))
+        .expect("an interval");
+    for round in 1..=2 {
+        start().block_on(async {
+            assert_eq!(load(&store, "key").await, None);
+            let pass = Connections::open(&server.url()).expect("a URL");
+            let other = PostgreSql::new(pass).table("restarted").expect("a name");
+            let other = other.without_sweeps();
+            insert(&other, "old", &value(round, "")).await;
+            age(&server.client().await, "restarted", "old").await;
+            until("it is swept", async || store.sweeps().removed == round).await;
+        });
+    }
+}

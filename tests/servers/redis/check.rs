@@ -1,0 +1,331 @@
+//! `Redis::check`, and the setups that it is for: clusters, proxies and restricted users.
+
+use std::time::Duration;
+
+use tower_throttle::store::redis::{Redis, RedisLimiter};
+use tower_throttle::{
+    FixedWindow, Lockout, Quota, SlidingLog, SlidingWindow, TokenBucket,
+    store::{Backend, Op},
+};
+
+use crate::hashing_proxy::{HashingProxy, Kind};
+use crate::proxy::{Protocol, Proxy};
+use crate::redis::faults::command;
+use crate::redis::{connect, open};
+use crate::redis_cluster::cluster_of_one;
+use crate::redis_server::RedisServer;
+
+const KEYS: u64 = 40;
+const LIMIT: u64 = 3;
+
+/// Asks for ten times the limit of each key, all at once. Returns how many were admitted per key.
+async fn admitted_at_once(limiter: &RedisLimiter<FixedWindow>) -> Vec<u64> {
+    let calls: Vec<_> = (0..10 * LIMIT)
+        .flat_map(|_| 0..KEYS)
+        .map(|key| tokio::spawn(limiter.decide(&key, 1)))
+        .collect();
+    let mut admitted = vec![0; usize::try_from(KEYS).expect("few")];
+    for (call, key) in calls.into_iter().zip((0..admitted.len()).cycle()) {
+        let decision = call.await.expect("no panic").expect("a decision");
+        admitted[key] += u64::from(decision.is_admitted());
+    }
+    admitted
+}
+
+fn window() -> FixedWindow {
+    FixedWindow::new(Quota::per_day(LIMIT)).anchored()
+}
+
+/// Shows promise 95.
+#[tokio::test]
+async fn check_warns_of_eviction() {
+    let server = RedisServer::start();
+    let redis = open(&server.url()).await.without_deny_cache();
+    assert_eq!(redis.check().await, Ok(None));
+    command(
+        &server,
+        &["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"],
+    );
+    let warning = redis.check().await.expect("an answer").expect("a warning");
+    assert!(
+        warning.contains("allkeys-lru") && warning.contains("noeviction"),
+        "{warning}"
+    );
+    let keys: u64 = redis::cmd("DBSIZE")
+        .query(&mut server.connection())
+        .expect("a count");
+    assert_eq!(keys, 0, "it removes its keys");
+}
+
+/// Shows promise 123.
+#[tokio::test]
+async fn concurrent_calls_through_a_plain_client_are_exact_in_a_cluster_of_one_master() {
+    let server = cluster_of_one();
+    // Without a check, the first batch shows that it is a cluster.
+    let redis = open(&server.url()).await.without_deny_cache();
+    let admitted = admitted_at_once(&redis.limiter("plain", window())).await;
+    assert!(admitted.iter().all(|count| *count == LIMIT), "{admitted:?}");
+
+    let redis = open(&server.url()).await.without_deny_cache();
+    let warning = redis.check().await.expect("it works").expect("a warning");
+    assert!(warning.contains("Redis::with_cluster"), "{warning}");
+    let admitted = admitted_at_once(&redis.limiter("checked", window())).await;
+    assert!(admitted.iter().all(|count| *count == LIMIT), "{admitted:?}");
+}
+
+/// Shows promise 123.
+#[tokio::test]
+async fn behind_a_proxy_that_distributes_keys_calls_are_exact_without_batching() {
+    for kind in [Kind::Twemproxy, Kind::Envoy] {
+        let servers = [RedisServer::start(), RedisServer::start()];
+        let proxy = HashingProxy::before(&servers, kind);
+
+        let batching = open(&proxy.url()).await.without_deny_cache();
+        let error = batching.check().await.expect_err("a proxy");
+        assert!(!error.is_transient(), "{kind:?}: {error}");
+        let text = error.to_string();
+        assert!(text.contains("Redis::without_batching"), "{kind:?}: {text}");
+        let admitted = admitted_at_once(&batching.limiter("astray", window())).await;
+        assert!(
+            admitted.iter().any(|count| *count > LIMIT),
+            "{kind:?}: the fault happened"
+        );
+
+        let redis = open(&proxy.url())
+            .await
+            .without_deny_cache()
+            .without_batching();
+        let redis = connect(redis).await;
+        assert_eq!(redis.check().await, Ok(None), "{kind:?}");
+        let limiter = redis.limiter("single", window());
+        let admitted = admitted_at_once(&limiter).await;
+        assert!(
+            admitted.iter().all(|count| *count == LIMIT),
+            "{kind:?}: {admitted:?}"
+        );
+        for server in &servers {
+            let keys: u64 = redis::cmd("DBSIZE")
+                .query(&mut server.connection())
+                .expect("a count");
+            assert!(keys > 0, "{kind:?}: every server has some keys");
+        }
+        // Several limits per call.
+        let pair = (window(), TokenBucket::new(Quota::per_day(2)));
+        let pair = redis.limiter("pair", pair);
+        for (expected, index) in [true, true, false].into_iter().zip(0..) {
+            let decision = pair.decide("key", 1).await.expect("a decision");
+            assert_eq!(decision.is_admitted(), expected, "{kind:?}: call {index}");
+        }
+    }
+}
+
+/// The rights in the documentation.
+pub(crate) const RIGHTS: &str = "+eval +evalsha +time +get +psetex +del";
+
+/// A server with a user that has only these rights.
+async fn restricted(keys: &str, rights: &str) -> (RedisServer, Redis) {
+    let server = RedisServer::start();
+    let mut words = vec!["ACL", "SETUSER", "limiter", "on", ">secret", keys];
+    words.extend(rights.split_whitespace());
+    command(&server, &words);
+    let url = server.url().replace("redis://", "redis://limiter:secret@");
+    let redis = open(&url).await.without_deny_cache();
+    (server, redis)
+}
+
+/// Shows promise 128.
+#[tokio::test]
+async fn a_user_with_the_documented_rights_can_run_every_limit() {
+    let (_server, redis) = restricted("~{throttle:*", RIGHTS).await;
+    assert_eq!(redis.check().await, Ok(None));
+    let quota = Quota::per_second(5);
+    let every = (
+        (TokenBucket::new(quota), FixedWindow::new(quota)),
+        (SlidingWindow::new(quota), SlidingLog::new(quota)),
+    );
+    let limiter = redis.limiter("every", every);
+    for _ in 0..10 {
+        let decision = limiter.decide("key", 1).await.expect("a decision");
+        let refund = Op::Refund(1, decision.receipt());
+        let _ = limiter.apply("key", refund).await.expect("a decision");
+    }
+    let other = redis.limiter("every", TokenBucket::new(Quota::per_hour(5)));
+    let _ = other.decide("key", 1).await.expect("it moves the states");
+    let lockout = redis.limiter("every", Lockout::new(quota));
+    let _ = lockout.decide("key", 1).await.expect("it swaps");
+    let _ = limiter
+        .apply("key", Op::Reset)
+        .await
+        .expect("it is removed");
+}
+
+/// Shows promise 128.
+#[cfg(feature = "cas")]
+#[tokio::test]
+async fn a_user_with_the_rights_of_a_fleet_can_run_fleets_and_cas() {
+    use tower_throttle::store::{
+        cas::Cas,
+        fleet::{Leased, Synced},
+    };
+
+    let (_server, redis) = restricted("~{throttle:*", "+eval +evalsha +time +get +psetex").await;
+    let bucket = || TokenBucket::new(Quota::per_second(5));
+    let synced = Synced::new(redis.clone(), "synced", bucket());
+    let leased = Leased::new(redis.clone(), "leased", bucket());
+    let cas = Cas::new(redis, "cas", bucket());
+    for _ in 0..3 {
+        assert!(
+            synced
+                .decide("key", 1)
+                .await
+                .expect("a decision")
+                .is_admitted()
+        );
+        assert!(
+            leased
+                .decide("key", 1)
+                .await
+                .expect("a decision")
+                .is_admitted()
+        );
+        assert!(
+            cas.decide("key", 1)
+                .await
+                .expect("a decision")
+                .is_admitted()
+        );
+    }
+    synced.close().await.expect("it reports");
+    leased.close().await.expect("it reports");
+}
+
+/// Shows promise 128.
+#[tokio::test]
+async fn check_names_each_command_that_the_user_may_not_run() {
+    for name in RIGHTS.split_whitespace() {
+        let rights = RIGHTS.replace(name, "");
+        // The names of these begin with those of others.
+        let rights = match name {
+            "+eval" => RIGHTS.replace("+eval ", ""),
+            "+get" => RIGHTS.replace("+get ", ""),
+            _ => rights,
+        };
+        let (_server, redis) = restricted("~{throttle:*", &rights).await;
+        let error = redis.check().await.expect_err("a right is missing");
+        let text = error.to_string();
+        assert!(!error.is_transient(), "{text}");
+        let command = &name[1..];
+        let named = match command {
+            "eval" | "evalsha" => format!("'{command}'"),
+            _ => format!(
+                "the user may not run {}: allow {name} with ACL SETUSER",
+                command.to_uppercase()
+            ),
+        };
+        assert!(text.contains(&named), "{name}: {text}");
+        assert!(!text.contains("secret"), "{text}");
+    }
+    let (_server, redis) = restricted("~other:*", RIGHTS).await;
+    let error = redis.check().await.expect_err("no right on the keys");
+    assert!(!error.is_transient(), "{error}");
+    assert!(
+        error.to_string().contains("keys under the prefix"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_user_of_another_database_needs_one_more_right() {
+    for (right, missing) in [(" +select", None), ("", Some("select"))] {
+        let (server, _) = restricted("~{throttle:*", &format!("{RIGHTS}{right}")).await;
+        let url = server.url().replace("redis://", "redis://limiter:secret@");
+        let redis = open(&format!("{url}/3")).await.without_deny_cache();
+        match (redis.check().await, missing) {
+            (Ok(_), None) => {
+                let limiter = redis.limiter("third", window());
+                let _ = limiter.decide("key", 1).await.expect("a decision");
+                let keyspace: String = redis::cmd("INFO")
+                    .arg("keyspace")
+                    .query(&mut server.connection())
+                    .expect("its databases");
+                assert!(keyspace.contains("db3:keys=1"), "{keyspace}");
+            }
+            (Err(error), Some(missing)) => {
+                let text = error.to_string();
+                assert!(!error.is_transient(), "{text}");
+                assert!(text.contains(missing), "{text}");
+            }
+            (checked, _) => panic!("{right}: {checked:?}"),
+        }
+    }
+}
+
+/// The client asks a server for its role before it takes it for the primary.
+#[cfg(feature = "redis-sentinel")]
+#[tokio::test]
+async fn a_user_behind_sentinels_needs_one_more_right() {
+    use redis::sentinel::{SentinelClient, SentinelNodeConnectionInfo, SentinelServerType};
+
+    use crate::replicas::{PRIMARY, replica, sentinels};
+
+    for (right, works) in [(" +role", true), ("", false)] {
+        let (server, _) = restricted("~{throttle:*", &format!("{RIGHTS}{right}")).await;
+        let _replica = replica(server.port());
+        let sentinels = sentinels(server.port());
+        let urls: Vec<_> = sentinels.iter().map(RedisServer::url).collect();
+        let user = redis::RedisConnectionInfo::default()
+            .set_username("limiter")
+            .set_password("secret");
+        let node = SentinelNodeConnectionInfo::default().set_redis_connection_info(user);
+        let kind = SentinelServerType::Master;
+        let client = SentinelClient::build(urls, String::from(PRIMARY), Some(node), kind);
+        let redis = Redis::with_sentinel(client.expect("urls"));
+        let checked = redis.deadline(Duration::from_secs(2)).check().await;
+        assert_eq!(checked.is_ok(), works, "{right}: {checked:?}");
+    }
+}
+
+/// Shows promise 128.
+#[tokio::test]
+async fn check_of_a_server_that_is_down_is_transient() {
+    let mut server = RedisServer::start();
+    let redis = Redis::open(&server.url()).expect("a url");
+    server.kill();
+    let error = redis.check().await.expect_err("it is dead");
+    assert!(error.is_transient(), "{error}");
+}
+
+/// Shows promise 128.
+#[tokio::test]
+async fn check_of_a_server_that_is_not_ready_is_transient() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(Protocol::Redis, server.port());
+    let redis = open(&proxy.url()).await.without_deny_cache();
+    proxy.refuses("LOADING Redis is loading the dataset in memory", 1);
+    let error = redis.check().await.expect_err("it is not ready");
+    assert!(error.is_transient(), "{error}");
+    assert_eq!(proxy.refused(), 1, "the fault happened");
+    assert_eq!(redis.check().await, Ok(None));
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_keys_that_are_not_declared_is_named() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(Protocol::Redis, server.port());
+    let redis = open(&proxy.url()).await.without_deny_cache();
+    proxy.refuses("ERR script tried accessing undeclared key", 1_000);
+    let error = redis.check().await.expect_err("no key may be used");
+    assert!(!error.is_transient(), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("allow-undeclared-keys"), "{text}");
+}
+
+/// Shows promise 370.
+#[cfg(all(feature = "cas", feature = "testkit"))]
+#[tokio::test]
+async fn the_server_passes_the_check_of_stores() {
+    let server = RedisServer::start();
+    let checked =
+        tower_throttle::testkit::check_cas_store(open(&server.url()).await.without_deny_cache());
+    assert_eq!(checked.await, Ok(()));
+}

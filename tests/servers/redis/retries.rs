@@ -1,0 +1,113 @@
+//! Which calls are sent a second time.
+
+use std::time::Duration;
+
+use tower_throttle::store::redis::Redis;
+use tower_throttle::{FixedWindow, Quota, store::Backend};
+
+use crate::proxy::{Protocol, Proxy};
+use crate::redis::connect;
+use crate::redis_server::RedisServer;
+
+/// Errors of calls that were not executed and may succeed when sent again.
+const AGAIN: [&str; 5] = [
+    "NOSCRIPT No matching script",
+    "READONLY You can't write against a read only replica.",
+    "MASTERDOWN Link with MASTER is down",
+    "TRYAGAIN Multiple keys request during rehashing of slot",
+    "CLUSTERDOWN The cluster is down",
+];
+/// Errors of calls that were not executed and would fail again.
+const LATER: [&str; 6] = [
+    "LOADING Redis is loading the dataset in memory",
+    "BUSY Redis is busy running a script",
+    "OOM command not allowed when used memory > 'maxmemory'.",
+    "NOREPLICAS Not enough good replicas to write.",
+    "NOPERM this user has no permissions",
+    "CROSSSLOT Keys in request don't hash to the same slot",
+];
+
+struct Stage {
+    server: RedisServer,
+    proxy: Proxy,
+    redis: Redis,
+}
+
+impl Stage {
+    async fn new() -> Self {
+        let server = RedisServer::start();
+        let proxy = Proxy::before(Protocol::Redis, server.port());
+        let redis = Redis::open(&proxy.url()).expect("a url");
+        // Deadlines are not what is tested.
+        let redis = connect(redis.deadline(Duration::from_secs(5))).await;
+        Self {
+            server,
+            proxy,
+            redis,
+        }
+    }
+
+    /// Whether a call that is refused `times` times succeeds, and how often it was executed.
+    async fn refused(&self, reply: &'static str, times: u64) -> (bool, u64) {
+        let window = FixedWindow::new(Quota::per_day(1_000));
+        let limiter = self.redis.limiter("again", window);
+        let key = format!("{}{times}", reply.split(' ').next().expect("a code"));
+        // The server learns the script.
+        let _ = limiter.decide("other", 1).await.expect("a decision");
+        self.proxy.refuses(reply, times);
+        let answered = limiter.decide(key.as_str(), 1).await;
+        let answered = answered.is_ok();
+        assert_eq!(self.proxy.refused(), times, "the fault happened");
+        let used = limiter.decide(key.as_str(), 1).await.expect("a decision");
+        (answered, 999 - used.remaining())
+    }
+}
+
+/// Shows promise 87.
+#[tokio::test]
+async fn a_call_that_was_not_executed_is_sent_again_and_counted_once() {
+    let stage = Stage::new().await;
+    for reply in AGAIN {
+        assert_eq!(stage.refused(reply, 1).await, (true, 1), "{reply}");
+    }
+}
+
+/// Shows promise 87.
+#[tokio::test]
+async fn a_call_that_is_refused_twice_is_an_error_and_not_counted() {
+    for reply in AGAIN {
+        // A proxy per error, because failures open the breaker.
+        let stage = Stage::new().await;
+        assert_eq!(stage.refused(reply, 2).await, (false, 0), "{reply}");
+    }
+}
+
+/// Shows promise 87.
+#[tokio::test]
+async fn a_call_that_would_be_refused_again_is_not_sent_again() {
+    for reply in LATER {
+        let stage = Stage::new().await;
+        // If it were sent again, it would be executed.
+        assert_eq!(stage.refused(reply, 1).await, (false, 0), "{reply}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_a_replica_refused_is_sent_to_the_primary_at_the_same_address() {
+    let stage = Stage::new().await;
+    let primary = RedisServer::start();
+    let window = FixedWindow::new(Quota::per_day(10));
+    let limiter = stage.redis.limiter("again", window);
+    let _ = limiter.decide("key", 1).await.expect("a decision");
+    let mut follow = redis::cmd("REPLICAOF");
+    follow.arg("127.0.0.1").arg(primary.port());
+    follow.exec(&mut stage.server.connection()).expect("done");
+    stage.proxy.leads_to(primary.port());
+    let decision = limiter.decide("key", 1).await.expect("a decision");
+    assert_eq!(decision.remaining(), 9, "counted once, and there");
+    let info: String = redis::cmd("INFO")
+        .arg("errorstats")
+        .query(&mut stage.server.connection())
+        .expect("statistics");
+    assert!(info.contains("errorstat_READONLY"), "the fault happened");
+}

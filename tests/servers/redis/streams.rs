@@ -1,0 +1,237 @@
+//! Streams whose limit is in Redis: of two processes, and while the server is gone.
+
+use std::{
+    ops::Range,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use futures_util::stream::{self, Iter};
+use tokio::time::{Instant, timeout};
+use tower_throttle::layer::OnStoreError;
+use tower_throttle::store::redis::{Redis, RedisLimiter};
+use tower_throttle::store::{Backend, Fallback, Op};
+use tower_throttle::stream::{LimitedStream, StreamLimit};
+use tower_throttle::{Local, Quota, TokenBucket};
+
+use crate::redis::calls_of;
+use crate::redis_server::{RedisServer, reached};
+use crate::wait::connected;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Of the limits whose server is suspended.
+const DEADLINE: Duration = Duration::from_millis(600);
+const KEY: &str = "alice";
+
+fn limiter(
+    server: &RedisServer,
+    name: &str,
+    deadline: Duration,
+    bucket: TokenBucket,
+) -> RedisLimiter<TokenBucket> {
+    let redis = Redis::open(&server.url()).expect("a url");
+    let redis = redis.deadline(deadline).without_deny_cache();
+    redis.limiter(name, bucket)
+}
+
+type Messages = LimitedStream<Iter<Range<u32>>>;
+
+fn keyed(backend: impl Backend<String>) -> StreamLimit {
+    StreamLimit::keyed(Arc::new(backend), KEY.to_owned())
+}
+
+fn numbers(limit: StreamLimit, n: u32) -> Messages {
+    LimitedStream::new(stream::iter(0..n), limit)
+}
+
+/// When the messages have passed of two processes, each with a stream of `n` messages.
+async fn passed(
+    bucket: TokenBucket,
+    names: [&str; 2],
+    max_wait: Duration,
+    n: u32,
+) -> Vec<Duration> {
+    let server = RedisServer::start();
+    let times = Arc::new(Mutex::new(Vec::new()));
+    let limits = names.map(|name| limiter(&server, name, PATIENCE, bucket));
+    for limit in &limits {
+        let peeked = connected(async || limit.apply(KEY, Op::Peek(0)).await).await;
+        let _ = peeked.expect("a decision");
+    }
+    let begun = Instant::now();
+    let streams = limits.map(|limit| {
+        let limit = keyed(limit).max_wait(max_wait);
+        let (mut messages, times) = (numbers(limit, n), Arc::clone(&times));
+        tokio::spawn(async move {
+            while let Some(message) = messages.next().await {
+                if message.is_ok() {
+                    times.lock().expect("no panic").push(begun.elapsed());
+                }
+            }
+        })
+    });
+    for stream in streams {
+        stream.await.expect("no panic");
+    }
+    std::mem::take(&mut *times.lock().expect("no panic"))
+}
+
+/// Shows promise 396.
+#[tokio::test]
+async fn streams_of_two_processes_have_one_limit_together() {
+    let bucket = TokenBucket::new(Quota::per_day(100));
+    for (names, total) in [(["all"; 2], 100), (["one", "two"], 200)] {
+        let passed = passed(bucket, names, Duration::ZERO, 100).await;
+        assert_eq!(passed.len(), total, "{names:?}");
+    }
+}
+
+/// Real time: only that no message is early.
+///
+/// Shows promise 396.
+#[tokio::test]
+async fn streams_of_two_processes_are_paced_together() {
+    let bucket = TokenBucket::new(Quota::per_second(10).burst(1)).queue(100);
+    for (names, is_paced) in [(["all"; 2], true), (["one", "two"], false)] {
+        let passed = passed(bucket, names, Duration::MAX, 10).await;
+        assert_eq!(passed.len(), 20);
+        // The clock of the server is another one than that of the test.
+        let due = |n: u32| Duration::from_millis(100).mul_f64(0.99) * n;
+        let in_time = (0..).zip(&passed).all(|(n, at)| *at >= due(n));
+        assert_eq!(in_time, is_paced, "{names:?}: {passed:?}");
+    }
+}
+
+/// What becomes of ten messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Outcome {
+    admitted: u32,
+    denied: u32,
+    /// Because of the server.
+    failed: u32,
+}
+
+const fn outcome(admitted: u32, denied: u32, failed: u32) -> Outcome {
+    Outcome {
+        admitted,
+        denied,
+        failed,
+    }
+}
+
+async fn next_ten(messages: &mut Messages) -> Outcome {
+    let mut outcome = Outcome::default();
+    for _ in 0..10 {
+        let next = timeout(PATIENCE, messages.next()).await;
+        match next.expect("no hang").expect("it goes on") {
+            Ok(_) => outcome.admitted += 1,
+            Err(denied) if denied.store_error().is_none() => outcome.denied += 1,
+            Err(_) => outcome.failed += 1,
+        }
+    }
+    outcome
+}
+
+/// How many messages are admitted before ten in a row have that outcome.
+async fn until(messages: &mut Messages, expected: Outcome) -> u32 {
+    let begun = Instant::now();
+    let mut admitted = 0;
+    loop {
+        let ten = next_ten(messages).await;
+        if ten == expected {
+            return admitted;
+        }
+        admitted += ten.admitted;
+        assert!(begun.elapsed() < PATIENCE, "{ten:?}, never {expected:?}");
+    }
+}
+
+/// Streams of two messages per day each, over one server. While it is down the first one passes, the
+/// second one fails, and the third one has three messages more.
+async fn streams(server: &RedisServer, deadline: Duration) -> [Messages; 3] {
+    let bucket = |n| TokenBucket::new(Quota::per_day(n));
+    let limit = |name| limiter(server, name, deadline, bucket(2));
+    let local = Local::new(bucket(3));
+    let fallback = Fallback::new(limit("fallback"), local.clone());
+    let mut streams = [
+        keyed(limit("allow")),
+        keyed(limit("deny")).on_store_error(OnStoreError::Deny),
+        keyed(fallback),
+    ]
+    .map(|limit| numbers(limit.max_wait(Duration::ZERO), u32::MAX));
+    for messages in &mut streams {
+        until(messages, outcome(0, 10, 0)).await;
+    }
+    // A call that timed out has used it.
+    local.reset(KEY);
+    streams
+}
+
+/// Shows promise 396.
+#[tokio::test]
+async fn without_its_server_a_stream_goes_on_as_it_is_set() {
+    for (fault, deadline) in [("killed", PATIENCE), ("suspended", DEADLINE)] {
+        let mut server = RedisServer::start();
+        let [mut allow, mut deny, mut fallback] = streams(&server, deadline).await;
+        match fault {
+            "killed" => server.kill(),
+            _ => server.signal("STOP"),
+        }
+        let outcomes = tokio::join!(
+            next_ten(&mut allow),
+            next_ten(&mut deny),
+            next_ten(&mut fallback)
+        );
+        let expected = (outcome(10, 0, 0), outcome(0, 0, 10), outcome(3, 7, 0));
+        assert_eq!(outcomes, expected, "{fault}");
+        if fault == "killed" {
+            server.restart();
+            let limited = outcome(0, 10, 0);
+            assert!(until(&mut allow, limited).await >= 2);
+            assert_eq!(until(&mut deny, limited).await, 2);
+            assert_eq!(until(&mut fallback, limited).await, 2);
+        }
+    }
+}
+
+/// Shows promise 396.
+#[tokio::test]
+async fn a_mistake_about_the_server_fails_messages_however_the_stream_is_set() {
+    let server = RedisServer::start();
+    let mut connection = server.connection();
+    for mut messages in streams(&server, PATIENCE).await {
+        for words in ["CONFIG SET requirepass other", "CLIENT KILL TYPE normal"] {
+            let mut command = redis::Cmd::new();
+            words.split(' ').for_each(|word| {
+                command.arg(word);
+            });
+            command.exec(&mut connection).expect("done");
+        }
+        until(&mut messages, outcome(0, 0, 10)).await;
+    }
+}
+
+/// Shows promise 396.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_whose_turn_was_granted_passes_although_the_server_is_gone() {
+    let mut server = RedisServer::start();
+    let bucket = TokenBucket::new(Quota::per_second(1).burst(1)).queue(100);
+    let limit = limiter(&server, "turns", PATIENCE, bucket);
+    let peeked = connected(async || limit.apply(KEY, Op::Peek(0)).await).await;
+    let _ = peeked.expect("a decision");
+    let before = calls_of(&server, "evalsha");
+    let limit = keyed(limit);
+    let mut waiting = numbers(limit.clone().on_store_error(OnStoreError::Deny), 2);
+    let begun = Instant::now();
+    assert!(waiting.next().await.is_some_and(|first| first.is_ok()));
+    let second = tokio::spawn(async move { waiting.next().await });
+    reached("the turn is granted", || {
+        calls_of(&server, "evalsha") == before + 2
+    });
+    calls_of(&server, "evalsha"); // the reply before this one was sent
+    server.kill();
+    let second = timeout(PATIENCE, second).await.expect("no hang");
+    let passed = second.expect("no panic").expect("a message");
+    assert!(passed.is_ok(), "{passed:?}");
+    assert!(begun.elapsed() >= Duration::from_millis(990));
+}

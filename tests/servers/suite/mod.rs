@@ -1,0 +1,211 @@
+//! One suite for every store on a server.
+//!
+//! A store implements [`Store`], and [`check`] lists its tests. Each part of the suite returns what is
+//! wrong, so that it can be shown to find a store that admits one unit too many.
+
+use std::time::Duration;
+
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
+use tower_throttle::store::{Backend, Op};
+use tower_throttle::{
+    Decision, FixedWindow, LeakyBucket, Lockout, Quota, SlidingGrid, SlidingLog, SlidingWindow,
+    TokenBucket,
+};
+
+pub(crate) mod chaos;
+pub(crate) mod configurations;
+pub(crate) mod decisions;
+pub(crate) mod fleet;
+pub(crate) mod vectors;
+
+pub(crate) use self::chaos::{Fault, OwnFault};
+use self::vectors::Replay;
+
+/// A store under test.
+pub(crate) trait Store: Sized + 'static {
+    type Limit: Backend<str> + Clone;
+
+    /// The unit of its moments and waits.
+    const NANOS_PER_MOMENT: u64;
+
+    /// An empty store.
+    fn start() -> Self;
+
+    /// A limit under a policy name, without a cache of denials.
+    fn limit(&self, policy: &str, algorithm: AnyAlgorithm, deadline: Duration) -> Self::Limit;
+
+    /// The moment of a decision in nanoseconds, by the store's clock.
+    fn moment(&self, decision: &Decision) -> u64 {
+        decision.receipt().moment()
+    }
+
+    /// Lets time pass, if it does not by itself.
+    fn advance(&self, _span: Duration) {}
+
+    /// How `examples/replay` decides in the store, for [`check_vectors`].
+    fn replay(&self) -> Replay {
+        panic!("no replay decides in this store")
+    }
+
+    /// What is wrong with the store after a replay.
+    fn fault_after_replay(&self) -> Option<String> {
+        None
+    }
+
+    /// Whether `fault` may lose what was stored before it.
+    fn loses_states(fault: Fault) -> bool {
+        fault.loses_states()
+    }
+
+    /// The faults that only this kind of store has.
+    fn own_faults() -> Vec<OwnFault<Self>> {
+        Vec::new()
+    }
+
+    /// Lets the store suffer `fault`, if it can.
+    fn inflict(&mut self, fault: Fault) -> bool;
+
+    /// Whether `fault` has harmed a reply, if it is one of replies and that can be seen.
+    fn has_harmed(&self, _fault: Fault) -> bool {
+        true
+    }
+
+    /// Ends `fault`.
+    fn heal(&mut self, fault: Fault);
+}
+
+/// All algorithms that decide without a queue, with one quota.
+fn algorithms(quota: Quota) -> Vec<AnyAlgorithm> {
+    vec![
+        AnyAlgorithm::new(FixedWindow::new(quota)),
+        AnyAlgorithm::new(FixedWindow::new(quota).anchored()),
+        AnyAlgorithm::new(SlidingLog::new(quota)),
+        AnyAlgorithm::new(SlidingWindow::new(quota)),
+        AnyAlgorithm::new(SlidingGrid::new(quota)),
+        AnyAlgorithm::new(SlidingGrid::new(quota).strict()),
+        AnyAlgorithm::new(TokenBucket::new(quota)),
+        AnyAlgorithm::new(Lockout::new(quota)),
+        AnyAlgorithm::new(TokenBucket::new(quota).initial(1)),
+        AnyAlgorithm::new(LeakyBucket::new(quota)),
+        #[cfg(feature = "governor")]
+        AnyAlgorithm::new(tower_throttle::Gcra::new(quota)),
+    ]
+}
+
+pub(crate) fn block_on<T>(test: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.expect("a runtime").block_on(test)
+}
+
+/// A limit that has connected, however long that takes on a busy machine.
+async fn connected<L: Backend<str>>(limit: L) -> L {
+    let begun = tokio::time::Instant::now();
+    while let Err(error) = limit.apply("key", Op::Peek(0)).await {
+        let is_over = begun.elapsed() > Duration::from_secs(30);
+        assert!(!is_over && error.is_transient(), "{error}");
+        tokio::task::yield_now().await;
+    }
+    limit
+}
+
+/// A store that admits one unit too many: a mistake that each part has to find.
+pub(crate) struct OneTooMany<S>(S);
+
+impl<S: Store> Store for OneTooMany<S> {
+    type Limit = S::Limit;
+
+    const NANOS_PER_MOMENT: u64 = S::NANOS_PER_MOMENT;
+
+    fn start() -> Self {
+        Self(S::start())
+    }
+
+    fn limit(&self, policy: &str, algorithm: AnyAlgorithm, deadline: Duration) -> S::Limit {
+        let quota = algorithm.quota();
+        let more = Quota::per(quota.limit() + 1, quota.period());
+        let algorithm = algorithm.with_quota(more).expect("a quota");
+        self.0.limit(policy, algorithm, deadline)
+    }
+
+    fn moment(&self, decision: &Decision) -> u64 {
+        self.0.moment(decision)
+    }
+
+    fn advance(&self, span: Duration) {
+        self.0.advance(span);
+    }
+
+    fn loses_states(fault: Fault) -> bool {
+        S::loses_states(fault)
+    }
+
+    fn inflict(&mut self, fault: Fault) -> bool {
+        self.0.inflict(fault)
+    }
+
+    fn has_harmed(&self, fault: Fault) -> bool {
+        self.0.has_harmed(fault)
+    }
+
+    fn heal(&mut self, fault: Fault) {
+        self.0.heal(fault);
+    }
+}
+
+/// The tests of one store.
+macro_rules! check {
+    ($store:ty $(, $ignored:meta)?) => {
+        crate::suite::check_way!($store $(, $ignored)?);
+
+        $(#[$ignored])?
+        #[test]
+        fn configurations_together_admit_at_most_the_sum() {
+            assert_eq!(crate::suite::configurations::fault::<$store>(), None);
+            assert!(crate::suite::configurations::fault::<Wrong>().is_some());
+        }
+    };
+}
+pub(crate) use check;
+
+/// The tests of one more way to reach a store that [`check`] has.
+macro_rules! check_way {
+    ($store:ty $(, $ignored:meta)?) => {
+        type Wrong = crate::suite::OneTooMany<$store>;
+
+        $(#[$ignored])?
+        #[test]
+        fn decides_as_in_process() {
+            assert_eq!(crate::suite::decisions::fault::<$store>(), None);
+            assert!(crate::suite::decisions::fault::<Wrong>().is_some());
+        }
+
+        /// Shows promise 87.
+        $(#[$ignored])?
+        #[test]
+        fn admits_no_more_under_faults_and_recovers() {
+            assert_eq!(crate::suite::chaos::fault::<$store>(), None);
+            assert!(crate::suite::chaos::fault::<Wrong>().is_some());
+        }
+    };
+}
+pub(crate) use check_way;
+
+/// The recorded cases in one store.
+macro_rules! check_vectors {
+    ($store:ty $(, $ignored:meta)?) => {
+        /// Shows promise 101.
+        $(#[$ignored])?
+        #[test]
+        fn decides_the_recorded_cases() {
+            assert_eq!(crate::suite::vectors::fault::<$store>(), None);
+            let unseen = crate::suite::vectors::unseen::<$store>();
+            assert!(
+                unseen.is_empty(),
+                "one unit too many is not found: {unseen:?}"
+            );
+        }
+    };
+}
+pub(crate) use check_vectors;

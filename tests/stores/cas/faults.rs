@@ -1,0 +1,539 @@
+//! A store that fails: no cost is counted twice, and none that was admitted is lost.
+
+use std::{future::Future, sync::Arc, task::Poll, time::Duration};
+
+use tower_throttle::store::cas::{
+    Cas, CasBuilder, CasStore, Fault, Faulty, Loaded, MemoryStore, Program,
+};
+use tower_throttle::store::cas::{Swapped, Value, Version};
+use tower_throttle::store::{Backend, Op, Receipt, remote::StoreLimiter};
+use tower_throttle::{StoreError, TokenBucket};
+
+use crate::altered_store::{Altered, Change, Swap};
+use crate::cas::{bucket, builder, machine, remaining, take};
+use crate::overwrite::overwrite;
+
+/// Shows promise 87.
+#[tokio::test(start_paused = true)]
+async fn a_cost_is_counted_once_whatever_happens_to_the_swap() {
+    for fault in [
+        Fault::LostRequest,
+        Fault::LostReply,
+        Fault::Late,
+        Fault::Twice,
+        Fault::Conflict,
+        Fault::Delay(Duration::from_millis(5)),
+    ] {
+        let store = Faulty::new(MemoryStore::new());
+        let limit = machine(&store, 100);
+        // Load and swap of an unused key, then swaps.
+        for (planned, left) in [
+            (&[Fault::None, fault][..], 99),
+            (&[fault], 98),
+            (&[fault; 2], 97),
+        ] {
+            store.plan(planned.iter().copied());
+            let decision = take(&limit, 1).await.expect("a decision");
+            assert_eq!(decision.remaining(), left, "{fault:?}");
+        }
+        let fresh = machine(&store, 100);
+        assert_eq!(remaining(&fresh).await, 97, "{fault:?}");
+    }
+}
+
+/// Shows promise 86.
+#[tokio::test(start_paused = true)]
+async fn the_deadline_is_100_milliseconds_unless_another_is_set() {
+    let store = Faulty::new(MemoryStore::new());
+    let limit = builder(&store).build("api", bucket(10)).expect("a limit");
+    store.plan([Fault::Delay(Duration::from_secs(60))]);
+    let began = tokio::time::Instant::now();
+    let error = take(&limit, 1).await.expect_err("a stall");
+    assert_eq!(error.to_string(), "memory: no decision within 100ms");
+    let waited = began.elapsed();
+    assert!(waited <= Duration::from_millis(102), "{waited:?}");
+}
+
+/// A store whose swaps are always in conflict, and whose turns fail as planned.
+#[derive(Clone, Debug)]
+struct Turns(MemoryStore, Faulty<MemoryStore>);
+
+impl CasStore for Turns {
+    async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
+        self.0.load(key).await
+    }
+
+    async fn swap(
+        &self,
+        _: &str,
+        _: Option<Version>,
+        _: &Value,
+        _: Duration,
+    ) -> Result<Swapped, StoreError> {
+        Ok(Swapped::Conflict(None))
+    }
+
+    async fn run(&self, program: Arc<dyn Program>) -> Result<bool, StoreError> {
+        let loaded = self.0.load(program.key()).await?;
+        let expected = loaded.value.as_ref().map(|value| value.version);
+        if let Some((new, ttl)) = program.execute(loaded) {
+            self.1.swap(program.key(), expected, &new, ttl).await?;
+        }
+        Ok(true)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_counts_once_whatever_happens_to_its_reply() {
+    for fault in [Fault::None, Fault::LostRequest, Fault::LostReply] {
+        let memory = MemoryStore::new();
+        let faulty = Faulty::new(memory.clone());
+        let limit = machine(&Turns(memory.clone(), faulty.clone()), 100);
+        for left in [99, 98, 97] {
+            faulty.plan([fault]);
+            let decision = take(&limit, 1).await.expect("a decision");
+            assert_eq!(decision.remaining(), left, "{fault:?}");
+            assert_eq!(faulty.planned(), 0);
+        }
+        assert_eq!(remaining(&machine(&memory, 100)).await, 97, "{fault:?}");
+        // After the first conflict it is known that others use the key.
+        assert_eq!(limit.counts().conflicts, 1);
+    }
+}
+
+/// Swaps of another machine between the swap and the question what became of it.
+///
+/// Shows promise 87.
+#[tokio::test(start_paused = true)]
+async fn a_swap_that_others_have_overtaken_is_found_or_said_to_be_unknown() {
+    for (others, is_found) in [(1, true), (7, true), (8, false), (30, false)] {
+        let memory = MemoryStore::new();
+        let other = machine(&memory, 1_000);
+        let overtaken = Overtaken {
+            other: other.clone(),
+            others,
+        };
+        let limit = CasBuilder::new(Altered(memory, overtaken));
+        let limit = limit.build("api", bucket(1_000)).expect("a limit");
+        assert!(take(&other, 1).await.expect("a decision").is_admitted());
+        let result = take(&limit, 100).await;
+        if is_found {
+            assert!(result.expect("a decision").is_admitted(), "{others}");
+        } else {
+            let error = result.expect_err("too many swaps since");
+            let text = error.to_string();
+            assert!(
+                text.starts_with("store: ") && text.contains("to find out"),
+                "{text}"
+            );
+        }
+        // It was counted once in either case.
+        assert_eq!(remaining(&other).await, 1_000 - 1 - 100 - others);
+    }
+}
+
+/// The reply of a swap is lost, while another machine makes swaps of its own.
+#[derive(Debug)]
+struct Overtaken {
+    other: Cas<MemoryStore, TokenBucket>,
+    others: u64,
+}
+
+impl<S: CasStore> Change<S> for Overtaken {
+    async fn swap(&self, store: &S, swap: Swap<'_>) -> Result<Swapped, StoreError> {
+        let swapped = swap.run(store).await?;
+        assert!(matches!(swapped, Swapped::Done(_)), "one attempt is enough");
+        for _ in 0..self.others {
+            assert!(take(&self.other, 1).await?.is_admitted());
+        }
+        Err(StoreError::new("the reply is lost", true))
+    }
+}
+
+/// Shows promise 86.
+#[tokio::test(start_paused = true)]
+async fn a_stalled_store_ends_at_the_deadline_and_opens_the_breaker() {
+    let store = Faulty::new(MemoryStore::new());
+    let builder = builder(&store).deadline(Duration::from_millis(50));
+    let limit = builder.build("api", bucket(10)).expect("a limit");
+    store.plan([Fault::Delay(Duration::from_secs(60)); 3]);
+    for _ in 0..3 {
+        let began = tokio::time::Instant::now();
+        let error = take(&limit, 1).await.expect_err("a stall");
+        assert!(error.is_transient());
+        assert_eq!(error.to_string(), "memory: no decision within 50ms");
+        let waited = began.elapsed();
+        assert!(waited <= Duration::from_millis(52), "{waited:?}");
+        // The driver ends a little later than its caller.
+        tokio::time::advance(Duration::from_millis(2)).await;
+    }
+    assert!(StoreLimiter::breaker(&limit).is_open);
+    let error = take(&limit, 1).await.expect_err("not asked");
+    let text = error.to_string();
+    assert!(
+        text.contains("not asked") && text.contains("within 50ms"),
+        "{text}"
+    );
+    assert!(StoreLimiter::ready(&limit).await.is_err());
+    tokio::time::advance(Duration::from_millis(100)).await;
+    assert!(take(&limit, 1).await.expect("a probe").is_admitted());
+    assert!(!limit.breaker().is_open);
+}
+
+/// The outcome of a swap whose reply is lost is not known as long as the store is down. A load counts nothing.
+///
+/// Shows promise 87.
+#[tokio::test(start_paused = true)]
+async fn an_error_says_whether_the_call_may_have_been_counted() {
+    for (executed, is_uncertain) in [(vec![], false), (vec![Fault::None, Fault::LostReply], true)] {
+        let store = Faulty::new(MemoryStore::new());
+        store.plan(executed.into_iter().chain([Fault::LostRequest; 9]));
+        let error = take(&machine(&store, 10), 1).await.expect_err("an outage");
+        let text = error.to_string();
+        let says_so = text.ends_with("; whether the call was counted is not known");
+        assert_eq!(says_so, is_uncertain, "{text}");
+    }
+}
+
+/// A swap was not executed, and cannot be any more: another one has replaced what it expected.
+///
+/// Shows promise 87.
+#[tokio::test(start_paused = true)]
+async fn an_error_after_a_swap_that_was_certainly_not_executed_is_not_uncertain() {
+    let memory = MemoryStore::new();
+    let (store, other) = (Faulty::new(memory.clone()), machine(&memory, 10));
+    let lost_swap = [Fault::None, Fault::LostRequest];
+    let refused_swap = [Fault::None, Fault::Conflict];
+    let outage = [Fault::LostRequest; 9];
+    store.plan(lost_swap.into_iter().chain(refused_swap).chain(outage));
+    let after_the_lost_one = refused_swap.len() + outage.len();
+    let limit = machine(&store, 10);
+    let (result, overtaking) = tokio::join!(take(&limit, 1), async {
+        while store.planned() > after_the_lost_one {
+            tokio::task::yield_now().await;
+        }
+        take(&other, 1).await
+    });
+    assert!(overtaking.is_ok_and(|decision| decision.is_admitted()));
+    assert!(store.planned() < outage.len(), "the outage has begun");
+    let text = result.expect_err("an outage").to_string();
+    assert!(!text.contains("not known"), "{text}");
+    assert_eq!(remaining(&other).await, 9);
+}
+
+/// A swap is executed, and its reply says that it was not. Another call comes before that is found out.
+///
+/// Shows promise 87.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_comes_while_a_swap_is_looked_for_is_decided_after_it() {
+    let store = Faulty::new(MemoryStore::new());
+    let limit = machine(&store, 10);
+    // After the first conflict the next one makes it wait, and take what has come.
+    store.plan([Fault::None, Fault::Conflict, Fault::None, Fault::Twice]);
+    let (first, second) = tokio::join!(take(&limit, 1), async {
+        while store.planned() > 0 {
+            tokio::task::yield_now().await;
+        }
+        take(&limit, 2).await
+    });
+    assert_eq!(first.expect("a decision").remaining(), 9);
+    assert_eq!(second.expect("a decision").remaining(), 7);
+    assert_eq!(remaining(&limit).await, 7);
+}
+
+/// Shows promise 152.
+#[tokio::test(start_paused = true)]
+async fn calls_that_come_during_a_swap_wait_for_the_next_one() {
+    let store = Faulty::new(MemoryStore::new());
+    let limit = machine(&store, 10);
+    store.plan([Fault::Delay(Duration::from_millis(5))]);
+    let mut calls: Vec<_> = (0..4).map(|_| Box::pin(limit.decide("key", 1))).collect();
+    assert!(futures_poll(&mut calls[0]).await.is_none());
+    while store.planned() > 0 {
+        tokio::task::yield_now().await;
+    }
+    calls.extend((0..3).map(|_| Box::pin(limit.decide("key", 1))));
+    assert_eq!(limit.counts().queued, 3);
+    for (call, left) in calls.into_iter().zip([9, 8, 7, 6, 5, 4, 3]) {
+        assert_eq!(call.await.expect("a decision").remaining(), left);
+    }
+    let counts = limit.counts();
+    assert_eq!((counts.loads, counts.swaps, counts.conflicts), (1, 2, 0));
+    assert_eq!(counts.queued, 0);
+}
+
+/// A store that cannot be written, in a swap or in a turn.
+#[derive(Clone, Debug)]
+struct ReadOnly {
+    lets_wait: bool,
+}
+
+impl ReadOnly {
+    fn error() -> StoreError {
+        StoreError::new("the disk is full", false)
+    }
+}
+
+impl<S: CasStore> Change<S> for ReadOnly {
+    async fn swap(&self, _: &S, _: Swap<'_>) -> Result<Swapped, StoreError> {
+        if self.lets_wait {
+            return Ok(Swapped::Conflict(None));
+        }
+        Err(Self::error())
+    }
+
+    fn run(&self) -> Result<bool, StoreError> {
+        Err(Self::error())
+    }
+}
+
+/// Shows promise 86.
+#[tokio::test(start_paused = true)]
+async fn a_write_that_the_store_refuses_is_an_error_at_once() {
+    for lets_wait in [false, true] {
+        let store = Altered(MemoryStore::new(), ReadOnly { lets_wait });
+        let limit = machine(&store, 10);
+        let begun = tokio::time::Instant::now();
+        let error = take(&limit, 1).await.expect_err("not written");
+        assert_eq!(error.to_string(), ReadOnly::error().to_string());
+        assert!(begun.elapsed() < Duration::from_millis(2), "tried again");
+    }
+}
+
+/// A store that is wrongly set up, or has a bug.
+#[derive(Clone, Copy, Debug)]
+enum Broken {
+    Permanent,
+    Panics,
+}
+
+impl CasStore for Broken {
+    const NAME: &'static str = "broken";
+
+    async fn load(&self, _: &str) -> Result<Loaded, StoreError> {
+        match self {
+            Self::Permanent => Err(StoreError::new("wrong password", false)),
+            Self::Panics => panic!("a bug of the store"),
+        }
+    }
+
+    async fn swap(
+        &self,
+        _: &str,
+        _: Option<Version>,
+        _: &Value,
+        _: Duration,
+    ) -> Result<Swapped, StoreError> {
+        Ok(Swapped::Done(None))
+    }
+}
+
+/// Shows promise 86.
+#[tokio::test(start_paused = true)]
+async fn a_mistake_is_permanent_and_opens_no_breaker() {
+    let texts = [
+        "wrong password",
+        "broken: the client panicked: a bug of the store",
+    ];
+    for (store, text) in [Broken::Permanent, Broken::Panics].into_iter().zip(texts) {
+        // A panic is slow to report.
+        let limit = builder(&store).deadline(Duration::from_secs(60));
+        let limit = limit.build("api", bucket(10)).expect("a limit");
+        for _ in 0..5 {
+            let error = take(&limit, 1).await.expect_err("a mistake");
+            assert_eq!(error.to_string(), text);
+            assert!(!error.is_transient());
+        }
+        assert!(limit.ready().await.is_err());
+        assert_eq!(limit.breaker().opened, 0);
+    }
+}
+
+/// Shows promise 106.
+#[tokio::test(start_paused = true)]
+async fn damaged_bytes_are_an_error_until_the_key_is_reset() {
+    let store = MemoryStore::new();
+    let limit = machine(&store, 10);
+    assert!(take(&limit, 1).await.expect("a decision").is_admitted());
+    let key = store.keys().remove(0);
+    overwrite(&store, &key, 7, b"no state").await;
+    let error = take(&limit, 1).await.expect_err("damaged");
+    assert!(
+        !error.is_transient()
+            && error
+                .to_string()
+                .starts_with("memory: the value of the key"),
+        "{error}"
+    );
+    let reset = limit.apply("key", Op::Reset).await.expect("a reset");
+    assert_eq!(reset.remaining(), 10);
+    let other = machine(&store, 10);
+    assert_eq!(take(&other, 1).await.expect("a decision").remaining(), 9);
+    assert_eq!(take(&limit, 1).await.expect("a decision").remaining(), 8);
+}
+
+/// Shows promise 87.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_dropped_before_it_is_decided_is_not_counted() {
+    let store = Faulty::new(MemoryStore::new());
+    let limit = machine(&store, 10);
+    drop(limit.decide("key", 1));
+    store.plan([Fault::Delay(Duration::from_millis(5))]);
+    let [mut first, mut dropped, mut kept] =
+        [1, 2, 3].map(|cost| Box::pin(limit.decide("key", cost)));
+    for call in [&mut first, &mut dropped, &mut kept] {
+        assert!(futures_poll(call).await.is_none());
+    }
+    // All of them wait for the store.
+    while store.planned() > 0 {
+        tokio::task::yield_now().await;
+    }
+    drop((first, dropped));
+    assert_eq!(kept.await.expect("a decision").remaining(), 7);
+    // A refund that is not awaited is done.
+    limit.detach("key", Op::Refund(3, Receipt::NOW));
+    tokio::task::yield_now().await;
+    assert_eq!(remaining(&limit).await, 10);
+}
+
+/// Two calls are sent in one swap, whose reply is lost. One of them is dropped before the outcome is known.
+///
+/// Shows promise 87.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_dropped_after_its_swap_leaves_the_decisions_of_others_in_place() {
+    let store = Faulty::new(MemoryStore::new());
+    let limit = machine(&store, 10);
+    store.plan([Fault::None, Fault::LostReply]);
+    let [mut dropped, mut kept] = [1, 2].map(|cost| Box::pin(limit.decide("key", cost)));
+    for call in [&mut dropped, &mut kept] {
+        assert!(futures_poll(call).await.is_none());
+    }
+    while store.planned() > 0 {
+        tokio::task::yield_now().await;
+    }
+    drop(dropped);
+    assert_eq!(kept.await.expect("a decision").remaining(), 7);
+    assert_eq!(remaining(&limit).await, 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_more_is_asked_for_calls_that_were_all_dropped() {
+    let store = Faulty::new(MemoryStore::new());
+    let limit = machine(&store, 10);
+    store.plan([Fault::None, Fault::LostReply]);
+    let mut dropped = Box::pin(limit.decide("key", 1));
+    assert!(futures_poll(&mut dropped).await.is_none());
+    while store.planned() > 0 {
+        tokio::task::yield_now().await;
+    }
+    drop(dropped);
+    store.plan([Fault::None]);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(store.planned(), 1);
+}
+
+/// Polls once.
+async fn futures_poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+    std::future::poll_fn(|cx| match std::pin::Pin::new(&mut *future).poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}
+
+/// The task that decides for others is on a runtime that ends.
+///
+/// Shows promise 86.
+#[test]
+fn a_runtime_that_is_shut_down_holds_up_no_key() {
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime")
+    };
+    let store = Faulty::new(MemoryStore::new());
+    let limit = machine(&store, 10);
+    store.plan([Fault::Delay(Duration::from_secs(60))]);
+    let stopped = runtime();
+    let mut waiting = Vec::new();
+    stopped.block_on(async {
+        let mut first = Box::pin(limit.decide("key", 1));
+        assert!(futures_poll(&mut first).await.is_none());
+        let mut second = Box::pin(limit.decide("key", 1));
+        assert!(futures_poll(&mut second).await.is_none());
+        // The task has asked the store.
+        while store.planned() > 0 {
+            tokio::task::yield_now().await;
+        }
+        waiting.push(second);
+    });
+    drop(stopped);
+    runtime().block_on(async {
+        let error = waiting.remove(0).await.expect_err("not decided");
+        assert!(error.to_string().contains("shut down"), "{error}");
+        assert_eq!(take(&limit, 1).await.expect("a decision").remaining(), 9);
+    });
+    let future = limit.decide("key", 1);
+    let error = tokio_test::block_on(future).expect_err("no runtime");
+    assert!(error.to_string().contains("outside of a tokio runtime"));
+}
+
+/// A call that is polled once and then neither polled on nor dropped.
+///
+/// Shows promise 86.
+#[test]
+fn a_call_that_is_not_polled_on_holds_up_a_key_for_one_deadline() {
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime")
+    };
+    let store = Faulty::new(MemoryStore::new());
+    let builder = builder(&store).deadline(Duration::from_secs(1));
+    let limit = builder.build("api", bucket(10)).expect("a limit");
+    store.plan([Fault::Delay(Duration::from_millis(1))]);
+    let idle = runtime();
+    let mut stuck = Vec::new();
+    let begun = tokio::time::Instant::now();
+    idle.block_on(async {
+        let mut call = Box::pin(limit.decide("key", 1));
+        assert!(futures_poll(&mut call).await.is_none());
+        stuck.push(call);
+    });
+    runtime().block_on(async {
+        let mut failed = 0;
+        let decision = loop {
+            match take(&limit, 1).await {
+                Ok(decision) => break decision,
+                Err(error) => assert!(error.is_transient(), "{error}"),
+            }
+            failed += 1;
+            assert!(failed < 20, "held up for ever");
+        };
+        // A pause of this thread may have been as long as the deadline.
+        let was_held = failed > 0 || begun.elapsed() >= Duration::from_secs(1);
+        assert!(was_held, "the other call was not in the way");
+        assert_eq!(decision.remaining(), 9);
+    });
+}
+
+/// Shows promise 77.
+#[tokio::test(start_paused = true)]
+async fn debug_output_of_a_store_in_memory_and_of_its_faults_has_no_keys() {
+    let store = Faulty::new(MemoryStore::new());
+    let value = Value::new(Version::from_u64(1), vec![1]);
+    let ttl = Duration::from_secs(60);
+    let _ = store.swap("ann@example.com", None, &value, ttl).await;
+    // One that is still on its way.
+    store.plan([Fault::Late]);
+    let late = store.swap("bob@example.com", None, &value, ttl).await;
+    assert!(late.is_err());
+    let shown = format!("{store:?}");
+    assert!(
+        shown.contains("keys: 1") && shown.contains("late: 1"),
+        "{shown}"
+    );
+    assert!(!shown.contains("example.com"), "{shown}");
+}

@@ -1,0 +1,361 @@
+//! Several machines on one store, and many calls on one machine.
+
+use std::time::Duration;
+
+use tokio::{task::JoinSet, time::Instant};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
+use tower_throttle::store::cas::{CasBuilder, Fault, Faulty, MemoryStore};
+use tower_throttle::store::{Backend, Op, Receipt};
+use tower_throttle::{All, FixedWindow, Lockout, Quota, SlidingLog, TokenBucket};
+
+use crate::cas::{bucket, machine, remaining, take};
+
+/// Shows promise 83.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn sixteen_machines_admit_exactly_the_limit() {
+    let store = MemoryStore::new();
+    let mut tasks = JoinSet::new();
+    for _ in 0..16 {
+        let limit = machine(&store, 500);
+        tasks.spawn(async move {
+            let mut admitted = 0;
+            for _ in 0..50 {
+                let decision = take(&limit, 1).await.expect("a decision");
+                admitted += u64::from(decision.is_admitted());
+            }
+            (admitted, limit.counts())
+        });
+    }
+    let (mut admitted, mut swaps) = (0, 0);
+    for (count, counts) in tasks.join_all().await {
+        admitted += count;
+        swaps += counts.swaps;
+    }
+    assert_eq!(admitted, 500);
+    assert!(swaps < 3 * 800, "{swaps} swaps for 800 calls");
+    assert_eq!(remaining(&machine(&store, 500)).await, 0);
+}
+
+/// Each swap takes as long as a tenth of the deadline, so most of them find another version.
+///
+/// Shows promise 190.
+#[tokio::test(start_paused = true)]
+async fn a_crowd_of_machines_gets_no_guess_more_than_a_lockout_allows() {
+    const LIMIT: u64 = 5;
+    let memory = MemoryStore::new();
+    let mut tasks = JoinSet::new();
+    for _ in 0..64 {
+        let store = Faulty::new(memory.clone());
+        store.plan(vec![Fault::Delay(Duration::from_millis(10)); 1_000]);
+        let builder = CasBuilder::new(store).deadline(Duration::from_millis(100));
+        let lockout = Lockout::new(Quota::per_hour(LIMIT));
+        let limit = builder.build("login", lockout).expect("a limit");
+        tasks.spawn(async move {
+            let (mut passed, mut denied) = (0, 0);
+            for _ in 0..5 {
+                // An outage passes, as by `OnStoreError::Allow`.
+                match limit.decide("alice", 1).await {
+                    Ok(decision) if decision.is_denied() => denied += 1,
+                    Ok(_) => passed += 1,
+                    Err(error) => panic!("the store replies: {error}"),
+                }
+            }
+            (passed, denied, limit.counts().conflicts)
+        });
+    }
+    let (mut passed, mut denied, mut conflicts) = (0, 0, 0);
+    for (more, refused, lost) in tasks.join_all().await {
+        passed += more;
+        denied += refused;
+        conflicts += lost;
+    }
+    assert!(passed <= LIMIT, "{passed}");
+    assert_eq!(passed + denied, 64 * 5);
+    assert!(conflicts > 64, "{conflicts}: the machines meet");
+    // A store that does not reply is an outage.
+    let store = Faulty::new(memory);
+    store.plan([Fault::Delay(Duration::from_secs(60))]);
+    let lockout = Lockout::new(Quota::per_hour(LIMIT));
+    let limit = CasBuilder::new(store)
+        .build("login", lockout)
+        .expect("a limit");
+    assert!(limit.decide("bob", 1).await.is_err());
+}
+
+/// One admission after the other, as on one machine: each sees those that ended before it began.
+///
+/// Shows promise 83.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_history_is_that_of_one_machine() {
+    let store = MemoryStore::new();
+    let mut tasks = JoinSet::new();
+    for _ in 0..4 {
+        let limit = machine(&store, 2_000);
+        for _ in 0..5 {
+            let limit = limit.clone();
+            tasks.spawn(async move {
+                let mut calls = Vec::new();
+                for _ in 0..100 {
+                    let began = Instant::now();
+                    let decision = take(&limit, 1).await.expect("a decision");
+                    assert!(decision.is_admitted());
+                    calls.push((decision.remaining(), began, Instant::now()));
+                }
+                calls
+            });
+        }
+    }
+    let mut calls: Vec<_> = tasks.join_all().await.into_iter().flatten().collect();
+    // The order in which the store counted them.
+    calls.sort_by_key(|(left, ..)| std::cmp::Reverse(*left));
+    let counts: Vec<_> = calls.iter().map(|(left, ..)| *left).collect();
+    assert_eq!(counts, (0..2_000).rev().collect::<Vec<_>>());
+    let mut latest_start = calls[0].1;
+    for (left, began, ended) in &calls {
+        assert!(
+            *ended >= latest_start,
+            "{left} ended before one counted before it began"
+        );
+        latest_start = latest_start.max(*began);
+    }
+}
+
+/// Shows promise 83.
+#[tokio::test(start_paused = true)]
+async fn calls_in_flight_for_one_key_share_a_swap() {
+    let limit = machine(&MemoryStore::new(), 100);
+    let mut calls: JoinSet<_> = (0..100)
+        .map(|place| {
+            let call = limit.decide("key", 1);
+            async move { (place, call.await.expect("a decision").remaining()) }
+        })
+        .collect();
+    while let Some(call) = calls.join_next().await {
+        let (place, left) = call.expect("no panic");
+        assert_eq!(left, 99 - place, "in their order");
+    }
+    let counts = limit.counts();
+    assert_eq!((counts.loads, counts.swaps, counts.conflicts), (1, 1, 0));
+    assert_eq!(counts.queued, 0);
+}
+
+/// Shows promise 152.
+#[tokio::test(start_paused = true)]
+async fn an_uncontended_decision_is_one_round_trip() {
+    let limit = machine(&MemoryStore::new(), 100);
+    for _ in 0..50 {
+        assert!(take(&limit, 1).await.expect("a decision").is_admitted());
+    }
+    let counts = limit.counts();
+    assert_eq!((counts.loads, counts.swaps), (1, 50));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_that_returns_the_value_needs_no_load() {
+    let store = MemoryStore::new();
+    let (one, other) = (machine(&store, 100), machine(&store, 100));
+    for limit in [&one, &other, &one] {
+        assert!(take(limit, 1).await.expect("a decision").is_admitted());
+    }
+    let counts = one.counts();
+    assert_eq!((counts.loads, counts.swaps, counts.conflicts), (1, 3, 1));
+    assert_eq!(remaining(&other).await, 97);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_conflict_is_followed_by_a_pause_and_a_first_one_is_not() {
+    let store = Faulty::new(MemoryStore::new());
+    let limit = machine(&store, 100);
+    assert!(take(&limit, 1).await.expect("a decision").is_admitted());
+    // A load follows each conflict.
+    let twice = [Fault::Conflict, Fault::None, Fault::Conflict];
+    for (faults, pauses) in [(&twice[..1], false), (&twice[..], true)] {
+        store.plan(faults.iter().copied());
+        let begun = Instant::now();
+        assert!(take(&limit, 1).await.expect("a decision").is_admitted());
+        assert_eq!(!begun.elapsed().is_zero(), pauses, "{faults:?}");
+    }
+}
+
+/// Shows promise 152.
+#[tokio::test(start_paused = true)]
+async fn records_are_kept_for_a_bounded_number_of_keys() {
+    let store = MemoryStore::new();
+    let builder = CasBuilder::new(store)
+        .deadline(Duration::from_secs(10))
+        .cached_keys(64);
+    let limit = builder.build("api", bucket(1_000)).expect("a limit");
+    for round in 0..2 {
+        for key in 0..1_000_u64 {
+            assert!(
+                limit
+                    .decide(&key, 1)
+                    .await
+                    .expect("a decision")
+                    .is_admitted()
+            );
+        }
+        let loads = limit.counts().loads;
+        let all = 1_000 * (round + 1);
+        assert!(
+            loads >= all - 64,
+            "{loads} of {all} decisions read the store"
+        );
+    }
+}
+
+/// Shows promise 152.
+#[tokio::test(start_paused = true)]
+async fn the_records_of_10_000_keys_are_kept_unless_another_number_is_set() {
+    for (keys, least, most) in [(5_000, 5_000, 5_500), (20_000, 30_000, 40_000)] {
+        let builder = CasBuilder::new(MemoryStore::new()).deadline(Duration::from_secs(10));
+        let limit = builder.build("api", bucket(1_000)).expect("a limit");
+        for key in (0..keys).chain(0..keys) {
+            let _ = limit.decide(&key, 1).await.expect("a decision");
+        }
+        let loads = limit.counts().loads;
+        assert!(
+            (least..=most).contains(&loads),
+            "{keys} keys twice: {loads} loads"
+        );
+    }
+}
+
+/// Shows promise 152.
+#[tokio::test(start_paused = true)]
+async fn a_denial_and_a_peek_write_nothing() {
+    let store = MemoryStore::new();
+    let limit = machine(&store, 5);
+    assert!(take(&limit, 5).await.expect("a decision").is_admitted());
+    let before = store.get(&store.keys()[0]);
+    let denied = take(&limit, 1).await.expect("a decision");
+    assert!(denied.is_denied() && denied.retry_after.is_some());
+    assert_eq!(remaining(&limit).await, 0);
+    assert_eq!(store.get(&store.keys()[0]), before);
+    assert_eq!(limit.counts().swaps, 1);
+}
+
+/// Shows promise 83.
+#[tokio::test(start_paused = true)]
+async fn every_operation_reaches_the_other_machine() {
+    let store = MemoryStore::new();
+    let (one, other) = (machine(&store, 10), machine(&store, 10));
+    let taken = take(&one, 6).await.expect("a decision");
+    assert_eq!(remaining(&other).await, 4);
+    let refund = Op::Refund(2, taken.receipt());
+    assert!(other.apply("key", refund).await.is_ok());
+    assert_eq!(remaining(&one).await, 6);
+    assert!(one.apply("key", Op::Charge(9)).await.is_ok());
+    assert!(take(&other, 1).await.expect("a decision").is_denied());
+    assert!(other.apply("key", Op::Reset).await.is_ok());
+    assert_eq!(remaining(&one).await, 10);
+    let cancel = Op::Cancel(3, Receipt::NOW);
+    assert!(one.apply("key", cancel).await.is_ok());
+    assert_eq!(remaining(&other).await, 10);
+}
+
+/// Shows promise 152.
+#[tokio::test(start_paused = true)]
+async fn a_denial_is_repeated_without_asking_the_store() {
+    let store = MemoryStore::new();
+    let builder = CasBuilder::new(store);
+    let limit = builder.build("api", bucket(1)).expect("a limit");
+    assert!(take(&limit, 1).await.expect("a decision").is_admitted());
+    assert!(take(&limit, 1).await.expect("a decision").is_denied());
+    let counts = limit.counts();
+    for _ in 0..10 {
+        assert!(take(&limit, 1).await.expect("a decision").is_denied());
+    }
+    assert_eq!(limit.counts(), counts);
+    assert!(limit.apply("key", Op::Reset).await.is_ok());
+    assert!(take(&limit, 1).await.expect("a decision").is_admitted());
+}
+
+/// Shows promise 83.
+#[tokio::test(start_paused = true)]
+async fn tuples_and_algorithms_chosen_at_run_time_are_all_or_nothing() {
+    let store = MemoryStore::new();
+    let quota = |limit| Quota::per(limit, Duration::from_secs(1_000_000));
+    let (log, window) = (SlidingLog::new(quota(4)), FixedWindow::new(quota(3)));
+    let all = All::new([2, 3].map(|limit| TokenBucket::new(quota(limit))));
+    let algorithms = [
+        (AnyAlgorithm::new((log, window)), 3),
+        (AnyAlgorithm::new(all.clone()), 2),
+        (AnyAlgorithm::new((AnyAlgorithm::new(log), all)), 2),
+    ];
+    for (number, (algorithm, most)) in algorithms.into_iter().enumerate() {
+        let name = format!("limit{number}");
+        let build = || {
+            let builder = CasBuilder::new(store.clone()).without_deny_cache();
+            builder.build(&name, algorithm.clone()).expect("a limit")
+        };
+        let (one, other) = (build(), build());
+        for count in 0..most {
+            let machine = if count % 2 == 0 { &one } else { &other };
+            let decision = machine.decide("key", 1).await.expect("a decision");
+            assert!(decision.is_admitted());
+        }
+        for machine in [&one, &other] {
+            let denied = machine.decide("key", 1).await.expect("a decision");
+            assert!(denied.is_denied());
+            assert_eq!(
+                Backend::<str>::quotas(machine).len(),
+                Backend::<str>::limits(machine)
+            );
+        }
+        assert_eq!(algorithm.quota(), Backend::<str>::quotas(&one)[0]);
+    }
+}
+
+/// Half of the callers would otherwise wait for the round trip of the other half.
+///
+/// Shows promise 152.
+#[tokio::test(start_paused = true)]
+async fn callers_that_call_again_share_the_next_swap() {
+    const TASKS: u64 = 64;
+    const CALLS: u64 = 50;
+    let store = Faulty::new(MemoryStore::new());
+    store.plan((0..TASKS * CALLS).map(|_| Fault::Delay(Duration::from_micros(50))));
+    let limit = machine(&store, 1_000_000);
+    let mut tasks = JoinSet::new();
+    for _ in 0..TASKS {
+        let limit = limit.clone();
+        tasks.spawn(async move {
+            for _ in 0..CALLS {
+                assert!(take(&limit, 1).await.expect("a decision").is_admitted());
+            }
+        });
+    }
+    let _ = tasks.join_all().await;
+    // A load, the swap of the first call, and one for each call of all tasks.
+    let swaps = limit.counts().swaps;
+    assert!(
+        swaps <= CALLS + 5,
+        "{swaps} swaps for {CALLS} calls of each task"
+    );
+}
+
+/// Shows promise 224.
+#[tokio::test(start_paused = true)]
+async fn a_denial_that_counts_is_not_repeated_from_a_cache() {
+    let window = FixedWindow::new(Quota::per_hour(1));
+    let locked = Lockout::new(Quota::per_day(3)).block(Duration::from_secs(86_400));
+    let locked = locked.after_denials_of(window);
+    let store = MemoryStore::new();
+    let machines = [(); 2].map(|()| {
+        let built = CasBuilder::new(store.clone()).build("api", locked);
+        built.expect("a limit")
+    });
+    assert!(machines[0].decide("alice", 1).await.unwrap().is_admitted());
+    let hours = Duration::from_secs(3_600);
+    for n in 0..3 {
+        let retry = machines[n % 2]
+            .decide("alice", 1)
+            .await
+            .unwrap()
+            .retry_after;
+        assert_eq!(retry > Some(hours), n == 2, "{n}: {retry:?}");
+    }
+    let retry = machines[1].decide("alice", 1).await.unwrap().retry_after;
+    assert!(retry > Some(hours), "{retry:?}");
+}

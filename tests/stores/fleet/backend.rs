@@ -1,0 +1,184 @@
+//! A limit of a fleet as a backend like any other.
+
+use std::time::Duration;
+
+use tower_throttle::store::cas::{Cas, MemoryStore};
+use tower_throttle::store::{Backend, Op};
+use tower_throttle::{
+    AnyAlgorithm, FixedWindow, LeakyBucket, Local, Lockout, Quota, TokenBucket, WarmUp,
+};
+
+use crate::fleet::{admit, leased, machine, pass, synced, take, take_all, window};
+use crate::memory_fleet::{a_layer_admits_and_denies, algorithms};
+
+#[tokio::test(start_paused = true)]
+async fn a_layer_with_a_limit_of_a_fleet_admits_and_denies() {
+    a_layer_admits_and_denies(machine(synced(&MemoryStore::new()))).await;
+    a_layer_admits_and_denies(machine(leased(&MemoryStore::new()))).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_algorithm_admits_its_limit() {
+    let quota = Quota::per(10, Duration::from_secs(1_000_000));
+    for algorithm in algorithms(quota) {
+        let store = MemoryStore::new();
+        let one = synced(&store)
+            .build("api", algorithm.clone())
+            .expect("a limit");
+        assert_eq!(take_all(&one).await, 10, "{algorithm:?}");
+        pass(5).await;
+        let other = leased(&store)
+            .build("api", algorithm.clone())
+            .expect("a limit");
+        assert_eq!(take_all(&other).await, 0, "{algorithm:?}");
+    }
+    let pair = (TokenBucket::new(quota), FixedWindow::new(quota));
+    let one = leased(&MemoryStore::new())
+        .build("api", pair)
+        .expect("a limit");
+    assert_eq!(take_all(&one).await, 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_figures_of_a_decision_are_those_of_one_limit() {
+    let (minute, hour) = (Quota::per_minute(5), Quota::per_hour(100));
+    let pair = (FixedWindow::new(minute), TokenBucket::new(hour));
+    let limit = leased(&MemoryStore::new())
+        .build("api", pair)
+        .expect("a limit");
+    assert_eq!(Backend::<str>::limits(&limit), 2);
+    let first = take(&limit, 1).await;
+    assert_eq!((first.policy, first.limit, first.remaining()), (0, 5, 4));
+    assert!(first.reset_after <= Duration::from_secs(60));
+    for _ in 0..4 {
+        assert!(take(&limit, 1).await.is_admitted());
+    }
+    let denied = take(&limit, 1).await;
+    assert!(denied.is_denied());
+    assert_eq!((denied.policy, denied.limit, denied.remaining()), (0, 5, 0));
+    assert!(
+        denied
+            .retry_after
+            .is_some_and(|wait| wait <= Duration::from_secs(60))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_full_again_when_its_window_ends_or_if_nothing_is_used() {
+    let limit = machine(leased(&MemoryStore::new()));
+    for _ in 0..2 {
+        let taken = take(&limit, 1).await;
+        assert!(taken.reset_after > Duration::ZERO);
+        let refund = Op::Refund(1, taken.receipt());
+        let given_back = limit.apply("key", refund).await.expect("a refund");
+        assert_eq!(given_back.reset_after, Duration::ZERO);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denial_tells_when_the_missing_units_are_free() {
+    // The exchanges of each round come at other moments of the units.
+    for round in 0..400 {
+        tokio::time::advance(Duration::from_nanos(round * 250_013)).await;
+        let bucket = TokenBucket::new(Quota::per_second(10).burst(10));
+        let limit = synced(&MemoryStore::new()).build("api", bucket);
+        let limit = limit.expect("a limit");
+        admit(&limit, 4).await;
+        for _ in 0..5 {
+            admit(&limit, 1).await;
+            pass(1).await;
+        }
+        let denied = take(&limit, 10).await;
+        let retry_after = denied.retry_after.expect("a denial");
+        let wait = retry_after.as_millis();
+        let missing = u128::from(10 - denied.remaining());
+        assert!(missing < 8, "nothing is held: {denied:?}");
+        // One of those that it holds may have been granted ahead, and is not free for others yet.
+        let most = (missing + 1) * 100;
+        assert!((most - 200..=most).contains(&wait), "{wait} for {missing}");
+        tokio::time::sleep(retry_after).await;
+        assert!(take(&limit, 10).await.is_admitted(), "after {wait}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn fullness_is_that_of_the_table_and_of_the_key_that_is_used_most() {
+    let limit = machine(leased(&MemoryStore::new()).capacity(1_000));
+    for (key, cost) in [("a", 10), ("b", 40)] {
+        let decision = limit.decide(key, cost).await.expect("a decision");
+        assert!(decision.is_admitted());
+    }
+    let fullness = Backend::<str>::fullness(&limit).expect("a table");
+    assert_eq!((fullness.keys, fullness.capacity), (2, 1_000));
+    assert_eq!(fullness.largest_use_percent, 40);
+    let known = Backend::<str>::current_decision(&limit, "b", 1).expect("a decision");
+    assert!(known.is_admitted());
+    assert_eq!(known.remaining(), 60);
+}
+
+/// Shows promise 200.
+#[test]
+fn what_has_no_budgets_is_refused_with_the_store_that_takes_it() {
+    let store = MemoryStore::new();
+    let quota = Quota::per_second(10);
+    let warm_up = WarmUp::new(quota, Duration::from_secs(1));
+    let refused = [
+        synced(&store)
+            .build("api", LeakyBucket::new(quota).queue(5))
+            .unwrap_err(),
+        leased(&store).build("api", warm_up).unwrap_err(),
+        synced(&store)
+            .build("api", Lockout::new(quota))
+            .unwrap_err(),
+        leased(&store)
+            .build("api", AnyAlgorithm::new(Lockout::new(quota)))
+            .unwrap_err(),
+        synced(&store)
+            .build("api", Lockout::new(quota).after_denials_of(window()))
+            .unwrap_err(),
+    ];
+    for error in refused {
+        let error = error.to_string();
+        assert!(
+            error.ends_with("use the exact limiter of Redis, or `Cas`"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn settings_out_of_range_are_refused() {
+    let store = MemoryStore::new();
+    let zero = Duration::ZERO;
+    for (builder, field) in [
+        (synced(&store).interval(zero), "interval"),
+        (
+            synced(&store).interval(Duration::from_millis(3_600_001)),
+            "interval",
+        ),
+        (synced(&store).deadline(zero), "deadline"),
+        (synced(&store).life(Duration::from_millis(150)), "life"),
+        (synced(&store).capacity(0), "capacity"),
+        (synced(&store).prefix("a b"), "prefix"),
+    ] {
+        let error = builder.build("api", window()).unwrap_err().to_string();
+        assert!(error.starts_with(field), "{error}");
+    }
+}
+
+/// Shows promise 99.
+#[test]
+fn each_limit_of_a_set_has_a_share() {
+    let set = || {
+        let (second, hour) = (Quota::per_second(10), Quota::per_hour(600));
+        AnyAlgorithm::new((TokenBucket::new(second), FixedWindow::new(hour)))
+    };
+    let store = MemoryStore::new();
+    let exact = Cas::new(store.clone(), "exact", set());
+    let limit = synced(&store).build("api", set()).expect("a limit");
+    for share in [exact.share_of(4), limit.share_of(4)] {
+        let local = Local::new(share.expect("a share"));
+        let quotas = Backend::<str>::quotas(&local);
+        assert_eq!(quotas, [Quota::per_second(2), Quota::per_hour(150)]);
+    }
+}

@@ -1,0 +1,447 @@
+//! What machines learn of each other, in both modes.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tower_throttle::StoreError;
+use tower_throttle::store::cas::{CasStore, Fault, Faulty, Loaded, MemoryStore, Swapped};
+use tower_throttle::store::fleet::{FleetBuilder, Mode};
+use tower_throttle::store::remote::StoreLimiter;
+use tower_throttle::store::{Backend, Op};
+use tower_throttle::{Decision, FixedWindow, Quota, SlidingLog, TokenBucket};
+
+use crate::altered_store::{Altered, Change, Swap};
+use crate::fleet::{
+    INTERVAL, admit, drain, leased, machine, outage, pass, remaining, synced, take, take_all,
+};
+
+async fn check_totals<M: Mode>(builder: FleetBuilder<MemoryStore, M>) {
+    let (a, b) = (machine(builder.clone()), machine(builder.clone()));
+    admit(&a, 30).await;
+    admit(&b, 5).await;
+    pass(3).await;
+    a.close().await.expect("an exchange");
+    b.close().await.expect("an exchange");
+    admit(&a, 1).await;
+    pass(3).await;
+    assert_eq!(remaining(&a).await, 64);
+    a.close().await.expect("an exchange");
+    let other = machine(builder);
+    assert_eq!(drain(&other).await, 64);
+}
+
+/// Shows promise 203.
+#[tokio::test(start_paused = true)]
+async fn machines_know_what_the_others_have_used() {
+    check_totals(synced(&MemoryStore::new())).await;
+    check_totals(leased(&MemoryStore::new())).await;
+}
+
+/// Shows promise 202.
+#[tokio::test(start_paused = true)]
+async fn one_machine_admits_exactly_the_limit() {
+    let store = MemoryStore::new();
+    let limit = machine(synced(&store));
+    assert_eq!(take_all(&limit).await, 100);
+    pass(30).await;
+    assert!(take(&limit, 1).await.is_denied());
+    let limit = machine(leased(&MemoryStore::new()));
+    assert_eq!(take_all(&limit).await, 100);
+    pass(30).await;
+    assert!(take(&limit, 1).await.is_denied());
+}
+
+/// One to take units, and one to report what was used of them.
+///
+/// Shows promise 203.
+#[tokio::test(start_paused = true)]
+async fn a_single_use_costs_two_exchanges_and_an_unused_key_none() {
+    let limit = machine(synced(&MemoryStore::new()));
+    admit(&limit, 1).await;
+    pass(5).await;
+    assert_eq!(limit.counts().exchanged, 2);
+    pass(100).await;
+    assert_eq!(limit.counts().exchanged, 2);
+    assert_eq!(limit.lag(), Duration::ZERO);
+}
+
+/// The exchanges of a key in ten seconds, at this many requests per tenth of an interval.
+async fn exchanged<M: Mode>(builder: FleetBuilder<MemoryStore, M>, requests: u32) -> u64 {
+    let bucket = TokenBucket::new(Quota::per_second(100));
+    let limit = builder.build("api", bucket).expect("a limit");
+    admit(&limit, 1).await;
+    let before = limit.counts().exchanged;
+    for _ in 0..10 * 100 {
+        for _ in 0..requests {
+            let limit = limit.clone();
+            tokio::spawn(async move { limit.decide("key", 1).await });
+        }
+        tokio::time::sleep(INTERVAL / 10).await;
+    }
+    limit.counts().exchanged - before
+}
+
+/// Shows promise 203.
+#[tokio::test(start_paused = true)]
+async fn exchanges_do_not_grow_with_load() {
+    for requests in [1, 2, 10] {
+        let all = [
+            exchanged(synced(&MemoryStore::new()), requests).await,
+            exchanged(leased(&MemoryStore::new()), requests).await,
+        ];
+        // Intervals are up to a tenth shorter.
+        assert!(
+            all.iter().all(|one| (80..=120).contains(one)),
+            "{requests}: {all:?}"
+        );
+    }
+}
+
+/// An exact limit takes one call per request.
+///
+/// Shows promise 203.
+#[tokio::test(start_paused = true)]
+async fn from_two_requests_per_interval_on_there_are_fewer_exchanges_than_requests() {
+    for per_interval in [1, 2, 3] {
+        let limit = machine(synced(&MemoryStore::new()));
+        let (mut requests, mut left) = (0, 100);
+        while left > per_interval {
+            for _ in 0..per_interval {
+                admit(&limit, 1).await;
+                tokio::time::sleep(INTERVAL / per_interval).await;
+                (requests, left) = (requests + 1, left - 1);
+            }
+        }
+        let exchanged = limit.counts().exchanged;
+        println!("{per_interval} per interval: {requests} requests, {exchanged} exchanges");
+        assert_eq!(exchanged < requests, per_interval > 1);
+    }
+}
+
+/// Shows promise 211.
+#[tokio::test(start_paused = true)]
+async fn a_denied_key_learns_of_a_reset_by_another_machine() {
+    let store = MemoryStore::new();
+    let (a, b) = (machine(synced(&store)), machine(synced(&store)));
+    assert!((95..=100).contains(&take_all(&a).await));
+    pass(3).await;
+    let _ = b.apply("key", Op::Reset).await.expect("a reset");
+    pass(3).await;
+    assert!(take(&a, 1).await.is_denied(), "not asked yet");
+    pass(3).await;
+    assert!(take(&a, 1).await.is_admitted());
+}
+
+/// Shows promise 211.
+#[tokio::test(start_paused = true)]
+async fn a_refund_and_a_charge_reach_the_fleet() {
+    let store = MemoryStore::new();
+    let (a, b) = (machine(synced(&store)), machine(synced(&store)));
+    let taken = take(&a, 40).await;
+    pass(3).await;
+    let refund = Op::Refund(15, taken.receipt());
+    let _ = a.apply("key", refund).await.expect("a refund");
+    let _ = a.apply("key", Op::Charge(7)).await.expect("a charge");
+    pass(3).await;
+    assert_eq!(drain(&b).await, 100 - 40 + 15 - 7);
+}
+
+/// Without an exchange in between, the cost is a part of the budget again.
+///
+/// Shows promise 211.
+#[tokio::test(start_paused = true)]
+async fn a_refund_before_the_next_exchange_frees_the_cost_at_once() {
+    let limit = machine(synced(&MemoryStore::new()).interval(Duration::from_secs(60)));
+    admit(&limit, 1).await;
+    let taken = take(&limit, 99).await;
+    assert!(taken.is_admitted() && take(&limit, 1).await.is_denied());
+    let refund = Op::Refund(30, taken.receipt());
+    let _ = limit.apply("key", refund).await.expect("a refund");
+    assert_eq!(take_all(&limit).await, 30);
+}
+
+/// A cost that was admitted in one window and is sent in the next one counts in the first.
+///
+/// Shows promise 202.
+#[tokio::test(start_paused = true)]
+async fn a_cost_is_counted_in_its_window_also_if_it_is_sent_later() {
+    let store = Faulty::new(MemoryStore::new());
+    let second = Duration::from_secs(1);
+    let limit = || {
+        let window = FixedWindow::new(Quota::per(100, second));
+        synced(&store).build("api", window).expect("a limit")
+    };
+    let (a, b) = (limit(), limit());
+    admit(&a, 1).await;
+    a.close().await.expect("an exchange");
+    admit(&a, 20).await;
+    store.plan(outage());
+    let last = take(&a, 10).await;
+    assert!(last.is_admitted());
+    tokio::time::sleep(last.reset_after + Duration::from_millis(10)).await;
+    store.clear_plan();
+    pass(5).await;
+    a.close().await.expect("an exchange");
+    // Nothing of it is left in the new window.
+    assert_eq!(take_all(&b).await, 100);
+}
+
+/// The faults of the next loads and of the next swaps of the key.
+#[derive(Clone, Debug, Default)]
+struct OfKey(Arc<Mutex<[VecDeque<Fault>; 2]>>);
+
+impl OfKey {
+    fn plan(&self, faults: [&[Fault]; 2]) {
+        let mut planned = self.0.lock().expect("no panic");
+        for (planned, faults) in planned.iter_mut().zip(faults) {
+            planned.extend(faults);
+        }
+    }
+
+    fn planned(&self) -> [usize; 2] {
+        let planned = self.0.lock().expect("no panic");
+        [planned[0].len(), planned[1].len()]
+    }
+
+    /// Hands the next fault of loads or of swaps to the store, if the operation is on the key.
+    fn hand_over(&self, store: &Faulty<MemoryStore>, key: &str, operation: usize) {
+        if key.ends_with("}key") {
+            store.plan(self.0.lock().expect("no panic")[operation].pop_front());
+        }
+    }
+}
+
+impl Change<Faulty<MemoryStore>> for OfKey {
+    async fn load(&self, store: &Faulty<MemoryStore>, key: &str) -> Result<Loaded, StoreError> {
+        self.hand_over(store, key, 0);
+        store.load(key).await
+    }
+
+    async fn swap(
+        &self,
+        store: &Faulty<MemoryStore>,
+        swap: Swap<'_>,
+    ) -> Result<Swapped, StoreError> {
+        self.hand_over(store, swap.key, 1);
+        swap.run(store).await
+    }
+}
+
+type FaultyKey = Altered<Faulty<MemoryStore>, OfKey>;
+
+/// The report is sent again after a fault: it is counted once.
+///
+/// Shows promise 202.
+#[tokio::test(start_paused = true)]
+async fn lost_requests_and_replies_neither_lose_nor_double_a_cost() {
+    // Of loads, and of swaps.
+    let cases: [[&[Fault]; 2]; 8] = [
+        [&[Fault::LostRequest], &[]],
+        [&[Fault::LostRequest, Fault::LostReply], &[]],
+        [&[], &[Fault::LostRequest]],
+        [&[], &[Fault::LostReply]],
+        [&[Fault::LostRequest], &[Fault::LostReply]],
+        [&[], &[Fault::Late]],
+        [&[], &[Fault::Late, Fault::LostReply]],
+        [&[], &[Fault::Twice]],
+    ];
+    for faults in cases {
+        check_faults(synced, faults).await;
+        check_faults(leased, faults).await;
+    }
+}
+
+async fn check_faults<M: Mode>(
+    builder: impl Fn(&FaultyKey) -> FleetBuilder<FaultyKey, M>,
+    faults: [&[Fault]; 2],
+) {
+    let of_key = OfKey::default();
+    let store = Altered(Faulty::new(MemoryStore::new()), of_key.clone());
+    let name = format!("{} {faults:?}", M::NAME);
+    let limit = machine(builder(&store));
+    let mut admitted = 0;
+    for step in 0..30 {
+        if step % 5 == 2 {
+            of_key.plan(faults);
+        }
+        let decided = limit.decide("key", 1).await;
+        admitted += u64::from(decided.is_ok_and(|decision| decision.is_admitted()));
+        pass(1).await;
+    }
+    pass(30).await;
+    assert_eq!(of_key.planned(), [0, 0], "{name}");
+    if faults[1] == [Fault::Twice] {
+        // The second one finds what the first has written.
+        assert_eq!(limit.counts().conflicts, 6, "{name}");
+    }
+    limit.close().await.expect(&name);
+    let rest = drain(&machine(builder(&store))).await;
+    assert!(admitted > 5, "{name}: {admitted}");
+    assert_eq!(admitted + rest, 100, "{name}");
+}
+
+/// Shows promise 211.
+#[tokio::test(start_paused = true)]
+async fn what_is_left_is_sent_when_a_limiter_is_closed_or_dropped() {
+    let store = MemoryStore::new();
+    let (a, b) = (machine(synced(&store)), machine(synced(&store)));
+    admit(&a, 10).await;
+    admit(&b, 20).await;
+    a.close().await.expect("sent");
+    drop(b);
+    tokio::time::sleep(INTERVAL / 10).await;
+    assert_eq!(drain(&machine(synced(&store))).await, 70);
+}
+
+/// Shows promise 205.
+#[tokio::test(start_paused = true)]
+async fn a_machine_is_ready_when_its_first_exchange_is_done() {
+    let store = Faulty::new(MemoryStore::new());
+    let limit = machine(synced(&store));
+    store.plan(outage());
+    assert!(StoreLimiter::ready(&limit).await.is_err());
+    let error = StoreLimiter::last_error(&limit);
+    assert!(error.is_some_and(|error| error.is_transient()));
+    store.clear_plan();
+    pass(30).await;
+    limit.ready().await.expect("an exchange");
+    assert_eq!(limit.last_error(), None);
+    assert!(take(&limit, 1).await.is_admitted());
+    // It stays so, and gives nothing back if it is asked again.
+    store.plan(outage());
+    limit.ready().await.expect("the first exchange is done");
+}
+
+/// What machines admit per second, at twice the limit of 100 per second.
+async fn admitted_per_second<M: Mode>(
+    builder: FleetBuilder<MemoryStore, M>,
+    machines: usize,
+) -> u64 {
+    let limits: Vec<_> = (0..machines)
+        .map(|_| {
+            let bucket = TokenBucket::new(Quota::per_second(100));
+            builder.clone().build("api", bucket).expect("a limit")
+        })
+        .collect();
+    let mut requests = JoinSet::new();
+    for step in 0..1_600 {
+        // A request that waits does so while others go on.
+        let limit = limits[step % machines].clone();
+        requests.spawn(async move { limit.decide("key", 1).await });
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let decided = requests.join_all().await.into_iter();
+    let admitted = decided.filter(|decided| decided.as_ref().is_ok_and(Decision::is_admitted));
+    // In eight seconds, beside the burst.
+    (admitted.count() as u64 - 100) / 8
+}
+
+/// Shows promise 201.
+#[tokio::test(start_paused = true)]
+async fn machines_share_a_bucket() {
+    for machines in [1, 2, 5] {
+        let all = [
+            admitted_per_second(synced(&MemoryStore::new()), machines).await,
+            admitted_per_second(leased(&MemoryStore::new()), machines).await,
+        ];
+        assert!(
+            all.iter().all(|one| (90..=103).contains(one)),
+            "{machines}: {all:?}"
+        );
+    }
+}
+
+/// Shows promise 205.
+#[tokio::test(start_paused = true)]
+async fn a_limit_that_is_known_is_denied_without_an_exchange() {
+    let limit = machine(synced(&MemoryStore::new()));
+    take_all(&limit).await;
+    pass(2).await;
+    let before = limit.counts().exchanged;
+    for _ in 0..1_000 {
+        assert!(take(&limit, 1).await.is_denied());
+    }
+    assert_eq!(limit.counts().exchanged, before);
+    assert!(
+        limit
+            .decide("key", 101)
+            .await
+            .is_ok_and(|decision| decision.retry_after.is_none())
+    );
+}
+
+/// Shows promises 200, 201.
+#[tokio::test(start_paused = true)]
+async fn machines_with_other_intervals_and_lives_share_a_limit() {
+    let store = MemoryStore::new();
+    let slow = synced(&store).interval(Duration::from_secs(2));
+    let slow = machine(slow.life(Duration::from_secs(30)));
+    let quick = machine(leased(&store));
+    assert_eq!(take_all(&slow).await, 100);
+    slow.close().await.expect("an exchange");
+    assert_eq!(drain(&quick).await, 0);
+}
+
+/// Machines with another limit of the same period share it, and those of another period count for themselves: none
+/// locks the others out.
+///
+/// Shows promises 90, 200.
+#[tokio::test(start_paused = true)]
+async fn a_rollout_breaks_no_machine() {
+    let log = |limit, seconds| SlidingLog::new(Quota::per(limit, Duration::from_secs(seconds)));
+    let store = MemoryStore::new();
+    let build = |log| leased(&store).build("api", log).expect("a limit");
+    let machines = [build(log(100, 5)), build(log(50, 5)), build(log(100, 4))];
+    let mut admitted = [[0; 3]; 2];
+    for step in 0..400 {
+        for (machine, limit) in machines.iter().enumerate() {
+            let is_admitted = take(limit, 1).await.is_admitted();
+            admitted[step / 200][machine] += u32::from(is_admitted);
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
+    for [large, small, other] in admitted {
+        // In twenty seconds: the larger limit of one period, and beside it the other one.
+        assert!(large + small <= 500 && other <= 600, "{admitted:?}");
+        assert!(large > 150 && other > 150, "{admitted:?}");
+    }
+}
+
+/// Shows promise 211.
+#[tokio::test(start_paused = true)]
+async fn a_charge_of_any_size_is_a_debt() {
+    let limit = machine(leased(&MemoryStore::new()));
+    admit(&limit, 1).await;
+    for _ in 0..3 {
+        let charged = limit.apply("key", Op::Charge(u64::MAX)).await;
+        assert!(charged.is_ok());
+        pass(3).await;
+        assert!(take(&limit, 1).await.is_denied());
+    }
+    limit.close().await.expect("an exchange");
+    assert_eq!(limit.last_error(), None);
+}
+
+/// Shows promise 204.
+#[tokio::test(start_paused = true)]
+async fn a_reset_is_exchanged_at_once_and_a_charge_in_the_next_interval() {
+    let limit = machine(synced(&MemoryStore::new()));
+    admit(&limit, 1).await;
+    for (op, at_once) in [(Op::Charge(1), 0), (Op::Reset, 1)] {
+        let before = limit.counts().exchanged;
+        admit(&limit, 1).await;
+        // The next interval has just begun when what was used is reported.
+        while limit.counts().exchanged == before {
+            tokio::time::sleep(INTERVAL / 100).await;
+        }
+        let before = limit.counts().exchanged;
+        let _ = limit.apply("key", op).await.expect("a change");
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(limit.counts().exchanged - before, at_once, "{op:?}");
+        pass(5).await;
+    }
+}

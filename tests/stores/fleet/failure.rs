@@ -1,0 +1,426 @@
+//! What happens while the store is not reached.
+
+use std::future::pending;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+use tower_throttle::store::cas::{
+    CasStore, Fault, Faulty, Loaded, MemoryStore, Swapped, Value, Version,
+};
+use tower_throttle::store::fleet::{Replies, SyncedBuilder};
+use tower_throttle::store::remote::StoreLimiter;
+use tower_throttle::store::{Backend, Fallback, Op};
+use tower_throttle::{Local, Quota, StoreError, TokenBucket};
+
+use crate::altered_store::{Altered, Change};
+use crate::fleet::{admit, drain, leased, machine, outage, pass, synced, take, take_all, window};
+use crate::memory_fleet::{a_call_outside_of_a_runtime_fails, paused_runtime};
+use crate::overwrite::overwrite;
+use crate::set_clock::SetClock;
+
+/// Requests until one is not admitted. Returns how many were, and the error if it was one.
+async fn held(limit: &impl Backend<str>) -> (u64, Option<StoreError>) {
+    let mut admitted = 0;
+    loop {
+        match limit.decide("key", 1).await {
+            Ok(decision) if decision.is_admitted() => admitted += 1,
+            Ok(_) => return (admitted, None),
+            Err(error) => return (admitted, Some(error)),
+        }
+    }
+}
+
+/// Shows promise 205.
+#[tokio::test(start_paused = true)]
+async fn a_machine_uses_what_it_holds_and_then_fails() {
+    let store = Faulty::new(MemoryStore::new());
+    let (a, b) = (machine(leased(&store)), machine(synced(&store)));
+    for _ in 0..5 {
+        admit(&a, 1).await;
+        pass(1).await;
+    }
+    admit(&b, 1).await;
+    // Within one interval both would ask for more than is refilled: then a denies instead of asking the store.
+    pass(3).await;
+    admit(&a, 1).await;
+    store.plan(outage());
+    let (used_by_a, error) = held(&a).await;
+    assert!((1..=100).contains(&used_by_a), "{used_by_a}");
+    assert!(error.is_some_and(|error| error.is_transient()));
+    let (used_by_b, error) = held(&b).await;
+    assert!(
+        used_by_a + used_by_b <= 100 + 100 / 4,
+        "{used_by_a} and {used_by_b}"
+    );
+    assert!(error.is_some_and(|error| error.is_transient()));
+    pass(5).await;
+    // It does not wait for the deadline, and admits nothing however long it lasts.
+    for _ in 0..20 {
+        pass(3).await;
+        let begun = Instant::now();
+        assert!(a.decide("key", 1).await.is_err());
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+    }
+    store.clear_plan();
+    pass(300).await;
+    assert!(take(&a, 1).await.is_admitted());
+    assert_eq!(a.last_error(), None);
+}
+
+/// Shows promise 205.
+#[tokio::test(start_paused = true)]
+async fn a_fallback_decides_while_the_store_is_not_reached() {
+    let store = Faulty::new(MemoryStore::new());
+    let fallback = Fallback::new(machine(synced(&store)), Local::new(window()));
+    store.plan(outage());
+    for _ in 0..50 {
+        let decision = fallback.decide("key", 1).await;
+        assert!(decision.expect("a decision").is_admitted());
+    }
+    let decision = fallback.decide("key", 1).await.expect("a decision");
+    assert_eq!(decision.remaining(), 49, "of the local limit");
+}
+
+/// A store that never replies.
+#[derive(Clone, Debug)]
+struct Silent;
+
+impl<S: CasStore> Change<S> for Silent {
+    async fn load(&self, _: &S, _: &str) -> Result<Loaded, StoreError> {
+        pending().await
+    }
+}
+
+/// Shows promise 205.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_waits_for_an_exchange_fails_at_its_deadline() {
+    for deadline in [30, 50, 150].map(Duration::from_millis) {
+        let store = Altered(MemoryStore::new(), Silent);
+        let limit = machine(leased(&store).deadline(deadline));
+        let begun = Instant::now();
+        let error = limit.decide("key", 1).await.unwrap_err();
+        assert!(error.is_transient(), "{error}");
+        let waited = begun.elapsed();
+        let late = Duration::from_millis(1);
+        assert!((deadline..=deadline + late).contains(&waited), "{waited:?}");
+    }
+}
+
+/// Refuses batches, and counts them.
+#[derive(Clone, Debug, Default)]
+struct NoBatches(Arc<AtomicU64>);
+
+impl<S: CasStore> Change<S> for NoBatches {
+    fn exchange(&self) -> Result<Option<Replies>, StoreError> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Err(StoreError::new("no batches", true))
+    }
+}
+
+/// Shows promise 205.
+#[tokio::test(start_paused = true)]
+async fn while_batches_fail_one_is_tried_per_second_however_many_keys_there_are() {
+    let refused = NoBatches::default();
+    let store = Altered(MemoryStore::new(), refused.clone());
+    let limit = machine(synced(&store));
+    for key in 0..1_500_u32 {
+        limit.decide(&key, 1).await.expect_err("no batches");
+    }
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let tried = refused.0.load(Ordering::Relaxed);
+    // From 50 ms on it doubles up to a second.
+    assert!((10..=30).contains(&tried), "{tried}");
+}
+
+/// Shows promise 205.
+#[tokio::test(start_paused = true)]
+async fn while_the_store_is_down_the_lag_grows_and_the_breaker_is_open() {
+    let store = Faulty::new(MemoryStore::new());
+    let limit = machine(synced(&store));
+    for key in 0..1_500_u32 {
+        let _ = limit.decide(&key, 1).await.expect("a decision");
+    }
+    store.plan(outage());
+    pass(100).await;
+    let failed = limit.counts().failed;
+    assert!((1..=112).contains(&failed), "{failed}");
+    let lag = StoreLimiter::lag(&limit);
+    assert!(lag >= Duration::from_secs(9), "{lag:?}");
+    let breaker = StoreLimiter::breaker(&limit);
+    assert!(breaker.is_open && breaker.opened > 0, "{breaker:?}");
+    store.clear_plan();
+    pass(100).await;
+    assert_eq!(limit.lag(), Duration::ZERO);
+    assert!(!limit.breaker().is_open);
+}
+
+/// A store that works on one call at a time, for a millisecond, also if its caller has given up.
+#[derive(Clone, Debug)]
+struct BusyStore {
+    store: MemoryStore,
+    free_at: Arc<Mutex<Instant>>,
+}
+
+impl BusyStore {
+    async fn work(&self) {
+        let done_at = {
+            let mut free_at = self.free_at.lock().expect("no panic");
+            *free_at = Instant::now().max(*free_at) + Duration::from_millis(1);
+            *free_at
+        };
+        sleep_until(done_at).await;
+    }
+}
+
+impl CasStore for BusyStore {
+    const NAME: &'static str = "busy";
+
+    async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
+        self.work().await;
+        self.store.load(key).await
+    }
+
+    async fn swap(
+        &self,
+        key: &str,
+        expected: Option<Version>,
+        new: &Value,
+        ttl: Duration,
+    ) -> Result<Swapped, StoreError> {
+        self.work().await;
+        self.store.swap(key, expected, new, ttl).await
+    }
+}
+
+/// Intervals are longer, and no call is made in vain.
+///
+/// Shows promise 205.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_does_not_keep_up_is_not_flooded() {
+    let store = BusyStore {
+        store: MemoryStore::new(),
+        free_at: Arc::new(Mutex::new(Instant::now())),
+    };
+    let limit = machine(SyncedBuilder::new(store).interval(Duration::from_millis(100)));
+    for _ in 0..100 {
+        for key in 0..500_u32 {
+            // It may wait longer than a request is ready to.
+            let _ = futures_now(limit.decide(&key, 1));
+        }
+        pass(1).await;
+    }
+    let counts = limit.counts();
+    assert!(counts.exchanged >= 4_000, "of 10,000 calls: {counts:?}");
+    assert_eq!(counts.failed, 0, "{counts:?}");
+    assert!(limit.lag() < Duration::from_secs(4), "{:?}", limit.lag());
+}
+
+/// Polls a future once.
+fn futures_now<F: Future + Unpin>(mut future: F) -> bool {
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    std::pin::Pin::new(&mut future).poll(&mut cx).is_ready()
+}
+
+/// Shows promise 205.
+#[tokio::test(start_paused = true)]
+async fn one_damaged_value_concerns_its_key_alone_and_a_reset_repairs_it() {
+    let store = MemoryStore::new();
+    let limit = machine(leased(&store));
+    admit(&limit, 1).await;
+    pass(5).await;
+    let mut names = store.keys().into_iter();
+    let name = names.find(|name| name.ends_with("}key")).expect("a key");
+    overwrite(&store, &name, 1, b"damaged").await;
+    let other = machine(leased(&store));
+    let error = other.decide("key", 1).await.unwrap_err();
+    assert!(!error.is_transient(), "{error}");
+    assert!(other.decide("other", 1).await.is_ok());
+    let _ = other.apply("key", Op::Reset).await.expect("a reset");
+    pass(5).await;
+    assert_eq!(drain(&other).await, 100);
+}
+
+/// The task of a runtime that is shut down is replaced by one on the runtime of the next call.
+///
+/// Shows promise 205.
+#[test]
+fn a_runtime_that_is_shut_down_is_replaced() {
+    let store = MemoryStore::new();
+    let limit = machine(synced(&store));
+    paused_runtime().block_on(admit(&limit, 1));
+    paused_runtime().block_on(async {
+        admit(&limit, 1).await;
+        pass(3).await;
+        limit.close().await.expect("an exchange");
+    });
+    let other = machine(synced(&store));
+    assert_eq!(paused_runtime().block_on(drain(&other)), 98);
+}
+
+/// Shows promise 205.
+#[test]
+fn a_call_outside_of_a_runtime_is_an_error() {
+    a_call_outside_of_a_runtime_fails(&machine(synced(&MemoryStore::new())));
+}
+
+/// More keys than the table holds: those that are not in use are forgotten first.
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_keys_stays_within_the_capacity() {
+    let limit = machine(synced(&MemoryStore::new()).capacity(200));
+    for key in 0..5_000_u32 {
+        let _ = limit.decide(&key, 1).await.expect("a decision");
+        // As many as there are shards may be beyond it.
+        assert!(limit.counts().keys <= 200 + 64, "{}", limit.counts().keys);
+        if key % 50 == 0 {
+            pass(1).await;
+        }
+    }
+    assert!(Backend::<u32>::losses(&limit).evicted > 4_000);
+}
+
+/// A key that was forgotten because the table was full has no second budget: its request waits for an
+/// exchange.
+///
+/// Shows promise 202.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_forgotten_gets_no_budget_twice() {
+    let limit = machine(synced(&MemoryStore::new()).capacity(64));
+    assert_eq!(take_all(&limit).await, 100);
+    pass(3).await;
+    for round in 0..20 {
+        for key in 0..300_u32 {
+            let _ = limit.decide(&key, 1).await.expect("a decision");
+        }
+        pass(3).await;
+        assert!(take(&limit, 1).await.is_denied(), "{round}");
+    }
+}
+
+/// The store's clock is set forward by an hour and back: the key admits again like an exhausted one.
+///
+/// Shows promise 200.
+#[tokio::test(start_paused = true)]
+async fn a_store_whose_clock_is_set_back_freezes_no_key() {
+    let clock = SetClock::default();
+    let store = MemoryStore::with_clock(clock.clone());
+    let bucket = TokenBucket::new(Quota::per_minute(60));
+    let limit = leased(&store).build("api", bucket).expect("a limit");
+    let second = Duration::from_secs(1);
+    admit(&limit, 1).await;
+    tokio::time::sleep(5 * second).await;
+    clock.set_ahead(1);
+    take_all(&limit).await;
+    tokio::time::sleep(5 * second).await;
+    clock.set_ahead(-1);
+    let mut admitted = 0;
+    for _ in 0..90 {
+        admitted += u32::from(take(&limit, 1).await.is_admitted());
+        tokio::time::sleep(second).await;
+    }
+    // One refills per second. Without that not half of them are admitted.
+    assert!(admitted >= 80, "{admitted}");
+}
+
+/// Shows promise 205.
+#[tokio::test(start_paused = true)]
+async fn the_task_of_a_limiter_ends_with_its_last_clone() {
+    let tasks = || {
+        tokio::runtime::Handle::current()
+            .metrics()
+            .num_alive_tasks()
+    };
+    let limit = machine(synced(&MemoryStore::new()));
+    admit(&limit, 1).await;
+    let clone = limit.clone();
+    for (limit, left) in [(limit, 1), (clone, 0)] {
+        pass(3).await;
+        drop(limit);
+        pass(3).await;
+        assert_eq!(tasks(), left);
+    }
+}
+
+/// The keys of requests that have all failed are gone, and not more than the capacity were there meanwhile. The store
+/// is asked for none of them when it is back.
+///
+/// Shows promise 205.
+#[tokio::test(start_paused = true)]
+async fn an_outage_with_new_keys_leaves_nothing_behind() {
+    let store = Faulty::new(MemoryStore::new());
+    let limit = machine(synced(&store).capacity(1_000));
+    limit.ready().await.expect("an exchange");
+    store.plan(std::iter::repeat_n(
+        Fault::Delay(Duration::from_secs(60)),
+        100_000,
+    ));
+    let mut most = 0;
+    for key in 0..20_000_u32 {
+        let mut decided = std::pin::pin!(limit.decide(&key, 1));
+        let _ = futures_now(decided.as_mut());
+        if key % 1_000 == 0 {
+            pass(1).await;
+        }
+        most = most.max(limit.counts().keys);
+    }
+    // As many as there are shards may be beyond it.
+    assert!((100..=1_064).contains(&most), "{most}");
+    pass(50).await;
+    let failed = limit.decide(&1_000_000, 1).await;
+    assert!(failed.is_err_and(|error| error.is_transient()));
+    // But for the batch that is sent again.
+    assert!(limit.counts().keys <= 100, "{}", limit.counts().keys);
+    store.clear_plan();
+    let before = limit.counts().exchanged;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert!(take(&limit, 1).await.is_admitted());
+    pass(5).await;
+    // That batch, what it was granted is given back, and the key of the last request.
+    assert!(limit.counts().exchanged - before <= 202);
+    assert!(limit.counts().keys <= 101, "{}", limit.counts().keys);
+}
+
+/// Not at the next tick, which would be an hour later.
+///
+/// Shows promise 205.
+#[tokio::test(start_paused = true)]
+async fn a_failed_exchange_is_tried_again_with_a_backoff_of_its_own() {
+    let store = Faulty::new(MemoryStore::new());
+    let limit = machine(leased(&store).interval(Duration::from_secs(3_600)));
+    store.plan(outage());
+    limit.decide("key", 1).await.expect_err("an outage");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    store.clear_plan();
+    let back = Instant::now();
+    while limit.decide("key", 1).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // At most a second between two attempts, and the time to the next probe of the breaker.
+    assert!(
+        back.elapsed() < Duration::from_secs(7),
+        "{:?}",
+        back.elapsed()
+    );
+}
+
+/// Shows promise 203.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_sent_for_keys_that_are_not_asked_for() {
+    let limit = machine(synced(&MemoryStore::new()));
+    for key in 0..200_u32 {
+        assert!(limit.decide(&key, 1).await.is_ok());
+    }
+    pass(5).await;
+    let before = limit.counts().exchanged;
+    // Denied ones are asked for.
+    for _ in 0..10 {
+        let _ = limit.decide(&0_u32, 100).await;
+        pass(1).await;
+    }
+    assert!(limit.counts().exchanged - before <= 22);
+    pass(3).await;
+    let before = limit.counts().exchanged;
+    pass(100).await;
+    assert_eq!(limit.counts().exchanged, before);
+}

@@ -1,0 +1,44 @@
+//! Limits of a fleet that decide in memory, over a store in memory.
+
+mod allocations;
+mod backend;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod chaos;
+mod exchange;
+mod failure;
+mod handle;
+mod leased;
+#[cfg(feature = "metrics")]
+mod metrics;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod servers;
+
+use std::time::Duration;
+
+use tower_throttle::FixedWindow;
+use tower_throttle::store::cas::CasStore;
+use tower_throttle::store::fleet::{
+    FleetBuilder, FleetLimiter, LeasedBuilder, Mode, SyncedBuilder,
+};
+
+use crate::memory_fleet::{admit, drain, outage, remaining, take, take_all, window};
+
+const INTERVAL: Duration = Duration::from_millis(100);
+
+fn synced<S: CasStore + Clone>(store: &S) -> SyncedBuilder<S> {
+    SyncedBuilder::new(store.clone()).interval(INTERVAL)
+}
+
+fn leased<S: CasStore + Clone>(store: &S) -> LeasedBuilder<S> {
+    LeasedBuilder::new(store.clone()).interval(INTERVAL)
+}
+
+/// A machine of its own, with a [`window`].
+fn machine<S: CasStore, M: Mode>(builder: FleetBuilder<S, M>) -> FleetLimiter<S, FixedWindow, M> {
+    builder.build("api", window()).expect("a limit")
+}
+
+/// Lets the machines exchange, in paused time.
+async fn pass(intervals: u32) {
+    tokio::time::sleep(INTERVAL * intervals).await;
+}

@@ -1,0 +1,176 @@
+//! The operations of several threads on one table are linearizable.
+//!
+//! Each operation has its own time. A history is linearizable if the operations have a sequential
+//! order that keeps each operation before those that were called after it had returned, and in
+//! which the plain algorithm returns the same decisions.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use tower_throttle::algorithm::Algorithm;
+use tower_throttle::{
+    Decision, FixedWindow, Local, Quota, SlidingLog, TokenBucket,
+    clock::{Clock, Tick},
+    store::{Backend, Op},
+};
+
+use crate::linearizable::{Event, any_op, is_linearizable};
+use crate::random::Random;
+use test_support::from_env;
+
+/// A clock with a separate time per thread.
+#[derive(Clone, Copy, Debug)]
+struct ThreadClock;
+
+thread_local! {
+    static NOW: AtomicU64 = const { AtomicU64::new(0) };
+}
+
+impl Clock for ThreadClock {
+    fn now(&self) -> Tick {
+        NOW.with(|now| Tick::from_nanos(now.load(Ordering::Relaxed)))
+    }
+}
+
+fn record<A: Algorithm>(
+    algorithm: &A,
+    threads: u64,
+    each: u64,
+    keys: u64,
+    seed: u64,
+) -> Vec<Event> {
+    let local = Local::new(algorithm.clone())
+        .with_clock(ThreadClock)
+        .capacity(1);
+    let (steps, start) = (
+        AtomicU64::new(0),
+        Barrier::new(usize::try_from(threads).expect("few")),
+    );
+    std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..threads)
+            .map(|thread| {
+                let (local, steps, start) = (local.clone(), &steps, &start);
+                scope.spawn(move || {
+                    let mut random = Random::new(seed ^ thread << 32);
+                    let mut before = None;
+                    start.wait();
+                    (0..each)
+                        .map(|_| {
+                            let now = 1_000_000_000 + random.below(30);
+                            NOW.with(|clock| clock.store(now, Ordering::Relaxed));
+                            let (key, op) = (random.below(keys), any_op(&mut random, before));
+                            let called = steps.fetch_add(1, Ordering::SeqCst);
+                            let decision = match op {
+                                Op::Take(cost) if random.below(2) == 0 => local.check_n(&key, cost),
+                                op => applied(&local, key, op),
+                            };
+                            before = before.filter(|_| random.below(4) > 0).or(Some(decision));
+                            let returned = steps.fetch_add(1, Ordering::SeqCst);
+                            let now = Tick::from_nanos(now);
+                            Event {
+                                key,
+                                now,
+                                op,
+                                decision,
+                                called,
+                                returned,
+                            }
+                        })
+                        .collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        handles
+            .into_iter()
+            .flat_map(|handle| handle.join().expect("no panic"))
+            .collect()
+    })
+}
+
+/// What an operation on a table returns, which no future waits for.
+fn applied<A: Algorithm>(local: &Local<A, ThreadClock>, key: u64, op: Op) -> Decision {
+    let future = pin!(local.apply(&key, op));
+    match future.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(decision) => decision.expect("a table never fails"),
+        Poll::Pending => panic!("a table is ready at once"),
+    }
+}
+
+fn quota() -> Quota {
+    Quota::per(3, std::time::Duration::from_nanos(10))
+}
+
+/// Shows promise 36.
+#[test]
+fn concurrent_decisions_are_linearizable() {
+    for seed in 0..from_env("HISTORIES", 300) {
+        let (threads, each, keys) = (4, 8, 1 + seed % 3);
+        let bucket = TokenBucket::new(quota());
+        let events = record(&bucket, threads, each, keys, seed);
+        assert!(
+            is_linearizable(&bucket, &events),
+            "{}",
+            crate::linearizable::shown(&events)
+        );
+        let window = FixedWindow::new(quota());
+        let events = record(&window, threads, each, keys, seed);
+        assert!(
+            is_linearizable(&window, &events),
+            "{}",
+            crate::linearizable::shown(&events)
+        );
+        let log = SlidingLog::new(quota());
+        let events = record(&log, threads, each, keys, seed);
+        assert!(
+            is_linearizable(&log, &events),
+            "{}",
+            crate::linearizable::shown(&events)
+        );
+    }
+}
+
+/// Shows promise 36.
+#[test]
+fn an_extra_admission_is_detected() {
+    let bucket = TokenBucket::new(quota());
+    let found = (0..100).any(|seed| {
+        let mut events = record(&bucket, 2, 8, 1, seed);
+        let Some(denied) = events.iter_mut().find(|event| event.decision.is_denied()) else {
+            return false;
+        };
+        let Op::Take(cost) = denied.op else {
+            return false;
+        };
+        denied.decision = bucket.decide(&mut bucket.fresh(Tick::ZERO), denied.now, cost);
+        !is_linearizable(&bucket, &events)
+    });
+    assert!(found);
+}
+
+/// The plain algorithm applies what the table did not.
+///
+/// Shows promise 36.
+#[test]
+fn an_operation_that_does_nothing_is_detected() {
+    let bucket = TokenBucket::new(quota());
+    let lost: [fn(Op) -> bool; 4] = [
+        |op| matches!(op, Op::Refund(..)),
+        |op| matches!(op, Op::Cancel(..)),
+        |op| matches!(op, Op::Charge(_)),
+        |op| op == Op::Reset,
+    ];
+    for is_lost in lost {
+        let found = (0..200).any(|seed| {
+            let mut events = record(&bucket, 2, 8, 1, seed);
+            let Some(event) = events.iter_mut().find(|event| is_lost(event.op)) else {
+                return false;
+            };
+            event.op = Op::Peek(0);
+            !is_linearizable(&bucket, &events)
+        });
+        assert!(found);
+    }
+}

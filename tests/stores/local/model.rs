@@ -1,0 +1,252 @@
+//! The table makes the same decisions as an unbounded map.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack, take_up_to};
+use tower_throttle::{
+    ConfigError, Decision, FixedWindow, LeakyBucket, Local, Lockout, ManualClock, Quota,
+    SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
+    clock::Tick,
+    store::local::Overflow,
+    store::{Backend, Op},
+};
+
+use crate::random::Random;
+use test_support::from_env;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// The result of a run of random operations.
+#[derive(Debug, Default)]
+struct Found {
+    /// The number of decisions that differ from the map's.
+    different: usize,
+    /// The number of evictions and denials because the table was full.
+    evicted: u64,
+    keys: usize,
+}
+
+/// Applies random operations to a table and to a map that keeps every key.
+fn compare<A: Algorithm>(table: &A, map: &A, capacity: usize, keys: u64, seed: u64) -> Found {
+    let mut random = Random::new(seed);
+    let clock = ManualClock::new();
+    clock.set(Tick::from_nanos(600_000 * SECOND + random.below(SECOND)));
+    let local = Local::new(table.clone())
+        .with_clock(clock.clone())
+        .capacity(capacity);
+    let mut states: HashMap<u64, A::State> = HashMap::new();
+    let mut found = Found::default();
+    for _ in 0..400 {
+        let gap = match random.below(8) {
+            0 => random.below(3 * SECOND),
+            1 => 0,
+            _ => random.below(SECOND / 4),
+        };
+        clock.advance(Duration::from_nanos(gap));
+        let now = tower_throttle::clock::Clock::now(&clock);
+        let key = random.below(keys);
+        let cost = random.below(5);
+        let state = states.entry(key).or_insert_with(|| map.fresh(now));
+        let same = match random.below(12) {
+            0 => {
+                local.refund(&key, cost);
+                map.refund(state, now, Cost::new(cost, now), GiveBack::Refund);
+                true
+            }
+            1 => local.charge(&key, cost) == map.charge(state, now, cost),
+            2 => local.peek_n(&key, cost) == map.peek(state, now, cost),
+            3 => local.take_up_to(&key, cost) == take_up_to(map, state, now, cost).0,
+            4 => {
+                let wait = Duration::from_nanos(random.below(SECOND));
+                let reserved = local.reserve(&key, cost, wait);
+                reserved == map.reserve(state, now, cost, wait)
+            }
+            5 if random.below(4) == 0 => {
+                local.reset(&key);
+                *state = map.fresh(now);
+                true
+            }
+            _ => local.check_n(&key, cost) == map.decide(state, now, cost),
+        };
+        found.different += usize::from(!same);
+    }
+    let stats = local.stats();
+    found.evicted = stats.evicted + stats.denied;
+    found.keys = states.len();
+    found
+}
+
+/// Runs `check` for all algorithms: with states of one to four words, and some that do not pack.
+fn for_each_algorithm(check: impl Fn(&str, &dyn Fn(usize, u64, u64) -> Found)) {
+    macro_rules! with {
+        ($($name:literal: $algorithm:expr),* $(,)?) => {$(
+            let algorithm = $algorithm;
+            check($name, &|capacity, keys, seed| {
+                compare(&algorithm, &algorithm, capacity, keys, seed)
+            });
+        )*};
+    }
+    let quota = Quota::per_second(7).burst(5);
+    let limit = Quota::per_second(7);
+    let odd = Quota::per(9_999_991, Duration::from_secs(1_400_000)).burst(6);
+    with! {
+        "token bucket": TokenBucket::new(quota),
+        "token bucket of two words": TokenBucket::new(odd),
+        "token bucket, queued": TokenBucket::new(quota).queue(3),
+        "meter": LeakyBucket::new(quota),
+        "line": LeakyBucket::new(quota).queue(4),
+        "fixed window": FixedWindow::new(limit),
+        "anchored window": FixedWindow::new(limit).anchored(),
+        "sliding window": SlidingWindow::new(limit),
+        "grid of four": SlidingGrid::new(limit).cells(4),
+        "grid of ten": SlidingGrid::new(Quota::per_second(200)),
+        "strict grid of sixty": SlidingGrid::new(limit).cells(60).strict(),
+        "log": SlidingLog::new(limit),
+        "lockout": Lockout::new(limit).block(Duration::from_millis(300)).forget(Duration::from_secs(9)),
+        "warm-up": WarmUp::new(limit, Duration::from_secs(2)).queue(5),
+        "pair": (TokenBucket::new(quota), FixedWindow::new(Quota::per_minute(40))),
+        "any": AnyAlgorithm::new(TokenBucket::new(quota)),
+    }
+}
+
+/// Shows promise 40.
+#[test]
+fn a_table_below_capacity_decides_as_an_unbounded_map() {
+    for_each_algorithm(|name, run| {
+        for seed in 0..from_env("TRACES", 60) {
+            let found = run(64, 60, seed);
+            assert_eq!(found.evicted, 0, "{name}, seed {seed}: {found:?}");
+            assert_eq!(found.different, 0, "{name}, seed {seed}: {found:?}");
+        }
+    });
+}
+
+#[test]
+fn a_table_that_is_too_small_differs_only_if_it_counts_an_overflow() {
+    for_each_algorithm(|name, run| {
+        let mut overflowed = 0;
+        let mut reused = 0;
+        for seed in 0..from_env("TRACES", 60) {
+            let found = run(1, 30, seed);
+            assert!(
+                found.different == 0 || found.evicted > 0,
+                "{name}, seed {seed}: {found:?}"
+            );
+            overflowed += u64::from(found.evicted > 0);
+            reused += usize::from(found.keys > 8);
+        }
+        assert!(
+            overflowed > 0 && reused > 0,
+            "{name}: the table was never full"
+        );
+    });
+}
+
+/// A bucket whose states expire a quarter of a second too early.
+#[derive(Clone, Debug)]
+struct ExpiresEarly(TokenBucket);
+
+impl Algorithm for ExpiresEarly {
+    type State = <TokenBucket as Algorithm>::State;
+
+    fn quota(&self) -> Quota {
+        self.0.quota()
+    }
+    fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
+        self.0.with_quota(quota).map(Self)
+    }
+    fn fresh(&self, now: Tick) -> Self::State {
+        self.0.fresh(now)
+    }
+    fn decide(&self, state: &mut Self::State, now: Tick, cost: u64) -> Decision {
+        self.0.decide(state, now, cost)
+    }
+    fn refund(&self, state: &mut Self::State, now: Tick, cost: Cost, why: GiveBack) {
+        self.0.refund(state, now, cost, why);
+    }
+    fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {
+        self.0.charge(state, now, cost)
+    }
+    fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick) {
+        self.0.rescale(state, &from.0, now);
+    }
+    fn forgettable_at(&self, state: &Self::State) -> Tick {
+        let nanos = self.0.forgettable_at(state).as_nanos();
+        Tick::from_nanos(nanos.saturating_sub(SECOND / 4))
+    }
+}
+
+/// Shows promise 40.
+#[test]
+fn a_state_that_expires_early_is_detected() {
+    let broken = ExpiresEarly(TokenBucket::new(Quota::per_second(7).burst(5)));
+    let detected = (0..60).any(|seed| {
+        let found = compare(&broken, &broken, 1, 30, seed);
+        found.different > 0 && found.evicted == 0
+    });
+    assert!(detected);
+}
+
+/// Shows promise 46.
+#[test]
+fn a_full_table_that_denies_returns_retry_after_and_counts() {
+    let clock = ManualClock::new();
+    let local = Local::new(TokenBucket::new(Quota::per_second(1)))
+        .with_clock(clock.clone())
+        .overflow(Overflow::Deny)
+        .capacity(1);
+    let denied = (0..100).find_map(|key| Some(local.check(&key)).filter(Decision::is_denied));
+    let denied = denied.expect("a hundred keys in a table of one");
+    assert_eq!(denied.retry_after, Some(Duration::from_secs(1)));
+    assert_eq!(local.stats().denied, 1);
+    clock.advance(Duration::from_secs(1));
+    assert!(local.check(&"another key").is_admitted());
+}
+
+/// Shows promise 46.
+#[test]
+fn a_charge_that_finds_no_slot_is_lost_and_counted() {
+    let local = Local::new(TokenBucket::new(Quota::per_second(1)))
+        .with_clock(ManualClock::new())
+        .overflow(Overflow::Deny)
+        .capacity(1);
+    let full = (0..100).find(|key| local.check(key).is_denied());
+    let full = full.expect("a hundred keys in a table of one");
+    assert_eq!(local.charge(&full, 0), Duration::ZERO);
+    assert_eq!(local.stats().lost_charges, 0, "nothing to lose");
+    assert_eq!(local.charge(&full, 5), Duration::ZERO);
+    assert_eq!(local.stats().lost_charges, 1);
+    let charged = Backend::<i32>::apply(&local, &full, Op::Charge(5)).into_inner();
+    assert!(charged.is_ok_and(|unused| unused.remaining() == 1));
+    assert_eq!(local.stats().lost_charges, 2);
+    // The first key has a slot.
+    assert_eq!(local.charge(&0, 5), Duration::from_secs(5));
+    let stats = local.stats();
+    assert_eq!((stats.lost_charges, stats.denied), (2, 1));
+}
+
+/// Shows promise 46.
+#[test]
+fn keys_without_a_slot_share_one_state_with_overflow_shared() {
+    let local = Local::new(TokenBucket::new(Quota::per_hour(2)))
+        .with_clock(ManualClock::new())
+        .overflow(Overflow::Shared)
+        .capacity(1);
+    let admitted = (0..100)
+        .filter(|key| local.check(key).is_admitted())
+        .count();
+    let shared = usize::try_from(local.stats().shared).expect("at most a hundred");
+    assert!(shared > 80, "a table of one");
+    assert_eq!(admitted, 100 - shared + 2);
+}
+
+/// Shows promise 40.
+#[test]
+fn owned_and_borrowed_keys_are_equal() {
+    let local = Local::new(TokenBucket::new(Quota::per_hour(1)));
+    assert!(local.check("alice").is_admitted());
+    assert!(local.check(&String::from("alice")).is_denied());
+    assert!(local.check(&("alice", 7_u8)).is_admitted());
+    assert!(local.check(&std::net::Ipv4Addr::LOCALHOST).is_admitted());
+}

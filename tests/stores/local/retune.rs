@@ -1,0 +1,255 @@
+//! Quota changes while a table is in use.
+
+use std::time::Duration;
+
+use tower_throttle::algorithm::Algorithm;
+use tower_throttle::{
+    FixedWindow, LeakyBucket, Local, ManualClock, Quota, SlidingGrid, SlidingLog, SlidingWindow,
+    TokenBucket, clock::Clock, store::local::Overflow,
+};
+
+use crate::random::Random;
+use test_support::from_env;
+
+/// Applies random requests and quota changes to a table and to states that are rescaled
+/// immediately.
+fn check_changes<A: Algorithm>(algorithm: &A, quotas: &[Quota], seed: u64) {
+    let mut random = Random::new(seed);
+    let clock = ManualClock::new();
+    clock.advance(Duration::from_secs(1_000_000));
+    let local = Local::new(algorithm.clone())
+        .with_clock(clock.clone())
+        .capacity(200);
+    let mut current = algorithm.clone();
+    let mut states: Vec<Option<A::State>> = vec![None; 40];
+    for _ in 0..300 {
+        clock.advance(Duration::from_nanos(random.below(600_000_000)));
+        let now = clock.now();
+        if random.below(12) == 0 {
+            let quota = quotas[usize::try_from(random.below(quotas.len() as u64)).expect("few")];
+            let next = algorithm.with_quota(quota).expect("a supported quota");
+            local
+                .set_algorithm(next.clone())
+                .expect("every quota is accepted");
+            for slot in &mut states {
+                // A key whose state has expired is treated as unused.
+                let state = slot.take();
+                *slot = state.filter(|state| current.forgettable_at(state) > now);
+                if let Some(state) = slot {
+                    next.rescale(state, &current, now);
+                }
+            }
+            current = next;
+        }
+        let key = usize::try_from(random.below(40)).expect("few");
+        // At least 1, because a cost of 0 stores no state.
+        let cost = 1 + random.below(3);
+        let state = states[key].get_or_insert_with(|| current.fresh(now));
+        assert_eq!(
+            local.check_n(&key, cost),
+            current.decide(state, now, cost),
+            "seed {seed}"
+        );
+    }
+    assert_eq!(local.stats().evicted, 0);
+}
+
+/// Shows promise 47.
+#[test]
+fn a_change_applies_as_of_its_time_even_if_a_key_is_used_later() {
+    let quotas = [
+        Quota::per_second(5),
+        Quota::per_second(20),
+        Quota::per(3, Duration::from_secs(2)),
+        Quota::per_minute(9),
+    ];
+    // Only buckets have a burst.
+    let bursts = quotas.map(|quota| quota.burst(7));
+    for seed in 0..from_env("TRACES", 60) {
+        check_changes(&LeakyBucket::new(quotas[0]), &bursts, seed);
+        check_changes(&LeakyBucket::new(quotas[0]).queue(5), &quotas, seed);
+        check_changes(&FixedWindow::new(quotas[0]), &quotas, seed);
+        check_changes(&SlidingWindow::new(quotas[0]), &quotas, seed);
+        check_changes(&SlidingLog::new(quotas[0]), &quotas, seed);
+        check_changes(&TokenBucket::new(quotas[0]).initial(1), &bursts, seed);
+    }
+}
+
+/// Raises the burst of a bucket from 10 to 100 at `elapsed` after 10 tokens were taken. Returns how many
+/// can be taken then.
+fn tokens_after_a_change(rate: Quota, elapsed: Duration) -> u64 {
+    let clock = ManualClock::new();
+    clock.advance(Duration::from_secs(1_000_000));
+    let local = Local::new(TokenBucket::new(Quota::per_second(100)))
+        .with_clock(clock.clone())
+        .capacity(100);
+    let set = |burst| local.set_quota(rate.burst(burst));
+    set(10).expect("every quota is accepted");
+    assert!(local.check_n("key", 10).is_admitted());
+    clock.advance(elapsed);
+    set(100).expect("every quota is accepted");
+    local.take_up_to("key", 1_000)
+}
+
+/// A bucket keeps its tokens when its capacity is raised. A full one is like that of an unused key, which
+/// begins with the new capacity.
+///
+/// Shows promise 47.
+#[test]
+fn a_key_whose_state_had_expired_begins_anew_at_the_change() {
+    let wide = Quota::per(9_999_999_967, Duration::from_secs(1_009));
+    for (rate, full) in [(Quota::per_second(10), 1_000_000_000), (wide, 1_010)] {
+        let after = |nanos| tokens_after_a_change(rate, Duration::from_nanos(nanos));
+        assert_eq!(after(full - 1), 99, "{rate}");
+        assert_eq!(after(full), 100, "{rate}");
+        assert_eq!(after(2 * full), 100, "{rate}");
+    }
+}
+
+#[test]
+fn a_key_whose_state_had_expired_begins_with_the_tokens_of_a_new_key() {
+    let rate = Quota::per(9_999_999_967, Duration::from_secs(1_009));
+    let clock = ManualClock::new();
+    clock.advance(Duration::from_secs(1_000_000));
+    let local = Local::new(TokenBucket::new(Quota::per_second(100))).with_clock(clock.clone());
+    let set = |bucket| local.set_algorithm(bucket).expect("valid");
+    set(TokenBucket::new(rate.burst(10)));
+    for key in ["early", "late"] {
+        assert!(local.check_n(key, 10).is_admitted());
+    }
+    for burst in [200, 300, 400] {
+        clock.advance(Duration::from_secs(1));
+        set(TokenBucket::new(rate.burst(burst)).initial(3));
+    }
+    assert_eq!(local.take_up_to("early", 1_000), 3);
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(local.take_up_to("late", 1_000), 3);
+}
+
+#[test]
+fn states_of_every_layout_keep_their_usage() {
+    fn check<A: Algorithm>(algorithm: &A, other: &A) {
+        let local = Local::new(algorithm.clone())
+            .with_clock(ManualClock::new())
+            .capacity(100);
+        for key in 0..100 {
+            assert!(local.check_n(&key, 10).is_admitted());
+        }
+        let set = local.set_algorithm(other.clone());
+        set.expect("every quota is accepted");
+        for key in 0..100 {
+            assert_eq!(local.peek(&key).remaining(), 890, "{algorithm:?}");
+        }
+    }
+    fn windows<A: Algorithm>(make: impl Fn(Quota) -> A) {
+        check(&make(Quota::per_hour(1_000)), &make(Quota::per_hour(900)));
+    }
+    windows(FixedWindow::new);
+    windows(SlidingWindow::new);
+    windows(|quota| (FixedWindow::new(quota), FixedWindow::new(quota)));
+    windows(SlidingGrid::new);
+    windows(SlidingLog::new);
+}
+
+#[test]
+fn the_state_that_keys_without_a_slot_share_keeps_its_usage() {
+    let local = Local::new(FixedWindow::new(Quota::per_day(10)))
+        .with_clock(ManualClock::new())
+        .overflow(Overflow::Shared)
+        .capacity(1);
+    let admitted = |keys: std::ops::Range<u32>| {
+        let shared = local.stats().shared;
+        let admitted = keys.filter(|key| local.check(key).is_admitted()).count();
+        (admitted, local.stats().shared - shared)
+    };
+    assert_eq!(admitted(0..3), (3, 0));
+    assert_eq!(admitted(3..100), (10, 97));
+    let quota = Quota::per_day(15);
+    local.set_quota(quota).expect("every quota is accepted");
+    assert_eq!(admitted(100..200), (5, 100));
+}
+
+/// Shows promise 47.
+#[test]
+fn five_thousand_changes_equal_one() {
+    let clock = ManualClock::new();
+    let local = Local::new(FixedWindow::new(Quota::per_day(100)))
+        .with_clock(clock.clone())
+        .capacity(100);
+    let _ = local.check_n("idle", 40);
+    for limit in 0..5_000 {
+        let quota = Quota::per_day(100 + limit % 7);
+        local.set_quota(quota).expect("every quota is accepted");
+    }
+    local
+        .set_quota(Quota::per_day(60))
+        .expect("every quota is accepted");
+    assert_eq!(local.peek("idle").remaining(), 20);
+}
+
+/// Three thousand changes. Some keys are never used again until the end.
+///
+/// Shows promise 47.
+#[test]
+fn decisions_after_many_changes_equal_those_of_the_algorithm() {
+    let clock = ManualClock::new();
+    clock.advance(Duration::from_secs(1_000_000));
+    let quota = |limit: u64| Quota::per(limit, Duration::from_secs(3_000_000));
+    let mut current = LeakyBucket::new(quota(1_000));
+    let local = Local::new(current)
+        .with_clock(clock.clone())
+        .capacity(2_000);
+    let mut states: Vec<_> = (0..1_500).map(|_| current.fresh(clock.now())).collect();
+    let mut random = Random::new(5);
+    let check = |key: usize, current: &LeakyBucket, state: &mut _, cost| {
+        let expected = current.decide(state, clock.now(), cost);
+        assert_eq!(local.check_n(&key, cost), expected, "key {key}");
+    };
+    for (key, state) in states.iter_mut().enumerate() {
+        check(key, &current, state, 100);
+    }
+    for change in 0..3_000_u64 {
+        clock.advance(Duration::from_secs(random.below(3)));
+        let next = LeakyBucket::new(quota(1 + random.below(2_000)));
+        local.set_algorithm(next).expect("accepted");
+        for state in &mut states {
+            next.rescale(state, &current, clock.now());
+        }
+        current = next;
+        let key = usize::try_from(random.below(1 + change % 1_000)).expect("few");
+        check(key, &current, &mut states[key], 1);
+    }
+    for (key, state) in states.iter_mut().enumerate() {
+        check(key, &current, state, 1);
+    }
+    assert_eq!(local.stats().evicted, 0);
+}
+
+/// Shows promise 29.
+#[test]
+fn concurrent_changes_admit_no_more_than_the_larger_quota() {
+    let local = Local::new(FixedWindow::new(Quota::per_day(50)))
+        .with_clock(ManualClock::new())
+        .capacity(100);
+    let admitted: usize = std::thread::scope(|scope| {
+        let deciders: Vec<_> = (0..3)
+            .map(|_| {
+                scope.spawn(|| {
+                    (0..4_000)
+                        .filter(|n| local.check(&(n % 8)).is_admitted())
+                        .count()
+                })
+            })
+            .collect();
+        for round in 0..400 {
+            let quota = Quota::per_day(if round % 2 == 0 { 30 } else { 50 });
+            local.set_quota(quota).expect("every quota is accepted");
+        }
+        deciders
+            .into_iter()
+            .map(|decider| decider.join().expect("no panic"))
+            .sum()
+    });
+    assert!(admitted <= 8 * 50, "{admitted}");
+    assert!(admitted >= 8 * 30, "{admitted}");
+}
