@@ -7,16 +7,8 @@ pub(crate) use self::swap::Swap;
 #[cfg(not(all(test, tower_throttle_loom)))]
 pub(crate) use std::sync::{
     Mutex, MutexGuard, PoisonError, TryLockError,
-    atomic::{AtomicU64, Ordering, fence},
+    atomic::{AtomicU64, Ordering},
 };
-
-// The clock of these systems uses it.
-#[cfg(all(
-    target_arch = "x86_64",
-    target_os = "linux",
-    not(all(test, tower_throttle_loom))
-))]
-pub(crate) use std::sync::atomic::AtomicBool;
 
 #[cfg(all(test, tower_throttle_loom))]
 pub(crate) use loom::sync::{

@@ -8,7 +8,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::paused::RuntimeTimer;
-use super::timer_thread::ThreadSleep;
+use super::sleepers::SleepUntil;
 use super::{Clock, MonotonicClock, Tick};
 
 /// Calls a waker at one moment after the other.
@@ -20,7 +20,7 @@ pub(crate) struct Alarm {
     /// It does not fire earlier.
     rests_until: Tick,
     runtimes: Vec<RuntimeTimer>,
-    thread: Option<ThreadSleep>,
+    thread: Option<SleepUntil<MonotonicClock>>,
 }
 
 /// The shortest time between two times that it fires. Turns that come closer to each other come together:
@@ -46,7 +46,7 @@ impl Alarm {
         match RuntimeTimer::of_caller() {
             Some(runtime) => self.runtimes.push(runtime),
             None if self.thread.is_some() => return self.at < Tick::MAX,
-            None => self.thread = Some(ThreadSleep::until(Tick::MAX)),
+            None => self.thread = Some(SleepUntil::new(MonotonicClock, Tick::MAX)),
         }
         self.at = Tick::MAX;
         false
@@ -75,7 +75,8 @@ impl Alarm {
         self.runtimes.retain_mut(|one| one.set(at, &self.waker));
         if self.runtimes.len() < runtimes {
             // The thread serves the requests that waited on a runtime that has been shut down.
-            self.thread.get_or_insert_with(|| ThreadSleep::until(at));
+            let thread = || SleepUntil::new(MonotonicClock, at);
+            self.thread.get_or_insert_with(thread);
         }
         if let Some(thread) = &mut self.thread {
             thread.reset(at, &self.waker);

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::sleepers::{SleeperId, Sleepers};
+use super::sleepers::{SleepUntil, Sleepers, Wakes};
 use super::{Clock, Tick, Timer};
-use crate::sync::{AtomicU64, Mutex, Ordering, lock};
+use crate::sync::{AtomicU64, Ordering};
 
 /// A clock that moves only when a test moves it.
 ///
@@ -26,21 +26,12 @@ use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 /// clock.advance(Duration::from_secs(1));
 /// assert!(limiter.check().is_admitted());
 /// ```
-#[derive(Clone, Debug, Default)]
-pub struct ManualClock(Arc<ManualState>);
+#[derive(Clone, Debug)]
+pub struct ManualClock(Arc<(AtomicU64, Sleepers)>);
 
-#[derive(Debug)]
-struct ManualState {
-    now: AtomicU64,
-    sleepers: Mutex<Sleepers>,
-}
-
-impl Default for ManualState {
+impl Default for ManualClock {
     fn default() -> Self {
-        Self {
-            now: AtomicU64::new(0),
-            sleepers: Mutex::new(Sleepers::new()),
-        }
+        Self(Arc::new((AtomicU64::new(0), Sleepers::new())))
     }
 }
 
@@ -57,15 +48,15 @@ impl ManualClock {
 
     /// Moves to `tick`. Does nothing if `tick` is in the past: clocks never run backwards.
     pub fn set(&self, tick: Tick) {
-        self.0.now.fetch_max(tick.as_nanos(), Ordering::AcqRel);
-        let due = lock(&self.0.sleepers).take_due(self.now());
+        self.0.0.fetch_max(tick.as_nanos(), Ordering::AcqRel);
+        let (due, _) = self.0.1.take_due(self.now());
         due.into_iter().for_each(Waker::wake);
     }
 }
 
 impl Clock for ManualClock {
     fn now(&self) -> Tick {
-        Tick::from_nanos(self.0.now.load(Ordering::Acquire))
+        Tick::from_nanos(self.0.0.load(Ordering::Acquire))
     }
 
     fn unix_time(&self) -> Duration {
@@ -73,48 +64,29 @@ impl Clock for ManualClock {
     }
 }
 
+impl Wakes for ManualClock {
+    fn sleepers(&self) -> &Sleepers {
+        &self.0.1
+    }
+}
+
 impl Timer for ManualClock {
     type Sleep = ManualSleep;
 
     fn sleep_until(&self, deadline: Tick) -> ManualSleep {
-        ManualSleep {
-            clock: self.clone(),
-            deadline,
-            id: None,
-        }
+        ManualSleep(SleepUntil::new(self.clone(), deadline))
     }
 }
 
 /// A sleep on a [`ManualClock`].
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
-pub struct ManualSleep {
-    clock: ManualClock,
-    deadline: Tick,
-    id: Option<SleeperId>,
-}
+pub struct ManualSleep(SleepUntil<ManualClock>);
 
 impl Future for ManualSleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let this = &mut *self;
-        let mut sleepers = lock(&this.clock.0.sleepers);
-        // Read under the lock: an earlier step is seen here, a later step finds this sleeper.
-        if this.clock.now() >= this.deadline {
-            return Poll::Ready(());
-        }
-        this.id = Some(sleepers.set(this.id, this.deadline, cx.waker()));
-        Poll::Pending
-    }
-}
-
-impl Drop for ManualSleep {
-    fn drop(&mut self) {
-        if let Some(id) = self.id {
-            // Dropped after the lock is released: dropping a waker may run a user's code.
-            let waker = lock(&self.clock.0.sleepers).remove(id);
-            drop(waker);
-        }
+        Pin::new(&mut self.0).poll(cx)
     }
 }

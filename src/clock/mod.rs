@@ -15,7 +15,6 @@ mod paused;
 mod sleep;
 mod sleepers;
 mod system;
-mod timer_thread;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod tsc;
 
@@ -117,7 +116,7 @@ pub(crate) fn nanos(span: Duration) -> u64 {
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// The present moment.
     ///
-    /// It may be less than a reading that another thread has just passed on, by some nanoseconds: an
+    /// It may be less than a reading that another thread has just passed on, by some microseconds: an
     /// algorithm accepts a moment that is earlier than its state.
     fn now(&self) -> Tick;
 
@@ -140,16 +139,6 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     fn unix_time(&self) -> Duration {
         self::system::unix_time()
     }
-}
-
-/// Runs `future` in a task of the caller's runtime, if there is one.
-pub(crate) fn spawn<F: Future<Output: Send> + Send + 'static>(future: F) {
-    #[cfg(feature = "tokio")]
-    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-        runtime.spawn(future);
-    }
-    #[cfg(not(feature = "tokio"))]
-    drop(future);
 }
 
 /// A clock that can wake futures at a given moment.

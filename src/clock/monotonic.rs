@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::paused;
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
-use super::system::system_nanos;
+use super::system::system_nanos as now;
 use super::system::unix_time;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-use super::tsc;
+use super::tsc::now;
 use super::{Clock, Tick};
 
 /// The system's monotonic clock. The whole process shares one zero.
@@ -28,8 +28,7 @@ use super::{Clock, Tick};
 /// paused time.
 ///
 /// # Waiting
-/// Sleeping needs no runtime: a thread of this crate wakes the sleepers. It starts with the first
-/// sleeper and ends ten seconds after the last one. With the feature `test-util` a sleeper in a runtime
+/// Sleeping needs no runtime: a thread of this crate wakes the sleepers. It starts with the first one. With the feature `test-util` a sleeper in a runtime
 /// of tokio uses its timers, so that paused time works.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MonotonicClock;
@@ -37,17 +36,9 @@ pub struct MonotonicClock;
 impl Clock for MonotonicClock {
     #[inline]
     fn now(&self) -> Tick {
-        if let Some(now) = paused::now() {
-            return now;
-        }
-        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-        {
-            // Not `from_nanos`: it is below `Tick::MAX` for 290 years, and the comparison would be a tenth
-            // of a decision.
-            Tick(tsc::now())
-        }
-        #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
-        Tick::from_nanos(system_nanos())
+        // Not `from_nanos`: it is below `Tick::MAX` for 230 years, and the comparison would be a tenth
+        // of a decision.
+        paused::now().unwrap_or_else(|| Tick(now()))
     }
 
     #[inline]

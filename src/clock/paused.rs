@@ -1,14 +1,11 @@
 //! tokio's time, which the tests of a program can pause.
 
-use std::{
-    future::Future,
-    pin::{Pin, pin},
-    task::{Context, Waker},
-    thread::{self, ThreadId},
-};
+use std::pin::Pin;
+use std::task::Waker;
+use std::thread::{self, ThreadId};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::task::unconstrained;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::Tick;
@@ -44,18 +41,18 @@ fn has_one_thread(runtime: &Handle) -> bool {
 pub(super) struct RuntimeTimer {
     runtime: Handle,
     thread: ThreadId,
-    sleep: Option<TokioSleep>,
+    /// The task that sleeps. It is cancelled when this is dropped.
+    task: JoinSet<()>,
 }
 
 impl RuntimeTimer {
     /// In the runtime of this thread, if its time can be paused.
     pub(super) fn of_caller() -> Option<Self> {
         let runtime = Handle::try_current().ok()?;
-        let thread = thread::current().id();
-        has_one_thread(&runtime).then_some(Self {
+        has_one_thread(&runtime).then(|| Self {
             runtime,
-            thread,
-            sleep: None,
+            thread: thread::current().id(),
+            task: JoinSet::new(),
         })
     }
 
@@ -65,19 +62,15 @@ impl RuntimeTimer {
 
     /// Calls `waker` at `at`. Returns `false` if the runtime has been shut down.
     pub(super) fn set(&mut self, at: Tick, waker: &Waker) -> bool {
-        let _entered = self.runtime.enter();
-        let Some(mut sleep) = sleep_until(at) else {
-            return false;
+        let waker = waker.clone();
+        let task = async move {
+            // A test may have moved the time before the task runs.
+            if let Some(sleep) = sleep_until(at).filter(|_| now() < Some(at)) {
+                sleep.await;
+            }
+            waker.wake();
         };
-        // Registers the timer. In a runtime that is shut down it has elapsed at once, and a poll
-        // would panic.
-        let deadline = sleep.deadline();
-        sleep.as_mut().reset(deadline);
-        self.sleep = None;
-        if !sleep.is_elapsed() {
-            let polled = pin!(unconstrained(sleep.as_mut())).poll(&mut Context::from_waker(waker));
-            self.sleep = polled.is_pending().then_some(sleep);
-        }
-        self.sleep.is_some()
+        self.task = JoinSet::new();
+        !self.task.spawn_on(task, &self.runtime).is_finished()
     }
 }

@@ -1,13 +1,55 @@
-//! Sleeping on the default clock.
+//! Sleeping on the default clock. One thread wakes the sleepers, in any runtime or in none.
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::thread::{self, Thread};
+use std::time::Duration;
 
-use super::monotonic::MonotonicClock;
 use super::paused::{self, TokioSleep};
-use super::timer_thread::ThreadSleep;
-use super::{Tick, Timer};
+use super::sleepers::{SleepUntil, Sleepers, Wakes};
+use super::{Clock, MonotonicClock, Tick, Timer};
+
+static SLEEPERS: Sleepers = Sleepers::new();
+
+/// It is started for the first sleeper.
+static THREAD: Mutex<Option<Thread>> = Mutex::new(None);
+
+/// The longest timeout of one wait, because not every system supports longer ones.
+const MAX_TIMEOUT: Duration = Duration::from_secs(3_600);
+
+/// What the thread does.
+fn wake_sleepers() {
+    loop {
+        let (due, next) = SLEEPERS.take_due(MonotonicClock.now());
+        for waker in due {
+            // A panic in one waker must not keep the others asleep.
+            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+        }
+        // Returns at once if a sleeper has become the first one since `take_due`.
+        thread::park_timeout(next.since(MonotonicClock.now()).min(MAX_TIMEOUT));
+    }
+}
+
+impl Wakes for MonotonicClock {
+    fn sleepers(&self) -> &Sleepers {
+        &SLEEPERS
+    }
+
+    fn wake_earlier(&self) -> bool {
+        let mut running = THREAD.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(thread) = &*running {
+            thread.unpark();
+        } else {
+            let thread = thread::Builder::new().name("tower-throttle-timer".to_owned());
+            let started = thread.spawn(wake_sleepers);
+            *running = started.ok().map(|started| started.thread().clone());
+        }
+        running.is_some()
+    }
+}
 
 impl Timer for MonotonicClock {
     type Sleep = MonotonicSleep;
@@ -15,7 +57,7 @@ impl Timer for MonotonicClock {
     fn sleep_until(&self, deadline: Tick) -> MonotonicSleep {
         MonotonicSleep(match paused::sleep_until(deadline) {
             Some(sleep) => SleepKind::Tokio(sleep),
-            None => SleepKind::Thread(ThreadSleep::until(deadline)),
+            None => SleepKind::Thread(SleepUntil::new(*self, deadline)),
         })
     }
 }
@@ -28,7 +70,7 @@ pub struct MonotonicSleep(SleepKind);
 #[derive(Debug)]
 enum SleepKind {
     Tokio(TokioSleep),
-    Thread(ThreadSleep),
+    Thread(SleepUntil<MonotonicClock>),
 }
 
 impl Future for MonotonicSleep {

@@ -8,7 +8,7 @@
 //!
 //! # Protocol
 //! A reading of `Instant` starts a *line*, which converts the counter to nanoseconds for
-//! [`VALID_NS`]. When a line has ended, the next caller reads `Instant` again and starts another
+//! [`VALID_NS`]. When a line has ended, the next call reads `Instant` again and starts another
 //! line. If calls are rare, no line is started and every call reads `Instant`. So nothing is
 //! extrapolated over an idle time, and the error is bounded even if the counter is wrong:
 //!
@@ -16,42 +16,80 @@
 //!    line is never behind `Instant`.
 //! 2. A line never starts below the end of the line before. If that is further ahead of `Instant`,
 //!    the new line runs slower, so that it has lost the difference at its end.
-//! 3. A caller without a line returns `Instant`, or the end of the last line if that is later.
+//! 3. A call without a line returns `Instant`, or the end of the last line if that is later.
 //!
 //! So the time never runs backwards. It is at most 60 µs ahead of `Instant`: a line's length and
 //! lead, if the counter jumps over a whole line. It is behind only if the counter loses time within
-//! a line. A thread that finds the counter lower than at its own last reading ends the line. The
-//! processor may read the counter before an earlier load: a thread may find a time that is some
-//! nanoseconds before one that another thread has passed on. Waiting for the load takes 8 ns.
+//! a line. A call that finds the counter lower than at the last one ends the line.
+//!
+//! Each thread has a line of its own, so nothing is shared and nothing is locked. The lines of two threads
+//! differ by the lead and by the time of a reading, if the counter does not jump: by at most 6 µs.
 //!
 //! # The rate
 //! It is measured between readings at least 10 ms apart and used once two measurements in a row
 //! agree. When they stop agreeing (a virtual machine was moved, the counter was reset), `Instant`
 //! is read for a second, and the kernel is asked again whether it trusts the counter.
 
-#[cfg(not(all(test, tower_throttle_loom)))]
-mod processor;
+use std::cell::{Cell, RefCell};
+use std::fs::File;
+use std::io::Read;
 
-#[cfg(not(all(test, tower_throttle_loom)))]
-pub(super) use self::processor::now;
-/// The atomics of a model cannot be in a `static`.
-#[cfg(all(test, tower_throttle_loom))]
+use super::system::system_nanos;
+
+/// The time of this process.
+#[inline]
 pub(super) fn now() -> u64 {
-    super::system::system_nanos()
+    thread_local! {
+        static TSC: Tsc = const { Tsc::new() };
+    }
+    TSC.with(|tsc| tsc.now(&SystemSource))
 }
 
-use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence};
-
 /// What the time is read from.
-pub(super) trait TimeSource {
+trait TimeSource {
     /// `Instant::now`, in nanoseconds.
     fn instant(&self) -> u64;
     /// The counter.
     fn counter(&self) -> u64;
     /// Whether the kernel's clock source is the counter.
     fn is_counter_reliable(&self) -> bool;
-    /// Remembers `count` for this thread. Returns the one that was remembered before.
-    fn replace_last_count(&self, count: u64) -> u64;
+}
+
+/// Readings of this machine.
+struct SystemSource;
+
+impl TimeSource for SystemSource {
+    #[inline]
+    fn instant(&self) -> u64 {
+        system_nanos()
+    }
+
+    #[cfg(not(miri))]
+    #[inline]
+    #[expect(
+        unsafe_code,
+        reason = "the counter has no safe reader, and std's reader is slower"
+    )]
+    fn counter(&self) -> u64 {
+        // SAFETY: `rdtsc` touches no memory, and every x86-64 processor has it. A system
+        // that forbids `rdtsc` to user programs (`PR_SET_TSC`) ends the process with a signal; the
+        // kernel's own fast clock does not work on such a system either.
+        unsafe { core::arch::x86_64::_rdtsc() }
+    }
+
+    /// Miri has no counter.
+    #[cfg(miri)]
+    fn counter(&self) -> u64 {
+        system_nanos()
+    }
+
+    fn is_counter_reliable(&self) -> bool {
+        // `fs::read` would allocate a page, in a request.
+        let mut source = [0; 16];
+        File::open("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+            .and_then(|mut file| file.read(&mut source))
+            .is_ok_and(|len| source[..len].trim_ascii() == b"tsc")
+    }
 }
 
 /// How long a line is valid: the most that a jump of the counter can add to the time.
@@ -67,19 +105,12 @@ const BASELINE_NS: u64 = 10_000_000;
 /// How long the counter is left alone after two measurements disagreed.
 const PAUSE_NS: u64 = 1_000_000_000;
 
-/// Nanoseconds of the counter, close to `Instant`.
-#[derive(Debug)]
-#[repr(align(64))]
-pub(super) struct Tsc {
-    /// Odd while `line` is written.
-    sequence: AtomicU64,
-    line: [AtomicU64; 4],
-    /// The end of the line before, for callers that find `sequence` odd.
-    floor: AtomicU64,
-    /// The kernel does not trust the counter.
-    is_unreliable: AtomicBool,
-    /// The holder of this lock writes the line.
-    calibration: Mutex<Calibration>,
+/// Nanoseconds of the counter, close to `Instant`, for one thread.
+struct Tsc {
+    line: Cell<Line>,
+    /// The counter at the last reading.
+    last_count: Cell<u64>,
+    calibration: RefCell<Calibration>,
 }
 
 /// Converts counts to nanoseconds: `base_ns + (count - base_count) * rate / 2^32`.
@@ -100,7 +131,7 @@ struct Reading {
 }
 
 /// The measurement of the rate.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Calibration {
     /// The last reading of `Instant`.
     last_ns: u64,
@@ -117,91 +148,34 @@ struct Calibration {
 }
 
 impl Tsc {
-    #[cfg(not(all(test, tower_throttle_loom)))]
-    pub(super) const fn new() -> Self {
+    const fn new() -> Self {
         Self {
-            sequence: AtomicU64::new(0),
-            line: [const { AtomicU64::new(0) }; 4],
-            floor: AtomicU64::new(0),
-            is_unreliable: AtomicBool::new(false),
-            calibration: Mutex::new(Calibration::new()),
+            line: Cell::new(Line::stopped(0)),
+            last_count: Cell::new(0),
+            calibration: RefCell::new(Calibration::new()),
         }
     }
 
     /// The nanoseconds of `Instant`, or a little more. Never runs backwards.
     #[inline]
-    pub(super) fn now(&self, source: &impl TimeSource) -> u64 {
-        let (sequence, line) = self.load_line();
-        if let Some(ns) = line.and_then(|line| line.read(source)) {
-            return ns;
+    fn now(&self, source: &impl TimeSource) -> u64 {
+        let line = self.line.get();
+        let count = source.counter();
+        let last = self.last_count.replace(count);
+        let passed = count.wrapping_sub(line.base_count);
+        if passed < line.valid_counts && last <= count {
+            return line.base_ns + scaled(passed, line.rate);
         }
-        self.read_instant(sequence, line.map(Line::end), source)
+        self.read_instant(line, source)
     }
 
-    /// The line, and the sequence number that it was read at. `None` while it is written.
-    #[inline]
-    fn load_line(&self) -> (u64, Option<Line>) {
-        let sequence = self.sequence.load(Ordering::Acquire);
-        let [base_count, base_ns, rate, valid_counts] = &self.line;
-        let line = Line {
-            base_count: base_count.load(Ordering::Relaxed),
-            base_ns: base_ns.load(Ordering::Relaxed),
-            rate: rate.load(Ordering::Relaxed),
-            valid_counts: valid_counts.load(Ordering::Relaxed),
-        };
-        fence(Ordering::Acquire);
-        let is_whole = sequence % 2 == 0 && self.sequence.load(Ordering::Relaxed) == sequence;
-        (sequence, is_whole.then_some(line))
-    }
-
-    /// The end of the last line, for a caller that has found a line being written.
-    fn load_floor(&self) -> u64 {
-        // Pairs with the store of the odd sequence: `load_line` may have seen that or a later one
-        // by its second load, which orders nothing.
-        fence(Ordering::Acquire);
-        self.floor.load(Ordering::Relaxed)
-    }
-
-    /// `sequence` and `end` are those of the line that the caller has read. There is no `end` if the line
-    /// was being written.
+    /// Starts the line after `line`.
     #[cold]
-    fn read_instant(&self, sequence: u64, end: Option<u64>, source: &impl TimeSource) -> u64 {
-        let instant = source.instant();
-        // A line that started since then has a later end, which it may be far from.
-        let floor = end.unwrap_or_else(|| self.load_floor());
-        let now = instant.max(floor);
-        if self.is_unreliable.load(Ordering::Relaxed) {
-            return now;
-        }
-        // Does not wait for the thread that starts a line.
-        let Ok(mut calibration) = self.calibration.try_lock() else {
-            return now;
-        };
-        let (latest, line) = self.load_line();
-        let line = line.unwrap_or_else(|| Line::stopped(floor));
-        if end.is_none() || latest != sequence {
-            if let Some(ns) = line.read(source) {
-                return ns;
-            }
-        }
-        let next = calibration.next_line(instant, line.end(), source);
-        if calibration.is_reliable == Some(false) {
-            self.is_unreliable.store(true, Ordering::Relaxed);
-        }
-        self.store_line(line.end(), next);
+    fn read_instant(&self, line: Line, source: &impl TimeSource) -> u64 {
+        let mut calibration = self.calibration.borrow_mut();
+        let next = calibration.next_line(source.instant(), line.end(), source);
+        self.line.set(next);
         next.base_ns
-    }
-
-    fn store_line(&self, floor: u64, line: Line) {
-        self.floor.store(floor, Ordering::Relaxed);
-        let sequence = self.sequence.load(Ordering::Relaxed);
-        self.sequence.store(sequence + 1, Ordering::Release);
-        fence(Ordering::Release);
-        let words = [line.base_count, line.base_ns, line.rate, line.valid_counts];
-        for (word, value) in self.line.iter().zip(words) {
-            word.store(value, Ordering::Relaxed);
-        }
-        self.sequence.store(sequence + 2, Ordering::Release);
     }
 }
 
@@ -214,16 +188,6 @@ impl Line {
             rate: 0,
             valid_counts: 0,
         }
-    }
-
-    /// The present moment, if the line has not ended.
-    #[inline]
-    fn read(self, source: &impl TimeSource) -> Option<u64> {
-        let count = source.counter();
-        let last = source.replace_last_count(count);
-        let passed = count.wrapping_sub(self.base_count);
-        (passed < self.valid_counts && last <= count)
-            .then(|| self.base_ns + scaled(passed, self.rate))
     }
 
     /// The last moment of the line.
@@ -249,7 +213,7 @@ impl Calibration {
         let stopped = Line::stopped(now.max(floor));
         let is_rare = now.saturating_sub(self.last_ns) > RARE_NS;
         self.last_ns = now;
-        if is_rare || now < self.resume_ns {
+        if is_rare || now < self.resume_ns || self.is_reliable == Some(false) {
             return stopped;
         }
         if self.is_reliable.is_none() {
@@ -323,8 +287,5 @@ const fn scaled(counts: u64, rate: u64) -> u64 {
     ((counts as u128 * rate as u128) >> 32) as u64
 }
 
-#[cfg(all(test, tower_throttle_loom))]
-mod loom_models;
 #[cfg(test)]
-#[cfg(not(tower_throttle_loom))]
 mod tests;

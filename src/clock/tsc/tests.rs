@@ -1,4 +1,5 @@
 use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::*;
 
@@ -25,7 +26,6 @@ struct Machine {
     /// The number of readings between preemptions, and the length of a preemption.
     preempts: Cell<(u64, u64)>,
     readings: Cell<u64>,
-    last_count: Cell<u64>,
     is_reliable: Cell<bool>,
     kernel_takes: Cell<u64>,
     instants: Cell<u64>,
@@ -42,7 +42,6 @@ impl Machine {
             reading_takes: Cell::new(25),
             preempts: Cell::new((u64::MAX, 0)),
             readings: Cell::new(0),
-            last_count: Cell::new(0),
             is_reliable: Cell::new(true),
             kernel_takes: Cell::new(20 * MICRO),
             instants: Cell::new(0),
@@ -107,10 +106,6 @@ impl TimeSource for Machine {
         self.kernel_asked.set(self.kernel_asked.get() + 1);
         self.pass(self.kernel_takes.get());
         self.is_reliable.get()
-    }
-
-    fn replace_last_count(&self, count: u64) -> u64 {
-        self.last_count.replace(count)
     }
 }
 
@@ -314,21 +309,6 @@ fn jumps_do_not_add_up() {
     }
 }
 
-/// Shows promise 30.
-#[test]
-fn a_caller_that_finds_the_lock_taken_does_not_step_back() {
-    let checked = Checked::running();
-    // Reads back to back, as close to the end of a line as possible.
-    checked.run(200 * MICRO, MICRO);
-    checked.machine.jump(20_000);
-    checked.read();
-    let locked = checked.tsc.calibration.lock().unwrap();
-    checked.machine.jump(1_000_000);
-    checked.run(100 * MICRO, MICRO);
-    drop(locked);
-    checked.run(MILLI, MICRO);
-}
-
 #[test]
 fn a_counter_that_starts_at_zero_is_measured_again() {
     let checked = Checked::running();
@@ -463,4 +443,47 @@ fn random_faults_never_break_the_bounds() {
             }
         }
     }
+}
+
+/// By how much a reading may be before one that another thread has passed on.
+const MAX_EARLY_NS: u64 = 10_000;
+
+const READINGS: u32 = if cfg!(miri) { 300 } else { 3_000_000 };
+
+/// The real clock on this machine: a thread passes its readings to other threads.
+///
+/// Shows promise 30.
+#[test]
+fn a_thread_never_sees_a_step_back_nor_is_far_behind_another_one() {
+    static LATEST: AtomicU64 = AtomicU64::new(0);
+    static IS_DONE: AtomicBool = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !IS_DONE.load(Ordering::Relaxed) {
+                LATEST.store(now(), Ordering::Release);
+            }
+        });
+        let readers = [0, 1].map(|_| {
+            scope.spawn(|| {
+                let mut last = 0;
+                for step in 0..READINGS {
+                    let latest = LATEST.load(Ordering::Acquire);
+                    let read = now();
+                    assert!(read >= last, "{read} after {last}");
+                    assert!(read + MAX_EARLY_NS >= latest, "{read} after {latest}");
+                    last = read;
+                    if step % 16 == 0 {
+                        let before = SystemSource.instant();
+                        let read = now();
+                        let after = SystemSource.instant();
+                        assert!(read >= before, "{read} is behind {before}");
+                        assert!(read <= after + MAX_AHEAD, "{read} is ahead of {after}");
+                    }
+                }
+            })
+        });
+        let results = readers.map(std::thread::ScopedJoinHandle::join);
+        IS_DONE.store(true, Ordering::Relaxed);
+        assert!(results.iter().all(Result::is_ok));
+    });
 }

@@ -5,7 +5,7 @@ mod cached;
 mod limit;
 mod lookup;
 
-use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
+use std::{collections::HashMap, fmt, future::Future, sync::Arc, time::Duration};
 
 #[cfg(feature = "tokio")]
 pub use self::cached::{Cached, CachedStats};
@@ -18,7 +18,7 @@ pub use self::{
 };
 use super::any::{AnyDecision, AnyLimit, Fixed, any};
 use crate::backend::{Backend, Fullness, IntoBackend, Losses, Op};
-use crate::clock::{Tick, spawn};
+use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::{ConfigError, expect_valid};
 use crate::quota::{Plan, Quota};
@@ -311,4 +311,14 @@ impl<K> fmt::Debug for Quotas<K> {
             .field("tiers", &tiers)
             .finish_non_exhaustive()
     }
+}
+
+/// Runs `future` in a task of the caller's runtime, if there is one.
+fn spawn<F: Future<Output: Send> + Send + 'static>(future: F) {
+    #[cfg(feature = "tokio")]
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        runtime.spawn(future);
+    }
+    #[cfg(not(feature = "tokio"))]
+    drop(future);
 }
