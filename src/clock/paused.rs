@@ -1,11 +1,14 @@
 //! tokio's time, which the tests of a program can pause.
 
-use std::pin::Pin;
-use std::task::Waker;
-use std::thread::{self, ThreadId};
+use std::{
+    future::Future,
+    pin::{Pin, pin},
+    task::{Context, Waker},
+    thread::{self, ThreadId},
+};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::task::JoinSet;
+use tokio::task::unconstrained;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::Tick;
@@ -25,15 +28,16 @@ pub(super) fn now() -> Option<Tick> {
 
 pub(super) type TokioSleep = Pin<Box<Sleep>>;
 
-/// A sleep on tokio's timers, in a runtime with one thread: only there can time be paused.
-pub(super) fn sleep_until(deadline: Tick) -> Option<TokioSleep> {
+/// The runtime of the caller if it has one thread: only there can time be paused.
+fn pausable() -> Option<Handle> {
     let runtime = Handle::try_current().ok()?;
-    has_one_thread(&runtime).then_some(())?;
-    Some(Box::pin(sleep(deadline.since(now()?))))
+    (runtime.runtime_flavor() == RuntimeFlavor::CurrentThread).then_some(runtime)
 }
 
-fn has_one_thread(runtime: &Handle) -> bool {
-    runtime.runtime_flavor() == RuntimeFlavor::CurrentThread
+/// A sleep on tokio's timers, in a runtime whose time can be paused.
+pub(super) fn sleep_until(deadline: Tick) -> Option<TokioSleep> {
+    pausable()?;
+    Some(Box::pin(sleep(deadline.since(now()?))))
 }
 
 /// A timer of a runtime with one thread.
@@ -41,18 +45,16 @@ fn has_one_thread(runtime: &Handle) -> bool {
 pub(super) struct RuntimeTimer {
     runtime: Handle,
     thread: ThreadId,
-    /// The task that sleeps. It is cancelled when this is dropped.
-    task: JoinSet<()>,
+    sleep: Option<TokioSleep>,
 }
 
 impl RuntimeTimer {
     /// In the runtime of this thread, if its time can be paused.
     pub(super) fn of_caller() -> Option<Self> {
-        let runtime = Handle::try_current().ok()?;
-        has_one_thread(&runtime).then(|| Self {
-            runtime,
+        Some(Self {
+            runtime: pausable()?,
             thread: thread::current().id(),
-            task: JoinSet::new(),
+            sleep: None,
         })
     }
 
@@ -62,15 +64,18 @@ impl RuntimeTimer {
 
     /// Calls `waker` at `at`. Returns `false` if the runtime has been shut down.
     pub(super) fn set(&mut self, at: Tick, waker: &Waker) -> bool {
-        let waker = waker.clone();
-        let task = async move {
-            // A test may have moved the time before the task runs.
-            if let Some(sleep) = sleep_until(at).filter(|_| now() < Some(at)) {
-                sleep.await;
-            }
-            waker.wake();
+        let _entered = self.runtime.enter();
+        let Some(mut sleep) = sleep_until(at) else {
+            return false;
         };
-        self.task = JoinSet::new();
-        !self.task.spawn_on(task, &self.runtime).is_finished()
+        // Registers the timer. In a runtime that is shut down it has elapsed at once, and a poll
+        // would panic.
+        let deadline = sleep.deadline();
+        sleep.as_mut().reset(deadline);
+        let mut cx = Context::from_waker(waker);
+        let waits =
+            !sleep.is_elapsed() && pin!(unconstrained(&mut sleep)).poll(&mut cx).is_pending();
+        self.sleep = waits.then_some(sleep);
+        waits
     }
 }

@@ -6,7 +6,6 @@ use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::thread::{self, Thread};
-use std::time::Duration;
 
 use super::paused::{self, TokioSleep};
 use super::sleepers::{SleepUntil, Sleepers, Wakes};
@@ -17,9 +16,6 @@ static SLEEPERS: Sleepers = Sleepers::new();
 /// It is started for the first sleeper.
 static THREAD: Mutex<Option<Thread>> = Mutex::new(None);
 
-/// The longest timeout of one wait, because not every system supports longer ones.
-const MAX_TIMEOUT: Duration = Duration::from_secs(3_600);
-
 /// What the thread does.
 fn wake_sleepers() {
     loop {
@@ -29,7 +25,7 @@ fn wake_sleepers() {
             let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
         }
         // Returns at once if a sleeper has become the first one since `take_due`.
-        thread::park_timeout(next.since(MonotonicClock.now()).min(MAX_TIMEOUT));
+        thread::park_timeout(next.since(MonotonicClock.now()));
     }
 }
 
