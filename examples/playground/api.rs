@@ -19,7 +19,8 @@ use serde_json::json;
 use crate::{
     run::Run,
     runs::Runs,
-    setting::{self, Fault, Traffic},
+    scene::{Event as Happening, Lanes, Scene},
+    setting::{self, Fault, One, Traffic},
     snippet,
 };
 
@@ -32,8 +33,9 @@ pub(crate) fn routes() -> Router {
         .route("/api/runs", post(start))
         .route("/api/runs/{run}/traffic", post(change))
         .route("/api/runs/{run}/requests", post(send_one))
+        .route("/api/runs/{run}/happens", post(happens))
         .route("/api/runs/{run}/events", get(events))
-        .route("/api/runs/{run}/policies/{number}", any(forward))
+        .route("/api/runs/{run}/lanes/{number}", any(forward))
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .with_state(Arc::default())
 }
@@ -112,14 +114,23 @@ async fn check(body: Body<Policies>) -> Result<Json<Vec<Checked>>, Refused> {
     Ok(Json(checked.collect()))
 }
 
-/// Starts a run without traffic; returns its number.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Start {
+    policies: Vec<String>,
+    #[serde(default)]
+    scene: Scene,
+}
+
+/// Starts a run without traffic; returns its number and the names of its routes.
 async fn start(
     State(runs): State<Arc<Runs>>,
-    body: Body<Policies>,
+    body: Body<Start>,
 ) -> Result<Json<serde_json::Value>, Refused> {
-    let Json(Policies { policies }) = body?;
-    let run = Run::start(&setting::policies(&policies)?);
-    Ok(Json(json!({ "run": runs.add(run) })))
+    let Json(Start { policies, scene }) = body?;
+    let run = Run::start(Lanes::new(scene, &setting::policies(&policies)?)?);
+    let names: Vec<_> = run.lanes().names().map(str::to_owned).collect();
+    Ok(Json(json!({ "run": runs.add(run), "lanes": names })))
 }
 
 #[derive(Deserialize)]
@@ -143,23 +154,35 @@ async fn change(
     Ok(())
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct One {
-    cost: u64,
-}
-
-/// Sends one request of client 1 to each route.
+/// Sends one request of client 1.
 async fn send_one(
     State(runs): State<Arc<Runs>>,
     Path(run): Path<u64>,
     body: Body<One>,
 ) -> Result<(), Refused> {
-    let Json(One { cost }) = body?;
-    setting::within("cost", cost, &setting::COST, "units").map_err(|fault| vec![fault])?;
+    let Json(one) = body?;
+    one.check()?;
     let run = runs.get(run).ok_or_else(Refused::no_run)?;
-    run.send_one(1, cost);
+    run.send_one(1, one);
     Ok(())
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Happens {
+    event: Happening,
+}
+
+/// Stops or starts the store of a fleet, or restarts the servers.
+async fn happens(
+    State(runs): State<Arc<Runs>>,
+    Path(run): Path<u64>,
+    body: Body<Happens>,
+) -> Result<(), Refused> {
+    let Json(Happens { event }) = body?;
+    let run = runs.get(run).ok_or_else(Refused::no_run)?;
+    let happened = run.lanes().happens(event);
+    Ok(happened.map_err(|error| vec![Fault::new("event", error.to_string())])?)
 }
 
 /// The samples of a run, as server-sent events.
@@ -175,7 +198,7 @@ async fn events(
     Ok(Sse::new(samples).keep_alive(KeepAlive::default()))
 }
 
-/// A request over HTTP to the route of a policy, for other clients than the page.
+/// A request over HTTP to one of the routes, for other clients than the page.
 async fn forward(
     State(runs): State<Arc<Runs>>,
     Path((run, number)): Path<(u64, usize)>,

@@ -1,79 +1,75 @@
 //! A route with a limit, and what it has returned.
 
-use std::sync::{Mutex, PoisonError};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use axum::{
-    Extension, Router,
     body::Body,
     extract::Request,
-    http::{HeaderName, HeaderValue},
-    response::Response,
-    routing::get,
+    http::{HeaderValue, StatusCode, Uri},
+    response::{IntoResponse, Response},
 };
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 use tower::ServiceExt;
-use tower_throttle::{
-    Decision, Handle, HeaderKey, Headers, Local, RateLimitLayer,
-    algorithm::{Algorithm, AnyAlgorithm},
-    key::Secret,
-    queue::WhenFull,
-};
+use tower_throttle::HeaderKey;
 
 use crate::{
-    policy::Policy,
-    sample::{LaneSample, Level},
+    route::{CLIENT, COST, IMPORTANT, PATH, PRIORITY, Route},
+    sample::{LaneSample, Level, Waiter, millis},
+    setting::One,
     tally::{Outcome, Tally},
 };
 
-/// The header with the name of the client.
-pub(crate) const CLIENT: HeaderName = HeaderName::from_static("client");
-/// The header with the cost of a request.
-pub(crate) const COST: HeaderName = HeaderName::from_static("cost");
-/// The path of the route with the limit.
-const PATH: &str = "/limited";
-/// How many requests may wait at a time, of all clients together.
-const MAX_WAITING: u32 = 2_000;
+/// How many requests of the line of client 1 are shown.
+const SHOWN: usize = 12;
 
-/// A policy, its route, and what the route has returned.
+/// A route, which may be replaced by the one of a new process, and what it has returned.
 pub(crate) struct Lane {
-    route: Router,
-    handle: Handle<Secret, Local<AnyAlgorithm>>,
-    tally: Mutex<Tally>,
+    route: watch::Sender<Arc<Route>>,
+    now: Mutex<Now>,
 }
 
+#[derive(Default)]
+struct Now {
+    tally: Tally,
+    /// The number of the last request.
+    last: u64,
+    /// The requests of client 1 without a response, by number: whether they are important, and since when they wait.
+    waiting: BTreeMap<u64, (bool, Instant)>,
+}
+
+/// A request without a response.
+struct Pending<'a>(&'a Lane, u64);
+
 impl Lane {
-    pub(crate) fn new(policy: &Policy) -> Self {
-        let algorithm = policy.algorithm().clone();
-        let queues = algorithm.capabilities().queue > 0;
-        let mut limit = RateLimitLayer::new(HeaderKey::new(CLIENT.as_str()), algorithm)
-            .name("playground")
-            .headers(Headers::Draft11)
-            .share_decision()
-            .cost(cost);
-        if queues {
-            limit = limit.seats(MAX_WAITING).when_full(WhenFull::Deny);
-        }
-        let handle = limit.handle();
-        Self {
-            route: Router::new().route(PATH, get(served)).layer(limit),
-            handle,
-            tally: Mutex::default(),
-        }
+    pub(crate) fn new(route: Route) -> Arc<Self> {
+        Arc::new(Self {
+            route: watch::Sender::new(Arc::new(route)),
+            now: Mutex::default(),
+        })
     }
 
-    /// Sends a request of `client` and counts the response.
-    pub(crate) async fn send(&self, client: u64, cost: u64) -> Response {
+    fn now(&self) -> MutexGuard<'_, Now> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a request and counts the response.
+    pub(crate) async fn send(&self, client: u64, one: One) -> Response {
         let mut request = Request::new(Body::empty());
-        *request.uri_mut() = axum::http::Uri::from_static(PATH);
-        request.headers_mut().insert(CLIENT, client.into());
-        request.headers_mut().insert(COST, cost.into());
+        let headers = request.headers_mut();
+        headers.insert(CLIENT, client.into());
+        headers.insert(COST, one.cost.into());
+        if one.important {
+            headers.insert(PRIORITY, HeaderValue::from_static(IMPORTANT));
+        }
         self.call(request).await
     }
 
     /// Sends a request that came over HTTP, and counts the response.
     pub(crate) async fn forward(&self, request: Request) -> Response {
         let mut own = Request::new(Body::empty());
-        *own.uri_mut() = axum::http::Uri::from_static(PATH);
         *own.headers_mut() = request.headers().clone();
         own.headers_mut()
             .entry(CLIENT)
@@ -81,40 +77,83 @@ impl Lane {
         self.call(own).await
     }
 
-    async fn call(&self, request: Request) -> Response {
+    async fn call(&self, mut request: Request) -> Response {
+        *request.uri_mut() = Uri::from_static(PATH);
         let start = Instant::now();
-        let Ok(response) = self.route.clone().oneshot(request).await;
-        let outcome = Outcome::of(&response, start.elapsed());
-        self.tally
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .record(outcome, &response);
-        response
+        let _pending = self.pending(&request, start);
+        let mut current = self.route.subscribe();
+        let route = current.borrow_and_update().service();
+        tokio::select! {
+            Ok(response) = route.oneshot(request) => {
+                let outcome = Outcome::of(&response, start.elapsed());
+                self.now().tally.record(outcome, &response);
+                response
+            }
+            // Its process has ended.
+            _ = current.changed() => StatusCode::BAD_GATEWAY.into_response(),
+        }
+    }
+
+    fn pending(&self, request: &Request, start: Instant) -> Pending<'_> {
+        let headers = request.headers();
+        let mut now = self.now();
+        now.last += 1;
+        let number = now.last;
+        if headers.get(CLIENT) == Some(&HeaderValue::from(1_u64)) {
+            let important = headers.get(PRIORITY);
+            let important = important.is_some_and(|priority| priority == IMPORTANT);
+            now.waiting.insert(number, (important, start));
+        }
+        Pending(self, number)
+    }
+
+    /// The route of the present process.
+    pub(crate) fn route(&self) -> Arc<Route> {
+        Arc::clone(&self.route.borrow())
+    }
+
+    /// Ends the process, and with it the requests that wait in it; the next one has this route.
+    pub(crate) fn replace(&self, route: Route) {
+        self.route.send_replace(Arc::new(route));
     }
 
     /// What happened since the last sample, and the present state of each client.
     pub(crate) fn sample(&self, clients: u64) -> LaneSample {
+        let route = self.route();
         let level = |client: u64| {
-            let key = HeaderKey::key(client.to_string());
-            Level::of(&self.handle.peek_now(&key, 0))
+            let peek = route.peek(&HeaderKey::key(client.to_string()))?;
+            Some(Level::of(&peek))
         };
-        let tally = std::mem::take(&mut *self.tally.lock().unwrap_or_else(PoisonError::into_inner));
-        LaneSample::new(
-            tally,
-            self.handle.waiting(),
-            (1..=clients).map(level).collect(),
-        )
+        let mut now = self.now();
+        let line = if route.has_line() {
+            now.line()
+        } else {
+            Vec::new()
+        };
+        let tally = std::mem::take(&mut now.tally);
+        drop(now);
+        let levels = (1..=clients).map_while(level).collect();
+        LaneSample::new(tally, route.waiting(), line, levels)
     }
 }
 
-/// The service behind the limit.
-async fn served(Extension(decision): Extension<Decision>) -> (Extension<Decision>, &'static str) {
-    (Extension(decision), "served\n")
+impl Now {
+    /// The line of client 1: important requests first, and those of one kind as they came.
+    fn line(&self) -> Vec<Waiter> {
+        let mut line: Vec<_> = self.waiting.iter().collect();
+        line.sort_by_key(|(_, (important, _))| !important);
+        let shown = line.into_iter().take(SHOWN);
+        let waiter = |(&number, &(important, since)): (&u64, &(bool, Instant))| Waiter {
+            number,
+            important,
+            waits: millis(since.elapsed()),
+        };
+        shown.map(waiter).collect()
+    }
 }
 
-/// The cost in the request's header, or 1.
-fn cost(request: &Request) -> u64 {
-    let header = request.headers().get(COST);
-    let number = header.and_then(|value| value.to_str().ok()?.parse().ok());
-    number.unwrap_or(1)
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        self.0.now().waiting.remove(&self.1);
+    }
 }

@@ -1,7 +1,7 @@
 //! A web page on which limits can be tried.
 //!
 //! Each policy on the page becomes a [`RateLimitLayer`](tower_throttle::RateLimitLayer) on a route of
-//! its own. Requests go through these routes, and the page shows what they return.
+//! its own, or on one per machine of a fleet. Requests go through these routes, and the page shows what they return.
 
 mod answer;
 mod api;
@@ -9,9 +9,11 @@ mod grpc_status;
 mod lane;
 mod page;
 mod policy;
+mod route;
 mod run;
 mod runs;
 mod sample;
+mod scene;
 mod setting;
 mod snippet;
 mod tally;

@@ -1,19 +1,25 @@
 //! A policy of the page.
 
-use std::str::FromStr;
+use std::{str::FromStr, time::Duration};
 
 use tower_throttle::{algorithm::AnyAlgorithm, policy::Spec};
 
-/// A limit as text, and its algorithm.
+/// A limit as text, its algorithm, and its line.
 #[derive(Clone, Debug)]
 pub(crate) struct Policy {
     line: String,
     algorithm: AnyAlgorithm,
+    queue: Option<(u32, Option<Duration>)>,
 }
 
 impl Policy {
     pub(crate) fn algorithm(&self) -> &AnyAlgorithm {
         &self.algorithm
+    }
+
+    /// How many requests of a client may wait, and for how long.
+    pub(crate) fn queue(&self) -> Option<(u32, Option<Duration>)> {
+        self.queue
     }
 
     /// The limit as the library prints it.
@@ -30,6 +36,7 @@ impl FromStr for Policy {
         Ok(Self {
             line: spec.to_string(),
             algorithm: spec.algorithm().map_err(sentence)?,
+            queue: queue(&spec),
         })
     }
 }
@@ -37,4 +44,14 @@ impl FromStr for Policy {
 #[expect(clippy::needless_pass_by_value, reason = "as `map_err` passes it")]
 fn sentence(error: tower_throttle::ConfigError) -> String {
     error.to_string()
+}
+
+/// How many requests of a client may wait, and for how long.
+fn queue(spec: &Spec) -> Option<(u32, Option<Duration>)> {
+    let line = spec.to_string();
+    let option = |name: &str| {
+        line.split("; ")
+            .find_map(|part| part.strip_prefix(name).map(str::to_owned))
+    };
+    Some((option("queue=")?.parse().ok()?, None))
 }

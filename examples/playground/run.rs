@@ -13,18 +13,18 @@ use tokio::{
 
 use crate::{
     lane::Lane,
-    policy::Policy,
     sample::{PERIOD, Sample, millis},
-    setting::Traffic,
+    scene::Lanes,
+    setting::{One, Traffic},
     traffic,
 };
 
 /// Samples that a slow reader may be behind.
 const BACKLOG: usize = 16;
 
-/// Routes with the policies of one page, and the traffic to them. Dropping it ends the traffic.
+/// The routes of one page, and the traffic to them. Dropping it ends the traffic.
 pub(crate) struct Run {
-    lanes: Arc<[Arc<Lane>]>,
+    lanes: Arc<Lanes>,
     traffic: watch::Sender<Option<Traffic>>,
     samples: broadcast::Sender<Arc<str>>,
     viewers: AtomicUsize,
@@ -39,11 +39,8 @@ pub(crate) struct Viewer {
 
 impl Run {
     /// Starts without traffic.
-    pub(crate) fn start(policies: &[Policy]) -> Arc<Self> {
-        let lanes: Arc<[_]> = policies
-            .iter()
-            .map(|one| Arc::new(Lane::new(one)))
-            .collect();
+    pub(crate) fn start(lanes: Lanes) -> Arc<Self> {
+        let lanes = Arc::new(lanes);
         let traffic = watch::Sender::new(None);
         let samples = broadcast::Sender::new(BACKLOG);
         let drive = tokio::spawn(traffic::drive(Arc::clone(&lanes), traffic.subscribe()));
@@ -66,16 +63,19 @@ impl Run {
         self.traffic.send_replace(traffic);
     }
 
-    /// The route of a policy.
-    pub(crate) fn lane(&self, number: usize) -> Option<Arc<Lane>> {
-        self.lanes.get(number).cloned()
+    pub(crate) fn lanes(&self) -> &Lanes {
+        &self.lanes
     }
 
-    /// Sends one request to each route.
-    pub(crate) fn send_one(&self, client: u64, cost: u64) {
-        for lane in &*self.lanes {
+    pub(crate) fn lane(&self, number: usize) -> Option<Arc<Lane>> {
+        self.lanes.all().nth(number).cloned()
+    }
+
+    /// Sends one request to each route that gets it.
+    pub(crate) fn send_one(&self, client: u64, one: One) {
+        for lane in self.lanes.next() {
             let lane = Arc::clone(lane);
-            tokio::spawn(async move { lane.send(client, cost).await });
+            tokio::spawn(async move { lane.send(client, one).await });
         }
     }
 
@@ -122,7 +122,7 @@ impl Drop for Viewer {
 
 /// Sends a sample of all routes in each period.
 async fn sample(
-    lanes: Arc<[Arc<Lane>]>,
+    lanes: Arc<Lanes>,
     traffic: watch::Receiver<Option<Traffic>>,
     samples: broadcast::Sender<Arc<str>>,
 ) {
@@ -138,7 +138,7 @@ async fn sample(
         }
         let sample = Sample {
             at: millis(start.elapsed()),
-            lanes: lanes.iter().map(|lane| lane.sample(clients)).collect(),
+            lanes: lanes.all().map(|lane| lane.sample(clients)).collect(),
         };
         if let Ok(text) = serde_json::to_string(&sample) {
             // Fails if no page receives samples.

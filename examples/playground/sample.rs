@@ -28,10 +28,21 @@ pub(crate) struct LaneSample {
     waiting: u64,
     longest_wait: u64,
     mean_wait: u64,
-    /// The level of each client.
+    /// The first ones in the line of client 1, in the order in which they are served.
+    line: Vec<Waiter>,
+    /// The level of each client, as far as it is known.
     levels: Vec<Level>,
     last_admitted: Option<AnswerText>,
     last_denied: Option<AnswerText>,
+}
+
+/// A request that waits in line.
+#[derive(Debug, Serialize)]
+pub(crate) struct Waiter {
+    pub(crate) number: u64,
+    pub(crate) important: bool,
+    /// Milliseconds.
+    pub(crate) waits: u64,
 }
 
 /// How much of a policy a client has left, by the limit of the policy that has the least left.
@@ -60,7 +71,7 @@ impl Level {
 }
 
 impl LaneSample {
-    pub(crate) fn new(tally: Tally, waiting: u64, levels: Vec<Level>) -> Self {
+    pub(crate) fn new(tally: Tally, waiting: u64, line: Vec<Waiter>, levels: Vec<Level>) -> Self {
         let mean = tally.total_wait.as_millis() / u128::from(tally.queued.max(1));
         Self {
             admitted: tally.admitted,
@@ -69,6 +80,7 @@ impl LaneSample {
             waiting,
             longest_wait: millis(tally.longest_wait),
             mean_wait: u64::try_from(mean).unwrap_or(u64::MAX),
+            line,
             levels,
             last_admitted: tally.last_admitted.map(|answer| answer.text()),
             last_denied: tally.last_denied.map(|answer| answer.text()),

@@ -14,7 +14,8 @@ const MAX_POLICY: usize = 400;
 const RATE: RangeInclusive<u64> = 1..=500;
 const BURST: RangeInclusive<u64> = 1..=500;
 const CLIENTS: RangeInclusive<u64> = 1..=20;
-pub(crate) const COST: RangeInclusive<u64> = 1..=100;
+const COST: RangeInclusive<u64> = 1..=100;
+const IMPORTANT: RangeInclusive<u64> = 0..=100;
 
 /// Requests that arrive in bursts of equal size, from one client after the other.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
@@ -27,6 +28,25 @@ pub(crate) struct Traffic {
     pub(crate) clients: u64,
     /// The cost of each request.
     pub(crate) cost: u64,
+    /// How many percent of the requests of each client go before the others.
+    #[serde(default)]
+    pub(crate) important: u64,
+}
+
+/// One request, as each client sends it.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct One {
+    pub(crate) cost: u64,
+    /// Whether it goes before others that wait.
+    #[serde(default)]
+    pub(crate) important: bool,
+}
+
+impl One {
+    pub(crate) fn check(&self) -> Result<(), Vec<Fault>> {
+        within("cost", self.cost, &COST, "units").map_err(|fault| vec![fault])
+    }
 }
 
 impl Traffic {
@@ -35,12 +55,25 @@ impl Traffic {
         Duration::from_nanos(self.burst * 1_000_000_000 / self.rate)
     }
 
+    /// The client of a request, and what it sends.
+    pub(crate) fn request(&self, number: u64) -> (u64, One) {
+        let (client, round) = (number % self.clients + 1, number / self.clients);
+        // Spread evenly.
+        let important = |requests| requests * self.important / 100;
+        let one = One {
+            cost: self.cost,
+            important: important(round + 1) > important(round),
+        };
+        (client, one)
+    }
+
     pub(crate) fn check(&self) -> Result<(), Vec<Fault>> {
         let fields = [
             ("rate", self.rate, RATE, "requests per second"),
             ("burst", self.burst, BURST, "requests"),
             ("clients", self.clients, CLIENTS, "clients"),
             ("cost", self.cost, COST, "units"),
+            ("important", self.important, IMPORTANT, "percent"),
         ];
         let faults: Vec<_> = fields
             .into_iter()

@@ -1,4 +1,4 @@
-//! Sends requests to all routes.
+//! Sends requests to the routes of a run.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,15 +8,18 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use crate::{lane::Lane, setting::Traffic};
+use crate::{
+    scene::Lanes,
+    setting::{One, Traffic},
+};
 
 /// The bursts that are sent late if the machine is too slow; earlier ones are left out.
 const MAX_DELAY: Duration = Duration::from_secs(1);
 
 /// Sends traffic until the sender of `traffic` is dropped; `None` pauses it.
 ///
-/// Each request goes to all routes. Requests that still wait when this ends are dropped.
-pub(crate) async fn drive(lanes: Arc<[Arc<Lane>]>, mut traffic: watch::Receiver<Option<Traffic>>) {
+/// Requests that still wait when this ends are dropped.
+pub(crate) async fn drive(lanes: Arc<Lanes>, mut traffic: watch::Receiver<Option<Traffic>>) {
     let mut requests = JoinSet::new();
     let mut sent: u64 = 0;
     let mut next = Instant::now();
@@ -39,8 +42,7 @@ pub(crate) async fn drive(lanes: Arc<[Arc<Lane>]>, mut traffic: watch::Receiver<
                 next = next.max(now.checked_sub(MAX_DELAY).unwrap_or(now));
                 while next <= now {
                     for _ in 0..present.burst {
-                        let client = sent % present.clients + 1;
-                        send(&mut requests, &lanes, client, present.cost);
+                        send(&mut requests, &lanes, present.request(sent));
                         sent += 1;
                     }
                     next += present.pause();
@@ -51,12 +53,12 @@ pub(crate) async fn drive(lanes: Arc<[Arc<Lane>]>, mut traffic: watch::Receiver<
     }
 }
 
-/// Sends one request to each route.
-fn send(requests: &mut JoinSet<()>, lanes: &[Arc<Lane>], client: u64, cost: u64) {
-    for lane in lanes {
+/// Sends one request to each route that gets it.
+fn send(requests: &mut JoinSet<()>, lanes: &Lanes, (client, one): (u64, One)) {
+    for lane in lanes.next() {
         let lane = Arc::clone(lane);
         requests.spawn(async move {
-            lane.send(client, cost).await;
+            lane.send(client, one).await;
         });
     }
 }

@@ -51,6 +51,14 @@ impl Browser {
         text.as_str().unwrap_or_default().to_owned()
     }
 
+    /// Chooses what the routes stand for.
+    pub(crate) fn choose_scene(&mut self, scene: &str) {
+        self.eval(&format!(
+            "{{ const select = document.querySelector('#scene'); select.value = '{scene}';
+                select.dispatchEvent(new Event('change')); }}"
+        ));
+    }
+
     pub(crate) fn click(&mut self, selector: &str) {
         self.eval(&format!("document.querySelector({selector:?}).click()"));
     }
@@ -86,10 +94,11 @@ impl Browser {
         self.call("Input.dispatchKeyEvent", &event);
     }
 
-    /// Sets the size of the window, and whether the user prefers dark pages.
+    /// Sets the size of the window, without bars to scroll, and whether the user prefers dark pages.
     pub(crate) fn resize(&mut self, width: u32, height: u32, dark: bool) {
         let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500 });
         self.call("Emulation.setDeviceMetricsOverride", &size);
+        self.call("Emulation.setScrollbarsHidden", &json!({ "hidden": true }));
         let scheme = if dark { "dark" } else { "light" };
         let feature = json!({ "name": "prefers-color-scheme", "value": scheme });
         self.call(
@@ -98,12 +107,13 @@ impl Browser {
         );
     }
 
-    /// Writes a picture of the window as PNG. Returns its size in bytes.
+    /// Writes a picture of the window as WebP. Returns its size in bytes.
     pub(crate) fn screenshot(&mut self, path: &Path) -> usize {
-        let picture = self.call("Page.captureScreenshot", &json!({ "format": "png" }));
-        let png = base64(picture["data"].as_str().unwrap_or_default());
-        fs::write(path, &png).expect("the picture is written");
-        png.len()
+        let form = json!({ "format": "webp", "quality": 30 });
+        let picture = self.call("Page.captureScreenshot", &form);
+        let picture = base64(picture["data"].as_str().unwrap_or_default());
+        fs::write(path, &picture).expect("the picture is written");
+        picture.len()
     }
 }
 

@@ -11,7 +11,7 @@ use super::{get, post};
 use crate::app;
 
 /// The samples of run 1.
-struct Samples(axum::body::BodyDataStream);
+pub(super) struct Samples(axum::body::BodyDataStream);
 
 impl Samples {
     async fn of(app: &Router) -> Self {
@@ -23,7 +23,7 @@ impl Samples {
         )
     }
 
-    async fn next(&mut self) -> Value {
+    pub(super) async fn next(&mut self) -> Value {
         loop {
             let event = self.0.next().await.expect("the run goes on").unwrap();
             let text = std::str::from_utf8(&event).unwrap();
@@ -47,13 +47,18 @@ impl Samples {
     }
 }
 
-async fn start(app: &Router, policies: Value) -> Samples {
-    let (status, _) = post(app, "/api/runs", json!({ "policies": policies })).await;
-    assert_eq!(status, StatusCode::OK);
+pub(super) async fn start_scene(app: &Router, policies: Value, scene: &str) -> Samples {
+    let body = json!({ "policies": policies, "scene": scene });
+    let (status, answer) = post(app, "/api/runs", body).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
     Samples::of(app).await
 }
 
-async fn set_traffic(app: &Router, traffic: Value) {
+async fn start(app: &Router, policies: Value) -> Samples {
+    start_scene(app, policies, "policies").await
+}
+
+pub(super) async fn set_traffic(app: &Router, traffic: Value) {
     let (status, answer) = post(app, "/api/runs/1/traffic", json!({ "traffic": traffic })).await;
     assert_eq!(status, StatusCode::OK, "{answer}");
 }
@@ -183,7 +188,7 @@ async fn traffic_stops_on_request_and_without_a_page() {
 async fn requests_of_other_programs_go_through_the_same_limit() {
     let app = app();
     let mut samples = start(&app, json!(["token_bucket 1/h; burst=5"])).await;
-    let request = Request::post("/api/runs/1/policies/0").header("cost", "4");
+    let request = Request::post("/api/runs/1/lanes/0").header("cost", "4");
     let request = request.body(Body::empty()).unwrap();
     // The route has no POST: the limit is around it, so the request counts.
     assert_eq!(
@@ -191,15 +196,15 @@ async fn requests_of_other_programs_go_through_the_same_limit() {
         StatusCode::OK
     );
     assert_eq!(
-        get(&app, "/api/runs/1/policies/0").await.status(),
+        get(&app, "/api/runs/1/lanes/0").await.status(),
         StatusCode::OK
     );
-    let denied = get(&app, "/api/runs/1/policies/0").await;
+    let denied = get(&app, "/api/runs/1/lanes/0").await;
     assert_eq!(denied.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(denied.headers()["retry-after"], "3600");
     let sample = samples.next().await;
     assert_eq!(sample["lanes"][0]["levels"][0]["remaining"], 0);
-    let body = get(&app, "/api/runs/1/policies/1").await;
+    let body = get(&app, "/api/runs/1/lanes/1").await;
     assert_eq!(body.status(), StatusCode::NOT_FOUND);
     to_bytes(body.into_body(), 1_000).await.unwrap();
 }

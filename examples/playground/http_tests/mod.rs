@@ -4,6 +4,7 @@ mod app;
 mod bounds;
 mod code;
 mod live;
+mod scenes;
 
 use axum::{
     Router,

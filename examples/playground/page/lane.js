@@ -7,27 +7,34 @@ const SECONDS = 30;
 const PER_SECOND = 4;
 
 export class Lane {
-  constructor(number, checked, url) {
-    this.number = number;
+  /** The card of `routes`, of which one is at `url`. */
+  constructor(name, checked, routes, url) {
+    this.name = name;
+    this.routes = routes;
     this.parts = checked.line.split(" + ");
     this.seconds = [];
     this.levels = [];
     this.total = { admitted: 0, queued: 0, denied: 0 };
+    this.marked = undefined;
     this.longest = 0;
     this.bars = new Bars();
     this.level = new Level();
     this.numbers = {};
     this.clients = make("ul", { className: "clients" });
+    this.line = make("ol", { className: "queue" });
+    const id = `lane-${routes.join("-")}`;
+    const queue = [make("h4", { textContent: "The line of client 1, next first" }), this.line];
+    const levels = [make("h4", { textContent: "Used by client 1, in %" }), this.level.svg,
+      make("h4", { textContent: "What each client may still use" }), this.clients];
     this.table = scrolling("The chart as a table");
     this.rows = make("details", {}, make("summary", { textContent: "The chart as a table" }), this.table);
     this.rows.addEventListener("toggle", () => this.showTable());
     this.admitted = this.answer("Last answer to an admitted request");
     this.denied = this.answer("Last answer to a denied request");
-    this.card = make("article", { className: "card", "aria-labelledby": `lane-${number}` },
-      make("h3", { id: `lane-${number}` }, `${number}. `, make("code", { textContent: checked.line })),
-      this.bars.svg, this.list(),
-      make("h4", { textContent: "How much of the limit client 1 has used, in %" }), this.level.svg,
-      make("h4", { textContent: "What each client may still use" }), this.clients,
+    this.card = make("article", { className: "card", "aria-labelledby": id },
+      make("h3", { id }, name === checked.line ? make("code", { textContent: name }) : name),
+      this.bars.svg, this.list(), ...(checked.line.includes("queue=") ? queue : []),
+      ...(routes.length === 1 ? levels : []),
       this.rows, this.admitted.details, this.denied.details,
       code("As Rust", checked.rust), code("As TOML", checked.toml),
       make("details", {}, make("summary", { textContent: "From another program" }),
@@ -67,7 +74,7 @@ export class Lane {
       this.total[kind] += sample[kind];
     }
     this.longest = Math.max(this.longest, sample.longest_wait);
-    this.levels.push(percentUsed(sample.levels[0]));
+    if (sample.levels.length > 0) this.levels.push(percentUsed(sample.levels[0]));
     if (this.levels.length > SECONDS * PER_SECOND) this.levels.shift();
     this.sample = sample;
     if (sample.last_admitted) fill(this.admitted, sample.last_admitted);
@@ -80,16 +87,23 @@ export class Lane {
     const labels = [`${SECONDS} s ago`, "now"];
     this.bars.show(this.seconds, SECONDS, labels,
       `Requests per second. Since the start: ${admitted} admitted at once, ${queued} after a wait, ${denied} denied.`);
-    for (const [kind, count] of Object.entries(this.total)) setText(this.numbers[kind], String(count));
+    for (const [kind, count] of Object.entries(this.total)) {
+      const since = this.marked ? ` (${count - this.marked[kind]})` : "";
+      setText(this.numbers[kind], `${count}${since}`);
+    }
     setText(this.numbers.longest, span(this.longest));
     const sample = this.sample;
     if (!sample) return;
     setText(this.numbers.waiting, String(sample.waiting));
     if (sample.queued > 0) setText(this.numbers.mean, span(sample.mean_wait));
-    const [{ remaining, limit }] = sample.levels;
-    this.level.show(this.levels, SECONDS * PER_SECOND, 100, labels,
-      `Client 1 has used ${this.levels.at(-1)} % of its limit and may still use ${remaining} of ${limit}.`);
+    if (sample.levels.length > 0) {
+      const [{ remaining, limit }] = sample.levels;
+      this.level.show(this.levels, SECONDS * PER_SECOND, 100, labels,
+        `Client 1 has used ${this.levels.at(-1)} % of its limit and may still use ${remaining} of ${limit}.`);
+    }
     this.showClients(sample.levels);
+    this.line.replaceChildren(...sample.line.map(({ number, important, waits }) => make("li",
+      { className: important ? "important" : "" }, `#${number}${important ? " important" : ""}, ${span(waits)}`)));
     if (this.rows.open) this.showTable();
   }
 
@@ -109,19 +123,37 @@ export class Lane {
     });
   }
 
+  /** Counts anew from here, beside the totals. */
+  mark() {
+    this.marked = { ...this.total };
+  }
+
   showTable() {
     if (!this.rows.open) return;
     const rows = this.seconds.slice(-10).reverse()
       .map((bar) => [`${bar.second} s`, bar.admitted, bar.queued, bar.denied]);
-    this.table.replaceChildren(table(`Requests per second under policy ${this.number}, newest first`,
+    this.table.replaceChildren(table(`Requests per second of ${this.name}, newest first`,
       ["Second", "Admitted", "After a wait", "Denied"], rows));
   }
 
   /** The totals in one sentence. */
   summary() {
     const { admitted, queued, denied } = this.total;
-    return `Policy ${this.number}: ${admitted} admitted at once, ${queued} after a wait, ${denied} denied.`;
+    return `${this.name}: ${admitted} admitted at once, ${queued} after a wait, ${denied} denied.`;
   }
+}
+
+/** The samples of several routes as one. What a client may use is known of a single one only. */
+export function together([first, ...others]) {
+  return others.reduce((sum, sample) => ({
+    ...sum,
+    admitted: sum.admitted + sample.admitted,
+    queued: sum.queued + sample.queued,
+    denied: sum.denied + sample.denied,
+    waiting: sum.waiting + sample.waiting,
+    longest_wait: Math.max(sum.longest_wait, sample.longest_wait),
+    levels: [],
+  }), first);
 }
 
 function percentUsed({ remaining, limit }) {

@@ -9,9 +9,9 @@ export class Live {
     this.onEnd = onEnd;
   }
 
-  /** Starts a run with these policies, without traffic; returns its number. */
-  async open(policies) {
-    const { run } = await call("api/runs", { policies });
+  /** Starts a run with these policies, without traffic; returns its number and the names of its routes. */
+  async open(policies, scene) {
+    const { run, lanes } = await call("api/runs", { policies, scene });
     this.close();
     this.run = run;
     this.events = new EventSource(`api/runs/${run}/events`);
@@ -22,7 +22,7 @@ export class Live {
       this.close();
       this.onEnd();
     });
-    return run;
+    return { run, names: lanes };
   }
 
   close() {
@@ -35,7 +35,12 @@ export class Live {
     return call(`api/runs/${this.run}/traffic`, { traffic });
   }
 
-  sendOne(cost) {
-    return call(`api/runs/${this.run}/requests`, { cost });
+  sendOne(cost, important) {
+    return call(`api/runs/${this.run}/requests`, { cost, important });
+  }
+
+  /** An outage of the store, its end, or a restart. */
+  happens(event) {
+    return call(`api/runs/${this.run}/happens`, { event });
   }
 }

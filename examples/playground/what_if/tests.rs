@@ -10,6 +10,7 @@ fn traffic(rate: u64, burst: u64, clients: u64) -> Traffic {
         burst,
         clients,
         cost: 1,
+        important: 0,
     }
 }
 
