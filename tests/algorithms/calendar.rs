@@ -9,7 +9,7 @@ use tower_throttle::algorithm::{
     state_to_bytes,
 };
 use tower_throttle::clock::Tick;
-use tower_throttle::{CalendarWindow, Decision, Limiter, Local, ManualClock, Quota};
+use tower_throttle::{CalendarWindow, Decision, Limiter, Quota};
 
 use crate::random::{Random, seeds};
 
@@ -389,61 +389,6 @@ fn a_mistake_in_the_calendar_is_found() {
     }
 }
 
-/// The windows from a second on, as their lengths in hours.
-fn lengths(window: &CalendarWindow, from: u64, count: usize) -> Vec<u64> {
-    let mut now = from;
-    let next = |_| {
-        let mut state = window.fresh(at(now * SECOND));
-        let reset = window.decide(&mut state, at(now * SECOND), 1).reset_after;
-        now += reset.as_secs();
-        assert_eq!(reset.as_secs() % 3_600, 0);
-        reset.as_secs() / 3_600
-    };
-    (0..count).map(next).collect()
-}
-
-/// Shows promise 318.
-#[test]
-fn windows_are_as_long_as_the_calendar_makes_them() {
-    let window = |quota, zone| CalendarWindow::try_new(quota, zone).expect("a zone");
-    let (day, month) = (Quota::per_day(1), Quota::per_month(1));
-    // From 2026-03-28 00:00 in Berlin, and from 2026-10-24.
-    let berlin = window(day, "Europe/Berlin");
-    assert_eq!(lengths(&berlin, 1_774_652_400, 3), [24, 23, 24]);
-    assert_eq!(lengths(&berlin, 1_792_792_800, 3), [24, 25, 24]);
-    // From 2028-01-31 in UTC, from the 31st on: a leap year.
-    let clamped = lengths(&window(month, "UTC").anchor(31), 1_832_889_600, 5);
-    assert_eq!(clamped.map_days(), [29, 31, 30, 31, 30]);
-    // Samoa had no 30th of December in 2011: from the 28th on.
-    let apia = lengths(&window(day, "Pacific/Apia"), 1_325_066_400, 3);
-    assert_eq!(apia, [24, 24, 24]);
-    // Newfoundland set its clocks back at a minute past midnight: from 2010-11-06 on.
-    let minutes = window(day, "America/St_Johns");
-    let mut state = minutes.fresh(Tick::ZERO);
-    let sunday = 1_289_097_000 * SECOND; // 2010-11-07 00:00, before the clocks are set back
-    for (now, hours) in [
-        (sunday - SECOND, 0),
-        (sunday, 25),
-        (sunday + 70 * 60 * SECOND, 0),
-    ] {
-        let decision = minutes.decide(&mut state, at(now), 1);
-        assert_eq!(decision.is_admitted(), now <= sunday);
-        if hours > 0 {
-            assert_eq!(decision.reset_after, Duration::from_secs(hours * 3_600));
-        }
-    }
-}
-
-trait MapDays {
-    fn map_days(self) -> Vec<u64>;
-}
-
-impl MapDays for Vec<u64> {
-    fn map_days(self) -> Vec<u64> {
-        self.into_iter().map(|hours| hours / 24).collect()
-    }
-}
-
 /// Shows promise 318.
 #[test]
 fn every_zone_has_windows_without_a_gap() {
@@ -552,26 +497,6 @@ fn a_change_of_zone_or_anchor_keeps_what_was_used() {
         .anchor(15)
         .rescale(&mut state, &month, at(later));
     assert_eq!(month.peek(&state, at(later), 1).remaining(), 10);
-}
-
-/// Shows promise 318.
-#[test]
-fn a_limiter_and_a_table_follow_the_calendar() {
-    let clock = ManualClock::new();
-    clock.advance(Duration::from_secs(1_774_652_400)); // 2026-03-28 00:00 in Berlin
-    let window = || CalendarWindow::try_new(Quota::per_day(2), "Europe/Berlin").expect("a zone");
-    let limiter = Limiter::new(window()).with_clock(clock.clone());
-    let table = Local::new(window()).with_clock(clock.clone());
-    for hours in [24, 23, 24] {
-        let end = Duration::from_secs(hours * 3_600);
-        for decision in [limiter.check_n(2), table.check_n("alice", 2)] {
-            assert!(decision.is_admitted());
-            assert_eq!(decision.reset_after, end);
-        }
-        clock.advance(Duration::from_nanos(nanos(end) - 1));
-        assert!(limiter.check().is_denied() && table.check("alice").is_denied());
-        clock.advance(Duration::from_nanos(1));
-    }
 }
 
 /// A limit by the default clock resets when the wall clock shows the end of the day.

@@ -105,48 +105,6 @@ fn a_warm_up_of_other_settings_is_cold_and_its_line_keeps_its_turns() {
     }
 }
 
-/// The state of a bucket does not say when it was written, so the new rate counts from the moment of
-/// the change, even if that is older.
-#[test]
-fn a_bucket_that_changes_at_an_older_moment_refills_at_the_new_rate_from_then_on() {
-    for seed in seeds(300) {
-        let mut random = Random::new(seed);
-        let (period, other) = (1 + random.below(1_000), 1 + random.below(1_000));
-        let (from, to) = (quota(50, period), quota(80, other));
-        let newest = 10_000 + random.below(10_000);
-        let older = newest - random.below(2_000);
-        let used = 1 + random.below(50);
-        // In parts of a nanosecond of the new rate: what the old rate refilled in between is taken again, and the
-        // new rate refills instead.
-        let parts = (used * period + (newest - older) * 50) * other;
-        let converted = older * 80 + parts.div_ceil(period);
-        let before = newest * 80 + (used * period * 80).div_ceil(50);
-        let due = converted.min(before.max((older + 10 * other) * 80));
-        let kept = due.saturating_sub(newest * 80).div_ceil(other).min(80);
-        let meters = [from, to].map(LeakyBucket::new);
-        let buckets = [from, to].map(TokenBucket::new);
-        let after = [
-            used_after(&meters[0], &meters[1], used, newest, older),
-            used_after(&buckets[0], &buckets[1], used, newest, older),
-        ];
-        assert_eq!(after, [kept; 2], "seed {seed}");
-    }
-}
-
-#[test]
-fn a_warm_up_that_changes_at_an_older_moment_keeps_its_turns() {
-    let warm_up = |limit| WarmUp::new(Quota::per_second(limit), Duration::from_secs(4)).queue(100);
-    let (slow, fast) = (warm_up(2), warm_up(3));
-    let (newest, older) = (at(50_000_000_000), at(20_000_000_000));
-    let mut state = slow.fresh(newest);
-    for _ in 0..6 {
-        assert!(!slow.decide(&mut state, newest, 1).is_denied());
-    }
-    let free = slow.peek(&state, newest, 0).reset_after;
-    fast.rescale(&mut state, &slow, older);
-    assert_eq!(fast.peek(&state, newest, 0).reset_after, free);
-}
-
 /// What a bucket is, in whole numbers: `used` counts parts of which a unit has as many as the period has
 /// nanoseconds.
 struct Model {

@@ -5,16 +5,11 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tower_throttle::algorithm::{
-    Algorithm, AnyAlgorithm, Cost, DenialLockout, GiveBack, take_up_to,
-};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, DenialLockout, GiveBack};
 use tower_throttle::clock::Tick;
 use tower_throttle::store::{Backend, Op, Receipt};
 use tower_throttle::testkit::Law;
-use tower_throttle::{
-    All, Decision, FixedWindow, LeakyBucket, Limiter, Local, Lockout, ManualClock, Quota,
-    TokenBucket,
-};
+use tower_throttle::{Decision, FixedWindow, Local, Lockout, ManualClock, Quota, TokenBucket};
 
 use crate::failures::{Blocks, Failures};
 use crate::random::{Random, seeds};
@@ -262,79 +257,6 @@ impl<A: Algorithm> Key<A> {
 
 /// Shows promise 224.
 #[test]
-fn the_denial_that_is_one_too_many_starts_the_block() {
-    let mut key = Key::new(bucket());
-    assert_eq!(key.ask([0, 0, 0, 0, 0]), [0, 0, 500, 500, 60_000]);
-    let before = key.state.clone();
-    assert_eq!(key.ask([1_000, 59_999]), [59_000, 1]);
-    assert_eq!(key.state, before, "nothing counts during a block");
-    // On parole two denials are enough, for a block twice as long.
-    assert_eq!(key.ask([60_000; 4]), [0, 0, 500, 120_000]);
-}
-
-/// Shows promise 224.
-#[test]
-fn admitted_requests_are_no_failures_however_many_there_are() {
-    let mut key = Key::new(bucket());
-    assert_eq!(key.ask((0..1_000).map(|n| n * 500)), [0; 1_000]);
-    // Nor are a peek, a request without a cost, a charge or a refund.
-    assert_eq!(key.ask([499_500]), [0]);
-    let before = key.state.clone();
-    let now = at(499_500 * 1_000_000);
-    for _ in 0..10 {
-        assert!(key.algorithm.peek(&key.state, now, 1).is_denied());
-        assert!(key.algorithm.decide(&mut key.state, now, 0).is_admitted());
-        assert_eq!(take_up_to(&key.algorithm, &mut key.state, now, 5).0, 0);
-    }
-    assert_eq!(key.state, before);
-}
-
-/// Shows promise 224.
-#[test]
-fn denials_expire_after_the_period_of_the_lockout() {
-    let mut key = Key::new(bucket());
-    assert_eq!(key.ask([0, 0, 0, 0]), [0, 0, 500, 500]);
-    assert_eq!(key.ask([10_000; 4]), [0, 0, 500, 500]);
-    assert_eq!(key.ask([10_000]), [60_000]);
-}
-
-#[test]
-fn a_cost_that_is_never_admitted_counts_and_has_no_retry_after() {
-    let mut key = Key::new(bucket());
-    for is_blocked in [false, false, true, true] {
-        let decision = key.algorithm.decide(&mut key.state, Tick::ZERO, 3);
-        assert!(decision.is_denied());
-        assert_eq!(decision.retry_after, None);
-        let rest = key.algorithm.peek(&key.state, Tick::ZERO, 0);
-        assert_eq!(rest.remaining() == 0, is_blocked);
-    }
-    assert_eq!(key.ask([0]), [60_000]);
-}
-
-#[test]
-fn the_figures_of_a_block_are_those_of_the_other_limit() {
-    let minute = Duration::from_secs(60);
-    let day = FixedWindow::new(Quota::per_day(100));
-    let limit = (TokenBucket::new(Quota::per_second(2)), day);
-    let mut key = Key::new(Lockout::new(Quota::per(3, minute)).after_denials_of(limit));
-    assert_eq!(key.ask([0; 5])[4], 60_000);
-    let decision = key.algorithm.peek(&key.state, Tick::ZERO, 1);
-    assert_eq!((decision.limit, decision.policy), (2, 0));
-    assert_eq!(decision.remaining(), 0);
-    assert_eq!(decision.retry_after, Some(minute));
-    assert_eq!(key.algorithm.quotas().len(), 2);
-    // A window that denies for longer than the block.
-    assert_eq!(
-        key.algorithm.charge(&mut key.state, Tick::ZERO, 98),
-        Duration::from_secs(49)
-    );
-    let decision = key.algorithm.decide(&mut key.state, at(60 * SECOND), 1);
-    assert_eq!((decision.limit, decision.policy), (100, 1));
-    assert_eq!(decision.retry_after, Some(Duration::from_secs(86_340)));
-}
-
-/// Shows promise 224.
-#[test]
 fn only_its_own_denials_count_in_a_tuple() {
     let window = FixedWindow::new(Quota::per_minute(1));
     let mut key = Key::new((bucket(), window));
@@ -352,16 +274,6 @@ fn only_its_own_denials_count_in_a_tuple() {
     assert_eq!(key.ask([60_000; 4]), [0, 0, 500, 120_000]);
     let left = hour.peek(&key.state.0, at(60 * SECOND), 0).remaining();
     assert_eq!(left, 96, "a denied request takes nothing of the others");
-}
-
-#[test]
-fn a_list_of_such_limits_counts_what_each_of_them_denies() {
-    let slow = Lockout::new(Quota::per(2, Duration::from_secs(10)))
-        .after_denials_of(TokenBucket::new(Quota::per_second(4)));
-    let mut key = Key::new(All::new([bucket(), slow]));
-    // The second one has two left and does not deny.
-    assert_eq!(key.ask([0; 5]), [0, 0, 500, 500, 60_000]);
-    assert_eq!(slow.peek(&key.state[1], Tick::ZERO, 0).remaining(), 2);
 }
 
 #[test]
@@ -401,57 +313,6 @@ fn forgiveness_frees_the_denials_only_if_that_is_set_and_ends_no_block() {
     }
 }
 
-/// Shows promise 224.
-#[test]
-fn a_limiter_counts_what_it_denies_by_any_method() {
-    type Deny = fn(&Limiter<DenialLockout<TokenBucket>, ManualClock>);
-    let denials: [Deny; 4] = [
-        |limiter| assert!(limiter.check().is_denied()),
-        |limiter| assert!(!limiter.try_acquire()),
-        |limiter| assert!(limiter.reserve(1, Duration::ZERO).is_denied()),
-        |limiter| assert!(at_once(limiter.acquire(1, Duration::ZERO)).is_denied()),
-    ];
-    for deny in denials {
-        let limiter = Limiter::new(bucket()).with_clock(ManualClock::new());
-        assert!(limiter.check_n(2).is_admitted());
-        for ms in [500, 500, 60_000] {
-            deny(&limiter);
-            let blocked = ms == 60_000;
-            let retry = limiter.peek().retry_after;
-            assert_eq!(retry, Some(Duration::from_millis(ms)), "{blocked}");
-        }
-        limiter.reset();
-        assert!(limiter.check().is_admitted());
-    }
-}
-
-/// Shows promise 224.
-#[cfg(feature = "tokio")]
-#[tokio::test(start_paused = true)]
-async fn a_caller_that_waits_for_its_turn_is_not_denied() {
-    let limiter = Limiter::new(bucket());
-    for _ in 0..20 {
-        let turn = limiter.acquire(1, Duration::from_secs(1)).await;
-        assert!(turn.is_admitted());
-    }
-    assert!(limiter.check().is_denied());
-    assert!(limiter.peek().retry_after <= Some(Duration::from_millis(500)));
-}
-
-#[test]
-fn a_queue_that_is_full_denies_and_one_that_is_not_does_not() {
-    let queue = LeakyBucket::new(Quota::per_second(1)).queue(2);
-    let limit = Lockout::new(Quota::per_minute(2)).after_denials_of(queue);
-    let mut state = limit.fresh(Tick::ZERO);
-    let mut decide = || limit.decide(&mut state, Tick::ZERO, 1).wait();
-    let seconds = |s| Some(Duration::from_secs(s));
-    assert_eq!([decide(), decide(), decide()], [0, 1, 2].map(seconds));
-    assert_eq!([decide(), decide()], [None, None]);
-    let blocked = limit.reserve(&mut state, at(30 * SECOND), 1, Duration::MAX);
-    assert_eq!(blocked.retry_after, seconds(30));
-    assert!(blocked.is_denied());
-}
-
 #[test]
 fn a_ban_and_a_reset_act_on_the_block() {
     let clock = ManualClock::new();
@@ -472,17 +333,6 @@ fn a_ban_and_a_reset_act_on_the_block() {
         local.check("ann").is_admitted(),
         "the denial before the reset is gone"
     );
-}
-
-#[test]
-fn a_change_of_quota_keeps_the_denials_and_the_end_of_a_block() {
-    let mut key = Key::new(bucket());
-    assert_eq!(key.ask([0; 5])[4], 60_000);
-    let next = bucket().with_quota(Quota::per_second(5)).expect("a quota");
-    next.rescale(&mut key.state, &bucket(), at(SECOND));
-    key.algorithm = next;
-    assert_eq!(key.ask([1_000]), [59_000]);
-    assert_eq!(key.ask([60_000; 7]), [0, 0, 0, 0, 0, 200, 120_000]);
 }
 
 #[test]

@@ -71,37 +71,6 @@ impl<A: Algorithm> Key<A> {
 
 /// Shows promise 190.
 #[test]
-fn a_block_ends_at_its_nanosecond() {
-    let mut key = Key::new();
-    key.fails(0..5);
-    assert_eq!(key.denied_for(64 * SECOND - 1), Some(1));
-    assert_eq!(key.denied_for(64 * SECOND), None);
-}
-
-/// Shows promise 190.
-#[test]
-fn a_failure_expires_after_the_period() {
-    let mut key = Key::new();
-    key.fails(0..4);
-    key.fails([900]);
-    assert_eq!(key.denied_at(900), None);
-}
-
-/// Shows promise 190.
-#[test]
-fn attempts_during_a_block_neither_count_nor_extend_it() {
-    let mut key = Key::new();
-    key.fails(0..5);
-    let before = key.state.clone();
-    for n in 0..1_000 {
-        assert!(!key.attempt(4 + n * 59 / 1_000));
-    }
-    assert_eq!(key.state, before);
-    assert_eq!(key.denied_at(4), Some(60));
-}
-
-/// Shows promise 190.
-#[test]
 fn of_a_hundred_attempts_at_once_five_are_admitted() {
     let mut key = Key::new();
     let admitted = (0..100).filter(|_| key.attempt(7)).count();
@@ -143,87 +112,6 @@ fn a_success_from_before_the_block_changes_nothing() {
 
 /// Shows promise 190.
 #[test]
-fn a_success_among_the_attempts_of_a_block_ends_it() {
-    let mut key = Key::new();
-    key.fails(0..5);
-    key.succeeds(2, 10);
-    assert_eq!(key.denied_at(10), None);
-    key.fails([11]);
-    assert_eq!(key.denied_at(11), Some(60), "it is the first block");
-}
-
-/// Shows promise 190.
-#[test]
-fn a_success_ends_its_block_however_late_it_is() {
-    let slow = Lockout::new(Quota::per_minute(5)).block(Duration::from_secs(600));
-    let mut key = Key::of(slow);
-    key.fails(0..5);
-    key.succeeds(4, 74);
-    assert_eq!(key.denied_at(74), None);
-    // So does one among failures that are older than the period.
-    let mut key = Key::of(slow);
-    key.fails(0..5);
-    key.succeeds(0, 599);
-    assert_eq!(key.denied_at(599), None);
-}
-
-/// Shows promise 190.
-#[test]
-fn a_success_frees_its_attempt_if_a_later_one_was_counted_first() {
-    let left_at = |key: &Key<Lockout>, second: u64| {
-        let now = Tick::from_nanos(second * SECOND);
-        key.algorithm.peek(&key.state, now, 0).remaining()
-    };
-    let mut key = Key::new();
-    key.fails([130, 100]);
-    key.succeeds(100, 140);
-    assert_eq!(left_at(&key, 140), 4);
-    key.succeeds(100, 140);
-    assert_eq!(left_at(&key, 140), 4, "only once");
-    // The one that began first ends a block of both.
-    let mut key = Key::new();
-    key.fails([1, 130, 110, 120, 100]);
-    assert_eq!(key.denied_at(130), Some(60), "from the newest attempt on");
-    key.succeeds(100, 131);
-    assert_eq!((key.denied_at(131), left_at(&key, 131)), (None, 1));
-    key.succeeds(120, 132);
-    key.succeeds(110, 132);
-    key.succeeds(130, 132);
-    assert_eq!(left_at(&key, 132), 4);
-}
-
-#[test]
-fn a_late_attempt_is_freed_at_the_moment_at_which_it_counts() {
-    let mut key = Key::of(Lockout::new(Quota::per(9, Duration::from_secs(900))));
-    let at = |second: u64| Tick::from_nanos(second * SECOND);
-    let remaining = |key: &Key<Lockout>, second| {
-        let decision = key.algorithm.peek(&key.state, at(second), 0);
-        decision.remaining()
-    };
-    // 400 counts at 500, and 450 at 600.
-    key.fails([0, 500, 400, 600, 450]);
-    key.fails([950]);
-    assert_eq!(remaining(&key, 950), 4, "the first has expired");
-    key.algorithm.refund(
-        &mut key.state,
-        at(960),
-        Cost::new(0, at(450)),
-        GiveBack::Refund,
-    );
-    key.succeeds(450, 960);
-    assert_eq!(remaining(&key, 960), 5);
-    assert_eq!(
-        remaining(&key, 1_400),
-        7,
-        "one of 600 and one of 950 are left"
-    );
-    key.succeeds(400, 1_000);
-    assert_eq!(remaining(&key, 1_000), 6);
-    assert_eq!(remaining(&key, 1_400), 7);
-}
-
-/// Shows promise 190.
-#[test]
 fn blocks_double_up_to_the_longest() {
     let mut key = Key::new();
     key.fails([0; 5]);
@@ -237,74 +125,6 @@ fn blocks_double_up_to_the_longest() {
     }
     assert_eq!(lengths[..7], [120, 240, 480, 960, 1_920, 3_600, 3_600]);
     assert!(lengths[7..].iter().all(|length| *length == 3_600));
-}
-
-#[test]
-fn a_limit_of_one_leaves_one_attempt_on_parole() {
-    let mut key = Key::of(Lockout::new(Quota::per(1, Duration::from_secs(900))));
-    key.fails([0]);
-    assert_eq!(key.denied_at(0), Some(60));
-    key.fails([60]);
-    assert_eq!(key.denied_at(60), Some(120));
-}
-
-/// Shows promise 190.
-#[test]
-fn earlier_blocks_are_forgotten_after_their_time_to_the_nanosecond() {
-    let places = |ns: u64| {
-        let mut key = Key::new();
-        key.fails([0; 5]);
-        let now = Tick::from_nanos(ns);
-        key.algorithm.peek(&key.state, now, 0).remaining()
-    };
-    let end = 60 * SECOND;
-    assert_eq!(places(end), 2);
-    assert_eq!(places(end + DAY * SECOND - 1), 2);
-    assert_eq!(places(end + DAY * SECOND), 5);
-}
-
-/// Shows promise 190.
-#[test]
-fn a_cost_above_the_parole_waits_until_the_blocks_are_forgotten() {
-    let mut key = Key::new();
-    key.fails([0; 5]);
-    for (cost, retry) in [(2, 60), (3, 60 + DAY), (5, 60 + DAY)] {
-        let denied = key.algorithm.peek(&key.state, Tick::ZERO, cost);
-        assert_eq!(denied.retry_after, Some(Duration::from_secs(retry)));
-    }
-    let denied = key.algorithm.peek(&key.state, Tick::ZERO, 6);
-    assert_eq!(denied.retry_after, None);
-}
-
-/// Shows promise 190.
-#[test]
-fn a_hundred_attempts_that_are_neither_leave_nothing() {
-    let mut key = Key::new();
-    for second in 0..100 {
-        key.fails([second]);
-        key.succeeds(second, second);
-    }
-    let rest = key
-        .algorithm
-        .peek(&key.state, Tick::from_nanos(99 * SECOND), 0);
-    assert_eq!((rest.remaining(), rest.reset_after), (5, Duration::ZERO));
-}
-
-/// Shows promise 190.
-#[test]
-fn a_moment_older_than_the_state_counts_as_its_newest() {
-    let mut key = Key::new();
-    key.fails([1_000; 5]);
-    assert_eq!(key.denied_at(1_000), Some(60));
-    assert_eq!(key.denied_at(0), Some(1_060));
-    assert!(!key.attempt(0));
-    assert_eq!(key.denied_at(1_060), None);
-    // Two failures before the clock stepped back, and one after it, which expires with them.
-    let mut key = Key::new();
-    key.fails([1_000, 1_000, 10, 10]);
-    assert_eq!(key.denied_at(1_899), None);
-    key.fails([1_899]);
-    assert_eq!(key.denied_at(1_899), Some(60));
 }
 
 /// Shows promise 190.
@@ -344,38 +164,6 @@ fn a_ban_lasts_at_least_as_long_as_the_block_and_is_not_shortened() {
 
 /// Shows promise 190.
 #[test]
-fn a_ban_of_a_key_never_seen_holds() {
-    let local = Local::new((lockout(), TokenBucket::new(Quota::per_second(10))));
-    let _ = at_once(local.apply("ann", Op::Ban(Duration::from_secs(3_600))));
-    assert!(local.check("ann").is_denied());
-    assert!(local.check("bob").is_admitted());
-    assert_eq!(local.blocked(), 1);
-}
-
-/// Shows promise 190.
-#[test]
-fn keys_are_locked_out_one_by_one() {
-    let local = Local::new(lockout());
-    let pair = |address: &'static str| (address, "alice");
-    assert!(local.check_n(&pair("192.0.2.1"), 5).is_admitted());
-    assert!(local.check(&pair("192.0.2.1")).is_denied());
-    assert!(local.check(&pair("192.0.2.2")).is_admitted());
-}
-
-/// Shows promise 190.
-#[test]
-fn a_charge_during_a_block_counts_without_extending_it() {
-    let mut key = Key::new();
-    key.fails(0..5);
-    let now = Tick::from_nanos(10 * SECOND);
-    let owed = key.algorithm.charge(&mut key.state, now, 3);
-    assert_eq!(owed, Duration::from_secs(54));
-    key.succeeds(4, 10);
-    assert_eq!(key.denied_at(10), Some(54), "seven failures are left");
-}
-
-/// Shows promise 190.
-#[test]
 fn a_change_of_settings_keeps_the_end_of_a_block() {
     let mut key = Key::new();
     key.fails(0..5);
@@ -386,23 +174,6 @@ fn a_change_of_settings_keeps_the_end_of_a_block() {
     assert_eq!(key.denied_at(10), Some(54));
     key.fails([64, 64]);
     assert_eq!(key.denied_at(64), Some(2), "it is the second block");
-}
-
-/// Shows promise 190.
-#[test]
-fn a_lower_limit_starts_no_block() {
-    let mut key = Key::new();
-    key.fails(0..4);
-    let next = lockout().with_quota(Quota::per(3, Duration::from_secs(900)));
-    let next = next.expect("a valid quota");
-    let now = Tick::from_nanos(600 * SECOND);
-    next.rescale(&mut key.state, &lockout(), now);
-    key.algorithm = next;
-    assert_eq!(key.algorithm.peek(&key.state, now, 0).remaining(), 1);
-    key.fails([902]);
-    assert_eq!(key.denied_at(902), None, "one of the newest two is left");
-    key.fails([902]);
-    assert_eq!(key.denied_at(902), Some(60), "the first block");
 }
 
 #[test]

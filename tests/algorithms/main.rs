@@ -9,7 +9,6 @@ mod buckets;
 #[cfg(feature = "calendar")]
 mod calendar;
 mod changes;
-mod charges;
 mod composition;
 mod denials;
 mod differential;
@@ -19,12 +18,9 @@ mod limiter;
 mod limits;
 mod lockout;
 mod oracle;
-#[cfg(feature = "tokio")]
-mod own;
 mod places;
 mod planted;
 mod promises;
-mod reports;
 mod subjects;
 mod turns;
 

@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use axum::{Router, body::Body};
-use http::Request;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, sleep_until};
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task};
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::concurrency::{ConcurrencyLimitLayer, Gradient2};
-use tower_throttle::key::{Prioritize, Priority, PriorityHeader};
-use tower_throttle::{AsError, Global, Headers, RateLimited};
+use tower_throttle::key::{Prioritize, Priority};
+use tower_throttle::{AsError, Global, RateLimited};
 
 const SECOND: Duration = Duration::from_secs(1);
 const FOREVER: Duration = Duration::from_secs(1_000_000);
@@ -53,27 +51,6 @@ async fn a_priority_takes_no_capacity_away() {
         let error = beyond.unwrap_err();
         let denied = error.downcast_ref::<RateLimited>().unwrap();
         assert_eq!(denied.decision().unwrap().limit, 2, "{priority:?}");
-    }
-}
-
-/// Shows promise 189.
-#[tokio::test]
-async fn the_headers_of_a_priority_state_the_whole_limit() {
-    let limit = ConcurrencyLimitLayer::new(Global, 2)
-        .priority(|_: &Request<Body>| Priority::MEDIUM)
-        .headers(Headers::Draft11);
-    let app: Router = Router::new().fallback(async || "data").layer(limit);
-    let ask = async || {
-        app.clone()
-            .oneshot(Request::new(Body::empty()))
-            .await
-            .unwrap()
-    };
-    for (response, left) in [(ask().await, 1), (ask().await, 0)] {
-        let headers = response.headers();
-        let stated = ["ratelimit-policy", "ratelimit"].map(|name| headers[name].to_str().unwrap());
-        let policy = r#""default";q=2;qu="concurrent-requests""#;
-        assert_eq!(stated, [policy, &format!("\"default\";r={left}")]);
     }
 }
 
@@ -297,69 +274,4 @@ async fn under_overload_the_lowest_priority_is_denied_first() {
             assert!(second * 100 < all * 90, "{first} {second}, queue {queue}");
         }
     }
-}
-
-/// Twenty workers, and twice as many requests of low priority as they can serve, with 10 permits reserved for others.
-///
-/// Shows promise 185.
-#[tokio::test(start_paused = true)]
-async fn the_limit_follows_requests_of_low_priority_alone() {
-    let time_ms = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(100));
-    let workers = std::sync::Arc::new(tokio::sync::Semaphore::new(20));
-    let layer = layer!(of ConcurrencyLimitLayer::adaptive(Gradient2::new().start_at(4)))
-        .reserve(Priority::HIGH, 10);
-    let (handle, served_in) = (layer.handle(), std::sync::Arc::clone(&time_ms));
-    let service = layer.layer(service_fn(move |_: Job| {
-        let workers = std::sync::Arc::clone(&workers);
-        let time_ms = served_in.load(std::sync::atomic::Ordering::Relaxed);
-        async move {
-            let _worker = workers.acquire_owned().await?;
-            sleep(std::time::Duration::from_millis(time_ms)).await;
-            Ok::<(), BoxError>(())
-        }
-    }));
-    let mut limits = Vec::new();
-    for ms in [100, 400] {
-        time_ms.store(ms, std::sync::atomic::Ordering::Relaxed);
-        let start = tokio::time::Instant::now();
-        for n in 0..400 * 10 {
-            sleep_until(start + SECOND * n / 400).await;
-            tokio::spawn(service.clone().oneshot((Priority::LOW, SECOND)));
-        }
-        limits.push(handle.limit());
-    }
-    // All but 10 permits are for them, and the queue is half as long as what is served.
-    assert!((40..=75).contains(&limits[0]), "{limits:?}");
-    assert!(limits[1] < limits[0] / 2, "{limits:?}");
-}
-
-/// Shows promise 189.
-#[test]
-fn a_header_names_the_priority_and_unknown_values_get_the_least() {
-    let header = PriorityHeader::new("x-priority")
-        .value("user", Priority::HIGH)
-        .value("batch", Priority::LOW)
-        .value("batch", Priority::HIGH)
-        .otherwise(Priority::MEDIUM);
-    let sent = |value: &str| Request::builder().header("X-Priority", value).body(());
-    assert_eq!(header.priority(&sent("batch").unwrap()), Priority::LOW);
-    for value in ["Batch", "batch ", "", "100"] {
-        let request = sent(value).unwrap();
-        assert_eq!(header.priority(&request), Priority::LOW, "{value}");
-    }
-    // Of a proxy that appends, the first one is the client's.
-    for pair in [["user", "batch"], ["batch", "user"], ["user", "user"]] {
-        let twice = Request::builder().header("x-priority", pair[0]);
-        let twice = twice.header("x-priority", pair[1]).body(()).unwrap();
-        assert_eq!(header.priority(&twice), Priority::LOW, "{pair:?}");
-    }
-    // Not more than a request without the header, if all values are of higher priority.
-    let above = PriorityHeader::new("x-priority")
-        .value("user", Priority::HIGH)
-        .otherwise(Priority::LOW);
-    assert_eq!(above.priority(&sent("other").unwrap()), Priority::LOW);
-    assert_eq!(above.priority(&sent("user").unwrap()), Priority::HIGH);
-    assert_eq!(header.priority(&Request::new(())), Priority::MEDIUM);
-    let high = PriorityHeader::new("x-priority");
-    assert_eq!(high.priority(&Request::new(())), Priority::HIGH);
 }

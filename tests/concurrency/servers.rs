@@ -161,33 +161,6 @@ async fn streams_that_are_reset_over_http2_release_their_permits() {
 
 /// Shows promise 180.
 #[tokio::test]
-async fn handlers_that_panic_release_their_permits() {
-    let (address, handle) = serve().await;
-    for _ in 0..20 {
-        let ended = http1(address).await.send_request(request("/panic")).await;
-        assert!(ended.is_err());
-        let path = request("http://local/panic");
-        assert!(http2(address).await.send_request(path).await.is_err());
-    }
-    assert_eq!(handle.counts().denied, 0);
-    assert_whole(address, &handle).await;
-}
-
-/// Shows promise 180.
-#[tokio::test]
-async fn a_body_that_was_read_to_its_end_releases_its_permit() {
-    let (address, handle) = serve().await;
-    let mut sender = http1(address).await;
-    for _ in 0..20 {
-        let response = sender.send_request(request("/")).await.unwrap();
-        assert_eq!(response.collect().await.unwrap().to_bytes(), "done");
-        until("the body has ended", async || handle.keys() == 0).await;
-    }
-    assert_eq!(handle.counts().admitted, 20);
-}
-
-/// Shows promise 180.
-#[tokio::test]
 async fn a_crowd_never_exceeds_the_limit_in_a_real_server() {
     async fn handler(Extension(busy): Extension<Arc<[AtomicUsize; 2]>>) -> &'static str {
         let now = busy[0].fetch_add(1, Ordering::SeqCst) + 1;

@@ -3,7 +3,7 @@
 use std::{future::pending, time::Duration};
 
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task};
-use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimit, service_fn};
+use tower::{Layer, ServiceExt, service_fn};
 use tower_throttle::{
     AsError, Global, RateLimited,
     concurrency::ConcurrencyLimitLayer,
@@ -74,24 +74,6 @@ async fn if_the_newest_goes_first_the_oldest_is_denied_when_the_line_is_full() {
     assert_eq!(assert_ready_ok!(newer.poll()), 8);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_higher_limit_lets_waiters_go_on() {
-    let layer = ConcurrencyLimitLayer::new(Global, 1)
-        .queue(2)
-        .release_at_response()
-        .respond(AsError);
-    let handle = layer.handle();
-    let service = layer.layer(service_fn(serve));
-    let mut calls = [0, 0, 7].map(|n| task::spawn(service.clone().oneshot(n)));
-    for call in &mut calls {
-        assert_pending!(call.poll());
-    }
-    handle.set_limit(2).unwrap();
-    assert_eq!((handle.limit(), handle.waiting()), (2, 1));
-    let [_first, second, third] = calls;
-    assert!(second.is_woken() && !third.is_woken());
-}
-
 /// Shows promise 181.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_is_denied_when_its_time_is_over_and_leaves_the_line() {
@@ -119,49 +101,6 @@ async fn a_waiter_is_denied_when_its_time_is_over_and_leaves_the_line() {
     assert_eq!(handle.waiting(), 0);
     let counts = handle.counts();
     assert_eq!((counts.admitted, counts.waited, counts.denied), (1, 1, 2));
-}
-
-/// Shows promise 181.
-#[tokio::test(start_paused = true)]
-async fn a_waiting_request_does_not_hold_the_services_readiness() {
-    let shared = ConcurrencyLimit::new(service_fn(serve), 2);
-    let mut others = shared.clone();
-    let layer = ConcurrencyLimitLayer::new(Global, 1)
-        .queue(1)
-        .release_at_response()
-        .respond(AsError);
-    let mut service = layer.layer(shared);
-    let mut first = task::spawn(service.ready().await.unwrap().call(0));
-    assert_pending!(first.poll());
-    let mut second = task::spawn(service.ready().await.unwrap().call(1));
-    assert_pending!(second.poll());
-    // One permit of the inner service is taken by the first request, and the other is free.
-    assert_eq!(others.ready().await.unwrap().call(2).await.unwrap(), 2);
-    drop((others, first));
-    assert_eq!(second.await.unwrap(), 1);
-}
-
-/// Shows promise 181.
-#[tokio::test(start_paused = true)]
-async fn a_dear_request_at_the_front_is_not_overtaken() {
-    let layer = ConcurrencyLimitLayer::new(Global, 2)
-        .queue(2)
-        .cost(|cost: &u64| *cost)
-        .release_at_response()
-        .respond(AsError);
-    let never = service_fn(|_: u64| pending::<Result<(), Boxed>>());
-    let mut calls = [1, 2, 1].map(|cost| task::spawn(layer.layer(never).oneshot(cost)));
-    for call in &mut calls {
-        assert_pending!(call.poll());
-    }
-    assert_eq!(layer.handle().waiting(), 2);
-    let [first, second, third] = calls;
-    // Without the request of two permits, the one behind it has room.
-    drop(second);
-    assert!(third.is_woken());
-    assert_eq!(layer.handle().waiting(), 0);
-    drop((first, third));
-    assert_eq!(layer.handle().keys(), 0);
 }
 
 /// Shows promise 181.

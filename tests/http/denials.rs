@@ -135,12 +135,6 @@ async fn a_limit_in_shadow_mode_states_the_spread_time_too() {
     assert_ne!(lines(&first, "ratelimit"), lines(&second, "ratelimit"));
 }
 
-#[test]
-#[should_panic(expected = "jitter: 0 is not allowed; give 1 to 100")]
-fn a_jitter_of_nothing_is_refused() {
-    let _ = denying().jitter(0);
-}
-
 /// With `share_decision` the service finds the decision in the extensions of the request; a denied
 /// response has the reason in its own.
 #[tokio::test]
@@ -230,20 +224,6 @@ async fn a_cost_above_the_capacity_gets_no_retry_after() {
     let rpc = ask(&layer, grpc()).await;
     assert_eq!(lines(&rpc, "grpc-retry-pushback-ms"), ["-1"]);
     assert!(lines(&rpc, "grpc-status-details-bin").is_empty());
-}
-
-#[tokio::test]
-async fn a_rejection_becomes_an_http_or_grpc_status() {
-    let keys = |_: &Request<()>| -> Result<u8, StatusCode> { Err(StatusCode::UNAUTHORIZED) };
-    let admitted = Decision::new(Verdict::Admit, 10, 9, None, 0);
-    let layer = RateLimitLayer::new(keys, Says(admitted, vec![Quota::per_minute(10)]));
-    assert_eq!(ask(&layer, Request::new(())).await.status(), 401);
-    let rpc = ask(&layer, grpc()).await;
-    assert_eq!(
-        (rpc.status().as_u16(), lines(&rpc, "grpc-status")),
-        (200, vec!["16"])
-    );
-    assert_eq!(lines(&rpc, "grpc-message"), ["Unauthorized"]);
 }
 
 /// Shows promise 73.

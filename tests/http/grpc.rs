@@ -114,30 +114,6 @@ impl<T> StillOpen for tonic::Streaming<T> {
 
 /// Shows promise 74.
 #[tokio::test]
-async fn a_request_above_the_capacity_gets_no_retry_info() {
-    let limit = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(1)))
-        .cost(|_: &http::Request<tonic::body::Body>| 2);
-    let status = check(&mut server!(limit)).await.unwrap_err();
-    assert_eq!(status.code(), Code::ResourceExhausted);
-    assert!(status.get_details_retry_info().is_none());
-    assert_eq!(
-        status.metadata().get("grpc-retry-pushback-ms").unwrap(),
-        "-1"
-    );
-}
-
-#[tokio::test]
-async fn a_rejection_arrives_as_its_grpc_code() {
-    let unauthenticated = |_: &http::Request<tonic::body::Body>| -> Result<u8, _> {
-        Err(http::StatusCode::UNAUTHORIZED)
-    };
-    let limit = RateLimitLayer::new(unauthenticated, FixedWindow::new(Quota::per_day(1)));
-    let status = check(&mut server!(limit)).await.unwrap_err();
-    assert_eq!(status.code(), Code::Unauthenticated);
-}
-
-/// Shows promise 74.
-#[tokio::test]
 async fn guardian_363_a_limit_is_not_bypassed_with_grpc() {
     let inner = service_fn(async |_: http::Request<()>| {
         Ok::<_, Status>(http::Response::new(tonic::body::Body::default()))
@@ -176,28 +152,4 @@ async fn the_address_of_a_tonic_peer_is_found() {
         check(&mut client).await.unwrap_err().code(),
         Code::ResourceExhausted
     );
-}
-
-#[cfg(feature = "tonic")]
-#[tokio::test]
-async fn iota_12137_a_single_limited_service_keeps_its_name() {
-    use tonic_health::pb::health_server::HealthServer;
-    use tower_throttle::RateLimit;
-
-    fn name<S: tonic::server::NamedService>(_: &S) -> &'static str {
-        S::NAME
-    }
-
-    let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let address = incoming.local_addr().unwrap();
-    let (_, health) = tonic_health::server::health_reporter();
-    let limit = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(1)));
-    let limited: RateLimit<HealthServer<_>, _, _, _> = limit.layer(health);
-    assert_eq!(name(&limited), "grpc.health.v1.Health");
-    let server = Server::builder().add_service(limited);
-    tokio::spawn(server.serve_with_incoming(incoming));
-    let mut client = client(address);
-    check(&mut client).await.unwrap();
-    let refused = check(&mut client).await.unwrap_err();
-    assert_eq!(refused.code(), Code::ResourceExhausted);
 }

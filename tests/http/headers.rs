@@ -81,22 +81,6 @@ async fn every_form_follows_its_draft() {
     }
 }
 
-/// Shows promise 75.
-#[tokio::test]
-async fn a_denied_response_states_the_same_time_as_retry_after() {
-    let mut second = denied();
-    second.policy = 1;
-    assert_eq!(
-        header_lines(Headers::Draft11, second, quotas()).await,
-        [
-            "cache-control: no-store",
-            r#"ratelimit-policy: "api-1";q=100;w=60, "api-2";q=1000;w=86400"#,
-            r#"ratelimit: "api-2";r=0;t=5"#,
-            "retry-after: 5",
-        ]
-    );
-}
-
 #[tokio::test]
 #[expect(
     clippy::disallowed_methods,
@@ -237,74 +221,6 @@ async fn a_response_after_a_wait_has_the_figures_at_its_end() {
     // When the last request arrives, two are ahead of it. Those that wait hold nothing.
     assert!(headers[2].ends_with(";t=1"), "{headers:?}");
     assert!(headers[1].ends_with(";t=1"), "{headers:?}");
-}
-
-/// A planted bug: it replaces the headers of other layers.
-#[derive(Clone, Copy)]
-struct Inserted;
-
-impl<B> Tell<Response<B>> for Inserted {
-    fn tell(&self, response: &mut Response<B>, policies: &Policies, decision: &Decision) {
-        let mut own = Response::new(());
-        Headers::Draft11.tell(&mut own, policies, decision);
-        response.headers_mut().extend(own.headers().clone());
-    }
-}
-
-/// Shows promise 76.
-#[tokio::test]
-async fn inserted_headers_are_detected() {
-    let limit = |name| RateLimitLayer::new(Global, Says(admitted(), quotas())).name(name);
-    let right = tower::ServiceBuilder::new()
-        .layer(limit("day").headers(Headers::Draft11))
-        .layer(limit("minute").headers(Headers::Draft11));
-    let wrong = tower::ServiceBuilder::new()
-        .layer(limit("day").headers(Inserted))
-        .layer(limit("minute").headers(Headers::Draft11));
-    let right = ask(&right, Request::new(())).await;
-    let wrong = ask(&wrong, Request::new(())).await;
-    assert_eq!(lines(&right, "ratelimit").len(), 2);
-    assert_eq!(lines(&wrong, "ratelimit").len(), 1);
-}
-
-#[tokio::test]
-async fn a_burst_is_stated_with_its_refill_time() {
-    for (quota, policy) in [
-        // 10 per second, burst 50: 50 are refilled in 5 seconds.
-        (Quota::per_second(10).burst(50), r#""default";q=50;w=5"#),
-        // A burst below the limit: the rate stays the same.
-        (Quota::per_minute(60).burst(10), r#""default";q=10;w=10"#),
-        (Quota::per_hour(7).burst(3), r#""default";q=3;w=1543"#),
-        // 5 are refilled in half a second, which the field cannot hold.
-        (Quota::per_second(10).burst(5), r#""default";q=5"#),
-        (Quota::per_minute(60), r#""default";q=60;w=60"#),
-    ] {
-        let layer = RateLimitLayer::new(Global, TokenBucket::new(quota)).headers(Headers::Draft11);
-        let response = ask(&layer, Request::new(())).await;
-        assert_eq!(lines(&response, "ratelimit-policy"), [policy], "{quota}");
-    }
-}
-
-#[tokio::test]
-async fn headers_follow_the_layers_quota_and_form() {
-    let layer = RateLimitLayer::new(Global, SlidingLog::new(Quota::per_hour(10)));
-    let (new, old) = (
-        layer.clone().headers(Headers::Draft11),
-        layer.clone().headers(Headers::Draft6),
-    );
-    let policy = async |form: bool| {
-        let response = if form {
-            ask(&new, Request::new(())).await
-        } else {
-            ask(&old, Request::new(())).await
-        };
-        lines(&response, "ratelimit-policy")[0].to_owned()
-    };
-    assert_eq!(policy(true).await, r#""default";q=10;w=3600"#);
-    assert_eq!(policy(false).await, "10;w=3600");
-    layer.handle().set_quota(Quota::per_hour(20)).unwrap();
-    assert_eq!(policy(true).await, r#""default";q=20;w=3600"#);
-    assert_eq!(policy(false).await, "20;w=3600");
 }
 
 /// Shows promise 75.

@@ -9,7 +9,6 @@ mod keys;
 mod servers;
 mod spoofing;
 mod support;
-mod threads;
 mod tls;
 mod usage;
 mod web;

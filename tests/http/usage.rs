@@ -11,10 +11,7 @@ use tokio::{
 };
 use tower_throttle::{
     All, AnyAlgorithm, ClientIp, FixedWindow, HeaderKey, Headers, Local, Lockout, Quota,
-    RateLimitLayer, Settle, TokenBucket,
-    key::Missing,
-    layer::Usage,
-    store::{Backend, Op},
+    RateLimitLayer, Settle, TokenBucket, key::Missing, layer::Usage,
 };
 
 use crate::support::Gone;
@@ -169,44 +166,4 @@ async fn each_limit_of_a_tuple_is_listed() {
     ];
     let expected = expected.map(|(name, limit, left)| (json!(name), json!(limit), json!(left)));
     assert_eq!(figures, expected);
-}
-
-/// Shows promise 322.
-#[cfg(feature = "cas")]
-#[tokio::test]
-async fn each_limit_of_a_tuple_in_a_store_is_listed() {
-    use tower_throttle::store::{
-        cas::{Cas, MemoryStore},
-        fleet::Synced,
-    };
-    let limits = || {
-        let minute = TokenBucket::new(Quota::per_minute(60));
-        (minute, FixedWindow::new(Quota::per_day(100)))
-    };
-    let exact = Cas::new(MemoryStore::new(), "tokens", limits());
-    let taken = exact.decide("ann", 30).await.unwrap();
-    assert_eq!((taken.policy, taken.remaining()), (0, 30));
-    for (part, limit, left) in [(0, 60, 30), (1, 100, 70)] {
-        let peeked = exact.apply("ann", Op::PeekOf(1, part)).await.unwrap();
-        assert_eq!(
-            (peeked.policy, peeked.limit, peeked.remaining()),
-            (part, limit, left)
-        );
-    }
-    let fleet = Synced::new(MemoryStore::new(), "tokens", limits());
-    let binding = fleet.decide("ann", 30).await.unwrap().policy;
-    assert_eq!(
-        fleet
-            .apply("ann", Op::PeekOf(1, binding))
-            .await
-            .unwrap()
-            .policy,
-        binding
-    );
-    assert!(
-        fleet
-            .apply("ann", Op::PeekOf(1, 1 - binding))
-            .await
-            .is_err()
-    );
 }

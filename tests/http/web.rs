@@ -56,17 +56,3 @@ async fn clients_understand_a_limit_inside_the_grpc_web_layer() {
     tokio::spawn(server.serve_with_incoming(incoming));
     assert_retry_info(&refused(address).await);
 }
-
-#[tokio::test]
-async fn clients_understand_a_limit_outside_the_grpc_web_layer() {
-    let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let address = incoming.local_addr().unwrap();
-    let (_, health) = tonic_health::server::health_reporter();
-    let server = Server::builder()
-        .accept_http1(true)
-        .layer(RateLimitLayer::new(Global, once()))
-        .layer(GrpcWebLayer::new())
-        .add_service(health);
-    tokio::spawn(server.serve_with_incoming(incoming));
-    assert_retry_info(&refused(address).await);
-}

@@ -3,7 +3,7 @@
 use std::{num::NonZeroU32, time::Duration};
 
 use governor::{RateLimiter, clock::FakeRelativeClock};
-use tower_throttle::{Gcra, Limiter, ManualClock, Quota, algorithm::Algorithm, clock::Tick};
+use tower_throttle::{Gcra, Limiter, ManualClock, Quota, algorithm::Algorithm};
 
 /// `SplitMix64`.
 fn next(seed: &mut u64) -> u64 {
@@ -74,15 +74,6 @@ fn a_cost_that_overflows_in_governor_is_denied() {
     let decision = limiter.check_n(51_240_957);
     assert!(decision.is_denied() && decision.retry_after.is_none());
     assert_eq!(limiter.peek().remaining(), 10);
-}
-
-#[test]
-fn a_change_of_quota_leaves_an_unused_state_unused() {
-    let [from, to] = [10, 11].map(|limit| Gcra::new(Quota::per_hour(limit)));
-    let now = Tick::from_nanos(1_000_000_007);
-    let mut state = from.fresh(now);
-    to.rescale(&mut state, &from, now);
-    assert_eq!(state, to.fresh(now));
 }
 
 /// Two quotas in turn, each for a thousandth of the time that a cell takes to come back.

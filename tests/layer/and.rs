@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use axum::{Extension, Router, body::Body, extract::Request, routing::get};
+use axum::{Router, body::Body, extract::Request, routing::get};
 use http::{Response, StatusCode};
 use tokio_test::{assert_pending, assert_ready, task};
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn, util::BoxCloneService};
 use tower_throttle::{
-    AsError, ClientIp, ConcurrencyLimitLayer, Decision, FixedWindow, Global, HeaderKey, Headers,
-    LeakyBucket, Quota, RateLimitLayer, RateLimited, StoreError, TokenBucket,
-    key::{Extracted, Missing, PeerAddr, Priority},
+    AsError, ClientIp, ConcurrencyLimitLayer, FixedWindow, Global, Headers, LeakyBucket, Quota,
+    RateLimitLayer, RateLimited, StoreError, TokenBucket,
+    key::{PeerAddr, Priority},
     layer::OnStoreError,
     store::{Op, Receipt},
 };
@@ -80,21 +80,6 @@ async fn neither_limit_counts_what_the_other_denies() {
     assert_eq!((counts.admitted, counts.denied), (6, 9));
 }
 
-/// Two layers instead of `and`: the problem that `and` solves.
-#[tokio::test]
-async fn the_outer_of_two_layers_counts_what_the_inner_one_denies() {
-    let outer = RateLimitLayer::new(ClientIp::peer(), window(3));
-    let client = ClientIp::peer().key([192, 0, 2, 1].into());
-    let handle = outer.handle();
-    let app = Router::new()
-        .route("/", get(|| async {}))
-        .layer(RateLimitLayer::new(Global, window(1)))
-        .layer(outer);
-    assert_eq!(status(&app, from(1)).await, StatusCode::OK);
-    assert_eq!(status(&app, from(1)).await, StatusCode::TOO_MANY_REQUESTS);
-    assert_eq!(handle.peek_now(&client, 0).remaining(), 1);
-}
-
 /// Shows promise 53.
 #[tokio::test]
 async fn concurrent_requests_take_from_both_limits_or_neither() {
@@ -124,60 +109,6 @@ async fn concurrent_requests_take_from_both_limits_or_neither() {
     assert_eq!(left[0] + left[1], 500, "{left:?}");
     // A thread may have held the last of key 0 until the second limit was used up.
     assert!(left[0] < 4, "{left:?}");
-}
-
-#[tokio::test]
-async fn a_request_with_one_key_is_counted_by_its_limit() {
-    let by_name = HeaderKey::new("x-api-key").if_missing(Missing::Skip);
-    let layer = RateLimitLayer::new(by_name, window(1))
-        .and(RateLimitLayer::new(
-            |req: &Request| match req.headers().get("tenant") {
-                Some(tenant) => Extracted::Key(tenant.clone()),
-                None => Extracted::Skip,
-            },
-            window(2),
-        ))
-        .and(RateLimitLayer::new(
-            |req: &Request| match req.method().as_str() {
-                "POST" => Extracted::Key(()),
-                _ => Extracted::Skip,
-            },
-            window(1),
-        ))
-        .name("three");
-    let handle = layer.handle();
-    let app = Router::new()
-        .route("/", get(|| async {}).post(|| async {}))
-        .layer(layer);
-    let request = |headers: &[&'static str], method| {
-        let mut request = http::Request::builder().method(method);
-        for name in headers {
-            request = request.header(*name, "x");
-        }
-        request.body(Body::empty()).unwrap()
-    };
-    assert_eq!(status(&app, request(&[], "GET")).await, 200);
-    assert_eq!(status(&app, request(&["x-api-key"], "GET")).await, 200);
-    assert_eq!(status(&app, request(&["x-api-key"], "GET")).await, 429);
-    assert_eq!(status(&app, request(&["tenant"], "GET")).await, 200);
-    // The limit that denies is named by its position among all limits.
-    for (headers, method, expected) in [
-        (&["x-api-key", "tenant"][..], "POST", "three-1"),
-        (&["tenant"], "POST", ""),
-        (&["tenant"], "GET", "three-2"),
-        (&[], "POST", "three-3"),
-    ] {
-        let result = app.clone().oneshot(request(headers, method)).await.unwrap();
-        let limited = result.extensions().get::<RateLimited>();
-        let policy = limited.and_then(RateLimited::policy).unwrap_or_default();
-        assert_eq!(policy, expected, "{headers:?} {method}");
-    }
-    assert_eq!(handle.counts().skipped, 1);
-    let third = handle.first().second();
-    drop(third.reset(&http::HeaderValue::from_static("x")));
-    assert_eq!(status(&app, request(&["tenant"], "GET")).await, 200);
-    drop(handle.second().reset(&()));
-    assert_eq!(status(&app, request(&[], "POST")).await, 200);
 }
 
 /// Shows promise 54.
@@ -241,29 +172,6 @@ async fn headers_state_the_strictest_limit_by_its_name() {
 }
 
 #[tokio::test]
-async fn limits_without_names_are_numbered() {
-    let limit = || RateLimitLayer::new(Global, window(1));
-    for (layer, names) in [
-        (limit().and(limit()), ["default-1", "default-2"]),
-        (limit().name("a").and(limit()), ["a", "default-2"]),
-        (limit().name("a").and(limit()).name("b"), ["b-1", "b-2"]),
-    ] {
-        let layer = layer.respond(AsError);
-        let handle = layer.handle();
-        let service = layer.layer(service_fn(async |n: u8| Ok::<_, BoxError>(n)));
-        service.clone().oneshot(1).await.unwrap();
-        for (at, name) in names.into_iter().enumerate() {
-            let other = [handle.second(), handle.first()];
-            drop(other[at].reset(&()));
-            let error = service.clone().oneshot(1).await.unwrap_err();
-            let limited = error.downcast_ref::<RateLimited>().unwrap();
-            assert_eq!(limited.policy(), Some(name));
-            drop(other[at].charge(&(), 1));
-        }
-    }
-}
-
-#[tokio::test]
 async fn a_limit_in_shadow_mode_denies_nothing_and_takes_nothing_of_a_denied_request() {
     let clients = |n: &u8| *n;
     let shadow = RateLimitLayer::new(clients, window(2)).shadow();
@@ -307,19 +215,6 @@ async fn a_limit_in_shadow_mode_denies_nothing_and_takes_nothing_of_a_denied_req
     }
     let counts = layer.handle().counts();
     assert_eq!((counts.admitted, counts.shadow_waited), (1, 2));
-}
-
-#[tokio::test]
-async fn the_decision_of_several_limits_is_shared_if_one_of_them_asks_for_it() {
-    let limit = |limit| RateLimitLayer::new(Global, window(limit));
-    let left = async |Extension(decision): Extension<Decision>| decision.remaining().to_string();
-    for layer in [
-        limit(2).share_decision().and(limit(3)),
-        limit(2).and(limit(3).share_decision()),
-    ] {
-        let app = Router::new().route("/", get(left).layer(layer));
-        assert_eq!(status(&app, from(1)).await, StatusCode::OK);
-    }
 }
 
 /// Shows promise 53.
@@ -397,19 +292,6 @@ mod on_servers {
 
     type Limited = BoxCloneService<u8, u8, BoxError>;
 
-    #[tokio::test]
-    async fn the_second_limit_decides_after_the_first_has_admitted() {
-        let (both, first, second) = pair();
-        let result = first.later();
-        let mut deciding = task::spawn(both.oneshot(1));
-        assert_pending!(deciding.poll());
-        assert_eq!((first.ops(), second.ops()), (vec![Op::Take(3)], vec![]));
-        result.send(Ok(admit())).unwrap();
-        assert_ready!(deciding.poll()).unwrap();
-        assert_eq!(second.ops(), [Op::Take(3)]);
-        assert_eq!(first.ops(), [Op::Take(3)]);
-    }
-
     /// Shows promise 53.
     #[tokio::test]
     async fn after_a_denial_by_the_first_limit_the_second_is_not_called() {
@@ -475,125 +357,18 @@ mod on_servers {
             assert_eq!(second.ops(), asked, "after a denial none is asked");
         }
     }
-
-    #[tokio::test]
-    async fn a_configuration_error_denies_and_the_others_give_back() {
-        let misconfigured = || Reply::Now(Err(StoreError::new("wrong password", false)));
-        let (both, first, second) = pair();
-        first.push(misconfigured());
-        assert!(both.clone().oneshot(1).await.is_err());
-        assert_eq!((first.ops(), second.ops()), (vec![Op::Take(3)], vec![]));
-        second.push(misconfigured());
-        assert!(both.oneshot(1).await.is_err());
-        assert_eq!(first.ops()[1..], [Op::Take(3), Op::Refund(3, NOW)]);
-    }
 }
 
 #[cfg(feature = "tokio")]
 mod queued {
     //! One of the limits queues requests.
 
-    use std::sync::{Arc, Mutex};
-
-    use tokio::time::Instant;
-    use tower_throttle::{LeakyBucket, queue::WhenFull};
+    use tower_throttle::LeakyBucket;
 
     use super::*;
 
-    type Served = Arc<Mutex<Vec<(u32, u64)>>>;
-
     fn queue() -> LeakyBucket {
         LeakyBucket::new(Quota::per_second(1)).queue(10)
-    }
-
-    /// A service that records each request and the second of its arrival.
-    fn record(
-        served: &Served,
-    ) -> impl Service<u32, Response = (), Error = BoxError, Future: Send> + Clone + Send + 'static
-    {
-        let (begun, served) = (Instant::now(), Arc::clone(served));
-        service_fn(move |n: u32| {
-            served.lock().unwrap().push((n, begun.elapsed().as_secs()));
-            std::future::ready(Ok(()))
-        })
-    }
-
-    async fn after_a_cancelled_waiter(layer_first: bool) -> Vec<(u32, u64)> {
-        let served = Served::default();
-        let service = record(&served);
-        let client = |n: &u32| *n;
-        let run = |service: tower::util::BoxCloneService<u32, (), BoxError>| async move {
-            let mut calls = Vec::new();
-            for n in 0..4 {
-                calls.push(tokio::spawn(service.clone().oneshot(n)));
-                tokio::task::yield_now().await;
-            }
-            // The first waiter is cancelled; a new request takes the free position.
-            calls.remove(1).abort();
-            tokio::task::yield_now().await;
-            calls.push(tokio::spawn(service.clone().oneshot(4)));
-            for call in calls {
-                call.await.unwrap().unwrap();
-            }
-        };
-        if layer_first {
-            let layer =
-                RateLimitLayer::new(Global, queue()).and(RateLimitLayer::new(client, window(1)));
-            let handle = layer.handle();
-            let layered = layer.respond(AsError).layer(service);
-            run(tower::util::BoxCloneService::new(layered)).await;
-            assert_eq!(
-                handle.second().peek_now(&1, 0).remaining(),
-                1,
-                "its unit was refunded"
-            );
-        } else {
-            let layer =
-                RateLimitLayer::new(client, window(1)).and(RateLimitLayer::new(Global, queue()));
-            let handle = layer.handle();
-            let layered = layer.respond(AsError).layer(service);
-            run(tower::util::BoxCloneService::new(layered)).await;
-            assert_eq!(
-                handle.first().peek_now(&1, 0).remaining(),
-                1,
-                "its unit was refunded"
-            );
-        }
-        let served = served.lock().unwrap();
-        served.clone()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn requests_of_different_keys_wait_in_one_queue() {
-        let expected = [(0, 0), (2, 1), (3, 2), (4, 3)];
-        assert_eq!(after_a_cancelled_waiter(true).await, expected);
-        assert_eq!(after_a_cancelled_waiter(false).await, expected);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_request_waits_in_one_queue_after_the_other() {
-        let layer = RateLimitLayer::new(|n: &u32| n % 2, queue())
-            .and(RateLimitLayer::new(Global, queue()))
-            .respond(AsError);
-        let handle = layer.handle();
-        let served = Served::default();
-        let service = layer.layer(record(&served));
-        let mut calls = Vec::new();
-        for n in 0..3 {
-            calls.push(tokio::spawn(service.clone().oneshot(n)));
-            tokio::task::yield_now().await;
-        }
-        // Request 1 waits for the second limit, and request 2 first for the first one.
-        assert_eq!(
-            (handle.first().waiting(), handle.second().waiting()),
-            (1, 1)
-        );
-        for call in calls {
-            call.await.unwrap().unwrap();
-        }
-        assert_eq!(*served.lock().unwrap(), [(0, 0), (1, 1), (2, 2)]);
-        let counts = handle.counts();
-        assert_eq!((counts.admitted, counts.waited), (1, 2));
     }
 
     /// Shows promise 53.
@@ -630,46 +405,6 @@ mod queued {
             let wait = line.peek_now(&(), 1).wait().unwrap_or_default();
             assert_eq!(wait.as_millis(), next.as_millis());
         }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn one_seat_is_enough_for_several_queues() {
-        let layer = RateLimitLayer::new(|n: &u32| n % 2, queue())
-            .and(RateLimitLayer::new(Global, queue()))
-            .seats(1)
-            .when_full(WhenFull::Deny)
-            .respond(AsError);
-        let service = layer.layer(service_fn(async |_: u32| Ok::<_, BoxError>(())));
-        service.clone().oneshot(0).await.unwrap();
-        let mut first = task::spawn(service.clone().oneshot(2));
-        assert_pending!(first.poll());
-        assert!(service.clone().oneshot(1).await.is_err(), "no seat is left");
-        tokio::time::advance(Duration::from_secs(1)).await;
-        // Its wait is over, and with it the seat.
-        assert_ready!(first.poll()).unwrap();
-        let mut second = task::spawn(service.clone().oneshot(1));
-        assert_pending!(second.poll());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_refund_releases_waiters_of_its_limit() {
-        let layer = RateLimitLayer::new(|n: &u32| *n, window(10))
-            .and(RateLimitLayer::new(Global, queue()))
-            .respond(AsError);
-        let handle = layer.handle();
-        let served = Served::default();
-        let service = layer.layer(record(&served));
-        let mut calls = Vec::new();
-        for n in 0..3 {
-            calls.push(tokio::spawn(service.clone().oneshot(n)));
-            tokio::task::yield_now().await;
-        }
-        drop(handle.first().refund(&1, 1));
-        drop(handle.second().refund(&(), 1));
-        for call in calls {
-            call.await.unwrap().unwrap();
-        }
-        assert_eq!(*served.lock().unwrap(), [(0, 0), (1, 0), (2, 1)]);
     }
 }
 
@@ -723,38 +458,4 @@ async fn each_limit_of_several_has_priorities_of_its_own() {
             1
         );
     }
-}
-
-#[tokio::test]
-async fn a_proxy_header_that_one_of_several_keys_ignores_is_reported() {
-    let rate = || RateLimitLayer::new(Global, window(9));
-    let per_client = || RateLimitLayer::new(ClientIp::peer(), window(9));
-    let forwarded = || {
-        let mut request = from(1);
-        let headers = request.headers_mut();
-        headers.insert("x-forwarded-for", "203.0.113.9".parse().unwrap());
-        request
-    };
-    macro_rules! reported {
-        ($layer:expr) => {{
-            let layer = $layer;
-            let handle = layer.handle();
-            let app = Router::new().route("/", get(|| async {})).layer(layer);
-            assert_eq!(status(&app, forwarded()).await, StatusCode::OK);
-            handle.counts().unread_proxy_headers
-        }};
-    }
-    assert_eq!(reported!(per_client().and(rate())), 1);
-    assert_eq!(reported!(rate().and(per_client())), 1);
-    assert_eq!(
-        reported!(rate().and(rate().and(per_client().skip(|_: &Request| false)))),
-        1
-    );
-    // Without a key that ignores it there is nothing to report.
-    assert_eq!(reported!(rate().and(rate())), 0);
-    let trusting = RateLimitLayer::new(
-        ClientIp::x_forwarded_for().trusting(["192.0.2.0/24"]),
-        window(9),
-    );
-    assert_eq!(reported!(rate().and(trusting)), 0);
 }

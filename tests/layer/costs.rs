@@ -16,12 +16,12 @@ use tokio::time::Instant;
 use tokio_test::{assert_pending, task};
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 use tower_throttle::{
-    FixedWindow, Global, Headers, Local, ManualClock, Quota, RateLimitLayer, Settle, TokenBucket,
+    FixedWindow, Global, Headers, Local, ManualClock, Quota, RateLimitLayer, TokenBucket,
     respond::{AtEnd, CostHandle},
     store::{Backend, IntoBackend, Op, Receipt},
 };
 
-use crate::support::{Script, admit, deny};
+use crate::support::{Script, deny};
 
 const LIMIT: u64 = 100;
 const ESTIMATE: u64 = 20;
@@ -287,28 +287,6 @@ async fn what_a_request_has_used_beyond_its_estimate_is_taken_while_others_wait(
 
 /// Shows promise 321.
 #[tokio::test]
-async fn after_an_upgrade_the_last_handle_settles() {
-    let script = Script::default();
-    let layer = RateLimitLayer::new(Global, script.clone())
-        .cost(|_: &Request<()>| ESTIMATE)
-        .settle(AtEnd);
-    let upgraded = async |request: Request<()>| {
-        let mut response = Response::new(Frames::default());
-        response.extensions_mut().insert(handle_of(&request));
-        Ok::<_, BoxError>(response)
-    };
-    let service = layer.layer(service_fn(upgraded));
-    let mut response = service.oneshot(Request::new(())).await.unwrap();
-    let cost = response.extensions_mut().remove::<CostHandle>().unwrap();
-    drop(response);
-    cost.add(25);
-    assert_eq!(script.ops(), [Op::Take(ESTIMATE)]);
-    drop(cost);
-    assert_eq!(script.ops(), [Op::Take(ESTIMATE), Op::Charge(5)]);
-}
-
-/// Shows promise 321.
-#[tokio::test]
 async fn each_of_several_limits_is_told_by_its_name() {
     let (tokens, bytes, requests) = (Script::default(), Script::default(), Script::default());
     let limit = |script: &Script| RateLimitLayer::new(Global, script.clone());
@@ -343,40 +321,6 @@ async fn each_of_several_limits_is_told_by_its_name() {
 
 /// Shows promise 321.
 #[tokio::test]
-async fn one_handle_concerns_the_limits_of_all_layers_around_a_service() {
-    let (outer, inner) = (Script::default(), Script::default());
-    let limit = |script: &Script, name: &str| {
-        RateLimitLayer::new(Global, script.clone())
-            .name(name)
-            .cost(|_: &Request<Asked>| ESTIMATE)
-            .settle(AtEnd)
-    };
-    let service = limit(&inner, "inner").layer(service_fn(serve));
-    run(limit(&outer, "outer").layer(service), (End::Body, Some(21))).await;
-    for script in [outer, inner] {
-        assert_eq!(script.ops(), [Op::Take(ESTIMATE), Op::Charge(1)]);
-    }
-}
-
-/// Shows promise 321.
-#[tokio::test]
-async fn a_request_that_has_waited_for_its_decision_has_a_handle() {
-    let script = Script::default();
-    let reply = script.later();
-    let layer = RateLimitLayer::new(Global, script.clone())
-        .cost(|_: &Request<Asked>| ESTIMATE)
-        .settle(AtEnd);
-    let request = Request::new((End::Commit, Some(6)));
-    let mut call = task::spawn(layer.layer(service_fn(serve)).oneshot(request));
-    assert!(call.poll().is_pending());
-    reply.send(Ok(admit())).unwrap();
-    drop(call.await.unwrap());
-    let settled = [Op::Take(ESTIMATE), Op::Refund(14, Receipt::NOW)];
-    assert_eq!(script.ops(), settled);
-}
-
-/// Shows promise 321.
-#[tokio::test]
 async fn what_another_limit_denies_costs_nothing() {
     let script = Script::default();
     let other = RateLimitLayer::new(Global, Script::now([deny()]));
@@ -393,24 +337,6 @@ async fn what_another_limit_denies_costs_nothing() {
     assert_eq!(response.status(), 429);
     let given_back = [Op::Take(ESTIMATE), Op::Refund(ESTIMATE, Receipt::NOW)];
     assert_eq!(script.ops(), given_back);
-}
-
-/// Shows promise 321.
-#[tokio::test]
-async fn a_response_that_is_settled_is_not_settled_again() {
-    for (settle, then) in [
-        (Settle::Keep, Op::Charge(5)),
-        (Settle::Refund, Op::Refund(ESTIMATE, Receipt::NOW)),
-        (Settle::Charge(1), Op::Refund(19, Receipt::NOW)),
-    ] {
-        let script = Script::default();
-        let layer = RateLimitLayer::new(Global, script.clone())
-            .cost(|_: &Request<Asked>| ESTIMATE)
-            .settle(move |_: &Response<Frames>| settle)
-            .settle(AtEnd);
-        run(layer.layer(service_fn(serve)), (End::Body, Some(25))).await;
-        assert_eq!(script.ops(), [Op::Take(ESTIMATE), then], "{settle:?}");
-    }
 }
 
 /// What time has returned is not given back again.
@@ -435,31 +361,6 @@ async fn a_long_stream_gives_back_only_what_is_still_taken() {
     assert_eq!(handle.peek_now(&(), 0).remaining(), 50);
     drop(response);
     assert_eq!(handle.peek_now(&(), 0).remaining(), 50);
-}
-
-/// Shows promise 321.
-#[tokio::test]
-async fn a_skipped_or_shadowed_request_can_say_anything() {
-    let script = Script::now([deny()]);
-    let layer = RateLimitLayer::new(Global, script.clone())
-        .skip(|request: &Request<Asked>| request.body().0 == End::Error)
-        .cost(|_: &Request<Asked>| ESTIMATE)
-        .settle(AtEnd)
-        .shadow();
-    run(layer.layer(service_fn(serve)), (End::Body, Some(6))).await;
-    // Nothing was taken from a denied request.
-    assert_eq!(script.ops(), [Op::Take(ESTIMATE)]);
-    let skipped = service_fn(|request: Request<Asked>| async move {
-        let cost = request.extensions().get::<CostHandle>().cloned();
-        let cost = cost.unwrap_or_default();
-        cost.set(5);
-        cost.commit();
-        assert!(cost.of("default").is_none());
-        Ok::<_, BoxError>(Response::new(Frames::default()))
-    });
-    let request = Request::new((End::Error, None));
-    layer.layer(skipped).oneshot(request).await.unwrap();
-    assert_eq!(script.ops(), [Op::Take(ESTIMATE)]);
 }
 
 /// A layer without it stores nothing in requests.

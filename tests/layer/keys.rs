@@ -1,12 +1,10 @@
 //! Keys of requests of any type.
 
-use std::{borrow::Cow, net::IpAddr, sync::Arc};
-
 use http::StatusCode;
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::{
     AsError, FixedWindow, Quota, RateLimitLayer, RateLimited,
-    key::{Extracted, Key, KeyExtractor, Rejection},
+    key::{Extracted, KeyExtractor, Rejection},
 };
 
 fn once() -> FixedWindow {
@@ -67,33 +65,4 @@ async fn the_error_of_a_key_closure_becomes_the_rejection() {
     assert_eq!(limited.status(), StatusCode::IM_A_TEAPOT);
     assert_eq!(limited.retry_after(), None);
     assert!(!limited.is_permanent());
-}
-
-#[tokio::test]
-async fn a_tuple_of_extractors_counts_per_combination_of_keys() {
-    #[derive(Clone)]
-    struct Digit(u32);
-    impl KeyExtractor<u32> for Digit {
-        type Key = u32;
-        fn extract(&self, request: &u32) -> Extracted<u32> {
-            Extracted::Key(request / 10_u32.pow(self.0) % 10)
-        }
-    }
-    let requests = [11, 12, 21, 11, 111];
-    assert_eq!(passed((Digit(0), Digit(1)), &requests).await, 3);
-    assert_eq!(passed((Digit(0), Digit(1), Digit(2)), &requests).await, 4);
-    let odd = |req: &u32| match req % 2 {
-        1 => Extracted::Key(0),
-        _ => Extracted::Skip,
-    };
-    assert_eq!(passed((Digit(0), odd), &[11, 11, 12, 12]).await, 3);
-}
-
-#[test]
-fn common_types_are_keys() {
-    fn key<K: Key>() {}
-    key::<(IpAddr, String, [u8; 16])>();
-    key::<(Arc<str>, Cow<'static, str>, Vec<u8>, Box<str>)>();
-    key::<(http::Method, http::Uri, http::HeaderValue)>();
-    key::<((u64, char), (i128, bool))>();
 }

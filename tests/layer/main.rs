@@ -28,9 +28,7 @@ mod remote;
 #[cfg(all(feature = "metrics", feature = "tracing"))]
 mod reports;
 mod sharing;
-mod stacks;
 mod support;
-mod types;
 #[cfg(not(feature = "tokio"))]
 mod untimed;
 #[cfg(feature = "tokio")]

@@ -10,7 +10,7 @@ use std::{
 
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::{
-    AnyAlgorithm, AsError, Decision, FixedWindow, Global, LeakyBucket, Local, ManualClock, Quota,
+    AnyAlgorithm, AsError, FixedWindow, Global, LeakyBucket, Local, ManualClock, Quota,
     RateLimitLayer, RateLimited, Settle, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
     store::{Backend, Op, Plan, Quotas, Receipt},
 };
@@ -124,40 +124,6 @@ async fn an_error_of_the_service_keeps_the_cost() {
         .respond(AsError);
     layer.layer(failing).oneshot(1).await.unwrap_err();
     assert_eq!(script.ops(), [Op::Take(1)]);
-}
-
-#[tokio::test]
-async fn a_closure_of_the_result_settles_errors_of_the_service() {
-    let odd_fails = async |n: u64| -> Result<u64, BoxError> {
-        if n % 2 == 1 {
-            Err(format!("{n} is odd").into())
-        } else {
-            Ok(n)
-        }
-    };
-    let script = Script::default();
-    let layer = RateLimitLayer::new(Global, script.clone())
-        .settle(|result: Result<&u64, &BoxError>| match result {
-            Ok(0) => Settle::Keep,
-            Ok(_) => Settle::Refund,
-            Err(_) => Settle::Charge(10),
-        })
-        .respond(AsError);
-    let service = layer.layer(service_fn(odd_fails));
-    assert_eq!(service.clone().oneshot(0).await.unwrap(), 0);
-    assert_eq!(service.clone().oneshot(2).await.unwrap(), 2);
-    let error = service.clone().oneshot(3).await.unwrap_err();
-    assert_eq!(error.to_string(), "3 is odd", "the error is unchanged");
-    assert_eq!(
-        script.ops(),
-        [
-            Op::Take(1),
-            Op::Take(1),
-            Op::Refund(1, Receipt::NOW),
-            Op::Take(1),
-            Op::Charge(9)
-        ]
-    );
 }
 
 /// Shows promise 321.
@@ -310,45 +276,4 @@ async fn a_quota_that_changes_to_and_fro_frees_nothing() {
         clock.advance(minute * 2);
         assert_eq!(left(30).await, 30, "{algorithm:?}");
     }
-}
-
-/// A quota per key and a line of the layer go together.
-#[cfg(feature = "tokio")]
-#[tokio::test(start_paused = true)]
-async fn requests_wait_at_the_pace_of_their_own_quota() {
-    let slow = TokenBucket::new(Quota::per_second(1).burst(1));
-    let quotas = Quotas::new(slow, |key: &u64| match key {
-        0 => Plan::Default,
-        _ => Plan::Quota(Quota::per_second(10).burst(1)),
-    });
-    let layer = RateLimitLayer::new(|key: &u64| *key, quotas)
-        .queue(10)
-        .respond(AsError);
-    let service = layer.layer(service_fn(|_: u64| async { Ok::<_, BoxError>(()) }));
-    for (key, expected) in [(0, 4_000), (1, 400)] {
-        let start = tokio::time::Instant::now();
-        for _ in 0..5 {
-            service.clone().oneshot(key).await.unwrap();
-        }
-        assert_eq!(start.elapsed().as_millis(), expected, "{key}");
-    }
-}
-
-#[tokio::test]
-async fn several_limits_all_admit_or_take_nothing() {
-    let both = (
-        TokenBucket::new(Quota::per_day(10)),
-        SlidingLog::new(Quota::per_day(2)),
-    );
-    let layer = RateLimitLayer::new(Global, both).respond(AsError);
-    let service = layer.layer(service_fn(echo));
-    let mut admitted = Vec::new();
-    for n in 0..5 {
-        admitted.push(service.clone().oneshot(n).await.is_ok());
-    }
-    assert_eq!(admitted, [true, true, false, false, false]);
-    // The bucket did not count what the log denied.
-    let left: Decision = layer.handle().peek(&(), 0).await.unwrap();
-    assert_eq!(left.remaining(), 0);
-    layer.handle().reset(&()).await.unwrap();
 }

@@ -21,8 +21,7 @@ use tokio::{
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::store::{Backend, Cached, Op, Plan, Quotas, Receipt};
 use tower_throttle::{
-    Decision, FixedWindow, Headers, LeakyBucket, Limiter, Local, Quota, RateLimitLayer, StoreError,
-    TokenBucket,
+    Decision, FixedWindow, Headers, Limiter, Local, Quota, RateLimitLayer, StoreError, TokenBucket,
 };
 
 type Asked = Result<Plan, StoreError>;
@@ -776,20 +775,6 @@ async fn headers_state_the_quota_of_the_key() {
 }
 
 /// Shows promise 352.
-#[tokio::test(start_paused = true)]
-async fn a_charge_is_made_although_the_quota_is_not_known_yet() {
-    let source = Source::of(10);
-    let layer = RateLimitLayer::new(|key: &u64| *key, real(&source).0);
-    let handle = layer.handle();
-    handle.charge(&1, 4).await.unwrap();
-    assert_eq!(handle.peek(&1, 0).await.unwrap().remaining(), 6);
-    handle.refund(&1, 1).await.unwrap();
-    assert_eq!(handle.peek(&1, 0).await.unwrap().remaining(), 7);
-    handle.reset(&1).await.unwrap();
-    assert_eq!(handle.peek(&1, 0).await.unwrap().remaining(), 10);
-}
-
-/// Shows promise 352.
 #[cfg(feature = "cas")]
 #[tokio::test(start_paused = true)]
 async fn a_charge_over_a_store_is_made_although_the_quota_is_not_known_yet() {
@@ -814,36 +799,4 @@ async fn a_charge_over_a_store_is_made_although_the_quota_is_not_known_yet() {
         assert_eq!(limit.apply(&2, Op::Peek(0)).await.unwrap().limit, 2);
         assert!(plans.stats().last_error.is_some());
     }
-}
-
-#[test]
-fn a_queue_or_several_limits_have_no_quota_per_key() {
-    let source = |_: &u64| Plan::Default;
-    let queue = LeakyBucket::new(Quota::per_second(100).burst(10)).queue(20);
-    let error = Quotas::try_new(queue, source).unwrap_err();
-    assert!(error.to_string().contains("a queue"), "{error}");
-    let queue = TokenBucket::new(Quota::per_second(100).burst(10)).queue(20);
-    assert!(Quotas::try_new(queue, source).is_err());
-    let two = (
-        FixedWindow::new(Quota::per_day(1)),
-        FixedWindow::new(Quota::per_hour(1)),
-    );
-    assert!(Quotas::try_new(two, source).is_err());
-    let meter = LeakyBucket::new(Quota::per_second(1));
-    assert!(Quotas::try_new(meter, source).is_ok());
-}
-
-#[test]
-fn without_a_runtime_the_default_applies() {
-    let Real(limit, plans) = real(&Source::of(10));
-    let mut decided = limit.decide(&1, 1);
-    let mut cx = Context::from_waker(Waker::noop());
-    let std::task::Poll::Ready(decided) = std::pin::Pin::new(&mut decided).poll(&mut cx) else {
-        panic!("nothing to wait for");
-    };
-    assert_eq!(decided.unwrap().limit, 2);
-    assert_eq!(
-        plans.stats().last_error.as_deref(),
-        Some("no tokio runtime runs the lookup")
-    );
 }

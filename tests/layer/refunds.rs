@@ -12,13 +12,11 @@ use tokio::sync::oneshot;
 use tokio_test::{assert_pending, assert_ready, task};
 use tower::{BoxError, Layer, Service, service_fn, util::BoxService};
 use tower_throttle::{
-    AsError, Decision, FixedWindow, Global, LeakyBucket, Limiter, Local, ManualClock, Quota,
-    RateLimitLayer, Settle, SlidingGrid, SlidingLog, SlidingWindow, StoreError, TokenBucket,
+    AsError, Decision, FixedWindow, Global, LeakyBucket, Local, ManualClock, Quota, RateLimitLayer,
+    Settle, SlidingGrid, SlidingLog, SlidingWindow, StoreError, TokenBucket,
     algorithm::AnyAlgorithm,
-    store::{Backend, Fallback, IntoBackend, Op, Plan, Quotas, Receipt},
+    store::{Backend, Fallback, IntoBackend, Op},
 };
-
-use crate::support::{Script, deny};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -128,29 +126,6 @@ async fn ten_of_an_earlier_window_leave_no_twenty_in_a_window() {
     assert_eq!(limit.peek(&()).remaining(), 6);
 }
 
-#[tokio::test]
-async fn a_bucket_gives_back_what_it_has_not_refilled() {
-    let clock = ManualClock::new();
-    let bucket = TokenBucket::new(Quota::per_second(1).burst(10));
-    let limit = Local::new(bucket).with_clock(clock.clone());
-    let mut service = slow(limit.clone());
-    let first = Sent::new(&mut service, 6);
-    clock.advance(2 * SECOND);
-    first.settle(Settle::Refund);
-    // Two of the six have been refilled, and four are given back: the bucket is full, not more.
-    assert_eq!(limit.peek(&()).remaining(), 10);
-    let second = Sent::new(&mut service, 10);
-    let third = {
-        clock.advance(4 * SECOND);
-        Sent::new(&mut service, 4)
-    };
-    clock.advance(SECOND);
-    second.settle(Settle::Charge(4));
-    // 5 of the 10 were refilled since. Of 6 to give back, 1 is left.
-    assert_eq!(limit.peek(&()).remaining(), 2);
-    drop(third);
-}
-
 /// Shows promise 12.
 #[tokio::test]
 async fn each_limit_of_two_keys_counts_by_its_own_clock() {
@@ -173,21 +148,6 @@ async fn each_limit_of_two_keys_counts_by_its_own_clock() {
     first.settle(Settle::Refund);
     let remaining = limits.map(|limit| limit.peek(&()).remaining());
     assert_eq!(remaining, [3, 10]);
-}
-
-#[tokio::test]
-async fn each_tier_gives_back_its_own() {
-    let clock = ManualClock::new();
-    let window = || Local::new(FixedWindow::new(Quota::per_minute(10))).with_clock(clock.clone());
-    let (table, key) = (window(), 7_u64);
-    let tiers = Quotas::new(window(), |_: &u64| Plan::Tier("one")).tier("one", table.clone());
-    let old = tiers.decide(&key, 10).await.unwrap().receipt();
-    clock.advance(60 * SECOND);
-    let new = tiers.decide(&key, 6).await.unwrap().receipt();
-    for (receipt, left) in [(old, 4), (new, 5)] {
-        let _ = tiers.apply(&key, Op::Refund(1, receipt)).await.unwrap();
-        assert_eq!(table.peek(&key).remaining(), left);
-    }
 }
 
 /// A limit on a server that can be switched off.
@@ -268,62 +228,6 @@ async fn a_fallback_gives_a_cost_back_only_to_the_backend_that_took_it() {
     }
 }
 
-/// Six backends in a chain, of which all but one are down, and three such chains by a key of their own.
-///
-/// Shows promise 12.
-#[tokio::test]
-async fn each_of_three_chains_of_six_backends_gives_a_cost_back_by_the_one_that_took_it() {
-    type Two<B> = Fallback<Server, B>;
-    type Chain = Two<Two<Two<Two<Two<Server>>>>>;
-    let clock = ManualClock::new();
-    let window = || Local::new(FixedWindow::new(Quota::per_minute(10))).with_clock(clock.clone());
-    let chains: Vec<(Chain, Vec<Server>)> = [0, 4, 5]
-        .into_iter()
-        .map(|up| {
-            let servers = (0..6).map(|index| Server {
-                limit: window(),
-                is_down: Arc::new(AtomicBool::new(index != up)),
-            });
-            let servers: Vec<_> = servers.collect();
-            let one = |index: usize| servers[index].clone();
-            let inner = Fallback::new(one(2), Fallback::new(one(3), Fallback::new(one(4), one(5))));
-            let chain = Fallback::new(one(0), Fallback::new(one(1), inner));
-            (chain, servers)
-        })
-        .collect();
-    let [a, b, c] = [0, 1, 2].map(|chain: usize| chains[chain].0.clone());
-    let layer = RateLimitLayer::new(Global, a)
-        .and(RateLimitLayer::new(Global, b))
-        .and(RateLimitLayer::new(Global, c))
-        .cost(|call: &Call| call.cost)
-        .respond(AsError)
-        .settle(|settle: &Settle| *settle);
-    let inner = service_fn(async |call: Call| Ok::<Settle, BoxError>(call.end.await?));
-    let mut service = BoxService::new(layer.layer(inner));
-    let old = Sent::new(&mut service, 3);
-    clock.advance(60 * SECOND);
-    let new = Sent::new(&mut service, 4);
-    // From now on all are up, so each refund reaches the backend that it is sent to.
-    let up = chains.iter().flat_map(|(_, servers)| servers);
-    up.for_each(|server| server.is_down.store(false, Ordering::Relaxed));
-    let left = || -> Vec<Vec<u64>> {
-        let left = |server: &Server| server.limit.peek(&()).remaining();
-        let chains = chains.iter();
-        let left = chains.map(|(_, servers)| servers.iter().map(left).collect());
-        left.collect()
-    };
-    let expected = |taker: u64| -> Vec<Vec<u64>> {
-        let chain = |up| (0..6).map(|at| if at == up { taker } else { 10 }).collect();
-        [0, 4, 5].map(chain).to_vec()
-    };
-    assert_eq!(left(), expected(6));
-    // The window of the old one is over.
-    old.settle(Settle::Refund);
-    assert_eq!(left(), expected(6));
-    new.settle(Settle::Charge(1));
-    assert_eq!(left(), expected(9));
-}
-
 /// Shows promise 12.
 #[tokio::test]
 async fn a_request_that_the_fourth_of_four_limits_denies_takes_from_none() {
@@ -367,27 +271,6 @@ impl IntoBackend for Later {
     }
 }
 
-#[tokio::test]
-async fn a_request_denied_in_shadow_mode_is_not_settled() {
-    let script = Script::now([deny()]);
-    let later = Script::default();
-    later.later().send(Ok(deny())).expect("received");
-    for (script, settle) in [
-        (script.clone(), Settle::Refund),
-        (later, Settle::Refund),
-        (Script::now([deny()]), Settle::Charge(9)),
-    ] {
-        let layer = RateLimitLayer::new(Global, script.clone())
-            .respond(AsError)
-            .shadow()
-            .settle(move |_: &u8| settle);
-        let mut service = layer.layer(service_fn(async |n: u8| Ok::<_, BoxError>(n)));
-        let mut response = task::spawn(service.call(1));
-        assert_ready!(response.poll()).expect("it passes");
-        assert_eq!(script.ops(), [Op::Take(1)], "{settle:?}");
-    }
-}
-
 /// Polls all requests, every tenth of a second, and returns in which tenths `calls` has grown.
 async fn tenths(waiting: &mut [Sent], calls: &Mutex<u32>, from: u64, to: u64) -> Vec<u64> {
     let mut grown = Vec::new();
@@ -419,48 +302,4 @@ async fn waiters_move_up_by_what_a_late_refund_gives_back() {
         first.settle(Settle::Refund);
         assert_eq!(tenths(&mut waiting, &calls, 9, 40).await, [9, 19, 29]);
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_waiter_that_moved_up_gives_back_what_is_left_of_its_earlier_turn() {
-    let line = Local::new(LeakyBucket::new(Quota::per_second(1)).queue(10));
-    let (mut service, calls) = counted(line.clone());
-    let _first = Sent::new(&mut service, 1);
-    let mut waiting: Vec<_> = (0..3).map(|_| Sent::new(&mut service, 1)).collect();
-    // The last one moves up from the fourth second to the third one.
-    drop(waiting.remove(0));
-    assert_eq!(tenths(&mut waiting, &calls, 0, 29).await, [10, 20]);
-    let last = waiting.remove(1);
-    let wait = || line.reserve(&(), 1, 9 * SECOND).wait();
-    assert_eq!(wait(), Some(SECOND / 10));
-    last.settle(Settle::Refund);
-    // A tenth of a second was left of its turn.
-    assert_eq!(wait(), Some(SECOND));
-}
-
-#[tokio::test]
-async fn a_dropped_wait_is_not_given_back_to_a_later_window() {
-    let clock = ManualClock::new();
-    let pair = (
-        LeakyBucket::new(Quota::per_second(1)).queue(10),
-        FixedWindow::new(Quota::per_hour(10)),
-    );
-    let limiter = Limiter::new(pair).with_clock(clock.clone());
-    clock.advance(3_599 * SECOND);
-    assert!(limiter.try_acquire());
-    let mut waits = task::spawn(limiter.acquire(3, 100 * SECOND));
-    assert_pending!(waits.poll());
-    clock.advance(SECOND);
-    limiter.charge(2);
-    drop(waits);
-    clock.advance(100 * SECOND);
-    assert_eq!(limiter.peek_n(0).remaining(), 8);
-}
-
-#[test]
-fn a_receipt_is_no_figure_of_a_decision() {
-    let decision = deny();
-    assert_eq!(decision.receipt(), Receipt::NOW);
-    assert_eq!(decision.with_receipt(Receipt::at(7)), decision);
-    assert_eq!(decision.with_receipt(Receipt::at(7)).receipt().moment(), 7);
 }

@@ -1,40 +1,17 @@
 //! Backends that are pending or fail.
 
-use tokio_test::{assert_pending, assert_ready_ok, task};
+use tokio_test::{assert_pending, task};
 use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimit, service_fn};
 use tower_throttle::{
     AsError, Global, RateLimitLayer, RateLimited, StoreError, layer::OnStoreError,
 };
 
-use crate::support::{Reply, Script, admit, deny};
+use crate::support::{Reply, Script, admit};
 
 type Boxed = Box<dyn std::error::Error + Send + Sync>;
 
 async fn echo(request: u8) -> Result<u8, Boxed> {
     Ok(request)
-}
-
-#[tokio::test]
-async fn a_request_proceeds_when_the_backend_has_decided() {
-    let script = Script::default();
-    let reply = script.later();
-    let layer = RateLimitLayer::new(Global, script).respond(AsError);
-    let mut service = layer.layer(service_fn(echo));
-    let mut response = task::spawn(service.ready().await.unwrap().call(3));
-    assert_pending!(response.poll());
-    reply.send(Ok(admit())).unwrap();
-    assert!(response.is_woken());
-    assert_eq!(assert_ready_ok!(response.poll()), 3);
-    assert_eq!(layer.handle().counts().admitted, 1);
-}
-
-#[tokio::test]
-async fn a_pending_backend_can_deny() {
-    let script = Script::default();
-    script.later().send(Ok(deny())).unwrap();
-    let layer = RateLimitLayer::new(Global, script).respond(AsError);
-    let error = layer.layer(service_fn(echo)).oneshot(1).await.unwrap_err();
-    assert_eq!(error.to_string(), "rate limit exceeded, retry in 3 s");
 }
 
 /// A queued request holds no readiness of the service, and polls for it again at its turn.

@@ -89,21 +89,6 @@ limit:
     capacity: 100000
 ";
 
-/// Whole files in JSON.
-pub(crate) const FILES: [&str; 1] = [JSON];
-
-/// Limits with their spaces in other places.
-pub(crate) const LINES: [&str; 8] = [
-    "token_bucket 10/s",
-    " token_bucket  10/s ;queue= 20 ; burst =50",
-    "\ttoken_bucket\t10/s",
-    "fixed_window 5/10s",
-    "concurrency 20",
-    "lockout 5/15min",
-    "token_bucket 10/s; burst=50 + fixed_window 10000/d",
-    "\u{a0}sliding_log\u{a0}5/min",
-];
-
 /// Shows promise 221.
 #[test]
 fn valid_lines_are_read() {

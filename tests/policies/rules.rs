@@ -331,14 +331,6 @@ fn one_mistake_of_each_limit_is_reported_in_the_order_of_the_lines() {
 }
 
 #[test]
-fn text_that_is_no_toml_names_its_line() {
-    let problems = PolicyFile::from_toml("version = 1\nlimit = [").unwrap_err();
-    assert!(problems.to_string().starts_with("line 2: "), "{problems}");
-    let twice = PolicyFile::from_toml("version = 1\nversion = 1").unwrap_err();
-    assert!(twice.to_string().starts_with("line 2: "), "{twice}");
-}
-
-#[test]
 fn a_field_that_json_has_twice_is_refused() {
     let error = serde_json::from_str::<PolicyFile>("{\"version\": 1, \"version\": 1}").unwrap_err();
     assert!(

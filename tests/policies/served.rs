@@ -8,11 +8,10 @@ use std::{
 use http::Method;
 use tokio::time::{Instant, advance};
 use tower_throttle::{
-    ClientIp, Decision, Local, Quota, StoreError, Verdict,
+    ClientIp, Decision, Local, Quota, StoreError,
     algorithm::AnyAlgorithm,
-    clock::Tick,
     policy::PolicyKey,
-    store::{Backend, Fullness, IntoBackend, Losses, Op},
+    store::{Backend, IntoBackend, Op},
 };
 
 use crate::support::{Account, App, at, environment, from, limit, with, without_address};
@@ -69,15 +68,6 @@ async fn every_key_counts_what_it_names() {
         let mut request = from(address);
         request.extensions_mut().insert(Account(account));
         assert_eq!(app.status(request).await, expected, "{account} {address}");
-    }
-}
-
-#[cfg(feature = "axum")]
-#[tokio::test(start_paused = true)]
-async fn a_route_is_a_key() {
-    let app = App::new(&limit("all", ONE, "\"matched_path\"", ""));
-    for (path, expected) in [("/users/1", 200), ("/users/2", 429), ("/login", 200)] {
-        assert_eq!(app.status(at("192.0.2.1", path)).await, expected, "{path}");
     }
 }
 
@@ -269,34 +259,6 @@ async fn a_request_in_flight_that_is_denied_gives_back_what_others_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_permit_is_held_until_the_body_ends() {
-    let app = App::new(&limit("busy", "concurrency 2", "\"client_ip\"", ""));
-    let first = app.send(from("192.0.2.1")).await;
-    let second = app.send(from("192.0.2.1")).await;
-    assert_eq!(
-        (first.status().as_u16(), second.status().as_u16()),
-        (200, 200)
-    );
-    assert_eq!(app.get().await, 429);
-    let body = axum::body::to_bytes(first.into_body(), 100).await.unwrap();
-    assert_eq!(body, "done");
-    assert_eq!(app.get().await, 200);
-    assert_eq!(app.handle.counts_of("busy").unwrap().denied, 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_queue_delays_requests_and_bounds_the_wait() {
-    let line = "token_bucket 1/s; queue=5; max_wait=2s";
-    let app = App::new(&limit("all", line, "\"global\"", ""));
-    let begin = Instant::now();
-    let (a, b, c, d) = tokio::join!(app.get(), app.get(), app.get(), app.get());
-    let mut statuses = [a, b, c, d];
-    statuses.sort_unstable();
-    assert_eq!(statuses, [200, 200, 200, 429]);
-    assert_eq!(begin.elapsed().as_secs(), 2);
-}
-
-#[tokio::test(start_paused = true)]
 async fn only_failures_count_if_the_file_says_so() {
     let answer = |status: &str| with(from("192.0.2.1"), "answer", status);
     for (line, failure) in [
@@ -354,35 +316,6 @@ async fn a_shadow_decides_and_lets_every_request_pass() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn headers_state_the_limit_by_its_name() {
-    let app = App::new(&limit(
-        "all",
-        "fixed_window 2/h",
-        "\"global\"",
-        "headers = \"draft-11\"",
-    ));
-    let response = app.send(from("192.0.2.1")).await;
-    assert_eq!(response.headers()["ratelimit-policy"], "\"all\";q=2;w=3600");
-    for (form, header) in [
-        ("draft-6", "ratelimit-limit"),
-        ("x-ratelimit", "x-ratelimit-limit"),
-        ("x-ratelimit-epoch", "x-ratelimit-reset"),
-    ] {
-        let app = App::new(&limit(
-            "all",
-            ONE,
-            "\"global\"",
-            &format!("headers = \"{form}\""),
-        ));
-        let response = app.send(from("192.0.2.1")).await;
-        assert!(response.headers().contains_key(header), "{form}");
-    }
-    let app = App::new(&limit("all", ONE, "\"global\"", "headers = \"none\""));
-    let response = app.send(from("192.0.2.1")).await;
-    assert!(!response.headers().contains_key("ratelimit"));
-}
-
 /// A store whose server is down.
 #[derive(Debug)]
 struct Down;
@@ -421,76 +354,6 @@ async fn a_store_that_is_down_allows_or_denies() {
     }
 }
 
-/// Answers each question with a value of its own.
-struct Telling;
-
-fn told() -> Decision {
-    Decision::new(Verdict::Admit, 9, 4, None, 0)
-}
-
-impl Backend<PolicyKey> for Telling {
-    type Future = Ready<Result<Decision, StoreError>>;
-
-    fn apply(&self, _: &PolicyKey, _: Op) -> Self::Future {
-        ready(Ok(told()))
-    }
-
-    fn take_turn(&self, _: &PolicyKey, _: u64, _: Tick) -> Option<Decision> {
-        Some(told())
-    }
-
-    fn expected_wait(&self, _: &PolicyKey, _: u64, _: u64, _: Tick) -> Option<Duration> {
-        Some(Duration::from_secs(7))
-    }
-
-    fn losses(&self) -> Losses {
-        let mut losses = Losses::default();
-        losses.evicted = 5;
-        losses
-    }
-
-    fn fullness(&self) -> Option<Fullness> {
-        let mut fullness = Fullness::default();
-        fullness.keys = 6;
-        Some(fullness)
-    }
-
-    fn quotas(&self) -> Vec<Quota> {
-        vec![Quota::per_second(8)]
-    }
-
-    fn queue_of(&self, _: &PolicyKey) -> (u64, Duration) {
-        (3, Duration::from_secs(9))
-    }
-}
-
-impl IntoBackend for Telling {
-    type Backend = Self;
-
-    fn into_backend(self) -> Self {
-        self
-    }
-}
-
-#[test]
-fn the_limit_of_a_file_says_what_the_one_in_its_store_says() {
-    let environment = environment().store("telling", |_, _| Ok(Telling));
-    let app = App::within(
-        &limit("all", ONE, "\"global\"", "store = \"telling\""),
-        environment,
-    );
-    let handle = app.handle.limit("all").unwrap();
-    let (backend, key) = (handle.backend(), PolicyKey::from(()));
-    let taken = backend.take_turn(&key, 1, Tick::ZERO);
-    assert_eq!(taken.map(|decision| decision.remaining()), Some(4));
-    let wait = backend.expected_wait(&key, 1, 1, Tick::ZERO);
-    assert_eq!(wait, Some(Duration::from_secs(7)));
-    assert_eq!(backend.losses().evicted, 5);
-    assert_eq!(backend.fullness().map(|fullness| fullness.keys), Some(6));
-    assert_eq!(backend.quotas(), [Quota::per_second(8)]);
-    assert_eq!(backend.queue_of(&key), (3, Duration::from_secs(9)));
-}
-
 #[tokio::test(start_paused = true)]
 async fn the_environment_says_how_clients_are_found() {
     let proxy = ClientIp::x_forwarded_for().trusting(["192.0.2.0/24"]);
@@ -504,13 +367,4 @@ async fn the_environment_says_how_clients_are_found() {
         let request = with(from("192.0.2.1"), "x-forwarded-for", client);
         assert_eq!(app.status(request).await, expected, "{client}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn several_limits_in_one_line_count_together() {
-    let line = "fixed_window 3/h; anchored=true + sliding_log 2/min";
-    let app = App::new(&limit("all", line, "\"global\"", ""));
-    assert_eq!(app.admitted(5).await, 2);
-    advance(Duration::from_secs(61)).await;
-    assert_eq!(app.admitted(5).await, 1);
 }

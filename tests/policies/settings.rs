@@ -2,15 +2,14 @@
 
 use std::convert::Infallible;
 
-use axum::{Extension, Router, body::Body, extract::Request, response::Response, routing::any};
+use axum::{Router, body::Body, extract::Request, response::Response, routing::any};
 use http::{StatusCode, header::RETRY_AFTER};
 use tokio_test::{assert_pending, task};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_throttle::{
-    ClientIp, ConcurrencyLimitLayer, Decision, FixedWindow, Global, Quota, RateLimitLayer,
-    RateLimited, Settle,
+    ClientIp, FixedWindow, Quota, RateLimitLayer, RateLimited, Settle,
     key::Priority,
-    policy::{PolicyHandle, PolicyKey, PolicyLayer},
+    policy::{PolicyHandle, PolicyLayer},
 };
 
 use crate::support::{at, environment, file, from, limit, with};
@@ -88,17 +87,6 @@ async fn requests_are_skipped_blocked_and_weighed_as_in_every_layer() {
 }
 
 #[tokio::test]
-async fn a_shadow_of_the_whole_file_lets_everything_pass_and_counts_it() {
-    let deny = "[lists]\nbad = { cidrs = [\"203.0.113.0/24\"] }\n[[deny]]\nlist = \"bad\"\n";
-    let (layer, handle) = layer(&(limit("all", ONE, "\"client_ip\"", "") + deny));
-    let mut asked = times(2);
-    asked.push(from("203.0.113.1"));
-    assert_eq!(statuses(layer.shadow(), asked).await, [200, 200, 200]);
-    assert_eq!(handle.counts_of("all").unwrap().shadow_denied, 1);
-    assert_eq!(handle.denied_clients(), 1);
-}
-
-#[tokio::test]
 async fn denials_are_answered_and_costs_settled_as_the_program_says() {
     let teapot = |_: &Request, denied: &RateLimited| {
         assert_eq!(denied.policy(), Some("all"));
@@ -117,25 +105,6 @@ async fn denials_are_answered_and_costs_settled_as_the_program_says() {
         });
     let asked = ["200", "200", "500", "200"].map(|it| with(from("192.0.2.1"), "answer", it));
     assert_eq!(statuses(settles, asked.into()).await, [200, 200, 500, 429]);
-}
-
-#[tokio::test]
-async fn the_strictest_decision_is_shared_whether_or_not_responses_state_it() {
-    let text = limit(
-        "day",
-        "fixed_window 9/d",
-        "\"global\"",
-        "headers = \"draft-11\"",
-    ) + &limit("hour", "fixed_window 2/h", "\"global\"", "");
-    let left = async |Extension(decision): Extension<Decision>| decision.remaining().to_string();
-    let app = Router::new()
-        .route("/", any(left))
-        .layer(layer(&text).0.share_decision());
-    let response = app.oneshot(from("192.0.2.1")).await.unwrap();
-    let body = axum::body::to_bytes(response.into_body(), 100)
-        .await
-        .unwrap();
-    assert_eq!(body, "1");
 }
 
 #[tokio::test]
@@ -182,58 +151,4 @@ async fn a_limit_of_the_program_and_those_of_a_file_count_together_or_not_at_all
     used.charge(&().into(), 2).await.unwrap();
     assert_eq!(statuses((outer, inner), times(2)).await, [429, 429]);
     assert_ne!(outside.peek_now(&client, 0).remaining(), 3);
-}
-
-#[tokio::test]
-async fn a_body_holds_the_permits_of_all_limits_and_of_no_other() {
-    let text = limit("total", "concurrency 3", "\"global\"", "")
-        + &limit("client", "concurrency 2", "\"client_ip\"", "")
-        + &limit(
-            "login",
-            "concurrency 1",
-            "\"global\"",
-            "match = { path = \"/login\" }",
-        );
-    let (policy, handle) = layer(&text);
-    let both = policy.and(ConcurrencyLimitLayer::new(Global, 9).name("program"));
-    let program = both.handle().second();
-    let service = both.layer(service_fn(async |_: Request| {
-        Ok::<_, Infallible>(Response::new(Body::from("done")))
-    }));
-    let [all, client] = [
-        PolicyKey::from(()),
-        ClientIp::peer().key([192, 0, 2, 1].into()).into(),
-    ];
-    let in_flight = || {
-        let of = |name, key| handle.in_flight(name).unwrap().in_flight(key);
-        let own = [of("total", &all), of("client", &client), of("login", &all)];
-        (own, program.in_flight(&()))
-    };
-    let first = service.clone().oneshot(from("192.0.2.1")).await.unwrap();
-    let second = service
-        .clone()
-        .oneshot(at("192.0.2.1", "/login"))
-        .await
-        .unwrap();
-    assert_eq!(in_flight(), ([2, 2, 1], 2));
-    let denied = service.clone().oneshot(from("192.0.2.1")).await.unwrap();
-    assert_eq!(
-        (denied.status().as_u16(), in_flight()),
-        (429, ([2, 2, 1], 2))
-    );
-    drop(second);
-    assert_eq!(in_flight(), ([1, 1, 0], 1));
-    let body = axum::body::to_bytes(Body::new(first.into_body()), 100);
-    assert_eq!(body.await.unwrap(), "done");
-    assert_eq!(in_flight(), ([0, 0, 0], 0));
-
-    // Planted bug: permits that are released with the head of the response.
-    let (early, handle) = layer(&limit("busy", "concurrency 1", "\"global\"", ""));
-    let early = early.settle(|_: &Response| Settle::Refund);
-    let service = early.layer(service_fn(async |_: Request| {
-        Ok::<_, Infallible>(Response::new(Body::from("done")))
-    }));
-    let held = service.oneshot(from("192.0.2.1")).await.unwrap();
-    assert_ne!(handle.in_flight("busy").unwrap().in_flight(&all), 1);
-    drop(held);
 }

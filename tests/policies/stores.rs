@@ -50,22 +50,6 @@ async fn another_password_keeps_the_usage_and_another_server_does_not() {
     }
 }
 
-/// A server that never answers ends a request at the deadline of the file.
-#[cfg(feature = "redis")]
-#[tokio::test]
-async fn a_call_ends_at_the_deadline_of_its_store() {
-    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = silent.local_addr().unwrap();
-    let more = "store = \"shared\"\non_store_error = \"deny\"";
-    let app = App::new(
-        &(limit("shared", "fixed_window 3/d", "\"client_ip\"", more)
-            + &format!("[stores]\nshared = {{ redis = \"redis://{url}\", deadline_ms = 400 }}\n")),
-    );
-    let begun = tokio::time::Instant::now();
-    assert_eq!(app.get().await, 503);
-    assert!(begun.elapsed().as_millis() >= 400);
-}
-
 #[cfg(feature = "redis")]
 #[tokio::test]
 async fn a_limit_in_redis_is_shared_and_outlives_a_reload() {

@@ -26,30 +26,6 @@ async fn a_refund_moves_the_queue_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refund_of_another_key_does_not_move_the_queue() {
-    let layer = RateLimitLayer::new(key, bucket()).respond(AsError);
-    let harness = Harness::new(&layer);
-    let _calls = harness.send_all(0..3).await;
-    layer.handle().refund(&7_u32, 1).await.unwrap();
-    pass(10_000).await;
-    assert_eq!(harness.served(), [(0, 0), (1, 1_000), (2, 2_000)]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn with_several_limits_a_refund_moves_the_queue_up() {
-    let slow = LeakyBucket::new(Quota::per_second(2).burst(10)).queue(50);
-    let layer = RateLimitLayer::new(key, (slow, bucket())).respond(AsError);
-    let harness = Harness::new(&layer);
-    let _calls = harness.send_all(0..4).await;
-    layer.handle().refund(&0_u32, 2).await.unwrap();
-    pass(500).await;
-    let _next = harness.send(9).await;
-    pass(10_000).await;
-    let expected = [(0, 0), (1, 0), (2, 1_000), (3, 2_000), (9, 3_000)];
-    assert_eq!(harness.served(), expected);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_penalty_delays_all_that_wait() {
     let layer = RateLimitLayer::new(key, bucket()).respond(AsError);
     let harness = Harness::new(&layer);
@@ -61,35 +37,6 @@ async fn a_penalty_delays_all_that_wait() {
         harness.served(),
         [(0, 0), (1, 3_000), (2, 4_000), (9, 5_000)]
     );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_quota_set_on_the_limiter_itself_applies_to_new_requests() {
-    let set = [
-        (
-            "by the handle",
-            vec![(0, 0), (1, 500), (2, 1_000), (9, 1_500)],
-        ),
-        (
-            "by the limiter",
-            vec![(0, 0), (1, 1_000), (2, 1_500), (9, 2_000)],
-        ),
-    ];
-    for (how, expected) in set {
-        let layer = RateLimitLayer::new(key, bucket()).respond(AsError);
-        let harness = Harness::new(&layer);
-        let handle = layer.handle();
-        let _calls = harness.send_all(0..3).await;
-        let twice = Quota::per_second(2).burst(10);
-        if how == "by the handle" {
-            handle.set_quota(twice).unwrap();
-        } else {
-            handle.backend().set_quota(twice).unwrap();
-        }
-        let _next = harness.send(9).await;
-        pass(10_000).await;
-        assert_eq!(harness.served(), expected, "{how}");
-    }
 }
 
 /// Shows promise 70.

@@ -2,15 +2,12 @@
 
 use std::{
     sync::{Arc, Mutex},
-    task::{Context, Poll, Waker},
+    task::{Context, Poll},
     time::Duration,
 };
 
 use tower::{Service, ServiceBuilder, layer::layer_fn};
-use tower_throttle::{
-    AsError, LeakyBucket, Lockout, Quota, RateLimitLayer, RateLimited, TokenBucket, WarmUp,
-    algorithm::Charge, queue::Order,
-};
+use tower_throttle::{AsError, LeakyBucket, Lockout, Quota, RateLimitLayer, RateLimited, WarmUp};
 
 use crate::support::{Boxed, Call, Harness, Job, Record, cancel, key, pass};
 
@@ -40,15 +37,6 @@ async fn a_leaky_bucket_releases_one_per_interval() {
         harness.served(),
         [(0, 0), (1, 500), (2, 1_000), (3, 1_500), (4, 2_000)]
     );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_token_bucket_admits_a_burst_and_paces_the_rest() {
-    let harness = harness!(TokenBucket::new(Quota::per_second(2).burst(3)).queue(20));
-    let _calls = harness.send_all(0..6).await;
-    pass(5_000).await;
-    let expected = [(0, 0), (1, 0), (2, 0), (3, 500), (4, 1_000), (5, 1_500)];
-    assert_eq!(harness.served(), expected);
 }
 
 /// Shows promise 26.
@@ -85,58 +73,6 @@ async fn a_cancelled_request_frees_the_last_slot() {
     assert_eq!(harness.served(), expected);
 }
 
-/// Shows promise 62.
-#[tokio::test(start_paused = true)]
-async fn many_cancelled_requests_free_as_many_slots() {
-    let harness = harness!(LeakyBucket::new(Quota::per_second(1)).queue(100));
-    let mut calls = harness.send_all(0..100).await;
-    let last = calls.pop().unwrap();
-    pass(100).await;
-    for call in calls.drain(1..) {
-        cancel(call).await;
-    }
-    pass(5_000).await;
-    assert_eq!(harness.served(), [(0, 0), (99, 1_000)]);
-    assert_eq!(last.await.unwrap().unwrap(), 99);
-}
-
-#[tokio::test(start_paused = true)]
-async fn in_a_warm_up_a_cancellation_passes_each_slot_to_the_next_request() {
-    let warm = WarmUp::new(Quota::per_second(2), Duration::from_secs(4)).queue(20);
-    let harness = harness!(warm);
-    let mut calls = harness.send_all(0..5).await;
-    cancel(calls.remove(2)).await;
-    pass(10_000).await;
-    assert_eq!(
-        harness.served(),
-        [(0, 0), (1, 1_375), (3, 2_500), (4, 3_375)]
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_cancelled_request_of_large_cost_frees_all_it_took() {
-    for charge in [Charge::After, Charge::Before] {
-        let harness = harness!(
-            LeakyBucket::new(Quota::per_second(1).burst(50))
-                .queue(50)
-                .charge_mode(charge)
-        );
-        let costs = [1, 2, 3, 1, 2];
-        let mut calls = Vec::new();
-        for (name, cost) in (0..).zip(costs) {
-            calls.push(harness.send_of(name, cost).await);
-        }
-        cancel(calls.remove(2)).await;
-        let _last = harness.send_of(9, 2).await;
-        pass(60_000).await;
-        let expected = match charge {
-            Charge::After => [(0, 0), (1, 1_000), (3, 3_000), (4, 4_000), (9, 6_000)],
-            Charge::Before => [(0, 0), (1, 2_000), (3, 3_000), (4, 5_000), (9, 7_000)],
-        };
-        assert_eq!(harness.served(), expected, "{charge:?}");
-    }
-}
-
 /// Shows promise 10.
 #[tokio::test(start_paused = true)]
 async fn thirds_of_a_nanosecond_are_not_lost_by_refunds() {
@@ -153,35 +89,6 @@ async fn thirds_of_a_nanosecond_are_not_lost_by_refunds() {
     assert_eq!(served.len(), 2);
     // 666,666,666 and two thirds; timers fire at whole milliseconds.
     assert_eq!(served[1], (999, 667_000));
-}
-
-/// Shows promise 62.
-#[tokio::test(start_paused = true)]
-async fn with_several_limits_a_cancellation_moves_all_queues_up() {
-    let fast = TokenBucket::new(Quota::per_second(10).burst(1)).queue(50);
-    let slow = LeakyBucket::new(Quota::per_second(1)).queue(50);
-    let harness = harness!((fast, slow));
-    let mut calls = harness.send_all(0..5).await;
-    cancel(calls.remove(1)).await;
-    let _last = harness.send(9).await;
-    pass(10_000).await;
-    let expected = [(0, 0), (2, 1_000), (3, 2_000), (4, 3_000), (9, 4_000)];
-    assert_eq!(harness.served(), expected);
-}
-
-/// Shows promise 62.
-#[tokio::test(start_paused = true)]
-async fn with_several_limits_and_different_costs_a_cancelled_request_leaves_no_gap() {
-    let fast = TokenBucket::new(Quota::per_second(10).burst(5)).queue(50);
-    let slow = LeakyBucket::new(Quota::per_second(1).burst(5)).queue(50);
-    let harness = harness!((fast, slow));
-    let _first = harness.send(0).await;
-    let dear = harness.send_of(1, 2).await;
-    let _third = harness.send(2).await;
-    cancel(dear).await;
-    let _last = harness.send(9).await;
-    pass(10_000).await;
-    assert_eq!(harness.served(), [(0, 0), (2, 1_000), (9, 2_000)]);
 }
 
 /// Shows promise 59.
@@ -212,23 +119,6 @@ async fn a_new_request_does_not_overtake_even_if_the_limiter_would_admit_it() {
     assert_eq!(harness.served(), [(0, 0), (1, 0)]);
     pass(10_000).await;
     assert_eq!(harness.served(), [(0, 0), (1, 0), (2, 1_000), (9, 2_000)]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_request_that_costs_nothing_or_in_shadow_mode_does_not_go_behind_the_waiters() {
-    let bucket = TokenBucket::new(Quota::per_second(1).burst(1)).queue(20);
-    let layer = RateLimitLayer::new(key, bucket)
-        .cost(|job: &crate::support::Job| job.cost)
-        .respond(AsError);
-    let harness = Harness::new(&layer);
-    let _waiters = harness.send_all(0..3).await;
-    layer.handle().reset(&0_u32).await.unwrap();
-    let _free = harness.send_of(3, 0).await;
-    assert_eq!(harness.served(), [(0, 0), (1, 0), (3, 0)]);
-    let shadow = Harness::new(&layer.clone().shadow());
-    let _passes = shadow.send(4).await;
-    assert_eq!(shadow.served(), [(4, 0)]);
-    assert_eq!(layer.handle().waiting(), 1);
 }
 
 /// Shows promise 61.
@@ -281,78 +171,6 @@ async fn a_call_that_is_never_polled_passes_its_turn_on() {
     assert_eq!(harness.served(), [(0, 0), (2, 1_200)]);
 }
 
-/// Shows promise 62.
-#[tokio::test(start_paused = true)]
-async fn a_call_that_is_not_polled_does_not_block_the_queue() {
-    let harness = harness!(LeakyBucket::new(Quota::per_second(1)).queue(20));
-    let _first = harness.send(0).await;
-    let held = call_without_polling!(harness);
-    let _next = harness.send_all(2..5).await;
-    pass(2_100).await;
-    // It was released, and so was the request behind it.
-    assert_eq!(harness.served(), [(0, 0), (2, 2_000)]);
-    // It is dropped after the second that its turn takes, so the requests behind it keep theirs.
-    drop(held);
-    pass(10_000).await;
-    assert_eq!(
-        harness.served(),
-        [(0, 0), (2, 2_000), (3, 3_000), (4, 4_000)]
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_call_that_is_dropped_in_its_turn_gives_the_rest_of_it_back() {
-    let harness = harness!(LeakyBucket::new(Quota::per_second(1)).queue(20));
-    let _first = harness.send(0).await;
-    let held = call_without_polling!(harness);
-    let _next = harness.send_all(2..5).await;
-    pass(1_300).await;
-    drop(held);
-    pass(10_000).await;
-    assert_eq!(
-        harness.served(),
-        [(0, 0), (2, 1_300), (3, 2_300), (4, 3_300)]
-    );
-}
-
-/// A call that is polled once and then not for a while. Its queue is removed after its release, and
-/// then a new queue is created for the key.
-macro_rules! released_and_not_polled {
-    ($harness:expr) => {{
-        let _first = $harness.send(0).await;
-        let mut slow = tokio_test::task::spawn(call_without_polling!($harness));
-        assert!(slow.poll().is_pending());
-        pass(1_200).await;
-        assert!(slow.is_woken());
-        let next = $harness.send(2).await;
-        (slow, next)
-    }};
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_released_call_that_is_dropped_passes_its_turn_on_to_a_new_queue() {
-    let harness = harness!(LeakyBucket::new(Quota::per_second(1)).queue(20));
-    let (slow, _next) = released_and_not_polled!(harness);
-    drop(slow);
-    pass(5_000).await;
-    assert_eq!(harness.served(), [(0, 0), (2, 1_200)]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_released_call_proceeds_even_if_the_key_has_a_new_queue() {
-    for order in [Order::Oldest, Order::Newest] {
-        let bucket = LeakyBucket::new(Quota::per_second(1)).queue(20);
-        let layer = RateLimitLayer::new(key, bucket)
-            .respond(AsError)
-            .order(order);
-        let harness = Harness::new(&layer);
-        let (mut slow, _next) = released_and_not_polled!(harness);
-        assert!(slow.poll().is_ready());
-        pass(5_000).await;
-        assert_eq!(harness.served(), [(0, 0), (1, 1_200), (2, 2_000)]);
-    }
-}
-
 /// Shows promise 59.
 #[tokio::test(start_paused = true)]
 async fn a_call_polled_without_a_wake_up_does_not_proceed_early() {
@@ -390,7 +208,6 @@ async fn a_call_polled_without_a_wake_up_does_not_proceed_early() {
 enum Readiness {
     #[default]
     Ready,
-    Busy(Option<Waker>),
     FailsOnce,
 }
 
@@ -405,14 +222,10 @@ impl Service<Job> for Flaky {
     type Error = Boxed;
     type Future = <Record as Service<Job>>::Future;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Boxed>> {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Boxed>> {
         let mut readiness = self.readiness.lock().unwrap();
         match &mut *readiness {
             Readiness::Ready => Poll::Ready(Ok(())),
-            Readiness::Busy(waker) => {
-                *waker = Some(cx.waker().clone());
-                Poll::Pending
-            }
             Readiness::FailsOnce => {
                 *readiness = Readiness::Ready;
                 Poll::Ready(Err("not ready".into()))
@@ -437,27 +250,6 @@ macro_rules! flaky {
         let limit = RateLimitLayer::new(key, bucket).respond(AsError);
         Harness::new(&ServiceBuilder::new().layer(limit).layer(flaky_layer))
     }};
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_turn_is_used_up_by_a_request_that_then_waits_for_the_service() {
-    let readiness = Arc::<Mutex<Readiness>>::default();
-    let harness = flaky!(readiness);
-    let _calls = harness.send_all(0..4).await;
-    pass(900).await;
-    *readiness.lock().unwrap() = Readiness::Busy(None);
-    pass(600).await;
-    assert_eq!(harness.served(), [(0, 0)]);
-    let busy = std::mem::take(&mut *readiness.lock().unwrap());
-    let Readiness::Busy(Some(waker)) = busy else {
-        panic!("the service is not polled");
-    };
-    waker.wake();
-    pass(5_000).await;
-    assert_eq!(
-        harness.served(),
-        [(0, 0), (1, 1_500), (2, 2_000), (3, 3_000)]
-    );
 }
 
 /// Shows promise 62.
@@ -489,15 +281,4 @@ async fn a_lockout_counts_the_denials_of_a_full_queue() {
     let blocked = denied(harness.send(4).await).await;
     assert_eq!(blocked.retry_after(), Some(Duration::from_secs(40)));
     assert_eq!(harness.served(), [(0, 0), (1, 1_000)]);
-}
-
-#[test]
-fn a_layer_refuses_a_line_that_would_hide_denials_from_a_lockout() {
-    let result = std::panic::catch_unwind(|| {
-        let bucket = TokenBucket::new(Quota::per_second(1));
-        let lockout = Lockout::new(Quota::per_minute(2)).after_denials_of(bucket);
-        RateLimitLayer::new(key, lockout).queue(1)
-    });
-    let text = result.unwrap_err().downcast::<String>().unwrap();
-    assert!(text.contains("counts denials"), "{text}");
 }

@@ -8,12 +8,10 @@ mod lines;
 mod model;
 mod order;
 mod own;
-mod planted;
 mod priority;
 mod runtimes;
 mod seats;
 mod servers;
 mod support;
-mod tonic;
 
-use test_support::{computed, random, wait};
+use test_support::{computed, random};

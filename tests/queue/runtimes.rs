@@ -65,20 +65,6 @@ fn a_request_waits_outside_a_runtime() {
     }
 }
 
-#[test]
-fn a_call_made_outside_a_runtime_may_be_polled_on_one() {
-    let layer = layer(Quota::per_minute(1));
-    let mut service = layer.layer(Record::idle());
-    let calls = [service.call(JOB), service.call(JOB)];
-    let runtime = Builder::new_current_thread().enable_time().build().unwrap();
-    runtime.block_on(async {
-        let [mut first, mut second] = calls;
-        assert!(poll_once(&mut first).is_ready());
-        assert!(poll_once(&mut second).is_pending());
-    });
-    assert_eq!(layer.handle().waiting(), 0);
-}
-
 /// A call that was polled once on another runtime and is not polled again.
 fn wait_on_another_runtime<S>(
     service: &S,
@@ -131,19 +117,4 @@ async fn after_a_runtime_shuts_down_others_drive_its_queues() {
     assert_eq!((served.len(), served[1].0), (2, 2));
     assert!((119_999..=120_001).contains(&served[1].1), "{served:?}");
     drop(call);
-}
-
-/// Shows promise 62.
-#[tokio::test(start_paused = true)]
-async fn a_call_that_is_polled_only_once_does_not_block_the_queue() {
-    // All are due within a millisecond, so one timer is enough.
-    let harness = Harness::new(&layer(Quota::per_second(10_000)));
-    let _first = harness.send(0).await;
-    let mut held = Box::pin(harness.service.clone().oneshot(JOB));
-    assert!(poll_once(&mut held).is_pending());
-    let _rest = harness.send_all(2..6).await;
-    pass(5).await;
-    let names: Vec<_> = harness.served().into_iter().map(|(name, _)| name).collect();
-    assert_eq!(names, [0, 2, 3, 4, 5]);
-    drop(held);
 }

@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use http::StatusCode;
 use tokio_test::{assert_pending, assert_ready_ok, task};
-use tower::{Service, ServiceExt};
+use tower::ServiceExt;
 use tower_throttle::{
-    AsError, Global, LeakyBucket, Local, Quota, RateLimitLayer, RateLimited, TokenBucket,
-    queue::WhenFull,
+    AsError, Global, LeakyBucket, Local, Quota, RateLimitLayer, RateLimited, queue::WhenFull,
 };
 
-use crate::support::{Harness, Job, Record, cancel, pass, poll_ready, settle};
+use crate::support::{Harness, Job, cancel, pass, poll_ready, settle};
 
 /// One request per second, and at most `seats` queued requests in total.
 fn layer(seats: u32) -> RateLimitLayer<Global, Local<LeakyBucket>, AsErrors> {
@@ -36,58 +34,6 @@ async fn a_service_is_ready_while_there_is_a_seat() {
     assert!(third.is_woken());
     assert_ready_ok!(poll_ready(&mut third));
     drop(second);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_clone_has_no_seat_of_its_own() {
-    let harness = Harness::new(&layer(1));
-    let mut service = task::spawn(harness.service.clone());
-    assert_ready_ok!(poll_ready(&mut service));
-    let mut clone = task::spawn(service.clone());
-    assert_pending!(poll_ready(&mut clone));
-    drop(clone);
-    drop(service);
-    // One seat, as before.
-    let mut both = [(); 2].map(|()| task::spawn(harness.service.clone()));
-    let polled = both.each_mut().map(|it| poll_ready(it).is_ready());
-    assert_eq!(polled, [true, false]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_request_that_does_not_wait_gives_its_seat_back_at_once() {
-    let key = |job: &Job| match job.name {
-        0 => Ok(Some(0_u8)),
-        1 => Ok(None),
-        _ => Err(StatusCode::BAD_REQUEST),
-    };
-    let bucket = TokenBucket::new(Quota::per_hour(10)).queue(5);
-    let harness = Harness::new(&RateLimitLayer::new(key, bucket).respond(AsError).seats(1));
-    // A new key, a key that has a state, a request without a limit, and a rejected one.
-    for (at, name) in [0, 0, 1, 2].into_iter().enumerate() {
-        let mut service = harness.service.clone();
-        let _response = service.ready().await.unwrap().call(Job { name, cost: 1 });
-        let mut other = task::spawn(harness.service.clone());
-        assert_ready_ok!(poll_ready(&mut other), "after request {at}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_waiting_request_keeps_its_seat_until_its_turn() {
-    let layer = layer(2);
-    let harness = Harness::new(&layer);
-    let _calls = harness.send_all(0..6).await;
-    assert_eq!(layer.handle().waiting(), 2);
-    pass(10_000).await;
-    // A request is granted its moment only when it has a seat. This delays no release.
-    let expected = [
-        (0, 0),
-        (1, 1_000),
-        (2, 2_000),
-        (3, 3_000),
-        (4, 4_000),
-        (5, 5_000),
-    ];
-    assert_eq!(harness.served(), expected);
 }
 
 /// Shows promise 68.
@@ -198,17 +144,4 @@ async fn the_number_of_seats_is_constant() {
     let mut services = [(); 5].map(|()| task::spawn(harness.service.clone()));
     let polled = services.each_mut().map(|it| poll_ready(it).is_ready());
     assert_eq!(polled, [true, true, true, true, false]);
-}
-
-#[test]
-fn without_seats_readiness_is_that_of_the_inner_service() {
-    let plain = Record::idle();
-    let bucket = LeakyBucket::new(Quota::per_second(1));
-    let layer = RateLimitLayer::new(Global, bucket).respond(AsError);
-    let mut services: Vec<_> = (0..1_000)
-        .map(|_| task::spawn(tower::Layer::layer(&layer, plain.clone())))
-        .collect();
-    for service in &mut services {
-        assert_ready_ok!(poll_ready(service));
-    }
 }

@@ -14,10 +14,7 @@ use hyper_util::{
 };
 use tokio::task::JoinHandle;
 use tower::{
-    BoxError, Layer, Service, ServiceBuilder, ServiceExt,
-    buffer::BufferLayer,
-    load_shed::{LoadShedLayer, error::Overloaded},
-    service_fn,
+    BoxError, Layer, Service, ServiceBuilder, ServiceExt, load_shed::LoadShedLayer, service_fn,
 };
 use tower_throttle::{AsError, Global, LeakyBucket, Local, Quota, RateLimitLayer, queue::WhenFull};
 
@@ -173,59 +170,6 @@ async fn hyper_and_tonic_hold_requests_without_a_seat_by_default() {
     let handle = layer.handle();
     let statuses = six_streams(layer.layer(service_fn(done))).await;
     assert_eq!((statuses, handle.waiting()), (vec![200], 2));
-}
-
-/// Shows promise 68.
-#[tokio::test(start_paused = true)]
-async fn a_buffer_fills_up_before_its_callers_wait() {
-    let layer = two_seats().respond(AsError);
-    let handle = layer.handle();
-    let service = ServiceBuilder::new()
-        .layer(BufferLayer::new(2))
-        .layer(layer)
-        .service(service_fn(|job: u8| async move { Ok::<_, BoxError>(job) }));
-    let mut sent = Vec::new();
-    let mut client = service.clone();
-    for job in 0..10 {
-        let call = tokio::spawn({
-            let mut client = client.clone();
-            async move {
-                let response = client.ready().await.unwrap().call(job);
-                (job, response.await.unwrap())
-            }
-        });
-        settle().await;
-        sent.push(call);
-    }
-    // One was served, two are queued, one waits for a seat, and two are in the buffer.
-    assert_eq!(handle.waiting(), 2);
-    let mut extra = tokio_test::task::spawn(client.ready());
-    assert!(extra.poll().is_pending());
-    drop(extra);
-    pass(10_000).await;
-    assert!(sent.iter().all(JoinHandle::is_finished));
-}
-
-/// Shows promise 68.
-#[tokio::test(start_paused = true)]
-async fn load_shedding_sheds_requests_without_a_seat() {
-    let layer = two_seats().respond(AsError);
-    let service = ServiceBuilder::new()
-        .layer(LoadShedLayer::new())
-        .layer(layer)
-        .service(service_fn(|job: u8| async move { Ok::<_, BoxError>(job) }));
-    let mut calls = Vec::new();
-    for job in 0..5 {
-        calls.push(tokio::spawn(service.clone().oneshot(job)));
-        settle().await;
-    }
-    let last = calls.split_off(3);
-    for call in last {
-        assert!(call.is_finished());
-        assert!(call.await.unwrap().unwrap_err().is::<Overloaded>());
-    }
-    pass(5_000).await;
-    assert!(calls.iter().all(JoinHandle::is_finished));
 }
 
 /// Shows promise 68.

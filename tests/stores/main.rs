@@ -18,7 +18,7 @@ mod set_clock;
 
 #[cfg(feature = "metrics")]
 use test_support::measured;
-use test_support::{counting, postgres_server, proxy, random, redis_server, wait};
+use test_support::{counting, random};
 
 #[global_allocator]
 static COUNTING: counting::Counting = counting::Counting;

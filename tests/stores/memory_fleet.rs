@@ -1,8 +1,6 @@
 //! What the tests of all fleets over a store in memory share.
 
 use std::convert::Infallible;
-use std::future::Future;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use http::{Request, Response};
@@ -117,18 +115,4 @@ pub(crate) async fn a_layer_admits_and_denies(limit: impl IntoBackend<Backend: B
     handle.charge(&key, 99).await.expect("a charge");
     let peeked = handle.peek(&key, 1).await.expect("a decision");
     assert!(peeked.is_denied());
-}
-
-/// Checks the error of a call that no runtime runs. To be called without a runtime.
-pub(crate) fn a_call_outside_of_a_runtime_fails(limit: &impl Backend<str>) {
-    let mut future = Box::pin(limit.decide("key", 1));
-    let mut cx = Context::from_waker(Waker::noop());
-    let polled = future.as_mut().poll(&mut cx);
-    let Poll::Ready(Err(error)) = polled else {
-        panic!("{polled:?}");
-    };
-    assert_eq!(
-        error.to_string(),
-        "memory: called outside of a tokio runtime"
-    );
 }

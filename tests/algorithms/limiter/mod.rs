@@ -1,8 +1,6 @@
 //! Tests of `Limiter`, alone and compared with `Local`: decisions, threads, changes and waiting.
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-mod outside;
-mod surface;
 #[cfg(feature = "tokio")]
 mod waiting;
 
@@ -11,7 +9,7 @@ use std::time::Duration;
 use tower_throttle::algorithm::Algorithm;
 use tower_throttle::{
     All, FixedWindow, LeakyBucket, Limiter, Local, ManualClock, Quota, SlidingGrid, SlidingLog,
-    SlidingWindow, TokenBucket, Verdict,
+    SlidingWindow, TokenBucket,
     clock::{Clock, Tick},
 };
 
@@ -89,30 +87,6 @@ fn a_rollover_with_many_threads_admits_the_limit_of_each_window() {
     assert_eq!(admitted, 50 * 100);
 }
 
-/// Shows promise 16.
-#[test]
-fn a_tuple_takes_nothing_if_one_limit_denies() {
-    let (limiter, _) = manual((
-        TokenBucket::new(Quota::per_second(10)),
-        FixedWindow::new(Quota::per_minute(3)),
-    ));
-    assert!(limiter.check_n(3).is_admitted());
-    let denied = limiter.check();
-    assert!(denied.is_denied());
-    assert_eq!((denied.policy, denied.limit), (1, 3), "the window denies");
-    limiter
-        .set_algorithm((
-            TokenBucket::new(Quota::per_second(10)),
-            FixedWindow::new(Quota::per_minute(100)),
-        ))
-        .unwrap();
-    assert_eq!(
-        limiter.peek().remaining(),
-        7,
-        "the bucket was not charged by the denial"
-    );
-}
-
 /// Shows promise 47.
 #[test]
 fn a_changed_quota_is_read_back_and_keeps_usage() {
@@ -171,65 +145,6 @@ fn concurrent_changes_admit_no_more_than_the_larger_quota() {
         });
         assert!(admitted <= 100, "{admitted}");
     }
-}
-
-#[test]
-fn refund_charge_reset_and_take_up_to_change_remaining() {
-    let (limiter, clock) = manual(TokenBucket::new(Quota::per_second(10)));
-    assert_eq!(limiter.take_up_to(7), 7);
-    assert_eq!(limiter.take_up_to(7), 3);
-    assert_eq!(limiter.take_up_to(7), 0);
-    limiter.refund(4);
-    assert_eq!(limiter.peek().remaining(), 4);
-    limiter.refund(400);
-    assert_eq!(
-        limiter.peek().remaining(),
-        10,
-        "never more than an unused limiter has"
-    );
-    assert_eq!(limiter.charge(15), Duration::from_millis(500));
-    assert!(limiter.check().is_denied());
-    clock.advance(Duration::from_millis(600));
-    assert!(limiter.check().is_admitted());
-    limiter.reset();
-    assert_eq!(limiter.peek().remaining(), 10);
-}
-
-/// Shows promise 15.
-#[test]
-fn try_acquire_on_a_mixed_tuple_takes_no_queue_position() {
-    let quota = Quota::per_second(1);
-    let (limiter, clock) = manual((
-        LeakyBucket::new(quota).queue(10),
-        FixedWindow::new(Quota::per_hour(100)),
-    ));
-    assert!(limiter.try_acquire());
-    for _ in 0..5 {
-        assert!(!limiter.try_acquire());
-    }
-    let reset_after = limiter.peek_n(0).reset_after;
-    assert_eq!(
-        reset_after,
-        Duration::from_secs(1),
-        "none of them is queued"
-    );
-    clock.advance(Duration::from_secs(1));
-    assert!(limiter.try_acquire());
-}
-
-/// Shows promise 15.
-#[test]
-fn try_acquire_never_takes_a_queue_position() {
-    let (limiter, clock) = manual(LeakyBucket::new(Quota::per_second(1)).queue(10));
-    assert!(limiter.try_acquire());
-    assert!(!limiter.try_acquire());
-    assert!(!limiter.try_acquire());
-    clock.advance(Duration::from_secs(1));
-    assert!(limiter.try_acquire(), "the two denied calls took nothing");
-    assert_eq!(
-        limiter.check().verdict,
-        Verdict::Wait(Duration::from_secs(1))
-    );
 }
 
 /// Shows promise 11.

@@ -15,11 +15,11 @@ use tokio::{
 use tokio_test::{assert_pending, assert_ready, task};
 use tower::{BoxError, Layer, ServiceBuilder, ServiceExt, service_fn, util::BoxCloneService};
 use tower_throttle::{
-    Global, RateLimited,
+    RateLimited,
     client::{Host, Idempotent, PacerLayer},
 };
 
-use crate::pacer::support::{Server, WINDOW, request};
+use crate::pacer::support::{Server, request};
 
 type Lines = &'static [(&'static str, &'static str)];
 
@@ -219,12 +219,6 @@ async fn clients_that_are_told_one_moment_do_not_come_back_together() {
     }
 }
 
-#[test]
-#[should_panic(expected = "jitter: 101 is not allowed; give 0 to 100")]
-fn more_jitter_than_the_wait_is_refused() {
-    let _ = PacerLayer::new(Host).jitter(101);
-}
-
 /// With requests of several waits in one line: deadlines that are not in order.
 ///
 /// Shows promise 312.
@@ -282,26 +276,6 @@ async fn a_denial_counts_although_its_key_was_displaced_meanwhile() {
         assert!(wait_of(&refused) >= Duration::from_secs(10));
     }
     assert!(asked.try_recv().is_err(), "nothing was sent");
-}
-
-/// Shows promise 312.
-#[tokio::test(start_paused = true)]
-async fn a_first_request_that_is_dropped_holds_up_none() {
-    let asked = Arc::new(Mutex::new(0));
-    let seen = asked.clone();
-    let never = service_fn(move |_: Request<String>| {
-        *seen.lock().unwrap() += 1;
-        std::future::pending::<Result<Response<String>, BoxError>>()
-    });
-    let client = PacerLayer::new(Host).layer(never);
-    let mut first = task::spawn(client.clone().oneshot(get()));
-    let mut second = task::spawn(client.clone().oneshot(get()));
-    assert_pending!(first.poll());
-    assert_pending!(second.poll());
-    drop(first);
-    assert!(second.is_woken());
-    assert_pending!(second.poll());
-    assert_eq!(*asked.lock().unwrap(), 2);
 }
 
 /// Shows promise 312.
@@ -384,21 +358,6 @@ async fn a_retry_that_finds_a_full_line_returns_its_denial() {
     assert_eq!(asked.lock().unwrap().len(), 2);
 }
 
-/// Waiting requests keep nothing from the service that they have not reached.
-///
-/// Shows promise 312.
-#[tokio::test(start_paused = true)]
-async fn a_waiting_request_holds_no_readiness() {
-    let (server, _) = says(429, &[("retry-after", "5")]);
-    let one = tower::limit::ConcurrencyLimitLayer::new(1).layer(server);
-    let client = PacerLayer::new(|request: &Request<String>| request.method().clone()).layer(one);
-    client.clone().oneshot(get()).await.unwrap();
-    let mut waiting = task::spawn(client.clone().oneshot(get()));
-    assert_pending!(waiting.poll());
-    let other = client.oneshot(request(Method::PUT)).await.unwrap();
-    assert_eq!(other.status(), 429, "of another key");
-}
-
 #[tokio::test(start_paused = true)]
 async fn nonsense_loses_nothing() {
     const FINE: &[Lines] = &[
@@ -429,55 +388,6 @@ async fn nonsense_loses_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_after_of_a_year_is_believed_for_a_bounded_time() {
-    const YEAR: Lines = &[("retry-after", "31536000")];
-    let (server, asked) = says(429, YEAR);
-    let believe = Duration::from_secs(600);
-    let client = PacerLayer::new(Host)
-        .believe(believe)
-        .retry(Idempotent)
-        .layer(server);
-    let start = Instant::now();
-    let response = client.clone().oneshot(get()).await.unwrap();
-    assert_eq!(response.status(), 429, "the response is returned as it is");
-    assert_eq!(response.headers()["retry-after"], "31536000");
-    let error = client.clone().oneshot(get()).await.unwrap_err();
-    assert_eq!(wait_of(&error), believe);
-    assert_eq!(error.to_string(), "rate limit exceeded, retry in 600 s");
-    assert_eq!(start.elapsed(), Duration::ZERO, "at once");
-    tokio::time::advance(believe).await;
-    client.clone().oneshot(get()).await.unwrap();
-    assert_eq!(asked.lock().unwrap().len(), 2);
-}
-
-/// Many hosts take no more memory than the capacity, and what is known of those in use is kept.
-#[tokio::test(start_paused = true)]
-async fn hosts_beyond_the_capacity_are_forgotten_the_least_recent_first() {
-    let (server, asked) = says(429, &[("retry-after", "20")]);
-    let layer = PacerLayer::new(Host).capacity(3).max_wait(Duration::ZERO);
-    let client = layer.layer(server);
-    let ask = async |host: &str| {
-        let mut request = get();
-        *request.uri_mut() = format!("http://{host}/").parse().unwrap();
-        tokio::time::advance(Duration::from_millis(1)).await;
-        client.clone().oneshot(request).await.is_ok()
-    };
-    for host in ["a", "b", "c"] {
-        assert!(ask(host).await);
-        assert!(!ask(host).await, "it is known");
-    }
-    assert!(ask("d").await);
-    assert!(!ask("b").await && !ask("c").await && !ask("d").await);
-    assert!(ask("a").await, "it was the oldest");
-    for number in 0..10_000 {
-        assert!(ask(&format!("h{number}")).await);
-    }
-    let debug = format!("{layer:?}");
-    assert_eq!(debug.matches("Entry {").count(), 3);
-    assert_eq!(asked.lock().unwrap().len(), 10_005);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_request_that_is_not_sent_says_why() {
     let server = Server::new(5);
     let client = PacerLayer::new(Host).layer(server.clone());
@@ -487,23 +397,4 @@ async fn a_request_that_is_not_sent_says_why() {
         .unwrap_err();
     assert!(error.to_string().contains("no host"), "{error}");
     assert_eq!(server.seen.lock().unwrap().requests, 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn keys_are_paced_apart_and_clones_together() {
-    let server = Server::new(1);
-    let layer = PacerLayer::new(Global);
-    let (one, other) = (
-        layer.layer(server.clone()),
-        layer.clone().layer(server.clone()),
-    );
-    for client in [one.clone(), one.clone()] {
-        client.oneshot(get()).await.unwrap();
-    }
-    let start = Instant::now();
-    other.oneshot(get()).await.unwrap();
-    assert!(start.elapsed() >= WINDOW);
-    let apart = PacerLayer::new(Global).layer(server);
-    let response = apart.oneshot(get()).await.unwrap();
-    assert_eq!(response.status(), 429, "it knows of no denial");
 }

@@ -27,8 +27,8 @@ use tower::{
     util::BoxCloneService,
 };
 use tower_throttle::{
-    AsError, FixedWindow, Global, Headers, LeakyBucket, Quota, RateLimitLayer, TokenBucket,
-    client::{Host, Idempotent, PacerLayer},
+    FixedWindow, Global, Headers, Quota, RateLimitLayer, TokenBucket,
+    client::{Host, PacerLayer},
 };
 
 use test_support::nginx::Nginx;
@@ -161,21 +161,6 @@ async fn nginx_limit_req_is_obeyed() {
     forms.join_all().await;
 }
 
-/// What a server does not state, the client knows: a limit of its own beside the layer.
-#[tokio::test]
-async fn nginx_has_nothing_to_deny_with_a_local_limit_beside() {
-    let nginx = nginx(503, RETRY_AFTER);
-    // A quarter of it, because a busy machine may bring two requests closer together.
-    let own = LeakyBucket::new(Quota::per_second(5)).queue(100);
-    let layer = ServiceBuilder::new()
-        .layer(RateLimitLayer::new(Global, own).respond(AsError))
-        .layer(PacerLayer::new(Host).retry(Idempotent));
-    let (served, denied) = load(nginx.address, 30, layer).await;
-    println!("nginx 503 with a local limit: {denied} of 30 denied");
-    assert_eq!(served, 30);
-    assert!(denied <= 3, "{denied}");
-}
-
 /// A gRPC health service behind a limit.
 macro_rules! grpc_server {
     ($layer:expr) => {{
@@ -260,45 +245,4 @@ async fn a_tonic_channel_waits_for_the_time_of_retry_info() {
     client.check(HealthCheckRequest::default()).await.unwrap();
     let took = start.elapsed();
     assert!(took >= delay, "{took:?} of {delay:?}");
-}
-
-#[cfg(feature = "tonic")]
-#[tokio::test]
-async fn a_refused_call_is_a_status_with_the_time() {
-    use std::time::Duration;
-
-    use tonic::Status;
-    use tower_throttle::RateLimited;
-
-    let channel = grpc_server!(RateLimitLayer::new(
-        Global,
-        TokenBucket::new(Quota::per_hour(1))
-    ));
-    let layer = ServiceBuilder::new()
-        .map_err(|error: BoxError| match error.downcast::<RateLimited>() {
-            Ok(limited) => Status::from(*limited).into(),
-            Err(other) => other,
-        })
-        .layer(PacerLayer::new(Global))
-        .map_err(BoxError::from);
-    let mut client = HealthClient::new(layer.service(channel));
-    client.check(HealthCheckRequest::default()).await.unwrap();
-    let by_server = client
-        .check(HealthCheckRequest::default())
-        .await
-        .unwrap_err();
-    let refused = client
-        .check(HealthCheckRequest::default())
-        .await
-        .unwrap_err();
-    assert!(
-        refused.metadata().get("content-type").is_none(),
-        "{refused:?}"
-    );
-    for status in [by_server, refused] {
-        assert_eq!(status.code(), Code::ResourceExhausted);
-        let details = status.get_details_retry_info().unwrap();
-        assert!(details.retry_delay.unwrap() > Duration::from_secs(1_000));
-        assert!(status.metadata().get("grpc-retry-pushback-ms").is_some());
-    }
 }

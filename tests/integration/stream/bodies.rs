@@ -4,9 +4,9 @@ use std::{
     collections::VecDeque,
     convert::Infallible,
     future::{Future, Ready, ready},
-    pin::{Pin, pin},
+    pin::Pin,
     sync::Arc,
-    task::{self, Context, Poll, Waker},
+    task::{self, Context, Poll},
     time::Duration,
 };
 
@@ -297,23 +297,6 @@ async fn a_stated_length_is_passed_on_and_counts_for_nothing() {
 
 /// Shows promise 344.
 #[tokio::test(start_paused = true)]
-async fn a_body_that_is_dropped_in_the_middle_pays_for_what_has_passed() {
-    let limiter = Arc::new(Limiter::new(bucket(100_000)));
-    let limit = StreamLimit::new(Arc::clone(&limiter));
-    let mut body = LimitedBody::bytes(Frames::of(9, 60_000), limit);
-    assert!(body.frame().await.unwrap().is_ok());
-    assert!(
-        pin!(body.frame())
-            .poll(&mut Context::from_waker(Waker::noop()))
-            .is_pending()
-    );
-    assert_eq!(limiter.peek().remaining(), 0, "it waits for its turn");
-    drop(body);
-    assert_eq!(limiter.peek().remaining(), 40_000);
-}
-
-/// Shows promise 344.
-#[tokio::test(start_paused = true)]
 async fn a_body_that_may_not_wait_fails_and_loses_nothing() {
     let limit = StreamLimit::new(Limiter::new(bucket(60_000))).max_wait(Duration::ZERO);
     let mut body = LimitedBody::bytes(Frames::of(2, 60_000), limit);
@@ -335,37 +318,6 @@ async fn a_body_that_may_not_wait_fails_and_loses_nothing() {
         }
     }
     assert_eq!(len + rest, 120_000);
-}
-
-/// With pieces of at least 10,000 bytes, three bodies of one byte cost 30,000.
-///
-/// Shows promise 344.
-#[tokio::test(start_paused = true)]
-async fn small_frames_are_counted_together() {
-    let local = Local::new(bucket(100_000));
-    let frames = |n| {
-        service_fn(move |_: Request<LimitedBody<Full<Bytes>>>| {
-            let body = Full::new(Bytes::from(vec![0; n]));
-            std::future::ready(Ok::<_, Infallible>(Response::new(body)))
-        })
-    };
-    let layer = BodyLimitLayer::responses(|_: &Request<Full<Bytes>>| 7_u64, local.clone())
-        .pieces(10_000..=20_000);
-    for (n, left) in [(1, 90_000), (1, 80_000), (25_000, 50_000)] {
-        let request = Request::new(Full::default());
-        let response = layer.layer(frames(n)).oneshot(request).await.unwrap();
-        assert_eq!(
-            response
-                .into_body()
-                .collect()
-                .await
-                .unwrap()
-                .to_bytes()
-                .len(),
-            n
-        );
-        assert_eq!(local.peek(&7_u64).remaining(), left, "{n} bytes");
-    }
 }
 
 /// A store that is down.
@@ -410,11 +362,4 @@ async fn a_body_passes_or_fails_without_its_store_as_it_is_set() {
         assert_eq!(body.is_ok(), passes);
         assert_eq!(failed.and_then(RateLimited::store_error).is_none(), passes);
     }
-}
-
-#[test]
-#[should_panic(expected = "pieces: 0..=5 is not allowed; give a range that begins at 1 or more")]
-fn pieces_of_no_bytes_are_refused() {
-    let key = |_: &Request<()>| 7_u64;
-    let _ = BodyLimitLayer::requests(key, bucket(1)).pieces(0..=5);
 }

@@ -19,7 +19,7 @@ use tonic::{
 };
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tower_throttle::{
-    ClientIp, ConcurrencyLimitLayer, Global, Handle, Quota, TokenBucket,
+    ConcurrencyLimitLayer, Global, Handle, Quota, TokenBucket,
     concurrency::{PermitHolder, Permits},
     stream::BodyLimitLayer,
 };
@@ -70,17 +70,6 @@ async fn uploads_and_downloads_are_no_faster_than_the_limit() {
     assert_eq!(response.headers()[header::CONTENT_LENGTH], "3000000");
     assert_eq!(response.collect().await.unwrap().to_bytes(), body);
     assert!(begun.elapsed() >= due, "{:?}", begun.elapsed());
-}
-
-#[tokio::test]
-async fn a_request_without_the_address_of_its_client_is_refused_and_told_why() {
-    let bucket = TokenBucket::new(Quota::per_second(10));
-    let layer = BodyLimitLayer::requests(ClientIp::peer(), bucket);
-    let address =
-        serve(Router::new().route("/", axum::routing::post(async || "").layer(layer))).await;
-    let response = send(address, Bytes::from("body")).await;
-    assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
-    assert!(response.headers().contains_key("x-ratelimit-error"));
 }
 
 /// Shows promise 343.
@@ -176,17 +165,6 @@ async fn an_upgraded_connection_holds_its_permit_until_it_ends() {
         drop((first, third));
         until("all are over", async || handle.keys() == 0).await;
     }
-}
-
-/// The mistake: the permit goes with the response 101.
-///
-/// Shows promise 180.
-#[tokio::test]
-async fn a_permit_that_is_released_at_the_response_101_is_found() {
-    let (address, handle) = echo_server(false).await;
-    let connected = connect(address).await.unwrap();
-    until("the permit is released", async || handle.keys() == 0).await;
-    drop(connected);
 }
 
 /// Shows promise 180.

@@ -246,14 +246,3 @@ async fn an_open_websocket_holds_a_permit_of_its_client_until_it_ends() {
         .await;
     }
 }
-
-/// Shows promise 180.
-#[tokio::test]
-async fn a_websocket_without_its_permit_is_found() {
-    let bucket = TokenBucket::new(Quota::per_second(10));
-    let (address, _) = serve(bucket, Duration::MAX, Mistake::Unheld).await;
-    let mut open = Vec::new();
-    for _ in 0..3 {
-        open.push(connect(address, 1).await.unwrap());
-    }
-}

@@ -10,28 +10,6 @@ use tower_throttle::FixedWindow;
 
 use super::*;
 
-/// In tests time can be set: by `ManualClock`, or by the paused time of tokio with the feature `test-
-/// util`.
-#[test]
-fn a_manual_clock_never_runs_backwards() {
-    let clock = ManualClock::new();
-    clock.set(Tick::from_nanos(100));
-    clock.set(Tick::from_nanos(50));
-    assert_eq!(clock.now().as_nanos(), 100);
-    clock.advance(Duration::MAX);
-    assert_eq!(clock.now(), Tick::MAX);
-}
-
-#[test]
-fn the_default_clock_counts_from_1970() {
-    let clock = MonotonicClock;
-    let first = clock.now();
-    assert!(clock.now() >= first);
-    // So windows that began before the process started have a valid start time.
-    let years = first.since(Tick::ZERO).as_secs() / (365 * 86_400);
-    assert!((50..500).contains(&years), "{first:?}");
-}
-
 #[test]
 fn advancing_a_manual_clock_wakes_the_due_sleepers() {
     struct Count(AtomicUsize);

@@ -4,7 +4,7 @@ use scylla::client::session_builder::SessionBuilder;
 use tower_throttle::store::cas::cassandra::Cassandra;
 
 use super::store;
-use crate::{cargo, shared_limit};
+use crate::shared_limit;
 
 const LIMIT: u64 = 200;
 
@@ -60,21 +60,4 @@ async fn every_operation_reaches_the_other_machine() {
 async fn a_rolling_deploy_admits_no_more_than_both_configurations() {
     let (_server, store) = store("deploys").await;
     shared_limit::a_rolling_deploy_admits_no_more_than_both(store).await;
-}
-
-#[test]
-#[ignore = "it needs Java"]
-fn the_example_limits_and_prints() {
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let (server, _) = runtime.block_on(store("unrelated"));
-    let run = cargo::cargo()
-        .args(["run", "--quiet", "--package", "cassandra-examples"])
-        .args(["--example", "cassandra", "--features", "cassandra", "--"])
-        .args([&server.node(), "test.example", "cassandra", "cassandra"])
-        .output()
-        .expect("cargo can be started");
-    let printed = String::from_utf8_lossy(&run.stdout);
-    assert!(run.status.success(), "{run:?}");
-    assert_eq!(printed.matches("admitted").count(), 5, "{printed}");
-    assert_eq!(printed.matches("denied, retry in").count(), 3, "{printed}");
 }

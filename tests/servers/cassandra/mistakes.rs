@@ -122,15 +122,3 @@ async fn a_server_that_is_not_there_is_an_outage() {
     }
     assert!(permanent(Cassandra::open(" , ").load("key").await).contains("Empty known nodes"));
 }
-
-#[test]
-#[ignore = "it needs Java"]
-fn a_call_outside_of_a_runtime_is_an_error() {
-    let store = Cassandra::open("127.0.0.1:1");
-    let mut call = std::pin::pin!(store.load("key"));
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    let std::task::Poll::Ready(result) = call.as_mut().poll(&mut context) else {
-        panic!("it waits for nothing");
-    };
-    assert!(permanent(result).contains("called outside of a tokio runtime"));
-}

@@ -4,11 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use tokio_postgres::Client;
 use tower_throttle::store::cas::{
-    CasStore, Loaded, Program, Swapped, Value,
-    postgres::{Connections, Pool, PooledClient, PostgreSql},
+    CasStore, Program, Swapped,
+    postgres::{Connections, Pool, PostgreSql},
 };
 
-use super::{MINUTE, connected, insert, load, postgres_server::PostgresServer, store, value};
+use super::{MINUTE, insert, load, postgres_server::PostgresServer, store, value};
 use crate::wait::until;
 
 /// A store whose connections are those of a role of its own.
@@ -22,64 +22,6 @@ async fn store_of(role: &str, size: usize) -> (Arc<PostgresServer>, Client, Arc<
     let store = PostgreSql::new(connections.size(size).expect("a size"));
     let store = store.table(role).expect("a name").without_sweeps();
     (server, client, Arc::new(store))
-}
-
-async fn connections_of(client: &Client, role: &str) -> i64 {
-    let query = "SELECT count(*) FROM pg_stat_activity WHERE usename = $1";
-    let row = client.query_one(query, &[&role]).await.expect("a count");
-    row.get(0)
-}
-
-#[tokio::test]
-async fn calls_one_after_the_other_use_one_connection() {
-    let (_server, client, store) = store_of("one_connection", 4).await;
-    assert_eq!(connections_of(&client, "one_connection").await, 0);
-    for _ in 0..50 {
-        assert_eq!(load(&store, "key").await, None);
-    }
-    assert_eq!(connections_of(&client, "one_connection").await, 1);
-}
-
-#[tokio::test]
-async fn a_connection_has_four_calls_at_once_before_another_is_made() {
-    let (_server, client, store) = store_of("four_calls", 2).await;
-    assert_eq!(load(&store, "key").await, None);
-    let key = "key";
-    for _ in 0..20 {
-        let (one, two) = (store.load(key), store.load(key));
-        let (three, four) = (store.load(key), store.load(key));
-        let all = tokio::join!(one, two, three, four);
-        assert!(all.0.is_ok() && all.1.is_ok() && all.2.is_ok() && all.3.is_ok());
-        assert_eq!(connections_of(&client, "four_calls").await, 1);
-    }
-}
-
-/// One row or connection in PostgreSQL delays no other: a statement waits for the lock of a row for at
-/// most 100 ms.
-#[tokio::test]
-async fn many_calls_at_once_use_all_connections_and_no_more() {
-    let (_server, client, store) = store_of("all_connections", 3).await;
-    // One too many would be made when all are busy.
-    let mut all_used = 0;
-    for round in 0..100 {
-        let calls: Vec<_> = (0..100)
-            .map(|number| {
-                let store = Arc::clone(&store);
-                let key = format!("{round}-{number}");
-                tokio::spawn(async move { insert(&store, &key, &value(number, "")).await })
-            })
-            .collect();
-        for call in calls {
-            call.await.expect("no panic");
-        }
-        let now = connections_of(&client, "all_connections").await;
-        assert!(now <= 3, "{now} connections");
-        all_used += usize::from(now == 3);
-        if all_used == 5 {
-            break;
-        }
-    }
-    assert_eq!(all_used, 5);
 }
 
 #[tokio::test]
@@ -143,26 +85,6 @@ async fn a_silent_connection_is_replaced() {
     })
     .await;
     signal(pid, "CONT");
-}
-
-#[tokio::test]
-async fn a_connection_that_is_silent_for_less_than_a_second_is_kept() {
-    let (_server, client, store) = store_of("busy", 1).await;
-    assert_eq!(load(&store, "key").await, None);
-    let query = "SELECT pid FROM pg_stat_activity WHERE usename = 'busy'";
-    let pid: i32 = client.query_one(query, &[]).await.expect("one").get(0);
-    assert_eq!(load(&store, "key").await, None);
-    let begun = tokio::time::Instant::now();
-    signal(pid, "STOP");
-    for _ in 0..8 {
-        let mut left = std::pin::pin!(store.load("key"));
-        assert!(futures_poll(left.as_mut()).await.is_none());
-    }
-    let is_kept = store.load("key");
-    signal(pid, "CONT");
-    assert_eq!(is_kept.await.expect("a reply").value, None);
-    let last: i32 = client.query_one(query, &[]).await.expect("one").get(0);
-    assert!(last == pid || begun.elapsed() >= Duration::from_secs(1));
 }
 
 /// The connection that has inserted the row is replaced if the error is of the connection.
@@ -234,93 +156,9 @@ async fn each_error_of_the_server_is_answered_as_its_code_demands() {
     }
 }
 
-/// Writes to a key, whatever it holds.
-struct Write(&'static str);
-
-impl Program for Write {
-    fn key(&self) -> &str {
-        self.0
-    }
-
-    fn execute(&self, _: Loaded) -> Option<(Value, Duration)> {
-        Some((value(1, "new"), MINUTE))
-    }
-}
-
-#[tokio::test]
-async fn a_transaction_that_fails_is_rolled_back() {
-    let (_server, client, store) = store_of("failed", 1).await;
-    let check = "ALTER TABLE failed ADD CHECK (key <> 'refused')";
-    client.batch_execute(check).await.expect("a condition");
-    for _ in 0..2 {
-        let error = store
-            .run(Arc::new(Write("refused")))
-            .await
-            .expect_err("refused");
-        assert!(error.to_string().contains("(23514)"), "{error}");
-        assert_eq!(store.run(Arc::new(Write("key"))).await, Ok(true));
-    }
-}
-
-/// The connections of a transaction and of a single statement.
-#[tokio::test]
-async fn a_connection_keeps_its_statements_and_prepares_those_that_are_lost() {
-    let (server, _) = store("kept_statements").await;
-    let connections = Connections::open(&server.url()).and_then(|all| all.size(1));
-    let connections = connections.expect("a URL");
-    let store = PostgreSql::new(connections.clone()).without_sweeps();
-    let store = store.table("kept_statements").expect("a name");
-    let loaded = connected(async || store.load("key").await).await;
-    assert_eq!(loaded.expect("a reply").value, None);
-    assert_eq!(load(&store, "key").await, None);
-    let shared = connections.get().await.expect("a connection");
-    assert_eq!(prepared(&shared).await, 1);
-    Connections::release(shared, true);
-    // The first transaction finds the statement of the load there.
-    for kept in [4, 3] {
-        assert_eq!(store.run(Arc::new(Write("key"))).await, Ok(true));
-        let exclusive = connections.get_exclusive().await.expect("a connection");
-        let exclusive = exclusive.expect("one for a transaction");
-        assert_eq!(prepared(&exclusive).await, kept);
-        let forget = Connections::client(&exclusive).batch_execute("DEALLOCATE ALL");
-        forget.await.expect("a session");
-        Connections::release(exclusive, true);
-    }
-}
-
-/// How many statements the session of a connection has prepared.
-async fn prepared(connection: &PooledClient) -> i64 {
-    let query = "SELECT count(*) FROM pg_prepared_statements";
-    let rows = Connections::client(connection).query_typed(query, &[]);
-    rows.await.expect("a count")[0].get(0)
-}
-
 fn signal(pid: i32, name: &str) {
     let sent = std::process::Command::new("kill")
         .args([format!("-{name}"), pid.to_string()])
         .status();
     assert!(sent.expect("kill is installed").success());
-}
-
-#[tokio::test]
-async fn a_swap_may_be_executed_although_its_caller_has_left() {
-    let (_server, _client, store) = store_of("departed", 1).await;
-    assert_eq!(load(&store, "key").await, None);
-    insert(&store, "other", &value(1, "")).await;
-    // Both statements are prepared, so the first poll sends the swap.
-    let new = value(2, "new");
-    {
-        let mut swap = std::pin::pin!(store.swap("key", None, &new, MINUTE));
-        assert!(futures_poll(swap.as_mut()).await.is_none());
-    }
-    assert_eq!(load(&store, "key").await, Some(new));
-}
-
-/// The result of a future that is polled once.
-async fn futures_poll<F: Future>(future: std::pin::Pin<&mut F>) -> Option<F::Output> {
-    tokio::select! {
-        biased;
-        output = future => Some(output),
-        () = std::future::ready(()) => None,
-    }
 }

@@ -14,7 +14,6 @@ use tower_throttle::store::cas::{
     CasBuilder,
     postgres::{Connections, Pool, PostgreSql},
 };
-use tower_throttle::store::remote::{KeyName, RemoteKey};
 use tower_throttle::{FixedWindow, Quota, SlidingLog, TokenBucket};
 
 use crate::wait::until;
@@ -69,44 +68,6 @@ async fn a_key_is_counted_once_under_all_its_quotas() {
 async fn an_uncontended_decision_is_one_statement() {
     let (_server, store) = store("alone").await;
     shared_limit::a_decision_is_one_round_trip(store).await;
-}
-
-/// The conflicts of eight machines that take 20 units each of one key.
-async fn conflicts<P: Pool>(table: &str, pool: impl Fn(Connections) -> P) -> u64 {
-    let (server, _) = store(table).await;
-    let mut machines = JoinSet::new();
-    let began = Arc::new(Barrier::new(8));
-    for _ in 0..8 {
-        let connections = Connections::open(&server.url()).and_then(|all| all.size(1));
-        let store = PostgreSql::new(pool(connections.expect("a URL"))).without_sweeps();
-        let builder = CasBuilder::new(store.table(table).expect("a name"));
-        let limit = builder.deadline(Duration::from_secs(20));
-        let window = FixedWindow::new(Quota::per_day(160));
-        let limit = limit.build("hot", window).expect("a limit");
-        let began = Arc::clone(&began);
-        machines.spawn(async move {
-            for call in 0..20 {
-                // All of them have connected, so that they call at the same time.
-                if call == 1 {
-                    began.wait().await;
-                }
-                let decision = limit.decide("key", 1).await.expect("a decision");
-                assert!(decision.is_admitted());
-            }
-            limit
-        });
-    }
-    let machines = machines.join_all().await;
-    let denied = machines[0].decide("key", 1).await.expect("a decision");
-    assert!(denied.is_denied());
-    machines.iter().map(|limit| limit.counts().conflicts).sum()
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn machines_on_one_key_take_turns_and_do_not_conflict() {
-    let in_turns = conflicts("turns", |connections| connections).await;
-    let at_random = conflicts("at_random", OnlyShared).await;
-    assert!(2 * in_turns < at_random, "{in_turns}, {at_random}");
 }
 
 const MACHINES: u64 = 16;
@@ -177,36 +138,6 @@ async fn a_rolling_deploy_admits_no_more_than_both_configurations() {
     shared_limit::a_rolling_deploy_admits_no_more_than_both(store).await;
 }
 
-#[tokio::test]
-async fn the_state_is_removed_when_it_decides_like_an_unused_key() {
-    let (server, store) = store("forgotten").await;
-    let window = FixedWindow::new(Quota::per(5, Duration::from_secs(3_600)));
-    let machine = || CasBuilder::new(store.clone()).deadline(Duration::from_secs(10));
-    let limit = machine().build("hourly", window).expect("a limit");
-    for _ in 0..5 {
-        assert!(
-            limit
-                .decide("key", 1)
-                .await
-                .expect("a decision")
-                .is_admitted()
-        );
-    }
-    let client = server.client().await;
-    let pass = "UPDATE forgotten SET expires_at = expires_at - 7200000000, \
-                sweep_at = sweep_at - 7800000000";
-    client.batch_execute(pass).await.expect("a table");
-    assert_eq!(store.sweep(100).await.expect("a sweep"), 1);
-    let other = machine().build("hourly", window).expect("a limit");
-    assert!(
-        other
-            .decide("key", 1)
-            .await
-            .expect("a decision")
-            .is_admitted()
-    );
-}
-
 /// Calls of four tasks on one key while the server stops and starts. Returns how many were admitted
 /// before and after.
 async fn admitted_across(logged: bool, stop: fn(&mut PostgresServer)) -> (u64, u64) {
@@ -273,34 +204,6 @@ async fn no_restart_restarts_the_limits_of_a_logged_table() {
         let admitted = before + after;
         assert!(admitted <= LIMIT, "{before} and {after}");
         assert!(admitted >= LIMIT - 40, "{before} and {after}");
-    }
-}
-
-/// A key of many parts.
-struct Long(usize);
-
-impl RemoteKey for Long {
-    fn write(&self, name: &mut KeyName) {
-        for part in 0..self.0 {
-            name.push_bytes(format!("{part:060}").as_bytes());
-        }
-    }
-}
-
-#[tokio::test]
-async fn the_name_of_a_key_may_be_of_any_length() {
-    let (_server, store) = store("long").await;
-    let window = FixedWindow::new(Quota::per_day(2)).anchored();
-    let builder = CasBuilder::new(store).deadline(Duration::from_secs(10));
-    let limit = builder.build("long", window);
-    let limit = limit.expect("a limit");
-    for parts in [16, 17, 100, 5_000] {
-        let mut admitted = 0;
-        for _ in 0..4 {
-            let decision = limit.decide(&Long(parts), 1).await;
-            admitted += u64::from(decision.expect("a decision").is_admitted());
-        }
-        assert_eq!(admitted, 2, "{parts} parts");
     }
 }
 

@@ -49,21 +49,6 @@ async fn without_a_table_the_error_names_the_call_that_makes_it() {
 
 /// Shows promise 97.
 #[tokio::test]
-async fn a_table_of_another_kind_is_refused() {
-    let server = PostgresServer::shared();
-    let client = server.client().await;
-    let other = "CREATE TABLE other_kind (key text PRIMARY KEY, tokens float)";
-    client.batch_execute(other).await.expect("a table");
-    let store = open(&server.url(), "other_kind");
-    let made = connected(async || store.create_table().await).await;
-    for result in [made, store.check().await] {
-        let text = permanent(result);
-        assert!(text.contains("choose another name, or drop it"), "{text}");
-    }
-}
-
-/// Shows promise 97.
-#[tokio::test]
 async fn a_role_needs_four_rights_on_the_table_and_none_to_make_it() {
     let (server, owner) = store("rights").await;
     let client = server.client().await;
@@ -123,16 +108,6 @@ async fn a_wrong_password_is_not_an_outage_and_is_not_shown() {
 
 /// Shows promise 97.
 #[tokio::test]
-async fn an_unknown_database_is_not_an_outage() {
-    let server = PostgresServer::shared();
-    let url = format!("postgres://postgres@127.0.0.1:{}/nowhere", server.port());
-    let store = open(&url, "limits");
-    let text = permanent(connected(async || store.load("key").await).await);
-    assert!(text.contains("check the name of the database"), "{text}");
-}
-
-/// Shows promise 97.
-#[tokio::test]
 async fn a_server_that_is_not_there_is_an_outage() {
     let store = open("postgres://postgres@127.0.0.1:1", "limits");
     for _ in 0..2 {
@@ -168,34 +143,4 @@ async fn a_server_that_only_reads_is_named_as_one() {
     client.batch_execute(writable).await.expect("a setting");
     let swapped = store.swap("key", Some(version(1)), &new, MINUTE).await;
     assert!(swapped.is_ok(), "{swapped:?}");
-}
-
-/// A replica has no rows of an unlogged table, and refuses to read them.
-///
-/// Shows promise 97.
-#[tokio::test]
-async fn a_replica_is_named_as_one_that_only_reads() {
-    let mut server = PostgresServer::start();
-    let made = connected(async || open(&server.url(), "replicated").create_table().await).await;
-    made.expect("a table");
-    server.stop();
-    server.restart_as_replica();
-    let store = open(&server.url(), "replicated");
-    let loaded = connected(async || store.load("key").await).await;
-    let error = loaded.expect_err("it has no rows");
-    assert!(error.is_transient(), "{error}");
-    let text = error.to_string();
-    assert!(text.contains("(0A000)"), "{text}");
-    assert!(text.contains("target_session_attrs=read-write"), "{text}");
-}
-
-#[test]
-fn a_call_outside_of_a_runtime_is_an_error() {
-    let store = PostgreSql::open("postgres://postgres@127.0.0.1:1").expect("a URL");
-    let mut call = std::pin::pin!(store.load("key"));
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    let std::task::Poll::Ready(result) = call.as_mut().poll(&mut context) else {
-        panic!("it waits for nothing");
-    };
-    assert!(permanent(result).contains("called outside of a tokio runtime"));
 }

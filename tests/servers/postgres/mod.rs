@@ -8,7 +8,6 @@ mod outages;
 mod pooler;
 mod pools;
 mod port;
-mod space;
 mod sweeps;
 
 use std::{sync::Arc, time::Duration};

@@ -98,16 +98,3 @@ async fn a_pooler_that_refuses_a_user_a_password_or_a_database_is_no_outage() {
     }
     let _ = fs::remove_file(&users);
 }
-
-/// Shows promise 97.
-#[tokio::test]
-async fn a_pooler_without_a_server_is_an_outage() {
-    let mut server = PostgresServer::start();
-    let pooler = Pooler::before(&server, "auth_type = any\nquery_wait_timeout = 1");
-    server.kill();
-    let connections = Connections::open(&pooler.url()).expect("a URL");
-    let store = PostgreSql::new(connections.without_session_settings());
-    let store = store.without_prepared_statements().without_sweeps();
-    let error = store.load("key").await.expect_err("no server");
-    assert!(error.is_transient(), "{error}");
-}

@@ -17,9 +17,7 @@ use tower_throttle::{
     },
 };
 
-use super::{
-    MINUTE, connected, insert, load, postgres_server::PostgresServer, store, value, version,
-};
+use super::{MINUTE, insert, load, postgres_server::PostgresServer, store, value, version};
 
 /// One client for all calls.
 #[derive(Clone)]
@@ -93,22 +91,6 @@ async fn use_it(store: &PostgreSql<OneClient>) {
     assert_eq!(load(store, "key").await, Some(new));
 }
 
-#[tokio::test]
-async fn a_pool_without_statements_prepares_none() {
-    let (_server, pool, store) = pooled("pool_plain", None).await;
-    use_it(&store).await;
-    assert_eq!(prepared(&pool).await, 0);
-    assert_eq!(pool.0.released.load(Ordering::Relaxed), 3);
-}
-
-#[tokio::test]
-async fn a_connection_that_has_made_the_table_is_used_again() {
-    let (_server, pool, store) = pooled("pool_before", None).await;
-    let store = store.table("pool_made").expect("a name");
-    store.create_table().await.expect("a table");
-    assert_eq!(pool.0.unusable.load(Ordering::Relaxed), 0);
-}
-
 /// A pool with no more than it must have: connections that calls share, none of which a transaction gets for itself,
 /// without a place for statements.
 #[derive(Debug)]
@@ -127,37 +109,12 @@ impl Pool for OnlyShared {
 }
 
 #[tokio::test]
-async fn without_a_place_for_statements_none_is_prepared() {
-    let (server, _) = store("pool_smallest").await;
-    let connections = Connections::open(&server.url()).and_then(|all| all.size(1));
-    let connections = connections.expect("a URL");
-    let store = PostgreSql::new(OnlyShared(connections.clone())).without_sweeps();
-    let store = store.table("pool_smallest").expect("a name");
-    let loaded = connected(async || store.load("key").await).await;
-    assert_eq!(loaded.expect("a reply").value, None);
-    let connection = connections.get().await.expect("a connection");
-    let query = "SELECT count(*) FROM pg_prepared_statements";
-    let rows = Connections::client(&connection).query_typed(query, &[]);
-    assert_eq!(rows.await.expect("a count")[0].get::<_, i64>(0), 0);
-}
-
-#[tokio::test]
 async fn a_pool_with_statements_prepares_each_once() {
     let (_server, pool, store) = pooled("pool_prepared", Some(Statements::default())).await;
     use_it(&store).await;
     assert_eq!(load(&store, "other").await, None);
     assert_eq!(prepared(&pool).await, 3);
     assert_eq!(pool.0.unusable.load(Ordering::Relaxed), 0);
-}
-
-#[tokio::test]
-async fn a_proxy_that_shares_sessions_gets_no_statements_to_prepare() {
-    let (_server, pool, store) = pooled("pool_proxy", Some(Statements::default())).await;
-    let store = store.without_prepared_statements();
-    use_it(&store).await;
-    store.check().await.expect("a table");
-    assert_eq!(store.sweep(1).await, Ok(0));
-    assert_eq!(prepared(&pool).await, 0);
 }
 
 #[tokio::test]

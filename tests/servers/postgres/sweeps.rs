@@ -2,13 +2,12 @@
 
 use std::{
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use tokio::time::Instant;
 use tokio_postgres::Client;
 use tower_throttle::{
     StoreError,
@@ -62,68 +61,6 @@ async fn a_sweep_removes_expired_rows_and_no_more_than_it_may() {
     assert_eq!(load(&store, "new").await, Some(value(1, "kept")));
 }
 
-/// Shows promise 85.
-#[tokio::test]
-async fn a_sweep_of_several_batches_removes_no_more_than_it_may() {
-    let (server, store) = store("batches").await;
-    let client = server.client().await;
-    fill(&client, "batches", 350).await;
-    assert_eq!(store.sweep(150).await, Ok(150));
-    assert_eq!(rows(&client, "batches").await, 200);
-}
-
-/// Shows promise 85.
-#[tokio::test]
-async fn a_sweep_that_conflicts_with_another_transaction_removes_nothing() {
-    let (server, store) = store("conflicting").await;
-    let client = server.client().await;
-    fill(&client, "conflicting", 1).await;
-    let trigger = "CREATE FUNCTION refuse_sweep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-            RAISE EXCEPTION 'a conflict' USING ERRCODE = '40001';
-        END $$;
-        CREATE TRIGGER conflicts BEFORE DELETE ON conflicting \
-            FOR EACH ROW EXECUTE FUNCTION refuse_sweep()";
-    client.batch_execute(trigger).await.expect("a trigger");
-    assert_eq!(store.sweep(100).await, Ok(0));
-    assert_eq!(rows(&client, "conflicting").await, 1);
-}
-
-/// Shows promise 85.
-#[tokio::test]
-async fn a_row_that_is_written_again_is_kept() {
-    let (server, store) = store("rewritten").await;
-    let client = server.client().await;
-    insert(&store, "key", &value(1, "old")).await;
-    age(&client, "rewritten", "key").await;
-    insert(&store, "key", &value(2, "new")).await;
-    // Its old moment of a sweep has come, and is moved behind the expiry.
-    assert_eq!(overdue(&client, "rewritten").await, 1);
-    assert_eq!(store.sweep(100).await, Ok(0));
-    assert_eq!(load(&store, "key").await, Some(value(2, "new")));
-    assert_eq!(overdue(&client, "rewritten").await, 0);
-    let query = "SELECT sweep_at - expires_at FROM rewritten";
-    let slack = client.query_one(query, &[]).await.expect("a row");
-    assert_eq!(slack.get::<_, i64>(0), 60_000_000);
-}
-
-/// The slack of a row that lives for a day is an hour: it is read no more often.
-#[tokio::test]
-async fn a_sweep_reads_rows_of_long_and_of_short_lives_again_after_an_hour_and_a_minute() {
-    let (server, store) = store("bounds").await;
-    let client = server.client().await;
-    for (key, ttl) in [("long", 1_440 * MINUTE), ("short", MINUTE / 30)] {
-        let swapped = store.swap(key, None, &value(1, ""), ttl).await;
-        assert!(matches!(swapped, Ok(Swapped::Done(_))));
-    }
-    let due = "UPDATE bounds SET sweep_at = 0";
-    client.batch_execute(due).await.expect("a table");
-    assert_eq!(store.sweep(100).await, Ok(0));
-    let query = "SELECT sweep_at - expires_at FROM bounds ORDER BY key";
-    let slacks = client.query(query, &[]).await.expect("two rows");
-    let slacks: Vec<i64> = slacks.iter().map(|row| row.get(0)).collect();
-    assert_eq!(slacks, [3_600_000_000, 60_000_000]);
-}
-
 /// Rows in use are due before those that have expired, and are more than a batch.
 ///
 /// Shows promise 85.
@@ -139,22 +76,6 @@ async fn a_sweep_passes_rows_in_use() {
     assert_eq!(store.sweep(1).await, Ok(1));
     assert_eq!(rows(&client, "passed").await, 250);
     assert_eq!(overdue(&client, "passed").await, 0);
-}
-
-/// Shows promise 85.
-#[tokio::test]
-async fn rows_that_another_transaction_holds_are_skipped() {
-    let (server, store) = store("skipped").await;
-    let client = server.client().await;
-    for key in ["held", "free"] {
-        insert(&store, key, &value(1, "")).await;
-    }
-    age(&client, "skipped", "%").await;
-    let begin = "BEGIN; SELECT 1 FROM skipped WHERE key = 'held' FOR UPDATE";
-    client.batch_execute(begin).await.expect("a lock");
-    assert_eq!(store.sweep(100).await, Ok(1));
-    client.batch_execute("COMMIT").await.expect("an end");
-    assert_eq!(store.sweep(100).await, Ok(1));
 }
 
 /// Shows promise 85.
@@ -249,79 +170,6 @@ async fn the_store_sweeps_in_the_background_until_it_is_dropped() {
     .await;
 }
 
-/// Without a batch per interval, which would take 50 seconds, and without sweeps in vain.
-///
-/// Shows promise 85.
-#[tokio::test]
-async fn the_store_sweeps_all_that_is_due_once_per_interval() {
-    let (server, _) = store("once").await;
-    let client = server.client().await;
-    let pool = tracked(&server);
-    let counts = Arc::clone(&pool.0);
-    let store = PostgreSql::new(pool).table("once").expect("a name");
-    let store = store
-        .sweep_every(Duration::from_secs(1))
-        .expect("an interval");
-    fill(&client, "once", 10_000).await;
-    let begun = Instant::now();
-    assert_eq!(load(&store, "key").await, None);
-    until("the expired rows are gone", async || {
-        rows(&client, "once").await == 0
-    })
-    .await;
-    assert!(begun.elapsed() < Duration::from_secs(30));
-    // The task runs while the test waits for a reply.
-    for _ in 0..100 {
-        assert_eq!(rows(&client, "once").await, 0);
-    }
-    let intervals = begun.elapsed().as_millis() / 500;
-    let statements = u128::from(counts.1.load(Ordering::Relaxed));
-    // The load, 100 full batches, and one that is not full per interval.
-    assert!(statements <= 102 + intervals, "{statements}, {intervals}");
-}
-
-/// A pool that cannot connect. It notes when it is asked.
-#[derive(Debug)]
-struct Refusing(Arc<Mutex<Vec<Instant>>>);
-
-#[derive(Debug)]
-enum Never {}
-
-impl Pool for Refusing {
-    type Connection = Never;
-
-    async fn get(&self) -> Result<Never, StoreError> {
-        self.0.lock().expect("no panic").push(Instant::now());
-        Err(StoreError::new("no server", true))
-    }
-
-    fn client(connection: &Never) -> &Client {
-        match *connection {}
-    }
-}
-
-/// Shows promise 85.
-#[tokio::test(start_paused = true)]
-async fn sweeps_are_half_an_interval_to_an_interval_apart_at_random() {
-    let asked = Arc::default();
-    let store = PostgreSql::new(Refusing(Arc::clone(&asked)));
-    let (half, interval) = (Duration::from_secs(5), Duration::from_secs(10));
-    let store = store.sweep_every(interval).expect("an interval");
-    assert!(store.load("key").await.is_err());
-    tokio::time::sleep(interval * 20).await;
-    let asked = asked.lock().expect("no panic");
-    let pauses: Vec<_> = asked.windows(2).map(|two| two[1] - two[0]).collect();
-    // Timers count whole milliseconds.
-    let longest = interval + Duration::from_millis(2);
-    assert!(
-        pauses.iter().all(|pause| (half..longest).contains(pause)),
-        "{pauses:?}"
-    );
-    assert!(pauses.len() >= 19, "{pauses:?}");
-    let same = |pause: &Duration| pause.abs_diff(pauses[0]) < Duration::from_millis(10);
-    assert!(!pauses.iter().all(same), "{pauses:?}");
-}
-
 /// Shows promise 85.
 #[tokio::test]
 async fn a_sweep_that_fails_is_counted_and_the_next_one_runs() {
@@ -370,29 +218,4 @@ fn connections_calls_and_sweeps_need_no_timers_of_the_runtime() {
             let _ = rows(&client, "no_timers").await;
         }
     });
-}
-
-#[test]
-fn the_task_starts_again_in_another_runtime() {
-    let start = || {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("a runtime")
-    };
-    let (server, owner) = start().block_on(store("restarted"));
-    let store = owner
-        .sweep_every(Duration::from_millis(20))
-        .expect("an interval");
-    for round in 1..=2 {
-        start().block_on(async {
-            assert_eq!(load(&store, "key").await, None);
-            let pass = Connections::open(&server.url()).expect("a URL");
-            let other = PostgreSql::new(pass).table("restarted").expect("a name");
-            let other = other.without_sweeps();
-            insert(&other, "old", &value(round, "")).await;
-            age(&server.client().await, "restarted", "old").await;
-            until("it is swept", async || store.sweeps().removed == round).await;
-        });
-    }
 }

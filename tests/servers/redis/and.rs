@@ -21,56 +21,6 @@ async fn status(app: &Router, client: &'static str) -> u16 {
     answer.status().as_u16()
 }
 
-/// Shows promise 53.
-#[tokio::test]
-async fn neither_limit_counts_what_the_other_denies() {
-    let server = RedisServer::start();
-    let redis = open(&server.url()).await.without_deny_cache();
-    let client = |req: &Request| req.headers()["client"].to_str().expect("text").to_owned();
-    // Both in Redis; the first in this process; the second in this process.
-    for place in ["both", "second", "first"] {
-        let name = |of: &str| format!("{of}-{place}");
-        let (per_client, total) = (name("client"), name("total"));
-        macro_rules! check {
-            ($first:expr, $second:expr) => {{
-                let layer =
-                    RateLimitLayer::new(client, $first).and(RateLimitLayer::new(Global, $second));
-                let handle = layer.handle();
-                let app = Router::new().route("/", get(|| async {})).layer(layer);
-                let first = async |of: &str| {
-                    let decision = handle.first().peek(of, 0).await;
-                    decision.expect("a decision").remaining()
-                };
-                let second = async || {
-                    let decision = handle.second().peek(&(), 0).await;
-                    decision.expect("a decision").remaining()
-                };
-                for expected in [200, 200, 200, 429, 429] {
-                    assert_eq!(status(&app, "ann").await, expected, "{place}");
-                }
-                assert_eq!(second().await, 2, "{place}");
-                for expected in [200, 200, 429, 429] {
-                    assert_eq!(status(&app, "bob").await, expected, "{place}");
-                }
-                until("it is given back", async || first("bob").await == 1).await;
-                assert_eq!(first("ann").await, 0);
-                assert_eq!(second().await, 0, "{place}");
-                handle.second().reset(&()).await.expect("done");
-                handle.first().reset("ann").await.expect("done");
-                assert_eq!(status(&app, "ann").await, 200, "{place}");
-            }};
-        }
-        match place {
-            "both" => check!(
-                redis.limiter(&per_client, window(3)),
-                redis.limiter(&total, window(5))
-            ),
-            "second" => check!(window(3), redis.limiter(&total, window(5))),
-            _ => check!(redis.limiter(&per_client, window(3)), window(5)),
-        }
-    }
-}
-
 /// A refund that is a little short would leave less than the burst, or a time until it is full.
 ///
 /// Shows promise 53.

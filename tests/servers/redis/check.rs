@@ -1,7 +1,5 @@
 //! `Redis::check`, and the setups that it is for: clusters, proxies and restricted users.
 
-use std::time::Duration;
-
 use tower_throttle::store::redis::{Redis, RedisLimiter};
 use tower_throttle::{
     FixedWindow, Lockout, Quota, SlidingLog, SlidingWindow, TokenBucket,
@@ -12,7 +10,6 @@ use crate::hashing_proxy::{HashingProxy, Kind};
 use crate::proxy::{Protocol, Proxy};
 use crate::redis::faults::command;
 use crate::redis::{connect, open};
-use crate::redis_cluster::cluster_of_one;
 use crate::redis_server::RedisServer;
 
 const KEYS: u64 = 40;
@@ -55,22 +52,6 @@ async fn check_warns_of_eviction() {
         .query(&mut server.connection())
         .expect("a count");
     assert_eq!(keys, 0, "it removes its keys");
-}
-
-/// Shows promise 123.
-#[tokio::test]
-async fn concurrent_calls_through_a_plain_client_are_exact_in_a_cluster_of_one_master() {
-    let server = cluster_of_one();
-    // Without a check, the first batch shows that it is a cluster.
-    let redis = open(&server.url()).await.without_deny_cache();
-    let admitted = admitted_at_once(&redis.limiter("plain", window())).await;
-    assert!(admitted.iter().all(|count| *count == LIMIT), "{admitted:?}");
-
-    let redis = open(&server.url()).await.without_deny_cache();
-    let warning = redis.check().await.expect("it works").expect("a warning");
-    assert!(warning.contains("Redis::with_cluster"), "{warning}");
-    let admitted = admitted_at_once(&redis.limiter("checked", window())).await;
-    assert!(admitted.iter().all(|count| *count == LIMIT), "{admitted:?}");
 }
 
 /// Shows promise 123.
@@ -234,57 +215,6 @@ async fn check_names_each_command_that_the_user_may_not_run() {
     );
 }
 
-#[tokio::test]
-async fn a_user_of_another_database_needs_one_more_right() {
-    for (right, missing) in [(" +select", None), ("", Some("select"))] {
-        let (server, _) = restricted("~{throttle:*", &format!("{RIGHTS}{right}")).await;
-        let url = server.url().replace("redis://", "redis://limiter:secret@");
-        let redis = open(&format!("{url}/3")).await.without_deny_cache();
-        match (redis.check().await, missing) {
-            (Ok(_), None) => {
-                let limiter = redis.limiter("third", window());
-                let _ = limiter.decide("key", 1).await.expect("a decision");
-                let keyspace: String = redis::cmd("INFO")
-                    .arg("keyspace")
-                    .query(&mut server.connection())
-                    .expect("its databases");
-                assert!(keyspace.contains("db3:keys=1"), "{keyspace}");
-            }
-            (Err(error), Some(missing)) => {
-                let text = error.to_string();
-                assert!(!error.is_transient(), "{text}");
-                assert!(text.contains(missing), "{text}");
-            }
-            (checked, _) => panic!("{right}: {checked:?}"),
-        }
-    }
-}
-
-/// The client asks a server for its role before it takes it for the primary.
-#[cfg(feature = "redis-sentinel")]
-#[tokio::test]
-async fn a_user_behind_sentinels_needs_one_more_right() {
-    use redis::sentinel::{SentinelClient, SentinelNodeConnectionInfo, SentinelServerType};
-
-    use crate::replicas::{PRIMARY, replica, sentinels};
-
-    for (right, works) in [(" +role", true), ("", false)] {
-        let (server, _) = restricted("~{throttle:*", &format!("{RIGHTS}{right}")).await;
-        let _replica = replica(server.port());
-        let sentinels = sentinels(server.port());
-        let urls: Vec<_> = sentinels.iter().map(RedisServer::url).collect();
-        let user = redis::RedisConnectionInfo::default()
-            .set_username("limiter")
-            .set_password("secret");
-        let node = SentinelNodeConnectionInfo::default().set_redis_connection_info(user);
-        let kind = SentinelServerType::Master;
-        let client = SentinelClient::build(urls, String::from(PRIMARY), Some(node), kind);
-        let redis = Redis::with_sentinel(client.expect("urls"));
-        let checked = redis.deadline(Duration::from_secs(2)).check().await;
-        assert_eq!(checked.is_ok(), works, "{right}: {checked:?}");
-    }
-}
-
 /// Shows promise 128.
 #[tokio::test]
 async fn check_of_a_server_that_is_down_is_transient() {
@@ -293,19 +223,6 @@ async fn check_of_a_server_that_is_down_is_transient() {
     server.kill();
     let error = redis.check().await.expect_err("it is dead");
     assert!(error.is_transient(), "{error}");
-}
-
-/// Shows promise 128.
-#[tokio::test]
-async fn check_of_a_server_that_is_not_ready_is_transient() {
-    let server = RedisServer::start();
-    let proxy = Proxy::before(Protocol::Redis, server.port());
-    let redis = open(&proxy.url()).await.without_deny_cache();
-    proxy.refuses("LOADING Redis is loading the dataset in memory", 1);
-    let error = redis.check().await.expect_err("it is not ready");
-    assert!(error.is_transient(), "{error}");
-    assert_eq!(proxy.refused(), 1, "the fault happened");
-    assert_eq!(redis.check().await, Ok(None));
 }
 
 #[tokio::test]

@@ -136,30 +136,6 @@ fn clients(node: &RedisServer) -> Vec<String> {
     numbers.map(ToOwned::to_owned).collect()
 }
 
-#[tokio::test]
-async fn a_call_on_a_new_key_of_a_migrating_slot_is_sent_to_the_new_master() {
-    let nodes = cluster(0);
-    let redis = of_cluster(&nodes);
-    let redis = redis.deadline(Duration::from_secs(10));
-    let limiter = redis.limiter("moves", FixedWindow::new(Quota::per_day(5)).anchored());
-    until("a call succeeds", async || {
-        limiter.decide("other", 1).await.is_ok()
-    })
-    .await;
-    let slot = ask(&nodes[0], &["KEYSLOT", "{throttle:moves:key}"]);
-    let number: usize = slot.parse().expect("a slot");
-    let from = [5_461, 10_923].iter().filter(|end| number >= **end).count();
-    let (from, to) = (&nodes[from], &nodes[(from + 1) % 3]);
-    tell(to, &["SETSLOT", &slot, "IMPORTING", &ask(from, &["MYID"])]);
-    tell(from, &["SETSLOT", &slot, "MIGRATING", &ask(to, &["MYID"])]);
-    for left in (0..5).rev() {
-        let decision = limiter.decide("key", 1).await.expect("a decision");
-        assert_eq!(decision.remaining(), left);
-    }
-    let keys = ask(to, &["COUNTKEYSINSLOT", &slot]);
-    assert_eq!(keys, "1", "the fault happened");
-}
-
 /// Shows promise 128.
 #[tokio::test]
 async fn check_refuses_a_plain_client_and_checks_every_master() {
@@ -204,35 +180,4 @@ async fn a_user_of_a_cluster_needs_one_more_right() {
     let builder = builder.username("limiter").password("secret");
     let redis = Redis::with_cluster(builder).expect("urls");
     assert_eq!(redis.check().await, Ok(None));
-}
-
-#[tokio::test]
-async fn each_call_of_a_batch_through_a_plain_client_gets_its_own_result() {
-    let nodes = cluster(0);
-    let redis = Redis::open(&nodes[0].url()).expect("a url");
-    let redis = redis.deadline(Duration::from_secs(10));
-    let limiter = redis.limiter("mixed", FixedWindow::new(Quota::per_day(1)));
-    let is_here = |key: &u64| {
-        let name = format!("{{throttle:mixed:{key}}}");
-        let slot = ask(&nodes[0], &["KEYSLOT", &name]);
-        slot.parse::<u16>().expect("a slot") <= 5_460
-    };
-    // The first call is sent by itself, and the others in one batch.
-    let calls: Vec<_> = (0..40_u64)
-        .map(|key| (key, tokio::spawn(limiter.decide(&key, 1))))
-        .collect();
-    let mut admitted = 0;
-    for (key, call) in calls {
-        match call.await.expect("no panic") {
-            Ok(decision) => {
-                assert!(is_here(&key) && decision.is_admitted(), "key {key}");
-                admitted += 1;
-            }
-            Err(error) => {
-                assert!(!is_here(&key), "key {key}: {error}");
-                assert!(error.to_string().contains("Redis::with_cluster"), "{error}");
-            }
-        }
-    }
-    assert!((1..40).contains(&admitted), "{admitted}");
 }

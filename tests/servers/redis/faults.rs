@@ -15,10 +15,10 @@ use tower_throttle::store::Fallback;
 use tower_throttle::store::redis::{Redis, RedisLimiter};
 use tower_throttle::{
     FixedWindow, Limiter, Quota, StoreError, Verdict,
-    store::{Backend, Op, remote::StoreLimiter},
+    store::{Backend, Op},
 };
 
-use crate::redis::{calls_of, connect, open};
+use crate::redis::{calls_of, open};
 use crate::redis_server::RedisServer;
 use crate::wait::{connected, until};
 
@@ -158,62 +158,6 @@ async fn broken_connections_are_replaced() {
     assert!((answers..=answers + errors).contains(&used), "{used}");
 }
 
-#[tokio::test]
-async fn a_paused_server_only_times_calls_out() {
-    let server = RedisServer::start();
-    let limiter = imopen(&server, "paused");
-    recovers(&limiter).await;
-    command(&server, &["CLIENT", "PAUSE", "60000", "WRITE"]);
-    let (begun, control) = (Instant::now(), Control::start());
-    let error = limiter.decide("key", 1).await.expect_err("it is paused");
-    control.allows(begun.elapsed()).await;
-    assert!(
-        error.to_string().contains("no answer within 500ms"),
-        "{error}"
-    );
-    command(&server, &["CLIENT", "UNPAUSE"]);
-    recovers(&limiter).await;
-}
-
-#[tokio::test]
-async fn a_full_server_is_an_outage_with_advice() {
-    let server = RedisServer::with(&["--maxmemory", "1", "--maxmemory-policy", "noeviction"]);
-    let error = first_error(&server, "full").await;
-    assert!(
-        error.is_transient() && error.to_string().contains("maxmemory"),
-        "{error}"
-    );
-    command(&server, &["CONFIG", "SET", "maxmemory", "0"]);
-    recovers(&limiter(&server, "full").await).await;
-}
-
-#[tokio::test]
-async fn a_busy_server_is_an_outage() {
-    let server = RedisServer::with(&["--busy-reply-threshold", "1"]);
-    let limiter = limiter(&server, "busy").await;
-    let _ = limiter.decide("key", 1).await.expect("a decision");
-    let mut other = server.connection();
-    let busy = std::thread::spawn(move || {
-        let _: Result<(), _> = redis::cmd("EVAL")
-            .arg("while true do end")
-            .arg(0)
-            .exec(&mut other);
-    });
-    let begun = Instant::now();
-    let mut said = false;
-    while !said {
-        assert!(begun.elapsed() < PATIENCE, "it was never busy");
-        if let Err(error) = limiter.decide("key", 1).await {
-            assert!(error.is_transient(), "{error}");
-            said = error.to_string().contains("BUSY");
-        }
-        tokio::task::yield_now().await;
-    }
-    command(&server, &["SCRIPT", "KILL"]);
-    busy.join().expect("it was killed");
-    recovers(&limiter).await;
-}
-
 /// Shows promise 97.
 #[tokio::test]
 async fn a_missing_permission_is_a_permanent_error() {
@@ -291,36 +235,6 @@ async fn a_wrong_password_is_tried_once_per_two_seconds() {
     assert!(before > 0 && again <= most, "{before}, {again}");
 }
 
-/// Shows promise 86.
-#[test]
-fn a_runtime_without_timers_is_enough() {
-    let server = RedisServer::start();
-    for worker_threads in [1, 2] {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(worker_threads)
-            .enable_io()
-            .build()
-            .expect("a runtime");
-        let redis = Redis::open(&server.url()).expect("a url");
-        let redis = runtime.block_on(connect(redis.deadline(Duration::from_secs(20))));
-        let limiter = redis.limiter("untimed", FixedWindow::new(Quota::per_day(1_000_000)));
-        runtime.block_on(async {
-            let calls: Vec<_> = (0..20)
-                .map(|key| tokio::spawn(limiter.decide(&format!("{key}"), 1)))
-                .collect();
-            for call in calls {
-                let decision = call.await.expect("no panic").expect("a decision");
-                assert!(decision.is_admitted());
-            }
-        });
-    }
-}
-
-async fn first_error(server: &RedisServer, policy: &str) -> StoreError {
-    let limiter = limiter(server, policy).await;
-    limiter.decide("key", 1).await.expect_err("a fault")
-}
-
 /// One limit in this process, shared by all keys.
 #[derive(Debug)]
 pub(crate) struct Local(pub(crate) Limiter<FixedWindow>);
@@ -386,101 +300,6 @@ async fn the_fallback_does_not_cover_permanent_errors() {
     assert!(!error.is_transient() && limiter.secondary_calls() == 0);
 }
 
-/// Shows promise 95.
-#[tokio::test]
-async fn a_flushed_key_starts_fresh() {
-    let server = RedisServer::start();
-    let redis = open(&server.url()).await.without_deny_cache();
-    let limiter = redis.limiter("lost", FixedWindow::new(Quota::per_day(3)).anchored());
-    let mut admitted = 0;
-    for round in 0..3 {
-        for _ in 0..10 {
-            let decision = limiter.decide("key", 1).await.expect("a decision");
-            admitted += u32::from(decision.is_admitted());
-        }
-        assert_eq!(admitted, 3 * (round + 1), "one more limit per loss");
-        command(&server, &["FLUSHALL"]);
-    }
-}
-
-#[tokio::test]
-async fn a_server_at_its_client_limit_is_an_outage() {
-    let server = RedisServer::start();
-    let mut guest = server.connection();
-    command(&server, &["CONFIG", "SET", "maxclients", "1"]);
-    let error = first_error(&server, "room").await;
-    assert!(error.is_transient(), "{error}");
-    let info: String = redis::cmd("INFO").query(&mut guest).expect("statistics");
-    assert!(
-        !info.contains("rejected_connections:0\r"),
-        "the fault happened"
-    );
-    redis::cmd("CONFIG")
-        .arg("SET")
-        .arg("maxclients")
-        .arg(100)
-        .exec(&mut guest)
-        .expect("done");
-    recovers(&limiter(&server, "room").await).await;
-}
-
-#[tokio::test]
-async fn a_wrong_password_after_an_outage_is_a_permanent_error() {
-    let mut server = RedisServer::start();
-    let redis = open(&server.url()).await;
-    let limiter = redis.limiter("password", FixedWindow::new(Quota::per_day(1_000_000)));
-    let _ = limiter.decide("key", 1).await.expect("a decision");
-    server.kill();
-    let begun = Instant::now();
-    while !redis.breaker().is_open {
-        let _ = limiter.decide("key", 1).await;
-        assert!(begun.elapsed() < PATIENCE, "it never opened");
-        tokio::task::yield_now().await;
-    }
-    assert!(StoreLimiter::breaker(&limiter).is_open);
-    server.restart();
-    command(&server, &["CONFIG", "SET", "requirepass", "another"]);
-    let begun = Instant::now();
-    while limiter
-        .decide("key", 1)
-        .await
-        .is_err_and(|e| e.is_transient())
-    {
-        assert!(begun.elapsed() < PATIENCE, "no probe");
-        tokio::task::yield_now().await;
-    }
-    for _ in 0..500 {
-        let error = limiter.decide("key", 1).await.expect_err("no entry");
-        assert!(!error.is_transient(), "{error}");
-        assert!(error.to_string().contains("user or password"), "{error}");
-    }
-    assert!(!redis.breaker().is_open);
-}
-
-#[tokio::test]
-async fn a_stall_of_the_server_is_one_failure() {
-    let server = RedisServer::start();
-    let redis = Redis::open(&server.url())
-        .expect("a url")
-        .deadline(DEADLINE);
-    let limiter = redis.limiter("stall", FixedWindow::new(Quota::per_day(1_000_000)));
-    recovers(&limiter).await;
-    let opened = redis.breaker().opened;
-    server.signal("STOP");
-    let calls: Vec<_> = (0..500).map(|_| limiter.decide("key", 1)).collect();
-    let calls: Vec<_> = calls.into_iter().map(tokio::spawn).collect();
-    for call in calls {
-        let result = call.await.expect("no panic");
-        let error = result.expect_err("the server is stopped");
-        assert!(error.to_string().contains("no answer within"), "{error}");
-    }
-    server.signal("CONT");
-    assert_eq!(redis.breaker().opened, opened);
-    command(&server, &["PING"]);
-    recovers(&limiter).await;
-    assert_eq!(redis.breaker().opened, opened);
-}
-
 /// Shows promise 94.
 #[tokio::test]
 async fn errors_of_an_open_breaker_name_the_last_cause() {
@@ -497,27 +316,6 @@ async fn errors_of_an_open_breaker_name_the_last_cause() {
         }
         assert!(begun.elapsed() < PATIENCE, "{text}");
         tokio::task::yield_now().await;
-    }
-}
-
-#[tokio::test]
-async fn a_permission_that_is_missing_inside_a_script_is_named() {
-    let server = RedisServer::start();
-    let rules = ["on", ">secret", "~*", "+@all", "-get"];
-    command(
-        &server,
-        &[&["ACL", "SETUSER", "small"], &rules[..]].concat(),
-    );
-    let url = server.url().replace("redis://", "redis://small:secret@");
-    let redis = open(&url).await;
-    let window = redis.limiter("acl", FixedWindow::new(Quota::per_day(5)));
-    let log = redis.limiter("acl", tower_throttle::SlidingLog::new(Quota::per_day(5)));
-    for error in [
-        window.decide("key", 1).await.expect_err("no permission"),
-        log.decide("key", 1).await.expect_err("no permission"),
-    ] {
-        assert!(!error.is_transient(), "{error}");
-        assert!(error.to_string().contains("let this user run"), "{error}");
     }
 }
 

@@ -10,9 +10,8 @@ use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::concurrency::{ConcurrencyLimitLayer, fleet::FleetLimit};
 use tower_throttle::layer::OnStoreError;
 use tower_throttle::store::redis::Redis;
-use tower_throttle::{AsError, Global, RateLimited};
+use tower_throttle::{AsError, Global};
 
-use crate::redis::connect;
 use crate::redis_server::RedisServer;
 
 const LIMIT: u32 = 5;
@@ -250,63 +249,6 @@ fn the_permits_of_a_killed_process_go_to_the_others_within_a_life() {
     // A busy machine starts what is due late.
     let (life, late) = (6_000_000, 20_000_000);
     assert_eq!(until(&log, killed_at + life + late), limit);
-}
-
-/// Shows promise 86.
-#[tokio::test]
-async fn a_server_that_is_gone_is_an_error_and_one_that_is_back_limits_again() {
-    let mut server = RedisServer::start();
-    let redis = Redis::open(&server.url()).expect("a url");
-    let redis = connect(redis.deadline(PATIENCE)).await;
-    // The deadline is at most a tenth of a life.
-    let limit = FleetLimit::new(redis, "restarts", 1).life(Duration::from_secs(100));
-    let layer = ConcurrencyLimitLayer::new(Global, limit.deadline(PATIENCE))
-        .release_at_response()
-        .on_store_error(OnStoreError::Deny)
-        .respond(AsError);
-    let handle = layer.handle();
-    let service = layer.layer(service_fn(async |is_endless: bool| {
-        if is_endless {
-            std::future::pending::<()>().await;
-        }
-        Ok::<_, BoxError>(())
-    }));
-    let request = |is_endless| service.clone().oneshot(is_endless);
-    // Whether a denial is because of the server.
-    let denied_by_server = async || {
-        let error = request(false).await.err()?;
-        let denied = error.downcast_ref::<RateLimited>().expect("a denial");
-        Some(denied.store_error().is_some())
-    };
-    assert_eq!(denied_by_server().await, None);
-    server.kill();
-    // A permit that was just released may go to the next request without the server.
-    let by_server = tokio::time::timeout(PATIENCE, async {
-        loop {
-            if let Some(by_server) = denied_by_server().await {
-                break by_server;
-            }
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
-    assert_eq!(by_server, Ok(true));
-    server.restart();
-    let again = service.clone();
-    let held = tokio::spawn(async move {
-        loop {
-            let _ = again.clone().oneshot(true).await;
-        }
-    });
-    tokio::time::timeout(PATIENCE, async {
-        while handle.in_flight(&()) == 0 {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await
-    .expect("the server is back");
-    assert_eq!(denied_by_server().await, Some(false), "the permit is taken");
-    held.abort();
 }
 
 /// Shows promise 360.

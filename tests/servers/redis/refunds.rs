@@ -72,39 +72,6 @@ async fn a_cost_that_time_has_returned_is_not_given_back_again() {
     }
 }
 
-#[tokio::test]
-async fn a_layer_hands_the_moment_of_the_server_back() {
-    let server = RedisServer::start();
-    let limit = open(&server.url()).await.without_deny_cache().limiter(
-        "settled",
-        AnyAlgorithm::new(SlidingLog::new(Quota::per_second(10))),
-    );
-    let (end, ended) = tokio::sync::watch::channel(false);
-    // Called once the cost is taken.
-    let called = Arc::new(Notify::new());
-    let begins = Arc::clone(&called);
-    let inner = service_fn(move |_: u64| {
-        let mut ended = ended.clone();
-        begins.notify_one();
-        async move {
-            ended.wait_for(|ended| *ended).await?;
-            Ok::<_, BoxError>(Settle::Refund)
-        }
-    });
-    let layer = RateLimitLayer::new(|_: &u64| Some("key".to_owned()), limit.clone())
-        .respond(AsError)
-        .cost(|cost: &u64| *cost)
-        .settle(|settle: &Settle| *settle);
-    let mut service = layer.layer(inner);
-    let slow = tokio::spawn(service.ready().await.expect("ready").call(10));
-    called.notified().await;
-    let second = take_ten(&limit).await;
-    end.send(true).expect("a service");
-    slow.await.expect("a response").expect("a response");
-    let (left, now) = remaining(&limit).await;
-    assert!(left <= returned(second, now), "{left}");
-}
-
 /// Shows promise 12.
 #[tokio::test]
 async fn a_cost_that_redis_took_is_not_given_back_by_the_fallback() {

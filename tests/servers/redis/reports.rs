@@ -308,19 +308,3 @@ async fn the_page_for_operators_has_the_errors_of_all_faults() {
     }
     assert!(errors.is_empty(), "not on the page: {errors:?}");
 }
-
-#[cfg(feature = "cas")]
-#[test]
-fn cached_denials_of_a_store_with_a_compare_and_swap_are_counted() {
-    use tower_throttle::store::cas::{Cas, MemoryStore};
-
-    measured(|metrics| async move {
-        let window = FixedWindow::new(Quota::per_day(1)).anchored();
-        let limit = Cas::new(MemoryStore::new(), "reports", window);
-        for _ in 0..5 {
-            let _ = limit.decide(SECRET, 1).await.expect("a decision");
-        }
-        let hits = metrics.value("tower_throttle_deny_cache_hits_total store=memory");
-        assert!(hits >= 1.0, "{hits}");
-    });
-}

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use tower_throttle::store::{Backend, Op, Plan, Quotas};
+use tower_throttle::store::{Backend, Op};
 use tower_throttle::{FixedWindow, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket};
 
 use crate::redis_server::RedisServer;
@@ -45,43 +45,6 @@ async fn a_key_is_counted_once_under_all_its_quotas() {
     let redis = open(&server.url()).await;
     let limit = |name: &str, algorithm| redis.limiter(name, algorithm);
     key_quotas::a_key_is_counted_once_under_all_its_quotas(limit, false).await;
-}
-
-/// Keys with different quotas share a script call, as keys with one quota do.
-#[tokio::test]
-async fn a_decision_under_the_quota_of_a_key_is_one_script_call() {
-    let server = RedisServer::start();
-    let plan = |key: &u64| match *key {
-        0 => Plan::Default,
-        1_000_000 => Plan::Unlimited,
-        1_000_001 => Plan::Blocked,
-        key => Plan::Quota(hourly(key)),
-    };
-    let redis = open(&server.url()).await.without_deny_cache();
-    let limit = redis.limiter("plans", TokenBucket::new(hourly(1_000)));
-    let limits = Quotas::new(limit, plan);
-    let scripts = || calls_of(&server, "evalsha") + calls_of(&server, "eval");
-    assert_eq!(limits.decide(&0, 1).await.expect("a decision").limit, 1_000);
-    let before = scripts();
-    for (key, passes) in [(1_000_000, true), (1_000_001, false)] {
-        let decision = limits.decide(&key, 1).await.expect("a decision");
-        assert_eq!(decision.is_admitted(), passes);
-    }
-    assert_eq!(scripts(), before, "neither needs one");
-    for call in 0..20 {
-        let decision = limits.decide(&(call % 4), 1).await.expect("a decision");
-        assert_eq!(decision.limit, if call % 4 == 0 { 1_000 } else { call % 4 });
-    }
-    assert_eq!(scripts() - before, 20);
-    // Keys with different quotas share a script call.
-    let before = scripts();
-    let in_flight: Vec<_> = (0..40).map(|key| limits.decide(&key, 1)).collect();
-    for (key, decided) in (0_u64..).zip(in_flight) {
-        let decision = decided.await.expect("a decision");
-        assert_eq!(decision.limit, if key == 0 { 1_000 } else { key });
-    }
-    println!("SCRIPTS {}", scripts() - before);
-    assert!(scripts() - before < 40, "calls were batched");
 }
 
 /// Shows promise 97.

@@ -5,10 +5,7 @@ use std::time::Duration;
 use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::cas::{Cas, CasBuilder, MemoryStore};
 use tower_throttle::store::{Backend, Op};
-use tower_throttle::{
-    FixedWindow, LeakyBucket, Lockout, ManualClock, Quota, SlidingGrid, SlidingLog, SlidingWindow,
-    TokenBucket, WarmUp,
-};
+use tower_throttle::{Lockout, ManualClock, Quota, TokenBucket};
 
 type Limit = Cas<MemoryStore<ManualClock>, AnyAlgorithm>;
 
@@ -18,63 +15,6 @@ fn limit(store: &MemoryStore<ManualClock>, algorithm: &AnyAlgorithm) -> Limit {
         .without_deny_cache()
         .deadline(Duration::from_secs(30));
     builder.build("api", algorithm.clone()).expect("a limit")
-}
-
-fn algorithms(limit: u64) -> Vec<AnyAlgorithm> {
-    let quota = Quota::per_hour(limit);
-    vec![
-        AnyAlgorithm::new(FixedWindow::new(quota)),
-        AnyAlgorithm::new(FixedWindow::new(Quota::per_minute(limit))),
-        AnyAlgorithm::new(FixedWindow::new(quota).anchored()),
-        AnyAlgorithm::new(SlidingLog::new(quota)),
-        AnyAlgorithm::new(SlidingWindow::new(quota)),
-        AnyAlgorithm::new(SlidingGrid::new(quota)),
-        AnyAlgorithm::new(TokenBucket::new(quota)),
-        AnyAlgorithm::new(TokenBucket::new(quota).queue(1)),
-        AnyAlgorithm::new(TokenBucket::new(quota).debt(5)),
-        AnyAlgorithm::new(TokenBucket::new(quota).refill_every(Duration::from_secs(3_600))),
-        AnyAlgorithm::new(LeakyBucket::new(quota)),
-        AnyAlgorithm::new(LeakyBucket::new(quota).queue(limit)),
-        AnyAlgorithm::new(WarmUp::new(quota, Duration::from_secs(60))),
-        AnyAlgorithm::new((TokenBucket::new(quota), SlidingLog::new(quota))),
-        #[cfg(feature = "governor")]
-        AnyAlgorithm::new(tower_throttle::Gcra::new(quota)),
-    ]
-}
-
-/// How many of 60 requests within a minute pass, in turn by each of `limits`.
-async fn admitted(limits: &[&Limit], clock: &ManualClock) -> u64 {
-    let mut admitted = 0;
-    for request in 0..60 {
-        let limit = limits[request % limits.len()];
-        let decision = limit.decide("key", 1).await.expect("a decision");
-        admitted += u64::from(!decision.is_denied());
-        clock.advance(Duration::from_millis(500));
-    }
-    admitted
-}
-
-/// Every pair, alternating per call.
-///
-/// Shows promise 90.
-#[tokio::test(start_paused = true)]
-async fn two_configurations_admit_at_most_the_sum_of_both() {
-    let (old, new) = (algorithms(10), algorithms(11));
-    for (first, one) in old.iter().enumerate() {
-        for (second, other) in new.iter().enumerate() {
-            let alone = async |algorithm: &AnyAlgorithm| {
-                let clock = ManualClock::new();
-                let store = MemoryStore::with_clock(clock.clone());
-                admitted(&[&limit(&store, algorithm)], &clock).await
-            };
-            let sum = alone(one).await + alone(other).await;
-            let clock = ManualClock::new();
-            let store = MemoryStore::with_clock(clock.clone());
-            let (one, other) = (limit(&store, one), limit(&store, other));
-            let both = admitted(&[&one, &other], &clock).await;
-            assert!(both <= sum, "{first} and {second}: {both} of at most {sum}");
-        }
-    }
 }
 
 /// Shows promise 90.

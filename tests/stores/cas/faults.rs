@@ -41,19 +41,6 @@ async fn a_cost_is_counted_once_whatever_happens_to_the_swap() {
     }
 }
 
-/// Shows promise 86.
-#[tokio::test(start_paused = true)]
-async fn the_deadline_is_100_milliseconds_unless_another_is_set() {
-    let store = Faulty::new(MemoryStore::new());
-    let limit = builder(&store).build("api", bucket(10)).expect("a limit");
-    store.plan([Fault::Delay(Duration::from_secs(60))]);
-    let began = tokio::time::Instant::now();
-    let error = take(&limit, 1).await.expect_err("a stall");
-    assert_eq!(error.to_string(), "memory: no decision within 100ms");
-    let waited = began.elapsed();
-    assert!(waited <= Duration::from_millis(102), "{waited:?}");
-}
-
 /// A store whose swaps are always in conflict, and whose turns fail as planned.
 #[derive(Clone, Debug)]
 struct Turns(MemoryStore, Faulty<MemoryStore>);
@@ -195,32 +182,6 @@ async fn an_error_says_whether_the_call_may_have_been_counted() {
     }
 }
 
-/// A swap was not executed, and cannot be any more: another one has replaced what it expected.
-///
-/// Shows promise 87.
-#[tokio::test(start_paused = true)]
-async fn an_error_after_a_swap_that_was_certainly_not_executed_is_not_uncertain() {
-    let memory = MemoryStore::new();
-    let (store, other) = (Faulty::new(memory.clone()), machine(&memory, 10));
-    let lost_swap = [Fault::None, Fault::LostRequest];
-    let refused_swap = [Fault::None, Fault::Conflict];
-    let outage = [Fault::LostRequest; 9];
-    store.plan(lost_swap.into_iter().chain(refused_swap).chain(outage));
-    let after_the_lost_one = refused_swap.len() + outage.len();
-    let limit = machine(&store, 10);
-    let (result, overtaking) = tokio::join!(take(&limit, 1), async {
-        while store.planned() > after_the_lost_one {
-            tokio::task::yield_now().await;
-        }
-        take(&other, 1).await
-    });
-    assert!(overtaking.is_ok_and(|decision| decision.is_admitted()));
-    assert!(store.planned() < outage.len(), "the outage has begun");
-    let text = result.expect_err("an outage").to_string();
-    assert!(!text.contains("not known"), "{text}");
-    assert_eq!(remaining(&other).await, 9);
-}
-
 /// A swap is executed, and its reply says that it was not. Another call comes before that is found out.
 ///
 /// Shows promise 87.
@@ -260,44 +221,6 @@ async fn calls_that_come_during_a_swap_wait_for_the_next_one() {
     let counts = limit.counts();
     assert_eq!((counts.loads, counts.swaps, counts.conflicts), (1, 2, 0));
     assert_eq!(counts.queued, 0);
-}
-
-/// A store that cannot be written, in a swap or in a turn.
-#[derive(Clone, Debug)]
-struct ReadOnly {
-    lets_wait: bool,
-}
-
-impl ReadOnly {
-    fn error() -> StoreError {
-        StoreError::new("the disk is full", false)
-    }
-}
-
-impl<S: CasStore> Change<S> for ReadOnly {
-    async fn swap(&self, _: &S, _: Swap<'_>) -> Result<Swapped, StoreError> {
-        if self.lets_wait {
-            return Ok(Swapped::Conflict(None));
-        }
-        Err(Self::error())
-    }
-
-    fn run(&self) -> Result<bool, StoreError> {
-        Err(Self::error())
-    }
-}
-
-/// Shows promise 86.
-#[tokio::test(start_paused = true)]
-async fn a_write_that_the_store_refuses_is_an_error_at_once() {
-    for lets_wait in [false, true] {
-        let store = Altered(MemoryStore::new(), ReadOnly { lets_wait });
-        let limit = machine(&store, 10);
-        let begun = tokio::time::Instant::now();
-        let error = take(&limit, 1).await.expect_err("not written");
-        assert_eq!(error.to_string(), ReadOnly::error().to_string());
-        assert!(begun.elapsed() < Duration::from_millis(2), "tried again");
-    }
 }
 
 /// A store that is wrongly set up, or has a bug.
@@ -416,22 +339,6 @@ async fn a_call_that_is_dropped_after_its_swap_leaves_the_decisions_of_others_in
     assert_eq!(remaining(&limit).await, 7);
 }
 
-#[tokio::test(start_paused = true)]
-async fn nothing_more_is_asked_for_calls_that_were_all_dropped() {
-    let store = Faulty::new(MemoryStore::new());
-    let limit = machine(&store, 10);
-    store.plan([Fault::None, Fault::LostReply]);
-    let mut dropped = Box::pin(limit.decide("key", 1));
-    assert!(futures_poll(&mut dropped).await.is_none());
-    while store.planned() > 0 {
-        tokio::task::yield_now().await;
-    }
-    drop(dropped);
-    store.plan([Fault::None]);
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(store.planned(), 1);
-}
-
 /// Polls once.
 async fn futures_poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
     std::future::poll_fn(|cx| match std::pin::Pin::new(&mut *future).poll(cx) {
@@ -517,23 +424,4 @@ fn a_call_that_is_not_polled_on_holds_up_a_key_for_one_deadline() {
         assert!(was_held, "the other call was not in the way");
         assert_eq!(decision.remaining(), 9);
     });
-}
-
-/// Shows promise 77.
-#[tokio::test(start_paused = true)]
-async fn debug_output_of_a_store_in_memory_and_of_its_faults_has_no_keys() {
-    let store = Faulty::new(MemoryStore::new());
-    let value = Value::new(Version::from_u64(1), vec![1]);
-    let ttl = Duration::from_secs(60);
-    let _ = store.swap("ann@example.com", None, &value, ttl).await;
-    // One that is still on its way.
-    store.plan([Fault::Late]);
-    let late = store.swap("bob@example.com", None, &value, ttl).await;
-    assert!(late.is_err());
-    let shown = format!("{store:?}");
-    assert!(
-        shown.contains("keys: 1") && shown.contains("late: 1"),
-        "{shown}"
-    );
-    assert!(!shown.contains("example.com"), "{shown}");
 }

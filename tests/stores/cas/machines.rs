@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use tokio::{task::JoinSet, time::Instant};
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
+use tower_throttle::algorithm::Algorithm;
 use tower_throttle::store::cas::{CasBuilder, Fault, Faulty, MemoryStore};
-use tower_throttle::store::{Backend, Op, Receipt};
-use tower_throttle::{All, FixedWindow, Lockout, Quota, SlidingLog, TokenBucket};
+use tower_throttle::store::{Backend, Op};
+use tower_throttle::{FixedWindow, Lockout, Quota};
 
 use crate::cas::{bucket, machine, remaining, take};
 
@@ -150,33 +150,6 @@ async fn an_uncontended_decision_is_one_round_trip() {
     assert_eq!((counts.loads, counts.swaps), (1, 50));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_conflict_that_returns_the_value_needs_no_load() {
-    let store = MemoryStore::new();
-    let (one, other) = (machine(&store, 100), machine(&store, 100));
-    for limit in [&one, &other, &one] {
-        assert!(take(limit, 1).await.expect("a decision").is_admitted());
-    }
-    let counts = one.counts();
-    assert_eq!((counts.loads, counts.swaps, counts.conflicts), (1, 3, 1));
-    assert_eq!(remaining(&other).await, 97);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_second_conflict_is_followed_by_a_pause_and_a_first_one_is_not() {
-    let store = Faulty::new(MemoryStore::new());
-    let limit = machine(&store, 100);
-    assert!(take(&limit, 1).await.expect("a decision").is_admitted());
-    // A load follows each conflict.
-    let twice = [Fault::Conflict, Fault::None, Fault::Conflict];
-    for (faults, pauses) in [(&twice[..1], false), (&twice[..], true)] {
-        store.plan(faults.iter().copied());
-        let begun = Instant::now();
-        assert!(take(&limit, 1).await.expect("a decision").is_admitted());
-        assert_eq!(!begun.elapsed().is_zero(), pauses, "{faults:?}");
-    }
-}
-
 /// Shows promise 152.
 #[tokio::test(start_paused = true)]
 async fn records_are_kept_for_a_bounded_number_of_keys() {
@@ -206,23 +179,6 @@ async fn records_are_kept_for_a_bounded_number_of_keys() {
 
 /// Shows promise 152.
 #[tokio::test(start_paused = true)]
-async fn the_records_of_10_000_keys_are_kept_unless_another_number_is_set() {
-    for (keys, least, most) in [(5_000, 5_000, 5_500), (20_000, 30_000, 40_000)] {
-        let builder = CasBuilder::new(MemoryStore::new()).deadline(Duration::from_secs(10));
-        let limit = builder.build("api", bucket(1_000)).expect("a limit");
-        for key in (0..keys).chain(0..keys) {
-            let _ = limit.decide(&key, 1).await.expect("a decision");
-        }
-        let loads = limit.counts().loads;
-        assert!(
-            (least..=most).contains(&loads),
-            "{keys} keys twice: {loads} loads"
-        );
-    }
-}
-
-/// Shows promise 152.
-#[tokio::test(start_paused = true)]
 async fn a_denial_and_a_peek_write_nothing() {
     let store = MemoryStore::new();
     let limit = machine(&store, 5);
@@ -233,25 +189,6 @@ async fn a_denial_and_a_peek_write_nothing() {
     assert_eq!(remaining(&limit).await, 0);
     assert_eq!(store.get(&store.keys()[0]), before);
     assert_eq!(limit.counts().swaps, 1);
-}
-
-/// Shows promise 83.
-#[tokio::test(start_paused = true)]
-async fn every_operation_reaches_the_other_machine() {
-    let store = MemoryStore::new();
-    let (one, other) = (machine(&store, 10), machine(&store, 10));
-    let taken = take(&one, 6).await.expect("a decision");
-    assert_eq!(remaining(&other).await, 4);
-    let refund = Op::Refund(2, taken.receipt());
-    assert!(other.apply("key", refund).await.is_ok());
-    assert_eq!(remaining(&one).await, 6);
-    assert!(one.apply("key", Op::Charge(9)).await.is_ok());
-    assert!(take(&other, 1).await.expect("a decision").is_denied());
-    assert!(other.apply("key", Op::Reset).await.is_ok());
-    assert_eq!(remaining(&one).await, 10);
-    let cancel = Op::Cancel(3, Receipt::NOW);
-    assert!(one.apply("key", cancel).await.is_ok());
-    assert_eq!(remaining(&other).await, 10);
 }
 
 /// Shows promise 152.
@@ -269,42 +206,6 @@ async fn a_denial_is_repeated_without_asking_the_store() {
     assert_eq!(limit.counts(), counts);
     assert!(limit.apply("key", Op::Reset).await.is_ok());
     assert!(take(&limit, 1).await.expect("a decision").is_admitted());
-}
-
-/// Shows promise 83.
-#[tokio::test(start_paused = true)]
-async fn tuples_and_algorithms_chosen_at_run_time_are_all_or_nothing() {
-    let store = MemoryStore::new();
-    let quota = |limit| Quota::per(limit, Duration::from_secs(1_000_000));
-    let (log, window) = (SlidingLog::new(quota(4)), FixedWindow::new(quota(3)));
-    let all = All::new([2, 3].map(|limit| TokenBucket::new(quota(limit))));
-    let algorithms = [
-        (AnyAlgorithm::new((log, window)), 3),
-        (AnyAlgorithm::new(all.clone()), 2),
-        (AnyAlgorithm::new((AnyAlgorithm::new(log), all)), 2),
-    ];
-    for (number, (algorithm, most)) in algorithms.into_iter().enumerate() {
-        let name = format!("limit{number}");
-        let build = || {
-            let builder = CasBuilder::new(store.clone()).without_deny_cache();
-            builder.build(&name, algorithm.clone()).expect("a limit")
-        };
-        let (one, other) = (build(), build());
-        for count in 0..most {
-            let machine = if count % 2 == 0 { &one } else { &other };
-            let decision = machine.decide("key", 1).await.expect("a decision");
-            assert!(decision.is_admitted());
-        }
-        for machine in [&one, &other] {
-            let denied = machine.decide("key", 1).await.expect("a decision");
-            assert!(denied.is_denied());
-            assert_eq!(
-                Backend::<str>::quotas(machine).len(),
-                Backend::<str>::limits(machine)
-            );
-        }
-        assert_eq!(algorithm.quota(), Backend::<str>::quotas(&one)[0]);
-    }
 }
 
 /// Half of the callers would otherwise wait for the round trip of the other half.

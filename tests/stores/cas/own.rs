@@ -65,6 +65,7 @@ fn assert_three(mut check: impl FnMut() -> bool) {
     assert_eq!([(); 4].map(|()| check()), [true, true, true, false]);
 }
 
+/// Shows promise 18.
 #[tokio::test(start_paused = true)]
 async fn it_works_in_a_limiter_a_table_a_layer_a_tuple_a_list_and_a_store() {
     let limiter = Limiter::new(three());

@@ -1,7 +1,6 @@
 //! Permits of a fleet: several machines over one store, in paused time.
 
 use std::future::pending;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,7 +14,6 @@ use tower_throttle::concurrency::fleet::{Fleet, FleetLimit};
 use tower_throttle::concurrency::{ConcurrencyLimitLayer, UntilResponse};
 use tower_throttle::key::Priority;
 use tower_throttle::layer::OnStoreError;
-use tower_throttle::queue::WhenFull;
 use tower_throttle::respond::Responder;
 use tower_throttle::store::cas::{CasStore, Fault, Faulty, Loaded, MemoryStore, Swapped, Value};
 use tower_throttle::{AsError, Global, RateLimited, StoreError};
@@ -564,23 +562,6 @@ async fn machines_have_the_only_permit_in_turn() {
     );
 }
 
-/// Shows promise 365.
-#[tokio::test(start_paused = true)]
-async fn each_of_many_machines_has_the_only_permit_within_seconds() {
-    let served = served_in::<32>(10 * SECOND, 1).await;
-    assert!(!served.contains(&0), "{served:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_request_that_waits_for_a_permit_takes_a_seat() {
-    let layer = Machine::new(MemoryStore::new(), 1).queued().0;
-    let machine = Machine(layer.seats(1).when_full(WhenFull::Deny));
-    let _held = machine.acquire().await.expect("a permit");
-    let acquire = || timeout(SECOND, machine.acquire());
-    let (waits, denied) = tokio::join!(acquire(), acquire());
-    assert!(waits.is_err() && denied.is_ok_and(|result| result.is_err()));
-}
-
 /// Shows promise 360.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_leaves_while_it_waits_takes_no_permit() {
@@ -605,33 +586,6 @@ async fn a_request_that_leaves_while_it_waits_takes_no_permit() {
 
 /// Shows promise 360.
 #[tokio::test(start_paused = true)]
-async fn a_request_that_another_limit_denies_gives_its_permit_back() {
-    let store = MemoryStore::new();
-    let limit = |name, limit| {
-        let limit = FleetLimit::new(store.clone(), name, limit);
-        ConcurrencyLimitLayer::new(Global, limit).release_at_response()
-    };
-    let layer = limit("exports", 5).and(limit("large", 1)).respond(AsError);
-    let service = layer.layer(service_fn(async |()| {
-        pending::<Result<(), BoxError>>().await
-    }));
-    let first = tokio::spawn(service.clone().oneshot(()));
-    sleep(Duration::from_millis(10)).await;
-    for _ in 0..10 {
-        assert!(service.clone().oneshot(()).await.is_err());
-    }
-    sleep(Duration::from_millis(10)).await;
-    assert_eq!(
-        Machine::new(store.clone(), 5).acquire_many(5).await.len(),
-        4
-    );
-    first.abort();
-    sleep(Duration::from_millis(10)).await;
-    assert_eq!(Machine::new(store, 5).acquire_many(6).await.len(), 5);
-}
-
-/// Shows promise 360.
-#[tokio::test(start_paused = true)]
 async fn a_request_that_leaves_during_its_swap_gives_its_permit_back() {
     let store = MemoryStore::new();
     let faulty = Faulty::new(store.clone());
@@ -647,43 +601,6 @@ async fn a_request_that_leaves_during_its_swap_gives_its_permit_back() {
     );
     sleep(Duration::from_millis(100)).await;
     assert!(b.acquire().await.is_ok());
-}
-
-/// A store that executes the first swap 50 ms after it failed.
-#[derive(Clone, Debug, Default)]
-struct Late(Arc<AtomicBool>);
-
-impl Change<MemoryStore> for Late {
-    async fn swap(&self, store: &MemoryStore, swap: Swap<'_>) -> Result<Swapped, StoreError> {
-        if self.0.swap(true, Ordering::Relaxed) {
-            return swap.run(store).await;
-        }
-        let (store, key, expected) = (store.clone(), swap.key.to_owned(), swap.expected);
-        let (new, ttl) = (swap.new.clone(), swap.ttl);
-        tokio::spawn(async move {
-            sleep(Duration::from_millis(50)).await;
-            store.swap(&key, expected, &new, ttl).await
-        });
-        Err(StoreError::new("lost", true))
-    }
-}
-
-/// Shows promise 360.
-#[tokio::test(start_paused = true)]
-async fn a_swap_that_is_executed_after_its_request_has_left_takes_no_permit() {
-    let store = MemoryStore::new();
-    let a = Machine::new(Altered(store.clone(), Late::default()), 1);
-    let no_time_passes = async {
-        for _ in 0..50 {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::select! {
-        _ = a.acquire() => panic!("the swap has failed"),
-        () = no_time_passes => {}
-    }
-    sleep(Duration::from_millis(100)).await;
-    assert!(Machine::new(store, 1).acquire().await.is_ok());
 }
 
 /// Shows promise 86.
@@ -706,41 +623,6 @@ async fn a_store_that_is_down_denies_or_admits_as_set_and_limits_again_when_it_i
     sleep(15 * SECOND).await;
     let _held = denies.acquire().await.expect("a permit");
     assert!(denial(admits.acquire().await).decision().is_some());
-}
-
-/// Counts loads.
-#[derive(Clone, Debug, Default)]
-struct Counted(Arc<AtomicU64>);
-
-impl<S: CasStore> Change<S> for Counted {
-    async fn load(&self, store: &S, key: &str) -> Result<Loaded, StoreError> {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        store.load(key).await
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_machine_that_waits_asks_the_store_every_50_to_100_milliseconds() {
-    let (store, loads) = (MemoryStore::new(), Counted::default());
-    let _held = Machine::new(store.clone(), 1).acquire().await;
-    let waits = Machine::new(Altered(store, loads.clone()), 1).queued();
-    let _waiting = tokio::spawn(async move { waits.acquire().await.is_ok() });
-    sleep(SECOND).await;
-    let before = loads.0.load(Ordering::Relaxed);
-    sleep(10 * SECOND).await;
-    let asked = loads.0.load(Ordering::Relaxed) - before;
-    assert!((100..=201).contains(&asked), "{asked} in 10 s");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_request_waits_for_a_slow_store() {
-    let store = Faulty::new(MemoryStore::new());
-    store.plan([Fault::Delay(Duration::from_millis(20)); 2]);
-    // Also if it may not wait for a permit.
-    let machine = Machine::new(store, 1);
-    let begun = Instant::now();
-    assert!(machine.acquire().await.is_ok());
-    assert_eq!(begun.elapsed(), Duration::from_millis(40));
 }
 
 /// Shows promise 86.
@@ -781,31 +663,6 @@ async fn a_permanent_error_of_the_store_is_returned_at_once() {
             .is_some_and(|error| !error.is_transient())
     );
     assert_eq!(begun.elapsed(), Duration::ZERO);
-}
-
-/// Shows promise 360.
-#[tokio::test(start_paused = true)]
-async fn a_limit_in_shadow_mode_denies_nothing_and_counts_what_it_would() {
-    let store = MemoryStore::new();
-    let shadow = Machine(Machine::new(store.clone(), 2).0.shadow());
-    let held = shadow.acquire_many(5).await;
-    assert_eq!(held.len(), 5);
-    let stats = shadow.0.handle().counts();
-    assert_eq!((stats.admitted, stats.shadow_denied), (2, 3));
-    // Other machines see all that is in flight.
-    let other = Machine::new(store, 6);
-    assert_eq!(other.acquire_many(3).await.len(), 1);
-}
-
-#[test]
-fn a_life_is_from_a_second_to_a_day() {
-    let is_allowed = |life| {
-        let limit = FleetLimit::new(MemoryStore::new(), "exports", 1);
-        catch_unwind(AssertUnwindSafe(|| limit.life(life))).is_ok()
-    };
-    let (less, day) = (Duration::from_nanos(999_999_999), 86_400 * SECOND);
-    let lives = [less, SECOND, day, day + Duration::from_nanos(1)];
-    assert_eq!(lives.map(is_allowed), [false, true, true, false]);
 }
 
 /// Shows promise 86.

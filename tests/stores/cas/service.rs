@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use tower::{BoxError, Layer, ServiceExt, service_fn};
-use tower_throttle::store::Fallback;
-use tower_throttle::store::cas::{Cas, CasBuilder, Fault, Faulty, MemoryStore};
+use tower_throttle::store::cas::{Cas, MemoryStore};
 use tower_throttle::{
-    AsError, FixedWindow, LeakyBucket, Local, Quota, RateLimitLayer, RateLimited, Settle,
+    AsError, FixedWindow, LeakyBucket, Quota, RateLimitLayer, RateLimited, Settle,
     respond::{AtEnd, CostHandle},
 };
 
@@ -101,22 +100,4 @@ async fn requests_queue_for_their_turn_and_leave_it_when_they_are_dropped() {
     let waited = began.elapsed();
     assert!(waited >= Duration::from_millis(990), "{waited:?}");
     assert!(service.oneshot(5).await.is_ok(), "there is room again");
-}
-
-/// Shows promise 86.
-#[tokio::test(start_paused = true)]
-async fn a_fallback_decides_while_the_store_is_down() {
-    let store = Faulty::new(MemoryStore::new());
-    let window = FixedWindow::new(Quota::per_day(3));
-    let builder = CasBuilder::new(store.clone()).deadline(Duration::from_millis(20));
-    let limit = builder.build("api", window).expect("a limit");
-    let layer = RateLimitLayer::new(
-        tower_throttle::Global,
-        Fallback::new(limit, Local::new(FixedWindow::new(Quota::per_day(1)))),
-    );
-    let service = layer.respond(AsError).layer(service_fn(echo));
-    assert!(service.clone().oneshot(1).await.is_ok());
-    store.plan([Fault::LostRequest; 1_000]);
-    assert!(service.clone().oneshot(2).await.is_ok());
-    assert!(is_denied(&service.oneshot(3).await));
 }

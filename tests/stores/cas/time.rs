@@ -5,7 +5,7 @@ use std::time::Duration;
 use tower_throttle::clock::{Clock, Tick};
 use tower_throttle::store::cas::{Cas, CasBuilder, CasStore, Loaded, MemoryStore, Swapped};
 use tower_throttle::store::{Backend, Op};
-use tower_throttle::{ManualClock, Quota, SlidingLog, StoreError, TokenBucket};
+use tower_throttle::{ManualClock, Quota, StoreError, TokenBucket};
 
 use crate::altered_store::{Altered, Change, Swap};
 use crate::set_clock::SetClock;
@@ -114,28 +114,6 @@ async fn a_store_whose_clock_is_set_back_grants_nothing_twice() {
     assert!(admitted >= 5, "{admitted}");
 }
 
-/// Units come back in the time that they take, although the store's clock was set back by an hour.
-///
-/// Shows promise 91.
-#[tokio::test(start_paused = true)]
-async fn a_key_refills_although_the_clock_of_the_store_was_set_back() {
-    let clock = SetClock::default();
-    let store = MemoryStore::with_clock(clock.clone());
-    // Each call is of a machine that has just been started, and knows only what the store holds.
-    let take = async |cost| {
-        let bucket = TokenBucket::new(Quota::per_minute(60));
-        let limit = Cas::new(store.clone(), "api", bucket);
-        let decision = limit.decide("key", cost).await.expect("a decision");
-        decision.is_admitted()
-    };
-    assert!(take(60).await);
-    clock.set_ahead(-1);
-    assert!(!take(1).await);
-    tokio::time::advance(Duration::from_secs(20)).await;
-    assert!(take(19).await);
-    assert!(!take(3).await);
-}
-
 /// Now and then, the store reports the time of two seconds before.
 #[derive(Debug)]
 struct BackAndForth;
@@ -222,39 +200,4 @@ async fn a_store_whose_clock_is_set_back_freezes_no_key() {
     let apart = now.since(moment).max(moment.since(now));
     assert!(apart < Duration::from_secs(1), "{apart:?}");
     assert_eq!(take(30).await, 2);
-}
-
-/// Replies to calls for the key `slow` are read late, as by a process that was suspended.
-#[derive(Clone, Debug)]
-struct ReadLate;
-
-const LATE: Duration = Duration::from_millis(40);
-
-impl<S: CasStore> Change<S> for ReadLate {
-    async fn load(&self, store: &S, key: &str) -> Result<Loaded, StoreError> {
-        let loaded = store.load(key).await;
-        if key.contains("slow") {
-            tokio::time::sleep(LATE).await;
-        }
-        loaded
-    }
-}
-
-/// Shows promise 91.
-#[tokio::test(start_paused = true)]
-async fn a_reply_that_is_read_late_does_not_set_the_clock_back() {
-    let store = Altered(MemoryStore::new(), ReadLate);
-    let builder = CasBuilder::new(store).without_deny_cache();
-    let log = SlidingLog::new(Quota::per(100, LATE / 2));
-    let limit = builder.build("api", log).expect("a limit");
-    tokio::time::advance(Duration::from_secs(1)).await;
-    // The key and the store's time are known.
-    assert!(limit.decide("hot", 1).await.is_ok());
-    assert!(limit.decide("slow", 0).await.is_ok());
-    let mut admitted = 0;
-    for _ in 0..300 {
-        let decision = limit.decide("hot", 1).await.expect("a decision");
-        admitted += u64::from(decision.is_admitted());
-    }
-    assert_eq!(admitted, 100);
 }

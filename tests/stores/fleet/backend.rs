@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use tower_throttle::store::Backend;
 use tower_throttle::store::cas::{Cas, MemoryStore};
-use tower_throttle::store::{Backend, Op};
 use tower_throttle::{
     AnyAlgorithm, FixedWindow, LeakyBucket, Local, Lockout, Quota, TokenBucket, WarmUp,
 };
@@ -40,42 +40,6 @@ async fn every_algorithm_admits_its_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_figures_of_a_decision_are_those_of_one_limit() {
-    let (minute, hour) = (Quota::per_minute(5), Quota::per_hour(100));
-    let pair = (FixedWindow::new(minute), TokenBucket::new(hour));
-    let limit = leased(&MemoryStore::new())
-        .build("api", pair)
-        .expect("a limit");
-    assert_eq!(Backend::<str>::limits(&limit), 2);
-    let first = take(&limit, 1).await;
-    assert_eq!((first.policy, first.limit, first.remaining()), (0, 5, 4));
-    assert!(first.reset_after <= Duration::from_secs(60));
-    for _ in 0..4 {
-        assert!(take(&limit, 1).await.is_admitted());
-    }
-    let denied = take(&limit, 1).await;
-    assert!(denied.is_denied());
-    assert_eq!((denied.policy, denied.limit, denied.remaining()), (0, 5, 0));
-    assert!(
-        denied
-            .retry_after
-            .is_some_and(|wait| wait <= Duration::from_secs(60))
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_key_is_full_again_when_its_window_ends_or_if_nothing_is_used() {
-    let limit = machine(leased(&MemoryStore::new()));
-    for _ in 0..2 {
-        let taken = take(&limit, 1).await;
-        assert!(taken.reset_after > Duration::ZERO);
-        let refund = Op::Refund(1, taken.receipt());
-        let given_back = limit.apply("key", refund).await.expect("a refund");
-        assert_eq!(given_back.reset_after, Duration::ZERO);
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_denial_tells_when_the_missing_units_are_free() {
     // The exchanges of each round come at other moments of the units.
     for round in 0..400 {
@@ -99,21 +63,6 @@ async fn a_denial_tells_when_the_missing_units_are_free() {
         tokio::time::sleep(retry_after).await;
         assert!(take(&limit, 10).await.is_admitted(), "after {wait}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn fullness_is_that_of_the_table_and_of_the_key_that_is_used_most() {
-    let limit = machine(leased(&MemoryStore::new()).capacity(1_000));
-    for (key, cost) in [("a", 10), ("b", 40)] {
-        let decision = limit.decide(key, cost).await.expect("a decision");
-        assert!(decision.is_admitted());
-    }
-    let fullness = Backend::<str>::fullness(&limit).expect("a table");
-    assert_eq!((fullness.keys, fullness.capacity), (2, 1_000));
-    assert_eq!(fullness.largest_use_percent, 40);
-    let known = Backend::<str>::current_decision(&limit, "b", 1).expect("a decision");
-    assert!(known.is_admitted());
-    assert_eq!(known.remaining(), 60);
 }
 
 /// Shows promise 200.

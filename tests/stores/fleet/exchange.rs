@@ -99,41 +99,6 @@ async fn exchanges_do_not_grow_with_load() {
     }
 }
 
-/// An exact limit takes one call per request.
-///
-/// Shows promise 203.
-#[tokio::test(start_paused = true)]
-async fn from_two_requests_per_interval_on_there_are_fewer_exchanges_than_requests() {
-    for per_interval in [1, 2, 3] {
-        let limit = machine(synced(&MemoryStore::new()));
-        let (mut requests, mut left) = (0, 100);
-        while left > per_interval {
-            for _ in 0..per_interval {
-                admit(&limit, 1).await;
-                tokio::time::sleep(INTERVAL / per_interval).await;
-                (requests, left) = (requests + 1, left - 1);
-            }
-        }
-        let exchanged = limit.counts().exchanged;
-        println!("{per_interval} per interval: {requests} requests, {exchanged} exchanges");
-        assert_eq!(exchanged < requests, per_interval > 1);
-    }
-}
-
-/// Shows promise 211.
-#[tokio::test(start_paused = true)]
-async fn a_denied_key_learns_of_a_reset_by_another_machine() {
-    let store = MemoryStore::new();
-    let (a, b) = (machine(synced(&store)), machine(synced(&store)));
-    assert!((95..=100).contains(&take_all(&a).await));
-    pass(3).await;
-    let _ = b.apply("key", Op::Reset).await.expect("a reset");
-    pass(3).await;
-    assert!(take(&a, 1).await.is_denied(), "not asked yet");
-    pass(3).await;
-    assert!(take(&a, 1).await.is_admitted());
-}
-
 /// Shows promise 211.
 #[tokio::test(start_paused = true)]
 async fn a_refund_and_a_charge_reach_the_fleet() {
@@ -372,18 +337,6 @@ async fn a_limit_that_is_known_is_denied_without_an_exchange() {
     );
 }
 
-/// Shows promises 200, 201.
-#[tokio::test(start_paused = true)]
-async fn machines_with_other_intervals_and_lives_share_a_limit() {
-    let store = MemoryStore::new();
-    let slow = synced(&store).interval(Duration::from_secs(2));
-    let slow = machine(slow.life(Duration::from_secs(30)));
-    let quick = machine(leased(&store));
-    assert_eq!(take_all(&slow).await, 100);
-    slow.close().await.expect("an exchange");
-    assert_eq!(drain(&quick).await, 0);
-}
-
 /// Machines with another limit of the same period share it, and those of another period count for themselves: none
 /// locks the others out.
 ///
@@ -406,42 +359,5 @@ async fn a_rollout_breaks_no_machine() {
         // In twenty seconds: the larger limit of one period, and beside it the other one.
         assert!(large + small <= 500 && other <= 600, "{admitted:?}");
         assert!(large > 150 && other > 150, "{admitted:?}");
-    }
-}
-
-/// Shows promise 211.
-#[tokio::test(start_paused = true)]
-async fn a_charge_of_any_size_is_a_debt() {
-    let limit = machine(leased(&MemoryStore::new()));
-    admit(&limit, 1).await;
-    for _ in 0..3 {
-        let charged = limit.apply("key", Op::Charge(u64::MAX)).await;
-        assert!(charged.is_ok());
-        pass(3).await;
-        assert!(take(&limit, 1).await.is_denied());
-    }
-    limit.close().await.expect("an exchange");
-    assert_eq!(limit.last_error(), None);
-}
-
-/// Shows promise 204.
-#[tokio::test(start_paused = true)]
-async fn a_reset_is_exchanged_at_once_and_a_charge_in_the_next_interval() {
-    let limit = machine(synced(&MemoryStore::new()));
-    admit(&limit, 1).await;
-    for (op, at_once) in [(Op::Charge(1), 0), (Op::Reset, 1)] {
-        let before = limit.counts().exchanged;
-        admit(&limit, 1).await;
-        // The next interval has just begun when what was used is reported.
-        while limit.counts().exchanged == before {
-            tokio::time::sleep(INTERVAL / 100).await;
-        }
-        let before = limit.counts().exchanged;
-        let _ = limit.apply("key", op).await.expect("a change");
-        for _ in 0..100 {
-            tokio::task::yield_now().await;
-        }
-        assert_eq!(limit.counts().exchanged - before, at_once, "{op:?}");
-        pass(5).await;
     }
 }

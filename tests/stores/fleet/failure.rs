@@ -1,22 +1,17 @@
 //! What happens while the store is not reached.
 
 use std::future::pending;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
-use tower_throttle::store::cas::{
-    CasStore, Fault, Faulty, Loaded, MemoryStore, Swapped, Value, Version,
-};
-use tower_throttle::store::fleet::{Replies, SyncedBuilder};
+use tokio::time::Instant;
+use tower_throttle::store::cas::{CasStore, Fault, Faulty, Loaded, MemoryStore};
 use tower_throttle::store::remote::StoreLimiter;
 use tower_throttle::store::{Backend, Fallback, Op};
 use tower_throttle::{Local, Quota, StoreError, TokenBucket};
 
 use crate::altered_store::{Altered, Change};
 use crate::fleet::{admit, drain, leased, machine, outage, pass, synced, take, take_all, window};
-use crate::memory_fleet::{a_call_outside_of_a_runtime_fails, paused_runtime};
+use crate::memory_fleet::paused_runtime;
 use crate::overwrite::overwrite;
 use crate::set_clock::SetClock;
 
@@ -108,32 +103,6 @@ async fn a_request_that_waits_for_an_exchange_fails_at_its_deadline() {
     }
 }
 
-/// Refuses batches, and counts them.
-#[derive(Clone, Debug, Default)]
-struct NoBatches(Arc<AtomicU64>);
-
-impl<S: CasStore> Change<S> for NoBatches {
-    fn exchange(&self) -> Result<Option<Replies>, StoreError> {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        Err(StoreError::new("no batches", true))
-    }
-}
-
-/// Shows promise 205.
-#[tokio::test(start_paused = true)]
-async fn while_batches_fail_one_is_tried_per_second_however_many_keys_there_are() {
-    let refused = NoBatches::default();
-    let store = Altered(MemoryStore::new(), refused.clone());
-    let limit = machine(synced(&store));
-    for key in 0..1_500_u32 {
-        limit.decide(&key, 1).await.expect_err("no batches");
-    }
-    tokio::time::sleep(Duration::from_secs(10)).await;
-    let tried = refused.0.load(Ordering::Relaxed);
-    // From 50 ms on it doubles up to a second.
-    assert!((10..=30).contains(&tried), "{tried}");
-}
-
 /// Shows promise 205.
 #[tokio::test(start_paused = true)]
 async fn while_the_store_is_down_the_lag_grows_and_the_breaker_is_open() {
@@ -154,67 +123,6 @@ async fn while_the_store_is_down_the_lag_grows_and_the_breaker_is_open() {
     pass(100).await;
     assert_eq!(limit.lag(), Duration::ZERO);
     assert!(!limit.breaker().is_open);
-}
-
-/// A store that works on one call at a time, for a millisecond, also if its caller has given up.
-#[derive(Clone, Debug)]
-struct BusyStore {
-    store: MemoryStore,
-    free_at: Arc<Mutex<Instant>>,
-}
-
-impl BusyStore {
-    async fn work(&self) {
-        let done_at = {
-            let mut free_at = self.free_at.lock().expect("no panic");
-            *free_at = Instant::now().max(*free_at) + Duration::from_millis(1);
-            *free_at
-        };
-        sleep_until(done_at).await;
-    }
-}
-
-impl CasStore for BusyStore {
-    const NAME: &'static str = "busy";
-
-    async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
-        self.work().await;
-        self.store.load(key).await
-    }
-
-    async fn swap(
-        &self,
-        key: &str,
-        expected: Option<Version>,
-        new: &Value,
-        ttl: Duration,
-    ) -> Result<Swapped, StoreError> {
-        self.work().await;
-        self.store.swap(key, expected, new, ttl).await
-    }
-}
-
-/// Intervals are longer, and no call is made in vain.
-///
-/// Shows promise 205.
-#[tokio::test(start_paused = true)]
-async fn a_store_that_does_not_keep_up_is_not_flooded() {
-    let store = BusyStore {
-        store: MemoryStore::new(),
-        free_at: Arc::new(Mutex::new(Instant::now())),
-    };
-    let limit = machine(SyncedBuilder::new(store).interval(Duration::from_millis(100)));
-    for _ in 0..100 {
-        for key in 0..500_u32 {
-            // It may wait longer than a request is ready to.
-            let _ = futures_now(limit.decide(&key, 1));
-        }
-        pass(1).await;
-    }
-    let counts = limit.counts();
-    assert!(counts.exchanged >= 4_000, "of 10,000 calls: {counts:?}");
-    assert_eq!(counts.failed, 0, "{counts:?}");
-    assert!(limit.lag() < Duration::from_secs(4), "{:?}", limit.lag());
 }
 
 /// Polls a future once.
@@ -257,12 +165,6 @@ fn a_runtime_that_is_shut_down_is_replaced() {
     });
     let other = machine(synced(&store));
     assert_eq!(paused_runtime().block_on(drain(&other)), 98);
-}
-
-/// Shows promise 205.
-#[test]
-fn a_call_outside_of_a_runtime_is_an_error() {
-    a_call_outside_of_a_runtime_fails(&machine(synced(&MemoryStore::new())));
 }
 
 /// More keys than the table holds: those that are not in use are forgotten first.
@@ -323,25 +225,6 @@ async fn a_store_whose_clock_is_set_back_freezes_no_key() {
     assert!(admitted >= 80, "{admitted}");
 }
 
-/// Shows promise 205.
-#[tokio::test(start_paused = true)]
-async fn the_task_of_a_limiter_ends_with_its_last_clone() {
-    let tasks = || {
-        tokio::runtime::Handle::current()
-            .metrics()
-            .num_alive_tasks()
-    };
-    let limit = machine(synced(&MemoryStore::new()));
-    admit(&limit, 1).await;
-    let clone = limit.clone();
-    for (limit, left) in [(limit, 1), (clone, 0)] {
-        pass(3).await;
-        drop(limit);
-        pass(3).await;
-        assert_eq!(tasks(), left);
-    }
-}
-
 /// The keys of requests that have all failed are gone, and not more than the capacity were there meanwhile. The store
 /// is asked for none of them when it is back.
 ///
@@ -379,29 +262,6 @@ async fn an_outage_with_new_keys_leaves_nothing_behind() {
     // That batch, what it was granted is given back, and the key of the last request.
     assert!(limit.counts().exchanged - before <= 202);
     assert!(limit.counts().keys <= 101, "{}", limit.counts().keys);
-}
-
-/// Not at the next tick, which would be an hour later.
-///
-/// Shows promise 205.
-#[tokio::test(start_paused = true)]
-async fn a_failed_exchange_is_tried_again_with_a_backoff_of_its_own() {
-    let store = Faulty::new(MemoryStore::new());
-    let limit = machine(leased(&store).interval(Duration::from_secs(3_600)));
-    store.plan(outage());
-    limit.decide("key", 1).await.expect_err("an outage");
-    tokio::time::sleep(Duration::from_secs(10)).await;
-    store.clear_plan();
-    let back = Instant::now();
-    while limit.decide("key", 1).await.is_err() {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    // At most a second between two attempts, and the time to the next probe of the breaker.
-    assert!(
-        back.elapsed() < Duration::from_secs(7),
-        "{:?}",
-        back.elapsed()
-    );
 }
 
 /// Shows promise 203.

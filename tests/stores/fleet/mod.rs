@@ -2,17 +2,12 @@
 
 mod allocations;
 mod backend;
-#[cfg(any(feature = "postgres", feature = "redis"))]
-mod chaos;
 mod exchange;
 mod failure;
 mod handle;
 mod leased;
 #[cfg(feature = "metrics")]
 mod metrics;
-#[cfg(any(feature = "postgres", feature = "redis"))]
-mod servers;
-
 use std::time::Duration;
 
 use tower_throttle::FixedWindow;

@@ -191,56 +191,6 @@ fn a_key_that_is_denied_a_large_cost_is_not_evicted_before_others() {
 }
 
 #[test]
-fn a_call_that_takes_up_to_nothing_gives_no_protection() {
-    let left = left_after_a_new_key(TokenBucket::new(Quota::per_hour(10)), |local| {
-        assert_eq!(local.take_up_to("denied", 0), 0);
-    });
-    assert_eq!(left, [10, 1]);
-}
-
-#[test]
-fn a_key_that_could_take_nothing_is_not_evicted_before_others() {
-    let clock = ManualClock::new();
-    let local = Local::new(SlidingLog::new(Quota::per_hour(10)))
-        .with_clock(clock.clone())
-        .capacity(1);
-    let half_an_hour = Duration::from_secs(1_800);
-    assert!(local.check("first").is_admitted());
-    clock.advance(half_an_hour);
-    assert!(local.check_n("first", 9).is_admitted());
-    assert_eq!(local.take_up_to("first", 5), 0);
-    clock.advance(half_an_hour);
-    // Its state is the first to expire, and one unit is available.
-    assert_eq!(local.peek("first").remaining(), 1);
-    fill(&local);
-    assert!(local.check("new").is_admitted());
-    assert_eq!(local.peek("first").remaining(), 1);
-    assert_eq!(
-        (local.stats().evicted, local.stats().evicted_denied),
-        (1, 0)
-    );
-}
-
-#[test]
-fn a_key_without_units_is_not_evicted_before_others_although_it_was_not_denied() {
-    fn check<A: Algorithm>(algorithm: A) {
-        let clock = ManualClock::new();
-        let local = Local::new(algorithm).with_clock(clock.clone()).capacity(1);
-        assert!(local.check_n("first", 10).is_admitted());
-        clock.advance(Duration::from_secs(60));
-        fill(&local);
-        assert!(local.check("new").is_admitted());
-        assert_eq!(local.peek("first").remaining(), 0);
-    }
-    let quota = Quota::per_hour(10);
-    check(FixedWindow::new(quota).anchored());
-    check(SlidingLog::new(quota));
-    check(PanicsAtCost13 {
-        window: FixedWindow::new(quota).anchored(),
-    });
-}
-
-#[test]
 fn a_new_key_replaces_a_denied_key_if_all_are_being_denied() {
     fn check<A: Algorithm>(algorithm: A) {
         let local = Local::new(algorithm)
@@ -261,31 +211,6 @@ fn a_new_key_replaces_a_denied_key_if_all_are_being_denied() {
     check(PanicsAtCost13 {
         window: FixedWindow::new(quota),
     });
-}
-
-#[test]
-fn a_new_key_in_a_table_without_units_waits_for_one_of_the_key_that_it_would_replace() {
-    let local = Local::new(TokenBucket::new(Quota::per_hour(10)))
-        .with_clock(ManualClock::new())
-        .capacity(1);
-    for key in 0..local.stats().slots {
-        assert!(local.check_n(&key, 10).is_admitted());
-    }
-    let denied = local.check(&"new");
-    assert_eq!(denied.retry_after, Some(Duration::from_secs(360)));
-    assert_eq!((local.stats().evicted, local.stats().denied), (0, 1));
-}
-
-#[test]
-fn a_cost_above_the_limit_is_not_counted_as_a_denial_of_a_full_table() {
-    let local = Local::new(TokenBucket::new(Quota::per_hour(10)))
-        .with_clock(ManualClock::new())
-        .capacity(1);
-    for key in 0..local.stats().slots {
-        assert!(local.check_n(&key, 7).is_admitted());
-    }
-    assert!(local.check_n(&"new", 11).is_denied());
-    assert_eq!((local.stats().evicted, local.stats().denied), (0, 0));
 }
 
 /// Shows promise 46.

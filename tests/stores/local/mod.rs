@@ -9,7 +9,6 @@ mod flood;
 mod histories;
 mod memory;
 mod model;
-mod rates;
 mod retune;
 mod saved;
 mod users;

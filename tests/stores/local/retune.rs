@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tower_throttle::algorithm::Algorithm;
 use tower_throttle::{
-    FixedWindow, LeakyBucket, Local, ManualClock, Quota, SlidingGrid, SlidingLog, SlidingWindow,
-    TokenBucket, clock::Clock, store::local::Overflow,
+    FixedWindow, LeakyBucket, Local, ManualClock, Quota, SlidingLog, SlidingWindow, TokenBucket,
+    clock::Clock,
 };
 
 use crate::random::Random;
@@ -104,69 +104,6 @@ fn a_key_whose_state_had_expired_begins_anew_at_the_change() {
         assert_eq!(after(full), 100, "{rate}");
         assert_eq!(after(2 * full), 100, "{rate}");
     }
-}
-
-#[test]
-fn a_key_whose_state_had_expired_begins_with_the_tokens_of_a_new_key() {
-    let rate = Quota::per(9_999_999_967, Duration::from_secs(1_009));
-    let clock = ManualClock::new();
-    clock.advance(Duration::from_secs(1_000_000));
-    let local = Local::new(TokenBucket::new(Quota::per_second(100))).with_clock(clock.clone());
-    let set = |bucket| local.set_algorithm(bucket).expect("valid");
-    set(TokenBucket::new(rate.burst(10)));
-    for key in ["early", "late"] {
-        assert!(local.check_n(key, 10).is_admitted());
-    }
-    for burst in [200, 300, 400] {
-        clock.advance(Duration::from_secs(1));
-        set(TokenBucket::new(rate.burst(burst)).initial(3));
-    }
-    assert_eq!(local.take_up_to("early", 1_000), 3);
-    clock.advance(Duration::from_secs(1));
-    assert_eq!(local.take_up_to("late", 1_000), 3);
-}
-
-#[test]
-fn states_of_every_layout_keep_their_usage() {
-    fn check<A: Algorithm>(algorithm: &A, other: &A) {
-        let local = Local::new(algorithm.clone())
-            .with_clock(ManualClock::new())
-            .capacity(100);
-        for key in 0..100 {
-            assert!(local.check_n(&key, 10).is_admitted());
-        }
-        let set = local.set_algorithm(other.clone());
-        set.expect("every quota is accepted");
-        for key in 0..100 {
-            assert_eq!(local.peek(&key).remaining(), 890, "{algorithm:?}");
-        }
-    }
-    fn windows<A: Algorithm>(make: impl Fn(Quota) -> A) {
-        check(&make(Quota::per_hour(1_000)), &make(Quota::per_hour(900)));
-    }
-    windows(FixedWindow::new);
-    windows(SlidingWindow::new);
-    windows(|quota| (FixedWindow::new(quota), FixedWindow::new(quota)));
-    windows(SlidingGrid::new);
-    windows(SlidingLog::new);
-}
-
-#[test]
-fn the_state_that_keys_without_a_slot_share_keeps_its_usage() {
-    let local = Local::new(FixedWindow::new(Quota::per_day(10)))
-        .with_clock(ManualClock::new())
-        .overflow(Overflow::Shared)
-        .capacity(1);
-    let admitted = |keys: std::ops::Range<u32>| {
-        let shared = local.stats().shared;
-        let admitted = keys.filter(|key| local.check(key).is_admitted()).count();
-        (admitted, local.stats().shared - shared)
-    };
-    assert_eq!(admitted(0..3), (3, 0));
-    assert_eq!(admitted(3..100), (10, 97));
-    let quota = Quota::per_day(15);
-    local.set_quota(quota).expect("every quota is accepted");
-    assert_eq!(admitted(100..200), (5, 100));
 }
 
 /// Shows promise 47.

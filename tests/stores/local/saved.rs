@@ -1,7 +1,7 @@
 //! What keys have used, saved by one process and loaded by the next.
 
 use std::fmt::Debug;
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, RandomState};
+use std::hash::{BuildHasher, RandomState};
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -128,12 +128,6 @@ fn wall_went_back(old: &Machine, span: u64) -> Machine {
     Machine::new(tick, wall)
 }
 
-/// Twice as much time has passed for the new process.
-fn passes_twice(old: &Machine, span: u64) -> Machine {
-    let [tick, wall] = [0, 1].map(|clock| old.0[clock].load(Relaxed) + 2 * span);
-    Machine::new(tick, wall)
-}
-
 /// Calls `$check` with algorithms that do not know the time of day, and with ones whose windows do.
 macro_rules! of_spans {
     ($check:expr) => {{
@@ -202,51 +196,6 @@ fn a_wall_clock_that_was_set_back_gives_back_nothing() {
     of_spans!(|algorithm| find_no_fault(algorithm, wall_went_back, false));
 }
 
-#[test]
-fn planted_a_process_for_which_more_time_has_passed_is_found() {
-    let find = |algorithm| {
-        let mut seeds = seeds(20);
-        assert!(seeds.any(|seed| !faults(&algorithm, passes_twice, true, seed).is_empty()));
-    };
-    find(AnyAlgorithm::new(TokenBucket::new(Quota::per_second(5))));
-    find(AnyAlgorithm::new(SlidingGrid::new(Quota::per_second(5))));
-}
-
-/// What is left of a limit of 10 per day that was used four times at noon, in a process that begins with these
-/// clocks.
-fn left_of_day<A: Algorithm>(algorithm: &A, tick: u64, wall: u64) -> u64 {
-    let old = Machine::new(NOON, NOON);
-    let before = table(algorithm, &old);
-    assert!(before.check_n("key", 4).is_admitted());
-    let after = table(algorithm, &Machine::new(tick, wall));
-    after.load(&saved(&before)[..]).expect("the same limit");
-    after.peek("key").remaining()
-}
-
-/// Shows promise 397.
-#[test]
-fn a_day_ends_at_midnight_also_over_a_restart() {
-    let days = |algorithm: &dyn Fn(u64, u64) -> u64| {
-        let at = |moment| algorithm(moment, moment);
-        let (before, after) = (NOON + DAY / 2 - 1, NOON + DAY / 2);
-        assert_eq!(
-            [at(NOON), at(before), at(after), at(after + DAY)],
-            [6, 6, 10, 10]
-        );
-        // The wall clock was set back by some days, or the clock of the new process counts from its start.
-        assert_eq!([at(NOON - 3 * DAY), at(NOON - DAY / 3)], [6, 6]);
-        assert_eq!([algorithm(0, NOON), algorithm(0, after)], [6, 10]);
-    };
-    let fixed = FixedWindow::new(Quota::per_day(10));
-    days(&|tick, wall| left_of_day(&fixed, tick, wall));
-    #[cfg(feature = "calendar")]
-    {
-        let quota = Quota::per_day(10);
-        let calendar = tower_throttle::CalendarWindow::try_new(quota, "UTC").expect("a zone");
-        days(&|tick, wall| left_of_day(&calendar, tick, wall));
-    }
-}
-
 /// Shows promise 397.
 #[test]
 fn a_lockout_goes_on_and_its_next_block_is_longer() {
@@ -264,27 +213,6 @@ fn a_lockout_goes_on_and_its_next_block_is_longer() {
     new.advance(40 * SECOND);
     assert!(after.check("key").is_admitted());
     assert_eq!(after.check("key").retry_after, Some(2 * minute));
-}
-
-/// Shows promise 397.
-#[test]
-fn another_limit_or_burst_compares_with_what_was_used() {
-    fn left<A: Algorithm>(from: &A, to: &A) -> u64 {
-        let machine = Machine::new(NOON, NOON);
-        let before = table(from, &machine);
-        assert!(before.check_n("key", 4).is_admitted());
-        let after = table(to, &machine);
-        after.load(&saved(&before)[..]).expect("the same algorithm");
-        after.peek("key").remaining()
-    }
-    let window = |limit| FixedWindow::new(Quota::per_day(limit));
-    assert_eq!(left(&window(10), &window(30)), 26);
-    assert_eq!(left(&window(10), &window(3)), 0);
-    let bucket = |burst| TokenBucket::new(Quota::per_day(10).burst(burst));
-    assert_eq!(left(&bucket(10), &bucket(15)), 11);
-    assert_eq!(left(&bucket(10), &bucket(4)), 0);
-    let log = |limit| SlidingLog::new(Quota::per_day(limit));
-    assert_eq!(left(&log(10), &log(5)), 1);
 }
 
 /// The reason for which a table refuses bytes, which leave it as it was.
@@ -361,24 +289,6 @@ fn what_does_not_fit_is_refused_with_its_reason_and_nothing_is_loaded() {
     );
 }
 
-/// Shows promise 397.
-#[test]
-fn a_hash_of_ones_own_that_every_process_has_is_loaded() {
-    let algorithm = FixedWindow::new(Quota::per_day(10));
-    let new = || Local::new(algorithm).with_hasher(BuildHasherDefault::<DefaultHasher>::default());
-    let (before, after) = (new(), new());
-    assert!(before.check_n("key", 3).is_admitted());
-    after.load(&saved(&before)[..]).expect("the same hashes");
-    assert_eq!(after.peek("key").remaining(), 7);
-}
-
-/// The check of the bytes before it.
-fn check(bytes: &[u8]) -> [u8; 8] {
-    let step = |check: u64, byte: &u8| (check ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    let check = bytes.iter().fold(0xcbf2_9ce4_8422_2325, step);
-    check.to_le_bytes()
-}
-
 fn used_log() -> (Table<SlidingLog>, Vec<u8>) {
     let machine = Machine::new(NOON, NOON);
     let log = SlidingLog::new(Quota::per_day(100));
@@ -407,41 +317,6 @@ fn bytes_that_are_damaged_or_cut_off_are_refused() {
     refusal(&after, &[&bytes[..], &[0]].concat());
     after.load(&bytes[..]).expect("it is whole");
     assert_eq!(after.peek("key").remaining(), 82);
-}
-
-/// Without the check, some damage would go unnoticed; and with a valid one no bytes do harm.
-#[test]
-fn planted_damage_with_a_valid_check_is_found_by_nothing_else() {
-    let (_, bytes) = used_log();
-    let end = bytes.len() - 8;
-    let mut unnoticed = 0;
-    for place in 22..end {
-        for flip in [1, 0x80, 0xff] {
-            let mut damaged = bytes[..end].to_vec();
-            damaged[place] ^= flip;
-            damaged.extend(check(&damaged));
-            let (after, _) = used_log();
-            if after.load(&damaged[..]).is_ok() {
-                unnoticed += 1;
-                let _ = (after.check("key"), after.stats(), saved(&after));
-            }
-        }
-    }
-    assert!(unnoticed > 0);
-}
-
-#[test]
-fn only_what_still_counts_is_written() {
-    let machine = Machine::new(NOON, NOON);
-    let local = table(&FixedWindow::new(Quota::per_second(10)), &machine);
-    let empty = saved(&local).len();
-    for key in 0..20 {
-        assert!(local.check(&key).is_admitted());
-    }
-    let full = saved(&local).len();
-    machine.advance(SECOND);
-    assert_eq!(saved(&local).len(), empty);
-    assert!((200..500).contains(&(full - empty)), "{full}");
 }
 
 /// Shows promise 397.
@@ -583,23 +458,4 @@ fn a_save_that_fails_leaves_the_file_as_it_was() -> io::Result<()> {
     assert_eq!(fs::read(folder.0.join("limits"))?, before);
     assert_eq!(fs::read_dir(&folder.0)?.count(), 1);
     Ok(())
-}
-
-#[test]
-#[should_panic(expected = "two limits of a state file are named `api`")]
-fn a_name_of_a_file_is_given_once() {
-    let limit = || Local::new(FixedWindow::new(Quota::per_day(10)));
-    let file = StateFile::new("unused").limit("api", limit());
-    let _ = file.limit("api", limit());
-}
-
-#[test]
-fn neither_a_table_nor_a_file_shows_what_it_holds() {
-    fn shows(value: &impl Debug) -> String {
-        format!("{value:?}")
-    }
-    let local = Local::new(FixedWindow::new(Quota::per_day(10)));
-    let file = StateFile::new("limits").limit("api", local);
-    let shown = r#"StateFile { path: "limits", limits: ["api"], .. }"#;
-    assert_eq!(shows(&file), shown);
 }

@@ -83,26 +83,6 @@ fn a_panic_in_an_algorithm_changes_no_key() {
     }
 }
 
-#[test]
-fn a_new_algorithm_of_a_user_takes_over_the_usage_of_each_key() {
-    let of = |limit| PanicsAtCost13 {
-        window: FixedWindow::new(Quota::per_day(limit)),
-    };
-    let local = Local::new(of(100))
-        .with_clock(ManualClock::new())
-        .capacity(20);
-    for key in 0..20 {
-        assert!(local.check_n(&key, 3).is_admitted());
-    }
-    for limit in [50, 60] {
-        let set = local.set_algorithm(of(limit));
-        set.expect("a valid algorithm");
-        for key in 0..20 {
-            assert_eq!(local.peek(&key).remaining(), limit - 3);
-        }
-    }
-}
-
 /// Uses a key in two windows of a second, fills the table with others in the second window, and returns
 /// what is left of the key's quota.
 fn left_after_a_flood<A: Algorithm>(algorithm: A) -> u64 {
@@ -128,29 +108,6 @@ fn a_key_keeps_its_slot_as_long_as_its_latest_usage_counts() {
     assert_eq!(left_after_a_flood(PanicsAtCost13 { window }), 98);
     assert_eq!(left_after_a_flood(SlidingLog::new(quota)), 98);
     assert_eq!(left_after_a_flood(window), 98);
-}
-
-/// Shows promise 38.
-#[test]
-fn threads_that_use_an_algorithm_of_a_user_lose_no_admission() {
-    let window = FixedWindow::new(Quota::per_day(5_000));
-    let local = Local::new(PanicsAtCost13 { window })
-        .with_clock(ManualClock::new())
-        .capacity(1);
-    let admitted: usize = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..4)
-            .map(|_| {
-                scope.spawn(|| {
-                    (0..4_000)
-                        .filter(|_| local.check("key").is_admitted())
-                        .count()
-                })
-            })
-            .collect();
-        let counts = threads.into_iter().map(std::thread::ScopedJoinHandle::join);
-        counts.map(|count| count.expect("no panic")).sum()
-    });
-    assert_eq!(admitted, 5_000);
 }
 
 thread_local! {
@@ -286,21 +243,6 @@ fn a_table_whose_algorithm_uses_it_returns() {
             });
             assert!(admitted <= 10, "{overflow:?}, {capacity}: {admitted}");
         }
-    }
-}
-
-/// Shows promise 38.
-#[test]
-fn an_algorithm_is_denied_by_its_own_table_and_not_by_another_one() {
-    for overflow in [Overflow::EvictLeast, Overflow::Deny, Overflow::Shared] {
-        must_return(move || {
-            let local = asking("key", overflow, 1);
-            for request in 0..40 {
-                let admitted = local.check("key").is_admitted();
-                assert_eq!(admitted, request < 20, "it takes nothing itself");
-            }
-            assert_eq!(ADMITTED.get(), [0, 5]);
-        });
     }
 }
 
