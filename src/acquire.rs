@@ -267,58 +267,32 @@ pub(crate) async fn acquire<T>(target: &T, cost: u64, timeout: Duration) -> Deci
 where
     T: OneKey<Clock: Timer>,
 {
-    acquire_as_of(target, cost, timeout, &mut None, Duration::ZERO).await
-}
-
-/// As [`acquire`], for a caller that takes one cost after the other: if its last turn was at most `late` ago,
-/// it asks as of that turn. So what a late timer takes from one wait is not lost to the next. Sets `turn` if
-/// it has waited for the cost.
-pub(crate) async fn acquire_as_of<T>(
-    target: &T,
-    cost: u64,
-    timeout: Duration,
-    turn: &mut Option<Tick>,
-    late: Duration,
-) -> Decision
-where
-    T: OneKey<Clock: Timer>,
-{
     let clock = target.clock();
     let deadline = clock.now().plus(timeout);
-    let (mut since, mut waited) = (*turn, None);
     loop {
         let now = clock.now();
-        let asked = since.filter(|turn| now.since(*turn) <= late);
-        let asked = asked.map_or(now, |turn| turn.min(now));
         let Attempt {
             mut decision,
             retry,
-        } = target.attempt(asked, cost, deadline.since(asked));
+        } = target.attempt(now, cost, deadline.since(now));
         if let Verdict::Wait(wait) = decision.verdict {
-            let at = asked.plus(wait);
             let guard = RefundGuard {
                 target,
-                taken_at: asked,
+                taken_at: now,
                 // A wait is rounded up to a whole nanosecond.
-                turn: asked.plus(wait.saturating_sub(Duration::from_nanos(1))),
+                turn: now.plus(wait.saturating_sub(Duration::from_nanos(1))),
                 cost,
             };
-            sleep_until(clock, at).await;
+            sleep_until(clock, now.plus(wait)).await;
             std::mem::forget(guard);
-            *turn = Some(at);
             decision.verdict = Verdict::Admit;
             return decision;
         }
         let Some(retry) = retry else {
-            if decision.is_admitted() {
-                *turn = waited;
-            }
             return decision;
         };
         // At least one nanosecond, so that time passes between two attempts.
-        let at = asked.plus(retry.max(Duration::from_nanos(1)));
-        sleep_until(clock, at).await;
-        (since, waited) = (Some(at), Some(at));
+        sleep_until(clock, now.plus(retry.max(Duration::from_nanos(1)))).await;
     }
 }
 

@@ -1,5 +1,7 @@
 //! Rate limiting for any tower `Service`: axum, tonic, hyper, or a client.
 //!
+//! With the feature `axum`, which reads the address of the connection:
+//!
 //! ```
 //! use std::{io::Result, net::SocketAddr};
 //!
@@ -33,8 +35,7 @@
 //! ```
 //!
 //! A [`RateLimitLayer`] extracts a key from each request. The limit for this key admits the request,
-//! queues it or denies it. The example needs the feature `axum`, which reads the address of the
-//! connection.
+//! queues it or denies it.
 //!
 //! Without tower, a [`Limiter`] is one limit without a key, and [`Local`] is one limit per key:
 //!
@@ -71,6 +72,8 @@
 //! | [`guide`] | how to choose, place, test and run limits |
 //!
 //! # Algorithms
+//!
+//! Start with [`TokenBucket`]: a rate, and a burst. The others are for limits that it cannot state.
 //!
 //! | | promises |
 //! |---|---|
@@ -115,11 +118,15 @@
 //! Limits use a monotonic clock. In tests it follows tokio's paused time if the feature `test-util` is
 //! enabled, and [`ManualClock`] moves only when told to.
 //!
-//! # Numbers
+//! # Settings
 //!
-//! All arithmetic is in integers, and the remainder of a division is kept in the state: 3 per second
-//! is exactly one per third of a second. Limits and costs go up to 2^53 - 1, times up to
-//! 2^63 - 1 ns (292 years), periods up to 10 years.
+//! A setting that is not allowed panics where it is written, or where the limit is made of it, and says what is
+//! allowed. What comes from outside of the program is checked as text, or as numbers: `"10/s; burst=50"` parses as a
+//! [`Quota`], `"token_bucket 10/s; burst=50"` as an [`AnyAlgorithm`], a list of networks as
+//! [`Networks`](key::Networks), and `Quota::try_from` takes a limit and a period.
+//!
+//! Limits and costs go up to 2^53 - 1, periods up to 10 years. Arithmetic is exact: 3 per second is one per third of a
+//! second.
 #![cfg_attr(tower_throttle_docs, feature(doc_cfg))]
 
 #[cfg(not(target_has_atomic = "64"))]

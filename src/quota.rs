@@ -120,7 +120,7 @@ impl Quota {
     /// `limit` per second.
     ///
     /// # Panics
-    /// If `limit` is 0 or above 2^53 - 1; [`try_per`](Self::try_per) returns an error instead.
+    /// If `limit` is 0 or above 2^53 - 1.
     #[track_caller]
     pub const fn per_second(limit: u64) -> Self {
         Self::from_period_ns(limit, SECOND)
@@ -129,7 +129,7 @@ impl Quota {
     /// `limit` per minute.
     ///
     /// # Panics
-    /// If `limit` is 0 or above 2^53 - 1; [`try_per`](Self::try_per) returns an error instead.
+    /// If `limit` is 0 or above 2^53 - 1.
     #[track_caller]
     pub const fn per_minute(limit: u64) -> Self {
         Self::from_period_ns(limit, 60 * SECOND)
@@ -138,7 +138,7 @@ impl Quota {
     /// `limit` per hour.
     ///
     /// # Panics
-    /// If `limit` is 0 or above 2^53 - 1; [`try_per`](Self::try_per) returns an error instead.
+    /// If `limit` is 0 or above 2^53 - 1.
     #[track_caller]
     pub const fn per_hour(limit: u64) -> Self {
         Self::from_period_ns(limit, 3_600 * SECOND)
@@ -147,7 +147,7 @@ impl Quota {
     /// `limit` per day.
     ///
     /// # Panics
-    /// If `limit` is 0 or above 2^53 - 1; [`try_per`](Self::try_per) returns an error instead.
+    /// If `limit` is 0 or above 2^53 - 1.
     #[track_caller]
     pub const fn per_day(limit: u64) -> Self {
         Self::from_period_ns(limit, 86_400 * SECOND)
@@ -156,7 +156,7 @@ impl Quota {
     /// `limit` per week.
     ///
     /// # Panics
-    /// If `limit` is 0 or above 2^53 - 1; [`try_per`](Self::try_per) returns an error instead.
+    /// If `limit` is 0 or above 2^53 - 1.
     #[track_caller]
     pub const fn per_week(limit: u64) -> Self {
         Self::from_period_ns(limit, 7 * 86_400 * SECOND)
@@ -166,7 +166,7 @@ impl Quota {
     /// logs of 30.436875 days, a month on average.
     ///
     /// # Panics
-    /// If `limit` is 0 or above 2^53 - 1; [`try_per`](Self::try_per) returns an error instead.
+    /// If `limit` is 0 or above 2^53 - 1.
     #[track_caller]
     pub const fn per_month(limit: u64) -> Self {
         Self::from_period_ns(limit, MONTH_NS)
@@ -175,26 +175,14 @@ impl Quota {
     /// `limit` per `period`.
     ///
     /// # Panics
-    /// If either is zero or out of range; [`try_per`](Self::try_per) returns an error instead.
+    /// If either is zero or out of range. `Quota::try_from((limit, period))` returns an error instead, for numbers from
+    /// outside of the program, and so does `Quota::try_from((limit, period, burst))`.
     #[track_caller]
     pub fn per(limit: u64, period: Duration) -> Self {
         expect_valid(Self::try_per(limit, period))
     }
 
-    /// `limit` per `period`, for values from a configuration.
-    ///
-    /// # Errors
-    /// If either is zero or out of range.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tower_throttle::Quota;
-    ///
-    /// assert!(Quota::try_per(10, Duration::from_secs(1)).is_ok());
-    /// let error = Quota::try_per(10, Duration::ZERO).unwrap_err();
-    /// assert!(error.to_string().starts_with("period: 0ns is not allowed"));
-    /// ```
-    pub fn try_per(limit: u64, period: Duration) -> Result<Self, ConfigError> {
+    pub(crate) fn try_per(limit: u64, period: Duration) -> Result<Self, ConfigError> {
         if limit == 0 || limit > MAX_COUNT {
             return Err(ConfigError::out_of_range("limit", limit, ALLOWED_COUNTS));
         }
@@ -212,8 +200,7 @@ impl Quota {
     /// support it.
     ///
     /// # Panics
-    /// If it is zero, or so large that refilling it takes more than 10 years;
-    /// [`try_burst`](Self::try_burst) returns an error instead.
+    /// If it is zero, or so large that refilling it takes more than 10 years.
     #[must_use]
     #[track_caller]
     pub const fn burst(self, burst: u64) -> Self {
@@ -226,18 +213,7 @@ impl Quota {
         }
     }
 
-    /// Sets the burst, for values from a configuration.
-    ///
-    /// # Errors
-    /// If it is zero, or so large that refilling it takes more than 10 years.
-    ///
-    /// ```
-    /// use tower_throttle::Quota;
-    ///
-    /// assert!(Quota::per_day(1).try_burst(1_000).is_ok());
-    /// assert!(Quota::per_day(1).try_burst(10_000).is_err(), "27 years");
-    /// ```
-    pub fn try_burst(self, burst: u64) -> Result<Self, ConfigError> {
+    pub(crate) fn try_burst(self, burst: u64) -> Result<Self, ConfigError> {
         if self.allows_burst(burst) {
             Ok(Self {
                 burst: Some(burst),
@@ -441,6 +417,42 @@ impl FromStr for Quota {
                 quota.try_burst(count(burst.trim(), "burst")?)
             }
         }
+    }
+}
+
+/// A limit and its period.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_throttle::Quota;
+///
+/// assert!(Quota::try_from((10, Duration::from_secs(1))).is_ok());
+/// let error = Quota::try_from((10, Duration::ZERO)).unwrap_err();
+/// assert!(error.to_string().starts_with("period: 0ns is not allowed"));
+/// ```
+impl TryFrom<(u64, Duration)> for Quota {
+    type Error = ConfigError;
+
+    fn try_from((limit, period): (u64, Duration)) -> Result<Self, ConfigError> {
+        Self::try_per(limit, period)
+    }
+}
+
+/// A limit, its period, and the burst.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_throttle::Quota;
+///
+/// let day = Duration::from_secs(86_400);
+/// assert!(Quota::try_from((1, day, 1_000)).is_ok());
+/// assert!(Quota::try_from((1, day, 10_000)).is_err(), "27 years");
+/// ```
+impl TryFrom<(u64, Duration, u64)> for Quota {
+    type Error = ConfigError;
+
+    fn try_from((limit, period, burst): (u64, Duration, u64)) -> Result<Self, ConfigError> {
+        Self::try_per(limit, period)?.try_burst(burst)
     }
 }
 

@@ -78,11 +78,17 @@ fn sliding_grid(quota: Quota, fields: &mut Fields) -> Result<AnyAlgorithm, Strin
     if fields.flag("strict")?.unwrap_or_default() {
         grid = grid.strict();
     }
-    match fields.number("cells")? {
-        None => Ok(AnyAlgorithm::new(grid)),
-        // A number above `usize::MAX` is refused as too many.
-        Some(cells) => built(grid.try_cells(usize::try_from(cells).unwrap_or(usize::MAX))),
+    if let Some(cells) = fields.number("cells")? {
+        let cells = usize::try_from(cells).unwrap_or(usize::MAX);
+        if !(1..=SlidingGrid::MAX_CELLS).contains(&cells) {
+            let most = SlidingGrid::MAX_CELLS;
+            return Err(format!(
+                "cells: {cells} is not allowed; give a number from 1 to {most}"
+            ));
+        }
+        grid = grid.cells(cells);
     }
+    Ok(AnyAlgorithm::new(grid))
 }
 
 fn token_bucket(
@@ -140,8 +146,14 @@ fn warm_up(
 ) -> Result<AnyAlgorithm, String> {
     let warm_up = required("warm_up_ns", fields.span("warm_up_ns")?)?;
     let factor = fields.number("cold_factor")?.unwrap_or(3);
-    let line = WarmUp::try_new(quota, warm_up).and_then(|line| line.try_cold_factor(factor));
-    let mut line = line.map_err(|error| error.to_string())?;
+    // As text the numbers are checked.
+    let text = format!(
+        "warm_up {quota}; warm_up={}ns; cold_factor={factor}",
+        warm_up.as_nanos()
+    );
+    text.parse::<AnyAlgorithm>()
+        .map_err(|error| error.to_string())?;
+    let mut line = WarmUp::new(quota, warm_up).cold_factor(factor);
     if let Some(units) = fields.number("max_cost")? {
         line = line.max_cost(units);
     }
@@ -182,7 +194,13 @@ fn lockout(quota: Quota, fields: &mut Fields) -> Result<AnyAlgorithm, String> {
 
 #[cfg(feature = "governor")]
 fn gcra(quota: Quota, unit: u32) -> Result<tower_throttle::Gcra, ConfigError> {
-    tower_throttle::Gcra::try_new(gcra_quota(quota, unit)?)
+    let quota = gcra_quota(quota, unit)?;
+    if quota.capacity() > u32::MAX.into() {
+        return format!("gcra {quota}")
+            .parse()
+            .map(|_: AnyAlgorithm| unreachable!("it is refused"));
+    }
+    Ok(tower_throttle::Gcra::new(quota))
 }
 
 /// The quota by which governor decides. It truncates the interval to whole nanoseconds; here, to those
@@ -194,7 +212,7 @@ pub(crate) fn gcra_quota(quota: Quota, unit: u32) -> Result<Quota, ConfigError> 
     }
     let units = quota.period().as_nanos() / u128::from(unit) / u128::from(quota.limit());
     let interval = Duration::from_nanos(u64::try_from(units).unwrap_or(u64::MAX).max(1));
-    Quota::try_per(1, interval.saturating_mul(unit))?.try_burst(quota.capacity())
+    Quota::try_from((1, interval.saturating_mul(unit), quota.capacity()))
 }
 
 /// The same decisions, but the interval is not truncated to whole nanoseconds.

@@ -286,9 +286,7 @@ fn limiter(redis: &Redis, policy: &Policy) -> Result<RedisLimiter<AnyAlgorithm>,
                 .into(),
         );
     }
-    redis
-        .try_limiter("trace", policy.algorithm.clone())
-        .map_err(|error| format!("in Redis: {error}"))
+    Ok(redis.limiter("trace", policy.algorithm.clone()))
 }
 
 impl Shift {

@@ -91,7 +91,8 @@ impl Policy {
         algorithms::known(name)?;
         let limit = required("limit", fields.number("limit")?)?;
         let period = required("period_ns", fields.span("period_ns")?)?;
-        let mut quota = Quota::try_per(limit, period).map_err(|error| error.to_string())?;
+        let quota = Quota::try_from((limit, period));
+        let mut quota = quota.map_err(|error| error.to_string())?;
 
         let takes_burst = match name {
             "token_bucket" | "gcra" => true,
@@ -105,7 +106,8 @@ impl Policy {
             None
         };
         if let Some(burst) = burst {
-            quota = quota.try_burst(burst).map_err(|error| error.to_string())?;
+            let bursting = Quota::try_from((limit, period, burst));
+            quota = bursting.map_err(|error| error.to_string())?;
         }
 
         let options = fields.rest();
@@ -208,18 +210,17 @@ impl Policy {
         }
         let burst = change.burst.or(self.burst);
         let before = self.quota;
-        let quota = Quota::try_per(
-            change.limit.unwrap_or_else(|| before.limit()),
-            change
-                .period
-                .map_or_else(|| before.period(), |period| period.saturating_mul(unit)),
-        );
-        let changed = quota
-            .and_then(|quota| burst.map_or(Ok(quota), |burst| quota.try_burst(burst)))
-            .and_then(|quota| {
-                let own = (self.own_quota)(quota, unit)?;
-                Ok((quota, self.algorithm.with_quota(own)?))
-            });
+        let limit = change.limit.unwrap_or_else(|| before.limit());
+        let period = change.period.map(|period| period.saturating_mul(unit));
+        let period = period.unwrap_or_else(|| before.period());
+        let quota = match burst {
+            Some(burst) => Quota::try_from((limit, period, burst)),
+            None => Quota::try_from((limit, period)),
+        };
+        let changed = quota.and_then(|quota| {
+            let own = (self.own_quota)(quota, unit)?;
+            Ok((quota, self.algorithm.with_quota(own)?))
+        });
         (self.quota, self.algorithm) = changed.map_err(|error| error.to_string())?;
         self.burst = burst;
         Ok(())

@@ -11,8 +11,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use libfuzzer_sys::fuzz_target;
 use tower_throttle::{
     ClientIp, Decision, ProblemJson, RateLimited, Verdict,
-    key::{BearerToken, KeyExtractor, Rejection},
-    respond::{Auto, Respond},
+    key::{KeyExtractor, Rejection},
+    respond::Respond,
 };
 
 #[derive(Arbitrary, Debug)]
@@ -71,7 +71,7 @@ fn nothing_panics(input: &Input) {
             }
         }
         let _ = clients.extract(&request);
-        let _ = BearerToken::new().extract(&request);
+        let _ = HeaderKey::bearer().extract(&request);
     }
 }
 
@@ -128,7 +128,7 @@ fn responses_are_well_formed(input: &Input) {
     if let Ok(value) = HeaderValue::from_bytes(&input.content_type) {
         request.headers_mut().insert("content-type", value);
     }
-    let response: Result<Response<String>, ()> = Auto::with(ProblemJson).deny(request, denied);
+    let response: Result<Response<String>, ()> = ProblemJson.deny(request, denied);
     let response = response.expect("an response");
     if response.status() == 200 {
         assert!(response.headers().contains_key("grpc-status"));

@@ -62,7 +62,7 @@ fn run<A: Algorithm>(algorithm: &A, input: &Input) {
         let _ = used_limiter.check_n(u64::from(*cost % 8));
     }
     let loaded = table(&after);
-    if loaded.load(&altered(&used, input)[..]).is_ok() {
+    if loaded.load(&mut &altered(&used, input)[..]).is_ok() {
         for key in 0..8_u8 {
             let _ = (loaded.peek(&key), loaded.check_n(&key, 2));
             loaded.charge(&key, 1);
@@ -71,10 +71,10 @@ fn run<A: Algorithm>(algorithm: &A, input: &Input) {
         let _ = loaded.stats();
         let mut saved = Vec::new();
         loaded.save(&mut saved).expect("it has a form as bytes");
-        table(&after).load(&saved[..]).expect("its own bytes");
+        table(&after).load(&mut &saved[..]).expect("its own bytes");
     }
     let loaded = limiter(&after);
-    if loaded.load(&altered(&used_limiter, input)[..]).is_ok() {
+    if loaded.load(&mut &altered(&used_limiter, input)[..]).is_ok() {
         let _ = (loaded.peek(), loaded.check_n(2), loaded.charge(1));
     }
 }

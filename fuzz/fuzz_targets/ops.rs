@@ -82,8 +82,9 @@ enum Step {
 
 impl AnyQuota {
     fn quota(&self) -> Option<Quota> {
-        let quota = Quota::try_per(self.limit, Duration::from_nanos(self.period)).ok()?;
-        Some(quota.try_burst(self.burst).unwrap_or(quota))
+        let quota = Quota::try_from((self.limit, Duration::from_nanos(self.period))).ok()?;
+        let period = Duration::from_nanos(self.period);
+        Some(Quota::try_from((self.limit, period, self.burst)).unwrap_or(quota))
     }
 }
 
@@ -105,7 +106,9 @@ impl Policy {
                 offset,
             } => {
                 let grid = SlidingGrid::new(quota).offset(span(offset));
-                let grid = grid.try_cells(usize::from(cells)).ok()?;
+                let cells = Some(usize::from(cells));
+                let in_range = |cells: &usize| (1..=SlidingGrid::MAX_CELLS).contains(cells);
+                let grid = grid.cells(cells.filter(in_range)?);
                 AnyAlgorithm::new(if strict { grid.strict() } else { grid })
             }
             Self::TokenBucket {
@@ -137,8 +140,9 @@ impl Policy {
                 factor,
                 queue,
             } => {
-                let warm_up = WarmUp::try_new(quota, span(over)).ok()?;
-                let warm_up = warm_up.try_cold_factor(u64::from(factor)).ok()?;
+                let text = format!("warm_up {quota}; warm_up={over}ns; cold_factor={factor}");
+                text.parse::<AnyAlgorithm>().ok()?;
+                let warm_up = WarmUp::new(quota, span(over)).cold_factor(u64::from(factor));
                 AnyAlgorithm::new(queue.map_or(warm_up, |units| warm_up.queue(units)))
             }
             Self::Lockout {

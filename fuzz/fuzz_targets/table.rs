@@ -12,8 +12,8 @@ use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use tower_throttle::algorithm::{Algorithm, Cost, GiveBack};
 use tower_throttle::{
-    FixedWindow, LeakyBucket, Local, Lockout, ManualClock, Quota, SlidingGrid, SlidingLog,
-    SlidingWindow, TokenBucket, WarmUp,
+    AnyAlgorithm, FixedWindow, LeakyBucket, Local, Lockout, ManualClock, Quota, SlidingGrid,
+    SlidingLog, SlidingWindow, TokenBucket, WarmUp,
     clock::{Clock, Tick},
 };
 
@@ -67,7 +67,7 @@ impl SlotBound {
 
 fuzz_target!(|input: Input| {
     let limit = u64::from(input.limit).max(1);
-    let Ok(quota) = Quota::try_per(limit, Duration::from_nanos(input.period)) else {
+    let Ok(quota) = Quota::try_from((limit, Duration::from_nanos(input.period))) else {
         return;
     };
     let bucket = || Some(SlotBound::new(quota, false));
@@ -85,10 +85,13 @@ fuzz_target!(|input: Input| {
         4 => run(SlidingWindow::new(quota), &input, None),
         5 => run(SlidingGrid::new(quota), &input, None),
         6 => run(SlidingLog::new(quota), &input, window()),
-        7 => match WarmUp::try_new(quota, Duration::from_nanos(input.period)) {
-            Ok(warm) => run(warm.queue(3), &input, None),
-            Err(_) => (),
-        },
+        7 => {
+            let text = format!("warm_up {quota}; warm_up={}ns", input.period);
+            if text.parse::<AnyAlgorithm>().is_ok() {
+                let warm = WarmUp::new(quota, Duration::from_nanos(input.period));
+                run(warm.queue(3), &input, None);
+            }
+        }
         9 => run(Lockout::new(quota).block(quota.period()), &input, None),
         _ => run(
             (TokenBucket::new(quota), FixedWindow::new(quota)),
@@ -121,7 +124,8 @@ fn run<A: Algorithm>(mut algorithm: A, input: &Input, mut bound: Option<SlotBoun
             return;
         }
         if kind % 8 == 7 {
-            let quota = Quota::try_per(cost.max(1), Duration::from_nanos(input.period.max(1)));
+            let period = Duration::from_nanos(input.period.max(1));
+            let quota = Quota::try_from((cost.max(1), period));
             if let Some(next) = quota.ok().and_then(|to| algorithm.with_quota(to).ok()) {
                 if local.set_algorithm(next.clone()).is_ok() {
                     retune(&mut states, &algorithm, &next, now);

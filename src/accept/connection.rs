@@ -71,11 +71,6 @@ impl<S> Connection<S> {
         &self.stream
     }
 
-    /// The stream.
-    pub const fn get_mut(&mut self) -> &mut S {
-        &mut self.stream
-    }
-
     /// The stream and its place, which is free when the permit is dropped.
     ///
     /// ```

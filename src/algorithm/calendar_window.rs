@@ -46,7 +46,7 @@ use crate::quota::Quota;
 ///
 /// let clock = ManualClock::new();
 /// clock.advance(Duration::from_secs(1_772_319_600)); // 2026-03-01 00:00 in Berlin
-/// let march = CalendarWindow::try_new(Quota::per_month(2), "Europe/Berlin")?;
+/// let march = CalendarWindow::new(Quota::per_month(2), "Europe/Berlin")?;
 /// let limiter = Limiter::new(march).with_clock(clock.clone());
 /// // 31 days, less the hour by which the clocks are set forward.
 /// let march = Duration::from_secs(31 * 86_400 - 3_600);
@@ -82,15 +82,15 @@ impl CalendarWindow {
     /// # if cfg!(feature = "calendar") {
     /// use tower_throttle::{CalendarWindow, Quota};
     ///
-    /// assert!(CalendarWindow::try_new(Quota::per_day(100), "America/New_York").is_ok());
-    /// let error = CalendarWindow::try_new(Quota::per_day(100), "Mars/Olympus").unwrap_err();
+    /// assert!(CalendarWindow::new(Quota::per_day(100), "America/New_York").is_ok());
+    /// let error = CalendarWindow::new(Quota::per_day(100), "Mars/Olympus").unwrap_err();
     /// assert_eq!(
     ///     error.to_string(),
     ///     "zone: \"Mars/Olympus\" is not allowed; give the name of a time zone, such as Europe/Berlin or UTC",
     /// );
     /// # }
     /// ```
-    pub fn try_new(quota: Quota, zone: &str) -> Result<Self, ConfigError> {
+    pub fn new(quota: Quota, zone: &str) -> Result<Self, ConfigError> {
         Ok(Self {
             calendar: Calendar::try_new(&quota, zone, None)?,
             quota,
@@ -104,7 +104,7 @@ impl CalendarWindow {
     /// # if cfg!(feature = "calendar") {
     /// use tower_throttle::{CalendarWindow, Quota};
     ///
-    /// let billing = CalendarWindow::try_new(Quota::per_month(1_000), "UTC")?.anchor(31);
+    /// let billing = CalendarWindow::new(Quota::per_month(1_000), "UTC")?.anchor(31);
     /// # let _ = billing;
     /// # }
     /// # Ok::<(), tower_throttle::ConfigError>(())

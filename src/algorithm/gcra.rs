@@ -74,18 +74,13 @@ impl Gcra {
     /// Cells at the quota's rate, with its burst, or its limit if no burst is set.
     ///
     /// # Panics
-    /// If the burst is above 2^32 - 1, the range of governor. [`try_new`](Self::try_new) returns an
-    /// error instead.
+    /// If the burst is above 2^32 - 1, the range of governor.
     #[track_caller]
     pub fn new(quota: Quota) -> Self {
         expect_valid(Self::try_new(quota))
     }
 
-    /// [`new`](Self::new) for quotas from a configuration.
-    ///
-    /// # Errors
-    /// If the burst is above 2^32 - 1, the range of governor.
-    pub fn try_new(quota: Quota) -> Result<Self, ConfigError> {
+    pub(crate) fn try_new(quota: Quota) -> Result<Self, ConfigError> {
         let capacity = quota.capacity();
         let truncated = Duration::from_nanos((quota.period_ns() / quota.limit()).max(1));
         let burst = u32::try_from(capacity).ok().and_then(NonZeroU32::new);

@@ -8,7 +8,7 @@ use super::window::Grid;
 use super::{Algorithm, Capabilities, Cost, Division, GiveBack, Report};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
-use crate::error::{ConfigError, expect_valid};
+use crate::error::expect_valid;
 use crate::quota::Quota;
 
 /// Divides the period W into G cells. Admits a cost of at most the limit L in the current cell and
@@ -76,20 +76,11 @@ impl SlidingGrid {
     /// Sets the number of cells.
     ///
     /// # Panics
-    /// If that is 0 or above [`MAX_CELLS`](Self::MAX_CELLS); [`try_cells`](Self::try_cells)
-    /// returns an error instead.
+    /// If that is 0 or above [`MAX_CELLS`](Self::MAX_CELLS).
     #[must_use]
     #[track_caller]
     pub fn cells(self, cells: usize) -> Self {
-        expect_valid(self.try_cells(cells))
-    }
-
-    /// Sets the number of cells, for a number from a configuration.
-    ///
-    /// # Errors
-    /// If that is 0 or above [`MAX_CELLS`](Self::MAX_CELLS).
-    pub fn try_cells(self, cells: usize) -> Result<Self, ConfigError> {
-        fields::set(self, CELLS.name, cells as u64)
+        expect_valid(fields::set(self, CELLS.name, cells as u64))
     }
 
     /// Counts one whole cell more, so that at most L pass in any W.

@@ -1,10 +1,9 @@
 //! What a response says about the limits of its server.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, StatusCode};
 
-use super::http_date::unix_seconds_of;
 use super::retry_info::retry_delay;
 use crate::clock::unix_seconds;
 
@@ -38,7 +37,11 @@ impl Feedback {
 
     /// Reads the headers. What cannot be read is ignored.
     pub(super) fn read(status: StatusCode, headers: &HeaderMap) -> Self {
-        let date = |name| text(headers, name).and_then(unix_seconds_of);
+        let date = |name| {
+            let date = httpdate::parse_http_date(text(headers, name)?).ok()?;
+            let since_1970 = date.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+            Some(since_1970.as_secs())
+        };
         // Moments are compared with the server's clock, or else with this one.
         let now = date("date").unwrap_or_else(unix_seconds);
         let until = date("retry-after").map(|at| at.saturating_sub(now));

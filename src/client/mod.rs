@@ -63,7 +63,6 @@
 
 mod feedback;
 mod host;
-mod http_date;
 mod replay;
 mod retry_info;
 mod server;
@@ -80,7 +79,7 @@ use std::{hash::RandomState, sync::Arc, time::Duration};
 
 use tower_layer::Layer;
 
-use self::table::{Settings, Table};
+use self::table::{PacerSettings, ServerTable};
 use crate::error::{ConfigError, expect_valid};
 use crate::sync::Mutex;
 
@@ -110,8 +109,8 @@ use crate::sync::Mutex;
 pub struct PacerLayer<K, R = NoRetry> {
     keys: K,
     replay: R,
-    settings: Settings,
-    table: Arc<Mutex<Table>>,
+    settings: PacerSettings,
+    table: Arc<Mutex<ServerTable>>,
     /// With seeds of the operating system, so that nothing chosen collides.
     hasher: RandomState,
 }
@@ -120,7 +119,7 @@ impl<K> PacerLayer<K> {
     /// Paces requests by the key that `keys` finds: up to 100 wait for up to 30 s, the server is believed
     /// for an hour, and nothing is retried.
     pub fn new(keys: K) -> Self {
-        let settings = Settings {
+        let settings = PacerSettings {
             queue: 100,
             max_wait: Duration::from_secs(30),
             believe: Duration::from_secs(3_600),

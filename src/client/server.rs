@@ -24,7 +24,7 @@ const BACKOFF: Duration = Duration::from_secs(1);
 const SPACES: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(1)];
 
 #[derive(Debug, Default)]
-pub(super) struct Server {
+pub(super) struct KnownServer {
     /// No request is sent before.
     blocked: Tick,
     /// What the newest response stated, less the requests that were in flight and those sent since.
@@ -53,7 +53,7 @@ pub(super) struct Server {
     told: Tick,
 }
 
-impl Server {
+impl KnownServer {
     /// Forgets what no longer holds.
     pub(super) fn refresh(&mut self, now: Tick) {
         let count = self.windows.len();

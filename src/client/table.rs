@@ -18,7 +18,7 @@ use std::{
 };
 
 use super::feedback::Feedback;
-use super::server::Server;
+use super::server::KnownServer;
 use crate::clock::{Clock, MonotonicClock, MonotonicSleep, Tick, Timer, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::RateLimited;
@@ -26,7 +26,7 @@ use crate::sync::{Mutex, MutexGuard, lock};
 
 /// What a layer was told.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Settings {
+pub(super) struct PacerSettings {
     pub(super) queue: usize,
     pub(super) max_wait: Duration,
     pub(super) believe: Duration,
@@ -37,25 +37,25 @@ pub(super) struct Settings {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Table {
-    servers: HashMap<u64, Arc<Mutex<Entry>>>,
+pub(super) struct ServerTable {
+    servers: HashMap<u64, Arc<Mutex<ServerEntry>>>,
     /// Hundredths of retries beyond the share of requests: a request gives `retry_percent` back, a retry
     /// takes 100, and at most `100 * retry_reserve` are taken.
     spent: u64,
 }
 
 #[derive(Debug, Default)]
-struct Entry {
-    server: Server,
+struct ServerEntry {
+    server: KnownServer,
     /// By ticket; the lowest goes first. When it stops waiting, and its waker once it was polled.
     line: BTreeMap<u64, (Tick, Option<Waker>)>,
     tickets: u64,
 }
 
-impl Table {
+impl ServerTable {
     /// The entry of a server. A new one takes the place of the one that was used least recently, of those
     /// that no request uses: first of those that are not blocked.
-    fn entry(&mut self, key: u64, now: Tick, settings: &Settings) -> Arc<Mutex<Entry>> {
+    fn entry(&mut self, key: u64, now: Tick, settings: &PacerSettings) -> Arc<Mutex<ServerEntry>> {
         // The table is larger while more servers are in use. So that it shrinks again, up to two are removed.
         for _ in 0..2 {
             if self.servers.len() < settings.capacity || self.servers.contains_key(&key) {
@@ -73,7 +73,7 @@ impl Table {
             }
         }
         let entry = self.servers.entry(key).or_insert_with(|| {
-            let mut entry = Entry::default();
+            let mut entry = ServerEntry::default();
             // The keys of each layer are hashed with other seeds.
             entry.server.jitter = (settings.jitter, key);
             Arc::new(Mutex::new(entry))
@@ -83,12 +83,12 @@ impl Table {
 }
 
 /// The waker of the first request of the line from `ticket` on.
-fn from(entry: &Entry, ticket: u64) -> Option<Waker> {
+fn from(entry: &ServerEntry, ticket: u64) -> Option<Waker> {
     entry.line.range(ticket..).next()?.1.1.clone()
 }
 
 /// Unlocks the entry and wakes the first request from `ticket` on: wakers may run a user's code.
-fn wake_from(entry: MutexGuard<'_, Entry>, ticket: u64) {
+fn wake_from(entry: MutexGuard<'_, ServerEntry>, ticket: u64) {
     let waker = from(&entry, ticket);
     drop(entry);
     waker.into_iter().for_each(Waker::wake);
@@ -96,17 +96,17 @@ fn wake_from(entry: MutexGuard<'_, Entry>, ticket: u64) {
 
 /// One request, from its place in line to its response. Dropped, it gives its place to the next.
 pub(super) struct Visit {
-    table: Arc<Mutex<Table>>,
-    entry: Arc<Mutex<Entry>>,
-    settings: Settings,
+    table: Arc<Mutex<ServerTable>>,
+    entry: Arc<Mutex<ServerEntry>>,
+    settings: PacerSettings,
     ticket: u64,
     deadline: Tick,
-    place: Place,
+    stage: VisitStage,
     sleep: Option<(Tick, MonotonicSleep)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum VisitStage {
     Line,
     /// In flight, with the number that the server knows it by.
     Sent(u64),
@@ -123,7 +123,7 @@ enum Next {
 }
 
 impl Visit {
-    pub(super) fn enter(table: Arc<Mutex<Table>>, key: u64, settings: Settings) -> Self {
+    pub(super) fn enter(table: Arc<Mutex<ServerTable>>, key: u64, settings: PacerSettings) -> Self {
         let now = MonotonicClock.now();
         let deadline = now.plus(settings.max_wait);
         let mut known = lock(&table);
@@ -141,7 +141,7 @@ impl Visit {
             settings,
             ticket,
             deadline,
-            place: Place::Line,
+            stage: VisitStage::Line,
             sleep: None,
         }
     }
@@ -151,11 +151,11 @@ impl Visit {
         loop {
             match self.next(MonotonicClock.now(), cx.waker()) {
                 Next::Send(number) => {
-                    self.place = Place::Sent(number);
+                    self.stage = VisitStage::Sent(number);
                     return Poll::Ready(Ok(()));
                 }
                 Next::Refuse(wait) => {
-                    self.place = Place::Nowhere;
+                    self.stage = VisitStage::Nowhere;
                     let decision = Decision::new(Verdict::Deny, 0, 0, Some(wait), wait);
                     return Poll::Ready(Err(RateLimited::new(decision)));
                 }
@@ -225,14 +225,14 @@ impl Visit {
         if is_blocked {
             entry.server.lose();
             entry.line.insert(self.ticket, (self.deadline, None));
-            self.place = Place::Line;
+            self.stage = VisitStage::Line;
         }
         is_blocked
     }
 
     /// What the response says.
     pub(super) fn learn(&mut self, feedback: &Feedback) {
-        if let Place::Sent(number) = mem::replace(&mut self.place, Place::Nowhere) {
+        if let VisitStage::Sent(number) = mem::replace(&mut self.stage, VisitStage::Nowhere) {
             let (now, mut entry) = (MonotonicClock.now(), lock(&self.entry));
             let believe = self.settings.believe;
             entry.server.learn(number, feedback, now, believe);
@@ -248,7 +248,7 @@ impl Visit {
         if waits {
             table.spent += 100;
             entry.line.insert(self.ticket, (self.deadline, None));
-            self.place = Place::Line;
+            self.stage = VisitStage::Line;
         }
         waits
     }
@@ -257,16 +257,16 @@ impl Visit {
 impl Drop for Visit {
     fn drop(&mut self) {
         let mut entry = lock(&self.entry);
-        match self.place {
-            Place::Line => {
+        match self.stage {
+            VisitStage::Line => {
                 entry.line.remove(&self.ticket);
                 wake_from(entry, self.ticket);
             }
-            Place::Sent(_) => {
+            VisitStage::Sent(_) => {
                 entry.server.lose();
                 wake_from(entry, 0);
             }
-            Place::Nowhere => {}
+            VisitStage::Nowhere => {}
         }
     }
 }

@@ -8,7 +8,7 @@ use super::keep::{HeldPermits, hand_over};
 use crate::error::RateLimited;
 use crate::layer::HeldBody;
 
-/// When a permit is released: [`UntilBodyEnds`], [`UntilHead`] and [`UntilResponse`] are all there are.
+/// When a permit is released: [`UntilBodyEnds`] and [`UntilResponse`] are all there are.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot hold a permit in a `{Res}`",
     label = "the response is not an `http::Response` with a body",
@@ -33,10 +33,6 @@ pub trait Hold<Res> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UntilBodyEnds;
 
-/// The permit is released when the head of an HTTP response, or the error is there.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct UntilHead;
-
 /// The permit is released when the response, of any kind, or the error is there.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UntilResponse;
@@ -51,20 +47,6 @@ impl<B: Body> Hold<Response<B>> for UntilBodyEnds {
             let held = held.filter(|_| !body.is_end_stream());
             HeldBody::new(body, held)
         })
-    }
-
-    fn outcome(response: &Response<B>) -> Outcome {
-        http_outcome(response.extensions(), response.status(), response.headers())
-    }
-}
-
-impl<B> Hold<Response<B>> for UntilHead {
-    type Response = Response<B>;
-
-    #[inline]
-    fn hold(response: Response<B>, permit: HeldPermits) -> Response<B> {
-        drop(permit);
-        response
     }
 
     fn outcome(response: &Response<B>) -> Outcome {

@@ -16,10 +16,10 @@ use super::adaptive::Outcome;
 use super::hold::{Hold, UntilBodyEnds};
 use super::keep::HeldPermits;
 use super::line::End;
-use super::permit::{Permit, Place};
+use super::permit::{Permit, WaiterPlace};
 use super::permits::Permits;
-use super::request::{PermitRequest, Usage, part_of};
-use super::source::{InProcess, Source};
+use super::request::{KeyUsage, PermitRequest, part_of};
+use super::source::{InProcess, PermitSource};
 use super::table::Joined;
 use crate::clock::{Clock, MonotonicClock, MonotonicSleep, Tick, Timer};
 use crate::decision::{CompactDecision, Decision, Verdict};
@@ -77,7 +77,7 @@ struct Started {
 /// What a request has while it waits for a permit.
 #[derive(Debug)]
 struct PermitWait {
-    place: Place,
+    place: WaiterPlace,
     /// Set at the first poll.
     sleep: Option<MonotonicSleep>,
     max_wait: Duration,
@@ -158,7 +158,7 @@ impl<H, P> InFlight<H, P> {
     fn pass(
         &self,
         permit: Permit,
-        usage: Usage,
+        usage: KeyUsage,
         figures: bool,
         waited: bool,
         entry: &mut InFlightEntry,
@@ -204,7 +204,7 @@ impl<H, P> InFlight<H, P> {
         Ok(Passed::IN_OUTAGE)
     }
 
-    fn record_waited(&self, usage: Usage, shadow: bool) {
+    fn record_waited(&self, usage: KeyUsage, shadow: bool) {
         let decision = usage.decision(Verdict::Wait(self.options.max_wait));
         self.state.record(Event::Waits(&decision, None), shadow);
     }
@@ -212,7 +212,7 @@ impl<H, P> InFlight<H, P> {
     /// Counts a request that is denied, and returns the reason. `may_pass` tells whether it may pass
     /// later.
     #[cold]
-    fn deny(&self, may_pass: bool, usage: Usage, shadow: bool) -> RateLimited {
+    fn deny(&self, may_pass: bool, usage: KeyUsage, shadow: bool) -> RateLimited {
         let mut decision = usage.decision(Verdict::Deny);
         decision.retry_after = may_pass.then_some(self.options.retry_after);
         let denied = RateLimited::concurrent(decision, self.options.unavailable)
@@ -242,7 +242,7 @@ impl<H, P: Clone> Limiting for InFlight<H, P> {
     }
 }
 
-impl<K: Hash, H, P: Source<K>> Gate<K> for InFlight<H, P> {
+impl<K: Hash, H, P: PermitSource<K>> Gate<K> for InFlight<H, P> {
     type Entry = InFlightEntry;
     type Settling = Ready<()>;
 
@@ -341,7 +341,7 @@ impl<K: Hash, H, P: Source<K>> Gate<K> for InFlight<H, P> {
     }
 }
 
-impl<K: Hash, Res, H: Hold<Res>, P: Source<K>> Exit<K, Res> for InFlight<H, P> {
+impl<K: Hash, Res, H: Hold<Res>, P: PermitSource<K>> Exit<K, Res> for InFlight<H, P> {
     type Response = H::Response;
 
     #[inline]
@@ -362,7 +362,7 @@ impl<H, P> InFlight<H, P> {
         MayWait { seat, until }: MayWait<'_>,
     ) -> Poll<Result<Passed, RateLimited>>
     where
-        P: Source<K>,
+        P: PermitSource<K>,
     {
         if request.units == 0 {
             let _ = self.state.record_admitted(request.units);
@@ -410,7 +410,7 @@ impl<H, P> InFlight<H, P> {
                 };
                 let left = until.map(|until| until.since(MonotonicClock.now()));
                 entry.0 = Stage::Waits(PermitWait {
-                    place: Place::new(Arc::clone(self.permits()), request, at),
+                    place: WaiterPlace::new(Arc::clone(self.permits()), request, at),
                     sleep: None,
                     max_wait: left.map_or(longest, |left| left.min(longest)),
                     ask,
@@ -430,7 +430,7 @@ impl<H, P> InFlight<H, P> {
         cx: &mut Context<'_>,
     ) -> Poll<Result<Passed, RateLimited>>
     where
-        P: Source<K>,
+        P: PermitSource<K>,
     {
         let Stage::Waits(wait) = &mut entry.0 else {
             return Poll::Pending;
@@ -459,7 +459,7 @@ impl<H, P> InFlight<H, P> {
             Err(_) => {
                 // Its time is over, or a request of higher priority has its place.
                 let limit = self.permits().table.usage(request).limit;
-                let full = Usage {
+                let full = KeyUsage {
                     in_flight: limit,
                     limit,
                 };

@@ -35,8 +35,7 @@ impl FromIterator<Permit> for HeldPermits {
 /// passes on its way out then leaves its permit to the holder. They are released when the holder is dropped:
 /// when the task ends, panics or is aborted, or at once if the connection was not upgraded.
 ///
-/// A layer with [`release_at_head`](crate::ConcurrencyLimitLayer::release_at_head) or
-/// [`release_at_response`](crate::ConcurrencyLimitLayer::release_at_response) leaves nothing.
+/// A layer with [`release_at_response`](crate::ConcurrencyLimitLayer::release_at_response) leaves nothing.
 ///
 /// ```
 /// use axum::{Extension, Router, body::Body, extract::Request, response::IntoResponse, routing::get};

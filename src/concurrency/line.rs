@@ -5,7 +5,7 @@ use std::task::Waker;
 use crate::queue;
 
 /// A line in which a request is granted its permit by who releases one.
-pub(super) type Line = queue::Line<Needs, End>;
+pub(super) type PermitLine = queue::Line<Needs, End>;
 
 /// What is kept of a request that waits.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +37,7 @@ impl End {
     }
 }
 
-impl Line {
+impl PermitLine {
     /// The first waiter: its units, and those that it has to leave free.
     pub(super) fn first_needs(&mut self) -> Option<(u64, u32)> {
         let (_, waiter) = self.first()?;
@@ -62,7 +62,7 @@ impl Line {
     not(feature = "cas"),
     allow(dead_code, reason = "permits of a fleet use it")
 )]
-impl Line {
+impl PermitLine {
     /// How many of the first waiters can go on together while `taken` units are in flight, which is then how many are
     /// with them. `part` says how many may be for a waiter that leaves so many free.
     pub(super) fn fitting(&mut self, taken: &mut u64, part: impl Fn(u32) -> u64) -> usize {
@@ -127,7 +127,7 @@ mod tests {
             reserved: 0,
             queued: false,
         };
-        let mut line = Line::default();
+        let mut line = PermitLine::default();
         let waiters = [(); 4].map(|()| line.push(new, 1, needs));
         // None was polled, so none is woken.
         assert!(line.refuse(2, 1).is_empty());

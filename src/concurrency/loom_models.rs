@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use loom::sync::Condvar;
 use loom::thread;
 
-use super::permit::{Permit, Place};
+use super::permit::{Permit, WaiterPlace};
 use super::permits::Permits;
 use super::request::PermitRequest;
 use super::table::Joined;
@@ -36,16 +36,16 @@ impl Wake for TestWaker {
 }
 
 /// Takes a permit or a place in line, as the service does.
-fn enter(permits: &Arc<Permits>) -> Result<Permit, Place> {
+fn enter(permits: &Arc<Permits>) -> Result<Permit, WaiterPlace> {
     match permits.table.take_or_join(REQUEST, QUEUE) {
         Joined::Taken(_) => Ok(Permit::new(Arc::clone(permits), REQUEST)),
-        Joined::Waits(at, _) => Err(Place::new(Arc::clone(permits), REQUEST, at)),
+        Joined::Waits(at, _) => Err(WaiterPlace::new(Arc::clone(permits), REQUEST, at)),
         Joined::Full(_) => panic!("the line has room"),
     }
 }
 
 /// Waits for the permit of a place, and is polled again only when it is woken.
-fn wait(mut place: Place) -> Permit {
+fn wait(mut place: WaiterPlace) -> Permit {
     let sleeper = Arc::new(TestWaker(Mutex::new(false), Condvar::new()));
     let waker = Waker::from(Arc::clone(&sleeper));
     loop {

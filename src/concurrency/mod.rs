@@ -23,7 +23,7 @@ mod table;
 
 pub use self::{
     adaptive::{Adaptive, Aimd, Gradient2, Outcome, Window},
-    hold::{Hold, PermitBody, UntilBodyEnds, UntilHead, UntilResponse},
+    hold::{Hold, PermitBody, UntilBodyEnds, UntilResponse},
     in_flight::{InFlight, InFlightEntry},
     keep::{HeldPermits, KeepPermits, PermitHolder},
     limit::IntoLimit,
@@ -52,8 +52,8 @@ use crate::respond::Responder;
 ///
 /// # When a permit is released
 /// - When the response body has ended, failed or was dropped, as when the client hangs up. An empty
-///   body releases it at once. [`release_at_head`](Self::release_at_head) releases it earlier, and
-///   [`release_at_response`](Self::release_at_response) is for services that are not HTTP.
+///   body releases it at once. [`release_at_response`](Self::release_at_response) releases it earlier, and is for services
+///   that are not HTTP.
 /// - When the response future is dropped or the service panics or fails.
 ///
 /// The body of an upgraded connection, such as a WebSocket, ends with the response 101. A [`PermitHolder`]

@@ -1,17 +1,17 @@
 //! A permit, and the place in line of a request that waits for one.
 
 use std::{
-    fmt,
     sync::Arc,
     task::{Context, Poll},
 };
 
 use super::line::End;
 use super::permits::Permits;
-use super::request::{PermitRequest, Usage};
+use super::request::{KeyUsage, PermitRequest};
 use crate::queue;
 
 /// Lets one request be in flight. Dropping it releases it, and the next waiter of its key gets it.
+#[derive(Debug)]
 pub(crate) struct Permit {
     permits: Arc<Permits>,
     request: PermitRequest,
@@ -29,7 +29,7 @@ impl Permit {
     pub(crate) fn try_take(
         permits: &Arc<Permits>,
         request: PermitRequest,
-    ) -> Result<(Self, Usage), Usage> {
+    ) -> Result<(Self, KeyUsage), KeyUsage> {
         let usage = permits.table.try_take(request)?;
         Ok((Self::new(Arc::clone(permits), request), usage))
     }
@@ -49,7 +49,7 @@ impl Permit {
     }
 
     /// How much of the limit of the key is taken.
-    pub(super) fn usage(&self) -> Usage {
+    pub(super) fn usage(&self) -> KeyUsage {
         self.permits.table.usage(self.request)
     }
 }
@@ -61,23 +61,17 @@ impl Drop for Permit {
     }
 }
 
-/// Manual impl: not even the hash of a key is shown.
-impl fmt::Debug for Permit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Permit").finish_non_exhaustive()
-    }
-}
-
 /// The place of a request in the line of its key. Dropping it leaves the line, and passes on a permit
 /// that it was granted in the meantime.
-pub(super) struct Place {
+#[derive(Debug)]
+pub(super) struct WaiterPlace {
     permits: Arc<Permits>,
     request: PermitRequest,
     /// `None` once it has left the line.
     at: Option<queue::Place>,
 }
 
-impl Place {
+impl WaiterPlace {
     /// The place of the node `at` of the line.
     pub(super) const fn new(
         permits: Arc<Permits>,
@@ -123,15 +117,8 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for WaiterPlace {
     fn drop(&mut self) {
         drop(self.leave());
-    }
-}
-
-/// Manual impl: not even the hash of a key is shown.
-impl fmt::Debug for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Place").finish_non_exhaustive()
     }
 }

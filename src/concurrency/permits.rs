@@ -5,7 +5,7 @@ use std::hash::Hash;
 use super::adaptive::Adaptive;
 use super::controller::Controller;
 use super::request::{PermitRequest, part_of};
-use super::table::Table;
+use super::table::PermitTable;
 use crate::error::ConfigError;
 use crate::key::Priority;
 use crate::queue::Order;
@@ -14,7 +14,7 @@ use crate::queue::Order;
 /// [`Handle`](crate::Handle) reads and changes them.
 #[derive(Debug)]
 pub struct Permits {
-    pub(super) table: Table,
+    pub(super) table: PermitTable,
     /// Changes the limit of the table, if that is adaptive.
     pub(super) controller: Option<Controller>,
 }
@@ -31,7 +31,7 @@ pub(super) fn checked_limit(limit: u32) -> Result<u64, ConfigError> {
 impl Permits {
     pub(super) fn new(limit: u64) -> Self {
         Self {
-            table: Table::new(limit),
+            table: PermitTable::new(limit),
             controller: None,
         }
     }
@@ -83,7 +83,7 @@ impl Permits {
         self.controller.is_some()
     }
 
-    /// Whether a request is ever to pass. One of more units than the limit is refused for good, unless
+    /// Whether a request can pass at all. One of more units than the limit is refused for good, unless
     /// the limit is adaptive: that may rise, or stay low for long, so the request passes when it is
     /// alone.
     #[inline]

@@ -39,13 +39,13 @@ pub(super) fn part_of(limit: u64, reserved: u32) -> u64 {
 
 /// How much of the limit of a key is taken, as a request sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Usage {
+pub(crate) struct KeyUsage {
     pub(super) in_flight: u64,
     /// The part of the limit that the request may use.
     pub(super) limit: u64,
 }
 
-impl Usage {
+impl KeyUsage {
     /// The decision on a request, itself in flight if it goes on.
     pub(super) fn decision(self, verdict: Verdict) -> Decision {
         let Self { in_flight, limit } = self;

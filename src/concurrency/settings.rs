@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{ConcurrencyLimitLayer, InFlight, UntilHead, UntilResponse};
+use super::{ConcurrencyLimitLayer, InFlight, UntilResponse};
 use crate::key::Priority;
 use crate::layer::expect_queue;
 use crate::queue::Order;
@@ -58,13 +58,15 @@ impl<K, R, H, P> ConcurrencyLimitLayer<K, R, H, P> {
     /// limit changes. In a fleet it is a number of permits of all machines together.
     ///
     /// ```
-    /// use tower_throttle::key::{Priority, PriorityHeader};
-    /// use tower_throttle::{ConcurrencyLimitLayer, Global};
+    /// use axum::extract::Request;
+    /// use tower_throttle::{ConcurrencyLimitLayer, Global, key::Priority};
     ///
-    /// // Requests without the header, or with another value, may use 15 of the 20 permits.
-    /// let header = PriorityHeader::new("x-priority").value("high", Priority::HIGH);
+    /// // Requests of other paths may use 15 of the 20 permits.
     /// let limit = ConcurrencyLimitLayer::new(Global, 20)
-    ///     .priority(header.otherwise(Priority::MEDIUM))
+    ///     .priority(|request: &Request| match request.uri().path() {
+    ///         "/checkout" => Priority::HIGH,
+    ///         _ => Priority::MEDIUM,
+    ///     })
     ///     .reserve(Priority::HIGH, 5);
     /// # drop(limit);
     /// ```
@@ -119,9 +121,9 @@ impl<K, R, H, P> ConcurrencyLimitLayer<K, R, H, P> {
 
     /// Releases the permit when the response, without its body, or the error is there.
     ///
-    /// For services that are not HTTP. An [adaptive](ConcurrencyLimitLayer::adaptive) limit counts every
-    /// response as a success, whatever its status: in HTTP call
-    /// [`release_at_head`](Self::release_at_head).
+    /// For services that are not HTTP, and for responses that last long but cost the server little, such as streams of
+    /// events. An [adaptive](ConcurrencyLimitLayer::adaptive) limit then counts every response as a success, whatever
+    /// its status.
     ///
     /// ```
     /// use tower::{BoxError, Layer, ServiceExt, service_fn};
@@ -136,30 +138,6 @@ impl<K, R, H, P> ConcurrencyLimitLayer<K, R, H, P> {
     /// # }
     /// ```
     pub fn release_at_response(self) -> ConcurrencyLimitLayer<K, R, UntilResponse, P> {
-        self.map_gate(InFlight::with_hold)
-    }
-
-    /// Releases the permit when the head of an HTTP response, which is its status and headers, or the
-    /// error is there.
-    ///
-    /// For responses that last long but cost the server little, such as streams of events. Then more
-    /// responses than the limit may be on their way to clients.
-    ///
-    /// ```
-    /// use axum::{Router, body::Body, extract::Request, routing::get};
-    /// use tower::ServiceExt;
-    /// use tower_throttle::{Global, concurrency::ConcurrencyLimitLayer};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// let limit = ConcurrencyLimitLayer::new(Global, 1).release_at_head();
-    /// let app: Router = Router::new().route("/", get(async || "data").layer(limit));
-    /// let first = app.clone().oneshot(Request::new(Body::empty())).await.unwrap();
-    /// let second = app.oneshot(Request::new(Body::empty())).await.unwrap();
-    /// assert_eq!((first.status().as_u16(), second.status().as_u16()), (200, 200));
-    /// # }
-    /// ```
-    pub fn release_at_head(self) -> ConcurrencyLimitLayer<K, R, UntilHead, P> {
         self.map_gate(InFlight::with_hold)
     }
 }

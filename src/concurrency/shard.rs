@@ -3,7 +3,7 @@
 use std::{collections::HashMap, hash::BuildHasherDefault, task::Waker};
 
 use super::lease::Lease;
-use super::line::Line;
+use super::line::PermitLine;
 use super::request::{PermitRequest, part_of};
 use crate::queue::PassThroughHasher;
 
@@ -11,23 +11,23 @@ use crate::queue::PassThroughHasher;
 const KEPT: usize = 64;
 
 #[derive(Default)]
-pub(super) struct Shard {
-    pub(super) entries: HashMap<u64, Entry, BuildHasherDefault<PassThroughHasher>>,
+pub(super) struct PermitShard {
+    pub(super) entries: HashMap<u64, KeyPermits, BuildHasherDefault<PassThroughHasher>>,
 }
 
 /// The requests of one key, and its lease. An entry with neither is removed.
 #[derive(Default)]
-pub(super) struct Entry {
+pub(super) struct KeyPermits {
     /// The units of all requests in flight, with those of waiters that were granted a permit and do
     /// not know it yet.
     pub(super) in_flight: u64,
     /// `None` until a request waits. If none is in flight in the fleet, none waits for long.
-    pub(super) line: Option<Box<Line>>,
+    pub(super) line: Option<Box<PermitLine>>,
     /// If this machine is one of a fleet that has the permits together.
     pub(super) lease: Option<Box<Lease>>,
 }
 
-impl Shard {
+impl PermitShard {
     /// Removes what is left of a key without requests.
     #[inline]
     pub(super) fn tidy(&mut self, id: u64) {
@@ -51,12 +51,12 @@ impl Shard {
     }
 }
 
-impl Entry {
+impl KeyPermits {
     /// Whether nothing is left of requests. The nodes of displaced waiters are: a new line would use
     /// their numbers again.
     pub(super) fn is_idle(&self) -> bool {
         let line = self.line.as_deref();
-        self.in_flight == 0 && line.is_none_or(Line::is_unused)
+        self.in_flight == 0 && line.is_none_or(PermitLine::is_unused)
     }
 
     /// Whether it stays without requests.
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn memory_is_freed_when_an_eighth_is_in_use() {
-        let mut shard = Shard::default();
+        let mut shard = PermitShard::default();
         (0..1_000).for_each(|id| drop(shard.entries.entry(id).or_default().line.take()));
         (300..1_000).for_each(|id| shard.tidy(id));
         assert!(shard.entries.len() == 300 && shard.entries.capacity() > 500);

@@ -13,7 +13,7 @@ use crate::error::StoreError;
     label = "not a `tower_throttle::store::remote::RemoteKey`",
     note = "see `tower_throttle::store::remote::RemoteKey`, which a key of your own can implement"
 )]
-pub(crate) trait Source<K>: Clone + Send + Sync + 'static {
+pub(crate) trait PermitSource<K>: Clone + Send + Sync + 'static {
     /// Whether permits are taken by [`ask`](Self::ask).
     const ASKS: bool;
 
@@ -45,7 +45,7 @@ pub(crate) trait Source<K>: Clone + Send + Sync + 'static {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InProcess;
 
-impl<K> Source<K> for InProcess {
+impl<K> PermitSource<K> for InProcess {
     const ASKS: bool = false;
 
     fn ask(

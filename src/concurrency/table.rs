@@ -19,8 +19,8 @@ use std::{
 };
 
 use super::line::End;
-use super::request::{PermitRequest, Usage, part_of};
-use super::shard::{Entry, Shard};
+use super::request::{KeyUsage, PermitRequest, part_of};
+use super::shard::{KeyPermits, PermitShard};
 use crate::queue::Place;
 use crate::store::local::Seeded;
 use crate::sync::{AtomicU64, CachePadded, Mutex, MutexGuard, Ordering, lock};
@@ -32,8 +32,8 @@ const SHARDS: usize = if cfg!(all(test, tower_throttle_loom)) {
     32
 };
 
-pub(super) struct Table {
-    shards: Box<[CachePadded<Mutex<Shard>>]>,
+pub(super) struct PermitTable {
+    shards: Box<[CachePadded<Mutex<PermitShard>>]>,
     hasher: Seeded,
     /// Read while the shard is locked: a request that joins a line with an old limit has to be found by
     /// the thread that changes it.
@@ -45,14 +45,14 @@ pub(super) struct Table {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Joined {
     /// A permit.
-    Taken(Usage),
+    Taken(KeyUsage),
     /// The number of its node.
-    Waits(Place, Usage),
+    Waits(Place, KeyUsage),
     /// The line is full.
-    Full(Usage),
+    Full(KeyUsage),
 }
 
-impl Table {
+impl PermitTable {
     pub(super) fn new(limit: u64) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| CachePadded::default()).collect(),
@@ -80,7 +80,7 @@ impl Table {
     }
 
     #[inline]
-    pub(super) fn lock_shard(&self, id: u64) -> MutexGuard<'_, Shard> {
+    pub(super) fn lock_shard(&self, id: u64) -> MutexGuard<'_, PermitShard> {
         // Other bits than those by which the map finds the entry.
         let shard = (id >> 32) % self.shards.len() as u64;
         lock(&self.shards[usize::try_from(shard).unwrap_or_default()].0)
@@ -88,7 +88,11 @@ impl Table {
 
     /// Calls `take` with the entry of a key that is used now, and the part of the limit that the request may use.
     #[inline]
-    fn with_limit<T>(&self, request: PermitRequest, take: impl FnOnce(&mut Entry, u64) -> T) -> T {
+    fn with_limit<T>(
+        &self,
+        request: PermitRequest,
+        take: impl FnOnce(&mut KeyPermits, u64) -> T,
+    ) -> T {
         let mut shard = self.lock_shard(request.id);
         let limit = self.limit();
         let entry = shard.entries.entry(request.id).or_default();
@@ -98,19 +102,19 @@ impl Table {
     /// Takes a permit if there is room and no request of the key goes before it. Returns what is taken
     /// then, or what leaves no room.
     #[inline]
-    pub(super) fn try_take(&self, request: PermitRequest) -> Result<Usage, Usage> {
+    pub(super) fn try_take(&self, request: PermitRequest) -> Result<KeyUsage, KeyUsage> {
         self.with_limit(request, |entry, limit| {
-            let usage = |in_flight| Usage { in_flight, limit };
+            let usage = |in_flight| KeyUsage { in_flight, limit };
             entry.try_take(request, limit).map(usage).map_err(usage)
         })
     }
 
     /// Takes a permit even if there is no room.
-    pub(super) fn take_anyway(&self, request: PermitRequest) -> Usage {
+    pub(super) fn take_anyway(&self, request: PermitRequest) -> KeyUsage {
         let (usage, keeper) = self.with_limit(request, |entry, limit| {
             entry.in_flight = entry.in_flight.saturating_add(request.units);
             let others = entry.lease.as_ref().map_or(0, |lease| lease.others);
-            let usage = Usage {
+            let usage = KeyUsage {
                 in_flight: entry.in_flight.saturating_add(others),
                 limit,
             };
@@ -124,7 +128,7 @@ impl Table {
     /// last one, if the request goes before it.
     pub(super) fn take_or_join(&self, request: PermitRequest, most: u32) -> Joined {
         let (joined, woken) = self.with_limit(request, |entry, limit| {
-            let usage = |in_flight| Usage { in_flight, limit };
+            let usage = |in_flight| KeyUsage { in_flight, limit };
             let in_flight = match entry.try_take(request, limit) {
                 Ok(in_flight) => return (Joined::Taken(usage(in_flight)), None),
                 Err(in_flight) => in_flight,
@@ -213,7 +217,7 @@ impl Table {
     }
 
     /// Grants permits to the first waiters of a key.
-    pub(super) fn grant(&self, entry: &mut Entry, wakers: &mut Vec<Waker>) {
+    pub(super) fn grant(&self, entry: &mut KeyPermits, wakers: &mut Vec<Waker>) {
         let Some(mut line) = mem::take(&mut entry.line) else {
             return;
         };
@@ -266,9 +270,9 @@ impl Table {
     }
 
     /// What a request sees of the limit.
-    pub(super) fn usage(&self, request: PermitRequest) -> Usage {
+    pub(super) fn usage(&self, request: PermitRequest) -> KeyUsage {
         let (in_flight, others) = self.look(request.id);
-        Usage {
+        KeyUsage {
             in_flight: in_flight.saturating_add(others),
             limit: part_of(self.limit(), request.reserved),
         }
@@ -297,15 +301,15 @@ impl Table {
         (in_flight, percent)
     }
 
-    fn sum(&self, count: impl Fn(&Shard) -> usize) -> usize {
+    fn sum(&self, count: impl Fn(&PermitShard) -> usize) -> usize {
         self.shards.iter().map(|shard| count(&lock(&shard.0))).sum()
     }
 }
 
 /// Manual impl: keys are not shown, not even their hashes.
-impl fmt::Debug for Table {
+impl fmt::Debug for PermitTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Table")
+        f.debug_struct("PermitTable")
             .field("limit", &self.limit())
             .field("waiting", &self.waiting())
             .finish_non_exhaustive()

@@ -1,6 +1,6 @@
 //! A key in the extensions of the request.
 
-use std::{any::type_name, fmt, marker::PhantomData};
+use std::{any::type_name, marker::PhantomData};
 
 use http::Request;
 
@@ -12,7 +12,8 @@ use crate::key::{Extracted, Key, KeyExtractor};
 ///
 /// For example the user that an authentication layer has found. A request without a `T` is rejected with
 /// status 500 and a text that names the remedy, unless [`if_missing`](Self::if_missing) or
-/// [`or`](Self::or) is set: such a layer is usually missing, or inside of the limit.
+/// [`or`](Self::or) is set: such a layer is usually missing, or inside of the limit. The key is an `Option<T>`, and
+/// `None` that of all requests without a `T` with [`Missing::Shared`].
 ///
 /// ```
 /// use tower_throttle::key::{Extracted, FromExtension, Key, KeyExtractor};
@@ -25,8 +26,9 @@ use crate::key::{Extracted, Key, KeyExtractor};
 /// let mut request = http::Request::new(());
 /// request.extensions_mut().insert(UserId(7));
 /// let users = FromExtension::<UserId>::new();
-/// assert_eq!(users.extract(&request), Extracted::Key(FromExtension::key(UserId(7))));
+/// assert_eq!(users.extract(&request), Extracted::Key(Some(UserId(7))));
 /// ```
+#[derive(Clone, Copy, Debug)]
 pub struct FromExtension<T> {
     missing: Option<Missing>,
     marker: PhantomData<fn() -> T>,
@@ -57,55 +59,14 @@ impl<T> FromExtension<T> {
         assert_unset(self.missing);
         Or::new(self, other)
     }
-
-    /// The key of requests with this value, for a [`Handle`](crate::Handle).
-    pub const fn key(value: T) -> ExtensionKey<T> {
-        ExtensionKey(Some(value))
-    }
 }
-
-impl<T> Default for FromExtension<T> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// Manual impl: derive would require `T: Clone`.
-impl<T> Clone for FromExtension<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-/// Manual impl: derive would require `T: Copy`.
-impl<T> Copy for FromExtension<T> {}
-
-/// Manual impl: derive would require `T: Debug`.
-impl<T> fmt::Debug for FromExtension<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "FromExtension<{}>", type_name::<T>())
-    }
-}
-
-/// The key that [`FromExtension`] finds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ExtensionKey<T>(Option<T>);
-
-impl<T> ExtensionKey<T> {
-    /// The extension, or `None` for requests without one.
-    pub const fn value(&self) -> Option<&T> {
-        self.0.as_ref()
-    }
-}
-
-impl<T: Key> Key for ExtensionKey<T> {}
 
 impl<B, T> FindKey<Request<B>> for FromExtension<T>
 where
     T: Key + Clone + Send + Sync + 'static,
 {
-    fn find(&self, request: &Request<B>) -> Option<ExtensionKey<T>> {
-        request.extensions().get::<T>().cloned().map(Self::key)
+    fn find(&self, request: &Request<B>) -> Option<Option<T>> {
+        request.extensions().get::<T>().cloned().map(Some)
     }
 }
 
@@ -113,13 +74,13 @@ impl<B, T> KeyExtractor<Request<B>> for FromExtension<T>
 where
     T: Key + Clone + Send + Sync + 'static,
 {
-    type Key = ExtensionKey<T>;
+    type Key = Option<T>;
 
-    fn extract(&self, request: &Request<B>) -> Extracted<ExtensionKey<T>> {
+    fn extract(&self, request: &Request<B>) -> Extracted<Option<T>> {
         resolve(
             self.find(request),
             self.missing,
-            ExtensionKey(None),
+            None,
             &Absent::ByOperator(
                 &"the sender of the request is not known",
                 &format_args!(

@@ -1,4 +1,4 @@
-//! Keys in request headers: an API key, a bearer token.
+//! Keys in request headers: an API key or a bearer token.
 
 use std::{
     fmt,
@@ -29,6 +29,8 @@ use crate::key::{Extracted, Key, KeyExtractor};
 #[derive(Clone, Debug)]
 pub struct HeaderKey {
     name: HeaderName,
+    /// If only the token of `Bearer TOKEN` is the key.
+    is_bearer: bool,
     missing: Option<Missing>,
 }
 
@@ -41,11 +43,31 @@ impl HeaderKey {
     pub fn new(name: &str) -> Self {
         Self {
             name: header_name("HeaderKey::new", name),
+            is_bearer: false,
             missing: None,
         }
     }
 
-    /// What happens to requests without the header, or with two of it.
+    /// Counts by the bearer token in `Authorization`. Cookies are not read.
+    ///
+    /// ```
+    /// use http::StatusCode;
+    /// use tower_throttle::{HeaderKey, key::{Extracted, KeyExtractor, Missing}};
+    ///
+    /// let tokens = HeaderKey::bearer().if_missing(Missing::Reject(StatusCode::UNAUTHORIZED));
+    /// let request = http::Request::builder().header("authorization", "Bearer abc").body(()).unwrap();
+    /// assert!(matches!(tokens.extract(&request), Extracted::Key(_)));
+    /// assert!(matches!(tokens.extract(&http::Request::new(())), Extracted::Reject(_)));
+    /// ```
+    pub const fn bearer() -> Self {
+        Self {
+            name: AUTHORIZATION,
+            is_bearer: true,
+            missing: None,
+        }
+    }
+
+    /// What happens to requests without the header, or with two of it, or without a bearer token in it.
     #[must_use]
     pub const fn if_missing(mut self, missing: Missing) -> Self {
         self.missing = Some(missing);
@@ -75,7 +97,7 @@ impl HeaderKey {
         Or::new(self, other)
     }
 
-    /// The key of requests with this value, for a [`Handle`](crate::Handle).
+    /// The key of requests with this value, for a [`Handle`](crate::Handle). A token is given without `Bearer`.
     ///
     /// ```
     /// use tower_throttle::{HeaderKey, Quota, RateLimitLayer, TokenBucket};
@@ -96,7 +118,12 @@ impl HeaderKey {
 impl<B> FindKey<Request<B>> for HeaderKey {
     fn find(&self, request: &Request<B>) -> Option<Secret> {
         let value = single_header(request, &self.name)?;
-        Some(Secret(SecretValue::Header(value.clone())))
+        if !self.is_bearer {
+            return Some(Secret(SecretValue::Header(value.clone())));
+        }
+        bearer_token(value.as_bytes())?;
+        // The whole value: the token alone would be a copy.
+        Some(Secret(SecretValue::Authorization(value.clone())))
     }
 }
 
@@ -104,88 +131,22 @@ impl<B> KeyExtractor<Request<B>> for HeaderKey {
     type Key = Secret;
 
     fn extract(&self, request: &Request<B>) -> Extracted<Secret> {
-        static LOGGED: AtomicBool = AtomicBool::new(false);
+        static LOGGED: [AtomicBool; 2] = [AtomicBool::new(false), AtomicBool::new(false)];
 
+        let (of, name, more) = if self.is_bearer {
+            ("bearer token", "", "")
+        } else {
+            ("header ", self.name.as_str(), " or repeated")
+        };
         resolve(
             self.find(request),
             self.missing,
             Secret::MISSING,
             &Absent::ByClient(
-                &format_args!("the header {} is missing or repeated", self.name),
-                &LOGGED,
+                &format_args!("the {of}{name} is missing{more}"),
+                &LOGGED[usize::from(self.is_bearer)],
             ),
         )
-    }
-}
-
-/// Counts by the bearer token in `Authorization`.
-///
-/// Put the layer behind the one that checks tokens: clients choose what they send, and an unchecked
-/// token may be a new one with each request. Cookies are not read. Requests without a token, or
-/// with two `Authorization` headers, share one limit unless [`if_missing`](Self::if_missing) or
-/// [`or`](Self::or) is set.
-///
-/// ```
-/// use http::StatusCode;
-/// use tower_throttle::key::{BearerToken, Extracted, KeyExtractor, Missing};
-///
-/// let tokens = BearerToken::new().if_missing(Missing::Reject(StatusCode::UNAUTHORIZED));
-/// let request = http::Request::builder().header("authorization", "Bearer abc").body(()).unwrap();
-/// assert!(matches!(tokens.extract(&request), Extracted::Key(_)));
-/// assert!(matches!(tokens.extract(&http::Request::new(())), Extracted::Reject(_)));
-/// ```
-#[derive(Clone, Copy, Debug, Default)]
-pub struct BearerToken {
-    missing: Option<Missing>,
-}
-
-impl BearerToken {
-    /// Counts by the token.
-    pub const fn new() -> Self {
-        Self { missing: None }
-    }
-
-    /// What happens to requests without a token.
-    #[must_use]
-    pub const fn if_missing(mut self, missing: Missing) -> Self {
-        self.missing = Some(missing);
-        self
-    }
-
-    /// Counts a request without a token by `other`; see [`HeaderKey::or`].
-    ///
-    /// # Panics
-    /// If [`if_missing`](Self::if_missing) is set.
-    #[track_caller]
-    pub const fn or<B>(self, other: B) -> Or<Self, B> {
-        assert_unset(self.missing);
-        Or::new(self, other)
-    }
-
-    /// The key of requests with this token, given without `Bearer`, for a
-    /// [`Handle`](crate::Handle).
-    pub fn key(token: impl AsRef<[u8]>) -> Secret {
-        Secret(SecretValue::Given(token.as_ref().into()))
-    }
-}
-
-impl<B> FindKey<Request<B>> for BearerToken {
-    fn find(&self, request: &Request<B>) -> Option<Secret> {
-        let value = single_header(request, &AUTHORIZATION)?;
-        bearer_token(value.as_bytes())?;
-        // The whole value: the token alone would be a copy.
-        Some(Secret(SecretValue::Authorization(value.clone())))
-    }
-}
-
-impl<B> KeyExtractor<Request<B>> for BearerToken {
-    type Key = Secret;
-
-    fn extract(&self, request: &Request<B>) -> Extracted<Secret> {
-        static LOGGED: AtomicBool = AtomicBool::new(false);
-
-        let absent = Absent::ByClient(&"the bearer token is missing", &LOGGED);
-        resolve(self.find(request), self.missing, Secret::MISSING, &absent)
     }
 }
 
@@ -216,7 +177,7 @@ pub(super) fn header_name(field: &'static str, name: &str) -> HeaderName {
 
 /// A key that is never logged, and never sent to a store in clear text.
 ///
-/// [`HeaderKey::key`] and [`BearerToken::key`] make one.
+/// [`HeaderKey::key`] makes one.
 #[derive(Clone)]
 pub struct Secret(SecretValue);
 

@@ -3,8 +3,7 @@
 use std::borrow::Borrow;
 
 use crate::key::{
-    BearerToken, Client, ClientIp, Either, ExtensionKey, FromExtension, Global, HeaderKey, IntoKey,
-    Key, Or, Secret, With,
+    Client, ClientIp, Either, FromExtension, Global, HeaderKey, IntoKey, Key, Or, Secret, With,
 };
 
 /// The key type of an extractor, known without the request type.
@@ -65,12 +64,8 @@ impl KeyType<()> for HeaderKey {
     type Key = Secret;
 }
 
-impl KeyType<()> for BearerToken {
-    type Key = Secret;
-}
-
 impl<T: Key> KeyType<()> for FromExtension<T> {
-    type Key = ExtensionKey<T>;
+    type Key = Option<T>;
 }
 
 impl<MA, MB, A: KeyType<MA>, B: KeyType<MB>> KeyType<(MA, MB)> for Or<A, B> {
@@ -83,15 +78,6 @@ impl<M, K: KeyType<M>, S> KeyType<M> for With<K, S> {
 
 impl<MA, MB, A: KeyType<MA>, B: KeyType<MB>> KeyType<(MA, MB)> for (A, B) {
     type Key = (A::Key, B::Key);
-}
-
-impl<MA, MB, MC, A, B, C> KeyType<(MA, MB, MC)> for (A, B, C)
-where
-    A: KeyType<MA>,
-    B: KeyType<MB>,
-    C: KeyType<MC>,
-{
-    type Key = (A::Key, B::Key, C::Key);
 }
 
 /// A key of type `K`, or what can be borrowed from one: `str` for `String`.

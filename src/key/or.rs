@@ -5,7 +5,7 @@ use crate::key::{Extracted, Key, KeyExtractor, Priority};
 /// An extractor that may find no key, so that another one is asked instead.
 ///
 /// Implement it for an extractor of your own to use it as the first part of an [`Or`].
-pub trait FindKey<Req>: KeyExtractor<Req> {
+pub(crate) trait FindKey<Req>: KeyExtractor<Req> {
     /// The key of `request`, if it has one.
     fn find(&self, request: &Req) -> Option<Self::Key>;
 }
@@ -17,9 +17,9 @@ pub trait FindKey<Req>: KeyExtractor<Req> {
 /// sending the address as an API key.
 ///
 /// ```
-/// use tower_throttle::{ClientIp, HeaderKey, key::{BearerToken, Either, Extracted, KeyExtractor, PeerAddr}};
+/// use tower_throttle::{ClientIp, HeaderKey, key::{Either, Extracted, KeyExtractor, PeerAddr}};
 ///
-/// let keys = HeaderKey::new("X-Api-Key").or(BearerToken::new()).or(ClientIp::peer());
+/// let keys = HeaderKey::new("X-Api-Key").or(HeaderKey::bearer()).or(ClientIp::peer());
 ///
 /// let mut request = http::Request::new(());
 /// request.extensions_mut().insert(PeerAddr("192.0.2.7:4711".parse().unwrap()));
@@ -34,7 +34,7 @@ pub struct Or<A, B> {
 
 impl<A, B> Or<A, B> {
     /// Asks `first`, and `second` if it finds no key.
-    pub const fn new(first: A, second: B) -> Self {
+    pub(super) const fn new(first: A, second: B) -> Self {
         Self { first, second }
     }
 

@@ -34,33 +34,3 @@ where
         self.0.unread_proxy_header(request) || self.1.unread_proxy_header(request)
     }
 }
-
-impl<Req, A, B, C> KeyExtractor<Req> for (A, B, C)
-where
-    A: KeyExtractor<Req>,
-    B: KeyExtractor<Req>,
-    C: KeyExtractor<Req>,
-{
-    type Key = (A::Key, B::Key, C::Key);
-
-    fn extract(&self, request: &Req) -> Extracted<Self::Key> {
-        let first = zip(self.0.extract(request), || self.1.extract(request));
-        zip(first, || self.2.extract(request)).map(|((a, b), c)| (a, b, c))
-    }
-
-    fn cost(&self, request: &Req) -> u64 {
-        let first = joint_cost(self.0.cost(request), self.1.cost(request));
-        joint_cost(first, self.2.cost(request))
-    }
-
-    fn priority(&self, request: &Req) -> Priority {
-        let first = self.0.priority(request).min(self.1.priority(request));
-        first.min(self.2.priority(request))
-    }
-
-    fn unread_proxy_header(&self, request: &Req) -> bool {
-        self.0.unread_proxy_header(request)
-            || self.1.unread_proxy_header(request)
-            || self.2.unread_proxy_header(request)
-    }
-}

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use crate::error::Rejection;
-use crate::key::{Extracted, KeyExtractor, Prioritize, Priority};
+use crate::key::{Extracted, KeyExtractor, Priority};
 
 /// A condition on a request; closures `Fn(&Req) -> bool` implement it.
 #[diagnostic::on_unimplemented(
@@ -23,19 +23,8 @@ impl<Req, F: Fn(&Req) -> bool> Predicate<Req> for F {
     }
 }
 
-/// A type that a cost closure may return: only `u64`.
-///
-/// As the only implementation, it also makes integer literals in the closure `u64`.
-#[diagnostic::on_unimplemented(
-    message = "a cost is a `u64`, and this closure returns `{Self}`: write `u64::from(..)` or `.. as u64`",
-    label = "the cost is not a `u64`"
-)]
-pub trait Cost: Into<u64> {}
-
-impl Cost for u64 {}
-
 /// An extractor with a setting of the layer: `RateLimitLayer::cost` makes a `With<K, Costs<F>>`, `skip` and
-/// `block` a `With<K, Filter<P>>`, and `priority` a `With<K, Priorities<P>>`.
+/// `block` a `With<K, Filter<P>>`, and `priority` a `With<K, Priorities<F>>`.
 #[derive(Clone, Copy, Debug)]
 pub struct With<K, S> {
     extractor: K,
@@ -49,7 +38,7 @@ impl<K, S> With<K, S> {
 }
 
 /// What a setting says of a request in place of the extractor, if it says something.
-pub trait Setting<Req> {
+pub(crate) trait KeySetting<Req> {
     /// That the request is not counted.
     fn filter(&self, request: &Req) -> Option<Extracted<Infallible>> {
         let _ = request;
@@ -69,7 +58,7 @@ pub trait Setting<Req> {
     }
 }
 
-impl<Req, K: KeyExtractor<Req>, S: Setting<Req>> KeyExtractor<Req> for With<K, S> {
+impl<Req, K: KeyExtractor<Req>, S: KeySetting<Req>> KeyExtractor<Req> for With<K, S> {
     type Key = K::Key;
 
     fn extract(&self, request: &Req) -> Extracted<K::Key> {
@@ -98,7 +87,7 @@ impl<Req, K: KeyExtractor<Req>, S: Setting<Req>> KeyExtractor<Req> for With<K, S
 #[derive(Clone, Copy, Debug)]
 pub struct Costs<F>(pub(crate) F);
 
-impl<Req, F: Fn(&Req) -> u64> Setting<Req> for Costs<F> {
+impl<Req, F: Fn(&Req) -> u64> KeySetting<Req> for Costs<F> {
     fn cost(&self, request: &Req) -> Option<u64> {
         Some((self.0)(request))
     }
@@ -120,7 +109,7 @@ impl<P> Filter<P> {
     }
 }
 
-impl<Req, P: Predicate<Req>> Setting<Req> for Filter<P> {
+impl<Req, P: Predicate<Req>> KeySetting<Req> for Filter<P> {
     fn filter(&self, request: &Req) -> Option<Extracted<Infallible>> {
         match self.predicate.matches(request) {
             Ok(false) => None,
@@ -135,10 +124,10 @@ impl<Req, P: Predicate<Req>> Setting<Req> for Filter<P> {
 
 /// A priority per request.
 #[derive(Clone, Copy, Debug)]
-pub struct Priorities<P>(pub(crate) P);
+pub struct Priorities<F>(pub(crate) F);
 
-impl<Req, P: Prioritize<Req>> Setting<Req> for Priorities<P> {
+impl<Req, F: Fn(&Req) -> Priority> KeySetting<Req> for Priorities<F> {
     fn priority(&self, request: &Req) -> Option<Priority> {
-        Some(self.0.priority(request))
+        Some((self.0)(request))
     }
 }

@@ -7,9 +7,8 @@ use crate::respond::{AtEnd, Responder, SettleWhen};
 type Watched<D, H, F, W, T> = Responder<D, H, F, (W, T)>;
 
 impl<K, G, D, H, F, W> LimitLayer<K, G, Responder<D, H, F, W>> {
-    /// The answer to a denied request: [`HeadersOnly`](crate::respond::HeadersOnly),
-    /// [`ProblemJson`](crate::ProblemJson), [`Grpc`](crate::respond::Grpc), a choice by content type
-    /// ([`Auto`](crate::respond::Auto)), [`AsError`](crate::AsError), a closure, or a
+    /// The answer to a denied request: [`ProblemJson`](crate::ProblemJson), [`Grpc`](crate::respond::Grpc),
+    /// [`AsError`](crate::AsError), a closure, or a
     /// [`Respond`](crate::respond::Respond) of your own.
     ///
     /// ```

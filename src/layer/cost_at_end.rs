@@ -13,7 +13,7 @@ use std::{hash::Hash, sync::Arc};
 use super::rate_entry::Ticket;
 use super::state::State;
 use crate::backend::Backend;
-use crate::respond::{CostHandle, Meter, Settle};
+use crate::respond::{CostHandle, CostMeter, Settle};
 use crate::sync::{Mutex, lock};
 
 /// A request that has not been settled yet.
@@ -51,7 +51,7 @@ impl<K: Hash, L: Backend<K>> Unsettled<K, L> {
     }
 }
 
-impl<K: Hash + Send, L: Backend<K>> Meter for Unsettled<K, L> {
+impl<K: Hash + Send, L: Backend<K>> CostMeter for Unsettled<K, L> {
     fn name(&self) -> &str {
         self.state.name()
     }

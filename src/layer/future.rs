@@ -129,14 +129,13 @@ where
     S: Service<Req>,
     K: KeyExtractor<Req>,
     G: Exit<K::Key, S::Response>,
-    R: ResponseHooks<Req, K::Key, S::Response, S::Error>,
 {
     /// Polls step after step until one is pending.
     #[inline(never)]
-    fn poll_steps(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<G::Response, S::Error>> {
+    fn poll_steps(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<G::Response, S::Error>>
+    where
+        R: ResponseHooks<Req, K::Key, S::Response, S::Error>,
+    {
         let mut step = self.project().step;
         loop {
             match step.as_mut().project() {

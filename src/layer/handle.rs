@@ -350,7 +350,7 @@ impl<K, L: IntoBackend> Handle<K, L> {
     /// no effect without the feature `metrics`.
     ///
     /// Call it before the metrics are read, as in the handler that returns them to Prometheus, or from
-    /// time to time. No request has a part in it. It reads all states of a table in memory. The gauges are
+    /// time to time. Requests do not do it. It reads all states of a table in memory. The gauges are
     /// `tower_throttle_waiting`, and of a limit in this process `tower_throttle_table_keys`,
     /// `tower_throttle_table_capacity` and `tower_throttle_largest_use_percent`.
     ///
@@ -489,47 +489,6 @@ impl<K, A: Algorithm, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
     }
 }
 
-impl<K, A, C, S> Handle<K, Local<A, C, S>>
-where
-    A: Algorithm,
-    C: Clock,
-    S: BuildHasher + Send + Sync + 'static,
-{
-    /// Writes what all keys have used, so that the next process goes on with it; see [`Local::save`].
-    ///
-    /// A [`StateFile`](crate::store::StateFile) does so for several layers.
-    ///
-    /// # Errors
-    /// If the writer fails, or the algorithm contains one that has no form as bytes.
-    pub fn save(&self, writer: impl Write) -> io::Result<()> {
-        Local::save(&self.limiter, writer)
-    }
-
-    /// Reads what [`save`](Self::save) has written, and goes on with it; see [`Local::load`]. Call it before the first
-    /// request.
-    ///
-    /// # Errors
-    /// If the bytes are damaged or do not fit, or the limit is in use. Then nothing changes.
-    ///
-    /// ```
-    /// use tower_throttle::{FixedWindow, Quota, RateLimitLayer};
-    ///
-    /// # fn main() -> std::io::Result<()> {
-    /// let layer = || RateLimitLayer::new(|user: &String| user.clone(), FixedWindow::new(Quota::per_day(9)));
-    /// let (before, after) = (layer(), layer());
-    /// before.handle().charge("alice", 4);
-    /// let mut saved = Vec::new();
-    /// before.handle().save(&mut saved)?;
-    /// after.handle().load(&saved[..])?;
-    /// assert_eq!(after.handle().peek_now("alice", 1).remaining(), 5);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn load(&self, reader: impl Read) -> io::Result<()> {
-        Local::load(&self.limiter, reader)
-    }
-}
-
 impl<K, A, C, S> SaveState for Handle<K, Local<A, C, S>>
 where
     A: Algorithm,
@@ -537,11 +496,11 @@ where
     S: BuildHasher + Send + Sync + 'static,
 {
     fn save(&self, writer: &mut dyn Write) -> io::Result<()> {
-        Local::save(&self.limiter, writer)
+        SaveState::save(&*self.limiter, writer)
     }
 
     fn load(&self, reader: &mut dyn Read) -> io::Result<()> {
-        Local::load(&self.limiter, reader)
+        SaveState::load(&*self.limiter, reader)
     }
 }
 

@@ -5,7 +5,7 @@
     message = "a limit needs a service that is `Clone`: derive it for `{Self}`, or put `tower::buffer::BufferLayer` between the two",
     label = "not `Clone`"
 )]
-pub trait CloneService: Clone {}
+pub(crate) trait CloneService: Clone {}
 
 #[diagnostic::do_not_recommend]
 impl<S: Clone> CloneService for S {}

@@ -29,7 +29,6 @@ pub use self::{
     future::ResponseFuture,
     handle::Handle,
     held_body::HeldBody,
-    mistakes::CloneService,
     options::OnStoreError,
     preview::Preview,
     rate::Rate,
@@ -348,14 +347,16 @@ impl<K, L: Send + Sync + 'static, R> RateLimitLayer<K, L, R> {
     /// have to, also while more important ones wait.
     ///
     /// ```
-    /// use tower_throttle::key::{Priority, PriorityHeader};
-    /// use tower_throttle::{Global, Quota, RateLimitLayer, SlidingWindow};
+    /// use axum::extract::Request;
+    /// use tower_throttle::{Global, Quota, RateLimitLayer, SlidingWindow, key::Priority};
     ///
-    /// let priority = PriorityHeader::new("x-priority").value("high", Priority::HIGH);
     /// let layer = RateLimitLayer::new(Global, SlidingWindow::new(Quota::per_second(100)))
     ///     .queue(20)
     ///     .queue_for(Priority::HIGH)
-    ///     .priority(priority.otherwise(Priority::MEDIUM));
+    ///     .priority(|request: &Request| match request.uri().path() {
+    ///         "/checkout" => Priority::HIGH,
+    ///         _ => Priority::MEDIUM,
+    ///     });
     /// # drop(layer);
     /// ```
     ///

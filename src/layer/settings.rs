@@ -4,7 +4,7 @@ use http::StatusCode;
 
 use super::{LimitLayer, Limiting};
 use crate::error::Rejection;
-use crate::key::{Cost, Costs, Filter, Priorities, With};
+use crate::key::{Costs, Filter, Priorities, Priority, With};
 use crate::queue::{Seats, WhenFull};
 
 impl<K, G, R> LimitLayer<K, G, R> {
@@ -22,16 +22,14 @@ impl<K, G, R> LimitLayer<K, G, R> {
     ///     .cost(|req: &Request| if req.method() == "POST" { 10 } else { 1 });
     /// let app: Router = Router::new().route("/", get(|| async {}).post(|| async {})).layer(layer);
     /// ```
-    pub fn cost<F, Req, C>(self, cost: F) -> LimitLayer<With<K, Costs<F>>, G, R>
+    pub fn cost<F, Req>(self, cost: F) -> LimitLayer<With<K, Costs<F>>, G, R>
     where
-        F: Fn(&Req) -> C,
-        C: Cost,
+        F: Fn(&Req) -> u64,
     {
         self.map_keys(|keys| With::new(keys, Costs(cost)))
     }
 
-    /// How important each request is, so that the least important ones wait longest: a closure, or a
-    /// [`PriorityHeader`](crate::key::PriorityHeader). All requests have
+    /// How important each request is, so that the least important ones wait longest. All requests have
     /// [`Priority::HIGH`](crate::key::Priority::HIGH) unless this is set.
     ///
     /// It orders the requests that wait in a line of this process, for a rate or for a
@@ -66,7 +64,10 @@ impl<K, G, R> LimitLayer<K, G, R> {
     ///     .priority(priority);
     /// # drop((busy, paced));
     /// ```
-    pub fn priority<P>(self, priority: P) -> LimitLayer<With<K, Priorities<P>>, G, R> {
+    pub fn priority<F, Req>(self, priority: F) -> LimitLayer<With<K, Priorities<F>>, G, R>
+    where
+        F: Fn(&Req) -> Priority,
+    {
         self.map_keys(|keys| With::new(keys, Priorities(priority)))
     }
 

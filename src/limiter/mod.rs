@@ -239,42 +239,6 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
     }
 }
 
-impl<A: Algorithm, C: Clock> Limiter<A, C> {
-    /// Writes what is used, so that the next process goes on with it: [`load`](Self::load).
-    ///
-    /// # Errors
-    /// If the writer fails, or the algorithm contains one that has no form as bytes.
-    ///
-    /// ```
-    /// use tower_throttle::{FixedWindow, Limiter, Quota};
-    ///
-    /// # fn main() -> std::io::Result<()> {
-    /// let before = Limiter::new(FixedWindow::new(Quota::per_day(10)));
-    /// before.check_n(4);
-    /// let mut saved = Vec::new();
-    /// before.save(&mut saved)?;
-    ///
-    /// let after = Limiter::new(FixedWindow::new(Quota::per_day(10)));
-    /// after.load(&saved[..])?;
-    /// assert_eq!(after.peek().remaining(), 6);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn save(&self, mut writer: impl Write) -> io::Result<()> {
-        SaveState::save(self, &mut writer)
-    }
-
-    /// Reads what [`save`](Self::save) has written, in place of what was used here. Call it before the first use.
-    ///
-    /// [`Local::load`](crate::Local::load) says what counts as passed, and what other settings do.
-    ///
-    /// # Errors
-    /// If the bytes are damaged, or are of another version or algorithm. Then nothing changes.
-    pub fn load(&self, mut reader: impl Read) -> io::Result<()> {
-        SaveState::load(self, &mut reader)
-    }
-}
-
 impl<A: Algorithm, C: Clock> SaveState for Limiter<A, C> {
     fn save(&self, writer: &mut dyn Write) -> io::Result<()> {
         let (algorithm, state) = {
@@ -356,18 +320,6 @@ impl<A: Algorithm, C: Timer> Limiter<A, C> {
     /// ```
     pub async fn acquire(&self, cost: u64, timeout: Duration) -> Decision {
         acquire(self, cost, timeout).await
-    }
-
-    /// See [`acquire_as_of`].
-    #[cfg(feature = "stream")]
-    pub(crate) async fn acquire_as_of(
-        &self,
-        cost: u64,
-        timeout: Duration,
-        turn: &mut Option<Tick>,
-        late: Duration,
-    ) -> Decision {
-        crate::acquire::acquire_as_of(self, cost, timeout, turn, late).await
     }
 }
 

@@ -64,7 +64,7 @@ const fn gcra(_: Quota) -> Result<AnyAlgorithm, ConfigError> {
 
 /// A fixed window that follows the calendar. A text calls it `fixed_window`.
 pub(super) static CALENDAR: Kind = kind("calendar_window", |quota| {
-    CalendarWindow::try_new(quota, "UTC").map(AnyAlgorithm::from)
+    CalendarWindow::new(quota, "UTC").map(AnyAlgorithm::from)
 });
 
 impl Kind {

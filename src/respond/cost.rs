@@ -39,15 +39,10 @@ use super::Settle;
 /// # }
 /// ```
 #[derive(Clone, Default)]
-pub struct CostHandle {
-    /// `None` in a handle of no limit.
-    meter: Option<Arc<dyn Meter>>,
-    /// The other limits of the request.
-    others: Option<Arc<Self>>,
-}
+pub struct CostHandle(Vec<Arc<dyn CostMeter>>);
 
 /// What one limit is told of one request.
-pub(crate) trait Meter: Send + Sync {
+pub(crate) trait CostMeter: Send + Sync {
     /// The name of the limit.
     fn name(&self) -> &str;
 
@@ -59,46 +54,34 @@ pub(crate) trait Meter: Send + Sync {
 }
 
 impl CostHandle {
-    pub(crate) fn new(meter: Arc<dyn Meter>) -> Self {
-        Self {
-            meter: Some(meter),
-            others: None,
-        }
+    pub(crate) fn new(meter: Arc<dyn CostMeter>) -> Self {
+        Self(vec![meter])
     }
 
     /// A handle of these limits and of those of `other`.
-    pub(crate) fn and(self, other: Option<Self>) -> Self {
-        let Some(other) = other else {
-            return self;
-        };
-        let others = match self.others {
-            Some(own) => Self::clone(&own).and(Some(other)),
-            None => other,
-        };
-        Self {
-            meter: self.meter,
-            others: Some(Arc::new(others)),
-        }
+    pub(crate) fn and(mut self, other: Option<Self>) -> Self {
+        self.0.extend(other.into_iter().flat_map(|other| other.0));
+        self
     }
 
     /// The request costs `cost` in all, in place of the estimate and of what was said before.
     pub fn set(&self, cost: u64) {
-        self.each(&|meter| meter.say(&|_| cost));
+        self.each(|meter| meter.say(&|_| cost));
     }
 
     /// The request costs `cost` more than was said before. The first `add` or `set` replaces the estimate.
     pub fn add(&self, cost: u64) {
-        self.each(&|meter| meter.say(&|said| said.saturating_add(cost)));
+        self.each(|meter| meter.say(&|said| said.saturating_add(cost)));
     }
 
     /// Settles the cost now, and not only when the last handle is dropped. What is said later changes nothing.
     pub fn commit(&self) {
-        self.each(&|meter| meter.end(None));
+        self.each(|meter| meter.end(None));
     }
 
     pub(crate) fn settle(&self, settle: Settle) {
         if settle != Settle::Keep {
-            self.each(&|meter| meter.end(Some(settle)));
+            self.each(|meter| meter.end(Some(settle)));
         }
     }
 
@@ -119,33 +102,21 @@ impl CostHandle {
     /// # served(&CostHandle::default(), 1, 2);
     /// ```
     pub fn of(&self, name: &str) -> Option<Self> {
-        let others = self.others.as_ref().and_then(|others| others.of(name));
-        match &self.meter {
-            Some(meter) if meter.name() == name => Some(Self::new(Arc::clone(meter)).and(others)),
-            _ => others,
-        }
+        let named = self.0.iter().filter(|meter| meter.name() == name);
+        let named: Vec<_> = named.cloned().collect();
+        (!named.is_empty()).then_some(Self(named))
     }
 
-    fn each(&self, run: &dyn Fn(&dyn Meter)) {
-        let mut next = Some(self);
-        while let Some(handle) = next {
-            if let Some(meter) = &handle.meter {
-                run(&**meter);
-            }
-            next = handle.others.as_deref();
-        }
+    fn each(&self, run: impl Fn(&dyn CostMeter)) {
+        self.0.iter().for_each(|meter| run(&**meter));
     }
 }
 
 /// Manual impl: the key of the request is not shown.
 impl fmt::Debug for CostHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut limits = f.debug_set();
-        let mut next = Some(self);
-        while let Some(handle) = next {
-            limits.entries(handle.meter.as_ref().map(|meter| meter.name()));
-            next = handle.others.as_deref();
-        }
-        limits.finish()
+        f.debug_set()
+            .entries(self.0.iter().map(|meter| meter.name()))
+            .finish()
     }
 }

@@ -1,10 +1,8 @@
 //! Port: what clients are told.
 //!
 //! Three traits: how a denied request is answered ([`Respond`]), what a response says about the
-//! limit ([`Tell`]), and what a request turns out to have cost once its response is known
-//! ([`SettleResult`]).
+//! limit ([`Tell`]), and who sees what happens to a request ([`Watch`]).
 
-mod auto;
 mod cost;
 mod grpc;
 mod http;
@@ -16,17 +14,18 @@ mod settle;
 mod watch;
 
 pub use self::{
-    auto::Auto,
     cost::CostHandle,
     grpc::Grpc,
-    http::{Headers, HeadersOnly, Preflight, ProblemJson},
+    http::{Headers, Preflight, ProblemJson},
     policies::{Policies, Policy},
     protocol::{Http, Opaque, Protocol},
-    responder::{Responder, ResponseHooks},
-    settle::{AtEnd, KeepAll, Settle, SettleByResponse, SettleByResult, SettleResult, SettleWhen},
-    watch::{Event, Unwatched, Watch},
+    responder::Responder,
+    settle::{AtEnd, Settle, SettleByResponse, SettleByResult, SettleWhen},
+    watch::{Event, Watch},
 };
-pub(crate) use self::{cost::Meter, grpc::BASE64, jitter::spread};
+pub(crate) use self::{
+    cost::CostMeter, grpc::BASE64, jitter::spread, responder::ResponseHooks, settle::SettleResult,
+};
 
 use std::any::Any;
 
@@ -110,8 +109,13 @@ pub trait Tell<Res> {
     }
 }
 
-/// The default answer. For HTTP: 429 with `Retry-After`, or a gRPC status to a [gRPC request](Auto). No
-/// cache stores it.
+/// The default answer. For HTTP: 429 with `Retry-After` and no body, or a gRPC status to a gRPC request. No cache stores
+/// it. The body is the service's own type, which has to be `Default`: those of axum, tonic and http-body-util are.
+///
+/// A request is gRPC if its specification says so: it is a `POST` with the content type `application/grpc`
+/// and `te: trailers`, or with that of gRPC-Web. So one layer serves an application that speaks both, and a
+/// client cannot turn a 429 into a 200 that a cache would store. Behind a proxy that removes `te`, which
+/// gRPC requires, use [`Grpc`].
 ///
 /// A request without a key gets the status and the text of its
 /// [`Rejection`](crate::key::Rejection), also in the header `x-ratelimit-error`. A request that cannot be
@@ -149,7 +153,7 @@ impl<Req, Res, Err: DenialError> Respond<Req, Res, Err> for AsError {
     note = "in a `ServiceBuilder`, add `tower::util::MapErrLayer::new(tower::BoxError::from)` after the limit",
     note = "for an error of your own, `impl From<RateLimited>` does as well"
 )]
-pub trait DenialError: Sized {
+pub(crate) trait DenialError: Sized {
     /// The error for a denied request.
     fn from_denial(denied: RateLimited) -> Self;
 }
@@ -161,11 +165,8 @@ impl<E: From<RateLimited>> DenialError for E {
     }
 }
 
-/// Responses stay as they are.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Silent;
-
-impl<Res> Tell<Res> for Silent {
+/// States nothing.
+impl<Res> Tell<Res> for () {
     const SILENT: bool = true;
 
     fn tell(&self, _: &mut Res, _: &Policies, _: &Decision) {}

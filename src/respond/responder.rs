@@ -4,16 +4,16 @@ use std::{any::Any, time::Duration};
 
 use super::cost::CostHandle;
 use super::policies::Policies;
-use super::settle::{KeepAll, Settle, SettleResult};
-use super::watch::{Event, Unwatched, Watch};
-use super::{Protocol, Respond, Silent, Standard, Tell};
+use super::settle::{Settle, SettleResult};
+use super::watch::{Event, Watch};
+use super::{Protocol, Respond, Standard, Tell};
 use crate::decision::Decision;
 use crate::error::RateLimited;
 
 /// The three answers of one layer, to denied requests, about the limit, and about the cost; and who
 /// watches its decisions.
 #[derive(Clone, Debug, Default)]
-pub struct Responder<D = Standard, H = Silent, F = KeepAll, W = Unwatched> {
+pub struct Responder<D = Standard, H = (), F = (), W = ()> {
     deny: D,
     tell: H,
     settle: F,
@@ -60,7 +60,7 @@ impl<D, H, F, W> Responder<D, H, F, W> {
 }
 
 /// What a layer asks of its [`Responder`]: implement the traits of its parts.
-pub trait ResponseHooks<Req, K, Res, Err> {
+pub(crate) trait ResponseHooks<Req, K, Res, Err> {
     /// Whether responses state the limit.
     const WRITES_HEADERS: bool;
     /// Whether there is something to do when a response is there.
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn a_response_is_needed_only_for_headers_or_to_settle() {
         let silent = Responder::<Standard>::default();
-        let settle = |_| (|_: &http::Response<()>| Settle::Keep).settle_when(&mut (), KeepAll);
+        let settle = |_| (|_: &http::Response<()>| Settle::Keep).settle_when(&mut (), ());
         assert_eq!(needs(silent.clone()), (false, false));
         assert_eq!(needs(silent.clone().map_settle(settle)), (false, true));
         let told = silent.with_tell(Headers::Draft11);

@@ -65,7 +65,7 @@ where
 }
 
 /// Decides what a request cost, given its result. What a layer calls.
-pub trait SettleResult<Res, Err> {
+pub(crate) trait SettleResult<Res, Err> {
     /// Whether it always keeps what was taken, so that nothing needs to be kept for it.
     const ALWAYS_KEEPS: bool = false;
 
@@ -81,11 +81,8 @@ pub trait SettleResult<Res, Err> {
     }
 }
 
-/// The cost stays taken.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct KeepAll;
-
-impl<Res, Err> SettleResult<Res, Err> for KeepAll {
+/// Every cost stays.
+impl<Res, Err> SettleResult<Res, Err> for () {
     const ALWAYS_KEEPS: bool = true;
 
     fn settle(&self, _: Option<&dyn Any>, _: Result<&Res, &Err>) -> Settle {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ::http::{Extensions, HeaderMap, Request, Response, StatusCode};
 
-use super::{Auto, Grpc, HeadersOnly, Http, ProblemJson, Protocol, Respond, Standard};
+use super::{Grpc, Http, ProblemJson, Protocol, Respond, Standard};
 use crate::decision::{Decision, Verdict};
 use crate::error::{RateLimited, Rejection};
 
@@ -19,11 +19,8 @@ fn responders() -> Vec<(&'static str, Box<Responder>)> {
     vec![
         ("closure", Box::new(own)),
         ("Standard", Box::new(Standard)),
-        ("HeadersOnly", Box::new(HeadersOnly)),
         ("ProblemJson", Box::new(ProblemJson)),
         ("Grpc", Box::new(Grpc)),
-        ("Auto", Box::new(Auto::<HeadersOnly>::default())),
-        ("Auto with a body", Box::new(Auto::with(ProblemJson))),
     ]
 }
 
@@ -94,7 +91,7 @@ fn http_shares_the_decision_reads_the_clients_timeout_and_knows_a_denial() {
     assert!(!is_denial(Response::new(())));
     let denied = RateLimited::new(decision());
     assert!(is_denial(
-        HeadersOnly
+        Standard
             .deny(Request::new(()), denied)
             .unwrap_or_else(|()| unreachable!())
     ));

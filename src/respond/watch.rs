@@ -61,11 +61,8 @@ impl<K, F: Fn(&K, Event<'_>)> Watch<K> for F {
     }
 }
 
-/// Nobody watches.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Unwatched;
-
-impl<K> Watch<K> for Unwatched {
+/// Nothing is watched.
+impl<K> Watch<K> for () {
     #[inline]
     fn saw(&self, _: &K, _: Event<'_>) {}
 }

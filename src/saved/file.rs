@@ -31,16 +31,33 @@ use crate::sync::{Mutex, lock};
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub trait SaveState: Send + Sync {
-    /// Writes the state; see [`Local::save`](crate::Local::save).
+    /// Writes what is used, so that the next process goes on with it.
+    ///
+    /// All keys of a table that still count are written, as tags and not as themselves, with the secret seed of their
+    /// hash. Who has the bytes can find keys that share a limit, so keep them as you keep a password. A [`StateFile`]
+    /// does so, and replaces its file at once. Decisions go on meanwhile: a shard of the table is locked for less than
+    /// a millisecond at a time.
     ///
     /// # Errors
     /// If the writer fails, or an algorithm has no form as bytes.
     fn save(&self, writer: &mut dyn Write) -> io::Result<()>;
 
-    /// Reads a state that was saved; see [`Local::load`](crate::Local::load).
+    /// Reads what [`save`](Self::save) has written, and goes on with it. Call it before the first request.
+    ///
+    /// What has passed since then counts as passed, by the machine's wall clock
+    /// ([`Clock::unix_time`](crate::clock::Clock::unix_time)): not more, and nothing if that clock was set back.
+    /// Windows end when the clock of this process says so.
+    ///
+    /// Other settings of the algorithm apply as by [`set_algorithm`](crate::Local::set_algorithm): what was used stays
+    /// used.
     ///
     /// # Errors
-    /// If the reader fails, or what it reads does not fit.
+    /// If the bytes are damaged, or do not fit: they are of another version, another algorithm or another
+    /// [`capacity`](crate::Local::capacity), or the hash function of the table gives other hashes. Also if the limit is
+    /// in use. Then it stays as it was.
+    ///
+    /// A [hash function of your own](crate::Local::with_hasher) has to give the same hashes in each process, which
+    /// `RandomState` does not. Keys are found again only if their [`Hash`](std::hash::Hash) is what it was.
     fn load(&self, reader: &mut dyn Read) -> io::Result<()>;
 }
 
@@ -57,7 +74,7 @@ impl<T: SaveState + ?Sized> SaveState for Arc<T> {
 /// Several limits in one file, by name, so that a deploy does not forget what was used.
 ///
 /// [`save`](Self::save) replaces the file at once: a reader finds the states of one moment, the new ones or those
-/// before. It is readable by its owner only, as the [states](crate::Local::save) hold the secret seeds of keys.
+/// before. It is readable by its owner only, as the [states](SaveState::save) hold the secret seeds of keys.
 ///
 /// ```
 /// use tower_throttle::{ClientIp, FixedWindow, Lockout, Quota, RateLimitLayer, store::StateFile};

@@ -28,11 +28,11 @@ pin_project! {
     /// # async fn main() {
     /// use axum::body::{Body, to_bytes};
     /// use tokio::time::Instant;
-    /// use tower_throttle::{Limiter, Quota, TokenBucket, stream::{LimitedBody, StreamLimit}};
+    /// use tower_throttle::{Quota, TokenBucket, stream::{LimitedBody, StreamLimit}};
     ///
     /// // 10 kB per second, after a burst of 1 kB.
     /// let bucket = TokenBucket::new(Quota::per_second(10_000).burst(1_000));
-    /// let limit = StreamLimit::new(Limiter::new(bucket));
+    /// let limit = StreamLimit::new(bucket, ());
     /// let body = Body::new(LimitedBody::bytes(Body::from(vec![0; 6_000]), limit));
     /// let start = Instant::now();
     /// assert_eq!(to_bytes(body, usize::MAX).await.unwrap().len(), 6_000);
@@ -62,11 +62,11 @@ impl<B> LimitedBody<B> {
     /// Counts gRPC messages, whatever their size and however they are spread over frames.
     ///
     /// ```
-    /// use tower_throttle::{Limiter, Quota, TokenBucket, stream::{LimitedBody, StreamLimit}};
+    /// use tower_throttle::{Quota, TokenBucket, stream::{LimitedBody, StreamLimit}};
     ///
     /// fn limited<B>(body: B) -> LimitedBody<B> {
-    ///     let limiter = Limiter::new(TokenBucket::new(Quota::per_second(100)));
-    ///     LimitedBody::grpc_messages(body, StreamLimit::new(limiter))
+    ///     let bucket = TokenBucket::new(Quota::per_second(100));
+    ///     LimitedBody::grpc_messages(body, StreamLimit::new(bucket, ()))
     /// }
     /// # drop(limited(()));
     /// ```

@@ -1,7 +1,7 @@
 //! The layer that limits the bodies of requests or responses.
 
 use std::task::{Context, Poll, ready};
-use std::{any::type_name, error::Error, fmt, future::Future, pin::Pin, sync::Arc};
+use std::{error::Error, fmt, future::Future, pin::Pin, sync::Arc};
 use std::{ops::RangeInclusive, time::Duration};
 
 use http::{Request, Response};
@@ -180,7 +180,7 @@ where
         let layer = &self.layer;
         let pace = match layer.keys.extract(&request) {
             Extracted::Key(key) => {
-                let mut limit = StreamLimit::keyed(Arc::clone(&layer.backend), key);
+                let mut limit = StreamLimit::of(Arc::clone(&layer.backend), key);
                 limit.terms = layer.terms;
                 Some(Pace::new(limit, layer.counting))
             }
@@ -260,10 +260,6 @@ impl<K: Clone, B> Clone for BodyLimitLayer<K, B> {
 impl<K, B> fmt::Debug for BodyLimitLayer<K, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BodyLimitLayer")
-            .field("keys", &format_args!("{}", type_name::<K>()))
-            .field("backend", &format_args!("{}", type_name::<B>()))
-            .field("requests", &self.requests)
-            .field("counting", &self.counting)
             .field("terms", &self.terms)
             .finish_non_exhaustive()
     }

@@ -1,31 +1,28 @@
 //! The limit of a stream: what decides, and how its cost is awaited.
 
 use std::task::{Context, Poll, ready};
-use std::{any::type_name, fmt, future::Future, mem, pin::Pin, sync::Arc, time::Duration};
+use std::{fmt, future::Future, mem, pin::Pin, sync::Arc, time::Duration};
 
-use crate::algorithm::Algorithm;
-use crate::backend::{Backend, Op};
+use crate::backend::{Backend, IntoBackend, Op};
 use crate::clock::{Clock, MonotonicClock, Tick, Timer};
 use crate::decision::{Decision, Verdict};
 use crate::error::RateLimited;
 use crate::layer::OnStoreError;
-use crate::limiter::Limiter;
 use crate::receipt::Receipt;
 use crate::sync::{Mutex, PoisonError};
 
-/// The limit of one stream or body: a [`Limiter`], or one key of a [`Backend`].
+/// The limit of one stream or body: one key of an algorithm, a [`Local`](crate::Local), a store, or another backend.
 ///
 /// Clones share the limit, so streams that are given clones of one are limited together.
 ///
 /// ```
-/// use std::sync::Arc;
-/// use tower_throttle::{Limiter, Local, Quota, TokenBucket, stream::StreamLimit};
+/// use tower_throttle::{Local, Quota, TokenBucket, stream::StreamLimit};
 ///
 /// let bucket = TokenBucket::new(Quota::per_second(10));
-/// let of_one_stream = StreamLimit::new(Limiter::new(bucket));
+/// let of_one_stream = StreamLimit::new(bucket, ());
 ///
-/// let per_user = Arc::new(Local::new(bucket));
-/// let of_all_streams_of_alice = StreamLimit::keyed(per_user.clone(), "alice".to_owned());
+/// let per_user = Local::new(bucket.queue(50));
+/// let of_all_streams_of_alice = StreamLimit::new(per_user.clone(), "alice".to_owned());
 /// # drop((of_one_stream, of_all_streams_of_alice));
 /// ```
 #[derive(Clone, Debug)]
@@ -52,32 +49,27 @@ impl Default for Terms {
 }
 
 impl StreamLimit {
-    /// Counts by a limiter of its own, or by a shared one in an `Arc`.
-    ///
-    /// If the algorithm keeps a line (token bucket, leaky bucket, warm-up), streams that share the
-    /// limiter take turns, first come, first served.
-    pub fn new<A: Algorithm, C: Timer>(limiter: impl Into<Arc<Limiter<A, C>>>) -> Self {
-        Self::of(limiter.into())
-    }
-
-    /// Counts by one key of a [`Local`](crate::Local), of a store, or of any other backend.
+    /// Counts by one key. `()` does for a limit that only this stream and clones of it have.
     ///
     /// Give the algorithm a `queue`, in the unit that is counted, so that streams of one key take turns.
     /// Without one each tries again when it may be admitted, and any of them is first.
     ///
     /// While a store is down, everything passes, as in a layer; [`on_store_error`](Self::on_store_error) or a
     /// [`Fallback`](crate::store::Fallback) decides otherwise. An error that does not go away by itself fails.
-    pub fn keyed<B, K>(backend: Arc<B>, key: K) -> Self
+    #[track_caller]
+    pub fn new<L, K>(limiter: L, key: K) -> Self
     where
-        B: Backend<K>,
+        L: IntoBackend<Backend: Backend<K>>,
         K: Send + Sync + 'static,
     {
-        Self::of(Arc::new(Keyed { backend, key }))
+        Self::of(Arc::new(limiter.into_backend()), key)
     }
 
-    fn of(source: Arc<dyn Take>) -> Self {
-        let terms = Terms::default();
-        Self { source, terms }
+    pub(super) fn of<B: Backend<K>, K: Send + Sync + 'static>(backend: Arc<B>, key: K) -> Self {
+        Self {
+            source: Arc::new(Keyed { backend, key }),
+            terms: Terms::default(),
+        }
     }
 
     /// How long a message, or a piece of a body, may wait; without bound unless set. What would wait longer
@@ -85,10 +77,10 @@ impl StreamLimit {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tower_throttle::{Limiter, Quota, TokenBucket, stream::StreamLimit};
+    /// use tower_throttle::{Quota, TokenBucket, stream::StreamLimit};
     ///
-    /// let limiter = Limiter::new(TokenBucket::new(Quota::per_second(10)));
-    /// let or_fail = StreamLimit::new(limiter).max_wait(Duration::ZERO);
+    /// let bucket = TokenBucket::new(Quota::per_second(10));
+    /// let or_fail = StreamLimit::new(bucket, ()).max_wait(Duration::ZERO);
     /// # drop(or_fail);
     /// ```
     pub const fn max_wait(mut self, max_wait: Duration) -> Self {
@@ -149,28 +141,6 @@ fn less(cost: u64, divisible: bool, denied: &Decision) -> Option<u64> {
     (divisible && half < cost && (is_never || half >= SMALL)).then_some(half)
 }
 
-impl<A: Algorithm, C: Timer> Take for Limiter<A, C> {
-    fn take(
-        self: Arc<Self>,
-        mut cost: u64,
-        divisible: bool,
-        terms: Terms,
-        mut turn: Option<Tick>,
-    ) -> Taking {
-        Box::pin(async move {
-            loop {
-                let taken = self.acquire_as_of(cost, terms.max_wait, &mut turn, LATE);
-                let decision = taken.await;
-                if !decision.is_denied() {
-                    return Ok((cost, turn));
-                }
-                cost =
-                    less(cost, divisible, &decision).ok_or_else(|| RateLimited::new(decision))?;
-            }
-        })
-    }
-}
-
 /// One key of a backend.
 struct Keyed<B, K> {
     backend: Arc<B>,
@@ -209,9 +179,10 @@ where
                 let left = deadline.since(asked);
                 let (wait, place) = match decision.verdict {
                     Verdict::Admit => return Ok((cost, waited)),
-                    Verdict::Wait(wait) => {
-                        (Some(wait), Some(Place(&*self, cost, decision.receipt())))
-                    }
+                    Verdict::Wait(wait) => (
+                        Some(wait),
+                        Some(TurnGuard(&*self, cost, decision.receipt())),
+                    ),
                     Verdict::Deny => {
                         if let Some(less) = less(cost, divisible, &decision) {
                             cost = less;
@@ -243,16 +214,14 @@ where
 /// Manual impl: keys must not be logged.
 impl<B, K> fmt::Debug for Keyed<B, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keyed")
-            .field("backend", &format_args!("{}", type_name::<B>()))
-            .finish_non_exhaustive()
+        f.debug_struct("Keyed").finish_non_exhaustive()
     }
 }
 
 /// A place in the line of a backend, with its cost. It is given back if it is dropped before its turn.
-struct Place<'a, B: Backend<K>, K>(&'a Keyed<B, K>, u64, Receipt);
+struct TurnGuard<'a, B: Backend<K>, K>(&'a Keyed<B, K>, u64, Receipt);
 
-impl<B: Backend<K>, K> Drop for Place<'_, B, K> {
+impl<B: Backend<K>, K> Drop for TurnGuard<'_, B, K> {
     fn drop(&mut self) {
         let Self(Keyed { backend, key }, cost, receipt) = self;
         backend.detach(key, Op::Cancel(*cost, *receipt));
@@ -260,7 +229,7 @@ impl<B: Backend<K>, K> Drop for Place<'_, B, K> {
 }
 
 /// Takes costs from a limit, one after the other.
-pub(super) struct Meter {
+pub(super) struct StreamMeter {
     limit: StreamLimit,
     /// The cost that is being taken, so that polling again takes nothing more. Never locked: the mutex makes
     /// the meter `Sync`.
@@ -271,7 +240,7 @@ pub(super) struct Meter {
     turn: Option<Tick>,
 }
 
-impl Meter {
+impl StreamMeter {
     pub(super) fn new(limit: StreamLimit) -> Self {
         Self {
             limit,
@@ -314,8 +283,8 @@ impl Meter {
 }
 
 /// Manual impl: a future has no `Debug`.
-impl fmt::Debug for Meter {
+impl fmt::Debug for StreamMeter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Meter").field(&self.limit).finish()
+        f.debug_tuple("StreamMeter").field(&self.limit).finish()
     }
 }

@@ -6,7 +6,7 @@ use std::{fmt, future::poll_fn, pin::Pin};
 use futures_core::Stream;
 use pin_project_lite::pin_project;
 
-use super::limit::{Meter, StreamLimit};
+use super::limit::{StreamLimit, StreamMeter};
 use crate::error::RateLimited;
 
 pin_project! {
@@ -23,7 +23,7 @@ pin_project! {
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), tower_throttle::RateLimited> {
     /// use tokio::time::Instant;
-    /// use tower_throttle::{Limiter, Quota, TokenBucket, stream::{LimitedStream, StreamLimit}};
+    /// use tower_throttle::{Quota, TokenBucket, stream::{LimitedStream, StreamLimit}};
     /// # use std::{pin::Pin, task::{Context, Poll}};
     /// # use futures_core::Stream;
     /// # struct Numbers(std::ops::Range<u32>);
@@ -34,8 +34,8 @@ pin_project! {
     /// #     }
     /// # }
     ///
-    /// let limiter = Limiter::new(TokenBucket::new(Quota::per_second(10).burst(1)));
-    /// let mut messages = LimitedStream::new(Numbers(0..5), StreamLimit::new(limiter));
+    /// let bucket = TokenBucket::new(Quota::per_second(10).burst(1));
+    /// let mut messages = LimitedStream::new(Numbers(0..5), StreamLimit::new(bucket, ()));
     /// let start = Instant::now();
     /// while let Some(message) = messages.next().await {
     ///     println!("{}", message?);
@@ -53,7 +53,7 @@ pin_project! {
         // Has arrived, and its cost is being taken.
         item: Option<S::Item>,
         cost: fn(&S::Item) -> u64,
-        meter: Meter,
+        meter: StreamMeter,
     }
 }
 
@@ -64,7 +64,7 @@ impl<S: Stream> LimitedStream<S> {
             stream,
             item: None,
             cost: |_| 1,
-            meter: Meter::new(limit),
+            meter: StreamMeter::new(limit),
         }
     }
 

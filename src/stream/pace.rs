@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::task::{Context, Poll, ready};
 
-use super::limit::{Meter, StreamLimit};
+use super::limit::{StreamLimit, StreamMeter};
 use crate::error::RateLimited;
 
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
@@ -32,7 +32,7 @@ impl Counting {
 /// Takes the cost of a body from its limit.
 #[derive(Debug)]
 pub(super) struct Pace {
-    meter: Meter,
+    meter: StreamMeter,
     counting: Counting,
     /// Bytes that are paid for and have not passed: less than the least piece.
     paid: u64,
@@ -42,7 +42,7 @@ pub(super) struct Pace {
 impl Pace {
     pub(super) fn new(limit: StreamLimit, counting: Counting) -> Self {
         Self {
-            meter: Meter::new(limit),
+            meter: StreamMeter::new(limit),
             counting,
             paid: 0,
             framing: Framing::default(),

@@ -13,12 +13,12 @@ impl<A: Algorithm> Subject<A> {
     /// Checks one law in one random trace.
     ///
     /// # Errors
-    /// If the algorithm breaks the law: how, and the operations that led there, as few and simple ones as still do.
+    /// If the algorithm breaks the law: how, and the operations that led there, of which none can be left out.
     pub fn check(&self, law: Law, seed: u64) -> Result<(), String> {
         let mut random = Random::new(seed);
         let steps = trace::random(self, law, &mut random);
         let fault = |steps: &[_]| laws::fault(self, law, steps, random.clone());
-        let Some((steps, fault)) = trace::shortened(self, steps, fault) else {
+        let Some((steps, fault)) = trace::shortened(steps, fault) else {
             return Ok(());
         };
         let mut text = format!("{law:?}: {}: {fault}", self.name);
@@ -71,7 +71,7 @@ pub fn random_quota(seed: u64) -> Quota {
 /// ```
 ///
 /// # Errors
-/// If it breaks a law: which one, how, and the operations that led there, as few and simple ones as still do.
+/// If it breaks a law: which one, how, and the operations that led there, of which none can be left out.
 pub fn check_algorithm<A: Algorithm>(make: impl Fn(Quota) -> (A, Promise)) -> Result<(), String> {
     let check = |quota: Quota, law: Law, seed: u64| {
         let (algorithm, promise) = make(quota);

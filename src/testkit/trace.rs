@@ -148,9 +148,8 @@ pub(super) fn run<A: Algorithm>(
     Run { state, now, kept }
 }
 
-/// The fault of a trace, if it has one, and the fewest and simplest of its steps that still have one.
-pub(super) fn shortened<A: Algorithm>(
-    subject: &Subject<A>,
+/// The fault of a trace, if it has one, and the fewest of its steps that still have one.
+pub(super) fn shortened(
     mut steps: Vec<Step>,
     fault: impl Fn(&[Step]) -> Option<String>,
 ) -> Option<(Vec<Step>, String)> {
@@ -169,77 +168,5 @@ pub(super) fn shortened<A: Algorithm>(
         }
         length /= 2;
     }
-    // Each is simpler than the one before: it has fewer steps, or lower costs, or earlier moments.
-    while let Some((simpler, fault)) = simpler(subject, &steps)
-        .into_iter()
-        .find_map(|simpler| fault(&simpler).map(|fault| (simpler, fault)))
-    {
-        (steps, found) = (simpler, fault);
-    }
     Some((steps, found))
-}
-
-/// The same trace without one step, with two of them in one, with a lower cost, or with an earlier moment.
-fn simpler<A: Algorithm>(subject: &Subject<A>, steps: &[Step]) -> Vec<Vec<Step>> {
-    let most = match subject.promise {
-        Promise::Paced(most) => most,
-        _ => u64::MAX,
-    };
-    let mut all = Vec::new();
-    for index in 0..steps.len() {
-        let mut fewer = steps.to_vec();
-        let Step { at, op } = fewer.remove(index);
-        all.push(fewer.clone());
-        let mut with = |changed: Step| {
-            let mut steps = steps.to_vec();
-            steps[index] = changed;
-            all.push(steps);
-        };
-        match op {
-            Op::Take(cost) => {
-                for lower in [1, cost / 2, cost.saturating_sub(1)] {
-                    if lower < cost {
-                        with(Step {
-                            at,
-                            op: Op::Take(lower),
-                        });
-                    }
-                }
-            }
-            Op::Refund(_, 0) => {}
-            Op::Refund(which, _) => with(Step {
-                at,
-                op: Op::Refund(which, 0),
-            }),
-        }
-        let before = index.checked_sub(1).map(|before| steps[before]);
-        if let Some(before) = before.filter(|before| before.at < at) {
-            with(Step { at: before.at, op });
-        }
-        if let (
-            Some(Step {
-                at: moment,
-                op: Op::Take(cost),
-            }),
-            Op::Take(more),
-        ) = (before, op)
-        {
-            if moment == at && cost + more <= most {
-                fewer[index - 1].op = Op::Take(cost + more);
-                all.push(fewer);
-            }
-        }
-    }
-    // All of it earlier, by as many windows as that is, or else to the beginning.
-    let start = steps.iter().map(|step| step.at).min().unwrap_or(0);
-    for by in [start, start - start % subject.period] {
-        let earlier = |step: &Step| Step {
-            at: step.at - by,
-            ..*step
-        };
-        if by > 0 {
-            all.push(steps.iter().map(earlier).collect());
-        }
-    }
-    all
 }

@@ -227,7 +227,7 @@ fn case(limit: u64, random: &mut Random, mistake: Option<Mistake>) -> Case {
         0 => most,
         _ => 1 + random.below(most),
     };
-    let mut window = CalendarWindow::try_new(quota, zone_name).expect("a zone");
+    let mut window = CalendarWindow::new(quota, zone_name).expect("a zone");
     if unit != Unit::Day && (anchor > 1 || random.below(2) == 0) {
         window = window.anchor(u8::try_from(anchor).expect("small"));
     }
@@ -405,7 +405,7 @@ fn every_zone_has_windows_without_a_gap() {
             (Quota::per_week(1), 7),
             (Quota::per_month(1), 31),
         ] {
-            let window = CalendarWindow::try_new(quota, zone).expect("a zone");
+            let window = CalendarWindow::new(quota, zone).expect("a zone");
             let reset_at = |ns: u64| {
                 let mut state = window.fresh(at(ns));
                 window.decide(&mut state, at(ns), 1).reset_after
@@ -435,11 +435,11 @@ fn every_zone_has_windows_without_a_gap() {
 #[test]
 fn settings_are_checked_and_read_back() {
     let per_month = Quota::per_month(10);
-    let berlin = CalendarWindow::try_new(per_month, "Europe/Berlin")
+    let berlin = CalendarWindow::new(per_month, "Europe/Berlin")
         .expect("a zone")
         .anchor(15);
     let bytes = settings_to_bytes(&berlin).expect("settings");
-    let utc = CalendarWindow::try_new(Quota::per_day(1), "UTC").expect("UTC");
+    let utc = CalendarWindow::new(Quota::per_day(1), "UTC").expect("UTC");
     assert_eq!(settings_from_bytes(&utc, &bytes), Some(berlin.clone()));
     assert_ne!(
         settings_to_bytes(&berlin.clone().anchor(14)),
@@ -454,13 +454,13 @@ fn settings_are_checked_and_read_back() {
     assert!(refused(berlin.clone().anchor(32)).contains("a number from 1 to 31"));
     let week = utc.with_quota(Quota::per_week(1)).expect("weeks");
     assert!(refused(week.anchor(8)).ends_with("a weekday from 1 (Monday) to 7 (Sunday)"));
-    let hour = CalendarWindow::try_new(Quota::per_hour(1), "UTC").unwrap_err();
+    let hour = CalendarWindow::new(Quota::per_hour(1), "UTC").unwrap_err();
     assert_eq!(
         hour.to_string(),
         "period: 1/h is not allowed; give a day, a week or a month, such as 1000/month"
     );
     assert!(berlin.with_quota(Quota::per_hour(1)).is_err());
-    let zone = CalendarWindow::try_new(per_month, "Europe/Berln").unwrap_err();
+    let zone = CalendarWindow::new(per_month, "Europe/Berln").unwrap_err();
     assert!(
         zone.to_string()
             .starts_with("zone: \"Europe/Berln\" is not allowed")
@@ -470,11 +470,11 @@ fn settings_are_checked_and_read_back() {
 /// Shows promise 318.
 #[test]
 fn a_change_of_zone_or_anchor_keeps_what_was_used() {
-    let month = CalendarWindow::try_new(Quota::per_month(10), "UTC").expect("UTC");
+    let month = CalendarWindow::new(Quota::per_month(10), "UTC").expect("UTC");
     let now = 1_775_001_600; // 2026-04-01
     let mut state = month.fresh(Tick::ZERO);
     assert!(month.decide(&mut state, at(now * SECOND), 4).is_admitted());
-    let berlin = CalendarWindow::try_new(Quota::per_month(10), "Europe/Berlin").expect("a zone");
+    let berlin = CalendarWindow::new(Quota::per_month(10), "Europe/Berlin").expect("a zone");
     for (changed, seconds) in [
         (month.clone().anchor(15), 14 * 86_400),
         (
@@ -504,7 +504,7 @@ fn a_change_of_zone_or_anchor_keeps_what_was_used() {
 /// Shows promise 318.
 #[test]
 fn the_default_clock_has_the_date_of_the_wall_clock() {
-    let limiter = Limiter::new(CalendarWindow::try_new(Quota::per_day(9), "UTC").expect("UTC"));
+    let limiter = Limiter::new(CalendarWindow::new(Quota::per_day(9), "UTC").expect("UTC"));
     let unix = || {
         std::time::SystemTime::UNIX_EPOCH
             .elapsed()

@@ -35,7 +35,7 @@ pub(crate) fn subjects(quota: Quota, burst: u64, cells: u64) -> Vec<Subject> {
     let log = Promise::AtMostIn(period);
     // There is none without the feature `calendar`. Its shortest day has 23 hours.
     let day = Quota::per_day(quota.limit());
-    let day = CalendarWindow::try_new(day, "America/Santiago").map(|day| Subject {
+    let day = CalendarWindow::new(day, "America/Santiago").map(|day| Subject {
         period: 23 * 3_600_000_000_000,
         ..subject("calendar day", day, Promise::Windows)
     });

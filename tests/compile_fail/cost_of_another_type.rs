@@ -1,4 +1,4 @@
-//~ a cost is a `u64`, and this closure returns `usize`: write `u64::from(..)` or `.. as u64`
+//~ expected `u64`, found `usize`
 
 use axum::{Router, extract::Request, routing::get};
 use tower_throttle::{Global, Quota, RateLimitLayer, TokenBucket};

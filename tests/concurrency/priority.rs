@@ -7,7 +7,7 @@ use tokio::time::{sleep, sleep_until};
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task};
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::concurrency::{ConcurrencyLimitLayer, Gradient2};
-use tower_throttle::key::{Prioritize, Priority};
+use tower_throttle::key::Priority;
 use tower_throttle::{AsError, Global, RateLimited};
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -7,7 +7,7 @@ use tonic_types::StatusExt;
 use tower_throttle::{
     Decision, Global, Headers, ProblemJson, Quota, RateLimitLayer, RateLimited, Verdict,
     layer::OnStoreError,
-    respond::{Auto, Grpc, HeadersOnly, Respond},
+    respond::{Grpc, Respond, Standard},
 };
 
 use crate::support::{Gone, Says, ask, lines, request};
@@ -147,7 +147,6 @@ async fn every_denial_has_the_reason_in_its_extensions() {
     };
     check(ask(&denying(), Request::new(())).await);
     check(ask(&denying(), grpc()).await);
-    check(ask(&denying().respond(HeadersOnly), Request::new(())).await);
     check(ask(&denying().respond(ProblemJson), Request::new(())).await);
     check(ask(&denying().respond(Grpc), Request::new(())).await);
     check(ask(&denying().respond(closure), Request::new(())).await);
@@ -177,7 +176,7 @@ async fn a_problem_has_its_registered_type() {
 /// Shows promise 74.
 #[tokio::test]
 async fn one_layer_responds_to_http_and_grpc() {
-    let layer = denying().respond(Auto::with(ProblemJson));
+    let layer = denying().respond(ProblemJson);
     let http = ask(&layer, Request::new(())).await;
     assert_eq!(http.status(), 429);
     assert_eq!(lines(&http, "content-type"), ["application/problem+json"]);
@@ -261,7 +260,7 @@ fn a_request_after_retry_after_is_admitted_and_rounding_down_is_detected() {
     let ours = |span: Duration| {
         let nanos = u64::try_from(span.as_nanos()).unwrap();
         let denied = RateLimited::new(Decision::new(Verdict::Deny, 1, 0, Some(nanos), nanos));
-        let response: Result<Response<()>, ()> = HeadersOnly.deny(Request::new(()), denied);
+        let response: Result<Response<()>, ()> = Standard.deny(Request::new(()), denied);
         lines(&response.unwrap(), "retry-after")[0].parse().unwrap()
     };
     assert!(is_truthful(ours));

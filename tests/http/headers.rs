@@ -11,7 +11,7 @@ use tower_throttle::{
     Decision, FixedWindow, Global, Headers, ProblemJson, Quota, RateLimitLayer, RateLimited,
     SlidingLog, TokenBucket, Verdict,
     key::{Extracted, Rejection},
-    respond::{Grpc, HeadersOnly, Http, Policies, Respond, Tell},
+    respond::{Grpc, Http, Policies, Respond, Standard, Tell},
 };
 
 use crate::support::{Says, ask, lines};
@@ -421,7 +421,7 @@ async fn no_text_of_a_client_reaches_a_header_as_it_is() {
     texts.push("x".repeat(100_000));
     for text in &texts {
         let start: String = text.chars().take(20).collect();
-        assert_eq!(fault_of(text, HeadersOnly).await, None, "{start:?}");
+        assert_eq!(fault_of(text, Standard).await, None, "{start:?}");
         assert_eq!(fault_of(text, ProblemJson).await, None, "{start:?}");
         assert_eq!(fault_of(text, Grpc).await, None, "{start:?}");
     }

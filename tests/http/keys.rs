@@ -3,7 +3,7 @@
 use http::{Request, StatusCode};
 use tower_throttle::{
     ClientIp, FixedWindow, HeaderKey, Quota, RateLimitLayer,
-    key::{BearerToken, Extracted, FromExtension, Key, KeyExtractor, Missing},
+    key::{Extracted, FromExtension, Key, KeyExtractor, Missing},
     respond::Preflight,
 };
 
@@ -68,7 +68,7 @@ async fn a_token_can_be_the_key_and_its_scheme_is_case_insensitive() {
     ]
     .map(|value| with("authorization", &[value]));
     assert_eq!(
-        statuses(BearerToken::new(), requests).await,
+        statuses(HeaderKey::bearer(), requests).await,
         [200, 429, 429, 200, 200, 429]
     );
 }
@@ -243,12 +243,12 @@ async fn no_client_becomes_unlimited_by_what_it_leaves_out() {
     }
     check![
         HeaderKey::new("x-api-key"),
-        BearerToken::new(),
+        HeaderKey::bearer(),
         FromExtension::<User>::new(),
-        HeaderKey::new("x-api-key").or(BearerToken::new()),
+        HeaderKey::new("x-api-key").or(HeaderKey::bearer()),
         HeaderKey::new("x-api-key").or(ClientIp::peer()),
-        (HeaderKey::new("x-api-key"), BearerToken::new()),
-        (HeaderKey::new("x-api-key"), ClientIp::peer(), parsed),
+        (HeaderKey::new("x-api-key"), HeaderKey::bearer()),
+        ((HeaderKey::new("x-api-key"), ClientIp::peer()), parsed),
         header,
         parsed,
         (header, parsed),
@@ -317,7 +317,7 @@ fn an_unread_proxy_header_is_reported_through_every_wrapper() {
     for proxied in [&forwarded, &listed] {
         assert!(reports(&ClientIp::peer(), proxied));
         assert!(reports(&(ClientIp::peer(), path), proxied));
-        assert!(reports(&(path, path, ClientIp::peer()), proxied));
+        assert!(reports(&((path, path), ClientIp::peer()), proxied));
         assert!(reports(&HeaderKey::new("a").or(ClientIp::peer()), proxied));
         assert!(reports(&ClientIp::peer().or(path), proxied));
         assert!(!reports(
@@ -335,12 +335,12 @@ fn an_unread_proxy_header_is_reported_through_every_wrapper() {
     }
     assert!(!reports(&ClientIp::peer(), &direct));
     assert!(!reports(&(ClientIp::peer(), path), &direct));
-    assert!(!reports(&(path, path, ClientIp::peer()), &direct));
+    assert!(!reports(&((path, path), ClientIp::peer()), &direct));
 }
 
 #[tokio::test]
 async fn a_rejection_has_a_body_and_a_header_but_a_denial_has_no_body() {
-    use tower_throttle::{ProblemJson, RateLimited, respond::HeadersOnly};
+    use tower_throttle::{ProblemJson, RateLimited};
 
     let nameless = || with("x-other", &["a"]);
     let keys = || HeaderKey::new("X-Api-Key").if_missing(Missing::Reject(StatusCode::UNAUTHORIZED));
@@ -363,9 +363,6 @@ async fn a_rejection_has_a_body_and_a_header_but_a_denial_has_no_body() {
     assert!(!denied.headers().contains_key("x-ratelimit-error"));
     assert!(!denied.headers().contains_key("content-type"));
 
-    let response = ask(&layer.clone().respond(HeadersOnly), nameless()).await;
-    assert_eq!(response.headers()["x-ratelimit-error"], text);
-    assert_eq!(response.body(), "");
     let response = ask(&layer.clone().respond(ProblemJson), nameless()).await;
     assert_eq!(response.headers()["x-ratelimit-error"], text);
     assert!(response.body().contains(text));

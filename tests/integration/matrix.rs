@@ -15,7 +15,7 @@ use axum::{
 use tower::{Layer, Service, ServiceExt};
 use tower_throttle::{
     ClientIp, Global, HeaderKey, Local, Quota, RateLimitLayer, SlidingLog, TokenBucket,
-    key::{BearerToken, FromExtension, Key, KeyExtractor, MatchedPath},
+    key::{FromExtension, Key, KeyExtractor, MatchedPath},
     store::{
         Fallback,
         cas::{CasBuilder, MemoryStore},
@@ -198,13 +198,15 @@ async fn every_provided_key_works_with_every_backend() {
     matrix.check("ClientIp", ClientIp::peer(), other).await;
     let header = HeaderKey::new("X-Api-Key");
     matrix.check("HeaderKey", header.clone(), other).await;
-    matrix.check("BearerToken", BearerToken::new(), other).await;
+    matrix
+        .check("HeaderKey::bearer", HeaderKey::bearer(), other)
+        .await;
     let users = FromExtension::<User>::new();
     matrix.check("FromExtension", users, other).await;
     matrix.check("MatchedPath", MatchedPath::new(), other).await;
-    let tokens_or_clients = BearerToken::new().or(ClientIp::peer());
+    let tokens_or_clients = HeaderKey::bearer().or(ClientIp::peer());
     matrix.check("Or", tokens_or_clients, other).await;
-    let clients = HeaderKey::new("absent").or(BearerToken::new()).or(Global);
+    let clients = HeaderKey::new("absent").or(HeaderKey::bearer()).or(Global);
     matrix.check("Or of three", clients, other).await;
 
     // Each part of a tuple counts.
@@ -215,7 +217,7 @@ async fn every_provided_key_works_with_every_backend() {
     };
     let pair = (ClientIp::peer(), MatchedPath::new());
     matrix.check("pair", pair, &[BOB, elsewhere, moved]).await;
-    let triple = (header, ClientIp::peer(), users);
+    let triple = ((header, ClientIp::peer()), users);
     let renamed = Sender { user: 2, ..ANN };
     matrix.check("triple", triple, &[BOB, moved, renamed]).await;
 

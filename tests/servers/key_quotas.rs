@@ -150,7 +150,7 @@ pub(crate) fn algorithms(offset: Duration) -> Vec<AnyAlgorithm> {
         LeakyBucket::new(quota).into(),
         TokenBucket::new(quota).into(),
         #[cfg(feature = "calendar")]
-        tower_throttle::CalendarWindow::try_new(Quota::per_day(3), zone)
+        tower_throttle::CalendarWindow::new(Quota::per_day(3), zone)
             .expect("a zone")
             .into(),
         #[cfg(feature = "governor")]

@@ -54,7 +54,7 @@ fn per_gigabyte<B: HttpBody<Data = Bytes> + Unpin>(mut body: B) -> f64 {
 }
 
 fn limited(bytes: usize, bucket: TokenBucket) -> LimitedBody<Frames> {
-    let limit = StreamLimit::new(Limiter::new(bucket));
+    let limit = StreamLimit::new(bucket, ());
     LimitedBody::bytes(Frames::new(bytes), limit)
 }
 

@@ -100,24 +100,14 @@ impl Signals {
     }
 
     pub(super) fn counts(&self) -> ConnectionCounts {
-        let [
-            open,
-            accepted,
-            refused_open,
-            refused_total,
-            refused_rate,
-            accept_errors,
-        ] = self
-            .counts
-            .each_ref()
-            .map(|count| count.load(Ordering::Relaxed));
+        let count = |at: usize| self.counts[at].load(Ordering::Relaxed);
         ConnectionCounts {
-            open,
-            accepted,
-            refused_open,
-            refused_total,
-            refused_rate,
-            accept_errors,
+            open: count(0),
+            accepted: count(1),
+            refused_open: count(2),
+            refused_total: count(3),
+            refused_rate: count(4),
+            accept_errors: count(5),
         }
     }
 }

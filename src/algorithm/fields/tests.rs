@@ -66,7 +66,7 @@ fn different() -> Vec<AnyAlgorithm> {
     let gcra = [10, 11].map(|limit| crate::algorithm::Gcra::try_new(Quota::per_minute(limit)));
     #[cfg(feature = "governor")]
     all.extend(gcra.into_iter().flatten().map(AnyAlgorithm::new));
-    let calendar = |quota, zone| CalendarWindow::try_new(quota, zone).ok();
+    let calendar = |quota, zone| CalendarWindow::new(quota, zone).ok();
     let utc = |quota| calendar(quota, "UTC");
     let month = Quota::per_month(10);
     let calendars = [

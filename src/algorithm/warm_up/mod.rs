@@ -90,37 +90,24 @@ impl WarmUp {
     /// burst is refused when a limiter is built.
     ///
     /// # Panics
-    /// If `warm_up` is out of range; [`try_new`](Self::try_new) returns an error instead.
+    /// If `warm_up` is zero, above 10 years, or too long for the limit.
     #[track_caller]
     pub fn new(quota: Quota, warm_up: Duration) -> Self {
         expect_valid(Self::try_new(quota, warm_up))
     }
 
-    /// [`new`](Self::new) for values from a configuration.
-    ///
-    /// # Errors
-    /// If `warm_up` is zero, above 10 years, or too long for the limit.
-    pub fn try_new(quota: Quota, warm_up: Duration) -> Result<Self, ConfigError> {
+    pub(crate) fn try_new(quota: Quota, warm_up: Duration) -> Result<Self, ConfigError> {
         Self::build(quota, nanos(warm_up), 3)
     }
 
     /// How many times slower than warm a cold key is.
     ///
     /// # Panics
-    /// If `factor` is 0 or above 1,000; [`try_cold_factor`](Self::try_cold_factor) returns an error
-    /// instead.
+    /// If `factor` is 0 or above 1,000.
     #[must_use]
     #[track_caller]
     pub fn cold_factor(self, factor: u64) -> Self {
-        expect_valid(self.try_cold_factor(factor))
-    }
-
-    /// [`cold_factor`](Self::cold_factor) for values from a configuration.
-    ///
-    /// # Errors
-    /// If `factor` is 0 or above 1,000.
-    pub fn try_cold_factor(self, factor: u64) -> Result<Self, ConfigError> {
-        fields::set(self, COLD_FACTOR.name, factor)
+        expect_valid(fields::set(self, COLD_FACTOR.name, factor))
     }
 
     /// Lets requests wait for their turn, at most as long as `units` of cost take when warm.

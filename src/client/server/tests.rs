@@ -27,8 +27,8 @@ fn denied(wait: Option<u64>) -> Feedback {
 }
 
 /// A server that was asked once and has said this at the moment 0.
-fn told(feedback: &Feedback) -> Server {
-    let mut server = Server::default();
+fn told(feedback: &Feedback) -> KnownServer {
+    let mut server = KnownServer::default();
     let number = server.send(at(0));
     server.learn(number, feedback, at(0), HOUR);
     server.refresh(at(0));
@@ -37,7 +37,7 @@ fn told(feedback: &Feedback) -> Server {
 
 #[test]
 fn the_first_request_goes_alone_until_its_response() {
-    let mut server = Server::default();
+    let mut server = KnownServer::default();
     assert!(server.turn(0) <= at(0));
     let first = server.send(at(0));
     assert_eq!(server.turn(0), at(1_000), "for at most a second");
@@ -47,12 +47,12 @@ fn the_first_request_goes_alone_until_its_response() {
         "a server that says nothing has no limit"
     );
 
-    let mut silent = Server::default();
+    let mut silent = KnownServer::default();
     silent.send(at(0));
     silent.refresh(at(1_000));
     assert!(silent.turn(1_000) <= at(1_000));
 
-    let mut lost = Server::default();
+    let mut lost = KnownServer::default();
     lost.send(at(0));
     lost.lose();
     assert!(lost.turn(0) <= at(1));
@@ -144,7 +144,7 @@ fn nothing_is_sent_before_the_time_of_a_denial() {
 /// Shows promise 310.
 #[test]
 fn a_denial_without_a_time_doubles_the_wait() {
-    let mut server = Server::default();
+    let mut server = KnownServer::default();
     let mut now = at(0);
     for seconds in [1, 2, 4, 8] {
         let number = server.send(now);
@@ -191,7 +191,7 @@ fn what_a_server_says_is_believed_for_a_bounded_time() {
 
 #[test]
 fn denials_that_arrive_together_are_one() {
-    let mut server = Server::default();
+    let mut server = KnownServer::default();
     let numbers: Vec<_> = (0..20).map(|_| server.send(at(0))).collect();
     for number in numbers {
         server.learn(number, &denied(None), at(10), HOUR);
@@ -202,7 +202,7 @@ fn denials_that_arrive_together_are_one() {
 #[test]
 fn a_server_that_states_no_limit_is_found_out() {
     // It admits one request per 50 ms, and says a second if it denies.
-    let (mut server, mut now, mut free) = (Server::default(), at(0), at(0));
+    let (mut server, mut now, mut free) = (KnownServer::default(), at(0), at(0));
     let mut run = |requests: u32| {
         let (start, mut denials) = (now, 0);
         for _ in 0..requests {

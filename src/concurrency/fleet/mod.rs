@@ -40,7 +40,7 @@ use std::{fmt, sync::Arc, task::Waker, time::Duration};
 use super::limit::IntoLimit;
 use super::permits::{Permits, checked_limit};
 use super::request::PermitRequest;
-use super::source::Source;
+use super::source::PermitSource;
 use super::table::Joined;
 use crate::clock::Tick;
 use crate::error::{ConfigError, StoreError, expect_valid};
@@ -215,7 +215,7 @@ struct OfKey {
     last_error: Arc<Mutex<Option<StoreError>>>,
 }
 
-impl<K: RemoteKey, S: CasStore> Source<K> for Fleet<S> {
+impl<K: RemoteKey, S: CasStore> PermitSource<K> for Fleet<S> {
     const ASKS: bool = true;
 
     fn ask(

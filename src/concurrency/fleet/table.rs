@@ -4,7 +4,7 @@ use std::task::Waker;
 
 use super::super::{
     lease::Lease,
-    request::{PermitRequest, Usage, part_of},
+    request::{KeyUsage, PermitRequest, part_of},
     shard::Entry,
     table::Joined,
     table::Table,
@@ -13,7 +13,7 @@ use crate::clock::Tick;
 use crate::store::cas::{LeasePlan, LeaseView};
 use crate::sync::Ordering;
 
-impl Table {
+impl PermitTable {
     /// Takes a permit that this machine holds, or joins the line and wakes the task that asks the store.
     /// `start` makes the waker of a new task, if the key needs one.
     pub(super) fn ask(
@@ -36,7 +36,7 @@ impl Table {
         });
         lease.queue = queue;
         let others = lease.others;
-        let usage = |in_flight: u64| Usage {
+        let usage = |in_flight: u64| KeyUsage {
             in_flight: in_flight.saturating_add(others),
             limit: part_of(limit, request.reserved),
         };
@@ -63,7 +63,7 @@ impl Table {
         let Some(entry) = shard.entries.get_mut(&id) else {
             return LeasePlan::default();
         };
-        let Entry {
+        let KeyPermits {
             in_flight,
             line,
             lease,

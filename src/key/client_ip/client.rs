@@ -20,95 +20,78 @@ use crate::key::Key;
 // Networks of proxies and of lists are the same: all addresses that share their first bits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Client {
-    /// The family, the prefix, and an IPv4 address. Never an IPv4 address mapped into IPv6.
-    tag: u64,
-    /// The halves of an IPv6 address. All bits after the prefix are zero.
+    /// The halves of the first address, an IPv4 address mapped into IPv6. All bits after the prefix are zero.
     high: u64,
     low: u64,
+    /// How many bits all addresses share, of 128. 0 if the address is not known.
+    prefix: u64,
 }
 
-const V4: u64 = 4;
-const V6: u64 = 6;
-
-const fn tag_of(family: u64, prefix: u8) -> u64 {
-    family << 40 | (prefix as u64) << 32
-}
+/// An IPv4 address in IPv6 has as many bits before it, and these are the last of them.
+pub(crate) const BEFORE_V4: u8 = 96;
+const MAPPED: u64 = 0xffff;
 
 impl Client {
     /// All clients without an address.
     pub const UNKNOWN: Self = Self {
-        tag: 0,
         high: 0,
         low: 0,
+        prefix: 0,
     };
 
     /// The client at `address`, which is not mapped into IPv6, with one prefix per family.
-    #[expect(clippy::cast_possible_truncation, reason = "halves of a number")]
     #[inline]
     pub(super) fn containing(address: IpAddr, v4: u8, v6: u8) -> Self {
         match address {
             IpAddr::V4(address) => Self::from_v4(address, v4),
-            IpAddr::V6(address) => {
-                let kept = u128::MAX.checked_shl(128 - u32::from(v6));
-                let bits = address.to_bits() & kept.unwrap_or_default();
-                let [high, low] = [(bits >> 64) as u64, bits as u64];
-                let tag = tag_of(V6, v6);
-                Self { tag, high, low }
-            }
+            IpAddr::V6(address) => Self::sharing(address.to_bits(), v6),
         }
     }
 
     #[inline]
     pub(super) fn from_v4(address: Ipv4Addr, prefix: u8) -> Self {
-        let kept = u32::MAX.checked_shl(32 - u32::from(prefix));
-        let kept = address.to_bits() & kept.unwrap_or_default();
+        Self::sharing(address.to_ipv6_mapped().to_bits(), BEFORE_V4 + prefix)
+    }
+
+    /// All addresses that share this many bits, at least one, with `address`.
+    #[expect(clippy::cast_possible_truncation, reason = "halves of a number")]
+    #[inline]
+    pub(in crate::key) fn sharing(address: u128, prefix: u8) -> Self {
+        let bits = address & u128::MAX << (128 - prefix);
         Self {
-            tag: tag_of(V4, prefix) | u64::from(kept),
-            high: 0,
-            low: 0,
+            high: (bits >> 64) as u64,
+            low: bits as u64,
+            prefix: prefix.into(),
         }
     }
 
-    const fn family(&self) -> u64 {
-        self.tag >> 40
+    /// How many bits all addresses share, of 128.
+    #[expect(clippy::cast_possible_truncation, reason = "at most 128")]
+    pub(in crate::key) const fn prefix(&self) -> u8 {
+        self.prefix as u8
     }
 
-    /// The first address, and the number of bits that all addresses share.
+    /// If it is an IPv4 network. A larger network of IPv6 contains no IPv4 address.
+    const fn is_v4(&self) -> bool {
+        self.prefix > BEFORE_V4 as u64 && self.high == 0 && self.low >> 32 == MAPPED
+    }
+
+    /// The first address and the prefix.
     fn network(&self) -> Option<(IpAddr, u8)> {
-        let [.., prefix, a, b, c, d] = self.tag.to_be_bytes();
-        match self.family() {
-            V4 => Some((IpAddr::from([a, b, c, d]), prefix)),
-            V6 => {
-                let bits = u128::from(self.high) << 64 | u128::from(self.low);
-                Some((Ipv6Addr::from_bits(bits).into(), prefix))
-            }
-            _ => None,
+        let first = Ipv6Addr::from_bits(u128::from(self.high) << 64 | u128::from(self.low));
+        match (first.to_ipv4_mapped(), self.prefix()) {
+            (_, 0) => None,
+            (Some(first), prefix) if self.is_v4() => Some((first.into(), prefix - BEFORE_V4)),
+            (_, prefix) => Some((first.into(), prefix)),
         }
     }
 
-    /// Whether `address`, which is not mapped into IPv6, is in this network.
-    pub(super) fn contains(&self, address: IpAddr) -> bool {
+    /// Whether it contains `address`, which is not mapped into IPv6.
+    pub(in crate::key) fn contains(&self, address: IpAddr) -> bool {
         self.network().is_some_and(|(first, prefix)| {
             first.is_ipv4() == address.is_ipv4()
                 && Self::containing(address, prefix, prefix) == *self
         })
-    }
-
-    pub(in crate::key) const fn is_v4(&self) -> bool {
-        self.family() == V4
-    }
-
-    /// The first and the last address as numbers.
-    pub(in crate::key) fn bounds(&self) -> (u128, u128) {
-        let (first, free) = match self.network() {
-            Some((IpAddr::V4(first), prefix)) => (first.to_bits().into(), 32 - u32::from(prefix)),
-            Some((IpAddr::V6(first), prefix)) => (first.to_bits(), 128 - u32::from(prefix)),
-            None => (0, 0),
-        };
-        (
-            first,
-            first | !u128::MAX.checked_shl(free).unwrap_or_default(),
-        )
     }
 
     /// Parses `ADDRESS/PREFIX`, or a single address. `few` says what is allowed instead of all
@@ -133,12 +116,11 @@ impl Client {
         let bits = if address.is_ipv4() { 32 } else { 128 };
         let prefix: u8 = match prefix {
             None => bits,
-            Some(digits) if !digits.bytes().all(|byte| byte.is_ascii_digit()) => {
-                return Err(refuse("a prefix in decimal digits"));
-            }
             Some(digits) => {
-                let prefix = digits.parse().ok().filter(|prefix| *prefix <= bits);
-                let most = "a prefix of at most 32 bits for IPv4, 128 for IPv6";
+                let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+                let prefix = digits.parse().ok();
+                let prefix = prefix.filter(|prefix| is_number && *prefix <= bits);
+                let most = "a prefix of at most 32 bits for IPv4, 128 for IPv6, in decimal digits";
                 prefix.ok_or_else(|| refuse(most))?
             }
         };
@@ -166,9 +148,11 @@ impl Client {
 impl Hash for Client {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // The family comes first, so that different clients are hashed differently.
-        state.write_u64(self.tag);
-        if self.family() == V6 {
+        // An address of IPv4 is one word. Its first bits are zero, and those of the mark are not.
+        if self.is_v4() {
+            state.write_u64(self.prefix << 56 | self.low);
+        } else {
+            state.write_u64(self.prefix);
             state.write_u64(self.high);
             state.write_u64(self.low);
         }

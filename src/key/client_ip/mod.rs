@@ -10,6 +10,7 @@ mod forwarded;
 mod peer;
 mod proxied;
 
+pub(crate) use self::client::BEFORE_V4;
 pub use self::{client::Client, peer::PeerAddr};
 
 use std::{
@@ -20,11 +21,11 @@ use std::{
 use http::{Extensions, HeaderMap, Request, header::FORWARDED};
 
 use self::peer::{connect_info, peer};
-use self::proxied::{HeaderKind, Proxied, ProxiedAddress, TrustedProxies, X_FORWARDED_FOR};
+use self::proxied::{HeaderKind, Proxied, TrustedProxies, X_FORWARDED_FOR};
 use super::header::header_name;
 use super::missing::{Absent, Missing, assert_unset, resolve};
 use super::or::{FindKey, Or};
-use crate::error::{ConfigError, expect_valid};
+use crate::error::expect_valid;
 use crate::key::{Extracted, KeyExtractor};
 
 /// Counts by the address of the client.
@@ -97,7 +98,7 @@ pub struct ClientIp {
 enum AddressSource {
     Peer,
     /// A trait object: a program that never asks for a header has no code to read it.
-    Header(Arc<dyn ProxiedAddress>),
+    Header(Arc<Proxied>),
 }
 
 /// A header with the client's address; not a key extractor until the trusted proxies are declared.
@@ -259,40 +260,24 @@ impl ClientIp {
 }
 
 impl Forwarded {
-    /// Trusts proxies in these networks: `10.0.0.0/8`, `fd00::/8`, or a single address.
+    /// Trusts proxies in these networks: `10.0.0.0/8`, `fd00::/8`, or a single address. A text from outside of the
+    /// program can be parsed as [`Networks`](crate::key::Networks) first, whose errors are the same.
     ///
     /// # Panics
-    /// If [`try_trusting`](Self::try_trusting) returns an error.
-    #[track_caller]
-    pub fn trusting(self, networks: impl IntoIterator<Item: AsRef<str>>) -> ClientIp {
-        expect_valid(self.try_trusting(networks))
-    }
-
-    /// As [`trusting`](Self::trusting), for networks from a configuration file.
-    ///
-    /// # Errors
     /// If one of them is not a network, has host bits (`10.0.0.1/8`), contains all addresses
     /// (`0.0.0.0/0`), or is a mapped network (`::ffff:10.0.0.0/8`) with far more addresses than its
     /// text suggests.
     ///
+    /// ```should_panic
+    /// # use tower_throttle::ClientIp;
+    /// ClientIp::forwarded().trusting(["10.0.0.1/8"]); // 10.0.0.0/8 for the network, 10.0.0.1 for the address
     /// ```
-    /// use tower_throttle::ClientIp;
-    ///
-    /// let error = ClientIp::forwarded().try_trusting(["10.0.0.1/8"]).unwrap_err();
-    /// assert_eq!(
-    ///     error.to_string(),
-    ///     "trusting: 10.0.0.1/8 is not allowed; \
-    ///      give 10.0.0.0/8 for the network, or 10.0.0.1 for the address"
-    /// );
-    /// ```
-    pub fn try_trusting(
-        self,
-        networks: impl IntoIterator<Item: AsRef<str>>,
-    ) -> Result<ClientIp, ConfigError> {
+    #[track_caller]
+    pub fn trusting(self, networks: impl IntoIterator<Item: AsRef<str>>) -> ClientIp {
         let parse = |text: &str| Client::parse("trusting", text, SOME_PROXIES);
         let networks = networks.into_iter().map(|network| parse(network.as_ref()));
-        let proxies = TrustedProxies::Networks(networks.collect::<Result<_, _>>()?);
-        Ok(ClientIp::proxied(self.0, proxies))
+        let proxies = TrustedProxies::Networks(expect_valid(networks.collect()));
+        ClientIp::proxied(self.0, proxies)
     }
 
     /// Trusts the `hops` nearest proxies, whatever their addresses.
@@ -396,7 +381,7 @@ impl ClientIp {
 ///
 /// Without the implementation below, the compiler says that a closure is expected, because closures
 /// are the only other candidate. With it, the compiler prints the message of [`KeyExtractor`].
-pub trait ProxiesAreTrusted<B> {}
+pub(crate) trait ProxiesAreTrusted<B> {}
 
 impl<B> KeyExtractor<Request<B>> for Forwarded
 where

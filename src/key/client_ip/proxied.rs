@@ -1,22 +1,11 @@
 //! The client's address in a header that trusted proxies write.
 
-use std::{
-    fmt,
-    net::IpAddr,
-    panic::{RefUnwindSafe, UnwindSafe},
-};
+use std::net::IpAddr;
 
 use http::{HeaderMap, HeaderName, header::FORWARDED};
 
 use super::client::Client;
 use super::forwarded::{ReverseElements, Separator, parse_address, parse_forwarded_for};
-
-/// Reads the client's address from the headers of a request that came from `peer`.
-pub(super) trait ProxiedAddress:
-    fmt::Debug + Send + Sync + UnwindSafe + RefUnwindSafe
-{
-    fn address(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Option<IpAddr>;
-}
 
 /// A header, and the proxies that write it.
 #[derive(Debug)]
@@ -44,8 +33,8 @@ pub(super) enum TrustedProxies {
 
 pub(super) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-impl ProxiedAddress for Proxied {
-    fn address(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Option<IpAddr> {
+impl Proxied {
+    pub(super) fn address(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Option<IpAddr> {
         let mut addresses = self.header.addresses(headers);
         match &self.proxies {
             TrustedProxies::Networks(networks) => {

@@ -2,7 +2,6 @@
 
 mod networks;
 mod predicates;
-mod ranges;
 mod watched;
 
 pub use self::{

@@ -67,8 +67,8 @@ impl<B> Predicate<Request<B>> for Within {
 /// Requests whose key is one of these, for [`skip`](crate::RateLimitLayer::skip) and
 /// [`block`](crate::RateLimitLayer::block). One that the extractor rejects is rejected.
 ///
-/// The keys of [`HeaderKey`](crate::HeaderKey) and [`BearerToken`](crate::key::BearerToken) are
-/// secrets, which cannot be compared: use a closure that returns a `String` for them.
+/// The keys of [`HeaderKey`](crate::HeaderKey) are secrets, which cannot be compared: use a closure that returns a
+/// `String` for them.
 ///
 /// ```
 /// use tower_throttle::key::{Among, Watched};

@@ -82,12 +82,12 @@ impl Environment {
     ///
     /// // A store of the program: here, a table in this process.
     /// let environment = Environment::new()
-    ///     .store("table", |_name: &str, algorithm| Local::new(algorithm).try_capacity(1_000));
+    ///     .store("table", |_name: &str, algorithm| Ok(Local::new(algorithm).capacity(1_000)));
     /// # drop(environment);
     /// ```
     ///
     /// With a Redis of the program, it is
-    /// `.store("shared", move |name, algorithm| redis.try_limiter(name, algorithm))`.
+    /// `.store("shared", move |name, algorithm| Ok(redis.limiter(name, algorithm)))`.
     #[must_use]
     pub fn store<F, L>(mut self, name: &str, limiter: F) -> Self
     where

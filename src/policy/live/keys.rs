@@ -7,20 +7,18 @@ use http::Request;
 use super::environment::{Environment, FindExtension};
 use super::key::{Part, PolicyKey};
 use crate::key::{
-    Absent, BearerToken, ClientIp, Either, Extracted, HeaderKey, KeyExtractor, Missing, Secret,
-    resolve,
+    Absent, ClientIp, Either, Extracted, HeaderKey, KeyExtractor, Missing, Secret, resolve,
 };
 use crate::policy::file::{KeySource, Limit, not_defined};
 
 /// Finds the [`PolicyKey`] of a request: one part per source.
-pub(super) struct PolicyKeys(Vec<Source>);
+pub(super) struct PolicyKeys(Vec<KeyFinder>);
 
 /// How one part is found.
-enum Source {
+enum KeyFinder {
     Global,
     Client(ClientIp),
     Header(HeaderKey),
-    Bearer(BearerToken),
     #[cfg(feature = "axum")]
     Route(crate::key::MatchedPath),
     Extension(String, FindExtension, Option<Missing>),
@@ -32,24 +30,24 @@ impl PolicyKeys {
         let missing = limit.missing.map(Missing::from);
         let or_shared = missing.unwrap_or(Missing::Shared);
         let sources = limit.keys.iter().map(|source| match source {
-            KeySource::Global => Ok(Source::Global),
+            KeySource::Global => Ok(KeyFinder::Global),
             KeySource::ClientIp(bits) => {
                 let clients = environment.clients.clone();
                 let clients = bits.map_or(clients.clone(), |bits| clients.v6_prefix(bits));
-                Ok(Source::Client(match missing {
+                Ok(KeyFinder::Client(match missing {
                     Some(missing) => clients.if_missing(missing),
                     None => clients,
                 }))
             }
             KeySource::Header(name) => {
                 let keys = HeaderKey::new(name.as_str());
-                Ok(Source::Header(keys.if_missing(or_shared)))
+                Ok(KeyFinder::Header(keys.if_missing(or_shared)))
             }
-            KeySource::Bearer => Ok(Source::Bearer(BearerToken::new().if_missing(or_shared))),
+            KeySource::Bearer => Ok(KeyFinder::Header(HeaderKey::bearer().if_missing(or_shared))),
             #[cfg(feature = "axum")]
             KeySource::MatchedPath => {
                 let routes = crate::key::MatchedPath::new();
-                Ok(Source::Route(routes.if_missing(or_shared)))
+                Ok(KeyFinder::Route(routes.if_missing(or_shared)))
             }
             #[cfg(not(feature = "axum"))]
             KeySource::MatchedPath => {
@@ -58,7 +56,7 @@ impl PolicyKeys {
             KeySource::Extension(name) => {
                 let found = environment.extensions.get(name);
                 let found =
-                    found.map(|find| Source::Extension(name.clone(), Arc::clone(find), missing));
+                    found.map(|find| KeyFinder::Extension(name.clone(), Arc::clone(find), missing));
                 let known = environment.extensions.keys();
                 found.ok_or_else(|| format!("the extension {}", not_defined(name, known)))
             }
@@ -67,14 +65,13 @@ impl PolicyKeys {
     }
 }
 
-impl Source {
+impl KeyFinder {
     fn extract<B>(&self, request: &Request<B>) -> Extracted<Part> {
         let text = |text: Option<&str>| text.map_or(Secret::MISSING, HeaderKey::key);
         match self {
             Self::Global => Extracted::Key(Either::Right(Secret::MISSING)),
             Self::Client(clients) => clients.extract(request).map(Either::Left),
             Self::Header(keys) => keys.extract(request).map(Either::Right),
-            Self::Bearer(keys) => keys.extract(request).map(Either::Right),
             #[cfg(feature = "axum")]
             Self::Route(routes) => {
                 let route = routes.extract(request);
@@ -114,7 +111,7 @@ impl PolicyKeys {
 
     pub(super) fn unread_proxy_header<B>(&self, request: &Request<B>) -> bool {
         self.0.iter().any(|source| match source {
-            Source::Client(clients) => clients.unread_proxy_header(request),
+            KeyFinder::Client(clients) => clients.unread_proxy_header(request),
             _ => false,
         })
     }

@@ -196,52 +196,6 @@ impl PolicyHandle {
         self.with(name, |active| active.state().counts.read())
     }
 
-    /// Writes what all keys of all rate limits in memory have used, so that the next process goes on with it; see
-    /// [`Local::save`](crate::Local::save). What stores hold is not written.
-    ///
-    /// # Errors
-    /// If the writer fails.
-    ///
-    /// ```
-    /// # #[cfg(feature = "toml")]
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use tower_throttle::ClientIp;
-    /// use tower_throttle::policy::{Environment, PolicyFile, PolicyLayer};
-    ///
-    /// let handle = || {
-    ///     let file = PolicyFile::from_toml(
-    ///         "version = 1\n[[limit]]\nname = \"api\"\nlimit = \"fixed_window 9/d\"\nkey = \"client_ip\"",
-    ///     )?;
-    ///     Ok::<_, Box<dyn std::error::Error>>(PolicyLayer::new(file, Environment::new())?.handle())
-    /// };
-    /// let (before, after) = (handle()?, handle()?);
-    /// let client = ClientIp::peer().key([203, 0, 113, 9].into()).into();
-    /// before.limit("api").expect("in the file").charge(&client, 4).await?;
-    /// let mut saved = Vec::new();
-    /// before.save(&mut saved)?;
-    /// after.load(&saved[..])?;
-    /// let left = after.limit("api").expect("in the file").peek(&client, 1).await?;
-    /// assert_eq!(left.remaining(), 5);
-    /// # Ok(())
-    /// # }
-    /// # #[cfg(not(feature = "toml"))]
-    /// # fn main() {}
-    /// ```
-    pub fn save(&self, mut writer: impl Write) -> io::Result<()> {
-        SaveState::save(self, &mut writer)
-    }
-
-    /// Reads what [`save`](Self::save) has written, and goes on with it; see [`Local::load`](crate::Local::load). Call
-    /// it before the first request. A limit that was not saved begins afresh.
-    ///
-    /// # Errors
-    /// If the bytes are damaged: then nothing is loaded. Or if the state of a limit does not fit: then this limit begins
-    /// afresh, the others are loaded, and the error says why.
-    pub fn load(&self, mut reader: impl Read) -> io::Result<()> {
-        SaveState::load(self, &mut reader)
-    }
-
     /// Returns what each limit that applies to `request` would decide now, in the order of the file. Nothing is taken or
     /// counted.
     ///
@@ -358,6 +312,8 @@ impl PolicyHandle {
     }
 }
 
+/// What stores hold is not saved. A limit that was not saved begins afresh, and so does one whose state does not fit: the others
+/// are loaded, and the error says why.
 impl SaveState for PolicyHandle {
     fn save(&self, writer: &mut dyn Write) -> io::Result<()> {
         let limits = self.in_memory();

@@ -24,11 +24,11 @@ use crate::sync::Swap;
 /// The limits of a policy file, as a [`PolicyLayer`](super::PolicyLayer) has them. Clones share them.
 #[derive(Clone)]
 pub struct PolicyLimits {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<LiveLimits>,
 }
 
 /// What the layer, the services and the handles of a file share.
-pub(super) struct Shared {
+pub(super) struct LiveLimits {
     current: Swap<Generation>,
     pub(super) environment: Environment,
     /// Locked while the limits of a file are built, one file after the other.
@@ -39,7 +39,7 @@ pub(super) struct Shared {
 impl PolicyLimits {
     pub(super) fn new(environment: Environment) -> Self {
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(LiveLimits {
                 current: Swap::default(),
                 environment,
                 open_stores: Mutex::default(),
@@ -54,7 +54,7 @@ impl PolicyLimits {
 
     /// See [`PolicyHandle::reload`](super::PolicyHandle::reload).
     pub(super) fn reload(&self, file: &PolicyFile) -> Result<Reloaded, Problems> {
-        let Shared {
+        let LiveLimits {
             current,
             environment,
             open_stores,

@@ -18,7 +18,7 @@ use std::{
 };
 
 use super::layer::PolicyHandle;
-use super::limits::{PolicyLimits, Shared};
+use super::limits::{LiveLimits, PolicyLimits};
 use super::report::Reloaded;
 use crate::policy::file::PolicyFile;
 
@@ -66,7 +66,7 @@ impl PolicyHandle {
         path: impl Into<PathBuf>,
         report: impl FnMut(Result<Reloaded, Box<dyn Error + Send + Sync>>) + Send + 'static,
     ) -> io::Result<()> {
-        let mut watch = Watch {
+        let mut watch = FileWatch {
             path: path.into(),
             shared: Arc::downgrade(&self.backend().shared),
             report,
@@ -88,10 +88,10 @@ impl PolicyHandle {
 /// What a reload has changed, or why it has failed.
 type Report = Result<Reloaded, Box<dyn Error + Send + Sync>>;
 
-struct Watch<F> {
+struct FileWatch<F> {
     path: PathBuf,
     /// Weak: the thread ends with the limits.
-    shared: Weak<Shared>,
+    shared: Weak<LiveLimits>,
     report: F,
     /// The files of the lists of the last file without a mistake in its text.
     lists: Vec<PathBuf>,
@@ -100,7 +100,7 @@ struct Watch<F> {
     loaded: Option<u64>,
 }
 
-impl<F: FnMut(Report)> Watch<F> {
+impl<F: FnMut(Report)> FileWatch<F> {
     /// Reads the files once. Returns false when the limits are gone.
     fn tick(&mut self) -> bool {
         let Some(shared) = self.shared.upgrade() else {

@@ -22,7 +22,7 @@ use crate::error::RateLimited;
 ///
 /// Every denied request is answered so, whatever it is: HTTP sees a status of 200. It is for a service that
 /// only gRPC reaches, for example through a proxy that removes `te`. [`Standard`](super::Standard) and
-/// [`Auto`](super::Auto) answer so what is a gRPC request.
+/// [`ProblemJson`](crate::ProblemJson) answer so what is a gRPC request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Grpc;
 

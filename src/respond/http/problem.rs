@@ -5,13 +5,14 @@ use http::{HeaderValue, Request, Response, header};
 use super::header_text::{Quoted, set_header};
 use super::response::{plain, response_from_request};
 use crate::error::RateLimited;
+use crate::respond::grpc::{Grpc, is_grpc};
 use crate::respond::{Http, Respond};
 
 /// The status, `Retry-After` and a body of `application/problem+json`, of the types that the
 /// `RateLimit` draft registers.
 ///
-/// The body is the service's own type, which has to be `From<String>`, as the bodies of axum, reqwest
-/// and `http_body_util::Full` are.
+/// A gRPC request gets a gRPC status, as from [`Standard`](crate::respond::Standard). The body is the service's own
+/// type, which has to be `From<String>`, as the bodies of axum, reqwest and `http_body_util::Full` are.
 ///
 /// ```
 /// use axum::{Router, body::{Body, to_bytes}, extract::Request, routing::get};
@@ -38,10 +39,13 @@ use crate::respond::{Http, Respond};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProblemJson;
 
-impl<A, B: From<String>, Err> Respond<Request<A>, Response<B>, Err> for ProblemJson {
+impl<A, B: From<String> + Default, Err> Respond<Request<A>, Response<B>, Err> for ProblemJson {
     type Protocol = Http;
 
     fn deny(&self, request: Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
+        if is_grpc(&request) {
+            return Grpc.deny(request, denied);
+        }
         let mut response = response_from_request(request, B::from(problem(&denied)));
         let media = HeaderValue::from_static("application/problem+json");
         set_header(response.headers_mut(), header::CONTENT_TYPE, media);

@@ -37,7 +37,7 @@ fn visible(rejection: &Rejection) -> String {
 /// The body type is generic and needs no `From<String>`: the default responder serves every body
 /// that is `Default`. The types that hold text are therefore found at run time.
 #[cold]
-pub(in crate::respond) fn error_body<B: 'static>(response: &mut Response<B>, mut text: String) {
+pub(super) fn error_body<B: 'static>(response: &mut Response<B>, mut text: String) {
     text.push('\n');
     if set_text(response.body_mut(), text) {
         let plain = HeaderValue::from_static("text/plain; charset=utf-8");

@@ -182,7 +182,7 @@ mod tests {
     #[cfg(feature = "calendar")]
     #[test]
     fn no_window_of_the_calendar_begins_anew_too_early() {
-        let months = CalendarWindow::try_new(Quota::per_month(10), "Europe/Berlin").unwrap();
+        let months = CalendarWindow::new(Quota::per_month(10), "Europe/Berlin").unwrap();
         let second = |second: u64| Tick::from_nanos(second * 1_000_000_000);
         let ends: Vec<_> = (0..4)
             .scan(1_773_000_000, |at, _| {

@@ -17,62 +17,6 @@ use crate::sync::lock;
 /// The hash of this differs with each seed, and with another function.
 const PROBE: (&str, u64, Ipv6Addr) = ("tower-throttle", 7, Ipv6Addr::LOCALHOST);
 
-impl<A, C, S> Local<A, C, S>
-where
-    A: Algorithm,
-    C: Clock,
-    S: BuildHasher + Send + Sync + 'static,
-{
-    /// Writes what all keys have used, so that the next process goes on with it: [`load`](Self::load).
-    ///
-    /// All keys that still count are written, as tags and not as themselves, with the secret seed of their hash. Who
-    /// has the bytes can find keys that share a limit, so keep them as you keep a password. A
-    /// [`StateFile`](crate::store::StateFile) does so, and replaces its file at once.
-    ///
-    /// Decisions go on meanwhile: a shard of the table is locked for less than a millisecond at a time.
-    ///
-    /// # Errors
-    /// If the writer fails, or the algorithm contains one that has no form as bytes.
-    ///
-    /// ```
-    /// use tower_throttle::{FixedWindow, Local, Quota};
-    ///
-    /// # fn main() -> std::io::Result<()> {
-    /// let before = Local::new(FixedWindow::new(Quota::per_day(10)));
-    /// before.check_n("alice", 4);
-    /// let mut saved = Vec::new();
-    /// before.save(&mut saved)?;
-    ///
-    /// // In the next process, which has raised the limit.
-    /// let after = Local::new(FixedWindow::new(Quota::per_day(20)));
-    /// after.load(&saved[..])?;
-    /// assert_eq!(after.peek("alice").remaining(), 16);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn save(&self, mut writer: impl Write) -> io::Result<()> {
-        SaveState::save(self, &mut writer)
-    }
-
-    /// Reads what [`save`](Self::save) has written, and goes on with it. Call it before the first request.
-    ///
-    /// What has passed since then counts as passed, by the machine's wall clock ([`Clock::unix_time`]): not more,
-    /// and nothing if that clock was set back. Windows end when the clock of this process says so.
-    ///
-    /// Other settings of the algorithm apply as by [`set_algorithm`](Self::set_algorithm): what was used stays used.
-    ///
-    /// # Errors
-    /// If the bytes are damaged, or do not fit: they are of another version, another algorithm or another
-    /// [`capacity`](Self::capacity), or the hash function of this table gives other hashes. Also if the table is in
-    /// use. Then the table stays as it was.
-    ///
-    /// A [hash function of your own](Self::with_hasher) has to give the same hashes in each process, which
-    /// `RandomState` does not. Keys are found again only if their [`Hash`](std::hash::Hash) is what it was.
-    pub fn load(&self, mut reader: impl Read) -> io::Result<()> {
-        SaveState::load(self, &mut reader)
-    }
-}
-
 impl<A, C, S> SaveState for Local<A, C, S>
 where
     A: Algorithm,

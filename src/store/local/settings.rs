@@ -40,7 +40,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     ///
     /// # Panics
     /// If `keys` is 0 or above 2^36 (on 32-bit systems 2^25), or if the table was used or cloned
-    /// before; [`try_capacity`](Self::try_capacity) returns an error instead.
+    /// before.
     ///
     /// ```
     /// use tower_throttle::{Local, Quota, TokenBucket};
@@ -55,24 +55,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         expect_valid(self.try_capacity(keys))
     }
 
-    /// Sets how many keys the table can hold, for values from a configuration.
-    ///
-    /// # Errors
-    /// If `keys` is 0 or above 2^36 (on 32-bit systems 2^25), or if the table was used or cloned
-    /// before.
-    ///
-    /// ```
-    /// use tower_throttle::{Local, Quota, TokenBucket};
-    ///
-    /// let limiter = Local::new(TokenBucket::new(Quota::per_second(10)));
-    /// let error = limiter.try_capacity(0).unwrap_err();
-    /// assert!(error.to_string().starts_with("capacity: 0 is not allowed; give"));
-    ///
-    /// let limiter = Local::new(TokenBucket::new(Quota::per_second(10)));
-    /// let _ = limiter.check("alice");
-    /// assert!(limiter.try_capacity(1_000).is_err());
-    /// ```
-    pub fn try_capacity(self, keys: usize) -> Result<Self, ConfigError> {
+    pub(crate) fn try_capacity(self, keys: usize) -> Result<Self, ConfigError> {
         if keys == 0 || keys > MAX_CAPACITY {
             return Err(ConfigError::out_of_range(
                 "capacity",

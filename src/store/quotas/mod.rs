@@ -80,30 +80,15 @@ impl<K: 'static> Quotas<K> {
     /// A quota per key as `lookup` says, under `limit`, whose own quota is the default.
     ///
     /// # Panics
-    /// As [`try_new`](Self::try_new) returns an error.
+    /// If a setting of the algorithm is invalid, if it does not have a single quota, as a tuple, or if it
+    /// has a queue: the turns of queued requests belong to one quota. In a store, for a
+    /// [`Lockout`](crate::Lockout).
     #[track_caller]
     pub fn new<L: QuotaPerKey<K>>(limit: L, lookup: impl Lookup<K>) -> Self {
         expect_valid(Self::try_new(limit, lookup))
     }
 
-    /// The same, for an algorithm from a configuration.
-    ///
-    /// # Errors
-    /// If a setting of the algorithm is invalid, if it does not have a single quota, as a tuple, or if it
-    /// has a queue: the turns of queued requests belong to one quota. In a store, for a
-    /// [`Lockout`](crate::Lockout).
-    ///
-    /// ```
-    /// use tower_throttle::{LeakyBucket, Quota, store::{Plan, Quotas}};
-    ///
-    /// let queue = LeakyBucket::new(Quota::per_second(1)).queue(10);
-    /// let error = Quotas::try_new(queue, |_: &u64| Plan::Default).unwrap_err();
-    /// assert!(error.to_string().contains("a queue"));
-    /// ```
-    pub fn try_new<L: QuotaPerKey<K>>(
-        limit: L,
-        lookup: impl Lookup<K>,
-    ) -> Result<Self, ConfigError> {
+    fn try_new<L: QuotaPerKey<K>>(limit: L, lookup: impl Lookup<K>) -> Result<Self, ConfigError> {
         let under = limit.into_quotas()?;
         let default = under(None)?;
         let fixed = |plan| {

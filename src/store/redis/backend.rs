@@ -69,7 +69,7 @@ impl Redis {
     /// loaded and swapped, as [`Cas`](crate::store::cas::Cas) does.
     ///
     /// # Panics
-    /// If [`try_limiter`](Self::try_limiter) returns an error.
+    /// If the name is not 1 to 64 letters, digits and any of `. _ -`, or if the algorithm is refused.
     #[track_caller]
     pub fn limiter<I>(&self, policy: &str, algorithm: I) -> RedisLimiter<I::Algorithm>
     where
@@ -78,22 +78,7 @@ impl Redis {
         expect_valid(self.try_limiter(policy, algorithm))
     }
 
-    /// As [`limiter`](Self::limiter), for a policy from a configuration.
-    ///
-    /// # Errors
-    /// If the name is not 1 to 64 letters, digits and any of `. _ -`, or if the algorithm is refused.
-    ///
-    /// ```
-    /// use tower_throttle::{FixedWindow, Quota, store::redis::Redis};
-    ///
-    /// let redis = Redis::open("redis://127.0.0.1:6379")?;
-    /// let window = FixedWindow::new(Quota::per_second(5));
-    /// assert!(redis.try_limiter("api", window).is_ok());
-    /// let error = redis.try_limiter("a b", window).unwrap_err();
-    /// assert!(error.to_string().starts_with("policy: \"a b\" is not allowed"));
-    /// # Ok::<(), tower_throttle::ConfigError>(())
-    /// ```
-    pub fn try_limiter<I>(
+    pub(crate) fn try_limiter<I>(
         &self,
         policy: &str,
         algorithm: I,

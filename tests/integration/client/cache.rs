@@ -12,8 +12,7 @@ use axum::{
 use http::StatusCode;
 use tower_throttle::{
     FixedWindow, HeaderKey, ProblemJson, Quota, RateLimitLayer, RateLimited,
-    concurrency::ConcurrencyLimitLayer,
-    respond::{Auto, Grpc, HeadersOnly},
+    concurrency::ConcurrencyLimitLayer, respond::Grpc,
 };
 
 use crate::client::support::{ask, policy};
@@ -80,18 +79,10 @@ fn apps() -> Vec<(&'static str, Router)> {
     vec![
         ("the default", app.clone().layer(limit())),
         (
-            "HeadersOnly",
-            app.clone().layer(limit().respond(HeadersOnly)),
-        ),
-        (
             "ProblemJson",
             app.clone().layer(limit().respond(ProblemJson)),
         ),
         ("Grpc", app.clone().layer(limit().respond(Grpc))),
-        (
-            "Auto",
-            app.clone().layer(limit().respond(Auto::with(ProblemJson))),
-        ),
         ("a closure", app.clone().layer(limit().respond(closure))),
         ("block", app.clone().layer(limit().block(is_attacker))),
         (

@@ -5,10 +5,7 @@ use http::{Method, Request, Version};
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
-use tower_throttle::{
-    FixedWindow, Global, Quota, RateLimitLayer,
-    respond::{Auto, HeadersOnly},
-};
+use tower_throttle::{FixedWindow, Global, Quota, RateLimitLayer};
 
 use crate::client::support::{policy, serve};
 
@@ -43,9 +40,9 @@ async fn only_a_request_that_is_grpc_by_its_specification_is_denied_with_status_
             app.clone().layer(RateLimitLayer::new(Global, once())),
         ),
         (
-            "Auto",
+            "ProblemJson",
             app.clone()
-                .layer(RateLimitLayer::new(Global, once()).respond(Auto::with(HeadersOnly))),
+                .layer(RateLimitLayer::new(Global, once()).respond(tower_throttle::ProblemJson)),
         ),
         (
             "block",

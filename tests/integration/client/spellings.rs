@@ -3,7 +3,7 @@
 use axum::{Router, routing::any};
 use tower_throttle::{
     FixedWindow, HeaderKey, Quota, RateLimitLayer,
-    key::{BearerToken, FromExtension, KeyExtractor},
+    key::{FromExtension, KeyExtractor},
 };
 
 use crate::client::support::{Calls, policy, send, serve};
@@ -151,7 +151,7 @@ async fn every_spelling_of_a_key_is_counted_as_that_key_or_as_none() {
         2
     );
 
-    assert_eq!(calls_of_headers(BearerToken::new(), &TOKENS).await, 2);
+    assert_eq!(calls_of_headers(HeaderKey::bearer(), &TOKENS).await, 2);
     // Whatever the client sends: the operator has forgotten the layer that inserts the extension.
     assert_eq!(
         calls_of_headers(FromExtension::<String>::new(), &TOKENS).await,

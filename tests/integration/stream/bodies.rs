@@ -5,7 +5,6 @@ use std::{
     convert::Infallible,
     future::{Future, Ready, ready},
     pin::Pin,
-    sync::Arc,
     task::{self, Context, Poll},
     time::Duration,
 };
@@ -17,7 +16,7 @@ use http_body_util::{BodyExt, Full};
 use tokio::time::{Instant, Sleep, sleep};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_throttle::{
-    Decision, Limiter, Local, Quota, RateLimited, StoreError, TokenBucket,
+    Decision, Local, Quota, RateLimited, StoreError, TokenBucket,
     layer::OnStoreError,
     store::{Backend, Cached, IntoBackend, Op, Plan, Quotas},
     stream::{BodyLimitLayer, LimitedBody, StreamLimit},
@@ -93,19 +92,19 @@ async fn error_of<B: Body<Data = Bytes, Error: std::fmt::Debug>>(body: B, burst:
 /// Shows promise 344.
 #[tokio::test(start_paused = true)]
 async fn a_body_is_paced_within_two_percent_by_every_limit() {
-    let keyed = |bucket| StreamLimit::keyed(Arc::new(Local::new(bucket)), 7_u64);
+    let keyed = |bucket| StreamLimit::new(bucket, 7_u64);
     let plan = |burst| Plan::Quota(Quota::per_second(RATE).burst(burst));
     let own = move |burst| {
         let quotas = Quotas::new(bucket(1), move |_: &u64| plan(burst));
-        StreamLimit::keyed(Arc::new(quotas), 7_u64)
+        StreamLimit::new(quotas, 7_u64)
     };
     let cached = move |burst| {
         let plans = Cached::new(move |_: u64| async move { Ok::<_, StoreError>(plan(burst)) });
-        StreamLimit::keyed(Arc::new(Quotas::new(bucket(1), plans)), 7_u64)
+        StreamLimit::new(Quotas::new(bucket(1), plans), 7_u64)
     };
     for burst in [4_096, CHUNK as u64, 100_000, 1_000_000] {
         for limit in [
-            StreamLimit::new(Limiter::new(bucket(burst))),
+            StreamLimit::new(bucket(burst), ()),
             keyed(bucket(burst)),
             keyed(bucket(burst).queue(1_000_000)),
             own(burst),
@@ -152,9 +151,9 @@ async fn the_rate_holds_for_any_burst() {
             bucket_of(rate, burst),
         );
         let limit = match case % 3 {
-            0 => StreamLimit::new(Limiter::new(bucket)),
-            1 => StreamLimit::keyed(Arc::new(Local::new(bucket)), 7_u64),
-            _ => StreamLimit::keyed(Arc::new(Local::new(bucket.queue(1_000_000))), 7_u64),
+            0 => StreamLimit::new(bucket, ()),
+            1 => StreamLimit::new(bucket, 7_u64),
+            _ => StreamLimit::new(Local::new(bucket.queue(1_000_000)), 7_u64),
         };
         let frames = (burst + rate / 8) as usize / size + 1;
         let mut body = LimitedBody::bytes(Frames::of(frames, size), limit);
@@ -244,7 +243,7 @@ async fn bodies_of_one_key_share_its_limit_and_others_do_not() {
 }
 
 fn limited(frames: Frames, burst: u64) -> LimitedBody<Frames> {
-    LimitedBody::bytes(frames, StreamLimit::new(Limiter::new(bucket(burst))))
+    LimitedBody::bytes(frames, StreamLimit::new(bucket(burst), ()))
 }
 
 /// Shows promise 344.
@@ -298,7 +297,7 @@ async fn a_stated_length_is_passed_on_and_counts_for_nothing() {
 /// Shows promise 344.
 #[tokio::test(start_paused = true)]
 async fn a_body_that_may_not_wait_fails_and_loses_nothing() {
-    let limit = StreamLimit::new(Limiter::new(bucket(60_000))).max_wait(Duration::ZERO);
+    let limit = StreamLimit::new(bucket(60_000), ()).max_wait(Duration::ZERO);
     let mut body = LimitedBody::bytes(Frames::of(2, 60_000), limit);
     let mut len = 0;
     let denied = loop {

@@ -3,7 +3,6 @@
 use std::{
     future::Future,
     pin::{Pin, pin},
-    sync::Arc,
     task::{Context, Poll, Waker},
     time::Duration,
 };
@@ -11,7 +10,7 @@ use std::{
 use futures_core::Stream;
 use tokio::time::Instant;
 use tower_throttle::{
-    Limiter, Local, Quota, TokenBucket,
+    Local, Quota, TokenBucket,
     stream::{LimitedStream, StreamLimit},
 };
 
@@ -32,11 +31,11 @@ fn bucket() -> TokenBucket {
     TokenBucket::new(Quota::per_second(10).burst(1))
 }
 
-/// The limits that a stream can have: a limiter, and one key of a backend without and with a queue.
+/// The limits that a stream can have: of one key only, and one of many keys without and with a queue.
 fn limits() -> [StreamLimit; 3] {
-    let keyed = |bucket| StreamLimit::keyed(Arc::new(Local::new(bucket)), 7_u64);
+    let keyed = |bucket| StreamLimit::new(bucket, 7_u64);
     [
-        StreamLimit::new(Limiter::new(bucket())),
+        StreamLimit::new(Local::new(bucket()), ()),
         keyed(bucket()),
         keyed(bucket().queue(100)),
     ]
@@ -102,12 +101,8 @@ async fn a_message_that_may_not_wait_fails_and_the_stream_goes_on() {
 /// Shows promise 343.
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_is_dropped_while_it_waits_gives_its_turn_back() {
-    let local = Arc::new(Local::new(bucket().queue(100)));
-    let limiter = Arc::new(Limiter::new(bucket()));
-    for limit in [
-        StreamLimit::keyed(Arc::clone(&local), 7_u64),
-        StreamLimit::new(Arc::clone(&limiter)),
-    ] {
+    for bucket in [bucket(), bucket().queue(100)] {
+        let limit = StreamLimit::new(bucket, 7_u64);
         let stream = || LimitedStream::new(Numbers(0, 9), limit.clone());
         let (mut first, mut second) = (stream(), stream());
         assert!(first.next().await.is_some());

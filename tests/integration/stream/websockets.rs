@@ -82,9 +82,9 @@ async fn upgrade(
 ) -> impl IntoResponse {
     let client = ClientIp::peer().key(peer.ip());
     let limit = match limits.mistake {
-        Mistake::PerConnection => StreamLimit::keyed(Arc::new(Local::new(limits.bucket)), client),
-        Mistake::Shared => StreamLimit::keyed(limits.per_client, ()),
-        _ => StreamLimit::keyed(limits.per_client, client),
+        Mistake::PerConnection => StreamLimit::new(limits.bucket, client),
+        Mistake::Shared => StreamLimit::new(limits.per_client, ()),
+        _ => StreamLimit::new(limits.per_client, client),
     };
     let holder = PermitHolder::new();
     let keep = (limits.mistake != Mistake::Unheld).then(|| Extension(holder.keep()));

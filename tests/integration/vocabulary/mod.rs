@@ -7,7 +7,7 @@ mod invalid_settings;
 use std::time::Duration;
 
 use tower_throttle::{
-    ConfigError, Limiter, ManualClock, Quota, SlidingGrid, TokenBucket, WarmUp,
+    AnyAlgorithm, ConfigError, Limiter, ManualClock, Quota, TokenBucket,
     clock::{Tick, Timer},
 };
 
@@ -50,10 +50,12 @@ fn every_quota_parses_to_itself_and_to_no_other() {
     let mut seen = std::collections::HashMap::new();
     for period in periods {
         for limit in [1, 2, 9, 10, 999, 1_000, 1 << 31, (1 << 32) - 1] {
-            let Ok(quota) = Quota::try_per(limit, Duration::from_nanos(period)) else {
+            let period = Duration::from_nanos(period);
+            let Ok(quota) = Quota::try_from((limit, period)) else {
                 continue;
             };
-            let bursts = [limit, limit + 1, 1].map(|burst| quota.try_burst(burst));
+            let bursts = [limit, limit + 1, 1];
+            let bursts = bursts.map(|burst| Quota::try_from((limit, period, burst)));
             for quota in [Ok(quota)].into_iter().chain(bursts).flatten() {
                 let text = quota.to_string();
                 assert_eq!(text.parse(), Ok(quota), "{text}");
@@ -144,29 +146,24 @@ fn a_parse_error_contains_the_value_and_the_allowed_values() {
 
 #[test]
 fn every_constructor_error_starts_with_the_field() {
-    let quota = Quota::per_second(1);
+    let parsed = |text: &str| text.parse::<AnyAlgorithm>().expect_err("out of range");
     let errors: [(ConfigError, &str); 6] = [
         (
-            Quota::try_per(0, Duration::from_secs(1)).expect_err("zero"),
+            Quota::try_from((0, Duration::from_secs(1))).expect_err("zero"),
             "limit: 0 ",
         ),
         (
-            Quota::try_per(1, Duration::MAX).expect_err("too long"),
+            Quota::try_from((1, Duration::MAX)).expect_err("too long"),
             "period: ",
         ),
-        (quota.try_burst(0).expect_err("zero"), "burst: 0 "),
         (
-            SlidingGrid::new(quota).try_cells(61).expect_err("too many"),
-            "cells: 61 ",
+            Quota::try_from((1, Duration::from_secs(1), 0)).expect_err("zero"),
+            "burst: 0 ",
         ),
+        (parsed("sliding_grid 1/s; cells=61"), "cells: 61 "),
+        (parsed("warm_up 1/s; warm_up=0s"), "warm_up: 0"),
         (
-            WarmUp::try_new(quota, Duration::ZERO).expect_err("zero"),
-            "warm_up: 0ns ",
-        ),
-        (
-            WarmUp::new(quota, Duration::from_secs(1))
-                .try_cold_factor(0)
-                .expect_err("zero"),
+            parsed("warm_up 1/s; warm_up=1s; cold_factor=0"),
             "cold_factor: 0 ",
         ),
     ];

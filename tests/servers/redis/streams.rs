@@ -37,7 +37,7 @@ fn limiter(
 type Messages = LimitedStream<Iter<Range<u32>>>;
 
 fn keyed(backend: impl Backend<String>) -> StreamLimit {
-    StreamLimit::keyed(Arc::new(backend), KEY.to_owned())
+    StreamLimit::new(Arc::new(backend), KEY.to_owned())
 }
 
 fn numbers(limit: StreamLimit, n: u32) -> Messages {

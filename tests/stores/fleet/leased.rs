@@ -193,7 +193,7 @@ async fn months_of_the_calendar_are_shared() {
     let clock = ManualClock::new();
     clock.advance(Duration::from_secs(starts[0] - HOUR));
     let store = MemoryStore::with_clock(clock.clone());
-    let months = CalendarWindow::try_new(Quota::per_month(20), "Europe/Berlin").expect("a zone");
+    let months = CalendarWindow::new(Quota::per_month(20), "Europe/Berlin").expect("a zone");
     let months = months.anchor(31);
     let one = leased(&store)
         .build("api", months.clone())

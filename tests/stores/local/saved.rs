@@ -99,7 +99,7 @@ fn faults<A: Algorithm>(algorithm: &A, start: Start, passes: bool, seed: u64) ->
     let span = random.below(3 * SECOND);
     let new = start(&old, span);
     let after = table(algorithm, &new);
-    after.load(&bytes[..]).expect("the same limit");
+    after.load(&mut &bytes[..]).expect("the same limit");
     if passes {
         old.advance(span);
     }
@@ -164,7 +164,7 @@ macro_rules! of_windows {
         $check(&AnyAlgorithm::new(SlidingGrid::new(quota)));
         #[cfg(feature = "calendar")]
         $check(
-            &tower_throttle::CalendarWindow::try_new(Quota::per_day(9), "Europe/Berlin")
+            &tower_throttle::CalendarWindow::new(Quota::per_day(9), "Europe/Berlin")
                 .expect("a zone"),
         );
     }};
@@ -206,7 +206,7 @@ fn a_lockout_goes_on_and_its_next_block_is_longer() {
     assert!(before.check("key").is_admitted());
     let new = Machine::new(NOON + 20 * SECOND, NOON + 20 * SECOND);
     let after = table(&lockout, &new);
-    after.load(&saved(&before)[..]).expect("the same limit");
+    after.load(&mut &saved(&before)[..]).expect("the same limit");
     assert_eq!(after.blocked(), 1);
     let left = Some(Duration::from_secs(40));
     assert_eq!(after.check("key").retry_after, left);
@@ -220,7 +220,7 @@ fn refusal<A: Algorithm, S>(local: &Table<A, S>, bytes: &[u8]) -> String
 where
     S: BuildHasher + Send + Sync + 'static,
 {
-    let error = local.load(bytes).expect_err("it does not fit");
+    let error = local.load(&mut { bytes }).expect_err("it does not fit");
     assert_eq!(error.kind(), ErrorKind::InvalidData);
     assert_eq!(local.stats().live, 0);
     error.to_string()
@@ -279,9 +279,9 @@ fn what_does_not_fit_is_refused_with_its_reason_and_nothing_is_loaded() {
     );
 
     // A table that has refused all this is as it was.
-    after.load(&bytes[..]).expect("the same limit");
+    after.load(&mut &bytes[..]).expect("the same limit");
     assert_eq!(after.peek("key").remaining(), 9);
-    let error = after.load(&bytes[..]).expect_err("it is in use");
+    let error = after.load(&mut &bytes[..]).expect_err("it is in use");
     assert_eq!(error.kind(), ErrorKind::AlreadyExists);
     assert_eq!(
         error.to_string(),
@@ -315,7 +315,7 @@ fn bytes_that_are_damaged_or_cut_off_are_refused() {
         refusal(&after, &bytes[..place]);
     }
     refusal(&after, &[&bytes[..], &[0]].concat());
-    after.load(&bytes[..]).expect("it is whole");
+    after.load(&mut &bytes[..]).expect("it is whole");
     assert_eq!(after.peek("key").remaining(), 82);
 }
 
@@ -330,7 +330,7 @@ fn the_state_that_keys_without_a_slot_share_goes_on() {
     let keys = || 0..40;
     let admitted = |local: &Local<_>| keys().filter(|key| local.check(key).is_admitted()).count();
     assert!(admitted(&before) < 40);
-    after.load(&saved(&before)[..]).expect("the same limit");
+    after.load(&mut &saved(&before)[..]).expect("the same limit");
     let same = keys().all(|key| before.peek(&key).is_admitted() == after.peek(&key).is_admitted());
     assert!(same);
     assert!(after.check("one more").is_denied(), "it shares the state");
@@ -344,10 +344,10 @@ fn a_limiter_goes_on() {
     assert!(before.check_n(9).is_admitted());
     let bytes = saved(&before);
     let after = of(Machine::new(5, NOON + 4 * SECOND));
-    after.load(&bytes[..]).expect("the same limit");
+    after.load(&mut &bytes[..]).expect("the same limit");
     assert_eq!(after.peek().remaining(), 4);
     for end in 0..bytes.len() {
-        let error = after.load(&bytes[..end]).expect_err("cut off");
+        let error = after.load(&mut &bytes[..end]).expect_err("cut off");
         assert_eq!(error.kind(), ErrorKind::InvalidData);
     }
     assert_eq!(after.peek().remaining(), 4);

@@ -41,12 +41,12 @@ type Report = Result<Reloaded, Box<dyn Error + Send + Sync>>;
 fn watch(
     path: PathBuf,
     environment: Environment,
-) -> (PolicyLayer, Watch<impl FnMut(Report)>, Reports) {
+) -> (PolicyLayer, FileWatch<impl FnMut(Report)>, Reports) {
     let file = PolicyFile::from_toml(&fs::read_to_string(&path).unwrap()).unwrap();
     let layer = PolicyLayer::new(file, environment).unwrap();
     let reports = Rc::new(RefCell::new(Vec::new()));
     let log = Rc::clone(&reports);
-    let watch = Watch {
+    let watch = FileWatch {
         path,
         shared: Arc::downgrade(&layer.handle().backend().shared),
         report: move |report: Report| {

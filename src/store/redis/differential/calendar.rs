@@ -15,7 +15,7 @@ fn calendar(random: &mut Random) -> CalendarWindow {
         (Quota::per_week(limit), 7),
         (Quota::per_month(limit), 31),
     ]);
-    let window = CalendarWindow::try_new(quota, zone).expect("a zone");
+    let window = CalendarWindow::new(quota, zone).expect("a zone");
     match random.below(3) {
         0 if most > 0 => window.anchor(u8::try_from(1 + random.below(most)).expect("small")),
         _ => window,

@@ -95,7 +95,7 @@ fn a_clock_set_back_admits_no_more_and_denies_no_longer_than_promised() {
 #[test]
 fn a_calendar_window_after_the_clock_was_set_back_is_no_longer() {
     let server = RedisServer::start();
-    let window = crate::algorithm::CalendarWindow::try_new(Quota::per_day(4), "Asia/Tokyo");
+    let window = crate::algorithm::CalendarWindow::new(Quota::per_day(4), "Asia/Tokyo");
     let window = window.expect("a zone");
     let day = Duration::from_secs(86_400);
     for step in [day, 1_000 * day] {

@@ -17,7 +17,7 @@ use crate::error::ConfigError;
 ///
 /// - Text is written as it is if it has at most 64 bytes and consists of letters, digits and
 ///   `. _ : / @ + -`. Any other text is written as `~` and its SHA-256 in 64 digits.
-/// - Secrets ([`HeaderKey`](crate::HeaderKey), [`BearerToken`](crate::key::BearerToken), and every
+/// - Secrets ([`HeaderKey`](crate::HeaderKey), and every
 ///   [`HeaderValue`](http::HeaderValue), which may hold one) are written as `~` and an HMAC-SHA-256
 ///   in 64 digits. The HMAC is keyed with the prefix and the policy, so one secret has different
 ///   names in different policies. A secret is never sent to Redis.

@@ -10,7 +10,7 @@ use std::{
 use http::{HeaderValue, Method, Uri, uri::Authority};
 
 use super::{KeyName, RemoteKey};
-use crate::key::{Client, Either, ExtensionKey, Secret};
+use crate::key::{Client, Either, Secret};
 
 impl RemoteKey for Client {
     fn write(&self, name: &mut KeyName) {
@@ -38,12 +38,6 @@ impl RemoteKey for HeaderValue {
 impl RemoteKey for crate::key::Route {
     fn write(&self, name: &mut KeyName) {
         self.path().write(name);
-    }
-}
-
-impl<T: RemoteKey> RemoteKey for ExtensionKey<T> {
-    fn write(&self, name: &mut KeyName) {
-        self.value().write(name);
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
 use http::{HeaderValue, Method, Uri, uri::Authority};
 
 use super::*;
-use crate::key::{BearerToken, ClientIp, Either, FromExtension, HeaderKey, MatchedPath};
+use crate::key::{ClientIp, Either, HeaderKey, MatchedPath};
 
 fn name(key: impl RemoteKey) -> String {
     let mut name = KeyName::new("{p:q:");
@@ -43,7 +43,7 @@ fn short_plain_keys_are_written_verbatim() {
     assert_eq!(name(b"bytes"), "{p:q:bytes}");
     let client = ClientIp::peer().key("2001:db8::1".parse().unwrap());
     assert_eq!(name(client), "{p:q:2001:db8::/64}");
-    assert_eq!(name(FromExtension::key(5_u8)), "{p:q:+,5}");
+    assert_eq!(name(Some(5_u8)), "{p:q:+,5}");
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn secrets_are_never_written_in_clear_text() {
     let header = HeaderValue::from_static(secret);
     let names = [
         name(HeaderKey::key(secret)),
-        name(BearerToken::key(secret)),
+        name(HeaderKey::key(secret)),
         name(header.clone()),
         name((header, "x")),
         {

@@ -1,42 +1,27 @@
-//! Responses without a body, and responses made by a closure.
+//! The default response, and responses made by a closure.
 
 use http::{Request, Response, header};
 
-use super::rejection::error_header;
+use super::rejection::{error_body, error_header};
 use super::response::{finish, no_store, plain, response_from_request, retry_after};
 use crate::error::RateLimited;
-use crate::respond::{Http, Respond};
+use crate::respond::grpc::{Grpc, is_grpc};
+use crate::respond::{Http, Respond, Standard};
 
-/// The status, `Retry-After` and `Cache-Control: no-store`; no body. A rejection has its text in `x-ratelimit-error`.
-///
-/// The body is the service's own type, which has to be `Default`: the bodies of axum, tonic and
-/// http-body-util are.
-///
-/// ```
-/// use axum::{Router, body::Body, extract::Request, routing::get};
-/// use tower::ServiceExt;
-/// use tower_throttle::{Global, Quota, RateLimitLayer, TokenBucket, respond::HeadersOnly};
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() {
-/// let layer = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_minute(1)))
-///     .respond(HeadersOnly);
-/// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
-/// let _admitted = app.clone().oneshot(Request::new(Body::empty())).await;
-/// let denied = app.oneshot(Request::new(Body::empty())).await.unwrap();
-/// assert_eq!(denied.status(), 429);
-/// assert_eq!(denied.headers()["retry-after"], "60");
-/// # }
-/// ```
-#[derive(Clone, Copy, Debug, Default)]
-pub struct HeadersOnly;
-
-impl<A, B: Default, Err> Respond<Request<A>, Response<B>, Err> for HeadersOnly {
+impl<A, B: Default + 'static, Err> Respond<Request<A>, Response<B>, Err> for Standard {
     type Protocol = Http;
 
     fn deny(&self, request: Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
+        if is_grpc(&request) {
+            return Grpc.deny(request, denied);
+        }
+        // The denials of a limit are frequent, and their headers say it all.
+        let text = denied.decision().is_none().then(|| denied.to_string());
         let mut response = response_from_request(request, B::default());
         plain(&mut response, denied);
+        if let Some(text) = text {
+            error_body(&mut response, text);
+        }
         Ok(response)
     }
 }
