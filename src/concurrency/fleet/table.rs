@@ -5,9 +5,9 @@ use std::task::Waker;
 use super::super::{
     lease::Lease,
     request::{KeyUsage, PermitRequest, part_of},
-    shard::Entry,
+    shard::KeyPermits,
     table::Joined,
-    table::Table,
+    table::PermitTable,
 };
 use crate::clock::Tick;
 use crate::store::cas::{LeasePlan, LeaseView};
