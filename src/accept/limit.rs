@@ -56,7 +56,7 @@ impl ConnectionLimit {
             total: None,
             rate: None,
             except: None,
-            signals: Arc::default(),
+            signals: Arc::new(Signals::new("default")),
         }
     }
 

@@ -4,7 +4,7 @@ use crate::error::ConfigError;
 
 /// How important a request is: a number from 1 to 100. Higher is more important.
 ///
-/// For [`LimitLayer::priority`](crate::layer::LimitLayer::priority), which states what it does. The default is [`HIGH`](Self::HIGH).
+/// For [`LimitLayer::priority`](crate::layer::LimitLayer::priority), which states what it does. Without one it is [`HIGH`](Self::HIGH).
 ///
 /// ```
 /// use tower_throttle::key::Priority;
@@ -37,12 +37,6 @@ impl Priority {
             "a priority is a number from 1 to 100"
         );
         Self(number)
-    }
-}
-
-impl Default for Priority {
-    fn default() -> Self {
-        Self::HIGH
     }
 }
 

@@ -1,7 +1,7 @@
 //! What an extractor says arrives through every extractor around it.
 
+use super::or::FindKey;
 use crate::error::Rejection;
-use crate::key::or::FindKey;
 use crate::key::{Costs, Extracted, Filter, KeyExtractor, Or, Priorities, Priority, With};
 
 /// An extractor that says something of its own about everything.

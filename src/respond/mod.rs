@@ -24,7 +24,11 @@ pub use self::{
     watch::{Event, Watch},
 };
 pub(crate) use self::{
-    cost::CostMeter, grpc::BASE64, jitter::spread, responder::ResponseHooks, settle::SettleResult,
+    cost::CostMeter,
+    grpc::{BASE64, is_grpc},
+    jitter::spread,
+    responder::ResponseHooks,
+    settle::SettleResult,
 };
 
 use std::any::Any;

@@ -111,9 +111,3 @@ impl Signals {
         }
     }
 }
-
-impl Default for Signals {
-    fn default() -> Self {
-        Self::new("default")
-    }
-}

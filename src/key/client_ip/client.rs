@@ -120,7 +120,7 @@ impl Client {
                 let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
                 let prefix = digits.parse().ok();
                 let prefix = prefix.filter(|prefix| is_number && *prefix <= bits);
-                let most = "a prefix of at most 32 bits for IPv4, 128 for IPv6, in decimal digits";
+                let most = "a prefix in decimal digits, of at most 32 bits for IPv4, 128 for IPv6";
                 prefix.ok_or_else(|| refuse(most))?
             }
         };

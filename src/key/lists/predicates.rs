@@ -81,6 +81,7 @@ impl<B> Predicate<Request<B>> for Within {
 /// blocked.set(["mallory".to_owned(), "trudy".to_owned()].into());
 /// # let _ = layer;
 /// ```
+#[derive(Clone)]
 pub struct Among<K, T> {
     extractor: K,
     keys: Watched<HashSet<T>>,
@@ -106,16 +107,6 @@ where
             Extracted::Key(key) => Ok(self.keys.read(|keys| keys.contains(&key))),
             Extracted::Skip => Ok(false),
             Extracted::Reject(rejection) => Err(rejection),
-        }
-    }
-}
-
-/// Manual impl: derive would require `T: Clone`.
-impl<K: Clone, T> Clone for Among<K, T> {
-    fn clone(&self) -> Self {
-        Self {
-            extractor: self.extractor.clone(),
-            keys: self.keys.clone(),
         }
     }
 }

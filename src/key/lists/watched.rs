@@ -17,6 +17,7 @@ use crate::sync::Swap;
 /// blocked.set(Networks::new(["198.51.100.0/24"]));
 /// assert!(same.get().contains("198.51.100.7".parse().unwrap()));
 /// ```
+#[derive(Clone)]
 pub struct Watched<T>(Arc<Swap<T>>);
 
 impl<T> Watched<T> {
@@ -43,20 +44,13 @@ impl<T> Watched<T> {
 
 impl<T> From<&Self> for Watched<T> {
     fn from(list: &Self) -> Self {
-        list.clone()
+        Self(Arc::clone(&list.0))
     }
 }
 
 impl<T> From<T> for Watched<T> {
     fn from(list: T) -> Self {
         Self::new(list)
-    }
-}
-
-/// Manual impl: derive would require `T: Clone`.
-impl<T> Clone for Watched<T> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
     }
 }
 

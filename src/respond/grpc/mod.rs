@@ -104,7 +104,7 @@ const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 ///
 /// The content type alone would let a client turn its denials into responses with status 200. The version
 /// is not asked for: behind the gRPC-Web layer of tonic, gRPC has the version of the browser's request.
-pub(super) fn is_grpc<A>(request: &Request<A>) -> bool {
+pub(crate) fn is_grpc<A>(request: &Request<A>) -> bool {
     request.method() == Method::POST && has_grpc_headers(request.headers())
 }
 

@@ -5,8 +5,7 @@ use http::{HeaderValue, Request, Response, header};
 use super::header_text::{Quoted, set_header};
 use super::response::{plain, response_from_request};
 use crate::error::RateLimited;
-use crate::respond::grpc::{Grpc, is_grpc};
-use crate::respond::{Http, Respond};
+use crate::respond::{Grpc, Http, Respond, is_grpc};
 
 /// The status, `Retry-After` and a body of `application/problem+json`, of the types that the
 /// `RateLimit` draft registers.

@@ -5,8 +5,7 @@ use http::{Request, Response, header};
 use super::rejection::{error_body, error_header};
 use super::response::{finish, no_store, plain, response_from_request, retry_after};
 use crate::error::RateLimited;
-use crate::respond::grpc::{Grpc, is_grpc};
-use crate::respond::{Http, Respond, Standard};
+use crate::respond::{Grpc, Http, Respond, Standard, is_grpc};
 
 impl<A, B: Default + 'static, Err> Respond<Request<A>, Response<B>, Err> for Standard {
     type Protocol = Http;
