@@ -6,8 +6,8 @@ use std::sync::Once;
 
 use tower_throttle::store::local::Overflow;
 use tower_throttle::{
-    All, AnyAlgorithm, FixedWindow, Global, LeakyBucket, Local, RateLimitLayer, SlidingLog,
-    SlidingWindow,
+    All, AnyAlgorithm, FixedWindow, Global, LeakyBucket, Local, RateLimitLayer, SlidingGrid,
+    SlidingLog, SlidingWindow,
 };
 
 use super::*;

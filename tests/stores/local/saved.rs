@@ -206,7 +206,9 @@ fn a_lockout_goes_on_and_its_next_block_is_longer() {
     assert!(before.check("key").is_admitted());
     let new = Machine::new(NOON + 20 * SECOND, NOON + 20 * SECOND);
     let after = table(&lockout, &new);
-    after.load(&mut &saved(&before)[..]).expect("the same limit");
+    after
+        .load(&mut &saved(&before)[..])
+        .expect("the same limit");
     assert_eq!(after.blocked(), 1);
     let left = Some(Duration::from_secs(40));
     assert_eq!(after.check("key").retry_after, left);
@@ -330,7 +332,9 @@ fn the_state_that_keys_without_a_slot_share_goes_on() {
     let keys = || 0..40;
     let admitted = |local: &Local<_>| keys().filter(|key| local.check(key).is_admitted()).count();
     assert!(admitted(&before) < 40);
-    after.load(&mut &saved(&before)[..]).expect("the same limit");
+    after
+        .load(&mut &saved(&before)[..])
+        .expect("the same limit");
     let same = keys().all(|key| before.peek(&key).is_admitted() == after.peek(&key).is_admitted());
     assert!(same);
     assert!(after.check("one more").is_denied(), "it shares the state");
