@@ -302,12 +302,12 @@ fn a_load_at_the_time_of_the_first_request_loads_or_says_that_it_is_late() {
         let after = Local::new(bucket).capacity(10);
         let loaded = thread::scope(|scope| {
             let uses = scope.spawn(|| after.peek("key").remaining());
-            let loaded = after.load(&bytes[..]).is_ok();
+            let loaded = after.load(&mut &bytes[..]).is_ok();
             let _ = uses.join().expect("it does not panic");
             loaded
         });
         assert_eq!(after.peek("key").remaining(), if loaded { 5 } else { 9 });
-        assert!(after.load(&bytes[..]).is_err(), "it is in use");
+        assert!(after.load(&mut &bytes[..]).is_err(), "it is in use");
     }
 }
 
