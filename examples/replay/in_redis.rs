@@ -13,7 +13,8 @@ use tower_throttle::{
     clock::Tick,
     store::{
         Backend, Op, Receipt,
-        redis::{Redis, RedisFuture, RedisLimiter},
+        cas::{Cas, CasFuture},
+        redis::Redis,
     },
 };
 
@@ -39,7 +40,7 @@ pub(crate) struct InRedis {
     redis: Redis,
     /// The policy of the trace, in the server's unit.
     policy: Policy,
-    limiter: RedisLimiter<AnyAlgorithm>,
+    limiter: Cas<Redis, AnyAlgorithm>,
     names: Vec<String>,
     shift: Shift,
 }
@@ -111,7 +112,7 @@ impl InRedis {
         &mut self,
         key: usize,
         time: u64,
-        ask: impl FnOnce(&RedisLimiter<AnyAlgorithm>, &str) -> RedisFuture<AnyAlgorithm>,
+        ask: impl FnOnce(&Cas<Redis, AnyAlgorithm>, &str) -> CasFuture<Redis, AnyAlgorithm>,
     ) -> Result<Decision, String> {
         self.server.set(time);
         // The limiter spawns its request when called.
@@ -129,7 +130,7 @@ impl InRedis {
         &mut self,
         key: usize,
         time: u64,
-        ask: impl FnOnce(&RedisLimiter<AnyAlgorithm>, &str) -> RedisFuture<AnyAlgorithm>,
+        ask: impl FnOnce(&Cas<Redis, AnyAlgorithm>, &str) -> CasFuture<Redis, AnyAlgorithm>,
     ) -> Result<Decision, String> {
         self.server.is_dry(true);
         let decision = self.ask(key, time, ask);
@@ -279,7 +280,7 @@ impl Drop for InRedis {
     }
 }
 
-fn limiter(redis: &Redis, policy: &Policy) -> Result<RedisLimiter<AnyAlgorithm>, String> {
+fn limiter(redis: &Redis, policy: &Policy) -> Result<Cas<Redis, AnyAlgorithm>, String> {
     if let AnyAlgorithm::WarmUp(_) | AnyAlgorithm::Lockout(_) = policy.algorithm {
         return Err(
             "in Redis: no script decides this algorithm, and only scripts have another clock"

@@ -20,10 +20,7 @@ use tower_throttle::{
     FixedWindow, Global, LeakyBucket, Quota, RateLimitLayer, SlidingGrid, SlidingLog,
     SlidingWindow, StoreError, TokenBucket, WarmUp,
     layer::OnStoreError,
-    store::{
-        Backend,
-        redis::{Redis, RedisLimiter},
-    },
+    store::{Backend, cas::Cas, redis::Redis},
 };
 
 use crate::ALONE;
@@ -280,7 +277,7 @@ async fn random_replies<A: tower_throttle::algorithm::Algorithm>(
     algorithm: A,
 ) -> u32
 where
-    RedisLimiter<A>:
+    Cas<Redis, A>:
         Backend<str, Future: Future<Output = Result<tower_throttle::Decision, StoreError>>>,
 {
     const NOW: i64 = 1_800_000_000_000_000;

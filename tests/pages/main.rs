@@ -4,6 +4,7 @@ mod arrows;
 mod contributing;
 mod links;
 mod markdown;
+mod observing;
 mod promises;
 mod rendered;
 

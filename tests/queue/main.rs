@@ -8,6 +8,7 @@ mod lines;
 mod model;
 mod order;
 mod own;
+mod priority;
 mod runtimes;
 mod seats;
 mod servers;

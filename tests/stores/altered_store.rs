@@ -2,15 +2,13 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tower_throttle::StoreError;
-use tower_throttle::store::cas::{CasStore, Loaded, Program, Swapped, Value, Version};
-use tower_throttle::store::fleet::{Batch, Replies};
+use tower_throttle::store::cas::{CasStore, Loaded, Program, Runs, Swapped, Value, Version};
 
-/// What is different from the store `S`. Loads and swaps that are not overridden are those of the store. It has
-/// no batches and no turns, so that all is done by these two.
+/// What is different from the store `S`. Loads and swaps that are not overridden are those of the store. It runs
+/// no programs, so that all is done by these two.
 pub(crate) trait Change<S: CasStore>: fmt::Debug + Send + Sync + 'static {
     fn load(
         &self,
@@ -28,16 +26,12 @@ pub(crate) trait Change<S: CasStore>: fmt::Debug + Send + Sync + 'static {
         swap.run(store)
     }
 
-    fn exchange(&self) -> Result<Option<Replies>, StoreError> {
-        Ok(None)
-    }
+    /// Which programs it runs, all of which fail.
+    const RUNS: Runs = Runs::None;
 
-    fn run(&self) -> Result<bool, StoreError> {
-        Ok(false)
-    }
-
-    fn has_one_clock(&self, store: &S) -> bool {
-        store.has_one_clock()
+    /// The error of a program.
+    fn run(&self) -> StoreError {
+        StoreError::new("runs no programs", false)
     }
 }
 
@@ -67,6 +61,8 @@ impl Swap<'_> {
 pub(crate) struct Altered<S, C>(pub(crate) S, pub(crate) C);
 
 impl<S: CasStore, C: Change<S>> CasStore for Altered<S, C> {
+    const RUNS: Runs = C::RUNS;
+
     async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
         self.1.load(&self.0, key).await
     }
@@ -87,15 +83,11 @@ impl<S: CasStore, C: Change<S>> CasStore for Altered<S, C> {
         self.1.swap(&self.0, swap).await
     }
 
-    async fn exchange(&self, _: &Arc<Batch>) -> Result<Option<Replies>, StoreError> {
-        self.1.exchange()
+    async fn run<P: Program>(&self, _: &P) -> Result<P::Reply, StoreError> {
+        Err(self.1.run())
     }
 
-    async fn run(&self, _: Arc<dyn Program>) -> Result<bool, StoreError> {
-        self.1.run()
-    }
-
-    fn has_one_clock(&self) -> bool {
-        self.1.has_one_clock(&self.0)
+    fn group_of(&self, key: &str) -> Option<usize> {
+        self.0.group_of(key)
     }
 }

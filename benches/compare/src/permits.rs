@@ -72,8 +72,8 @@ impl<S: CasStore> CasStore for Counted<S> {
         self.0.swap(key, expected, new, ttl)
     }
 
-    fn has_one_clock(&self) -> bool {
-        self.0.has_one_clock()
+    fn group_of(&self, key: &str) -> Option<usize> {
+        self.0.group_of(key)
     }
 }
 

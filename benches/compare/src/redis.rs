@@ -14,7 +14,7 @@ use limitador::AsyncRateLimiter;
 use limitador::limit::{Limit, Namespace};
 use limitador::storage::redis::AsyncRedisStorage;
 use tower_throttle::algorithm::Algorithm;
-use tower_throttle::store::redis::{Redis, RedisLimiter};
+use tower_throttle::store::{cas::Cas, redis::Redis};
 use tower_throttle::{FixedWindow, LeakyBucket, Quota, SlidingWindow, TokenBucket, store::Backend};
 
 use crate::row::Effort;
@@ -114,11 +114,11 @@ impl Peers {
             .sum()
     }
 
-    fn limiter(&self) -> RedisLimiter<TokenBucket> {
+    fn limiter(&self) -> Cas<Redis, TokenBucket> {
         self.limiter_over(1)
     }
 
-    fn limiter_over(&self, connections: usize) -> RedisLimiter<TokenBucket> {
+    fn limiter_over(&self, connections: usize) -> Cas<Redis, TokenBucket> {
         let bucket = TokenBucket::new(Quota::per_second(LIMIT));
         let redis = self.redis.clone().connections(connections);
         redis.expect("a number").limiter("bucket", bucket)
@@ -187,7 +187,7 @@ impl Peers {
         }
     }
 
-    fn ours<A: Algorithm>(&self, limiter: &RedisLimiter<A>) -> impl AsyncSide + use<A> {
+    fn ours<A: Algorithm>(&self, limiter: &Cas<Redis, A>) -> impl AsyncSide + use<A> {
         let (limiter, keys) = (limiter.clone(), Arc::clone(&self.keys));
         move |key| {
             let asked = limiter.decide(keys[key].as_str(), 1);

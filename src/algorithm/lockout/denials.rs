@@ -35,8 +35,8 @@ use crate::quota::Quota;
 /// - In a tuple with further limits, their denials do not count. A caller that waits in
 ///   [`acquire`](crate::Limiter::acquire) is not denied until it gives up.
 ///
-/// It works in this process, and across machines in `Cas`, also with a Redis server as its store. A
-/// `RedisLimiter`, `Synced` and `Leased` refuse it, because they do not write what they deny.
+/// It works in this process, and across machines in `Cas`, also with a Redis server as its store.
+/// `Synced` and `Leased` refuse it, because they do not write what they deny.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DenialLockout<A> {
     limit: A,

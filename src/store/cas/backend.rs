@@ -2,16 +2,16 @@
 
 use std::{fmt, sync::Arc};
 
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{
-    CasStore,
+    CasStore, Runs,
     builder::CasBuilder,
     decider::{Decider, KeyCall, is_request, is_update},
-    driver::Driver,
-    future::CasFuture,
+    driver::{Alone, Driver, IN_FLIGHT},
+    future::{Caching, CasFuture, Pending, Sent},
     inner::Inner,
-    lines::QueuedCall,
+    lanes::{Lane, Waiting},
 };
 use crate::algorithm::{Algorithm, IntoAlgorithm, share_of};
 use crate::backend::{Backend, Bans, IntoBackend, Op};
@@ -21,9 +21,10 @@ use crate::error::{ConfigError, StoreError, expect_valid};
 use crate::quota::Quota;
 use crate::store::{
     any::any,
+    deadline::Deadline,
     events::RemoteMetrics,
     quotas::{QuotaPerKey, UnderQuota, under_in_store},
-    remote::{BreakerCounts, CacheSlot, PendingCall, RemoteKey, StoreLimiter, key_name, runtime},
+    remote::{BreakerCounts, CacheSlot, RemoteKey, StoreLimiter, key_name, runtime},
 };
 use crate::sync::Ordering;
 
@@ -121,7 +122,7 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
             loads: shared.loads.load(Ordering::Relaxed),
             swaps: shared.swaps.load(Ordering::Relaxed),
             conflicts: shared.conflicts.load(Ordering::Relaxed),
-            queued: self.0.lines.queued(),
+            queued: self.0.lanes.queued(),
         }
     }
 
@@ -143,62 +144,101 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
     }
 
     fn call<K: RemoteKey + ?Sized>(&self, key: &K, op: Op) -> CasFuture<S, A> {
-        let Self(inner, decider) = self;
-        let mut key = key_name(&inner.name_prefix, key);
+        let Self(inner, of_key) = self;
         let runtime = match runtime(S::NAME) {
             Ok(runtime) => runtime,
             Err(error) => return CasFuture::ready(Err(error)),
         };
-        let own = decider.as_deref();
-        key.push_str(&own.unwrap_or(&inner.decider).layout);
+        let decider = of_key.as_ref().unwrap_or(&inner.decider);
+        let mut key = key_name(&inner.name_prefix, key);
+        key.push_str(&decider.layout);
         let now = MonotonicClock.now();
-        let quota = own.map(|decider| decider.algorithm.quota());
-        match inner.cached_denial(&key, (op, quota), now) {
-            Ok(denial) => CasFuture::ready(Ok(denial)),
-            Err(denial) => {
-                let decider = decider.clone();
-                let call = KeyCall { op, decider };
-                let decision = inner.submit(&runtime, &key.into(), call, now);
-                let request = is_request(op).then(|| (Arc::clone(inner), now));
-                CasFuture::new(decision, denial, request)
-            }
-        }
+        let quota = of_key.as_ref().map(|decider| decider.algorithm.quota());
+        let caching = match inner.cached_denial(&key, (op, quota), now) {
+            Ok(denial) => return CasFuture::ready(Ok(denial)),
+            Err(caching) => caching,
+        };
+        let at_present = decider.at_present().map(Arc::new);
+        let call = KeyCall {
+            op,
+            decider: at_present.or_else(|| of_key.clone()),
+        };
+        let sent = match inner.send(runtime, key.into(), call, now) {
+            Ok(sent) => sent,
+            Err(error) => return CasFuture::ready(Err(error)),
+        };
+        CasFuture::pending(Pending {
+            inner: Arc::clone(inner),
+            called_at: now,
+            sent,
+            caching,
+            is_request: is_request(op),
+        })
     }
 }
 
 impl<S: CasStore, A: Algorithm> Inner<S, A> {
-    /// Queues a call, and starts a task if none decides the calls for its key.
-    fn submit(
-        self: &Arc<Self>,
-        runtime: &Handle,
-        key: &Arc<str>,
-        call: KeyCall<A>,
-        now: Tick,
-    ) -> PendingCall<Self> {
-        let (pending, reply_tx) = PendingCall::new(self, now);
-        let queued = QueuedCall {
-            call,
-            queued_at: now,
-            deadline: now.plus(self.shared.deadline),
-            reply_tx,
-        };
-        RemoteMetrics(S::NAME).call_queued();
-        if let Some(id) = self.lines.push(key, queued, now, self.ends_by(now)) {
-            runtime.spawn(Driver::new(Arc::clone(self), Arc::clone(key), id).run());
+    /// Where the calls of a key wait, and how many tasks serve them: for programs, if the store runs them, or for swaps.
+    fn lane_of(&self, key: &Arc<str>) -> (Lane, usize) {
+        let group = || self.shared.store.group_of(key);
+        match S::RUNS {
+            Runs::Scripts if self.decider.kernels.is_some() => {
+                let lane = group().map_or_else(|| Lane::KeyByProgram(Arc::clone(key)), Lane::Group);
+                (lane, IN_FLIGHT)
+            }
+            Runs::All if self.shared.contended.has(key) => {
+                let lane = group().map_or_else(|| Lane::KeyByProgram(Arc::clone(key)), Lane::Group);
+                (lane, 1)
+            }
+            _ => (Lane::Key(Arc::clone(key)), 1),
         }
-        pending
     }
 
-    /// The cached denial of a call, or where one is cached, and its cost. The calls of a key are decided in
-    /// their order, so no denial from before this call is cached after it.
+    /// Queues a call, and starts a task if none decides the calls of its lane. If there are no others, its caller sends
+    /// it.
+    fn send(
+        self: &Arc<Self>,
+        runtime: Handle,
+        key: Arc<str>,
+        call: KeyCall<A>,
+        now: Tick,
+    ) -> Result<Sent, StoreError> {
+        let (lane, tasks) = self.lane_of(&key);
+        let (ends_by, deadline) = (self.ends_by(now), now.plus(self.shared.deadline));
+        let mut waiting = Waiting {
+            key,
+            call,
+            queued_at: now,
+            deadline,
+            reply_tx: None,
+        };
+        if tasks == IN_FLIGHT && self.lanes.enter_alone(&lane, now, ends_by) {
+            let inner = Arc::clone(self);
+            let alone = Alone { inner, lane };
+            let sending = Box::pin(alone.run(waiting));
+            return Ok(Sent::Alone(runtime, sending, Deadline::new(deadline)));
+        }
+        let (reply_tx, reply_rx) = oneshot::channel();
+        waiting.reply_tx = Some(reply_tx);
+        let place = self.lanes.push(&lane, waiting, tasks, (now, ends_by));
+        let too_many = |_| StoreError::not_sent(format!("{}: too many calls are queued", S::NAME));
+        if let Some(place) = place.map_err(too_many)? {
+            let inner = Arc::clone(self);
+            runtime.spawn(Driver { inner, place }.run());
+        }
+        RemoteMetrics(S::NAME).call_queued();
+        Ok(Sent::Queued(Deadline::new(deadline), reply_rx))
+    }
+
+    /// The cached denial of a call, or what its reply does to the cache.
     fn cached_denial(
         &self,
         key: &str,
         (op, quota): (Op, Option<Quota>),
         now: Tick,
-    ) -> Result<Decision, Option<(CacheSlot, u64)>> {
+    ) -> Result<Decision, Caching> {
         let Some(cache) = &self.deny_cache else {
-            return Err(None);
+            return Err(Caching::Nothing);
         };
         match op {
             Op::Take(cost) if cost > 0 => match cache.get(key, (cost, quota), now) {
@@ -208,13 +248,13 @@ impl<S: CasStore, A: Algorithm> Inner<S, A> {
                 }
                 Err(version) => {
                     let slot = CacheSlot::new(cache, key.to_owned(), version);
-                    Err(Some((slot, cost)))
+                    Err(Caching::Denial(slot, cost))
                 }
             },
-            op if !is_update(op) => Err(None),
+            op if !is_update(op) => Err(Caching::Nothing),
             _ => {
                 cache.invalidate(key);
-                Err(None)
+                Err(Caching::Forgets(Arc::clone(cache), key.to_owned()))
             }
         }
     }
@@ -283,10 +323,16 @@ impl<S: CasStore, A: Algorithm> IntoBackend for Cas<S, A> {
 
 impl<S: CasStore, A: Algorithm> Cas<S, A> {
     /// The same limit under another quota, or its own, on the same values.
-    pub(in crate::store) fn under(&self, quota: Option<Quota>) -> Result<Self, ConfigError> {
+    fn under(&self, quota: Option<Quota>) -> Result<Self, ConfigError> {
         let own = under_in_store(&self.0.decider.algorithm, quota)?;
-        let of_key = Some(Arc::new(Decider::of_same_type(own)));
-        Ok(Self(Arc::clone(&self.0), of_key))
+        let own = Decider::of_same_type(own, S::RUNS);
+        if own.kernels.is_none() && self.0.decider.kernels.is_some() {
+            return Err(ConfigError::Unsupported {
+                what: "a quota of a key that the script of Redis does not count exactly",
+                instead: "use whole microseconds, and at most 1,000 moments of a log",
+            });
+        }
+        Ok(Self(Arc::clone(&self.0), Some(Arc::new(own))))
     }
 }
 

@@ -2,15 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{CasStore, decider::Decider, inner::Inner, lines::Lines, shared::Shared};
+use super::{CasStore, Settings, decider::Decider, inner::Inner, lanes::Lanes, shared::Shared};
 use crate::algorithm::{Algorithm, IntoAlgorithm};
 use crate::error::ConfigError;
 use crate::store::remote::{DenyCache, check_name};
-
-/// How long a call may take, unless a limiter sets something else.
-const DEFAULT_DEADLINE: Duration = Duration::from_millis(100);
-/// How many records are kept, unless a limiter sets something else.
-const DEFAULT_CACHED_KEYS: usize = 10_000;
 
 /// Settings of a [`Cas`](super::Cas) limiter.
 ///
@@ -30,22 +25,14 @@ const DEFAULT_CACHED_KEYS: usize = 10_000;
 #[must_use = "settings have no effect before `build`"]
 pub struct CasBuilder<S> {
     store: S,
-    prefix: String,
-    deadline: Duration,
-    cached_keys: usize,
-    caches_denials: bool,
+    settings: Settings,
 }
 
 impl<S: CasStore> CasBuilder<S> {
     /// The default settings of limits in `store`.
     pub fn new(store: S) -> Self {
-        Self {
-            store,
-            prefix: "throttle".to_owned(),
-            deadline: DEFAULT_DEADLINE,
-            cached_keys: DEFAULT_CACHED_KEYS,
-            caches_denials: true,
-        }
+        let settings = store.settings();
+        Self { store, settings }
     }
 
     /// Sets how long a call may take, by default 100 ms. Conflicts with other machines are retried
@@ -69,7 +56,7 @@ impl<S: CasStore> CasBuilder<S> {
     /// # }
     /// ```
     pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = deadline;
+        self.settings.deadline = deadline;
         self
     }
 
@@ -89,7 +76,7 @@ impl<S: CasStore> CasBuilder<S> {
     /// # }
     /// ```
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.prefix = prefix.into();
+        self.settings.prefix = prefix.into();
         self
     }
 
@@ -113,7 +100,7 @@ impl<S: CasStore> CasBuilder<S> {
     /// # }
     /// ```
     pub fn cached_keys(mut self, keys: usize) -> Self {
-        self.cached_keys = keys;
+        self.settings.cached_keys = keys;
         self
     }
 
@@ -137,7 +124,7 @@ impl<S: CasStore> CasBuilder<S> {
     /// # }
     /// ```
     pub fn without_deny_cache(mut self) -> Self {
-        self.caches_denials = false;
+        self.settings.caches_denials = false;
         self
     }
 
@@ -147,20 +134,18 @@ impl<S: CasStore> CasBuilder<S> {
         name: &str,
         algorithm: I,
     ) -> Result<Inner<S, I::Algorithm>, ConfigError> {
-        check_name("prefix", &self.prefix)?;
+        let Self { store, settings } = self;
+        check_name("prefix", &settings.prefix)?;
         check_name("name", name)?;
-        let decider = Decider::new(algorithm.into_algorithm())?;
+        let decider = Decider::new(algorithm.into_algorithm(), S::RUNS)?;
         // A denial from the cache would not be counted.
-        let counts_denials = decider.algorithm.capabilities().counts_denials;
-        let shared = Arc::new(Shared::new(self.store, self.deadline));
-        let name_prefix = format!("{{{}:{name}:", self.prefix);
+        let caches = settings.caches_denials && !decider.algorithm.capabilities().counts_denials;
         Ok(Inner {
-            shared,
-            decider,
-            lines: Lines::new(self.cached_keys),
-            name_prefix,
-            deny_cache: (self.caches_denials && !counts_denials)
-                .then(|| Arc::new(DenyCache::new())),
+            shared: Arc::new(Shared::new(store, settings.deadline)),
+            decider: Arc::new(decider),
+            lanes: Lanes::new(settings.cached_keys),
+            name_prefix: format!("{{{}:{name}:", settings.prefix),
+            deny_cache: caches.then(|| Arc::new(DenyCache::new())),
         })
     }
 }

@@ -1,6 +1,9 @@
 //! How machines that swap the same key take turns.
 
-use std::time::Duration;
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use super::Version;
+use crate::sync::{Mutex, lock};
 
 /// The shortest window: about as long as a load and a swap take.
 const MIN: Duration = Duration::from_millis(1);
@@ -13,6 +16,70 @@ const MIN: Duration = Duration::from_millis(1);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::store) struct Contention {
     window: Duration,
+}
+
+/// Keys that other machines swap too, with the version that this one has written last.
+#[derive(Debug, Default)]
+pub(in crate::store) struct Contended(Mutex<HashMap<Arc<str>, (Contention, Option<Version>)>>);
+
+/// How many there are at most. Then all of them count as used by this machine alone until the next conflict.
+const MAX_KEYS: usize = 10_000;
+
+impl Contended {
+    pub(in crate::store) fn has(&self, key: &str) -> bool {
+        lock(&self.0).contains_key(key)
+    }
+
+    /// The time in which a random moment is drawn for a key, if the oldest call has waited for `waited`.
+    pub(in crate::store) fn window(
+        &self,
+        key: &str,
+        waited: Duration,
+        deadline: Duration,
+    ) -> Duration {
+        let keys = lock(&self.0);
+        let contention = keys.get(key).map(|(contention, _)| *contention);
+        contention.unwrap_or_default().window(waited, deadline)
+    }
+
+    /// Notes that a swap was in conflict, or succeeded. Returns whether the key was contended before.
+    pub(in crate::store) fn note(
+        &self,
+        key: &Arc<str>,
+        is_conflict: bool,
+        deadline: Duration,
+    ) -> bool {
+        let mut keys = lock(&self.0);
+        let was_contended = keys.contains_key(key);
+        if is_conflict {
+            if keys.len() >= MAX_KEYS && !was_contended {
+                keys.clear();
+            }
+            let (contention, _) = keys.entry(Arc::clone(key)).or_default();
+            contention.conflict(deadline);
+        } else if let Some((contention, _)) = keys.get_mut(key) {
+            contention.success();
+            if !contention.is_contended() {
+                keys.remove(key);
+            }
+        }
+        was_contended
+    }
+
+    /// Notes which versions a program has found and written: it is a conflict if another machine has written since.
+    pub(super) fn note_turn(
+        &self,
+        key: &Arc<str>,
+        [before, after]: [Option<Version>; 2],
+        deadline: Duration,
+    ) {
+        let last = lock(&self.0).get(key).and_then(|(_, last)| *last);
+        let is_own = last.is_some() && last == before;
+        self.note(key, !is_own, deadline);
+        if let Some((_, last)) = lock(&self.0).get_mut(key) {
+            *last = after;
+        }
+    }
 }
 
 impl Contention {

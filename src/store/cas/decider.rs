@@ -1,41 +1,54 @@
 //! Decisions on what the store holds for a key.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use super::{error::Failure, record::Record};
+use super::{CasStore, Kernels, Runs, error::Failure, record::Record, swap::Held};
 use crate::algorithm::{
     Algorithm, settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes,
 };
 use crate::backend::Op;
 use crate::clock::Tick;
 use crate::decision::Decision;
-use crate::error::ConfigError;
+use crate::error::{ConfigError, StoreError};
 use crate::receipt::Receipt;
 use crate::store::{apply::apply_op, remote::layout_of};
 
-/// The longest time to live: 20 years, the most that Cassandra takes.
-pub(in crate::store) const MAX_TTL: Duration = Duration::from_secs(20 * 365 * 86_400);
-
 /// Decides by one limit.
 #[derive(Debug)]
-pub(super) struct Decider<A> {
-    pub(super) algorithm: A,
+pub(in crate::store) struct Decider<A> {
+    pub(in crate::store) algorithm: A,
     /// The settings of the algorithm, which are stored with the states that it writes.
     settings: Vec<u8>,
     /// What the name of a key ends with.
     pub(super) layout: String,
+    /// What a script knows of the limit, if one decides it.
+    pub(in crate::store) kernels: Option<Kernels>,
+}
+
+/// A decision, and how a repetition of the request is denied, if that is known.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::store) struct Told {
+    pub(in crate::store) decision: Decision,
+    pub(in crate::store) denial: Option<Decision>,
+}
+
+impl From<Decision> for Told {
+    fn from(decision: Decision) -> Self {
+        let denial = decision.is_denied().then_some(decision);
+        Self { decision, denial }
+    }
 }
 
 /// A call, and what decides it if the key has a quota of its own.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct KeyCall<A> {
     pub(super) op: Op,
     pub(super) decider: Option<Arc<Decider<A>>>,
 }
 
-/// The decisions on several calls.
+/// The decisions on several calls of a key.
 #[derive(Debug)]
-pub(super) struct Decided {
+pub(super) struct KeyDecided {
     pub(super) decisions: Vec<Decision>,
     /// What has to be written before they hold; `None` if nothing changes.
     pub(super) record: Option<Record>,
@@ -51,54 +64,73 @@ pub(super) const fn is_request(op: Op) -> bool {
 }
 
 impl<A: Algorithm> Decider<A> {
-    pub(super) fn new(algorithm: A) -> Result<Self, ConfigError> {
+    /// A limit in a store that runs such programs.
+    pub(super) fn new(algorithm: A, runs: Runs) -> Result<Self, ConfigError> {
         algorithm.validate()?;
-        let settings = settings_to_bytes(&algorithm).ok_or(ConfigError::Unsupported {
-            what: "an algorithm of your own in a store with compare-and-swap",
-            instead: "use an algorithm of this crate, or several in a tuple or in All",
-        })?;
-        Ok(Self {
-            layout: layout_of(&algorithm),
-            settings,
-            algorithm,
-        })
+        let decider = Self::of_same_type(algorithm, runs);
+        if decider.settings.is_empty() && decider.kernels.is_none() {
+            return Err(ConfigError::Unsupported {
+                what: "an algorithm of your own in a store with compare-and-swap",
+                instead: "use an algorithm of this crate, or several in a tuple or in All",
+            });
+        }
+        Ok(decider)
     }
 
     /// The same limit with another quota. Every algorithm of one type has such settings.
-    pub(super) fn of_same_type(algorithm: A) -> Self {
+    pub(super) fn of_same_type(algorithm: A, runs: Runs) -> Self {
+        let kernels = (runs == Runs::Scripts).then(|| Kernels::of(&algorithm));
+        let kernels = kernels.flatten();
+        let layout = kernels.as_ref().map(Kernels::layout);
         Self {
-            layout: layout_of(&algorithm),
+            layout: layout.unwrap_or_else(|| layout_of(&algorithm)),
             settings: settings_to_bytes(&algorithm).unwrap_or_default(),
+            kernels,
             algorithm,
         }
     }
 
-    /// Decides on `calls`, one after the other, at `now`. `has_value` says whether the store holds a value, which
-    /// `record` is unless it cannot be read.
+    /// The same with what the script is to know at this moment, if that depends on the moment.
+    pub(super) fn at_present(&self) -> Option<Self> {
+        let is_dated = self.kernels.as_ref().is_some_and(Kernels::is_dated);
+        is_dated.then(|| Self::of_same_type(self.algorithm.clone(), Runs::Scripts))
+    }
+
+    /// Decides on `calls`, one after the other.
     pub(super) fn decide(
         &self,
-        record: &Record,
-        has_value: bool,
-        now: Tick,
+        held: &Held<'_>,
         calls: &[&KeyCall<A>],
-    ) -> Result<Decided, Failure> {
-        let mut decided = Decided {
+    ) -> Result<KeyDecided, Failure> {
+        let mut decided = KeyDecided {
             decisions: Vec::with_capacity(calls.len()),
             record: None,
         };
-        let mut current = record;
         let is_alike = |one: &&KeyCall<A>, other: &&KeyCall<A>| {
             self.of(one).settings == self.of(other).settings
         };
         for run in calls.chunk_by(is_alike) {
+            let now_held = Held {
+                record: decided.record.as_ref().unwrap_or(held.record),
+                has_value: held.has_value || decided.record.is_some(),
+                now: held.now,
+            };
             let decider = self.of(run[0]);
-            let has_value = has_value || decided.record.is_some();
-            let written =
-                decider.decide_run(current, has_value, now, run, &mut decided.decisions)?;
+            let written = decider.decide_run(&now_held, run, &mut decided.decisions)?;
             decided.record = written.or(decided.record);
-            current = decided.record.as_ref().unwrap_or(record);
         }
         Ok(decided)
+    }
+
+    /// As [`decide`](Self::decide), with the errors of a store.
+    pub(super) fn decide_in<S: CasStore>(
+        &self,
+        held: &Held<'_>,
+        calls: &[&KeyCall<A>],
+    ) -> Result<(Option<Record>, Vec<Decision>), StoreError> {
+        let decided = self.decide(held, calls);
+        let decided = decided.map_err(|failure| failure.in_store(S::NAME))?;
+        Ok((decided.record, decided.decisions))
     }
 
     fn of<'a>(&'a self, call: &'a KeyCall<A>) -> &'a Self {
@@ -108,9 +140,11 @@ impl<A: Algorithm> Decider<A> {
     /// Decides on calls under this limit. Returns what has to be written.
     fn decide_run(
         &self,
-        record: &Record,
-        has_value: bool,
-        now: Tick,
+        &Held {
+            record,
+            has_value,
+            now,
+        }: &Held<'_>,
         calls: &[&KeyCall<A>],
         decisions: &mut Vec<Decision>,
     ) -> Result<Option<Record>, Failure> {
@@ -140,13 +174,6 @@ impl<A: Algorithm> Decider<A> {
             state: after,
             ..record.clone()
         }))
-    }
-
-    /// How long the store has to keep `record`: until its state decides like a fresh one, and a tenth and a second
-    /// longer.
-    pub(super) fn time_to_live(record: &Record, now: Tick) -> Duration {
-        let needed = record.forgettable_at.since(now).min(MAX_TTL);
-        (needed + needed / 10 + Duration::from_secs(1)).min(MAX_TTL)
     }
 
     /// What is used under this limit. `None` if it cannot be read.
@@ -191,7 +218,7 @@ mod tests {
 
     fn decider(limit: u64) -> Decider<TokenBucket> {
         let bucket = TokenBucket::new(Quota::per_hour(limit));
-        Decider::new(bucket).expect("a limit")
+        Decider::new(bucket, Runs::None).expect("a limit")
     }
 
     /// What is to be written of `ops` on what the store holds.
@@ -208,9 +235,11 @@ mod tests {
             })
             .collect();
         let decided = decider.decide(
-            record,
-            *record != Record::default(),
-            NOW,
+            &Held {
+                record,
+                has_value: *record != Record::default(),
+                now: NOW,
+            },
             &calls.iter().collect::<Vec<_>>(),
         );
         decided.map(|decided| decided.record)
@@ -262,7 +291,7 @@ mod tests {
             Ok(Some(_))
         ));
         let bucket = TokenBucket::new(Quota::per_hour(10)).initial(1);
-        let filling = Decider::new(bucket).expect("a limit");
+        let filling = Decider::new(bucket, Runs::None).expect("a limit");
         assert!(matches!(
             decide(&filling, &Record::default(), &[Op::Reset]),
             Ok(Some(_))
@@ -284,7 +313,12 @@ mod tests {
             op: Op::Take(cost),
             decider,
         });
-        let decided = decider(30).decide(&Record::default(), false, NOW, &calls.each_ref());
+        let held = Held {
+            record: &Record::default(),
+            has_value: false,
+            now: NOW,
+        };
+        let decided = decider(30).decide(&held, &calls.each_ref());
         let decisions = decided.expect("decisions").decisions;
         let admitted: Vec<_> = decisions.iter().map(Decision::is_admitted).collect();
         assert_eq!(admitted, [true, true, true, false, true]);

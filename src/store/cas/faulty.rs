@@ -113,8 +113,8 @@ impl<S: CasStore> Faulty<S> {
 impl<S: CasStore> CasStore for Faulty<S> {
     const NAME: &'static str = S::NAME;
 
-    fn has_one_clock(&self) -> bool {
-        self.store.has_one_clock()
+    fn group_of(&self, key: &str) -> Option<usize> {
+        self.store.group_of(key)
     }
 
     async fn load(&self, key: &str) -> Result<Loaded, StoreError> {

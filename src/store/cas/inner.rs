@@ -2,20 +2,20 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{CasStore, decider::Decider, error::Failure, lines::Lines, shared::Shared};
+use super::{CasStore, decider::Decider, lanes::Lanes, shared::Shared};
 use crate::algorithm::Algorithm;
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::StoreError;
-use crate::store::remote::{DenyCache, Remote};
+use crate::store::remote::DenyCache;
 
-/// How long after the deadline of its last call a driver may still be ending.
-const DRIVER_GRACE: Duration = Duration::from_millis(50);
+/// How long after the deadline of its last call a task may still be ending.
+const GRACE: Duration = Duration::from_millis(50);
 
 pub(super) struct Inner<S: CasStore, A: Algorithm> {
     pub(super) shared: Arc<Shared<S>>,
-    pub(super) decider: Decider<A>,
-    pub(super) lines: Lines<A>,
+    pub(super) decider: Arc<Decider<A>>,
+    pub(super) lanes: Lanes<A>,
     /// The start of the names of its keys.
     pub(super) name_prefix: String,
     pub(super) deny_cache: Option<Arc<DenyCache>>,
@@ -37,22 +37,8 @@ impl<S: CasStore, A: Algorithm> Inner<S, A> {
         })
     }
 
-    /// When a driver that starts now has ended.
+    /// When a task that starts now has ended.
     pub(super) fn ends_by(&self, now: Tick) -> Tick {
-        now.plus(self.shared.deadline).plus(DRIVER_GRACE)
-    }
-}
-
-impl<S: CasStore, A: Algorithm> Remote for Inner<S, A> {
-    type Reply = Decision;
-
-    const STORE: &'static str = S::NAME;
-
-    fn deadline(&self) -> Duration {
-        self.shared.deadline
-    }
-
-    fn deadline_exceeded(&self) -> StoreError {
-        Failure::Deadline(self.shared.deadline).in_store(S::NAME)
+        now.plus(self.shared.deadline).plus(GRACE)
     }
 }

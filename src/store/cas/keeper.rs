@@ -200,10 +200,10 @@ impl<S: CasStore, H: LeaseHolder> Keeper<S, H> {
             let now = read_at.or_else(|| shared.time.now());
             let (Some((version, held)), Some(now)) = (&self.known, now) else {
                 let sent_at = MonotonicClock.now();
-                shared.check_breaker()?;
+                shared.check_breaker(&self.key)?;
                 shared.loads.fetch_add(1, Ordering::Relaxed);
                 let load = pin!(shared.store.load(&self.key));
-                match shared.call_until(ends_at, load).await {
+                match shared.call_until(&self.key, ends_at, load).await {
                     Ok(loaded) => {
                         read_at = Some(shared.time.learn(sent_at, loaded.server_time));
                         self.known = Some(Self::read(loaded)?);
@@ -240,13 +240,13 @@ impl<S: CasStore, H: LeaseHolder> Keeper<S, H> {
                 now,
             );
             let value = Value::new(shared.next_version(), next.to_bytes());
-            shared.check_breaker()?;
+            shared.check_breaker(&self.key)?;
             shared.swaps.fetch_add(1, Ordering::Relaxed);
             RemoteMetrics(S::NAME).batch_sent(1);
             let sent_at = MonotonicClock.now();
             let ttl = next.time_to_live(now);
             let swap = pin!(shared.store.swap(&self.key, *version, &value, ttl));
-            match shared.call_until(ends_at, swap).await {
+            match shared.call_until(&self.key, ends_at, swap).await {
                 Ok(Swapped::Done(server_time)) => {
                     shared.time.learn(sent_at, server_time);
                     self.contention.success();

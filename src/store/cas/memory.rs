@@ -2,10 +2,9 @@
 
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
-use super::{CasStore, Loaded, Swapped, Value, Version};
+use super::{CasStore, Loaded, Program, Runs, Swapped, Value, Version};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
-use crate::store::fleet::{Batch, Replies};
 use crate::sync::{Mutex, MutexGuard, lock};
 
 type Values = HashMap<String, (Value, Tick)>;
@@ -75,6 +74,7 @@ impl<C: Clock> MemoryStore<C> {
 
 impl<C: Clock> CasStore for MemoryStore<C> {
     const NAME: &'static str = "memory";
+    const RUNS: Runs = Runs::All;
 
     async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
         let (values, now) = self.lock();
@@ -101,19 +101,19 @@ impl<C: Clock> CasStore for MemoryStore<C> {
         Ok(Swapped::Done(Some(now)))
     }
 
-    async fn exchange(&self, batch: &Arc<Batch>) -> Result<Option<Replies>, StoreError> {
+    async fn run<P: Program>(&self, program: &P) -> Result<P::Reply, StoreError> {
         let (mut values, now) = self.lock();
-        let current = batch.keys().map(|key| {
-            let current = values.get(key).filter(|(_, expires_at)| *expires_at > now);
-            current.map(|(value, _)| &value.bytes[..])
+        let keys = program.keys();
+        let current = keys.iter().map(|key| {
+            let current = values.get(*key).filter(|(_, expires_at)| *expires_at > now);
+            Loaded::new(current.map(|(value, _)| value.clone())).at(now)
         });
-        let (writes, replies) = batch.execute(current, Some(now));
-        let keys: Vec<_> = batch.keys().collect();
+        let (writes, reply) = program.execute(&current.collect::<Vec<_>>());
         for write in writes {
             let key = keys[write.index].to_owned();
             values.insert(key, (write.value, now.plus(write.ttl)));
         }
-        Ok(Some(replies))
+        Ok(reply)
     }
 }
 

@@ -59,6 +59,7 @@
 
 mod backend;
 mod builder;
+mod calls;
 #[cfg(feature = "cassandra")]
 pub mod cassandra;
 pub(super) mod contention;
@@ -69,28 +70,42 @@ mod faulty;
 mod future;
 mod inner;
 mod keeper;
+mod lanes;
 mod leases;
-mod lines;
 mod memory;
 mod port;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod recent;
 pub(super) mod record;
+mod settings;
 pub(super) mod shared;
+mod swap;
 mod time;
+#[cfg(not(feature = "redis"))]
+mod unscripted;
 mod value;
 
+#[cfg(not(feature = "redis"))]
+use self::unscripted::Kernels;
 pub use self::{
     backend::{Cas, CasCounts},
     builder::CasBuilder,
     faulty::{Fault, Faulty},
     future::CasFuture,
     memory::MemoryStore,
-    port::{CasStore, Program},
-    value::{Loaded, Swapped, Value, Version},
+    port::{CasStore, Program, Runs},
+    settings::Settings,
+    value::{Loaded, Swapped, Value, Version, Write},
+};
+#[cfg(feature = "redis")]
+pub(super) use self::{
+    calls::{Calls, Decided},
+    decider::Told,
 };
 pub(crate) use self::{
     keeper::{Bell, LeaseHolder, Leases},
     leases::{LeasePlan, LeaseView},
 };
+#[cfg(feature = "redis")]
+use super::redis::Kernels;

@@ -2,9 +2,23 @@
 
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
-use super::value::{Loaded, Swapped, Value, Version};
+use super::settings::Settings;
+use super::value::{Loaded, Swapped, Value, Version, Write};
 use crate::error::StoreError;
-use crate::store::fleet::{Batch, Replies};
+#[cfg(feature = "redis")]
+use crate::store::redis::Script;
+
+/// Which programs a store runs in one step, with [`CasStore::run`]. Of others each key is loaded and swapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runs {
+    /// None. Machines that use one key at once wait at random, and try again after conflicts.
+    None,
+    /// All, while other machines that run programs on the same keys wait. The exact limit of a key that one machine
+    /// uses alone is swapped all the same, which takes fewer round trips.
+    All,
+    /// Those that have a script of Redis.
+    Scripts,
+}
 
 /// A store with a compare-and-swap, in which [`Cas`](super::Cas) keeps the states of keys.
 ///
@@ -63,6 +77,9 @@ pub trait CasStore: fmt::Debug + Send + Sync + 'static {
     /// The store's name in errors and logs.
     const NAME: &'static str = "store";
 
+    /// Which programs it runs in one step.
+    const RUNS: Runs = Runs::None;
+
     /// Reads the value of `key`, with all swaps that have succeeded before.
     ///
     /// A value whose time to live is over may be returned or not.
@@ -80,52 +97,61 @@ pub trait CasStore: fmt::Debug + Send + Sync + 'static {
         ttl: Duration,
     ) -> impl Future<Output = Result<Swapped, StoreError>> + Send;
 
-    /// Executes the reports of a machine of a [fleet](crate::store::fleet) in one step, if the store can read
-    /// and write several values in one. `None` if not: then each key is a swap of its own.
+    /// Runs `program` in one step, if [`RUNS`](Self::RUNS) says that it can.
     ///
-    /// In a transaction: lock the values of [`Batch::keys`], in their order sorted by name; call
-    /// [`Batch::execute`] with them; write what it returns. Only a transaction that has no effect may be
+    /// In a transaction: lock the values of [`Program::keys`], in their order sorted by name; call
+    /// [`Program::execute`] with them; write what it returns. Only a transaction that has no effect may be
     /// tried again.
-    fn exchange(
+    fn run<P: Program>(
         &self,
-        batch: &Arc<Batch>,
-    ) -> impl Future<Output = Result<Option<Replies>, StoreError>> + Send {
-        let _ = batch;
-        std::future::ready(Ok(None))
-    }
-
-    /// Runs `program` on the value of its key and stores what it returns, while other machines that run programs
-    /// on the key wait. Returns `false` if the store cannot let them wait: then machines that use one key at once
-    /// wait at random, and try again after conflicts.
-    ///
-    /// A program may be executed again if what it returned was certainly not stored.
-    fn run(
-        &self,
-        program: Arc<dyn Program>,
-    ) -> impl Future<Output = Result<bool, StoreError>> + Send {
+        program: &P,
+    ) -> impl Future<Output = Result<P::Reply, StoreError>> + Send {
         let _ = program;
-        std::future::ready(Ok(false))
+        let message = format!("{}: runs no programs", Self::NAME);
+        std::future::ready(Err(StoreError::new(message, false)))
     }
 
-    /// Whether all times that it reports are of one clock. Not if its keys are on several servers, of
-    /// which each reports its own time.
-    fn has_one_clock(&self) -> bool {
-        true
+    /// The number of the keys with which this one may be in a program, if the store has one clock. `None` if keys are on
+    /// several servers, each of which has a clock of its own: then a program has one key.
+    fn group_of(&self, key: &str) -> Option<usize> {
+        let _ = key;
+        Some(0)
+    }
+
+    /// The settings of limits in this store, of which a [`CasBuilder`](super::CasBuilder) changes some.
+    fn settings(&self) -> Settings {
+        Settings::new(Self::NAME)
+    }
+
+    /// Why the store cannot be reached at present, if that is known. An error of a call that took too long names it.
+    fn last_error(&self) -> Option<StoreError> {
+        None
     }
 }
 
 /// What is written depends on what the store holds, and on nothing else that changes.
 pub trait Program: Send + Sync + 'static {
-    /// The key whose value it reads and writes.
-    fn key(&self) -> &str;
+    /// What comes of it.
+    type Reply: Send + 'static;
 
-    /// The value to be written, and for how long it is kept at least; `None` to write nothing.
-    fn execute(&self, loaded: Loaded) -> Option<(Value, Duration)>;
+    /// The keys whose values it reads and writes, each once.
+    fn keys(&self) -> Vec<&str>;
+
+    /// Executes it on the values of its keys, in their order. Returns what the store writes in the same step, and
+    /// the reply.
+    fn execute(&self, values: &[Loaded]) -> (Vec<Write>, Self::Reply);
+
+    /// What Redis runs in its place.
+    #[cfg(feature = "redis")]
+    fn script(&self) -> Option<Script<'_, Self::Reply>> {
+        None
+    }
 }
 
 /// A store that several limits share.
 impl<S: CasStore> CasStore for Arc<S> {
     const NAME: &'static str = S::NAME;
+    const RUNS: Runs = S::RUNS;
 
     fn load(&self, key: &str) -> impl Future<Output = Result<Loaded, StoreError>> + Send {
         S::load(self, key)
@@ -141,21 +167,22 @@ impl<S: CasStore> CasStore for Arc<S> {
         S::swap(self, key, expected, new, ttl)
     }
 
-    fn exchange(
+    fn run<P: Program>(
         &self,
-        batch: &Arc<Batch>,
-    ) -> impl Future<Output = Result<Option<Replies>, StoreError>> + Send {
-        S::exchange(self, batch)
-    }
-
-    fn run(
-        &self,
-        program: Arc<dyn Program>,
-    ) -> impl Future<Output = Result<bool, StoreError>> + Send {
+        program: &P,
+    ) -> impl Future<Output = Result<P::Reply, StoreError>> + Send {
         S::run(self, program)
     }
 
-    fn has_one_clock(&self) -> bool {
-        S::has_one_clock(self)
+    fn group_of(&self, key: &str) -> Option<usize> {
+        S::group_of(self, key)
+    }
+
+    fn settings(&self) -> Settings {
+        S::settings(self)
+    }
+
+    fn last_error(&self) -> Option<StoreError> {
+        S::last_error(self)
     }
 }

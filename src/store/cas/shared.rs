@@ -4,16 +4,16 @@ use std::{
     future::Future,
     hash::{BuildHasher, RandomState},
     pin::{Pin, pin},
-    sync::atomic::{AtomicBool, AtomicU64 as Counter},
+    sync::{Arc, atomic::AtomicU64 as Counter},
     time::Duration,
 };
 
-use super::{CasStore, Version, error::Failure, time::StoreTime};
+use super::{CasStore, Version, contention::Contended, error::Failure, time::StoreTime};
 use crate::clock::{Clock, MonotonicClock, Tick, Timer, nanos};
 use crate::error::StoreError;
 use crate::store::{
     deadline::within,
-    remote::{BreakerConfig, Breakers, Server, catch_panic},
+    remote::{Breakers, catch_panic},
 };
 use crate::sync::Ordering;
 
@@ -21,10 +21,9 @@ use crate::sync::Ordering;
 pub(in crate::store) struct Shared<S> {
     pub(in crate::store) store: S,
     pub(in crate::store) deadline: Duration,
-    pub(in crate::store) breakers: Breakers,
+    pub(in crate::store) breakers: Arc<Breakers>,
     pub(in crate::store) time: StoreTime,
-    /// Whether the store can let machines wait their turn, as far as is known.
-    pub(super) has_turns: AtomicBool,
+    pub(in crate::store) contended: Contended,
     /// When the store last replied, in nanoseconds.
     answered_at: Counter,
     /// Versions are these numbers, mixed: all different, and unlike those of other machines.
@@ -37,11 +36,11 @@ pub(in crate::store) struct Shared<S> {
 impl<S: CasStore> Shared<S> {
     pub(in crate::store) fn new(store: S, deadline: Duration) -> Self {
         Self {
-            store,
             deadline,
-            breakers: Breakers::new(S::NAME, BreakerConfig::default()),
+            breakers: store.settings().breakers,
+            store,
             time: StoreTime::default(),
-            has_turns: AtomicBool::new(true),
+            contended: Contended::default(),
             answered_at: Counter::new(0),
             numbers: Counter::new(RandomState::new().hash_one(0)),
             swaps: Counter::new(0),
@@ -78,7 +77,7 @@ impl<S: CasStore> Shared<S> {
 
     /// Whether the store reports its time, by one clock.
     pub(super) fn has_one_clock(&self) -> bool {
-        self.store.has_one_clock() && !self.time.is_of_this_machine()
+        self.store.group_of("").is_some() && !self.time.is_of_this_machine()
     }
 
     /// Waits until the store's time is that of a decision, which a swap at `swapped_at` wrote: so the
@@ -100,9 +99,9 @@ impl<S: CasStore> Shared<S> {
         &self,
         operation: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        self.check_breaker()?;
+        self.check_breaker("")?;
         let ends_at = MonotonicClock.now().plus(self.deadline);
-        self.call_until(ends_at, pin!(operation)).await
+        self.call_until("", ends_at, pin!(operation)).await
     }
 
     /// Whether the store has replied since.
@@ -110,9 +109,30 @@ impl<S: CasStore> Shared<S> {
         self.answered_at.load(Ordering::Relaxed) >= moment.as_nanos()
     }
 
-    /// An error if the breaker is open and no probe is due.
-    pub(in crate::store) fn check_breaker(&self) -> Result<(), StoreError> {
-        self.breakers.check(Server::Single, MonotonicClock.now())
+    /// An error if the breaker of a key is open and no probe is due.
+    pub(in crate::store) fn check_breaker(&self, key: &str) -> Result<(), StoreError> {
+        self.breakers.check(key, MonotonicClock.now())
+    }
+
+    /// The error of a call that took too long.
+    pub(in crate::store) fn deadline_exceeded(&self) -> StoreError {
+        let error = Failure::Deadline(self.deadline).in_store(S::NAME);
+        match self.store.last_error() {
+            None => error,
+            Some(cause) => StoreError::new(
+                format!("{error}; the last error: {cause}"),
+                cause.is_transient(),
+            ),
+        }
+    }
+
+    /// Lets other machines that use a key go first, for a call that waits since `begun_at`.
+    pub(in crate::store) async fn back_off(&self, key: &str, begun_at: Tick) {
+        let waited = MonotonicClock.now().since(begun_at);
+        let window = self.contended.window(key, waited, self.deadline);
+        if !window.is_zero() {
+            self.pause(window).await;
+        }
     }
 
     /// Runs one operation of the store, and records its result with the breaker. A panic is a
@@ -120,6 +140,7 @@ impl<S: CasStore> Shared<S> {
     /// its size there.
     pub(in crate::store) async fn call_until<T>(
         &self,
+        key: &str,
         ends_at: Tick,
         operation: Pin<&mut impl Future<Output = Result<T, StoreError>>>,
     ) -> Result<T, StoreError> {
@@ -127,16 +148,16 @@ impl<S: CasStore> Shared<S> {
         let result = within(ends_at, catch_panic(S::NAME, operation)).await;
         let result = match result {
             Some(result) => result.and_then(|result| result),
-            None => Err(Failure::Deadline(self.deadline).in_store(S::NAME)),
+            None => Err(self.deadline_exceeded()),
         };
         if let Err(error) = &result {
             // Another server may reply next.
             self.time.forget();
-            self.breakers.record_error(Server::Single, sent_at, error);
+            self.breakers.record_error(key, sent_at, error);
         } else {
             let now = MonotonicClock.now().as_nanos();
             self.answered_at.store(now, Ordering::Relaxed);
-            self.breakers.record_success(Server::Single);
+            self.breakers.record_success(key);
         }
         result
     }
@@ -185,8 +206,8 @@ mod tests {
             Ok(Swapped::Conflict(None))
         }
 
-        fn has_one_clock(&self) -> bool {
-            self.are_one
+        fn group_of(&self, _: &str) -> Option<usize> {
+            self.are_one.then_some(0)
         }
     }
 

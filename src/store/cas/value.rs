@@ -1,5 +1,7 @@
 //! What a store reads and writes.
 
+use std::time::Duration;
+
 use crate::clock::Tick;
 
 /// The version of a value. Each swap writes a version that no other swap ever writes.
@@ -24,6 +26,18 @@ pub struct Loaded {
     pub value: Option<Value>,
     /// The store's time, if it reports it: see [`Loaded::at`].
     pub server_time: Option<Tick>,
+}
+
+/// What a [program](super::Program) writes.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Write {
+    /// The place of its key in [`Program::keys`](super::Program::keys).
+    pub index: usize,
+    /// The new value.
+    pub value: Value,
+    /// For how long it is kept at least.
+    pub ttl: Duration,
 }
 
 /// What a swap did.
@@ -53,6 +67,13 @@ impl Value {
     /// A value as it was read.
     pub const fn new(version: Version, bytes: Vec<u8>) -> Self {
         Self { version, bytes }
+    }
+}
+
+impl Write {
+    /// A value for the key at this place.
+    pub const fn new(index: usize, value: Value, ttl: Duration) -> Self {
+        Self { index, value, ttl }
     }
 }
 

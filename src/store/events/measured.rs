@@ -35,13 +35,6 @@ impl RemoteMetrics {
         }
     }
 
-    /// A reply could not be used, as that on a value of another program.
-    #[cfg(feature = "redis")]
-    #[cold]
-    pub(in crate::store) fn reply_unusable(self) {
-        self.count_error("permanent");
-    }
-
     /// A call was not sent: the breaker is open, or too many calls are queued.
     #[cold]
     pub(in crate::store) fn call_rejected(self) {

@@ -20,9 +20,6 @@ impl RemoteMetrics {
     #[inline]
     pub(in crate::store) fn call_ended(self, _: Tick, _: Duration, _: Option<&StoreError>) {}
 
-    #[cfg(feature = "redis")]
-    pub(in crate::store) fn reply_unusable(self) {}
-
     pub(in crate::store) fn call_rejected(self) {}
 
     #[inline]

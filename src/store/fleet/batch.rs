@@ -12,7 +12,9 @@ use super::record::{Grant, Record, Reply, Report, Terms, numbers};
 use super::shape::Part;
 use super::shape::Shape;
 use crate::clock::{Tick, unix_now};
-use crate::store::cas::{Value, Version};
+use crate::store::cas::{Loaded, Program, Value, Version, Write};
+#[cfg(feature = "redis")]
+use crate::store::redis::Script;
 
 /// The shortest time for which the last sequence number of a machine is kept: longer than a batch is sent
 /// again.
@@ -40,18 +42,6 @@ pub struct Replies {
     pub(super) keys: Vec<Reply>,
 }
 
-/// A value that a batch writes.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Write {
-    /// The place of its key in [`Batch::keys`].
-    pub index: usize,
-    /// The new value.
-    pub value: Value,
-    /// For how long it is kept at least.
-    pub ttl: Duration,
-}
-
 /// Manual impl: keys must not be logged.
 impl fmt::Debug for Batch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -60,6 +50,27 @@ impl fmt::Debug for Batch {
             .field("sequence", &self.sequence)
             .field("keys", &self.keys.len())
             .finish_non_exhaustive()
+    }
+}
+
+impl Program for Batch {
+    type Reply = Replies;
+
+    fn keys(&self) -> Vec<&str> {
+        Self::keys(self).collect()
+    }
+
+    fn execute(&self, values: &[Loaded]) -> (Vec<Write>, Replies) {
+        let now = values.first().and_then(|loaded| loaded.server_time);
+        let bytes = values
+            .iter()
+            .map(|loaded| Some(&loaded.value.as_ref()?.bytes[..]));
+        Self::execute(self, bytes, now)
+    }
+
+    #[cfg(feature = "redis")]
+    fn script(&self) -> Option<Script<'_, Replies>> {
+        Some(Script(self))
     }
 }
 
@@ -86,10 +97,8 @@ impl Batch {
         (now, by_store): (u64, bool),
     ) -> (Vec<Write>, Replies) {
         let mut values = values.into_iter().chain(std::iter::repeat(None));
-        let last = values.next().flatten().and_then(Seen::read);
-        // The record of an earlier batch is there for as long as anything is out of what it reported.
-        let is_unsure = last.is_none() && self.sequence > 1;
-        let seen = last.filter(|seen| seen.sequence >= self.sequence);
+        let seen = values.next().flatten().and_then(Seen::read);
+        let seen = seen.filter(|seen| seen.sequence >= self.sequence);
         let mut writes = Vec::new();
         let replies = (0..self.keys.len()).zip(values).map(|(index, value)| {
             let Some(mut record) = self.read(index, value, now) else {
@@ -98,7 +107,7 @@ impl Batch {
             if let Some(seen) = &seen {
                 return self.repeat(&mut record, now, seen.grant(self.sequence, index));
             }
-            let reply = self.exchange(index, &mut record, (now, by_store), is_unsure);
+            let reply = self.exchange(index, &mut record, (now, by_store));
             writes.push(self.write(index + 1, record.to_text(), self.ttl()));
             reply
         });
@@ -109,19 +118,9 @@ impl Batch {
         (writes, Replies { now, keys })
     }
 
-    /// The exchange of one key, at a time by the store's clock or by this machine's. If it `is_unsure`, it may have been
-    /// executed before.
-    pub(super) fn exchange(
-        &self,
-        index: usize,
-        record: &mut Record,
-        time: (u64, bool),
-        is_unsure: bool,
-    ) -> Reply {
-        let report = &self.keys[index].1;
-        let unsure = is_unsure.then(|| report.unsure());
-        let report = unsure.as_ref().unwrap_or(report);
-        exchange(&self.terms, &self.shape, record, report, time)
+    /// The exchange of one key, at a time by the store's clock or by this machine's.
+    pub(super) fn exchange(&self, index: usize, record: &mut Record, time: (u64, bool)) -> Reply {
+        exchange(&self.terms, &self.shape, record, &self.keys[index].1, time)
     }
 
     /// The reply for a key whose exchange was executed before.
@@ -143,11 +142,8 @@ impl Batch {
     }
 
     fn write(&self, index: usize, text: String, ttl: Duration) -> Write {
-        Write {
-            index,
-            value: Value::new(self.version(index), text.into_bytes()),
-            ttl,
-        }
+        let value = Value::new(self.version(index), text.into_bytes());
+        Write::new(index, value, ttl)
     }
 
     /// How long a value is kept: until it is certainly as good as none.

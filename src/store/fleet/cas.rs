@@ -2,22 +2,18 @@
 //!
 //! A store that can execute a [batch](Batch) in one step does so. Else each key is one swap: its value is the
 //! record of the key and the names of its last [`NAMES`] writes. A batch that is sent again finds its name and
-//! changes nothing. If others may have displaced it, what was used counts again, and what was given back lapses.
+//! changes nothing. A name that others have displaced counts twice, which only overcharges.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use tokio::task::JoinSet;
 
 use super::batch::{Batch, Replies, micros};
 use super::record::{Grant, Reply, numbers};
-use crate::clock::{Clock, MonotonicClock, Tick};
+use crate::clock::{Clock, MonotonicClock};
 use crate::error::StoreError;
-use crate::store::cas::{CasStore, Loaded, Swapped, Value, contention::Contention, shared::Shared};
-use crate::sync::{Mutex, Ordering, lock};
+use crate::store::cas::{CasStore, Loaded, Runs, Swapped, Value, shared::Shared};
+use crate::sync::Ordering;
 
 /// How many writes a value names.
 const NAMES: usize = 8;
@@ -28,8 +24,6 @@ const CONCURRENT: usize = 64;
 #[derive(Debug)]
 pub(super) struct Exchanger<S> {
     pub(super) shared: Arc<Shared<S>>,
-    /// The keys that other machines swap too.
-    contended: Mutex<HashMap<Arc<str>, Contention>>,
 }
 
 /// The names of the last writes of a value, newest first.
@@ -50,24 +44,19 @@ impl Name {
 
 impl<S: CasStore> Exchanger<S> {
     pub(super) fn new(shared: Arc<Shared<S>>) -> Self {
-        Self {
-            shared,
-            contended: Mutex::default(),
-        }
+        Self { shared }
     }
 
-    /// Executes a batch, or what is not yet executed of one that `is_again` sent.
+    /// Executes a batch, or what is not yet executed of it.
     ///
     /// # Errors
     /// If the store cannot be reached. Some keys may be exchanged already: the batch is sent again.
     pub(super) async fn exchange(
         self: &Arc<Self>,
         batch: &Arc<Batch>,
-        is_again: bool,
     ) -> Result<Replies, StoreError> {
-        let at_once = self.shared.call(self.shared.store.exchange(batch)).await?;
-        if let Some(replies) = at_once {
-            return Ok(replies);
+        if S::RUNS != Runs::None {
+            return self.shared.call(self.shared.store.run(&**batch)).await;
         }
         let mut keys = vec![Reply::default(); batch.keys.len()];
         let mut latest = 0;
@@ -79,9 +68,7 @@ impl<S: CasStore> Exchanger<S> {
                     break;
                 };
                 let (exchanger, batch) = (Arc::clone(self), Arc::clone(batch));
-                running.spawn(async move {
-                    (index, exchanger.exchange_key(&batch, index, is_again).await)
-                });
+                running.spawn(async move { (index, exchanger.exchange_key(&batch, index).await) });
             }
             let Some(joined) = running.join_next().await else {
                 break;
@@ -97,15 +84,10 @@ impl<S: CasStore> Exchanger<S> {
     }
 
     /// Returns the reply for a key, and the store's time.
-    async fn exchange_key(
-        &self,
-        batch: &Batch,
-        index: usize,
-        is_again: bool,
-    ) -> Result<(Reply, u64), StoreError> {
+    async fn exchange_key(&self, batch: &Batch, index: usize) -> Result<(Reply, u64), StoreError> {
         let key = &batch.keys[index].0;
-        let begun = MonotonicClock.now();
-        self.take_turn(key, begun).await;
+        let (shared, begun) = (&self.shared, MonotonicClock.now());
+        shared.back_off(key, begun).await;
         let mut loaded = self.load(key).await?;
         loop {
             let now = micros(loaded.server_time);
@@ -117,11 +99,7 @@ impl<S: CasStore> Exchanger<S> {
             if let Some(Name([_, _, grant @ ..])) = names.iter().find(|name| name.is_of(batch)) {
                 return Ok((batch.repeat(&mut record, now, Grant::of(*grant)), now));
             }
-            let time = (now, loaded.server_time.is_some());
-            // An earlier write of this machine that is still named shows that none after it was displaced.
-            let is_named = names.iter().any(|name| name.0[0] == batch.machine);
-            let is_unsure = is_again && names.len() >= NAMES && !is_named;
-            let reply = batch.exchange(index, &mut record, time, is_unsure);
+            let reply = batch.exchange(index, &mut record, (now, loaded.server_time.is_some()));
             names.truncate(NAMES - 1);
             let [epoch, units, keeps] = reply.grant.numbers();
             names.push_front(Name([batch.machine, batch.sequence, epoch, units, keeps]));
@@ -129,12 +107,12 @@ impl<S: CasStore> Exchanger<S> {
             let text = format!("{}|{}", record.to_text(), names.join(","));
             match self.swap(key, &loaded, text, batch.ttl()).await? {
                 Swapped::Done(_) => {
-                    self.note(key, false);
+                    shared.contended.note(key, false, shared.deadline);
                     return Ok((reply, now));
                 }
                 Swapped::Conflict(_) => {
-                    self.note(key, true);
-                    self.take_turn(key, begun).await;
+                    shared.contended.note(key, true, shared.deadline);
+                    shared.back_off(key, begun).await;
                     loaded = self.load(key).await?;
                 }
             }
@@ -168,29 +146,6 @@ impl<S: CasStore> Exchanger<S> {
             self.shared.conflicts.fetch_add(1, Ordering::Relaxed);
         }
         Ok(swapped)
-    }
-
-    /// Waits at random in the window of the key, if it has one.
-    async fn take_turn(&self, key: &str, begun: Tick) {
-        let contention = lock(&self.contended).get(key).copied();
-        if let Some(contention) = contention {
-            let waited = MonotonicClock.now().since(begun);
-            let window = contention.window(waited, self.shared.deadline);
-            self.shared.pause(window).await;
-        }
-    }
-
-    fn note(&self, key: &Arc<str>, is_conflict: bool) {
-        let mut contended = lock(&self.contended);
-        if is_conflict {
-            let contention = contended.entry(Arc::clone(key)).or_default();
-            contention.conflict(self.shared.deadline);
-        } else if let Some(contention) = contended.get_mut(key) {
-            contention.success();
-            if !contention.is_contended() {
-                contended.remove(key);
-            }
-        }
     }
 }
 

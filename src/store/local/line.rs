@@ -180,15 +180,11 @@ impl<H, const N: usize> Line<H, N> {
     }
 }
 
-/// How many lines after the home of a key its line of this number is, of so many. They lie further and further
-/// apart, so that a run of full lines does not grow at its end. A small table has few, and a key may use all of them.
+/// How many lines after the home of a key its line of this number is. They lie further and further apart,
+/// so that a run of full lines does not grow at its end.
 #[inline]
-pub(super) const fn offset(number: usize, lines: usize) -> usize {
-    if lines > WINDOW {
-        number * (number + 1) / 2
-    } else {
-        number
-    }
+pub(super) const fn offset(number: usize) -> usize {
+    number * (number + 1) / 2
 }
 
 /// What is stored of a key with this hash, at this distance from its home. Never zero.

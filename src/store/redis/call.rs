@@ -88,11 +88,6 @@ impl Call {
         )
     }
 
-    /// Whether it may end a denial.
-    pub(super) const fn is_update(self) -> bool {
-        !self.asks()
-    }
-
     pub(super) const fn cost(self) -> u64 {
         match self {
             Self::Take(cost)

@@ -1,19 +1,13 @@
 //! A Redis server as a store with a compare-and-swap, for limits that decide in this process.
 
-use std::{
-    sync::{Arc, LazyLock},
-    time::Duration,
-};
+use std::{sync::LazyLock, time::Duration};
 
 use redis::{Cmd, Value};
 
 use super::{connection::STORE, send::Text, server::Redis};
 use crate::clock::{Tick, nanos};
 use crate::error::StoreError;
-use crate::store::{
-    cas::{self, CasStore, Loaded, Swapped, Version},
-    fleet::{Batch, Replies},
-};
+use crate::store::cas::{self, CasStore, Loaded, Program, Runs, Settings, Swapped, Version};
 
 static SCRIPT: LazyLock<Text> = LazyLock::new(|| Text::new(include_str!("lua/swap.lua")));
 
@@ -26,8 +20,7 @@ struct Reply {
     loaded: Loaded,
 }
 
-/// The values are at other keys than the states of a [`RedisLimiter`](super::RedisLimiter), so limits
-/// of both kinds may have the same name. Together they are two limits.
+/// A limit that the script decides and one that is swapped have values at different keys.
 ///
 /// ```no_run
 /// use tower_throttle::store::{fleet::Synced, redis::Redis};
@@ -41,12 +34,7 @@ struct Reply {
 /// ```
 impl CasStore for Redis {
     const NAME: &'static str = STORE;
-
-    /// The keys of a cluster are on several servers, as they may be behind a proxy. Calls are not batched
-    /// then.
-    fn has_one_clock(&self) -> bool {
-        self.connection_of("").batches()
-    }
+    const RUNS: Runs = Runs::Scripts;
 
     async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
         let reply = self.run_swap(key, |_| {}).await?;
@@ -79,8 +67,22 @@ impl CasStore for Redis {
         })
     }
 
-    async fn exchange(&self, batch: &Arc<Batch>) -> Result<Option<Replies>, StoreError> {
-        self.execute(batch).await.map(Some)
+    async fn run<P: Program>(&self, program: &P) -> Result<P::Reply, StoreError> {
+        self.run_script(program).await
+    }
+
+    /// The keys of a cluster are on several servers, as they may be behind a proxy. Calls are not batched
+    /// then.
+    fn group_of(&self, key: &str) -> Option<usize> {
+        self.pool.batches().then(|| self.pool.index_of(key))
+    }
+
+    fn settings(&self) -> Settings {
+        self.settings.clone()
+    }
+
+    fn last_error(&self) -> Option<StoreError> {
+        self.pool.first().last_error()
     }
 }
 
@@ -149,12 +151,13 @@ mod tests {
     #[test]
     fn servers_of_one_limit_have_clocks_of_their_own() {
         let redis = || Redis::open("redis://127.0.0.1:1").expect("a client");
-        assert!(redis().has_one_clock());
-        assert!(!redis().without_batching().has_one_clock());
+        let has_one_clock = |store: &Redis| store.group_of("").is_some();
+        assert!(has_one_clock(&redis()));
+        assert!(!has_one_clock(&redis().without_batching()));
         for store in [redis(), redis().without_batching()] {
-            let has_one = store.has_one_clock();
-            assert_eq!(Arc::new(store.clone()).has_one_clock(), has_one);
-            assert_eq!(Faulty::new(store).has_one_clock(), has_one);
+            let group = store.group_of("");
+            assert_eq!(Arc::new(store.clone()).group_of(""), group);
+            assert_eq!(Faulty::new(store).group_of(""), group);
         }
     }
 

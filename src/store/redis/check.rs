@@ -64,7 +64,7 @@ impl<'a> Check<'a> {
             let has_mark = self.run_commands(&self.key(index)).await?;
             stray += usize::from(!has_mark);
         }
-        if marking == Marking::Done && stray > 0 && connection.batches() {
+        if marking == Marking::Done && stray > 0 && self.pool.batches() {
             return Err(mistake(format_args!(
                 "a proxy distributes the keys: of {KEYS} keys in one script call, {stray} were not on \
                  their own server; send every call by itself with Redis::without_batching"
@@ -72,7 +72,7 @@ impl<'a> Check<'a> {
         }
         let mut warnings: Vec<_> = servers.iter().filter_map(ServerInfo::eviction).collect();
         if marking == Marking::CrossSlot {
-            self.pool.iter().for_each(|each| each.stop_batching());
+            self.pool.stop_batching();
             warnings.push(
                 "the server is a cluster of one master: calls are not batched, and will fail when \
                  another master has slots; connect with Redis::with_cluster"
@@ -174,7 +174,7 @@ impl<'a> Check<'a> {
         sent.unwrap_or_else(|| {
             Err(CallError {
                 class: ErrorClass::Indeterminate,
-                error: self.connection().deadline_exceeded(timeout),
+                error: deadline_exceeded(timeout),
             })
         })
     }
@@ -183,6 +183,10 @@ impl<'a> Check<'a> {
 /// Whether another server of a cluster has the key, or several servers have the keys.
 const fn is_redirected(error: &CallError) -> bool {
     matches!(error.class, ErrorClass::CrossSlot | ErrorClass::Redirected)
+}
+
+fn deadline_exceeded(timeout: Duration) -> StoreError {
+    StoreError::new(format!("Redis: no answer within {timeout:?}"), true)
 }
 
 fn mistake(text: impl fmt::Display) -> StoreError {

@@ -7,7 +7,7 @@ use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};
 use redis::{Cmd, ErrorKind, RedisError, Value};
 
-use super::slots::SlotOwners;
+use crate::store::remote::SlotOwners;
 
 /// How long one server may take to report the slots. After that another one is asked.
 const TOPOLOGY_TIMEOUT: Duration = Duration::from_millis(100);

@@ -14,12 +14,11 @@ use tokio::runtime::Handle;
 
 use super::{
     reply::ErrorClass,
-    slots::{SlotOwners, slot_of},
     source::{RawConnection, Source},
 };
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
-use crate::store::remote::{BreakerConfig, Breakers, Connect, Connector, Pick, Server, rare};
+use crate::store::remote::{Connect, Connector, Pick, SlotOwners, rare};
 use crate::sync::{Mutex, lock};
 
 /// The kind of store, as errors and logs name it.
@@ -35,14 +34,11 @@ const MAX_UNANSWERED: u32 = 3;
 /// One of the connections of a [`Redis`](super::Redis).
 pub(super) struct Connection {
     connector: Arc<Connector<Target>>,
-    /// Whether calls on different keys may share a script call.
-    batches: AtomicBool,
 }
 
 /// What a connection leads to.
 struct Target {
     source: Arc<Source>,
-    breakers: Breakers,
 }
 
 /// A connection that was made.
@@ -67,17 +63,10 @@ pub(super) struct CallError {
 }
 
 impl Connection {
-    pub(super) fn new(source: Arc<Source>, config: BreakerConfig, batches: bool) -> Arc<Self> {
+    pub(super) fn new(source: &Arc<Source>) -> Arc<Self> {
+        let source = Arc::clone(source);
         Arc::new(Self {
-            // The keys of a cluster are in different slots.
-            batches: AtomicBool::new(batches && !source.is_cluster()),
-            connector: Connector::new(
-                Target {
-                    source,
-                    breakers: Breakers::new(STORE, config),
-                },
-                Vec::new(),
-            ),
+            connector: Connector::new(Target { source }, Vec::new()),
         })
     }
 
@@ -85,44 +74,14 @@ impl Connection {
         &self.connector.settings().source
     }
 
-    /// Whether calls on different keys may share a script call.
-    pub(super) fn batches(&self) -> bool {
-        self.batches.load(Ordering::Relaxed)
-    }
-
-    /// Sends every further call by itself.
-    pub(super) fn stop_batching(&self) {
-        self.batches.store(false, Ordering::Relaxed);
-    }
-
     /// Whether its client is that of a cluster.
     pub(super) fn is_cluster(&self) -> bool {
         self.source().is_cluster()
     }
 
-    pub(super) fn breakers(&self) -> &Breakers {
-        &self.connector.settings().breakers
-    }
-
-    /// The server of a key.
-    pub(super) fn server_of(&self, key: &str) -> Server {
-        if self.is_cluster() {
-            Server::of_slot(slot_of(key))
-        } else {
-            Server::Single
-        }
-    }
-
-    /// The error of a call that got no reply within its deadline. It names the last error of
-    /// connecting, if there is no connection.
-    pub(super) fn deadline_exceeded(&self, deadline: Duration) -> StoreError {
-        match self.connector.last_error() {
-            None => StoreError::new(format!("Redis: no answer within {deadline:?}"), true),
-            Some(cause) => StoreError::new(
-                format!("Redis: no answer within {deadline:?}; the last error: {cause}"),
-                cause.is_transient(),
-            ),
-        }
+    /// The last error of connecting, if there is no connection.
+    pub(super) fn last_error(&self) -> Option<StoreError> {
+        self.connector.last_error()
     }
 
     /// Sends a command once. Connects first if necessary.

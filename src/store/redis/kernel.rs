@@ -21,7 +21,7 @@ const FILLINGS: u64 = 1_000;
 
 /// The limits that a script decides.
 #[derive(Clone, Debug)]
-pub(super) struct Kernels {
+pub(in crate::store) struct Kernels {
     limits: Vec<Kernel>,
     /// What the name of a key ends with: it says how the value is to be read, and so is all that processes must have
     /// in common which share the value.
@@ -49,7 +49,7 @@ struct Span {
 
 impl Kernels {
     /// `None` if no script decides the algorithm, or not exactly.
-    pub(super) fn of<A: Algorithm>(algorithm: &A) -> Option<Self> {
+    pub(in crate::store) fn of<A: Algorithm>(algorithm: &A) -> Option<Self> {
         let limits = kernels(algorithm, now())?;
         let limits: Vec<_> = limits.into_iter().map(in_micros).collect::<Option<_>>()?;
         let moments = |limit: &Kernel| match limit {
@@ -76,8 +76,12 @@ impl Kernels {
         })
     }
 
+    pub(in crate::store) fn layout(&self) -> String {
+        self.layout.clone()
+    }
+
     /// Whether its settings depend on the moment.
-    pub(super) fn is_dated(&self) -> bool {
+    pub(in crate::store) fn is_dated(&self) -> bool {
         let is_dated = |limit: &Kernel| matches!(limit, Kernel::Cells(cells) if matches!(cells.division, Division::Calendar { .. }));
         self.limits.iter().any(is_dated)
     }

@@ -83,7 +83,6 @@
 //!
 #![doc = include_str!("../../guide/redis.md")]
 
-mod backend;
 mod call;
 mod cas;
 mod check;
@@ -92,15 +91,14 @@ mod cluster;
 mod connection;
 #[cfg(test)]
 mod differential;
-mod executor;
 mod fleet;
-mod future;
 mod kernel;
 mod pool;
 mod reply;
+mod script;
 mod send;
 mod server;
-mod slots;
 mod source;
 
-pub use self::{backend::RedisLimiter, future::RedisFuture, server::Redis};
+pub(super) use self::kernel::Kernels;
+pub use self::{script::Script, server::Redis};

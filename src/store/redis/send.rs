@@ -15,7 +15,7 @@ use crate::store::remote::rare;
 const SLOT_RETRY_DELAY: Duration = Duration::from_millis(5);
 
 /// The text of a script, and its digest, which is shorter.
-pub(super) struct Text {
+pub(in crate::store) struct Text {
     pub(super) body: String,
     pub(super) hash: String,
 }

@@ -4,9 +4,18 @@ use std::{sync::Arc, time::Duration};
 
 use redis::IntoConnectionInfo as _;
 
-use super::{check::Check, connection::Connection, pool::ConnectionPool, source::Source};
-use crate::error::{ConfigError, StoreError};
-use crate::store::remote::{BreakerConfig, BreakerCounts, check_name};
+use super::{
+    check::Check,
+    connection::{Connection, STORE},
+    pool::ConnectionPool,
+    source::Source,
+};
+use crate::algorithm::{Algorithm, IntoAlgorithm};
+use crate::error::{ConfigError, StoreError, expect_valid};
+use crate::store::{
+    cas::{Cas, CasBuilder, Settings},
+    remote::{BreakerConfig, BreakerCounts, Breakers, check_name},
+};
 
 /// A Redis server or cluster that stores limits.
 ///
@@ -14,9 +23,8 @@ use crate::store::remote::{BreakerConfig, BreakerCounts, check_name};
 #[derive(Clone, Debug)]
 pub struct Redis {
     pub(super) pool: ConnectionPool,
-    pub(super) prefix: String,
-    pub(super) deadline: Duration,
-    pub(super) caches_denials: bool,
+    pub(super) settings: Settings,
+    breaker: BreakerConfig,
 }
 
 impl Redis {
@@ -121,12 +129,51 @@ impl Redis {
     }
 
     fn from_source(source: Source) -> Self {
-        Self {
-            pool: ConnectionPool::new(source),
-            prefix: "throttle".to_owned(),
+        let settings = Settings {
             deadline: Duration::from_millis(50),
-            caches_denials: true,
-        }
+            ..Settings::new(STORE)
+        };
+        let redis = Self {
+            pool: ConnectionPool::new(source),
+            settings,
+            breaker: BreakerConfig::default(),
+        };
+        redis.with_breaker(BreakerConfig::default())
+    }
+
+    fn with_breaker(mut self, breaker: BreakerConfig) -> Self {
+        let is_cluster = self.pool.first().is_cluster();
+        self.settings.breakers = Arc::new(Breakers::new(STORE, breaker, is_cluster));
+        self.breaker = breaker;
+        self
+    }
+
+    /// A limit under a name of its own, by an algorithm or a tuple of them: the same as
+    /// [`CasBuilder::build`](crate::store::cas::CasBuilder::build) with the settings of this server.
+    ///
+    /// The server decides every bucket, window, grid, line and log of up to 1,000 by a script. What has none, such as
+    /// a [`Lockout`](crate::Lockout) or an algorithm of your own, is decided in this process, on a state that is
+    /// loaded and swapped.
+    ///
+    /// # Panics
+    /// If the name is not 1 to 64 letters, digits and any of `. _ -`, or if the algorithm is refused.
+    #[track_caller]
+    pub fn limiter<I>(&self, policy: &str, algorithm: I) -> Cas<Self, I::Algorithm>
+    where
+        I: IntoAlgorithm<Algorithm: Algorithm>,
+    {
+        expect_valid(self.try_limiter(policy, algorithm))
+    }
+
+    pub(crate) fn try_limiter<I>(
+        &self,
+        policy: &str,
+        algorithm: I,
+    ) -> Result<Cas<Self, I::Algorithm>, ConfigError>
+    where
+        I: IntoAlgorithm<Algorithm: Algorithm>,
+    {
+        CasBuilder::new(self.clone()).build(policy, algorithm)
     }
 
     /// Sets the start of the names of all keys, by default `throttle`. Limits with the same prefix
@@ -136,15 +183,15 @@ impl Redis {
     /// If it is not 1 to 64 letters, digits and any of `. _ -`.
     pub fn prefix(mut self, prefix: &str) -> Result<Self, ConfigError> {
         check_name("prefix", prefix)?;
-        prefix.clone_into(&mut self.prefix);
+        prefix.clone_into(&mut self.settings.prefix);
         Ok(self)
     }
 
     /// Sets how long a call may take, by default 50 ms. A call that takes longer is an error; it may
     /// have been counted.
     #[must_use]
-    pub const fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = deadline;
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.settings.deadline = deadline;
         self
     }
 
@@ -180,7 +227,7 @@ impl Redis {
     /// Sets how many failures in a row open the breaker, by default 3. Calls that are in flight
     /// together and time out together are one failure.
     ///
-    /// Limiters that were made before keep their connections and breakers.
+    /// Limiters that were made before keep their breakers.
     ///
     /// # Errors
     /// If `failures` is 0.
@@ -195,7 +242,7 @@ impl Redis {
     /// assert!(redis.failure_threshold(0).is_err());
     /// # Ok::<(), tower_throttle::ConfigError>(())
     /// ```
-    pub fn failure_threshold(mut self, failures: u32) -> Result<Self, ConfigError> {
+    pub fn failure_threshold(self, failures: u32) -> Result<Self, ConfigError> {
         if failures == 0 {
             return Err(ConfigError::out_of_range(
                 "failure_threshold",
@@ -203,22 +250,22 @@ impl Redis {
                 "a number from 1",
             ));
         }
-        self.pool = self.pool.with_breaker(BreakerConfig {
+        let breaker = BreakerConfig {
             failure_threshold: failures,
-            ..self.pool.breaker_config()
-        });
-        Ok(self)
+            ..self.breaker
+        };
+        Ok(self.with_breaker(breaker))
     }
 
     /// Sets when an open breaker lets a probe through: first after `min`, by default 25 ms, then
     /// after twice as long each time, up to `max`, by default 250 ms. Up to a quarter is added at
     /// random, so that the machines of a fleet do not probe at the same moments.
     ///
-    /// Limiters that were made before keep their connections and breakers.
+    /// Limiters that were made before keep their breakers.
     ///
     /// # Errors
     /// If `min` is zero, `max` is shorter than `min`, or `max` is longer than a day.
-    pub fn probe_interval(mut self, min: Duration, max: Duration) -> Result<Self, ConfigError> {
+    pub fn probe_interval(self, min: Duration, max: Duration) -> Result<Self, ConfigError> {
         const DAY: Duration = Duration::from_secs(86_400);
 
         if min.is_zero() || max < min || max > DAY {
@@ -228,12 +275,12 @@ impl Redis {
                 "a minimum above zero and a maximum from that to a day",
             ));
         }
-        self.pool = self.pool.with_breaker(BreakerConfig {
+        let breaker = BreakerConfig {
             min_probe_interval: min,
             max_probe_interval: max,
-            ..self.pool.breaker_config()
-        });
-        Ok(self)
+            ..self.breaker
+        };
+        Ok(self.with_breaker(breaker))
     }
 
     /// Asks Redis about every request, even if it is known to be denied.
@@ -243,8 +290,8 @@ impl Redis {
     /// cost Redis little. A refund or a reset through this limiter or its clones ends that at once.
     /// One through another machine takes effect when the cached denial ends.
     #[must_use]
-    pub const fn without_deny_cache(mut self) -> Self {
-        self.caches_denials = false;
+    pub fn without_deny_cache(mut self) -> Self {
+        self.settings.caches_denials = false;
         self
     }
 
@@ -256,7 +303,7 @@ impl Redis {
     /// keys would be on the wrong server. [`check`](Self::check) reports such a proxy. A cluster needs
     /// no switch.
     ///
-    /// Limiters that were made before keep their connections.
+    /// Limiters that were made before batch as before.
     #[must_use]
     pub fn without_batching(mut self) -> Self {
         self.pool = self.pool.without_batching();
@@ -289,12 +336,12 @@ impl Redis {
     /// # }
     /// ```
     pub async fn check(&self) -> Result<Option<String>, StoreError> {
-        Check::new(&self.pool, &self.prefix, self.deadline)
+        Check::new(&self.pool, &self.settings.prefix, self.settings.deadline)
             .run()
             .await
     }
 
-    /// The state of the circuit breakers: one per connection, or sixteen for a cluster. Each
+    /// The state of the circuit breakers: one, or one per range of slots of a cluster. Each
     /// change is also logged (feature `tracing`) and counted as `tower_throttle_switches_total`
     /// (feature `metrics`).
     ///
@@ -306,7 +353,7 @@ impl Redis {
     /// # Ok::<(), tower_throttle::ConfigError>(())
     /// ```
     pub fn breaker(&self) -> BreakerCounts {
-        self.pool.breaker_counts()
+        self.settings.breakers.counts()
     }
 }
 

@@ -7,7 +7,7 @@ use redis::{AsyncConnectionConfig, Cmd, RedisError, Value};
 
 #[cfg(feature = "redis-cluster")]
 use super::cluster;
-use super::slots::SlotOwners;
+use crate::store::remote::SlotOwners;
 
 /// How long connecting to a server may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);

@@ -1,12 +1,11 @@
-//! The circuit breakers of a connection: one for a server, or sixteen for a cluster.
+//! The circuit breakers of a store: one, or one per range of slots of a cluster.
 
-use std::{
-    borrow::Cow,
-    hash::{BuildHasher, RandomState},
-    sync::Arc,
+use std::hash::{BuildHasher, RandomState};
+
+use super::{
+    breaker::{Breaker, BreakerConfig, BreakerCounts},
+    slots::slot_of,
 };
-
-use super::breaker::{Breaker, BreakerConfig, BreakerCounts};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
 use crate::store::events::{
@@ -14,205 +13,158 @@ use crate::store::events::{
 };
 use crate::sync::{Mutex, lock};
 
-/// The server that a call is sent to, as far as its breaker is concerned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Server {
-    /// The only one of a connection.
-    Single,
-    /// That of a range of 1,024 slots of a cluster, by its number. Whichever servers have these slots.
-    Slots(u16),
-}
-
-/// How many slots have a breaker in common.
+/// How many slots have a breaker in common, whichever servers have them.
 const RANGE: u16 = 1_024;
+const RANGES: u16 = 16;
 
 #[derive(Debug)]
 pub(crate) struct Breakers {
     /// The kind of store, as errors and logs name it.
     store: &'static str,
-    config: BreakerConfig,
-    /// Few: searched in order.
-    states: Mutex<Vec<BreakerState>>,
+    /// The first one is of all keys, if there are no others.
+    ranges: Vec<Range>,
     refusals: RefusalLog,
 }
 
+/// The breaker of a store, or of a range of slots.
 #[derive(Debug)]
-struct BreakerState {
-    server: Server,
+struct Range {
+    /// In metrics.
+    label: String,
+    state: Mutex<State>,
+    log: SwitchLog,
+}
+
+#[derive(Debug)]
+struct State {
     breaker: Breaker,
     /// The error of the last call, if it failed. Errors of an open breaker name it.
     last_error: Option<StoreError>,
-    /// Shared, so that nothing is logged under the lock.
-    log: Arc<SwitchLog>,
 }
 
-/// What is reported of a breaker.
-struct Report {
-    event: BreakerEvent,
-    /// Whether it has just happened, or was left out of the log before.
-    is_new: bool,
-    log: Arc<SwitchLog>,
-}
-
-impl BreakerState {
-    /// The report of a change, or of the present state if the last change was not logged.
-    fn report(&self, change: Option<BreakerEvent>) -> Option<Report> {
-        let present = || {
-            let is_open = self.breaker.counts().is_open;
-            let event = if is_open {
-                BreakerEvent::Opened
-            } else {
-                BreakerEvent::Closed
-            };
-            self.log.has_left_out().then_some(event)
-        };
-        Some(Report {
-            event: change.or_else(present)?,
-            is_new: change.is_some(),
-            log: Arc::clone(&self.log),
-        })
-    }
-}
-
-impl Server {
-    /// That of a slot of a cluster.
-    pub(crate) const fn of_slot(slot: u16) -> Self {
-        Self::Slots(slot / RANGE)
-    }
-
-    /// Its label in metrics.
-    fn label(self) -> Cow<'static, str> {
-        match self {
-            Self::Single => "single".into(),
-            Self::Slots(range) => format!("slots {}", range * RANGE).into(),
+impl Range {
+    fn new(label: String, config: BreakerConfig) -> Self {
+        let seed = RandomState::new().hash_one(&label);
+        Self {
+            label,
+            state: Mutex::new(State {
+                breaker: Breaker::new(config, seed),
+                last_error: None,
+            }),
+            log: SwitchLog::default(),
         }
     }
 }
 
 impl Breakers {
-    pub(crate) const fn new(store: &'static str, config: BreakerConfig) -> Self {
+    /// One breaker, or one more for each range of slots.
+    pub(crate) fn new(store: &'static str, config: BreakerConfig, of_slots: bool) -> Self {
+        let ranges = if of_slots { 0..RANGES } else { 0..0 };
+        let ranges = ranges.map(|range| format!("slots {}", range * RANGE));
+        let labels = ["single".to_owned()].into_iter().chain(ranges);
         Self {
             store,
-            config,
-            states: Mutex::new(Vec::new()),
+            ranges: labels.map(|label| Range::new(label, config)).collect(),
             refusals: RefusalLog::new(),
         }
     }
 
-    /// An error if the breaker of `server` is open and no probe is due.
-    pub(crate) fn check(&self, server: Server, now: Tick) -> Result<(), StoreError> {
-        let checked = self.with_state(server, |state| {
-            let probes = state.breaker.counts().probes;
-            if !state.breaker.try_start_call(now) {
-                return Err(state.last_error.clone());
-            }
-            Ok(state.breaker.counts().probes != probes)
-        });
-        match checked {
-            Ok(false) => Ok(()),
-            Ok(true) => {
+    /// The range of a key, or the first one of calls on several keys.
+    fn range_of(&self, key: &str) -> &Range {
+        if key.is_empty() || self.ranges.len() == 1 {
+            return &self.ranges[0];
+        }
+        &self.ranges[usize::from(slot_of(key) / RANGE) + 1]
+    }
+
+    /// An error if the breaker of a key is open and no probe is due.
+    pub(crate) fn check(&self, key: &str, now: Tick) -> Result<(), StoreError> {
+        let mut state = lock(&self.range_of(key).state);
+        let probes = state.breaker.counts().probes;
+        if state.breaker.try_start_call(now) {
+            let is_probe = state.breaker.counts().probes != probes;
+            drop(state);
+            if is_probe {
                 breaker_probed(self.store);
                 RemoteMetrics(self.store).breaker_probed();
-                Ok(())
             }
-            Err(cause) => {
-                let cause =
-                    cause.map_or_else(String::new, |cause| format!("; the last error: {cause}"));
-                let message = format!(
-                    "{}: not asked, because the last calls failed{cause}",
-                    self.store
-                );
-                Err(StoreError::not_sent(message))
-            }
+            return Ok(());
         }
+        let cause = state.last_error.as_ref();
+        let cause = cause.map_or_else(String::new, |cause| format!("; the last error: {cause}"));
+        let store = self.store;
+        let message = format!("{store}: not asked, because the last calls failed{cause}");
+        Err(StoreError::not_sent(message))
     }
 
-    /// Records the error of a call that was sent to `server` at `sent_at`. A permanent one shows that the
-    /// server is there: it closes the breaker, so that no caller takes a mistake for an outage.
-    pub(crate) fn record_error(&self, server: Server, sent_at: Tick, error: &StoreError) {
-        if error.is_transient() {
-            self.record_failure(server, sent_at, error);
-        } else {
+    /// Records the error of a call on a key that was sent at `sent_at`. A permanent one shows that the server is there:
+    /// it closes the breaker, so that no caller takes a mistake for an outage.
+    pub(crate) fn record_error(&self, key: &str, sent_at: Tick, error: &StoreError) {
+        let failed_at = error.is_transient().then_some(sent_at);
+        if failed_at.is_none() {
             self.refusals.record(self.store, error);
-            self.record_success(server);
-            self.with_state(server, |state| state.last_error = Some(error.clone()));
         }
+        self.record(self.range_of(key), failed_at, Some(error));
     }
 
-    /// Records that `server` replied, with a result or with a permanent error.
-    pub(crate) fn record_success(&self, server: Server) {
-        let report = self.with_state(server, |state| {
-            state.last_error = None;
-            let change = state.breaker.record_success();
-            state.report(change)
-        });
-        self.report(server, report, None);
+    /// Records that the server of a key replied.
+    pub(crate) fn record_success(&self, key: &str) {
+        self.record(self.range_of(key), None, None);
     }
 
-    /// Records the failure of a call that was sent to `server` at `sent_at`.
-    fn record_failure(&self, server: Server, sent_at: Tick, error: &StoreError) {
-        let report = self.with_state(server, |state| {
-            state.last_error = Some(error.clone());
-            let change = state.breaker.record_failure(sent_at, MonotonicClock.now());
-            state.report(change)
-        });
-        self.report(server, report, Some(error));
-    }
-
-    fn report(&self, server: Server, report: Option<Report>, cause: Option<&StoreError>) {
-        let Some(Report { event, is_new, log }) = report else {
-            return;
+    fn record(&self, range: &Range, failed_at: Option<Tick>, error: Option<&StoreError>) {
+        let mut state = lock(&range.state);
+        state.last_error = error.cloned();
+        let change = match failed_at {
+            Some(sent_at) => state.breaker.record_failure(sent_at, MonotonicClock.now()),
+            None => state.breaker.record_success(),
         };
-        let change = BreakerChange {
+        let is_open = state.breaker.counts().is_open;
+        drop(state);
+        if change.is_none() && !range.log.has_left_out() {
+            return;
+        }
+        let event = if is_open {
+            BreakerEvent::Opened
+        } else {
+            BreakerEvent::Closed
+        };
+        let report = BreakerChange {
             store: self.store,
             event,
-            cause,
+            cause: error,
         };
-        if is_new {
-            RemoteMetrics(self.store).breaker_changed(&server.label(), event);
-            log.record(&change);
+        if change.is_some() {
+            RemoteMetrics(self.store).breaker_changed(&range.label, event);
+            range.log.record(&report);
         } else {
-            log.catch_up(&change);
+            range.log.catch_up(&report);
         }
     }
 
     /// The error of the last call to a server, if it failed.
     pub(crate) fn last_error(&self) -> Option<StoreError> {
-        let states = lock(&self.states);
-        states.iter().find_map(|state| state.last_error.clone())
+        let error_of = |range: &Range| lock(&range.state).last_error.clone();
+        self.ranges.iter().find_map(error_of)
     }
 
     /// The counts of all breakers together.
     pub(crate) fn counts(&self) -> BreakerCounts {
-        let states = lock(&self.states);
-        let counts = states.iter().map(|state| state.breaker.counts());
+        let counts = self
+            .ranges
+            .iter()
+            .map(|range| lock(&range.state).breaker.counts());
         counts.fold(BreakerCounts::NONE, BreakerCounts::plus)
-    }
-
-    /// Applies `change` to the breaker of `server`.
-    fn with_state<T>(&self, server: Server, change: impl FnOnce(&mut BreakerState) -> T) -> T {
-        let mut states = lock(&self.states);
-        let index = states.iter().position(|state| state.server == server);
-        let index = index.unwrap_or_else(|| {
-            let seed = RandomState::new().hash_one(states.len());
-            states.push(BreakerState {
-                server,
-                breaker: Breaker::new(self.config, seed),
-                last_error: None,
-                log: Arc::default(),
-            });
-            states.len() - 1
-        });
-        change(&mut states[index])
     }
 }
 
 /// No metric counts a breaker that is gone as open.
 impl Drop for Breakers {
     fn drop(&mut self) {
-        let states = lock(&self.states);
-        for state in states.iter().filter(|state| state.breaker.counts().is_open) {
-            RemoteMetrics(self.store).breaker_changed(&state.server.label(), BreakerEvent::Closed);
+        for range in &self.ranges {
+            if lock(&range.state).breaker.counts().is_open {
+                RemoteMetrics(self.store).breaker_changed(&range.label, BreakerEvent::Closed);
+            }
         }
     }
 }
@@ -223,13 +175,15 @@ mod tests {
 
     #[test]
     fn each_range_of_slots_has_its_own_breaker() {
-        let breakers = Breakers::new("Redis", BreakerConfig::default());
-        let [stopped, other] = [1_023, 1_024].map(Server::of_slot);
-        assert_eq!(stopped, Server::of_slot(0));
-        assert_eq!(Server::of_slot(16_383).label(), "slots 15360");
+        let breakers = Breakers::new("Redis", BreakerConfig::default(), true);
+        let [stopped, other] = ["{b}", "{a}"];
+        assert_eq!(breakers.range_of(stopped).label, "slots 3072");
+        assert_ne!(breakers.range_of(other).label, "slots 3072");
+        assert_eq!(breakers.ranges[16].label, "slots 15360");
+        assert_eq!(breakers.range_of("").label, "single");
         let error = StoreError::new("no answer", true);
         for _ in 0..3 {
-            breakers.record_failure(stopped, MonotonicClock.now(), &error);
+            breakers.record_error(stopped, MonotonicClock.now(), &error);
         }
         let now = MonotonicClock.now();
         let refused = breakers.check(stopped, now).expect_err("it is open");

@@ -4,7 +4,8 @@ use std::{
     any::Any,
     future::{Future, poll_fn},
     panic::{AssertUnwindSafe, catch_unwind},
-    pin::pin,
+    pin::{Pin, pin},
+    task::Poll,
 };
 
 use tokio::runtime::Handle;
@@ -29,10 +30,41 @@ pub(crate) async fn catch_panic<F: Future>(
             Ok(poll) => poll.map(Ok),
             Err(panic) => {
                 let message = format!("{store}: the client panicked: {}", text(&*panic));
-                std::task::Poll::Ready(Err(StoreError::new(message, false)))
+                Poll::Ready(Err(StoreError::new(message, false)))
             }
         },
     )
+    .await
+}
+
+/// The future of a step that few calls take. Neither its state nor its code is part of the other calls:
+/// the code of a concrete future would be copied into them, with a stack of several pages.
+pub(crate) fn rare<'a, F>(future: F) -> Pin<Box<dyn Future<Output = F::Output> + Send + 'a>>
+where
+    F: Future + Send + 'a,
+{
+    Box::pin(future)
+}
+
+/// The outputs of some futures, which run at the same time.
+pub(crate) async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
+    let mut futures: Vec<_> = futures
+        .into_iter()
+        .map(|one| (Box::pin(one), None))
+        .collect();
+    poll_fn(|cx| {
+        for (future, output) in &mut futures {
+            if output.is_none() {
+                if let Poll::Ready(ready) = future.as_mut().poll(cx) {
+                    *output = Some(ready);
+                }
+            }
+        }
+        if futures.iter().any(|(_, output)| output.is_none()) {
+            return Poll::Pending;
+        }
+        Poll::Ready(futures.drain(..).filter_map(|(_, output)| output).collect())
+    })
     .await
 }
 

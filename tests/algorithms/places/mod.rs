@@ -12,6 +12,7 @@ mod bounds;
 #[cfg(feature = "cas")]
 mod cas;
 mod composition;
+mod denials;
 mod place;
 mod planted;
 mod subjected;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tower_throttle::algorithm::AnyAlgorithm;
-use tower_throttle::store::redis::{Redis, RedisLimiter};
+use tower_throttle::store::{cas::Cas, redis::Redis};
 
 use crate::proxy::{Harm, Protocol, Proxy};
 use crate::redis_server::RedisServer;
@@ -23,7 +23,7 @@ struct BehindProxy {
 }
 
 impl Store for BehindProxy {
-    type Limit = RedisLimiter<AnyAlgorithm>;
+    type Limit = Cas<Redis, AnyAlgorithm>;
 
     const NANOS_PER_MOMENT: u64 = NANOS_PER_MOMENT;
 
@@ -113,7 +113,7 @@ fn limiter(
     policy: &str,
     algorithm: AnyAlgorithm,
     deadline: Duration,
-) -> RedisLimiter<AnyAlgorithm> {
+) -> Cas<Redis, AnyAlgorithm> {
     let redis = redis.deadline(deadline).without_deny_cache();
     redis.limiter(policy, algorithm)
 }

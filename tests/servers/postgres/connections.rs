@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use tokio_postgres::Client;
 use tower_throttle::store::cas::{
-    CasStore, Program, Swapped,
-    postgres::{Connections, Pool, PostgreSql},
+    CasStore, Swapped,
+    postgres::{Connections, PostgreSql},
 };
 
 use super::{MINUTE, insert, load, postgres_server::PostgresServer, store, value};

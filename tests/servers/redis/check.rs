@@ -1,6 +1,6 @@
 //! `Redis::check`, and the setups that it is for: clusters, proxies and restricted users.
 
-use tower_throttle::store::redis::{Redis, RedisLimiter};
+use tower_throttle::store::{cas::Cas, redis::Redis};
 use tower_throttle::{
     FixedWindow, Lockout, Quota, SlidingLog, SlidingWindow, TokenBucket,
     store::{Backend, Op},
@@ -16,7 +16,7 @@ const KEYS: u64 = 40;
 const LIMIT: u64 = 3;
 
 /// Asks for ten times the limit of each key, all at once. Returns how many were admitted per key.
-async fn admitted_at_once(limiter: &RedisLimiter<FixedWindow>) -> Vec<u64> {
+async fn admitted_at_once(limiter: &Cas<Redis, FixedWindow>) -> Vec<u64> {
     let calls: Vec<_> = (0..10 * LIMIT)
         .flat_map(|_| 0..KEYS)
         .map(|key| tokio::spawn(limiter.decide(&key, 1)))

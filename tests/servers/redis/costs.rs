@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tower_throttle::store::redis::{Redis, RedisLimiter};
 use tower_throttle::store::{Backend, IntoBackend, Op};
+use tower_throttle::store::{cas::Cas, redis::Redis};
 use tower_throttle::{FixedWindow, Quota, TokenBucket};
 
 use crate::redis_server::RedisServer;
@@ -15,7 +15,7 @@ fn redis(server: &RedisServer) -> Redis {
 }
 
 /// A limit that gives nothing back.
-struct Keeps(RedisLimiter<FixedWindow>);
+struct Keeps(Cas<Redis, FixedWindow>);
 
 impl IntoBackend for Keeps {
     type Backend = Self;
@@ -26,7 +26,7 @@ impl IntoBackend for Keeps {
 }
 
 impl Backend<()> for Keeps {
-    type Future = <RedisLimiter<FixedWindow> as Backend<()>>::Future;
+    type Future = <Cas<Redis, FixedWindow> as Backend<()>>::Future;
 
     fn apply(&self, key: &(), op: Op) -> Self::Future {
         self.0.apply(key, kept(op))
@@ -48,7 +48,7 @@ fn kept(op: Op) -> Op {
     }
 }
 
-fn window(server: &RedisServer, name: &str) -> RedisLimiter<FixedWindow> {
+fn window(server: &RedisServer, name: &str) -> Cas<Redis, FixedWindow> {
     let window = FixedWindow::new(Quota::per_day(200)).anchored();
     redis(server).limiter(name, window)
 }

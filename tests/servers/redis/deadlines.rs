@@ -91,7 +91,7 @@ fn a_call_ends_by_its_deadline_without_a_runtime() {
     for call in calls {
         let error = block_on(call).expect_err("the server is stopped");
         assert!(
-            error.to_string().contains("no answer within 50ms"),
+            error.to_string().contains("no decision within 50ms"),
             "{error}"
         );
     }

@@ -12,7 +12,7 @@ use std::{
 
 use tokio::time::Instant;
 use tower_throttle::store::Fallback;
-use tower_throttle::store::redis::{Redis, RedisLimiter};
+use tower_throttle::store::{cas::Cas, redis::Redis};
 use tower_throttle::{
     FixedWindow, Limiter, Quota, StoreError, Verdict,
     store::{Backend, Op},
@@ -29,12 +29,12 @@ const GRACE: Duration = Duration::from_millis(250);
 /// How long a call or a recovery may take on a busy machine; the tests of all faults time it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-async fn limiter(server: &RedisServer, policy: &str) -> RedisLimiter<FixedWindow> {
+async fn limiter(server: &RedisServer, policy: &str) -> Cas<Redis, FixedWindow> {
     let redis = open(&server.url()).await;
     redis.limiter(policy, FixedWindow::new(Quota::per_day(1_000_000)))
 }
 
-fn imopen(server: &RedisServer, policy: &str) -> RedisLimiter<FixedWindow> {
+fn imopen(server: &RedisServer, policy: &str) -> Cas<Redis, FixedWindow> {
     let redis = Redis::open(&server.url()).expect("a url");
     let window = FixedWindow::new(Quota::per_day(1_000_000));
     redis.deadline(DEADLINE).limiter(policy, window)
@@ -63,7 +63,7 @@ impl Control {
 }
 
 /// Calls until one succeeds.
-pub(crate) async fn recovers(limiter: &RedisLimiter<FixedWindow>) {
+pub(crate) async fn recovers(limiter: &Cas<Redis, FixedWindow>) {
     until("a call succeeds", async || {
         limiter.decide("key", 1).await.is_ok()
     })
@@ -120,7 +120,7 @@ async fn no_call_outlives_its_deadline_while_the_server_is_stopped() {
             let error = call.await.expect_err("the server is stopped");
             assert!(error.is_transient());
             longest = begun.elapsed();
-            timeouts += u64::from(error.to_string().contains("no answer within"));
+            timeouts += u64::from(error.to_string().contains("no decision within"));
         }
         control.allows(longest).await;
         charged += 20;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tower::{Layer, ServiceExt, service_fn};
-use tower_throttle::store::redis::RedisLimiter;
+use tower_throttle::store::{cas::Cas, redis::Redis};
 use tower_throttle::{
     AsError, Global, Handle, LeakyBucket, Quota, RateLimitLayer, RateLimited, queue::WhenFull,
 };
@@ -16,7 +16,7 @@ use crate::redis_server::RedisServer;
 use crate::wait::until;
 
 type Layered =
-    RateLimitLayer<Global, RedisLimiter<LeakyBucket>, tower_throttle::respond::Responder<AsError>>;
+    RateLimitLayer<Global, Cas<Redis, LeakyBucket>, tower_throttle::respond::Responder<AsError>>;
 
 async fn layer(server: &RedisServer, quota: Quota) -> Layered {
     let redis = open(&server.url()).await;
@@ -42,7 +42,7 @@ impl From<Infallible> for Failed {
 }
 
 /// How long the next request would wait.
-async fn next(handle: &Handle<(), RedisLimiter<LeakyBucket>>) -> Duration {
+async fn next(handle: &Handle<(), Cas<Redis, LeakyBucket>>) -> Duration {
     let decision = handle.peek(&(), 1).await.expect("a decision");
     decision.wait().expect("a place in the queue")
 }

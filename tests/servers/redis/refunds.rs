@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 use tower_throttle::algorithm::AnyAlgorithm;
-use tower_throttle::store::redis::RedisLimiter;
 use tower_throttle::store::{Backend, Fallback, Op, Receipt};
+use tower_throttle::store::{cas::Cas, redis::Redis};
 use tower_throttle::{
     AsError, FixedWindow, Global, LeakyBucket, Local, Quota, RateLimitLayer, Settle, SlidingGrid,
     SlidingLog, TokenBucket,
@@ -16,7 +16,7 @@ use crate::redis::open;
 use crate::redis_server::RedisServer;
 
 /// Takes ten as soon as all of them are available. Returns the receipt.
-async fn take_ten(limit: &RedisLimiter<AnyAlgorithm>) -> Receipt {
+async fn take_ten(limit: &Cas<Redis, AnyAlgorithm>) -> Receipt {
     let begun = tokio::time::Instant::now();
     loop {
         let decision = limit.decide("key", 10).await.expect("a decision");
@@ -28,7 +28,7 @@ async fn take_ten(limit: &RedisLimiter<AnyAlgorithm>) -> Receipt {
 }
 
 /// What is left, and when that was by the clock of the server.
-async fn remaining(limit: &RedisLimiter<AnyAlgorithm>) -> (u64, u64) {
+async fn remaining(limit: &Cas<Redis, AnyAlgorithm>) -> (u64, u64) {
     let decision = limit.apply("key", Op::Peek(0)).await;
     let decision = decision.expect("a decision");
     (decision.remaining(), decision.receipt().moment())

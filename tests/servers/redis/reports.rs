@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use tokio::time::Instant;
-use tower_throttle::store::redis::{Redis, RedisLimiter};
+use tower_throttle::store::{cas::Cas, redis::Redis};
 use tower_throttle::{FixedWindow, Quota, StoreError, store::Backend};
 
 use crate::log::log;
@@ -13,11 +13,11 @@ use crate::redis::faults::command;
 use crate::redis_server::RedisServer;
 use crate::wait::{connected, until};
 
-fn limiter(url: &str, limit: u64) -> (Redis, RedisLimiter<FixedWindow>) {
+fn limiter(url: &str, limit: u64) -> (Redis, Cas<Redis, FixedWindow>) {
     limiter_with(Duration::from_secs(10), url, limit)
 }
 
-fn limiter_with(deadline: Duration, url: &str, limit: u64) -> (Redis, RedisLimiter<FixedWindow>) {
+fn limiter_with(deadline: Duration, url: &str, limit: u64) -> (Redis, Cas<Redis, FixedWindow>) {
     let redis = Redis::open(url)
         .expect("a url")
         .deadline(deadline)
@@ -32,7 +32,7 @@ fn limiter_with(deadline: Duration, url: &str, limit: u64) -> (Redis, RedisLimit
 
 /// Refuses calls until the breaker opens. Returns the last error of the server.
 async fn outage(
-    (redis, limiter): &(Redis, RedisLimiter<FixedWindow>),
+    (redis, limiter): &(Redis, Cas<Redis, FixedWindow>),
     proxy: &Proxy,
 ) -> Option<StoreError> {
     let mut last = None;
@@ -45,7 +45,7 @@ async fn outage(
     last
 }
 
-async fn recovery((redis, limiter): &(Redis, RedisLimiter<FixedWindow>), proxy: &Proxy) {
+async fn recovery((redis, limiter): &(Redis, Cas<Redis, FixedWindow>), proxy: &Proxy) {
     proxy.refuses("", 0);
     let begun = Instant::now();
     while redis.breaker().is_open {
@@ -118,7 +118,9 @@ fn calls_batches_and_the_queue_are_measured() {
         let batches = metrics.all("tower_throttle_store_batch_size store=Redis");
         let sum: f64 = batches.iter().sum();
         assert!((sum - 101.0).abs() < 0.5, "{batches:?}");
-        assert_eq!(batches, [1.0, 50.0, 50.0], "both tasks have equally many");
+        // The first of the others finds no company.
+        assert_eq!(batches[..2], [1.0, 1.0]);
+        assert_eq!(batches[2..], [50.0, 49.0], "both tasks have equally many");
         let connects = "tower_throttle_store_connects_total store=Redis outcome=ok";
         assert!((metrics.value(connects) - 1.0).abs() < 0.5);
     });
@@ -158,7 +160,7 @@ fn cached_denials_errors_and_reconnects_are_counted() {
 
         proxy.is_silent(true);
         let error = fleet.1.decide("other", 1).await.expect_err("it is silent");
-        assert!(error.to_string().contains("no answer within"), "{error}");
+        assert!(error.to_string().contains("no decision within"), "{error}");
         assert!((metrics.value(&errors("timeout")) - 1.0).abs() < 0.5);
         proxy.is_silent(false);
 

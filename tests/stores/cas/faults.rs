@@ -1,9 +1,17 @@
 //! A store that fails: no cost is counted twice, and none that was admitted is lost.
 
-use std::{future::Future, sync::Arc, task::Poll, time::Duration};
+use std::{
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::Poll,
+    time::Duration,
+};
 
 use tower_throttle::store::cas::{
-    Cas, CasBuilder, CasStore, Fault, Faulty, Loaded, MemoryStore, Program,
+    Cas, CasBuilder, CasStore, Fault, Faulty, Loaded, MemoryStore, Program, Runs,
 };
 use tower_throttle::store::cas::{Swapped, Value, Version};
 use tower_throttle::store::{Backend, Op, Receipt, remote::StoreLimiter};
@@ -41,32 +49,39 @@ async fn a_cost_is_counted_once_whatever_happens_to_the_swap() {
     }
 }
 
-/// A store whose swaps are always in conflict, and whose turns fail as planned.
+/// A store whose first swap is in conflict, and whose later swaps and programs fail as planned.
 #[derive(Clone, Debug)]
-struct Turns(MemoryStore, Faulty<MemoryStore>);
+struct Turns(MemoryStore, Faulty<MemoryStore>, Arc<AtomicBool>);
 
 impl CasStore for Turns {
+    const RUNS: Runs = Runs::All;
+
     async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
         self.0.load(key).await
     }
 
     async fn swap(
         &self,
-        _: &str,
-        _: Option<Version>,
-        _: &Value,
-        _: Duration,
+        key: &str,
+        expected: Option<Version>,
+        new: &Value,
+        ttl: Duration,
     ) -> Result<Swapped, StoreError> {
-        Ok(Swapped::Conflict(None))
+        if !self.2.swap(true, Ordering::Relaxed) {
+            return Ok(Swapped::Conflict(None));
+        }
+        self.1.swap(key, expected, new, ttl).await
     }
 
-    async fn run(&self, program: Arc<dyn Program>) -> Result<bool, StoreError> {
-        let loaded = self.0.load(program.key()).await?;
+    async fn run<P: Program>(&self, program: &P) -> Result<P::Reply, StoreError> {
+        let key = program.keys()[0];
+        let loaded = self.0.load(key).await?;
         let expected = loaded.value.as_ref().map(|value| value.version);
-        if let Some((new, ttl)) = program.execute(loaded) {
-            self.1.swap(program.key(), expected, &new, ttl).await?;
+        let (writes, reply) = program.execute(&[loaded]);
+        for write in writes {
+            self.1.swap(key, expected, &write.value, write.ttl).await?;
         }
-        Ok(true)
+        Ok(reply)
     }
 }
 
@@ -75,7 +90,7 @@ async fn a_turn_counts_once_whatever_happens_to_its_reply() {
     for fault in [Fault::None, Fault::LostRequest, Fault::LostReply] {
         let memory = MemoryStore::new();
         let faulty = Faulty::new(memory.clone());
-        let limit = machine(&Turns(memory.clone(), faulty.clone()), 100);
+        let limit = machine(&Turns(memory.clone(), faulty.clone(), Arc::default()), 100);
         for left in [99, 98, 97] {
             faulty.plan([fault]);
             let decision = take(&limit, 1).await.expect("a decision");

@@ -12,7 +12,7 @@ use tower_throttle::algorithm::Algorithm;
 use tower_throttle::store::Backend;
 use tower_throttle::store::cas::{Cas, CasStore};
 use tower_throttle::store::fleet::{FleetLimiter, Mode};
-use tower_throttle::store::redis::RedisLimiter;
+use tower_throttle::store::{cas::Cas, redis::Redis};
 use tower_throttle::{Decision, StoreError};
 
 use super::case::Case;
@@ -47,7 +47,7 @@ pub(super) trait Machine:
     }
 }
 
-impl<A: Algorithm> Machine for RedisLimiter<A>
+impl<A: Algorithm> Machine for Cas<Redis, A>
 where
     Self: Backend<u64> + Clone,
 {

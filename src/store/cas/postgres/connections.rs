@@ -157,17 +157,19 @@ impl Connections {
 impl Pool for Connections {
     type Connection = PooledClient;
 
+    const IS_EXCLUSIVE: bool = true;
+
     async fn get(&self) -> Result<PooledClient, StoreError> {
         self.connector.get(|links| pick(links, self.size)).await
     }
 
-    async fn get_exclusive(&self) -> Result<Option<PooledClient>, StoreError> {
+    async fn get_exclusive(&self) -> Result<PooledClient, StoreError> {
         let closed = |error| StoreError::new(format!("PostgreSQL: {error}"), true);
         let turn = Arc::clone(&self.transaction).acquire_owned().await;
         let permit = turn.map_err(closed)?;
         let pick = |links: &mut Vec<_>| pick_exclusive(links, self.size);
         let client = self.connector.get(pick).await?;
-        Ok(Some(client.exclusive(permit)))
+        Ok(client.exclusive(permit))
     }
 
     fn client(connection: &PooledClient) -> &Client {

@@ -32,7 +32,6 @@ mod statements;
 mod store;
 mod sweeper;
 mod transaction;
-mod turns;
 
 pub use self::connections::Connections;
 pub use self::link::PooledClient;

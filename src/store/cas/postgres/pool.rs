@@ -55,14 +55,17 @@ pub trait Pool: fmt::Debug + Send + Sync + 'static {
     /// The caller may drop the future: a limiter stops waiting at its deadline.
     fn get(&self) -> impl Future<Output = Result<Self::Connection, StoreError>> + Send;
 
-    /// Takes a connection that no other call gets until it is given back, for a transaction. `None`, the
-    /// default, if calls share the connections: then a fleet swaps each key of a batch on its own, and machines
-    /// that use one key at once wait at random. The `get` of
-    /// deadpool-postgres and bb8-postgres returns such connections.
-    fn get_exclusive(
-        &self,
-    ) -> impl Future<Output = Result<Option<Self::Connection>, StoreError>> + Send {
-        std::future::ready(Ok(None))
+    /// Whether no other call uses a connection of [`get_exclusive`](Self::get_exclusive) until it is dropped. If
+    /// not, machines that use one key at once wait at random, and fleets exchange one key at a time.
+    const IS_EXCLUSIVE: bool = false;
+
+    /// A connection that no other call uses until it is dropped, for a transaction of several statements: by default
+    /// that of [`get`](Self::get), which is right for a pool that never shares one.
+    ///
+    /// # Errors
+    /// As `get`.
+    fn get_exclusive(&self) -> impl Future<Output = Result<Self::Connection, StoreError>> + Send {
+        self.get()
     }
 
     /// The client of a connection.

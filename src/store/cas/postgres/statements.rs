@@ -14,11 +14,7 @@ use super::{
 };
 use crate::clock::Tick;
 use crate::error::StoreError;
-use crate::store::{
-    cas::{Loaded, Program, Swapped, Value, Version},
-    remote::Line,
-};
-use crate::sync::Mutex;
+use crate::store::cas::{Loaded, Swapped, Value, Version};
 
 /// A sweep reads a row at most so long after it expires: as long as its time to live, but within these
 /// bounds. So its index entry changes at most once in that time.
@@ -27,16 +23,12 @@ const MAX_SLACK: Duration = Duration::from_secs(3_600);
 /// A thousand years, so that no sum overflows.
 const MAX_TTL_MICROS: u64 = 1_000 * 366 * 86_400 * 1_000_000;
 
-/// The programs that wait for the next transaction.
-type Turns = Mutex<Line<Arc<dyn Program>, bool, 1>>;
-
 /// The statements on one table, through one pool.
 pub(super) struct Calls<P> {
     pub(super) pool: Arc<P>,
     pub(super) sql: Arc<Sql>,
     /// Whether statements are prepared, if the pool keeps them.
     pub(super) prepares: bool,
-    pub(super) turns: Arc<Turns>,
 }
 
 /// What a sweep did.
@@ -257,7 +249,6 @@ impl<P> Clone for Calls<P> {
             pool: Arc::clone(&self.pool),
             sql: Arc::clone(&self.sql),
             prepares: self.prepares,
-            turns: Arc::clone(&self.turns),
         }
     }
 }

@@ -11,12 +11,7 @@ use super::{
     sweeper::{BATCH, Sweeper, Sweeps},
 };
 use crate::error::{ConfigError, StoreError, expect_valid};
-use crate::store::{
-    cas::{CasStore, Loaded, Program, Swapped, Value, Version},
-    fleet::{Batch, Replies},
-    remote::Line,
-};
-use crate::sync::Mutex;
+use crate::store::cas::{CasStore, Loaded, Program, Runs, Swapped, Value, Version};
 
 const DEFAULT_TABLE: &str = "tower_throttle";
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(30);
@@ -62,7 +57,6 @@ impl<P: Pool> PostgreSql<P> {
                 pool: Arc::new(pool),
                 sql: Arc::new(expect_valid(sql)),
                 prepares: true,
-                turns: Arc::new(Mutex::new(Line::new())),
             },
             logged: false,
             sweeper: Arc::new(Sweeper::new(Some(DEFAULT_INTERVAL))),
@@ -83,7 +77,6 @@ impl<P: Pool> PostgreSql<P> {
     /// ```
     pub fn table(mut self, name: &str) -> Result<Self, ConfigError> {
         self.calls.sql = Arc::new(Sql::new(name)?);
-        self.calls.turns = Arc::new(Mutex::new(Line::new()));
         // Clones of this store may have another table.
         self.sweeper = Arc::new(Sweeper::new(self.sweeper.interval()));
         Ok(self)
@@ -214,6 +207,11 @@ impl<P: Pool> PostgreSql<P> {
 
 impl<P: Pool> CasStore for PostgreSql<P> {
     const NAME: &'static str = "PostgreSQL";
+    const RUNS: Runs = if P::IS_EXCLUSIVE {
+        Runs::All
+    } else {
+        Runs::None
+    };
 
     async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
         self.sweeper.start(&self.calls);
@@ -231,12 +229,7 @@ impl<P: Pool> CasStore for PostgreSql<P> {
         self.calls.swap(key, expected, new, ttl).await
     }
 
-    async fn exchange(&self, batch: &Arc<Batch>) -> Result<Option<Replies>, StoreError> {
-        self.sweeper.start(&self.calls);
-        self.calls.exchange(batch).await
-    }
-
-    async fn run(&self, program: Arc<dyn Program>) -> Result<bool, StoreError> {
+    async fn run<Q: Program>(&self, program: &Q) -> Result<Q::Reply, StoreError> {
         self.sweeper.start(&self.calls);
         self.calls.run(program).await
     }

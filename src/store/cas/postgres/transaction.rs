@@ -11,14 +11,10 @@ use tokio_postgres::{Client, Error, Row, types::Type};
 use super::{
     error::Class,
     pool::{Parameter, Pool},
-    sql::Table,
     statements::{CallError, Calls, MIN_SLACK, bits, micros},
 };
 use crate::error::StoreError;
-use crate::store::{
-    cas::Loaded,
-    fleet::{Batch, Replies, Write},
-};
+use crate::store::cas::Program;
 
 /// A request that its first poll sends.
 type Request<'a> = Pin<Box<dyn Future<Output = Result<Vec<Row>, Error>> + Send + 'a>>;
@@ -37,43 +33,16 @@ impl Drop for Open<'_> {
 }
 
 impl<P: Pool> Calls<P> {
-    /// Executes a batch.
-    pub(super) async fn exchange(&self, batch: &Batch) -> Result<Option<Replies>, StoreError> {
-        let keys: Vec<_> = batch.keys().collect();
-        // The first key is that of the machine.
-        let queue = keys[1..].iter().min().copied().unwrap_or_default();
-        let execute = |values: &[Loaded]| {
-            let now = values.first().and_then(|loaded| loaded.server_time);
-            let bytes = values
-                .iter()
-                .map(|loaded| Some(&loaded.value.as_ref()?.bytes[..]));
-            batch.execute(bytes, now)
-        };
-        let table = &self.sql.states;
-        self.transact(table, &keys, queue, execute).await
-    }
-
-    /// Reads the values of `keys` and writes what `execute` makes of them, in a transaction that waits in the
-    /// queue of this name. `None` if the pool has no connection for it.
+    /// Runs a program in a transaction.
     ///
     /// # Cancel safety
     /// If it is dropped, the transaction is rolled back, unless it is committed already.
-    pub(super) async fn transact<T>(
-        &self,
-        table: &Table,
-        keys: &[&str],
-        queue: &str,
-        mut execute: impl FnMut(&[Loaded]) -> (Vec<Write>, T),
-    ) -> Result<Option<T>, StoreError> {
+    pub(super) async fn run<Q: Program>(&self, program: &Q) -> Result<Q::Reply, StoreError> {
         let mut is_again = false;
         loop {
-            let Some(connection) = self.pool.get_exclusive().await? else {
-                return Ok(None);
-            };
+            let connection = self.pool.get_exclusive().await?;
             let mut open = Open(Some(P::client(&connection)));
-            let result = self
-                .transact_on(&connection, table, keys, queue, &mut execute)
-                .await;
+            let result = self.run_on(&connection, program).await;
             let class = result.as_ref().err().map(|error| error.class);
             if class.is_none() {
                 open.0 = None;
@@ -83,21 +52,22 @@ impl<P: Pool> Calls<P> {
             // It was rolled back, and the statement is now prepared anew.
             let tries_again = class == Some(Class::StaleStatement) && self.prepares && !is_again;
             if !tries_again {
-                return result.map(Some).map_err(|error| error.error);
+                return result.map_err(|error| error.error);
             }
             is_again = true;
         }
     }
 
-    async fn transact_on<T>(
+    async fn run_on<Q: Program>(
         &self,
         connection: &P::Connection,
-        table: &Table,
-        keys: &[&str],
-        queue: &str,
-        execute: &mut impl FnMut(&[Loaded]) -> (Vec<Write>, T),
-    ) -> Result<T, CallError> {
-        let client = P::client(connection);
+        program: &Q,
+    ) -> Result<Q::Reply, CallError> {
+        let (client, table) = (P::client(connection), &self.sql.states);
+        let keys = program.keys();
+        // Of several keys the first one may be that of a machine, for which no other one waits.
+        let queue = keys.iter().skip(usize::from(keys.len() > 1)).min();
+        let queue = queue.copied().unwrap_or_default();
         let slack = micros(MIN_SLACK);
         let lock: [Parameter<'_>; 3] = [
             (&keys, Type::TEXT_ARRAY),
@@ -114,7 +84,7 @@ impl<P: Pool> Calls<P> {
         let now = now.unwrap_or(0);
         let values = rows.iter().map(|row| self.loaded(row, now));
         let values = values.collect::<Result<Vec<_>, StoreError>>()?;
-        let (writes, output) = execute(&values);
+        let (writes, output) = program.execute(&values);
 
         let written: Vec<_> = writes.iter().map(|write| keys[write.index]).collect();
         let versions: Vec<_> = writes

@@ -48,7 +48,7 @@ fn find_difference<A: Algorithm>(
         let reply: redis::Value = command.arg(0).arg(now).query(connection).expect("it runs");
         let told = replies(reply, KEYS).expect("the script's");
         for ((call, key), told) in calls.into_iter().zip(on_keys).zip(told) {
-            let told = decode(&kernels, call, &told.expect("a reply")).expect("a decision");
+            let told = decode(&kernels, call, &told).expect("a decision");
             let fresh = algorithm.fresh(Tick::from_nanos(now * 1_000));
             let mut state = keys[key].clone().unwrap_or(fresh);
             let (variant, step) = (0, call);
@@ -58,7 +58,7 @@ fn find_difference<A: Algorithm>(
                 call: step,
             };
             let expected = ceil_to_micros(decide(algorithm, &mut state, step));
-            if call.is_update() || call.takes() && !expected.is_denied() {
+            if !call.asks() || call.takes() && !expected.is_denied() {
                 keys[key] = Some(state);
             }
             if expected.reset_after > CENTURY {

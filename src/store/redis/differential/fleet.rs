@@ -8,7 +8,7 @@ use super::{FAKE_CLOCK, ONLY_DECLARED_KEYS, RedisServer, random::seeds};
 use crate::clock::{Tick, nanos};
 use crate::store::{
     fleet::{Batch, Replies, simulation::traces::Trace},
-    redis::fleet::{Group, SCRIPT},
+    redis::{fleet::SCRIPT, script::Scripted},
 };
 
 /// The values of keys, and when they expire by the script's fake clock.
@@ -48,14 +48,14 @@ fn find_difference(connection: &mut Connection, seed: u64, script: &str) -> Opti
         }
         values.retain(|key, (_, due)| *due > now || batch.keys().all(|name| name != key));
         let expected = execute(&mut values, &batch, now);
-        let group = Group::whole(&batch);
+        let parts: Vec<_> = (0..batch.len()).collect();
         let mut command = redis::cmd("EVALSHA");
-        group.add_args(command.arg(&digest));
+        batch.add_args(&parts, true, command.arg(&digest));
         let told = match command.arg(0).arg(now).query(connection) {
-            Ok(reply) => group.parse(reply).expect("the script's reply"),
+            Ok(reply) => batch.parse(vec![(parts, Ok(reply))]),
             Err(error) => return Some(error.to_string()),
         };
-        let told = Replies::new(told.0, told.1);
+        let told = told.expect("the script's reply");
         if told != expected {
             let reports = (0..batch.len()).map(|index| batch.report_numbers(index));
             let sent = (
@@ -176,16 +176,6 @@ const BUGS: &[(&str, &str, &str)] = &[
         "+ ahead)",
         "+ part.refill)",
         "what refills, though it is not to be granted",
-    ),
-    (
-        "if is_unsure then",
-        "if false then",
-        "units that are given back twice after a record is lost",
-    ),
-    (
-        "mul_div(asked, memory, memory + elapsed)",
-        "asked",
-        "a demand that is never forgotten",
     ),
     (
         "if waiting <= most then",

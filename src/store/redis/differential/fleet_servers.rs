@@ -19,11 +19,7 @@ fn batch(machine: u64, sequence: u64) -> Arc<Batch> {
 
 /// Executes a batch which reports 3 units for each key. Returns the units that are used of all keys.
 async fn used(redis: &Redis, batch: &Arc<Batch>) -> u64 {
-    let replies = redis
-        .exchange(batch)
-        .await
-        .expect("replies")
-        .expect("in one step");
+    let replies = redis.run(&**batch).await.expect("replies");
     assert_eq!(replies.used().len(), 32);
     let used = replies.used();
     assert!(used.iter().all(|units| *units == used[0]), "{used:?}");
@@ -42,7 +38,7 @@ async fn a_batch_whose_reply_is_lost_counts_once() {
     // The first reply is that the script is not known.
     proxy.harms_one(Harm::Cut, 1);
     let first = batch(1, 7);
-    redis.exchange(&first).await.expect_err("the reply is lost");
+    redis.run(&*first).await.expect_err("the reply is lost");
     let keys: u64 = redis::cmd("DBSIZE")
         .query(&mut server.connection())
         .expect("a count");
@@ -66,7 +62,7 @@ async fn a_batch_that_cannot_be_written_changes_nothing() {
         done.expect("done");
     };
     set("maxmemory", "1");
-    let error = redis.exchange(&batch(1, 1)).await.expect_err("no memory");
+    let error = redis.run(&*batch(1, 1)).await.expect_err("no memory");
     assert!(
         error.is_transient() && error.to_string().contains("OOM"),
         "{error}"
@@ -83,8 +79,8 @@ async fn a_batch_that_cannot_be_written_changes_nothing() {
             .expect("done");
     };
     damage("1 2 three");
-    let replies = redis.exchange(&batch(1, 2)).await.expect("replies");
-    let used = replies.expect("in one step").used();
+    let replies = redis.run(&*batch(1, 2)).await.expect("replies");
+    let used = replies.used();
     assert_eq!((used[30], used[31]), (6, 1_000), "it alone is damaged");
 }
 
@@ -141,7 +137,7 @@ mod in_a_cluster {
         let mut push = redis::cmd("LPUSH");
         push.arg(key).arg("another type").exec(node).expect("done");
         machines[0]
-            .exchange(&batch(1, 2))
+            .run(&*batch(1, 2))
             .await
             .expect_err("a group failed");
         set(&value, node);
@@ -158,9 +154,9 @@ mod in_a_cluster {
     async fn a_plain_client_of_a_cluster_splits_too() {
         let server = cluster_of_one();
         let redis = open(&server.url());
-        assert!(redis.has_one_clock());
+        assert!(redis.group_of("").is_some());
         assert_eq!(used(&redis, &batch(1, 1)).await, 3);
-        assert!(!redis.has_one_clock());
+        assert!(!redis.group_of("").is_some());
         assert_eq!(used(&redis, &batch(1, 1)).await, 3);
     }
 }

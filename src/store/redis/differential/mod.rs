@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use super::call::Call;
-use super::executor::{SCRIPT, decode, replies};
 use super::kernel::{Kernels, ceil_to_micros, tests::MACHINE};
+use super::script::{SCRIPT, decode, replies};
 use crate::algorithm::{Algorithm, Cost, GiveBack};
 use crate::clock::Tick;
 use crate::decision::Decision;
@@ -99,7 +99,7 @@ fn run_script<A: Algorithm>(
     let decisions = all.into_iter().zip(steps).zip(by);
     let decide = |((reply, step), kernels): ((redis::Value, &Step), Kernels)| {
         let reply = replies(reply, 1).expect("the script's").remove(0);
-        decode(&kernels, step.call, &reply.expect("a reply")).expect("a decision")
+        decode(&kernels, step.call, &reply).expect("a decision")
     };
     decisions.map(decide).collect()
 }
@@ -219,7 +219,7 @@ fn find_difference<A: Algorithm>(
         // A key that is only asked for begins later.
         let mut of_key = state.clone().unwrap_or_else(|| algorithm.fresh(now));
         let expected = ceil_to_micros(decide(algorithm, &mut of_key, *step));
-        let is_written = step.call.is_update() || step.call.takes() && !expected.is_denied();
+        let is_written = !step.call.asks() || step.call.takes() && !expected.is_denied();
         if is_written && step.call.number() != 2 {
             state = Some(of_key);
         }

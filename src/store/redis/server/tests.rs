@@ -10,7 +10,7 @@ fn each_setting_of_the_breaker_keeps_the_other_one() {
     let threshold = |redis: Redis| redis.failure_threshold(5).expect("a number");
     let interval = |redis: Redis| redis.probe_interval(min, max).expect("an interval");
     for redis in [interval(threshold(open())), threshold(interval(open()))] {
-        let breaker = redis.pool.breaker_config();
+        let breaker = redis.breaker;
         assert_eq!(breaker.failure_threshold, 5);
         assert_eq!(breaker.min_probe_interval, min);
         assert_eq!(breaker.max_probe_interval, max);

@@ -65,7 +65,7 @@ pub(super) const FAULTS: [OwnFault<BehindProxy>; 13] = [
             |it| tell(&it.server, &["CLIENT", "PAUSE", "60000", "WRITE"]),
             |it| tell(&it.server, &["CLIENT", "UNPAUSE"]),
         ),
-        "no answer within",
+        "no decision within",
         false,
     ),
     fault(
@@ -110,7 +110,7 @@ pub(super) const FAULTS: [OwnFault<BehindProxy>; 13] = [
             |it| it.proxy.is_silent(true),
             |it| it.proxy.is_silent(false),
         ),
-        "no answer within",
+        "no decision within",
         false,
     ),
     fault(

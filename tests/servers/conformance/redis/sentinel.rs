@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::sentinel::{SentinelClient, SentinelServerType};
 use tower_throttle::algorithm::AnyAlgorithm;
-use tower_throttle::store::redis::{Redis, RedisLimiter};
+use tower_throttle::store::{cas::Cas, redis::Redis};
 
 use super::{NANOS_PER_MOMENT, harm, has_harmed, limiter};
 use crate::proxy::{Protocol, Proxy};
@@ -31,7 +31,7 @@ impl BehindSentinels {
 }
 
 impl Store for BehindSentinels {
-    type Limit = RedisLimiter<AnyAlgorithm>;
+    type Limit = Cas<Redis, AnyAlgorithm>;
 
     const NANOS_PER_MOMENT: u64 = NANOS_PER_MOMENT;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{Client, TlsCertificates};
 use tower_throttle::algorithm::AnyAlgorithm;
-use tower_throttle::store::redis::{Redis, RedisLimiter};
+use tower_throttle::store::{cas::Cas, redis::Redis};
 
 use super::{NANOS_PER_MOMENT, has_harmed, heal, inflict, limiter};
 use crate::proxy::{Protocol, Proxy};
@@ -17,7 +17,7 @@ struct OverTls {
 }
 
 impl Store for OverTls {
-    type Limit = RedisLimiter<AnyAlgorithm>;
+    type Limit = Cas<Redis, AnyAlgorithm>;
 
     const NANOS_PER_MOMENT: u64 = NANOS_PER_MOMENT;
 

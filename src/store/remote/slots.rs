@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 /// Ranges of slots and the ids of their masters.
-pub(super) type SlotOwners = Vec<(u16, u16, Arc<str>)>;
+pub(crate) type SlotOwners = Vec<(u16, u16, Arc<str>)>;
 
 /// The slot of a key whose name is one hash tag, as `{prefix:policy:key}` is.
 pub(super) fn slot_of(key: &str) -> u16 {

@@ -1,0 +1,333 @@
+//! The calls that wait, per lane: of one key, or of all keys of a group. And the last records of keys without calls.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    hash::{BuildHasher, RandomState},
+    ops::RangeInclusive,
+    sync::Arc,
+};
+
+use tokio::sync::oneshot;
+
+use super::{
+    decider::{KeyCall, Told},
+    recent::RecentRecords,
+    swap::Known,
+};
+use crate::clock::Tick;
+use crate::error::StoreError;
+use crate::sync::{Mutex, MutexGuard, lock};
+
+const SHARDS: usize = 16;
+/// Further calls are refused.
+const MAX_QUEUED: usize = 100_000;
+
+/// Calls that are decided together.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Lane {
+    /// Those of a key, one swap after the other.
+    Key(Arc<str>),
+    /// Those of a key, by programs.
+    KeyByProgram(Arc<str>),
+    /// Those of all keys of a group, by programs.
+    Group(usize),
+}
+
+/// A call that waits for its decision.
+#[derive(Debug)]
+pub(super) struct Waiting<A> {
+    pub(super) key: Arc<str>,
+    pub(super) call: KeyCall<A>,
+    pub(super) queued_at: Tick,
+    pub(super) deadline: Tick,
+    /// `None` if its caller sends it.
+    pub(super) reply_tx: Option<oneshot::Sender<Result<Told, StoreError>>>,
+}
+
+impl<A> Waiting<A> {
+    /// Whether it still has to be done.
+    pub(super) fn is_wanted(&self, now: Tick) -> bool {
+        let is_dropped = self
+            .reply_tx
+            .as_ref()
+            .is_some_and(|reply| reply.is_closed());
+        self.deadline > now && !is_dropped
+    }
+
+    /// Ends it.
+    pub(super) fn reply(self, result: Result<Told, StoreError>) {
+        if let Some(reply_tx) = self.reply_tx {
+            // The call may have been dropped.
+            let _ = reply_tx.send(result);
+        }
+    }
+}
+
+/// The place of a task: its lane, and its number there.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) lane: Lane,
+    id: TaskId,
+}
+
+/// Tells a task from all others of its lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct TaskId(u64);
+
+#[derive(Clone, Copy, Debug)]
+struct Task {
+    id: TaskId,
+    /// How many calls it has taken at last.
+    serves: usize,
+    /// It has ended by then, unless its runtime does not run any more. After that another one may take
+    /// its place.
+    ends_by: Tick,
+}
+
+/// Calls in their order, and at most two tasks that serve them. A task ends when no call waits.
+#[derive(Debug)]
+struct Line<A> {
+    calls: VecDeque<Waiting<A>>,
+    tasks: [Option<Task>; 2],
+    /// A call that its caller sends itself ends by then.
+    alone_until: Option<Tick>,
+}
+
+/// The calls of all keys.
+#[derive(Debug)]
+pub(super) struct Lanes<A> {
+    shards: [Mutex<Shard<A>>; SHARDS],
+    hasher: RandomState,
+    /// How many records each half of the cache of a shard holds.
+    cached_per_half: usize,
+}
+
+#[derive(Debug)]
+struct Shard<A> {
+    lines: HashMap<Lane, Line<A>>,
+    /// The last records of keys without calls.
+    records: RecentRecords,
+    /// The number of the next task.
+    next_task: u64,
+}
+
+impl<A> Line<A> {
+    const fn new() -> Self {
+        Self {
+            calls: VecDeque::new(),
+            tasks: [None; 2],
+            alone_until: None,
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.tasks.iter().all(Option::is_none) && self.alone_until.is_none()
+    }
+
+    fn task(&mut self, id: TaskId) -> Option<&mut Option<Task>> {
+        let is_own = |task: &&mut Option<Task>| task.is_some_and(|task| task.id == id);
+        self.tasks.iter_mut().find(is_own)
+    }
+}
+
+impl<A> Lanes<A> {
+    /// Keeps the records of about `cached` keys without calls.
+    pub(super) fn new(cached: usize) -> Self {
+        Self {
+            shards: std::array::from_fn(|_| {
+                Mutex::new(Shard {
+                    lines: HashMap::new(),
+                    records: RecentRecords::default(),
+                    next_task: 0,
+                })
+            }),
+            hasher: RandomState::new(),
+            cached_per_half: cached.div_ceil(2 * SHARDS),
+        }
+    }
+
+    /// Lets a caller send its call itself, if nothing else happens in the lane. [`leave`](Self::leave) ends that.
+    pub(super) fn enter_alone(&self, lane: &Lane, now: Tick, ends_by: Tick) -> bool {
+        let mut shard = self.shard(lane);
+        let line = shard.lines.entry(lane.clone()).or_insert_with(Line::new);
+        let is_alone = line.calls.is_empty()
+            && line.tasks.iter().flatten().all(|task| task.ends_by < now)
+            && line.alone_until.is_none_or(|until| until < now);
+        if is_alone {
+            line.alone_until = Some(ends_by);
+        }
+        is_alone
+    }
+
+    /// The call of a caller has ended.
+    pub(super) fn leave(&self, lane: &Lane) {
+        let mut shard = self.shard(lane);
+        if let Some(line) = shard.lines.get_mut(lane) {
+            line.alone_until = None;
+            if line.is_idle() && line.calls.is_empty() {
+                shard.lines.remove(lane);
+            }
+        }
+    }
+
+    /// Queues a call, which one of at most `most` tasks serves. Returns the place of a new task, if there is one more.
+    ///
+    /// # Errors
+    /// Returns the call if too many wait.
+    pub(super) fn push(
+        &self,
+        lane: &Lane,
+        call: Waiting<A>,
+        most: usize,
+        (now, ends_by): (Tick, Tick),
+    ) -> Result<Option<Place>, Waiting<A>> {
+        let mut shard = self.shard(lane);
+        let id = TaskId(shard.next_task);
+        shard.next_task += 1;
+        let line = shard.lines.entry(lane.clone()).or_insert_with(Line::new);
+        if line.calls.len() >= MAX_QUEUED {
+            return Err(call);
+        }
+        line.calls.push_back(call);
+        let is_free = |task: &&mut Option<Task>| task.is_none_or(|task| task.ends_by < now);
+        let Some(free) = line.tasks[..most].iter_mut().find(is_free) else {
+            return Ok(None);
+        };
+        *free = Some(Task {
+            id,
+            serves: 0,
+            ends_by,
+        });
+        let lane = lane.clone();
+        Ok(Some(Place { lane, id }))
+    }
+
+    /// Takes the first calls for a task: all, or as many as make it and another one serve equally many, within
+    /// `bounds`. If there are none, the task ends, and `known` is kept for the next one. `None` also if another task has
+    /// taken its place.
+    pub(super) fn take(
+        &self,
+        Place { lane, id }: &Place,
+        bounds: &RangeInclusive<usize>,
+        ends_by: Tick,
+        known: &mut Option<Known>,
+    ) -> Option<Vec<Waiting<A>>> {
+        let mut shard = self.shard(lane);
+        if Self::end_if_unused(&mut shard, lane, *id) {
+            if let (Lane::Key(key), Some(known)) = (lane, known.take()) {
+                shard.records.keep(key, known, self.cached_per_half);
+            }
+            return None;
+        }
+        let line = shard.lines.get_mut(lane)?;
+        let waiting = line.calls.len();
+        let other = line.tasks.iter().flatten().find(|task| task.id != *id);
+        let even = other.map_or(waiting, |other| (waiting + other.serves).div_ceil(2));
+        let count = waiting.min(even.max(*bounds.start()).min(*bounds.end()));
+        let task = line.task(*id)?;
+        *task = Some(Task {
+            id: *id,
+            serves: count,
+            ends_by,
+        });
+        Some(line.calls.drain(..count).collect())
+    }
+
+    /// Ends a task for which no call waits. Returns whether it did.
+    fn end_if_unused(shard: &mut Shard<A>, lane: &Lane, id: TaskId) -> bool {
+        let Some(line) = shard.lines.get_mut(lane) else {
+            return false;
+        };
+        let is_unused = line.calls.is_empty();
+        if let (true, Some(task)) = (is_unused, line.task(id)) {
+            *task = None;
+            if line.is_idle() {
+                shard.lines.remove(lane);
+            }
+            return true;
+        }
+        false
+    }
+
+    /// Calls that have come since, at most `most`, for a task that has some already.
+    pub(super) fn take_more(&self, place: &Place, most: usize, ends_by: Tick) -> Vec<Waiting<A>> {
+        let mut shard = self.shard(&place.lane);
+        let Some(line) = shard.lines.get_mut(&place.lane) else {
+            return Vec::new();
+        };
+        let count = line.calls.len().min(most);
+        let Some(Some(task)) = line.task(place.id) else {
+            return Vec::new();
+        };
+        task.ends_by = ends_by;
+        line.calls.drain(..count).collect()
+    }
+
+    /// Calls on some keys that have come since.
+    pub(super) fn take_of(&self, place: &Place, keys: &[&Arc<str>]) -> Vec<Waiting<A>> {
+        let mut shard = self.shard(&place.lane);
+        let Some(line) = shard.lines.get_mut(&place.lane) else {
+            return Vec::new();
+        };
+        let calls = std::mem::take(&mut line.calls).into_iter();
+        let (taken, left) = calls.partition(|call| keys.contains(&&call.key));
+        line.calls = left;
+        Vec::from(taken)
+    }
+
+    /// The number of calls that are queued in a lane.
+    pub(super) fn waiting(&self, lane: &Lane) -> usize {
+        let shard = self.shard(lane);
+        shard.lines.get(lane).map_or(0, |line| line.calls.len())
+    }
+
+    /// The last record of a key that had no calls.
+    pub(super) fn take_known(&self, lane: &Lane) -> Option<Known> {
+        let Lane::Key(key) = lane else {
+            return None;
+        };
+        self.shard(lane).records.take(key)
+    }
+
+    /// Ends a task, if it has not ended: calls that no other one will serve fail. Returns how many.
+    pub(super) fn abandon(&self, Place { lane, id }: &Place) -> usize {
+        let mut shard = self.shard(lane);
+        let Some(line) = shard.lines.get_mut(lane) else {
+            return 0;
+        };
+        let Some(task) = line.task(*id) else {
+            return 0;
+        };
+        *task = None;
+        let mut left = VecDeque::new();
+        if line.tasks.iter().all(Option::is_none) {
+            left = std::mem::take(&mut line.calls);
+            if line.is_idle() {
+                shard.lines.remove(lane);
+            }
+        }
+        // Its callers wake up after the lock is released.
+        drop(shard);
+        left.len()
+    }
+
+    /// The number of calls that are queued.
+    pub(super) fn queued(&self) -> usize {
+        let calls = |shard: &Mutex<Shard<A>>| {
+            let shard = lock(shard);
+            let lines = shard.lines.values();
+            lines.map(|line| line.calls.len()).sum::<usize>()
+        };
+        self.shards.iter().map(calls).sum()
+    }
+
+    fn shard(&self, lane: &Lane) -> MutexGuard<'_, Shard<A>> {
+        let shard = match lane {
+            Lane::Key(key) | Lane::KeyByProgram(key) => {
+                usize::from(self.hasher.hash_one(&**key).to_ne_bytes()[0])
+            }
+            Lane::Group(group) => *group,
+        };
+        lock(&self.shards[shard % SHARDS])
+    }
+}

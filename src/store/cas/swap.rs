@@ -1,0 +1,336 @@
+//! What is done to the value of one key, by a load and a swap.
+//!
+//! A store may have executed a swap that failed. Each swap has a version of its own, and a value names the last ones:
+//! the next read shows whether it was executed.
+
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use super::{
+    CasStore, Loaded, Swapped, Value, Version,
+    error::Failure,
+    record::{Outcome, Record},
+    shared::Shared,
+};
+use crate::clock::{Clock, MonotonicClock, Tick};
+use crate::error::StoreError;
+use crate::store::events::RemoteMetrics;
+use crate::sync::Ordering;
+
+/// The longest pause after an error, which may be over at once.
+pub(super) const ERROR_PAUSE: Duration = Duration::from_millis(2);
+/// The longest time to live: 20 years, the most that Cassandra takes.
+const MAX_TTL: Duration = Duration::from_secs(20 * 365 * 86_400);
+
+/// A record as the store was last seen to hold it.
+#[derive(Clone, Debug)]
+pub(in crate::store) struct Known {
+    /// `None` if the key has no value.
+    pub(in crate::store) version: Option<Version>,
+    pub(in crate::store) record: Record,
+}
+
+impl Known {
+    /// `None` if the value is damaged, unless it is replaced.
+    pub(super) fn read(loaded: &Loaded, replaces: bool) -> Option<Self> {
+        let record = match &loaded.value {
+            None => Some(Record::default()),
+            Some(value) => Record::from_bytes(&value.bytes),
+        };
+        Some(Self {
+            version: loaded.value.as_ref().map(|value| value.version),
+            record: record.or_else(|| replaces.then(Record::default))?,
+        })
+    }
+}
+
+/// What a decision is made on.
+pub(in crate::store) struct Held<'a> {
+    pub(in crate::store) record: &'a Record,
+    /// Whether the store has a value, which `record` is unless it cannot be read.
+    pub(in crate::store) has_value: bool,
+    /// By the time of the key.
+    pub(in crate::store) now: Tick,
+}
+
+/// What is done to the value of a key.
+pub(in crate::store) trait OnKey {
+    /// What comes of it, which holds once it is written.
+    type Reply;
+
+    /// By when it has to be done; `None` if that is wanted no more. If it `is_open`, a swap may have been executed.
+    fn ends_at(&mut self, is_open: bool) -> Option<Tick>;
+
+    /// Since when it waits.
+    fn begun_at(&self) -> Tick;
+
+    /// How many calls it decides.
+    fn size(&self) -> usize;
+
+    /// Other machines went first, so more may join.
+    fn join(&mut self);
+
+    /// Whether it is done by a program instead, if other machines swap the key too.
+    fn may_run(&self) -> bool;
+
+    /// Whether it replaces a value that cannot be read.
+    fn replaces(&self) -> bool;
+
+    /// What is to be written, if anything, and the reply.
+    fn execute(&mut self, held: &Held<'_>) -> Result<(Option<Record>, Self::Reply), StoreError>;
+}
+
+/// A swap that was sent, and whose outcome is not known.
+pub(super) struct Sent<R> {
+    version: Version,
+    expected: Option<Version>,
+    /// The store replied that it found another version. A client that sends twice gets this reply
+    /// although the first swap was executed.
+    is_refused: bool,
+    reply: R,
+}
+
+impl<R> Sent<R> {
+    /// One without a reply.
+    pub(super) const fn new(version: Version, expected: Option<Version>, reply: R) -> Self {
+        Self {
+            version,
+            expected,
+            is_refused: false,
+            reply,
+        }
+    }
+}
+
+/// What a step led to.
+enum Step<R> {
+    /// The reply, and what the store holds.
+    Done(R, Known),
+    /// The store holds this, and held it at this moment.
+    Again(Known, Tick),
+    /// It is not known what the store holds.
+    Reload,
+}
+
+/// What is written, if anything: the record as it is then, with its value.
+pub(in crate::store) type Planned<R> = (Option<(Record, Value, Duration)>, R);
+
+/// What to write, and what comes of it.
+pub(super) fn plan<S: CasStore, R>(
+    shared: &Shared<S>,
+    known: &mut Known,
+    dated: Tick,
+    execute: impl FnOnce(&Held<'_>) -> Result<(Option<Record>, R), StoreError>,
+) -> Result<Planned<R>, StoreError> {
+    let ahead = known.record.ahead;
+    let now = if shared.has_one_clock() {
+        known.record.begin_at(dated)
+    } else {
+        dated
+    };
+    let held = Held {
+        record: &known.record,
+        has_value: known.version.is_some(),
+        now,
+    };
+    let (record, reply) = execute(&held)?;
+    // A denial is written as well, or the time of the key would begin there again with each call.
+    let is_set_back = known.record.ahead > ahead;
+    let moved = || is_set_back.then(|| known.record.clone());
+    let write = record.or_else(moved).map(|record| {
+        let version = shared.next_version();
+        let record = record.swapped_by(version).written_at(now);
+        let value = Value::new(version, record.to_bytes());
+        // Until it decides like a fresh one, and a tenth and a second longer.
+        let needed = record.forgettable_at.since(now).min(MAX_TTL);
+        let ttl = (needed + needed / 10 + Duration::from_secs(1)).min(MAX_TTL);
+        (record, value, ttl)
+    });
+    Ok((write, reply))
+}
+
+/// Does `what` to the value of `key`, of which `known` is what the store was last seen to hold, and `sent` what was
+/// sent before.
+///
+/// # Errors
+/// If it was not done by the time at which it is to end. `None` if it is wanted no more, or done by a program instead.
+pub(in crate::store) async fn swap<S: CasStore, P: OnKey>(
+    shared: &Shared<S>,
+    key: &Arc<str>,
+    what: &mut P,
+    known: &mut Option<Known>,
+    sent: Vec<Sent<P::Reply>>,
+) -> Option<Result<P::Reply, StoreError>> {
+    let mut swapping = Swapping { shared, key, sent };
+    // When the store held what is known, if it replied with it here.
+    let mut read_at = None;
+    // Whether that came with a conflict. Then no other machine has swapped it since, most likely.
+    let mut is_of_conflict = false;
+    loop {
+        let Some(ends_at) = what.ends_at(!swapping.sent.is_empty()) else {
+            if !swapping.sent.is_empty() {
+                *known = None;
+            }
+            return None;
+        };
+        let waits = what.may_run() && !is_of_conflict && swapping.sent.is_empty();
+        if waits && shared.contended.has(key) {
+            *known = None;
+            return None;
+        }
+        let now = read_at.or_else(|| shared.time.now());
+        let step = match (known.take(), now) {
+            (Some(known), Some(now)) => {
+                is_of_conflict = true;
+                let is_current = read_at.is_some();
+                swapping
+                    .decide(what, known, (now, is_current, ends_at))
+                    .await
+            }
+            _ => {
+                is_of_conflict = false;
+                swapping.load(what, ends_at).await
+            }
+        };
+        match step {
+            Ok(Step::Done(reply, held)) => {
+                *known = Some(held);
+                return Some(Ok(reply));
+            }
+            Ok(Step::Again(held, at)) => (*known, read_at) = (Some(held), Some(at)),
+            Ok(Step::Reload) => read_at = None,
+            Err(error) => return Some(Err(swapping.failed(error))),
+        }
+    }
+}
+
+struct Swapping<'a, S, R> {
+    shared: &'a Shared<S>,
+    key: &'a Arc<str>,
+    /// Swaps whose outcome is not known yet.
+    sent: Vec<Sent<R>>,
+}
+
+impl<S: CasStore, R> Swapping<'_, S, R> {
+    async fn load<P: OnKey<Reply = R>>(
+        &mut self,
+        what: &P,
+        ends_at: Tick,
+    ) -> Result<Step<R>, StoreError> {
+        let Self { shared, key, .. } = *self;
+        shared.check_breaker(key)?;
+        shared.loads.fetch_add(1, Ordering::Relaxed);
+        let sent_at = MonotonicClock.now();
+        let load = pin!(shared.store.load(key));
+        match shared.call_until(key, ends_at, load).await {
+            Ok(loaded) => self.adopt(what, &loaded, sent_at),
+            Err(error) => self.reload_after(error).await,
+        }
+    }
+
+    /// Decides on what is known, and writes the outcome if there is any.
+    async fn decide<P: OnKey<Reply = R>>(
+        &mut self,
+        what: &mut P,
+        mut known: Known,
+        (dated, is_current, ends_at): (Tick, bool, Tick),
+    ) -> Result<Step<R>, StoreError> {
+        let Self { shared, key, .. } = *self;
+        let (write, reply) = plan(shared, &mut known, dated, |held| what.execute(held))?;
+        let Some((record, value, ttl)) = write else {
+            // Another machine may have changed the record since it was read.
+            return Ok(if is_current {
+                Step::Done(reply, known)
+            } else {
+                Step::Reload
+            });
+        };
+        let (version, expected) = (value.version, known.version);
+        shared.check_breaker(key)?;
+        shared.swaps.fetch_add(1, Ordering::Relaxed);
+        RemoteMetrics(S::NAME).batch_sent(what.size());
+        let sent_at = MonotonicClock.now();
+        let swap = pin!(shared.store.swap(key, expected, &value, ttl));
+        let swapped = shared.call_until(key, ends_at, swap).await;
+        match swapped {
+            Ok(Swapped::Done(server_time)) => {
+                if let Some(time) = server_time {
+                    shared.time.learn(sent_at, server_time);
+                    shared.wait_until(dated, time).await;
+                }
+                shared.contended.note(key, false, shared.deadline);
+                let version = Some(version);
+                Ok(Step::Done(reply, Known { version, record }))
+            }
+            Ok(Swapped::Conflict(current)) => {
+                shared.conflicts.fetch_add(1, Ordering::Relaxed);
+                self.sent.push(Sent {
+                    is_refused: true,
+                    ..Sent::new(version, expected, reply)
+                });
+                let is_contended = shared.contended.note(key, true, shared.deadline);
+                match current {
+                    Some(current) if !is_contended => self.adopt(what, &current, sent_at),
+                    // What was read before a pause may be old.
+                    _ => {
+                        let is_known = self.sent.iter().all(|sent| sent.is_refused);
+                        if is_contended && !(what.may_run() && is_known) {
+                            shared.back_off(key, what.begun_at()).await;
+                            what.join();
+                        }
+                        Ok(Step::Reload)
+                    }
+                }
+            }
+            Err(error) => {
+                if error.is_transient() {
+                    self.sent.push(Sent::new(version, expected, reply));
+                }
+                self.reload_after(error).await
+            }
+        }
+    }
+
+    /// Takes what the store holds, and finds out which swap was executed.
+    fn adopt<P: OnKey<Reply = R>>(
+        &mut self,
+        what: &P,
+        loaded: &Loaded,
+        sent_at: Tick,
+    ) -> Result<Step<R>, StoreError> {
+        let now = self.shared.time.learn(sent_at, loaded.server_time);
+        let known = Known::read(loaded, what.replaces());
+        let known = known.ok_or_else(|| Failure::Damaged.in_store(S::NAME))?;
+        if known.version.is_none() {
+            self.sent.retain(|sent| !sent.is_refused);
+        } else {
+            for sent in std::mem::take(&mut self.sent) {
+                match known.record.outcome_of(sent.version, sent.expected) {
+                    Outcome::Executed => return Ok(Step::Done(sent.reply, known)),
+                    _ if sent.is_refused => {}
+                    // It may still be on its way.
+                    Outcome::NotExecuted if known.version == sent.expected => self.sent.push(sent),
+                    Outcome::NotExecuted => {}
+                    Outcome::Unknown => return Err(Failure::LostTrack.in_store(S::NAME)),
+                }
+            }
+        }
+        Ok(Step::Again(known, now))
+    }
+
+    /// Tries again after a transient error.
+    async fn reload_after(&self, error: StoreError) -> Result<Step<R>, StoreError> {
+        if !error.is_transient() {
+            return Err(error);
+        }
+        self.shared.pause(ERROR_PAUSE).await;
+        Ok(Step::Reload)
+    }
+
+    fn failed(&self, error: StoreError) -> StoreError {
+        if self.sent.iter().all(|sent| sent.is_refused) {
+            return error;
+        }
+        let message = format!("{error}; whether the call was counted is not known");
+        StoreError::new(message, error.is_transient())
+    }
+}

@@ -1,0 +1,221 @@
+//! How programs run as scripts.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, LazyLock},
+};
+
+use redis::{Cmd, Value};
+
+use super::{
+    call::Call,
+    connection::{CallError, Connection, STORE},
+    kernel::Kernels,
+    reply::ErrorClass,
+    send::Text,
+    server::Redis,
+};
+use crate::algorithm::Algorithm;
+use crate::decision::Decision;
+use crate::error::StoreError;
+use crate::receipt::Receipt;
+use crate::store::{
+    cas::{Calls, CasStore, Decided, Program, Told},
+    remote::join_all,
+};
+
+pub(super) static SCRIPT: LazyLock<Text> = LazyLock::new(|| {
+    Text::new(concat!(
+        include_str!("lua/drain.lua"),
+        include_str!("lua/limits.lua")
+    ))
+});
+
+/// What Redis runs in place of a [`Program`], whose reply is `R`.
+pub struct Script<'a, R>(pub(in crate::store) &'a dyn Scripted<R>);
+
+/// Some parts of a program, and the reply of the server that has their keys.
+pub(in crate::store) type Sent = (Vec<usize>, Result<Value, StoreError>);
+
+/// A program whose parts concern one key each.
+pub(in crate::store) trait Scripted<R>: Sync {
+    fn text(&self) -> &'static Text;
+
+    /// The keys of its parts.
+    fn part_keys(&self) -> Vec<&str>;
+
+    /// Adds the number of keys, the keys and the arguments of some parts. One server has their keys, and those of all
+    /// parts if it `has_all`.
+    fn add_args(&self, parts: &[usize], has_all: bool, command: &mut Cmd);
+
+    /// What comes of the replies, if each is on some of the parts.
+    fn parse(&self, sent: Vec<Sent>) -> Result<R, StoreError>;
+}
+
+impl<R> Script<'_, R> {
+    async fn send(
+        &self,
+        connection: &Arc<Connection>,
+        parts: &[usize],
+        has_all: bool,
+    ) -> Result<Value, CallError> {
+        let add_args = |command: &mut Cmd| self.0.add_args(parts, has_all, command);
+        self.0.text().send(connection, add_args).await
+    }
+}
+
+/// Manual impl: keys must not be logged.
+impl<R> fmt::Debug for Script<'_, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Script").finish_non_exhaustive()
+    }
+}
+
+impl Redis {
+    /// Runs a program: one script call if one server has all keys, or one for the keys of each hash tag.
+    pub(super) async fn run_script<P: Program>(&self, program: &P) -> Result<P::Reply, StoreError> {
+        let Some(script) = program.script() else {
+            let message = format!("{STORE}: a program without a script");
+            return Err(StoreError::new(message, false));
+        };
+        let keys = script.0.part_keys();
+        let mut groups = BTreeMap::<_, Vec<_>>::new();
+        for (part, key) in keys.iter().enumerate() {
+            let tag = key.split('}').next().unwrap_or(key);
+            groups.entry(tag).or_default().push(part);
+        }
+        if self.pool.batches() {
+            let all: Vec<_> = (0..keys.len()).collect();
+            let first = keys.first().copied().unwrap_or_default();
+            match script.send(self.connection_of(first), &all, true).await {
+                // The server is part of a cluster, and executed nothing.
+                Err(error) if error.class == ErrorClass::CrossSlot && groups.len() > 1 => {
+                    self.pool.stop_batching();
+                }
+                reply => {
+                    let reply = reply.map_err(|error| error.error);
+                    return script.0.parse(vec![(all, reply)]);
+                }
+            }
+        }
+        let sending = groups.into_values().map(|parts| {
+            let (script, keys) = (&script, &keys);
+            async move {
+                let connection = self.connection_of(keys[parts[0]]);
+                let reply = script.send(connection, &parts, false).await;
+                (parts, reply.map_err(|error| error.error))
+            }
+        });
+        script.0.parse(join_all(sending).await)
+    }
+}
+
+/// A part is a call.
+impl<S: CasStore, A: Algorithm> Scripted<Decided> for Calls<S, A> {
+    fn text(&self) -> &'static Text {
+        &SCRIPT
+    }
+
+    fn part_keys(&self) -> Vec<&str> {
+        (0..self.len()).map(|call| self.get(call).0).collect()
+    }
+
+    fn add_args(&self, parts: &[usize], _: bool, command: &mut Cmd) {
+        command.arg(parts.len());
+        for part in parts {
+            command.arg(self.get(*part).0);
+        }
+        let args = parts.iter().map(|part| {
+            let (kernels, call) = self.scripted(*part)?;
+            Some(kernels.args(call))
+        });
+        let mut args: Vec<_> = args.map(Option::unwrap_or_default).collect();
+        if args.iter().all(|one| *one == args[0]) {
+            args.truncate(1);
+        }
+        for one in args {
+            command.arg(one);
+        }
+    }
+
+    /// Each call has a result of its own, unless all have failed.
+    fn parse(&self, sent: Vec<Sent>) -> Result<Decided, StoreError> {
+        let all_failed = sent.iter().all(|(_, reply)| reply.is_err());
+        let mut results = vec![Err(unexpected()); self.len()];
+        for (parts, reply) in sent {
+            if let (true, Err(error)) = (all_failed, &reply) {
+                return Err(error.clone());
+            }
+            let replies = reply.and_then(|reply| replies(reply, parts.len()));
+            for (place, part) in parts.into_iter().enumerate() {
+                let reply = replies.as_ref().map(|replies| &replies[place]);
+                let reply = reply.map_err(Clone::clone);
+                results[part] = reply.and_then(|reply| self.told(part, reply));
+            }
+        }
+        Ok(Decided::new(results))
+    }
+}
+
+impl<S: CasStore, A: Algorithm> Calls<S, A> {
+    /// What the script knows of a call.
+    fn scripted(&self, part: usize) -> Option<(&Kernels, Call)> {
+        let (_, op, decider) = self.get(part);
+        let kernels = decider.kernels.as_ref()?;
+        Some((kernels, Call::new(op, || decider.algorithm.quotas())))
+    }
+
+    fn told(&self, part: usize, reply: &[i64]) -> Result<Told, StoreError> {
+        let (kernels, call) = self.scripted(part).ok_or_else(unexpected)?;
+        let decision = decode(kernels, call, reply)?;
+        let denial = if decision.is_denied() {
+            Some(decision)
+        } else {
+            kernels.next_denial(call.cost(), reply, decision)
+        };
+        Ok(Told { decision, denial })
+    }
+}
+
+/// What the script replied on each of some calls.
+pub(super) fn replies(reply: Value, calls: usize) -> Result<Vec<Vec<i64>>, StoreError> {
+    let number = |value| match value {
+        Value::Int(number) => Some(number),
+        _ => None,
+    };
+    let numbers = |value| match value {
+        Value::Array(numbers) => numbers.into_iter().map(number).collect::<Option<Vec<_>>>(),
+        _ => None,
+    };
+    let replies: Option<Vec<_>> = match reply {
+        Value::Array(replies) => replies.into_iter().map(numbers).collect(),
+        _ => None,
+    };
+    let replies = replies.filter(|replies| replies.len() == calls);
+    replies.ok_or_else(unexpected)
+}
+
+/// The decision that a reply on a call is.
+pub(super) fn decode(kernels: &Kernels, call: Call, reply: &[i64]) -> Result<Decision, StoreError> {
+    let unreadable = |what: &str| {
+        let message = format!(
+            "{STORE}: the value at the key {what}; another program writes there: give this limiter a \
+             prefix of its own, or delete the key"
+        );
+        StoreError::new(message, false)
+    };
+    match reply {
+        [-1] => return Err(unreadable("was not written by this crate")),
+        [-2] => return Err(unreadable("is not a string")),
+        _ => {}
+    }
+    let (now, decision) = kernels.decision(call, reply).ok_or_else(unexpected)?;
+    Ok(decision.with_receipt(Receipt::at(now.saturating_mul(1_000))))
+}
+
+fn unexpected() -> StoreError {
+    let message =
+        "Redis: the script returned an impossible reply; its text or its values were changed";
+    StoreError::new(message, false)
+}
