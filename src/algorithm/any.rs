@@ -111,24 +111,6 @@ impl<A: Into<Self>, B: Into<Self>> From<(A, B)> for AnyAlgorithm {
     }
 }
 
-impl<A: Into<Self>, B: Into<Self>, C: Into<Self>> From<(A, B, C)> for AnyAlgorithm {
-    fn from((a, b, c): (A, B, C)) -> Self {
-        Self::All(All::new([a.into(), b.into(), c.into()]))
-    }
-}
-
-impl<A, B, C, D> From<(A, B, C, D)> for AnyAlgorithm
-where
-    A: Into<Self>,
-    B: Into<Self>,
-    C: Into<Self>,
-    D: Into<Self>,
-{
-    fn from((a, b, c, d): (A, B, C, D)) -> Self {
-        Self::All(All::new([a.into(), b.into(), c.into(), d.into()]))
-    }
-}
-
 /// The state of a key under an [`AnyAlgorithm`].
 #[derive(Debug)]
 pub struct AnyState(Box<dyn DynState>);
