@@ -6,7 +6,7 @@ use axum::{Extension, Router, extract::Request, http::HeaderName, routing::get};
 use futures_util::FutureExt;
 use tower_throttle::{
     AnyAlgorithm, Decision, Handle, HeaderKey, Headers, Local, RateLimitLayer,
-    key::{Priority, PriorityHeader, Secret},
+    key::{Priority, Secret},
     queue::WhenFull,
     store::{Backend, IntoBackend, SaveState},
 };
@@ -79,9 +79,10 @@ impl Route {
 
     fn of<L: Backend<Secret> + IntoBackend>(limit: RateLimitLayer<HeaderKey, L>) -> Self {
         let watched = Box::new(limit.handle());
-        let priority = PriorityHeader::new(PRIORITY.as_str())
-            .value(IMPORTANT, Priority::HIGH)
-            .otherwise(Priority::MEDIUM);
+        let priority = |request: &Request| match request.headers().get(PRIORITY) {
+            Some(sent) if sent == IMPORTANT => Priority::HIGH,
+            _ => Priority::MEDIUM,
+        };
         let limit = limit
             .headers(Headers::Draft11)
             .share_decision()

@@ -61,6 +61,12 @@ impl<T> FromExtension<T> {
     }
 }
 
+impl<T> Default for FromExtension<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<B, T> FindKey<Request<B>> for FromExtension<T>
 where
     T: Key + Clone + Send + Sync + 'static,

@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn a_response_is_needed_only_for_headers_or_to_settle() {
         let silent = Responder::<Standard>::default();
-        let settle = |_| (|_: &http::Response<()>| Settle::Keep).settle_when(&mut (), ());
+        let settle = |()| (|_: &http::Response<()>| Settle::Keep).settle_when(&mut (), ());
         assert_eq!(needs(silent.clone()), (false, false));
         assert_eq!(needs(silent.clone().map_settle(settle)), (false, true));
         let told = silent.with_tell(Headers::Draft11);

@@ -8,7 +8,7 @@ use std::time::Instant;
 use axum::body::{Bytes, HttpBody};
 use http_body::Frame;
 use tower_throttle::stream::{LimitedBody, StreamLimit};
-use tower_throttle::{Limiter, Quota, TokenBucket};
+use tower_throttle::{Quota, TokenBucket};
 
 use crate::row::{Effort, Row};
 

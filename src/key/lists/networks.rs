@@ -123,7 +123,7 @@ impl fmt::Debug for Networks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Networks")
             .field("networks", &self.networks.len())
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 

@@ -96,7 +96,7 @@ impl PolicyLayer {
         limits.reload(&file)?;
         let layer = LimitLayer::of(limits.clone(), AllOf::new(limits));
         let layer = layer.headers(AsInFile);
-        Ok(layer.map_respond(|respond| respond.map_settle(|_| AsInFile)))
+        Ok(layer.map_respond(|respond| respond.map_settle(|()| AsInFile)))
     }
 }
 
