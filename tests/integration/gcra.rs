@@ -3,7 +3,7 @@
 use std::{num::NonZeroU32, time::Duration};
 
 use governor::{RateLimiter, clock::FakeRelativeClock};
-use tower_throttle::{Gcra, Limiter, ManualClock, Quota, algorithm::Algorithm};
+use tower_throttle::{Gcra, Limiter, ManualClock, Quota};
 
 /// `SplitMix64`.
 fn next(seed: &mut u64) -> u64 {

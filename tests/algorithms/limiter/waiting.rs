@@ -1,6 +1,5 @@
 //! Waiting in a tokio runtime with paused time.
 
-use std::future::Future;
 use std::sync::Arc;
 
 use tokio::time::{Instant, timeout};

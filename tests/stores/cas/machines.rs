@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use tokio::{task::JoinSet, time::Instant};
-use tower_throttle::algorithm::Algorithm;
 use tower_throttle::store::cas::{CasBuilder, Fault, Faulty, MemoryStore};
 use tower_throttle::store::{Backend, Op};
 use tower_throttle::{FixedWindow, Lockout, Quota};
