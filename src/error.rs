@@ -153,7 +153,7 @@ impl StoreError {
     }
 
     /// Whether the call was not sent.
-    #[cfg(all(feature = "_remote", feature = "metrics"))]
+    #[cfg(feature = "_remote")]
     pub(crate) fn is_not_sent(&self) -> bool {
         self.kind == Kind::NotSent
     }

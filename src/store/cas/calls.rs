@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     CasStore, Loaded, Program, Version, Write,
-    decider::{Decider, Told},
+    decider::Told,
     error::Failure,
     inner::Inner,
     lanes::{Place, Waiting},
@@ -22,7 +22,7 @@ use crate::sync::{Mutex, lock};
 /// Calls of one limit.
 pub(in crate::store) struct Calls<S: CasStore, A: Algorithm> {
     pub(super) inner: Arc<Inner<S, A>>,
-    pub(super) calls: Vec<Waiting<A>>,
+    pub(super) own: Vec<Waiting<A>>,
     /// Where more calls wait for the same keys, which join when the program is executed in this process.
     pub(super) place: Option<Place>,
     pub(super) executed: Mutex<Executed<A>>,
@@ -61,7 +61,7 @@ impl<S: CasStore, A: Algorithm> Calls<S, A> {
     ) -> Self {
         Self {
             inner: Arc::clone(inner),
-            calls,
+            own: calls,
             place,
             executed: Mutex::new(Executed {
                 joined: Vec::new(),
@@ -72,13 +72,13 @@ impl<S: CasStore, A: Algorithm> Calls<S, A> {
 
     #[cfg(feature = "redis")]
     pub(in crate::store) fn len(&self) -> usize {
-        self.calls.len()
+        self.own.len()
     }
 
     /// The key and the operation of a call, and what decides it.
     #[cfg(feature = "redis")]
-    pub(in crate::store) fn get(&self, index: usize) -> (&str, Op, &Decider<A>) {
-        let Waiting { key, call, .. } = &self.calls[index];
+    pub(in crate::store) fn get(&self, index: usize) -> (&str, Op, &super::decider::Decider<A>) {
+        let Waiting { key, call, .. } = &self.own[index];
         let decider = call.decider.as_ref().unwrap_or(&self.inner.decider);
         (key, call.op, decider)
     }
@@ -86,7 +86,7 @@ impl<S: CasStore, A: Algorithm> Calls<S, A> {
     /// The keys, each once.
     fn distinct(&self) -> Vec<&Arc<str>> {
         let mut keys: Vec<&Arc<str>> = Vec::new();
-        for Waiting { key, .. } in &self.calls {
+        for Waiting { key, .. } in &self.own {
             if !keys.contains(&key) {
                 keys.push(key);
             }
@@ -115,7 +115,7 @@ impl<S: CasStore, A: Algorithm> Program for Calls<S, A> {
         if let Some(place) = &self.place {
             executed.joined.extend(lanes.take_of(place, &keys));
         }
-        let calls: Vec<_> = self.calls.iter().chain(&executed.joined).collect();
+        let calls: Vec<_> = self.own.iter().chain(&executed.joined).collect();
         let now = MonotonicClock.now();
         let (mut writes, mut sent) = (Vec::new(), Vec::new());
         let mut decided = Decided::new(vec![Err(shared.deadline_exceeded()); calls.len()]);

@@ -20,7 +20,9 @@ pub(in crate::store) struct Contention {
 
 /// Keys that other machines swap too, with the version that this one has written last.
 #[derive(Debug, Default)]
-pub(in crate::store) struct Contended(Mutex<HashMap<Arc<str>, (Contention, Option<Version>)>>);
+pub(in crate::store) struct Contended(Mutex<Keys>);
+
+type Keys = HashMap<Arc<str>, (Contention, Option<Version>)>;
 
 /// How many there are at most. Then all of them count as used by this machine alone until the next conflict.
 const MAX_KEYS: usize = 10_000;

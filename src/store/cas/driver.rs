@@ -53,11 +53,13 @@ impl<S: CasStore, A: Algorithm> Driver<S, A> {
             let mut waiting = 0;
             // A caller that is alone starts another task with its next call.
             let is_over = decided == 1 && inner.lanes.waiting(lane) == 0;
-            while !is_over {
-                tokio::task::yield_now().await;
-                let before = std::mem::replace(&mut waiting, inner.lanes.waiting(lane));
-                if waiting <= before || waiting >= decided.min(*bounds.end()) {
-                    break;
+            if !is_over {
+                loop {
+                    tokio::task::yield_now().await;
+                    let before = std::mem::replace(&mut waiting, inner.lanes.waiting(lane));
+                    if waiting <= before || waiting >= decided.min(*bounds.end()) {
+                        break;
+                    }
                 }
             }
             if let Lane::Key(key) = lane {
@@ -138,7 +140,7 @@ impl<S: CasStore, A: Algorithm> Inner<S, A> {
             let executed = program.executed.into_inner();
             let Executed { joined, sent } = executed.unwrap_or_else(PoisonError::into_inner);
             RemoteMetrics(S::NAME).calls_dequeued(joined.len());
-            calls = program.calls;
+            calls = program.own;
             calls.extend(joined);
             match ran {
                 Ok(results) => {
@@ -168,9 +170,9 @@ impl<S: CasStore, A: Algorithm> Inner<S, A> {
         ends_at: Tick,
     ) -> Result<Vec<Result<Told, StoreError>>, StoreError> {
         let shared = &self.shared;
-        let key = program.calls.first().map_or("", |call| &*call.key);
+        let key = program.own.first().map_or("", |call| &*call.key);
         shared.check_breaker(key)?;
-        RemoteMetrics(S::NAME).batch_sent(program.calls.len());
+        RemoteMetrics(S::NAME).batch_sent(program.own.len());
         let run = pin!(shared.store.run(program));
         let decided = shared.call_until(key, ends_at, run).await?;
         for (key, versions) in decided.swaps {

@@ -98,7 +98,7 @@ impl<S: CasStore, A: Algorithm> Pending<S, A> {
                     Poll::Pending => deadline
                         .poll(cx)
                         .map(|()| Err(self.inner.shared.deadline_exceeded())),
-                    sent => sent,
+                    sent @ Poll::Ready(_) => sent,
                 }
             }
             Sent::Queued(deadline, reply) => match Pin::new(reply).poll(cx) {

@@ -50,7 +50,7 @@ impl<A> Waiting<A> {
         let is_dropped = self
             .reply_tx
             .as_ref()
-            .is_some_and(|reply| reply.is_closed());
+            .is_some_and(oneshot::Sender::is_closed);
         self.deadline > now && !is_dropped
     }
 

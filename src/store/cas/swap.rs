@@ -178,18 +178,14 @@ pub(in crate::store) async fn swap<S: CasStore, P: OnKey>(
             return None;
         }
         let now = read_at.or_else(|| shared.time.now());
-        let step = match (known.take(), now) {
-            (Some(known), Some(now)) => {
-                is_of_conflict = true;
-                let is_current = read_at.is_some();
-                swapping
-                    .decide(what, known, (now, is_current, ends_at))
-                    .await
-            }
-            _ => {
-                is_of_conflict = false;
-                swapping.load(what, ends_at).await
-            }
+        let step = if let (Some(known), Some(now)) = (known.take(), now) {
+            is_of_conflict = true;
+            let is_current = read_at.is_some();
+            let time = (now, is_current, ends_at);
+            swapping.decide(what, known, time).await
+        } else {
+            is_of_conflict = false;
+            swapping.load(what, ends_at).await
         };
         match step {
             Ok(Step::Done(reply, held)) => {

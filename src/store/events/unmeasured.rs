@@ -20,8 +20,6 @@ impl RemoteMetrics {
     #[inline]
     pub(in crate::store) fn call_ended(self, _: Tick, _: Duration, _: Option<&StoreError>) {}
 
-    pub(in crate::store) fn call_rejected(self) {}
-
     #[inline]
     pub(in crate::store) fn batch_sent(self, _: usize) {}
 

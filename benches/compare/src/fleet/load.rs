@@ -12,7 +12,6 @@ use tower_throttle::algorithm::Algorithm;
 use tower_throttle::store::Backend;
 use tower_throttle::store::cas::{Cas, CasStore};
 use tower_throttle::store::fleet::{FleetLimiter, Mode};
-use tower_throttle::store::{cas::Cas, redis::Redis};
 use tower_throttle::{Decision, StoreError};
 
 use super::case::Case;
@@ -44,15 +43,6 @@ pub(super) trait Machine:
 
     fn lag(&self) -> Duration {
         Duration::ZERO
-    }
-}
-
-impl<A: Algorithm> Machine for Cas<Redis, A>
-where
-    Self: Backend<u64> + Clone,
-{
-    fn counts(&self) -> [u64; 2] {
-        [0; 2]
     }
 }
 
