@@ -54,12 +54,11 @@ impl Sleepers {
     fn set(&self, id: &mut Option<SleeperId>, deadline: Tick, waker: &Waker) -> bool {
         let waker = waker.clone();
         let mut waiting = self.lock();
-        let number = match *id {
-            Some(id) => id.1,
-            None => {
-                waiting.next += 1;
-                waiting.next
-            }
+        let number = if let Some(id) = *id {
+            id.1
+        } else {
+            waiting.next += 1;
+            waiting.next
         };
         let before = id.replace((deadline, number));
         let moved = before.filter(|before| before.0 != deadline);
