@@ -4,13 +4,11 @@ use std::future::{Ready, ready};
 use std::hash::BuildHasher;
 use std::time::Duration;
 
-use super::hash::Seeded;
-use super::inner::LocalInner;
 use super::{Entry, Local};
 use crate::acquire::OneKey;
 use crate::algorithm::{Algorithm, IntoAlgorithm};
 use crate::backend::{Backend, Fullness, IntoBackend, Losses, Op};
-use crate::clock::{Clock, MonotonicClock, Tick};
+use crate::clock::{Clock, Tick};
 use crate::decision::{Decision, Verdict};
 use crate::error::{StoreError, expect_valid};
 use crate::key::Key;
@@ -125,9 +123,7 @@ impl<T: IntoAlgorithm> IntoBackend for T {
     fn into_single_key_backend(self) -> Self::Backend {
         let algorithm = self.into_algorithm();
         expect_valid(algorithm.validate());
-        let inner = LocalInner::new(algorithm, 1, MonotonicClock, Seeded::default());
-        let local: Local<_> = inner.into();
-        local.into_backend()
+        Local::of_size(algorithm, 1).into_backend()
     }
 
     fn queues(backend: &Self::Backend) -> bool {

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::{Arc, OnceLock};
 
 use super::hash::Seeded;
-use super::overflow::Stats;
+use super::overflow::{Overflow, Stats};
 use super::rules::Rules;
 use super::table::Table;
 use super::user_code::Running;
@@ -12,7 +12,7 @@ use crate::acquire::Outcome;
 use crate::algorithm::{Algorithm, Capabilities};
 use crate::clock::{Clock, Tick};
 use crate::error::ConfigError;
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, PoisonError, lock};
 
 /// A table of this many keys takes 3.1 megabytes, and of windows of three numbers 4.
 pub(super) const DEFAULT_CAPACITY: usize = 100_000;
@@ -23,16 +23,35 @@ const MOST_LINES: usize = 16_384;
 /// The settings, and the table once it is in use.
 pub(super) struct LocalInner<A: Algorithm, C, S> {
     in_use: OnceLock<InUse<A, S>>,
-    /// Until the table is in use.
-    unused: Mutex<Option<Unused<A, S>>>,
+    /// Until the table is in use: the hash of its keys, and the table if it is allocated.
+    unused: Mutex<(Option<S>, Option<Table<A>>)>,
     /// The algorithm that all shards have, unless a change is under way.
     current: Mutex<Arc<A>>,
     /// Held while the algorithm is changed.
     pub(super) change: Mutex<()>,
     pub(super) rules: Rules<A>,
-    pub(super) capacity: usize,
+    pub(super) size: Size,
     pub(super) clock: C,
 }
+
+/// How many keys a table is for, and what it does with more.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Size {
+    pub(super) capacity: usize,
+    pub(super) overflow: Overflow,
+}
+
+impl Size {
+    pub(super) const fn of(capacity: usize) -> Self {
+        Self {
+            capacity,
+            overflow: Overflow::EvictLeast,
+        }
+    }
+}
+
+/// What a table is made of.
+pub(super) type Parts<A, C, S> = (A, Size, C, S);
 
 /// What every decision reads.
 pub(super) struct InUse<A: Algorithm, S> {
@@ -49,90 +68,44 @@ pub(super) struct Loaded<A: Algorithm> {
     pub(super) shared: Option<A::State>,
 }
 
-/// A table may be loaded in its place, with the hash of its keys.
-struct Unused<A: Algorithm, S> {
-    hasher: S,
-    /// If it is allocated.
-    table: Option<Table<A>>,
-}
-
-impl<A: Algorithm, S> Unused<A, S> {
-    fn into_use(self) -> Option<InUse<A, S>> {
-        Some(InUse {
-            table: self.table?,
-            hasher: self.hasher,
-        })
-    }
-}
-
 impl<A: Algorithm, C, S> LocalInner<A, C, S> {
-    pub(super) fn new(algorithm: A, capacity: usize, clock: C, hasher: S) -> Self {
+    pub(super) fn new((algorithm, size, clock, hasher): Parts<A, C, S>) -> Self {
         Self {
             in_use: OnceLock::new(),
-            unused: Mutex::new(Some(Unused {
-                hasher,
-                table: None,
-            })),
-            rules: Rules::new(&algorithm),
+            unused: Mutex::new((Some(hasher), None)),
+            rules: Rules::new(&algorithm, size.overflow),
             current: Mutex::new(Arc::new(algorithm)),
             change: Mutex::new(()),
-            capacity,
+            size,
             clock,
         }
     }
 
-    /// The same settings on another clock and with another hash. The table is not allocated yet.
-    pub(super) fn with<D, H>(
-        self,
-        clock: impl FnOnce(C) -> D,
-        hasher: impl FnOnce(S) -> H,
-    ) -> LocalInner<A, D, H> {
-        let unused = lock(&self.unused).take();
-        let unused = unused.expect("a table that is not allocated is not in use");
-        LocalInner {
-            in_use: OnceLock::new(),
-            unused: Mutex::new(Some(Unused {
-                hasher: hasher(unused.hasher),
-                table: None,
-            })),
-            current: self.current,
-            change: self.change,
-            rules: self.rules,
-            capacity: self.capacity,
-            clock: clock(self.clock),
-        }
-    }
-
-    /// The same settings of another algorithm. The table is not allocated yet.
-    pub(super) fn of_other<B: Algorithm>(self, algorithm: B) -> LocalInner<B, C, S> {
-        let unused = lock(&self.unused).take();
-        let unused = unused.expect("a table that is not allocated is not in use");
-        let mut other = LocalInner::new(algorithm, self.capacity, self.clock, unused.hasher);
-        other.rules.overflow = self.rules.overflow;
-        other
-    }
-
-    pub(super) fn is_allocated(&self) -> bool {
-        let unused = lock(&self.unused);
-        unused.as_ref().is_none_or(|unused| unused.table.is_some())
+    /// What it was made of, unless its table is allocated.
+    pub(super) fn into_parts(self) -> Option<Parts<A, C, S>> {
+        let algorithm = self.read_algorithm(A::clone);
+        let (hasher, table) = self
+            .unused
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        let hasher = hasher.filter(|_| table.is_none())?;
+        Some((algorithm, self.size, self.clock, hasher))
     }
 
     /// Allocates the table, unless it is.
     pub(super) fn allocate(&self) {
-        let Some(_running) = Running::enter(self.rules.is_user_code) else {
-            return;
-        };
-        let _change = lock(&self.change);
-        self.allocate_unused(&mut lock(&self.unused));
+        if let Some(_running) = Running::enter(self.rules.is_user_code) {
+            let _change = lock(&self.change);
+            let (hasher, table) = &mut *lock(&self.unused);
+            if hasher.is_some() {
+                table.get_or_insert_with(|| self.new_table());
+            }
+        }
     }
 
-    fn allocate_unused(&self, unused: &mut Option<Unused<A, S>>) {
-        if let Some(Unused { table, .. }) = unused {
-            table.get_or_insert_with(|| {
-                let algorithm = Arc::clone(&lock(&self.current));
-                Table::new(&algorithm, self.capacity)
-            });
-        }
+    fn new_table(&self) -> Table<A> {
+        let algorithm = Arc::clone(&lock(&self.current));
+        Table::new(&algorithm, self.size.capacity)
     }
 
     /// Runs `read` on the current algorithm. Does not build the table.
@@ -157,10 +130,11 @@ impl<A: Algorithm, C, S> LocalInner<A, C, S> {
         let _running = Running::enter(self.rules.is_user_code)?;
         Some(self.in_use.get_or_init(|| {
             let _change = lock(&self.change);
-            let mut unused = lock(&self.unused);
-            self.allocate_unused(&mut unused);
-            let taken = unused.take().and_then(Unused::into_use);
-            taken.expect("a table that is not in use is there, and was allocated above")
+            let (hasher, table) = &mut *lock(&self.unused);
+            InUse {
+                table: table.take().unwrap_or_else(|| self.new_table()),
+                hasher: hasher.take().expect("a table is used once"),
+            }
         }))
     }
 
@@ -173,12 +147,12 @@ impl<A: Algorithm, C, S> LocalInner<A, C, S> {
     where
         S: 'static,
     {
-        let Some(_running) = Running::enter(self.rules.is_user_code) else {
+        let Some(running) = Running::enter(self.rules.is_user_code) else {
             return Ok(false);
         };
-        let _change = lock(&self.change);
+        let change = lock(&self.change);
         let mut unused = lock(&self.unused);
-        let Some(Unused { hasher, table }) = &mut *unused else {
+        let (Some(hasher), table) = &mut *unused else {
             return Ok(false);
         };
         let algorithm = Arc::clone(&lock(&self.current));
@@ -192,10 +166,9 @@ impl<A: Algorithm, C, S> LocalInner<A, C, S> {
         if let Some(state) = loaded.shared {
             self.rules.share(algorithm, state);
         }
-        let _ = unused
-            .take()
-            .and_then(Unused::into_use)
-            .map(|loaded| self.in_use.set(loaded));
+        // A thread that uses the table first waits for these.
+        drop((unused, change, running));
+        let _ = self.in_use();
         Ok(true)
     }
 
@@ -244,23 +217,19 @@ impl<A: Algorithm, C: Clock, S> LocalInner<A, C, S> {
         };
         let _change = lock(&self.change);
         let new = Arc::new(new);
-        if let Some(InUse { table, .. }) = self.in_use.get() {
+        let unused = lock(&self.unused);
+        let in_use = self.in_use.get().map(|in_use| &in_use.table);
+        if let Some(table) = in_use.or(unused.1.as_ref()) {
             table.rescale(&new, &|| self.clock.now());
             self.rules.rescale_shared(&new, self.clock.now());
         }
         *lock(&self.current) = new;
-        let mut unused = lock(&self.unused);
-        if let Some(Unused { table, .. }) = &mut *unused {
-            if table.take().is_some() {
-                self.allocate_unused(&mut unused);
-            }
-        }
         Ok(())
     }
 
     /// The sizes and counters, also of a table that is not built yet.
     pub(super) fn stats(&self) -> Stats {
-        let (slots, table_bytes) = Table::<A>::slots_and_bytes(self.capacity);
+        let (slots, table_bytes) = Table::<A>::slots_and_bytes(self.size.capacity);
         let boxed = size_of::<A::State>().saturating_add(self.capabilities().max_heap_bytes);
         let outside = if Table::<A>::IS_BOXED {
             slots.saturating_mul(boxed)
@@ -268,7 +237,7 @@ impl<A: Algorithm, C: Clock, S> LocalInner<A, C, S> {
             0
         };
         let mut stats = Stats {
-            capacity: self.capacity,
+            capacity: self.size.capacity,
             slots,
             table_bytes,
             most_bytes: table_bytes.saturating_add(outside),

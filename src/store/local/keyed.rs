@@ -2,13 +2,12 @@
 
 use std::{future::Ready, future::ready, hash::BuildHasher, time::Duration};
 
-use super::hash::Seeded;
-use super::inner::LocalInner;
+use super::inner::{DEFAULT_CAPACITY, LocalInner};
 use super::{Entry, Local};
 use crate::acquire::{OneKey, Outcome};
 use crate::algorithm::{Algorithm, Capabilities, Cost, GiveBack, IntoAlgorithm, Report};
 use crate::backend::{Backend, Fullness, Losses, Op};
-use crate::clock::{Clock, MonotonicClock, Tick};
+use crate::clock::{Clock, Tick};
 use crate::decision::Decision;
 use crate::error::{ConfigError, StoreError};
 use crate::key::Key;
@@ -202,8 +201,10 @@ where
     fn into_quotas(self) -> Result<UnderQuota<K>, ConfigError> {
         let default = self.algorithm();
         under(&default, None)?;
-        let inner = self.unused("a quota per key for a table that was used or cloned")?;
-        let table = Local::from(inner.of_other(Keyed(default.clone())));
+        let what = "a quota per key for a table that was used or cloned";
+        let (_, size, clock, hasher) = self.unused(what)?;
+        let table = LocalInner::new((Keyed(default.clone()), size, clock, hasher));
+        let table = Local::from(table);
         table.allocate();
         Ok(Box::new(move |quota| {
             let (table, own) = (table.clone(), under(&default, quota)?);
@@ -219,12 +220,6 @@ impl<T: IntoAlgorithm, K: Key + 'static> QuotaPerKey<K> for T {
     fn into_quotas(self) -> Result<UnderQuota<K>, ConfigError> {
         let algorithm = self.into_algorithm();
         algorithm.validate()?;
-        let inner = LocalInner::new(
-            algorithm,
-            super::inner::DEFAULT_CAPACITY,
-            MonotonicClock,
-            Seeded::default(),
-        );
-        Local::from(inner).into_quotas()
+        Local::of_size(algorithm, DEFAULT_CAPACITY).into_quotas()
     }
 }

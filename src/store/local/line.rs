@@ -180,11 +180,15 @@ impl<H, const N: usize> Line<H, N> {
     }
 }
 
-/// How many lines after the home of a key its line of this number is. They lie further and further apart,
-/// so that a run of full lines does not grow at its end.
+/// How many lines after the home of a key its line of this number is, of so many. They lie further and further
+/// apart, so that a run of full lines does not grow at its end. A small table has few, and a key may use all of them.
 #[inline]
-pub(super) const fn offset(number: usize) -> usize {
-    number * (number + 1) / 2
+pub(super) const fn offset(number: usize, lines: usize) -> usize {
+    if lines > WINDOW {
+        number * (number + 1) / 2
+    } else {
+        number
+    }
 }
 
 /// What is stored of a key with this hash, at this distance from its home. Never zero.

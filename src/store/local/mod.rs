@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::hash::{Seeded, SeededHasher};
-use self::inner::{DEFAULT_CAPACITY, LocalInner};
+use self::inner::{DEFAULT_CAPACITY, LocalInner, Size};
 use self::overflow::may_overflow;
 pub use self::overflow::{Overflow, Stats};
 use self::table::Table;
@@ -90,8 +90,13 @@ impl<A: Algorithm> Local<A> {
     pub fn new(algorithm: impl IntoAlgorithm<Algorithm = A>) -> Self {
         let algorithm = algorithm.into_algorithm();
         expect_valid(algorithm.validate());
-        let hasher = Seeded::default();
-        LocalInner::new(algorithm, DEFAULT_CAPACITY, MonotonicClock, hasher).into()
+        Self::of_size(algorithm, DEFAULT_CAPACITY)
+    }
+}
+
+impl<A: Algorithm> Local<A> {
+    fn of_size(algorithm: A, keys: usize) -> Self {
+        LocalInner::new((algorithm, Size::of(keys), MonotonicClock, Seeded::default())).into()
     }
 }
 

@@ -23,9 +23,9 @@ pub(super) struct Rules<A: Algorithm> {
 }
 
 impl<A: Algorithm> Rules<A> {
-    pub(super) fn new(algorithm: &A) -> Self {
+    pub(super) fn new(algorithm: &A, overflow: Overflow) -> Self {
         Self {
-            overflow: Overflow::default(),
+            overflow,
             counters: Counters::default(),
             is_user_code: algorithm.capabilities().is_user_code,
             shared: Mutex::new(None),

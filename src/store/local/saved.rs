@@ -31,16 +31,14 @@ where
         let change = lock(&inner.change);
         let algorithm = inner.read_algorithm(A::clone);
         let mut out = Writing::limit(Kind::Table, &algorithm, &inner.clock)?;
-        out.number(inner.capacity as u64);
+        out.number(inner.size.capacity as u64);
         let seeds = as_seeded(hasher).map(|seeded| seeded.seeds);
         out.number(u64::from(seeds.is_some()));
         for seed in seeds.into_iter().flatten() {
             out.number(seed);
         }
         out.number(hasher.hash_one(PROBE));
-        for number in Table::<A>::geometry(inner.capacity) {
-            out.number(number as u64);
-        }
+        out.number(Table::<A>::slots_and_bytes(inner.size.capacity).0 as u64);
         table.save(inner.clock.now(), &mut out)?;
         let shared = inner.rules.shared();
         out.number(u64::from(shared.is_some()));
@@ -58,8 +56,8 @@ where
         let is_unused = inner.load(|algorithm, hasher| {
             let saved = reading.limit(&**algorithm, &inner.clock)?;
             let capacity = reading.number()?;
-            if capacity != inner.capacity as u64 {
-                let own = inner.capacity;
+            if capacity != inner.size.capacity as u64 {
+                let own = inner.size.capacity;
                 let reason = format!("its capacity is {capacity}, and that of the limit is {own}");
                 return Err(refused(reason));
             }
@@ -81,12 +79,11 @@ where
             if probe != reading.number()? {
                 return Err(other_hash());
             }
-            for number in Table::<A>::geometry(inner.capacity) {
-                if reading.number()? != number as u64 {
-                    return Err(refused("its table has another form"));
-                }
+            let slots = Table::<A>::slots_and_bytes(inner.size.capacity).0;
+            if reading.number()? != slots as u64 {
+                return Err(refused("its table has another form"));
             }
-            let mut table = Table::new(algorithm, inner.capacity);
+            let mut table = Table::new(algorithm, inner.size.capacity);
             table.load(&saved, &mut reading)?;
             let shared = match reading.number()? {
                 0 => None,

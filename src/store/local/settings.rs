@@ -4,7 +4,7 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use super::Local;
-use super::inner::LocalInner;
+use super::inner::{LocalInner, Parts, Size};
 use super::overflow::{Overflow, may_overflow};
 use crate::algorithm::Algorithm;
 use crate::clock::Clock;
@@ -63,9 +63,13 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
                 ALLOWED_CAPACITIES,
             ));
         }
-        let mut inner = self.unused("another capacity for a table that was used or cloned")?;
-        inner.capacity = keys;
-        Ok(inner.into())
+        let what = "another capacity for a table that was used or cloned";
+        let (algorithm, size, clock, hasher) = self.unused(what)?;
+        let size = Size {
+            capacity: keys,
+            ..size
+        };
+        Ok(LocalInner::new((algorithm, size, clock, hasher)).into())
     }
 
     /// Sets what a full table does with a new key.
@@ -78,10 +82,10 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     #[track_caller]
     pub fn overflow(self, overflow: Overflow) -> Self {
         let unused = self.unused("another overflow policy for a table that was used or cloned");
-        let mut inner = expect_valid(unused);
-        expect_valid(inner.read_algorithm(|algorithm| may_overflow(algorithm, overflow)));
-        inner.rules.overflow = overflow;
-        inner.into()
+        let (algorithm, size, clock, hasher) = expect_valid(unused);
+        expect_valid(may_overflow(&algorithm, overflow));
+        let size = Size { overflow, ..size };
+        LocalInner::new((algorithm, size, clock, hasher)).into()
     }
 
     /// Uses another clock, such as [`ManualClock`](crate::ManualClock) in a test.
@@ -104,7 +108,8 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     #[track_caller]
     pub fn with_clock<D: Clock>(self, clock: D) -> Local<A, D, S> {
         let unused = self.unused("another clock for a table that was used or cloned");
-        expect_valid(unused).with(|_| clock, |hasher| hasher).into()
+        let (algorithm, size, _, hasher) = expect_valid(unused);
+        LocalInner::new((algorithm, size, clock, hasher)).into()
     }
 
     /// Uses another hash function for the keys, such as the standard library's `SipHash`.
@@ -124,7 +129,8 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     #[track_caller]
     pub fn with_hasher<H: BuildHasher>(self, hasher: H) -> Local<A, C, H> {
         let unused = self.unused("another hash function for a table that was used or cloned");
-        expect_valid(unused).with(|clock| clock, |_| hasher).into()
+        let (algorithm, size, clock, _) = expect_valid(unused);
+        LocalInner::new((algorithm, size, clock, hasher)).into()
     }
 
     /// Allocates the table now and not at its first use, which takes 10 to 20 ms per million keys.
@@ -142,14 +148,12 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         self.shared.allocate();
     }
 
-    /// The settings, if no table has been built from them and no clone shares them.
-    pub(super) fn unused(self, what: &'static str) -> Result<LocalInner<A, C, S>, ConfigError> {
-        match Arc::into_inner(self.shared) {
-            Some(inner) if !inner.is_allocated() => Ok(inner),
-            _ => Err(ConfigError::Unsupported {
-                what,
-                instead: "set it before the first use and before the first clone",
-            }),
-        }
+    /// What it was made of, if it has not been used and no clone shares it.
+    pub(super) fn unused(self, what: &'static str) -> Result<Parts<A, C, S>, ConfigError> {
+        let parts = Arc::into_inner(self.shared).and_then(LocalInner::into_parts);
+        parts.ok_or(ConfigError::Unsupported {
+            what,
+            instead: "set it before the first use and before the first clone",
+        })
     }
 }

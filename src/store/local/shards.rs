@@ -21,6 +21,7 @@ pub(super) struct Shards<A: Algorithm, H, const N: usize> {
     bits: u32,
 }
 
+#[derive(Clone)]
 struct Shard<A: Algorithm, H, const N: usize> {
     /// It has made the states of this shard.
     algorithm: Arc<A>,
@@ -54,11 +55,6 @@ impl<A: Algorithm, H: Hold<A::State>, const N: usize> Shards<A, H, N> {
         let (bits, lines) = Self::sizes(keys);
         let shard = size_of::<Locked<A, H, N>>() + lines * size_of::<Line<H, N>>();
         ((lines * N) << bits, shard << bits)
-    }
-
-    pub(super) fn geometry(keys: usize) -> [usize; 3] {
-        let (bits, lines) = Self::sizes(keys);
-        [N, 1 << bits, lines]
     }
 
     pub(super) fn none() -> Self {
@@ -239,15 +235,10 @@ impl<A: Algorithm, H: Hold<A::State>, const N: usize> Shards<A, H, N> {
 }
 
 impl<A: Algorithm, H: Hold<A::State>, const N: usize> Shard<A, H, N> {
-    /// The line at this distance from a home. A small table has few, and a key may use all of them.
+    /// The line at this distance from a home.
     fn line_at(&self, home: usize, distance: usize) -> usize {
         let lines = self.lines.len();
-        let offset = if lines > WINDOW {
-            offset(distance)
-        } else {
-            distance
-        };
-        let mut line = home + offset;
+        let mut line = home + offset(distance, lines);
         while line >= lines {
             line -= lines;
         }

@@ -64,13 +64,12 @@ impl<A: Algorithm> Table<A> {
     pub(super) const IS_BOXED: bool = matches!(layout::<A::State>(), Layout::Boxed);
 
     pub(super) fn new(algorithm: &Arc<A>, keys: usize) -> Self {
-        let layout = const { layout::<A::State>() };
         let mut table = Self {
             three: Shards::none(),
             two: Shards::none(),
             boxed: Shards::none(),
         };
-        match layout {
+        match const { layout::<A::State>() } {
             Layout::Three => table.three = Shards::new(algorithm, keys),
             Layout::Two => table.two = Shards::new(algorithm, keys),
             Layout::Boxed => table.boxed = Shards::new(algorithm, keys),
@@ -84,15 +83,6 @@ impl<A: Algorithm> Table<A> {
             Layout::Three => Shards::<A, Inline<A::State>, 3>::slots_and_bytes(keys),
             Layout::Two => Shards::<A, Inline<A::State>, 2>::slots_and_bytes(keys),
             Layout::Boxed => Shards::<A, Boxed<A::State>, 3>::slots_and_bytes(keys),
-        }
-    }
-
-    /// What has to be equal for two tables to keep keys at the same places: slots per line, shards, and lines per shard.
-    pub(super) fn geometry(keys: usize) -> [usize; 3] {
-        match const { layout::<A::State>() } {
-            Layout::Three => Shards::<A, Inline<A::State>, 3>::geometry(keys),
-            Layout::Two => Shards::<A, Inline<A::State>, 2>::geometry(keys),
-            Layout::Boxed => Shards::<A, Boxed<A::State>, 3>::geometry(keys),
         }
     }
 
@@ -119,18 +109,12 @@ impl<A: Algorithm> Table<A> {
     }
 
     /// See [`Shards::save`].
-    pub(super) fn save(&self, now: Tick, out: &mut Writing) -> io::Result<()>
-    where
-        A: Algorithm,
-    {
+    pub(super) fn save(&self, now: Tick, out: &mut Writing) -> io::Result<()> {
         in_shards!(self.save(now, out))
     }
 
     /// See [`Shards::load`].
-    pub(super) fn load(&mut self, saved: &SavedLimit<A>, from: &mut Reading<'_>) -> io::Result<()>
-    where
-        A: Algorithm,
-    {
+    pub(super) fn load(&mut self, saved: &SavedLimit<A>, from: &mut Reading<'_>) -> io::Result<()> {
         in_shards!(self.load(saved, from))
     }
 

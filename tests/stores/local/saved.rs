@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use std::{fs, io, process};
+use std::{fs, io, process, thread};
 
 use tower_throttle::algorithm::Algorithm;
 use tower_throttle::{
@@ -289,6 +289,26 @@ fn what_does_not_fit_is_refused_with_its_reason_and_nothing_is_loaded() {
         error.to_string(),
         "the limit is in use; load it before the first request"
     );
+}
+
+/// A load that used the table while another thread was about to waited for that thread for ever.
+#[test]
+fn a_load_at_the_time_of_the_first_request_loads_or_says_that_it_is_late() {
+    let bucket = TokenBucket::new(Quota::per_day(9));
+    let before = Local::new(bucket).capacity(10);
+    assert!(before.check_n("key", 4).is_admitted());
+    let bytes = saved(&before);
+    for _ in 0..300 {
+        let after = Local::new(bucket).capacity(10);
+        let loaded = thread::scope(|scope| {
+            let uses = scope.spawn(|| after.peek("key").remaining());
+            let loaded = after.load(&mut &bytes[..]).is_ok();
+            let _ = uses.join().expect("it does not panic");
+            loaded
+        });
+        assert_eq!(after.peek("key").remaining(), if loaded { 5 } else { 9 });
+        assert!(after.load(&mut &bytes[..]).is_err(), "it is in use");
+    }
 }
 
 fn used_log() -> (Table<SlidingLog>, Vec<u8>) {

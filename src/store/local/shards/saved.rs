@@ -5,42 +5,29 @@
 
 use std::io;
 
-use super::{Hold, Shards, WINDOW, offset};
+use super::{Hold, Shard, Shards, WINDOW, offset};
 use crate::algorithm::Algorithm;
 use crate::clock::Tick;
 use crate::saved::{Reading, SavedLimit, Writing, damaged};
 use crate::store::local::line::{DENIED_MARK, FINGERPRINT_BITS};
 use crate::sync::{PoisonError, lock};
 
-/// A shard is released after so many lines, or so many bytes, and locked again.
-const LINES_AT_ONCE: usize = 256;
-const BYTES_AT_ONCE: usize = 1 << 15;
-
 impl<A: Algorithm, H: Hold<A::State>, const N: usize> Shards<A, H, N> {
-    /// Writes the states that count at `now`. No lock is held for longer than a part of a shard takes: a key that
-    /// loses its slot meanwhile and gets another one may be left out.
+    /// Writes the states that count at `now`: those of a copy of each shard, so that none is locked for long.
     pub(in crate::store::local) fn save(&self, now: Tick, out: &mut Writing) -> io::Result<()> {
         for shard in &self.shards {
-            let (mut at, mut last) = (0, 0);
-            loop {
-                let shard = lock(&shard.0);
-                let (end, most) = (at + LINES_AT_ONCE, out.0.len() + BYTES_AT_ONCE);
-                while at < shard.lines.len().min(end) && out.0.len() < most {
-                    let line = &shard.lines[at];
-                    for slot in line.used() {
-                        let state = line.state(slot);
-                        if shard.algorithm.forgettable_at(state) > now {
-                            out.number((at - last + 1) as u64);
-                            last = at;
-                            let tag = line.marked_tag(slot).to_le_bytes();
-                            out.0.extend(&tag[..5]);
-                            out.state(&*shard.algorithm, state)?;
-                        }
+            let Shard { algorithm, lines } = Shard::clone(&lock(&shard.0));
+            let mut last = 0;
+            for (at, line) in lines.iter().enumerate() {
+                for slot in line.used() {
+                    let state = line.state(slot);
+                    if algorithm.forgettable_at(state) > now {
+                        out.number((at - last + 1) as u64);
+                        last = at;
+                        let tag = line.marked_tag(slot).to_le_bytes();
+                        out.0.extend(&tag[..5]);
+                        out.state(&*algorithm, state)?;
                     }
-                    at += 1;
-                }
-                if at == shard.lines.len() {
-                    break;
                 }
             }
             out.number(0);
@@ -48,7 +35,7 @@ impl<A: Algorithm, H: Hold<A::State>, const N: usize> Shards<A, H, N> {
         Ok(())
     }
 
-    /// Puts the states into an empty table of the same geometry.
+    /// Puts the states into an empty table of the same capacity.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "a distance is checked to be below 32"
@@ -81,11 +68,7 @@ impl<A: Algorithm, H: Hold<A::State>, const N: usize> Shards<A, H, N> {
                 let Some(state) = saved.state(&shard.algorithm, from)? else {
                     continue;
                 };
-                let steps = if lines > WINDOW {
-                    offset(distance)
-                } else {
-                    distance
-                };
+                let steps = offset(distance, lines);
                 let home = (at + steps.div_ceil(lines) * lines - steps) % lines;
                 let line = &mut shard.lines[at];
                 let slot = line.empty_slot().ok_or_else(damaged)?;

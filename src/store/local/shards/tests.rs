@@ -8,6 +8,7 @@ use crate::quota::Quota;
 use crate::store::local::{
     Seeded,
     line::{Boxed, Inline},
+    overflow::Overflow,
 };
 
 type Three<A, S> = Shards<A, Inline<S>, 3>;
@@ -17,7 +18,7 @@ fn shards<A: Algorithm, H: Hold<A::State>, const N: usize>(
     keys: usize,
 ) -> (Shards<A, H, N>, Rules<A>) {
     let shards = Shards::new(&Arc::new(algorithm.clone()), keys);
-    (shards, Rules::new(algorithm))
+    (shards, Rules::new(algorithm, Overflow::default()))
 }
 
 fn decide<A: Algorithm, H: Hold<A::State>, const N: usize>(
