@@ -116,50 +116,6 @@ fn a_long_overload_is_not_taken_for_the_speed_of_the_service() {
 
 /// Shows promise 185.
 #[test]
-fn a_service_that_has_become_slower_is_served_again() {
-    let mut gradient2 = Gradient2::new();
-    for _ in 0..5 {
-        gradient2.next(&full(&gradient2, ms(10)));
-    }
-    let mut lowest = u32::MAX;
-    for _ in 0..60 {
-        lowest = lowest.min(gradient2.limit());
-        // 20 workers, and each request takes five times as long as before.
-        let latency = ms(50 * u64::from(gradient2.limit().max(20)) / 20);
-        gradient2.next(&full(&gradient2, latency));
-    }
-    let limit = gradient2.limit();
-    assert!(lowest == 1 && (26..=36).contains(&limit), "{limit}");
-}
-
-/// The limit for 100 workers after an outage of 20 windows, and 60 windows of recovery.
-fn after_an_outage(mut algorithm: impl Adaptive) -> u32 {
-    let mut serve = |windows: usize, fails: bool| {
-        for _ in 0..windows {
-            let served = full(&algorithm, ms(algorithm.limit().max(100).into()));
-            let outage = Window::new(Duration::ZERO, 0, algorithm.limit().into(), 10);
-            algorithm.next(if fails { &outage } else { &served });
-        }
-        algorithm.limit()
-    };
-    let before = serve(60, false);
-    assert!(before >= 100, "{before} before");
-    assert!(serve(20, true) < 90);
-    serve(60, false)
-}
-
-/// Shows promise 185.
-#[test]
-fn an_outage_does_not_change_what_is_known_of_the_latency() {
-    let limit = after_an_outage(Gradient2::new());
-    assert!((140..=170).contains(&limit), "Gradient2: {limit}");
-    // As the bound is far away, it rises by one per window.
-    let aimd = Aimd::new(ms(300)).start_at(120);
-    assert!(after_an_outage(aimd) > 60, "Aimd");
-}
-
-/// Shows promise 185.
-#[test]
 fn gradient2_does_not_change_while_at_most_half_is_used() {
     let mut gradient2 = Gradient2::new().start_at(100);
     for in_flight in [1, 5, 50] {

@@ -121,20 +121,6 @@ async fn denied_clients_are_told_times_that_lie_apart_and_agree_everywhere() {
     }
 }
 
-/// Shows promise 630.
-#[tokio::test]
-async fn a_limit_in_shadow_mode_states_the_spread_time_too() {
-    let denied = Decision::new(Verdict::Deny, 10, 0, Some(50_000_000_000), 60_000_000_000);
-    let layer = RateLimitLayer::new(Global, Says(denied, vec![Quota::per_minute(10)]))
-        .shadow()
-        .headers(Headers::Draft11)
-        .jitter(100);
-    let first = ask(&layer, Request::new(())).await;
-    let second = ask(&layer, Request::new(())).await;
-    assert_eq!(second.status(), StatusCode::OK);
-    assert_ne!(lines(&first, "ratelimit"), lines(&second, "ratelimit"));
-}
-
 /// With `share_decision` the service finds the decision in the extensions of the request; a denied
 /// response has the reason in its own.
 #[tokio::test]

@@ -260,25 +260,6 @@ async fn no_client_becomes_unlimited_by_what_it_leaves_out() {
 }
 
 #[tokio::test]
-async fn status_list_server_216_a_request_without_an_address_is_rejected_or_shares_a_limit() {
-    let requests = || {
-        [
-            request(None, &[]),
-            request(None, &[]),
-            request(Some("192.0.2.1"), &[]),
-        ]
-    };
-    let clients = ClientIp::peer();
-    assert_eq!(statuses(clients.clone(), requests()).await, [500, 500, 200]);
-    let shared = clients.clone().if_missing(Missing::Shared);
-    assert_eq!(statuses(shared, requests()).await, [200, 429, 200]);
-    let strict = clients.if_missing(Missing::Reject(StatusCode::FORBIDDEN));
-    assert_eq!(statuses(strict, requests()).await, [403, 403, 200]);
-    let behind = ClientIp::x_forwarded_for().trusting(["10.0.0.0/8"]);
-    assert_eq!(statuses(behind, requests()).await, [500, 500, 200]);
-}
-
-#[tokio::test]
 async fn labrinth_874_preflights_are_not_counted() {
     let preflight = || {
         let mut request = request(
@@ -302,40 +283,6 @@ async fn labrinth_874_preflights_are_not_counted() {
     let mut options = get();
     *options.method_mut() = http::Method::OPTIONS;
     assert_eq!(ask(&layer, options).await.status(), 429);
-}
-
-fn reports<K: KeyExtractor<Request<()>>>(keys: &K, request: &Request<()>) -> bool {
-    keys.unread_proxy_header(request)
-}
-
-#[test]
-fn an_unread_proxy_header_is_reported_through_every_wrapper() {
-    let path = |req: &Request<()>| req.uri().path().to_owned();
-    let forwarded = request(Some("192.0.2.1"), &[("forwarded", "for=198.51.100.7")]);
-    let listed = request(Some("192.0.2.1"), &[("x-forwarded-for", "198.51.100.7")]);
-    let direct = request(Some("192.0.2.1"), &[]);
-    for proxied in [&forwarded, &listed] {
-        assert!(reports(&ClientIp::peer(), proxied));
-        assert!(reports(&(ClientIp::peer(), path), proxied));
-        assert!(reports(&((path, path), ClientIp::peer()), proxied));
-        assert!(reports(&HeaderKey::new("a").or(ClientIp::peer()), proxied));
-        assert!(reports(&ClientIp::peer().or(path), proxied));
-        assert!(!reports(
-            &HeaderKey::new("forwarded").or(ClientIp::peer()),
-            &forwarded
-        ));
-        assert!(!reports(&path, proxied));
-        for read in [
-            ClientIp::x_forwarded_for().hops(1),
-            ClientIp::forwarded().hops(1),
-            ClientIp::header("x-real-ip").hops(1),
-        ] {
-            assert!(!reports(&read, proxied));
-        }
-    }
-    assert!(!reports(&ClientIp::peer(), &direct));
-    assert!(!reports(&(ClientIp::peer(), path), &direct));
-    assert!(!reports(&((path, path), ClientIp::peer()), &direct));
 }
 
 #[tokio::test]

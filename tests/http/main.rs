@@ -1,7 +1,6 @@
 //! HTTP and gRPC: keys, responses and headers, with mock services and with real servers.
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-mod costs;
 mod denials;
 mod grpc;
 mod headers;

@@ -10,8 +10,8 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 use tower_throttle::{
-    All, AnyAlgorithm, ClientIp, FixedWindow, HeaderKey, Headers, Local, Lockout, Quota,
-    RateLimitLayer, Settle, TokenBucket, key::Missing, layer::Usage,
+    ClientIp, FixedWindow, HeaderKey, Headers, Local, Lockout, Quota, RateLimitLayer, Settle,
+    TokenBucket, key::Missing, layer::Usage,
 };
 
 use crate::support::Gone;
@@ -128,42 +128,4 @@ async fn what_is_not_known_is_said_and_the_rest_too() {
     assert_eq!(usage["limits"][1], unknown("keyless"));
     let known = json!({"name": "known", "limit": 3, "remaining": 3, "reset": 0});
     assert_eq!(usage["limits"][2], known);
-}
-
-/// Shows promise 322.
-#[tokio::test]
-async fn each_limit_of_a_tuple_is_listed() {
-    let limits = || {
-        let minute = TokenBucket::new(Quota::per_minute(60));
-        (minute, FixedWindow::new(Quota::per_day(100)))
-    };
-    let all = All::new([
-        TokenBucket::new(Quota::per_hour(7)),
-        TokenBucket::new(Quota::per_day(9)),
-    ]);
-    let here = RateLimitLayer::new(ClientIp::peer(), limits()).name("tokens");
-    let any = RateLimitLayer::new(ClientIp::peer(), AnyAlgorithm::from(all)).name("any");
-    let asked = Usage::new().of(&here).of(&any);
-    let key = ClientIp::peer().key(HERE);
-    let _ = here.handle().backend().check_n(&key, 30);
-    let _ = any.handle().backend().check_n(&key, 2);
-    let server = serve(Router::new().route_service("/rate_limit", asked)).await;
-    let usage = usage(server).await;
-    let listed: Vec<_> = usage["limits"].as_array().unwrap().iter().collect();
-    let figures = |usage: &Value| {
-        (
-            usage["name"].clone(),
-            usage["limit"].clone(),
-            usage["remaining"].clone(),
-        )
-    };
-    let figures: Vec<_> = listed.into_iter().map(figures).collect();
-    let expected = [
-        ("tokens-1", 60, 30),
-        ("tokens-2", 100, 70),
-        ("any-1", 7, 5),
-        ("any-2", 9, 7),
-    ];
-    let expected = expected.map(|(name, limit, left)| (json!(name), json!(limit), json!(left)));
-    assert_eq!(figures, expected);
 }

@@ -5,7 +5,6 @@ mod client;
 mod compile_fail;
 #[cfg(feature = "governor")]
 mod gcra;
-mod matrix;
 mod operator;
 mod pacer;
 mod readme;

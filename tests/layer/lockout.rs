@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use tokio_test::{assert_pending, assert_ready, task};
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
-use tower_throttle::{
-    All, AnyAlgorithm, AsError, ConfigError, Global, Local, Lockout, ManualClock, Quota,
-    RateLimitLayer, Settle, SlidingLog, store::local::Overflow,
-};
+use tower_throttle::{AsError, Global, Local, Lockout, ManualClock, Quota, RateLimitLayer, Settle};
 
 use tokio::sync::oneshot;
 
@@ -188,60 +185,5 @@ async fn a_lockout_by_pair_and_one_by_address_count_an_attempt_together() {
     assert_eq!(
         (handle.first().blocked(), handle.second().blocked()),
         (1, 2)
-    );
-}
-
-/// In a full table a new key takes over the failures of the key that it replaces. So some are blocked
-/// after a single attempt of their own.
-///
-/// Shows promise 190.
-#[test]
-fn the_number_of_blocked_keys_is_that_of_the_keys_that_are_denied() {
-    let clock = ManualClock::new();
-    let local = Local::new(lockout())
-        .capacity(1_000)
-        .with_clock(clock.clone());
-    assert!(local.check_n("attacker", 5).is_admitted());
-    let mut most = 0;
-    for last in [500_u32, 1_500, 2_500, 4_000] {
-        for key in last.saturating_sub(1_500)..last {
-            let _ = local.check(&key);
-        }
-        let denied = (0..last).filter(|key| local.peek(key).is_denied()).count();
-        assert_eq!(local.blocked(), denied + 1, "after {last} keys");
-        assert!(last > 500 || denied == 0, "the table has room for {last}");
-        most = most.max(denied);
-    }
-    assert!(most > 100, "{most} of the keys took over enough failures");
-    clock.advance(Duration::from_secs(60));
-    assert_eq!(local.blocked(), 0);
-}
-
-/// Shows promise 190.
-#[test]
-fn keys_without_a_slot_cannot_share_a_lockout() {
-    const fn log() -> SlidingLog {
-        SlidingLog::new(Quota::per_minute(2))
-    }
-    type Make = fn() -> ();
-    let shared: [Make; 4] = [
-        || drop(Local::new(lockout()).overflow(Overflow::Shared)),
-        || drop(Local::new((lockout(), log())).overflow(Overflow::Shared)),
-        || drop(Local::new(All::new([lockout(), lockout()])).overflow(Overflow::Shared)),
-        || drop(Local::new(AnyAlgorithm::from(lockout())).overflow(Overflow::Shared)),
-    ];
-    for make in shared {
-        let panicked = std::panic::catch_unwind(make).unwrap_err();
-        let message = panicked.downcast_ref::<String>().unwrap();
-        assert!(
-            message.contains("use Overflow::EvictLeast or Overflow::Deny"),
-            "{message}"
-        );
-    }
-    let local = Local::new(AnyAlgorithm::from(log())).overflow(Overflow::Shared);
-    let changed = local.set_algorithm(AnyAlgorithm::from(lockout()));
-    assert!(
-        matches!(changed, Err(ConfigError::Unsupported { .. })),
-        "{changed:?}"
     );
 }

@@ -21,7 +21,7 @@ use tokio::{
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::store::{Backend, Cached, Op, Plan, Quotas, Receipt};
 use tower_throttle::{
-    Decision, FixedWindow, Headers, Limiter, Local, Quota, RateLimitLayer, StoreError, TokenBucket,
+    Decision, FixedWindow, Headers, Limiter, Quota, RateLimitLayer, StoreError, TokenBucket,
 };
 
 type Asked = Result<Plan, StoreError>;
@@ -594,26 +594,6 @@ async fn lookups_in_flight_are_bounded() {
         assert_eq!(first.await.unwrap().limit, 10);
     }
     assert_eq!((plans.stats().lookups, plans.stats().failed), (LOOKUPS, 1));
-}
-
-/// Shows promise 352.
-#[tokio::test(start_paused = true)]
-async fn a_key_that_replaces_another_one_does_not_get_its_quota() {
-    let table = Local::new(FixedWindow::new(Quota::per_day(2))).capacity(20);
-    let limit = Quotas::new(table, |key: &u64| match key % 2 {
-        0 => Plan::Quota(Quota::per_day(1_000)),
-        _ => Plan::Default,
-    });
-    for key in 0..2_000 {
-        let expected = if key % 2 == 0 { 1_000 } else { 2 };
-        assert_eq!(
-            limit.decide(&key, 1).await.unwrap().limit,
-            expected,
-            "{key}"
-        );
-    }
-    let evicted = limit.losses().evicted;
-    assert!(evicted > 500, "{evicted}");
 }
 
 /// Shows promise 352.

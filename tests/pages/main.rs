@@ -4,7 +4,6 @@ mod arrows;
 mod contributing;
 mod links;
 mod markdown;
-mod observing;
 mod promises;
 mod rendered;
 

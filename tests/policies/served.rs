@@ -5,7 +5,6 @@ use std::{
     time::Duration,
 };
 
-use http::Method;
 use tokio::time::{Instant, advance};
 use tower_throttle::{
     ClientIp, Decision, Local, Quota, StoreError,
@@ -14,7 +13,7 @@ use tower_throttle::{
     store::{Backend, IntoBackend, Op},
 };
 
-use crate::support::{Account, App, at, environment, from, limit, with, without_address};
+use crate::support::{Account, App, environment, from, limit, with, without_address};
 
 const ONE: &str = "fixed_window 1/h";
 const V6: [&str; 3] = ["2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"];
@@ -96,38 +95,6 @@ async fn a_request_without_the_key_does_what_the_file_says() {
             assert_eq!(statuses, expected, "{key} {missing}");
         }
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_limit_applies_to_the_requests_that_match() {
-    let more = "match = { path = [\"/users/{id}\", \"/login\"], methods = [\"POST\", \"PUT\"] }";
-    let app = App::new(&limit("writes", ONE, "\"global\"", more));
-    let sent = async |method: Method, path: &str| {
-        let mut request = at("192.0.2.1", path);
-        *request.method_mut() = method;
-        app.status(request).await
-    };
-    assert_eq!(sent(Method::POST, "/login").await, 200);
-    assert_eq!(sent(Method::PUT, "/users/7?x=/").await, 429);
-    assert_eq!(sent(Method::GET, "/login").await, 200);
-    assert_eq!(sent(Method::POST, "/").await, 200);
-    assert_eq!(sent(Method::POST, "/users/7/").await, 404);
-}
-
-#[tokio::test(start_paused = true)]
-async fn lists_except_and_deny_clients() {
-    let lists = "[lists]\noffice = { cidrs = [\"192.0.2.0/24\"] }\nbad = { cidrs = [\"203.0.113.0/24\"] }\n\
-                 [[deny]]\nlist = \"bad\"\nmatch = { path = \"/login\" }\n";
-    let app = App::new(&(limit("all", ONE, "\"global\"", "except = \"office\"") + lists));
-    assert_eq!(app.status(from("192.0.2.1")).await, 200);
-    assert_eq!(app.status(from("192.0.2.1")).await, 200);
-    let response = app.send(at("203.0.113.1", "/login")).await;
-    assert_eq!(response.status(), 403);
-    assert_eq!(response.headers()["x-ratelimit-error"], "blocked");
-    assert_eq!(app.status(at("203.0.113.1", "/login")).await, 403);
-    assert_eq!(app.handle.denied_clients(), 2);
-    assert_eq!(app.status(from("203.0.113.1")).await, 200);
-    assert_eq!(app.status(from("203.0.113.1")).await, 429);
 }
 
 /// Shows promise 53.

@@ -8,7 +8,6 @@ mod lines;
 mod model;
 mod order;
 mod own;
-mod priority;
 mod runtimes;
 mod seats;
 mod servers;

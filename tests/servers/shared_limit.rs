@@ -13,9 +13,9 @@ use tokio::task::JoinSet;
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::concurrency::{ConcurrencyLimitLayer, fleet::FleetLimit};
 use tower_throttle::layer::OnStoreError;
+use tower_throttle::store::Backend;
 use tower_throttle::store::cas::{Cas, CasBuilder, CasStore};
-use tower_throttle::store::{Backend, Op};
-use tower_throttle::{AsError, Global, Quota, SlidingLog, TokenBucket};
+use tower_throttle::{AsError, Global, Quota, TokenBucket};
 
 /// Tells a process which server to use.
 const SERVER: &str = "TOWER_THROTTLE_TEST_SERVER";
@@ -140,50 +140,4 @@ pub(crate) async fn machines_share_permits<S: CasStore + Clone>(store: S) {
         served.expect("each request is served");
     }
     assert_eq!(most.load(Ordering::Relaxed), u64::from(LIMIT));
-}
-
-/// Every operation of one machine is seen by the other.
-pub(crate) async fn operations_reach_the_other_machine<S: CasStore + Clone>(store: S) {
-    let (one, other) = (machine(store.clone(), 10), machine(store, 10));
-    let taken = one.decide("operations", 6).await.expect("a decision");
-    let left = || async {
-        let peeked = other.apply("operations", Op::Peek(0)).await;
-        peeked.expect("a decision").remaining()
-    };
-    assert_eq!(left().await, 4);
-    let refund = Op::Refund(2, taken.receipt());
-    let _ = one.apply("operations", refund).await.expect("a decision");
-    assert_eq!(left().await, 6);
-    let charged = one.apply("operations", Op::Charge(9)).await;
-    let _ = charged.expect("a decision");
-    assert_eq!(left().await, 0);
-    let reset = one.apply("operations", Op::Reset).await;
-    let _ = reset.expect("a decision");
-    assert_eq!(left().await, 10);
-}
-
-/// Machines with two configurations in turn, as in a rolling deploy: together they admit at most what
-/// both promise, and neither gives the other back what it used.
-pub(crate) async fn a_rolling_deploy_admits_no_more_than_both<S: CasStore + Clone>(store: S) {
-    let log = |limit| {
-        let builder = CasBuilder::new(store.clone()).deadline(Duration::from_secs(60));
-        let builder = builder.without_deny_cache();
-        let quota = Quota::per(limit, Duration::from_secs(1_000_000));
-        builder
-            .build("deploy", SlidingLog::new(quota))
-            .expect("a limit")
-    };
-    let machines = [log(10), log(15)];
-    let mut admitted = [0, 0];
-    for call in 0..60 {
-        let decision = machines[call % 2].decide("key", 1).await;
-        admitted[call % 2] += u64::from(decision.expect("a decision").is_admitted());
-    }
-    assert!(admitted[0] <= 10 && admitted[1] <= 15, "{admitted:?}");
-    assert!(admitted[0] + admitted[1] >= 15, "{admitted:?}");
-    // A restart forgets nothing.
-    for limit in [log(10), log(15)] {
-        let decision = limit.decide("key", 1).await.expect("a decision");
-        assert!(decision.is_denied());
-    }
 }

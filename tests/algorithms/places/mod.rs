@@ -12,7 +12,6 @@ mod bounds;
 #[cfg(feature = "cas")]
 mod cas;
 mod composition;
-mod denials;
 mod place;
 mod planted;
 mod subjected;

@@ -3,7 +3,6 @@
 #![cfg(all(feature = "axum", feature = "toml"))]
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-mod cache;
 mod grpc;
 mod inner_denials;
 mod spellings;

@@ -42,17 +42,6 @@ fn files_begin_with_the_first_examples_of_the_pages() {
     }
 }
 
-#[test]
-fn the_readme_has_two_examples() {
-    let readme = EXAMPLES[0].0;
-    assert_eq!(readme.matches("```rust").count(), 2);
-    // Needs a feature, so that rustdoc does not compile it.
-    let second = readme.split("```rust,ignore\n").nth(1);
-    let second = second.and_then(|rest| rest.split("```").next());
-    let file = include_str!("service.rs");
-    assert_eq!(second, file.split("\n// ----").next());
-}
-
 /// The lines of a response that the README shows below an example, but for its date.
 fn shown(example: usize) -> impl Iterator<Item = &'static str> {
     let block = EXAMPLES[0].0.split("```text\n$ curl ").nth(example + 1);

@@ -277,25 +277,6 @@ async fn trailers_errors_and_empty_frames_pass_uncounted_and_in_order() {
 
 /// Shows promise 344.
 #[tokio::test(start_paused = true)]
-async fn a_stated_length_is_passed_on_and_counts_for_nothing() {
-    for stated in [0, 1, 10 * CHUNK as u64, u64::MAX] {
-        let mut frames = Frames::of(2, CHUNK);
-        frames.stated = stated;
-        let mut body = limited(frames, CHUNK as u64);
-        assert_eq!(body.size_hint().exact(), Some(stated));
-        let mut len = 0;
-        while let Some(frame) = body.frame().await {
-            len += frame.unwrap().into_data().unwrap().len();
-            let held = (len % CHUNK > 0).then(|| (CHUNK - len % CHUNK) as u64);
-            let hint = body.size_hint().lower();
-            assert_eq!(hint, stated.saturating_add(held.unwrap_or(0)));
-        }
-        assert_eq!(len, 2 * CHUNK);
-    }
-}
-
-/// Shows promise 344.
-#[tokio::test(start_paused = true)]
 async fn a_body_that_may_not_wait_fails_and_loses_nothing() {
     let limit = StreamLimit::new(bucket(60_000), ()).max_wait(Duration::ZERO);
     let mut body = LimitedBody::bytes(Frames::of(2, 60_000), limit);

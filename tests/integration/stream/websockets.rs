@@ -187,14 +187,6 @@ async fn the_messages_of_each_client_are_paced_over_all_its_websockets() {
 }
 
 /// Shows promise 343.
-#[tokio::test(start_paused = true)]
-async fn a_limit_per_connection_and_one_for_all_clients_are_found() {
-    assert_eq!(paced(Mistake::PerConnection).await, (900, 900));
-    let (first, second) = paced(Mistake::Shared).await;
-    assert!(first.max(second) == 2_900 && second > 900, "{second}");
-}
-
-/// Shows promise 343.
 #[tokio::test]
 async fn messages_over_the_limit_of_a_client_are_denied_one_by_one() {
     let bucket = TokenBucket::new(Quota::per_day(5));

@@ -45,19 +45,3 @@ async fn an_uncontended_decision_is_one_transaction() {
     let (_server, store) = store("alone").await;
     shared_limit::a_decision_is_one_round_trip(store).await;
 }
-
-/// Shows promise 83.
-#[tokio::test]
-#[ignore = "it needs Java"]
-async fn every_operation_reaches_the_other_machine() {
-    let (_server, store) = store("operations").await;
-    shared_limit::operations_reach_the_other_machine(store).await;
-}
-
-/// Shows promise 83.
-#[tokio::test]
-#[ignore = "it needs Java"]
-async fn a_rolling_deploy_admits_no_more_than_both_configurations() {
-    let (_server, store) = store("deploys").await;
-    shared_limit::a_rolling_deploy_admits_no_more_than_both(store).await;
-}

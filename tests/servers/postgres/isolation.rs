@@ -1,6 +1,6 @@
 //! Other transactions, and other levels of isolation.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use tower_throttle::store::cas::{
     CasStore, Swapped,
@@ -25,52 +25,6 @@ async fn store_with(role: &str, setting: &str) -> (Arc<PostgresServer>, PostgreS
     // Without the short timeout of locks: on a busy machine another swap may hold one for as long.
     let store = PostgreSql::new(connections.without_session_settings());
     (server, store.table(role).expect("a name").without_sweeps())
-}
-
-#[tokio::test]
-async fn a_row_that_an_open_transaction_holds_delays_no_other_for_long() {
-    let (server, _) = store("held").await;
-    let connections = Connections::open(&server.url()).expect("a URL");
-    let store = PostgreSql::new(connections.size(1).expect("a size"));
-    let store = store.table("held").expect("a name").without_sweeps();
-    let loaded = connected(async || store.load("held").await).await;
-    assert_eq!(loaded.expect("a reply").value, None);
-    for key in ["held", "another"] {
-        insert(&store, key, &value(1, "stored")).await;
-    }
-    let new = value(2, "new");
-    let swapped = store.swap("another", Some(version(1)), &new, MINUTE).await;
-    assert!(matches!(swapped, Ok(Swapped::Done(_))), "{swapped:?}");
-    let mut client = server.client().await;
-    let holder = client.transaction().await.expect("a transaction");
-    let lock = "SELECT 1 FROM held WHERE key = 'held' FOR UPDATE";
-    holder.execute(lock, &[]).await.expect("a lock");
-    // One connection, which has prepared both statements: the second call is behind the first one.
-    let begun = tokio::time::Instant::now();
-    let calls = async {
-        tokio::join!(
-            store.swap("held", Some(version(1)), &new, MINUTE),
-            store.swap("other", None, &new, MINUTE),
-        )
-    };
-    let calls = tokio::time::timeout(Duration::from_secs(60), calls).await;
-    let (held, other) = calls.expect("neither waits for the transaction");
-    let error = held.expect_err("the row is held");
-    assert!(error.is_transient(), "{error}");
-    assert!(
-        error
-            .to_string()
-            .contains("another transaction holds this row"),
-        "{error}"
-    );
-    assert!(matches!(other, Ok(Swapped::Done(_))), "{other:?}");
-    // The lock is waited for 100 ms; the rest is for a busy machine.
-    let took = begun.elapsed();
-    assert!((100..5_000).contains(&took.as_millis()), "{took:?}");
-    assert_eq!(load(&store, "held").await, Some(value(1, "stored")));
-    drop(holder);
-    let swapped = store.swap("held", Some(version(1)), &new, MINUTE).await;
-    assert!(matches!(swapped, Ok(Swapped::Done(_))), "{swapped:?}");
 }
 
 /// Shows promise 83.

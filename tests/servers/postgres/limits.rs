@@ -124,20 +124,6 @@ async fn many_machines_on_many_keys_do_not_work_in_vain() {
     );
 }
 
-/// Shows promise 83.
-#[tokio::test]
-async fn every_operation_reaches_the_other_machine() {
-    let (_server, store) = store("operations").await;
-    shared_limit::operations_reach_the_other_machine(store).await;
-}
-
-/// Shows promise 83.
-#[tokio::test]
-async fn a_rolling_deploy_admits_no_more_than_both_configurations() {
-    let (_server, store) = store("deploys").await;
-    shared_limit::a_rolling_deploy_admits_no_more_than_both(store).await;
-}
-
 /// Calls of four tasks on one key while the server stops and starts. Returns how many were admitted
 /// before and after.
 async fn admitted_across(logged: bool, stop: fn(&mut PostgresServer)) -> (u64, u64) {

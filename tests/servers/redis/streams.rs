@@ -14,8 +14,7 @@ use tower_throttle::store::{cas::Cas, redis::Redis};
 use tower_throttle::stream::{LimitedStream, StreamLimit};
 use tower_throttle::{Local, Quota, TokenBucket};
 
-use crate::redis::calls_of;
-use crate::redis_server::{RedisServer, reached};
+use crate::redis_server::RedisServer;
 use crate::wait::connected;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -192,46 +191,4 @@ async fn without_its_server_a_stream_goes_on_as_it_is_set() {
             assert_eq!(until(&mut fallback, limited).await, 2);
         }
     }
-}
-
-/// Shows promise 396.
-#[tokio::test]
-async fn a_mistake_about_the_server_fails_messages_however_the_stream_is_set() {
-    let server = RedisServer::start();
-    let mut connection = server.connection();
-    for mut messages in streams(&server, PATIENCE).await {
-        for words in ["CONFIG SET requirepass other", "CLIENT KILL TYPE normal"] {
-            let mut command = redis::Cmd::new();
-            words.split(' ').for_each(|word| {
-                command.arg(word);
-            });
-            command.exec(&mut connection).expect("done");
-        }
-        until(&mut messages, outcome(0, 0, 10)).await;
-    }
-}
-
-/// Shows promise 396.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_whose_turn_was_granted_passes_although_the_server_is_gone() {
-    let mut server = RedisServer::start();
-    let bucket = TokenBucket::new(Quota::per_second(1).burst(1)).queue(100);
-    let limit = limiter(&server, "turns", PATIENCE, bucket);
-    let peeked = connected(async || limit.apply(KEY, Op::Peek(0)).await).await;
-    let _ = peeked.expect("a decision");
-    let before = calls_of(&server, "evalsha");
-    let limit = keyed(limit);
-    let mut waiting = numbers(limit.clone().on_store_error(OnStoreError::Deny), 2);
-    let begun = Instant::now();
-    assert!(waiting.next().await.is_some_and(|first| first.is_ok()));
-    let second = tokio::spawn(async move { waiting.next().await });
-    reached("the turn is granted", || {
-        calls_of(&server, "evalsha") == before + 2
-    });
-    calls_of(&server, "evalsha"); // the reply before this one was sent
-    server.kill();
-    let second = timeout(PATIENCE, second).await.expect("no hang");
-    let passed = second.expect("no panic").expect("a message");
-    assert!(passed.is_ok(), "{passed:?}");
-    assert!(begun.elapsed() >= Duration::from_millis(990));
 }

@@ -2,13 +2,12 @@
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::BuildHasherDefault;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use std::time::Duration;
 
 use tower_throttle::{
     FixedWindow, Local, ManualClock, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
-    algorithm::Algorithm, store::Backend,
+    algorithm::Algorithm,
 };
 
 /// A hasher without a random seed.
@@ -55,40 +54,6 @@ fn a_table_holds_its_capacity() {
         }
     }
     for_each_layout!(check);
-}
-
-#[test]
-fn the_sizes_of_a_table_are_known_before_its_first_use() {
-    fn check<A: Algorithm>(algorithm: A, capacity: usize) {
-        let local = Local::new(algorithm).capacity(capacity);
-        let before = local.stats();
-        local.allocate();
-        assert_eq!(local.stats(), before);
-        assert_eq!(before.capacity, capacity);
-        assert!(before.slots > capacity && before.most_bytes >= before.table_bytes);
-        assert!(before.table_bytes > 21 * before.slots);
-    }
-    for capacity in [1, 1_234, 50_000] {
-        check(TokenBucket::new(Quota::per_second(10)), capacity);
-        check(SlidingLog::new(Quota::per_second(10)), capacity);
-    }
-}
-
-#[test]
-#[cfg(target_pointer_width = "64")]
-fn a_capacity_is_at_most_2_to_the_36_keys() {
-    let local = || Local::new(TokenBucket::new(Quota::per_second(10)));
-    let refusal = |limiter: Local<TokenBucket>, keys| {
-        let refused = catch_unwind(AssertUnwindSafe(|| limiter.capacity(keys)));
-        let panic = refused.map(drop).err()?;
-        Some(panic.downcast_ref::<String>().expect("a text").clone())
-    };
-    assert_eq!(refusal(local(), 1 << 36), None);
-    let text = "capacity: 68719476737 is not allowed; give a number of keys from 1 to 68719476736";
-    assert_eq!(refusal(local(), (1 << 36) + 1).as_deref(), Some(text));
-    let used = local();
-    assert!(used.check("key").is_admitted());
-    assert!(refusal(used, 1_000).is_some(), "it is in use");
 }
 
 #[test]
@@ -160,32 +125,4 @@ fn the_occupancy_of_a_large_table_is_estimated() {
         }
     }
     for_each_layout!(check);
-}
-
-/// The states are read by the algorithm that has made them, or that they were converted to.
-#[test]
-fn the_largest_use_is_read_after_a_change() {
-    let clock = ManualClock::new();
-    let bucket = TokenBucket::new(Quota::per_second(10));
-    let local = Local::new(bucket).with_clock(clock.clone());
-    let mut most_used = 0;
-    for limit in [1_000_003, 7, 5, 11, 1 << 40] {
-        local
-            .set_quota(Quota::per_second(limit))
-            .expect("every quota");
-        // The keys that were used before the change have not been used since.
-        let fullness = Backend::<u64>::fullness(&local).expect("a table knows");
-        let used = |key: u64| {
-            let peeked = local.peek_n(&key, 0);
-            peeked.limit.saturating_sub(peeked.remaining()) * 100 / peeked.limit
-        };
-        let largest = (0..200).map(used).max();
-        assert_eq!(Some(fullness.largest_use_percent), largest, "{limit}");
-        most_used = most_used.max(fullness.largest_use_percent);
-        for key in 0..200_u64 {
-            let _ = local.check_n(&key, 1 + key % 5);
-            clock.advance(Duration::from_nanos(1 + key));
-        }
-    }
-    assert!(most_used > 0, "no key is in use after a change");
 }
