@@ -115,7 +115,14 @@ fn without_links(prose: &str, labels: &[(String, String)]) -> String {
     }
     out.push_str(rest);
     for (label, file) in labels {
-        out = out.replace(label, &format!("{label}({file})"));
+        out = out.replace(&format!("]{label}"), &format!("]({file})"));
+        let mut parts = out.split(&**label);
+        let first = parts.next().unwrap_or_default().to_owned();
+        out = parts.fold(first, |text, after| match after.strip_prefix('(') {
+            // A link with a target of its own.
+            Some(_) => text + label + after,
+            None => text + label + "(" + file + ")" + after,
+        });
     }
     out
 }
@@ -170,15 +177,16 @@ fn the_pages_in_docs_are_those_of_the_guide() {
 
 #[test]
 fn what_only_rustdoc_reads_is_left_out() {
-    let source = "# A\n\nA [`B`] and [`c`](crate::key) [here](crate::guide::d#e),\n[there].\n\n\
+    let source = "# A\n\nA [`B`] and [`c`](crate::key) [here](crate::guide::d#e),\n[there], [or][there], [`B`](crate::key).\n\n\
         <!-- ![x](img/y.svg) -->\n\n```\n# use a::b;\n#\n\nlet c = d;\n# c();\n#[e]\n```\n\n\
         ```toml\n# kept\n```\n\n[`B`]: crate::B\n[there]: crate::guide::f\n";
     let at = "https://docs.rs/tower-throttle/latest/tower_throttle/";
     let links = format!("[`B`]({at}?go_to_first=true&search=B) and [`c`]({at}key/index.html)");
-    let shown = "# A\n\nA LINKS [here](d.md#e),\n[there](f.md).\n\n\
+    let shown = "# A\n\nA LINKS [here](d.md#e),\n[there](f.md), [or](f.md), [`B`]({at}key/index.html).\n\n\
         ![x](img/y.svg)\n\n```rust\nlet c = d;\n#[e]\n```\n\n\
         ```toml\n# kept\n```\n";
-    assert_eq!(rendered(source), shown.replace("LINKS", &links));
+    let shown = shown.replace("LINKS", &links).replace("{at}", at);
+    assert_eq!(rendered(source), shown);
     let item = address("crate::a::B::c");
     assert!(item.ends_with("search=B::c"), "{item}");
     let function = address("crate::key::f");
