@@ -164,7 +164,9 @@ pub mod testkit;
 mod varint;
 
 #[cfg(feature = "governor")]
+#[doc(inline)]
 pub use self::algorithm::Gcra;
+#[doc(inline)]
 pub use self::{
     algorithm::{
         All, AnyAlgorithm, CalendarWindow, FixedWindow, LeakyBucket, Lockout, SlidingGrid,

@@ -1,4 +1,4 @@
-//! Port: the key that a request is counted by, and the cost of the request.
+//! The key that a request is counted by, and the cost of the request.
 //!
 //! **A request without a key**: what a *client* can leave out never makes a request unlimited (all without it
 //! share one limit), what the *operator* forgot is an error that names the remedy, and what the *program*

@@ -1,4 +1,4 @@
-//! Port: what clients are told.
+//! What clients are told.
 //!
 //! Three traits: how a denied request is answered ([`Respond`]), what a response says about the
 //! limit ([`Tell`]), and who sees what happens to a request ([`Watch`]).
