@@ -4,9 +4,9 @@ use std::{any::Any, time::Duration};
 
 use super::cost::CostHandle;
 use super::policies::Policies;
-use super::settle::{Settle, SettleResult};
+use super::settle::Settle;
 use super::watch::{Event, Watch};
-use super::{Protocol, Respond, Standard, Tell};
+use super::{Protocol, Respond, SettleResult, Standard, Tell};
 use crate::decision::Decision;
 use crate::error::RateLimited;
 

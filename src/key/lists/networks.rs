@@ -84,7 +84,7 @@ impl Networks {
     }
 
     /// Whether no network is listed.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         !self.networks.values().any(|is_listed| *is_listed)
     }
 }
