@@ -109,7 +109,7 @@ fn algorithms(c: &mut Criterion) {
     transition(c, "lockout, half full", |quota| {
         Lockout::new(half(quota)).block(Duration::from_secs(3_600))
     });
-    transition(c, "leaky queue", |quota| LeakyBucket::new(quota).queue(10));
+    transition(c, "leaky bucket", LeakyBucket::new);
     transition(c, "warm-up", |quota| {
         WarmUp::new(quota, Duration::from_secs(1))
     });

@@ -106,7 +106,7 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
     /// It does not wait again: if it is denied, it may ask again after `retry_after`.
     ///
     /// `None` if the decision needs I/O, or if the limit counts denials, as a line would hide most of them. Then a
-    /// layer has no line of its own: the backend says how long each request waits.
+    /// request that waits in a layer books its turn, by [`Op::Reserve`].
     fn take_turn(&self, key: &K, cost: u64, at: Tick) -> Option<Decision> {
         let _ = (key, cost, at);
         None
@@ -165,12 +165,6 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
     fn limits(&self) -> usize {
         self.quotas().len()
     }
-
-    /// How many requests of `key` may wait in the line of a layer that sets none, and how long each.
-    fn queue_of(&self, key: &K) -> (u64, Duration) {
-        let _ = key;
-        (0, Duration::MAX)
-    }
 }
 
 /// A backend whose type only the program knows, such as an `Arc<dyn Backend<K, Future = F>>`, is one too.
@@ -219,10 +213,6 @@ impl<K: ?Sized, B: Backend<K> + ?Sized> Backend<K> for Arc<B> {
 
     fn limits(&self) -> usize {
         (**self).limits()
-    }
-
-    fn queue_of(&self, key: &K) -> (u64, Duration) {
-        (**self).queue_of(key)
     }
 }
 
@@ -326,8 +316,8 @@ pub enum Op {
     /// Give back what is still taken of a cost, given the [`Receipt`] of the decision that took it.
     /// What time has returned since then is not given back again.
     Refund(u64, Receipt),
-    /// Give back the cost of a request whose turn will not come. A limit for which requests
-    /// queue gives back all of it, the others what is still taken.
+    /// Give back the cost of a request that has left before its turn. A bucket gives it back only if that is the last
+    /// turn, as the requests behind it do not move up; otherwise the turn passes unused.
     Cancel(u64, Receipt),
     /// Give back the cost of a request that succeeded, as [`Refund`](Self::Refund) does. A
     /// [`Lockout`](crate::Lockout) with
@@ -383,8 +373,8 @@ pub trait IntoBackend {
         self.into_backend()
     }
 
-    /// Whether `backend` may let requests wait, by a setting of its own. Otherwise settings of a line are refused
-    /// until the layer has one, as they would have no effect.
+    /// Whether a request can book a turn in `backend`, by [`Op::Reserve`]. Otherwise a layer has no queue, unless
+    /// `backend` [decides at once](Self::decides_at_once).
     fn queues(backend: &Self::Backend) -> bool {
         let _ = backend;
         true

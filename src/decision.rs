@@ -163,6 +163,11 @@ impl Decision {
         self
     }
 
+    /// After how long it goes on, or would be admitted. `None` if never.
+    pub(crate) fn until_admitted(&self) -> Option<Duration> {
+        self.wait().or(self.retry_after)
+    }
+
     /// Whether there is no limit, so that the figures say nothing.
     pub(crate) const fn is_unlimited(&self) -> bool {
         self.limit == u64::MAX

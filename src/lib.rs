@@ -78,7 +78,7 @@
 //! | | promises |
 //! |---|---|
 //! | [`TokenBucket`] | a rate, and bursts of up to B: at most `B + T * L/W` in any time T |
-//! | [`LeakyBucket`] | the same, or as a queue an even distance between requests |
+//! | [`LeakyBucket`] | the same; with a burst of 1 an even distance between requests |
 //! | [`FixedWindow`] | at most L in each window, so 2L around the end of one |
 //! | [`CalendarWindow`] | at most L in each day, week or month of a time zone |
 //! | [`SlidingLog`] | at most L in any window, exactly; the state grows with L |

@@ -41,9 +41,10 @@ pub(crate) fn recorder() -> Result<PrometheusHandle, BuildError> {
 /// operators: in a server of your own, let no client read them.
 pub(crate) fn app(metrics: PrometheusHandle) -> Router {
     // Every limit has a name, by which its metrics differ.
-    let search = TokenBucket::new(Quota::per_second(5)).queue(2);
+    let search = TokenBucket::new(Quota::per_second(5));
     let denied = TopKeys::hashed(20);
     let search = RateLimitLayer::new(HeaderKey::new("x-client"), search)
+        .queue(2)
         .name("search")
         .watch(denied.clone())
         .skip(|request: &Request| request.headers().contains_key("x-internal"));

@@ -36,7 +36,7 @@ impl FromStr for Policy {
         Ok(Self {
             line: spec.to_string(),
             algorithm: spec.algorithm().map_err(sentence)?,
-            queue: queue(&spec),
+            queue: spec.queue(),
         })
     }
 }
@@ -44,14 +44,4 @@ impl FromStr for Policy {
 #[expect(clippy::needless_pass_by_value, reason = "as `map_err` passes it")]
 fn sentence(error: tower_throttle::ConfigError) -> String {
     error.to_string()
-}
-
-/// How many requests of a client may wait, and for how long.
-fn queue(spec: &Spec) -> Option<(u32, Option<Duration>)> {
-    let line = spec.to_string();
-    let option = |name: &str| {
-        line.split("; ")
-            .find_map(|part| part.strip_prefix(name).map(str::to_owned))
-    };
-    Some((option("queue=")?.parse().ok()?, None))
 }

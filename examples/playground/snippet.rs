@@ -25,9 +25,6 @@ pub(crate) fn rust(line: &str) -> String {
     names.extend(terms.iter().map(|term| term.name));
     names.sort_unstable();
     names.dedup();
-    if line.contains("charge=") {
-        names.push("algorithm::Charge");
-    }
     let limit = match &*terms {
         [one] => one.code("        "),
         several => {
@@ -36,8 +33,12 @@ pub(crate) fn rust(line: &str) -> String {
             }) + "    )"
         }
     };
+    // A queue is that of the layer.
+    let layer = terms.iter().flat_map(|term| &term.of_layer);
+    let layer: Vec<_> = layer.map(|call| format!("\n        .{call}")).collect();
+    let layer = layer.concat();
     let mut text = String::new();
-    if limit.contains("Duration::") {
+    if limit.contains("Duration::") || layer.contains("Duration::") {
         text.push_str("use std::time::Duration;\n\n");
     }
     let _ = write!(
@@ -48,7 +49,7 @@ pub(crate) fn rust(line: &str) -> String {
          /// address of the client, and with the feature `axum` of tower-throttle.\n\
          pub fn app() -> Router {{\n    \
              let limit = {limit};\n    \
-             let layer = RateLimitLayer::new(ClientIp::peer(), limit);\n    \
+             let layer = RateLimitLayer::new(ClientIp::peer(), limit){layer};\n    \
              Router::new().route(\"/\", get(async || \"hello\").layer(layer))\n\
          }}\n",
         names = names.join(", "),
@@ -64,6 +65,8 @@ struct Term {
     new: String,
     /// The calls that set its options.
     calls: Vec<String>,
+    /// The calls that set the queue of the layer.
+    of_layer: Vec<String>,
 }
 
 impl Term {
@@ -85,13 +88,18 @@ impl Term {
             Some(length) => format!("{name}::new({quota}, {})", duration(length)),
             None => format!("{name}::new({quota})"),
         };
-        let calls = options
-            .iter()
-            .filter_map(|(name, setting)| call(name, setting));
+        let is_of_layer = |name: &str| ["queue", "max_wait"].contains(&name);
+        let calls = |of_layer| {
+            let options = options.iter();
+            let own = options.filter(move |(name, _)| is_of_layer(name) == of_layer);
+            own.filter_map(|(name, setting)| call(name, setting))
+                .collect()
+        };
         Self {
             name,
             new,
-            calls: calls.collect(),
+            calls: calls(false),
+            of_layer: calls(true),
         }
     }
 
@@ -113,7 +121,6 @@ fn call(name: &str, setting: &str) -> Option<String> {
         "burst" | "warm_up" => None,
         "anchored" | "strict" => Some(format!("{name}()")),
         "on_success" => Some("clear_on_success()".to_owned()),
-        "charge" => Some("charge_mode(Charge::Before)".to_owned()),
         _ if is_number => Some(format!("{name}({})", number(setting))),
         _ => Some(format!("{name}({})", duration(setting))),
     }

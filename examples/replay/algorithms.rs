@@ -5,7 +5,7 @@ use std::time::Duration;
 use tower_throttle::{
     ConfigError, FixedWindow, LeakyBucket, Lockout, Quota, SlidingGrid, SlidingLog, SlidingWindow,
     TokenBucket, WarmUp,
-    algorithm::{Algorithm, AnyAlgorithm, Charge},
+    algorithm::{Algorithm, AnyAlgorithm},
 };
 
 use crate::fields::{Fields, required};
@@ -33,20 +33,15 @@ pub(crate) fn known(name: &str) -> Result<(), String> {
 }
 
 /// Builds the algorithm `name`; takes its options from `fields`.
-pub(crate) fn build(
-    name: &str,
-    quota: Quota,
-    max_wait: Option<Duration>,
-    fields: &mut Fields,
-) -> Result<AnyAlgorithm, String> {
+pub(crate) fn build(name: &str, quota: Quota, fields: &mut Fields) -> Result<AnyAlgorithm, String> {
     match name {
         "fixed_window" => fixed_window(quota, fields),
         "sliding_log" => Ok(AnyAlgorithm::new(SlidingLog::new(quota))),
         "sliding_window" => sliding_window(quota, fields),
         "sliding_grid" => sliding_grid(quota, fields),
-        "token_bucket" => token_bucket(quota, max_wait, fields),
-        "leaky_bucket" => leaky_bucket(quota, max_wait, fields),
-        "warm_up" => warm_up(quota, max_wait, fields),
+        "token_bucket" => token_bucket(quota, fields),
+        "leaky_bucket" => Ok(AnyAlgorithm::new(LeakyBucket::new(quota))),
+        "warm_up" => warm_up(quota, fields),
         "lockout" => lockout(quota, fields),
         _ => built(gcra(quota, fields.unit)),
     }
@@ -91,59 +86,15 @@ fn sliding_grid(quota: Quota, fields: &mut Fields) -> Result<AnyAlgorithm, Strin
     Ok(AnyAlgorithm::new(grid))
 }
 
-fn token_bucket(
-    quota: Quota,
-    max_wait: Option<Duration>,
-    fields: &mut Fields,
-) -> Result<AnyAlgorithm, String> {
+fn token_bucket(quota: Quota, fields: &mut Fields) -> Result<AnyAlgorithm, String> {
     let mut bucket = TokenBucket::new(quota);
     if let Some(tokens) = fields.number("initial")? {
         bucket = bucket.initial(tokens);
     }
-    // Without a queue the maximum wait is that of `acquire`, which passes it on.
-    if let Some(units) = fields.number("queue")? {
-        bucket = bucket.queue(units);
-        if let Some(max_wait) = max_wait {
-            bucket = bucket.max_wait(max_wait);
-        }
-    }
     Ok(AnyAlgorithm::new(bucket))
 }
 
-fn leaky_bucket(
-    quota: Quota,
-    max_wait: Option<Duration>,
-    fields: &mut Fields,
-) -> Result<AnyAlgorithm, String> {
-    let charge = match fields.text("charge")?.as_deref() {
-        None => None,
-        Some("after") => Some(Charge::After),
-        Some("before") => Some(Charge::Before),
-        Some(other) => return Err(format!("charge: expected after or before, found {other:?}")),
-    };
-    let mut bucket = LeakyBucket::new(quota);
-    if let Some(units) = fields.number("max_cost")? {
-        bucket = bucket.max_cost(units);
-    }
-    let bucket = match fields.number("queue")? {
-        Some(units) => bucket.queue(units),
-        // A trace of `acquire`: only that waits.
-        None if charge.is_some() || max_wait.is_some() => bucket.queue(0),
-        None => return built(bucket.validate().map(|()| bucket)),
-    };
-    let bucket = bucket.charge_mode(charge.unwrap_or_default());
-    let bucket = match max_wait {
-        Some(max_wait) => bucket.max_wait(max_wait),
-        None => bucket,
-    };
-    built(bucket.validate().map(|()| bucket))
-}
-
-fn warm_up(
-    quota: Quota,
-    max_wait: Option<Duration>,
-    fields: &mut Fields,
-) -> Result<AnyAlgorithm, String> {
+fn warm_up(quota: Quota, fields: &mut Fields) -> Result<AnyAlgorithm, String> {
     let warm_up = required("warm_up_ns", fields.span("warm_up_ns")?)?;
     let factor = fields.number("cold_factor")?.unwrap_or(3);
     // As text the numbers are checked.
@@ -156,12 +107,6 @@ fn warm_up(
     let mut line = WarmUp::new(quota, warm_up).cold_factor(factor);
     if let Some(units) = fields.number("max_cost")? {
         line = line.max_cost(units);
-    }
-    if let Some(units) = fields.number("queue")? {
-        line = line.queue(units);
-        if let Some(max_wait) = max_wait {
-            line = line.max_wait(max_wait);
-        }
     }
     Ok(AnyAlgorithm::new(line))
 }

@@ -252,7 +252,7 @@ mod tests {
     }
 
     const QUEUE: &str =
-        r#"{"algorithm":"leaky_bucket","limit":10,"period_ns":1000000000,"queue":300}"#;
+        r#"{"algorithm":"leaky_bucket","limit":10,"period_ns":1000000000,"burst":1,"queue":300}"#;
 
     /// Shows promise 101.
     #[test]
@@ -308,7 +308,7 @@ mod tests {
             (90, 60 * SECOND, 4000),
         ] {
             let policy = format!(
-                r#"{{"algorithm":"leaky_bucket","limit":{limit},"period_ns":{period},"queue":1000000}}"#
+                r#"{{"algorithm":"leaky_bucket","limit":{limit},"period_ns":{period},"burst":1,"queue":1000000}}"#
             );
             let units = limit * length * SECOND / period;
             let view = view(&policy, (0..units).map(|_| (0, "", check())));

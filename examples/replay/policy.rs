@@ -21,7 +21,9 @@ pub(crate) struct Policy {
     pub(crate) max_wait: Duration,
     /// Whether `acquire` can queue.
     pub(crate) keeps_line: bool,
-    /// Whether `peek` shows what `acquire` would do: a leaky bucket with settings of a queue only.
+    /// How many units a `check` may wait for, if it may.
+    pub(crate) queue: Option<u64>,
+    /// Whether `peek` shows what `acquire` would do: a leaky bucket with the wait of `acquire` only.
     pub(crate) peeks_at_line: bool,
     /// What matters if scripts decide.
     #[cfg(feature = "redis")]
@@ -95,9 +97,7 @@ impl Policy {
         let mut quota = quota.map_err(|error| error.to_string())?;
 
         let takes_burst = match name {
-            "token_bucket" | "gcra" => true,
-            // Only the meter has a burst.
-            "leaky_bucket" => !fields.has("queue"),
+            "token_bucket" | "leaky_bucket" | "gcra" => true,
             _ => false,
         };
         let burst = if takes_burst {
@@ -112,11 +112,11 @@ impl Policy {
 
         let options = fields.rest();
         let keeps_line = matches!(name, "token_bucket" | "leaky_bucket" | "warm_up");
-        let max_wait = if keeps_line {
-            fields.span("max_wait_ns")?
-        } else {
-            None
-        };
+        let (mut max_wait, mut queue) = (None, None);
+        if keeps_line {
+            max_wait = fields.span("max_wait_ns")?;
+            queue = fields.number("queue")?;
+        }
         #[cfg(feature = "redis")]
         let script = ScriptTraits {
             has_grid: match name {
@@ -125,20 +125,19 @@ impl Policy {
                 _ => false,
             },
             begins_with_less: fields.has("initial"),
-            charges_queue: name == "warm_up" || (name == "leaky_bucket" && fields.has("queue")),
+            charges_queue: name == "warm_up",
         };
-        let peeks_at_line = name == "leaky_bucket"
-            && (max_wait.is_some() || fields.has("charge"))
-            && !fields.has("queue");
+        let peeks_at_line = name == "leaky_bucket" && max_wait.is_some() && queue.is_none();
         Ok(Self {
             quota,
             own_quota: match name {
                 "gcra" => algorithms::gcra_quota,
                 _ => |quota, _| Ok(quota),
             },
-            algorithm: algorithms::build(name, quota, max_wait, fields)?,
+            algorithm: algorithms::build(name, quota, fields)?,
             max_wait: max_wait.unwrap_or(Duration::MAX),
             keeps_line,
+            queue,
             peeks_at_line,
             #[cfg(feature = "redis")]
             script,
@@ -185,6 +184,7 @@ impl Policy {
                 .min()
                 .unwrap_or(Duration::MAX),
             keeps_line: parts.iter().all(|part| part.keeps_line),
+            queue: parts.iter().find_map(|part| part.queue),
             peeks_at_line: false,
             #[cfg(feature = "redis")]
             script: ScriptTraits {
@@ -197,6 +197,17 @@ impl Policy {
             burst: None,
             title,
         })
+    }
+
+    /// How long a `check` may wait: until all the units of the queue have gone before it.
+    pub(crate) fn longest_check(&self) -> Option<Duration> {
+        let turn = |quota: &Quota| {
+            let units = u128::from(self.queue?) * quota.period().as_nanos();
+            Some(units.div_ceil(quota.limit().into()))
+        };
+        let longest = self.algorithm.quotas().iter().filter_map(turn).max()?;
+        let longest = Duration::from_nanos(u64::try_from(longest).unwrap_or(u64::MAX));
+        Some(longest.min(self.max_wait))
     }
 
     pub(crate) fn period(&self) -> Duration {

@@ -147,7 +147,10 @@ impl Replay {
         let states = &mut self.states;
         Ok(match op {
             Op::Check { id } => {
-                let decision = states.decide(key, now, n)?;
+                let decision = match self.policy.longest_check() {
+                    Some(longest) => states.reserve(key, now, n, longest)?,
+                    None => states.decide(key, now, n)?,
+                };
                 self.request_decided(key, n, id, decision)?
             }
             Op::Acquire { .. } if !self.policy.keeps_line => {
@@ -237,7 +240,7 @@ impl Replay {
         if !self.policy.peeks_at_line {
             return self.states.peek(key, self.now, n);
         }
-        // A plain peek reports the meter, but such a trace uses the queue.
+        // A plain peek says nothing of turns.
         self.states
             .peek_at_line(key, self.now, n, self.policy.max_wait)
     }

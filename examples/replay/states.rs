@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tower_throttle::{
     Decision,
-    algorithm::{Algorithm, AnyAlgorithm, AnyState, Cost, GiveBack, take_up_to},
+    algorithm::{Algorithm, AnyAlgorithm, AnyState, Cost, GiveBack, reserve, take_up_to},
     clock::Tick,
 };
 
@@ -83,7 +83,7 @@ impl States for InProcess {
         max_wait: Duration,
     ) -> Result<Decision, String> {
         let state = &mut self.states[key];
-        Ok(self.algorithm.reserve(state, now, n, max_wait))
+        Ok(reserve(&self.algorithm, state, now, n, max_wait))
     }
 
     fn peek(&mut self, key: usize, now: Tick, n: u64) -> Result<Decision, String> {
@@ -97,10 +97,8 @@ impl States for InProcess {
         n: u64,
         max_wait: Duration,
     ) -> Result<Decision, String> {
-        let mut copy = self.states[key].clone();
-        let rest = self.algorithm.reserve(&mut copy, now, 0, Duration::MAX);
-        let decision = self.algorithm.reserve(&mut copy, now, n, max_wait);
-        Ok(with_figures_of(decision, &rest))
+        let state = &self.states[key];
+        Ok(self.algorithm.peek_within(state, now, n, max_wait))
     }
 
     fn take_up_to(&mut self, key: usize, now: Tick, most: u64) -> Result<(u64, Decision), String> {

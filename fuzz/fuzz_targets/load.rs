@@ -32,7 +32,7 @@ fuzz_target!(|input: Input| {
     let quota = Quota::per_minute(7);
     match input.kind % 9 {
         0 => run(&TokenBucket::new(quota), &input),
-        1 => run(&LeakyBucket::new(quota).queue(3), &input),
+        1 => run(&LeakyBucket::new(quota), &input),
         2 => run(&FixedWindow::new(quota), &input),
         3 => run(&FixedWindow::new(quota).anchored(), &input),
         4 => run(&SlidingWindow::new(quota), &input),

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack, take_up_to};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack, reserve, take_up_to};
 use tower_throttle::{
     FixedWindow, LeakyBucket, Lockout, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
-    WarmUp, algorithm::Charge, clock::Tick,
+    WarmUp, clock::Tick,
 };
 
 #[derive(Arbitrary, Debug)]
@@ -45,18 +45,11 @@ enum Policy {
     },
     TokenBucket {
         initial: Option<u64>,
-        queue: Option<u64>,
-        max_wait: Option<u64>,
     },
-    LeakyBucket {
-        queue: Option<u64>,
-        max_wait: Option<u64>,
-        before: bool,
-    },
+    LeakyBucket,
     WarmUp {
         over: u64,
         factor: u16,
-        queue: Option<u64>,
     },
     Lockout {
         block: u64,
@@ -111,39 +104,14 @@ impl Policy {
                 let grid = grid.cells(cells.filter(in_range)?);
                 AnyAlgorithm::new(if strict { grid.strict() } else { grid })
             }
-            Self::TokenBucket {
-                initial,
-                queue,
-                max_wait,
-            } => {
-                let mut bucket = TokenBucket::new(quota);
-                bucket = initial.map_or(bucket, |tokens| bucket.initial(tokens));
-                bucket = queue.map_or(bucket, |units| bucket.queue(units));
-                AnyAlgorithm::new(max_wait.map_or(bucket, |wait| bucket.max_wait(span(wait))))
+            Self::TokenBucket { initial } => {
+                let bucket = TokenBucket::new(quota);
+                AnyAlgorithm::new(initial.map_or(bucket, |tokens| bucket.initial(tokens)))
             }
-            Self::LeakyBucket {
-                queue,
-                max_wait,
-                before,
-            } => {
-                let mut bucket = LeakyBucket::new(quota);
-                bucket = queue.map_or(bucket, |units| bucket.queue(units));
-                bucket = max_wait.map_or(bucket, |wait| bucket.max_wait(span(wait)));
-                AnyAlgorithm::new(if before {
-                    bucket.charge_mode(Charge::Before)
-                } else {
-                    bucket
-                })
-            }
-            Self::WarmUp {
-                over,
-                factor,
-                queue,
-            } => {
+            Self::LeakyBucket => AnyAlgorithm::new(LeakyBucket::new(quota)),
+            Self::WarmUp { over, factor } => {
                 let text = format!("warm_up {quota}; warm_up={over}ns; cold_factor={factor}");
-                text.parse::<AnyAlgorithm>().ok()?;
-                let warm_up = WarmUp::new(quota, span(over)).cold_factor(u64::from(factor));
-                AnyAlgorithm::new(queue.map_or(warm_up, |units| warm_up.queue(units)))
+                text.parse::<AnyAlgorithm>().ok()?
             }
             Self::Lockout {
                 block,
@@ -178,7 +146,7 @@ fuzz_target!(|input: Input| {
             Step::Check(cost) => check(&algorithm, &mut state, now, cost),
             Step::Reserve(cost, most) => {
                 let most = Duration::from_nanos(most);
-                let decision = algorithm.reserve(&mut state, now, cost, most);
+                let decision = reserve(&algorithm, &mut state, now, cost, most);
                 assert!(decision.wait().unwrap_or_default() <= most, "{decision:?}");
             }
             Step::TakeUpTo(most) => {

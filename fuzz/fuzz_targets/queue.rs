@@ -1,5 +1,5 @@
 //! Queued requests are released in the order and at the times of a simple model, to the millisecond
-//! that timers are exact to, while requests of both orders and of different costs enter and leave
+//! that timers are exact to, while requests of both orders enter and leave
 //! and quotas change.
 //!
 //! Shows promise 59.
@@ -29,7 +29,6 @@ struct Input {
     micros: u16,
     units: u8,
     seats: u8,
-    costly: bool,
     /// Some requests go before those that wait. The line is never full then.
     newest: bool,
     steps: Vec<Step>,
@@ -39,7 +38,6 @@ struct Input {
 enum Step {
     Enter {
         other: bool,
-        cost: u8,
         newest: bool,
     },
     Leave(u8),
@@ -190,13 +188,14 @@ async fn run(input: &Input) {
         if input.newest {
             1_000_000
         } else {
-            1 + u64::from(input.units % 40)
+            1 + u32::from(input.units % 40)
         },
         u32::from(input.seats % 20).max(1),
     );
-    let bucket = LeakyBucket::new(quota(interval)).queue(units);
+    let bucket = LeakyBucket::new(quota(interval));
     let bucket = Local::new(bucket).capacity(16);
     let layer = RateLimitLayer::new(|job: &Job| job.key, bucket)
+        .queue(units)
         .cost(|job: &Job| job.cost)
         .respond(AsError)
         .seats(seats)
@@ -219,16 +218,8 @@ async fn run(input: &Input) {
         let now = || u64::try_from(start.elapsed().as_nanos()).unwrap();
         let mut accepted = None;
         match step {
-            Step::Enter {
-                other,
-                cost,
-                newest,
-            } => {
-                let cost = if input.costly {
-                    u64::from(cost % 4) + 1
-                } else {
-                    1
-                };
+            Step::Enter { other, newest } => {
+                let cost = 1;
                 let job = Job {
                     name: names,
                     key: usize::from(*other),

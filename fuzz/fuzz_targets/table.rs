@@ -79,7 +79,7 @@ fuzz_target!(|input: Input| {
     };
     match kind {
         0 => run(TokenBucket::new(quota), &input, bucket()),
-        1 => run(LeakyBucket::new(quota).queue(3), &input, None),
+        1 => run(LeakyBucket::new(quota), &input, None),
         2 => run(FixedWindow::new(quota), &input, window()),
         3 => run(FixedWindow::new(quota).anchored(), &input, window()),
         4 => run(SlidingWindow::new(quota), &input, None),
@@ -89,7 +89,7 @@ fuzz_target!(|input: Input| {
             let text = format!("warm_up {quota}; warm_up={}ns", input.period);
             if text.parse::<AnyAlgorithm>().is_ok() {
                 let warm = WarmUp::new(quota, Duration::from_nanos(input.period));
-                run(warm.queue(3), &input, None);
+                run(warm, &input, None);
             }
         }
         9 => run(Lockout::new(quota).block(quota.period()), &input, None),

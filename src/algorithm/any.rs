@@ -224,12 +224,6 @@ impl Algorithm for AnyAlgorithm {
         })
     }
 
-    fn reserve(&self, state: &mut AnyState, now: Tick, cost: u64, max_wait: Duration) -> Decision {
-        with_kind!(self, as_ref, algorithm => {
-            algorithm.reserve(state.get_mut(algorithm, now), now, cost, max_wait)
-        })
-    }
-
     fn take_turn(&self, state: &mut AnyState, at: Tick, cost: u64) -> Decision {
         with_kind!(self, as_ref, algorithm => {
             algorithm.take_turn(state.get_mut(algorithm, at), at, cost)
@@ -277,9 +271,9 @@ impl Algorithm for AnyAlgorithm {
         })
     }
 
-    fn peek_reserve(&self, state: &AnyState, now: Tick, cost: u64, max_wait: Duration) -> Decision {
+    fn peek_within(&self, state: &AnyState, now: Tick, cost: u64, max_wait: Duration) -> Decision {
         with_kind!(self, as_ref, algorithm => {
-            algorithm.peek_reserve(&state.of(algorithm, now), now, cost, max_wait)
+            algorithm.peek_within(&state.of(algorithm, now), now, cost, max_wait)
         })
     }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::math::{ExactNanos, Interval};
+use super::{Cost, GiveBack};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::quota::Quota;
@@ -33,19 +34,13 @@ impl Bucket {
         }
     }
 
-    /// Takes `cost` if it is available now, or after a wait of at most `most`.
+    /// Takes `cost` if it is available now.
     #[expect(
         clippy::inline_always,
         reason = "so that the figures a caller does not read are not computed: half of the time"
     )]
     #[inline(always)]
-    pub(super) fn take(
-        &self,
-        state: &mut ExactNanos,
-        now: Tick,
-        cost: u64,
-        most: ExactNanos,
-    ) -> Decision {
+    pub(super) fn take(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> Decision {
         match self.interval.whole() {
             // Without fractions the compiler reduces what follows to plain arithmetic of nanoseconds.
             Some(interval) if state.fraction == 0 => {
@@ -56,10 +51,10 @@ impl Bucket {
                     debt: self.debt,
                 };
                 *state = state.trunc();
-                bucket.take_inner(state, now, cost, most.trunc())
+                bucket.take_inner(state, now, cost)
             }
             _ => {
-                let (after, decision) = self.take_with_fraction(*state, now, cost, most);
+                let (after, decision) = self.take_with_fraction(*state, now, cost);
                 *state = after;
                 decision
             }
@@ -72,21 +67,14 @@ impl Bucket {
         mut state: ExactNanos,
         now: Tick,
         cost: u64,
-        most: ExactNanos,
     ) -> (ExactNanos, Decision) {
-        let decision = self.take_inner(&mut state, now, cost, most);
+        let decision = self.take_inner(&mut state, now, cost);
         (state, decision)
     }
 
     #[expect(clippy::inline_always, reason = "as for `take`")]
     #[inline(always)]
-    fn take_inner(
-        &self,
-        state: &mut ExactNanos,
-        now: Tick,
-        cost: u64,
-        most: ExactNanos,
-    ) -> Decision {
+    fn take_inner(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> Decision {
         let due = (*state).max(ExactNanos::from_tick(now));
         let end = self.tolerance_end(now);
         let after = self.interval.add(due, self.interval.time_for(cost));
@@ -101,12 +89,11 @@ impl Bucket {
             return self.decision(Verdict::Admit, after, end, now, None);
         }
         let missing = self.missing((due, after), end);
-        if missing <= most {
+        if missing == ExactNanos::ZERO {
             *state = after;
-            return self.decision(Verdict::after(missing.ceil()), after, end, now, None);
+            return self.decision(Verdict::Admit, after, end, now, None);
         }
-        let retry_after = self.interval.sub(missing, most).ceil();
-        self.decision(Verdict::Deny, due, end, now, Some(retry_after))
+        self.decision(Verdict::Deny, due, end, now, Some(missing.ceil()))
     }
 
     /// How long until a request can take a cost that is due and then ends so.
@@ -124,7 +111,7 @@ impl Bucket {
     /// See [`Algorithm::take_turn`](super::Algorithm::take_turn).
     pub(super) fn take_turn(&self, state: &mut ExactNanos, at: Tick, cost: u64) -> Decision {
         let exact = *state;
-        let decision = self.take(state, at, cost, ExactNanos::ZERO);
+        let decision = self.take(state, at, cost);
         self.interval.correct(state, &decision, exact, at);
         decision
     }
@@ -144,6 +131,21 @@ impl Bucket {
         let missing = self.missing((due, after), self.tolerance_end(at));
         let is_possible = cost <= self.capacity.saturating_add(self.debt);
         is_possible.then(|| Duration::from_nanos(missing.ceil()))
+    }
+
+    /// Gives back what is still taken of `cost`; a turn that is not used only if it is the last.
+    pub(super) fn refund(&self, state: &mut ExactNanos, now: Tick, cost: Cost, why: GiveBack) {
+        let before = self
+            .interval
+            .sub(*state, self.interval.time_for(cost.units));
+        let is_last = |turn| {
+            let end = self.tolerance_end(turn);
+            self.missing((before, *state), end) == ExactNanos::ZERO
+        };
+        if cost.is_due(now, why, is_last) {
+            let unused = ExactNanos::from_tick(now);
+            *state = self.interval.apply_refund(*state, unused, cost, now);
+        }
     }
 
     /// When a bucket that is empty at `now` is unused again.

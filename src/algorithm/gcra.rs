@@ -7,7 +7,7 @@ use governor::{RateLimiter, clock::Clock, middleware::NoOpMiddleware, nanos::Nan
 
 use super::bucket::Bucket;
 use super::fields::Fields;
-use super::{Algorithm, Capabilities, Cost, ExactNanos, GiveBack, Kernel, Level, Turns};
+use super::{Algorithm, Capabilities, Cost, ExactNanos, GiveBack, Kernel, Level};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
@@ -122,7 +122,7 @@ impl Algorithm for Gcra {
             .ok()
             .filter(|_| cost <= self.bucket.capacity);
         let Some(cells) = cells.and_then(NonZeroU32::new) else {
-            return self.bucket.take(state, now, cost, ExactNanos::ZERO);
+            return self.bucket.take(state, now, cost);
         };
         let slot = OneState(Cell::new((state.ns > 0).then(|| Nanos::new(state.ns))));
         let present = Nanos::new(now.as_nanos());
@@ -146,9 +146,8 @@ impl Algorithm for Gcra {
         self.bucket.decision(verdict, due, end, now, retry_after)
     }
 
-    fn refund(&self, state: &mut ExactNanos, now: Tick, cost: Cost, _: GiveBack) {
-        let (interval, unused) = (&self.bucket.interval, ExactNanos::from_tick(now));
-        *state = interval.apply_refund(*state, unused, cost, now);
+    fn refund(&self, state: &mut ExactNanos, now: Tick, cost: Cost, why: GiveBack) {
+        self.bucket.refund(state, now, cost, why);
     }
 
     fn charge(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> Duration {
@@ -178,7 +177,7 @@ impl Algorithm for Gcra {
             Kernel::Level(Level {
                 rate: 1,
                 period: self.bucket.interval.period(),
-                ..Level::new(&self.quota, Turns::Never)
+                ..Level::new(&self.quota, false)
             })
         });
     }

@@ -25,30 +25,10 @@ pub(crate) struct Level {
     pub(crate) rate: u64,
     pub(crate) period: u64,
     pub(crate) capacity: u64,
-    pub(crate) max_cost: u64,
     /// What is used of a new key.
     pub(crate) initial: u64,
-    pub(crate) turns: Turns,
-    /// How many units may wait; `None` if requests do not queue.
-    pub(crate) places: Option<u64>,
-    pub(crate) max_wait: u64,
-}
-
-/// When the turn of a request is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turns {
-    /// It has none.
-    #[cfg_attr(
-        not(feature = "governor"),
-        expect(dead_code, reason = "only `Gcra` has none")
-    )]
-    Never,
-    /// When the level with its cost is within the capacity.
-    Tokens,
-    /// When the level is zero; its cost raises it.
-    After,
-    /// When all of its units but one have drained too, which is earlier after a rest.
-    Before,
+    /// Whether a request can book a turn.
+    pub(crate) books_turns: bool,
 }
 
 /// Cells of which the newest `count` are counted.
@@ -81,17 +61,13 @@ pub(crate) enum Division {
 }
 
 impl Level {
-    /// A bucket without turns.
-    pub(super) const fn new(quota: &Quota, turns: Turns) -> Self {
+    pub(super) const fn new(quota: &Quota, books_turns: bool) -> Self {
         Self {
             rate: quota.limit(),
             period: quota.period_ns(),
             capacity: quota.capacity(),
-            max_cost: quota.capacity(),
             initial: 0,
-            turns,
-            places: None,
-            max_wait: u64::MAX,
+            books_turns,
         }
     }
 }

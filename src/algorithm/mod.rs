@@ -115,7 +115,7 @@ pub use self::{
         state_to_bytes,
     },
     fixed_window::FixedWindow,
-    leaky_bucket::{Charge, LeakyBucket},
+    leaky_bucket::LeakyBucket,
     lockout::{DenialLockout, DenialLockoutState, Lockout, LockoutState},
     math::ExactNanos,
     refund::{Cost, GiveBack},
@@ -131,14 +131,14 @@ pub(crate) use self::{
     calendar::{zone_name, zone_number},
     combined::{binds_more, merge},
     fields::{Moved, check_listed, read_moved_state, set, settings, state_onto_bytes},
-    kernel::{Cells, Division, Kernel, Level, Turns},
+    kernel::{Cells, Division, Kernel, Level},
     setting::{MAX_WAIT, QUEUE, Setting, Takes},
 };
 
 use std::{fmt, time::Duration};
 
 use crate::clock::Tick;
-use crate::decision::Decision;
+use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
@@ -266,22 +266,6 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
         self.decide(&mut copy, now, cost).with_figures_of(&rest)
     }
 
-    /// Reserves a turn: takes the cost now, for a request that goes after the wait in the decision.
-    ///
-    /// Denied if the wait is longer than `max_wait`. An algorithm without a line decides as
-    /// [`decide`](Self::decide) does, without a wait.
-    #[inline]
-    fn reserve(
-        &self,
-        state: &mut Self::State,
-        now: Tick,
-        cost: u64,
-        max_wait: Duration,
-    ) -> Decision {
-        let _ = max_wait;
-        self.decide(state, now, cost)
-    }
-
     /// Decides on a request that has waited for the moment `at`. Never lets it wait again: if it is denied,
     /// it may ask again after `retry_after`.
     ///
@@ -341,7 +325,7 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
         let quota = self.quota();
         let periods = (units - now).saturating_sub(1) / quota.limit();
         let rest = units - now - periods * quota.limit();
-        let first = self.peek(&after, at, rest).without_wait().retry_after;
+        let first = self.peek(&after, at, rest).until_admitted();
         let periods = quota.period().as_nanos().saturating_mul(periods.into());
         let periods = Duration::from_nanos(u64::try_from(periods).unwrap_or(u64::MAX));
         Some(first.unwrap_or_default().saturating_add(periods))
@@ -350,8 +334,7 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
     /// Gives back what is still taken of `cost`.
     ///
     /// What has been refilled or has expired since it was taken is not returned again, so the costs that
-    /// are kept stay within the promise. If the turn of a queued request has not come, all of its cost is
-    /// given back, and later requests move up.
+    /// are kept stay within the promise.
     fn refund(&self, state: &mut Self::State, now: Tick, cost: Cost, why: GiveBack);
 
     /// Counts `cost` as admitted, even if that exceeds the limit. Returns how long until the
@@ -408,29 +391,41 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
         self.peek(state, now, cost)
     }
 
-    /// The decision that [`reserve`](Self::reserve) would return, taking nothing.
+    /// The decision on a request that may [book](reserve) a turn which comes within `max_wait`, taking nothing.
+    ///
+    /// By default the turn is when the cost would be admitted, if the algorithm [books
+    /// turns](Capabilities::books_turns), and otherwise there is none.
     ///
     /// ```
     /// use std::time::Duration;
     /// use tower_throttle::algorithm::Algorithm;
     /// use tower_throttle::{LeakyBucket, Quota, Verdict, clock::Tick};
     ///
-    /// let line = LeakyBucket::new(Quota::per_second(1)).queue(5);
-    /// let mut state = line.fresh(Tick::ZERO);
+    /// let bucket = LeakyBucket::new(Quota::per_second(1).burst(1));
+    /// let mut state = bucket.fresh(Tick::ZERO);
     /// let second = Duration::from_secs(1);
-    /// assert!(line.reserve(&mut state, Tick::ZERO, 1, second).is_admitted());
-    /// let next = line.peek_reserve(&state, Tick::ZERO, 1, second);
+    /// assert!(bucket.decide(&mut state, Tick::ZERO, 1).is_admitted());
+    /// let next = bucket.peek_within(&state, Tick::ZERO, 1, second);
     /// assert_eq!(next.verdict, Verdict::Wait(second));
     /// ```
     #[inline]
-    fn peek_reserve(
+    fn peek_within(
         &self,
         state: &Self::State,
         now: Tick,
         cost: u64,
         max_wait: Duration,
     ) -> Decision {
-        self.reserve(&mut state.clone(), now, cost, max_wait)
+        let mut looked = self.peek(state, now, cost);
+        if self.capabilities().books_turns && looked.is_denied() {
+            match looked.retry_after {
+                Some(wait) if wait <= max_wait => {
+                    (looked.verdict, looked.retry_after) = (Verdict::Wait(wait), None);
+                }
+                wait => looked.retry_after = wait.map(|wait| wait.saturating_sub(max_wait)),
+            }
+        }
+        looked
     }
 
     /// Denies everything for `length` from now on, if the algorithm has bans, as a
@@ -490,21 +485,41 @@ pub fn take_up_to<A: Algorithm>(
     (taken, algorithm.decide(state, now, taken))
 }
 
-/// Takes `cost` if that needs no wait.
+/// Takes `cost` now, for a request that goes after the wait in the decision: it books its turn, which comes within
+/// `max_wait`. Without a turn it decides as [`decide`](Algorithm::decide) does.
 ///
-/// This differs from [`Algorithm::reserve`] without a wait, which treats the level of a leaky meter
-/// as a line.
-pub(crate) fn take_now<A: Algorithm>(
+/// ```
+/// use std::time::Duration;
+/// use tower_throttle::{Quota, TokenBucket, Verdict, algorithm, algorithm::Algorithm, clock::Tick};
+///
+/// let bucket = TokenBucket::new(Quota::per_second(1));
+/// let mut state = bucket.fresh(Tick::ZERO);
+/// let second = Duration::from_secs(1);
+/// let waits = [(); 3].map(|()| algorithm::reserve(&bucket, &mut state, Tick::ZERO, 1, second).verdict);
+/// assert_eq!(waits, [Verdict::Admit, Verdict::Wait(second), Verdict::Deny]);
+/// ```
+pub fn reserve<A: Algorithm>(
     algorithm: &A,
     state: &mut A::State,
     now: Tick,
     cost: u64,
+    max_wait: Duration,
 ) -> Decision {
-    let looked = algorithm.peek(state, now, cost);
-    let is_counted = looked.is_denied() && algorithm.capabilities().counts_denials;
-    if looked.is_admitted() || is_counted {
-        algorithm.decide(state, now, cost)
-    } else {
-        looked
+    let looked = algorithm.peek_within(state, now, cost, max_wait);
+    match looked.verdict {
+        Verdict::Wait(_) => {
+            algorithm.charge(state, now, cost);
+            let rest = algorithm.peek(state, now, 0);
+            Decision {
+                verdict: looked.verdict,
+                ..rest
+            }
+        }
+        Verdict::Deny if algorithm.capabilities().counts_denials => {
+            let _ = algorithm.decide(state, now, cost);
+            algorithm.peek_within(state, now, cost, max_wait)
+        }
+        Verdict::Deny => looked,
+        Verdict::Admit => algorithm.decide(state, now, cost),
     }
 }

@@ -1,5 +1,7 @@
 //! What is given back, and why.
 
+use std::time::Duration;
+
 use crate::clock::Tick;
 
 /// A cost that was taken.
@@ -18,7 +20,8 @@ pub struct Cost {
 pub enum GiveBack {
     /// The request is not to count.
     Refund,
-    /// The request was queued and has left before its turn: a line gives back the whole cost.
+    /// The request has left before its turn. Requests behind it keep their turns, so a bucket gives back only the
+    /// last one: another one passes unused.
     Cancel,
     /// The request succeeded: a limit of failures that is set to do so frees those before it too.
     Forgive,
@@ -30,11 +33,15 @@ impl Cost {
         Self { units, at }
     }
 
-    /// What a limit gives back that has a line, or not: time returns nothing of a turn that has not come.
-    pub(super) fn of_line(self, is_line: bool, now: Tick, why: GiveBack) -> Self {
-        match why {
-            GiveBack::Cancel if is_line => Self { at: now, ..self },
-            _ => self,
-        }
+    /// Whether it is to be given back as it was taken at `at`, or as a turn that is the last before it comes.
+    pub(super) fn is_due(
+        self,
+        now: Tick,
+        why: GiveBack,
+        is_last: impl FnOnce(Tick) -> bool,
+    ) -> bool {
+        // A wait was rounded up.
+        let turn = self.at.plus(Duration::from_nanos(1));
+        why != GiveBack::Cancel || (turn > now && is_last(turn))
     }
 }

@@ -163,17 +163,6 @@ impl Algorithm for SlidingLog {
         }
     }
 
-    /// Without a copy of the log: no request waits.
-    fn peek_reserve(
-        &self,
-        state: &SlidingLogState,
-        now: Tick,
-        cost: u64,
-        _max_wait: Duration,
-    ) -> Decision {
-        self.peek(state, now, cost)
-    }
-
     fn report(&self, state: &SlidingLogState, now: Tick) -> Report {
         let used = state.0.cost_from(self.expired(state, now));
         Report {

@@ -61,7 +61,6 @@ pub(crate) use self::{
 use std::{
     any::{TypeId, type_name},
     fmt,
-    num::NonZero,
     sync::Arc,
     time::Duration,
 };
@@ -70,7 +69,6 @@ use tower_layer::Layer;
 
 use self::options::LayerOptions;
 use crate::backend::IntoBackend;
-use crate::clock::nanos;
 use crate::error::{ConfigError, expect_valid};
 use crate::key::{Global, Priority};
 use crate::queue::{Order, Seats};
@@ -308,6 +306,10 @@ impl<K, L: Send + Sync + 'static, R> RateLimitLayer<K, L, R> {
     /// requests evenly; a window lets them go on when it begins. Who takes from the same limit outside of the
     /// layer delays the line.
     ///
+    /// A limit on a server, or one that [counts denials](crate::Lockout::after_denials_of), books the turn of each
+    /// request when it comes, if it is a bucket, a [`WarmUp`](crate::WarmUp), or a set with one of these. At most `most`
+    /// units of cost have turns that have not come.
+    ///
     /// ```
     /// use std::time::Duration;
     /// use axum::{Router, routing::get};
@@ -319,15 +321,14 @@ impl<K, L: Send + Sync + 'static, R> RateLimitLayer<K, L, R> {
     /// ```
     ///
     /// # Panics
-    /// If the limit is on a server, or [counts denials](crate::Lockout::after_denials_of): it says how long each
-    /// request waits, by a [queue](crate::LeakyBucket::queue) of its algorithm.
+    /// If the limit books no turns and does not decide in this process: the setting would have no effect.
     #[track_caller]
     pub fn queue(self, most: u32) -> Self {
         let error = ConfigError::Unsupported {
-            what: "`queue` of a layer for a limit that counts denials or does not decide in this process",
-            instead: "set `.queue(n)` on its `LeakyBucket`, `TokenBucket` or `WarmUp`",
+            what: "`queue` for a limit without turns that counts denials or does not decide in this process",
+            instead: "use a `LeakyBucket`, `TokenBucket` or `WarmUp`, or leave it out",
         };
-        expect_valid(self.gate().can_have_line().then_some(()).ok_or(error));
+        expect_valid(self.gate().can_queue().then_some(()).ok_or(error));
         self.with_gate(|rate| rate.line.queue = most)
     }
 
@@ -338,9 +339,8 @@ impl<K, L: Send + Sync + 'static, R> RateLimitLayer<K, L, R> {
     /// If the limit has no [line](Self::queue): it would have no effect.
     #[track_caller]
     pub fn max_wait(self, max_wait: Duration) -> Self {
-        expect_queue("`max_wait` without a queue", self.gate().has_line());
-        let max_wait = NonZero::new(nanos(max_wait)).unwrap_or(NonZero::<u64>::MIN);
-        self.with_gate(|rate| rate.line.max_wait = Some(max_wait))
+        expect_queue("`max_wait` without a queue", self.gate().queues());
+        self.with_gate(|rate| rate.line.set_max_wait(max_wait))
     }
 
     /// Lets only requests of at least this [priority](Self::priority) wait. Others are denied where they would
@@ -364,7 +364,7 @@ impl<K, L: Send + Sync + 'static, R> RateLimitLayer<K, L, R> {
     /// If the limit has no [line](Self::queue): it would have no effect.
     #[track_caller]
     pub fn queue_for(self, least: Priority) -> Self {
-        expect_queue("`queue_for` without a queue", self.gate().has_line());
+        expect_queue("`queue_for` without a queue", self.gate().queues());
         self.with_gate(|rate| rate.line.least = Some(least))
     }
 

@@ -1,7 +1,8 @@
 //! The settings of a layer that are plain values.
 
-use std::num::NonZero;
+use std::{num::NonZero, time::Duration};
 
+use crate::clock::nanos;
 use crate::key::Priority;
 use crate::queue::{Order, WhenFull};
 
@@ -32,27 +33,25 @@ pub(super) struct LayerOptions {
     pub(super) when_full: WhenFull,
 }
 
-/// How requests wait. What is not set here is as the algorithm says.
+/// How requests wait.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct LineOptions {
-    /// Whether the algorithm has a queue.
-    pub(super) own: bool,
-    /// [`UNSET`](Self::UNSET) if that of the algorithm is meant.
-    pub(super) queue: u32,
+pub(crate) struct LineOptions {
+    /// How many of a key.
+    pub(crate) queue: u32,
     /// In nanoseconds.
-    pub(super) max_wait: Option<NonZero<u64>>,
+    pub(crate) max_wait: Option<NonZero<u64>>,
     pub(super) order: Order,
     /// Which requests may wait; all if not set.
     pub(super) least: Option<Priority>,
 }
 
 impl LineOptions {
-    pub(super) const UNSET: u32 = u32::MAX;
+    pub(crate) fn set_max_wait(&mut self, max_wait: Duration) {
+        self.max_wait = Some(NonZero::new(nanos(max_wait)).unwrap_or(NonZero::<u64>::MIN));
+    }
 
-    pub(super) const fn lets_wait(&self) -> bool {
-        match self.queue {
-            Self::UNSET => self.own,
-            most => most > 0,
-        }
+    pub(super) fn longest(&self) -> Duration {
+        self.max_wait
+            .map_or(Duration::MAX, |ns| Duration::from_nanos(ns.get()))
     }
 }

@@ -12,14 +12,16 @@ use std::{
 };
 
 use super::cost_at_end::Unsettled;
-use super::gate::{Ask, Exit, Gate, Limiting, Look, MayWait, Passed, SettlePart, rename};
+use super::gate::{
+    Ask, Exit, Gate, Limiting, Look, MayWait, Passed, SettlePart, poll_once, rename,
+};
 use super::limit_of::LimitOf;
 use super::options::{LineOptions, OnStoreError};
 use super::preview::{Previewing, preview};
 use super::rate_entry::{Booked, InLine, RateEntry, RateStage, Ticket};
 use super::state::State;
 use crate::backend::{Backend, IntoBackend, Op};
-use crate::clock::{MonotonicClock, Timer, nanos};
+use crate::clock::{MonotonicClock, Tick, Timer, nanos};
 use crate::decision::{CompactDecision, Decision, Verdict};
 use crate::error::{RateLimited, StoreError};
 use crate::queue::{self, Joined, Precedence, Wants};
@@ -30,9 +32,11 @@ use crate::respond::{CostHandle, Event, OwnRules, Policies, Settle, spread};
 pub struct Rate<L> {
     state: Arc<State<L>>,
     pub(crate) on_store_error: OnStoreError,
-    pub(super) line: LineOptions,
+    pub(crate) line: LineOptions,
     /// Whether the limit decides in this process.
     at_once: bool,
+    /// Whether requests can book turns in it.
+    queues: bool,
     /// How many percent longer than it has to a denied client is told to wait at most.
     pub(super) jitter: u8,
     /// What a request costs may be said while it is served.
@@ -43,16 +47,17 @@ type Decided = Result<Decision, StoreError>;
 
 impl<L> Rate<L> {
     pub(crate) fn new<T: IntoBackend<Backend = L>>(backend: L) -> Self {
-        let line = LineOptions {
-            own: T::queues(&backend),
-            queue: LineOptions::UNSET,
-            ..LineOptions::default()
-        };
+        let queues = T::queues(&backend);
+        Self::of(T::decides_at_once(&backend), queues, backend)
+    }
+
+    pub(crate) fn of(at_once: bool, queues: bool, backend: L) -> Self {
         Self {
-            at_once: T::decides_at_once(&backend),
+            at_once,
+            queues,
             state: Arc::new(State::new(backend)),
             on_store_error: OnStoreError::default(),
-            line,
+            line: LineOptions::default(),
             jitter: 0,
             shares_cost: false,
         }
@@ -60,45 +65,54 @@ impl<L> Rate<L> {
 
     /// Whether requests wait in a line of this process.
     pub(super) fn has_line(&self) -> bool {
-        self.at_once && self.line.lets_wait()
+        self.at_once && self.line.queue > 0
     }
 
-    pub(super) fn can_have_line(&self) -> bool {
-        self.at_once
+    pub(super) fn can_queue(&self) -> bool {
+        self.at_once || self.queues
     }
 
     fn backend(&self) -> &L {
         &self.state.backend
     }
 
-    /// How many requests of a key may wait, and how long.
-    fn queue_of<K>(&self, key: &K) -> (u64, Duration)
-    where
-        L: Backend<K>,
-    {
-        let LineOptions {
-            own,
-            queue,
-            max_wait,
-            ..
-        } = self.line;
-        let set = max_wait.map(|ns| Duration::from_nanos(ns.get()));
-        let (most, longest) = match queue {
-            LineOptions::UNSET if own => self.backend().queue_of(key),
-            LineOptions::UNSET => (0, Duration::MAX),
-            most => (most.into(), Duration::MAX),
-        };
-        (most, set.unwrap_or(longest))
-    }
-
     /// Whether no request waits, and none may.
     #[inline]
     fn waits_nowhere(&self) -> bool {
-        !self.line.lets_wait() && self.state.lines.waiting() == 0
+        self.line.queue == 0 && self.state.lines.waiting() == 0
     }
 
     fn may_wait(&self, ask: Ask) -> bool {
-        self.line.least.is_none_or(|least| ask.priority >= least)
+        self.line.queue > 0 && self.line.least.is_none_or(|least| ask.priority >= least)
+    }
+
+    /// Asks a limit that does not decide in this process. A request that may wait books its turn.
+    fn decide_now<K>(
+        &self,
+        key: &K,
+        ask: Ask,
+        until: Option<Tick>,
+    ) -> Result<Decided, <L as Backend<K>>::Future>
+    where
+        L: Backend<K>,
+    {
+        if !self.may_wait(ask) {
+            return self.backend().decide_now(key, ask.cost, |decided| decided);
+        }
+        let longest = self.line.longest();
+        let left = until.map_or(longest, |until| until.since(queue::now()));
+        let mut deciding = self.backend().apply(
+            key,
+            Op::Reserve {
+                cost: ask.cost,
+                queue: self.line.queue.into(),
+                max_wait: longest.min(left),
+            },
+        );
+        match poll_once(&mut deciding) {
+            Poll::Ready(decided) => Ok(decided),
+            Poll::Pending => Err(deciding),
+        }
     }
 
     /// Makes the time longer that a denied client is told.
@@ -179,9 +193,8 @@ impl<L> Rate<L> {
         K: Hash + Clone + Send + 'static,
         L: Backend<K>,
     {
-        let (most, longest) = self.queue_of(key);
         let lines = &self.state.lines;
-        if ask.shadow || (most == 0 && lines.waiting() == 0) {
+        if ask.shadow || !self.at_once {
             return None;
         }
         let now = queue::now();
@@ -194,15 +207,15 @@ impl<L> Rate<L> {
                 return Some(Poll::Ready(Err(self.deny(key, decision))));
             }
         }
-        let waits = most > 0 && self.may_wait(ask) && may_wait.seat.try_acquire();
-        let until = now.plus(longest);
+        let waits = self.may_wait(ask) && may_wait.seat.try_acquire();
+        let until = now.plus(self.line.longest());
         let wants = Wants {
             cost: ask.cost,
             place: Precedence {
                 priority: ask.priority,
                 order: self.line.order,
             },
-            most: if waits { most } else { 0 },
+            most: if waits { self.line.queue.into() } else { 0 },
             until: may_wait.until.map_or(until, |client| client.min(until)),
         };
         let limit = LimitOf::new(key, &self.state.backend);
@@ -316,7 +329,7 @@ impl<L: Send + Sync + 'static> Limiting for Rate<L> {
     }
 
     fn queues(&self) -> bool {
-        self.line.lets_wait()
+        self.line.queue > 0
     }
 
     #[track_caller]
@@ -339,10 +352,9 @@ where
         let Some(looked) = self.backend().current_decision(key, ask.cost) else {
             return Look::Unknown;
         };
-        let may_wait = || self.queue_of(key).0 > 0 && self.may_wait(ask);
         match looked.verdict {
             Verdict::Admit if self.state.lines.waiting() == 0 || ask.cost == 0 => Look::Passes,
-            Verdict::Deny if looked.retry_after.is_none() || !may_wait() => Look::Denies,
+            Verdict::Deny if looked.retry_after.is_none() || !self.may_wait(ask) => Look::Denies,
             _ => Look::Waits,
         }
     }
@@ -460,7 +472,7 @@ impl<L> Rate<L> {
         if let RateStage::New = entry {
             let in_line = self.enter_line(key, ask, entry, &mut may_wait);
             let entered = in_line.unwrap_or_else(|| {
-                let decided = self.backend().decide_now(key, ask.cost, |decided| decided);
+                let decided = self.decide_now(key, ask, may_wait.until);
                 self.go_on(key, ask, decided, entry, &mut may_wait)
             });
             if entered.is_ready() {

@@ -134,18 +134,18 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
         OneKey::try_acquire_n(self, cost)
     }
 
-    /// Takes `cost` and a place in line if the wait is at most `max_wait`. Takes nothing and denies
-    /// otherwise. The decision says how long to wait; see [`Algorithm::reserve`](crate::algorithm::Algorithm::reserve).
+    /// Takes `cost` and books a turn if the wait is at most `max_wait`. Takes nothing and denies
+    /// otherwise. The decision says how long to wait; see [`algorithm::reserve`](crate::algorithm::reserve).
     ///
     /// ```
     /// use std::time::Duration;
     /// use tower_throttle::{LeakyBucket, Limiter, Quota, Verdict};
     ///
-    /// let limiter = Limiter::new(LeakyBucket::new(Quota::per_hour(1)).queue(10));
+    /// let limiter = Limiter::new(LeakyBucket::new(Quota::per_hour(1)));
     /// assert!(limiter.try_acquire());
     /// let placed = limiter.reserve(1, Duration::from_secs(7_200));
     /// assert!(matches!(placed.verdict, Verdict::Wait(_)));
-    /// limiter.refund(1); // gives the place back
+    /// limiter.refund(1); // gives the turn back
     /// ```
     pub fn reserve(&self, cost: u64, max_wait: Duration) -> Decision {
         OneKey::reserve(self, cost, max_wait)

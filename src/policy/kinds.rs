@@ -9,7 +9,7 @@ use crate::algorithm::{
 use crate::error::ConfigError;
 use crate::quota::{MONTH, Quota};
 
-/// A limit that a text can name. Its options are the settings of the algorithm.
+/// A limit that a text can name. Its options are the settings of the algorithm, and those of the line.
 #[derive(Debug)]
 pub(super) struct Kind {
     pub(super) name: &'static str,
@@ -95,8 +95,9 @@ impl Kind {
         match self.make {
             Make::Concurrency => Ok(vec![&QUEUE, &MAX_WAIT]),
             Make::Algorithm(make) => {
-                let listed = settings(&make(Quota::per_day(1))?);
-                Ok(listed.into_iter().map(|(setting, _)| setting).collect())
+                let listed = settings(&make(Quota::per_day(1))?).into_iter();
+                let own = listed.map(|(setting, _)| setting);
+                Ok(own.chain([&QUEUE, &MAX_WAIT]).collect())
             }
         }
     }

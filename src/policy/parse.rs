@@ -23,6 +23,17 @@ pub(super) fn terms(text: &str) -> Result<Vec<Term>, ConfigError> {
         let expected = "concurrency alone: it has to be a limit of its own, with its own name";
         return Err(wrong(text, expected));
     }
+    if terms
+        .iter()
+        .filter(|term| term.value("queue").is_some())
+        .count()
+        > 1
+    {
+        return Err(wrong(
+            text,
+            "queue once: requests wait for all of the limits together",
+        ));
+    }
     Ok(terms)
 }
 
@@ -67,10 +78,6 @@ fn term(text: &str) -> Result<Term, ConfigError> {
         amount,
         options,
     };
-    if kind.name == "leaky_bucket" && seen.contains(&"burst") && seen.contains(&"queue") {
-        let expected = "burst or queue: burst has no effect beside queue";
-        return Err(wrong(text, expected));
-    }
     term.check()?;
     Ok(term)
 }

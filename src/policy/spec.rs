@@ -15,16 +15,17 @@ use crate::error::ConfigError;
 ///
 /// | algorithm | options |
 /// |---|---|
-/// | `token_bucket` | `burst`, `initial`, `queue`, `max_wait`, `debt`, `refill_every`, `aligned=true` |
-/// | `leaky_bucket` | `burst`, or `queue`, `max_wait`, `max_cost`, `charge=before` |
+/// | `token_bucket` | `burst`, `initial`, `debt`, `refill_every`, `aligned=true` |
+/// | `leaky_bucket` | `burst` |
 /// | `fixed_window` | `anchored=true` or `offset`; or `zone`, `anchor` with the feature `calendar` |
 /// | `sliding_window` | `offset` |
 /// | `sliding_grid` | `cells`, `strict=true`, `offset` |
 /// | `sliding_log` | none |
-/// | `warm_up` | `warm_up`, which it needs; `cold_factor`, `queue`, `max_wait`, `max_cost` |
+/// | `warm_up` | `warm_up`, which it needs; `cold_factor`, `max_cost` |
 /// | `lockout` | `block`, `max_block`, `forget`, `parole`, `on_success=clear` |
 /// | `gcra` | `burst`; needs the feature `governor` |
-/// | `concurrency` | `queue`, `max_wait`; a number of requests in flight instead of a rate |
+/// | `concurrency` | a number of requests in flight instead of a rate |
+/// | all | `queue`, `max_wait`: how many requests of a key may wait, and how long |
 ///
 /// Times have a unit: `500ms`, `2s`, `15min`, `1h`, `1d`.
 ///
@@ -49,7 +50,7 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// The algorithm, or all of several as one.
+    /// The algorithm, or all of several as one, without the [queue](Self::queue).
     ///
     /// # Errors
     /// If the limit is one on requests in flight (`concurrency`), which is no algorithm.
@@ -70,6 +71,24 @@ impl Spec {
         Ok(AnyAlgorithm::new(All::new(parts)))
     }
 
+    /// How many requests of a key may wait, and how long, if that was set: for
+    /// [`RateLimitLayer::queue`](crate::RateLimitLayer::queue).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_throttle::policy::Spec;
+    ///
+    /// let spec: Spec = "fixed_window 10/s; queue=5; max_wait=1s".parse()?;
+    /// assert_eq!(spec.queue(), Some((5, Some(Duration::from_secs(1)))));
+    /// # Ok::<(), tower_throttle::ConfigError>(())
+    /// ```
+    pub fn queue(&self) -> Option<(u32, Option<Duration>)> {
+        self.terms.iter().find_map(|term| {
+            let queue = u32::try_from(term.value("queue")?).unwrap_or(u32::MAX);
+            Some((queue, term.value("max_wait").map(Duration::from_nanos)))
+        })
+    }
+
     /// The limit on requests in flight, if it is one.
     ///
     /// ```
@@ -87,11 +106,11 @@ impl Spec {
         let Units::Count(limit) = term.amount else {
             return None;
         };
-        let queue = term.value("queue").unwrap_or_default();
+        let (queue, max_wait) = self.queue().unwrap_or_default();
         Some(Concurrency {
             limit,
-            queue: u32::try_from(queue).unwrap_or(u32::MAX),
-            max_wait: term.value("max_wait").map(Duration::from_nanos),
+            queue,
+            max_wait,
         })
     }
 }
@@ -148,7 +167,7 @@ impl FromStr for Spec {
     }
 }
 
-/// Reads the text of a limit; see [`policy::Spec`](Spec).
+/// Reads the text of a limit, without a queue; see [`policy::Spec`](Spec).
 ///
 /// ```
 /// use tower_throttle::{AnyAlgorithm, Limiter};
@@ -161,7 +180,14 @@ impl FromStr for AnyAlgorithm {
     type Err = ConfigError;
 
     fn from_str(text: &str) -> Result<Self, ConfigError> {
-        text.parse::<Spec>()?.algorithm()
+        let spec = text.parse::<Spec>()?;
+        if spec.queue().is_some() {
+            return Err(ConfigError::Unsupported {
+                what: "a queue of an algorithm",
+                instead: "give it to the layer, with `RateLimitLayer::queue`",
+            });
+        }
+        spec.algorithm()
     }
 }
 

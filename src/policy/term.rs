@@ -3,7 +3,9 @@
 use std::{fmt, time::Duration};
 
 use super::kinds::{Kind, Make};
-use crate::algorithm::{Algorithm, AnyAlgorithm, Setting, Takes, check_listed, set, zone_name};
+use crate::algorithm::{
+    Algorithm, AnyAlgorithm, MAX_WAIT, QUEUE, Setting, Takes, check_listed, set, zone_name,
+};
 use crate::error::ConfigError;
 use crate::quota::{Quota, in_largest_unit};
 
@@ -47,7 +49,8 @@ impl Term {
             });
         };
         let options = self.options.iter();
-        let algorithm = options.fold(make(quota), |algorithm, (setting, value)| {
+        let own = options.filter(|(setting, _)| !is_of_line(setting));
+        let algorithm = own.fold(make(quota), |algorithm, (setting, value)| {
             set(algorithm?, setting.name, *value)
         })?;
         algorithm.validate()?;
@@ -62,12 +65,16 @@ impl Term {
 
     /// Refuses settings that are out of range or have no effect.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
-        let Units::Count(count) = self.amount else {
-            return self.algorithm().map(drop);
+        let quota = match self.amount {
+            Units::Rate(quota) => {
+                self.algorithm()?;
+                quota
+            }
+            Units::Count(count) => Quota::try_per(count.into(), Duration::from_secs(1))?,
         };
-        let quota = Quota::try_per(count.into(), Duration::from_secs(1))?;
         let options = self.options.iter();
         let listed: Vec<_> = options
+            .filter(|(setting, _)| is_of_line(setting))
             .map(|(setting, value)| (*setting, Some(*value)))
             .collect();
         check_listed(&quota, &listed)
@@ -78,6 +85,11 @@ impl Term {
         let found = options.find(|(option, _)| option.name == name);
         found.map(|(_, value)| *value)
     }
+}
+
+/// Whether the setting is that of the line in front of the limit.
+fn is_of_line(setting: &Setting) -> bool {
+    [&QUEUE, &MAX_WAIT].contains(&setting)
 }
 
 impl fmt::Display for Term {

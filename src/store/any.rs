@@ -113,10 +113,6 @@ impl<K, L: Backend<K>> Backend<K> for Any<L> {
     fn plan_of(&self, key: &K) -> Option<(Plan, Vec<Quota>)> {
         self.0.plan_of(key)
     }
-
-    fn queue_of(&self, key: &K) -> (u64, Duration) {
-        self.0.queue_of(key)
-    }
 }
 
 /// A key that is blocked or has no limit. Operations that decide nothing are those of `rest`.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::acquire::OneKey;
-use crate::algorithm::{Algorithm, Cost, GiveBack};
+use crate::algorithm::{self, Algorithm, Cost, GiveBack};
 use crate::backend::Op;
 use crate::clock::{Clock, Tick};
 use crate::decision::{Decision, Verdict};
@@ -28,7 +28,7 @@ pub(super) fn apply_op<A: Algorithm>(
             max_wait,
         } => {
             let most = longest_wait(&algorithm.quotas(), queue, max_wait);
-            let decision = algorithm.reserve(state, now, cost, most);
+            let decision = algorithm::reserve(algorithm, state, now, cost, most);
             return with_receipt(algorithm, decision, now);
         }
         Op::Peek(cost) => return algorithm.peek(state, now, cost),
@@ -123,9 +123,9 @@ impl Plan {
 /// The moment from which time returns the cost: that of the turn if there is a single limit. The
 /// parts of a set that do not wait return theirs from the decision on. A wait is rounded up, so the
 /// turn may come by a part of a nanosecond earlier.
-pub(super) fn taken_at<A: Algorithm>(algorithm: &A, verdict: Verdict, now: Tick) -> Tick {
+pub(super) fn taken_at(limits: usize, verdict: Verdict, now: Tick) -> Tick {
     match verdict {
-        Verdict::Wait(wait) if algorithm.capabilities().limits == 1 => {
+        Verdict::Wait(wait) if limits == 1 => {
             now.plus(wait.saturating_sub(Duration::from_nanos(1)))
         }
         _ => now,
@@ -133,26 +133,20 @@ pub(super) fn taken_at<A: Algorithm>(algorithm: &A, verdict: Verdict, now: Tick)
 }
 
 pub(super) fn with_receipt<A: Algorithm>(algorithm: &A, decision: Decision, now: Tick) -> Decision {
-    let moment = taken_at(algorithm, decision.verdict, now);
+    let moment = taken_at(algorithm.capabilities().limits, decision.verdict, now);
     decision.with_receipt(Receipt::at(moment.as_nanos()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::{Algorithm, TokenBucket};
-    use crate::quota::Quota;
-
-    const BUCKET: TokenBucket = TokenBucket::new(Quota::per_second(1));
 
     #[test]
     fn a_cost_is_taken_at_the_turn_of_its_request_if_a_single_limit_makes_it_wait() {
-        fn taken<A: Algorithm>(algorithm: &A, verdict: Verdict) -> u64 {
-            taken_at(algorithm, verdict, Tick::from_nanos(100)).as_nanos()
-        }
+        let taken = |limits, verdict| taken_at(limits, verdict, Tick::from_nanos(100)).as_nanos();
         let wait = Verdict::Wait(Duration::from_nanos(10));
-        assert_eq!(taken(&BUCKET, Verdict::Admit), 100);
-        assert_eq!(taken(&BUCKET, wait), 109);
-        assert_eq!(taken(&(BUCKET, BUCKET), wait), 100);
+        assert_eq!(taken(1, Verdict::Admit), 100);
+        assert_eq!(taken(1, wait), 109);
+        assert_eq!(taken(2, wait), 100);
     }
 }

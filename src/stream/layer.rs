@@ -24,15 +24,15 @@ use crate::respond::{Respond, Standard};
 /// [`RateLimitLayer`](crate::RateLimitLayer): a request without one that needs it is answered at once, and
 /// one that is skipped is not limited. A key of its own per request, such as a counter, is a limit per body.
 ///
-/// What the limit denies waits. Give the algorithm a `queue`, in the unit that is counted, so that the bodies
-/// of one key take turns; without one, each tries again when it may be admitted.
+/// What the limit denies waits. The bodies of one key take turns if the limit is a bucket; otherwise each tries again
+/// when it may be admitted.
 ///
 /// ```
 /// use axum::{Router, body::Bytes, routing::post};
 /// use tower_throttle::{ClientIp, Quota, TokenBucket, stream::BodyLimitLayer};
 ///
 /// // Uploads: 1 MB per second and client.
-/// let bucket = TokenBucket::new(Quota::per_second(1_000_000)).queue(10_000_000);
+/// let bucket = TokenBucket::new(Quota::per_second(1_000_000));
 /// let layer = BodyLimitLayer::requests(ClientIp::peer(), bucket);
 /// let app: Router = Router::new().route("/", post(async |body: Bytes| body.len().to_string()).layer(layer));
 /// ```

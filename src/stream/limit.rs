@@ -170,7 +170,11 @@ where
                 let taken = |at| Some((self.backend.take_turn(&self.key, cost, at)?, at));
                 let (mut decision, asked) = match planned.and_then(taken) {
                     Some(decided) => decided,
-                    None => match self.backend.decide(&self.key, cost).await {
+                    None => match self
+                        .backend
+                        .apply(&self.key, reserved(cost, deadline.since(now)))
+                        .await
+                    {
                         Ok(decision) => (decision, clock.now()),
                         Err(error) if error.is_transient() && passes => return Ok((cost, None)),
                         Err(error) => return Err(RateLimited::unavailable(error)),
@@ -215,6 +219,16 @@ where
 impl<B, K> fmt::Debug for Keyed<B, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keyed").finish_non_exhaustive()
+    }
+}
+
+/// A cost whose turn comes within this time.
+const fn reserved(cost: u64, max_wait: Duration) -> Op {
+    let queue = u64::MAX;
+    Op::Reserve {
+        cost,
+        queue,
+        max_wait,
     }
 }
 

@@ -8,7 +8,7 @@ use super::law::Law;
 use super::random::Random;
 use super::subject::{Promise, Subject};
 use super::trace::{self, Run, Step};
-use crate::algorithm::{Algorithm, Cost, GiveBack};
+use crate::algorithm::{self, Algorithm, Cost, GiveBack};
 use crate::clock::{Tick, nanos};
 use crate::decision::Decision;
 
@@ -326,7 +326,7 @@ impl<A: Algorithm> Case<'_, A> {
 
         let [then, newest] = [older, now].map(|moment| {
             let mut state = self.run.state.clone();
-            let decision = algorithm.reserve(&mut state, at(moment), cost, wait);
+            let decision = algorithm::reserve(algorithm, &mut state, at(moment), cost, wait);
             let turn = moment.saturating_add(nanos(decision.wait().unwrap_or_default()));
             (decision.is_denied(), turn <= now, self.left(&state))
         });

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, state_from_bytes, state_to_bytes};
+use tower_throttle::algorithm::{Algorithm, reserve, state_from_bytes, state_to_bytes};
 use tower_throttle::clock::Tick;
 use tower_throttle::testkit::{Law, Promise, Subject};
 use tower_throttle::{Limiter, ManualClock, Quota, TokenBucket};
@@ -55,7 +55,7 @@ fn difference_to_guava(bucket: TokenBucket, seed: u64) -> Option<String> {
         let most = 1 + random.below(12);
         let cost = 1 + random.below(most);
         let expected = guava.acquire(now, cost * unit);
-        let got = bucket.decide(&mut state, at(now), cost).wait();
+        let got = reserve(&bucket, &mut state, at(now), cost, Duration::MAX).wait();
         (got != Some(Duration::from_nanos(expected)))
             .then(|| format!("step {step}: {got:?} instead of {expected} ns for {cost} at {now}"))
     })
@@ -64,10 +64,10 @@ fn difference_to_guava(bucket: TokenBucket, seed: u64) -> Option<String> {
 /// Shows promise 642.
 #[test]
 fn a_bucket_with_a_debt_waits_as_guava_does() {
-    let bucket = TokenBucket::new(Quota::per_second(2)).queue(1_000);
+    let bucket = TokenBucket::new(Quota::per_second(2));
     let waits = |bucket| {
         let limiter = Limiter::new(bucket).with_clock(ManualClock::new());
-        [1, 1, 1, 1, 10, 1].map(|cost| limiter.check_n(cost).wait())
+        [1, 1, 1, 1, 10, 1].map(|cost| limiter.reserve(cost, Duration::MAX).wait())
     };
     let guava = [0, 0, 0, 500, 1_000, 6_000].map(|ms| Some(MS * ms));
     assert_eq!(waits(bucket.debt(1_000)), guava);
@@ -75,7 +75,7 @@ fn a_bucket_with_a_debt_waits_as_guava_does() {
     for seed in seeds(50) {
         let limit = [1, 2, 5, 8][usize::try_from(seed % 4).expect("small")];
         let quota = Quota::per_second(limit).burst(1 + seed % 7);
-        let bucket = TokenBucket::new(quota).queue(1_000);
+        let bucket = TokenBucket::new(quota);
         let fault = difference_to_guava(bucket.debt(1_000), seed);
         assert_eq!(fault, None, "seed {seed}: {quota}");
     }

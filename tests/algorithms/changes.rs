@@ -85,15 +85,15 @@ fn a_grid_keeps_its_usage_with_another_number_of_cells() {
 /// Shows promise 17.
 #[test]
 fn a_warm_up_of_other_settings_is_cold_and_its_line_keeps_its_turns() {
-    let warm_up = |limit| WarmUp::new(Quota::per_second(limit), Duration::from_secs(4)).queue(100);
+    let warm_up = |limit| WarmUp::new(Quota::per_second(limit), Duration::from_secs(4));
     let (slow, fast) = (warm_up(2), warm_up(3));
     let mut state = slow.fresh(at(0));
     for _ in 0..6 {
-        assert!(!slow.decide(&mut state, at(0), 1).is_denied());
+        slow.charge(&mut state, at(0), 1);
     }
     let before = state;
-    slow.queue(50).rescale(&mut state, &slow, at(0));
-    assert_eq!(state, before, "another length of the line changes nothing");
+    slow.max_cost(50).rescale(&mut state, &slow, at(0));
+    assert_eq!(state, before, "another setting of costs changes nothing");
     let free = slow.peek(&before, at(0), 0).reset_after;
     fast.rescale(&mut state, &slow, at(0));
     assert_eq!(fast.peek(&state, at(0), 0).reset_after, free);

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, DenialLockout, GiveBack};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, DenialLockout, GiveBack, reserve};
 use tower_throttle::clock::Tick;
 use tower_throttle::store::{Backend, Op, Receipt};
 use tower_throttle::testkit::Law;
@@ -81,7 +81,6 @@ impl Model {
         decide: impl FnOnce(&AnyAlgorithm, &mut <AnyAlgorithm as Algorithm>::State) -> Decision,
     ) -> (bool, u64) {
         if self.is_blocked(now) {
-            // A full queue denies even a request without a cost.
             let looked = decide(&self.limit, &mut self.state.clone());
             return (cost > 0 || looked.is_denied(), 0);
         }
@@ -156,13 +155,13 @@ fn a_lockout_of_denials_agrees_with_the_oracle() {
                         let reserves = kind == 2;
                         let looked = algorithm.peek(&state, at(then), cost);
                         let decision = if reserves {
-                            algorithm.reserve(&mut state, at(then), cost, most)
+                            reserve(&algorithm, &mut state, at(then), cost, most)
                         } else {
                             algorithm.decide(&mut state, at(then), cost)
                         };
                         let found = model.request(then, cost, |limit, state| {
                             if reserves {
-                                limit.reserve(state, at(then), cost, most)
+                                reserve(limit, state, at(then), cost, most)
                             } else {
                                 limit.decide(state, at(then), cost)
                             }

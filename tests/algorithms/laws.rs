@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, Charge};
+use tower_throttle::algorithm::Algorithm;
 use tower_throttle::testkit::Law;
-use tower_throttle::{
-    LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, WarmUp, clock::Tick,
-};
+use tower_throttle::{Quota, SlidingGrid, SlidingLog, SlidingWindow, WarmUp, clock::Tick};
 
 use crate::random::{Random, seeds};
 use crate::subjects::{quota, random_subjects, subjects};
@@ -45,23 +43,6 @@ fn an_unused_key_resets_after_no_time_whatever_was_refunded() {
 #[test]
 fn remaining_is_the_largest_cost_that_passes() {
     holds(Law::Remaining, 200);
-}
-
-/// Shows promise 2.
-#[test]
-fn a_queue_charged_beyond_the_last_tick_never_returns_a_zero_retry_after() {
-    for charge in [Charge::After, Charge::Before] {
-        let quota = Quota::per_second(1);
-        let line = LeakyBucket::new(quota).queue(1 << 20).charge_mode(charge);
-        let mut state = line.fresh(Tick::MAX);
-        // An unused queue admits the first charge at once, so it takes two.
-        for _ in 0..2 {
-            line.charge(&mut state, Tick::MAX, u64::MAX);
-        }
-        let decision = line.peek(&state, Tick::MAX, 2);
-        assert!(decision.is_denied(), "{decision:?}");
-        assert!(decision.retry_after > Some(Duration::ZERO), "{decision:?}");
-    }
 }
 
 /// From `forgettable_at` on a state decides like a fresh one, so dropping it changes no decision.
@@ -150,11 +131,8 @@ fn a_sliding_window_counts_smooth_traffic_within_one_of_the_log() {
 fn setters_give_the_same_policy_in_any_order() {
     let (before, quota) = (Quota::per_second(7), Quota::per_minute(300));
     let (over, wait) = (Duration::from_secs(20), Duration::from_millis(30));
-    let expected = WarmUp::new(quota, over)
-        .cold_factor(5)
-        .queue(9)
-        .max_wait(wait);
-    let warm = WarmUp::new(before, over).max_wait(wait).queue(9);
+    let expected = WarmUp::new(quota, over).cold_factor(5).max_cost(9);
+    let warm = WarmUp::new(before, over).max_cost(9);
     let warm = warm.cold_factor(5).with_quota(quota);
     assert_eq!(warm.expect("a valid quota"), expected);
 

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Charge};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, reserve};
 use tower_throttle::clock::Tick;
 use tower_throttle::{
     Decision, FixedWindow, LeakyBucket, Limiter, ManualClock, Quota, SlidingGrid, SlidingLog,
@@ -27,10 +27,10 @@ fn limiter<A: Algorithm>(algorithm: A) -> (Limiter<A, ManualClock>, ManualClock)
     (Limiter::new(algorithm).with_clock(clock.clone()), clock)
 }
 
-/// A queue and a window: one part that makes requests wait, and one that does not.
+/// A bucket and a window: one part that books turns, and one that does not.
 fn mixed() -> (LeakyBucket, FixedWindow) {
     (
-        LeakyBucket::new(Quota::per_second(1)).queue(10),
+        LeakyBucket::new(Quota::per_second(1).burst(1)),
         FixedWindow::new(Quota::per_day(100)),
     )
 }
@@ -43,12 +43,12 @@ fn a_denied_try_acquire_takes_nothing_from_a_mixed_tuple() {
     for _ in 0..5 {
         assert!(!pair.try_acquire());
     }
-    let decision = pair.check();
+    let decision = pair.reserve(1, SECOND);
     assert_eq!(decision.wait(), Some(SECOND));
     let (window, _) = limiter((mixed().1, mixed().0));
     assert!(window.try_acquire());
     assert!(!window.try_acquire());
-    assert_eq!(window.check().wait(), Some(SECOND));
+    assert_eq!(window.reserve(1, SECOND).wait(), Some(SECOND));
 }
 
 /// Shows promise 15.
@@ -57,11 +57,9 @@ fn try_acquire_admits_what_check_admits_without_a_wait() {
     let quota = Quota::per_second(10);
     for algorithm in [
         AnyAlgorithm::new(TokenBucket::new(quota)),
-        AnyAlgorithm::new(TokenBucket::new(quota).queue(5)),
         AnyAlgorithm::new(LeakyBucket::new(quota)),
-        AnyAlgorithm::new(LeakyBucket::new(quota).queue(5)),
         AnyAlgorithm::new(SlidingLog::new(quota)),
-        AnyAlgorithm::new(WarmUp::new(quota, SECOND).queue(5)),
+        AnyAlgorithm::new(WarmUp::new(quota, SECOND)),
         AnyAlgorithm::new(mixed()),
     ] {
         let (tried, clock) = limiter(algorithm.clone());
@@ -85,7 +83,7 @@ fn try_acquire_admits_what_check_admits_without_a_wait() {
 fn acquire_is_denied_at_once_if_its_turn_comes_after_the_timeout() {
     let (pair, _) = limiter(mixed());
     for _ in 0..3 {
-        let _ = pair.check();
+        let _ = pair.reserve(1, SECOND * 9);
     }
     // The turn comes in 3 s.
     for timeout in [
@@ -130,14 +128,12 @@ fn a_cost_above_the_capacity_is_denied_by_every_operation() {
     let denied = |decision: &Decision| decision.is_denied() && decision.retry_after.is_none();
     for algorithm in [
         AnyAlgorithm::new(TokenBucket::new(quota)),
-        AnyAlgorithm::new(TokenBucket::new(quota).queue(1_000)),
         AnyAlgorithm::new(LeakyBucket::new(quota)),
         AnyAlgorithm::new(FixedWindow::new(quota)),
         AnyAlgorithm::new(SlidingLog::new(quota)),
         AnyAlgorithm::new(SlidingWindow::new(quota)),
         AnyAlgorithm::new(SlidingGrid::new(quota)),
-        AnyAlgorithm::new(LeakyBucket::new(quota).queue(1_000).max_cost(10)),
-        AnyAlgorithm::new(WarmUp::new(quota, SECOND).queue(1_000).max_cost(10)),
+        AnyAlgorithm::new(WarmUp::new(quota, SECOND).max_cost(10)),
     ] {
         let (limiter, _) = limiter(algorithm.clone());
         for cost in [11, 1_000] {
@@ -150,7 +146,7 @@ fn a_cost_above_the_capacity_is_denied_by_every_operation() {
                 "{algorithm:?}"
             );
             let mut state = algorithm.fresh(Tick::ZERO);
-            let decision = algorithm.reserve(&mut state, Tick::ZERO, cost, 100 * SECOND);
+            let decision = reserve(&algorithm, &mut state, Tick::ZERO, cost, 100 * SECOND);
             assert!(denied(&decision), "{algorithm:?}");
         }
         assert!(
@@ -162,51 +158,36 @@ fn a_cost_above_the_capacity_is_denied_by_every_operation() {
 
 /// Shows promise 5.
 #[test]
-fn a_queue_without_max_cost_admits_any_cost() {
-    let quota = Quota::per_second(10);
-    for algorithm in [
-        AnyAlgorithm::new(LeakyBucket::new(quota).queue(5)),
-        AnyAlgorithm::new(LeakyBucket::new(quota).queue(5).charge_mode(Charge::Before)),
-        AnyAlgorithm::new(WarmUp::new(quota, SECOND)),
-        AnyAlgorithm::new(WarmUp::new(quota, SECOND).queue(5)),
-    ] {
-        let (checked, _) = limiter(algorithm.clone());
-        assert!(checked.check_n(1_000).is_admitted(), "{algorithm:?}");
-        let (acquired, _) = limiter(algorithm.clone());
-        let decision = at_once(acquired.acquire(1_000, Duration::ZERO));
-        assert!(
-            decision.is_some_and(|decision| decision.is_admitted()),
-            "{algorithm:?}"
-        );
-        assert_eq!(checked.peek(), acquired.peek());
-    }
+fn a_warm_up_without_max_cost_admits_any_cost() {
+    let warm_up = WarmUp::new(Quota::per_second(10), SECOND).cold_factor(1);
+    let (checked, _) = limiter(warm_up);
+    assert!(checked.check_n(1_000).is_admitted());
+    let (acquired, _) = limiter(warm_up);
+    let decision = at_once(acquired.acquire(1_000, Duration::ZERO));
+    assert!(decision.is_some_and(|decision| decision.is_admitted()));
+    assert_eq!(checked.peek(), acquired.peek());
     // Later requests wait for the large one.
-    let (line, _) = limiter(LeakyBucket::new(quota).queue(5));
-    let _ = line.check_n(1_000);
-    assert_eq!(
-        line.check().retry_after,
-        Some(Duration::from_millis(99_500))
-    );
+    assert_eq!(checked.check().retry_after, Some(SECOND * 100));
 }
 
 #[test]
 fn a_request_that_would_wait_a_fraction_too_long_is_denied() {
-    fn check<A: Algorithm>(line: impl Fn(Duration) -> A) {
+    fn check<A: Algorithm>(line: &A) {
         // A third of a second, rounded down and up.
         for (max_wait, is_denied) in [(333_333_333, true), (333_333_334, false)] {
-            let line = line(Duration::from_nanos(max_wait));
             let now = Tick::ZERO.plus(SECOND);
             let mut state = line.fresh(now);
             assert!(line.decide(&mut state, now, 1).is_admitted(), "{line:?}");
-            let second = line.decide(&mut state, now, 1);
+            let most = Duration::from_nanos(max_wait);
+            let second = reserve(line, &mut state, now, 1, most);
             assert_eq!(second.is_denied(), is_denied, "{line:?}: {second:?}");
         }
     }
     let quota = Quota::per_second(3);
     let warm_up = WarmUp::new(quota, SECOND).cold_factor(1);
-    check(|max_wait| LeakyBucket::new(quota).queue(1).max_wait(max_wait));
-    check(|max_wait| TokenBucket::new(quota.burst(1)).queue(1).max_wait(max_wait));
-    check(|max_wait| warm_up.queue(1).max_wait(max_wait));
+    check(&LeakyBucket::new(quota.burst(1)));
+    check(&TokenBucket::new(quota.burst(1)));
+    check(&warm_up);
 }
 
 #[test]
@@ -233,38 +214,16 @@ fn settings_without_effect_or_out_of_range_are_refused() {
     ] {
         assert_eq!(refused(algorithm), no_burst);
     }
-    let meter = LeakyBucket::new(quota);
-    for (algorithm, expected) in [
-        (AnyAlgorithm::new(meter.max_wait(SECOND)), "max_wait: 1s"),
-        (AnyAlgorithm::new(meter.max_cost(5)), "max_cost: 5"),
-        (
-            AnyAlgorithm::new(meter.charge_mode(Charge::Before)),
-            "charge: before",
-        ),
-        (
-            AnyAlgorithm::new(TokenBucket::new(quota).max_wait(SECOND)),
-            "max_wait: 1s",
-        ),
-        (
-            AnyAlgorithm::new(WarmUp::new(quota, SECOND).max_wait(SECOND)),
-            "max_wait: 1s",
-        ),
-    ] {
-        let name = expected.split(':').next().expect("a name");
-        let expected =
-            format!("{expected} is not allowed; give a queue too: {name} has no effect without it");
-        assert_eq!(refused(algorithm), expected);
-    }
+    let aligned = TokenBucket::new(quota).aligned();
+    assert_eq!(
+        refused(AnyAlgorithm::new(aligned)),
+        "aligned: 1 is not allowed; give a refill_every too: aligned has no effect without it"
+    );
     let most = u64::MAX;
     for (algorithm, expected) in [
-        (AnyAlgorithm::new(meter.queue(1).max_cost(0)), "max_cost: 0"),
         (
-            AnyAlgorithm::new(TokenBucket::new(quota).queue(most)),
-            "queue: 18446744073709551615",
-        ),
-        (
-            AnyAlgorithm::new(WarmUp::new(quota, SECOND).queue(most)),
-            "queue: 18446744073709551615",
+            AnyAlgorithm::new(TokenBucket::new(quota).debt(most)),
+            "debt: 18446744073709551615",
         ),
         (
             AnyAlgorithm::new(WarmUp::new(quota, SECOND).max_cost(0)),
@@ -276,10 +235,6 @@ fn settings_without_effect_or_out_of_range_are_refused() {
         );
         assert_eq!(refused(algorithm), expected);
     }
-    assert_eq!(
-        refused(AnyAlgorithm::new(meter.queue(most))),
-        "queue: 18446744073709551615 is not allowed; give a number from 0 that the rate works off within 10 years"
-    );
     let anchored = FixedWindow::new(quota).anchored().offset(SECOND);
     assert_eq!(
         refused(AnyAlgorithm::new(anchored)),
@@ -291,20 +246,11 @@ fn settings_without_effect_or_out_of_range_are_refused() {
 fn settings_with_effect_are_accepted() {
     let quota = Quota::per_second(10);
     for algorithm in [
-        AnyAlgorithm::new(TokenBucket::new(quota.burst(50)).queue(5).max_wait(SECOND)),
+        AnyAlgorithm::new(TokenBucket::new(quota.burst(50)).debt(5)),
         AnyAlgorithm::new(LeakyBucket::new(quota.burst(50))),
-        AnyAlgorithm::new(LeakyBucket::new(quota).queue(0)),
-        AnyAlgorithm::new(
-            LeakyBucket::new(quota)
-                .queue(5)
-                .max_wait(SECOND)
-                .max_cost(9)
-                .charge_mode(Charge::Before),
-        ),
         AnyAlgorithm::new(FixedWindow::new(quota).offset(SECOND)),
         AnyAlgorithm::new(FixedWindow::new(quota).anchored()),
         AnyAlgorithm::new(SlidingGrid::new(quota).cells(5).strict()),
-        AnyAlgorithm::new(WarmUp::new(quota, SECOND).queue(5).max_wait(SECOND)),
         AnyAlgorithm::new(WarmUp::new(quota, SECOND).max_cost(5)),
     ] {
         assert_eq!(algorithm.validate(), Ok(()), "{algorithm:?}");

@@ -19,13 +19,6 @@ pub(crate) struct Rate {
     pub(crate) burst: u64,
 }
 
-/// How many units of cost may wait, and for how long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct QueueBounds {
-    pub(crate) units: u64,
-    pub(crate) max_wait: u64,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     FixedWindow {
@@ -43,19 +36,12 @@ pub(crate) enum Kind {
     },
     TokenBucket {
         initial: u64,
-        queue: QueueBounds,
     },
     LeakyMeter,
-    LeakyQueue {
-        queue: QueueBounds,
-        before: bool,
-        max_cost: Option<u64>,
-    },
     Lockout(Blocks),
     WarmUp {
         over: u64,
         factor: u64,
-        queue: QueueBounds,
         max_cost: Option<u64>,
     },
 }
@@ -76,8 +62,6 @@ enum State {
     Anchored(Option<(u64, u64)>),
     /// The tokens times the period (negative if there is a debt), and when that was.
     Tokens(i128, u64),
-    /// When the queue is free for a request of cost 1, times the limit; `None` if never used.
-    Line(Option<i128>),
     Lockout(Failures),
     /// Stored permits, and when the queue is free.
     StoredPermits(BigRational, BigRational),
@@ -100,7 +84,7 @@ impl Model {
         let mut model = Self {
             kind,
             rate,
-            state: State::Line(None),
+            state: State::Anchored(None),
         };
         model.reset(now);
         model
@@ -110,12 +94,11 @@ impl Model {
     pub(crate) fn reset(&mut self, now: u64) {
         self.state = match self.kind {
             Kind::AnchoredWindow => State::Anchored(None),
-            Kind::TokenBucket { initial, .. } => State::Tokens(
+            Kind::TokenBucket { initial } => State::Tokens(
                 i128::from(initial.min(self.rate.burst)) * self.period(),
                 now,
             ),
             Kind::LeakyMeter => State::Tokens(i128::from(self.rate.burst) * self.period(), now),
-            Kind::LeakyQueue { .. } => State::Line(None),
             Kind::Lockout(_) => State::Lockout(Failures::default()),
             Kind::WarmUp { .. } => State::StoredPermits(self.full(), whole(0)),
             _ => State::Counts(BTreeMap::new()),
@@ -134,25 +117,18 @@ impl Model {
     pub(crate) fn capacity(&self) -> u64 {
         match self.kind {
             Kind::TokenBucket { .. } | Kind::LeakyMeter => self.rate.burst,
-            Kind::LeakyQueue {
-                max_cost: Some(most),
-                ..
-            }
-            | Kind::WarmUp {
+            Kind::WarmUp {
                 max_cost: Some(most),
                 ..
             } => most,
-            Kind::LeakyQueue { queue, .. } => self.rate.burst.max(queue.units),
             _ => self.rate.limit,
         }
     }
 
-    /// The largest cost that is ever admitted. A queue without `max_cost` accepts any cost.
+    /// The largest cost that is ever admitted. A warm-up without `max_cost` accepts any cost.
     pub(crate) fn largest(&self) -> u64 {
         match self.kind {
-            Kind::LeakyQueue { max_cost: None, .. } | Kind::WarmUp { max_cost: None, .. } => {
-                u64::MAX
-            }
+            Kind::WarmUp { max_cost: None, .. } => u64::MAX,
             _ => self.capacity(),
         }
     }
@@ -245,31 +221,11 @@ impl Model {
         (tokens + earned).min(i128::from(self.rate.burst) * self.period())
     }
 
-    /// Whether a queue was never used, or charges before and has been idle for its whole capacity.
-    fn is_unused(&self, now: u64) -> bool {
-        let rest = i128::from(self.capacity() - 1) * self.period();
-        match (&self.state, self.kind) {
-            (State::Line(None), _) => true,
-            (State::Line(Some(free)), Kind::LeakyQueue { before: true, .. }) => {
-                free + rest <= i128::from(now) * self.limit()
-            }
-            _ => false,
-        }
-    }
-
     /// The exact wait after which a request of `cost` goes, in nanoseconds times the limit.
     fn wait(&self, now: u64, cost: u64) -> BigRational {
         let cost = i128::from(cost);
         let wait = match &self.state {
             State::Tokens(..) => cost * self.period() - self.tokens(now),
-            State::Line(_) if self.is_unused(now) => 0,
-            State::Line(Some(free)) => {
-                let own = match self.kind {
-                    Kind::LeakyQueue { before: true, .. } => (cost - 1).max(0) * self.period(),
-                    _ => 0,
-                };
-                free + own - i128::from(now) * self.limit()
-            }
             State::StoredPermits(_, free) => {
                 return ((free - whole(now)) * whole(self.rate.limit)).max(whole(0));
             }
@@ -291,53 +247,21 @@ impl Model {
         if cost > self.largest() {
             return None;
         }
-        let queue = match self.kind {
-            Kind::TokenBucket { queue, .. }
-            | Kind::WarmUp { queue, .. }
-            | Kind::LeakyQueue {
-                queue,
-                before: true,
-                ..
-            } => queue,
-            Kind::LeakyQueue {
-                queue,
-                before: false,
-                ..
-            } => QueueBounds {
-                units: queue.units.saturating_sub(cost - 1),
-                ..queue
-            },
-            Kind::LeakyMeter => QueueBounds {
-                units: 0,
-                max_wait: 0,
-            },
-            Kind::Lockout(_) => return self.failures(now).fits(now, cost).then_some(0),
-            _ => return (self.used(now).saturating_add(cost) <= self.rate.limit).then_some(0),
-        };
-        let wait = self.wait(now, cost);
-        let fits = wait <= whole(queue.units) * whole(self.rate.period)
-            && wait <= whole(queue.max_wait) * whole(self.rate.limit);
-        fits.then(|| self.reported(&wait))
+        match self.kind {
+            Kind::TokenBucket { .. } | Kind::LeakyMeter | Kind::WarmUp { .. } => {
+                (self.wait(now, cost) == whole(0)).then_some(0)
+            }
+            Kind::Lockout(_) => self.failures(now).fits(now, cost).then_some(0),
+            _ => (self.used(now).saturating_add(cost) <= self.rate.limit).then_some(0),
+        }
     }
 
     /// The wait of a reservation; `None` if it is longer than `max_wait`.
     pub(crate) fn reserve(&self, now: u64, cost: u64, max_wait: u64) -> Option<u64> {
         match self.kind {
             _ if cost > self.largest() => None,
-            Kind::TokenBucket { .. } | Kind::LeakyQueue { .. } if cost == 0 => Some(0),
-            Kind::TokenBucket { .. } | Kind::LeakyQueue { .. } | Kind::WarmUp { .. } => {
+            Kind::TokenBucket { .. } | Kind::LeakyMeter | Kind::WarmUp { .. } if cost > 0 => {
                 let wait = self.reported(&self.wait(now, cost));
-                (wait <= max_wait).then_some(wait)
-            }
-            // The level of a meter is the length of a queue.
-            Kind::LeakyMeter => {
-                let brim = i128::from(self.rate.burst) * self.period();
-                let level = if cost == 0 {
-                    0
-                } else {
-                    brim - self.tokens(now)
-                };
-                let wait = self.reported(&ratio(level, 1));
                 (wait <= max_wait).then_some(wait)
             }
             _ => self.check(now, cost),
@@ -355,8 +279,7 @@ impl Model {
         }
         let (cell, tokens) = (self.cell(now), i128::from(cost) * self.period());
         let level = matches!(self.state, State::Tokens(..)).then(|| self.tokens(now));
-        let unused = self.is_unused(now);
-        let (rate, limit) = (self.rate, self.limit());
+        let rate = self.rate;
         match (&mut self.state, self.kind) {
             (State::Counts(counts), Kind::SlidingLog) => {
                 let lives = |at: u64, units: u64| units > 0 && now < at + rate.period;
@@ -379,16 +302,6 @@ impl Model {
             (State::Tokens(level_then, at), _) => {
                 *level_then = level.expect("a bucket") - tokens;
                 *at = now;
-            }
-            (State::Line(free), kind) => {
-                let present = i128::from(now) * limit;
-                let unit = i128::from(rate.period);
-                let before = matches!(kind, Kind::LeakyQueue { before: true, .. });
-                *free = Some(match *free {
-                    _ if before && unused => present + unit,
-                    Some(free) if before => (free + tokens - unit).max(present) + unit,
-                    free => free.unwrap_or(present).max(present) + tokens,
-                });
             }
             (State::StoredPermits(..), _) => self.take_stored(now, cost),
             (State::Lockout(_), _) => unreachable!("handled above"),
@@ -459,8 +372,6 @@ impl Model {
         let period = self.rate.period;
         let level = matches!(self.state, State::Tokens(..)).then(|| self.tokens(now));
         let brim = i128::from(self.rate.burst) * self.period();
-        let idle = i128::from(self.capacity() - 1) * self.period();
-        let present = i128::from(now) * self.limit();
         let stable = ratio(self.rate.period, self.rate.limit);
         let rested = matches!(self.state, State::StoredPermits(..)).then(|| self.rested(now));
         match (&mut self.state, self.kind) {
@@ -484,18 +395,14 @@ impl Model {
                 *tokens = (level.expect("a bucket") + units).min(brim);
                 *at = now;
             }
-            (State::Anchored(_) | State::Line(None), _) => {}
-            (State::Line(Some(free)), Kind::LeakyQueue { before, .. }) => {
-                let unused = if before { present - idle } else { present };
-                *free = (*free - units).max(unused.min(*free));
-            }
+            (State::Anchored(_), _) => {}
             (State::StoredPermits(..), _) => {
                 let (stored, free) = rested.expect("a warm-up");
                 let price = (whole(cost) * stable - whole(since)).max(whole(0));
                 let earlier = (&free - price).max(whole(now));
                 self.state = State::StoredPermits(stored, earlier);
             }
-            _ => unreachable!("only a queue has a free moment"),
+            (State::Lockout(_), _) => unreachable!("handled above"),
         }
     }
 
@@ -503,7 +410,6 @@ impl Model {
     pub(crate) fn owes(&self, now: u64) -> bool {
         match &self.state {
             State::Tokens(..) => self.tokens(now) < 0,
-            State::Line(free) => free.is_some_and(|free| free > i128::from(now) * self.limit()),
             State::StoredPermits(_, free) => *free > whole(now),
             State::Lockout(_) => self.failures(now).owes(),
             _ => self.used(now) > self.rate.limit,
@@ -545,18 +451,6 @@ impl Model {
                 let left = full - used;
                 let tokens = i128::try_from(left.to_integer()).expect("tokens fit");
                 self.state = State::Tokens(tokens, now);
-            }
-            (State::Line(Some(free)), _) => {
-                let (time, present) = (ratio(*free, old.rate.limit), whole(now));
-                let free = if time > present {
-                    // The same number of units is queued, each worth its time at the new rate.
-                    let units = (time - &present) * whole(old.rate.limit) / whole(old.rate.period);
-                    present * whole(rate.limit) + in_parts(units)
-                } else {
-                    (time * whole(rate.limit)).ceil()
-                };
-                let free = i128::try_from(free.to_integer()).expect("times fit");
-                self.state = State::Line(Some(free));
             }
             _ => {}
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{AnyAlgorithm, Charge};
+use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::testkit::random_quota;
 pub(crate) use tower_throttle::testkit::{Promise, Subject};
 use tower_throttle::{
@@ -74,37 +74,13 @@ pub(crate) fn subjects(quota: Quota, burst: u64, cells: u64) -> Vec<Subject> {
         ),
         subject("leaky meter", LeakyBucket::new(with_burst), Promise::Bucket),
         subject(
-            "leaky queue",
-            LeakyBucket::new(quota).queue(8),
-            Promise::Paced(1),
-        ),
-        subject(
-            "leaky queue of costs",
-            LeakyBucket::new(quota).queue(8).max_cost(3),
-            Promise::Paced(3),
-        ),
-        Subject {
-            // It does not know which part of a cost is still to come.
-            refunds_parts: false,
-            ..subject(
-                "leaky queue that charges before",
-                LeakyBucket::new(quota)
-                    .queue(8)
-                    .max_cost(3)
-                    .charge_mode(Charge::Before),
-                Promise::Paced(3),
-            )
-        },
-        subject(
             "warm-up",
-            WarmUp::new(quota, Duration::from_nanos(5 * period)).queue(8),
+            WarmUp::new(quota, Duration::from_nanos(5 * period)),
             Promise::Paced(1),
         ),
         subject(
             "warm-up of costs",
-            WarmUp::new(quota, Duration::from_nanos(5 * period))
-                .queue(8)
-                .max_cost(3),
+            WarmUp::new(quota, Duration::from_nanos(5 * period)).max_cost(3),
             Promise::Paced(3),
         ),
     ];

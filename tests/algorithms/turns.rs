@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Charge};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
 use tower_throttle::clock::Tick;
 use tower_throttle::{
     FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
@@ -54,9 +54,6 @@ fn a_line_that_asks_at_whole_nanoseconds_loses_no_fraction() {
         let quota = Quota::per_second(limit).burst(1);
         check(&TokenBucket::new(quota), limit);
         check(&LeakyBucket::new(quota), limit);
-        for charge in [Charge::After, Charge::Before] {
-            check(&LeakyBucket::new(quota).queue(0).charge_mode(charge), limit);
-        }
         check(&AnyAlgorithm::new(TokenBucket::new(quota)), limit);
         let slower = TokenBucket::new(Quota::per_second(1_000));
         check(&(TokenBucket::new(quota), slower), limit);
@@ -93,7 +90,6 @@ fn a_wait_is_expected_to_the_nanosecond() {
     check(&TokenBucket::new(quota.burst(4)));
     check(&TokenBucket::new(quota.burst(1)).debt(3));
     check(&LeakyBucket::new(quota));
-    check(&LeakyBucket::new(quota).queue(0));
     check(&FixedWindow::new(quota));
     check(&FixedWindow::new(quota).anchored());
     check(&SlidingLog::new(quota));

@@ -334,8 +334,8 @@ fn no_numbers_in_a_reply_panic() {
             decisions += random_replies(&server, "c", SlidingWindow::new(quota)).await;
             decisions += random_replies(&server, "d", SlidingGrid::new(quota).cells(3)).await;
             decisions += random_replies(&server, "e", TokenBucket::new(quota)).await;
-            decisions += random_replies(&server, "f", LeakyBucket::new(quota).queue(5)).await;
-            let warm_up = WarmUp::new(quota, Duration::from_secs(1)).queue(5);
+            decisions += random_replies(&server, "f", LeakyBucket::new(quota)).await;
+            let warm_up = WarmUp::new(quota, Duration::from_secs(1));
             decisions += random_replies(&server, "g", warm_up).await;
             assert!(decisions > 10, "{decisions} replies were understood");
         });

@@ -53,15 +53,16 @@ pub(crate) struct Limits {
 impl Limits {
     pub(crate) fn new() -> Self {
         let queue = |quota, units| {
-            let local = Local::new(LeakyBucket::new(quota).queue(units)).capacity(10_000);
+            let local = Local::new(LeakyBucket::new(quota)).capacity(10_000);
             RateLimitLayer::new(client as Client, local)
+                .queue(units)
                 .seats(u32::try_from(SEATS).unwrap())
                 .when_full(WhenFull::Deny)
         };
         let bucket = TokenBucket::new(Quota::per_second(RATE).burst(BURST));
         Self {
-            queued: queue(Quota::per_second(RATE), 40),
-            slow: queue(Quota::per_hour(1), 1_000),
+            queued: queue(Quota::per_second(RATE).burst(1), 40),
+            slow: queue(Quota::per_hour(1).burst(1), 1_000),
             limited: RateLimitLayer::new(client as Client, Local::new(bucket).capacity(10_000)),
         }
     }

@@ -211,8 +211,10 @@ async fn the_headers_of_stacked_layers_are_all_kept() {
 #[cfg(feature = "tokio")]
 #[tokio::test(start_paused = true)]
 async fn a_response_after_a_wait_has_the_figures_at_its_end() {
-    let bucket = tower_throttle::LeakyBucket::new(Quota::per_second(1)).queue(20);
-    let layer = RateLimitLayer::new(Global, bucket).headers(Headers::Draft11);
+    let bucket = tower_throttle::LeakyBucket::new(Quota::per_second(1).burst(1));
+    let layer = RateLimitLayer::new(Global, bucket)
+        .queue(20)
+        .headers(Headers::Draft11);
     let state_header = async || {
         let response = ask(&layer, Request::new(())).await;
         lines(&response, "ratelimit")[0].to_owned()

@@ -204,9 +204,9 @@ async fn a_limit_in_shadow_mode_denies_nothing_and_takes_nothing_of_a_denied_req
     assert_eq!((counts.admitted, counts.shadow_denied), (1, 2));
 
     // Nor does a request wait that one would let wait.
-    let queue = LeakyBucket::new(Quota::per_day(1)).queue(5);
+    let queue = LeakyBucket::new(Quota::per_day(1).burst(1));
     let layer = RateLimitLayer::new(clients, window(9))
-        .and(RateLimitLayer::new(Global, queue))
+        .and(RateLimitLayer::new(Global, queue).queue(5))
         .shadow()
         .respond(AsError);
     let service = layer.layer(service_fn(async |n: u8| Ok::<_, BoxError>(n)));
@@ -367,16 +367,13 @@ mod queued {
 
     use super::*;
 
-    fn queue() -> LeakyBucket {
-        LeakyBucket::new(Quota::per_second(1)).queue(10)
-    }
-
     /// Shows promise 53.
     #[tokio::test(start_paused = true)]
     async fn a_request_dropped_in_the_queue_of_a_concurrency_limit_gives_back_its_turn() {
         for its_turn_came in [false, true] {
+            let bucket = LeakyBucket::new(Quota::per_second(1).burst(1));
             let layer = RateLimitLayer::new(Global, window(10))
-                .and(RateLimitLayer::new(Global, queue()))
+                .and(RateLimitLayer::new(Global, bucket).queue(10))
                 .and(ConcurrencyLimitLayer::new(Global, 1).queue(5))
                 .respond(AsError);
             let handle = layer.handle();
@@ -402,7 +399,7 @@ mod queued {
             assert_eq!(waiting(), (0, 0));
             assert_eq!(window.peek_now(&(), 0).remaining(), 9);
             let next = Duration::from_secs(u64::from(!its_turn_came));
-            let wait = line.peek_now(&(), 1).wait().unwrap_or_default();
+            let wait = line.peek_now(&(), 1).retry_after.unwrap_or_default();
             assert_eq!(wait.as_millis(), next.as_millis());
         }
     }

@@ -24,7 +24,7 @@ type Setting<T> = (&'static str, fn(T) -> T);
 /// Shows promise 50.
 #[test]
 fn a_setting_of_a_cloned_layer_does_not_change_the_original() {
-    let rate: Rate = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_day(1)).queue(1));
+    let rate: Rate = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_day(1))).queue(1);
     let settings: [Setting<Rate>; 7] = [
         ("name", |layer| layer.name("other")),
         ("shadow", Rate::shadow),

@@ -253,8 +253,9 @@ async fn the_cost_stays_an_estimate_until_the_last_handle_is_dropped() {
 #[cfg(feature = "tokio")]
 #[tokio::test(start_paused = true)]
 async fn what_a_request_has_not_used_moves_the_waiters_up() {
-    let bucket = TokenBucket::new(Quota::per_second(1).burst(3)).queue(20);
+    let bucket = TokenBucket::new(Quota::per_second(1).burst(3));
     let layer = RateLimitLayer::new(Global, bucket)
+        .queue(20)
         .cost(|_: &Request<Asked>| 3)
         .settle(AtEnd);
     let service = layer.layer(service_fn(serve));
@@ -272,8 +273,10 @@ async fn what_a_request_has_not_used_moves_the_waiters_up() {
 #[cfg(feature = "tokio")]
 #[tokio::test(start_paused = true)]
 async fn what_a_request_has_used_beyond_its_estimate_is_taken_while_others_wait() {
-    let bucket = || TokenBucket::new(Quota::per_second(1).burst(1)).queue(20);
-    let layer = RateLimitLayer::new(Global, (bucket(), bucket())).settle(AtEnd);
+    let bucket = || TokenBucket::new(Quota::per_second(1).burst(1));
+    let layer = RateLimitLayer::new(Global, (bucket(), bucket()))
+        .queue(20)
+        .settle(AtEnd);
     let service = layer.layer(service_fn(serve));
     let call = |said| service.clone().oneshot(Request::new((End::Body, said)));
     let first = call(Some(5)).await.unwrap();

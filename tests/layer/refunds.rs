@@ -30,12 +30,13 @@ type Slow = BoxService<Call, Settle, BoxError>;
 
 /// A service behind a limit, with responses that settle the cost.
 fn slow<L: Backend<()>>(limit: impl IntoBackend<Backend = L> + 'static) -> Slow {
-    counted(limit).0
+    counted(limit, 0).0
 }
 
 /// The same, and how often it was called.
 fn counted<L: Backend<()>>(
     limit: impl IntoBackend<Backend = L> + 'static,
+    queue: u32,
 ) -> (Slow, Arc<Mutex<u32>>) {
     let calls = Arc::new(Mutex::new(0));
     let counter = Arc::clone(&calls);
@@ -44,6 +45,7 @@ fn counted<L: Backend<()>>(
         async { Ok::<Settle, BoxError>(call.end.await?) }
     });
     let layer = RateLimitLayer::new(Global, limit)
+        .queue(queue)
         .respond(AsError)
         .cost(|call: &Call| call.cost)
         .settle(|settle: &Settle| *settle);
@@ -291,10 +293,10 @@ async fn tenths(waiting: &mut [Sent], calls: &Mutex<u32>, from: u64, to: u64) ->
 #[tokio::test(start_paused = true)]
 async fn waiters_move_up_by_what_a_late_refund_gives_back() {
     for algorithm in [
-        AnyAlgorithm::new(LeakyBucket::new(Quota::per_second(1)).queue(10)),
-        AnyAlgorithm::new(TokenBucket::new(Quota::per_second(1)).queue(10)),
+        AnyAlgorithm::new(LeakyBucket::new(Quota::per_second(1).burst(1))),
+        AnyAlgorithm::new(TokenBucket::new(Quota::per_second(1))),
     ] {
-        let (mut service, calls) = counted(Local::new(algorithm));
+        let (mut service, calls) = counted(Local::new(algorithm), 10);
         let first = Sent::new(&mut service, 1);
         let mut waiting: Vec<_> = (0..3).map(|_| Sent::new(&mut service, 1)).collect();
         tokio::time::advance(9 * SECOND / 10).await;

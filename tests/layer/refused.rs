@@ -28,7 +28,7 @@ fn layer() -> RateLimitLayer<Global, Local<FixedWindow>> {
 }
 
 fn queued() -> RateLimitLayer<Global, Local<LeakyBucket>> {
-    RateLimitLayer::new(Global, LeakyBucket::new(Quota::per_day(1)).queue(1))
+    RateLimitLayer::new(Global, LeakyBucket::new(Quota::per_day(1).burst(1))).queue(1)
 }
 
 /// Returns the message and the file of the panic in `build`.
@@ -119,9 +119,9 @@ fn expect_refused<L: IntoBackend>(limit: impl FnOnce() -> L + Copy + Send + 'sta
 #[test]
 fn settings_of_a_queue_are_refused_in_every_backend_without_one() {
     expect_refused(|| Quotas::new(window(), plan_of).tier("a", window()));
-    let queue = || LeakyBucket::new(Quota::per_day(1)).queue(1);
-    let tiers = Quotas::new(window(), plan_of).tier("a", queue());
-    drop(RateLimitLayer::new(Global, tiers).seats(1));
+    let bucket = || LeakyBucket::new(Quota::per_day(1).burst(1));
+    let tiers = Quotas::new(window(), plan_of).tier("a", bucket());
+    drop(RateLimitLayer::new(Global, tiers).queue(1).seats(1));
 
     #[cfg(feature = "tokio")]
     {
@@ -129,8 +129,8 @@ fn settings_of_a_queue_are_refused_in_every_backend_without_one() {
         let plans = || Cached::new(|()| async { Ok::<_, StoreError>(Plan::Default) });
         expect_refused(move || Quotas::new(window(), plans()));
         expect_refused(move || Fallback::new(local(), local()));
-        let queued = Fallback::new(local(), queue().into_backend());
-        drop(RateLimitLayer::new(Global, queued).seats(1));
+        let queued = Fallback::new(local(), bucket().into_backend());
+        drop(RateLimitLayer::new(Global, queued).queue(1).seats(1));
     }
     #[cfg(feature = "cas")]
     {
@@ -140,13 +140,23 @@ fn settings_of_a_queue_are_refused_in_every_backend_without_one() {
             let cas = Cas::new(MemoryStore::new(), "name", window());
             Quotas::new(cas, plan_of)
         });
-        let queued = Cas::new(MemoryStore::new(), "name", queue());
-        drop(RateLimitLayer::new(Global, queued).seats(1));
+        let queued = Cas::new(MemoryStore::new(), "name", bucket());
+        drop(RateLimitLayer::new(Global, queued).queue(1).seats(1));
+        let windows = || Cas::new(MemoryStore::new(), "name", window());
+        let (text, _) = refusal(move || drop(RateLimitLayer::new(Global, windows()).queue(1)));
+        assert!(
+            text.starts_with("`queue` for a limit without turns"),
+            "{text}"
+        );
     }
     #[cfg(feature = "redis")]
     {
         let redis = || tower_throttle::store::redis::Redis::open("redis://127.0.0.1:1").unwrap();
         expect_refused(move || redis().limiter("name", window()));
-        drop(RateLimitLayer::new(Global, redis().limiter("name", queue())).seats(1));
+        drop(
+            RateLimitLayer::new(Global, redis().limiter("name", bucket()))
+                .queue(1)
+                .seats(1),
+        );
     }
 }

@@ -265,8 +265,9 @@ mod metered {
         use tower_throttle::TokenBucket;
 
         let metrics = measure(|_| async {
-            let bucket = TokenBucket::new(Quota::per_hour(1).burst(1)).queue(2);
+            let bucket = TokenBucket::new(Quota::per_hour(1).burst(1));
             let layer = RateLimitLayer::new(|n: &u8| *n, bucket)
+                .queue(2)
                 .skip(|n: &u8| *n == 0)
                 .name("vault")
                 .respond(AsError);
@@ -296,8 +297,10 @@ mod metered {
         use tower_throttle::TokenBucket;
 
         let metrics = measure(|_| async {
-            let bucket = TokenBucket::new(Quota::per_minute(1).burst(1)).queue(2);
-            let layer = RateLimitLayer::new(|(): &()| 1, bucket).name("slow");
+            let bucket = TokenBucket::new(Quota::per_minute(1).burst(1));
+            let layer = RateLimitLayer::new(|(): &()| 1, bucket)
+                .queue(2)
+                .name("slow");
             let layer = layer.respond(AsError);
             let unit = service_fn(|(): ()| async { Ok::<_, BoxError>(()) });
             let mut service = layer.layer(unit);

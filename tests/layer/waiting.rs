@@ -32,8 +32,9 @@ const SECOND: Duration = Duration::from_secs(1);
 async fn the_time_until_the_decision_counts_as_a_part_of_the_timeout() {
     let script = Script::default();
     let reply = script.later();
-    let service =
-        RateLimitLayer::new(Global, script).layer(service_fn(|_: http::Request<()>| async {
+    let service = RateLimitLayer::new(Global, script)
+        .queue(9)
+        .layer(service_fn(|_: http::Request<()>| async {
             Ok::<_, Boxed>(http::Response::new(()))
         }));
     let request = http::Request::builder()
@@ -138,8 +139,10 @@ async fn the_service_is_polled_for_readiness_again_after_a_wait() {
 /// Shows promise 62.
 #[tokio::test(start_paused = true)]
 async fn the_queue_position_of_a_cancelled_waiter_is_free() {
-    let bucket = TokenBucket::new(Quota::per_second(1).burst(1)).queue(1);
-    let layer = RateLimitLayer::new(Global, bucket).respond(AsError);
+    let bucket = TokenBucket::new(Quota::per_second(1).burst(1));
+    let layer = RateLimitLayer::new(Global, bucket)
+        .queue(1)
+        .respond(AsError);
     let mut service = layer.layer(service_fn(echo));
     service.ready().await.unwrap().call(0).await.unwrap();
     let mut waits = task::spawn(service.ready().await.unwrap().call(1));

@@ -80,8 +80,9 @@ async fn each_decision_about_a_key_is_told_once_to_all_who_watch() {
 #[tokio::test(start_paused = true)]
 async fn a_request_that_waits_is_told_when_its_wait_is_over() {
     let seen = Seen::default();
-    let line = LeakyBucket::new(Quota::per_second(1)).queue(1);
+    let line = LeakyBucket::new(Quota::per_second(1).burst(1));
     let layer = RateLimitLayer::new(|n: &u64| *n, line)
+        .queue(1)
         .watch(seen.clone())
         .respond(AsError);
     let service = layer.layer(service_fn(async |n: u64| Ok::<_, BoxError>(n)));

@@ -17,7 +17,7 @@ const GLOBAL: &str = "\"global\"";
 const LINES: [&str; 9] = [
     "token_bucket 4/min",
     "leaky_bucket 4/min",
-    "leaky_bucket 4/min; queue=0",
+    "leaky_bucket 4/min; queue=3; max_wait=1us",
     "fixed_window 4/min",
     "fixed_window 4/min; anchored=true",
     "sliding_window 4/min",

@@ -24,7 +24,7 @@ impl Random {
 const LINES: [&str; 9] = [
     "token_bucket 10/s",
     "token_bucket 7/min; queue=3; burst=9; initial=0; max_wait=90s",
-    "leaky_bucket 3/s; queue=0; charge=before",
+    "leaky_bucket 3/s; queue=2; max_wait=1s",
     "fixed_window 100/week; offset=4d",
     "sliding_grid 60/h; strict=true; cells=12",
     "sliding_log 5/min + token_bucket 1/s",

@@ -5,7 +5,7 @@ use tower_throttle::{AsError, LeakyBucket, Quota, RateLimitLayer, TokenBucket, q
 use crate::support::{Harness, Job, cancel, key, pass, settle};
 
 fn bucket() -> LeakyBucket {
-    LeakyBucket::new(Quota::per_second(1).burst(10)).queue(50)
+    LeakyBucket::new(Quota::per_second(1).burst(1))
 }
 
 #[tokio::test(start_paused = true)]
@@ -13,7 +13,9 @@ async fn a_refund_moves_the_queue_up() {
     // At most what is still taken is given back: those that wait hold nothing.
     for refund in [1, 2] {
         let expected = [(0, 0), (1, 500), (2, 1_500), (3, 2_500), (9, 3_500)];
-        let layer = RateLimitLayer::new(key, bucket()).respond(AsError);
+        let layer = RateLimitLayer::new(key, bucket())
+            .queue(50)
+            .respond(AsError);
         let harness = Harness::new(&layer);
         let _calls = harness.send_all(0..4).await;
         pass(500).await;
@@ -27,7 +29,9 @@ async fn a_refund_moves_the_queue_up() {
 
 #[tokio::test(start_paused = true)]
 async fn a_penalty_delays_all_that_wait() {
-    let layer = RateLimitLayer::new(key, bucket()).respond(AsError);
+    let layer = RateLimitLayer::new(key, bucket())
+        .queue(50)
+        .respond(AsError);
     let harness = Harness::new(&layer);
     let _calls = harness.send_all(0..3).await;
     layer.handle().charge(&0_u32, 2).await.unwrap();

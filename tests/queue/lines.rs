@@ -13,9 +13,10 @@ use crate::support::{Boxed, Call, Harness, Job, Record, cancel, key, pass};
 
 /// A harness whose layer has the key `key` and the cost `job.cost`.
 macro_rules! harness {
-    ($limit:expr) => {
+    ($limit:expr, $queue:expr) => {
         Harness::new(
             &RateLimitLayer::new(key, $limit)
+                .queue($queue)
                 .cost(|job: &crate::support::Job| job.cost)
                 .respond(AsError),
         )
@@ -30,7 +31,7 @@ async fn denied(call: Call) -> RateLimited {
 /// Shows promises 25, 59.
 #[tokio::test(start_paused = true)]
 async fn a_leaky_bucket_releases_one_per_interval() {
-    let harness = harness!(LeakyBucket::new(Quota::per_second(2)).queue(20));
+    let harness = harness!(LeakyBucket::new(Quota::per_second(2).burst(1)), 20);
     let _calls = harness.send_all(0..5).await;
     pass(5_000).await;
     assert_eq!(
@@ -42,8 +43,8 @@ async fn a_leaky_bucket_releases_one_per_interval() {
 /// Shows promise 26.
 #[tokio::test(start_paused = true)]
 async fn a_warm_up_releases_faster_and_faster() {
-    let warm = WarmUp::new(Quota::per_second(2), Duration::from_secs(4)).queue(20);
-    let harness = harness!(warm);
+    let warm = WarmUp::new(Quota::per_second(2), Duration::from_secs(4));
+    let harness = harness!(warm, 20);
     let _calls = harness.send_all(0..5).await;
     pass(10_000).await;
     let expected = [(0, 0), (1, 1_375), (2, 2_500), (3, 3_375), (4, 4_000)];
@@ -53,7 +54,7 @@ async fn a_warm_up_releases_faster_and_faster() {
 /// Shows promise 62.
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_request_frees_the_last_slot() {
-    let harness = harness!(LeakyBucket::new(Quota::per_second(1)).queue(20));
+    let harness = harness!(LeakyBucket::new(Quota::per_second(1).burst(1)), 20);
     let mut calls = harness.send_all(0..6).await;
     pass(1_500).await;
     assert_eq!(harness.served(), [(0, 0), (1, 1_000)]);
@@ -76,8 +77,7 @@ async fn a_cancelled_request_frees_the_last_slot() {
 /// Shows promise 10.
 #[tokio::test(start_paused = true)]
 async fn thirds_of_a_nanosecond_are_not_lost_by_refunds() {
-    let harness = harness!(LeakyBucket::new(Quota::per_second(3).burst(50)).queue(1_000));
-    // Different costs, so moments are shifted and not passed on.
+    let harness = harness!(LeakyBucket::new(Quota::per_second(3).burst(2)), 1_000);
     let _first = harness.send_of(0, 2).await;
     let calls = harness.send_all(1..301).await;
     let _last = harness.send(999).await;
@@ -87,14 +87,14 @@ async fn thirds_of_a_nanosecond_are_not_lost_by_refunds() {
     pass(10_000).await;
     let served = harness.times();
     assert_eq!(served.len(), 2);
-    // 666,666,666 and two thirds; timers fire at whole milliseconds.
-    assert_eq!(served[1], (999, 667_000));
+    // 333,333,333 and a third; timers fire at whole milliseconds.
+    assert_eq!(served[1], (999, 334_000));
 }
 
 /// Shows promise 59.
 #[tokio::test(start_paused = true)]
 async fn each_key_has_its_own_queue() {
-    let harness = harness!(LeakyBucket::new(Quota::per_second(1)).queue(20));
+    let harness = harness!(LeakyBucket::new(Quota::per_second(1).burst(1)), 20);
     let _a = harness.send_all(0..3).await;
     let mut b = harness.send_all(1_000..1_003).await;
     cancel(b.remove(1)).await;
@@ -108,8 +108,9 @@ async fn each_key_has_its_own_queue() {
 /// Shows promise 59.
 #[tokio::test(start_paused = true)]
 async fn a_new_request_does_not_overtake_even_if_the_limiter_would_admit_it() {
-    let layer =
-        RateLimitLayer::new(key, LeakyBucket::new(Quota::per_second(1)).queue(20)).respond(AsError);
+    let layer = RateLimitLayer::new(key, LeakyBucket::new(Quota::per_second(1).burst(1)))
+        .queue(20)
+        .respond(AsError);
     let harness = Harness::new(&layer);
     let _calls = harness.send_all(0..3).await;
     // The limiter forgets the key and would admit the next request at once.
@@ -124,8 +125,9 @@ async fn a_new_request_does_not_overtake_even_if_the_limiter_would_admit_it() {
 /// Shows promise 61.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_would_wait_too_long_is_denied_at_once() {
-    let bucket = LeakyBucket::new(Quota::per_second(1)).queue(50);
-    let harness = harness!(bucket.max_wait(Duration::from_millis(2_500)));
+    let bucket = LeakyBucket::new(Quota::per_second(1).burst(1));
+    let layer = RateLimitLayer::new(key, bucket).queue(50).respond(AsError);
+    let harness = Harness::new(&layer.max_wait(Duration::from_millis(2_500)));
     let _calls = harness.send_all(0..3).await;
     pass(100).await;
     let late = harness.send(3).await;
@@ -159,7 +161,7 @@ macro_rules! call_without_polling {
 /// Shows promise 62.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_never_polled_passes_its_turn_on() {
-    let harness = harness!(LeakyBucket::new(Quota::per_second(1)).queue(20));
+    let harness = harness!(LeakyBucket::new(Quota::per_second(1).burst(1)), 20);
     let _first = harness.send(0).await;
     let held = call_without_polling!(harness);
     let _next = harness.send(2).await;
@@ -174,7 +176,7 @@ async fn a_call_that_is_never_polled_passes_its_turn_on() {
 /// Shows promise 59.
 #[tokio::test(start_paused = true)]
 async fn a_call_polled_without_a_wake_up_does_not_proceed_early() {
-    let harness = harness!(LeakyBucket::new(Quota::per_second(1)).queue(20));
+    let harness = harness!(LeakyBucket::new(Quota::per_second(1).burst(1)), 20);
     let _first = harness.send(0).await;
     let mut calls: Vec<_> = (1..4)
         .map(|name| {
@@ -246,8 +248,8 @@ macro_rules! flaky {
             inner,
             readiness: Arc::clone(&readiness),
         });
-        let bucket = LeakyBucket::new(Quota::per_second(1)).queue(20);
-        let limit = RateLimitLayer::new(key, bucket).respond(AsError);
+        let bucket = LeakyBucket::new(Quota::per_second(1).burst(1));
+        let limit = RateLimitLayer::new(key, bucket).queue(20).respond(AsError);
         Harness::new(&ServiceBuilder::new().layer(limit).layer(flaky_layer))
     }};
 }
@@ -269,9 +271,9 @@ async fn a_turn_is_used_up_by_a_request_whose_service_then_fails() {
 /// Shows promise 224.
 #[tokio::test(start_paused = true)]
 async fn a_lockout_counts_the_denials_of_a_full_queue() {
-    let queue = LeakyBucket::new(Quota::per_second(1)).queue(1);
-    let lockout = Lockout::new(Quota::per_minute(2)).after_denials_of(queue);
-    let layer = RateLimitLayer::new(key, lockout).respond(AsError);
+    let bucket = LeakyBucket::new(Quota::per_second(1).burst(1));
+    let lockout = Lockout::new(Quota::per_minute(2)).after_denials_of(bucket);
+    let layer = RateLimitLayer::new(key, lockout).queue(1).respond(AsError);
     let harness = Harness::new(&layer);
     let _calls = harness.send_all(0..2).await;
     for call in harness.send_all(2..4).await {

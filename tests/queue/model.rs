@@ -297,7 +297,7 @@ async fn the_line_of_every_algorithm_is_that_of_a_plain_list() {
         TokenBucket::new(per_5_ms(3).burst(2)),
         TokenBucket::new(per_5_ms(1)).debt(2),
         LeakyBucket::new(per_5_ms(2)),
-        LeakyBucket::new(per_5_ms(2)).queue(0),
+        LeakyBucket::new(per_5_ms(2).burst(1)),
         FixedWindow::new(per_5_ms(3)),
         SlidingLog::new(per_5_ms(3)),
         SlidingWindow::new(per_5_ms(3)),

@@ -14,8 +14,9 @@ use crate::support::{Harness, key, pass};
 /// Shows promise 70.
 #[tokio::test(start_paused = true)]
 async fn the_newest_is_released_first_and_the_oldest_is_shed() {
-    let bucket = LeakyBucket::new(Quota::per_second(1)).queue(3);
+    let bucket = LeakyBucket::new(Quota::per_second(1).burst(1));
     let layer = RateLimitLayer::new(key, bucket)
+        .queue(3)
         .respond(AsError)
         .order(Order::Newest);
     let harness = Harness::new(&layer);
@@ -40,9 +41,11 @@ async fn the_newest_is_released_first_and_the_oldest_is_shed() {
 /// Shows promise 61.
 #[tokio::test(start_paused = true)]
 async fn the_oldest_is_denied_after_the_longest_wait_if_another_order_overtakes_it() {
-    let bucket = LeakyBucket::new(Quota::per_second(1)).queue(9);
-    let bucket = bucket.max_wait(Duration::from_millis(2_500));
-    let layer = RateLimitLayer::new(key, bucket).respond(AsError);
+    let bucket = LeakyBucket::new(Quota::per_second(1).burst(1));
+    let layer = RateLimitLayer::new(key, bucket)
+        .queue(9)
+        .max_wait(Duration::from_millis(2_500))
+        .respond(AsError);
     let harness = Harness::new(&layer);
     let newest_first = Harness::new(&layer.clone().order(Order::Newest));
     let _first = harness.send(0).await;
@@ -67,8 +70,8 @@ async fn the_oldest_is_denied_after_the_longest_wait_if_another_order_overtakes_
 /// Shows promise 59.
 #[tokio::test(start_paused = true)]
 async fn the_newest_is_not_released_before_a_granted_moment() {
-    let bucket = LeakyBucket::new(Quota::per_second(1)).queue(20);
-    let layer = RateLimitLayer::new(key, bucket).respond(AsError);
+    let bucket = LeakyBucket::new(Quota::per_second(1).burst(1));
+    let layer = RateLimitLayer::new(key, bucket).queue(20).respond(AsError);
     let harness = Harness::new(&layer);
     let newest_first = Harness::new(&layer.clone().order(Order::Newest));
     let _calls = harness.send_all(0..3).await;
@@ -83,9 +86,10 @@ async fn the_newest_is_not_released_before_a_granted_moment() {
 /// Shows promise 70.
 #[tokio::test(start_paused = true)]
 async fn no_waiter_is_shed_for_a_request_that_another_limit_denies() {
-    let bucket = LeakyBucket::new(Quota::per_second(1)).queue(2);
+    let bucket = LeakyBucket::new(Quota::per_second(1).burst(1));
     let window = FixedWindow::new(Quota::per_day(5));
     let layer = RateLimitLayer::new(key, (bucket, window))
+        .queue(2)
         .max_wait(Duration::from_secs(30))
         .respond(AsError)
         .order(Order::Newest);
@@ -109,8 +113,9 @@ async fn no_waiter_is_shed_for_a_request_that_another_limit_denies() {
 /// Shows promise 68.
 #[tokio::test(start_paused = true)]
 async fn a_request_without_a_seat_is_denied_with_retry_after() {
-    let bucket = LeakyBucket::new(Quota::per_second(1)).queue(20);
+    let bucket = LeakyBucket::new(Quota::per_second(1).burst(1));
     let layer = RateLimitLayer::new(key, bucket)
+        .queue(20)
         .respond(AsError)
         .seats(1)
         .when_full(WhenFull::Deny);
@@ -131,15 +136,15 @@ async fn a_request_without_a_seat_is_denied_with_retry_after() {
 #[tokio::test(start_paused = true)]
 async fn a_quota_change_reschedules_waiters() {
     for faster in [true, false] {
-        let bucket = LeakyBucket::new(Quota::per_second(1)).queue(20);
-        let layer = RateLimitLayer::new(key, bucket).respond(AsError);
+        let bucket = LeakyBucket::new(Quota::per_second(1).burst(1));
+        let layer = RateLimitLayer::new(key, bucket).queue(20).respond(AsError);
         let harness = Harness::new(&layer);
         let _calls = harness.send_all(0..4).await;
         pass(500).await;
-        let quota = Quota::per_second(if faster { 10 } else { 1 });
+        let quota = Quota::per_second(if faster { 10 } else { 1 }).burst(1);
         layer.handle().set_quota(quota).unwrap();
         if !faster {
-            let slow = Quota::per(1, Duration::from_secs(2));
+            let slow = Quota::per(1, Duration::from_secs(2)).burst(1);
             layer.handle().set_quota(slow).unwrap();
         }
         let _last = harness.send(9).await;
@@ -157,8 +162,8 @@ async fn a_quota_change_reschedules_waiters() {
 /// Shows promise 61.
 #[tokio::test(start_paused = true)]
 async fn a_request_whose_timeout_is_shorter_than_its_wait_is_denied_at_once() {
-    let bucket = LeakyBucket::new(Quota::per_second(1)).queue(20);
-    let layer = RateLimitLayer::new(Global, bucket);
+    let bucket = LeakyBucket::new(Quota::per_second(1).burst(1));
+    let layer = RateLimitLayer::new(Global, bucket).queue(20);
     let service = layer.layer(service_fn(|_: Request<()>| async {
         Ok::<_, Infallible>(Response::new(()))
     }));
@@ -184,9 +189,10 @@ async fn a_request_whose_timeout_is_shorter_than_its_wait_is_denied_at_once() {
 /// Shows promise 61.
 #[tokio::test(start_paused = true)]
 async fn the_waits_in_several_queues_together_are_no_longer_than_the_timeout() {
-    let line = || LeakyBucket::new(Quota::per(1, Duration::from_millis(900))).queue(20);
+    let line = || LeakyBucket::new(Quota::per(1, Duration::from_millis(900)).burst(1));
     let layer = RateLimitLayer::new(|request: &Request<u8>| *request.body(), line())
-        .and(RateLimitLayer::new(Global, line()));
+        .queue(20)
+        .and(RateLimitLayer::new(Global, line()).queue(20));
     let service = layer.layer(service_fn(|_: Request<u8>| async {
         Ok::<_, Infallible>(Response::new(()))
     }));

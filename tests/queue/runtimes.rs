@@ -24,7 +24,9 @@ type Layered =
     RateLimitLayer<Global, Local<LeakyBucket>, tower_throttle::respond::Responder<AsError>>;
 
 fn layer(quota: Quota) -> Layered {
-    RateLimitLayer::new(Global, LeakyBucket::new(quota).queue(100)).respond(AsError)
+    RateLimitLayer::new(Global, LeakyBucket::new(quota.burst(1)))
+        .queue(100)
+        .respond(AsError)
 }
 
 fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {

@@ -12,8 +12,9 @@ use crate::support::{Harness, Job, cancel, pass, poll_ready, settle};
 
 /// One request per second, and at most `seats` queued requests in total.
 fn layer(seats: u32) -> RateLimitLayer<Global, Local<LeakyBucket>, AsErrors> {
-    let bucket = LeakyBucket::new(Quota::per_second(1)).queue(100);
+    let bucket = LeakyBucket::new(Quota::per_second(1).burst(1));
     RateLimitLayer::new(Global, bucket)
+        .queue(100)
         .respond(AsError)
         .seats(seats)
 }

@@ -22,7 +22,9 @@ use crate::support::{Harness, Job, pass, settle};
 
 /// One request per second, and two seats.
 fn two_seats() -> RateLimitLayer<Global, Local<LeakyBucket>> {
-    RateLimitLayer::new(Global, LeakyBucket::new(Quota::per_second(1)).queue(100)).seats(2)
+    RateLimitLayer::new(Global, LeakyBucket::new(Quota::per_second(1).burst(1)))
+        .queue(100)
+        .seats(2)
 }
 
 fn app() -> Router {
@@ -175,7 +177,8 @@ async fn hyper_and_tonic_hold_requests_without_a_seat_by_default() {
 /// Shows promise 68.
 #[tokio::test(start_paused = true)]
 async fn a_client_waits_until_a_seat_is_free() {
-    let layer = RateLimitLayer::new(Global, LeakyBucket::new(Quota::per_second(1)).queue(100))
+    let layer = RateLimitLayer::new(Global, LeakyBucket::new(Quota::per_second(1).burst(1)))
+        .queue(100)
         .respond(AsError)
         .seats(2);
     let harness = Harness::new(&layer);

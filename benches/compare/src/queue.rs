@@ -128,8 +128,9 @@ where
 fn layer(waiting: usize, order: Order) -> Figures {
     run(waiting, || {
         let quota = Quota::per(PER_MS as u64, Duration::from_millis(1));
-        let bucket = LeakyBucket::new(quota).queue(waiting as u64);
+        let bucket = LeakyBucket::new(quota.burst(1));
         let layer = RateLimitLayer::new(Global, bucket)
+            .queue(u32::MAX)
             .respond(Never)
             .order(order);
         let mut service = layer.layer(Idle);
@@ -189,9 +190,10 @@ fn important(waiting: usize) -> f64 {
         .expect("a runtime");
     runtime.block_on(async {
         // Nothing is released meanwhile, and the first one passes at once.
-        let bucket = LeakyBucket::new(Quota::per_hour(1)).queue(waiting as u64);
-        let bucket = bucket.max_wait(Duration::MAX);
-        let layer = RateLimitLayer::new(Global, bucket).priority(|rank: &Priority| *rank);
+        let bucket = LeakyBucket::new(Quota::per_hour(1));
+        let layer = RateLimitLayer::new(Global, bucket)
+            .queue(u32::MAX)
+            .priority(|rank: &Priority| *rank);
         let mut service = layer.respond(Never).layer(Idle);
         let mut cx = Context::from_waker(Waker::noop());
         let mut enter = |rank| {

@@ -276,9 +276,7 @@ fn algorithms(effort: &Effort) {
     algorithm(effort, "sliding window", SlidingWindow::new(fast), 2.0);
     algorithm(effort, "sliding grid of 10", SlidingGrid::new(busy), 2.0);
     algorithm(effort, "leaky bucket", LeakyBucket::new(fast), 2.0);
-    let line = LeakyBucket::new(fast).queue(1_000);
-    algorithm(effort, "leaky bucket as a queue", line, 2.0);
-    let warm = WarmUp::new(Quota::per_second(1_000), Duration::from_secs(10)).queue(1_000);
+    let warm = WarmUp::new(Quota::per_second(1_000), Duration::from_secs(10));
     algorithm(effort, "warm-up", warm, 2.0);
     algorithm(
         effort,

@@ -15,7 +15,7 @@ const SNIPPETS: [(&str, &str); 11] = [
     ("leaky_bucket", "leaky_bucket 10/s; burst=50"),
     (
         "leaky_bucket_queue",
-        "leaky_bucket 10/s; queue=20; max_wait=2s; max_cost=5; charge=before",
+        "leaky_bucket 10/s; burst=1; queue=20; max_wait=2s",
     ),
     ("fixed_window", "fixed_window 10000/d; offset=1h"),
     ("fixed_window_anchored", "fixed_window 5/10s; anchored=true"),

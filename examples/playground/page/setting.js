@@ -35,7 +35,7 @@ export const SCENES = {
 
 export const MAX_POLICIES = 4;
 
-const FIRST_POLICIES = ["token_bucket 10/s; burst=50", "fixed_window 10/s", "leaky_bucket 10/s; queue=20"];
+const FIRST_POLICIES = ["token_bucket 10/s; burst=50", "fixed_window 10/s", "leaky_bucket 10/s; burst=1; queue=20"];
 
 /** The setting in a link, or the one at first. */
 export function fromFragment(fragment) {

@@ -45,8 +45,8 @@ const SUBJECTS: [Subject; 8] = [
     },
     Subject {
         file: "leaky_bucket",
-        title: "LeakyBucket, queue(10)",
-        policy: r#"{"algorithm":"leaky_bucket","limit":10,"period_ns":1000000000,"queue":10}"#,
+        title: "LeakyBucket, burst(1), queue(10)",
+        policy: r#"{"algorithm":"leaky_bucket","limit":10,"period_ns":1000000000,"burst":1,"queue":10}"#,
     },
     Subject {
         file: "warm_up",

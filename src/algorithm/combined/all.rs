@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::fields::Fields;
 use super::super::{Algorithm, Capabilities, Cost, GiveBack, Report};
-use super::merge::{count_denial, look, merge, take};
+use super::merge::{count_denial, look, merge};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -93,28 +93,6 @@ impl<A: Algorithm> All<A> {
         self.merged(each.map(|(part, state)| look(part, state, now, cost, wait)))
     }
 
-    /// Looks at every part before any of them takes the cost.
-    fn take(
-        &self,
-        states: &mut [A::State],
-        now: Tick,
-        cost: u64,
-        wait: Option<Duration>,
-    ) -> Decision {
-        let looked = self.look(states, now, cost, wait);
-        if !looked.is_denied() {
-            let each = self.each_mut(states);
-            return self.merged(each.map(|(part, state)| take(part, state, now, cost, wait)));
-        }
-        if !self.capabilities().counts_denials {
-            return looked;
-        }
-        for (part, state) in self.each_mut(states) {
-            count_denial(part, state, now, cost, wait);
-        }
-        self.look(states, now, cost, wait)
-    }
-
     /// Whether there is a state for each part.
     fn is_complete(&self, states: &[A::State]) -> bool {
         !self.parts.is_empty() && states.len() == self.parts.len()
@@ -152,22 +130,24 @@ impl<A: Algorithm> Algorithm for All<A> {
         self.parts.iter().map(|part| part.fresh(now)).collect()
     }
 
+    /// Looks at every part before any of them takes the cost.
     fn decide(&self, state: &mut Vec<A::State>, now: Tick, cost: u64) -> Decision {
-        self.take(state, now, cost, None)
+        let looked = self.peek(state, now, cost);
+        if !looked.is_denied() {
+            let each = self.each_mut(state);
+            return self.merged(each.map(|(part, state)| part.decide(state, now, cost)));
+        }
+        if !self.capabilities().counts_denials {
+            return looked;
+        }
+        for (part, state) in self.each_mut(state) {
+            count_denial(part, state, now, cost);
+        }
+        self.peek(state, now, cost)
     }
 
     fn peek(&self, state: &Vec<A::State>, now: Tick, cost: u64) -> Decision {
         self.look(state, now, cost, None)
-    }
-
-    fn reserve(
-        &self,
-        state: &mut Vec<A::State>,
-        now: Tick,
-        cost: u64,
-        max_wait: Duration,
-    ) -> Decision {
-        self.take(state, now, cost, Some(max_wait))
     }
 
     fn take_turn(&self, state: &mut Vec<A::State>, at: Tick, cost: u64) -> Decision {
@@ -238,7 +218,7 @@ impl<A: Algorithm> Algorithm for All<A> {
         self.peek(state, now, cost)
     }
 
-    fn peek_reserve(
+    fn peek_within(
         &self,
         state: &Vec<A::State>,
         now: Tick,

@@ -7,7 +7,7 @@ use super::super::Algorithm;
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 
-/// What `limit` would decide, taking nothing. With a wait, about a request that reserves a turn.
+/// What `limit` would decide, taking nothing. With a wait, about a request that may book a turn.
 #[inline]
 pub(super) fn look<A: Algorithm>(
     limit: &A,
@@ -17,36 +17,15 @@ pub(super) fn look<A: Algorithm>(
     wait: Option<Duration>,
 ) -> Decision {
     match wait {
-        Some(most) => A::peek_reserve(limit, state, now, cost, most),
+        Some(most) => limit.peek_within(state, now, cost, most),
         None => limit.peek(state, now, cost),
     }
 }
 
-/// Takes `cost` unless it is denied. With a wait, reserves a turn.
-#[inline]
-pub(super) fn take<A: Algorithm>(
-    limit: &A,
-    state: &mut A::State,
-    now: Tick,
-    cost: u64,
-    wait: Option<Duration>,
-) -> Decision {
-    match wait {
-        Some(most) => limit.reserve(state, now, cost, most),
-        None => limit.decide(state, now, cost),
-    }
-}
-
 /// Lets a limit that denies the cost count that. One that would admit it takes nothing.
-pub(super) fn count_denial<A: Algorithm>(
-    limit: &A,
-    state: &mut A::State,
-    now: Tick,
-    cost: u64,
-    wait: Option<Duration>,
-) {
-    if limit.capabilities().counts_denials && look(limit, state, now, cost, wait).is_denied() {
-        let _ = take(limit, state, now, cost, wait);
+pub(super) fn count_denial<A: Algorithm>(limit: &A, state: &mut A::State, now: Tick, cost: u64) {
+    if limit.capabilities().counts_denials && limit.peek(state, now, cost).is_denied() {
+        let _ = limit.decide(state, now, cost);
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::fields::Fields;
 use super::super::{Algorithm, Capabilities, Cost, GiveBack, Report};
-use super::merge::{count_denial, look, merge, take};
+use super::merge::{count_denial, look, merge};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -34,29 +34,6 @@ fn look_at_both<A: Algorithm, B: Algorithm>(
     merged(pair, first, second)
 }
 
-/// Looks at both limits before any of them takes the cost.
-#[inline]
-fn take_both<A: Algorithm, B: Algorithm>(
-    pair: &(A, B),
-    state: &mut (A::State, B::State),
-    now: Tick,
-    cost: u64,
-    wait: Option<Duration>,
-) -> Decision {
-    let looked = look_at_both(pair, state, now, cost, wait);
-    if !looked.is_denied() {
-        let first = take(&pair.0, &mut state.0, now, cost, wait);
-        let second = take(&pair.1, &mut state.1, now, cost, wait);
-        return merged(pair, first, second);
-    }
-    if !pair.capabilities().counts_denials {
-        return looked;
-    }
-    count_denial(&pair.0, &mut state.0, now, cost, wait);
-    count_denial(&pair.1, &mut state.1, now, cost, wait);
-    look_at_both(pair, state, now, cost, wait)
-}
-
 /// Takes from both or from none.
 impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
     type State = (A::State, B::State);
@@ -80,24 +57,25 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
         (self.0.fresh(now), self.1.fresh(now))
     }
 
+    /// Looks at both limits before any of them takes the cost.
     #[inline]
     fn decide(&self, state: &mut Self::State, now: Tick, cost: u64) -> Decision {
-        take_both(self, state, now, cost, None)
+        let looked = self.peek(state, now, cost);
+        if !looked.is_denied() {
+            let first = self.0.decide(&mut state.0, now, cost);
+            return merged(self, first, self.1.decide(&mut state.1, now, cost));
+        }
+        if !self.capabilities().counts_denials {
+            return looked;
+        }
+        count_denial(&self.0, &mut state.0, now, cost);
+        count_denial(&self.1, &mut state.1, now, cost);
+        self.peek(state, now, cost)
     }
 
     #[inline]
     fn peek(&self, state: &Self::State, now: Tick, cost: u64) -> Decision {
         look_at_both(self, state, now, cost, None)
-    }
-
-    fn reserve(
-        &self,
-        state: &mut Self::State,
-        now: Tick,
-        cost: u64,
-        max_wait: Duration,
-    ) -> Decision {
-        take_both(self, state, now, cost, Some(max_wait))
     }
 
     fn take_turn(&self, state: &mut Self::State, at: Tick, cost: u64) -> Decision {
@@ -156,7 +134,7 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
         decision
     }
 
-    fn peek_reserve(
+    fn peek_within(
         &self,
         state: &(A::State, B::State),
         now: Tick,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::{
     Algorithm, AnyAlgorithm, Cost, Fields, FixedWindow, GiveBack, LeakyBucket, Lockout, SlidingLog,
-    SlidingWindow, TokenBucket, WarmUp, fields::share_of,
+    SlidingWindow, TokenBucket, WarmUp, fields::share_of, reserve,
 };
 use super::All;
 use crate::clock::Tick;
@@ -76,24 +76,25 @@ macro_rules! check_all {
         let quota = Quota::per_minute(10);
         check_any(TokenBucket::new(quota));
         check_any(slow_start());
-        check_any(LeakyBucket::new(quota).queue(3));
-        check_any(WarmUp::new(quota, MINUTE).queue(3));
+        check_any(LeakyBucket::new(quota.burst(1)));
+        check_any(WarmUp::new(quota, MINUTE));
         check_any(FixedWindow::new(quota));
         check_any(FixedWindow::new(quota).anchored());
         check_any(SlidingWindow::new(quota));
         check_any(SlidingLog::new(quota));
         check_any(Lockout::new(quota));
-        check_any(Lockout::new(quota).after_denials_of(LeakyBucket::new(quota).queue(3)));
+        check_any(Lockout::new(quota).after_denials_of(LeakyBucket::new(quota)));
         check_wrapped(Own);
     }};
 }
 
 #[test]
 fn a_wrapped_limit_reports_what_it_does_alone() {
-    fn questions<A: Algorithm>(limit: &A) -> ([usize; 2], [bool; 3]) {
+    fn questions<A: Algorithm>(limit: &A) -> (usize, [bool; 4]) {
         (
-            [limit.capabilities().limits, limit.capabilities().waiting],
+            limit.capabilities().limits,
             [
+                limit.capabilities().books_turns,
                 limit.capabilities().is_user_code,
                 limit.capabilities().is_about_one_key,
                 limit.capabilities().counts_denials,
@@ -104,18 +105,17 @@ fn a_wrapped_limit_reports_what_it_does_alone() {
 
     let quota = Quota::per_minute(10);
     let bucket = TokenBucket::new(quota);
-    assert_eq!(questions(&FixedWindow::new(quota)), ([1, 0], [false; 3]));
-    assert_eq!(questions(&bucket), ([1, 1], [false; 3]));
-    assert_eq!(questions(&WarmUp::new(quota, MINUTE)), ([1, 1], [false; 3]));
-    assert_eq!(questions(&Own), ([1, 1], [true, false, false]));
-    assert_eq!(
-        questions(&Lockout::new(quota)),
-        ([1, 0], [false, true, false])
-    );
+    let turns = [true, false, false, false];
+    assert_eq!(questions(&FixedWindow::new(quota)), (1, [false; 4]));
+    assert_eq!(questions(&bucket), (1, turns));
+    assert_eq!(questions(&WarmUp::new(quota, MINUTE)), (1, turns));
+    assert_eq!(questions(&Own), (1, [false, true, false, false]));
+    let alone = [false, false, true, false];
+    assert_eq!(questions(&Lockout::new(quota)), (1, alone));
     let denials = Lockout::new(quota).after_denials_of(bucket);
-    assert_eq!(questions(&denials), ([1, 1], [false, true, true]));
+    assert_eq!(questions(&denials), (1, [true, false, true, true]));
     let mixed = (denials, Own);
-    assert_eq!(questions(&mixed), ([2, 2], [true; 3]));
+    assert_eq!(questions(&mixed), (2, [true; 4]));
 }
 
 #[test]
@@ -126,16 +126,17 @@ fn a_cancelled_request_and_a_ban_reach_a_wrapped_limit() {
         let mut results = Vec::new();
         let _ = limit.decide(&mut state, now, 1);
         for _ in 0..2 {
-            let placed = limit.reserve(&mut state, now, 1, MINUTE);
+            let placed = reserve(limit, &mut state, now, 1, MINUTE);
             results.push(placed.wait());
-            limit.refund(&mut state, now, Cost::new(1, now), GiveBack::Cancel);
+            let turn = now.plus(placed.wait().unwrap_or_default());
+            limit.refund(&mut state, now, Cost::new(1, turn), GiveBack::Cancel);
         }
         let before = limit.report(&state, now).is_blocked;
         A::ban(limit, &mut state, now, MINUTE);
         (results, [before, limit.report(&state, now).is_blocked])
     }
     check_all!(steps);
-    let line = LeakyBucket::new(Quota::per_minute(10)).queue(3);
+    let line = LeakyBucket::new(Quota::per_minute(10).burst(1));
     let (placed, _) = steps(&line);
     assert_eq!(placed, [Some(MINUTE / 10); 2]);
     assert_eq!(steps(&Lockout::new(Quota::per_minute(10))).1, [false, true]);

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::super::{
-    Algorithm, All, AnyAlgorithm, CalendarWindow, Charge, Cost, FixedWindow, GiveBack, LeakyBucket,
+    Algorithm, All, AnyAlgorithm, CalendarWindow, Cost, FixedWindow, GiveBack, LeakyBucket,
     Lockout, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp, settings_from_bytes,
     settings_to_bytes, state_from_bytes, state_to_bytes,
 };
@@ -11,7 +11,6 @@ use super::*;
 fn different() -> Vec<AnyAlgorithm> {
     let quota = Quota::per_minute(10);
     let second = Duration::from_secs(1);
-    let line = LeakyBucket::new(quota).queue(5);
     let warm = |factor| WarmUp::new(quota, second).cold_factor(factor);
     let bucket = TokenBucket::new(quota);
     let lockout = Lockout::new(quota);
@@ -22,17 +21,11 @@ fn different() -> Vec<AnyAlgorithm> {
         AnyAlgorithm::new(TokenBucket::new(quota.burst(20))),
         AnyAlgorithm::new(bucket.initial(0)),
         AnyAlgorithm::new(bucket.initial(1)),
-        AnyAlgorithm::new(bucket.queue(3)),
         AnyAlgorithm::new(bucket.debt(3)),
         AnyAlgorithm::new(bucket.refill_every(60 * second)),
         AnyAlgorithm::new(bucket.refill_every(60 * second).aligned()),
-        AnyAlgorithm::new(bucket.queue(3).max_wait(second)),
         AnyAlgorithm::new(LeakyBucket::new(quota)),
-        AnyAlgorithm::new(line),
-        AnyAlgorithm::new(line.queue(6)),
-        AnyAlgorithm::new(line.max_wait(second)),
-        AnyAlgorithm::new(line.max_cost(7)),
-        AnyAlgorithm::new(line.charge_mode(Charge::Before)),
+        AnyAlgorithm::new(LeakyBucket::new(quota.burst(1))),
         AnyAlgorithm::new(FixedWindow::new(quota)),
         AnyAlgorithm::new(FixedWindow::new(quota).offset(second)),
         AnyAlgorithm::new(FixedWindow::new(quota).anchored()),
@@ -53,8 +46,6 @@ fn different() -> Vec<AnyAlgorithm> {
         AnyAlgorithm::new(warm(3)),
         AnyAlgorithm::new(warm(4)),
         AnyAlgorithm::new(WarmUp::new(quota, 2 * second)),
-        AnyAlgorithm::new(warm(3).queue(2)),
-        AnyAlgorithm::new(warm(3).queue(2).max_wait(second)),
         AnyAlgorithm::new(warm(3).max_cost(2)),
         AnyAlgorithm::new((bucket, SlidingLog::new(quota))),
         AnyAlgorithm::new((SlidingLog::new(quota), bucket)),

@@ -205,20 +205,6 @@ impl<A: Algorithm> Algorithm for DenialLockout<A> {
         self.looked(state, now, cost, self.limit.peek(&state.limit, now, cost))
     }
 
-    fn reserve(
-        &self,
-        state: &mut Self::State,
-        now: Tick,
-        cost: u64,
-        max_wait: Duration,
-    ) -> Decision {
-        if self.blocked_until(state, now).is_some() {
-            return self.peek_reserve(state, now, cost, max_wait);
-        }
-        let decision = self.limit.reserve(&mut state.limit, now, cost, max_wait);
-        self.counted(state, now, cost, decision)
-    }
-
     fn refund(&self, state: &mut Self::State, now: Tick, cost: Cost, why: GiveBack) {
         self.limit.refund(&mut state.limit, now, cost, why);
         let phase = self.lockout.phase(&state.denials, now);
@@ -251,14 +237,14 @@ impl<A: Algorithm> Algorithm for DenialLockout<A> {
         self.looked(state, now, cost, looked)
     }
 
-    fn peek_reserve(
+    fn peek_within(
         &self,
         state: &Self::State,
         now: Tick,
         cost: u64,
         max_wait: Duration,
     ) -> Decision {
-        let looked = self.limit.peek_reserve(&state.limit, now, cost, max_wait);
+        let looked = self.limit.peek_within(&state.limit, now, cost, max_wait);
         self.looked(state, now, cost, looked)
     }
 

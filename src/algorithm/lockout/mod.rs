@@ -95,16 +95,6 @@ impl Algorithm for Lockout {
     }
 
     /// Without a copy of the state: no request waits.
-    fn peek_reserve(
-        &self,
-        state: &LockoutState,
-        now: Tick,
-        cost: u64,
-        _max_wait: Duration,
-    ) -> Decision {
-        self.peek(state, now, cost)
-    }
-
     fn ban(&self, state: &mut LockoutState, now: Tick, length: Duration) {
         let phase = self.phase(state, now);
         state.block_to(&phase, now.plus(length).as_nanos());

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::super::{
-    Algorithm, Cost, GiveBack, IntoAlgorithm, LeakyBucket, SlidingLog, TokenBucket,
+    Algorithm, Cost, GiveBack, IntoAlgorithm, LeakyBucket, SlidingLog, TokenBucket, reserve,
     settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes,
 };
 use super::{Lockout, LockoutState};
@@ -116,21 +116,16 @@ fn more_charges_than_can_be_counted_are_the_most_that_can() {
     assert_eq!(state.attempts.cost_from(0), Tick::MAX.as_nanos());
 }
 
-fn waiting<A: Algorithm>(algorithm: &A) -> usize {
-    algorithm.capabilities().waiting
-}
-
 #[test]
 fn a_lockout_of_denials_reports_what_its_limit_does() {
     let pair = (
         TokenBucket::new(Quota::per_second(10)),
-        LeakyBucket::new(Quota::per_second(20)).queue(3),
+        LeakyBucket::new(Quota::per_second(20)),
     );
     let algorithm = lockout().after_denials_of(pair);
     let pair = pair.into_algorithm();
     assert_eq!(algorithm.capabilities().limits, 2);
-    assert!(waiting(&pair) > 1);
-    assert_eq!(waiting(&algorithm), waiting(&pair));
+    assert!(pair.capabilities().books_turns && algorithm.capabilities().books_turns);
     let state = algorithm.fresh(Tick::ZERO);
     assert_eq!(algorithm.report(&state, Tick::ZERO).available, 10);
 
@@ -141,19 +136,15 @@ fn a_lockout_of_denials_reports_what_its_limit_does() {
 
 #[test]
 fn a_cancelled_request_gives_its_queue_position_back_to_the_limit() {
-    let queue = LeakyBucket::new(Quota::per_second(1)).queue(3);
-    let algorithm = lockout().after_denials_of(queue);
+    let bucket = LeakyBucket::new(Quota::per_second(1).burst(1));
+    let algorithm = lockout().after_denials_of(bucket);
     let mut state = algorithm.fresh(Tick::ZERO);
     let _ = algorithm.decide(&mut state, Tick::ZERO, 1);
     let before = state.clone();
-    let placed = algorithm.reserve(&mut state, Tick::ZERO, 1, MINUTE);
+    let placed = reserve(&algorithm, &mut state, Tick::ZERO, 1, MINUTE);
     assert!(!placed.is_denied() && state != before);
-    algorithm.refund(
-        &mut state,
-        Tick::ZERO,
-        Cost::new(1, Tick::ZERO),
-        GiveBack::Cancel,
-    );
+    let turn = Tick::ZERO.plus(placed.wait().expect("a turn"));
+    algorithm.refund(&mut state, Tick::ZERO, Cost::new(1, turn), GiveBack::Cancel);
     assert_eq!(state, before);
 }
 

@@ -4,11 +4,11 @@ mod steps;
 
 use std::time::Duration;
 
-use self::steps::{Bounds, Steps};
+use self::steps::Steps;
 use super::fields::Fields;
-use super::setting::{MAX_WAIT, QUEUE, Range, Setting};
+use super::setting::{Range, Setting};
 use super::{
-    Algorithm, Capabilities, Cost, ExactNanos, GiveBack, Kernel, Level, Turns,
+    Algorithm, Capabilities, Cost, ExactNanos, GiveBack, Kernel, Level,
     bucket::{Bucket, LONGEST},
 };
 use crate::clock::{Tick, nanos};
@@ -61,9 +61,6 @@ pub struct TokenBucket {
     bucket: Bucket,
     /// Tokens of a key never seen; `None` for a full bucket.
     initial: Option<u64>,
-    /// How many units may wait for their tokens.
-    pub(crate) queue_limit: u64,
-    pub(crate) max_wait: u64,
     steps: Steps,
 }
 
@@ -79,8 +76,6 @@ impl TokenBucket {
             bucket: Bucket::new(&quota),
             quota,
             initial: None,
-            queue_limit: 0,
-            max_wait: u64::MAX,
             steps: Steps::NONE,
         }
     }
@@ -103,36 +98,6 @@ impl TokenBucket {
         self
     }
 
-    /// Lets requests wait for their tokens instead of denying them, at most `units` of cost at a
-    /// time. Bursts still pass at once; later requests are paced.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tower_throttle::{Limiter, Quota, TokenBucket, Verdict};
-    ///
-    /// let limiter = Limiter::new(TokenBucket::new(Quota::per_minute(1)).queue(1));
-    /// assert!(limiter.check().is_admitted());
-    /// assert!(matches!(limiter.check().verdict, Verdict::Wait(_)));
-    /// assert!(limiter.check().is_denied());
-    /// ```
-    #[must_use]
-    pub fn queue(self, units: u64) -> Self {
-        Self {
-            queue_limit: units,
-            ..self
-        }
-    }
-
-    /// Denies a request at once if it would wait longer than `max_wait`. Needs a
-    /// [`queue`](Self::queue).
-    #[must_use]
-    pub fn max_wait(self, max_wait: Duration) -> Self {
-        Self {
-            max_wait: nanos(max_wait),
-            ..self
-        }
-    }
-
     /// Lets the bucket go into debt, by at most `units`: while it owes nothing, a request passes at once
     /// whatever it holds, and later requests wait until the debt is paid.
     ///
@@ -145,9 +110,9 @@ impl TokenBucket {
     /// use tower_throttle::{Limiter, ManualClock, Quota, TokenBucket};
     ///
     /// // RateLimiter.create(2.0)
-    /// let bucket = TokenBucket::new(Quota::per_second(2)).debt(1_000).queue(1_000);
+    /// let bucket = TokenBucket::new(Quota::per_second(2)).debt(1_000);
     /// let limiter = Limiter::new(bucket).with_clock(ManualClock::new());
-    /// let waits = [1, 1, 1, 1, 10, 1].map(|cost| limiter.check_n(cost).wait());
+    /// let waits = [1, 1, 1, 1, 10, 1].map(|cost| limiter.reserve(cost, Duration::MAX).wait());
     /// let ms = |ms| Some(Duration::from_millis(ms));
     /// assert_eq!(waits, [ms(0), ms(0), ms(0), ms(500), ms(1_000), ms(6_000)]);
     /// ```
@@ -207,16 +172,6 @@ impl TokenBucket {
         }
     }
 
-    /// With the queue and `max_wait`, or only the wait of one that reserves.
-    const fn bounds(&self, queue: u64, max_wait: u64) -> Bounds {
-        Bounds {
-            capacity: self.bucket.capacity,
-            debt: self.bucket.debt,
-            queue,
-            max_wait,
-        }
-    }
-
     /// The tokens that are used, rounded up.
     fn used(&self, state: ExactNanos, now: Tick) -> u64 {
         if let Some(steps) = self.steps.active() {
@@ -262,16 +217,6 @@ impl TokenBucket {
             Some(tokens) => self.bucket.capacity.saturating_sub(tokens),
         }
     }
-
-    /// The longest wait that the queue and `max_wait` allow.
-    #[inline]
-    fn longest_wait(&self) -> ExactNanos {
-        if self.queue_limit == 0 {
-            return ExactNanos::ZERO;
-        }
-        let turn = self.bucket.interval.time_for(self.queue_limit);
-        turn.min(ExactNanos::from_nanos(self.max_wait))
-    }
 }
 
 impl Algorithm for TokenBucket {
@@ -284,9 +229,7 @@ impl Algorithm for TokenBucket {
     #[inline]
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            waiting: 1,
-            queue: self.queue_limit,
-            max_wait: Duration::from_nanos(self.max_wait),
+            books_turns: true,
             ..Capabilities::ONE_LIMIT
         }
     }
@@ -310,30 +253,14 @@ impl Algorithm for TokenBucket {
     #[inline(always)]
     fn decide(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> Decision {
         if let Some(steps) = self.steps.active() {
-            let bounds = self.bounds(self.queue_limit, self.max_wait);
-            return steps.take(state, now, cost, bounds);
+            return steps.take(state, now, cost, &self.bucket);
         }
-        self.bucket.take(state, now, cost, self.longest_wait())
-    }
-
-    fn reserve(
-        &self,
-        state: &mut ExactNanos,
-        now: Tick,
-        cost: u64,
-        max_wait: Duration,
-    ) -> Decision {
-        let max_wait = nanos(max_wait);
-        if let Some(steps) = self.steps.active() {
-            return steps.take(state, now, cost, self.bounds(u64::MAX, max_wait));
-        }
-        let most = ExactNanos::from_nanos(max_wait);
-        self.bucket.take(state, now, cost, most)
+        self.bucket.take(state, now, cost)
     }
 
     fn take_turn(&self, state: &mut ExactNanos, at: Tick, cost: u64) -> Decision {
         if let Some(steps) = self.steps.active() {
-            return steps.take(state, at, cost, self.bounds(0, 0));
+            return steps.take(state, at, cost, &self.bucket);
         }
         self.bucket.take_turn(state, at, cost)
     }
@@ -348,19 +275,17 @@ impl Algorithm for TokenBucket {
         if let Some(steps) = self.steps.active() {
             let mut state = *state;
             steps.charge(&mut state, at, ahead, self.bucket.capacity);
-            let bounds = self.bounds(u64::MAX, u64::MAX);
-            return steps.take(&mut state, at, cost, bounds).wait();
+            let decision = steps.take(&mut state, at, cost, &self.bucket);
+            return decision.until_admitted();
         }
         self.bucket.expected_wait(*state, at, ahead, cost)
     }
 
     fn refund(&self, state: &mut ExactNanos, now: Tick, cost: Cost, why: GiveBack) {
-        let cost = cost.of_line(self.queue_limit > 0, now, why);
-        if let Some(steps) = self.steps.active() {
-            return steps.refund(state, now, cost);
+        match self.steps.active() {
+            Some(steps) => steps.refund(state, now, cost, why, &self.bucket),
+            None => self.bucket.refund(state, now, cost, why),
         }
-        let (interval, unused) = (&self.bucket.interval, ExactNanos::from_tick(now));
-        *state = interval.apply_refund(*state, unused, cost, now);
     }
 
     fn charge(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> Duration {
@@ -403,8 +328,6 @@ impl Algorithm for TokenBucket {
         fields.quota(&mut quota);
         let mut initial = self.initial.filter(|tokens| *tokens < quota.capacity());
         fields.setting(&INITIAL, &mut initial);
-        fields.setting_or(&QUEUE, &mut self.queue_limit, 0);
-        fields.setting_or(&MAX_WAIT, &mut self.max_wait, u64::MAX);
         fields.setting_or(&DEBT, &mut self.bucket.debt, 0);
         fields.setting_or(&REFILL_EVERY, &mut self.steps.length, 0);
         fields.flag(&ALIGNED, &mut self.steps.is_aligned);
@@ -416,9 +339,7 @@ impl Algorithm for TokenBucket {
             fields.kernel(|_| {
                 Kernel::Level(Level {
                     initial: self.missing_tokens(),
-                    places: Some(self.queue_limit).filter(|places| *places > 0),
-                    max_wait: self.max_wait,
-                    ..Level::new(&self.quota, Turns::Tokens)
+                    ..Level::new(&self.quota, true)
                 })
             });
         }

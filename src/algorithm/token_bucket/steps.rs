@@ -1,6 +1,6 @@
 //! Tokens that come back in steps.
 
-use crate::algorithm::{Cost, ExactNanos};
+use crate::algorithm::{Cost, ExactNanos, GiveBack, bucket::Bucket};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::quota::Quota;
@@ -17,17 +17,6 @@ pub(super) struct Steps {
     tokens: u64,
     /// Whether steps begin at multiples of their length, or with the first use of a full bucket.
     pub(super) is_aligned: bool,
-}
-
-/// What a bucket holds at most, owes at most, and lets wait.
-#[derive(Clone, Copy)]
-pub(super) struct Bounds {
-    pub(super) capacity: u64,
-    pub(super) debt: u64,
-    /// The most units that wait.
-    pub(super) queue: u64,
-    /// The longest wait in nanoseconds.
-    pub(super) max_wait: u64,
 }
 
 impl Steps {
@@ -94,15 +83,24 @@ impl Steps {
         }
     }
 
+    /// The tokens that are missing for a cost before and after which so many are used.
+    fn missing(used: u64, after: u64, bucket: &Bucket) -> u64 {
+        let missing = after.saturating_sub(bucket.capacity.saturating_add(bucket.debt));
+        match bucket.debt {
+            0 => missing,
+            _ => missing.max(used.saturating_sub(bucket.capacity)),
+        }
+    }
+
     pub(super) fn take(
         &self,
         state: &mut ExactNanos,
         now: Tick,
         cost: u64,
-        bounds: Bounds,
+        bucket: &Bucket,
     ) -> Decision {
         let settled = self.settled(*state, now);
-        let (used, capacity) = (settled.fraction, bounds.capacity);
+        let (used, capacity) = (settled.fraction, bucket.capacity);
         let decided = |verdict, used: u64, retry_after| {
             let reset_after = self.wait_for(settled, used, now);
             let remaining = capacity.saturating_sub(used);
@@ -111,25 +109,35 @@ impl Steps {
         if cost == 0 {
             return decided(Verdict::Admit, used, None);
         }
-        if cost > capacity.saturating_add(bounds.debt) {
+        if cost > capacity.saturating_add(bucket.debt) {
             return decided(Verdict::Deny, used, None);
         }
         let after = used.saturating_add(cost);
-        let mut missing = after.saturating_sub(capacity.saturating_add(bounds.debt));
-        if bounds.debt > 0 {
-            missing = missing.max(used.saturating_sub(capacity));
-        }
-        let wait = self.wait_for(settled, missing, now);
-        if missing <= bounds.queue && wait <= bounds.max_wait {
+        let missing = Self::missing(used, after, bucket);
+        if missing == 0 {
             *state = ExactNanos::new(settled.ns, after);
-            return decided(Verdict::after(wait), after, None);
+            return decided(Verdict::Admit, after, None);
         }
-        let for_queue = self.wait_for(settled, missing.saturating_sub(bounds.queue), now);
-        let retry_after = for_queue.max(wait.saturating_sub(bounds.max_wait));
+        let retry_after = self.wait_for(settled, missing, now);
         decided(Verdict::Deny, used, Some(retry_after))
     }
 
-    pub(super) fn refund(&self, state: &mut ExactNanos, now: Tick, cost: Cost) {
+    /// Gives back what is still taken of `cost`; a turn that is not used only if it is the last.
+    pub(super) fn refund(
+        &self,
+        state: &mut ExactNanos,
+        now: Tick,
+        cost: Cost,
+        why: GiveBack,
+        bucket: &Bucket,
+    ) {
+        let is_last = |turn| {
+            let after = self.settled(*state, turn).fraction;
+            Self::missing(after.saturating_sub(cost.units), after, bucket) == 0
+        };
+        if !cost.is_due(now, why, is_last) {
+            return;
+        }
         let settled = self.settled(*state, now);
         let steps = settled
             .ns

@@ -7,7 +7,7 @@ use std::time::Duration;
 use self::permits::StoredPermits;
 use super::fields::{self, Fields};
 use super::math::Interval;
-use super::setting::{MAX_WAIT, QUEUE, Range, Setting};
+use super::setting::{Range, Setting};
 use super::{Algorithm, Capabilities, Cost, ExactNanos, GiveBack};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
@@ -35,7 +35,7 @@ use crate::quota::Quota;
 /// [`max_cost`](Self::max_cost) sets a bound. While no request comes, permits are refilled so that
 /// an empty store is full after w.
 ///
-/// Without a [`queue`](Self::queue) a request that would have to wait is denied.
+/// A request that would have to wait is denied, unless the layer has a [queue](crate::RateLimitLayer::queue).
 ///
 /// # Arithmetic
 /// With a(p) the permits above the threshold of a store of p, the time of a cost is
@@ -50,21 +50,17 @@ use crate::quota::Quota;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_throttle::{Limiter, ManualClock, Quota, Verdict, WarmUp};
+/// use tower_throttle::{Limiter, ManualClock, Quota, WarmUp};
 ///
-/// let policy = WarmUp::new(Quota::per_second(2), Duration::from_secs(4)).queue(10);
+/// let policy = WarmUp::new(Quota::per_second(2), Duration::from_secs(4));
 /// let limiter = Limiter::new(policy).with_clock(ManualClock::new());
-/// assert_eq!(limiter.check().verdict, Verdict::Admit);
-/// assert_eq!(limiter.check().verdict, Verdict::Wait(Duration::from_millis(1_375)));
-/// assert_eq!(limiter.check().verdict, Verdict::Wait(Duration::from_millis(2_500)));
+/// let waits = [(); 3].map(|()| limiter.reserve(1, Duration::MAX).wait());
+/// assert_eq!(waits, [0, 1_375, 2_500].map(|ms| Some(Duration::from_millis(ms))));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WarmUp {
     quota: Quota,
     interval: Interval,
-    /// How many units may wait; `None` denies instead.
-    pub(crate) queue_limit: Option<u64>,
-    pub(crate) max_wait: u64,
     pub(crate) max_cost: Option<u64>,
     pub(crate) permits: StoredPermits,
 }
@@ -110,47 +106,11 @@ impl WarmUp {
         expect_valid(fields::set(self, COLD_FACTOR.name, factor))
     }
 
-    /// Lets requests wait for their turn, at most as long as `units` of cost take when warm.
-    #[must_use]
-    pub const fn queue(mut self, units: u64) -> Self {
-        self.queue_limit = Some(units);
-        self
-    }
-
-    /// Denies a request at once if its turn would come later than this, and one that others overtake when it has
-    /// waited for so long. Needs a [`queue`](Self::queue).
-    #[must_use]
-    pub fn max_wait(mut self, max_wait: Duration) -> Self {
-        self.max_wait = nanos(max_wait);
-        self
-    }
-
     /// Denies a request that costs more than `units`, without `retry_after`.
     #[must_use]
     pub const fn max_cost(mut self, units: u64) -> Self {
         self.max_cost = Some(units);
         self
-    }
-
-    const fn with_line(
-        self,
-        queue_limit: Option<u64>,
-        max_wait: u64,
-        max_cost: Option<u64>,
-    ) -> Self {
-        Self {
-            queue_limit,
-            max_wait,
-            max_cost,
-            ..self
-        }
-    }
-
-    /// The longest wait that the queue and `max_wait` allow.
-    #[inline]
-    fn longest_wait(&self) -> ExactNanos {
-        let wait = self.interval.time_for(self.queue_limit.unwrap_or(0));
-        wait.min(ExactNanos::from_nanos(self.max_wait))
     }
 
     fn build(quota: Quota, warm_up: u64, cold_factor: u64) -> Result<Self, ConfigError> {
@@ -161,8 +121,6 @@ impl WarmUp {
         Ok(Self {
             quota,
             interval,
-            queue_limit: None,
-            max_wait: u64::MAX,
             max_cost: None,
             permits,
         })
@@ -206,19 +164,13 @@ impl WarmUp {
         }
     }
 
-    /// Takes `cost` if its turn comes within `most`.
+    /// Takes `cost` if the line is free.
     #[expect(
         clippy::inline_always,
         reason = "so that the figures a caller does not read are not computed"
     )]
     #[inline(always)]
-    fn schedule(
-        &self,
-        state: &mut WarmUpState,
-        now: Tick,
-        cost: u64,
-        most: ExactNanos,
-    ) -> Decision {
+    fn schedule(&self, state: &mut WarmUpState, now: Tick, cost: u64) -> Decision {
         if self.max_cost.is_some_and(|limit| cost > limit) {
             return self.decision(Verdict::Deny, *state, now, None);
         }
@@ -226,15 +178,14 @@ impl WarmUp {
         let wait = self
             .interval
             .sub(refilled.next_free, ExactNanos::from_tick(now));
-        if wait > most {
-            let retry_after = self.interval.sub(wait, most).ceil();
-            return self.decision(Verdict::Deny, refilled, now, Some(retry_after));
+        if wait > ExactNanos::ZERO {
+            return self.decision(Verdict::Deny, refilled, now, Some(wait.ceil()));
         }
         let charged = self.consume(refilled, cost);
         if cost > 0 {
             *state = charged;
         }
-        self.decision(Verdict::after(wait.ceil()), charged, now, None)
+        self.decision(Verdict::Admit, charged, now, None)
     }
 
     #[inline]
@@ -262,9 +213,7 @@ impl Algorithm for WarmUp {
     #[inline]
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            waiting: 1,
-            queue: self.queue_limit.unwrap_or(0),
-            max_wait: Duration::from_nanos(self.max_wait),
+            books_turns: true,
             ..Capabilities::ONE_LIMIT
         }
     }
@@ -286,19 +235,7 @@ impl Algorithm for WarmUp {
         if cost == 0 {
             return self.decision(Verdict::Admit, *state, now, None);
         }
-        self.schedule(state, now, cost, self.longest_wait())
-    }
-
-    /// Even a cost of zero waits for its turn, so its wait reports when the line is free.
-    fn reserve(
-        &self,
-        state: &mut WarmUpState,
-        now: Tick,
-        cost: u64,
-        max_wait: Duration,
-    ) -> Decision {
-        let most = ExactNanos::from_nanos(nanos(max_wait));
-        self.schedule(state, now, cost, most)
+        self.schedule(state, now, cost)
     }
 
     fn take_turn(&self, state: &mut WarmUpState, at: Tick, cost: u64) -> Decision {
@@ -306,7 +243,7 @@ impl Algorithm for WarmUp {
             return self.decide(state, at, cost);
         }
         let exact = state.next_free;
-        let decision = self.schedule(state, at, cost, ExactNanos::ZERO);
+        let decision = self.schedule(state, at, cost);
         self.interval
             .correct(&mut state.next_free, &decision, exact, at);
         decision
@@ -320,16 +257,18 @@ impl Algorithm for WarmUp {
         cost: u64,
     ) -> Option<Duration> {
         let mut next = self.consume(self.refilled(*state, at), ahead);
-        self.schedule(&mut next, at, cost, ExactNanos::NEVER).wait()
+        self.schedule(&mut next, at, cost).until_admitted()
     }
 
-    /// Frees the line of `cost` warm intervals. The permits are not put back: they cost more
+    /// Frees the line of `cost` warm intervals; of a turn that is not used only if it is the last. The permits are not put back: they cost more
     /// because the service was cold, and a refund makes it neither warmer nor colder.
     fn refund(&self, state: &mut WarmUpState, now: Tick, cost: Cost, why: GiveBack) {
-        let cost = cost.of_line(self.queue_limit.is_some(), now, why);
         *state = self.refilled(*state, now);
         let (free, unused) = (state.next_free, ExactNanos::from_tick(now));
-        state.next_free = self.interval.apply_refund(free, unused, cost, now);
+        let before = self.interval.sub(free, self.interval.time_for(cost.units));
+        if cost.is_due(now, why, |turn| before <= ExactNanos::from_tick(turn)) {
+            state.next_free = self.interval.apply_refund(free, unused, cost, now);
+        }
     }
 
     fn charge(&self, state: &mut WarmUpState, now: Tick, cost: u64) -> Duration {
@@ -360,8 +299,6 @@ impl Algorithm for WarmUp {
         fields.tag(7);
         let Self {
             mut quota,
-            mut queue_limit,
-            mut max_wait,
             mut max_cost,
             permits,
             ..
@@ -370,12 +307,9 @@ impl Algorithm for WarmUp {
         fields.plain_quota(&mut quota);
         fields.setting_or(&WARM_UP, &mut warm_up, 0);
         fields.setting_or(&COLD_FACTOR, &mut cold_factor, 3);
-        queue_limit = queue_limit.filter(|units| *units > 0);
-        fields.setting(&QUEUE, &mut queue_limit);
-        fields.setting_or(&MAX_WAIT, &mut max_wait, u64::MAX);
         fields.setting(&MAX_COST, &mut max_cost);
         match Self::build(quota, warm_up, cold_factor) {
-            Ok(built) => *self = built.with_line(queue_limit, max_wait, max_cost),
+            Ok(built) => *self = Self { max_cost, ..built },
             Err(error) => fields.refuse(error),
         }
     }

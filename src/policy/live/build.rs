@@ -140,7 +140,14 @@ impl Builder<'_> {
                 gate.options.queue = spec.queue;
                 gate.options.max_wait = spec.max_wait.unwrap_or(Duration::from_secs(1));
             }
-            (LimitGate::Rate(gate, _), _) => gate.on_store_error = limit.on_store_error,
+            (LimitGate::Rate(gate, _), _) => {
+                gate.on_store_error = limit.on_store_error;
+                let (queue, max_wait) = limit.spec.queue().unwrap_or_default();
+                (gate.line.queue, gate.line.max_wait) = (queue, None);
+                max_wait
+                    .into_iter()
+                    .for_each(|wait| gate.line.set_max_wait(wait));
+            }
             (LimitGate::InFlight(_), None) => {}
         }
         let except = limit.except.as_ref();
@@ -179,7 +186,7 @@ fn new_gate(limit: &Limit, store: Option<&MakeLimiter>) -> Result<LimitGate, Con
             (any(local.clone()), Some(local))
         }
     };
-    let mut gate = Rate::new::<PolicyLimiter>(limiter);
+    let mut gate = Rate::of(local.is_some(), true, limiter);
     gate.rename(Some(&limit.name), &mut 0);
     Ok(LimitGate::Rate(gate, local))
 }

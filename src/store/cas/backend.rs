@@ -317,7 +317,7 @@ impl<S: CasStore, A: Algorithm> IntoBackend for Cas<S, A> {
     }
 
     fn queues(backend: &Self) -> bool {
-        backend.0.decider.algorithm.capabilities().queue > 0
+        backend.0.decider.algorithm.capabilities().books_turns
     }
 }
 

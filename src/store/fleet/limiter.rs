@@ -374,8 +374,9 @@ impl<S: CasStore, A: Algorithm, M: Mode> IntoBackend for FleetLimiter<S, A, M> {
         self
     }
 
-    fn queues(backend: &Self) -> bool {
-        backend.node().algorithm().capabilities().queue > 0
+    /// A machine gives out what it holds, and knows no turns.
+    fn queues(_: &Self) -> bool {
+        false
     }
 }
 

@@ -43,9 +43,6 @@ pub(super) fn shape_of<A: Algorithm>(algorithm: &A, now: Tick) -> Result<Shape, 
 }
 
 fn level_of(level: LevelOf) -> Result<Level, ConfigError> {
-    if level.places.is_some() {
-        return refused("a queue with budgets");
-    }
     if level.initial > 0 {
         return refused("a bucket with initial tokens and budgets");
     }
@@ -77,8 +74,8 @@ fn cells_of(cells: CellsOf) -> Result<Cells, ConfigError> {
 mod tests {
     use super::*;
     use crate::algorithm::{
-        All, AnyAlgorithm, CalendarWindow, FixedWindow, LeakyBucket, Lockout, SlidingLog,
-        SlidingWindow, TokenBucket, WarmUp,
+        All, AnyAlgorithm, CalendarWindow, FixedWindow, Lockout, SlidingLog, SlidingWindow,
+        TokenBucket, WarmUp,
     };
 
     /// In March 2026.
@@ -90,11 +87,9 @@ mod tests {
         let (quota, warm) = (Quota::per_second(10), std::time::Duration::from_secs(1));
         let lockout = Lockout::new(quota).after_denials_of(FixedWindow::new(quota));
         for shape in [
-            shape_of(&TokenBucket::new(quota).queue(1), NOW),
             shape_of(&TokenBucket::new(quota).initial(1), NOW),
             shape_of(&TokenBucket::new(quota).debt(1), NOW),
             shape_of(&TokenBucket::new(quota).refill_every(warm), NOW),
-            shape_of(&LeakyBucket::new(quota).queue(1), NOW),
             shape_of(&FixedWindow::new(quota).anchored(), NOW),
             shape_of(&WarmUp::new(quota, warm), NOW),
             shape_of(&AnyAlgorithm::new(WarmUp::new(quota, warm)), NOW),

@@ -81,11 +81,6 @@ where
         self.shared.capabilities().limits
     }
 
-    fn queue_of(&self, _: &K) -> (u64, Duration) {
-        let facts = self.shared.capabilities();
-        (facts.queue, facts.max_wait)
-    }
-
     #[inline]
     fn losses(&self) -> Losses {
         self.shared.rules.counters.losses()
@@ -106,7 +101,7 @@ impl<A: Algorithm, C: Clock, S> Entry<'_, A, C, S> {
     #[cold]
     fn moment_of_turn(&self, now: Tick, verdict: Verdict) -> Tick {
         self.inner
-            .read_algorithm(|algorithm| taken_at(algorithm, verdict, now))
+            .read_algorithm(|algorithm| taken_at(algorithm.capabilities().limits, verdict, now))
     }
 }
 
@@ -127,7 +122,7 @@ impl<T: IntoAlgorithm> IntoBackend for T {
     }
 
     fn queues(backend: &Self::Backend) -> bool {
-        backend.shared.capabilities().queue > 0
+        backend.shared.capabilities().books_turns
     }
 
     fn decides_at_once(backend: &Self::Backend) -> bool {
@@ -150,7 +145,7 @@ where
     }
 
     fn queues(backend: &Self) -> bool {
-        backend.shared.capabilities().queue > 0
+        backend.shared.capabilities().books_turns
     }
 
     fn decides_at_once(backend: &Self::Backend) -> bool {

@@ -144,18 +144,18 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         self.entry(key).try_acquire_n(cost)
     }
 
-    /// Takes `cost` and a queue position if the wait is at most `max_wait`, and denies it
-    /// otherwise. The decision contains the time to wait; see [`Algorithm::reserve`].
+    /// Takes `cost` and books a turn if the wait is at most `max_wait`, and denies it
+    /// otherwise. The decision contains the time to wait; see [`algorithm::reserve`](crate::algorithm::reserve).
     ///
     /// ```
     /// use std::time::Duration;
     /// use tower_throttle::{LeakyBucket, Local, Quota, Verdict};
     ///
-    /// let limiter = Local::new(LeakyBucket::new(Quota::per_hour(1)).queue(10));
+    /// let limiter = Local::new(LeakyBucket::new(Quota::per_hour(1)));
     /// assert!(limiter.try_acquire("alice"));
     /// let placed = limiter.reserve("alice", 1, Duration::from_secs(7_200));
     /// assert!(matches!(placed.verdict, Verdict::Wait(_)));
-    /// limiter.refund("alice", 1); // gives the queue position back
+    /// limiter.refund("alice", 1); // gives the turn back
     /// ```
     pub fn reserve<K: Hash + ?Sized>(&self, key: &K, cost: u64, max_wait: Duration) -> Decision {
         self.entry(key).reserve(cost, max_wait)

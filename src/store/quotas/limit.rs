@@ -52,13 +52,6 @@ pub(in crate::store) fn under<A: Algorithm>(
 ) -> Result<A, ConfigError> {
     let own = algorithm.with_quota(quota.unwrap_or_else(|| algorithm.quota()))?;
     own.validate()?;
-    // The turns of queued requests belong to one quota.
-    if own.capabilities().queue > 0 {
-        return Err(ConfigError::Unsupported {
-            what: "a quota per key for an algorithm with a queue",
-            instead: "give the layer a queue, with `RateLimitLayer::queue`",
-        });
-    }
     Ok(own)
 }
 

@@ -69,7 +69,6 @@ pub struct Quotas<K> {
     /// The limits under the quotas that were found last, so that keys of one plan share one.
     known: Arc<Swap<HashMap<Quota, AnyLimit<K>>>>,
     last_error: Arc<Swap<Option<ConfigError>>>,
-    queues: bool,
     decides_at_once: bool,
 }
 
@@ -107,7 +106,6 @@ impl<K: 'static> Quotas<K> {
             tiers: Vec::new(),
             known: Arc::default(),
             last_error: Arc::default(),
-            queues: false,
         })
     }
 
@@ -137,7 +135,6 @@ impl<K: 'static> Quotas<K> {
         L: IntoBackend<Backend: Backend<K>>,
     {
         let limit = limit.into_backend();
-        self.queues |= L::queues(&limit);
         self.decides_at_once &= L::decides_at_once(&limit);
         self.with_tier(name, any(limit))
     }
@@ -265,11 +262,6 @@ impl<K: Clone + Send + 'static> Backend<K> for Quotas<K> {
         let plan = if is_default { Plan::Default } else { plan };
         Some((plan, limit.quotas()))
     }
-
-    fn queue_of(&self, key: &K) -> (u64, Duration) {
-        let limit = self.at_once(key);
-        limit.map_or((0, Duration::MAX), |limit| limit.queue_of(key))
-    }
 }
 
 impl<K: 'static> IntoBackend for Quotas<K> {
@@ -277,10 +269,6 @@ impl<K: 'static> IntoBackend for Quotas<K> {
 
     fn into_backend(self) -> Self {
         self
-    }
-
-    fn queues(backend: &Self) -> bool {
-        backend.queues
     }
 
     fn decides_at_once(backend: &Self) -> bool {

@@ -17,7 +17,7 @@ pub(super) enum Call {
     PeekOf(u64, usize),
     /// A cost, and when it was taken, in microseconds of the server.
     Refund(u64, u64),
-    /// The same for a request whose turn has not come.
+    /// A cost, and its turn, if that has not come.
     Cancel(u64, u64),
     /// The same for a request that succeeded.
     Forgive(u64, u64),
@@ -43,7 +43,8 @@ impl Call {
             Op::PeekOf(cost, part) => Self::PeekOf(cost, part),
             Op::Refund(cost, receipt) => Self::Refund(cost, micros(receipt)),
             Op::Forgive(cost, receipt) => Self::Forgive(cost, micros(receipt)),
-            Op::Cancel(cost, receipt) => Self::Cancel(cost, micros(receipt)),
+            // The turn, which is a whole number of them.
+            Op::Cancel(cost, receipt) => Self::Cancel(cost, receipt.moment().div_ceil(1_000)),
             Op::Charge(cost) => Self::Charge(cost),
             // What a script decides has no bans.
             Op::Ban(_) => Self::Peek(0),
@@ -63,11 +64,9 @@ impl Call {
         }
     }
 
-    /// When the cost of a refund was taken, if this is one. A limit for which requests queue gives back
-    /// all of the cost of a request whose turn has not come.
-    pub(super) const fn taken_at(self, is_line: bool) -> Option<u64> {
+    /// When the cost of a refund was taken, if this is one.
+    pub(super) const fn taken_at(self) -> Option<u64> {
         match self {
-            Self::Cancel(..) if is_line => Some(u64::MAX),
             Self::Refund(_, taken_at) | Self::Cancel(_, taken_at) | Self::Forgive(_, taken_at) => {
                 Some(taken_at)
             }

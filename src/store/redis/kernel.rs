@@ -3,10 +3,13 @@
 use std::{iter, time::Duration};
 
 use super::{call::Call, send::packed};
-use crate::algorithm::{Algorithm, Cells, Division, Kernel, Level, Turns, kernels, merge};
+use crate::algorithm::{Algorithm, Cells, Division, Kernel, Level, kernels, merge};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
-use crate::store::remote::{layout, padding};
+use crate::store::{
+    apply::taken_at,
+    remote::{layout, padding},
+};
 
 /// What a script can add two of exactly.
 const MAX_EXACT: u64 = 1 << 52;
@@ -38,13 +41,6 @@ struct Figures<'a> {
     /// Whether the cost was taken after the script had counted.
     is_taken: bool,
     used: &'a [i64],
-}
-
-/// The span of a cost of a level, what it waits for before, and the highest level that admits it.
-struct Span {
-    cost: u64,
-    lead: u64,
-    most: Option<u128>,
 }
 
 impl Kernels {
@@ -130,6 +126,11 @@ impl Kernels {
         rest.is_empty().then_some((now, ceil_to_micros(decision?)))
     }
 
+    /// When the cost of this decision was taken: see [`taken_at`](crate::store::apply::taken_at).
+    pub(super) fn taken_at(&self, verdict: Verdict, now: Tick) -> Tick {
+        taken_at(self.limits.len(), verdict, now)
+    }
+
     /// The decision on a repetition of a request, given that it was admitted. `None` if there may be room for it, or
     /// if its figures do not follow from that reply.
     pub(super) fn next_denial(
@@ -146,7 +147,7 @@ impl Kernels {
         }
         let (mut used, cost_now) = (used.to_vec(), i64::try_from(cost).ok()?);
         match (limit, &mut used[..]) {
-            (Kernel::Level(level), [units, _]) if level.places.is_none() => *units += cost_now,
+            (Kernel::Level(_), [units, _]) => *units += cost_now,
             (Kernel::Cells(_), [newest, count, ..]) => {
                 *newest = if *newest < 0 { *now } else { *newest };
                 *count += cost_now;
@@ -211,12 +212,11 @@ fn limit_args(limit: &Kernel, call: Call) -> [i64; 12] {
     // Larger ones are never admitted.
     let number = |number: u64| i64::try_from(number.min(2 * MAX_EXACT - 1)).unwrap_or(i64::MAX);
     let cost = number(call.cost().min(MAX_EXACT));
-    let taken = |is_line| number(call.taken_at(is_line).unwrap_or_default());
+    let taken = number(call.taken_at().unwrap_or_default());
     match limit {
         Kernel::Level(level) => {
-            let span = level.span(call);
             let period = u128::from(level.period);
-            let (most, most_part) = match span.most {
+            let (most, most_part) = match level.most(call) {
                 None => (-1, 0),
                 Some(most) => match u64::try_from(most / period) {
                     Ok(units) if units <= MAX_EXACT => (
@@ -228,15 +228,10 @@ fn limit_args(limit: &Kernel, call: Call) -> [i64; 12] {
             };
             let full = u128::from(level.capacity) * period / u128::from(level.rate);
             let kept = u64::try_from(full).map_or(MAX_EXACT, |full| full.saturating_mul(FILLINGS));
+            let kept = number(kept.clamp(MIN_KEPT, MAX_EXACT));
             let [rate, period, initial] = [level.rate, level.period, level.initial].map(number);
-            let (cost, lead) = (
-                number(span.cost.min(MAX_EXACT)),
-                number(span.lead.min(MAX_EXACT)),
-            );
-            let taken = taken(level.places.is_some());
-            let (floor, kept) = (level.floor(), number(kept.clamp(MIN_KEPT, MAX_EXACT)));
             [
-                1, cost, taken, rate, period, floor, initial, kept, lead, most, most_part, 0,
+                1, cost, taken, rate, period, initial, kept, most, most_part, 0, 0, 0,
             ]
         }
         Kernel::Cells(cells) => {
@@ -249,64 +244,30 @@ fn limit_args(limit: &Kernel, call: Call) -> [i64; 12] {
             let [s1, s2, s3, s4] = starts.map(number);
             let settings = [cells.limit, cells.length, padding(cells), cells.count];
             let [limit, length, padding, count] = settings.map(number);
-            let taken = taken(false);
             [
                 2, cost, taken, limit, length, padding, count, division, s1, s2, s3, s4,
             ]
         }
         Kernel::Log { limit, period } => {
             let (limit, period) = (number(*limit), number(*period));
-            [3, cost, taken(false), limit, period, 0, 0, 0, 0, 0, 0, 0]
+            [3, cost, taken, limit, period, 0, 0, 0, 0, 0, 0, 0]
         }
     }
 }
 
 impl Level {
-    /// Whether requests wait for their turns at a level of zero.
-    fn is_line(&self) -> bool {
-        matches!(self.turns, Turns::After | Turns::Before) && self.places.is_some()
-    }
-
-    /// How far an unused line goes below zero.
-    fn floor(&self) -> i64 {
-        if self.is_line() && self.turns == Turns::Before {
-            1 - i64::try_from(self.capacity).unwrap_or(i64::MAX)
-        } else {
-            0
-        }
-    }
-
-    fn span(&self, call: Call) -> Span {
-        let cost = call.cost();
-        let units = |units: u64| u128::from(units) * u128::from(self.period);
-        let wait = |ns: u64| u128::from(ns) * u128::from(self.rate) / 1_000;
-        let pays_before = self.floor() < 0 || self.is_line() && self.turns == Turns::Before;
-        let (span, lead) = match call {
-            Call::Refund(..) | Call::Cancel(..) | Call::Forgive(..) => (cost, 0),
-            _ if pays_before && cost > 0 => (1, cost - 1),
-            _ => (cost, 0),
-        };
-        // How much may be before the cost, or how much more than the capacity there may be with it.
-        let longest = match (call, self.places) {
-            (Call::Reserve(_, max_wait), _) if self.turns != Turns::Never => wait(max_wait),
-            (_, None) => 0,
-            (_, Some(places)) => {
-                let places = match self.turns {
-                    Turns::After => places.saturating_sub(cost.saturating_sub(1)),
-                    _ => places,
-                };
-                units(places).min(wait(self.max_wait))
+    /// The highest level that admits a cost with it, or that a turn leaves which is the last. `None` if the cost is
+    /// never admitted, or given back whatever the level is.
+    fn most(&self, call: Call) -> Option<u128> {
+        let capacity = u128::from(self.capacity) * u128::from(self.period);
+        match call {
+            Call::Refund(..) | Call::Forgive(..) => None,
+            Call::Cancel(..) => Some(capacity),
+            _ if call.cost() > self.capacity => None,
+            Call::Reserve(_, max_wait) if self.books_turns => {
+                Some(capacity + u128::from(max_wait) * u128::from(self.rate) / 1_000)
             }
-        };
-        let is_reserved = matches!(call, Call::Reserve(..));
-        let most = match self.turns {
-            Turns::After | Turns::Before if self.is_line() || is_reserved => longest + units(span),
-            _ => longest + units(self.capacity),
-        };
-        Span {
-            cost: span,
-            lead,
-            most: (cost <= self.max_cost).then_some(most),
+            _ => Some(capacity),
         }
     }
 
@@ -348,41 +309,21 @@ impl Figures<'_> {
             [units, part] => i128::from(units) * period + i128::from(part),
             _ => 0,
         };
-        let floor = i128::from(level.floor()) * period;
         // In process a state ends at the last moment.
         let left = (Tick::MAX.as_nanos() / 1_000).saturating_sub(self.now);
         let longest = i128::from(left) * i128::from(level.rate);
         let used = used.min(longest);
-        let (span, is_line, is_asked) = (level.span(self.call), level.is_line(), self.call.asks());
-        let start = match used + parts(span.lead) {
-            start if used > floor && start > 0 => start,
-            _ => 0,
-        };
-        let after = start + parts(span.cost);
+        let (after, capacity) = (used + parts(self.call.cost()), parts(level.capacity));
         let at_end = if self.is_taken { after } else { used };
         let whole = |parts: i128| u64::try_from(parts.max(0) / period).unwrap_or(u64::MAX);
-        let capacity = level.capacity;
-        let (remaining, reset) = match level.turns {
-            _ if !is_line => (whole(parts(capacity) - at_end), at_end),
-            Turns::Before if at_end <= floor => (capacity, 0),
-            Turns::Before => {
-                let rested = capacity.min(whole(-at_end).saturating_add(1));
-                let remaining = if at_end > 0 { 0 } else { rested };
-                (remaining, at_end + parts(capacity.saturating_sub(1)))
-            }
-            _ => (if at_end > 0 { 0 } else { capacity }, at_end),
-        };
-        let retry = span.most.map(|most| {
+        let remaining = whole(capacity - at_end);
+        let retry = level.most(self.call).map(|most| {
             let most = i128::try_from(most).unwrap_or(i128::MAX);
-            let excess = (used + parts(span.lead) + parts(span.cost)).min(longest) - most;
-            level.time(excess.min(used - floor))
+            level.time(after.min(longest) - most)
         });
-        let mut decision = self.told(capacity, remaining, retry, level.time(reset));
-        let is_reserved = matches!(self.call, Call::Reserve(..));
-        let turn = match level.turns {
-            Turns::After | Turns::Before if is_line || is_reserved => start,
-            _ => after - parts(capacity),
-        };
+        let mut decision = self.told(level.capacity, remaining, retry, level.time(at_end));
+        let turn = after - capacity;
+        let is_asked = self.call.asks();
         if self.has_room && is_asked && self.call.cost() > 0 && turn > 0 {
             decision.verdict = Verdict::after(level.time(turn));
         }

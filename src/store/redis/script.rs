@@ -17,6 +17,7 @@ use super::{
     server::Redis,
 };
 use crate::algorithm::Algorithm;
+use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::receipt::Receipt;
@@ -211,7 +212,9 @@ pub(super) fn decode(kernels: &Kernels, call: Call, reply: &[i64]) -> Result<Dec
         _ => {}
     }
     let (now, decision) = kernels.decision(call, reply).ok_or_else(unexpected)?;
-    Ok(decision.with_receipt(Receipt::at(now.saturating_mul(1_000))))
+    let now = Tick::from_nanos(now.saturating_mul(1_000));
+    let taken = kernels.taken_at(decision.verdict, now);
+    Ok(decision.with_receipt(Receipt::at(taken.as_nanos())))
 }
 
 fn unexpected() -> StoreError {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::algorithm::{Algorithm, Cells, Division, Kernel, Turns, kernels, layout_of_settings};
+use crate::algorithm::{Algorithm, Cells, Division, Kernel, kernels, layout_of_settings};
 use crate::clock::unix_now;
 
 /// The layout of a value that an algorithm in this process reads.
@@ -22,13 +22,8 @@ pub(crate) fn layout(limit: &Kernel, duration: impl Fn(u64) -> Duration) -> Stri
     let span = |time: u64| format!("{:?}", duration(time));
     match limit {
         Kernel::Level(level) => {
-            let kind = match (level.turns, level.places) {
-                (Turns::Never | Turns::Tokens, _) | (_, None) => "bucket",
-                (Turns::After, _) => "line",
-                (Turns::Before, _) => "line-paid-before",
-            };
             // A unit has as many parts as the period has microseconds in Redis, or nanoseconds.
-            format!("{kind}/{}", span(level.period))
+            format!("bucket/{}", span(level.period))
         }
         Kernel::Cells(cells) => {
             let (length, padding) = (span(cells.length), padding(cells));

@@ -64,9 +64,12 @@ impl Apart {
             }
             Step::Reserve(cost, most) => {
                 let look = |part: &Plain<AnyAlgorithm>| {
-                    let mut copy = part.state.clone();
-                    part.algorithm.reserve(&mut copy, now, *cost, *most)
+                    part.algorithm.peek_within(&part.state, now, *cost, *most)
                 };
+                if self.parts.iter().any(|part| look(part).is_denied()) {
+                    // It counts in each part that has no room for it now.
+                    return self.expected(now, &Step::Take(*cost));
+                }
                 Expected::Wait(self.all_or_none(now, step, look))
             }
             Step::Peek(cost) => {

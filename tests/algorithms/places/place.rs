@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, take_up_to};
+use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, reserve, take_up_to};
 use tower_throttle::clock::Tick;
 use tower_throttle::store::{Backend, Op, Receipt};
 use tower_throttle::{Decision, Limiter, Local, ManualClock, Verdict};
@@ -83,7 +83,7 @@ impl<A: Algorithm> Place<A> for Plain<A> {
         Some(match step {
             Step::Take(cost) => Outcome::Decided(algorithm.decide(state, now, *cost)),
             Step::Reserve(cost, most) => {
-                Outcome::Decided(algorithm.reserve(state, now, *cost, *most))
+                Outcome::Decided(reserve(algorithm, state, now, *cost, *most))
             }
             Step::Peek(cost) => Outcome::Decided(algorithm.peek(state, now, *cost)),
             Step::TryAcquire(cost) => {
@@ -95,7 +95,7 @@ impl<A: Algorithm> Place<A> for Plain<A> {
                 Outcome::Passed(looked.is_admitted())
             }
             Step::Acquire(cost) => {
-                let decision = algorithm.reserve(state, now, *cost, Duration::ZERO);
+                let decision = reserve(algorithm, state, now, *cost, Duration::ZERO);
                 Outcome::Passed(decision.is_admitted())
             }
             Step::TakeUpTo(most) => Outcome::Took(take_up_to(algorithm, state, now, *most).0),
@@ -322,7 +322,7 @@ impl<A: Clone, P: Place<A>> Place<A> for Mistaken<P> {
         let Self { place, mistake } = self;
         match (*mistake, step) {
             (Mistake::TryAcquireKeepsTurn, Step::TryAcquire(cost)) => {
-                match place.apply(now, &Step::Take(*cost))? {
+                match place.apply(now, &Step::Reserve(*cost, Duration::MAX))? {
                     Outcome::Decided(decision) => Some(Outcome::Passed(decision.is_admitted())),
                     _ => None,
                 }

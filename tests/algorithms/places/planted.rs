@@ -98,8 +98,8 @@ enum Bug {
     ChargesTheFirst,
     /// A change that reaches only the first part.
     ChangesTheFirst,
-    /// A line part that is left to the default of `reserve`.
-    ReservesByDecide,
+    /// A set whose parts are not asked when a request books a turn.
+    BooksNoTurn,
     /// The wait of the first part instead of the longer one.
     WaitsForTheFirst,
 }
@@ -132,28 +132,24 @@ impl Algorithm for Broken {
                 }
                 second.decide(&mut state.1, now, cost)
             }
-            Bug::WaitsForTheFirst => {
-                let wait = first.peek(&state.0, now, cost).verdict;
-                let mut decision = self.0.decide(state, now, cost);
-                if !decision.is_denied() {
-                    decision.verdict = wait;
-                }
-                decision
-            }
             _ => self.0.decide(state, now, cost),
         }
     }
 
-    fn reserve(
+    fn peek_within(
         &self,
-        state: &mut Self::State,
+        state: &Self::State,
         now: Tick,
         cost: u64,
         max_wait: Duration,
     ) -> Decision {
+        let looked = self.0.peek_within(state, now, cost, max_wait);
         match self.1 {
-            Bug::ReservesByDecide => self.0.decide(state, now, cost),
-            _ => self.0.reserve(state, now, cost, max_wait),
+            Bug::BooksNoTurn => self.0.peek(state, now, cost),
+            Bug::WaitsForTheFirst if !looked.is_denied() => {
+                self.0.0.peek_within(&state.0, now, cost, max_wait)
+            }
+            _ => looked,
         }
     }
 
@@ -190,7 +186,7 @@ fn a_mistake_in_a_set_of_limits_is_seen() {
         Bug::RefundsTheFirst,
         Bug::ChargesTheFirst,
         Bug::ChangesTheFirst,
-        Bug::ReservesByDecide,
+        Bug::BooksNoTurn,
         Bug::WaitsForTheFirst,
     ] {
         let seen = (0..SEEDS).any(|seed| {

@@ -220,11 +220,7 @@ impl Subjected<'_> {
                 } else {
                     any
                 };
-                let charges_before = self.subjects[0].name == "leaky queue that charges before";
-                let part = match kept[index].cost {
-                    whole if charges_before => whole,
-                    whole => 1 + random.below(whole),
-                };
+                let part = 1 + random.below(kept[index].cost);
                 kept[index].cost -= part;
                 let receipt = kept[index].receipt;
                 if kept[index].cost == 0 {

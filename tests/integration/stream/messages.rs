@@ -31,13 +31,11 @@ fn bucket() -> TokenBucket {
     TokenBucket::new(Quota::per_second(10).burst(1))
 }
 
-/// The limits that a stream can have: of one key only, and one of many keys without and with a queue.
-fn limits() -> [StreamLimit; 3] {
-    let keyed = |bucket| StreamLimit::new(bucket, 7_u64);
+/// The limits that a stream can have: of one key only, and one of many keys.
+fn limits() -> [StreamLimit; 2] {
     [
         StreamLimit::new(Local::new(bucket()), ()),
-        keyed(bucket()),
-        keyed(bucket().queue(100)),
+        StreamLimit::new(bucket(), 7_u64),
     ]
 }
 
@@ -101,8 +99,7 @@ async fn a_message_that_may_not_wait_fails_and_the_stream_goes_on() {
 /// Shows promise 343.
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_is_dropped_while_it_waits_gives_its_turn_back() {
-    for bucket in [bucket(), bucket().queue(100)] {
-        let limit = StreamLimit::new(bucket, 7_u64);
+    for limit in limits() {
         let stream = || LimitedStream::new(Numbers(0, 9), limit.clone());
         let (mut first, mut second) = (stream(), stream());
         assert!(first.next().await.is_some());

@@ -48,7 +48,7 @@ async fn send(address: SocketAddr, body: Bytes) -> Response<hyper::body::Incomin
 /// Shows promise 344.
 #[tokio::test]
 async fn uploads_and_downloads_are_no_faster_than_the_limit() {
-    let bucket = TokenBucket::new(Quota::per_second(10_000_000).burst(65_536)).queue(10_000_000);
+    let bucket = TokenBucket::new(Quota::per_second(10_000_000).burst(65_536));
     let body = Bytes::from(vec![7; 3_000_000]);
     let due = Duration::from_millis(293);
 

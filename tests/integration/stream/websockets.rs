@@ -158,7 +158,7 @@ async fn talk(mut socket: WebSocketStream<TcpStream>, messages: usize) -> (usize
 
 /// In how many milliseconds two connections of one client and one of another have ten echoes each.
 async fn paced(mistake: Mistake) -> (u128, u128) {
-    let bucket = TokenBucket::new(Quota::per_second(10).burst(1)).queue(100);
+    let bucket = TokenBucket::new(Quota::per_second(10).burst(1));
     let (address, _) = serve(bucket, Duration::MAX, mistake).await;
     let begun = Instant::now();
     let mut talks = JoinSet::new();

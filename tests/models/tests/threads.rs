@@ -234,8 +234,9 @@ fn queued_requests_of_several_runtimes_are_served_or_leave() {
     for _ in 0..rounds() {
         // A long line: to a thread that stops between its reading of the clock and its decision,
         // the line seems longer by that time.
-        let bucket = LeakyBucket::new(Quota::per(1, Duration::from_micros(300))).queue(1_000_000);
+        let bucket = LeakyBucket::new(Quota::per(1, Duration::from_micros(300)).burst(1));
         let layer = RateLimitLayer::new(|_: &usize| 7_u8, Local::new(bucket).capacity(4))
+            .queue(1_000_000)
             .respond(AsError)
             .seats(2)
             .when_full(WhenFull::Pending);

@@ -98,13 +98,16 @@ async fn what_has_no_script_is_shared_too() {
             .query(&mut server.connection())
             .expect("done");
     }
-    let warm_up = WarmUp::new(hourly(10), Duration::from_secs(3_600)).queue(10);
+    let warm_up = WarmUp::new(hourly(10), Duration::from_secs(3_600));
     let limiter = redis.limiter("warm", warm_up);
-    assert_eq!(
-        limiter.decide("key", 1).await.unwrap().verdict,
-        Verdict::Admit
-    );
-    let second = limiter.decide("key", 1).await.unwrap().verdict;
+    let reserve = Op::Reserve {
+        cost: 1,
+        queue: 10,
+        max_wait: Duration::MAX,
+    };
+    let first = limiter.apply("key", reserve).await.unwrap().verdict;
+    assert_eq!(first, Verdict::Admit);
+    let second = limiter.apply("key", reserve).await.unwrap().verdict;
     assert!(matches!(second, Verdict::Wait(_)));
 }
 

@@ -90,7 +90,7 @@ async fn streams_of_two_processes_have_one_limit_together() {
 /// Shows promise 396.
 #[tokio::test]
 async fn streams_of_two_processes_are_paced_together() {
-    let bucket = TokenBucket::new(Quota::per_second(10).burst(1)).queue(100);
+    let bucket = TokenBucket::new(Quota::per_second(10).burst(1));
     for (names, is_paced) in [(["all"; 2], true), (["one", "two"], false)] {
         let passed = passed(bucket, names, Duration::MAX, 10).await;
         assert_eq!(passed.len(), 20);

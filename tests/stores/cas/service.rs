@@ -80,10 +80,12 @@ async fn a_cost_that_is_said_at_the_end_reaches_the_store() {
 /// Shows promise 100.
 #[tokio::test(start_paused = true)]
 async fn requests_queue_for_their_turn_and_leave_it_when_they_are_dropped() {
-    let line = LeakyBucket::new(Quota::per_second(1)).queue(2);
-    let line = line.max_wait(Duration::from_secs(10));
-    let limit = Cas::new(MemoryStore::new(), "line", line);
-    let layer = RateLimitLayer::new(tower_throttle::Global, limit).respond(AsError);
+    let bucket = LeakyBucket::new(Quota::per_second(1).burst(1));
+    let limit = Cas::new(MemoryStore::new(), "line", bucket);
+    let layer = RateLimitLayer::new(tower_throttle::Global, limit)
+        .queue(2)
+        .max_wait(Duration::from_secs(10))
+        .respond(AsError);
     let service = layer.layer(service_fn(echo));
     let began = tokio::time::Instant::now();
     assert!(service.clone().oneshot(1).await.is_ok());
@@ -94,10 +96,16 @@ async fn requests_queue_for_their_turn_and_leave_it_when_they_are_dropped() {
         is_denied(&service.clone().oneshot(4).await),
         "the queue is full"
     );
+    // Its turn passes unused: the one behind it keeps its own.
     waiting.abort();
     assert!(waiting.await.is_err());
-    assert!(last.await.expect("a task").is_ok());
+    assert!(is_denied(&service.clone().oneshot(5).await), "still full");
+    // The last turn is given back.
+    last.abort();
+    assert!(last.await.is_err());
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert!(service.oneshot(6).await.is_ok(), "there is room again");
     let waited = began.elapsed();
-    assert!(waited >= Duration::from_millis(990), "{waited:?}");
-    assert!(service.oneshot(5).await.is_ok(), "there is room again");
+    assert!(waited >= Duration::from_millis(1_990), "{waited:?}");
+    assert!(waited < Duration::from_millis(2_100), "{waited:?}");
 }

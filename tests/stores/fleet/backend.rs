@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use tower_throttle::store::Backend;
 use tower_throttle::store::cas::{Cas, MemoryStore};
-use tower_throttle::{
-    AnyAlgorithm, FixedWindow, LeakyBucket, Local, Lockout, Quota, TokenBucket, WarmUp,
-};
+use tower_throttle::{AnyAlgorithm, FixedWindow, Local, Lockout, Quota, TokenBucket, WarmUp};
 
 use crate::fleet::{admit, leased, machine, pass, synced, take, take_all, window};
 use crate::memory_fleet::{a_layer_admits_and_denies, algorithms};
@@ -72,9 +70,6 @@ fn what_has_no_budgets_is_refused_with_the_store_that_takes_it() {
     let quota = Quota::per_second(10);
     let warm_up = WarmUp::new(quota, Duration::from_secs(1));
     let refused = [
-        synced(&store)
-            .build("api", LeakyBucket::new(quota).queue(5))
-            .unwrap_err(),
         leased(&store).build("api", warm_up).unwrap_err(),
         synced(&store)
             .build("api", Lockout::new(quota))

@@ -6,7 +6,7 @@ use tower_throttle::{FixedWindow, LeakyBucket, Local, Quota};
 #[test]
 fn a_fallback_has_the_limits_of_its_primary_and_the_keys_of_both() {
     let window = || Local::new(FixedWindow::new(Quota::per_day(9)));
-    let line = LeakyBucket::new(Quota::per_second(10)).queue(5);
+    let line = LeakyBucket::new(Quota::per_second(10));
     let primary = Local::new((FixedWindow::new(Quota::per_day(7)), line));
     let small = || window().capacity(64);
     let limit = Fallback::new(primary.clone(), window());

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack, take_up_to};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack, reserve, take_up_to};
 use tower_throttle::{
     ConfigError, Decision, FixedWindow, LeakyBucket, Local, Lockout, ManualClock, Quota,
     SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
@@ -60,7 +60,7 @@ fn compare<A: Algorithm>(table: &A, map: &A, capacity: usize, keys: u64, seed: u
             4 => {
                 let wait = Duration::from_nanos(random.below(SECOND));
                 let reserved = local.reserve(&key, cost, wait);
-                reserved == map.reserve(state, now, cost, wait)
+                reserved == reserve(map, state, now, cost, wait)
             }
             5 if random.below(4) == 0 => {
                 local.reset(&key);
@@ -93,9 +93,7 @@ fn for_each_algorithm(check: impl Fn(&str, &dyn Fn(usize, u64, u64) -> Found)) {
     with! {
         "token bucket": TokenBucket::new(quota),
         "token bucket of two words": TokenBucket::new(odd),
-        "token bucket, queued": TokenBucket::new(quota).queue(3),
         "meter": LeakyBucket::new(quota),
-        "line": LeakyBucket::new(quota).queue(4),
         "fixed window": FixedWindow::new(limit),
         "anchored window": FixedWindow::new(limit).anchored(),
         "sliding window": SlidingWindow::new(limit),
@@ -104,7 +102,7 @@ fn for_each_algorithm(check: impl Fn(&str, &dyn Fn(usize, u64, u64) -> Found)) {
         "strict grid of sixty": SlidingGrid::new(limit).cells(60).strict(),
         "log": SlidingLog::new(limit),
         "lockout": Lockout::new(limit).block(Duration::from_millis(300)).forget(Duration::from_secs(9)),
-        "warm-up": WarmUp::new(limit, Duration::from_secs(2)).queue(5),
+        "warm-up": WarmUp::new(limit, Duration::from_secs(2)),
         "pair": (TokenBucket::new(quota), FixedWindow::new(Quota::per_minute(40))),
         "any": AnyAlgorithm::new(TokenBucket::new(quota)),
     }

@@ -67,7 +67,6 @@ fn a_change_applies_as_of_its_time_even_if_a_key_is_used_later() {
     let bursts = quotas.map(|quota| quota.burst(7));
     for seed in 0..from_env("TRACES", 60) {
         check_changes(&LeakyBucket::new(quotas[0]), &bursts, seed);
-        check_changes(&LeakyBucket::new(quotas[0]).queue(5), &quotas, seed);
         check_changes(&FixedWindow::new(quotas[0]), &quotas, seed);
         check_changes(&SlidingWindow::new(quotas[0]), &quotas, seed);
         check_changes(&SlidingLog::new(quotas[0]), &quotas, seed);

@@ -134,14 +134,13 @@ macro_rules! of_spans {
         let quota = Quota::per_second(5);
         let bucket = TokenBucket::new(quota.burst(9));
         $check(&bucket);
-        $check(&bucket.queue(4));
         $check(&bucket.debt(3));
         $check(&TokenBucket::new(Quota::per(7, Duration::from_secs(3))));
         $check(&TokenBucket::new(quota).refill_every(Duration::from_secs(1)));
-        $check(&LeakyBucket::new(quota).queue(6));
+        $check(&LeakyBucket::new(quota));
         $check(&FixedWindow::new(quota).anchored());
         $check(&SlidingLog::new(quota));
-        $check(&WarmUp::new(quota, Duration::from_secs(2)).queue(3));
+        $check(&WarmUp::new(quota, Duration::from_secs(2)));
         $check(&Lockout::new(quota).block(Duration::from_secs(1)));
         $check(&Lockout::new(Quota::per_second(3)).after_denials_of(bucket));
         $check(&(bucket, SlidingLog::new(Quota::per_second(8))));

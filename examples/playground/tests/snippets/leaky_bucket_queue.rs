@@ -1,16 +1,14 @@
 use std::time::Duration;
 
 use axum::{Router, routing::get};
-use tower_throttle::{ClientIp, LeakyBucket, Quota, RateLimitLayer, algorithm::Charge};
+use tower_throttle::{ClientIp, LeakyBucket, Quota, RateLimitLayer};
 
 /// Serve it with `into_make_service_with_connect_info::<SocketAddr>()`, which passes on the
 /// address of the client, and with the feature `axum` of tower-throttle.
 pub fn app() -> Router {
-    let limit = LeakyBucket::new(Quota::per_second(10))
+    let limit = LeakyBucket::new(Quota::per_second(10).burst(1));
+    let layer = RateLimitLayer::new(ClientIp::peer(), limit)
         .queue(20)
-        .max_wait(Duration::from_secs(2))
-        .max_cost(5)
-        .charge_mode(Charge::Before);
-    let layer = RateLimitLayer::new(ClientIp::peer(), limit);
+        .max_wait(Duration::from_secs(2));
     Router::new().route("/", get(async || "hello").layer(layer))
 }

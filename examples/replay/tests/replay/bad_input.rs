@@ -101,12 +101,8 @@ fn errors_in_an_option_of_the_policy_name_the_line() {
         ),
         (r#""sliding_grid","cells":61"#, "cells: 61 is not allowed"),
         (
-            r#""leaky_bucket","charge":"late""#,
-            "charge: expected after or before",
-        ),
-        (
-            r#""leaky_bucket","queue":1,"burst":1"#,
-            r#"unknown field "burst""#,
+            r#""leaky_bucket","charge":"before""#,
+            r#"unknown field "charge""#,
         ),
         (
             r#""leaky_bucket","initial":1"#,

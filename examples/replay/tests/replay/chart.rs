@@ -75,14 +75,14 @@ fn the_chart_names_policy_and_series_beside_decisions_or_summary() {
 
 #[test]
 fn the_description_says_what_a_queue_served_and_how_deep_it_was() {
-    let policy = r#"{"algorithm":"leaky_bucket","limit":10,"period_ns":1000000000,"queue":223,"max_wait_ns":250000000000}"#;
+    let policy = r#"{"algorithm":"leaky_bucket","limit":10,"period_ns":1000000000,"burst":1,"queue":223,"max_wait_ns":250000000000}"#;
     let steps = vec![r#"{"t_ns":0}"#; 225];
     let svg = chart("queue.svg", &[&[policy], &*steps].concat());
     let words = "Units over 22.4 s. Keys: 1. Offered: 225. Admitted, at once or after a wait: \
                  224. Denied: 1. Most units waiting at one time: 223.";
     assert!(svg.contains(&format!("<desc>{words}</desc>")), "{svg}");
     assert!(
-        svg.contains(">leaky_bucket 10/s; max_wait=250s; queue=223<"),
+        svg.contains(">leaky_bucket 10/s; burst=1; max_wait=250s; queue=223<"),
         "{svg}"
     );
 }

@@ -246,8 +246,8 @@ fn every_algorithm_takes_its_options() {
         r#""sliding_window","offset_ns":50"#,
         r#""sliding_grid","cells":5,"strict":true,"offset_ns":50"#,
         r#""token_bucket","burst":2,"initial":2,"queue":1,"max_wait_ns":10"#,
-        r#""leaky_bucket","burst":2,"charge":"after","max_wait_ns":10"#,
-        r#""leaky_bucket","queue":3,"charge":"before","max_wait_ns":500"#,
+        r#""leaky_bucket","burst":2,"max_wait_ns":10"#,
+        r#""leaky_bucket","queue":3,"max_wait_ns":500"#,
         r#""warm_up","warm_up_ns":400,"cold_factor":2,"queue":2,"max_wait_ns":500"#,
         r#""gcra","burst":2"#,
     ] {

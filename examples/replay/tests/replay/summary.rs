@@ -51,7 +51,8 @@ fn the_summary_counts_requests_and_units_and_finds_the_worst_window() {
 /// Shows promise 101.
 #[test]
 fn a_queue_has_admitted_what_it_served() {
-    let policy = r#"{"algorithm":"leaky_bucket","limit":10,"period_ns":1000000000,"queue":223}"#;
+    let policy =
+        r#"{"algorithm":"leaky_bucket","limit":10,"period_ns":1000000000,"burst":1,"queue":223}"#;
     let summary = printed(
         &["--summary"],
         &[&[policy], &*vec![r#"{"t_ns":0}"#; 225]].concat(),
@@ -76,7 +77,8 @@ fn a_queue_has_admitted_what_it_served() {
 #[test]
 fn the_worst_window_counts_requests_at_their_release() {
     let worst = |steps: &[&str]| {
-        let policy = r#"{"algorithm":"leaky_bucket","limit":3,"period_ns":300,"queue":9}"#;
+        let policy =
+            r#"{"algorithm":"leaky_bucket","limit":3,"period_ns":300,"burst":1,"queue":9}"#;
         let summary = printed(&["--summary"], &[&[policy], steps].concat());
         let line = summary
             .lines()

@@ -35,8 +35,8 @@ const POLICIES: [(&str, &str); 10] = [
         r#"{"algorithm":"leaky_bucket","limit":2,"period_ns":1000000000,"burst":3}"#,
     ),
     (
-        "leaky_bucket 2/s; queue=3; max_cost=1; charge=before",
-        r#"{"algorithm":"leaky_bucket","limit":2,"period_ns":1000000000,"queue":3,"max_cost":1,"charge":"before"}"#,
+        "leaky_bucket 2/s; burst=1; queue=3",
+        r#"{"algorithm":"leaky_bucket","limit":2,"period_ns":1000000000,"burst":1,"queue":3}"#,
     ),
     (
         "fixed_window 2/s; anchored=true",

@@ -65,8 +65,7 @@ fn a_key_in_its_home_line_is_decided_as_one_anywhere() {
     let quota = Quota::per_second(10);
     compare::<_, Inline<_>, 3>(&FixedWindow::new(quota));
     compare::<_, Inline<_>, 3>(&TokenBucket::new(quota));
-    // Waits take the cost as well.
-    compare::<_, Inline<_>, 3>(&LeakyBucket::new(quota).queue(5));
+    compare::<_, Inline<_>, 3>(&LeakyBucket::new(quota.burst(1)));
     compare::<_, Inline<_>, 2>(&SlidingWindow::new(quota));
     let pair = (
         FixedWindow::new(Quota::per_minute(100)),

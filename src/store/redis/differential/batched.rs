@@ -1,6 +1,6 @@
 //! Batches: calls on several keys in one script call are decided like single calls.
 
-use super::policies::{fixed_window, leaky_queue, sliding_log, sliding_window, token_bucket};
+use super::policies::{fixed_window, leaky_bucket, sliding_log, sliding_window, token_bucket};
 use super::random::{Random, seeds};
 use super::{
     CENTURY, RedisServer, Step, ceil_to_micros, decide, decode, load, random_steps, replies,
@@ -93,7 +93,7 @@ fn batched_calls_decide_as_single_calls() {
     assert_agree(|random| fixed_window(random).anchored());
     assert_agree(sliding_window);
     assert_agree(token_bucket);
-    assert_agree(leaky_queue);
+    assert_agree(leaky_bucket);
     assert_agree(|random| (token_bucket(random), sliding_log(random)));
     assert_agree(|random| (token_bucket(random), fixed_window(random)));
 }

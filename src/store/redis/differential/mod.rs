@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::call::Call;
 use super::kernel::{Kernels, ceil_to_micros, tests::MACHINE};
 use super::script::{SCRIPT, decode, replies};
-use crate::algorithm::{Algorithm, Cost, GiveBack};
+use crate::algorithm::{Algorithm, Cost, GiveBack, reserve};
 use crate::clock::Tick;
 use crate::decision::Decision;
 
@@ -114,12 +114,16 @@ fn decide<A: Algorithm>(algorithm: &A, state: &mut A::State, step: Step) -> Deci
     match step.call {
         Call::Take(cost) => return algorithm.decide(state, now, cost),
         Call::Reserve(cost, most) => {
-            return algorithm.reserve(state, now, cost, Duration::from_nanos(most));
+            return reserve(algorithm, state, now, cost, Duration::from_nanos(most));
         }
         Call::Peek(cost) => return algorithm.peek(state, now, cost),
         Call::PeekOf(cost, part) => return A::peek_part(algorithm, state, now, cost, part),
         Call::Refund(cost, taken_at) => refund(cost, taken_at, GiveBack::Refund),
-        Call::Cancel(cost, taken_at) => refund(cost, taken_at, GiveBack::Cancel),
+        Call::Cancel(cost, turn) => {
+            // A receipt is a nanosecond before the turn.
+            let taken_at = Tick::from_nanos(turn.saturating_mul(1_000) - 1);
+            algorithm.refund(state, now, Cost::new(cost, taken_at), GiveBack::Cancel);
+        }
         Call::Forgive(cost, taken_at) => refund(cost, taken_at, GiveBack::Forgive),
         Call::Charge(cost) => drop(algorithm.charge(state, now, cost)),
         Call::Reset => *state = algorithm.fresh(now),
@@ -135,6 +139,8 @@ fn random_steps<A: Algorithm>(
     changes: Option<u64>,
 ) -> Vec<Step> {
     let mut now = 1_700_000_000_000_000 + random.below(1 << 50);
+    let facts = variants[0].capabilities();
+    let books_turns = facts.books_turns && facts.limits == 1;
     let mut variant = 0;
     let mut steps = Vec::new();
     // How long the fastest one takes to fill.
@@ -186,7 +192,10 @@ fn random_steps<A: Algorithm>(
                     _ => now - random.below(2 * period + 2),
                 };
                 match random.below(4) {
-                    0 => Call::Cancel(cost, taken_at),
+                    // Only a single bucket has turns.
+                    0 if books_turns => {
+                        Call::Cancel(cost, now - unit + random.below(period + unit))
+                    }
                     1 => Call::Forgive(cost, taken_at),
                     _ => Call::Refund(cost, taken_at),
                 }

@@ -1,7 +1,7 @@
 //! Bugs planted in the script, which the traces must find.
 
 use super::policies::{
-    fixed_window, leaky_meter, leaky_queue, sliding_grid, sliding_log, sliding_window, token_bucket,
+    fixed_window, leaky_bucket, sliding_grid, sliding_log, sliding_window, token_bucket,
 };
 use super::{RedisServer, find_difference, random::Random, random_steps};
 use crate::algorithm::Algorithm;
@@ -103,29 +103,24 @@ fn a_planted_bug_in_a_level_is_caught() {
             "local left, left_part = limit.cost, 0",
             "a refund of what has drained",
         ),
-        ("units - floor + 1", "1", "what drains too early"),
+        (
+            "(units + 1) * period then",
+            "period then",
+            "what drains too early",
+        ),
+        (
+            "if now >= limit.taken or units > limit.most",
+            "if now >= limit.taken",
+            "a turn before others that is given back",
+        ),
+        (
+            "if now >= limit.taken or units",
+            "if units",
+            "a turn that has come and is given back",
+        ),
     ] {
         assert_caught(is_caught(token_bucket, right, wrong), what);
-        assert_caught(is_caught(leaky_meter, right, wrong), what);
-    }
-    for (right, wrong, what) in [
-        (
-            "state[at + 1] + limit.lead",
-            "state[at + 1]",
-            "a lead that is not charged",
-        ),
-        (
-            "if units < limit.floor then units, part = limit.floor, 0 end",
-            "if units < 0 then units, part = 0, 0 end",
-            "a refund that an empty line ignores",
-        ),
-        (
-            "or part == 0 and state[at + 1] == limit.floor then",
-            "then",
-            "an unused line that waits",
-        ),
-    ] {
-        assert_caught(is_caught(leaky_queue, right, wrong), what);
+        assert_caught(is_caught(leaky_bucket, right, wrong), what);
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::random::Random;
 use crate::algorithm::{
-    Charge, FixedWindow, LeakyBucket, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
+    FixedWindow, LeakyBucket, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
 };
 use crate::quota::Quota;
 
@@ -54,28 +54,10 @@ pub(super) fn offset(random: &mut Random, length: u64) -> Duration {
 
 pub(super) fn token_bucket(random: &mut Random) -> TokenBucket {
     let quota = quota(random);
-    let bucket = TokenBucket::new(burst(random, quota));
-    match random.below(4) {
-        0 => bucket.queue(random.below(20)),
-        1 => bucket
-            .queue(random.below(20))
-            .max_wait(Duration::from_nanos(random.log_uniform(40))),
-        _ => bucket,
-    }
+    TokenBucket::new(burst(random, quota))
 }
 
-pub(super) fn leaky_queue(random: &mut Random) -> LeakyBucket {
-    let quota = quota(random);
-    let queue = LeakyBucket::new(burst(random, quota))
-        .queue(random.below(20))
-        .charge_mode(*random.pick(&[Charge::After, Charge::Before]));
-    match random.below(2) {
-        0 => queue,
-        _ => queue.max_wait(Duration::from_nanos(random.log_uniform(40))),
-    }
-}
-
-pub(super) fn leaky_meter(random: &mut Random) -> LeakyBucket {
+pub(super) fn leaky_bucket(random: &mut Random) -> LeakyBucket {
     let quota = quota(random);
     LeakyBucket::new(burst(random, quota))
 }

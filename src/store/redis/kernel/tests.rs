@@ -26,12 +26,7 @@ fn a_layout_says_how_a_value_is_read_and_not_what_the_limit_is() {
     for limit in [1, 1_000] {
         for (algorithm, expected) in [
             (TokenBucket::new(minute(limit)).into(), "bucket/60s"),
-            (
-                TokenBucket::new(minute(limit)).queue(3).into(),
-                "bucket/60s",
-            ),
             (LeakyBucket::new(minute(limit)).into(), "bucket/60s"),
-            (LeakyBucket::new(minute(limit)).queue(3).into(), "line/60s"),
             (FixedWindow::new(minute(limit)).into(), "window/60s"),
             (
                 FixedWindow::new(Quota::per_day(limit)).offset(hour).into(),
@@ -114,8 +109,6 @@ fn an_admission_that_leaves_no_room_says_how_long_the_next_request_is_denied() {
     assert_eq!(next(bucket.into(), [3, 0], 1), None);
     assert_eq!(next(bucket.into(), [5, 0], 1), Some(second(10)));
     assert_eq!(next(bucket.into(), [2, 30_000_000], 2), Some(second(5)));
-    // The next one waits, and is not denied.
-    assert_eq!(next(bucket.queue(3).into(), [5, 0], 1), None);
     let anchored = FixedWindow::new(minute).anchored();
     let open = now - 20_000_000;
     assert_eq!(next(anchored.into(), [open, 4], 1), None);

@@ -22,16 +22,15 @@ local function mul_div(a, b, c)
     return whole + more, rest
 end
 
--- Units and a part of one, of which `limit.rate` units drain in `limit.period` parts: what is left, but no less than
--- the floor.
+-- Units and a part of one, of which `limit.rate` units drain in `limit.period` parts: what is left.
 local function drain(limit, units, part, elapsed)
     if elapsed <= 0 then return units, part end
-    local rate, period, floor = limit.rate, limit.period, limit.floor
+    local rate, period = limit.rate, limit.period
     -- Far more than all of it.
-    if elapsed * rate * 0.999 >= (units - floor + 1) * period then return floor, 0 end
+    if elapsed * rate * 0.999 >= (units + 1) * period then return 0, 0 end
     local gone, gone_part = mul_div(elapsed, rate, period)
     units, part = units - gone, part - gone_part
     if part < 0 then units, part = units - 1, part + period end
-    if units < floor then return floor, 0 end
+    if units < 0 then return 0, 0 end
     return units, part
 end

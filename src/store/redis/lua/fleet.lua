@@ -89,7 +89,7 @@ local parts = {}
 for start = 1, #ARGV[3], 56 do
     local is_cells, limit, refill, rate, period, count, is_calendar = unpacked('<' .. rep('d', 7), ARGV[3], start)
     parts[#parts + 1] = { kind = is_cells == 1 and Cells or Level, limit = limit, refill = refill, rate = rate,
-        period = period, floor = 0, length = rate, padding = period, count = count, is_calendar = is_calendar }
+        period = period, length = rate, padding = period, count = count, is_calendar = is_calendar }
 end
 
 local function new_record(moment)

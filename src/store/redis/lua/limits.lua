@@ -1,5 +1,5 @@
 -- Decides calls on keys. A key has one limit or several, which take a cost all or not at all. A limit is a level
--- (buckets, GCRA, lines), cells (windows, grids, windows of a calendar) or a log.
+-- (buckets, GCRA), cells (windows, grids, windows of a calendar) or a log.
 --
 -- KEYS: the key of each call. Its name ends with the layout of its value: whatever has the same layout shares it.
 -- ARGV: packed doubles of each call, or of all if they are alike: the operation, then of each limit twelve: its kind, the
@@ -29,46 +29,38 @@ local now, ahead
 
 -- A limit is found at its place in `state`, the numbers of a value: `state[at + 1]` is the first one.
 --
--- Of a level `rate` units drain in a `period`, down to its `floor`: a line that is not used may go below zero. A unit
--- has as many parts as the period has microseconds. `initial` units of a new key are used, which is kept for `kept`
--- longer. State: the units and the parts that are used.
---   after = max(used + lead, 0) + cost, or the cost alone at the floor
---   admitted if after <= most and most_part
+-- Of a level `rate` units drain in a `period`. A unit has as many parts as the period has microseconds. `initial` units
+-- of a new key are used, which is kept for `kept` longer. State: the units and the parts that are used.
+--   admitted if used + cost <= most and most_part
 local Level = {}
 function Level.parse(cost, taken, n, p)
-    return { size = 2, cost = cost, taken = taken, rate = n[p], period = n[p + 1], floor = n[p + 2], initial = n[p + 3],
-        kept = n[p + 4], lead = n[p + 5], most = n[p + 6], most_part = n[p + 7] }
+    return { size = 2, cost = cost, taken = taken, rate = n[p], period = n[p + 1], initial = n[p + 2], kept = n[p + 3],
+        most = n[p + 4], most_part = n[p + 5] }
 end
-function Level.begin(limit, state, at)
-    state[at + 1], state[at + 2] = limit.initial > 0 and limit.initial or limit.floor, 0
-end
+function Level.begin(limit, state, at) state[at + 1], state[at + 2] = limit.initial, 0 end
 function Level.advance(limit, state, at)
     state[at + 1], state[at + 2] = drain(limit, state[at + 1], state[at + 2], now - state[1])
 end
 function Level.admits(limit, state, at)
-    local units, part = state[at + 1] + limit.lead, state[at + 2]
-    if units < 0 or part == 0 and state[at + 1] == limit.floor then units, part = 0, 0 end
-    units = min(units + limit.cost, MAX_INT)
-    limit.after, limit.after_part = units, part
+    local units, part = min(state[at + 1] + limit.cost, MAX_INT), state[at + 2]
     return units < limit.most or units == limit.most and part <= limit.most_part
 end
--- After it was asked.
-function Level.take(limit, state, at) state[at + 1], state[at + 2] = limit.after, limit.after_part end
-function Level.charge(limit, state, at)
-    Level.admits(limit, state, at)
-    Level.take(limit, state, at)
-end
--- Time has given back what has drained since.
+function Level.charge(limit, state, at) state[at + 1] = min(state[at + 1] + limit.cost, MAX_INT) end
+Level.take = Level.charge
+-- Time has given back what has drained since. With a `most` it is a turn that has not come, if it is the last one.
 function Level.refund(limit, state, at)
+    if limit.most >= 0 then
+        local units, part = drain(limit, state[at + 1], state[at + 2], limit.taken - now)
+        if now >= limit.taken or units > limit.most or units == limit.most and part > 0 then return end
+    end
     local left, left_part = drain(limit, limit.cost, 0, now - limit.taken)
-    if left < 0 then return end
     local units, part = state[at + 1] - left, state[at + 2] - left_part
     if part < 0 then units, part = units - 1, part + limit.period end
-    if units < limit.floor then units, part = limit.floor, 0 end
+    if units < 0 then units, part = 0, 0 end
     state[at + 1], state[at + 2] = units, part
 end
 function Level.unused_at(limit, state, at)
-    local unused_at = now + ceil(((state[at + 1] - limit.floor) * limit.period + state[at + 2]) / limit.rate)
+    local unused_at = now + ceil((state[at + 1] * limit.period + state[at + 2]) / limit.rate)
     return limit.initial > 0 and max(unused_at + limit.kept, now + 1) or unused_at
 end
 function Level.tell(_, state, at, reply, size)

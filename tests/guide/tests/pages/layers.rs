@@ -161,7 +161,7 @@ async fn compression_passes_a_429_on_from_either_side() {
 }
 
 fn queue() -> RateLimitLayer<Global, Local<LeakyBucket>> {
-    RateLimitLayer::new(Global, LeakyBucket::new(Quota::per_second(1)).queue(10))
+    RateLimitLayer::new(Global, LeakyBucket::new(Quota::per_second(1).burst(1))).queue(10)
 }
 
 fn timeout() -> TimeoutLayer {
