@@ -97,8 +97,10 @@ impl Batch {
         (now, by_store): (u64, bool),
     ) -> (Vec<Write>, Replies) {
         let mut values = values.into_iter().chain(std::iter::repeat(None));
-        let seen = values.next().flatten().and_then(Seen::read);
-        let seen = seen.filter(|seen| seen.sequence >= self.sequence);
+        let last = values.next().flatten().and_then(Seen::read);
+        // The record of an earlier batch is there for as long as anything is out of what it reported.
+        let is_unsure = last.is_none() && self.sequence > 1;
+        let seen = last.filter(|seen| seen.sequence >= self.sequence);
         let mut writes = Vec::new();
         let replies = (0..self.keys.len()).zip(values).map(|(index, value)| {
             let Some(mut record) = self.read(index, value, now) else {
@@ -107,7 +109,7 @@ impl Batch {
             if let Some(seen) = &seen {
                 return self.repeat(&mut record, now, seen.grant(self.sequence, index));
             }
-            let reply = self.exchange(index, &mut record, (now, by_store));
+            let reply = self.exchange(index, &mut record, (now, by_store), is_unsure);
             writes.push(self.write(index + 1, record.to_text(), self.ttl()));
             reply
         });
@@ -118,9 +120,19 @@ impl Batch {
         (writes, Replies { now, keys })
     }
 
-    /// The exchange of one key, at a time by the store's clock or by this machine's.
-    pub(super) fn exchange(&self, index: usize, record: &mut Record, time: (u64, bool)) -> Reply {
-        exchange(&self.terms, &self.shape, record, &self.keys[index].1, time)
+    /// The exchange of one key, at a time by the store's clock or by this machine's. If it `is_unsure`, it may have been
+    /// executed before.
+    pub(super) fn exchange(
+        &self,
+        index: usize,
+        record: &mut Record,
+        time: (u64, bool),
+        is_unsure: bool,
+    ) -> Reply {
+        let report = &self.keys[index].1;
+        let unsure = is_unsure.then(|| report.unsure());
+        let report = unsure.as_ref().unwrap_or(report);
+        exchange(&self.terms, &self.shape, record, report, time)
     }
 
     /// The reply for a key whose exchange was executed before.

@@ -2,7 +2,7 @@
 //!
 //! A store that can execute a [batch](Batch) in one step does so. Else each key is one swap: its value is the
 //! record of the key and the names of its last [`NAMES`] writes. A batch that is sent again finds its name and
-//! changes nothing. A name that others have displaced counts twice, which only overcharges.
+//! changes nothing. If others may have displaced it, what was used counts again, and what was given back lapses.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -47,13 +47,14 @@ impl<S: CasStore> Exchanger<S> {
         Self { shared }
     }
 
-    /// Executes a batch, or what is not yet executed of it.
+    /// Executes a batch, or what is not yet executed of one that `is_again` sent.
     ///
     /// # Errors
     /// If the store cannot be reached. Some keys may be exchanged already: the batch is sent again.
     pub(super) async fn exchange(
         self: &Arc<Self>,
         batch: &Arc<Batch>,
+        is_again: bool,
     ) -> Result<Replies, StoreError> {
         if S::RUNS != Runs::None {
             return self.shared.call(self.shared.store.run(&**batch)).await;
@@ -68,7 +69,9 @@ impl<S: CasStore> Exchanger<S> {
                     break;
                 };
                 let (exchanger, batch) = (Arc::clone(self), Arc::clone(batch));
-                running.spawn(async move { (index, exchanger.exchange_key(&batch, index).await) });
+                running.spawn(async move {
+                    (index, exchanger.exchange_key(&batch, index, is_again).await)
+                });
             }
             let Some(joined) = running.join_next().await else {
                 break;
@@ -84,7 +87,12 @@ impl<S: CasStore> Exchanger<S> {
     }
 
     /// Returns the reply for a key, and the store's time.
-    async fn exchange_key(&self, batch: &Batch, index: usize) -> Result<(Reply, u64), StoreError> {
+    async fn exchange_key(
+        &self,
+        batch: &Batch,
+        index: usize,
+        is_again: bool,
+    ) -> Result<(Reply, u64), StoreError> {
         let key = &batch.keys[index].0;
         let (shared, begun) = (&self.shared, MonotonicClock.now());
         shared.back_off(key, begun).await;
@@ -99,7 +107,9 @@ impl<S: CasStore> Exchanger<S> {
             if let Some(Name([_, _, grant @ ..])) = names.iter().find(|name| name.is_of(batch)) {
                 return Ok((batch.repeat(&mut record, now, Grant::of(*grant)), now));
             }
-            let reply = batch.exchange(index, &mut record, (now, loaded.server_time.is_some()));
+            let time = (now, loaded.server_time.is_some());
+            let is_unsure = is_again && names.len() >= NAMES;
+            let reply = batch.exchange(index, &mut record, time, is_unsure);
             names.truncate(NAMES - 1);
             let [epoch, units, keeps] = reply.grant.numbers();
             names.push_front(Name([batch.machine, batch.sequence, epoch, units, keeps]));

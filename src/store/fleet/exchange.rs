@@ -5,12 +5,15 @@
 //! counts from then on, so it raises a level or a count by one at most, as it did while it was out.
 
 use super::record::{Grant, Record, Reply, Report, Terms};
-use super::shape::{NEVER, Part, Shape, signed};
+use super::shape::{MAX_USED, NEVER, Part, Shape, signed};
 
 /// By how many microseconds the store's clock may step back before what is out is given up.
 const PATIENCE: u64 = 1_000_000;
 /// How many times what is asked of a machine it is granted at most, and beside.
-const GAIN: u64 = 4;
+const GAIN: u64 = 8;
+/// For how many intervals the fleet's demand is remembered, and in how many parts of a unit.
+const MEMORY: u64 = 4;
+const SCALE: u64 = 64;
 /// Where a demand stops to grow.
 const MAX_DEMAND: u64 = 1 << 35;
 
@@ -23,6 +26,7 @@ pub(super) fn exchange(
     (now, by_store): (u64, bool),
 ) -> Reply {
     // The time of the record may be a little later than now: or much later, if clocks of machines differ.
+    let last = record.at;
     let at = record.settle(shape, terms, (now, by_store));
     if report.resets {
         *record = Record {
@@ -42,7 +46,7 @@ pub(super) fn exchange(
         }
     }
     record.advance(shape, at);
-    let units = record.grant(shape, terms, report);
+    let units = record.grant(shape, terms, report, at.saturating_sub(last));
     let grant = Grant {
         epoch: record.epoch,
         units,
@@ -73,6 +77,7 @@ impl Record {
             ends: now + terms.life,
             length: terms.life,
             out: [0; 2],
+            asked: 0,
             used: shape.parts.iter().map(Part::unused).collect(),
         }
     }
@@ -145,8 +150,13 @@ impl Record {
         true
     }
 
-    fn grant(&mut self, shape: &Shape, terms: &Terms, report: &Report) -> u64 {
+    /// A machine gets as much as its share of what is asked of the fleet, of what is free and refills in an interval;
+    /// but an eighth of what is free at least and three quarters at most, and a few times what is asked of it.
+    fn grant(&mut self, shape: &Shape, terms: &Terms, report: &Report, elapsed: u64) -> u64 {
         self.length = self.length.max(terms.life);
+        let (demand, memory) = (report.demand.min(MAX_DEMAND), MEMORY * terms.interval);
+        let asked = mul_div(self.asked, memory, memory + elapsed);
+        self.asked = (asked + SCALE * demand).min(MAX_USED);
         if report.demand == 0 && report.waiting == 0 {
             return 0;
         }
@@ -160,10 +170,13 @@ impl Record {
             part.free(used) - out + signed(ahead)
         });
         let most = u64::try_from(most.min().unwrap_or(0)).unwrap_or(0);
-        // A machine gets no more than it is likely to use, and leaves as much for others.
-        let mut units = most
-            .div_ceil(2)
-            .min(GAIN * report.demand.min(MAX_DEMAND) + GAIN);
+        let refill = shape.parts.iter().map(|part| part.refill(terms.interval));
+        let pool = most + refill.min().unwrap_or(0);
+        let share = mul_div(pool, MEMORY * SCALE * demand, self.asked.max(1));
+        let mut units = share
+            .max(most / 8)
+            .min(most - most / 4)
+            .min(GAIN * demand + GAIN);
         if report.waiting <= most {
             units = units.max(report.waiting);
         }
@@ -196,4 +209,10 @@ impl Record {
             is_damaged: false,
         }
     }
+}
+
+/// `a * b / c`
+fn mul_div(a: u64, b: u64, c: u64) -> u64 {
+    let quotient = u128::from(a) * u128::from(b) / u128::from(c);
+    u64::try_from(quotient).unwrap_or(NEVER)
 }

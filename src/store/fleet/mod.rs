@@ -46,9 +46,9 @@
 //! A synced limit counts what refills in the coming interval S as free. So N machines admit in any time T at most
 //! `B + (T + S)/t`, of one unit per t with a burst of B, however many there are and whenever they start.
 //!
-//! A grant is at most half of what is free and a few times what was asked for, but at least what waits while that is
-//! free. So a machine with little traffic is served beside one with much, and machines that start together
-//! share what there is.
+//! A grant is the machine's share, by demand, of what is free and refills in an interval: at most three quarters of what is
+//! free and a few times what was asked for, but at least what waits while that is free. So a machine with little traffic
+//! is served beside one with much, and machines that start together share what there is.
 //!
 //! A grant lapses after one to two lives. What is still out then counts as used as of that moment: a
 //! machine that crashes costs at most what it held, once. Epochs belong to a value, and last as long as the longest
@@ -58,7 +58,7 @@
 //! with another period or algorithm have values of their own.
 //!
 //! A cost counts as of the last use before its report, and a unit that is out counts before it is used. A log and a
-//! weighted window, which are leased as a grid of 24 cells, lose by that: in a period of ten intervals up to a fifth. A
+//! weighted window, which are leased as a grid of 48 cells, lose by that: in a period of ten intervals up to a sixth. A
 //! fixed window waits for an exchange at its start.
 //!
 //! # Exchanges
@@ -69,7 +69,8 @@
 //! last 8 writes of a plain compare-and-swap.
 //!
 //! A batch is sent again, unchanged, until there is a reply: it counts once, and its grant is kept. If the
-//! store has lost the record of that, its costs count twice, which only denies more.
+//! store has lost the record of that, its costs count twice, and what it gave back is free after it has lapsed: which only
+//! denies more.
 //!
 //! # Failure
 //!

@@ -21,6 +21,8 @@ pub(crate) struct Record {
     pub(super) length: u64,
     /// Units granted and not yet reported: those of the current epoch, and of the one before.
     pub(super) out: [u64; 2],
+    /// What was asked of the fleet lately: the less, the longer ago.
+    pub(super) asked: u64,
     /// Per part of the shape.
     pub(super) used: Vec<Used>,
 }
@@ -104,6 +106,20 @@ impl Grant {
     }
 }
 
+impl Report {
+    /// A report that may have been executed before: what was used counts again, and nothing else happens twice. What is
+    /// not taken from what is out lapses.
+    pub(super) fn unsure(&self) -> Self {
+        Self {
+            used: 0,
+            charged: self.used + self.charged,
+            returned: 0,
+            given_back: 0,
+            ..self.clone()
+        }
+    }
+}
+
 impl Reply {
     pub(super) fn damaged() -> Self {
         Self {
@@ -125,6 +141,7 @@ impl Record {
             self.length,
             out,
             before,
+            self.asked,
         ];
         let mut text = head.map(|number| number.to_string()).join(" ");
         for used in &self.used {
@@ -138,7 +155,7 @@ impl Record {
     pub(super) fn from_text(text: &str, shape: &Shape) -> Option<Self> {
         let mut fields = text.split(';');
         let head = numbers(fields.next()?, ' ')?;
-        let &[at, reset, epoch, ends, length, out, before] = &head[..] else {
+        let &[at, reset, epoch, ends, length, out, before, asked] = &head[..] else {
             return None;
         };
         let parse = |part: &Part| part.parse(numbers(fields.next()?, ',')?);
@@ -150,6 +167,7 @@ impl Record {
             ends,
             length,
             out: [out, before],
+            asked,
             used,
         })
     }
@@ -183,21 +201,22 @@ mod tests {
             ends: 7,
             length: 8,
             out: [9, 10],
+            asked: 11,
             used: vec![vec![3, 500], vec![2, 0, 3]],
         };
         let text = record.to_text();
-        assert_eq!(text, "1 5 6 7 8 9 10;3,500;2,0,3");
+        assert_eq!(text, "1 5 6 7 8 9 10 11;3,500;2,0,3");
         assert_eq!(Record::from_text(&text, &shape), Some(record));
-        assert!(Record::from_text("1 2 3 4 5 6 7;0,0;", &shape).is_some());
+        assert!(Record::from_text("1 2 3 4 5 6 7 8;0,0;", &shape).is_some());
         for damaged in [
             "",
             "1 2",
-            "1 2 3 4 5 6 7",
-            "1 2 3 4 5 6 7;1;",
-            "1 2 3 4 5 6 7;1,2;x",
-            "1 2 3 4 5 6 7;1,2;3,",
-            "a 2 3 4 5 6 7;1,2;",
-            "1 2 3 4 5 6 7;1,2;1,2,3,4,5",
+            "1 2 3 4 5 6 7 8",
+            "1 2 3 4 5 6 7 8;1;",
+            "1 2 3 4 5 6 7 8;1,2;x",
+            "1 2 3 4 5 6 7 8;1,2;3,",
+            "a 2 3 4 5 6 7 8;1,2;",
+            "1 2 3 4 5 6 7 8;1,2;1,2,3,4,5",
         ] {
             assert_eq!(Record::from_text(damaged, &shape), None, "{damaged:?}");
         }

@@ -15,7 +15,7 @@ pub(super) const NEVER: u64 = (1 << 53) - 1;
 /// The longest time for which a value is kept; 35 years.
 const MAX_MEMORY: u64 = 1 << 50;
 /// Cells of a window that stands for a log, which are as many parts of its period.
-pub(super) const LOG_CELLS: u64 = 24;
+pub(super) const LOG_CELLS: u64 = 48;
 
 /// Limits of which each must grant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

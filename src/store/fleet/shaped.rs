@@ -149,7 +149,7 @@ mod tests {
         let expected = [
             "bucket/60000000",
             "cells/1x60000000+0",
-            "cells/25x2500000+0",
+            "cells/49x1250000+0",
             "cells/1x60000000+0+bucket/60000000",
         ];
         assert_eq!(names, expected);

@@ -414,7 +414,12 @@ impl<'a> Fleet<'a> {
         self.latest = now;
         let mistake = self.scenario.mistake;
         if mistake == Some(Mistake::CountsTwice) {
-            self.values.remove(&*batch.sequence_key);
+            self.values
+                .insert(batch.sequence_key.to_string(), b"0".to_vec());
+        }
+        if mistake == Some(Mistake::TrustsLostRecord) {
+            let last = self.values.entry(batch.sequence_key.to_string());
+            last.or_insert_with(|| b"0".to_vec());
         }
         if mistake == Some(Mistake::ForgetsLapsed) {
             self.change_records(|record| {

@@ -71,6 +71,8 @@ pub(super) enum Mistake {
     ForgetsLapsed,
     /// A repeated batch counts again.
     CountsTwice,
+    /// A batch counts for the first time if the store has lost the record of the machine.
+    TrustsLostRecord,
     /// Machines use grants that have lapsed.
     UsesLapsed,
     /// Units are given back and used all the same.

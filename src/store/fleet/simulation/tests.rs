@@ -98,12 +98,14 @@ fn above_the_limit_the_limit_is_used() {
             let mean = run.mean(&run.run(), 3, 1_000);
             println!("{name}, ahead {ahead}, {machines} machines, {rate} per second: {mean}");
             let least = match (name, ahead) {
-                ("log", true) => 860,
-                ("log", false) => 790,
+                ("log", true) => 890,
+                ("log", false) => 830,
                 _ => 985,
             };
+            // A log is granted ahead what refills.
+            let most = if name == "log" && ahead { 1_100 } else { 1_030 };
             assert!(
-                (least..=1_030).contains(&mean),
+                (least..=most).contains(&mean),
                 "{name} {ahead} {machines} {rate}: {mean}"
             );
         }
@@ -137,7 +139,7 @@ fn values_are_small_and_do_not_grow_with_the_fleet() {
         let most = if name == "log" { 300 } else { 120 };
         let bytes = [1, 64].map(|machines| scenario(&shape, true, machines, 2_000).run().bytes);
         assert!(
-            bytes[1] <= bytes[0] + 40 && bytes[1] <= most,
+            bytes[1] <= bytes[0] + 60 && bytes[1] <= most,
             "{name}: {bytes:?}"
         );
     }
@@ -299,7 +301,7 @@ fn seeds() -> u64 {
     let seeds = std::env::var("FLEET_SEEDS")
         .ok()
         .and_then(|seeds| seeds.parse().ok());
-    seeds.unwrap_or(60)
+    seeds.unwrap_or(100)
 }
 
 /// Shows promises 200, 201, 202.
@@ -324,11 +326,14 @@ fn one_machine_alone_admits_the_limit_and_no_more() {
             shape: Shape::of(Part::Level(level)),
             machines: 1,
             faults: Vec::new(),
-            seconds: 4,
+            seconds: 8,
             rate: [20, 50, 200][seed as usize % 3],
             ..drawn(seed, true)
         };
-        assert_eq!(run.run().admitted, 20, "{run:?}");
+        let admitted = run.run().admitted;
+        // Of ten exchanges in a row none may succeed: then units lapse.
+        let least = if run.lost == 200 { 15 } else { 20 };
+        assert!((least..=20).contains(&admitted), "{admitted}: {run:?}");
     }
 }
 
@@ -339,6 +344,7 @@ fn planted_mistakes_are_found() {
         Mistake::ForgetsOut,
         Mistake::ForgetsLapsed,
         Mistake::CountsTwice,
+        Mistake::TrustsLostRecord,
         Mistake::KeepsReturned,
         Mistake::AdmitsFirst,
         Mistake::ChargesEarly,

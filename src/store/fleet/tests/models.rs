@@ -13,8 +13,8 @@ use super::super::record::{Record, Terms};
 use super::super::shape::{Level, Part, Shape};
 use crate::clock::Tick;
 
-/// Three units, of which none comes back.
-const CAPACITY: u64 = 3;
+/// Four units, of which none comes back.
+const CAPACITY: u64 = 4;
 const TERMS: Terms = Terms {
     interval: 100_000,
     life: 1_000_000,
@@ -36,6 +36,8 @@ enum Mistake {
     AdoptsTwice,
     /// A machine gives units back and uses them.
     KeepsReturned,
+    /// A batch counts for the first time if the store has lost the record of its machine.
+    TrustsLostRecord,
 }
 
 /// How often each thing happens at most.
@@ -47,6 +49,8 @@ struct Events {
     deaths: u8,
     steps: u8,
     set_back: u8,
+    /// The store loses the records of machines.
+    forgets: u8,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -81,6 +85,8 @@ struct State {
     admitted: u64,
     /// Whether what was granted may have lapsed.
     may_lapse: bool,
+    /// Whether what was used may count twice.
+    may_count_twice: bool,
 }
 
 struct Model {
@@ -159,6 +165,13 @@ impl Model {
                 next.may_lapse = true;
             });
         }
+        if state.left.forgets > 0 {
+            then(&|next| {
+                next.left.forgets -= 1;
+                next.values.retain(|key, _| key == "key");
+                (next.may_lapse, next.may_count_twice) = (true, true);
+            });
+        }
         all
     }
 
@@ -226,8 +239,13 @@ impl Model {
 
     fn execute(&self, state: &mut State, batch: &Batch) -> Replies {
         let now = state.now - state.behind;
+        let first = || b"0".to_vec();
         if self.is(Mistake::CountsTwice) {
-            state.values.remove(&*batch.sequence_key);
+            state.values.insert(batch.sequence_key.to_string(), first());
+        }
+        if self.is(Mistake::TrustsLostRecord) {
+            let last = state.values.entry(batch.sequence_key.to_string());
+            last.or_insert_with(first);
         }
         if let Some(mut record) = self.record(state) {
             if self.is(Mistake::ForgetsLapsed) && now >= record.ends {
@@ -272,7 +290,7 @@ impl Model {
         }
         let record = self.record(state)?;
         let (used, out) = (self.used(&record), record.out[0] + record.out[1]);
-        if used + out > CAPACITY {
+        if used + out > CAPACITY && !state.may_count_twice {
             return Some("more is used and out than the limit");
         }
         if state.admitted > used + out {
@@ -320,6 +338,7 @@ impl Model {
             told: Vec::new(),
             admitted: 0,
             may_lapse: false,
+            may_count_twice: false,
         };
         let hasher = BuildHasherDefault::<DefaultHasher>::default();
         let mut known = HashSet::from([hasher.hash_one(&first)]);
@@ -399,23 +418,25 @@ impl State {
 
 /// The circumstances that are searched: what happens how often, and to how many machines.
 fn searches() -> Vec<(Events, u64)> {
-    let events = |requests, lost, repeated, deaths, steps, set_back| Events {
+    let events = |requests, lost, repeated, deaths, steps, set_back, forgets| Events {
         requests,
         lost,
         repeated,
         deaths,
         steps,
         set_back,
+        forgets,
     };
     vec![
-        (events(3, 0, 0, 0, 0, 0), 2),
-        (events(2, 1, 1, 0, 0, 0), 2),
-        (events(2, 0, 0, 0, 2, 0), 2),
-        (events(2, 0, 0, 1, 1, 0), 2),
-        (events(2, 0, 0, 0, 1, 1), 2),
-        (events(2, 0, 0, 0, 0, 0), 3),
+        (events(3, 0, 0, 0, 0, 0, 0), 2),
+        (events(2, 1, 1, 0, 0, 0, 0), 2),
+        (events(2, 0, 0, 0, 2, 0, 0), 2),
+        (events(2, 0, 0, 1, 1, 0, 0), 2),
+        (events(2, 0, 0, 0, 1, 1, 0), 2),
+        (events(2, 0, 1, 0, 0, 0, 1), 2),
+        (events(2, 0, 0, 0, 0, 0, 0), 3),
         // A machine alone with more requests than units.
-        (events(5, 0, 1, 0, 0, 0), 1),
+        (events(6, 0, 1, 0, 0, 0, 0), 1),
     ]
 }
 
@@ -439,6 +460,7 @@ fn the_search_finds_every_planted_mistake() {
         Mistake::ForgetsLapsed,
         Mistake::AdoptsTwice,
         Mistake::KeepsReturned,
+        Mistake::TrustsLostRecord,
     ] {
         let model = Model::new(Some(mistake));
         let mut found = searches()

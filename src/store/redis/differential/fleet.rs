@@ -178,6 +178,16 @@ const BUGS: &[(&str, &str, &str)] = &[
         "what refills, though it is not to be granted",
     ),
     (
+        "if is_unsure then",
+        "if false then",
+        "units that are given back twice after a record is lost",
+    ),
+    (
+        "mul_div(asked, memory, memory + elapsed)",
+        "asked",
+        "a demand that is never forgotten",
+    ),
+    (
         "if waiting <= most then",
         "if true then",
         "a cost that is not free",

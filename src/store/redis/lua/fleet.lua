@@ -8,19 +8,19 @@
 --   each; the report of each key.
 -- Reply: the time; whether the batch was seen before, and how; then of each key its record, the epoch of what is
 --   granted, the units, and whether it keeps what it had.
-local call, floor, ceil, max, min = redis.call, math.floor, math.ceil, math.max, math.min
+local call, floor, max, min = redis.call, math.floor, math.max, math.min
 local format, match, rep, unpacked, decode = string.format, string.match, string.rep, struct.unpack, cjson.decode
-local MAX_USED, MAX_DEMAND, GAIN, PATIENCE = 2 ^ 46 - 1, 2 ^ 35, 4, 1000000
+local MAX_USED, MAX_DEMAND, GAIN, MEMORY, SCALE, PATIENCE = 2 ^ 46 - 1, 2 ^ 35, 8, 4, 64, 1000000
 -- `%d` is faster, and exact where a `long` has 64 bits.
 local INTEGER = format('%d', MAX_INT) == '9007199254740991' and '%d' or '%.0f'
-local GRANT, HEAD, HEAD_PATTERN = INTEGER .. rep(' ' .. INTEGER, 2), INTEGER .. rep(' ' .. INTEGER, 6),
-    '^(%d+)' .. rep(' (%d+)', 6) .. ';()'
+local GRANT, HEAD, HEAD_PATTERN = INTEGER .. rep(' ' .. INTEGER, 2), INTEGER .. rep(' ' .. INTEGER, 7),
+    '^(%d+)' .. rep(' (%d+)', 7) .. ';()'
 
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local interval, life, is_ahead, record_ttl, sequence_ttl = unpacked('<' .. rep('d', 5), ARGV[2])
 -- The record of the key at hand, and what is used of each part.
-local at, reset, epoch, ends, length, out, before
+local at, reset, epoch, ends, length, out, before, asked
 local used = {}
 
 local Level = {}
@@ -93,16 +93,17 @@ for start = 1, #ARGV[3], 56 do
 end
 
 local function new_record(moment)
-    at, reset, epoch, ends, length, out, before = moment, 0, moment, moment + life, life, 0, 0
+    at, reset, epoch, ends, length, out, before, asked = moment, 0, moment, moment + life, life, 0, 0, 0
     for index, part in ipairs(parts) do used[index] = part.kind.unused() end
     return true
 end
 -- Returns whether it is a record.
 local function read(value)
     local text, place = value .. ';'
-    at, reset, epoch, ends, length, out, before, place = match(text, HEAD_PATTERN)
+    at, reset, epoch, ends, length, out, before, asked, place = match(text, HEAD_PATTERN)
     if not at then return false end
-    at, reset, epoch, ends, length, out, before = at + 0, reset + 0, epoch + 0, ends + 0, length + 0, out + 0, before + 0
+    at, reset, epoch, ends = at + 0, reset + 0, epoch + 0, ends + 0
+    length, out, before, asked = length + 0, out + 0, before + 0, asked + 0
     for index, part in ipairs(parts) do
         local counts, after = match(text, '^([%d,]*);()', place)
         -- JSON is the fastest to read here.
@@ -113,7 +114,7 @@ local function read(value)
     return true
 end
 local function write()
-    local text = format(HEAD, at, reset, epoch, ends, length, out, before)
+    local text = format(HEAD, at, reset, epoch, ends, length, out, before, asked)
     for index = 1, #parts do
         local list = used[index]
         text = text .. ';' .. format(#list > 0 and INTEGER .. rep(',' .. INTEGER, #list - 1) or '', unpack(list))
@@ -151,24 +152,31 @@ local function settle()
     return moment
 end
 
-local function grant(demand, waiting)
+local function grant(demand, waiting, elapsed)
     length = max(length, life)
+    demand = min(demand, MAX_DEMAND)
+    local memory = MEMORY * interval
+    asked = min(mul_div(asked, memory, memory + elapsed) + SCALE * demand, MAX_USED)
     if demand == 0 and waiting == 0 then return 0 end
-    local most = MAX_INT
+    local most, refill = MAX_INT, MAX_INT
     for index, part in ipairs(parts) do
         local ahead = is_ahead == 1 and part.kind.ahead(part, used[index]) or 0
         most = min(most, part.limit - part.kind.taken(part, used[index]) - out - before + ahead)
+        refill = min(refill, part.refill)
     end
     most = max(most, 0)
-    local units = min(ceil(most / 2), GAIN * min(demand, MAX_DEMAND) + GAIN)
+    local share = mul_div(most + refill, MEMORY * SCALE * demand, max(asked, 1))
+    local units = min(max(share, floor(most / 8)), most - floor(most / 4), GAIN * demand + GAIN)
     if waiting <= most then units = max(units, waiting) end
     out = out + units
     return units
 end
 
-local function exchange(report)
+local function exchange(report, is_unsure)
     local known, units, kept, returned, charged, used_at, demand, waiting, given_back, given_back_at, resets =
         unpacked('<' .. rep('d', 11), report)
+    if is_unsure then charged, units, returned, given_back = charged + units, 0, 0, 0 end
+    local last = at
     local moment, keeps = settle(), 0
     if resets == 1 then
         local first = epoch + 2
@@ -188,7 +196,7 @@ local function exchange(report)
         end
     end
     advance(moment)
-    return grant(demand, waiting), keeps
+    return grant(demand, waiting, max(moment - last, 0)), keeps
 end
 
 local seen, grants = call('GET', KEYS[2]) or '', { ARGV[1] }
@@ -200,7 +208,7 @@ for index = 3, #KEYS do
     local value, granted, units, keeps = call('GET', KEYS[index]), 0, 0, 0
     local resets = unpacked('<d', ARGV[index + 1], 81)
     if not is_seen and (value and read(value) or (not value or resets == 1) and new_record(now)) then
-        units, keeps = exchange(ARGV[index + 1])
+        units, keeps = exchange(ARGV[index + 1], last == '' and ARGV[1] ~= '1')
         value, granted = write(), epoch
         records[index] = value
     end
