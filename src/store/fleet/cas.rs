@@ -108,7 +108,9 @@ impl<S: CasStore> Exchanger<S> {
                 return Ok((batch.repeat(&mut record, now, Grant::of(*grant)), now));
             }
             let time = (now, loaded.server_time.is_some());
-            let is_unsure = is_again && names.len() >= NAMES;
+            // An earlier write of this machine that is still named shows that none after it was displaced.
+            let is_named = names.iter().any(|name| name.0[0] == batch.machine);
+            let is_unsure = is_again && names.len() >= NAMES && !is_named;
             let reply = batch.exchange(index, &mut record, time, is_unsure);
             names.truncate(NAMES - 1);
             let [epoch, units, keeps] = reply.grant.numbers();
