@@ -14,8 +14,8 @@ use tower_throttle::{
     ConfigError, Local, StoreError,
     store::{
         Fallback,
-        cas::{CasStore, Loaded, MemoryStore, Swapped, Value, Version},
-        fleet::{Ahead, Batch, FleetBuilder, Granted, Mode, Replies},
+        cas::{CasStore, Loaded, MemoryStore, Program, Runs, Swapped, Value, Version},
+        fleet::{Ahead, FleetBuilder, Granted, Mode},
     },
 };
 
@@ -179,6 +179,7 @@ impl Store {
 
 impl CasStore for Store {
     const NAME: &'static str = "playground";
+    const RUNS: Runs = <MemoryStore>::RUNS;
 
     async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
         self.up()?.load(key).await
@@ -194,7 +195,7 @@ impl CasStore for Store {
         self.up()?.swap(key, expected, new, ttl).await
     }
 
-    async fn exchange(&self, batch: &Arc<Batch>) -> Result<Option<Replies>, StoreError> {
-        self.up()?.exchange(batch).await
+    async fn run<P: Program>(&self, program: &P) -> Result<P::Reply, StoreError> {
+        self.up()?.run(program).await
     }
 }
