@@ -89,7 +89,7 @@ fn picture(browser: &mut Browser, path: &Path, from: &str) {
 }
 
 const OVERLOAD: &str = "#policy=token_bucket+10%2Fs%3B+burst%3D20&policy=fixed_window+10%2Fs\
-    &policy=leaky_bucket+10%2Fs%3B+queue%3D8&rate=40&burst=10&clients=2&cost=1&important=75";
+    &policy=leaky_bucket+10%2Fs%3B+burst%3D1%3B+queue%3D8&rate=40&burst=10&clients=2&cost=1&important=75";
 
 fn denied(policy: usize) -> String {
     format!(

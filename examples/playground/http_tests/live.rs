@@ -144,7 +144,7 @@ async fn each_sample_has_the_level_of_the_limit_with_the_least_left_and_the_end_
 #[tokio::test(start_paused = true)]
 async fn a_queue_shows_what_waits_and_how_long() {
     let app = app();
-    let mut samples = start(&app, json!(["leaky_bucket 2/s; queue=3"])).await;
+    let mut samples = start(&app, json!(["leaky_bucket 2/s; burst=1; queue=3"])).await;
     set_traffic(
         &app,
         json!({ "rate": 1, "burst": 5, "clients": 1, "cost": 1 }),

@@ -4,8 +4,7 @@ use std::{cmp::Reverse, collections::VecDeque, time::Duration};
 
 use serde::Serialize;
 use tower_throttle::{
-    Verdict,
-    algorithm::{Algorithm, AnyAlgorithm, AnyState},
+    algorithm::{Algorithm, AnyState},
     clock::Tick,
 };
 
@@ -59,6 +58,8 @@ pub(super) struct ClientCounts {
 struct Client {
     /// `None` before the first request.
     state: Option<AnyState>,
+    /// The turns of those that wait, the first one first. The state is as of the last one.
+    turns: VecDeque<u64>,
     counts: Counts,
     granted: Window,
 }
@@ -101,27 +102,24 @@ impl Outcome {
         let mut longest = Duration::ZERO;
         for request in requests.iter() {
             let client = &mut clients[request.client];
-            let verdict = client.decide(algorithm, request);
+            let turn = client.turn(policy, request);
+            let wait = turn.map(|turn| Duration::from_nanos(turn - request.at));
             let at = usize::try_from((request.at - start) / bin).unwrap_or_default();
             for counts in [
                 &mut outcome.total,
                 &mut outcome.bins[at],
                 &mut client.counts,
             ] {
-                match verdict {
-                    Verdict::Admit => counts.admitted += 1,
-                    Verdict::Wait(_) => counts.queued += 1,
-                    _ => counts.denied += 1,
+                match wait {
+                    Some(Duration::ZERO) => counts.admitted += 1,
+                    Some(_) => counts.queued += 1,
+                    None => counts.denied += 1,
                 }
             }
-            let wait = match verdict {
-                Verdict::Admit => Duration::ZERO,
-                Verdict::Wait(wait) => wait,
-                _ => continue,
-            };
-            longest = longest.max(wait);
-            let turn = Tick::from_nanos(request.at).plus(wait).as_nanos();
-            client.granted.add(turn, request.cost, period);
+            longest = longest.max(wait.unwrap_or_default());
+            if let Some(turn) = turn {
+                client.granted.add(turn, request.cost, period);
+            }
         }
         outcome.longest_wait = millis(longest);
         outcome.worst.cost = clients
@@ -135,10 +133,38 @@ impl Outcome {
 }
 
 impl Client {
-    fn decide(&mut self, algorithm: &AnyAlgorithm, request: Request) -> Verdict {
-        let now = Tick::from_nanos(request.at);
-        let state = self.state.get_or_insert_with(|| algorithm.fresh(now));
-        algorithm.decide(state, now, request.cost).verdict
+    /// When the request goes on, or `None` if it is denied.
+    fn turn(&mut self, policy: &Policy, request: Request) -> Option<u64> {
+        let algorithm = policy.algorithm();
+        let (queue, max_wait) = policy.queue().unwrap_or_default();
+        while self.turns.front().is_some_and(|turn| *turn <= request.at) {
+            self.turns.pop_front();
+        }
+        // Each of those that wait takes its cost when its turn has come, and this one after them.
+        let behind = self.turns.back().copied().unwrap_or(request.at);
+        let mut at = Tick::from_nanos(behind);
+        let state = self.state.get_or_insert_with(|| algorithm.fresh(at));
+        if queue == 0 {
+            let decision = algorithm.decide(state, at, request.cost);
+            return decision.is_admitted().then_some(behind);
+        }
+        let mut after = state.clone();
+        let mut decision = algorithm.decide(&mut after, at, request.cost);
+        if let (true, Some(wait)) = (decision.is_denied(), decision.retry_after) {
+            at = at.plus(wait);
+            decision = algorithm.decide(&mut after, at, request.cost);
+        }
+        let wait = at.since(Tick::from_nanos(request.at));
+        let may_wait =
+            self.turns.len() < queue as usize && max_wait.is_none_or(|most| wait <= most);
+        if decision.is_denied() || !(wait.is_zero() || may_wait) {
+            return None;
+        }
+        *state = after;
+        if !wait.is_zero() {
+            self.turns.push_back(at.as_nanos());
+        }
+        Some(at.as_nanos())
     }
 }
 

@@ -34,10 +34,24 @@ fn an_hour_is_decided_by_the_algorithm_itself() {
 #[test]
 fn a_queue_reports_its_longest_wait() {
     let requests = Requests::made(traffic(10, 100, 1), 10).unwrap();
-    let queue = outcome("leaky_bucket 10/s; queue=30", &requests).total;
-    assert_eq!((queue.admitted, queue.queued, queue.denied), (1, 30, 69));
-    let longest = outcome("leaky_bucket 10/s; queue=30", &requests).longest_wait;
-    assert_eq!(longest, 3_000);
+    for (policy, expected, longest) in [
+        ("leaky_bucket 10/s; burst=1; queue=30", (1, 30, 69), 3_000),
+        (
+            "leaky_bucket 10/s; burst=1; queue=30; max_wait=2s",
+            (1, 20, 79),
+            2_000,
+        ),
+        ("fixed_window 10/s; queue=25", (10, 25, 65), 3_000),
+    ] {
+        let queue = outcome(policy, &requests);
+        let total = queue.total;
+        let counts = (total.admitted, total.queued, total.denied);
+        assert_eq!(
+            (counts, queue.longest_wait),
+            (expected, longest),
+            "{policy}"
+        );
+    }
 }
 
 /// The known weakness of fixed windows: twice the limit around the edge of a window.
