@@ -313,18 +313,6 @@ impl fmt::Debug for Taken {
     }
 }
 
-impl Verdict {
-    /// `Admit` if the wait is zero, otherwise `Wait`.
-    #[inline]
-    pub(crate) const fn after(wait_ns: u64) -> Self {
-        if wait_ns == 0 {
-            Self::Admit
-        } else {
-            Self::Wait(Duration::from_nanos(wait_ns))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

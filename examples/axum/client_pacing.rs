@@ -35,12 +35,15 @@ async fn main() -> Result<(), BoxError> {
     let paced = denied("paced", PacerLayer::new(Host)).await?;
 
     // 18 per second, evenly spaced. At most 100 calls are queued, each for at most 10 s.
-    let own = LeakyBucket::new(Quota::per_second(18))
-        .queue(100)
-        .max_wait(Duration::from_secs(10));
+    let own = LeakyBucket::new(Quota::per_second(18).burst(1));
     let both = ServiceBuilder::new()
         // A refused call returns an error, because no HTTP response exists.
-        .layer(RateLimitLayer::new(Global, own).respond(AsError))
+        .layer(
+            RateLimitLayer::new(Global, own)
+                .queue(100)
+                .max_wait(Duration::from_secs(10))
+                .respond(AsError),
+        )
         .layer(PacerLayer::new(Host));
     let both = denied("paced, with a limit of its own", both).await?;
 

@@ -96,10 +96,7 @@ impl Policy {
         let quota = Quota::try_from((limit, period));
         let mut quota = quota.map_err(|error| error.to_string())?;
 
-        let takes_burst = match name {
-            "token_bucket" | "leaky_bucket" | "gcra" => true,
-            _ => false,
-        };
+        let takes_burst = ["token_bucket", "leaky_bucket", "gcra"].contains(&name);
         let burst = if takes_burst {
             fields.number("burst")?
         } else {

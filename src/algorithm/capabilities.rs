@@ -15,6 +15,10 @@
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is the answer to a question of its own"
+)]
 pub struct Capabilities {
     /// How many limits it holds, for [`Decision::policy`](crate::Decision::policy).
     pub limits: usize,

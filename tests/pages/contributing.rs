@@ -90,7 +90,7 @@ fn the_table_of_tests_has_every_part_of_the_source_and_every_test() {
             names.collect::<Vec<_>>().join(", ")
         };
         let (parts, tests) = (list(cells[0], ""), list(cells[1], "tests/"));
-        table += &format!("| {parts} | {tests} | `{}` |\n", cells[2]);
+        table.extend(["| ", &parts, " | ", &tests, " | `", cells[2], "` |\n"]);
     }
     let page = read("CONTRIBUTING.md");
     let (before, rest) = page.split_once("| `src/` |").expect("the table");

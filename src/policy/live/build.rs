@@ -144,9 +144,9 @@ impl Builder<'_> {
                 gate.on_store_error = limit.on_store_error;
                 let (queue, max_wait) = limit.spec.queue().unwrap_or_default();
                 (gate.line.queue, gate.line.max_wait) = (queue, None);
-                max_wait
-                    .into_iter()
-                    .for_each(|wait| gate.line.set_max_wait(wait));
+                if let Some(wait) = max_wait {
+                    gate.line.set_max_wait(wait);
+                }
             }
             (LimitGate::InFlight(_), None) => {}
         }

@@ -325,7 +325,10 @@ impl Figures<'_> {
         let turn = after - capacity;
         let is_asked = self.call.asks();
         if self.has_room && is_asked && self.call.cost() > 0 && turn > 0 {
-            decision.verdict = Verdict::after(level.time(turn));
+            decision.verdict = match level.time(turn) {
+                0 => Verdict::Admit,
+                wait => Verdict::Wait(Duration::from_nanos(wait)),
+            };
         }
         decision
     }

@@ -1,5 +1,4 @@
 //! Tests of `Limiter`, alone and compared with `Local`: decisions, threads, changes and waiting.
-#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 #[cfg(feature = "tokio")]
 mod waiting;

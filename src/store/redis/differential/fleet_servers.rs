@@ -156,7 +156,7 @@ mod in_a_cluster {
         let redis = open(&server.url());
         assert!(redis.group_of("").is_some());
         assert_eq!(used(&redis, &batch(1, 1)).await, 3);
-        assert!(!redis.group_of("").is_some());
+        assert!(redis.group_of("").is_none());
         assert_eq!(used(&redis, &batch(1, 1)).await, 3);
     }
 }

@@ -1,7 +1,7 @@
 //! A function that counts with `INCR` and `EXPIRE`, or with the script that is written for it, and what takes its place.
 
 use redis::{AsyncCommands, RedisResult, aio::MultiplexedConnection};
-use tower_throttle::store::{Backend, redis::Redis, redis::RedisLimiter};
+use tower_throttle::store::{Backend, cas::Cas, redis::Redis};
 use tower_throttle::{FixedWindow, Quota, StoreError};
 
 async fn by_hand(redis: &mut MultiplexedConnection, account: u64) -> RedisResult<bool> {
@@ -23,11 +23,11 @@ async fn by_script(redis: &mut MultiplexedConnection, account: u64) -> RedisResu
     Ok(n <= 3)
 }
 
-fn limiter(redis: &Redis) -> RedisLimiter<FixedWindow> {
+fn limiter(redis: &Redis) -> Cas<Redis, FixedWindow> {
     redis.limiter("api", FixedWindow::new(Quota::per_minute(3)).anchored())
 }
 
-async fn by_limiter(limit: &RedisLimiter<FixedWindow>, account: u64) -> Result<bool, StoreError> {
+async fn by_limiter(limit: &Cas<Redis, FixedWindow>, account: u64) -> Result<bool, StoreError> {
     Ok(limit.decide(&account, 1).await?.is_admitted())
 }
 
