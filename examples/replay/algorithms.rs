@@ -1,7 +1,5 @@
 //! Builds an algorithm from its name and options.
 
-use std::time::Duration;
-
 use tower_throttle::{
     ConfigError, FixedWindow, LeakyBucket, Lockout, Quota, SlidingGrid, SlidingLog, SlidingWindow,
     TokenBucket, WarmUp,
@@ -156,7 +154,7 @@ pub(crate) fn gcra_quota(quota: Quota, unit: u32) -> Result<Quota, ConfigError> 
         return Ok(quota);
     }
     let units = quota.period().as_nanos() / u128::from(unit) / u128::from(quota.limit());
-    let interval = Duration::from_nanos(u64::try_from(units).unwrap_or(u64::MAX).max(1));
+    let interval = std::time::Duration::from_nanos(u64::try_from(units).unwrap_or(u64::MAX).max(1));
     Quota::try_from((1, interval.saturating_mul(unit), quota.capacity()))
 }
 

@@ -149,6 +149,7 @@ impl States for InProcess {
 }
 
 /// `decision` with the figures of `rest`, the key's current state.
+#[cfg(any(feature = "cas", feature = "redis"))]
 pub(crate) fn with_figures_of(decision: Decision, rest: &Decision) -> Decision {
     let mut decision = decision.with_remaining(rest.remaining());
     decision.reset_after = rest.reset_after;
