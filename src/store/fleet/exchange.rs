@@ -177,9 +177,13 @@ impl Record {
             .max(most / 8)
             .min(most - most / 4)
             .min(GAIN * demand + GAIN);
-        if report.waiting <= most {
-            units = units.max(report.waiting);
-        }
+        // Who waits for more than is free gets something at least: else it would ask again and again.
+        let least = if report.waiting <= most {
+            report.waiting
+        } else {
+            most.min(1)
+        };
+        units = units.max(least);
         self.out[0] += units;
         units
     }

@@ -147,10 +147,10 @@ impl Kernels {
         }
         let (mut used, cost_now) = (used.to_vec(), i64::try_from(cost).ok()?);
         match (limit, &mut used[..]) {
-            (Kernel::Level(_), [units, _]) => *units += cost_now,
+            (Kernel::Level(_), [units, _]) => *units = units.checked_add(cost_now)?,
             (Kernel::Cells(_), [newest, count, ..]) => {
                 *newest = if *newest < 0 { *now } else { *newest };
-                *count += cost_now;
+                *count = count.checked_add(cost_now)?;
             }
             _ => return None,
         }

@@ -167,7 +167,8 @@ local function grant(demand, waiting, elapsed)
     most = max(most, 0)
     local share = mul_div(most + refill, MEMORY * SCALE * demand, max(asked, 1))
     local units = min(max(share, floor(most / 8)), most - floor(most / 4), GAIN * demand + GAIN)
-    if waiting <= most then units = max(units, waiting) end
+    -- Who waits for more than is free gets something at least: else it would ask again and again.
+    units = max(units, waiting <= most and waiting or min(most, 1))
     out = out + units
     return units
 end
