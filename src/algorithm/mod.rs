@@ -416,12 +416,16 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
         cost: u64,
         max_wait: Duration,
     ) -> Decision {
-        let looked = self.peek(state, now, cost);
-        if self.capabilities().books_turns {
-            turn_within(looked, max_wait)
-        } else {
-            looked
+        let mut looked = self.peek(state, now, cost);
+        if self.capabilities().books_turns && looked.is_denied() {
+            match looked.retry_after {
+                Some(wait) if wait <= max_wait => {
+                    (looked.verdict, looked.retry_after) = (Verdict::Wait(wait), None);
+                }
+                wait => looked.retry_after = wait.map(|wait| wait.saturating_sub(max_wait)),
+            }
         }
+        looked
     }
 
     /// Denies everything for `length` from now on, if the algorithm has bans, as a
@@ -479,20 +483,6 @@ pub fn take_up_to<A: Algorithm>(
 ) -> (u64, Decision) {
     let taken = algorithm.report(state, now).available.min(most);
     (taken, algorithm.decide(state, now, taken))
-}
-
-/// A denial as a wait of at most `max_wait`, for a limit that books turns.
-#[inline]
-fn turn_within(mut looked: Decision, max_wait: Duration) -> Decision {
-    if looked.is_denied() {
-        match looked.retry_after {
-            Some(wait) if wait <= max_wait => {
-                (looked.verdict, looked.retry_after) = (Verdict::Wait(wait), None);
-            }
-            wait => looked.retry_after = wait.map(|wait| wait.saturating_sub(max_wait)),
-        }
-    }
-    looked
 }
 
 /// Takes `cost` now, for a request that goes after the wait in the decision: it books its turn, which comes within

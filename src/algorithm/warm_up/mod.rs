@@ -8,7 +8,7 @@ use self::permits::StoredPermits;
 use super::fields::{self, Fields};
 use super::math::Interval;
 use super::setting::{Range, Setting};
-use super::{Algorithm, Capabilities, Cost, ExactNanos, GiveBack, turn_within};
+use super::{Algorithm, Capabilities, Cost, ExactNanos, GiveBack};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
@@ -238,17 +238,6 @@ impl Algorithm for WarmUp {
         self.schedule(state, now, cost)
     }
 
-    /// A cost of zero waits for its turn as well, as Guava's permits do.
-    fn peek_within(
-        &self,
-        state: &WarmUpState,
-        now: Tick,
-        cost: u64,
-        max_wait: Duration,
-    ) -> Decision {
-        turn_within(self.schedule(&mut state.clone(), now, cost), max_wait)
-    }
-
     fn take_turn(&self, state: &mut WarmUpState, at: Tick, cost: u64) -> Decision {
         if cost == 0 {
             return self.decide(state, at, cost);
@@ -271,8 +260,8 @@ impl Algorithm for WarmUp {
         self.schedule(&mut next, at, cost).until_admitted()
     }
 
-    /// Frees the line of `cost` warm intervals; of a turn that is not used only if it is the last. The permits are not put
-    /// back: they cost more because the service was cold, and a refund makes it neither warmer nor colder.
+    /// Frees the line of `cost` warm intervals; of a turn that is not used only if it is the last. The permits are not put back: they cost more
+    /// because the service was cold, and a refund makes it neither warmer nor colder.
     fn refund(&self, state: &mut WarmUpState, now: Tick, cost: Cost, why: GiveBack) {
         *state = self.refilled(*state, now);
         let (free, unused) = (state.next_free, ExactNanos::from_tick(now));

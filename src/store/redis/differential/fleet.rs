@@ -188,8 +188,8 @@ const BUGS: &[(&str, &str, &str)] = &[
         "a demand that is never forgotten",
     ),
     (
-        "if waiting <= most then",
-        "if true then",
+        "waiting <= most and waiting or min(most, 1)",
+        "waiting",
         "a cost that is not free",
     ),
     (
