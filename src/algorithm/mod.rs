@@ -9,9 +9,8 @@
 //! 1. [`fresh`](Algorithm::fresh) is the state of a key never seen.
 //! 2. A denied request changes nothing, unless a [`DenialLockout`] counts it. A cost of zero is admitted
 //!    and changes nothing.
-//! 3. Every operation denies a cost above the capacity, without `retry_after`. A line
-//!    ([`LeakyBucket::queue`], [`WarmUp`]) has no capacity: it accepts a large cost in its turn.
-//!    Later requests wait for it.
+//! 3. Every operation denies a cost above the capacity, without `retry_after`. [`WarmUp`] has no
+//!    capacity: it accepts a large cost in its turn. Later requests wait for it.
 //! 4. `retry_after` is exact: without other traffic the same request passes then, and is denied one
 //!    nanosecond earlier.
 //! 5. A moment older than the state admits no more than the newest one would.
@@ -31,7 +30,7 @@
 //! | [`SlidingWindow`] | A(W) <= 2L; smooth traffic within one of the log |
 //! | [`SlidingGrid`] | at most L in any W(1 - 1/G); strict: in any W |
 //! | [`TokenBucket`] | A(T) <= B + T/t |
-//! | [`LeakyBucket`] | as a meter A(T) <= B + T/t; as a queue released at least t per unit apart, so A(T) <= C + T/t for costs up to C ([`max_cost`](LeakyBucket::max_cost)) |
+//! | [`LeakyBucket`] | A(T) <= B + T/t; with a burst of 1 requests are at least t apart |
 //! | [`WarmUp`] | as a queue whose rate rises from L/cold to L over the warm-up time |
 //! | [`Lockout`] | at most L kept until the first block B, then at most P per block, each twice as long: A(T) <= L(1 + T/W) + P T/B within the time to forget |
 //! | [`DenialLockout`] | that of the limit whose denials it counts; nothing for B from the Lth denial within W on |

@@ -21,7 +21,7 @@ use crate::sync::{Mutex, PoisonError};
 /// let bucket = TokenBucket::new(Quota::per_second(10));
 /// let of_one_stream = StreamLimit::new(bucket, ());
 ///
-/// let per_user = Local::new(bucket.queue(50));
+/// let per_user = Local::new(bucket);
 /// let of_all_streams_of_alice = StreamLimit::new(per_user.clone(), "alice".to_owned());
 /// # drop((of_one_stream, of_all_streams_of_alice));
 /// ```
@@ -51,8 +51,8 @@ impl Default for Terms {
 impl StreamLimit {
     /// Counts by one key. `()` does for a limit that only this stream and clones of it have.
     ///
-    /// Give the algorithm a `queue`, in the unit that is counted, so that streams of one key take turns.
-    /// Without one each tries again when it may be admitted, and any of them is first.
+    /// Streams of one key take turns if the algorithm [books turns](crate::algorithm::Capabilities::books_turns).
+    /// Otherwise each tries again when it may be admitted, and any of them is first.
     ///
     /// While a store is down, everything passes, as in a layer; [`on_store_error`](Self::on_store_error) or a
     /// [`Fallback`](crate::store::Fallback) decides otherwise. An error that does not go away by itself fails.

@@ -286,7 +286,7 @@ impl<A: Algorithm, C: Timer, S: BuildHasher> Local<A, C, S> {
     /// Waits until a cost of 1 is admitted for this key, and takes it.
     ///
     /// This is [`Limiter::until_ready`](crate::Limiter::until_ready) for one key: the callers of a
-    /// key are served first come, first served if the algorithm has a queue, and no runtime is
+    /// key are served first come, first served if the algorithm books turns, and no runtime is
     /// needed. If the table is full and its policy is
     /// [`Overflow::Deny`], the caller waits for a slot.
     ///

@@ -76,7 +76,7 @@ pub(crate) fn fault<S: Store>() -> Option<String> {
             (fault, _) => faults.push(format!("{name}: {fault:?}")),
         }
     }
-    if different != replay.differences.len() || decided + different + skipped < 78 || skipped > 10 {
+    if different != replay.differences.len() || decided + different + skipped < 76 || skipped > 10 {
         faults.push(format!(
             "{decided} cases decided and {different} in another way"
         ));
