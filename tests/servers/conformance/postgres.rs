@@ -56,7 +56,7 @@ impl Store for InPostgres {
             client.query_one(count, &[]).await.expect("two counts")
         });
         let (keys, left): (i64, i64) = (row.get(0), row.get(1));
-        (left > 0 || keys < 75).then(|| format!("{left} of {keys} keys left"))
+        (left > 0 || keys < 73).then(|| format!("{left} of {keys} keys left"))
     }
 
     fn inflict(&mut self, fault: Fault) -> bool {

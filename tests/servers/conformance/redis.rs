@@ -68,7 +68,7 @@ impl Store for BehindProxy {
             .find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
         let calls = calls.and_then(|rest| rest.split(',').next());
         let calls: u64 = calls.map_or(0, |calls| calls.parse().expect("a number"));
-        (left > 0 || calls < 5_000).then(|| format!("{left} keys left after {calls} calls"))
+        (left > 0 || calls < 4_000).then(|| format!("{left} keys left after {calls} calls"))
     }
 
     fn inflict(&mut self, fault: Fault) -> bool {

@@ -32,14 +32,13 @@ pub(crate) const OF_ONE_RATE: [(&str, &str); 1] =
     [("gcra-of-three-quotas", "line 3: remaining is 4, expected 0")];
 
 /// The algorithms with random cases.
-const ALGORITHMS: [&str; 8] = [
+const ALGORITHMS: [&str; 7] = [
     "fixed_window",
     "sliding_log",
     "sliding_window_counter",
     "sliding_grid",
     "gcra",
     "leaky_bucket_meter",
-    "leaky_bucket_queue",
     "warm_up",
 ];
 
