@@ -27,12 +27,13 @@
 //!
 //! # The rate
 //! It is measured between readings at least 10 ms apart and used once two measurements in a row
-//! agree. When they stop agreeing (a virtual machine was moved, the counter was reset), `Instant`
+//! agree. A thread that has measured nothing yet uses what another one has, and compares. When they stop agreeing (a virtual machine was moved, the counter was reset), `Instant`
 //! is read for a second, and the kernel is asked again whether it trusts the counter.
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io::Read;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::system::system_nanos;
 
@@ -53,7 +54,14 @@ trait TimeSource {
     fn counter(&self) -> u64;
     /// Whether the kernel's clock source is the counter.
     fn is_counter_reliable(&self) -> bool;
+    /// The rate on which the measurements of another thread agreed.
+    fn known_rate(&self) -> Option<u64>;
+    /// Tells other threads the rate, or that it no longer holds.
+    fn tell_rate(&self, rate: Option<u64>);
 }
+
+/// What threads tell each other, or zero.
+static KNOWN_RATE: AtomicU64 = AtomicU64::new(0);
 
 /// Readings of this machine.
 struct SystemSource;
@@ -89,6 +97,14 @@ impl TimeSource for SystemSource {
         File::open("/sys/devices/system/clocksource/clocksource0/current_clocksource")
             .and_then(|mut file| file.read(&mut source))
             .is_ok_and(|len| source[..len].trim_ascii() == b"tsc")
+    }
+
+    fn known_rate(&self) -> Option<u64> {
+        Some(KNOWN_RATE.load(Ordering::Relaxed)).filter(|rate| *rate > 0)
+    }
+
+    fn tell_rate(&self, rate: Option<u64>) {
+        KNOWN_RATE.store(rate.unwrap_or(0), Ordering::Relaxed);
     }
 }
 
@@ -226,7 +242,7 @@ impl Calibration {
         if ns.saturating_sub(now) > MAX_READ_GAP_NS {
             return stopped;
         }
-        let Some(rate) = self.measure(Reading { count, ns }) else {
+        let Some(rate) = self.measure(Reading { count, ns }, source) else {
             return stopped;
         };
         let start = ns + LEAD_NS;
@@ -241,10 +257,12 @@ impl Calibration {
     }
 
     /// The rate, if it is known.
-    fn measure(&mut self, reading: Reading) -> Option<u64> {
+    fn measure(&mut self, reading: Reading, source: &impl TimeSource) -> Option<u64> {
         let Some(start) = self.start else {
             self.start = Some(reading);
-            return None;
+            self.measured = source.known_rate();
+            self.rate = self.measured;
+            return self.rate;
         };
         if reading.ns.saturating_sub(start.ns) < BASELINE_NS {
             return self.rate;
@@ -255,7 +273,11 @@ impl Calibration {
             _ => None,
         };
         self.start = Some(reading);
+        if self.rate.is_some() {
+            source.tell_rate(self.rate);
+        }
         if self.measured.is_some() && self.rate.is_none() {
+            source.tell_rate(None);
             *self = Self {
                 last_ns: self.last_ns,
                 resume_ns: reading.ns + PAUSE_NS,

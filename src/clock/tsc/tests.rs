@@ -30,6 +30,7 @@ struct Machine {
     kernel_takes: Cell<u64>,
     instants: Cell<u64>,
     kernel_asked: Cell<u64>,
+    rate: Cell<Option<u64>>,
 }
 
 impl Machine {
@@ -46,6 +47,7 @@ impl Machine {
             kernel_takes: Cell::new(20 * MICRO),
             instants: Cell::new(0),
             kernel_asked: Cell::new(0),
+            rate: Cell::new(None),
         }
     }
 
@@ -106,6 +108,14 @@ impl TimeSource for Machine {
         self.kernel_asked.set(self.kernel_asked.get() + 1);
         self.pass(self.kernel_takes.get());
         self.is_reliable.get()
+    }
+
+    fn known_rate(&self) -> Option<u64> {
+        self.rate.get()
+    }
+
+    fn tell_rate(&self, rate: Option<u64>) {
+        self.rate.set(rate);
     }
 }
 
@@ -186,6 +196,28 @@ fn frequent_calls_read_the_counter_after_two_measurements() {
     assert!(checked.run(SECOND, MICRO) < 45_000, "of a million readings");
     assert_eq!(checked.machine.kernel_asked.get(), 1);
     assert!(checked.ahead.get() < 2 * MICRO, "{}", checked.ahead.get());
+}
+
+#[test]
+fn a_new_thread_uses_the_rate_of_another_one() {
+    let running = Checked::running();
+    let other = Checked {
+        tsc: Tsc::new(),
+        ..running
+    };
+    other.last.set(0);
+    assert!(other.run(MILLI, MICRO) < 50, "of a thousand readings");
+}
+
+#[test]
+fn a_rate_of_another_thread_that_does_not_hold_is_dropped() {
+    let checked = Checked::new();
+    let rate = (1_000 << 32) / checked.machine.counts.get();
+    checked.machine.rate.set(Some(rate + rate / 100));
+    assert!(checked.run(MILLI, MICRO) < 50);
+    checked.run(20 * MILLI, 10 * MICRO);
+    assert_eq!(checked.machine.rate.get(), None);
+    assert_eq!(checked.run(MILLI, MICRO), 1_000, "Instant is read");
 }
 
 #[test]
