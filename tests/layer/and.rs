@@ -1,9 +1,7 @@
 //! Limits by two keys in one layer.
 
-use std::time::Duration;
-
 use axum::{Router, body::Body, extract::Request, routing::get};
-use http::{Response, StatusCode};
+use http::StatusCode;
 use tokio_test::{assert_pending, assert_ready, task};
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn, util::BoxCloneService};
 use tower_throttle::{
@@ -370,6 +368,10 @@ mod queued {
     /// Shows promise 53.
     #[tokio::test(start_paused = true)]
     async fn a_request_dropped_in_the_queue_of_a_concurrency_limit_gives_back_its_turn() {
+        use std::time::Duration;
+
+        use http::Response;
+
         for its_turn_came in [false, true] {
             let bucket = LeakyBucket::new(Quota::per_second(1).burst(1));
             let layer = RateLimitLayer::new(Global, window(10))

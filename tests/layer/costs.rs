@@ -12,8 +12,7 @@ use std::{
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Bytes, Frame};
-use tokio::time::Instant;
-use tokio_test::{assert_pending, task};
+use tokio_test::task;
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 use tower_throttle::{
     FixedWindow, Global, Headers, Local, ManualClock, Quota, RateLimitLayer, TokenBucket,
@@ -253,6 +252,8 @@ async fn the_cost_stays_an_estimate_until_the_last_handle_is_dropped() {
 #[cfg(feature = "tokio")]
 #[tokio::test(start_paused = true)]
 async fn what_a_request_has_not_used_moves_the_waiters_up() {
+    use tokio_test::assert_pending;
+
     let bucket = TokenBucket::new(Quota::per_second(1).burst(3));
     let layer = RateLimitLayer::new(Global, bucket)
         .queue(20)
@@ -264,7 +265,7 @@ async fn what_a_request_has_not_used_moves_the_waiters_up() {
     let mut next = task::spawn(call(None));
     assert_pending!(next.poll());
     drop(first);
-    let start = Instant::now();
+    let start = tokio::time::Instant::now();
     next.await.unwrap();
     assert_eq!(start.elapsed().as_millis(), 1_000);
 }
@@ -273,6 +274,8 @@ async fn what_a_request_has_not_used_moves_the_waiters_up() {
 #[cfg(feature = "tokio")]
 #[tokio::test(start_paused = true)]
 async fn what_a_request_has_used_beyond_its_estimate_is_taken_while_others_wait() {
+    use tokio_test::assert_pending;
+
     let bucket = || TokenBucket::new(Quota::per_second(1).burst(1));
     let layer = RateLimitLayer::new(Global, (bucket(), bucket()))
         .queue(20)

@@ -6,10 +6,9 @@ use std::{
 };
 
 use http::StatusCode;
-use tokio_test::{assert_pending, assert_ready, task};
-use tower::{BoxError, Layer, Service, ServiceExt, limit::ConcurrencyLimit, service_fn};
+use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::{
-    AsError, FixedWindow, Global, LeakyBucket, Quota, RateLimitLayer, RateLimited, StoreError,
+    AsError, FixedWindow, Global, Quota, RateLimitLayer, RateLimited, StoreError,
     key::{Extracted, Rejection},
     layer::{OnStoreError, TopKey, TopKeys},
     respond::{Event, Watch},
@@ -79,6 +78,10 @@ async fn each_decision_about_a_key_is_told_once_to_all_who_watch() {
 #[cfg(feature = "tokio")]
 #[tokio::test(start_paused = true)]
 async fn a_request_that_waits_is_told_when_its_wait_is_over() {
+    use tokio_test::{assert_pending, assert_ready, task};
+    use tower::{Service, limit::ConcurrencyLimit};
+    use tower_throttle::LeakyBucket;
+
     let seen = Seen::default();
     let line = LeakyBucket::new(Quota::per_second(1).burst(1));
     let layer = RateLimitLayer::new(|n: &u64| *n, line)
