@@ -363,17 +363,18 @@ async fn futures_poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
     .await
 }
 
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime")
+}
+
 /// The task that decides for others is on a runtime that ends.
 ///
 /// Shows promise 86.
 #[test]
 fn a_runtime_that_is_shut_down_holds_up_no_key() {
-    let runtime = || {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("a runtime")
-    };
     let store = Faulty::new(MemoryStore::new());
     let limit = machine(&store, 10);
     store.plan([Fault::Delay(Duration::from_secs(60))]);
@@ -406,12 +407,6 @@ fn a_runtime_that_is_shut_down_holds_up_no_key() {
 /// Shows promise 86.
 #[test]
 fn a_call_that_is_not_polled_on_holds_up_a_key_for_one_deadline() {
-    let runtime = || {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("a runtime")
-    };
     let store = Faulty::new(MemoryStore::new());
     let builder = builder(&store).deadline(Duration::from_secs(1));
     let limit = builder.build("api", bucket(10)).expect("a limit");
