@@ -7,7 +7,7 @@ use tower_throttle::store::cas::postgres::PostgreSql;
 use tower_throttle::store::cas::{Cas, CasBuilder};
 
 use crate::postgres_server::PostgresServer;
-use crate::proxy::{Harm, Protocol, Proxy};
+use crate::proxy::{Protocol, Proxy};
 use crate::suite::fleet::Port;
 use crate::suite::vectors::Replay;
 use crate::suite::{Fault, Store, block_on};
@@ -60,29 +60,18 @@ impl Store for InPostgres {
     }
 
     fn inflict(&mut self, fault: Fault) -> bool {
-        let harm = match fault {
-            Fault::Lost => Harm::Lost,
-            Fault::Cut => Harm::Cut,
-            Fault::CutInside => Harm::CutInside,
-            Fault::Reset => Harm::Reset,
-            Fault::Split => Harm::Split,
-            Fault::Delayed => Harm::Delay(Duration::from_millis(20)),
-            Fault::Doubled => Harm::Twice,
-            Fault::Killed => {
-                self.server.kill();
-                return true;
-            }
-            Fault::Stopped => {
-                self.server.signal("STOP");
-                return true;
-            }
+        match fault {
+            Fault::Killed => self.server.kill(),
+            Fault::Stopped => self.server.signal("STOP"),
             Fault::Restarted => {
                 self.server.kill();
                 self.server.restart();
-                return true;
             }
-        };
-        self.proxy.harms_every(harm, 2);
+            fault => {
+                let harm = fault.harm().expect("a fault of replies");
+                self.proxy.harms_every(harm, 2);
+            }
+        }
         true
     }
 

@@ -151,14 +151,8 @@ fn has_harmed<'a>(fault: Fault, proxies: impl IntoIterator<Item = &'a Proxy>) ->
     harm_of(fault).is_none() || harmed > 0
 }
 
+/// A cut does the same as a reset, and nothing sends a script twice.
 fn harm_of(fault: Fault) -> Option<Harm> {
-    match fault {
-        Fault::Lost => Some(Harm::Lost),
-        Fault::Cut => Some(Harm::Cut),
-        Fault::CutInside => Some(Harm::CutInside),
-        Fault::Split => Some(Harm::Split),
-        Fault::Delayed => Some(Harm::Delay(Duration::from_millis(20))),
-        // A cut does the same as a reset, and nothing sends a script twice.
-        Fault::Reset | Fault::Doubled | Fault::Killed | Fault::Stopped | Fault::Restarted => None,
-    }
+    let is_other = [Fault::Reset, Fault::Doubled].contains(&fault);
+    fault.harm().filter(|_| !is_other)
 }

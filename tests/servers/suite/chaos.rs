@@ -14,6 +14,7 @@ use tower_throttle::store::{Backend, Op};
 use tower_throttle::{Decision, Quota, StoreError, TokenBucket};
 
 use super::{Store, block_on};
+use crate::proxy::Harm;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
@@ -37,6 +38,22 @@ pub(crate) enum Fault {
     Stopped,
     /// The server is killed and started at once.
     Restarted,
+}
+
+impl Fault {
+    /// What a proxy does to replies; `None` if it is a fault of the server.
+    pub(crate) fn harm(self) -> Option<Harm> {
+        match self {
+            Self::Lost => Some(Harm::Lost),
+            Self::Cut => Some(Harm::Cut),
+            Self::CutInside => Some(Harm::CutInside),
+            Self::Reset => Some(Harm::Reset),
+            Self::Split => Some(Harm::Split),
+            Self::Delayed => Some(Harm::Delay(Duration::from_millis(20))),
+            Self::Doubled => Some(Harm::Twice),
+            Self::Killed | Self::Stopped | Self::Restarted => None,
+        }
+    }
 }
 
 impl Fault {
