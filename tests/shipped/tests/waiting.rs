@@ -46,7 +46,9 @@ async fn pace() {
     assert!(start.elapsed() >= Duration::from_micros(24_900));
     // Requests that wait in a layer.
     let bucket = LeakyBucket::new(Quota::per_second(200).burst(1));
-    let layer = RateLimitLayer::new(Global, bucket).queue(5).respond(AsError);
+    let layer = RateLimitLayer::new(Global, bucket)
+        .queue(5)
+        .respond(AsError);
     let service = layer.layer(service_fn(async |()| Ok::<_, BoxError>(())));
     let start = Instant::now();
     for _ in 0..3 {
@@ -113,9 +115,9 @@ fn in_a_runtime_with_timers() {
 /// Shows promise 35.
 #[test]
 fn a_sleeper_outlives_the_runtime_it_was_polled_in() {
-    let limiter = Arc::new(Limiter::new(
-        LeakyBucket::new(Quota::per_second(1).burst(1)),
-    ));
+    let limiter = Arc::new(Limiter::new(LeakyBucket::new(
+        Quota::per_second(1).burst(1),
+    )));
     assert!(limiter.try_acquire());
     let mut waiting = Box::pin({
         let limiter = Arc::clone(&limiter);
