@@ -55,9 +55,9 @@ impl Moved {
         shifted(ns, self.from.as_nanos(), self.to.as_nanos())
     }
 
-    /// Whether moments are moved to earlier ones.
-    pub(super) fn is_back(&self) -> bool {
-        self.to < self.from
+    /// The same, at most [`Tick::MAX`].
+    pub(super) fn moment(&self, ns: u64) -> u64 {
+        self.nanos(ns).min(Tick::MAX.as_nanos())
     }
 }
 
@@ -187,7 +187,7 @@ impl Fields<'_> {
     /// moved by the difference.
     pub fn moment(&mut self, ns: &mut u64) {
         self.count(ns);
-        *ns = self.moved.nanos(*ns).min(Tick::MAX.as_nanos());
+        *ns = self.moved.moment(*ns);
     }
 
     /// A number that is at most 2^63 - 1.
@@ -201,14 +201,13 @@ impl Fields<'_> {
         self.moved
     }
 
-    /// An edge of a window that lies at a fixed moment of the clock; `at` returns that of the window of a moment. The
-    /// window that is open stays open, and ends when the clock of this process says so.
-    pub(super) fn edge(&mut self, edge: &mut u64, at: impl Fn(Tick) -> u64) {
-        self.u64(edge);
-        let Moved { from, to } = self.moved;
-        if from != to {
-            *edge = shifted(*edge, at(from), at(to));
-        }
+    /// When a window of this length ends, of which one lies around the last moment; `at` returns the end of the window of
+    /// a moment. The window that is open stays open, and ends when the clock of this process says so.
+    pub(super) fn end(&mut self, end: &mut u64, length: u64, at: impl Fn(Tick) -> u64) {
+        let last = Tick::MAX.as_nanos() + length;
+        self.u64(end);
+        self.require(*end <= last);
+        *end = shifted(*end, at(self.moved.from), at(self.moved.to)).min(last);
     }
 
     /// A limit, a period, and a burst if there is one.

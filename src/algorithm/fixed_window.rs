@@ -176,10 +176,9 @@ impl Algorithm for FixedWindow {
 
     fn state_fields(&self, state: &mut WindowState, fields: &mut Fields<'_>) {
         if self.anchored {
-            fields.u64(&mut state.end);
-            state.end = fields.moved().nanos(state.end);
+            fields.end(&mut state.end, self.grid.length(), Tick::as_nanos);
         } else {
-            fields.edge(&mut state.end, |at| self.grid.end(at));
+            self.grid.list_end(&mut state.end, fields);
         }
         fields.count(&mut state.used);
     }

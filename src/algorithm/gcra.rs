@@ -117,10 +117,9 @@ impl Algorithm for Gcra {
 
     #[inline]
     fn decide(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> Decision {
-        // Above the capacity governor multiplies before it compares, and may wrap.
-        let cells = u32::try_from(cost)
-            .ok()
-            .filter(|_| cost <= self.bucket.capacity);
+        // Above the capacity governor multiplies before it compares, and it adds to a moment: both may wrap.
+        let is_in_range = cost <= self.bucket.capacity && state.ns <= Tick::MAX.as_nanos();
+        let cells = u32::try_from(cost).ok().filter(|_| is_in_range);
         let Some(cells) = cells.and_then(NonZeroU32::new) else {
             return self.bucket.take(state, now, cost);
         };

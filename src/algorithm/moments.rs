@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::fields::Fields;
+use crate::clock::Tick;
 
 /// The first capacity. It doubles.
 const MIN_CAPACITY: usize = 4;
@@ -148,7 +149,7 @@ impl Moments {
         self.seen = listed.seen;
         fields.count(&mut self.seen);
         fields.len(&mut len);
-        let (mut last, mut sum) = (0, 0_u64);
+        let (mut last, mut sum) = (0, 0);
         for place in 0..len {
             let entry = listed.entries.get(place);
             let (mut later, mut cost) = entry.map_or((0, 0), |(at, sum)| {
@@ -156,20 +157,21 @@ impl Moments {
             });
             fields.count(&mut later);
             fields.count(&mut cost);
-            (last, sum) = (last + later, sum.wrapping_add(cost));
             let is_later = place == 0 || later > 0;
-            fields.require(cost > 0 && is_later && last <= self.seen);
+            fields.require(is_later && later <= self.seen - last);
+            fields.require(cost > 0 && cost <= Tick::MAX.as_nanos() - sum);
             if fields.has_failed() {
                 return;
             }
-            let at = fields.moved().nanos(last);
+            (last, sum) = (last + later, sum + cost);
+            let at = fields.moved().moment(last);
             match self.entries.back_mut() {
-                // Moments before the zero of this clock are its zero.
+                // Moments before the zero of this clock are its zero, and those after its end are its end.
                 Some(newest) if newest.0 >= at => newest.1 = sum,
                 _ => self.entries.push_back((at, sum)),
             }
         }
-        self.seen = fields.moved().nanos(self.seen);
+        self.seen = fields.moved().moment(self.seen);
     }
 
     /// The bytes on the heap.

@@ -270,10 +270,11 @@ impl Algorithm for SlidingGrid {
     }
 
     fn state_fields(&self, state: &mut SlidingGridState, fields: &mut Fields<'_>) {
-        fields.edge(&mut state.end, |at| self.grid.end(at));
+        self.grid.list_end(&mut state.end, fields);
         state.counts.resize(self.counted(), 0);
         for count in &mut state.counts {
             fields.count(count);
         }
+        fields.require(state.used(0) <= Tick::MAX.as_nanos());
     }
 }

@@ -247,7 +247,7 @@ impl Algorithm for SlidingWindow {
             *state = SlidingWindowState {
                 end: self.grid.end(from.grid.not_before(state.end, now)),
                 previous: 0,
-                current: from.used(&at, elapsed),
+                current: from.used(&at, elapsed).min(Tick::MAX.as_nanos()),
             };
         }
     }
@@ -267,7 +267,7 @@ impl Algorithm for SlidingWindow {
     }
 
     fn state_fields(&self, state: &mut SlidingWindowState, fields: &mut Fields<'_>) {
-        fields.edge(&mut state.end, |at| self.grid.end(at));
+        self.grid.list_end(&mut state.end, fields);
         fields.count(&mut state.previous);
         fields.count(&mut state.current);
     }

@@ -4,6 +4,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use super::Cost;
+use super::fields::Fields;
 use super::kernel::{Cells, Division, Kernel};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
@@ -48,6 +49,11 @@ impl Grid {
         let (now, length) = (now.as_nanos(), self.length.get());
         let into = (now + (length - self.first_end())) % length;
         now + (length - into)
+    }
+
+    /// Lists the end of a window.
+    pub(super) fn list_end(&self, end: &mut u64, fields: &mut Fields<'_>) {
+        fields.end(end, self.length(), |at| self.end(at));
     }
 
     /// What windows of this grid count, of which `count` are counted together.

@@ -6,6 +6,7 @@ use super::super::{
     settings_to_bytes, state_from_bytes, state_to_bytes,
 };
 use super::*;
+use crate::decision::{Decision, Verdict};
 
 /// Algorithms that differ in one setting each.
 fn different() -> Vec<AnyAlgorithm> {
@@ -132,6 +133,143 @@ fn a_log_keeps_no_moment_without_a_cost_and_none_after_the_newest_one() {
     assert!(!is_read(&[5, 2, 1, 1, 4, 0]), "without a cost");
     assert!(!is_read(&[5, 2, 1, 1, 0, 1]), "twice the same");
     assert!(!is_read(&[5, 0x7f, 1, 1, 4, 1]), "more than there are");
+}
+
+/// A number of any length, as one of a state: each of its bits is set with the same chance.
+fn any_number(random: &mut impl FnMut(u64) -> u64) -> u64 {
+    let bits = random(65);
+    random(u64::MAX) >> (64 - bits.max(1))
+}
+
+/// Reads states that are those of traffic with some bytes changed, on a clock of another zero, and goes on with each that
+/// is accepted. Returns one that can then not be written, or whose bytes are refused.
+fn unwritable<A: Algorithm>(algorithm: &A, others: &[A]) -> Option<String> {
+    let mut seed = 11_u64;
+    let mut random = |below: u64| {
+        // SplitMix64.
+        seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (seed ^ seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ mixed >> 31) % below
+    };
+    let some = |random: &mut dyn FnMut(u64) -> u64, moments: &[u64; 5]| {
+        let moment = moments[usize::try_from(random(5)).unwrap_or(0)];
+        Tick::from_nanos(moment.saturating_add(random(90_000_000_000)))
+    };
+    for round in 0..600_u32 {
+        let mut moments = [0, 1 << 40, 1 << 60, Tick::MAX.as_nanos() - 1, 0];
+        moments[4] = any_number(&mut random);
+        let mut state = algorithm.fresh(Tick::ZERO);
+        let start = some(&mut random, &moments).as_nanos();
+        for _ in 0..random(25) {
+            let now = Tick::from_nanos(start.saturating_add(random(20_000_000_000)));
+            let _ = algorithm.decide(&mut state, now, random(3));
+            if random(9) == 0 {
+                algorithm.ban(
+                    &mut state,
+                    now,
+                    Duration::from_nanos(any_number(&mut random)),
+                );
+                let _ = algorithm.charge(&mut state, now, any_number(&mut random));
+            }
+        }
+        let Some(mut bytes) = state_to_bytes(algorithm, &state) else {
+            return Some(format!("{state:?}"));
+        };
+        for _ in 0..random(4) {
+            let place = usize::try_from(random(bytes.len().max(1) as u64)).unwrap_or(0);
+            let mut number = Vec::new();
+            varint::write(&mut number, any_number(&mut random).into());
+            let len = usize::try_from(random(3)).unwrap_or(0);
+            bytes.splice(place..(place + len).min(bytes.len()), number);
+        }
+        let moved = match random(3) {
+            0 => Moved::default(),
+            _ => Moved {
+                from: some(&mut random, &moments),
+                to: some(&mut random, &moments),
+            },
+        };
+        let Some(mut state) = read_moved_state(algorithm, &mut &bytes[..], moved) else {
+            continue;
+        };
+        let read = format!("{bytes:?} of {algorithm:?} moved by {moved:?}: {state:?}");
+        let mut last = algorithm;
+        for step in 0..random(12) {
+            let now = some(&mut random, &moments);
+            let (cost, at) = (any_number(&mut random), some(&mut random, &moments));
+            match random(7) {
+                0 => algorithm.refund(&mut state, now, Cost::new(cost, at), GiveBack::Refund),
+                1 => algorithm.refund(&mut state, now, Cost::new(cost, at), GiveBack::Cancel),
+                2 => drop(algorithm.charge(&mut state, now, cost)),
+                3 => drop(algorithm.take_turn(&mut state, now, cost % 12)),
+                4 if round % 2 == 0 && !others.is_empty() => {
+                    let place = usize::try_from(step).unwrap_or(0) % others.len();
+                    others[place].rescale(&mut state, last, now);
+                    last = &others[place];
+                    algorithm.rescale(&mut state, last, now);
+                    last = algorithm;
+                }
+                5 => drop(algorithm.report(&state, now)),
+                _ => drop(algorithm.decide(&mut state, now, cost % 12)),
+            }
+            let _ = (
+                algorithm.forgettable_at(&state),
+                algorithm.peek(&state, now, 2),
+            );
+        }
+        let written = state_to_bytes(algorithm, &state);
+        let bytes = written.as_deref().unwrap_or_default();
+        let again = state_from_bytes(algorithm, bytes);
+        let again = again.and_then(|again| state_to_bytes(algorithm, &again));
+        if again.is_none() || again != written {
+            return Some(format!("{read}, then {state:?}"));
+        }
+    }
+    None
+}
+
+/// Admits everything and counts it, and reads any count: it writes only those up to 2^63 - 1.
+#[derive(Clone, Debug)]
+struct ReadsMoreThanItWrites;
+
+impl Algorithm for ReadsMoreThanItWrites {
+    type State = u64;
+
+    fn quota(&self) -> Quota {
+        Quota::per_second(1)
+    }
+    fn fresh(&self, _: Tick) -> u64 {
+        0
+    }
+    fn decide(&self, count: &mut u64, _: Tick, cost: u64) -> Decision {
+        *count = count.saturating_add(cost);
+        Decision::new(Verdict::Admit, 1, 1, None, 0)
+    }
+    fn refund(&self, _: &mut u64, _: Tick, _: Cost, _: GiveBack) {}
+    fn charge(&self, count: &mut u64, _: Tick, cost: u64) -> Duration {
+        *count = count.saturating_add(cost);
+        Duration::ZERO
+    }
+    fn state_fields(&self, count: &mut u64, fields: &mut Fields<'_>) {
+        fields.count(count);
+    }
+}
+
+/// Shows promise 397.
+#[test]
+fn a_state_that_is_accepted_can_be_written_whatever_happens_then() {
+    let all = different();
+    for algorithm in &all {
+        let is_other = |other: &&AnyAlgorithm| {
+            std::mem::discriminant(*other) == std::mem::discriminant(algorithm)
+        };
+        let others: Vec<_> = all.iter().filter(is_other).cloned().collect();
+        let found = unwritable(algorithm, &others);
+        assert_eq!(found, None);
+    }
+    let planted = unwritable(&ReadsMoreThanItWrites, &[]);
+    assert!(planted.is_some(), "a count above what is written");
 }
 
 #[test]

@@ -127,13 +127,16 @@ impl LockoutState {
         fields.len(&mut late);
         fields.require(late <= MOST_LATE);
         self.late.resize(late, (0, 0));
-        for (now, at) in &mut self.late {
-            fields.moment(now);
-            fields.moment(at);
-            // Moments before the zero of this clock are its zero.
-            let is_before_zero = *at == 0 && fields.moved().is_back();
-            fields.require((now < at || is_before_zero) && *at <= self.attempts.seen);
-        }
+        let moved = fields.moved();
+        self.late.retain_mut(|(now, at)| {
+            fields.count(now);
+            fields.count(at);
+            fields.require(now < at);
+            (*now, *at) = (moved.moment(*now), moved.moment(*at));
+            fields.require(*at <= self.attempts.seen);
+            // Both are equal before the zero of this clock and after its end: then a refund needs no entry.
+            now < at
+        });
     }
 }
 

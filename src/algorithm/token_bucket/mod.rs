@@ -306,7 +306,7 @@ impl Algorithm for TokenBucket {
         let as_long_as_before = nanos(from.full_at(*state).since(now));
         let longest = self.bucket.capacity.saturating_mul(LONGEST);
         let most = self.refilled_in(as_long_as_before).max(longest);
-        let used = from.used(*state, now).min(most);
+        let used = from.used(*state, now).min(most).min(Tick::MAX.as_nanos());
         *state = match (steps, before) {
             (Some(steps), Some(before)) if steps.is_same_layout(before) => {
                 ExactNanos::new(before.settled(*state, now).ns, used)
@@ -350,7 +350,7 @@ impl Algorithm for TokenBucket {
             Some(steps) => {
                 if steps.is_aligned {
                     let length = steps.length;
-                    fields.edge(&mut state.ns, |at| at.as_nanos() / length * length);
+                    fields.end(&mut state.ns, 0, |at| at.as_nanos() / length * length);
                 } else {
                     fields.moment(&mut state.ns);
                 }
