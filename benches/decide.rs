@@ -57,7 +57,7 @@ fn lone<A: Algorithm>(c: &mut Criterion, name: &str, make: impl Fn(Quota) -> A) 
         clock.advance(Duration::from_secs(1));
         let limiter = Limiter::new(make(quota)).with_clock(clock);
         group.bench_function(path, |bencher| {
-            bencher.iter(|| black_box(limiter.check().is_admitted()));
+            bencher.iter(|| black_box(limiter.check(1).is_admitted()));
         });
     }
     group.finish();

@@ -95,12 +95,12 @@ pub(crate) trait OneKey {
         decided.unwrap_or_else(|full| self.deny(full, now))
     }
 
-    fn peek_n(&self, cost: u64) -> Decision {
-        self.peek(|algorithm, state, now| algorithm.peek(state, now, cost))
+    fn peek(&self, cost: u64) -> Decision {
+        self.peek_by(|algorithm, state, now| algorithm.peek(state, now, cost))
     }
 
     /// Returns what `step` decides, which changes nothing.
-    fn peek(
+    fn peek_by(
         &self,
         step: impl Fn(&Self::Algorithm, &mut StateOf<Self>, Tick) -> Decision,
     ) -> Decision {
@@ -109,12 +109,6 @@ pub(crate) trait OneKey {
             Peeked(step(algorithm, state, now))
         });
         peeked.map_or_else(|full| self.deny(full, now), |Peeked(decision)| decision)
-    }
-
-    fn try_acquire_n(&self, cost: u64) -> bool {
-        let take =
-            |algorithm: &Self::Algorithm, state: &mut _, now| algorithm.decide(state, now, cost);
-        self.or_denied(cost, take).is_admitted()
     }
 
     fn reserve(&self, cost: u64, max_wait: Duration) -> Decision {

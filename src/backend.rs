@@ -262,9 +262,9 @@ impl Add for Losses {
 ///
 /// let limit = Local::new(FixedWindow::new(Quota::per_day(10))).capacity(1_000);
 /// for _ in 0..8 {
-///     limit.check("ann");
+///     limit.check("ann", 1);
 /// }
-/// limit.check("bob");
+/// limit.check("bob", 1);
 /// let fullness: Fullness = Backend::<str>::fullness(&limit).unwrap();
 /// assert_eq!((fullness.keys, fullness.capacity, fullness.largest_use_percent), (2, 1_000, 80));
 /// ```

@@ -15,12 +15,12 @@ use crate::receipt::Receipt;
 /// use tower_throttle::{Limiter, Quota, TokenBucket, Verdict};
 ///
 /// let limiter = Limiter::new(TokenBucket::new(Quota::per_minute(2)));
-/// let first = limiter.check();
+/// let first = limiter.check(1);
 /// assert_eq!(first.verdict, Verdict::Admit);
 /// assert_eq!((first.limit, first.remaining()), (2, 1));
 ///
-/// limiter.check();
-/// let third = limiter.check();
+/// limiter.check(1);
+/// let third = limiter.check(1);
 /// assert!(third.is_denied());
 /// assert!(third.retry_after.is_some_and(|wait| wait.as_secs() >= 29));
 /// ```

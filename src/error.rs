@@ -256,8 +256,8 @@ impl Error for Rejection {}
 /// }
 ///
 /// let limiter = Limiter::new(TokenBucket::new(Quota::per_hour(1)));
-/// limiter.check();
-/// let MyError::Busy { seconds } = RateLimited::new(limiter.check()).into();
+/// limiter.check(1);
+/// let MyError::Busy { seconds } = RateLimited::new(limiter.check(1)).into();
 /// assert_eq!(seconds, 3600);
 /// ```
 #[derive(Clone, Debug)]
@@ -354,9 +354,9 @@ impl RateLimited {
     /// use tower_throttle::{Limiter, Quota, RateLimited, TokenBucket};
     ///
     /// let limiter = Limiter::new(TokenBucket::new(Quota::per_second(2)));
-    /// let denied = RateLimited::new(limiter.check_n(2)); // admitted
+    /// let denied = RateLimited::new(limiter.check(2)); // admitted
     /// assert_eq!(denied.retry_after_secs(), None);
-    /// let denied = RateLimited::new(limiter.check());
+    /// let denied = RateLimited::new(limiter.check(1));
     /// assert!(denied.retry_after() <= Some(Duration::from_millis(500)));
     /// assert_eq!(denied.retry_after_secs(), Some(1));
     /// ```

@@ -43,10 +43,10 @@
 //! use tower_throttle::{Limiter, Local, Quota, TokenBucket};
 //!
 //! let limiter = Limiter::new(TokenBucket::new(Quota::per_second(10)));
-//! assert!(limiter.check().is_admitted());
+//! assert!(limiter.check(1).is_admitted());
 //!
 //! let limiter = Local::new(TokenBucket::new(Quota::per_second(10))).capacity(1_000_000);
-//! assert!(limiter.check("alice").is_admitted());
+//! assert!(limiter.check("alice", 1).is_admitted());
 //! ```
 //!
 //! The [`guide`] says how to choose, place, test and run limits, and how to migrate from other crates.

@@ -25,7 +25,7 @@ use crate::error::{ConfigError, expect_valid};
 ///
 /// const DAY: u64 = 86_400;
 /// let window = FixedWindow::new("1000/week".parse()?).offset(Duration::from_secs(4 * DAY));
-/// assert!(Limiter::new(window).check().is_admitted());
+/// assert!(Limiter::new(window).check(1).is_admitted());
 /// # Ok::<(), tower_throttle::ConfigError>(())
 /// ```
 ///

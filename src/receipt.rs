@@ -22,9 +22,9 @@
 /// let new = limit.decide("alice", 10).await?;
 /// // The window of the first cost is over.
 /// limit.apply("alice", Op::Refund(10, old.receipt())).await?;
-/// assert_eq!(limit.peek("alice").remaining(), 0);
+/// assert_eq!(limit.peek("alice", 1).remaining(), 0);
 /// limit.apply("alice", Op::Refund(4, new.receipt())).await?;
-/// assert_eq!(limit.peek("alice").remaining(), 4);
+/// assert_eq!(limit.peek("alice", 1).remaining(), 4);
 /// # Ok(())
 /// # }
 /// ```

@@ -64,13 +64,13 @@ pub(crate) async fn main() {
     let cooldown = Cooldown(Quota::per_hour(1));
 
     let limiter = Limiter::new(cooldown.clone());
-    assert!(limiter.try_acquire());
-    assert!(!limiter.try_acquire());
+    assert!(limiter.check(1).is_admitted());
+    assert!(limiter.check(1).is_denied());
 
     let per_user = Local::new(cooldown.clone());
-    assert!(per_user.check("ann").is_admitted());
-    assert!(per_user.check("bob").is_admitted());
-    assert!(per_user.check("ann").is_denied());
+    assert!(per_user.check("ann", 1).is_admitted());
+    assert!(per_user.check("bob", 1).is_admitted());
+    assert!(per_user.check("ann", 1).is_denied());
 
     let layer = RateLimitLayer::new(|user: &String| user.clone(), cooldown).respond(AsError);
     let greet =

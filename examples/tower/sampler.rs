@@ -1,6 +1,6 @@
 //! A tracing filter that keeps at most five request spans per second: `cargo run --example sampler`
 //!
-//! It uses a `Limiter` without tower: one `try_acquire` per root span.
+//! It uses a `Limiter` without tower: one `check` per root span.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -20,7 +20,7 @@ struct Sampler<C> {
 
 impl<C: Clock> Sampler<C> {
     fn keeps_root(&self) -> bool {
-        let keeps = self.limiter.try_acquire();
+        let keeps = self.limiter.check(1).is_admitted();
         if !keeps {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }

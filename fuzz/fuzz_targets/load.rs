@@ -58,13 +58,13 @@ fn run<A: Algorithm>(algorithm: &A, input: &Input) {
     let (used, used_limiter) = (table(&before), limiter(&before));
     for (key, cost) in &input.used {
         before.advance(Duration::from_millis(u64::from(*key) * 16));
-        let _ = used.check_n(key, u64::from(*cost % 8));
-        let _ = used_limiter.check_n(u64::from(*cost % 8));
+        let _ = used.check(key, u64::from(*cost % 8));
+        let _ = used_limiter.check(u64::from(*cost % 8));
     }
     let loaded = table(&after);
     if loaded.load(&mut &altered(&used, input)[..]).is_ok() {
         for key in 0..8_u8 {
-            let _ = (loaded.peek(&key), loaded.check_n(&key, 2));
+            let _ = (loaded.peek(&key, 1), loaded.check(&key, 2));
             loaded.charge(&key, 1);
             loaded.refund(&key, 3);
         }
@@ -75,7 +75,7 @@ fn run<A: Algorithm>(algorithm: &A, input: &Input) {
     }
     let loaded = limiter(&after);
     if loaded.load(&mut &altered(&used_limiter, input)[..]).is_ok() {
-        let _ = (loaded.peek(), loaded.check_n(2), loaded.charge(1));
+        let _ = (loaded.peek(1), loaded.check(2), loaded.charge(1));
     }
 }
 

@@ -149,7 +149,7 @@ fn run<A: Algorithm>(mut algorithm: A, input: &Input, mut bound: Option<SlotBoun
                 true
             }
             1 => local.charge(key, cost) == algorithm.charge(state, now, cost),
-            2 => local.peek_n(key, cost) == algorithm.peek(state, now, cost),
+            2 => local.peek(key, cost) == algorithm.peek(state, now, cost),
             3 => {
                 local.reset(key);
                 *state = algorithm.fresh(now);
@@ -164,7 +164,7 @@ fn run<A: Algorithm>(mut algorithm: A, input: &Input, mut bound: Option<SlotBoun
                 } else {
                     cost
                 };
-                let decision = local.check_n(key, cost);
+                let decision = local.check(key, cost);
                 kept += u128::from(if decision.is_admitted() { cost } else { 0 });
                 decision == algorithm.decide(state, now, cost)
             }

@@ -155,7 +155,7 @@ impl ConnectionLimit {
         let of_client = take(&self.open, &client).ok_or(Refused::Open)?;
         // Last: a permit is given back if a later limit refuses, and a token is not.
         match &self.rate {
-            Some(rate) if !rate.try_acquire(&client) => Err(Refused::Rate),
+            Some(rate) if rate.check(&client, 1).is_denied() => Err(Refused::Rate),
             _ => Ok((Some(of_client), of_all)),
         }
     }

@@ -31,7 +31,7 @@ use crate::quota::Quota;
 /// }
 ///
 /// let limiter = Limiter::new(from_config("window", "2/h".parse()?));
-/// assert_eq!(limiter.check().remaining(), 1);
+/// assert_eq!(limiter.check(1).remaining(), 1);
 /// # Ok::<(), tower_throttle::ConfigError>(())
 /// ```
 #[derive(Clone, Debug)]

@@ -50,10 +50,10 @@ use crate::quota::Quota;
 /// let limiter = Limiter::new(march).with_clock(clock.clone());
 /// // 31 days, less the hour by which the clocks are set forward.
 /// let march = Duration::from_secs(31 * 86_400 - 3_600);
-/// assert_eq!(limiter.check_n(2).reset_after, march);
-/// assert_eq!(limiter.check().retry_after, Some(march));
+/// assert_eq!(limiter.check(2).reset_after, march);
+/// assert_eq!(limiter.check(1).retry_after, Some(march));
 /// clock.advance(march);
-/// assert!(limiter.check().is_admitted());
+/// assert!(limiter.check(1).is_admitted());
 /// # }
 /// # Ok::<(), tower_throttle::ConfigError>(())
 /// ```

@@ -39,10 +39,10 @@ use crate::quota::{MONTH, Quota};
 /// let clock = ManualClock::new();
 /// let limiter = Limiter::new(FixedWindow::new(Quota::per_minute(2))).with_clock(clock.clone());
 /// clock.advance(Duration::from_secs(59));
-/// assert_eq!(limiter.check_n(2).reset_after, Duration::from_secs(1));
-/// assert!(limiter.check().is_denied());
+/// assert_eq!(limiter.check(2).reset_after, Duration::from_secs(1));
+/// assert!(limiter.check(1).is_denied());
 /// clock.advance(Duration::from_secs(1));
-/// assert!(limiter.check().is_admitted());
+/// assert!(limiter.check(1).is_admitted());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedWindow {

@@ -31,8 +31,8 @@ use crate::quota::Quota;
 /// use tower_throttle::{Gcra, Limiter, Quota};
 ///
 /// let limiter = Limiter::new(Gcra::new(Quota::per_hour(2).burst(1)));
-/// assert!(limiter.check().is_admitted());
-/// assert!(limiter.check().is_denied());
+/// assert!(limiter.check(1).is_admitted());
+/// assert!(limiter.check(1).is_denied());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gcra {

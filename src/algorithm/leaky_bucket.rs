@@ -34,8 +34,8 @@ use crate::quota::Quota;
 ///
 /// let bucket = LeakyBucket::new(Quota::per_second(2).burst(1));
 /// let limiter = Limiter::new(bucket).with_clock(ManualClock::new());
-/// assert!(limiter.check().is_admitted());
-/// assert_eq!(limiter.check().retry_after, Some(Duration::from_millis(500)));
+/// assert!(limiter.check(1).is_admitted());
+/// assert_eq!(limiter.check(1).retry_after, Some(Duration::from_millis(500)));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeakyBucket {

@@ -39,8 +39,8 @@ use crate::quota::Quota;
 /// let clock = ManualClock::new();
 /// let grid = SlidingGrid::new(Quota::per_minute(4)).cells(4);
 /// let limiter = Limiter::new(grid).with_clock(clock.clone());
-/// assert!(limiter.check_n(4).is_admitted());
-/// assert_eq!(limiter.check().retry_after, Some(Duration::from_secs(60)));
+/// assert!(limiter.check(4).is_admitted());
+/// assert_eq!(limiter.check(1).retry_after, Some(Duration::from_secs(60)));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingGrid {

@@ -36,10 +36,10 @@ use crate::quota::Quota;
 ///
 /// let clock = ManualClock::new();
 /// let limiter = Limiter::new(SlidingLog::new(Quota::per_minute(2))).with_clock(clock.clone());
-/// assert!(limiter.check().is_admitted());
+/// assert!(limiter.check(1).is_admitted());
 /// clock.advance(Duration::from_secs(20));
-/// assert!(limiter.check().is_admitted());
-/// assert_eq!(limiter.check().retry_after, Some(Duration::from_secs(40)));
+/// assert!(limiter.check(1).is_admitted());
+/// assert_eq!(limiter.check(1).retry_after, Some(Duration::from_secs(40)));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingLog {

@@ -38,9 +38,9 @@ use crate::quota::Quota;
 ///
 /// let clock = ManualClock::new();
 /// let limiter = Limiter::new(SlidingWindow::new(Quota::per_minute(4))).with_clock(clock.clone());
-/// assert!(limiter.check_n(4).is_admitted());
+/// assert!(limiter.check(4).is_admitted());
 /// clock.advance(Duration::from_secs(90));
-/// assert_eq!(limiter.peek().remaining(), 2);
+/// assert_eq!(limiter.peek(1).remaining(), 2);
 /// ```
 ///
 /// With 86 requests in the minute before and 12 in this one, 15 s into it, 86 * 45 / 60 + 12 = 76.5 count, of
@@ -52,10 +52,10 @@ use crate::quota::Quota;
 ///
 /// let clock = ManualClock::new();
 /// let limiter = Limiter::new(SlidingWindow::new(Quota::per_minute(100))).with_clock(clock.clone());
-/// assert!(limiter.check_n(86).is_admitted());
+/// assert!(limiter.check(86).is_admitted());
 /// clock.advance(Duration::from_secs(60 + 15));
-/// assert!(limiter.check_n(12).is_admitted());
-/// assert_eq!(limiter.peek().remaining(), 100 - 76);
+/// assert!(limiter.check(12).is_admitted());
+/// assert_eq!(limiter.peek(1).remaining(), 100 - 76);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingWindow {

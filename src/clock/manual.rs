@@ -20,11 +20,11 @@ use crate::sync::{AtomicU64, Ordering};
 ///
 /// let clock = ManualClock::new();
 /// let limiter = Limiter::new(TokenBucket::new(Quota::per_second(1))).with_clock(clock.clone());
-/// assert!(limiter.check().is_admitted());
-/// assert!(limiter.check().is_denied());
+/// assert!(limiter.check(1).is_admitted());
+/// assert!(limiter.check(1).is_denied());
 ///
 /// clock.advance(Duration::from_secs(1));
-/// assert!(limiter.check().is_admitted());
+/// assert!(limiter.check(1).is_admitted());
 /// ```
 #[derive(Clone, Debug)]
 pub struct ManualClock(Arc<(AtomicU64, Sleepers)>);

@@ -409,7 +409,7 @@ impl<K, A: Algorithm, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
     where
         Q: KeyRef<K> + Hash + ?Sized,
     {
-        self.limiter.peek_n(key, cost)
+        self.limiter.peek(key, cost)
     }
 
     /// The size of the table of keys, and what it evicted or denied because it was full.

@@ -28,7 +28,7 @@ use crate::sync::{Mutex, lock};
 ///     std::sync::LazyLock::new(|| Limiter::new(TokenBucket::new(Quota::per_second(5))));
 ///
 /// for n in 0..1_000 {
-///     if NOISY.try_acquire() {
+///     if NOISY.check(1).is_admitted() {
 ///         println!("seen {n} times so far");
 ///     }
 /// }
@@ -72,25 +72,15 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
     ///
     /// let clock = ManualClock::new();
     /// let limiter = Limiter::new(TokenBucket::new(Quota::per_second(1))).with_clock(clock.clone());
-    /// assert!(limiter.check().is_admitted());
-    /// assert!(limiter.check().is_denied());
+    /// assert!(limiter.check(1).is_admitted());
+    /// assert!(limiter.check(1).is_denied());
     /// clock.advance(Duration::from_secs(1));
-    /// assert!(limiter.check().is_admitted());
+    /// assert!(limiter.check(1).is_admitted());
     /// ```
     #[must_use]
     pub fn with_clock<D: Clock>(self, clock: D) -> Limiter<A, D> {
         let algorithm = lock(&self.held).algorithm.clone();
         Limiter::build(algorithm, clock)
-    }
-
-    /// Decides on one request of cost 1.
-    #[expect(
-        clippy::inline_always,
-        reason = "lets the compiler drop the figures that a caller does not read"
-    )]
-    #[inline(always)]
-    pub fn check(&self) -> Decision {
-        self.check_n(1)
     }
 
     /// Decides on one request of `cost`. Takes either the whole cost or nothing. A cost of 0 takes
@@ -100,7 +90,7 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
         reason = "lets the compiler drop the figures that a caller does not read"
     )]
     #[inline(always)]
-    pub fn check_n(&self, cost: u64) -> Decision {
+    pub fn check(&self, cost: u64) -> Decision {
         let now = self.clock.now();
         let mut held = lock(&self.held);
         if held.algorithm.capabilities().is_user_code {
@@ -112,26 +102,8 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
     }
 
     /// Returns the decision that [`check`](Self::check) would return, and takes nothing.
-    #[inline]
-    pub fn peek(&self) -> Decision {
-        self.peek_n(1)
-    }
-
-    /// Returns the decision that [`check_n`](Self::check_n) would return, and takes nothing.
-    pub fn peek_n(&self, cost: u64) -> Decision {
-        OneKey::peek_n(self, cost)
-    }
-
-    /// Takes a cost of 1 if it is admitted now. Takes nothing if it would have to wait.
-    #[inline]
-    pub fn try_acquire(&self) -> bool {
-        self.try_acquire_n(1)
-    }
-
-    /// Takes `cost` if it is admitted now. Takes nothing if it would have to wait.
-    #[inline]
-    pub fn try_acquire_n(&self, cost: u64) -> bool {
-        OneKey::try_acquire_n(self, cost)
+    pub fn peek(&self, cost: u64) -> Decision {
+        OneKey::peek(self, cost)
     }
 
     /// Takes `cost` and books a turn if the wait is at most `max_wait`. Takes nothing and denies
@@ -142,7 +114,7 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
     /// use tower_throttle::{LeakyBucket, Limiter, Quota, Verdict};
     ///
     /// let limiter = Limiter::new(LeakyBucket::new(Quota::per_hour(1)));
-    /// assert!(limiter.try_acquire());
+    /// assert!(limiter.check(1).is_admitted());
     /// let placed = limiter.reserve(1, Duration::from_secs(7_200));
     /// assert!(matches!(placed.verdict, Verdict::Wait(_)));
     /// limiter.refund(1); // gives the turn back
@@ -172,11 +144,11 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
     /// let clock = ManualClock::new();
     /// let limiter = Limiter::new(SlidingLog::new(Quota::per_second(10))).with_clock(clock.clone());
     /// let taken_at = clock.now();
-    /// assert!(limiter.check_n(10).is_admitted());
+    /// assert!(limiter.check(10).is_admitted());
     /// clock.advance(Duration::from_secs(1));
-    /// assert!(limiter.check_n(10).is_admitted());
+    /// assert!(limiter.check(10).is_admitted());
     /// limiter.refund_from(taken_at, 10);
-    /// assert!(limiter.check().is_denied(), "the first ten have expired");
+    /// assert!(limiter.check(1).is_denied(), "the first ten have expired");
     /// ```
     pub fn refund_from(&self, taken_at: Tick, cost: u64) {
         OneKey::refund(self, Some(taken_at), cost);
@@ -210,9 +182,9 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
     /// use tower_throttle::{FixedWindow, Limiter, Quota};
     ///
     /// let limiter = Limiter::new(FixedWindow::new(Quota::per_day(100)));
-    /// let _ = limiter.check_n(40);
+    /// let _ = limiter.check(40);
     /// limiter.set_quota(Quota::per_day(60))?;
-    /// assert_eq!(limiter.peek().remaining(), 20);
+    /// assert_eq!(limiter.peek(1).remaining(), 20);
     /// # Ok::<(), tower_throttle::ConfigError>(())
     /// ```
     pub fn set_quota(&self, quota: Quota) -> Result<(), ConfigError> {

@@ -173,7 +173,7 @@ impl FromStr for Spec {
 /// use tower_throttle::{AnyAlgorithm, Limiter};
 ///
 /// let bucket: AnyAlgorithm = "token_bucket 10/s; burst=50".parse()?;
-/// assert_eq!(Limiter::new(bucket).check().remaining(), 49);
+/// assert_eq!(Limiter::new(bucket).check(1).remaining(), 49);
 /// # Ok::<(), tower_throttle::ConfigError>(())
 /// ```
 impl FromStr for AnyAlgorithm {

@@ -25,9 +25,9 @@ use crate::sync::{Mutex, lock};
 ///
 /// let limiter = || Limiter::new(FixedWindow::new(Quota::per_day(3)));
 /// let (old, new) = (limiter(), limiter());
-/// assert!(old.check().is_admitted());
+/// assert!(old.check(1).is_admitted());
 /// copy(&old, &new)?;
-/// assert_eq!(new.peek().remaining(), 2);
+/// assert_eq!(new.peek(1).remaining(), 2);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub trait SaveState: Send + Sync {

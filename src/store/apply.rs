@@ -75,7 +75,7 @@ pub(super) fn apply_to(key: &impl OneKey, op: Op, remove: impl FnOnce()) -> Deci
     // What is lost if there is no place for the state.
     let (taken, lost) = match op {
         Op::Peek(_) | Op::PeekOf(..) => {
-            return key.peek(|algorithm, state, now| apply_op(algorithm, state, now, op));
+            return key.peek_by(|algorithm, state, now| apply_op(algorithm, state, now, op));
         }
         Op::Take(cost) | Op::Reserve { cost, .. } => (cost, None),
         Op::Charge(cost) => (cost, Some(cost)),
@@ -96,7 +96,7 @@ pub(super) fn apply_to(key: &impl OneKey, op: Op, remove: impl FnOnce()) -> Deci
             if cost > 0 {
                 key.lose(full, now);
             }
-            key.peek_n(0)
+            key.peek(0)
         }
         (Err(full), None) => key.deny(full, now),
     }

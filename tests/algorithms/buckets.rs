@@ -216,22 +216,22 @@ fn a_debt_is_bounded_and_paid_before_anything_passes() {
     let clock = ManualClock::new();
     let bucket = TokenBucket::new(Quota::per_second(10).burst(5)).debt(20);
     let limiter = Limiter::new(bucket).with_clock(clock.clone());
-    let never = limiter.check_n(26);
+    let never = limiter.check(26);
     assert!(
         never.is_denied() && never.retry_after.is_none(),
         "{never:?}"
     );
-    assert!(limiter.check_n(25).is_admitted());
-    assert_eq!(limiter.peek().remaining(), 0);
+    assert!(limiter.check(25).is_admitted());
+    assert_eq!(limiter.peek(1).remaining(), 0);
     // It owes 20, which take two seconds.
-    assert_eq!(limiter.check().retry_after, Some(2_000 * MS));
+    assert_eq!(limiter.check(1).retry_after, Some(2_000 * MS));
     clock.advance(1_999 * MS);
-    assert!(limiter.check().is_denied());
+    assert!(limiter.check(1).is_denied());
     clock.advance(MS);
     // What exceeds the debt waits for the rest.
-    assert_eq!(limiter.check_n(22).retry_after, Some(200 * MS));
-    assert!(limiter.check_n(20).is_admitted());
-    assert_eq!(limiter.check().retry_after, Some(2_000 * MS));
+    assert_eq!(limiter.check(22).retry_after, Some(200 * MS));
+    assert!(limiter.check(20).is_admitted());
+    assert_eq!(limiter.check(1).retry_after, Some(2_000 * MS));
 }
 
 /// Shows promise 643.
@@ -242,11 +242,10 @@ fn tokens_come_back_at_the_end_of_a_step() {
     let bucket = TokenBucket::new(Quota::per_minute(60).burst(25)).refill_every(10_000 * MS);
     let [own, aligned] = [bucket, bucket.aligned()].map(|bucket| {
         let limiter = Limiter::new(bucket).with_clock(clock.clone());
-        assert!(limiter.check_n(25).is_admitted());
+        assert!(limiter.check(25).is_admitted());
         limiter
     });
-    let retry =
-        |limiter: &Limiter<TokenBucket, ManualClock>, cost| limiter.peek_n(cost).retry_after;
+    let retry = |limiter: &Limiter<TokenBucket, ManualClock>, cost| limiter.peek(cost).retry_after;
     assert_eq!(retry(&own, 10), Some(10_000 * MS));
     assert_eq!(retry(&own, 11), Some(20_000 * MS), "of the second step");
     assert_eq!(retry(&own, 26), None);
@@ -254,20 +253,20 @@ fn tokens_come_back_at_the_end_of_a_step() {
     let [before, rest] = [8_765_432_109, 8_765_432_110].map(Duration::from_nanos);
     assert_eq!(retry(&aligned, 10), Some(rest));
     clock.advance(before);
-    assert!(aligned.peek().is_denied());
+    assert!(aligned.peek(1).is_denied());
     clock.advance(Duration::from_nanos(1));
     assert_eq!(
-        (own.peek().remaining(), aligned.peek().remaining()),
+        (own.peek(1).remaining(), aligned.peek(1).remaining()),
         (0, 10)
     );
-    assert_eq!(aligned.peek().reset_after, 20_000 * MS);
+    assert_eq!(aligned.peek(1).reset_after, 20_000 * MS);
     clock.advance(21_234 * MS + Duration::from_nanos(567_889));
     assert_eq!(
-        (own.peek().remaining(), aligned.peek().remaining()),
+        (own.peek(1).remaining(), aligned.peek(1).remaining()),
         (20, 25)
     );
     clock.advance(Duration::from_nanos(1));
-    assert_eq!(own.peek().remaining(), 25);
+    assert_eq!(own.peek(1).remaining(), 25);
 }
 
 /// Shows promise 643.

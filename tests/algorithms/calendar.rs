@@ -510,7 +510,7 @@ fn the_default_clock_has_the_date_of_the_wall_clock() {
             .elapsed()
             .expect("after 1970")
     };
-    let (before, reset, after) = (unix(), limiter.check().reset_after, unix());
+    let (before, reset, after) = (unix(), limiter.check(1).reset_after, unix());
     let left =
         |now: Duration| Duration::from_nanos(86_400 * SECOND - nanos(now) % (86_400 * SECOND));
     let second = Duration::from_secs(1);

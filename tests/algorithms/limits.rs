@@ -37,45 +37,18 @@ fn mixed() -> (LeakyBucket, FixedWindow) {
 
 /// Shows promise 15.
 #[test]
-fn a_denied_try_acquire_takes_nothing_from_a_mixed_tuple() {
+fn a_denied_check_takes_nothing_from_a_mixed_tuple() {
     let (pair, _) = limiter(mixed());
-    assert!(pair.try_acquire());
+    assert!(pair.check(1).is_admitted());
     for _ in 0..5 {
-        assert!(!pair.try_acquire());
+        assert!(pair.check(1).is_denied());
     }
     let decision = pair.reserve(1, SECOND);
     assert_eq!(decision.wait(), Some(SECOND));
     let (window, _) = limiter((mixed().1, mixed().0));
-    assert!(window.try_acquire());
-    assert!(!window.try_acquire());
+    assert!(window.check(1).is_admitted());
+    assert!(window.check(1).is_denied());
     assert_eq!(window.reserve(1, SECOND).wait(), Some(SECOND));
-}
-
-/// Shows promise 15.
-#[test]
-fn try_acquire_admits_what_check_admits_without_a_wait() {
-    let quota = Quota::per_second(10);
-    for algorithm in [
-        AnyAlgorithm::new(TokenBucket::new(quota)),
-        AnyAlgorithm::new(LeakyBucket::new(quota)),
-        AnyAlgorithm::new(SlidingLog::new(quota)),
-        AnyAlgorithm::new(WarmUp::new(quota, SECOND)),
-        AnyAlgorithm::new(mixed()),
-    ] {
-        let (tried, clock) = limiter(algorithm.clone());
-        let mut state = algorithm.fresh(Tick::ZERO);
-        for step in 0..40 {
-            let now = Tick::from_nanos(step / 15 * 100_000_000);
-            let admitted = algorithm.peek(&state, now, 1).is_admitted();
-            if admitted {
-                let _ = algorithm.decide(&mut state, now, 1);
-            }
-            assert_eq!(tried.try_acquire(), admitted, "{algorithm:?}, step {step}");
-            if step % 15 == 14 {
-                clock.advance(Duration::from_millis(100));
-            }
-        }
-    }
 }
 
 /// Shows promise 15.
@@ -108,7 +81,7 @@ fn acquire_waits_for_a_window_that_opens_in_time() {
         FixedWindow::new(Quota::per_second(1)),
         TokenBucket::new(Quota::per_second(5)),
     ));
-    assert!(window.try_acquire());
+    assert!(window.check(1).is_admitted());
     let early = at_once(window.acquire(1, Duration::from_millis(900)));
     assert!(early.is_some_and(|decision| decision.is_denied()));
     let mut waiting = pin!(window.acquire(1, SECOND));
@@ -137,9 +110,9 @@ fn a_cost_above_the_capacity_is_denied_by_every_operation() {
     ] {
         let (limiter, _) = limiter(algorithm.clone());
         for cost in [11, 1_000] {
-            assert!(denied(&limiter.check_n(cost)), "{algorithm:?}");
-            assert!(denied(&limiter.peek_n(cost)), "{algorithm:?}");
-            assert!(!limiter.try_acquire_n(cost), "{algorithm:?}");
+            assert!(denied(&limiter.check(cost)), "{algorithm:?}");
+            assert!(denied(&limiter.peek(cost)), "{algorithm:?}");
+            assert!(limiter.check(cost).is_denied(), "{algorithm:?}");
             let decision = at_once(limiter.acquire(cost, 100 * SECOND));
             assert!(
                 decision.is_some_and(|decision| denied(&decision)),
@@ -150,7 +123,7 @@ fn a_cost_above_the_capacity_is_denied_by_every_operation() {
             assert!(denied(&decision), "{algorithm:?}");
         }
         assert!(
-            limiter.check_n(10).is_admitted(),
+            limiter.check(10).is_admitted(),
             "nothing was taken: {algorithm:?}"
         );
     }
@@ -161,13 +134,13 @@ fn a_cost_above_the_capacity_is_denied_by_every_operation() {
 fn a_warm_up_without_max_cost_admits_any_cost() {
     let warm_up = WarmUp::new(Quota::per_second(10), SECOND).cold_factor(1);
     let (checked, _) = limiter(warm_up);
-    assert!(checked.check_n(1_000).is_admitted());
+    assert!(checked.check(1_000).is_admitted());
     let (acquired, _) = limiter(warm_up);
     let decision = at_once(acquired.acquire(1_000, Duration::ZERO));
     assert!(decision.is_some_and(|decision| decision.is_admitted()));
-    assert_eq!(checked.peek(), acquired.peek());
+    assert_eq!(checked.peek(1), acquired.peek(1));
     // Later requests wait for the large one.
-    assert_eq!(checked.check().retry_after, Some(SECOND * 100));
+    assert_eq!(checked.check(1).retry_after, Some(SECOND * 100));
 }
 
 #[test]

@@ -83,12 +83,12 @@ fn a_success_frees_the_earlier_failures_only_if_that_is_set() {
     for (lockout, is_blocked) in [(lockout(), true), (lockout().clear_on_success(), false)] {
         let clock = ManualClock::new();
         let local = Local::new(lockout).with_clock(clock.clone());
-        let attempt = || local.check("ann").is_admitted();
+        let attempt = || local.check("ann", 1).is_admitted();
         assert!((0..4).all(|_| attempt()));
         let decided = at_once(local.decide("ann", 1));
         let _ = at_once(local.apply("ann", Op::Forgive(1, decided.receipt())));
         assert!(attempt());
-        assert_eq!(local.peek("ann").is_denied(), is_blocked);
+        assert_eq!(local.peek("ann", 1).is_denied(), is_blocked);
     }
 }
 
@@ -135,15 +135,15 @@ fn a_report_from_before_a_pardon_or_a_ban_is_ignored() {
     let decided = at_once(local.decide("ann", 1));
     clock.advance(Duration::from_secs(1));
     local.reset("ann");
-    assert!(local.check_n("ann", 3).is_admitted());
+    assert!(local.check("ann", 3).is_admitted());
     let _ = at_once(local.apply("ann", Op::Refund(1, decided.receipt())));
-    assert_eq!(local.peek("ann").remaining(), 2);
+    assert_eq!(local.peek("ann", 1).remaining(), 2);
     let _ = at_once(local.apply("ann", Op::Ban(Duration::from_secs(10))));
     let _ = at_once(local.apply("ann", Op::Refund(1, Receipt::NOW)));
-    let retry_after = local.peek("ann").retry_after;
+    let retry_after = local.peek("ann", 1).retry_after;
     assert_eq!(retry_after, Some(Duration::from_secs(10)));
     clock.advance(Duration::from_secs(10));
-    assert_eq!(local.peek("ann").remaining(), 5);
+    assert_eq!(local.peek("ann", 1).remaining(), 5);
 }
 
 /// Shows promise 190.
@@ -151,15 +151,15 @@ fn a_report_from_before_a_pardon_or_a_ban_is_ignored() {
 fn a_ban_lasts_at_least_as_long_as_the_block_and_is_not_shortened() {
     let clock = ManualClock::new();
     let local = Local::new(lockout()).with_clock(clock.clone());
-    assert!(local.check_n("ann", 5).is_admitted());
+    assert!(local.check("ann", 5).is_admitted());
     for (ban, retry) in [(30, 60), (90, 90), (20, 90)] {
         let _ = at_once(local.apply("ann", Op::Ban(Duration::from_secs(ban))));
-        let retry_after = local.peek("ann").retry_after;
+        let retry_after = local.peek("ann", 1).retry_after;
         assert_eq!(retry_after, Some(Duration::from_secs(retry)));
         assert_eq!(local.blocked(), 1);
     }
     clock.advance(Duration::from_secs(90));
-    assert_eq!((local.blocked(), local.peek("ann").remaining()), (0, 2));
+    assert_eq!((local.blocked(), local.peek("ann", 1).remaining()), (0, 2));
 }
 
 /// Shows promise 190.
@@ -215,13 +215,16 @@ fn a_lockout_of_any_kind_forgives_and_bans() {
     let clock = ManualClock::new();
     let local = Local::new((any, TokenBucket::new(Quota::per_second(9)))).with_clock(clock);
     for _ in 0..4 {
-        assert!(local.check("ann").is_admitted());
+        assert!(local.check("ann", 1).is_admitted());
     }
     let decided = at_once(local.decide("ann", 1));
     let _ = at_once(local.apply("ann", Op::Forgive(1, decided.receipt())));
-    assert_eq!(local.peek("ann").remaining(), 5, "of both");
+    assert_eq!(local.peek("ann", 1).remaining(), 5, "of both");
     let _ = at_once(local.apply("ann", Op::Ban(Duration::from_secs(5))));
-    assert_eq!(local.peek("ann").retry_after, Some(Duration::from_secs(5)));
+    assert_eq!(
+        local.peek("ann", 1).retry_after,
+        Some(Duration::from_secs(5))
+    );
 }
 
 /// The output of a future of a backend in this process, which is ready at once.

@@ -37,7 +37,7 @@ fn a_table_is_built_once_and_when_it_is_first_used() {
     let table = planned.table_bytes..planned.table_bytes + (1 << 20);
 
     let clone = local.clone();
-    let (_, peak) = peak_of(|| local.check(&1));
+    let (_, peak) = peak_of(|| local.check(&1, 1));
     assert!(table.contains(&peak), "{peak} bytes for {table:?}");
     let used = local.stats();
     assert_eq!(
@@ -45,7 +45,7 @@ fn a_table_is_built_once_and_when_it_is_first_used() {
         (used.capacity, used.table_bytes, used.most_bytes)
     );
     // The clone was made before, and shares the table.
-    let (decision, peak) = peak_of(|| clone.check(&1));
+    let (decision, peak) = peak_of(|| clone.check(&1, 1));
     assert_eq!((decision.remaining(), peak < 100_000), (8, true));
 
     // A layer builds the table before the first request.
@@ -63,7 +63,7 @@ fn a_table_is_built_once_and_when_it_is_first_used() {
         local
     });
     assert!(table.contains(&peak), "{peak} bytes for {table:?}");
-    let (_, peak) = peak_of(|| local.check(&1));
+    let (_, peak) = peak_of(|| local.check(&1, 1));
     assert!(peak < 100_000, "{peak} bytes for a request");
 }
 
@@ -90,7 +90,7 @@ fn a_used_or_cloned_table_refuses_another_setting() {
         };
         assert_eq!(refusal(new()), None, "{name}");
         let used = new();
-        let _ = used.check("alice");
+        let _ = used.check("alice", 1);
         let expected = format!(
             "another {name} for a table that was used or cloned is not possible; set it before \
              the first use and before the first clone"

@@ -41,7 +41,7 @@ fn decisions_and_waits_equal_those_of_governor() {
             theirs.advance(gap);
             ours.advance(gap);
             let cost = 1 + u32::try_from(next(&mut seed) % u64::from(burst + 1)).expect("small");
-            let decision = gcra.check_n(u64::from(cost));
+            let decision = gcra.check(u64::from(cost));
             let cells = NonZeroU32::new(cost).expect("at least 1");
             match governor.check_n(cells) {
                 Ok(Ok(())) => {
@@ -71,9 +71,9 @@ fn decisions_and_waits_equal_those_of_governor() {
 fn a_cost_that_overflows_in_governor_is_denied() {
     // 51,240,957 cells of six minutes overflow 64 bits of nanoseconds in governor's own check.
     let limiter = Limiter::new(Gcra::new(Quota::per_hour(10))).with_clock(ManualClock::new());
-    let decision = limiter.check_n(51_240_957);
+    let decision = limiter.check(51_240_957);
     assert!(decision.is_denied() && decision.retry_after.is_none());
-    assert_eq!(limiter.peek().remaining(), 10);
+    assert_eq!(limiter.peek(1).remaining(), 10);
 }
 
 /// Two quotas in turn, each for a thousandth of the time that a cell takes to come back.
@@ -87,7 +87,7 @@ fn a_change_of_quota_gives_no_cell_back_and_takes_none() {
     let mut admitted = 0;
     for turn in 0..10_000 {
         clock.advance(Duration::from_millis(360));
-        admitted += u32::from(limiter.check().is_admitted());
+        admitted += u32::from(limiter.check(1).is_admitted());
         let quota = quotas[(turn + 1) % 2];
         limiter.set_algorithm(Gcra::new(quota)).expect("a quota");
     }

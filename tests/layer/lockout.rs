@@ -94,7 +94,7 @@ async fn a_hundred_concurrent_guesses_are_five_and_their_successes_free_them() {
         tell.send(End::Right).unwrap();
         assert_eq!(assert_ready!(guess.poll()).unwrap(), End::Right);
     }
-    assert_eq!(local.peek(&()).remaining(), 5);
+    assert_eq!(local.peek(&(), 1).remaining(), 5);
 }
 
 /// Shows promise 190.
@@ -109,7 +109,7 @@ async fn a_guess_whose_client_hangs_up_counts() {
         assert_pending!(guess.poll());
         drop(guess);
     }
-    assert!(local.peek(&()).is_denied());
+    assert!(local.peek(&(), 1).is_denied());
     assert_eq!(local.blocked(), 1);
 }
 

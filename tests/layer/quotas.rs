@@ -229,12 +229,12 @@ impl<const MISTAKE: usize> Limit for Wrong<MISTAKE> {
         loop {
             let known = self.keys.lock().unwrap().get(&key).cloned();
             match known {
-                Some((until, limiter)) if until > Instant::now() => return limiter.check(),
+                Some((until, limiter)) if until > Instant::now() => return limiter.check(1),
                 Some((_, limiter)) if Self::MISTAKE != Mistake::WaitsWhenStale => {
                     if !self.looking_up.lock().unwrap().contains(&key) {
                         tokio::spawn(self.clone().look_up(key));
                     }
-                    return limiter.check();
+                    return limiter.check(1);
                 }
                 _ if Self::MISTAKE == Mistake::NeedsItsRuntime => {
                     if self.looking_up.lock().unwrap().insert(key) {

@@ -98,13 +98,13 @@ async fn a_cost_that_time_has_returned_is_not_given_back_after_a_slow_response()
         let mut service = slow(limit.clone());
         clock.advance(59 * SECOND);
         let first = Sent::new(&mut service, 10);
-        clock.advance(limit.peek_n(&(), 10).retry_after.expect("it is full"));
+        clock.advance(limit.peek(&(), 10).retry_after.expect("it is full"));
         let _second = Sent::new(&mut service, 10);
-        let left = limit.peek(&()).remaining();
+        let left = limit.peek(&(), 1).remaining();
         clock.advance(SECOND);
-        let before = limit.peek(&()).remaining();
+        let before = limit.peek(&(), 1).remaining();
         first.settle(Settle::Refund);
-        assert_eq!(limit.peek(&()).remaining(), before, "{algorithm:?}");
+        assert_eq!(limit.peek(&(), 1).remaining(), before, "{algorithm:?}");
         assert!(before <= left + 1, "{algorithm:?}");
     }
 }
@@ -122,10 +122,10 @@ async fn ten_of_an_earlier_window_leave_no_twenty_in_a_window() {
     let second = Sent::new(&mut service, 10);
     clock.advance(SECOND);
     first.settle(Settle::Refund);
-    assert!(limit.check(&()).is_denied());
+    assert!(limit.check(&(), 1).is_denied());
     // The other ten are of this window.
     second.settle(Settle::Charge(4));
-    assert_eq!(limit.peek(&()).remaining(), 6);
+    assert_eq!(limit.peek(&(), 1).remaining(), 6);
 }
 
 /// Shows promise 12.
@@ -146,9 +146,9 @@ async fn each_limit_of_two_keys_counts_by_its_own_clock() {
     let first = Sent::new(&mut service, 10);
     // The window of the first limit ends, that of the second one does not.
     clocks[0].advance(60 * SECOND);
-    assert!(limits[0].check_n(&(), 7).is_admitted());
+    assert!(limits[0].check(&(), 7).is_admitted());
     first.settle(Settle::Refund);
-    let remaining = limits.map(|limit| limit.peek(&()).remaining());
+    let remaining = limits.map(|limit| limit.peek(&(), 1).remaining());
     assert_eq!(remaining, [3, 10]);
 }
 
@@ -196,8 +196,8 @@ async fn a_fallback_gives_a_cost_back_only_to_the_backend_that_took_it() {
         let both = Fallback::new(server.clone(), machine.clone());
         let left = || {
             (
-                server.limit.peek(&()).remaining(),
-                machine.peek(&()).remaining(),
+                server.limit.peek(&(), 1).remaining(),
+                machine.peek(&(), 1).remaining(),
             )
         };
         let mut service = slow(both.clone());
@@ -245,7 +245,7 @@ async fn a_request_that_the_fourth_of_four_limits_denies_takes_from_none() {
         assert_eq!(service.call(1).await.is_ok(), passes);
     }
     assert_eq!(
-        limits.map(|limit| limit.peek(&()).remaining()),
+        limits.map(|limit| limit.peek(&(), 1).remaining()),
         [8, 8, 8, 0]
     );
 }

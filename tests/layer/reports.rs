@@ -143,7 +143,7 @@ mod traced {
             .capacity(1);
         let flood = |part: &str| {
             for key in 0..1_000 {
-                let _ = local.check(&format!("hunter{part}{key}"));
+                let _ = local.check(&format!("hunter{part}{key}"), 1);
             }
             log::log()
         };

@@ -142,8 +142,8 @@ pub(crate) fn lockout(effort: &Effort) {
             for number in 0..keys {
                 key.set(number);
                 if !admits {
-                    let _ = lockout.check_n(&key, 5);
-                    let _ = log.check_n(&key, 5);
+                    let _ = lockout.check(&key, 5);
+                    let _ = log.check(&key, 5);
                 }
             }
             let ours = |ops, seed| attempts(&lockout, keys, ops, seed);
@@ -157,7 +157,7 @@ pub(crate) fn lockout(effort: &Effort) {
 /// Attempts, each of which succeeds if it is admitted, and is given back then.
 fn attempts<A: Algorithm>(local: &Local<A>, keys: u64, ops: u64, seed: u64) -> u64 {
     run_keys::<u64>(keys, Access::Uniform, ops, seed, |key| {
-        let decided = local.check(key);
+        let decided = local.check(key, 1);
         if !decided.is_admitted() {
             return false;
         }

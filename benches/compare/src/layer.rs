@@ -209,7 +209,7 @@ impl Service<Request<()>> for Minimal {
     #[inline(never)]
     fn call(&mut self, request: Request<()>) -> MinimalFuture {
         match self.keys.extract(&request) {
-            Extracted::Key(client) if self.limit.check(&client).is_admitted() => {
+            Extracted::Key(client) if self.limit.check(&client, 1).is_admitted() => {
                 MinimalFuture::Passed(self.inner.call(request))
             }
             _ => MinimalFuture::Denied,

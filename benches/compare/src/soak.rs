@@ -96,10 +96,10 @@ type Tables<'a> = (
 );
 
 fn check_all((bucket, window, grid, log): Tables<'_>, key: &u64) {
-    let _ = bucket.check(key);
-    let _ = window.check(key);
-    let _ = grid.check(key);
-    let _ = log.check(key);
+    let _ = bucket.check(key, 1);
+    let _ = window.check(key, 1);
+    let _ = grid.check(key, 1);
+    let _ = log.check(key, 1);
 }
 
 fn retune<A: Algorithm>(table: &Local<A>, turn: u64) {

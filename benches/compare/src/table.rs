@@ -76,7 +76,7 @@ fn speed<K: Key>(
     let mut key = K::blank();
     for number in 0..keys {
         key.set(number);
-        let _ = ours.check(&key);
+        let _ = ours.check(&key, 1);
         let _ = theirs.check_key(&key);
     }
     let row = Row::timed(
@@ -86,7 +86,9 @@ fn speed<K: Key>(
         threads,
         (
             &|ops, seed| {
-                run_keys::<K>(keys, access, ops, seed, |key| ours.check(key).is_admitted())
+                run_keys::<K>(keys, access, ops, seed, |key| {
+                    ours.check(key, 1).is_admitted()
+                })
             },
             &|ops, seed| {
                 run_keys::<K>(keys, access, ops, seed, |key| theirs.check_key(key).is_ok())
@@ -105,7 +107,7 @@ fn lone(effort: &Effort) {
         let work = format!("one limit without keys, {path}");
         if effort.wants(&work) {
             let ours =
-                |ops: u64, _: u64| (0..ops).filter(|_| ours.check().is_admitted()).count() as u64;
+                |ops: u64, _: u64| (0..ops).filter(|_| ours.check(1).is_admitted()).count() as u64;
             let theirs =
                 |ops: u64, _: u64| (0..ops).filter(|_| theirs.check().is_ok()).count() as u64;
             Row::timed(effort, work, GOVERNOR, 1, (&ours, &theirs), 1.1).print(effort);
@@ -143,7 +145,7 @@ fn filling<K: Key>(effort: &Effort, keys: u64) {
         // As a layer does when it is built.
         ours.allocate();
         row.ours
-            .push(worst(keys, |key: &K| ours.check(key).is_admitted()));
+            .push(worst(keys, |key: &K| ours.check(key, 1).is_admitted()));
         bytes.0 = live() as f64 / keys as f64;
         assert!(
             ours.stats().evicted <= keys / 100_000 + 1,
@@ -198,7 +200,7 @@ fn changing(effort: &Effort, keys: u64) {
     let decide_on_each = || {
         let begin = Instant::now();
         for key in 0..keys {
-            let _ = std::hint::black_box(limiter.check(&key));
+            let _ = std::hint::black_box(limiter.check(&key, 1));
         }
         begin.elapsed().as_nanos() as f64 / keys as f64
     };
@@ -236,7 +238,7 @@ fn bytes<A: Algorithm>(effort: &Effort, keys: u64, name: &str, algorithm: A, goa
 fn filled<A: Algorithm>(keys: u64, algorithm: A) -> f64 {
     count_live();
     let limiter = Local::new(algorithm).capacity(keys as usize);
-    let _ = worst(keys, |key: &u64| limiter.check(key).is_admitted());
+    let _ = worst(keys, |key: &u64| limiter.check(key, 1).is_admitted());
     let bytes = live() as f64;
     let stats = limiter.stats();
     assert!(
@@ -300,8 +302,8 @@ fn algorithm<A: Algorithm>(effort: &Effort, name: &str, algorithm: A, goal: f64)
         let mut key = u64::blank();
         for number in 0..keys {
             key.set(number);
-            let _ = ours.check(&key);
-            let _ = bucket.check(&key);
+            let _ = ours.check(&key, 1);
+            let _ = bucket.check(&key, 1);
         }
         let row = Row::timed(
             effort,
@@ -311,12 +313,12 @@ fn algorithm<A: Algorithm>(effort: &Effort, name: &str, algorithm: A, goal: f64)
             (
                 &|ops, seed| {
                     run_keys::<u64>(keys, Access::Uniform, ops, seed, |key| {
-                        ours.check(key).is_admitted()
+                        ours.check(key, 1).is_admitted()
                     })
                 },
                 &|ops, seed| {
                     run_keys::<u64>(keys, Access::Uniform, ops, seed, |key| {
-                        bucket.check(key).is_admitted()
+                        bucket.check(key, 1).is_admitted()
                     })
                 },
             ),

@@ -26,12 +26,12 @@ use crate::quota::Quota;
 /// // One kind, a list of any length:
 /// let tiers = [Quota::per_second(10), Quota::per_hour(1_000)].map(TokenBucket::new);
 /// let limiter = Limiter::new(All::new(tiers));
-/// assert!(limiter.check_n(10).is_admitted());
+/// assert!(limiter.check(10).is_admitted());
 ///
 /// // Different kinds, a tuple of two to four:
 /// let both = (TokenBucket::new(Quota::per_second(10)), SlidingLog::new(Quota::per_minute(20)));
 /// let limiter = Limiter::new(both);
-/// assert_eq!(limiter.check().limit, 10);
+/// assert_eq!(limiter.check(1).limit, 10);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct All<A> {

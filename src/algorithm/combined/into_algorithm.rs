@@ -12,7 +12,7 @@ use super::super::Algorithm;
 ///     LeakyBucket::new(Quota::per_minute(100)),
 ///     FixedWindow::new(Quota::per_day(1_000)),
 /// ));
-/// assert_eq!(limiter.check().remaining(), 9);
+/// assert_eq!(limiter.check(1).remaining(), 9);
 /// ```
 pub trait IntoAlgorithm {
     /// The resulting algorithm.

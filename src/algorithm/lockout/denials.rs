@@ -62,16 +62,16 @@ impl Lockout {
     /// let lockout = Lockout::new(Quota::per_minute(3)).after_denials_of(bucket);
     /// let clock = ManualClock::new();
     /// let limiter = Limiter::new(lockout).with_clock(clock.clone());
-    /// assert!(limiter.check_n(10).is_admitted());
+    /// assert!(limiter.check(10).is_admitted());
     /// // The bucket has a token again after 100 ms.
     /// for retry_after in [100, 100, 60_000] {
-    ///     let denied = limiter.check();
+    ///     let denied = limiter.check(1);
     ///     assert_eq!(denied.retry_after, Some(Duration::from_millis(retry_after)));
     /// }
     /// clock.advance(Duration::from_secs(59));
-    /// assert_eq!(limiter.check().retry_after, Some(Duration::from_secs(1)));
+    /// assert_eq!(limiter.check(1).retry_after, Some(Duration::from_secs(1)));
     /// clock.advance(Duration::from_secs(1));
-    /// assert!(limiter.check().is_admitted());
+    /// assert!(limiter.check(1).is_admitted());
     /// ```
     ///
     /// In a layer:

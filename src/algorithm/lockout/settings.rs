@@ -47,17 +47,17 @@ use crate::quota::Quota;
 /// let lockout = Lockout::new(Quota::per(5, Duration::from_secs(900)));
 /// let logins = Limiter::new(lockout).with_clock(clock.clone());
 /// for _ in 0..10 {
-///     assert!(logins.check().is_admitted());
+///     assert!(logins.check(1).is_admitted());
 ///     logins.refund(1); // the right password
 /// }
 /// for _ in 0..5 {
-///     assert!(logins.check().is_admitted()); // a wrong one
+///     assert!(logins.check(1).is_admitted()); // a wrong one
 /// }
-/// assert_eq!(logins.check().retry_after, Some(Duration::from_secs(60)));
+/// assert_eq!(logins.check(1).retry_after, Some(Duration::from_secs(60)));
 /// clock.advance(Duration::from_secs(60));
-/// assert!(logins.check().is_admitted());
-/// assert!(logins.check().is_admitted());
-/// assert_eq!(logins.check().retry_after, Some(Duration::from_secs(120)));
+/// assert!(logins.check(1).is_admitted());
+/// assert!(logins.check(1).is_admitted());
+/// assert_eq!(logins.check(1).retry_after, Some(Duration::from_secs(120)));
 /// ```
 ///
 /// A lockout by account lets anyone lock out the owner of the account. Lock out pairs of account and
@@ -116,10 +116,10 @@ impl Lockout {
     /// let lockout = Lockout::new(Quota::per_hour(3)).block(seconds(10)).max_block(seconds(25));
     /// let clock = ManualClock::new();
     /// let logins = Limiter::new(lockout.parole(1)).with_clock(clock.clone());
-    /// assert!(logins.check_n(2).is_admitted());
+    /// assert!(logins.check(2).is_admitted());
     /// for block in [10, 20, 25, 25] {
-    ///     assert!(logins.check().is_admitted());
-    ///     assert_eq!(logins.check().retry_after, Some(seconds(block)));
+    ///     assert!(logins.check(1).is_admitted());
+    ///     assert_eq!(logins.check(1).retry_after, Some(seconds(block)));
     ///     clock.advance(seconds(block));
     /// }
     /// ```
@@ -138,11 +138,11 @@ impl Lockout {
     /// let lockout = Lockout::new(Quota::per_minute(3)).forget(Duration::from_secs(3_600));
     /// let clock = ManualClock::new();
     /// let logins = Limiter::new(lockout).with_clock(clock.clone());
-    /// assert!(logins.check_n(3).is_admitted()); // a block of a minute begins
+    /// assert!(logins.check(3).is_admitted()); // a block of a minute begins
     /// clock.advance(Duration::from_secs(60));
-    /// assert_eq!(logins.peek().remaining(), 2); // on parole
+    /// assert_eq!(logins.peek(1).remaining(), 2); // on parole
     /// clock.advance(Duration::from_secs(3_600));
-    /// assert_eq!(logins.peek().remaining(), 3);
+    /// assert_eq!(logins.peek(1).remaining(), 3);
     /// ```
     #[must_use]
     pub fn forget(mut self, forget: Duration) -> Self {
@@ -178,7 +178,7 @@ impl Lockout {
     /// }
     /// let right = logins.decide("ann from 192.0.2.7", 1).await?;
     /// logins.apply("ann from 192.0.2.7", Op::Forgive(1, right.receipt())).await?;
-    /// assert_eq!(logins.peek("ann from 192.0.2.7").remaining(), 5);
+    /// assert_eq!(logins.peek("ann from 192.0.2.7", 1).remaining(), 5);
     /// # Ok(())
     /// # }
     /// ```

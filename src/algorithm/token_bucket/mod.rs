@@ -50,10 +50,10 @@ use crate::quota::Quota;
 /// let clock = ManualClock::new();
 /// let bucket = TokenBucket::new(Quota::per_second(10).burst(50));
 /// let limiter = Limiter::new(bucket).with_clock(clock.clone());
-/// assert!(limiter.check_n(50).is_admitted());
-/// assert_eq!(limiter.check().retry_after, Some(Duration::from_millis(100)));
+/// assert!(limiter.check(50).is_admitted());
+/// assert_eq!(limiter.check(1).retry_after, Some(Duration::from_millis(100)));
 /// clock.advance(Duration::from_millis(100));
-/// assert!(limiter.check().is_admitted());
+/// assert!(limiter.check(1).is_admitted());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenBucket {
@@ -89,8 +89,8 @@ impl TokenBucket {
     /// use tower_throttle::{Limiter, Quota, TokenBucket};
     ///
     /// let limiter = Limiter::new(TokenBucket::new(Quota::per_hour(60)).initial(1));
-    /// assert!(limiter.check().is_admitted());
-    /// assert!(limiter.check().is_denied());
+    /// assert!(limiter.check(1).is_admitted());
+    /// assert!(limiter.check(1).is_denied());
     /// ```
     #[must_use]
     pub const fn initial(mut self, tokens: u64) -> Self {
@@ -136,11 +136,11 @@ impl TokenBucket {
     /// let bucket = TokenBucket::new(Quota::per_second(100)).refill_every(Duration::from_millis(100));
     /// let clock = ManualClock::new();
     /// let limiter = Limiter::new(bucket).with_clock(clock.clone());
-    /// assert!(limiter.check_n(100).is_admitted());
+    /// assert!(limiter.check(100).is_admitted());
     /// clock.advance(Duration::from_millis(70));
-    /// assert_eq!(limiter.check().retry_after, Some(Duration::from_millis(30)));
+    /// assert_eq!(limiter.check(1).retry_after, Some(Duration::from_millis(30)));
     /// clock.advance(Duration::from_millis(30));
-    /// assert_eq!(limiter.peek().remaining(), 10);
+    /// assert_eq!(limiter.peek(1).remaining(), 10);
     /// ```
     #[must_use]
     pub fn refill_every(self, step: Duration) -> Self {

@@ -70,7 +70,7 @@ fn set_status(headers: &mut HeaderMap, media: HeaderValue, denied: &RateLimited)
 /// use tower_throttle::{Limiter, Quota, RateLimited, TokenBucket};
 ///
 /// let limiter = Limiter::new(TokenBucket::new(Quota::per_hour(1)));
-/// let handler = || match limiter.check() {
+/// let handler = || match limiter.check(1) {
 ///     decision if decision.is_denied() => Err(Status::from(RateLimited::new(decision))),
 ///     _ => Ok(()),
 /// };

@@ -70,7 +70,7 @@ where
     }
 
     fn current_decision(&self, key: &K, cost: u64) -> Option<Decision> {
-        Some(self.entry(key).peek_n(cost))
+        Some(self.entry(key).peek(cost))
     }
 
     fn quotas(&self) -> Vec<Quota> {

@@ -45,10 +45,10 @@ use crate::store::apply::apply_to;
 /// use tower_throttle::{Local, Quota, TokenBucket};
 ///
 /// let limiter = Local::new(TokenBucket::new(Quota::per_minute(2)));
-/// assert!(limiter.check("alice").is_admitted());
-/// assert!(limiter.check("alice").is_admitted());
-/// assert!(limiter.check("alice").is_denied());
-/// assert!(limiter.check("bob").is_admitted());
+/// assert!(limiter.check("alice", 1).is_admitted());
+/// assert!(limiter.check("alice", 1).is_admitted());
+/// assert!(limiter.check("alice", 1).is_denied());
+/// assert!(limiter.check("bob", 1).is_admitted());
 /// ```
 ///
 /// # Scalability
@@ -101,16 +101,6 @@ impl<A: Algorithm> Local<A> {
 }
 
 impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
-    /// Decides on one request of cost 1.
-    #[expect(
-        clippy::inline_always,
-        reason = "lets the compiler drop the figures that a caller does not read"
-    )]
-    #[inline(always)]
-    pub fn check<K: Hash + ?Sized>(&self, key: &K) -> Decision {
-        self.check_n(key, 1)
-    }
-
     /// Decides on one request of `cost`. Takes either the whole cost or nothing. A cost of 0 takes
     /// nothing and is admitted.
     #[expect(
@@ -118,30 +108,15 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         reason = "lets the compiler drop the figures that a caller does not read"
     )]
     #[inline(always)]
-    pub fn check_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Decision {
+    pub fn check<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Decision {
         let entry = self.entry(key);
         entry.decide_quickly(cost, |_, decision| decision, |now| entry.decide(now, cost))
     }
 
-    /// Returns the decision that [`check`](Self::check) would return, and takes nothing.
-    pub fn peek<K: Hash + ?Sized>(&self, key: &K) -> Decision {
-        self.peek_n(key, 1)
-    }
-
-    /// Returns the decision that [`check_n`](Self::check_n) would return, and takes nothing. A key
+    /// Returns the decision that [`check`](Self::check) would return, and takes nothing. A key
     /// without a slot is treated as unused.
-    pub fn peek_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Decision {
-        self.entry(key).peek_n(cost)
-    }
-
-    /// Takes a cost of 1 if it is admitted now. Takes nothing if it would have to wait.
-    pub fn try_acquire<K: Hash + ?Sized>(&self, key: &K) -> bool {
-        self.try_acquire_n(key, 1)
-    }
-
-    /// Takes `cost` if it is admitted now. Takes nothing if it would have to wait.
-    pub fn try_acquire_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> bool {
-        self.entry(key).try_acquire_n(cost)
+    pub fn peek<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Decision {
+        self.entry(key).peek(cost)
     }
 
     /// Takes `cost` and books a turn if the wait is at most `max_wait`, and denies it
@@ -152,7 +127,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// use tower_throttle::{LeakyBucket, Local, Quota, Verdict};
     ///
     /// let limiter = Local::new(LeakyBucket::new(Quota::per_hour(1)));
-    /// assert!(limiter.try_acquire("alice"));
+    /// assert!(limiter.check("alice", 1).is_admitted());
     /// let placed = limiter.reserve("alice", 1, Duration::from_secs(7_200));
     /// assert!(matches!(placed.verdict, Verdict::Wait(_)));
     /// limiter.refund("alice", 1); // gives the turn back
@@ -211,9 +186,9 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// use tower_throttle::{FixedWindow, Local, Quota};
     ///
     /// let limiter = Local::new(FixedWindow::new(Quota::per_day(100)));
-    /// let _ = limiter.check_n("alice", 40);
+    /// let _ = limiter.check("alice", 40);
     /// limiter.set_quota(Quota::per_day(60))?;
-    /// assert_eq!(limiter.peek("alice").remaining(), 20);
+    /// assert_eq!(limiter.peek("alice", 1).remaining(), 20);
     /// # Ok::<(), tower_throttle::ConfigError>(())
     /// ```
     pub fn set_quota(&self, quota: Quota) -> Result<(), ConfigError> {
@@ -251,7 +226,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// use tower_throttle::{Local, Lockout, Quota};
     ///
     /// let logins = Local::new(Lockout::new(Quota::per_hour(1)));
-    /// assert!(logins.check("ann").is_admitted());
+    /// assert!(logins.check("ann", 1).is_admitted());
     /// assert_eq!(logins.blocked(), 1);
     /// ```
     pub fn blocked(&self) -> usize
@@ -477,7 +452,7 @@ mod tests {
         let clock = LockClock::default();
         let local = Local::new(bucket(1)).with_clock(clock.clone());
         // The clock is read for a table in use.
-        let _ = local.peek(&1);
+        let _ = local.peek(&1, 1);
         let inner = Arc::downgrade(&local.shared);
         clock.0.0.set(inner).expect("not set before");
         let changed = local.set_algorithm(bucket(2));

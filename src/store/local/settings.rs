@@ -47,7 +47,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     ///
     /// let limiter = Local::new(TokenBucket::new(Quota::per_second(10))).capacity(1_000_000);
     /// assert!(limiter.stats().table_bytes < 32_000_000);
-    /// # let _ = limiter.check(&1);
+    /// # let _ = limiter.check(&1, 1);
     /// ```
     #[must_use]
     #[track_caller]
@@ -99,10 +99,10 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     ///
     /// let clock = ManualClock::new();
     /// let limiter = Local::new(TokenBucket::new(Quota::per_second(1))).with_clock(clock.clone());
-    /// assert!(limiter.check(&7).is_admitted());
-    /// assert!(limiter.check(&7).is_denied());
+    /// assert!(limiter.check(&7, 1).is_admitted());
+    /// assert!(limiter.check(&7, 1).is_denied());
     /// clock.advance(Duration::from_secs(1));
-    /// assert!(limiter.check(&7).is_admitted());
+    /// assert!(limiter.check(&7, 1).is_admitted());
     /// ```
     #[must_use]
     #[track_caller]
@@ -123,7 +123,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     ///
     /// let limiter =
     ///     Local::new(TokenBucket::new(Quota::per_second(1))).with_hasher(RandomState::new());
-    /// assert!(limiter.check("alice").is_admitted());
+    /// assert!(limiter.check("alice", 1).is_admitted());
     /// ```
     #[must_use]
     #[track_caller]
@@ -142,7 +142,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     ///
     /// let limiter = Local::new(TokenBucket::new(Quota::per_second(10))).capacity(1_000_000);
     /// limiter.allocate();
-    /// assert!(limiter.check("alice").is_admitted());
+    /// assert!(limiter.check("alice", 1).is_admitted());
     /// ```
     pub fn allocate(&self) {
         self.shared.allocate();

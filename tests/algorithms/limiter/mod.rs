@@ -19,17 +19,13 @@ fn manual<A: Algorithm>(algorithm: A) -> (Limiter<A, ManualClock>, ManualClock) 
     (Limiter::new(algorithm).with_clock(clock.clone()), clock)
 }
 
-/// Calls `try_acquire` and `check` in turns from `threads` threads, `each` times per thread. Returns how
-/// many calls were admitted.
+/// Calls `check` from `threads` threads, `each` times per thread. Returns how many calls were admitted.
 fn acquire_from_threads<A: Algorithm>(
     limiter: &Limiter<A, ManualClock>,
     threads: usize,
     each: usize,
 ) -> u64 {
-    let is_admitted = |call: &usize| match call % 2 {
-        0 => limiter.try_acquire(),
-        _ => limiter.check().is_admitted(),
-    };
+    let is_admitted = |_: &usize| limiter.check(1).is_admitted();
     std::thread::scope(|scope| {
         let handles: Vec<_> = (0..threads)
             .map(|_| scope.spawn(|| (0..each).filter(is_admitted).count() as u64))
@@ -90,18 +86,18 @@ fn a_rollover_with_many_threads_admits_the_limit_of_each_window() {
 #[test]
 fn a_changed_quota_is_read_back_and_keeps_usage() {
     let (limiter, clock) = manual(SlidingWindow::new(Quota::per_minute(10)));
-    assert!(limiter.check_n(8).is_admitted());
+    assert!(limiter.check(8).is_admitted());
     limiter
         .set_quota(Quota::per_minute(12))
         .expect("a window takes any quota");
     assert_eq!(limiter.quota(), Quota::per_minute(12));
     assert_eq!(limiter.quota().period(), MINUTE);
-    assert_eq!(limiter.peek().remaining(), 4);
+    assert_eq!(limiter.peek(1).remaining(), 4);
     limiter
         .set_quota(Quota::per_minute(5))
         .expect("a window takes any quota");
     assert_eq!(
-        limiter.peek().remaining(),
+        limiter.peek(1).remaining(),
         0,
         "a lower limit grants nothing new"
     );
@@ -109,11 +105,11 @@ fn a_changed_quota_is_read_back_and_keeps_usage() {
         .set_quota(Quota::per_hour(5))
         .expect("a window takes any quota");
     assert!(
-        limiter.check().is_denied(),
+        limiter.check(1).is_denied(),
         "another window size grants nothing new"
     );
     clock.advance(3 * 60 * MINUTE);
-    assert!(limiter.check_n(5).is_admitted());
+    assert!(limiter.check(5).is_admitted());
     let pair = manual((
         TokenBucket::new(Quota::per_second(1)),
         TokenBucket::new(Quota::per_second(1)),
@@ -162,25 +158,25 @@ fn extreme_quotas_and_times_neither_panic_nor_admit_without_limit() {
         ] {
             clock.set(Tick::from_nanos(now));
             for cost in [0, 1, 2, u64::from(u32::MAX), 1 << 62, u64::MAX] {
-                let _ = (limiter.check_n(cost), limiter.peek_n(cost));
+                let _ = (limiter.check(cost), limiter.peek(cost));
                 let _ = limiter.take_up_to(cost);
                 limiter.refund(cost);
                 let _ = limiter.charge(cost);
-                let _ = limiter.check_n(cost);
+                let _ = limiter.check(cost);
             }
-            let denied = limiter.check_n(u64::MAX);
+            let denied = limiter.check(u64::MAX);
             assert!(
                 denied.is_denied() && denied.retry_after.is_none(),
                 "{limiter:?}"
             );
             let _ = limiter.set_quota(limiter.quota());
             limiter.reset();
-            assert!(limiter.check().wait().is_some(), "{limiter:?}");
+            assert!(limiter.check(1).wait().is_some(), "{limiter:?}");
         }
         // At the largest time of the clock nothing is refilled any more.
         limiter.charge(u64::MAX);
         assert!(
-            limiter.check().is_denied(),
+            limiter.check(1).is_denied(),
             "{limiter:?} at {:?}",
             clock.now()
         );

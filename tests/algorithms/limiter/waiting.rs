@@ -46,12 +46,12 @@ async fn a_dropped_future_gives_its_queue_position_back() {
 fn a_call_whose_unit_is_taken_between_its_attempts_waits_no_longer_than_its_timeout() {
     let (limiter, clock) = manual(SlidingLog::new(Quota::per_second(1)));
     let second = Duration::from_secs(1);
-    assert!(limiter.try_acquire());
+    assert!(limiter.check(1).is_admitted());
     let mut waits = task::spawn(limiter.acquire(1, second * 5 / 2));
     for attempt in 0..2 {
         assert_pending!(waits.poll(), "attempt {attempt}");
         clock.advance(second);
-        assert!(limiter.try_acquire(), "another caller is first");
+        assert!(limiter.check(1).is_admitted(), "another caller is first");
     }
     // The next unit comes in a second, and half of one is left.
     let denied = assert_ready!(waits.poll());
@@ -60,7 +60,7 @@ fn a_call_whose_unit_is_taken_between_its_attempts_waits_no_longer_than_its_time
         (true, Some(second))
     );
     clock.advance(second);
-    assert!(limiter.try_acquire(), "it has taken nothing");
+    assert!(limiter.check(1).is_admitted(), "it has taken nothing");
 }
 
 /// Shows promise 15.
@@ -78,7 +78,7 @@ fn dropped_acquire_takes_nothing<A: Algorithm>(
     clock: &ManualClock,
 ) {
     let second = Duration::from_secs(1);
-    assert!(limiter.try_acquire());
+    assert!(limiter.check(1).is_admitted());
     for dropped_after in [Duration::ZERO, second / 100, second / 2] {
         let mut waits = task::spawn(limiter.acquire(1, second * 10));
         assert_pending!(waits.poll());
@@ -95,7 +95,7 @@ fn dropped_acquire_takes_nothing<A: Algorithm>(
 #[tokio::test]
 async fn advancing_a_manual_clock_wakes_its_sleepers() {
     let (limiter, clock) = manual(LeakyBucket::new(Quota::per_second(1)));
-    assert!(limiter.try_acquire());
+    assert!(limiter.check(1).is_admitted());
     let limiter = Arc::new(limiter);
     let waiting = tokio::spawn({
         let limiter = Arc::clone(&limiter);
@@ -115,7 +115,7 @@ async fn acquire_waits_for_a_slot_of_a_full_table() {
         .capacity(1)
         .overflow(Overflow::Deny);
     let mut key = 0;
-    while local.check(&key).is_admitted() {
+    while local.check(&key, 1).is_admitted() {
         key += 1;
     }
     let start = Instant::now();

@@ -19,10 +19,9 @@ pub(crate) fn random_step<A: Algorithm>(random: &mut Random, variants: &[A], now
         _ => 1 + random.below(3),
     };
     match random.below(16) {
-        0..=4 => Step::Take(cost),
+        0..=4 | 8 => Step::Take(cost),
         5 | 6 => Step::Reserve(cost, Duration::from_nanos(random.below(2 * period))),
         7 => Step::Peek(cost),
-        8 => Step::TryAcquire(cost),
         9 => Step::Acquire(cost),
         10 => Step::TakeUpTo(cost),
         11 | 12 => {

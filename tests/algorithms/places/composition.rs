@@ -80,20 +80,6 @@ impl Apart {
                 let wait = looked.iter().filter_map(Decision::wait).max();
                 Expected::Wait(wait.filter(|_| !denied))
             }
-            Step::TryAcquire(cost) => {
-                let peek =
-                    |part: &Plain<AnyAlgorithm>| part.algorithm.peek(&part.state, now, *cost);
-                let looked: Vec<_> = self.parts.iter().map(peek).collect();
-                let passes = looked.iter().all(Decision::is_admitted);
-                if passes {
-                    for part in &mut self.parts {
-                        let _ = part.apply(now, &Step::Take(*cost));
-                    }
-                } else {
-                    self.count_denials(now, &Step::Take(*cost), &looked);
-                }
-                Expected::Passed(passes)
-            }
             Step::Acquire(cost) => {
                 let reserve = Step::Reserve(*cost, Duration::ZERO);
                 match self.expected(now, &reserve) {
@@ -185,7 +171,6 @@ pub(crate) fn differs_from_parts<A: Algorithm>(
                 Step::Take(cost) => Step::Take(*cost),
                 Step::Reserve(cost, most) => Step::Reserve(*cost, *most),
                 Step::Peek(cost) => Step::Peek(*cost),
-                Step::TryAcquire(cost) => Step::TryAcquire(*cost),
                 Step::Acquire(cost) => Step::Acquire(*cost),
                 Step::TakeUpTo(most) => Step::TakeUpTo(*most),
                 Step::Refund(cost, receipt) => Step::Refund(*cost, *receipt),

@@ -17,7 +17,6 @@ pub(crate) enum Step<A> {
     /// A cost, and the longest wait.
     Reserve(u64, Duration),
     Peek(u64),
-    TryAcquire(u64),
     /// Without waiting.
     Acquire(u64),
     TakeUpTo(u64),
@@ -86,14 +85,6 @@ impl<A: Algorithm> Place<A> for Plain<A> {
                 Outcome::Decided(reserve(algorithm, state, now, *cost, *most))
             }
             Step::Peek(cost) => Outcome::Decided(algorithm.peek(state, now, *cost)),
-            Step::TryAcquire(cost) => {
-                let looked = algorithm.peek(state, now, *cost);
-                // A denial may count.
-                if looked.is_admitted() || looked.is_denied() {
-                    let _ = algorithm.decide(state, now, *cost);
-                }
-                Outcome::Passed(looked.is_admitted())
-            }
             Step::Acquire(cost) => {
                 let decision = reserve(algorithm, state, now, *cost, Duration::ZERO);
                 Outcome::Passed(decision.is_admitted())
@@ -173,10 +164,9 @@ impl<A: Algorithm> Place<A> for Limited<A> {
         self.now = self.now.max(now);
         let limiter = &self.limiter;
         Some(match step {
-            Step::Take(cost) => Outcome::Decided(limiter.check_n(*cost)),
+            Step::Take(cost) => Outcome::Decided(limiter.check(*cost)),
             Step::Reserve(cost, most) => Outcome::Decided(limiter.reserve(*cost, *most)),
-            Step::Peek(cost) => Outcome::Decided(limiter.peek_n(*cost)),
-            Step::TryAcquire(cost) => Outcome::Passed(limiter.try_acquire_n(*cost)),
+            Step::Peek(cost) => Outcome::Decided(limiter.peek(*cost)),
             Step::Acquire(cost) => passed(at_once(limiter.acquire(*cost, Duration::ZERO))),
             Step::TakeUpTo(most) => Outcome::Took(limiter.take_up_to(*most)),
             Step::Refund(cost, receipt) => {
@@ -253,10 +243,9 @@ impl<A: Algorithm> Place<A> for InTable<A> {
             Step::Refund(cost, receipt) if self.as_backend => {
                 done(self.op(Op::Refund(*cost, *receipt)))
             }
-            Step::Take(cost) => Outcome::Decided(local.check_n(KEY, *cost)),
+            Step::Take(cost) => Outcome::Decided(local.check(KEY, *cost)),
             Step::Reserve(cost, most) => Outcome::Decided(local.reserve(KEY, *cost, *most)),
-            Step::Peek(cost) => Outcome::Decided(local.peek_n(KEY, *cost)),
-            Step::TryAcquire(cost) => Outcome::Passed(local.try_acquire_n(KEY, *cost)),
+            Step::Peek(cost) => Outcome::Decided(local.peek(KEY, *cost)),
             Step::Acquire(cost) => passed(at_once(local.acquire(KEY, *cost, Duration::ZERO))),
             Step::TakeUpTo(most) => Outcome::Took(local.take_up_to(KEY, *most)),
             Step::Refund(cost, receipt) => {
@@ -299,8 +288,8 @@ pub(crate) struct Mistaken<P> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mistake {
-    /// A `try_acquire` that is refused keeps its turn.
-    TryAcquireKeepsTurn,
+    /// A denied call keeps a turn.
+    TakeKeepsTurn,
     TakesOneMore,
     PeekTakes,
     /// A refund counts as taken just now.
@@ -321,11 +310,10 @@ impl<A: Clone, P: Place<A>> Place<A> for Mistaken<P> {
     fn apply(&mut self, now: Tick, step: &Step<A>) -> Option<Outcome> {
         let Self { place, mistake } = self;
         match (*mistake, step) {
-            (Mistake::TryAcquireKeepsTurn, Step::TryAcquire(cost)) => {
-                match place.apply(now, &Step::Reserve(*cost, Duration::MAX))? {
-                    Outcome::Decided(decision) => Some(Outcome::Passed(decision.is_admitted())),
-                    _ => None,
-                }
+            (Mistake::TakeKeepsTurn, Step::Take(cost)) => {
+                let looked = place.apply(now, &Step::Peek(*cost))?;
+                place.apply(now, &Step::Reserve(*cost, Duration::MAX))?;
+                Some(looked)
             }
             (Mistake::TakesOneMore, Step::TakeUpTo(most)) => {
                 place.apply(now, &Step::TakeUpTo(*most))?;

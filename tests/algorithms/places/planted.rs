@@ -54,7 +54,7 @@ fn is_seen_by_promise(mistake: Mistake) -> bool {
 #[test]
 fn a_mistake_in_a_place_is_seen() {
     for mistake in [
-        Mistake::TryAcquireKeepsTurn,
+        Mistake::TakeKeepsTurn,
         Mistake::TakesOneMore,
         Mistake::PeekTakes,
         Mistake::RefundForgetsMoment,
@@ -75,7 +75,7 @@ fn a_mistake_in_a_place_is_seen() {
 #[test]
 fn a_mistake_that_breaks_a_promise_is_seen_without_a_comparison() {
     for mistake in [
-        Mistake::TryAcquireKeepsTurn,
+        Mistake::TakeKeepsTurn,
         Mistake::PeekTakes,
         Mistake::RefundForgetsMoment,
         Mistake::RefundTwice,

@@ -133,7 +133,7 @@ impl Subjected<'_> {
                         None => (0, 0),
                     }
                 }
-                (Outcome::Passed(true), Step::TryAcquire(cost) | Step::Acquire(cost)) => (*cost, 0),
+                (Outcome::Passed(true), Step::Acquire(cost)) => (*cost, 0),
                 (Outcome::Took(cost), _) => (cost, 0),
                 _ => (0, 0),
             };
@@ -199,10 +199,9 @@ impl Subjected<'_> {
     fn next_step<A>(&self, random: &mut Random, kept: &mut Vec<Kept>, newest: u64) -> Step<A> {
         let cost = 1 + random.below(self.largest_cost());
         match random.below(20) {
-            0..=6 => Step::Take(cost),
+            0..=6 | 10 | 11 => Step::Take(cost),
             7 | 8 => Step::Reserve(cost, Duration::from_nanos(random.below(2 * self.period()))),
             9 => Step::Peek(random.below(cost + 1)),
-            10 | 11 => Step::TryAcquire(cost),
             12 => Step::Acquire(cost),
             13 => Step::TakeUpTo(random.below(2 * cost)),
             14 if random.below(4) == 0 => Step::Charge(cost),

@@ -14,12 +14,12 @@ fn remaining<A: Algorithm>(from: &A, used: u64, to: &A) -> u64 {
     let local = Local::new(from.clone())
         .capacity(10)
         .with_clock(clock.clone());
-    assert!(limiter.check_n(used).is_admitted());
-    assert!(local.check_n("key", used).is_admitted());
+    assert!(limiter.check(used).is_admitted());
+    assert!(local.check("key", used).is_admitted());
     limiter.set_algorithm(to.clone()).expect("valid");
     local.set_algorithm(to.clone()).expect("valid");
-    let decision = limiter.check_n(0);
-    assert_eq!(decision, local.check_n("key", 0), "{to:?}");
+    let decision = limiter.check(0);
+    assert_eq!(decision, local.check("key", 0), "{to:?}");
     decision.remaining()
 }
 
@@ -49,11 +49,11 @@ fn a_much_lower_limit_denies_no_longer_than_ten_of_its_empty_buckets() {
     let quota = |limit| Quota::per_day(limit);
     let clock = ManualClock::new();
     let limiter = Limiter::new(TokenBucket::new(quota(1_000_000))).with_clock(clock.clone());
-    assert!(limiter.check_n(1_000_000).is_admitted());
+    assert!(limiter.check(1_000_000).is_admitted());
     limiter.set_quota(quota(100)).expect("a quota");
-    assert_eq!(limiter.peek().reset_after, 10 * DAY);
+    assert_eq!(limiter.peek(1).reset_after, 10 * DAY);
     clock.advance(9 * DAY);
-    assert!(limiter.check().is_denied());
+    assert!(limiter.check(1).is_denied());
     clock.advance(DAY / 100);
-    assert!(limiter.check().is_admitted());
+    assert!(limiter.check(1).is_admitted());
 }

@@ -55,15 +55,15 @@ fn an_offset_of_four_days_makes_weeks_begin_on_monday() {
     let monday = FixedWindow::new(quota).offset(Duration::from_secs(4 * DAY));
     let monday = Limiter::new(monday).with_clock(clock.clone());
     at(8, 0);
-    assert!(thursday.try_acquire() && monday.try_acquire());
+    assert!(thursday.check(1).is_admitted() && monday.check(1).is_admitted());
     at(11, 0);
-    assert!(!thursday.try_acquire(), "still the same week");
-    assert!(monday.try_acquire(), "Monday at midnight");
+    assert!(thursday.check(1).is_denied(), "still the same week");
+    assert!(monday.check(1).is_admitted(), "Monday at midnight");
     at(13, DAY - 1);
-    assert!(!thursday.try_acquire() && !monday.try_acquire());
+    assert!(thursday.check(1).is_denied() && monday.check(1).is_denied());
     at(14, 0);
-    assert!(thursday.try_acquire(), "Thursday at midnight");
-    assert!(!monday.try_acquire());
+    assert!(thursday.check(1).is_admitted(), "Thursday at midnight");
+    assert!(monday.check(1).is_denied());
 }
 
 #[cfg(feature = "tokio")]
@@ -71,9 +71,9 @@ fn an_offset_of_four_days_makes_weeks_begin_on_monday() {
 async fn the_default_clock_uses_paused_tokio_time() {
     let window = FixedWindow::new(Quota::per_hour(1));
     let limiter = Limiter::new(window.anchored());
-    assert!(limiter.try_acquire());
+    assert!(limiter.check(1).is_admitted());
     tokio::time::advance(Duration::from_secs(3_599)).await;
-    assert!(!limiter.try_acquire());
+    assert!(limiter.check(1).is_denied());
     tokio::time::advance(Duration::from_secs(1)).await;
-    assert!(limiter.try_acquire());
+    assert!(limiter.check(1).is_admitted());
 }

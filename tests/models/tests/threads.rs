@@ -75,7 +75,11 @@ fn run_threads(work: impl Fn(usize) -> usize + Sync) -> usize {
 fn a_limiter_admits_its_limit_once() {
     fn check<A: Algorithm>(algorithm: &A) {
         let limiter = Limiter::new(algorithm.clone()).with_clock(Frozen);
-        let admitted = run_threads(|_| (0..LIMIT).filter(|_| limiter.try_acquire()).count());
+        let admitted = run_threads(|_| {
+            (0..LIMIT)
+                .filter(|_| limiter.check(1).is_admitted())
+                .count()
+        });
         assert_eq!(admitted, LIMIT, "{algorithm:?}");
     }
     for _ in 0..rounds() {
@@ -95,7 +99,9 @@ fn a_limiter_that_changes_its_quota_admits_its_limit_once() {
                 // The change keeps the count.
                 limiter.set_quota(quota()).unwrap();
             }
-            (0..LIMIT).filter(|_| limiter.try_acquire()).count()
+            (0..LIMIT)
+                .filter(|_| limiter.check(1).is_admitted())
+                .count()
         });
         assert_eq!(admitted, LIMIT);
     }
@@ -107,7 +113,11 @@ const KEYS: usize = 3;
 /// admitted.
 fn request_keys<A: Algorithm>(local: &Local<A, Frozen>, thread: usize) -> usize {
     (0..LIMIT * KEYS)
-        .filter(|turn| local.try_acquire(&((turn * (thread + 1) + thread) % KEYS)))
+        .filter(|turn| {
+            local
+                .check(&((turn * (thread + 1) + thread) % KEYS), 1)
+                .is_admitted()
+        })
         .count()
 }
 
@@ -165,19 +175,19 @@ fn a_state_that_is_read_while_it_is_written_is_whole() {
         let local = Local::new(algorithm.clone())
             .with_clock(Frozen)
             .capacity(16);
-        assert!(local.try_acquire(&7));
+        assert!(local.check(&7, 1).is_admitted());
         run_threads(|thread| {
             for _ in 0..2 * LIMIT {
                 if thread == 0 {
-                    let left = local.peek_n(&7, 0).remaining();
+                    let left = local.peek(&7, 0).remaining();
                     assert!((1..LIMIT as u64).contains(&left), "{left} of {algorithm:?}");
-                } else if local.try_acquire(&7) {
+                } else if local.check(&7, 1).is_admitted() {
                     local.refund(&7, 1);
                 }
             }
             0
         });
-        assert_eq!(local.peek_n(&7, 0).remaining(), LIMIT as u64 - 1);
+        assert_eq!(local.peek(&7, 0).remaining(), LIMIT as u64 - 1);
     }
     for _ in 0..rounds() {
         check(&TokenBucket::new(quota()));
@@ -195,7 +205,11 @@ fn a_full_table_admits_one_limit_per_slot() {
             .overflow(overflow);
         let admitted = run_threads(|thread| {
             (0..8 * LIMIT)
-                .filter(|turn| local.try_acquire(&((turn * (2 * thread + 1)) % 8)))
+                .filter(|turn| {
+                    local
+                        .check(&((turn * (2 * thread + 1)) % 8), 1)
+                        .is_admitted()
+                })
                 .count()
         });
         // Three slots, and the shared state.

@@ -244,8 +244,8 @@ impl Backend<str> for Local {
 
     fn apply(&self, _key: &str, op: Op) -> Self::Future {
         match op {
-            Op::Take(cost) => ready(Ok(self.0.check_n(cost))),
-            _ => ready(Ok(self.0.peek())),
+            Op::Take(cost) => ready(Ok(self.0.check(cost))),
+            _ => ready(Ok(self.0.peek(1))),
         }
     }
 

@@ -101,12 +101,12 @@ async fn a_cost_that_redis_took_is_not_given_back_by_the_fallback() {
     called.notified().await;
     server.kill();
     let taken = limit.decide(&(), 3).await.expect("the fallback decides");
-    assert_eq!(machine.peek(&()).remaining(), 7);
+    assert_eq!(machine.peek(&(), 1).remaining(), 7);
     end.send(true).expect("a service");
     slow.await.expect("a response").expect("a response");
-    assert_eq!(machine.peek(&()).remaining(), 7);
+    assert_eq!(machine.peek(&(), 1).remaining(), 7);
     // What the fallback took, it gives back, also after the server is up again.
     server.restart();
     let _ = limit.apply(&(), Op::Refund(3, taken.receipt())).await;
-    assert_eq!(machine.peek(&()).remaining(), 10);
+    assert_eq!(machine.peek(&(), 1).remaining(), 10);
 }

@@ -69,14 +69,14 @@ fn assert_three(mut check: impl FnMut() -> bool) {
 #[tokio::test(start_paused = true)]
 async fn it_works_in_a_limiter_a_table_a_layer_a_tuple_a_list_and_a_store() {
     let limiter = Limiter::new(three());
-    assert_three(|| limiter.try_acquire());
+    assert_three(|| limiter.check(1).is_admitted());
     let table = Local::new(three());
-    assert_three(|| table.check("a").is_admitted());
-    assert!(table.check("b").is_admitted(), "a key of its own");
+    assert_three(|| table.check("a", 1).is_admitted());
+    assert!(table.check("b", 1).is_admitted(), "a key of its own");
     let tuple = Limiter::new((three(), TokenBucket::new(Quota::per_hour(10))));
-    assert_three(|| tuple.try_acquire());
+    assert_three(|| tuple.check(1).is_admitted());
     let list = Limiter::new(All::new([three(), three()]));
-    assert_three(|| list.try_acquire());
+    assert_three(|| list.check(1).is_admitted());
 
     let layer = RateLimitLayer::new(|user: &&str| (*user).to_owned(), three()).respond(AsError);
     let service = layer.layer(service_fn(|_| async { Ok::<_, RateLimited>(()) }));
@@ -177,6 +177,6 @@ fn an_algorithm_that_does_not_list_its_fields_keeps_its_quota_and_says_so() {
         assert_eq!(limiter.quota(), limit.quota());
         let table = Local::new(limit);
         assert!(table.set_quota(Quota::per_second(5)).is_err());
-        assert_three(|| table.check("a").is_admitted());
+        assert_three(|| table.check("a", 1).is_admitted());
     }
 }

@@ -38,7 +38,7 @@ impl Backend<str> for Mistaken {
         match (self.1, op) {
             (Mistake::PeekTakes, Op::Peek(cost)) => table.apply(key, Op::Take(cost)),
             (Mistake::DenialCharges, Op::Take(cost)) => {
-                if cost > table.check_n(key, 0).remaining() {
+                if cost > table.check(key, 0).remaining() {
                     drop(table.apply(key, Op::Charge(cost)));
                 }
                 table.apply(key, op)

@@ -35,10 +35,10 @@ fn lost_keys<A: Algorithm>(algorithm: &A, capacity: usize, keys: usize) -> usize
         .with_hasher(FixedHasher::default())
         .capacity(capacity);
     for key in 0..keys {
-        let _ = local.check_n(&key, 10);
+        let _ = local.check(&key, 10);
     }
     let lost = (0..keys)
-        .filter(|key| local.peek(key).remaining() == LIMIT)
+        .filter(|key| local.peek(key, 1).remaining() == LIMIT)
         .count();
     assert_eq!(local.stats().evicted, lost as u64);
     lost
@@ -75,17 +75,17 @@ fn the_occupancy_of_a_small_table_is_exact() {
         .capacity(11_000);
     assert!((11_000..17_000).contains(&local.stats().slots));
     for key in 0..5_000 {
-        let _ = local.check(&key);
+        let _ = local.check(&key, 1);
     }
     assert_eq!(local.stats().live, 5_000);
     clock.advance(Duration::from_secs(60));
-    let _ = local.check(&7);
+    let _ = local.check(&7, 1);
     // All others have expired, although their slots still hold them.
     assert_eq!(local.stats().live, 1);
     local.reset(&7);
     assert_eq!(local.stats().live, 0);
     // States of an earlier algorithm count as well.
-    let _ = local.check(&7);
+    let _ = local.check(&7, 1);
     local
         .set_quota(Quota::per_minute(20))
         .expect("the same type");
@@ -99,7 +99,7 @@ fn states_outside_of_the_table_count_as_live() {
         .with_clock(clock.clone())
         .capacity(1_000);
     for key in 0..500 {
-        let _ = local.check_n(&key, 5);
+        let _ = local.check(&key, 5);
     }
     assert_eq!((local.stats().live, local.stats().outside), (500, 500));
     clock.advance(Duration::from_secs(61));
@@ -114,7 +114,7 @@ fn the_occupancy_of_a_large_table_is_estimated() {
                 .with_clock(ManualClock::new())
                 .capacity(100_000);
             for key in 0..keys {
-                let _ = local.check_n(&key, 10);
+                let _ = local.check(&key, 10);
             }
             let stats = local.stats();
             let off = stats.live.abs_diff(keys);

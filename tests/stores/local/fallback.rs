@@ -18,9 +18,9 @@ fn a_fallback_has_the_limits_of_its_primary_and_the_keys_of_both() {
     let (first, second) = (small(), small());
     let limit = Fallback::new(first.clone(), second.clone());
     for key in 0..1_000_u16 {
-        let _ = first.check(&key);
-        let _ = second.check(&key);
-        let _ = second.check(&key);
+        let _ = first.check(&key, 1);
+        let _ = second.check(&key, 1);
+        let _ = second.check(&key, 1);
     }
     let losses = |of: &Local<FixedWindow>| Backend::<u16>::losses(of).evicted;
     assert!(losses(&first) > 0 && losses(&second) > 0);

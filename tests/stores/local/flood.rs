@@ -19,15 +19,15 @@ fn flood(capacity: usize, keys: u64, overflow: Overflow) -> (u64, u64) {
         .overflow(overflow)
         .capacity(capacity);
     let bytes = local.stats().table_bytes;
-    assert!(local.check_n("over limit", 10).is_admitted());
+    assert!(local.check("over limit", 10).is_admitted());
     let mut admitted = 0;
     // The flood takes five of the six minutes until the next token.
     let step = Duration::from_nanos(300_000_000_000 / keys);
     for key in 0..keys {
         clock.advance(step);
-        let _ = local.check(&key);
+        let _ = local.check(&key, 1);
         if key % 16 == 0 {
-            admitted += u64::from(local.check("over limit").is_admitted());
+            admitted += u64::from(local.check("over limit", 1).is_admitted());
         }
     }
     let stats = local.stats();
@@ -63,14 +63,14 @@ fn a_flood_of_keys_does_not_evict_a_block() {
             .capacity(1_000)
             .overflow(overflow)
             .with_clock(ManualClock::new());
-        assert!(local.check_n("attacker", 5).is_admitted());
+        assert!(local.check("attacker", 5).is_admitted());
         for key in 0..keys {
-            let _ = local.check(&key);
+            let _ = local.check(&key, 1);
             if key % 500 == 0 {
-                assert!(local.peek("attacker").is_denied(), "{overflow:?}, {key}");
+                assert!(local.peek("attacker", 1).is_denied(), "{overflow:?}, {key}");
             }
         }
-        assert!(local.check("attacker").is_denied(), "{overflow:?}");
+        assert!(local.check("attacker", 1).is_denied(), "{overflow:?}");
     }
 }
 
@@ -83,7 +83,7 @@ fn admitted_in_turn<A: Algorithm>(
     let mut admitted = vec![0; keys];
     for _ in 0..rounds {
         for (key, admitted) in admitted.iter_mut().enumerate() {
-            *admitted += u64::from(local.check(&key).is_admitted());
+            *admitted += u64::from(local.check(&key, 1).is_admitted());
         }
     }
     admitted
@@ -131,7 +131,7 @@ fn keys_that_evict_each_other_take_over_usage() {
 /// Takes nine units of as many keys as there are slots, but one.
 fn fill<A: Algorithm>(local: &Local<A, ManualClock>) {
     for key in 1..local.stats().slots {
-        assert!(local.check_n(&key, 9).is_admitted());
+        assert!(local.check(&key, 9).is_admitted());
     }
 }
 
@@ -144,14 +144,14 @@ fn left_after_a_new_key<A: Algorithm>(
     let local = Local::new(algorithm)
         .with_clock(ManualClock::new())
         .capacity(1);
-    assert!(local.check_n("denied", 7).is_admitted());
+    assert!(local.check("denied", 7).is_admitted());
     fill(&local);
     deny(&local);
-    assert!(local.check("new").is_admitted());
+    assert!(local.check("new", 1).is_admitted());
     assert_eq!(local.stats().evicted, 1);
-    let others = (1..local.stats().slots).map(|key| local.peek(&key).remaining());
+    let others = (1..local.stats().slots).map(|key| local.peek(&key, 1).remaining());
     [
-        local.peek("denied").remaining(),
+        local.peek("denied", 1).remaining(),
         others.sum::<u64>() / (local.stats().slots as u64 - 1),
     ]
 }
@@ -161,7 +161,7 @@ fn left_after_a_new_key<A: Algorithm>(
 fn a_key_that_is_denied_a_large_cost_is_not_evicted_before_others() {
     fn check<A: Algorithm>(algorithm: &A) {
         let left = left_after_a_new_key(algorithm.clone(), |local| {
-            assert!(local.check_n("denied", 5).is_denied());
+            assert!(local.check("denied", 5).is_denied());
         });
         assert_eq!(left[0], 3, "{algorithm:?}: {left:?}");
         // Also on the slow path, and if it was denied before.
@@ -169,14 +169,14 @@ fn a_key_that_is_denied_a_large_cost_is_not_evicted_before_others() {
             for _ in 0..3 {
                 assert!(local.reserve("denied", 5, Duration::ZERO).is_denied());
             }
-            let _ = local.peek_n("denied", 1);
+            let _ = local.peek("denied", 1);
         });
         assert_eq!(left[0], 3, "{algorithm:?}: {left:?}");
         // An admission ends the protection, and a look at the key gives none.
         let left = left_after_a_new_key(algorithm.clone(), |local| {
-            assert!(local.check_n("denied", 5).is_denied());
-            assert!(local.check("denied").is_admitted());
-            assert!(local.peek_n("denied", 5).is_denied());
+            assert!(local.check("denied", 5).is_denied());
+            assert!(local.check("denied", 1).is_admitted());
+            assert!(local.peek("denied", 5).is_denied());
         });
         assert_eq!(left, [10, 1], "{algorithm:?}");
     }
@@ -197,10 +197,10 @@ fn a_new_key_replaces_a_denied_key_if_all_are_being_denied() {
             .with_clock(ManualClock::new())
             .capacity(1);
         for key in 0..local.stats().slots {
-            assert!(local.check_n(&key, 7).is_admitted());
-            assert!(local.check_n(&key, 5).is_denied());
+            assert!(local.check(&key, 7).is_admitted());
+            assert!(local.check(&key, 5).is_denied());
         }
-        assert_eq!(local.check(&"new").remaining(), 2);
+        assert_eq!(local.check(&"new", 1).remaining(), 2);
         let stats = local.stats();
         let counts = (stats.evicted, stats.evicted_denied, stats.denied);
         assert_eq!(counts, (1, 1, 0));
@@ -221,11 +221,11 @@ fn a_new_key_that_is_denied_a_large_cost_evicts_no_key() {
             .with_clock(ManualClock::new())
             .capacity(1);
         for key in 0..local.stats().slots {
-            assert!(local.check_n(&key, 7).is_admitted());
+            assert!(local.check(&key, 7).is_admitted());
         }
-        assert!(local.check_n(&"new", 5).is_denied());
+        assert!(local.check(&"new", 5).is_denied());
         assert_eq!((local.stats().evicted, local.stats().denied), (0, 1));
-        assert!((0..local.stats().slots).all(|key| local.peek(&key).remaining() == 3));
+        assert!((0..local.stats().slots).all(|key| local.peek(&key, 1).remaining() == 3));
     }
     check(TokenBucket::new(Quota::per_hour(10)));
     check(SlidingLog::new(Quota::per_hour(10)));

@@ -64,7 +64,7 @@ fn record<A: Algorithm>(
                             let (key, op) = (random.below(keys), any_op(&mut random, before));
                             let called = steps.fetch_add(1, Ordering::SeqCst);
                             let decision = match op {
-                                Op::Take(cost) if random.below(2) == 0 => local.check_n(&key, cost),
+                                Op::Take(cost) if random.below(2) == 0 => local.check(&key, cost),
                                 op => applied(&local, key, op),
                             };
                             before = before.filter(|_| random.below(4) > 0).or(Some(decision));

@@ -18,7 +18,7 @@ fn bytes_per_key<A: Algorithm>(algorithm: A, capacity: u32) -> i64 {
         .capacity(usize::try_from(capacity).expect("small"));
     let mut most = LIVE.get() - before;
     for key in 0..4 * capacity {
-        let _ = local.check(&format!("a key of some length, {key}"));
+        let _ = local.check(&format!("a key of some length, {key}"), 1);
         if key % 1_000 == 0 {
             clock.advance(Duration::from_millis(1));
         }
@@ -63,8 +63,8 @@ fn a_log_allocates_as_needed_and_frees_on_reset() {
     let before = LIVE.get();
     for round in 0..1_000 {
         clock.advance(Duration::from_millis(50));
-        let _ = local.check(&(round % 100));
-        let _ = local.check(&round);
+        let _ = local.check(&(round % 100), 1);
+        let _ = local.check(&round, 1);
     }
     assert!(local.stats().outside <= 400);
     assert!(LIVE.get() - before < 400 * 400, "{}", LIVE.get() - before);
@@ -97,7 +97,7 @@ fn percent_of_bound(
     for key in 0..4_000 {
         for _ in 0..limit {
             clock.advance(Duration::from_nanos(100));
-            let _ = local.check(&key);
+            let _ = local.check(&key, 1);
         }
         for _ in 0..charges {
             clock.advance(Duration::from_nanos(100));
@@ -120,14 +120,14 @@ fn logs_take_more_than_the_table_alone() {
 #[test]
 fn a_decision_allocates_nothing() {
     let local = Local::new(TokenBucket::new(Quota::per_second(10))).capacity(100);
-    let _ = local.check("warm");
+    let _ = local.check("warm", 1);
     let key = String::from("alice");
     let before = ALLOCATIONS.get();
     for _ in 0..100 {
-        let _ = local.check(&key);
-        let _ = local.check(key.as_str());
-        let _ = local.check(&(7_u32, key.as_bytes()));
-        let _ = local.check(&std::net::IpAddr::from([10, 0, 0, 1]));
+        let _ = local.check(&key, 1);
+        let _ = local.check(key.as_str(), 1);
+        let _ = local.check(&(7_u32, key.as_bytes()), 1);
+        let _ = local.check(&std::net::IpAddr::from([10, 0, 0, 1]), 1);
     }
     assert_eq!(ALLOCATIONS.get(), before);
 }
@@ -138,7 +138,7 @@ fn changes_of_the_quota_take_bounded_memory() {
     let local = Local::new(TokenBucket::new(Quota::per_second(10)))
         .with_clock(ManualClock::new())
         .capacity(100);
-    let _ = local.check("idle");
+    let _ = local.check("idle", 1);
     let taken_by = |changes: u64| {
         let before = LIVE.get();
         for limit in 0..changes {

@@ -55,7 +55,7 @@ fn compare<A: Algorithm>(table: &A, map: &A, capacity: usize, keys: u64, seed: u
                 true
             }
             1 => local.charge(&key, cost) == map.charge(state, now, cost),
-            2 => local.peek_n(&key, cost) == map.peek(state, now, cost),
+            2 => local.peek(&key, cost) == map.peek(state, now, cost),
             3 => local.take_up_to(&key, cost) == take_up_to(map, state, now, cost).0,
             4 => {
                 let wait = Duration::from_nanos(random.below(SECOND));
@@ -67,7 +67,7 @@ fn compare<A: Algorithm>(table: &A, map: &A, capacity: usize, keys: u64, seed: u
                 *state = map.fresh(now);
                 true
             }
-            _ => local.check_n(&key, cost) == map.decide(state, now, cost),
+            _ => local.check(&key, cost) == map.decide(state, now, cost),
         };
         found.different += usize::from(!same);
     }
@@ -194,12 +194,12 @@ fn a_full_table_that_denies_returns_retry_after_and_counts() {
         .with_clock(clock.clone())
         .overflow(Overflow::Deny)
         .capacity(1);
-    let denied = (0..100).find_map(|key| Some(local.check(&key)).filter(Decision::is_denied));
+    let denied = (0..100).find_map(|key| Some(local.check(&key, 1)).filter(Decision::is_denied));
     let denied = denied.expect("a hundred keys in a table of one");
     assert_eq!(denied.retry_after, Some(Duration::from_secs(1)));
     assert_eq!(local.stats().denied, 1);
     clock.advance(Duration::from_secs(1));
-    assert!(local.check(&"another key").is_admitted());
+    assert!(local.check(&"another key", 1).is_admitted());
 }
 
 /// Shows promise 46.
@@ -209,7 +209,7 @@ fn a_charge_that_finds_no_slot_is_lost_and_counted() {
         .with_clock(ManualClock::new())
         .overflow(Overflow::Deny)
         .capacity(1);
-    let full = (0..100).find(|key| local.check(key).is_denied());
+    let full = (0..100).find(|key| local.check(key, 1).is_denied());
     let full = full.expect("a hundred keys in a table of one");
     assert_eq!(local.charge(&full, 0), Duration::ZERO);
     assert_eq!(local.stats().lost_charges, 0, "nothing to lose");
@@ -232,7 +232,7 @@ fn keys_without_a_slot_share_one_state_with_overflow_shared() {
         .overflow(Overflow::Shared)
         .capacity(1);
     let admitted = (0..100)
-        .filter(|key| local.check(key).is_admitted())
+        .filter(|key| local.check(key, 1).is_admitted())
         .count();
     let shared = usize::try_from(local.stats().shared).expect("at most a hundred");
     assert!(shared > 80, "a table of one");
@@ -243,8 +243,8 @@ fn keys_without_a_slot_share_one_state_with_overflow_shared() {
 #[test]
 fn owned_and_borrowed_keys_are_equal() {
     let local = Local::new(TokenBucket::new(Quota::per_hour(1)));
-    assert!(local.check("alice").is_admitted());
-    assert!(local.check(&String::from("alice")).is_denied());
-    assert!(local.check(&("alice", 7_u8)).is_admitted());
-    assert!(local.check(&std::net::Ipv4Addr::LOCALHOST).is_admitted());
+    assert!(local.check("alice", 1).is_admitted());
+    assert!(local.check(&String::from("alice"), 1).is_denied());
+    assert!(local.check(&("alice", 7_u8), 1).is_admitted());
+    assert!(local.check(&std::net::Ipv4Addr::LOCALHOST, 1).is_admitted());
 }

@@ -46,7 +46,7 @@ fn check_changes<A: Algorithm>(algorithm: &A, quotas: &[Quota], seed: u64) {
         let cost = 1 + random.below(3);
         let state = states[key].get_or_insert_with(|| current.fresh(now));
         assert_eq!(
-            local.check_n(&key, cost),
+            local.check(&key, cost),
             current.decide(state, now, cost),
             "seed {seed}"
         );
@@ -84,7 +84,7 @@ fn tokens_after_a_change(rate: Quota, elapsed: Duration) -> u64 {
         .capacity(100);
     let set = |burst| local.set_quota(rate.burst(burst));
     set(10).expect("every quota is accepted");
-    assert!(local.check_n("key", 10).is_admitted());
+    assert!(local.check("key", 10).is_admitted());
     clock.advance(elapsed);
     set(100).expect("every quota is accepted");
     local.take_up_to("key", 1_000)
@@ -112,7 +112,7 @@ fn five_thousand_changes_equal_one() {
     let local = Local::new(FixedWindow::new(Quota::per_day(100)))
         .with_clock(clock.clone())
         .capacity(100);
-    let _ = local.check_n("idle", 40);
+    let _ = local.check("idle", 40);
     for limit in 0..5_000 {
         let quota = Quota::per_day(100 + limit % 7);
         local.set_quota(quota).expect("every quota is accepted");
@@ -120,7 +120,7 @@ fn five_thousand_changes_equal_one() {
     local
         .set_quota(Quota::per_day(60))
         .expect("every quota is accepted");
-    assert_eq!(local.peek("idle").remaining(), 20);
+    assert_eq!(local.peek("idle", 1).remaining(), 20);
 }
 
 /// Three thousand changes. Some keys are never used again until the end.
@@ -139,7 +139,7 @@ fn decisions_after_many_changes_equal_those_of_the_algorithm() {
     let mut random = Random::new(5);
     let check = |key: usize, current: &LeakyBucket, state: &mut _, cost| {
         let expected = current.decide(state, clock.now(), cost);
-        assert_eq!(local.check_n(&key, cost), expected, "key {key}");
+        assert_eq!(local.check(&key, cost), expected, "key {key}");
     };
     for (key, state) in states.iter_mut().enumerate() {
         check(key, &current, state, 100);
@@ -172,7 +172,7 @@ fn concurrent_changes_admit_no_more_than_the_larger_quota() {
             .map(|_| {
                 scope.spawn(|| {
                     (0..4_000)
-                        .filter(|n| local.check(&(n % 8)).is_admitted())
+                        .filter(|n| local.check(&(n % 8), 1).is_admitted())
                         .count()
                 })
             })

@@ -74,14 +74,14 @@ fn use_at_random<A: Algorithm>(random: &mut Random, machine: &Machine, local: &T
         match random.below(8) {
             0 => drop(local.charge(&key, cost)),
             1 => local.refund(&key, cost),
-            _ => drop(local.check_n(&key, cost)),
+            _ => drop(local.check(&key, cost)),
         }
     }
 }
 
 /// The keys for which two tables decide differently.
 fn differences<A: Algorithm>(one: &Table<A>, other: &Table<A>) -> Vec<u64> {
-    let differs = |key: &u64| (1..4).any(|cost| one.peek_n(key, cost) != other.peek_n(key, cost));
+    let differs = |key: &u64| (1..4).any(|cost| one.peek(key, cost) != other.peek(key, cost));
     (0..20).filter(differs).collect()
 }
 
@@ -202,7 +202,7 @@ fn a_lockout_goes_on_and_its_next_block_is_longer() {
     let lockout = Lockout::new(Quota::per_hour(1)).block(minute);
     let old = Machine::new(NOON, NOON);
     let before = table(&lockout, &old);
-    assert!(before.check("key").is_admitted());
+    assert!(before.check("key", 1).is_admitted());
     let new = Machine::new(NOON + 20 * SECOND, NOON + 20 * SECOND);
     let after = table(&lockout, &new);
     after
@@ -210,10 +210,10 @@ fn a_lockout_goes_on_and_its_next_block_is_longer() {
         .expect("the same limit");
     assert_eq!(after.blocked(), 1);
     let left = Some(Duration::from_secs(40));
-    assert_eq!(after.check("key").retry_after, left);
+    assert_eq!(after.check("key", 1).retry_after, left);
     new.advance(40 * SECOND);
-    assert!(after.check("key").is_admitted());
-    assert_eq!(after.check("key").retry_after, Some(2 * minute));
+    assert!(after.check("key", 1).is_admitted());
+    assert_eq!(after.check("key", 1).retry_after, Some(2 * minute));
 }
 
 /// The reason for which a table refuses bytes, which leave it as it was.
@@ -237,7 +237,7 @@ fn what_does_not_fit_is_refused_with_its_reason_and_nothing_is_loaded() {
         local.capacity(60).with_hasher(hasher)
     };
     let before = table(&algorithm, &machine);
-    assert!(before.check("key").is_admitted());
+    assert!(before.check("key", 1).is_admitted());
     let bytes = saved(&before);
 
     let larger = Local::new(algorithm)
@@ -257,7 +257,7 @@ fn what_does_not_fit_is_refused_with_its_reason_and_nothing_is_loaded() {
     let random = of_hasher(RandomState::new());
     let other_hash = "the keys of the limit have another hash";
     assert_eq!(refusal(&random, &bytes), other_hash);
-    assert!(random.check("key").is_admitted());
+    assert!(random.check("key", 1).is_admitted());
     let of_random = saved(&random);
     assert_eq!(
         refusal(&of_hasher(RandomState::new()), &of_random),
@@ -281,7 +281,7 @@ fn what_does_not_fit_is_refused_with_its_reason_and_nothing_is_loaded() {
 
     // A table that has refused all this is as it was.
     after.load(&mut &bytes[..]).expect("the same limit");
-    assert_eq!(after.peek("key").remaining(), 9);
+    assert_eq!(after.peek("key", 1).remaining(), 9);
     let error = after.load(&mut &bytes[..]).expect_err("it is in use");
     assert_eq!(error.kind(), ErrorKind::AlreadyExists);
     assert_eq!(
@@ -295,17 +295,17 @@ fn what_does_not_fit_is_refused_with_its_reason_and_nothing_is_loaded() {
 fn a_load_at_the_time_of_the_first_request_loads_or_says_that_it_is_late() {
     let bucket = TokenBucket::new(Quota::per_day(9));
     let before = Local::new(bucket).capacity(10);
-    assert!(before.check_n("key", 4).is_admitted());
+    assert!(before.check("key", 4).is_admitted());
     let bytes = saved(&before);
     for _ in 0..300 {
         let after = Local::new(bucket).capacity(10);
         let loaded = thread::scope(|scope| {
-            let uses = scope.spawn(|| after.peek("key").remaining());
+            let uses = scope.spawn(|| after.peek("key", 1).remaining());
             let loaded = after.load(&mut &bytes[..]).is_ok();
             let _ = uses.join().expect("it does not panic");
             loaded
         });
-        assert_eq!(after.peek("key").remaining(), if loaded { 5 } else { 9 });
+        assert_eq!(after.peek("key", 1).remaining(), if loaded { 5 } else { 9 });
         assert!(after.load(&mut &bytes[..]).is_err(), "it is in use");
     }
 }
@@ -315,8 +315,8 @@ fn used_log() -> (Table<SlidingLog>, Vec<u8>) {
     let log = SlidingLog::new(Quota::per_day(100));
     let before = table(&log, &machine);
     for _ in 0..9 {
-        assert!(before.check_n("key", 2).is_admitted());
-        assert!(before.check("other").is_admitted());
+        assert!(before.check("key", 2).is_admitted());
+        assert!(before.check("other", 1).is_admitted());
         machine.advance(SECOND);
     }
     let bytes = saved(&before);
@@ -337,7 +337,7 @@ fn bytes_that_are_damaged_or_cut_off_are_refused() {
     }
     refusal(&after, &[&bytes[..], &[0]].concat());
     after.load(&mut &bytes[..]).expect("it is whole");
-    assert_eq!(after.peek("key").remaining(), 82);
+    assert_eq!(after.peek("key", 1).remaining(), 82);
 }
 
 /// Shows promise 397.
@@ -349,14 +349,22 @@ fn the_state_that_keys_without_a_slot_share_goes_on() {
     };
     let (before, after) = (new(), new());
     let keys = || 0..40;
-    let admitted = |local: &Local<_>| keys().filter(|key| local.check(key).is_admitted()).count();
+    let admitted = |local: &Local<_>| {
+        keys()
+            .filter(|key| local.check(key, 1).is_admitted())
+            .count()
+    };
     assert!(admitted(&before) < 40);
     after
         .load(&mut &saved(&before)[..])
         .expect("the same limit");
-    let same = keys().all(|key| before.peek(&key).is_admitted() == after.peek(&key).is_admitted());
+    let same =
+        keys().all(|key| before.peek(&key, 1).is_admitted() == after.peek(&key, 1).is_admitted());
     assert!(same);
-    assert!(after.check("one more").is_denied(), "it shares the state");
+    assert!(
+        after.check("one more", 1).is_denied(),
+        "it shares the state"
+    );
 }
 
 /// Shows promise 397.
@@ -364,16 +372,16 @@ fn the_state_that_keys_without_a_slot_share_goes_on() {
 fn a_limiter_goes_on() {
     let of = |at| Limiter::new(TokenBucket::new(Quota::per_second(1).burst(9))).with_clock(at);
     let before = of(Machine::new(DAY, NOON));
-    assert!(before.check_n(9).is_admitted());
+    assert!(before.check(9).is_admitted());
     let bytes = saved(&before);
     let after = of(Machine::new(5, NOON + 4 * SECOND));
     after.load(&mut &bytes[..]).expect("the same limit");
-    assert_eq!(after.peek().remaining(), 4);
+    assert_eq!(after.peek(1).remaining(), 4);
     for end in 0..bytes.len() {
         let error = after.load(&mut &bytes[..end]).expect_err("cut off");
         assert_eq!(error.kind(), ErrorKind::InvalidData);
     }
-    assert_eq!(after.peek().remaining(), 4);
+    assert_eq!(after.peek(1).remaining(), 4);
 }
 
 /// A folder that is removed in the end.
@@ -412,10 +420,10 @@ fn a_file_of_limits_is_replaced_at_once_and_loads_what_fits() -> io::Result<()> 
     let folder = Folder::new("states")?;
     let (users, jobs, states) = two_limits(&folder, 100);
     states.load()?; // there is none yet
-    assert!(users.check_n("ann", 4).is_admitted() && jobs.check_n(3).is_admitted());
+    assert!(users.check("ann", 4).is_admitted() && jobs.check(3).is_admitted());
     states.save()?;
     let first = fs::read(folder.0.join("limits"))?;
-    assert!(users.check("ann").is_admitted());
+    assert!(users.check("ann", 1).is_admitted());
     states.save()?;
     assert_eq!(fs::read_dir(&folder.0)?.count(), 1, "no other file is left");
     #[cfg(unix)]
@@ -427,7 +435,7 @@ fn a_file_of_limits_is_replaced_at_once_and_loads_what_fits() -> io::Result<()> 
     let (users, jobs, states) = two_limits(&folder, 100);
     states.load()?;
     assert_eq!(
-        (users.peek("ann").remaining(), jobs.peek().remaining()),
+        (users.peek("ann", 1).remaining(), jobs.peek(1).remaining()),
         (5, 7)
     );
 
@@ -438,7 +446,7 @@ fn a_file_of_limits_is_replaced_at_once_and_loads_what_fits() -> io::Result<()> 
         "users: its capacity is 100, and that of the limit is 200"
     );
     assert_eq!(
-        (users.peek("ann").remaining(), jobs.peek().remaining()),
+        (users.peek("ann", 1).remaining(), jobs.peek(1).remaining()),
         (10, 7)
     );
 
@@ -448,7 +456,7 @@ fn a_file_of_limits_is_replaced_at_once_and_loads_what_fits() -> io::Result<()> 
     let error = states.load().expect_err("cut off").to_string();
     assert_eq!(error, "it is damaged or cut off");
     assert_eq!(
-        (users.peek("ann").remaining(), jobs.peek().remaining()),
+        (users.peek("ann", 1).remaining(), jobs.peek(1).remaining()),
         (10, 10)
     );
     Ok(())

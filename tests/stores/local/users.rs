@@ -64,10 +64,10 @@ fn a_panic_in_an_algorithm_changes_no_key() {
         .with_clock(ManualClock::new())
         .capacity(20);
     for key in 0..20 {
-        assert!(local.check_n(&key, 3).is_admitted());
+        assert!(local.check(&key, 3).is_admitted());
     }
     let panics = |key, cost| {
-        let panicked = catch_unwind(AssertUnwindSafe(|| local.check_n(&key, cost)));
+        let panicked = catch_unwind(AssertUnwindSafe(|| local.check(&key, cost)));
         panicked.is_err()
     };
     for key in 0..25 {
@@ -79,7 +79,7 @@ fn a_panic_in_an_algorithm_changes_no_key() {
     }
     FORGETS_NOTHING.set(false);
     for key in 0..20 {
-        assert_eq!(local.check_n(&key, 7).remaining(), 90);
+        assert_eq!(local.check(&key, 7).remaining(), 90);
     }
 }
 
@@ -91,13 +91,13 @@ fn left_after_a_flood<A: Algorithm>(algorithm: A) -> u64 {
         .with_clock(clock.clone())
         .overflow(Overflow::Deny)
         .capacity(1);
-    assert!(local.check("key").is_admitted());
+    assert!(local.check("key", 1).is_admitted());
     clock.advance(Duration::from_millis(1_500));
-    assert!(local.check_n("key", 2).is_admitted());
+    assert!(local.check("key", 2).is_admitted());
     clock.advance(Duration::from_millis(400));
-    let admitted = (0..1_000).filter(|key| local.check(key).is_admitted());
+    let admitted = (0..1_000).filter(|key| local.check(key, 1).is_admitted());
     assert!(admitted.count() < 100, "the table is full");
-    local.peek("key").remaining()
+    local.peek("key", 1).remaining()
 }
 
 /// Shows promise 46.
@@ -137,16 +137,16 @@ impl Asks {
         let Some(table) = self.table.get().filter(|_| !ASKING.replace(true)) else {
             return;
         };
-        let _ = table.peek(self.key);
+        let _ = table.peek(self.key, 1);
         table.charge(self.key, 1);
         table.reset(self.key);
         let _ = table.stats();
         assert!(table.set_quota(Quota::per_day(7)).is_err());
         let [own, other] = ADMITTED.get();
-        let own = own + u64::from(table.check(self.key).is_admitted());
+        let own = own + u64::from(table.check(self.key, 1).is_admitted());
         ADMITTED.set([
             own,
-            other + u64::from(self.other.check("key").is_admitted()),
+            other + u64::from(self.other.check("key", 1).is_admitted()),
         ]);
         ASKING.set(false);
     }
@@ -223,10 +223,10 @@ fn a_table_whose_algorithm_uses_it_returns() {
             let admitted = must_return(move || {
                 let local = asking("asked", overflow, capacity);
                 for key in 0..keys {
-                    let _ = local.check(&key);
-                    let _ = local.peek(&key);
+                    let _ = local.check(&key, 1);
+                    let _ = local.peek(&key, 1);
                     let _ = local.reserve(&key, 2, Duration::ZERO);
-                    let _ = local.try_acquire(&key);
+                    let _ = local.check(&key, 1).is_admitted();
                     let _ = local.take_up_to(&key, 2);
                     local.charge(&key, 1);
                     local.refund(&key, 1);
@@ -234,11 +234,11 @@ fn a_table_whose_algorithm_uses_it_returns() {
                 let quota = Quota::per_day(10);
                 local.set_quota(quota).expect("the same type");
                 for key in 0..keys {
-                    let _ = local.check(&key);
+                    let _ = local.check(&key, 1);
                     local.reset(&key);
                 }
                 (0..100)
-                    .filter(|_| local.check("asked").is_admitted())
+                    .filter(|_| local.check("asked", 1).is_admitted())
                     .count()
             });
             assert!(admitted <= 10, "{overflow:?}, {capacity}: {admitted}");
@@ -252,7 +252,7 @@ struct ReentrantKey<'a>(&'a Local<FixedWindow, ManualClock>, Option<&'a str>);
 impl Hash for ReentrantKey<'_> {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         if let Some(other) = self.1 {
-            let _ = self.0.check(other);
+            let _ = self.0.check(other, 1);
         } else {
             panic!("a panic in user code");
         }
@@ -269,16 +269,16 @@ fn a_key_may_call_the_limiter_while_it_is_hashed() {
     for _ in 0..2 {
         assert!(
             local
-                .check(&ReentrantKey(&local, Some("other")))
+                .check(&ReentrantKey(&local, Some("other")), 1)
                 .is_admitted()
         );
     }
     assert!(
         local
-            .check(&ReentrantKey(&local, Some("reentrant")))
+            .check(&ReentrantKey(&local, Some("reentrant")), 1)
             .is_denied()
     );
-    assert_eq!(local.peek("other").remaining(), 1);
+    assert_eq!(local.peek("other", 1).remaining(), 1);
 }
 
 /// Shows promise 38.
@@ -289,9 +289,12 @@ fn a_panic_while_a_key_is_hashed_leaves_the_table_usable() {
         .capacity(1);
     for _ in 0..3 {
         assert!(
-            catch_unwind(AssertUnwindSafe(|| local.check(&ReentrantKey(&local, None)))).is_err()
+            catch_unwind(AssertUnwindSafe(
+                || local.check(&ReentrantKey(&local, None), 1)
+            ))
+            .is_err()
         );
     }
-    assert_eq!(local.check("other").verdict, Verdict::Admit);
-    assert_eq!(local.check("other").verdict, Verdict::Deny);
+    assert_eq!(local.check("other", 1).verdict, Verdict::Admit);
+    assert_eq!(local.check("other", 1).verdict, Verdict::Deny);
 }
