@@ -1,13 +1,19 @@
 //! The laws by name, and all of them at once.
 
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use super::backend::check_backend;
 use super::law::Law;
 use super::random::Random;
 use super::subject::{Promise, Subject};
 use super::{laws, trace};
 use crate::algorithm::Algorithm;
+use crate::clock::{Clock, ManualClock};
 use crate::quota::Quota;
+use crate::store::local::Local;
 
 impl<A: Algorithm> Subject<A> {
     /// Checks one law in one random trace.
@@ -51,7 +57,8 @@ pub fn random_quota(seed: u64) -> Quota {
     Quota::per(limit, Duration::from_nanos(period)).burst(burst)
 }
 
-/// Checks an algorithm against all laws and its promise, in random traces with random quotas.
+/// Checks an algorithm against all laws and its promise, and that a [`Local`] table decides by it, in random traces with
+/// random quotas.
 ///
 /// `make` returns the algorithm for a quota, and what it promises. The algorithm takes of the quota what it
 /// has a use for, and its own [`quota`](crate::algorithm::Algorithm::quota) counts. Its decisions must not be longer than ten years.
@@ -72,6 +79,9 @@ pub fn random_quota(seed: u64) -> Quota {
 ///
 /// # Errors
 /// If it breaks a law: which one, how, and the operations that led there, of which none can be left out.
+///
+/// # Panics
+/// If a table refuses the settings of the algorithm.
 pub fn check_algorithm<A: Algorithm>(make: impl Fn(Quota) -> (A, Promise)) -> Result<(), String> {
     let check = |quota: Quota, law: Law, seed: u64| {
         let (algorithm, promise) = make(quota);
@@ -97,5 +107,24 @@ pub fn check_algorithm<A: Algorithm>(make: impl Fn(Quota) -> (A, Promise)) -> Re
             check(random_quota(seed), law, seed)?;
         }
     }
-    Ok(())
+    (0..100).try_for_each(|seed| {
+        let algorithm = make(random_quota(seed)).0;
+        let checked = in_table(&algorithm, seed);
+        checked.map_err(|fault| format!("in a table, {algorithm:?}, seed {seed}: {fault}"))
+    })
+}
+
+/// Checks that a table decides by the algorithm.
+fn in_table<A: Algorithm>(algorithm: &A, seed: u64) -> Result<(), String> {
+    let clock = ManualClock::new();
+    let table = Local::new(algorithm.clone()).with_clock(clock.clone());
+    let pass = async |span| {
+        clock.advance(span);
+        Some(clock.now())
+    };
+    let checking = pin!(check_backend(&table, algorithm, ["a", "b"], pass, seed));
+    match checking.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(checked) => checked,
+        Poll::Pending => Err("it does not decide at once".to_owned()),
+    }
 }

@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | [`check_algorithm`] | an [`Algorithm`](crate::algorithm::Algorithm) | what is not one of its [laws](Law), in random traces |
 //! | [`check_cas_store`] | a [`CasStore`](crate::store::cas::CasStore) | lost and repeated writes, stale reads, early expiry |
-//! | [`check_backend`] | a [`Backend`](crate::store::Backend) | operations that take or give back too much |
+//! | [`check_backend`] | a [`Backend`](crate::store::Backend) | decisions that an algorithm would not make |
 
 mod backend;
 mod cas;

@@ -83,13 +83,13 @@ impl Promise {
     ///
     /// ```
     /// use tower_throttle::testkit::{Promise, check_algorithm};
-    /// use tower_throttle::FixedWindow;
+    /// use tower_throttle::{FixedWindow, Quota};
     ///
     /// // Sharper than `Promise::Windows`, which does not say when a window begins.
     /// let checked = check_algorithm(|quota| {
     ///     let (limit, period) = (quota.limit(), quota.period().as_nanos() as u64);
     ///     let promise = Promise::of(move |from, to| limit * (to / period - from / period + 1));
-    ///     (FixedWindow::new(quota.burst(limit)), promise)
+    ///     (FixedWindow::new(Quota::per(limit, quota.period())), promise)
     /// });
     /// assert_eq!(checked, Ok(()));
     /// ```

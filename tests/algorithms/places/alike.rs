@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use tower_throttle::algorithm::Algorithm;
-use tower_throttle::clock::Tick;
+use tower_throttle::clock::{Clock, Tick};
 use tower_throttle::store::Receipt;
+use tower_throttle::testkit::check_backend;
+use tower_throttle::{Local, ManualClock};
 
 use crate::places::place::{InTable, Limited, Place, Plain, Step};
 use crate::random::{Random, seeds};
@@ -93,17 +95,32 @@ fn a_limiter_and_a_table_decide_like_a_plain_state() {
             let (name, variants) = (from.name, [from.algorithm, to.algorithm]);
             let plain = || Plain::new(variants[0].clone(), start);
             let mut random = Random::new(seed ^ 0xfeed);
-            let fault = match seed % 3 {
-                0 => {
-                    let mut limited = Limited::new(variants[0].clone(), start);
-                    difference(&mut plain(), &mut limited, &variants, &mut random)
-                }
-                kind => {
-                    let mut table = InTable::new(variants[0].clone(), start, kind == 1);
-                    difference(&mut plain(), &mut table, &variants, &mut random)
-                }
+            let fault = if seed % 2 == 0 {
+                let mut limited = Limited::new(variants[0].clone(), start);
+                difference(&mut plain(), &mut limited, &variants, &mut random)
+            } else {
+                let mut table = InTable::new(variants[0].clone(), start);
+                difference(&mut plain(), &mut table, &variants, &mut random)
             };
             assert_eq!(fault, None, "seed {seed}: {name}, {variants:?}");
+        }
+    }
+}
+
+/// Shows promises 12, 370.
+#[tokio::test(flavor = "current_thread")]
+async fn a_table_decides_as_a_backend_like_a_plain_state() {
+    for seed in seeds(60) {
+        for subject in random_subjects(&mut Random::new(seed)) {
+            let clock = ManualClock::new();
+            clock.set(Tick::from_nanos(Random::new(seed).log_uniform(41)));
+            let table = Local::new(subject.algorithm.clone()).with_clock(clock.clone());
+            let pass = async |span| {
+                clock.advance(span);
+                Some(clock.now())
+            };
+            let checked = check_backend(&table, &subject.algorithm, ["a", "b"], pass, seed).await;
+            assert_eq!(checked, Ok(()), "{subject:?}");
         }
     }
 }

@@ -288,8 +288,4 @@ impl Place<AnyAlgorithm> for Wrapped {
     fn moment(&self) -> u64 {
         self.place.moment()
     }
-
-    fn bytes(&mut self) -> Option<String> {
-        self.place.bytes()
-    }
 }

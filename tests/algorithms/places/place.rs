@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, reserve, take_up_to};
 use tower_throttle::clock::Tick;
-use tower_throttle::store::{Backend, Op, Receipt};
+use tower_throttle::store::Receipt;
 use tower_throttle::{Decision, Limiter, Local, ManualClock, Verdict};
 
 /// An operation on the state of one key.
@@ -50,9 +50,6 @@ pub(crate) trait Place<A> {
         let _ = now;
         false
     }
-
-    /// The state, byte for byte, if it can be seen.
-    fn bytes(&mut self) -> Option<String>;
 }
 
 /// A state and its algorithm.
@@ -122,10 +119,6 @@ impl<A: Algorithm> Place<A> for Plain<A> {
     fn is_forgettable(&self, now: Tick) -> bool {
         self.algorithm.forgettable_at(&self.state) <= now
     }
-
-    fn bytes(&mut self) -> Option<String> {
-        Some(format!("{:?}", self.state))
-    }
 }
 
 fn at_once<F: Future>(future: F) -> Option<F::Output> {
@@ -192,40 +185,23 @@ impl<A: Algorithm> Place<A> for Limited<A> {
     fn moment(&self) -> u64 {
         self.now.as_nanos()
     }
-
-    fn bytes(&mut self) -> Option<String> {
-        // Without its clock.
-        let shown = format!("{:?}", self.limiter);
-        shown.split(", clock: ").next().map(str::to_owned)
-    }
 }
 
-/// A key in a table, by the methods of the table or as a backend.
+/// A key in a table, by the methods of the table.
 pub(crate) struct InTable<A: Algorithm> {
     local: Local<A, ManualClock>,
     clock: ManualClock,
     now: Tick,
-    as_backend: bool,
 }
 
 const KEY: &str = "key";
 
 impl<A: Algorithm> InTable<A> {
-    pub(crate) fn new(algorithm: A, now: Tick, as_backend: bool) -> Self {
+    pub(crate) fn new(algorithm: A, now: Tick) -> Self {
         let clock = ManualClock::new();
         clock.set(now);
         let local = Local::new(algorithm).with_clock(clock.clone());
-        Self {
-            local,
-            clock,
-            now,
-            as_backend,
-        }
-    }
-
-    fn op(&self, op: Op) -> Decision {
-        let decided = at_once(self.local.apply(KEY, op)).expect("decided at once");
-        decided.expect("a table does not fail")
+        Self { local, clock, now }
     }
 }
 
@@ -234,15 +210,7 @@ impl<A: Algorithm> Place<A> for InTable<A> {
         self.clock.set(now);
         self.now = self.now.max(now);
         let local = &self.local;
-        let done = |_: Decision| Outcome::Done;
         Some(match step {
-            Step::Take(cost) if self.as_backend => Outcome::Decided(self.op(Op::Take(*cost))),
-            Step::Peek(cost) if self.as_backend => Outcome::Decided(self.op(Op::Peek(*cost))),
-            Step::Charge(cost) if self.as_backend => done(self.op(Op::Charge(*cost))),
-            Step::Reset if self.as_backend => done(self.op(Op::Reset)),
-            Step::Refund(cost, receipt) if self.as_backend => {
-                done(self.op(Op::Refund(*cost, *receipt)))
-            }
             Step::Take(cost) => Outcome::Decided(local.check(KEY, *cost)),
             Step::Reserve(cost, most) => Outcome::Decided(local.reserve(KEY, *cost, *most)),
             Step::Peek(cost) => Outcome::Decided(local.peek(KEY, *cost)),
@@ -273,10 +241,6 @@ impl<A: Algorithm> Place<A> for InTable<A> {
 
     fn moment(&self) -> u64 {
         self.now.as_nanos()
-    }
-
-    fn bytes(&mut self) -> Option<String> {
-        None
     }
 }
 
@@ -368,9 +332,5 @@ impl<A: Clone, P: Place<A>> Place<A> for Mistaken<P> {
 
     fn moment(&self) -> u64 {
         self.place.moment()
-    }
-
-    fn bytes(&mut self) -> Option<String> {
-        self.place.bytes()
     }
 }

@@ -9,19 +9,10 @@ use tower_throttle::{ConfigError, Decision, Quota};
 use crate::places::alike::difference;
 use crate::places::composition::{Pair, differs_from_parts, pair, pair_states, variants};
 use crate::places::place::{Limited, Mistake, Mistaken, Plain};
-use crate::places::subjected::Subjected;
 use crate::random::Random;
-use crate::subjects::{Subject, random_subjects};
+use crate::subjects::random_subjects;
 
 const SEEDS: u64 = 200;
-
-fn law(subject: &Subject) -> Subjected<'_> {
-    Subjected {
-        subjects: std::slice::from_ref(subject),
-        exact_time: true,
-        nanos_per_moment: 1,
-    }
-}
 
 /// Whether the comparison with a plain state finds a mistake in a place.
 fn is_seen_by_comparison(mistake: Mistake) -> bool {
@@ -34,19 +25,6 @@ fn is_seen_by_comparison(mistake: Mistake) -> bool {
             let place = Limited::new(variants[0].clone(), start);
             let mut wrong = Mistaken { place, mistake };
             difference(&mut plain, &mut wrong, &variants, &mut Random::new(seed)).is_some()
-        })
-    })
-}
-
-/// Whether the promises find a mistake in a place, without another place to compare it with.
-fn is_seen_by_promise(mistake: Mistake) -> bool {
-    (0..SEEDS).any(|seed| {
-        let subjects = random_subjects(&mut Random::new(seed));
-        subjects.into_iter().any(|subject| {
-            let place = Plain::new(subject.algorithm.clone(), Tick::from_nanos(1 << 40));
-            let mut wrong = Mistaken { place, mistake };
-            let mut random = Random::new(seed);
-            law(&subject).fault(&mut wrong, &mut random).is_some()
         })
     })
 }
@@ -69,22 +47,6 @@ fn a_mistake_in_a_place_is_seen() {
         Mistake::RetryTooLate,
     ] {
         assert!(is_seen_by_comparison(mistake), "{mistake:?}");
-    }
-}
-
-#[test]
-fn a_mistake_that_breaks_a_promise_is_seen_without_a_comparison() {
-    for mistake in [
-        Mistake::TakeKeepsTurn,
-        Mistake::PeekTakes,
-        Mistake::RefundForgetsMoment,
-        Mistake::RefundTwice,
-        Mistake::DenialCharges,
-        Mistake::AcquireUncounted,
-        Mistake::RetryTooEarly,
-        Mistake::RetryTooLate,
-    ] {
-        assert!(is_seen_by_promise(mistake), "{mistake:?}");
     }
 }
 

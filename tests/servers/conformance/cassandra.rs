@@ -73,8 +73,6 @@ impl InCassandra {
 impl Store for InCassandra {
     type Limit = Cas<Cassandra, AnyAlgorithm>;
 
-    const NANOS_PER_MOMENT: u64 = 1;
-
     fn start() -> Self {
         let server = free_servers(Vec::pop).unwrap_or_else(CassandraServer::start);
         let table = format!("test.suite_{}", TABLES.fetch_add(1, Ordering::Relaxed));

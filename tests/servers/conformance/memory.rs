@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use tower_throttle::ManualClock;
 use tower_throttle::algorithm::AnyAlgorithm;
-use tower_throttle::clock::Clock;
+use tower_throttle::clock::{Clock, Tick};
 use tower_throttle::store::cas::{Cas, CasBuilder, MemoryStore};
-use tower_throttle::{Decision, ManualClock};
 
 use crate::suite::fleet::Port;
 use crate::suite::vectors::Replay;
@@ -16,8 +16,6 @@ struct InMemory(MemoryStore<ManualClock>, ManualClock);
 
 impl Store for InMemory {
     type Limit = Cas<MemoryStore<ManualClock>, AnyAlgorithm>;
-
-    const NANOS_PER_MOMENT: u64 = 1;
 
     fn start() -> Self {
         let clock = ManualClock::new();
@@ -31,12 +29,9 @@ impl Store for InMemory {
         builder.build(policy, algorithm).expect("a limit")
     }
 
-    fn moment(&self, _: &Decision) -> u64 {
-        self.1.now().as_nanos()
-    }
-
-    fn advance(&self, span: Duration) {
+    fn pass(&self, span: Duration) -> Option<Tick> {
         self.1.advance(span);
+        Some(self.1.now())
     }
 
     /// The replay has a store of its own, with the times of the case.

@@ -22,8 +22,6 @@ struct InPostgres {
 impl Store for InPostgres {
     type Limit = Cas<PostgreSql, AnyAlgorithm>;
 
-    const NANOS_PER_MOMENT: u64 = 1;
-
     fn start() -> Self {
         let server = PostgresServer::start();
         let store = PostgreSql::open(&server.url()).expect("a URL");

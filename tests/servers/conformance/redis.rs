@@ -25,8 +25,6 @@ struct BehindProxy {
 impl Store for BehindProxy {
     type Limit = Cas<Redis, AnyAlgorithm>;
 
-    const NANOS_PER_MOMENT: u64 = NANOS_PER_MOMENT;
-
     fn start() -> Self {
         let server = RedisServer::start();
         let proxy = Proxy::before(Protocol::Redis, server.port());
@@ -104,9 +102,6 @@ fn each_check_under_faults_finds_its_mistake() {
 
 crate::suite::fleet::check_fleet!(super::BehindProxy);
 crate::suite::check_vectors!(BehindProxy);
-
-/// Redis counts in microseconds.
-const NANOS_PER_MOMENT: u64 = 1_000;
 
 fn limiter(
     redis: Redis,

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use tower_throttle::algorithm::AnyAlgorithm;
+use tower_throttle::clock::Tick;
 use tower_throttle::store::cas::CasStore;
 use tower_throttle::store::fleet::{FleetBuilder, FleetLimiter, Mode};
 use tower_throttle::store::remote::{BreakerCounts, StoreLimiter};
@@ -40,8 +41,6 @@ pub(crate) struct OfOne<S, M>(S, PhantomData<M>);
 impl<S: Port, M: Mode> Store for OfOne<S, M> {
     type Limit = FleetLimiter<S::Port, AnyAlgorithm, M>;
 
-    const NANOS_PER_MOMENT: u64 = 1;
-
     fn start() -> Self {
         Self(S::start(), PhantomData)
     }
@@ -55,8 +54,8 @@ impl<S: Port, M: Mode> Store for OfOne<S, M> {
         built.expect("a limit")
     }
 
-    fn advance(&self, span: Duration) {
-        self.0.advance(span);
+    fn pass(&self, span: Duration) -> Option<Tick> {
+        self.0.pass(span)
     }
 
     fn loses_states(fault: Fault) -> bool {
@@ -84,7 +83,7 @@ async fn taken<S: Store>(store: &S, limit: &S::Limit, most: u64) -> Result<u64, 
                 if wait > 100 * INTERVAL {
                     return Ok(taken);
                 }
-                store.advance(wait);
+                store.pass(wait);
                 sleep(wait).await;
             }
             Err(error) if error.is_transient() => sleep(INTERVAL).await,
@@ -109,7 +108,7 @@ async fn take<S: Store>(store: &S, limit: &S::Limit, units: u64) -> Result<Vec<D
                 return Err(format!("{} of {units}", admitted.len()));
             }
             _ => {
-                store.advance(INTERVAL);
+                store.pass(INTERVAL);
                 sleep(INTERVAL).await;
             }
         }
@@ -297,8 +296,6 @@ impl<L: StoreLimiter> StoreLimiter for IdleLimit<L> {
 impl<S: Store> Store for Idle<S> {
     type Limit = IdleLimit<S::Limit>;
 
-    const NANOS_PER_MOMENT: u64 = S::NANOS_PER_MOMENT;
-
     fn start() -> Self {
         Self(S::start())
     }
@@ -307,8 +304,8 @@ impl<S: Store> Store for Idle<S> {
         IdleLimit(self.0.limit(policy, algorithm, deadline))
     }
 
-    fn advance(&self, span: Duration) {
-        self.0.advance(span);
+    fn pass(&self, span: Duration) -> Option<Tick> {
+        self.0.pass(span)
     }
 
     fn inflict(&mut self, fault: Fault) -> bool {

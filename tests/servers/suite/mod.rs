@@ -6,10 +6,10 @@
 use std::time::Duration;
 
 use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
+use tower_throttle::clock::Tick;
 use tower_throttle::store::{Backend, Op};
 use tower_throttle::{
-    Decision, FixedWindow, LeakyBucket, Lockout, Quota, SlidingGrid, SlidingLog, SlidingWindow,
-    TokenBucket,
+    FixedWindow, LeakyBucket, Lockout, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
 };
 
 pub(crate) mod chaos;
@@ -25,22 +25,16 @@ use self::vectors::Replay;
 pub(crate) trait Store: Sized + 'static {
     type Limit: Backend<str> + Clone;
 
-    /// The unit of its moments and waits.
-    const NANOS_PER_MOMENT: u64;
-
     /// An empty store.
     fn start() -> Self;
 
     /// A limit under a policy name, without a cache of denials.
     fn limit(&self, policy: &str, algorithm: AnyAlgorithm, deadline: Duration) -> Self::Limit;
 
-    /// The moment of a decision in nanoseconds, by the store's clock.
-    fn moment(&self, decision: &Decision) -> u64 {
-        decision.receipt().moment()
+    /// Lets time pass, if it does not by itself, and returns the present moment then.
+    fn pass(&self, _span: Duration) -> Option<Tick> {
+        None
     }
-
-    /// Lets time pass, if it does not by itself.
-    fn advance(&self, _span: Duration) {}
 
     /// How `examples/replay` decides in the store, for [`check_vectors`].
     fn replay(&self) -> Replay {
@@ -116,8 +110,6 @@ pub(crate) struct OneTooMany<S>(S);
 impl<S: Store> Store for OneTooMany<S> {
     type Limit = S::Limit;
 
-    const NANOS_PER_MOMENT: u64 = S::NANOS_PER_MOMENT;
-
     fn start() -> Self {
         Self(S::start())
     }
@@ -129,12 +121,8 @@ impl<S: Store> Store for OneTooMany<S> {
         self.0.limit(policy, algorithm, deadline)
     }
 
-    fn moment(&self, decision: &Decision) -> u64 {
-        self.0.moment(decision)
-    }
-
-    fn advance(&self, span: Duration) {
-        self.0.advance(span);
+    fn pass(&self, span: Duration) -> Option<Tick> {
+        self.0.pass(span)
     }
 
     fn loses_states(fault: Fault) -> bool {

@@ -6,7 +6,7 @@ use redis::cluster::ClusterClientBuilder;
 use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::{cas::Cas, redis::Redis};
 
-use super::{NANOS_PER_MOMENT, has_harmed, heal, inflict, limiter};
+use super::{has_harmed, heal, inflict, limiter};
 use crate::proxy::Proxy;
 use crate::redis_cluster::{announce, behind_proxies, cluster};
 use crate::redis_server::RedisServer;
@@ -19,8 +19,6 @@ struct InCluster {
 
 impl Store for InCluster {
     type Limit = Cas<Redis, AnyAlgorithm>;
-
-    const NANOS_PER_MOMENT: u64 = NANOS_PER_MOMENT;
 
     fn start() -> Self {
         let nodes = cluster(0);

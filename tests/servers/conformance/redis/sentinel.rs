@@ -6,7 +6,7 @@ use redis::sentinel::{SentinelClient, SentinelServerType};
 use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::{cas::Cas, redis::Redis};
 
-use super::{NANOS_PER_MOMENT, harm, has_harmed, limiter};
+use super::{harm, has_harmed, limiter};
 use crate::proxy::{Protocol, Proxy};
 use crate::redis_server::{RedisServer, reached};
 use crate::replicas::{PRIMARY, follow, sentinels, sentinels_naming};
@@ -32,8 +32,6 @@ impl BehindSentinels {
 
 impl Store for BehindSentinels {
     type Limit = Cas<Redis, AnyAlgorithm>;
-
-    const NANOS_PER_MOMENT: u64 = NANOS_PER_MOMENT;
 
     fn start() -> Self {
         let primary = RedisServer::start();

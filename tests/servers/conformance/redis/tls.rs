@@ -6,7 +6,7 @@ use redis::{Client, TlsCertificates};
 use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::{cas::Cas, redis::Redis};
 
-use super::{NANOS_PER_MOMENT, has_harmed, heal, inflict, limiter};
+use super::{has_harmed, heal, inflict, limiter};
 use crate::proxy::{Protocol, Proxy};
 use crate::redis_tls::TlsServer;
 use crate::suite::{Fault, Store};
@@ -18,8 +18,6 @@ struct OverTls {
 
 impl Store for OverTls {
     type Limit = Cas<Redis, AnyAlgorithm>;
-
-    const NANOS_PER_MOMENT: u64 = NANOS_PER_MOMENT;
 
     fn start() -> Self {
         let tls = TlsServer::start();

@@ -1,1 +1,0 @@
-//! An algorithm of a user that queues requests.
