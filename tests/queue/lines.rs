@@ -1,15 +1,14 @@
-//! When each queued request is released.
+//! Calls that are polled late, too early or never, and a service that fails.
 
 use std::{
     sync::{Arc, Mutex},
     task::{Context, Poll},
-    time::Duration,
 };
 
 use tower::{Service, ServiceBuilder, layer::layer_fn};
-use tower_throttle::{AsError, LeakyBucket, Lockout, Quota, RateLimitLayer, RateLimited, WarmUp};
+use tower_throttle::{AsError, LeakyBucket, Quota, RateLimitLayer};
 
-use crate::support::{Boxed, Call, Harness, Job, Record, cancel, key, pass};
+use crate::support::{Boxed, Harness, Job, Record, key, pass};
 
 /// A harness whose layer has the key `key` and the cost `job.cost`.
 macro_rules! harness {
@@ -21,131 +20,6 @@ macro_rules! harness {
                 .respond(AsError),
         )
     };
-}
-
-async fn denied(call: Call) -> RateLimited {
-    let error = call.await.unwrap().unwrap_err();
-    error.downcast_ref::<RateLimited>().unwrap().clone()
-}
-
-/// Shows promises 25, 59.
-#[tokio::test(start_paused = true)]
-async fn a_leaky_bucket_releases_one_per_interval() {
-    let harness = harness!(LeakyBucket::new(Quota::per_second(2).burst(1)), 20);
-    let _calls = harness.send_all(0..5).await;
-    pass(5_000).await;
-    assert_eq!(
-        harness.served(),
-        [(0, 0), (1, 500), (2, 1_000), (3, 1_500), (4, 2_000)]
-    );
-}
-
-/// Shows promise 26.
-#[tokio::test(start_paused = true)]
-async fn a_warm_up_releases_faster_and_faster() {
-    let warm = WarmUp::new(Quota::per_second(2), Duration::from_secs(4));
-    let harness = harness!(warm, 20);
-    let _calls = harness.send_all(0..5).await;
-    pass(10_000).await;
-    let expected = [(0, 0), (1, 1_375), (2, 2_500), (3, 3_375), (4, 4_000)];
-    assert_eq!(harness.served(), expected);
-}
-
-/// Shows promise 62.
-#[tokio::test(start_paused = true)]
-async fn a_cancelled_request_frees_the_last_slot() {
-    let harness = harness!(LeakyBucket::new(Quota::per_second(1).burst(1)), 20);
-    let mut calls = harness.send_all(0..6).await;
-    pass(1_500).await;
-    assert_eq!(harness.served(), [(0, 0), (1, 1_000)]);
-    // The third request was due at 2 s. All behind it are released a second earlier.
-    cancel(calls.remove(2)).await;
-    // A new request is released after them.
-    let _last = harness.send(9).await;
-    pass(10_000).await;
-    let expected = [
-        (0, 0),
-        (1, 1_000),
-        (3, 2_000),
-        (4, 3_000),
-        (5, 4_000),
-        (9, 5_000),
-    ];
-    assert_eq!(harness.served(), expected);
-}
-
-/// Shows promise 10.
-#[tokio::test(start_paused = true)]
-async fn thirds_of_a_nanosecond_are_not_lost_by_refunds() {
-    let harness = harness!(LeakyBucket::new(Quota::per_second(3).burst(2)), 1_000);
-    let _first = harness.send_of(0, 2).await;
-    let calls = harness.send_all(1..301).await;
-    let _last = harness.send(999).await;
-    for call in calls {
-        cancel(call).await;
-    }
-    pass(10_000).await;
-    let served = harness.times();
-    assert_eq!(served.len(), 2);
-    // 333,333,333 and a third; timers fire at whole milliseconds.
-    assert_eq!(served[1], (999, 334_000));
-}
-
-/// Shows promise 59.
-#[tokio::test(start_paused = true)]
-async fn each_key_has_its_own_queue() {
-    let harness = harness!(LeakyBucket::new(Quota::per_second(1).burst(1)), 20);
-    let _a = harness.send_all(0..3).await;
-    let mut b = harness.send_all(1_000..1_003).await;
-    cancel(b.remove(1)).await;
-    pass(10_000).await;
-    let expected = [(0, 0), (1_000, 0), (1, 1_000), (1_002, 1_000), (2, 2_000)];
-    let mut served = harness.served();
-    served.sort_unstable_by_key(|(name, time)| (*time, *name));
-    assert_eq!(served, expected);
-}
-
-/// Shows promise 59.
-#[tokio::test(start_paused = true)]
-async fn a_new_request_does_not_overtake_even_if_the_limiter_would_admit_it() {
-    let layer = RateLimitLayer::new(key, LeakyBucket::new(Quota::per_second(1).burst(1)))
-        .queue(20)
-        .respond(AsError);
-    let harness = Harness::new(&layer);
-    let _calls = harness.send_all(0..3).await;
-    // The limiter forgets the key and would admit the next request at once.
-    layer.handle().reset(&0_u32).await.unwrap();
-    let _next = harness.send(9).await;
-    // Its moment is passed to the first waiter.
-    assert_eq!(harness.served(), [(0, 0), (1, 0)]);
-    pass(10_000).await;
-    assert_eq!(harness.served(), [(0, 0), (1, 0), (2, 1_000), (9, 2_000)]);
-}
-
-/// Shows promise 61.
-#[tokio::test(start_paused = true)]
-async fn a_request_that_would_wait_too_long_is_denied_at_once() {
-    let bucket = LeakyBucket::new(Quota::per_second(1).burst(1));
-    let layer = RateLimitLayer::new(key, bucket).queue(50).respond(AsError);
-    let harness = Harness::new(&layer.max_wait(Duration::from_millis(2_500)));
-    let _calls = harness.send_all(0..3).await;
-    pass(100).await;
-    let late = harness.send(3).await;
-    assert!(late.is_finished(), "denied at once");
-    // It would be released at 3 s, and is accepted once that is 2.5 s away.
-    assert_eq!(
-        denied(late).await.retry_after(),
-        Some(Duration::from_millis(400))
-    );
-    pass(399).await;
-    assert!(harness.send(4).await.is_finished());
-    pass(1).await;
-    assert!(!harness.send(5).await.is_finished());
-    pass(10_000).await;
-    assert_eq!(
-        harness.served(),
-        [(0, 0), (1, 1_000), (2, 2_000), (5, 3_000)]
-    );
 }
 
 /// The future of a call that has joined its queue and was not polled.
@@ -266,21 +140,4 @@ async fn a_turn_is_used_up_by_a_request_whose_service_then_fails() {
     let error = calls.remove(1).await.unwrap().unwrap_err();
     assert_eq!(error.to_string(), "not ready");
     assert_eq!(harness.served(), [(0, 0), (2, 2_000), (3, 3_000)]);
-}
-
-/// Shows promise 224.
-#[tokio::test(start_paused = true)]
-async fn a_lockout_counts_the_denials_of_a_full_queue() {
-    let bucket = LeakyBucket::new(Quota::per_second(1).burst(1));
-    let lockout = Lockout::new(Quota::per_minute(2)).after_denials_of(bucket);
-    let layer = RateLimitLayer::new(key, lockout).queue(1).respond(AsError);
-    let harness = Harness::new(&layer);
-    let _calls = harness.send_all(0..2).await;
-    for call in harness.send_all(2..4).await {
-        denied(call).await;
-    }
-    pass(20_000).await;
-    let blocked = denied(harness.send(4).await).await;
-    assert_eq!(blocked.retry_after(), Some(Duration::from_secs(40)));
-    assert_eq!(harness.served(), [(0, 0), (1, 1_000)]);
 }

@@ -2,15 +2,14 @@
 #![cfg(feature = "tokio")]
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-mod changes;
 mod crowds;
 mod lines;
 mod model;
-mod order;
-mod own;
 mod runtimes;
 mod seats;
 mod servers;
 mod support;
+mod table;
+mod timeouts;
 
 use test_support::{computed, random};

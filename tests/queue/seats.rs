@@ -1,12 +1,8 @@
 //! Seats: a service is ready while one is free.
 
-use std::time::Duration;
-
 use tokio_test::{assert_pending, assert_ready_ok, task};
 use tower::ServiceExt;
-use tower_throttle::{
-    AsError, Global, LeakyBucket, Local, Quota, RateLimitLayer, RateLimited, queue::WhenFull,
-};
+use tower_throttle::{AsError, Global, LeakyBucket, Local, Quota, RateLimitLayer};
 
 use crate::support::{Harness, Job, cancel, pass, poll_ready, settle};
 
@@ -86,27 +82,6 @@ async fn a_seat_waiter_is_not_overtaken() {
     let mut barges = task::spawn(harness.service.clone());
     assert_pending!(poll_ready(&mut barges));
     assert_ready_ok!(poll_ready(&mut first));
-}
-
-/// Shows promise 68.
-#[tokio::test(start_paused = true)]
-async fn a_full_queue_can_deny_instead() {
-    let harness = Harness::new(&layer(2).when_full(WhenFull::Deny));
-    let calls = harness.send_all(0..3).await;
-    let over = harness.send(3).await;
-    assert!(over.is_finished());
-    let error = over.await.unwrap().unwrap_err();
-    let limited = error.downcast_ref::<RateLimited>().unwrap();
-    assert_eq!(limited.retry_after(), Some(Duration::from_secs(3)));
-    pass(1_500).await;
-    // One was released, so a seat is free. The denied request leaves no gap.
-    let next = harness.send(4).await;
-    pass(10_000).await;
-    assert_eq!(
-        harness.served(),
-        [(0, 0), (1, 1_000), (2, 2_000), (4, 3_000)]
-    );
-    drop((calls, next));
 }
 
 /// Shows promise 68.

@@ -40,6 +40,13 @@ impl Record {
             served: Arc::default(),
         }
     }
+
+    /// The requests served so far, with the time in milliseconds.
+    pub(crate) fn served(&self) -> Served {
+        let served = self.served.lock().unwrap();
+        let in_millis = served.iter().map(|(name, time)| (*name, time / 1_000));
+        in_millis.collect()
+    }
 }
 
 impl Service<Job> for Record {
@@ -81,11 +88,7 @@ where
 
     /// Sends a request and runs it as far as it can go.
     pub(crate) async fn send(&self, name: u32) -> Call {
-        self.send_of(name, 1).await
-    }
-
-    pub(crate) async fn send_of(&self, name: u32, cost: u64) -> Call {
-        let call = tokio::spawn(self.service.clone().oneshot(Job { name, cost }));
+        let call = tokio::spawn(self.service.clone().oneshot(Job { name, cost: 1 }));
         settle().await;
         call
     }
@@ -100,11 +103,7 @@ where
 
     /// The requests served so far, with the time in milliseconds.
     pub(crate) fn served(&self) -> Served {
-        let served = self.record.served.lock().unwrap().clone();
-        served
-            .into_iter()
-            .map(|(name, time)| (name, time / 1_000))
-            .collect()
+        self.record.served()
     }
 
     /// The same in microseconds.
