@@ -165,6 +165,12 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
     fn limits(&self) -> usize {
         self.quotas().len()
     }
+
+    /// Of how many backends it consists, each of which may take a cost: of two or more if it is a
+    /// [`Fallback`](crate::store::Fallback). One that wraps another returns the number of that.
+    fn backends(&self) -> u32 {
+        1
+    }
 }
 
 /// A backend whose type only the program knows, such as an `Arc<dyn Backend<K, Future = F>>`, is one too.
@@ -213,6 +219,10 @@ impl<K: ?Sized, B: Backend<K> + ?Sized> Backend<K> for Arc<B> {
 
     fn limits(&self) -> usize {
         (**self).limits()
+    }
+
+    fn backends(&self) -> u32 {
+        (**self).backends()
     }
 }
 

@@ -195,81 +195,10 @@ impl Decision {
     }
 }
 
-/// A [`Decision`] in half the memory, for storing it. Durations of 584 years or more become `MAX`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CompactDecision {
-    limit: u64,
-    remaining: u64,
-    reset_ns: u64,
-    /// The wait of the request, or the time after which it may be retried.
-    span_ns: u64,
-    policy: u32,
-    kind: CompactVerdict,
-}
-
-/// The verdict of a decision, and the meaning of its `span_ns`.
-#[derive(Clone, Copy, Debug)]
-enum CompactVerdict {
-    Admit,
-    Wait,
-    DenyRetry,
-    Deny,
-}
-
-impl CompactDecision {
-    #[inline]
-    pub(crate) fn new(decision: &Decision) -> Self {
-        let (kind, span) = match (decision.verdict, decision.retry_after) {
-            (Verdict::Admit, _) => (CompactVerdict::Admit, Duration::ZERO),
-            (Verdict::Wait(wait), _) => (CompactVerdict::Wait, wait),
-            (Verdict::Deny, Some(retry)) => (CompactVerdict::DenyRetry, retry),
-            (Verdict::Deny, None) => (CompactVerdict::Deny, Duration::ZERO),
-        };
-        Self {
-            limit: decision.limit,
-            remaining: decision.remaining(),
-            reset_ns: duration_to_nanos(decision.reset_after),
-            span_ns: duration_to_nanos(span),
-            policy: u32::try_from(decision.policy).unwrap_or(u32::MAX),
-            kind,
-        }
-    }
-
-    pub(crate) fn get(self) -> Decision {
-        let (span, reset_after) = (duration(self.span_ns), duration(self.reset_ns));
-        let (verdict, retry_after) = match self.kind {
-            CompactVerdict::Admit => (Verdict::Admit, None),
-            CompactVerdict::Wait => (Verdict::Wait(span), None),
-            CompactVerdict::DenyRetry => (Verdict::Deny, Some(span)),
-            CompactVerdict::Deny => (Verdict::Deny, None),
-        };
-        Decision {
-            retry_after,
-            reset_after,
-            policy: self.policy as usize,
-            ..Decision::new(verdict, self.limit, self.remaining, None, 0)
-        }
-    }
-}
-
 /// Rounded up: what waits for the rounded time has waited long enough.
 pub(crate) const fn ceil_seconds(span: Duration) -> u64 {
     span.as_secs()
         .saturating_add((span.subsec_nanos() > 0) as u64)
-}
-
-fn duration_to_nanos(span: Duration) -> u64 {
-    let whole = span.as_secs().checked_mul(1_000_000_000);
-    let ns = whole.and_then(|whole| whole.checked_add(u64::from(span.subsec_nanos())));
-    ns.unwrap_or(u64::MAX)
-}
-
-fn duration(ns: u64) -> Duration {
-    if ns == u64::MAX {
-        Duration::MAX
-    } else {
-        Duration::from_nanos(ns)
-    }
 }
 
 impl Remaining {
@@ -310,50 +239,5 @@ impl Eq for Taken {}
 impl fmt::Debug for Taken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SPANS: [Duration; 6] = [
-        Duration::ZERO,
-        Duration::from_nanos(1),
-        Duration::from_nanos(1_999_999_999),
-        Duration::from_secs(86_400),
-        Duration::from_nanos(u64::MAX - 1),
-        Duration::MAX,
-    ];
-
-    fn all_decisions() -> impl Iterator<Item = Decision> {
-        let verdicts = SPANS.into_iter().flat_map(|span| {
-            [
-                (Verdict::Admit, None),
-                (Verdict::Wait(span), None),
-                (Verdict::Deny, Some(span)),
-                (Verdict::Deny, None),
-            ]
-        });
-        verdicts.flat_map(|(verdict, retry_after)| {
-            SPANS.map(|reset_after| Decision {
-                verdict,
-                retry_after,
-                reset_after,
-                policy: 3,
-                ..Decision::new(Verdict::Admit, 100, 7, None, 0)
-            })
-        })
-    }
-
-    #[test]
-    fn a_compact_decision_converts_back_unchanged() {
-        assert_eq!(all_decisions().count(), 144);
-        for decision in all_decisions() {
-            assert_eq!(CompactDecision::new(&decision).get(), decision);
-        }
-        let quotient = Decision::new(Verdict::Admit, 100, 0, None, 1)
-            .with_remaining_ratio(100, NonZeroU64::new(3).unwrap());
-        assert_eq!(CompactDecision::new(&quotient).get(), quotient);
     }
 }

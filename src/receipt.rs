@@ -30,37 +30,22 @@
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Receipt {
-    /// One that passed a fallback also says which backend of the fallback took the cost; see
-    /// [`Receipt::taken_by`].
     moment: u64,
+    /// Which of the backends of a [`Fallback`](crate::store::Fallback) took the cost, counted through all that are
+    /// nested in it. `None`: the one that decides now.
+    backend: Option<u32>,
 }
-
-/// Which backend of a fallback took a cost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Taker {
-    /// Not said: whichever decides now.
-    Any,
-    Primary,
-    Secondary,
-    /// The moment is lost.
-    Lost,
-}
-
-/// The cost was taken long ago.
-const LOST: u64 = 0;
-
-/// [`Receipt::NOW`] in the moment of a fallback.
-const NOW_IN_FALLBACK: u64 = (u64::MAX >> 1) - 1;
 
 impl Receipt {
     /// The cost was taken just now: all of it is given back.
-    pub const NOW: Self = Self { moment: u64::MAX };
+    pub const NOW: Self = Self::at(u64::MAX);
 
     /// The receipt of a backend of your own that took a cost at `moment`, by its own clock and in
     /// its own unit.
     #[inline]
     pub const fn at(moment: u64) -> Self {
-        Self { moment }
+        let backend = None;
+        Self { moment, backend }
     }
 
     /// The moment that the backend passed to [`at`](Self::at); `u64::MAX` for [`NOW`](Self::NOW).
@@ -69,40 +54,27 @@ impl Receipt {
         self.moment
     }
 
-    /// The receipt of a fallback whose backend `taker` gave this one.
-    ///
-    /// The moment is one more than that of the backend, moved left by a bit. The lowest bit is set if
-    /// the primary backend took the cost. A moment that does not fit is lost, so the cost stays
-    /// taken: after eight chained fallbacks if the clock has run for a year of nanoseconds, and after
-    /// three for the time of a server.
-    pub(crate) const fn taken_by(mut self, taker: Taker) -> Self {
-        let own = match self.moment {
-            u64::MAX => NOW_IN_FALLBACK,
-            moment => moment.saturating_add(1),
-        };
-        self.moment = match taker {
-            Taker::Any => u64::MAX,
-            _ if self.moment < u64::MAX && own >= NOW_IN_FALLBACK => LOST,
-            Taker::Primary => own << 1 | 1,
-            Taker::Secondary => own << 1,
-            Taker::Lost => LOST,
-        };
-        self
+    /// The receipt of a fallback, given that of one of its two backends, the primary of which consists of so many.
+    pub(crate) fn of_one(self, is_secondary: bool, primaries: u32) -> Self {
+        let own = self.backend.unwrap_or(0);
+        if !is_secondary && own >= primaries {
+            // A wrapper has not said of how many it consists. What was taken at this moment is not given back.
+            return Self::at(0).of_one(false, 1);
+        }
+        let before = if is_secondary { primaries } else { 0 };
+        let backend = Some(own.saturating_add(before));
+        Self { backend, ..self }
     }
 
-    /// Which backend of a fallback took the cost, and the receipt of that backend.
-    pub(crate) const fn split_taker(mut self) -> (Taker, Self) {
-        let taker = match self.moment {
-            u64::MAX => return (Taker::Any, self),
-            0 | 1 => return (Taker::Lost, self),
-            moment if moment % 2 == 1 => Taker::Primary,
-            _ => Taker::Secondary,
+    /// Whether the secondary backend of a fallback took the cost, and its own receipt. The opposite of
+    /// [`of_one`](Self::of_one).
+    pub(crate) fn split(self, primaries: u32) -> (Option<bool>, Self) {
+        let Some(own) = self.backend else {
+            return (None, self);
         };
-        self.moment = match self.moment >> 1 {
-            NOW_IN_FALLBACK => u64::MAX,
-            own => own - 1,
-        };
-        (taker, self)
+        let behind = own.checked_sub(primaries);
+        let backend = Some(behind.unwrap_or(own));
+        (Some(behind.is_some()), Self { backend, ..self })
     }
 }
 
@@ -116,37 +88,29 @@ impl Default for Receipt {
 mod tests {
     use super::*;
 
+    /// Two fallbacks as the backends of a third one.
+    ///
     /// Shows promise 12.
     #[test]
-    fn every_fallback_of_a_chain_finds_its_taker_or_that_it_is_lost() {
-        let year = 365 * 86_400 * 1_000_000_000;
-        for (moment, least_depth) in [
-            (0, 60),
-            (1, 60),
-            (year, 8),
-            (1_763_000_000_000_000, 12),
-            (u64::MAX - 1, 0),
-            (u64::MAX, 1),
-        ] {
-            for depth in 0..70 {
-                let taker = |level: usize| match level % 3 {
-                    0 => Taker::Primary,
-                    _ => Taker::Secondary,
-                };
-                let mut rest =
-                    (0..depth).fold(Receipt::at(moment), |own, level| own.taken_by(taker(level)));
-                let is_known = (0..depth).rev().all(|level| {
-                    let (found, own) = rest.split_taker();
-                    rest = own;
-                    assert!([taker(level), Taker::Lost].contains(&found), "{moment}");
-                    found == taker(level)
-                });
-                assert!(is_known || depth > least_depth, "{moment} at {depth}");
-                assert!(
-                    !is_known || rest == Receipt::at(moment),
-                    "{moment} at {depth}"
-                );
+    fn a_receipt_finds_the_backend_that_took_the_cost() {
+        for moment in [0, 1, u64::MAX - 1, u64::MAX] {
+            for (outer, inner, number) in [
+                (false, false, 0),
+                (false, true, 1),
+                (true, false, 2),
+                (true, true, 3),
+            ] {
+                let own = Receipt::at(moment);
+                let of_inner = own.of_one(inner, 1);
+                let of_outer = of_inner.of_one(outer, 2);
+                assert_eq!((of_outer.moment, of_outer.backend), (moment, Some(number)));
+                assert_eq!(of_outer.split(2), (Some(outer), of_inner));
+                assert_eq!(of_inner.split(1).0, Some(inner));
+                assert_eq!(own.split(1), (None, own));
             }
         }
+        // The primary is a wrapper around a fallback, and says that it is one backend.
+        let hidden = Receipt::at(7).of_one(true, 1).of_one(false, 1);
+        assert_eq!((hidden.moment, hidden.split(1).0), (0, Some(false)));
     }
 }

@@ -22,7 +22,7 @@ use super::request::{KeyUsage, PermitRequest, part_of};
 use super::source::{InProcess, PermitSource};
 use super::table::Joined;
 use crate::clock::{Clock, MonotonicClock, MonotonicSleep, Tick, Timer};
-use crate::decision::{CompactDecision, Decision, Verdict};
+use crate::decision::{Decision, Verdict};
 use crate::error::{RateLimited, StoreError};
 use crate::key::Priority;
 use crate::layer::{
@@ -165,7 +165,7 @@ impl<H, P> InFlight<H, P> {
     ) -> Passed {
         entry.0 = Stage::Has(self.ticket(permit, |_| usage.in_flight));
         Passed {
-            decision: figures.then(|| CompactDecision::new(&usage.decision(Verdict::Admit))),
+            decision: figures.then(|| usage.decision(Verdict::Admit)),
             waited,
             ..Passed::AT_ONCE
         }

@@ -4,7 +4,7 @@ use std::mem;
 
 use super::gate::Gate;
 use super::options::LayerOptions;
-use crate::decision::CompactDecision;
+use crate::decision::Decision;
 use crate::respond::ResponseHooks;
 
 /// What a request has of its gate. Dropped while the request waits, it leaves.
@@ -38,7 +38,7 @@ pub(super) enum After<K, G: Gate<K>, R> {
 pub(super) struct Finish<K, G: Gate<K>, R> {
     pub(super) held: Held<K, G>,
     /// If it is stated.
-    pub(super) decision: Option<CompactDecision>,
+    pub(super) decision: Option<Decision>,
     pub(super) respond: R,
 }
 
@@ -74,10 +74,9 @@ impl<K, G: Gate<K>, R> Finish<K, G, R> {
         R: ResponseHooks<Req, K, Res, Err>,
     {
         let Held { gate, key, .. } = &self.held;
-        if let (true, Some(decision), Ok(response)) =
+        if let (true, Some(mut decision), Ok(response)) =
             (R::WRITES_HEADERS, self.decision, &mut *result)
         {
-            let mut decision = decision.get();
             let (policies, rules) = gate.policies(key, &mut decision);
             self.respond.tell(rules, response, &policies, &decision);
         }

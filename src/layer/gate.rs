@@ -13,7 +13,7 @@ use std::{
 pub(crate) use super::preview::Previewing;
 use super::state::{State, UNNAMED};
 use crate::clock::Tick;
-use crate::decision::{CompactDecision, Decision};
+use crate::decision::Decision;
 use crate::error::RateLimited;
 use crate::key::Priority;
 use crate::queue::RequestSeat;
@@ -85,7 +85,7 @@ pub(crate) type SettlePart<'a> = &'a dyn Fn(OwnRules<'_>) -> Settle;
 #[derive(Clone, Copy, Debug)]
 pub struct Passed {
     /// If its [figures](Ask::figures) are read, and there are any.
-    pub(crate) decision: Option<CompactDecision>,
+    pub(crate) decision: Option<Decision>,
     /// It had a place in line.
     pub(crate) waited: bool,
     /// False in an outage, in which nothing has decided.

@@ -22,7 +22,7 @@ use super::rate_entry::{Booked, InLine, RateEntry, RateStage, Ticket};
 use super::state::State;
 use crate::backend::{Backend, IntoBackend, Op};
 use crate::clock::{MonotonicClock, Tick, Timer, nanos};
-use crate::decision::{CompactDecision, Decision, Verdict};
+use crate::decision::{Decision, Verdict};
 use crate::error::{RateLimited, StoreError};
 use crate::queue::{self, Joined, Precedence, Wants};
 use crate::receipt::Receipt;
@@ -148,7 +148,7 @@ impl<L> Rate<L> {
         };
         let is_stated = ask.figures && !decision.is_unlimited();
         Passed {
-            decision: is_stated.then(|| CompactDecision::new(decision)),
+            decision: is_stated.then_some(*decision),
             ..Passed::AT_ONCE
         }
     }
@@ -289,7 +289,7 @@ impl<L> Rate<L> {
         state.lines.count_booked(true);
         *entry = RateStage::Booked(Box::new(Booked {
             until: MonotonicClock.sleep_until(turn),
-            decision: ask.figures.then(|| CompactDecision::new(&decision)),
+            decision: ask.figures.then_some(decision),
             ticket,
             keep: ask.keep,
         }));

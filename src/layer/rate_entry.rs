@@ -3,7 +3,7 @@
 use super::gate::Ask;
 use crate::backend::Op;
 use crate::clock::MonotonicSleep;
-use crate::decision::CompactDecision;
+use crate::decision::Decision;
 use crate::queue::Place;
 use crate::receipt::Receipt;
 use crate::respond::{CostHandle, Settle};
@@ -60,7 +60,7 @@ pub(super) struct InLine {
 pub(super) struct Booked {
     pub(super) until: MonotonicSleep,
     /// If its figures are read.
-    pub(super) decision: Option<CompactDecision>,
+    pub(super) decision: Option<Decision>,
     pub(super) ticket: Ticket,
     pub(super) keep: bool,
 }

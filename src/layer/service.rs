@@ -191,7 +191,7 @@ impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
             self.respond.saw(key, Event::Admitted(ask.cost));
         }
         if let (true, Some(decision)) = (ask.shares, passed.decision) {
-            self.respond.share(request, &decision.get());
+            self.respond.share(request, &decision);
         }
         if self.options.shares_cost {
             if let Some(cost) = self.gate.cost_handle(key, entry) {

@@ -10,7 +10,7 @@ use tower_service::Service;
 use super::after::{After, Finish, Held, POLLED_AFTER_READY};
 use super::gate::{Ask, Gate, MayWait};
 use crate::clock::Tick;
-use crate::decision::CompactDecision;
+use crate::decision::Decision;
 use crate::error::RateLimited;
 use crate::queue::RequestSeat;
 use crate::respond::{Event, ResponseHooks};
@@ -33,7 +33,7 @@ pub(super) struct Rare {
     /// Until when its client will wait.
     until: Option<Tick>,
     /// What is stated of the limit, once the request may go on.
-    decision: Option<CompactDecision>,
+    decision: Option<Decision>,
 }
 
 impl Rare {
@@ -88,7 +88,7 @@ impl<S, K, G: Gate<K>, R, Req> Waiting<S, K, G, R, Req> {
         }
         let mut request = self.request.take().expect(POLLED_AFTER_READY);
         if let (true, Some(decision)) = (self.held.options.share_decision, self.decision()) {
-            self.respond.share(&mut request, &decision.get());
+            self.respond.share(&mut request, &decision);
         }
         if self.held.options.shares_cost {
             let Held {
@@ -101,7 +101,7 @@ impl<S, K, G: Gate<K>, R, Req> Waiting<S, K, G, R, Req> {
         Poll::Ready(Ended::Called(self.service.call(request)))
     }
 
-    fn decision(&self) -> Option<CompactDecision> {
+    fn decision(&self) -> Option<Decision> {
         self.rare.as_ref()?.decision
     }
 

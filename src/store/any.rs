@@ -113,6 +113,14 @@ impl<K, L: Backend<K>> Backend<K> for Any<L> {
     fn plan_of(&self, key: &K) -> Option<(Plan, Vec<Quota>)> {
         self.0.plan_of(key)
     }
+
+    fn limits(&self) -> usize {
+        self.0.limits()
+    }
+
+    fn backends(&self) -> u32 {
+        self.0.backends()
+    }
 }
 
 /// A key that is blocked or has no limit. Operations that decide nothing are those of `rest`.

@@ -13,7 +13,7 @@ use crate::backend::{Backend, Fullness, IntoBackend, Losses, Op};
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::quota::Quota;
-use crate::receipt::Taker;
+use crate::receipt::Receipt;
 use crate::store::events::{SwitchEvent, SwitchLog, count};
 use crate::sync::{AtomicU64, Ordering};
 
@@ -129,13 +129,11 @@ where
 
     fn apply(&self, key: &K, op: Op) -> Self::Future {
         let inner = &self.0;
-        let (taker, op) = split_op(op);
-        let state = match taker {
-            Taker::Any => FallbackState::Primary(inner.primary.apply(key, op)),
-            Taker::Primary => FallbackState::OnlyPrimary(inner.primary.apply(key, op)),
-            Taker::Secondary => FallbackState::Secondary(inner.secondary.apply(key, op)),
-            // It is not known who would have to give the cost back.
-            Taker::Lost => FallbackState::Primary(inner.primary.apply(key, Op::Peek(0))),
+        let (in_secondary, op) = split_op(op, inner.primary.backends());
+        let state = match in_secondary {
+            None => FallbackState::Primary(inner.primary.apply(key, op)),
+            Some(false) => FallbackState::OnlyPrimary(inner.primary.apply(key, op)),
+            Some(true) => FallbackState::Secondary(inner.secondary.apply(key, op)),
         };
         FallbackFuture {
             inner: Arc::clone(inner),
@@ -147,12 +145,11 @@ where
 
     /// Runs `op` on the backend that took the cost, or on the one that decides now.
     fn detach(&self, key: &K, op: Op) {
-        let (taker, op) = split_op(op);
-        match taker {
-            Taker::Lost => {}
-            Taker::Secondary => self.0.secondary.detach(key, op),
-            Taker::Any if self.is_on_secondary() => self.0.secondary.detach(key, op),
-            Taker::Primary | Taker::Any => self.0.primary.detach(key, op),
+        let (in_secondary, op) = split_op(op, self.0.primary.backends());
+        if in_secondary.unwrap_or_else(|| self.is_on_secondary()) {
+            self.0.secondary.detach(key, op);
+        } else {
+            self.0.primary.detach(key, op);
         }
     }
 
@@ -173,6 +170,10 @@ where
 
     fn limits(&self) -> usize {
         self.0.primary.limits()
+    }
+
+    fn backends(&self) -> u32 {
+        self.0.primary.backends() + self.0.secondary.backends()
     }
 }
 
@@ -231,28 +232,16 @@ enum FallbackState<P, S> {
     Secondary(S),
 }
 
-/// The decision with a receipt that says who took its cost.
-fn stamp(decision: Decision, taker: Taker) -> Decision {
-    decision.with_receipt(decision.receipt().taken_by(taker))
-}
-
-/// The backend for an operation, and the operation with its own receipt.
-fn split_op(op: Op) -> (Taker, Op) {
-    match op {
-        Op::Refund(cost, receipt) => {
-            let (taker, own) = receipt.split_taker();
-            (taker, Op::Refund(cost, own))
-        }
-        Op::Cancel(cost, receipt) => {
-            let (taker, own) = receipt.split_taker();
-            (taker, Op::Cancel(cost, own))
-        }
-        Op::Forgive(cost, receipt) => {
-            let (taker, own) = receipt.split_taker();
-            (taker, Op::Forgive(cost, own))
-        }
-        op => (Taker::Any, op),
-    }
+/// Whether the secondary backend took the cost of a refund, and the operation with its own receipt.
+fn split_op(op: Op, primaries: u32) -> (Option<bool>, Op) {
+    let (with, cost, receipt): (fn(u64, Receipt) -> Op, _, _) = match op {
+        Op::Refund(cost, receipt) => (Op::Refund, cost, receipt),
+        Op::Cancel(cost, receipt) => (Op::Cancel, cost, receipt),
+        Op::Forgive(cost, receipt) => (Op::Forgive, cost, receipt),
+        op => return (None, op),
+    };
+    let (in_secondary, own) = receipt.split(primaries);
+    (in_secondary, with(cost, own))
 }
 
 impl<K, P, S> Future for FallbackFuture<K, P, S>
@@ -265,6 +254,13 @@ where
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
+        let primaries = this.inner.primary.backends();
+        let of_one = |is_secondary| {
+            move |decision: Decision| {
+                let own = decision.receipt();
+                decision.with_receipt(own.of_one(is_secondary, primaries))
+            }
+        };
         loop {
             match &mut this.state {
                 FallbackState::Primary(primary) => match Pin::new(primary).poll(cx) {
@@ -279,13 +275,13 @@ where
                         if result.is_ok() {
                             this.inner.record_decider(false);
                         }
-                        return Poll::Ready(result.map(|decision| stamp(decision, Taker::Primary)));
+                        return Poll::Ready(result.map(of_one(false)));
                     }
                 },
                 FallbackState::OnlyPrimary(primary) => return Pin::new(primary).poll(cx),
                 FallbackState::Secondary(secondary) => {
                     let decided = Pin::new(secondary).poll(cx);
-                    return decided.map_ok(|decision| stamp(decision, Taker::Secondary));
+                    return decided.map_ok(of_one(true));
                 }
             }
         }

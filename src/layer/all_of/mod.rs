@@ -22,7 +22,7 @@ use super::gate::{Ask, Gate, Limiting, Look, MayWait, Passed, SettlePart};
 use super::preview::Previewing;
 use super::signals::Outcome;
 use super::state::State;
-use crate::decision::{CompactDecision, Decision};
+use crate::decision::Decision;
 use crate::error::RateLimited;
 use crate::respond::{CostHandle, OwnRules, Policies};
 
@@ -96,9 +96,8 @@ impl<P> AllOf<P> {
             _ if waited => counts.count(Outcome::Waited),
             _ => counts.count(Outcome::Admitted),
         };
-        let decision = decision.filter(|_| ask.figures);
         Passed {
-            decision: decision.as_ref().map(CompactDecision::new),
+            decision: decision.filter(|_| ask.figures),
             waited,
             decided,
             sampled: self.state.counts.is_sampled(),

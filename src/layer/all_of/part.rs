@@ -173,8 +173,7 @@ impl<K, G: Gate<K>> Part for PartOf<'_, K, G> {
             return Ended::default();
         };
         Ended {
-            decision: passed.decision.map(|decision| {
-                let mut decision = decision.get();
+            decision: passed.decision.map(|mut decision| {
                 decision.policy = numbered(decision.policy, self.number);
                 decision
             }),

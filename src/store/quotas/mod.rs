@@ -262,6 +262,18 @@ impl<K: Clone + Send + 'static> Backend<K> for Quotas<K> {
         let plan = if is_default { Plan::Default } else { plan };
         Some((plan, limit.quotas()))
     }
+
+    /// The most that a plan has.
+    fn limits(&self) -> usize {
+        let limits = self.limits().map(Backend::limits);
+        limits.max().unwrap_or_default()
+    }
+
+    /// The most of a plan: a cost is given back under the plan that the key has then.
+    fn backends(&self) -> u32 {
+        let backends = self.limits().map(Backend::backends);
+        backends.max().unwrap_or(1)
+    }
 }
 
 impl<K: 'static> IntoBackend for Quotas<K> {
