@@ -2,7 +2,6 @@
 
 use std::{
     fmt,
-    future::Ready,
     hash::Hash,
     marker::PhantomData,
     pin::Pin,
@@ -26,11 +25,11 @@ use crate::decision::{Decision, Verdict};
 use crate::error::{RateLimited, StoreError};
 use crate::key::Priority;
 use crate::layer::{
-    Ask, Exit, Gate, Limiting, Look, MayWait, OnStoreError, Passed, Preview, Previewing,
-    SettlePart, State, rename,
+    Ask, Exit, Gate, Limiting, Look, MayWait, OnStoreError, Passed, Preview, Previewing, Progress,
+    SettlePart, Settling, State, Told, rename,
 };
 use crate::queue::Order;
-use crate::respond::{Event, OwnRules, Policies, Settle};
+use crate::respond::{Event, Policies, Settle};
 
 /// A limit on concurrency as a layer has it. `H` says how long a request is in flight, and `P` where the permits
 /// are.
@@ -244,7 +243,6 @@ impl<H, P: Clone> Limiting for InFlight<H, P> {
 
 impl<K: Hash, H, P: PermitSource<K>> Gate<K> for InFlight<H, P> {
     type Entry = InFlightEntry;
-    type Settling = Ready<()>;
 
     fn look(&self, key: &K, ask: Ask) -> Look {
         let request = self.request(key, ask);
@@ -273,6 +271,14 @@ impl<K: Hash, H, P: PermitSource<K>> Gate<K> for InFlight<H, P> {
         vec![Box::pin(std::future::ready(Ok(preview)))]
     }
 
+    fn progress(&self, _: &K, entry: &mut InFlightEntry) -> Progress {
+        match entry.0 {
+            Stage::New => Progress::New,
+            Stage::Waits(_) => Progress::Waits,
+            Stage::Has(_) | Stage::Nothing => Progress::Passed,
+        }
+    }
+
     #[inline]
     fn poll_enter(
         &self,
@@ -283,6 +289,7 @@ impl<K: Hash, H, P: PermitSource<K>> Gate<K> for InFlight<H, P> {
         cx: Option<&mut Context<'_>>,
     ) -> Poll<Result<Passed, RateLimited>> {
         if let Stage::New = entry.0 {
+            entry.0 = Stage::Nothing;
             let request = self.request(key, ask);
             let permits = self.permits();
             // The table lets a request of more units than the limit be in flight alone.
@@ -297,16 +304,9 @@ impl<K: Hash, H, P: PermitSource<K>> Gate<K> for InFlight<H, P> {
                     }));
                 }
             }
-            let entered = self.enter(key, ask, request, entry, may_wait);
-            if entered.is_ready() || cx.is_none() {
-                return entered;
-            }
+            return self.enter(key, ask, request, entry, may_wait);
         }
-        match (&entry.0, cx) {
-            (Stage::Waits(_), Some(cx)) => self.poll_wait(entry, cx),
-            (Stage::Waits(_), None) => Poll::Pending,
-            _ => Poll::Ready(Ok(Passed::AT_ONCE)),
-        }
+        cx.map_or(Poll::Pending, |cx| self.poll_wait(entry, cx))
     }
 
     fn leave(&self, _: &K, entry: &mut InFlightEntry) {
@@ -317,12 +317,7 @@ impl<K: Hash, H, P: PermitSource<K>> Gate<K> for InFlight<H, P> {
         entry.0 = Stage::Nothing;
     }
 
-    fn settle(
-        &self,
-        _: &K,
-        entry: &mut InFlightEntry,
-        settle: SettlePart<'_>,
-    ) -> Option<Ready<()>> {
+    fn settle(&self, _: &K, entry: &mut InFlightEntry, settle: SettlePart<'_>) -> Option<Settling> {
         let Stage::Has(ticket) = &mut entry.0 else {
             return None;
         };
@@ -334,10 +329,14 @@ impl<K: Hash, H, P: PermitSource<K>> Gate<K> for InFlight<H, P> {
         None
     }
 
-    fn policies(&self, _: &K, decision: &mut Decision) -> (Arc<Policies>, OwnRules<'_>) {
+    fn limits(&self, _: &K) -> usize {
+        1
+    }
+
+    fn policies(&self, _: &K, decision: Decision, told: Told<'_>) {
         let limit = decision.limit;
         let make = |name: &str| Policies::at_once(name, limit);
-        (self.state.policies(limit, &make), None)
+        told(None, &self.state.policies(limit, &make), &decision);
     }
 }
 
@@ -366,7 +365,6 @@ impl<H, P> InFlight<H, P> {
     {
         if request.units == 0 {
             let _ = self.state.record_admitted(request.units);
-            entry.0 = Stage::Nothing;
             return Poll::Ready(Ok(Passed::AT_ONCE));
         }
         let Options {

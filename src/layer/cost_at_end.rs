@@ -10,8 +10,8 @@
 
 use std::{hash::Hash, sync::Arc};
 
-use super::rate_entry::Ticket;
 use super::state::State;
+use super::ticket::Ticket;
 use crate::backend::Backend;
 use crate::respond::{CostHandle, CostMeter, Settle};
 use crate::sync::{Mutex, lock};

@@ -1,8 +1,15 @@
-//! The response future: one request from the decision to its response.
+//! The response future: one request from its gate to its response.
+//!
+//! ```text
+//! Asking ---> Waiting ---> Inner ---> (Settling) ---> the response
+//!    \                       ^
+//!     +--> Denied            +--- a request that its gate admits at once begins here
+//! ```
 
 use std::{
     fmt,
     future::Future,
+    mem,
     pin::Pin,
     task::{Context, Poll, ready},
 };
@@ -10,11 +17,14 @@ use std::{
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::after::{After, POLLED_AFTER_READY};
-use super::gate::{Exit, Gate};
-use super::waiting::{Ended, Waiting};
+use super::gate::{Ask, Exit, Gate, Limiting, MayWait, Passed, Settling};
+use super::options::LayerOptions;
+use crate::clock::Tick;
+use crate::decision::Decision;
+use crate::error::RateLimited;
 use crate::key::KeyExtractor;
-use crate::respond::ResponseHooks;
+use crate::queue::RequestSeat;
+use crate::respond::{Event, ResponseHooks};
 
 pin_project! {
     /// The response of a [`Limit`](super::Limit).
@@ -53,8 +63,10 @@ pin_project! {
     where
         G: Gate<K>,
     {
-        /// For the limit, then for the service.
-        Waiting { waiting: Option<Waiting<S, K, G, R, Req>> },
+        /// In a line, or until a server has decided.
+        Asking { own: Option<Waiting<S, K, G, R, Req>> },
+        /// Admitted, until the inner service is ready.
+        Waiting { own: Option<Waiting<S, K, G, R, Req>> },
         /// The inner service has the request.
         Inner {
             // Dropped before what is held: the request is in flight until then.
@@ -62,15 +74,60 @@ pin_project! {
             future: F,
             after: After<K, G, R>,
         },
-        /// The response is ready, and the gate is settling the cost.
+        /// The response is ready, and a server settles the cost.
         Settling {
-            future: Box<G::Settling>,
+            future: Settling,
             ended: Option<(G::Entry, Res)>,
         },
-        /// The result is known.
-        Done { result: Option<Res> },
+        /// Denied: the answer is known.
+        Denied { result: Option<Res> },
     }
 }
+
+/// A request that waits, and what it needs to go on, such as a clone of the service.
+pub(super) struct Waiting<S, K, G: Gate<K>, R, Req> {
+    pub(super) service: S,
+    /// Taken when the request leaves the limit.
+    pub(super) request: Option<Req>,
+    pub(super) held: Held<K, G>,
+    pub(super) ask: Ask,
+    pub(super) options: LayerOptions,
+    pub(super) seat: RequestSeat,
+    /// Boxed, as many requests may wait, and few have any of it.
+    pub(super) rare: Option<Box<Rare>>,
+    pub(super) respond: R,
+}
+
+#[derive(Default)]
+pub(super) struct Rare {
+    /// Until when its client will wait.
+    pub(super) until: Option<Tick>,
+    /// What is stated of the limit, once the request may go on.
+    pub(super) decision: Option<Decision>,
+}
+
+/// What a request has of its gate. Dropped while the request waits, it leaves.
+pub(super) struct Held<K, G: Gate<K>> {
+    pub(super) gate: G,
+    pub(super) key: K,
+    pub(super) entry: G::Entry,
+    pub(super) waits: bool,
+}
+
+/// What there is to do once there is a response.
+pub(super) enum After<K, G: Gate<K>, R> {
+    Nothing,
+    /// What is held is released.
+    Release(G::Entry),
+    /// The response states the limit, if there is a decision, and the cost is settled.
+    Finish {
+        held: Held<K, G>,
+        decision: Option<Decision>,
+        respond: R,
+    },
+}
+
+const POLLED_AFTER_READY: &str = "the future was polled again after it had been ready";
 
 impl<S, K, G, R, Req> ResponseFuture<S, K, G, R, Req>
 where
@@ -84,19 +141,15 @@ where
         Self { step }
     }
 
-    pub(super) const fn done(result: Result<S::Response, S::Error>) -> Self {
+    pub(super) const fn denied(result: Result<S::Response, S::Error>) -> Self {
         let result = Some(result);
-        Self {
-            step: Step::Done { result },
-        }
+        let step = Step::Denied { result };
+        Self { step }
     }
 
-    pub(super) const fn waiting(waiting: Waiting<S, K::Key, G, R, Req>) -> Self {
-        Self {
-            step: Step::Waiting {
-                waiting: Some(waiting),
-            },
-        }
+    pub(super) const fn asking(own: Waiting<S, K::Key, G, R, Req>) -> Self {
+        let step = Step::Asking { own: Some(own) };
+        Self { step }
     }
 }
 
@@ -137,59 +190,237 @@ where
         R: ResponseHooks<Req, K::Key, S::Response, S::Error>,
     {
         let mut step = self.project().step;
-        loop {
+        let (entry, result) = loop {
             match step.as_mut().project() {
-                StepProjection::Waiting { waiting } => {
-                    let own = waiting.as_mut().expect(POLLED_AFTER_READY);
-                    let ended = ready!(own.poll(cx));
-                    let own = waiting.take().expect(POLLED_AFTER_READY);
-                    match ended {
-                        Ended::Done(result) => {
-                            return Poll::Ready(G::exit(G::Entry::default(), result));
+                StepProjection::Asking { own } => {
+                    let asking = own.as_mut().expect(POLLED_AFTER_READY);
+                    let entered = ready!(asking.poll_enter(cx));
+                    let mut own = own.take().expect(POLLED_AFTER_READY);
+                    let next = match entered {
+                        Ok(passed) => {
+                            own.pass(&passed);
+                            Step::Waiting { own: Some(own) }
                         }
-                        Ended::Called(future) => {
-                            let after = own.after(R::NEEDS_RESPONSE);
-                            step.set(Step::Inner { future, after });
-                        }
+                        Err(denied) => Step::Denied {
+                            result: Some(own.refuse(denied)),
+                        },
+                    };
+                    step.set(next);
+                }
+                StepProjection::Waiting { own } => {
+                    let service = &mut own.as_mut().expect(POLLED_AFTER_READY).service;
+                    let ready = ready!(service.poll_ready(cx));
+                    let mut own = own.take().expect(POLLED_AFTER_READY);
+                    if let Err(error) = ready {
+                        break (G::Entry::default(), Err(error));
                     }
+                    let request = own.request.take().expect(POLLED_AFTER_READY);
+                    let future = own.service.call(request);
+                    let entry = mem::take(&mut own.held.entry);
+                    let after = After::new::<Req, _, _>(entry, |entry| {
+                        own.held.entry = entry;
+                        let decision = own.rare.and_then(|rare| rare.decision);
+                        (own.held, decision, own.respond)
+                    });
+                    step.set(Step::Inner { future, after });
                 }
                 StepProjection::Inner { future, after } => {
                     // If the service panics it is dropped now, and knows why.
-                    let mut entry = after.take();
+                    let mut entry = after.entry().map_or_else(Default::default, mem::take);
                     let Poll::Ready(mut result) = future.poll(cx) else {
-                        after.put(entry);
+                        after
+                            .entry()
+                            .into_iter()
+                            .for_each(|own| *own = mem::take(&mut entry));
                         return Poll::Pending;
                     };
-                    let settling = match after {
-                        After::Finish(finish) if R::NEEDS_RESPONSE => {
-                            finish.finish::<Req, _, _>(&mut entry, &mut result)
-                        }
-                        _ => None,
+                    let settling = after.finish::<Req, _, _>(&mut entry, &mut result);
+                    let Some(future) = settling else {
+                        break (entry, result);
                     };
-                    let Some(mut settling) = settling else {
-                        return Poll::Ready(G::exit(entry, result));
-                    };
-                    if Pin::new(&mut settling).poll(cx).is_ready() {
-                        return Poll::Ready(G::exit(entry, result));
-                    }
-                    let future = Box::new(settling);
                     let ended = Some((entry, result));
                     step.set(Step::Settling { future, ended });
-                    return Poll::Pending;
                 }
                 StepProjection::Settling { future, ended } => {
-                    // If it fails, the cost stays as it was taken.
-                    let _ = ready!(Pin::new(future).poll(cx));
-                    let (entry, result) = ended.take().expect(POLLED_AFTER_READY);
-                    return Poll::Ready(G::exit(entry, result));
+                    ready!(future.as_mut().poll(cx));
+                    break ended.take().expect(POLLED_AFTER_READY);
                 }
-                StepProjection::Done { result } => {
-                    let result = result.take().expect(POLLED_AFTER_READY);
-                    return Poll::Ready(G::exit(G::Entry::default(), result));
+                StepProjection::Denied { result } => {
+                    break (
+                        G::Entry::default(),
+                        result.take().expect(POLLED_AFTER_READY),
+                    );
                 }
             }
+        };
+        Poll::Ready(G::exit(entry, result))
+    }
+}
+
+impl<S, K, G: Gate<K>, R, Req> Waiting<S, K, G, R, Req> {
+    /// Polls until the request leaves the gate.
+    fn poll_enter(&mut self, cx: &mut Context<'_>) -> Poll<Result<Passed, RateLimited>> {
+        let until = self.rare.as_ref().and_then(|rare| rare.until);
+        let seat = &mut self.seat;
+        let may_wait = MayWait { seat, until };
+        let Held {
+            gate, key, entry, ..
+        } = &mut self.held;
+        let entered = ready!(gate.poll_enter(key, self.ask, entry, may_wait, Some(cx)));
+        self.held.waits = false;
+        self.seat = RequestSeat::NotRequired;
+        Poll::Ready(entered)
+    }
+
+    /// Goes on to the service.
+    fn pass<Res, Err>(&mut self, passed: &Passed)
+    where
+        R: ResponseHooks<Req, K, Res, Err>,
+    {
+        let request = self.request.as_mut().expect(POLLED_AFTER_READY);
+        let (held, options) = (&mut self.held, self.options);
+        let cost = self.ask.cost;
+        prepare(held.parts(), &self.respond, options, request, cost, passed);
+        let is_stated = R::WRITES_HEADERS && !options.silent;
+        if let Some(decision) = passed.decision.filter(|_| is_stated) {
+            self.rare.get_or_insert_default().decision = Some(decision);
         }
     }
+
+    fn refuse<Res, Err>(&mut self, denied: RateLimited) -> Result<Res, Err>
+    where
+        R: ResponseHooks<Req, K, Res, Err>,
+    {
+        let request = self.request.take().expect(POLLED_AFTER_READY);
+        let Held { gate, key, .. } = &self.held;
+        refuse(gate, Some(key), &self.respond, request, denied)
+    }
+}
+
+impl<K, G: Gate<K>> Held<K, G> {
+    const fn parts(&mut self) -> (&G, &K, &mut G::Entry) {
+        (&self.gate, &self.key, &mut self.entry)
+    }
+}
+
+impl<K, G: Gate<K>> Drop for Held<K, G> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.waits {
+            self.gate.leave(&self.key, &mut self.entry);
+        }
+    }
+}
+
+impl<K, G: Gate<K>, R> After<K, G, R> {
+    /// `finish` is called only if the response is read.
+    #[inline]
+    pub(super) fn new<Req, Res, Err>(
+        entry: G::Entry,
+        finish: impl FnOnce(G::Entry) -> (Held<K, G>, Option<Decision>, R),
+    ) -> Self
+    where
+        G: Limiting,
+        R: ResponseHooks<Req, K, Res, Err>,
+    {
+        if R::NEEDS_RESPONSE {
+            let (held, decision, respond) = finish(entry);
+            Self::Finish {
+                held,
+                decision,
+                respond,
+            }
+        } else if G::HOLDS {
+            Self::Release(entry)
+        } else {
+            Self::Nothing
+        }
+    }
+
+    const fn entry(&mut self) -> Option<&mut G::Entry> {
+        match self {
+            Self::Nothing => None,
+            Self::Release(entry) => Some(entry),
+            Self::Finish { held, .. } => Some(&mut held.entry),
+        }
+    }
+
+    /// Writes the headers about the limit and settles the cost. Returns what is pending.
+    fn finish<Req, Res, Err>(
+        &self,
+        entry: &mut G::Entry,
+        result: &mut Result<Res, Err>,
+    ) -> Option<Settling>
+    where
+        R: ResponseHooks<Req, K, Res, Err>,
+    {
+        let Self::Finish {
+            held: Held { gate, key, .. },
+            decision,
+            respond,
+        } = self
+        else {
+            return None;
+        };
+        if let (true, Some(decision), Ok(response)) = (R::WRITES_HEADERS, *decision, &mut *result) {
+            gate.policies(key, decision, &mut |rules, policies, decision| {
+                respond.tell(rules, response, policies, decision);
+            });
+        }
+        gate.settle(key, entry, &|rules| respond.settle(rules, result.as_ref()))
+    }
+}
+
+/// Tells the watchers of a request and the request itself what its gate has decided.
+#[inline]
+pub(super) fn prepare<K, G, R, Req, Res, Err>(
+    (gate, key, entry): (&G, &K, &mut G::Entry),
+    respond: &R,
+    options: LayerOptions,
+    request: &mut Req,
+    cost: u64,
+    passed: &Passed,
+) where
+    G: Gate<K>,
+    R: ResponseHooks<Req, K, Res, Err>,
+{
+    if passed.decided {
+        respond.saw(key, Event::Admitted(cost));
+    }
+    if let (true, Some(decision)) = (options.share_decision, &passed.decision) {
+        respond.share(request, decision);
+    }
+    if options.shares_cost {
+        if let Some(cost) = gate.cost_handle(key, entry) {
+            respond.share_cost(request, cost);
+        }
+    }
+}
+
+/// The answer to a denied request, with what the response says about the limit.
+#[inline(never)]
+pub(super) fn refuse<K, G, R, Req, Res, Err>(
+    gate: &G,
+    key: Option<&K>,
+    respond: &R,
+    request: Req,
+    denied: RateLimited,
+) -> Result<Res, Err>
+where
+    G: Gate<K>,
+    R: ResponseHooks<Req, K, Res, Err>,
+{
+    if let (Some(key), Some(_)) = (key, denied.decision()) {
+        respond.saw(key, Event::Denied(&denied));
+    }
+    let decision = denied.decision().copied().filter(|_| R::WRITES_HEADERS);
+    let mut answer = respond.deny(request, denied);
+    if let (Some(key), Some(decision), Ok(response)) = (key, decision, &mut answer) {
+        gate.policies(key, decision, &mut |rules, policies, decision| {
+            respond.tell(rules, response, policies, decision);
+        });
+    }
+    answer
 }
 
 /// Manual impl: requests, keys and closures are not shown.
@@ -201,11 +432,11 @@ where
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let step = match &self.step {
+            Step::Asking { .. } => "waiting",
+            Step::Waiting { .. } => "waiting for the service",
             Step::Inner { .. } => "in the service",
-            Step::Waiting { waiting: Some(own) } if !own.held.waits => "waiting for the service",
-            Step::Waiting { .. } => "waiting",
             Step::Settling { .. } => "settling",
-            Step::Done { .. } => "done",
+            Step::Denied { .. } => "denied",
         };
         f.debug_struct("ResponseFuture")
             .field("step", &step)

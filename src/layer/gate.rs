@@ -78,11 +78,29 @@ pub enum Look {
     Holds,
 }
 
+/// How far a request is with a gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Progress {
+    /// In a line, or until a server has decided.
+    Waits,
+    /// It has not asked.
+    New,
+    /// It has passed, was denied or has left.
+    Passed,
+}
+
 /// How the cost that a limit has taken is to be settled, given what the limit says about it.
 pub(crate) type SettlePart<'a> = &'a dyn Fn(OwnRules<'_>) -> Settle;
 
+/// Settles a cost. If it fails, the cost stays as it was taken.
+pub(crate) type Settling = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Is told what the limit that has made a decision says about its responses, its policies, and the decision, which
+/// counts only these.
+pub(crate) type Told<'a> = &'a mut dyn FnMut(OwnRules<'_>, &Policies, &Decision);
+
 /// A request that goes on to the service.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Passed {
     /// If its [figures](Ask::figures) are read, and there are any.
     pub(crate) decision: Option<Decision>,
@@ -120,6 +138,9 @@ pub trait Limiting: Clone {
     /// What its layer is called.
     const LAYER: &'static str = "LimitLayer";
 
+    /// Whether a request has something until its end, also if no response is read.
+    const HOLDS: bool = true;
+
     /// What decides.
     type Limiter: Send + Sync + 'static;
 
@@ -152,22 +173,21 @@ pub(crate) fn rename<L>(state: &mut Arc<State<L>>, name: Option<&str>, number: &
     }
 }
 
-/// Decides about requests of the key `K`. Clones share what they count. Sealed.
-pub trait Gate<K>: Limiting {
+/// Decides about requests of the key `K`: a rate limit, a limit on concurrency, or a list of gates, which calls each as
+/// an object. Sealed.
+pub trait Gate<K> {
     /// What a request has of the gate: nothing yet, a wait, or what it has taken. It is left, or ends with the
     /// request.
     type Entry: Default + Send + 'static;
-    /// Settles a cost. If it fails, the cost stays as it was taken.
-    type Settling: Future + Send + Unpin + 'static;
-
-    /// Whether a request has something until its end, also if no response is read.
-    const HOLDS: bool = true;
 
     /// What it would say.
     fn look(&self, key: &K, ask: Ask) -> Look;
 
     /// What each of its limits would decide.
     fn preview(&self, key: &K, ask: Ask) -> Vec<Previewing>;
+
+    /// How far the request is.
+    fn progress(&self, key: &K, entry: &mut Self::Entry) -> Progress;
 
     /// Ready once the request may go on or is denied, all of which is counted. The entry is a new one, or that of a
     /// request that waits. Without a context it only begins to wait.
@@ -184,12 +204,7 @@ pub trait Gate<K>: Limiting {
     fn leave(&self, key: &K, entry: &mut Self::Entry);
 
     /// Settles the cost of a request whose response is known.
-    fn settle(
-        &self,
-        key: &K,
-        entry: &mut Self::Entry,
-        settle: SettlePart<'_>,
-    ) -> Option<Self::Settling>;
+    fn settle(&self, key: &K, entry: &mut Self::Entry, settle: SettlePart<'_>) -> Option<Settling>;
 
     /// Says what a request has cost that goes on to the service.
     fn cost_handle(&self, key: &K, entry: &mut Self::Entry) -> Option<CostHandle> {
@@ -197,14 +212,16 @@ pub trait Gate<K>: Limiting {
         None
     }
 
-    /// The limits as clients are told them, one of which `decision` is about, and what the limit that
-    /// has made the decision says about it. [`Decision::policy`] then counts the policies of that limit.
-    fn policies<'a>(&'a self, key: &'a K, decision: &mut Decision)
-    -> (Arc<Policies>, OwnRules<'a>);
+    /// Of how many limits it consists, which [`Decision::policy`] counts. Of a key that has a plan of its own, it may
+    /// have less.
+    fn limits(&self, key: &K) -> usize;
+
+    /// Tells what clients are told of the limit that `decision` is about.
+    fn policies(&self, key: &K, decision: Decision, told: Told<'_>);
 }
 
 /// What becomes of a response. Sealed.
-pub trait Exit<K, Res>: Gate<K> {
+pub trait Exit<K, Res>: Gate<K> + Limiting {
     /// The response as the layer returns it.
     type Response;
 

@@ -1,8 +1,8 @@
 //! The tower layer: it checks a limit before each request.
 
-mod after;
 mod all_of;
 mod answers;
+mod at_rate;
 mod cost_at_end;
 mod counts;
 mod future;
@@ -14,14 +14,13 @@ mod mistakes;
 mod options;
 mod preview;
 mod rate;
-mod rate_entry;
 mod service;
 mod settings;
 mod signals;
 mod state;
+mod ticket;
 mod top_keys;
 mod usage;
-mod waiting;
 
 pub use self::{
     all_of::{AllOf, AndKeys, KeyPair},
@@ -39,22 +38,24 @@ pub use self::{
 /// What layers are made of, for who names the type of a layer in full. There is nothing to implement or to call.
 pub mod parts {
     pub use super::{
-        all_of::{Parts, Slot},
-        gate::{Ask, Exit, Gate, Limiting, Look, MayWait, Passed},
-        rate_entry::RateEntry,
+        all_of::{AllEntry, Parts},
+        at_rate::RateEntry,
+        gate::{Ask, Exit, Gate, Limiting, Look, MayWait, Passed, Progress},
         state::{LayerState, Shared, State},
     };
 }
 
 #[cfg(feature = "policies")]
 pub(crate) use self::{
-    all_of::{AskParts, Part, PartAsk, PartOf, Parts, Renamed, Slot},
+    all_of::{AllEntry, PartAsk, PartOf, Parts},
     preview::all,
     state::LayerState,
 };
 pub(crate) use self::{
-    gate::{Ask, Exit, Gate, Limiting, Look, MayWait, Passed, SettlePart, rename},
-    preview::Previewing,
+    gate::{
+        Ask, Exit, Gate, Limiting, Look, MayWait, Passed, Previewing, Progress, SettlePart,
+        Settling, Told, rename,
+    },
     signals::Gauges,
     state::State,
 };

@@ -9,12 +9,10 @@ use std::{
 
 use tower_service::Service;
 
-use super::after::{After, Finish, Held};
-use super::future::ResponseFuture;
-use super::gate::{Ask, Exit, Gate, Limiting, MayWait, Passed};
+use super::future::{After, Held, Rare, ResponseFuture, Waiting, prepare, refuse};
+use super::gate::{Ask, Exit, Gate, Limiting, MayWait};
 use super::mistakes::CloneService;
 use super::options::LayerOptions;
-use super::waiting::{Rare, Waiting, refuse};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::Rejection;
 use crate::key::{Extracted, KeyExtractor};
@@ -113,14 +111,26 @@ where
         match self.gate.poll_enter(&key, ask, &mut entry, may_wait, None) {
             Poll::Ready(Ok(passed)) => {
                 self.seat.release();
-                self.prepare(&mut request, &key, ask, &mut entry, &passed);
-                if R::NEEDS_RESPONSE {
-                    return self.call_and_finish(request, key, entry, passed);
+                if passed.sampled {
+                    self.check_proxy_header(&request);
                 }
-                if G::HOLDS {
-                    return ResponseFuture::inner(self.inner.call(request), After::Release(entry));
-                }
-                ResponseFuture::inner(self.inner.call(request), After::Nothing)
+                let (gate, respond, options) = (&self.gate, &self.respond, self.options);
+                let own = (gate, &key, &mut entry);
+                prepare(own, respond, options, &mut request, ask.cost, &passed);
+                let future = self.inner.call(request);
+                // Made after the call, so that it is written to where it is returned.
+                let after = After::new::<Req, _, _>(entry, |entry| {
+                    let (gate, waits) = (gate.clone(), false);
+                    let held = Held {
+                        gate,
+                        key,
+                        entry,
+                        waits,
+                    };
+                    let decision = passed.decision.filter(|_| !options.silent);
+                    (held, decision, respond.clone())
+                });
+                ResponseFuture::inner(future, after)
             }
             Poll::Ready(Err(denied)) => {
                 self.seat.release();
@@ -128,7 +138,7 @@ where
                     self.check_proxy_header(&request);
                 }
                 let answer = refuse(&self.gate, Some(&key), &self.respond, request, denied);
-                ResponseFuture::done(answer)
+                ResponseFuture::denied(answer)
             }
             Poll::Pending => self.wait(request, (key, ask), entry, until),
         }
@@ -159,76 +169,13 @@ impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
         R: ResponseHooks<Req, K::Key, S::Response, S::Error>,
     {
         self.seat.release();
-        let shadow = self.options.shadow;
-        self.gate
-            .state()
-            .record(Event::Rejected(&rejection), shadow);
+        let (state, shadow) = (self.gate.state(), self.options.shadow);
+        state.record(Event::Rejected(&rejection), shadow);
         if shadow {
             return ResponseFuture::inner(self.inner.call(request), After::Nothing);
         }
         let answer = refuse(&self.gate, None, &self.respond, request, rejection.into());
-        ResponseFuture::done(answer)
-    }
-
-    /// Tells the watchers of a request and the request itself what its gate has decided.
-    #[inline]
-    fn prepare<Req, Res, Err>(
-        &self,
-        request: &mut Req,
-        key: &K::Key,
-        ask: Ask,
-        entry: &mut G::Entry,
-        passed: &Passed,
-    ) where
-        K: KeyExtractor<Req>,
-        G: Gate<K::Key>,
-        R: ResponseHooks<Req, K::Key, Res, Err>,
-    {
-        if passed.sampled {
-            self.check_proxy_header(request);
-        }
-        if passed.decided {
-            self.respond.saw(key, Event::Admitted(ask.cost));
-        }
-        if let (true, Some(decision)) = (ask.shares, passed.decision) {
-            self.respond.share(request, &decision);
-        }
-        if self.options.shares_cost {
-            if let Some(cost) = self.gate.cost_handle(key, entry) {
-                self.respond.share_cost(request, cost);
-            }
-        }
-    }
-
-    /// Calls the service, for a response that is read.
-    #[inline]
-    fn call_and_finish<Req>(
-        &mut self,
-        request: Req,
-        key: K::Key,
-        entry: G::Entry,
-        passed: Passed,
-    ) -> ResponseFuture<S, K, G, R, Req>
-    where
-        S: Service<Req>,
-        K: KeyExtractor<Req>,
-        G: Gate<K::Key>,
-        R: ResponseHooks<Req, K::Key, S::Response, S::Error> + Clone,
-    {
-        let future = self.inner.call(request);
-        // Made after the call, so that it is written to where it is returned.
-        let finish = Finish {
-            held: Held {
-                gate: self.gate.clone(),
-                key,
-                entry,
-                waits: false,
-                options: self.options,
-            },
-            decision: passed.decision.filter(|_| !self.options.silent),
-            respond: self.respond.clone(),
-        };
-        ResponseFuture::inner(future, After::Finish(finish))
+        ResponseFuture::denied(answer)
     }
 
     /// Lets a request wait.
@@ -250,8 +197,9 @@ impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
         // others from the service, since it may be denied in the end.
         let service = self.inner.clone();
         self.inner = service.clone();
-        let rare = until.map(|_| Box::new(Rare::until(until)));
-        ResponseFuture::waiting(Waiting {
+        let decision = None;
+        let rare = until.map(|_| Box::new(Rare { until, decision }));
+        ResponseFuture::asking(Waiting {
             service,
             request: Some(request),
             held: Held {
@@ -259,9 +207,9 @@ impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
                 key,
                 entry,
                 waits: true,
-                options: self.options,
             },
             ask,
+            options: self.options,
             seat: self.seat.take_seat(),
             rare,
             respond: self.respond.clone(),

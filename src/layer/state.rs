@@ -11,9 +11,9 @@ use std::{
 };
 
 use super::counts::Counters;
-use super::rate_entry::Ticket;
 use super::signals::{Outcome, Signals};
-use crate::backend::{Backend, Losses};
+use super::ticket::Ticket;
+use crate::backend::{Backend, Losses, Op};
 use crate::decision::Decision;
 use crate::error::RateLimited;
 use crate::queue::Lines;
@@ -142,6 +142,16 @@ impl<L> State<L> {
     pub(super) fn tell<K: Hash>(&self, key: &K) {
         if self.lines.waiting() > 0 {
             self.lines.tell(self.line_id(key));
+        }
+    }
+
+    /// Gives back the turn of a request that leaves, without awaiting it.
+    pub(super) fn cancel<K>(&self, key: &K, ticket: Ticket)
+    where
+        L: Backend<K>,
+    {
+        if let Some(receipt) = ticket.receipt.filter(|_| ticket.cost > 0) {
+            self.backend.detach(key, Op::Cancel(ticket.cost, receipt));
         }
     }
 

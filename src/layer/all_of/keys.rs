@@ -1,6 +1,6 @@
 //! Two keys per request.
 
-use super::part::PartAsk;
+use super::PartAsk;
 use crate::key::{Extracted, Key, KeyExtractor, KeyType};
 use crate::layer::options::LayerOptions;
 

@@ -3,28 +3,28 @@
 mod keys;
 mod pair;
 mod part;
+mod round;
 
+pub(crate) use self::part::{PartAsk, PartOf};
 pub use self::{
     keys::{AndKeys, KeyPair},
-    part::Slot,
+    round::AllEntry,
 };
 use std::{
     fmt,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
-pub(crate) use self::part::Part;
-use self::part::{Ended, Settling, go_on, settle_all};
-#[cfg(feature = "policies")]
-pub(crate) use self::part::{PartAsk, PartOf};
-use super::gate::{Ask, Gate, Limiting, Look, MayWait, Passed, SettlePart};
-use super::preview::Previewing;
+use self::round::Round;
+use super::gate::{
+    Ask, Gate, Look, MayWait, Passed, Previewing, Progress, SettlePart, Settling, Told,
+};
 use super::signals::Outcome;
 use super::state::State;
 use crate::decision::Decision;
 use crate::error::RateLimited;
-use crate::respond::{CostHandle, OwnRules, Policies};
+use crate::respond::CostHandle;
 
 /// Several limits, each with a key of its own: a request passes if all of them admit it, and none
 /// counts it if one of them denies it. Made by [`LimitLayer::and`](super::LimitLayer::and) and by
@@ -49,30 +49,12 @@ pub struct AllOf<P> {
 }
 
 /// The limits of an [`AllOf`].
-pub trait Parts<K>: Sized + Send + Sync + 'static {
+pub trait Parts<K>: Send + Sync + Sized + 'static {
     /// What a request has of each.
-    type Slots: Default + Send + 'static;
-}
+    type Entries: Default + Send + 'static;
 
-/// How they are asked.
-pub(crate) trait AskParts<K>: Parts<K> + Renamed {
-    /// Calls `run` with the limits that apply to a request.
-    fn with<T>(
-        &self,
-        key: &K,
-        slots: &mut Self::Slots,
-        run: impl FnOnce(&mut [&mut dyn Part]) -> T,
-    ) -> T;
-
-    /// See [`Gate::policies`].
-    fn policies<'a>(&'a self, key: &'a K, decision: &mut Decision)
-    -> (Arc<Policies>, OwnRules<'a>);
-}
-
-/// Limits that can be named.
-pub(crate) trait Renamed {
-    #[track_caller]
-    fn renamed(&self, name: Option<&str>, number: &mut usize) -> Self;
+    /// Calls `run` with the gates of the limits that apply to a request.
+    fn with<T>(&self, key: &K, run: impl FnOnce(&[&dyn Gate<K, Entry = Self::Entries>]) -> T) -> T;
 }
 
 impl<P> AllOf<P> {
@@ -82,64 +64,40 @@ impl<P> AllOf<P> {
         }
     }
 
-    /// Counts a request of which all limits have decided.
-    fn end(&self, ask: Ask, ended: Ended) -> Passed {
-        let Ended {
-            decision,
-            waited,
-            decided,
-        } = ended;
-        let counts = &self.state.counts;
-        match decision.filter(|_| ask.shadow) {
-            Some(shadow) if shadow.is_denied() => counts.count(Outcome::ShadowDenied),
-            Some(shadow) if !shadow.is_admitted() => counts.count(Outcome::ShadowWaited),
-            _ if waited => counts.count(Outcome::Waited),
-            _ => counts.count(Outcome::Admitted),
-        };
-        Passed {
-            decision: decision.filter(|_| ask.figures),
-            waited,
-            decided,
-            sampled: self.state.counts.is_sampled(),
-        }
-    }
-}
-
-impl<P: Renamed + Send + Sync + 'static> Limiting for AllOf<P> {
-    type Limiter = P;
-
-    #[inline]
-    fn state(&self) -> &Arc<State<P>> {
+    pub(crate) const fn state(&self) -> &Arc<State<P>> {
         &self.state
     }
 
+    /// Renames the whole, made of `parts` from now on.
     #[track_caller]
-    fn rename(&mut self, name: Option<&str>, number: &mut usize) {
-        *number = (*number).max(1);
-        let parts = Arc::new(self.state.backend.renamed(name, number));
-        let own = name.unwrap_or(self.state.name());
-        self.state = Arc::new(self.state.renamed(own, parts));
+    pub(crate) fn set_name(&mut self, name: Option<&str>, parts: Arc<P>) {
+        let name = name.unwrap_or(self.state.name());
+        self.state = Arc::new(self.state.renamed(name, parts));
     }
 }
 
-impl<K, P: AskParts<K>> Gate<K> for AllOf<P> {
-    type Entry = P::Slots;
-    type Settling = Settling;
+impl<K, P: Parts<K>> Gate<K> for AllOf<P> {
+    type Entry = AllEntry<P::Entries>;
 
     fn look(&self, key: &K, ask: Ask) -> Look {
-        self.state
-            .backend
-            .with(key, &mut P::Slots::default(), |parts| {
-                let looks = || parts.iter().map(|part| part.look(ask));
-                let denies = looks().find(|look| *look == Look::Denies);
-                denies.or_else(|| looks().max()).unwrap_or(Look::Passes)
-            })
+        self.state.backend.with(key, |parts| {
+            let looks = || parts.iter().map(|part| part.look(key, ask));
+            let denies = looks().find(|look| *look == Look::Denies);
+            denies.or_else(|| looks().max()).unwrap_or(Look::Passes)
+        })
     }
 
     fn preview(&self, key: &K, ask: Ask) -> Vec<Previewing> {
-        let parts = &self.state.backend;
-        parts.with(key, &mut P::Slots::default(), |parts| {
-            parts.iter().flat_map(|part| part.preview(ask)).collect()
+        self.state.backend.with(key, |parts| {
+            let previews = parts.iter().flat_map(|part| part.preview(key, ask));
+            previews.collect()
+        })
+    }
+
+    fn progress(&self, key: &K, entry: &mut Self::Entry) -> Progress {
+        self.state.backend.with(key, |parts| {
+            let all = parts.iter().map(|part| part.progress(key, &mut entry.each));
+            all.min().unwrap_or(Progress::Passed)
         })
     }
 
@@ -147,54 +105,83 @@ impl<K, P: AskParts<K>> Gate<K> for AllOf<P> {
         &self,
         key: &K,
         ask: Ask,
-        slots: &mut P::Slots,
+        entry: &mut Self::Entry,
         may_wait: MayWait<'_>,
         cx: Option<&mut Context<'_>>,
     ) -> Poll<Result<Passed, RateLimited>> {
+        let counts = &self.state.counts;
         let parts = &self.state.backend;
-        let polled = parts.with(key, slots, |parts| go_on(parts, ask, may_wait, cx));
-        polled.map(|ended| match ended {
-            Ok(ended) => Ok(self.end(ask, ended)),
-            Err(denied) => {
-                self.state.counts.count(Outcome::Denied);
-                Err(denied)
-            }
+        let entered = ready!(parts.with(key, |gates| {
+            Round { gates, key, ask }.go_on(entry, may_wait, cx)
+        }));
+        counts.count(match &entered {
+            Err(_) => Outcome::Denied,
+            Ok(Passed {
+                decision, waited, ..
+            }) => match decision.filter(|_| ask.shadow) {
+                Some(shadow) if shadow.is_denied() => Outcome::ShadowDenied,
+                Some(shadow) if !shadow.is_admitted() => Outcome::ShadowWaited,
+                _ if *waited => Outcome::Waited,
+                _ => Outcome::Admitted,
+            },
+        });
+        Poll::Ready(entered.map(|passed| Passed {
+            decision: passed.decision.filter(|_| ask.figures),
+            sampled: counts.is_sampled(),
+            ..passed
+        }))
+    }
+
+    fn leave(&self, key: &K, entry: &mut Self::Entry) {
+        if self.progress(key, entry) == Progress::Waits {
+            self.state.counts.count(Outcome::Waited);
+        }
+        self.state.backend.with(key, |parts| {
+            parts
+                .iter()
+                .for_each(|part| part.leave(key, &mut entry.each));
+        });
+    }
+
+    fn settle(&self, key: &K, entry: &mut Self::Entry, settle: SettlePart<'_>) -> Option<Settling> {
+        self.state.backend.with(key, |parts| {
+            let parts = parts.iter();
+            let pending = parts.filter_map(|part| part.settle(key, &mut entry.each, settle));
+            // Each has begun, so all end as soon as if they were awaited together.
+            pending.reduce(|first, second| {
+                Box::pin(async move {
+                    first.await;
+                    second.await;
+                })
+            })
         })
     }
 
-    fn leave(&self, key: &K, slots: &mut P::Slots) {
-        let give_back = |parts: &mut [&mut dyn Part]| {
-            if parts.iter().any(|part| part.waits()) {
-                self.state.counts.count(Outcome::Waited);
-            }
-            for part in parts {
-                part.leave();
-            }
-        };
-        self.state.backend.with(key, slots, give_back);
-    }
-
-    fn settle(&self, key: &K, slots: &mut P::Slots, settle: SettlePart<'_>) -> Option<Settling> {
-        let settle_parts = |parts: &mut [&mut dyn Part]| {
-            settle_all(parts.iter_mut().filter_map(|part| part.settle(settle)))
-        };
-        self.state.backend.with(key, slots, settle_parts)
-    }
-
-    fn cost_handle(&self, key: &K, slots: &mut P::Slots) -> Option<CostHandle> {
-        let of_all = |parts: &mut [&mut dyn Part]| {
-            let handles = parts.iter_mut().filter_map(|part| part.cost_handle());
+    fn cost_handle(&self, key: &K, entry: &mut Self::Entry) -> Option<CostHandle> {
+        self.state.backend.with(key, |parts| {
+            let parts = parts.iter();
+            let handles = parts.filter_map(|part| part.cost_handle(key, &mut entry.each));
             handles.reduce(|all, one| all.and(Some(one)))
-        };
-        self.state.backend.with(key, slots, of_all)
+        })
     }
 
-    fn policies<'a>(
-        &'a self,
-        key: &'a K,
-        decision: &mut Decision,
-    ) -> (Arc<Policies>, OwnRules<'a>) {
-        self.state.backend.policies(key, decision)
+    fn limits(&self, key: &K) -> usize {
+        let sum = |parts: &[&dyn Gate<K, Entry = P::Entries>]| {
+            parts.iter().map(|part| part.limits(key)).sum()
+        };
+        self.state.backend.with(key, sum)
+    }
+
+    fn policies(&self, key: &K, mut decision: Decision, told: Told<'_>) {
+        self.state.backend.with(key, |parts| {
+            for part in parts {
+                let own = part.limits(key);
+                if decision.policy < own {
+                    return part.policies(key, decision, told);
+                }
+                decision.policy -= own;
+            }
+        });
     }
 }
 

@@ -2,86 +2,80 @@
 
 use std::sync::Arc;
 
-use super::part::{Part, PartOf, Slot};
-use super::{AllOf, AskParts, KeyPair, Parts, Renamed};
-use crate::decision::Decision;
-use crate::layer::gate::{Exit, Gate, Limiting};
-use crate::respond::{OwnRules, Policies};
+use super::{AllEntry, AllOf, KeyPair, PartOf, Parts};
+use crate::layer::{
+    gate::{Exit, Gate, Limiting},
+    state::State,
+};
 
-impl<KA, KB, A: Gate<KA>, B: Gate<KB>> Parts<KeyPair<KA, KB>> for (A, B)
+impl<KA, KB, A, B> Parts<KeyPair<KA, KB>> for (A, B)
 where
-    A: Send + Sync + 'static,
-    B: Send + Sync + 'static,
+    A: Gate<KA> + Send + Sync + 'static,
+    B: Gate<KB> + Send + Sync + 'static,
 {
-    type Slots = (Slot<A::Entry>, Slot<B::Entry>);
-}
+    type Entries = (A::Entry, B::Entry);
 
-impl<KA, KB, A: Gate<KA>, B: Gate<KB>> AskParts<KeyPair<KA, KB>> for (A, B)
-where
-    A: Send + Sync + 'static,
-    B: Send + Sync + 'static,
-{
     fn with<T>(
         &self,
         key: &KeyPair<KA, KB>,
-        slots: &mut Self::Slots,
-        run: impl FnOnce(&mut [&mut dyn Part]) -> T,
+        run: impl FnOnce(&[&dyn Gate<KeyPair<KA, KB>, Entry = Self::Entries>]) -> T,
     ) -> T {
-        let first = key.first.as_ref().map(|of| PartOf {
+        let first = key.first.as_ref().map(|of| PartOf::<A, KA, Self::Entries> {
             gate: &self.0,
             key: &of.key,
             ask: of.ask,
-            number: (0, 2),
             rules: None,
-            slot: &mut slots.0,
+            at: 0,
+            entry: |both, _| &mut both.0,
         });
-        let second = key.second.as_ref().map(|of| PartOf {
-            gate: &self.1,
-            key: &of.key,
-            ask: of.ask,
-            number: (1, 2),
-            rules: None,
-            slot: &mut slots.1,
-        });
-        match (first, second) {
-            (Some(mut first), Some(mut second)) => run(&mut [&mut first, &mut second]),
-            (Some(mut first), None) => run(&mut [&mut first]),
-            (None, Some(mut second)) => run(&mut [&mut second]),
-            (None, None) => run(&mut []),
+        let second = key
+            .second
+            .as_ref()
+            .map(|of| PartOf::<B, KB, Self::Entries> {
+                gate: &self.1,
+                key: &of.key,
+                ask: of.ask,
+                rules: None,
+                at: 1,
+                entry: |both, _| &mut both.1,
+            });
+        match (&first, &second) {
+            (Some(first), Some(second)) => run(&[first, second]),
+            (Some(first), None) => run(&[first]),
+            (None, Some(second)) => run(&[second]),
+            (None, None) => run(&[]),
         }
-    }
-
-    fn policies<'a>(
-        &'a self,
-        key: &'a KeyPair<KA, KB>,
-        decision: &mut Decision,
-    ) -> (Arc<Policies>, OwnRules<'a>) {
-        let is_second = decision.policy % 2 == 1;
-        decision.policy /= 2;
-        let told = if is_second {
-            let of = key.second.as_ref();
-            of.map(|of| self.1.policies(&of.key, decision))
-        } else {
-            let of = key.first.as_ref();
-            of.map(|of| self.0.policies(&of.key, decision))
-        };
-        told.unwrap_or_default()
     }
 }
 
-impl<A: Limiting, B: Limiting> Renamed for (A, B) {
+impl<A, B> Limiting for AllOf<(A, B)>
+where
+    A: Limiting + Send + Sync + 'static,
+    B: Limiting + Send + Sync + 'static,
+{
+    type Limiter = (A, B);
+
+    #[inline]
+    fn state(&self) -> &Arc<State<(A, B)>> {
+        self.state()
+    }
+
     #[track_caller]
-    fn renamed(&self, name: Option<&str>, number: &mut usize) -> Self {
-        let (mut first, mut second) = self.clone();
+    fn rename(&mut self, name: Option<&str>, number: &mut usize) {
+        *number = (*number).max(1);
+        let (mut first, mut second) = (*self.state().backend).clone();
         first.rename(name, number);
         second.rename(name, number);
-        (first, second)
+        self.set_name(name, Arc::new((first, second)));
     }
 }
 
 impl<A: Limiting, B: Limiting> AllOf<(A, B)> {
-    pub(in crate::layer) fn of_both(first: A, second: B) -> Self {
-        Self::new((first, second).renamed(None, &mut 1))
+    pub(in crate::layer) fn of_both(mut first: A, mut second: B) -> Self {
+        let mut number = 1;
+        first.rename(None, &mut number);
+        second.rename(None, &mut number);
+        Self::new((first, second))
     }
 }
 
@@ -94,9 +88,10 @@ where
 
     #[inline]
     fn exit<E>(
-        (first, second): <Self as Gate<KeyPair<KA, KB>>>::Entry,
+        entry: AllEntry<(A::Entry, B::Entry)>,
         result: Result<Res, E>,
     ) -> Result<A::Response, E> {
-        A::exit(first.entry, B::exit(second.entry, result))
+        let (first, second) = entry.each;
+        A::exit(first, B::exit(second, result))
     }
 }

@@ -15,13 +15,11 @@ use super::keys::PolicyKeys;
 use super::nested;
 use crate::algorithm::AnyAlgorithm;
 use crate::concurrency::InFlight;
-use crate::decision::Decision;
 use crate::error::Rejection;
 use crate::key::{Key, Networks, Predicate, Priority, Within};
-use crate::layer::{Gate, Handle, LayerState, Limiting, Part, PartAsk, PartOf, Rate, Slot};
+use crate::layer::{Gate, Handle, LayerState, Limiting, PartAsk, PartOf, Rate};
 use crate::policy::file::{Deny, Limit, Override, Problem, Requests, StoreSource};
 use crate::quota::Plan;
-use crate::respond::{OwnRules, Policies};
 use crate::store::local::Local;
 
 /// The limits of one version of a file.
@@ -70,8 +68,20 @@ macro_rules! with_gate {
     };
 }
 
-/// What a request has of a gate.
-pub(super) type SlotOf<G> = Slot<<G as Gate<PolicyKey>>::Entry>;
+/// What a request has of each limit that applies to it. Those of a rate limit and of one on concurrency are of different
+/// types.
+pub(super) type Entries = Vec<Box<dyn Any + Send>>;
+
+/// The entry of a limit, which is a new one at first.
+fn own<E: Default + Send + 'static>(entries: &mut Entries, at: usize) -> &mut E {
+    if entries.len() <= at {
+        entries.resize_with(at + 1, || Box::new(()));
+    }
+    if !entries[at].is::<E>() {
+        entries[at] = Box::<E>::default();
+    }
+    entries[at].downcast_mut().expect("it is of this type")
+}
 
 /// The limits of a policy file that apply to a request, and its key for each.
 ///
@@ -188,21 +198,12 @@ impl Active {
         with_gate!(self, gate => gate.state())
     }
 
-    /// An empty slot.
-    pub(super) fn slot(&self) -> Box<dyn Any + Send> {
-        fn of<G: Gate<PolicyKey>>(_: &G) -> Box<dyn Any + Send> {
-            Box::<SlotOf<G>>::default()
-        }
-        with_gate!(self, gate => of(gate))
-    }
-
-    /// The limit with a request of `key`. `number` says which of how many limits it is.
+    /// The limit with its key of a request, as the gate of all limits of which it is number `at`.
     pub(super) fn part<'a>(
         &'a self,
         key: &'a PolicyKey,
-        number: (usize, usize),
-        slot: &'a mut dyn Any,
-    ) -> Option<Box<dyn Part + 'a>> {
+        at: usize,
+    ) -> Box<dyn Gate<MatchedLimits, Entry = Entries> + 'a> {
         let shadow = self.limit.shadow;
         let ask = PartAsk {
             cost: 1,
@@ -211,20 +212,8 @@ impl Active {
             silent: shadow,
             stated: self.limit.headers.headers().is_some(),
         };
-        let rules: OwnRules<'a> = Some(&self.limit);
-        with_gate!(self, gate => {
-            let slot = slot.downcast_mut()?;
-            Some(Box::new(PartOf { gate, key, ask, number, rules, slot }))
-        })
-    }
-
-    /// The limit as clients are told it.
-    pub(super) fn policies<'a>(
-        &'a self,
-        key: &'a PolicyKey,
-        decision: &mut Decision,
-    ) -> Arc<Policies> {
-        with_gate!(self, gate => gate.policies(key, decision).0)
+        let rules: Option<&dyn Any> = Some(&self.limit);
+        with_gate!(self, gate => Box::new(PartOf { gate, key, ask, rules, at, entry: own }))
     }
 }
 

@@ -15,9 +15,7 @@ use crate::algorithm::AnyAlgorithm;
 use crate::concurrency::Permits;
 use crate::error::RateLimited;
 use crate::key::{Extracted, KeyExtractor};
-use crate::layer::{
-    AllOf, Ask, AskParts, Counts, Handle, Limit, LimitLayer, Limiting, Part, Preview, all,
-};
+use crate::layer::{AllOf, Ask, Counts, Handle, Limit, LimitLayer, Limiting, Parts, Preview, all};
 use crate::policy::file::{PolicyFile, Problem, Problems};
 use crate::respond::{Responder, Standard};
 use crate::saved::{SaveState, load_named, save_named};
@@ -235,10 +233,10 @@ impl PolicyHandle {
         all(match limits.find(request, false) {
             Extracted::Key(key) => {
                 let ask = Ask::peek(cost, priority, false);
-                let parts = |parts: &mut [&mut dyn Part]| {
-                    parts.iter().flat_map(|part| part.preview(ask)).collect()
-                };
-                Ok(limits.with(&key, &mut Vec::new(), parts))
+                Ok(limits.with(&key, |parts| {
+                    let previews = parts.iter().flat_map(|part| part.preview(&key, ask));
+                    previews.collect()
+                }))
             }
             Extracted::Skip => Ok(Vec::new()),
             Extracted::Reject(rejection) => Err(rejection.into()),

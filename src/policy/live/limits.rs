@@ -1,7 +1,6 @@
 //! The limits of a file as a gate: all that apply to a request admit it, or none counts it.
 
 use std::{
-    any::Any,
     fmt,
     sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
 };
@@ -9,16 +8,13 @@ use std::{
 use http::Response;
 use http_body::Body;
 
-use super::active::MatchedLimits;
-use super::active::{Generation, SlotOf};
+use super::active::{Entries, Generation, MatchedLimits};
 use super::build::{OpenStores, build};
 use super::environment::Environment;
 use super::report::Reloaded;
 use crate::concurrency::{InFlight, PermitBody, UntilBodyEnds};
-use crate::decision::Decision;
-use crate::layer::{AllOf, AskParts, Exit, Part, Parts, Renamed};
+use crate::layer::{AllEntry, AllOf, Exit, Gate, Limiting, Parts, State};
 use crate::policy::file::{PolicyFile, Problems};
-use crate::respond::{OwnRules, Policies};
 use crate::sync::Swap;
 
 /// The limits of a policy file, as a [`PolicyLayer`](super::PolicyLayer) has them. Clones share them.
@@ -70,50 +66,35 @@ impl PolicyLimits {
 }
 
 impl Parts<MatchedLimits> for PolicyLimits {
-    type Slots = Vec<Box<dyn Any + Send>>;
-}
+    type Entries = Entries;
 
-impl AskParts<MatchedLimits> for PolicyLimits {
     fn with<T>(
         &self,
         key: &MatchedLimits,
-        slots: &mut Vec<Box<dyn Any + Send>>,
-        run: impl FnOnce(&mut [&mut dyn Part]) -> T,
+        run: impl FnOnce(&[&dyn Gate<MatchedLimits, Entry = Entries>]) -> T,
     ) -> T {
-        if slots.is_empty() {
-            slots.extend(key.iter().map(|(active, _)| active.slot()));
-        }
-        let limits = key.iter().zip(slots).enumerate();
-        let parts = limits.filter_map(|(at, ((active, own), slot))| {
-            active.part(own, (at, key.limits.len()), &mut **slot)
-        });
-        let mut parts: Vec<_> = parts.collect();
-        let mut parts: Vec<_> = parts
-            .iter_mut()
-            .map(|part| &mut **part as &mut dyn Part)
+        let limits = key.iter().enumerate();
+        let parts: Vec<_> = limits
+            .map(|(at, (active, own))| active.part(own, at))
             .collect();
-        run(&mut parts)
-    }
-
-    fn policies<'a>(
-        &'a self,
-        key: &'a MatchedLimits,
-        decision: &mut Decision,
-    ) -> (Arc<Policies>, OwnRules<'a>) {
-        let at = decision.policy % key.limits.len();
-        decision.policy /= key.limits.len();
-        let limit = key.iter().nth(at);
-        limit.map_or_else(Default::default, |(active, own)| {
-            let rules: OwnRules<'_> = Some(&active.limit);
-            (active.policies(own, decision), rules)
-        })
+        let parts: Vec<_> = parts.iter().map(|part| &**part).collect();
+        run(&parts)
     }
 }
 
 /// The limits have the names of the file.
-impl Renamed for PolicyLimits {
-    fn renamed(&self, _: Option<&str>, _: &mut usize) -> Self {
-        self.clone()
+impl Limiting for AllOf<PolicyLimits> {
+    type Limiter = PolicyLimits;
+
+    #[inline]
+    fn state(&self) -> &Arc<State<PolicyLimits>> {
+        self.state()
+    }
+
+    #[track_caller]
+    fn rename(&mut self, name: Option<&str>, number: &mut usize) {
+        *number = (*number).max(1);
+        self.set_name(name, Arc::clone(&self.state().backend));
     }
 }
 
@@ -121,13 +102,11 @@ impl<B: Body> Exit<MatchedLimits, Response<B>> for AllOf<PolicyLimits> {
     type Response = Response<PermitBody<B>>;
 
     fn exit<E>(
-        slots: Vec<Box<dyn Any + Send>>,
+        entry: AllEntry<Entries>,
         result: Result<Response<B>, E>,
     ) -> Result<Self::Response, E> {
-        let in_flight = slots.into_iter().filter_map(|slot| {
-            let slot = slot.downcast::<SlotOf<InFlight>>().ok()?;
-            Some(slot.entry)
-        });
+        let entries = entry.each.into_iter();
+        let in_flight = entries.filter_map(|entry| Some(*entry.downcast().ok()?));
         InFlight::<UntilBodyEnds>::exit_all(in_flight, result)
     }
 }

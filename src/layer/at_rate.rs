@@ -1,0 +1,474 @@
+//! The gate of a rate limit: a request asks, takes its cost or waits.
+
+use std::{
+    future::Future,
+    hash::Hash,
+    mem,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use super::cost_at_end::Unsettled;
+use super::gate::{
+    Ask, Exit, Gate, Look, MayWait, Passed, Previewing, Progress, SettlePart, Settling, Told,
+    poll_once,
+};
+use super::limit_of::LimitOf;
+use super::options::OnStoreError;
+use super::preview::preview;
+use super::rate::Rate;
+use super::ticket::Ticket;
+use crate::backend::{Backend, Op};
+use crate::clock::{MonotonicClock, MonotonicSleep, Tick, Timer, nanos};
+use crate::decision::{Decision, Verdict};
+use crate::error::{RateLimited, StoreError};
+use crate::queue::{self, Joined, Place, Precedence, Wants};
+use crate::respond::{CostHandle, Event, Settle};
+
+/// What a request has of a rate limit: nothing yet, a place in line, or what it has taken.
+#[derive(Debug)]
+pub struct RateEntry<F>(pub(super) RateStage<F>);
+
+#[derive(Debug)]
+pub(super) enum RateStage<F> {
+    /// It has not asked.
+    New,
+    /// The decision is pending. Boxed, because it would be most of the response future, even if the backend
+    /// is never pending.
+    Asks(Box<F>),
+    /// In the line of its key.
+    InLine(InLine),
+    /// The backend has booked its turn. Boxed, as few backends do.
+    Booked(Box<Booked>),
+    Has(Ticket),
+    /// Its cost may be said while it is served.
+    Shares(CostHandle),
+    /// It has nothing that is needed.
+    Nothing,
+}
+
+/// Manual impl: derive would require `F: Default`.
+impl<F> Default for RateEntry<F> {
+    #[inline]
+    fn default() -> Self {
+        Self(RateStage::New)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct InLine {
+    pub(super) place: Place,
+    /// As it was expected when the request joined, in nanoseconds.
+    wait: u64,
+    pub(super) cost: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Booked {
+    until: MonotonicSleep,
+    /// If its figures are read.
+    decision: Option<Decision>,
+    pub(super) ticket: Ticket,
+}
+
+/// What a gate says about a request.
+pub(super) type Entered = Poll<Result<Passed, RateLimited>>;
+
+type Decided = Result<Decision, StoreError>;
+type StageOf<K, L> = RateStage<<L as Backend<K>>::Future>;
+
+/// A request at its limit.
+pub(super) struct AtRate<'a, K, L> {
+    pub(super) rate: &'a Rate<L>,
+    pub(super) key: &'a K,
+    pub(super) ask: Ask,
+}
+
+impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
+    /// Asks a limit that requests wait for, or may wait for.
+    pub(super) fn enter(&self, entry: &mut StageOf<K, L>, may_wait: &mut MayWait<'_>) -> Entered {
+        if self.rate.at_once && !self.ask.shadow {
+            if let Some(entered) = self.enter_line(entry, may_wait) {
+                return entered;
+            }
+        }
+        let (backend, ask) = (&self.rate.state.backend, self.ask);
+        if !self.rate.may_wait(ask) {
+            let decided = backend.decide_now(self.key, ask.cost, |decided| decided);
+            return self.go_on(decided, entry, may_wait);
+        }
+        // It books its turn.
+        let longest = self.rate.line.longest();
+        let left = may_wait.until.map(|until| until.since(queue::now()));
+        let op = Op::Reserve {
+            cost: ask.cost,
+            queue: self.rate.line.queue.into(),
+            max_wait: left.map_or(longest, |left| longest.min(left)),
+        };
+        let mut deciding = backend.apply(self.key, op);
+        let decided = match poll_once(&mut deciding) {
+            Poll::Ready(decided) => Ok(decided),
+            Poll::Pending => Err(deciding),
+        };
+        self.go_on(decided, entry, may_wait)
+    }
+
+    /// Takes the cost, joins the line or is denied. `None` if the limit counts denials, which a line would hide.
+    fn enter_line(&self, entry: &mut StageOf<K, L>, may_wait: &mut MayWait<'_>) -> Option<Entered> {
+        let (Rate { state, line, .. }, ask) = (self.rate, self.ask);
+        if ask.cost == 0 || state.lines.waiting() == 0 {
+            let taken = state.backend.take_turn(self.key, ask.cost, queue::now());
+            let decision = taken?;
+            if !decision.is_denied() {
+                return Some(self.admit(&decision, entry));
+            }
+            if decision.retry_after.is_none() {
+                return Some(self.deny(decision));
+            }
+        }
+        let waits = self.rate.may_wait(ask) && may_wait.seat.try_acquire();
+        let longest = line.max_wait.map(|_| queue::now().plus(line.longest()));
+        let until = [may_wait.until, longest].into_iter().flatten().min();
+        let wants = Wants {
+            cost: ask.cost,
+            place: Precedence {
+                priority: ask.priority,
+                order: line.order,
+            },
+            most: if waits { line.queue.into() } else { 0 },
+            until: until.unwrap_or(Tick::MAX),
+        };
+        let limit = LimitOf::new(self.key, &state.backend);
+        let line_id = state.line_id(self.key);
+        Some(match state.lines.join(line_id, &limit, wants) {
+            Joined::Taken(decision) => self.admit(&decision, entry),
+            Joined::Waits(place, wait) => {
+                self.record_waiting(wait);
+                let (wait, cost) = (nanos(wait), ask.cost);
+                *entry = RateStage::InLine(InLine { place, wait, cost });
+                Poll::Pending
+            }
+            Joined::Denied(retry_after) => self.deny_waiting(retry_after),
+        })
+    }
+
+    /// Does what the backend has decided, if it has.
+    pub(super) fn go_on(
+        &self,
+        decided: Result<Decided, L::Future>,
+        entry: &mut StageOf<K, L>,
+        MayWait { seat, until }: &mut MayWait<'_>,
+    ) -> Entered {
+        let state = &self.rate.state;
+        let mut decision = match decided {
+            Ok(Ok(decision)) => decision,
+            Ok(Err(error)) => return self.fail(error),
+            Err(deciding) => {
+                *entry = RateStage::Asks(Box::new(deciding));
+                return Poll::Pending;
+            }
+        };
+        let wait = match decision.verdict {
+            Verdict::Admit => return self.admit(&decision, entry),
+            Verdict::Wait(_) if self.ask.shadow => {
+                state.record(Event::Waits(&decision, None), true);
+                return Poll::Ready(Ok(self.pass(&decision, entry)));
+            }
+            Verdict::Deny if self.ask.shadow => {
+                state.record(Event::Denied(&RateLimited::new(decision)), true);
+                self.rate.spread(&mut decision);
+                return Poll::Ready(Ok(self.pass(&decision, entry)));
+            }
+            Verdict::Deny => return self.deny(decision),
+            Verdict::Wait(wait) => wait,
+        };
+        let turn = queue::now().plus(wait);
+        let over = until.map_or(Duration::ZERO, |until| turn.since(until));
+        let ticket = Ticket {
+            cost: self.ask.cost,
+            receipt: Some(decision.receipt()),
+        };
+        if !over.is_zero() || !seat.try_acquire() {
+            state.cancel(self.key, ticket);
+            let retry_after = if over.is_zero() { wait } else { over };
+            (decision.verdict, decision.retry_after) = (Verdict::Deny, Some(retry_after));
+            return self.deny(decision);
+        }
+        self.record_waiting(wait);
+        state.lines.count_booked(true);
+        *entry = RateStage::Booked(Box::new(Booked {
+            until: MonotonicClock.sleep_until(turn),
+            decision: self.ask.figures.then_some(decision),
+            ticket,
+        }));
+        Poll::Pending
+    }
+
+    /// Goes on waiting for the limit.
+    pub(super) fn poll(
+        &self,
+        entry: &mut StageOf<K, L>,
+        may_wait: &mut MayWait<'_>,
+        cx: &mut Context<'_>,
+    ) -> Entered {
+        let state = &self.rate.state;
+        if let RateStage::Asks(deciding) = entry {
+            let decided = ready!(Pin::new(deciding).poll(cx));
+            *entry = RateStage::Nothing;
+            let entered = self.go_on(Ok(decided), entry, may_wait);
+            if entered.is_ready() {
+                return entered;
+            }
+        }
+        let passed = match entry {
+            RateStage::InLine(own) => {
+                let line_id = state.line_id(self.key);
+                let ended = ready!(state.lines.poll(line_id, own.place, cx.waker()));
+                let wait = Duration::from_nanos(own.wait);
+                *entry = RateStage::Nothing;
+                match ended {
+                    Ok(receipt) => {
+                        let figures = self.ask.figures;
+                        let figures = figures.then(|| state.backend.current_decision(self.key, 0));
+                        let unlimited = || Decision::new(Verdict::Admit, u64::MAX, 0, None, 0);
+                        let mut decision = figures.flatten().unwrap_or_else(unlimited);
+                        decision.verdict = Verdict::Wait(wait);
+                        self.pass(&decision.with_receipt(receipt), entry)
+                    }
+                    Err(retry_after) => return self.deny_waiting(retry_after),
+                }
+            }
+            RateStage::Booked(booked) => {
+                ready!(Pin::new(&mut booked.until).poll(cx));
+                state.lines.count_booked(false);
+                let (decision, ticket) = (booked.decision, booked.ticket);
+                let has = self.ask.keep.then_some(RateStage::Has(ticket));
+                *entry = has.unwrap_or(RateStage::Nothing);
+                Passed {
+                    decision,
+                    ..Passed::AT_ONCE
+                }
+            }
+            _ => return Poll::Ready(Ok(Passed::AT_ONCE)),
+        };
+        let waited = true;
+        Poll::Ready(Ok(Passed { waited, ..passed }))
+    }
+
+    /// Counts a request that goes on at once.
+    fn admit(&self, decision: &Decision, entry: &mut StageOf<K, L>) -> Entered {
+        let sampled = self.rate.state.record_admitted(self.ask.cost);
+        let passed = self.pass(decision, entry);
+        Poll::Ready(Ok(Passed { sampled, ..passed }))
+    }
+
+    /// Keeps what a request has taken that goes on, if that is needed.
+    fn pass(&self, decision: &Decision, entry: &mut StageOf<K, L>) -> Passed {
+        if self.ask.keep {
+            *entry = RateStage::Has(Ticket {
+                cost: self.ask.cost,
+                receipt: (!decision.is_denied()).then(|| decision.receipt()),
+            });
+        }
+        let is_stated = self.ask.figures && !decision.is_unlimited();
+        Passed {
+            decision: is_stated.then_some(*decision),
+            ..Passed::AT_ONCE
+        }
+    }
+
+    #[cold]
+    fn deny(&self, mut decision: Decision) -> Entered {
+        self.rate.spread(&mut decision);
+        let denied = self.rate.state.denial_error(self.key, decision);
+        self.rate.state.record(Event::Denied(&denied), false);
+        Poll::Ready(Err(denied))
+    }
+
+    /// Denies a request that cannot wait, or not for so long.
+    fn deny_waiting(&self, retry_after: Option<Duration>) -> Entered {
+        let backend = &self.rate.state.backend;
+        let looked = backend.current_decision(self.key, self.ask.cost);
+        let mut denied = looked.unwrap_or_else(|| Decision::new(Verdict::Deny, 0, 0, None, 0));
+        (denied.verdict, denied.retry_after) = (Verdict::Deny, retry_after);
+        self.deny(denied)
+    }
+
+    #[cold]
+    fn fail(&self, error: StoreError) -> Entered {
+        self.rate.state.record(Event::StoreError(&error), false);
+        let allow = self.rate.on_store_error == OnStoreError::Allow && error.is_transient();
+        Poll::Ready(if allow || self.ask.shadow {
+            Ok(Passed::IN_OUTAGE)
+        } else {
+            Err(RateLimited::unavailable(error))
+        })
+    }
+
+    fn record_waiting(&self, wait: Duration) {
+        let waits = Decision::new(Verdict::Wait(wait), 0, 0, None, 0);
+        let event = Event::Waits(&waits, Some(wait));
+        self.rate.state.record(event, false);
+    }
+}
+
+impl<K, L> Gate<K> for Rate<L>
+where
+    K: Hash + Clone + Send + 'static,
+    L: Backend<K>,
+{
+    type Entry = RateEntry<L::Future>;
+
+    fn look(&self, key: &K, ask: Ask) -> Look {
+        let Some(looked) = self.backend().current_decision(key, ask.cost) else {
+            return Look::Unknown;
+        };
+        match looked.verdict {
+            Verdict::Admit if self.state.lines.waiting() == 0 || ask.cost == 0 => Look::Passes,
+            Verdict::Deny if looked.retry_after.is_none() || !self.may_wait(ask) => Look::Denies,
+            _ => Look::Waits,
+        }
+    }
+
+    fn preview(&self, key: &K, ask: Ask) -> Vec<Previewing> {
+        let waits = self.look(key, ask) == Look::Waits;
+        let limit = (self.state.name(), ask.shadow, waits);
+        vec![preview(limit, self.backend(), key, ask.cost)]
+    }
+
+    fn progress(&self, _: &K, entry: &mut Self::Entry) -> Progress {
+        match entry.0 {
+            RateStage::New => Progress::New,
+            RateStage::Asks(_) | RateStage::InLine(_) | RateStage::Booked(_) => Progress::Waits,
+            RateStage::Has(_) | RateStage::Shares(_) | RateStage::Nothing => Progress::Passed,
+        }
+    }
+
+    #[expect(
+        clippy::inline_always,
+        reason = "what was decided on an admitted request is not written to memory"
+    )]
+    #[inline(always)]
+    fn poll_enter(
+        &self,
+        key: &K,
+        ask: Ask,
+        entry: &mut RateEntry<L::Future>,
+        mut may_wait: MayWait<'_>,
+        cx: Option<&mut Context<'_>>,
+    ) -> Entered {
+        let (entry, state) = (&mut entry.0, &self.state);
+        let at = AtRate {
+            rate: self,
+            key,
+            ask,
+        };
+        let entered = match (&entry, cx) {
+            (RateStage::New, _) => {
+                *entry = RateStage::Nothing;
+                if self.waits_nowhere() {
+                    // Figures that are not read are not computed.
+                    let is_read = ask.figures || ask.keep;
+                    let decided =
+                        self.backend()
+                            .decide_now(key, ask.cost, |decided| match decided {
+                                Ok(decision) if decision.is_admitted() && !is_read => None,
+                                decided => Some(decided),
+                            });
+                    match decided {
+                        Ok(None) => {
+                            let sampled = state.record_admitted(ask.cost);
+                            let passed = Passed::AT_ONCE;
+                            Poll::Ready(Ok(Passed { sampled, ..passed }))
+                        }
+                        Ok(Some(decided)) => at.go_on(Ok(decided), entry, &mut may_wait),
+                        Err(deciding) => at.go_on(Err(deciding), entry, &mut may_wait),
+                    }
+                } else {
+                    at.enter(entry, &mut may_wait)
+                }
+            }
+            (_, Some(cx)) => at.poll(entry, &mut may_wait, cx),
+            (_, None) => Poll::Pending,
+        };
+        state.report_losses(|| self.backend().losses());
+        entered
+    }
+
+    fn leave(&self, key: &K, entry: &mut RateEntry<L::Future>) {
+        match mem::replace(&mut entry.0, RateStage::Nothing) {
+            RateStage::InLine(own) => {
+                let receipt = self.state.lines.leave(self.state.line_id(key), own.place);
+                let ticket = Ticket {
+                    cost: own.cost,
+                    receipt,
+                };
+                self.state.settle_unawaited(key, ticket, Settle::Refund);
+            }
+            RateStage::Booked(booked) => {
+                self.state.lines.count_booked(false);
+                self.state.cancel(key, booked.ticket);
+            }
+            RateStage::Has(ticket) => self.state.settle_unawaited(key, ticket, Settle::Refund),
+            RateStage::Shares(cost) => cost.settle(Settle::Refund),
+            RateStage::New | RateStage::Asks(_) | RateStage::Nothing => {}
+        }
+    }
+
+    fn settle(
+        &self,
+        key: &K,
+        entry: &mut RateEntry<L::Future>,
+        settle: SettlePart<'_>,
+    ) -> Option<Settling> {
+        let ticket = match &entry.0 {
+            RateStage::Has(ticket) => ticket,
+            RateStage::Shares(cost) => {
+                cost.settle(settle(None));
+                return None;
+            }
+            _ => return None,
+        };
+        let mut settling = self.backend().apply(key, ticket.settled_by(settle(None))?);
+        let settled = poll_once(&mut settling);
+        self.state.tell(key);
+        settled
+            .is_pending()
+            .then(|| -> Settling { Box::pin(async move { drop(settling.await) }) })
+    }
+
+    fn cost_handle(&self, key: &K, entry: &mut RateEntry<L::Future>) -> Option<CostHandle> {
+        if !self.shares_cost {
+            return None;
+        }
+        let ticket = match &entry.0 {
+            RateStage::Has(ticket) => Some(*ticket),
+            _ => None,
+        };
+        let cost = Unsettled::share(&self.state, key.clone(), ticket);
+        entry.0 = RateStage::Shares(cost.clone());
+        Some(cost)
+    }
+
+    fn limits(&self, _: &K) -> usize {
+        self.backend().limits().max(1)
+    }
+
+    fn policies(&self, key: &K, decision: Decision, told: Told<'_>) {
+        told(None, &self.state.policies_of(key), &decision);
+    }
+}
+
+impl<K, Res, L> Exit<K, Res> for Rate<L>
+where
+    Self: Gate<K>,
+    L: Backend<K>,
+{
+    type Response = Res;
+
+    #[inline]
+    fn exit<E>(_: Self::Entry, result: Result<Res, E>) -> Result<Res, E> {
+        result
+    }
+}
