@@ -128,7 +128,7 @@ impl<S: CasStore, A: Algorithm> Program for Calls<S, A> {
                 .ok_or_else(|| Failure::Damaged.in_store(S::NAME))
                 .and_then(|mut known| {
                     let now = loaded.server_time.unwrap_or_else(unix_now);
-                    let planned = plan(shared, &mut known, now, |held| {
+                    let planned = plan(shared, &mut known, (now, true), |held| {
                         decider.decide_in::<S>(held, &of_key)
                     });
                     planned.map(|(write, decisions)| (write, decisions, known.version))

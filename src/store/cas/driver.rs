@@ -46,7 +46,7 @@ impl<S: CasStore, A: Algorithm> Driver<S, A> {
             0..=MAX_DECIDED
         };
         // How many calls were decided last.
-        let mut decided = 0;
+        let (mut decided, mut sent) = (0, Vec::new());
         loop {
             // Callers that have just got their decisions make their next calls before these are sent, on all threads.
             // Calls are never delayed to fill a batch.
@@ -87,7 +87,8 @@ impl<S: CasStore, A: Algorithm> Driver<S, A> {
                 calls,
             };
             while !round.calls.is_empty() {
-                if !round.swap(key, &mut known, Vec::new()).await {
+                sent.clear();
+                if !round.swap(key, &mut known, &mut sent).await {
                     // Others swap the key too, so it is the turn of a program.
                     inner.run(std::mem::take(&mut round.calls), place).await;
                 }
@@ -198,7 +199,7 @@ impl<S: CasStore, A: Algorithm> Inner<S, A> {
                 place,
                 calls: own,
             };
-            round.swap(&key, &mut None, vec![sent]).await;
+            round.swap(&key, &mut None, &mut vec![sent]).await;
             calls.append(&mut round.calls);
         }
     }
@@ -235,7 +236,7 @@ impl<S: CasStore, A: Algorithm> Round<'_, S, A> {
         &mut self,
         key: &Arc<str>,
         known: &mut Option<Known>,
-        sent: Vec<Sent<Vec<Decision>>>,
+        sent: &mut Vec<Sent<Vec<Decision>>>,
     ) -> bool {
         match swap(&self.inner.shared, key, self, known, sent).await {
             None => return self.calls.is_empty(),
@@ -293,7 +294,11 @@ impl<S: CasStore, A: Algorithm> OnKey for Round<'_, S, A> {
         self.calls.iter().any(|call| call.call.op == Op::Reset)
     }
 
-    fn execute(&mut self, held: &Held<'_>) -> Result<(Option<Record>, Self::Reply), StoreError> {
+    fn execute(
+        &mut self,
+        held: &Held<'_>,
+        _is_current: bool,
+    ) -> Result<(Option<Record>, Self::Reply), StoreError> {
         let calls: Vec<_> = self.calls.iter().map(|call| &call.call).collect();
         self.inner.decider.decide_in::<S>(held, &calls)
     }

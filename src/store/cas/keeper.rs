@@ -1,31 +1,28 @@
 //! The task that keeps the lease of one key for a machine.
 
-use std::{future::Future, pin::pin, sync::Arc, task::Wake, time::Duration};
+use std::{future::Future, sync::Arc, task::Wake, time::Duration};
 
 use tokio::sync::Notify;
 
 use super::{
-    CasStore, Loaded, Swapped, Value, Version,
-    contention::Contention,
+    CasStore,
     error::Failure,
-    leases::{Held, Holding, LeasePlan, LeaseView},
+    leases::{Holding, Holdings, LeasePlan, LeaseView},
+    record::Record,
     shared::Shared,
+    swap::{Held, Known, OnKey, Sent, swap},
 };
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
 use crate::store::{
     deadline::within,
-    events::RemoteMetrics,
     remote::{RemoteKey, key_name},
 };
-use crate::sync::Ordering;
 
 /// How long a task goes on without permits: the next request then needs one round trip instead of two.
 const LINGER: Duration = Duration::from_secs(1);
 /// How soon the store is asked again while requests wait for permits of other machines: at first, and at last.
 const POLL: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(100)];
-/// The longest pause after an error, which may be over at once.
-const ERROR_PAUSE: Duration = Duration::from_millis(2);
 
 /// The permits of a key on this machine.
 pub(crate) trait LeaseHolder: Send + Sync + 'static {
@@ -104,15 +101,13 @@ impl<S: CasStore> Leases<S> {
     ) -> impl Future<Output = ()> + Send + use<S, H> {
         let keeper = Keeper {
             leases: Arc::clone(self),
-            key,
+            key: key.into(),
             bell,
             holder,
             known: None,
-            contention: Contention::default(),
-            valid_until: Tick::ZERO,
-            renews_at: Tick::ZERO,
+            sent: Vec::new(),
+            written_at: None,
             next_turn: None,
-            unsure_until: Tick::ZERO,
             has_ended: false,
         };
         keeper.run()
@@ -121,21 +116,26 @@ impl<S: CasStore> Leases<S> {
 
 struct Keeper<S: CasStore, H: LeaseHolder> {
     leases: Arc<Leases<S>>,
-    key: String,
+    key: Arc<str>,
     bell: Arc<Bell>,
     holder: H,
     /// What the store was last seen to hold.
-    known: Option<(Option<Version>, Held)>,
-    contention: Contention,
-    /// From then on other machines may have what this one holds.
-    valid_until: Tick,
-    /// When the store is told again that it holds them.
-    renews_at: Tick,
+    known: Option<Known>,
+    /// What was sent and has no outcome.
+    sent: Vec<Sent<Done>>,
+    /// When this machine has last told the store what it holds.
+    written_at: Option<Tick>,
     /// When another machine has its turn, if machines wait.
     next_turn: Option<Tick>,
-    /// A swap failed, and may have been executed. What it says is over then.
-    unsure_until: Tick,
     has_ended: bool,
+}
+
+/// What a machine is to hold, what the others held then, and when that was decided if it was written.
+#[derive(Clone, Copy, Debug)]
+struct Done {
+    plan: LeasePlan,
+    others: u64,
+    written_at: Option<Tick>,
 }
 
 impl<S: CasStore, H: LeaseHolder> Keeper<S, H> {
@@ -168,10 +168,12 @@ impl<S: CasStore, H: LeaseHolder> Keeper<S, H> {
                 }
                 Ok(_) => self.leases.life / 3,
                 Err(error) => {
-                    self.known = None;
                     self.holder.fail(error);
                     // What the store holds of this machine is over by itself then.
-                    is_unused = MonotonicClock.now() >= self.valid_until.max(self.unsure_until);
+                    let sent = self.sent.iter().filter_map(|sent| sent.reply.written_at);
+                    let last = sent.chain(self.written_at).max();
+                    let is_over = |last: Tick| MonotonicClock.now() >= last.plus(self.leases.life);
+                    is_unused = last.is_none_or(is_over);
                     POLL[1]
                 }
             };
@@ -186,121 +188,124 @@ impl<S: CasStore, H: LeaseHolder> Keeper<S, H> {
 
     /// Brings the store in line with what this machine holds and wants.
     async fn round(&mut self) -> Result<LeasePlan, StoreError> {
-        let Leases {
-            shared,
-            machine,
-            life,
-            ..
-        } = &*self.leases;
+        let Leases { shared, life, .. } = &*self.leases;
         let begun = MonotonicClock.now();
-        let ends_at = begun.plus(shared.deadline);
-        // When the store held what is known, if that was read in this round.
-        let mut read_at = None;
         loop {
-            let now = read_at.or_else(|| shared.time.now());
-            let (Some((version, held)), Some(now)) = (&self.known, now) else {
-                let sent_at = MonotonicClock.now();
-                shared.check_breaker(&self.key)?;
-                shared.loads.fetch_add(1, Ordering::Relaxed);
-                let load = pin!(shared.store.load(&self.key));
-                match shared.call_until(&self.key, ends_at, load).await {
-                    Ok(loaded) => {
-                        read_at = Some(shared.time.learn(sent_at, loaded.server_time));
-                        self.known = Some(Self::read(loaded)?);
-                    }
-                    Err(error) => self.pause_after(error, ends_at).await?,
-                }
-                continue;
+            let mut round = Round {
+                leases: &self.leases,
+                holder: &self.holder,
+                begun,
+                renews: self.written_at.is_none_or(|at| begun >= at.plus(*life / 3)),
+                is_open: false,
+                needs_no_read: false,
+                next_turn: &mut self.next_turn,
             };
-            let view = held.view(*machine, now);
-            let until = view.until_next_turn();
-            self.next_turn = until.map(|until| MonotonicClock.now().plus(until));
-            let plan = self.holder.plan(&view, read_at.is_some());
-            let renews = plan.wants > 0 && MonotonicClock.now() >= self.renews_at;
-            if (plan.waits() || renews) && read_at.is_none() {
-                // Others may have released permits since: a denial is confirmed by a read. A renewal finds out
-                // whether the clock of the store was set.
-                self.known = None;
-                continue;
-            }
-            let own = held.of(*machine, now);
-            let is_unsure = self.unsure_until > Tick::ZERO;
-            if !(is_unsure || renews || is_due(own, &plan)) {
-                self.holder.confirm(&plan, view.others, self.valid_until);
-                return Ok(plan);
-            }
-            let next = held.with(
-                Holding {
-                    machine: *machine,
-                    expires_at: now.plus(*life),
-                    life: *life,
-                    holds: plan.holds,
-                    wants: plan.wants,
-                },
-                now,
-            );
-            let value = Value::new(shared.next_version(), next.to_bytes());
-            shared.check_breaker(&self.key)?;
-            shared.swaps.fetch_add(1, Ordering::Relaxed);
-            RemoteMetrics(S::NAME).batch_sent(1);
-            let sent_at = MonotonicClock.now();
-            let ttl = next.time_to_live(now);
-            let swap = pin!(shared.store.swap(&self.key, *version, &value, ttl));
-            match shared.call_until(&self.key, ends_at, swap).await {
-                Ok(Swapped::Done(server_time)) => {
-                    shared.time.learn(sent_at, server_time);
-                    self.contention.success();
-                    self.unsure_until = Tick::ZERO;
-                    // Others compute the store's time with an error of up to a deadline.
-                    self.valid_until = sent_at.plus(life.saturating_sub(shared.deadline));
-                    self.renews_at = sent_at.plus(*life / 3);
-                    self.known = Some((Some(value.version), next));
-                    self.holder.confirm(&plan, view.others, self.valid_until);
-                    return Ok(plan);
-                }
-                Ok(Swapped::Conflict(current)) => {
-                    shared.conflicts.fetch_add(1, Ordering::Relaxed);
-                    let was_contended = self.contention.is_contended();
-                    self.contention.conflict(shared.deadline);
-                    (self.known, read_at) = (None, None);
-                    match current {
-                        Some(current) if !was_contended => {
-                            read_at = Some(shared.time.learn(sent_at, current.server_time));
-                            self.known = Some(Self::read(current)?);
-                        }
-                        // What was read before a pause may be old.
-                        _ => {
-                            let waited = MonotonicClock.now().since(begun);
-                            let window = self.contention.window(waited, shared.deadline);
-                            shared.pause(window).await;
-                        }
-                    }
-                }
-                Err(error) => {
-                    (self.known, read_at) = (None, None);
-                    self.unsure_until = sent_at.plus(*life);
-                    self.pause_after(error, ends_at).await?;
-                }
+            let done = swap(
+                shared,
+                &self.key,
+                &mut round,
+                &mut self.known,
+                &mut self.sent,
+            )
+            .await;
+            let done = done.unwrap_or_else(|| Err(shared.deadline_exceeded()))?;
+            self.written_at = done.written_at.or(self.written_at);
+            // Others compute the store's time with an error of up to a deadline.
+            let good_for = life.saturating_sub(shared.deadline);
+            let valid_until = self.written_at.map_or(Tick::ZERO, |at| at.plus(good_for));
+            self.holder.confirm(&done.plan, done.others, valid_until);
+            // One that an earlier round has sent says what was wanted then.
+            if done.written_at.is_none_or(|at| at >= begun) {
+                return Ok(done.plan);
             }
         }
     }
+}
 
-    fn read(loaded: Loaded) -> Result<(Option<Version>, Held), StoreError> {
-        let Some(value) = loaded.value else {
-            return Ok((None, Held::default()));
+/// One attempt to bring the store in line.
+struct Round<'a, S, H> {
+    leases: &'a Leases<S>,
+    holder: &'a H,
+    begun: Tick,
+    /// Whether the store is told again that it holds them.
+    renews: bool,
+    /// A swap may have been executed, or may still be.
+    is_open: bool,
+    needs_no_read: bool,
+    next_turn: &'a mut Option<Tick>,
+}
+
+impl<S: CasStore, H: LeaseHolder> OnKey for Round<'_, S, H> {
+    type Reply = Done;
+    // A lease ends after its life by any clock.
+    const HAS_TIME: bool = false;
+
+    fn ends_at(&mut self, is_open: bool) -> Option<Tick> {
+        self.is_open = is_open;
+        let ends_at = self.begun.plus(self.leases.shared.deadline);
+        (MonotonicClock.now() < ends_at).then_some(ends_at)
+    }
+
+    fn begun_at(&self) -> Tick {
+        self.begun
+    }
+
+    fn join(&mut self) {}
+
+    fn replaces(&self) -> bool {
+        false
+    }
+
+    /// The next swap says all that counts.
+    fn loses_track(&mut self) -> bool {
+        true
+    }
+
+    fn needs_no_read(&self) -> bool {
+        self.needs_no_read
+    }
+
+    fn execute(
+        &mut self,
+        held: &Held<'_>,
+        is_current: bool,
+    ) -> Result<(Option<Record>, Done), StoreError> {
+        let Leases { machine, life, .. } = *self.leases;
+        let (now, known) = (held.now, held.has_value.then_some(&held.record.state));
+        let known = known.map_or_else(|| Some(Holdings::default()), |it| Holdings::from_bytes(it));
+        let known = known.ok_or_else(|| Failure::Damaged.in_store(S::NAME))?;
+        let (view, own, at) = (
+            known.view(machine, now),
+            known.of(machine, now),
+            MonotonicClock.now(),
+        );
+        *self.next_turn = view.until_next_turn().map(|until| at.plus(until));
+        let plan = self.holder.plan(&view, is_current);
+        let others = view.others;
+        let renews = self.renews && plan.wants > 0;
+        // Others may have released permits since: a denial is confirmed by a read. A renewal finds out whether the
+        // clock of the store was set.
+        let needs_read = !is_current && (plan.waits() || renews);
+        self.needs_no_read = !needs_read;
+        let is_written = !needs_read && (self.is_open || renews || is_due(own, &plan));
+        let record = is_written.then(|| {
+            let own = Holding {
+                machine,
+                expires_at: now.plus(life),
+                life,
+                holds: plan.holds,
+                wants: plan.wants,
+            };
+            let next = known.with(own, now);
+            held.record.with_state(next.to_bytes(), next.expires_at())
+        });
+        let written_at = is_written.then_some(at);
+        let done = Done {
+            plan,
+            others,
+            written_at,
         };
-        let held = Held::from_bytes(&value.bytes);
-        let held = held.ok_or_else(|| Failure::Damaged.in_store(S::NAME))?;
-        Ok((Some(value.version), held))
-    }
-
-    /// Waits before an operation is tried again, or returns the error if it is not.
-    async fn pause_after(&self, error: StoreError, ends_at: Tick) -> Result<(), StoreError> {
-        if !error.is_transient() || MonotonicClock.now() >= ends_at {
-            return Err(error);
-        }
-        self.leases.shared.pause(ERROR_PAUSE).await;
-        Ok(())
+        Ok((record, done))
     }
 }
 

@@ -1,7 +1,7 @@
-//! The permits of one key that machines hold, as bytes in the store.
+//! The permits of one key that machines hold: the state of a [`Record`](super::record::Record).
 //!
 //! ```text
-//! value = format count lease.. checksum
+//! state = count lease..
 //! lease = machine, expires_at, life, holds, wants
 //! ```
 //!
@@ -9,11 +9,9 @@
 
 use std::time::Duration;
 
-use super::record::{checksum, read_number, write_number};
+use super::record::{read_number, write_number};
 use crate::clock::{Tick, nanos};
 
-/// Another format than that of a [`Record`](super::record::Record).
-const FORMAT: u8 = 0x81;
 /// How long a turn of few machines is, in nanoseconds: several times as long as machines take to find out what there
 /// is. Of many machines it is shorter, so that each has its turn within a few seconds.
 const TURN: u64 = 1_000_000_000;
@@ -28,7 +26,7 @@ fn turn_of(machines: u64) -> u64 {
 
 /// What the machines of a fleet hold of one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Held(pub(super) Vec<Holding>);
+pub(super) struct Holdings(pub(super) Vec<Holding>);
 
 /// What one machine holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +103,7 @@ impl LeaseView {
     }
 }
 
-impl Held {
+impl Holdings {
     /// What `machine` sees at `now`.
     pub(super) fn view(&self, machine: u64, now: Tick) -> LeaseView {
         let others: Vec<_> = self
@@ -148,14 +146,14 @@ impl Held {
         Self(others.map(bounded).chain(own).collect())
     }
 
-    /// How long the store has to keep it.
-    pub(super) fn time_to_live(&self, now: Tick) -> Duration {
+    /// When all of them are over.
+    pub(super) fn expires_at(&self) -> Tick {
         let ends = self.0.iter().map(|lease| lease.expires_at).max();
-        ends.unwrap_or_default().since(now) + Duration::from_secs(1)
+        ends.unwrap_or_default()
     }
 
     pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![FORMAT];
+        let mut bytes = Vec::new();
         write_number(&mut bytes, self.0.len() as u64);
         for lease in &self.0 {
             bytes.extend(lease.machine.to_le_bytes());
@@ -164,18 +162,11 @@ impl Held {
             write_number(&mut bytes, lease.holds);
             write_number(&mut bytes, lease.wants);
         }
-        let sum = checksum(&bytes);
-        bytes.extend(sum);
         bytes
     }
 
-    /// `None` if the bytes are damaged, or of another format.
-    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (bytes, sum) = bytes.split_last_chunk::<4>()?;
-        let (format, mut rest) = bytes.split_first()?;
-        if *sum != checksum(bytes) || *format != FORMAT {
-            return None;
-        }
+    /// `None` if the bytes are of another format.
+    pub(super) fn from_bytes(mut rest: &[u8]) -> Option<Self> {
         let mut held = Self::default();
         for _ in 0..read_number(&mut rest)? {
             let (machine, after) = rest.split_first_chunk::<8>()?;
@@ -210,35 +201,36 @@ mod tests {
     }
 
     #[test]
-    fn leases_are_read_as_they_were_written_and_damage_is_refused() {
-        let held = Held(vec![lease(u64::MAX, 3, 300), lease(7, 0, 1)]);
+    fn leases_are_read_as_they_were_written() {
+        let held = Holdings(vec![lease(u64::MAX, 3, 300), lease(7, 0, 1)]);
         let bytes = held.to_bytes();
-        assert_eq!(Held::from_bytes(&bytes), Some(held));
+        assert_eq!(Holdings::from_bytes(&bytes), Some(held));
         for place in 0..bytes.len() {
-            let mut damaged = bytes.clone();
-            damaged[place] ^= 0x10;
-            assert_eq!(Held::from_bytes(&damaged), None, "byte {place}");
-            assert_eq!(Held::from_bytes(&bytes[..place]), None, "cut at {place}");
+            assert_eq!(
+                Holdings::from_bytes(&bytes[..place]),
+                None,
+                "cut at {place}"
+            );
         }
     }
 
     /// Machines of another release wrote it.
     #[test]
     fn the_format_stays_readable() {
-        let held = Held(vec![Holding {
+        let held = Holdings(vec![Holding {
             machine: 7,
             expires_at: Tick::from_nanos(300),
             life: Duration::from_nanos(200),
             holds: 2,
             wants: 3,
         }]);
-        let bytes = [0x81, 1, 7, 0, 0, 0, 0, 0, 0, 0, 0xac, 2, 0xc8, 1, 2, 3];
-        assert_eq!(held.to_bytes()[..bytes.len()], bytes);
+        let bytes = [1, 7, 0, 0, 0, 0, 0, 0, 0, 0xac, 2, 0xc8, 1, 2, 3];
+        assert_eq!(held.to_bytes(), bytes);
     }
 
     #[test]
     fn a_lease_that_is_over_counts_no_more() {
-        let held = Held(vec![lease(1, 3, 3), lease(2, 4, 4)]);
+        let held = Holdings(vec![lease(1, 3, 3), lease(2, 4, 4)]);
         assert_eq!(held.view(2, NOW).others, 3);
         let before = Tick::from_nanos(NOW.plus(LIFE).as_nanos() - 1);
         assert_eq!(held.view(2, before).others, 3);
@@ -250,12 +242,12 @@ mod tests {
             expires_at: later.plus(LIFE),
             ..lease(2, 1, 1)
         };
-        assert_eq!(held.with(own, later), Held(vec![own]));
+        assert_eq!(held.with(own, later), Holdings(vec![own]));
     }
 
     #[test]
     fn a_lease_of_a_clock_that_was_set_back_ends_after_a_life() {
-        let held = Held(vec![lease(1, 3, 3)]);
+        let held = Holdings(vec![lease(1, 3, 3)]);
         let hour = Duration::from_secs(3_600);
         let back = Tick::from_nanos(NOW.as_nanos() - nanos(hour));
         let own = Holding {
@@ -274,27 +266,27 @@ mod tests {
 
     #[test]
     fn machines_that_wait_get_equal_shares_of_what_they_want() {
-        let share = |held: &Held, machine| {
+        let share = |held: &Holdings, machine| {
             let own = held.of(machine, NOW).map_or(0, |own| own.wants);
             held.view(machine, NOW).share(10, own)
         };
         // 9 of 10 are held here, and the other one wants one more.
-        let held = Held(vec![lease(1, 1, 2), lease(2, 9, 20)]);
+        let held = Holdings(vec![lease(1, 1, 2), lease(2, 9, 20)]);
         assert_eq!(share(&held, 2), 8);
         // It wants as much as this one.
-        let held = Held(vec![lease(1, 1, 20), lease(2, 9, 20)]);
+        let held = Holdings(vec![lease(1, 1, 20), lease(2, 9, 20)]);
         assert_eq!([1, 2].map(|machine| share(&held, machine)), [5, 5]);
         // As long as none waits there is no share.
-        let held = Held(vec![lease(1, 1, 1), lease(2, 9, 20)]);
+        let held = Holdings(vec![lease(1, 1, 1), lease(2, 9, 20)]);
         assert_eq!(share(&held, 2), 10);
         // What a third one does not want is left to those that wait.
-        let held = Held(vec![lease(1, 0, 20), lease(2, 0, 20), lease(3, 2, 2)]);
+        let held = Holdings(vec![lease(1, 0, 20), lease(2, 0, 20), lease(3, 2, 2)]);
         assert_eq!([1, 2, 3].map(|machine| share(&held, machine)), [4, 4, 10]);
     }
 
     #[test]
     fn units_that_cannot_be_divided_go_to_each_machine_in_turn() {
-        let held = Held((1..=3).map(|machine| lease(machine, 0, 9)).collect());
+        let held = Holdings((1..=3).map(|machine| lease(machine, 0, 9)).collect());
         for limit in [1, 2, 4, 5] {
             let mut granted = [0; 3];
             for turn in 0..3 {
@@ -307,7 +299,7 @@ mod tests {
         }
         // Machines of another release have to agree whose turn it is.
         let first = Tick::from_nanos(3 * TURN);
-        let held = Held(
+        let held = Holdings(
             (1..=3)
                 .map(|machine| Holding {
                     expires_at: first.plus(LIFE),
@@ -325,7 +317,7 @@ mod tests {
         let wants = [3, 9, 9];
         let machines = (1..).zip(wants);
         let leases = machines.map(|(machine, wants)| lease(machine, 0, wants));
-        let held = Held(leases.collect());
+        let held = Holdings(leases.collect());
         for turn in 0..3 {
             let now = NOW.plus(Duration::from_nanos(turn * TURN));
             let machines = (1..).zip(wants);
@@ -337,7 +329,7 @@ mod tests {
     #[test]
     fn what_a_machine_has_in_flight_is_written_although_it_wants_no_more() {
         for (holds, wants, is_written) in [(1, 0, true), (0, 1, true), (0, 0, false)] {
-            let written = Held::default().with(lease(1, holds, wants), NOW);
+            let written = Holdings::default().with(lease(1, holds, wants), NOW);
             assert_eq!(written.of(1, NOW).is_some(), is_written);
         }
     }

@@ -80,7 +80,7 @@ mod recent;
 pub(super) mod record;
 mod settings;
 pub(super) mod shared;
-mod swap;
+pub(super) mod swap;
 mod time;
 #[cfg(not(feature = "redis"))]
 mod unscripted;

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The settings are those of the limit that wrote the state. Another limit of the same layout reads by them what was
-//! used.
+//! used. A state of budgets or permits has none.
 //!
 //! Counts, lengths and moments are written seven bits per byte. Moments are nanoseconds since 1970.
 
@@ -61,6 +61,19 @@ impl Record {
         self.versions.drain(..surplus);
         self.versions.push(version);
         self
+    }
+
+    pub(in crate::store) fn state(&self) -> &[u8] {
+        &self.state
+    }
+
+    /// The same with another state.
+    pub(in crate::store) fn with_state(&self, state: Vec<u8>, forgettable_at: Tick) -> Self {
+        Self {
+            forgettable_at,
+            state,
+            ..self.clone()
+        }
     }
 
     /// The moment of a decision, by the time of the key, which goes on where it was when the store's clock
@@ -150,11 +163,12 @@ impl Record {
 }
 
 /// FNV-1a. It finds damage by accident, not a value that was forged.
-pub(super) fn checksum(bytes: &[u8]) -> [u8; 4] {
+fn checksum(bytes: &[u8]) -> [u8; 4] {
     let step = |sum: u32, byte: &u8| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
     bytes.iter().fold(0x811c_9dc5, step).to_le_bytes()
 }
 
+/// Seven bits per byte.
 pub(super) fn write_number(bytes: &mut Vec<u8>, number: u64) {
     varint::write(bytes, u128::from(number));
 }

@@ -1,7 +1,7 @@
 //! What is done to the value of one key, by a load and a swap.
 //!
 //! A store may have executed a swap that failed. Each swap has a version of its own, and a value names the last ones:
-//! the next read shows whether it was executed.
+//! the next read shows whether it was executed. Exact limits, budgets and permits all do it here.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -56,6 +56,9 @@ pub(in crate::store) struct Held<'a> {
 pub(in crate::store) trait OnKey {
     /// What comes of it, which holds once it is written.
     type Reply;
+    /// Whether the time of a key goes on where it was when the store's clock is set back. What has a rule of its own for
+    /// that is told the store's time.
+    const HAS_TIME: bool = true;
 
     /// By when it has to be done; `None` if that is wanted no more. If it `is_open`, a swap may have been executed.
     fn ends_at(&mut self, is_open: bool) -> Option<Tick>;
@@ -64,29 +67,49 @@ pub(in crate::store) trait OnKey {
     fn begun_at(&self) -> Tick;
 
     /// How many calls it decides.
-    fn size(&self) -> usize;
+    fn size(&self) -> usize {
+        1
+    }
 
     /// Other machines went first, so more may join.
     fn join(&mut self);
 
     /// Whether it is done by a program instead, if other machines swap the key too.
-    fn may_run(&self) -> bool;
+    fn may_run(&self) -> bool {
+        false
+    }
 
     /// Whether it replaces a value that cannot be read.
     fn replaces(&self) -> bool;
 
-    /// What is to be written, if anything, and the reply.
-    fn execute(&mut self, held: &Held<'_>) -> Result<(Option<Record>, Self::Reply), StoreError>;
+    /// A swap was sent, and the value was swapped too often since to show whether it was executed. Returns whether it
+    /// goes on all the same.
+    fn loses_track(&mut self) -> bool {
+        false
+    }
+
+    /// Whether it is done with nothing to write, although others may have changed the record since it was read.
+    fn needs_no_read(&self) -> bool {
+        false
+    }
+
+    /// What is to be written, if anything, and the reply. The record `is_current` if it was read just now.
+    fn execute(
+        &mut self,
+        held: &Held<'_>,
+        is_current: bool,
+    ) -> Result<(Option<Record>, Self::Reply), StoreError>;
 }
 
 /// A swap that was sent, and whose outcome is not known.
-pub(super) struct Sent<R> {
+#[derive(Debug)]
+pub(in crate::store) struct Sent<R> {
     version: Version,
     expected: Option<Version>,
     /// The store replied that it found another version. A client that sends twice gets this reply
     /// although the first swap was executed.
     is_refused: bool,
-    reply: R,
+    pub(super) reply: R,
 }
 
 impl<R> Sent<R> {
@@ -118,11 +141,11 @@ pub(in crate::store) type Planned<R> = (Option<(Record, Value, Duration)>, R);
 pub(super) fn plan<S: CasStore, R>(
     shared: &Shared<S>,
     known: &mut Known,
-    dated: Tick,
+    (dated, has_time): (Tick, bool),
     execute: impl FnOnce(&Held<'_>) -> Result<(Option<Record>, R), StoreError>,
 ) -> Result<Planned<R>, StoreError> {
     let ahead = known.record.ahead;
-    let now = if shared.has_one_clock() {
+    let now = if has_time && shared.has_one_clock() {
         known.record.begin_at(dated)
     } else {
         dated
@@ -149,7 +172,7 @@ pub(super) fn plan<S: CasStore, R>(
 }
 
 /// Does `what` to the value of `key`, of which `known` is what the store was last seen to hold, and `sent` what was
-/// sent before.
+/// sent and has no outcome. If that is kept when it fails or is dropped, it can go on later.
 ///
 /// # Errors
 /// If it was not done by the time at which it is to end. `None` if it is wanted no more, or done by a program instead.
@@ -158,7 +181,7 @@ pub(in crate::store) async fn swap<S: CasStore, P: OnKey>(
     key: &Arc<str>,
     what: &mut P,
     known: &mut Option<Known>,
-    sent: Vec<Sent<P::Reply>>,
+    sent: &mut Vec<Sent<P::Reply>>,
 ) -> Option<Result<P::Reply, StoreError>> {
     let mut swapping = Swapping { shared, key, sent };
     // When the store held what is known, if it replied with it here.
@@ -203,16 +226,16 @@ struct Swapping<'a, S, R> {
     shared: &'a Shared<S>,
     key: &'a Arc<str>,
     /// Swaps whose outcome is not known yet.
-    sent: Vec<Sent<R>>,
+    sent: &'a mut Vec<Sent<R>>,
 }
 
 impl<S: CasStore, R> Swapping<'_, S, R> {
     async fn load<P: OnKey<Reply = R>>(
         &mut self,
-        what: &P,
+        what: &mut P,
         ends_at: Tick,
     ) -> Result<Step<R>, StoreError> {
-        let Self { shared, key, .. } = *self;
+        let (shared, key) = (self.shared, self.key);
         shared.check_breaker(key)?;
         shared.loads.fetch_add(1, Ordering::Relaxed);
         let sent_at = MonotonicClock.now();
@@ -230,11 +253,13 @@ impl<S: CasStore, R> Swapping<'_, S, R> {
         mut known: Known,
         (dated, is_current, ends_at): (Tick, bool, Tick),
     ) -> Result<Step<R>, StoreError> {
-        let Self { shared, key, .. } = *self;
-        let (write, reply) = plan(shared, &mut known, dated, |held| what.execute(held))?;
+        let (shared, key) = (self.shared, self.key);
+        let (write, reply) = plan(shared, &mut known, (dated, P::HAS_TIME), |held| {
+            what.execute(held, is_current)
+        })?;
         let Some((record, value, ttl)) = write else {
             // Another machine may have changed the record since it was read.
-            return Ok(if is_current {
+            return Ok(if is_current || what.needs_no_read() {
                 Step::Done(reply, known)
             } else {
                 Step::Reload
@@ -244,6 +269,8 @@ impl<S: CasStore, R> Swapping<'_, S, R> {
         shared.check_breaker(key)?;
         shared.swaps.fetch_add(1, Ordering::Relaxed);
         RemoteMetrics(S::NAME).batch_sent(what.size());
+        // Before it is sent: it may be dropped while it is.
+        self.sent.push(Sent::new(version, expected, reply));
         let sent_at = MonotonicClock.now();
         let swap = pin!(shared.store.swap(key, expected, &value, ttl));
         let swapped = shared.call_until(key, ends_at, swap).await;
@@ -255,14 +282,16 @@ impl<S: CasStore, R> Swapping<'_, S, R> {
                 }
                 shared.contended.note(key, false, shared.deadline);
                 let version = Some(version);
-                Ok(Step::Done(reply, Known { version, record }))
+                let known = Known { version, record };
+                // None that was sent before can be executed now.
+                let own = self.sent.drain(..).next_back();
+                Ok(own.map_or(Step::Reload, |own| Step::Done(own.reply, known)))
             }
             Ok(Swapped::Conflict(current)) => {
                 shared.conflicts.fetch_add(1, Ordering::Relaxed);
-                self.sent.push(Sent {
-                    is_refused: true,
-                    ..Sent::new(version, expected, reply)
-                });
+                if let Some(own) = self.sent.last_mut() {
+                    own.is_refused = true;
+                }
                 let is_contended = shared.contended.note(key, true, shared.deadline);
                 match current {
                     Some(current) if !is_contended => self.adopt(what, &current, sent_at),
@@ -278,8 +307,8 @@ impl<S: CasStore, R> Swapping<'_, S, R> {
                 }
             }
             Err(error) => {
-                if error.is_transient() {
-                    self.sent.push(Sent::new(version, expected, reply));
+                if !error.is_transient() {
+                    self.sent.pop();
                 }
                 self.reload_after(error).await
             }
@@ -289,7 +318,7 @@ impl<S: CasStore, R> Swapping<'_, S, R> {
     /// Takes what the store holds, and finds out which swap was executed.
     fn adopt<P: OnKey<Reply = R>>(
         &mut self,
-        what: &P,
+        what: &mut P,
         loaded: &Loaded,
         sent_at: Tick,
     ) -> Result<Step<R>, StoreError> {
@@ -299,13 +328,14 @@ impl<S: CasStore, R> Swapping<'_, S, R> {
         if known.version.is_none() {
             self.sent.retain(|sent| !sent.is_refused);
         } else {
-            for sent in std::mem::take(&mut self.sent) {
+            for sent in std::mem::take(self.sent) {
                 match known.record.outcome_of(sent.version, sent.expected) {
                     Outcome::Executed => return Ok(Step::Done(sent.reply, known)),
                     _ if sent.is_refused => {}
                     // It may still be on its way.
                     Outcome::NotExecuted if known.version == sent.expected => self.sent.push(sent),
                     Outcome::NotExecuted => {}
+                    Outcome::Unknown if what.loses_track() => {}
                     Outcome::Unknown => return Err(Failure::LostTrack.in_store(S::NAME)),
                 }
             }

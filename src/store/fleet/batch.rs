@@ -12,7 +12,7 @@ use super::record::{Grant, Record, Reply, Report, Terms, numbers};
 use super::shape::Part;
 use super::shape::Shape;
 use crate::clock::{Tick, unix_now};
-use crate::store::cas::{Loaded, Program, Value, Version, Write};
+use crate::store::cas::{Loaded, Program, Value, Version, Write, record::Record as StoredRecord};
 #[cfg(feature = "redis")]
 use crate::store::redis::Script;
 
@@ -60,12 +60,27 @@ impl Program for Batch {
         Self::keys(self).collect()
     }
 
+    /// Its values are records, as those that a swap of one key reads and writes.
     fn execute(&self, values: &[Loaded]) -> (Vec<Write>, Replies) {
-        let now = values.first().and_then(|loaded| loaded.server_time);
-        let bytes = values
+        let server_time = values.first().and_then(|loaded| loaded.server_time);
+        let now = server_time.unwrap_or_else(unix_now);
+        let records: Vec<_> = values
             .iter()
-            .map(|loaded| Some(&loaded.value.as_ref()?.bytes[..]));
-        Self::execute(self, bytes, now)
+            .map(|loaded| {
+                let bytes = &loaded.value.as_ref()?.bytes;
+                Some(StoredRecord::from_bytes(bytes).unwrap_or_default())
+            })
+            .collect();
+        let states = records.iter().map(|record| Some(record.as_ref()?.state()));
+        let time = (now.as_nanos() / 1_000, server_time.is_some());
+        let (mut writes, replies) = self.execute_at(states, time);
+        for Write { index, value, ttl } in &mut writes {
+            let record = records.get(*index).cloned().flatten().unwrap_or_default();
+            let state = std::mem::take(&mut value.bytes);
+            let record = record.with_state(state, now.plus(*ttl));
+            value.bytes = record.swapped_by(value.version).to_bytes();
+        }
+        (writes, replies)
     }
 
     #[cfg(feature = "redis")]
@@ -76,22 +91,14 @@ impl Program for Batch {
 
 impl Batch {
     /// The keys of the values that it reads and writes: that of the machine, and those of the reports.
-    pub fn keys(&self) -> impl Iterator<Item = &str> {
+    pub(in crate::store) fn keys(&self) -> impl Iterator<Item = &str> {
         let reports = self.keys.iter().map(|(key, _)| &**key);
         std::iter::once(&*self.sequence_key).chain(reports)
     }
 
-    /// Executes it on the values of its [keys](Self::keys), in their order. Returns the values that the store
-    /// writes in the same step, and the replies.
-    pub fn execute<'a>(
-        &self,
-        values: impl IntoIterator<Item = Option<&'a [u8]>>,
-        server_time: Option<Tick>,
-    ) -> (Vec<Write>, Replies) {
-        self.execute_at(values, (micros(server_time), server_time.is_some()))
-    }
-
-    pub(super) fn execute_at<'a>(
+    /// Executes it on the states of its [keys](Self::keys), in their order, at a time by the store's clock or by this
+    /// machine's. Returns the states that the store writes in the same step, and the replies.
+    pub(in crate::store) fn execute_at<'a>(
         &self,
         values: impl IntoIterator<Item = Option<&'a [u8]>>,
         (now, by_store): (u64, bool),
@@ -146,9 +153,7 @@ impl Batch {
         let Some(bytes) = value else {
             return Some(new());
         };
-        // A machine that swaps one key at a time adds the names of its writes.
         let text = std::str::from_utf8(bytes).ok();
-        let text = text.and_then(|text| text.split('|').next());
         let record = text.and_then(|text| Record::from_text(text, &self.shape));
         record.or_else(|| self.keys[index].1.resets.then(new))
     }

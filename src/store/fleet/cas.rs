@@ -1,22 +1,26 @@
 //! Exchanges over any store with a compare-and-swap.
 //!
-//! A store that can execute a [batch](Batch) in one step does so. Else each key is one swap: its value is the
-//! record of the key and the names of its last [`NAMES`] writes. A batch that is sent again finds its name and
-//! changes nothing. If others may have displaced it, what was used counts again, and what was given back lapses.
+//! A store that runs programs executes a [batch](Batch) in one step. Else each key is one swap, and its value is the
+//! record of an exact limit with that of the key as its state. So it names its last writes, and a swap without a reply is
+//! found. If others may have displaced its name, what was used counts again, and what was given back lapses.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use tokio::task::JoinSet;
+use tokio::{sync::Mutex as AsyncMutex, task::JoinSet};
 
 use super::batch::{Batch, Replies, micros};
-use super::record::{Grant, Reply, numbers};
-use crate::clock::{Clock, MonotonicClock};
+use super::record::Reply;
+use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
-use crate::store::cas::{CasStore, Loaded, Runs, Swapped, Value, shared::Shared};
-use crate::sync::Ordering;
+use crate::store::cas::{
+    CasStore, Runs,
+    record::Record,
+    shared::Shared,
+    swap::{Held, OnKey, Sent, swap},
+};
+use crate::store::events::RemoteMetrics;
+use crate::sync::{Mutex, lock};
 
-/// How many writes a value names.
-const NAMES: usize = 8;
 /// How many keys of a batch are exchanged at a time.
 const CONCURRENT: usize = 64;
 
@@ -24,43 +28,38 @@ const CONCURRENT: usize = 64;
 #[derive(Debug)]
 pub(super) struct Exchanger<S> {
     pub(super) shared: Arc<Shared<S>>,
+    /// What became of the keys of the last batch, if each is swapped.
+    last: Mutex<Option<(Arc<Batch>, Arc<[AsyncMutex<Progress>]>)>>,
 }
 
-/// The names of the last writes of a value, newest first.
-type Names = VecDeque<Name>;
-
-/// A write: a machine, the number of its batch, and what was granted.
-struct Name([u64; 5]);
-
-impl Name {
-    const fn is_of(&self, batch: &Batch) -> bool {
-        self.0[0] == batch.machine && self.0[1] == batch.sequence
-    }
-
-    fn text(&self) -> String {
-        self.0.map(|number| number.to_string()).join(" ")
-    }
+/// How far the exchange of a key is. It outlives its task.
+#[derive(Debug, Default)]
+struct Progress {
+    reply: Option<Reply>,
+    sent: Vec<Sent<(Reply, u64)>>,
 }
 
 impl<S: CasStore> Exchanger<S> {
     pub(super) fn new(shared: Arc<Shared<S>>) -> Self {
-        Self { shared }
+        let last = Mutex::default();
+        Self { shared, last }
     }
 
-    /// Executes a batch, or what is not yet executed of one that `is_again` sent.
+    /// Executes a batch, or what is not yet executed of the last one.
     ///
     /// # Errors
     /// If the store cannot be reached. Some keys may be exchanged already: the batch is sent again.
     pub(super) async fn exchange(
         self: &Arc<Self>,
         batch: &Arc<Batch>,
-        is_again: bool,
     ) -> Result<Replies, StoreError> {
         if S::RUNS != Runs::None {
+            RemoteMetrics(S::NAME).batch_sent(batch.keys.len());
             return self.shared.call(self.shared.store.run(&**batch)).await;
         }
+        let progress = self.progress_of(batch);
         let mut keys = vec![Reply::default(); batch.keys.len()];
-        let mut latest = 0;
+        let mut latest = None;
         let mut running = JoinSet::new();
         let mut waiting = 0..batch.keys.len();
         loop {
@@ -68,9 +67,14 @@ impl<S: CasStore> Exchanger<S> {
                 let Some(index) = waiting.next() else {
                     break;
                 };
-                let (exchanger, batch) = (Arc::clone(self), Arc::clone(batch));
+                let (exchanger, batch, progress) =
+                    (Arc::clone(self), Arc::clone(batch), Arc::clone(&progress));
                 running.spawn(async move {
-                    (index, exchanger.exchange_key(&batch, index, is_again).await)
+                    let mut progress = progress[index].lock().await;
+                    (
+                        index,
+                        exchanger.exchange_key(&batch, index, &mut progress).await,
+                    )
                 });
             }
             let Some(joined) = running.join_next().await else {
@@ -82,91 +86,109 @@ impl<S: CasStore> Exchanger<S> {
             keys[index] = reply;
             latest = latest.max(now);
         }
-        let now = if latest == 0 { micros(None) } else { latest };
+        let now = latest.unwrap_or_else(|| micros(self.shared.time.now()));
         Ok(Replies { now, keys })
     }
 
-    /// Returns the reply for a key, and the store's time.
+    fn progress_of(&self, batch: &Arc<Batch>) -> Arc<[AsyncMutex<Progress>]> {
+        let mut last = lock(&self.last);
+        let is_new = |last: &(Arc<Batch>, _)| !Arc::ptr_eq(&last.0, batch);
+        if last.as_ref().is_none_or(is_new) {
+            let progress = batch.keys.iter().map(|_| AsyncMutex::default()).collect();
+            *last = Some((Arc::clone(batch), progress));
+        }
+        last.as_ref()
+            .map_or_else(|| [].into(), |(_, progress)| Arc::clone(progress))
+    }
+
+    /// Returns the reply for a key, and the store's time of an exchange that was done now.
     async fn exchange_key(
         &self,
         batch: &Batch,
         index: usize,
-        is_again: bool,
-    ) -> Result<(Reply, u64), StoreError> {
-        let key = &batch.keys[index].0;
-        let (shared, begun) = (&self.shared, MonotonicClock.now());
-        shared.back_off(key, begun).await;
-        let mut loaded = self.load(key).await?;
-        loop {
-            let now = micros(loaded.server_time);
-            let bytes = loaded.value.as_ref().map(|value| &value.bytes[..]);
-            let Some(mut record) = batch.read(index, bytes, now) else {
-                return Ok((Reply::damaged(), now));
-            };
-            let mut names = bytes.map(names_of).unwrap_or_default();
-            if let Some(Name([_, _, grant @ ..])) = names.iter().find(|name| name.is_of(batch)) {
-                return Ok((batch.repeat(&mut record, now, Grant::of(*grant)), now));
-            }
-            let time = (now, loaded.server_time.is_some());
-            // An earlier write of this machine that is still named shows that none after it was displaced.
-            let is_named = names.iter().any(|name| name.0[0] == batch.machine);
-            let is_unsure = is_again && names.len() >= NAMES && !is_named;
-            let reply = batch.exchange(index, &mut record, time, is_unsure);
-            names.truncate(NAMES - 1);
-            let [epoch, units, keeps] = reply.grant.numbers();
-            names.push_front(Name([batch.machine, batch.sequence, epoch, units, keeps]));
-            let names: Vec<_> = names.iter().map(Name::text).collect();
-            let text = format!("{}|{}", record.to_text(), names.join(","));
-            match self.swap(key, &loaded, text, batch.ttl()).await? {
-                Swapped::Done(_) => {
-                    shared.contended.note(key, false, shared.deadline);
-                    return Ok((reply, now));
-                }
-                Swapped::Conflict(_) => {
-                    shared.contended.note(key, true, shared.deadline);
-                    shared.back_off(key, begun).await;
-                    loaded = self.load(key).await?;
-                }
-            }
+        progress: &mut Progress,
+    ) -> Result<(Reply, Option<u64>), StoreError> {
+        if let Some(reply) = progress.reply {
+            return Ok((reply, None));
         }
+        let (shared, key, begun) = (&self.shared, &batch.keys[index].0, MonotonicClock.now());
+        shared.back_off(key, begun).await;
+        let mut exchange = Exchange {
+            batch,
+            index,
+            shared,
+            begun,
+            ends_at: MonotonicClock.now().plus(shared.deadline),
+            is_unsure: false,
+        };
+        let done = swap(shared, key, &mut exchange, &mut None, &mut progress.sent).await;
+        let (reply, now) = done.unwrap_or_else(|| Err(shared.deadline_exceeded()))?;
+        progress.reply = Some(reply);
+        Ok((reply, Some(now)))
     }
 
     /// Whether the store is reached: it loads a value.
     pub(super) async fn reach(&self, key: &str) -> Result<(), StoreError> {
-        self.load(key).await.map(|_| ())
-    }
-
-    async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
         let sent_at = MonotonicClock.now();
         let loaded = self.shared.call(self.shared.store.load(key)).await?;
         self.shared.time.learn(sent_at, loaded.server_time);
-        Ok(loaded)
-    }
-
-    async fn swap(
-        &self,
-        key: &str,
-        loaded: &Loaded,
-        text: String,
-        ttl: Duration,
-    ) -> Result<Swapped, StoreError> {
-        let expected = loaded.value.as_ref().map(|value| value.version);
-        let value = Value::new(self.shared.next_version(), text.into_bytes());
-        let swap = self.shared.store.swap(key, expected, &value, ttl);
-        let swapped = self.shared.call(swap).await?;
-        if let Swapped::Conflict(_) = swapped {
-            self.shared.conflicts.fetch_add(1, Ordering::Relaxed);
-        }
-        Ok(swapped)
+        Ok(())
     }
 }
 
-/// The names in a value.
-fn names_of(value: &[u8]) -> Names {
-    let text = std::str::from_utf8(value).unwrap_or_default();
-    let (_, names) = text.split_once('|').unwrap_or_default();
-    let name = |text: &str| Some(Name(numbers(text, ' ')?.try_into().ok()?));
-    names.split(',').filter_map(name).collect()
+/// The exchange of one key.
+struct Exchange<'a, S> {
+    batch: &'a Batch,
+    index: usize,
+    shared: &'a Shared<S>,
+    begun: Tick,
+    ends_at: Tick,
+    /// Whether it may have been executed before.
+    is_unsure: bool,
+}
+
+impl<S: CasStore> OnKey for Exchange<'_, S> {
+    type Reply = (Reply, u64);
+    const HAS_TIME: bool = false;
+
+    fn ends_at(&mut self, _: bool) -> Option<Tick> {
+        (MonotonicClock.now() < self.ends_at).then_some(self.ends_at)
+    }
+
+    fn begun_at(&self) -> Tick {
+        self.begun
+    }
+
+    /// It has its turn, however many machines there are.
+    fn join(&mut self) {
+        self.ends_at = MonotonicClock.now().plus(self.shared.deadline);
+    }
+
+    fn replaces(&self) -> bool {
+        true
+    }
+
+    fn loses_track(&mut self) -> bool {
+        self.is_unsure = true;
+        true
+    }
+
+    fn execute(
+        &mut self,
+        held: &Held<'_>,
+        _is_current: bool,
+    ) -> Result<(Option<Record>, Self::Reply), StoreError> {
+        let (batch, now) = (self.batch, micros(Some(held.now)));
+        let bytes = held.has_value.then(|| held.record.state());
+        let Some(mut record) = batch.read(self.index, bytes, now) else {
+            return Ok((None, (Reply::damaged(), now)));
+        };
+        let time = (now, !self.shared.time.is_of_this_machine());
+        let reply = batch.exchange(self.index, &mut record, time, self.is_unsure);
+        let state = record.to_text().into_bytes();
+        let written = held.record.with_state(state, held.now.plus(batch.ttl()));
+        Ok((Some(written), (reply, now)))
+    }
 }
 
 #[cfg(all(test, not(tower_throttle_loom)))]

@@ -83,8 +83,6 @@ struct Progress {
     sequence: u64,
     /// A batch without a reply, its keys, and when it was sent first. It is sent again unchanged before any other.
     flight: Option<(Arc<Batch>, Arc<[u64]>, Tick)>,
-    /// Whether it was sent.
-    is_sent: bool,
     time: Option<StoreTime>,
     /// Nanoseconds of the last exchange.
     round_trip: u64,
@@ -420,25 +418,18 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
             keys,
         };
         progress.flight = Some((Arc::new(batch), collected.into(), now));
-        progress.is_sent = false;
     }
 
     /// Sends the batch that has no reply, if there is one.
     async fn send(&self) -> Result<(), StoreError> {
         let node = &self.0;
-        let (flight, is_again) = {
-            let mut progress = lock(&node.progress);
-            let is_again = std::mem::replace(&mut progress.is_sent, true);
-            (progress.flight.clone(), is_again)
-        };
+        let flight = lock(&node.progress).flight.clone();
         let Some((batch, hashes, begun)) = flight else {
             return Ok(());
         };
-        let metrics = RemoteMetrics(S::NAME);
-        metrics.batch_sent(hashes.len());
         let sent = MonotonicClock.now();
-        let result = node.exchanger.exchange(&batch, is_again).await;
-        metrics.call_ended(sent, CALL_DEADLINE, result.as_ref().err());
+        let result = node.exchanger.exchange(&batch).await;
+        RemoteMetrics(S::NAME).call_ended(sent, CALL_DEADLINE, result.as_ref().err());
         let replies = result?;
         let received = MonotonicClock.now();
         let time = StoreTime {

@@ -166,8 +166,21 @@ struct Lease {
     wants: u64,
 }
 
+/// Where the state of a record begins, which ends before a checksum, and where its length stands.
+fn state(bytes: &[u8]) -> (usize, usize) {
+    let at = |rest: &mut std::iter::Copied<std::slice::Iter<'_, u8>>| bytes.len() - rest.len();
+    let mut rest = bytes[2 + 8 * usize::from(bytes[1])..].iter().copied();
+    // How far its time is ahead, when it was written, the length of no settings, and when it is forgettable.
+    for _ in 0..4 {
+        number(&mut rest);
+    }
+    let length = at(&mut rest);
+    number(&mut rest);
+    (length, at(&mut rest))
+}
+
 fn leases(value: &Value) -> Vec<Lease> {
-    let mut rest = value.bytes[1..].iter().copied();
+    let mut rest = value.bytes[state(&value.bytes).1..].iter().copied();
     let count = number(&mut rest);
     let lease = |_| Lease {
         machine: std::array::from_fn(|_| rest.next().expect("a machine")),
@@ -191,7 +204,7 @@ fn number(bytes: &mut impl Iterator<Item = u8>) -> u64 {
 }
 
 fn with_leases(value: &Value, leases: &[Lease]) -> Value {
-    let mut bytes = vec![value.bytes[0]];
+    let mut bytes = Vec::new();
     let push = |bytes: &mut Vec<u8>, mut number: u64| {
         while number >= 0x80 {
             bytes.push(number.to_le_bytes()[0] | 0x80);
@@ -206,6 +219,10 @@ fn with_leases(value: &Value, leases: &[Lease]) -> Value {
             push(&mut bytes, number);
         }
     }
+    let mut record = value.bytes[..state(&value.bytes).0].to_vec();
+    push(&mut record, bytes.len() as u64);
+    record.extend(bytes);
+    let mut bytes = record;
     let step = |sum: u32, byte: &u8| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
     let sum = bytes.iter().fold(0x811c_9dc5, step);
     bytes.extend(sum.to_le_bytes());

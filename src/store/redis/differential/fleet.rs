@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use redis::Connection;
 
 use super::{FAKE_CLOCK, ONLY_DECLARED_KEYS, RedisServer, random::seeds};
-use crate::clock::{Tick, nanos};
+use crate::clock::nanos;
 use crate::store::{
     fleet::{Batch, Replies, simulation::traces::Trace},
     redis::{fleet::SCRIPT, script::Scripted},
@@ -18,8 +18,7 @@ type Values = HashMap<String, (Vec<u8>, u64)>;
 fn execute(values: &mut Values, batch: &Batch, now: u64) -> Replies {
     let keys: Vec<_> = batch.keys().collect();
     let before = keys.iter().map(|key| Some(&values.get(*key)?.0[..]));
-    let time = Tick::from_nanos(now * 1_000);
-    let (writes, replies) = batch.execute(before, Some(time));
+    let (writes, replies) = batch.execute_at(before, (now, true));
     for write in writes {
         let due = now - now % 1_000 + (nanos(write.ttl) / 1_000_000 + 1) * 1_000;
         let key = keys[write.index].to_owned();

@@ -103,7 +103,7 @@ async fn a_transaction_that_is_sent_again_counts_once() {
     let server = PostgresServer::shared();
     for (table, again, used) in [("once", 1, 3), ("twice", 2, 6)] {
         let machine = &machines(&server, table, || open(&server.url(), table)).await[0];
-        machine.exchange(&batch(8, 1, 3), false).await.unwrap();
+        machine.exchange(&batch(8, 1, 3)).await.unwrap();
         sent_again(machine, again, used).await;
     }
 }
@@ -114,10 +114,10 @@ async fn a_row_that_has_expired_counts_as_none() {
     let client = server.client().await;
     for (table, is_expired, used) in [("kept", "false", 6), ("expired", "true", 3)] {
         let machine = &machines(&server, table, || open(&server.url(), table)).await[0];
-        machine.exchange(&batch(8, 1, 3), false).await.unwrap();
+        machine.exchange(&batch(8, 1, 3)).await.unwrap();
         let expire = format!("UPDATE {table} SET expires_at = 1 WHERE {is_expired}");
         client.batch_execute(&expire).await.unwrap();
-        machine.exchange(&batch(8, 2, 3), false).await.unwrap();
+        machine.exchange(&batch(8, 2, 3)).await.unwrap();
         assert_eq!(taken(machine, "a").await.0, used);
     }
 }
@@ -137,7 +137,7 @@ async fn a_batch_that_is_cancelled_leaves_no_transaction() {
     for polls in 1_u32.. {
         let sequence = u64::from(polls);
         let own = batch(8, sequence, 1);
-        let mut exchange = Box::pin(all[0].exchange(&own, false));
+        let mut exchange = Box::pin(all[0].exchange(&own));
         let mut left = polls;
         let ended = poll_fn(|context| {
             left -= 1;
@@ -150,12 +150,9 @@ async fn a_batch_that_is_cancelled_leaves_no_transaction() {
         });
         let ended = ended.await;
         drop(exchange);
-        all[1]
-            .exchange(&batch(9, sequence, 1), false)
-            .await
-            .unwrap();
+        all[1].exchange(&batch(9, sequence, 1)).await.unwrap();
         assert_eq!(taken(&all[1], "a").await.0, taken(&all[1], "b").await.0);
-        all[0].exchange(&own, false).await.unwrap();
+        all[0].exchange(&own).await.unwrap();
         assert_eq!(taken(&all[1], "a").await.0, 2 * i64::from(polls));
         // A session that had held a lock would have been ended by the server.
         let now: Vec<i32> = client.query_one(sessions, &[]).await.unwrap().get(0);
