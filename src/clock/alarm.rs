@@ -38,18 +38,17 @@ impl Alarm {
         }
     }
 
-    /// Makes it fire for the caller as well. Returns whether it is set.
-    pub(crate) fn serve_caller(&mut self) -> bool {
+    /// Makes it fire for the caller as well, once it is set again.
+    pub(crate) fn serve_caller(&mut self) {
         if self.runtimes.iter().any(RuntimeTimer::serves_caller) {
-            return self.at < Tick::MAX;
+            return;
         }
         match RuntimeTimer::of_caller() {
             Some(runtime) => self.runtimes.push(runtime),
-            None if self.thread.is_some() => return self.at < Tick::MAX,
+            None if self.thread.is_some() => return,
             None => self.thread = Some(SleepUntil::new(MonotonicClock, Tick::MAX)),
         }
         self.at = Tick::MAX;
-        false
     }
 
     /// Whether it has to be set to fire at `at`.

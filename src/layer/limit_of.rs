@@ -7,44 +7,40 @@ use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::queue::Limit;
 
-/// A limit and a key, which is `Q` or a reference to one.
-pub(super) struct LimitOf<Q, K, L> {
+/// A limit and a key, each its own or a reference.
+pub(super) struct LimitOf<Q, B, K, L> {
     key: Q,
-    backend: Arc<L>,
-    of: PhantomData<fn(K)>,
+    backend: B,
+    of: PhantomData<fn(K, L)>,
 }
 
-impl<Q, K, L> LimitOf<Q, K, L> {
-    pub(super) fn new(key: Q, backend: &Arc<L>) -> Self {
-        Self {
-            key,
-            backend: Arc::clone(backend),
-            of: PhantomData,
-        }
+impl<Q, B, K, L> LimitOf<Q, B, K, L> {
+    pub(super) const fn new(key: Q, backend: B) -> Self {
+        let of = PhantomData;
+        Self { key, backend, of }
     }
 }
 
-impl<Q, K, L> Limit for LimitOf<Q, K, L>
+impl<Q, B, K, L> Limit for LimitOf<Q, B, K, L>
 where
     Q: Borrow<K>,
+    B: Borrow<Arc<L>>,
     K: Clone + Send + 'static,
     L: Backend<K>,
 {
     fn take(&self, cost: u64, at: Tick) -> Decision {
-        let taken = self.backend.take_turn(self.key.borrow(), cost, at);
+        let taken = self.backend.borrow().take_turn(self.key.borrow(), cost, at);
         // Only what decides at once is asked.
         taken.unwrap_or_else(|| Decision::new(Verdict::Deny, 0, 0, None, 0))
     }
 
     fn wait(&self, ahead: u64, cost: u64, at: Tick) -> Option<Duration> {
-        let backend = &self.backend;
+        let backend = self.backend.borrow();
         backend.expected_wait(self.key.borrow(), ahead, cost, at)
     }
 
     fn keep(&self) -> Box<dyn Limit + Send> {
-        Box::new(LimitOf::<K, K, L>::new(
-            self.key.borrow().clone(),
-            &self.backend,
-        ))
+        let (key, backend) = (self.key.borrow().clone(), Arc::clone(self.backend.borrow()));
+        Box::new(LimitOf::<K, Arc<L>, K, L>::new(key, backend))
     }
 }

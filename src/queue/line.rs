@@ -1,6 +1,9 @@
 //! The requests that wait for one key, in their order. They hold nothing of the limit.
 
-use std::task::{Poll, Waker};
+use std::{
+    mem,
+    task::{Poll, Waker},
+};
 
 use super::{List, Precedence};
 use crate::key::Priority;
@@ -28,9 +31,14 @@ struct Level<W, E> {
 pub(crate) struct Waiter<W, E> {
     pub(crate) units: u64,
     pub(crate) own: W,
+    wait: Wait<E>,
+}
+
+#[derive(Debug)]
+enum Wait<E> {
     /// `None` until the first poll, and once it was woken.
-    waker: Option<Waker>,
-    end: Option<E>,
+    Goes(Option<Waker>),
+    Ended(E),
 }
 
 /// Where a request waits, until it has learned how its wait has ended.
@@ -109,13 +117,8 @@ impl<W, E> Line<W, E> {
         });
         let level = &mut self.levels[at];
         level.units += u128::from(units);
-        let (waker, end) = (None, None);
-        let waiter = Waiter {
-            units,
-            own,
-            waker,
-            end,
-        };
+        let wait = Wait::Goes(None);
+        let waiter = Waiter { units, own, wait };
         let at = if new.is_newest() {
             level.waiters.push_front(waiter)
         } else {
@@ -142,12 +145,21 @@ impl<W, E> Line<W, E> {
     pub(crate) fn end(&mut self, place: Place, end: E) -> Option<Waker> {
         let level = self.level(place)?;
         let waiter = level.waiters.get_mut(place.at)?;
-        waiter.end = Some(end);
+        let Wait::Goes(waker) = mem::replace(&mut waiter.wait, Wait::Ended(end)) else {
+            return None;
+        };
         level.units -= u128::from(waiter.units);
-        let waker = waiter.waker.take();
         level.waiters.unlink(place.at);
         self.ended += 1;
         waker
+    }
+
+    /// The waker of the first waiter, which is not woken twice.
+    pub(crate) fn waker_of_first(&mut self) -> Option<Waker> {
+        match &mut self.first()?.1.wait {
+            Wait::Goes(waker) => waker.take(),
+            Wait::Ended(_) => None,
+        }
     }
 
     /// Ready once the wait has ended; the place is free then. Otherwise keeps the waker, and returns one
@@ -157,29 +169,31 @@ impl<W, E> Line<W, E> {
         let Some(waiter) = waiters.and_then(|waiters| waiters.get_mut(place.at)) else {
             return (Poll::Pending, None);
         };
-        if waiter.end.is_some() {
-            let (end, stale) = self.remove(place).unwrap_or_default();
-            return (end.map_or(Poll::Pending, Poll::Ready), stale);
+        match &mut waiter.wait {
+            Wait::Goes(Some(known)) if known.will_wake(waker) => (Poll::Pending, None),
+            Wait::Goes(known) => (Poll::Pending, known.replace(waker.clone())),
+            Wait::Ended(_) => {
+                let (end, stale) = self.remove(place).unwrap_or_default();
+                (end.map_or(Poll::Pending, Poll::Ready), stale)
+            }
         }
-        let known = waiter.waker.as_ref();
-        if known.is_some_and(|known| known.will_wake(waker)) {
-            return (Poll::Pending, None);
-        }
-        (Poll::Pending, waiter.waker.replace(waker.clone()))
     }
 
     /// Removes a waiter. Returns how its wait had ended, and its waker to drop; `None` if there is no
     /// such waiter.
     pub(crate) fn remove(&mut self, place: Place) -> Option<(Option<E>, Option<Waker>)> {
         let level = self.level(place)?;
-        let Waiter {
-            units, waker, end, ..
-        } = level.waiters.take(place.at)?;
-        match end {
-            None => level.units -= u128::from(units),
-            Some(_) => self.ended -= 1,
-        }
-        Some((end, waker))
+        let Waiter { units, wait, .. } = level.waiters.take(place.at)?;
+        Some(match wait {
+            Wait::Goes(waker) => {
+                level.units -= u128::from(units);
+                (None, waker)
+            }
+            Wait::Ended(end) => {
+                self.ended -= 1;
+                (Some(end), None)
+            }
+        })
     }
 
     /// Calls `visit` with each waiter, in their order.

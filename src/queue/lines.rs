@@ -1,7 +1,9 @@
 //! The lines of a rate limit: one per key with requests that wait.
 //!
 //! Only the head of a line asks the limit, at the moment for which that is planned. A timer per line
-//! wakes it then. If that is late, all whose moments are over are decided, each as of its own moment.
+//! wakes it then, and its poll lets all take whose moments are over, each as of its own moment, and wakes
+//! these: tasks of one runtime are woken by each other, which costs less than by another thread. If it is not
+//! polled soon, the timer does that.
 //!
 //! # Protocol
 //! A request is counted as waiting before it asks the limit. Who gives something back afterwards sees
@@ -34,6 +36,9 @@ const SHARDS: u64 = if cfg!(all(test, tower_throttle_loom)) {
 
 /// So many waiters are released under one lock.
 const BATCH: usize = 256;
+
+/// So soon a head is polled that was woken. It is the time between two turns of the timer.
+const SOON: Duration = Duration::from_micros(500);
 
 const NANO: Duration = Duration::from_nanos(1);
 
@@ -69,6 +74,8 @@ struct KeyLine {
     deadlines: BTreeSet<(Tick, Place)>,
     /// When the head asks.
     plan: Tick,
+    /// The head was woken to ask, and is to have asked by then.
+    woken: Option<Tick>,
     /// `None` until a waiter is polled.
     alarm: Option<Alarm>,
 }
@@ -101,9 +108,18 @@ struct TimerWaker {
 impl Wake for TimerWaker {
     fn wake(self: Arc<Self>) {
         if let Some(lines) = self.lines.upgrade() {
-            lines.update(self.line_id, |shard, now, wakers| {
-                if let Some(own) = shard.get_mut(&self.line_id) {
-                    own.alarm.iter_mut().for_each(|alarm| alarm.clear(now));
+            lines.update(self.line_id, |shard, wakers| {
+                let Some(own) = shard.get_mut(&self.line_id) else {
+                    return;
+                };
+                let now = now();
+                own.alarm.iter_mut().for_each(|alarm| alarm.clear(now));
+                let is_first_time = own.woken.is_none();
+                let head = is_first_time.then(|| own.line.waker_of_first());
+                if let Some(head) = head.flatten() {
+                    own.woken = Some(now.plus(SOON));
+                    wakers.push(head);
+                } else {
                     lines.run(own, now, wakers);
                 }
             });
@@ -127,15 +143,17 @@ impl Hasher for PassThroughHasher {
     }
 }
 
-impl Lines {
-    pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self {
+impl Default for Lines {
+    fn default() -> Self {
+        Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             waiting: AtomicU64::new(0),
             booked: AtomicU64::new(0),
-        })
+        }
     }
+}
 
+impl Lines {
     /// The number of waiting requests of all keys.
     #[inline]
     pub(crate) fn waiting(&self) -> u64 {
@@ -162,9 +180,9 @@ impl Lines {
     /// Takes the cost, joins the line or is denied, after those that go before it.
     pub(crate) fn join(self: &Arc<Self>, line_id: u64, limit: &dyn Limit, wants: Wants) -> Joined {
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        let joined = self.update(line_id, |shard, now, wakers| {
+        let joined = self.update(line_id, |shard, wakers| {
             let own = shard.entry(line_id);
-            self.ask(own, limit, wants, now, wakers)
+            self.ask(own, limit, wants, now(), wakers)
         });
         if !matches!(joined, Joined::Waits(..)) {
             self.waiting.fetch_sub(1, Ordering::SeqCst);
@@ -207,6 +225,7 @@ impl Lines {
                 line: Line::default(),
                 deadlines: BTreeSet::new(),
                 plan: Tick::MAX,
+                woken: None,
                 alarm: None,
             })
         });
@@ -229,6 +248,7 @@ impl Lines {
 
     /// Lets the heads take whose moments have come, and ends waits that have lasted too long.
     fn run(&self, own: &mut KeyLine, now: Tick, wakers: &mut Vec<Waker>) {
+        own.woken = None;
         while let Some((first, waiter)) = own.line.first() {
             let cost = waiter.units;
             if wakers.len() >= BATCH {
@@ -267,12 +287,16 @@ impl Lines {
     fn update<T>(
         self: &Arc<Self>,
         line_id: u64,
-        change: impl FnOnce(&mut Shard, Tick, &mut Vec<Waker>) -> T,
+        change: impl FnOnce(&mut Shard, &mut Vec<Waker>) -> T,
     ) -> T {
         let mut wakers = Vec::new();
         let mut shard = lock(self.shard(line_id));
-        let changed = change(&mut shard, now(), &mut wakers);
-        while !Self::release(shard, line_id, &mut wakers) {
+        let changed = change(&mut shard, &mut wakers);
+        loop {
+            let is_whole = wakers.len() < BATCH;
+            if Self::release(shard, line_id, &mut wakers) && is_whole {
+                break;
+            }
             shard = lock(self.shard(line_id));
             if let Some(own) = shard.get_mut(&line_id) {
                 self.run(own, now(), &mut wakers);
@@ -303,8 +327,9 @@ impl Lines {
         if self.waiting() == 0 {
             return;
         }
-        self.update(line_id, |shard, now, wakers| {
+        self.update(line_id, |shard, wakers| {
             if let Some(own) = shard.get_mut(&line_id) {
+                let now = now();
                 own.plan = own.plan.min(now);
                 self.run(own, now, wakers);
             }
@@ -323,31 +348,31 @@ impl Lines {
 
     /// Ready once the wait has ended; the place is free then.
     pub(crate) fn poll(self: &Arc<Self>, line_id: u64, place: Place, waker: &Waker) -> Poll<Ended> {
-        let mut shard = lock(self.shard(line_id));
-        let Some(own) = shard.get_mut(&line_id) else {
-            return Poll::Pending;
-        };
-        let (polled, stale) = own.line.poll(place, waker);
-        let is_set = polled.is_ready() || {
-            let timer = || {
-                let lines = Arc::downgrade(self);
-                Alarm::new(Arc::new(TimerWaker { lines, line_id }).into())
+        // Its former waker is dropped without a lock.
+        let (polled, _stale) = self.update(line_id, |shard, wakers| {
+            let Some(own) = shard.get_mut(&line_id) else {
+                return (Poll::Pending, None);
             };
-            own.alarm.get_or_insert_with(timer).serve_caller()
-        };
-        let unused = own.line.is_unused().then(|| shard.remove(&line_id));
-        drop(shard);
-        drop((stale, unused));
-        if !is_set {
-            self.update(line_id, |_, _, _| ());
-        }
+            if own.woken.is_some() {
+                self.run(own, now(), wakers);
+            }
+            let (polled, stale) = own.line.poll(place, waker);
+            if polled.is_pending() {
+                let timer = || {
+                    let lines = Arc::downgrade(self);
+                    Alarm::new(Arc::new(TimerWaker { lines, line_id }).into())
+                };
+                own.alarm.get_or_insert_with(timer).serve_caller();
+            }
+            (polled, stale)
+        });
         polled
     }
 
     /// Leaves the line. Returns when its cost was taken, if that was at the last moment: it is to be given back.
     pub(crate) fn leave(self: &Arc<Self>, line_id: u64, place: Place) -> Option<Receipt> {
         // Its waker is dropped without a lock.
-        let (ended, _waker) = self.update(line_id, |shard, now, wakers| {
+        let (ended, _waker) = self.update(line_id, |shard, wakers| {
             let own = shard.get_mut(&line_id)?;
             let before = own.cost_of_head();
             own.forget(place);
@@ -356,8 +381,9 @@ impl Lines {
                 self.waiting.fetch_sub(1, Ordering::SeqCst);
             }
             let after = own.cost_of_head();
-            if before != after {
+            if before != after || own.woken.is_some() {
                 // A head of another cost may go earlier, or only later.
+                let now = now();
                 own.plan = own.plan.min(now);
                 self.run(own, now, wakers);
             }
@@ -375,6 +401,9 @@ impl KeyLine {
     /// When there is something to do, if a request waits.
     fn next(&mut self) -> Option<Tick> {
         self.line.first()?;
+        if self.woken.is_some() {
+            return self.woken;
+        }
         let until = self.deadlines.first().map(|first| first.0.plus(NANO));
         Some(until.map_or(self.plan, |until| until.min(self.plan)))
     }

@@ -155,7 +155,7 @@ fn advance_to(now: u64) {
 fn loom_what_is_given_back_while_a_request_joins_is_not_lost() {
     loom::model(|| {
         set_now(tick(0));
-        let (lines, limit) = (Lines::new(), Counted::new(0, 0));
+        let (lines, limit) = (Arc::<Lines>::default(), Counted::new(0, 0));
         let (there, other) = (Arc::clone(&lines), limit.clone());
         let gives = thread::spawn(move || other.give_back(&there));
         serve(&lines, &limit);
@@ -169,7 +169,7 @@ fn loom_what_is_given_back_while_a_request_joins_is_not_lost() {
 fn loom_who_gives_back_without_telling_the_line_is_found() {
     loom::model(|| {
         set_now(tick(0));
-        let (lines, limit) = (Lines::new(), Counted::new(0, 0));
+        let (lines, limit) = (Arc::<Lines>::default(), Counted::new(0, 0));
         let other = limit.clone();
         let gives = thread::spawn(move || *lock(&other.0.0) += 1);
         serve(&lines, &limit);
@@ -182,7 +182,7 @@ fn loom_who_gives_back_without_telling_the_line_is_found() {
 fn loom_a_head_that_leaves_passes_its_turn_on() {
     loom::model(|| {
         set_now(tick(0));
-        let (lines, limit) = (Lines::new(), Counted::new(0, 0));
+        let (lines, limit) = (Arc::<Lines>::default(), Counted::new(0, 0));
         let [first, second] = [(); 2].map(|()| wait_in_line(&lines, &limit));
         let (there, other) = (Arc::clone(&lines), limit.clone());
         let leaves = thread::spawn(move || {
@@ -204,7 +204,7 @@ fn loom_a_head_that_leaves_passes_its_turn_on() {
 fn loom_a_request_that_joins_during_a_release_is_next() {
     loom::model(|| {
         set_now(tick(0));
-        let (lines, limit) = (Lines::new(), Counted::new(2, 1));
+        let (lines, limit) = (Arc::<Lines>::default(), Counted::new(2, 1));
         let first = wait_in_line(&lines, &limit);
         assert!(lines.poll(ID, first, Waker::noop()).is_pending());
         let (there, other) = (Arc::clone(&lines), limit.clone());
@@ -221,7 +221,7 @@ fn loom_a_request_that_joins_during_a_release_is_next() {
 fn loom_a_waiter_polled_with_a_new_waker_during_a_release_is_woken() {
     loom::model(|| {
         set_now(tick(0));
-        let (lines, limit) = (Lines::new(), Counted::new(1, 1));
+        let (lines, limit) = (Arc::<Lines>::default(), Counted::new(1, 1));
         let place = wait_in_line(&lines, &limit);
         let fires = thread::spawn(|| advance_to(1));
         wait_for_turn(&lines, place);

@@ -9,20 +9,22 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use super::list::List;
+use super::{Line, Order, Place, Precedence};
+use crate::key::Priority;
 use crate::sync::{Mutex, lock};
+
+/// Services wait in the order of their polls.
+const FAIR: Precedence = Precedence {
+    priority: Priority::HIGH,
+    order: Order::Oldest,
+};
 
 pub(crate) struct Seats(Mutex<Room>);
 
 struct Room {
     free: u32,
-    waiting: List<Waiting>,
-}
-
-struct Waiting {
-    waker: Option<Waker>,
-    /// A released seat is kept for it. It is not in the list any more.
-    has_seat: bool,
+    /// A wait ends with a seat.
+    line: Line<(), ()>,
 }
 
 /// A taken seat. Dropping it releases the seat.
@@ -33,8 +35,8 @@ pub(crate) struct Seat(Arc<Seats>);
 #[derive(Debug)]
 pub(crate) struct SeatAcquire {
     pub(crate) seat: RequestSeat,
-    /// The node of the service that waits.
-    waits: Option<u32>,
+    /// Where the service waits.
+    place: Option<Place>,
 }
 
 impl Seats {
@@ -46,8 +48,8 @@ impl Seats {
             "seats: 0 is not allowed; give a number from 1 to {}",
             u32::MAX
         );
-        let (free, waiting) = (seats, List::default());
-        Arc::new(Self(Mutex::new(Room { free, waiting })))
+        let (free, line) = (seats, Line::default());
+        Arc::new(Self(Mutex::new(Room { free, line })))
     }
 
     pub(super) fn try_acquire(self: &Arc<Self>) -> Option<Seat> {
@@ -58,15 +60,11 @@ impl Seats {
 
     fn release(&self) {
         let mut room = lock(&self.0);
-        let Some(first) = room.waiting.front() else {
+        let Some((first, _)) = room.line.first() else {
             room.free += 1;
             return;
         };
-        room.waiting.unlink(first);
-        let waker = room.waiting.get_mut(first).and_then(|waiting| {
-            waiting.has_seat = true;
-            waiting.waker.take()
-        });
+        let waker = room.line.end(first, ());
         drop(room);
         waker.into_iter().for_each(Waker::wake);
     }
@@ -84,7 +82,7 @@ impl SeatAcquire {
             Some(seats) => RequestSeat::Of(seats),
             None => RequestSeat::NotRequired,
         };
-        Self { seat, waits: None }
+        Self { seat, place: None }
     }
 
     /// Ready when the service has a seat, or if seats are not limited.
@@ -100,25 +98,22 @@ impl SeatAcquire {
         let RequestSeat::Of(seats) = &self.seat else {
             return Poll::Ready(());
         };
-        let mut stale = Some(waker.clone());
         let mut room = lock(&seats.0);
-        if let Some(waiting) = self.waits.and_then(|at| room.waiting.get_mut(at)) {
-            if !waiting.has_seat {
-                mem::swap(&mut waiting.waker, &mut stale);
-                drop(room);
-                return Poll::Pending;
-            }
-            let at = self.waits.take();
-            stale = at.and_then(|at| room.waiting.take(at)?.waker);
-        } else if room.free > 0 {
+        let mut polled = Poll::Ready(());
+        // Dropped without the lock.
+        let mut stale = None;
+        if self.place.is_none() && room.free > 0 {
             room.free -= 1;
         } else {
-            let (waker, has_seat) = (stale, false);
-            self.waits = Some(room.waiting.push_back(Waiting { waker, has_seat }));
-            return Poll::Pending;
+            let place = self.place.unwrap_or_else(|| room.line.push(FAIR, 1, ()));
+            (polled, stale) = room.line.poll(place, waker);
+            self.place = polled.is_pending().then_some(place);
         }
         drop(room);
         drop(stale);
+        if polled.is_pending() {
+            return Poll::Pending;
+        }
         self.seat = RequestSeat::Has(Seat(Arc::clone(seats)));
         Poll::Ready(())
     }
@@ -170,18 +165,18 @@ impl RequestSeat {
 /// Manual impl: a clone of a service has no seat yet.
 impl Clone for SeatAcquire {
     fn clone(&self) -> Self {
-        let (seat, waits) = (self.seat.without(), None);
-        Self { seat, waits }
+        let (seat, place) = (self.seat.without(), None);
+        Self { seat, place }
     }
 }
 
 impl Drop for SeatAcquire {
     fn drop(&mut self) {
-        let (Some(at), RequestSeat::Of(seats)) = (self.waits, &self.seat) else {
+        let (Some(place), RequestSeat::Of(seats)) = (self.place, &self.seat) else {
             return;
         };
-        let waiting = lock(&seats.0).waiting.take(at);
-        if waiting.is_some_and(|waiting| waiting.has_seat) {
+        let left = lock(&seats.0).line.remove(place);
+        if let Some((Some(()), _)) = left {
             seats.release();
         }
     }
