@@ -406,11 +406,11 @@ impl<H, P> InFlight<H, P> {
                     self.record_waited(usage, false);
                     max_wait
                 };
-                let left = until.map(|until| until.since(MonotonicClock.now()));
+                let left = until.since(MonotonicClock.now());
                 entry.0 = Stage::Waits(PermitWait {
                     place: WaiterPlace::new(Arc::clone(self.permits()), request, at),
                     sleep: None,
-                    max_wait: left.map_or(longest, |left| left.min(longest)),
+                    max_wait: left.min(longest),
                     ask,
                 });
                 Poll::Pending

@@ -145,13 +145,10 @@ impl<K, G, D, H, F, W> LimitLayer<K, G, Responder<D, H, F, W>> {
         T: SettleWhen<M, G, F>,
     {
         self.options.shares_cost |= T::SAYS_LATER;
-        LimitLayer {
-            keys: self.keys,
-            respond: (self.respond).map_settle(|own| settle.settle_when(&mut self.gate, own)),
-            options: self.options,
-            seats: self.seats,
-            gate: self.gate,
-        }
+        self.map(|keys, mut gate, respond| {
+            let respond = respond.map_settle(|own| settle.settle_when(&mut gate, own));
+            (keys, gate, respond)
+        })
     }
 
     /// Lets `watch` learn which keys are admitted and denied: a closure, to log or count who is denied, or
@@ -191,13 +188,7 @@ impl<K, G, D, H, F, W> LimitLayer<K, G, Responder<D, H, F, W>> {
         self,
         change: impl FnOnce(Responder<D, H, F, W>) -> T,
     ) -> LimitLayer<K, G, T> {
-        LimitLayer {
-            keys: self.keys,
-            respond: change(self.respond),
-            options: self.options,
-            seats: self.seats,
-            gate: self.gate,
-        }
+        self.map(|keys, gate, respond| (keys, gate, change(respond)))
     }
 }
 

@@ -20,7 +20,7 @@ use super::preview::preview;
 use super::rate::Rate;
 use super::ticket::Ticket;
 use crate::backend::{Backend, Op};
-use crate::clock::{MonotonicClock, MonotonicSleep, Tick, Timer, nanos};
+use crate::clock::{MonotonicClock, MonotonicSleep, Timer, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::{RateLimited, StoreError};
 use crate::queue::{self, Joined, Place, Precedence, Wants};
@@ -100,11 +100,11 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
         }
         // It books its turn.
         let longest = self.rate.line.longest();
-        let left = may_wait.until.map(|until| until.since(queue::now()));
+        let left = may_wait.until.since(queue::now());
         let op = Op::Reserve {
             cost: ask.cost,
             queue: self.rate.line.queue.into(),
-            max_wait: left.map_or(longest, |left| longest.min(left)),
+            max_wait: longest.min(left),
         };
         let mut deciding = backend.apply(self.key, op);
         let decided = match poll_once(&mut deciding) {
@@ -129,7 +129,6 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
         }
         let waits = self.rate.may_wait(ask) && may_wait.seat.try_acquire();
         let longest = line.max_wait.map(|_| queue::now().plus(line.longest()));
-        let until = [may_wait.until, longest].into_iter().flatten().min();
         let wants = Wants {
             cost: ask.cost,
             place: Precedence {
@@ -137,7 +136,7 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
                 order: line.order,
             },
             most: if waits { line.queue.into() } else { 0 },
-            until: until.unwrap_or(Tick::MAX),
+            until: longest.map_or(may_wait.until, |longest| longest.min(may_wait.until)),
         };
         let limit = LimitOf::new(self.key, &state.backend);
         let line_id = state.line_id(self.key);
@@ -184,7 +183,7 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
             Verdict::Wait(wait) => wait,
         };
         let turn = queue::now().plus(wait);
-        let over = until.map_or(Duration::ZERO, |until| turn.since(until));
+        let over = turn.since(*until);
         let ticket = Ticket {
             cost: self.ask.cost,
             receipt: Some(decision.receipt()),

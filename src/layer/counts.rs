@@ -54,18 +54,25 @@ impl Counters {
     }
 
     pub(crate) fn read(&self) -> Counts {
-        let count = |outcome: Outcome| self.0.0[outcome as usize].load(Ordering::Relaxed);
+        // In the order of `Outcome`.
+        let [admitted, waited, denied, rejected, rest @ ..] = self
+            .0
+            .0
+            .each_ref()
+            .map(|count| count.load(Ordering::Relaxed));
+        let [shadow_waited, shadow_denied, shadow_rejected, rest @ ..] = rest;
+        let [skipped, store_errors, unread_proxy_headers] = rest;
         Counts {
-            admitted: count(Outcome::Admitted),
-            waited: count(Outcome::Waited),
-            denied: count(Outcome::Denied),
-            rejected: count(Outcome::Rejected),
-            shadow_waited: count(Outcome::ShadowWaited),
-            shadow_denied: count(Outcome::ShadowDenied),
-            shadow_rejected: count(Outcome::ShadowRejected),
-            skipped: count(Outcome::Skipped),
-            store_errors: count(Outcome::StoreError),
-            unread_proxy_headers: count(Outcome::UnreadProxyHeader),
+            admitted,
+            waited,
+            denied,
+            rejected,
+            shadow_waited,
+            shadow_denied,
+            shadow_rejected,
+            skipped,
+            store_errors,
+            unread_proxy_headers,
         }
     }
 }

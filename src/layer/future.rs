@@ -93,17 +93,11 @@ pub(super) struct Waiting<S, K, G: Gate<K>, R, Req> {
     pub(super) ask: Ask,
     pub(super) options: LayerOptions,
     pub(super) seat: RequestSeat,
-    /// Boxed, as many requests may wait, and few have any of it.
-    pub(super) rare: Option<Box<Rare>>,
-    pub(super) respond: R,
-}
-
-#[derive(Default)]
-pub(super) struct Rare {
     /// Until when its client will wait.
-    pub(super) until: Option<Tick>,
-    /// What is stated of the limit, once the request may go on.
-    pub(super) decision: Option<Decision>,
+    pub(super) until: Tick,
+    /// What is stated of the limit, once the request may go on. Boxed, as many requests may wait.
+    pub(super) decision: Option<Box<Decision>>,
+    pub(super) respond: R,
 }
 
 /// What a request has of its gate. Dropped while the request waits, it leaves.
@@ -219,7 +213,7 @@ where
                     let entry = mem::take(&mut own.held.entry);
                     let after = After::new::<Req, _, _>(entry, |entry| {
                         own.held.entry = entry;
-                        let decision = own.rare.and_then(|rare| rare.decision);
+                        let decision = own.decision.map(|decision| *decision);
                         (own.held, decision, own.respond)
                     });
                     step.set(Step::Inner { future, after });
@@ -260,8 +254,7 @@ where
 impl<S, K, G: Gate<K>, R, Req> Waiting<S, K, G, R, Req> {
     /// Polls until the request leaves the gate.
     fn poll_enter(&mut self, cx: &mut Context<'_>) -> Poll<Result<Passed, RateLimited>> {
-        let until = self.rare.as_ref().and_then(|rare| rare.until);
-        let seat = &mut self.seat;
+        let (seat, until) = (&mut self.seat, self.until);
         let may_wait = MayWait { seat, until };
         let Held {
             gate, key, entry, ..
@@ -282,9 +275,7 @@ impl<S, K, G: Gate<K>, R, Req> Waiting<S, K, G, R, Req> {
         let cost = self.ask.cost;
         prepare(held.parts(), &self.respond, options, request, cost, passed);
         let is_stated = R::WRITES_HEADERS && !options.silent;
-        if let Some(decision) = passed.decision.filter(|_| is_stated) {
-            self.rare.get_or_insert_default().decision = Some(decision);
-        }
+        self.decision = passed.decision.filter(|_| is_stated).map(Box::new);
     }
 
     fn refuse<Res, Err>(&mut self, denied: RateLimited) -> Result<Res, Err>
@@ -398,7 +389,7 @@ pub(super) fn prepare<K, G, R, Req, Res, Err>(
 }
 
 /// The answer to a denied request, with what the response says about the limit.
-#[inline(never)]
+#[cold]
 pub(super) fn refuse<K, G, R, Req, Res, Err>(
     gate: &G,
     key: Option<&K>,

@@ -57,8 +57,8 @@ impl Ask {
 pub struct MayWait<'a> {
     /// Taken by a gate where the request waits, and kept until all of its wait is over.
     pub(crate) seat: &'a mut RequestSeat,
-    /// Until when its client will wait.
-    pub(crate) until: Option<Tick>,
+    /// Until when its client will wait; `MAX` if it has not said.
+    pub(crate) until: Tick,
 }
 
 /// What a gate would say, as far as that is known without I/O. Several gates are asked in this order,

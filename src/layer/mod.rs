@@ -41,7 +41,7 @@ pub mod parts {
         all_of::{AllEntry, Parts},
         at_rate::RateEntry,
         gate::{Ask, Exit, Gate, Limiting, Look, MayWait, Passed, Progress},
-        state::{LayerState, Shared, State},
+        state::{Shared, State},
     };
 }
 
@@ -49,7 +49,6 @@ pub mod parts {
 pub(crate) use self::{
     all_of::{AllEntry, PartAsk, PartOf, Parts},
     preview::all,
-    state::LayerState,
 };
 pub(crate) use self::{
     gate::{
@@ -72,7 +71,7 @@ use self::options::LayerOptions;
 use crate::backend::IntoBackend;
 use crate::error::{ConfigError, expect_valid};
 use crate::key::{Global, Priority};
-use crate::queue::{Order, Seats};
+use crate::queue::{Order, SeatAcquire, Seats};
 use crate::respond::Responder;
 
 /// Limits the requests to a service: by a key, with a limit, and an answer to denied requests.
@@ -199,12 +198,18 @@ impl<K, G, R> LimitLayer<K, G, R> {
 
     /// The same layer with another gate.
     pub(crate) fn map_gate<T>(self, change: impl FnOnce(G) -> T) -> LimitLayer<K, T, R> {
+        self.map(|keys, gate, respond| (keys, change(gate), respond))
+    }
+
+    /// The same layer made of other parts.
+    fn map<T, H, Q>(self, change: impl FnOnce(K, G, R) -> (T, H, Q)) -> LimitLayer<T, H, Q> {
+        let (keys, gate, respond) = change(self.keys, self.gate, self.respond);
         LimitLayer {
-            keys: self.keys,
-            respond: self.respond,
+            keys,
+            respond,
             options: self.options,
             seats: self.seats,
-            gate: change(self.gate),
+            gate,
         }
     }
 }
@@ -444,14 +449,11 @@ impl<S, K: Clone, G: Limiting, R: Clone> Layer<S> for LimitLayer<K, G, R> {
 
     /// Cheap, because frameworks call it for every route, method and connection: it shares the state.
     fn layer(&self, inner: S) -> Self::Service {
-        let Self {
-            keys,
-            respond,
-            options,
-            seats,
-            gate,
-        } = self.clone();
-        Limit::new(inner, keys, respond, options, seats, gate)
+        Limit {
+            inner,
+            seat: SeatAcquire::new(self.seats.clone()),
+            layer: self.clone(),
+        }
     }
 }
 

@@ -1,56 +1,34 @@
 //! The service that a layer makes.
 
 use std::{
-    any::type_name,
     fmt,
-    sync::Arc,
     task::{Context, Poll, ready},
 };
 
 use tower_service::Service;
 
-use super::future::{After, Held, Rare, ResponseFuture, Waiting, prepare, refuse};
+use super::LimitLayer;
+use super::future::{After, Held, ResponseFuture, Waiting, prepare, refuse};
 use super::gate::{Ask, Exit, Gate, Limiting, MayWait};
 use super::mistakes::CloneService;
-use super::options::LayerOptions;
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::Rejection;
 use crate::key::{Extracted, KeyExtractor};
-use crate::queue::{SeatAcquire, Seats, WhenFull};
+use crate::queue::{SeatAcquire, WhenFull};
 use crate::respond::{Event, ResponseHooks};
 
 /// A service whose requests are limited; made by a [`LimitLayer`](super::LimitLayer).
 // The compiler shows the first line below when a method of `Service` is missing.
+#[derive(Clone)]
 #[rustfmt::skip]
 pub struct Limit<S, K, G, R> { // the service is `Clone`, its body `Default`; not HTTP: `.respond(AsError)`, `.map_err(BoxError::from)`
-    inner: S,
-    keys: K,
-    respond: R,
-    options: LayerOptions,
+    pub(super) inner: S,
     /// The seat that `poll_ready` has taken.
-    seat: SeatAcquire,
-    gate: G,
+    pub(super) seat: SeatAcquire,
+    pub(super) layer: LimitLayer<K, G, R>,
 }
 
 impl<S, K, G, R> Limit<S, K, G, R> {
-    pub(super) fn new(
-        inner: S,
-        keys: K,
-        respond: R,
-        options: LayerOptions,
-        seats: Option<Arc<Seats>>,
-        gate: G,
-    ) -> Self {
-        Self {
-            inner,
-            keys,
-            respond,
-            options,
-            seat: SeatAcquire::new(seats),
-            gate,
-        }
-    }
-
     /// The service behind the limit.
     pub const fn get_ref(&self) -> &S {
         &self.inner
@@ -81,7 +59,7 @@ where
     #[inline]
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         // The seat first: while it waits for one, it must not hold readiness of the inner service.
-        if self.options.when_full == WhenFull::Pending {
+        if self.layer.options.when_full == WhenFull::Pending {
             ready!(self.seat.poll(cx));
         }
         self.inner.poll_ready(cx)
@@ -89,32 +67,41 @@ where
 
     #[inline]
     fn call(&mut self, mut request: Req) -> Self::Future {
-        let key = match self.keys.extract(&request) {
+        let LimitLayer {
+            keys,
+            respond,
+            options,
+            gate,
+            ..
+        } = &self.layer;
+        let options = *options;
+        let key = match keys.extract(&request) {
             Extracted::Key(key) => key,
             Extracted::Skip => return self.skip(request),
             Extracted::Reject(rejection) => return self.reject(request, rejection),
         };
         let ask = Ask {
-            cost: self.keys.cost(&request),
-            priority: self.keys.priority(&request),
-            shadow: self.options.shadow,
-            figures: R::WRITES_HEADERS || self.options.share_decision,
-            shares: self.options.share_decision,
-            keep: R::NEEDS_RESPONSE || self.options.shares_cost,
+            cost: keys.cost(&request),
+            priority: keys.priority(&request),
+            shadow: options.shadow,
+            figures: R::WRITES_HEADERS || options.share_decision,
+            shares: options.share_decision,
+            keep: R::NEEDS_RESPONSE || options.shares_cost,
         };
         let mut entry = G::Entry::default();
-        let waits = self.gate.queues();
-        let timeout = waits.then(|| self.respond.timeout(&request)).flatten();
-        let until = timeout.map(|timeout| MonotonicClock.now().plus(timeout));
+        let timeout = if gate.queues() {
+            respond.timeout(&request)
+        } else {
+            None
+        };
+        let until = timeout.map_or(Tick::MAX, |timeout| MonotonicClock.now().plus(timeout));
         let seat = &mut self.seat.seat;
-        let may_wait = MayWait { seat, until };
-        match self.gate.poll_enter(&key, ask, &mut entry, may_wait, None) {
+        match gate.poll_enter(&key, ask, &mut entry, MayWait { seat, until }, None) {
             Poll::Ready(Ok(passed)) => {
                 self.seat.release();
                 if passed.sampled {
                     self.check_proxy_header(&request);
                 }
-                let (gate, respond, options) = (&self.gate, &self.respond, self.options);
                 let own = (gate, &key, &mut entry);
                 prepare(own, respond, options, &mut request, ask.cost, &passed);
                 let future = self.inner.call(request);
@@ -134,11 +121,10 @@ where
             }
             Poll::Ready(Err(denied)) => {
                 self.seat.release();
-                if self.gate.state().counts.is_sampled() {
+                if gate.state().counts.is_sampled() {
                     self.check_proxy_header(&request);
                 }
-                let answer = refuse(&self.gate, Some(&key), &self.respond, request, denied);
-                ResponseFuture::denied(answer)
+                ResponseFuture::denied(refuse(gate, Some(&key), respond, request, denied))
             }
             Poll::Pending => self.wait(request, (key, ask), entry, until),
         }
@@ -147,20 +133,19 @@ where
 
 impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
     /// Passes a request that is not limited to the service.
-    #[inline(never)]
     fn skip<Req>(&mut self, request: Req) -> ResponseFuture<S, K, G, R, Req>
     where
         S: Service<Req>,
         K: KeyExtractor<Req>,
         G: Gate<K::Key>,
     {
-        self.gate.state().record(Event::Skipped, false);
+        self.layer.gate.state().record(Event::Skipped, false);
         self.seat.release();
         ResponseFuture::inner(self.inner.call(request), After::Nothing)
     }
 
     /// Rejects a request that has no key.
-    #[inline(never)]
+    #[cold]
     fn reject<Req>(&mut self, request: Req, rejection: Rejection) -> ResponseFuture<S, K, G, R, Req>
     where
         S: Service<Req>,
@@ -169,23 +154,23 @@ impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
         R: ResponseHooks<Req, K::Key, S::Response, S::Error>,
     {
         self.seat.release();
-        let (state, shadow) = (self.gate.state(), self.options.shadow);
-        state.record(Event::Rejected(&rejection), shadow);
+        let LimitLayer { gate, respond, .. } = &self.layer;
+        let shadow = self.layer.options.shadow;
+        gate.state().record(Event::Rejected(&rejection), shadow);
         if shadow {
             return ResponseFuture::inner(self.inner.call(request), After::Nothing);
         }
-        let answer = refuse(&self.gate, None, &self.respond, request, rejection.into());
-        ResponseFuture::denied(answer)
+        ResponseFuture::denied(refuse(gate, None, respond, request, rejection.into()))
     }
 
     /// Lets a request wait.
-    #[inline(never)]
+    #[cold]
     fn wait<Req>(
         &mut self,
         request: Req,
         (key, ask): (K::Key, Ask),
         entry: G::Entry,
-        until: Option<Tick>,
+        until: Tick,
     ) -> ResponseFuture<S, K, G, R, Req>
     where
         S: Service<Req> + Clone,
@@ -197,22 +182,21 @@ impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
         // others from the service, since it may be denied in the end.
         let service = self.inner.clone();
         self.inner = service.clone();
-        let decision = None;
-        let rare = until.map(|_| Box::new(Rare { until, decision }));
         ResponseFuture::asking(Waiting {
             service,
             request: Some(request),
             held: Held {
-                gate: self.gate.clone(),
+                gate: self.layer.gate.clone(),
                 key,
                 entry,
                 waits: true,
             },
             ask,
-            options: self.options,
+            options: self.layer.options,
             seat: self.seat.take_seat(),
-            rare,
-            respond: self.respond.clone(),
+            until,
+            decision: None,
+            respond: self.layer.respond.clone(),
         })
     }
 
@@ -222,35 +206,18 @@ impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
     where
         K: KeyExtractor<Req>,
     {
-        if self.keys.unread_proxy_header(request) {
-            self.gate.state().record(Event::UnreadProxyHeader, false);
+        let LimitLayer { keys, gate, .. } = &self.layer;
+        if keys.unread_proxy_header(request) {
+            gate.state().record(Event::UnreadProxyHeader, false);
         }
     }
 }
 
-/// Manual impl: a clone has a seat of its own.
-impl<S: Clone, K: Clone, G: Clone, R: Clone> Clone for Limit<S, K, G, R> {
-    fn clone(&self) -> Self {
-        Self {
-            inner: self.inner.clone(),
-            keys: self.keys.clone(),
-            respond: self.respond.clone(),
-            options: self.options,
-            seat: self.seat.clone(),
-            gate: self.gate.clone(),
-        }
-    }
-}
-
-/// Manual impl: closures are not `Debug`, and keys must not be logged.
-impl<S: fmt::Debug, K, G: Limiting, R> fmt::Debug for Limit<S, K, G, R> {
+impl<S: fmt::Debug, K, G: Limiting + fmt::Debug, R> fmt::Debug for Limit<S, K, G, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Limit")
             .field("inner", &self.inner)
-            .field("name", &self.gate.state().name())
-            .field("keys", &format_args!("{}", type_name::<K>()))
-            .field("gate", &format_args!("{}", type_name::<G>()))
-            .field("options", &self.options)
+            .field("layer", &self.layer)
             .finish_non_exhaustive()
     }
 }

@@ -230,12 +230,6 @@ impl<K, G, R> LimitLayer<K, G, R> {
     }
 
     pub(crate) fn map_keys<T>(self, change: impl FnOnce(K) -> T) -> LimitLayer<T, G, R> {
-        LimitLayer {
-            keys: change(self.keys),
-            respond: self.respond,
-            options: self.options,
-            seats: self.seats,
-            gate: self.gate,
-        }
+        self.map(|keys, gate, respond| (change(keys), gate, respond))
     }
 }

@@ -28,58 +28,20 @@ pub(crate) const UNNAMED: &str = "default";
 /// The most versions that are kept.
 const KEPT: usize = 17;
 
-/// The name and what is said of the limits, read by every response that states them.
-///
-/// There is a version per change of the quotas, or per limit of a concurrency limit.
-#[derive(Debug)]
-struct PolicyCache {
-    name: Arc<str>,
-    /// The versions that were needed last.
-    kept: Swap<VecDeque<(u64, Arc<Policies>)>>,
-}
-
-impl PolicyCache {
-    fn new(name: &str) -> Self {
-        Self {
-            name: name.into(),
-            kept: Swap::default(),
-        }
-    }
-
-    /// A version, which `make` makes if it is not kept.
-    fn get(&self, version: u64, make: &dyn Fn(&str) -> Policies) -> Arc<Policies> {
-        let known = self.kept.read(|kept| {
-            let known = kept.iter().find(|known| known.0 == version);
-            known.map(|(_, policies)| Arc::clone(policies))
-        });
-        known.unwrap_or_else(|| {
-            let policies = Arc::new(make(&self.name));
-            self.kept.update(|kept| {
-                kept.truncate(KEPT - 1);
-                kept.push_front((version, Arc::clone(&policies)));
-            });
-            policies
-        })
-    }
-}
-
 /// Shared by a layer, its services and its handles, and by its clones unless they are renamed.
 #[derive(Debug)]
 pub struct State<L> {
     pub(crate) backend: Arc<L>,
-    layer: LayerState,
-}
-
-/// The part of the state that does not depend on the type of the backend.
-#[derive(Debug)]
-pub struct LayerState {
     shared: Arc<Shared>,
-    policy_cache: PolicyCache,
+    name: Arc<str>,
+    /// The limits as clients are told them, of the versions that were needed last: one per change of the quotas, or per
+    /// limit of a concurrency limit.
+    policies: Swap<VecDeque<(u64, Arc<Policies>)>>,
     signals: Signals,
 }
 
 /// What belongs to the limit, whatever a layer calls it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Shared {
     pub(crate) counts: Counters,
     /// The requests that wait.
@@ -95,7 +57,10 @@ impl<L> State<L> {
     pub(crate) fn new(backend: L) -> Self {
         Self {
             backend: Arc::new(backend),
-            layer: LayerState::new(),
+            shared: Arc::default(),
+            name: UNNAMED.into(),
+            policies: Swap::default(),
+            signals: Signals::default(),
         }
     }
 
@@ -104,11 +69,10 @@ impl<L> State<L> {
     pub(crate) fn renamed(&self, name: &str, backend: Arc<L>) -> Self {
         Self {
             backend,
-            layer: LayerState {
-                shared: Arc::clone(&self.shared),
-                policy_cache: PolicyCache::new(name),
-                signals: self.signals.renamed(name),
-            },
+            shared: Arc::clone(&self.shared),
+            name: name.into(),
+            policies: Swap::default(),
+            signals: self.signals.renamed(name),
         }
     }
 
@@ -167,41 +131,29 @@ impl<L> State<L> {
     }
 }
 
-impl<L> Deref for State<L> {
-    type Target = LayerState;
-
-    #[inline]
-    fn deref(&self) -> &LayerState {
-        &self.layer
-    }
-}
-
-impl LayerState {
-    fn new() -> Self {
-        Self {
-            shared: Arc::new(Shared {
-                counts: Counters::default(),
-                lines: Lines::new(),
-                line_ids: Seeded::default(),
-                quota_changes: AtomicU64::new(0),
-                spread: AtomicU64::new(0),
-            }),
-            policy_cache: PolicyCache::new(UNNAMED),
-            signals: Signals::default(),
-        }
-    }
-
+impl<L> State<L> {
     pub(crate) const fn name(&self) -> &Arc<str> {
-        &self.policy_cache.name
+        &self.name
     }
 
     pub(super) const fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
-    /// One version of the limits as clients are told them, which `make` makes given their name.
+    /// One version of the limits as clients are told them, which `make` makes of their name if it is not kept.
     pub(crate) fn policies(&self, version: u64, make: &dyn Fn(&str) -> Policies) -> Arc<Policies> {
-        self.policy_cache.get(version, make)
+        let known = self.policies.read(|kept| {
+            let known = kept.iter().find(|known| known.0 == version);
+            known.map(|(_, policies)| Arc::clone(policies))
+        });
+        known.unwrap_or_else(|| {
+            let policies = Arc::new(make(&self.name));
+            self.policies.update(|kept| {
+                kept.truncate(KEPT - 1);
+                kept.push_front((version, Arc::clone(&policies)));
+            });
+            policies
+        })
     }
 
     /// Counts and reports what has happened to a request.
@@ -237,7 +189,7 @@ impl Shared {
     }
 }
 
-impl Deref for LayerState {
+impl<L> Deref for State<L> {
     type Target = Shared;
 
     #[inline]
@@ -251,8 +203,8 @@ mod tests {
     use super::*;
     use crate::quota::Quota;
 
-    fn names(cache: &PolicyCache, version: u64, limit: u64) -> Vec<String> {
-        let policies = cache.get(version, &|name| {
+    fn names(cache: &State<()>, version: u64, limit: u64) -> Vec<String> {
+        let policies = cache.policies(version, &|name| {
             Policies::new(name, &[Quota::per_second(limit)])
         });
         let list = policies.list().iter();
@@ -265,7 +217,7 @@ mod tests {
 
     #[test]
     fn policies_are_rebuilt_only_after_a_change() {
-        let cache = PolicyCache::new("search");
+        let cache = State::new(()).renamed("search", Arc::new(()));
         assert_eq!(names(&cache, 0, 1), ["search 1"]);
         assert_eq!(names(&cache, 0, 2), ["search 1"], "not asked again");
         assert_eq!(names(&cache, 1, 3), ["search 3"]);
@@ -276,6 +228,6 @@ mod tests {
         for version in 3..100 {
             names(&cache, version, 7);
         }
-        assert_eq!(cache.kept.read(VecDeque::len), KEPT);
+        assert_eq!(cache.policies.read(VecDeque::len), KEPT);
     }
 }

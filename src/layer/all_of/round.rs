@@ -6,6 +6,7 @@ use std::{
 };
 
 use crate::algorithm::{binds_more, merge};
+use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::RateLimited;
 use crate::layer::gate::{Ask, Gate, Look, MayWait, Passed, Progress};
@@ -124,7 +125,10 @@ impl<K, E: Default + Send + 'static> Round<'_, K, E> {
             let is_new = gate.progress(self.key, each) == Progress::New;
             if is_new && gate.look(self.key, self.ask) == Look::Denies {
                 let seat = &mut RequestSeat::NotRequired;
-                let may_wait = MayWait { seat, until: None };
+                let may_wait = MayWait {
+                    seat,
+                    until: Tick::MAX,
+                };
                 let keep = Ask {
                     keep: true,
                     ..self.ask

@@ -17,9 +17,10 @@ use crate::algorithm::AnyAlgorithm;
 use crate::concurrency::InFlight;
 use crate::error::Rejection;
 use crate::key::{Key, Networks, Predicate, Priority, Within};
-use crate::layer::{Gate, Handle, LayerState, Limiting, PartAsk, PartOf, Rate};
+use crate::layer::{Counts, Gate, Handle, Limiting, PartAsk, PartOf, Rate};
 use crate::policy::file::{Deny, Limit, Override, Problem, Requests, StoreSource};
 use crate::quota::Plan;
+use crate::respond::Event;
 use crate::store::local::Local;
 
 /// The limits of one version of a file.
@@ -194,8 +195,12 @@ impl Active {
             && !self.except.as_ref().is_some_and(is_excepted)
     }
 
-    pub(super) fn state(&self) -> &LayerState {
-        with_gate!(self, gate => gate.state())
+    pub(super) fn record(&self, event: Event<'_>, shadow: bool) {
+        with_gate!(self, gate => gate.state().record(event, shadow));
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        with_gate!(self, gate => gate.state().counts.read())
     }
 
     /// The limit with its key of a request, as the gate of all limits of which it is number `at`.

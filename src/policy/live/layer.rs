@@ -191,7 +191,7 @@ impl PolicyHandle {
     /// # fn main() {}
     /// ```
     pub fn counts_of(&self, name: &str) -> Option<Counts> {
-        self.with(name, |active| active.state().counts.read())
+        self.with(name, Active::counts)
     }
 
     /// Returns what each limit that applies to `request` would decide now, in the order of the file. Nothing is taken or

@@ -56,13 +56,13 @@ impl PolicyLimits {
                     let behind = active.behind(&key, request.headers());
                     limits.push((at + behind, key));
                 }
-                Extracted::Skip if counts => active.state().record(Event::Skipped, false),
+                Extracted::Skip if counts => active.record(Event::Skipped, false),
                 Extracted::Skip => {}
                 Extracted::Reject(rejection) => {
                     let is_shadow = active.limit.shadow;
                     if counts {
                         let rejected = Event::Rejected(&rejection);
-                        active.state().record(rejected, is_shadow);
+                        active.record(rejected, is_shadow);
                     }
                     if !is_shadow {
                         return Extracted::Reject(rejection);
