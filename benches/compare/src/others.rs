@@ -80,7 +80,7 @@ fn without_keys(effort: &Effort, admits: bool) {
             peer,
             1,
             (
-                &|ops, _| (0..ops).filter(|_| ours.check().is_admitted()).count() as u64,
+                &|ops, _| (0..ops).filter(|_| ours.check(1).is_admitted()).count() as u64,
                 &|ops, _| (0..ops).filter(|_| theirs()).count() as u64,
             ),
             1.0,
@@ -103,7 +103,7 @@ fn keyed<K: Key>(
         keys,
         admits,
         peer,
-        |key| ours.check(key).is_admitted(),
+        |key| ours.check(key, 1).is_admitted(),
         theirs,
     );
 }
@@ -190,7 +190,7 @@ fn by_trypema(effort: &Effort, keys: u64, admits: bool) {
         keys,
         admits,
         "trypema",
-        |key| ours.check(key).is_admitted(),
+        |key| ours.check(key, 1).is_admitted(),
         |key| admitted(&theirs.absolute().inc(key, &rate, 1)),
     );
 }
