@@ -95,8 +95,8 @@ pub(crate) type SettlePart<'a> = &'a dyn Fn(OwnRules<'_>) -> Settle;
 /// Settles a cost. If it fails, the cost stays as it was taken.
 pub(crate) type Settling = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Is told what the limit that has made a decision says about its responses, its policies, and the decision, which
-/// counts only these.
+/// Receives the rules of the limit that made a decision, its policies, and the decision. The index
+/// [`Decision::policy`] counts only these policies.
 pub(crate) type Told<'a> = &'a mut dyn FnMut(OwnRules<'_>, &Policies, &Decision);
 
 /// A request that goes on to the service.
@@ -176,11 +176,10 @@ pub(crate) fn rename<L>(state: &mut Arc<State<L>>, name: Option<&str>, number: &
 /// Decides about requests of the key `K`: a rate limit, a limit on concurrency, or a list of gates, which calls each as
 /// an object. Sealed.
 pub trait Gate<K> {
-    /// What a request has of the gate: nothing yet, a wait, or what it has taken. It is left, or ends with the
-    /// request.
+    /// The state of a request at the gate: new, waiting, or what it has taken. The request leaves, or it ends.
     type Entry: Default + Send + 'static;
 
-    /// What it would say.
+    /// What the gate would decide, as far as that is known without I/O.
     fn look(&self, key: &K, ask: Ask) -> Look;
 
     /// What each of its limits would decide.
@@ -206,7 +205,7 @@ pub trait Gate<K> {
     /// Settles the cost of a request whose response is known.
     fn settle(&self, key: &K, entry: &mut Self::Entry, settle: SettlePart<'_>) -> Option<Settling>;
 
-    /// Says what a request has cost that goes on to the service.
+    /// The handle with which the service sets the cost of a request that it serves.
     fn cost_handle(&self, key: &K, entry: &mut Self::Entry) -> Option<CostHandle> {
         let _ = (key, entry);
         None
@@ -216,7 +215,7 @@ pub trait Gate<K> {
     /// have less.
     fn limits(&self, key: &K) -> usize;
 
-    /// Tells what clients are told of the limit that `decision` is about.
+    /// Passes the rules, the policies and the figures of the limit that made `decision` to `told`.
     fn policies(&self, key: &K, decision: Decision, told: Told<'_>);
 }
 

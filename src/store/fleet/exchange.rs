@@ -136,7 +136,8 @@ impl Record {
         now
     }
 
-    /// Takes what is reported from what is out. Returns whether it was: if not, it has lapsed and is charged already.
+    /// Subtracts the reported units from those that are out. Returns false if they have lapsed: then they are charged
+    /// already.
     fn settle_report(&mut self, report: &Report) -> bool {
         let age = self.epoch.wrapping_sub(report.epoch);
         let Some(out) = usize::try_from(age)
