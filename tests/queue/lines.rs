@@ -47,6 +47,29 @@ async fn a_call_that_is_never_polled_passes_its_turn_on() {
     assert_eq!(harness.served(), [(0, 0), (2, 1_200)]);
 }
 
+/// The timer wakes the first call, which lets the others go on. If it is not polled, the timer does so.
+///
+/// Shows promise 62.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_woken_and_not_polled_blocks_none() {
+    let harness = harness!(LeakyBucket::new(Quota::per_second(1_000_000).burst(1)), 20);
+    let _first = harness.send(0).await;
+    let mut calls = [(); 3].map(|()| tokio_test::task::spawn(call_without_polling!(harness)));
+    for call in &mut calls {
+        assert!(call.poll().is_pending());
+    }
+    pass(1).await;
+    assert_eq!(
+        calls.each_ref().map(|call| call.is_woken()),
+        [true, false, false]
+    );
+    pass(1).await;
+    assert!(calls.iter().all(|call| call.is_woken()));
+    for call in calls.iter_mut().rev() {
+        assert!(call.poll().is_ready());
+    }
+}
+
 /// Shows promise 59.
 #[tokio::test(start_paused = true)]
 async fn a_call_polled_without_a_wake_up_does_not_proceed_early() {
