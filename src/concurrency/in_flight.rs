@@ -291,19 +291,6 @@ impl<K: Hash, H, P: PermitSource<K>> Gate<K> for InFlight<H, P> {
         if let Stage::New = entry.0 {
             entry.0 = Stage::Nothing;
             let request = self.request(key, ask);
-            let permits = self.permits();
-            // The table lets a request of more units than the limit be in flight alone.
-            let is_plain = !P::ASKS && !ask.figures && request.units > 0;
-            if is_plain && permits.may_pass(request) {
-                if let Ok((permit, usage)) = Permit::try_take(permits, request) {
-                    let sampled = self.state.record_admitted(request.units);
-                    entry.0 = Stage::Has(self.ticket(permit, |_| usage.in_flight));
-                    return Poll::Ready(Ok(Passed {
-                        sampled,
-                        ..Passed::AT_ONCE
-                    }));
-                }
-            }
             return self.enter(key, ask, request, entry, may_wait);
         }
         cx.map_or(Poll::Pending, |cx| self.poll_wait(entry, cx))
@@ -350,8 +337,8 @@ impl<K: Hash, Res, H: Hold<Res>, P: PermitSource<K>> Exit<K, Res> for InFlight<H
 }
 
 impl<H, P> InFlight<H, P> {
-    /// Asks for a permit, with all figures.
-    #[inline(never)]
+    /// Asks for a permit.
+    #[inline]
     fn enter<K>(
         &self,
         key: &K,
@@ -364,7 +351,7 @@ impl<H, P> InFlight<H, P> {
         P: PermitSource<K>,
     {
         if request.units == 0 {
-            let _ = self.state.record_admitted(request.units);
+            let _ = self.state.record(Event::Admitted(request.units), false);
             return Poll::Ready(Ok(Passed::AT_ONCE));
         }
         let Options {
@@ -394,7 +381,7 @@ impl<H, P> InFlight<H, P> {
         };
         match joined {
             Joined::Taken(usage) => {
-                let sampled = self.state.record_admitted(request.units);
+                let sampled = self.state.record(Event::Admitted(request.units), false);
                 let permit = self.permit(request);
                 let passed = self.pass(permit, usage, ask.figures, false, entry);
                 Poll::Ready(Ok(Passed { sampled, ..passed }))
@@ -469,7 +456,7 @@ impl<H, P> InFlight<H, P> {
             _ if !P::ASKS => {}
             true => self.record_waited(usage, false),
             false => {
-                let _ = self.state.record_admitted(request.units);
+                let _ = self.state.record(Event::Admitted(request.units), false);
             }
         }
         Poll::Ready(Ok(self.pass(permit, usage, ask.figures, waited, entry)))

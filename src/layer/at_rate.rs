@@ -257,7 +257,10 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
 
     /// Counts a request that goes on at once.
     fn admit(&self, decision: &Decision, entry: &mut StageOf<K, L>) -> Entered {
-        let sampled = self.rate.state.record_admitted(self.ask.cost);
+        let sampled = self
+            .rate
+            .state
+            .record(Event::Admitted(self.ask.cost), false);
         let passed = self.pass(decision, entry);
         Poll::Ready(Ok(Passed { sampled, ..passed }))
     }
@@ -320,7 +323,7 @@ where
     type Entry = RateEntry<L::Future>;
 
     fn look(&self, key: &K, ask: Ask) -> Look {
-        let Some(looked) = self.backend().current_decision(key, ask.cost) else {
+        let Some(looked) = self.state.backend.current_decision(key, ask.cost) else {
             return Look::Unknown;
         };
         match looked.verdict {
@@ -333,7 +336,7 @@ where
     fn preview(&self, key: &K, ask: Ask) -> Vec<Previewing> {
         let waits = self.look(key, ask) == Look::Waits;
         let limit = (self.state.name(), ask.shadow, waits);
-        vec![preview(limit, self.backend(), key, ask.cost)]
+        vec![preview(limit, &*self.state.backend, key, ask.cost)]
     }
 
     fn progress(&self, _: &K, entry: &mut Self::Entry) -> Progress {
@@ -366,18 +369,20 @@ where
         let entered = match (&entry, cx) {
             (RateStage::New, _) => {
                 *entry = RateStage::Nothing;
-                if self.waits_nowhere() {
+                // Without a line, unless a clone of the layer has one.
+                if self.line.queue == 0 && state.lines.waiting() == 0 {
                     // Figures that are not read are not computed.
                     let is_read = ask.figures || ask.keep;
                     let decided =
-                        self.backend()
+                        self.state
+                            .backend
                             .decide_now(key, ask.cost, |decided| match decided {
                                 Ok(decision) if decision.is_admitted() && !is_read => None,
                                 decided => Some(decided),
                             });
                     match decided {
                         Ok(None) => {
-                            let sampled = state.record_admitted(ask.cost);
+                            let sampled = state.record(Event::Admitted(ask.cost), false);
                             let passed = Passed::AT_ONCE;
                             Poll::Ready(Ok(Passed { sampled, ..passed }))
                         }
@@ -391,7 +396,7 @@ where
             (_, Some(cx)) => at.poll(entry, &mut may_wait, cx),
             (_, None) => Poll::Pending,
         };
-        state.report_losses(|| self.backend().losses());
+        state.signals.record_losses(|| state.backend.losses());
         entered
     }
 
@@ -429,7 +434,10 @@ where
             }
             _ => return None,
         };
-        let mut settling = self.backend().apply(key, ticket.settled_by(settle(None))?);
+        let mut settling = self
+            .state
+            .backend
+            .apply(key, ticket.settled_by(settle(None))?);
         let settled = poll_once(&mut settling);
         self.state.tell(key);
         settled
@@ -451,7 +459,7 @@ where
     }
 
     fn limits(&self, _: &K) -> usize {
-        self.backend().limits().max(1)
+        self.state.backend.limits().max(1)
     }
 
     fn policies(&self, key: &K, decision: Decision, told: Told<'_>) {

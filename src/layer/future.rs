@@ -43,7 +43,7 @@ pin_project! {
         G: Gate<K::Key>,
     {
         #[pin]
-        step: StepOf<S, K::Key, G, R, Req>,
+        pub(super) step: StepOf<S, K::Key, G, R, Req>,
     }
 }
 
@@ -59,7 +59,7 @@ type StepOf<S, K, G, R, Req> = Step<
 
 pin_project! {
     #[project = StepProjection]
-    enum Step<S, K, G, R, Req, F, Res>
+    pub(super) enum Step<S, K, G, R, Req, F, Res>
     where
         G: Gate<K>,
     {
@@ -122,30 +122,6 @@ pub(super) enum After<K, G: Gate<K>, R> {
 }
 
 const POLLED_AFTER_READY: &str = "the future was polled again after it had been ready";
-
-impl<S, K, G, R, Req> ResponseFuture<S, K, G, R, Req>
-where
-    S: Service<Req>,
-    K: KeyExtractor<Req>,
-    G: Gate<K::Key>,
-{
-    #[inline]
-    pub(super) const fn inner(future: S::Future, after: After<K::Key, G, R>) -> Self {
-        let step = Step::Inner { future, after };
-        Self { step }
-    }
-
-    pub(super) const fn denied(result: Result<S::Response, S::Error>) -> Self {
-        let result = Some(result);
-        let step = Step::Denied { result };
-        Self { step }
-    }
-
-    pub(super) const fn asking(own: Waiting<S, K::Key, G, R, Req>) -> Self {
-        let step = Step::Asking { own: Some(own) };
-        Self { step }
-    }
-}
 
 impl<S, K, G, R, Req> Future for ResponseFuture<S, K, G, R, Req>
 where

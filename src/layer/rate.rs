@@ -54,16 +54,6 @@ impl<L> Rate<L> {
         self.at_once || self.queues
     }
 
-    pub(super) fn backend(&self) -> &L {
-        &self.state.backend
-    }
-
-    /// Whether no request waits, and none may.
-    #[inline]
-    pub(super) fn waits_nowhere(&self) -> bool {
-        self.line.queue == 0 && self.state.lines.waiting() == 0
-    }
-
     pub(super) fn may_wait(&self, ask: Ask) -> bool {
         self.line.queue > 0 && self.line.least.is_none_or(|least| ask.priority >= least)
     }

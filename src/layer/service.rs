@@ -8,7 +8,7 @@ use std::{
 use tower_service::Service;
 
 use super::LimitLayer;
-use super::future::{After, Held, ResponseFuture, Waiting, prepare, refuse};
+use super::future::{After, Held, ResponseFuture, Step, Waiting, prepare, refuse};
 use super::gate::{Ask, Exit, Gate, Limiting, MayWait};
 use super::mistakes::CloneService;
 use crate::clock::{Clock, MonotonicClock, Tick};
@@ -117,14 +117,19 @@ where
                     let decision = passed.decision.filter(|_| !options.silent);
                     (held, decision, respond.clone())
                 });
-                ResponseFuture::inner(future, after)
+                ResponseFuture {
+                    step: Step::Inner { future, after },
+                }
             }
             Poll::Ready(Err(denied)) => {
                 self.seat.release();
                 if gate.state().counts.is_sampled() {
                     self.check_proxy_header(&request);
                 }
-                ResponseFuture::denied(refuse(gate, Some(&key), respond, request, denied))
+                let result = Some(refuse(gate, Some(&key), respond, request, denied));
+                ResponseFuture {
+                    step: Step::Denied { result },
+                }
             }
             Poll::Pending => self.wait(request, (key, ask), entry, until),
         }
@@ -141,7 +146,7 @@ impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
     {
         self.layer.gate.state().record(Event::Skipped, false);
         self.seat.release();
-        ResponseFuture::inner(self.inner.call(request), After::Nothing)
+        self.call_at_once(request)
     }
 
     /// Rejects a request that has no key.
@@ -158,9 +163,12 @@ impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
         let shadow = self.layer.options.shadow;
         gate.state().record(Event::Rejected(&rejection), shadow);
         if shadow {
-            return ResponseFuture::inner(self.inner.call(request), After::Nothing);
+            return self.call_at_once(request);
         }
-        ResponseFuture::denied(refuse(gate, None, respond, request, rejection.into()))
+        let result = Some(refuse(gate, None, respond, request, rejection.into()));
+        ResponseFuture {
+            step: Step::Denied { result },
+        }
     }
 
     /// Lets a request wait.
@@ -182,7 +190,7 @@ impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
         // others from the service, since it may be denied in the end.
         let service = self.inner.clone();
         self.inner = service.clone();
-        ResponseFuture::asking(Waiting {
+        let own = Some(Waiting {
             service,
             request: Some(request),
             held: Held {
@@ -197,7 +205,23 @@ impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
             until,
             decision: None,
             respond: self.layer.respond.clone(),
-        })
+        });
+        ResponseFuture {
+            step: Step::Asking { own },
+        }
+    }
+
+    /// Calls the service for a request of which the limit has nothing.
+    fn call_at_once<Req>(&mut self, request: Req) -> ResponseFuture<S, K, G, R, Req>
+    where
+        S: Service<Req>,
+        K: KeyExtractor<Req>,
+        G: Gate<K::Key>,
+    {
+        let (future, after) = (self.inner.call(request), After::Nothing);
+        ResponseFuture {
+            step: Step::Inner { future, after },
+        }
     }
 
     /// Reports `request` if it has a proxy header that the key extractor ignores.

@@ -13,7 +13,7 @@ use std::{
 use super::counts::Counters;
 use super::signals::{Outcome, Signals};
 use super::ticket::Ticket;
-use crate::backend::{Backend, Losses, Op};
+use crate::backend::{Backend, Op};
 use crate::decision::Decision;
 use crate::error::RateLimited;
 use crate::queue::Lines;
@@ -37,7 +37,7 @@ pub struct State<L> {
     /// The limits as clients are told them, of the versions that were needed last: one per change of the quotas, or per
     /// limit of a concurrency limit.
     policies: Swap<VecDeque<(u64, Arc<Policies>)>>,
-    signals: Signals,
+    pub(super) signals: Signals,
 }
 
 /// What belongs to the limit, whatever a layer calls it.
@@ -156,24 +156,12 @@ impl<L> State<L> {
         })
     }
 
-    /// Counts and reports what has happened to a request.
-    pub(crate) fn record(&self, event: Event<'_>, shadow: bool) {
-        self.signals.observe(event, shadow);
-        self.counts.count(Outcome::of(event, shadow));
-    }
-
-    /// Counts a request that goes on at once. Returns whether it is one of the
+    /// Counts and reports what has happened to a request. Returns whether one that goes on at once is one of the
     /// [sample](Counters::is_sampled).
     #[inline]
-    pub(crate) fn record_admitted(&self, cost: u64) -> bool {
-        self.signals.observe(Event::Admitted(cost), false);
-        self.counts.count(Outcome::Admitted)
-    }
-
-    /// Reports what the backend evicted or denied because it was full.
-    #[inline]
-    pub(super) fn report_losses(&self, losses: impl FnOnce() -> Losses) {
-        self.signals.record_losses(losses);
+    pub(crate) fn record(&self, event: Event<'_>, shadow: bool) -> bool {
+        self.signals.observe(event, shadow);
+        self.counts.count(Outcome::of(event, shadow))
     }
 }
 

@@ -137,9 +137,9 @@ impl<K, P: Parts<K>> Gate<K> for AllOf<P> {
             self.state.counts.count(Outcome::Waited);
         }
         self.state.backend.with(key, |parts| {
-            parts
-                .iter()
-                .for_each(|part| part.leave(key, &mut entry.each));
+            for part in parts {
+                part.leave(key, &mut entry.each);
+            }
         });
     }
 
