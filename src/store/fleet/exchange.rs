@@ -4,7 +4,7 @@
 //! limit admits whenever units are granted. Time lowers what is used and never what is out. A unit that is used late
 //! counts from then on, so it raises a level or a count by one at most, as it did while it was out.
 
-use super::record::{Grant, Record, Reply, Report, Terms};
+use super::record::{Figures, Grant, Record, Reply, Report, Terms};
 use super::shape::{MAX_USED, NEVER, Part, Shape, signed};
 
 /// By how many microseconds the store's clock may step back before what is out is given up.
@@ -199,19 +199,17 @@ impl Record {
         let Some((index, (part, used))) = least else {
             return Reply::default();
         };
-        let more = part.more(used, self.at);
         let windows = parts().filter_map(|(part, _)| part.window_rest(self.at));
         Reply {
-            grant: Grant::default(),
-            free: part.free(used) - out,
-            wait: more.wait,
-            more: more.units,
-            per_unit: more.per_unit,
+            figures: Figures {
+                free: part.free(used) - out,
+                part: u8::try_from(index).unwrap_or(u8::MAX),
+                full: part.time_to_full(used, self.at),
+                renew: part.time_to_renew(self.at),
+                ..part.more(used, self.at)
+            },
             window: windows.min().unwrap_or(NEVER),
-            part: index,
-            full: part.time_to_full(used, self.at),
-            renew: part.time_to_renew(self.at),
-            is_damaged: false,
+            ..Reply::default()
         }
     }
 }

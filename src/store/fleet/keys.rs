@@ -8,8 +8,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use super::machine::{Answer, Budget, Rules};
-use super::shape::Shape;
+use super::machine::{Answer, Budget, Limit};
 use crate::backend::{Fullness, Losses};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
@@ -39,19 +38,10 @@ type Waiter = oneshot::Sender<Result<(), StoreError>>;
 /// Every key that has something to report is in `due`, and is marked as listed; or it is in flight.
 #[derive(Debug)]
 pub(super) struct Shard {
-    pub(super) common: Arc<Common>,
+    pub(super) limit: Arc<Limit>,
     /// Boxed: a map has room for more than its entries.
     pub(super) keys: ByHash<Box<Entry>>,
-    /// Requests that wait for the next exchange of a key that is in `keys`.
-    waiters: ByHash<Vec<Waiter>>,
     due: Vec<u64>,
-}
-
-/// What all keys have in common.
-#[derive(Clone, Debug)]
-pub(super) struct Common {
-    pub(super) rules: Rules,
-    pub(super) shape: Arc<Shape>,
 }
 
 #[derive(Debug)]
@@ -61,6 +51,8 @@ pub(super) struct Entry {
     pub(super) name: Arc<str>,
     pub(super) is_in_flight: bool,
     is_listed: bool,
+    /// Requests that wait for its next exchange.
+    waiters: Vec<Waiter>,
 }
 
 /// What is to happen with a request.
@@ -91,13 +83,12 @@ impl Hasher for Hashed {
 }
 
 impl Keys {
-    pub(super) fn new(capacity: usize, common: Common) -> Self {
-        let common = Arc::new(common);
+    pub(super) fn new(capacity: usize, limit: Limit) -> Self {
+        let limit = Arc::new(limit);
         let shard = |_| {
             CachePadded(Mutex::new(Shard {
-                common: Arc::clone(&common),
+                limit: Arc::clone(&limit),
                 keys: HashMap::default(),
-                waiters: HashMap::default(),
                 due: Vec::new(),
             }))
         };
@@ -134,7 +125,7 @@ impl Keys {
     pub(super) fn fullness(&self, now: Tick) -> Fullness {
         let percent = |shard: MutexGuard<'_, Shard>| {
             let budgets = shard.keys.values().map(|entry| &entry.budget);
-            let percents = budgets.map(|budget| admitted(budget, &shard.common, now).use_percent());
+            let percents = budgets.map(|budget| admitted(budget, &shard.limit, now).use_percent());
             percents.max()
         };
         Fullness {
@@ -161,11 +152,11 @@ impl Keys {
         [again, is_cut_off]: [bool; 2],
     ) -> Outcome {
         let mut shard = self.shard(hash);
-        if cost > shard.common.rules.capacity {
+        if cost > shard.limit.capacity {
             let unknown = Budget::default();
             let known = shard.keys.get(&hash).map(|entry| &entry.budget);
             let told = known.unwrap_or(&unknown);
-            return Outcome::Decided(denied(told, &shard.common, now, (cost, None)));
+            return Outcome::Decided(denied(told, &shard.limit, now, (cost, None)));
         }
         if !shard.keys.contains_key(&hash) {
             if is_cut_off {
@@ -175,20 +166,15 @@ impl Keys {
                 return Outcome::Full;
             }
         }
-        let Shard {
-            common,
-            keys,
-            waiters,
-            due,
-        } = &mut *shard;
+        let Shard { limit, keys, due } = &mut *shard;
         let Some(entry) = keys.get_mut(&hash) else {
             return Outcome::Full;
         };
         let budget = &mut entry.budget;
         let answer = if again {
-            budget.decide_again(&common.rules, now, cost)
+            budget.decide_again(limit, now, cost)
         } else {
-            budget.decide(&common.rules, now, cost)
+            budget.decide(limit, now, cost)
         };
         if is_cut_off && answer == Answer::Wait {
             budget.give_up();
@@ -196,15 +182,14 @@ impl Keys {
         }
         entry.list(due, hash);
         match answer {
-            Answer::Admit => Outcome::Decided(admitted(&entry.budget, common, now)),
+            Answer::Admit => Outcome::Decided(admitted(&entry.budget, limit, now)),
             Answer::Deny(retry) => {
-                Outcome::Decided(denied(&entry.budget, common, now, (cost, retry)))
+                Outcome::Decided(denied(&entry.budget, limit, now, (cost, retry)))
             }
             Answer::Wait => {
                 let (waiter, exchanged) = oneshot::channel();
-                let waiters = waiters.entry(hash).or_default();
-                waiters.retain(|waiter| !waiter.is_closed());
-                waiters.push(waiter);
+                entry.waiters.retain(|waiter| !waiter.is_closed());
+                entry.waiters.push(waiter);
                 Outcome::Wait(exchanged)
             }
         }
@@ -213,12 +198,12 @@ impl Keys {
     /// The decision that a request would get, as far as this machine knows.
     pub(super) fn peek(&self, hash: u64, now: Tick, cost: u64) -> Decision {
         let shard = self.shard(hash);
-        let common = &shard.common;
+        let limit = &shard.limit;
         let known = shard.keys.get(&hash).map(|entry| &entry.budget);
         let told = known.cloned().unwrap_or_default();
-        match told.clone().decide(&common.rules, now, cost) {
-            Answer::Deny(retry) => denied(&told, common, now, (cost, retry)),
-            _ => admitted(&told, common, now),
+        match told.clone().decide(limit, now, cost) {
+            Answer::Deny(retry) => denied(&told, limit, now, (cost, retry)),
+            _ => admitted(&told, limit, now),
         }
     }
 
@@ -235,14 +220,14 @@ impl Keys {
             return None;
         }
         let Shard {
-            common, keys, due, ..
+            limit, keys, due, ..
         } = &mut *shard;
         let entry = keys.get_mut(&hash)?;
         change(&mut entry.budget);
         if entry.budget.is_due() {
             entry.list(due, hash);
         }
-        Some(admitted(&entry.budget, common, now))
+        Some(admitted(&entry.budget, limit, now))
     }
 
     /// Makes the entry of a key. Returns whether there is room for it.
@@ -262,6 +247,7 @@ impl Keys {
             name: name(),
             is_in_flight: false,
             is_listed: false,
+            waiters: Vec::new(),
         };
         shard.keys.insert(hash, Box::new(entry));
         true
@@ -270,14 +256,14 @@ impl Keys {
     /// Forgets a key of a full table: one that need not be known, or is not used now, or any that is not being
     /// exchanged. Returns whether there is one, or none at all in this part of the table.
     fn make_room(&self, shard: &mut Shard, now: Tick) -> bool {
-        let rank = |hash: &u64, entry: &Entry| match () {
-            () if entry.is_in_flight || shard.waiters.contains_key(hash) => 3,
+        let rank = |entry: &Entry| match () {
+            () if !entry.is_idle() => 3,
             () if entry.budget.is_due() => 2,
-            () if entry.budget.is_forgettable(&shard.common.rules, now) => 0,
+            () if entry.budget.is_forgettable(&shard.limit, now) => 0,
             () => 1,
         };
         let looks = shard.keys.iter().take(LOOKS);
-        let found = looks.map(|(hash, entry)| (rank(hash, entry), *hash)).min();
+        let found = looks.map(|(hash, entry)| (rank(entry), *hash)).min();
         let Some((rank @ 0..3, hash)) = found else {
             return found.is_none();
         };
@@ -319,17 +305,9 @@ impl Keys {
     /// Forgets the keys of a shard that need not be known.
     pub(super) fn sweep(&self, round: usize, now: Tick) {
         let mut shard = lock(&self.shards[round % SHARDS].0);
-        let Shard {
-            common,
-            keys,
-            waiters,
-            ..
-        } = &mut *shard;
+        let Shard { limit, keys, .. } = &mut *shard;
         let before = keys.len();
-        keys.retain(|hash, entry| {
-            let is_idle = !entry.is_in_flight && !waiters.contains_key(hash);
-            !(is_idle && entry.budget.is_forgettable(&common.rules, now))
-        });
+        keys.retain(|_, entry| !(entry.is_idle() && entry.budget.is_forgettable(limit, now)));
         let forgotten = before - keys.len();
         if forgotten > keys.len() {
             keys.shrink_to_fit();
@@ -337,14 +315,14 @@ impl Keys {
         self.len.fetch_sub(forgotten, Ordering::Relaxed);
     }
 
-    pub(super) fn common(&self) -> Arc<Common> {
-        Arc::clone(&self.shard(0).common)
+    pub(super) fn limit(&self) -> Arc<Limit> {
+        Arc::clone(&self.shard(0).limit)
     }
 
     /// Changes what all keys have in common.
-    pub(super) fn set_common(&self, change: impl Fn(&mut Common)) {
+    pub(super) fn set_limit(&self, limit: &Arc<Limit>) {
         for mut shard in self.shards() {
-            change(Arc::make_mut(&mut shard.common));
+            shard.limit = Arc::clone(limit);
         }
     }
 
@@ -352,17 +330,17 @@ impl Keys {
     pub(super) fn fail_waiters(&self, error: &StoreError) {
         for mut shard in self.shards() {
             let shard = &mut *shard;
-            for (hash, waiters) in std::mem::take(&mut shard.waiters) {
-                wake(waiters, &Err(error.clone()));
-                let Some(entry) = shard.keys.get_mut(&hash) else {
-                    continue;
-                };
-                entry.budget.give_up();
-                if !entry.is_in_flight && entry.budget.is_undecided() {
-                    shard.keys.remove(&hash);
-                    self.len.fetch_sub(1, Ordering::Relaxed);
+            let before = shard.keys.len();
+            shard.keys.retain(|_, entry| {
+                if entry.waiters.is_empty() {
+                    return true;
                 }
-            }
+                entry.wake(&Err(error.clone()));
+                entry.budget.give_up();
+                entry.is_in_flight || !entry.budget.is_undecided()
+            });
+            self.len
+                .fetch_sub(before - shard.keys.len(), Ordering::Relaxed);
             let keys = &shard.keys;
             shard.due.retain(|hash| keys.contains_key(hash));
             shard.due.shrink_to(2 * shard.due.len());
@@ -379,29 +357,27 @@ impl Shard {
 
     /// Whether requests wait for an exchange of the key, or it is to be reset.
     pub(super) fn is_urgent(&self, hash: u64) -> bool {
-        let waits = |waiters: &Vec<Waiter>| waiters.iter().any(|waiter| !waiter.is_closed());
-        let entry = self.keys.get(&hash);
-        self.waiters.get(&hash).is_some_and(waits)
-            || entry.is_some_and(|entry| entry.budget.is_reset())
-    }
-
-    /// Lets the requests that wait for the key go on.
-    pub(super) fn wake(&mut self, hash: u64, result: &Result<(), StoreError>) {
-        wake(self.waiters.remove(&hash).unwrap_or_default(), result);
-        if self.waiters.is_empty() {
-            self.waiters = HashMap::default();
-        }
-    }
-}
-
-fn wake(waiters: Vec<Waiter>, result: &Result<(), StoreError>) {
-    for waiter in waiters {
-        // The request may have been dropped.
-        let _ = waiter.send(result.clone());
+        self.keys.get(&hash).is_some_and(|entry| {
+            let waits = entry.waiters.iter().any(|waiter| !waiter.is_closed());
+            waits || entry.budget.is_reset()
+        })
     }
 }
 
 impl Entry {
+    /// Whether it is not being exchanged, and no request waits for that.
+    fn is_idle(&self) -> bool {
+        !self.is_in_flight && self.waiters.is_empty()
+    }
+
+    /// Lets the requests that wait for it go on.
+    pub(super) fn wake(&mut self, result: &Result<(), StoreError>) {
+        for waiter in std::mem::take(&mut self.waiters) {
+            // The request may have been dropped.
+            let _ = waiter.send(result.clone());
+        }
+    }
+
     #[inline]
     fn list(&mut self, due: &mut Vec<u64>, hash: u64) {
         if !self.is_listed {
@@ -411,8 +387,8 @@ impl Entry {
     }
 }
 
-fn admitted(budget: &Budget, common: &Common, now: Tick) -> Decision {
-    let (part, limit, remaining, reset) = budget.told(&common.rules, &common.shape, now);
+fn admitted(budget: &Budget, limit: &Limit, now: Tick) -> Decision {
+    let (part, limit, remaining, reset) = budget.told(limit, now);
     let mut decision = Decision::new(Verdict::Admit, limit, remaining, None, reset);
     decision.policy = part;
     decision.with_receipt(Receipt::at(now.as_nanos()))
@@ -420,11 +396,11 @@ fn admitted(budget: &Budget, common: &Common, now: Tick) -> Decision {
 
 fn denied(
     budget: &Budget,
-    common: &Common,
+    limit: &Limit,
     now: Tick,
     (cost, retry): (u64, Option<std::time::Duration>),
 ) -> Decision {
-    let mut decision = admitted(budget, common, now);
+    let mut decision = admitted(budget, limit, now);
     let remaining = decision.remaining().min(cost.saturating_sub(1));
     decision.verdict = Verdict::Deny;
     decision.retry_after = retry;

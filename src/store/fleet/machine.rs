@@ -3,9 +3,9 @@
 //! No clock and no I/O: the moment is an argument. Moments are those of the machine's own clock, of
 //! which only differences count.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use super::record::{Reply, Report};
+use super::record::{Figures, Reply, Report, Terms};
 use super::shape::{MAX_UNITS, NEVER, Part, Shape};
 use crate::clock::{Tick, nanos};
 
@@ -15,13 +15,22 @@ const WARY: u8 = 8;
 const MORE: u8 = 12;
 
 /// What all keys of a machine have in common.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Rules {
-    /// Nanoseconds between two exchanges, and for which a grant is good.
-    pub(super) interval: u64,
-    pub(super) life: u64,
+#[derive(Clone, Debug)]
+pub(super) struct Limit {
+    pub(super) terms: Terms,
+    pub(super) shape: Arc<Shape>,
     /// The largest cost that can be admitted.
     pub(super) capacity: u64,
+}
+
+impl Limit {
+    pub(super) fn new(terms: Terms, shape: Arc<Shape>) -> Self {
+        Self {
+            capacity: shape.capacity(),
+            terms,
+            shape,
+        }
+    }
 }
 
 /// The store's clock as this machine knows it from an exchange: when that was sent first and last, when its reply came,
@@ -56,10 +65,10 @@ pub(super) struct Budget {
     charged: u64,
     last_use: Tick,
     /// Units asked for since the last report, and up to it since the one before.
-    demand: u64,
-    last_demand: u64,
+    demand: u32,
+    last_demand: u32,
     /// The cost that waits for an exchange; or the largest that was denied since the last report for want of units.
-    waiting: u64,
+    waiting: u32,
     /// Whether one was denied since the last report; and for how many reports it is wary of that.
     denies: bool,
     wary: u8,
@@ -77,18 +86,6 @@ pub(super) struct Budget {
     known_at: Tick,
 }
 
-/// What is kept of a reply.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct Figures {
-    free: i64,
-    wait: u64,
-    more: u64,
-    per_unit: u64,
-    full: u64,
-    renew: u64,
-    part: u8,
-}
-
 impl Budget {
     #[inline]
     fn spend(&mut self, now: Tick, cost: u64) {
@@ -98,16 +95,16 @@ impl Budget {
     }
 
     /// Decides on a cost.
-    pub(super) fn decide(&mut self, rules: &Rules, now: Tick, cost: u64) -> Answer {
-        if cost > rules.capacity {
+    pub(super) fn decide(&mut self, limit: &Limit, now: Tick, cost: u64) -> Answer {
+        if cost > limit.capacity {
             return Answer::Deny(None);
         }
-        self.demand = self.demand.saturating_add(cost);
-        self.decide_again(rules, now, cost)
+        self.demand = self.demand.saturating_add(units(cost));
+        self.decide_again(limit, now, cost)
     }
 
     /// Decides on a cost, also on one that has waited: it was counted as asked for before.
-    pub(super) fn decide_again(&mut self, rules: &Rules, now: Tick, cost: u64) -> Answer {
+    pub(super) fn decide_again(&mut self, limit: &Limit, now: Tick, cost: u64) -> Answer {
         let is_known = now < self.until;
         if is_known && cost <= self.left {
             self.spend(now, cost);
@@ -116,39 +113,43 @@ impl Budget {
         let Some(figures) = self.reply.filter(|_| is_known) else {
             return self.wait(cost);
         };
-        let age = nanos(now.since(self.known_at));
+        let (age, interval) = (self.age(now), limit.terms.interval);
         let missing = cost - self.left;
-        let wait = if self.free(rules, now) < missing {
-            figures.wait_for(rules, missing, age)
+        let wait = if self.free(limit, now) < missing {
+            figures.wait_for(interval, missing, age)
         } else if (self.wary > 0 || self.more >= MORE)
             && self.last_demand > 0
-            && age < rules.interval * 3 / 2
+            && age < interval * 3 / 2
         {
             // The fleet asks for more than there is, so the machine waits for the exchange of its interval.
-            Duration::from_nanos(rules.interval.saturating_sub(age).max(1_000_000))
+            interval.saturating_sub(age).max(1_000)
         } else {
             return self.wait(cost);
         };
         self.denies = true;
-        self.waiting = self.waiting.max(cost);
-        Answer::Deny(Some(wait))
+        self.waiting = self.waiting.max(units(cost));
+        Answer::Deny(Some(Duration::from_micros(wait)))
     }
 
-    const fn wait(&mut self, cost: u64) -> Answer {
-        self.waiting = self.waiting.saturating_add(cost);
+    fn wait(&mut self, cost: u64) -> Answer {
+        self.waiting = self.waiting.saturating_add(units(cost));
         Answer::Wait
     }
 
+    /// Microseconds since the last reply.
+    fn age(&self, now: Tick) -> u64 {
+        nanos(now.since(self.known_at)) / 1_000
+    }
+
     /// Units of the fleet that are free at `now`, as far as this machine knows.
-    fn free(&self, rules: &Rules, now: Tick) -> u64 {
-        let elapsed = nanos(now.since(self.known_at)) / 1_000;
+    fn free(&self, limit: &Limit, now: Tick) -> u64 {
         let free = self.reply.map_or_else(
-            || i128::from(rules.capacity),
-            |figures| i128::from(figures.free) + i128::from(figures.refilled(elapsed)),
+            || i128::from(limit.capacity),
+            |figures| i128::from(figures.free) + i128::from(figures.refilled(self.age(now))),
         );
         u64::try_from(free - i128::from(self.charged))
             .unwrap_or(0)
-            .min(rules.capacity)
+            .min(limit.capacity)
     }
 
     /// Takes a cost even if it is not free: what is held first.
@@ -159,7 +160,7 @@ impl Budget {
         } else {
             0
         };
-        self.demand = self.demand.saturating_add(cost);
+        self.demand = self.demand.saturating_add(units(cost));
         self.spend(now, held);
         self.charged = self.charged.saturating_add(cost - held);
     }
@@ -223,31 +224,30 @@ impl Budget {
     }
 
     /// Whether a machine that has forgotten the key decides alike.
-    pub(super) fn is_forgettable(&self, rules: &Rules, now: Tick) -> bool {
+    pub(super) fn is_forgettable(&self, limit: &Limit, now: Tick) -> bool {
         let is_unknown = self.reply.is_none() || now >= self.until;
-        !self.is_due() && (is_unknown || self.free(rules, now) >= rules.capacity)
+        !self.is_due() && (is_unknown || self.free(limit, now) >= limit.capacity)
     }
 
     /// What a client is told at `now`: the part of the shape, its limit, what remains of it, and the
     /// nanoseconds until it is full.
-    pub(super) fn told(&self, rules: &Rules, shape: &Shape, now: Tick) -> (usize, u64, u64, u64) {
+    pub(super) fn told(&self, limit: &Limit, now: Tick) -> (usize, u64, u64, u64) {
         let figures = self.reply.unwrap_or_default();
         let part = usize::from(figures.part);
-        let limit = shape.limit(part);
-        let remaining = (self.free(rules, now) + self.left).min(limit);
-        let elapsed = nanos(now.since(self.known_at)) / 1_000;
+        let most = limit.shape.limit(part);
+        let remaining = (self.free(limit, now) + self.left).min(most);
         let used = self.used + self.charged;
-        let full = match shape.parts.get(part) {
-            _ if used == 0 => figures.full.saturating_sub(elapsed),
-            Some(Part::Level(level)) => {
-                let used = u128::from(used) * u128::from(level.period) / u128::from(level.rate);
-                let full = u128::from(figures.full) + used;
-                u64::try_from(full).unwrap_or(NEVER).saturating_sub(elapsed)
-            }
-            Some(Part::Cells(cells)) if cells.count > 1 => figures.renew,
-            _ => figures.full.max(figures.renew).saturating_sub(elapsed),
+        let full = match limit.shape.parts.get(part) {
+            _ if used == 0 => figures.full,
+            Some(Part::Level(_)) => figures
+                .full
+                .saturating_add(used.saturating_mul(figures.per_unit)),
+            // It counts from now on.
+            Some(Part::Cells(cells)) if cells.count > 1 => figures.renew + self.age(now),
+            _ => figures.full.max(figures.renew),
         };
-        (part, limit, remaining, full.saturating_mul(1_000))
+        let full = full.saturating_sub(self.age(now)).min(NEVER);
+        (part, most, remaining, full.saturating_mul(1_000))
     }
 
     /// Takes out what is to be reported at `now`. What is not used until the reply comes, after about
@@ -301,12 +301,8 @@ impl Budget {
             returned,
             charged: std::mem::take(&mut self.charged),
             at,
-            demand: if wants_nothing {
-                0
-            } else {
-                wanted.min(MAX_UNITS)
-            },
-            waiting: std::mem::take(&mut self.waiting).min(MAX_UNITS),
+            demand: if wants_nothing { 0 } else { wanted.into() },
+            waiting: std::mem::take(&mut self.waiting).into(),
             given_back: std::mem::take(&mut self.given_back),
             given_back_at,
             resets: std::mem::take(&mut self.resets),
@@ -314,7 +310,7 @@ impl Budget {
     }
 
     /// Takes in the reply to a report.
-    pub(super) fn adopt(&mut self, rules: &Rules, reply: &Reply, time: &StoreTime) {
+    pub(super) fn adopt(&mut self, limit: &Limit, reply: &Reply, time: &StoreTime) {
         let grant = reply.grant;
         if !grant.keeps {
             // It has lapsed, and what was used of it meanwhile is charged already.
@@ -324,50 +320,26 @@ impl Budget {
         self.epoch = grant.epoch;
         // Those that still wait decide again.
         self.waiting = 0;
+        let Terms { interval, life, .. } = limit.terms;
         // A little less than the store's time, whatever the rates of the clocks.
-        let life = (rules.life - rules.life / 1_024).saturating_sub(1_000_000);
-        let ends = time.begun.plus(Duration::from_nanos(life));
+        let life = (life - life / 1_024).saturating_sub(1_000);
+        let ends = time.begun.plus(Duration::from_micros(life));
         let window_ends = time.sent.plus(Duration::from_micros(reply.window));
         self.until = ends.min(window_ends);
-        let is_soon = nanos(time.begun.since(self.known_at)) < rules.interval / 2;
+        let is_soon = self.age(time.begun) < interval / 2;
         self.more = if is_soon {
             self.more.saturating_add(1)
         } else {
             0
         };
         self.known_at = time.received;
-        self.reply = Some(Figures {
-            free: reply.free,
-            wait: reply.wait,
-            more: reply.more,
-            per_unit: reply.per_unit,
-            full: reply.full,
-            renew: reply.renew,
-            part: u8::try_from(reply.part).unwrap_or(u8::MAX),
-        });
+        self.reply = Some(reply.figures);
     }
 }
 
-impl Figures {
-    /// Units that are free in addition after so many microseconds.
-    fn refilled(&self, elapsed: u64) -> u64 {
-        match elapsed.checked_sub(self.wait) {
-            Some(since) => self.more.saturating_add(since / self.per_unit.max(1)),
-            None => 0,
-        }
-    }
-
-    /// How long until `units` are free, `age` nanoseconds after the reply.
-    fn wait_for(&self, rules: &Rules, units: u64, age: u64) -> Duration {
-        let missing = i128::from(units) - i128::from(self.free) - i128::from(self.more);
-        let missing = u64::try_from(missing).unwrap_or(0);
-        let total = match self.wait {
-            // What is out may be given back in the next exchange.
-            NEVER => rules.interval / 1_000,
-            wait => wait.saturating_add(missing.saturating_mul(self.per_unit)),
-        };
-        Duration::from_micros(total.saturating_sub(age / 1_000).max(1))
-    }
+/// At most [`MAX_UNITS`].
+fn units(cost: u64) -> u32 {
+    u32::try_from(cost).unwrap_or(u32::MAX)
 }
 
 impl StoreTime {

@@ -12,8 +12,8 @@ use tokio::sync::{Notify, oneshot};
 
 use super::batch::{Batch, Replies};
 use super::cas::Exchanger;
-use super::keys::{Common, Keys, Outcome};
-use super::machine::{Rules, StoreTime};
+use super::keys::{Keys, Outcome};
+use super::machine::{Limit, StoreTime};
 use super::record::Terms;
 use super::settings::Settings;
 use super::shaped::shape_of;
@@ -119,22 +119,13 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
             ahead,
         };
         let shape = shape_of(algorithm, unix_now())?;
-        let rules = Rules {
-            interval: nanos(interval),
-            life: nanos(life),
-            capacity: shape.capacity(),
-        };
         // Machines that count otherwise have values of their own.
         let name_prefix = format!("{{{prefix}:{name}:{}:", shape.layout());
-        let common = Common {
-            rules,
-            shape: Arc::new(shape),
-        };
         let id = shared.next_version().as_u64() >> 12;
         Ok(Self {
             sequence_key: format!("{name_prefix}0}}#{id}").into(),
             exchanger: Arc::new(Exchanger::new(shared)),
-            keys: Keys::new(settings.capacity, common),
+            keys: Keys::new(settings.capacity, Limit::new(terms, Arc::new(shape))),
             name_prefix,
             wait_limit: settings.deadline.unwrap_or(2 * interval + CALL_DEADLINE),
             exchanged: AtomicU64::new(0),
@@ -236,10 +227,8 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
     fn adopt_windows(&self) -> Result<(), StoreError> {
         let refused = |error: ConfigError| StoreError::new(error.to_string(), false);
         let shape = Arc::new(shape_of(&self.algorithm(), self.store_time()).map_err(refused)?);
-        self.keys.set_common(|common| {
-            common.rules.capacity = shape.capacity();
-            common.shape = Arc::clone(&shape);
-        });
+        self.keys
+            .set_limit(&Arc::new(Limit::new(self.terms, shape)));
         Ok(())
     }
 
@@ -335,7 +324,7 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
     async fn exchange(&self, is_tick: bool, returns_all: bool) -> Result<(), StoreError> {
         let node = &self.0;
         let now = node.store_time().as_nanos() / 1_000;
-        if !node.keys.common().shape.holds_at(now) {
+        if !node.keys.limit().shape.holds_at(now) {
             // The windows were checked when the limit was built.
             let _ = node.adopt_windows();
         }
@@ -413,7 +402,7 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
             machine: node.id,
             sequence: progress.sequence,
             terms: node.terms,
-            shape: Arc::clone(&node.keys.common().shape),
+            shape: Arc::clone(&node.keys.limit().shape),
             sequence_key: Arc::clone(&node.sequence_key),
             keys,
         };
@@ -454,16 +443,16 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
             .fetch_add(hashes.len() as u64, Ordering::Relaxed);
         for (hash, reply) in hashes.iter().zip(&replies.keys) {
             let mut shard = node.keys.shard(*hash);
-            let rules = shard.common.rules;
+            let limit = Arc::clone(&shard.limit);
             if let Some(entry) = shard.keys.get_mut(hash) {
                 entry.is_in_flight = false;
-                if !reply.is_damaged {
-                    entry.budget.adopt(&rules, reply, time);
+                if reply.is_damaged {
+                    entry.wake(&Err(Failure::Damaged.in_store(S::NAME)));
+                } else {
+                    entry.budget.adopt(&limit, reply, time);
+                    entry.wake(&Ok(()));
                 }
             }
-            let damaged = || Err(Failure::Damaged.in_store(S::NAME));
-            let result = if reply.is_damaged { damaged() } else { Ok(()) };
-            shard.wake(*hash, &result);
             drop(shard);
             node.keys.list(*hash);
         }

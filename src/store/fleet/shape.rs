@@ -3,6 +3,7 @@
 //! What is used is counted in units, so the limit may differ between machines. All figures are whole numbers below
 //! 2^53, which scripts compute exactly too. Times are microseconds of the store's clock.
 
+use super::record::Figures;
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
@@ -58,16 +59,6 @@ pub(super) struct Cells {
 /// What is used of a part, as of the time of its record: of a level units and parts of one, of cells their counts,
 /// newest first and without zeros at the end.
 pub(super) type Used = Vec<u64>;
-
-/// When a part has more free units than now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct More {
-    /// Microseconds until then; [`NEVER`] if never.
-    pub(super) wait: u64,
-    pub(super) units: u64,
-    /// Microseconds per unit after that.
-    pub(super) per_unit: u64,
-}
 
 impl Shape {
     #[cfg(test)]
@@ -388,32 +379,32 @@ impl Part {
         }
     }
 
-    /// When the next units are free, and how many.
-    pub(super) fn more(&self, used: &[u64], at: u64) -> More {
-        let (wait, units, per_unit) = match (self, used) {
+    /// Figures that say when the next units are free, and how many.
+    pub(super) fn more(&self, used: &[u64], at: u64) -> Figures {
+        let (wait, more, per_unit) = match (self, used) {
             (Self::Level(level), _) => {
+                let per_unit = level.period.div_ceil(level.rate);
                 // Up to the next whole unit.
                 let wait = match used {
                     [0, 0] => NEVER,
-                    [_, 0] => level.period.div_ceil(level.rate),
+                    [_, 0] => per_unit,
                     _ => used[1].div_ceil(level.rate),
                 };
-                (wait, 1, level.period.div_ceil(level.rate))
+                (wait, 1, per_unit)
             }
-            (Self::Cells(cells), [.., oldest]) => {
+            (Self::Cells(cells), _) => {
+                let per_unit = (cells.length * cells.count as u64).div_ceil(cells.limit);
                 let cells_left = (cells.count - used.len()) as u64;
-                (cells.rest(at) + cells_left * cells.length, *oldest, 0)
+                let wait = cells.rest(at) + cells_left * cells.length;
+                used.last()
+                    .map_or((NEVER, 0, per_unit), |oldest| (wait, *oldest, per_unit))
             }
-            (Self::Cells(_), []) => (NEVER, 0, 0),
         };
-        let per_unit = match self {
-            Self::Level(_) => per_unit,
-            Self::Cells(cells) => (cells.length * cells.count as u64).div_ceil(cells.limit),
-        };
-        More {
+        Figures {
             wait,
-            units,
+            more,
             per_unit,
+            ..Figures::default()
         }
     }
 

@@ -1,7 +1,7 @@
 //! Which keys a full table forgets.
 
 use super::super::machine::StoreTime;
-use super::super::record::Reply;
+use super::super::record::{Reply, Terms};
 use super::super::shaped::shape_of;
 use super::*;
 use crate::algorithm::TokenBucket;
@@ -13,13 +13,12 @@ const NOW: Tick = Tick::from_nanos(1_000);
 fn keys(capacity: usize) -> Keys {
     let bucket = TokenBucket::new(Quota::per_day(10));
     let shape = shape_of(&bucket, Tick::ZERO).expect("a shape");
-    let rules = Rules {
-        interval: 1_000_000_000,
-        life: 10_000_000_000,
-        capacity: shape.capacity(),
+    let terms = Terms {
+        interval: 1_000_000,
+        life: 10_000_000,
+        ahead: false,
     };
-    let shape = Arc::new(shape);
-    Keys::new(capacity, Common { rules, shape })
+    Keys::new(capacity, Limit::new(terms, Arc::new(shape)))
 }
 
 /// A limit of a fleet holds at most as many keys as its capacity and 64 more, of at most 300 bytes
@@ -41,7 +40,7 @@ fn a_full_table_forgets_first_what_need_not_be_known_and_never_what_is_being_exc
     assert!(matches!(waiting, Outcome::Wait(_)));
     add(3, |budget| budget.charge(NOW, 1));
     // Others have used it up.
-    let rules = keys.common().rules;
+    let limit = keys.limit();
     let _ = keys.change(
         4,
         || "key".into(),
@@ -51,7 +50,7 @@ fn a_full_table_forgets_first_what_need_not_be_known_and_never_what_is_being_exc
                 window: 1_000_000,
                 ..Reply::default()
             };
-            budget.adopt(&rules, &reply, &StoreTime::default());
+            budget.adopt(&limit, &reply, &StoreTime::default());
         },
     );
     add(5, |_| {});

@@ -1,13 +1,17 @@
 //! What a machine holds after each of its steps.
 
-use super::super::record::Grant;
+use super::super::{record::Grant, shape::Level};
 use super::*;
 
-const RULES: Rules = Rules {
-    interval: 1_000_000,
-    life: 1_000_000_000,
-    capacity: 100,
-};
+fn limit() -> Limit {
+    let terms = Terms {
+        interval: 1_000,
+        life: 1_000_000,
+        ahead: false,
+    };
+    let level = Level::new(100, 1_000_000, 1).expect("a level");
+    Limit::new(terms, Arc::new(Shape::of(Part::Level(level))))
+}
 
 /// Nanoseconds.
 fn at(ns: u64) -> Tick {
@@ -21,7 +25,7 @@ fn adopt(budget: &mut Budget, sent: u64, reply: Reply) {
         received: at(sent),
         at: 0,
     };
-    budget.adopt(&RULES, &reply, &time);
+    budget.adopt(&limit(), &reply, &time);
 }
 
 /// A reply with a grant. The fleet has 50 more, and one more per millisecond.
@@ -32,10 +36,13 @@ fn granted(units: u64) -> Reply {
             units,
             keeps: false,
         },
-        free: 50,
-        wait: 1_000,
-        more: 1,
-        per_unit: 1_000,
+        figures: Figures {
+            free: 50,
+            wait: 1_000,
+            more: 1,
+            per_unit: 1_000,
+            ..Figures::default()
+        },
         window: NEVER / 2_000,
         ..Reply::default()
     }
@@ -44,7 +51,7 @@ fn granted(units: u64) -> Reply {
 /// A budget of so many units, after a request that waited for them.
 fn budget(units: u64) -> Budget {
     let mut budget = Budget::default();
-    assert_eq!(budget.decide(&RULES, at(0), 1), Answer::Wait);
+    assert_eq!(budget.decide(&limit(), at(0), 1), Answer::Wait);
     let report = budget.collect(None, at(0), Some(0));
     assert_eq!((report.demand, report.waiting), (1, 1));
     adopt(&mut budget, 0, granted(units));
@@ -52,7 +59,7 @@ fn budget(units: u64) -> Budget {
 }
 
 fn is_admitted(budget: &mut Budget, now: u64, cost: u64) -> bool {
-    budget.decide(&RULES, at(now), cost) == Answer::Admit
+    budget.decide(&limit(), at(now), cost) == Answer::Admit
 }
 
 /// The units that are used, kept, given back unused, and given back after they were reported.
@@ -66,12 +73,12 @@ fn report(budget: &mut Budget, now: u64, round_trip: Option<u64>) -> [u64; 4] {
 fn nothing_is_admitted_before_the_store_has_answered() {
     let mut budget = Budget::default();
     for now in 0..10 {
-        assert_eq!(budget.decide(&RULES, at(now), 1), Answer::Wait);
+        assert_eq!(budget.decide(&limit(), at(now), 1), Answer::Wait);
         assert_eq!(budget.held(at(now)), 0);
     }
-    assert_eq!(budget.decide(&RULES, at(10), 101), Answer::Deny(None));
+    assert_eq!(budget.decide(&limit(), at(10), 101), Answer::Deny(None));
     adopt(&mut budget, 10, granted(2));
-    let answers = [(); 3].map(|()| budget.decide_again(&RULES, at(11), 1));
+    let answers = [(); 3].map(|()| budget.decide_again(&limit(), at(11), 1));
     assert_eq!(answers, [Answer::Admit, Answer::Admit, Answer::Wait]);
 }
 
@@ -79,19 +86,22 @@ fn nothing_is_admitted_before_the_store_has_answered() {
 #[test]
 fn a_later_request_waits_only_if_units_are_free_and_none_was_denied() {
     let mut short = budget(10);
-    assert_eq!(short.decide(&RULES, at(100), 60), Answer::Wait);
+    assert_eq!(short.decide(&limit(), at(100), 60), Answer::Wait);
     assert!(matches!(
-        short.decide(&RULES, at(100), 61),
+        short.decide(&limit(), at(100), 61),
         Answer::Deny(Some(_))
     ));
-    assert_eq!(short.decide(&RULES, at(200), 60), Answer::Wait);
+    assert_eq!(short.decide(&limit(), at(200), 60), Answer::Wait);
     assert_eq!(short.collect(None, at(300), Some(0)).waiting, 121);
     adopt(&mut short, 300, granted(10));
     // After a denial it denies until the exchange of its interval.
     let rest = Duration::from_millis(1);
-    assert_eq!(short.decide(&RULES, at(300), 60), Answer::Deny(Some(rest)));
+    assert_eq!(
+        short.decide(&limit(), at(300), 60),
+        Answer::Deny(Some(rest))
+    );
     // If that is late, it asks.
-    assert_eq!(short.decide(&RULES, at(1_500_300), 60), Answer::Wait);
+    assert_eq!(short.decide(&limit(), at(1_500_300), 60), Answer::Wait);
     assert_eq!(short.collect(None, at(1_600_000), Some(0)).waiting, 120);
     adopt(&mut short, 1_600_000, granted(10));
     for interval in 2..=u64::from(WARY) + 2 {
@@ -100,24 +110,22 @@ fn a_later_request_waits_only_if_units_are_free_and_none_was_denied() {
         adopt(&mut short, interval * 1_000_000, granted(10));
     }
     let now = (u64::from(WARY) + 2) * 1_000_000;
-    assert_eq!(short.decide(&RULES, at(now), 60), Answer::Wait);
+    assert_eq!(short.decide(&limit(), at(now), 60), Answer::Wait);
     // Not without end.
     for more in 1..=MORE {
         short.collect(None, at(now), Some(0));
         adopt(&mut short, now, granted(10));
-        let answer = short.decide(&RULES, at(now), 60);
+        let answer = short.decide(&limit(), at(now), 60);
         assert_eq!(answer == Answer::Wait, more < MORE, "{more}");
     }
     // A used-up limit denies until it is free again.
     let mut used_up = budget(1);
-    let reply = Reply {
-        free: 0,
-        ..granted(0)
-    };
+    let mut reply = granted(0);
+    reply.figures.free = 0;
     adopt(&mut used_up, 0, reply);
     let denied = Answer::Deny(Some(Duration::from_millis(2)));
-    assert_eq!(used_up.decide(&RULES, at(0), 2), denied);
-    assert_eq!(used_up.decide(&RULES, at(2_000_000), 2), Answer::Wait);
+    assert_eq!(used_up.decide(&limit(), at(0), 2), denied);
+    assert_eq!(used_up.decide(&limit(), at(2_000_000), 2), Answer::Wait);
 }
 
 /// The first one after an interval without any waits again.
@@ -132,7 +140,7 @@ fn a_machine_that_gave_all_back_asks_again() {
     assert_eq!(report(&mut quiet, 3, Some(0)), [0, 0, 10, 0]);
     adopt(&mut quiet, 3, granted(0));
     assert!(!quiet.is_due());
-    assert_eq!(quiet.decide(&RULES, at(4), 1), Answer::Wait);
+    assert_eq!(quiet.decide(&limit(), at(4), 1), Answer::Wait);
 }
 
 /// Shows promise 200.
@@ -145,10 +153,10 @@ fn nothing_is_used_after_a_life_or_the_end_of_a_window() {
             ..granted(10)
         };
         adopt(&mut budget, 0, reply);
-        let end = 998_023_438.min(window * 1_000);
+        let end = 998_024_000.min(window * 1_000);
         assert!(is_admitted(&mut budget, end - 1, 1));
         assert_eq!(budget.held(at(end)), 0);
-        assert_eq!(budget.decide(&RULES, at(end), 1), Answer::Wait);
+        assert_eq!(budget.decide(&limit(), at(end), 1), Answer::Wait);
     }
 }
 
@@ -210,23 +218,20 @@ fn a_refund_after_the_report_or_of_what_has_lapsed_is_reported() {
 fn units_are_free_after_the_wait_and_not_before() {
     for cost in 52..90 {
         let mut budget = budget(0);
-        let Answer::Deny(Some(wait)) = budget.decide(&RULES, at(1_500), cost) else {
+        let Answer::Deny(Some(wait)) = budget.decide(&limit(), at(1_500), cost) else {
             panic!("{cost}");
         };
-        let free = |ns: u64| budget.free(&RULES, at(1_500 + ns));
+        let free = |ns: u64| budget.free(&limit(), at(1_500 + ns));
         let wait = nanos(wait);
         assert!(free(wait) >= cost && free(wait - 2_000) < cost, "{cost}");
     }
     // What is out may be given back in the next exchange.
     let mut out = budget(0);
-    let reply = Reply {
-        free: 0,
-        wait: NEVER,
-        ..granted(0)
-    };
+    let mut reply = granted(0);
+    (reply.figures.free, reply.figures.wait) = (0, NEVER);
     adopt(&mut out, 0, reply);
     let denied = Answer::Deny(Some(Duration::from_millis(1)));
-    assert_eq!(out.decide(&RULES, at(0), 1), denied);
+    assert_eq!(out.decide(&limit(), at(0), 1), denied);
 }
 
 /// The rates of two clocks differ by less than a thousandth.

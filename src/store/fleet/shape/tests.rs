@@ -212,7 +212,7 @@ fn what_is_given_back_is_free_unless_time_has_freed_it() {
 fn more_is_free_when_the_oldest_counts_no_more() {
     let more = |part: Part, used: &[u64], at: u64| {
         let more = part.more(used, at);
-        (more.wait, more.units, more.per_unit)
+        (more.wait, more.more, more.per_unit)
     };
     assert_eq!(more(level(), &[0, 0], 0), (NEVER, 1, MILLI));
     assert_eq!(more(level(), &[2, 500], 0), (500, 1, MILLI));

@@ -24,7 +24,7 @@ use std::{
 use self::judge::Judge;
 use self::scenario::{Fault, Mistake, Outcome, SECOND, Scenario, Traffic};
 use super::batch::{Batch, Replies};
-use super::machine::{Answer, Budget, Rules, StoreTime};
+use super::machine::{Answer, Budget, Limit, StoreTime};
 use super::record::{Record, Terms};
 use super::shape::Shape;
 use crate::clock::Tick;
@@ -265,13 +265,8 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    fn rules(&self, machine: usize) -> Rules {
-        let terms = self.terms(machine);
-        Rules {
-            interval: terms.interval * 1_000,
-            life: terms.life * 1_000,
-            capacity: self.scenario.shape.capacity(),
-        }
+    fn limit(&self, machine: usize) -> Limit {
+        Limit::new(self.terms(machine), Arc::clone(&self.shape))
     }
 
     fn admit(&mut self, machine: usize, key: usize) {
@@ -282,14 +277,14 @@ impl<'a> Fleet<'a> {
     }
 
     fn request(&mut self, machine: usize, key: usize) {
-        let (rules, tick) = (self.rules(machine), self.tick(machine));
+        let (limit, tick) = (self.limit(machine), self.tick(machine));
         if self.scenario.mistake == Some(Mistake::AdmitsFirst)
             && self.machines[machine].time.is_none()
         {
             self.machines[machine].budgets[key].charge(tick, 1);
             self.admit(machine, key);
         } else {
-            self.decide(machine, key, &rules, tick);
+            self.decide(machine, key, &limit, tick);
         }
         if self.scenario.mistake == Some(Mistake::Chatty) {
             self.machines[machine].urgent = vec![key];
@@ -297,8 +292,8 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    fn decide(&mut self, machine: usize, key: usize, rules: &Rules, tick: Tick) {
-        match self.machines[machine].budgets[key].decide(rules, tick, 1) {
+    fn decide(&mut self, machine: usize, key: usize, limit: &Limit, tick: Tick) {
+        match self.machines[machine].budgets[key].decide(limit, tick, 1) {
             Answer::Admit => self.admit(machine, key),
             Answer::Deny(_) => self.outcome.denied += 1,
             Answer::Wait => {
@@ -493,23 +488,20 @@ impl<'a> Fleet<'a> {
         let (keys, ..) = state.flight.take().unwrap();
         state.time = Some(time);
         state.round_trip = (self.now - sent) * 1_000;
-        let rules = self.rules(machine);
+        let limit = self.limit(machine);
+        let mut adopted = limit.clone();
+        if mistake == Some(Mistake::UsesLapsed) {
+            adopted.terms.life = 1 << 40;
+        }
         for (key, reply) in keys.iter().zip(&replies.keys) {
-            let rules = match mistake {
-                Some(Mistake::UsesLapsed) => Rules {
-                    life: 1 << 50,
-                    ..rules
-                },
-                _ => rules,
-            };
-            self.machines[machine].budgets[*key].adopt(&rules, reply, &time);
+            self.machines[machine].budgets[*key].adopt(&adopted, reply, &time);
         }
         for (key, deadline) in std::mem::take(&mut self.machines[machine].waiters) {
             if !keys.contains(&key) {
                 self.machines[machine].waiters.push((key, deadline));
                 continue;
             }
-            match self.machines[machine].budgets[key].decide_again(&rules, received, 1) {
+            match self.machines[machine].budgets[key].decide_again(&limit, received, 1) {
                 Answer::Admit => self.admit(machine, key),
                 Answer::Deny(_) => self.outcome.denied += 1,
                 // It came after its exchange had begun.

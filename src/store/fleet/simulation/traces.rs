@@ -241,7 +241,7 @@ pub(in crate::store) fn fixed_batch(
 impl Replies {
     /// The units that are used of keys that have 1,000.
     pub(in crate::store) fn used(&self) -> Vec<u64> {
-        let used = self.keys.iter().map(|reply| 1_000 - reply.free);
+        let used = self.keys.iter().map(|reply| 1_000 - reply.figures.free);
         used.map(|used| used.try_into().unwrap()).collect()
     }
 }

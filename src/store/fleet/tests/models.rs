@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::super::batch::{Batch, Replies};
-use super::super::machine::{Answer, Budget, Rules, StoreTime};
+use super::super::machine::{Answer, Budget, Limit, StoreTime};
 use super::super::record::{Record, Terms};
 use super::super::shape::{Level, Part, Shape};
 use crate::clock::Tick;
@@ -90,7 +90,7 @@ struct State {
 }
 
 struct Model {
-    shape: Arc<Shape>,
+    limit: Limit,
     mistake: Option<Mistake>,
 }
 
@@ -102,19 +102,12 @@ impl Model {
             period: 1 << 50,
         };
         let shape = Arc::new(Shape::of(Part::Level(level)));
-        Self { shape, mistake }
+        let limit = Limit::new(TERMS, shape);
+        Self { limit, mistake }
     }
 
     fn is(&self, mistake: Mistake) -> bool {
         self.mistake == Some(mistake)
-    }
-
-    fn rules() -> Rules {
-        Rules {
-            interval: TERMS.interval * 1_000,
-            life: TERMS.life * 1_000,
-            capacity: CAPACITY,
-        }
     }
 
     /// All states that follow.
@@ -129,7 +122,7 @@ impl Model {
         };
         for index in 0..state.machines.len() {
             if state.left.requests > 0 {
-                then(&|next| Self::request(next, index));
+                then(&|next| self.request(next, index));
             }
             if state.left.deaths > 0 {
                 then(&|next| next.die(index));
@@ -175,10 +168,10 @@ impl Model {
         all
     }
 
-    fn request(state: &mut State, index: usize) {
+    fn request(&self, state: &mut State, index: usize) {
         state.left.requests -= 1;
         let now = Tick::from_nanos(state.now * 1_000);
-        let answer = state.machines[index].budget.decide(&Self::rules(), now, 1);
+        let answer = state.machines[index].budget.decide(&self.limit, now, 1);
         state.admitted += u64::from(answer == Answer::Admit);
     }
 
@@ -194,7 +187,7 @@ impl Model {
             machine: machine.id,
             sequence: machine.sequence,
             terms: TERMS,
-            shape: Arc::clone(&self.shape),
+            shape: Arc::clone(&self.limit.shape),
             sequence_key: format!("machine {}", machine.id).into(),
             keys: vec![("key".into(), report)],
         };
@@ -232,7 +225,7 @@ impl Model {
                     at: replies.now,
                 };
                 let reply = replies.keys[0];
-                machine.budget.adopt(&Self::rules(), &reply, &time);
+                machine.budget.adopt(&self.limit, &reply, &time);
             }
         }
     }
@@ -275,11 +268,11 @@ impl Model {
 
     fn record(&self, state: &State) -> Option<Record> {
         let text = std::str::from_utf8(state.values.get("key")?).ok()?;
-        Record::from_text(text, &self.shape)
+        Record::from_text(text, &self.limit.shape)
     }
 
     fn used(&self, record: &Record) -> u64 {
-        let free = self.shape.parts[0].free(&record.used[0]);
+        let free = self.limit.shape.parts[0].free(&record.used[0]);
         CAPACITY.saturating_add_signed(-free)
     }
 
@@ -315,7 +308,7 @@ impl Model {
         later.now += 4 * TERMS.life;
         let mut machine = Machine::new(99);
         let now = Tick::from_nanos(later.now * 1_000);
-        let _ = machine.budget.decide(&Self::rules(), now, 1);
+        let _ = machine.budget.decide(&self.limit, now, 1);
         later.machines.push(machine);
         self.send(&mut later, state.machines.len());
         let batch = later.sent[later.sent.len() - 1].clone();
