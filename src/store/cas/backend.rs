@@ -7,16 +7,15 @@ use tokio::{runtime::Handle, sync::oneshot};
 use super::{
     CasStore, Runs,
     builder::CasBuilder,
-    decider::{Decider, KeyCall, is_request, is_update},
+    decider::{Decider, KeyCall, is_update},
     driver::{Alone, Driver, IN_FLIGHT},
-    future::{Caching, CasFuture, Pending, Sent},
+    future::{CasFuture, Pending, Sent},
     inner::Inner,
     lanes::{Lane, Waiting},
 };
 use crate::algorithm::{Algorithm, IntoAlgorithm, share_of};
 use crate::backend::{Backend, Bans, IntoBackend, Op};
-use crate::clock::{Clock, MonotonicClock, Tick};
-use crate::decision::Decision;
+use crate::clock::{Clock, MonotonicClock};
 use crate::error::{ConfigError, StoreError, expect_valid};
 use crate::quota::Quota;
 use crate::store::{
@@ -24,7 +23,7 @@ use crate::store::{
     deadline::Deadline,
     events::RemoteMetrics,
     quotas::{QuotaPerKey, UnderQuota, under_in_store},
-    remote::{BreakerCounts, CacheSlot, RemoteKey, StoreLimiter, key_name, runtime},
+    remote::{BreakerCounts, RemoteKey, StoreLimiter, key_name, runtime},
 };
 use crate::sync::Ordering;
 
@@ -45,7 +44,7 @@ use crate::sync::Ordering;
 /// # }
 /// ```
 pub struct Cas<S: CasStore, A: Algorithm>(
-    Arc<Inner<S, A>>,
+    pub(super) Arc<Inner<S, A>>,
     /// What decides under the quota of a key, for [`Quotas`](crate::store::Quotas).
     Option<Arc<Decider<A>>>,
 );
@@ -153,17 +152,30 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
         let mut key = key_name(&inner.name_prefix, key);
         key.push_str(&decider.layout);
         let now = MonotonicClock.now();
-        let quota = of_key.as_ref().map(|decider| decider.algorithm.quota());
-        let caching = match inner.cached_denial(&key, (op, quota), now) {
-            Ok(denial) => return CasFuture::ready(Ok(denial)),
-            Err(caching) => caching,
-        };
         let at_present = decider.at_present().map(Arc::new);
         let call = KeyCall {
             op,
             decider: at_present.or_else(|| of_key.clone()),
         };
-        let sent = match inner.send(runtime, key.into(), call, now) {
+        let version = match inner.known_denial(&key, &call, now) {
+            Ok(denial) => return CasFuture::ready(Ok(denial)),
+            Err(version) => version,
+        };
+        if let (Some(cache), true) = (&inner.deny_cache, is_update(op)) {
+            cache.invalidate(&key);
+        }
+        let sent = inner.send(
+            runtime,
+            Waiting {
+                key: key.into(),
+                call,
+                queued_at: now,
+                deadline: now.plus(inner.shared.deadline),
+                version,
+                reply_tx: None,
+            },
+        );
+        let sent = match sent {
             Ok(sent) => sent,
             Err(error) => return CasFuture::ready(Err(error)),
         };
@@ -171,8 +183,7 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
             inner: Arc::clone(inner),
             called_at: now,
             sent,
-            caching,
-            is_request: is_request(op),
+            op,
         })
     }
 }
@@ -199,19 +210,11 @@ impl<S: CasStore, A: Algorithm> Inner<S, A> {
     fn send(
         self: &Arc<Self>,
         runtime: Handle,
-        key: Arc<str>,
-        call: KeyCall<A>,
-        now: Tick,
+        mut waiting: Waiting<A>,
     ) -> Result<Sent, StoreError> {
-        let (lane, tasks) = self.lane_of(&key);
-        let (ends_by, deadline) = (self.ends_by(now), now.plus(self.shared.deadline));
-        let mut waiting = Waiting {
-            key,
-            call,
-            queued_at: now,
-            deadline,
-            reply_tx: None,
-        };
+        let (lane, tasks) = self.lane_of(&waiting.key);
+        let (now, deadline) = (waiting.queued_at, waiting.deadline);
+        let ends_by = self.ends_by(now);
         if tasks == IN_FLIGHT && self.lanes.enter_alone(&lane, now, ends_by) {
             let inner = Arc::clone(self);
             let alone = Alone { inner, lane };
@@ -228,35 +231,6 @@ impl<S: CasStore, A: Algorithm> Inner<S, A> {
         }
         RemoteMetrics(S::NAME).call_queued();
         Ok(Sent::Queued(Deadline::new(deadline), reply_rx))
-    }
-
-    /// The cached denial of a call, or what its reply does to the cache.
-    fn cached_denial(
-        &self,
-        key: &str,
-        (op, quota): (Op, Option<Quota>),
-        now: Tick,
-    ) -> Result<Decision, Caching> {
-        let Some(cache) = &self.deny_cache else {
-            return Err(Caching::Nothing);
-        };
-        match op {
-            Op::Take(cost) if cost > 0 => match cache.get(key, (cost, quota), now) {
-                Ok(denial) => {
-                    RemoteMetrics(S::NAME).denied_by_cache();
-                    Ok(denial)
-                }
-                Err(version) => {
-                    let slot = CacheSlot::new(cache, key.to_owned(), version);
-                    Err(Caching::Denial(slot, cost))
-                }
-            },
-            op if !is_update(op) => Err(Caching::Nothing),
-            _ => {
-                cache.invalidate(key);
-                Err(Caching::Forgets(Arc::clone(cache), key.to_owned()))
-            }
-        }
     }
 }
 

@@ -145,7 +145,7 @@ impl<S: CasStore> CasBuilder<S> {
             decider: Arc::new(decider),
             lanes: Lanes::new(settings.cached_keys),
             name_prefix: format!("{{{}:{name}:", settings.prefix),
-            deny_cache: caches.then(|| Arc::new(DenyCache::new())),
+            deny_cache: caches.then(DenyCache::new),
         })
     }
 }

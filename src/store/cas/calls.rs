@@ -1,10 +1,13 @@
 //! The program of an exact limit: calls on some keys, decided in one step.
 
-use std::sync::Arc;
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use super::{
     CasStore, Loaded, Program, Version, Write,
-    decider::Told,
+    decider::{Decisions, KeyCall, Told},
     error::Failure,
     inner::Inner,
     lanes::{Place, Waiting},
@@ -12,8 +15,7 @@ use super::{
 };
 use crate::algorithm::Algorithm;
 use crate::backend::Op;
-use crate::clock::{Clock, MonotonicClock, unix_now};
-use crate::decision::Decision;
+use crate::clock::{Clock, MonotonicClock, Tick, unix_now};
 use crate::error::StoreError;
 #[cfg(feature = "redis")]
 use crate::store::redis::Script;
@@ -23,8 +25,13 @@ use crate::sync::{Mutex, lock};
 pub(in crate::store) struct Calls<S: CasStore, A: Algorithm> {
     pub(super) inner: Arc<Inner<S, A>>,
     pub(super) own: Vec<Waiting<A>>,
+    /// The places of the calls, each with those that repeat it.
+    #[cfg(feature = "redis")]
+    pub(in crate::store) runs: Vec<Vec<usize>>,
     /// Where more calls wait for the same keys, which join when the program is executed in this process.
     pub(super) place: Option<Place>,
+    /// When it was made.
+    pub(super) asked_at: Tick,
     pub(super) executed: Mutex<Executed<A>>,
 }
 
@@ -33,7 +40,7 @@ pub(super) struct Executed<A> {
     /// Calls that have joined.
     pub(super) joined: Vec<Waiting<A>>,
     /// What is written per key.
-    pub(super) sent: Vec<(Arc<str>, Sent<Vec<Decision>>)>,
+    pub(super) sent: Vec<(Arc<str>, Sent<Decisions>)>,
 }
 
 /// What comes of some calls.
@@ -61,8 +68,11 @@ impl<S: CasStore, A: Algorithm> Calls<S, A> {
     ) -> Self {
         Self {
             inner: Arc::clone(inner),
+            #[cfg(feature = "redis")]
+            runs: runs(&calls),
             own: calls,
             place,
+            asked_at: MonotonicClock.now(),
             executed: Mutex::new(Executed {
                 joined: Vec::new(),
                 sent: Vec::new(),
@@ -82,24 +92,60 @@ impl<S: CasStore, A: Algorithm> Calls<S, A> {
         let decider = call.decider.as_ref().unwrap_or(&self.inner.decider);
         (key, call.op, decider)
     }
+}
 
-    /// The keys, each once.
-    fn distinct(&self) -> Vec<&Arc<str>> {
-        let mut keys: Vec<&Arc<str>> = Vec::new();
-        for Waiting { key, .. } in &self.own {
-            if !keys.contains(&key) {
-                keys.push(key);
+/// The places of calls, each with those on the same key that come next and repeat it.
+#[cfg(feature = "redis")]
+fn runs<A>(calls: &[Waiting<A>]) -> Vec<Vec<usize>> {
+    let mut runs: Vec<Vec<usize>> = Vec::with_capacity(calls.len());
+    let mut last = HashMap::<&str, usize>::with_capacity(calls.len());
+    for (place, Waiting { key, call, .. }) in calls.iter().enumerate() {
+        let run = last.get(&**key).copied();
+        match run.filter(|run| call.repeats(&calls[runs[*run][0]].call)) {
+            Some(run) => runs[run].push(place),
+            None => {
+                last.insert(key, runs.len());
+                runs.push(vec![place]);
             }
         }
-        keys
     }
+    runs
+}
+
+impl<A> KeyCall<A> {
+    /// Whether it is decided like this call on the same key: a run of them is one step of a script.
+    #[cfg(feature = "redis")]
+    fn repeats(&self, other: &Self) -> bool {
+        let is_same_limit = match (&self.decider, &other.decider) {
+            (None, None) => true,
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        };
+        matches!(self.op, Op::Take(1..)) && self.op == other.op && is_same_limit
+    }
+}
+
+/// The keys of some calls, each once, with the places of its calls.
+fn by_key<'a, A: 'a>(
+    calls: impl Iterator<Item = &'a Waiting<A>>,
+) -> Vec<(&'a Arc<str>, Vec<usize>)> {
+    let (mut keys, mut indexes) = (Vec::new(), HashMap::<&str, usize>::new());
+    for (place, Waiting { key, .. }) in calls.enumerate() {
+        let index = *indexes.entry(key).or_insert_with(|| {
+            keys.push((key, Vec::new()));
+            keys.len() - 1
+        });
+        keys[index].1.push(place);
+    }
+    keys
 }
 
 impl<S: CasStore, A: Algorithm> Program for Calls<S, A> {
     type Reply = Decided;
 
     fn keys(&self) -> Vec<&str> {
-        self.distinct().into_iter().map(|key| &**key).collect()
+        let keys = by_key(self.own.iter()).into_iter();
+        keys.map(|(key, _)| &**key).collect()
     }
 
     fn execute(&self, values: &[Loaded]) -> (Vec<Write>, Decided) {
@@ -109,26 +155,27 @@ impl<S: CasStore, A: Algorithm> Program for Calls<S, A> {
             lanes,
             ..
         } = &*self.inner;
-        let keys = self.distinct();
         let mut executed = lock(&self.executed);
         executed.sent.clear();
         if let Some(place) = &self.place {
+            let keys: HashSet<_> = self.own.iter().map(|call| &*call.key).collect();
             executed.joined.extend(lanes.take_of(place, &keys));
         }
         let calls: Vec<_> = self.own.iter().chain(&executed.joined).collect();
         let now = MonotonicClock.now();
         let (mut writes, mut sent) = (Vec::new(), Vec::new());
         let mut decided = Decided::new(vec![Err(shared.deadline_exceeded()); calls.len()]);
-        for (index, (key, loaded)) in keys.into_iter().zip(values).enumerate() {
-            let is_of = |place: &usize| calls[*place].key == *key && calls[*place].is_wanted(now);
-            let places: Vec<_> = (0..calls.len()).filter(is_of).collect();
+        let keys = by_key(calls.iter().copied()).into_iter().zip(values);
+        for (index, ((key, mut places), loaded)) in keys.enumerate() {
+            places.retain(|place| calls[*place].is_wanted(now));
             let of_key: Vec<_> = places.iter().map(|place| &calls[*place].call).collect();
             let resets = of_key.iter().any(|call| call.op == Op::Reset);
             let planned = Known::read(loaded, resets)
                 .ok_or_else(|| Failure::Damaged.in_store(S::NAME))
                 .and_then(|mut known| {
                     let now = loaded.server_time.unwrap_or_else(unix_now);
-                    let planned = plan(shared, &mut known, (now, true), |held| {
+                    let time = (now, self.asked_at, true);
+                    let planned = plan(shared, &mut known, time, |held| {
                         decider.decide_in::<S>(held, &of_key)
                     });
                     planned.map(|(write, decisions)| (write, decisions, known.version))
@@ -149,7 +196,7 @@ impl<S: CasStore, A: Algorithm> Program for Calls<S, A> {
                 sent.push((Arc::clone(key), Sent::new(value.version, before, reply)));
                 writes.push(Write::new(index, value, ttl));
             }
-            for (place, decision) in places.into_iter().zip(decisions) {
+            for (place, decision) in places.into_iter().zip(decisions.1) {
                 decided.results[place] = Ok(decision.into());
             }
             decided.swaps.push((Arc::clone(key), [before, after]));

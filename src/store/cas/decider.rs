@@ -46,6 +46,9 @@ pub(super) struct KeyCall<A> {
     pub(super) decider: Option<Arc<Decider<A>>>,
 }
 
+/// Decisions, and a moment of this machine that is not later than when they were made.
+pub(super) type Decisions = (Tick, Vec<Decision>);
+
 /// The decisions on several calls of a key.
 #[derive(Debug)]
 pub(super) struct KeyDecided {
@@ -114,6 +117,7 @@ impl<A: Algorithm> Decider<A> {
                 record: decided.record.as_ref().unwrap_or(held.record),
                 has_value: held.has_value || decided.record.is_some(),
                 now: held.now,
+                asked_at: held.asked_at,
             };
             let decider = self.of(run[0]);
             let written = decider.decide_run(&now_held, run, &mut decided.decisions)?;
@@ -122,15 +126,15 @@ impl<A: Algorithm> Decider<A> {
         Ok(decided)
     }
 
-    /// As [`decide`](Self::decide), with the errors of a store.
+    /// As [`decide`](Self::decide), with the errors of a store, and when the store was asked.
     pub(super) fn decide_in<S: CasStore>(
         &self,
         held: &Held<'_>,
         calls: &[&KeyCall<A>],
-    ) -> Result<(Option<Record>, Vec<Decision>), StoreError> {
+    ) -> Result<(Option<Record>, Decisions), StoreError> {
         let decided = self.decide(held, calls);
         let decided = decided.map_err(|failure| failure.in_store(S::NAME))?;
-        Ok((decided.record, decided.decisions))
+        Ok((decided.record, (held.asked_at, decided.decisions)))
     }
 
     fn of<'a>(&'a self, call: &'a KeyCall<A>) -> &'a Self {
@@ -144,6 +148,7 @@ impl<A: Algorithm> Decider<A> {
             record,
             has_value,
             now,
+            ..
         }: &Held<'_>,
         calls: &[&KeyCall<A>],
         decisions: &mut Vec<Decision>,
@@ -239,6 +244,7 @@ mod tests {
                 record,
                 has_value: *record != Record::default(),
                 now: NOW,
+                asked_at: NOW,
             },
             &calls.iter().collect::<Vec<_>>(),
         );
@@ -317,6 +323,7 @@ mod tests {
             record: &Record::default(),
             has_value: false,
             now: NOW,
+            asked_at: NOW,
         };
         let decided = decider(30).decide(&held, &calls.each_ref());
         let decisions = decided.expect("decisions").decisions;

@@ -1,11 +1,11 @@
 //! The task that decides the calls of a lane.
 
-use std::{pin::pin, sync::Arc};
+use std::{collections::HashSet, pin::pin, sync::Arc};
 
 use super::{
     CasStore, Runs,
     calls::{Calls, Executed},
-    decider::Told,
+    decider::{Decisions, Told},
     inner::Inner,
     lanes::{Lane, Place, Waiting},
     record::Record,
@@ -21,7 +21,7 @@ use crate::sync::PoisonError;
 
 /// The most calls that are decided in this process in one step.
 const MAX_DECIDED: usize = 1_000;
-/// The most calls of a script.
+/// The most calls of a script, apart from those that repeat one on the same key.
 const MAX_BATCH: usize = 64;
 /// A script takes so many calls even if the other one in flight is shorter. While the store executes a short one, the
 /// client could not prepare a long one.
@@ -54,10 +54,12 @@ impl<S: CasStore, A: Algorithm> Driver<S, A> {
             // A caller that is alone starts another task with its next call.
             let is_over = decided == 1 && inner.lanes.waiting(lane) == 0;
             if !is_over {
-                loop {
+                let enough = decided.min(*bounds.end());
+                // Under overload the turn of this task comes late, so it is not given away.
+                while decided == 0 || inner.lanes.waiting(lane) < enough.div_ceil(2) {
                     tokio::task::yield_now().await;
                     let before = std::mem::replace(&mut waiting, inner.lanes.waiting(lane));
-                    if waiting <= before || waiting >= decided.min(*bounds.end()) {
+                    if waiting <= before || waiting >= enough {
                         break;
                     }
                 }
@@ -72,11 +74,18 @@ impl<S: CasStore, A: Algorithm> Driver<S, A> {
             }
             let ends_by = inner.ends_by(MonotonicClock.now());
             let calls = inner.lanes.take(place, &bounds, ends_by, &mut known);
-            let Some(calls) = calls else {
+            let Some(mut calls) = calls else {
                 return;
             };
+            if S::RUNS == Runs::Scripts && calls.len() == MAX_BATCH {
+                // What repeats these calls costs the store hardly more.
+                let keys: HashSet<_> = calls.iter().map(|call| &*call.key).collect();
+                let more = inner.lanes.take_of(place, &keys);
+                calls.extend(more);
+            }
             decided = calls.len();
             RemoteMetrics(S::NAME).calls_dequeued(decided);
+            inner.end_known(&mut calls);
             let Lane::Key(key) = lane else {
                 inner.run(calls, place).await;
                 continue;
@@ -113,11 +122,12 @@ pub(super) struct Alone<S: CasStore, A: Algorithm> {
 
 impl<S: CasStore, A: Algorithm> Alone<S, A> {
     /// The result of the call.
-    pub(super) async fn run(self, call: Waiting<A>) -> Result<Told, StoreError> {
+    pub(super) async fn run(self, call: Waiting<A>) -> Result<Decision, StoreError> {
         let deadline = call.deadline;
         let program = Calls::new(&self.inner, vec![call], None);
         let results = self.inner.run_program(&program, deadline).await;
-        results.and_then(|mut results| results.swap_remove(0))
+        let result = results.and_then(|mut results| results.swap_remove(0));
+        self.inner.learn(&program.own[0], program.asked_at, result)
     }
 }
 
@@ -130,6 +140,7 @@ impl<S: CasStore, A: Algorithm> Drop for Alone<S, A> {
 impl<S: CasStore, A: Algorithm> Inner<S, A> {
     /// Decides calls by programs.
     async fn run(self: &Arc<Self>, mut calls: Vec<Waiting<A>>, place: &Place) {
+        let mut asked_at;
         loop {
             // Calls that were dropped, or whose deadline passed, are not sent, and not charged.
             let Some(ends_at) = self.drop_unwanted(&mut calls) else {
@@ -141,12 +152,12 @@ impl<S: CasStore, A: Algorithm> Inner<S, A> {
             let executed = program.executed.into_inner();
             let Executed { joined, sent } = executed.unwrap_or_else(PoisonError::into_inner);
             RemoteMetrics(S::NAME).calls_dequeued(joined.len());
-            calls = program.own;
+            (calls, asked_at) = (program.own, program.asked_at);
             calls.extend(joined);
             match ran {
                 Ok(results) => {
-                    for (call, result) in calls.into_iter().zip(results) {
-                        call.reply(result);
+                    for (call, result) in calls.iter_mut().zip(results) {
+                        call.reply(self.learn(call, asked_at, result));
                     }
                     return;
                 }
@@ -155,8 +166,8 @@ impl<S: CasStore, A: Algorithm> Inner<S, A> {
                     self.resolve(&mut calls, sent, place).await;
                 }
                 Err(error) => {
-                    for call in calls {
-                        call.reply(Err(error.clone()));
+                    for call in &mut calls {
+                        call.reply(self.learn(call, asked_at, Err(error.clone())));
                     }
                     return;
                 }
@@ -186,7 +197,7 @@ impl<S: CasStore, A: Algorithm> Inner<S, A> {
     async fn resolve(
         self: &Arc<Self>,
         calls: &mut Vec<Waiting<A>>,
-        sent: Vec<(Arc<str>, Sent<Vec<Decision>>)>,
+        sent: Vec<(Arc<str>, Sent<Decisions>)>,
         place: &Place,
     ) {
         self.shared.pause(ERROR_PAUSE).await;
@@ -205,15 +216,15 @@ impl<S: CasStore, A: Algorithm> Inner<S, A> {
     }
 
     /// Ends calls that are not awaited any more. Returns by when the others have to be done, if there are any.
-    fn drop_unwanted(&self, calls: &mut Vec<Waiting<A>>) -> Option<Tick> {
+    pub(super) fn drop_unwanted(&self, calls: &mut Vec<Waiting<A>>) -> Option<Tick> {
         let now = MonotonicClock.now();
-        let all = std::mem::take(calls);
-        let (wanted, ended): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|call| call.is_wanted(now));
-        *calls = wanted;
-        for call in ended {
-            call.reply(Err(self.shared.deadline_exceeded()));
-        }
+        calls.retain_mut(|call| {
+            let is_wanted = call.is_wanted(now);
+            if !is_wanted {
+                call.reply(Err(self.shared.deadline_exceeded()));
+            }
+            is_wanted
+        });
         calls.iter().map(|call| call.deadline).max()
     }
 }
@@ -236,18 +247,19 @@ impl<S: CasStore, A: Algorithm> Round<'_, S, A> {
         &mut self,
         key: &Arc<str>,
         known: &mut Option<Known>,
-        sent: &mut Vec<Sent<Vec<Decision>>>,
+        sent: &mut Vec<Sent<Decisions>>,
     ) -> bool {
+        let asked_at = MonotonicClock.now();
         match swap(&self.inner.shared, key, self, known, sent).await {
             None => return self.calls.is_empty(),
-            Some(Ok(decisions)) => {
-                for (call, decision) in self.calls.drain(..decisions.len()).zip(decisions) {
-                    call.reply(Ok(decision.into()));
+            Some(Ok((asked_at, decisions))) => {
+                for (mut call, decision) in self.calls.drain(..decisions.len()).zip(decisions) {
+                    call.reply(self.inner.learn(&call, asked_at, Ok(decision.into())));
                 }
             }
             Some(Err(error)) => {
-                for call in self.calls.drain(..) {
-                    call.reply(Err(error.clone()));
+                for mut call in self.calls.drain(..) {
+                    call.reply(self.inner.learn(&call, asked_at, Err(error.clone())));
                 }
             }
         }
@@ -256,7 +268,7 @@ impl<S: CasStore, A: Algorithm> Round<'_, S, A> {
 }
 
 impl<S: CasStore, A: Algorithm> OnKey for Round<'_, S, A> {
-    type Reply = Vec<Decision>;
+    type Reply = Decisions;
 
     /// Ends calls that are not awaited any more, unless a swap may have counted them and others are
     /// awaited.
@@ -303,3 +315,6 @@ impl<S: CasStore, A: Algorithm> OnKey for Round<'_, S, A> {
         self.inner.decider.decide_in::<S>(held, &calls)
     }
 }
+
+#[cfg(all(test, not(tower_throttle_loom)))]
+mod tests;

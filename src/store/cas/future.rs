@@ -10,16 +10,13 @@ use std::{
 
 use tokio::{runtime::Handle, sync::oneshot};
 
-use super::{CasStore, decider::Told, error::Failure, inner::Inner};
+use super::{CasStore, error::Failure, inner::Inner};
 use crate::algorithm::Algorithm;
+use crate::backend::Op;
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::StoreError;
-use crate::store::{
-    deadline::Deadline,
-    events::RemoteMetrics,
-    remote::{CacheSlot, DenyCache},
-};
+use crate::store::{deadline::Deadline, events::RemoteMetrics};
 
 type DecisionResult = Result<Decision, StoreError>;
 
@@ -44,32 +41,20 @@ pub(super) struct Pending<S: CasStore, A: Algorithm> {
     pub(super) inner: Arc<Inner<S, A>>,
     pub(super) called_at: Tick,
     pub(super) sent: Sent,
-    pub(super) caching: Caching,
-    /// Whether it is a request, which a lockout may deny if it cannot be decided.
-    pub(super) is_request: bool,
+    pub(super) op: Op,
 }
 
 /// A call, and who serves it.
 pub(super) enum Sent {
     /// A task.
-    Queued(Deadline, oneshot::Receiver<Result<Told, StoreError>>),
+    Queued(Deadline, oneshot::Receiver<DecisionResult>),
     /// This future, in the runtime in which it was made. A task would cost two changes between tasks. Boxed, because it
     /// is that of the store.
     Alone(
         Handle,
-        Pin<Box<dyn Future<Output = Result<Told, StoreError>> + Send>>,
+        Pin<Box<dyn Future<Output = DecisionResult> + Send>>,
         Deadline,
     ),
-}
-
-/// What the reply does to the cache of denials.
-#[derive(Debug)]
-pub(super) enum Caching {
-    Nothing,
-    /// That of a request of this cost is cached.
-    Denial(CacheSlot, u64),
-    /// That of the key is forgotten: a call that was made later may have been executed earlier.
-    Forgets(Arc<DenyCache>, String),
 }
 
 impl<S: CasStore, A: Algorithm> CasFuture<S, A> {
@@ -103,40 +88,25 @@ impl<S: CasStore, A: Algorithm> Pending<S, A> {
             }
             Sent::Queued(deadline, reply) => match Pin::new(reply).poll(cx) {
                 Poll::Ready(Err(_)) => Poll::Ready(Err(Failure::RuntimeShutDown.in_store(S::NAME))),
-                Poll::Ready(Ok(told)) => Poll::Ready(told),
+                Poll::Ready(Ok(result)) => Poll::Ready(result),
                 // The task records the failure, if the call was sent at all.
                 Poll::Pending => deadline
                     .poll(cx)
                     .map(|()| Err(self.inner.shared.deadline_exceeded())),
             },
         };
-        let Poll::Ready(told) = polled else {
+        let Poll::Ready(result) = polled else {
             return Poll::Pending;
         };
         RemoteMetrics(S::NAME).call_ended(
             self.called_at,
             self.inner.shared.deadline,
-            told.as_ref().err(),
+            result.as_ref().err(),
         );
-        match (
-            &told,
-            std::mem::replace(&mut self.caching, Caching::Nothing),
-        ) {
-            (_, Caching::Forgets(cache, key)) => cache.invalidate(&key),
-            (Ok(told), Caching::Denial(slot, cost)) => {
-                if let Some(denial) = told.denial {
-                    slot.insert(cost, denial);
-                }
-            }
-            _ => {}
-        }
-        Poll::Ready(match told {
-            Ok(told) => Ok(told.decision),
-            Err(error) => {
-                let denial = self.inner.denial_instead(&error, self.called_at);
-                denial.filter(|_| self.is_request).ok_or(error)
-            }
-        })
+        Poll::Ready(result.or_else(|error| {
+            let denial = self.inner.denial_instead(self.op, &error, self.called_at);
+            denial.ok_or(error)
+        }))
     }
 }
 

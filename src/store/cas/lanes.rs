@@ -1,7 +1,7 @@
 //! The calls that wait, per lane: of one key, or of all keys of a group. And the last records of keys without calls.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     hash::{BuildHasher, RandomState},
     ops::RangeInclusive,
     sync::Arc,
@@ -9,12 +9,9 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use super::{
-    decider::{KeyCall, Told},
-    recent::RecentRecords,
-    swap::Known,
-};
+use super::{decider::KeyCall, recent::RecentRecords, swap::Known};
 use crate::clock::Tick;
+use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::sync::{Mutex, MutexGuard, lock};
 
@@ -40,8 +37,10 @@ pub(super) struct Waiting<A> {
     pub(super) call: KeyCall<A>,
     pub(super) queued_at: Tick,
     pub(super) deadline: Tick,
-    /// `None` if its caller sends it.
-    pub(super) reply_tx: Option<oneshot::Sender<Result<Told, StoreError>>>,
+    /// That of the cache of denials, before it is sent.
+    pub(super) version: u64,
+    /// `None` if its caller sends it, or if it has ended.
+    pub(super) reply_tx: Option<oneshot::Sender<Result<Decision, StoreError>>>,
 }
 
 impl<A> Waiting<A> {
@@ -55,8 +54,8 @@ impl<A> Waiting<A> {
     }
 
     /// Ends it.
-    pub(super) fn reply(self, result: Result<Told, StoreError>) {
-        if let Some(reply_tx) = self.reply_tx {
+    pub(super) fn reply(&mut self, result: Result<Decision, StoreError>) {
+        if let Some(reply_tx) = self.reply_tx.take() {
             // The call may have been dropped.
             let _ = reply_tx.send(result);
         }
@@ -264,15 +263,15 @@ impl<A> Lanes<A> {
     }
 
     /// Calls on some keys that have come since.
-    pub(super) fn take_of(&self, place: &Place, keys: &[&Arc<str>]) -> Vec<Waiting<A>> {
+    pub(super) fn take_of(&self, place: &Place, keys: &HashSet<&str>) -> Vec<Waiting<A>> {
         let mut shard = self.shard(&place.lane);
         let Some(line) = shard.lines.get_mut(&place.lane) else {
             return Vec::new();
         };
-        let calls = std::mem::take(&mut line.calls).into_iter();
-        let (taken, left) = calls.partition(|call| keys.contains(&&call.key));
-        line.calls = left;
-        Vec::from(taken)
+        let calls = Vec::from(std::mem::take(&mut line.calls)).into_iter();
+        let (taken, left): (Vec<_>, Vec<_>) = calls.partition(|call| keys.contains(&*call.key));
+        line.calls = left.into();
+        taken
     }
 
     /// The number of calls that are queued in a lane.

@@ -50,6 +50,8 @@ pub(in crate::store) struct Held<'a> {
     pub(in crate::store) has_value: bool,
     /// By the time of the key.
     pub(in crate::store) now: Tick,
+    /// A moment of this machine that is not later than that.
+    pub(in crate::store) asked_at: Tick,
 }
 
 /// What is done to the value of a key.
@@ -141,7 +143,7 @@ pub(in crate::store) type Planned<R> = (Option<(Record, Value, Duration)>, R);
 pub(super) fn plan<S: CasStore, R>(
     shared: &Shared<S>,
     known: &mut Known,
-    (dated, has_time): (Tick, bool),
+    (dated, asked_at, has_time): (Tick, Tick, bool),
     execute: impl FnOnce(&Held<'_>) -> Result<(Option<Record>, R), StoreError>,
 ) -> Result<Planned<R>, StoreError> {
     let ahead = known.record.ahead;
@@ -154,6 +156,7 @@ pub(super) fn plan<S: CasStore, R>(
         record: &known.record,
         has_value: known.version.is_some(),
         now,
+        asked_at,
     };
     let (record, reply) = execute(&held)?;
     // A denial is written as well, or the time of the key would begin there again with each call.
@@ -184,8 +187,8 @@ pub(in crate::store) async fn swap<S: CasStore, P: OnKey>(
     sent: &mut Vec<Sent<P::Reply>>,
 ) -> Option<Result<P::Reply, StoreError>> {
     let mut swapping = Swapping { shared, key, sent };
-    // When the store held what is known, if it replied with it here.
-    let mut read_at = None;
+    // When the store held what is known, if it replied with it here; and when it was asked for that.
+    let (mut read_at, mut asked_at) = (None, MonotonicClock.now());
     // Whether that came with a conflict. Then no other machine has swapped it since, most likely.
     let mut is_of_conflict = false;
     loop {
@@ -200,12 +203,14 @@ pub(in crate::store) async fn swap<S: CasStore, P: OnKey>(
             *known = None;
             return None;
         }
+        if read_at.is_none() {
+            asked_at = MonotonicClock.now();
+        }
         let now = read_at.or_else(|| shared.time.now());
         let step = if let (Some(known), Some(now)) = (known.take(), now) {
             is_of_conflict = true;
-            let is_current = read_at.is_some();
-            let time = (now, is_current, ends_at);
-            swapping.decide(what, known, time).await
+            let time = (now, read_at.is_some(), asked_at);
+            swapping.decide(what, known, time, ends_at).await
         } else {
             is_of_conflict = false;
             swapping.load(what, ends_at).await
@@ -251,12 +256,13 @@ impl<S: CasStore, R> Swapping<'_, S, R> {
         &mut self,
         what: &mut P,
         mut known: Known,
-        (dated, is_current, ends_at): (Tick, bool, Tick),
+        (dated, is_current, asked_at): (Tick, bool, Tick),
+        ends_at: Tick,
     ) -> Result<Step<R>, StoreError> {
         let (shared, key) = (self.shared, self.key);
-        let (write, reply) = plan(shared, &mut known, (dated, P::HAS_TIME), |held| {
-            what.execute(held, is_current)
-        })?;
+        let time = (dated, asked_at, P::HAS_TIME);
+        let execute = |held: &Held<'_>| what.execute(held, is_current);
+        let (write, reply) = plan(shared, &mut known, time, execute)?;
         let Some((record, value, ttl)) = write else {
             // Another machine may have changed the record since it was read.
             return Ok(if is_current || what.needs_no_read() {

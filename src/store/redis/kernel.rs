@@ -1,6 +1,6 @@
 //! The limits of an algorithm as the script knows them, and what its figures mean.
 
-use std::{iter, time::Duration};
+use std::{borrow::Cow, iter, time::Duration};
 
 use super::{call::Call, send::packed};
 use crate::algorithm::{Algorithm, Cells, Division, Kernel, Level, kernels, merge};
@@ -29,6 +29,24 @@ pub(in crate::store) struct Kernels {
     /// What the name of a key ends with: it says how the value is to be read, and so is all that processes must have
     /// in common which share the value.
     pub(super) layout: String,
+}
+
+/// What comes of some equal calls.
+#[derive(Debug)]
+pub(super) struct Run {
+    /// The time of the key.
+    pub(super) now: u64,
+    pub(super) decisions: Vec<Decision>,
+    /// How a repetition is denied, if that is known.
+    pub(super) denial: Option<Decision>,
+}
+
+/// The numbers of a limit in a reply.
+#[derive(Clone)]
+struct Part<'a> {
+    limit: &'a Kernel,
+    has_room: bool,
+    used: Cow<'a, [i64]>,
 }
 
 /// The figures of a limit, as the script has counted them. Times are microseconds by the clock of the key.
@@ -89,12 +107,51 @@ impl Kernels {
         packed(numbers)
     }
 
-    /// The decision that the numbers of a reply are: the time of the key, and for each limit whether it has room and
-    /// what is used. `None` if there are not as many.
-    pub(super) fn decision(&self, call: Call, reply: &[i64]) -> Option<(u64, Decision)> {
-        let (now, mut rest) = reply.split_first()?;
+    /// What the numbers of a reply on `count` equal calls are: the time of the key, and for each limit whether it has
+    /// room and what is used. If some calls are admitted and then no more, how many, and the same after them. `None` if
+    /// there are not as many.
+    pub(super) fn decided(&self, call: Call, count: usize, reply: &[i64]) -> Option<Run> {
+        let (now, rest) = reply.split_first()?;
         let now = u64::try_from(*now).ok()?;
-        let mut all = Vec::with_capacity(self.limits.len());
+        let (first, rest) = self.parts(rest)?;
+        let takes = call.takes() && first.iter().all(|part| part.has_room);
+        let (taken, last) = match rest.split_first() {
+            None => (if takes { count } else { 0 }, None),
+            Some((taken, rest)) => {
+                let (last, []) = self.parts(rest)? else {
+                    return None;
+                };
+                (usize::try_from(*taken).ok()?, Some(last))
+            }
+        };
+        let cost = i64::try_from(call.cost()).unwrap_or(i64::MAX);
+        let mut decisions = Vec::with_capacity(count);
+        for index in 0..taken.min(count) {
+            let taken = cost.saturating_mul(i64::try_from(index).ok()?);
+            let parts = first.iter().map(|part| part.after(taken, now));
+            decisions.push(decision((call, now), &parts.collect::<Vec<_>>(), true)?);
+        }
+        if decisions.len() < count {
+            let denied = decision((call, now), last.as_ref().unwrap_or(&first), false)?;
+            decisions.resize(count, denied);
+        }
+        let denial = match decisions.last() {
+            Some(last) if taken >= count => {
+                let taken = cost.saturating_mul(i64::try_from(count).ok()?);
+                next_denial((call, now), &first, taken, *last)
+            }
+            last => last.copied().filter(Decision::is_denied),
+        };
+        Some(Run {
+            now,
+            decisions,
+            denial,
+        })
+    }
+
+    /// The numbers of each limit, and those that are left.
+    fn parts<'a>(&'a self, mut rest: &'a [i64]) -> Option<(Vec<Part<'a>>, &'a [i64])> {
+        let mut parts = Vec::with_capacity(self.limits.len());
         for limit in &self.limits {
             let (has_room, numbers) = rest.split_first()?;
             let (used, after) = numbers.split_at_checked(match limit {
@@ -103,66 +160,82 @@ impl Kernels {
                 Kernel::Log { .. } => 3,
             })?;
             rest = after;
-            all.push((limit, *has_room == 1, used));
+            parts.push(Part {
+                limit,
+                has_room: *has_room == 1,
+                used: Cow::Borrowed(used),
+            });
         }
-        let is_taken = call.takes() && all.iter().all(|(_, has_room, _)| *has_room);
-        let mut decisions = all.into_iter().enumerate().map(|(policy, told)| {
-            let (limit, has_room, used) = told;
-            let figures = Figures {
-                call,
-                now,
-                has_room: has_room || call.cost() == 0 || !call.asks(),
-                is_taken,
-                used,
-            };
-            let mut decision = figures.decision(limit);
-            decision.policy = policy;
-            decision
-        });
-        let decision = match call {
-            Call::PeekOf(_, part) if part < self.limits.len() => decisions.nth(part),
-            _ => decisions.reduce(merge),
-        };
-        rest.is_empty().then_some((now, ceil_to_micros(decision?)))
+        Some((parts, rest))
     }
 
     /// When the cost of this decision was taken: see [`taken_at`](crate::store::apply::taken_at).
     pub(super) fn taken_at(&self, verdict: Verdict, now: Tick) -> Tick {
         taken_at(self.limits.len(), verdict, now)
     }
+}
 
-    /// The decision on a repetition of a request, given that it was admitted. `None` if there may be room for it, or
-    /// if its figures do not follow from that reply.
-    pub(super) fn next_denial(
-        &self,
-        cost: u64,
-        reply: &[i64],
-        decision: Decision,
-    ) -> Option<Decision> {
-        let ([limit], [now, _, used @ ..]) = (&self.limits[..], reply) else {
-            return None;
-        };
-        if decision.remaining() >= cost {
-            return None;
-        }
-        let (mut used, cost_now) = (used.to_vec(), i64::try_from(cost).ok()?);
-        match (limit, &mut used[..]) {
-            (Kernel::Level(_), [units, _]) => *units = units.checked_add(cost_now)?,
-            (Kernel::Cells(_), [newest, count, ..]) => {
-                *newest = if *newest < 0 { *now } else { *newest };
-                *count = count.checked_add(cost_now)?;
+impl Part<'_> {
+    /// The same after a cost was taken.
+    fn after(&self, cost: i64, now: u64) -> Self {
+        let mut after = self.clone();
+        if cost > 0 {
+            let now = i64::try_from(now).unwrap_or(i64::MAX);
+            match (self.limit, &mut after.used.to_mut()[..]) {
+                (Kernel::Level(_), [units, _]) => *units = units.saturating_add(cost),
+                (Kernel::Cells(_), [newest, count, ..]) => {
+                    *newest = if *newest < 0 { now } else { *newest };
+                    *count = count.saturating_add(cost);
+                }
+                (Kernel::Log { .. }, [sum, last, _]) => {
+                    (*sum, *last) = (sum.saturating_add(cost), now);
+                }
+                _ => {}
             }
-            _ => return None,
         }
-        let figures = Figures {
-            call: Call::Take(cost),
-            now: u64::try_from(*now).ok()?,
-            has_room: false,
-            is_taken: false,
-            used: &used,
-        };
-        Some(ceil_to_micros(figures.decision(limit)))
+        after
     }
+}
+
+/// The decision on a call at a moment, for which the limits have `parts`.
+fn decision((call, now): (Call, u64), parts: &[Part<'_>], is_taken: bool) -> Option<Decision> {
+    let mut decisions = parts.iter().enumerate().map(|(policy, part)| {
+        let figures = Figures {
+            call,
+            now,
+            has_room: part.has_room || call.cost() == 0 || !call.asks(),
+            is_taken,
+            used: &part.used,
+        };
+        let mut decision = figures.decision(part.limit);
+        decision.policy = policy;
+        decision
+    });
+    let decision = match call {
+        Call::PeekOf(_, part) if part < parts.len() => decisions.nth(part),
+        _ => decisions.reduce(merge),
+    };
+    decision.map(ceil_to_micros)
+}
+
+/// The decision on a repetition of a request, given that all were admitted, which have `taken` so much. `None` if there
+/// may be room for it, or if its figures do not follow from the reply.
+fn next_denial(
+    (call, now): (Call, u64),
+    parts: &[Part<'_>],
+    taken: i64,
+    last: Decision,
+) -> Option<Decision> {
+    let [part] = parts else {
+        return None;
+    };
+    let is_known = !matches!(part.limit, Kernel::Log { .. });
+    if !is_known || !matches!(call, Call::Take(_)) || last.remaining() >= call.cost() {
+        return None;
+    }
+    let mut part = part.after(taken, now);
+    part.has_room = false;
+    decision((call, now), &[part], false)
 }
 
 /// The same limit with all times in microseconds. `None` if a script cannot represent it exactly.

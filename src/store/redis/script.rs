@@ -11,9 +11,9 @@ use redis::{Cmd, Value};
 use super::{
     call::Call,
     connection::{CallError, Connection, STORE},
-    kernel::Kernels,
+    kernel::{Kernels, Run},
     reply::ErrorClass,
-    send::Text,
+    send::{Text, packed},
     server::Redis,
 };
 use crate::algorithm::Algorithm;
@@ -112,23 +112,27 @@ impl Redis {
     }
 }
 
-/// A part is a call.
+/// A part is a run of equal calls on a key.
 impl<S: CasStore, A: Algorithm> Scripted<Decided> for Calls<S, A> {
     fn text(&self) -> &'static Text {
         &SCRIPT
     }
 
     fn part_keys(&self) -> Vec<&str> {
-        (0..self.len()).map(|call| self.get(call).0).collect()
+        self.runs.iter().map(|run| self.get(run[0]).0).collect()
     }
 
     fn add_args(&self, parts: &[usize], _: bool, command: &mut Cmd) {
+        let runs: Vec<_> = parts.iter().map(|part| &self.runs[*part]).collect();
         command.arg(parts.len());
-        for part in parts {
-            command.arg(self.get(*part).0);
+        for run in &runs {
+            command.arg(self.get(run[0]).0);
         }
-        let args = parts.iter().map(|part| {
-            let (kernels, call) = self.scripted(*part)?;
+        let counts = runs.iter().map(|run| run.len() as u64);
+        let all_once = runs.iter().all(|run| run.len() == 1);
+        command.arg(packed(counts.take(if all_once { 0 } else { runs.len() })));
+        let args = runs.iter().map(|run| {
+            let (kernels, call) = self.scripted(run[0])?;
             Some(kernels.args(call))
         });
         let mut args: Vec<_> = args.map(Option::unwrap_or_default).collect();
@@ -150,9 +154,24 @@ impl<S: CasStore, A: Algorithm> Scripted<Decided> for Calls<S, A> {
             }
             let replies = reply.and_then(|reply| replies(reply, parts.len()));
             for (place, part) in parts.into_iter().enumerate() {
+                let run = &self.runs[part];
                 let reply = replies.as_ref().map(|replies| &replies[place]);
-                let reply = reply.map_err(Clone::clone);
-                results[part] = reply.and_then(|reply| self.told(part, reply));
+                let told = reply.map_err(Clone::clone).and_then(|reply| {
+                    let (kernels, call) = self.scripted(run[0]).ok_or_else(unexpected)?;
+                    decode(kernels, call, run.len(), reply)
+                });
+                match told {
+                    Ok(told) => {
+                        for (place, told) in run.iter().zip(told) {
+                            results[*place] = Ok(told);
+                        }
+                    }
+                    Err(error) => {
+                        for place in run {
+                            results[*place] = Err(error.clone());
+                        }
+                    }
+                }
             }
         }
         Ok(Decided::new(results))
@@ -161,21 +180,10 @@ impl<S: CasStore, A: Algorithm> Scripted<Decided> for Calls<S, A> {
 
 impl<S: CasStore, A: Algorithm> Calls<S, A> {
     /// What the script knows of a call.
-    fn scripted(&self, part: usize) -> Option<(&Kernels, Call)> {
-        let (_, op, decider) = self.get(part);
+    fn scripted(&self, place: usize) -> Option<(&Kernels, Call)> {
+        let (_, op, decider) = self.get(place);
         let kernels = decider.kernels.as_ref()?;
         Some((kernels, Call::new(op, || decider.algorithm.quotas())))
-    }
-
-    fn told(&self, part: usize, reply: &[i64]) -> Result<Told, StoreError> {
-        let (kernels, call) = self.scripted(part).ok_or_else(unexpected)?;
-        let decision = decode(kernels, call, reply)?;
-        let denial = if decision.is_denied() {
-            Some(decision)
-        } else {
-            kernels.next_denial(call.cost(), reply, decision)
-        };
-        Ok(Told { decision, denial })
     }
 }
 
@@ -197,8 +205,13 @@ pub(super) fn replies(reply: Value, calls: usize) -> Result<Vec<Vec<i64>>, Store
     replies.ok_or_else(unexpected)
 }
 
-/// The decision that a reply on a call is.
-pub(super) fn decode(kernels: &Kernels, call: Call, reply: &[i64]) -> Result<Decision, StoreError> {
+/// The decisions that a reply on `count` equal calls is.
+pub(super) fn decode(
+    kernels: &Kernels,
+    call: Call,
+    count: usize,
+    reply: &[i64],
+) -> Result<Vec<Told>, StoreError> {
     let unreadable = |what: &str| {
         let message = format!(
             "{STORE}: the value at the key {what}; another program writes there: give this limiter a \
@@ -211,10 +224,21 @@ pub(super) fn decode(kernels: &Kernels, call: Call, reply: &[i64]) -> Result<Dec
         [-2] => return Err(unreadable("is not a string")),
         _ => {}
     }
-    let (now, decision) = kernels.decision(call, reply).ok_or_else(unexpected)?;
+    let Run {
+        now,
+        decisions,
+        denial,
+    } = kernels.decided(call, count, reply).ok_or_else(unexpected)?;
     let now = Tick::from_nanos(now.saturating_mul(1_000));
-    let taken = kernels.taken_at(decision.verdict, now);
-    Ok(decision.with_receipt(Receipt::at(taken.as_nanos())))
+    let dated = |decision: Decision| {
+        let taken = kernels.taken_at(decision.verdict, now);
+        decision.with_receipt(Receipt::at(taken.as_nanos()))
+    };
+    let told = decisions.into_iter().map(|decision| Told {
+        decision: dated(decision),
+        denial: denial.map(dated),
+    });
+    Ok(told.collect())
 }
 
 fn unexpected() -> StoreError {

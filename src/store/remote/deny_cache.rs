@@ -3,7 +3,6 @@
 use std::{
     collections::HashMap,
     hash::{BuildHasher, RandomState},
-    sync::Arc,
     time::Duration,
 };
 
@@ -39,41 +38,13 @@ struct CachedDenial {
     cost: u64,
     /// That of the key, if it has its own: a denial under one quota is none under another one.
     quota: Option<Quota>,
-    /// When the call began, which is not later than when the decision was made.
-    called_at: Tick,
+    /// Not later than when the decision was made.
+    asked_at: Tick,
     until: Tick,
 }
 
-/// The state of the cache when a call began.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CacheVersion {
-    called_at: Tick,
-    quota: Option<Quota>,
-    invalidations: u64,
-}
-
-/// Where the denial of a call in flight is cached.
-#[derive(Debug)]
-pub(crate) struct CacheSlot {
-    cache: Arc<DenyCache>,
-    key: String,
-    version: CacheVersion,
-}
-
-impl CacheSlot {
-    pub(crate) fn new(cache: &Arc<DenyCache>, key: String, version: CacheVersion) -> Self {
-        Self {
-            cache: Arc::clone(cache),
-            key,
-            version,
-        }
-    }
-
-    /// Caches a denial of `cost`.
-    pub(crate) fn insert(self, cost: u64, denial: Decision) {
-        self.cache.insert(self.key, cost, denial, self.version);
-    }
-}
+/// The cost of a request, and the quota of its key, if it has its own.
+pub(crate) type Asked = (u64, Option<Quota>);
 
 impl DenyCache {
     pub(crate) fn new() -> Self {
@@ -88,20 +59,15 @@ impl DenyCache {
         &self.shards[usize::from(hash[0]) % SHARDS]
     }
 
-    /// The cached denial of a request, or the version to insert one with. With the quota of the key, if it
-    /// has its own.
-    pub(crate) fn get(
-        &self,
-        key: &str,
-        (cost, quota): (u64, Option<Quota>),
-        now: Tick,
-    ) -> Result<Decision, CacheVersion> {
+    /// The denial of a request that was made at `at`, or the version to insert one with. A request that has waited
+    /// since is denied as it was then, or when the denial was made, if that was later.
+    pub(crate) fn get(&self, key: &str, asked: Asked, at: Tick) -> Result<Decision, u64> {
         let shard = lock(self.shard(key));
         let denial = shard.denials.get(key);
-        let is_same = |denial: &&CachedDenial| (denial.cost, denial.quota) == (cost, quota);
+        let is_same = |denial: &&CachedDenial| (denial.cost, denial.quota) == asked;
         match denial.filter(is_same) {
-            Some(denial) if denial.until > now => {
-                let elapsed = now.since(denial.called_at);
+            Some(denial) if denial.until > at => {
+                let elapsed = at.since(denial.asked_at);
                 let remaining = |span: Duration| ceil_micros(span.saturating_sub(elapsed));
                 Ok(Decision {
                     retry_after: denial.decision.retry_after.map(remaining),
@@ -109,39 +75,42 @@ impl DenyCache {
                     ..denial.decision
                 })
             }
-            _ => Err(CacheVersion {
-                called_at: now,
-                quota,
-                invalidations: shard.invalidations,
-            }),
+            _ => Err(shard.invalidations),
         }
     }
 
-    /// Caches a denial of `cost`, unless the shard was invalidated since the call began.
-    fn insert(&self, key: String, cost: u64, decision: Decision, version: CacheVersion) {
+    /// Caches a denial, which was made at `asked_at` or later, unless the shard was invalidated since that `version`.
+    pub(crate) fn insert(
+        &self,
+        key: &str,
+        (cost, quota): Asked,
+        decision: Decision,
+        (asked_at, version): (Tick, u64),
+    ) {
         let Some(wait) = decision.retry_after else {
             return;
         };
-        let mut shard = lock(self.shard(&key));
-        if shard.invalidations != version.invalidations {
+        let mut shard = lock(self.shard(key));
+        if shard.invalidations != version {
             return;
-        }
-        if shard.denials.len() >= MAX_KEYS_PER_SHARD && !shard.denials.contains_key(&key) {
-            shard
-                .denials
-                .retain(|_, denial| denial.until > version.called_at);
-            if shard.denials.len() >= MAX_KEYS_PER_SHARD {
-                return;
-            }
         }
         let denial = CachedDenial {
             decision,
             cost,
-            quota: version.quota,
-            called_at: version.called_at,
-            until: version.called_at.plus(wait.min(MAX_TTL)),
+            quota,
+            asked_at,
+            until: asked_at.plus(wait.min(MAX_TTL)),
         };
-        shard.denials.insert(key, denial);
+        if let Some(cached) = shard.denials.get_mut(key) {
+            *cached = denial;
+            return;
+        }
+        if shard.denials.len() >= MAX_KEYS_PER_SHARD {
+            shard.denials.retain(|_, denial| denial.until > asked_at);
+        }
+        if shard.denials.len() < MAX_KEYS_PER_SHARD {
+            shard.denials.insert(key.to_owned(), denial);
+        }
     }
 
     /// Forgets the denial of a key: units were returned to it.
@@ -180,8 +149,9 @@ mod tests {
         )
     }
 
-    fn version_at(cache: &DenyCache, ms: u64) -> CacheVersion {
-        cache.get("key", (1, None), at(ms)).expect_err("not cached")
+    fn version_at(cache: &DenyCache, ms: u64) -> (Tick, u64) {
+        let version = cache.get("key", (1, None), at(ms));
+        (at(ms), version.expect_err("not cached"))
     }
 
     /// Shows promise 89.
@@ -189,7 +159,7 @@ mod tests {
     fn a_cached_denial_expires_and_its_waits_shrink() {
         let cache = DenyCache::new();
         let version = version_at(&cache, 100);
-        cache.insert("key".into(), 1, denial(50), version);
+        cache.insert("key", (1, None), denial(50), version);
         let known = cache.get("key", (1, None), at(130)).expect("cached");
         assert_eq!(known.retry_after, Some(Duration::from_millis(20)));
         assert_eq!(known.reset_after, Duration::from_millis(70));
@@ -202,6 +172,9 @@ mod tests {
         assert!(cache.get("other", (1, None), at(130)).is_err());
         let quota = Some(Quota::per_second(5));
         assert!(cache.get("key", (1, quota), at(130)).is_err());
+        // Of a request that was made before the denial, and has waited.
+        let known = cache.get("key", (1, None), at(90)).expect("cached");
+        assert_eq!(known.retry_after, Some(Duration::from_millis(50)));
     }
 
     #[test]
@@ -209,10 +182,10 @@ mod tests {
         let cache = DenyCache::new();
         let version = version_at(&cache, 0);
         cache.invalidate("key");
-        cache.insert("key".into(), 1, denial(50), version);
+        cache.insert("key", (1, None), denial(50), version);
         assert!(cache.get("key", (1, None), at(1)).is_err());
         let version = version_at(&cache, 1);
-        cache.insert("key".into(), 1, denial(50), version);
+        cache.insert("key", (1, None), denial(50), version);
         assert!(cache.get("key", (1, None), at(2)).is_ok());
         cache.invalidate("key");
         assert!(cache.get("key", (1, None), at(2)).is_err());
@@ -231,7 +204,7 @@ mod tests {
     fn a_long_denial_expires_from_the_cache() {
         let cache = DenyCache::new();
         let version = version_at(&cache, 0);
-        cache.insert("key".into(), 1, denial(86_400_000), version);
+        cache.insert("key", (1, None), denial(86_400_000), version);
         assert!(cache.get("key", (1, None), at(9_999)).is_ok());
         assert!(cache.get("key", (1, None), at(10_000)).is_err());
     }
@@ -243,12 +216,12 @@ mod tests {
         for number in 0..100_000 {
             let key = number.to_string();
             let version = cache.get(&key, (1, None), at(0)).expect_err("not cached");
-            cache.insert(key, 1, denial(50), version);
+            cache.insert(&key, (1, None), denial(50), (at(0), version));
         }
         let known = || -> usize { cache.shards.iter().map(|s| lock(s).denials.len()).sum() };
         assert_eq!(known(), SHARDS * MAX_KEYS_PER_SHARD);
         let version = cache.get("0", (2, None), at(1)).expect_err("another cost");
-        cache.insert("0".into(), 2, denial(50), version);
+        cache.insert("0", (2, None), denial(50), (at(1), version));
         assert!(
             cache.get("0", (2, None), at(2)).is_ok(),
             "it replaces the denial of its key"
@@ -256,7 +229,7 @@ mod tests {
         let version = cache
             .get("late", (1, None), at(60))
             .expect_err("not cached");
-        cache.insert("late".into(), 1, denial(50), version);
+        cache.insert("late", (1, None), denial(50), (at(60), version));
         assert!(
             cache.get("late", (1, None), at(61)).is_ok(),
             "expired denials make room"

@@ -20,7 +20,7 @@ pub(crate) use self::connector::{Connect, Connector, Pick};
 pub(crate) use self::{
     breaker::BreakerConfig,
     breakers::Breakers,
-    deny_cache::{CacheSlot, DenyCache},
+    deny_cache::{Asked, DenyCache},
     key::{check_name, key_name},
     layout::{layout, layout_of, padding},
     slots::SlotOwners,

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::algorithm::Algorithm;
 use crate::clock::Tick;
-use crate::store::redis::kernel::Kernels;
+use crate::store::redis::{call::Call, kernel::Kernels, send::packed};
 
 const KEYS: usize = 5;
 
@@ -33,42 +33,55 @@ fn find_difference<A: Algorithm>(
             steps[if alike { at } else { other }].call
         });
         let calls: Vec<_> = calls.collect();
-        // The same call on one key more than once.
+        // The same call on one key more than once, one after the other or as a run of calls.
         let repeats = alike && random.below(2) == 0;
         let on_keys: [_; KEYS] = std::array::from_fn(|key| if repeats { key / 2 } else { key });
+        let runs = !repeats && random.below(2) == 0;
+        let counts = calls.iter().map(|call| match call {
+            Call::Take(1..) if runs => 1 + random.below(6),
+            _ => 1,
+        });
+        let counts: Vec<_> = counts.collect();
         let mut command = redis::cmd("EVALSHA");
         command.arg(&hash).arg(KEYS);
         for key in on_keys {
             command.arg(key.to_string());
         }
+        let told_counts = counts.iter().copied().take(if runs { KEYS } else { 0 });
+        command.arg(packed(told_counts));
         let args = calls.iter().map(|call| kernels.args(*call));
         for args in args.take(if alike { 1 } else { KEYS }) {
             command.arg(args);
         }
         let reply: redis::Value = command.arg(0).arg(now).query(connection).expect("it runs");
         let told = replies(reply, KEYS).expect("the script's");
-        for ((call, key), told) in calls.into_iter().zip(on_keys).zip(told) {
-            let told = decode(&kernels, call, &told).expect("a decision");
-            let fresh = algorithm.fresh(Tick::from_nanos(now * 1_000));
-            let mut state = keys[key].clone().unwrap_or(fresh);
-            let (variant, step) = (0, call);
-            let step = Step {
-                now,
-                variant,
-                call: step,
-            };
-            let expected = ceil_to_micros(decide(algorithm, &mut state, step));
-            if !call.asks() || call.takes() && !expected.is_denied() {
-                keys[key] = Some(state);
-            }
-            if expected.reset_after > CENTURY {
-                return None;
-            }
-            if told != expected {
-                return Some(format!(
-                    "{algorithm:#?}\nstep {at}, key {key}, {call:?}: the script says\n{told:?}\n\
-                     the transition\n{expected:?}"
-                ));
+        for (((call, key), count), told) in calls.into_iter().zip(on_keys).zip(counts).zip(told) {
+            let count = usize::try_from(count).expect("a few");
+            let told = decode(&kernels, call, count, &told).expect("decisions");
+            assert_eq!(told.len(), count);
+            for told in told {
+                let fresh = algorithm.fresh(Tick::from_nanos(now * 1_000));
+                let mut state = keys[key].clone().unwrap_or(fresh);
+                let (variant, step) = (0, call);
+                let step = Step {
+                    now,
+                    variant,
+                    call: step,
+                };
+                let expected = ceil_to_micros(decide(algorithm, &mut state, step));
+                if !call.asks() || call.takes() && !expected.is_denied() {
+                    keys[key] = Some(state);
+                }
+                if expected.reset_after > CENTURY {
+                    return None;
+                }
+                if told.decision != expected {
+                    let told = told.decision;
+                    return Some(format!(
+                        "{algorithm:#?}\nstep {at}, key {key}, {count} times {call:?}: the script \
+                         says\n{told:?}\nthe transition\n{expected:?}"
+                    ));
+                }
             }
         }
     }
@@ -102,14 +115,24 @@ fn batched_calls_decide_as_single_calls() {
 fn a_planted_bug_in_batching_is_caught() {
     for (right, wrong, what) in [
         (
-            "ARGV[index] or ARGV[1]",
-            "ARGV[1]",
+            "ARGV[index + 1] or ARGV[2]",
+            "ARGV[2]",
             "the arguments of the first call for all",
         ),
         (
             "if own_text ~= text then",
             "if not text then",
             "arguments that are read once",
+        ),
+        (
+            "until taken == count or not admits_all()",
+            "until taken == count",
+            "a run of calls that is admitted as a whole",
+        ),
+        (
+            "reply[size + 1] = taken",
+            "reply[size + 1] = taken - 1",
+            "one admitted call of a run less",
         ),
         (
             "is_set_back = read(key)",

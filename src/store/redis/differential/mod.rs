@@ -92,14 +92,16 @@ fn run_script<A: Algorithm>(
         let kernels = Kernels::of(&variants[step.variant]).expect("a limit of the script");
         let command = pipeline.cmd("EVALSHA").arg(&hash).arg(1);
         command.arg(format!("{{k}}{}", kernels.layout));
-        command.arg(kernels.args(step.call)).arg(0).arg(step.now);
+        command.arg("").arg(kernels.args(step.call));
+        command.arg(0).arg(step.now);
         by.push(kernels);
     }
     let all: Vec<redis::Value> = pipeline.query(connection).expect("no script fails");
     let decisions = all.into_iter().zip(steps).zip(by);
     let decide = |((reply, step), kernels): ((redis::Value, &Step), Kernels)| {
         let reply = replies(reply, 1).expect("the script's").remove(0);
-        decode(&kernels, step.call, &reply).expect("a decision")
+        let told = decode(&kernels, step.call, 1, &reply);
+        told.expect("a decision")[0].decision
     };
     decisions.map(decide).collect()
 }

@@ -98,11 +98,11 @@ fn an_admission_that_leaves_no_room_says_how_long_the_next_request_is_denied() {
     let next = |algorithm: AnyAlgorithm, used: [i64; 2], cost| {
         let kernels = Kernels::of(&algorithm).expect("kernels");
         let reply = [now, 1, used[0], used[1]];
-        let (_, decision) = kernels.decision(Call::Take(cost), &reply).expect("a reply");
-        assert!(decision.is_admitted());
-        let denial = kernels.next_denial(cost, &reply, decision);
-        assert!(denial.is_none_or(|denial| denial.is_denied()));
-        denial.and_then(|denial| denial.retry_after)
+        let run = kernels.decided(Call::Take(cost), 1, &reply);
+        let run = run.expect("a reply");
+        assert!(run.decisions[0].is_admitted());
+        assert!(run.denial.is_none_or(|denial| denial.is_denied()));
+        run.denial.and_then(|denial| denial.retry_after)
     };
     let bucket = TokenBucket::new(minute);
     let second = Duration::from_secs;
@@ -127,7 +127,8 @@ fn a_huge_charge_says_no_more_than_the_algorithm_itself() {
     let own = bucket.decide(&mut state, at, 1);
     let kernels = Kernels::of(&AnyAlgorithm::from(bucket)).expect("kernels");
     let reply = [i64::try_from(now).expect("a moment"), 0, (1 << 53) - 1, 0];
-    let (_, decision) = kernels.decision(Call::Take(1), &reply).expect("a reply");
+    let run = kernels.decided(Call::Take(1), 1, &reply);
+    let decision = run.expect("a reply").decisions[0];
     assert!(
         decision.is_denied() && decision.retry_after <= own.retry_after,
         "{decision:?}, {own:?}"

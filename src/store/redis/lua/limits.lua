@@ -2,10 +2,12 @@
 -- (buckets, GCRA), cells (windows, grids, windows of a calendar) or a log.
 --
 -- KEYS: the key of each call. Its name ends with the layout of its value: whatever has the same layout shares it.
--- ARGV: packed doubles of each call, or of all if they are alike: the operation, then of each limit twelve: its kind, the
---   `cost`, when a cost that is given back was `taken`, and its settings.
+-- ARGV: how often each call is made, as packed doubles, or nothing if that is once. Then packed doubles of each call, or
+--   of all if they are alike: the operation, then of each limit twelve: its kind, the `cost`, when a cost that is given
+--   back was `taken`, and its settings.
 -- Reply: of each call the time of its key, then for each limit 1 or 0, whether it has room for the cost, and what is
---   used of it: before a take, and after any other change. Or only a negative number: the value cannot be read.
+--   used of it: before a take, and after any other change. Of a call that is made more often, and at last is denied, also
+--   how often it was admitted, and the same once more. Or only a negative number: the value cannot be read.
 --
 -- A value is packed doubles: the time of the last write, how far the time of the key is ahead of the server's, and what
 -- is used of each limit, in units and as of that write. It does not say what the limit is. The time of a key goes on
@@ -296,9 +298,31 @@ local function write(key)
     call('PSETEX', key, min(ceil((unused_at - now) / 1000) + LINGER, MAX_TTL), value)
 end
 
+local function admits_all()
+    for part = 1, #limits do
+        local limit = limits[part]
+        if not limit.is.admits(limit, limit.own or state, limit.at) then return false end
+    end
+    return true
+end
+-- Adds what is used of each limit to a reply. Returns its size, and whether all have room.
+local function tell(reply, size)
+    local is_admitted = true
+    for part = 1, #limits do
+        local limit = limits[part]
+        local kind, own, at = limit.is, limit.own or state, limit.at
+        local admits = kind.admits(limit, own, at)
+        is_admitted = is_admitted and admits
+        reply[size + 1] = admits and 1 or 0
+        size = kind.tell(limit, own, at, reply, size + 1)
+    end
+    return size, is_admitted
+end
+
+local counts = { numbers_of('<' .. rep('d', #ARGV[1] / 8), ARGV[1]) }
 local replies, text = {}, nil
 for index, key in ipairs(KEYS) do
-    local own_text = ARGV[index] or ARGV[1]
+    local own_text = ARGV[index + 1] or ARGV[2]
     if own_text ~= text then
         text = own_text
         decode(text)
@@ -307,22 +331,28 @@ for index, key in ipairs(KEYS) do
     if failure then
         replies[index] = { failure }
     else
-        -- Most replies have four numbers.
-        local reply, size, is_admitted = { now, 0, 0, 0 }, 1, true
-        for part = 1, #limits do
-            local limit = limits[part]
-            local kind, own, at = limit.is, limit.own or state, limit.at
-            if op == REFUND then kind.refund(limit, own, at) end
-            if op == CHARGE then kind.charge(limit, own, at) end
-            local admits = kind.admits(limit, own, at)
-            is_admitted = is_admitted and admits
-            reply[size + 1] = admits and 1 or 0
-            size = kind.tell(limit, own, at, reply, size + 1)
-        end
-        if op == TAKE and is_admitted then
+        if op == REFUND or op == CHARGE then
             for part = 1, #limits do
                 local limit = limits[part]
-                limit.is.take(limit, limit.own or state, limit.at)
+                local change = op == REFUND and limit.is.refund or limit.is.charge
+                change(limit, limit.own or state, limit.at)
+            end
+        end
+        -- Most replies have four numbers.
+        local reply = { now, 0, 0, 0 }
+        local size, is_admitted = tell(reply, 1)
+        if op == TAKE and is_admitted then
+            local count, taken = ARGV[1] ~= '' and counts[index] or 1, 0
+            repeat
+                for part = 1, #limits do
+                    local limit = limits[part]
+                    limit.is.take(limit, limit.own or state, limit.at)
+                end
+                taken = taken + 1
+            until taken == count or not admits_all()
+            if taken < count then
+                reply[size + 1] = taken
+                tell(reply, size + 1)
             end
         end
         -- Otherwise the time of a key that was set back would begin there again with each denial.
