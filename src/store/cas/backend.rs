@@ -23,7 +23,7 @@ use crate::store::{
     deadline::Deadline,
     events::RemoteMetrics,
     quotas::{QuotaPerKey, UnderQuota, under_in_store},
-    remote::{BreakerCounts, RemoteKey, StoreLimiter, key_name, runtime},
+    remote::{BreakerCounts, RemoteKey, StoreLimiter, key_name, own_runtime, runtime},
 };
 use crate::sync::Ordering;
 
@@ -227,7 +227,9 @@ impl<S: CasStore, A: Algorithm> Inner<S, A> {
         let too_many = |_| StoreError::not_sent(format!("{}: too many calls are queued", S::NAME));
         if let Some(place) = place.map_err(too_many)? {
             let inner = Arc::clone(self);
-            runtime.spawn(Driver { inner, place }.run());
+            let is_apart = self.has_own_thread && !matches!(place.lane, Lane::Key(_));
+            let own = if is_apart { own_runtime() } else { None };
+            own.unwrap_or(runtime).spawn(Driver { inner, place }.run());
         }
         RemoteMetrics(S::NAME).call_queued();
         Ok(Sent::Queued(Deadline::new(deadline), reply_rx))

@@ -28,6 +28,8 @@ pub(super) struct Inner<S: CasStore, A: Algorithm> {
     /// The start of the names of its keys.
     pub(super) name_prefix: String,
     pub(super) deny_cache: Option<DenyCache>,
+    /// Whether programs run on a thread of this crate.
+    pub(super) has_own_thread: bool,
 }
 
 impl<S: CasStore, A: Algorithm> Inner<S, A> {

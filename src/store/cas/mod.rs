@@ -22,8 +22,8 @@
 //! key that many machines use at the same time a [deadline](CasBuilder::deadline) of some round trips per
 //! machine.
 //!
-//! A denial is confirmed by a read, and writes nothing. It is then repeated without asking the store
-//! until it ends, as [`CasBuilder::without_deny_cache`] describes.
+//! A denial is confirmed by a read, and writes nothing. It answers all calls that have queued for it, and is then
+//! repeated without asking the store until it ends, as [`CasBuilder::without_deny_cache`] describes.
 //!
 //! # Failure
 //!

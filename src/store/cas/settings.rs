@@ -13,6 +13,8 @@ pub struct Settings {
     /// Of how many keys the last record is kept.
     pub(in crate::store) cached_keys: usize,
     pub(in crate::store) caches_denials: bool,
+    /// Whether programs run on a thread of this crate: other machines wait for what they lock.
+    pub(in crate::store) has_own_thread: bool,
     pub(in crate::store) breakers: Arc<Breakers>,
 }
 
@@ -24,6 +26,7 @@ impl Settings {
             deadline: Duration::from_millis(100),
             cached_keys: 10_000,
             caches_denials: true,
+            has_own_thread: false,
             breakers: Arc::new(Breakers::new(store, BreakerConfig::default(), false)),
         }
     }

@@ -49,8 +49,9 @@
 //!
 //! # Speed
 //!
-//! Calls in flight at the same time share a script call. A single call costs hardly more than a
-//! minimal script. `cargo run --release -p compare -- redis` compares both on your machine.
+//! Calls in flight at the same time share a script call, and those that repeat one on the same key are one step of it. A
+//! single call costs hardly more than a minimal script. `cargo run --release -p compare -- redis` compares both on your
+//! machine.
 //!
 //! # Numbers
 //!

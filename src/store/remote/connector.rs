@@ -5,7 +5,7 @@
 
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
-use tokio::sync::Notify;
+use tokio::{runtime::Handle, sync::Notify};
 
 use super::task::{catch_panic, runtime};
 use crate::clock::{Clock, MonotonicClock, Tick};
@@ -26,6 +26,11 @@ pub(crate) trait Connect: Send + Sync + 'static {
 
     /// How long an attempt may take.
     fn timeout(&self) -> Duration;
+
+    /// Where it connects.
+    fn runtime(&self) -> Result<Handle, StoreError> {
+        runtime(Self::STORE)
+    }
 
     fn connect(&self) -> impl Future<Output = Result<Self::Connection, StoreError>> + Send;
 }
@@ -167,7 +172,7 @@ impl<C: Connect> Connector<C> {
         drop(unusable);
         if let Some(task) = task {
             // A runtime that shuts down drops the task at once, which locks the state.
-            runtime(C::STORE)?.spawn(task.run());
+            self.connect.runtime()?.spawn(task.run());
             if picked.is_none() && lock(&self.state).dropped == Some(attempt) {
                 // The call would start one attempt after the other, without a pause.
                 let text = format!("{}: the runtime of the call shuts down", C::STORE);

@@ -5,10 +5,12 @@ use std::{
     future::{Future, poll_fn},
     panic::{AssertUnwindSafe, catch_unwind},
     pin::{Pin, pin},
+    sync::OnceLock,
     task::Poll,
+    thread,
 };
 
-use tokio::runtime::Handle;
+use tokio::runtime::{Builder, Handle};
 
 use crate::error::StoreError;
 
@@ -16,6 +18,20 @@ use crate::error::StoreError;
 pub(crate) fn runtime(store: &str) -> Result<Handle, StoreError> {
     let outside = |_| StoreError::new(format!("{store}: called outside of a tokio runtime"), false);
     Handle::try_current().map_err(outside)
+}
+
+/// A runtime on a thread of its own, for what other machines wait for: in the runtime of the callers it would wait for
+/// all tasks that these have to run. Without a thread it is that of the caller.
+pub(crate) fn own_runtime() -> Option<Handle> {
+    static RUNTIME: OnceLock<Option<Handle>> = OnceLock::new();
+    let start = || {
+        let runtime = Builder::new_current_thread().enable_all().build().ok()?;
+        let handle = runtime.handle().clone();
+        let thread = thread::Builder::new().name("tower-throttle-store".to_owned());
+        let run = move || runtime.block_on(std::future::pending::<()>());
+        thread.spawn(run).ok().map(|_| handle)
+    };
+    RUNTIME.get_or_init(start).clone()
 }
 
 /// Runs `future`, a call to `store`. Returns a permanent error if it panics: a panic is a bug or a

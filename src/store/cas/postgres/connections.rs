@@ -2,7 +2,7 @@
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use tokio::sync::Semaphore;
+use tokio::{runtime::Handle, sync::Semaphore};
 use tokio_postgres::{
     Client, Config, Error, NoTls, Socket,
     tls::{MakeTlsConnect, TlsConnect},
@@ -14,7 +14,7 @@ use super::{
     pool::{Pool, Statements},
 };
 use crate::error::{ConfigError, StoreError};
-use crate::store::remote::{Connect, Connector, Pick};
+use crate::store::remote::{Connect, Connector, Pick, own_runtime, runtime};
 
 const DEFAULT_SIZE: usize = 4;
 /// If every connection has so many calls in flight, another one is made.
@@ -22,8 +22,9 @@ const CALLS_PER_CONNECTION: usize = 4;
 /// A statement that waits for the lock of a row delays all behind it. A caller waits no longer anyway.
 const SETTINGS: &str = "SET lock_timeout = '100ms'";
 
-/// A few connections that all calls share: the [`Pool`] of this crate. One transaction runs at a time, on a
-/// connection that no other call gets meanwhile.
+/// A few connections that all calls share, and one for transactions: the [`Pool`] of this crate. One transaction runs at
+/// a time. A thread of this crate serves its connection, so that a runtime that is busy does not hold its locks for
+/// longer.
 ///
 /// The first call makes the first connection. More are made, up to the [size](Self::size), if calls
 /// are in flight on all that there are. Calls on one connection are pipelined: none waits for the
@@ -31,6 +32,8 @@ const SETTINGS: &str = "SET lock_timeout = '100ms'";
 #[derive(Clone)]
 pub struct Connections {
     connector: Arc<Connector<Settings>>,
+    /// The connection of transactions.
+    exclusive: Arc<Connector<Settings>>,
     /// Of the only transaction.
     transaction: Arc<Semaphore>,
     size: usize,
@@ -41,6 +44,7 @@ pub struct Connections {
 struct Settings {
     server: Arc<dyn Server>,
     set_lock_timeout: bool,
+    is_exclusive: bool,
 }
 
 impl Connections {
@@ -96,11 +100,12 @@ impl Connections {
         let settings = Settings {
             server: Arc::new(TlsServer { config, tls }),
             set_lock_timeout: true,
+            is_exclusive: false,
         };
         Self::from_settings(settings, DEFAULT_SIZE)
     }
 
-    /// At most `count` connections. The default is 4. If it is 1, a transaction has another one.
+    /// At most `count` connections, and the one for transactions. The default is 4.
     ///
     /// # Errors
     /// If `count` is not 1 to 64.
@@ -146,8 +151,13 @@ impl Connections {
     }
 
     fn from_settings(settings: Settings, size: usize) -> Self {
+        let exclusive = Settings {
+            is_exclusive: true,
+            ..settings.clone()
+        };
         Self {
             connector: Connector::new(settings, Vec::new()),
+            exclusive: Connector::new(exclusive, Vec::new()),
             transaction: Arc::new(Semaphore::new(1)),
             size,
         }
@@ -167,8 +177,7 @@ impl Pool for Connections {
         let closed = |error| StoreError::new(format!("PostgreSQL: {error}"), true);
         let turn = Arc::clone(&self.transaction).acquire_owned().await;
         let permit = turn.map_err(closed)?;
-        let pick = |links: &mut Vec<_>| pick_exclusive(links, self.size);
-        let client = self.connector.get(pick).await?;
+        let client = self.exclusive.get(|links| pick(links, 1)).await?;
         Ok(client.exclusive(permit))
     }
 
@@ -185,27 +194,16 @@ impl Pool for Connections {
     }
 }
 
-/// The connection with the fewest calls in flight, which no transaction uses.
+/// The connection with the fewest calls in flight.
 fn pick(links: &mut Vec<Arc<Link>>, size: usize) -> Pick<PooledClient, Arc<Link>> {
     let unusable = remove_unusable(links);
-    let shared = links.iter().filter(|link| !link.is_exclusive());
-    let least = shared.min_by_key(|link| link.in_flight());
+    let least = links.iter().min_by_key(|link| link.in_flight());
     let is_busy = least.is_none_or(|link| link.in_flight() >= CALLS_PER_CONNECTION);
     Pick {
         picked: least.map(PooledClient::new),
-        // One more if the only one is taken.
-        wants_another: is_busy && links.len() < size || least.is_none(),
+        wants_another: is_busy && links.len() < size,
         unusable,
     }
-}
-
-/// The same for a transaction: what was sent before ends first, and nothing is sent after it.
-fn pick_exclusive(links: &mut Vec<Arc<Link>>, size: usize) -> Pick<PooledClient, Arc<Link>> {
-    let pick = pick(links, size);
-    if let Some(client) = &pick.picked {
-        client.link().set_exclusive(true);
-    }
-    pick
 }
 
 /// Removes the connections that broke. Does not allocate if there are none.
@@ -231,6 +229,15 @@ impl Connect for Settings {
 
     fn timeout(&self) -> Duration {
         Duration::from_secs(2)
+    }
+
+    fn runtime(&self) -> Result<Handle, StoreError> {
+        let own = if self.is_exclusive {
+            own_runtime()
+        } else {
+            None
+        };
+        own.map_or_else(|| runtime(Self::STORE), Ok)
     }
 
     async fn connect(&self) -> Result<Arc<Link>, StoreError> {

@@ -31,8 +31,6 @@ pub(super) struct Link {
     /// When the last reply came, in nanoseconds.
     replied_at: AtomicU64,
     given_up: AtomicBool,
-    /// A transaction has it.
-    is_exclusive: AtomicBool,
 }
 
 impl Link {
@@ -44,7 +42,6 @@ impl Link {
             unanswered: AtomicUsize::new(0),
             replied_at: AtomicU64::new(MonotonicClock.now().as_nanos()),
             given_up: AtomicBool::new(false),
-            is_exclusive: AtomicBool::new(false),
         })
     }
 
@@ -54,14 +51,6 @@ impl Link {
 
     pub(super) fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn is_exclusive(&self) -> bool {
-        self.is_exclusive.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn set_exclusive(&self, is_exclusive: bool) {
-        self.is_exclusive.store(is_exclusive, Ordering::Relaxed);
     }
 
     fn count_reply(&self, usable: bool) {
@@ -87,8 +76,8 @@ impl Link {
 pub struct PooledClient {
     link: Arc<Link>,
     replied: bool,
-    /// Of a transaction. It is given back after the connection.
-    permit: Option<OwnedSemaphorePermit>,
+    /// Of a transaction.
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl PooledClient {
@@ -97,12 +86,12 @@ impl PooledClient {
         Self {
             link: Arc::clone(link),
             replied: false,
-            permit: None,
+            _permit: None,
         }
     }
 
     pub(super) fn exclusive(mut self, permit: OwnedSemaphorePermit) -> Self {
-        self.permit = Some(permit);
+        self._permit = Some(permit);
         self
     }
 
@@ -121,10 +110,6 @@ impl Drop for PooledClient {
         self.link.in_flight.fetch_sub(1, Ordering::Relaxed);
         if !self.replied {
             self.link.count_silence();
-        }
-        if self.permit.is_some() {
-            // What was sent is executed before what comes after it, also the end of a transaction that was dropped.
-            self.link.set_exclusive(false);
         }
     }
 }

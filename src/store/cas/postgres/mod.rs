@@ -19,9 +19,10 @@
 //! # Isolation
 //! Each statement is a transaction of its own. Any isolation level works; `READ COMMITTED`, the
 //! default, has the fewest conflicts. The batch of a fleet, and decisions on keys that other machines use
-//! at once, are a transaction on a connection that no other call uses meanwhile. It locks its rows in the order of
-//! their keys, each once for all calls of this machine. So machines take turns, and none works in vain. A machine that
-//! stops in the middle holds its locks for a second at most.
+//! at once, are a transaction on a connection that no other call uses meanwhile. A thread of this crate serves it, and
+//! decides on these keys: a machine whose runtime is overloaded does not hold its locks for longer. A transaction locks
+//! its rows in the order of their keys, each once for all calls of this machine. So machines take turns, and none works
+//! in vain. A machine that stops in the middle holds its locks for a second at most.
 
 mod connections;
 mod error;

@@ -11,7 +11,7 @@ use super::{
     sweeper::{BATCH, Sweeper, Sweeps},
 };
 use crate::error::{ConfigError, StoreError, expect_valid};
-use crate::store::cas::{CasStore, Loaded, Program, Runs, Swapped, Value, Version};
+use crate::store::cas::{CasStore, Loaded, Program, Runs, Settings, Swapped, Value, Version};
 
 const DEFAULT_TABLE: &str = "tower_throttle";
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(30);
@@ -212,6 +212,14 @@ impl<P: Pool> CasStore for PostgreSql<P> {
     } else {
         Runs::None
     };
+
+    /// A machine whose runtime is busy must not hold its locks for longer.
+    fn settings(&self) -> Settings {
+        Settings {
+            has_own_thread: P::IS_EXCLUSIVE,
+            ..Settings::new(Self::NAME)
+        }
+    }
 
     async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
         self.sweeper.start(&self.calls);
