@@ -164,7 +164,7 @@ impl<S: CasStore, A: Algorithm> Program for Calls<S, A> {
         let calls: Vec<_> = self.own.iter().chain(&executed.joined).collect();
         let now = MonotonicClock.now();
         let (mut writes, mut sent) = (Vec::new(), Vec::new());
-        let mut decided = Decided::new(vec![Err(shared.deadline_exceeded()); calls.len()]);
+        let (mut results, mut swaps) = (vec![None; calls.len()], Vec::new());
         let keys = by_key(calls.iter().copied()).into_iter().zip(values);
         for (index, ((key, mut places), loaded)) in keys.enumerate() {
             places.retain(|place| calls[*place].is_wanted(now));
@@ -184,7 +184,7 @@ impl<S: CasStore, A: Algorithm> Program for Calls<S, A> {
                 Ok(planned) => planned,
                 Err(error) => {
                     for place in places {
-                        decided.results[place] = Err(error.clone());
+                        results[place] = Some(Err(error.clone()));
                     }
                     continue;
                 }
@@ -197,12 +197,17 @@ impl<S: CasStore, A: Algorithm> Program for Calls<S, A> {
                 writes.push(Write::new(index, value, ttl));
             }
             for (place, decision) in places.into_iter().zip(decisions.1) {
-                decided.results[place] = Ok(decision.into());
+                results[place] = Some(Ok(decision.into()));
             }
-            decided.swaps.push((Arc::clone(key), [before, after]));
+            swaps.push((Arc::clone(key), [before, after]));
         }
         executed.sent = sent;
-        (writes, decided)
+        let too_late = || Err(shared.deadline_exceeded());
+        let results = results
+            .into_iter()
+            .map(|result| result.unwrap_or_else(too_late));
+        let results = results.collect();
+        (writes, Decided { results, swaps })
     }
 
     #[cfg(feature = "redis")]

@@ -147,7 +147,7 @@ impl<S: CasStore, A: Algorithm> Scripted<Decided> for Calls<S, A> {
     /// Each call has a result of its own, unless all have failed.
     fn parse(&self, sent: Vec<Sent>) -> Result<Decided, StoreError> {
         let all_failed = sent.iter().all(|(_, reply)| reply.is_err());
-        let mut results = vec![Err(unexpected()); self.len()];
+        let mut results = vec![None; self.len()];
         for (parts, reply) in sent {
             if let (true, Err(error)) = (all_failed, &reply) {
                 return Err(error.clone());
@@ -163,18 +163,21 @@ impl<S: CasStore, A: Algorithm> Scripted<Decided> for Calls<S, A> {
                 match told {
                     Ok(told) => {
                         for (place, told) in run.iter().zip(told) {
-                            results[*place] = Ok(told);
+                            results[*place] = Some(Ok(told));
                         }
                     }
                     Err(error) => {
                         for place in run {
-                            results[*place] = Err(error.clone());
+                            results[*place] = Some(Err(error.clone()));
                         }
                     }
                 }
             }
         }
-        Ok(Decided::new(results))
+        let results = results
+            .into_iter()
+            .map(|result| result.unwrap_or_else(|| Err(unexpected())));
+        Ok(Decided::new(results.collect()))
     }
 }
 
