@@ -40,7 +40,8 @@ pub struct Decision {
     pub retry_after: Option<Duration>,
     /// After how long the whole limit is available again, provided that no other request arrives.
     pub reset_after: Duration,
-    /// The index of the limit that the figures describe. Always 0 if there is only one limit.
+    /// The index of the limit that the figures describe, counted through all limits of a layer. Always 0 if there is only
+    /// one limit.
     pub policy: usize,
     pub(crate) remaining: Remaining,
     pub(crate) taken: Taken,

@@ -1,12 +1,12 @@
 //! Limits by two keys in one layer.
 
-use axum::{Router, body::Body, extract::Request, routing::get};
+use axum::{Extension, Router, body::Body, extract::Request, routing::get};
 use http::StatusCode;
 use tokio_test::{assert_pending, assert_ready, task};
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn, util::BoxCloneService};
 use tower_throttle::{
-    AsError, ClientIp, ConcurrencyLimitLayer, FixedWindow, Global, Headers, LeakyBucket, Quota,
-    RateLimitLayer, RateLimited, StoreError, TokenBucket,
+    AsError, ClientIp, ConcurrencyLimitLayer, Decision, FixedWindow, Global, Headers, LeakyBucket,
+    Quota, RateLimitLayer, RateLimited, StoreError, TokenBucket,
     key::{PeerAddr, Priority},
     layer::OnStoreError,
     store::{Op, Receipt},
@@ -270,6 +270,35 @@ async fn a_request_that_both_limits_deny_is_counted_by_both_and_told_the_stricte
     let error = service.oneshot(1).await.unwrap_err();
     let limited = error.downcast_ref::<RateLimited>().unwrap();
     assert_eq!(limited.policy(), Some("default-2"));
+}
+
+/// Limits of tuples, and layers in layers, are counted in their order.
+///
+/// Shows promise 53.
+#[tokio::test]
+async fn a_decision_says_by_its_index_which_of_all_limits_has_made_it() {
+    for (strictest, name) in ["pair-1", "pair-2", "third", "fourth"].iter().enumerate() {
+        let quota = |at| window(if at == strictest { 1 } else { 9 });
+        let layer = RateLimitLayer::new(Global, (quota(0), quota(1)))
+            .name("pair")
+            .and(RateLimitLayer::new(Global, quota(2)).name("third"))
+            .and(RateLimitLayer::new(Global, quota(3)).name("fourth"))
+            .share_decision()
+            .headers(Headers::Draft11);
+        let index = async |Extension(decision): Extension<Decision>| decision.policy.to_string();
+        let app = Router::new().route("/", get(index)).layer(layer);
+        let admitted = app.clone().oneshot(from(1)).await.unwrap();
+        let told = admitted.headers()["ratelimit"].to_str().unwrap();
+        assert!(told.starts_with(&format!("\"{name}\";r=0")), "{told}");
+        let body = axum::body::to_bytes(admitted.into_body(), 9).await.unwrap();
+        assert_eq!(body, strictest.to_string());
+        let denied = app.oneshot(from(1)).await.unwrap();
+        let limited = denied.extensions().get::<RateLimited>().unwrap();
+        assert_eq!(limited.policy(), Some(*name));
+        assert_eq!(limited.decision().unwrap().policy, strictest);
+        let told = denied.headers()["ratelimit"].to_str().unwrap();
+        assert!(told.starts_with(&format!("\"{name}\";r=0")), "{told}");
+    }
 }
 
 mod on_servers {
