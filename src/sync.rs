@@ -13,7 +13,7 @@ pub(crate) use std::sync::{
 #[cfg(all(test, tower_throttle_loom))]
 pub(crate) use loom::sync::{
     Mutex, MutexGuard,
-    atomic::{AtomicBool, AtomicU64, Ordering, fence},
+    atomic::{AtomicU64, Ordering},
 };
 #[cfg(all(test, tower_throttle_loom))]
 pub(crate) use std::sync::{PoisonError, TryLockError};
