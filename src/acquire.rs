@@ -304,7 +304,7 @@ impl<T: OneKey> Drop for RefundGuard<'_, T> {
 #[cfg(all(test, not(tower_throttle_loom)))]
 mod tests {
     use super::*;
-    use crate::algorithm::{Algorithm, FixedWindow, LeakyBucket};
+    use crate::algorithm::{Algorithm, FixedWindow, IntoAlgorithm, LeakyBucket};
     use crate::quota::Quota;
 
     fn at(ms: u64) -> Tick {
@@ -340,7 +340,7 @@ mod tests {
     #[test]
     fn a_call_that_leaves_a_set_gives_back_what_has_no_turn() {
         let line = LeakyBucket::new(Quota::per_second(1).burst(1));
-        let set = (line, FixedWindow::new(Quota::per_minute(10)));
+        let set = (line, FixedWindow::new(Quota::per_minute(10))).into_algorithm();
         let mut state = set.fresh(at(0));
         for _ in 0..2 {
             let decision = algorithm::reserve(&set, &mut state, at(0), 1, Duration::MAX);
@@ -349,6 +349,6 @@ mod tests {
         let turns = state.0;
         cancel(&set, &mut state, (at(0), at(1_000)), at(900), 1);
         assert_eq!(state.0, turns);
-        assert_eq!(set.1.peek(&state.1, at(900), 0).remaining(), 9);
+        assert_eq!(set.parts().1.peek(&state.1, at(900), 0).remaining(), 9);
     }
 }

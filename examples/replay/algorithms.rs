@@ -3,7 +3,7 @@
 use tower_throttle::{
     ConfigError, FixedWindow, LeakyBucket, Lockout, Quota, SlidingGrid, SlidingLog, SlidingWindow,
     TokenBucket, WarmUp,
-    algorithm::{Algorithm, AnyAlgorithm},
+    algorithm::{Algorithm, AnyAlgorithm, IntoAlgorithm},
 };
 
 use crate::fields::{Fields, required};
@@ -171,7 +171,7 @@ pub(crate) fn gcra_quota(quota: Quota, _unit: u32) -> Result<Quota, ConfigError>
     Ok(quota)
 }
 
-fn built(algorithm: Result<impl Into<AnyAlgorithm>, ConfigError>) -> Result<AnyAlgorithm, String> {
+fn built(algorithm: Result<impl IntoAlgorithm, ConfigError>) -> Result<AnyAlgorithm, String> {
     algorithm
         .map(AnyAlgorithm::new)
         .map_err(|error| error.to_string())

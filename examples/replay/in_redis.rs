@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tower_throttle::{
-    Decision, Verdict,
+    Decision, Lockout, Verdict, WarmUp,
     algorithm::{Algorithm, AnyAlgorithm},
     clock::Tick,
     store::{
@@ -281,7 +281,8 @@ impl Drop for InRedis {
 }
 
 fn limiter(redis: &Redis, policy: &Policy) -> Result<Cas<Redis, AnyAlgorithm>, String> {
-    if let AnyAlgorithm::WarmUp(_) | AnyAlgorithm::Lockout(_) = policy.algorithm {
+    let algorithm = &policy.algorithm;
+    if algorithm.get::<WarmUp>().is_some() || algorithm.get::<Lockout>().is_some() {
         return Err(
             "in Redis: no script decides this algorithm, and only scripts have another clock"
                 .into(),

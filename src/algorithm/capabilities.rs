@@ -5,11 +5,11 @@
 /// The default is right for an algorithm of your own: one limit without turns, which runs on a copy of the state.
 ///
 /// ```
-/// use tower_throttle::algorithm::{Algorithm, Capabilities};
+/// use tower_throttle::algorithm::{Algorithm, Capabilities, IntoAlgorithm};
 /// use tower_throttle::{FixedWindow, Quota, TokenBucket};
 ///
 /// let both = (TokenBucket::new(Quota::per_second(10)), FixedWindow::new(Quota::per_day(1_000)));
-/// let facts = both.capabilities();
+/// let facts = both.into_algorithm().capabilities();
 /// assert_eq!((facts.limits, facts.books_turns), (2, true));
 /// assert!(Capabilities::default().is_user_code);
 /// ```

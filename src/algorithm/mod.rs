@@ -108,7 +108,7 @@ pub use self::{
     any::{AnyAlgorithm, AnyState},
     calendar_window::CalendarWindow,
     capabilities::Capabilities,
-    combined::{All, IntoAlgorithm},
+    combined::{All, IntoAlgorithm, Parts},
     fields::{
         Fields, layout_of_settings, settings_from_bytes, settings_to_bytes, state_from_bytes,
         state_to_bytes,
@@ -364,10 +364,11 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
     /// The quotas of all its limits, in the order in which [`Decision::policy`] counts them.
     ///
     /// ```
-    /// use tower_throttle::algorithm::Algorithm;
+    /// use tower_throttle::algorithm::{Algorithm, IntoAlgorithm};
     /// use tower_throttle::{FixedWindow, Quota, TokenBucket};
     ///
     /// let both = (TokenBucket::new(Quota::per_second(10)), FixedWindow::new(Quota::per_day(1_000)));
+    /// let both = both.into_algorithm();
     /// assert_eq!(both.quotas(), [Quota::per_second(10), Quota::per_day(1_000)]);
     /// ```
     fn quotas(&self) -> Vec<Quota> {
@@ -378,10 +379,11 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
     /// [`quotas`](Self::quotas).
     ///
     /// ```
-    /// use tower_throttle::algorithm::Algorithm;
+    /// use tower_throttle::algorithm::{Algorithm, IntoAlgorithm};
     /// use tower_throttle::{FixedWindow, Quota, TokenBucket, clock::Tick};
     ///
     /// let both = (TokenBucket::new(Quota::per_second(10)), FixedWindow::new(Quota::per_day(1_000)));
+    /// let both = both.into_algorithm();
     /// let day = both.peek_part(&both.fresh(Tick::ZERO), Tick::ZERO, 1, 1);
     /// assert_eq!(day.remaining(), 1_000);
     /// ```

@@ -15,7 +15,7 @@ use super::preview::{Preview, all, preview};
 use super::signals::Gauges;
 use super::state::{Shared, State};
 use super::{Counts, KeyPair, LimitLayer, Limiting};
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, IntoAlgorithm};
 use crate::backend::{Backend, Bans, IntoBackend, Op};
 use crate::clock::Clock;
 use crate::decision::Decision;
@@ -461,10 +461,10 @@ impl<K, A: Algorithm, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
     /// ```
     /// use tower_throttle::{AnyAlgorithm, FixedWindow, Global, Quota, RateLimitLayer, TokenBucket};
     ///
-    /// let configured = AnyAlgorithm::from(TokenBucket::new(Quota::per_second(10)));
+    /// let configured = AnyAlgorithm::new(TokenBucket::new(Quota::per_second(10)));
     /// let layer = RateLimitLayer::new(Global, configured);
     /// let handle = layer.handle();
-    /// handle.set_algorithm(FixedWindow::new(Quota::per_day(200)))?;
+    /// handle.set_algorithm(AnyAlgorithm::new(FixedWindow::new(Quota::per_day(200))))?;
     /// assert_eq!(handle.peek_now(&(), 0).remaining(), 200);
     /// # Ok::<(), tower_throttle::ConfigError>(())
     /// ```
@@ -472,8 +472,10 @@ impl<K, A: Algorithm, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
     /// # Errors
     /// If the states of `algorithm` take more words than those of the first algorithm; see
     /// [`Local::set_algorithm`].
-    pub fn set_algorithm(&self, algorithm: impl Into<A>) -> Result<(), ConfigError> {
-        let algorithm = algorithm.into();
+    pub fn set_algorithm(
+        &self,
+        algorithm: impl IntoAlgorithm<Algorithm = A>,
+    ) -> Result<(), ConfigError> {
         self.change(|limiter| limiter.set_algorithm(algorithm))
     }
 

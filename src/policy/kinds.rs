@@ -30,18 +30,30 @@ const fn kind(name: &'static str, make: fn(Quota) -> Result<AnyAlgorithm, Config
 }
 
 pub(super) static KINDS: [Kind; 10] = [
-    kind("token_bucket", |quota| Ok(TokenBucket::new(quota).into())),
-    kind("leaky_bucket", |quota| Ok(LeakyBucket::new(quota).into())),
-    kind("fixed_window", |quota| Ok(FixedWindow::new(quota).into())),
+    kind("token_bucket", |quota| {
+        Ok(AnyAlgorithm::new(TokenBucket::new(quota)))
+    }),
+    kind("leaky_bucket", |quota| {
+        Ok(AnyAlgorithm::new(LeakyBucket::new(quota)))
+    }),
+    kind("fixed_window", |quota| {
+        Ok(AnyAlgorithm::new(FixedWindow::new(quota)))
+    }),
     kind("sliding_window", |quota| {
-        Ok(SlidingWindow::new(quota).into())
+        Ok(AnyAlgorithm::new(SlidingWindow::new(quota)))
     }),
-    kind("sliding_grid", |quota| Ok(SlidingGrid::new(quota).into())),
-    kind("sliding_log", |quota| Ok(SlidingLog::new(quota).into())),
+    kind("sliding_grid", |quota| {
+        Ok(AnyAlgorithm::new(SlidingGrid::new(quota)))
+    }),
+    kind("sliding_log", |quota| {
+        Ok(AnyAlgorithm::new(SlidingLog::new(quota)))
+    }),
     kind("warm_up", |quota| {
-        WarmUp::try_new(quota, Duration::from_nanos(1)).map(AnyAlgorithm::from)
+        WarmUp::try_new(quota, Duration::from_nanos(1)).map(AnyAlgorithm::new)
     }),
-    kind("lockout", |quota| Ok(Lockout::new(quota).into())),
+    kind("lockout", |quota| {
+        Ok(AnyAlgorithm::new(Lockout::new(quota)))
+    }),
     kind("gcra", gcra),
     Kind {
         name: "concurrency",
@@ -51,7 +63,7 @@ pub(super) static KINDS: [Kind; 10] = [
 
 #[cfg(feature = "governor")]
 fn gcra(quota: Quota) -> Result<AnyAlgorithm, ConfigError> {
-    crate::algorithm::Gcra::try_new(quota).map(AnyAlgorithm::from)
+    crate::algorithm::Gcra::try_new(quota).map(AnyAlgorithm::new)
 }
 
 #[cfg(not(feature = "governor"))]
@@ -64,7 +76,7 @@ const fn gcra(_: Quota) -> Result<AnyAlgorithm, ConfigError> {
 
 /// A fixed window that follows the calendar. A text calls it `fixed_window`.
 pub(super) static CALENDAR: Kind = kind("calendar_window", |quota| {
-    CalendarWindow::new(quota, "UTC").map(AnyAlgorithm::from)
+    CalendarWindow::new(quota, "UTC").map(AnyAlgorithm::new)
 });
 
 impl Kind {

@@ -7,11 +7,15 @@ use crate::backend::Bans;
 
 impl Bans for Lockout {}
 
-impl Bans for All<Lockout> {}
+impl Bans for All<Vec<Lockout>> {}
 
 impl<A: Algorithm> Bans for DenialLockout<A> {}
 
-impl<A: Bans, B: Algorithm> Bans for (A, B) {}
+impl<A: Bans, B: Algorithm> Bans for All<(A, B)> {}
+
+impl<A: Bans, B: Algorithm, C: Algorithm> Bans for All<(A, B, C)> {}
+
+impl<A: Bans, B: Algorithm, C: Algorithm, D: Algorithm> Bans for All<(A, B, C, D)> {}
 
 impl<A: Algorithm + Bans, C, S> Bans for Local<A, C, S> {}
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, IntoAlgorithm};
 use tower_throttle::clock::Tick;
 use tower_throttle::{All, FixedWindow, Quota, TokenBucket};
 
@@ -18,7 +18,8 @@ fn figures_are_those_of_the_limit_with_the_least_remaining_share() {
     let pair = (
         TokenBucket::new(Quota::per_second(2)),
         FixedWindow::new(Quota::per_day(1_000)),
-    );
+    )
+        .into_algorithm();
     let mut state = pair.fresh(at(0));
     let first = pair.decide(&mut state, at(0), 1);
     assert_eq!((first.policy, first.remaining()), (0, 1));
@@ -26,12 +27,12 @@ fn figures_are_those_of_the_limit_with_the_least_remaining_share() {
     assert_eq!((second.policy, second.limit, second.remaining()), (0, 2, 0));
     assert_eq!(second.reset_after, SECOND);
     // 400 of 1,000 left for the day is a smaller share than 1 of 2 left for the second.
-    pair.1.charge(&mut state.1, at(0), 598);
+    pair.parts().1.charge(&mut state.1, at(0), 598);
     let third = pair.decide(&mut state, at(1_000_000_000), 1);
     assert_eq!((third.policy, third.remaining()), (1, 399));
     assert_eq!(third.reset_after, Duration::from_secs(86_399));
     // A denial reports the limit to wait for.
-    pair.1.charge(&mut state.1, at(1_000_000_000), 399);
+    pair.parts().1.charge(&mut state.1, at(1_000_000_000), 399);
     let denied = pair.decide(&mut state, at(1_000_000_000), 1);
     assert!(denied.is_denied());
     assert_eq!((denied.policy, denied.limit), (1, 1_000));
@@ -60,7 +61,7 @@ fn policies_of_nested_lists_are_numbered_consecutively() {
     }
     let decision = nested.decide(&mut state, at(0), 1);
     assert_eq!((decision.policy, decision.limit), (3, 20));
-    let mixed = ((hour(50), hour(40)), (hour(30), hour(20)));
+    let mixed = ((hour(50), hour(40)), (hour(30), hour(20))).into_algorithm();
     let mut state = mixed.fresh(at(0));
     assert_eq!(mixed.decide(&mut state, at(0), 1).policy, 3);
 }

@@ -5,11 +5,13 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, DenialLockout, GiveBack, reserve};
+use tower_throttle::algorithm::{
+    Algorithm, AnyAlgorithm, Cost, DenialLockout, GiveBack, IntoAlgorithm, reserve,
+};
 use tower_throttle::clock::Tick;
 use tower_throttle::store::{Backend, Op, Receipt};
 use tower_throttle::testkit::Law;
-use tower_throttle::{Decision, FixedWindow, Local, Lockout, ManualClock, Quota, TokenBucket};
+use tower_throttle::{All, Decision, FixedWindow, Local, Lockout, ManualClock, Quota, TokenBucket};
 
 use crate::failures::{Blocks, Failures};
 use crate::random::{Random, seeds};
@@ -215,7 +217,7 @@ fn the_laws_hold_for_a_limit_under_a_lockout() {
         for subject in random_subjects(&mut random) {
             let lockout = lockout(blocks(subject.algorithm.quota(), &mut random));
             let limited = lockout.after_denials_of(subject.algorithm.clone());
-            let subject = subject.with(AnyAlgorithm::from(limited));
+            let subject = subject.with(AnyAlgorithm::new(limited));
             for law in laws {
                 assert_eq!(subject.check(law, seed), Ok(()), "seed {seed}: {subject:?}");
             }
@@ -258,17 +260,17 @@ impl<A: Algorithm> Key<A> {
 #[test]
 fn only_its_own_denials_count_in_a_tuple() {
     let window = FixedWindow::new(Quota::per_minute(1));
-    let mut key = Key::new((bucket(), window));
+    let mut key = Key::new((bucket(), window).into_algorithm());
     assert_eq!(key.ask([0]), [0]);
     // The window denies, the bucket would not.
     assert_eq!(key.ask([0; 10]), [60_000; 10]);
-    let alone = |state: &<(DenialLockout<TokenBucket>, FixedWindow) as Algorithm>::State| {
+    let alone = |state: &<All<(DenialLockout<TokenBucket>, FixedWindow)> as Algorithm>::State| {
         bucket().peek(&state.0, Tick::ZERO, 1).is_denied()
     };
     assert!(!alone(&key.state), "nothing was taken");
 
     let hour = FixedWindow::new(Quota::per_hour(100));
-    let mut key = Key::new((hour, bucket()));
+    let mut key = Key::new((hour, bucket()).into_algorithm());
     assert_eq!(key.ask([0; 5]), [0, 0, 500, 500, 60_000]);
     assert_eq!(key.ask([60_000; 4]), [0, 0, 500, 120_000]);
     let left = hour.peek(&key.state.0, at(60 * SECOND), 0).remaining();
@@ -315,7 +317,7 @@ fn forgiveness_frees_the_denials_only_if_that_is_set_and_ends_no_block() {
 #[test]
 fn a_ban_and_a_reset_act_on_the_block() {
     let clock = ManualClock::new();
-    let local = Local::new(AnyAlgorithm::from(bucket())).with_clock(clock.clone());
+    let local = Local::new(AnyAlgorithm::new(bucket())).with_clock(clock.clone());
     let _ = at_once(local.apply("ann", Op::Ban(Duration::from_secs(7))));
     assert_eq!(
         local.check("ann", 1).retry_after,

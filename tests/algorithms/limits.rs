@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, reserve};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, IntoAlgorithm, reserve};
 use tower_throttle::clock::Tick;
 use tower_throttle::{
     Decision, FixedWindow, LeakyBucket, Limiter, ManualClock, Quota, SlidingGrid, SlidingLog,
@@ -22,7 +22,7 @@ fn at_once<F: Future>(future: F) -> Option<F::Output> {
     }
 }
 
-fn limiter<A: Algorithm>(algorithm: A) -> (Limiter<A, ManualClock>, ManualClock) {
+fn limiter<I: IntoAlgorithm>(algorithm: I) -> (Limiter<I::Algorithm, ManualClock>, ManualClock) {
     let clock = ManualClock::new();
     (Limiter::new(algorithm).with_clock(clock.clone()), clock)
 }

@@ -211,7 +211,7 @@ fn settings_that_have_no_meaning_are_refused() {
 /// Shows promise 190.
 #[test]
 fn a_lockout_of_any_kind_forgives_and_bans() {
-    let any = AnyAlgorithm::from(lockout().clear_on_success());
+    let any = AnyAlgorithm::new(lockout().clear_on_success());
     let clock = ManualClock::new();
     let local = Local::new((any, TokenBucket::new(Quota::per_second(9)))).with_clock(clock);
     for _ in 0..4 {

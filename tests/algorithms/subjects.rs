@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::AnyAlgorithm;
+use tower_throttle::algorithm::{AnyAlgorithm, IntoAlgorithm};
 use tower_throttle::testkit::random_quota;
 pub(crate) use tower_throttle::testkit::{Promise, Subject};
 use tower_throttle::{
@@ -17,8 +17,8 @@ pub(crate) fn quota(limit: u64, period: u64) -> Quota {
 }
 
 /// One under test.
-fn subject(name: &'static str, algorithm: impl Into<AnyAlgorithm>, promise: Promise) -> Subject {
-    Subject::new(name, algorithm.into(), promise)
+fn subject(name: &'static str, algorithm: impl IntoAlgorithm, promise: Promise) -> Subject {
+    Subject::new(name, AnyAlgorithm::new(algorithm), promise)
 }
 
 /// One of each algorithm, for a quota and a burst.

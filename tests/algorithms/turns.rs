@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, IntoAlgorithm};
 use tower_throttle::clock::Tick;
 use tower_throttle::{
     FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
@@ -56,7 +56,7 @@ fn a_line_that_asks_at_whole_nanoseconds_loses_no_fraction() {
         check(&LeakyBucket::new(quota), limit);
         check(&AnyAlgorithm::new(TokenBucket::new(quota)), limit);
         let slower = TokenBucket::new(Quota::per_second(1_000));
-        check(&(TokenBucket::new(quota), slower), limit);
+        check(&(TokenBucket::new(quota), slower).into_algorithm(), limit);
     }
 }
 
@@ -133,7 +133,7 @@ fn no_algorithm_expects_too_long_a_wait() {
     check(&SlidingWindow::new(quota), 7);
     check(&SlidingGrid::new(quota).cells(5), 7);
     check(
-        &(TokenBucket::new(quota.burst(4)), SlidingLog::new(quota)),
+        &(TokenBucket::new(quota.burst(4)), SlidingLog::new(quota)).into_algorithm(),
         4,
     );
 }

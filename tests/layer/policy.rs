@@ -248,13 +248,13 @@ async fn a_customer_gains_nothing_by_inventing_tiers() {
 async fn a_quota_that_changes_to_and_fro_frees_nothing() {
     let minute = Duration::from_secs(60);
     let per = move |limit| Quota::per(limit, minute);
-    let all: Vec<AnyAlgorithm> = vec![
-        TokenBucket::new(per(5)).into(),
-        LeakyBucket::new(per(5)).into(),
-        FixedWindow::new(per(5)).into(),
-        SlidingLog::new(per(5)).into(),
-        SlidingWindow::new(per(5)).into(),
-        SlidingGrid::new(per(5)).into(),
+    let all = [
+        AnyAlgorithm::new(TokenBucket::new(per(5))),
+        AnyAlgorithm::new(LeakyBucket::new(per(5))),
+        AnyAlgorithm::new(FixedWindow::new(per(5))),
+        AnyAlgorithm::new(SlidingLog::new(per(5))),
+        AnyAlgorithm::new(SlidingWindow::new(per(5))),
+        AnyAlgorithm::new(SlidingGrid::new(per(5))),
     ];
     for algorithm in all {
         let clock = ManualClock::new();

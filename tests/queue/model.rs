@@ -12,7 +12,7 @@ use tower::{Layer, ServiceExt, service_fn};
 use tower_throttle::{
     AsError, FixedWindow, Handle, LeakyBucket, Local, Lockout, Quota, RateLimitLayer, SlidingGrid,
     SlidingLog, SlidingWindow, TokenBucket, WarmUp,
-    algorithm::{Algorithm, Cost, GiveBack},
+    algorithm::{Algorithm, Cost, GiveBack, IntoAlgorithm},
     clock::{Clock, MonotonicClock, Tick},
     key::Priority,
     queue::Order,
@@ -271,7 +271,8 @@ async fn agree<A: Algorithm>(algorithm: A, seed: u64, mistake: Mistake) -> bool 
 }
 
 /// Whether they agree for so many seeds.
-async fn all_agree<A: Algorithm>(algorithm: A, mistake: Mistake) -> Result<(), u64> {
+async fn all_agree(algorithm: impl IntoAlgorithm, mistake: Mistake) -> Result<(), u64> {
+    let algorithm = algorithm.into_algorithm();
     for seed in 0..30 {
         if !agree(algorithm.clone(), seed, mistake).await {
             return Err(seed);

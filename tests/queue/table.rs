@@ -6,7 +6,7 @@ use tower::{Layer, ServiceExt};
 use tower_throttle::{
     AsError, FixedWindow, LeakyBucket, Local, Lockout, Quota, RateLimitLayer, RateLimited,
     TokenBucket, WarmUp,
-    algorithm::AnyAlgorithm,
+    algorithm::{AnyAlgorithm, IntoAlgorithm},
     key::{Costs, With},
     queue::{Order, WhenFull},
     respond::Responder,
@@ -42,8 +42,8 @@ enum Step {
     Quotas(u64, u64),
 }
 
-fn queued(algorithm: impl Into<AnyAlgorithm>, queue: u32) -> Queued {
-    RateLimitLayer::new(key as fn(&Job) -> u32, algorithm.into())
+fn queued(algorithm: impl IntoAlgorithm, queue: u32) -> Queued {
+    RateLimitLayer::new(key as fn(&Job) -> u32, AnyAlgorithm::new(algorithm))
         .queue(queue)
         .cost((|job: &Job| job.cost) as fn(&Job) -> u64)
         .respond(AsError)

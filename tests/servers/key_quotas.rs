@@ -142,19 +142,19 @@ pub(crate) fn algorithms(offset: Duration) -> Vec<AnyAlgorithm> {
         "America/New_York"
     };
     vec![
-        FixedWindow::new(quota).offset(offset).into(),
-        FixedWindow::new(quota).anchored().into(),
-        SlidingWindow::new(quota).offset(offset).into(),
-        SlidingLog::new(quota).into(),
-        SlidingGrid::new(quota).into(),
-        LeakyBucket::new(quota).into(),
-        TokenBucket::new(quota).into(),
+        AnyAlgorithm::new(FixedWindow::new(quota).offset(offset)),
+        AnyAlgorithm::new(FixedWindow::new(quota).anchored()),
+        AnyAlgorithm::new(SlidingWindow::new(quota).offset(offset)),
+        AnyAlgorithm::new(SlidingLog::new(quota)),
+        AnyAlgorithm::new(SlidingGrid::new(quota)),
+        AnyAlgorithm::new(LeakyBucket::new(quota)),
+        AnyAlgorithm::new(TokenBucket::new(quota)),
         #[cfg(feature = "calendar")]
-        tower_throttle::CalendarWindow::new(Quota::per_day(3), zone)
-            .expect("a zone")
-            .into(),
+        AnyAlgorithm::new(
+            tower_throttle::CalendarWindow::new(Quota::per_day(3), zone).expect("a zone"),
+        ),
         #[cfg(feature = "governor")]
-        tower_throttle::Gcra::new(quota).into(),
+        AnyAlgorithm::new(tower_throttle::Gcra::new(quota)),
     ]
 }
 
@@ -197,7 +197,7 @@ pub(crate) async fn a_key_is_counted_once_under_all_its_quotas<P>(
         }
     }
     // The mistake is found.
-    let bucket = AnyAlgorithm::from(TokenBucket::new(Quota::per_hour(3)));
+    let bucket = AnyAlgorithm::new(TokenBucket::new(Quota::per_hour(3)));
     let plans = Plans::default();
     let separate = [(); 2].map(|()| Separate {
         limit: |quota| limit("wrong", bucket.with_quota(quota).expect("a quota")),
@@ -212,8 +212,8 @@ pub(crate) async fn a_key_is_counted_once_under_all_its_quotas<P>(
 
 /// Its value is of one rate.
 #[cfg(feature = "governor")]
-pub(crate) const fn is_gcra(algorithm: &AnyAlgorithm) -> bool {
-    matches!(algorithm, AnyAlgorithm::Gcra(_))
+pub(crate) fn is_gcra(algorithm: &AnyAlgorithm) -> bool {
+    algorithm.get::<tower_throttle::Gcra>().is_some()
 }
 
 #[cfg(not(feature = "governor"))]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::Algorithm;
+use tower_throttle::algorithm::{Algorithm, IntoAlgorithm};
 use tower_throttle::store::redis::Redis;
 use tower_throttle::{
     FixedWindow, Gcra, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
@@ -44,7 +44,7 @@ pub(crate) fn run(effort: &Effort) {
         log.fill("sliding log, 100 entries", SlidingLog::new(quota))
             .await;
         let pair = (TokenBucket::new(quota), FixedWindow::new(quota));
-        of.fill("a pair of two", pair).await;
+        of.fill("a pair of two", pair.into_algorithm()).await;
     });
 }
 

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use tower_throttle::algorithm::Algorithm;
+use tower_throttle::algorithm::{Algorithm, IntoAlgorithm};
 use tower_throttle::{
     FixedWindow, LeakyBucket, Limiter, Local, Quota, SlidingGrid, SlidingLog, SlidingWindow,
     TokenBucket, WarmUp, clock::MonotonicClock,
@@ -177,7 +177,13 @@ fn wide(effort: &Effort, keys: u64) {
         SlidingWindow::new(quota),
         40.0,
     );
-    bytes(effort, keys, "bucket and window", pair, 64.0);
+    bytes(
+        effort,
+        keys,
+        "bucket and window",
+        pair.into_algorithm(),
+        64.0,
+    );
 }
 
 /// A change of the quota of all keys, compared with a decision on each of them. Both take the time per key.

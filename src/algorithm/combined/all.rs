@@ -1,16 +1,16 @@
-//! A list of limits of one kind.
+//! Several limits at once: all of them admit, or nothing is taken.
 
 use std::time::Duration;
 
 use super::super::fields::Fields;
 use super::super::{Algorithm, Capabilities, Cost, GiveBack, Report};
-use super::merge::{count_denial, look, merge};
+use super::parts::{Each, Part};
 use crate::clock::Tick;
-use crate::decision::{Decision, Verdict};
+use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
-/// Several limits of one kind at once. For different kinds use a tuple.
+/// Several limits at once: a list of one kind, or a tuple of different kinds.
 ///
 /// A request passes if every part admits it, and only then does any part count it: a request that
 /// the daily limit denies does not use up the limit per second. If parts make the request wait, it
@@ -34,182 +34,137 @@ use crate::quota::Quota;
 /// assert_eq!(limiter.check(1).limit, 10);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct All<A> {
-    parts: Vec<A>,
+pub struct All<P> {
+    pub(super) parts: P,
 }
 
-impl<A> All<A> {
-    pub(in crate::algorithm) fn map<B>(self, each: impl FnMut(A) -> B) -> All<B> {
-        All {
-            parts: self.parts.into_iter().map(each).collect(),
-        }
-    }
-}
-
-impl<A: Algorithm> All<A> {
+impl<A: Algorithm> All<Vec<A>> {
     /// All of `parts`. An empty list admits everything.
     pub fn new(parts: impl IntoIterator<Item = A>) -> Self {
         Self {
             parts: parts.into_iter().collect(),
         }
     }
+}
 
+impl<P> All<P> {
     /// The parts, in order.
-    pub fn parts(&self) -> &[A] {
+    pub const fn parts(&self) -> &P {
         &self.parts
-    }
-
-    /// Each part with its state.
-    fn each<'a>(&'a self, states: &'a [A::State]) -> impl Iterator<Item = (&'a A, &'a A::State)> {
-        self.parts.iter().zip(states)
-    }
-
-    fn each_mut<'a>(
-        &'a self,
-        states: &'a mut [A::State],
-    ) -> impl Iterator<Item = (&'a A, &'a mut A::State)> {
-        self.parts.iter().zip(states)
-    }
-
-    /// The decision of all parts, given that of each. Without any part everything is admitted.
-    #[inline]
-    fn merged(&self, decisions: impl Iterator<Item = Decision>) -> Decision {
-        let mut limits = 0;
-        let numbered = self
-            .parts
-            .iter()
-            .zip(decisions)
-            .map(|(part, mut decision)| {
-                decision.policy += limits;
-                limits += part.capabilities().limits;
-                decision
-            });
-        let nothing = || Decision::new(Verdict::Admit, u64::MAX, u64::MAX, None, 0);
-        numbered.reduce(merge).unwrap_or_else(nothing)
-    }
-
-    fn look(&self, states: &[A::State], now: Tick, cost: u64, wait: Option<Duration>) -> Decision {
-        let each = self.each(states);
-        self.merged(each.map(|(part, state)| look(part, state, now, cost, wait)))
-    }
-
-    /// Whether there is a state for each part.
-    fn is_complete(&self, states: &[A::State]) -> bool {
-        !self.parts.is_empty() && states.len() == self.parts.len()
     }
 }
 
 /// Takes from all parts or from none.
-impl<A: Algorithm> Algorithm for All<A> {
-    type State = Vec<A::State>;
+impl<P: Each> Algorithm for All<P> {
+    type State = P::State;
 
     /// That of the first part.
     fn quota(&self) -> Quota {
-        match self.parts.first() {
-            Some(part) => part.quota(),
-            None => Quota::per_second(1),
-        }
+        let first = self.parts.all().next();
+        first.map_or(Quota::per_second(1), Part::quota)
     }
 
     #[inline]
     fn capabilities(&self) -> Capabilities {
-        let parts = self.parts.iter().map(A::capabilities);
-        let facts = parts.fold(Capabilities::NO_LIMIT, Capabilities::and);
-        let list = self.parts.len() * size_of::<A::State>();
-        Capabilities {
-            max_heap_bytes: facts.max_heap_bytes.saturating_add(list),
-            ..facts
+        let mut facts = Capabilities::NO_LIMIT;
+        for part in self.parts.all() {
+            facts = facts.and(part.capabilities());
+            if !P::IS_INLINE {
+                facts.max_heap_bytes = facts.max_heap_bytes.saturating_add(part.state_bytes());
+            }
         }
+        facts
     }
 
     fn validate(&self) -> Result<(), ConfigError> {
-        self.parts.iter().try_for_each(A::validate)
+        self.parts.all().try_for_each(Part::validate)
     }
 
-    fn fresh(&self, now: Tick) -> Vec<A::State> {
-        self.parts.iter().map(|part| part.fresh(now)).collect()
+    fn fresh(&self, now: Tick) -> P::State {
+        self.parts.fresh(now)
     }
 
     /// Looks at every part before any of them takes the cost.
-    fn decide(&self, state: &mut Vec<A::State>, now: Tick, cost: u64) -> Decision {
+    #[inline]
+    fn decide(&self, state: &mut P::State, now: Tick, cost: u64) -> Decision {
         let looked = self.peek(state, now, cost);
         if !looked.is_denied() {
-            let each = self.each_mut(state);
-            return self.merged(each.map(|(part, state)| part.decide(state, now, cost)));
+            let each = self.parts.each_mut(state);
+            return self
+                .parts
+                .merged(each.map(|(part, state)| part.decide(state, now, cost)));
         }
         if !self.capabilities().counts_denials {
             return looked;
         }
-        for (part, state) in self.each_mut(state) {
-            count_denial(part, state, now, cost);
+        for (part, state) in self.parts.each_mut(state) {
+            // One that would admit it takes nothing.
+            if part.capabilities().counts_denials && part.peek(state, now, cost).is_denied() {
+                let _ = part.decide(state, now, cost);
+            }
         }
         self.peek(state, now, cost)
     }
 
-    fn peek(&self, state: &Vec<A::State>, now: Tick, cost: u64) -> Decision {
-        self.look(state, now, cost, None)
+    #[inline]
+    fn peek(&self, state: &P::State, now: Tick, cost: u64) -> Decision {
+        let each = self.parts.each(state);
+        self.parts
+            .merged(each.map(|(part, state)| part.peek(state, now, cost)))
     }
 
-    fn take_turn(&self, state: &mut Vec<A::State>, at: Tick, cost: u64) -> Decision {
+    fn take_turn(&self, state: &mut P::State, at: Tick, cost: u64) -> Decision {
         let looked = self.peek(state, at, cost).without_wait();
         if looked.is_denied() {
             return looked;
         }
-        let each = self.each_mut(state);
-        self.merged(each.map(|(part, state)| part.take_turn(state, at, cost)))
+        let each = self.parts.each_mut(state);
+        self.parts
+            .merged(each.map(|(part, state)| part.take_turn(state, at, cost)))
     }
 
-    fn expected_wait(
-        &self,
-        state: &Vec<A::State>,
-        at: Tick,
-        ahead: u64,
-        cost: u64,
-    ) -> Option<Duration> {
-        let each = self.each(state);
+    fn expected_wait(&self, state: &P::State, at: Tick, ahead: u64, cost: u64) -> Option<Duration> {
+        let each = self.parts.each(state);
         let waits = each.map(|(part, state)| part.expected_wait(state, at, ahead, cost));
         waits.reduce(|one, other| Some(one?.max(other?))).flatten()
     }
 
-    fn refund(&self, state: &mut Vec<A::State>, now: Tick, cost: Cost, why: GiveBack) {
-        for (part, state) in self.each_mut(state) {
+    fn refund(&self, state: &mut P::State, now: Tick, cost: Cost, why: GiveBack) {
+        for (part, state) in self.parts.each_mut(state) {
             part.refund(state, now, cost, why);
         }
     }
 
-    fn charge(&self, state: &mut Vec<A::State>, now: Tick, cost: u64) -> Duration {
-        let each = self.each_mut(state);
+    fn charge(&self, state: &mut P::State, now: Tick, cost: u64) -> Duration {
+        let each = self.parts.each_mut(state);
         let owed = each.map(|(part, state)| part.charge(state, now, cost));
         owed.max().unwrap_or_default()
     }
 
     /// Parts are matched by position. The states of additional parts are fresh.
-    fn rescale(&self, state: &mut Vec<A::State>, from: &Self, now: Tick) {
-        let kept = state.len();
-        state.truncate(self.parts.len());
-        for ((part, state), from) in self.each_mut(state).zip(&from.parts) {
+    fn rescale(&self, state: &mut P::State, from: &Self, now: Tick) {
+        for ((part, state), from) in self.parts.each_mut(state).zip(from.parts.all()) {
             part.rescale(state, from, now);
         }
-        let added = self.parts.iter().skip(kept);
-        state.extend(added.map(|part| part.fresh(now)));
+        self.parts.complete(state, now);
     }
 
-    fn forgettable_at(&self, state: &Vec<A::State>) -> Tick {
-        let each = self.each(state);
+    fn forgettable_at(&self, state: &P::State) -> Tick {
+        let each = self.parts.each(state);
         let moments = each.map(|(part, state)| part.forgettable_at(state));
         moments.max().unwrap_or(Tick::ZERO)
     }
 
     fn quotas(&self) -> Vec<Quota> {
-        self.parts.iter().flat_map(A::quotas).collect()
+        self.parts.all().flat_map(Part::quotas).collect()
     }
 
-    fn peek_part(&self, state: &Vec<A::State>, now: Tick, cost: u64, part: usize) -> Decision {
+    fn peek_part(&self, state: &P::State, now: Tick, cost: u64, part: usize) -> Decision {
         let mut before = 0;
-        for (own, state) in self.each(state) {
+        for (own, state) in self.parts.each(state) {
             let limits = own.capabilities().limits;
             if part < before + limits {
-                let mut decision = A::peek_part(own, state, now, cost, part - before);
+                let mut decision = own.peek_part(state, now, cost, part - before);
                 decision.policy += before;
                 return decision;
             }
@@ -218,45 +173,44 @@ impl<A: Algorithm> Algorithm for All<A> {
         self.peek(state, now, cost)
     }
 
-    fn peek_within(
-        &self,
-        state: &Vec<A::State>,
-        now: Tick,
-        cost: u64,
-        max_wait: Duration,
-    ) -> Decision {
-        self.look(state, now, cost, Some(max_wait))
+    fn peek_within(&self, state: &P::State, now: Tick, cost: u64, max_wait: Duration) -> Decision {
+        let each = self.parts.each(state);
+        self.parts
+            .merged(each.map(|(part, state)| part.peek_within(state, now, cost, max_wait)))
     }
 
-    fn ban(&self, state: &mut Vec<A::State>, now: Tick, length: Duration) {
-        for (part, state) in self.each_mut(state) {
-            A::ban(part, state, now, length);
+    fn ban(&self, state: &mut P::State, now: Tick, length: Duration) {
+        for (part, state) in self.parts.each_mut(state) {
+            part.ban(state, now, length);
         }
     }
 
-    fn report(&self, state: &Vec<A::State>, now: Tick) -> Report {
-        let list = Report {
+    fn report(&self, state: &P::State, now: Tick) -> Report {
+        let mut all = Report {
             available: u64::MAX,
             is_blocked: false,
-            heap_bytes: state.capacity() * size_of::<A::State>(),
+            heap_bytes: 0,
         };
-        let each = self.each(state);
-        let reports = each.map(|(part, state)| A::report(part, state, now));
-        reports.fold(list, Report::and)
+        for (part, state) in self.parts.each(state) {
+            all = all.and(part.report(state, now));
+            if !P::IS_INLINE {
+                all.heap_bytes += part.state_bytes();
+            }
+        }
+        all
     }
 
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(16);
         fields.tag(self.capabilities().limits as u64);
-        for part in &mut self.parts {
-            A::settings_fields(part, fields);
+        for part in self.parts.all_mut() {
+            part.settings_fields(fields);
         }
     }
 
-    fn state_fields(&self, state: &mut Vec<A::State>, fields: &mut Fields<'_>) {
-        fields.require(self.capabilities().limits == 0 || self.is_complete(state));
-        for (part, state) in self.each_mut(state) {
-            A::state_fields(part, state, fields);
+    fn state_fields(&self, state: &mut P::State, fields: &mut Fields<'_>) {
+        for (part, state) in self.parts.each_mut(state) {
+            part.state_fields(state, fields);
         }
     }
 }

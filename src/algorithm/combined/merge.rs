@@ -1,33 +1,8 @@
 //! What is decided for several limits at once.
 
 use std::cmp::Ordering;
-use std::time::Duration;
 
-use super::super::Algorithm;
-use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
-
-/// What `limit` would decide, taking nothing. With a wait, about a request that may book a turn.
-#[inline]
-pub(super) fn look<A: Algorithm>(
-    limit: &A,
-    state: &A::State,
-    now: Tick,
-    cost: u64,
-    wait: Option<Duration>,
-) -> Decision {
-    match wait {
-        Some(most) => limit.peek_within(state, now, cost, most),
-        None => limit.peek(state, now, cost),
-    }
-}
-
-/// Lets a limit that denies the cost count that. One that would admit it takes nothing.
-pub(super) fn count_denial<A: Algorithm>(limit: &A, state: &mut A::State, now: Tick, cost: u64) {
-    if limit.capabilities().counts_denials && limit.peek(state, now, cost).is_denied() {
-        let _ = limit.decide(state, now, cost);
-    }
-}
 
 /// The decision of two limits. All figures are those of the limit that binds; an accepted request
 /// waits for the longer of both waits.

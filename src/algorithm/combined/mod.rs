@@ -1,13 +1,13 @@
 //! Combined limits: all of them admit, or nothing is taken.
-//!
-//! A pair of limits, and a list of limits of one kind. Each method does what follows from the parts.
 
 mod all;
-mod into_algorithm;
 mod merge;
-mod pair;
+mod parts;
 #[cfg(all(test, not(tower_throttle_loom)))]
 mod tests;
 
 pub(crate) use self::merge::{binds_more, merge};
-pub use self::{all::All, into_algorithm::IntoAlgorithm};
+pub use self::{
+    all::All,
+    parts::{IntoAlgorithm, Parts},
+};

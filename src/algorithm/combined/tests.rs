@@ -1,10 +1,10 @@
-//! A pair, a list and an [`AnyAlgorithm`] of one limit do what that limit does alone.
+//! A tuple, a list and an [`AnyAlgorithm`] of one limit do what that limit does alone.
 
 use std::time::Duration;
 
 use super::super::{
-    Algorithm, AnyAlgorithm, Cost, Fields, FixedWindow, GiveBack, LeakyBucket, Lockout, SlidingLog,
-    SlidingWindow, TokenBucket, WarmUp, fields::share_of, reserve,
+    Algorithm, AnyAlgorithm, Cost, Fields, FixedWindow, GiveBack, IntoAlgorithm, LeakyBucket,
+    Lockout, SlidingLog, SlidingWindow, TokenBucket, WarmUp, fields::share_of, reserve,
 };
 use super::All;
 use crate::clock::Tick;
@@ -58,32 +58,27 @@ fn slow_start() -> TokenBucket {
 macro_rules! check_all {
     ($check:expr) => {{
         fn check_wrapped<A: Algorithm>(part: A) {
-            let nothing = All::<FixedWindow>::new([]);
+            let nothing = All::<Vec<FixedWindow>>::new([]);
             let expected = $check(&part);
-            assert_eq!($check(&All::new([part.clone()])), expected, "{part:?}");
-            assert_eq!(
-                $check(&(part.clone(), nothing.clone())),
-                expected,
-                "{part:?}"
-            );
-            assert_eq!($check(&(nothing, part.clone())), expected, "{part:?}");
-        }
-        fn check_any<A: Algorithm + Into<AnyAlgorithm>>(part: A) {
             let any = AnyAlgorithm::new(part.clone());
-            assert_eq!($check(&any), $check(&part), "{part:?}");
-            check_wrapped(part);
+            assert_eq!($check(&any), expected, "{part:?}");
+            assert_eq!($check(&All::new([part.clone()])), expected, "{part:?}");
+            let first = (part.clone(), nothing.clone()).into_algorithm();
+            assert_eq!($check(&first), expected, "{part:?}");
+            let second = (nothing, part.clone()).into_algorithm();
+            assert_eq!($check(&second), expected, "{part:?}");
         }
         let quota = Quota::per_minute(10);
-        check_any(TokenBucket::new(quota));
-        check_any(slow_start());
-        check_any(LeakyBucket::new(quota.burst(1)));
-        check_any(WarmUp::new(quota, MINUTE));
-        check_any(FixedWindow::new(quota));
-        check_any(FixedWindow::new(quota).anchored());
-        check_any(SlidingWindow::new(quota));
-        check_any(SlidingLog::new(quota));
-        check_any(Lockout::new(quota));
-        check_any(Lockout::new(quota).after_denials_of(LeakyBucket::new(quota)));
+        check_wrapped(TokenBucket::new(quota));
+        check_wrapped(slow_start());
+        check_wrapped(LeakyBucket::new(quota.burst(1)));
+        check_wrapped(WarmUp::new(quota, MINUTE));
+        check_wrapped(FixedWindow::new(quota));
+        check_wrapped(FixedWindow::new(quota).anchored());
+        check_wrapped(SlidingWindow::new(quota));
+        check_wrapped(SlidingLog::new(quota));
+        check_wrapped(Lockout::new(quota));
+        check_wrapped(Lockout::new(quota).after_denials_of(LeakyBucket::new(quota)));
         check_wrapped(Own);
     }};
 }
@@ -114,7 +109,7 @@ fn a_wrapped_limit_reports_what_it_does_alone() {
     assert_eq!(questions(&Lockout::new(quota)), (1, alone));
     let denials = Lockout::new(quota).after_denials_of(bucket);
     assert_eq!(questions(&denials), (1, [true, false, true, true]));
-    let mixed = (denials, Own);
+    let mixed = (denials, Own).into_algorithm();
     assert_eq!(questions(&mixed), (2, [true; 4]));
 }
 
@@ -154,7 +149,8 @@ fn the_share_of_a_wrapped_limit_has_a_share_of_each_quota() {
     let minute = Quota::per_minute(3);
     assert_eq!(share(&TokenBucket::new(quota)), (vec![minute], false));
     let hour = SlidingWindow::new(Quota::per_hour(10));
-    let (quotas, _) = share(&(FixedWindow::new(quota), hour));
+    let both = (FixedWindow::new(quota), hour).into_algorithm();
+    let (quotas, _) = share(&both);
     assert_eq!(quotas, [minute, Quota::per_hour(3)]);
 }
 
@@ -182,10 +178,15 @@ fn a_part_alone_says_what_it_would_without_the_others() {
     let two = FixedWindow::new(Quota::per_hour(6));
     let three = SlidingLog::new(Quota::per_hour(8));
     let expected = [alone(&one), alone(&two), alone(&three)];
-    look(&((one, two), three), &expected);
-    look(&(one, (two, three)), &expected);
-    let any: [AnyAlgorithm; 3] = [one.into(), two.into(), three.into()];
-    look(&AnyAlgorithm::from(All::new(any.clone())), &expected);
+    look(&((one, two), three).into_algorithm(), &expected);
+    look(&(one, (two, three)).into_algorithm(), &expected);
+    look(&(one, two, three).into_algorithm(), &expected);
+    let any = [
+        AnyAlgorithm::new(one),
+        AnyAlgorithm::new(two),
+        AnyAlgorithm::new(three),
+    ];
+    look(&AnyAlgorithm::new(All::new(any)), &expected);
     let lockout = Lockout::new(Quota::per_minute(2));
     look(&lockout.after_denials_of((one, (two, three))), &expected);
 }

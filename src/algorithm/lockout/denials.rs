@@ -97,15 +97,6 @@ impl Lockout {
     }
 }
 
-impl<A> DenialLockout<A> {
-    pub(in crate::algorithm) fn map_limit<B>(self, map: impl FnOnce(A) -> B) -> DenialLockout<B> {
-        DenialLockout {
-            limit: map(self.limit),
-            lockout: self.lockout,
-        }
-    }
-}
-
 impl<A: Algorithm> DenialLockout<A> {
     /// When the block or ban at `now` ends.
     fn blocked_until(&self, state: &DenialLockoutState<A::State>, now: Tick) -> Option<u64> {

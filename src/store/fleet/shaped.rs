@@ -74,8 +74,8 @@ fn cells_of(cells: CellsOf) -> Result<Cells, ConfigError> {
 mod tests {
     use super::*;
     use crate::algorithm::{
-        All, AnyAlgorithm, CalendarWindow, FixedWindow, Lockout, SlidingLog, SlidingWindow,
-        TokenBucket, WarmUp,
+        All, AnyAlgorithm, CalendarWindow, FixedWindow, IntoAlgorithm, Lockout, SlidingLog,
+        SlidingWindow, TokenBucket, WarmUp,
     };
 
     /// In March 2026.
@@ -93,7 +93,10 @@ mod tests {
             shape_of(&FixedWindow::new(quota).anchored(), NOW),
             shape_of(&WarmUp::new(quota, warm), NOW),
             shape_of(&AnyAlgorithm::new(WarmUp::new(quota, warm)), NOW),
-            shape_of(&(FixedWindow::new(quota), WarmUp::new(quota, warm)), NOW),
+            shape_of(
+                &(FixedWindow::new(quota), WarmUp::new(quota, warm)).into_algorithm(),
+                NOW,
+            ),
             shape_of(&Lockout::new(quota), NOW),
             shape_of(&lockout, NOW),
         ] {
@@ -137,14 +140,12 @@ mod tests {
     fn what_counts_alike_has_one_name() {
         let name = |shape: Result<Shape, ConfigError>| shape.unwrap().layout();
         let minute = |limit| Quota::per_minute(limit);
+        let both = (FixedWindow::new(minute(7)), TokenBucket::new(minute(7)));
         let names = [
             name(shape_of(&TokenBucket::new(minute(7)), NOW)),
             name(shape_of(&FixedWindow::new(minute(7)), NOW)),
             name(shape_of(&SlidingLog::new(minute(7)), NOW)),
-            name(shape_of(
-                &(FixedWindow::new(minute(7)), TokenBucket::new(minute(7))),
-                NOW,
-            )),
+            name(shape_of(&both.into_algorithm(), NOW)),
         ];
         let expected = [
             "bucket/60000000",

@@ -5,7 +5,7 @@ mod waiting;
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::Algorithm;
+use tower_throttle::algorithm::{Algorithm, IntoAlgorithm};
 use tower_throttle::{
     All, FixedWindow, LeakyBucket, Limiter, Local, ManualClock, Quota, SlidingGrid, SlidingLog,
     SlidingWindow, TokenBucket,
@@ -14,7 +14,7 @@ use tower_throttle::{
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-fn manual<A: Algorithm>(algorithm: A) -> (Limiter<A, ManualClock>, ManualClock) {
+fn manual<I: IntoAlgorithm>(algorithm: I) -> (Limiter<I::Algorithm, ManualClock>, ManualClock) {
     let clock = ManualClock::new();
     (Limiter::new(algorithm).with_clock(clock.clone()), clock)
 }
@@ -41,7 +41,7 @@ fn acquire_from_threads<A: Algorithm>(
 #[test]
 fn many_threads_share_one_limit_exactly() {
     const LIMIT: u64 = 5_000;
-    fn check<A: Algorithm>(algorithm: A) {
+    fn check(algorithm: impl IntoAlgorithm) {
         let (limiter, clock) = manual(algorithm);
         assert_eq!(
             acquire_from_threads(&limiter, 8, 1_000),

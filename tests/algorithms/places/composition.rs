@@ -210,10 +210,10 @@ pub(crate) fn variants(seed: u64) -> Vec<Vec<AnyAlgorithm>> {
     vec![pick(&from), pick(&to)]
 }
 
-pub(crate) type Pair = (AnyAlgorithm, AnyAlgorithm);
+pub(crate) type Pair = All<(AnyAlgorithm, AnyAlgorithm)>;
 
 pub(crate) fn pair(parts: &[AnyAlgorithm]) -> Pair {
-    (parts[0].clone(), parts[1].clone())
+    (parts[0].clone(), parts[1].clone()).into_algorithm()
 }
 
 pub(crate) fn pair_states(state: &<Pair as Algorithm>::State) -> Vec<String> {
@@ -231,7 +231,7 @@ fn a_pair_a_triple_and_a_list_decide_like_their_parts() {
         let fault = differs_from_parts(
             &three,
             |parts| (parts[0].clone(), parts[1].clone(), parts[2].clone()).into_algorithm(),
-            |((a, b), c)| vec![format!("{a:?}"), format!("{b:?}"), format!("{c:?}")],
+            |(a, b, c)| vec![format!("{a:?}"), format!("{b:?}"), format!("{c:?}")],
             &mut random,
         );
         assert_eq!(fault, None, "seed {seed}: a triple of {three:?}");

@@ -85,7 +85,7 @@ impl Algorithm for Broken {
     }
 
     fn decide(&self, state: &mut Self::State, now: Tick, cost: u64) -> Decision {
-        let (first, second) = &self.0;
+        let (first, second) = self.0.parts();
         match self.1 {
             Bug::TakesFromTheFirst => {
                 let taken = first.decide(&mut state.0, now, cost);
@@ -109,7 +109,7 @@ impl Algorithm for Broken {
         match self.1 {
             Bug::BooksNoTurn => self.0.peek(state, now, cost),
             Bug::WaitsForTheFirst if !looked.is_denied() => {
-                self.0.0.peek_within(&state.0, now, cost, max_wait)
+                self.0.parts().0.peek_within(&state.0, now, cost, max_wait)
             }
             _ => looked,
         }
@@ -117,21 +117,25 @@ impl Algorithm for Broken {
 
     fn refund(&self, state: &mut Self::State, now: Tick, cost: Cost, why: GiveBack) {
         match self.1 {
-            Bug::RefundsTheFirst => self.0.0.refund(&mut state.0, now, cost, why),
+            Bug::RefundsTheFirst => self.0.parts().0.refund(&mut state.0, now, cost, why),
             _ => self.0.refund(state, now, cost, why),
         }
     }
 
     fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {
         match self.1 {
-            Bug::ChargesTheFirst => self.0.0.charge(&mut state.0, now, cost),
+            Bug::ChargesTheFirst => self.0.parts().0.charge(&mut state.0, now, cost),
             _ => self.0.charge(state, now, cost),
         }
     }
 
     fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick) {
         match self.1 {
-            Bug::ChangesTheFirst => self.0.0.rescale(&mut state.0, &from.0.0, now),
+            Bug::ChangesTheFirst => self
+                .0
+                .parts()
+                .0
+                .rescale(&mut state.0, &from.0.parts().0, now),
             _ => self.0.rescale(state, &from.0, now),
         }
     }

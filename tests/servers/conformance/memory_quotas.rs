@@ -64,7 +64,7 @@ async fn two_quotas_of_a_key_in_turn_admit_no_more_than_the_larger_one() {
     let mut mistakes = 0;
     let warm_up = WarmUp::new(Quota::per_minute(1), Duration::from_secs(30));
     let all = algorithms(Duration::ZERO);
-    let all = all.into_iter().chain([warm_up.into()]);
+    let all = all.into_iter().chain([AnyAlgorithm::new(warm_up)]);
     // A day of the calendar has no minutes.
     let has_minutes = |all: &AnyAlgorithm| all.quota().period() <= Duration::from_secs(3_600);
     // A value of `Gcra` is of one rate.

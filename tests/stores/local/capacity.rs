@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tower_throttle::{
     FixedWindow, Local, ManualClock, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
-    algorithm::Algorithm,
+    algorithm::{Algorithm, IntoAlgorithm},
 };
 
 /// A hasher without a random seed.
@@ -22,7 +22,7 @@ macro_rules! for_each_layout {
         let quota = Quota::per_hour(LIMIT);
         $check(&TokenBucket::new(quota));
         $check(&SlidingWindow::new(quota));
-        $check(&(TokenBucket::new(quota), FixedWindow::new(quota)));
+        $check(&(TokenBucket::new(quota), FixedWindow::new(quota)).into_algorithm());
         $check(&SlidingGrid::new(quota));
         $check(&SlidingLog::new(quota));
     };

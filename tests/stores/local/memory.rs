@@ -6,11 +6,11 @@ use crate::counting::{ALLOCATIONS, LIVE};
 
 use tower_throttle::{
     FixedWindow, Local, ManualClock, Quota, SlidingLog, SlidingWindow, TokenBucket,
-    algorithm::Algorithm,
+    algorithm::IntoAlgorithm,
 };
 
 /// Fills a table of `capacity` several times. Returns the most bytes per key that it ever took.
-fn bytes_per_key<A: Algorithm>(algorithm: A, capacity: u32) -> i64 {
+fn bytes_per_key<A: IntoAlgorithm>(algorithm: A, capacity: u32) -> i64 {
     let clock = ManualClock::new();
     let before = LIVE.get();
     let local = Local::new(algorithm)

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack, reserve, take_up_to};
+use tower_throttle::algorithm::{
+    Algorithm, AnyAlgorithm, Cost, GiveBack, IntoAlgorithm, reserve, take_up_to,
+};
 use tower_throttle::{
     ConfigError, Decision, FixedWindow, LeakyBucket, Local, Lockout, ManualClock, Quota,
     SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
@@ -81,7 +83,7 @@ fn compare<A: Algorithm>(table: &A, map: &A, capacity: usize, keys: u64, seed: u
 fn for_each_algorithm(check: impl Fn(&str, &dyn Fn(usize, u64, u64) -> Found)) {
     macro_rules! with {
         ($($name:literal: $algorithm:expr),* $(,)?) => {$(
-            let algorithm = $algorithm;
+            let algorithm = $algorithm.into_algorithm();
             check($name, &|capacity, keys, seed| {
                 compare(&algorithm, &algorithm, capacity, keys, seed)
             });

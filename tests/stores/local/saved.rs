@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use std::{fs, io, process, thread};
 
-use tower_throttle::algorithm::Algorithm;
+use tower_throttle::algorithm::{Algorithm, IntoAlgorithm};
 use tower_throttle::{
     All, AnyAlgorithm, FixedWindow, LeakyBucket, Limiter, Local, Lockout, Quota, SlidingGrid,
     SlidingLog, SlidingWindow, TokenBucket, WarmUp,
@@ -169,7 +169,11 @@ macro_rules! of_windows {
     }};
 }
 
-fn find_no_fault<A: Algorithm>(algorithm: &A, start: Start, passes: bool) {
+fn find_no_fault<A>(algorithm: &A, start: Start, passes: bool)
+where
+    A: IntoAlgorithm + Clone,
+{
+    let algorithm = &algorithm.clone().into_algorithm();
     for seed in seeds(20) {
         let faults = faults(algorithm, start, passes, seed);
         assert!(faults.is_empty(), "{algorithm:?}, seed {seed}: {faults:?}");

@@ -3,7 +3,9 @@
 use std::hash::BuildHasher;
 
 use super::*;
-use crate::algorithm::{FixedWindow, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket};
+use crate::algorithm::{
+    FixedWindow, IntoAlgorithm, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket,
+};
 use crate::quota::Quota;
 use crate::store::local::{
     Seeded,
@@ -71,7 +73,7 @@ fn a_key_in_its_home_line_is_decided_as_one_anywhere() {
         FixedWindow::new(Quota::per_minute(100)),
         FixedWindow::new(quota),
     );
-    compare::<_, Inline<_>, 3>(&pair);
+    compare::<_, Inline<_>, 3>(&pair.into_algorithm());
     compare::<_, Boxed<_>, 3>(&SlidingLog::new(quota));
 }
 

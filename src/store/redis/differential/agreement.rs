@@ -8,12 +8,12 @@ use super::policies::{
 };
 use super::random::{Random, seeds};
 use super::{RedisServer, find_difference, random_steps};
-use crate::algorithm::{Algorithm, All, AnyAlgorithm, FixedWindow, TokenBucket};
+use crate::algorithm::{Algorithm, All, AnyAlgorithm, FixedWindow, IntoAlgorithm, TokenBucket};
 use crate::quota::Quota;
 
 /// Compares random traces of a policy. `name` selects the random numbers. The limit changes in between, if the state
 /// in process does not know it either.
-pub(super) fn assert_agree<A: Algorithm>(
+pub(super) fn assert_agree<A: IntoAlgorithm>(
     name: u64,
     changes_limit: bool,
     policy: impl Fn(&mut Random) -> A,
@@ -22,7 +22,7 @@ pub(super) fn assert_agree<A: Algorithm>(
     let mut connection = server.connection();
     for seed in seeds(200) {
         let mut random = Random::new(name << 40 | seed);
-        let mut variants = vec![policy(&mut random)];
+        let mut variants = vec![policy(&mut random).into_algorithm()];
         if changes_limit {
             let quota = variants[0].quota();
             let limit = 1 + random.below((2 * quota.limit()).min(1_000));

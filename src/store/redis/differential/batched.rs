@@ -5,7 +5,7 @@ use super::random::{Random, seeds};
 use super::{
     CENTURY, RedisServer, Step, ceil_to_micros, decide, decode, load, random_steps, replies,
 };
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, IntoAlgorithm};
 use crate::clock::Tick;
 use crate::store::redis::{call::Call, kernel::Kernels, send::packed};
 
@@ -88,11 +88,11 @@ fn find_difference<A: Algorithm>(
     None
 }
 
-fn assert_agree<A: Algorithm>(policy: impl Fn(&mut Random) -> A) {
+fn assert_agree<A: IntoAlgorithm>(policy: impl Fn(&mut Random) -> A) {
     let server = RedisServer::start();
     let mut connection = server.connection();
     for seed in seeds(40) {
-        let algorithm = policy(&mut Random::new(55 << 40 | seed));
+        let algorithm = policy(&mut Random::new(55 << 40 | seed)).into_algorithm();
         if let Some(difference) = find_difference(&mut connection, &algorithm, seed, |body| body) {
             panic!("seed {seed}: {difference}");
         }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::{RedisServer, Step, run_script};
 use crate::algorithm::{
-    Algorithm, FixedWindow, LeakyBucket, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
+    Algorithm, FixedWindow, IntoAlgorithm, LeakyBucket, SlidingGrid, SlidingLog, SlidingWindow,
+    TokenBucket,
 };
 use crate::decision::Decision;
 use crate::quota::Quota;
@@ -84,7 +85,7 @@ fn a_clock_set_back_admits_no_more_and_denies_no_longer_than_promised() {
     check(server, &SlidingGrid::new(quota), SECOND);
     check(server, &SlidingGrid::new(quota).strict(), SECOND * 11 / 10);
     let set = (LeakyBucket::new(quota), SlidingLog::new(quota));
-    check(server, &set, SECOND);
+    check(server, &set.into_algorithm(), SECOND);
     // A part of a unit has to leave the previous window.
     let longest = SECOND + Duration::from_micros(1);
     check(server, &SlidingWindow::new(quota), longest);

@@ -4,10 +4,10 @@ use super::policies::{
     fixed_window, leaky_bucket, sliding_grid, sliding_log, sliding_window, token_bucket,
 };
 use super::{RedisServer, find_difference, random::Random, random_steps};
-use crate::algorithm::Algorithm;
+use crate::algorithm::IntoAlgorithm;
 
 /// Whether a trace finds the planted bug.
-pub(super) fn is_caught<A: Algorithm>(
+pub(super) fn is_caught<A: IntoAlgorithm>(
     policy: impl Fn(&mut Random) -> A,
     right: &str,
     wrong: &str,
@@ -16,7 +16,7 @@ pub(super) fn is_caught<A: Algorithm>(
     let mut connection = server.connection();
     (0..400).any(|seed| {
         let mut random = Random::new(77 << 40 | seed);
-        let variants = [policy(&mut random)];
+        let variants = [policy(&mut random).into_algorithm()];
         let steps = random_steps(&mut random, &variants, None);
         let sabotage = |body: String| {
             assert!(body.contains(right), "no {right:?} to plant a bug in");

@@ -1,0 +1,175 @@
+//! What is combined: a list of limits of one kind, or a tuple of limits of different kinds.
+
+use std::fmt;
+
+use super::super::Algorithm;
+use super::super::any::{DynAlgorithm, DynState};
+use super::{All, merge};
+use crate::clock::Tick;
+use crate::decision::{Decision, Verdict};
+
+/// The limits of an [`All`]: a list of one kind, or a tuple of two to four.
+pub trait Parts: Clone + fmt::Debug + Send + Sync + 'static {
+    /// The state of each.
+    type State: Clone + fmt::Debug + Send + Sync + 'static;
+}
+
+pub(super) type Part = dyn DynAlgorithm;
+type PartState = dyn DynState;
+
+/// The limits as a slice would have them.
+pub(super) trait Each: Parts {
+    /// Whether the states lie beside each other in one value.
+    const IS_INLINE: bool = true;
+
+    fn fresh(&self, now: Tick) -> Self::State;
+
+    /// Gives each limit a state: what is missing is fresh.
+    fn complete(&self, _state: &mut Self::State, _now: Tick) {}
+
+    fn all(&self) -> impl Iterator<Item = &Part>;
+
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut Part>;
+
+    fn states(state: &Self::State) -> impl Iterator<Item = &PartState>;
+
+    fn states_mut(state: &mut Self::State) -> impl Iterator<Item = &mut PartState>;
+
+    /// Each limit with its state.
+    #[inline]
+    fn each<'a>(
+        &'a self,
+        state: &'a Self::State,
+    ) -> impl Iterator<Item = (&'a Part, &'a PartState)> {
+        self.all().zip(Self::states(state))
+    }
+
+    #[inline]
+    fn each_mut<'a>(
+        &'a self,
+        state: &'a mut Self::State,
+    ) -> impl Iterator<Item = (&'a Part, &'a mut PartState)> {
+        self.all().zip(Self::states_mut(state))
+    }
+
+    /// The decision of all limits, given that of each. Without any everything is admitted.
+    #[inline]
+    fn merged(&self, decisions: impl Iterator<Item = Decision>) -> Decision {
+        let mut limits = 0;
+        let numbered = self.all().zip(decisions).map(|(part, mut decision)| {
+            decision.policy += limits;
+            limits += part.capabilities().limits;
+            decision
+        });
+        let nothing = || Decision::new(Verdict::Admit, u64::MAX, u64::MAX, None, 0);
+        numbered.reduce(merge).unwrap_or_else(nothing)
+    }
+}
+
+impl<A: Algorithm> Parts for Vec<A> {
+    type State = Box<[A::State]>;
+}
+
+impl<A: Algorithm> Each for Vec<A> {
+    const IS_INLINE: bool = false;
+
+    fn fresh(&self, now: Tick) -> Box<[A::State]> {
+        let parts = self.iter();
+        parts.map(|part| Algorithm::fresh(part, now)).collect()
+    }
+
+    fn complete(&self, state: &mut Box<[A::State]>, now: Tick) {
+        let (kept, fresh) = (std::mem::take(state), self.iter().skip(state.len()));
+        let fresh = fresh.map(|part| Algorithm::fresh(part, now));
+        *state = kept.into_iter().chain(fresh).take(self.len()).collect();
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Part> {
+        self.iter().map(|part| part as &Part)
+    }
+
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut Part> {
+        self.iter_mut().map(|part| part as &mut Part)
+    }
+
+    fn states(state: &Box<[A::State]>) -> impl Iterator<Item = &PartState> {
+        state.iter().map(|state| state as &PartState)
+    }
+
+    fn states_mut(state: &mut Box<[A::State]>) -> impl Iterator<Item = &mut PartState> {
+        state.iter_mut().map(|state| state as &mut PartState)
+    }
+}
+
+/// An algorithm, or a tuple of two to four algorithms, from which a limiter can be made.
+///
+/// ```
+/// use tower_throttle::{FixedWindow, LeakyBucket, Limiter, Quota, TokenBucket};
+///
+/// let limiter = Limiter::new((
+///     TokenBucket::new(Quota::per_second(10)),
+///     LeakyBucket::new(Quota::per_minute(100)),
+///     FixedWindow::new(Quota::per_day(1_000)),
+/// ));
+/// assert_eq!(limiter.check(1).remaining(), 9);
+/// ```
+pub trait IntoAlgorithm {
+    /// The resulting algorithm.
+    type Algorithm: Algorithm;
+
+    /// The algorithm itself, or [`All`] of a tuple.
+    fn into_algorithm(self) -> Self::Algorithm;
+}
+
+impl<A: Algorithm> IntoAlgorithm for A {
+    type Algorithm = A;
+
+    fn into_algorithm(self) -> A {
+        self
+    }
+}
+
+macro_rules! tuples {
+    ($($name:ident $at:tt),*) => {
+        impl<$($name: IntoAlgorithm),*> IntoAlgorithm for ($($name),*) {
+            type Algorithm = All<($($name::Algorithm),*)>;
+
+            fn into_algorithm(self) -> Self::Algorithm {
+                All { parts: ($(self.$at.into_algorithm()),*) }
+            }
+        }
+
+        impl<$($name: Algorithm),*> Parts for ($($name),*) {
+            type State = ($($name::State),*);
+        }
+
+        impl<$($name: Algorithm),*> Each for ($($name),*) {
+            fn fresh(&self, now: Tick) -> Self::State {
+                ($(Algorithm::fresh(&self.$at, now)),*)
+            }
+
+            #[inline]
+            fn all(&self) -> impl Iterator<Item = &Part> {
+                [$(&self.$at as &Part),*].into_iter()
+            }
+
+            fn all_mut(&mut self) -> impl Iterator<Item = &mut Part> {
+                [$(&mut self.$at as &mut Part),*].into_iter()
+            }
+
+            #[inline]
+            fn states(state: &Self::State) -> impl Iterator<Item = &PartState> {
+                [$(&state.$at as &PartState),*].into_iter()
+            }
+
+            #[inline]
+            fn states_mut(state: &mut Self::State) -> impl Iterator<Item = &mut PartState> {
+                [$(&mut state.$at as &mut PartState),*].into_iter()
+            }
+        }
+    };
+}
+
+tuples!(A 0, B 1);
+tuples!(A 0, B 1, C 2);
+tuples!(A 0, B 1, C 2, D 3);
