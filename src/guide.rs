@@ -58,10 +58,6 @@ pub mod extending {}
 #[doc = include_str!("guide/stores.md")]
 pub mod stores {}
 #[doc = include_str!("guide/fleets.md")]
-#[cfg_attr(all(doc, not(doctest)), doc = crate::picture::picture!(
-    "fleets.svg",
-    "The processor time of Redis over the number of machines: that of fleet modes grows with the machines and not with the load."
-))]
 pub mod fleets {}
 #[doc = include_str!("guide/failure.md")]
 pub mod failure {}

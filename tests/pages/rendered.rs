@@ -21,9 +21,6 @@ fn rendered(page: &str) -> String {
                 .collect();
             let language = if is_rust { "rust" } else { language };
             out.extend(["```", language, "\n", &tidy(&code), "\n```\n"]);
-        } else if let Some(picture) = line.strip_prefix("<!-- ![") {
-            let picture = picture.strip_suffix(" -->").expect("a comment of one line");
-            prose.extend(["![", picture, "\n"]);
         } else if definition(line).is_none() {
             prose.push_str(line);
             prose.push('\n');
@@ -178,12 +175,12 @@ fn the_pages_in_docs_are_those_of_the_guide() {
 #[test]
 fn what_only_rustdoc_reads_is_left_out() {
     let source = "# A\n\nA [`B`] and [`c`](crate::key) [here](crate::guide::d#e),\n[there], [or][there], [`B`](crate::key).\n\n\
-        <!-- ![x](img/y.svg) -->\n\n```\n# use a::b;\n#\n\nlet c = d;\n# c();\n#[e]\n```\n\n\
+        ```\n# use a::b;\n#\n\nlet c = d;\n# c();\n#[e]\n```\n\n\
         ```toml\n# kept\n```\n\n[`B`]: crate::B\n[there]: crate::guide::f\n";
     let at = "https://docs.rs/tower-throttle/latest/tower_throttle/";
     let links = format!("[`B`]({at}?go_to_first=true&search=B) and [`c`]({at}key/index.html)");
     let shown = "# A\n\nA LINKS [here](d.md#e),\n[there](f.md), [or](f.md), [`B`]({at}key/index.html).\n\n\
-        ![x](img/y.svg)\n\n```rust\nlet c = d;\n#[e]\n```\n\n\
+        ```rust\nlet c = d;\n#[e]\n```\n\n\
         ```toml\n# kept\n```\n";
     let shown = shown.replace("LINKS", &links).replace("{at}", at);
     assert_eq!(rendered(source), shown);

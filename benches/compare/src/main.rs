@@ -12,7 +12,6 @@
 //! cargo run --release -p compare -- stores           decisions in PostgreSQL and Cassandra, which it needs
 //! cargo run --release -p compare -- fleet            1 to 64 machines on one store, 15 minutes; needs redis-server and
 //!                                                    PostgreSQL
-//! cargo run --release -p compare -- fleet --write    the same, and writes src/guide/fleets.md and docs/img/fleets.svg
 //! cargo run --release -p compare -- fleet --only "| load | Synced"
 //! cargo run --release -p compare -- lists            addresses in 100,000 networks, beside prefix-trie
 //! cargo run --release -p compare -- lockout          a lockout beside a log with as many places
@@ -72,7 +71,7 @@ fn main() {
         Some("redis") => redis::run(&effort),
         Some("redis-memory") => redis_memory::run(&effort),
         Some("stores") => stores::run(&effort),
-        Some("fleet") => fleet::run(&effort, has("--write")),
+        Some("fleet") => fleet::run(&effort),
         Some("lists") => abuse::lists(&effort),
         Some("lockout") => abuse::lockout(&effort),
         Some("concurrency") => {

@@ -65,12 +65,11 @@
 //!
 //! A batch of up to 100 keys is sent at a time. Redis and PostgreSQL execute it in one step, without conflict
 //! however many machines there are. Any other store with a [compare-and-swap](crate::store::cas::CasStore)
-//! swaps one value per key, and machines that conflict take turns. Values do not name machines, but for the
-//! last 8 writes of a plain compare-and-swap.
+//! swaps one value per key, and machines that conflict take turns. Values do not name machines.
 //!
-//! A batch is sent again, unchanged, until there is a reply: it counts once, and its grant is kept. If the
-//! store has lost the record of that, its costs count twice, and what it gave back is free after it has lapsed: which only
-//! denies more.
+//! A batch is sent again, unchanged, until there is a reply: it counts once, and its grant is kept. If a store that
+//! executes batches has lost the record of that, or a swapped value was written eight times since, its costs count twice, and
+//! what it gave back is free after it has lapsed: which only denies more.
 //!
 //! # Failure
 //!

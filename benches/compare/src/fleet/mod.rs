@@ -4,7 +4,6 @@
 //! A machine is a limiter with a connection of its own. The limits of all keys sum to [`case::LIMIT`].
 
 mod case;
-mod chart;
 mod load;
 mod memory;
 mod servers;
@@ -28,7 +27,7 @@ use crate::row::{Effort, ends};
 /// A hot key of many machines has its turn of each within it.
 const DEADLINE: Duration = Duration::from_secs(1);
 
-pub(crate) fn run(effort: &Effort, writes: bool) {
+pub(crate) fn run(effort: &Effort) {
     memory::run(effort);
     let runtime = Builder::new_multi_thread()
         .worker_threads(2)
@@ -51,13 +50,6 @@ pub(crate) fn run(effort: &Effort, writes: bool) {
             tokio::time::sleep(Duration::from_secs(u64::from(!effort.quick))).await;
         }
     });
-    if writes {
-        let of_case = |mode, machines| {
-            let mut rows = rows.iter().filter(|row| row.case.part == "machines");
-            rows.find(|row| (row.case.mode, row.case.machines) == (mode, machines))
-        };
-        chart::write(|mode, machines| Some(of_case(mode, machines)?.cpu));
-    }
 }
 
 /// One row to be measured, and its number.
