@@ -4,8 +4,8 @@
 //! limit admits whenever units are granted. Time lowers what is used and never what is out. A unit that is used late
 //! counts from then on, so it raises a level or a count by one at most, as it did while it was out.
 
-use super::record::{Figures, Grant, Record, Reply, Report, Terms};
-use super::shape::{MAX_USED, NEVER, Part, Shape, signed};
+use super::record::{Grant, Record, Reply, Report, Terms};
+use super::shape::{Figures, MAX_USED, NEVER, Part, Shape, signed};
 
 /// By how many microseconds the store's clock may step back before what is out is given up.
 const PATIENCE: u64 = 1_000_000;

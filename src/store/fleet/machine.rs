@@ -5,8 +5,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::record::{Figures, Reply, Report, Terms};
-use super::shape::{MAX_UNITS, NEVER, Part, Shape};
+use super::record::{Reply, Report, Terms};
+use super::shape::{Figures, MAX_UNITS, NEVER, Part, Shape};
 use crate::clock::{Tick, nanos};
 
 /// For how many exchanges without a denial a machine that has denied asks for no other one.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::shape::{NEVER, Part, Shape, Used};
+use super::shape::{Figures, Part, Shape, Used};
 
 /// What the store keeps of a key. It does not name machines, and does not grow with their number.
 ///
@@ -65,26 +65,10 @@ pub(crate) struct Grant {
 pub(crate) struct Reply {
     pub(super) grant: Grant,
     pub(super) figures: Figures,
-    /// Microseconds until a fixed window ends; [`NEVER`] if none does.
+    /// Microseconds until a fixed window ends; [`NEVER`](super::shape::NEVER) if none does.
     pub(super) window: u64,
     /// Whether the value is damaged, so nothing was done.
     pub(super) is_damaged: bool,
-}
-
-/// How much of a key is free, and when.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Figures {
-    /// Units that are neither used nor out, after the grant; negative if more are.
-    pub(super) free: i64,
-    /// After how many microseconds how many more are free, and the microseconds for each one after.
-    pub(super) wait: u64,
-    pub(super) more: u64,
-    pub(super) per_unit: u64,
-    /// The part of the shape that has the least free.
-    pub(super) part: u8,
-    /// Microseconds until nothing of that part is used; and until a unit that is used now is free again.
-    pub(super) full: u64,
-    pub(super) renew: u64,
 }
 
 /// What a machine has set, and all its exchanges have in common.
@@ -123,28 +107,6 @@ impl Report {
             given_back: 0,
             ..self.clone()
         }
-    }
-}
-
-impl Figures {
-    /// Units that are free in addition after so many microseconds.
-    pub(super) fn refilled(&self, elapsed: u64) -> u64 {
-        match elapsed.checked_sub(self.wait) {
-            Some(since) => self.more.saturating_add(since / self.per_unit.max(1)),
-            None => 0,
-        }
-    }
-
-    /// Microseconds until `units` are free, `age` after the reply.
-    pub(super) fn wait_for(&self, interval: u64, units: u64, age: u64) -> u64 {
-        let missing = i128::from(units) - i128::from(self.free) - i128::from(self.more);
-        let missing = u64::try_from(missing).unwrap_or(0);
-        let total = match self.wait {
-            // What is out may be given back in the next exchange.
-            NEVER => interval,
-            wait => wait.saturating_add(missing.saturating_mul(self.per_unit)),
-        };
-        total.saturating_sub(age).max(1)
     }
 }
 

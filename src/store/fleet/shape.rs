@@ -3,7 +3,6 @@
 //! What is used is counted in units, so the limit may differ between machines. All figures are whole numbers below
 //! 2^53, which scripts compute exactly too. Times are microseconds of the store's clock.
 
-use super::record::Figures;
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
@@ -59,6 +58,22 @@ pub(super) struct Cells {
 /// What is used of a part, as of the time of its record: of a level units and parts of one, of cells their counts,
 /// newest first and without zeros at the end.
 pub(super) type Used = Vec<u64>;
+
+/// How much of a key is free, and when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Figures {
+    /// Units that are neither used nor out, after the grant; negative if more are.
+    pub(super) free: i64,
+    /// After how many microseconds how many more are free, and the microseconds for each one after.
+    pub(super) wait: u64,
+    pub(super) more: u64,
+    pub(super) per_unit: u64,
+    /// The part of the shape that has the least free.
+    pub(super) part: u8,
+    /// Microseconds until nothing of that part is used; and until a unit that is used now is free again.
+    pub(super) full: u64,
+    pub(super) renew: u64,
+}
 
 impl Shape {
     #[cfg(test)]
@@ -247,6 +262,28 @@ impl Cells {
         cells.splice(0..0, std::iter::repeat_n(0, steps));
         cells.truncate(self.count);
         trim(cells);
+    }
+}
+
+impl Figures {
+    /// Units that are free in addition after so many microseconds.
+    pub(super) fn refilled(&self, elapsed: u64) -> u64 {
+        match elapsed.checked_sub(self.wait) {
+            Some(since) => self.more.saturating_add(since / self.per_unit.max(1)),
+            None => 0,
+        }
+    }
+
+    /// Microseconds until `units` are free, `age` after the reply.
+    pub(super) fn wait_for(&self, interval: u64, units: u64, age: u64) -> u64 {
+        let missing = i128::from(units) - i128::from(self.free) - i128::from(self.more);
+        let missing = u64::try_from(missing).unwrap_or(0);
+        let total = match self.wait {
+            // What is out may be given back in the next exchange.
+            NEVER => interval,
+            wait => wait.saturating_add(missing.saturating_mul(self.per_unit)),
+        };
+        total.saturating_sub(age).max(1)
     }
 }
 
