@@ -25,7 +25,7 @@ impl Permit {
     }
 
     /// Takes a permit if there is room. Returns what is taken then, or what leaves no room.
-    #[inline]
+    #[cfg(feature = "accept")]
     pub(crate) fn try_take(
         permits: &Arc<Permits>,
         request: PermitRequest,
