@@ -14,6 +14,9 @@ use crate::sync::{Mutex, lock};
 /// [`Limiter`](crate::Limiter), the [`Handle`](crate::Handle) of a layer over a table, that of a policy file, and an
 /// [`Arc`] of one of them.
 ///
+/// [`Quotas`](crate::store::Quotas) have none: a state says what was used under the quota that the lookup gave the key, and
+/// what is saved names one quota for all keys. A tier that is a [`Local`](crate::Local) is saved by itself.
+///
 /// ```
 /// use tower_throttle::{FixedWindow, Limiter, Quota, store::SaveState};
 ///
