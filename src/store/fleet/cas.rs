@@ -29,8 +29,11 @@ const CONCURRENT: usize = 64;
 pub(super) struct Exchanger<S> {
     pub(super) shared: Arc<Shared<S>>,
     /// What became of the keys of the last batch, if each is swapped.
-    last: Mutex<Option<(Arc<Batch>, Arc<[AsyncMutex<Progress>]>)>>,
+    last: Mutex<Option<(Arc<Batch>, OfKeys)>>,
 }
+
+/// Of each key of a batch.
+type OfKeys = Arc<[AsyncMutex<Progress>]>;
 
 /// How far the exchange of a key is. It outlives its task.
 #[derive(Debug, Default)]
@@ -90,7 +93,7 @@ impl<S: CasStore> Exchanger<S> {
         Ok(Replies { now, keys })
     }
 
-    fn progress_of(&self, batch: &Arc<Batch>) -> Arc<[AsyncMutex<Progress>]> {
+    fn progress_of(&self, batch: &Arc<Batch>) -> OfKeys {
         let mut last = lock(&self.last);
         let is_new = |last: &(Arc<Batch>, _)| !Arc::ptr_eq(&last.0, batch);
         if last.as_ref().is_none_or(is_new) {
