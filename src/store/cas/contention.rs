@@ -77,6 +77,10 @@ impl Contended {
     ) {
         let last = lock(&self.0).get(key).and_then(|(_, last)| *last);
         let is_own = last.is_some() && last == before;
+        if is_own && before == after {
+            // A denial does not show that this machine is alone: an exhausted key is written by none.
+            return;
+        }
         self.note(key, !is_own, deadline);
         if let Some((_, last)) = lock(&self.0).get_mut(key) {
             *last = after;

@@ -6,6 +6,7 @@ use super::{
     CasStore,
     decider::{Decider, KeyCall, Told, is_request, is_update},
     lanes::{Lanes, Waiting},
+    settings::OwnThread,
     shared::Shared,
 };
 use crate::algorithm::Algorithm;
@@ -28,8 +29,7 @@ pub(super) struct Inner<S: CasStore, A: Algorithm> {
     /// The start of the names of its keys.
     pub(super) name_prefix: String,
     pub(super) deny_cache: Option<DenyCache>,
-    /// Whether programs run on a thread of this crate.
-    pub(super) has_own_thread: bool,
+    pub(super) own_thread: OwnThread,
 }
 
 impl<S: CasStore, A: Algorithm> Inner<S, A> {

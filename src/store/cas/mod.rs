@@ -86,6 +86,8 @@ mod time;
 mod unscripted;
 mod value;
 
+#[cfg(any(feature = "redis", feature = "postgres"))]
+pub(super) use self::settings::OwnThread;
 #[cfg(not(feature = "redis"))]
 use self::unscripted::Kernels;
 pub use self::{

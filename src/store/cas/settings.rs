@@ -13,8 +13,7 @@ pub struct Settings {
     /// Of how many keys the last record is kept.
     pub(in crate::store) cached_keys: usize,
     pub(in crate::store) caches_denials: bool,
-    /// Whether programs run on a thread of this crate: other machines wait for what they lock.
-    pub(in crate::store) has_own_thread: bool,
+    pub(in crate::store) own_thread: OwnThread,
     pub(in crate::store) breakers: Arc<Breakers>,
 }
 
@@ -26,8 +25,18 @@ impl Settings {
             deadline: Duration::from_millis(100),
             cached_keys: 10_000,
             caches_denials: true,
-            has_own_thread: false,
+            own_thread: OwnThread::Never,
             breakers: Arc::new(Breakers::new(store, BreakerConfig::default(), false)),
         }
     }
+}
+
+/// Whether programs run on a thread of this crate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store) enum OwnThread {
+    Never,
+    /// If calls wait for long: the runtime of the callers has too much to do.
+    IfLate,
+    /// Other machines wait for what they lock.
+    Always,
 }

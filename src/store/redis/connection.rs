@@ -18,7 +18,9 @@ use super::{
 };
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
-use crate::store::remote::{Connect, Connector, Pick, SlotOwners, rare};
+use crate::store::remote::{
+    Connect, Connector, Pick, SlotOwners, is_own_thread, own_runtime, rare, runtime,
+};
 use crate::sync::{Mutex, lock};
 
 /// The kind of store, as errors and logs name it.
@@ -34,11 +36,14 @@ const MAX_UNANSWERED: u32 = 3;
 /// One of the connections of a [`Redis`](super::Redis).
 pub(super) struct Connection {
     connector: Arc<Connector<Target>>,
+    /// That of the thread of this crate, if it is of use.
+    apart: Arc<Connector<Target>>,
 }
 
 /// What a connection leads to.
 struct Target {
     source: Arc<Source>,
+    is_apart: bool,
 }
 
 /// A connection that was made.
@@ -64,10 +69,23 @@ pub(super) struct CallError {
 
 impl Connection {
     pub(super) fn new(source: &Arc<Source>) -> Arc<Self> {
-        let source = Arc::clone(source);
+        let connector = |is_apart| {
+            let source = Arc::clone(source);
+            Connector::new(Target { source, is_apart }, Vec::new())
+        };
         Arc::new(Self {
-            connector: Connector::new(Target { source }, Vec::new()),
+            connector: connector(false),
+            apart: connector(true),
         })
+    }
+
+    /// That of this thread.
+    fn connector(&self) -> &Arc<Connector<Target>> {
+        if is_own_thread() {
+            &self.apart
+        } else {
+            &self.connector
+        }
     }
 
     pub(super) fn source(&self) -> &Arc<Source> {
@@ -81,7 +99,7 @@ impl Connection {
 
     /// The last error of connecting, if there is no connection.
     pub(super) fn last_error(&self) -> Option<StoreError> {
-        self.connector.last_error()
+        self.connector().last_error()
     }
 
     /// Sends a command once. Connects first if necessary.
@@ -100,7 +118,7 @@ impl Connection {
 
     async fn live(&self) -> Result<Arc<Live>, CallError> {
         // If there are two, `pick` drops the older one.
-        let live = self.connector.find(|made| match made {
+        let live = self.connector().find(|made| match made {
             [live] if !live.is_broken.load(Ordering::Relaxed) => Some(Arc::clone(live)),
             _ => None,
         });
@@ -111,7 +129,7 @@ impl Connection {
     }
 
     async fn live_or_connect(&self) -> Result<Arc<Live>, CallError> {
-        let live = self.connector.get(pick).await;
+        let live = self.connector().get(pick).await;
         live.map_err(|error| CallError {
             class: if error.is_transient() {
                 ErrorClass::Unavailable
@@ -220,6 +238,11 @@ impl Connect for Target {
 
     fn timeout(&self) -> Duration {
         self.source.connect_timeout()
+    }
+
+    fn runtime(&self) -> Result<Handle, StoreError> {
+        let own = if self.is_apart { own_runtime() } else { None };
+        own.map_or_else(|| runtime(STORE), Ok)
     }
 
     async fn connect(&self) -> Result<Arc<Live>, StoreError> {

@@ -13,7 +13,7 @@ use super::{
 use crate::algorithm::{Algorithm, IntoAlgorithm};
 use crate::error::{ConfigError, StoreError, expect_valid};
 use crate::store::{
-    cas::{Cas, CasBuilder, Settings},
+    cas::{Cas, CasBuilder, OwnThread, Settings},
     remote::{BreakerConfig, BreakerCounts, Breakers, check_name},
 };
 
@@ -131,6 +131,7 @@ impl Redis {
     fn from_source(source: Source) -> Self {
         let settings = Settings {
             deadline: Duration::from_millis(50),
+            own_thread: OwnThread::IfLate,
             ..Settings::new(STORE)
         };
         let redis = Self {

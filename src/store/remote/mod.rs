@@ -24,7 +24,7 @@ pub(crate) use self::{
     key::{check_name, key_name},
     layout::{layout, layout_of, padding},
     slots::SlotOwners,
-    task::{catch_panic, join_all, own_runtime, rare, runtime},
+    task::{catch_panic, is_own_thread, join_all, own_runtime, rare, runtime},
 };
 pub use self::{
     breaker::BreakerCounts,

@@ -2,6 +2,7 @@
 
 use std::{
     any::Any,
+    cell::Cell,
     future::{Future, poll_fn},
     panic::{AssertUnwindSafe, catch_unwind},
     pin::{Pin, pin},
@@ -20,15 +21,27 @@ pub(crate) fn runtime(store: &str) -> Result<Handle, StoreError> {
     Handle::try_current().map_err(outside)
 }
 
-/// A runtime on a thread of its own, for what other machines wait for: in the runtime of the callers it would wait for
-/// all tasks that these have to run. Without a thread it is that of the caller.
+thread_local! {
+    static IS_OWN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this is the thread of [`own_runtime`].
+pub(crate) fn is_own_thread() -> bool {
+    IS_OWN.get()
+}
+
+/// A runtime on a thread of its own, for what others wait for: in the runtime of the callers it would wait for all tasks
+/// that these have to run. `None` if there is no thread for it.
 pub(crate) fn own_runtime() -> Option<Handle> {
     static RUNTIME: OnceLock<Option<Handle>> = OnceLock::new();
     let start = || {
         let runtime = Builder::new_current_thread().enable_all().build().ok()?;
         let handle = runtime.handle().clone();
         let thread = thread::Builder::new().name("tower-throttle-store".to_owned());
-        let run = move || runtime.block_on(std::future::pending::<()>());
+        let run = move || {
+            IS_OWN.set(true);
+            runtime.block_on(std::future::pending::<()>());
+        };
         thread.spawn(run).ok().map(|_| handle)
     };
     RUNTIME.get_or_init(start).clone()

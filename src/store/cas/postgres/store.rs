@@ -11,7 +11,9 @@ use super::{
     sweeper::{BATCH, Sweeper, Sweeps},
 };
 use crate::error::{ConfigError, StoreError, expect_valid};
-use crate::store::cas::{CasStore, Loaded, Program, Runs, Settings, Swapped, Value, Version};
+use crate::store::cas::{
+    CasStore, Loaded, OwnThread, Program, Runs, Settings, Swapped, Value, Version,
+};
 
 const DEFAULT_TABLE: &str = "tower_throttle";
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(30);
@@ -216,7 +218,11 @@ impl<P: Pool> CasStore for PostgreSql<P> {
     /// A machine whose runtime is busy must not hold its locks for longer.
     fn settings(&self) -> Settings {
         Settings {
-            has_own_thread: P::IS_EXCLUSIVE,
+            own_thread: if P::IS_EXCLUSIVE {
+                OwnThread::Always
+            } else {
+                OwnThread::Never
+            },
             ..Settings::new(Self::NAME)
         }
     }
