@@ -86,22 +86,25 @@ fn a_grid_keeps_its_usage_with_another_number_of_cells() {
 #[test]
 fn a_warm_up_of_other_settings_is_cold_and_its_line_keeps_its_turns() {
     let warm_up = |limit| WarmUp::new(Quota::per_second(limit), Duration::from_secs(4));
-    let (slow, fast) = (warm_up(2), warm_up(3));
-    let mut state = slow.fresh(at(0));
+    let slow = warm_up(2);
+    let mut before = slow.fresh(at(0));
     for _ in 0..6 {
-        slow.charge(&mut state, at(0), 1);
+        slow.charge(&mut before, at(0), 1);
     }
-    let before = state;
+    let mut state = before;
     slow.max_cost(50).rescale(&mut state, &slow, at(0));
     assert_eq!(state, before, "another setting of costs changes nothing");
     let free = slow.peek(&before, at(0), 0).reset_after;
-    fast.rescale(&mut state, &slow, at(0));
-    assert_eq!(fast.peek(&state, at(0), 0).reset_after, free);
     let now = at(u64::try_from(free.as_nanos()).expect("short"));
-    let (mut state, mut cold) = (state, fast.fresh(now));
-    for _ in 0..6 {
-        let decision = fast.decide(&mut state, now, 1);
-        assert_eq!(decision, fast.decide(&mut cold, now, 1));
+    let longer = WarmUp::new(slow.quota(), Duration::from_secs(9));
+    for other in [warm_up(3), longer, slow.cold_factor(7)] {
+        let (mut state, mut cold) = (before, other.fresh(now));
+        other.rescale(&mut state, &slow, at(0));
+        assert_eq!(other.peek(&state, at(0), 0).reset_after, free);
+        for _ in 0..6 {
+            let decision = other.decide(&mut state, now, 1);
+            assert_eq!(decision, other.decide(&mut cold, now, 1), "{other:?}");
+        }
     }
 }
 

@@ -2,6 +2,8 @@
 
 use axum::{Router, body::Body, extract::Request, routing::get};
 use http::{Response, StatusCode};
+use http_body::Body as _;
+use http_body_util::BodyExt;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_throttle::{
     AsError, Global, Headers, ProblemJson, RateLimited, Settle,
@@ -66,6 +68,26 @@ async fn each_key_has_its_own_permits_and_leaves_no_trace() {
         (response.status(), handle.counts().skipped),
         (StatusCode::OK, 1)
     );
+}
+
+/// A server need not poll a body again that says it has ended.
+///
+/// Shows promise 180.
+#[tokio::test]
+async fn a_body_has_its_length_and_holds_its_permit_until_it_says_that_it_has_ended() {
+    let layer = ConcurrencyLimitLayer::new(Global, 1);
+    let handle = layer.handle();
+    for (data, held) in [("data", 1), ("", 0)] {
+        let service = layer.layer(service_fn(move |_: Request| {
+            std::future::ready(Ok::<_, Boxed>(Response::new(Body::from(data))))
+        }));
+        let mut body = service.oneshot(get_as("a")).await.unwrap().into_body();
+        assert_eq!(body.size_hint().exact(), Some(data.len() as u64));
+        let has_ended = (body.is_end_stream(), handle.in_flight(&()));
+        assert_eq!(has_ended, (held == 0, held));
+        let _ = body.frame().await;
+        assert_eq!((body.is_end_stream(), handle.keys()), (true, 0));
+    }
 }
 
 /// Shows promise 180.

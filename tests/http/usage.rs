@@ -113,6 +113,26 @@ async fn takes_nothing(ask: impl AsyncFn(), handle: &Search) -> bool {
 
 /// Shows promise 322.
 #[tokio::test]
+async fn each_limit_of_a_tuple_is_listed() {
+    let minute = TokenBucket::new(Quota::per_minute(60));
+    let limits = (minute, FixedWindow::new(Quota::per_day(100)));
+    let layer = RateLimitLayer::new(ClientIp::peer(), limits).name("tokens");
+    let here = ClientIp::peer().key(HERE);
+    assert!(layer.handle().backend().check(&here, 30).is_admitted());
+    let asked = Usage::new().of(&layer);
+    let usage = usage(serve(Router::new().route_service("/rate_limit", asked)).await).await;
+    for (at, name, limit) in [(0, "tokens-1", 60), (1, "tokens-2", 100)] {
+        let listed = &usage["limits"][at];
+        let figures = ["name", "limit"].map(|field| listed[field].clone());
+        assert_eq!(figures, [json!(name), json!(limit)]);
+        // The bucket refills meanwhile.
+        let left = listed["remaining"].as_u64().unwrap();
+        assert!((limit - 30..limit).contains(&left), "{usage}");
+    }
+}
+
+/// Shows promise 322.
+#[tokio::test]
 async fn what_is_not_known_is_said_and_the_rest_too() {
     let quota = Quota::per_day(3);
     let gone = RateLimitLayer::new(ClientIp::peer(), Gone).name("gone");

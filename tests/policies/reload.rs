@@ -180,6 +180,25 @@ async fn everything_else_of_a_limit_is_replaced_at_once() {
     assert_eq!(response.headers()["ratelimit-policy"], "\"all\";q=3;w=3600");
 }
 
+/// What a file leaves out is the default again.
+///
+/// Shows promise 223.
+#[tokio::test(start_paused = true)]
+async fn the_line_in_front_of_a_limit_is_that_of_the_last_file() {
+    let line = |rest: &str| limit("all", &format!("leaky_bucket 1/min{rest}"), GLOBAL, "");
+    let app = App::new(&line("; queue=1; max_wait=1s"));
+    assert_eq!(app.admitted(2).await, 1);
+    for (rest, expected) in [
+        ("; queue=1", 200),
+        ("; queue=1; max_wait=1s", 429),
+        ("; queue=1; max_wait=2min", 200),
+        ("", 429),
+    ] {
+        app.reload(&line(rest));
+        assert_eq!(app.get().await, expected, "{rest}");
+    }
+}
+
 /// Shows promise 223.
 #[tokio::test(start_paused = true)]
 async fn a_block_outlives_a_reload() {

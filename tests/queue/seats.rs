@@ -1,10 +1,20 @@
 //! Seats: a service is ready while one is free.
 
+use std::{
+    future::{Ready, ready},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
 use tokio_test::{assert_pending, assert_ready_ok, task};
-use tower::ServiceExt;
+use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimit};
 use tower_throttle::{AsError, Global, LeakyBucket, Local, Quota, RateLimitLayer};
 
-use crate::support::{Harness, Job, cancel, pass, poll_ready, settle};
+use crate::support::{Boxed, Harness, Job, cancel, pass, poll_ready, settle};
 
 /// One request per second, and at most `seats` queued requests in total.
 fn layer(seats: u32) -> RateLimitLayer<Global, Local<LeakyBucket>, AsErrors> {
@@ -82,6 +92,56 @@ async fn a_seat_waiter_is_not_overtaken() {
     let mut barges = task::spawn(harness.service.clone());
     assert_pending!(poll_ready(&mut barges));
     assert_ready_ok!(poll_ready(&mut first));
+}
+
+/// A service that is ready while it is set so.
+#[derive(Clone, Debug)]
+struct Switched(Arc<AtomicBool>);
+
+impl Service<Job> for Switched {
+    type Response = ();
+    type Error = Boxed;
+    type Future = Ready<Result<(), Boxed>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Boxed>> {
+        if self.0.load(Ordering::Relaxed) {
+            Poll::Ready(Ok(()))
+        } else {
+            Poll::Pending
+        }
+    }
+
+    fn call(&mut self, _: Job) -> Self::Future {
+        ready(Ok(()))
+    }
+}
+
+/// Shows promise 68.
+#[tokio::test(start_paused = true)]
+async fn a_waiting_request_holds_no_readiness_of_the_service() {
+    let one = ConcurrencyLimit::new(Switched(Arc::new(true.into())), 1);
+    let service = layer(9).layer(one.clone());
+    let call = |name| task::spawn(service.clone().oneshot(Job { name, cost: 1 }));
+    let (mut first, mut second) = (call(0), call(1));
+    assert_ready_ok!(first.poll());
+    assert_pending!(second.poll());
+    assert_ready_ok!(poll_ready(&mut task::spawn(one)));
+}
+
+/// Shows promise 68.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_waits_for_the_service_alone_has_no_seat() {
+    let is_ready = Arc::new(AtomicBool::new(true));
+    let service = layer(1).layer(Switched(Arc::clone(&is_ready)));
+    let call = |name| task::spawn(service.clone().oneshot(Job { name, cost: 1 }));
+    let (mut first, mut second) = (call(0), call(1));
+    assert_ready_ok!(first.poll());
+    assert_pending!(second.poll());
+    is_ready.store(false, Ordering::Relaxed);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_pending!(second.poll());
+    is_ready.store(true, Ordering::Relaxed);
+    assert_ready_ok!(poll_ready(&mut task::spawn(service.clone())));
 }
 
 /// Shows promise 68.

@@ -13,7 +13,10 @@ use tokio::{
     time::Instant,
 };
 use tokio_test::{assert_pending, assert_ready, task};
-use tower::{BoxError, Layer, ServiceBuilder, ServiceExt, service_fn, util::BoxCloneService};
+use tower::{
+    BoxError, Layer, ServiceBuilder, ServiceExt, limit::ConcurrencyLimitLayer, service_fn,
+    util::BoxCloneService,
+};
 use tower_throttle::{
     RateLimited,
     client::{Host, Idempotent, PacerLayer},
@@ -127,6 +130,58 @@ fn denial(seconds: u32) -> Response<String> {
 
 fn woken<F>(line: &VecDeque<task::Spawn<F>>) -> usize {
     line.iter().filter(|waiting| waiting.is_woken()).count()
+}
+
+/// Shows promise 312.
+#[tokio::test(start_paused = true)]
+async fn a_first_request_that_is_dropped_holds_up_none() {
+    let (server, mut asked) = held();
+    let client = PacerLayer::new(Host).layer(server);
+    let [mut first, mut second] = [(); 2].map(|()| task::spawn(client.clone().oneshot(get())));
+    assert_pending!(first.poll());
+    assert_pending!(second.poll());
+    let _answer = asked.try_recv().expect("the first one");
+    assert!(asked.try_recv().is_err(), "the second one waits for it");
+    drop(first);
+    assert!(second.is_woken());
+    assert_pending!(second.poll());
+    assert!(asked.try_recv().is_ok());
+}
+
+/// A waiting request keeps nothing from the service that it has not reached.
+///
+/// Shows promise 312.
+#[tokio::test(start_paused = true)]
+async fn a_waiting_request_holds_no_readiness() {
+    let (server, _) = says(429, &[("retry-after", "5")]);
+    let one = ConcurrencyLimitLayer::new(1).layer(server);
+    let client = PacerLayer::new(|request: &Request<String>| request.method().clone()).layer(one);
+    client.clone().oneshot(get()).await.unwrap();
+    let mut waiting = task::spawn(client.clone().oneshot(get()));
+    assert_pending!(waiting.poll());
+    let mut other = task::spawn(client.oneshot(request(Method::PUT)));
+    assert!(assert_ready!(other.poll()).is_ok(), "of another key");
+}
+
+/// Shows promise 312.
+#[tokio::test(start_paused = true)]
+async fn servers_beyond_the_capacity_are_forgotten_the_least_recent_first() {
+    let (server, _) = says(429, &[("retry-after", "20")]);
+    let layer = PacerLayer::new(Host).capacity(3).max_wait(Duration::ZERO);
+    let client = layer.layer(server);
+    let is_known = async |host: &str| {
+        let mut request = get();
+        *request.uri_mut() = format!("http://{host}/").parse().unwrap();
+        tokio::time::advance(Duration::from_millis(1)).await;
+        client.clone().oneshot(request).await.is_err()
+    };
+    for host in ["a", "b", "c", "d"] {
+        assert!(!is_known(host).await, "{host}");
+    }
+    for host in ["b", "c", "d"] {
+        assert!(is_known(host).await, "{host}");
+    }
+    assert!(!is_known("a").await);
 }
 
 /// A denial and a turn wake only the first of those that wait, and one that leaves only the one behind it.

@@ -16,7 +16,7 @@ use http_body_util::{BodyExt, Full};
 use tokio::time::{Instant, Sleep, sleep};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_throttle::{
-    Decision, Quota, RateLimited, StoreError, TokenBucket,
+    Decision, Local, Quota, RateLimited, StoreError, TokenBucket,
     layer::OnStoreError,
     store::{Backend, Cached, IntoBackend, Op, Plan, Quotas},
     stream::{BodyLimitLayer, LimitedBody, StreamLimit},
@@ -289,6 +289,29 @@ async fn a_body_that_may_not_wait_fails_and_loses_nothing() {
         }
     }
     assert_eq!(len + rest, 120_000);
+}
+
+/// Shows promise 344.
+#[tokio::test(start_paused = true)]
+async fn frames_smaller_than_a_piece_are_counted_together() {
+    let local = Local::new(bucket(100_000));
+    let limit = BodyLimitLayer::responses(|_: &Request<Full<Bytes>>| 7_u64, local.clone());
+    let layer = limit.pieces(10_000..=20_000);
+    for (len, left) in [(1, 90_000), (1, 80_000), (25_000, 50_000)] {
+        let service = layer.layer(service_fn(move |_: Request<LimitedBody<Full<Bytes>>>| {
+            let body = Full::new(Bytes::from(vec![0; len]));
+            ready(Ok::<_, Infallible>(Response::new(body)))
+        }));
+        let response = service
+            .oneshot(Request::new(Full::default()))
+            .await
+            .unwrap();
+        let passed = response.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(
+            (passed.len(), local.peek(&7_u64, 0).remaining()),
+            (len, left)
+        );
+    }
 }
 
 /// A store that is down.

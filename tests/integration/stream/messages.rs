@@ -9,8 +9,9 @@ use std::{
 
 use futures_core::Stream;
 use tokio::time::Instant;
+use tokio_test::{assert_pending, assert_ready, task};
 use tower_throttle::{
-    Local, Quota, TokenBucket,
+    FixedWindow, Local, Quota, TokenBucket,
     stream::{LimitedStream, StreamLimit},
 };
 
@@ -94,6 +95,28 @@ async fn a_message_that_may_not_wait_fails_and_the_stream_goes_on() {
         let third = messages.next().await.unwrap();
         assert_eq!(third.ok(), Some(3), "a denied message takes nothing");
     }
+}
+
+/// A window books no turns, so others may overtake a message that waits.
+///
+/// Shows promise 343.
+#[tokio::test(start_paused = true)]
+async fn a_message_that_others_overtake_waits_no_longer_than_it_may() {
+    let local = Local::new(FixedWindow::new(Quota::per_second(1)).anchored());
+    let limit = StreamLimit::new(local.clone(), ()).max_wait(Duration::from_millis(2_500));
+    let mut messages = LimitedStream::new(Numbers(0, 9), limit);
+    assert!(local.check(&(), 1).is_admitted());
+    let mut next = task::spawn(messages.next());
+    assert_pending!(next.poll());
+    let overtake = async || {
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(local.check(&(), 1).is_admitted(), "the next window");
+    };
+    overtake().await;
+    assert_pending!(next.poll());
+    overtake().await;
+    let denied = assert_ready!(next.poll()).unwrap().unwrap_err();
+    assert_eq!(denied.retry_after(), Some(Duration::from_millis(500)));
 }
 
 /// Shows promise 343.

@@ -38,6 +38,24 @@ async fn calls_on_one_key_in_one_script_call_are_all_counted() {
     assert!(calls_of(&server, "evalsha") < 40, "calls were batched");
 }
 
+/// What calls that are alike have in common is sent once.
+#[tokio::test]
+async fn each_call_of_a_script_call_takes_its_own_cost() {
+    let server = RedisServer::start();
+    let redis = open(&server.url()).await.without_deny_cache();
+    let limiter = redis.limiter("costs", TokenBucket::new(hourly(9)));
+    // The first ones may be sent by themselves, and the others together.
+    let calls = [("a", 1), ("b", 1), ("c", 1), ("d", 1), ("e", 5), ("f", 1)];
+    for call in calls.map(|(key, cost)| limiter.decide(key, cost)) {
+        assert!(call.await.expect("a decision").is_admitted());
+    }
+    assert!(calls_of(&server, "evalsha") < 6, "calls were batched");
+    for (key, cost) in calls {
+        let left = limiter.apply(key, Op::Peek(0)).await.expect("a decision");
+        assert_eq!(left.remaining(), 9 - cost, "{key}");
+    }
+}
+
 /// Shows promise 391.
 #[tokio::test]
 async fn a_key_is_counted_once_under_all_its_quotas() {

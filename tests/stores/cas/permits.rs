@@ -469,6 +469,24 @@ async fn a_machine_that_is_cut_off_admits_no_more_after_a_life_and_counts_again_
     assert_eq!(other.acquire_many(2).await.len(), 1);
 }
 
+/// The time that another machine computes may be ahead by as much as a call may take.
+///
+/// Shows promise 360.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_cut_off_admits_no_more_from_a_deadline_before_the_end_of_its_life() {
+    let deadline = Duration::from_millis(100);
+    for (before, is_admitted) in [(deadline * 2, true), (deadline / 2, false)] {
+        let cable = Cable::default();
+        let machine = Machine::new(Altered(MemoryStore::new(), cable.clone()), 2).queued();
+        let mut held = machine.acquire_many(2).await;
+        cable.cut(true);
+        sleep(LIFE - before).await;
+        held.pop();
+        let admitted = machine.acquire().await;
+        assert_eq!(admitted.is_ok(), is_admitted, "{before:?} before its end");
+    }
+}
+
 /// Shows promise 360.
 #[tokio::test(start_paused = true)]
 async fn a_clock_of_the_store_that_is_set_back_or_ahead_loses_no_permit() {

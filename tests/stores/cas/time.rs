@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use tower_throttle::clock::{Clock, Tick};
-use tower_throttle::store::cas::{Cas, CasBuilder, CasStore, Loaded, MemoryStore, Swapped};
+use tower_throttle::store::cas::{
+    Cas, CasBuilder, CasStore, Fault, Faulty, Loaded, MemoryStore, Swapped,
+};
 use tower_throttle::store::{Backend, Op};
 use tower_throttle::{ManualClock, Quota, StoreError, TokenBucket};
 
@@ -77,6 +79,26 @@ async fn without_the_time_of_the_store_that_of_the_machine_counts() {
     );
     let denied = limit.decide("key", 1).await.expect("a decision");
     assert!(denied.is_denied());
+}
+
+/// Another server may reply next, by another clock.
+///
+/// Shows promise 91.
+#[tokio::test(start_paused = true)]
+async fn after_an_error_the_time_of_the_store_is_read_again() {
+    let store = Faulty::new(MemoryStore::new());
+    let limit = Cas::new(store.clone(), "api", TokenBucket::new(Quota::per_day(9)));
+    let decide = async |key| {
+        let before = limit.counts().loads;
+        let decided = limit.decide(key, 1).await;
+        (decided.is_ok(), limit.counts().loads - before)
+    };
+    for (key, loads) in [("a", 1), ("b", 1), ("a", 0), ("b", 0)] {
+        assert_eq!(decide(key).await, (true, loads), "{key}");
+    }
+    store.plan([Fault::LostRequest, Fault::Delay(Duration::from_secs(1))]);
+    assert_eq!(decide("a").await, (false, 1));
+    assert_eq!(decide("b").await, (true, 1), "although its record is known");
 }
 
 /// The store's clock is set back: states of a later time admit no more, and none is denied for longer

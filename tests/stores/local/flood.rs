@@ -190,6 +190,37 @@ fn a_key_that_is_denied_a_large_cost_is_not_evicted_before_others() {
     });
 }
 
+/// Shows promise 46.
+#[test]
+fn a_key_without_units_is_not_evicted_before_others_although_it_was_not_denied() {
+    let clock = ManualClock::new();
+    let window = FixedWindow::new(Quota::per_hour(10)).anchored();
+    let local = Local::new(window).with_clock(clock.clone()).capacity(1);
+    assert!(local.check("first", 10).is_admitted());
+    clock.advance(Duration::from_secs(60));
+    fill(&local);
+    assert!(local.check("new", 1).is_admitted());
+    assert_eq!(local.peek("first", 0).remaining(), 0);
+}
+
+/// Shows promise 46.
+#[test]
+fn a_key_that_could_take_nothing_is_not_evicted_before_others() {
+    let clock = ManualClock::new();
+    let log = SlidingLog::new(Quota::per_hour(10));
+    let local = Local::new(log).with_clock(clock.clone()).capacity(1);
+    let half_an_hour = Duration::from_secs(1_800);
+    assert!(local.check("first", 1).is_admitted());
+    clock.advance(half_an_hour);
+    assert!(local.check("first", 9).is_admitted());
+    assert_eq!(local.take_up_to("first", 5), 0);
+    clock.advance(half_an_hour);
+    // Its state is the first to expire, and one unit is available.
+    fill(&local);
+    assert!(local.check("new", 1).is_admitted());
+    assert_eq!(local.peek("first", 0).remaining(), 1);
+}
+
 #[test]
 fn a_new_key_replaces_a_denied_key_if_all_are_being_denied() {
     fn check<A: Algorithm>(algorithm: A) {

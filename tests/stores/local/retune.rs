@@ -1,8 +1,10 @@
 //! Quota changes while a table is in use.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use tower_throttle::algorithm::Algorithm;
+use tower_throttle::store::local::Overflow;
 use tower_throttle::{
     FixedWindow, LeakyBucket, Local, ManualClock, Quota, SlidingLog, SlidingWindow, TokenBucket,
     clock::Clock,
@@ -103,6 +105,27 @@ fn a_key_whose_state_had_expired_begins_anew_at_the_change() {
         assert_eq!(after(full), 100, "{rate}");
         assert_eq!(after(2 * full), 100, "{rate}");
     }
+}
+
+/// Shows promise 47.
+#[test]
+fn the_state_that_keys_without_a_slot_share_keeps_its_usage() {
+    let local = Local::new(FixedWindow::new(Quota::per_day(10)))
+        .with_clock(ManualClock::new())
+        .overflow(Overflow::Shared)
+        .capacity(1);
+    let admitted = |mut keys: Range<u32>| {
+        keys.by_ref()
+            .filter(|key| local.check(key, 1).is_admitted())
+            .count()
+    };
+    assert_eq!(
+        admitted(0..100),
+        13,
+        "three slots, and one state of all others"
+    );
+    local.set_quota(Quota::per_day(15)).expect("accepted");
+    assert_eq!(admitted(100..200), 5);
 }
 
 /// Shows promise 47.

@@ -386,6 +386,11 @@ fn a_limiter_goes_on() {
         assert_eq!(error.kind(), ErrorKind::InvalidData);
     }
     assert_eq!(after.peek(1).remaining(), 4);
+    // Nothing of a day ago counts, and nothing of before the load.
+    let later = of(Machine::new(5, NOON + DAY));
+    assert!(later.check(7).is_admitted());
+    later.load(&mut &bytes[..]).expect("the same limit");
+    assert_eq!(later.peek(1).remaining(), 9);
 }
 
 /// A folder that is removed in the end.

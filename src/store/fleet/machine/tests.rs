@@ -1,7 +1,11 @@
 //! What a machine holds after each of its steps.
 
-use super::super::{record::Grant, shape::Level};
+use super::super::{
+    record::Grant,
+    shape::{Cells, Level},
+};
 use super::*;
+use crate::quota::Quota;
 
 fn limit() -> Limit {
     let terms = Terms {
@@ -152,11 +156,34 @@ fn nothing_is_used_after_a_life_or_the_end_of_a_window() {
             window,
             ..granted(10)
         };
-        adopt(&mut budget, 0, reply);
+        // The reply took a while.
+        let time = StoreTime {
+            received: at(400),
+            ..StoreTime::default()
+        };
+        budget.adopt(&limit(), &reply, &time);
         let end = 998_024_000.min(window * 1_000);
         assert!(is_admitted(&mut budget, end - 1, 1));
         assert_eq!(budget.held(at(end)), 0);
         assert_eq!(budget.decide(&limit(), at(end), 1), Answer::Wait);
+    }
+}
+
+#[test]
+fn a_key_is_full_again_when_what_was_used_since_the_reply_is_back() {
+    let cells = |count| Cells::new(&Quota::per_second(100), 1_000_000_000, 0, count);
+    let cells = |count| Part::Cells(cells(count).unwrap());
+    let level = Part::Level(Level::new(100, 1_000_000, 1).unwrap());
+    for (part, micros) in [(level, 7_000), (cells(1), 7_000), (cells(4), 8_000)] {
+        let mut budget = budget(10);
+        let mut reply = granted(10);
+        (reply.figures.full, reply.figures.renew) = (5_000, 8_000);
+        adopt(&mut budget, 0, reply);
+        let limit = Limit::new(limit().terms, Arc::new(Shape::of(part)));
+        let full_in = |budget: &Budget| budget.told(&limit, at(1_000_000)).3;
+        assert_eq!(full_in(&budget), 4_000_000, "nothing is used");
+        assert!(is_admitted(&mut budget, 1_000, 3));
+        assert_eq!(full_in(&budget), micros * 1_000, "{part:?}");
     }
 }
 
