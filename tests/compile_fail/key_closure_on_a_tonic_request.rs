@@ -1,4 +1,4 @@
-//~ ::http::Request<
+//~ http::Request<
 use axum::{Router, routing::get};
 use tower_throttle::{Quota, RateLimitLayer, TokenBucket};
 
