@@ -1,23 +1,8 @@
-//! A(T), the cost admitted in any interval of length T, stays within the promise.
+//! Refunds of what has left its window, or was refilled.
 
 use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack};
 use tower_throttle::clock::Tick;
-use tower_throttle::testkit::Law;
 use tower_throttle::{FixedWindow, Quota, SlidingLog, TokenBucket};
-
-use crate::laws::holds;
-
-/// Shows promises 19, 20, 21, 22, 23, 25, 26, 190, 318.
-#[test]
-fn no_attack_breaks_a_promise() {
-    holds(Law::Promise, 60);
-}
-
-/// Shows promises 12, 29.
-#[test]
-fn kept_costs_stay_within_the_promise_after_any_refunds() {
-    holds(Law::Refunds, 120);
-}
 
 /// 10 are taken at 59 s and 10 at 60 s. The first have left the window when they are refunded.
 ///
