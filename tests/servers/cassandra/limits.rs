@@ -4,7 +4,7 @@ use scylla::client::session_builder::SessionBuilder;
 use tower_throttle::store::cas::cassandra::Cassandra;
 
 use super::store;
-use crate::shared_limit;
+use crate::cassandra_server::CassandraServer;
 
 const LIMIT: u64 = 200;
 
@@ -14,34 +14,10 @@ fn open(node: &str) -> Cassandra {
     store.table("test.processes").expect("a name")
 }
 
-#[test]
-#[ignore = "started by the test below"]
-fn one_process() {
-    shared_limit::run_process(LIMIT, open);
-}
-
-/// Shows promise 83.
-#[test]
-#[ignore = "it needs Java"]
-fn two_processes_admit_exactly_the_limit() {
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let (server, _) = runtime.block_on(store("processes"));
-    let node = server.node();
-    shared_limit::two_processes_admit_exactly(LIMIT, &node, "cassandra::limits::one_process");
-}
-
-/// Shows promise 360.
-#[tokio::test]
-#[ignore = "it needs Java"]
-async fn machines_share_the_permits_of_a_fleet() {
-    let (_server, store) = store("permits").await;
-    shared_limit::machines_share_permits(store).await;
-}
-
-/// Shows promise 83.
-#[tokio::test]
-#[ignore = "it needs Java"]
-async fn an_uncontended_decision_is_one_transaction() {
-    let (_server, store) = store("alone").await;
-    shared_limit::a_decision_is_one_round_trip(store).await;
-}
+crate::suite::check_machines!(
+    LIMIT,
+    store,
+    open,
+    CassandraServer::node,
+    ignore = "it needs Java"
+);

@@ -4,7 +4,6 @@
 mod agreement;
 mod limits;
 mod mistakes;
-mod outages;
 mod port;
 mod sessions;
 

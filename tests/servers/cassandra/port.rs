@@ -3,18 +3,9 @@
 use std::time::Duration;
 
 use tower_throttle::store::cas::{CasStore, Swapped};
-use tower_throttle::testkit::check_cas_store;
 
 use super::{load, store, value};
 use crate::wait::until;
-
-/// Shows promises 83, 85.
-#[tokio::test]
-#[ignore = "it needs Java"]
-async fn the_server_passes_the_check_of_stores() {
-    let (_server, store) = store("testkit").await;
-    assert_eq!(check_cas_store(store).await, Ok(()));
-}
 
 /// Shows promise 85.
 #[tokio::test]

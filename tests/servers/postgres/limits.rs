@@ -16,12 +16,7 @@ use tower_throttle::store::cas::{
 };
 use tower_throttle::{FixedWindow, Quota, SlidingLog, TokenBucket};
 
-use crate::wait::until;
-
-use super::{
-    connected, key_quotas, pools::OnlyShared, postgres_server::PostgresServer, settled_costs,
-    shared_limit, store,
-};
+use super::{key_quotas, pools::OnlyShared, postgres_server::PostgresServer, settled_costs, store};
 
 const LIMIT: u64 = 200;
 
@@ -30,27 +25,7 @@ fn open(url: &str) -> PostgreSql {
     store.table("processes").expect("a name")
 }
 
-#[test]
-#[ignore = "started by the test below"]
-fn one_process() {
-    shared_limit::run_process(LIMIT, open);
-}
-
-/// Shows promise 83.
-#[test]
-fn two_processes_admit_exactly_the_limit() {
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let (server, _) = runtime.block_on(store("processes"));
-    let url = server.url();
-    shared_limit::two_processes_admit_exactly(LIMIT, &url, "postgres::limits::one_process");
-}
-
-/// Shows promise 360.
-#[tokio::test]
-async fn machines_share_the_permits_of_a_fleet() {
-    let (_server, store) = store("permits").await;
-    shared_limit::machines_share_permits(store).await;
-}
+crate::suite::check_machines!(LIMIT, store, open, PostgresServer::url);
 
 /// Shows promise 391.
 #[tokio::test]
@@ -61,13 +36,6 @@ async fn a_key_is_counted_once_under_all_its_quotas() {
         builder.build(name, algorithm).expect("a limit")
     };
     key_quotas::a_key_is_counted_once_under_all_its_quotas(limit, false).await;
-}
-
-/// Shows promise 83.
-#[tokio::test]
-async fn an_uncontended_decision_is_one_statement() {
-    let (_server, store) = store("alone").await;
-    shared_limit::a_decision_is_one_round_trip(store).await;
 }
 
 const MACHINES: u64 = 16;
@@ -122,75 +90,6 @@ async fn many_machines_on_many_keys_do_not_work_in_vain() {
         is_right(in_turns) && !is_right(at_random),
         "{in_turns} and {at_random} of {most}"
     );
-}
-
-/// Calls of four tasks on one key while the server stops and starts. Returns how many were admitted
-/// before and after.
-async fn admitted_across(logged: bool, stop: fn(&mut PostgresServer)) -> (u64, u64) {
-    let mut server = PostgresServer::start();
-    let store = PostgreSql::open(&server.url()).expect("a URL");
-    let store = if logged { store.logged() } else { store };
-    let made = connected(async || store.create_table().await).await;
-    made.expect("a table");
-    let counts = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
-    let is_after = Arc::new(AtomicU64::new(0));
-    let tasks: Vec<_> = (0..4)
-        .map(|_| {
-            let builder = CasBuilder::new(store.clone()).without_deny_cache();
-            let builder = builder.deadline(Duration::from_millis(500));
-            let window = FixedWindow::new(Quota::per(LIMIT, Duration::from_secs(1_000_000)));
-            let limit = builder.build("crash", window.anchored()).expect("a limit");
-            let (counts, is_after) = (Arc::clone(&counts), Arc::clone(&is_after));
-            tokio::spawn(async move {
-                let mut denials = 0;
-                while denials < 20 {
-                    let phase = is_after.load(Ordering::Relaxed);
-                    match limit.decide("key", 1).await {
-                        Ok(decision) if decision.is_admitted() => {
-                            counts[usize::from(phase > 0)].fetch_add(1, Ordering::Relaxed);
-                        }
-                        Ok(_) => denials += phase,
-                        Err(error) => assert!(error.is_transient(), "{error}"),
-                    }
-                    tokio::task::yield_now().await;
-                }
-            })
-        })
-        .collect();
-    until("some are admitted", async || {
-        counts[0].load(Ordering::Relaxed) >= LIMIT / 4
-    })
-    .await;
-    stop(&mut server);
-    server.restart();
-    is_after.store(1, Ordering::Relaxed);
-    for task in tasks {
-        task.await.expect("no panic");
-    }
-    let [before, after] = [0, 1].map(|at: usize| counts[at].load(Ordering::Relaxed));
-    (before, after)
-}
-
-/// Shows promise 143.
-#[tokio::test]
-async fn a_crash_restarts_the_limits_of_an_unlogged_table_once() {
-    let (before, after) = admitted_across(false, PostgresServer::kill).await;
-    assert!(before <= LIMIT, "{before}");
-    // A call that began before the crash may have been decided after it.
-    assert!(before + after <= 2 * LIMIT, "{before} and {after}");
-    assert!(after >= LIMIT - 40, "{before} and {after}");
-}
-
-/// Shows promise 143.
-#[tokio::test]
-async fn no_restart_restarts_the_limits_of_a_logged_table() {
-    for stop in [PostgresServer::kill, PostgresServer::stop] {
-        let (before, after) = admitted_across(true, stop).await;
-        // A call whose reply was lost was counted, and is reported as an error.
-        let admitted = before + after;
-        assert!(admitted <= LIMIT, "{before} and {after}");
-        assert!(admitted >= LIMIT - 40, "{before} and {after}");
-    }
 }
 
 /// Two machines ask as often as they can, until most periods were used up. What begins and ends within a period is at

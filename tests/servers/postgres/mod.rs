@@ -4,7 +4,6 @@ mod connections;
 mod isolation;
 mod limits;
 mod mistakes;
-mod outages;
 mod pooler;
 mod pools;
 mod port;
@@ -20,7 +19,7 @@ use tower_throttle::store::cas::{
 use crate::{
     key_quotas,
     postgres_server::{self, PostgresServer},
-    settled_costs, shared_limit,
+    settled_costs,
     wait::connected,
 };
 

@@ -139,12 +139,3 @@ async fn the_migration_makes_the_same_table() {
         assert_eq!(row.get::<_, String>(0), persistence);
     }
 }
-
-/// Shows promise 370.
-#[cfg(feature = "testkit")]
-#[tokio::test]
-async fn the_server_passes_the_check_of_stores() {
-    let (_server, store) = store("testkit").await;
-    let checked = tower_throttle::testkit::check_cas_store(store);
-    assert_eq!(checked.await, Ok(()));
-}

@@ -180,6 +180,53 @@ macro_rules! check_way {
 }
 pub(crate) use check_way;
 
+/// What machines and processes on one database do. `store` makes one with a table, and `open` one of another process.
+macro_rules! check_machines {
+    ($limit:expr, $store:path, $open:path, $address:path $(, $ignored:meta)?) => {
+        #[test]
+        #[ignore = "started by the test below"]
+        fn one_process() {
+            crate::shared_limit::run_process($limit, $open);
+        }
+
+        /// Shows promise 83.
+        $(#[$ignored])?
+        #[test]
+        fn two_processes_admit_exactly_the_limit() {
+            let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+            let (server, _) = runtime.block_on($store("processes"));
+            let body = concat!(module_path!(), "::one_process");
+            let (_, body) = body.split_once("::").expect("a module of this program");
+            crate::shared_limit::two_processes_admit_exactly($limit, &$address(&server), body);
+        }
+
+        /// Shows promise 360.
+        $(#[$ignored])?
+        #[tokio::test]
+        async fn machines_share_the_permits_of_a_fleet() {
+            let (_server, store) = $store("permits").await;
+            crate::shared_limit::machines_share_permits(store).await;
+        }
+
+        /// Shows promise 83.
+        $(#[$ignored])?
+        #[tokio::test]
+        async fn an_uncontended_decision_is_one_round_trip() {
+            let (_server, store) = $store("alone").await;
+            crate::shared_limit::a_decision_is_one_round_trip(store).await;
+        }
+
+        /// Shows promises 83, 85, 370.
+        $(#[$ignored])?
+        #[tokio::test]
+        async fn the_server_passes_the_check_of_stores() {
+            let (_server, store) = $store("testkit").await;
+            assert_eq!(tower_throttle::testkit::check_cas_store(store).await, Ok(()));
+        }
+    };
+}
+pub(crate) use check_machines;
+
 /// The recorded cases in one store.
 macro_rules! check_vectors {
     ($store:ty $(, $ignored:meta)?) => {
