@@ -1,8 +1,5 @@
 //! A lockout that counts the denials of another limit.
 
-use std::future::Future;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tower_throttle::algorithm::{
@@ -21,13 +18,6 @@ const SECOND: u64 = 1_000_000_000;
 
 fn at(ns: u64) -> Tick {
     Tick::from_nanos(ns)
-}
-
-fn at_once<F: Future>(future: F) -> F::Output {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(output) => output,
-        Poll::Pending => panic!("it is not decided at once"),
-    }
 }
 
 fn nanos(span: Duration) -> u64 {
@@ -290,7 +280,7 @@ fn forgiveness_frees_the_denials_only_if_that_is_set_and_ends_no_block() {
         let clock = ManualClock::new();
         let local = Local::new(limit).with_clock(clock.clone());
         let forgive = |receipt: Receipt| {
-            let _ = at_once(local.apply("ann", Op::Forgive(1, receipt)));
+            drop(local.apply("ann", Op::Forgive(1, receipt)));
         };
         let denied = |count: usize| {
             for _ in 0..count {
@@ -300,7 +290,7 @@ fn forgiveness_frees_the_denials_only_if_that_is_set_and_ends_no_block() {
         assert!(local.check("ann", 2).is_admitted());
         denied(2);
         clock.advance(Duration::from_secs(1));
-        let admitted = at_once(local.decide("ann", 1)).expect("a decision");
+        let admitted = local.decide("ann", 1).into_inner().expect("a decision");
         assert!(admitted.is_admitted());
         forgive(admitted.receipt());
         assert_eq!(local.peek("ann", 1).remaining(), 2, "its cost is refunded");
@@ -318,7 +308,7 @@ fn forgiveness_frees_the_denials_only_if_that_is_set_and_ends_no_block() {
 fn a_ban_and_a_reset_act_on_the_block() {
     let clock = ManualClock::new();
     let local = Local::new(AnyAlgorithm::new(bucket())).with_clock(clock.clone());
-    let _ = at_once(local.apply("ann", Op::Ban(Duration::from_secs(7))));
+    drop(local.apply("ann", Op::Ban(Duration::from_secs(7))));
     assert_eq!(
         local.check("ann", 1).retry_after,
         Some(Duration::from_secs(7))

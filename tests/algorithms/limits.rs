@@ -1,10 +1,10 @@
 //! Bounds that every operation keeps, and the state after a denial.
 
-use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use test_support::wait::at_once;
 use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, IntoAlgorithm, reserve};
 use tower_throttle::clock::Tick;
 use tower_throttle::{
@@ -13,14 +13,6 @@ use tower_throttle::{
 };
 
 const SECOND: Duration = Duration::from_secs(1);
-
-/// Polls a future once. Returns its output if it is ready.
-fn at_once<F: Future>(future: F) -> Option<F::Output> {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(output) => Some(output),
-        Poll::Pending => None,
-    }
-}
 
 fn limiter<I: IntoAlgorithm>(algorithm: I) -> (Limiter<I::Algorithm, ManualClock>, ManualClock) {
     let clock = ManualClock::new();
@@ -213,19 +205,4 @@ fn settings_without_effect_or_out_of_range_are_refused() {
         refused(AnyAlgorithm::new(anchored)),
         "offset: 1s is not allowed; give offset or anchored: offset has no effect beside anchored"
     );
-}
-
-#[test]
-fn settings_with_effect_are_accepted() {
-    let quota = Quota::per_second(10);
-    for algorithm in [
-        AnyAlgorithm::new(TokenBucket::new(quota.burst(50)).debt(5)),
-        AnyAlgorithm::new(LeakyBucket::new(quota.burst(50))),
-        AnyAlgorithm::new(FixedWindow::new(quota).offset(SECOND)),
-        AnyAlgorithm::new(FixedWindow::new(quota).anchored()),
-        AnyAlgorithm::new(SlidingGrid::new(quota).cells(5).strict()),
-        AnyAlgorithm::new(WarmUp::new(quota, SECOND).max_cost(5)),
-    ] {
-        assert_eq!(algorithm.validate(), Ok(()), "{algorithm:?}");
-    }
 }

@@ -85,8 +85,8 @@ fn a_success_frees_the_earlier_failures_only_if_that_is_set() {
         let local = Local::new(lockout).with_clock(clock.clone());
         let attempt = || local.check("ann", 1).is_admitted();
         assert!((0..4).all(|_| attempt()));
-        let decided = at_once(local.decide("ann", 1));
-        let _ = at_once(local.apply("ann", Op::Forgive(1, decided.receipt())));
+        let decided = local.decide("ann", 1).into_inner().expect("a decision");
+        drop(local.apply("ann", Op::Forgive(1, decided.receipt())));
         assert!(attempt());
         assert_eq!(local.peek("ann", 1).is_denied(), is_blocked);
     }
@@ -132,14 +132,14 @@ fn blocks_double_up_to_the_longest() {
 fn a_report_from_before_a_pardon_or_a_ban_is_ignored() {
     let clock = ManualClock::new();
     let local = Local::new(lockout()).with_clock(clock.clone());
-    let decided = at_once(local.decide("ann", 1));
+    let decided = local.decide("ann", 1).into_inner().expect("a decision");
     clock.advance(Duration::from_secs(1));
     local.reset("ann");
     assert!(local.check("ann", 3).is_admitted());
-    let _ = at_once(local.apply("ann", Op::Refund(1, decided.receipt())));
+    drop(local.apply("ann", Op::Refund(1, decided.receipt())));
     assert_eq!(local.peek("ann", 1).remaining(), 2);
-    let _ = at_once(local.apply("ann", Op::Ban(Duration::from_secs(10))));
-    let _ = at_once(local.apply("ann", Op::Refund(1, Receipt::NOW)));
+    drop(local.apply("ann", Op::Ban(Duration::from_secs(10))));
+    drop(local.apply("ann", Op::Refund(1, Receipt::NOW)));
     let retry_after = local.peek("ann", 1).retry_after;
     assert_eq!(retry_after, Some(Duration::from_secs(10)));
     clock.advance(Duration::from_secs(10));
@@ -153,7 +153,7 @@ fn a_ban_lasts_at_least_as_long_as_the_block_and_is_not_shortened() {
     let local = Local::new(lockout()).with_clock(clock.clone());
     assert!(local.check("ann", 5).is_admitted());
     for (ban, retry) in [(30, 60), (90, 90), (20, 90)] {
-        let _ = at_once(local.apply("ann", Op::Ban(Duration::from_secs(ban))));
+        drop(local.apply("ann", Op::Ban(Duration::from_secs(ban))));
         let retry_after = local.peek("ann", 1).retry_after;
         assert_eq!(retry_after, Some(Duration::from_secs(retry)));
         assert_eq!(local.blocked(), 1);
@@ -217,21 +217,12 @@ fn a_lockout_of_any_kind_forgives_and_bans() {
     for _ in 0..4 {
         assert!(local.check("ann", 1).is_admitted());
     }
-    let decided = at_once(local.decide("ann", 1));
-    let _ = at_once(local.apply("ann", Op::Forgive(1, decided.receipt())));
+    let decided = local.decide("ann", 1).into_inner().expect("a decision");
+    drop(local.apply("ann", Op::Forgive(1, decided.receipt())));
     assert_eq!(local.peek("ann", 1).remaining(), 5, "of both");
-    let _ = at_once(local.apply("ann", Op::Ban(Duration::from_secs(5))));
+    drop(local.apply("ann", Op::Ban(Duration::from_secs(5))));
     assert_eq!(
         local.peek("ann", 1).retry_after,
         Some(Duration::from_secs(5))
     );
-}
-
-/// The output of a future of a backend in this process, which is ready at once.
-fn at_once<T, E: std::fmt::Debug>(future: impl Future<Output = Result<T, E>>) -> T {
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    match std::pin::pin!(future).poll(&mut context) {
-        std::task::Poll::Ready(output) => output.expect("a decision"),
-        std::task::Poll::Pending => panic!("decides at once"),
-    }
 }

@@ -3,24 +3,18 @@
 use std::{num::NonZeroU32, time::Duration};
 
 use governor::{RateLimiter, clock::FakeRelativeClock};
+use test_support::random::Random;
 use tower_throttle::{Gcra, Limiter, ManualClock, Quota};
-
-/// `SplitMix64`.
-fn next(seed: &mut u64) -> u64 {
-    *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mixed = (*seed ^ (*seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
-}
 
 /// Shows promise 27.
 #[test]
 fn decisions_and_waits_equal_those_of_governor() {
     let (mut admitted, mut refused, mut oversized) = (0, 0, 0);
-    for mut seed in 0..2_000 {
-        let limit = 1 + next(&mut seed) % 30;
-        let period = Duration::from_nanos(1 + next(&mut seed) % 10_000_000_000);
-        let burst = 1 + u32::try_from(next(&mut seed) % 20).expect("small");
+    for seed in 0..2_000 {
+        let mut random = Random::new(seed);
+        let limit = 1 + random.next() % 30;
+        let period = Duration::from_nanos(1 + random.next() % 10_000_000_000);
+        let burst = 1 + u32::try_from(random.next() % 20).expect("small");
         let interval = period.as_nanos() / u128::from(limit);
         let Some(rate) = u64::try_from(interval)
             .ok()
@@ -37,10 +31,10 @@ fn decisions_and_waits_equal_those_of_governor() {
         // On average a cell comes back.
         let most = 2 * u64::try_from(period.as_nanos()).expect("short") / limit + 2;
         for _ in 0..100 {
-            let gap = Duration::from_nanos(next(&mut seed) % most);
+            let gap = Duration::from_nanos(random.next() % most);
             theirs.advance(gap);
             ours.advance(gap);
-            let cost = 1 + u32::try_from(next(&mut seed) % u64::from(burst + 1)).expect("small");
+            let cost = 1 + u32::try_from(random.next() % u64::from(burst + 1)).expect("small");
             let decision = gcra.check(u64::from(cost));
             let cells = NonZeroU32::new(cost).expect("at least 1");
             match governor.check_n(cells) {

@@ -6,6 +6,7 @@ use std::{
 };
 
 use http::StatusCode;
+use test_support::random::Random;
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::{
     AsError, FixedWindow, Global, Quota, RateLimitLayer, RateLimited, StoreError,
@@ -202,13 +203,8 @@ async fn neither_an_outage_nor_shadow_mode_is_a_denial() {
 
 /// Skewed traffic: key k is about twice as frequent as key 2k. At the end comes a heavy key that is new.
 fn traffic() -> Vec<u64> {
-    let mut random = 1_u64;
-    let mut next = |bound: u64| {
-        random = random
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        (random >> 33) % bound
-    };
+    let mut random = Random::new(1);
+    let mut next = |bound| random.below(bound);
     (0..20_000)
         .map(|_| {
             let most = 1 + next(5_000);

@@ -1,5 +1,6 @@
 //! No text makes the reader panic.
 
+use test_support::random::Random;
 use tower_throttle::policy::PolicyFile;
 
 /// Pieces of files, right and wrong.
@@ -37,11 +38,8 @@ const PIECES: [&str; 28] = [
 /// Shows promise 221.
 #[test]
 fn no_text_makes_the_reader_panic() {
-    let mut seed = 3_u64;
-    let mut below = |end: usize| {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        usize::try_from(seed >> 33).unwrap() % end
-    };
+    let mut random = Random::new(3);
+    let mut below = |end| random.index(end);
     let mut refused = 0;
     for _ in 0..20_000 {
         let mut text = String::new();

@@ -2,24 +2,8 @@
 
 use std::fmt::Write;
 
+use test_support::random::Random;
 use tower_throttle::policy::PolicyFile;
-
-/// A sequence of numbers that looks random.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        usize::try_from(self.0 >> 33).unwrap() % end
-    }
-
-    fn one_of<'a>(&mut self, all: &[&'a str]) -> &'a str {
-        all[self.below(all.len())]
-    }
-}
 
 const LINES: [&str; 9] = [
     "token_bucket 10/s",
@@ -63,14 +47,14 @@ fn random_file(random: &mut Random) -> String {
     let mut uses_list = false;
     let mut uses_store = false;
     for number in 0..random.below(5) {
-        let line = random.one_of(&LINES);
+        let line = *random.pick(&LINES);
         let in_flight = line.starts_with("concurrency");
         writeln!(
             text,
             "[[limit]]\nname = \"limit-{number}\"\nlimit = \"{line}\""
         )
         .unwrap();
-        let key = random.one_of(&KEYS);
+        let key = *random.pick(&KEYS);
         writeln!(text, "key = {key}").unwrap();
         // Two limits that are equal are refused.
         writeln!(
@@ -79,7 +63,7 @@ fn random_file(random: &mut Random) -> String {
         )
         .unwrap();
         if random.below(2) == 0 {
-            text += random.one_of(&[
+            text += *random.pick(&[
                 "missing = 401\n",
                 "missing = \"skip\"\n",
                 "missing = \"shared\"\n",
@@ -90,17 +74,17 @@ fn random_file(random: &mut Random) -> String {
             text += "except = \"office\"\n";
         }
         if random.below(2) == 0 {
-            text += random.one_of(&["shadow = true\n", "shadow = false\n"]);
+            text += *random.pick(&["shadow = true\n", "shadow = false\n"]);
         }
         if random.below(2) == 0 {
-            let form = random.one_of(&FORMS);
+            let form = *random.pick(&FORMS);
             writeln!(text, "headers = \"{form}\"").unwrap();
         }
         match random.below(3) {
             0 if !in_flight => {
                 uses_store = true;
                 text += "store = \"shared\"\n";
-                text += random.one_of(&[
+                text += *random.pick(&[
                     "",
                     "on_store_error = \"deny\"\n",
                     "on_store_error = \"allow\"\n",
@@ -110,22 +94,22 @@ fn random_file(random: &mut Random) -> String {
             _ => {}
         }
         if !in_flight && random.below(2) == 0 {
-            text += random.one_of(&[
+            text += *random.pick(&[
                 "failure = 500\n",
                 "failure = [401, 403]\n",
                 "failure = [401, 404, 429]\n",
             ]);
         }
-        let plan = random.one_of(&["", "blocked = true\n", "unlimited = true\n"]);
+        let plan = *random.pick(&["", "blocked = true\n", "unlimited = true\n"]);
         text += plan;
         if random.below(2) == 0 {
             let other = line.replacen(char::is_numeric, "9", 1);
-            let other = match random.one_of(&["", "blocked = true", "unlimited = true"]) {
+            let other = match *random.pick(&["", "blocked = true", "unlimited = true"]) {
                 other if !other.is_empty() && plan.trim_end() != other => other.to_owned(),
                 _ => format!("limit = \"{other}\""),
             };
             let is_text = !key.contains("client_ip");
-            let requests = random.one_of(if is_text { &BY_KEY } else { &BY_HEADER });
+            let requests = *random.pick(if is_text { &BY_KEY } else { &BY_HEADER });
             writeln!(
                 text,
                 "[[limit.override]]\nname = \"other-{number}\"\n{requests}\n{other}"
@@ -136,18 +120,18 @@ fn random_file(random: &mut Random) -> String {
     if random.below(2) == 0 {
         uses_list = true;
         text += "[[deny]]\nlist = \"office\"\n";
-        text += random.one_of(&["", "match = { path = \"/{*all}\" }\n"]);
+        text += *random.pick(&["", "match = { path = \"/{*all}\" }\n"]);
     }
     if uses_list {
         text += "[lists]\n";
-        text += random.one_of(&[
+        text += *random.pick(&[
             "office = { file = \"office.cidr\" }\n",
             "office = { cidrs = [\"192.0.2.0/24\", \"!192.0.2.7\"] }\n",
         ]);
     }
     if uses_store {
         text += "[stores]\n";
-        text += random.one_of(&[
+        text += *random.pick(&[
             "shared = { redis = \"redis://cache:6379\", deadline_ms = 250 }\n",
             "shared = { postgres = \"postgres://db/x\" }\n",
         ]);
@@ -158,7 +142,7 @@ fn random_file(random: &mut Random) -> String {
 /// Shows promise 221.
 #[test]
 fn every_file_is_written_and_read_back_equal_in_each_format() {
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     for _ in 0..500 {
         let text = random_file(&mut random);
         let file = PolicyFile::from_toml(&text).unwrap_or_else(|error| panic!("{text}\n{error}"));

@@ -10,6 +10,7 @@ use axum::{
     response::Response,
     routing::any,
 };
+use test_support::random::Random;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_throttle::{
     key::PeerAddr,
@@ -20,15 +21,12 @@ use crate::support::file;
 
 const NAMES: [&str; 4] = ["{k}", "{l}", "{m}", "{n}"];
 
-struct Random(u64);
+/// Routes and paths at random.
+struct Routes(Random);
 
-impl Random {
+impl Routes {
     fn below(&mut self, end: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        usize::try_from(self.0 >> 33).unwrap() % end
+        self.0.index(end)
     }
 
     fn of<T: Copy>(&mut self, list: &[T]) -> T {
@@ -129,7 +127,7 @@ async fn compare(
     patterns: usize,
     rule: impl AsyncFn(&str, &[String]) -> Vec<bool>,
 ) -> ([usize; 2], Vec<String>, Vec<String>) {
-    let (mut random, mut asked) = (Random(7), [0; 2]);
+    let (mut random, mut asked) = (Routes(Random::new(7)), [0; 2]);
     let (mut missed, mut added) = (Vec::new(), Vec::new());
     for _ in 0..patterns {
         let pattern = random.pattern();
@@ -232,7 +230,7 @@ async fn the_pattern_of_the_route_that_serves_a_path_matches_it() {
         .into_iter()
         .fold(Router::new(), |router, path| router.route(path, any(route)));
     let denied = ROUTES.map(|pattern| (pattern, behind_deny(pattern)));
-    let (mut random, mut served) = (Random(3), [0; ROUTES.len()]);
+    let (mut random, mut served) = (Routes(Random::new(3)), [0; ROUTES.len()]);
     for _ in 0..100_000 {
         let route = random.of(&ROUTES);
         let path = random.path(route);
@@ -274,7 +272,7 @@ async fn a_nested_router_serves_no_path_that_the_limit_inside_it_misses() {
             }
             std::future::ready(request)
         });
-        let (mut random, mut denied, mut served) = (Random(5), 0, Vec::new());
+        let (mut random, mut denied, mut served) = (Routes(Random::new(5)), 0, Vec::new());
         for _ in 0..1_000 {
             let pattern = random.pattern();
             let inner = Router::new().route(&pattern, any(async || ()));

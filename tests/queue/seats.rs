@@ -14,6 +14,7 @@ use tokio_test::{assert_pending, assert_ready_ok, task};
 use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimit};
 use tower_throttle::{AsError, Global, LeakyBucket, Local, Quota, RateLimitLayer};
 
+use crate::random::Random;
 use crate::support::{Boxed, Harness, Job, cancel, pass, poll_ready, settle};
 
 /// One request per second, and at most `seats` queued requests in total.
@@ -150,19 +151,13 @@ async fn the_number_of_seats_is_constant() {
     let layer = layer(4);
     let handle = layer.handle();
     let harness = Harness::new(&layer);
-    let mut random = 7_u64;
-    let mut next = || {
-        random = random
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        usize::try_from(random >> 40).unwrap()
-    };
+    let mut random = Random::new(7);
     let mut calls = Vec::new();
     for name in 0..500 {
-        match next() % 4 {
+        match random.below(4) {
             0 | 1 => calls.push(harness.send(name).await),
             2 if !calls.is_empty() => {
-                let call = calls.swap_remove(next() % calls.len());
+                let call = calls.swap_remove(random.index(calls.len()));
                 call.abort();
                 settle().await;
             }

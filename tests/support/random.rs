@@ -22,8 +22,13 @@ impl Random {
         self.next() % bound
     }
 
+    /// An index below `bound`.
+    pub fn index(&mut self, bound: usize) -> usize {
+        usize::try_from(self.below(bound as u64)).expect("as small as `bound`")
+    }
+
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
-        &from[usize::try_from(self.below(from.len() as u64)).expect("a small list")]
+        &from[self.index(from.len())]
     }
 
     /// A number of up to `bits` bits; all lengths are equally likely.

@@ -1,5 +1,7 @@
 //! Waiting for what another task, another machine or a server does.
 
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::{task::yield_now, time::Instant};
@@ -30,4 +32,12 @@ pub async fn connected<T, E: ToString>(
     })
     .await;
     last.expect("a result")
+}
+
+/// The output of a future, if it is ready at the first poll.
+pub fn at_once<F: Future>(future: F) -> Option<F::Output> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    }
 }

@@ -1,3 +1,5 @@
+use test_support::random::Random;
+
 use super::*;
 use crate::algorithm::{AnyAlgorithm, CalendarWindow};
 use crate::policy::{
@@ -309,28 +311,14 @@ fn windows_of_the_calendar_are_read_and_printed() {
     }
 }
 
-/// A sequence of numbers that looks random.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        let high = usize::try_from(self.0 >> 33).unwrap_or_default();
-        high % end
-    }
-}
-
 /// A random text from the words of the grammar: most are wrong, and many are right.
-fn random_text(random: &mut Random) -> String {
+fn random_text(random: &mut impl FnMut(usize) -> usize) -> String {
     let mut text = String::new();
-    for part in 0..=random.below(2) {
+    for part in 0..=random(2) {
         if part > 0 {
-            text += ["+", " + "][random.below(2)];
+            text += ["+", " + "][random(2)];
         }
-        let kind = KINDS.get(random.below(11)).unwrap_or(&CALENDAR);
+        let kind = KINDS.get(random(11)).unwrap_or(&CALENDAR);
         let counts = ["0", "1", "3", "60", "1000", "9007199254740991", "x", ""];
         let times = [
             "0ns",
@@ -343,23 +331,23 @@ fn random_text(random: &mut Random) -> String {
             "µs",
         ];
         let units = ["s", "min", "10s", "7d", "month", "0s", "", "fortnight"];
-        let count = counts[random.below(8)];
+        let count = counts[random(8)];
         text += name_in_text(kind);
-        text += [" ", "  ", "\t", ""][random.below(4)];
+        text += [" ", "  ", "\t", ""][random(4)];
         text += count;
         if matches!(kind.make, Make::Algorithm(_)) {
             text += "/";
-            text += units[random.below(8)];
+            text += units[random(8)];
         }
         for option in kind.options().unwrap_or_default() {
             let value = match option.takes {
-                Takes::Count => counts[random.below(8)],
-                Takes::Time => times[random.below(8)],
-                Takes::Flag => ["true", "false", "1"][random.below(3)],
-                Takes::OneOf(words) => words[random.below(words.len())],
-                Takes::Zone => ["UTC", "europe/berlin", "Etc/GMT+5", ""][random.below(4)],
+                Takes::Count => counts[random(8)],
+                Takes::Time => times[random(8)],
+                Takes::Flag => ["true", "false", "1"][random(3)],
+                Takes::OneOf(words) => words[random(words.len())],
+                Takes::Zone => ["UTC", "europe/berlin", "Etc/GMT+5", ""][random(4)],
             };
-            if random.below(2) == 0 {
+            if random(2) == 0 {
                 text = format!("{text}; {}={value}", option.name);
             }
         }
@@ -370,13 +358,14 @@ fn random_text(random: &mut Random) -> String {
 /// Shows promise 220.
 #[test]
 fn no_text_panics_and_what_is_read_is_printed_and_read_back_equal() {
-    let mut random = Random(20);
+    let mut numbers = Random::new(20);
+    let mut random = |end: usize| usize::try_from(numbers.below(end as u64)).expect("small");
     let (mut read, mut refused) = (0, 0);
     for _ in 0..20_000 {
         let mut text = random_text(&mut random);
-        if random.below(4) == 0 {
+        if random(4) == 0 {
             // Cut or repeat a part of it.
-            let at = (0..=random.below(text.len() + 1))
+            let at = (0..=random(text.len() + 1))
                 .rev()
                 .find(|at| text.is_char_boundary(*at))
                 .unwrap_or_default();

@@ -1,10 +1,8 @@
 //! Where the state of a key lives.
 
-use std::future::Future;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use test_support::wait::at_once;
 use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, reserve, take_up_to};
 use tower_throttle::clock::Tick;
 use tower_throttle::store::Receipt;
@@ -118,13 +116,6 @@ impl<A: Algorithm> Place<A> for Plain<A> {
 
     fn is_forgettable(&self, now: Tick) -> bool {
         self.algorithm.forgettable_at(&self.state) <= now
-    }
-}
-
-fn at_once<F: Future>(future: F) -> Option<F::Output> {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(output) => Some(output),
-        Poll::Pending => None,
     }
 }
 
