@@ -101,12 +101,11 @@ fn runs<A>(calls: &[Waiting<A>]) -> Vec<Vec<usize>> {
     let mut last = HashMap::<&str, usize>::with_capacity(calls.len());
     for (place, Waiting { key, call, .. }) in calls.iter().enumerate() {
         let run = last.get(&**key).copied();
-        match run.filter(|run| call.repeats(&calls[runs[*run][0]].call)) {
-            Some(run) => runs[run].push(place),
-            None => {
-                last.insert(key, runs.len());
-                runs.push(vec![place]);
-            }
+        if let Some(run) = run.filter(|run| call.repeats(&calls[runs[*run][0]].call)) {
+            runs[run].push(place);
+        } else {
+            last.insert(key, runs.len());
+            runs.push(vec![place]);
         }
     }
     runs

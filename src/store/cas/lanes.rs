@@ -196,7 +196,7 @@ impl<A> Lanes<A> {
         let (tasks, last) = line.tasks.split_at_mut(most);
         let free = tasks.iter_mut().find(is_free).map(|free| (free, false));
         let another = last.iter_mut().find(is_free).map(|free| (free, true));
-        let Some((free, is_another)) = free.or(another.filter(|_| is_late)) else {
+        let Some((free, is_another)) = free.or_else(|| another.filter(|_| is_late)) else {
             return Ok(None);
         };
         *free = Some(Task {

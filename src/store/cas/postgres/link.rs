@@ -77,7 +77,7 @@ pub struct PooledClient {
     link: Arc<Link>,
     replied: bool,
     /// Of a transaction.
-    _permit: Option<OwnedSemaphorePermit>,
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 impl PooledClient {
@@ -86,12 +86,12 @@ impl PooledClient {
         Self {
             link: Arc::clone(link),
             replied: false,
-            _permit: None,
+            permit: None,
         }
     }
 
     pub(super) fn exclusive(mut self, permit: OwnedSemaphorePermit) -> Self {
-        self._permit = Some(permit);
+        self.permit = Some(permit);
         self
     }
 
@@ -111,6 +111,7 @@ impl Drop for PooledClient {
         if !self.replied {
             self.link.count_silence();
         }
+        drop(self.permit.take());
     }
 }
 
