@@ -216,7 +216,7 @@ mod tests {
     fn a_mistake_in_a_list_is_found_by_a_search_of_all_networks() {
         let mistakes: [fn(&mut Networks); 4] = [
             |shortest_first| shortest_first.lengths.reverse(),
-            |a_length_forgotten| drop(a_length_forgotten.lengths.pop()),
+            |longest_only| longest_only.lengths.truncate(1),
             |without_exceptions| {
                 without_exceptions
                     .networks

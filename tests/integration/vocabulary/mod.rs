@@ -3,6 +3,7 @@
 mod changes;
 mod clocks;
 mod invalid_settings;
+mod types;
 
 use std::time::Duration;
 
