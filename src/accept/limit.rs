@@ -129,17 +129,10 @@ impl ConnectionLimit {
     /// # Errors
     /// If there is no place, or the client opens connections too fast. Nothing is taken then.
     pub fn admit(&self, address: IpAddr) -> Result<ConnectionPermit, Refused> {
-        let admitted = self.take(address);
-        match admitted {
-            Ok((of_client, of_all)) => {
-                let signals = Arc::clone(&self.signals);
-                Ok(ConnectionPermit::new(of_client, of_all, signals))
-            }
-            Err(refused) => {
-                self.signals.refused(refused);
-                Err(refused)
-            }
-        }
+        let taken = self.take(address);
+        let (of_client, of_all) = taken.inspect_err(|refused| self.signals.refused(*refused))?;
+        let signals = Arc::clone(&self.signals);
+        Ok(ConnectionPermit::new(of_client, of_all, signals))
     }
 
     fn take(&self, address: IpAddr) -> Result<(Option<Permit>, Option<Permit>), Refused> {

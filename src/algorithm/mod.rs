@@ -73,10 +73,7 @@
 
 mod any;
 mod bucket;
-#[cfg(feature = "calendar")]
-mod calendar;
-#[cfg(not(feature = "calendar"))]
-#[path = "no_calendar.rs"]
+#[cfg_attr(not(feature = "calendar"), path = "calendar_disabled.rs")]
 mod calendar;
 mod calendar_window;
 mod capabilities;

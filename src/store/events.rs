@@ -5,30 +5,20 @@
 
 #[cfg(feature = "_remote")]
 mod breaker;
-#[cfg(feature = "tracing")]
-#[path = "events/limited.rs"]
+#[cfg_attr(not(feature = "tracing"), path = "events/logs_disabled.rs")]
 mod logs;
-#[cfg(not(feature = "tracing"))]
-#[path = "events/unlogged.rs"]
-mod logs;
-#[cfg(all(feature = "_remote", feature = "metrics"))]
+#[cfg(feature = "_remote")]
+#[cfg_attr(not(feature = "metrics"), path = "events/measured_disabled.rs")]
 mod measured;
-#[cfg(all(feature = "_remote", feature = "tracing"))]
+#[cfg(feature = "_remote")]
+#[cfg_attr(not(feature = "tracing"), path = "events/refusals_disabled.rs")]
 mod refusals;
-#[cfg(all(feature = "_remote", not(feature = "tracing")))]
-#[path = "events/refusals_disabled.rs"]
-mod refusals;
-#[cfg(all(feature = "_remote", not(feature = "metrics")))]
-mod unmeasured;
 
 pub(super) use self::logs::{OverflowLog, SwitchLog};
-#[cfg(all(feature = "_remote", feature = "metrics"))]
-pub(super) use self::measured::RemoteMetrics;
-#[cfg(all(feature = "_remote", not(feature = "metrics")))]
-pub(super) use self::unmeasured::RemoteMetrics;
 #[cfg(feature = "_remote")]
 pub(super) use self::{
     breaker::{BreakerChange, BreakerEvent, breaker_probed},
+    measured::RemoteMetrics,
     refusals::RefusalLog,
 };
 

@@ -10,7 +10,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::body::LimitedBody;
-use super::limit::{StreamLimit, Terms};
+use super::limit::{StreamLimit, TERMS, Terms};
 use super::pace::{Counting, Pace};
 use crate::backend::{Backend, IntoBackend};
 use crate::error::{ConfigError, RateLimited, expect_valid};
@@ -73,7 +73,7 @@ impl<K, B> BodyLimitLayer<K, B> {
             backend: Arc::new(backend),
             requests,
             counting: Counting::new(false),
-            terms: Terms::default(),
+            terms: TERMS,
         }
     }
 
@@ -115,14 +115,11 @@ impl<K, B> BodyLimitLayer<K, B> {
     /// If the range is empty or begins at 0.
     #[track_caller]
     pub fn pieces(mut self, sizes: RangeInclusive<u32>) -> Self {
-        let is_valid = *sizes.start() > 0 && !sizes.is_empty();
         let allowed = "a range that begins at 1 or more";
-        let error = || ConfigError::out_of_range("pieces", format!("{sizes:?}"), allowed);
-        self.counting.pieces = expect_valid(
-            is_valid
-                .then_some((*sizes.start(), *sizes.end()))
-                .ok_or_else(error),
-        );
+        let invalid = ConfigError::out_of_range("pieces", format!("{sizes:?}"), allowed);
+        let is_valid = *sizes.start() > 0 && !sizes.is_empty();
+        self.counting.pieces = (*sizes.start(), *sizes.end());
+        expect_valid(is_valid.then_some(()).ok_or(invalid));
         self
     }
 
@@ -178,7 +175,7 @@ where
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
         let layer = &self.layer;
-        let pace = match layer.keys.extract(&request) {
+        let mut pace = match layer.keys.extract(&request) {
             Extracted::Key(key) => {
                 let mut limit = StreamLimit::of(Arc::clone(&layer.backend), key);
                 limit.terms = layer.terms;
@@ -193,16 +190,12 @@ where
                 };
             }
         };
-        let (of_request, of_response) = if layer.requests {
-            (pace, None)
-        } else {
-            (None, pace)
-        };
+        let of_request = pace.take_if(|_| layer.requests);
         let request = request.map(|body| LimitedBody::paced(body, of_request));
         BodyLimitFuture {
             inner: Some(self.inner.call(request)),
             refused: None,
-            pace: of_response,
+            pace,
         }
     }
 }
@@ -226,12 +219,10 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let response = match this.inner.as_pin_mut() {
-            Some(inner) => ready!(inner.poll(cx)),
-            None => match this.refused.take() {
-                Some(refused) => refused,
-                None => return Poll::Pending, // polled again after it was ready
-            },
+        let response = match (this.inner.as_pin_mut(), this.refused.take()) {
+            (Some(inner), _) => ready!(inner.poll(cx)),
+            (None, Some(refused)) => refused,
+            (None, None) => return Poll::Pending, // polled again after it was ready
         };
         let pace = this.pace.take();
         Poll::Ready(response.map(|response| response.map(|body| LimitedBody::paced(body, pace))))

@@ -39,14 +39,11 @@ pub(super) struct Terms {
     pub(super) on_store_error: OnStoreError,
 }
 
-impl Default for Terms {
-    fn default() -> Self {
-        Self {
-            max_wait: Duration::MAX,
-            on_store_error: OnStoreError::default(),
-        }
-    }
-}
+/// Waits without bound, and passes while a store is down.
+pub(super) const TERMS: Terms = Terms {
+    max_wait: Duration::MAX,
+    on_store_error: OnStoreError::Allow,
+};
 
 impl StreamLimit {
     /// Counts by one key. `()` does for a limit that only this stream and clones of it have.
@@ -68,7 +65,7 @@ impl StreamLimit {
     pub(super) fn of<B: Backend<K>, K: Send + Sync + 'static>(backend: Arc<B>, key: K) -> Self {
         Self {
             source: Arc::new(Keyed { backend, key }),
-            terms: Terms::default(),
+            terms: TERMS,
         }
     }
 
@@ -108,20 +105,24 @@ impl StreamLimit {
 /// The cost that was taken, and the moment of its turn if it has waited.
 type Taking = Pin<Box<dyn Future<Output = Result<(u64, Option<Tick>), RateLimited>> + Send>>;
 
+/// A cost that a stream takes.
+#[derive(Clone, Copy)]
+struct Asked {
+    cost: u64,
+    divisible: bool,
+    terms: Terms,
+    /// When the last cost was due, if it has waited.
+    turn: Option<Tick>,
+}
+
 /// What decides about a stream.
 trait Take: fmt::Debug + Send + Sync {
-    /// Takes `cost`, or a part of it if it is divisible, after a wait of at most the terms' `max_wait`. If the
+    /// Takes the cost, or a part of it if it is divisible, after a wait of at most the terms' `max_wait`. If the
     /// last turn was at most [`LATE`] ago, it asks as of that turn. Dropping the future gives a place in line
     /// back.
     ///
     /// Boxed, as the type is not known: one allocation per message, or per piece of a body.
-    fn take(
-        self: Arc<Self>,
-        cost: u64,
-        divisible: bool,
-        terms: Terms,
-        turn: Option<Tick>,
-    ) -> Taking;
+    fn take(self: Arc<Self>, ask: Asked) -> Taking;
 }
 
 /// How late a timer may be without a loss: longer than timers are without load.
@@ -152,13 +153,8 @@ where
     B: Backend<K>,
     K: Send + Sync + 'static,
 {
-    fn take(
-        self: Arc<Self>,
-        mut cost: u64,
-        divisible: bool,
-        terms: Terms,
-        mut turn: Option<Tick>,
-    ) -> Taking {
+    fn take(self: Arc<Self>, ask: Asked) -> Taking {
+        let (mut cost, terms, mut turn) = (ask.cost, ask.terms, ask.turn);
         Box::pin(async move {
             let passes = terms.on_store_error == OnStoreError::Allow;
             let clock = MonotonicClock;
@@ -166,15 +162,16 @@ where
             let mut waited = None;
             loop {
                 let now = clock.now();
+                let reserve = Op::Reserve {
+                    cost,
+                    queue: u64::MAX,
+                    max_wait: deadline.since(now),
+                };
                 let planned = turn.filter(|turn| now.since(*turn) <= LATE);
                 let taken = |at| Some((self.backend.take_turn(&self.key, cost, at)?, at));
                 let (mut decision, asked) = match planned.and_then(taken) {
                     Some(decided) => decided,
-                    None => match self
-                        .backend
-                        .apply(&self.key, reserved(cost, deadline.since(now)))
-                        .await
-                    {
+                    None => match self.backend.apply(&self.key, reserve).await {
                         Ok(decision) => (decision, clock.now()),
                         Err(error) if error.is_transient() && passes => return Ok((cost, None)),
                         Err(error) => return Err(RateLimited::unavailable(error)),
@@ -188,7 +185,7 @@ where
                         Some(TurnGuard(&*self, cost, decision.receipt())),
                     ),
                     Verdict::Deny => {
-                        if let Some(less) = less(cost, divisible, &decision) {
+                        if let Some(less) = less(cost, ask.divisible, &decision) {
                             cost = less;
                             continue;
                         }
@@ -219,16 +216,6 @@ where
 impl<B, K> fmt::Debug for Keyed<B, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keyed").finish_non_exhaustive()
-    }
-}
-
-/// A cost whose turn comes within this time.
-const fn reserved(cost: u64, max_wait: Duration) -> Op {
-    let queue = u64::MAX;
-    Op::Reserve {
-        cost,
-        queue,
-        max_wait,
     }
 }
 
@@ -281,9 +268,13 @@ impl StreamMeter {
             .unwrap_or_else(PoisonError::into_inner);
         let (asked, taking) = slot.get_or_insert_with(|| {
             let cost = if divisible { cost.min(self.most) } else { cost };
-            let source = Arc::clone(&self.limit.source);
-            let taking = source.take(cost, divisible, self.limit.terms, self.turn.take());
-            (cost, taking)
+            let ask = Asked {
+                cost,
+                divisible,
+                terms: self.limit.terms,
+                turn: self.turn.take(),
+            };
+            (cost, Arc::clone(&self.limit.source).take(ask))
         });
         let (asked, taken) = (*asked, ready!(taking.as_mut().poll(cx)));
         *slot = None;

@@ -1,15 +1,9 @@
 //! Counts of connections, and reports to logs and metrics, if their features are on. Addresses are not
 //! reported.
 
-#[cfg(feature = "tracing")]
+#[cfg_attr(not(feature = "tracing"), path = "events_disabled.rs")]
 mod events;
-#[cfg(not(feature = "tracing"))]
-#[path = "events_disabled.rs"]
-mod events;
-#[cfg(feature = "metrics")]
-mod metrics;
-#[cfg(not(feature = "metrics"))]
-#[path = "metrics_disabled.rs"]
+#[cfg_attr(not(feature = "metrics"), path = "metrics_disabled.rs")]
 mod metrics;
 
 use std::{

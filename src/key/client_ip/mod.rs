@@ -1,10 +1,5 @@
 //! The address of the client, which only the client's own network can choose.
 
-#[cfg(feature = "axum")]
-mod axum_peer;
-#[cfg(not(feature = "axum"))]
-#[path = "axum_peer_disabled.rs"]
-mod axum_peer;
 mod client;
 mod forwarded;
 mod peer;

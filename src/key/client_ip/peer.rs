@@ -4,8 +4,6 @@ use std::net::{IpAddr, SocketAddr};
 
 use http::Extensions;
 
-use super::axum_peer;
-
 /// The address at the other end of the connection, as a request extension.
 ///
 /// axum and tonic insert types of their own; the features `axum` and `tonic` read these. Any other
@@ -26,7 +24,7 @@ pub struct PeerAddr(pub SocketAddr);
 pub(super) fn peer(extensions: &Extensions) -> Option<IpAddr> {
     match connect_info(extensions) {
         Some(address) => Some(address.ip()),
-        None => tonic_or_mock_peer(extensions),
+        None => rare_peer(extensions).map(|address| address.ip()),
     }
 }
 
@@ -34,40 +32,33 @@ pub(super) fn peer(extensions: &Extensions) -> Option<IpAddr> {
 ///
 /// It is borrowed, because copying it costs more than finding it.
 pub(super) fn connect_info(extensions: &Extensions) -> Option<&SocketAddr> {
-    let inserted = extensions.get().map(|PeerAddr(address)| address);
-    inserted.or_else(|| axum_peer::connect_info(extensions))
+    let address = extensions.get().map(|PeerAddr(address)| address);
+    #[cfg(feature = "axum")]
+    let address = address.or_else(|| {
+        let info = extensions.get::<axum::extract::ConnectInfo<_>>();
+        info.map(|info| &info.0)
+    });
+    address
 }
 
-fn tonic_or_mock_peer(extensions: &Extensions) -> Option<IpAddr> {
-    axum_peer::mock_connect_info(extensions)
-        .or_else(|| tonic_peer(extensions))
-        .or_else(|| tonic_tls_peer(extensions))
-        .map(|address| address.ip())
-}
-
-#[cfg(feature = "tonic")]
-fn tonic_peer(extensions: &Extensions) -> Option<SocketAddr> {
-    extensions
-        .get::<tonic::transport::server::TcpConnectInfo>()?
-        .remote_addr()
-}
-
-#[cfg(feature = "tonic-tls")]
-fn tonic_tls_peer(extensions: &Extensions) -> Option<SocketAddr> {
-    use tonic::transport::server::{TcpConnectInfo, TlsConnectInfo};
-
-    extensions
-        .get::<TlsConnectInfo<TcpConnectInfo>>()?
-        .get_ref()
-        .remote_addr()
-}
-
-#[cfg(not(feature = "tonic"))]
-const fn tonic_peer(_: &Extensions) -> Option<SocketAddr> {
-    None
-}
-
-#[cfg(not(feature = "tonic-tls"))]
-const fn tonic_tls_peer(_: &Extensions) -> Option<SocketAddr> {
-    None
+fn rare_peer(extensions: &Extensions) -> Option<SocketAddr> {
+    let address = None;
+    #[cfg(feature = "axum")]
+    let address = address.or_else(|| {
+        let info = extensions.get::<axum::extract::connect_info::MockConnectInfo<_>>();
+        info.map(|info| info.0)
+    });
+    #[cfg(feature = "tonic")]
+    let address = address.or_else(|| {
+        let info = extensions.get::<tonic::transport::server::TcpConnectInfo>();
+        info?.remote_addr()
+    });
+    #[cfg(feature = "tonic-tls")]
+    let address = address.or_else(|| {
+        use tonic::transport::server::{TcpConnectInfo, TlsConnectInfo};
+        let info = extensions.get::<TlsConnectInfo<TcpConnectInfo>>();
+        info?.get_ref().remote_addr()
+    });
+    let _ = extensions;
+    address
 }

@@ -1,15 +1,9 @@
 //! Reports to logs and metrics, if their features are on.
 
-#[cfg(feature = "tracing")]
-mod events;
-#[cfg(not(feature = "tracing"))]
-#[path = "events_disabled.rs"]
+#[cfg_attr(not(feature = "tracing"), path = "events_disabled.rs")]
 mod events;
 mod gauges;
-#[cfg(feature = "metrics")]
-mod metrics;
-#[cfg(not(feature = "metrics"))]
-#[path = "metrics_disabled.rs"]
+#[cfg_attr(not(feature = "metrics"), path = "metrics_disabled.rs")]
 mod metrics;
 mod outcome;
 

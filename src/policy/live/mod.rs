@@ -8,10 +8,7 @@ mod keys;
 mod layer;
 mod limits;
 mod matching;
-#[cfg(feature = "axum")]
-mod nested;
-#[cfg(not(feature = "axum"))]
-#[path = "nested_disabled.rs"]
+#[cfg_attr(not(feature = "axum"), path = "nested_disabled.rs")]
 mod nested;
 mod report;
 mod respond;
