@@ -4,7 +4,7 @@ use tower_throttle::algorithm::Algorithm;
 use tower_throttle::key::{Extracted, KeyExtractor};
 use tower_throttle::layer::{Handle, LimitLayer, Rate};
 use tower_throttle::{
-    AsError, Global, Limiter, Local, Quota, RateLimitLayer, TokenBucket, respond::Responder,
+    All, AsError, Global, Limiter, Local, Quota, RateLimitLayer, TokenBucket, respond::Responder,
 };
 
 fn bucket() -> TokenBucket {
@@ -41,7 +41,7 @@ fn code_over_algorithms_needs_no_other_bound() {
             Limiter::new(algorithm),
         )
     }
-    let (.., limiter) = all((bucket(), bucket()));
+    let (.., limiter) = all(All::new([bucket(), bucket()]));
     assert!(limiter.check(1).is_admitted());
 }
 
