@@ -115,7 +115,7 @@ impl Fields<'_> {
         matches!(self.direction, Direction::Failed(_))
     }
 
-    /// A number that is always the same, and distinguishes kinds of fields.
+    /// A number that is always the same, and distinguishes kinds of fields. Those of this crate are below 1,000.
     pub fn tag(&mut self, tag: u64) {
         if let Direction::Name([kinds, _]) = &mut self.direction {
             *kinds = format!("{kinds}.{tag}");

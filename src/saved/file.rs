@@ -33,6 +33,12 @@ use crate::sync::{Mutex, lock};
 /// assert_eq!(new.peek(1).remaining(), 2);
 /// # Ok::<(), std::io::Error>(())
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no state that can be saved",
+    note = "a `Local`, a `Limiter`, and the handle of a layer over a table or of a policy file have one",
+    note = "of `Quotas` save the tiers: give `Quotas::tier` a `Local`, and the file a clone of it",
+    note = "of several limits in one layer save `handle.first()` and `handle.second()`"
+)]
 pub trait SaveState: Send + Sync {
     /// Writes what is used, so that the next process goes on with it.
     ///

@@ -27,8 +27,7 @@ fn app(redis: &Redis) -> Router {
         None => Err(StatusCode::UNAUTHORIZED),
     };
     let answer = |_: &Request, denied: &RateLimited| -> Response {
-        let wait = denied.retry_after().unwrap_or_default();
-        let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+        let seconds = denied.retry_after_secs();
         let body = json!({ "error": denied.to_string(), "retry_after": seconds });
         (denied.status(), Json(body)).into_response()
     };
