@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, reserve, state_from_bytes, state_to_bytes};
+use tower_throttle::algorithm::{
+    Algorithm, Cost, GiveBack, reserve, state_from_bytes, state_to_bytes,
+};
 use tower_throttle::clock::Tick;
 use tower_throttle::testkit::{Law, Promise, Subject};
 use tower_throttle::{Limiter, ManualClock, Quota, TokenBucket};
@@ -232,6 +234,25 @@ fn a_debt_is_bounded_and_paid_before_anything_passes() {
     assert_eq!(limiter.check(22).retry_after, Some(200 * MS));
     assert!(limiter.check(20).is_admitted());
     assert_eq!(limiter.check(1).retry_after, Some(2_000 * MS));
+}
+
+/// What steps have brought back since a cost was taken is not given back, wherever in a step that was.
+///
+/// Shows promise 643.
+#[test]
+fn a_refund_leaves_out_what_steps_have_brought_back() {
+    let bucket = TokenBucket::new(Quota::per_second(100)).refill_every(100 * MS);
+    let ms = |ms: u64| at(ms * 1_000_000);
+    for refunded in [99, 100, 199, 200, 299, 300] {
+        let mut state = bucket.fresh(ms(0));
+        for (taken, cost) in [(0, 1), (30, 20)] {
+            assert!(bucket.decide(&mut state, ms(taken), cost).is_admitted());
+        }
+        let cost = Cost::new(20, ms(30));
+        bucket.refund(&mut state, ms(refunded), cost, GiveBack::Refund);
+        let left = bucket.peek(&state, ms(refunded), 0).remaining();
+        assert_eq!(left, 99 + refunded / 300, "{refunded} ms");
+    }
 }
 
 /// Shows promise 643.
