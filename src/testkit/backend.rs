@@ -1,5 +1,6 @@
 //! What every operation of a backend does.
 
+use std::fmt::Write;
 use std::time::Duration;
 
 use super::is;
@@ -69,8 +70,8 @@ pub async fn check_backend<K: ?Sized, B: Backend<K>, A: Algorithm>(
         is(known.is_some() || receipt != Receipt::NOW, || {
             format!("{op:?} returns no receipt{trace}")
         })?;
-        moment = known.unwrap_or(Tick::from_nanos(receipt.moment()));
-        trace += &format!("\n  {moment:?}: {op:?} of key {which}: {decision:?}");
+        moment = known.unwrap_or_else(|| Tick::from_nanos(receipt.moment()));
+        let _ = write!(trace, "\n  {moment:?}: {op:?} of key {which}: {decision:?}");
         let expected = of_keys[which].apply(op, moment);
         if let (Op::Take(cost) | Op::Reserve { cost, .. }, false) = (op, decision.is_denied()) {
             of_keys[which].taken.push((cost, receipt));
