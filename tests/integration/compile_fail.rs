@@ -59,8 +59,8 @@ fn errors(files: &[PathBuf]) -> BTreeMap<PathBuf, String> {
     let libraries = libraries();
     let folder = libraries["tower_throttle"].parent().expect("a folder");
     let modules = files.iter().zip(0..).map(|(file, number)| {
-        let allows = "#[allow(dead_code)]";
-        format!("{allows} #[path = {file:?}] mod m{number};\n")
+        let (allows, file) = ("#[allow(dead_code)]", file.display());
+        format!("{allows} #[path = \"{file}\"] mod m{number};\n")
     });
     let main = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mistakes.rs");
     fs::write(

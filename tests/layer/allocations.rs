@@ -56,7 +56,7 @@ where
             .insert(PeerAddr(([192, 0, 2, 1], 80).into()));
         request
             .extensions_mut()
-            .insert(tower_throttle::Limiter::new(bucket()).check());
+            .insert(tower_throttle::Limiter::new(bucket()).check(1));
         let client = HeaderValue::from_static("203.0.113.9");
         request.headers_mut().insert("x-forwarded-for", client);
         let before = ALLOCATIONS.get();

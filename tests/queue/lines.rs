@@ -5,6 +5,7 @@ use std::{
     task::{Context, Poll},
 };
 
+use tokio_test::task::Spawn;
 use tower::{Service, ServiceBuilder, layer::layer_fn};
 use tower_throttle::{AsError, LeakyBucket, Quota, RateLimitLayer};
 
@@ -59,12 +60,9 @@ async fn a_call_that_is_woken_and_not_polled_blocks_none() {
         assert!(call.poll().is_pending());
     }
     pass(1).await;
-    assert_eq!(
-        calls.each_ref().map(|call| call.is_woken()),
-        [true, false, false]
-    );
+    assert_eq!(calls.each_ref().map(Spawn::is_woken), [true, false, false]);
     pass(1).await;
-    assert!(calls.iter().all(|call| call.is_woken()));
+    assert!(calls.iter().all(Spawn::is_woken));
     for call in calls.iter_mut().rev() {
         assert!(call.poll().is_ready());
     }

@@ -66,22 +66,23 @@ pub(super) trait Each: Parts {
     }
 }
 
-impl<A: Algorithm> Parts for Vec<A> {
-    type State = Box<[A::State]>;
+impl<P: Algorithm> Parts for Vec<P> {
+    type State = Box<[P::State]>;
 }
 
-impl<A: Algorithm> Each for Vec<A> {
+impl<P: Algorithm> Each for Vec<P> {
     const IS_INLINE: bool = false;
 
-    fn fresh(&self, now: Tick) -> Box<[A::State]> {
+    fn fresh(&self, now: Tick) -> Box<[P::State]> {
         let parts = self.iter();
         parts.map(|part| Algorithm::fresh(part, now)).collect()
     }
 
-    fn complete(&self, state: &mut Box<[A::State]>, now: Tick) {
-        let (kept, fresh) = (std::mem::take(state), self.iter().skip(state.len()));
-        let fresh = fresh.map(|part| Algorithm::fresh(part, now));
-        *state = kept.into_iter().chain(fresh).take(self.len()).collect();
+    fn complete(&self, state: &mut Box<[P::State]>, now: Tick) {
+        let kept = std::mem::take(state);
+        let missing = self.iter().skip(kept.len());
+        let fresh = missing.map(|part| Algorithm::fresh(part, now));
+        *state = kept.into_iter().take(self.len()).chain(fresh).collect();
     }
 
     fn all(&self) -> impl Iterator<Item = &Part> {
@@ -92,11 +93,11 @@ impl<A: Algorithm> Each for Vec<A> {
         self.iter_mut().map(|part| part as &mut Part)
     }
 
-    fn states(state: &Box<[A::State]>) -> impl Iterator<Item = &PartState> {
+    fn states(state: &Box<[P::State]>) -> impl Iterator<Item = &PartState> {
         state.iter().map(|state| state as &PartState)
     }
 
-    fn states_mut(state: &mut Box<[A::State]>) -> impl Iterator<Item = &mut PartState> {
+    fn states_mut(state: &mut Box<[P::State]>) -> impl Iterator<Item = &mut PartState> {
         state.iter_mut().map(|state| state as &mut PartState)
     }
 }

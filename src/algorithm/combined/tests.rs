@@ -190,3 +190,17 @@ fn a_part_alone_says_what_it_would_without_the_others() {
     let lockout = Lockout::new(Quota::per_minute(2));
     look(&lockout.after_denials_of((one, (two, three))), &expected);
 }
+
+#[test]
+fn a_limit_that_joins_a_list_begins_as_it_would_alone() {
+    let limit = |tokens| TokenBucket::new(Quota::per_hour(10)).initial(tokens);
+    let [short, long] =
+        [&[10][..], &[10, 3, 0]].map(|list| All::new(list.iter().copied().map(limit)));
+    let now = Tick::ZERO.plus(MINUTE);
+    let mut state = short.fresh(Tick::ZERO);
+    long.rescale(&mut state, &short, now);
+    assert_eq!(state, long.fresh(now));
+    // One that leaves takes nothing with it.
+    short.rescale(&mut state, &long, now);
+    assert_eq!(state, short.fresh(now));
+}

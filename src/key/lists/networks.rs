@@ -220,13 +220,13 @@ mod tests {
             |without_exceptions| {
                 without_exceptions
                     .networks
-                    .retain(|_, is_listed| *is_listed)
+                    .retain(|_, is_listed| *is_listed);
             },
             |all_listed| {
                 all_listed
                     .networks
                     .values_mut()
-                    .for_each(|is_listed| *is_listed = true)
+                    .for_each(|is_listed| *is_listed = true);
             },
         ];
         for (number, mistake) in mistakes.into_iter().enumerate() {

@@ -50,7 +50,7 @@ struct Calls {
 
 /// Machines that decide in turn.
 struct Machines {
-    machines: [Cas<Faulty<MemoryStore<ManualClock>>, AnyAlgorithm>; 2],
+    both: [Cas<Faulty<MemoryStore<ManualClock>>, AnyAlgorithm>; 2],
     store: Faulty<MemoryStore<ManualClock>>,
     clock: ManualClock,
     way: Way,
@@ -68,7 +68,7 @@ impl Machines {
             builder.build("law", algorithm.clone()).expect("a limit")
         };
         Self {
-            machines: [0, 1].map(machine),
+            both: [0, 1].map(machine),
             store,
             clock: clock.clone(),
             way,
@@ -103,7 +103,7 @@ impl Backend<str> for Machines {
     type Future = Pin<Box<dyn Future<Output = Result<Decision, StoreError>> + Send>>;
 
     fn apply(&self, key: &str, op: Op) -> Self::Future {
-        let machine = self.machines[self.next(key, op)].clone();
+        let machine = self.both[self.next(key, op)].clone();
         let (store, key, way) = (self.store.clone(), key.to_owned(), self.way);
         let (calls, called_at) = (self.calls.clone(), self.clock.now());
         Box::pin(async move {
@@ -128,7 +128,7 @@ impl Backend<str> for Machines {
     }
 
     fn quotas(&self) -> Vec<Quota> {
-        Backend::<str>::quotas(&self.machines[0])
+        Backend::<str>::quotas(&self.both[0])
     }
 }
 

@@ -23,25 +23,24 @@ fn a_layer_of_an_algorithm_has_the_type_of_a_layer_of_its_table() {
 
 #[test]
 fn code_over_algorithms_needs_no_other_bound() {
-    fn all<A: Algorithm>(
-        algorithm: A,
-    ) -> (
-        RateLimitLayer<Global, Local<A>>,
-        RateLimitLayer<Global, Local<A>, Responder<AsError>>,
-        Handle<(), Local<A>>,
-        Limiter<A>,
-    ) {
+    /// What such code makes of an algorithm, by its types.
+    struct Made<A: Algorithm> {
+        _layer: RateLimitLayer<Global, Local<A>>,
+        _of_table: RateLimitLayer<Global, Local<A>, Responder<AsError>>,
+        _handle: Handle<(), Local<A>>,
+        limiter: Limiter<A>,
+    }
+    fn made<A: Algorithm>(algorithm: A) -> Made<A> {
         let layer = RateLimitLayer::new(Global, algorithm.clone());
         let table = RateLimitLayer::new(Global, Local::new(algorithm.clone()).capacity(10));
-        let handle = layer.handle();
-        (
-            layer,
-            table.respond(AsError),
-            handle,
-            Limiter::new(algorithm),
-        )
+        Made {
+            _handle: layer.handle(),
+            _layer: layer,
+            _of_table: table.respond(AsError),
+            limiter: Limiter::new(algorithm),
+        }
     }
-    let (.., limiter) = all(All::new([bucket(), bucket()]));
+    let Made { limiter, .. } = made(All::new([bucket(), bucket()]));
     assert!(limiter.check(1).is_admitted());
 }
 

@@ -480,7 +480,7 @@ async fn a_machine_that_is_cut_off_admits_no_more_from_a_deadline_before_the_end
         let machine = Machine::new(Altered(MemoryStore::new(), cable.clone()), 2).queued();
         let mut held = machine.acquire_many(2).await;
         cable.cut(true);
-        sleep(LIFE - before).await;
+        sleep(LIFE.saturating_sub(before)).await;
         held.pop();
         let admitted = machine.acquire().await;
         assert_eq!(admitted.is_ok(), is_admitted, "{before:?} before its end");

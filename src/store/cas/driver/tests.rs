@@ -196,7 +196,7 @@ async fn one_program_is_in_flight_and_the_next_one_takes_all_that_wait() {
             shared.contended.note(&key.as_str().into(), true, DEADLINE);
         }
     }
-    let keys = (0..1 + 1_000).map(|call| call % 20);
+    let keys = (0..=1_000).map(|call| call % 20);
     assert_eq!(admitted(&queued(&limit, keys).await), 1_001);
     // Those of the first key join while it is in flight.
     assert_eq!(store.operations(), [1, 19]);

@@ -7,6 +7,10 @@ use tower_throttle::clock::{Clock, MonotonicClock, Tick};
 use tower_throttle::store::cas::{CasStore, Loaded, Swapped, Value, Version};
 use tower_throttle::{Decision, Quota, StoreError, Verdict};
 
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// A meter that a unit raises by the time in which it leaks out again.
 #[derive(Clone, Debug)]
 struct Meter(Quota);
@@ -14,7 +18,7 @@ struct Meter(Quota);
 impl Meter {
     /// How long a unit takes to leak, in nanoseconds.
     fn unit(&self) -> u64 {
-        (self.0.period().as_nanos() as u64).div_ceil(self.0.limit())
+        nanos(self.0.period()).div_ceil(self.0.limit())
     }
 
     /// How high the meter may be.
@@ -37,7 +41,7 @@ impl Algorithm for Meter {
 
     fn decide(&self, empty: &mut Tick, now: Tick, cost: u64) -> Decision {
         let (unit, most, limit) = (self.unit(), self.most(), self.0.capacity());
-        let level = |empty: Tick| empty.since(now).as_nanos() as u64;
+        let level = |empty: Tick| nanos(empty.since(now));
         let left = |level: u64| most.saturating_sub(level) / unit;
         let before = level(*empty);
         if cost > limit {
@@ -57,14 +61,14 @@ impl Algorithm for Meter {
     fn refund(&self, empty: &mut Tick, now: Tick, cost: Cost, _: GiveBack) {
         // Without what has leaked since.
         let taken = self.unit().saturating_mul(cost.units);
-        let left = taken.saturating_sub(now.since(cost.at).as_nanos() as u64);
+        let left = taken.saturating_sub(nanos(now.since(cost.at)));
         *empty = Tick::from_nanos(empty.as_nanos().saturating_sub(left));
     }
 
     fn charge(&self, empty: &mut Tick, now: Tick, cost: u64) -> Duration {
         let cost = cost.min(self.0.capacity()) * self.unit();
         *empty = now.max(*empty).plus(Duration::from_nanos(cost));
-        let level = empty.since(now).as_nanos() as u64;
+        let level = nanos(empty.since(now));
         Duration::from_nanos(level.saturating_sub(self.most()))
     }
 

@@ -7,7 +7,7 @@ use axum::{
     Router,
     body::{Body, to_bytes},
     extract::Request,
-    http::StatusCode,
+    http::{HeaderValue, StatusCode},
     middleware::{Next, from_fn},
     response::{IntoResponse, Response},
     routing::{get, post},
@@ -33,7 +33,7 @@ impl Key for Account {}
 
 async fn authenticate(mut request: Request, next: Next) -> Response {
     let key = request.headers().get("x-api-key");
-    let customer = match key.map(|key| key.as_bytes()) {
+    let customer = match key.map(HeaderValue::as_bytes) {
         Some(b"of the first") => Customer(1),
         Some(b"of the second") => Customer(2),
         Some(b"of the third") => Customer(3),
@@ -104,7 +104,7 @@ fn api(states: &Path) -> (Router, StateFile) {
     // Five wrong passwords in a quarter of an hour lock an account.
     let account =
         FromExtension::<Account>::new().if_missing(Missing::Reject(StatusCode::BAD_REQUEST));
-    let failures = Lockout::new(Quota::per(5, Duration::from_secs(900)));
+    let failures = Lockout::new(Quota::per(5, Duration::from_mins(15)));
     let logins = RateLimitLayer::new(account, failures)
         .name("login")
         .settle(|response: &Response| match response.status() {
