@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::super::Algorithm;
 use super::super::any::{DynAlgorithm, DynState};
-use super::{All, merge};
+use super::merge;
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 
@@ -102,44 +102,8 @@ impl<P: Algorithm> Each for Vec<P> {
     }
 }
 
-/// An algorithm, or a tuple of two to four algorithms, from which a limiter can be made.
-///
-/// ```
-/// use tower_throttle::{FixedWindow, LeakyBucket, Limiter, Quota, TokenBucket};
-///
-/// let limiter = Limiter::new((
-///     TokenBucket::new(Quota::per_second(10)),
-///     LeakyBucket::new(Quota::per_minute(100)),
-///     FixedWindow::new(Quota::per_day(1_000)),
-/// ));
-/// assert_eq!(limiter.check(1).remaining(), 9);
-/// ```
-pub trait IntoAlgorithm {
-    /// The resulting algorithm.
-    type Algorithm: Algorithm;
-
-    /// The algorithm itself, or [`All`] of a tuple.
-    fn into_algorithm(self) -> Self::Algorithm;
-}
-
-impl<A: Algorithm> IntoAlgorithm for A {
-    type Algorithm = A;
-
-    fn into_algorithm(self) -> A {
-        self
-    }
-}
-
 macro_rules! tuples {
     ($($name:ident $at:tt),*) => {
-        impl<$($name: IntoAlgorithm),*> IntoAlgorithm for ($($name),*) {
-            type Algorithm = All<($($name::Algorithm),*)>;
-
-            fn into_algorithm(self) -> Self::Algorithm {
-                All { parts: ($(self.$at.into_algorithm()),*) }
-            }
-        }
-
         impl<$($name: Algorithm),*> Parts for ($($name),*) {
             type State = ($($name::State),*);
         }
