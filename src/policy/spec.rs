@@ -59,7 +59,7 @@ impl Spec {
     /// use tower_throttle::{Limiter, policy::Spec};
     ///
     /// let spec: Spec = "token_bucket 10/s + fixed_window 100/d".parse()?;
-    /// assert_eq!(Limiter::new(spec.algorithm()?).check().remaining(), 9);
+    /// assert_eq!(Limiter::new(spec.algorithm()?).check(1).remaining(), 9);
     /// # Ok::<(), tower_throttle::ConfigError>(())
     /// ```
     pub fn algorithm(&self) -> Result<AnyAlgorithm, ConfigError> {
