@@ -8,7 +8,7 @@ use super::merge;
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 
-/// The limits of an [`All`]: a list of one kind, or a tuple of two to four.
+/// The limits of an [`All`](crate::All): a list of one kind, or a tuple of two to four.
 pub trait Parts: Clone + fmt::Debug + Send + Sync + 'static {
     /// The state of each.
     type State: Clone + fmt::Debug + Send + Sync + 'static;
