@@ -93,7 +93,7 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
                 return entered;
             }
         }
-        let (backend, ask) = (&self.rate.state.backend, self.ask);
+        let (backend, ask): (&L, _) = (&self.rate.state.backend, self.ask);
         if !self.rate.may_wait(ask) {
             let decided = backend.decide_now(self.key, ask.cost, |decided| decided);
             return self.go_on(decided, entry, may_wait);
@@ -373,13 +373,12 @@ where
                 if self.line.queue == 0 && state.lines.waiting() == 0 {
                     // Figures that are not read are not computed.
                     let is_read = ask.figures || ask.keep;
-                    let decided =
-                        self.state
-                            .backend
-                            .decide_now(key, ask.cost, |decided| match decided {
-                                Ok(decision) if decision.is_admitted() && !is_read => None,
-                                decided => Some(decided),
-                            });
+                    // That of the `Arc` would not be part of this function.
+                    let backend: &L = &state.backend;
+                    let decided = backend.decide_now(key, ask.cost, |decided| match decided {
+                        Ok(decision) if decision.is_admitted() && !is_read => None,
+                        decided => Some(decided),
+                    });
                     match decided {
                         Ok(None) => {
                             let sampled = state.record(Event::Admitted(ask.cost), false);
