@@ -196,5 +196,5 @@ fn wrong(text: &str, expected: impl Into<String>) -> ConfigError {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(tower_throttle_loom)))]
 mod tests;

@@ -47,17 +47,9 @@ pub(super) struct Executed<A> {
 #[derive(Debug)]
 pub(in crate::store) struct Decided {
     /// The results, in the order of the calls, and of those that have joined.
-    pub(super) results: Vec<Result<Told, StoreError>>,
+    pub(in crate::store) results: Vec<Result<Told, StoreError>>,
     /// The versions before and after, of each key that was decided in this process.
-    pub(super) swaps: Vec<(Arc<str>, [Option<Version>; 2])>,
-}
-
-impl Decided {
-    /// Results of calls that were decided by the store.
-    pub(in crate::store) const fn new(results: Vec<Result<Told, StoreError>>) -> Self {
-        let swaps = Vec::new();
-        Self { results, swaps }
-    }
+    pub(in crate::store) swaps: Vec<(Arc<str>, [Option<Version>; 2])>,
 }
 
 impl<S: CasStore, A: Algorithm> Calls<S, A> {

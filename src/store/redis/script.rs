@@ -177,7 +177,10 @@ impl<S: CasStore, A: Algorithm> Scripted<Decided> for Calls<S, A> {
         let results = results
             .into_iter()
             .map(|result| result.unwrap_or_else(|| Err(unexpected())));
-        Ok(Decided::new(results.collect()))
+        Ok(Decided {
+            results: results.collect(),
+            swaps: Vec::new(),
+        })
     }
 }
 
