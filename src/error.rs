@@ -103,7 +103,7 @@ pub struct StoreError {
 enum Kind {
     Transient,
     /// Transient: the call was not sent, because others failed or too many are queued.
-    #[cfg(feature = "_remote")]
+    #[cfg(feature = "cas")]
     NotSent,
     Permanent,
     /// Permanent, and of one key: others may be decided.
@@ -135,7 +135,7 @@ impl StoreError {
     }
 
     /// The error of a call that was not sent.
-    #[cfg(feature = "_remote")]
+    #[cfg(feature = "cas")]
     pub(crate) const fn not_sent(message: String) -> Self {
         Self {
             message,
@@ -153,7 +153,7 @@ impl StoreError {
     }
 
     /// Whether the call was not sent.
-    #[cfg(feature = "_remote")]
+    #[cfg(feature = "cas")]
     pub(crate) fn is_not_sent(&self) -> bool {
         self.kind == Kind::NotSent
     }
@@ -162,7 +162,7 @@ impl StoreError {
     pub const fn is_transient(&self) -> bool {
         match self.kind {
             Kind::Transient => true,
-            #[cfg(feature = "_remote")]
+            #[cfg(feature = "cas")]
             Kind::NotSent => true,
             _ => false,
         }

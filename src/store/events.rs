@@ -3,19 +3,19 @@
 //! A store that fails and recovers many times per second, or a flood of keys, must not fill a log:
 //! after four events at once, one is logged per ten seconds, with the number that was left out.
 
-#[cfg(feature = "_remote")]
+#[cfg(feature = "cas")]
 mod breaker;
 #[cfg_attr(not(feature = "tracing"), path = "events/logs_disabled.rs")]
 mod logs;
-#[cfg(feature = "_remote")]
+#[cfg(feature = "cas")]
 #[cfg_attr(not(feature = "metrics"), path = "events/measured_disabled.rs")]
 mod measured;
-#[cfg(feature = "_remote")]
+#[cfg(feature = "cas")]
 #[cfg_attr(not(feature = "tracing"), path = "events/refusals_disabled.rs")]
 mod refusals;
 
 pub(super) use self::logs::{OverflowLog, SwitchLog};
-#[cfg(feature = "_remote")]
+#[cfg(feature = "cas")]
 pub(super) use self::{
     breaker::{BreakerChange, BreakerEvent, breaker_probed},
     measured::RemoteMetrics,

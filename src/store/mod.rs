@@ -15,8 +15,8 @@ pub mod local;
 mod quotas;
 #[cfg(feature = "redis")]
 pub mod redis;
-#[cfg(feature = "_remote")]
-#[cfg_attr(tower_throttle_docs, doc(cfg(any(feature = "cas", feature = "redis"))))]
+#[cfg(feature = "cas")]
+#[cfg_attr(tower_throttle_docs, doc(cfg(feature = "cas")))]
 #[cfg_attr(
     not(all(feature = "cas", feature = "redis")),
     allow(dead_code, unused_imports, reason = "each store uses a part of it")

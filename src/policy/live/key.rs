@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::key::{Client, Either, HeaderKey, Key, Secret};
 use crate::store::AnyLimit;
-#[cfg(feature = "_remote")]
+#[cfg(feature = "cas")]
 use crate::store::remote::{KeyName, RemoteKey};
 
 /// The key of a request under a limit of a policy file: one part per entry of `key`.
@@ -67,7 +67,7 @@ impl FromIterator<Self> for PolicyKey {
     }
 }
 
-#[cfg(feature = "_remote")]
+#[cfg(feature = "cas")]
 impl RemoteKey for PolicyKey {
     fn write(&self, name: &mut KeyName) {
         match &*self.0 {

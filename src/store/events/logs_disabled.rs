@@ -15,7 +15,7 @@ impl SwitchLog {
     #[inline]
     pub(in crate::store) fn catch_up(&self, _: &impl Switch) {}
 
-    #[cfg(feature = "_remote")]
+    #[cfg(feature = "cas")]
     #[inline]
     pub(in crate::store) fn has_left_out(&self) -> bool {
         false

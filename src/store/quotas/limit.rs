@@ -57,7 +57,7 @@ pub(in crate::store) fn under<A: Algorithm>(
 
 /// The same for a store. Each time that a lockout took over a block under another quota, a key might get one
 /// more attempt.
-#[cfg(feature = "_remote")]
+#[cfg(feature = "cas")]
 pub(in crate::store) fn under_in_store<A: Algorithm>(
     algorithm: &A,
     quota: Option<Quota>,

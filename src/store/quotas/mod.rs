@@ -10,7 +10,7 @@ use std::{collections::HashMap, fmt, future::Future, sync::Arc, time::Duration};
 #[cfg(feature = "tokio")]
 pub use self::cached::{Cached, CachedStats};
 pub(super) use self::limit::under;
-#[cfg(feature = "_remote")]
+#[cfg(feature = "cas")]
 pub(super) use self::limit::under_in_store;
 pub use self::{
     limit::{QuotaPerKey, UnderQuota},
