@@ -1,9 +1,11 @@
 //! `Local` with many keys, and `Limiter`.
 
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tower_throttle::algorithm::{Algorithm, IntoAlgorithm};
+use tower_throttle::store::SaveState;
 use tower_throttle::{
     FixedWindow, LeakyBucket, Limiter, Local, Quota, SlidingGrid, SlidingLog, SlidingWindow,
     TokenBucket, WarmUp, clock::MonotonicClock,
@@ -45,6 +47,7 @@ pub(crate) fn run(effort: &Effort) {
     for keys in [1_000, 100_000, many] {
         changing(effort, keys);
     }
+    saving(effort, 1_000_000);
     algorithms(effort);
 }
 
@@ -220,6 +223,84 @@ fn changing(effort: &Effort, keys: u64) {
             .push(begin.elapsed().as_nanos() as f64 / keys as f64);
     }
     row.print(effort);
+}
+
+/// How long a full table takes to be saved, and the slowest decision meanwhile, compared with the slowest while
+/// another thread copies as much memory for itself.
+fn saving(effort: &Effort, keys: u64) {
+    let work = format!("save of {keys} keys u64, slowest decision meanwhile");
+    if !effort.wants(&work) {
+        return;
+    }
+    let limiter = Local::new(TokenBucket::new(Quota::per_hour(1_000))).capacity(keys as usize);
+    for key in 0..keys {
+        let _ = limiter.check(&key, 1);
+    }
+    let (mut saves, mut copies) = (Vec::new(), Vec::new());
+    let (mut during_saves, mut during_copies) = (Vec::new(), Vec::new());
+    for _ in 0..effort.rounds() {
+        let other = vec![1_u8; 1 << 19];
+        let (took, slowest) = slowest_while(&limiter, keys, || {
+            for _ in 0..1_000 {
+                std::hint::black_box(other.clone());
+            }
+        });
+        copies.push(took);
+        during_copies.push(slowest);
+        let (took, slowest) = slowest_while(&limiter, keys, || {
+            limiter.save(&mut std::io::sink()).expect("a sink takes it");
+        });
+        saves.push(took);
+        during_saves.push(slowest);
+    }
+    let row = Row {
+        work,
+        peer: "beside copies",
+        unit: "ms",
+        ours: during_saves,
+        theirs: during_copies,
+        goal: 1.0,
+        absolute: true,
+        more: false,
+    };
+    row.print(effort);
+    let row = Row {
+        work: format!("save of {keys} keys u64"),
+        peer: "the copies",
+        ours: saves,
+        theirs: copies,
+        goal: 1_000.0,
+        ..row
+    };
+    row.print(effort);
+}
+
+/// How long `work` took, and the slowest decision of another thread meanwhile, in milliseconds.
+fn slowest_while(
+    limiter: &Local<TokenBucket>,
+    keys: u64,
+    work: impl FnOnce() + Send,
+) -> (f64, f64) {
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(|| {
+            let begin = Instant::now();
+            work();
+            is_done.store(true, Ordering::Release);
+            begin.elapsed().as_secs_f64() * 1e3
+        });
+        let mut slowest = Duration::ZERO;
+        for key in (0..keys).cycle() {
+            let begin = Instant::now();
+            let _ = std::hint::black_box(limiter.check(&key, 1));
+            slowest = slowest.max(begin.elapsed());
+            if is_done.load(Ordering::Acquire) {
+                break;
+            }
+        }
+        let took = worker.join().expect("no panic");
+        (took, slowest.as_secs_f64() * 1e3)
+    })
 }
 
 fn bytes<A: Algorithm>(effort: &Effort, keys: u64, name: &str, algorithm: A, goal: f64) {
