@@ -22,10 +22,6 @@ impl Random {
         self.next() % bound
     }
 
-    pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
-        &from[usize::try_from(self.below(from.len() as u64)).expect("a small list")]
-    }
-
     /// A number of up to `bits` bits; all lengths are equally likely.
     pub(crate) fn log_uniform(&mut self, bits: u64) -> u64 {
         match self.below(bits + 1) {

@@ -120,7 +120,7 @@ async fn a_table_decides_as_a_backend_like_a_plain_state() {
                 Some(clock.now())
             };
             let checked = check_backend(&table, &subject.algorithm, ["a", "b"], pass, seed).await;
-            assert_eq!(checked, Ok(()), "{subject:?}");
+            assert_eq!(checked, Ok(()), "{:?}", subject.algorithm);
         }
     }
 }
