@@ -116,18 +116,6 @@ fn a_long_overload_is_not_taken_for_the_speed_of_the_service() {
 
 /// Shows promise 185.
 #[test]
-fn gradient2_does_not_change_while_at_most_half_is_used() {
-    let mut gradient2 = Gradient2::new().start_at(100);
-    for in_flight in [1, 5, 50] {
-        for latency in [10, 10, 40] {
-            gradient2.next(&Window::new(ms(latency), 100, in_flight, 0));
-            assert_eq!(gradient2.limit(), 100, "{in_flight} in flight");
-        }
-    }
-}
-
-/// Shows promise 185.
-#[test]
 fn a_limit_begins_at_20_within_its_bounds() {
     for (layer, limit) in [
         (ConcurrencyLimitLayer::adaptive(Gradient2::new()), 20),

@@ -8,7 +8,6 @@ use tower::{Layer, ServiceExt, service_fn};
 use tower_throttle::{
     AsError, Global, Headers, ProblemJson, RateLimited, Settle,
     concurrency::{ConcurrencyLimitLayer, Gradient2},
-    key::Extracted,
 };
 
 type Boxed = Box<dyn std::error::Error + Send + Sync>;
@@ -20,14 +19,6 @@ fn get_as(user: &str) -> Request {
         .unwrap()
 }
 
-fn user(request: &Request) -> Extracted<String> {
-    let user = request.headers().get("user");
-    match user.and_then(|user| user.to_str().ok()) {
-        Some(user) => Extracted::Key(user.to_owned()),
-        None => Extracted::Skip,
-    }
-}
-
 fn app(layer: impl FnOnce(Router) -> Router) -> Router {
     layer(Router::new().route("/", get(async || "data")))
 }
@@ -35,39 +26,6 @@ fn app(layer: impl FnOnce(Router) -> Router) -> Router {
 async fn ask(app: &Router, request: Request) -> Response<Body> {
     let Ok(response) = app.clone().oneshot(request).await;
     response
-}
-
-/// Shows promise 180.
-#[tokio::test]
-async fn each_key_has_its_own_permits_and_leaves_no_trace() {
-    let layer = ConcurrencyLimitLayer::new(user, 2);
-    let handle = layer.handle();
-    let app = app(|app| app.layer(layer));
-    let mut held = Vec::new();
-    for name in ["a", "b"] {
-        for expected in [
-            StatusCode::OK,
-            StatusCode::OK,
-            StatusCode::TOO_MANY_REQUESTS,
-        ] {
-            let response = ask(&app, get_as(name)).await;
-            assert_eq!(response.status(), expected);
-            held.push(response);
-        }
-    }
-    assert_eq!(
-        (handle.in_flight("a"), handle.in_flight("b"), handle.keys()),
-        (2, 2, 2)
-    );
-    assert_eq!(handle.counts().denied, 2);
-    held.clear();
-    assert_eq!((handle.in_flight("a"), handle.keys()), (0, 0));
-    // The program wants a request without a user to be free.
-    let response = ask(&app, Request::new(Body::empty())).await;
-    assert_eq!(
-        (response.status(), handle.counts().skipped),
-        (StatusCode::OK, 1)
-    );
 }
 
 /// A server need not poll a body again that says it has ended.
@@ -87,26 +45,6 @@ async fn a_body_has_its_length_and_holds_its_permit_until_it_says_that_it_has_en
         assert_eq!(has_ended, (held == 0, held));
         let _ = body.frame().await;
         assert_eq!((body.is_end_stream(), handle.keys()), (true, 0));
-    }
-}
-
-/// Shows promise 180.
-#[tokio::test]
-async fn there_are_as_many_entries_as_keys_with_requests_in_flight() {
-    let layer = ConcurrencyLimitLayer::new(user, 3);
-    let handle = layer.handle();
-    let app = app(|app| app.layer(layer));
-    let mut held = Vec::new();
-    for number in 0..3_000 {
-        // Three requests of each of a thousand keys, in turn.
-        held.push(ask(&app, get_as(&format!("{}", number % 1_000))).await);
-        assert_eq!(handle.keys(), held.len().min(1_000));
-    }
-    // Every request but the last of its key leaves the entry.
-    held.drain(..2_000);
-    assert_eq!(handle.keys(), 1_000);
-    while held.pop().is_some() {
-        assert_eq!(handle.keys(), held.len());
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::{sleep, sleep_until};
-use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task};
+use tokio_test::{assert_pending, assert_ready_err, task};
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::concurrency::{ConcurrencyLimitLayer, Gradient2};
 use tower_throttle::key::Priority;
@@ -83,25 +83,6 @@ async fn reserved_permits_are_for_requests_of_at_least_their_priority() {
 
 /// Shows promise 641.
 #[tokio::test(start_paused = true)]
-async fn one_permit_is_left_for_others_however_many_are_reserved() {
-    let layer = layer!(2).reserve(Priority::HIGH, 5);
-    let service = layer.layer(service_fn(serve));
-    let low = (Priority::LOW, Duration::ZERO);
-    assert!(service.clone().oneshot(low).await.is_ok());
-    let mut high = task::spawn(service.clone().oneshot((Priority::HIGH, FOREVER)));
-    assert_pending!(high.poll());
-    assert!(service.clone().oneshot(low).await.is_err());
-    // The number stays the same when the limit changes.
-    layer.handle().set_limit(7).unwrap();
-    assert!(service.clone().oneshot(low).await.is_ok());
-    layer.handle().set_limit(6).unwrap();
-    assert!(service.clone().oneshot(low).await.is_err());
-    drop(high);
-    assert!(service.oneshot(low).await.is_ok());
-}
-
-/// Shows promise 641.
-#[tokio::test(start_paused = true)]
 async fn a_cost_above_what_is_not_reserved_is_refused_for_good() {
     let layer = layer!(10).cost(|_: &Job| 6).reserve(Priority::HIGH, 5);
     let service = layer.layer(service_fn(serve));
@@ -114,103 +95,6 @@ async fn a_cost_above_what_is_not_reserved_is_refused_for_good() {
     let adaptive = layer!(of adaptive).cost(|_: &Job| 6);
     let service = adaptive.reserve(Priority::HIGH, 5).layer(service_fn(serve));
     assert!(service.oneshot((Priority::LOW, SECOND)).await.is_ok());
-}
-
-/// Shows promise 189.
-#[tokio::test(start_paused = true)]
-async fn the_line_goes_on_by_priority_and_then_by_arrival() {
-    let layer = layer!(1).queue(10).max_wait(SECOND * 10_000);
-    let service = layer.layer(service_fn(serve));
-    let call = |job| task::spawn(service.clone().oneshot(job));
-    let mut first = call((Priority::HIGH, FOREVER));
-    assert_pending!(first.poll());
-    let waiting = [
-        Priority::LOW,
-        Priority::MEDIUM,
-        Priority::HIGH,
-        Priority::LOW,
-        Priority::HIGH,
-    ];
-    let mut waiting = waiting.map(|priority| call((priority, FOREVER)));
-    for call in &mut waiting {
-        assert_pending!(call.poll());
-    }
-    let mut running = first;
-    for next in [2, 4, 1, 0, 3] {
-        drop(running);
-        let mut woken = waiting.iter().map(task::Spawn::is_woken);
-        assert_eq!(woken.position(|woken| woken), Some(next));
-        assert_eq!(woken.filter(|woken| *woken).count(), 0);
-        assert_pending!(waiting[next].poll());
-        running = std::mem::replace(&mut waiting[next], call((Priority::LOW, FOREVER)));
-    }
-}
-
-/// Shows promise 189.
-#[tokio::test(start_paused = true)]
-async fn a_full_line_denies_the_newest_of_the_lowest_priority() {
-    let layer = layer!(1).queue(3).max_wait(SECOND * 10_000);
-    let handle = layer.handle();
-    let service = layer.layer(service_fn(serve));
-    let call = |priority| {
-        let mut call = task::spawn(service.clone().oneshot((priority, FOREVER)));
-        let polled = call.poll().is_pending();
-        (call, polled)
-    };
-    let (running, _) = call(Priority::HIGH);
-    let (low, _) = call(Priority::LOW);
-    let (mut newer, _) = call(Priority::LOW);
-    let (medium, _) = call(Priority::MEDIUM);
-    // A request of the lowest priority in the line takes no place.
-    assert!(!call(Priority::LOW).1);
-    assert!(!call(Priority::new(10)).1);
-    assert!(!low.is_woken() && !newer.is_woken());
-    let (high, waits) = call(Priority::HIGH);
-    assert!(waits && newer.is_woken() && !low.is_woken());
-    assert!(assert_ready_err!(newer.poll()).is::<RateLimited>());
-    let (another, waits) = call(Priority::MEDIUM);
-    assert!(waits && low.is_woken());
-    // It may leave instead of being polled.
-    drop(low);
-    assert!(!call(Priority::MEDIUM).1);
-    assert_eq!((handle.in_flight(&()), handle.waiting()), (1, 3));
-    drop((running, newer, medium, high, another));
-    assert_eq!((handle.keys(), handle.waiting()), (0, 0));
-}
-
-/// Shows promise 641.
-#[tokio::test(start_paused = true)]
-async fn a_low_priority_waits_for_a_permit_that_is_not_reserved() {
-    let layer = layer!(4).reserve(Priority::HIGH, 2).queue(10);
-    let layer = layer.max_wait(SECOND * 5);
-    let handle = layer.handle();
-    let service = layer.layer(service_fn(serve));
-    let call = |job| task::spawn(service.clone().oneshot(job));
-    let mut high: Vec<_> = (0..4).map(|_| call((Priority::HIGH, FOREVER))).collect();
-    for call in &mut high {
-        assert_pending!(call.poll());
-    }
-    let mut starved = call((Priority::LOW, SECOND));
-    assert_pending!(starved.poll());
-    // Permits are free, but they are reserved.
-    drop(high.pop());
-    drop(high.pop());
-    assert_pending!(starved.poll());
-    // A request of higher priority does not wait behind it.
-    let mut another = call((Priority::HIGH, SECOND));
-    assert_pending!(another.poll());
-    assert_eq!((handle.in_flight(&()), handle.waiting()), (3, 1));
-    drop(another);
-    sleep(SECOND * 5).await;
-    assert!(assert_ready_err!(starved.poll()).is::<RateLimited>());
-    // With one fewer, there is room.
-    let mut served = call((Priority::LOW, SECOND));
-    assert_pending!(served.poll());
-    drop(high.pop());
-    assert!(served.is_woken());
-    assert_pending!(served.poll());
-    sleep(SECOND).await;
-    assert_ready_ok!(served.poll());
 }
 
 /// How many of the requests of each priority are served: 160 per second of each, by 20 workers that

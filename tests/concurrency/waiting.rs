@@ -24,35 +24,6 @@ async fn serve(request: u8) -> Result<u8, Boxed> {
 
 /// Shows promise 181.
 #[tokio::test(start_paused = true)]
-async fn waiters_go_on_in_the_order_of_their_arrival() {
-    let layer = ConcurrencyLimitLayer::new(Global, 1)
-        .queue(3)
-        .release_at_response()
-        .respond(AsError);
-    let handle = layer.handle();
-    let mut calls: Vec<_> = [0, 0, 7, 8]
-        .map(|n| layer.layer(service_fn(serve)).oneshot(n))
-        .map(task::spawn)
-        .into_iter()
-        .collect();
-    for call in &mut calls {
-        assert_pending!(call.poll());
-    }
-    assert_eq!((handle.in_flight(&()), handle.waiting()), (1, 3));
-    drop(calls.remove(0));
-    assert!(calls[0].is_woken());
-    assert!(!calls[1].is_woken() && !calls[2].is_woken());
-    // The permit belongs to the first waiter, even if others are polled before it.
-    assert_pending!(calls[1].poll());
-    drop(calls.remove(0));
-    assert_eq!(assert_ready_ok!(calls[0].poll()), 7);
-    assert!(calls[1].is_woken());
-    assert_eq!(assert_ready_ok!(calls[1].poll()), 8);
-    assert_eq!((handle.keys(), handle.waiting()), (0, 0));
-}
-
-/// Shows promise 181.
-#[tokio::test(start_paused = true)]
 async fn if_the_newest_goes_first_the_oldest_is_denied_when_the_line_is_full() {
     let layer = ConcurrencyLimitLayer::new(Global, 1)
         .queue(2)

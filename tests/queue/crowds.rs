@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use tower::{Layer, Service, ServiceExt};
+use tower::{Layer, ServiceExt};
 use tower_throttle::{AsError, Global, LeakyBucket, Quota, RateLimitLayer};
 
 use crate::computed::{computed, growth};
@@ -205,39 +205,4 @@ fn a_walk_over_all_others_is_found() {
         computed(|| others.iter().for_each(walk))
     });
     assert!(grown > 24, "{grown}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn two_runtimes_share_a_queue() {
-    let bucket = LeakyBucket::new(Quota::per_minute(1).burst(1));
-    let layer = RateLimitLayer::new(Global, bucket)
-        .queue(100)
-        .respond(AsError);
-    let harness = Harness::new(&layer);
-    let _first = harness.send(0).await;
-    let mut service = harness.service.clone();
-    // Waits on another runtime, which is shut down.
-    let other = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .unwrap();
-        runtime.block_on(async {
-            let mut call = Box::pin(service.call(JOB));
-            assert!(
-                call.as_mut()
-                    .poll(&mut Context::from_waker(Waker::noop()))
-                    .is_pending()
-            );
-            Some(call)
-        })
-    });
-    let call: Option<_> = other.join().unwrap();
-    let _last = harness.send(2).await;
-    drop(call);
-    pass(300_000).await;
-    let served = harness.served();
-    assert_eq!(served[0], (0, 0));
-    assert_eq!((served.len(), served[1].0), (2, 2));
-    assert!((59_999..=60_001).contains(&served[1].1), "{served:?}");
 }

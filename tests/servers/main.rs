@@ -16,7 +16,6 @@ mod conformance;
 mod key_quotas;
 mod postgres;
 mod redis;
-mod settled_costs;
 mod shared_limit;
 mod suite;
 

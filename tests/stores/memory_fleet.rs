@@ -9,27 +9,11 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_throttle::key::Secret;
 use tower_throttle::store::cas::Fault;
 use tower_throttle::store::{Backend, IntoBackend, Op};
-use tower_throttle::{
-    All, AnyAlgorithm, Decision, FixedWindow, HeaderKey, LeakyBucket, Quota, RateLimitLayer,
-    SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
-};
+use tower_throttle::{Decision, FixedWindow, HeaderKey, Quota, RateLimitLayer};
 
 /// A limit of 100 units that do not come back during a test.
 pub(crate) fn window() -> FixedWindow {
     FixedWindow::new(Quota::per(100, Duration::from_secs(1_000_000)))
-}
-
-/// Algorithms without a queue, each with this quota.
-pub(crate) fn algorithms(quota: Quota) -> Vec<AnyAlgorithm> {
-    vec![
-        AnyAlgorithm::new(TokenBucket::new(quota)),
-        AnyAlgorithm::new(FixedWindow::new(quota)),
-        AnyAlgorithm::new(SlidingLog::new(quota)),
-        AnyAlgorithm::new(SlidingWindow::new(quota)),
-        AnyAlgorithm::new(SlidingGrid::new(quota)),
-        AnyAlgorithm::new(LeakyBucket::new(quota)),
-        AnyAlgorithm::new(All::new([TokenBucket::new(quota), TokenBucket::new(quota)])),
-    ]
 }
 
 pub(crate) async fn take(limit: &impl Backend<str>, cost: u64) -> Decision {

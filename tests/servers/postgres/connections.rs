@@ -25,53 +25,6 @@ async fn store_of(role: &str, size: usize) -> (Arc<PostgresServer>, Client, Arc<
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_is_replaced() {
-    let (_server, client, store) = store_of("broken", 4).await;
-    insert(&store, "key", &value(1, "stored")).await;
-    let kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'broken'";
-    client
-        .batch_execute(kill)
-        .await
-        .expect("a right of the superuser");
-    until("the store has another connection", async || {
-        match store.load("key").await {
-            Ok(loaded) => loaded.value == Some(value(1, "stored")),
-            Err(error) if error.is_transient() => false,
-            Err(error) => panic!("{error}"),
-        }
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_call_whose_connection_breaks_fails_for_a_time() {
-    let (server, client, store) = store_of("cut", 1).await;
-    insert(&store, "key", &value(1, "stored")).await;
-    let mut other = server.client().await;
-    let holder = other.transaction().await.expect("a transaction");
-    let lock = "SELECT 1 FROM cut WHERE key = 'key' FOR UPDATE";
-    holder.execute(lock, &[]).await.expect("a lock");
-    let swap = {
-        let store = Arc::clone(&store);
-        tokio::spawn(async move {
-            let expected = Some(super::version(1));
-            store.swap("key", expected, &value(2, "new"), MINUTE).await
-        })
-    };
-    until("the swap has been cut off", async || {
-        let kill = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
-                    WHERE usename = 'cut' AND wait_event_type = 'Lock'";
-        let row = client.query_one(kill, &[]).await.expect("a right");
-        row.get::<_, i64>(0) > 0 || swap.is_finished()
-    })
-    .await;
-    let error = swap.await.expect("no panic").expect_err("it was cut off");
-    assert!(error.is_transient(), "{error}");
-    drop(holder);
-    assert_eq!(load(&store, "key").await, Some(value(1, "stored")));
-}
-
-#[tokio::test]
 async fn a_silent_connection_is_replaced() {
     let (_server, client, store) = store_of("silent", 1).await;
     insert(&store, "key", &value(1, "stored")).await;

@@ -17,9 +17,7 @@ use tower_throttle::store::cas::{
 };
 
 use crate::{
-    key_quotas,
     postgres_server::{self, PostgresServer},
-    settled_costs,
     wait::connected,
 };
 

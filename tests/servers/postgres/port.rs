@@ -12,23 +12,7 @@ use tower_throttle::{
 
 use crate::wait::until;
 
-use super::{
-    MINUTE, connected, insert, load, postgres_server::PostgresServer, store, value, version,
-};
-
-/// Shows promise 85.
-#[tokio::test]
-async fn an_expired_value_counts_as_absent() {
-    let (_server, store) = store("expired").await;
-    let swapped = store
-        .swap("key", None, &value(1, "old"), Duration::ZERO)
-        .await;
-    assert!(matches!(swapped, Ok(Swapped::Done(_))));
-    assert_eq!(load(&store, "key").await, None);
-    let swapped = store.swap("key", None, &value(2, "new"), MINUTE).await;
-    assert!(matches!(swapped, Ok(Swapped::Done(_))), "{swapped:?}");
-    assert_eq!(load(&store, "key").await, Some(value(2, "new")));
-}
+use super::{MINUTE, connected, insert, postgres_server::PostgresServer, store, value, version};
 
 /// Also one over a value that has expired, whose row is still there.
 ///

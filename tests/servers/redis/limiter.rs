@@ -10,9 +10,9 @@ use tower_throttle::{
     store::{Backend, Op, Receipt},
 };
 
-use crate::redis::{calls_of, open};
+use crate::redis::open;
 use crate::redis_server::RedisServer;
-use crate::wait::connected;
+use crate::shared_limit;
 
 /// A long deadline: these tests are not about speed.
 fn hourly(limit: u64) -> Quota {
@@ -26,29 +26,6 @@ fn names(server: &RedisServer) -> Vec<String> {
         .expect("a list");
     names.sort();
     names
-}
-
-#[tokio::test]
-async fn a_detached_operation_is_executed() {
-    let server = RedisServer::start();
-    let redis = open(&server.url()).await;
-    let limiter = redis.limiter("left", FixedWindow::new(hourly(10)).anchored());
-    assert!(limiter.decide("ann", 5).await.unwrap().is_admitted());
-    limiter.detach("ann", Op::Refund(3, Receipt::NOW));
-    // This call is queued behind the detached one, which nothing here has polled.
-    tokio::task::yield_now().await;
-    let left = limiter.apply("ann", Op::Peek(0)).await.unwrap();
-    assert_eq!(left.remaining(), 8);
-    // Polled once and dropped: it was not sent.
-    let mut refund = limiter.apply("ann", Op::Refund(1, Receipt::NOW));
-    assert!(
-        std::pin::Pin::new(&mut refund)
-            .poll(&mut std::task::Context::from_waker(std::task::Waker::noop()))
-            .is_pending()
-    );
-    drop(refund);
-    let left = limiter.apply("ann", Op::Peek(0)).await.unwrap();
-    assert_eq!(left.remaining(), 8, "was not sent");
 }
 
 /// What the server has no script for is decided in this process, on a state in the same server.
@@ -165,65 +142,6 @@ async fn a_key_expires_soon_after_it_may_be_forgotten() {
     assert!((60_000..=120_000 + later).contains(&ttl("sliding")));
 }
 
-#[test]
-fn a_limiter_works_in_one_runtime_after_another() {
-    let server = RedisServer::start();
-    let redis = Redis::open(&server.url()).expect("a url");
-    let redis = redis.deadline(Duration::from_secs(10));
-    let limiter = redis.limiter("runs", FixedWindow::new(hourly(10)).anchored());
-    for remaining in (0..5).rev() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        let left = runtime.block_on(async {
-            // The first call may use the connection of a runtime that was shut down.
-            match limiter.decide("key", 2).await {
-                Ok(decision) => decision.remaining(),
-                Err(error) => {
-                    assert!(error.is_transient(), "{error}");
-                    let decided = connected(async || limiter.decide("key", 2).await).await;
-                    decided.expect("a new connection").remaining()
-                }
-            }
-        });
-        assert_eq!(left, 2 * remaining);
-    }
-}
-
-/// Shows promise 89.
-#[tokio::test]
-async fn the_deny_cache_saves_98_calls_in_100_of_a_client_at_100_times_its_limit() {
-    let server = RedisServer::start();
-    let redis = open(&server.url()).await;
-    let limiter = redis.limiter("hammer", TokenBucket::new(Quota::per_second(10)));
-    let begun = tokio::time::Instant::now();
-    let (mut calls, mut admitted) = (0_u32, 0_u32);
-    // At least 200 times the limit, however slow this machine is.
-    let least = |elapsed: Duration| 2_000 + 2 * elapsed.as_millis();
-    while begun.elapsed() < Duration::from_millis(500) || u128::from(calls) < least(begun.elapsed())
-    {
-        let decision = limiter.decide("key", 1).await.expect("a decision");
-        calls += 1;
-        admitted += u32::from(decision.is_admitted());
-        if decision.is_denied() {
-            assert!(
-                decision.retry_after <= Some(Duration::from_millis(100)),
-                "{decision:?}"
-            );
-        }
-    }
-    let took = begun.elapsed();
-    let asked = calls_of(&server, "evalsha");
-    assert!(
-        asked * 100 < 2 * u64::from(calls),
-        "{asked} of {calls} calls"
-    );
-    let most = 11 + took.as_millis() / 100;
-    assert!(u128::from(admitted) <= most, "{admitted} of {most}");
-    assert!(admitted >= 10);
-}
-
 /// Shows promise 89.
 #[tokio::test]
 async fn a_refund_or_reset_ends_a_cached_denial() {
@@ -245,4 +163,12 @@ async fn a_refund_or_reset_ends_a_cached_denial() {
     assert!(take().await && !take().await);
     let _ = limiter.apply("key", Op::Reset).await.expect("done");
     assert!(take().await && !take().await);
+}
+
+/// Shows promise 360.
+#[tokio::test]
+async fn machines_share_the_permits_of_a_fleet() {
+    let server = RedisServer::start();
+    let redis = Redis::open(&server.url()).expect("a url");
+    shared_limit::machines_share_permits(redis).await;
 }

@@ -1,16 +1,11 @@
 //! Limits in Redis, against real servers.
 
-mod and;
 mod check;
 mod cluster;
-mod costs;
 mod deadlines;
 mod faults;
 mod limiter;
-mod permits;
-mod processes;
 mod queue;
-mod refunds;
 #[cfg(all(feature = "metrics", feature = "tracing"))]
 mod reports;
 mod retries;
@@ -24,7 +19,7 @@ use tower_throttle::{
     store::{Backend, Op, redis::Redis},
 };
 
-use crate::{redis_server::RedisServer, wait::connected};
+use crate::wait::connected;
 
 /// Connects, however long that takes on a busy machine. The deadline of calls has to be longer than an attempt.
 async fn connect(redis: Redis) -> Redis {
@@ -38,17 +33,4 @@ async fn connect(redis: Redis) -> Redis {
 async fn open(url: &str) -> Redis {
     let redis = Redis::open(url).expect("a url");
     connect(redis.deadline(Duration::from_secs(10))).await
-}
-
-/// How often the server has executed a command.
-fn calls_of(server: &RedisServer, command: &str) -> u64 {
-    let info: String = redis::cmd("INFO")
-        .arg("commandstats")
-        .query(&mut server.connection())
-        .expect("statistics");
-    let start = format!("cmdstat_{command}:calls=");
-    info.lines()
-        .find_map(|line| line.strip_prefix(&start))
-        .and_then(|rest| rest.split(',').next())
-        .map_or(0, |calls| calls.parse().expect("a number"))
 }

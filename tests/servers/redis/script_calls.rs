@@ -6,54 +6,11 @@ use tower_throttle::store::{Backend, Op};
 use tower_throttle::{FixedWindow, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket};
 
 use crate::redis_server::RedisServer;
-use crate::{
-    key_quotas,
-    redis::{calls_of, open},
-};
+use crate::{key_quotas, redis::open};
 
 /// A long deadline: these tests are not about speed.
 fn hourly(limit: u64) -> Quota {
     Quota::per_hour(limit)
-}
-
-#[tokio::test]
-async fn calls_on_one_key_in_one_script_call_are_all_counted() {
-    let server = RedisServer::start();
-    let redis = open(&server.url()).await.without_deny_cache();
-    let bucket = redis.limiter("bucket", TokenBucket::new(hourly(5)));
-    let window = redis.limiter("window", FixedWindow::new(hourly(5)));
-    let in_flight: Vec<_> = (0..20)
-        .map(|call| {
-            let key = ["a", "b"][call % 2];
-            (bucket.decide(key, 1), window.decide(key, 1))
-        })
-        .collect();
-    let mut admitted = [0; 2];
-    for (bucket, window) in in_flight {
-        admitted[0] += u32::from(bucket.await.expect("a decision").is_admitted());
-        admitted[1] += u32::from(window.await.expect("a decision").is_admitted());
-    }
-    assert_eq!(admitted, [10, 10]);
-    println!("SCRIPTS {}", calls_of(&server, "evalsha"));
-    assert!(calls_of(&server, "evalsha") < 40, "calls were batched");
-}
-
-/// What calls that are alike have in common is sent once.
-#[tokio::test]
-async fn each_call_of_a_script_call_takes_its_own_cost() {
-    let server = RedisServer::start();
-    let redis = open(&server.url()).await.without_deny_cache();
-    let limiter = redis.limiter("costs", TokenBucket::new(hourly(9)));
-    // The first ones may be sent by themselves, and the others together.
-    let calls = [("a", 1), ("b", 1), ("c", 1), ("d", 1), ("e", 5), ("f", 1)];
-    for call in calls.map(|(key, cost)| limiter.decide(key, cost)) {
-        assert!(call.await.expect("a decision").is_admitted());
-    }
-    assert!(calls_of(&server, "evalsha") < 6, "calls were batched");
-    for (key, cost) in calls {
-        let left = limiter.apply(key, Op::Peek(0)).await.expect("a decision");
-        assert_eq!(left.remaining(), 9 - cost, "{key}");
-    }
 }
 
 /// Shows promise 391.

@@ -1,10 +1,6 @@
 //! Streams whose limit is in Redis: of two processes, and while the server is gone.
 
-use std::{
-    ops::Range,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{ops::Range, sync::Arc, time::Duration};
 
 use futures_util::stream::{self, Iter};
 use tokio::time::{Instant, timeout};
@@ -43,62 +39,22 @@ fn numbers(limit: StreamLimit, n: u32) -> Messages {
     LimitedStream::new(stream::iter(0..n), limit)
 }
 
-/// When the messages have passed of two processes, each with a stream of `n` messages.
-async fn passed(
-    bucket: TokenBucket,
-    names: [&str; 2],
-    max_wait: Duration,
-    n: u32,
-) -> Vec<Duration> {
-    let server = RedisServer::start();
-    let times = Arc::new(Mutex::new(Vec::new()));
-    let limits = names.map(|name| limiter(&server, name, PATIENCE, bucket));
-    for limit in &limits {
-        let peeked = connected(async || limit.apply(KEY, Op::Peek(0)).await).await;
-        let _ = peeked.expect("a decision");
-    }
-    let begun = Instant::now();
-    let streams = limits.map(|limit| {
-        let limit = keyed(limit).max_wait(max_wait);
-        let (mut messages, times) = (numbers(limit, n), Arc::clone(&times));
-        tokio::spawn(async move {
-            while let Some(message) = messages.next().await {
-                if message.is_ok() {
-                    times.lock().expect("no panic").push(begun.elapsed());
-                }
-            }
-        })
-    });
-    for stream in streams {
-        stream.await.expect("no panic");
-    }
-    std::mem::take(&mut *times.lock().expect("no panic"))
-}
-
 /// Shows promise 396.
 #[tokio::test]
 async fn streams_of_two_processes_have_one_limit_together() {
+    let server = RedisServer::start();
     let bucket = TokenBucket::new(Quota::per_day(100));
-    for (names, total) in [(["all"; 2], 100), (["one", "two"], 200)] {
-        let passed = passed(bucket, names, Duration::ZERO, 100).await;
-        assert_eq!(passed.len(), total, "{names:?}");
+    let mut passed = 0;
+    for _ in 0..2 {
+        let limit = limiter(&server, "all", PATIENCE, bucket);
+        let peeked = connected(async || limit.apply(KEY, Op::Peek(0)).await).await;
+        let _ = peeked.expect("a decision");
+        let mut messages = numbers(keyed(limit).max_wait(Duration::ZERO), 60);
+        while let Some(message) = messages.next().await {
+            passed += u32::from(message.is_ok());
+        }
     }
-}
-
-/// Real time: only that no message is early.
-///
-/// Shows promise 396.
-#[tokio::test]
-async fn streams_of_two_processes_are_paced_together() {
-    let bucket = TokenBucket::new(Quota::per_second(10).burst(1));
-    for (names, is_paced) in [(["all"; 2], true), (["one", "two"], false)] {
-        let passed = passed(bucket, names, Duration::MAX, 10).await;
-        assert_eq!(passed.len(), 20);
-        // The clock of the server is another one than that of the test.
-        let due = |n: u32| Duration::from_millis(100).mul_f64(0.99) * n;
-        let in_time = (0..).zip(&passed).all(|(n, at)| *at >= due(n));
-        assert_eq!(in_time, is_paced, "{names:?}: {passed:?}");
-    }
+    assert_eq!(passed, 100);
 }
 
 /// What becomes of ten messages.

@@ -1,12 +1,9 @@
 //! The recorded cases of `tests/vectors`, decided in a store by `examples/replay`.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
-use serde_json::Value;
+use std::path::Path;
 
 use super::Store;
-use crate::shared_vectors::{cases, fault as fault_of, lines};
+use crate::shared_vectors::{cases, fault as fault_of};
 
 /// How `examples/replay` decides in a store.
 pub(crate) struct Replay {
@@ -30,25 +27,6 @@ impl Replay {
 /// The layout of `Gcra` is the time of a unit, so under another rate a key has another value.
 pub(crate) const OF_ONE_RATE: [(&str, &str); 1] =
     [("gcra-of-three-quotas", "line 3: remaining is 4, expected 0")];
-
-/// The algorithms with random cases.
-const ALGORITHMS: [&str; 7] = [
-    "fixed_window",
-    "sliding_log",
-    "sliding_window_counter",
-    "sliding_grid",
-    "gcra",
-    "leaky_bucket_meter",
-    "warm_up",
-];
-
-/// The first random case of an algorithm.
-fn random_case(algorithm: &str) -> PathBuf {
-    let start = format!("random-{algorithm}-");
-    let mut cases = cases().into_iter();
-    let first = cases.find(|case| name(case).starts_with(&start));
-    first.expect("a case")
-}
 
 fn name(case: &Path) -> String {
     let name = case.file_stem().expect("a file");
@@ -82,28 +60,4 @@ pub(crate) fn fault<S: Store>() -> Option<String> {
     }
     faults.extend(store.fault_after_replay());
     (!faults.is_empty()).then(|| faults.join("\n"))
-}
-
-/// The algorithms of which one unit too many is not found.
-pub(crate) fn unseen<S: Store>() -> Vec<&'static str> {
-    let store = S::start();
-    let replay = store.replay();
-    let is_unseen = |algorithm: &&'static str| {
-        let text = fs::read_to_string(random_case(algorithm)).expect("a readable case");
-        let (policy, steps) = text.split_once('\n').expect("a policy first");
-        let mut policy: Value = lines(policy).remove(0);
-        for field in ["limit", "burst"] {
-            if let Some(most) = policy.get(field).and_then(Value::as_u64) {
-                policy[field] = Value::from(most + 1);
-            }
-        }
-        let thread = format!("{:?}", std::thread::current().id()).replace(['(', ')'], "-");
-        let altered = format!("vectors-{}-{thread}{algorithm}.jsonl", std::process::id());
-        let altered = std::env::temp_dir().join(altered);
-        fs::write(&altered, format!("{policy}\n{steps}")).expect("a writable folder");
-        let found = replayed(&altered, &replay);
-        fs::remove_file(&altered).expect("it was written above");
-        found.is_none()
-    };
-    ALGORITHMS.into_iter().filter(is_unseen).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::{task::JoinSet, time::Instant};
+use tokio::task::JoinSet;
 use tower_throttle::store::cas::{CasBuilder, Fault, Faulty, MemoryStore};
 use tower_throttle::store::{Backend, Op};
 use tower_throttle::{FixedWindow, Lockout, Quota};
@@ -81,44 +81,6 @@ async fn a_crowd_of_machines_gets_no_guess_more_than_a_lockout_allows() {
     assert!(limit.decide("bob", 1).await.is_err());
 }
 
-/// One admission after the other, as on one machine: each sees those that ended before it began.
-///
-/// Shows promise 83.
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_history_is_that_of_one_machine() {
-    let store = MemoryStore::new();
-    let mut tasks = JoinSet::new();
-    for _ in 0..4 {
-        let limit = machine(&store, 2_000);
-        for _ in 0..5 {
-            let limit = limit.clone();
-            tasks.spawn(async move {
-                let mut calls = Vec::new();
-                for _ in 0..100 {
-                    let began = Instant::now();
-                    let decision = take(&limit, 1).await.expect("a decision");
-                    assert!(decision.is_admitted());
-                    calls.push((decision.remaining(), began, Instant::now()));
-                }
-                calls
-            });
-        }
-    }
-    let mut calls: Vec<_> = tasks.join_all().await.into_iter().flatten().collect();
-    // The order in which the store counted them.
-    calls.sort_by_key(|(left, ..)| std::cmp::Reverse(*left));
-    let counts: Vec<_> = calls.iter().map(|(left, ..)| *left).collect();
-    assert_eq!(counts, (0..2_000).rev().collect::<Vec<_>>());
-    let mut latest_start = calls[0].1;
-    for (left, began, ended) in &calls {
-        assert!(
-            *ended >= latest_start,
-            "{left} ended before one counted before it began"
-        );
-        latest_start = latest_start.max(*began);
-    }
-}
-
 /// Shows promise 83.
 #[tokio::test(start_paused = true)]
 async fn calls_in_flight_for_one_key_share_a_swap() {
@@ -136,17 +98,6 @@ async fn calls_in_flight_for_one_key_share_a_swap() {
     let counts = limit.counts();
     assert_eq!((counts.loads, counts.swaps, counts.conflicts), (1, 1, 0));
     assert_eq!(counts.queued, 0);
-}
-
-/// Shows promise 152.
-#[tokio::test(start_paused = true)]
-async fn an_uncontended_decision_is_one_round_trip() {
-    let limit = machine(&MemoryStore::new(), 100);
-    for _ in 0..50 {
-        assert!(take(&limit, 1).await.expect("a decision").is_admitted());
-    }
-    let counts = limit.counts();
-    assert_eq!((counts.loads, counts.swaps), (1, 50));
 }
 
 /// Shows promise 152.

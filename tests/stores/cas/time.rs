@@ -101,55 +101,6 @@ async fn after_an_error_the_time_of_the_store_is_read_again() {
     assert_eq!(decide("b").await, (true, 1), "although its record is known");
 }
 
-/// The store's clock is set back: states of a later time admit no more, and none is denied for longer
-/// than an exhausted key.
-///
-/// Shows promise 91.
-#[tokio::test(start_paused = true)]
-async fn a_store_whose_clock_is_set_back_grants_nothing_twice() {
-    let clock = ManualClock::new();
-    let store = Altered(MemoryStore::with_clock(clock.clone()), BackAndForth);
-    let builder = CasBuilder::new(store).cached_keys(0).without_deny_cache();
-    let bucket = TokenBucket::new(Quota::per_minute(60));
-    let limit = builder.build("api", bucket).expect("a limit");
-    clock.set(Tick::from_nanos(1 << 40));
-    assert!(
-        limit
-            .decide("key", 60)
-            .await
-            .expect("a decision")
-            .is_admitted()
-    );
-    let mut admitted = 0;
-    for second in 1..=10 {
-        clock.advance(Duration::from_secs(1));
-        let wait = loop {
-            let decision = limit.decide("key", 1).await.expect("a decision");
-            if decision.is_denied() {
-                break decision.retry_after.unwrap_or_default();
-            }
-            admitted += 1;
-            assert!(admitted <= second, "{admitted} after {second} s");
-        };
-        assert!(wait <= Duration::from_secs(3), "{wait:?}");
-    }
-    assert!(admitted >= 5, "{admitted}");
-}
-
-/// Now and then, the store reports the time of two seconds before.
-#[derive(Debug)]
-struct BackAndForth;
-
-impl<S: CasStore> Change<S> for BackAndForth {
-    async fn load(&self, store: &S, key: &str) -> Result<Loaded, StoreError> {
-        let loaded = store.load(key).await?;
-        let now = loaded.server_time.expect("a time").as_nanos();
-        let seconds = (now - (1 << 40)) / 1_000_000_000;
-        let back = if seconds % 2 == 1 { 2_000_000_000 } else { 0 };
-        Ok(Loaded::new(loaded.value).at(Tick::from_nanos(now - back)))
-    }
-}
-
 /// Shows promise 85.
 #[tokio::test(start_paused = true)]
 async fn a_value_is_kept_until_its_key_is_like_an_unused_one() {

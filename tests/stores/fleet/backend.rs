@@ -6,35 +6,13 @@ use tower_throttle::store::Backend;
 use tower_throttle::store::cas::{Cas, MemoryStore};
 use tower_throttle::{AnyAlgorithm, FixedWindow, Local, Lockout, Quota, TokenBucket, WarmUp};
 
-use crate::fleet::{admit, leased, machine, pass, synced, take, take_all, window};
-use crate::memory_fleet::{a_layer_admits_and_denies, algorithms};
+use crate::fleet::{admit, leased, machine, pass, synced, take, window};
+use crate::memory_fleet::a_layer_admits_and_denies;
 
 #[tokio::test(start_paused = true)]
 async fn a_layer_with_a_limit_of_a_fleet_admits_and_denies() {
     a_layer_admits_and_denies(machine(synced(&MemoryStore::new()))).await;
     a_layer_admits_and_denies(machine(leased(&MemoryStore::new()))).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn every_algorithm_admits_its_limit() {
-    let quota = Quota::per(10, Duration::from_secs(1_000_000));
-    for algorithm in algorithms(quota) {
-        let store = MemoryStore::new();
-        let one = synced(&store)
-            .build("api", algorithm.clone())
-            .expect("a limit");
-        assert_eq!(take_all(&one).await, 10, "{algorithm:?}");
-        pass(5).await;
-        let other = leased(&store)
-            .build("api", algorithm.clone())
-            .expect("a limit");
-        assert_eq!(take_all(&other).await, 0, "{algorithm:?}");
-    }
-    let pair = (TokenBucket::new(quota), FixedWindow::new(quota));
-    let one = leased(&MemoryStore::new())
-        .build("api", pair)
-        .expect("a limit");
-    assert_eq!(take_all(&one).await, 10);
 }
 
 #[tokio::test(start_paused = true)]

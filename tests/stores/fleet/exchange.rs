@@ -1,18 +1,14 @@
 //! What machines learn of each other, in both modes.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tower_throttle::StoreError;
-use tower_throttle::store::cas::{CasStore, Fault, Faulty, Loaded, MemoryStore, Swapped};
+use tower_throttle::store::cas::{Faulty, MemoryStore};
 use tower_throttle::store::fleet::{FleetBuilder, Mode};
 use tower_throttle::store::remote::StoreLimiter;
 use tower_throttle::store::{Backend, Op};
 use tower_throttle::{Decision, FixedWindow, Quota, SlidingLog, TokenBucket};
 
-use crate::altered_store::{Altered, Change, Swap};
 use crate::fleet::{
     INTERVAL, admit, drain, leased, machine, outage, pass, remaining, synced, take, take_all,
 };
@@ -37,20 +33,6 @@ async fn check_totals<M: Mode>(builder: FleetBuilder<MemoryStore, M>) {
 async fn machines_know_what_the_others_have_used() {
     check_totals(synced(&MemoryStore::new())).await;
     check_totals(leased(&MemoryStore::new())).await;
-}
-
-/// Shows promise 202.
-#[tokio::test(start_paused = true)]
-async fn one_machine_admits_exactly_the_limit() {
-    let store = MemoryStore::new();
-    let limit = machine(synced(&store));
-    assert_eq!(take_all(&limit).await, 100);
-    pass(30).await;
-    assert!(take(&limit, 1).await.is_denied());
-    let limit = machine(leased(&MemoryStore::new()));
-    assert_eq!(take_all(&limit).await, 100);
-    pass(30).await;
-    assert!(take(&limit, 1).await.is_denied());
 }
 
 /// One to take units, and one to report what was used of them.
@@ -151,100 +133,6 @@ async fn a_cost_is_counted_in_its_window_also_if_it_is_sent_later() {
     a.close().await.expect("an exchange");
     // Nothing of it is left in the new window.
     assert_eq!(take_all(&b).await, 100);
-}
-
-/// The faults of the next loads and of the next swaps of the key.
-#[derive(Clone, Debug, Default)]
-struct OfKey(Arc<Mutex<[VecDeque<Fault>; 2]>>);
-
-impl OfKey {
-    fn plan(&self, faults: [&[Fault]; 2]) {
-        let mut planned = self.0.lock().expect("no panic");
-        for (planned, faults) in planned.iter_mut().zip(faults) {
-            planned.extend(faults);
-        }
-    }
-
-    fn planned(&self) -> [usize; 2] {
-        let planned = self.0.lock().expect("no panic");
-        [planned[0].len(), planned[1].len()]
-    }
-
-    /// Hands the next fault of loads or of swaps to the store, if the operation is on the key.
-    fn hand_over(&self, store: &Faulty<MemoryStore>, key: &str, operation: usize) {
-        if key.ends_with("}key") {
-            store.plan(self.0.lock().expect("no panic")[operation].pop_front());
-        }
-    }
-}
-
-impl Change<Faulty<MemoryStore>> for OfKey {
-    async fn load(&self, store: &Faulty<MemoryStore>, key: &str) -> Result<Loaded, StoreError> {
-        self.hand_over(store, key, 0);
-        store.load(key).await
-    }
-
-    async fn swap(
-        &self,
-        store: &Faulty<MemoryStore>,
-        swap: Swap<'_>,
-    ) -> Result<Swapped, StoreError> {
-        self.hand_over(store, swap.key, 1);
-        swap.run(store).await
-    }
-}
-
-type FaultyKey = Altered<Faulty<MemoryStore>, OfKey>;
-
-/// The report is sent again after a fault: it is counted once.
-///
-/// Shows promise 202.
-#[tokio::test(start_paused = true)]
-async fn lost_requests_and_replies_neither_lose_nor_double_a_cost() {
-    // Of loads, and of swaps.
-    let cases: [[&[Fault]; 2]; 8] = [
-        [&[Fault::LostRequest], &[]],
-        [&[Fault::LostRequest, Fault::LostReply], &[]],
-        [&[], &[Fault::LostRequest]],
-        [&[], &[Fault::LostReply]],
-        [&[Fault::LostRequest], &[Fault::LostReply]],
-        [&[], &[Fault::Late]],
-        [&[], &[Fault::Late, Fault::LostReply]],
-        [&[], &[Fault::Twice]],
-    ];
-    for faults in cases {
-        check_faults(synced, faults).await;
-        check_faults(leased, faults).await;
-    }
-}
-
-async fn check_faults<M: Mode>(
-    builder: impl Fn(&FaultyKey) -> FleetBuilder<FaultyKey, M>,
-    faults: [&[Fault]; 2],
-) {
-    let of_key = OfKey::default();
-    let store = Altered(Faulty::new(MemoryStore::new()), of_key.clone());
-    let name = format!("{} {faults:?}", M::NAME);
-    let limit = machine(builder(&store));
-    let mut admitted = 0;
-    for step in 0..30 {
-        if step % 5 == 2 {
-            of_key.plan(faults);
-        }
-        let decided = limit.decide("key", 1).await;
-        admitted += u64::from(decided.is_ok_and(|decision| decision.is_admitted()));
-        pass(1).await;
-    }
-    pass(30).await;
-    assert_eq!(of_key.planned(), [0, 0], "{name}");
-    if faults[1] == [Fault::Twice] {
-        // The second one finds what the first has written.
-        assert_eq!(limit.counts().conflicts, 6, "{name}");
-    }
-    limit.close().await.expect(&name);
-    let rest = drain(&machine(builder(&store))).await;
-    assert!(admitted > 5, "{name}: {admitted}");
-    assert_eq!(admitted + rest, 100, "{name}");
 }
 
 /// Shows promise 211.

@@ -2,105 +2,13 @@
 
 use std::time::Duration;
 
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tower_throttle::clock::Clock;
+use tower_throttle::store::Backend;
 use tower_throttle::store::cas::{Fault, Faulty, MemoryStore};
-use tower_throttle::{CalendarWindow, FixedWindow, ManualClock, Quota, SlidingLog, TokenBucket};
-use tower_throttle::{algorithm::Algorithm, store::Backend};
+use tower_throttle::{CalendarWindow, FixedWindow, ManualClock, Quota};
 
 use crate::fleet::{admit, drain, leased, machine, outage, pass, remaining, take, take_all};
-
-/// When each of several machines under load admits a request.
-async fn admissions<A: Algorithm>(algorithm: A) -> Vec<Duration> {
-    let store = MemoryStore::new();
-    let limits = [(); 3].map(|()| {
-        leased(&store)
-            .build("api", algorithm.clone())
-            .expect("a limit")
-    });
-    let begun = Instant::now();
-    let mut requests = JoinSet::new();
-    for _ in 0..2_000 {
-        for limit in &limits {
-            let limit = limit.clone();
-            requests.spawn(async move {
-                let decided = limit.decide("key", 1).await;
-                let is_admitted = decided.is_ok_and(|decision| decision.is_admitted());
-                is_admitted.then(|| begun.elapsed())
-            });
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    requests.join_all().await.into_iter().flatten().collect()
-}
-
-/// The most admissions in any time of this length.
-fn most(moments: &[Duration], length: Duration) -> usize {
-    let within = |first: &Duration| {
-        let window = *first..*first + length;
-        moments.iter().filter(|at| window.contains(*at)).count()
-    };
-    moments.iter().map(within).max().unwrap_or(0)
-}
-
-/// Shows promise 200.
-#[tokio::test(start_paused = true)]
-async fn machines_together_never_exceed_the_limit() {
-    let second = Duration::from_secs(1);
-    let bucket = admissions(TokenBucket::new(Quota::per_second(10).burst(20))).await;
-    for seconds in [1_u32, 5, 10] {
-        let most = most(&bucket, seconds * second);
-        assert!(
-            most <= 20 + 10 * usize::try_from(seconds).expect("few"),
-            "{seconds}: {most}"
-        );
-    }
-    assert!(bucket.len() >= 180, "{}", bucket.len());
-    let log = admissions(SlidingLog::new(Quota::per(50, 5 * second))).await;
-    assert!(most(&log, 5 * second) <= 50, "{}", most(&log, 5 * second));
-    assert!(log.len() >= 120, "{}", log.len());
-    let window = admissions(FixedWindow::new(Quota::per_second(10))).await;
-    assert!(most(&window, second) <= 20, "{}", most(&window, second));
-    assert!(window.len() >= 150, "{}", window.len());
-}
-
-/// Shows promises 200, 202.
-#[tokio::test(start_paused = true)]
-async fn a_machine_that_crashes_costs_what_it_held_and_only_once() {
-    let store = MemoryStore::new();
-    let wire = Faulty::new(store.clone());
-    let hour = || TokenBucket::new(Quota::per_hour(3_600).burst(100));
-    let crashed = leased(&wire).build("api", hour()).expect("a limit");
-    let begun = Instant::now();
-    let mut used = 0;
-    for _ in 0..30 {
-        pass(1).await;
-        used += u64::from(take(&crashed, 1).await.is_admitted());
-    }
-    wire.plan(outage());
-    let mut held = 0;
-    let mut decided = crashed.decide("key", 1).await;
-    while decided.is_ok_and(|decision| decision.is_admitted()) {
-        held += 1;
-        decided = crashed.decide("key", 1).await;
-    }
-    assert!(held > 0);
-    let other = leased(&store).build("api", hour()).expect("a limit");
-    // What it held is out for two lives of a second at most, and then used; one refills per second.
-    pass(25).await;
-    let rest = drain(&other).await;
-    let refilled = begun.elapsed().as_secs();
-    assert!(
-        used + held + rest <= 100 + refilled,
-        "{used}, {held} and {rest}, {refilled} refilled"
-    );
-    pass(3_000).await;
-    assert!(
-        (90..=105).contains(&drain(&other).await),
-        "all of it has refilled"
-    );
-}
 
 /// A machine that was suspended finds that its units have lapsed.
 ///

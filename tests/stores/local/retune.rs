@@ -128,24 +128,6 @@ fn the_state_that_keys_without_a_slot_share_keeps_its_usage() {
     assert_eq!(admitted(100..200), 5);
 }
 
-/// Shows promise 47.
-#[test]
-fn five_thousand_changes_equal_one() {
-    let clock = ManualClock::new();
-    let local = Local::new(FixedWindow::new(Quota::per_day(100)))
-        .with_clock(clock.clone())
-        .capacity(100);
-    let _ = local.check("idle", 40);
-    for limit in 0..5_000 {
-        let quota = Quota::per_day(100 + limit % 7);
-        local.set_quota(quota).expect("every quota is accepted");
-    }
-    local
-        .set_quota(Quota::per_day(60))
-        .expect("every quota is accepted");
-    assert_eq!(local.peek("idle", 1).remaining(), 20);
-}
-
 /// Three thousand changes. Some keys are never used again until the end.
 ///
 /// Shows promise 47.
