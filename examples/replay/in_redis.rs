@@ -11,11 +11,7 @@ use tower_throttle::{
     Decision, Lockout, Verdict, WarmUp,
     algorithm::{Algorithm, AnyAlgorithm},
     clock::Tick,
-    store::{
-        Backend, Op, Receipt,
-        cas::{Cas, CasFuture},
-        redis::Redis,
-    },
+    store::{AnyDecision, Backend, Op, Receipt, cas::Cas, redis::Redis},
 };
 
 use crate::{
@@ -112,7 +108,7 @@ impl InRedis {
         &mut self,
         key: usize,
         time: u64,
-        ask: impl FnOnce(&Cas<Redis, AnyAlgorithm>, &str) -> CasFuture<Redis, AnyAlgorithm>,
+        ask: impl FnOnce(&Cas<Redis, AnyAlgorithm>, &str) -> AnyDecision,
     ) -> Result<Decision, String> {
         self.server.set(time);
         // The limiter spawns its request when called.
@@ -130,7 +126,7 @@ impl InRedis {
         &mut self,
         key: usize,
         time: u64,
-        ask: impl FnOnce(&Cas<Redis, AnyAlgorithm>, &str) -> CasFuture<Redis, AnyAlgorithm>,
+        ask: impl FnOnce(&Cas<Redis, AnyAlgorithm>, &str) -> AnyDecision,
     ) -> Result<Decision, String> {
         self.server.is_dry(true);
         let decision = self.ask(key, time, ask);

@@ -21,8 +21,8 @@ use tower_throttle::{
     algorithm::AnyAlgorithm,
     clock::Tick,
     store::{
-        Backend, Op, Receipt,
-        cas::{Cas, CasBuilder, CasFuture, CasStore, Loaded, MemoryStore, Swapped, Value, Version},
+        AnyDecision, Backend, Op, Receipt,
+        cas::{Cas, CasBuilder, CasStore, Loaded, MemoryStore, Swapped, Value, Version},
     },
 };
 
@@ -116,10 +116,7 @@ impl<S: CasStore> InStore<S> {
         &self,
         key: usize,
         now: Tick,
-        ask: impl FnOnce(
-            &Cas<Arc<AtTraceTime<S>>, AnyAlgorithm>,
-            &str,
-        ) -> CasFuture<Arc<AtTraceTime<S>>, AnyAlgorithm>,
+        ask: impl FnOnce(&Cas<Arc<AtTraceTime<S>>, AnyAlgorithm>, &str) -> AnyDecision,
     ) -> Result<Decision, String> {
         self.store.now.store(now.as_nanos(), Ordering::Relaxed);
         // The limiter looks for a runtime when called.

@@ -23,7 +23,10 @@ pub type AnyLimit<K> = Arc<dyn Backend<K, Future = AnyDecision>>;
 /// It may be a lockout.
 impl<K: 'static> Bans for AnyLimit<K> {}
 
-/// The decision of an [`AnyLimit`]. Only one that has to be waited for is boxed.
+/// The decision of a limit in a store, or of any type. Only one that has to be waited for is boxed.
+///
+/// # Cancel safety
+/// The limit says what becomes of a call that is dropped: see `Cas` and `FleetLimiter`.
 #[must_use = "futures do nothing unless polled"]
 pub struct AnyDecision(Progress);
 
@@ -34,8 +37,8 @@ enum Progress {
 }
 
 impl AnyDecision {
-    pub(super) const fn ready(decision: Decision) -> Self {
-        Self(Progress::Ready(Some(Ok(decision))))
+    pub(super) const fn ready(decided: Decided) -> Self {
+        Self(Progress::Ready(Some(decided)))
     }
 
     pub(super) fn pending(deciding: impl Future<Output = Decided> + Send + 'static) -> Self {
@@ -48,11 +51,7 @@ impl Future for AnyDecision {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Decided> {
         match &mut self.0 {
-            Progress::Ready(decided) => Poll::Ready(
-                decided
-                    .take()
-                    .expect("a future is not polled after it is ready"),
-            ),
+            Progress::Ready(decided) => decided.take().map_or(Poll::Pending, Poll::Ready),
             Progress::Pending(deciding) => deciding.as_mut().poll(cx),
         }
     }
@@ -77,7 +76,7 @@ impl<K, L: Backend<K>> Backend<K> for Any<L> {
     fn apply(&self, key: &K, op: Op) -> AnyDecision {
         let mut deciding = self.0.apply(key, op);
         match Pin::new(&mut deciding).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(decided) => AnyDecision(Progress::Ready(Some(decided))),
+            Poll::Ready(decided) => AnyDecision::ready(decided),
             Poll::Pending => AnyDecision::pending(deciding),
         }
     }
@@ -148,7 +147,7 @@ impl<K: 'static> Backend<K> for Fixed<K> {
     fn apply(&self, key: &K, op: Op) -> AnyDecision {
         match (self.plan.decide(op), &self.rest) {
             (None, Some(rest)) => rest.apply(key, op),
-            (fixed, _) => AnyDecision::ready(fixed.unwrap_or(self.decision)),
+            (fixed, _) => AnyDecision::ready(Ok(fixed.unwrap_or(self.decision))),
         }
     }
 

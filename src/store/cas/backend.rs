@@ -1,6 +1,12 @@
 //! A limiter whose states are in a store with a compare-and-swap.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    future::{Future, poll_fn},
+    pin::pin,
+    sync::Arc,
+    task::Poll,
+};
 
 use tokio::{runtime::Handle, sync::oneshot};
 
@@ -9,19 +15,20 @@ use super::{
     builder::CasBuilder,
     decider::{Decider, KeyCall, is_update},
     driver::{Alone, Driver, IN_FLIGHT},
-    future::{CasFuture, Pending, Sent},
+    error::Failure,
     inner::Inner,
     lanes::{Lane, Waiting},
     settings::OwnThread,
 };
 use crate::algorithm::{Algorithm, IntoAlgorithm, share_of};
 use crate::backend::{Backend, Bans, IntoBackend, Op};
-use crate::clock::{Clock, MonotonicClock};
+use crate::clock::{Clock, MonotonicClock, Tick};
+use crate::decision::Decision;
 use crate::error::{ConfigError, StoreError, expect_valid};
 use crate::quota::Quota;
 use crate::store::{
-    any::any,
-    deadline::Deadline,
+    any::{AnyDecision, any},
+    deadline::{Deadline, within},
     events::RemoteMetrics,
     quotas::{QuotaPerKey, UnderQuota, under_in_store},
     remote::{BreakerCounts, RemoteKey, StoreLimiter, key_name, own_runtime, runtime},
@@ -32,6 +39,11 @@ use crate::sync::Ordering;
 ///
 /// Clones are the same limiter. Its calls for one key are decided together, in their order: one swap
 /// per key is in flight at a time, however many requests arrive.
+///
+/// # Cancel safety
+/// A decision ends by the deadline wherever it is polled. The call is sent when its future is first polled, or before. If
+/// that is dropped before the call was sent or decided, the call is not counted, unless a swap with it has failed and
+/// calls in the same swap still wait. If it is dropped later, it is counted.
 ///
 /// ```
 /// use tower_throttle::{Quota, SlidingLog, store::{Backend, cas::{Cas, MemoryStore}}};
@@ -143,11 +155,11 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
         self.0.shared.breakers.counts()
     }
 
-    fn call<K: RemoteKey + ?Sized>(&self, key: &K, op: Op) -> CasFuture<S, A> {
+    fn call<K: RemoteKey + ?Sized>(&self, key: &K, op: Op) -> AnyDecision {
         let Self(inner, of_key) = self;
         let runtime = match runtime(S::NAME) {
             Ok(runtime) => runtime,
-            Err(error) => return CasFuture::ready(Err(error)),
+            Err(error) => return AnyDecision::ready(Err(error)),
         };
         let decider = of_key.as_ref().unwrap_or(&inner.decider);
         let mut key = key_name(&inner.name_prefix, key);
@@ -159,33 +171,22 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
             decider: at_present.or_else(|| of_key.clone()),
         };
         let version = match inner.known_denial(&key, &call, now) {
-            Ok(denial) => return CasFuture::ready(Ok(denial)),
+            Ok(denial) => return AnyDecision::ready(Ok(denial)),
             Err(version) => version,
         };
         if let (Some(cache), true) = (&inner.deny_cache, is_update(op)) {
             cache.invalidate(&key);
         }
-        let sent = inner.send(
-            runtime,
-            Waiting {
-                key: key.into(),
-                call,
-                queued_at: now,
-                deadline: now.plus(inner.shared.deadline),
-                version,
-                reply_tx: None,
-            },
-        );
-        let sent = match sent {
-            Ok(sent) => sent,
-            Err(error) => return CasFuture::ready(Err(error)),
+        let waiting = Waiting {
+            key: key.into(),
+            call,
+            queued_at: now,
+            deadline: now.plus(inner.shared.deadline),
+            version,
+            reply_tx: None,
         };
-        CasFuture::pending(Pending {
-            inner: Arc::clone(inner),
-            called_at: now,
-            sent,
-            op,
-        })
+        let sent = inner.send(runtime, waiting);
+        sent.unwrap_or_else(|error| AnyDecision::ready(Err(error)))
     }
 }
 
@@ -212,17 +213,18 @@ impl<S: CasStore, A: Algorithm> Inner<S, A> {
         self: &Arc<Self>,
         runtime: Handle,
         mut waiting: Waiting<A>,
-    ) -> Result<Sent, StoreError> {
+    ) -> Result<AnyDecision, StoreError> {
+        let op = waiting.call.op;
         let (lane, tasks) = self.lane_of(&waiting.key);
         let (now, deadline) = (waiting.queued_at, waiting.deadline);
         let ends_by = self.ends_by(now);
         if tasks == IN_FLIGHT && self.lanes.enter_alone(&lane, now, ends_by) {
             let inner = Arc::clone(self);
             let alone = Alone { inner, lane };
-            let sending = Box::pin(alone.run(waiting));
-            return Ok(Sent::Alone(runtime, sending, Deadline::new(deadline)));
+            let sending = Self::polled_in(runtime, deadline, (alone, waiting));
+            return Ok(AnyDecision::pending(sending));
         }
-        let (reply_tx, reply_rx) = oneshot::channel();
+        let (reply_tx, reply) = oneshot::channel();
         waiting.reply_tx = Some(reply_tx);
         let late_after = self.shared.deadline / 8;
         let is_rescued = self.own_thread == OwnThread::IfLate && tasks == IN_FLIGHT;
@@ -238,7 +240,59 @@ impl<S: CasStore, A: Algorithm> Inner<S, A> {
             own.unwrap_or(runtime).spawn(Driver { inner, place }.run());
         }
         RemoteMetrics(S::NAME).call_queued();
-        Ok(Sent::Queued(Deadline::new(deadline), reply_rx))
+        let inner = Arc::clone(self);
+        Ok(AnyDecision::pending(async move {
+            let decided = match within(deadline, reply).await {
+                Some(Ok(decided)) => decided,
+                Some(Err(_)) => Err(Failure::RuntimeShutDown.in_store(S::NAME)),
+                // The task records the failure, if the call was sent at all.
+                None => Err(inner.shared.deadline_exceeded()),
+            };
+            inner.end(op, now, decided)
+        }))
+    }
+
+    /// Sends a call in the runtime in which it was made. A task would cost two changes between tasks.
+    async fn polled_in(
+        runtime: Handle,
+        ends_at: Tick,
+        (alone, call): (Alone<S, A>, Waiting<A>),
+    ) -> Result<Decision, StoreError> {
+        let inner = Arc::clone(&alone.inner);
+        let (op, called_at) = (call.call.op, call.queued_at);
+        let mut sending = pin!(alone.run(call));
+        let mut deadline = Deadline::new(ends_at);
+        let decided = poll_fn(|cx| {
+            let is_elsewhere = Handle::try_current().is_err();
+            let entered = is_elsewhere.then(|| runtime.enter());
+            let sent = sending.as_mut().poll(cx);
+            drop(entered);
+            match sent {
+                // The timers of that runtime may not run.
+                Poll::Pending if is_elsewhere => {
+                    let expired = deadline.poll(cx);
+                    expired.map(|()| Err(inner.shared.deadline_exceeded()))
+                }
+                sent => sent,
+            }
+        });
+        let decided = decided.await;
+        inner.end(op, called_at, decided)
+    }
+
+    /// The result of a call for its caller.
+    fn end(
+        &self,
+        op: Op,
+        called_at: Tick,
+        decided: Result<Decision, StoreError>,
+    ) -> Result<Decision, StoreError> {
+        let error = decided.as_ref().err();
+        RemoteMetrics(S::NAME).call_ended(called_at, self.shared.deadline, error);
+        decided.or_else(|error| {
+            let denial = self.denial_instead(op, &error, called_at);
+            denial.ok_or(error)
+        })
     }
 }
 
@@ -267,9 +321,9 @@ impl<S: CasStore> CasBuilder<S> {
 }
 
 impl<K: RemoteKey + ?Sized, S: CasStore, A: Algorithm> Backend<K> for Cas<S, A> {
-    type Future = CasFuture<S, A>;
+    type Future = AnyDecision;
 
-    fn apply(&self, key: &K, op: Op) -> CasFuture<S, A> {
+    fn apply(&self, key: &K, op: Op) -> AnyDecision {
         self.call(key, op)
     }
 

@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     CasStore, Loaded, Program, Version, Write,
-    decider::{Decisions, KeyCall, Told},
+    decider::{Decisions, KeyCall},
     error::Failure,
     inner::Inner,
     lanes::{Place, Waiting},
@@ -16,6 +16,7 @@ use super::{
 use crate::algorithm::Algorithm;
 use crate::backend::Op;
 use crate::clock::{Clock, MonotonicClock, Tick, unix_now};
+use crate::decision::Decision;
 use crate::error::StoreError;
 #[cfg(feature = "redis")]
 use crate::store::redis::Script;
@@ -47,7 +48,7 @@ pub(super) struct Executed<A> {
 #[derive(Debug)]
 pub(in crate::store) struct Decided {
     /// The results, in the order of the calls, and of those that have joined.
-    pub(in crate::store) results: Vec<Result<Told, StoreError>>,
+    pub(in crate::store) results: Vec<Result<Decision, StoreError>>,
     /// The versions before and after, of each key that was decided in this process.
     pub(in crate::store) swaps: Vec<(Arc<str>, [Option<Version>; 2])>,
 }
@@ -188,7 +189,7 @@ impl<S: CasStore, A: Algorithm> Program for Calls<S, A> {
                 writes.push(Write::new(index, value, ttl));
             }
             for (place, decision) in places.into_iter().zip(decisions.1) {
-                results[place] = Some(Ok(decision.into()));
+                results[place] = Some(Ok(decision));
             }
             swaps.push((Arc::clone(key), [before, after]));
         }

@@ -25,20 +25,6 @@ pub(in crate::store) struct Decider<A> {
     pub(in crate::store) kernels: Option<Kernels>,
 }
 
-/// A decision, and how a repetition of the request is denied, if that is known.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::store) struct Told {
-    pub(in crate::store) decision: Decision,
-    pub(in crate::store) denial: Option<Decision>,
-}
-
-impl From<Decision> for Told {
-    fn from(decision: Decision) -> Self {
-        let denial = decision.is_denied().then_some(decision);
-        Self { decision, denial }
-    }
-}
-
 /// A call, and what decides it if the key has a quota of its own.
 #[derive(Clone, Debug)]
 pub(super) struct KeyCall<A> {

@@ -5,7 +5,7 @@ use std::{collections::HashSet, pin::pin, sync::Arc};
 use super::{
     CasStore, Runs,
     calls::{Calls, Executed},
-    decider::{Decisions, Told},
+    decider::Decisions,
     inner::Inner,
     lanes::{Lane, Place, Waiting},
     record::Record,
@@ -180,7 +180,7 @@ impl<S: CasStore, A: Algorithm> Inner<S, A> {
         &self,
         program: &Calls<S, A>,
         ends_at: Tick,
-    ) -> Result<Vec<Result<Told, StoreError>>, StoreError> {
+    ) -> Result<Vec<Result<Decision, StoreError>>, StoreError> {
         let shared = &self.shared;
         let key = program.own.first().map_or("", |call| &*call.key);
         shared.check_breaker(key)?;
@@ -254,7 +254,7 @@ impl<S: CasStore, A: Algorithm> Round<'_, S, A> {
             None => return self.calls.is_empty(),
             Some(Ok((asked_at, decisions))) => {
                 for (mut call, decision) in self.calls.drain(..decisions.len()).zip(decisions) {
-                    call.reply(self.inner.learn(&call, asked_at, Ok(decision.into())));
+                    call.reply(self.inner.learn(&call, asked_at, Ok(decision)));
                 }
             }
             Some(Err(error)) => {

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     CasStore,
-    decider::{Decider, KeyCall, Told, is_request, is_update},
+    decider::{Decider, KeyCall, is_request, is_update},
     lanes::{Lanes, Waiting},
     settings::OwnThread,
     shared::Shared,
@@ -65,21 +65,21 @@ impl<S: CasStore, A: Algorithm> Inner<S, A> {
         &self,
         waiting: &Waiting<A>,
         asked_at: Tick,
-        told: Result<Told, StoreError>,
+        decided: Result<Decision, StoreError>,
     ) -> Result<Decision, StoreError> {
         if let Some(cache) = &self.deny_cache {
             let Waiting {
                 key, call, version, ..
             } = waiting;
-            let denial = told.as_ref().ok().and_then(|told| told.denial);
+            let denial = decided.as_ref().ok().filter(|decided| decided.is_denied());
             if let (Some(asked), Some(denial)) = (asked(call), denial) {
-                cache.insert(key, asked, denial, (asked_at, *version));
+                cache.insert(key, asked, *denial, (asked_at, *version));
             } else if is_update(call.op) {
                 // A call that was made later may have been executed earlier.
                 cache.invalidate(key);
             }
         }
-        told.map(|told| told.decision)
+        decided
     }
 
     /// The denial that a lockout returns instead of this error, for a request made at `called_at`. `None` unless the

@@ -67,7 +67,6 @@ pub(super) mod decider;
 mod driver;
 pub(super) mod error;
 mod faulty;
-mod future;
 mod inner;
 mod keeper;
 mod lanes;
@@ -86,6 +85,8 @@ mod time;
 mod unscripted;
 mod value;
 
+#[cfg(feature = "redis")]
+pub(super) use self::calls::{Calls, Decided};
 #[cfg(any(feature = "redis", feature = "postgres"))]
 pub(super) use self::settings::OwnThread;
 #[cfg(not(feature = "redis"))]
@@ -94,16 +95,10 @@ pub use self::{
     backend::{Cas, CasCounts},
     builder::CasBuilder,
     faulty::{Fault, Faulty},
-    future::CasFuture,
     memory::MemoryStore,
     port::{CasStore, Program, Runs},
     settings::Settings,
     value::{Loaded, Swapped, Value, Version, Write},
-};
-#[cfg(feature = "redis")]
-pub(super) use self::{
-    calls::{Calls, Decided},
-    decider::Told,
 };
 pub(crate) use self::{
     keeper::{Bell, LeaseHolder, Leases},

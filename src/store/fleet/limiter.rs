@@ -2,7 +2,6 @@
 
 use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
-use super::future::FleetFuture;
 use super::machine::Budget;
 use super::node::{Node, Owner};
 use super::settings::Settings;
@@ -14,6 +13,7 @@ use crate::error::{ConfigError, StoreError, expect_valid};
 use crate::key::Key;
 use crate::quota::Quota;
 use crate::store::{
+    any::AnyDecision,
     cas::CasStore,
     remote::{BreakerCounts, RemoteKey, StoreLimiter, check_name},
 };
@@ -52,6 +52,9 @@ impl Mode for Granted {
 /// [`Leased`](super::Leased).
 ///
 /// Clones are the same limiter.
+///
+/// # Cancel safety
+/// Nothing is taken for a request whose decision is dropped while it is pending.
 pub struct FleetLimiter<S: CasStore, A: Algorithm, M> {
     owner: Arc<Owner<S, A>>,
     mode: PhantomData<M>,
@@ -291,36 +294,44 @@ where
     A: Algorithm,
     M: Mode,
 {
-    type Future = FleetFuture<S, A>;
+    type Future = AnyDecision;
 
-    fn apply(&self, key: &K, op: Op) -> FleetFuture<S, A> {
+    fn apply(&self, key: &K, op: Op) -> AnyDecision {
         let node = self.node();
         let now = MonotonicClock.now();
         match op {
             Op::Take(cost) | Op::Reserve { cost, .. } => self.decide(key, cost),
             Op::Peek(cost) => {
-                FleetFuture::ready(Ok(node.keys.peek(node.keys.hash(key), now, cost)))
+                AnyDecision::ready(Ok(node.keys.peek(node.keys.hash(key), now, cost)))
             }
             // Machines exchange the figures of the limit that binds.
             Op::PeekOf(cost, part) => {
                 let binding = node.keys.peek(node.keys.hash(key), now, cost);
-                FleetFuture::ready(if binding.policy == part {
+                AnyDecision::ready(if binding.policy == part {
                     Ok(binding)
                 } else {
                     let text = "the figures of this limit are not known to this machine";
                     Err(StoreError::new(format!("{}: {text}", S::NAME), true))
                 })
             }
-            _ => FleetFuture::ready(self.change(key, now, op)),
+            _ => AnyDecision::ready(self.change(key, now, op)),
         }
     }
 
     #[inline]
-    fn decide(&self, key: &K, cost: u64) -> FleetFuture<S, A> {
+    fn decide(&self, key: &K, cost: u64) -> AnyDecision {
         let node = self.node();
         let hash = node.keys.hash(key);
         let now = MonotonicClock.now();
-        FleetFuture::decide(node, || Node::<S, A>::name_of(key), (hash, cost), now)
+        let name = || Node::<S, A>::name_of(key);
+        match node.decide(hash, name, (now, cost), false) {
+            Ok(Ok(decision)) => AnyDecision::ready(Ok(decision)),
+            Ok(Err(exchanged)) => {
+                let node = Arc::clone(node);
+                AnyDecision::pending(node.wait((hash, name()), exchanged, (now, cost)))
+            }
+            Err(error) => AnyDecision::ready(Err(error)),
+        }
     }
 
     fn current_decision(&self, key: &K, cost: u64) -> Option<Decision> {

@@ -90,7 +90,6 @@
 mod batch;
 mod cas;
 mod exchange;
-mod future;
 mod keys;
 mod limiter;
 mod machine;
@@ -108,7 +107,6 @@ mod tests;
 pub(in crate::store) use self::record::Reply;
 pub use self::{
     batch::{Batch, Replies},
-    future::FleetFuture,
     limiter::{Ahead, FleetBuilder, FleetCounts, FleetLimiter, Granted, Mode},
     shape::Shape,
 };

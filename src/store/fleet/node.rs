@@ -201,6 +201,28 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
         }
     }
 
+    /// Waits until exchanges of a key have decided on a request.
+    pub(super) async fn wait(
+        self: Arc<Self>,
+        (hash, name): (u64, Arc<str>),
+        mut exchanged: Exchanged,
+        (asked_at, cost): (Tick, u64),
+    ) -> Result<Decision, StoreError> {
+        let ends_at = asked_at.plus(self.wait_limit);
+        loop {
+            let failed = |failure: Failure| failure.in_store(S::NAME);
+            let ended = within(ends_at, exchanged).await;
+            let ended = ended.ok_or_else(|| failed(Failure::Deadline(self.wait_limit)))?;
+            // The key was forgotten, or the runtime of the task was shut down.
+            ended.map_err(|_| failed(Failure::RuntimeShutDown))??;
+            let request = (MonotonicClock.now(), cost);
+            match self.decide(hash, || Arc::clone(&name), request, true)? {
+                Ok(decision) => return Ok(decision),
+                Err(next) => exchanged = next,
+            }
+        }
+    }
+
     pub(super) fn is_full() -> StoreError {
         let text = "all keys of the table are being exchanged";
         StoreError::new(format!("{}: {text}", S::NAME), true)

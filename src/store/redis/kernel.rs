@@ -31,16 +31,6 @@ pub(in crate::store) struct Kernels {
     pub(super) layout: String,
 }
 
-/// What comes of some equal calls.
-#[derive(Debug)]
-pub(super) struct Run {
-    /// The time of the key.
-    pub(super) now: u64,
-    pub(super) decisions: Vec<Decision>,
-    /// How a repetition is denied, if that is known.
-    pub(super) denial: Option<Decision>,
-}
-
 /// The numbers of a limit in a reply.
 #[derive(Clone)]
 struct Part<'a> {
@@ -107,10 +97,15 @@ impl Kernels {
         packed(numbers)
     }
 
-    /// What the numbers of a reply on `count` equal calls are: the time of the key, and for each limit whether it has
+    /// The time of the key and the decisions, by the numbers of a reply on `count` equal calls: the time of the key, and for each limit whether it has
     /// room and what is used. If some calls are admitted and then no more, how many, and the same after them. `None` if
     /// there are not as many.
-    pub(super) fn decided(&self, call: Call, count: usize, reply: &[i64]) -> Option<Run> {
+    pub(super) fn decided(
+        &self,
+        call: Call,
+        count: usize,
+        reply: &[i64],
+    ) -> Option<(u64, Vec<Decision>)> {
         let (now, rest) = reply.split_first()?;
         let now = u64::try_from(*now).ok()?;
         let (first, rest) = self.parts(rest)?;
@@ -135,18 +130,7 @@ impl Kernels {
             let denied = decision((call, now), last.as_ref().unwrap_or(&first), false)?;
             decisions.resize(count, denied);
         }
-        let denial = match decisions.last() {
-            Some(last) if taken >= count => {
-                let taken = cost.saturating_mul(i64::try_from(count).ok()?);
-                next_denial((call, now), &first, taken, *last)
-            }
-            last => last.copied().filter(Decision::is_denied),
-        };
-        Some(Run {
-            now,
-            decisions,
-            denial,
-        })
+        Some((now, decisions))
     }
 
     /// The numbers of each limit, and those that are left.
@@ -216,26 +200,6 @@ fn decision((call, now): (Call, u64), parts: &[Part<'_>], is_taken: bool) -> Opt
         _ => decisions.reduce(merge),
     };
     decision.map(ceil_to_micros)
-}
-
-/// The decision on a repetition of a request, given that all were admitted, which have `taken` so much. `None` if there
-/// may be room for it, or if its figures do not follow from the reply.
-fn next_denial(
-    (call, now): (Call, u64),
-    parts: &[Part<'_>],
-    taken: i64,
-    last: Decision,
-) -> Option<Decision> {
-    let [part] = parts else {
-        return None;
-    };
-    let is_known = !matches!(part.limit, Kernel::Log { .. });
-    if !is_known || !matches!(call, Call::Take(_)) || last.remaining() >= call.cost() {
-        return None;
-    }
-    let mut part = part.after(taken, now);
-    part.has_room = false;
-    decision((call, now), &[part], false)
 }
 
 /// The same limit with all times in microseconds. `None` if a script cannot represent it exactly.

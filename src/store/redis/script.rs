@@ -11,7 +11,7 @@ use redis::{Cmd, Value};
 use super::{
     call::Call,
     connection::{CallError, Connection, STORE},
-    kernel::{Kernels, Run},
+    kernel::Kernels,
     reply::ErrorClass,
     send::{Text, packed},
     server::Redis,
@@ -22,7 +22,7 @@ use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::receipt::Receipt;
 use crate::store::{
-    cas::{Calls, CasStore, Decided, Program, Told},
+    cas::{Calls, CasStore, Decided, Program},
     remote::join_all,
 };
 
@@ -156,14 +156,14 @@ impl<S: CasStore, A: Algorithm> Scripted<Decided> for Calls<S, A> {
             for (place, part) in parts.into_iter().enumerate() {
                 let run = &self.runs[part];
                 let reply = replies.as_ref().map(|replies| &replies[place]);
-                let told = reply.map_err(Clone::clone).and_then(|reply| {
+                let decisions = reply.map_err(Clone::clone).and_then(|reply| {
                     let (kernels, call) = self.scripted(run[0]).ok_or_else(unexpected)?;
                     decode(kernels, call, run.len(), reply)
                 });
-                match told {
-                    Ok(told) => {
-                        for (place, told) in run.iter().zip(told) {
-                            results[*place] = Some(Ok(told));
+                match decisions {
+                    Ok(decisions) => {
+                        for (place, decision) in run.iter().zip(decisions) {
+                            results[*place] = Some(Ok(decision));
                         }
                     }
                     Err(error) => {
@@ -217,7 +217,7 @@ pub(super) fn decode(
     call: Call,
     count: usize,
     reply: &[i64],
-) -> Result<Vec<Told>, StoreError> {
+) -> Result<Vec<Decision>, StoreError> {
     let unreadable = |what: &str| {
         let message = format!(
             "{STORE}: the value at the key {what}; another program writes there: give this limiter a \
@@ -230,21 +230,13 @@ pub(super) fn decode(
         [-2] => return Err(unreadable("is not a string")),
         _ => {}
     }
-    let Run {
-        now,
-        decisions,
-        denial,
-    } = kernels.decided(call, count, reply).ok_or_else(unexpected)?;
+    let (now, mut decisions) = kernels.decided(call, count, reply).ok_or_else(unexpected)?;
     let now = Tick::from_nanos(now.saturating_mul(1_000));
-    let dated = |decision: Decision| {
+    for decision in &mut decisions {
         let taken = kernels.taken_at(decision.verdict, now);
-        decision.with_receipt(Receipt::at(taken.as_nanos()))
-    };
-    let told = decisions.into_iter().map(|decision| Told {
-        decision: dated(decision),
-        denial: denial.map(dated),
-    });
-    Ok(told.collect())
+        *decision = decision.with_receipt(Receipt::at(taken.as_nanos()));
+    }
+    Ok(decisions)
 }
 
 fn unexpected() -> StoreError {

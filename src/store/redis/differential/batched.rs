@@ -75,8 +75,7 @@ fn find_difference<A: Algorithm>(
                 if expected.reset_after > CENTURY {
                     return None;
                 }
-                if told.decision != expected {
-                    let told = told.decision;
+                if told != expected {
                     return Some(format!(
                         "{algorithm:#?}\nstep {at}, key {key}, {count} times {call:?}: the script \
                          says\n{told:?}\nthe transition\n{expected:?}"

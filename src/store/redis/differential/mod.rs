@@ -100,8 +100,8 @@ fn run_script<A: Algorithm>(
     let decisions = all.into_iter().zip(steps).zip(by);
     let decide = |((reply, step), kernels): ((redis::Value, &Step), Kernels)| {
         let reply = replies(reply, 1).expect("the script's").remove(0);
-        let told = decode(&kernels, step.call, 1, &reply);
-        told.expect("a decision")[0].decision
+        let decided = decode(&kernels, step.call, 1, &reply);
+        decided.expect("a decision")[0]
     };
     decisions.map(decide).collect()
 }
