@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tower_layer::Layer;
 use tower_service::Service;
-use tower_throttle::algorithm::Algorithm;
+use tower_throttle::algorithm::{Algorithm, IntoAlgorithm};
 use tower_throttle::clock::{Clock, Tick};
 use tower_throttle::queue::WhenFull;
 use tower_throttle::store::local::Overflow;
@@ -86,7 +86,7 @@ fn a_limiter_admits_its_limit_once() {
         check(&TokenBucket::new(quota()));
         check(&wide_bucket());
         check(&SlidingLog::new(quota()));
-        check(&(TokenBucket::new(quota()), FixedWindow::new(quota())));
+        check(&(TokenBucket::new(quota()), FixedWindow::new(quota())).into_algorithm());
     }
 }
 
