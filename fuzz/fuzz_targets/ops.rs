@@ -11,7 +11,7 @@ use libfuzzer_sys::fuzz_target;
 use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack, reserve, take_up_to};
 use tower_throttle::{
     FixedWindow, LeakyBucket, Lockout, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
-    WarmUp, clock::Tick,
+    clock::Tick,
 };
 
 #[derive(Arbitrary, Debug)]

@@ -230,7 +230,7 @@ async fn run(input: &Input) {
                 let free_seat = waiting + ready_services.len() < seats as usize;
                 let newest = input.newest && *newest;
                 let model = &mut models[job.key];
-                accepted = Some(model.enter(job, newest, now(), units, free_seat));
+                accepted = Some(model.enter(job, newest, now(), units.into(), free_seat));
                 let waker = TestWaker::new();
                 let call = if newest {
                     newest_service.call(job)
@@ -277,7 +277,7 @@ async fn run(input: &Input) {
                 };
                 names += 1;
                 // It has its seat already.
-                accepted = Some(models[job.key].enter(job, false, now(), units, true));
+                accepted = Some(models[job.key].enter(job, false, now(), units.into(), true));
                 let waker = TestWaker::new();
                 calls.push((job.name, job, waker, Box::pin(service.call(job))));
             }
