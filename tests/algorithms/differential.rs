@@ -405,7 +405,7 @@ fn every_algorithm_agrees_with_the_oracle() {
 
 /// Shows promise 16.
 #[test]
-fn combined_limits_admit_what_all_oracles_admit_and_denials_charge_none() {
+fn combined_limits_do_what_all_oracles_do_and_denials_charge_none() {
     for seed in seeds(300) {
         let mut random = Random::new(seed);
         let policies: Vec<_> = (0..=random.below(3))
@@ -416,7 +416,7 @@ fn combined_limits_admit_what_all_oracles_admit_and_denials_charge_none() {
             })
             .collect();
         let now = random.log_uniform(61);
-        let all = All::new(policies.iter().map(|(kind, rate)| algorithm(*kind, *rate)));
+        let mut all = All::new(policies.iter().map(|(kind, rate)| algorithm(*kind, *rate)));
         let mut state = all.fresh(at(now));
         let mut pairs: Vec<_> = policies
             .iter()
@@ -426,6 +426,36 @@ fn combined_limits_admit_what_all_oracles_admit_and_denials_charge_none() {
             pairs[0].pass(&mut random);
             let now = pairs[0].now;
             let cost = 1 + random.below(4);
+            match random.below(12) {
+                0 => {
+                    all.charge(&mut state, at(now), cost);
+                    pairs.iter_mut().for_each(|pair| pair.model.take(now, cost));
+                }
+                1 => {
+                    let taken_at = now.saturating_sub(random.below(pairs[0].model.rate.period));
+                    let back = Cost::new(cost, at(taken_at));
+                    all.refund(&mut state, at(now), back, GiveBack::Refund);
+                    for pair in &mut pairs {
+                        pair.model.refund(taken_at, now, cost);
+                    }
+                }
+                2 => {
+                    // A warm-up of another quota is cold.
+                    let more = |Pair { model, .. }: &Pair| Rate {
+                        limit: model.rate.limit
+                            + u64::from(!matches!(model.kind, Kind::WarmUp { .. })),
+                        ..model.rate
+                    };
+                    let kind = |pair: &Pair| algorithm(pair.model.kind, more(pair));
+                    let next = All::new(pairs.iter().map(kind));
+                    next.rescale(&mut state, &all, at(now));
+                    all = next;
+                    for pair in &mut pairs {
+                        pair.model.retune(more(pair), now);
+                    }
+                }
+                _ => {}
+            }
             let passes = |now, cost| {
                 pairs
                     .iter()

@@ -1,12 +1,157 @@
-//! Every place of a state decides like a plain state, and a set of limits like its parts.
+//! Every place of a state decides like a plain state.
 //!
 //! So the laws, which `laws` checks on plain states, hold everywhere. A place that is a backend is compared by the test
 //! kit: a table, two machines on one store, and in `tests/servers` each server. `TRACES=100000 cargo test --release
 //! --test algorithms places` is the long run.
 
-mod alike;
 #[cfg(feature = "cas")]
-mod cas;
-mod composition;
-mod place;
-mod planted;
+mod machines;
+
+use std::time::Duration;
+
+use tower_throttle::algorithm::{
+    Algorithm, AnyAlgorithm, Cost, GiveBack, IntoAlgorithm, reserve, take_up_to,
+};
+use tower_throttle::clock::{Clock, Tick};
+use tower_throttle::testkit::check_backend;
+use tower_throttle::{All, Limiter, Local, ManualClock, Quota};
+
+use crate::random::{Random, seeds};
+use crate::subjects::{random_subjects, subjects};
+
+/// Compares a limiter with a plain state. `to` is what the limit may change to.
+fn check_limiter<A: Algorithm>(from: A, to: A, random: &mut Random) {
+    let (clock, mut current) = (ManualClock::new(), from);
+    clock.set(Tick::from_nanos(random.log_uniform(41)));
+    let limiter = Limiter::new(current.clone()).with_clock(clock.clone());
+    let mut state = current.fresh(clock.now());
+    let period = u64::try_from(current.quota().period().as_nanos()).expect("short");
+    for _ in 0..80 {
+        clock.advance(Duration::from_nanos(match random.below(4) {
+            0 => 0,
+            1 => random.below(period / current.quota().limit() + 2),
+            _ => random.below(period + 1),
+        }));
+        let (now, cost) = (clock.now(), 1 + random.below(3));
+        match random.below(10) {
+            0 => {
+                let most = Duration::from_nanos(random.below(2 * period));
+                let expected = reserve(&current, &mut state, now, cost, most);
+                assert_eq!(limiter.reserve(cost, most), expected, "{current:?}");
+            }
+            1 => assert_eq!(
+                limiter.take_up_to(cost),
+                take_up_to(&current, &mut state, now, cost).0
+            ),
+            2 => {
+                let taken_at =
+                    Tick::from_nanos(now.as_nanos().saturating_sub(random.below(period)));
+                limiter.refund_from(taken_at, cost);
+                let cost = Cost::new(cost, taken_at);
+                current.refund(&mut state, now, cost, GiveBack::Refund);
+            }
+            3 => assert_eq!(
+                limiter.charge(cost),
+                current.charge(&mut state, now, cost),
+                "{current:?}"
+            ),
+            4 if random.below(4) == 0 => {
+                limiter.reset();
+                state = current.fresh(now);
+            }
+            5 if random.below(4) == 0 => {
+                limiter.set_algorithm(to.clone()).expect("valid");
+                to.rescale(&mut state, &current, now);
+                current = to.clone();
+            }
+            _ => {
+                let expected = current.decide(&mut state, now, cost);
+                assert_eq!(limiter.check(cost), expected, "{current:?}");
+            }
+        }
+        assert_eq!(limiter.peek(1), current.peek(&state, now, 1), "{current:?}");
+    }
+}
+
+#[test]
+fn a_limiter_decides_like_a_plain_state() {
+    for seed in seeds(60) {
+        let mut random = Random::new(seed);
+        let from = random_subjects(&mut random);
+        let quota = from[2].algorithm.quota();
+        let other = Quota::per(1 + random.below(2 * quota.limit()), quota.period());
+        let to = subjects(
+            other,
+            1 + random.below(3 * quota.limit()),
+            2 + random.below(10),
+        );
+        for (from, to) in from.into_iter().zip(to) {
+            check_limiter(from.algorithm, to.algorithm, &mut random);
+        }
+    }
+}
+
+/// Shows promises 12, 370.
+#[tokio::test(flavor = "current_thread")]
+async fn a_table_decides_as_a_backend_like_a_plain_state() {
+    for seed in seeds(60) {
+        for subject in random_subjects(&mut Random::new(seed)) {
+            let clock = ManualClock::new();
+            clock.set(Tick::from_nanos(Random::new(seed).log_uniform(41)));
+            let table = Local::new(subject.algorithm.clone()).with_clock(clock.clone());
+            let pass = async |span| {
+                clock.advance(span);
+                Some(clock.now())
+            };
+            let checked = check_backend(&table, &subject.algorithm, ["a", "b"], pass, seed).await;
+            assert_eq!(checked, Ok(()), "{}", subject.name);
+        }
+    }
+}
+
+/// `differential` compares lists with a naive model.
+///
+/// Shows promise 16.
+#[test]
+fn a_tuple_decides_like_a_list_of_its_parts() {
+    for seed in seeds(200) {
+        let mut random = Random::new(seed);
+        let parts: [AnyAlgorithm; 2] = {
+            let all = random_subjects(&mut random);
+            [(); 2].map(|()| random.pick(&all).algorithm.clone())
+        };
+        let [one, other] = parts.clone();
+        let (pair, list) = ((one, other).into_algorithm(), All::new(parts));
+        let mut now = random.log_uniform(41);
+        let period = u64::try_from(pair.quota().period().as_nanos()).expect("short");
+        let tick = Tick::from_nanos(now);
+        let (mut of_pair, mut of_list) = (pair.fresh(tick), list.fresh(tick));
+        for _ in 0..60 {
+            now += random.below(3) * random.below(period);
+            let (tick, cost) = (Tick::from_nanos(now), 1 + random.below(3));
+            let taken_at = Tick::from_nanos(now.saturating_sub(random.below(period)));
+            let most = Duration::from_nanos(random.below(2 * period));
+            match random.below(8) {
+                0 => assert_eq!(
+                    reserve(&pair, &mut of_pair, tick, cost, most),
+                    reserve(&list, &mut of_list, tick, cost, most)
+                ),
+                1 => {
+                    let back = Cost::new(cost, taken_at);
+                    pair.refund(&mut of_pair, tick, back, GiveBack::Refund);
+                    list.refund(&mut of_list, tick, back, GiveBack::Refund);
+                }
+                2 => assert_eq!(
+                    pair.charge(&mut of_pair, tick, cost),
+                    list.charge(&mut of_list, tick, cost)
+                ),
+                _ => assert_eq!(
+                    pair.decide(&mut of_pair, tick, cost),
+                    list.decide(&mut of_list, tick, cost),
+                    "seed {seed}: {pair:?}"
+                ),
+            }
+            assert_eq!(pair.forgettable_at(&of_pair), list.forgettable_at(&of_list));
+        }
+    }
+}
