@@ -158,16 +158,12 @@ impl<H, P> InFlight<H, P> {
         &self,
         permit: Permit,
         usage: KeyUsage,
-        figures: bool,
-        waited: bool,
+        ask: Ask,
+        figures: &mut Option<Decision>,
         entry: &mut InFlightEntry,
-    ) -> Passed {
+    ) {
         entry.0 = Stage::Has(self.ticket(permit, |_| usage.in_flight));
-        Passed {
-            decision: figures.then(|| usage.decision(Verdict::Admit)),
-            waited,
-            ..Passed::AT_ONCE
-        }
+        *figures = ask.figures.then(|| usage.decision(Verdict::Admit));
     }
 
     fn permit(&self, request: PermitRequest) -> Permit {
@@ -179,6 +175,7 @@ impl<H, P> InFlight<H, P> {
         &self,
         ask: Ask,
         request: PermitRequest,
+        figures: &mut Option<Decision>,
         entry: &mut InFlightEntry,
     ) -> Passed {
         let usage = self.permits().table.take_anyway(request);
@@ -190,7 +187,8 @@ impl<H, P> InFlight<H, P> {
         } else {
             self.deny(may_pass, usage, true);
         }
-        self.pass(self.permit(request), usage, ask.figures, false, entry)
+        self.pass(self.permit(request), usage, ask, figures, entry);
+        Passed::AtOnce
     }
 
     #[cold]
@@ -200,7 +198,7 @@ impl<H, P> InFlight<H, P> {
         if !allow && !ask.shadow {
             return Err(RateLimited::unavailable(error));
         }
-        Ok(Passed::IN_OUTAGE)
+        Ok(Passed::InOutage)
     }
 
     fn record_waited(&self, usage: KeyUsage, shadow: bool) {
@@ -293,7 +291,9 @@ impl<K: Hash, H, P: PermitSource<K>> Gate<K> for InFlight<H, P> {
             let request = self.request(key, ask);
             return self.enter(key, ask, request, entry, may_wait);
         }
-        cx.map_or(Poll::Pending, |cx| self.poll_wait(entry, cx))
+        cx.map_or(Poll::Pending, |cx| {
+            self.poll_wait(entry, may_wait.figures, cx)
+        })
     }
 
     fn leave(&self, _: &K, entry: &mut InFlightEntry) {
@@ -345,14 +345,18 @@ impl<H, P> InFlight<H, P> {
         ask: Ask,
         request: PermitRequest,
         entry: &mut InFlightEntry,
-        MayWait { seat, until }: MayWait<'_>,
+        MayWait {
+            seat,
+            until,
+            figures,
+        }: MayWait<'_>,
     ) -> Poll<Result<Passed, RateLimited>>
     where
         P: PermitSource<K>,
     {
         if request.units == 0 {
-            let _ = self.state.record(Event::Admitted(request.units), false);
-            return Poll::Ready(Ok(Passed::AT_ONCE));
+            self.state.record(Event::Admitted(request.units), false);
+            return Poll::Ready(Ok(Passed::AtOnce));
         }
         let Options {
             queue, max_wait, ..
@@ -381,10 +385,9 @@ impl<H, P> InFlight<H, P> {
         };
         match joined {
             Joined::Taken(usage) => {
-                let sampled = self.state.record(Event::Admitted(request.units), false);
-                let permit = self.permit(request);
-                let passed = self.pass(permit, usage, ask.figures, false, entry);
-                Poll::Ready(Ok(Passed { sampled, ..passed }))
+                self.state.record(Event::Admitted(request.units), false);
+                self.pass(self.permit(request), usage, ask, figures, entry);
+                Poll::Ready(Ok(Passed::AtOnce))
             }
             Joined::Waits(at, usage) => {
                 let longest = if asks {
@@ -403,7 +406,7 @@ impl<H, P> InFlight<H, P> {
                 Poll::Pending
             }
             Joined::Full(_) if ask.shadow && !asks => {
-                Poll::Ready(Ok(self.pass_in_shadow(ask, request, entry)))
+                Poll::Ready(Ok(self.pass_in_shadow(ask, request, figures, entry)))
             }
             Joined::Full(usage) => Poll::Ready(Err(self.deny(may_pass, usage, false))),
         }
@@ -412,6 +415,7 @@ impl<H, P> InFlight<H, P> {
     fn poll_wait<K>(
         &self,
         entry: &mut InFlightEntry,
+        figures: &mut Option<Decision>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Passed, RateLimited>>
     where
@@ -439,7 +443,7 @@ impl<H, P> InFlight<H, P> {
             Ok(permit) => permit,
             Err(End::Failed) => return Poll::Ready(self.fail(ask, self.source.failure().1)),
             Err(_) if ask.shadow => {
-                return Poll::Ready(Ok(self.pass_in_shadow(ask, request, entry)));
+                return Poll::Ready(Ok(self.pass_in_shadow(ask, request, figures, entry)));
             }
             Err(_) => {
                 // Its time is over, or a request of higher priority has its place.
@@ -455,11 +459,14 @@ impl<H, P> InFlight<H, P> {
         match waited {
             _ if !P::ASKS => {}
             true => self.record_waited(usage, false),
-            false => {
-                let _ = self.state.record(Event::Admitted(request.units), false);
-            }
+            false => self.state.record(Event::Admitted(request.units), false),
         }
-        Poll::Ready(Ok(self.pass(permit, usage, ask.figures, waited, entry)))
+        self.pass(permit, usage, ask, figures, entry);
+        Poll::Ready(Ok(if waited {
+            Passed::Waited
+        } else {
+            Passed::AtOnce
+        }))
     }
 }
 

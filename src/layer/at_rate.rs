@@ -121,7 +121,7 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
             let taken = state.backend.take_turn(self.key, ask.cost, queue::now());
             let decision = taken?;
             if !decision.is_denied() {
-                return Some(self.admit(&decision, entry));
+                return Some(self.admit(&decision, entry, may_wait));
             }
             if decision.retry_after.is_none() {
                 return Some(self.deny(decision));
@@ -141,7 +141,7 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
         let limit = LimitOf::new(self.key, &state.backend);
         let line_id = state.line_id(self.key);
         Some(match state.lines.join(line_id, &limit, wants) {
-            Joined::Taken(decision) => self.admit(&decision, entry),
+            Joined::Taken(decision) => self.admit(&decision, entry, may_wait),
             Joined::Waits(place, wait) => {
                 self.record_waiting(wait);
                 let (wait, cost) = (nanos(wait), ask.cost);
@@ -157,7 +157,7 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
         &self,
         decided: Result<Decided, L::Future>,
         entry: &mut StageOf<K, L>,
-        MayWait { seat, until }: &mut MayWait<'_>,
+        may_wait: &mut MayWait<'_>,
     ) -> Entered {
         let state = &self.rate.state;
         let mut decision = match decided {
@@ -169,26 +169,26 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
             }
         };
         let wait = match decision.verdict {
-            Verdict::Admit => return self.admit(&decision, entry),
+            Verdict::Admit => return self.admit(&decision, entry, may_wait),
             Verdict::Wait(_) if self.ask.shadow => {
                 state.record(Event::Waits(&decision, None), true);
-                return Poll::Ready(Ok(self.pass(&decision, entry)));
+                return Poll::Ready(Ok(self.pass(&decision, entry, may_wait)));
             }
             Verdict::Deny if self.ask.shadow => {
                 state.record(Event::Denied(&RateLimited::new(decision)), true);
                 self.rate.spread(&mut decision);
-                return Poll::Ready(Ok(self.pass(&decision, entry)));
+                return Poll::Ready(Ok(self.pass(&decision, entry, may_wait)));
             }
             Verdict::Deny => return self.deny(decision),
             Verdict::Wait(wait) => wait,
         };
         let turn = queue::now().plus(wait);
-        let over = turn.since(*until);
+        let over = turn.since(may_wait.until);
         let ticket = Ticket {
             cost: self.ask.cost,
             receipt: Some(decision.receipt()),
         };
-        if !over.is_zero() || !seat.try_acquire() {
+        if !over.is_zero() || !may_wait.seat.try_acquire() {
             state.cancel(self.key, ticket);
             let retry_after = if over.is_zero() { wait } else { over };
             (decision.verdict, decision.retry_after) = (Verdict::Deny, Some(retry_after));
@@ -220,7 +220,7 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
                 return entered;
             }
         }
-        let passed = match entry {
+        match entry {
             RateStage::InLine(own) => {
                 let line_id = state.line_id(self.key);
                 let ended = ready!(state.lines.poll(line_id, own.place, cx.waker()));
@@ -233,7 +233,7 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
                         let unlimited = || Decision::new(Verdict::Admit, u64::MAX, 0, None, 0);
                         let mut decision = figures.flatten().unwrap_or_else(unlimited);
                         decision.verdict = Verdict::Wait(wait);
-                        self.pass(&decision.with_receipt(receipt), entry)
+                        self.pass(&decision.with_receipt(receipt), entry, may_wait);
                     }
                     Err(retry_after) => return self.deny_waiting(retry_after),
                 }
@@ -241,43 +241,44 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
             RateStage::Booked(booked) => {
                 ready!(Pin::new(&mut booked.until).poll(cx));
                 state.lines.count_booked(false);
-                let (decision, ticket) = (booked.decision, booked.ticket);
-                let has = self.ask.keep.then_some(RateStage::Has(ticket));
+                *may_wait.figures = booked.decision;
+                let has = self.ask.keep.then_some(RateStage::Has(booked.ticket));
                 *entry = has.unwrap_or(RateStage::Nothing);
-                Passed {
-                    decision,
-                    ..Passed::AT_ONCE
-                }
             }
-            _ => return Poll::Ready(Ok(Passed::AT_ONCE)),
-        };
-        let waited = true;
-        Poll::Ready(Ok(Passed { waited, ..passed }))
+            _ => return Poll::Ready(Ok(Passed::AtOnce)),
+        }
+        Poll::Ready(Ok(Passed::Waited))
     }
 
     /// Counts a request that goes on at once.
-    fn admit(&self, decision: &Decision, entry: &mut StageOf<K, L>) -> Entered {
-        let sampled = self
-            .rate
-            .state
-            .record(Event::Admitted(self.ask.cost), false);
-        let passed = self.pass(decision, entry);
-        Poll::Ready(Ok(Passed { sampled, ..passed }))
+    fn admit(
+        &self,
+        decision: &Decision,
+        entry: &mut StageOf<K, L>,
+        may_wait: &mut MayWait<'_>,
+    ) -> Entered {
+        let event = Event::Admitted(self.ask.cost);
+        self.rate.state.record(event, false);
+        Poll::Ready(Ok(self.pass(decision, entry, may_wait)))
     }
 
     /// Keeps what a request has taken that goes on, if that is needed.
-    fn pass(&self, decision: &Decision, entry: &mut StageOf<K, L>) -> Passed {
+    fn pass(
+        &self,
+        decision: &Decision,
+        entry: &mut StageOf<K, L>,
+        may_wait: &mut MayWait<'_>,
+    ) -> Passed {
         if self.ask.keep {
             *entry = RateStage::Has(Ticket {
                 cost: self.ask.cost,
                 receipt: (!decision.is_denied()).then(|| decision.receipt()),
             });
         }
-        let is_stated = self.ask.figures && !decision.is_unlimited();
-        Passed {
-            decision: is_stated.then_some(*decision),
-            ..Passed::AT_ONCE
+        if self.ask.figures && !decision.is_unlimited() {
+            *may_wait.figures = Some(*decision);
         }
+        Passed::AtOnce
     }
 
     #[cold]
@@ -302,7 +303,7 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
         self.rate.state.record(Event::StoreError(&error), false);
         let allow = self.rate.on_store_error == OnStoreError::Allow && error.is_transient();
         Poll::Ready(if allow || self.ask.shadow {
-            Ok(Passed::IN_OUTAGE)
+            Ok(Passed::InOutage)
         } else {
             Err(RateLimited::unavailable(error))
         })
@@ -381,15 +382,8 @@ where
                     });
                     match decided {
                         Ok(None) => {
-                            let sampled = state.record(Event::Admitted(ask.cost), false);
-                            state.signals.record_losses(|| state.backend.losses());
-                            // Written out: a constant would be copied with the place for its figures.
-                            return Poll::Ready(Ok(Passed {
-                                decision: None,
-                                waited: false,
-                                decided: true,
-                                sampled,
-                            }));
+                            state.record(Event::Admitted(ask.cost), false);
+                            Poll::Ready(Ok(Passed::AtOnce))
                         }
                         Ok(Some(decided)) => at.go_on(Ok(decided), entry, &mut may_wait),
                         Err(deciding) => at.go_on(Err(deciding), entry, &mut may_wait),

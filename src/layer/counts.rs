@@ -41,16 +41,16 @@ pub struct Counts {
 pub(crate) struct Counters(CachePadded<[AtomicU64; 10]>);
 
 impl Counters {
-    /// Counts a request. Returns whether an admitted one is one of the [sample](Self::is_sampled).
     #[inline]
-    pub(crate) fn count(&self, outcome: Outcome) -> bool {
-        is_sampled(self.0.0[outcome as usize].fetch_add(1, Ordering::Relaxed))
+    pub(crate) fn count(&self, outcome: Outcome) {
+        self.0.0[outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether the next admitted request is one of the sample: the first 16, and every 1,024th.
+    /// Whether to look at the headers of a request: up to the 16th that was admitted, and at every 1,024th.
     #[inline]
     pub(crate) fn is_sampled(&self) -> bool {
-        is_sampled(self.0.0[Outcome::Admitted as usize].load(Ordering::Relaxed))
+        let admitted = self.0.0[Outcome::Admitted as usize].load(Ordering::Relaxed);
+        admitted <= 16 || admitted % 1_024 == 0
     }
 
     pub(crate) fn read(&self) -> Counts {
@@ -75,11 +75,6 @@ impl Counters {
             unread_proxy_headers,
         }
     }
-}
-
-#[inline]
-const fn is_sampled(count: u64) -> bool {
-    count < 16 || count % 1_024 == 0
 }
 
 #[cfg(test)]

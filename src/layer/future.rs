@@ -167,8 +167,8 @@ where
                     let entered = ready!(asking.poll_enter(cx));
                     let mut own = own.take().expect(POLLED_AFTER_READY);
                     let next = match entered {
-                        Ok(passed) => {
-                            own.pass(&passed);
+                        Ok((passed, figures)) => {
+                            own.pass(passed, figures);
                             Step::Waiting { own: Some(own) }
                         }
                         Err(denied) => Step::Denied {
@@ -229,29 +229,36 @@ where
 
 impl<S, K, G: Gate<K>, R, Req> Waiting<S, K, G, R, Req> {
     /// Polls until the request leaves the gate.
-    fn poll_enter(&mut self, cx: &mut Context<'_>) -> Poll<Result<Passed, RateLimited>> {
-        let (seat, until) = (&mut self.seat, self.until);
-        let may_wait = MayWait { seat, until };
+    fn poll_enter(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(Passed, Option<Decision>), RateLimited>> {
+        let mut figures = None;
+        let may_wait = MayWait {
+            seat: &mut self.seat,
+            until: self.until,
+            figures: &mut figures,
+        };
         let Held {
             gate, key, entry, ..
         } = &mut self.held;
         let entered = ready!(gate.poll_enter(key, self.ask, entry, may_wait, Some(cx)));
         self.held.waits = false;
         self.seat = RequestSeat::NotRequired;
-        Poll::Ready(entered)
+        Poll::Ready(entered.map(|passed| (passed, figures)))
     }
 
     /// Goes on to the service.
-    fn pass<Res, Err>(&mut self, passed: &Passed)
+    fn pass<Res, Err>(&mut self, passed: Passed, figures: Option<Decision>)
     where
         R: ResponseHooks<Req, K, Res, Err>,
     {
         let request = self.request.as_mut().expect(POLLED_AFTER_READY);
         let (held, options) = (&mut self.held, self.options);
-        let cost = self.ask.cost;
-        prepare(held.parts(), &self.respond, options, request, cost, passed);
+        let told = (self.ask.cost, passed, figures.as_ref());
+        prepare(held.parts(), &self.respond, options, request, told);
         let is_stated = R::WRITES_HEADERS && !options.silent;
-        self.decision = passed.decision.filter(|_| is_stated).map(Box::new);
+        self.decision = figures.filter(|_| is_stated).map(Box::new);
     }
 
     fn refuse<Res, Err>(&mut self, denied: RateLimited) -> Result<Res, Err>
@@ -345,16 +352,15 @@ pub(super) fn prepare<K, G, R, Req, Res, Err>(
     respond: &R,
     options: LayerOptions,
     request: &mut Req,
-    cost: u64,
-    passed: &Passed,
+    (cost, passed, figures): (u64, Passed, Option<&Decision>),
 ) where
     G: Gate<K>,
     R: ResponseHooks<Req, K, Res, Err>,
 {
-    if passed.decided {
+    if passed != Passed::InOutage {
         respond.saw(key, Event::Admitted(cost));
     }
-    if let (true, Some(decision)) = (options.share_decision, &passed.decision) {
+    if let (true, Some(decision)) = (options.share_decision, figures) {
         respond.share(request, decision);
     }
     if options.shares_cost {

@@ -52,13 +52,15 @@ impl Ask {
     }
 }
 
-/// What a request needs if it has to wait.
+/// What a gate may take or write of a request.
 #[derive(Debug)]
 pub struct MayWait<'a> {
     /// Taken by a gate where the request waits, and kept until all of its wait is over.
     pub(crate) seat: &'a mut RequestSeat,
     /// Until when its client will wait; `MAX` if it has not said.
     pub(crate) until: Tick,
+    /// Where the figures go of a request that goes on, if they [are read](Ask::figures) and there are any.
+    pub(crate) figures: &'a mut Option<Decision>,
 }
 
 /// What a gate would say, as far as that is known without I/O. Several gates are asked in this order,
@@ -99,33 +101,18 @@ pub(crate) type Settling = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// [`Decision::policy`] counts only these policies.
 pub(crate) type Told<'a> = &'a mut dyn FnMut(OwnRules<'_>, &Policies, &Decision);
 
-/// A request that goes on to the service.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Passed {
-    /// If its [figures](Ask::figures) are read, and there are any.
-    pub(crate) decision: Option<Decision>,
-    /// It had a place in line.
-    pub(crate) waited: bool,
-    /// False in an outage, in which nothing has decided.
-    pub(crate) decided: bool,
-    /// It is one of those whose headers are looked at.
-    pub(crate) sampled: bool,
-}
-
-impl Passed {
-    /// At once, without figures.
-    pub(crate) const AT_ONCE: Self = Self {
-        decision: None,
-        waited: false,
-        decided: true,
-        sampled: false,
-    };
-
+/// How a request goes on to the service. Of several limits the greatest holds.
+///
+/// Its figures are elsewhere, so that it is small enough for a register.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Passed {
     /// Although nothing has decided.
-    pub(crate) const IN_OUTAGE: Self = Self {
-        decided: false,
-        ..Self::AT_ONCE
-    };
+    #[default]
+    InOutage,
+    /// Without a wait.
+    AtOnce,
+    /// It had a place in line.
+    Waited,
 }
 
 #[inline]

@@ -95,15 +95,19 @@ where
             None
         };
         let until = timeout.map_or(Tick::MAX, |timeout| MonotonicClock.now().plus(timeout));
-        let seat = &mut self.seat.seat;
-        match gate.poll_enter(&key, ask, &mut entry, MayWait { seat, until }, None) {
+        let mut figures = None;
+        let may_wait = MayWait {
+            seat: &mut self.seat.seat,
+            until,
+            figures: &mut figures,
+        };
+        match gate.poll_enter(&key, ask, &mut entry, may_wait, None) {
             Poll::Ready(Ok(passed)) => {
                 self.seat.release();
-                if passed.sampled {
-                    self.check_proxy_header(&request);
-                }
+                self.check_proxy_header(&request);
                 let own = (gate, &key, &mut entry);
-                prepare(own, respond, options, &mut request, ask.cost, &passed);
+                let told = (ask.cost, passed, figures.as_ref());
+                prepare(own, respond, options, &mut request, told);
                 let future = self.inner.call(request);
                 // Made after the call, so that it is written to where it is returned.
                 let after = After::new::<Req, _, _>(entry, |entry| {
@@ -114,7 +118,7 @@ where
                         entry,
                         waits,
                     };
-                    let decision = passed.decision.filter(|_| !options.silent);
+                    let decision = figures.filter(|_| !options.silent);
                     (held, decision, respond.clone())
                 });
                 ResponseFuture {
@@ -123,9 +127,7 @@ where
             }
             Poll::Ready(Err(denied)) => {
                 self.seat.release();
-                if gate.state().counts.is_sampled() {
-                    self.check_proxy_header(&request);
-                }
+                self.check_proxy_header(&request);
                 let result = Some(refuse(gate, Some(&key), respond, request, denied));
                 ResponseFuture {
                     step: Step::Denied { result },
@@ -224,14 +226,14 @@ impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
         }
     }
 
-    /// Reports `request` if it has a proxy header that the key extractor ignores.
+    /// Reports `request` if it is one of the sample and has a proxy header that the key extractor ignores.
     #[inline]
     fn check_proxy_header<Req>(&self, request: &Req)
     where
         K: KeyExtractor<Req>,
     {
         let LimitLayer { keys, gate, .. } = &self.layer;
-        if keys.unread_proxy_header(request) {
+        if gate.state().counts.is_sampled() && keys.unread_proxy_header(request) {
             gate.state().record(Event::UnreadProxyHeader, false);
         }
     }

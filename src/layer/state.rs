@@ -156,12 +156,11 @@ impl<L> State<L> {
         })
     }
 
-    /// Counts and reports what has happened to a request. Returns whether one that goes on at once is one of the
-    /// [sample](Counters::is_sampled).
+    /// Counts and reports what has happened to a request.
     #[inline]
-    pub(crate) fn record(&self, event: Event<'_>, shadow: bool) -> bool {
+    pub(crate) fn record(&self, event: Event<'_>, shadow: bool) {
         self.signals.observe(event, shadow);
-        self.counts.count(Outcome::of(event, shadow))
+        self.counts.count(Outcome::of(event, shadow));
     }
 }
 

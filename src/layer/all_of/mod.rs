@@ -106,30 +106,24 @@ impl<K, P: Parts<K>> Gate<K> for AllOf<P> {
         key: &K,
         ask: Ask,
         entry: &mut Self::Entry,
-        may_wait: MayWait<'_>,
+        mut may_wait: MayWait<'_>,
         cx: Option<&mut Context<'_>>,
     ) -> Poll<Result<Passed, RateLimited>> {
-        let counts = &self.state.counts;
-        let parts = &self.state.backend;
-        let entered = ready!(parts.with(key, |gates| {
-            Round { gates, key, ask }.go_on(entry, may_wait, cx)
+        let entered = ready!(self.state.backend.with(key, |gates| {
+            Round { gates, key, ask }.go_on(entry, &mut may_wait, cx)
         }));
-        counts.count(match &entered {
+        let figures = may_wait.figures;
+        self.state.counts.count(match &entered {
             Err(_) => Outcome::Denied,
-            Ok(Passed {
-                decision, waited, ..
-            }) => match decision.filter(|_| ask.shadow) {
+            Ok(passed) => match figures.filter(|_| ask.shadow) {
                 Some(shadow) if shadow.is_denied() => Outcome::ShadowDenied,
                 Some(shadow) if !shadow.is_admitted() => Outcome::ShadowWaited,
-                _ if *waited => Outcome::Waited,
+                _ if *passed == Passed::Waited => Outcome::Waited,
                 _ => Outcome::Admitted,
             },
         });
-        Poll::Ready(entered.map(|passed| Passed {
-            decision: passed.decision.filter(|_| ask.figures),
-            sampled: counts.is_sampled(),
-            ..passed
-        }))
+        *figures = figures.filter(|_| ask.figures);
+        Poll::Ready(entered)
     }
 
     fn leave(&self, key: &K, entry: &mut Self::Entry) {

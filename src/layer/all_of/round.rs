@@ -16,8 +16,9 @@ use crate::queue::RequestSeat;
 #[derive(Debug, Default)]
 pub struct AllEntry<E> {
     pub(crate) each: E,
-    /// What those have decided that it has passed: the figures are those of the strictest one.
+    /// What those have decided that it has passed, and the figures of the strictest one.
     passed: Passed,
+    figures: Option<Decision>,
 }
 
 /// The limits of a request, and what it asks of them.
@@ -32,8 +33,16 @@ impl<K, E: Default + Send + 'static> Round<'_, K, E> {
     /// polled.
     pub(super) fn go_on(
         &self,
-        AllEntry { each, passed }: &mut AllEntry<E>,
-        MayWait { seat, until }: MayWait<'_>,
+        AllEntry {
+            each,
+            passed,
+            figures: strictest,
+        }: &mut AllEntry<E>,
+        MayWait {
+            seat,
+            until,
+            figures,
+        }: &mut MayWait<'_>,
         mut cx: Option<&mut Context<'_>>,
     ) -> Poll<Result<Passed, RateLimited>> {
         while let Some((at, waits, is_last)) = self.next(each) {
@@ -46,36 +55,37 @@ impl<K, E: Default + Send + 'static> Round<'_, K, E> {
             }
             // Another one may deny the request later.
             let keep = self.ask.keep || !is_last;
-            let (ask, seat) = (Ask { keep, ..self.ask }, &mut *seat);
-            let may_wait = MayWait { seat, until };
+            let ask = Ask { keep, ..self.ask };
+            let may_wait = MayWait {
+                seat,
+                until: *until,
+                figures,
+            };
             let entered = self.gates[at].poll_enter(self.key, ask, each, may_wait, own_cx);
             if !waits && entered.is_pending() {
                 continue;
             }
-            let mut own = match ready!(entered) {
+            let own = match ready!(entered) {
                 Ok(own) => own,
                 Err(denied) => return Poll::Ready(Err(self.deny(each, at, denied))),
             };
-            if let Some(decision) = &mut own.decision {
+            if let Some(decision) = figures.as_mut() {
                 self.number(decision, at);
             }
-            if self.ask.shadow && own.decision.is_some_and(|own| own.is_denied()) {
+            if self.ask.shadow && figures.is_some_and(|own| own.is_denied()) {
                 // The request only passes because all limits are in shadow mode.
                 let others = self.gates.iter().enumerate();
                 let others = others.filter(|(other, _)| *other != at);
                 others.for_each(|(_, gate)| gate.leave(self.key, each));
                 return Poll::Ready(Ok(own));
             }
-            *passed = Passed {
-                decision: match (passed.decision, own.decision) {
-                    (Some(all), Some(own)) => Some(merge(all, own)),
-                    (all, own) => all.or(own),
-                },
-                waited: passed.waited || own.waited,
-                decided: passed.decided || own.decided,
-                sampled: false,
+            *passed = (*passed).max(own);
+            *strictest = match (*strictest, figures.take()) {
+                (Some(all), Some(own)) => Some(merge(all, own)),
+                (all, own) => all.or(own),
             };
         }
+        **figures = strictest.take();
         Poll::Ready(Ok(mem::take(passed)))
     }
 
@@ -128,6 +138,7 @@ impl<K, E: Default + Send + 'static> Round<'_, K, E> {
                 let may_wait = MayWait {
                     seat,
                     until: Tick::MAX,
+                    figures: &mut None,
                 };
                 let keep = Ask {
                     keep: true,
