@@ -10,7 +10,7 @@ use arbitrary::Arbitrary;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use libfuzzer_sys::fuzz_target;
 use tower_throttle::{
-    ClientIp, Decision, ProblemJson, RateLimited, Verdict,
+    ClientIp, Decision, HeaderKey, ProblemJson, RateLimited, Verdict,
     key::{KeyExtractor, Rejection},
     respond::Respond,
 };

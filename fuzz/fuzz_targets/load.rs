@@ -10,7 +10,10 @@ use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use tower_throttle::{
     FixedWindow, LeakyBucket, Limiter, Local, Lockout, ManualClock, Quota, SlidingGrid, SlidingLog,
-    SlidingWindow, TokenBucket, WarmUp, algorithm::Algorithm, clock::Tick, store::SaveState,
+    SlidingWindow, TokenBucket, WarmUp,
+    algorithm::{Algorithm, IntoAlgorithm},
+    clock::Tick,
+    store::SaveState,
 };
 
 #[derive(Arbitrary, Debug)]
@@ -39,7 +42,10 @@ fuzz_target!(|input: Input| {
         5 => run(&SlidingGrid::new(quota), &input),
         6 => run(&SlidingLog::new(quota), &input),
         7 => run(&WarmUp::new(quota, Duration::from_secs(9)), &input),
-        _ => run(&(Lockout::new(quota), TokenBucket::new(quota)), &input),
+        _ => run(
+            &(Lockout::new(quota), TokenBucket::new(quota)).into_algorithm(),
+            &input,
+        ),
     }
 });
 

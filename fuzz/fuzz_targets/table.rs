@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use tower_throttle::algorithm::{Algorithm, Cost, GiveBack};
+use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, IntoAlgorithm};
 use tower_throttle::{
     AnyAlgorithm, FixedWindow, LeakyBucket, Local, Lockout, ManualClock, Quota, SlidingGrid,
     SlidingLog, SlidingWindow, TokenBucket, WarmUp,
@@ -94,7 +94,7 @@ fuzz_target!(|input: Input| {
         }
         9 => run(Lockout::new(quota).block(quota.period()), &input, None),
         _ => run(
-            (TokenBucket::new(quota), FixedWindow::new(quota)),
+            (TokenBucket::new(quota), FixedWindow::new(quota)).into_algorithm(),
             &input,
             None,
         ),
