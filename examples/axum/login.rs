@@ -175,7 +175,7 @@ async fn main() {
             .expect("in process")
             .is_denied()
     );
-    let _ = handle.second().pardon(&of_attacker).await;
+    let _ = handle.second().reset(&of_attacker).await;
     assert_eq!(statuses(attacker, &[("eve", "a")]).await, [401]);
     let day = Duration::from_hours(24);
     let _ = handle.second().ban(&of_attacker, day).await;

@@ -67,7 +67,7 @@ pin_project! {
 
 impl<S> Connection<S> {
     /// The stream.
-    pub const fn get_ref(&self) -> &S {
+    pub(super) const fn get_ref(&self) -> &S {
         &self.stream
     }
 

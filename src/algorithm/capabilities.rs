@@ -3,38 +3,27 @@
 /// What limiters, queues and stores ask about the settings of an algorithm, in one value.
 ///
 /// The default is right for an algorithm of your own: one limit without turns, which runs on a copy of the state.
-///
-/// ```
-/// use tower_throttle::algorithm::{Algorithm, Capabilities, IntoAlgorithm};
-/// use tower_throttle::{FixedWindow, Quota, TokenBucket};
-///
-/// let both = (TokenBucket::new(Quota::per_second(10)), FixedWindow::new(Quota::per_day(1_000)));
-/// let facts = both.into_algorithm().capabilities();
-/// assert_eq!((facts.limits, facts.books_turns), (2, true));
-/// assert!(Capabilities::default().is_user_code);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is the answer to a question of its own"
 )]
 pub struct Capabilities {
     /// How many limits it holds, for [`Decision::policy`](crate::Decision::policy).
-    pub limits: usize,
+    pub(crate) limits: usize,
     /// Whether a request can [book](super::reserve) a turn in one of its limits: then a
     /// [`charge`](super::Algorithm::charge) makes later requests wait.
-    pub books_turns: bool,
+    pub(crate) books_turns: bool,
     /// Whether a denial changes the state of its key. Then it must be decided, and not only peeked at or
     /// repeated from a cache.
-    pub counts_denials: bool,
+    pub(crate) counts_denials: bool,
     /// Whether each key needs a state of its own: a refund or a ban is about one key alone.
-    pub is_about_one_key: bool,
+    pub(crate) is_about_one_key: bool,
     /// Whether the algorithm, or a part of it, is not one of this crate's. Then it runs on a copy of the
     /// state, and cannot use the table that calls it.
-    pub is_user_code: bool,
+    pub(crate) is_user_code: bool,
     /// The most bytes that a state allocates, besides its own size.
-    pub max_heap_bytes: usize,
+    pub(crate) max_heap_bytes: usize,
 }
 
 impl Capabilities {

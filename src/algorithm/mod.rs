@@ -392,7 +392,7 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
     /// The decision on a request that may [book](reserve) a turn which comes within `max_wait`, taking nothing.
     ///
     /// By default the turn is when the cost would be admitted, if the algorithm [books
-    /// turns](Capabilities::books_turns), and otherwise there is none.
+    /// turns](reserve), and otherwise there is none.
     ///
     /// ```
     /// use std::time::Duration;
@@ -451,7 +451,7 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
     ///
     /// let bucket = TokenBucket::new(Quota::per_second(10));
     /// let report: Report = bucket.report(&bucket.fresh(Tick::ZERO), Tick::ZERO);
-    /// assert_eq!((report.available, report.is_blocked, report.heap_bytes), (10, false, 0));
+    /// assert_eq!((report.available, report.is_blocked), (10, false));
     /// ```
     #[inline]
     fn report(&self, state: &Self::State, now: Tick) -> Report {

@@ -8,7 +8,7 @@ pub struct Report {
     /// Whether a block or a ban holds.
     pub is_blocked: bool,
     /// The bytes that the state has allocated, besides its own size.
-    pub heap_bytes: usize,
+    pub(crate) heap_bytes: usize,
 }
 
 impl Report {

@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::gate::{Ask, Gate};
-use super::preview::{Preview, all, preview};
+use super::preview::{Preview, all};
 use super::signals::Gauges;
 use super::state::{Shared, State};
 use super::{Counts, KeyPair, LimitLayer, Limiting};
@@ -162,36 +162,7 @@ impl<K, L> Handle<K, L> {
         self.limiter.apply(key, Op::Peek(cost))
     }
 
-    /// Returns what a request of `key` and this cost would get now, and by which rule. Nothing is taken or counted.
-    ///
-    /// ```
-    /// use tower_throttle::{FixedWindow, Quota, RateLimitLayer, TokenBucket};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), tower_throttle::StoreError> {
-    /// let both = (TokenBucket::new(Quota::per_second(10)), FixedWindow::new(Quota::per_day(5)));
-    /// let layer = RateLimitLayer::new(|user: &String| user.clone(), both).name("users");
-    /// let handle = layer.handle();
-    /// handle.charge("ann", 5);
-    /// let preview = handle.preview("ann", 1).await?;
-    /// assert!(preview.is_limited());
-    /// assert_eq!((&*preview.name, preview.quota), ("users", Some(Quota::per_day(5))));
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn preview<Q>(
-        &self,
-        key: &Q,
-        cost: u64,
-    ) -> impl Future<Output = Result<Preview, StoreError>> + Send + use<Q, K, L>
-    where
-        Q: KeyRef<K> + ?Sized,
-        L: Backend<Q>,
-    {
-        preview((&self.name, false, false), &*self.limiter, key, cost)
-    }
-
-    /// Forgets what `key` has used. Requests that wait go on as far as the limit then admits them.
+    /// Forgets what `key` has used, its failures and its block. Requests that wait go on as far as the limit then admits them.
     pub fn reset<Q>(
         &self,
         key: &Q,
@@ -289,7 +260,7 @@ impl<K, L> Handle<K, L> {
     /// handle.ban(&client, Duration::from_secs(3_600)).await?;
     /// assert_eq!(handle.blocked(), 1);
     /// assert!(handle.peek_now(&client, 1).is_denied());
-    /// handle.pardon(&client).await?;
+    /// handle.reset(&client).await?;
     /// assert_eq!(handle.blocked(), 0);
     /// # Ok(())
     /// # }
@@ -306,19 +277,6 @@ impl<K, L> Handle<K, L> {
         done(self.limiter.apply(key, Op::Ban(length)))
     }
 
-    /// Ends the block of `key` and forgets its failures and earlier blocks, as
-    /// [`reset`](Self::reset) does.
-    pub fn pardon<Q>(
-        &self,
-        key: &Q,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send + use<Q, K, L>
-    where
-        Q: KeyRef<K> + Hash + ?Sized,
-        L: Backend<Q> + Bans,
-    {
-        self.reset(key)
-    }
-
     /// How many requests were admitted, denied, queued, and so on, so far.
     pub fn counts(&self) -> Counts {
         self.shared.counts.read()
@@ -326,15 +284,10 @@ impl<K, L> Handle<K, L> {
 
     /// The backend itself.
     ///
-    /// After a change of its quotas call [`refresh_policies`](Self::refresh_policies). The first request in line
-    /// sees a change made here when its time has come; [`set_quota`](Handle::set_quota) lets it ask at once.
+    /// Change its quota by [`set_quota`](Handle::set_quota): of a change made here neither response headers nor the
+    /// first request in line know.
     pub fn backend(&self) -> &L {
         &self.limiter
-    }
-
-    /// Makes response headers state the quotas that the backend has now.
-    pub fn refresh_policies(&self) {
-        self.shared.refresh_policies();
     }
 }
 

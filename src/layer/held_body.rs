@@ -24,11 +24,6 @@ impl<B, T> HeldBody<B, T> {
     pub(crate) const fn new(body: B, held: Option<T>) -> Self {
         Self { body, held }
     }
-
-    /// The body of the service.
-    pub const fn get_ref(&self) -> &B {
-        &self.body
-    }
 }
 
 impl<B: Body, T> Body for HeldBody<B, T> {

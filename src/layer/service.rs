@@ -28,23 +28,6 @@ pub struct Limit<S, K, G, R> { // the service is `Clone`, its body `Default`; no
     pub(super) layer: LimitLayer<K, G, R>,
 }
 
-impl<S, K, G, R> Limit<S, K, G, R> {
-    /// The service behind the limit.
-    pub const fn get_ref(&self) -> &S {
-        &self.inner
-    }
-
-    /// The service behind the limit.
-    pub const fn get_mut(&mut self) -> &mut S {
-        &mut self.inner
-    }
-
-    /// The service behind the limit.
-    pub fn into_inner(self) -> S {
-        self.inner
-    }
-}
-
 impl<S, K, G, R, Req> Service<Req> for Limit<S, K, G, R>
 where
     S: Service<Req> + CloneService,

@@ -188,18 +188,17 @@ impl<L> Deref for State<L> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decision::{Decision, Verdict};
     use crate::quota::Quota;
 
     fn names(cache: &State<()>, version: u64, limit: u64) -> Vec<String> {
         let policies = cache.policies(version, &|name| {
             Policies::new(name, &[Quota::per_second(limit)])
         });
-        let list = policies.list().iter();
-        list.map(|policy| {
-            let limit = policy.quota.map_or(0, |quota| quota.limit());
-            format!("{} {limit}", policy.name)
-        })
-        .collect()
+        let decision = Decision::new(Verdict::Admit, limit, limit, None, 0);
+        let policy = policies.of(&decision).expect("one limit");
+        let limit = policy.quota.map_or(0, |quota| quota.limit());
+        vec![format!("{} {limit}", policy.name)]
     }
 
     #[test]

@@ -26,6 +26,6 @@ pub use self::{
     file::{PolicyFile, Problem, Problems, schema},
     live::{
         AsInFile, Environment, MatchedLimits, PolicyHandle, PolicyKey, PolicyLayer, PolicyLimiter,
-        PolicyLimits, PolicyService, Reloaded,
+        PolicyLimits, Reloaded,
     },
 };

@@ -1,7 +1,7 @@
 //! What clients are told.
 //!
-//! Three traits: how a denied request is answered ([`Respond`]), what a response says about the
-//! limit ([`Tell`]), and who sees what happens to a request ([`Watch`]).
+//! How a denied request is answered ([`Respond`]), what a response says about the limit ([`Headers`]), what a request has
+//! cost in the end ([`Settle`]), and what is seen of requests ([`Event`]).
 
 mod cost;
 mod grpc;
@@ -17,7 +17,7 @@ pub use self::{
     cost::CostHandle,
     grpc::Grpc,
     http::{Headers, Preflight, ProblemJson},
-    policies::{Policies, Policy},
+    policies::Policies,
     protocol::{Http, Opaque, Protocol},
     responder::Responder,
     settle::{AtEnd, Settle, SettleByResponse, SettleByResult, SettleWhen},
@@ -27,6 +27,7 @@ pub(crate) use self::{
     cost::CostMeter,
     grpc::{BASE64, is_grpc},
     jitter::spread,
+    policies::Policy,
     responder::ResponseHooks,
     settle::SettleResult,
 };
@@ -92,25 +93,18 @@ pub trait Respond<Req, Res, Err> {
     message = "`{Self}` cannot state a limit in a `{Res}`",
     note = "`.headers(..)` needs a service whose responses are `http::Response`"
 )]
-pub trait Tell<Res> {
+pub(crate) trait Tell<Res> {
     /// Whether it never writes anything, so that nothing needs to be kept for it.
     const SILENT: bool = false;
 
-    /// Writes into `response`.
-    fn tell(&self, response: &mut Res, policies: &Policies, decision: &Decision);
-
-    /// The same, given what the limit itself says about it.
-    #[doc(hidden)]
-    fn tell_by(
+    /// Writes into `response`, given what the limit itself says about its responses.
+    fn tell(
         &self,
-        rules: Option<&dyn Any>,
+        rules: OwnRules<'_>,
         response: &mut Res,
         policies: &Policies,
         decision: &Decision,
-    ) {
-        let _ = rules;
-        self.tell(response, policies, decision);
-    }
+    );
 }
 
 /// The default answer. For HTTP: 429 with `Retry-After` and no body, or a gRPC status to a gRPC request. No cache stores
@@ -173,7 +167,7 @@ impl<E: From<RateLimited>> DenialError for E {
 impl<Res> Tell<Res> for () {
     const SILENT: bool = true;
 
-    fn tell(&self, _: &mut Res, _: &Policies, _: &Decision) {}
+    fn tell(&self, _: OwnRules<'_>, _: &mut Res, _: &Policies, _: &Decision) {}
 }
 
 #[cfg(test)]

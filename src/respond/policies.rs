@@ -17,13 +17,12 @@ pub struct Policies {
 
 /// One limit as clients are told it.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Policy {
+pub(crate) struct Policy {
     /// Printable ASCII.
-    pub name: Arc<str>,
+    pub(crate) name: Arc<str>,
     /// How much it allows per period. `None` for a limit on concurrency, which has no period, and for a key that
     /// is blocked.
-    pub quota: Option<Quota>,
+    pub(crate) quota: Option<Quota>,
     /// How much a limit on concurrency allows.
     pub(crate) at_once: u64,
 }
@@ -31,7 +30,7 @@ pub struct Policy {
 impl Policies {
     /// One policy per quota. A single one is called `name`; several are numbered from 1, `name-1`,
     /// `name-2`, in the order of [`Decision::policy`].
-    pub fn new(name: &str, quotas: &[Quota]) -> Self {
+    pub(crate) fn new(name: &str, quotas: &[Quota]) -> Self {
         let list = (1..).zip(quotas).map(|(number, quota)| Policy {
             name: match quotas.len() {
                 1 => name.into(),
@@ -59,13 +58,8 @@ impl Policies {
         }
     }
 
-    /// All policies, in the order of [`Decision::policy`].
-    pub fn list(&self) -> &[Policy] {
-        &self.list
-    }
-
-    /// The policy that `decision` is about.
-    pub fn of(&self, decision: &Decision) -> Option<&Policy> {
+    /// The policy that decided.
+    pub(crate) fn of(&self, decision: &Decision) -> Option<&Policy> {
         self.list.get(decision.policy)
     }
 

@@ -130,7 +130,7 @@ where
         policies: &Policies,
         decision: &Decision,
     ) {
-        self.tell.tell_by(rules, response, policies, decision);
+        self.tell.tell(rules, response, policies, decision);
     }
 
     fn settle(&self, rules: Option<&dyn Any>, result: Result<&Res, &Err>) -> Settle {

@@ -48,7 +48,7 @@ pub(super) const TERMS: Terms = Terms {
 impl StreamLimit {
     /// Counts by one key. `()` does for a limit that only this stream and clones of it have.
     ///
-    /// Streams of one key take turns if the algorithm [books turns](crate::algorithm::Capabilities::books_turns).
+    /// Streams of one key take turns if the algorithm [books turns](crate::algorithm::reserve).
     /// Otherwise each tries again when it may be admitted, and any of them is first.
     ///
     /// While a store is down, everything passes, as in a layer; [`on_store_error`](Self::on_store_error) or a

@@ -141,7 +141,7 @@ async fn settled(server: &Server, patience: Duration, broken: &mut Vec<(Check, S
         format!("{:?} slots are in use", limits.slots())
     });
     for stats in limits.tables() {
-        let lost = stats.evicted + stats.denied + stats.shared;
+        let lost = stats.losses.evicted + stats.losses.denied + stats.losses.shared;
         check(lost == 0 && stats.outside == 0, Check::Table, &|| {
             format!("{stats:?}")
         });

@@ -192,14 +192,6 @@ async fn capacity_is_not_leaked_when_a_future_is_dropped() {
     }
 }
 
-#[tokio::test]
-async fn the_inner_service_can_be_read_and_taken_out() {
-    let mut service = layer(&Script::default()).layer(5_u8);
-    assert_eq!(*service.get_ref(), 5);
-    *service.get_mut() = 6;
-    assert_eq!(service.into_inner(), 6);
-}
-
 /// Shows promise 77.
 #[test]
 fn debug_output_has_no_keys() {

@@ -61,7 +61,7 @@ async fn a_client_that_goes_on_after_it_was_denied_is_blocked_and_told_until_whe
     let [a, b] = ["a", "b"].map(HeaderKey::key);
     handle.ban(&a, Duration::from_secs(600)).await.unwrap();
     assert_eq!(ask("a").await.1, told("600"));
-    handle.pardon(&a).await.unwrap();
+    handle.reset(&a).await.unwrap();
     assert_eq!(ask("a").await.0, 200);
     for _ in 0..4 {
         assert!(handle.peek_now(&b, 3).is_denied());

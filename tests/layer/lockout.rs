@@ -133,7 +133,7 @@ async fn an_end_from_before_a_pardon_or_a_ban_changes_nothing() {
         if is_ban {
             let _ = handle.ban(&(), Duration::from_secs(100)).await;
         } else {
-            let _ = handle.pardon(&()).await;
+            let _ = handle.reset(&()).await;
             let _ = handle.charge(&(), 3).await;
         }
         let before = handle.peek_now(&(), 1);
@@ -142,7 +142,7 @@ async fn an_end_from_before_a_pardon_or_a_ban_changes_nothing() {
         assert_eq!(handle.peek_now(&(), 1), before, "a ban: {is_ban}");
     }
     assert_eq!(handle.blocked(), 1);
-    let _ = handle.pardon(&()).await;
+    let _ = handle.reset(&()).await;
     assert_eq!(
         (handle.blocked(), handle.peek_now(&(), 0).remaining()),
         (0, 5)

@@ -162,7 +162,11 @@ mod traced {
             digits.parse().expect("a number")
         };
         let since = number(" evicted=") + number(" denied=");
-        assert_eq!(since, logged.evicted + logged.denied - 4 + 1, "{text}");
+        assert_eq!(
+            since,
+            logged.losses.evicted + logged.losses.denied - 4 + 1,
+            "{text}"
+        );
     }
 
     /// Shows promise 78.
@@ -395,11 +399,11 @@ mod metered {
             });
             let stats = layer.handle().stats();
             let lost_charges = u64::from(overflow == Overflow::Deny);
-            assert_eq!(stats.lost_charges, lost_charges, "{overflow:?}");
+            assert_eq!(stats.losses.lost_charges, lost_charges, "{overflow:?}");
             let (what, lost) = match overflow {
-                Overflow::EvictLeast => ("evicted", stats.evicted),
-                Overflow::Deny => ("denied", stats.denied),
-                _ => ("shared", stats.shared),
+                Overflow::EvictLeast => ("evicted", stats.losses.evicted),
+                Overflow::Deny => ("denied", stats.losses.denied),
+                _ => ("shared", stats.losses.shared),
             };
             assert!(lost > 100, "{overflow:?}: {stats:?}");
             // Each loss is reported once, under the name that sees it first.

@@ -268,7 +268,7 @@ async fn a_handle_reads_and_changes_one_key_of_a_limit() {
     accounts.ban(&alice, Duration::from_secs(60)).await.unwrap();
     let denied = async |key| accounts.peek(key, 1).await.unwrap().is_denied();
     assert!(denied(&alice).await && !denied(&bob).await);
-    accounts.pardon(&alice).await.unwrap();
+    accounts.reset(&alice).await.unwrap();
     assert!(!denied(&alice).await);
 
     let slots = app.handle.in_flight("slots").unwrap();

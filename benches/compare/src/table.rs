@@ -151,7 +151,7 @@ fn filling<K: Key>(effort: &Effort, keys: u64) {
             .push(worst(keys, |key: &K| ours.check(key, 1).is_admitted()));
         bytes.0 = live() as f64 / keys as f64;
         assert!(
-            ours.stats().evicted <= keys / 100_000 + 1,
+            ours.stats().losses.evicted <= keys / 100_000 + 1,
             "{:?}",
             ours.stats()
         );
@@ -329,7 +329,7 @@ fn filled<A: Algorithm>(keys: u64, algorithm: A) -> f64 {
     let bytes = live() as f64;
     let stats = limiter.stats();
     assert!(
-        stats.outside == 0 && stats.evicted <= keys / 100_000 + 1,
+        stats.outside == 0 && stats.losses.evicted <= keys / 100_000 + 1,
         "{stats:?}"
     );
     bytes / keys as f64

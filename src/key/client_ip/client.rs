@@ -33,7 +33,7 @@ const MAPPED: u64 = 0xffff;
 
 impl Client {
     /// All clients without an address.
-    pub const UNKNOWN: Self = Self {
+    pub(crate) const UNKNOWN: Self = Self {
         high: 0,
         low: 0,
         prefix: 0,

@@ -1,7 +1,6 @@
 //! The layer of a policy file, and its handle.
 
 use std::io::{self, Read, Write};
-use std::sync::atomic::Ordering;
 
 use http::Request;
 
@@ -15,7 +14,7 @@ use crate::algorithm::AnyAlgorithm;
 use crate::concurrency::Permits;
 use crate::error::RateLimited;
 use crate::key::{Extracted, KeyExtractor};
-use crate::layer::{AllOf, Ask, Counts, Handle, Limit, LimitLayer, Limiting, Parts, Preview, all};
+use crate::layer::{AllOf, Ask, Counts, Handle, LimitLayer, Limiting, Parts, Preview, all};
 use crate::policy::file::{PolicyFile, Problem, Problems};
 use crate::respond::{Responder, Standard};
 use crate::saved::{SaveState, load_named, save_named};
@@ -70,9 +69,6 @@ use crate::store::local::Local;
 /// # fn main() {}
 /// ```
 pub type PolicyLayer<R = PolicyResponder> = LimitLayer<PolicyLimits, AllOf<PolicyLimits>, R>;
-
-/// A service behind the limits of a policy file; see [`PolicyLayer`].
-pub type PolicyService<S, R = PolicyResponder> = Limit<S, PolicyLimits, AllOf<PolicyLimits>, R>;
 
 /// Reloads and reads the limits of a [`PolicyLayer`]. A [`Handle`] of all of them together.
 pub type PolicyHandle = Handle<MatchedLimits, PolicyLimits>;
@@ -140,7 +136,7 @@ impl PolicyHandle {
     /// let client = ClientIp::peer().key([203, 0, 113, 9].into()).into();
     /// logins.ban(&client, Duration::from_secs(3_600)).await?;
     /// assert!(logins.peek(&client, 1).await?.is_denied());
-    /// logins.pardon(&client).await?;
+    /// logins.reset(&client).await?;
     /// assert!(logins.peek(&client, 1).await?.is_admitted());
     /// # Ok(())
     /// # }
@@ -276,37 +272,6 @@ impl PolicyHandle {
     /// ```
     pub fn warnings(&self) -> Vec<Problem> {
         self.backend().current().warnings.clone()
-    }
-
-    /// How many requests of clients in `[[deny]]` lists were denied so far.
-    ///
-    /// ```
-    /// # #[cfg(feature = "toml")]
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use std::net::SocketAddr;
-    /// use axum::{Router, body::Body, extract::{ConnectInfo, Request}, routing::get};
-    /// use tower::ServiceExt;
-    /// use tower_throttle::policy::{Environment, PolicyFile, PolicyLayer};
-    ///
-    /// let file = PolicyFile::from_toml(
-    ///     "version = 1\n[lists.bad]\ncidrs = [\"192.0.2.0/24\"]\n[[deny]]\nlist = \"bad\"",
-    /// )?;
-    /// let policy = PolicyLayer::new(file, Environment::new())?;
-    /// let handle = policy.handle();
-    /// let app: Router = Router::new().route("/", get(async || "done")).layer(policy);
-    /// let mut request = Request::new(Body::empty());
-    /// let peer: SocketAddr = "192.0.2.7:5000".parse()?;
-    /// request.extensions_mut().insert(ConnectInfo(peer));
-    /// assert_eq!(app.oneshot(request).await?.status(), 403);
-    /// assert_eq!(handle.denied_clients(), 1);
-    /// # Ok(())
-    /// # }
-    /// # #[cfg(not(feature = "toml"))]
-    /// # fn main() {}
-    /// ```
-    pub fn denied_clients(&self) -> u64 {
-        self.backend().shared.denied.load(Ordering::Relaxed)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use http::Response;
@@ -29,7 +29,6 @@ pub(super) struct LiveLimits {
     pub(super) environment: Environment,
     /// Locked while the limits of a file are built, one file after the other.
     open_stores: Mutex<OpenStores>,
-    pub(super) denied: AtomicU64,
 }
 
 impl PolicyLimits {
@@ -39,7 +38,6 @@ impl PolicyLimits {
                 current: Swap::default(),
                 environment,
                 open_stores: Mutex::default(),
-                denied: AtomicU64::new(0),
             }),
         }
     }

@@ -1,7 +1,5 @@
 //! Finds the limits of a file that apply to a request.
 
-use std::sync::atomic::Ordering;
-
 use http::{Request, StatusCode};
 
 use super::active::{Active, MatchedLimits};
@@ -38,9 +36,6 @@ impl PolicyLimits {
         match generation.denies(request) {
             Ok(false) => {}
             Ok(true) => {
-                if counts {
-                    self.shared.denied.fetch_add(1, Ordering::Relaxed);
-                }
                 let rejection = Rejection::new(StatusCode::FORBIDDEN, "blocked");
                 return Extracted::Reject(rejection);
             }

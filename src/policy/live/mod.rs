@@ -20,7 +20,7 @@ pub use self::{
     active::MatchedLimits,
     environment::Environment,
     key::{PolicyKey, PolicyLimiter},
-    layer::{PolicyHandle, PolicyLayer, PolicyService},
+    layer::{PolicyHandle, PolicyLayer},
     limits::PolicyLimits,
     report::Reloaded,
     respond::AsInFile,

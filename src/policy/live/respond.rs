@@ -33,9 +33,7 @@ fn limit(rules: Option<&dyn Any>) -> Option<&Limit> {
 }
 
 impl<B> Tell<Response<B>> for AsInFile {
-    fn tell(&self, _: &mut Response<B>, _: &Policies, _: &Decision) {}
-
-    fn tell_by(
+    fn tell(
         &self,
         rules: Option<&dyn Any>,
         response: &mut Response<B>,
@@ -43,7 +41,7 @@ impl<B> Tell<Response<B>> for AsInFile {
         decision: &Decision,
     ) {
         if let Some(headers) = limit(rules).and_then(|limit| limit.headers.headers()) {
-            headers.tell(response, policies, decision);
+            headers.tell(None, response, policies, decision);
         }
     }
 }

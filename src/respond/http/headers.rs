@@ -7,7 +7,7 @@ use crate::clock::unix_seconds;
 use crate::decision::{Decision, ceil_seconds};
 use crate::error::RateLimited;
 use crate::quota::Quota;
-use crate::respond::{Policies, Policy, Tell};
+use crate::respond::{OwnRules, Policies, Policy, Tell};
 
 /// Response headers that state the limit, for admitted and for denied requests.
 ///
@@ -82,7 +82,13 @@ const X: [HeaderName; 3] = [
 const MAX_INTEGER: u64 = 999_999_999_999_999;
 
 impl<B> Tell<Response<B>> for Headers {
-    fn tell(&self, response: &mut Response<B>, policies: &Policies, decision: &Decision) {
+    fn tell(
+        &self,
+        _: OwnRules<'_>,
+        response: &mut Response<B>,
+        policies: &Policies,
+        decision: &Decision,
+    ) {
         let is_denied_within =
             !decision.is_denied() && response.extensions().get::<RateLimited>().is_some();
         let headers = response.headers_mut();

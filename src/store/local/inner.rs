@@ -241,9 +241,9 @@ impl<A: Algorithm, C: Clock, S> LocalInner<A, C, S> {
             slots,
             table_bytes,
             most_bytes: table_bytes.saturating_add(outside),
+            losses: self.rules.counters.losses(),
             ..Stats::default()
         };
-        self.rules.counters.fill(&mut stats);
         let now = self.clock.now();
         let mut live = 0;
         let (all, read) = self.visit(MOST_LINES, &mut |algorithm, state| {

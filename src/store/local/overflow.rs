@@ -95,16 +95,8 @@ pub struct Stats {
     /// This equals [`table_bytes`](Self::table_bytes) if no state is stored outside. A log whose
     /// limit is lowered may take more until its older entries have expired.
     pub most_bytes: usize,
-    /// Keys that were evicted before their states had expired.
-    pub evicted: u64,
-    /// Evicted keys that were being denied.
-    pub evicted_denied: u64,
-    /// Requests that were denied because the table was full.
-    pub denied: u64,
-    /// Requests that were decided by the state shared by all keys without a slot.
-    pub shared: u64,
-    /// Charges and bans that were lost because the table was full.
-    pub lost_charges: u64,
+    /// What was lost because the table was full.
+    pub losses: Losses,
 }
 
 /// What a full table lost so far, in numbers and in a log.
@@ -140,14 +132,5 @@ impl Counters {
             shared: read(&self.shared),
             lost_charges: read(&self.lost_charges),
         }
-    }
-
-    pub(super) fn fill(&self, stats: &mut Stats) {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        stats.evicted = read(&self.evicted);
-        stats.evicted_denied = read(&self.evicted_denied);
-        stats.denied = read(&self.denied);
-        stats.shared = read(&self.shared);
-        stats.lost_charges = read(&self.lost_charges);
     }
 }
