@@ -429,7 +429,9 @@ fn combined_limits_do_what_all_oracles_do_and_denials_charge_none() {
             match random.below(12) {
                 0 => {
                     all.charge(&mut state, at(now), cost);
-                    pairs.iter_mut().for_each(|pair| pair.model.take(now, cost));
+                    for pair in &mut pairs {
+                        pair.model.take(now, cost);
+                    }
                 }
                 1 => {
                     let taken_at = now.saturating_sub(random.below(pairs[0].model.rate.period));

@@ -29,22 +29,6 @@ fn mixed() -> (LeakyBucket, FixedWindow) {
 
 /// Shows promise 15.
 #[test]
-fn a_denied_check_takes_nothing_from_a_mixed_tuple() {
-    let (pair, _) = limiter(mixed());
-    assert!(pair.check(1).is_admitted());
-    for _ in 0..5 {
-        assert!(pair.check(1).is_denied());
-    }
-    let decision = pair.reserve(1, SECOND);
-    assert_eq!(decision.wait(), Some(SECOND));
-    let (window, _) = limiter((mixed().1, mixed().0));
-    assert!(window.check(1).is_admitted());
-    assert!(window.check(1).is_denied());
-    assert_eq!(window.reserve(1, SECOND).wait(), Some(SECOND));
-}
-
-/// Shows promise 15.
-#[test]
 fn acquire_is_denied_at_once_if_its_turn_comes_after_the_timeout() {
     let (pair, _) = limiter(mixed());
     for _ in 0..3 {

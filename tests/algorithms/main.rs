@@ -4,7 +4,6 @@
 //! algorithm, and something wrong with a broken copy of it.
 #![cfg(feature = "testkit")]
 
-mod adversary;
 mod buckets;
 #[cfg(feature = "calendar")]
 mod calendar;
@@ -20,7 +19,6 @@ mod lockout;
 mod oracle;
 mod places;
 mod planted;
-mod promises;
 mod subjects;
 mod turns;
 

@@ -1,18 +1,10 @@
 //! The settings of a layer: cost, skipped requests, tiers, shadow mode.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
-    },
-    time::Duration,
-};
-
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::{
-    AnyAlgorithm, AsError, FixedWindow, Global, LeakyBucket, Local, ManualClock, Quota,
-    RateLimitLayer, RateLimited, Settle, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
-    store::{Backend, Op, Plan, Quotas, Receipt},
+    AsError, FixedWindow, Global, Quota, RateLimitLayer, RateLimited, Settle, SlidingLog,
+    TokenBucket,
+    store::{Op, Plan, Quotas, Receipt},
 };
 
 use crate::support::{Script, deny};
@@ -137,45 +129,6 @@ async fn a_denied_request_is_not_settled() {
     assert_eq!(script.ops(), [Op::Take(1)]);
 }
 
-/// Shows promise 321.
-#[tokio::test]
-async fn only_failures_count_and_settling_twice_or_never_is_detected() {
-    // With 3 per day, 2 successes are refunded and 3 failures are counted.
-    let admitted = async |times: u32| {
-        let limit = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(3)));
-        let handle = limit.handle();
-        let layer = limit
-            .settle(move |result: Result<&u64, &BoxError>| match result {
-                Ok(_) if times > 0 => {
-                    // The planted bug: refunds in addition to the layer's own refund.
-                    for _ in 1..times {
-                        drop(handle.refund(&(), 1));
-                    }
-                    Settle::Refund
-                }
-                _ => Settle::Keep,
-            })
-            .respond(AsError);
-        let service = layer.layer(service_fn(async |n: u64| {
-            if n == 0 {
-                Err(BoxError::from("no"))
-            } else {
-                Ok(n)
-            }
-        }));
-        let mut reached = 0;
-        for n in [0, 1, 0, 1, 0, 0, 0] {
-            let result = service.clone().oneshot(n).await;
-            let refused = result.is_err_and(|error| error.is::<RateLimited>());
-            reached += u32::from(!refused);
-        }
-        reached
-    };
-    assert_eq!(admitted(1).await, 5);
-    assert_eq!(admitted(0).await, 3, "no refund");
-    assert_eq!(admitted(2).await, 7, "two refunds");
-}
-
 fn per_day(limit: u64) -> FixedWindow {
     FixedWindow::new(Quota::per_day(limit))
 }
@@ -214,66 +167,5 @@ async fn each_tier_has_its_own_limit_and_count() {
             }
         };
         assert_eq!((count, denied.policy()), (expected, Some(name)));
-    }
-}
-
-/// Shows promise 54.
-#[tokio::test]
-async fn a_customer_gains_nothing_by_inventing_tiers() {
-    // The key is the customer. The tier comes from elsewhere, and changes.
-    let turn = Arc::new(AtomicUsize::new(0));
-    let tiers = ["a", "b", "c", "d", "e"];
-    let limit = {
-        let turn = Arc::clone(&turn);
-        let tier = move |_: &u64| Plan::Tier(tiers[turn.fetch_add(1, Relaxed) % 5]);
-        Quotas::new(per_day(1), tier).tier("z", per_day(1))
-    };
-    let mut admitted = 0;
-    for _ in 0..50 {
-        admitted += u64::from(limit.decide(&7, 1).await.unwrap().is_admitted());
-    }
-    assert_eq!(admitted, 1);
-    // Planted bug: the tier is part of what is counted.
-    let wrong = Quotas::new(per_day(1), |_: &(u64, u64)| Plan::Default);
-    let mut admitted = 0;
-    for turn in 0..50 {
-        let decision = wrong.decide(&(turn % 5, 7), 1).await.unwrap();
-        admitted += u64::from(decision.is_admitted());
-    }
-    assert_eq!(admitted, 5);
-}
-
-/// Shows promise 352.
-#[tokio::test]
-async fn a_quota_that_changes_to_and_fro_frees_nothing() {
-    let minute = Duration::from_secs(60);
-    let per = move |limit| Quota::per(limit, minute);
-    let all = [
-        AnyAlgorithm::new(TokenBucket::new(per(5))),
-        AnyAlgorithm::new(LeakyBucket::new(per(5))),
-        AnyAlgorithm::new(FixedWindow::new(per(5))),
-        AnyAlgorithm::new(SlidingLog::new(per(5))),
-        AnyAlgorithm::new(SlidingWindow::new(per(5))),
-        AnyAlgorithm::new(SlidingGrid::new(per(5))),
-    ];
-    for algorithm in all {
-        let clock = ManualClock::new();
-        clock.advance(minute * 100);
-        let table = Local::new(algorithm.clone()).with_clock(clock.clone());
-        let limit = Arc::new(AtomicU64::new(10));
-        let shown = Arc::clone(&limit);
-        let quotas = Quotas::new(table, move |_: &u64| Plan::Quota(per(shown.load(Relaxed))));
-        let left = async |now| {
-            limit.store(now, Relaxed);
-            quotas.apply(&7, Op::Peek(0)).await.unwrap().remaining()
-        };
-        for _ in 0..8 {
-            assert!(quotas.decide(&7, 1).await.unwrap().is_admitted());
-        }
-        for (now, expected) in [(10, 2), (30, 22), (4, 0), (9, 1), (30, 22), (10, 2)] {
-            assert_eq!(left(now).await, expected, "{now}: {algorithm:?}");
-        }
-        clock.advance(minute * 2);
-        assert_eq!(left(30).await, 30, "{algorithm:?}");
     }
 }

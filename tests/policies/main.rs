@@ -20,7 +20,5 @@ mod stores;
 mod support;
 mod watch;
 
-#[cfg(feature = "postgres")]
-use test_support::postgres_server;
 #[cfg(feature = "redis")]
 use test_support::redis_server;

@@ -83,23 +83,6 @@ async fn a_loop_of_changes_never_admits_more_than_the_larger_limit() {
 
 /// Shows promise 223.
 #[tokio::test(start_paused = true)]
-async fn a_changed_rate_keeps_the_units_that_were_used() {
-    for line in LINES.into_iter().filter(|line| !line.contains("queue")) {
-        let app = App::new(&limit("all", line, GLOBAL, ""));
-        assert_eq!(app.admitted(3).await, 3, "{line}");
-        let more = line.replacen("4/min", "10/min", 1);
-        let reloaded = app.reload(&limit("all", &more, GLOBAL, ""));
-        assert_eq!(reloaded.changed, ["all"]);
-        assert!(
-            reloaded.added.is_empty() && reloaded.removed.is_empty(),
-            "{reloaded}"
-        );
-        assert_eq!(app.admitted(20).await, 7, "{line}");
-    }
-}
-
-/// Shows promise 223.
-#[tokio::test(start_paused = true)]
 async fn another_key_algorithm_store_capacity_or_name_begins_anew_and_is_reported() {
     let before = limit("all", "fixed_window 2/h", "\"client_ip\"", "");
     let window = "fixed_window 2/h";

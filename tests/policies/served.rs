@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::{Instant, advance};
+use tokio::time::advance;
 use tower_throttle::{
     ClientIp, Decision, Local, Quota, StoreError,
     algorithm::AnyAlgorithm,
@@ -97,37 +97,6 @@ async fn a_request_without_the_key_does_what_the_file_says() {
     }
 }
 
-/// Shows promise 53.
-#[tokio::test(start_paused = true)]
-async fn no_limit_counts_a_request_that_another_one_denies() {
-    // In both orders, and with the second limit in memory or in a store that does not say ahead.
-    let first = |store| limit("first", "fixed_window 3/h", "\"client_ip\"", store);
-    let second = |line, store| limit("second", line, "\"global\"", store);
-    let hidden = "store = \"hidden\"";
-    for stores in [["", ""], [hidden, ""], ["", hidden], [hidden, hidden]] {
-        for swapped in [false, true] {
-            let policy = |line| {
-                if swapped {
-                    second(line, stores[1]) + &first(stores[0])
-                } else {
-                    first(stores[0]) + &second(line, stores[1])
-                }
-            };
-            let environment =
-                environment().store("hidden", |_, algorithm| Ok(Hidden(Local::new(algorithm))));
-            let app = App::within(&policy(ONE), environment);
-            assert_eq!(app.admitted(10).await, 1, "{stores:?}");
-            if stores == ["", ""] {
-                // What is known ahead is not even counted for a moment.
-                assert_eq!(app.handle.counts_of("first").unwrap().admitted, 1);
-            }
-            // Without the second limit, the first one has two left.
-            app.reload(&first(stores[0]));
-            assert_eq!(app.admitted(10).await, 2, "{stores:?} {swapped}");
-        }
-    }
-}
-
 /// A store that knows nothing without asking.
 #[derive(Debug)]
 struct Hidden(Local<AnyAlgorithm>);
@@ -200,29 +169,6 @@ async fn a_response_states_the_strictest_limit_that_has_headers() {
         (429, 0),
         "{denied:?}"
     );
-}
-
-/// Shows promise 53.
-#[tokio::test(start_paused = true)]
-async fn a_request_in_flight_that_is_denied_gives_back_what_others_counted() {
-    let policy = |most: u32| {
-        limit("rate", "fixed_window 3/h", "\"client_ip\"", "")
-            + &limit(
-                "busy",
-                &format!("concurrency {most}; queue=1; max_wait=1s"),
-                "\"global\"",
-                "",
-            )
-    };
-    let app = App::new(&policy(1));
-    let first = app.send(from("192.0.2.1")).await;
-    assert_eq!(first.status(), 200);
-    // It waits for a second, and is denied then.
-    let begin = Instant::now();
-    assert_eq!(app.get().await, 429);
-    assert_eq!(begin.elapsed().as_secs(), 1);
-    drop(first);
-    assert_eq!(app.admitted(10).await, 2);
 }
 
 #[tokio::test(start_paused = true)]

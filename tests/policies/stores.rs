@@ -68,14 +68,3 @@ async fn a_limit_in_redis_is_shared_and_outlives_a_reload() {
     // One of each, and the one that asks.
     assert_eq!(connections(), before + 3, "a reload connects anew");
 }
-
-#[cfg(feature = "postgres")]
-#[tokio::test]
-async fn a_limit_in_postgres_is_shared_and_outlives_a_reload() {
-    use tower_throttle::store::cas::postgres::PostgreSql;
-
-    let server = crate::postgres_server::PostgresServer::start();
-    let store = PostgreSql::open(&server.url()).unwrap();
-    store.create_table().await.unwrap();
-    two_apps_share(&format!("postgres = \"{}\"", server.url())).await;
-}

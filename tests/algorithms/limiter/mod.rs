@@ -70,18 +70,6 @@ fn many_threads_share_one_limit_exactly() {
     check((TokenBucket::new(quota), SlidingLog::new(quota)));
 }
 
-/// Shows promise 36.
-#[test]
-fn a_rollover_with_many_threads_admits_the_limit_of_each_window() {
-    let (limiter, clock) = manual(FixedWindow::new(Quota::per(100, MINUTE)));
-    let mut admitted = 0;
-    for _ in 0..50 {
-        admitted += acquire_from_threads(&limiter, 4, 100);
-        clock.advance(MINUTE);
-    }
-    assert_eq!(admitted, 50 * 100);
-}
-
 /// Shows promise 47.
 #[test]
 fn a_changed_quota_is_read_back_and_keeps_usage() {

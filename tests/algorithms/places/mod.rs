@@ -20,7 +20,7 @@ use crate::random::{Random, seeds};
 use crate::subjects::{random_subjects, subjects};
 
 /// Compares a limiter with a plain state. `to` is what the limit may change to.
-fn check_limiter<A: Algorithm>(from: A, to: A, random: &mut Random) {
+fn check_limiter<A: Algorithm>(from: A, to: &A, random: &mut Random) {
     let (clock, mut current) = (ManualClock::new(), from);
     clock.set(Tick::from_nanos(random.log_uniform(41)));
     let limiter = Limiter::new(current.clone()).with_clock(clock.clone());
@@ -86,7 +86,7 @@ fn a_limiter_decides_like_a_plain_state() {
             2 + random.below(10),
         );
         for (from, to) in from.into_iter().zip(to) {
-            check_limiter(from.algorithm, to.algorithm, &mut random);
+            check_limiter(from.algorithm, &to.algorithm, &mut random);
         }
     }
 }

@@ -144,10 +144,3 @@ fn threads_hold_at_most_the_limit_and_return_all() {
     assert!((2..=5).contains(&most), "{most} are open");
     assert_eq!(open, 0);
 }
-
-/// Shows promise 319.
-#[test]
-fn one_connection_too_many_is_found() {
-    let (most, _, open) = hold_at_random(&ConnectionLimit::new(6));
-    assert_eq!((most, open), (6, 0));
-}

@@ -11,4 +11,4 @@ mod alerts;
 mod outages;
 mod refusals;
 
-use test_support::{log, measured, postgres_server, redis_server};
+use test_support::{log, measured};

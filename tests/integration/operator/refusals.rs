@@ -1,16 +1,12 @@
 //! Every store that refuses, times every mode.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use tokio::time::Instant;
 use tower_throttle::store::{
     Backend, Fallback,
-    cas::{
-        CasBuilder, CasStore, Loaded, Swapped, Value, Version,
-        postgres::{Connections, PostgreSql},
-    },
+    cas::{CasBuilder, CasStore, Loaded, Swapped, Value, Version},
     fleet::{LeasedBuilder, SyncedBuilder},
-    redis::Redis,
     remote::StoreLimiter,
 };
 use tower_throttle::{FixedWindow, Local, Quota, StoreError};
@@ -18,8 +14,6 @@ use tower_throttle::{FixedWindow, Local, Quota, StoreError};
 use crate::operator::alerts::counted;
 use crate::operator::log::log;
 use crate::operator::measured::{Measured, SECRET, measured};
-use crate::operator::postgres_server::PostgresServer;
-use crate::operator::redis_server::RedisServer;
 
 fn window() -> FixedWindow {
     FixedWindow::new(Quota::per(1_000_000, Duration::from_secs(1_000_000)))
@@ -138,75 +132,4 @@ fn a_store_of_a_users_own_that_refuses_is_no_outage_in_any_mode() {
             check_modes(|| Refusing { loads }, REFUSED, &metrics).await;
         }
     });
-}
-
-fn postgres(url: &str, table: &str) -> PostgreSql {
-    let store = PostgreSql::new(Connections::open(url).expect("a URL"));
-    store.table(table).expect("a name").without_sweeps()
-}
-
-/// Shows promise 97.
-#[test]
-fn postgresql_that_refuses_is_no_outage_in_any_mode() {
-    measured(|metrics| async move {
-        let server = PostgresServer::start();
-        let client = server.client().await;
-        let setup = "CREATE ROLE needs_password LOGIN PASSWORD 'right'; CREATE ROLE limited LOGIN";
-        client.batch_execute(setup).await.expect("roles");
-        let made = postgres(&server.url(), "limits").create_table().await;
-        made.expect("a table");
-        let wrong = server.url_of("needs_password:wr0ng");
-        let password = "check the user, the password";
-        check_modes(|| postgres(&wrong, "limits"), password, &metrics).await;
-        let missing = "with `create_table`";
-        check_modes(|| postgres(&server.url(), "nowhere"), missing, &metrics).await;
-        let rights = "this role needs SELECT, INSERT";
-        let limited = server.url_of("limited");
-        check_modes(|| postgres(&limited, "limits"), rights, &metrics).await;
-        // A role that only reads.
-        let reads = "GRANT SELECT ON limits TO limited";
-        client.batch_execute(reads).await.expect("a right");
-        check_modes(|| postgres(&limited, "limits"), rights, &metrics).await;
-    });
-}
-
-fn redis(url: impl fmt::Display) -> Redis {
-    let redis = Redis::open(&url.to_string()).expect("a URL");
-    redis.deadline(Duration::from_secs(5))
-}
-
-/// Shows promise 97.
-#[test]
-fn redis_that_refuses_is_no_outage_in_any_mode() {
-    measured(|metrics| async move {
-        let server = RedisServer::with(&["--requirepass", "right", "--protected-mode", "no"]);
-        let port = server.port();
-        let at = |user: &str| format!("redis://{user}127.0.0.1:{port}");
-        let client = redis_client(&at(":right@"));
-        let mut connection = client.get_connection().expect("a server that responds");
-        let mut small = redis::cmd("ACL");
-        small.arg(
-            [
-                "SETUSER", "small", "on", ">small", "~*", "+evalsha", "+eval",
-            ]
-            .as_slice(),
-        );
-        small.exec(&mut connection).expect("a user");
-        for (user, cause) in [
-            (":wr0ng@", "user or password"),
-            ("", "user or password"),
-            ("small:small@", "let this user run"),
-        ] {
-            let url = at(user);
-            let exact = redis(&url).limiter("exact", window());
-            check(&exact, "Redis", cause, &metrics).await;
-            check_reports(&exact, cause);
-            assert!(StoreLimiter::ready(&exact).await.is_err());
-            check_modes(|| redis(&url), cause, &metrics).await;
-        }
-    });
-}
-
-fn redis_client(url: &str) -> redis::Client {
-    redis::Client::open(url).expect("a URL")
 }

@@ -1,10 +1,6 @@
 //! Messages of a live WebSocket, by client.
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    sync::Arc,
-    time::Duration,
-};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
     Extension, Router,
@@ -33,8 +29,6 @@ use tower_throttle::{
     key::Client,
     stream::{LimitedStream, StreamLimit},
 };
-
-use test_support::wait::until;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mistake {
@@ -200,41 +194,5 @@ async fn messages_over_the_limit_of_a_client_are_denied_one_by_one() {
             let socket = connect(address, client).await.unwrap();
             assert_eq!(talk(socket, sent).await, (admitted, sent - admitted));
         }
-    }
-}
-
-/// However it ends: closed, hung up, a panic of its task.
-///
-/// Shows promise 180.
-#[tokio::test]
-async fn an_open_websocket_holds_a_permit_of_its_client_until_it_ends() {
-    let bucket = TokenBucket::new(Quota::per_second(10));
-    let (address, handle) = serve(bucket, Duration::MAX, Mistake::None).await;
-    let in_flight = |client| {
-        let address = IpAddr::from([127, 0, 0, client]);
-        handle.in_flight(&ClientIp::peer().key(address))
-    };
-    let _first = connect(address, 1).await.unwrap();
-    for end in [
-        None,
-        Some(Sent::Close(None)),
-        Some(Sent::binary("its task panics")),
-    ] {
-        let mut second = connect(address, 1).await.unwrap();
-        until("both are open", async || in_flight(1) == 2).await;
-        let refused = connect(address, 1).await.err();
-        assert_eq!(refused, Some(StatusCode::TOO_MANY_REQUESTS));
-        let other = connect(address, 2).await;
-        assert!(other.is_ok(), "another client");
-        if let Some(message) = end {
-            second.send(message).await.unwrap();
-            let over = || in_flight(1) == 1;
-            until("it ends while its client is there", async || over()).await;
-        }
-        drop((second, other));
-        until("it is over", async || {
-            in_flight(1) == 1 && in_flight(2) == 0
-        })
-        .await;
     }
 }

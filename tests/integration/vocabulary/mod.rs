@@ -1,6 +1,5 @@
 //! Tests of quotas and their text form, configuration errors, and clocks.
 
-mod changes;
 mod clocks;
 mod invalid_settings;
 mod types;

@@ -1,6 +1,5 @@
 //! What the pages of the guide say about behavior, page by page.
 
-mod failure;
 mod layers;
 mod migrating;
 mod proxies;
