@@ -5,16 +5,12 @@ mod isolation;
 mod limits;
 mod mistakes;
 mod pooler;
-mod pools;
 mod port;
 mod sweeps;
 
 use std::{sync::Arc, time::Duration};
 
-use tower_throttle::store::cas::{
-    CasStore, Swapped, Value, Version,
-    postgres::{Pool, PostgreSql},
-};
+use tower_throttle::store::cas::{CasStore, Swapped, Value, Version, postgres::PostgreSql};
 
 use crate::{
     postgres_server::{self, PostgresServer},
@@ -42,13 +38,13 @@ fn value(number: u64, bytes: &str) -> Value {
 }
 
 /// Stores a value of a new key.
-async fn insert<P: Pool>(store: &PostgreSql<P>, key: &str, new: &Value) {
+async fn insert(store: &PostgreSql, key: &str, new: &Value) {
     let swapped = store.swap(key, None, new, MINUTE).await;
     let swapped = swapped.expect("a server that responds");
     assert!(matches!(swapped, Swapped::Done(Some(_))), "{swapped:?}");
 }
 
 /// The value of a key.
-async fn load<P: Pool>(store: &PostgreSql<P>, key: &str) -> Option<Value> {
+async fn load(store: &PostgreSql, key: &str) -> Option<Value> {
     store.load(key).await.expect("a reply").value
 }

@@ -1,24 +1,15 @@
 //! Expired rows are removed.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::time::Duration;
 
 use tokio::time::Instant;
-use tokio_postgres::Client;
-use tower_throttle::{
-    StoreError,
-    store::cas::{
-        CasStore, Swapped,
-        postgres::{Connections, Pool, PooledClient, PostgreSql},
-    },
+use tokio_postgres::{Client, Config};
+use tower_throttle::store::cas::{
+    CasStore, Swapped,
+    postgres::{Connections, PostgreSql},
 };
 
-use super::{MINUTE, connected, insert, load, postgres_server::PostgresServer, store, value};
+use super::{MINUTE, connected, insert, load, store, value};
 use crate::wait::until;
 
 /// Lets an hour pass for some rows.
@@ -117,37 +108,20 @@ async fn fill(client: &Client, table: &str, count: u32) {
     client.batch_execute(&fill).await.expect("a table");
 }
 
-/// Shows when the store and its task have ended: nothing holds the pool. Counts the statements.
-#[derive(Debug)]
-struct Tracked(Arc<(Connections, AtomicU64)>);
-
-fn tracked(server: &PostgresServer) -> Tracked {
-    let connections = Connections::open(&server.url()).expect("a URL");
-    Tracked(Arc::new((connections, AtomicU64::new(0))))
-}
-
-impl Pool for Tracked {
-    type Connection = PooledClient;
-
-    async fn get(&self) -> Result<PooledClient, StoreError> {
-        let (connections, statements) = &*self.0;
-        statements.fetch_add(1, Ordering::Relaxed);
-        connections.get().await
-    }
-
-    fn client(connection: &PooledClient) -> &Client {
-        Connections::client(connection)
-    }
-}
-
 /// Shows promise 85.
 #[tokio::test]
 async fn the_store_sweeps_in_the_background_until_it_is_dropped() {
     let (server, _) = store("background").await;
     let client = server.client().await;
-    let pool = tracked(&server);
-    let connections = Arc::clone(&pool.0);
-    let store = PostgreSql::new(pool).table("background").expect("a name");
+    let mut config: Config = server.url().parse().expect("a URL");
+    config.application_name("sweeps");
+    let store = PostgreSql::new(Connections::new(config));
+    let store = store.table("background").expect("a name");
+    let connections = async || {
+        let query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'sweeps'";
+        let row = client.query_one(query, &[]).await.expect("a count");
+        row.get::<_, i64>(0)
+    };
     let store = store
         .sweep_every(Duration::from_millis(20))
         .expect("an interval");
@@ -163,12 +137,9 @@ async fn the_store_sweeps_in_the_background_until_it_is_dropped() {
     let clone = store.clone();
     drop(store);
     insert(&clone, "newer", &value(1, "")).await;
-    assert!(Arc::strong_count(&connections) > 1);
+    assert!(connections().await > 0);
     drop(clone);
-    until("the task has ended", async || {
-        Arc::strong_count(&connections) == 1
-    })
-    .await;
+    until("the task has ended", async || connections().await == 0).await;
 }
 
 /// Rows in use are due before one that has expired. With a batch per interval it would take 25 seconds.

@@ -37,7 +37,7 @@ impl Servers {
     }
 
     /// With one connection.
-    pub(super) fn postgres(&self) -> PostgreSql<Connections> {
+    pub(super) fn postgres(&self) -> PostgreSql {
         let connection = Connections::open(&self.postgres.url()).and_then(|one| one.size(1));
         PostgreSql::new(connection.expect("a URL"))
     }

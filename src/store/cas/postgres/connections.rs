@@ -10,8 +10,7 @@ use tokio_postgres::{
 
 use super::{
     error::store_error,
-    link::{Link, PooledClient},
-    pool::{Pool, Statements},
+    link::{Link, TakenLink},
 };
 use crate::error::{ConfigError, StoreError};
 use crate::store::remote::{Connect, Connector, Pick, own_runtime, runtime};
@@ -22,7 +21,7 @@ const CALLS_PER_CONNECTION: usize = 4;
 /// A statement that waits for the lock of a row delays all behind it. A caller waits no longer anyway.
 const SETTINGS: &str = "SET lock_timeout = '100ms'";
 
-/// A few connections that all calls share, and one for transactions: the [`Pool`] of this crate. One transaction runs at
+/// A few connections that all calls share, and one for transactions. One transaction runs at
 /// a time. A thread of this crate serves its connection, so that a runtime that is busy does not hold its locks for
 /// longer.
 ///
@@ -162,45 +161,29 @@ impl Connections {
             size,
         }
     }
-}
 
-impl Pool for Connections {
-    type Connection = PooledClient;
-
-    const IS_EXCLUSIVE: bool = true;
-
-    async fn get(&self) -> Result<PooledClient, StoreError> {
+    /// Takes a connection for one statement.
+    pub(super) async fn get(&self) -> Result<TakenLink, StoreError> {
         self.connector.get(|links| pick(links, self.size)).await
     }
 
-    async fn get_exclusive(&self) -> Result<PooledClient, StoreError> {
+    /// Takes the connection of transactions, which no other call uses until it is dropped.
+    pub(super) async fn get_exclusive(&self) -> Result<TakenLink, StoreError> {
         let closed = |error| StoreError::new(format!("PostgreSQL: {error}"), true);
         let turn = Arc::clone(&self.transaction).acquire_owned().await;
         let permit = turn.map_err(closed)?;
         let client = self.exclusive.get(|links| pick(links, 1)).await?;
         Ok(client.exclusive(permit))
     }
-
-    fn client(connection: &PooledClient) -> &Client {
-        &connection.link().client
-    }
-
-    fn statements(connection: &PooledClient) -> Option<&Statements> {
-        Some(&connection.link().statements)
-    }
-
-    fn release(connection: PooledClient, usable: bool) {
-        connection.release(usable);
-    }
 }
 
 /// The connection with the fewest calls in flight.
-fn pick(links: &mut Vec<Arc<Link>>, size: usize) -> Pick<PooledClient, Arc<Link>> {
+fn pick(links: &mut Vec<Arc<Link>>, size: usize) -> Pick<TakenLink, Arc<Link>> {
     let unusable = remove_unusable(links);
     let least = links.iter().min_by_key(|link| link.in_flight());
     let is_busy = least.is_none_or(|link| link.in_flight() >= CALLS_PER_CONNECTION);
     Pick {
-        picked: least.map(PooledClient::new),
+        picked: least.map(TakenLink::new),
         wants_another: is_busy && links.len() < size,
         unusable,
     }

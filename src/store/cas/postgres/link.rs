@@ -1,7 +1,7 @@
 //! One connection, which calls share.
 
 use std::{
-    fmt,
+    ops::Deref,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -12,7 +12,7 @@ use std::{
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_postgres::Client;
 
-use super::pool::Statements;
+use super::prepared::Statements;
 use crate::clock::{Clock, MonotonicClock, Tick};
 
 /// A connection with so many calls in a row without a reply, and none for [`SILENCE`], counts as dead.
@@ -72,15 +72,15 @@ impl Link {
     }
 }
 
-/// A connection of [`Connections`](super::Connections), taken for one statement or one transaction.
-pub struct PooledClient {
+/// A connection that is taken for one statement or one transaction.
+pub(super) struct TakenLink {
     link: Arc<Link>,
     replied: bool,
     /// Of a transaction.
     permit: Option<OwnedSemaphorePermit>,
 }
 
-impl PooledClient {
+impl TakenLink {
     pub(super) fn new(link: &Arc<Link>) -> Self {
         link.in_flight.fetch_add(1, Ordering::Relaxed);
         Self {
@@ -95,17 +95,15 @@ impl PooledClient {
         self
     }
 
-    pub(super) fn link(&self) -> &Link {
-        &self.link
-    }
-
+    /// Gives it back after the server's reply. If it is not `usable`, no other call gets it: it broke, or the server is
+    /// a replica since a failover.
     pub(super) fn release(mut self, usable: bool) {
         self.replied = true;
         self.link.count_reply(usable);
     }
 }
 
-impl Drop for PooledClient {
+impl Drop for TakenLink {
     fn drop(&mut self) {
         self.link.in_flight.fetch_sub(1, Ordering::Relaxed);
         if !self.replied {
@@ -115,9 +113,10 @@ impl Drop for PooledClient {
     }
 }
 
-/// Manual impl: the client is not `Debug`.
-impl fmt::Debug for PooledClient {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PooledClient").finish_non_exhaustive()
+impl Deref for TakenLink {
+    type Target = Link;
+
+    fn deref(&self) -> &Link {
+        &self.link
     }
 }

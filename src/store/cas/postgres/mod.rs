@@ -27,7 +27,7 @@
 mod connections;
 mod error;
 mod link;
-mod pool;
+mod prepared;
 mod sql;
 mod statements;
 mod store;
@@ -35,7 +35,5 @@ mod sweeper;
 mod transaction;
 
 pub use self::connections::Connections;
-pub use self::link::PooledClient;
-pub use self::pool::{Pool, Statements};
 pub use self::store::PostgreSql;
 pub use self::sweeper::Sweeps;

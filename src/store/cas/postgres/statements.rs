@@ -1,6 +1,6 @@
 //! Sends statements, and reads what they return.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use tokio_postgres::{
     Error, Row,
@@ -8,8 +8,10 @@ use tokio_postgres::{
 };
 
 use super::{
+    connections::Connections,
     error::{Class, store_error},
-    pool::{Parameter, Pool},
+    link::TakenLink,
+    prepared::Parameter,
     sql::{Sql, Table},
 };
 use crate::clock::Tick;
@@ -23,11 +25,12 @@ const MAX_SLACK: Duration = Duration::from_secs(3_600);
 /// A thousand years, so that no sum overflows.
 const MAX_TTL_MICROS: u64 = 1_000 * 366 * 86_400 * 1_000_000;
 
-/// The statements on one table, through one pool.
-pub(super) struct Calls<P> {
-    pub(super) pool: Arc<P>,
+/// The statements on one table.
+#[derive(Clone, Debug)]
+pub(super) struct Calls {
+    pub(super) pool: Connections,
     pub(super) sql: Arc<Sql>,
-    /// Whether statements are prepared, if the pool keeps them.
+    /// Whether statements are prepared.
     pub(super) prepares: bool,
 }
 
@@ -46,7 +49,7 @@ pub(super) struct CallError {
     pub(super) error: StoreError,
 }
 
-impl<P: Pool> Calls<P> {
+impl Calls {
     pub(super) async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
         let table = &self.sql.states;
         let rows = self.query(&table.load, &[(&key, Type::TEXT)]).await;
@@ -141,9 +144,9 @@ impl<P: Pool> Calls<P> {
     /// Runs several statements in one transaction.
     pub(super) async fn run_all(&self, statements: &str) -> Result<(), StoreError> {
         let connection = self.pool.get().await?;
-        let result = P::client(&connection).batch_execute(statements).await;
+        let result = connection.client.batch_execute(statements).await;
         let usable = !matches!(&result, Err(error) if Class::of(error) == Class::BadConnection);
-        P::release(connection, usable);
+        connection.release(usable);
         result.map_err(|error| store_error(&error, &self.sql.states.name))
     }
 
@@ -163,29 +166,22 @@ impl<P: Pool> Calls<P> {
         parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>, CallError> {
         let connection = self.pool.get().await?;
-        let client = P::client(&connection);
-        let statements = P::statements(&connection).filter(|_| self.prepares);
-        let result = match statements {
-            Some(statements) => match statements.get(client, sql, parameters).await {
-                Ok(statement) => {
-                    let values: Vec<_> = parameters.iter().map(|(value, _)| *value).collect();
-                    client.query(&statement, &values).await
-                }
-                Err(error) => Err(error),
-            },
-            None => client.query_typed(sql, parameters).await,
+        let result = match self.request(&connection, sql, parameters).await {
+            Ok(request) => request
+                .await
+                .map_err(|error| self.failed(&connection, &error)),
+            Err(error) => Err(error),
         };
-        let result = result.map_err(|error| self.failed(&connection, &error));
         let is_bad = |error: &CallError| error.class == Class::BadConnection;
-        P::release(connection, !result.as_ref().is_err_and(is_bad));
+        connection.release(!result.as_ref().is_err_and(is_bad));
         result
     }
 
     /// The error of a statement.
-    pub(super) fn failed(&self, connection: &P::Connection, error: &Error) -> CallError {
+    pub(super) fn failed(&self, connection: &TakenLink, error: &Error) -> CallError {
         let class = Class::of(error);
-        if let (Class::StaleStatement, Some(statements)) = (class, P::statements(connection)) {
-            statements.clear();
+        if class == Class::StaleStatement {
+            connection.statements.clear();
         }
         CallError {
             class,
@@ -230,25 +226,6 @@ impl From<StoreError> for CallError {
         Self {
             class: Class::Other,
             error,
-        }
-    }
-}
-
-/// Manual impl: programs are not `Debug`.
-impl<P: fmt::Debug> fmt::Debug for Calls<P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let settings = (&self.pool, &self.sql, self.prepares);
-        f.debug_tuple("Calls").field(&settings).finish()
-    }
-}
-
-/// Manual impl: derive would require `P: Clone`.
-impl<P> Clone for Calls<P> {
-    fn clone(&self) -> Self {
-        Self {
-            pool: Arc::clone(&self.pool),
-            sql: Arc::clone(&self.sql),
-            prepares: self.prepares,
         }
     }
 }

@@ -5,7 +5,6 @@ use std::{sync::Arc, time::Duration};
 use super::{
     connections::Connections,
     error::Class,
-    pool::Pool,
     sql::Sql,
     statements::Calls,
     sweeper::{BATCH, Sweeper, Sweeps},
@@ -32,9 +31,9 @@ const DEFAULT_INTERVAL: Duration = Duration::from_secs(30);
 ///     Ok(store)
 /// }
 /// ```
-#[derive(Debug)]
-pub struct PostgreSql<P = Connections> {
-    calls: Calls<P>,
+#[derive(Clone, Debug)]
+pub struct PostgreSql {
+    calls: Calls,
     logged: bool,
     sweeper: Arc<Sweeper>,
 }
@@ -48,15 +47,13 @@ impl PostgreSql {
     pub fn open(url: &str) -> Result<Self, ConfigError> {
         Connections::open(url).map(Self::new)
     }
-}
 
-impl<P: Pool> PostgreSql<P> {
-    /// A store whose connections come from `pool`.
-    pub fn new(pool: P) -> Self {
+    /// A store through these connections.
+    pub fn new(pool: Connections) -> Self {
         let sql = Sql::new(DEFAULT_TABLE);
         Self {
             calls: Calls {
-                pool: Arc::new(pool),
+                pool,
                 sql: Arc::new(expect_valid(sql)),
                 prepares: true,
             },
@@ -207,22 +204,14 @@ impl<P: Pool> PostgreSql<P> {
     }
 }
 
-impl<P: Pool> CasStore for PostgreSql<P> {
+impl CasStore for PostgreSql {
     const NAME: &'static str = "PostgreSQL";
-    const RUNS: Runs = if P::IS_EXCLUSIVE {
-        Runs::All
-    } else {
-        Runs::None
-    };
+    const RUNS: Runs = Runs::All;
 
     /// A machine whose runtime is busy must not hold its locks for longer.
     fn settings(&self) -> Settings {
         Settings {
-            own_thread: if P::IS_EXCLUSIVE {
-                OwnThread::Always
-            } else {
-                OwnThread::Never
-            },
+            own_thread: OwnThread::Always,
             ..Settings::new(Self::NAME)
         }
     }
@@ -246,17 +235,6 @@ impl<P: Pool> CasStore for PostgreSql<P> {
     async fn run<Q: Program>(&self, program: &Q) -> Result<Q::Reply, StoreError> {
         self.sweeper.start(&self.calls);
         self.calls.run(program).await
-    }
-}
-
-/// Manual impl: derive would require `P: Clone`.
-impl<P> Clone for PostgreSql<P> {
-    fn clone(&self) -> Self {
-        Self {
-            calls: self.calls.clone(),
-            logged: self.logged,
-            sweeper: Arc::clone(&self.sweeper),
-        }
     }
 }
 

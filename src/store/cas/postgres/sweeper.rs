@@ -8,7 +8,7 @@ use std::{
 
 use tokio::{runtime::Handle, task::AbortHandle};
 
-use super::{pool::Pool, statements::Calls};
+use super::statements::Calls;
 use crate::clock::{Clock, MonotonicClock, Timer};
 use crate::error::StoreError;
 use crate::store::{deadline::within, remote::catch_panic};
@@ -58,7 +58,7 @@ impl Sweeper {
     }
 
     /// Starts the task, or starts it again if it ended: with its runtime, or by a panic.
-    pub(super) fn start<P: Pool>(&self, calls: &Calls<P>) {
+    pub(super) fn start(&self, calls: &Calls) {
         let Some(interval) = self.interval else {
             return;
         };
@@ -81,7 +81,7 @@ impl Drop for Sweeper {
     }
 }
 
-async fn run<P: Pool>(calls: Calls<P>, interval: Duration, sweeps: Arc<Mutex<Sweeps>>) {
+async fn run(calls: Calls, interval: Duration, sweeps: Arc<Mutex<Sweeps>>) {
     let random = RandomState::new();
     for round in 0_u64.. {
         // Between half the interval and the whole, so that machines do not sweep all at once.
@@ -94,10 +94,9 @@ async fn run<P: Pool>(calls: Calls<P>, interval: Duration, sweeps: Arc<Mutex<Swe
 }
 
 /// Sweeps until fewer rows are due than fit in a batch.
-async fn sweep_all<P: Pool>(calls: &Calls<P>, sweeps: &Mutex<Sweeps>) {
+async fn sweep_all(calls: &Calls, sweeps: &Mutex<Sweeps>) {
     loop {
         let ends_at = MonotonicClock.now().plus(TIMEOUT);
-        // A pool may panic.
         let sweep = catch_panic("PostgreSQL", calls.sweep(BATCH));
         let swept = within(ends_at, sweep).await.unwrap_or_else(|| {
             let text = format!("PostgreSQL: a sweep did not end within {TIMEOUT:?}");

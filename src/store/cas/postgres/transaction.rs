@@ -10,14 +10,15 @@ use tokio_postgres::{Client, Error, Row, types::Type};
 
 use super::{
     error::Class,
-    pool::{Parameter, Pool},
+    link::TakenLink,
+    prepared::Parameter,
     statements::{CallError, Calls, MIN_SLACK, bits, micros},
 };
 use crate::error::StoreError;
 use crate::store::cas::Program;
 
 /// A request that its first poll sends.
-type Request<'a> = Pin<Box<dyn Future<Output = Result<Vec<Row>, Error>> + Send + 'a>>;
+pub(super) type Request<'a> = Pin<Box<dyn Future<Output = Result<Vec<Row>, Error>> + Send + 'a>>;
 
 /// An open transaction. Dropping it rolls it back.
 struct Open<'a>(Option<&'a Client>);
@@ -32,7 +33,7 @@ impl Drop for Open<'_> {
     }
 }
 
-impl<P: Pool> Calls<P> {
+impl Calls {
     /// Runs a program in a transaction.
     ///
     /// # Cancel safety
@@ -41,14 +42,14 @@ impl<P: Pool> Calls<P> {
         let mut is_again = false;
         loop {
             let connection = self.pool.get_exclusive().await?;
-            let mut open = Open(Some(P::client(&connection)));
+            let mut open = Open(Some(&connection.client));
             let result = self.run_on(&connection, program).await;
             let class = result.as_ref().err().map(|error| error.class);
             if class.is_none() {
                 open.0 = None;
             }
             drop(open);
-            P::release(connection, class != Some(Class::BadConnection));
+            connection.release(class != Some(Class::BadConnection));
             // It was rolled back, and the statement is now prepared anew.
             let tries_again = class == Some(Class::StaleStatement) && self.prepares && !is_again;
             if !tries_again {
@@ -60,10 +61,10 @@ impl<P: Pool> Calls<P> {
 
     async fn run_on<Q: Program>(
         &self,
-        connection: &P::Connection,
+        connection: &TakenLink,
         program: &Q,
     ) -> Result<Q::Reply, CallError> {
-        let (client, table) = (P::client(connection), &self.sql.states);
+        let (client, table) = (&connection.client, &self.sql.states);
         let keys = program.keys();
         // Of several keys the first one may be that of a machine, for which no other one waits.
         let queue = keys.iter().skip(usize::from(keys.len() > 1)).min();
@@ -108,18 +109,18 @@ impl<P: Pool> Calls<P> {
         Ok(output)
     }
 
-    /// A statement with parameters. It is prepared first, if the connection keeps statements.
-    async fn request<'a>(
+    /// A statement with parameters, which is prepared first.
+    pub(super) async fn request<'a>(
         &self,
-        connection: &'a P::Connection,
+        connection: &'a TakenLink,
         sql: &'a str,
         parameters: &'a [Parameter<'a>],
     ) -> Result<Request<'a>, CallError> {
-        let client = P::client(connection);
-        let Some(statements) = P::statements(connection).filter(|_| self.prepares) else {
+        let client = &connection.client;
+        if !self.prepares {
             return Ok(Box::pin(client.query_typed(sql, parameters)));
-        };
-        let statement = statements.get(client, sql, parameters).await;
+        }
+        let statement = connection.statements.get(client, sql, parameters).await;
         let statement = statement.map_err(|error| self.failed(connection, &error))?;
         Ok(Box::pin(async move {
             let values: Vec<_> = parameters.iter().map(|(value, _)| *value).collect();
@@ -131,7 +132,7 @@ impl<P: Pool> Calls<P> {
     /// first error.
     async fn pipelined(
         &self,
-        connection: &P::Connection,
+        connection: &TakenLink,
         mut requests: Vec<Request<'_>>,
     ) -> Result<Vec<Row>, CallError> {
         let poll_all = poll_fn(|context| {
