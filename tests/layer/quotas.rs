@@ -305,12 +305,6 @@ async fn a_lookup_ends_without_its_runtime<L: Limit>() -> Result<(), &'static st
         expect(decision.limit == 2, "not the default")?;
     }
     expect(began.elapsed().as_secs() <= 2, "it waited for long")?;
-    // It is asked again, where the next request is served.
-    for limit_now in [2, 10] {
-        sleep(Duration::from_secs(2)).await;
-        settle().await;
-        expect(limit.ask(1).await.limit == limit_now, "not asked again")?;
-    }
     Ok(())
 }
 
@@ -324,42 +318,8 @@ fn a_lookup_whose_runtime_is_not_driven_ends_by_its_deadline() {
     assert_eq!(found::<Real<true>>(), Ok(()));
 }
 
-/// Shows promise 350.
-#[test]
-fn a_refresh_whose_runtime_is_not_driven_is_made_again() {
-    for first in [1, 2] {
-        paused(a_refresh_is_made_again(first));
-    }
-}
-
 /// So many lookups are in flight at most.
 const LOOKUPS: u64 = 1_024;
-
-async fn a_refresh_is_made_again(first: u64) {
-    let source = Source::of(10);
-    let Real(limit, plans) = real(&source);
-    assert_eq!(limit.decide(&1, 1).await.unwrap().limit, 10);
-    source.set(50);
-    let idle = Idle::new();
-    idle.serve(async {
-        plans.refresh(&1);
-        let _ = limit.decide(&1, 1).await;
-        for key in 0..LOOKUPS - 1 {
-            let mut asked = limit.decide(&(100 + key), 1);
-            let mut cx = Context::from_waker(Waker::noop());
-            assert!(std::pin::Pin::new(&mut asked).poll(&mut cx).is_pending());
-        }
-    });
-    assert_eq!(plans.stats().in_flight, 1_024);
-    assert_eq!(limit.decide(&2, 1).await.unwrap().limit, 2, "no room");
-    for key in [first, 3 - first] {
-        advance(Duration::from_secs(3)).await;
-        let _ = limit.decide(&key, 1).await; // begins the refresh
-        sleep(Duration::from_secs(1)).await;
-        settle().await;
-        assert_eq!(limit.decide(&key, 1).await.unwrap().limit, 50);
-    }
-}
 
 struct Counted;
 

@@ -1,7 +1,6 @@
 //! A source of plans that has to be waited for, and the plans that it has said.
 //!
-//! A lookup is a task of the runtime that served its request. That runtime may not be driven any more, so each
-//! request that waits ends the lookup by its deadline, and so does the next one that finds it overdue.
+//! A lookup is a task of the runtime that served its request. What it finds is in the table of plans when it ends.
 
 use std::{
     collections::HashMap,
@@ -82,7 +81,7 @@ struct Shared<K> {
     source: Box<dyn Fn(K) -> Asking + Send + Sync>,
     hasher: RandomState,
     plans: [Mutex<Generations>; SHARDS],
-    in_flight: Mutex<HashMap<u64, Arc<Flight>>>,
+    in_flight: Mutex<HashMap<u64, Flight>>,
     started: AtomicU64,
     failed: AtomicU64,
     last_error: Mutex<Option<String>>,
@@ -97,8 +96,6 @@ const LOOKUPS: usize = 1_024;
 const RETRY: Duration = Duration::from_secs(1);
 /// For how many lives a plan is used that is not asked for.
 const STALE: u32 = 10;
-/// Why a lookup has failed that took too long.
-const OVERDUE: &str = "the source has not answered within the deadline";
 
 /// What is known of a key.
 #[derive(Clone, Copy)]
@@ -116,12 +113,8 @@ struct Generations {
     old: HashMap<u64, Known>,
 }
 
-/// One lookup, and the requests that wait for it.
-struct Flight {
-    deadline: Tick,
-    /// `None` until it has ended, and then what it found.
-    found: watch::Sender<Option<Plan>>,
-}
+/// What a lookup has found, when it has ended.
+type Flight = watch::Receiver<Option<Plan>>;
 
 /// What became of the lookups of a [`Cached`] source.
 #[derive(Clone, Debug)]
@@ -219,86 +212,44 @@ impl<K: Hash + Clone + Send + Sync + 'static> Cached<K> {
         }
     }
 
-    /// The lookup of a key: the one in flight, or one that begins. Otherwise what is known by now, or why none can
+    /// The lookup of a key: the one in flight, or one that begins. `None` if the plan is known by now, or if none can
     /// begin.
-    fn look_up(&self, key: &K, hash: u64, now: Tick) -> Result<Arc<Flight>, Plan> {
+    fn look_up(&self, key: &K, hash: u64, now: Tick) -> Option<Flight> {
         let shared = &self.shared;
         let mut in_flight = lock(&shared.in_flight);
-        if let Some(running) = in_flight
-            .get(&hash)
-            .filter(|running| running.deadline > now)
-        {
-            return Ok(Arc::clone(running));
+        if let Some(running) = in_flight.get(&hash) {
+            return Some(running.clone());
         }
         let known = shared.known(hash, &self.settings);
-        let plan = known.map_or(Plan::Default, |known| known.plan);
         if known.is_some_and(|known| known.fresh_until > now) {
-            return Err(plan);
+            return None;
         }
         let Ok(runtime) = Handle::try_current() else {
             shared.record_failure("no tokio runtime runs the lookup");
-            return Err(plan);
+            return None;
         };
-        if in_flight.len() >= LOOKUPS || in_flight.contains_key(&hash) {
-            in_flight.retain(|_, flight| {
-                let is_overdue = flight.deadline <= now;
-                if is_overdue {
-                    shared.record_failure(OVERDUE);
-                }
-                !is_overdue
-            });
-        }
         if in_flight.len() >= LOOKUPS {
             shared.record_failure("too many lookups are in flight");
-            return Err(plan);
+            return None;
         }
-        let flight = Arc::new(Flight {
-            deadline: now.plus(self.settings.deadline),
-            found: watch::Sender::new(None),
-        });
-        in_flight.insert(hash, Arc::clone(&flight));
+        let (tell, flight) = watch::channel(None);
+        in_flight.insert(hash, flight.clone());
         drop(in_flight);
         shared.started.fetch_add(1, Relaxed);
-        let key = key.clone();
+        let (key, deadline) = (key.clone(), now.plus(self.settings.deadline));
         let mut task = Task {
             cached: self.clone(),
             hash,
-            flight: Arc::clone(&flight),
             found: Err("the source panicked or its runtime has ended".to_owned()),
+            tell,
         };
         runtime.spawn(async move {
-            let asking = (task.cached.shared.source)(key);
-            let found = within(task.flight.deadline, asking).await;
-            task.found = found.unwrap_or_else(|| Err(OVERDUE.to_owned()));
+            let found = within(deadline, (task.cached.shared.source)(key)).await;
+            let overdue = || Err("the source has not answered within the deadline".to_owned());
+            task.found = found.unwrap_or_else(overdue);
             drop(task);
         });
-        Ok(flight)
-    }
-}
-
-impl<K> Cached<K> {
-    /// Ends a lookup that is in flight.
-    fn finish(&self, hash: u64, flight: &Arc<Flight>, found: Result<Plan, String>) {
-        let Self { shared, settings } = self;
-        let mut in_flight = lock(&shared.in_flight);
-        let running = in_flight.get(&hash);
-        let is_running = running.is_some_and(|running| Arc::ptr_eq(running, flight));
-        let before = || shared.known(hash, settings).map(|known| known.plan);
-        let (plan, fresh_for) = match found {
-            Ok(plan) => (plan, settings.life),
-            Err(_) => (before().unwrap_or_default(), settings.life.min(RETRY)),
-        };
-        if is_running {
-            let fresh_until = MonotonicClock.now().plus(fresh_for);
-            let known = Known { plan, fresh_until };
-            lock(shared.plans_of(hash)).insert(hash, known, settings.most());
-            in_flight.remove(&hash);
-            if let Err(error) = found {
-                shared.record_failure(error);
-            }
-        }
-        drop(in_flight);
-        flight.found.send_replace(Some(plan));
+        Some(flight)
     }
 }
 
@@ -315,18 +266,18 @@ impl<K: Hash + Clone + Send + Sync + 'static> Lookup<K> for Cached<K> {
     }
 
     fn wait(&self, key: &K) -> Pin<Box<dyn Future<Output = Plan> + Send>> {
-        let (own, hash) = (self.clone(), self.shared.hasher.hash_one(key));
-        let flight = self.look_up(key, hash, MonotonicClock.now());
+        let (own, now) = (self.clone(), MonotonicClock.now());
+        let hash = own.shared.hasher.hash_one(key);
+        let flight = self.look_up(key, hash, now);
         Box::pin(async move {
-            let flight = match flight {
-                Ok(flight) => flight,
-                Err(plan) => return plan,
+            let Some(mut flight) = flight else {
+                let known = own.shared.known(hash, &own.settings);
+                return known.map(|known| known.plan).unwrap_or_default();
             };
-            let ended = flight.ended().await;
-            if ended.is_none() {
-                own.finish(hash, &flight, Err(OVERDUE.to_owned()));
-            }
-            ended.unwrap_or_default()
+            // Its runtime may not be driven any more.
+            let found = flight.wait_for(Option::is_some);
+            let found = within(now.plus(own.settings.deadline), found).await;
+            found.and_then(|found| *found.ok()?).unwrap_or_default()
         })
     }
 }
@@ -335,23 +286,31 @@ impl<K: Hash + Clone + Send + Sync + 'static> Lookup<K> for Cached<K> {
 struct Task<K> {
     cached: Cached<K>,
     hash: u64,
-    flight: Arc<Flight>,
     found: Result<Plan, String>,
+    tell: watch::Sender<Option<Plan>>,
 }
 
 impl<K> Drop for Task<K> {
     fn drop(&mut self) {
-        let found = mem::replace(&mut self.found, Ok(Plan::Default));
-        self.cached.finish(self.hash, &self.flight, found);
-    }
-}
-
-impl Flight {
-    /// Waits until it has ended, and returns what it found. `None` if it is overdue.
-    async fn ended(&self) -> Option<Plan> {
-        let mut found = self.found.subscribe();
-        let ended = within(self.deadline, found.wait_for(Option::is_some)).await;
-        *ended?.ok()?
+        let (Cached { shared, settings }, hash) = (&self.cached, self.hash);
+        let mut in_flight = lock(&shared.in_flight);
+        let running = in_flight.get(&hash);
+        let is_running = running.is_some_and(|running| running.same_channel(&self.tell.subscribe()));
+        let before = || shared.known(hash, settings).map(|known| known.plan);
+        let (plan, fresh_for) = match &self.found {
+            Ok(plan) => (*plan, settings.life),
+            Err(_) => (before().unwrap_or_default(), settings.life.min(RETRY)),
+        };
+        if is_running {
+            in_flight.remove(&hash);
+            let fresh_until = MonotonicClock.now().plus(fresh_for);
+            let known = Known { plan, fresh_until };
+            lock(shared.plans_of(hash)).insert(hash, known, settings.most());
+            if let Err(error) = &self.found {
+                shared.record_failure(error);
+            }
+        }
+        self.tell.send_replace(Some(plan));
     }
 }
 
