@@ -295,7 +295,8 @@ impl<K> Drop for Task<K> {
         let (Cached { shared, settings }, hash) = (&self.cached, self.hash);
         let mut in_flight = lock(&shared.in_flight);
         let running = in_flight.get(&hash);
-        let is_running = running.is_some_and(|running| running.same_channel(&self.tell.subscribe()));
+        let is_running =
+            running.is_some_and(|running| running.same_channel(&self.tell.subscribe()));
         let before = || shared.known(hash, settings).map(|known| known.plan);
         let (plan, fresh_for) = match &self.found {
             Ok(plan) => (*plan, settings.life),

@@ -50,7 +50,7 @@ fn a_full_table_forgets_first_what_need_not_be_known_and_never_what_is_being_exc
                 window: 1_000_000,
                 ..Reply::default()
             };
-            budget.adopt(&limit, &reply, &StoreTime::default());
+            budget.adopt(limit, &reply, &StoreTime::default());
         },
     );
     add(5, |_| {});
