@@ -103,8 +103,8 @@
 //! | `governor` | | `Gcra`, which the governor crate decides |
 //! | `calendar` | | `CalendarWindow`, with jiff and its copy of the time zone database |
 //! | `serde` | | `Quota` as text (`"10/s; burst=50"`) in configuration files |
-//! | `policies`, `toml` | | `PolicyFile`, the limits of a program in a file: in any format of serde, or in TOML |
-//! | `redis`, `redis-sentinel`, `redis-cluster`, `redis-tls` | | `store::redis`, one limit for a fleet (Rust 1.88) |
+//! | `policies` | | `PolicyFile`, the limits of a program in a file: in TOML, or in any other format of serde |
+//! | `redis`, `redis-tls` | | `store::redis`, one limit for a fleet (Rust 1.88) |
 //! | `cas` | | `store::cas`, one limit for a fleet in a store of your own |
 //! | `postgres` | | `store::cas::postgres`, the same in PostgreSQL |
 //! | `cassandra` | | `store::cas::cassandra`, the same in Cassandra or ScyllaDB |

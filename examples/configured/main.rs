@@ -1,6 +1,6 @@
 //! An app whose limits come from a file, which is loaded again while the app runs.
 //!
-//! `cargo run --example configured --features toml -- examples/configured/policies.toml` serves on port
+//! `cargo run --example configured --features policies -- examples/configured/policies.toml` serves on port
 //! 3000. Edit the file meanwhile. Without a file the program changes a copy itself and prints what happens.
 
 mod app;

@@ -371,7 +371,7 @@ impl<K, A: Algorithm, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
     /// use tower_throttle::{FixedWindow, Global, Quota, RateLimitLayer};
     ///
     /// let layer = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(100)));
-    /// assert_eq!(layer.handle().stats().evicted, 0);
+    /// assert_eq!(layer.handle().stats().losses.evicted, 0);
     /// ```
     pub fn stats(&self) -> Stats {
         self.limiter.stats()

@@ -4,9 +4,8 @@
 #![cfg_attr(
     feature = "policies",
     doc = "
-A policy file is read as a [`PolicyFile`], from TOML (feature `toml`), or from any format of serde (feature
-`policies`). A [`PolicyLayer`] applies its limits to a service, and its [`PolicyHandle`] replaces them
-while requests are served. An [`Environment`] gives the file what it cannot say itself."
+A policy file is read as a [`PolicyFile`], from TOML or from any other format of serde. A [`PolicyLayer`] applies its
+limits to a service, and its [`PolicyHandle`] replaces them while requests are served. An [`Environment`] gives the file what it cannot say itself."
 )]
 
 #[cfg(feature = "policies")]

@@ -22,7 +22,7 @@ pub(crate) const EXAMPLES: [&str; 29] = [
     "overload -- Gradient2",
     "pictures -- TMP",
     "connections --features accept",
-    "configured --features toml",
+    "configured --features policies",
     "grpc --features tonic",
     "grpc_messages --features stream,tonic",
     "observe --features metrics",

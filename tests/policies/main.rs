@@ -1,5 +1,5 @@
 //! Policies from files: reading, applying and reloading them.
-#![cfg(feature = "toml")]
+#![cfg(feature = "policies")]
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod cases;

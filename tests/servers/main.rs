@@ -4,8 +4,6 @@
 #![cfg(all(
     feature = "cassandra",
     feature = "postgres",
-    feature = "redis-cluster",
-    feature = "redis-sentinel",
     feature = "redis-tls",
     feature = "stream",
     feature = "testkit"

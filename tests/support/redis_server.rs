@@ -53,7 +53,6 @@ impl Setup {
     }
 
     /// Starts a sentinel instead of a server.
-    #[allow(dead_code, reason = "used with the feature `redis-sentinel`")]
     pub fn sentinel(mut self, configuration: &str) -> Self {
         self.sentinel = Some(configuration.to_owned());
         self

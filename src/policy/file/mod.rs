@@ -7,7 +7,6 @@ mod problem;
 mod read;
 #[cfg(test)]
 mod tests;
-#[cfg(feature = "toml")]
 mod toml;
 mod values;
 

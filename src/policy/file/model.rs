@@ -19,7 +19,6 @@ use crate::quota::Plan;
 /// format by [`serde`]: JSON, YAML and others. Two files that say the same are equal.
 ///
 /// ```
-/// # #[cfg(feature = "toml")] {
 /// use tower_throttle::policy::PolicyFile;
 ///
 /// let file = PolicyFile::from_toml(r#"
@@ -31,7 +30,6 @@ use crate::quota::Plan;
 ///     key = "client_ip"
 /// "#)?;
 /// assert_eq!(file.names().collect::<Vec<_>>(), ["api"]);
-/// # }
 /// # Ok::<(), tower_throttle::policy::Problems>(())
 /// ```
 ///

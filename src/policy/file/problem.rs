@@ -7,14 +7,12 @@ use crate::policy::parse::did_you_mean;
 /// One thing that is wrong with a policy file, or worth a warning.
 ///
 /// ```
-/// # #[cfg(feature = "toml")] {
 /// use tower_throttle::policy::PolicyFile;
 ///
 /// let problems = PolicyFile::from_toml("version = 1\nlimits = []").unwrap_err();
 /// let problem = &problems.list()[0];
 /// assert_eq!((problem.path(), problem.line()), ("limits", Some(2)));
 /// assert!(problem.message().ends_with("; did you mean limit?"));
-/// # }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
@@ -85,7 +83,6 @@ impl fmt::Display for Problem {
 /// What is wrong with a policy file: at least one [`Problem`], and at most one per limit.
 ///
 /// ```
-/// # #[cfg(feature = "toml")] {
 /// use tower_throttle::policy::PolicyFile;
 ///
 /// let text = "version = 1\n\
@@ -98,7 +95,6 @@ impl fmt::Display for Problem {
 ///      line 11: limit[1].headers: unknown variant `draft-12`, expected one of `none`, `draft-11`, `draft-6`, \
 ///      `x-ratelimit`, `x-ratelimit-epoch`; did you mean draft-11?"
 /// );
-/// # }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problems(Vec<Problem>);

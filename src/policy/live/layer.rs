@@ -38,7 +38,6 @@ use crate::store::local::Local;
 /// [`settle`](LimitLayer::settle) replace what the file says.
 ///
 /// ```
-/// # #[cfg(feature = "toml")]
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use axum::{Router, body::Body, extract::Request, routing::get};
@@ -65,8 +64,6 @@ use crate::store::local::Local;
 /// assert_eq!((status().await, status().await), (200, 429));
 /// # Ok(())
 /// # }
-/// # #[cfg(not(feature = "toml"))]
-/// # fn main() {}
 /// ```
 pub type PolicyLayer<R = PolicyResponder> = LimitLayer<PolicyLimits, AllOf<PolicyLimits>, R>;
 
@@ -122,7 +119,6 @@ impl PolicyHandle {
     /// The handle is that of the limit as it is now. If a reload begins the limit anew, ask again.
     ///
     /// ```
-    /// # #[cfg(feature = "toml")]
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use std::time::Duration;
@@ -140,8 +136,6 @@ impl PolicyHandle {
     /// assert!(logins.peek(&client, 1).await?.is_admitted());
     /// # Ok(())
     /// # }
-    /// # #[cfg(not(feature = "toml"))]
-    /// # fn main() {}
     /// ```
     pub fn limit(&self, name: &str) -> Option<Handle<PolicyKey, PolicyLimiter>> {
         self.with(name, |active| match &active.gate {
@@ -162,7 +156,6 @@ impl PolicyHandle {
     /// is no limit of this name. [`counts`](Handle::counts) is about all limits together.
     ///
     /// ```
-    /// # #[cfg(feature = "toml")]
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use axum::{Router, body::Body, extract::Request, routing::get};
@@ -183,8 +176,6 @@ impl PolicyHandle {
     /// assert!(handle.counts_of("other").is_none());
     /// # Ok(())
     /// # }
-    /// # #[cfg(not(feature = "toml"))]
-    /// # fn main() {}
     /// ```
     pub fn counts_of(&self, name: &str) -> Option<Counts> {
         self.with(name, Active::counts)
@@ -197,7 +188,6 @@ impl PolicyHandle {
     /// If the request would be rejected, as that of a client in a `[[deny]]` list, or a store cannot decide.
     ///
     /// ```
-    /// # #[cfg(feature = "toml")]
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use axum::{body::Body, extract::Request};
@@ -217,8 +207,6 @@ impl PolicyHandle {
     /// assert_eq!((&*preview.name, preview.quota), ("api", Some(Quota::per_day(9))));
     /// # Ok(())
     /// # }
-    /// # #[cfg(not(feature = "toml"))]
-    /// # fn main() {}
     /// ```
     pub fn preview_request<B>(
         &self,
@@ -261,14 +249,12 @@ impl PolicyHandle {
     /// Lists in files were read when the file was loaded.
     ///
     /// ```
-    /// # #[cfg(feature = "toml")] {
     /// use tower_throttle::policy::{Environment, PolicyFile, PolicyLayer};
     ///
     /// let file = PolicyFile::from_toml("version = 1").unwrap();
     /// let handle = PolicyLayer::new(file, Environment::new()).unwrap().handle();
     /// let warning = handle.warnings()[0].to_string();
     /// assert_eq!(warning, "limit: the file has no limit: every request passes");
-    /// # }
     /// ```
     pub fn warnings(&self) -> Vec<Problem> {
         self.backend().current().warnings.clone()

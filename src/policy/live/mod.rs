@@ -12,7 +12,6 @@ mod matching;
 mod nested;
 mod report;
 mod respond;
-#[cfg(feature = "toml")]
 mod watch;
 
 use self::nested::nested;

@@ -26,7 +26,6 @@ impl Reloaded {
     /// Whether everything is as before.
     ///
     /// ```
-    /// # #[cfg(feature = "toml")] {
     /// use tower_throttle::policy::{Environment, PolicyFile, PolicyLayer};
     ///
     /// let file = || PolicyFile::from_toml("version = 1").unwrap();
@@ -34,7 +33,6 @@ impl Reloaded {
     /// let reloaded = layer.handle().reload(file()).unwrap();
     /// assert!(reloaded.is_unchanged());
     /// assert_eq!(reloaded.to_string(), "no limit has changed");
-    /// # }
     /// ```
     pub fn is_unchanged(&self) -> bool {
         *self == Self::default()

@@ -87,7 +87,6 @@
 mod call;
 mod cas;
 mod check;
-#[cfg(feature = "redis-cluster")]
 mod cluster;
 mod connection;
 #[cfg(test)]

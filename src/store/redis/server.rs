@@ -93,7 +93,6 @@ impl Redis {
     /// # Ok(())
     /// # }
     /// ```
-    #[cfg(feature = "redis-sentinel")]
     pub fn with_sentinel(client: redis::sentinel::SentinelClient) -> Self {
         Self::from_source(Source::Sentinel(Box::new(tokio::sync::Mutex::new(client))))
     }
@@ -115,7 +114,6 @@ impl Redis {
     /// let redis = Redis::with_cluster(ClusterClientBuilder::new(servers))?;
     /// # Ok::<(), tower_throttle::ConfigError>(())
     /// ```
-    #[cfg(feature = "redis-cluster")]
     pub fn with_cluster(
         builder: redis::cluster::ClusterClientBuilder,
     ) -> Result<Self, ConfigError> {

@@ -5,7 +5,6 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, RedisError, Value};
 
-#[cfg(feature = "redis-cluster")]
 use super::cluster;
 use crate::store::remote::SlotOwners;
 
@@ -18,9 +17,7 @@ pub(super) enum Source {
     Connection(MultiplexedConnection),
     /// Asked for the primary on each attempt to connect. One task connects at a time, so the lock is
     /// never contended.
-    #[cfg(feature = "redis-sentinel")]
     Sentinel(Box<tokio::sync::Mutex<redis::sentinel::SentinelClient>>),
-    #[cfg(feature = "redis-cluster")]
     Cluster(Box<redis::cluster::ClusterClient>),
 }
 
@@ -28,14 +25,12 @@ pub(super) enum Source {
 #[derive(Clone)]
 pub(super) enum RawConnection {
     Single(MultiplexedConnection),
-    #[cfg(feature = "redis-cluster")]
     Cluster(redis::cluster_async::ClusterConnection),
 }
 
 impl Source {
     /// A cluster's client that never retries: it would send a call again after a connection broke,
     /// and the call might be counted twice. Redirections are followed in [`cluster`].
-    #[cfg(feature = "redis-cluster")]
     pub(super) fn cluster(
         builder: redis::cluster::ClusterClientBuilder,
     ) -> Result<Self, RedisError> {
@@ -48,20 +43,11 @@ impl Source {
 
     /// Whether it can make more than one connection.
     pub(super) const fn supports_pool(&self) -> bool {
-        match self {
-            Self::Client(_) => true,
-            #[cfg(feature = "redis-sentinel")]
-            Self::Sentinel(_) => true,
-            _ => false,
-        }
+        matches!(self, Self::Client(_) | Self::Sentinel(_))
     }
 
     pub(super) const fn is_cluster(&self) -> bool {
-        match self {
-            #[cfg(feature = "redis-cluster")]
-            Self::Cluster(_) => true,
-            _ => false,
-        }
+        matches!(self, Self::Cluster(_))
     }
 
     /// How long connecting may take. The client of a cluster may wait for several servers in turn.
@@ -86,14 +72,12 @@ impl Source {
                 .await
                 .map(RawConnection::Single),
             Self::Connection(connection) => Ok(RawConnection::Single(connection.clone())),
-            #[cfg(feature = "redis-sentinel")]
             Self::Sentinel(client) => client
                 .lock()
                 .await
                 .get_async_connection_with_config(&config)
                 .await
                 .map(RawConnection::Single),
-            #[cfg(feature = "redis-cluster")]
             Self::Cluster(client) => client
                 .get_async_connection()
                 .await
@@ -115,11 +99,7 @@ fn install_crypto_provider() {
 
 impl RawConnection {
     pub(super) const fn is_cluster(&self) -> bool {
-        match self {
-            Self::Single(_) => false,
-            #[cfg(feature = "redis-cluster")]
-            Self::Cluster(_) => true,
-        }
+        matches!(self, Self::Cluster(_))
     }
 
     pub(super) async fn send(&mut self, command: &Cmd) -> Result<Value, RedisError> {
@@ -128,20 +108,14 @@ impl RawConnection {
                 .send_packed_command(command)
                 .await?
                 .extract_error(),
-            #[cfg(feature = "redis-cluster")]
             Self::Cluster(connection) => cluster::send(connection, command).await,
         }
     }
 
     /// The masters of all slots; empty if this is no cluster, or if no server replied in time.
-    #[cfg_attr(
-        not(feature = "redis-cluster"),
-        expect(clippy::unused_async, reason = "only a cluster is asked")
-    )]
     pub(super) async fn slot_owners(&mut self) -> SlotOwners {
         match self {
             Self::Single(_) => SlotOwners::new(),
-            #[cfg(feature = "redis-cluster")]
             Self::Cluster(connection) => cluster::slot_owners(connection).await,
         }
     }

@@ -103,7 +103,6 @@ async fn machines_behind_a_proxy_meet_on_each_server() {
     }
 }
 
-#[cfg(feature = "redis-cluster")]
 mod in_a_cluster {
     use redis::cluster::ClusterClientBuilder;
 

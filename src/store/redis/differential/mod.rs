@@ -25,7 +25,6 @@ mod numbers;
 mod policies;
 mod rollouts;
 
-#[cfg(feature = "redis-cluster")]
 use test_support::redis_cluster;
 use test_support::{hashing_proxy, proxy, random, redis_server};
 

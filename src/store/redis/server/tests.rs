@@ -34,7 +34,6 @@ fn settings_of_the_breaker_outside_of_their_bounds_are_refused() {
     }
 }
 
-#[cfg(feature = "redis-sentinel")]
 #[test]
 fn a_client_of_sentinels_makes_several_connections() {
     use redis::sentinel::{SentinelClient, SentinelServerType};
