@@ -25,7 +25,7 @@ pub(crate) struct Alarm {
 
 /// The shortest time between two times that it fires. Turns that come closer to each other come together:
 /// switching between threads takes longer than what is done in between.
-const REST: Duration = Duration::from_micros(500);
+const REST: Duration = Duration::from_millis(1);
 
 impl Alarm {
     pub(crate) const fn new(waker: Waker) -> Self {

@@ -36,7 +36,7 @@ pub(crate) struct Waiter<W, E> {
 
 #[derive(Debug)]
 enum Wait<E> {
-    /// `None` until the first poll, and once it was woken.
+    /// `None` until the first poll.
     Goes(Option<Waker>),
     Ended(E),
 }
@@ -152,14 +152,6 @@ impl<W, E> Line<W, E> {
         level.waiters.unlink(place.at);
         self.ended += 1;
         waker
-    }
-
-    /// The waker of the first waiter, which is not woken twice.
-    pub(crate) fn waker_of_first(&mut self) -> Option<Waker> {
-        match &mut self.first()?.1.wait {
-            Wait::Goes(waker) => waker.take(),
-            Wait::Ended(_) => None,
-        }
     }
 
     /// Ready once the wait has ended; the place is free then. Otherwise keeps the waker, and returns one

@@ -1,9 +1,7 @@
 //! The lines of a rate limit: one per key with requests that wait.
 //!
 //! Only the head of a line asks the limit, at the moment for which that is planned. A timer per line
-//! wakes it then, and its poll lets all take whose moments are over, each as of its own moment, and wakes
-//! these: tasks of one runtime are woken by each other, which costs less than by another thread. If it is not
-//! polled soon, the timer does that.
+//! then lets all take whose moments are over, each as of its own moment, and wakes these.
 //!
 //! # Protocol
 //! A request is counted as waiting before it asks the limit. Who gives something back afterwards sees
@@ -36,9 +34,6 @@ const SHARDS: u64 = if cfg!(all(test, tower_throttle_loom)) {
 
 /// So many waiters are released under one lock.
 const BATCH: usize = 256;
-
-/// So soon a head is polled that was woken. It is the time between two turns of the timer.
-const SOON: Duration = Duration::from_micros(500);
 
 const NANO: Duration = Duration::from_nanos(1);
 
@@ -74,8 +69,6 @@ struct KeyLine {
     deadlines: BTreeSet<(Tick, Place)>,
     /// When the head asks.
     plan: Tick,
-    /// The head was woken to ask, and is to have asked by then.
-    woken: Option<Tick>,
     /// `None` until a waiter is polled.
     alarm: Option<Alarm>,
 }
@@ -114,14 +107,7 @@ impl Wake for TimerWaker {
                 };
                 let now = now();
                 own.alarm.iter_mut().for_each(|alarm| alarm.clear(now));
-                let is_first_time = own.woken.is_none();
-                let head = is_first_time.then(|| own.line.waker_of_first());
-                if let Some(head) = head.flatten() {
-                    own.woken = Some(now.plus(SOON));
-                    wakers.push(head);
-                } else {
-                    lines.run(own, now, wakers);
-                }
+                lines.run(own, now, wakers);
             });
         }
     }
@@ -225,7 +211,6 @@ impl Lines {
                 line: Line::default(),
                 deadlines: BTreeSet::new(),
                 plan: Tick::MAX,
-                woken: None,
                 alarm: None,
             })
         });
@@ -248,7 +233,6 @@ impl Lines {
 
     /// Lets the heads take whose moments have come, and ends waits that have lasted too long.
     fn run(&self, own: &mut KeyLine, now: Tick, wakers: &mut Vec<Waker>) {
-        own.woken = None;
         while let Some((first, waiter)) = own.line.first() {
             let cost = waiter.units;
             if wakers.len() >= BATCH {
@@ -349,13 +333,10 @@ impl Lines {
     /// Ready once the wait has ended; the place is free then.
     pub(crate) fn poll(self: &Arc<Self>, line_id: u64, place: Place, waker: &Waker) -> Poll<Ended> {
         // Its former waker is dropped without a lock.
-        let (polled, _stale) = self.update(line_id, |shard, wakers| {
+        let (polled, _stale) = self.update(line_id, |shard, _| {
             let Some(own) = shard.get_mut(&line_id) else {
                 return (Poll::Pending, None);
             };
-            if own.woken.is_some() {
-                self.run(own, now(), wakers);
-            }
             let (polled, stale) = own.line.poll(place, waker);
             if polled.is_pending() {
                 let timer = || {
@@ -381,7 +362,7 @@ impl Lines {
                 self.waiting.fetch_sub(1, Ordering::SeqCst);
             }
             let after = own.cost_of_head();
-            if before != after || own.woken.is_some() {
+            if before != after {
                 // A head of another cost may go earlier, or only later.
                 let now = now();
                 own.plan = own.plan.min(now);
@@ -401,9 +382,6 @@ impl KeyLine {
     /// When there is something to do, if a request waits.
     fn next(&mut self) -> Option<Tick> {
         self.line.first()?;
-        if self.woken.is_some() {
-            return self.woken;
-        }
         let until = self.deadlines.first().map(|first| first.0.plus(NANO));
         Some(until.map_or(self.plan, |until| until.min(self.plan)))
     }
