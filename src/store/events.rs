@@ -3,8 +3,6 @@
 //! A store that fails and recovers many times per second, or a flood of keys, must not fill a log:
 //! after four events at once, one is logged per ten seconds, with the number that was left out.
 
-#[cfg(feature = "cas")]
-mod breaker;
 #[cfg_attr(not(feature = "tracing"), path = "events/logs_disabled.rs")]
 mod logs;
 #[cfg(feature = "cas")]
@@ -16,50 +14,28 @@ mod refusals;
 
 pub(super) use self::logs::{OverflowLog, SwitchLog};
 #[cfg(feature = "cas")]
-pub(super) use self::{
-    breaker::{BreakerChange, BreakerEvent, breaker_probed},
-    measured::RemoteMetrics,
-    refusals::RefusalLog,
-};
-
-/// A change of a fallback.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SwitchEvent {
-    /// The secondary backend decides.
-    FallbackOn,
-    /// The primary backend decides again.
-    FallbackOff,
-}
+pub(super) use self::{logs::breaker_probed, measured::RemoteMetrics, refusals::RefusalLog};
+use crate::error::StoreError;
 
 /// A switch between two states, of which a store may make many per second.
-pub(super) trait Switch {
-    /// Logs it, and how many before it were left out.
-    #[cfg(feature = "tracing")]
-    fn log(&self, left_out: u64);
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(
+    not(feature = "tracing"),
+    expect(dead_code, reason = "without a log, a switch is only counted")
+)]
+pub(super) struct Switch<'a> {
+    /// What has switched, and to what.
+    pub(super) text: (&'static str, &'static str),
+    pub(super) is_to_worse: bool,
+    /// The last error.
+    pub(super) cause: Option<&'a StoreError>,
 }
 
-impl Switch for SwitchEvent {
-    #[cfg(feature = "tracing")]
-    fn log(&self, left_out: u64) {
-        match self {
-            Self::FallbackOn => {
-                tracing::warn!(target: "tower_throttle", left_out, "the fallback decides");
-            }
-            Self::FallbackOff => {
-                tracing::info!(target: "tower_throttle", left_out, "the primary store decides again");
-            }
-        }
-    }
-}
-
+/// Counts a switch of a fallback or of a breaker.
 #[cfg(feature = "metrics")]
-pub(super) fn count(switch: SwitchEvent) {
-    let to = match switch {
-        SwitchEvent::FallbackOn => "on",
-        SwitchEvent::FallbackOff => "off",
-    };
-    metrics::counter!("tower_throttle_switches_total", "of" => "fallback", "to" => to).increment(1);
+pub(super) fn count_switch(of: &'static str, to: &'static str) {
+    metrics::counter!("tower_throttle_switches_total", "of" => of, "to" => to).increment(1);
 }
 
 #[cfg(not(feature = "metrics"))]
-pub(super) fn count(_: SwitchEvent) {}
+pub(super) fn count_switch(_: &'static str, _: &'static str) {}

@@ -14,7 +14,7 @@ use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::quota::Quota;
 use crate::receipt::Receipt;
-use crate::store::events::{SwitchEvent, SwitchLog, count};
+use crate::store::events::{Switch, SwitchLog, count_switch};
 use crate::sync::{AtomicU64, Ordering};
 
 /// Decides by the primary backend, and by the secondary one if the primary fails.
@@ -93,26 +93,26 @@ impl<P, S> Fallback<P, S> {
 impl<P, S> FallbackInner<P, S> {
     /// Records which backend decides. If several callers see the same switch, one counts it.
     fn record_decider(&self, secondary: bool) {
-        let event = if secondary {
-            SwitchEvent::FallbackOn
-        } else {
-            SwitchEvent::FallbackOff
-        };
         let switches = self.switches.load(Ordering::Relaxed);
-        if (switches % 2 == 1) == secondary {
-            self.log.catch_up(&event);
-        } else {
-            let counted = self.switches.compare_exchange(
-                switches,
-                switches + 1,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            );
-            if counted.is_ok() {
-                count(event);
-                self.log.record(&event);
-            }
+        let has_switched = (switches % 2 == 1) != secondary
+            && self
+                .switches
+                .compare_exchange(switches, switches + 1, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok();
+        if has_switched {
+            count_switch("fallback", if secondary { "on" } else { "off" });
         }
+        let text = if secondary {
+            ("the fallback", "decides")
+        } else {
+            ("the primary store", "decides again")
+        };
+        let switch = Switch {
+            text,
+            is_to_worse: secondary,
+            cause: None,
+        };
+        self.log.record(&switch, has_switched);
         if secondary {
             self.secondary_calls.fetch_add(1, Ordering::Relaxed);
         }

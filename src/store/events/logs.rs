@@ -38,40 +38,41 @@ pub(in crate::store) struct SwitchLog {
 }
 
 impl SwitchLog {
-    /// Logs a switch, or counts it as left out.
-    pub(in crate::store) fn record(&self, switch: &impl Switch) {
-        if self.limit.admits(MonotonicClock.now()) {
-            switch.log(self.left_out.swap(0, Ordering::Relaxed));
-        } else {
+    /// Logs a switch, or counts it as left out. Logs the last one, which is not new, as soon as the limit allows it, if it
+    /// was left out: otherwise the log would end with a state that is over.
+    #[inline]
+    pub(in crate::store) fn record(&self, switch: &Switch<'_>, is_new: bool) {
+        let left_out = self.left_out.load(Ordering::Relaxed);
+        if is_new {
             self.left_out.fetch_add(1, Ordering::Relaxed);
         }
-    }
-
-    /// Logs the last switch as soon as the limit allows it, if it was left out. Otherwise the log
-    /// would end with a state that is over.
-    #[inline]
-    pub(in crate::store) fn catch_up(&self, last: &impl Switch) {
-        if self.has_left_out() {
-            self.log_left_out(last);
+        if is_new || left_out > 0 {
+            self.log(switch);
         }
-    }
-
-    /// Whether a switch was left out since the last one that was logged.
-    #[inline]
-    pub(in crate::store) fn has_left_out(&self) -> bool {
-        self.left_out.load(Ordering::Relaxed) > 0
     }
 
     #[cold]
-    fn log_left_out(&self, last: &impl Switch) {
-        if self.limit.admits(MonotonicClock.now()) {
-            // The last one is logged now.
-            let left_out = self.left_out.swap(0, Ordering::Relaxed);
-            if left_out > 0 {
-                last.log(left_out - 1);
-            }
+    fn log(&self, switch: &Switch<'_>) {
+        if !self.limit.admits(MonotonicClock.now()) {
+            return;
+        }
+        let left_out = self.left_out.swap(0, Ordering::Relaxed);
+        let Some(left_out) = left_out.checked_sub(1) else {
+            return;
+        };
+        let ((what, to), cause) = (switch.text, switch.cause.map(tracing::field::display));
+        if switch.is_to_worse {
+            tracing::warn!(target: "tower_throttle", cause, left_out, "{what} {to}");
+        } else {
+            tracing::info!(target: "tower_throttle", left_out, "{what} {to}");
         }
     }
+}
+
+/// Logs that one call is sent to see whether the server replies again.
+#[cfg(feature = "cas")]
+pub(in crate::store) fn breaker_probed(store: &'static str) {
+    tracing::debug!(target: "tower_throttle", "a call probes whether {store} replies");
 }
 
 /// Logs that a table is full.

@@ -10,17 +10,11 @@ pub(in crate::store) struct SwitchLog(());
 #[expect(clippy::unused_self, reason = "same surface as the module that logs")]
 impl SwitchLog {
     #[inline]
-    pub(in crate::store) fn record(&self, _: &impl Switch) {}
-
-    #[inline]
-    pub(in crate::store) fn catch_up(&self, _: &impl Switch) {}
-
-    #[cfg(feature = "cas")]
-    #[inline]
-    pub(in crate::store) fn has_left_out(&self) -> bool {
-        false
-    }
+    pub(in crate::store) fn record(&self, _: &Switch<'_>, _: bool) {}
 }
+
+#[cfg(feature = "cas")]
+pub(in crate::store) fn breaker_probed(_: &'static str) {}
 
 #[derive(Debug, Default)]
 pub(in crate::store) struct OverflowLog(());

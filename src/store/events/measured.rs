@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::BreakerEvent;
+use super::count_switch;
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
 
@@ -84,27 +84,20 @@ impl RemoteMetrics {
     }
 
     /// The breaker of a server opened or closed.
-    pub(in crate::store) fn breaker_changed(self, server: &str, event: BreakerEvent) {
+    pub(in crate::store) fn breaker_changed(self, server: &str, is_open: bool) {
         let open = metrics::gauge!("tower_throttle_breakers_open", "store" => self.0, "server" => server.to_owned());
-        match event {
-            BreakerEvent::Opened => {
-                open.increment(1_u32);
-                count_switch("open");
-            }
-            BreakerEvent::Closed => {
-                open.decrement(1_u32);
-                count_switch("closed");
-            }
+        if is_open {
+            open.increment(1_u32);
+            count_switch("breaker", "open");
+        } else {
+            open.decrement(1_u32);
+            count_switch("breaker", "closed");
         }
     }
 
     /// An open breaker let a call through.
     #[expect(clippy::unused_self, reason = "the label is that of a switch")]
     pub(in crate::store) fn breaker_probed(self) {
-        count_switch("half_open");
+        count_switch("breaker", "half_open");
     }
-}
-
-fn count_switch(to: &'static str) {
-    metrics::counter!("tower_throttle_switches_total", "of" => "breaker", "to" => to).increment(1);
 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::BreakerEvent;
 use crate::clock::Tick;
 use crate::error::StoreError;
 
@@ -40,7 +39,7 @@ impl RemoteMetrics {
     #[cfg(any(feature = "redis", feature = "postgres", feature = "cassandra"))]
     pub(in crate::store) fn connected(self, _: bool) {}
 
-    pub(in crate::store) fn breaker_changed(self, _: &str, _: BreakerEvent) {}
+    pub(in crate::store) fn breaker_changed(self, _: &str, _: bool) {}
 
     pub(in crate::store) fn breaker_probed(self) {}
 }

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::clock::{Tick, nanos};
-use crate::store::events::BreakerEvent;
 
 /// When the breaker opens, and how often it probes.
 #[derive(Clone, Copy, Debug)]
@@ -127,27 +126,27 @@ impl Breaker {
         }
     }
 
-    /// Records the success of a call. Closes the breaker.
-    pub(crate) fn record_success(&mut self) -> Option<BreakerEvent> {
+    /// Records the success of a call, which closes the breaker. Returns whether it was open.
+    pub(crate) fn record_success(&mut self) -> bool {
         self.failures = 0;
         self.failed_at = None;
         self.probe_interval = self.config.min_probe_interval;
-        self.probe_at.take().map(|_| BreakerEvent::Closed)
+        self.probe_at.take().is_some()
     }
 
-    /// Records the failure of a call that was sent at `sent_at`.
-    pub(crate) fn record_failure(&mut self, sent_at: Tick, now: Tick) -> Option<BreakerEvent> {
+    /// Records the failure of a call that was sent at `sent_at`. Returns whether it opens the breaker.
+    pub(crate) fn record_failure(&mut self, sent_at: Tick, now: Tick) -> bool {
         if self.failed_at.is_some_and(|last| sent_at < last) {
-            return None;
+            return false;
         }
         self.failed_at = Some(now);
         self.failures = self.failures.saturating_add(1);
         if self.failures < self.config.failure_threshold || self.probe_at.is_some() {
-            return None;
+            return false;
         }
         self.opened += 1;
         self.schedule_probe(now);
-        Some(BreakerEvent::Opened)
+        true
     }
 
     /// Schedules the next probe, and doubles the interval after it, up to the maximum.
@@ -180,15 +179,15 @@ mod tests {
     fn three_failures_in_a_row_open_it_and_one_success_closes_it() {
         let mut breaker = breaker();
         let fail = |breaker: &mut Breaker, ms| breaker.record_failure(at(ms), at(ms));
-        assert_eq!(fail(&mut breaker, 0), None);
-        assert_eq!(fail(&mut breaker, 1), None);
-        assert_eq!(breaker.record_success(), None);
-        assert_eq!(fail(&mut breaker, 2), None);
-        assert_eq!(fail(&mut breaker, 3), None);
+        assert!(!fail(&mut breaker, 0));
+        assert!(!fail(&mut breaker, 1));
+        assert!(!breaker.record_success());
+        assert!(!fail(&mut breaker, 2));
+        assert!(!fail(&mut breaker, 3));
         assert!(breaker.try_start_call(at(3)));
-        assert_eq!(fail(&mut breaker, 4), Some(BreakerEvent::Opened));
+        assert!(fail(&mut breaker, 4));
         assert!(!breaker.try_start_call(at(28)));
-        assert_eq!(breaker.record_success(), Some(BreakerEvent::Closed));
+        assert!(breaker.record_success());
         assert!(breaker.try_start_call(at(28)));
     }
 
@@ -198,15 +197,12 @@ mod tests {
         let mut breaker = breaker();
         // The calls are sent in the first 20 ms of a stall of 70 ms. Each has a deadline of 50 ms.
         for sent in 0..20 {
-            assert_eq!(breaker.record_failure(at(sent), at(sent + 50)), None);
+            assert!(!breaker.record_failure(at(sent), at(sent + 50)));
         }
         assert!(!breaker.counts().is_open);
         // An outage: no call is sent before the last failure that counted.
-        assert_eq!(breaker.record_failure(at(69), at(119)), None);
-        assert_eq!(
-            breaker.record_failure(at(119), at(169)),
-            Some(BreakerEvent::Opened)
-        );
+        assert!(!breaker.record_failure(at(69), at(119)));
+        assert!(breaker.record_failure(at(119), at(169)));
     }
 
     /// Shows promise 94.
@@ -224,7 +220,7 @@ mod tests {
                 if breaker.try_start_call(at(now)) {
                     gaps.push(now - last);
                     last = now;
-                    assert_eq!(breaker.record_failure(at(now), at(now)), None, "is open");
+                    assert!(!breaker.record_failure(at(now), at(now)), "is open");
                 }
             }
             for (gap, least) in gaps.iter().zip([25, 50, 100, 200, 250, 250, 250]) {

@@ -8,9 +8,7 @@ use super::{
 };
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
-use crate::store::events::{
-    BreakerChange, BreakerEvent, RefusalLog, RemoteMetrics, SwitchLog, breaker_probed,
-};
+use crate::store::events::{RefusalLog, RemoteMetrics, Switch, SwitchLog, breaker_probed};
 use crate::sync::{Mutex, lock};
 
 /// How many slots have a breaker in common, whichever servers have them.
@@ -115,31 +113,26 @@ impl Breakers {
     fn record(&self, range: &Range, failed_at: Option<Tick>, error: Option<&StoreError>) {
         let mut state = lock(&range.state);
         state.last_error = error.cloned();
-        let change = match failed_at {
+        let has_switched = match failed_at {
             Some(sent_at) => state.breaker.record_failure(sent_at, MonotonicClock.now()),
             None => state.breaker.record_success(),
         };
         let is_open = state.breaker.counts().is_open;
         drop(state);
-        if change.is_none() && !range.log.has_left_out() {
-            return;
+        if has_switched {
+            RemoteMetrics(self.store).breaker_changed(&range.label, is_open);
         }
-        let event = if is_open {
-            BreakerEvent::Opened
+        let to = if is_open {
+            "does not reply: the circuit breaker is open"
         } else {
-            BreakerEvent::Closed
+            "replies again: the circuit breaker is closed"
         };
-        let report = BreakerChange {
-            store: self.store,
-            event,
+        let switch = Switch {
+            text: (self.store, to),
+            is_to_worse: is_open,
             cause: error,
         };
-        if change.is_some() {
-            RemoteMetrics(self.store).breaker_changed(&range.label, event);
-            range.log.record(&report);
-        } else {
-            range.log.catch_up(&report);
-        }
+        range.log.record(&switch, has_switched);
     }
 
     /// The error of the last call to a server, if it failed.
@@ -163,7 +156,7 @@ impl Drop for Breakers {
     fn drop(&mut self) {
         for range in &self.ranges {
             if lock(&range.state).breaker.counts().is_open {
-                RemoteMetrics(self.store).breaker_changed(&range.label, BreakerEvent::Closed);
+                RemoteMetrics(self.store).breaker_changed(&range.label, false);
             }
         }
     }
