@@ -1,11 +1,6 @@
 //! The prepared statements.
 
-use std::{
-    future::{Future, poll_fn},
-    sync::Arc,
-    task::Poll,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use scylla::{
     errors::PrepareError,
@@ -75,7 +70,7 @@ pub(super) struct Statements {
 }
 
 impl Statements {
-    /// Prepares all of them at the same time.
+    /// Prepares them.
     pub(super) async fn prepare(
         connected: &Arc<Connected>,
         cql: &Cql,
@@ -95,9 +90,10 @@ impl Statements {
             )
         };
         let policy = agreement.policy();
-        let texts = [&cql.load, &cql.insert, &cql.update];
-        let preparing = texts.map(|text| connected.session.prepare(text.as_str()));
-        let [mut load, mut insert, mut update] = all(preparing).await?;
+        let session = &connected.session;
+        let mut load = session.prepare(cql.load.as_str()).await?;
+        let mut insert = session.prepare(cql.insert.as_str()).await?;
+        let mut update = session.prepare(cql.update.as_str()).await?;
         load.set_consistency(read);
         load.set_is_idempotent(true);
         load.set_load_balancing_policy(Some(Arc::clone(&policy)));
@@ -116,32 +112,6 @@ impl Statements {
             update,
         })
     }
-}
-
-/// Runs three futures at the same time, until all have ended or one has failed.
-async fn all<T, E>(futures: [impl Future<Output = Result<T, E>>; 3]) -> Result<[T; 3], E> {
-    let mut futures = futures.map(|future| (Box::pin(future), None));
-    poll_fn(|cx| {
-        let mut are_done = true;
-        for (future, output) in &mut futures {
-            if output.is_some() {
-                continue;
-            }
-            match future.as_mut().poll(cx) {
-                Poll::Ready(result) => *output = Some(result?),
-                Poll::Pending => are_done = false,
-            }
-        }
-        if !are_done {
-            return Poll::Pending;
-        }
-        let [first, second, third] = futures.each_mut().map(|(_, output)| output.take());
-        match (first, second, third) {
-            (Some(first), Some(second), Some(third)) => Poll::Ready(Ok([first, second, third])),
-            _ => Poll::Pending,
-        }
-    })
-    .await
 }
 
 /// The table of a store, and how its statements are prepared: by a task, because a call may end before

@@ -20,17 +20,8 @@ const MAX_NAME: usize = 54;
 /// into the locks for which the machines of a fleet queue.
 const LOCK: i64 = 0x7468_726f_7474_6c65;
 
-/// The texts of all statements.
-pub(super) struct Sql {
-    /// The table of the states of keys.
-    pub(super) states: Table,
-    index: String,
-    pub(super) sweep: String,
-    pub(super) begin: String,
-}
-
 /// The texts of the statements on one table.
-pub(super) struct Table {
+pub(super) struct Sql {
     /// Its name, as it was given.
     pub(super) name: String,
     /// The same in quotes.
@@ -44,13 +35,18 @@ pub(super) struct Table {
     pub(super) write: String,
     /// Finds out whether the table is there, has the columns, and may be read.
     pub(super) probe: String,
+    pub(super) sweep: String,
+    pub(super) begin: String,
+    index: String,
 }
 
-impl Table {
-    fn new(name: String) -> Self {
-        let parts: Vec<String> = name.split('.').map(quoted_part).collect();
+impl Sql {
+    /// The statements on `table`, which may be preceded by a schema.
+    pub(super) fn new(table: &str) -> Result<Self, ConfigError> {
+        check_name(table)?;
+        let parts: Vec<String> = table.split('.').map(quoted_part).collect();
         let quoted = parts.join(".");
-        Self {
+        Ok(Self {
             load: format!(
                 "SELECT clock.now, t.version, t.value, t.expires_at \
                  FROM (SELECT {NOW} AS now) AS clock LEFT JOIN {quoted} AS t ON t.key = $1"
@@ -99,42 +95,30 @@ impl Table {
                  has_table_privilege('{quoted}', 'DELETE'), pg_is_in_recovery(), \
                  EXISTS (SELECT key, version, value, expires_at, sweep_at FROM {quoted} WHERE key = '')"
             ),
-            name,
-            quoted,
-        }
-    }
-}
-
-impl Sql {
-    /// The statements on `table`, which may be preceded by a schema.
-    pub(super) fn new(table: &str) -> Result<Self, ConfigError> {
-        check_name(table)?;
-        let states = Table::new(table.to_owned());
-        let name = &states.quoted;
-        Ok(Self {
             // Rows that another machine writes or sweeps are skipped. A row that was written after
             // this statement began is read again as it is locked.
             sweep: format!(
                 "WITH clock AS (SELECT {NOW} AS now), due AS (\
-                 SELECT t.key, t.expires_at FROM {name} AS t \
+                 SELECT t.key, t.expires_at FROM {quoted} AS t \
                  WHERE t.sweep_at < (SELECT now FROM clock) \
                  ORDER BY t.sweep_at LIMIT $1::bigint FOR UPDATE SKIP LOCKED), kept AS (\
-                 UPDATE {name} AS t SET sweep_at = due.expires_at + \
+                 UPDATE {quoted} AS t SET sweep_at = due.expires_at + \
                  least(greatest(due.expires_at - clock.now, $2::bigint), $3::bigint) \
                  FROM due, clock WHERE t.key = due.key AND due.expires_at > clock.now), swept AS (\
-                 DELETE FROM {name} AS t USING due, clock \
+                 DELETE FROM {quoted} AS t USING due, clock \
                  WHERE t.key = due.key AND due.expires_at <= clock.now RETURNING 1) \
                  SELECT (SELECT count(*) FROM due), (SELECT count(*) FROM swept)"
             ),
             index: quoted_part(&format!("{}_sweep_at", last(table))),
-            states,
+            name: table.to_owned(),
+            quoted,
             begin: BEGIN.to_owned(),
         })
     }
 
     /// The statements that make the table.
     pub(super) fn migration(&self, logged: bool) -> String {
-        let (name, index) = (&self.states.quoted, &self.index);
+        let (name, index) = (&self.quoted, &self.index);
         let unlogged = if logged { "" } else { "UNLOGGED " };
         format!(
             "\
@@ -170,7 +154,7 @@ CREATE INDEX IF NOT EXISTS {index} ON {name} (sweep_at);
 /// Manual impl: the statements are long, and follow from the name.
 impl fmt::Debug for Sql {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Sql").field(&self.states.name).finish()
+        f.debug_tuple("Sql").field(&self.name).finish()
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
     error::{Class, store_error},
     link::TakenLink,
     prepared::Parameter,
-    sql::{Sql, Table},
+    sql::Sql,
 };
 use crate::clock::Tick;
 use crate::error::StoreError;
@@ -51,7 +51,7 @@ pub(super) struct CallError {
 
 impl Calls {
     pub(super) async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
-        let table = &self.sql.states;
+        let table = &self.sql;
         let rows = self.query(&table.load, &[(&key, Type::TEXT)]).await;
         let row = Self::only(rows.map_err(|error| error.error)?)?;
         let now = self.get(&row, 0)?;
@@ -69,7 +69,7 @@ impl Calls {
         let slack = micros(ttl.clamp(MIN_SLACK, MAX_SLACK));
         let ttl = micros(ttl);
         let old = expected.map(bits);
-        let table = &self.sql.states;
+        let table = &self.sql;
         let (sql, last) = match &old {
             None => (&table.insert, &slack),
             Some(old) => (&table.update, old),
@@ -120,10 +120,7 @@ impl Calls {
 
     /// Returns an error that says what is missing, unless the tables can be used.
     pub(super) async fn check(&self) -> Result<(), CallError> {
-        self.check_table(&self.sql.states).await
-    }
-
-    async fn check_table(&self, table: &Table) -> Result<(), CallError> {
+        let table = &self.sql;
         let row = Self::only(self.query(&table.probe, &[]).await?)?;
         let table = &table.name;
         if !self.get(&row, 0)? {
@@ -147,7 +144,7 @@ impl Calls {
         let result = connection.client.batch_execute(statements).await;
         let usable = !matches!(&result, Err(error) if Class::of(error) == Class::BadConnection);
         connection.release(usable);
-        result.map_err(|error| store_error(&error, &self.sql.states.name))
+        result.map_err(|error| store_error(&error, &self.sql.name))
     }
 
     async fn query(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, CallError> {
@@ -185,7 +182,7 @@ impl Calls {
         }
         CallError {
             class,
-            error: store_error(error, &self.sql.states.name),
+            error: store_error(error, &self.sql.name),
         }
     }
 
@@ -210,7 +207,7 @@ impl Calls {
         column: usize,
     ) -> Result<T, StoreError> {
         row.try_get(column)
-            .map_err(|error| store_error(&error, &self.sql.states.name))
+            .map_err(|error| store_error(&error, &self.sql.name))
     }
 
     /// The only row of a result.

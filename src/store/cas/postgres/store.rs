@@ -190,11 +190,11 @@ impl PostgreSql {
     #[cfg(test)]
     pub(in crate::store) fn with_mistake(mut self, right: &str, wrong: &str) -> Self {
         let sql = Arc::get_mut(&mut self.calls.sql).expect("the only store");
-        let before = (sql.begin.clone(), sql.states.lock.clone());
-        for text in [&mut sql.begin, &mut sql.states.lock] {
+        let before = (sql.begin.clone(), sql.lock.clone());
+        for text in [&mut sql.begin, &mut sql.lock] {
             *text = text.replace(right, wrong);
         }
-        assert_ne!(before, (sql.begin.clone(), sql.states.lock.clone()));
+        assert_ne!(before, (sql.begin.clone(), sql.lock.clone()));
         self
     }
 

@@ -64,7 +64,7 @@ impl Calls {
         connection: &TakenLink,
         program: &Q,
     ) -> Result<Q::Reply, CallError> {
-        let (client, table) = (&connection.client, &self.sql.states);
+        let (client, table) = (&connection.client, &self.sql);
         let keys = program.keys();
         // Of several keys the first one may be that of a machine, for which no other one waits.
         let queue = keys.iter().skip(usize::from(keys.len() > 1)).min();
