@@ -168,7 +168,8 @@ impl<S: CasStore, A: Algorithm> Program for Calls<S, A> {
                     let now = loaded.server_time.unwrap_or_else(unix_now);
                     let time = (now, self.asked_at, true);
                     let planned = plan(shared, &mut known, time, |held| {
-                        decider.decide_in::<S>(held, &of_key)
+                        let decided = decider.decide(held, &of_key);
+                        decided.map_err(|failure| failure.in_store(S::NAME))
                     });
                     planned.map(|(write, decisions)| (write, decisions, known.version))
                 });

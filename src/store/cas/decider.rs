@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::{CasStore, Kernels, Runs, error::Failure, record::Record, swap::Held};
+use super::{Kernels, Runs, error::Failure, record::Record, swap::Held};
 use crate::algorithm::{
     Algorithm, settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes,
 };
 use crate::backend::Op;
 use crate::clock::Tick;
 use crate::decision::Decision;
-use crate::error::{ConfigError, StoreError};
+use crate::error::ConfigError;
 use crate::receipt::Receipt;
 use crate::store::{apply::apply_op, remote::layout_of};
 
@@ -34,14 +34,6 @@ pub(super) struct KeyCall<A> {
 
 /// Decisions, and a moment of this machine that is not later than when they were made.
 pub(super) type Decisions = (Tick, Vec<Decision>);
-
-/// The decisions on several calls of a key.
-#[derive(Debug)]
-pub(super) struct KeyDecided {
-    pub(super) decisions: Vec<Decision>,
-    /// What has to be written before they hold; `None` if nothing changes.
-    pub(super) record: Option<Record>,
-}
 
 /// Whether an operation may end a denial.
 pub(super) const fn is_update(op: Op) -> bool {
@@ -85,42 +77,29 @@ impl<A: Algorithm> Decider<A> {
         is_dated.then(|| Self::of_same_type(self.algorithm.clone(), Runs::Scripts))
     }
 
-    /// Decides on `calls`, one after the other.
+    /// Decides on `calls`, one after the other. Returns also what has to be written before the decisions hold, if
+    /// anything changes.
     pub(super) fn decide(
         &self,
         held: &Held<'_>,
         calls: &[&KeyCall<A>],
-    ) -> Result<KeyDecided, Failure> {
-        let mut decided = KeyDecided {
-            decisions: Vec::with_capacity(calls.len()),
-            record: None,
-        };
+    ) -> Result<(Option<Record>, Decisions), Failure> {
+        let (mut decisions, mut record) = (Vec::with_capacity(calls.len()), None);
         let is_alike = |one: &&KeyCall<A>, other: &&KeyCall<A>| {
             self.of(one).settings == self.of(other).settings
         };
         for run in calls.chunk_by(is_alike) {
             let now_held = Held {
-                record: decided.record.as_ref().unwrap_or(held.record),
-                has_value: held.has_value || decided.record.is_some(),
+                record: record.as_ref().unwrap_or(held.record),
+                has_value: held.has_value || record.is_some(),
                 now: held.now,
                 asked_at: held.asked_at,
             };
             let decider = self.of(run[0]);
-            let written = decider.decide_run(&now_held, run, &mut decided.decisions)?;
-            decided.record = written.or(decided.record);
+            let written = decider.decide_run(&now_held, run, &mut decisions)?;
+            record = written.or(record);
         }
-        Ok(decided)
-    }
-
-    /// As [`decide`](Self::decide), with the errors of a store, and when the store was asked.
-    pub(super) fn decide_in<S: CasStore>(
-        &self,
-        held: &Held<'_>,
-        calls: &[&KeyCall<A>],
-    ) -> Result<(Option<Record>, Decisions), StoreError> {
-        let decided = self.decide(held, calls);
-        let decided = decided.map_err(|failure| failure.in_store(S::NAME))?;
-        Ok((decided.record, (held.asked_at, decided.decisions)))
+        Ok((record, (held.asked_at, decisions)))
     }
 
     fn of<'a>(&'a self, call: &'a KeyCall<A>) -> &'a Self {
@@ -234,7 +213,7 @@ mod tests {
             },
             &calls.iter().collect::<Vec<_>>(),
         );
-        decided.map(|decided| decided.record)
+        decided.map(|(record, _)| record)
     }
 
     fn record_of(decider: &Decider<TokenBucket>, ops: &[Op]) -> Record {
@@ -312,7 +291,7 @@ mod tests {
             asked_at: NOW,
         };
         let decided = decider(30).decide(&held, &calls.each_ref());
-        let decisions = decided.expect("decisions").decisions;
+        let decisions = decided.expect("decisions").1.1;
         let admitted: Vec<_> = decisions.iter().map(Decision::is_admitted).collect();
         assert_eq!(admitted, [true, true, true, false, true]);
     }

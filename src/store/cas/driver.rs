@@ -312,7 +312,8 @@ impl<S: CasStore, A: Algorithm> OnKey for Round<'_, S, A> {
         _is_current: bool,
     ) -> Result<(Option<Record>, Self::Reply), StoreError> {
         let calls: Vec<_> = self.calls.iter().map(|call| &call.call).collect();
-        self.inner.decider.decide_in::<S>(held, &calls)
+        let decided = self.inner.decider.decide(held, &calls);
+        decided.map_err(|failure| failure.in_store(S::NAME))
     }
 }
 

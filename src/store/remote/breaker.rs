@@ -73,12 +73,6 @@ pub struct BreakerCounts {
 }
 
 impl BreakerCounts {
-    pub(super) const NONE: Self = Self {
-        is_open: false,
-        opened: 0,
-        probes: 0,
-    };
-
     /// The counts of two breakers together.
     pub(crate) const fn plus(self, other: Self) -> Self {
         Self {

@@ -147,7 +147,7 @@ impl Breakers {
             .ranges
             .iter()
             .map(|range| lock(&range.state).breaker.counts());
-        counts.fold(BreakerCounts::NONE, BreakerCounts::plus)
+        counts.fold(BreakerCounts::default(), BreakerCounts::plus)
     }
 }
 
