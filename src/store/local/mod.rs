@@ -157,7 +157,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// after the request. Returns the time until no debt is left.
     ///
     /// If the table is full and has no slot for the key, the cost is lost.
-    /// [`Stats::lost_charges`] counts that.
+    /// [`Losses::lost_charges`](crate::store::Losses::lost_charges) counts that.
     pub fn charge<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Duration {
         self.entry(key).charge(cost)
     }
@@ -220,7 +220,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     ///
     /// In a full table, a key that replaces another one takes over its failures
     /// ([`Overflow`]). So a key that failed once may be blocked, and it counts here.
-    /// [`Stats::evicted`](crate::store::local::Stats::evicted) says whether that has happened.
+    /// [`Losses::evicted`](crate::store::Losses::evicted) says whether that has happened.
     ///
     /// ```
     /// use tower_throttle::{Local, Lockout, Quota};
