@@ -5,16 +5,12 @@ use std::{
     future::pending,
     net::SocketAddr,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
     task::{Context, Poll},
     time::Duration,
 };
 
 use ::tonic::transport::{Endpoint, Server, server::TcpIncoming};
-use axum::{Extension, Router, body::Body, routing::get};
+use axum::{Router, body::Body, routing::get};
 use bytes::Bytes;
 use http::Request;
 use http_body::Frame;
@@ -23,7 +19,6 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{
     net::{TcpListener, TcpStream},
-    task::JoinSet,
     time::timeout,
 };
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
@@ -157,49 +152,6 @@ async fn streams_that_are_reset_over_http2_release_their_permits() {
     let response = sender.clone().send_request(path("/")).await.unwrap();
     assert_eq!(response.status(), 200);
     assert_whole(address, &handle).await;
-}
-
-/// Shows promise 180.
-#[tokio::test]
-async fn a_crowd_never_exceeds_the_limit_in_a_real_server() {
-    async fn handler(Extension(busy): Extension<Arc<[AtomicUsize; 2]>>) -> &'static str {
-        let now = busy[0].fetch_add(1, Ordering::SeqCst) + 1;
-        busy[1].fetch_max(now, Ordering::SeqCst);
-        tokio::task::yield_now().await;
-        busy[0].fetch_sub(1, Ordering::SeqCst);
-        "done"
-    }
-
-    let layer = ConcurrencyLimitLayer::new(Global, 3)
-        .queue(100)
-        .max_wait(PATIENCE);
-    let handle = layer.handle();
-    let busy = Arc::new([const { AtomicUsize::new(0) }; 2]);
-    let app = Router::new()
-        .route("/", get(handler))
-        .layer(layer)
-        .layer(Extension(Arc::clone(&busy)));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async { axum::serve(listener, app).await });
-    let mut clients = JoinSet::new();
-    for _ in 0..20 {
-        clients.spawn(async move {
-            let mut sender = http1(address).await;
-            for _ in 0..20 {
-                let response = sender.send_request(request("/")).await.unwrap();
-                assert_eq!(response.status(), 200);
-                response.collect().await.unwrap();
-            }
-        });
-    }
-    timeout(PATIENCE, clients.join_all()).await.unwrap();
-    until("all are over", async || handle.keys() == 0).await;
-    let most = busy[1].load(Ordering::SeqCst);
-    assert!((1..=3).contains(&most), "{most} at once");
-    let counts = handle.counts();
-    assert_eq!(counts.admitted + counts.waited, 400);
-    assert_eq!((counts.denied, handle.waiting()), (0, 0));
 }
 
 /// Shows promise 180.

@@ -104,12 +104,6 @@ impl PostgresServer {
         self.program = program.expect("the port is still free");
     }
 
-    /// Restarts the server as a replica that waits for a primary, after [`stop`](Self::stop).
-    pub fn restart_as_replica(&mut self) {
-        fs::write(self.folder.join("data/standby.signal"), "").expect("the server's folder");
-        self.restart();
-    }
-
     /// Sends a signal to the server and to the processes of its connections: `STOP` suspends
     /// them and `CONT` resumes them.
     pub fn signal(&self, name: &str) {
