@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::store::remote::{BreakerConfig, Breakers};
+use crate::store::remote::Breakers;
 
 /// The settings of the limits in a store: the start of the names of their keys, how long a call may take, and which
 /// circuit breakers they share. [`CasBuilder`](super::CasBuilder) and [`Redis`](crate::store::redis::Redis) change them.
@@ -26,7 +26,7 @@ impl Settings {
             cached_keys: 10_000,
             caches_denials: true,
             own_thread: OwnThread::Never,
-            breakers: Arc::new(Breakers::new(store, BreakerConfig::default(), false)),
+            breakers: Arc::new(Breakers::new(store, false)),
         }
     }
 }

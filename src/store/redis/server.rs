@@ -14,7 +14,7 @@ use crate::algorithm::{Algorithm, IntoAlgorithm};
 use crate::error::{ConfigError, StoreError, expect_valid};
 use crate::store::{
     cas::{Cas, CasBuilder, OwnThread, Settings},
-    remote::{BreakerConfig, BreakerCounts, Breakers, check_name},
+    remote::{BreakerCounts, Breakers, check_name},
 };
 
 /// A Redis server or cluster that stores limits.
@@ -24,7 +24,6 @@ use crate::store::{
 pub struct Redis {
     pub(super) pool: ConnectionPool,
     pub(super) settings: Settings,
-    breaker: BreakerConfig,
 }
 
 impl Redis {
@@ -127,24 +126,17 @@ impl Redis {
     }
 
     fn from_source(source: Source) -> Self {
+        let breakers = Breakers::new(STORE, source.is_cluster());
         let settings = Settings {
+            breakers: Arc::new(breakers),
             deadline: Duration::from_millis(50),
             own_thread: OwnThread::IfLate,
             ..Settings::new(STORE)
         };
-        let redis = Self {
+        Self {
             pool: ConnectionPool::new(source),
             settings,
-            breaker: BreakerConfig::default(),
-        };
-        redis.with_breaker(BreakerConfig::default())
-    }
-
-    fn with_breaker(mut self, breaker: BreakerConfig) -> Self {
-        let is_cluster = self.pool.first().is_cluster();
-        self.settings.breakers = Arc::new(Breakers::new(STORE, breaker, is_cluster));
-        self.breaker = breaker;
-        self
+        }
     }
 
     /// A limit under a name of its own, by an algorithm or a tuple of them: the same as
@@ -221,65 +213,6 @@ impl Redis {
         }
         self.pool = self.pool.with_size(count)?;
         Ok(self)
-    }
-
-    /// Sets how many failures in a row open the breaker, by default 3. Calls that are in flight
-    /// together and time out together are one failure.
-    ///
-    /// Limiters that were made before keep their breakers.
-    ///
-    /// # Errors
-    /// If `failures` is 0.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tower_throttle::store::redis::Redis;
-    ///
-    /// let redis = Redis::open("redis://127.0.0.1:6379")?
-    ///     .failure_threshold(5)?
-    ///     .probe_interval(Duration::from_millis(10), Duration::from_secs(1))?;
-    /// assert!(redis.failure_threshold(0).is_err());
-    /// # Ok::<(), tower_throttle::ConfigError>(())
-    /// ```
-    pub fn failure_threshold(self, failures: u32) -> Result<Self, ConfigError> {
-        if failures == 0 {
-            return Err(ConfigError::out_of_range(
-                "failure_threshold",
-                failures,
-                "a number from 1",
-            ));
-        }
-        let breaker = BreakerConfig {
-            failure_threshold: failures,
-            ..self.breaker
-        };
-        Ok(self.with_breaker(breaker))
-    }
-
-    /// Sets when an open breaker lets a probe through: first after `min`, by default 25 ms, then
-    /// after twice as long each time, up to `max`, by default 250 ms. Up to a quarter is added at
-    /// random, so that the machines of a fleet do not probe at the same moments.
-    ///
-    /// Limiters that were made before keep their breakers.
-    ///
-    /// # Errors
-    /// If `min` is zero, `max` is shorter than `min`, or `max` is longer than a day.
-    pub fn probe_interval(self, min: Duration, max: Duration) -> Result<Self, ConfigError> {
-        const DAY: Duration = Duration::from_secs(86_400);
-
-        if min.is_zero() || max < min || max > DAY {
-            return Err(ConfigError::out_of_range(
-                "probe_interval",
-                format!("{min:?} to {max:?}"),
-                "a minimum above zero and a maximum from that to a day",
-            ));
-        }
-        let breaker = BreakerConfig {
-            min_probe_interval: min,
-            max_probe_interval: max,
-            ..self.breaker
-        };
-        Ok(self.with_breaker(breaker))
     }
 
     /// Asks Redis about every request, even if it is known to be denied.

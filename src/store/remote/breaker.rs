@@ -4,27 +4,11 @@ use std::time::Duration;
 
 use crate::clock::{Tick, nanos};
 
-/// When the breaker opens, and how often it probes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BreakerConfig {
-    /// How many failures in a row open it.
-    pub(crate) failure_threshold: u32,
-    /// The time from opening to the first probe, without jitter. Each further interval is twice as
-    /// long as the one before.
-    pub(crate) min_probe_interval: Duration,
-    /// The longest interval, without jitter.
-    pub(crate) max_probe_interval: Duration,
-}
-
-impl Default for BreakerConfig {
-    fn default() -> Self {
-        Self {
-            failure_threshold: 3,
-            min_probe_interval: Duration::from_millis(25),
-            max_probe_interval: Duration::from_millis(250),
-        }
-    }
-}
+/// How many failures in a row open a breaker.
+const FAILURES: u32 = 3;
+/// The time from opening to the first probe, and the longest one between two, without jitter. Each is twice as long as
+/// the one before.
+const PROBE_INTERVALS: [Duration; 2] = [Duration::from_millis(25), Duration::from_millis(250)];
 
 /// Counts failures in a row. While open, it allows one call per interval: a probe.
 ///
@@ -43,7 +27,6 @@ impl Default for BreakerConfig {
 /// call timeout, however many calls it delays.
 #[derive(Debug)]
 pub(crate) struct Breaker {
-    config: BreakerConfig,
     /// The failures that counted since the last success.
     failures: u32,
     /// When the last failure was counted.
@@ -84,13 +67,12 @@ impl BreakerCounts {
 }
 
 impl Breaker {
-    pub(crate) const fn new(config: BreakerConfig, seed: u64) -> Self {
+    pub(crate) const fn new(seed: u64) -> Self {
         Self {
-            config,
             failures: 0,
             failed_at: None,
             probe_at: None,
-            probe_interval: config.min_probe_interval,
+            probe_interval: PROBE_INTERVALS[0],
             random: seed,
             opened: 0,
             probes: 0,
@@ -124,7 +106,7 @@ impl Breaker {
     pub(crate) fn record_success(&mut self) -> bool {
         self.failures = 0;
         self.failed_at = None;
-        self.probe_interval = self.config.min_probe_interval;
+        self.probe_interval = PROBE_INTERVALS[0];
         self.probe_at.take().is_some()
     }
 
@@ -135,7 +117,7 @@ impl Breaker {
         }
         self.failed_at = Some(now);
         self.failures = self.failures.saturating_add(1);
-        if self.failures < self.config.failure_threshold || self.probe_at.is_some() {
+        if self.failures < FAILURES || self.probe_at.is_some() {
             return false;
         }
         self.opened += 1;
@@ -152,7 +134,7 @@ impl Breaker {
         let jitter = (self.random >> 16) % (nanos(self.probe_interval) / 4 + 1);
         let interval = self.probe_interval + Duration::from_nanos(jitter);
         self.probe_at = Some(now.plus(interval));
-        self.probe_interval = (2 * self.probe_interval).min(self.config.max_probe_interval);
+        self.probe_interval = (2 * self.probe_interval).min(PROBE_INTERVALS[1]);
     }
 }
 
@@ -165,7 +147,7 @@ mod tests {
     }
 
     fn breaker() -> Breaker {
-        Breaker::new(BreakerConfig::default(), 7)
+        Breaker::new(7)
     }
 
     /// Shows promise 94.
@@ -204,7 +186,7 @@ mod tests {
     fn probes_come_early_then_less_often_and_with_jitter() {
         let mut all_gaps = Vec::new();
         for seed in 0..20 {
-            let mut breaker = Breaker::new(BreakerConfig::default(), 1 << seed);
+            let mut breaker = Breaker::new(1 << seed);
             for ms in 0..3 {
                 breaker.record_failure(at(ms), at(ms));
             }
@@ -227,22 +209,6 @@ mod tests {
         for place in 0..7 {
             let is_same = |gaps: &Vec<u64>| gaps[place] == all_gaps[0][place];
             assert!(!all_gaps.iter().all(is_same), "no jitter: {all_gaps:?}");
-        }
-    }
-
-    #[test]
-    fn the_shortest_interval_has_no_jitter() {
-        let shortest = Duration::from_nanos(1);
-        let config = BreakerConfig {
-            failure_threshold: 1,
-            min_probe_interval: shortest,
-            max_probe_interval: shortest,
-        };
-        let mut breaker = Breaker::new(config, 7);
-        breaker.record_failure(at(0), at(0));
-        for now in 1..100 {
-            assert!(breaker.try_start_call(Tick::from_nanos(now)));
-            assert!(!breaker.try_start_call(Tick::from_nanos(now)));
         }
     }
 }

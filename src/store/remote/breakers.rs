@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 
 use super::{
-    breaker::{Breaker, BreakerConfig, BreakerCounts},
+    breaker::{Breaker, BreakerCounts},
     slots::slot_of,
 };
 use crate::clock::{Clock, MonotonicClock, Tick};
@@ -41,12 +41,12 @@ struct State {
 }
 
 impl Range {
-    fn new(label: String, config: BreakerConfig) -> Self {
+    fn new(label: String) -> Self {
         let seed = RandomState::new().hash_one(&label);
         Self {
             label,
             state: Mutex::new(State {
-                breaker: Breaker::new(config, seed),
+                breaker: Breaker::new(seed),
                 last_error: None,
             }),
             log: SwitchLog::default(),
@@ -56,13 +56,13 @@ impl Range {
 
 impl Breakers {
     /// One breaker, or one more for each range of slots.
-    pub(crate) fn new(store: &'static str, config: BreakerConfig, of_slots: bool) -> Self {
+    pub(crate) fn new(store: &'static str, of_slots: bool) -> Self {
         let ranges = if of_slots { 0..RANGES } else { 0..0 };
         let ranges = ranges.map(|range| format!("slots {}", range * RANGE));
         let labels = ["single".to_owned()].into_iter().chain(ranges);
         Self {
             store,
-            ranges: labels.map(|label| Range::new(label, config)).collect(),
+            ranges: labels.map(Range::new).collect(),
             refusals: RefusalLog::new(),
         }
     }
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn each_range_of_slots_has_its_own_breaker() {
-        let breakers = Breakers::new("Redis", BreakerConfig::default(), true);
+        let breakers = Breakers::new("Redis", true);
         let [stopped, other] = ["{b}", "{a}"];
         assert_eq!(breakers.range_of(stopped).label, "slots 3072");
         assert_ne!(breakers.range_of(other).label, "slots 3072");

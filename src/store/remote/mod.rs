@@ -17,17 +17,16 @@ mod task;
 
 #[cfg(any(feature = "redis", feature = "postgres", feature = "cassandra"))]
 pub(crate) use self::connector::{Connect, Connector, Pick};
+pub use self::{
+    breaker::BreakerCounts,
+    key::{KeyName, RemoteKey},
+    limiter::StoreLimiter,
+};
 pub(crate) use self::{
-    breaker::BreakerConfig,
     breakers::Breakers,
     deny_cache::{Asked, DenyCache},
     key::{check_name, key_name},
     layout::{layout, layout_of, padding},
     slots::SlotOwners,
     task::{catch_panic, is_own_thread, join_all, own_runtime, rare, runtime},
-};
-pub use self::{
-    breaker::BreakerCounts,
-    key::{KeyName, RemoteKey},
-    limiter::StoreLimiter,
 };

@@ -18,11 +18,7 @@ fn limiter(url: &str, limit: u64) -> (Redis, Cas<Redis, FixedWindow>) {
 }
 
 fn limiter_with(deadline: Duration, url: &str, limit: u64) -> (Redis, Cas<Redis, FixedWindow>) {
-    let redis = Redis::open(url)
-        .expect("a url")
-        .deadline(deadline)
-        .probe_interval(Duration::from_millis(1), Duration::from_millis(1))
-        .expect("intervals");
+    let redis = Redis::open(url).expect("a url").deadline(deadline);
     let limiter = redis.limiter(
         "reports",
         FixedWindow::new(Quota::per_day(limit)).anchored(),
