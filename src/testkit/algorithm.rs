@@ -276,12 +276,8 @@ impl<'a, A: Algorithm> Case<'a, A> {
         })
     }
 
-    /// A request that is refunded at once has taken nothing. A line gives back a turn, and not what it has made of
-    /// those before it.
+    /// A request that is refunded at once has taken nothing.
     fn refunds_otherwise(&self, random: &mut Random) -> Fault {
-        if self.is_line {
-            return None;
-        }
         let costs: Vec<_> = (0..=random.below(3))
             .map(|_| 1 + random.below(self.limit.min(3)))
             .collect();

@@ -63,7 +63,7 @@ enum State {
     /// The tokens times the period (negative if there is a debt), and when that was.
     Tokens(i128, u64),
     Lockout(Failures),
-    /// Stored permits, and when the queue is free.
+    /// Stored permits, below zero if more was taken than was there, and when the queue is free.
     StoredPermits(BigRational, BigRational),
 }
 
@@ -335,15 +335,15 @@ impl Model {
         }
         let idle = whole(now) - free.ceil();
         let full = self.full();
-        let stored = stored + idle * &full / whole(over);
+        let stored = stored.max(&whole(0)) + idle * &full / whole(over);
         (stored.min(full), whole(now))
     }
 
-    fn take_stored(&mut self, now: u64, cost: u64) {
+    /// The time of a cost that takes the store from `before` to `after`.
+    fn price(&self, cost: u64, before: &BigRational, after: &BigRational) -> BigRational {
         let Kind::WarmUp { factor, .. } = self.kind else {
             unreachable!("only called for a warm-up");
         };
-        let (stored, free) = self.rested(now);
         let (full, threshold) = self.store();
         let stable = ratio(self.rate.period, self.rate.limit);
         let slope = (whole(factor) - whole(1)) * &stable / (&full - &threshold);
@@ -351,8 +351,13 @@ impl Model {
             let above = (stored - &threshold).max(whole(0));
             (&slope * &above * &above / whole(2)).floor()
         };
-        let left = (&stored - whole(cost)).max(whole(0));
-        let price = whole(cost) * &stable + extra(&stored) - extra(&left);
+        whole(cost) * &stable + extra(before) - extra(after)
+    }
+
+    fn take_stored(&mut self, now: u64, cost: u64) {
+        let (stored, free) = self.rested(now);
+        let left = &stored - whole(cost);
+        let price = self.price(cost, &stored, &left);
         self.state = State::StoredPermits(left, free + price);
     }
 
@@ -398,9 +403,14 @@ impl Model {
             (State::Anchored(_), _) => {}
             (State::StoredPermits(..), _) => {
                 let (stored, free) = rested.expect("a warm-up");
-                let price = (whole(cost) * stable - whole(since)).max(whole(0));
-                let earlier = (&free - price).max(whole(now));
-                self.state = State::StoredPermits(stored, earlier);
+                self.state = State::StoredPermits(stored.clone(), free.clone());
+                // Nothing is left after the time of a warm service.
+                if whole(since) < whole(cost) * stable {
+                    let back = (&stored + whole(cost)).min(self.full());
+                    let before = &free - self.price(cost, &back, &stored);
+                    let earlier = (before + whole(since)).max(whole(now).min(free));
+                    self.state = State::StoredPermits(back, earlier);
+                }
             }
             (State::Lockout(_), _) => unreachable!("handled above"),
         }

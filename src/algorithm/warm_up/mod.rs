@@ -68,8 +68,9 @@ pub struct WarmUp {
 /// The state of a key under [`WarmUp`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WarmUpState {
-    /// Units in store when the line was last free.
-    pub(crate) stored: u64,
+    /// Units that are taken from a full store. More than all of it is kept too, so that a refund gives back as
+    /// much as was taken, until idle time is stored.
+    pub(crate) used: u64,
     /// When the line is free again.
     pub(crate) next_free: ExactNanos,
 }
@@ -145,7 +146,7 @@ impl WarmUp {
         // A fraction of a nanosecond that has begun is not stored.
         let idle = now.as_nanos() - state.next_free.ceil();
         WarmUpState {
-            stored: self.permits.refilled(state.stored, idle),
+            used: self.permits.refilled(state.used, idle),
             next_free: present,
         }
     }
@@ -153,15 +154,20 @@ impl WarmUp {
     /// Takes `cost` from a refilled state.
     #[inline(never)]
     fn consume(&self, state: WarmUpState, cost: u64) -> WarmUpState {
-        let stored = self.permits.spent(state.stored, cost);
-        let penalty = self.permits.cold_penalty(state.stored) - self.permits.cold_penalty(stored);
-        let base = self
-            .interval
-            .add(state.next_free, self.interval.time_for(cost));
+        let used = self.permits.spent(state.used, cost);
         WarmUpState {
-            stored,
-            next_free: self.interval.add(base, ExactNanos::from_nanos(penalty)),
+            used,
+            next_free: self
+                .interval
+                .add(state.next_free, self.price(cost, state.used, used)),
         }
+    }
+
+    /// The time of a cost that takes the store from `before` to `after`.
+    fn price(&self, cost: u64, before: u64, after: u64) -> ExactNanos {
+        let penalty = self.permits.cold_penalty(before) - self.permits.cold_penalty(after);
+        let time = self.interval.time_for(cost);
+        self.interval.add(time, ExactNanos::from_nanos(penalty))
     }
 
     /// Takes `cost` if the line is free.
@@ -221,7 +227,7 @@ impl Algorithm for WarmUp {
     #[inline]
     fn fresh(&self, _now: Tick) -> WarmUpState {
         WarmUpState {
-            stored: self.permits.capacity,
+            used: 0,
             next_free: ExactNanos::ZERO,
         }
     }
@@ -260,14 +266,23 @@ impl Algorithm for WarmUp {
         self.schedule(&mut next, at, cost).until_admitted()
     }
 
-    /// Frees the line of `cost` warm intervals; of a turn that is not used only if it is the last. The permits are not put back: they cost more
-    /// because the service was cold, and a refund makes it neither warmer nor colder.
+    /// Puts the permits back, and frees the line of what is left of the time that they cost; of a turn that is not
+    /// used only if it is the last. Nothing is left after the time of a warm service: until then the line was not
+    /// free since the cost was taken, so that the store says what it cost.
     fn refund(&self, state: &mut WarmUpState, now: Tick, cost: Cost, why: GiveBack) {
         *state = self.refilled(*state, now);
-        let (free, unused) = (state.next_free, ExactNanos::from_tick(now));
-        let before = self.interval.sub(free, self.interval.time_for(cost.units));
+        let since = ExactNanos::from_nanos(nanos(now.since(cost.at)));
+        if since >= self.interval.time_for(cost.units) {
+            return;
+        }
+        let used = self.permits.put_back(state.used, cost.units);
+        let price = self.price(cost.units, used, state.used);
+        let before = self.interval.sub(state.next_free, price);
         if cost.is_due(now, why, |turn| before <= ExactNanos::from_tick(turn)) {
-            state.next_free = self.interval.apply_refund(free, unused, cost, now);
+            let earlier = self.interval.add(before, since);
+            let unused = ExactNanos::from_tick(now).min(state.next_free);
+            let next_free = earlier.max(unused);
+            *state = WarmUpState { used, next_free };
         }
     }
 
@@ -280,18 +295,18 @@ impl Algorithm for WarmUp {
 
     /// Stored permits mean something only under the settings that stored them: with others the service
     /// is cold. Queued requests keep their turns.
-    fn rescale(&self, state: &mut WarmUpState, from: &Self, now: Tick) {
+    fn rescale(&self, state: &mut WarmUpState, from: &Self, _now: Tick) {
         if (self.quota, self.permits) != (from.quota, from.permits) {
             state.next_free = self
                 .interval
                 .convert_moment(state.next_free, &from.interval);
-            state.stored = self.fresh(now).stored;
+            state.used = 0;
         }
     }
 
     fn forgettable_at(&self, state: &WarmUpState) -> Tick {
         // A fresh key is cold. So is this one when its store is full.
-        let cooling = self.permits.nanos_until_full(state.stored);
+        let cooling = self.permits.nanos_until_full(state.used);
         Tick::from_nanos(state.next_free.ceil().saturating_add(cooling))
     }
 
@@ -315,8 +330,7 @@ impl Algorithm for WarmUp {
     }
 
     fn state_fields(&self, state: &mut WarmUpState, fields: &mut Fields<'_>) {
-        fields.u64(&mut state.stored);
-        fields.require(state.stored <= self.permits.capacity);
+        fields.u64(&mut state.used);
         self.interval.state_fields(&mut state.next_free, fields);
     }
 }

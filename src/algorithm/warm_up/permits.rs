@@ -52,29 +52,37 @@ impl StoredPermits {
         most.checked_mul(2 * time).map(|_| permits)
     }
 
-    /// The store after `idle` nanoseconds.
+    /// What is used of the store after `idle` nanoseconds.
     #[inline]
-    pub(super) fn refilled(&self, stored: u64, idle: u64) -> u64 {
-        idle.saturating_mul(self.refill_rate)
-            .saturating_add(stored)
-            .min(self.capacity)
+    pub(super) fn refilled(&self, used: u64, idle: u64) -> u64 {
+        let back = idle.saturating_mul(self.refill_rate);
+        used.min(self.capacity).saturating_sub(back)
     }
 
-    /// The store without the permits of `cost`.
+    /// What is used after the permits of `cost` are taken.
     #[inline]
-    pub(super) const fn spent(&self, stored: u64, cost: u64) -> u64 {
-        stored.saturating_sub(cost.saturating_mul(self.units_per_permit))
+    pub(super) const fn spent(&self, used: u64, cost: u64) -> u64 {
+        used.saturating_add(cost.saturating_mul(self.units_per_permit))
     }
 
-    /// The area of the triangle over `stored`, in whole nanoseconds:
+    /// What is used after they are put back. If they were more than can be counted, none are.
+    pub(super) const fn put_back(&self, used: u64, cost: u64) -> u64 {
+        match used {
+            u64::MAX => u64::MAX,
+            _ => used.saturating_sub(cost.saturating_mul(self.units_per_permit)),
+        }
+    }
+
+    /// The area of the triangle over what is stored, in whole nanoseconds:
     /// `floor((f - 1) * w * above^2 / ((f + 1) * most^2))`, divided by `most` twice.
     #[inline]
-    pub(super) fn cold_penalty(&self, stored: u64) -> u64 {
-        let above = u128::from(stored.saturating_sub(self.threshold));
+    pub(super) fn cold_penalty(&self, used: u64) -> u64 {
+        let most = self.capacity - self.threshold;
+        let above = u128::from(most.saturating_sub(used));
         if above == 0 || self.cold_factor == 1 {
             return 0;
         }
-        let most = u128::from(self.capacity - self.threshold);
+        let most = u128::from(most);
         let (factor, warm_up) = (u128::from(self.cold_factor), u128::from(self.warm_up));
         let time = (factor - 1) * warm_up * above;
         let once = time / most * above + time % most * above / most;
@@ -82,7 +90,7 @@ impl StoredPermits {
     }
 
     /// How many nanoseconds until the store is full.
-    pub(super) const fn nanos_until_full(&self, stored: u64) -> u64 {
-        (self.capacity - stored).div_ceil(self.refill_rate)
+    pub(super) fn nanos_until_full(&self, used: u64) -> u64 {
+        used.min(self.capacity).div_ceil(self.refill_rate)
     }
 }
