@@ -20,7 +20,6 @@ mod signals;
 mod state;
 mod ticket;
 mod top_keys;
-mod usage;
 
 pub use self::{
     all_of::{AllOf, AndKeys, KeyPair},
@@ -33,7 +32,6 @@ pub use self::{
     rate::Rate,
     service::Limit,
     top_keys::{Hashed, TopKey, TopKeys},
-    usage::Usage,
 };
 /// What layers are made of, for who names the type of a layer in full. There is nothing to implement or to call.
 pub mod parts {

@@ -9,5 +9,4 @@ mod servers;
 mod spoofing;
 mod support;
 mod tls;
-mod usage;
 mod web;
