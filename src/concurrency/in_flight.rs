@@ -29,7 +29,7 @@ use crate::layer::{
     SettlePart, Settling, State, Told, rename,
 };
 use crate::queue::Order;
-use crate::respond::{Event, Policies, Settle};
+use crate::respond::{Event, Policies};
 
 /// A limit on concurrency as a layer has it. `H` says how long a request is in flight, and `P` where the permits
 /// are.
@@ -62,8 +62,6 @@ struct Ticket {
     permit: Option<Permit>,
     /// If the limit is adaptive. `None` once the outcome is recorded.
     started: Option<Started>,
-    /// Whether the body holds the permit.
-    goes_on: bool,
 }
 
 /// When a request got its permit, and how many were in flight then.
@@ -149,7 +147,6 @@ impl<H, P> InFlight<H, P> {
         Ticket {
             permit: Some(permit),
             started,
-            goes_on: true,
         }
     }
 
@@ -304,15 +301,8 @@ impl<K: Hash, H, P: PermitSource<K>> Gate<K> for InFlight<H, P> {
         entry.0 = Stage::Nothing;
     }
 
-    fn settle(&self, _: &K, entry: &mut InFlightEntry, settle: SettlePart<'_>) -> Option<Settling> {
-        let Stage::Has(ticket) = &mut entry.0 else {
-            return None;
-        };
-        match (settle(None), &mut ticket.permit) {
-            (Settle::Charge(units @ 1..), Some(permit)) => permit.change(units),
-            (Settle::Keep, _) | (_, None) => {}
-            _ => ticket.goes_on = false,
-        }
+    /// What a request holds is its place until the end, whatever its response says.
+    fn settle(&self, _: &K, _: &mut InFlightEntry, _: SettlePart<'_>) -> Option<Settling> {
         None
     }
 
@@ -485,7 +475,7 @@ impl<H> InFlight<H> {
                 return None;
             };
             ticket.record(|| result.as_ref().map_or(Outcome::Dropped, H::outcome));
-            ticket.permit.take().filter(|_| ticket.goes_on)
+            ticket.permit.take()
         });
         let held: HeldPermits = permits.collect();
         result.map(|response| H::hold(response, held))

@@ -42,12 +42,6 @@ impl Permit {
         self.request
     }
 
-    /// Holds so many units from now on, in place of its own.
-    pub(super) fn change(&mut self, units: u64) {
-        self.permits.table.change(self.request, units);
-        self.request.units = units;
-    }
-
     /// How much of the limit of the key is taken.
     pub(super) fn usage(&self) -> KeyUsage {
         self.permits.table.usage(self.request)
@@ -57,7 +51,7 @@ impl Permit {
 impl Drop for Permit {
     #[inline]
     fn drop(&mut self) {
-        self.permits.table.change(self.request, 0);
+        self.permits.table.release(self.request);
     }
 }
 

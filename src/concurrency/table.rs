@@ -199,15 +199,14 @@ impl PermitTable {
         matches!(end, Some(End::Granted { .. }))
     }
 
-    /// A request that had a permit holds so many `units` from now on: none if it has ended.
+    /// A request that had a permit has ended.
     #[inline]
-    pub(super) fn change(&self, request: PermitRequest, units: u64) {
+    pub(super) fn release(&self, request: PermitRequest) {
         let mut shard = self.lock_shard(request.id);
         let Some(entry) = shard.entries.get_mut(&request.id) else {
             return;
         };
-        let others = entry.in_flight.saturating_sub(request.units);
-        entry.in_flight = others.saturating_add(units);
+        entry.in_flight = entry.in_flight.saturating_sub(request.units);
         let mut wakers = Vec::new();
         self.grant(entry, &mut wakers);
         wakers.extend(entry.keeper());

@@ -69,9 +69,7 @@ impl<K, G, D, H, F, W> LimitLayer<K, G, Responder<D, H, F, W>> {
     /// | a closure of `Result<&Res, &Err>` | by the response or the error, for clients, whose failures may be either |
     /// | [`AtEnd`] | by what is said while the request is served, up to the last frame of the body |
     ///
-    /// The cost of a [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer) is the permits that the body
-    /// of the response holds until it ends: `Refund` releases them with the response, and
-    /// `Charge(n)` makes them `n`.
+    /// It concerns limits on a rate. A [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer) counts a request until it ends.
     ///
     /// ```
     /// use axum::{Router, response::Response, routing::post};
