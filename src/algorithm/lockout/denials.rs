@@ -201,7 +201,9 @@ impl<A: Algorithm> Algorithm for DenialLockout<A> {
         let phase = self.lockout.phase(&state.denials, now);
         let clears = self.lockout.clears && why == GiveBack::Forgive && cost.units > 0;
         if clears && !phase.is_full {
-            state.denials.free(cost.at, phase.expired, u64::MAX);
+            let taken_at = cost.at.as_nanos();
+            let attempts = &mut state.denials.attempts;
+            attempts.take_back(phase.expired, taken_at, u64::MAX);
         }
     }
 
@@ -245,7 +247,7 @@ impl<A: Algorithm> Algorithm for DenialLockout<A> {
 
     fn report(&self, state: &Self::State, now: Tick) -> Report {
         let mut report = self.limit.report(&state.limit, now);
-        report.heap_bytes += state.denials.heap_bytes();
+        report.heap_bytes += state.denials.attempts.heap_bytes();
         if self.blocked_until(state, now).is_some() {
             (report.available, report.is_blocked) = (0, true);
         }

@@ -15,6 +15,7 @@ pub use self::{
 use std::time::Duration;
 
 use super::fields::Fields;
+use super::moments::Moments;
 use super::{Algorithm, Capabilities, Cost, GiveBack, Report};
 use crate::clock::Tick;
 use crate::decision::Decision;
@@ -32,7 +33,7 @@ impl Algorithm for Lockout {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             is_about_one_key: true,
-            max_heap_bytes: LockoutState::max_heap_bytes(self.quota.limit()),
+            max_heap_bytes: Moments::max_heap_bytes(self.quota.limit()),
             ..Capabilities::ONE_LIMIT
         }
     }
@@ -51,7 +52,7 @@ impl Algorithm for Lockout {
             return self.decision(state, &phase, now, cost);
         }
         state.enter(&phase);
-        state.push(now, cost);
+        state.attempts.add(now.as_nanos(), cost);
         phase = self.phase(state, now);
         self.decision(state, &phase, now, 0)
     }
@@ -65,7 +66,7 @@ impl Algorithm for Lockout {
         let gone = self.phase(state, now).expired;
         let clears = self.clears && why == GiveBack::Forgive && cost.units > 0;
         let units = if clears { u64::MAX } else { cost.units };
-        state.free(cost.at, gone, units);
+        state.attempts.take_back(gone, cost.at.as_nanos(), units);
     }
 
     fn charge(&self, state: &mut LockoutState, now: Tick, cost: u64) -> Duration {
@@ -77,7 +78,7 @@ impl Algorithm for Lockout {
                 state.attempts.join(0, cost);
             } else {
                 state.enter(&phase);
-                state.push(now, cost);
+                state.attempts.add(now.as_nanos(), cost);
             }
             phase = self.phase(state, now);
         }
@@ -105,7 +106,7 @@ impl Algorithm for Lockout {
         Report {
             available: self.remaining(&phase),
             is_blocked: phase.blocked_until.is_some(),
-            heap_bytes: state.heap_bytes(),
+            heap_bytes: state.attempts.heap_bytes(),
         }
     }
 

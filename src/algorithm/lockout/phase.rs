@@ -18,10 +18,6 @@ use crate::decision::{Decision, Verdict};
 /// The most blocks that are counted: the length of any block has reached its maximum by then.
 const MAX_LEVEL: u32 = 63;
 
-/// The most late attempts of which a refund is found. They are as many as there are threads that
-/// decide on a key at once, unless the clock steps back.
-const MOST_LATE: usize = 64;
-
 /// The state of a key under [`Lockout`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockoutState {
@@ -32,9 +28,6 @@ pub struct LockoutState {
     level: u32,
     /// When the last of these blocks ended, or when a ban ends; 0 if there was none.
     until: u64,
-    /// The newest of the attempts whose `now` was older than the newest one, because another thread was faster:
-    /// their `now`, which the receipt has, and the moment at which they count.
-    late: Vec<(u64, u64)>,
 }
 
 /// A state at one moment. What has ended by then is left out.
@@ -58,33 +51,7 @@ impl LockoutState {
     /// Writes down what time has changed.
     pub(super) fn enter(&mut self, phase: &Phase) {
         (self.level, self.until) = (phase.level, phase.until);
-        if phase.expired > 0 {
-            self.attempts.drop_oldest(phase.expired);
-            let oldest = self.attempts.completes(0, 1).unwrap_or(u64::MAX);
-            self.late.retain(|(_, at)| *at >= oldest);
-        }
-    }
-
-    /// Counts attempts at `now`.
-    pub(super) fn push(&mut self, now: Tick, cost: u64) {
-        let (now, seen) = (now.as_nanos(), self.attempts.seen);
-        if now < seen {
-            if self.late.len() >= MOST_LATE {
-                self.late.remove(0);
-            }
-            self.late.push((now, seen));
-        }
-        self.attempts.add(now, cost);
-    }
-
-    /// Frees `cost` of the attempts up to `taken_at`, newest first. The first `gone` moments stay.
-    pub(super) fn free(&mut self, taken_at: Tick, gone: usize, cost: u64) {
-        let mut latest = taken_at.as_nanos();
-        let late = self.late.iter().position(|(now, _)| *now == latest);
-        if let Some(late) = late.filter(|_| cost > 0) {
-            latest = self.late.remove(late).1;
-        }
-        self.attempts.take_back(gone, latest, cost);
+        self.attempts.drop_oldest(phase.expired);
     }
 
     /// Denies everything until `end` at least, whatever is refunded.
@@ -104,16 +71,6 @@ impl LockoutState {
     fn block_until(&mut self, level: u32, end: u64) {
         (self.level, self.until) = (level, end);
         self.attempts.clear();
-        self.late = Vec::new();
-    }
-
-    pub(super) fn heap_bytes(&self) -> usize {
-        self.attempts.heap_bytes() + self.late.capacity() * size_of::<(u64, u64)>()
-    }
-
-    pub(super) fn max_heap_bytes(limit: u64) -> usize {
-        let late = MOST_LATE * size_of::<(u64, u64)>();
-        Moments::max_heap_bytes(limit).saturating_add(late)
     }
 
     pub(super) fn list(&mut self, fields: &mut Fields<'_>) {
@@ -123,20 +80,6 @@ impl LockoutState {
         self.level = u32::try_from(level).unwrap_or(MAX_LEVEL);
         fields.moment(&mut self.until);
         self.attempts.list(fields);
-        let mut late = self.late.len();
-        fields.len(&mut late);
-        fields.require(late <= MOST_LATE);
-        self.late.resize(late, (0, 0));
-        let moved = fields.moved();
-        self.late.retain_mut(|(now, at)| {
-            fields.count(now);
-            fields.count(at);
-            fields.require(now < at);
-            (*now, *at) = (moved.moment(*now), moved.moment(*at));
-            fields.require(*at <= self.attempts.seen);
-            // Both are equal before the zero of this clock and after its end: then a refund needs no entry.
-            now < at
-        });
     }
 }
 

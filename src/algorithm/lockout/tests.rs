@@ -181,41 +181,11 @@ fn the_memory_of_a_lockout_of_denials_is_that_of_both_logs() {
 fn a_lower_limit_keeps_no_empty_attempts() {
     let mut state = LockoutState::default();
     for ns in 1..=5 {
-        state.push(Tick::from_nanos(ns), 2);
+        state.attempts.add(ns, 2);
     }
     state.attempts.keep_newest(3);
     assert_eq!((state.attempts.cost_from(0), state.attempts.len()), (3, 2));
     assert_eq!(state.attempts.completes(0, 1), Some(4));
-}
-
-/// The attempts of 65 threads that were slower than another one, of which one is no longer known.
-#[test]
-fn late_attempts_take_bounded_memory() {
-    let mut state = LockoutState::default();
-    state.push(Tick::from_nanos(100), 1);
-    let before = state.heap_bytes();
-    for ns in 1..=65 {
-        state.push(Tick::from_nanos(ns), 1);
-    }
-    // Two moments each.
-    assert_eq!(state.heap_bytes(), before + 64 * 16);
-    assert!(state.heap_bytes() <= LockoutState::max_heap_bytes(1));
-}
-
-#[test]
-fn a_state_with_late_attempts_is_read_as_it_was_written_and_refused_if_altered() {
-    let mut state = lockout().fresh(Tick::ZERO);
-    for ns in [2, 1] {
-        let _ = lockout().decide(&mut state, Tick::from_nanos(ns), 1);
-    }
-    let mut bytes = state_to_bytes(&lockout(), &state).expect("a portable form");
-    assert_eq!(state_from_bytes(&lockout(), &bytes), Some(state));
-    let last = bytes.len() - 2;
-    assert_eq!(bytes[last..], [1, 2], "it was taken at 1 and counts at 2");
-    for altered in [[2, 2], [3, 2], [1, 3]] {
-        bytes[last..].copy_from_slice(&altered);
-        assert_eq!(state_from_bytes(&lockout(), &bytes), None, "{altered:?}");
-    }
 }
 
 #[test]
