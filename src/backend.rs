@@ -321,8 +321,6 @@ pub enum Op {
     },
     /// Return the decision that `Take` would return, and take nothing.
     Peek(u64),
-    /// The same for one of several limits alone, by its number in [`Decision::policy`].
-    PeekOf(u64, usize),
     /// Give back what is still taken of a cost, given the [`Receipt`] of the decision that took it.
     /// What time has returned since then is not given back again.
     Refund(u64, Receipt),

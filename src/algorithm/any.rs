@@ -235,7 +235,6 @@ operations! {
     fn validate() -> Result<(), ConfigError>;
     look:
     fn peek(now: Tick, cost: u64) -> Decision;
-    fn peek_part(now: Tick, cost: u64, part: usize) -> Decision;
     fn peek_within(now: Tick, cost: u64, max_wait: Duration) -> Decision;
     fn expected_wait(at: Tick, ahead: u64, cost: u64) -> Option<Duration>;
     fn forgettable_at() -> Tick;

@@ -372,23 +372,6 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
         vec![self.quota()]
     }
 
-    /// The decision that [`peek`](Self::peek) would return if there were only the limit with this number in
-    /// [`quotas`](Self::quotas).
-    ///
-    /// ```
-    /// use tower_throttle::algorithm::{Algorithm, IntoAlgorithm};
-    /// use tower_throttle::{FixedWindow, Quota, TokenBucket, clock::Tick};
-    ///
-    /// let both = (TokenBucket::new(Quota::per_second(10)), FixedWindow::new(Quota::per_day(1_000)));
-    /// let both = both.into_algorithm();
-    /// let day = both.peek_part(&both.fresh(Tick::ZERO), Tick::ZERO, 1, 1);
-    /// assert_eq!(day.remaining(), 1_000);
-    /// ```
-    fn peek_part(&self, state: &Self::State, now: Tick, cost: u64, part: usize) -> Decision {
-        let _ = part;
-        self.peek(state, now, cost)
-    }
-
     /// The decision on a request that may [book](reserve) a turn which comes within `max_wait`, taking nothing.
     ///
     /// By default the turn is when the cost would be admitted, if the algorithm [books

@@ -32,7 +32,6 @@ pub(super) fn apply_op<A: Algorithm>(
             return with_receipt(algorithm, decision, now);
         }
         Op::Peek(cost) => return algorithm.peek(state, now, cost),
-        Op::PeekOf(cost, part) => return A::peek_part(algorithm, state, now, cost, part),
         Op::Refund(cost, receipt) => {
             algorithm.refund(
                 state,
@@ -74,7 +73,7 @@ pub(super) fn longest_wait(quotas: &[Quota], queue: u64, max_wait: Duration) -> 
 pub(super) fn apply_to(key: &impl OneKey, op: Op, remove: impl FnOnce()) -> Decision {
     // What is lost if there is no place for the state.
     let (taken, lost) = match op {
-        Op::Peek(_) | Op::PeekOf(..) => {
+        Op::Peek(_) => {
             return key.peek_by(|algorithm, state, now| apply_op(algorithm, state, now, op));
         }
         Op::Take(cost) | Op::Reserve { cost, .. } => (cost, None),
@@ -107,14 +106,13 @@ impl Plan {
     pub(crate) fn decide(self, op: Op) -> Option<Decision> {
         let decided = |verdict, units| Decision::new(verdict, units, units, None, 0);
         match (self, op) {
-            (Self::Blocked, Op::Take(_) | Op::Reserve { .. } | Op::Peek(_) | Op::PeekOf(..)) => {
+            (Self::Blocked, Op::Take(_) | Op::Reserve { .. } | Op::Peek(_)) => {
                 Some(decided(Verdict::Deny, 0))
             }
             // Nothing is taken, so nothing is given back.
-            (
-                Self::Unlimited,
-                Op::Take(_) | Op::Reserve { .. } | Op::Peek(_) | Op::PeekOf(..) | Op::Charge(_),
-            ) => Some(decided(Verdict::Admit, u64::MAX).with_receipt(Receipt::at(0))),
+            (Self::Unlimited, Op::Take(_) | Op::Reserve { .. } | Op::Peek(_) | Op::Charge(_)) => {
+                Some(decided(Verdict::Admit, u64::MAX).with_receipt(Receipt::at(0)))
+            }
             _ => None,
         }
     }

@@ -159,20 +159,6 @@ impl<P: Each> Algorithm for All<P> {
         self.parts.all().flat_map(Part::quotas).collect()
     }
 
-    fn peek_part(&self, state: &P::State, now: Tick, cost: u64, part: usize) -> Decision {
-        let mut before = 0;
-        for (own, state) in self.parts.each(state) {
-            let limits = own.capabilities().limits;
-            if part < before + limits {
-                let mut decision = own.peek_part(state, now, cost, part - before);
-                decision.policy += before;
-                return decision;
-            }
-            before += limits;
-        }
-        self.peek(state, now, cost)
-    }
-
     fn peek_within(&self, state: &P::State, now: Tick, cost: u64, max_wait: Duration) -> Decision {
         let each = self.parts.each(state);
         self.parts

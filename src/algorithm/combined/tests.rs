@@ -154,43 +154,6 @@ fn the_share_of_a_wrapped_limit_has_a_share_of_each_quota() {
     assert_eq!(quotas, [minute, Quota::per_hour(3)]);
 }
 
-/// Each is looked at as if it were alone, in whatever it is nested.
-#[test]
-fn a_part_alone_says_what_it_would_without_the_others() {
-    fn look<A: Algorithm>(set: &A, expected: &[Decision; 3]) {
-        let mut state = set.fresh(Tick::ZERO);
-        let _ = set.decide(&mut state, Tick::ZERO, 3);
-        let now = Tick::ZERO.plus(Duration::from_secs(1));
-        for (part, expected) in expected.iter().enumerate() {
-            let expected = Decision {
-                policy: part,
-                ..*expected
-            };
-            assert_eq!(A::peek_part(set, &state, now, 4, part), expected);
-        }
-    }
-    fn alone<A: Algorithm>(limit: &A) -> Decision {
-        let mut state = limit.fresh(Tick::ZERO);
-        let _ = limit.decide(&mut state, Tick::ZERO, 3);
-        limit.peek(&state, Tick::ZERO.plus(Duration::from_secs(1)), 4)
-    }
-    let one = TokenBucket::new(Quota::per_minute(5));
-    let two = FixedWindow::new(Quota::per_hour(6));
-    let three = SlidingLog::new(Quota::per_hour(8));
-    let expected = [alone(&one), alone(&two), alone(&three)];
-    look(&((one, two), three).into_algorithm(), &expected);
-    look(&(one, (two, three)).into_algorithm(), &expected);
-    look(&(one, two, three).into_algorithm(), &expected);
-    let any = [
-        AnyAlgorithm::new(one),
-        AnyAlgorithm::new(two),
-        AnyAlgorithm::new(three),
-    ];
-    look(&AnyAlgorithm::new(All::new(any)), &expected);
-    let lockout = Lockout::new(Quota::per_minute(2));
-    look(&lockout.after_denials_of((one, (two, three))), &expected);
-}
-
 #[test]
 fn a_limit_that_joins_a_list_begins_as_it_would_alone() {
     let limit = |tokens| TokenBucket::new(Quota::per_hour(10)).initial(tokens);

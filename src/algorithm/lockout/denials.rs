@@ -225,11 +225,6 @@ impl<A: Algorithm> Algorithm for DenialLockout<A> {
         self.limit.quotas()
     }
 
-    fn peek_part(&self, state: &Self::State, now: Tick, cost: u64, part: usize) -> Decision {
-        let looked = self.limit.peek_part(&state.limit, now, cost, part);
-        self.looked(state, now, cost, looked)
-    }
-
     fn peek_within(
         &self,
         state: &Self::State,

@@ -37,7 +37,7 @@ pub(super) type Decisions = (Tick, Vec<Decision>);
 
 /// Whether an operation may end a denial.
 pub(super) const fn is_update(op: Op) -> bool {
-    !matches!(op, Op::Peek(_) | Op::PeekOf(..)) && !is_request(op)
+    !matches!(op, Op::Peek(_)) && !is_request(op)
 }
 
 pub(super) const fn is_request(op: Op) -> bool {

@@ -179,7 +179,7 @@ impl<S: CasStore, A: Algorithm, M: Mode> FleetLimiter<S, A, M> {
             }
             Op::Charge(cost) => budget.charge(now, cost),
             Op::Reset => budget.reset(),
-            Op::Take(_) | Op::Reserve { .. } | Op::Peek(_) | Op::PeekOf(..) | Op::Ban(_) => {}
+            Op::Take(_) | Op::Reserve { .. } | Op::Peek(_) | Op::Ban(_) => {}
         };
         let name = || Node::<S, A>::name_of(key);
         let decision = node.keys.change(hash, name, now, change);
@@ -303,16 +303,6 @@ where
             Op::Take(cost) | Op::Reserve { cost, .. } => self.decide(key, cost),
             Op::Peek(cost) => {
                 AnyDecision::ready(Ok(node.keys.peek(node.keys.hash(key), now, cost)))
-            }
-            // Machines exchange the figures of the limit that binds.
-            Op::PeekOf(cost, part) => {
-                let binding = node.keys.peek(node.keys.hash(key), now, cost);
-                AnyDecision::ready(if binding.policy == part {
-                    Ok(binding)
-                } else {
-                    let text = "the figures of this limit are not known to this machine";
-                    Err(StoreError::new(format!("{}: {text}", S::NAME), true))
-                })
             }
             _ => AnyDecision::ready(self.change(key, now, op)),
         }

@@ -13,8 +13,6 @@ pub(super) enum Call {
     /// A cost, and the longest wait in nanoseconds.
     Reserve(u64, u64),
     Peek(u64),
-    /// One of several limits alone.
-    PeekOf(u64, usize),
     /// A cost, and when it was taken, in microseconds of the server.
     Refund(u64, u64),
     /// A cost, and its turn, if that has not come.
@@ -40,7 +38,6 @@ impl Call {
                 max_wait,
             } => Self::Reserve(cost, nanos(longest_wait(&quotas(), queue, max_wait))),
             Op::Peek(cost) => Self::Peek(cost),
-            Op::PeekOf(cost, part) => Self::PeekOf(cost, part),
             Op::Refund(cost, receipt) => Self::Refund(cost, micros(receipt)),
             Op::Forgive(cost, receipt) => Self::Forgive(cost, micros(receipt)),
             // The turn, which is a whole number of them.
@@ -56,7 +53,7 @@ impl Call {
     pub(super) const fn number(self) -> i64 {
         match self {
             Self::Reset => 5,
-            Self::Peek(_) | Self::PeekOf(..) => 2,
+            Self::Peek(_) => 2,
             _ if self.cost() == 0 => 2,
             Self::Take(_) | Self::Reserve(..) => 1,
             Self::Refund(..) | Self::Cancel(..) | Self::Forgive(..) => 3,
@@ -81,10 +78,7 @@ impl Call {
 
     /// Whether the operation asks if there is room for its cost.
     pub(super) const fn asks(self) -> bool {
-        matches!(
-            self,
-            Self::Take(_) | Self::Reserve(..) | Self::Peek(_) | Self::PeekOf(..)
-        )
+        matches!(self, Self::Take(_) | Self::Reserve(..) | Self::Peek(_))
     }
 
     pub(super) const fn cost(self) -> u64 {
@@ -92,7 +86,6 @@ impl Call {
             Self::Take(cost)
             | Self::Reserve(cost, _)
             | Self::Peek(cost)
-            | Self::PeekOf(cost, _)
             | Self::Refund(cost, _)
             | Self::Cancel(cost, _)
             | Self::Forgive(cost, _)

@@ -183,7 +183,7 @@ impl Part<'_> {
 
 /// The decision on a call at a moment, for which the limits have `parts`.
 fn decision((call, now): (Call, u64), parts: &[Part<'_>], is_taken: bool) -> Option<Decision> {
-    let mut decisions = parts.iter().enumerate().map(|(policy, part)| {
+    let decisions = parts.iter().enumerate().map(|(policy, part)| {
         let figures = Figures {
             call,
             now,
@@ -195,11 +195,7 @@ fn decision((call, now): (Call, u64), parts: &[Part<'_>], is_taken: bool) -> Opt
         decision.policy = policy;
         decision
     });
-    let decision = match call {
-        Call::PeekOf(_, part) if part < parts.len() => decisions.nth(part),
-        _ => decisions.reduce(merge),
-    };
-    decision.map(ceil_to_micros)
+    decisions.reduce(merge).map(ceil_to_micros)
 }
 
 /// The same limit with all times in microseconds. `None` if a script cannot represent it exactly.

@@ -118,7 +118,6 @@ fn decide<A: Algorithm>(algorithm: &A, state: &mut A::State, step: Step) -> Deci
             return reserve(algorithm, state, now, cost, Duration::from_nanos(most));
         }
         Call::Peek(cost) => return algorithm.peek(state, now, cost),
-        Call::PeekOf(cost, part) => return A::peek_part(algorithm, state, now, cost, part),
         Call::Refund(cost, taken_at) => refund(cost, taken_at, GiveBack::Refund),
         Call::Cancel(cost, turn) => {
             // A receipt is a nanosecond before the turn.
@@ -180,11 +179,7 @@ fn random_steps<A: Algorithm>(
                 cost,
                 random.below(3 * period + 1) * 1_000 + random.below(1_000),
             ),
-            13 => Call::Peek(cost),
-            14 => Call::PeekOf(cost, {
-                let limits = variants[variant].capabilities().limits as u64;
-                usize::try_from(random.below(limits)).expect("a few")
-            }),
+            13 | 14 => Call::Peek(cost),
             15 | 16 => {
                 let taken_at = match random.below(4) {
                     0 => u64::MAX,
