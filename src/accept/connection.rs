@@ -67,7 +67,15 @@ pin_project! {
 
 impl<S> Connection<S> {
     /// The stream.
-    pub(super) const fn get_ref(&self) -> &S {
+    ///
+    /// ```
+    /// use tower_throttle::accept::ConnectionLimit;
+    ///
+    /// let limit = ConnectionLimit::new(1);
+    /// let stream = limit.admit("192.0.2.7".parse().unwrap()).unwrap().hold("a stream");
+    /// assert_eq!(*stream.get_ref(), "a stream");
+    /// ```
+    pub const fn get_ref(&self) -> &S {
         &self.stream
     }
 

@@ -212,11 +212,11 @@ impl Batch {
     }
 
     /// The parts of the shape.
-    pub(in crate::store) fn part_numbers(&self) -> impl Iterator<Item = [u64; 6]> {
+    pub(in crate::store) fn part_numbers(&self) -> impl Iterator<Item = [u64; 7]> {
         self.shape.parts.iter().map(|part| {
             let refill = part.refill(self.terms.interval);
             match part {
-                Part::Level(level) => [0, level.capacity, refill, level.rate, level.period, 0],
+                Part::Level(level) => [0, level.capacity, refill, level.rate, level.period, 0, 0],
                 Part::Cells(cells) => [
                     1,
                     cells.limit,
@@ -224,6 +224,7 @@ impl Batch {
                     cells.length,
                     cells.padding,
                     cells.count as u64,
+                    cells.is_calendar.into(),
                 ],
             }
         })

@@ -24,7 +24,6 @@ const LOOKS: usize = 32;
 /// The keys by their hashes, which are secret: no client can choose two keys of one hash.
 #[derive(Debug)]
 pub(super) struct Keys {
-    pub(super) limit: Limit,
     shards: Box<[CachePadded<Mutex<Shard>>]>,
     hasher: Seeded,
     capacity: usize,
@@ -39,6 +38,7 @@ type Waiter = oneshot::Sender<Result<(), StoreError>>;
 /// Every key that has something to report is in `due`, and is marked as listed; or it is in flight.
 #[derive(Debug)]
 pub(super) struct Shard {
+    pub(super) limit: Arc<Limit>,
     /// Boxed: a map has room for more than its entries.
     pub(super) keys: ByHash<Box<Entry>>,
     due: Vec<u64>,
@@ -84,14 +84,15 @@ impl Hasher for Hashed {
 
 impl Keys {
     pub(super) fn new(capacity: usize, limit: Limit) -> Self {
+        let limit = Arc::new(limit);
         let shard = |_| {
             CachePadded(Mutex::new(Shard {
+                limit: Arc::clone(&limit),
                 keys: HashMap::default(),
                 due: Vec::new(),
             }))
         };
         Self {
-            limit,
             shards: (0..SHARDS).map(shard).collect(),
             hasher: Seeded::default(),
             capacity,
@@ -124,7 +125,7 @@ impl Keys {
     pub(super) fn fullness(&self, now: Tick) -> Fullness {
         let percent = |shard: MutexGuard<'_, Shard>| {
             let budgets = shard.keys.values().map(|entry| &entry.budget);
-            let percents = budgets.map(|budget| admitted(budget, &self.limit, now).use_percent());
+            let percents = budgets.map(|budget| admitted(budget, &shard.limit, now).use_percent());
             percents.max()
         };
         Fullness {
@@ -151,11 +152,11 @@ impl Keys {
         [again, is_cut_off]: [bool; 2],
     ) -> Outcome {
         let mut shard = self.shard(hash);
-        if cost > self.limit.capacity {
+        if cost > shard.limit.capacity {
             let unknown = Budget::default();
             let known = shard.keys.get(&hash).map(|entry| &entry.budget);
             let told = known.unwrap_or(&unknown);
-            return Outcome::Decided(denied(told, &self.limit, now, (cost, None)));
+            return Outcome::Decided(denied(told, &shard.limit, now, (cost, None)));
         }
         if !shard.keys.contains_key(&hash) {
             if is_cut_off {
@@ -165,7 +166,7 @@ impl Keys {
                 return Outcome::Full;
             }
         }
-        let (Shard { keys, due }, limit) = (&mut *shard, &self.limit);
+        let Shard { limit, keys, due } = &mut *shard;
         let Some(entry) = keys.get_mut(&hash) else {
             return Outcome::Full;
         };
@@ -197,7 +198,7 @@ impl Keys {
     /// The decision that a request would get, as far as this machine knows.
     pub(super) fn peek(&self, hash: u64, now: Tick, cost: u64) -> Decision {
         let shard = self.shard(hash);
-        let limit = &self.limit;
+        let limit = &shard.limit;
         let known = shard.keys.get(&hash).map(|entry| &entry.budget);
         let told = known.cloned().unwrap_or_default();
         match told.clone().decide(limit, now, cost) {
@@ -218,7 +219,9 @@ impl Keys {
         if !shard.keys.contains_key(&hash) && !self.insert(&mut shard, hash, name, now) {
             return None;
         }
-        let (Shard { keys, due }, limit) = (&mut *shard, &self.limit);
+        let Shard {
+            limit, keys, due, ..
+        } = &mut *shard;
         let entry = keys.get_mut(&hash)?;
         change(&mut entry.budget);
         if entry.budget.is_due() {
@@ -256,7 +259,7 @@ impl Keys {
         let rank = |entry: &Entry| match () {
             () if !entry.is_idle() => 3,
             () if entry.budget.is_due() => 2,
-            () if entry.budget.is_forgettable(&self.limit, now) => 0,
+            () if entry.budget.is_forgettable(&shard.limit, now) => 0,
             () => 1,
         };
         let looks = shard.keys.iter().take(LOOKS);
@@ -302,7 +305,7 @@ impl Keys {
     /// Forgets the keys of a shard that need not be known.
     pub(super) fn sweep(&self, round: usize, now: Tick) {
         let mut shard = lock(&self.shards[round % SHARDS].0);
-        let (limit, keys) = (&self.limit, &mut shard.keys);
+        let Shard { limit, keys, .. } = &mut *shard;
         let before = keys.len();
         keys.retain(|_, entry| !(entry.is_idle() && entry.budget.is_forgettable(limit, now)));
         let forgotten = before - keys.len();
@@ -310,6 +313,17 @@ impl Keys {
             keys.shrink_to_fit();
         }
         self.len.fetch_sub(forgotten, Ordering::Relaxed);
+    }
+
+    pub(super) fn limit(&self) -> Arc<Limit> {
+        Arc::clone(&self.shard(0).limit)
+    }
+
+    /// Changes what all keys have in common.
+    pub(super) fn set_limit(&self, limit: &Arc<Limit>) {
+        for mut shard in self.shards() {
+            shard.limit = Arc::clone(limit);
+        }
     }
 
     /// Lets every waiting request go on with an error, and forgets what only they have asked for.

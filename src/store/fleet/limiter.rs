@@ -134,7 +134,7 @@ impl<S: CasStore, A: Algorithm, M: Mode> FleetLimiter<S, A, M> {
     /// # Errors
     /// If a share would be a unit in more than a quota can say.
     pub fn share_of(&self, machines: u64) -> Result<A, ConfigError> {
-        share_of(&self.node().algorithm, machines)
+        share_of(&self.node().algorithm(), machines)
     }
 
     /// How long the oldest use has waited that the store may not know of. Above two intervals, the
@@ -338,11 +338,11 @@ where
     }
 
     fn quotas(&self) -> Vec<Quota> {
-        self.node().algorithm.quotas()
+        self.node().algorithm().quotas()
     }
 
     fn limits(&self) -> usize {
-        self.node().algorithm.capabilities().limits
+        self.node().algorithm().capabilities().limits
     }
 }
 
@@ -397,7 +397,7 @@ impl<S: CasStore, A: Algorithm, M: Mode> fmt::Debug for FleetLimiter<S, A, M> {
         let node = self.node();
         f.debug_struct(M::NAME)
             .field("name_prefix", &node.name_prefix)
-            .field("algorithm", &node.algorithm)
+            .field("algorithm", &node.algorithm())
             .field("settings", &node.settings)
             .field("store", &node.exchanger.shared.store)
             .finish_non_exhaustive()

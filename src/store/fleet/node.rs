@@ -18,7 +18,7 @@ use super::record::Terms;
 use super::settings::Settings;
 use super::shaped::shape_of;
 use crate::algorithm::Algorithm;
-use crate::clock::{Clock, MonotonicClock, Tick, Timer, nanos};
+use crate::clock::{Clock, MonotonicClock, Tick, Timer, nanos, unix_now};
 use crate::decision::Decision;
 use crate::error::{ConfigError, StoreError};
 use crate::store::{
@@ -59,7 +59,7 @@ pub(super) struct Node<S: CasStore, A: Algorithm> {
     /// Keys that were exchanged, and batches that failed.
     pub(super) exchanged: AtomicU64,
     pub(super) failed: AtomicU64,
-    pub(super) algorithm: A,
+    algorithm: A,
     terms: Terms,
     id: u64,
     sequence_key: Arc<str>,
@@ -118,7 +118,7 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
             life: nanos(life) / 1_000,
             ahead,
         };
-        let shape = shape_of(algorithm)?;
+        let shape = shape_of(algorithm, unix_now())?;
         // Machines that count otherwise have values of their own.
         let name_prefix = format!("{{{prefix}:{name}:{}:", shape.layout());
         let id = shared.next_version().as_u64() >> 12;
@@ -155,6 +155,10 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
             (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
         });
         format!("{}}}{key}", hash % GROUPS).into()
+    }
+
+    pub(super) fn algorithm(&self) -> A {
+        self.algorithm.clone()
     }
 
     pub(super) fn has_exchanged(&self) -> bool {
@@ -241,6 +245,23 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
         flushed.await.map_err(stopped)?
     }
 
+    /// Goes on with the windows of now.
+    fn adopt_windows(&self) -> Result<(), StoreError> {
+        let refused = |error: ConfigError| StoreError::new(error.to_string(), false);
+        let shape = Arc::new(shape_of(&self.algorithm(), self.store_time()).map_err(refused)?);
+        self.keys
+            .set_limit(&Arc::new(Limit::new(self.terms, shape)));
+        Ok(())
+    }
+
+    /// The store's time, as far as is known.
+    fn store_time(&self) -> Tick {
+        match lock(&self.progress).time {
+            Some(time) => Tick::from_nanos(time.store_time_of(MonotonicClock.now()) * 1_000),
+            None => self.exchanger.shared.time.now().unwrap_or_else(unix_now),
+        }
+    }
+
     /// Starts the task, if it does not run: at first, and if its runtime was shut down.
     #[inline]
     pub(super) fn ensure_running(self: &Arc<Self>) -> Result<(), StoreError> {
@@ -324,6 +345,11 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
     /// Sends the batch that has no reply yet, then the keys that cannot wait, and in a tick all that are due.
     async fn exchange(&self, is_tick: bool, returns_all: bool) -> Result<(), StoreError> {
         let node = &self.0;
+        let now = node.store_time().as_nanos() / 1_000;
+        if !node.keys.limit().shape.holds_at(now) {
+            // The windows were checked when the limit was built.
+            let _ = node.adopt_windows();
+        }
         let (is_all, begun) = (is_tick || returns_all, MonotonicClock.now());
         let is_cut_off = node.mode.0.load(Ordering::Acquire) == CUT_OFF;
         if is_cut_off && !is_all {
@@ -398,7 +424,7 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
             machine: node.id,
             sequence: progress.sequence,
             terms: node.terms,
-            shape: Arc::clone(&node.keys.limit.shape),
+            shape: Arc::clone(&node.keys.limit().shape),
             sequence_key: Arc::clone(&node.sequence_key),
             keys,
         };
@@ -439,12 +465,13 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
             .fetch_add(hashes.len() as u64, Ordering::Relaxed);
         for (hash, reply) in hashes.iter().zip(&replies.keys) {
             let mut shard = node.keys.shard(*hash);
+            let limit = Arc::clone(&shard.limit);
             if let Some(entry) = shard.keys.get_mut(hash) {
                 entry.is_in_flight = false;
                 if reply.is_damaged {
                     entry.wake(&Err(Failure::Damaged.in_store(S::NAME)));
                 } else {
-                    entry.budget.adopt(&node.keys.limit, reply, time);
+                    entry.budget.adopt(&limit, reply, time);
                     entry.wake(&Ok(()));
                 }
             }

@@ -45,10 +45,14 @@ pub(super) struct Cells {
     pub(super) limit: u64,
     /// Of a cell.
     pub(super) length: u64,
-    /// Added to a time before it is divided into cells.
+    /// Added to a time before it is divided into cells; of a calendar the start of its window.
     pub(super) padding: u64,
     /// How many cells count.
     pub(super) count: usize,
+    /// The cells are a window of the calendar, all time before it and all after it. A machine whose clock is wrong
+    /// names another window than that of the store's time: then two windows are one cell, and no count begins anew
+    /// too early.
+    pub(super) is_calendar: bool,
 }
 
 /// What is used of a part, as of the time of its record: of a level units and parts of one, of cells their counts,
@@ -100,6 +104,7 @@ impl Shape {
     pub(super) fn layout(&self) -> String {
         let names = self.parts.iter().map(|part| match part {
             Part::Level(level) => format!("bucket/{}", level.period),
+            Part::Cells(cells) if cells.is_calendar => "calendar".to_owned(),
             Part::Cells(Cells {
                 length,
                 padding,
@@ -123,6 +128,14 @@ impl Shape {
     pub(super) fn time_to_fill(&self) -> u64 {
         let all = self.parts.iter().map(Part::time_to_fill);
         all.max().unwrap_or(0).min(MAX_MEMORY)
+    }
+
+    /// Whether its windows of the calendar are those of a moment.
+    pub(super) fn holds_at(&self, at: u64) -> bool {
+        self.parts.iter().all(|part| match part {
+            Part::Cells(cells) if cells.is_calendar => cells.cell(at) == 1,
+            _ => true,
+        })
     }
 }
 
@@ -185,12 +198,25 @@ impl Cells {
             length,
             padding: if into == 0 { 0 } else { length - into },
             count: usize::try_from(count).unwrap_or(usize::MAX),
+            is_calendar: false,
         })
     }
 
     /// A strict grid, which keeps the promise of a log or of a weighted window, and counts a cost up to a cell longer.
     pub(super) fn log(quota: &Quota, period: u64) -> Result<Self, ConfigError> {
         Self::new(quota, period.div_ceil(LOG_CELLS), 0, LOG_CELLS + 1)
+    }
+
+    /// A window of the calendar, given its first second and that of the next one.
+    pub(super) fn calendar(quota: &Quota, (start, end): (u64, u64)) -> Result<Self, ConfigError> {
+        check_units(quota.limit())?;
+        Ok(Self {
+            limit: quota.limit(),
+            length: (end - start) * 1_000_000,
+            padding: start * 1_000_000,
+            count: 1,
+            is_calendar: true,
+        })
     }
 
     /// Windows whose ends must be those of the algorithm.
@@ -206,6 +232,10 @@ impl Cells {
     }
 
     const fn cell(&self, at: u64) -> u64 {
+        if self.is_calendar {
+            let end = self.padding + self.length;
+            return (at >= self.padding) as u64 + (at >= end) as u64;
+        }
         (at + self.padding) / self.length
     }
 
@@ -216,6 +246,14 @@ impl Cells {
 
     /// Microseconds until the cell of `at` ends.
     const fn rest(&self, at: u64) -> u64 {
+        if self.is_calendar {
+            return match self.cell(at) {
+                0 => self.padding - at,
+                1 => self.padding + self.length - at,
+                // As far as is known.
+                _ => self.length,
+            };
+        }
         self.length - (at + self.padding) % self.length
     }
 

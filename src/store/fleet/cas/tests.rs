@@ -56,7 +56,7 @@ fn budgets<S: CasStore>(store: S) -> Arc<Exchanger<S>> {
 
 fn shape() -> Shape {
     // No window that ends within an interval.
-    shape_of(&TokenBucket::new(Quota::per_day(1_000))).unwrap()
+    shape_of(&TokenBucket::new(Quota::per_day(1_000)), Tick::ZERO).unwrap()
 }
 
 /// Odd machines name the keys in the opposite order.
@@ -305,7 +305,7 @@ async fn a_damaged_value_is_left_until_it_is_reset() {
 /// What is out lapses after two lives at the latest, and what is used counts for the memory of its shape.
 #[test]
 fn a_value_is_kept_while_anything_in_it_counts() {
-    let shape = |quota| shape_of(&TokenBucket::new(quota)).unwrap();
+    let shape = |quota| shape_of(&TokenBucket::new(quota), Tick::ZERO).unwrap();
     for quota in [Quota::per_second(10), Quota::per_day(1_000)] {
         let mut batch = Batch::clone(&batch(1, 1, 0));
         batch.shape = Arc::new(shape(quota));

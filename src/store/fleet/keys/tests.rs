@@ -12,7 +12,7 @@ const NOW: Tick = Tick::from_nanos(1_000);
 
 fn keys(capacity: usize) -> Keys {
     let bucket = TokenBucket::new(Quota::per_day(10));
-    let shape = shape_of(&bucket).expect("a shape");
+    let shape = shape_of(&bucket, Tick::ZERO).expect("a shape");
     let terms = Terms {
         interval: 1_000_000,
         life: 10_000_000,
@@ -40,7 +40,7 @@ fn a_full_table_forgets_first_what_need_not_be_known_and_never_what_is_being_exc
     assert!(matches!(waiting, Outcome::Wait(_)));
     add(3, |budget| budget.charge(NOW, 1));
     // Others have used it up.
-    let limit = &keys.limit;
+    let limit = keys.limit();
     let _ = keys.change(
         4,
         || "key".into(),
@@ -50,7 +50,7 @@ fn a_full_table_forgets_first_what_need_not_be_known_and_never_what_is_being_exc
                 window: 1_000_000,
                 ..Reply::default()
             };
-            budget.adopt(limit, &reply, &StoreTime::default());
+            budget.adopt(&limit, &reply, &StoreTime::default());
         },
     );
     add(5, |_| {});

@@ -26,6 +26,11 @@ fn grid(limit: u64) -> Part {
     Part::Cells(Cells::new(&quota, quota.period_ns() / 4, 0, 4).unwrap())
 }
 
+/// From the second 1,000 to the second 2,000.
+fn calendar() -> Part {
+    Part::Cells(Cells::calendar(&Quota::per_minute(6), (1_000, 2_000)).unwrap())
+}
+
 /// Shows promise 200.
 #[test]
 fn a_key_is_remembered_until_it_is_as_good_as_new_and_not_much_longer() {
@@ -54,6 +59,22 @@ fn a_key_is_remembered_until_it_is_as_good_as_new_and_not_much_longer() {
         (both.capacity(), both.limit(0), both.limit(2)),
         (6, 9, MAX_UNITS)
     );
+}
+
+#[test]
+fn a_window_of_the_calendar_holds_until_it_ends() {
+    let shape = Shape::of(level()).and(Shape::of(calendar()));
+    let at = [
+        1_000 * SECOND - 1,
+        1_000 * SECOND,
+        2_000 * SECOND - 1,
+        2_000 * SECOND,
+    ];
+    assert_eq!(at.map(|at| shape.holds_at(at)), [false, true, true, false]);
+    assert!(Shape::of(grid(6)).holds_at(0));
+    // Before, in and after it.
+    let rest = [400, 1_400, 2_400].map(|second| calendar().time_to_renew(second * SECOND));
+    assert_eq!(rest, [600, 600, 1_000].map(|second| second * SECOND));
 }
 
 #[test]

@@ -42,7 +42,7 @@ impl Trace {
         let now = 1_700_000_000_000_000 + random.log_uniform(50);
         Self {
             now,
-            shapes: (0..3).map(|_| Arc::new(shape(&mut random))).collect(),
+            shapes: (0..3).map(|_| Arc::new(shape(&mut random, now))).collect(),
             terms,
             last: vec![None; 4],
             replies: Default::default(),
@@ -162,16 +162,16 @@ impl Trace {
     }
 }
 
-fn shape(random: &mut Random) -> Shape {
-    let shape = Shape::of(part(random));
+fn shape(random: &mut Random, now: u64) -> Shape {
+    let shape = Shape::of(part(random, now));
     match random.below(3) {
-        0 => shape.and(Shape::of(part(random))),
+        0 => shape.and(Shape::of(part(random, now))),
         _ => shape,
     }
 }
 
 /// A part of any kind and size.
-fn part(random: &mut Random) -> Part {
+fn part(random: &mut Random, now: u64) -> Part {
     loop {
         let limit = match random.below(3) {
             0 => 1 + random.below(10),
@@ -186,7 +186,7 @@ fn part(random: &mut Random) -> Part {
         let quota = Quota::per(limit, std::time::Duration::from_micros(micros));
         let offset = 1_000 * random.log_uniform(40);
         let cells = 2 + random.below(60);
-        let part = match random.below(6) {
+        let part = match random.below(7) {
             0 => Level::new(limit, quota.period_ns(), limit).map(Part::Level),
             1 => Level::new(
                 limit,
@@ -195,7 +195,13 @@ fn part(random: &mut Random) -> Part {
             )
             .map(Part::Level),
             2 => Cells::exact(&quota, offset).map(Part::Cells),
-            3 | 4 => Cells::new(&quota, quota.period_ns().div_ceil(cells), offset, cells)
+            3 => {
+                // Around the time at which the trace begins, or beside it.
+                let start = now / 1_000_000 + random.log_uniform(22) - random.log_uniform(22);
+                let end = start + 1 + random.log_uniform(22);
+                Cells::calendar(&quota, (start, end)).map(Part::Cells)
+            }
+            4 | 5 => Cells::new(&quota, quota.period_ns().div_ceil(cells), offset, cells)
                 .map(Part::Cells),
             _ => Cells::log(&quota, quota.period_ns()).map(Part::Cells),
         };

@@ -161,6 +161,11 @@ const BUGS: &[(&str, &str, &str)] = &[
         "a grant that lapses before its machine knows",
     ),
     (
+        "moment < part.padding + part.length and 0 or 1",
+        "0",
+        "a window of the calendar that does not end",
+    ),
+    (
         "list[2] > 0 and 1 or 0",
         "0",
         "a part of a unit that is free",

@@ -4,7 +4,7 @@
 -- Times are microseconds of the server's clock.
 -- KEYS[1]: its name chooses the server; it has no value. KEYS[2]: the last sequence number of the machine.
 --   KEYS[3..]: the records.
--- ARGV[1]: the sequence number of the batch. ARGV[2..]: packed doubles: the terms; the parts of the shape, six
+-- ARGV[1]: the sequence number of the batch. ARGV[2..]: packed doubles: the terms; the parts of the shape, seven
 --   each; the report of each key.
 -- Reply: the time; whether the batch was seen before, and how; then of each key its record, the epoch of what is
 --   granted, the units, and whether it keeps what it had.
@@ -44,7 +44,8 @@ function Level.ahead(part) return part.refill end
 -- Costs counted per cell of time, newest first, without zeros at the end.
 local Cells = {}
 local function cell(part, moment)
-    return floor((moment + part.padding) / part.length)
+    if part.is_calendar == 0 then return floor((moment + part.padding) / part.length) end
+    return (moment < part.padding and 0 or 1) + (moment < part.padding + part.length and 0 or 1)
 end
 local function trim(list)
     local count = #list
@@ -85,10 +86,10 @@ function Cells.ahead(part, list)
 end
 
 local parts = {}
-for start = 1, #ARGV[3], 48 do
-    local is_cells, limit, refill, rate, period, count = unpacked('<' .. rep('d', 6), ARGV[3], start)
+for start = 1, #ARGV[3], 56 do
+    local is_cells, limit, refill, rate, period, count, is_calendar = unpacked('<' .. rep('d', 7), ARGV[3], start)
     parts[#parts + 1] = { kind = is_cells == 1 and Cells or Level, limit = limit, refill = refill, rate = rate,
-        period = period, length = rate, padding = period, count = count }
+        period = period, length = rate, padding = period, count = count, is_calendar = is_calendar }
 end
 
 local function new_record(moment)
