@@ -69,7 +69,8 @@ impl<K, G, D, H, F, W> LimitLayer<K, G, Responder<D, H, F, W>> {
     /// | a closure of `Result<&Res, &Err>` | by the response or the error, for clients, whose failures may be either |
     /// | [`AtEnd`] | by what is said while the request is served, up to the last frame of the body |
     ///
-    /// It concerns limits on a rate. A [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer) counts a request until it ends.
+    /// It concerns limits on a rate. A [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer) counts a request until
+    /// it ends.
     ///
     /// ```
     /// use axum::{Router, response::Response, routing::post};

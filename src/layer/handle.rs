@@ -162,7 +162,8 @@ impl<K, L> Handle<K, L> {
         self.limiter.apply(key, Op::Peek(cost))
     }
 
-    /// Forgets what `key` has used, its failures and its block. Requests that wait go on as far as the limit then admits them.
+    /// Forgets what `key` has used, its failures and its block. Requests that wait go on as far as the limit then
+    /// admits them.
     pub fn reset<Q>(
         &self,
         key: &Q,

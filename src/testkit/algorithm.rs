@@ -16,7 +16,8 @@ use crate::store::local::Local;
 /// random traces.
 ///
 /// `most` is the promise: the most that is admitted from one nanosecond to another, both included. Where a large cost
-/// passes at once and later ones pay for it, as in a line, it is that for costs of 1. The decisions must not be longer than ten years.
+/// passes at once and later ones pay for it, as in a line, it is that for costs of 1. Its times must not be longer than
+/// ten years.
 ///
 /// ```
 /// use tower_throttle::testkit::check_algorithm;

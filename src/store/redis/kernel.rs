@@ -97,9 +97,9 @@ impl Kernels {
         packed(numbers)
     }
 
-    /// The time of the key and the decisions, by the numbers of a reply on `count` equal calls: the time of the key, and for each limit whether it has
-    /// room and what is used. If some calls are admitted and then no more, how many, and the same after them. `None` if
-    /// there are not as many.
+    /// The time of the key and the decisions, by the numbers of a reply on `count` equal calls: the time of the key, and
+    /// for each limit whether it has room and what is used. If some calls are admitted and then no more, how many, and the
+    /// same after them. `None` if there are not as many.
     pub(super) fn decided(
         &self,
         call: Call,

@@ -75,7 +75,8 @@
 //!
 //! After three failures in a row the circuit breaker opens: calls fail at once, and name the last
 //! error, until a probe gets a reply. Probes are sent after 25 ms, and then less often, up to four times per second. An
-//! error that is not transient closes the breaker: it is a mistake, not an outage. In a cluster each range of 1,024 slots has a breaker.
+//! error that is not transient closes the breaker: it is a mistake, not an outage. In a cluster each range of 1,024
+//! slots has a breaker.
 //!
 //! If the server loses its data (a failover before the last writes reached the replica, `FLUSHALL`,
 //! eviction, a restart without a file), the keys start fresh. For limits that matter, use a server
