@@ -268,25 +268,25 @@ pub struct RateLimited {
 
 #[derive(Clone, Debug)]
 enum Cause {
-    Limited(Decision),
-    /// Boxed, or every error would be larger.
-    Concurrent(Box<ConcurrencyDenial>),
+    Limited(Decision, Of),
     Rejected(Rejection),
     Unavailable(StoreError),
 }
 
-/// A denial by a limit on concurrency.
+/// What a limit is about.
 #[derive(Clone, Copy, Debug)]
-struct ConcurrencyDenial {
-    decision: Decision,
-    /// Whether the limit is about the server rather than the client.
-    is_overload: bool,
+enum Of {
+    Rate,
+    /// What one client has in flight.
+    InFlight,
+    /// What the server has in flight.
+    Overload,
 }
 
 impl RateLimited {
     /// Creates the error of a denied request, for tests of custom responses.
     pub const fn new(decision: Decision) -> Self {
-        Self::from_cause(Cause::Limited(decision))
+        Self::from_cause(Cause::Limited(decision, Of::Rate))
     }
 
     pub(crate) const fn unavailable(error: StoreError) -> Self {
@@ -294,11 +294,13 @@ impl RateLimited {
     }
 
     /// Denied by a limit on concurrency.
-    pub(crate) fn concurrent(decision: Decision, is_overload: bool) -> Self {
-        Self::from_cause(Cause::Concurrent(Box::new(ConcurrencyDenial {
-            decision,
-            is_overload,
-        })))
+    pub(crate) const fn concurrent(decision: Decision, is_overload: bool) -> Self {
+        let of = if is_overload {
+            Of::Overload
+        } else {
+            Of::InFlight
+        };
+        Self::from_cause(Cause::Limited(decision, of))
     }
 
     pub(crate) fn by(self, policy: Arc<str>) -> Self {
@@ -311,8 +313,7 @@ impl RateLimited {
     #[must_use]
     pub(crate) fn map_decision(mut self, change: impl FnOnce(&mut Decision)) -> Self {
         match &mut self.cause {
-            Cause::Limited(decision) => change(decision),
-            Cause::Concurrent(denial) => change(&mut denial.decision),
+            Cause::Limited(decision, _) => change(decision),
             Cause::Rejected(_) | Cause::Unavailable(_) => {}
         }
         self
@@ -328,8 +329,7 @@ impl RateLimited {
     /// The limiter's decision, if the request was denied by a limit.
     pub const fn decision(&self) -> Option<&Decision> {
         match &self.cause {
-            Cause::Limited(decision) => Some(decision),
-            Cause::Concurrent(denial) => Some(&denial.decision),
+            Cause::Limited(decision, _) => Some(decision),
             _ => None,
         }
     }
@@ -399,10 +399,9 @@ impl RateLimited {
     /// [concurrency](crate::concurrency) has 429 or 503.
     pub const fn status(&self) -> StatusCode {
         match &self.cause {
-            Cause::Concurrent(denial) if denial.is_overload => StatusCode::SERVICE_UNAVAILABLE,
-            Cause::Limited(_) | Cause::Concurrent(_) => StatusCode::TOO_MANY_REQUESTS,
+            Cause::Limited(_, Of::Rate | Of::InFlight) => StatusCode::TOO_MANY_REQUESTS,
             Cause::Rejected(rejection) => rejection.status,
-            Cause::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Cause::Limited(..) | Cause::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 }
@@ -417,11 +416,11 @@ impl From<Rejection> for RateLimited {
 impl fmt::Display for RateLimited {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.cause {
-            Cause::Limited(_) => match self.retry_after_secs() {
+            Cause::Limited(_, Of::Rate) => match self.retry_after_secs() {
                 Some(seconds) => write!(f, "rate limit exceeded, retry in {seconds} s"),
                 None => f.write_str("the request costs more than the rate limit ever grants"),
             },
-            Cause::Concurrent(_) => match self.retry_after_secs() {
+            Cause::Limited(..) => match self.retry_after_secs() {
                 Some(seconds) => write!(f, "too many requests at once, retry in {seconds} s"),
                 None => f.write_str("the request costs more than may ever be in flight"),
             },
@@ -434,7 +433,7 @@ impl fmt::Display for RateLimited {
 impl Error for RateLimited {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.cause {
-            Cause::Limited(_) | Cause::Concurrent(_) => None,
+            Cause::Limited(..) => None,
             Cause::Rejected(rejection) => Some(rejection),
             Cause::Unavailable(error) => Some(error),
         }

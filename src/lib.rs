@@ -159,6 +159,7 @@ pub mod store;
 #[cfg(feature = "stream")]
 pub mod stream;
 mod sync;
+mod telemetry;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 mod varint;

@@ -395,7 +395,7 @@ where
             (_, Some(cx)) => at.poll(entry, &mut may_wait, cx),
             (_, None) => Poll::Pending,
         };
-        state.signals.record_losses(|| state.backend.losses());
+        state.measure_losses(|| state.backend.losses());
         entered
     }
 

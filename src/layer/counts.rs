@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::signals::Outcome;
+use crate::respond::Event;
 use crate::sync::CachePadded;
 
 /// How many requests had each outcome since the layer was made.
@@ -74,6 +74,55 @@ impl Counters {
             store_errors,
             unread_proxy_headers,
         }
+    }
+}
+
+/// What becomes of a request, in the order of the counters.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Outcome {
+    Admitted,
+    Waited,
+    Denied,
+    Rejected,
+    ShadowWaited,
+    ShadowDenied,
+    ShadowRejected,
+    Skipped,
+    StoreError,
+    UnreadProxyHeader,
+}
+
+impl Outcome {
+    #[inline]
+    pub(crate) const fn of(event: Event<'_>, shadow: bool) -> Self {
+        match (event, shadow) {
+            (Event::Admitted(_), _) => Self::Admitted,
+            (Event::Waits(..), false) => Self::Waited,
+            (Event::Waits(..), true) => Self::ShadowWaited,
+            (Event::Denied(_), false) => Self::Denied,
+            (Event::Denied(_), true) => Self::ShadowDenied,
+            (Event::Rejected(_), false) => Self::Rejected,
+            (Event::Rejected(_), true) => Self::ShadowRejected,
+            (Event::Skipped, _) => Self::Skipped,
+            (Event::StoreError(_), _) => Self::StoreError,
+            (Event::UnreadProxyHeader, _) => Self::UnreadProxyHeader,
+        }
+    }
+
+    /// The label of metrics. `None` of what a request is counted for besides.
+    pub(super) const fn name(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Admitted => "admitted",
+            Self::Waited => "waited",
+            Self::Denied => "denied",
+            Self::Rejected => "rejected",
+            Self::ShadowWaited => "shadow_waited",
+            Self::ShadowDenied => "shadow_denied",
+            Self::ShadowRejected => "shadow_rejected",
+            Self::Skipped => "skipped",
+            Self::StoreError => "store_error",
+            Self::UnreadProxyHeader => return None,
+        })
     }
 }
 

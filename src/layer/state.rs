@@ -10,10 +10,10 @@ use std::{
     },
 };
 
-use super::counts::Counters;
-use super::signals::{Outcome, Signals};
+use super::counts::{Counters, Outcome};
+use super::signals::Signals;
 use super::ticket::Ticket;
-use crate::backend::{Backend, Op};
+use crate::backend::{Backend, Losses, Op};
 use crate::decision::Decision;
 use crate::error::RateLimited;
 use crate::queue::Lines;
@@ -37,7 +37,6 @@ pub struct State<L> {
     /// The limits as clients are told them, of the versions that were needed last: one per change of the quotas, or per
     /// limit of a concurrency limit.
     policies: Swap<VecDeque<(u64, Arc<Policies>)>>,
-    pub(super) signals: Signals,
 }
 
 /// What belongs to the limit, whatever a layer calls it.
@@ -49,6 +48,7 @@ pub struct Shared {
     line_ids: Seeded,
     /// How often the quotas have changed.
     quota_changes: AtomicU64,
+    signals: Signals,
     /// The denials whose times were spread.
     pub(super) spread: AtomicU64,
 }
@@ -60,19 +60,21 @@ impl<L> State<L> {
             shared: Arc::default(),
             name: UNNAMED.into(),
             policies: Swap::default(),
-            signals: Signals::default(),
         }
     }
 
     /// The same limit under another name.
     #[track_caller]
     pub(crate) fn renamed(&self, name: &str, backend: Arc<L>) -> Self {
+        assert!(
+            !name.is_empty() && name.bytes().all(|byte| matches!(byte, b' '..=b'~')),
+            "name: {name:?} is not allowed; give printable ASCII"
+        );
         Self {
             backend,
             shared: Arc::clone(&self.shared),
             name: name.into(),
             policies: Swap::default(),
-            signals: self.signals.renamed(name),
         }
     }
 
@@ -156,10 +158,16 @@ impl<L> State<L> {
         })
     }
 
+    /// Measures what the backend lost because it was full.
+    #[inline]
+    pub(super) fn measure_losses(&self, losses: impl FnOnce() -> Losses) {
+        self.signals.measure_losses(&self.name, losses);
+    }
+
     /// Counts and reports what has happened to a request.
     #[inline]
     pub(crate) fn record(&self, event: Event<'_>, shadow: bool) {
-        self.signals.observe(event, shadow);
+        self.signals.observe(&self.name, event, shadow);
         self.counts.count(Outcome::of(event, shadow));
     }
 }

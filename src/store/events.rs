@@ -1,28 +1,26 @@
-//! Events of stores, for logs (feature `tracing`) and metrics (feature `metrics`).
+//! Events of stores, for logs (feature `tracing`) and metrics (feature `metrics`). Labels name the kind of store and
+//! its server, never a key.
 //!
 //! A store that fails and recovers many times per second, or a flood of keys, must not fill a log:
 //! after four events at once, one is logged per ten seconds, with the number that was left out.
 
-#[cfg_attr(not(feature = "tracing"), path = "events/logs_disabled.rs")]
-mod logs;
-#[cfg(feature = "cas")]
-#[cfg_attr(not(feature = "metrics"), path = "events/measured_disabled.rs")]
-mod measured;
-#[cfg(feature = "cas")]
-#[cfg_attr(not(feature = "tracing"), path = "events/refusals_disabled.rs")]
-mod refusals;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-pub(super) use self::logs::{OverflowLog, SwitchLog};
-#[cfg(feature = "cas")]
-pub(super) use self::{logs::breaker_probed, measured::RemoteMetrics, refusals::RefusalLog};
+use crate::algorithm::{Algorithm, TokenBucket};
+use crate::backend::Losses;
+use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
+use crate::quota::Quota;
+use crate::sync::{Mutex, lock, try_lock};
+#[cfg(feature = "cas")]
+mod remote;
+
+#[cfg(feature = "cas")]
+pub(super) use self::remote::{RefusalLog, RemoteMetrics};
+use crate::telemetry::{as_text, log, measure};
 
 /// A switch between two states, of which a store may make many per second.
 #[derive(Clone, Copy, Debug)]
-#[cfg_attr(
-    not(feature = "tracing"),
-    expect(dead_code, reason = "without a log, a switch is only counted")
-)]
 pub(super) struct Switch<'a> {
     /// What has switched, and to what.
     pub(super) text: (&'static str, &'static str),
@@ -32,10 +30,99 @@ pub(super) struct Switch<'a> {
 }
 
 /// Counts a switch of a fallback or of a breaker.
-#[cfg(feature = "metrics")]
 pub(super) fn count_switch(of: &'static str, to: &'static str) {
-    metrics::counter!("tower_throttle_switches_total", "of" => of, "to" => to).increment(1);
+    measure!(counter "tower_throttle_switches_total", ["of" = of, "to" = to], increment(1));
 }
 
-#[cfg(not(feature = "metrics"))]
-pub(super) fn count_switch(_: &'static str, _: &'static str) {}
+/// Four events at once, and then one per ten seconds.
+const EVENTS: TokenBucket = TokenBucket::new(Quota::per_minute(6).burst(4));
+
+/// Limits how often an event is logged.
+#[derive(Debug, Default)]
+struct EventLimit(Mutex<Option<<TokenBucket as Algorithm>::State>>);
+
+impl EventLimit {
+    fn admits(&self, now: Tick) -> bool {
+        // If another thread is about to log, this event is left out.
+        let Some(mut state) = try_lock(&self.0) else {
+            return false;
+        };
+        let state = state.get_or_insert_with(|| EVENTS.fresh(now));
+        EVENTS.decide(state, now, 1).is_admitted()
+    }
+}
+
+/// Logs the switches of a fallback or of a circuit breaker.
+#[derive(Debug, Default)]
+pub(in crate::store) struct SwitchLog {
+    limit: EventLimit,
+    /// The switches since the last one that was logged.
+    left_out: AtomicU64,
+}
+
+impl SwitchLog {
+    /// Logs a switch, or counts it as left out. Logs the last one, which is not new, as soon as the limit allows it, if it
+    /// was left out: otherwise the log would end with a state that is over.
+    #[inline]
+    pub(in crate::store) fn record(&self, switch: &Switch<'_>, is_new: bool) {
+        let left_out = self.left_out.load(Ordering::Relaxed);
+        if is_new {
+            self.left_out.fetch_add(1, Ordering::Relaxed);
+        }
+        if is_new || left_out > 0 {
+            self.log(switch);
+        }
+    }
+
+    #[cold]
+    fn log(&self, switch: &Switch<'_>) {
+        if !self.limit.admits(MonotonicClock.now()) {
+            return;
+        }
+        let left_out = self.left_out.swap(0, Ordering::Relaxed);
+        let Some(left_out) = left_out.checked_sub(1) else {
+            return;
+        };
+        let ((what, to), cause) = (switch.text, switch.cause.map(as_text));
+        if switch.is_to_worse {
+            log!(warn, [cause = cause, left_out = left_out], "{what} {to}");
+        } else {
+            log!(info, [left_out = left_out], "{what} {to}");
+        }
+    }
+}
+
+/// Logs that a table is full.
+#[derive(Debug, Default)]
+pub(in crate::store) struct OverflowLog {
+    limit: EventLimit,
+    /// What was lost until the last event.
+    logged: Mutex<Losses>,
+}
+
+impl OverflowLog {
+    /// Logs what the table has lost since the last event. Logs nothing if the last event was a
+    /// short time ago.
+    #[cold]
+    pub(in crate::store) fn record(&self, now: Tick, losses: impl FnOnce() -> Losses) {
+        if !cfg!(feature = "tracing") || !self.limit.admits(now) {
+            return;
+        }
+        let losses = losses();
+        let mut logged = lock(&self.logged);
+        let before = std::mem::replace(&mut *logged, losses);
+        drop(logged);
+        let since = |of: fn(&Losses) -> u64| of(&losses).saturating_sub(of(&before));
+        log!(
+            warn,
+            [
+                evicted = since(|losses| losses.evicted),
+                evicted_denied = since(|losses| losses.evicted_denied),
+                denied = since(|losses| losses.denied),
+                shared = since(|losses| losses.shared),
+                lost_charges = since(|losses| losses.lost_charges)
+            ],
+            "a table of keys is full: a larger capacity avoids this"
+        );
+    }
+}

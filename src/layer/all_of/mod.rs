@@ -17,10 +17,10 @@ use std::{
 };
 
 use self::round::Round;
+use super::counts::Outcome;
 use super::gate::{
     Ask, Gate, Look, MayWait, Passed, Previewing, Progress, SettlePart, Settling, Told,
 };
-use super::signals::Outcome;
 use super::state::State;
 use crate::decision::Decision;
 use crate::error::RateLimited;

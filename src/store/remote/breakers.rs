@@ -8,7 +8,7 @@ use super::{
 };
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
-use crate::store::events::{RefusalLog, RemoteMetrics, Switch, SwitchLog, breaker_probed};
+use crate::store::events::{RefusalLog, RemoteMetrics, Switch, SwitchLog};
 use crate::sync::{Mutex, lock};
 
 /// How many slots have a breaker in common, whichever servers have them.
@@ -83,7 +83,6 @@ impl Breakers {
             let is_probe = state.breaker.counts().probes != probes;
             drop(state);
             if is_probe {
-                breaker_probed(self.store);
                 RemoteMetrics(self.store).breaker_probed();
             }
             return Ok(());

@@ -68,21 +68,21 @@ fn assert_rejected<T>(f: impl FnOnce() -> T, prefix: &str) {
 #[test]
 fn quotas_out_of_range_panic() {
     let second = Duration::from_secs(1);
-    assert_rejected(|| Quota::per_second(0), "limit: 0 is");
-    assert_rejected(|| Quota::per_minute(0), "limit: 0 is");
-    assert_rejected(|| Quota::per_hour(1 << 53), "limit: 9007199254740992 is");
-    assert_rejected(
-        || Quota::per_day(u64::MAX),
-        "limit: 18446744073709551615 is",
-    );
+    assert_rejected(|| Quota::per_second(0), "limit: this number is");
+    assert_rejected(|| Quota::per_minute(0), "limit: this number is");
+    assert_rejected(|| Quota::per_hour(1 << 53), "limit: this number is");
+    assert_rejected(|| Quota::per_day(u64::MAX), "limit: this number is");
     assert_rejected(|| Quota::per(0, second), "limit: 0 is");
     assert_rejected(|| Quota::per(1, Duration::ZERO), "period: 0ns is");
     assert_rejected(
         || Quota::per(1, Duration::MAX),
         "period: 18446744073709551615.999999999s is",
     );
-    assert_rejected(|| Quota::per_second(1).burst(0), "burst: 0 is");
-    assert_rejected(|| Quota::per_day(1).burst(1_000_000), "burst: 1000000 is");
+    assert_rejected(|| Quota::per_second(1).burst(0), "burst: this number is");
+    assert_rejected(
+        || Quota::per_day(1).burst(1_000_000),
+        "burst: this number is",
+    );
 }
 
 /// Shows promise 11.

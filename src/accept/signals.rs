@@ -1,11 +1,6 @@
 //! Counts of connections, and reports to logs and metrics, if their features are on. Addresses are not
 //! reported.
 
-#[cfg_attr(not(feature = "tracing"), path = "events_disabled.rs")]
-mod events;
-#[cfg_attr(not(feature = "metrics"), path = "metrics_disabled.rs")]
-mod metrics;
-
 use std::{
     io,
     sync::{
@@ -15,6 +10,7 @@ use std::{
 };
 
 use super::refused::Refused;
+use crate::telemetry::{as_text, log, measure};
 
 /// How many connections had each outcome since the limit was made, and how many are open.
 ///
@@ -63,13 +59,13 @@ impl Signals {
     pub(super) fn opened(&self) {
         self.counts[0].fetch_add(1, Ordering::Relaxed);
         self.counts[1].fetch_add(1, Ordering::Relaxed);
-        metrics::count(&self.name, "accepted");
-        metrics::add_open(&self.name, 1.0);
+        self.measure("accepted");
+        measure!(gauge "tower_throttle_connections_open", ["limit" = Arc::clone(&self.name)], increment(1.0));
     }
 
     pub(super) fn closed(&self) {
         self.counts[0].fetch_sub(1, Ordering::Relaxed);
-        metrics::add_open(&self.name, -1.0);
+        measure!(gauge "tower_throttle_connections_open", ["limit" = Arc::clone(&self.name)], decrement(1.0));
     }
 
     pub(super) fn refused(&self, refused: Refused) {
@@ -79,18 +75,31 @@ impl Signals {
             Refused::Rate => (4, "refused_rate"),
         };
         self.counts[count].fetch_add(1, Ordering::Relaxed);
-        metrics::count(&self.name, outcome);
-        events::refused(&self.name, refused);
+        self.measure(outcome);
+        log!(
+            debug,
+            [limit = &*self.name, reason = as_text(refused)],
+            "a connection was refused"
+        );
     }
 
     /// Accept has failed, for the first time since a connection.
     #[cold]
     pub(super) fn failed(&self, error: &io::Error, has_begun: bool) {
         self.counts[5].fetch_add(1, Ordering::Relaxed);
-        metrics::count(&self.name, "accept_error");
+        self.measure("accept_error");
         if has_begun {
-            events::failed(&self.name, error);
+            log!(
+                error,
+                [limit = &*self.name, error = as_text(error)],
+                "no connection can be accepted; trying again (logged once until one can)"
+            );
         }
+    }
+
+    fn measure(&self, outcome: &'static str) {
+        let limit = || Arc::clone(&self.name);
+        measure!(counter "tower_throttle_connections_total", ["limit" = limit(), "outcome" = outcome], increment(1));
     }
 
     pub(super) fn counts(&self) -> ConnectionCounts {
