@@ -252,16 +252,6 @@ impl Quota {
         self.period
     }
 
-    /// The units that the limit refills in `span` nanoseconds, if they are a whole number, and neither is out
-    /// of range.
-    pub(crate) fn whole_units_in(&self, span: u64) -> Option<u64> {
-        let [limit, span_ns, period] = [self.limit, span, self.period].map(u128::from);
-        let units = limit * span_ns;
-        let whole = u64::try_from(units / period).ok()?;
-        let is_in_range = (1..=MAX_PERIOD_NS).contains(&span) && (1..=MAX_COUNT).contains(&whole);
-        (is_in_range && units % period == 0).then_some(whole)
-    }
-
     /// The part of one of `machines` machines. If there are more machines than units, each gets one
     /// unit per longer period.
     pub(crate) fn share_of(&self, machines: u64) -> Result<Self, ConfigError> {

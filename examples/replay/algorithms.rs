@@ -120,9 +120,6 @@ fn lockout(quota: Quota, fields: &mut Fields) -> Result<AnyAlgorithm, String> {
     if let Some(forget) = fields.span("forget_ns")? {
         lockout = lockout.forget(forget);
     }
-    if let Some(parole) = fields.number("parole")? {
-        lockout = lockout.parole(parole);
-    }
     match fields.text("on_success")?.as_deref() {
         None | Some("keep") => {}
         Some("clear") => lockout = lockout.clear_on_success(),

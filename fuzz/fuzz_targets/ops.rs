@@ -54,7 +54,6 @@ enum Policy {
     Lockout {
         block: u64,
         forget: u64,
-        parole: Option<u64>,
     },
 }
 
@@ -113,13 +112,8 @@ impl Policy {
                 let text = format!("warm_up {quota}; warm_up={over}ns; cold_factor={factor}");
                 text.parse::<AnyAlgorithm>().ok()?
             }
-            Self::Lockout {
-                block,
-                forget,
-                parole,
-            } => {
+            Self::Lockout { block, forget } => {
                 let lockout = Lockout::new(quota).block(span(block)).forget(span(forget));
-                let lockout = parole.map_or(lockout, |parole| lockout.parole(parole));
                 lockout.validate().ok()?;
                 AnyAlgorithm::new(lockout)
             }

@@ -1,7 +1,5 @@
 //! The bucket behind the token bucket, which empties it, and the leaky meter, which fills it.
 
-use std::time::Duration;
-
 use super::math::{ExactNanos, Interval};
 use super::{Cost, GiveBack};
 use crate::clock::Tick;
@@ -10,7 +8,7 @@ use crate::quota::Quota;
 
 /// How many times as long as an empty bucket a key is used at most after a change. A loop of changes whose
 /// rates differ less forgets nothing.
-pub(super) const LONGEST: u64 = 10;
+const LONGEST: u64 = 10;
 
 /// A capacity and a rate. The state of a key is the moment when its bucket is unused again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,14 +121,14 @@ impl Bucket {
         at: Tick,
         ahead: u64,
         cost: u64,
-    ) -> Option<Duration> {
+    ) -> Option<u64> {
         let interval = &self.interval;
         let due = state.max(ExactNanos::from_tick(at));
         let due = interval.add(due, interval.time_for(ahead));
         let after = interval.add(due, interval.time_for(cost));
         let missing = self.missing((due, after), self.tolerance_end(at));
         let is_possible = cost <= self.capacity.saturating_add(self.debt);
-        is_possible.then(|| Duration::from_nanos(missing.ceil()))
+        is_possible.then(|| missing.ceil())
     }
 
     /// Gives back what is still taken of `cost`; a turn that is not used only if it is the last.
@@ -183,20 +181,20 @@ impl Bucket {
         self.interval.sub(*state, self.tolerance_end(now)).ceil()
     }
 
-    /// The time that the used part of the capacity, and any debt, is worth.
-    pub(super) fn used(&self, state: ExactNanos, now: Tick) -> ExactNanos {
-        let present = ExactNanos::from_tick(now);
-        self.interval.sub(state.max(present), present)
-    }
-
-    /// Turns a state of `from` into one of this bucket: what was used stays used. At a much lower rate
+    /// Turns a state of `from` into one of this bucket: what was used `then` is used `now`. At a much lower rate
     /// that could take years, so it is unused again when it would have been before, or at the latest
     /// when [`LONGEST`] empty ones would be.
-    pub(super) fn convert(&self, state: ExactNanos, from: &Self, now: Tick) -> ExactNanos {
-        let used = from.used(state, now);
+    pub(super) fn convert(
+        &self,
+        state: ExactNanos,
+        from: &Self,
+        (then, now): (Tick, Tick),
+    ) -> ExactNanos {
+        let then = ExactNanos::from_tick(then);
+        let used = from.interval.sub(state.max(then), then);
         let due = self.with_used(self.interval.convert(used, &from.interval), now);
         let longest = self.interval.time_for(LONGEST * self.capacity);
-        let before = self.interval.convert_moment(state, &from.interval);
+        let before = ExactNanos::from_nanos(state.ceil());
         due.min(before.max(self.with_used(longest, now)))
     }
 

@@ -157,7 +157,7 @@ impl Algorithm for Gcra {
         *state = if *state <= ExactNanos::from_tick(now) {
             ExactNanos::ZERO
         } else {
-            self.bucket.convert(*state, &from.bucket, now)
+            self.bucket.convert(*state, &from.bucket, (now, now))
         };
     }
 

@@ -89,7 +89,8 @@ impl Algorithm for LeakyBucket {
         ahead: u64,
         cost: u64,
     ) -> Option<Duration> {
-        self.bucket.expected_wait(*state, at, ahead, cost)
+        let wait = self.bucket.expected_wait(*state, at, ahead, cost)?;
+        Some(Duration::from_nanos(wait))
     }
 
     fn refund(&self, state: &mut ExactNanos, now: Tick, cost: Cost, why: GiveBack) {
@@ -101,7 +102,7 @@ impl Algorithm for LeakyBucket {
     }
 
     fn rescale(&self, state: &mut ExactNanos, from: &Self, now: Tick) {
-        *state = self.bucket.convert(*state, &from.bucket, now);
+        *state = self.bucket.convert(*state, &from.bucket, (now, now));
     }
 
     fn forgettable_at(&self, state: &ExactNanos) -> Tick {

@@ -32,7 +32,7 @@
 //! | [`TokenBucket`] | A(T) <= B + T/t |
 //! | [`LeakyBucket`] | A(T) <= B + T/t; with a burst of 1 requests are at least t apart |
 //! | [`WarmUp`] | as a queue whose rate rises from L/cold to L over the warm-up time |
-//! | [`Lockout`] | at most L kept until the first block B, then at most P per block, each twice as long: A(T) <= L(1 + T/W) + P T/B within the time to forget |
+//! | [`Lockout`] | at most L kept until each block, the first of B and each twice as long: A(T) <= L(1 + T/W + T/B) |
 //! | [`DenialLockout`] | that of the limit whose denials it counts; nothing for B from the Lth denial within W on |
 //! | tuples, [`All`] | each part's own |
 //!
@@ -78,6 +78,7 @@ mod calendar;
 mod calendar_window;
 mod capabilities;
 mod combined;
+mod denial_lockout;
 mod fields;
 mod fixed_window;
 #[cfg(feature = "governor")]
@@ -106,13 +107,14 @@ pub use self::{
     calendar_window::CalendarWindow,
     capabilities::Capabilities,
     combined::{All, IntoAlgorithm, Parts},
+    denial_lockout::{DenialLockout, DenialLockoutState},
     fields::{
         Fields, layout_of_settings, settings_from_bytes, settings_to_bytes, state_from_bytes,
         state_to_bytes,
     },
     fixed_window::FixedWindow,
     leaky_bucket::LeakyBucket,
-    lockout::{DenialLockout, DenialLockoutState, Lockout, LockoutState},
+    lockout::{Lockout, LockoutState},
     math::ExactNanos,
     refund::{Cost, GiveBack},
     report::Report,

@@ -132,16 +132,6 @@ impl Moments {
         }
     }
 
-    /// Drops the oldest costs, so that at most `most` are left.
-    pub(super) fn keep_newest(&mut self, most: u64) {
-        let excess = self.cost_from(0).saturating_sub(most);
-        let dropped = self.dropped;
-        let is_dropped = |(_, sum): &(u64, u64)| sum.wrapping_sub(dropped) <= excess;
-        let place = self.entries.partition_point(is_dropped);
-        self.entries.drain(..place);
-        self.dropped = dropped.wrapping_add(excess);
-    }
-
     /// Lists them: the newest moment, and for each how much later than the one before it is, and its cost.
     pub(super) fn list(&mut self, fields: &mut Fields<'_>) {
         let listed = std::mem::take(self);

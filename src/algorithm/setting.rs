@@ -43,11 +43,7 @@ pub(super) enum Range {
     Number(u64, u64),
     /// Units from this number on that the rate works off in the time that arithmetic allows.
     Units(u64),
-    /// From 1 to the limit of the quota.
-    Limit,
     BelowCapacity,
-    /// A time in which the limit refills a whole number of units.
-    WholeUnits,
     /// A time whose sums with others do not overflow.
     Span,
 }
@@ -116,28 +112,21 @@ impl Setting {
 
     /// Refuses a value out of range.
     pub(super) fn check(&self, value: u64, quota: &Quota) -> Result<(), ConfigError> {
-        let (limit, capacity) = (quota.limit(), quota.capacity());
+        let capacity = quota.capacity();
         let is_worked_off = |units: u64| units == 0 || quota.try_burst(units).is_ok();
         let allowed = match self.range {
             Range::Any => return Ok(()),
             Range::Number(from, to) if (from..=to).contains(&value) => return Ok(()),
             Range::Units(from) if value >= from && is_worked_off(value) => return Ok(()),
-            Range::Limit if (1..=limit).contains(&value) => return Ok(()),
             Range::BelowCapacity if value < capacity => return Ok(()),
-            Range::WholeUnits if quota.whole_units_in(value).is_some() => return Ok(()),
             Range::Span if (1..=MAX_PERIOD_NS).contains(&value) => return Ok(()),
             Range::None => "a quota without burst: only buckets use it".to_owned(),
             Range::Number(from, to) => format!("a number from {from} to {to}"),
             Range::Units(from) => {
                 format!("a number from {from} that the rate works off within 10 years")
             }
-            Range::Limit => format!("a number from 1 to the limit, {limit}"),
             Range::BelowCapacity => format!(
                 "a number below the capacity, {capacity}: a new key has all of it otherwise"
-            ),
-            Range::WholeUnits => format!(
-                "a time up to 10 years in which a limit of {limit} per {:?} refills whole units",
-                quota.period()
             ),
             Range::Span => "a time from 1ns to 10 years".to_owned(),
         };

@@ -15,14 +15,14 @@ use crate::error::ConfigError;
 ///
 /// | algorithm | options |
 /// |---|---|
-/// | `token_bucket` | `burst`, `initial`, `debt`, `refill_every`, `aligned=true` |
+/// | `token_bucket` | `burst`, `initial`, `debt`, `refill_every` |
 /// | `leaky_bucket` | `burst` |
 /// | `fixed_window` | `anchored=true` or `offset`; or `zone`, `anchor` with the feature `calendar` |
 /// | `sliding_window` | `offset` |
 /// | `sliding_grid` | `cells`, `strict=true`, `offset` |
 /// | `sliding_log` | none |
 /// | `warm_up` | `warm_up`, which it needs; `cold_factor`, `max_cost` |
-/// | `lockout` | `block`, `max_block`, `forget`, `parole`, `on_success=clear` |
+/// | `lockout` | `block`, `max_block`, `forget`, `on_success=clear` |
 /// | `gcra` | `burst`; needs the feature `governor` |
 /// | `concurrency` | a number of requests in flight instead of a rate |
 /// | all | `queue`, `max_wait`: how many requests of a key may wait, and how long |

@@ -34,7 +34,6 @@ fn blocks(quota: Quota, random: &mut Random) -> Blocks {
         block,
         max_block: block + random.below(4 * block),
         forget: 1 + random.below(8 * period),
-        parole: 1 + random.below(limit),
     }
 }
 
@@ -44,7 +43,6 @@ fn lockout(blocks: Blocks) -> Lockout {
         .block(span(blocks.block))
         .max_block(span(blocks.max_block))
         .forget(span(blocks.forget))
-        .parole(blocks.parole)
 }
 
 /// What the documentation says, with the failures counted event by event.
@@ -258,7 +256,7 @@ fn only_its_own_denials_count_in_a_tuple() {
     let hour = FixedWindow::new(Quota::per_hour(100));
     let mut key = Key::new((hour, bucket()).into_algorithm());
     assert_eq!(key.ask([0; 5]), [0, 0, 500, 500, 60_000]);
-    assert_eq!(key.ask([60_000; 4]), [0, 0, 500, 120_000]);
+    assert_eq!(key.ask([60_000; 5]), [0, 0, 500, 500, 120_000]);
     let left = hour.peek(&key.state.0, at(60 * SECOND), 0).remaining();
     assert_eq!(left, 96, "a denied request takes nothing of the others");
 }
@@ -332,8 +330,9 @@ fn a_ban_and_a_reset_act_on_the_block() {
 fn invalid_settings_of_either_limit_are_refused() {
     let bucket = || TokenBucket::new(Quota::per_second(2));
     let lockout = Lockout::new(Quota::per_minute(2));
-    let refused = lockout.parole(3).after_denials_of(bucket()).validate();
-    assert!(refused.unwrap_err().to_string().starts_with("parole: 3"));
+    let none = lockout.forget(Duration::ZERO);
+    let refused = none.after_denials_of(bucket()).validate();
+    assert!(refused.unwrap_err().to_string().starts_with("forget: 0"));
     let burst = FixedWindow::new(Quota::per_second(2).burst(9));
     assert!(lockout.after_denials_of(burst).validate().is_err());
     assert!(

@@ -58,14 +58,12 @@ fn algorithm(kind: Kind, rate: Rate) -> AnyAlgorithm {
             block,
             max_block,
             forget,
-            parole,
             ..
         }) => AnyAlgorithm::new(
             Lockout::new(quota)
                 .block(span(block))
                 .max_block(span(max_block))
-                .forget(span(forget))
-                .parole(parole.min(rate.limit)),
+                .forget(span(forget)),
         ),
         Kind::WarmUp {
             over,
@@ -112,7 +110,6 @@ fn policy(number: usize, random: &mut Random) -> (Kind, Rate) {
                 block,
                 max_block: block + random.below(6 * block),
                 forget: 1 + random.below(8 * rate.period),
-                parole: 1 + random.below(rate.limit.min(4)),
                 ..Blocks::default()
             })
         }

@@ -10,7 +10,6 @@ pub(crate) struct Blocks {
     pub(crate) block: u64,
     pub(crate) max_block: u64,
     pub(crate) forget: u64,
-    pub(crate) parole: u64,
 }
 
 /// The failures of a key.
@@ -22,7 +21,7 @@ pub(crate) struct Failures {
     level: u32,
     /// When the present block ends.
     block: Option<u64>,
-    /// When the last block ended, or ends if the settings changed during it.
+    /// When the last block ended.
     until: u64,
     /// The newest moment of an attempt.
     seen: u64,
@@ -31,14 +30,6 @@ pub(crate) struct Failures {
 impl Failures {
     fn count(&self) -> u64 {
         self.attempts.values().sum()
-    }
-
-    /// How many failures start a block.
-    const fn places(&self) -> u64 {
-        match self.level {
-            0 => self.settings.limit,
-            _ => self.settings.parole,
-        }
     }
 
     fn end_block(&mut self, end: u64) {
@@ -68,7 +59,7 @@ impl Failures {
         let Blocks {
             block, max_block, ..
         } = self.settings;
-        if self.count() < self.places() {
+        if self.count() < self.settings.limit {
             self.block = None;
         } else if self.block.is_none() {
             let doubled = (0..self.level).fold(block, |length, _| (2 * length).min(max_block));
@@ -79,30 +70,16 @@ impl Failures {
 
     /// The same failures under other settings.
     pub(crate) fn under(mut self, settings: Blocks) -> Self {
-        let has_changed = self.settings != settings;
-        self.settings = settings;
-        // A change starts no block.
-        while has_changed && self.block.is_none() && self.count() >= self.places().max(1) {
-            let excess = self.count() - self.places().max(1) + 1;
-            let mut oldest = self.attempts.first_entry().expect("a count above zero");
-            let dropped = excess.min(*oldest.get());
-            *oldest.get_mut() -= dropped;
-            self.attempts.retain(|_, held| *held > 0);
+        if self.settings != settings {
+            self.settings = settings;
+            self.block = None;
         }
         self.with_block()
     }
 
-    /// Counts the present block as one that lasts until its end whatever is refunded.
-    pub(crate) fn end_block_early(mut self) -> Self {
-        if let Some(end) = self.block {
-            self.end_block(end);
-        }
-        self
-    }
-
     pub(crate) fn fits(&self, now: u64, cost: u64) -> bool {
         let is_open = self.block.is_none() && now >= self.until;
-        is_open && self.count().saturating_add(cost) <= self.places()
+        is_open && self.count().saturating_add(cost) <= self.settings.limit
     }
 
     pub(crate) fn take(mut self, now: u64, cost: u64) -> Self {
@@ -134,6 +111,6 @@ impl Failures {
     }
 
     pub(crate) fn owes(&self) -> bool {
-        self.block.is_some() && self.count() > self.places()
+        self.block.is_some() && self.count() > self.settings.limit
     }
 }

@@ -197,7 +197,6 @@ impl Model {
             Kind::Lockout(blocks) => Blocks {
                 limit: self.rate.limit,
                 period: self.rate.period,
-                parole: blocks.parole.min(self.rate.limit),
                 ..blocks
             },
             _ => unreachable!("only called for a lockout"),
@@ -432,8 +431,7 @@ impl Model {
         let old = self.clone();
         self.rate = rate;
         if let State::Lockout(_) = self.state {
-            let failures = old.failures(now).end_block_early();
-            self.state = State::Lockout(failures.under(self.blocks()));
+            self.state = State::Lockout(old.failures(now).under(self.blocks()));
             return;
         }
         // A unit has as many parts as the period has nanoseconds.
@@ -455,7 +453,7 @@ impl Model {
             (State::Tokens(..), _) => {
                 let used = whole(old.rate.burst) - ratio(old.tokens(now), old.rate.period);
                 let reset_after = &used * whole(old.rate.period) / whole(old.rate.limit);
-                let as_long_as_before = (reset_after * whole(rate.limit)).ceil();
+                let as_long_as_before = reset_after.ceil() * whole(rate.limit);
                 let full = whole(rate.burst) * whole(rate.period);
                 let used = in_parts(used).min(as_long_as_before.max(full.clone() * whole(10)));
                 let left = full - used;

@@ -107,7 +107,7 @@ fn subject(
 pub(crate) fn subjects(quota: Quota, burst: u64, cells: u64) -> Vec<Subject> {
     let period = u64::try_from(quota.period().as_nanos()).expect("periods fit");
     let limit = quota.limit();
-    let (cell, parole) = (period.div_ceil(cells), limit.div_ceil(2));
+    let cell = period.div_ceil(cells);
     // Whole microseconds, in which Redis counts, unless the period is too short.
     let block = match cell {
         0..10_000 => cell,
@@ -116,11 +116,10 @@ pub(crate) fn subjects(quota: Quota, burst: u64, cells: u64) -> Vec<Subject> {
     let grid = SlidingGrid::new(quota).cells(usize::try_from(cells).expect("few cells"));
     let with_burst = quota.burst(burst);
     let window = || windows(limit, period);
-    // At most L in any half-open period, and the parole more after each block. L again once the blocks are forgotten.
+    // At most L in any half-open period, and L more after each block.
     let blocks = move |from, to| {
         let span: u64 = to - from;
-        let again = (limit - parole) * (span / (2 * period));
-        limit * (span / period + 1) + parole * (span / block) + again
+        limit * (span / period + 1) + limit * (span / block)
     };
     // Turns are exactly t apart, and each is reported in whole nanoseconds, rounded up.
     let paced = move |from, to| {
@@ -131,8 +130,7 @@ pub(crate) fn subjects(quota: Quota, burst: u64, cells: u64) -> Vec<Subject> {
     let lockout = Lockout::new(quota)
         .block(Duration::from_nanos(block))
         .max_block(Duration::from_nanos(4 * block))
-        .forget(Duration::from_nanos(2 * period))
-        .parole(parole);
+        .forget(Duration::from_nanos(2 * period));
     let strict = at_most_in(limit, period);
     let cells = at_most_in(limit, cell * (cells - 1) + 1);
     // There is none without the feature `calendar`. Its shortest day has 23 hours.

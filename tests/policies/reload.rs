@@ -197,7 +197,7 @@ async fn a_block_outlives_a_reload() {
     let wrong = || with(from("192.0.2.1"), "answer", "401");
     assert_eq!(app.status(wrong()).await, 401);
     assert_eq!(app.status(wrong()).await, 401);
-    for more in ["", "; parole=1", "; max_block=1d"] {
+    for more in ["", "; forget=2d", "; max_block=1d"] {
         app.reload(&login(more));
         assert_eq!(app.get().await, 429, "{more}");
     }

@@ -13,7 +13,7 @@ const LINES: [&str; 9] = [
     "sliding_grid 60/h; strict=true; cells=12",
     "sliding_log 5/min + token_bucket 1/s",
     "warm_up 100/s; warm_up=10s",
-    "lockout 5/15min; on_success=clear; parole=1",
+    "lockout 5/15min; on_success=clear",
     "concurrency 20; queue=5; max_wait=1500ms",
 ];
 

@@ -31,7 +31,7 @@ const SNIPPETS: [(&str, &str); 11] = [
     ),
     (
         "lockout",
-        "lockout 5/15min; block=5min; max_block=1h; forget=1d; parole=3; on_success=clear",
+        "lockout 5/15min; block=5min; max_block=1h; forget=1d; on_success=clear",
     ),
     (
         "several",

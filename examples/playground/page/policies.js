@@ -4,14 +4,14 @@ import { byId, call, debounce, make, setText } from "./dom.js";
 import { MAX_POLICIES } from "./setting.js";
 
 const EXAMPLES = [
-  ["token_bucket 10/s; burst=50", "A rate, with bursts", "burst, initial, debt, refill_every, aligned, queue, max_wait"],
+  ["token_bucket 10/s; burst=50", "A rate, with bursts", "burst, initial, debt, refill_every, queue, max_wait"],
   ["leaky_bucket 10/s; burst=1; queue=20", "An even flow: one request after the other", "burst, queue, max_wait"],
   ["fixed_window 100/min", "A number per window: twice as many at its edge", "anchored, offset, queue, max_wait"],
   ["sliding_log 5/min", "Exactly: never more in any period", "queue, max_wait"],
   ["sliding_window 100/min", "A number per period, from two counts", "offset, queue, max_wait"],
   ["sliding_grid 100/min; cells=10", "A number per period, from a few counts", "cells, strict, offset, queue, max_wait"],
   ["warm_up 10/s; warm_up=10s", "A rate that rises", "warm_up, cold_factor, max_cost, queue, max_wait"],
-  ["lockout 5/min", "Too many requests lock the client out", "block, max_block, forget, parole, on_success, queue, max_wait"],
+  ["lockout 5/min", "Too many requests lock the client out", "block, max_block, forget, on_success, queue, max_wait"],
 ];
 
 export class Policies {

@@ -4,7 +4,7 @@ use super::super::{
     Algorithm, Cost, GiveBack, IntoAlgorithm, LeakyBucket, SlidingLog, TokenBucket, reserve,
     settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes,
 };
-use super::{Lockout, LockoutState};
+use super::Lockout;
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -100,7 +100,7 @@ fn bans_do_not_count_as_blocks_and_are_forgotten_when_they_end() {
     }
     let end = Tick::ZERO.plus(MINUTE);
     assert_eq!(lockout().forgettable_at(&state), end);
-    assert_eq!(lockout().peek(&state, end, 0).remaining(), 5, "no parole");
+    assert_eq!(lockout().peek(&state, end, 0).remaining(), 5);
     assert!(lockout().decide(&mut state, end, 5).is_admitted());
     let denied = lockout().peek(&state, end, 1);
     assert_eq!(denied.retry_after, Some(MINUTE), "the first block");
@@ -113,7 +113,7 @@ fn more_charges_than_can_be_counted_are_the_most_that_can() {
         let owed = lockout().charge(&mut state, Tick::ZERO, u64::MAX);
         assert_eq!(owed, MINUTE);
     }
-    assert_eq!(state.attempts.cost_from(0), Tick::MAX.as_nanos());
+    assert_eq!(state.failures.cost_from(0), Tick::MAX.as_nanos());
 }
 
 #[test]
@@ -178,17 +178,6 @@ fn the_memory_of_a_lockout_of_denials_is_that_of_both_logs() {
 }
 
 #[test]
-fn a_lower_limit_keeps_no_empty_attempts() {
-    let mut state = LockoutState::default();
-    for ns in 1..=5 {
-        state.attempts.add(ns, 2);
-    }
-    state.attempts.keep_newest(3);
-    assert_eq!((state.attempts.cost_from(0), state.attempts.len()), (3, 2));
-    assert_eq!(state.attempts.completes(0, 1), Some(4));
-}
-
-#[test]
 fn a_lockout_of_denials_is_read_as_it_was_written() {
     let of = |lockout: Lockout, limit| lockout.after_denials_of(TokenBucket::new(limit));
     let limit = Quota::per_second(1);
@@ -202,7 +191,7 @@ fn a_lockout_of_denials_is_read_as_it_was_written() {
 
     let settings = |algorithm| settings_to_bytes(&algorithm).expect("a portable form");
     let others = [
-        of(lockout().parole(3), limit),
+        of(lockout().block(2 * MINUTE), limit),
         of(lockout(), Quota::per_second(2)),
     ];
     for other in others {

@@ -114,14 +114,14 @@ fn check_cost(interval: &Interval, cost: u64) {
         case()
     );
     if span != ExactNanos::NEVER {
-        assert_eq!(interval.units_in(span), cost, "{}", case());
+        let (dividend, divisor) = interval.units_ratio(span);
+        assert_eq!(dividend / divisor, cost, "{}", case());
     }
 }
 
 fn check_units(interval: &Interval, span: ExactNanos) {
     let units = parts(span, interval) / u128::from(interval.period());
     let units = u64::try_from(units).unwrap_or(u64::MAX);
-    assert_eq!(interval.units_in(span), units, "{span:?} at {interval:?}");
     let (dividend, divisor) = interval.units_ratio(span);
     assert_eq!(dividend / divisor, units, "{span:?} at {interval:?}");
 }
@@ -268,14 +268,6 @@ fn conversions_match_long_multiplication() {
         for to in &small {
             for span in spans(from, 3) {
                 check_convert(to, from, span);
-                let converted = to.convert_moment(span, from);
-                let more = u128::from(span.fraction) * u128::from(to.limit());
-                let whole = u128::from(span.ns) * u128::from(to.limit());
-                let expected = whole + more.div_ceil(u128::from(from.limit()));
-                assert!(
-                    has_parts(converted, expected, to),
-                    "{span:?} {from:?} {to:?}"
-                );
             }
         }
     }

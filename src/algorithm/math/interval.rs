@@ -140,25 +140,19 @@ impl Interval {
 
     #[cold]
     const fn time_for_u128(&self, cost: u64) -> ExactNanos {
-        let product = cost as u128 * self.period.get() as u128;
-        let ns = product / self.limit.get() as u128;
-        if ns >= u64::MAX as u128 {
+        self.time_of(cost as u128 * self.period.get() as u128)
+    }
+
+    /// The time of so many parts of a unit, of which a unit has as many as the period has nanoseconds.
+    const fn time_of(&self, parts: u128) -> ExactNanos {
+        let limit = self.limit.get() as u128;
+        if parts / limit >= u64::MAX as u128 {
             return ExactNanos::NEVER;
         }
-        ExactNanos {
-            ns: low_u64(ns),
-            fraction: low_u64(product % self.limit.get() as u128),
-        }
+        ExactNanos::new(low_u64(parts / limit), low_u64(parts % limit))
     }
 
-    /// How many whole units `span` is worth.
-    #[inline]
-    pub(in crate::algorithm) const fn units_in(&self, span: ExactNanos) -> u64 {
-        let (dividend, divisor) = self.units_ratio(span);
-        dividend / divisor.get()
-    }
-
-    /// [`units_in`](Self::units_in) as dividend and divisor, so that the caller may skip the
+    /// How many whole units `span` is worth, as dividend and divisor, so that the caller may skip the
     /// division.
     #[inline]
     pub(in crate::algorithm) const fn units_ratio(&self, span: ExactNanos) -> (u64, NonZeroU64) {
@@ -252,26 +246,10 @@ impl Interval {
     pub(in crate::algorithm) fn convert(&self, span: ExactNanos, from: &Self) -> ExactNanos {
         let [old, new] = [from.period, self.period].map(|period| u128::from(period.get()));
         let parts = u128::from(span.ns) * u128::from(from.limit.get()) + u128::from(span.fraction);
-        let limit = u128::from(self.limit.get());
         let parts = (parts / old)
             .checked_mul(new)
             .and_then(|whole| whole.checked_add((parts % old * new).div_ceil(old)));
-        match parts {
-            Some(parts) if parts / limit < u128::from(u64::MAX) => ExactNanos {
-                ns: low_u64(parts / limit),
-                fraction: low_u64(parts % limit),
-            },
-            _ => ExactNanos::NEVER,
-        }
-    }
-
-    /// The moment `due` in parts of this interval, rounded up.
-    pub(in crate::algorithm) fn convert_moment(&self, due: ExactNanos, from: &Self) -> ExactNanos {
-        let limit = u128::from(self.limit.get());
-        let parts = u128::from(due.fraction) * limit;
-        let parts = parts.div_ceil(u128::from(from.limit.get()));
-        let fraction = ExactNanos::new(low_u64(parts / limit), low_u64(parts % limit));
-        self.add(due.trunc(), fraction)
+        parts.map_or(ExactNanos::NEVER, |parts| self.time_of(parts))
     }
 }
 

@@ -297,9 +297,7 @@ impl Algorithm for WarmUp {
     /// is cold. Queued requests keep their turns.
     fn rescale(&self, state: &mut WarmUpState, from: &Self, _now: Tick) {
         if (self.quota, self.permits) != (from.quota, from.permits) {
-            state.next_free = self
-                .interval
-                .convert_moment(state.next_free, &from.interval);
+            state.next_free = ExactNanos::from_nanos(state.next_free.ceil());
             state.used = 0;
         }
     }

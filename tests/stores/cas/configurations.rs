@@ -45,11 +45,11 @@ async fn limits_of_one_layout_share_what_is_used() {
     assert_eq!(store.keys(), ["{throttle:api:key}bucket/3600s.4"]);
 }
 
-/// Another number of failures forgets no block, and another period begins anew.
+/// Each compares the same failures with its own limit, and another period begins anew.
 ///
 /// Shows promise 90.
 #[tokio::test(start_paused = true)]
-async fn a_lockout_with_another_limit_keeps_who_is_blocked() {
+async fn lockouts_with_other_limits_count_the_same_failures() {
     let store = MemoryStore::with_clock(ManualClock::new());
     let [few, many] = [3, 5].map(|failures| Lockout::new(Quota::per_day(failures)));
     let other_period = Lockout::new(Quota::per_hour(3));
@@ -61,6 +61,10 @@ async fn a_lockout_with_another_limit_keeps_who_is_blocked() {
     };
     for _ in 0..3 {
         assert!(!is_denied(&few).await);
+    }
+    assert!(is_denied(&few).await);
+    for _ in 0..2 {
+        assert!(!is_denied(&many).await);
     }
     assert!(is_denied(&few).await && is_denied(&many).await);
     assert!(!is_denied(&other).await);

@@ -10,7 +10,6 @@ pub fn app() -> Router {
         .block(Duration::from_secs(300))
         .max_block(Duration::from_secs(3600))
         .forget(Duration::from_secs(86_400))
-        .parole(3)
         .clear_on_success();
     let layer = RateLimitLayer::new(ClientIp::peer(), limit);
     Router::new().route("/", get(async || "hello").layer(layer))

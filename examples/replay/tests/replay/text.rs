@@ -59,8 +59,8 @@ const POLICIES: [(&str, &str); 10] = [
         r#"{"algorithm":"warm_up","limit":2,"period_ns":1000000000,"warm_up_ns":4000000000,"cold_factor":2,"queue":3}"#,
     ),
     (
-        "lockout 2/min; block=10s; max_block=20s; forget=1d; parole=1; on_success=clear",
-        r#"{"algorithm":"lockout","limit":2,"period_ns":60000000000,"block_ns":10000000000,"max_block_ns":20000000000,"forget_ns":86400000000000,"parole":1,"on_success":"clear"}"#,
+        "lockout 2/min; block=10s; max_block=20s; forget=1d; on_success=clear",
+        r#"{"algorithm":"lockout","limit":2,"period_ns":60000000000,"block_ns":10000000000,"max_block_ns":20000000000,"forget_ns":86400000000000,"on_success":"clear"}"#,
     ),
     (
         "token_bucket 2/s + fixed_window 3/h",

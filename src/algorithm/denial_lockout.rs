@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::super::fields::Fields;
-use super::super::{Algorithm, Capabilities, Cost, GiveBack, IntoAlgorithm, Report};
-use super::phase::LockoutState;
-use super::settings::Lockout;
+use super::fields::Fields;
+use super::{
+    Algorithm, Capabilities, Cost, GiveBack, IntoAlgorithm, Lockout, LockoutState, Report,
+};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -47,7 +47,7 @@ pub struct DenialLockout<A> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DenialLockoutState<S> {
     limit: S,
-    /// Its attempts are the denials.
+    /// Its failures are the denials.
     denials: LockoutState,
 }
 
@@ -98,11 +98,6 @@ impl Lockout {
 }
 
 impl<A: Algorithm> DenialLockout<A> {
-    /// When the block or ban at `now` ends.
-    fn blocked_until(&self, state: &DenialLockoutState<A::State>, now: Tick) -> Option<u64> {
-        self.lockout.phase(&state.denials, now).blocked_until
-    }
-
     /// What is decided if the other limit decides this. A denial is not counted, so its `retry_after` leaves out the
     /// block that it would start.
     fn looked(
@@ -112,45 +107,23 @@ impl<A: Algorithm> DenialLockout<A> {
         cost: u64,
         decision: Decision,
     ) -> Decision {
-        match self.blocked_until(state, now) {
-            Some(end) => during_block(decision, end, now, cost),
-            None => decision,
-        }
-    }
-
-    /// Counts what the other limit has decided outside a block, and returns it with the block that it may start.
-    fn counted(
-        &self,
-        state: &mut DenialLockoutState<A::State>,
-        now: Tick,
-        cost: u64,
-        decision: Decision,
-    ) -> Decision {
-        if !decision.is_denied() || cost == 0 {
+        let phase = self.lockout.phase(&state.denials, now);
+        if !phase.is_blocked {
             return decision;
         }
-        let phase = self.lockout.phase(&state.denials, now);
-        state.denials.enter(&phase);
-        // No denial is refunded, so its own moment does not matter.
-        state.denials.attempts.add(now.as_nanos(), 1);
-        self.looked(state, now, 1, decision)
+        let left = Duration::from_nanos(phase.until.saturating_sub(now.as_nanos()));
+        let mut blocked = decision.with_remaining(0);
+        blocked.reset_after = decision.reset_after.max(left);
+        if cost > 0 {
+            blocked.retry_after = match decision.retry_after {
+                // It is never admitted.
+                None if decision.is_denied() => None,
+                retry_after => Some(retry_after.unwrap_or_default().max(left)),
+            };
+            blocked.verdict = Verdict::Deny;
+        }
+        blocked
     }
-}
-
-/// The decision until `end`, given what the other limit decides.
-fn during_block(decision: Decision, end: u64, now: Tick, cost: u64) -> Decision {
-    let left = Duration::from_nanos(end.saturating_sub(now.as_nanos()));
-    let mut blocked = decision.with_remaining(0);
-    blocked.reset_after = decision.reset_after.max(left);
-    if cost > 0 {
-        blocked.retry_after = match decision.retry_after {
-            // It is never admitted.
-            None if decision.is_denied() => None,
-            retry_after => Some(retry_after.unwrap_or_default().max(left)),
-        };
-        blocked.verdict = Verdict::Deny;
-    }
-    blocked
 }
 
 impl<A: Algorithm> Algorithm for DenialLockout<A> {
@@ -185,11 +158,17 @@ impl<A: Algorithm> Algorithm for DenialLockout<A> {
     }
 
     fn decide(&self, state: &mut Self::State, now: Tick, cost: u64) -> Decision {
-        if self.blocked_until(state, now).is_some() {
+        let phase = self.lockout.phase(&state.denials, now);
+        if phase.is_blocked {
             return self.peek(state, now, cost);
         }
         let decision = self.limit.decide(&mut state.limit, now, cost);
-        self.counted(state, now, cost, decision)
+        if !decision.is_denied() || cost == 0 {
+            return decision;
+        }
+        // No denial is refunded, so its own moment does not matter.
+        state.denials.add(&phase, now, 1);
+        self.looked(state, now, 1, decision)
     }
 
     fn peek(&self, state: &Self::State, now: Tick, cost: u64) -> Decision {
@@ -198,12 +177,9 @@ impl<A: Algorithm> Algorithm for DenialLockout<A> {
 
     fn refund(&self, state: &mut Self::State, now: Tick, cost: Cost, why: GiveBack) {
         self.limit.refund(&mut state.limit, now, cost, why);
-        let phase = self.lockout.phase(&state.denials, now);
-        let clears = self.lockout.clears && why == GiveBack::Forgive && cost.units > 0;
-        if clears && !phase.is_full {
-            let taken_at = cost.at.as_nanos();
-            let attempts = &mut state.denials.attempts;
-            attempts.take_back(phase.expired, taken_at, u64::MAX);
+        let is_full = self.lockout.phase(&state.denials, now).is_full;
+        if self.lockout.clears(cost, why) && !is_full {
+            self.lockout.refund(&mut state.denials, now, cost, why);
         }
     }
 
@@ -241,12 +217,13 @@ impl<A: Algorithm> Algorithm for DenialLockout<A> {
     }
 
     fn report(&self, state: &Self::State, now: Tick) -> Report {
-        let mut report = self.limit.report(&state.limit, now);
-        report.heap_bytes += state.denials.attempts.heap_bytes();
-        if self.blocked_until(state, now).is_some() {
-            (report.available, report.is_blocked) = (0, true);
+        let (limit, denials) = (&state.limit, &state.denials);
+        let both = self.lockout.report(denials, now);
+        let report = self.limit.report(limit, now);
+        Report {
+            available: if both.is_blocked { 0 } else { report.available },
+            ..report.and(both)
         }
-        report
     }
 
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {

@@ -1,16 +1,11 @@
 //! Tokens that are refilled at a steady rate.
 
-mod steps;
-
 use std::time::Duration;
 
-use self::steps::Steps;
+use super::bucket::Bucket;
 use super::fields::Fields;
 use super::setting::{Range, Setting};
-use super::{
-    Algorithm, Capabilities, Cost, ExactNanos, GiveBack, Kernel, Level,
-    bucket::{Bucket, LONGEST},
-};
+use super::{Algorithm, Capabilities, Cost, ExactNanos, GiveBack, Kernel, Level};
 use crate::clock::{Tick, nanos};
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -61,13 +56,13 @@ pub struct TokenBucket {
     bucket: Bucket,
     /// Tokens of a key never seen; `None` for a full bucket.
     initial: Option<u64>,
-    steps: Steps,
+    /// How long a step is in nanoseconds; 0 for a steady refill. In steps time stands still between two refills.
+    step: u64,
 }
 
 static INITIAL: Setting = Setting::count("initial", Range::BelowCapacity);
 static DEBT: Setting = Setting::count("debt", Range::Units(1));
-static REFILL_EVERY: Setting = Setting::time("refill_every", Range::WholeUnits);
-static ALIGNED: Setting = Setting::flag("aligned").needs("refill_every");
+static REFILL_EVERY: Setting = Setting::time("refill_every", Range::Span);
 
 impl TokenBucket {
     /// A full bucket that holds the quota's [burst](Quota::burst), or its limit if no burst is set.
@@ -76,7 +71,7 @@ impl TokenBucket {
             bucket: Bucket::new(&quota),
             quota,
             initial: None,
-            steps: Steps::NONE,
+            step: 0,
         }
     }
 
@@ -126,8 +121,7 @@ impl TokenBucket {
     /// its end, all at once. At most `B + T * L/W` and one step more are admitted in any interval of length
     /// T.
     ///
-    /// The first step of a key begins when its full bucket is first used. A step in which the limit does
-    /// not refill a whole number of tokens is refused when a limiter is built.
+    /// Steps begin at multiples of their length, for all keys at the same moments.
     ///
     /// ```
     /// use std::time::Duration;
@@ -143,70 +137,48 @@ impl TokenBucket {
     /// assert_eq!(limiter.peek(1).remaining(), 10);
     /// ```
     #[must_use]
-    pub fn refill_every(self, step: Duration) -> Self {
-        self.with_steps(nanos(step), self.steps.is_aligned)
+    pub fn refill_every(mut self, step: Duration) -> Self {
+        self.step = nanos(step);
+        self
     }
 
-    /// Lets steps begin at multiples of their length, for all keys at the same moments. Needs
-    /// [`refill_every`](Self::refill_every).
-    #[must_use]
-    pub fn aligned(self) -> Self {
-        self.with_steps(self.steps.length, true)
-    }
-
-    fn with_steps(self, refill_every: u64, is_aligned: bool) -> Self {
-        Self {
-            steps: Steps::new(&self.quota, refill_every, is_aligned),
-            ..self
+    /// The moment up to which tokens have come back.
+    #[inline]
+    const fn refilled_at(&self, now: Tick) -> Tick {
+        match now.as_nanos().checked_rem(self.step) {
+            None => now,
+            Some(since) => Tick::from_nanos(now.as_nanos() - since),
         }
+    }
+
+    /// The time from `now` to the refill at which this many nanoseconds have passed since the last one.
+    const fn until_refill(&self, ns: u64, now: Tick) -> u64 {
+        let Some(since) = now.as_nanos().checked_rem(self.step) else {
+            return ns;
+        };
+        let steps = ns.div_ceil(self.step);
+        steps.saturating_mul(self.step).saturating_sub(since)
+    }
+
+    #[cold]
+    fn take_in_steps(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> Decision {
+        let mut decision = self.bucket.take(state, self.refilled_at(now), cost);
+        let until = |span| Duration::from_nanos(self.until_refill(nanos(span), now));
+        decision.retry_after = decision.retry_after.map(until);
+        decision.reset_after = until(decision.reset_after);
+        decision
     }
 
     fn of_quota(&self, quota: Quota) -> Self {
-        let mut bucket = Bucket::new(&quota);
-        bucket.debt = self.bucket.debt;
+        let bucket = Bucket {
+            debt: self.bucket.debt,
+            ..Bucket::new(&quota)
+        };
         Self {
-            steps: Steps::new(&quota, self.steps.length, self.steps.is_aligned),
-            bucket,
             quota,
+            bucket,
             ..*self
         }
-    }
-
-    /// The tokens that are used, rounded up.
-    fn used(&self, state: ExactNanos, now: Tick) -> u64 {
-        if let Some(steps) = self.steps.active() {
-            return steps.settled(state, now).fraction;
-        }
-        let interval = &self.bucket.interval;
-        let used = self.bucket.used(state, now);
-        let whole = interval.units_in(used);
-        whole.saturating_add(u64::from(interval.time_for(whole) < used))
-    }
-
-    /// The state of a bucket of which `tokens` are used at `now`.
-    fn with_used(&self, tokens: u64, now: Tick) -> ExactNanos {
-        match self.steps.active() {
-            Some(steps) => steps.with_used(tokens, now),
-            None => self
-                .bucket
-                .with_used(self.bucket.interval.time_for(tokens), now),
-        }
-    }
-
-    fn full_at(&self, state: ExactNanos) -> Tick {
-        Tick::from_nanos(match self.steps.active() {
-            Some(steps) => steps.full_at(state),
-            None => state.ceil(),
-        })
-    }
-
-    /// The tokens that come back in this many nanoseconds, rounded up.
-    fn refilled_in(&self, span: u64) -> u64 {
-        if let Some(steps) = self.steps.active() {
-            return steps.refilled_in(span);
-        }
-        let units = self.bucket.interval.units_in(ExactNanos::from_nanos(span));
-        units.saturating_add(1)
     }
 
     /// The tokens that a new key has less than a full bucket.
@@ -234,6 +206,7 @@ impl Algorithm for TokenBucket {
         }
     }
 
+    /// Without a list of the settings: a key may have a quota of its own.
     fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
         Ok(self.of_quota(quota))
     }
@@ -242,7 +215,10 @@ impl Algorithm for TokenBucket {
     fn fresh(&self, now: Tick) -> ExactNanos {
         match self.missing_tokens() {
             0 => ExactNanos::ZERO,
-            tokens => self.with_used(tokens, now),
+            tokens => {
+                let used = self.bucket.interval.time_for(tokens);
+                self.bucket.with_used(used, self.refilled_at(now))
+            }
         }
     }
 
@@ -252,15 +228,15 @@ impl Algorithm for TokenBucket {
     )]
     #[inline(always)]
     fn decide(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> Decision {
-        if let Some(steps) = self.steps.active() {
-            return steps.take(state, now, cost, &self.bucket);
+        if self.step > 0 {
+            return self.take_in_steps(state, now, cost);
         }
         self.bucket.take(state, now, cost)
     }
 
     fn take_turn(&self, state: &mut ExactNanos, at: Tick, cost: u64) -> Decision {
-        if let Some(steps) = self.steps.active() {
-            return steps.take(state, at, cost, &self.bucket);
+        if self.step > 0 {
+            return self.take_in_steps(state, at, cost);
         }
         self.bucket.take_turn(state, at, cost)
     }
@@ -272,70 +248,43 @@ impl Algorithm for TokenBucket {
         ahead: u64,
         cost: u64,
     ) -> Option<Duration> {
-        if let Some(steps) = self.steps.active() {
-            let mut state = *state;
-            steps.charge(&mut state, at, ahead, self.bucket.capacity);
-            let decision = steps.take(&mut state, at, cost, &self.bucket);
-            return decision.until_admitted();
-        }
-        self.bucket.expected_wait(*state, at, ahead, cost)
+        let wait = self
+            .bucket
+            .expected_wait(*state, self.refilled_at(at), ahead, cost)?;
+        Some(Duration::from_nanos(self.until_refill(wait, at)))
     }
 
     fn refund(&self, state: &mut ExactNanos, now: Tick, cost: Cost, why: GiveBack) {
-        match self.steps.active() {
-            Some(steps) => steps.refund(state, now, cost, why, &self.bucket),
-            None => self.bucket.refund(state, now, cost, why),
-        }
+        let cost = Cost::new(cost.units, self.refilled_at(cost.at));
+        self.bucket.refund(state, self.refilled_at(now), cost, why);
     }
 
     fn charge(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> Duration {
-        Duration::from_nanos(match self.steps.active() {
-            Some(steps) => steps.charge(state, now, cost, self.bucket.capacity),
-            None => self.bucket.charge(state, now, cost),
-        })
+        let owed = self.bucket.charge(state, self.refilled_at(now), cost);
+        Duration::from_nanos(self.until_refill(owed, now))
     }
 
-    /// Between a steady refill and steps, and between steps, the tokens that were used are counted anew, rounded
-    /// up.
     fn rescale(&self, state: &mut ExactNanos, from: &Self, now: Tick) {
-        let (steps, before) = (self.steps.active(), from.steps.active());
-        if steps.is_none() && before.is_none() {
-            *state = self.bucket.convert(*state, &from.bucket, now);
-            return;
-        }
-        let as_long_as_before = nanos(from.full_at(*state).since(now));
-        let longest = self.bucket.capacity.saturating_mul(LONGEST);
-        let most = self.refilled_in(as_long_as_before).max(longest);
-        let used = from.used(*state, now).min(most).min(Tick::MAX.as_nanos());
-        *state = match (steps, before) {
-            (Some(steps), Some(before)) if steps.is_same_layout(before) => {
-                ExactNanos::new(before.settled(*state, now).ns, used)
-            }
-            _ => self.with_used(used, now),
-        };
+        let moments = (from.refilled_at(now), self.refilled_at(now));
+        *state = self.bucket.convert(*state, &from.bucket, moments);
     }
 
     fn forgettable_at(&self, state: &ExactNanos) -> Tick {
         match self.missing_tokens() {
-            0 => self.full_at(*state),
+            0 => Tick::from_nanos(self.until_refill(state.ceil(), Tick::ZERO)),
             _ => Tick::MAX,
         }
     }
 
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(4);
-        let mut quota = self.quota;
-        fields.quota(&mut quota);
-        let mut initial = self.initial.filter(|tokens| *tokens < quota.capacity());
-        fields.setting(&INITIAL, &mut initial);
+        fields.quota(&mut self.quota);
+        self.initial = (self.initial).filter(|tokens| *tokens < self.quota.capacity());
+        fields.setting(&INITIAL, &mut self.initial);
         fields.setting_or(&DEBT, &mut self.bucket.debt, 0);
-        fields.setting_or(&REFILL_EVERY, &mut self.steps.length, 0);
-        fields.flag(&ALIGNED, &mut self.steps.is_aligned);
-        *self = Self {
-            initial,
-            ..self.of_quota(quota)
-        };
-        if self.steps.active().is_none() && self.bucket.debt == 0 {
+        fields.setting_or(&REFILL_EVERY, &mut self.step, 0);
+        *self = self.of_quota(self.quota);
+        if self.step == 0 && self.bucket.debt == 0 {
             fields.kernel(|_| {
                 Kernel::Level(Level {
                     initial: self.missing_tokens(),
@@ -346,18 +295,7 @@ impl Algorithm for TokenBucket {
     }
 
     fn state_fields(&self, state: &mut ExactNanos, fields: &mut Fields<'_>) {
-        match self.steps.active() {
-            Some(steps) => {
-                if steps.is_aligned {
-                    let length = steps.length;
-                    fields.end(&mut state.ns, 0, |at| at.as_nanos() / length * length);
-                } else {
-                    fields.moment(&mut state.ns);
-                }
-                fields.count(&mut state.fraction);
-            }
-            None => self.bucket.interval.state_fields(state, fields),
-        }
+        self.bucket.interval.state_fields(state, fields);
     }
 }
 
