@@ -166,7 +166,7 @@ async fn main() {
 
     let addresses = ClientIp::peer();
     let of_attacker = addresses.key(attacker.into());
-    println!("blocked addresses: {}", handle.second().blocked());
+    println!("blocked addresses: {}", handle.second().backend().blocked());
     assert!(
         handle
             .second()

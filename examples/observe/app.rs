@@ -1,5 +1,7 @@
 //! An app with a limit of each kind, and its metrics as text.
 
+use std::hash::{BuildHasher, RandomState};
+
 use axum::{Router, body::Body, extract::Request, http::StatusCode, routing::get};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::{net::TcpListener, task::JoinSet};
@@ -14,7 +16,7 @@ use tower_throttle::{
     ConcurrencyLimitLayer, HeaderKey, Local, Quota, RateLimitLayer, SlidingLog, SlidingWindow,
     TokenBucket,
     accept::{ConnectionLimit, LimitedListener},
-    key::Missing,
+    key::{Missing, Secret},
     layer::{TopKey, TopKeys},
 };
 
@@ -42,7 +44,11 @@ pub(crate) fn recorder() -> Result<PrometheusHandle, BuildError> {
 pub(crate) fn app(metrics: PrometheusHandle) -> Router {
     // Every limit has a name, by which its metrics differ.
     let search = TokenBucket::new(Quota::per_second(5));
-    let denied = TopKeys::hashed(20);
+    // Keys from headers are secrets: each is shown as a number.
+    let hasher = RandomState::new();
+    let denied = TopKeys::new(20, move |key: &Secret| {
+        format!("{:016x}", hasher.hash_one(key))
+    });
     let search = RateLimitLayer::new(HeaderKey::new("x-client"), search)
         .queue(2)
         .name("search")
@@ -75,7 +81,7 @@ pub(crate) fn app(metrics: PrometheusHandle) -> Router {
     };
     let read_denied = async move || {
         let keys = denied.denied_keys();
-        let line = |key: &TopKey| format!("{} {}\n", key.count(), key.key());
+        let line = |key: &TopKey| format!("{} {}\n", key.count, key.name);
         keys.iter().map(line).collect::<String>()
     };
 

@@ -87,7 +87,7 @@ impl Lockout {
     /// let layer = RateLimitLayer::new(ClientIp::peer(), lockout.after_denials_of(bucket));
     /// let handle = layer.handle();
     /// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
-    /// assert_eq!(handle.blocked(), 0);
+    /// assert_eq!(handle.backend().blocked(), 0);
     /// ```
     pub fn after_denials_of<L: IntoAlgorithm>(self, limit: L) -> DenialLockout<L::Algorithm> {
         DenialLockout {

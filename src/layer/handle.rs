@@ -24,7 +24,7 @@ use crate::key::{Extracted, KeyExtractor, KeyRef, KeyType};
 use crate::quota::Quota;
 use crate::receipt::Receipt;
 use crate::saved::SaveState;
-use crate::store::local::{Local, Stats};
+use crate::store::local::Local;
 
 /// Reads and changes a layer's limits while requests are served.
 ///
@@ -259,10 +259,10 @@ impl<K, L> Handle<K, L> {
     /// let handle = layer.handle();
     /// let client = clients.key([203, 0, 113, 9].into());
     /// handle.ban(&client, Duration::from_secs(3_600)).await?;
-    /// assert_eq!(handle.blocked(), 1);
+    /// assert_eq!(handle.backend().blocked(), 1);
     /// assert!(handle.peek_now(&client, 1).is_denied());
     /// handle.reset(&client).await?;
-    /// assert_eq!(handle.blocked(), 0);
+    /// assert_eq!(handle.backend().blocked(), 0);
     /// # Ok(())
     /// # }
     /// ```
@@ -364,26 +364,6 @@ impl<K, A: Algorithm, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
         Q: KeyRef<K> + Hash + ?Sized,
     {
         self.limiter.peek(key, cost)
-    }
-
-    /// The size of the table of keys, and what it evicted or denied because it was full.
-    ///
-    /// ```
-    /// use tower_throttle::{FixedWindow, Global, Quota, RateLimitLayer};
-    ///
-    /// let layer = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(100)));
-    /// assert_eq!(layer.handle().stats().losses.evicted, 0);
-    /// ```
-    pub fn stats(&self) -> Stats {
-        self.limiter.stats()
-    }
-
-    /// How many keys are blocked now; see [`Local::blocked`].
-    pub fn blocked(&self) -> usize
-    where
-        A: Bans,
-    {
-        self.limiter.blocked()
     }
 
     /// Changes the quota for all keys. What they have used stays used, and response headers state

@@ -31,7 +31,7 @@ pub use self::{
     preview::Preview,
     rate::Rate,
     service::Limit,
-    top_keys::{Hashed, TopKey, TopKeys},
+    top_keys::{TopKey, TopKeys},
 };
 /// What layers are made of, for who names the type of a layer in full. There is nothing to implement or to call.
 pub mod parts {

@@ -5,27 +5,24 @@
 //! and never too low, and a key with more than an n-th of all is among them.
 
 use std::{
+    collections::HashMap,
     fmt,
     hash::{BuildHasher, Hash, RandomState},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex},
 };
 
 use crate::respond::{Event, Watch};
-use crate::sync::{Mutex, lock, try_lock};
+use crate::sync::lock;
 
 /// The keys of a layer that were denied most often, and those that have used most: for
 /// [`LimitLayer::watch`](super::LimitLayer::watch).
 ///
-/// Of each it counts `n` keys, in memory that does not grow; clones share their counts. A key is shown as a number that
-/// this process makes of it, [`hashed`](Self::hashed), or as a text of your choice, [`named`](Self::named): a page
-/// or a log that shows keys shows addresses and names of clients.
+/// Of each it counts `n` keys, in memory that does not grow; clones share their counts. A key is shown as the text that
+/// `name` makes of it, which is called when its count begins: a page or a log that shows keys shows addresses and names
+/// of clients.
 ///
-/// Each [`count`](TopKey::count) is at most its [`error`](TopKey::error) too high, and at most [`missed`](Self::missed) too
-/// low. A key that was denied more often than `denials / n + missed` is listed. An observation is missed if another
-/// thread is counting at the same moment: nothing waits for these counts. A count costs time in proportion to `n`.
+/// Each [`count`](TopKey::count) is at most its [`error`](TopKey::error) too high, and never too low. A key that was
+/// denied more often than `denials / n` is listed. To count a key that is not listed takes time in proportion to `n`.
 ///
 /// ```
 /// use tower::{Layer, ServiceExt, service_fn};
@@ -33,7 +30,7 @@ use crate::sync::{Mutex, lock, try_lock};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
-/// let top = TopKeys::named(100, |customer: &String| customer.clone());
+/// let top = TopKeys::new(100, String::clone);
 /// let layer = RateLimitLayer::new(|customer: &String| customer.clone(), FixedWindow::new(Quota::per_day(2)))
 ///     .watch(top.clone())
 ///     .respond(AsError);
@@ -42,179 +39,99 @@ use crate::sync::{Mutex, lock, try_lock};
 ///     let _ = service.clone().oneshot(customer.to_owned()).await;
 /// }
 /// let denied = top.denied_keys();
-/// assert_eq!((denied.len(), denied[0].key(), denied[0].count()), (1, "ann", 2));
-/// assert_eq!(top.used_keys()[0].key(), "ann");
+/// assert_eq!((denied.len(), &*denied[0].name, denied[0].count), (1, "ann", 2));
+/// assert_eq!(top.used_keys()[0].name, "ann");
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct TopKeys<N = Hashed> {
-    counters: Arc<Counters>,
+pub struct TopKeys<N> {
+    n: usize,
     name: N,
+    hasher: RandomState,
+    denied: Table,
+    used: Table,
 }
 
-/// Shows a key as 16 hexadecimal digits, which are others in each process.
-///
-/// ```
-/// use tower_throttle::layer::{Hashed, TopKeys};
-///
-/// let top: TopKeys<Hashed> = TopKeys::hashed(100);
-/// assert_eq!(top.denied_keys(), []);
-/// ```
-#[derive(Clone, Copy, Debug)]
-pub struct Hashed(());
+type Table = Arc<Mutex<HashMap<u64, TopKey>>>;
 
 /// A key and its count.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TopKey {
-    hash: u64,
-    key: String,
-    count: u64,
-    error: u64,
-}
-
-struct Counters {
-    hasher: RandomState,
-    limit: usize,
-    /// Whether keys are shown by their hashes: then they get their texts when they are read.
-    is_hashed: bool,
-    denied: Mutex<Vec<TopKey>>,
-    used: Mutex<Vec<TopKey>>,
-    missed: AtomicU64,
-}
-
-impl TopKeys {
-    /// Counts up to `n` keys, at least one, and shows them as numbers.
-    pub fn hashed(n: usize) -> Self {
-        Self::new(n, Hashed(()), true)
-    }
+    /// The key, as [`TopKeys`] shows keys.
+    pub name: String,
+    /// How often it was counted, or what it has used.
+    pub count: u64,
+    /// How much of the count may be that of other keys.
+    pub error: u64,
 }
 
 impl<N> TopKeys<N> {
     /// Counts up to `n` keys, at least one, and shows each as the text that `name` makes of it.
-    pub fn named<K>(n: usize, name: N) -> Self
+    pub fn new<K>(n: usize, name: N) -> Self
     where
         N: Fn(&K) -> String,
     {
-        Self::new(n, name, false)
-    }
-
-    fn new(n: usize, name: N, is_hashed: bool) -> Self {
-        let counters = Counters {
-            hasher: RandomState::new(),
-            limit: n.max(1),
-            is_hashed,
-            denied: Mutex::default(),
-            used: Mutex::default(),
-            missed: AtomicU64::new(0),
-        };
         Self {
-            counters: Arc::new(counters),
+            n: n.max(1),
             name,
+            hasher: RandomState::new(),
+            denied: Arc::default(),
+            used: Arc::default(),
         }
     }
 
     /// The keys whose requests were denied, the most often first.
     pub fn denied_keys(&self) -> Vec<TopKey> {
-        self.counters.sorted(&self.counters.denied)
+        sorted(&self.denied)
     }
 
     /// The keys that have used something, and the sum of the costs that each was admitted, the highest first.
     pub fn used_keys(&self) -> Vec<TopKey> {
-        self.counters.sorted(&self.counters.used)
-    }
-
-    /// How many requests were not counted, or costs, because another thread was counting.
-    pub fn missed(&self) -> u64 {
-        self.counters.missed.load(Ordering::Relaxed)
+        sorted(&self.used)
     }
 
     /// Forgets all counts: for a list of the last minute, read and reset it each minute.
     pub fn reset(&self) {
-        lock(&self.counters.denied).clear();
-        lock(&self.counters.used).clear();
-        self.counters.missed.store(0, Ordering::Relaxed);
-    }
-}
-
-impl TopKey {
-    /// The key, as [`TopKeys`] shows keys. `Debug` does not print it.
-    pub fn key(&self) -> &str {
-        &self.key
+        lock(&self.denied).clear();
+        lock(&self.used).clear();
     }
 
-    /// How often it was counted, or what it has used.
-    pub const fn count(&self) -> u64 {
-        self.count
-    }
-
-    /// How much of the count may be that of other keys.
-    pub const fn error(&self) -> u64 {
-        self.error
-    }
-}
-
-impl Counters {
-    fn saw(&self, key: &impl Hash, event: Event<'_>, name: impl FnOnce() -> String) {
-        match event {
-            Event::Admitted(cost) => self.add(&self.used, key, cost, name),
-            Event::Denied(_) => self.add(&self.denied, key, 1, name),
-            _ => {}
-        }
-    }
-
-    fn add(
-        &self,
-        table: &Mutex<Vec<TopKey>>,
-        key: &impl Hash,
-        cost: u64,
-        name: impl FnOnce() -> String,
-    ) {
-        if cost == 0 {
-            return;
-        }
+    fn add<K: Hash>(&self, table: &Table, key: &K, cost: u64)
+    where
+        N: Fn(&K) -> String,
+    {
         let hash = self.hasher.hash_one(key);
-        let Some(mut keys) = try_lock(table) else {
-            self.missed.fetch_add(cost, Ordering::Relaxed);
-            return;
-        };
-        if let Some(known) = keys.iter_mut().find(|key| key.hash == hash) {
+        let mut counts = lock(table);
+        if let Some(known) = counts.get_mut(&hash) {
             known.count = known.count.saturating_add(cost);
             return;
         }
-        let mut new = TopKey {
-            hash,
-            key: name(),
-            count: cost,
-            error: 0,
-        };
-        if keys.len() < self.limit {
-            keys.push(new);
-        } else if let Some(smallest) = keys.iter_mut().min_by_key(|key| key.count) {
-            new.error = smallest.count;
-            new.count = smallest.count.saturating_add(cost);
-            *smallest = new;
+        let mut error = 0;
+        if counts.len() >= self.n {
+            let smallest = counts.iter().min_by_key(|(_, smallest)| smallest.count);
+            if let Some(hash) = smallest.map(|(hash, _)| *hash) {
+                error = counts.remove(&hash).map_or(0, |smallest| smallest.count);
+            }
         }
-    }
-
-    fn sorted(&self, table: &Mutex<Vec<TopKey>>) -> Vec<TopKey> {
-        let mut keys = lock(table).clone();
-        for key in keys.iter_mut().filter(|_| self.is_hashed) {
-            key.key = format!("{:016x}", key.hash);
-        }
-        keys.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.key.cmp(&b.key)));
-        keys
+        let (name, count) = ((self.name)(key), error.saturating_add(cost));
+        counts.insert(hash, TopKey { name, count, error });
     }
 }
 
-impl<K: Hash> Watch<K> for TopKeys {
-    fn saw(&self, key: &K, event: Event<'_>) {
-        self.counters.saw(key, event, String::new);
-    }
+fn sorted(table: &Table) -> Vec<TopKey> {
+    let mut keys: Vec<_> = lock(table).values().cloned().collect();
+    keys.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.name.cmp(&b.name)));
+    keys
 }
 
 impl<K: Hash, N: Fn(&K) -> String> Watch<K> for TopKeys<N> {
     fn saw(&self, key: &K, event: Event<'_>) {
-        self.counters.saw(key, event, || (self.name)(key));
+        match event {
+            Event::Admitted(cost) if cost > 0 => self.add(&self.used, key, cost),
+            Event::Denied(_) => self.add(&self.denied, key, 1),
+            _ => {}
+        }
     }
 }
 
@@ -222,18 +139,7 @@ impl<K: Hash, N: Fn(&K) -> String> Watch<K> for TopKeys<N> {
 impl<N> fmt::Debug for TopKeys<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TopKeys")
-            .field("limit", &self.counters.limit)
-            .field("missed", &self.missed())
-            .finish_non_exhaustive()
-    }
-}
-
-/// Manual impl: keys must not be logged.
-impl fmt::Debug for TopKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TopKey")
-            .field("count", &self.count)
-            .field("error", &self.error)
+            .field("n", &self.n)
             .finish_non_exhaustive()
     }
 }

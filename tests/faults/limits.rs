@@ -100,10 +100,10 @@ impl Limits {
 
     /// The figures of the three tables.
     pub(crate) fn tables(&self) -> [Stats; 3] {
-        let limited = self.limited.handle().stats();
+        let limited = self.limited.handle().backend().stats();
         [
-            handle(&self.queued).stats(),
-            handle(&self.slow).stats(),
+            handle(&self.queued).backend().stats(),
+            handle(&self.slow).backend().stats(),
             limited,
         ]
     }

@@ -200,10 +200,10 @@ fn a_global_limit_allocates_a_table_for_one_key() {
     assert!(of_each > 2_000_000, "{of_each} bytes");
 
     let layer = RateLimitLayer::new(Global, bucket());
-    let table = layer.handle().stats();
+    let table = layer.handle().backend().stats();
     assert!(table.table_bytes < 1_000, "{table:?}");
     assert_eq!(allocations(&layer.clone()), 0);
-    assert_eq!(layer.handle().stats().losses.evicted, 0);
+    assert_eq!(layer.handle().backend().stats().losses.evicted, 0);
     assert!(
         layer.handle().counts().admitted == 2,
         "both requests are counted"

@@ -52,11 +52,11 @@ async fn a_client_that_goes_on_after_it_was_denied_is_blocked_and_told_until_whe
     let limited = told("\"api\";r=0;t=60");
     assert_eq!(ask("a").await.2, limited);
     assert_eq!(ask("b").await.0, 200);
-    assert_eq!(handle.blocked(), 1);
+    assert_eq!(handle.backend().blocked(), 1);
     clock.advance(Duration::from_secs(59));
     assert_eq!(ask("a").await.1, told("1"));
     clock.advance(Duration::from_secs(1));
-    assert_eq!((handle.blocked(), ask("a").await.0), (0, 200));
+    assert_eq!((handle.backend().blocked(), ask("a").await.0), (0, 200));
 
     let [a, b] = ["a", "b"].map(HeaderKey::key);
     handle.ban(&a, Duration::from_secs(600)).await.unwrap();
@@ -66,5 +66,5 @@ async fn a_client_that_goes_on_after_it_was_denied_is_blocked_and_told_until_whe
     for _ in 0..4 {
         assert!(handle.peek_now(&b, 3).is_denied());
     }
-    assert_eq!(handle.blocked(), 0, "a peek does not count");
+    assert_eq!(handle.backend().blocked(), 0, "a peek does not count");
 }

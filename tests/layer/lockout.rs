@@ -43,7 +43,7 @@ async fn run(lockout: Lockout, attempts: &[(char, End)]) -> (Vec<bool>, usize) {
     for attempt in attempts {
         admitted.push(service.clone().oneshot(*attempt).await.is_ok());
     }
-    (admitted, handle.blocked())
+    (admitted, handle.backend().blocked())
 }
 
 /// Shows promise 190.
@@ -141,10 +141,13 @@ async fn an_end_from_before_a_pardon_or_a_ban_changes_nothing() {
         assert_eq!(assert_ready!(guess.poll()).unwrap(), End::Right);
         assert_eq!(handle.peek_now(&(), 1), before, "a ban: {is_ban}");
     }
-    assert_eq!(handle.blocked(), 1);
+    assert_eq!(handle.backend().blocked(), 1);
     let _ = handle.reset(&()).await;
     assert_eq!(
-        (handle.blocked(), handle.peek_now(&(), 0).remaining()),
+        (
+            handle.backend().blocked(),
+            handle.peek_now(&(), 0).remaining()
+        ),
         (0, 5)
     );
 }
@@ -183,7 +186,10 @@ async fn a_lockout_by_pair_and_one_by_address_count_an_attempt_together() {
     let _ = handle.second().ban(owner, Duration::from_secs(5)).await;
     assert!(!attempt("ann", owner, End::Right).await);
     assert_eq!(
-        (handle.first().blocked(), handle.second().blocked()),
+        (
+            handle.first().backend().blocked(),
+            handle.second().backend().blocked()
+        ),
         (1, 2)
     );
 }

@@ -397,7 +397,7 @@ mod metered {
                 let _ = layer.handle().charge(&199, 5).await;
                 let _ = layer.layer(unit).oneshot(0).await;
             });
-            let stats = layer.handle().stats();
+            let stats = layer.handle().backend().stats();
             let lost_charges = u64::from(overflow == Overflow::Deny);
             assert_eq!(stats.losses.lost_charges, lost_charges, "{overflow:?}");
             let (what, lost) = match overflow {

@@ -469,7 +469,9 @@ fn top_keys(effort: &Effort, admits: bool) {
         return;
     }
     let layer = || RateLimitLayer::new(ClientIp::peer(), TokenBucket::new(peers::quota(admits)));
-    let ours = layer().watch(TopKeys::hashed(100)).layer(Still);
+    let ours = layer()
+        .watch(TopKeys::new(100, Client::to_string))
+        .layer(Still);
     let goals = ("no list", [f64::INFINITY, calls.allowance()]);
     rows(effort, &work, &calls, goals, (&ours, &layer().layer(Still)));
 }
