@@ -4,7 +4,6 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, StatusCode};
 
-use super::retry_info::retry_delay;
 use crate::clock::unix_seconds;
 
 /// The limits that a response states, and whether one of them denied the request.
@@ -66,13 +65,11 @@ impl Feedback {
     /// A gRPC status is a denial if it says when to retry: `RESOURCE_EXHAUSTED` alone may be about
     /// the size of a message.
     fn read_grpc(&mut self, headers: &HeaderMap) {
-        let details = headers.get("grpc-status-details-bin");
-        let delay = details.and_then(|value| retry_delay(value.as_bytes()));
         let pushback = text(headers, "grpc-retry-pushback-ms");
         let millis = pushback.and_then(number).map(Duration::from_millis);
         // What is not a number of milliseconds means "do not retry".
         self.is_final = pushback.is_some() && millis.is_none();
-        self.wait = self.wait.max(delay).max(millis);
+        self.wait = self.wait.max(millis);
         self.is_denied |= self.wait.is_some();
     }
 }

@@ -24,7 +24,6 @@
 //! | `RateLimit-Limit`, `-Remaining`, `-Reset` | drafts 0 to 6 |
 //! | `X-RateLimit-Limit`, `-Remaining`, `-Reset` | the reset in seconds, or since 1970 in seconds or milliseconds |
 //! | `Retry-After` | seconds, or a date |
-//! | `grpc-status-details-bin` | `RetryInfo` |
 //! | `grpc-retry-pushback-ms` | milliseconds; anything else means that there is no retry |
 //!
 //! Dates are compared with the `Date` of the response, so a clock that is wrong does no harm. What cannot be
@@ -64,7 +63,6 @@
 mod feedback;
 mod host;
 mod replay;
-mod retry_info;
 mod server;
 mod service;
 mod table;
@@ -100,7 +98,6 @@ use crate::sync::Mutex;
 /// let layer = PacerLayer::new(Host)
 ///     .queue(20)
 ///     .max_wait(Duration::from_secs(10))
-///     .believe(Duration::from_secs(600))
 ///     .retry(Idempotent);
 /// # let _ = layer;
 /// ```
@@ -122,7 +119,6 @@ impl<K> PacerLayer<K> {
         let settings = PacerSettings {
             queue: 100,
             max_wait: Duration::from_secs(30),
-            believe: Duration::from_secs(3_600),
             capacity: 1_024,
             jitter: 10,
             retry_percent: 20,
@@ -148,13 +144,6 @@ impl<K, R> PacerLayer<K, R> {
     /// How long a request may wait, retries included. One whose turn would come later is refused at once.
     pub const fn max_wait(mut self, max_wait: Duration) -> Self {
         self.settings.max_wait = max_wait;
-        self
-    }
-
-    /// How long at most something that a server said is believed. After that one request is sent to find
-    /// out: a `Retry-After` of a year does not stop a client for a year.
-    pub const fn believe(mut self, at_most: Duration) -> Self {
-        self.settings.believe = at_most;
         self
     }
 

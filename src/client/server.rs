@@ -18,6 +18,8 @@ use crate::respond::spread;
 
 /// How long others wait for the response to the first request.
 const PROBE: Duration = Duration::from_secs(1);
+/// What a server says is believed for at most so long. Then one request is sent to find out.
+const BELIEVED: Duration = Duration::from_secs(3_600);
 /// The wait after a denial that states none. It doubles with each denial in a row.
 const BACKOFF: Duration = Duration::from_secs(1);
 /// The least and the largest space between requests to a server that denies and states no limit.
@@ -127,8 +129,8 @@ impl KnownServer {
         self.probe = None;
     }
 
-    /// The response to request `number`. What it says is believed for the time `believe`.
-    pub(super) fn learn(&mut self, number: u64, feedback: &Feedback, now: Tick, believe: Duration) {
+    /// The response to request `number`. What it says is believed for an hour.
+    pub(super) fn learn(&mut self, number: u64, feedback: &Feedback, now: Tick) {
         self.in_flight = self.in_flight.saturating_sub(1);
         if number > self.newest {
             // The server may not have counted the others yet, whichever was sent first.
@@ -139,7 +141,7 @@ impl KnownServer {
                 limit: window.limit,
             });
             self.windows = windows.collect();
-            (self.newest, self.told, self.believed) = (number, now, now.plus(believe));
+            (self.newest, self.told, self.believed) = (number, now, now.plus(BELIEVED));
             (self.is_known, self.probe) = (true, None);
         }
         if !feedback.windows.is_empty() {
@@ -155,7 +157,7 @@ impl KnownServer {
                 backoff = BACKOFF.saturating_mul(1 << self.denials.min(20));
                 self.denials = self.denials.saturating_add(1);
             }
-            let wait = self.spread(feedback.wait.unwrap_or(backoff)).min(believe);
+            let wait = self.spread(feedback.wait.unwrap_or(backoff)).min(BELIEVED);
             self.blocked = self.blocked.max(now.plus(wait));
             // `Retry-After` outranks what remains.
             self.windows.clear();

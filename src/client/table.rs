@@ -29,7 +29,6 @@ use crate::sync::{Mutex, MutexGuard, lock};
 pub(super) struct PacerSettings {
     pub(super) queue: usize,
     pub(super) max_wait: Duration,
-    pub(super) believe: Duration,
     pub(super) capacity: usize,
     pub(super) jitter: u32,
     pub(super) retry_percent: u64,
@@ -47,8 +46,8 @@ pub(super) struct ServerTable {
 #[derive(Debug, Default)]
 struct ServerEntry {
     server: KnownServer,
-    /// By ticket; the lowest goes first. When it stops waiting, and its waker once it was polled.
-    line: BTreeMap<u64, (Tick, Option<Waker>)>,
+    /// By ticket; the lowest goes first. Its waker, once it was polled.
+    line: BTreeMap<u64, Option<Waker>>,
     tickets: u64,
 }
 
@@ -84,7 +83,7 @@ impl ServerTable {
 
 /// The waker of the first request of the line from `ticket` on.
 fn from(entry: &ServerEntry, ticket: u64) -> Option<Waker> {
-    entry.line.range(ticket..).next()?.1.1.clone()
+    entry.line.range(ticket..).next()?.1.clone()
 }
 
 /// Unlocks the entry and wakes the first request from `ticket` on: wakers may run a user's code.
@@ -133,7 +132,7 @@ impl Visit {
         let mut line = lock(&entry);
         line.tickets += 1;
         let ticket = line.tickets;
-        line.line.insert(ticket, (deadline, None));
+        line.line.insert(ticket, None);
         drop(line);
         Self {
             table,
@@ -174,47 +173,32 @@ impl Visit {
         let mut guard = lock(&self.entry);
         let entry = &mut *guard;
         entry.server.refresh(now);
-        // Those before it that were not polled when their time was over. Deadlines are in the order of tickets.
-        let (mut before, mut has_removed) = (None, false);
-        while let Some((&ticket, (deadline, _))) = entry.line.range(..self.ticket).next() {
-            if *deadline >= now {
-                before = entry.line.range(..self.ticket).next_back();
-                break;
-            }
-            entry.line.remove(&ticket);
-            has_removed = true;
-        }
-        let before = before.map(|(_, (deadline, _))| deadline.plus(Duration::from_nanos(1)));
+        let is_first = entry.line.range(..self.ticket).next().is_none();
         let is_last = entry.line.range(self.ticket + 1..).next().is_none();
-        // A retry is before others. It is enough that the last one knows how many wait.
+        // Counting those ahead of one in the middle would take as long as the line.
         let ahead = if is_last { entry.line.len() - 1 } else { 0 };
         let turn = entry.server.turn(ahead as u64);
-        let is_new = matches!(entry.line.get(&self.ticket), Some((_, None)));
+        let is_new = matches!(entry.line.get(&self.ticket), Some(None));
         let is_full = is_new && entry.line.len() > self.settings.queue;
-        let next = if before.is_none() && turn <= now {
+        let next = if is_first && turn <= now {
             Next::Send(entry.server.send(now))
         } else if is_full || turn > self.deadline || now >= self.deadline {
             Next::Refuse(nanos(turn.since(now)).max(1))
         } else {
-            // Its own deadline, unless the one before it is gone by then.
-            let watched = before.map(|before| if before > now { before } else { self.deadline });
-            Next::Wait(watched.map_or(turn, |watched| watched.min(self.deadline)))
+            Next::Wait(if is_first { turn } else { self.deadline })
         };
         let is_over = !matches!(next, Next::Wait(_));
         let old = if is_over {
             entry.line.remove(&self.ticket)
         } else {
-            let waiter = (self.deadline, Some(waker.clone()));
-            entry.line.insert(self.ticket, waiter)
+            entry.line.insert(self.ticket, Some(waker.clone()))
         };
-        let first = (has_removed && before.is_some()).then(|| from(entry, 0));
         if is_over {
             wake_from(guard, self.ticket);
         } else {
             drop(guard);
         }
         drop(old);
-        first.flatten().into_iter().for_each(Waker::wake);
         next
     }
 
@@ -224,7 +208,7 @@ impl Visit {
         let is_blocked = entry.server.is_blocked(MonotonicClock.now());
         if is_blocked {
             entry.server.lose();
-            entry.line.insert(self.ticket, (self.deadline, None));
+            entry.line.insert(self.ticket, None);
             self.stage = VisitStage::Line;
         }
         is_blocked
@@ -234,8 +218,7 @@ impl Visit {
     pub(super) fn learn(&mut self, feedback: &Feedback) {
         if let VisitStage::Sent(number) = mem::replace(&mut self.stage, VisitStage::Nowhere) {
             let (now, mut entry) = (MonotonicClock.now(), lock(&self.entry));
-            let believe = self.settings.believe;
-            entry.server.learn(number, feedback, now, believe);
+            entry.server.learn(number, feedback, now);
             wake_from(entry, 0);
         }
     }
@@ -247,7 +230,7 @@ impl Visit {
         let waits = has_budget && entry.line.len() < self.settings.queue;
         if waits {
             table.spent += 100;
-            entry.line.insert(self.ticket, (self.deadline, None));
+            entry.line.insert(self.ticket, None);
             self.stage = VisitStage::Line;
         }
         waits

@@ -24,11 +24,7 @@ pub use self::{
     watch::{Event, Watch},
 };
 pub(crate) use self::{
-    cost::CostMeter,
-    grpc::{BASE64, is_grpc},
-    jitter::spread,
-    policies::Policy,
-    responder::ResponseHooks,
+    cost::CostMeter, grpc::is_grpc, jitter::spread, policies::Policy, responder::ResponseHooks,
     settle::SettleResult,
 };
 

@@ -11,7 +11,14 @@ use std::{
 };
 
 const VOCABULARY: &[&str] = &[
-    "quota", "decision", "receipt", "clock", "error", "sync", "varint",
+    "quota",
+    "decision",
+    "receipt",
+    "clock",
+    "error",
+    "sync",
+    "telemetry",
+    "varint",
 ];
 const PORTS: &[&str] = &["backend", "key", "respond"];
 

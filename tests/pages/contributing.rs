@@ -22,7 +22,7 @@ backend saved store store/local store/quotas | stores/local | --test stores loca
 store/cas store/remote | stores/cas servers/conformance servers/postgres servers/cassandra | --test stores cas
 store/redis | servers/redis servers/conformance tls | --test servers redis
 store/fleet | stores/fleet servers/conformance | --test stores fleet
-store/events | integration/operator pages | --test integration operator
+telemetry store/events | integration/operator pages | --test integration operator
 guide picture | pages guide examples integration/readme | --test pages";
 
 /// Folders and files of `tests` that are of no part alone, or hold no tests.

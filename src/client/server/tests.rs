@@ -1,7 +1,5 @@
 use super::*;
 
-const HOUR: Duration = Duration::from_secs(3_600);
-
 fn at(ms: u64) -> Tick {
     Tick::from_nanos((1_000_000 + ms) * 1_000_000)
 }
@@ -30,7 +28,7 @@ fn denied(wait: Option<u64>) -> Feedback {
 fn told(feedback: &Feedback) -> KnownServer {
     let mut server = KnownServer::default();
     let number = server.send(at(0));
-    server.learn(number, feedback, at(0), HOUR);
+    server.learn(number, feedback, at(0));
     server.refresh(at(0));
     server
 }
@@ -41,7 +39,7 @@ fn the_first_request_goes_alone_until_its_response() {
     assert!(server.turn(0) <= at(0));
     let first = server.send(at(0));
     assert_eq!(server.turn(0), at(1_000), "for at most a second");
-    server.learn(first, &Feedback::default(), at(20), HOUR);
+    server.learn(first, &Feedback::default(), at(20));
     assert!(
         server.turn(1_000) <= at(20),
         "a server that says nothing has no limit"
@@ -114,12 +112,12 @@ fn of_several_limits_the_strictest_counts() {
 fn a_response_may_not_count_the_requests_in_flight() {
     let mut server = told(&Feedback::default());
     let numbers: Vec<_> = (0..5).map(|_| server.send(at(0))).collect();
-    server.learn(numbers[1], &says(3, 10, Some(10)), at(50), HOUR);
+    server.learn(numbers[1], &says(3, 10, Some(10)), at(50));
     assert_eq!(server.turn(0), at(10_050), "four more are in flight");
     // An older response comes late.
-    server.learn(numbers[0], &says(9, 10, Some(10)), at(60), HOUR);
+    server.learn(numbers[0], &says(9, 10, Some(10)), at(60));
     assert_eq!(server.turn(0), at(10_050));
-    server.learn(numbers[4], &says(9, 10, Some(10)), at(70), HOUR);
+    server.learn(numbers[4], &says(9, 10, Some(10)), at(70));
     assert!(server.turn(0) <= at(70));
 }
 
@@ -131,10 +129,10 @@ fn nothing_is_sent_before_the_time_of_a_denial() {
     server.refresh(at(29_999));
     // A response to a request that was sent before changes nothing, also if the server admitted it.
     let number = server.send(at(0));
-    server.learn(number, &says(9, 10, Some(10)), at(29_999), HOUR);
+    server.learn(number, &says(9, 10, Some(10)), at(29_999));
     assert_eq!(server.turn(0), at(30_000));
     // A shorter denial neither.
-    server.learn(number, &denied(Some(0)), at(29_999), HOUR);
+    server.learn(number, &denied(Some(0)), at(29_999));
     assert_eq!(server.turn(0), at(30_000));
     server.refresh(at(30_000));
     server.send(at(30_000));
@@ -148,22 +146,22 @@ fn a_denial_without_a_time_doubles_the_wait() {
     let mut now = at(0);
     for seconds in [1, 2, 4, 8] {
         let number = server.send(now);
-        server.learn(number, &denied(None), now, HOUR);
+        server.learn(number, &denied(None), now);
         assert_eq!(server.turn(0).since(now).as_secs(), seconds);
         now = server.turn(0);
         server.refresh(now);
     }
     for _ in 0..100 {
         let number = server.send(now);
-        server.learn(number, &denied(None), now, HOUR);
+        server.learn(number, &denied(None), now);
         now = server.turn(0);
         server.refresh(now);
     }
     assert_eq!(server.turn(0), now);
     let number = server.send(now);
-    server.learn(number, &Feedback::default(), now, HOUR);
+    server.learn(number, &Feedback::default(), now);
     let number = server.send(now);
-    server.learn(number, &denied(None), now, HOUR);
+    server.learn(number, &denied(None), now);
     assert_eq!(
         server.turn(0).since(now).as_secs(),
         1,
@@ -194,7 +192,7 @@ fn denials_that_arrive_together_are_one() {
     let mut server = KnownServer::default();
     let numbers: Vec<_> = (0..20).map(|_| server.send(at(0))).collect();
     for number in numbers {
-        server.learn(number, &denied(None), at(10), HOUR);
+        server.learn(number, &denied(None), at(10));
     }
     assert_eq!(server.turn(0), at(1_010));
 }
@@ -220,7 +218,7 @@ fn a_server_that_states_no_limit_is_found_out() {
             } else {
                 Feedback::default()
             };
-            server.learn(number, &feedback, now, HOUR);
+            server.learn(number, &feedback, now);
         }
         (denials, now.since(start) / requests)
     };

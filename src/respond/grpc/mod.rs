@@ -2,11 +2,9 @@
 
 mod protobuf;
 
-pub(crate) use self::protobuf::BASE64;
-
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, header};
 
-use super::http::{finish, header_value, no_store, response_from_request, retry_after, set_header};
+use super::http::{header_value, no_store, response_from_request, retry_after};
 use super::{Http, Respond};
 use crate::error::RateLimited;
 
@@ -34,7 +32,7 @@ impl<A, B: Default, Err> Respond<Request<A>, Response<B>, Err> for Grpc {
         // The default body is empty, so that the headers end the stream.
         let mut response = response_from_request(request, B::default());
         set_status(response.headers_mut(), media, &denied);
-        finish(response.extensions_mut(), denied);
+        response.extensions_mut().insert(denied);
         Ok(response)
     }
 }
@@ -44,21 +42,21 @@ fn set_status(headers: &mut HeaderMap, media: HeaderValue, denied: &RateLimited)
     no_store(headers);
     let code = code(denied);
     let message = denied.to_string();
-    set_header(headers, header::CONTENT_TYPE, media);
-    set_header(headers, STATUS, header_value(format_args!("{code}")));
+    headers.insert(header::CONTENT_TYPE, media);
+    headers.insert(STATUS, header_value(format_args!("{code}")));
     let encoded = header_value(format_args!("{}", percent_encode(&message)));
-    set_header(headers, MESSAGE, encoded);
+    headers.insert(MESSAGE, encoded);
     if let Some(wait) = denied.retry_after() {
         let ms = wait.as_nanos().div_ceil(1_000_000).max(1);
         // Clients read 32 bits: more milliseconds cannot be sent, and fewer would be wrong.
         if let Some(ms) = u64::try_from(ms).ok().filter(|ms| *ms <= MAX_PUSHBACK) {
-            set_header(headers, PUSHBACK, header_value(format_args!("{ms}")));
+            headers.insert(PUSHBACK, header_value(format_args!("{ms}")));
         }
         let details = protobuf::status_with_retry_info(code, &message, wait);
         let details = header_value(format_args!("{}", protobuf::base64(&details)));
-        set_header(headers, DETAILS, details);
+        headers.insert(DETAILS, details);
     } else if denied.is_permanent() {
-        set_header(headers, PUSHBACK, HeaderValue::from_static("-1"));
+        headers.insert(PUSHBACK, HeaderValue::from_static("-1"));
     }
 }
 

@@ -51,8 +51,7 @@ fn bytes(out: &mut Vec<u8>, field: u8, value: &[u8]) {
 }
 
 /// The digits of base64.
-pub(crate) const BASE64: &[u8; 64] =
-    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// Without padding, as gRPC writes it.
 pub(super) fn base64(bytes: &[u8]) -> String {

@@ -1,45 +1,12 @@
 //! Headers and their values.
 
-use std::fmt::{self, Write};
+use std::fmt;
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::HeaderValue;
 
-/// Sets one header. Not generic, because an insertion is 4 kB of code.
-pub(in crate::respond) fn set_header(
-    headers: &mut HeaderMap,
-    name: HeaderName,
-    value: HeaderValue,
-) {
-    headers.insert(name, value);
-}
-
-/// `text` as a header value; empty if it is not a valid one.
+/// The value of a header; an empty one if the text cannot be sent.
 pub(in crate::respond) fn header_value(text: fmt::Arguments<'_>) -> HeaderValue {
-    let mut short = ShortText {
-        bytes: [0; 128],
-        len: 0,
-    };
-    let value = match short.write_fmt(text) {
-        Ok(()) => HeaderValue::from_bytes(&short.bytes[..short.len]),
-        Err(fmt::Error) => HeaderValue::from_str(&text.to_string()),
-    };
-    value.unwrap_or(HeaderValue::from_static(""))
-}
-
-/// Text on the stack, so that a value is one allocation.
-struct ShortText {
-    bytes: [u8; 128],
-    len: usize,
-}
-
-impl Write for ShortText {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let end = self.len + text.len();
-        let free = self.bytes.get_mut(self.len..end).ok_or(fmt::Error)?;
-        free.copy_from_slice(text.as_bytes());
-        self.len = end;
-        Ok(())
-    }
+    HeaderValue::try_from(text.to_string()).unwrap_or(HeaderValue::from_static(""))
 }
 
 /// A string of JSON; of a structured field if it is printable ASCII.

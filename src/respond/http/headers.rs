@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
 
-use super::header_text::{Labelled, Quoted, header_value, set_header};
+use super::header_text::{Labelled, Quoted, header_value};
 use crate::clock::unix_seconds;
 use crate::decision::{Decision, ceil_seconds};
 use crate::error::RateLimited;
@@ -159,7 +159,7 @@ impl Figures {
         let figures = [Some(self.limit), Some(self.remaining), self.reset];
         for (name, figure) in names.into_iter().zip(figures) {
             match figure {
-                Some(figure) => set_header(headers, name, header_value(format_args!("{figure}"))),
+                Some(figure) => drop(headers.insert(name, header_value(format_args!("{figure}")))),
                 None => drop(headers.remove(name)),
             }
         }

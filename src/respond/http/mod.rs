@@ -11,7 +11,7 @@ mod standard;
 
 pub(super) use self::{
     grpc_timeout::grpc_timeout,
-    header_text::{header_value, set_header},
-    response::{finish, no_store, response_from_request, retry_after},
+    header_text::header_value,
+    response::{no_store, response_from_request, retry_after},
 };
 pub use self::{headers::Headers, preflight::Preflight, problem::ProblemJson};

@@ -2,7 +2,7 @@
 
 use http::{HeaderValue, Request, Response, header};
 
-use super::header_text::{Quoted, set_header};
+use super::header_text::Quoted;
 use super::response::{plain, response_from_request};
 use crate::error::RateLimited;
 use crate::respond::{Grpc, Http, Respond, is_grpc};
@@ -47,7 +47,7 @@ impl<A, B: From<String> + Default, Err> Respond<Request<A>, Response<B>, Err> fo
         }
         let mut response = response_from_request(request, B::from(problem(&denied)));
         let media = HeaderValue::from_static("application/problem+json");
-        set_header(response.headers_mut(), header::CONTENT_TYPE, media);
+        response.headers_mut().insert(header::CONTENT_TYPE, media);
         plain(&mut response, denied);
         Ok(response)
     }

@@ -4,7 +4,7 @@ use std::any::Any;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
 
-use super::header_text::{header_value, set_header};
+use super::header_text::header_value;
 use crate::error::{RateLimited, Rejection};
 
 const X_RATELIMIT_ERROR: HeaderName = HeaderName::from_static("x-ratelimit-error");
@@ -18,7 +18,7 @@ const MAX_HEADER_LEN: usize = 1_024;
 pub(super) fn error_header(headers: &mut HeaderMap, denied: &RateLimited) {
     if let Some(rejection) = denied.rejection() {
         let text = header_value(format_args!("{}", visible(rejection)));
-        set_header(headers, X_RATELIMIT_ERROR, text);
+        headers.insert(X_RATELIMIT_ERROR, text);
     }
 }
 
@@ -41,7 +41,7 @@ pub(super) fn error_body<B: 'static>(response: &mut Response<B>, mut text: Strin
     text.push('\n');
     if set_text(response.body_mut(), text) {
         let plain = HeaderValue::from_static("text/plain; charset=utf-8");
-        set_header(response.headers_mut(), header::CONTENT_TYPE, plain);
+        response.headers_mut().insert(header::CONTENT_TYPE, plain);
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::mem;
 
-use http::{Extensions, HeaderMap, HeaderValue, Request, Response, header};
+use http::{HeaderMap, HeaderValue, Request, Response, header};
 
-use super::header_text::{header_value, set_header};
+use super::header_text::header_value;
 use super::rejection::error_header;
 use crate::error::RateLimited;
 
@@ -30,26 +30,20 @@ pub(super) fn plain<B>(response: &mut Response<B>, denied: RateLimited) {
     retry_after(headers, &denied);
     no_store(headers);
     error_header(headers, &denied);
-    finish(response.extensions_mut(), denied);
+    response.extensions_mut().insert(denied);
 }
-
-/// Stores the reason in the extensions of a response, for outer layers.
-pub(in crate::respond) fn finish(extensions: &mut Extensions, denied: RateLimited) {
-    extensions.insert(denied);
-}
-
 /// Keeps shared caches from serving the denial of one client to others. Some statuses, such as 200 of gRPC
 /// and 410, may be stored unless a response forbids it.
 pub(in crate::respond) fn no_store(headers: &mut HeaderMap) {
     let value = HeaderValue::from_static("no-store");
-    set_header(headers, header::CACHE_CONTROL, value);
+    headers.insert(header::CACHE_CONTROL, value);
 }
 
 /// Sets `Retry-After`, if a retry helps.
 pub(in crate::respond) fn retry_after(headers: &mut HeaderMap, denied: &RateLimited) {
     if let Some(seconds) = denied.retry_after_secs() {
         let seconds = header_value(format_args!("{seconds}"));
-        set_header(headers, header::RETRY_AFTER, seconds);
+        headers.insert(header::RETRY_AFTER, seconds);
     }
 }
 

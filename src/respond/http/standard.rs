@@ -3,7 +3,7 @@
 use http::{Request, Response, header};
 
 use super::rejection::{error_body, error_header};
-use super::response::{finish, no_store, plain, response_from_request, retry_after};
+use super::response::{no_store, plain, response_from_request, retry_after};
 use crate::error::RateLimited;
 use crate::respond::{Grpc, Http, Respond, Standard, is_grpc};
 
@@ -42,7 +42,7 @@ where
             no_store(response.headers_mut());
         }
         error_header(response.headers_mut(), &denied);
-        finish(response.extensions_mut(), denied);
+        response.extensions_mut().insert(denied);
         Ok(response)
     }
 }

@@ -220,7 +220,7 @@ async fn a_tonic_channel_is_paced() {
 
 /// Shows promise 310.
 #[tokio::test]
-async fn a_tonic_channel_waits_for_the_time_of_retry_info() {
+async fn a_tonic_channel_waits_for_the_time_of_a_denial() {
     // Without headers.
     let channel = grpc_server!(RateLimitLayer::new(
         Global,
