@@ -8,7 +8,6 @@ use tower_throttle::algorithm::{
 use tower_throttle::clock::Tick;
 use tower_throttle::{Limiter, ManualClock, Quota, TokenBucket};
 
-use self::Event::{Acquires, Sleeps, Tries};
 use crate::laws::leaves_more_in_the_past;
 use crate::random::{Random, seeds};
 use crate::subjects::{Subject, bucket as bucket_bound};
@@ -84,133 +83,6 @@ fn a_bucket_with_a_debt_waits_as_guava_does() {
     }
     let found = |seed| difference_to_guava(bucket, seed).is_some();
     assert!((0..20).all(found), "a bucket without a debt waits longer");
-}
-
-/// What happens in a test of Guava.
-enum Event {
-    Sleeps(u64),
-    /// A cost, and how long it waits, in milliseconds.
-    Acquires(u64, u64),
-    /// A cost, the longest wait, and whether it is admitted.
-    Tries(u64, u64, bool),
-}
-
-/// The traces of Guava's own tests of limiters for bursts: which test, the permits per second, and the events. One
-/// that changes the rate is left out: what is owed is owed in permits here, and is paid at the new rate.
-const TRACES: [(&str, u64, &[Event]); 8] = [
-    (
-        "simple",
-        5,
-        &[Acquires(1, 0), Acquires(1, 200), Acquires(1, 200)],
-    ),
-    (
-        "with a wait",
-        5,
-        &[
-            Acquires(1, 0),
-            Sleeps(200),
-            Acquires(1, 0),
-            Acquires(1, 200),
-        ],
-    ),
-    (
-        "available in the past",
-        5,
-        &[
-            Acquires(1, 0),
-            Sleeps(400),
-            Acquires(1, 0),
-            Acquires(1, 0),
-            Acquires(1, 200),
-        ],
-    ),
-    (
-        "a burst of one second",
-        5,
-        &[
-            Sleeps(1_000),
-            Sleeps(1_000),
-            Acquires(1, 0),
-            Acquires(1, 0),
-            Acquires(3, 0),
-            Acquires(1, 0),
-            Acquires(1, 200),
-        ],
-    ),
-    (
-        "weights",
-        1,
-        &[
-            Acquires(1, 0),
-            Acquires(1, 1_000),
-            Acquires(2, 1_000),
-            Acquires(4, 2_000),
-            Acquires(8, 4_000),
-            Acquires(1, 8_000),
-        ],
-    ),
-    (
-        "no wait is allowed",
-        5,
-        &[
-            Tries(1, 0, true),
-            Tries(1, 0, false),
-            Tries(1, 0, false),
-            Sleeps(100),
-            Tries(1, 0, false),
-        ],
-    ),
-    (
-        "some wait is allowed",
-        5,
-        &[
-            Tries(1, 0, true),
-            Tries(1, 200, true),
-            Tries(1, 100, false),
-            Sleeps(100),
-            Tries(1, 100, true),
-        ],
-    ),
-    (
-        "five at once",
-        5,
-        &[
-            Tries(5, 0, true),
-            Sleeps(900),
-            Tries(1, 0, false),
-            Sleeps(100),
-            Tries(1, 0, true),
-        ],
-    ),
-];
-
-/// Shows promise 642.
-#[test]
-fn a_bucket_with_a_debt_passes_the_tests_of_guava() {
-    for (name, rate, events) in TRACES {
-        // Guava begins without stored permits.
-        let bucket = TokenBucket::new(Quota::per_second(rate))
-            .debt(1_000)
-            .initial(0);
-        let clock = ManualClock::new();
-        let limiter = Limiter::new(bucket).with_clock(clock.clone());
-        for (place, event) in events.iter().enumerate() {
-            let reserve = |cost, most| limiter.reserve(cost, most).wait();
-            match *event {
-                Sleeps(ms) => clock.advance(Duration::from_millis(ms)),
-                Acquires(cost, ms) => {
-                    let wait = reserve(cost, Duration::MAX);
-                    assert_eq!(wait, Some(Duration::from_millis(ms)), "{name}, {place}");
-                    clock.advance(wait.unwrap_or_default());
-                }
-                Tries(cost, most, passes) => {
-                    let wait = reserve(cost, Duration::from_millis(most));
-                    assert_eq!(wait.is_some(), passes, "{name}, {place}");
-                    clock.advance(wait.unwrap_or_default());
-                }
-            }
-        }
-    }
 }
 
 /// Shows promise 642.
@@ -294,15 +166,6 @@ fn a_part_of_a_token_that_a_step_refills_is_kept() {
         refilled.push(left);
     }
     assert_eq!(refilled, [3, 1, 2, 1, 2, 1]);
-}
-
-#[test]
-fn a_debt_or_a_step_out_of_range_is_refused() {
-    let refused = |bucket: TokenBucket| bucket.validate().expect_err("refused").to_string();
-    let bucket = TokenBucket::new(Quota::per_second(10));
-    assert_eq!(bucket.refill_every(150 * MS).validate(), Ok(()));
-    assert!(refused(bucket.refill_every(Duration::MAX)).starts_with("refill_every"));
-    assert!(refused(bucket.debt(u64::MAX)).starts_with("debt"));
 }
 
 fn subjects(random: &mut Random) -> Vec<Subject<TokenBucket>> {

@@ -25,6 +25,8 @@ use tower_throttle::{
     concurrency::{ConcurrencyLimitLayer, Permits},
 };
 
+use crate::random::Random;
+
 const KEYS: usize = 12;
 const QUEUE: usize = 3;
 
@@ -182,22 +184,6 @@ struct Model {
     displaced: HashSet<Id>,
 }
 
-/// Numbers that are the same in each run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from((self.0 >> 16) % end as u64).unwrap()
-    }
-
-    fn of<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[self.below(choices.len())]
-    }
-}
-
 struct Driver<F, B> {
     live: Vec<Live<F, B>>,
     keys: [Model; KEYS],
@@ -228,9 +214,9 @@ where
     /// A new request goes on, waits or is denied as the model says.
     fn arrive(&mut self, id: Id, call: impl FnOnce(Request<Job>) -> F) {
         let job = Job {
-            key: self.random.below(KEYS),
-            cost: self.random.of(&[1, 1, 1, 2, 3]),
-            priority: self.random.of(&PRIORITIES),
+            key: self.random.index(KEYS),
+            cost: *self.random.pick(&[1, 1, 1, 2, 3]),
+            priority: *self.random.pick(&PRIORITIES),
             id,
         };
         let flag = Arc::<Flag>::default();
@@ -337,7 +323,7 @@ where
             }
             At::Serving(mut future) => {
                 let nexts = [Next::Data, Next::LastData, Next::Nothing, Next::Error];
-                let next = self.random.of(&nexts);
+                let next = *self.random.pick(&nexts);
                 let fate = match self.random.below(8) {
                     0 => Fate::Pending,
                     1 => Fate::Fail,
@@ -386,7 +372,7 @@ where
     }
 
     fn change_limit(&mut self) {
-        self.limit = self.random.of(&[1, 2, 3, 4, 5, 8]);
+        self.limit = *self.random.pick(&[1, 2, 3, 4, 5, 8]);
         self.handle
             .set_limit(u32::try_from(self.limit).unwrap())
             .unwrap();
@@ -434,7 +420,7 @@ fn drive(events: u64) {
         keys: Default::default(),
         limit: 3,
         script,
-        random: Random(0x9e37_79b9_7f4a_7c15),
+        random: Random::new(1),
         handle: layer.handle(),
         denied: 0,
         displaced: 0,
@@ -452,7 +438,7 @@ fn drive(events: u64) {
                 service.call(request)
             }),
             _ if live > 0 => {
-                let at = driver.random.below(live);
+                let at = driver.random.index(live);
                 driver.happen(at);
             }
             _ => {}

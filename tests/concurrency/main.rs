@@ -17,4 +17,4 @@ mod servers;
 mod waiting;
 
 #[cfg(feature = "tokio")]
-use test_support::wait;
+use test_support::{random, wait};

@@ -37,23 +37,6 @@ macro_rules! layer {
     };
 }
 
-/// Shows promise 189.
-#[tokio::test(start_paused = true)]
-async fn a_priority_takes_no_capacity_away() {
-    for priority in [Priority::LOW, Priority::MEDIUM, Priority::HIGH] {
-        let layer = layer!(2);
-        let service = layer.layer(service_fn(serve));
-        let mut held = [(); 2].map(|()| task::spawn(service.clone().oneshot((priority, FOREVER))));
-        for call in &mut held {
-            assert_pending!(call.poll(), "{priority:?}");
-        }
-        let beyond = service.clone().oneshot((priority, FOREVER)).await;
-        let error = beyond.unwrap_err();
-        let denied = error.downcast_ref::<RateLimited>().unwrap();
-        assert_eq!(denied.decision().unwrap().limit, 2, "{priority:?}");
-    }
-}
-
 /// Shows promise 641.
 #[tokio::test(start_paused = true)]
 async fn reserved_permits_are_for_requests_of_at_least_their_priority() {

@@ -9,7 +9,6 @@ use std::{
     time::Duration,
 };
 
-use ::tonic::transport::{Endpoint, Server, server::TcpIncoming};
 use axum::{Router, body::Body, routing::get};
 use bytes::Bytes;
 use http::Request;
@@ -21,7 +20,6 @@ use tokio::{
     net::{TcpListener, TcpStream},
     time::timeout,
 };
-use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tower_throttle::{
     Global, Handle,
     concurrency::{ConcurrencyLimitLayer, Permits},
@@ -152,37 +150,4 @@ async fn streams_that_are_reset_over_http2_release_their_permits() {
     let response = sender.clone().send_request(path("/")).await.unwrap();
     assert_eq!(response.status(), 200);
     assert_whole(address, &handle).await;
-}
-
-/// Shows promise 180.
-#[tokio::test]
-async fn a_grpc_stream_holds_its_permit_until_the_client_drops_it() {
-    let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let address = incoming.local_addr().unwrap();
-    let (_, health) = tonic_health::server::health_reporter();
-    let layer = ConcurrencyLimitLayer::new(Global, 1);
-    let handle = layer.handle();
-    let server = Server::builder().layer(layer).add_service(health);
-    tokio::spawn(server.serve_with_incoming(incoming));
-    let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
-    let mut client = HealthClient::new(endpoint.connect_lazy());
-    for _ in 0..20 {
-        let mut watch = client
-            .watch(HealthCheckRequest::default())
-            .await
-            .unwrap()
-            .into_inner();
-        assert!(watch.message().await.unwrap().is_some());
-        assert_eq!(handle.in_flight(&()), 1);
-        let denied = client
-            .check(HealthCheckRequest::default())
-            .await
-            .unwrap_err();
-        assert_eq!(denied.code(), ::tonic::Code::ResourceExhausted);
-        assert_eq!(denied.message(), "too many requests at once, retry in 1 s");
-        drop(watch);
-        until("the stream is over", async || handle.keys() == 0).await;
-        client.check(HealthCheckRequest::default()).await.unwrap();
-        until("the call is over", async || handle.keys() == 0).await;
-    }
 }

@@ -1,6 +1,5 @@
 //! A table is built once, when it is first used, whatever the number and order of its settings.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
 
 use test_support::counting::peak_of;
@@ -65,41 +64,4 @@ fn a_table_is_built_once_and_when_it_is_first_used() {
     assert!(table.contains(&peak), "{peak} bytes for {table:?}");
     let (_, peak) = peak_of(|| local.check(&1, 1));
     assert!(peak < 100_000, "{peak} bytes for a request");
-}
-
-type Setter = fn(Local<TokenBucket>) -> Local<TokenBucket>;
-
-#[test]
-fn a_used_or_cloned_table_refuses_another_setting() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let setters: [(&str, Setter); 4] = [
-        ("capacity", |local| local.capacity(10)),
-        ("overflow policy", |local| local.overflow(Overflow::Deny)),
-        ("clock", |local| {
-            local.with_clock(tower_throttle::clock::MonotonicClock)
-        }),
-        ("hash function", |local| {
-            local.with_hasher(tower_throttle::store::local::Seeded::default())
-        }),
-    ];
-    for (name, setter) in setters {
-        let new = || Local::new(TokenBucket::new(Quota::per_second(10))).capacity(100);
-        let refusal = |local: Local<TokenBucket>| {
-            let panic = catch_unwind(AssertUnwindSafe(|| setter(local))).err()?;
-            panic.downcast_ref::<String>().cloned()
-        };
-        assert_eq!(refusal(new()), None, "{name}");
-        let used = new();
-        let _ = used.check("alice", 1);
-        let expected = format!(
-            "another {name} for a table that was used or cloned is not possible; set it before \
-             the first use and before the first clone"
-        );
-        assert_eq!(refusal(used), Some(expected.clone()));
-        let cloned = new();
-        let clone = cloned.clone();
-        assert_eq!(refusal(cloned), Some(expected));
-        // The other one is the only one left, and works.
-        assert_eq!(refusal(clone), None, "{name}");
-    }
 }

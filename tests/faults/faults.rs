@@ -1,18 +1,22 @@
 //! The faults.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
 use tokio::{
     runtime::{Builder, Runtime},
     sync::watch::{self, Receiver},
     task::JoinSet,
 };
 
-use crate::client::{Outcomes, Wire, head, http2, stream};
-use crate::crowd::crowd;
+use crate::client::{Wire, head, http2, stream};
 use crate::limits::{CLIENTS, SEATS, name};
 use crate::server::{Server, until};
 
 /// Causes a fault with about this many connections.
-pub(crate) type Fault = fn(&mut Server, &Outcomes, usize);
+pub(crate) type Fault = fn(&mut Server, usize);
 
 pub(crate) const FAULTS: &[(&str, Fault)] = &[
     ("HTTP/1 resets", resets),
@@ -22,7 +26,6 @@ pub(crate) const FAULTS: &[(&str, Fault)] = &[
     ("handlers that panic", panics),
     ("handlers that never end", never_ending),
     ("runtime shut down", shut_down),
-    ("crowd", crowd),
 ];
 
 pub(crate) fn runtime() -> Runtime {
@@ -41,16 +44,16 @@ fn expected_to_wait(requests: usize) -> u64 {
 
 /// Connections that are reset in the request line, in the head, in the body, and after the request:
 /// at once, and while it is queued.
-pub(crate) fn resets(server: &mut Server, outcomes: &Outcomes, connections: usize) {
+pub(crate) fn resets(server: &mut Server, connections: usize) {
     let (release, hold) = watch::channel(false);
     let address = server.address;
     runtime().block_on(async {
         let mut clients = JoinSet::new();
         for at in 0..connections {
-            let (outcomes, hold) = (outcomes.clone(), hold.clone());
+            let hold = hold.clone();
             clients.spawn(async move {
                 let name = name(at);
-                let Some(mut wire) = Wire::connect(address, &outcomes).await else {
+                let Some(mut wire) = Wire::connect(address).await else {
                     return;
                 };
                 match at % 5 {
@@ -61,14 +64,14 @@ pub(crate) fn resets(server: &mut Server, outcomes: &Outcomes, connections: usiz
                     }
                     2 => {
                         wire.get("/queued/quick", &name).await;
-                        return wire.cut();
+                        return wire.reset();
                     }
                     3 => {
                         wire.get("/slow/quick", &name).await;
                         released(hold).await;
-                        return wire.cut();
+                        return wire.reset();
                     }
-                    _ => return half_an_upload(wire, &name, &outcomes).await.cut(),
+                    _ => return half_an_upload(wire, &name).await.reset(),
                 }
                 wire.reset();
             });
@@ -85,8 +88,7 @@ pub(crate) fn resets(server: &mut Server, outcomes: &Outcomes, connections: usiz
 }
 
 /// Sends a request whose body stops in the middle.
-async fn half_an_upload(mut wire: Wire, client: &str, outcomes: &Outcomes) -> Wire {
-    outcomes.sent();
+async fn half_an_upload(mut wire: Wire, client: &str) -> Wire {
     let head = head("POST", "/limited/upload", client);
     wire.bytes(format!("{head}content-length: 100000\r\n\r\n").as_bytes())
         .await;
@@ -95,7 +97,7 @@ async fn half_an_upload(mut wire: Wire, client: &str, outcomes: &Outcomes) -> Wi
 }
 
 /// Streams that are reset at once, and while their requests are queued.
-fn rapid_resets(server: &mut Server, outcomes: &Outcomes, connections: usize) {
+fn rapid_resets(server: &mut Server, connections: usize) {
     const STREAMS: usize = 20;
     let (release, hold) = watch::channel(false);
     let address = server.address;
@@ -103,12 +105,12 @@ fn rapid_resets(server: &mut Server, outcomes: &Outcomes, connections: usize) {
     runtime().block_on(async {
         let mut clients = JoinSet::new();
         for at in 0..connections {
-            let (outcomes, hold) = (outcomes.clone(), hold.clone());
+            let hold = hold.clone();
             clients.spawn(async move {
                 // Half of the connections send to the limit whose requests wait for hours.
                 let waits = at % 2 == 0;
                 for _ in 0..if waits { 1 } else { 10 } {
-                    let Some(sender) = http2(address, &outcomes).await else {
+                    let Some(sender) = http2(address).await else {
                         continue;
                     };
                     let mut streams = JoinSet::new();
@@ -118,7 +120,7 @@ fn rapid_resets(server: &mut Server, outcomes: &Outcomes, connections: usize) {
                             0 => "/queued/quick",
                             _ => "/limited/quick",
                         };
-                        let call = stream(sender.clone(), path, name(number), outcomes.clone());
+                        let call = stream(sender.clone(), path, name(number));
                         streams.spawn(call);
                     }
                     if waits {
@@ -145,14 +147,13 @@ fn rapid_resets(server: &mut Server, outcomes: &Outcomes, connections: usize) {
 }
 
 /// Clients that read the status of a large response and then nothing more.
-fn slow_readers(server: &mut Server, outcomes: &Outcomes, connections: usize) {
+fn slow_readers(server: &mut Server, connections: usize) {
     let address = server.address;
     runtime().block_on(async {
         let mut clients = JoinSet::new();
         for at in 0..connections.min(100) {
-            let outcomes = outcomes.clone();
             clients.spawn(async move {
-                let mut wire = Wire::connect(address, &outcomes).await?;
+                let mut wire = Wire::connect(address).await?;
                 let path = ["/queued/large", "/limited/large"][at % 2];
                 wire.get(path, &name(at)).await;
                 wire.status().await?;
@@ -162,60 +163,50 @@ fn slow_readers(server: &mut Server, outcomes: &Outcomes, connections: usize) {
         let held = clients.join_all().await;
         assert!(held.iter().any(Option::is_some), "no response to hold");
         assert!(server.open() > 0, "the server still sends");
-        for wire in held.into_iter().flatten() {
-            wire.reset();
-        }
+        held.into_iter().flatten().for_each(Wire::reset);
     });
 }
 
 /// Clients that send half a head, or half a body, and then nothing more.
-fn slow_writers(server: &mut Server, outcomes: &Outcomes, connections: usize) {
+fn slow_writers(server: &mut Server, connections: usize) {
     let address = server.address;
     runtime().block_on(async {
         let mut clients = JoinSet::new();
         for at in 0..connections {
-            let outcomes = outcomes.clone();
             clients.spawn(async move {
-                let mut wire = Wire::connect(address, &outcomes).await?;
+                let mut wire = Wire::connect(address).await?;
                 let name = name(at);
                 if at % 2 == 0 {
                     let head = head("GET", "/queued/quick", &name);
                     wire.bytes(head.as_bytes()).await;
-                    return Some((wire, false));
+                    return Some(wire);
                 }
-                Some((half_an_upload(wire, &name, &outcomes).await, true))
+                Some(half_an_upload(wire, &name).await)
             });
         }
         let held = clients.join_all().await;
         // Those that are admitted wait for the rest of the body.
         let admitted = until(|| server.admitted.count() > 0).await;
         assert!(admitted, "no upload has begun");
-        for (wire, sent) in held.into_iter().flatten() {
-            if sent {
-                wire.cut();
-            } else {
-                wire.reset();
-            }
-        }
+        held.into_iter().flatten().for_each(Wire::reset);
     });
 }
 
 /// Requests whose handlers panic, over HTTP/1 and HTTP/2.
-fn panics(server: &mut Server, outcomes: &Outcomes, connections: usize) {
+fn panics(server: &mut Server, connections: usize) {
     let address = server.address;
     runtime().block_on(async {
         let mut clients = JoinSet::new();
         for at in 0..connections {
-            let outcomes = outcomes.clone();
             let path = ["/queued/panic", "/limited/panic"][at % 2];
             clients.spawn(async move {
                 if at % 4 < 2 {
-                    if let Some(mut wire) = Wire::connect(address, &outcomes).await {
+                    if let Some(mut wire) = Wire::connect(address).await {
                         wire.get(path, &name(at)).await;
                         wire.status().await;
                     }
-                } else if let Some(sender) = http2(address, &outcomes).await {
-                    stream(sender, path, name(at), outcomes).await;
+                } else if let Some(sender) = http2(address).await {
+                    stream(sender, path, name(at)).await;
                 }
             });
         }
@@ -225,36 +216,29 @@ fn panics(server: &mut Server, outcomes: &Outcomes, connections: usize) {
 }
 
 /// Requests whose handlers never end, until their clients leave.
-fn never_ending(server: &mut Server, outcomes: &Outcomes, connections: usize) {
+fn never_ending(server: &mut Server, connections: usize) {
     let address = server.address;
+    let ended = Arc::new(AtomicUsize::new(0));
     runtime().block_on(async {
         let mut clients = JoinSet::new();
         for at in 0..connections {
-            let outcomes = outcomes.clone();
+            let ended = Arc::clone(&ended);
             clients.spawn(async move {
-                if let Some(mut wire) = Wire::connect(address, &outcomes).await {
+                if let Some(mut wire) = Wire::connect(address).await {
                     wire.get(["/queued/never", "/limited/never"][at % 2], &name(at))
                         .await;
                     wire.status().await;
                 }
+                ended.fetch_add(1, Ordering::Relaxed);
             });
         }
-        let [_, _, served, denied, cut] = outcomes.figures();
-        let all_decided = until(|| {
-            let [_, _, served_now, denied_now, cut_now] = outcomes.figures();
-            let ended = served_now + denied_now + cut_now - served - denied - cut;
-            ended + server.stuck() == connections
-        });
-        assert!(all_decided.await, "{} handlers run", server.stuck());
+        let all_decided = || ended.load(Ordering::Relaxed) + server.stuck() == connections;
+        assert!(until(all_decided).await, "{} handlers run", server.stuck());
         assert!(server.stuck() > 0, "no handler runs");
         assert_eq!(server.limits.waiting(), 0);
         let free = server.limits.free_seats();
         assert_eq!(free, 2 * SEATS, "a request in its handler has no seat");
-        let stuck = server.stuck();
         clients.shutdown().await;
-        for _ in 0..stuck {
-            outcomes.ended(None);
-        }
         assert!(
             until(|| server.stuck() == 0).await,
             "the handlers are dropped"
@@ -263,15 +247,14 @@ fn never_ending(server: &mut Server, outcomes: &Outcomes, connections: usize) {
 }
 
 /// A runtime that is dropped while requests are queued, in handlers and in responses.
-fn shut_down(server: &mut Server, outcomes: &Outcomes, connections: usize) {
+fn shut_down(server: &mut Server, connections: usize) {
     let address = server.address;
     let runtime = runtime();
     let mut clients = JoinSet::new();
     runtime.block_on(async {
         for at in 0..connections {
-            let outcomes = outcomes.clone();
             clients.spawn(async move {
-                if let Some(mut wire) = Wire::connect(address, &outcomes).await {
+                if let Some(mut wire) = Wire::connect(address).await {
                     let path = match at % 3 {
                         0 => "/slow/quick",
                         1 => "/queued/quick",

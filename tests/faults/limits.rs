@@ -181,13 +181,6 @@ impl Admitted {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// The most that the limits allow all clients so far.
-    pub(crate) fn allowed(&self) -> u64 {
-        let at = self.start.elapsed();
-        let moments = self.moments.lock().unwrap();
-        moments.keys().map(|(path, _)| allowed(path, at)).sum()
-    }
-
     /// The first client that was admitted too often. A request reaches its handler after it was
     /// admitted, so up to each moment at most the promise was admitted since the start.
     pub(crate) fn excess(&self) -> Option<String> {

@@ -7,7 +7,7 @@ use tonic_types::StatusExt;
 use tower_throttle::{
     Decision, Global, Headers, ProblemJson, Quota, RateLimitLayer, RateLimited, Verdict,
     layer::OnStoreError,
-    respond::{Grpc, Respond, Standard},
+    respond::{Respond, Standard},
 };
 
 use crate::support::{Gone, Says, ask, lines, request};
@@ -121,23 +121,6 @@ async fn denied_clients_are_told_times_that_lie_apart_and_agree_everywhere() {
     }
 }
 
-/// With `share_decision` the service finds the decision in the extensions of the request; a denied
-/// response has the reason in its own.
-#[tokio::test]
-async fn every_denial_has_the_reason_in_its_extensions() {
-    let closure = |_: &Request<()>, _: &RateLimited| Response::new(String::new());
-    let check = |response: Response<String>| {
-        let limited = response.extensions().get::<RateLimited>().unwrap();
-        assert_eq!(limited.policy(), Some("api"));
-        assert_eq!(limited.retry_after().unwrap().as_millis(), 1_500);
-    };
-    check(ask(&denying(), Request::new(())).await);
-    check(ask(&denying(), grpc()).await);
-    check(ask(&denying().respond(ProblemJson), Request::new(())).await);
-    check(ask(&denying().respond(Grpc), Request::new(())).await);
-    check(ask(&denying().respond(closure), Request::new(())).await);
-}
-
 /// Shows promise 75.
 #[tokio::test]
 async fn a_problem_has_its_registered_type() {
@@ -157,21 +140,6 @@ async fn a_problem_has_its_registered_type() {
             "violated-policies": ["api"],
         })
     );
-}
-
-/// Shows promise 74.
-#[tokio::test]
-async fn one_layer_responds_to_http_and_grpc() {
-    let layer = denying().respond(ProblemJson);
-    let http = ask(&layer, Request::new(())).await;
-    assert_eq!(http.status(), 429);
-    assert_eq!(lines(&http, "content-type"), ["application/problem+json"]);
-    let rpc = ask(&layer, grpc()).await;
-    assert_eq!(rpc.status(), 200);
-    assert_eq!(lines(&rpc, "content-type"), ["application/grpc"]);
-    assert_eq!(lines(&rpc, "grpc-status"), ["8"]);
-    assert_eq!(lines(&rpc, "grpc-retry-pushback-ms"), ["1500"]);
-    assert_eq!(rpc.body(), "");
 }
 
 #[tokio::test]

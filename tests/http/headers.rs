@@ -8,8 +8,7 @@ use std::{
 use http::{HeaderValue, Request, Response, StatusCode};
 use sfv::{BareItem, ListEntry, Parser};
 use tower_throttle::{
-    Decision, FixedWindow, Global, Headers, ProblemJson, Quota, RateLimitLayer, RateLimited,
-    SlidingLog, TokenBucket, Verdict,
+    Decision, Global, Headers, ProblemJson, Quota, RateLimitLayer, RateLimited, Verdict,
     key::{Extracted, Rejection},
     respond::{Grpc, Http, Respond, Standard},
 };
@@ -190,24 +189,6 @@ async fn an_independent_parser_reads_the_same_values() {
 }
 
 /// Shows promise 75.
-#[tokio::test]
-async fn the_headers_of_stacked_layers_are_all_kept() {
-    let outer = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(1000)))
-        .name("day")
-        .headers(Headers::Draft11);
-    let inner = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_minute(60)))
-        .name("minute")
-        .headers(Headers::Draft11);
-    let stack = tower::ServiceBuilder::new().layer(outer).layer(inner);
-    let response = ask(&stack, Request::new(())).await;
-    assert_eq!(
-        lines(&response, "ratelimit-policy"),
-        [r#""minute";q=60;w=60"#, r#""day";q=1000;w=86400"#]
-    );
-    assert_eq!(lines(&response, "ratelimit").len(), 2);
-}
-
-/// Shows promise 75.
 #[cfg(feature = "tokio")]
 #[tokio::test(start_paused = true)]
 async fn a_response_after_a_wait_has_the_figures_at_its_end() {
@@ -230,33 +211,6 @@ async fn a_response_after_a_wait_has_the_figures_at_its_end() {
 async fn an_admitted_response_has_no_headers_by_default() {
     let layer = RateLimitLayer::new(Global, Says(admitted(), quotas()));
     assert!(ask(&layer, Request::new(())).await.headers().is_empty());
-}
-
-/// Shows promise 75.
-#[tokio::test]
-async fn headers_state_each_part_of_a_tuple_and_the_binding_one() {
-    let parts = (
-        TokenBucket::new(Quota::per_second(5)),
-        SlidingLog::new(Quota::per_hour(9)),
-        FixedWindow::new(Quota::per_day(2)),
-    );
-    let layer = RateLimitLayer::new(Global, parts)
-        .name("api")
-        .headers(Headers::Draft11)
-        .respond(ProblemJson);
-    let first = ask(&layer, Request::new(())).await;
-    assert_eq!(
-        lines(&first, "ratelimit-policy"),
-        [r#""api-1";q=5;w=1, "api-2";q=9;w=3600, "api-3";q=2;w=86400"#]
-    );
-    ask(&layer, Request::new(())).await;
-    let refused = ask(&layer, Request::new(())).await;
-    assert!(lines(&refused, "ratelimit")[0].starts_with(r#""api-3";r=0;t="#));
-    assert!(
-        refused
-            .body()
-            .ends_with(r#""violated-policies":["api-3"]}"#)
-    );
 }
 
 /// What a response states that passes two layers, with the figures of the inner and of the outer one.

@@ -1,13 +1,6 @@
 //! Real servers on the loopback interface, and many clients.
 
-use std::{
-    convert::Infallible,
-    net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::{convert::Infallible, net::SocketAddr};
 
 use axum::{Extension, Router, routing::get};
 use bytes::Bytes;
@@ -19,13 +12,10 @@ use hyper_util::{
     server::conn::auto,
     service::TowerToHyperService,
 };
-use tokio::{
-    net::{TcpListener, TcpStream},
-    task::JoinSet,
-};
+use tokio::net::{TcpListener, TcpStream};
 use tower::{Layer, ServiceBuilder, service_fn};
 use tower_throttle::{
-    ClientIp, Decision, FixedWindow, Global, Headers, Local, Quota, RateLimitLayer,
+    ClientIp, Decision, FixedWindow, Global, Quota, RateLimitLayer,
     key::{Missing, PeerAddr},
 };
 
@@ -73,67 +63,6 @@ async fn requests(address: SocketAddr, h2: bool, requests: usize) -> Vec<Respons
 async fn collected(response: Response<Incoming>) -> Response<Bytes> {
     let (head, body) = response.into_parts();
     Response::from_parts(head, body.collect().await.unwrap().to_bytes())
-}
-
-/// Sends 10 requests over each of 200 connections at once and checks the figures in every response.
-/// Returns how many were admitted.
-async fn crowd(address: SocketAddr, h2: bool) -> usize {
-    let mut connections = JoinSet::new();
-    for _ in 0..200 {
-        connections.spawn(requests(address, h2, 10));
-    }
-    let mut admitted = 0;
-    let mut remaining = Vec::new();
-    for response in connections.join_all().await.into_iter().flatten() {
-        let header = |name: &str| response.headers()[name].to_str().unwrap();
-        assert_eq!(header("ratelimit-policy"), r#""crowd";q=500;w=86400"#);
-        if response.status() == StatusCode::OK {
-            admitted += 1;
-            assert!(!response.headers().contains_key("retry-after"));
-            let figures = header("ratelimit").strip_prefix(r#""crowd";r="#).unwrap();
-            remaining.push(figures.split(';').next().unwrap().parse::<usize>().unwrap());
-        } else {
-            assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
-            let wait = header("retry-after");
-            assert_eq!(header("ratelimit"), format!(r#""crowd";r=0;t={wait}"#));
-            assert!((1..=86_400).contains(&wait.parse::<u64>().unwrap()));
-        }
-    }
-    remaining.sort_unstable();
-    assert!(
-        remaining.into_iter().eq(0..admitted),
-        "each response states a different remaining count"
-    );
-    admitted
-}
-
-fn five_hundred() -> RateLimitLayer<
-    Global,
-    Local<FixedWindow>,
-    tower_throttle::respond::Responder<tower_throttle::respond::Standard, Headers>,
-> {
-    RateLimitLayer::new(Global, window(500))
-        .name("crowd")
-        .headers(Headers::Draft11)
-}
-
-/// Shows promise 50.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_thousand_requests_over_200_connections_to_axum() {
-    let (listener, address) = listen().await;
-    let reached = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&reached);
-    let handler = get(async move || {
-        count.fetch_add(1, Ordering::Relaxed);
-    });
-    let app = Router::new().route("/", handler).layer(five_hundred());
-    tokio::spawn(async { axum::serve(listener, app).await });
-    assert_eq!(crowd(address, false).await, 500);
-    assert_eq!(
-        reached.load(Ordering::Relaxed),
-        500,
-        "denied requests do not reach the handler"
-    );
 }
 
 /// A server without a framework, which adds the peer address to its requests.

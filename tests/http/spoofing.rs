@@ -5,281 +5,86 @@ use std::net::IpAddr;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tower_throttle::{ClientIp, key::Networks};
 
-/// A description, the peer address, the headers, and the expected client address.
-type Case = (
-    &'static str,
-    Option<&'static str>,
-    &'static [(&'static str, &'static str)],
-    Option<&'static str>,
-);
-
 const XFF: &str = "x-forwarded-for";
 
+/// Cases: what is shown, the peer address, the header lines, and the expected client address.
+///
 /// With trusted proxies in `10.0.0.0/8` and `fd00::/8`.
-const TRUSTING: &[Case] = &[
-    ("no proxy", Some("203.0.113.9"), &[], Some("203.0.113.9")),
-    (
-        "a proxy",
-        Some("10.0.0.1"),
-        &[(XFF, "192.0.2.1")],
-        Some("192.0.2.1"),
-    ),
-    (
-        "two proxies",
-        Some("10.0.0.1"),
-        &[(XFF, "192.0.2.1, 10.0.0.2")],
-        Some("192.0.2.1"),
-    ),
-    (
-        "CVE-2025-59152 (litestar): the header of an untrusted peer is ignored",
-        Some("203.0.113.9"),
-        &[(XFF, "192.0.2.1")],
-        Some("203.0.113.9"),
-    ),
-    (
-        "CVE-2026-27700 (hono), CVE-2020-28483 (gin): not the leftmost",
-        Some("10.0.0.1"),
-        &[(XFF, "6.6.6.6, 192.0.2.1")],
-        Some("192.0.2.1"),
-    ),
-    (
-        "cpp-httplib 2503: a trusted address on the left has no effect",
-        Some("10.0.0.1"),
-        &[(XFF, "6.6.6.6, 10.0.0.9, 192.0.2.1, 10.0.0.2")],
-        Some("192.0.2.1"),
-    ),
-    (
-        "axum-client-ip 32: all lines are one list",
-        Some("10.0.0.1"),
-        &[(XFF, "6.6.6.6"), (XFF, "192.0.2.1"), (XFF, "10.0.0.2")],
-        Some("192.0.2.1"),
-    ),
-    (
-        "CVE-2020-35590, CVE-2020-13485: other headers are not read",
-        Some("10.0.0.1"),
-        &[
-            ("x-real-ip", "6.6.6.6"),
-            ("client-ip", "6.6.6.6"),
-            ("forwarded", "for=6.6.6.6"),
-            (XFF, "192.0.2.1"),
-        ],
-        Some("192.0.2.1"),
-    ),
-    (
-        "an invalid element on the left is not read",
-        Some("10.0.0.1"),
-        &[(XFF, "%$, unknown, 192.0.2.1")],
-        Some("192.0.2.1"),
-    ),
-    (
-        "an invalid element ends the list at the proxy that forwarded it",
-        Some("10.0.0.1"),
-        &[(XFF, "6.6.6.6, unknown, 10.0.0.2")],
-        Some("10.0.0.2"),
-    ),
-    (
-        "a single invalid element counts against the proxy",
-        Some("10.0.0.1"),
-        &[(XFF, "unknown")],
-        Some("10.0.0.1"),
-    ),
-    (
-        "an empty element is invalid",
-        Some("10.0.0.1"),
-        &[(XFF, "6.6.6.6, ")],
-        Some("10.0.0.1"),
-    ),
-    (
-        "a list of only proxies is the furthest proxy",
-        Some("10.0.0.1"),
-        &[(XFF, "10.0.0.3, 10.0.0.2")],
-        Some("10.0.0.3"),
-    ),
-    (
-        "without the header, the proxy is the client",
-        Some("10.0.0.1"),
-        &[],
-        Some("10.0.0.1"),
-    ),
-    (
-        "with ports",
-        Some("10.0.0.1"),
-        &[(XFF, "192.0.2.1:4711, 10.0.0.2:80")],
-        Some("192.0.2.1"),
-    ),
-    (
-        "IPv6 with and without brackets",
-        Some("fd00::1"),
-        &[(XFF, "2001:db8::1, [fd00::2]:80, fd00::3")],
-        Some("2001:db8::1"),
-    ),
-    (
-        "mapped peers and elements are IPv4",
-        Some("::ffff:10.0.0.1"),
-        &[(XFF, "::ffff:192.0.2.1, ::ffff:10.0.0.2")],
-        Some("192.0.2.1"),
-    ),
-    (
-        "translated peers and elements are IPv4",
-        Some("64:ff9b::10.0.0.1"),
-        &[(XFF, "64:ff9b::192.0.2.1, 64:ff9b::10.0.0.2")],
-        Some("192.0.2.1"),
-    ),
-    (
-        "the loopback address of IPv6 is not an IPv4 address",
-        Some("::1"),
-        &[(XFF, "192.0.2.1")],
-        Some("::1"),
-    ),
-    (
-        "without a peer address the header is ignored",
-        None,
-        &[(XFF, "192.0.2.1")],
-        None,
-    ),
-];
+const TRUSTING: &str = r#"
+no proxy | 203.0.113.9 |  | 203.0.113.9
+a proxy | 10.0.0.1 | x-forwarded-for: 192.0.2.1 | 192.0.2.1
+two proxies | 10.0.0.1 | x-forwarded-for: 192.0.2.1, 10.0.0.2 | 192.0.2.1
+CVE-2025-59152 (litestar): the header of an untrusted peer is ignored | 203.0.113.9 | x-forwarded-for: 192.0.2.1 | 203.0.113.9
+CVE-2026-27700 (hono), CVE-2020-28483 (gin): not the leftmost | 10.0.0.1 | x-forwarded-for: 6.6.6.6, 192.0.2.1 | 192.0.2.1
+cpp-httplib 2503: a trusted address on the left has no effect | 10.0.0.1 | x-forwarded-for: 6.6.6.6, 10.0.0.9, 192.0.2.1, 10.0.0.2 | 192.0.2.1
+axum-client-ip 32: all lines are one list | 10.0.0.1 | x-forwarded-for: 6.6.6.6 && x-forwarded-for: 192.0.2.1 && x-forwarded-for: 10.0.0.2 | 192.0.2.1
+CVE-2020-35590, CVE-2020-13485: other headers are not read | 10.0.0.1 | x-real-ip: 6.6.6.6 && client-ip: 6.6.6.6 && forwarded: for=6.6.6.6 && x-forwarded-for: 192.0.2.1 | 192.0.2.1
+an invalid element on the left is not read | 10.0.0.1 | x-forwarded-for: %$, unknown, 192.0.2.1 | 192.0.2.1
+an invalid element ends the list at the proxy that forwarded it | 10.0.0.1 | x-forwarded-for: 6.6.6.6, unknown, 10.0.0.2 | 10.0.0.2
+a single invalid element counts against the proxy | 10.0.0.1 | x-forwarded-for: unknown | 10.0.0.1
+an empty element is invalid | 10.0.0.1 | x-forwarded-for: 6.6.6.6,  | 10.0.0.1
+a list of only proxies is the furthest proxy | 10.0.0.1 | x-forwarded-for: 10.0.0.3, 10.0.0.2 | 10.0.0.3
+without the header, the proxy is the client | 10.0.0.1 |  | 10.0.0.1
+with ports | 10.0.0.1 | x-forwarded-for: 192.0.2.1:4711, 10.0.0.2:80 | 192.0.2.1
+IPv6 with and without brackets | fd00::1 | x-forwarded-for: 2001:db8::1, [fd00::2]:80, fd00::3 | 2001:db8::1
+mapped peers and elements are IPv4 | ::ffff:10.0.0.1 | x-forwarded-for: ::ffff:192.0.2.1, ::ffff:10.0.0.2 | 192.0.2.1
+translated peers and elements are IPv4 | 64:ff9b::10.0.0.1 | x-forwarded-for: 64:ff9b::192.0.2.1, 64:ff9b::10.0.0.2 | 192.0.2.1
+the loopback address of IPv6 is not an IPv4 address | ::1 | x-forwarded-for: 192.0.2.1 | ::1
+without a peer address the header is ignored | - | x-forwarded-for: 192.0.2.1 | -
+"#;
 
-const FORWARDED: &[Case] = &[
-    (
-        "a proxy",
-        Some("10.0.0.1"),
-        &[("forwarded", "for=192.0.2.1;proto=https")],
-        Some("192.0.2.1"),
-    ),
-    (
-        "IPv6",
-        Some("10.0.0.1"),
-        &[("forwarded", "for=\"[2001:db8::1]:4711\", for=10.0.0.2")],
-        Some("2001:db8::1"),
-    ),
-    (
-        "a quote that the client did not close",
-        Some("10.0.0.1"),
-        &[("forwarded", "for=\"6.6.6.6, for=192.0.2.1")],
-        Some("192.0.2.1"),
-    ),
-    (
-        "an unclosed quote in a line of its own",
-        Some("10.0.0.1"),
-        &[
-            ("forwarded", "for=\"\\"),
-            ("forwarded", "for=192.0.2.1, for=10.0.0.2"),
-        ],
-        Some("192.0.2.1"),
-    ),
-    (
-        "a comma in a quoted host",
-        Some("10.0.0.1"),
-        &[("forwarded", "for=192.0.2.1;host=\"a,for=6.6.6.6\"")],
-        Some("192.0.2.1"),
-    ),
-    (
-        "an element with two `for` is invalid",
-        Some("10.0.0.1"),
-        &[("forwarded", "for=6.6.6.6;for=192.0.2.1")],
-        Some("10.0.0.1"),
-    ),
-    (
-        "an obfuscated client counts against the proxy",
-        Some("10.0.0.1"),
-        &[("forwarded", "for=6.6.6.6, for=_hidden, for=10.0.0.2")],
-        Some("10.0.0.2"),
-    ),
-    (
-        "another header",
-        Some("10.0.0.1"),
-        &[(XFF, "6.6.6.6")],
-        Some("10.0.0.1"),
-    ),
-];
+const FORWARDED: &str = r#"
+a proxy | 10.0.0.1 | forwarded: for=192.0.2.1;proto=https | 192.0.2.1
+IPv6 | 10.0.0.1 | forwarded: for="[2001:db8::1]:4711", for=10.0.0.2 | 2001:db8::1
+a quote that the client did not close | 10.0.0.1 | forwarded: for="6.6.6.6, for=192.0.2.1 | 192.0.2.1
+an unclosed quote in a line of its own | 10.0.0.1 | forwarded: for="\ && forwarded: for=192.0.2.1, for=10.0.0.2 | 192.0.2.1
+a comma in a quoted host | 10.0.0.1 | forwarded: for=192.0.2.1;host="a,for=6.6.6.6" | 192.0.2.1
+an element with two `for` is invalid | 10.0.0.1 | forwarded: for=6.6.6.6;for=192.0.2.1 | 10.0.0.1
+an obfuscated client counts against the proxy | 10.0.0.1 | forwarded: for=6.6.6.6, for=_hidden, for=10.0.0.2 | 10.0.0.2
+another header | 10.0.0.1 | x-forwarded-for: 6.6.6.6 | 10.0.0.1
+"#;
 
-const SINGLE: &[Case] = &[
-    (
-        "a proxy",
-        Some("10.0.0.1"),
-        &[("x-real-ip", "192.0.2.1")],
-        Some("192.0.2.1"),
-    ),
-    (
-        "an untrusted peer",
-        Some("203.0.113.9"),
-        &[("x-real-ip", "6.6.6.6")],
-        Some("203.0.113.9"),
-    ),
-    (
-        "twice",
-        Some("10.0.0.1"),
-        &[("x-real-ip", "6.6.6.6"), ("x-real-ip", "192.0.2.1")],
-        Some("10.0.0.1"),
-    ),
-    (
-        "a list",
-        Some("10.0.0.1"),
-        &[("x-real-ip", "6.6.6.6, 192.0.2.1")],
-        Some("10.0.0.1"),
-    ),
-    (
-        "not an address",
-        Some("10.0.0.1"),
-        &[("x-real-ip", "localhost")],
-        Some("10.0.0.1"),
-    ),
-    ("missing", Some("10.0.0.1"), &[], Some("10.0.0.1")),
-];
+const SINGLE: &str = r#"
+a proxy | 10.0.0.1 | x-real-ip: 192.0.2.1 | 192.0.2.1
+an untrusted peer | 203.0.113.9 | x-real-ip: 6.6.6.6 | 203.0.113.9
+twice | 10.0.0.1 | x-real-ip: 6.6.6.6 && x-real-ip: 192.0.2.1 | 10.0.0.1
+a list | 10.0.0.1 | x-real-ip: 6.6.6.6, 192.0.2.1 | 10.0.0.1
+not an address | 10.0.0.1 | x-real-ip: localhost | 10.0.0.1
+missing | 10.0.0.1 |  | 10.0.0.1
+"#;
 
 /// With two hops, the client is the peer of the second proxy from the right.
-const TWO_HOPS: &[Case] = &[
-    (
-        "two proxies",
-        Some("10.0.0.1"),
-        &[(XFF, "192.0.2.1, 10.0.0.2")],
-        Some("192.0.2.1"),
-    ),
-    (
-        "forged elements on the left",
-        Some("10.0.0.1"),
-        &[(XFF, "6.6.6.6, 7.7.7.7"), (XFF, "192.0.2.1, 10.0.0.2")],
-        Some("192.0.2.1"),
-    ),
-    (
-        "fewer elements than hops",
-        Some("10.0.0.1"),
-        &[(XFF, "192.0.2.1")],
-        Some("10.0.0.1"),
-    ),
-    (
-        "an invalid element in the position of the client",
-        Some("10.0.0.1"),
-        &[(XFF, "6.6.6.6, x, 10.0.0.2")],
-        Some("10.0.0.1"),
-    ),
-    (
-        "over a Unix socket",
-        None,
-        &[(XFF, "192.0.2.1, 10.0.0.2")],
-        Some("192.0.2.1"),
-    ),
-];
+const TWO_HOPS: &str = r#"
+two proxies | 10.0.0.1 | x-forwarded-for: 192.0.2.1, 10.0.0.2 | 192.0.2.1
+forged elements on the left | 10.0.0.1 | x-forwarded-for: 6.6.6.6, 7.7.7.7 && x-forwarded-for: 192.0.2.1, 10.0.0.2 | 192.0.2.1
+fewer elements than hops | 10.0.0.1 | x-forwarded-for: 192.0.2.1 | 10.0.0.1
+an invalid element in the position of the client | 10.0.0.1 | x-forwarded-for: 6.6.6.6, x, 10.0.0.2 | 10.0.0.1
+over a Unix socket | - | x-forwarded-for: 192.0.2.1, 10.0.0.2 | 192.0.2.1
+"#;
 
 type Find<'a> = &'a dyn Fn(Option<IpAddr>, &HeaderMap) -> Option<IpAddr>;
 
-/// The cases for which `find` returns a wrong address.
-fn wrong(cases: &[Case], find: Find<'_>) -> Vec<&'static str> {
-    let mut wrong = Vec::new();
-    for (what, peer, lines, expected) in cases {
+/// The peer address, the headers and the client address of each case.
+fn cases(
+    table: &'static str,
+) -> impl Iterator<Item = (&'static str, Option<IpAddr>, HeaderMap, Option<IpAddr>)> {
+    table.lines().skip(1).map(|row| {
+        let cells: Vec<_> = row.split(" | ").collect();
+        let address = |cell: &str| (cell != "-").then(|| cell.parse().unwrap());
         let mut headers = HeaderMap::new();
-        for (name, value) in *lines {
-            headers.append(
-                HeaderName::from_static(name),
-                HeaderValue::from_static(value),
-            );
+        for line in cells[2].split(" && ").filter(|line| !line.is_empty()) {
+            let (name, value) = line.split_once(": ").unwrap();
+            let value = HeaderValue::from_static(value);
+            headers.append(HeaderName::from_static(name), value);
         }
-        let peer = peer.map(|peer| peer.parse().unwrap());
-        if find(peer, &headers) != expected.map(|address| address.parse().unwrap()) {
-            wrong.push(*what);
-        }
-    }
-    wrong
+        (cells[0], address(cells[1]), headers, address(cells[3]))
+    })
+}
+
+/// The cases for which `find` returns a wrong address.
+fn wrong(table: &'static str, find: Find<'_>) -> Vec<&'static str> {
+    let found = cases(table).filter(|(_, peer, headers, client)| find(*peer, headers) != *client);
+    found.map(|(what, ..)| what).collect()
 }
 
 const TRUSTED: [&str; 2] = ["10.0.0.0/8", "fd00::/8"];
@@ -313,19 +118,12 @@ fn clients_cannot_choose_their_address() {
 /// Shows promise 79.
 #[test]
 fn the_peer_address_ignores_all_headers() {
-    for (what, peer, lines, _) in TRUSTING.iter().chain(FORWARDED).chain(SINGLE) {
-        let case = [(
-            *what,
-            *peer,
-            *lines,
-            peer.map(|peer| match peer {
-                "::ffff:10.0.0.1" | "64:ff9b::10.0.0.1" => "10.0.0.1",
-                peer => peer,
-            }),
-        )];
-        let clients = ClientIp::peer();
-        assert!(
-            wrong(&case, &|peer, headers| clients.address(peer, headers)).is_empty(),
+    let clients = ClientIp::peer();
+    let find = |peer, headers: &_| clients.address(peer, headers);
+    for (what, peer, headers, _) in [TRUSTING, FORWARDED, SINGLE].into_iter().flat_map(cases) {
+        assert_eq!(
+            find(peer, &headers),
+            find(peer, &HeaderMap::new()),
             "{what}"
         );
     }
@@ -480,18 +278,4 @@ fn actix_governor_47_the_ipv6_network_of_a_customer_is_one_client() {
     assert_eq!(client(&wider, "192.0.2.1").to_string(), "192.0.2.0/24");
     let exact = ClientIp::peer().v6_prefix(128);
     assert_ne!(client(&exact, "2001:db8::1"), client(&exact, "2001:db8::2"));
-}
-
-/// Shows promise 79.
-#[test]
-#[should_panic(expected = "hops: 0 is not allowed")]
-fn zero_hops_are_refused() {
-    let _ = ClientIp::x_forwarded_for().hops(0);
-}
-
-/// Shows promise 79.
-#[test]
-#[should_panic(expected = "holds a list")]
-fn a_list_header_is_refused_as_a_header_with_one_address() {
-    let _ = ClientIp::header("x-forwarded-for");
 }

@@ -8,6 +8,7 @@ mod gcra;
 mod operator;
 mod pacer;
 mod readme;
+mod refused;
 mod stream;
 mod vectors;
 mod vocabulary;

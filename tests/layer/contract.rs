@@ -2,12 +2,11 @@
 
 use std::{
     future::{Ready, ready},
-    panic::{AssertUnwindSafe, catch_unwind},
     task::{Context, Poll},
 };
 
 use tokio_test::{assert_pending, assert_ready_ok, task};
-use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimit, service_fn};
+use tower::{Layer, Service, ServiceExt};
 use tower_test::{assert_request_eq, mock};
 use tower_throttle::{AsError, Global, Quota, RateLimitLayer, RateLimited, TokenBucket};
 
@@ -86,21 +85,6 @@ async fn a_denied_request_does_not_use_the_readiness_of_the_service() {
     assert_eq!(response.await.unwrap(), 2);
 }
 
-#[tokio::test]
-async fn a_call_without_readiness_fails_as_in_the_service() {
-    let echo = service_fn(async |request: u8| Ok::<_, Boxed>(request));
-    let mut service = layer(&Script::default()).layer(ConcurrencyLimit::new(echo, 1));
-    let call = catch_unwind(AssertUnwindSafe(|| service.call(1)));
-    let panic = call.map(drop).unwrap_err();
-    let message = panic.downcast_ref::<&str>().copied();
-    let message = message.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    assert!(
-        message
-            .unwrap()
-            .ends_with("poll_ready must be called first")
-    );
-}
-
 /// Fails if it is called without being ready itself. Clones are not ready.
 struct Strict {
     ready: bool,
@@ -160,19 +144,6 @@ async fn after_a_pending_decision_the_service_is_polled_for_readiness_again() {
     assert!(calls_only_ready_services(layer(&script)).await);
 }
 
-#[tokio::test]
-async fn capacity_is_not_leaked_when_a_future_is_dropped() {
-    let service = service_fn(|(): ()| std::future::pending::<Result<(), Boxed>>());
-    let limited = ConcurrencyLimit::new(service, 1);
-    let mut service = task::spawn(layer(&Script::default()).layer(limited));
-    for _ in 0..3 {
-        assert_ready_ok!(task::spawn(service.ready()).poll());
-        let mut response = task::spawn(service.call(()));
-        assert_pending!(response.poll());
-        drop(response);
-    }
-}
-
 /// Shows promise 77.
 #[test]
 fn debug_output_has_no_keys() {
@@ -187,13 +158,4 @@ fn debug_output_has_no_keys() {
         shown.contains("\"shown\"") && !shown.contains("a key"),
         "{shown}"
     );
-}
-
-#[test]
-fn everything_is_send_and_sync_and_clone() {
-    fn check<T: Send + Sync + Clone + 'static>(_: &T) {}
-    let layer = RateLimitLayer::new(|req: &u8| *req, TokenBucket::new(Quota::per_second(1)));
-    check(&layer);
-    check(&layer.layer(()));
-    check(&layer.handle());
 }

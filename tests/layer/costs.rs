@@ -304,20 +304,6 @@ async fn a_long_stream_gives_back_only_what_is_still_taken() {
     assert_eq!(handle.peek_now(&(), 0).remaining(), 50);
 }
 
-/// A layer without it stores nothing in requests.
-///
-/// Shows promise 321.
-#[tokio::test]
-async fn a_layer_without_it_has_no_handle() {
-    let layer = RateLimitLayer::new(Global, Script::default());
-    let plain = service_fn(|request: Request<()>| async move {
-        assert!(request.extensions().get::<CostHandle>().is_none());
-        Ok::<_, BoxError>(Response::new(Frames::default()))
-    });
-    let response: Response<Frames> = layer.layer(plain).oneshot(Request::new(())).await.unwrap();
-    assert!(response.body().left.is_empty());
-}
-
 /// Handles are told by many threads.
 ///
 /// Shows promise 321.

@@ -23,16 +23,6 @@ async fn passed<R: Clone, K: KeyExtractor<R> + Clone + 'static>(keys: K, request
     passed
 }
 
-#[tokio::test]
-async fn equal_keys_share_a_limit_and_different_keys_do_not() {
-    assert_eq!(passed(|req: &u8| *req, &[1, 2, 1, 3, 2]).await, 3);
-    assert_eq!(
-        passed(|req: &&'static str| req.to_string(), &["a", "b", "a"]).await,
-        2
-    );
-    assert_eq!(passed(|req: &u8| (*req % 2, 'x'), &[1, 2, 3, 4]).await, 2);
-}
-
 /// Shows promise 52.
 #[tokio::test]
 async fn a_request_whose_key_is_none_shares_a_limit_and_only_skip_is_not_limited() {

@@ -8,8 +8,6 @@ mod and;
 mod clones;
 mod contract;
 mod costs;
-#[cfg(feature = "tokio")]
-mod denials;
 mod handle;
 mod keys;
 #[cfg(feature = "tokio")]
@@ -23,7 +21,6 @@ mod preview;
 mod quotas;
 #[cfg(feature = "tokio")]
 mod refunds;
-mod refused;
 mod remote;
 #[cfg(all(feature = "metrics", feature = "tracing"))]
 mod reports;

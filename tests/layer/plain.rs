@@ -36,21 +36,6 @@ async fn a_denial_becomes_the_error_of_the_service() {
     );
 }
 
-/// Shows promise 49.
-#[tokio::test]
-async fn a_boxed_denial_can_be_downcast() {
-    let unit = service_fn(|(): ()| async { Ok::<_, BoxError>(()) });
-    let layer = RateLimitLayer::new(Global, hourly())
-        .name("jobs")
-        .respond(AsError);
-    let service = layer.layer(unit);
-    service.clone().oneshot(()).await.unwrap();
-    let error = service.oneshot(()).await.unwrap_err();
-    let limited = error.downcast_ref::<RateLimited>().unwrap();
-    assert_eq!(limited.policy(), Some("jobs"));
-    assert!(limited.decision().unwrap().is_denied());
-}
-
 #[derive(Clone)]
 struct Busy;
 

@@ -2,9 +2,8 @@
 
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::{
-    AsError, FixedWindow, Global, Quota, RateLimitLayer, RateLimited, Settle, SlidingLog,
-    TokenBucket,
-    store::{Op, Plan, Quotas, Receipt},
+    AsError, FixedWindow, Global, Quota, RateLimitLayer, RateLimited, Settle,
+    store::{Op, Receipt},
 };
 
 use crate::support::{Script, deny};
@@ -127,45 +126,4 @@ async fn a_denied_request_is_not_settled() {
         .respond(AsError);
     layer.layer(service_fn(echo)).oneshot(1).await.unwrap_err();
     assert_eq!(script.ops(), [Op::Take(1)]);
-}
-
-fn per_day(limit: u64) -> FixedWindow {
-    FixedWindow::new(Quota::per_day(limit))
-}
-
-/// Shows promise 54.
-#[tokio::test]
-async fn each_tier_has_its_own_limit_and_count() {
-    // By customer alone: a tier that is not listed makes no difference.
-    let tier_of = |customer: &u64| match customer {
-        0..10 => Plan::Tier("pro"),
-        10..20 => Plan::Tier("both"),
-        20..30 => Plan::Tier("invented"),
-        _ => Plan::Default,
-    };
-    let both = (SlidingLog::new(Quota::per_hour(9)), per_day(5));
-    let limits = Quotas::new(per_day(1), tier_of)
-        .tier("pro", per_day(2))
-        .tier("pro", TokenBucket::new(Quota::per_day(3)))
-        .tier("both", both);
-    let layer = RateLimitLayer::new(|req: &u64| *req, limits)
-        .name("plan")
-        .respond(AsError);
-    let service = layer.layer(service_fn(|_: u64| async { Ok::<_, BoxError>(()) }));
-    for (customer, expected, name) in [
-        (1, 3, "pro"),
-        (2, 3, "pro"),
-        (11, 5, "both-2"),
-        (21, 1, "plan"),
-        (31, 1, "plan"),
-    ] {
-        let mut count = 0;
-        let denied = loop {
-            match service.clone().oneshot(customer).await {
-                Ok(()) => count += 1,
-                Err(error) => break error.downcast::<RateLimited>().unwrap(),
-            }
-        };
-        assert_eq!((count, denied.policy()), (expected, Some(name)));
-    }
 }

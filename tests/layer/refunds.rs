@@ -111,25 +111,6 @@ async fn a_cost_that_time_has_returned_is_not_given_back_after_a_slow_response()
 
 /// Shows promise 12.
 #[tokio::test]
-async fn ten_of_an_earlier_window_leave_no_twenty_in_a_window() {
-    let clock = ManualClock::new();
-    let window = FixedWindow::new(Quota::per_minute(10));
-    let limit = Local::new(window).with_clock(clock.clone());
-    let mut service = slow(limit.clone());
-    clock.advance(59 * SECOND);
-    let first = Sent::new(&mut service, 10);
-    clock.advance(SECOND);
-    let second = Sent::new(&mut service, 10);
-    clock.advance(SECOND);
-    first.settle(Settle::Refund);
-    assert!(limit.check(&(), 1).is_denied());
-    // The other ten are of this window.
-    second.settle(Settle::Charge(4));
-    assert_eq!(limit.peek(&(), 1).remaining(), 6);
-}
-
-/// Shows promise 12.
-#[tokio::test]
 async fn each_limit_of_two_keys_counts_by_its_own_clock() {
     let clocks = [ManualClock::new(), ManualClock::new()];
     let limits = clocks
@@ -227,49 +208,6 @@ async fn a_fallback_gives_a_cost_back_only_to_the_backend_that_took_it() {
             (server, machine) => (server, machine - 1),
         };
         assert_eq!(left(), charged, "{down_at_first}, {cancels}");
-    }
-}
-
-/// Shows promise 12.
-#[tokio::test]
-async fn a_request_that_the_fourth_of_four_limits_denies_takes_from_none() {
-    let limits = [10, 10, 10, 2].map(|limit| Local::new(FixedWindow::new(Quota::per_day(limit))));
-    let [a, b, c, d] = limits.clone().map(Later);
-    let layer = RateLimitLayer::new(Global, a)
-        .and(RateLimitLayer::new(Global, b))
-        .and(RateLimitLayer::new(Global, c))
-        .and(RateLimitLayer::new(Global, d))
-        .respond(AsError);
-    let mut service = layer.layer(service_fn(async |n: u8| Ok::<_, BoxError>(n)));
-    for passes in [true, true, false, false] {
-        assert_eq!(service.call(1).await.is_ok(), passes);
-    }
-    assert_eq!(
-        limits.map(|limit| limit.peek(&(), 1).remaining()),
-        [8, 8, 8, 0]
-    );
-}
-
-/// A limit in this process that is asked like one on a server, whose figures are not known before.
-struct Later(Local<FixedWindow>);
-
-impl Backend<()> for Later {
-    type Future = std::future::Ready<Result<Decision, StoreError>>;
-
-    fn apply(&self, key: &(), op: Op) -> Self::Future {
-        self.0.apply(key, op)
-    }
-
-    fn quotas(&self) -> Vec<Quota> {
-        Backend::<()>::quotas(&self.0)
-    }
-}
-
-impl IntoBackend for Later {
-    type Backend = Self;
-
-    fn into_backend(self) -> Self {
-        self
     }
 }
 

@@ -1,14 +1,12 @@
 //! One layer is one limit, in all its clones and services.
 
-use std::sync::Arc;
-
 use axum::{
     Router,
     body::Body,
     extract::Request,
     routing::{MethodRouter, get},
 };
-use tower::{Layer, ServiceBuilder, ServiceExt, service_fn};
+use tower::{ServiceBuilder, ServiceExt};
 use tower_throttle::{FixedWindow, Global, Quota, RateLimitLayer};
 
 fn ten() -> FixedWindow {
@@ -57,30 +55,4 @@ async fn axum_2634_and_3682_ten_routes_and_three_methods_share_one_limit() {
 async fn separate_layers_are_separate_limits() {
     let app = routes(|| methods().layer(RateLimitLayer::new(Global, ten())));
     assert_eq!(admitted(app).await, 90);
-}
-
-/// Shows promise 50.
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn clones_on_many_threads_share_one_limit() {
-    let quota = FixedWindow::new(Quota::per_day(500)).anchored();
-    let layer = RateLimitLayer::new(Global, quota);
-    let inner = service_fn(async |_: http::Request<()>| {
-        Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
-    });
-    let service = Arc::new(layer.layer(inner));
-    let mut tasks = tokio::task::JoinSet::new();
-    for _ in 0..40 {
-        let service = Arc::clone(&service);
-        tasks.spawn(async move {
-            let mut admitted = 0;
-            for _ in 0..50 {
-                let response = (*service).clone().oneshot(http::Request::new(())).await;
-                admitted += usize::from(response.unwrap().status().is_success());
-            }
-            admitted
-        });
-    }
-    assert_eq!(tasks.join_all().await.iter().sum::<usize>(), 500);
-    let counts = layer.handle().counts();
-    assert_eq!((counts.admitted, counts.denied), (500, 1_500));
 }

@@ -1,19 +1,12 @@
 //! Queued requests, in paused time.
 
-use std::{
-    cell::RefCell,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::{cell::RefCell, time::Duration};
 
 use tokio::time::Instant;
 use tokio_test::{assert_pending, assert_ready_ok, task};
-use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimit, service_fn};
+use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_throttle::{
-    AsError, Decision, Global, Quota, RateLimitLayer, RateLimited, TokenBucket,
+    AsError, Decision, Global, RateLimitLayer, RateLimited,
     store::{Op, Receipt},
 };
 
@@ -109,48 +102,4 @@ async fn requests_in_shadow_mode_do_not_wait() {
     assert_eq!(start.elapsed(), Duration::ZERO);
     let counts = layer.handle().counts();
     assert_eq!((counts.waited, counts.shadow_waited), (0, 1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_service_is_polled_for_readiness_again_after_a_wait() {
-    // Only one of the two queued requests may be in the service at a time.
-    let inside = Arc::new(AtomicUsize::new(0));
-    let most = Arc::new(AtomicUsize::new(0));
-    let (at, peak) = (inside.clone(), most.clone());
-    let slow = service_fn(move |(): ()| {
-        let (at, peak) = (at.clone(), peak.clone());
-        async move {
-            peak.fetch_max(at.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-            tokio::time::sleep(SECOND).await;
-            at.fetch_sub(1, Ordering::SeqCst);
-            Ok::<_, Boxed>(())
-        }
-    });
-    let shared = ConcurrencyLimit::new(slow, 1);
-    let script = Script::now([wait(SECOND), wait(SECOND)]);
-    let service = RateLimitLayer::new(Global, script)
-        .respond(AsError)
-        .layer(shared);
-    let (a, b) = tokio::join!(service.clone().oneshot(()), service.oneshot(()));
-    assert!(a.is_ok() && b.is_ok());
-    assert_eq!(most.load(Ordering::SeqCst), 1);
-}
-
-/// Shows promise 62.
-#[tokio::test(start_paused = true)]
-async fn the_queue_position_of_a_cancelled_waiter_is_free() {
-    let bucket = TokenBucket::new(Quota::per_second(1).burst(1));
-    let layer = RateLimitLayer::new(Global, bucket)
-        .queue(1)
-        .respond(AsError);
-    let mut service = layer.layer(service_fn(echo));
-    service.ready().await.unwrap().call(0).await.unwrap();
-    let mut waits = task::spawn(service.ready().await.unwrap().call(1));
-    assert_pending!(waits.poll());
-    assert!(
-        service.ready().await.unwrap().call(2).await.is_err(),
-        "the queue is full"
-    );
-    drop(waits);
-    assert!(service.ready().await.unwrap().call(3).await.is_ok());
 }

@@ -9,7 +9,7 @@ use tower_throttle::{
     policy::{PolicyFile, PolicyKey},
 };
 
-use crate::support::{App, environment, file, from, limit, with};
+use crate::support::{App, environment, file, from, limit};
 
 const GLOBAL: &str = "\"global\"";
 
@@ -180,29 +180,6 @@ async fn the_line_in_front_of_a_limit_is_that_of_the_last_file() {
         app.reload(&line(rest));
         assert_eq!(app.get().await, expected, "{rest}");
     }
-}
-
-/// Shows promise 223.
-#[tokio::test(start_paused = true)]
-async fn a_block_outlives_a_reload() {
-    let login = |more: &str| {
-        limit(
-            "login",
-            &format!("lockout 2/h; block=1min{more}"),
-            "\"client_ip\"",
-            "",
-        )
-    };
-    let app = App::new(&login(""));
-    let wrong = || with(from("192.0.2.1"), "answer", "401");
-    assert_eq!(app.status(wrong()).await, 401);
-    assert_eq!(app.status(wrong()).await, 401);
-    for more in ["", "; forget=2d", "; max_block=1d"] {
-        app.reload(&login(more));
-        assert_eq!(app.get().await, 429, "{more}");
-    }
-    advance(Duration::from_secs(60)).await;
-    assert_eq!(app.get().await, 200);
 }
 
 /// Shows promise 223.

@@ -331,15 +331,6 @@ fn one_mistake_of_each_limit_is_reported_in_the_order_of_the_lines() {
 }
 
 #[test]
-fn a_field_that_json_has_twice_is_refused() {
-    let error = serde_json::from_str::<PolicyFile>("{\"version\": 1, \"version\": 1}").unwrap_err();
-    assert!(
-        error.to_string().contains("duplicate field `version`"),
-        "{error}"
-    );
-}
-
-#[test]
 fn what_the_program_lacks_is_a_problem_with_a_line() {
     let build = |text: &str| {
         let problems = PolicyLayer::new(file(text), environment()).unwrap_err();

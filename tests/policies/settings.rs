@@ -4,26 +4,18 @@ use std::convert::Infallible;
 
 use axum::{Router, body::Body, extract::Request, response::Response, routing::any};
 use http::{StatusCode, header::RETRY_AFTER};
-use tokio_test::{assert_pending, task};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_throttle::{
-    ClientIp, FixedWindow, Quota, RateLimitLayer, RateLimited, Settle,
-    key::Priority,
+    ClientIp, FixedWindow, Quota, RateLimitLayer,
     policy::{PolicyHandle, PolicyLayer},
 };
 
-use crate::support::{at, environment, file, from, limit, with};
-
-const ONE: &str = "fixed_window 1/h";
+use crate::support::{environment, file, from, limit, with};
 
 fn layer(text: &str) -> (PolicyLayer, PolicyHandle) {
     let layer = PolicyLayer::new(file(text), environment()).unwrap();
     let handle = layer.handle();
     (layer, handle)
-}
-
-fn global(line: &str) -> (PolicyLayer, PolicyHandle) {
-    layer(&limit("all", line, "\"global\"", ""))
 }
 
 /// The status of each of these requests.
@@ -49,62 +41,6 @@ where
 
 fn times(count: usize) -> Vec<Request> {
     (0..count).map(|_| from("192.0.2.1")).collect()
-}
-
-/// A layer of a policy file has the settings of every layer.
-#[tokio::test]
-async fn requests_are_skipped_blocked_and_weighed_as_in_every_layer() {
-    let (skips, handle) = global(ONE);
-    let skips = skips.skip(|request: &Request| request.uri().path() == "/free");
-    let asked = ["/", "/", "/free"].map(|path| at("192.0.2.1", path));
-    assert_eq!(statuses(skips, asked.into()).await, [200, 429, 200]);
-    assert_eq!(handle.counts().skipped, 1);
-
-    let blocks = global(ONE)
-        .0
-        .block(|request: &Request| request.uri().path() == "/admin");
-    let asked = ["/admin", "/"].map(|path| at("192.0.2.1", path));
-    assert_eq!(statuses(blocks, asked.into()).await, [403, 200]);
-
-    let weighs = global("fixed_window 5/h").0.cost(|_: &Request| 2);
-    assert_eq!(statuses(weighs, times(3)).await, [200, 200, 429]);
-
-    let (ranks, _) = global("concurrency 1; queue=2");
-    let ranks = ranks.priority(|request: &Request| match request.uri().path() {
-        "/low" => Priority::LOW,
-        _ => Priority::HIGH,
-    });
-    let service = ranks.layer(service_fn(async |_: Request| {
-        Ok::<_, Infallible>(Response::new(Body::from("done")))
-    }));
-    let ask = |path| task::spawn(service.clone().oneshot(at("192.0.2.1", path)));
-    let held = ask("/low").await.unwrap();
-    let (mut low, mut high) = (ask("/low"), ask("/"));
-    assert_pending!(low.poll());
-    assert_pending!(high.poll());
-    drop(held);
-    assert!(high.is_woken() && !low.is_woken());
-}
-
-#[tokio::test]
-async fn denials_are_answered_and_costs_settled_as_the_program_says() {
-    let teapot = |_: &Request, denied: &RateLimited| {
-        assert_eq!(denied.policy(), Some("all"));
-        let mut response = Response::new(Body::empty());
-        *response.status_mut() = StatusCode::IM_A_TEAPOT;
-        response
-    };
-    let answers = global(ONE).0.respond(teapot);
-    assert_eq!(statuses(answers, times(2)).await, [200, 418]);
-
-    let settles = global(ONE)
-        .0
-        .settle(|response: &Response| match response.status() {
-            StatusCode::OK => Settle::Refund,
-            _ => Settle::Keep,
-        });
-    let asked = ["200", "200", "500", "200"].map(|it| with(from("192.0.2.1"), "answer", it));
-    assert_eq!(statuses(settles, asked.into()).await, [200, 200, 500, 429]);
 }
 
 #[tokio::test]

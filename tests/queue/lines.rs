@@ -1,15 +1,9 @@
 //! Calls that are polled late, too early or never, and a service that fails.
 
-use std::{
-    sync::{Arc, Mutex},
-    task::{Context, Poll},
-};
-
 use tokio_test::task::Spawn;
-use tower::{Service, ServiceBuilder, layer::layer_fn};
 use tower_throttle::{AsError, LeakyBucket, Quota, RateLimitLayer};
 
-use crate::support::{Boxed, Harness, Job, Record, key, pass};
+use crate::support::{Harness, key, pass};
 
 /// A harness whose layer has the key `key` and the cost `job.cost`.
 macro_rules! harness {
@@ -94,67 +88,4 @@ async fn a_call_polled_without_a_wake_up_does_not_proceed_early() {
         harness.served(),
         [(0, 0), (1, 1_000), (2, 2_000), (3, 3_000)]
     );
-}
-
-/// The result of the service's `poll_ready`.
-#[derive(Clone, Default)]
-enum Readiness {
-    #[default]
-    Ready,
-    FailsOnce,
-}
-
-#[derive(Clone)]
-struct Flaky {
-    inner: Record,
-    readiness: Arc<Mutex<Readiness>>,
-}
-
-impl Service<Job> for Flaky {
-    type Response = u32;
-    type Error = Boxed;
-    type Future = <Record as Service<Job>>::Future;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Boxed>> {
-        let mut readiness = self.readiness.lock().unwrap();
-        match &mut *readiness {
-            Readiness::Ready => Poll::Ready(Ok(())),
-            Readiness::FailsOnce => {
-                *readiness = Readiness::Ready;
-                Poll::Ready(Err("not ready".into()))
-            }
-        }
-    }
-
-    fn call(&mut self, job: Job) -> Self::Future {
-        self.inner.call(job)
-    }
-}
-
-/// One request per second to a service whose readiness changes.
-macro_rules! flaky {
-    ($readiness:expr) => {{
-        let readiness = Arc::clone(&$readiness);
-        let flaky_layer = layer_fn(move |inner| Flaky {
-            inner,
-            readiness: Arc::clone(&readiness),
-        });
-        let bucket = LeakyBucket::new(Quota::per_second(1).burst(1));
-        let limit = RateLimitLayer::new(key, bucket).queue(20).respond(AsError);
-        Harness::new(&ServiceBuilder::new().layer(limit).layer(flaky_layer))
-    }};
-}
-
-/// Shows promise 62.
-#[tokio::test(start_paused = true)]
-async fn a_turn_is_used_up_by_a_request_whose_service_then_fails() {
-    let readiness = Arc::<Mutex<Readiness>>::default();
-    let harness = flaky!(readiness);
-    let mut calls = harness.send_all(0..4).await;
-    pass(900).await;
-    *readiness.lock().unwrap() = Readiness::FailsOnce;
-    pass(5_000).await;
-    let error = calls.remove(1).await.unwrap().unwrap_err();
-    assert_eq!(error.to_string(), "not ready");
-    assert_eq!(harness.served(), [(0, 0), (2, 2_000), (3, 3_000)]);
 }

@@ -69,20 +69,6 @@ async fn dropping_a_response_wakes_exactly_one_seat_waiter() {
 
 /// Shows promise 68.
 #[tokio::test(start_paused = true)]
-async fn a_dropped_seat_waiter_keeps_no_seat() {
-    let harness = Harness::new(&layer(1));
-    let mut holder = harness.service.clone();
-    let _ = ServiceExt::<Job>::ready(&mut holder).await.unwrap();
-    for _ in 0..10 {
-        let mut leaves = task::spawn(harness.service.clone());
-        assert_pending!(poll_ready(&mut leaves));
-    }
-    drop(holder);
-    assert!(harness.service.clone().ready().await.is_ok());
-}
-
-/// Shows promise 68.
-#[tokio::test(start_paused = true)]
 async fn a_seat_waiter_is_not_overtaken() {
     let harness = Harness::new(&layer(1));
     let mut holder = harness.service.clone();

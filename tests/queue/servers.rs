@@ -1,21 +1,11 @@
 //! Too many requests with several servers: the rows of the table at `RateLimitLayer::seats`.
 
-use std::{convert::Infallible, future::Future};
+use std::future::Future;
 
 use axum::{Router, body::Body, error_handling::HandleErrorLayer, routing::get};
-use bytes::Bytes;
-use http::{Request, Response, StatusCode};
-use http_body_util::Empty;
-use hyper::client::conn::http2;
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo},
-    server::conn::auto,
-    service::TowerToHyperService,
-};
+use http::{Request, StatusCode};
 use tokio::task::JoinHandle;
-use tower::{
-    BoxError, Layer, Service, ServiceBuilder, ServiceExt, load_shed::LoadShedLayer, service_fn,
-};
+use tower::{BoxError, Service, ServiceBuilder, ServiceExt, load_shed::LoadShedLayer};
 use tower_throttle::{AsError, Global, LeakyBucket, Local, Quota, RateLimitLayer, queue::WhenFull};
 
 use crate::support::{Harness, Job, pass, settle};
@@ -101,77 +91,6 @@ async fn axum_with_load_shedding_sheds_requests_without_a_seat() {
     let calls = six(|| send(&app)).await;
     assert_eq!(handle.waiting(), 2);
     assert_eq!(over(calls).await, [200, 503, 503, 503]);
-}
-
-/// Sends six requests as streams of one connection. gRPC statuses are returned plus 100.
-async fn six_streams<S>(service: S) -> Vec<u16>
-where
-    S: Service<
-            Request<hyper::body::Incoming>,
-            Response = Response<Empty<Bytes>>,
-            Error = Infallible,
-            Future: Send,
-        > + Clone
-        + Send
-        + 'static,
-{
-    let (client, server) = tokio::io::duplex(65_536);
-    tokio::spawn(async move {
-        let builder = auto::Builder::new(TokioExecutor::new());
-        let service = TowerToHyperService::new(service);
-        let _ = builder
-            .serve_connection(TokioIo::new(server), service)
-            .await;
-    });
-    let io = TokioIo::new(client);
-    let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
-    tokio::spawn(connection);
-    let calls = six(|| {
-        let mut sender = sender.clone();
-        let request = Request::post("http://local/")
-            .header("content-type", "application/grpc")
-            .header("te", "trailers")
-            .body(Empty::<Bytes>::new())
-            .unwrap();
-        async move {
-            let response = sender.send_request(request).await.unwrap();
-            match response.headers().get("grpc-status") {
-                Some(status) => {
-                    StatusCode::from_u16(100 + status.to_str().unwrap().parse::<u16>().unwrap())
-                        .unwrap()
-                }
-                None => response.status(),
-            }
-        }
-    })
-    .await;
-    for _ in 0..20 {
-        settle().await;
-    }
-    over(calls).await
-}
-
-async fn done<B>(_: Request<B>) -> Result<Response<Empty<Bytes>>, Infallible> {
-    Ok(Response::new(Empty::new()))
-}
-
-/// Shows promise 68.
-#[tokio::test(start_paused = true)]
-async fn hyper_and_tonic_deny_requests_without_a_seat_at_once() {
-    let layer = two_seats().when_full(WhenFull::Deny);
-    let handle = layer.handle();
-    // RESOURCE_EXHAUSTED is 8.
-    let statuses = six_streams(layer.layer(service_fn(done))).await;
-    assert_eq!((statuses, handle.waiting()), (vec![200, 108, 108, 108], 2));
-}
-
-/// Shows promise 68.
-#[tokio::test(start_paused = true)]
-async fn hyper_and_tonic_hold_requests_without_a_seat_by_default() {
-    let layer = two_seats();
-    let handle = layer.handle();
-    let statuses = six_streams(layer.layer(service_fn(done))).await;
-    assert_eq!((statuses, handle.waiting()), (vec![200], 2));
 }
 
 /// Shows promise 68.

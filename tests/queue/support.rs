@@ -93,14 +93,6 @@ where
         call
     }
 
-    pub(crate) async fn send_all(&self, names: std::ops::Range<u32>) -> Vec<Call> {
-        let mut calls = Vec::new();
-        for name in names {
-            calls.push(self.send(name).await);
-        }
-        calls
-    }
-
     /// The requests served so far, with the time in milliseconds.
     pub(crate) fn served(&self) -> Served {
         self.record.served()

@@ -1,7 +1,5 @@
 //! Waiting in a tokio runtime with paused time.
 
-use std::sync::Arc;
-
 use tokio::time::{Instant, timeout};
 use tokio_test::{assert_pending, assert_ready, task};
 use tower_throttle::store::local::Overflow;
@@ -90,23 +88,6 @@ fn dropped_acquire_takes_nothing<A: Algorithm>(
     clock.advance(second * 49 / 100);
     let granted = assert_ready!(next.poll());
     assert!(granted.is_admitted(), "not one interval later");
-}
-
-#[tokio::test]
-async fn advancing_a_manual_clock_wakes_its_sleepers() {
-    let (limiter, clock) = manual(LeakyBucket::new(Quota::per_second(1)));
-    assert!(limiter.check(1).is_admitted());
-    let limiter = Arc::new(limiter);
-    let waiting = tokio::spawn({
-        let limiter = Arc::clone(&limiter);
-        async move { limiter.until_ready().await }
-    });
-    tokio::task::yield_now().await;
-    clock.advance(Duration::from_millis(999));
-    tokio::task::yield_now().await;
-    assert!(!waiting.is_finished());
-    clock.advance(Duration::from_millis(1));
-    waiting.await.expect("no panic");
 }
 
 #[tokio::test(start_paused = true)]

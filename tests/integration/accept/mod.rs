@@ -8,4 +8,3 @@ mod refusals;
 #[cfg(all(feature = "metrics", feature = "tracing"))]
 mod reports;
 mod support;
-mod tls;

@@ -14,21 +14,7 @@ use tokio::{
 };
 use tower_throttle::accept::{Connection, ConnectionLimit};
 
-use crate::accept::support::{ONE, bind, connect, is_reset, serve, served};
-use test_support::wait::until;
-
-/// Shows promise 319.
-#[tokio::test]
-async fn a_connection_that_says_nothing_has_its_place_until_it_closes() {
-    let limit = ConnectionLimit::new(1);
-    let server = serve(limit.clone()).await;
-    let silent = connect(ONE, server).await;
-    until("it is open", async || limit.open(ONE) == 1).await;
-    assert!(is_reset(ONE, server).await);
-    drop(silent);
-    until("it is closed", async || limit.open(ONE) == 0).await;
-    drop(served(ONE, server).await);
-}
+use crate::accept::support::{ONE, bind, connect};
 
 /// The first message of a protocol.
 async fn handshake(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<()> {

@@ -1,14 +1,11 @@
 //! Which connections are refused, and what their peers see.
 
 use std::{
-    convert::Infallible,
     io::ErrorKind,
-    net::{IpAddr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, Ipv6Addr},
     time::Duration,
 };
 
-use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
-use hyper_util::rt::TokioIo;
 use tokio::io::AsyncReadExt;
 use tower_throttle::{
     Quota,
@@ -65,20 +62,6 @@ async fn all_clients_together_have_at_most_a_total_and_excepted_ones_only_that()
     assert!(is_reset(OTHER, server).await);
     let counts = limit.counts();
     assert_eq!((counts.refused_open, counts.refused_total), (1, 1));
-}
-
-/// Shows promise 319.
-#[tokio::test]
-async fn a_client_opens_connections_at_most_at_a_rate() {
-    let limit = ConnectionLimit::new(1).rate(Quota::per_hour(3));
-    let server = serve(limit.clone()).await;
-    for _ in 0..3 {
-        drop(served(ONE, server).await);
-        until("it is closed", async || limit.open(ONE) == 0).await;
-    }
-    assert!(is_reset(ONE, server).await);
-    assert_eq!(limit.counts().refused_rate, 1);
-    drop(served(OTHER, server).await);
 }
 
 /// Shows promise 319.
@@ -143,27 +126,4 @@ async fn peers_that_are_gone_before_they_are_accepted_end_no_loop() {
     assert_eq!(last.read(&mut [0]).await.unwrap(), 0, "closed as usual");
     until("all are closed", async || limit.counts().open == 0).await;
     assert!(!accepting.is_finished());
-}
-
-/// Shows promise 319.
-#[tokio::test]
-async fn hyper_serves_the_connections_of_accept() {
-    let limit = ConnectionLimit::new(1);
-    let mut listener = limit.clone().listen(bind().await);
-    let server: SocketAddr = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        loop {
-            let (connection, peer) = listener.accept().await;
-            let service = service_fn(move |_: Request<Incoming>| async move {
-                Ok::<_, Infallible>(Response::new(peer.to_string()))
-            });
-            let serving = http1::Builder::new().serve_connection(TokioIo::new(connection), service);
-            tokio::spawn(serving);
-        }
-    });
-    let first = served(ONE, server).await;
-    assert!(is_reset(ONE, server).await);
-    drop(first);
-    until("it is closed", async || limit.open(ONE) == 0).await;
-    drop(served(ONE, server).await);
 }

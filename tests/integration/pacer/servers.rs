@@ -15,11 +15,7 @@ use http_body_util::Empty;
 use hyper::body::Incoming;
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 use tokio::{task::JoinSet, time::Instant};
-use tonic::{
-    Code,
-    body::Body as GrpcBody,
-    transport::{Channel, Endpoint, Server, server::TcpIncoming},
-};
+use tonic::transport::{Endpoint, Server, server::TcpIncoming};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tonic_types::StatusExt;
 use tower::{
@@ -27,7 +23,7 @@ use tower::{
     util::BoxCloneService,
 };
 use tower_throttle::{
-    FixedWindow, Global, Headers, Quota, RateLimitLayer, TokenBucket,
+    FixedWindow, Global, Headers, Quota, RateLimitLayer,
     client::{Host, PacerLayer},
 };
 
@@ -173,49 +169,6 @@ macro_rules! grpc_server {
             .unwrap()
             .connect_lazy()
     }};
-}
-
-/// How many of 60 calls by 10 tasks are denied.
-async fn denials<L, S>(channel: Channel, layer: L) -> usize
-where
-    L: Layer<Channel, Service = S>,
-    S: Service<Request<GrpcBody>, Response = Response<GrpcBody>> + Clone + Send + 'static,
-    S::Error: Into<BoxError> + Send,
-    S::Future: Send,
-{
-    let client = HealthClient::new(layer.layer(channel));
-    let mut tasks = JoinSet::new();
-    for _ in 0..10 {
-        let mut client = client.clone();
-        tasks.spawn(async move {
-            let mut denied = 0;
-            for _ in 0..6 {
-                if let Err(status) = client.check(HealthCheckRequest::default()).await {
-                    assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
-                    denied += 1;
-                }
-            }
-            denied
-        });
-    }
-    tasks.join_all().await.into_iter().sum()
-}
-
-/// Shows promise 310.
-#[tokio::test]
-async fn a_tonic_channel_is_paced() {
-    let limit = || {
-        RateLimitLayer::new(Global, TokenBucket::new(Quota::per_second(20)))
-            .headers(Headers::Draft11)
-    };
-    let denied = denials(grpc_server!(limit()), Identity::new()).await;
-    assert!(denied > 0);
-    let layer = ServiceBuilder::new()
-        .layer(PacerLayer::new(Global))
-        .map_err(BoxError::from);
-    let paced = denials(grpc_server!(limit()), layer).await;
-    println!("tonic: {denied} of 60 denied, with the layer {paced}");
-    assert_eq!(paced, 0);
 }
 
 /// Shows promise 310.

@@ -65,15 +65,3 @@ fn an_offset_of_four_days_makes_weeks_begin_on_monday() {
     assert!(thursday.check(1).is_admitted(), "Thursday at midnight");
     assert!(monday.check(1).is_denied());
 }
-
-#[cfg(feature = "tokio")]
-#[tokio::test(start_paused = true)]
-async fn the_default_clock_uses_paused_tokio_time() {
-    let window = FixedWindow::new(Quota::per_hour(1));
-    let limiter = Limiter::new(window.anchored());
-    assert!(limiter.check(1).is_admitted());
-    tokio::time::advance(Duration::from_secs(3_599)).await;
-    assert!(limiter.check(1).is_denied());
-    tokio::time::advance(Duration::from_secs(1)).await;
-    assert!(limiter.check(1).is_admitted());
-}

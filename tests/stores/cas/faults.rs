@@ -217,27 +217,6 @@ async fn a_call_that_comes_while_a_swap_is_looked_for_is_decided_after_it() {
     assert_eq!(remaining(&limit).await, 7);
 }
 
-/// Shows promise 152.
-#[tokio::test(start_paused = true)]
-async fn calls_that_come_during_a_swap_wait_for_the_next_one() {
-    let store = Faulty::new(MemoryStore::new());
-    let limit = machine(&store, 10);
-    store.plan([Fault::Delay(Duration::from_millis(5))]);
-    let mut calls: Vec<_> = (0..4).map(|_| Box::pin(limit.decide("key", 1))).collect();
-    assert!(futures_poll(&mut calls[0]).await.is_none());
-    while store.planned() > 0 {
-        tokio::task::yield_now().await;
-    }
-    calls.extend((0..3).map(|_| Box::pin(limit.decide("key", 1))));
-    assert_eq!(limit.counts().queued, 3);
-    for (call, left) in calls.into_iter().zip([9, 8, 7, 6, 5, 4, 3]) {
-        assert_eq!(call.await.expect("a decision").remaining(), left);
-    }
-    let counts = limit.counts();
-    assert_eq!((counts.loads, counts.swaps, counts.conflicts), (1, 2, 0));
-    assert_eq!(counts.queued, 0);
-}
-
 /// A store that is wrongly set up, or has a bug.
 #[derive(Clone, Copy, Debug)]
 enum Broken {

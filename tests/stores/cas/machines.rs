@@ -35,52 +35,6 @@ async fn sixteen_machines_admit_exactly_the_limit() {
     assert_eq!(remaining(&machine(&store, 500)).await, 0);
 }
 
-/// Each swap takes as long as a tenth of the deadline, so most of them find another version.
-///
-/// Shows promise 190.
-#[tokio::test(start_paused = true)]
-async fn a_crowd_of_machines_gets_no_guess_more_than_a_lockout_allows() {
-    const LIMIT: u64 = 5;
-    let memory = MemoryStore::new();
-    let mut tasks = JoinSet::new();
-    for _ in 0..64 {
-        let store = Faulty::new(memory.clone());
-        store.plan(vec![Fault::Delay(Duration::from_millis(10)); 1_000]);
-        let builder = CasBuilder::new(store).deadline(Duration::from_millis(100));
-        let lockout = Lockout::new(Quota::per_hour(LIMIT));
-        let limit = builder.build("login", lockout).expect("a limit");
-        tasks.spawn(async move {
-            let (mut passed, mut denied) = (0, 0);
-            for _ in 0..5 {
-                // An outage passes, as by `OnStoreError::Allow`.
-                match limit.decide("alice", 1).await {
-                    Ok(decision) if decision.is_denied() => denied += 1,
-                    Ok(_) => passed += 1,
-                    Err(error) => panic!("the store replies: {error}"),
-                }
-            }
-            (passed, denied, limit.counts().conflicts)
-        });
-    }
-    let (mut passed, mut denied, mut conflicts) = (0, 0, 0);
-    for (more, refused, lost) in tasks.join_all().await {
-        passed += more;
-        denied += refused;
-        conflicts += lost;
-    }
-    assert!(passed <= LIMIT, "{passed}");
-    assert_eq!(passed + denied, 64 * 5);
-    assert!(conflicts > 64, "{conflicts}: the machines meet");
-    // A store that does not reply is an outage.
-    let store = Faulty::new(memory);
-    store.plan([Fault::Delay(Duration::from_secs(60))]);
-    let lockout = Lockout::new(Quota::per_hour(LIMIT));
-    let limit = CasBuilder::new(store)
-        .build("login", lockout)
-        .expect("a limit");
-    assert!(limit.decide("bob", 1).await.is_err());
-}
-
 /// Shows promise 83.
 #[tokio::test(start_paused = true)]
 async fn calls_in_flight_for_one_key_share_a_swap() {

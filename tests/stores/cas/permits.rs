@@ -524,62 +524,6 @@ async fn a_store_that_is_down_denies_or_admits_as_set_and_limits_again_when_it_i
 }
 
 /// Shows promise 86.
-#[tokio::test(start_paused = true)]
-async fn a_store_that_stalls_denies_within_the_deadline() {
-    let store = Faulty::new(MemoryStore::new());
-    store.plan([Fault::Delay(3_600 * SECOND); 10]);
-    let machine = Machine::new(store, 1);
-    for _ in 0..5 {
-        let begun = Instant::now();
-        let denied = denial(machine.acquire().await);
-        assert!(denied.store_error().is_some_and(StoreError::is_transient));
-        // Timers count in milliseconds.
-        let waited = begun.elapsed();
-        assert!(waited <= Duration::from_millis(102), "{waited:?}");
-    }
-}
-
-/// Refuses every load.
-#[derive(Clone, Debug)]
-struct Refuses;
-
-impl<S: CasStore> Change<S> for Refuses {
-    async fn load(&self, _: &S, _: &str) -> Result<Loaded, StoreError> {
-        Err(StoreError::new("refused", false))
-    }
-}
-
-/// Shows promise 86.
-#[tokio::test(start_paused = true)]
-async fn a_permanent_error_of_the_store_is_returned_at_once() {
-    let machine = Machine::new(Altered(MemoryStore::new(), Refuses), 1);
-    let begun = Instant::now();
-    let denied = denial(machine.acquire().await);
-    assert!(
-        denied
-            .store_error()
-            .is_some_and(|error| !error.is_transient())
-    );
-    assert_eq!(begun.elapsed(), Duration::ZERO);
-}
-
-/// Shows promise 86.
-#[test]
-fn a_request_outside_of_a_runtime_fails_with_a_reason() {
-    let layer = Machine::new(MemoryStore::new(), 1).0;
-    let service = layer.layer(service_fn(async |()| Ok::<_, BoxError>(())));
-    let mut call = tokio_test::task::spawn(service.oneshot(()));
-    let error = tokio_test::assert_ready_err!(call.poll());
-    let text = error
-        .downcast_ref::<RateLimited>()
-        .and_then(RateLimited::store_error);
-    assert_eq!(
-        text.expect("an error of the store").to_string(),
-        "memory: called outside of a tokio runtime"
-    );
-}
-
-/// Shows promise 86.
 #[test]
 fn a_runtime_that_shuts_down_leaves_no_key_without_a_task() {
     let machine = Machine::new(MemoryStore::new(), 2).queued();

@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use http::{Request, Response};
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::store::cas::{Cas, MemoryStore};
 use tower_throttle::{
     AsError, FixedWindow, LeakyBucket, Quota, RateLimitLayer, RateLimited, Settle,
-    respond::{AtEnd, CostHandle},
 };
 
 async fn echo(request: u64) -> Result<u64, BoxError> {
@@ -41,40 +39,6 @@ async fn a_layer_limits_by_key_and_settles() {
     }
     assert!(is_denied(&service.clone().oneshot(1).await));
     assert!(service.oneshot(2).await.is_ok());
-}
-
-/// Shows promise 321.
-#[tokio::test(start_paused = true)]
-async fn a_cost_that_is_said_at_the_end_reaches_the_store() {
-    for (said, left) in [(None, 80), (Some(6), 94), (Some(50), 50), (Some(1_000), 0)] {
-        let limit = Cas::new(
-            MemoryStore::new(),
-            "tokens",
-            FixedWindow::new(Quota::per_day(100)),
-        );
-        let layer = RateLimitLayer::new(tower_throttle::Global, limit)
-            .cost(|_: &Request<()>| 20)
-            .settle(AtEnd);
-        let handle = layer.handle();
-        let served = move |request: Request<()>| async move {
-            let cost = request.extensions().get::<CostHandle>().cloned();
-            if let (Some(cost), Some(said)) = (&cost, said) {
-                cost.set(said);
-            }
-            // The response holds the last handle.
-            let mut response = Response::new("text".to_owned());
-            response.extensions_mut().insert(cost);
-            Ok::<_, BoxError>(response)
-        };
-        let request = Request::new(());
-        let response = layer.layer(service_fn(served)).oneshot(request).await;
-        assert_eq!(handle.peek(&(), 0).await.expect("a store").remaining(), 80);
-        drop(response);
-        let settled =
-            async { while handle.peek(&(), 0).await.expect("a store").remaining() != left {} };
-        let settled = tokio::time::timeout(Duration::from_secs(10), settled).await;
-        assert!(settled.is_ok(), "{said:?}");
-    }
 }
 
 /// Shows promise 100.

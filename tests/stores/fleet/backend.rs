@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tower_throttle::store::Backend;
 use tower_throttle::store::cas::{Cas, MemoryStore};
-use tower_throttle::{AnyAlgorithm, FixedWindow, Local, Lockout, Quota, TokenBucket, WarmUp};
+use tower_throttle::{AnyAlgorithm, FixedWindow, Local, Quota, TokenBucket};
 
-use crate::fleet::{admit, leased, machine, pass, synced, take, window};
+use crate::fleet::{admit, leased, machine, pass, synced, take};
 use crate::memory_fleet::a_layer_admits_and_denies;
 
 #[tokio::test(start_paused = true)]
@@ -38,53 +38,6 @@ async fn a_denial_tells_when_the_missing_units_are_free() {
         assert!((most - 200..=most).contains(&wait), "{wait} for {missing}");
         tokio::time::sleep(retry_after).await;
         assert!(take(&limit, 10).await.is_admitted(), "after {wait}");
-    }
-}
-
-/// Shows promise 200.
-#[test]
-fn what_has_no_budgets_is_refused_with_the_store_that_takes_it() {
-    let store = MemoryStore::new();
-    let quota = Quota::per_second(10);
-    let warm_up = WarmUp::new(quota, Duration::from_secs(1));
-    let refused = [
-        leased(&store).build("api", warm_up).unwrap_err(),
-        synced(&store)
-            .build("api", Lockout::new(quota))
-            .unwrap_err(),
-        leased(&store)
-            .build("api", AnyAlgorithm::new(Lockout::new(quota)))
-            .unwrap_err(),
-        synced(&store)
-            .build("api", Lockout::new(quota).after_denials_of(window()))
-            .unwrap_err(),
-    ];
-    for error in refused {
-        let error = error.to_string();
-        assert!(
-            error.ends_with("use the exact limiter of Redis, or `Cas`"),
-            "{error}"
-        );
-    }
-}
-
-#[test]
-fn settings_out_of_range_are_refused() {
-    let store = MemoryStore::new();
-    let zero = Duration::ZERO;
-    for (builder, field) in [
-        (synced(&store).interval(zero), "interval"),
-        (
-            synced(&store).interval(Duration::from_millis(3_600_001)),
-            "interval",
-        ),
-        (synced(&store).deadline(zero), "deadline"),
-        (synced(&store).life(Duration::from_millis(150)), "life"),
-        (synced(&store).capacity(0), "capacity"),
-        (synced(&store).prefix("a b"), "prefix"),
-    ] {
-        let error = builder.build("api", window()).unwrap_err().to_string();
-        assert!(error.starts_with(field), "{error}");
     }
 }
 

@@ -6,11 +6,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tower_throttle::store::cas::{CasStore, Fault, Faulty, Loaded, MemoryStore};
 use tower_throttle::store::remote::StoreLimiter;
-use tower_throttle::store::{Backend, Fallback, Op};
-use tower_throttle::{Local, Quota, StoreError, TokenBucket};
+use tower_throttle::store::{Backend, Op};
+use tower_throttle::{Quota, StoreError, TokenBucket};
 
 use crate::altered_store::{Altered, Change};
-use crate::fleet::{admit, drain, leased, machine, outage, pass, synced, take, take_all, window};
+use crate::fleet::{admit, drain, leased, machine, outage, pass, synced, take, take_all};
 use crate::memory_fleet::paused_runtime;
 use crate::overwrite::overwrite;
 use crate::set_clock::SetClock;
@@ -62,20 +62,6 @@ async fn a_machine_uses_what_it_holds_and_then_fails() {
     pass(300).await;
     assert!(take(&a, 1).await.is_admitted());
     assert_eq!(a.last_error(), None);
-}
-
-/// Shows promise 205.
-#[tokio::test(start_paused = true)]
-async fn a_fallback_decides_while_the_store_is_not_reached() {
-    let store = Faulty::new(MemoryStore::new());
-    let fallback = Fallback::new(machine(synced(&store)), Local::new(window()));
-    store.plan(outage());
-    for _ in 0..50 {
-        let decision = fallback.decide("key", 1).await;
-        assert!(decision.expect("a decision").is_admitted());
-    }
-    let decision = fallback.decide("key", 1).await.expect("a decision");
-    assert_eq!(decision.remaining(), 49, "of the local limit");
 }
 
 /// A store that never replies.

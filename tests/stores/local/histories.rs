@@ -132,24 +132,6 @@ fn concurrent_decisions_are_linearizable() {
     }
 }
 
-/// Shows promise 36.
-#[test]
-fn an_extra_admission_is_detected() {
-    let bucket = TokenBucket::new(quota());
-    let found = (0..100).any(|seed| {
-        let mut events = record(&bucket, 2, 8, 1, seed);
-        let Some(denied) = events.iter_mut().find(|event| event.decision.is_denied()) else {
-            return false;
-        };
-        let Op::Take(cost) = denied.op else {
-            return false;
-        };
-        denied.decision = bucket.decide(&mut bucket.fresh(Tick::ZERO), denied.now, cost);
-        !is_linearizable(&bucket, &events)
-    });
-    assert!(found);
-}
-
 /// The plain algorithm applies what the table did not.
 ///
 /// Shows promise 36.

@@ -76,37 +76,6 @@ fn a_change_applies_as_of_its_time_even_if_a_key_is_used_later() {
     }
 }
 
-/// Raises the burst of a bucket from 10 to 100 at `elapsed` after 10 tokens were taken. Returns how many
-/// can be taken then.
-fn tokens_after_a_change(rate: Quota, elapsed: Duration) -> u64 {
-    let clock = ManualClock::new();
-    clock.advance(Duration::from_secs(1_000_000));
-    let local = Local::new(TokenBucket::new(Quota::per_second(100)))
-        .with_clock(clock.clone())
-        .capacity(100);
-    let set = |burst| local.set_quota(rate.burst(burst));
-    set(10).expect("every quota is accepted");
-    assert!(local.check("key", 10).is_admitted());
-    clock.advance(elapsed);
-    set(100).expect("every quota is accepted");
-    local.take_up_to("key", 1_000)
-}
-
-/// A bucket keeps its tokens when its capacity is raised. A full one is like that of an unused key, which
-/// begins with the new capacity.
-///
-/// Shows promise 47.
-#[test]
-fn a_key_whose_state_had_expired_begins_anew_at_the_change() {
-    let wide = Quota::per(9_999_999_967, Duration::from_secs(1_009));
-    for (rate, full) in [(Quota::per_second(10), 1_000_000_000), (wide, 1_010)] {
-        let after = |nanos| tokens_after_a_change(rate, Duration::from_nanos(nanos));
-        assert_eq!(after(full - 1), 99, "{rate}");
-        assert_eq!(after(full), 100, "{rate}");
-        assert_eq!(after(2 * full), 100, "{rate}");
-    }
-}
-
 /// Shows promise 47.
 #[test]
 fn the_state_that_keys_without_a_slot_share_keeps_its_usage() {

@@ -197,27 +197,6 @@ fn a_wall_clock_that_was_set_back_gives_back_nothing() {
     of_spans!(|algorithm| find_no_fault(algorithm, wall_went_back, false));
 }
 
-/// Shows promise 397.
-#[test]
-fn a_lockout_goes_on_and_its_next_block_is_longer() {
-    let minute = Duration::from_secs(60);
-    let lockout = Lockout::new(Quota::per_hour(1)).block(minute);
-    let old = Machine::new(NOON, NOON);
-    let before = table(&lockout, &old);
-    assert!(before.check("key", 1).is_admitted());
-    let new = Machine::new(NOON + 20 * SECOND, NOON + 20 * SECOND);
-    let after = table(&lockout, &new);
-    after
-        .load(&mut &saved(&before)[..])
-        .expect("the same limit");
-    assert_eq!(after.blocked(), 1);
-    let left = Some(Duration::from_secs(40));
-    assert_eq!(after.check("key", 1).retry_after, left);
-    new.advance(40 * SECOND);
-    assert!(after.check("key", 1).is_admitted());
-    assert_eq!(after.check("key", 1).retry_after, Some(2 * minute));
-}
-
 /// The reason for which a table refuses bytes, which leave it as it was.
 fn refusal<A: Algorithm, S>(local: &Table<A, S>, bytes: &[u8]) -> String
 where
