@@ -15,7 +15,7 @@ use tower_throttle::{
     store::{
         Fallback,
         cas::{CasStore, Loaded, MemoryStore, Program, Runs, Swapped, Value, Version},
-        fleet::{Ahead, FleetBuilder, Granted, Mode},
+        fleet::FleetBuilder,
     },
 };
 
@@ -71,8 +71,8 @@ impl Lanes {
                 .iter()
                 .map(|policy| (policy.line().to_owned(), Route::local(policy)))
                 .collect(),
-            Scene::Leased => fleet::<Granted>(policy, &store)?,
-            Scene::Synced => fleet::<Ahead>(policy, &store)?,
+            Scene::Leased => fleet::<false>(policy, &store)?,
+            Scene::Synced => fleet::<true>(policy, &store)?,
             Scene::Restart => ["Not restarted", "State saved and loaded", "State not saved"]
                 .map(|name| (name.to_owned(), Route::local(policy)))
                 .into(),
@@ -133,7 +133,10 @@ impl Lanes {
 }
 
 /// One process to compare with, and the machines.
-fn fleet<M: Mode>(policy: &Policy, store: &Store) -> Result<Vec<(String, Route)>, Vec<Fault>> {
+fn fleet<const AHEAD: bool>(
+    policy: &Policy,
+    store: &Store,
+) -> Result<Vec<(String, Route)>, Vec<Fault>> {
     let refused = |error: ConfigError| {
         vec![Fault::new(
             "policies[0]",
@@ -149,7 +152,7 @@ fn fleet<M: Mode>(policy: &Policy, store: &Store) -> Result<Vec<(String, Route)>
         Route::local(policy),
     )];
     for machine in 1..=MACHINES {
-        let builder = FleetBuilder::<_, M>::new(store.clone());
+        let builder = FleetBuilder::<_, AHEAD>::new(store.clone());
         let limiter = builder
             .build("playground", policy.algorithm().clone())
             .map_err(refused)?;

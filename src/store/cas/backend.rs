@@ -31,7 +31,7 @@ use crate::store::{
     deadline::{Deadline, within},
     events::RemoteMetrics,
     quotas::{QuotaPerKey, UnderQuota, under_in_store},
-    remote::{BreakerCounts, RemoteKey, StoreLimiter, key_name, own_runtime, runtime},
+    remote::{BreakerCounts, RemoteKey, key_name, own_runtime, runtime},
 };
 use crate::sync::Ordering;
 
@@ -153,6 +153,21 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
     /// ```
     pub fn breaker(&self) -> BreakerCounts {
         self.0.shared.breakers.counts()
+    }
+
+    /// Waits until the store has replied once.
+    ///
+    /// # Errors
+    /// If it cannot be reached.
+    pub async fn ready(&self) -> Result<(), StoreError> {
+        let shared = &self.0.shared;
+        let load = shared.store.load(&self.0.name_prefix);
+        shared.call(load).await.map(drop)
+    }
+
+    /// The error of the last call, if it failed.
+    pub fn last_error(&self) -> Option<StoreError> {
+        self.0.shared.breakers.last_error()
     }
 
     fn call<K: RemoteKey + ?Sized>(&self, key: &K, op: Op) -> AnyDecision {
@@ -375,22 +390,6 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
 impl<K: RemoteKey + 'static, S: CasStore, A: Algorithm> QuotaPerKey<K> for Cas<S, A> {
     fn into_quotas(self) -> Result<UnderQuota<K>, ConfigError> {
         Ok(Box::new(move |quota| self.under(quota).map(any)))
-    }
-}
-
-impl<S: CasStore, A: Algorithm> StoreLimiter for Cas<S, A> {
-    async fn ready(&self) -> Result<(), StoreError> {
-        let shared = &self.0.shared;
-        let load = shared.store.load(&self.0.name_prefix);
-        shared.call(load).await.map(drop)
-    }
-
-    fn last_error(&self) -> Option<StoreError> {
-        self.0.shared.breakers.last_error()
-    }
-
-    fn breaker(&self) -> BreakerCounts {
-        Self::breaker(self)
     }
 }
 

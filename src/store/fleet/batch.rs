@@ -1,18 +1,12 @@
 //! What a machine sends to the store once per interval, and what it gets back.
 
-use std::{
-    fmt::{self, Write as _},
-    sync::Arc,
-    time::Duration,
-};
+use std::{fmt, iter, sync::Arc, time::Duration};
 
-use super::exchange::{exchange, repeated};
-use super::record::{Grant, Record, Reply, Report, Terms, numbers};
+use super::exchange::{Grant, Limit, Record, Reply, Report};
 #[cfg(feature = "redis")]
 use super::shape::Part;
-use super::shape::Shape;
 use crate::clock::{Tick, unix_now};
-use crate::store::cas::{Loaded, Program, Value, Version, Write, record::Record as StoredRecord};
+use crate::store::cas::{Loaded, Program, Value, Version, Write};
 #[cfg(feature = "redis")]
 use crate::store::redis::Script;
 
@@ -21,25 +15,27 @@ use crate::store::redis::Script;
 const SEQUENCE_TTL: Duration = Duration::from_secs(3_600);
 
 /// The reports of a machine of a fleet. It is sent again unchanged until there is a reply.
+///
+/// A store that executes it in one step keeps lists of numbers as text: of a key its record; of a machine, at the
+/// `sequence_key`, the sequence number of its last batch, and what that granted of each key. So a batch that was seen
+/// changes nothing, and a reply that is lost costs no grant.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Batch {
+pub(in crate::store) struct Batch {
     pub(super) machine: u64,
-    /// Greater than that of any batch of this machine before. A batch that was seen changes nothing.
+    /// Greater than that of any batch of this machine before.
     pub(super) sequence: u64,
-    pub(super) terms: Terms,
-    pub(super) shape: Arc<Shape>,
-    /// The key at which a store that executes a batch in one step keeps the last sequence number.
+    pub(super) limit: Arc<Limit>,
     pub(super) sequence_key: Arc<str>,
     pub(super) keys: Vec<(Arc<str>, Report)>,
 }
 
 /// What came of a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Replies {
+pub(in crate::store) struct Replies {
     /// The store's time in microseconds.
-    pub(super) now: u64,
-    /// As many as reports, in their order.
-    pub(super) keys: Vec<Reply>,
+    pub(in crate::store) now: u64,
+    /// As many as reports, in their order. `None` if the value is damaged, so nothing was done.
+    pub(in crate::store) keys: Vec<Option<Reply>>,
 }
 
 /// Manual impl: keys must not be logged.
@@ -57,30 +53,16 @@ impl Program for Batch {
     type Reply = Replies;
 
     fn keys(&self) -> Vec<&str> {
-        Self::keys(self).collect()
+        let reports = self.keys.iter().map(|(key, _)| &**key);
+        iter::once(&*self.sequence_key).chain(reports).collect()
     }
 
-    /// Its values are records, as those that a swap of one key reads and writes.
     fn execute(&self, values: &[Loaded]) -> (Vec<Write>, Replies) {
         let server_time = values.first().and_then(|loaded| loaded.server_time);
-        let now = server_time.unwrap_or_else(unix_now);
-        let records: Vec<_> = values
+        let texts = values
             .iter()
-            .map(|loaded| {
-                let bytes = &loaded.value.as_ref()?.bytes;
-                Some(StoredRecord::from_bytes(bytes).unwrap_or_default())
-            })
-            .collect();
-        let states = records.iter().map(|record| Some(record.as_ref()?.state()));
-        let time = (now.as_nanos() / 1_000, server_time.is_some());
-        let (mut writes, replies) = self.execute_at(states, time);
-        for Write { index, value, ttl } in &mut writes {
-            let record = records.get(*index).cloned().flatten().unwrap_or_default();
-            let state = std::mem::take(&mut value.bytes);
-            let record = record.with_state(state, now.plus(*ttl));
-            value.bytes = record.swapped_by(value.version).to_bytes();
-        }
-        (writes, replies)
+            .map(|loaded| Some(&*loaded.value.as_ref()?.bytes));
+        self.execute_at(texts, (micros(server_time), server_time.is_some()))
     }
 
     #[cfg(feature = "redis")]
@@ -90,39 +72,36 @@ impl Program for Batch {
 }
 
 impl Batch {
-    /// The keys of the values that it reads and writes: that of the machine, and those of the reports.
-    pub(in crate::store) fn keys(&self) -> impl Iterator<Item = &str> {
-        let reports = self.keys.iter().map(|(key, _)| &**key);
-        std::iter::once(&*self.sequence_key).chain(reports)
-    }
-
-    /// Executes it on the states of its [keys](Self::keys), in their order, at a time by the store's clock or by this
-    /// machine's. Returns the states that the store writes in the same step, and the replies.
+    /// Executes it on the values of its [keys](Program::keys), at a time by the store's clock or by this machine's.
     pub(in crate::store) fn execute_at<'a>(
         &self,
         values: impl IntoIterator<Item = Option<&'a [u8]>>,
         (now, by_store): (u64, bool),
     ) -> (Vec<Write>, Replies) {
-        let mut values = values.into_iter().chain(std::iter::repeat(None));
-        let last = values.next().flatten().and_then(Seen::read);
+        let mut values = values.into_iter();
+        let seen = values.next().flatten().unwrap_or_default();
+        let last = sequence_of(seen);
         // The record of an earlier batch is there for as long as anything is out of what it reported.
         let is_unsure = last.is_none() && self.sequence > 1;
-        let seen = last.filter(|seen| seen.sequence >= self.sequence);
-        let mut writes = Vec::new();
-        let replies = (0..self.keys.len()).zip(values).map(|(index, value)| {
-            let Some(mut record) = self.read(index, value, now) else {
-                return Reply::damaged();
-            };
-            if let Some(seen) = &seen {
-                return self.repeat(&mut record, now, seen.grant(self.sequence, index));
+        let is_seen = last.is_some_and(|last| last >= self.sequence);
+        let (mut writes, mut keys) = (Vec::new(), Vec::new());
+        for (index, value) in values.enumerate() {
+            if is_seen {
+                keys.push(self.reply_of([index; 2], value, seen, now));
+                continue;
             }
-            let reply = self.exchange(index, &mut record, (now, by_store), is_unsure);
-            writes.push(self.write(index + 1, record.to_text(), self.ttl()));
-            reply
-        });
-        let keys: Vec<_> = replies.collect();
-        if seen.is_none() {
-            writes.push(self.write(0, Seen::text(self.sequence, &keys), self.sequence_ttl()));
+            keys.push(self.read(index, value, now).map(|mut record| {
+                let reply = self.exchange(index, &mut record, (now, by_store), is_unsure);
+                writes.push(self.write(index + 1, text_of(&record.lists()), self.ttl()));
+                reply
+            }));
+        }
+        if !is_seen {
+            let grants = keys
+                .iter()
+                .map(|reply| reply.unwrap_or_default().grant.list());
+            let lists: Vec<_> = iter::once(vec![self.sequence]).chain(grants).collect();
+            writes.push(self.write(0, text_of(&lists), self.sequence_ttl()));
         }
         (writes, Replies { now, keys })
     }
@@ -138,99 +117,98 @@ impl Batch {
     ) -> Reply {
         let report = &self.keys[index].1;
         let unsure = is_unsure.then(|| report.unsure());
-        let report = unsure.as_ref().unwrap_or(report);
-        exchange(&self.terms, &self.shape, record, report, time)
+        record.exchange(&self.limit, unsure.as_ref().unwrap_or(report), time)
     }
 
-    /// The reply for a key whose exchange was executed before.
-    pub(super) fn repeat(&self, record: &mut Record, now: u64, grant: Grant) -> Reply {
-        repeated(&self.shape, record, now, grant)
+    /// The reply for the key at `index`, which was at `place` among those that were sent, by the values that were
+    /// written.
+    pub(in crate::store) fn reply_of(
+        &self,
+        [index, place]: [usize; 2],
+        value: Option<&[u8]>,
+        seen: &[u8],
+        now: u64,
+    ) -> Option<Reply> {
+        let mut record = self.read(index, value, now)?;
+        // Nothing was granted by an older one.
+        let own = sequence_of(seen).filter(|last| *last == self.sequence);
+        let grants = own.and_then(|_| lists_of(seen));
+        let grant = grants.and_then(|lists| Grant::of(lists.get(place + 1)?));
+        record.advance(&self.limit.shape, now);
+        Some(record.reply(&self.limit.shape, grant.unwrap_or_default()))
     }
 
     /// The record of a value; `None` if it is damaged, unless it is to be reset.
     pub(super) fn read(&self, index: usize, value: Option<&[u8]>, now: u64) -> Option<Record> {
-        let new = || Record::new(&self.shape, &self.terms, now);
-        let Some(bytes) = value else {
+        let new = || Record::new(&self.limit, now);
+        let Some(text) = value else {
             return Some(new());
         };
-        let text = std::str::from_utf8(bytes).ok();
-        let record = text.and_then(|text| Record::from_text(text, &self.shape));
+        let record = lists_of(text).and_then(|lists| Record::of_lists(lists, &self.limit.shape));
         record.or_else(|| self.keys[index].1.resets.then(new))
     }
 
+    /// Another version for each value that it writes.
     fn write(&self, index: usize, text: String, ttl: Duration) -> Write {
-        let value = Value::new(self.version(index), text.into_bytes());
+        let seed = self.machine ^ self.sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = (seed ^ index as u64).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let version = (mixed ^ mixed >> 29).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let value = Value::new(Version::from_u64(version), text.into_bytes());
         Write::new(index, value, ttl)
     }
 
     /// How long a value is kept: until it is certainly as good as none.
     pub(super) fn ttl(&self) -> Duration {
-        let used = self.shape.memory().saturating_mul(2);
-        Duration::from_micros(3 * self.terms.life + used + 1_000_000)
+        let used = self.limit.shape.time_to_fill().saturating_mul(4);
+        Duration::from_micros(3 * self.limit.life + used + 1_000_000)
     }
 
-    pub(super) fn sequence_ttl(&self) -> Duration {
+    fn sequence_ttl(&self) -> Duration {
         self.ttl().max(SEQUENCE_TTL)
     }
 
-    /// Another one for each value that it writes.
-    fn version(&self, index: usize) -> Version {
-        let seed = self.machine ^ self.sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let mixed = (seed ^ index as u64).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        Version::from_u64((mixed ^ mixed >> 29).wrapping_mul(0x94d0_49bb_1331_11eb))
-    }
-}
-
-/// A batch in numbers, for a store that executes it in a script.
-#[cfg(feature = "redis")]
-impl Batch {
-    pub(in crate::store) fn len(&self) -> usize {
-        self.keys.len()
-    }
-
-    pub(in crate::store) fn sequence_key(&self) -> &str {
-        &self.sequence_key
-    }
-
-    pub(in crate::store) fn key(&self, index: usize) -> &str {
-        &self.keys[index].0
-    }
-
-    pub(in crate::store) const fn sequence(&self) -> u64 {
-        self.sequence
-    }
-
-    pub(in crate::store) fn term_numbers(&self) -> [u64; 5] {
+    /// What a script reads: the sequence number, what the machine has set, and the parts of the limit.
+    #[cfg(feature = "redis")]
+    pub(in crate::store) fn limit_numbers(&self) -> Vec<u64> {
+        let Limit {
+            shape,
+            interval,
+            life,
+            ahead,
+        } = &*self.limit;
         let millis = |ttl: Duration| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX) + 1;
-        [
-            self.terms.interval,
-            self.terms.life,
-            self.terms.ahead.into(),
-            millis(self.ttl()),
-            millis(self.sequence_ttl()),
-        ]
-    }
-
-    /// The parts of the shape.
-    pub(in crate::store) fn part_numbers(&self) -> impl Iterator<Item = [u64; 7]> {
-        self.shape.parts.iter().map(|part| {
-            let refill = part.refill(self.terms.interval);
-            match part {
+        let [ttl, sequence_ttl] = [self.ttl(), self.sequence_ttl()].map(millis);
+        let mut numbers = vec![
+            self.sequence,
+            *interval,
+            *life,
+            (*ahead).into(),
+            ttl,
+            sequence_ttl,
+        ];
+        for part in &shape.parts {
+            let refill = part.refill(*interval);
+            numbers.extend(match part {
                 Part::Level(level) => [0, level.capacity, refill, level.rate, level.period, 0, 0],
-                Part::Cells(cells) => [
-                    1,
-                    cells.limit,
-                    refill,
-                    cells.length,
-                    cells.padding,
-                    cells.count as u64,
-                    cells.is_calendar.into(),
-                ],
-            }
-        })
+                Part::Cells(cells) => {
+                    let (count, is_calendar) = (cells.count as u64, cells.is_calendar.into());
+                    [
+                        1,
+                        cells.limit,
+                        refill,
+                        cells.length,
+                        cells.padding,
+                        count,
+                        is_calendar,
+                    ]
+                }
+            });
+        }
+        numbers
     }
 
-    /// The report of a key.
+    /// What a script reads of the report of a key.
+    #[cfg(feature = "redis")]
     pub(in crate::store) fn report_numbers(&self, index: usize) -> [u64; 11] {
         let report = &self.keys[index].1;
         [
@@ -247,72 +225,39 @@ impl Batch {
             report.resets.into(),
         ]
     }
-
-    /// The reply for the key at `index`, which was at `place` among those that were sent, by its record and what was
-    /// granted; or by the record of the last batch if this one was seen.
-    pub(in crate::store) fn reply_of(
-        &self,
-        (index, place): (usize, usize),
-        record: Option<&[u8]>,
-        granted: Result<[u64; 3], &[u8]>,
-        now: u64,
-    ) -> Reply {
-        let Some(mut record) = self.read(index, record, now) else {
-            return Reply::damaged();
-        };
-        let grant = match granted {
-            Ok(grant) => Grant::of(grant),
-            Err(seen) => match Seen::read(seen) {
-                Some(seen) => seen.grant(self.sequence, place),
-                None => Grant::default(),
-            },
-        };
-        self.repeat(&mut record, now, grant)
-    }
 }
 
-#[cfg(feature = "redis")]
-impl Replies {
-    pub(in crate::store) const fn new(now: u64, keys: Vec<Reply>) -> Self {
-        Self { now, keys }
-    }
+/// Lists of numbers, such as `1,2;3`.
+pub(super) fn text_of(lists: &[Vec<u64>]) -> String {
+    let text = |list: &Vec<u64>| {
+        list.iter()
+            .map(u64::to_string)
+            .collect::<Vec<_>>()
+            .join(",")
+    };
+    lists.iter().map(text).collect::<Vec<_>>().join(";")
 }
 
-/// The last batch of a machine, in words: its sequence number, and after each semicolon what it granted of a key. So a
-/// reply that is lost costs no grant.
-struct Seen {
-    sequence: u64,
-    grants: Vec<Option<[u64; 3]>>,
+pub(super) fn lists_of(text: &[u8]) -> Option<Vec<Vec<u64>>> {
+    let list = |list: &str| match list {
+        "" => Some(Vec::new()),
+        _ => list.split(',').map(|number| number.parse().ok()).collect(),
+    };
+    std::str::from_utf8(text)
+        .ok()?
+        .split(';')
+        .map(list)
+        .collect()
 }
 
-impl Seen {
-    fn text(sequence: u64, replies: &[Reply]) -> String {
-        let mut text = sequence.to_string();
-        for reply in replies {
-            let [epoch, units, keeps] = reply.grant.numbers();
-            let _ = write!(text, ";{epoch} {units} {keeps}");
-        }
-        text
-    }
-
-    fn read(text: &[u8]) -> Option<Self> {
-        let mut fields = std::str::from_utf8(text).ok()?.split(';');
-        Some(Self {
-            sequence: fields.next()?.parse().ok()?,
-            grants: fields
-                .map(|field| numbers(field, ' ')?.try_into().ok())
-                .collect(),
-        })
-    }
-
-    /// What was granted of the key at `index` of a batch: nothing of an older one.
-    fn grant(&self, sequence: u64, index: usize) -> Grant {
-        let grant = self.grants.get(index).filter(|_| sequence == self.sequence);
-        grant
-            .copied()
-            .flatten()
-            .map_or_else(Grant::default, Grant::of)
-    }
+/// The sequence number of the last batch of a machine.
+fn sequence_of(seen: &[u8]) -> Option<u64> {
+    std::str::from_utf8(seen)
+        .ok()?
+        .split(';')
+        .next()?
+        .parse()
+        .ok()
 }
 
 /// The store's time, or this machine's if the store reports none.

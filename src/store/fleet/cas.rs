@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use tokio::{sync::Mutex as AsyncMutex, task::JoinSet};
+use tokio::{sync::Mutex, task::JoinSet};
 
-use super::batch::{Batch, Replies, micros};
-use super::record::Reply;
+use super::batch::{Batch, Replies, micros, text_of};
+use super::exchange::Reply;
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
 use crate::store::cas::{
@@ -19,124 +19,84 @@ use crate::store::cas::{
     swap::{Held, OnKey, Sent, swap},
 };
 use crate::store::events::RemoteMetrics;
-use crate::sync::{Mutex, lock};
 
-/// How many keys of a batch are exchanged at a time.
-const CONCURRENT: usize = 64;
-
-/// The budgets of a limit in a store.
+/// A batch without a reply, and how far the exchange of each key is if each is swapped: that outlives the tasks.
 #[derive(Debug)]
-pub(super) struct Exchanger<S> {
-    pub(super) shared: Arc<Shared<S>>,
-    /// What became of the keys of the last batch, if each is swapped.
-    last: Mutex<Option<(Arc<Batch>, OfKeys)>>,
+pub(super) struct Flight {
+    pub(super) batch: Batch,
+    progress: Vec<Mutex<Progress>>,
 }
 
-/// Of each key of a batch.
-type OfKeys = Arc<[AsyncMutex<Progress>]>;
-
-/// How far the exchange of a key is. It outlives its task.
 #[derive(Debug, Default)]
 struct Progress {
-    reply: Option<Reply>,
-    sent: Vec<Sent<(Reply, u64)>>,
+    /// What came of it, and when; no reply if the value is damaged.
+    done: Option<(Option<Reply>, u64)>,
+    sent: Vec<Sent<(Option<Reply>, u64)>>,
 }
 
-impl<S: CasStore> Exchanger<S> {
-    pub(super) fn new(shared: Arc<Shared<S>>) -> Self {
-        let last = Mutex::default();
-        Self { shared, last }
+impl Flight {
+    pub(super) fn new(batch: Batch) -> Arc<Self> {
+        let progress = batch.keys.iter().map(|_| Mutex::default()).collect();
+        Arc::new(Self { batch, progress })
     }
+}
 
-    /// Executes a batch, or what is not yet executed of the last one.
-    ///
-    /// # Errors
-    /// If the store cannot be reached. Some keys may be exchanged already: the batch is sent again.
-    pub(super) async fn exchange(
-        self: &Arc<Self>,
-        batch: &Arc<Batch>,
-    ) -> Result<Replies, StoreError> {
-        if S::RUNS != Runs::None {
-            RemoteMetrics(S::NAME).batch_sent(batch.keys.len());
-            return self.shared.call(self.shared.store.run(&**batch)).await;
-        }
-        let progress = self.progress_of(batch);
-        let mut keys = vec![Reply::default(); batch.keys.len()];
-        let mut latest = None;
-        let mut running = JoinSet::new();
-        let mut waiting = 0..batch.keys.len();
-        loop {
-            while running.len() < CONCURRENT {
-                let Some(index) = waiting.next() else {
-                    break;
-                };
-                let (exchanger, batch, progress) =
-                    (Arc::clone(self), Arc::clone(batch), Arc::clone(&progress));
-                running.spawn(async move {
-                    let mut progress = progress[index].lock().await;
-                    (
-                        index,
-                        exchanger.exchange_key(&batch, index, &mut progress).await,
-                    )
-                });
-            }
-            let Some(joined) = running.join_next().await else {
-                break;
-            };
-            let failed = |error| StoreError::new(format!("{}: {error}", S::NAME), true);
-            let (index, done) = joined.map_err(failed)?;
-            let (reply, now) = done?;
-            keys[index] = reply;
-            latest = latest.max(now);
-        }
-        let now = latest.unwrap_or_else(|| micros(self.shared.time.now()));
-        Ok(Replies { now, keys })
+/// Executes a batch, or what is not yet executed of it.
+///
+/// # Errors
+/// If the store cannot be reached. Some keys may be exchanged already: the batch is sent again.
+pub(super) async fn exchange<S: CasStore>(
+    shared: &Arc<Shared<S>>,
+    flight: &Arc<Flight>,
+) -> Result<Replies, StoreError> {
+    let batch = &flight.batch;
+    if S::RUNS != Runs::None {
+        RemoteMetrics(S::NAME).batch_sent(batch.keys.len());
+        return shared.call(shared.store.run(batch)).await;
     }
+    let mut running = JoinSet::new();
+    for index in 0..batch.keys.len() {
+        let (shared, flight) = (Arc::clone(shared), Arc::clone(flight));
+        running.spawn(async move { (index, exchange_key(&shared, &flight, index).await) });
+    }
+    let mut keys = vec![None; batch.keys.len()];
+    let mut latest = None;
+    while let Some(joined) = running.join_next().await {
+        let failed = |error| StoreError::new(format!("{}: {error}", S::NAME), true);
+        let (index, done) = joined.map_err(failed)?;
+        let (reply, now) = done?;
+        keys[index] = reply;
+        latest = latest.max(now);
+    }
+    let now = latest.unwrap_or_else(|| micros(shared.time.now()));
+    Ok(Replies { now, keys })
+}
 
-    fn progress_of(&self, batch: &Arc<Batch>) -> OfKeys {
-        let mut last = lock(&self.last);
-        let is_new = |last: &(Arc<Batch>, _)| !Arc::ptr_eq(&last.0, batch);
-        if last.as_ref().is_none_or(is_new) {
-            let progress = batch.keys.iter().map(|_| AsyncMutex::default()).collect();
-            *last = Some((Arc::clone(batch), progress));
-        }
-        last.as_ref()
-            .map_or_else(|| [].into(), |(_, progress)| Arc::clone(progress))
+/// Returns the reply for a key, and the store's time of an exchange that was done now.
+async fn exchange_key<S: CasStore>(
+    shared: &Shared<S>,
+    flight: &Flight,
+    index: usize,
+) -> Result<(Option<Reply>, Option<u64>), StoreError> {
+    let mut progress = flight.progress[index].lock().await;
+    if let Some((reply, _)) = progress.done {
+        return Ok((reply, None));
     }
-
-    /// Returns the reply for a key, and the store's time of an exchange that was done now.
-    async fn exchange_key(
-        &self,
-        batch: &Batch,
-        index: usize,
-        progress: &mut Progress,
-    ) -> Result<(Reply, Option<u64>), StoreError> {
-        if let Some(reply) = progress.reply {
-            return Ok((reply, None));
-        }
-        let (shared, key, begun) = (&self.shared, &batch.keys[index].0, MonotonicClock.now());
-        shared.back_off(key, begun).await;
-        let mut exchange = Exchange {
-            batch,
-            index,
-            shared,
-            begun,
-            ends_at: MonotonicClock.now().plus(shared.deadline),
-            is_unsure: false,
-        };
-        let done = swap(shared, key, &mut exchange, &mut None, &mut progress.sent).await;
-        let (reply, now) = done.unwrap_or_else(|| Err(shared.deadline_exceeded()))?;
-        progress.reply = Some(reply);
-        Ok((reply, Some(now)))
-    }
-
-    /// Whether the store is reached: it loads a value.
-    pub(super) async fn reach(&self, key: &str) -> Result<(), StoreError> {
-        let sent_at = MonotonicClock.now();
-        let loaded = self.shared.call(self.shared.store.load(key)).await?;
-        self.shared.time.learn(sent_at, loaded.server_time);
-        Ok(())
-    }
+    let (batch, begun) = (&flight.batch, MonotonicClock.now());
+    let key = &batch.keys[index].0;
+    shared.back_off(key, begun).await;
+    let mut exchange = Exchange {
+        batch,
+        index,
+        shared,
+        begun,
+        ends_at: MonotonicClock.now().plus(shared.deadline),
+        is_unsure: false,
+    };
+    let done = swap(shared, key, &mut exchange, &mut None, &mut progress.sent).await;
+    let (reply, now) = done.unwrap_or_else(|| Err(shared.deadline_exceeded()))?;
+    progress.done = Some((reply, now));
+    Ok((reply, Some(now)))
 }
 
 /// The exchange of one key.
@@ -151,7 +111,7 @@ struct Exchange<'a, S> {
 }
 
 impl<S: CasStore> OnKey for Exchange<'_, S> {
-    type Reply = (Reply, u64);
+    type Reply = (Option<Reply>, u64);
     const HAS_TIME: bool = false;
 
     fn ends_at(&mut self, _: bool) -> Option<Tick> {
@@ -184,13 +144,13 @@ impl<S: CasStore> OnKey for Exchange<'_, S> {
         let (batch, now) = (self.batch, micros(Some(held.now)));
         let bytes = held.has_value.then(|| held.record.state());
         let Some(mut record) = batch.read(self.index, bytes, now) else {
-            return Ok((None, (Reply::damaged(), now)));
+            return Ok((None, (None, now)));
         };
         let time = (now, !self.shared.time.is_of_this_machine());
         let reply = batch.exchange(self.index, &mut record, time, self.is_unsure);
-        let state = record.to_text().into_bytes();
+        let state = text_of(&record.lists()).into_bytes();
         let written = held.record.with_state(state, held.now.plus(batch.ttl()));
-        Ok((Some(written), (reply, now)))
+        Ok((Some(written), (Some(reply), now)))
     }
 }
 

@@ -8,8 +8,9 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use super::machine::{Answer, Budget, Limit};
-use crate::backend::{Fullness, Losses};
+use super::exchange::Limit;
+use super::machine::{Answer, Budget};
+use crate::backend::Losses;
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::StoreError;
@@ -34,14 +35,14 @@ pub(super) struct Keys {
 
 type ByHash<T> = HashMap<u64, T, BuildHasherDefault<Hashed>>;
 type Waiter = oneshot::Sender<Result<(), StoreError>>;
+/// When the next exchange of a key is done.
+pub(super) type Exchanged = oneshot::Receiver<Result<(), StoreError>>;
 
-/// Every key that has something to report is in `due`, and is marked as listed; or it is in flight.
 #[derive(Debug)]
 pub(super) struct Shard {
     pub(super) limit: Arc<Limit>,
     /// Boxed: a map has room for more than its entries.
     pub(super) keys: ByHash<Box<Entry>>,
-    due: Vec<u64>,
 }
 
 #[derive(Debug)]
@@ -50,20 +51,8 @@ pub(super) struct Entry {
     /// What follows the prefix of the names of the limit.
     pub(super) name: Arc<str>,
     pub(super) is_in_flight: bool,
-    is_listed: bool,
     /// Requests that wait for its next exchange.
     waiters: Vec<Waiter>,
-}
-
-/// What is to happen with a request.
-pub(super) enum Outcome {
-    Decided(Decision),
-    /// An exchange decides, which is to be sent at once.
-    Wait(oneshot::Receiver<Result<(), StoreError>>),
-    /// The store would have to decide, and is not reached.
-    CutOff,
-    /// All keys of the table are being exchanged.
-    Full,
 }
 
 /// The hash of a hash.
@@ -89,7 +78,6 @@ impl Keys {
             CachePadded(Mutex::new(Shard {
                 limit: Arc::clone(&limit),
                 keys: HashMap::default(),
-                due: Vec::new(),
             }))
         };
         Self {
@@ -121,20 +109,6 @@ impl Keys {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// As this machine sees it: its budgets, and what it has heard of others.
-    pub(super) fn fullness(&self, now: Tick) -> Fullness {
-        let percent = |shard: MutexGuard<'_, Shard>| {
-            let budgets = shard.keys.values().map(|entry| &entry.budget);
-            let percents = budgets.map(|budget| admitted(budget, &shard.limit, now).use_percent());
-            percents.max()
-        };
-        Fullness {
-            keys: self.len(),
-            capacity: self.capacity,
-            largest_use_percent: self.shards().filter_map(percent).max().unwrap_or(0),
-        }
-    }
-
     pub(super) fn losses(&self) -> Losses {
         Losses {
             evicted: self.evicted.load(Ordering::Relaxed),
@@ -143,68 +117,40 @@ impl Keys {
         }
     }
 
-    /// Decides on a request for the first time, or `again` after an exchange.
+    /// Decides on a request for the first time, or `again` after an exchange; or lets it wait for one, which is to be
+    /// sent at once. `None` if the store would have to decide, and is not reached, or the table is full.
     pub(super) fn decide(
         &self,
         hash: u64,
         name: impl FnOnce() -> Arc<str>,
         (now, cost): (Tick, u64),
         [again, is_cut_off]: [bool; 2],
-    ) -> Outcome {
+    ) -> Option<Result<Decision, Exchanged>> {
         let mut shard = self.shard(hash);
-        if cost > shard.limit.capacity {
-            let unknown = Budget::default();
-            let known = shard.keys.get(&hash).map(|entry| &entry.budget);
-            let told = known.unwrap_or(&unknown);
-            return Outcome::Decided(denied(told, &shard.limit, now, (cost, None)));
+        if cost > shard.limit.shape.capacity {
+            return Some(Ok(shard.peek(hash, now, cost)));
         }
-        if !shard.keys.contains_key(&hash) {
-            if is_cut_off {
-                return Outcome::CutOff;
-            }
-            if !self.insert(&mut shard, hash, name, now) {
-                return Outcome::Full;
-            }
+        if is_cut_off && !shard.keys.contains_key(&hash) {
+            return None;
         }
-        let Shard { limit, keys, due } = &mut *shard;
-        let Some(entry) = keys.get_mut(&hash) else {
-            return Outcome::Full;
-        };
+        let (entry, limit) = self.entry(&mut shard, hash, name, now)?;
         let budget = &mut entry.budget;
         let answer = if again {
             budget.decide_again(limit, now, cost)
         } else {
             budget.decide(limit, now, cost)
         };
-        if is_cut_off && answer == Answer::Wait {
+        if answer != Answer::Wait {
+            return Some(Ok(decision(budget, limit, now, (cost, answer))));
+        }
+        if is_cut_off {
             budget.give_up();
-            return Outcome::CutOff;
+            return None;
         }
-        entry.list(due, hash);
-        match answer {
-            Answer::Admit => Outcome::Decided(admitted(&entry.budget, limit, now)),
-            Answer::Deny(retry) => {
-                Outcome::Decided(denied(&entry.budget, limit, now, (cost, retry)))
-            }
-            Answer::Wait => {
-                let (waiter, exchanged) = oneshot::channel();
-                entry.waiters.retain(|waiter| !waiter.is_closed());
-                entry.waiters.push(waiter);
-                Outcome::Wait(exchanged)
-            }
-        }
-    }
-
-    /// The decision that a request would get, as far as this machine knows.
-    pub(super) fn peek(&self, hash: u64, now: Tick, cost: u64) -> Decision {
-        let shard = self.shard(hash);
-        let limit = &shard.limit;
-        let known = shard.keys.get(&hash).map(|entry| &entry.budget);
-        let told = known.cloned().unwrap_or_default();
-        match told.clone().decide(limit, now, cost) {
-            Answer::Deny(retry) => denied(&told, limit, now, (cost, retry)),
-            _ => admitted(&told, limit, now),
-        }
+        let (waiter, exchanged) = oneshot::channel();
+        entry.waiters.retain(|waiter| !waiter.is_closed());
+        entry.waiters.push(waiter);
+        Some(Err(exchanged))
     }
 
     /// Changes the budget of a key. Returns an admission with its figures; `None` if the table is full.
@@ -216,103 +162,77 @@ impl Keys {
         change: impl FnOnce(&mut Budget),
     ) -> Option<Decision> {
         let mut shard = self.shard(hash);
-        if !shard.keys.contains_key(&hash) && !self.insert(&mut shard, hash, name, now) {
-            return None;
-        }
-        let Shard {
-            limit, keys, due, ..
-        } = &mut *shard;
-        let entry = keys.get_mut(&hash)?;
+        let (entry, limit) = self.entry(&mut shard, hash, name, now)?;
         change(&mut entry.budget);
-        if entry.budget.is_due() {
-            entry.list(due, hash);
-        }
-        Some(admitted(&entry.budget, limit, now))
+        Some(decision(&entry.budget, limit, now, (0, Answer::Admit)))
     }
 
-    /// Makes the entry of a key. Returns whether there is room for it.
-    fn insert(
+    /// The entry of a key, which is made if there is room for it.
+    fn entry<'a>(
         &self,
-        shard: &mut Shard,
+        shard: &'a mut Shard,
         hash: u64,
         name: impl FnOnce() -> Arc<str>,
         now: Tick,
-    ) -> bool {
-        if self.len() >= self.capacity && !self.make_room(shard, now) {
-            return false;
+    ) -> Option<(&'a mut Entry, &'a Limit)> {
+        if !shard.keys.contains_key(&hash) {
+            if self.len() >= self.capacity && !self.make_room(shard, now) {
+                return None;
+            }
+            self.len.fetch_add(1, Ordering::Relaxed);
+            let entry = Entry {
+                budget: Budget::default(),
+                name: name(),
+                is_in_flight: false,
+                waiters: Vec::new(),
+            };
+            shard.keys.insert(hash, Box::new(entry));
         }
-        self.len.fetch_add(1, Ordering::Relaxed);
-        let entry = Entry {
-            budget: Budget::default(),
-            name: name(),
-            is_in_flight: false,
-            is_listed: false,
-            waiters: Vec::new(),
-        };
-        shard.keys.insert(hash, Box::new(entry));
-        true
+        Some((shard.keys.get_mut(&hash)?, &shard.limit))
     }
 
     /// Forgets a key of a full table: one that need not be known, or is not used now, or any that is not being
     /// exchanged. Returns whether there is one, or none at all in this part of the table.
     fn make_room(&self, shard: &mut Shard, now: Tick) -> bool {
-        let rank = |entry: &Entry| match () {
-            () if !entry.is_idle() => 3,
-            () if entry.budget.is_due() => 2,
-            () if entry.budget.is_forgettable(&shard.limit, now) => 0,
-            () => 1,
-        };
         let looks = shard.keys.iter().take(LOOKS);
-        let found = looks.map(|(hash, entry)| (rank(entry), *hash)).min();
-        let Some((rank @ 0..3, hash)) = found else {
-            return found.is_none();
+        let idle = looks.filter(|(_, entry)| entry.is_idle());
+        let ranked = idle.map(|(hash, entry)| {
+            let is_known = !entry.budget.is_forgettable(&shard.limit, now);
+            (entry.budget.is_due(), is_known, *hash)
+        });
+        let Some((is_due, is_known, hash)) = ranked.min() else {
+            return shard.keys.is_empty();
         };
         shard.keys.remove(&hash);
         self.len.fetch_sub(1, Ordering::Relaxed);
-        if rank > 0 {
-            self.evicted.fetch_add(1, Ordering::Relaxed);
-        }
-        if rank == 2 {
-            self.lost.fetch_add(1, Ordering::Relaxed);
-        }
+        self.evicted.fetch_add(is_known.into(), Ordering::Relaxed);
+        self.lost.fetch_add(is_due.into(), Ordering::Relaxed);
         true
     }
 
-    /// The keys that have something to report.
-    pub(super) fn take_due(&self) -> Vec<u64> {
-        let mut all = Vec::new();
+    /// The keys that have something to report. Those that need not be known are forgotten.
+    pub(super) fn due(&self, now: Tick) -> Vec<u64> {
+        let mut due = Vec::new();
         for mut shard in self.shards() {
-            let Shard { keys, due, .. } = &mut *shard;
-            for hash in due.drain(..) {
-                if let Some(entry) = keys.get_mut(&hash) {
-                    entry.is_listed = false;
-                    all.push(hash);
-                }
-            }
+            self.forget(&mut shard, now);
+            let entries = shard.keys.iter();
+            due.extend(
+                entries
+                    .filter(|(_, entry)| entry.budget.is_due())
+                    .map(|(hash, _)| *hash),
+            );
         }
-        all
+        due
     }
 
-    /// Lists a key again, if it has something to report.
-    pub(super) fn list(&self, hash: u64) {
-        let mut shard = self.shard(hash);
-        let Shard { keys, due, .. } = &mut *shard;
-        if let Some(entry) = keys.get_mut(&hash).filter(|entry| entry.budget.is_due()) {
-            entry.list(due, hash);
-        }
-    }
-
-    /// Forgets the keys of a shard that need not be known.
-    pub(super) fn sweep(&self, round: usize, now: Tick) {
-        let mut shard = lock(&self.shards[round % SHARDS].0);
-        let Shard { limit, keys, .. } = &mut *shard;
+    fn forget(&self, shard: &mut Shard, now: Tick) {
+        let Shard { limit, keys } = shard;
         let before = keys.len();
-        keys.retain(|_, entry| !(entry.is_idle() && entry.budget.is_forgettable(limit, now)));
-        let forgotten = before - keys.len();
-        if forgotten > keys.len() {
-            keys.shrink_to_fit();
+        keys.retain(|_, entry| !entry.is_idle() || !entry.budget.is_forgettable(limit, now));
+        self.len.fetch_sub(before - keys.len(), Ordering::Relaxed);
+        if keys.capacity() > 8 * (keys.len() + 1) {
+            keys.shrink_to(2 * keys.len());
         }
-        self.len.fetch_sub(forgotten, Ordering::Relaxed);
     }
 
     pub(super) fn limit(&self) -> Arc<Limit> {
@@ -327,40 +247,25 @@ impl Keys {
     }
 
     /// Lets every waiting request go on with an error, and forgets what only they have asked for.
-    pub(super) fn fail_waiters(&self, error: &StoreError) {
+    pub(super) fn fail_waiters(&self, error: &StoreError, now: Tick) {
         for mut shard in self.shards() {
-            let shard = &mut *shard;
-            let before = shard.keys.len();
-            shard.keys.retain(|_, entry| {
-                if entry.waiters.is_empty() {
-                    return true;
-                }
+            let entries = shard.keys.values_mut();
+            for entry in entries.filter(|entry| !entry.waiters.is_empty()) {
                 entry.wake(&Err(error.clone()));
                 entry.budget.give_up();
-                entry.is_in_flight || !entry.budget.is_undecided()
-            });
-            self.len
-                .fetch_sub(before - shard.keys.len(), Ordering::Relaxed);
-            let keys = &shard.keys;
-            shard.due.retain(|hash| keys.contains_key(hash));
-            shard.due.shrink_to(2 * shard.due.len());
-            shard.keys.shrink_to(2 * shard.keys.len());
+            }
+            self.forget(&mut shard, now);
         }
     }
 }
 
 impl Shard {
-    /// Whether no key of it has anything to report.
-    pub(super) fn is_reported(&self) -> bool {
-        self.due.is_empty()
-    }
-
-    /// Whether requests wait for an exchange of the key, or it is to be reset.
-    pub(super) fn is_urgent(&self, hash: u64) -> bool {
-        self.keys.get(&hash).is_some_and(|entry| {
-            let waits = entry.waiters.iter().any(|waiter| !waiter.is_closed());
-            waits || entry.budget.is_reset()
-        })
+    /// The decision that a request would get, as far as this machine knows.
+    pub(super) fn peek(&self, hash: u64, now: Tick, cost: u64) -> Decision {
+        let known = self.keys.get(&hash).map(|entry| entry.budget.clone());
+        let budget = known.unwrap_or_default();
+        let answer = budget.clone().decide(&self.limit, now, cost);
+        decision(&budget, &self.limit, now, (cost, answer))
     }
 }
 
@@ -377,35 +282,20 @@ impl Entry {
             let _ = waiter.send(result.clone());
         }
     }
-
-    #[inline]
-    fn list(&mut self, due: &mut Vec<u64>, hash: u64) {
-        if !self.is_listed {
-            self.is_listed = true;
-            due.push(hash);
-        }
-    }
 }
 
-fn admitted(budget: &Budget, limit: &Limit, now: Tick) -> Decision {
-    let (part, limit, remaining, reset) = budget.told(limit, now);
-    let mut decision = Decision::new(Verdict::Admit, limit, remaining, None, reset);
+fn decision(budget: &Budget, limit: &Limit, now: Tick, (cost, answer): (u64, Answer)) -> Decision {
+    let (part, most, mut remaining, reset) = budget.told(limit, now);
+    let mut decision = Decision::new(Verdict::Admit, most, remaining, None, reset);
     decision.policy = part;
+    if let Answer::Deny(retry) = answer {
+        remaining = remaining.min(cost.saturating_sub(1));
+        decision.verdict = Verdict::Deny;
+        decision.retry_after = retry;
+        decision.reset_after = decision.reset_after.max(retry.unwrap_or_default());
+        decision = decision.with_remaining(remaining);
+    }
     decision.with_receipt(Receipt::at(now.as_nanos()))
-}
-
-fn denied(
-    budget: &Budget,
-    limit: &Limit,
-    now: Tick,
-    (cost, retry): (u64, Option<std::time::Duration>),
-) -> Decision {
-    let mut decision = admitted(budget, limit, now);
-    let remaining = decision.remaining().min(cost.saturating_sub(1));
-    decision.verdict = Verdict::Deny;
-    decision.retry_after = retry;
-    decision.reset_after = decision.reset_after.max(retry.unwrap_or_default());
-    decision.with_remaining(remaining)
 }
 
 #[cfg(all(test, not(tower_throttle_loom)))]

@@ -1,12 +1,11 @@
 //! A limiter of a fleet.
 
-use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use super::machine::Budget;
-use super::node::{Node, Owner};
-use super::settings::Settings;
+use super::node::{CALL_DEADLINE, Node, Owner};
 use crate::algorithm::{Algorithm, IntoAlgorithm, share_of};
-use crate::backend::{Backend, Fullness, IntoBackend, Losses, Op};
+use crate::backend::{Backend, IntoBackend, Losses, Op};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::Decision;
 use crate::error::{ConfigError, StoreError, expect_valid};
@@ -15,59 +14,31 @@ use crate::quota::Quota;
 use crate::store::{
     any::AnyDecision,
     cas::CasStore,
-    remote::{BreakerCounts, RemoteKey, StoreLimiter, check_name},
+    remote::{BreakerCounts, RemoteKey, check_name},
 };
 use crate::sync::Ordering;
 
-const DEFAULT_INTERVAL: Duration = Duration::from_millis(100);
-const DEFAULT_CAPACITY: usize = 100_000;
-
-/// What a machine is granted.
-pub trait Mode: Clone + fmt::Debug + Send + Sync + 'static {
-    /// Whether the refill of the coming interval is granted as well.
-    const AHEAD: bool;
-    /// The name in the errors and in `Debug`.
-    const NAME: &'static str;
-}
-
-/// The mode of [`Synced`](super::Synced).
-#[derive(Clone, Debug)]
-pub enum Ahead {}
-
-/// The mode of [`Leased`](super::Leased).
-#[derive(Clone, Debug)]
-pub enum Granted {}
-
-impl Mode for Ahead {
-    const AHEAD: bool = true;
-    const NAME: &'static str = "Synced";
-}
-
-impl Mode for Granted {
-    const AHEAD: bool = false;
-    const NAME: &'static str = "Leased";
-}
-
 /// A limit of a fleet that every machine decides in memory: [`Synced`](super::Synced) or
-/// [`Leased`](super::Leased).
+/// [`Leased`](super::Leased). If it is `AHEAD`, machines are granted what refills in the coming interval as well.
 ///
 /// Clones are the same limiter.
 ///
 /// # Cancel safety
 /// Nothing is taken for a request whose decision is dropped while it is pending.
-pub struct FleetLimiter<S: CasStore, A: Algorithm, M> {
+pub struct FleetLimiter<S: CasStore, A: Algorithm, const AHEAD: bool> {
     owner: Arc<Owner<S, A>>,
-    mode: PhantomData<M>,
 }
 
 /// Settings of a [`Synced`](super::Synced) or [`Leased`](super::Leased) limiter.
 #[derive(Clone, Debug)]
 #[must_use = "settings have no effect before `build`"]
-pub struct FleetBuilder<S, M> {
+pub struct FleetBuilder<S, const AHEAD: bool> {
     store: S,
     prefix: String,
-    pub(super) settings: Settings,
-    mode: PhantomData<M>,
+    interval: Duration,
+    deadline: Option<Duration>,
+    life: Option<Duration>,
+    capacity: usize,
 }
 
 /// Counts of what a limiter of a fleet has exchanged since it was made.
@@ -86,7 +57,7 @@ pub struct FleetCounts {
     pub lost: u64,
 }
 
-impl<S: CasStore, A: Algorithm, M: Mode> FleetLimiter<S, A, M> {
+impl<S: CasStore, A: Algorithm, const AHEAD: bool> FleetLimiter<S, A, AHEAD> {
     #[inline]
     fn node(&self) -> &Arc<Node<S, A>> {
         &self.owner.0
@@ -134,7 +105,7 @@ impl<S: CasStore, A: Algorithm, M: Mode> FleetLimiter<S, A, M> {
     /// # Errors
     /// If a share would be a unit in more than a quota can say.
     pub fn share_of(&self, machines: u64) -> Result<A, ConfigError> {
-        share_of(&self.node().algorithm(), machines)
+        share_of(&self.node().algorithm, machines)
     }
 
     /// How long the oldest use has waited that the store may not know of. Above two intervals, the
@@ -149,7 +120,7 @@ impl<S: CasStore, A: Algorithm, M: Mode> FleetLimiter<S, A, M> {
         FleetCounts {
             exchanged: node.exchanged.load(Ordering::Relaxed),
             failed: node.failed.load(Ordering::Relaxed),
-            conflicts: node.exchanger.shared.conflicts.load(Ordering::Relaxed),
+            conflicts: node.shared.conflicts.load(Ordering::Relaxed),
             keys: node.keys.len(),
             lost: node.keys.losses().lost_charges,
         }
@@ -162,16 +133,22 @@ impl<S: CasStore, A: Algorithm, M: Mode> FleetLimiter<S, A, M> {
 
     /// Whether its circuit breaker is open, and how often it opened.
     pub fn breaker(&self) -> BreakerCounts {
-        self.node().exchanger.shared.breakers.counts()
+        self.node().shared.breakers.counts()
     }
 
-    fn change<K>(&self, key: &K, now: Tick, op: Op) -> Result<Decision, StoreError>
+    fn peek<K: Key + ?Sized>(&self, key: &K, cost: u64) -> Decision {
+        let keys = &self.node().keys;
+        let hash = keys.hash(key);
+        keys.shard(hash).peek(hash, MonotonicClock.now(), cost)
+    }
+
+    fn change<K>(&self, key: &K, op: Op) -> Result<Decision, StoreError>
     where
         K: Key + RemoteKey + ?Sized,
     {
         let node = self.node();
         node.ensure_running()?;
-        let hash = node.keys.hash(key);
+        let (hash, now) = (node.keys.hash(key), MonotonicClock.now());
         let change = |budget: &mut Budget| match op {
             Op::Refund(cost, receipt) | Op::Cancel(cost, receipt) | Op::Forgive(cost, receipt) => {
                 let taken_at = Tick::from_nanos(receipt.moment()).min(now);
@@ -181,7 +158,7 @@ impl<S: CasStore, A: Algorithm, M: Mode> FleetLimiter<S, A, M> {
             Op::Reset => budget.reset(),
             Op::Take(_) | Op::Reserve { .. } | Op::Peek(_) | Op::Ban(_) => {}
         };
-        let name = || Node::<S, A>::name_of(key);
+        let name = || node.name_of(key);
         let decision = node.keys.change(hash, name, now, change);
         let decision = decision.ok_or_else(Node::<S, A>::is_full)?;
         if op == Op::Reset {
@@ -191,19 +168,16 @@ impl<S: CasStore, A: Algorithm, M: Mode> FleetLimiter<S, A, M> {
     }
 }
 
-impl<S: CasStore, M: Mode> FleetBuilder<S, M> {
+impl<S: CasStore, const AHEAD: bool> FleetBuilder<S, AHEAD> {
     /// The default settings.
     pub fn new(store: S) -> Self {
         Self {
             store,
             prefix: "throttle".to_owned(),
-            settings: Settings {
-                interval: DEFAULT_INTERVAL,
-                deadline: None,
-                life: None,
-                capacity: DEFAULT_CAPACITY,
-            },
-            mode: PhantomData,
+            interval: Duration::from_millis(100),
+            deadline: None,
+            life: None,
+            capacity: 100_000,
         }
     }
 
@@ -221,27 +195,27 @@ impl<S: CasStore, M: Mode> FleetBuilder<S, M> {
     /// # Ok::<(), tower_throttle::ConfigError>(())
     /// ```
     pub fn interval(mut self, interval: Duration) -> Self {
-        self.settings.interval = interval;
+        self.interval = interval;
         self
     }
 
     /// Sets how long a request waits for an exchange of its key at most, by default two intervals and the
     /// time that a call of the store may take.
     pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.settings.deadline = Some(deadline);
+        self.deadline = Some(deadline);
         self
     }
 
     /// Sets for how long a grant is good: by default ten intervals, and one second at least. A machine that crashes
     /// costs the fleet what it held for up to twice as long.
     pub fn life(mut self, life: Duration) -> Self {
-        self.settings.life = Some(life);
+        self.life = Some(life);
         self
     }
 
     /// Sets how many keys the table of a machine holds, by default 100,000.
     pub fn capacity(mut self, keys: usize) -> Self {
-        self.settings.capacity = keys;
+        self.capacity = keys;
         self
     }
 
@@ -269,42 +243,54 @@ impl<S: CasStore, M: Mode> FleetBuilder<S, M> {
         self,
         name: &str,
         algorithm: I,
-    ) -> Result<FleetLimiter<S, I::Algorithm, M>, ConfigError> {
+    ) -> Result<FleetLimiter<S, I::Algorithm, AHEAD>, ConfigError> {
         check_name("prefix", &self.prefix)?;
         check_name("name", name)?;
-        self.settings.check()?;
-        let names = [&*self.prefix, name];
+        let interval = self.interval;
+        let life = interval.saturating_mul(10).max(Duration::from_secs(1));
+        let life = self.life.unwrap_or(life);
+        let deadline = interval.saturating_mul(2).saturating_add(CALL_DEADLINE);
+        let deadline = self.deadline.unwrap_or(deadline);
+        let (milli, day) = (Duration::from_millis(1), Duration::from_secs(86_400));
+        let lives = interval.saturating_mul(2)..=day;
+        for (field, value, range, allowed) in [
+            ("interval", interval, milli..=day / 24, "1 ms to 1 hour"),
+            ("life", life, lives, "two intervals to 1 day"),
+            ("deadline", deadline, milli..=day, "1 ms to 1 day"),
+        ] {
+            if !range.contains(&value) {
+                let value = format!("{value:?}");
+                return Err(ConfigError::out_of_range(field, value, allowed));
+            }
+        }
+        if self.capacity == 0 {
+            return Err(ConfigError::out_of_range("capacity", 0, "1 or more"));
+        }
         let node = Node::new(
             self.store,
-            names,
-            &algorithm.into_algorithm(),
-            (self.settings, M::AHEAD),
+            [&self.prefix, name],
+            algorithm.into_algorithm(),
+            [interval, life, deadline],
+            (self.capacity, AHEAD),
         )?;
-        Ok(FleetLimiter {
-            owner: Arc::new(Owner(Arc::new(node))),
-            mode: PhantomData,
-        })
+        let owner = Arc::new(Owner(Arc::new(node)));
+        Ok(FleetLimiter { owner })
     }
 }
 
-impl<K, S, A, M> Backend<K> for FleetLimiter<S, A, M>
+impl<K, S, A, const AHEAD: bool> Backend<K> for FleetLimiter<S, A, AHEAD>
 where
     K: Key + RemoteKey + ?Sized,
     S: CasStore,
     A: Algorithm,
-    M: Mode,
 {
     type Future = AnyDecision;
 
     fn apply(&self, key: &K, op: Op) -> AnyDecision {
-        let node = self.node();
-        let now = MonotonicClock.now();
         match op {
             Op::Take(cost) | Op::Reserve { cost, .. } => self.decide(key, cost),
-            Op::Peek(cost) => {
-                AnyDecision::ready(Ok(node.keys.peek(node.keys.hash(key), now, cost)))
-            }
-            _ => AnyDecision::ready(self.change(key, now, op)),
+            Op::Peek(cost) => AnyDecision::ready(Ok(self.peek(key, cost))),
+            _ => AnyDecision::ready(self.change(key, op)),
         }
     }
 
@@ -313,7 +299,7 @@ where
         let node = self.node();
         let hash = node.keys.hash(key);
         let now = MonotonicClock.now();
-        let name = || Node::<S, A>::name_of(key);
+        let name = || node.name_of(key);
         match node.decide(hash, name, (now, cost), false) {
             Ok(Ok(decision)) => AnyDecision::ready(Ok(decision)),
             Ok(Err(exchanged)) => {
@@ -325,12 +311,7 @@ where
     }
 
     fn current_decision(&self, key: &K, cost: u64) -> Option<Decision> {
-        let keys = &self.node().keys;
-        Some(keys.peek(keys.hash(key), MonotonicClock.now(), cost))
-    }
-
-    fn fullness(&self) -> Option<Fullness> {
-        Some(self.node().keys.fullness(MonotonicClock.now()))
+        Some(self.peek(key, cost))
     }
 
     fn losses(&self) -> Losses {
@@ -338,37 +319,15 @@ where
     }
 
     fn quotas(&self) -> Vec<Quota> {
-        self.node().algorithm().quotas()
+        self.node().algorithm.quotas()
     }
 
     fn limits(&self) -> usize {
-        self.node().algorithm().capabilities().limits
+        self.node().algorithm.capabilities().limits
     }
 }
 
-impl<S: CasStore, A: Algorithm, M: Mode> StoreLimiter for FleetLimiter<S, A, M> {
-    async fn ready(&self) -> Result<(), StoreError> {
-        Self::ready(self).await
-    }
-
-    async fn close(&self) -> Result<(), StoreError> {
-        Self::close(self).await
-    }
-
-    fn lag(&self) -> Duration {
-        Self::lag(self)
-    }
-
-    fn last_error(&self) -> Option<StoreError> {
-        Self::last_error(self)
-    }
-
-    fn breaker(&self) -> BreakerCounts {
-        Self::breaker(self)
-    }
-}
-
-impl<S: CasStore, A: Algorithm, M: Mode> IntoBackend for FleetLimiter<S, A, M> {
+impl<S: CasStore, A: Algorithm, const AHEAD: bool> IntoBackend for FleetLimiter<S, A, AHEAD> {
     type Backend = Self;
 
     fn into_backend(self) -> Self {
@@ -382,24 +341,21 @@ impl<S: CasStore, A: Algorithm, M: Mode> IntoBackend for FleetLimiter<S, A, M> {
 }
 
 /// Manual impl: the contents are shared.
-impl<S: CasStore, A: Algorithm, M> Clone for FleetLimiter<S, A, M> {
+impl<S: CasStore, A: Algorithm, const AHEAD: bool> Clone for FleetLimiter<S, A, AHEAD> {
     fn clone(&self) -> Self {
-        Self {
-            owner: Arc::clone(&self.owner),
-            mode: PhantomData,
-        }
+        let owner = Arc::clone(&self.owner);
+        Self { owner }
     }
 }
 
 /// Manual impl: the keys are not logged.
-impl<S: CasStore, A: Algorithm, M: Mode> fmt::Debug for FleetLimiter<S, A, M> {
+impl<S: CasStore, A: Algorithm, const AHEAD: bool> fmt::Debug for FleetLimiter<S, A, AHEAD> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let node = self.node();
-        f.debug_struct(M::NAME)
+        f.debug_struct(if AHEAD { "Synced" } else { "Leased" })
             .field("name_prefix", &node.name_prefix)
-            .field("algorithm", &node.algorithm())
-            .field("settings", &node.settings)
-            .field("store", &node.exchanger.shared.store)
+            .field("algorithm", &node.algorithm)
+            .field("store", &node.shared.store)
             .finish_non_exhaustive()
     }
 }

@@ -3,35 +3,16 @@
 //! No clock and no I/O: the moment is an argument. Moments are those of the machine's own clock, of
 //! which only differences count.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use super::record::{Reply, Report, Terms};
-use super::shape::{Figures, MAX_UNITS, NEVER, Part, Shape};
+use super::exchange::{Limit, Reply, Report};
+use super::shape::{Figures, MAX_UNITS, NEVER, Part};
 use crate::clock::{Tick, nanos};
 
 /// For how many exchanges without a denial a machine that has denied asks for no other one.
 const WARY: u8 = 8;
 /// How many exchanges it asks for in an interval at most. Each brings half of what is left.
 const MORE: u8 = 12;
-
-/// What all keys of a machine have in common.
-#[derive(Clone, Debug)]
-pub(super) struct Limit {
-    pub(super) terms: Terms,
-    pub(super) shape: Arc<Shape>,
-    /// The largest cost that can be admitted.
-    pub(super) capacity: u64,
-}
-
-impl Limit {
-    pub(super) fn new(terms: Terms, shape: Arc<Shape>) -> Self {
-        Self {
-            capacity: shape.capacity(),
-            terms,
-            shape,
-        }
-    }
-}
 
 /// The store's clock as this machine knows it from an exchange: when that was sent first and last, when its reply came,
 /// and the store's time, which it was between the last two, in microseconds.
@@ -96,7 +77,7 @@ impl Budget {
 
     /// Decides on a cost.
     pub(super) fn decide(&mut self, limit: &Limit, now: Tick, cost: u64) -> Answer {
-        if cost > limit.capacity {
+        if cost > limit.shape.capacity {
             return Answer::Deny(None);
         }
         self.demand = self.demand.saturating_add(units(cost));
@@ -113,7 +94,7 @@ impl Budget {
         let Some(figures) = self.reply.filter(|_| is_known) else {
             return self.wait(cost);
         };
-        let (age, interval) = (self.age(now), limit.terms.interval);
+        let (age, interval) = (self.age(now), limit.interval);
         let missing = cost - self.left;
         let wait = if self.free(limit, now) < missing {
             figures.wait_for(interval, missing, age)
@@ -144,12 +125,12 @@ impl Budget {
     /// Units of the fleet that are free at `now`, as far as this machine knows.
     fn free(&self, limit: &Limit, now: Tick) -> u64 {
         let free = self.reply.map_or_else(
-            || i128::from(limit.capacity),
+            || i128::from(limit.shape.capacity),
             |figures| i128::from(figures.free) + i128::from(figures.refilled(self.age(now))),
         );
         u64::try_from(free - i128::from(self.charged))
             .unwrap_or(0)
-            .min(limit.capacity)
+            .min(limit.shape.capacity)
     }
 
     /// Takes a cost even if it is not free: what is held first.
@@ -208,25 +189,15 @@ impl Budget {
         held > 0 || self.demand > 0 || self.waiting > 0 || self.resets
     }
 
-    /// Whether it is to be exchanged before the next interval though no request waits.
-    pub(super) const fn is_reset(&self) -> bool {
-        self.resets
-    }
-
     /// Its requests have failed.
     pub(super) const fn give_up(&mut self) {
         (self.demand, self.waiting) = (0, 0);
     }
 
-    /// Whether it is as good as a new one.
-    pub(super) const fn is_undecided(&self) -> bool {
-        self.reply.is_none() && !self.is_due()
-    }
-
     /// Whether a machine that has forgotten the key decides alike.
     pub(super) fn is_forgettable(&self, limit: &Limit, now: Tick) -> bool {
         let is_unknown = self.reply.is_none() || now >= self.until;
-        !self.is_due() && (is_unknown || self.free(limit, now) >= limit.capacity)
+        !self.is_due() && (is_unknown || self.free(limit, now) >= limit.shape.capacity)
     }
 
     /// What a client is told at `now`: the part of the shape, its limit, what remains of it, and the
@@ -234,10 +205,11 @@ impl Budget {
     pub(super) fn told(&self, limit: &Limit, now: Tick) -> (usize, u64, u64, u64) {
         let figures = self.reply.unwrap_or_default();
         let part = usize::from(figures.part);
-        let most = limit.shape.limit(part);
+        let known = limit.shape.parts.get(part);
+        let most = known.map_or(MAX_UNITS, Part::capacity);
         let remaining = (self.free(limit, now) + self.left).min(most);
         let used = self.used + self.charged;
-        let full = match limit.shape.parts.get(part) {
+        let full = match known {
             _ if used == 0 => figures.full,
             Some(Part::Level(_)) => figures
                 .full
@@ -320,13 +292,12 @@ impl Budget {
         self.epoch = grant.epoch;
         // Those that still wait decide again.
         self.waiting = 0;
-        let Terms { interval, life, .. } = limit.terms;
         // A little less than the store's time, whatever the rates of the clocks.
-        let life = (life - life / 1_024).saturating_sub(1_000);
+        let life = (limit.life - limit.life / 1_024).saturating_sub(1_000);
         let ends = time.begun.plus(Duration::from_micros(life));
         let window_ends = time.sent.plus(Duration::from_micros(reply.window));
         self.until = ends.min(window_ends);
-        let is_soon = self.age(time.begun) < interval / 2;
+        let is_soon = self.age(time.begun) < limit.interval / 2;
         self.more = if is_soon {
             self.more.saturating_add(1)
         } else {

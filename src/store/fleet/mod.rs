@@ -94,31 +94,24 @@ mod keys;
 mod limiter;
 mod machine;
 mod node;
-mod record;
-mod settings;
 mod shape;
-mod shaped;
 #[cfg(all(test, not(tower_throttle_loom)))]
 pub(in crate::store) mod simulation;
 #[cfg(all(test, not(tower_throttle_loom)))]
 mod tests;
 
 #[cfg(feature = "redis")]
-pub(in crate::store) use self::record::Reply;
-pub use self::{
-    batch::{Batch, Replies},
-    limiter::{Ahead, FleetBuilder, FleetCounts, FleetLimiter, Granted, Mode},
-    shape::Shape,
-};
+pub(in crate::store) use self::batch::{Batch, Replies};
+pub use self::limiter::{FleetBuilder, FleetCounts, FleetLimiter};
 
 /// A limit of a fleet that may use what refills in the coming interval.
-pub type Synced<S, A> = FleetLimiter<S, A, Ahead>;
+pub type Synced<S, A> = FleetLimiter<S, A, true>;
 
 /// Settings of a [`Synced`] limiter.
-pub type SyncedBuilder<S> = FleetBuilder<S, Ahead>;
+pub type SyncedBuilder<S> = FleetBuilder<S, true>;
 
 /// A limit of a fleet that never exceeds that of its algorithm.
-pub type Leased<S, A> = FleetLimiter<S, A, Granted>;
+pub type Leased<S, A> = FleetLimiter<S, A, false>;
 
 /// Settings of a [`Leased`] limiter.
-pub type LeasedBuilder<S> = FleetBuilder<S, Granted>;
+pub type LeasedBuilder<S> = FleetBuilder<S, false>;

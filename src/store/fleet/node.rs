@@ -11,12 +11,11 @@ use std::{
 use tokio::sync::{Notify, oneshot};
 
 use super::batch::{Batch, Replies};
-use super::cas::Exchanger;
-use super::keys::{Keys, Outcome};
-use super::machine::{Limit, StoreTime};
-use super::record::Terms;
-use super::settings::Settings;
-use super::shaped::shape_of;
+use super::cas::{Flight, exchange};
+use super::exchange::Limit;
+use super::keys::{Exchanged, Keys, Shard};
+use super::machine::StoreTime;
+use super::shape::Shape;
 use crate::algorithm::Algorithm;
 use crate::clock::{Clock, MonotonicClock, Tick, Timer, nanos, unix_now};
 use crate::decision::Decision;
@@ -25,12 +24,12 @@ use crate::store::{
     cas::{CasStore, error::Failure, shared::Shared},
     deadline::within,
     events::RemoteMetrics,
-    remote::{RemoteKey, key_name, runtime},
+    remote::{RemoteKey, key_name, layout_of, runtime},
 };
 use crate::sync::{AtomicU64, CachePadded, Mutex, Ordering, lock};
 
 /// How long a call of the store may take.
-const CALL_DEADLINE: Duration = Duration::from_secs(1);
+pub(super) const CALL_DEADLINE: Duration = Duration::from_secs(1);
 /// How long a limiter that is dropped takes to report what is left at most.
 const FLUSH_TIME: Duration = Duration::from_secs(1);
 /// How many keys a batch holds at most: a store that cannot serve a round within an interval still replies to
@@ -50,17 +49,16 @@ const IN_TOUCH: u64 = 1;
 const CUT_OFF: u64 = 2;
 
 pub(super) struct Node<S: CasStore, A: Algorithm> {
-    pub(super) exchanger: Arc<Exchanger<S>>,
+    pub(super) shared: Arc<Shared<S>>,
     pub(super) keys: Keys,
     pub(super) name_prefix: String,
-    pub(super) settings: Settings,
+    pub(super) algorithm: A,
+    interval: Duration,
     /// How long a request waits at most.
-    pub(super) wait_limit: Duration,
+    wait_limit: Duration,
     /// Keys that were exchanged, and batches that failed.
     pub(super) exchanged: AtomicU64,
     pub(super) failed: AtomicU64,
-    algorithm: A,
-    terms: Terms,
     id: u64,
     sequence_key: Arc<str>,
     mode: CachePadded<AtomicU64>,
@@ -74,15 +72,12 @@ pub(super) struct Node<S: CasStore, A: Algorithm> {
     progress: Mutex<Progress>,
 }
 
-/// When the next exchange of a key is done.
-pub(super) type Exchanged = oneshot::Receiver<Result<(), StoreError>>;
-
 /// How far the exchanges are. It outlives the task.
 #[derive(Debug, Default)]
 struct Progress {
     sequence: u64,
     /// A batch without a reply, its keys, and when it was sent first. It is sent again unchanged before any other.
-    flight: Option<(Arc<Batch>, Arc<[u64]>, Tick)>,
+    flight: Option<(Arc<Flight>, Arc<[u64]>, Tick)>,
     time: Option<StoreTime>,
     /// Nanoseconds of the last exchange.
     round_trip: u64,
@@ -104,34 +99,31 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
     pub(super) fn new(
         store: S,
         [prefix, name]: [&str; 2],
-        algorithm: &A,
-        (settings, ahead): (Settings, bool),
+        algorithm: A,
+        [interval, life, wait_limit]: [Duration; 3],
+        (capacity, ahead): (usize, bool),
     ) -> Result<Self, ConfigError> {
         algorithm.validate()?;
         let shared = Arc::new(Shared::new(store, CALL_DEADLINE));
-        let interval = settings.interval;
-        let life = settings
-            .life
-            .unwrap_or_else(|| (10 * interval).max(Duration::from_secs(1)));
-        let terms = Terms {
+        let limit = Limit {
+            shape: Shape::of(&algorithm, unix_now())?,
             interval: nanos(interval) / 1_000,
             life: nanos(life) / 1_000,
             ahead,
         };
-        let shape = shape_of(algorithm, unix_now())?;
         // Machines that count otherwise have values of their own.
-        let name_prefix = format!("{{{prefix}:{name}:{}:", shape.layout());
+        let name_prefix = format!("{{{prefix}:{name}:{}:", layout_of(&algorithm));
         let id = shared.next_version().as_u64() >> 12;
         Ok(Self {
+            shared,
+            keys: Keys::new(capacity, limit),
             sequence_key: format!("{name_prefix}0}}#{id}").into(),
-            exchanger: Arc::new(Exchanger::new(shared)),
-            keys: Keys::new(settings.capacity, Limit::new(terms, Arc::new(shape))),
             name_prefix,
-            wait_limit: settings.deadline.unwrap_or(2 * interval + CALL_DEADLINE),
+            algorithm,
+            interval,
+            wait_limit,
             exchanged: AtomicU64::new(0),
             failed: AtomicU64::new(0),
-            algorithm: algorithm.clone(),
-            terms,
             id,
             mode: CachePadded(AtomicU64::new(STOPPED)),
             wake: Notify::new(),
@@ -141,24 +133,18 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
             flushes: Mutex::default(),
             last_error: Mutex::default(),
             progress: Mutex::default(),
-            settings,
         })
     }
 
     /// The name of a key in the store, without the prefix: its group, and the key.
-    pub(super) fn name_of<K: RemoteKey + ?Sized>(key: &K) -> Arc<str> {
-        let mut key = key_name("", key);
-        // The brace that closes the names of other limits.
-        key.pop();
+    pub(super) fn name_of<K: RemoteKey + ?Sized>(&self, key: &K) -> Arc<str> {
+        let name = key_name(&self.name_prefix, key);
+        let key = &name[self.name_prefix.len()..name.len() - 1];
         // FNV-1a, the same on every machine.
         let hash = key.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
             (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
         });
         format!("{}}}{key}", hash % GROUPS).into()
-    }
-
-    pub(super) fn algorithm(&self) -> A {
-        self.algorithm.clone()
     }
 
     pub(super) fn has_exchanged(&self) -> bool {
@@ -171,7 +157,8 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
 
     pub(super) fn lag(&self) -> Duration {
         let progress = lock(&self.progress);
-        if progress.flight.is_none() && self.keys.shards().all(|shard| shard.is_reported()) {
+        let is_due = |shard: &Shard| shard.keys.values().any(|entry| entry.budget.is_due());
+        if progress.flight.is_none() && !self.keys.shards().any(|shard| is_due(&shard)) {
             return Duration::ZERO;
         }
         MonotonicClock.now().since(progress.reported_until)
@@ -188,16 +175,16 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
         self.ensure_running()?;
         let is_cut_off = self.mode.0.load(Ordering::Acquire) == CUT_OFF;
         match self.keys.decide(hash, name, request, [again, is_cut_off]) {
-            Outcome::Decided(decision) => Ok(Ok(decision)),
-            Outcome::Wait(exchanged) => {
+            Some(Ok(decision)) => Ok(Ok(decision)),
+            Some(Err(exchanged)) => {
                 self.exchange_now(hash);
                 Ok(Err(exchanged))
             }
-            Outcome::CutOff => {
+            None if is_cut_off => {
                 let timed_out = || Failure::Deadline(self.wait_limit).in_store(S::NAME);
                 Err(self.last_error().unwrap_or_else(timed_out))
             }
-            Outcome::Full => Err(Self::is_full()),
+            None => Err(Self::is_full()),
         }
     }
 
@@ -245,20 +232,24 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
         flushed.await.map_err(stopped)?
     }
 
-    /// Goes on with the windows of now.
-    fn adopt_windows(&self) -> Result<(), StoreError> {
-        let refused = |error: ConfigError| StoreError::new(error.to_string(), false);
-        let shape = Arc::new(shape_of(&self.algorithm(), self.store_time()).map_err(refused)?);
-        self.keys
-            .set_limit(&Arc::new(Limit::new(self.terms, shape)));
-        Ok(())
+    /// Goes on with the windows of the calendar of now.
+    fn adopt_windows(&self) {
+        let (now, limit) = (self.store_time(), self.keys.limit());
+        if limit.shape.holds_at(now.as_nanos() / 1_000) {
+            return;
+        }
+        // They were checked when the limit was built.
+        if let Ok(shape) = Shape::of(&self.algorithm, now) {
+            let limit = Limit::clone(&limit);
+            self.keys.set_limit(&Arc::new(Limit { shape, ..limit }));
+        }
     }
 
     /// The store's time, as far as is known.
     fn store_time(&self) -> Tick {
         match lock(&self.progress).time {
             Some(time) => Tick::from_nanos(time.store_time_of(MonotonicClock.now()) * 1_000),
-            None => self.exchanger.shared.time.now().unwrap_or_else(unix_now),
+            None => self.shared.time.now().unwrap_or_else(unix_now),
         }
     }
 
@@ -294,12 +285,9 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
     async fn run(self) {
         let node = &self.0;
         let (mut next, mut retry) = (MonotonicClock.now(), RETRY[0]);
-        for round in 0.. {
+        loop {
             let is_tick = self.wait(next).await;
             let now = MonotonicClock.now();
-            if is_tick {
-                node.keys.sweep(round, now);
-            }
             let is_closing = node.is_closing.load(Ordering::Acquire);
             let flushes = std::mem::take(&mut *lock(&node.flushes));
             if is_closing {
@@ -310,7 +298,7 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
             if let Err(error) = &result {
                 self.failed(error);
                 // Sooner than in an interval, which may be an hour, and not in step with other machines.
-                let random = node.exchanger.shared.random_below(retry / 2);
+                let random = node.shared.random_below(retry / 2);
                 next = MonotonicClock.now().plus(retry / 2 + random);
                 retry = (2 * retry).min(RETRY[1]);
             } else if is_tick {
@@ -338,52 +326,49 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
 
     /// The time to the next tick, so that machines do not keep in step.
     fn interval(&self) -> Duration {
-        let interval = self.0.settings.interval;
-        interval * 9 / 10 + self.0.exchanger.shared.random_below(interval / 5)
+        let interval = self.0.interval;
+        interval * 9 / 10 + self.0.shared.random_below(interval / 5)
     }
 
     /// Sends the batch that has no reply yet, then the keys that cannot wait, and in a tick all that are due.
     async fn exchange(&self, is_tick: bool, returns_all: bool) -> Result<(), StoreError> {
         let node = &self.0;
-        let now = node.store_time().as_nanos() / 1_000;
-        if !node.keys.limit().shape.holds_at(now) {
-            // The windows were checked when the limit was built.
-            let _ = node.adopt_windows();
-        }
+        node.adopt_windows();
         let (is_all, begun) = (is_tick || returns_all, MonotonicClock.now());
         let is_cut_off = node.mode.0.load(Ordering::Acquire) == CUT_OFF;
         if is_cut_off && !is_all {
             return Ok(());
         }
         if is_cut_off || returns_all && !node.has_exchanged() {
-            node.exchanger.reach(&node.sequence_key).await?;
+            let sent_at = MonotonicClock.now();
+            let loaded = node.shared.call(node.shared.store.load(&node.sequence_key));
+            node.shared.time.learn(sent_at, loaded.await?.server_time);
             self.succeeded();
         }
         self.send().await?;
         let mut due = if is_all {
-            node.keys.take_due()
+            node.keys.due(begun)
         } else {
             Vec::new()
         };
         loop {
-            // Of requests that wait first, but those that come while there is a tick may have no end.
-            let mut batch = std::mem::take(&mut *lock(&node.urgent));
-            batch.retain(|hash| node.keys.shard(*hash).is_urgent(*hash));
+            // Requests that wait go first, but those that come while there is a tick may have no end.
             let most = MAX_BATCH - due.len().min(MAX_BATCH / 2);
-            let later = batch.split_off(batch.len().min(most));
-            if !later.is_empty() {
-                lock(&node.urgent).extend(later);
-                node.wake.notify_one();
-            }
+            let (mut batch, has_more) = {
+                let mut urgent = lock(&node.urgent);
+                let first = urgent.len().min(most);
+                (
+                    urgent.drain(..first).collect::<Vec<_>>(),
+                    !urgent.is_empty(),
+                )
+            };
             batch.extend(due.drain(due.len().saturating_sub(MAX_BATCH - batch.len())..));
             self.collect(&batch, returns_all);
-            if let Err(error) = self.send().await {
-                for hash in due {
-                    node.keys.list(hash);
-                }
-                return Err(error);
-            }
+            self.send().await?;
             if due.is_empty() {
+                if has_more {
+                    node.wake.notify_one();
+                }
                 break;
             }
         }
@@ -423,23 +408,22 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
         let batch = Batch {
             machine: node.id,
             sequence: progress.sequence,
-            terms: node.terms,
-            shape: Arc::clone(&node.keys.limit().shape),
+            limit: node.keys.limit(),
             sequence_key: Arc::clone(&node.sequence_key),
             keys,
         };
-        progress.flight = Some((Arc::new(batch), collected.into(), now));
+        progress.flight = Some((Flight::new(batch), collected.into(), now));
     }
 
     /// Sends the batch that has no reply, if there is one.
     async fn send(&self) -> Result<(), StoreError> {
         let node = &self.0;
         let flight = lock(&node.progress).flight.clone();
-        let Some((batch, hashes, begun)) = flight else {
+        let Some((flight, hashes, begun)) = flight else {
             return Ok(());
         };
         let sent = MonotonicClock.now();
-        let result = node.exchanger.exchange(&batch).await;
+        let result = exchange(&node.shared, &flight).await;
         RemoteMetrics(S::NAME).call_ended(sent, CALL_DEADLINE, result.as_ref().err());
         let replies = result?;
         let received = MonotonicClock.now();
@@ -465,18 +449,17 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
             .fetch_add(hashes.len() as u64, Ordering::Relaxed);
         for (hash, reply) in hashes.iter().zip(&replies.keys) {
             let mut shard = node.keys.shard(*hash);
-            let limit = Arc::clone(&shard.limit);
-            if let Some(entry) = shard.keys.get_mut(hash) {
-                entry.is_in_flight = false;
-                if reply.is_damaged {
-                    entry.wake(&Err(Failure::Damaged.in_store(S::NAME)));
-                } else {
-                    entry.budget.adopt(&limit, reply, time);
-                    entry.wake(&Ok(()));
-                }
+            let Shard { limit, keys } = &mut *shard;
+            let Some(entry) = keys.get_mut(hash) else {
+                continue;
+            };
+            entry.is_in_flight = false;
+            if let Some(reply) = reply {
+                entry.budget.adopt(limit, reply, time);
+                entry.wake(&Ok(()));
+            } else {
+                entry.wake(&Err(Failure::Damaged.in_store(S::NAME)));
             }
-            drop(shard);
-            node.keys.list(*hash);
         }
     }
 
@@ -495,7 +478,7 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
         lock(&node.urgent).clear();
         node.mode.0.store(CUT_OFF, Ordering::Release);
         // Requests that come later see that the store cannot be reached.
-        node.keys.fail_waiters(error);
+        node.keys.fail_waiters(error, MonotonicClock.now());
     }
 }
 
@@ -505,7 +488,7 @@ impl<S: CasStore, A: Algorithm> Drop for Task<S, A> {
         let node = &self.0;
         node.mode.0.store(STOPPED, Ordering::Release);
         lock(&node.flushes).clear();
-        node.keys
-            .fail_waiters(&Failure::RuntimeShutDown.in_store(S::NAME));
+        let error = Failure::RuntimeShutDown.in_store(S::NAME);
+        node.keys.fail_waiters(&error, MonotonicClock.now());
     }
 }

@@ -3,8 +3,9 @@
 //! What is used is counted in units, so the limit may differ between machines. All figures are whole numbers below
 //! 2^53, which scripts compute exactly too. Times are microseconds of the store's clock.
 
+use crate::algorithm::{Algorithm, Cells as CellsOf, Division, Kernel, Level as LevelOf, kernels};
+use crate::clock::Tick;
 use crate::error::ConfigError;
-use crate::quota::Quota;
 
 /// The most units that a limit may have.
 pub(super) const MAX_UNITS: u64 = u32::MAX as u64;
@@ -19,8 +20,10 @@ pub(super) const LOG_CELLS: u64 = 48;
 
 /// Limits of which each must grant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Shape {
+pub(super) struct Shape {
     pub(super) parts: Vec<Part>,
+    /// The largest cost that can be admitted.
+    pub(super) capacity: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -76,52 +79,32 @@ pub(super) struct Figures {
 }
 
 impl Shape {
-    #[cfg(test)]
-    pub(super) fn of(part: Part) -> Self {
-        Self { parts: vec![part] }
+    pub(super) fn new(parts: Vec<Part>) -> Self {
+        let capacity = parts.iter().map(Part::capacity).min().unwrap_or(0);
+        Self { parts, capacity }
     }
 
     /// Both limits at once.
     #[cfg(test)]
-    pub(super) fn and(mut self, other: Self) -> Self {
-        self.parts.extend(other.parts);
-        self
+    pub(super) fn and(self, other: Self) -> Self {
+        Self::new([self.parts, other.parts].concat())
     }
 
-    /// The largest cost that can be admitted.
-    pub(super) fn capacity(&self) -> u64 {
-        let all = self.parts.iter().map(Part::capacity);
-        all.min().unwrap_or(MAX_UNITS)
-    }
-
-    /// The most units of a part.
-    pub(super) fn limit(&self, part: usize) -> u64 {
-        self.parts.get(part).map_or(MAX_UNITS, Part::capacity)
-    }
-
-    /// Names what values count. Limits that differ in more than the number of units have another name, and values of
-    /// their own.
-    pub(super) fn layout(&self) -> String {
-        let names = self.parts.iter().map(|part| match part {
-            Part::Level(level) => format!("bucket/{}", level.period),
-            Part::Cells(cells) if cells.is_calendar => "calendar".to_owned(),
-            Part::Cells(Cells {
-                length,
-                padding,
-                count,
-                ..
-            }) => format!("cells/{count}x{length}+{padding}"),
-        });
-        names.collect::<Vec<_>>().join("+")
-    }
-
-    /// Microseconds after which an unused key is certainly forgettable.
-    pub(super) fn memory(&self) -> u64 {
-        let all = self.parts.iter().map(|part| match part {
-            Part::Level(_) => 2 * part.time_to_fill(),
-            Part::Cells(cells) => part.time_to_fill() + cells.length,
-        });
-        all.max().unwrap_or(0).min(MAX_MEMORY)
+    /// The levels and cells of an algorithm at a moment, which counts from 1970: windows of the calendar differ in
+    /// length.
+    ///
+    /// # Errors
+    /// If budgets of it would not keep its promise.
+    pub(super) fn of<A: Algorithm>(algorithm: &A, now: Tick) -> Result<Self, ConfigError> {
+        let kernels = kernels(algorithm, now).unwrap_or_default();
+        let parts: Option<Vec<_>> = kernels.into_iter().map(Part::of).collect();
+        let parts = parts.filter(|parts| !parts.is_empty());
+        parts.map(Self::new).ok_or(ConfigError::Unsupported {
+            what: "a lockout, a warm-up, a debt, steps, initial tokens, an anchored window, a limit above \
+                   4294967295, a window of more than 200 days or of a part of a microsecond, or an algorithm of \
+                   your own with budgets",
+            instead: "use the exact limiter of Redis, or `Cas`",
+        })
     }
 
     /// Microseconds after which a limit that is used up is free again.
@@ -140,22 +123,6 @@ impl Shape {
 }
 
 impl Level {
-    /// `rate` units drain in a period of so many nanoseconds.
-    pub(super) fn new(capacity: u64, period: u64, rate: u64) -> Result<Self, ConfigError> {
-        check_units(capacity.max(rate))?;
-        let (period, rate) = match period {
-            _ if period % 1_000 == 0 => (period / 1_000, rate),
-            0..NEVER => (period, rate * 1_000),
-            // Less is lost than can be measured.
-            _ => (period.div_ceil(1_000), rate),
-        };
-        Ok(Self {
-            capacity,
-            rate,
-            period: period.max(1),
-        })
-    }
-
     fn parts(&self, used: &[u64]) -> u128 {
         match used {
             [units, part] => u128::from(*units) * u128::from(self.period) + u128::from(*part),
@@ -176,61 +143,6 @@ impl Level {
 }
 
 impl Cells {
-    /// Cells of `length` nanoseconds, which is rounded up if it need not be exact.
-    pub(super) fn new(
-        quota: &Quota,
-        length: u64,
-        offset: u64,
-        count: u64,
-    ) -> Result<Self, ConfigError> {
-        check_units(quota.limit())?;
-        let length = length.div_ceil(1_000);
-        if length > MAX_MEMORY / 64 {
-            return Err(ConfigError::out_of_range(
-                "period",
-                format!("{:?}", quota.period()),
-                "at most 200 days",
-            ));
-        }
-        let into = offset / 1_000 % length;
-        Ok(Self {
-            limit: quota.limit(),
-            length,
-            padding: if into == 0 { 0 } else { length - into },
-            count: usize::try_from(count).unwrap_or(usize::MAX),
-            is_calendar: false,
-        })
-    }
-
-    /// A strict grid, which keeps the promise of a log or of a weighted window, and counts a cost up to a cell longer.
-    pub(super) fn log(quota: &Quota, period: u64) -> Result<Self, ConfigError> {
-        Self::new(quota, period.div_ceil(LOG_CELLS), 0, LOG_CELLS + 1)
-    }
-
-    /// A window of the calendar, given its first second and that of the next one.
-    pub(super) fn calendar(quota: &Quota, (start, end): (u64, u64)) -> Result<Self, ConfigError> {
-        check_units(quota.limit())?;
-        Ok(Self {
-            limit: quota.limit(),
-            length: (end - start) * 1_000_000,
-            padding: start * 1_000_000,
-            count: 1,
-            is_calendar: true,
-        })
-    }
-
-    /// Windows whose ends must be those of the algorithm.
-    pub(super) fn exact(quota: &Quota, offset: u64) -> Result<Self, ConfigError> {
-        if quota.period_ns() % 1_000 != 0 || offset % 1_000 != 0 {
-            return Err(ConfigError::out_of_range(
-                "period",
-                format!("{:?}", quota.period()),
-                "windows of whole microseconds",
-            ));
-        }
-        Self::new(quota, quota.period_ns(), offset, 1)
-    }
-
     const fn cell(&self, at: u64) -> u64 {
         if self.is_calendar {
             let end = self.padding + self.length;
@@ -239,9 +151,10 @@ impl Cells {
         (at + self.padding) / self.length
     }
 
-    /// The place of the cell of `at`.
+    /// The place of the cell of `at`; `count` if it counts no more.
     fn age(&self, now: u64, at: u64) -> usize {
-        usize::try_from(self.cell(now).saturating_sub(self.cell(at))).unwrap_or(usize::MAX)
+        let age = self.cell(now).saturating_sub(self.cell(at));
+        usize::try_from(age).map_or(self.count, |age| age.min(self.count))
     }
 
     /// Microseconds until the cell of `at` ends.
@@ -257,11 +170,9 @@ impl Cells {
         self.length - (at + self.padding) % self.length
     }
 
-    fn advance(&self, cells: &mut Vec<u64>, from: u64, to: u64) {
-        let steps = self.age(to, from).min(self.count);
-        cells.splice(0..0, std::iter::repeat_n(0, steps));
-        cells.truncate(self.count);
-        trim(cells);
+    /// Microseconds until the cell at this place counts no more.
+    const fn until(&self, at: u64, place: usize) -> u64 {
+        self.rest(at) + (self.count - 1 - place) as u64 * self.length
     }
 }
 
@@ -288,6 +199,67 @@ impl Figures {
 }
 
 impl Part {
+    /// `None` if budgets of it would not keep its promise.
+    pub(super) fn of(kernel: Kernel) -> Option<Self> {
+        let cells = |limit, length, padding, count| Cells {
+            limit,
+            length,
+            padding,
+            count: usize::try_from(count).unwrap_or(usize::MAX),
+            is_calendar: false,
+        };
+        // A strict grid keeps the promise of a log or of a weighted window, and counts a cost up to a cell longer.
+        let log =
+            |limit, period: u64| cells(limit, period.div_ceil(1_000 * LOG_CELLS), 0, LOG_CELLS + 1);
+        let cells = match kernel {
+            Kernel::Level(level) => return Self::level(&level),
+            Kernel::Log { limit, period } => log(limit, period),
+            Kernel::Cells(CellsOf {
+                limit,
+                length,
+                offset,
+                count,
+                division,
+            }) => match division {
+                Division::Anchored => return None,
+                Division::Weighted => log(limit, length),
+                Division::Calendar {
+                    starts: [_, start, end, _],
+                    ..
+                } => Cells {
+                    is_calendar: true,
+                    ..cells(limit, (end - start) * 1_000_000, start * 1_000_000, 1)
+                },
+                // Windows end when those of the algorithm do.
+                Division::Even if count == 1 && (length % 1_000, offset % 1_000) != (0, 0) => {
+                    return None;
+                }
+                Division::Even => {
+                    let length = length.div_ceil(1_000);
+                    let padding = (length - offset / 1_000 % length) % length;
+                    cells(limit, length, padding, count)
+                }
+            },
+        };
+        let is_small = cells.limit <= MAX_UNITS && cells.length <= MAX_MEMORY / 64;
+        is_small.then_some(Self::Cells(cells))
+    }
+
+    fn level(level: &LevelOf) -> Option<Self> {
+        let (rate, period) = match level.period {
+            period if period % 1_000 == 0 => (level.rate, period / 1_000),
+            period @ 0..NEVER => (level.rate * 1_000, period),
+            // Less is lost than can be measured.
+            period => (level.rate, period.div_ceil(1_000)),
+        };
+        let is_small = level.capacity.max(level.rate) <= MAX_UNITS;
+        (is_small && level.initial == 0).then_some(Self::Level(Level {
+            capacity: level.capacity,
+            rate,
+            period,
+        }))
+    }
+
     pub(super) const fn capacity(&self) -> u64 {
         match self {
             Self::Level(level) => level.capacity,
@@ -302,13 +274,11 @@ impl Part {
         }
     }
 
-    /// What is used according to the counts of a value; `None` if they are not those of such a part.
-    pub(super) fn parse(&self, counts: Vec<u64>) -> Option<Used> {
+    /// Whether these can be the counts of such a part.
+    pub(super) fn is_valid(&self, counts: &[u64]) -> bool {
         match self {
-            Self::Level(level) => {
-                matches!(counts[..], [_, part] if part < level.period).then_some(counts)
-            }
-            Self::Cells(cells) => (counts.len() <= cells.count).then_some(counts),
+            Self::Level(level) => matches!(counts, [_, part] if *part < level.period),
+            Self::Cells(cells) => counts.len() <= cells.count,
         }
     }
 
@@ -329,7 +299,11 @@ impl Part {
                 let left = level.parts(used).saturating_sub(level.drained(from, to));
                 level.set_parts(used, left);
             }
-            Self::Cells(cells) => cells.advance(used, from, to),
+            Self::Cells(cells) => {
+                used.splice(0..0, std::iter::repeat_n(0, cells.age(to, from)));
+                used.truncate(cells.count);
+                trim(used);
+            }
         }
     }
 
@@ -337,11 +311,11 @@ impl Part {
     pub(super) fn charge(&self, used: &mut Used, now: u64, cost: u64, at: u64) {
         let age = match self {
             Self::Level(_) => 0,
-            Self::Cells(cells) => cells.age(now, at),
+            Self::Cells(cells) => match cells.age(now, at) {
+                age if age == cells.count => return,
+                age => age,
+            },
         };
-        if matches!(self, Self::Cells(cells) if age >= cells.count) {
-            return;
-        }
         used.resize(used.len().max(age + 1), 0);
         used[age] = used[age].saturating_add(cost).min(MAX_USED);
     }
@@ -362,26 +336,6 @@ impl Part {
                 }
                 trim(used);
             }
-        }
-    }
-
-    /// Microseconds until nothing is used, if nothing else is used until then.
-    pub(super) fn time_to_full(&self, used: &[u64], at: u64) -> u64 {
-        match self {
-            Self::Level(level) => clamped(level.parts(used).div_ceil(u128::from(level.rate))),
-            Self::Cells(_) if used.is_empty() => 0,
-            Self::Cells(cells) => {
-                let newest = used.iter().position(|count| *count > 0).unwrap_or(0);
-                cells.rest(at) + (cells.count - newest).saturating_sub(1) as u64 * cells.length
-            }
-        }
-    }
-
-    /// Microseconds after which a cost of a unit at `at` is free again.
-    pub(super) fn time_to_renew(&self, at: u64) -> u64 {
-        match self {
-            Self::Level(level) => level.period.div_ceil(level.rate),
-            Self::Cells(cells) => cells.rest(at) + (cells.count as u64 - 1) * cells.length,
         }
     }
 
@@ -409,17 +363,17 @@ impl Part {
         match self {
             Self::Level(_) => refill,
             Self::Cells(cells) => {
-                let left = cells.count.saturating_sub(cells.age(at + span, at));
+                let left = cells.count - cells.age(at + span, at);
                 let freed: u64 = used.iter().skip(left).sum();
                 freed.min(refill)
             }
         }
     }
 
-    /// Figures that say when the next units are free, and how many.
-    pub(super) fn more(&self, used: &[u64], at: u64) -> Figures {
-        let (wait, more, per_unit) = match (self, used) {
-            (Self::Level(level), _) => {
+    /// What is free, and when more is.
+    pub(super) fn figures(&self, used: &[u64], at: u64) -> Figures {
+        let (wait, more, per_unit, full, renew) = match self {
+            Self::Level(level) => {
                 let per_unit = level.period.div_ceil(level.rate);
                 // Up to the next whole unit.
                 let wait = match used {
@@ -427,21 +381,26 @@ impl Part {
                     [_, 0] => per_unit,
                     _ => used[1].div_ceil(level.rate),
                 };
-                (wait, 1, per_unit)
+                let full = clamped(level.parts(used).div_ceil(u128::from(level.rate)));
+                (wait, 1, per_unit, full, per_unit)
             }
-            (Self::Cells(cells), _) => {
+            Self::Cells(cells) => {
+                let until = |place| cells.until(at, place);
+                let (newest, oldest) = (used.iter().position(|count| *count > 0), used.last());
+                let wait = oldest.map_or(NEVER, |_| until(used.len() - 1));
                 let per_unit = (cells.length * cells.count as u64).div_ceil(cells.limit);
-                let cells_left = (cells.count - used.len()) as u64;
-                let wait = cells.rest(at) + cells_left * cells.length;
-                used.last()
-                    .map_or((NEVER, 0, per_unit), |oldest| (wait, *oldest, per_unit))
+                let (more, full) = (oldest.copied().unwrap_or(0), newest.map_or(0, until));
+                (wait, more, per_unit, full, until(0))
             }
         };
         Figures {
+            free: self.free(used),
             wait,
             more,
             per_unit,
-            ..Figures::default()
+            part: 0,
+            full,
+            renew,
         }
     }
 
@@ -458,17 +417,6 @@ fn trim(cells: &mut Used) {
     while cells.last() == Some(&0) {
         cells.pop();
     }
-}
-
-fn check_units(units: u64) -> Result<(), ConfigError> {
-    if units > MAX_UNITS {
-        return Err(ConfigError::out_of_range(
-            "limit",
-            units,
-            "at most 4294967295 for a fleet",
-        ));
-    }
-    Ok(())
 }
 
 /// `a * b / c` units.

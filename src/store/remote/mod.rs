@@ -11,7 +11,6 @@ mod connector;
 mod deny_cache;
 mod key;
 mod layout;
-mod limiter;
 mod slots;
 mod task;
 
@@ -20,7 +19,6 @@ pub(crate) use self::connector::{Connect, Connector, Pick};
 pub use self::{
     breaker::BreakerCounts,
     key::{KeyName, RemoteKey},
-    limiter::StoreLimiter,
 };
 pub(crate) use self::{
     breakers::Breakers,

@@ -5,15 +5,13 @@
 //! configurations in turn admit no more than their sum, as they share one record; a moment of each decision by
 //! the store's clock; bans, which concern lockouts, and no fleet takes these.
 
-use std::marker::PhantomData;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use tower_throttle::algorithm::AnyAlgorithm;
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
 use tower_throttle::clock::Tick;
 use tower_throttle::store::cas::CasStore;
-use tower_throttle::store::fleet::{FleetBuilder, FleetLimiter, Mode};
-use tower_throttle::store::remote::{BreakerCounts, StoreLimiter};
+use tower_throttle::store::fleet::{FleetBuilder, FleetLimiter};
 use tower_throttle::store::{Backend, Op};
 use tower_throttle::{
     Decision, FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, StoreError,
@@ -35,14 +33,25 @@ pub(crate) trait Port: Store {
     fn port(&self) -> Self::Port;
 }
 
-/// A fleet of one machine over a store.
-pub(crate) struct OfOne<S, M>(S, PhantomData<M>);
+/// A limit that reports what was used.
+pub(crate) trait Close {
+    async fn close(&self) -> Result<(), StoreError>;
+}
 
-impl<S: Port, M: Mode> Store for OfOne<S, M> {
-    type Limit = FleetLimiter<S::Port, AnyAlgorithm, M>;
+impl<S: CasStore, A: Algorithm, const AHEAD: bool> Close for FleetLimiter<S, A, AHEAD> {
+    async fn close(&self) -> Result<(), StoreError> {
+        Self::close(self).await
+    }
+}
+
+/// A fleet of one machine over a store.
+pub(crate) struct OfOne<S, const AHEAD: bool>(S);
+
+impl<S: Port, const AHEAD: bool> Store for OfOne<S, AHEAD> {
+    type Limit = FleetLimiter<S::Port, AnyAlgorithm, AHEAD>;
 
     fn start() -> Self {
-        Self(S::start(), PhantomData)
+        Self(S::start())
     }
 
     fn limit(&self, policy: &str, algorithm: AnyAlgorithm, deadline: Duration) -> Self::Limit {
@@ -155,7 +164,7 @@ pub(crate) fn total<S: Store>() -> Option<String> {
     })
 }
 
-async fn operations_of<S: Store<Limit: StoreLimiter>>(store: &S) -> Result<(), String> {
+async fn operations_of<S: Store<Limit: Close>>(store: &S) -> Result<(), String> {
     let failed = |error: StoreError| error.to_string();
     let limit = limit_of(store, "operations");
     let admitted = take(store, &limit, LIMIT).await?;
@@ -170,12 +179,12 @@ async fn operations_of<S: Store<Limit: StoreLimiter>>(store: &S) -> Result<(), S
 }
 
 /// What is given back, reset or set counts at once on the machine where that is done.
-pub(crate) fn operations<S: Store<Limit: StoreLimiter>>() -> Option<String> {
+pub(crate) fn operations<S: Store<Limit: Close>>() -> Option<String> {
     let store = S::start();
     block_on(operations_of(&store)).err()
 }
 
-async fn close_of<S: Store<Limit: StoreLimiter>>(mut store: S) -> Result<(), String> {
+async fn close_of<S: Store<Limit: Close>>(mut store: S) -> Result<(), String> {
     let (one, other) = (limit_of(&store, "close"), limit_of(&store, "close"));
     let _ = take(&store, &one, 12).await?;
     one.close().await.map_err(|error| error.to_string())?;
@@ -196,7 +205,7 @@ async fn close_of<S: Store<Limit: StoreLimiter>>(mut store: S) -> Result<(), Str
 }
 
 /// Closes a limit as soon as the store is reached.
-async fn closed(limit: &impl StoreLimiter) -> Result<(), String> {
+async fn closed(limit: &impl Close) -> Result<(), String> {
     let begun = Instant::now();
     while let Err(error) = limit.close().await {
         if begun.elapsed() > PATIENCE {
@@ -208,11 +217,11 @@ async fn closed(limit: &impl StoreLimiter) -> Result<(), String> {
 }
 
 /// A limit that is closed has reported what was used, or returns an error.
-pub(crate) fn close<S: Store<Limit: StoreLimiter>>() -> Option<String> {
+pub(crate) fn close<S: Store<Limit: Close>>() -> Option<String> {
     block_on(close_of(S::start())).err()
 }
 
-async fn fault_of<S: Store<Limit: StoreLimiter>>(fault: Option<Fault>) -> Result<(), String> {
+async fn fault_of<S: Store<Limit: Close>>(fault: Option<Fault>) -> Result<(), String> {
     let mut store = S::start();
     let bucket = AnyAlgorithm::new(TokenBucket::new(Quota::per(2 * LIMIT, PERIOD)));
     let limit = store.limit("chaos", bucket, Duration::from_millis(500));
@@ -250,7 +259,7 @@ async fn fault_of<S: Store<Limit: StoreLimiter>>(fault: Option<Fault>) -> Result
 }
 
 /// The limit is admitted, and no more, without a fault and under each.
-pub(crate) fn fault<S: Store<Limit: StoreLimiter>>() -> Option<String> {
+pub(crate) fn fault<S: Store<Limit: Close>>() -> Option<String> {
     let faults = [None].into_iter().chain(Fault::ALL.map(Some));
     faults.into_iter().find_map(|fault| {
         let found = block_on(fault_of::<S>(fault));
@@ -279,17 +288,9 @@ impl<L: Backend<str>> Backend<str> for IdleLimit<L> {
     }
 }
 
-impl<L: StoreLimiter> StoreLimiter for IdleLimit<L> {
-    async fn ready(&self) -> Result<(), StoreError> {
+impl<L> Close for IdleLimit<L> {
+    async fn close(&self) -> Result<(), StoreError> {
         Ok(())
-    }
-
-    fn last_error(&self) -> Option<StoreError> {
-        self.0.last_error()
-    }
-
-    fn breaker(&self) -> BreakerCounts {
-        self.0.breaker()
     }
 }
 
@@ -320,15 +321,15 @@ impl<S: Store> Store for Idle<S> {
 /// The tests of both kinds of a fleet over one store.
 macro_rules! check_fleet {
     ($store:ty) => {
-        crate::suite::fleet::check_fleet!($store, synced, Ahead);
-        crate::suite::fleet::check_fleet!($store, leased, Granted);
+        crate::suite::fleet::check_fleet!($store, synced, true);
+        crate::suite::fleet::check_fleet!($store, leased, false);
     };
-    ($store:ty, $name:ident, $mode:ident) => {
+    ($store:ty, $name:ident, $ahead:literal) => {
         mod $name {
             use crate::suite::OneTooMany;
             use crate::suite::fleet::{Idle, OfOne, close, fault, operations, total};
 
-            type Fleet = OfOne<$store, tower_throttle::store::fleet::$mode>;
+            type Fleet = OfOne<$store, $ahead>;
 
             /// Shows promise 200.
             #[test]

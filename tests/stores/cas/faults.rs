@@ -14,7 +14,7 @@ use tower_throttle::store::cas::{
     Cas, CasBuilder, CasStore, Fault, Faulty, Loaded, MemoryStore, Program, Runs,
 };
 use tower_throttle::store::cas::{Swapped, Value, Version};
-use tower_throttle::store::{Backend, Op, Receipt, remote::StoreLimiter};
+use tower_throttle::store::{Backend, Op, Receipt};
 use tower_throttle::{StoreError, TokenBucket};
 
 use crate::altered_store::{Altered, Change, Swap};
@@ -169,14 +169,14 @@ async fn a_stalled_store_ends_at_the_deadline_and_opens_the_breaker() {
         // The driver ends a little later than its caller.
         tokio::time::advance(Duration::from_millis(2)).await;
     }
-    assert!(StoreLimiter::breaker(&limit).is_open);
+    assert!(limit.breaker().is_open);
     let error = take(&limit, 1).await.expect_err("not asked");
     let text = error.to_string();
     assert!(
         text.contains("not asked") && text.contains("within 50ms"),
         "{text}"
     );
-    assert!(StoreLimiter::ready(&limit).await.is_err());
+    assert!(limit.ready().await.is_err());
     tokio::time::advance(Duration::from_millis(100)).await;
     assert!(take(&limit, 1).await.expect("a probe").is_admitted());
     assert!(!limit.breaker().is_open);

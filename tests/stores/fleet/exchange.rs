@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tower_throttle::store::cas::{Faulty, MemoryStore};
-use tower_throttle::store::fleet::{FleetBuilder, Mode};
-use tower_throttle::store::remote::StoreLimiter;
+use tower_throttle::store::fleet::FleetBuilder;
 use tower_throttle::store::{Backend, Op};
 use tower_throttle::{Decision, FixedWindow, Quota, SlidingLog, TokenBucket};
 
@@ -13,7 +12,7 @@ use crate::fleet::{
     INTERVAL, admit, drain, leased, machine, outage, pass, remaining, synced, take, take_all,
 };
 
-async fn check_totals<M: Mode>(builder: FleetBuilder<MemoryStore, M>) {
+async fn check_totals<const AHEAD: bool>(builder: FleetBuilder<MemoryStore, AHEAD>) {
     let (a, b) = (machine(builder.clone()), machine(builder.clone()));
     admit(&a, 30).await;
     admit(&b, 5).await;
@@ -50,7 +49,10 @@ async fn a_single_use_costs_two_exchanges_and_an_unused_key_none() {
 }
 
 /// The exchanges of a key in ten seconds, at this many requests per tenth of an interval.
-async fn exchanged<M: Mode>(builder: FleetBuilder<MemoryStore, M>, requests: u32) -> u64 {
+async fn exchanged<const AHEAD: bool>(
+    builder: FleetBuilder<MemoryStore, AHEAD>,
+    requests: u32,
+) -> u64 {
     let bucket = TokenBucket::new(Quota::per_second(100));
     let limit = builder.build("api", bucket).expect("a limit");
     admit(&limit, 1).await;
@@ -154,8 +156,8 @@ async fn a_machine_is_ready_when_its_first_exchange_is_done() {
     let store = Faulty::new(MemoryStore::new());
     let limit = machine(synced(&store));
     store.plan(outage());
-    assert!(StoreLimiter::ready(&limit).await.is_err());
-    let error = StoreLimiter::last_error(&limit);
+    assert!(limit.ready().await.is_err());
+    let error = limit.last_error();
     assert!(error.is_some_and(|error| error.is_transient()));
     store.clear_plan();
     pass(30).await;
@@ -168,8 +170,8 @@ async fn a_machine_is_ready_when_its_first_exchange_is_done() {
 }
 
 /// What machines admit per second, at twice the limit of 100 per second.
-async fn admitted_per_second<M: Mode>(
-    builder: FleetBuilder<MemoryStore, M>,
+async fn admitted_per_second<const AHEAD: bool>(
+    builder: FleetBuilder<MemoryStore, AHEAD>,
     machines: usize,
 ) -> u64 {
     let limits: Vec<_> = (0..machines)

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tower_throttle::store::cas::{CasStore, Fault, Faulty, Loaded, MemoryStore};
-use tower_throttle::store::remote::StoreLimiter;
 use tower_throttle::store::{Backend, Op};
 use tower_throttle::{Quota, StoreError, TokenBucket};
 
@@ -101,9 +100,9 @@ async fn while_the_store_is_down_the_lag_grows_and_the_breaker_is_open() {
     pass(100).await;
     let failed = limit.counts().failed;
     assert!((1..=112).contains(&failed), "{failed}");
-    let lag = StoreLimiter::lag(&limit);
+    let lag = limit.lag();
     assert!(lag >= Duration::from_secs(9), "{lag:?}");
-    let breaker = StoreLimiter::breaker(&limit);
+    let breaker = limit.breaker();
     assert!(breaker.is_open && breaker.opened > 0, "{breaker:?}");
     store.clear_plan();
     pass(100).await;

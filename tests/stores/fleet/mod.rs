@@ -12,9 +12,7 @@ use std::time::Duration;
 
 use tower_throttle::FixedWindow;
 use tower_throttle::store::cas::CasStore;
-use tower_throttle::store::fleet::{
-    FleetBuilder, FleetLimiter, LeasedBuilder, Mode, SyncedBuilder,
-};
+use tower_throttle::store::fleet::{FleetBuilder, FleetLimiter, LeasedBuilder, SyncedBuilder};
 
 use crate::memory_fleet::{admit, drain, outage, remaining, take, take_all, window};
 
@@ -29,7 +27,9 @@ fn leased<S: CasStore + Clone>(store: &S) -> LeasedBuilder<S> {
 }
 
 /// A machine of its own, with a [`window`].
-fn machine<S: CasStore, M: Mode>(builder: FleetBuilder<S, M>) -> FleetLimiter<S, FixedWindow, M> {
+fn machine<S: CasStore, const AHEAD: bool>(
+    builder: FleetBuilder<S, AHEAD>,
+) -> FleetLimiter<S, FixedWindow, AHEAD> {
     builder.build("api", window()).expect("a limit")
 }
 

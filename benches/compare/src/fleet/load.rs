@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tower_throttle::algorithm::Algorithm;
 use tower_throttle::store::Backend;
 use tower_throttle::store::cas::{Cas, CasStore};
-use tower_throttle::store::fleet::{FleetLimiter, Mode};
+use tower_throttle::store::fleet::FleetLimiter;
 use tower_throttle::{Decision, StoreError};
 
 use super::case::Case;
@@ -55,7 +55,7 @@ where
     }
 }
 
-impl<S: CasStore, A: Algorithm, M: Mode> Machine for FleetLimiter<S, A, M> {
+impl<S: CasStore, A: Algorithm, const AHEAD: bool> Machine for FleetLimiter<S, A, AHEAD> {
     fn counts(&self) -> [u64; 2] {
         let counts = self.counts();
         [counts.exchanged, counts.conflicts]

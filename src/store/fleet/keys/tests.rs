@@ -1,8 +1,8 @@
 //! Which keys a full table forgets.
 
+use super::super::exchange::Reply;
 use super::super::machine::StoreTime;
-use super::super::record::{Reply, Terms};
-use super::super::shaped::shape_of;
+use super::super::shape::Shape;
 use super::*;
 use crate::algorithm::TokenBucket;
 use crate::quota::Quota;
@@ -12,13 +12,13 @@ const NOW: Tick = Tick::from_nanos(1_000);
 
 fn keys(capacity: usize) -> Keys {
     let bucket = TokenBucket::new(Quota::per_day(10));
-    let shape = shape_of(&bucket, Tick::ZERO).expect("a shape");
-    let terms = Terms {
+    let limit = Limit {
+        shape: Shape::of(&bucket, Tick::ZERO).expect("a shape"),
         interval: 1_000_000,
         life: 10_000_000,
         ahead: false,
     };
-    Keys::new(capacity, Limit::new(terms, Arc::new(shape)))
+    Keys::new(capacity, limit)
 }
 
 /// A limit of a fleet holds at most as many keys as its capacity and 64 more, of at most 300 bytes
@@ -37,7 +37,7 @@ fn a_full_table_forgets_first_what_need_not_be_known_and_never_what_is_being_exc
     };
     add_in_flight(1);
     let waiting = keys.decide(2, || "key".into(), (NOW, 1), [false; 2]);
-    assert!(matches!(waiting, Outcome::Wait(_)));
+    assert!(matches!(waiting, Some(Err(_))));
     add(3, |budget| budget.charge(NOW, 1));
     // Others have used it up.
     let limit = keys.limit();
@@ -70,7 +70,7 @@ fn a_full_table_forgets_first_what_need_not_be_known_and_never_what_is_being_exc
     // All of its part of the table are being exchanged.
     assert!(keys.change(9, || "key".into(), NOW, |_| {}).is_none());
     let full = keys.decide(9, || "key".into(), (NOW, 1), [false; 2]);
-    assert!(matches!(full, Outcome::Full));
+    assert!(full.is_none());
 }
 
 #[test]
@@ -88,14 +88,15 @@ fn a_key_takes_no_longer_among_more_keys() {
 }
 
 #[test]
-fn a_sweep_forgets_what_need_not_be_known() {
+fn the_keys_that_are_due_are_found_and_those_that_need_not_be_known_forgotten_what_need_not_be_known()
+ {
     let keys = keys(10);
     for hash in 1..=5 {
         let _ = keys.change(hash, || "key".into(), NOW, |_| {});
     }
     keys.shard(1).keys.get_mut(&1).expect("a key").is_in_flight = true;
     let waiting = keys.decide(2, || "key".into(), (NOW, 1), [false; 2]);
-    assert!(matches!(waiting, Outcome::Wait(_)));
+    assert!(matches!(waiting, Some(Err(_))));
     let _ = keys.change(
         3,
         || "key".into(),
@@ -104,10 +105,9 @@ fn a_sweep_forgets_what_need_not_be_known() {
             budget.charge(NOW, 1);
         },
     );
-    // Another shard, and then this one again.
-    keys.sweep(SHARDS - 1, NOW);
-    assert_eq!(keys.len(), 5);
-    keys.sweep(SHARDS, NOW);
+    let mut due = keys.due(NOW);
+    due.sort_unstable();
+    assert_eq!(due, [2, 3]);
     let mut known: Vec<_> = keys.shard(1).keys.keys().copied().collect();
     known.sort_unstable();
     assert_eq!((known, keys.len()), (vec![1, 2, 3], 3));
@@ -120,14 +120,14 @@ fn all_requests_that_wait_go_on_if_there_is_an_error() {
     let mut all: Vec<_> = (0..3)
         .map(
             |_| match keys.decide(2, || "key".into(), (NOW, 1), [false; 2]) {
-                Outcome::Wait(exchanged) => exchanged,
+                Some(Err(exchanged)) => exchanged,
                 _ => panic!("it is decided"),
             },
         )
         .collect();
     assert!(all.iter_mut().all(|waiting| waiting.try_recv().is_err()));
     let error = StoreError::new("gone", true);
-    keys.fail_waiters(&error);
+    keys.fail_waiters(&error, NOW);
     for waiting in &mut all {
         assert_eq!(waiting.try_recv(), Ok(Err(error.clone())));
     }

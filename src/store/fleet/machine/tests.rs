@@ -1,20 +1,24 @@
 //! What a machine holds after each of its steps.
 
 use super::super::{
-    record::Grant,
-    shape::{Cells, Level},
+    exchange::Grant,
+    shape::{Cells, Level, Shape},
 };
 use super::*;
-use crate::quota::Quota;
+
+const LEVEL: Part = Part::Level(Level {
+    capacity: 100,
+    rate: 1,
+    period: 1_000,
+});
 
 fn limit() -> Limit {
-    let terms = Terms {
+    Limit {
+        shape: Shape::new(vec![LEVEL]),
         interval: 1_000,
         life: 1_000_000,
         ahead: false,
-    };
-    let level = Level::new(100, 1_000_000, 1).expect("a level");
-    Limit::new(terms, Arc::new(Shape::of(Part::Level(level))))
+    }
 }
 
 /// Nanoseconds.
@@ -48,7 +52,6 @@ fn granted(units: u64) -> Reply {
             ..Figures::default()
         },
         window: NEVER / 2_000,
-        ..Reply::default()
     }
 }
 
@@ -171,15 +174,24 @@ fn nothing_is_used_after_a_life_or_the_end_of_a_window() {
 
 #[test]
 fn a_key_is_full_again_when_what_was_used_since_the_reply_is_back() {
-    let cells = |count| Cells::new(&Quota::per_second(100), 1_000_000_000, 0, count);
-    let cells = |count| Part::Cells(cells(count).unwrap());
-    let level = Part::Level(Level::new(100, 1_000_000, 1).unwrap());
-    for (part, micros) in [(level, 7_000), (cells(1), 7_000), (cells(4), 8_000)] {
+    let cells = |count| {
+        Part::Cells(Cells {
+            limit: 100,
+            length: 1_000_000,
+            padding: 0,
+            count,
+            is_calendar: false,
+        })
+    };
+    for (part, micros) in [(LEVEL, 7_000), (cells(1), 7_000), (cells(4), 8_000)] {
         let mut budget = budget(10);
         let mut reply = granted(10);
         (reply.figures.full, reply.figures.renew) = (5_000, 8_000);
         adopt(&mut budget, 0, reply);
-        let limit = Limit::new(limit().terms, Arc::new(Shape::of(part)));
+        let limit = Limit {
+            shape: Shape::new(vec![part]),
+            ..limit()
+        };
         let full_in = |budget: &Budget| budget.told(&limit, at(1_000_000)).3;
         assert_eq!(full_in(&budget), 4_000_000, "nothing is used");
         assert!(is_admitted(&mut budget, 1_000, 3));

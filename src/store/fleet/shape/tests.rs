@@ -1,69 +1,96 @@
 //! What a limit is for a fleet, in figures.
 
+use std::time::Duration;
+
 use super::*;
+use crate::algorithm::{
+    All, AnyAlgorithm, FixedWindow, IntoAlgorithm, Lockout, SlidingLog, TokenBucket, WarmUp,
+};
+use crate::quota::Quota;
 
 const MILLI: u64 = 1_000;
 const SECOND: u64 = 1_000_000;
 const MINUTE: u64 = 60 * SECOND;
 
+/// In March 2026.
+const NOW: Tick = Tick::from_nanos(1_773_000_000_000_000_000);
+
 /// Nine units, of which one is drained per millisecond.
 fn level() -> Part {
-    Part::Level(Level::new(9, 1_000_000, 1).unwrap())
+    bucket(9, 1)
 }
 
 /// Four units, of which three are drained per millisecond.
 fn quick() -> Part {
-    Part::Level(Level::new(4, 1_000_000, 3).unwrap())
+    bucket(4, 3)
 }
 
-fn fixed(limit: u64) -> Cells {
-    Cells::exact(&Quota::per_minute(limit), 0).unwrap()
+fn bucket(capacity: u64, rate: u64) -> Part {
+    Part::Level(Level {
+        capacity,
+        rate,
+        period: MILLI,
+    })
+}
+
+/// Windows of a minute.
+fn fixed(limit: u64) -> Part {
+    Shape::of(&FixedWindow::new(Quota::per_minute(limit)), NOW)
+        .unwrap()
+        .parts[0]
 }
 
 /// Of four cells.
 fn grid(limit: u64) -> Part {
-    let quota = Quota::per_minute(limit);
-    Part::Cells(Cells::new(&quota, quota.period_ns() / 4, 0, 4).unwrap())
+    even(60_000_000_000 / 4, 0, 4, limit).unwrap()
+}
+
+fn even(length: u64, offset: u64, count: u64, limit: u64) -> Option<Part> {
+    Part::of(Kernel::Cells(CellsOf {
+        limit,
+        length,
+        offset,
+        count,
+        division: Division::Even,
+    }))
 }
 
 /// From the second 1,000 to the second 2,000.
 fn calendar() -> Part {
-    Part::Cells(Cells::calendar(&Quota::per_minute(6), (1_000, 2_000)).unwrap())
+    Part::Cells(Cells {
+        limit: 6,
+        length: 1_000 * SECOND,
+        padding: 1_000 * SECOND,
+        count: 1,
+        is_calendar: true,
+    })
 }
 
 /// Shows promise 200.
 #[test]
 fn a_key_is_remembered_until_it_is_as_good_as_new_and_not_much_longer() {
     let expected = [
-        (level(), 18 * MILLI, 9 * MILLI),
-        (quick(), 2_668, 1_334),
-        (Part::Cells(fixed(6)), 2 * MINUTE, MINUTE),
-        (grid(6), 75 * SECOND, MINUTE),
+        (level(), 9 * MILLI),
+        (quick(), 1_334),
+        (fixed(6), MINUTE),
+        (grid(6), MINUTE),
     ];
-    for (part, memory, time_to_fill) in expected {
-        let shape = Shape::of(part);
-        assert_eq!(
-            (shape.memory(), shape.time_to_fill()),
-            (memory, time_to_fill),
-            "{part:?}"
-        );
+    for (part, time_to_fill) in expected {
+        let shape = Shape::new(vec![part]);
+        assert_eq!(shape.time_to_fill(), time_to_fill, "{part:?}");
         // Twice the limit is used, and a microsecond is rounded.
         let mut used = part.unused();
         part.charge(&mut used, MINUTE - 1, 2 * part.capacity(), MINUTE - 1);
-        part.advance(&mut used, MINUTE - 1, MINUTE + memory);
+        part.advance(&mut used, MINUTE - 1, MINUTE + 2 * time_to_fill);
         assert_eq!(used, part.unused(), "{part:?}");
     }
-    let both = Shape::of(level()).and(Shape::of(grid(6)));
-    assert_eq!((both.memory(), both.time_to_fill()), (75 * SECOND, MINUTE));
-    assert_eq!(
-        (both.capacity(), both.limit(0), both.limit(2)),
-        (6, 9, MAX_UNITS)
-    );
+    let both = Shape::new(vec![level(), grid(6)]);
+    assert_eq!((both.time_to_fill(), both.capacity), (MINUTE, 6));
 }
 
 #[test]
 fn a_window_of_the_calendar_holds_until_it_ends() {
-    let shape = Shape::of(level()).and(Shape::of(calendar()));
+    let shape = Shape::new(vec![level(), calendar()]);
     let at = [
         1_000 * SECOND - 1,
         1_000 * SECOND,
@@ -71,9 +98,9 @@ fn a_window_of_the_calendar_holds_until_it_ends() {
         2_000 * SECOND,
     ];
     assert_eq!(at.map(|at| shape.holds_at(at)), [false, true, true, false]);
-    assert!(Shape::of(grid(6)).holds_at(0));
+    assert!(Shape::new(vec![grid(6)]).holds_at(0));
     // Before, in and after it.
-    let rest = [400, 1_400, 2_400].map(|second| calendar().time_to_renew(second * SECOND));
+    let rest = [400, 1_400, 2_400].map(|second| calendar().figures(&[], second * SECOND).renew);
     assert_eq!(rest, [600, 600, 1_000].map(|second| second * SECOND));
 }
 
@@ -83,13 +110,13 @@ fn what_refills_is_rounded_down_and_granted_ahead() {
     assert_eq!([refill(level(), 2_999), refill(quick(), 2_999)], [2, 8]);
     let of_grid = |seconds| refill(grid(6), seconds * SECOND);
     assert_eq!([7, 8, 15].map(of_grid), [0, 1, 2]);
-    assert_eq!(refill(Part::Cells(fixed(6)), 30 * SECOND), 0);
+    assert_eq!(refill(fixed(6), 30 * SECOND), 0);
     // More than a limit can have.
     assert_eq!(refill(level(), NEVER), MAX_UNITS);
     assert_eq!(ratio(u64::MAX, u64::MAX, 1), MAX_UNITS);
     let ahead = |part: Part, used: &[u64], at, span| part.ahead(used, at, span);
     assert_eq!(ahead(level(), &[0, 0], 0, 4 * MILLI), 4);
-    assert_eq!(ahead(Part::Cells(fixed(60)), &[50], 59 * SECOND, MINUTE), 0);
+    assert_eq!(ahead(fixed(60), &[50], 59 * SECOND, MINUTE), 0);
     // The oldest cell ends in two seconds, and a burst becomes free at the rate of the limit.
     for (used, span, units) in [
         ([2, 0, 0, 4], 1_999, 0),
@@ -103,27 +130,26 @@ fn what_refills_is_rounded_down_and_granted_ahead() {
 
 #[test]
 fn windows_begin_where_their_offset_says_and_are_rounded_up() {
-    let from = |offset| Cells::new(&Quota::per_minute(6), 60_000_000_000, offset, 1).unwrap();
+    let from = |offset| even(60_000_000_000, offset, 1, 6).unwrap();
     for (offset, end) in [(0, 60), (20_000_000_000, 20), (80_000_000_000, 20)] {
-        let part = Part::Cells(from(offset));
-        let rest = part.window_rest(10 * SECOND);
+        let rest = from(offset).window_rest(10 * SECOND);
         assert_eq!(rest, Some((end - 10) * SECOND), "{offset}");
     }
     for (to, used) in [(19, vec![3]), (20, vec![])] {
         let mut cells = vec![3];
-        Part::Cells(from(20_000_000_000)).advance(&mut cells, 10 * SECOND, to * SECOND);
+        from(20_000_000_000).advance(&mut cells, 10 * SECOND, to * SECOND);
         assert_eq!(cells, used, "{to}");
     }
-    let short = Cells::new(&Quota::per_minute(6), 1_001, 0, 1).unwrap();
+    let Some(Part::Cells(short)) = even(1_001, 0, 2, 6) else {
+        panic!("it is cells");
+    };
     assert_eq!(short.length, 2);
     let longest = (1 << 44) * 1_000;
-    let long = |length| Cells::new(&Quota::per_minute(6), length, 0, 1);
-    assert!(long(longest).is_ok() && long(longest + 1).is_err());
-    for (period, offset) in [(1_000_001, 0), (1_000_000, 1), (1_000_001, 1)] {
-        let quota = Quota::per(6, std::time::Duration::from_nanos(period));
-        assert!(Cells::exact(&quota, offset).is_err(), "{period} {offset}");
+    assert!(even(longest, 0, 1, 6).is_some() && even(longest + 1_000, 0, 1, 6).is_none());
+    for (length, offset) in [(1_000_001, 0), (1_000_000, 1), (1_000_001, 1)] {
+        assert!(even(length, offset, 1, 6).is_none(), "{length} {offset}");
     }
-    assert!(check_units(MAX_UNITS).is_ok() && check_units(MAX_UNITS + 1).is_err());
+    assert!(even(1_000, 0, 1, MAX_UNITS).is_some() && even(1_000, 0, 1, MAX_UNITS + 1).is_none());
 }
 
 #[test]
@@ -153,7 +179,7 @@ fn cells_count_until_the_last_of_them_has_passed() {
         let mut used = vec![MAX_USED, 0];
         part.advance(&mut used, 0, 1);
         assert!(used[0] < MAX_USED && used[1] < period, "{used:?}");
-        assert!(part.time_to_full(&[MAX_USED, 0], 0) > 0);
+        assert!(part.figures(&[MAX_USED, 0], 0).full > 0);
     }
 }
 
@@ -211,8 +237,8 @@ fn what_is_given_back_is_free_unless_time_has_freed_it() {
 #[test]
 fn more_is_free_when_the_oldest_counts_no_more() {
     let more = |part: Part, used: &[u64], at: u64| {
-        let more = part.more(used, at);
-        (more.wait, more.more, more.per_unit)
+        let figures = part.figures(used, at);
+        (figures.wait, figures.more, figures.per_unit)
     };
     assert_eq!(more(level(), &[0, 0], 0), (NEVER, 1, MILLI));
     assert_eq!(more(level(), &[2, 500], 0), (500, 1, MILLI));
@@ -221,14 +247,135 @@ fn more_is_free_when_the_oldest_counts_no_more() {
     assert_eq!(more(grid(6), &[], 0), (NEVER, 0, 10 * SECOND));
     let of_grid = more(grid(6), &[3, 0, 2], 70 * SECOND);
     assert_eq!(of_grid, (20 * SECOND, 2, 10 * SECOND));
-    assert_eq!(quick().time_to_full(&[2, 500], 0), 834);
-    assert_eq!(quick().time_to_renew(0), 334);
-    let renewed = |part: Part| part.time_to_renew(70 * SECOND);
-    let cells = [Part::Cells(fixed(6)), grid(6)];
-    assert_eq!(cells.map(renewed), [50, 50].map(|wait| wait * SECOND));
-    let full = |used: &[u64]| grid(6).time_to_full(used, 70 * SECOND);
+    let of_level = quick().figures(&[2, 500], 0);
+    assert_eq!((of_level.full, of_level.renew), (834, 334));
+    let figures = |part: Part, used: &[u64]| part.figures(used, 70 * SECOND);
+    let renewed = [fixed(6), grid(6)].map(|part| figures(part, &[]).renew);
+    assert_eq!(renewed, [50, 50].map(|wait| wait * SECOND));
+    let full = |used: &[u64]| figures(grid(6), used).full;
     assert_eq!(
         [full(&[]), full(&[3]), full(&[0, 3])],
         [0, 50, 35].map(|wait| wait * SECOND)
     );
+}
+
+/// Shows promise 200.
+#[test]
+fn what_has_no_shape_is_refused_with_the_store_that_takes_it() {
+    let (quota, warm) = (Quota::per_second(10), Duration::from_secs(1));
+    let lockout = Lockout::new(quota).after_denials_of(FixedWindow::new(quota));
+    for shape in [
+        Shape::of(&TokenBucket::new(quota).initial(1), NOW),
+        Shape::of(&TokenBucket::new(quota).debt(1), NOW),
+        Shape::of(&TokenBucket::new(quota).refill_every(warm), NOW),
+        Shape::of(&FixedWindow::new(quota).anchored(), NOW),
+        Shape::of(&WarmUp::new(quota, warm), NOW),
+        Shape::of(&AnyAlgorithm::new(WarmUp::new(quota, warm)), NOW),
+        Shape::of(
+            &(FixedWindow::new(quota), WarmUp::new(quota, warm)).into_algorithm(),
+            NOW,
+        ),
+        Shape::of(&Lockout::new(quota), NOW),
+        Shape::of(&lockout, NOW),
+    ] {
+        let error = shape.unwrap_err().to_string();
+        assert!(
+            error.ends_with("use the exact limiter of Redis, or `Cas`"),
+            "{error}"
+        );
+    }
+}
+
+/// Shows promise 200.
+#[test]
+fn shapes_have_the_figures_of_their_algorithms() {
+    let quota = Quota::per_second(3).burst(5);
+    let Part::Level(level) = Shape::of(&TokenBucket::new(quota), NOW).unwrap().parts[0] else {
+        panic!("a bucket is a level");
+    };
+    // A third of a second, exactly.
+    let figures = (level.capacity, level.rate, level.period);
+    assert_eq!(figures, (5, 3, 1_000_000));
+    // Of whole nanoseconds.
+    #[cfg(feature = "governor")]
+    assert_eq!(
+        Shape::of(&crate::algorithm::Gcra::new(quota), NOW).unwrap(),
+        Shape::new(vec![Part::Level(Level {
+            capacity: 5,
+            rate: 1_000,
+            period: 333_333_333
+        })])
+    );
+    let both = All::new(
+        [1, 60].map(|limit| AnyAlgorithm::new(FixedWindow::new(Quota::per_minute(limit)))),
+    );
+    assert_eq!(Shape::of(&both, NOW).unwrap().capacity, 1);
+    let log = Shape::of(&SlidingLog::new(Quota::per_minute(7)), NOW).unwrap();
+    let Part::Cells(cells) = log.parts[0] else {
+        panic!("a log is cells");
+    };
+    // All cells but the newest cover the period.
+    assert!(cells.length * (cells.count as u64 - 1) >= 60_000_000);
+}
+
+/// A count begins anew only if a month has ended between two moments, whichever month a machine names.
+///
+/// Shows promise 318.
+#[cfg(feature = "calendar")]
+#[test]
+fn no_window_of_the_calendar_begins_anew_too_early() {
+    let months =
+        crate::algorithm::CalendarWindow::new(Quota::per_month(10), "Europe/Berlin").unwrap();
+    let second = |second: u64| Tick::from_nanos(second * 1_000_000_000);
+    let ends: Vec<_> = (0..4)
+        .scan(1_773_000_000, |at, _| {
+            *at = months.window_at(*at).1;
+            Some(*at)
+        })
+        .collect();
+    let moments: Vec<_> = ends
+        .iter()
+        .flat_map(|end| [end - 1, *end, end + 86_400])
+        .collect();
+    let mut begun = 0;
+    for named in &moments {
+        let part = Shape::of(&months, second(*named)).unwrap().parts[0];
+        for (place, from) in moments.iter().enumerate() {
+            for to in &moments[place..] {
+                let mut used = vec![7];
+                part.advance(&mut used, from * 1_000_000, to * 1_000_000);
+                let has_ended = ends.iter().any(|end| from < end && end <= to);
+                assert!(used == [7] || has_ended, "{named}: {from} to {to}");
+                if named == to {
+                    assert_eq!(used.is_empty(), has_ended, "{from} to {to}");
+                    begun += u32::from(has_ended);
+                }
+            }
+        }
+    }
+    assert!(begun > 10);
+}
+
+/// Shows promise 200.
+#[test]
+fn extreme_levels_are_refused_or_rounded_to_the_safe_side() {
+    let level = |capacity, period, rate| {
+        let part = Part::of(Kernel::Level(LevelOf {
+            rate,
+            period,
+            capacity,
+            initial: 0,
+            books_turns: false,
+        }));
+        part.map(|part| match part {
+            Part::Level(level) => (level.rate, level.period),
+            Part::Cells(_) => panic!("it is a level"),
+        })
+    };
+    assert_eq!(level(1, 1_000_000_007, 1), Some((1_000, 1_000_000_007)));
+    let long: u64 = (1 << 60) + 1;
+    let rounded = Some((1, long.div_ceil(1_000)));
+    assert_eq!(level(u64::from(u32::MAX), long, 1), rounded);
+    assert_eq!(level(1 << 32, 1_000, 1), None);
+    assert_eq!(level(1, 1_000, 1 << 32), None);
 }

@@ -54,7 +54,7 @@ fn machines_that_start_together_admit_the_burst_and_what_refills() {
             (with(Fault::StoreEmptied), 1),
         ];
         for (run, losses) in runs {
-            let most = allowed(&run) + losses * run.shape.capacity();
+            let most = allowed(&run) + losses * run.shape.capacity;
             let excess = run.run().excess;
             assert!(
                 excess <= i64::try_from(most).unwrap(),

@@ -23,11 +23,11 @@ use std::{
 
 use self::judge::Judge;
 use self::scenario::{Fault, Mistake, Outcome, SECOND, Scenario, Traffic};
-use super::batch::{Batch, Replies};
-use super::machine::{Answer, Budget, Limit, StoreTime};
-use super::record::{Record, Terms};
-use super::shape::Shape;
+use super::batch::{Batch, Replies, lists_of, text_of};
+use super::exchange::{Limit, Record};
+use super::machine::{Answer, Budget, StoreTime};
 use crate::clock::Tick;
+use crate::store::cas::Program;
 
 /// When a simulation begins; microseconds.
 const START: u64 = 1_700_000_000 * SECOND;
@@ -38,7 +38,7 @@ struct Machine {
     /// Added to the true time; parts per million by which it runs fast.
     offset: i64,
     drift: i64,
-    interval: u64,
+    limit: Arc<Limit>,
     sequence: u64,
     time: Option<StoreTime>,
     round_trip: u64,
@@ -63,7 +63,6 @@ enum Event {
 
 struct Fleet<'a> {
     scenario: &'a Scenario,
-    shape: Arc<Shape>,
     values: HashMap<String, Vec<u8>>,
     store_offset: i64,
     store_stopped_until: u64,
@@ -96,7 +95,6 @@ impl<'a> Fleet<'a> {
     fn new(scenario: &'a Scenario) -> Self {
         let mut fleet = Self {
             scenario,
-            shape: Arc::new(scenario.shape.clone()),
             values: HashMap::new(),
             store_offset: 0,
             store_stopped_until: 0,
@@ -126,12 +124,18 @@ impl<'a> Fleet<'a> {
     fn join(&mut self) {
         let index = self.machines.len();
         let (offset, drift) = (self.below(20 * SECOND), self.below(1_000));
+        let interval = self.scenario.interval * [1, self.scenario.other_interval][index % 2];
         self.machines.push(Machine {
             id: index as u64 + 1,
             budgets: vec![Budget::default(); self.scenario.keys],
             offset: i64::try_from(offset).unwrap() - 10_000_000,
             drift: i64::try_from(drift).unwrap() - 500,
-            interval: self.scenario.interval * [1, self.scenario.other_interval][index % 2],
+            limit: Arc::new(Limit {
+                shape: self.scenario.shape.clone(),
+                interval,
+                life: 10 * interval,
+                ahead: self.scenario.ahead,
+            }),
             sequence: 0,
             time: None,
             round_trip: 5_000_000,
@@ -152,7 +156,7 @@ impl<'a> Fleet<'a> {
             let first = self.now + self.below(spread);
             self.at(first, Event::Arrival(index, key));
         }
-        let first = self.now + self.below(self.machines[index].interval);
+        let first = self.now + self.below(interval);
         self.at(first, Event::Exchange(index, 0));
     }
 
@@ -257,16 +261,8 @@ impl<'a> Fleet<'a> {
         Tick::from_nanos(u64::try_from(local).unwrap() * 1_000)
     }
 
-    fn terms(&self, machine: usize) -> Terms {
-        Terms {
-            interval: self.machines[machine].interval,
-            life: 10 * self.machines[machine].interval,
-            ahead: self.scenario.ahead,
-        }
-    }
-
-    fn limit(&self, machine: usize) -> Limit {
-        Limit::new(self.terms(machine), Arc::clone(&self.shape))
+    fn limit(&self, machine: usize) -> Arc<Limit> {
+        Arc::clone(&self.machines[machine].limit)
     }
 
     fn admit(&mut self, machine: usize, key: usize) {
@@ -297,7 +293,7 @@ impl<'a> Fleet<'a> {
             Answer::Admit => self.admit(machine, key),
             Answer::Deny(_) => self.outcome.denied += 1,
             Answer::Wait => {
-                let deadline = self.now + 2 * self.machines[machine].interval;
+                let deadline = self.now + 2 * self.machines[machine].limit.interval;
                 self.outcome.waited += 1;
                 self.machines[machine].waiters.push((key, deadline));
                 if !self.machines[machine].urgent.contains(&key) {
@@ -318,7 +314,7 @@ impl<'a> Fleet<'a> {
 
     /// The exchange of an interval, or another attempt at the one before.
     fn exchange(&mut self, machine: usize, round: u64) {
-        let interval = self.machines[machine].interval;
+        let interval = self.machines[machine].limit.interval;
         let next = interval - interval / 10 + self.below(interval / 5);
         self.at(self.now + next, Event::Exchange(machine, round + 1));
         if !self.is_busy(machine) {
@@ -346,7 +342,7 @@ impl<'a> Fleet<'a> {
         if keys.is_empty() {
             return;
         }
-        let (terms, tick) = (self.terms(machine), self.tick(machine));
+        let (limit, tick) = (self.limit(machine), self.tick(machine));
         self.outcome.exchanges += keys.len() as u64;
         let mistake = self.scenario.mistake;
         let state = &mut self.machines[machine];
@@ -371,8 +367,7 @@ impl<'a> Fleet<'a> {
             keys: reports.collect(),
             machine: state.id,
             sequence: state.sequence,
-            terms,
-            shape: Arc::clone(&self.shape),
+            limit,
             sequence_key: format!("m{}", state.id).into(),
         };
         state.flight = Some((keys, batch.clone(), [self.now; 2]));
@@ -423,7 +418,7 @@ impl<'a> Fleet<'a> {
                 }
             });
         }
-        let keys: Vec<_> = batch.keys().map(str::to_owned).collect();
+        let keys: Vec<_> = batch.keys().into_iter().map(str::to_owned).collect();
         let values = keys
             .iter()
             .map(|key| self.values.get(key).map(Vec::as_slice));
@@ -451,10 +446,10 @@ impl<'a> Fleet<'a> {
             .iter_mut()
             .filter(|(key, _)| !key.starts_with('m'));
         for (_, value) in records {
-            let text = std::str::from_utf8(value).unwrap();
-            let mut record = Record::from_text(text, &self.shape).unwrap();
+            let lists = lists_of(value).unwrap();
+            let mut record = Record::of_lists(lists, &self.scenario.shape).unwrap();
             change(&mut record);
-            *value = record.to_text().into_bytes();
+            *value = text_of(&record.lists()).into_bytes();
         }
     }
 
@@ -489,12 +484,12 @@ impl<'a> Fleet<'a> {
         state.time = Some(time);
         state.round_trip = (self.now - sent) * 1_000;
         let limit = self.limit(machine);
-        let mut adopted = limit.clone();
+        let mut adopted = Limit::clone(&limit);
         if mistake == Some(Mistake::UsesLapsed) {
-            adopted.terms.life = 1 << 40;
+            adopted.life = 1 << 40;
         }
         for (key, reply) in keys.iter().zip(&replies.keys) {
-            self.machines[machine].budgets[*key].adopt(&adopted, reply, &time);
+            self.machines[machine].budgets[*key].adopt(&adopted, &reply.unwrap(), &time);
         }
         for (key, deadline) in std::mem::take(&mut self.machines[machine].waiters) {
             if !keys.contains(&key) {

@@ -1,25 +1,28 @@
 //! What simulated fleets must keep, and mistakes that break it.
 
-use super::super::shape::{Cells, Level, Part, Shape};
+use std::time::Duration;
+
+use super::super::shape::Shape;
 use super::scenario::{Fault, Mistake, Outcome, SECOND, Scenario, Traffic};
+use crate::algorithm::{Algorithm, FixedWindow, SlidingLog, TokenBucket};
+use crate::clock::Tick;
 use crate::quota::Quota;
 
+fn of<A: Algorithm>(algorithm: &A) -> Shape {
+    Shape::of(algorithm, Tick::ZERO).unwrap()
+}
+
 pub(super) fn bucket(limit: u64, burst: u64) -> Shape {
-    Shape::of(Part::Level(
-        Level::new(burst, SECOND * 1_000, limit).unwrap(),
-    ))
+    of(&TokenBucket::new(Quota::per_second(limit).burst(burst)))
 }
 
 pub(super) fn fixed(limit: u64) -> Shape {
-    Shape::of(Part::Cells(
-        Cells::exact(&Quota::per_second(limit), 0).unwrap(),
-    ))
+    of(&FixedWindow::new(Quota::per_second(limit)))
 }
 
 /// A log, or a weighted window, which is leased alike.
 pub(super) fn log(limit: u64) -> Shape {
-    let cells = Cells::log(&Quota::per_second(limit), SECOND * 1_000).unwrap();
-    Shape::of(Part::Cells(cells))
+    of(&SlidingLog::new(Quota::per_second(limit)))
 }
 
 /// Of 1,000 per second.
@@ -187,7 +190,7 @@ fn hardly_a_request_below_the_limit_is_denied() {
 /// Shows promises 201, 204.
 #[test]
 fn a_limit_smaller_than_the_fleet_is_kept_and_used() {
-    let slow = Shape::of(Part::Level(Level::new(5, 60 * SECOND * 1_000, 5).unwrap()));
+    let slow = of(&TokenBucket::new(Quota::per_minute(5)));
     for (shape, limit) in [(bucket(10, 10), 600), (slow, 10)] {
         for ahead in [false, true] {
             let run = Scenario {
@@ -219,9 +222,10 @@ fn drawn(seed: u64, ahead: bool) -> Scenario {
         bucket(300, 100).and(fixed(300)),
         bucket(300, 100).and(log(300)),
         // Their ends are some intervals apart, or less than one.
-        fixed(300).and(Shape::of(Part::Cells(
-            Cells::exact(&Quota::per(320, std::time::Duration::from_millis(1_070)), 0).unwrap(),
-        ))),
+        fixed(300).and(of(&FixedWindow::new(Quota::per(
+            320,
+            Duration::from_millis(1_070),
+        )))),
     ];
     let shape = &choices[below(8) as usize];
     let machines = [1, 2, 3, 8, 20][below(5) as usize];
@@ -272,7 +276,7 @@ pub(super) fn fault_of(run: &Scenario) -> Option<String> {
         return Some(format!("{} units above the limit: {run:?}", outcome.excess));
     }
     let is_calm = run.lost == 0 && run.delay <= 2_000 && run.faults.is_empty();
-    let is_usual = run.other_interval == 1 && run.shape.capacity() >= 100;
+    let is_usual = run.other_interval == 1 && run.shape.capacity >= 100;
     if is_calm && is_usual && run.rate >= 600 && run.traffic == Traffic::Even {
         let mean = run.mean(&outcome, 3, 300);
         if mean < 600 {
@@ -320,10 +324,11 @@ fn fleets_with_faults_keep_their_bounds() {
 #[test]
 fn one_machine_alone_admits_the_limit_and_no_more() {
     // A unit comes back after four days.
-    let level = Level::new(20, 345_600 * SECOND * 1_000, 1).unwrap();
+    let four_days = Duration::from_secs(345_600);
+    let slow = of(&TokenBucket::new(Quota::per(1, four_days).burst(20)));
     for seed in 1..=10 * seeds() {
         let run = Scenario {
-            shape: Shape::of(Part::Level(level)),
+            shape: slow.clone(),
             machines: 1,
             faults: Vec::new(),
             seconds: 8,
@@ -426,7 +431,7 @@ fn steps_run(seed: u64, ahead: bool, mistake: Option<Mistake>) -> Scenario {
 fn fault_of_steps(seed: u64, ahead: bool, mistake: Option<Mistake>) -> Option<String> {
     let run = steps_run(seed, ahead, mistake);
     let outcome = run.run();
-    let steps = run.faults.len() as u64 * run.shape.capacity();
+    let steps = run.faults.len() as u64 * run.shape.capacity;
     if outcome.excess > i64::try_from(allowed(&run) + steps).unwrap() {
         return Some(format!("{} units above the limit: {run:?}", outcome.excess));
     }

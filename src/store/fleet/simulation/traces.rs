@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 pub(in crate::store) use test_support::random::Random;
 
+use crate::algorithm::{Cells, Division, FixedWindow, Kernel, Level};
+use crate::clock::Tick;
 use crate::quota::Quota;
 use crate::store::fleet::{
     batch::{Batch, Replies},
-    record::{Reply, Report, Terms},
-    shape::{Cells, Level, NEVER, Part, Shape},
+    exchange::{Limit, Reply, Report},
+    shape::{NEVER, Part, Shape},
 };
 
 const KEYS: usize = 3;
@@ -19,8 +21,8 @@ pub(in crate::store) struct Trace {
     pub(in crate::store) random: Random,
     /// The store's time.
     pub(in crate::store) now: u64,
-    shapes: Vec<Arc<Shape>>,
-    terms: Terms,
+    /// Of one machine's settings.
+    limits: Vec<Limit>,
     /// The last batch of each machine.
     last: Vec<Option<Arc<Batch>>>,
     /// The last reply for each key.
@@ -34,16 +36,18 @@ impl Trace {
             0 => 100_000,
             _ => 1_000 + random.log_uniform(26),
         };
-        let terms = Terms {
-            interval,
-            life: interval * (2 + random.below(20)),
-            ahead: random.below(2) == 0,
-        };
+        let (life, ahead) = (interval * (2 + random.below(20)), random.below(2) == 0);
         let now = 1_700_000_000_000_000 + random.log_uniform(50);
         Self {
             now,
-            shapes: (0..3).map(|_| Arc::new(shape(&mut random, now))).collect(),
-            terms,
+            limits: (0..3)
+                .map(|_| Limit {
+                    shape: shape(&mut random, now),
+                    interval,
+                    life,
+                    ahead,
+                })
+                .collect(),
             last: vec![None; 4],
             replies: Default::default(),
             random,
@@ -53,7 +57,7 @@ impl Trace {
     /// Lets time pass. Returns the next batch.
     pub(in crate::store) fn step(&mut self) -> Arc<Batch> {
         let random = &mut self.random;
-        let Terms { interval, life, .. } = self.terms;
+        let Limit { interval, life, .. } = self.limits[0];
         self.now += match random.below(12) {
             0..=1 => 0,
             2..=8 => random.below(2 * interval) / (1 + random.below(8)),
@@ -70,35 +74,32 @@ impl Trace {
         let place = usize::try_from(machine).unwrap();
         let sequence = match self.last[place].clone() {
             Some(last) if random.below(6) == 0 => return last,
-            // Above 2^53, below it, and from below to above a power of ten.
-            None => *random.pick(&[1, 8, 1 << 60, 9_007_199_254_740_990]),
+            None => *random.pick(&[1, 8, 1 << 50]),
             Some(last) => last.sequence + 1 + random.below(3),
         };
-        let mut terms = self.terms;
-        if random.below(5) == 0 {
-            terms.ahead = !terms.ahead;
-            terms.interval = 1 + terms.interval / (1 + random.below(9));
-            terms.life = terms.interval * (2 + random.below(20));
-        }
         let layout = if random.below(6) == 0 {
             random.below(3)
         } else {
             0
         };
-        let shape = Arc::clone(&self.shapes[usize::try_from(layout).unwrap()]);
+        let mut limit = self.limits[usize::try_from(layout).unwrap()].clone();
+        if random.below(5) == 0 {
+            limit.ahead = !limit.ahead;
+            limit.interval = 1 + interval / (1 + random.below(9));
+            limit.life = limit.interval * (2 + random.below(20));
+        }
         let tag = "{throttle:test:7}";
         let mut keys = Vec::new();
         for key in 0..KEYS {
             if self.random.below(3) > 0 {
                 let name = format!("{tag}{layout} key {key}");
-                keys.push((name.into(), self.report(&shape, key)));
+                keys.push((name.into(), self.report(&limit.shape, key)));
             }
         }
         let batch = Arc::new(Batch {
             machine,
             sequence,
-            terms,
-            shape,
+            limit: Arc::new(limit),
             sequence_key: format!("{tag}~{machine}").into(),
             keys,
         });
@@ -110,13 +111,13 @@ impl Trace {
     pub(in crate::store) fn adopt(&mut self, batch: &Batch, replies: &Replies) {
         for ((name, _), reply) in batch.keys.iter().zip(&replies.keys) {
             let key = name.as_bytes()[name.len() - 1] - b'0';
-            self.replies[usize::from(key)] = *reply;
+            self.replies[usize::from(key)] = reply.unwrap_or_default();
         }
     }
 
     fn report(&mut self, shape: &Shape, key: usize) -> Report {
         let (random, now, grant) = (&mut self.random, self.now, self.replies[key].grant);
-        let capacity = shape.capacity();
+        let capacity = shape.capacity;
         let units = |random: &mut Random| match random.below(6) {
             0 | 1 => 0,
             2 => random.below(grant.units + 1),
@@ -124,7 +125,7 @@ impl Trace {
             4 => random.log_uniform(33),
             _ => 1 + random.below(3),
         };
-        let interval = self.terms.interval;
+        let interval = self.limits[0].interval;
         let moment = |random: &mut Random| match random.below(5) {
             0 => NEVER,
             1 => now - random.log_uniform(44),
@@ -163,9 +164,9 @@ impl Trace {
 }
 
 fn shape(random: &mut Random, now: u64) -> Shape {
-    let shape = Shape::of(part(random, now));
+    let shape = Shape::new(vec![part(random, now)]);
     match random.below(3) {
-        0 => shape.and(Shape::of(part(random, now))),
+        0 => shape.and(Shape::new(vec![part(random, now)])),
         _ => shape,
     }
 }
@@ -183,29 +184,49 @@ fn part(random: &mut Random, now: u64) -> Part {
             1 => *random.pick(&[7, 100, 7_000_013, 333_333_333, 1_000_001, 86_400_000_000]),
             _ => 1 + random.log_uniform(43),
         };
-        let quota = Quota::per(limit, std::time::Duration::from_micros(micros));
-        let offset = 1_000 * random.log_uniform(40);
-        let cells = 2 + random.below(60);
-        let part = match random.below(7) {
-            0 => Level::new(limit, quota.period_ns(), limit).map(Part::Level),
-            1 => Level::new(
-                limit,
-                1 + random.log_uniform(62),
-                1 + random.log_uniform(32),
-            )
-            .map(Part::Level),
-            2 => Cells::exact(&quota, offset).map(Part::Cells),
+        let length = 1_000 * micros;
+        let level = |period, rate| {
+            Kernel::Level(Level {
+                rate,
+                period,
+                capacity: limit,
+                initial: 0,
+                books_turns: false,
+            })
+        };
+        let cells = Cells {
+            limit,
+            length,
+            offset: 1_000 * random.log_uniform(40),
+            count: 1,
+            division: Division::Even,
+        };
+        let count = 2 + random.below(60);
+        let kernel = match random.below(7) {
+            0 => level(length, limit),
+            1 => level(1 + random.log_uniform(62), 1 + random.log_uniform(32)),
+            2 => Kernel::Cells(cells),
             3 => {
                 // Around the time at which the trace begins, or beside it.
                 let start = now / 1_000_000 + random.log_uniform(22) - random.log_uniform(22);
                 let end = start + 1 + random.log_uniform(22);
-                Cells::calendar(&quota, (start, end)).map(Part::Cells)
+                let division = Division::Calendar {
+                    name: String::new(),
+                    starts: [0, start, end, 0],
+                };
+                Kernel::Cells(Cells { division, ..cells })
             }
-            4 | 5 => Cells::new(&quota, quota.period_ns().div_ceil(cells), offset, cells)
-                .map(Part::Cells),
-            _ => Cells::log(&quota, quota.period_ns()).map(Part::Cells),
+            4 | 5 => Kernel::Cells(Cells {
+                length: length.div_ceil(count),
+                count,
+                ..cells
+            }),
+            _ => Kernel::Log {
+                limit,
+                period: length,
+            },
         };
-        if let Ok(part) = part {
+        if let Some(part) = Part::of(kernel) {
             return part;
         }
     }
@@ -223,25 +244,26 @@ pub(in crate::store) fn fixed_batch(
         at: NEVER,
         ..Report::default()
     };
-    let window = Cells::exact(&Quota::per_day(1_000), 0).unwrap();
+    let window = FixedWindow::new(Quota::per_day(1_000));
     Arc::new(Batch {
         machine,
         sequence,
-        terms: Terms {
+        limit: Arc::new(Limit {
+            shape: Shape::of(&window, Tick::ZERO).unwrap(),
             interval: 100_000,
             life: 1_000_000,
             ahead: false,
-        },
-        shape: Arc::new(Shape::of(Part::Cells(window))),
+        }),
         sequence_key: format!("{tag}~{machine}").into(),
         keys: names.map(|name| (name.into(), report.clone())).collect(),
     })
 }
 
 impl Replies {
-    /// The units that are used of keys that have 1,000.
+    /// The units that are used of keys that have 1,000; all of one whose value is damaged.
     pub(in crate::store) fn used(&self) -> Vec<u64> {
-        let used = self.keys.iter().map(|reply| 1_000 - reply.figures.free);
+        let free = |reply: &Option<Reply>| reply.map_or(0, |reply| reply.figures.free);
+        let used = self.keys.iter().map(|reply| 1_000 - free(reply));
         used.map(|used| used.try_into().unwrap()).collect()
     }
 }

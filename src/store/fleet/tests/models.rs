@@ -7,19 +7,16 @@ use std::{
     sync::Arc,
 };
 
-use super::super::batch::{Batch, Replies};
-use super::super::machine::{Answer, Budget, Limit, StoreTime};
-use super::super::record::{Record, Terms};
+use super::super::batch::{Batch, Replies, lists_of, text_of};
+use super::super::exchange::{Limit, Record};
+use super::super::machine::{Answer, Budget, StoreTime};
 use super::super::shape::{Level, Part, Shape};
 use crate::clock::Tick;
+use crate::store::cas::Program;
 
 /// Four units, of which none comes back.
 const CAPACITY: u64 = 4;
-const TERMS: Terms = Terms {
-    interval: 100_000,
-    life: 1_000_000,
-    ahead: true,
-};
+const LIFE: u64 = 1_000_000;
 /// How long a step of time is; the third one is past a life and the fourth past two.
 const STEP: u64 = 600_000;
 
@@ -90,7 +87,7 @@ struct State {
 }
 
 struct Model {
-    limit: Limit,
+    limit: Arc<Limit>,
     mistake: Option<Mistake>,
 }
 
@@ -101,8 +98,13 @@ impl Model {
             rate: 1,
             period: 1 << 50,
         };
-        let shape = Arc::new(Shape::of(Part::Level(level)));
-        let limit = Limit::new(TERMS, shape);
+        let limit = Limit {
+            shape: Shape::new(vec![Part::Level(level)]),
+            interval: 100_000,
+            life: LIFE,
+            ahead: true,
+        };
+        let limit = Arc::new(limit);
         Self { limit, mistake }
     }
 
@@ -154,7 +156,7 @@ impl Model {
         if state.left.set_back > 0 {
             then(&|next| {
                 next.left.set_back -= 1;
-                next.behind += 10 * TERMS.life;
+                next.behind += 10 * LIFE;
                 next.may_lapse = true;
             });
         }
@@ -186,8 +188,7 @@ impl Model {
         let batch = Batch {
             machine: machine.id,
             sequence: machine.sequence,
-            terms: TERMS,
-            shape: Arc::clone(&self.limit.shape),
+            limit: Arc::clone(&self.limit),
             sequence_key: format!("machine {}", machine.id).into(),
             keys: vec![("key".into(), report)],
         };
@@ -224,8 +225,8 @@ impl Model {
                     received: tick(state.now),
                     at: replies.now,
                 };
-                let reply = replies.keys[0];
-                machine.budget.adopt(&self.limit, &reply, &time);
+                let reply = replies.keys[0].as_ref().expect("a reply");
+                machine.budget.adopt(&self.limit, reply, &time);
             }
         }
     }
@@ -243,11 +244,11 @@ impl Model {
         if let Some(mut record) = self.record(state) {
             if self.is(Mistake::ForgetsLapsed) && now >= record.ends {
                 record.out = [0; 2];
-                let text = record.to_text().into_bytes();
+                let text = text_of(&record.lists()).into_bytes();
                 state.values.insert("key".to_owned(), text);
             }
         }
-        let keys: Vec<_> = batch.keys().map(str::to_owned).collect();
+        let keys: Vec<_> = batch.keys().into_iter().map(str::to_owned).collect();
         let values = keys
             .iter()
             .map(|key| state.values.get(key).map(Vec::as_slice));
@@ -259,7 +260,7 @@ impl Model {
         if self.is(Mistake::ForgetsOut) {
             if let Some(mut record) = self.record(state) {
                 record.out = [0; 2];
-                let text = record.to_text().into_bytes();
+                let text = text_of(&record.lists()).into_bytes();
                 state.values.insert("key".to_owned(), text);
             }
         }
@@ -267,8 +268,8 @@ impl Model {
     }
 
     fn record(&self, state: &State) -> Option<Record> {
-        let text = std::str::from_utf8(state.values.get("key")?).ok()?;
-        Record::from_text(text, &self.limit.shape)
+        let lists = lists_of(state.values.get("key")?)?;
+        Record::of_lists(lists, &self.limit.shape)
     }
 
     fn used(&self, record: &Record) -> u64 {
@@ -305,7 +306,7 @@ impl Model {
     /// Whether a unit is lost for ever: after two lives, another machine must be granted half of what is not used.
     fn lost_of(&self, state: &State) -> Option<&'static str> {
         let mut later = state.clone();
-        later.now += 4 * TERMS.life;
+        later.now += 4 * LIFE;
         let mut machine = Machine::new(99);
         let now = Tick::from_nanos(later.now * 1_000);
         let _ = machine.budget.decide(&self.limit, now, 1);
@@ -314,7 +315,7 @@ impl Model {
         let batch = later.sent[later.sent.len() - 1].clone();
         let replies = self.execute(&mut later, &batch);
         let free = CAPACITY.saturating_sub(self.used(&self.record(&later)?));
-        let granted = replies.keys[0].grant.units;
+        let granted = replies.keys[0].expect("a reply").grant.units;
         (granted < free.div_ceil(2)).then_some("a unit is lost for ever")
     }
 
@@ -322,7 +323,7 @@ impl Model {
     fn search(&self, left: Events, machines: u64) -> (Option<&'static str>, usize) {
         let first = State {
             left,
-            now: 1_000 * TERMS.life,
+            now: 1_000 * LIFE,
             behind: 0,
             values: BTreeMap::new(),
             machines: (1..=machines).map(Machine::new).collect(),

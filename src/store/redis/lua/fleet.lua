@@ -2,23 +2,18 @@
 -- `Batch::execute` does in Rust. Its files in src/store/fleet say why, in functions of the same names.
 --
 -- Times are microseconds of the server's clock.
--- KEYS[1]: its name chooses the server; it has no value. KEYS[2]: the last sequence number of the machine.
---   KEYS[3..]: the records.
--- ARGV[1]: the sequence number of the batch. ARGV[2..]: packed doubles: the terms; the parts of the shape, seven
---   each; the report of each key.
--- Reply: the time; whether the batch was seen before, and how; then of each key its record, the epoch of what is
---   granted, the units, and whether it keeps what it had.
+-- KEYS[1]: its name chooses the server; it has no value. KEYS[2]: the last batch of the machine. KEYS[3..]: the records.
+-- ARGV[1]: packed doubles: the sequence number of the batch and what the machine has set, then of each part of the limit
+--   seven. ARGV[2..]: the report of each key.
+-- Reply: the time; the last batch of the machine, which is this one or a later one; the records.
 local call, floor, max, min = redis.call, math.floor, math.max, math.min
 local format, match, rep, unpacked, decode = string.format, string.match, string.rep, struct.unpack, cjson.decode
 local MAX_USED, MAX_DEMAND, GAIN, MEMORY, SCALE, PATIENCE = 2 ^ 46 - 1, 2 ^ 35, 8, 4, 64, 1000000
 -- `%d` is faster, and exact where a `long` has 64 bits.
 local INTEGER = format('%d', MAX_INT) == '9007199254740991' and '%d' or '%.0f'
-local GRANT, HEAD, HEAD_PATTERN = INTEGER .. rep(' ' .. INTEGER, 2), INTEGER .. rep(' ' .. INTEGER, 7),
-    '^(%d+)' .. rep(' (%d+)', 7) .. ';()'
-
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
-local interval, life, is_ahead, record_ttl, sequence_ttl = unpacked('<' .. rep('d', 5), ARGV[2])
+local sequence, interval, life, is_ahead, record_ttl, sequence_ttl = unpacked('<' .. rep('d', 6), ARGV[1])
 -- The record of the key at hand, and what is used of each part.
 local at, reset, epoch, ends, length, out, before, asked
 local used = {}
@@ -86,8 +81,8 @@ function Cells.ahead(part, list)
 end
 
 local parts = {}
-for start = 1, #ARGV[3], 56 do
-    local is_cells, limit, refill, rate, period, count, is_calendar = unpacked('<' .. rep('d', 7), ARGV[3], start)
+for start = 49, #ARGV[1], 56 do
+    local is_cells, limit, refill, rate, period, count, is_calendar = unpacked('<' .. rep('d', 7), ARGV[1], start)
     parts[#parts + 1] = { kind = is_cells == 1 and Cells or Level, limit = limit, refill = refill, rate = rate,
         period = period, length = rate, padding = period, count = count, is_calendar = is_calendar }
 end
@@ -97,28 +92,26 @@ local function new_record(moment)
     for index, part in ipairs(parts) do used[index] = part.kind.unused() end
     return true
 end
+local function text_of(list)
+    return format(#list > 0 and INTEGER .. rep(',' .. INTEGER, #list - 1) or '', unpack(list))
+end
 -- Returns whether it is a record.
 local function read(value)
-    local text, place = value .. ';'
-    at, reset, epoch, ends, length, out, before, asked, place = match(text, HEAD_PATTERN)
-    if not at then return false end
-    at, reset, epoch, ends = at + 0, reset + 0, epoch + 0, ends + 0
-    length, out, before, asked = length + 0, out + 0, before + 0, asked + 0
-    for index, part in ipairs(parts) do
-        local counts, after = match(text, '^([%d,]*);()', place)
+    local text, place, head = value .. ';', 1, nil
+    for index = 0, #parts do
+        local numbers, after = match(text, '^([%d,]*);()', place)
         -- JSON is the fastest to read here.
-        local is_list, list = pcall(decode, '[' .. (counts or 'none') .. ']')
-        if not is_list or not part.kind.is_valid(part, list) then return false end
-        used[index], place = list, after
+        local is_list, list = pcall(decode, '[' .. (numbers or 'none') .. ']')
+        if not is_list or index > 0 and not parts[index].kind.is_valid(parts[index], list) then return false end
+        if index == 0 then head = list else used[index] = list end
+        place = after
     end
-    return true
+    at, reset, epoch, ends, length, out, before, asked = unpack(head)
+    return #head == 8 and place > #text
 end
 local function write()
-    local text = format(HEAD, at, reset, epoch, ends, length, out, before, asked)
-    for index = 1, #parts do
-        local list = used[index]
-        text = text .. ';' .. format(#list > 0 and INTEGER .. rep(',' .. INTEGER, #list - 1) or '', unpack(list))
-    end
+    local text = text_of({ at, reset, epoch, ends, length, out, before, asked })
+    for index = 1, #parts do text = text .. ';' .. text_of(used[index]) end
     return text
 end
 
@@ -200,23 +193,24 @@ local function exchange(report, is_unsure)
     return grant(demand, waiting, max(moment - last, 0)), keeps
 end
 
-local seen, grants = call('GET', KEYS[2]) or '', { ARGV[1] }
-local last = match(seen, '^(%d+);') or match(seen, '^(%d+)$') or ''
--- Sequence numbers may be greater than 2^53.
-local is_seen = #ARGV[1] < #last or #ARGV[1] == #last and ARGV[1] <= last
-local reply, size, records = { now, is_seen and seen }, 2, {}
+local seen = call('GET', KEYS[2]) or ''
+local last = tonumber(match(seen .. ';', '^(%d+);'))
+local is_seen = last and last >= sequence
+local grants, records, written = { text_of({ sequence }) }, {}, {}
 for index = 3, #KEYS do
-    local value, granted, units, keeps = call('GET', KEYS[index]), 0, 0, 0
-    local resets = unpacked('<d', ARGV[index + 1], 81)
+    local value, units, keeps, granted = call('GET', KEYS[index]), 0, 0, 0
+    local report = ARGV[index - 1]
+    local resets = unpacked('<d', report, 81)
     if not is_seen and (value and read(value) or (not value or resets == 1) and new_record(now)) then
-        units, keeps = exchange(ARGV[index + 1], last == '' and ARGV[1] ~= '1')
+        units, keeps = exchange(report, not last and sequence > 1)
         value, granted = write(), epoch
-        records[index] = value
+        written[KEYS[index]] = value
     end
-    grants[index - 1] = format(GRANT, granted, units, keeps)
-    reply[size + 1], reply[size + 2], reply[size + 3], reply[size + 4] = value, granted, units, keeps
-    size = size + 4
+    grants[index - 1], records[index - 2] = text_of({ granted, units, keeps }), value
 end
-if not is_seen then call('PSETEX', KEYS[2], sequence_ttl, table.concat(grants, ';')) end
-for index, record in pairs(records) do call('PSETEX', KEYS[index], record_ttl, record) end
-return reply
+if not is_seen then
+    seen = table.concat(grants, ';')
+    call('PSETEX', KEYS[2], sequence_ttl, seen)
+end
+for key, record in pairs(written) do call('PSETEX', key, record_ttl, record) end
+return { now, seen, records }

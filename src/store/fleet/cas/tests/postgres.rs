@@ -7,7 +7,7 @@ use crate::store::cas::postgres::{Connections, PostgreSql};
 
 use test_support::{pooler::Pooler, postgres_server::PostgresServer};
 
-type Machine = Arc<Exchanger<PostgreSql>>;
+type Machine = Arc<Shared<PostgreSql>>;
 
 /// The store of a machine with one connection for transactions.
 fn open(url: &str, table: &str) -> PostgreSql {
@@ -23,8 +23,7 @@ fn patient(store: PostgreSql) -> PostgreSql {
 }
 
 fn machine(store: PostgreSql) -> Machine {
-    let shared = Shared::new(store, Duration::from_secs(20));
-    Arc::new(Exchanger::new(Arc::new(shared)))
+    Arc::new(Shared::new(store, Duration::from_secs(20)))
 }
 
 /// Sixteen machines on a table made anew.
@@ -103,7 +102,9 @@ async fn a_transaction_that_is_sent_again_counts_once() {
     let server = PostgresServer::shared();
     for (table, again, used) in [("once", 1, 3), ("twice", 2, 6)] {
         let machine = &machines(&server, table, || open(&server.url(), table)).await[0];
-        machine.exchange(&batch(8, 1, 3)).await.unwrap();
+        exchange(machine, &Flight::new(batch(8, 1, 3)))
+            .await
+            .unwrap();
         sent_again(machine, again, used).await;
     }
 }
@@ -114,10 +115,14 @@ async fn a_row_that_has_expired_counts_as_none() {
     let client = server.client().await;
     for (table, is_expired, used) in [("kept", "false", 6), ("expired", "true", 3)] {
         let machine = &machines(&server, table, || open(&server.url(), table)).await[0];
-        machine.exchange(&batch(8, 1, 3)).await.unwrap();
+        exchange(machine, &Flight::new(batch(8, 1, 3)))
+            .await
+            .unwrap();
         let expire = format!("UPDATE {table} SET expires_at = 1 WHERE {is_expired}");
         client.batch_execute(&expire).await.unwrap();
-        machine.exchange(&batch(8, 2, 3)).await.unwrap();
+        exchange(machine, &Flight::new(batch(8, 2, 3)))
+            .await
+            .unwrap();
         assert_eq!(taken(machine, "a").await.0, used);
     }
 }
@@ -136,12 +141,12 @@ async fn a_batch_that_is_cancelled_leaves_no_transaction() {
     let mut first = Vec::<i32>::new();
     for polls in 1_u32.. {
         let sequence = u64::from(polls);
-        let own = batch(8, sequence, 1);
-        let mut exchange = Box::pin(all[0].exchange(&own));
+        let own = Flight::new(batch(8, sequence, 1));
+        let mut exchanging = Box::pin(exchange(&all[0], &own));
         let mut left = polls;
         let ended = poll_fn(|context| {
             left -= 1;
-            let polled = exchange.as_mut().poll(context).is_ready();
+            let polled = exchanging.as_mut().poll(context).is_ready();
             if polled || left == 0 {
                 Poll::Ready(polled)
             } else {
@@ -149,10 +154,11 @@ async fn a_batch_that_is_cancelled_leaves_no_transaction() {
             }
         });
         let ended = ended.await;
-        drop(exchange);
-        all[1].exchange(&batch(9, sequence, 1)).await.unwrap();
+        drop(exchanging);
+        let other = Flight::new(batch(9, sequence, 1));
+        exchange(&all[1], &other).await.unwrap();
         assert_eq!(taken(&all[1], "a").await.0, taken(&all[1], "b").await.0);
-        all[0].exchange(&own).await.unwrap();
+        exchange(&all[0], &own).await.unwrap();
         assert_eq!(taken(&all[1], "a").await.0, 2 * i64::from(polls));
         // A session that had held a lock would have been ended by the server.
         let now: Vec<i32> = client.query_one(sessions, &[]).await.unwrap().get(0);
