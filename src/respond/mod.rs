@@ -111,10 +111,8 @@ pub(crate) trait Tell<Res> {
 /// client cannot turn a 429 into a 200 that a cache would store. Behind a proxy that removes `te`, which
 /// gRPC requires, use [`Grpc`].
 ///
-/// A request without a key gets the status and the text of its
-/// [`Rejection`](crate::key::Rejection), also in the header `x-ratelimit-error`. A request that cannot be
-/// decided on, because a store is down, gets 503 and a text without details of the store. The text is in
-/// the body if that is a `String`, a `Vec<u8>`, or axum's (feature `axum`).
+/// A request without a key gets the status of its [`Rejection`](crate::key::Rejection), and its text in the header
+/// `x-ratelimit-error`. A request that cannot be decided on, because a store is down, gets 503. The body is empty.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Standard;
 

@@ -96,29 +96,3 @@ fn http_shares_the_decision_reads_the_clients_timeout_and_knows_a_denial() {
             .unwrap_or_else(|()| unreachable!())
     ));
 }
-
-fn rejected_body<B: Default + 'static>() -> (B, bool) {
-    let rejection = Rejection::new(StatusCode::FORBIDDEN, "no key");
-    let denied = Standard.deny(Request::new(()), rejection.into());
-    let response: Result<Response<B>, ()> = denied;
-    let (parts, body) = response.unwrap().into_parts();
-    assert_eq!(parts.headers["x-ratelimit-error"], "no key");
-    (body, parts.headers.contains_key("content-type"))
-}
-
-#[test]
-fn a_body_that_can_hold_text_gets_the_text_of_a_rejection_and_its_type() {
-    assert_eq!(rejected_body(), ("no key\n".to_owned(), true));
-    assert_eq!(rejected_body(), (b"no key\n".to_vec(), true));
-    assert_eq!(rejected_body(), ((), false));
-}
-
-#[cfg(feature = "axum")]
-#[test]
-fn a_body_of_axum_gets_the_text_of_a_rejection_and_its_type() {
-    use axum::body::{Body, Bytes, HttpBody};
-
-    assert_eq!(rejected_body(), (Bytes::from("no key\n"), true));
-    let (body, has_type) = rejected_body::<Body>();
-    assert_eq!((body.size_hint().exact(), has_type), (Some(7), true));
-}

@@ -219,7 +219,7 @@ async fn labrinth_874_preflights_are_not_counted() {
 }
 
 #[tokio::test]
-async fn a_rejection_has_a_body_and_a_header_but_a_denial_has_no_body() {
+async fn a_rejection_has_a_header_and_a_denial_has_none() {
     use tower_throttle::{ProblemJson, RateLimited};
 
     let nameless = || with("x-other", &["a"]);
@@ -230,18 +230,12 @@ async fn a_rejection_has_a_body_and_a_header_but_a_denial_has_no_body() {
     let response = ask(&layer, nameless()).await;
     assert_eq!(response.status(), 401);
     assert_eq!(response.headers()["x-ratelimit-error"], text);
-    assert_eq!(
-        response.headers()["content-type"],
-        "text/plain; charset=utf-8"
-    );
-    assert_eq!(response.body(), &format!("{text}\n"));
+    assert_eq!(response.body(), "");
 
     ask(&layer, with("x-api-key", &["a"])).await;
     let denied = ask(&layer, with("x-api-key", &["a"])).await;
     assert_eq!(denied.status(), 429);
-    assert_eq!(denied.body(), "");
     assert!(!denied.headers().contains_key("x-ratelimit-error"));
-    assert!(!denied.headers().contains_key("content-type"));
 
     let response = ask(&layer.clone().respond(ProblemJson), nameless()).await;
     assert_eq!(response.headers()["x-ratelimit-error"], text);

@@ -1,8 +1,6 @@
 //! The text of a rejection in the response.
 
-use std::any::Any;
-
-use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
+use http::{HeaderMap, HeaderName};
 
 use super::header_text::header_value;
 use crate::error::{RateLimited, Rejection};
@@ -30,48 +28,6 @@ fn visible(rejection: &Rejection) -> String {
         _ => '?',
     });
     visible.collect()
-}
-
-/// Writes the text of a rejection into the body, if its type can hold text.
-///
-/// The body type is generic and needs no `From<String>`: the default responder serves every body
-/// that is `Default`. The types that hold text are therefore found at run time.
-#[cold]
-pub(super) fn error_body<B: 'static>(response: &mut Response<B>, mut text: String) {
-    text.push('\n');
-    if set_text(response.body_mut(), text) {
-        let plain = HeaderValue::from_static("text/plain; charset=utf-8");
-        response.headers_mut().insert(header::CONTENT_TYPE, plain);
-    }
-}
-
-/// Returns false if `body` has another type than the known ones.
-fn set_text(body: &mut dyn Any, text: String) -> bool {
-    if let Some(body) = body.downcast_mut::<String>() {
-        *body = text;
-    } else if let Some(body) = body.downcast_mut::<Vec<u8>>() {
-        *body = text.into_bytes();
-    } else {
-        return set_axum_text(body, text);
-    }
-    true
-}
-
-#[cfg(feature = "axum")]
-fn set_axum_text(body: &mut dyn Any, text: String) -> bool {
-    if let Some(body) = body.downcast_mut::<axum::body::Body>() {
-        *body = text.into();
-    } else if let Some(body) = body.downcast_mut::<axum::body::Bytes>() {
-        *body = text.into();
-    } else {
-        return false;
-    }
-    true
-}
-
-#[cfg(not(feature = "axum"))]
-fn set_axum_text(_: &mut dyn Any, _: String) -> bool {
-    false
 }
 
 #[cfg(test)]

@@ -2,12 +2,12 @@
 
 use http::{Request, Response, header};
 
-use super::rejection::{error_body, error_header};
+use super::rejection::error_header;
 use super::response::{no_store, plain, response_from_request, retry_after};
 use crate::error::RateLimited;
 use crate::respond::{Grpc, Http, Respond, Standard, is_grpc};
 
-impl<A, B: Default + 'static, Err> Respond<Request<A>, Response<B>, Err> for Standard {
+impl<A, B: Default, Err> Respond<Request<A>, Response<B>, Err> for Standard {
     type Protocol = Http;
 
     fn deny(&self, request: Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
@@ -15,12 +15,8 @@ impl<A, B: Default + 'static, Err> Respond<Request<A>, Response<B>, Err> for Sta
             return Grpc.deny(request, denied);
         }
         // The denials of a limit are frequent, and their headers say it all.
-        let text = denied.decision().is_none().then(|| denied.to_string());
         let mut response = response_from_request(request, B::default());
         plain(&mut response, denied);
-        if let Some(text) = text {
-            error_body(&mut response, text);
-        }
         Ok(response)
     }
 }
