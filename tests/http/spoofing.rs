@@ -10,7 +10,7 @@ const XFF: &str = "x-forwarded-for";
 /// Cases: what is shown, the peer address, the header lines, and the expected client address.
 ///
 /// With trusted proxies in `10.0.0.0/8` and `fd00::/8`.
-const TRUSTING: &str = r#"
+const TRUSTING: &str = r"
 no proxy | 203.0.113.9 |  | 203.0.113.9
 a proxy | 10.0.0.1 | x-forwarded-for: 192.0.2.1 | 192.0.2.1
 two proxies | 10.0.0.1 | x-forwarded-for: 192.0.2.1, 10.0.0.2 | 192.0.2.1
@@ -31,7 +31,7 @@ mapped peers and elements are IPv4 | ::ffff:10.0.0.1 | x-forwarded-for: ::ffff:1
 translated peers and elements are IPv4 | 64:ff9b::10.0.0.1 | x-forwarded-for: 64:ff9b::192.0.2.1, 64:ff9b::10.0.0.2 | 192.0.2.1
 the loopback address of IPv6 is not an IPv4 address | ::1 | x-forwarded-for: 192.0.2.1 | ::1
 without a peer address the header is ignored | - | x-forwarded-for: 192.0.2.1 | -
-"#;
+";
 
 const FORWARDED: &str = r#"
 a proxy | 10.0.0.1 | forwarded: for=192.0.2.1;proto=https | 192.0.2.1
@@ -44,23 +44,23 @@ an obfuscated client counts against the proxy | 10.0.0.1 | forwarded: for=6.6.6.
 another header | 10.0.0.1 | x-forwarded-for: 6.6.6.6 | 10.0.0.1
 "#;
 
-const SINGLE: &str = r#"
+const SINGLE: &str = r"
 a proxy | 10.0.0.1 | x-real-ip: 192.0.2.1 | 192.0.2.1
 an untrusted peer | 203.0.113.9 | x-real-ip: 6.6.6.6 | 203.0.113.9
 twice | 10.0.0.1 | x-real-ip: 6.6.6.6 && x-real-ip: 192.0.2.1 | 10.0.0.1
 a list | 10.0.0.1 | x-real-ip: 6.6.6.6, 192.0.2.1 | 10.0.0.1
 not an address | 10.0.0.1 | x-real-ip: localhost | 10.0.0.1
 missing | 10.0.0.1 |  | 10.0.0.1
-"#;
+";
 
 /// With two hops, the client is the peer of the second proxy from the right.
-const TWO_HOPS: &str = r#"
+const TWO_HOPS: &str = r"
 two proxies | 10.0.0.1 | x-forwarded-for: 192.0.2.1, 10.0.0.2 | 192.0.2.1
 forged elements on the left | 10.0.0.1 | x-forwarded-for: 6.6.6.6, 7.7.7.7 && x-forwarded-for: 192.0.2.1, 10.0.0.2 | 192.0.2.1
 fewer elements than hops | 10.0.0.1 | x-forwarded-for: 192.0.2.1 | 10.0.0.1
 an invalid element in the position of the client | 10.0.0.1 | x-forwarded-for: 6.6.6.6, x, 10.0.0.2 | 10.0.0.1
 over a Unix socket | - | x-forwarded-for: 192.0.2.1, 10.0.0.2 | 192.0.2.1
-"#;
+";
 
 type Find<'a> = &'a dyn Fn(Option<IpAddr>, &HeaderMap) -> Option<IpAddr>;
 
