@@ -379,7 +379,7 @@ impl<H, P> InFlight<H, P> {
                 self.pass(self.permit(request), usage, ask, figures, entry);
                 Poll::Ready(Ok(Passed::AtOnce))
             }
-            Joined::Waits(at, usage) => {
+            Joined::Waits(queued, usage) => {
                 let longest = if asks {
                     max_wait.saturating_add(self.source.failure().0)
                 } else {
@@ -388,7 +388,7 @@ impl<H, P> InFlight<H, P> {
                 };
                 let left = until.since(MonotonicClock.now());
                 entry.0 = Stage::Waits(PermitWait {
-                    place: WaiterPlace::new(Arc::clone(self.permits()), request, at),
+                    place: WaiterPlace::new(Arc::clone(self.permits()), request, queued),
                     sleep: None,
                     max_wait: left.min(longest),
                     ask,
@@ -423,13 +423,12 @@ impl<H, P> InFlight<H, P> {
                     .get_or_insert_with(|| MonotonicClock.sleep_until(deadline()));
                 ready!(Pin::new(sleep).poll(cx));
                 // It may have been granted meanwhile.
-                let permit = wait.place.leave().map(|permit| (permit, true));
-                permit.ok_or(End::Displaced)
+                wait.place.leave().ok_or(End::Displaced)
             }
         };
-        let (ask, request) = (wait.ask, wait.place.request());
+        let (ask, request) = (wait.ask, wait.place.request);
         entry.0 = Stage::Nothing;
-        let (permit, waited) = match ended {
+        let permit = match ended {
             Ok(permit) => permit,
             Err(End::Failed) => return Poll::Ready(self.fail(ask, self.source.failure().1)),
             Err(_) if ask.shadow => {
@@ -446,17 +445,11 @@ impl<H, P> InFlight<H, P> {
             }
         };
         let usage = permit.usage();
-        match waited {
-            _ if !P::ASKS => {}
-            true => self.record_waited(usage, false),
-            false => self.state.record(Event::Admitted(request.units), false),
+        if P::ASKS {
+            self.state.record(Event::Admitted(request.units), false);
         }
         self.pass(permit, usage, ask, figures, entry);
-        Poll::Ready(Ok(if waited {
-            Passed::Waited
-        } else {
-            Passed::AtOnce
-        }))
+        Poll::Ready(Ok(Passed::Waited))
     }
 }
 

@@ -50,7 +50,7 @@ fn wait(mut place: WaiterPlace) -> Permit {
     let waker = Waker::from(Arc::clone(&sleeper));
     loop {
         if let Poll::Ready(permit) = place.poll(&Context::from_waker(&waker)) {
-            return permit.expect("all have the same priority").0;
+            return permit.expect("all have the same priority");
         }
         let mut woken = lock(&sleeper.0);
         while !*woken {

@@ -2,13 +2,12 @@
 
 use std::{
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
-use super::line::End;
+use super::line::{End, QueuedPermit};
 use super::permits::Permits;
 use super::request::{KeyUsage, PermitRequest};
-use crate::queue;
 
 /// Lets one request be in flight. Dropping it releases it, and the next waiter of its key gets it.
 #[derive(Debug)]
@@ -60,49 +59,41 @@ impl Drop for Permit {
 #[derive(Debug)]
 pub(super) struct WaiterPlace {
     permits: Arc<Permits>,
-    request: PermitRequest,
+    pub(super) request: PermitRequest,
     /// `None` once it has left the line.
-    at: Option<queue::Place>,
+    queued: Option<QueuedPermit>,
 }
 
 impl WaiterPlace {
-    /// The place of the node `at` of the line.
     pub(super) const fn new(
         permits: Arc<Permits>,
         request: PermitRequest,
-        at: queue::Place,
+        queued: QueuedPermit,
     ) -> Self {
         Self {
             permits,
             request,
-            at: Some(at),
+            queued: Some(queued),
         }
     }
 
-    /// What the request asks for.
-    pub(super) const fn request(&self) -> PermitRequest {
-        self.request
-    }
-
-    /// Ready once: with the permit, and whether there was no room at first; or with how else the wait has ended.
-    pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<(Permit, bool), End>> {
-        let Some(at) = self.at else {
+    /// Ready once: with the permit, or with how else the wait has ended.
+    pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<Permit, End>> {
+        let Some(queued) = &self.queued else {
             return Poll::Pending;
         };
-        let polled = self.permits.table.poll_waiter(self.request, at, cx.waker());
-        polled.map(|end| {
-            self.at = None;
-            match end {
-                End::Granted { queued } => Ok((self.permit(), queued)),
-                end => Err(end),
-            }
+        let end = ready!(queued.poll(cx.waker()));
+        self.queued = None;
+        Poll::Ready(match end {
+            End::Granted => Ok(self.permit()),
+            end => Err(end),
         })
     }
 
     /// Leaves the line. Returns the permit if it was granted at the last moment.
     pub(super) fn leave(&mut self) -> Option<Permit> {
-        let at = self.at.take()?;
-        let granted = self.permits.table.leave(self.request, at);
+        let queued = self.queued.take()?;
+        let granted = self.permits.table.leave(self.request, &queued);
         granted.then(|| self.permit())
     }
 

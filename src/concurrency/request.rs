@@ -1,6 +1,5 @@
 //! What a request asks for, and what it sees of the limit.
 
-use super::line::Needs;
 use crate::decision::{Decision, Verdict};
 use crate::key::Priority;
 use crate::queue::{Order, Precedence};
@@ -23,11 +22,6 @@ impl PermitRequest {
     pub(super) const fn place(self) -> Precedence {
         let (priority, order) = (self.priority, self.order);
         Precedence { priority, order }
-    }
-
-    pub(super) const fn needs(self, queued: bool) -> Needs {
-        let reserved = self.reserved;
-        Needs { reserved, queued }
     }
 }
 

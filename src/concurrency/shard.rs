@@ -3,9 +3,9 @@
 use std::{collections::HashMap, hash::BuildHasherDefault, task::Waker};
 
 use super::lease::Lease;
-use super::line::PermitLine;
+use super::line::{End, PermitLine};
 use super::request::{PermitRequest, part_of};
-use crate::queue::PassThroughHasher;
+use crate::queue::{PassThroughHasher, Place};
 
 /// The map keeps the memory of this many entries when it is empty.
 const KEPT: usize = 64;
@@ -52,11 +52,19 @@ impl PermitShard {
 }
 
 impl KeyPermits {
-    /// Whether nothing is left of requests. The nodes of displaced waiters are: a new line would use
-    /// their numbers again.
+    /// Whether nothing is left of requests.
     pub(super) fn is_idle(&self) -> bool {
-        let line = self.line.as_deref();
-        self.in_flight == 0 && line.is_none_or(PermitLine::is_unused)
+        self.in_flight == 0 && self.waiting() == 0
+    }
+
+    /// How many requests wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.line.as_ref().map_or(0, |line| line.len())
+    }
+
+    /// Ends the wait of the first or the last request. Returns the waker to call.
+    pub(super) fn end(&mut self, place: Option<Place>, end: End) -> Option<Waker> {
+        self.line.as_mut()?.remove(place?)?.end(end)
     }
 
     /// Whether it stays without requests.

@@ -8,20 +8,18 @@
 //! dropped after the lock is released.
 //!
 //! # Memory
-//! An entry exists while requests of its key are in flight, or do not know yet that they were displaced
-//! in the line. If none is in flight, none waits. So there are never more entries than requests.
+//! An entry exists while requests of its key are in flight. If none is in flight, none waits. So there are never more
+//! entries than requests.
 
 use std::{
     fmt,
     hash::{BuildHasher, Hash},
-    mem,
-    task::{Poll, Waker},
+    task::Waker,
 };
 
-use super::line::End;
+use super::line::{End, QueuedPermit};
 use super::request::{KeyUsage, PermitRequest, part_of};
 use super::shard::{KeyPermits, PermitShard};
-use crate::queue::Place;
 use crate::store::local::Seeded;
 use crate::sync::{AtomicU64, CachePadded, Mutex, MutexGuard, Ordering, lock};
 
@@ -42,12 +40,12 @@ pub(super) struct PermitTable {
 }
 
 /// What a request gets that may wait.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Joined {
     /// A permit.
     Taken(KeyUsage),
-    /// The number of its node.
-    Waits(Place, KeyUsage),
+    /// A place in line.
+    Waits(QueuedPermit, KeyUsage),
     /// The line is full.
     Full(KeyUsage),
 }
@@ -139,12 +137,12 @@ impl PermitTable {
                 let Some(last) = line.last_behind(request.place()) else {
                     return (Joined::Full(usage(in_flight)), None);
                 };
-                woken = line.end(last, End::Displaced);
+                woken = line.remove(last).and_then(|last| last.end(End::Displaced));
             } else {
                 self.waiting.fetch_add(1, Ordering::Relaxed);
             }
-            let at = line.push(request.place(), request.units, request.needs(true));
-            (Joined::Waits(at, usage(in_flight)), woken)
+            let queued = line.push(request.place(), request.units, request.reserved);
+            (Joined::Waits(queued, usage(in_flight)), woken)
         });
         if let Some(waker) = woken {
             waker.wake();
@@ -152,51 +150,22 @@ impl PermitTable {
         joined
     }
 
-    /// Ready once the wait of the waiter `at` has ended. It is then no longer in the table.
-    pub(super) fn poll_waiter(
-        &self,
-        request: PermitRequest,
-        at: Place,
-        waker: &Waker,
-    ) -> Poll<End> {
-        let mut shard = self.lock_shard(request.id);
-        let entry = shard.entries.get_mut(&request.id);
-        let Some(line) = entry.and_then(|entry| entry.line.as_mut()) else {
-            return Poll::Pending;
-        };
-        let (polled, stale) = line.poll(at, waker);
-        if matches!(polled, Poll::Ready(end) if end.is_without_permit()) {
-            shard.tidy(request.id);
-        }
-        drop(shard);
-        drop(stale);
-        polled
-    }
-
-    /// Removes the waiter `at`. Returns true if it was granted a permit before, which is then the
-    /// caller's.
-    pub(super) fn leave(&self, request: PermitRequest, at: Place) -> bool {
+    /// A request leaves the line. Returns true if it was granted a permit before, which is then the caller's.
+    pub(super) fn leave(&self, request: PermitRequest, queued: &QueuedPermit) -> bool {
         let mut wakers = Vec::new();
         let mut shard = self.lock_shard(request.id);
-        let Some(entry) = shard.entries.get_mut(&request.id) else {
-            return false;
-        };
-        let line = entry.line.as_mut();
-        let Some((end, stale)) = line.and_then(|line| line.remove(at)) else {
-            return false;
-        };
-        if end.is_none() {
+        let entry = shard.entries.get_mut(&request.id);
+        let left = entry.and_then(|entry| {
+            let left = entry.line.as_mut()?.remove(queued.place)?;
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             // Those behind it may need less room.
             self.grant(entry, &mut wakers);
             wakers.extend(entry.keeper());
-        } else if end.is_some_and(End::is_without_permit) {
-            shard.tidy(request.id);
-        }
+            Some(left)
+        });
         drop(shard);
-        drop(stale);
         wakers.into_iter().for_each(Waker::wake);
-        matches!(end, Some(End::Granted { .. }))
+        left.is_none() && queued.ended() == Some(End::Granted)
     }
 
     /// A request that had a permit has ended.
@@ -217,19 +186,19 @@ impl PermitTable {
 
     /// Grants permits to the first waiters of a key.
     pub(super) fn grant(&self, entry: &mut KeyPermits, wakers: &mut Vec<Waker>) {
-        let Some(mut line) = mem::take(&mut entry.line) else {
-            return;
-        };
         let limit = self.limit();
-        while let Some((units, reserved)) = line.first_needs() {
+        let first = |entry: &KeyPermits| {
+            let (place, waiter) = entry.line.as_ref()?.first()?;
+            Some((place, waiter.units, waiter.own))
+        };
+        while let Some((place, units, reserved)) = first(entry) {
             if !entry.has_room(units, entry.part(limit, reserved)) {
                 break;
             }
             entry.in_flight += units;
-            wakers.extend(line.grant_first());
+            wakers.extend(entry.end(Some(place), End::Granted));
             self.waiting.fetch_sub(1, Ordering::Relaxed);
         }
-        entry.line = Some(line);
     }
 
     /// Changes the limit, and grants permits to the waiters for which there is room now. Requests in

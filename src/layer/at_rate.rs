@@ -5,6 +5,7 @@ use std::{
     hash::Hash,
     mem,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -20,74 +21,69 @@ use super::preview::preview;
 use super::rate::Rate;
 use super::ticket::Ticket;
 use crate::backend::{Backend, Op};
-use crate::clock::{MonotonicClock, MonotonicSleep, Timer, nanos};
+use crate::clock::{MonotonicClock, MonotonicSleep, Timer};
 use crate::decision::{Decision, Verdict};
 use crate::error::{RateLimited, StoreError};
-use crate::queue::{self, Joined, Place, Precedence, Wants};
+use crate::queue::{self, Ended, Joined, Precedence, Queued, Wants};
 use crate::respond::{CostHandle, Event, Settle};
 
 /// What a request has of a rate limit: nothing yet, a place in line, or what it has taken.
 #[derive(Debug)]
-pub struct RateEntry<F>(pub(super) RateStage<F>);
+pub struct RateEntry<F>(Stage<F>);
 
 #[derive(Debug)]
-pub(super) enum RateStage<F> {
+enum Stage<F> {
     /// It has not asked.
     New,
-    /// The decision is pending. Boxed, because it would be most of the response future, even if the backend
-    /// is never pending.
-    Asks(Box<F>),
-    /// In the line of its key.
-    InLine(InLine),
-    /// The backend has booked its turn. Boxed, as few backends do.
-    Booked(Box<Booked>),
     Has(Ticket),
-    /// Its cost may be said while it is served.
-    Shares(CostHandle),
+    /// Boxed: it would be most of the response future, and few requests need it.
+    Rare(Box<Rare<F>>),
     /// It has nothing that is needed.
     Nothing,
+}
+
+#[derive(Debug)]
+enum Rare<F> {
+    /// The decision is pending.
+    Asks(F),
+    /// In the line of its key, with its cost and the wait that was expected when it joined.
+    InLine(Queued<Ended>, u64, Duration),
+    /// The backend has booked its turn. The decision is there if its figures are read.
+    Booked(MonotonicSleep, Ticket, Option<Decision>),
+    /// Its cost may be said while it is served.
+    Shares(CostHandle),
 }
 
 /// Manual impl: derive would require `F: Default`.
 impl<F> Default for RateEntry<F> {
     #[inline]
     fn default() -> Self {
-        Self(RateStage::New)
+        Self(Stage::New)
     }
 }
 
-#[derive(Debug)]
-pub(super) struct InLine {
-    pub(super) place: Place,
-    /// As it was expected when the request joined, in nanoseconds.
-    wait: u64,
-    pub(super) cost: u64,
-}
-
-#[derive(Debug)]
-pub(super) struct Booked {
-    until: MonotonicSleep,
-    /// If its figures are read.
-    decision: Option<Decision>,
-    pub(super) ticket: Ticket,
+impl<F> Stage<F> {
+    fn rare(rare: Rare<F>) -> Self {
+        Self::Rare(Box::new(rare))
+    }
 }
 
 /// What a gate says about a request.
-pub(super) type Entered = Poll<Result<Passed, RateLimited>>;
+type Entered = Poll<Result<Passed, RateLimited>>;
 
 type Decided = Result<Decision, StoreError>;
-type StageOf<K, L> = RateStage<<L as Backend<K>>::Future>;
+type StageOf<K, L> = Stage<<L as Backend<K>>::Future>;
 
 /// A request at its limit.
-pub(super) struct AtRate<'a, K, L> {
-    pub(super) rate: &'a Rate<L>,
-    pub(super) key: &'a K,
-    pub(super) ask: Ask,
+struct AtRate<'a, K, L> {
+    rate: &'a Rate<L>,
+    key: &'a K,
+    ask: Ask,
 }
 
 impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
     /// Asks a limit that requests wait for, or may wait for.
-    pub(super) fn enter(&self, entry: &mut StageOf<K, L>, may_wait: &mut MayWait<'_>) -> Entered {
+    fn enter(&self, entry: &mut StageOf<K, L>, may_wait: &mut MayWait<'_>) -> Entered {
         if self.rate.at_once && !self.ask.shadow {
             if let Some(entered) = self.enter_line(entry, may_wait) {
                 return entered;
@@ -138,22 +134,23 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
             most: if waits { line.queue.into() } else { 0 },
             until: longest.map_or(may_wait.until, |longest| longest.min(may_wait.until)),
         };
-        let limit = LimitOf::new(self.key, &state.backend);
+        let (key, backend) = (self.key.clone(), Arc::clone(&state.backend));
         let line_id = state.line_id(self.key);
-        Some(match state.lines.join(line_id, &limit, wants) {
-            Joined::Taken(decision) => self.admit(&decision, entry, may_wait),
-            Joined::Waits(place, wait) => {
-                self.record_waiting(wait);
-                let (wait, cost) = (nanos(wait), ask.cost);
-                *entry = RateStage::InLine(InLine { place, wait, cost });
-                Poll::Pending
-            }
-            Joined::Denied(retry_after) => self.deny_waiting(retry_after),
-        })
+        Some(
+            match state.lines.join(line_id, LimitOf { key, backend }, wants) {
+                Joined::Taken(decision) => self.admit(&decision, entry, may_wait),
+                Joined::Waits(queued, wait) => {
+                    self.record_waiting(wait);
+                    *entry = Stage::rare(Rare::InLine(queued, ask.cost, wait));
+                    Poll::Pending
+                }
+                Joined::Denied(retry_after) => self.deny_waiting(retry_after),
+            },
+        )
     }
 
     /// Does what the backend has decided, if it has.
-    pub(super) fn go_on(
+    fn go_on(
         &self,
         decided: Result<Decided, L::Future>,
         entry: &mut StageOf<K, L>,
@@ -164,18 +161,19 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
             Ok(Ok(decision)) => decision,
             Ok(Err(error)) => return self.fail(error),
             Err(deciding) => {
-                *entry = RateStage::Asks(Box::new(deciding));
+                *entry = Stage::rare(Rare::Asks(deciding));
                 return Poll::Pending;
             }
         };
         let wait = match decision.verdict {
             Verdict::Admit => return self.admit(&decision, entry, may_wait),
-            Verdict::Wait(_) if self.ask.shadow => {
-                state.record(Event::Waits(&decision, None), true);
-                return Poll::Ready(Ok(self.pass(&decision, entry, may_wait)));
-            }
-            Verdict::Deny if self.ask.shadow => {
-                state.record(Event::Denied(&RateLimited::new(decision)), true);
+            verdict if self.ask.shadow => {
+                let denied = RateLimited::new(decision);
+                let event = match verdict {
+                    Verdict::Deny => Event::Denied(&denied),
+                    _ => Event::Waits(&decision, None),
+                };
+                state.record(event, true);
                 self.rate.spread(&mut decision);
                 return Poll::Ready(Ok(self.pass(&decision, entry, may_wait)));
             }
@@ -196,56 +194,54 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
         }
         self.record_waiting(wait);
         state.lines.count_booked(true);
-        *entry = RateStage::Booked(Box::new(Booked {
-            until: MonotonicClock.sleep_until(turn),
-            decision: self.ask.figures.then_some(decision),
-            ticket,
-        }));
+        let figures = self.ask.figures.then_some(decision);
+        let until = MonotonicClock.sleep_until(turn);
+        *entry = Stage::rare(Rare::Booked(until, ticket, figures));
         Poll::Pending
     }
 
     /// Goes on waiting for the limit.
-    pub(super) fn poll(
+    fn poll(
         &self,
         entry: &mut StageOf<K, L>,
         may_wait: &mut MayWait<'_>,
         cx: &mut Context<'_>,
     ) -> Entered {
         let state = &self.rate.state;
-        if let RateStage::Asks(deciding) = entry {
-            let decided = ready!(Pin::new(deciding).poll(cx));
-            *entry = RateStage::Nothing;
-            let entered = self.go_on(Ok(decided), entry, may_wait);
-            if entered.is_ready() {
+        let Stage::Rare(rare) = entry else {
+            return Poll::Ready(Ok(Passed::AtOnce));
+        };
+        match &mut **rare {
+            Rare::Asks(deciding) => {
+                let decided = ready!(Pin::new(deciding).poll(cx));
+                *entry = Stage::Nothing;
+                let entered = self.go_on(Ok(decided), entry, may_wait);
+                if entered.is_pending() {
+                    return self.poll(entry, may_wait, cx);
+                }
                 return entered;
             }
-        }
-        match entry {
-            RateStage::InLine(own) => {
+            Rare::InLine(queued, _, wait) => {
                 let line_id = state.line_id(self.key);
-                let ended = ready!(state.lines.poll(line_id, own.place, cx.waker()));
-                let wait = Duration::from_nanos(own.wait);
-                *entry = RateStage::Nothing;
+                let ended = ready!(state.lines.poll(line_id, queued, cx.waker()));
+                let wait = *wait;
+                *entry = Stage::Nothing;
                 match ended {
-                    Ok(receipt) => {
-                        let figures = self.ask.figures;
-                        let figures = figures.then(|| state.backend.current_decision(self.key, 0));
-                        let unlimited = || Decision::new(Verdict::Admit, u64::MAX, 0, None, 0);
-                        let mut decision = figures.flatten().unwrap_or_else(unlimited);
+                    Ok(mut decision) => {
                         decision.verdict = Verdict::Wait(wait);
-                        self.pass(&decision.with_receipt(receipt), entry, may_wait);
+                        self.pass(&decision, entry, may_wait);
                     }
                     Err(retry_after) => return self.deny_waiting(retry_after),
                 }
             }
-            RateStage::Booked(booked) => {
-                ready!(Pin::new(&mut booked.until).poll(cx));
+            Rare::Booked(until, ticket, figures) => {
+                ready!(Pin::new(until).poll(cx));
                 state.lines.count_booked(false);
-                *may_wait.figures = booked.decision;
-                let has = self.ask.keep.then_some(RateStage::Has(booked.ticket));
-                *entry = has.unwrap_or(RateStage::Nothing);
+                *may_wait.figures = *figures;
+                let has = self.ask.keep.then_some(Stage::Has(*ticket));
+                *entry = has.unwrap_or(Stage::Nothing);
             }
-            _ => return Poll::Ready(Ok(Passed::AtOnce)),
+            Rare::Shares(_) => return Poll::Ready(Ok(Passed::AtOnce)),
         }
         Poll::Ready(Ok(Passed::Waited))
     }
@@ -270,7 +266,7 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
         may_wait: &mut MayWait<'_>,
     ) -> Passed {
         if self.ask.keep {
-            *entry = RateStage::Has(Ticket {
+            *entry = Stage::Has(Ticket {
                 cost: self.ask.cost,
                 receipt: (!decision.is_denied()).then(|| decision.receipt()),
             });
@@ -341,10 +337,10 @@ where
     }
 
     fn progress(&self, _: &K, entry: &mut Self::Entry) -> Progress {
-        match entry.0 {
-            RateStage::New => Progress::New,
-            RateStage::Asks(_) | RateStage::InLine(_) | RateStage::Booked(_) => Progress::Waits,
-            RateStage::Has(_) | RateStage::Shares(_) | RateStage::Nothing => Progress::Passed,
+        match &entry.0 {
+            Stage::New => Progress::New,
+            Stage::Rare(rare) if !matches!(**rare, Rare::Shares(_)) => Progress::Waits,
+            _ => Progress::Passed,
         }
     }
 
@@ -368,8 +364,8 @@ where
             ask,
         };
         let entered = match (&entry, cx) {
-            (RateStage::New, _) => {
-                *entry = RateStage::Nothing;
+            (Stage::New, _) => {
+                *entry = Stage::Nothing;
                 // Without a line, unless a clone of the layer has one.
                 if self.line.queue == 0 && state.lines.waiting() == 0 {
                     // Figures that are not read are not computed.
@@ -400,22 +396,23 @@ where
     }
 
     fn leave(&self, key: &K, entry: &mut RateEntry<L::Future>) {
-        match mem::replace(&mut entry.0, RateStage::Nothing) {
-            RateStage::InLine(own) => {
-                let receipt = self.state.lines.leave(self.state.line_id(key), own.place);
-                let ticket = Ticket {
-                    cost: own.cost,
-                    receipt,
-                };
+        let rare = match mem::replace(&mut entry.0, Stage::Nothing) {
+            Stage::Has(ticket) => return self.state.settle_unawaited(key, ticket, Settle::Refund),
+            Stage::Rare(rare) => rare,
+            Stage::New | Stage::Nothing => return,
+        };
+        match *rare {
+            Rare::Asks(_) => {}
+            Rare::InLine(queued, cost, _) => {
+                let receipt = self.state.lines.leave(self.state.line_id(key), &queued);
+                let ticket = Ticket { cost, receipt };
                 self.state.settle_unawaited(key, ticket, Settle::Refund);
             }
-            RateStage::Booked(booked) => {
+            Rare::Booked(_, ticket, _) => {
                 self.state.lines.count_booked(false);
-                self.state.cancel(key, booked.ticket);
+                self.state.cancel(key, ticket);
             }
-            RateStage::Has(ticket) => self.state.settle_unawaited(key, ticket, Settle::Refund),
-            RateStage::Shares(cost) => cost.settle(Settle::Refund),
-            RateStage::New | RateStage::Asks(_) | RateStage::Nothing => {}
+            Rare::Shares(cost) => cost.settle(Settle::Refund),
         }
     }
 
@@ -426,12 +423,14 @@ where
         settle: SettlePart<'_>,
     ) -> Option<Settling> {
         let ticket = match &entry.0 {
-            RateStage::Has(ticket) => ticket,
-            RateStage::Shares(cost) => {
-                cost.settle(settle(None));
+            Stage::Has(ticket) => ticket,
+            Stage::Rare(rare) => {
+                if let Rare::Shares(cost) = &**rare {
+                    cost.settle(settle(None));
+                }
                 return None;
             }
-            _ => return None,
+            Stage::New | Stage::Nothing => return None,
         };
         let mut settling = self
             .state
@@ -449,11 +448,11 @@ where
             return None;
         }
         let ticket = match &entry.0 {
-            RateStage::Has(ticket) => Some(*ticket),
+            Stage::Has(ticket) => Some(*ticket),
             _ => None,
         };
         let cost = Unsettled::share(&self.state, key.clone(), ticket);
-        entry.0 = RateStage::Shares(cost.clone());
+        entry.0 = Stage::rare(Rare::Shares(cost.clone()));
         Some(cost)
     }
 

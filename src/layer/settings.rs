@@ -44,9 +44,7 @@ impl<K, G, R> LimitLayer<K, G, R> {
     /// A request that others overtake waits for at most the `max_wait` of the queue, and is denied then. If each
     /// priority has to get a part of its own, give each a layer of its own with a lower limit.
     ///
-    /// The line of a key takes up memory for the most requests of each priority that it held at a time,
-    /// until no request of the key waits or is in flight. [Seats](Self::seats) are given regardless of
-    /// priority.
+    /// [Seats](Self::seats) are given regardless of priority.
     ///
     /// ```
     /// use axum::extract::Request;

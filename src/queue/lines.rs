@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use super::line::{Line, Place};
+use super::line::{Line, Place, Queued, Waiter};
 use super::{Alarm, Precedence, now};
 use crate::clock::Tick;
 use crate::decision::Decision;
@@ -48,22 +48,19 @@ pub(crate) struct Lines {
 type Shard = HashMap<u64, Box<KeyLine>, BuildHasherDefault<PassThroughHasher>>;
 
 /// The limit of one key, as the head of a line asks it. It knows of no line.
-pub(crate) trait Limit {
+pub(crate) trait Limit: Send + 'static {
     /// Takes the cost as of this moment, or says after how long to ask again.
     fn take(&self, cost: u64, at: Tick) -> Decision;
 
     /// How long until the cost can be taken after so many units ahead of it; `None` if never.
     fn wait(&self, ahead: u64, cost: u64, at: Tick) -> Option<Duration>;
-
-    /// The same for a line, which outlives the request.
-    fn keep(&self) -> Box<dyn Limit + Send>;
 }
 
 /// How a wait ends: the request has taken its cost, or may come again after this long, if ever.
-pub(crate) type Ended = Result<Receipt, Option<Duration>>;
+pub(crate) type Ended = Result<Decision, Option<Duration>>;
 
 struct KeyLine {
-    limit: Box<dyn Limit + Send>,
+    limit: Box<dyn Limit>,
     /// The waiters, each with the moment until which it waits.
     line: Line<Tick, Ended>,
     deadlines: BTreeSet<(Tick, Place)>,
@@ -87,8 +84,8 @@ pub(crate) struct Wants {
 #[derive(Debug)]
 pub(crate) enum Joined {
     Taken(Decision),
-    /// The place, and how long it will take if none leaves and none overtakes.
-    Waits(Place, Duration),
+    /// How long it will take if none leaves and none overtakes.
+    Waits(Queued<Ended>, Duration),
     /// There may be room after this long, if ever.
     Denied(Option<Duration>),
 }
@@ -164,7 +161,7 @@ impl Lines {
     }
 
     /// Takes the cost, joins the line or is denied, after those that go before it.
-    pub(crate) fn join(self: &Arc<Self>, line_id: u64, limit: &dyn Limit, wants: Wants) -> Joined {
+    pub(crate) fn join(self: &Arc<Self>, line_id: u64, limit: impl Limit, wants: Wants) -> Joined {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let joined = self.update(line_id, |shard, wakers| {
             let own = shard.entry(line_id);
@@ -179,7 +176,7 @@ impl Lines {
     fn ask(
         &self,
         mut own: Entry<'_, u64, Box<KeyLine>>,
-        limit: &dyn Limit,
+        limit: impl Limit,
         wants: Wants,
         now: Tick,
         wakers: &mut Vec<Waker>,
@@ -207,7 +204,7 @@ impl Lines {
         }
         let own = own.or_insert_with(|| {
             Box::new(KeyLine {
-                limit: limit.keep(),
+                limit: Box::new(limit),
                 line: Line::default(),
                 deadlines: BTreeSet::new(),
                 plan: Tick::MAX,
@@ -224,11 +221,11 @@ impl Lines {
         if ahead == 0 {
             own.plan = now.plus(wait.max(NANO));
         }
-        let place = own.line.push(wants.place, wants.cost, wants.until);
+        let queued = own.line.push(wants.place, wants.cost, wants.until);
         if wants.until < Tick::MAX {
-            own.deadlines.insert((wants.until, place));
+            own.deadlines.insert((wants.until, queued.place));
         }
-        Joined::Waits(place, wait)
+        Joined::Waits(queued, wait)
     }
 
     /// Lets the heads take whose moments have come, and ends waits that have lasted too long.
@@ -252,7 +249,7 @@ impl Lines {
             }
             let decision = own.limit.take(cost, own.plan);
             match decision.retry_after {
-                _ if !decision.is_denied() => self.end(own, first, Ok(decision.receipt()), wakers),
+                _ if !decision.is_denied() => self.end(own, first, Ok(decision), wakers),
                 None => self.end(own, first, Err(None), wakers),
                 // The limit does not know when.
                 Some(Duration::ZERO) => own.plan = own.plan.max(now).plus(Duration::from_micros(1)),
@@ -262,9 +259,16 @@ impl Lines {
     }
 
     fn end(&self, own: &mut KeyLine, place: Place, end: Ended, wakers: &mut Vec<Waker>) {
+        if let Some(waiter) = self.remove(own, place) {
+            wakers.extend(waiter.end(end));
+        }
+    }
+
+    fn remove(&self, own: &mut KeyLine, place: Place) -> Option<Waiter<Tick, Ended>> {
+        let waiter = own.line.remove(place)?;
         self.waiting.fetch_sub(1, Ordering::SeqCst);
-        own.forget(place);
-        wakers.extend(own.line.end(place, end));
+        own.deadlines.remove(&(waiter.own, place));
+        Some(waiter)
     }
 
     /// Changes the line of a key. Then sets its timer or drops it, and wakes those whose wait has ended.
@@ -294,7 +298,7 @@ impl Lines {
         let (mut unused, mut is_set) = (None, true);
         if let Some(own) = shard.get_mut(&line_id) {
             let next = own.next();
-            if own.line.is_unused() {
+            if own.line.len() == 0 {
                 unused = shard.remove(&line_id);
             } else if let (Some(alarm), Some(next)) = (&mut own.alarm, next) {
                 is_set = !alarm.is_late_for(next) || alarm.set(next);
@@ -330,67 +334,53 @@ impl Lines {
         }
     }
 
-    /// Ready once the wait has ended; the place is free then.
-    pub(crate) fn poll(self: &Arc<Self>, line_id: u64, place: Place, waker: &Waker) -> Poll<Ended> {
-        // Its former waker is dropped without a lock.
-        let (polled, _stale) = self.update(line_id, |shard, _| {
-            let Some(own) = shard.get_mut(&line_id) else {
-                return (Poll::Pending, None);
-            };
-            let (polled, stale) = own.line.poll(place, waker);
-            if polled.is_pending() {
-                let timer = || {
-                    let lines = Arc::downgrade(self);
-                    Alarm::new(Arc::new(TimerWaker { lines, line_id }).into())
-                };
-                own.alarm.get_or_insert_with(timer).serve_caller();
-            }
-            (polled, stale)
-        });
+    /// Ready once the wait has ended.
+    pub(crate) fn poll(
+        self: &Arc<Self>,
+        line_id: u64,
+        queued: &Queued<Ended>,
+        waker: &Waker,
+    ) -> Poll<Ended> {
+        let polled = queued.poll(waker);
+        if polled.is_pending() {
+            self.update(line_id, |shard, _| {
+                if let Some(own) = shard.get_mut(&line_id) {
+                    let timer = || {
+                        let lines = Arc::downgrade(self);
+                        Alarm::new(Arc::new(TimerWaker { lines, line_id }).into())
+                    };
+                    own.alarm.get_or_insert_with(timer).serve_caller();
+                }
+            });
+        }
         polled
     }
 
     /// Leaves the line. Returns when its cost was taken, if that was at the last moment: it is to be given back.
-    pub(crate) fn leave(self: &Arc<Self>, line_id: u64, place: Place) -> Option<Receipt> {
+    pub(crate) fn leave(self: &Arc<Self>, line_id: u64, queued: &Queued<Ended>) -> Option<Receipt> {
         // Its waker is dropped without a lock.
-        let (ended, _waker) = self.update(line_id, |shard, wakers| {
+        let _waiter = self.update(line_id, |shard, wakers| {
             let own = shard.get_mut(&line_id)?;
-            let before = own.cost_of_head();
-            own.forget(place);
-            let (ended, waker) = own.line.remove(place)?;
-            if ended.is_none() {
-                self.waiting.fetch_sub(1, Ordering::SeqCst);
-            }
-            let after = own.cost_of_head();
-            if before != after {
+            let waiter = self.remove(own, queued.place)?;
+            let next = own.line.first();
+            if next.is_some_and(|(next, head)| queued.place < next && head.units != waiter.units) {
                 // A head of another cost may go earlier, or only later.
                 let now = now();
                 own.plan = own.plan.min(now);
                 self.run(own, now, wakers);
             }
-            Some((ended, waker))
-        })?;
-        ended?.ok()
+            Some(waiter)
+        });
+        Some(queued.ended()?.ok()?.receipt())
     }
 }
 
 impl KeyLine {
-    fn cost_of_head(&mut self) -> Option<u64> {
-        self.line.first().map(|(_, waiter)| waiter.units)
-    }
-
     /// When there is something to do, if a request waits.
-    fn next(&mut self) -> Option<Tick> {
+    fn next(&self) -> Option<Tick> {
         self.line.first()?;
         let until = self.deadlines.first().map(|first| first.0.plus(NANO));
         Some(until.map_or(self.plan, |until| until.min(self.plan)))
-    }
-
-    /// Forgets until when a request waits.
-    fn forget(&mut self, place: Place) {
-        if let Some(until) = self.line.own(place) {
-            self.deadlines.remove(&(until, place));
-        }
     }
 }
 

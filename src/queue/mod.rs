@@ -2,17 +2,15 @@
 
 mod line;
 mod lines;
-mod list;
 #[cfg(all(test, tower_throttle_loom))]
 mod loom_models;
 mod seats;
 
-use self::list::List;
 #[cfg(all(test, tower_throttle_loom))]
 pub(crate) use self::loom_models::mock_alarm::{Alarm, now};
 pub(crate) use self::{
-    line::{Line, Place},
-    lines::{Joined, Limit, Lines, PassThroughHasher, Wants},
+    line::{Line, Place, Queued},
+    lines::{Ended, Joined, Limit, Lines, PassThroughHasher, Wants},
     seats::{RequestSeat, SeatAcquire, Seats},
 };
 #[cfg(not(all(test, tower_throttle_loom)))]

@@ -6,10 +6,10 @@
 use std::{
     fmt, mem,
     sync::Arc,
-    task::{Context, Poll, Waker},
+    task::{Context, Poll, Waker, ready},
 };
 
-use super::{Line, Order, Place, Precedence};
+use super::{Line, Order, Precedence, Queued};
 use crate::key::Priority;
 use crate::sync::{Mutex, lock};
 
@@ -22,6 +22,7 @@ const FAIR: Precedence = Precedence {
 pub(crate) struct Seats(Mutex<Room>);
 
 struct Room {
+    /// 0 while a service waits.
     free: u32,
     /// A wait ends with a seat.
     line: Line<(), ()>,
@@ -35,8 +36,8 @@ pub(crate) struct Seat(Arc<Seats>);
 #[derive(Debug)]
 pub(crate) struct SeatAcquire {
     pub(crate) seat: RequestSeat,
-    /// Where the service waits.
-    place: Option<Place>,
+    /// While the service waits.
+    queued: Option<Queued<()>>,
 }
 
 impl Seats {
@@ -60,11 +61,13 @@ impl Seats {
 
     fn release(&self) {
         let mut room = lock(&self.0);
-        let Some((first, _)) = room.line.first() else {
+        let first = room.line.first().map(|(first, _)| first);
+        let Some(waiter) = first.and_then(|first| room.line.remove(first)) else {
             room.free += 1;
             return;
         };
-        let waker = room.line.end(first, ());
+        // With the lock: one that leaves meanwhile has to find it.
+        let waker = waiter.end(());
         drop(room);
         waker.into_iter().for_each(Waker::wake);
     }
@@ -82,7 +85,7 @@ impl SeatAcquire {
             Some(seats) => RequestSeat::Of(seats),
             None => RequestSeat::NotRequired,
         };
-        Self { seat, place: None }
+        Self { seat, queued: None }
     }
 
     /// Ready when the service has a seat, or if seats are not limited.
@@ -98,21 +101,16 @@ impl SeatAcquire {
         let RequestSeat::Of(seats) = &self.seat else {
             return Poll::Ready(());
         };
-        let mut room = lock(&seats.0);
-        let mut polled = Poll::Ready(());
-        // Dropped without the lock.
-        let mut stale = None;
-        if self.place.is_none() && room.free > 0 {
-            room.free -= 1;
-        } else {
-            let place = self.place.unwrap_or_else(|| room.line.push(FAIR, 1, ()));
-            (polled, stale) = room.line.poll(place, waker);
-            self.place = polled.is_pending().then_some(place);
+        if self.queued.is_none() {
+            let mut room = lock(&seats.0);
+            match room.free.checked_sub(1) {
+                Some(free) => room.free = free,
+                None => self.queued = Some(room.line.push(FAIR, 1, ())),
+            }
         }
-        drop(room);
-        drop(stale);
-        if polled.is_pending() {
-            return Poll::Pending;
+        if let Some(queued) = &self.queued {
+            ready!(queued.poll(waker));
+            self.queued = None;
         }
         self.seat = RequestSeat::Has(Seat(Arc::clone(seats)));
         Poll::Ready(())
@@ -165,18 +163,20 @@ impl RequestSeat {
 /// Manual impl: a clone of a service has no seat yet.
 impl Clone for SeatAcquire {
     fn clone(&self) -> Self {
-        let (seat, place) = (self.seat.without(), None);
-        Self { seat, place }
+        Self {
+            seat: self.seat.without(),
+            queued: None,
+        }
     }
 }
 
 impl Drop for SeatAcquire {
     fn drop(&mut self) {
-        let (Some(place), RequestSeat::Of(seats)) = (self.place, &self.seat) else {
+        let (Some(queued), RequestSeat::Of(seats)) = (&self.queued, &self.seat) else {
             return;
         };
-        let left = lock(&seats.0).line.remove(place);
-        if let Some((Some(()), _)) = left {
+        let left = lock(&seats.0).line.remove(queued.place);
+        if left.is_none() && queued.ended().is_some() {
             seats.release();
         }
     }

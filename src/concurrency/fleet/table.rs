@@ -4,6 +4,7 @@ use std::task::Waker;
 
 use super::super::{
     lease::Lease,
+    line::End,
     request::{KeyUsage, PermitRequest, part_of},
     shard::KeyPermits,
     table::Joined,
@@ -12,6 +13,19 @@ use super::super::{
 use crate::clock::Tick;
 use crate::store::cas::{LeasePlan, LeaseView};
 use crate::sync::Ordering;
+
+impl KeyPermits {
+    /// The units of all that wait.
+    fn wanted(&self) -> u64 {
+        self.line.as_ref().map_or(0, |line| line.units_of(|_| true))
+    }
+
+    /// Ends the wait of the last request. Returns the waker to call.
+    fn end_last(&mut self, end: End) -> Option<Waker> {
+        let last = self.line.as_ref()?.last();
+        self.end(last, end)
+    }
+}
 
 impl PermitTable {
     /// Takes a permit that this machine holds, or joins the line and wakes the task that asks the store.
@@ -46,12 +60,12 @@ impl PermitTable {
             Err(in_flight) => in_flight,
         };
         let line = entry.line.get_or_insert_default();
-        let at = line.push(request.place(), request.units, request.needs(false));
+        let queued = line.push(request.place(), request.units, request.reserved);
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let keeper = entry.keeper();
         drop(shard);
         keeper.into_iter().for_each(Waker::wake);
-        Joined::Waits(at, usage(in_flight))
+        Joined::Waits(queued, usage(in_flight))
     }
 
     /// What this machine is to hold of a key, given what the others have. If that `is_current`, the requests for
@@ -63,36 +77,34 @@ impl PermitTable {
         let Some(entry) = shard.entries.get_mut(&id) else {
             return LeasePlan::default();
         };
-        let KeyPermits {
-            in_flight,
-            line,
-            lease,
-            ..
-        } = entry;
-        let Some(lease) = lease else {
+        let Some(queue) = entry.lease.as_ref().map(|lease| lease.queue) else {
             return LeasePlan::default();
         };
-        let waiting = line.as_mut().map_or(0, |line| line.units());
-        let share = view.share(limit, in_flight.saturating_add(waiting));
-        let (mut holds, mut waiting) = (*in_flight, 0);
-        if let Some(line) = line {
-            let part = |reserved| part_of(limit, reserved).saturating_sub(view.others);
-            let fitting = line.fitting(&mut holds, |reserved| part(reserved).min(share));
-            if is_current {
-                let before = line.len();
-                wakers = line.refuse(fitting, lease.queue);
-                let refused = (before - line.len()) as u64;
-                self.waiting.fetch_sub(refused, Ordering::Relaxed);
+        let in_flight = entry.in_flight;
+        let share = view.share(limit, in_flight.saturating_add(entry.wanted()));
+        // How many of the first waiters can go on together.
+        let (mut holds, mut fitting) = (in_flight, 0);
+        for waiter in entry.line.iter_mut().flat_map(|line| line.iter_mut()) {
+            let part = part_of(limit, waiter.own).saturating_sub(view.others);
+            let after = holds.saturating_add(waiter.units);
+            if after > part.min(share) {
+                break;
             }
-            waiting = line.units();
+            (fitting, holds) = (fitting + 1, after);
+        }
+        while is_current && entry.waiting() > queue as usize + fitting {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            wakers.extend(entry.end_last(End::Displaced));
         }
         let plan = LeasePlan {
             holds,
-            wants: in_flight.saturating_add(waiting),
+            wants: in_flight.saturating_add(entry.wanted()),
             grants: holds.min(share),
         };
         // Before the store hears of it: it may give what is not held any more to others at once.
-        lease.granted = lease.granted.min(plan.grants);
+        if let Some(lease) = &mut entry.lease {
+            lease.granted = lease.granted.min(plan.grants);
+        }
         drop(shard);
         wakers.into_iter().for_each(Waker::wake);
         plan
@@ -122,9 +134,9 @@ impl PermitTable {
             return;
         };
         let (mut wakers, mut keeper) = (Vec::new(), None);
-        if let Some(line) = &mut entry.line {
-            self.waiting.fetch_sub(line.len() as u64, Ordering::Relaxed);
-            wakers = line.fail_all();
+        while entry.waiting() > 0 {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            wakers.extend(entry.end_last(End::Failed));
         }
         if is_over {
             keeper = entry.lease.take();
