@@ -14,12 +14,12 @@ macro_rules! log {
 
 /// Changes a counter, a gauge or a histogram.
 macro_rules! measure {
-    ($kind:ident $name:literal, [$($label:literal = $value:expr),*], $change:ident($by:expr)) => {{
+    ($kind:ident $name:expr, [$($label:literal = $value:expr),*], $change:ident($by:expr)) => {{
         #[cfg(feature = "metrics")]
         ::metrics::$kind!($name, $($label => $value),*).$change($by);
         #[cfg(not(feature = "metrics"))]
         if false {
-            let _ = ($(&$value,)* $by);
+            let _ = ($name, $(&$value,)* $by);
         }
     }};
 }

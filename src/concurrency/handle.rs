@@ -5,7 +5,7 @@ use std::hash::Hash;
 use super::permits::Permits;
 use crate::error::ConfigError;
 use crate::key::KeyRef;
-use crate::layer::{Gauges, Handle};
+use crate::layer::{Handle, set_gauges};
 
 /// The limit of a [`ConcurrencyLimitLayer`](super::ConcurrencyLimitLayer).
 ///
@@ -59,12 +59,13 @@ impl<K> Handle<K, Permits> {
     pub fn record_gauges(&self) {
         let table = &self.backend().table;
         let (in_flight, percent) = table.fullness();
-        let gauges = Gauges {
-            in_flight: Some((in_flight, table.limit())),
-            largest_use_percent: Some(percent),
-            ..Gauges::of(table.waiting(), None)
-        };
-        gauges.set(self.name());
+        let gauges = [
+            ("tower_throttle_waiting", table.waiting()),
+            ("tower_throttle_in_flight", in_flight),
+            ("tower_throttle_in_flight_limit", table.limit()),
+            ("tower_throttle_largest_use_percent", percent),
+        ];
+        set_gauges(self.name(), &gauges);
     }
 
     /// Changes the limit.

@@ -17,7 +17,7 @@ use super::keep::HeldPermits;
 use super::line::End;
 use super::permit::{Permit, WaiterPlace};
 use super::permits::Permits;
-use super::request::{KeyUsage, PermitRequest, part_of};
+use super::request::{KeyUsage, PermitRequest};
 use super::source::{InProcess, PermitSource};
 use super::table::Joined;
 use crate::clock::{Clock, MonotonicClock, MonotonicSleep, Tick, Timer};
@@ -60,15 +60,8 @@ pub(crate) struct Options {
 #[derive(Debug)]
 struct Ticket {
     permit: Option<Permit>,
-    /// If the limit is adaptive. `None` once the outcome is recorded.
-    started: Option<Started>,
-}
-
-/// When a request got its permit, and how many were in flight then.
-#[derive(Clone, Copy, Debug)]
-struct Started {
-    at: Tick,
-    in_flight: u64,
+    /// When, and how many were in flight then, if the limit is adaptive. `None` once the outcome is recorded.
+    started: Option<(Tick, u64)>,
 }
 
 /// What a request has while it waits for a permit.
@@ -78,7 +71,6 @@ struct PermitWait {
     /// Set at the first poll.
     sleep: Option<MonotonicSleep>,
     max_wait: Duration,
-    ask: Ask,
 }
 
 /// What a request has of a limit on concurrency: nothing yet, a place in line, or its permit.
@@ -138,19 +130,8 @@ impl<H, P> InFlight<H, P> {
         }
     }
 
-    #[inline]
-    fn ticket(&self, permit: Permit, in_flight: impl FnOnce(&Permit) -> u64) -> Ticket {
-        let started = self.permits().is_adaptive().then(|| Started {
-            at: MonotonicClock.now(),
-            in_flight: in_flight(&permit),
-        });
-        Ticket {
-            permit: Some(permit),
-            started,
-        }
-    }
-
     /// Lets a request go on that has its permit.
+    #[inline]
     fn pass(
         &self,
         permit: Permit,
@@ -159,7 +140,11 @@ impl<H, P> InFlight<H, P> {
         figures: &mut Option<Decision>,
         entry: &mut InFlightEntry,
     ) {
-        entry.0 = Stage::Has(self.ticket(permit, |_| usage.in_flight));
+        let started = || (MonotonicClock.now(), usage.in_flight);
+        entry.0 = Stage::Has(Ticket {
+            permit: Some(permit),
+            started: self.permits().is_adaptive().then(started),
+        });
         *figures = ask.figures.then(|| usage.decision(Verdict::Admit));
     }
 
@@ -289,7 +274,7 @@ impl<K: Hash, H, P: PermitSource<K>> Gate<K> for InFlight<H, P> {
             return self.enter(key, ask, request, entry, may_wait);
         }
         cx.map_or(Poll::Pending, |cx| {
-            self.poll_wait(entry, may_wait.figures, cx)
+            self.poll_wait(ask, entry, may_wait.figures, cx)
         })
     }
 
@@ -391,7 +376,6 @@ impl<H, P> InFlight<H, P> {
                     place: WaiterPlace::new(Arc::clone(self.permits()), request, queued),
                     sleep: None,
                     max_wait: left.min(longest),
-                    ask,
                 });
                 Poll::Pending
             }
@@ -404,6 +388,7 @@ impl<H, P> InFlight<H, P> {
 
     fn poll_wait<K>(
         &self,
+        ask: Ask,
         entry: &mut InFlightEntry,
         figures: &mut Option<Decision>,
         cx: &mut Context<'_>,
@@ -426,7 +411,7 @@ impl<H, P> InFlight<H, P> {
                 wait.place.leave().ok_or(End::Displaced)
             }
         };
-        let (ask, request) = (wait.ask, wait.place.request);
+        let request = wait.place.request;
         entry.0 = Stage::Nothing;
         let permit = match ended {
             Ok(permit) => permit,
@@ -480,7 +465,7 @@ impl Ticket {
     #[inline]
     fn record(&mut self, outcome: impl FnOnce() -> Outcome) {
         if let (Some(started), Some(permit)) = (self.started.take(), &self.permit) {
-            started.record(permit, outcome());
+            permit.record(started, outcome());
         }
     }
 }
@@ -491,22 +476,6 @@ impl Drop for Ticket {
         // A panic is no sample.
         if self.started.is_some() && !thread::panicking() {
             self.record(|| Outcome::Cancelled);
-        }
-    }
-}
-
-impl Started {
-    fn record(self, permit: &Permit, outcome: Outcome) {
-        let (permits, now) = (permit.permits(), MonotonicClock.now());
-        let (latency, table) = (now.since(self.at), &permits.table);
-        // Requests that fill the part of the limit that they may use have filled the limit.
-        let limit = table.limit();
-        let part = part_of(limit, permit.request().reserved);
-        let in_flight = self.in_flight.saturating_mul(limit) / part;
-        let store = |limit| table.store_limit(limit);
-        let controller = permits.controller.as_ref();
-        if controller.is_some_and(|own| own.record(now, latency, in_flight, outcome, store)) {
-            table.grant_all();
         }
     }
 }

@@ -363,7 +363,7 @@ where
             key,
             ask,
         };
-        let entered = match (&entry, cx) {
+        match (&entry, cx) {
             (Stage::New, _) => {
                 *entry = Stage::Nothing;
                 // Without a line, unless a clone of the layer has one.
@@ -390,9 +390,7 @@ where
             }
             (_, Some(cx)) => at.poll(entry, &mut may_wait, cx),
             (_, None) => Poll::Pending,
-        };
-        state.measure_losses(|| state.backend.losses());
-        entered
+        }
     }
 
     fn leave(&self, key: &K, entry: &mut RateEntry<L::Future>) {

@@ -50,29 +50,22 @@ impl Counters {
     #[inline]
     pub(crate) fn is_sampled(&self) -> bool {
         let admitted = self.0.0[Outcome::Admitted as usize].load(Ordering::Relaxed);
-        admitted <= 16 || admitted % 1_024 == 0
+        admitted < 16 || admitted % 1_024 == 0
     }
 
     pub(crate) fn read(&self) -> Counts {
-        // In the order of `Outcome`.
-        let [admitted, waited, denied, rejected, rest @ ..] = self
-            .0
-            .0
-            .each_ref()
-            .map(|count| count.load(Ordering::Relaxed));
-        let [shadow_waited, shadow_denied, shadow_rejected, rest @ ..] = rest;
-        let [skipped, store_errors, unread_proxy_headers] = rest;
+        let of = |outcome: Outcome| self.0.0[outcome as usize].load(Ordering::Relaxed);
         Counts {
-            admitted,
-            waited,
-            denied,
-            rejected,
-            shadow_waited,
-            shadow_denied,
-            shadow_rejected,
-            skipped,
-            store_errors,
-            unread_proxy_headers,
+            admitted: of(Outcome::Admitted),
+            waited: of(Outcome::Waited),
+            denied: of(Outcome::Denied),
+            rejected: of(Outcome::Rejected),
+            shadow_waited: of(Outcome::ShadowWaited),
+            shadow_denied: of(Outcome::ShadowDenied),
+            shadow_rejected: of(Outcome::ShadowRejected),
+            skipped: of(Outcome::Skipped),
+            store_errors: of(Outcome::StoreError),
+            unread_proxy_headers: of(Outcome::UnreadProxyHeader),
         }
     }
 }
@@ -107,22 +100,6 @@ impl Outcome {
             (Event::StoreError(_), _) => Self::StoreError,
             (Event::UnreadProxyHeader, _) => Self::UnreadProxyHeader,
         }
-    }
-
-    /// The label of metrics. `None` of what a request is counted for besides.
-    pub(super) const fn name(self) -> Option<&'static str> {
-        Some(match self {
-            Self::Admitted => "admitted",
-            Self::Waited => "waited",
-            Self::Denied => "denied",
-            Self::Rejected => "rejected",
-            Self::ShadowWaited => "shadow_waited",
-            Self::ShadowDenied => "shadow_denied",
-            Self::ShadowRejected => "shadow_rejected",
-            Self::Skipped => "skipped",
-            Self::StoreError => "store_error",
-            Self::UnreadProxyHeader => return None,
-        })
     }
 }
 

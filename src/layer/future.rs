@@ -1,9 +1,10 @@
 //! The response future: one request from its gate to its response.
 //!
 //! ```text
-//! Asking ---> Waiting ---> Inner ---> (Settling) ---> the response
-//!    \                       ^
-//!     +--> Denied            +--- a request that its gate admits at once begins here
+//! Waiting ---> Inner ---> Ended ---> the response
+//!    |           ^          ^
+//!    |           +----------|--- a request that its gate admits at once begins here
+//!    +----------------------+--- one that is denied
 //! ```
 
 use std::{
@@ -63,9 +64,7 @@ pin_project! {
     where
         G: Gate<K>,
     {
-        /// In a line, or until a server has decided.
-        Asking { own: Option<Waiting<S, K, G, R, Req>> },
-        /// Admitted, until the inner service is ready.
+        /// In a line, or until a server has decided. Then until the inner service is ready.
         Waiting { own: Option<Waiting<S, K, G, R, Req>> },
         /// The inner service has the request.
         Inner {
@@ -74,13 +73,11 @@ pin_project! {
             future: F,
             after: After<K, G, R>,
         },
-        /// The response is ready, and a server settles the cost.
-        Settling {
-            future: Settling,
+        /// The response is known. Perhaps a server settles the cost.
+        Ended {
+            settling: Option<Settling>,
             ended: Option<(G::Entry, Res)>,
         },
-        /// Denied: the answer is known.
-        Denied { result: Option<Res> },
     }
 }
 
@@ -119,6 +116,21 @@ pub(super) enum After<K, G: Gate<K>, R> {
         decision: Option<Decision>,
         respond: R,
     },
+}
+
+impl<S, K, G, R, Req> ResponseFuture<S, K, G, R, Req>
+where
+    S: Service<Req>,
+    K: KeyExtractor<Req>,
+    G: Gate<K::Key>,
+{
+    /// The answer to a request that the service does not get.
+    pub(super) fn ended(answer: Result<S::Response, S::Error>) -> Self {
+        let (settling, ended) = (None, Some((G::Entry::default(), answer)));
+        Self {
+            step: Step::Ended { settling, ended },
+        }
+    }
 }
 
 const POLLED_AFTER_READY: &str = "the future was polled again after it had been ready";
@@ -162,24 +174,15 @@ where
         let mut step = self.project().step;
         let (entry, result) = loop {
             match step.as_mut().project() {
-                StepProjection::Asking { own } => {
-                    let asking = own.as_mut().expect(POLLED_AFTER_READY);
-                    let entered = ready!(asking.poll_enter(cx));
-                    let mut own = own.take().expect(POLLED_AFTER_READY);
-                    let next = match entered {
-                        Ok((passed, figures)) => {
-                            own.pass(passed, figures);
-                            Step::Waiting { own: Some(own) }
-                        }
-                        Err(denied) => Step::Denied {
-                            result: Some(own.refuse(denied)),
-                        },
-                    };
-                    step.set(next);
-                }
                 StepProjection::Waiting { own } => {
-                    let service = &mut own.as_mut().expect(POLLED_AFTER_READY).service;
-                    let ready = ready!(service.poll_ready(cx));
+                    let waiting = own.as_mut().expect(POLLED_AFTER_READY);
+                    if waiting.held.waits {
+                        match ready!(waiting.poll_enter(cx)) {
+                            Ok((passed, figures)) => waiting.pass(passed, figures),
+                            Err(denied) => break (G::Entry::default(), waiting.refuse(denied)),
+                        }
+                    }
+                    let ready = ready!(waiting.service.poll_ready(cx));
                     let mut own = own.take().expect(POLLED_AFTER_READY);
                     if let Err(error) = ready {
                         break (G::Entry::default(), Err(error));
@@ -205,21 +208,17 @@ where
                         return Poll::Pending;
                     };
                     let settling = after.finish::<Req, _, _>(&mut entry, &mut result);
-                    let Some(future) = settling else {
+                    if settling.is_none() {
                         break (entry, result);
-                    };
+                    }
                     let ended = Some((entry, result));
-                    step.set(Step::Settling { future, ended });
+                    step.set(Step::Ended { settling, ended });
                 }
-                StepProjection::Settling { future, ended } => {
-                    ready!(future.as_mut().poll(cx));
+                StepProjection::Ended { settling, ended } => {
+                    if let Some(settling) = settling {
+                        ready!(settling.as_mut().poll(cx));
+                    }
                     break ended.take().expect(POLLED_AFTER_READY);
-                }
-                StepProjection::Denied { result } => {
-                    break (
-                        G::Entry::default(),
-                        result.take().expect(POLLED_AFTER_READY),
-                    );
                 }
             }
         };
@@ -405,11 +404,9 @@ where
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let step = match &self.step {
-            Step::Asking { .. } => "waiting",
-            Step::Waiting { .. } => "waiting for the service",
+            Step::Waiting { .. } => "waiting",
             Step::Inner { .. } => "in the service",
-            Step::Settling { .. } => "settling",
-            Step::Denied { .. } => "denied",
+            Step::Ended { .. } => "ended",
         };
         f.debug_struct("ResponseFuture")
             .field("step", &step)

@@ -12,7 +12,7 @@ use std::{
 
 use super::gate::{Ask, Gate};
 use super::preview::{Preview, all};
-use super::signals::Gauges;
+use super::signals::{set_gauges, set_losses};
 use super::state::{Shared, State};
 use super::{Counts, KeyPair, LimitLayer, Limiting};
 use crate::algorithm::{Algorithm, IntoAlgorithm};
@@ -300,13 +300,14 @@ impl<K, L> Handle<K, L> {
 }
 
 impl<K, L: IntoBackend> Handle<K, L> {
-    /// Sets the gauges of this limit, under the name that the layer had when the handle was made. It has
-    /// no effect without the feature `metrics`.
+    /// Sets the gauges of this limit, and the counter of what its table lost, under the name that the layer had when
+    /// the handle was made. It has no effect without the feature `metrics`.
     ///
     /// Call it before the metrics are read, as in the handler that returns them to Prometheus, or from
     /// time to time. Requests do not do it. It reads all states of a table in memory. The gauges are
     /// `tower_throttle_waiting`, and of a limit in this process `tower_throttle_table_keys`,
-    /// `tower_throttle_table_capacity` and `tower_throttle_largest_use_percent`.
+    /// `tower_throttle_table_capacity` and `tower_throttle_largest_use_percent`. The counter is
+    /// `tower_throttle_overflow_total`.
     ///
     /// ```
     /// use axum::{Router, routing::get};
@@ -326,7 +327,19 @@ impl<K, L: IntoBackend> Handle<K, L> {
     where
         L: Backend<K>,
     {
-        Gauges::of(self.shared.lines.all_waiting(), self.limiter.fullness()).set(&self.name);
+        let mut gauges = vec![("tower_throttle_waiting", self.waiting())];
+        if let Some(full) = self.limiter.fullness() {
+            gauges.extend([
+                ("tower_throttle_table_keys", full.keys as u64),
+                ("tower_throttle_table_capacity", full.capacity as u64),
+                (
+                    "tower_throttle_largest_use_percent",
+                    full.largest_use_percent,
+                ),
+            ]);
+        }
+        set_gauges(&self.name, &gauges);
+        set_losses(&self.name, self.limiter.losses());
     }
 
     /// How many requests wait for their turn now.

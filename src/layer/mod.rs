@@ -53,7 +53,7 @@ pub(crate) use self::{
         Ask, Exit, Gate, Limiting, Look, MayWait, Passed, Previewing, Progress, SettlePart,
         Settling, Told, rename,
     },
-    signals::Gauges,
+    signals::set_gauges,
     state::State,
 };
 use std::{

@@ -12,7 +12,6 @@ use super::future::{After, Held, ResponseFuture, Step, Waiting, prepare, refuse}
 use super::gate::{Ask, Exit, Gate, Limiting, MayWait};
 use super::mistakes::CloneService;
 use crate::clock::{Clock, MonotonicClock, Tick};
-use crate::error::Rejection;
 use crate::key::{Extracted, KeyExtractor};
 use crate::queue::{SeatAcquire, WhenFull};
 use crate::respond::{Event, ResponseHooks};
@@ -60,9 +59,24 @@ where
         let options = *options;
         let key = match keys.extract(&request) {
             Extracted::Key(key) => key,
-            Extracted::Skip => return self.skip(request),
-            Extracted::Reject(rejection) => return self.reject(request, rejection),
+            Extracted::Skip => {
+                gate.state().record(Event::Skipped, false);
+                return self.call_at_once(request);
+            }
+            Extracted::Reject(rejection) => {
+                gate.state()
+                    .record(Event::Rejected(&rejection), options.shadow);
+                if options.shadow {
+                    return self.call_at_once(request);
+                }
+                self.seat.release();
+                let answer = refuse(gate, None, respond, request, rejection.into());
+                return ResponseFuture::ended(answer);
+            }
         };
+        if gate.state().counts.is_sampled() && keys.unread_proxy_header(&request) {
+            gate.state().record(Event::UnreadProxyHeader, false);
+        }
         let ask = Ask {
             cost: keys.cost(&request),
             priority: keys.priority(&request),
@@ -87,7 +101,6 @@ where
         match gate.poll_enter(&key, ask, &mut entry, may_wait, None) {
             Poll::Ready(Ok(passed)) => {
                 self.seat.release();
-                self.check_proxy_header(&request);
                 let own = (gate, &key, &mut entry);
                 let told = (ask.cost, passed, figures.as_ref());
                 prepare(own, respond, options, &mut request, told);
@@ -110,11 +123,7 @@ where
             }
             Poll::Ready(Err(denied)) => {
                 self.seat.release();
-                self.check_proxy_header(&request);
-                let result = Some(refuse(gate, Some(&key), respond, request, denied));
-                ResponseFuture {
-                    step: Step::Denied { result },
-                }
+                ResponseFuture::ended(refuse(gate, Some(&key), respond, request, denied))
             }
             Poll::Pending => self.wait(request, (key, ask), entry, until),
         }
@@ -122,40 +131,6 @@ where
 }
 
 impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
-    /// Passes a request that is not limited to the service.
-    fn skip<Req>(&mut self, request: Req) -> ResponseFuture<S, K, G, R, Req>
-    where
-        S: Service<Req>,
-        K: KeyExtractor<Req>,
-        G: Gate<K::Key>,
-    {
-        self.layer.gate.state().record(Event::Skipped, false);
-        self.seat.release();
-        self.call_at_once(request)
-    }
-
-    /// Rejects a request that has no key.
-    #[cold]
-    fn reject<Req>(&mut self, request: Req, rejection: Rejection) -> ResponseFuture<S, K, G, R, Req>
-    where
-        S: Service<Req>,
-        K: KeyExtractor<Req>,
-        G: Gate<K::Key>,
-        R: ResponseHooks<Req, K::Key, S::Response, S::Error>,
-    {
-        self.seat.release();
-        let LimitLayer { gate, respond, .. } = &self.layer;
-        let shadow = self.layer.options.shadow;
-        gate.state().record(Event::Rejected(&rejection), shadow);
-        if shadow {
-            return self.call_at_once(request);
-        }
-        let result = Some(refuse(gate, None, respond, request, rejection.into()));
-        ResponseFuture {
-            step: Step::Denied { result },
-        }
-    }
-
     /// Lets a request wait.
     #[cold]
     fn wait<Req>(
@@ -192,7 +167,7 @@ impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
             respond: self.layer.respond.clone(),
         });
         ResponseFuture {
-            step: Step::Asking { own },
+            step: Step::Waiting { own },
         }
     }
 
@@ -203,21 +178,10 @@ impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
         K: KeyExtractor<Req>,
         G: Gate<K::Key>,
     {
+        self.seat.release();
         let (future, after) = (self.inner.call(request), After::Nothing);
         ResponseFuture {
             step: Step::Inner { future, after },
-        }
-    }
-
-    /// Reports `request` if it is one of the sample and has a proxy header that the key extractor ignores.
-    #[inline]
-    fn check_proxy_header<Req>(&self, request: &Req)
-    where
-        K: KeyExtractor<Req>,
-    {
-        let LimitLayer { keys, gate, .. } = &self.layer;
-        if gate.state().counts.is_sampled() && keys.unread_proxy_header(request) {
-            gate.state().record(Event::UnreadProxyHeader, false);
         }
     }
 }

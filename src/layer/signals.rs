@@ -5,23 +5,21 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+    atomic::{AtomicBool, Ordering},
 };
 
 use super::counts::Outcome;
-use crate::backend::{Fullness, Losses};
+use crate::backend::Losses;
 use crate::respond::Event;
 use crate::telemetry::{as_debug, as_text, log, measure};
 
-/// What was logged and measured of a limit so far, under any name.
+/// What was logged of a limit so far, under any name.
 #[derive(Debug, Default)]
 pub(crate) struct Signals {
     failing: AtomicBool,
     // Mistakes that do not go away are logged once.
     server_rejection_logged: AtomicBool,
     unread_proxy_header_logged: AtomicBool,
-    /// The losses that were added to the counter.
-    reported: [AtomicU64; 5],
 }
 
 impl Signals {
@@ -117,41 +115,25 @@ impl Signals {
             Event::Admitted(_) | Event::Skipped | Event::UnreadProxyHeader => {}
         }
     }
-
-    /// Measures what the backend evicted or denied because it was full.
-    #[inline]
-    pub(super) fn measure_losses(&self, limit: &Arc<str>, losses: impl FnOnce() -> Losses) {
-        if cfg!(feature = "metrics") {
-            self.measure_lost(limit, losses());
-        }
-    }
-
-    fn measure_lost(&self, limit: &Arc<str>, losses: Losses) {
-        let lost = [
-            ("evicted", losses.evicted),
-            ("evicted_denied", losses.evicted_denied),
-            ("denied", losses.denied),
-            ("shared", losses.shared),
-            ("lost_charge", losses.lost_charges),
-        ];
-        for (reported, (what, lost)) in self.reported.iter().zip(lost) {
-            if lost <= reported.load(Ordering::Relaxed) {
-                continue;
-            }
-            // Of threads that see the same loss, one reports it.
-            let new = lost.saturating_sub(reported.fetch_max(lost, Ordering::Relaxed));
-            if new > 0 {
-                let limit = Arc::clone(limit);
-                measure!(counter "tower_throttle_overflow_total", ["limit" = limit, "what" = what], increment(new));
-            }
-        }
-    }
 }
+
+/// The labels of [`Outcome`]s, but of the last, for which a request is counted besides.
+const OUTCOMES: [&str; 9] = [
+    "admitted",
+    "waited",
+    "denied",
+    "rejected",
+    "shadow_waited",
+    "shadow_denied",
+    "shadow_rejected",
+    "skipped",
+    "store_error",
+];
 
 fn measure_event(limit: &Arc<str>, event: Event<'_>, shadow: bool) {
     let limit = || Arc::clone(limit);
-    if let Some(outcome) = Outcome::of(event, shadow).name() {
-        measure!(counter "tower_throttle_requests_total", ["limit" = limit(), "outcome" = outcome], increment(1));
+    if let Some(outcome) = OUTCOMES.get(Outcome::of(event, shadow) as usize) {
+        measure!(counter "tower_throttle_requests_total", ["limit" = limit(), "outcome" = *outcome], increment(1));
     }
     if let Event::Waits(_, Some(wait)) = event {
         measure!(histogram "tower_throttle_queue_wait_seconds", ["limit" = limit()], record(wait));
@@ -162,42 +144,25 @@ fn is_first(logged: &AtomicBool) -> bool {
     !logged.swap(true, Ordering::Relaxed)
 }
 
-/// What a limit holds at one moment, for operators who read it from time to time.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Gauges {
-    pub(crate) waiting: u64,
-    /// The units in flight, and the limit.
-    pub(crate) in_flight: Option<(u64, u64)>,
-    pub(crate) table: Option<(usize, usize)>,
-    pub(crate) largest_use_percent: Option<u64>,
+/// Sets gauges of a limit, by their names.
+pub(crate) fn set_gauges(limit: &Arc<str>, gauges: &[(&'static str, u64)]) {
+    for (name, value) in gauges {
+        // No gauge needs more: beyond 2^32, it shows that.
+        let (limit, short) = (Arc::clone(limit), u32::try_from(*value).unwrap_or(u32::MAX));
+        measure!(gauge * name, ["limit" = limit], set(short));
+    }
 }
 
-impl Gauges {
-    pub(crate) fn of(waiting: u64, fullness: Option<Fullness>) -> Self {
-        Self {
-            waiting,
-            in_flight: None,
-            table: fullness.map(|full| (full.keys, full.capacity)),
-            largest_use_percent: fullness.map(|full| full.largest_use_percent),
-        }
-    }
-
-    pub(crate) fn set(self, limit: &Arc<str>) {
-        let limit = || Arc::clone(limit);
-        // No gauge needs more: beyond 2^32, it shows that.
-        let short = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-        let keys = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-        measure!(gauge "tower_throttle_waiting", ["limit" = limit()], set(short(self.waiting)));
-        if let Some((in_flight, most)) = self.in_flight {
-            measure!(gauge "tower_throttle_in_flight", ["limit" = limit()], set(short(in_flight)));
-            measure!(gauge "tower_throttle_in_flight_limit", ["limit" = limit()], set(short(most)));
-        }
-        if let Some((live, capacity)) = self.table {
-            measure!(gauge "tower_throttle_table_keys", ["limit" = limit()], set(keys(live)));
-            measure!(gauge "tower_throttle_table_capacity", ["limit" = limit()], set(keys(capacity)));
-        }
-        if let Some(percent) = self.largest_use_percent {
-            measure!(gauge "tower_throttle_largest_use_percent", ["limit" = limit()], set(short(percent)));
-        }
+/// Sets the counters of what the table of a limit evicted or denied.
+pub(super) fn set_losses(limit: &Arc<str>, losses: Losses) {
+    for (what, lost) in [
+        ("evicted", losses.evicted),
+        ("evicted_denied", losses.evicted_denied),
+        ("denied", losses.denied),
+        ("shared", losses.shared),
+        ("lost_charge", losses.lost_charges),
+    ] {
+        let limit = Arc::clone(limit);
+        measure!(counter "tower_throttle_overflow_total", ["limit" = limit, "what" = what], absolute(lost));
     }
 }

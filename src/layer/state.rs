@@ -13,7 +13,7 @@ use std::{
 use super::counts::{Counters, Outcome};
 use super::signals::Signals;
 use super::ticket::Ticket;
-use crate::backend::{Backend, Losses, Op};
+use crate::backend::{Backend, Op};
 use crate::decision::Decision;
 use crate::error::RateLimited;
 use crate::queue::Lines;
@@ -156,12 +156,6 @@ impl<L> State<L> {
             });
             policies
         })
-    }
-
-    /// Measures what the backend lost because it was full.
-    #[inline]
-    pub(super) fn measure_losses(&self, losses: impl FnOnce() -> Losses) {
-        self.signals.measure_losses(&self.name, losses);
     }
 
     /// Counts and reports what has happened to a request.
