@@ -44,6 +44,18 @@ impl AnyDecision {
     pub(super) fn pending(deciding: impl Future<Output = Decided> + Send + 'static) -> Self {
         Self(Progress::Pending(Box::pin(deciding)))
     }
+
+    /// The same after a first poll.
+    pub(super) fn started(deciding: impl Future<Output = Decided> + Send + 'static) -> Self {
+        let mut deciding = Box::pin(deciding);
+        match deciding
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+        {
+            Poll::Ready(decided) => Self::ready(decided),
+            Poll::Pending => Self(Progress::Pending(deciding)),
+        }
+    }
 }
 
 impl Future for AnyDecision {

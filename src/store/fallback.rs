@@ -1,20 +1,15 @@
 //! A second backend for when the first one fails.
 
-use std::{
-    borrow::Borrow,
-    fmt,
-    future::Future,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::{borrow::Borrow, fmt, sync::Arc};
 
 use crate::backend::{Backend, Fullness, IntoBackend, Losses, Op};
 use crate::decision::Decision;
-use crate::error::StoreError;
 use crate::quota::Quota;
 use crate::receipt::Receipt;
-use crate::store::events::{Switch, SwitchLog, count_switch};
+use crate::store::{
+    any::AnyDecision,
+    events::{Switch, SwitchLog, count_switch},
+};
 use crate::sync::{AtomicU64, Ordering};
 
 /// Decides by the primary backend, and by the secondary one if the primary fails.
@@ -121,26 +116,41 @@ impl<P, S> FallbackInner<P, S> {
 
 impl<K, P, S> Backend<K> for Fallback<P, S>
 where
-    K: ToOwned<Owned: Send + Unpin + 'static> + ?Sized + 'static,
-    P: Backend<K, Future: Unpin>,
-    S: Backend<K, Future: Unpin>,
+    K: ToOwned<Owned: Send + 'static> + ?Sized + 'static,
+    P: Backend<K>,
+    S: Backend<K>,
 {
-    type Future = FallbackFuture<K, P, S>;
+    type Future = AnyDecision;
 
-    fn apply(&self, key: &K, op: Op) -> Self::Future {
-        let inner = &self.0;
-        let (in_secondary, op) = split_op(op, inner.primary.backends());
-        let state = match in_secondary {
-            None => FallbackState::Primary(inner.primary.apply(key, op)),
-            Some(false) => FallbackState::OnlyPrimary(inner.primary.apply(key, op)),
-            Some(true) => FallbackState::Secondary(inner.secondary.apply(key, op)),
+    fn apply(&self, key: &K, op: Op) -> AnyDecision {
+        let (inner, key) = (Arc::clone(&self.0), key.to_owned());
+        let primaries = inner.primary.backends();
+        let (in_secondary, op) = split_op(op, primaries);
+        let of_one = move |is_secondary| {
+            move |decision: Decision| {
+                let own = decision.receipt();
+                decision.with_receipt(own.of_one(is_secondary, primaries))
+            }
         };
-        FallbackFuture {
-            inner: Arc::clone(inner),
-            key: key.to_owned(),
-            op,
-            state,
-        }
+        AnyDecision::started(async move {
+            if in_secondary != Some(true) {
+                let deciding = inner.primary.apply(key.borrow(), op);
+                let decided = deciding.await;
+                // Only the primary backend has the cost of its own receipt to give back.
+                if in_secondary.is_some() {
+                    return decided;
+                }
+                let is_out = matches!(&decided, Err(error) if error.is_transient());
+                if is_out || decided.is_ok() {
+                    inner.record_decider(is_out);
+                }
+                if !is_out {
+                    return decided.map(of_one(false));
+                }
+            }
+            let deciding = inner.secondary.apply(key.borrow(), op);
+            deciding.await.map(of_one(true))
+        })
     }
 
     /// Runs `op` on the backend that took the cost, or on the one that decides now.
@@ -211,27 +221,6 @@ impl<P: fmt::Debug, S: fmt::Debug> fmt::Debug for Fallback<P, S> {
     }
 }
 
-/// The future of a decision of a [`Fallback`].
-#[must_use = "futures do nothing unless polled"]
-pub struct FallbackFuture<K, P, S>
-where
-    K: ToOwned + ?Sized,
-    P: Backend<K>,
-    S: Backend<K>,
-{
-    inner: Arc<FallbackInner<P, S>>,
-    key: K::Owned,
-    op: Op,
-    state: FallbackState<P::Future, S::Future>,
-}
-
-enum FallbackState<P, S> {
-    Primary(P),
-    /// Without a fallback: only the primary backend has the cost to give back.
-    OnlyPrimary(P),
-    Secondary(S),
-}
-
 /// Whether the secondary backend took the cost of a refund, and the operation with its own receipt.
 fn split_op(op: Op, primaries: u32) -> (Option<bool>, Op) {
     let (with, cost, receipt): (fn(u64, Receipt) -> Op, _, _) = match op {
@@ -242,66 +231,4 @@ fn split_op(op: Op, primaries: u32) -> (Option<bool>, Op) {
     };
     let (in_secondary, own) = receipt.split(primaries);
     (in_secondary, with(cost, own))
-}
-
-impl<K, P, S> Future for FallbackFuture<K, P, S>
-where
-    K: ToOwned<Owned: Unpin> + ?Sized,
-    P: Backend<K, Future: Unpin>,
-    S: Backend<K, Future: Unpin>,
-{
-    type Output = Result<Decision, StoreError>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        let primaries = this.inner.primary.backends();
-        let of_one = |is_secondary| {
-            move |decision: Decision| {
-                let own = decision.receipt();
-                decision.with_receipt(own.of_one(is_secondary, primaries))
-            }
-        };
-        loop {
-            match &mut this.state {
-                FallbackState::Primary(primary) => match Pin::new(primary).poll(cx) {
-                    Poll::Pending => return Poll::Pending,
-                    Poll::Ready(Err(error)) if error.is_transient() => {
-                        this.inner.record_decider(true);
-                        let key: &K = this.key.borrow();
-                        this.state =
-                            FallbackState::Secondary(this.inner.secondary.apply(key, this.op));
-                    }
-                    Poll::Ready(result) => {
-                        if result.is_ok() {
-                            this.inner.record_decider(false);
-                        }
-                        return Poll::Ready(result.map(of_one(false)));
-                    }
-                },
-                FallbackState::OnlyPrimary(primary) => return Pin::new(primary).poll(cx),
-                FallbackState::Secondary(secondary) => {
-                    let decided = Pin::new(secondary).poll(cx);
-                    return decided.map_ok(of_one(true));
-                }
-            }
-        }
-    }
-}
-
-impl<K, P, S> fmt::Debug for FallbackFuture<K, P, S>
-where
-    K: ToOwned + ?Sized,
-    P: Backend<K>,
-    S: Backend<K>,
-{
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let backend = match self.state {
-            FallbackState::Primary(_) | FallbackState::OnlyPrimary(_) => "primary",
-            FallbackState::Secondary(_) => "secondary",
-        };
-        f.debug_struct("FallbackFuture")
-            .field("op", &self.op)
-            .field("backend", &backend)
-            .finish_non_exhaustive()
-    }
 }

@@ -25,7 +25,7 @@ pub mod remote;
 
 #[cfg(feature = "policies")]
 pub(crate) use self::any::{Fixed, any};
-pub use self::fallback::{Fallback, FallbackFuture};
+pub use self::fallback::Fallback;
 #[cfg(feature = "tokio")]
 pub use self::quotas::{Cached, CachedStats};
 pub use self::{

@@ -115,13 +115,8 @@ impl Peers {
     }
 
     fn limiter(&self) -> Cas<Redis, TokenBucket> {
-        self.limiter_over(1)
-    }
-
-    fn limiter_over(&self, connections: usize) -> Cas<Redis, TokenBucket> {
         let bucket = TokenBucket::new(Quota::per_second(LIMIT));
-        let redis = self.redis.clone().connections(connections);
-        redis.expect("a number").limiter("bucket", bucket)
+        self.redis.limiter("bucket", bucket)
     }
 
     fn ping(&self) -> impl AsyncSide {
@@ -432,8 +427,7 @@ async fn speed(effort: &Effort, peers: &Peers, in_flight: usize) {
     }
     let limiter = peers.limiter();
     let (mut ping, mut gcra, mut incr, mut ours) = <(Side, Side, Side, Side)>::default();
-    let (mut limitador, mut several) = <(Side, Side)>::default();
-    let over_four = peers.limiter_over(4);
+    let mut limitador = Side::default();
     let (rounds, length) = plan(effort);
     for round in 0..rounds {
         ping.round(peers, peers.ping(), (in_flight, length), round)
@@ -441,9 +435,6 @@ async fn speed(effort: &Effort, peers: &Peers, in_flight: usize) {
         gcra.round(peers, peers.gcra(), (in_flight, length), round)
             .await;
         ours.round(peers, peers.ours(&limiter), (in_flight, length), round)
-            .await;
-        several
-            .round(peers, peers.ours(&over_four), (in_flight, length), round)
             .await;
         incr.round(peers, peers.incr(), (in_flight, length), round)
             .await;
@@ -458,8 +449,6 @@ async fn speed(effort: &Effort, peers: &Peers, in_flight: usize) {
     limitador.print(effort, (in_flight, "limitador"), raw, None);
     let peer = Some(&limitador);
     ours.print(effort, (in_flight, "ours, token bucket"), raw, peer);
-    let name = "ours, four connections";
-    several.print(effort, (in_flight, name), raw, None);
 }
 
 /// Compares other algorithms with the raw script.

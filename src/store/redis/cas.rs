@@ -73,8 +73,8 @@ impl CasStore for Redis {
 
     /// The keys of a cluster are on several servers, as they may be behind a proxy. Calls are not batched
     /// then.
-    fn group_of(&self, key: &str) -> Option<usize> {
-        self.pool.batches().then(|| self.pool.index_of(key))
+    fn group_of(&self, _: &str) -> Option<usize> {
+        self.batches().then_some(0)
     }
 
     fn settings(&self) -> Settings {
@@ -82,7 +82,7 @@ impl CasStore for Redis {
     }
 
     fn last_error(&self) -> Option<StoreError> {
-        self.pool.first().last_error()
+        self.connection.last_error()
     }
 }
 
@@ -93,7 +93,7 @@ impl Redis {
         key: &str,
         add_args: impl Fn(&mut Cmd) + Send + Sync,
     ) -> Result<Reply, StoreError> {
-        let reply = SCRIPT.send(self.connection_of(key), |command| {
+        let reply = SCRIPT.send(&self.connection, |command| {
             command.arg(1).arg(format!("{key}:swap"));
             add_args(command);
         });

@@ -1,4 +1,4 @@
-//! A check that limits work in a server, by the commands that limiters use.
+//! A check that limits work in a server, by a limit on keys of its own.
 
 use std::{
     fmt,
@@ -9,12 +9,17 @@ use std::{
 use redis::{Cmd, Value};
 
 use super::{
-    connection::{CallError, Connection},
-    pool::ConnectionPool,
+    call::Call,
+    connection::CallError,
+    kernel::Kernels,
     reply::ErrorClass,
+    script::{SCRIPT, replies},
+    server::Redis,
 };
+use crate::algorithm::SlidingLog;
 use crate::clock::{Clock, MonotonicClock};
 use crate::error::StoreError;
+use crate::quota::Quota;
 use crate::store::deadline::within;
 
 /// The oldest version of Redis that the tests ran against.
@@ -23,16 +28,13 @@ const OLDEST: (u64, u64) = (6, 2);
 const KEYS: usize = 16;
 /// So many random keys reach every master of a cluster, if there are few.
 const CLUSTER_KEYS: usize = 64;
-/// Gives each key of one call a value that its own server alone has.
-const MARK: &str = include_str!("lua/check/mark.lua");
-/// Runs the commands of the scripts.
-const COMMANDS: &str = include_str!("lua/check/commands.lua");
+/// The limit of the keys, which are forgotten after a minute if the check does not end.
+const LIMIT: SlidingLog = SlidingLog::new(Quota::per_minute(2));
 
 /// A check of a server.
 #[derive(Debug)]
-pub(super) struct Check<'a> {
-    pool: &'a ConnectionPool,
-    prefix: &'a str,
+struct Check<'a> {
+    redis: &'a Redis,
     /// Names the keys. They are random, so that they are spread over servers, and checks of several
     /// machines do not meet.
     hasher: RandomState,
@@ -40,60 +42,91 @@ pub(super) struct Check<'a> {
     timeout: Duration,
 }
 
-impl<'a> Check<'a> {
-    pub(super) fn new(pool: &'a ConnectionPool, prefix: &'a str, deadline: Duration) -> Self {
-        Self {
-            pool,
-            prefix,
+impl Redis {
+    /// Checks that limits work in this server and that it keeps them, for the start of a program.
+    /// Returns a warning that says what to change if it may lose limits.
+    ///
+    /// It runs the commands that limiters use, on keys of its own under the prefix, and reads `INFO`
+    /// if the user may. Of a cluster it checks every master, or most of them if there are many.
+    ///
+    /// # Errors
+    /// Transient if the server does not reply. Permanent, with what to change, if
+    ///
+    /// - the server is older than Redis 6.2,
+    /// - the user may not run a command, or not on the keys under the prefix,
+    /// - the server is part of a cluster of several masters, and this is not the
+    ///   [client of a cluster](Self::with_cluster),
+    /// - a proxy distributes the keys, and calls are [batched](Self::without_batching).
+    ///
+    /// ```no_run
+    /// # async fn example(redis: tower_throttle::store::redis::Redis) {
+    /// match redis.check().await {
+    ///     Ok(Some(warning)) => eprintln!("limits in Redis: {warning}"),
+    ///     Ok(None) => {}
+    ///     Err(error) if error.is_transient() => eprintln!("Redis does not reply yet: {error}"),
+    ///     Err(error) => panic!("{error}"),
+    /// }
+    /// # }
+    /// ```
+    pub async fn check(&self) -> Result<Option<String>, StoreError> {
+        let check = Check {
+            redis: self,
             hasher: RandomState::new(),
-            timeout: Duration::from_secs(2).max(deadline),
-        }
+            timeout: Duration::from_secs(2).max(self.settings.deadline),
+        };
+        check.run().await
     }
+}
 
-    pub(super) async fn run(&self) -> Result<Option<String>, StoreError> {
+impl Check<'_> {
+    async fn run(&self) -> Result<Option<String>, StoreError> {
         let servers = self.servers().await;
         servers.iter().try_for_each(ServerInfo::check_version)?;
-        let connection = self.pool.first();
-        let (marking, keys) = if connection.is_cluster() {
-            (Marking::Refused, CLUSTER_KEYS)
+        let mut warnings: Vec<_> = servers.iter().filter_map(ServerInfo::eviction).collect();
+        // Of one call for all keys. A proxy sends it to the server of the first key.
+        let keys: Vec<_> = (0..KEYS).map(|index| self.key(index)).collect();
+        let mut is_batched = false;
+        if !self.redis.connection.is_cluster() {
+            match self.call(Call::Take(1), &keys).await {
+                Ok(_) => is_batched = true,
+                // Whether the cluster has several masters shows when each key is used.
+                Err(error) if error.class == ErrorClass::CrossSlot => {
+                    self.redis.stop_batching();
+                    warnings.push(
+                        "the server is a cluster of one master: calls are not batched, and will fail when \
+                         another master has slots; connect with Redis::with_cluster"
+                            .to_owned(),
+                    );
+                }
+                // A proxy may refuse a call on several keys.
+                Err(error) if error.class == ErrorClass::Permanent => {}
+                Err(error) => return Err(self.explain(error)),
+            }
+        }
+        let count = if self.redis.connection.is_cluster() {
+            CLUSTER_KEYS
         } else {
-            (self.mark_keys().await?, KEYS)
+            KEYS
         };
         let mut stray = 0;
-        for index in 0..keys {
-            let has_mark = self.run_commands(&self.key(index)).await?;
-            stray += usize::from(!has_mark);
+        for index in 0..count {
+            let key = self.key(index);
+            stray += usize::from(!self.use_key(&key).await?);
         }
-        if marking == Marking::Done && stray > 0 && self.pool.batches() {
+        if is_batched && stray > 0 && self.redis.batches() {
             return Err(mistake(format_args!(
                 "a proxy distributes the keys: of {KEYS} keys in one script call, {stray} were not on \
                  their own server; send every call by itself with Redis::without_batching"
             )));
         }
-        let mut warnings: Vec<_> = servers.iter().filter_map(ServerInfo::eviction).collect();
-        if marking == Marking::CrossSlot {
-            self.pool.stop_batching();
-            warnings.push(
-                "the server is a cluster of one master: calls are not batched, and will fail when \
-                 another master has slots; connect with Redis::with_cluster"
-                    .to_owned(),
-            );
-        }
         warnings.dedup();
         Ok(Some(warnings.join("; ")).filter(|text| !text.is_empty()))
     }
 
-    fn connection(&self) -> &std::sync::Arc<Connection> {
-        self.pool.first()
-    }
-
     fn key(&self, index: usize) -> String {
         // No name of a policy has a `~`.
-        format!(
-            "{{{}:~check:{:x}}}",
-            self.prefix,
-            self.hasher.hash_one(index)
-        )
+        let (prefix, number) = (&self.redis.settings.prefix, self.hasher.hash_one(index));
+        format!("{{{prefix}:~check:{number:x}}}")
     }
 
     /// What the servers report of themselves; nothing if they may not be asked, as behind a proxy.
@@ -105,60 +138,30 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Marks all keys in one script call.
-    async fn mark_keys(&self) -> Result<Marking, StoreError> {
-        let mut command = redis::cmd("EVAL");
-        command.arg(MARK).arg(KEYS);
-        for index in 0..KEYS {
-            command.arg(self.key(index));
-        }
-        match self.send(&command).await {
-            Ok(_) => Ok(Marking::Done),
-            // Whether the cluster has several masters shows when each key is used.
-            Err(error) if error.class == ErrorClass::CrossSlot => Ok(Marking::CrossSlot),
-            // The commands that are not allowed are named later.
-            Err(error) if error.class == ErrorClass::Permanent => Ok(Marking::Refused),
-            Err(error) => Err(self.explain(error)),
-        }
+    /// Runs all commands of the script on a key. Returns whether it was used before.
+    async fn use_key(&self, key: &String) -> Result<bool, StoreError> {
+        let key = std::slice::from_ref(key);
+        let taken = self.call(Call::Take(1), key).await;
+        let taken = replies(taken.map_err(|error| self.explain(error))?, 1)?;
+        let reset = self.call(Call::Reset, key).await;
+        reset.map_err(|error| self.explain(error))?;
+        let used = |reply: &Vec<i64>| reply.get(2).is_some_and(|used| *used > 0);
+        Ok(taken.iter().all(used))
     }
 
-    /// Runs the commands of the scripts on a key. Returns whether the key was marked.
-    async fn run_commands(&self, key: &str) -> Result<bool, StoreError> {
-        let hash = sha1_smol::Sha1::from(COMMANDS).digest().to_string();
-        let command = |name, script: &str| {
-            let mut command = redis::cmd(name);
-            command.arg(script).arg(1).arg(key);
-            command
-        };
-        let reply = self.send(&command("EVAL", COMMANDS)).await;
-        let reply = reply.map_err(|error| self.explain(error))?;
-        match self.send(&command("EVALSHA", &hash)).await {
-            Ok(_) => {}
-            Err(error) if error.class == ErrorClass::NoScript => {}
-            Err(error) => return Err(self.explain(error)),
-        }
-        let refused: Vec<String> = redis::from_redis_value(reply)
-            .map_err(|error| mistake(format_args!("an unexpected reply to the check ({error})")))?;
-        let Some((mark, refused)) = refused.split_first() else {
-            return Err(mistake("an unexpected reply to the check"));
-        };
-        if refused.is_empty() {
-            return Ok(mark == "marked");
-        }
-        Err(mistake(format_args!(
-            "the user may not run {}: allow {} with ACL SETUSER",
-            refused.join(", "),
-            refused
-                .iter()
-                .map(|name| format!("+{}", name.to_lowercase()))
-                .collect::<Vec<_>>()
-                .join(" "),
-        )))
+    /// Runs the script on some keys. A user may be allowed to send its text, or only its digest.
+    async fn call(&self, call: Call, keys: &[String]) -> Result<Value, CallError> {
+        let kernels = Kernels::of(&LIMIT);
+        let args = kernels.map_or_else(Vec::new, |kernels| kernels.args(call));
+        let command = SCRIPT.command(call != Call::Reset, |command| {
+            command.arg(keys.len()).arg(keys).arg("").arg(&args);
+        });
+        self.send(&command).await
     }
 
     /// What to change, if the error says that the wrong client is used.
     fn explain(&self, error: CallError) -> StoreError {
-        if is_redirected(&error) && !self.connection().is_cluster() {
+        if is_redirected(&error) && !self.redis.connection.is_cluster() {
             return mistake(
                 "the server is part of a cluster of several masters: connect with \
                  Redis::with_cluster",
@@ -170,11 +173,12 @@ impl<'a> Check<'a> {
     async fn send(&self, command: &Cmd) -> Result<Value, CallError> {
         let timeout = self.timeout;
         let ends_at = MonotonicClock.now().plus(timeout);
-        let sent = within(ends_at, self.connection().send(command)).await;
+        let sent = within(ends_at, self.redis.connection.send(command)).await;
         sent.unwrap_or_else(|| {
+            let text = format!("Redis: no answer within {timeout:?}");
             Err(CallError {
                 class: ErrorClass::Indeterminate,
-                error: deadline_exceeded(timeout),
+                error: StoreError::new(text, true),
             })
         })
     }
@@ -185,21 +189,8 @@ const fn is_redirected(error: &CallError) -> bool {
     matches!(error.class, ErrorClass::CrossSlot | ErrorClass::Redirected)
 }
 
-fn deadline_exceeded(timeout: Duration) -> StoreError {
-    StoreError::new(format!("Redis: no answer within {timeout:?}"), true)
-}
-
 fn mistake(text: impl fmt::Display) -> StoreError {
     StoreError::new(format!("Redis: {text}"), false)
-}
-
-/// The reply to a script call on many keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Marking {
-    Done,
-    /// The server is part of a cluster.
-    CrossSlot,
-    Refused,
 }
 
 /// What a server reports of itself.

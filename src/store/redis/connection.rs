@@ -33,7 +33,7 @@ const MAX_CLUSTER_AGE: Duration = Duration::from_secs(5);
 /// After so many calls in a row without a reply, the connection counts as dead.
 const MAX_UNANSWERED: u32 = 3;
 
-/// One of the connections of a [`Redis`](super::Redis).
+/// The connection of a [`Redis`](super::Redis).
 pub(super) struct Connection {
     connector: Arc<Connector<Target>>,
     /// That of the thread of this crate, if it is of use.
@@ -68,9 +68,10 @@ pub(super) struct CallError {
 }
 
 impl Connection {
-    pub(super) fn new(source: &Arc<Source>) -> Arc<Self> {
+    pub(super) fn new(source: Source) -> Arc<Self> {
+        let source = Arc::new(source);
         let connector = |is_apart| {
-            let source = Arc::clone(source);
+            let source = Arc::clone(&source);
             Connector::new(Target { source, is_apart }, Vec::new())
         };
         Arc::new(Self {
@@ -88,13 +89,9 @@ impl Connection {
         }
     }
 
-    pub(super) fn source(&self) -> &Arc<Source> {
-        &self.connector.settings().source
-    }
-
     /// Whether its client is that of a cluster.
     pub(super) fn is_cluster(&self) -> bool {
-        self.source().is_cluster()
+        self.connector.settings().source.is_cluster()
     }
 
     /// The last error of connecting, if there is no connection.

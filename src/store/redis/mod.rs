@@ -93,7 +93,6 @@ mod connection;
 mod differential;
 mod fleet;
 mod kernel;
-mod pool;
 mod reply;
 mod script;
 mod send;

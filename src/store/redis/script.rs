@@ -86,13 +86,12 @@ impl Redis {
             let tag = key.split('}').next().unwrap_or(key);
             groups.entry(tag).or_default().push(part);
         }
-        if self.pool.batches() {
+        if self.batches() {
             let all: Vec<_> = (0..keys.len()).collect();
-            let first = keys.first().copied().unwrap_or_default();
-            match script.send(self.connection_of(first), &all, true).await {
+            match script.send(&self.connection, &all, true).await {
                 // The server is part of a cluster, and executed nothing.
                 Err(error) if error.class == ErrorClass::CrossSlot && groups.len() > 1 => {
-                    self.pool.stop_batching();
+                    self.stop_batching();
                 }
                 reply => {
                     let reply = reply.map_err(|error| error.error);
@@ -101,10 +100,9 @@ impl Redis {
             }
         }
         let sending = groups.into_values().map(|parts| {
-            let (script, keys) = (&script, &keys);
+            let script = &script;
             async move {
-                let connection = self.connection_of(keys[parts[0]]);
-                let reply = script.send(connection, &parts, false).await;
+                let reply = script.send(&self.connection, &parts, false).await;
                 (parts, reply.map_err(|error| error.error))
             }
         });

@@ -70,7 +70,7 @@ impl Text {
         }
     }
 
-    fn command(&self, with_text: bool, add_args: impl Fn(&mut Cmd)) -> Cmd {
+    pub(super) fn command(&self, with_text: bool, add_args: impl Fn(&mut Cmd)) -> Cmd {
         let (name, script) = if with_text {
             ("EVAL", &self.body)
         } else {

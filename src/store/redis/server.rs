@@ -1,17 +1,21 @@
 //! A Redis server and its settings.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use redis::IntoConnectionInfo as _;
 
 use super::{
-    check::Check,
     connection::{Connection, STORE},
-    pool::ConnectionPool,
     source::Source,
 };
 use crate::algorithm::{Algorithm, IntoAlgorithm};
-use crate::error::{ConfigError, StoreError, expect_valid};
+use crate::error::{ConfigError, expect_valid};
 use crate::store::{
     cas::{Cas, CasBuilder, OwnThread, Settings},
     remote::{BreakerCounts, Breakers, check_name},
@@ -19,10 +23,12 @@ use crate::store::{
 
 /// A Redis server or cluster that stores limits.
 ///
-/// Clones share the connection, or [several](Self::connections). The first call connects.
+/// Clones share the connection, which the first call makes.
 #[derive(Clone, Debug)]
 pub struct Redis {
-    pub(super) pool: ConnectionPool,
+    pub(super) connection: Arc<Connection>,
+    /// Whether calls on different keys may share a script call.
+    batches: Arc<AtomicBool>,
     pub(super) settings: Settings,
 }
 
@@ -120,9 +126,13 @@ impl Redis {
         Ok(Self::from_source(source))
     }
 
-    /// The connection of a key.
-    pub(super) fn connection_of(&self, key: &str) -> &Arc<Connection> {
-        self.pool.connection_of(key)
+    /// Whether calls on different keys may share a script call.
+    pub(super) fn batches(&self) -> bool {
+        self.batches.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn stop_batching(&self) {
+        self.batches.store(false, Ordering::Relaxed);
     }
 
     fn from_source(source: Source) -> Self {
@@ -134,7 +144,9 @@ impl Redis {
             ..Settings::new(STORE)
         };
         Self {
-            pool: ConnectionPool::new(source),
+            // The keys of a cluster are in different slots.
+            batches: Arc::new(AtomicBool::new(!source.is_cluster())),
+            connection: Connection::new(source),
             settings,
         }
     }
@@ -186,35 +198,6 @@ impl Redis {
         self
     }
 
-    /// Spreads the keys over several connections, by default one. All calls of a key use the same
-    /// one.
-    ///
-    /// One connection can carry all that a server decides. More help if reading and writing use up
-    /// one core of this machine or of a proxy in between; batches are then smaller. `cargo run
-    /// --release -p compare -- redis` measures both.
-    ///
-    /// Limiters that were made before keep their connections.
-    ///
-    /// # Errors
-    /// If `count` is not 1 to 64; or if it is not 1 for a cluster, whose client has connections to
-    /// all servers, or for an existing connection.
-    ///
-    /// ```
-    /// use tower_throttle::store::redis::Redis;
-    ///
-    /// let redis = Redis::open("redis://127.0.0.1:6379")?.connections(4)?;
-    /// assert!(redis.connections(0).is_err());
-    /// # Ok::<(), tower_throttle::ConfigError>(())
-    /// ```
-    pub fn connections(mut self, count: usize) -> Result<Self, ConfigError> {
-        if !(1..=64).contains(&count) {
-            let allowed = "a number from 1 to 64";
-            return Err(ConfigError::out_of_range("connections", count, allowed));
-        }
-        self.pool = self.pool.with_size(count)?;
-        Ok(self)
-    }
-
     /// Asks Redis about every request, even if it is known to be denied.
     ///
     /// By default a denial is cached until its exact `retry_after`, for at most 10 seconds. The same
@@ -238,39 +221,8 @@ impl Redis {
     /// Limiters that were made before batch as before.
     #[must_use]
     pub fn without_batching(mut self) -> Self {
-        self.pool = self.pool.without_batching();
+        self.batches = Arc::default();
         self
-    }
-
-    /// Checks that limits work in this server and that it keeps them, for the start of a program.
-    /// Returns a warning that says what to change if it may lose limits.
-    ///
-    /// It runs the commands that limiters use, on keys of its own under the prefix, and reads `INFO`
-    /// if the user may. Of a cluster it checks every master, or most of them if there are many.
-    ///
-    /// # Errors
-    /// Transient if the server does not reply. Permanent, with what to change, if
-    ///
-    /// - the server is older than Redis 6.2,
-    /// - the user may not run a command, or not on the keys under the prefix,
-    /// - the server is part of a cluster of several masters, and this is not the
-    ///   [client of a cluster](Self::with_cluster),
-    /// - a proxy distributes the keys, and calls are [batched](Self::without_batching).
-    ///
-    /// ```no_run
-    /// # async fn example(redis: tower_throttle::store::redis::Redis) {
-    /// match redis.check().await {
-    ///     Ok(Some(warning)) => eprintln!("limits in Redis: {warning}"),
-    ///     Ok(None) => {}
-    ///     Err(error) if error.is_transient() => eprintln!("Redis does not reply yet: {error}"),
-    ///     Err(error) => panic!("{error}"),
-    /// }
-    /// # }
-    /// ```
-    pub async fn check(&self) -> Result<Option<String>, StoreError> {
-        Check::new(&self.pool, &self.settings.prefix, self.settings.deadline)
-            .run()
-            .await
     }
 
     /// The state of the circuit breakers: one, or one per range of slots of a cluster. Each
@@ -297,6 +249,3 @@ fn wrong_address(error: &redis::RedisError) -> ConfigError {
         expected: format!("redis://user:password@host:port/database ({error})"),
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -41,11 +41,6 @@ impl Source {
         Ok(Self::Cluster(Box::new(client)))
     }
 
-    /// Whether it can make more than one connection.
-    pub(super) const fn supports_pool(&self) -> bool {
-        matches!(self, Self::Client(_) | Self::Sentinel(_))
-    }
-
     pub(super) const fn is_cluster(&self) -> bool {
         matches!(self, Self::Cluster(_))
     }

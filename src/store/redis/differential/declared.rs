@@ -36,8 +36,6 @@ fn every_key_of_a_script_is_declared() {
         include_str!("../lua/limits.lua"),
         include_str!("../lua/fleet.lua"),
         include_str!("../lua/swap.lua"),
-        include_str!("../lua/check/mark.lua"),
-        include_str!("../lua/check/commands.lua"),
     ] {
         assert_eq!(undeclared(script), None, "{script}");
     }
