@@ -18,7 +18,6 @@ use super::{
     error::Failure,
     inner::Inner,
     lanes::{Lane, Waiting},
-    settings::OwnThread,
 };
 use crate::algorithm::{Algorithm, IntoAlgorithm, share_of};
 use crate::backend::{Backend, Bans, IntoBackend, Op};
@@ -241,17 +240,15 @@ impl<S: CasStore, A: Algorithm> Inner<S, A> {
         }
         let (reply_tx, reply) = oneshot::channel();
         waiting.reply_tx = Some(reply_tx);
-        let late_after = self.shared.deadline / 8;
-        let is_rescued = self.own_thread == OwnThread::IfLate && tasks == IN_FLIGHT;
-        let late_since = is_rescued.then(|| now.minus(late_after));
-        let times = (now, ends_by, late_since);
-        let place = self.lanes.push(&lane, waiting, tasks, times);
+        let place = self.lanes.push(&lane, waiting, tasks, (now, ends_by));
         let too_many = |_| StoreError::not_sent(format!("{}: too many calls are queued", S::NAME));
-        if let Some((place, is_another)) = place.map_err(too_many)? {
+        if let Some(place) = place.map_err(too_many)? {
             let inner = Arc::clone(self);
-            let is_program = !matches!(place.lane, Lane::Key(_));
-            let is_apart = is_another || self.own_thread == OwnThread::Always && is_program;
-            let own = if is_apart { own_runtime() } else { None };
+            let own = if self.has_own_threads {
+                own_runtime()
+            } else {
+                None
+            };
             own.unwrap_or(runtime).spawn(Driver { inner, place }.run());
         }
         RemoteMetrics(S::NAME).call_queued();

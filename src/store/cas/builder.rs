@@ -146,7 +146,7 @@ impl<S: CasStore> CasBuilder<S> {
             lanes: Lanes::new(settings.cached_keys),
             name_prefix: format!("{{{}:{name}:", settings.prefix),
             deny_cache: caches.then(DenyCache::new),
-            own_thread: settings.own_thread,
+            has_own_threads: settings.has_own_threads,
         })
     }
 }

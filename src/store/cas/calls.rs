@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    CasStore, Loaded, Program, Version, Write,
+    CasStore, Loaded, Program, Runs, Version, Write,
     decider::{Decisions, KeyCall},
     error::Failure,
     inner::Inner,
@@ -18,6 +18,7 @@ use crate::backend::Op;
 use crate::clock::{Clock, MonotonicClock, Tick, unix_now};
 use crate::decision::Decision;
 use crate::error::StoreError;
+use crate::store::local::Seeded;
 #[cfg(feature = "redis")]
 use crate::store::redis::Script;
 use crate::sync::{Mutex, lock};
@@ -49,6 +50,8 @@ pub(super) struct Executed<A> {
 pub(in crate::store) struct Decided {
     /// The results, in the order of the calls, and of those that have joined.
     pub(in crate::store) results: Vec<Result<Decision, StoreError>>,
+    /// What calls that repeat these would get, by the places of these.
+    pub(in crate::store) denials: Vec<(usize, Decision)>,
     /// The versions before and after, of each key that was decided in this process.
     pub(in crate::store) swaps: Vec<(Arc<str>, [Option<Version>; 2])>,
 }
@@ -62,7 +65,11 @@ impl<S: CasStore, A: Algorithm> Calls<S, A> {
         Self {
             inner: Arc::clone(inner),
             #[cfg(feature = "redis")]
-            runs: runs(&calls),
+            runs: if S::RUNS == Runs::Scripts {
+                runs(&calls)
+            } else {
+                Vec::new()
+            },
             own: calls,
             place,
             asked_at: MonotonicClock.now(),
@@ -91,7 +98,7 @@ impl<S: CasStore, A: Algorithm> Calls<S, A> {
 #[cfg(feature = "redis")]
 fn runs<A>(calls: &[Waiting<A>]) -> Vec<Vec<usize>> {
     let mut runs: Vec<Vec<usize>> = Vec::with_capacity(calls.len());
-    let mut last = HashMap::<&str, usize>::with_capacity(calls.len());
+    let mut last = HashMap::<&str, usize, Seeded>::default();
     for (place, Waiting { key, call, .. }) in calls.iter().enumerate() {
         let run = last.get(&**key).copied();
         if let Some(run) = run.filter(|run| call.repeats(&calls[runs[*run][0]].call)) {
@@ -121,7 +128,7 @@ impl<A> KeyCall<A> {
 fn by_key<'a, A: 'a>(
     calls: impl Iterator<Item = &'a Waiting<A>>,
 ) -> Vec<(&'a Arc<str>, Vec<usize>)> {
-    let (mut keys, mut indexes) = (Vec::new(), HashMap::<&str, usize>::new());
+    let (mut keys, mut indexes) = (Vec::new(), HashMap::<&str, usize, Seeded>::default());
     for (place, Waiting { key, .. }) in calls.enumerate() {
         let index = *indexes.entry(key).or_insert_with(|| {
             keys.push((key, Vec::new()));
@@ -150,7 +157,7 @@ impl<S: CasStore, A: Algorithm> Program for Calls<S, A> {
         let mut executed = lock(&self.executed);
         executed.sent.clear();
         if let Some(place) = &self.place {
-            let keys: HashSet<_> = self.own.iter().map(|call| &*call.key).collect();
+            let keys: HashSet<_, Seeded> = self.own.iter().map(|call| &*call.key).collect();
             executed.joined.extend(lanes.take_of(place, &keys));
         }
         let calls: Vec<_> = self.own.iter().chain(&executed.joined).collect();
@@ -200,7 +207,13 @@ impl<S: CasStore, A: Algorithm> Program for Calls<S, A> {
             .into_iter()
             .map(|result| result.unwrap_or_else(too_late));
         let results = results.collect();
-        (writes, Decided { results, swaps })
+        let denials = Vec::new();
+        let decided = Decided {
+            results,
+            denials,
+            swaps,
+        };
+        (writes, decided)
     }
 
     #[cfg(feature = "redis")]

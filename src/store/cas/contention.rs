@@ -3,6 +3,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use super::Version;
+use crate::store::local::Seeded;
 use crate::sync::{Mutex, lock};
 
 /// The shortest window: about as long as a load and a swap take.
@@ -22,7 +23,7 @@ pub(in crate::store) struct Contention {
 #[derive(Debug, Default)]
 pub(in crate::store) struct Contended(Mutex<Keys>);
 
-type Keys = HashMap<Arc<str>, (Contention, Option<Version>)>;
+type Keys = HashMap<Arc<str>, (Contention, Option<Version>), Seeded>;
 
 /// How many there are at most. Then all of them count as used by this machine alone until the next conflict.
 const MAX_KEYS: usize = 10_000;

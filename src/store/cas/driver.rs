@@ -16,7 +16,7 @@ use crate::backend::Op;
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::Decision;
 use crate::error::StoreError;
-use crate::store::events::RemoteMetrics;
+use crate::store::{events::RemoteMetrics, local::Seeded};
 use crate::sync::PoisonError;
 
 /// The most calls that are decided in this process in one step.
@@ -79,7 +79,7 @@ impl<S: CasStore, A: Algorithm> Driver<S, A> {
             };
             if S::RUNS == Runs::Scripts && calls.len() == MAX_BATCH {
                 // What repeats these calls costs the store hardly more.
-                let keys: HashSet<_> = calls.iter().map(|call| &*call.key).collect();
+                let keys: HashSet<_, Seeded> = calls.iter().map(|call| &*call.key).collect();
                 let more = inner.lanes.take_of(place, &keys);
                 calls.extend(more);
             }
@@ -155,22 +155,30 @@ impl<S: CasStore, A: Algorithm> Inner<S, A> {
             (calls, asked_at) = (program.own, program.asked_at);
             calls.extend(joined);
             match ran {
-                Ok(results) => {
-                    for (call, result) in calls.iter_mut().zip(results) {
-                        call.reply(self.learn(call, asked_at, result));
-                    }
-                    return;
-                }
+                Ok(results) => return self.end_all(calls, asked_at, results).await,
                 // What was written per key shows whether it was.
                 Err(error) if S::RUNS == Runs::All && is_unsure(&error) => {
                     self.resolve(&mut calls, sent, place).await;
                 }
                 Err(error) => {
-                    for call in &mut calls {
-                        call.reply(self.learn(call, asked_at, Err(error.clone())));
-                    }
-                    return;
+                    let results = std::iter::repeat(Err(error));
+                    return self.end_all(calls, asked_at, results).await;
                 }
+            }
+        }
+    }
+
+    /// Ends calls with their results. Other tasks, of which one may hold the locks of rows, go on in between.
+    async fn end_all(
+        &self,
+        calls: impl IntoIterator<Item = Waiting<A>>,
+        asked_at: Tick,
+        results: impl IntoIterator<Item = Result<Decision, StoreError>>,
+    ) {
+        for (number, (mut call, result)) in calls.into_iter().zip(results).enumerate() {
+            call.reply(self.learn(&call, asked_at, result));
+            if number % 64 == 63 {
+                tokio::task::yield_now().await;
             }
         }
     }
@@ -187,6 +195,9 @@ impl<S: CasStore, A: Algorithm> Inner<S, A> {
         RemoteMetrics(S::NAME).batch_sent(program.own.len());
         let run = pin!(shared.store.run(program));
         let decided = shared.call_until(key, ends_at, run).await?;
+        for (place, denial) in decided.denials {
+            let _ = self.learn(&program.own[place], program.asked_at, Ok(denial));
+        }
         for (key, versions) in decided.swaps {
             shared.contended.note_turn(&key, versions, shared.deadline);
         }
@@ -253,14 +264,15 @@ impl<S: CasStore, A: Algorithm> Round<'_, S, A> {
         match swap(&self.inner.shared, key, self, known, sent).await {
             None => return self.calls.is_empty(),
             Some(Ok((asked_at, decisions))) => {
-                for (mut call, decision) in self.calls.drain(..decisions.len()).zip(decisions) {
-                    call.reply(self.inner.learn(&call, asked_at, Ok(decision)));
-                }
+                let calls = self.calls.drain(..decisions.len());
+                let decisions = decisions.into_iter().map(Ok);
+                self.inner.end_all(calls, asked_at, decisions).await;
             }
             Some(Err(error)) => {
-                for mut call in self.calls.drain(..) {
-                    call.reply(self.inner.learn(&call, asked_at, Err(error.clone())));
-                }
+                let results = std::iter::repeat(Err(error));
+                self.inner
+                    .end_all(self.calls.drain(..), asked_at, results)
+                    .await;
             }
         }
         true

@@ -6,7 +6,6 @@ use super::{
     CasStore,
     decider::{Decider, KeyCall, is_request, is_update},
     lanes::{Lanes, Waiting},
-    settings::OwnThread,
     shared::Shared,
 };
 use crate::algorithm::Algorithm;
@@ -29,7 +28,7 @@ pub(super) struct Inner<S: CasStore, A: Algorithm> {
     /// The start of the names of its keys.
     pub(super) name_prefix: String,
     pub(super) deny_cache: Option<DenyCache>,
-    pub(super) own_thread: OwnThread,
+    pub(super) has_own_threads: bool,
 }
 
 impl<S: CasStore, A: Algorithm> Inner<S, A> {

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
-    hash::{BuildHasher, RandomState},
+    hash::BuildHasher,
     ops::RangeInclusive,
     sync::Arc,
 };
@@ -13,6 +13,7 @@ use super::{decider::KeyCall, recent::RecentRecords, swap::Known};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::StoreError;
+use crate::store::local::Seeded;
 use crate::sync::{Mutex, MutexGuard, lock};
 
 const SHARDS: usize = 16;
@@ -83,12 +84,11 @@ struct Task {
     ends_by: Tick,
 }
 
-/// Calls in their order, and at most two tasks that serve them, with a third one if these are late. A task ends when no
-/// call waits.
+/// Calls in their order, and at most two tasks that serve them. A task ends when no call waits.
 #[derive(Debug)]
 struct Line<A> {
     calls: VecDeque<Waiting<A>>,
-    tasks: [Option<Task>; 3],
+    tasks: [Option<Task>; 2],
     /// A call that its caller sends itself ends by then.
     alone_until: Option<Tick>,
 }
@@ -97,14 +97,14 @@ struct Line<A> {
 #[derive(Debug)]
 pub(super) struct Lanes<A> {
     shards: [Mutex<Shard<A>>; SHARDS],
-    hasher: RandomState,
+    hasher: Seeded,
     /// How many records each half of the cache of a shard holds.
     cached_per_half: usize,
 }
 
 #[derive(Debug)]
 struct Shard<A> {
-    lines: HashMap<Lane, Line<A>>,
+    lines: HashMap<Lane, Line<A>, Seeded>,
     /// The last records of keys without calls.
     records: RecentRecords,
     /// The number of the next task.
@@ -115,7 +115,7 @@ impl<A> Line<A> {
     const fn new() -> Self {
         Self {
             calls: VecDeque::new(),
-            tasks: [None; 3],
+            tasks: [None; 2],
             alone_until: None,
         }
     }
@@ -136,12 +136,12 @@ impl<A> Lanes<A> {
         Self {
             shards: std::array::from_fn(|_| {
                 Mutex::new(Shard {
-                    lines: HashMap::new(),
+                    lines: HashMap::default(),
                     records: RecentRecords::default(),
                     next_task: 0,
                 })
             }),
-            hasher: RandomState::new(),
+            hasher: Seeded::default(),
             cached_per_half: cached.div_ceil(2 * SHARDS),
         }
     }
@@ -170,8 +170,7 @@ impl<A> Lanes<A> {
         }
     }
 
-    /// Queues a call, which one of at most `most` tasks serves, or another one if the first call has waited since
-    /// `late_since`. Returns the place of a new task, if there is one more, and whether it is that one.
+    /// Queues a call, which one of at most `most` tasks serves. Returns the place of a new task, if there is one more.
     ///
     /// # Errors
     /// Returns the call if too many wait.
@@ -180,8 +179,8 @@ impl<A> Lanes<A> {
         lane: &Lane,
         call: Waiting<A>,
         most: usize,
-        (now, ends_by, late_since): (Tick, Tick, Option<Tick>),
-    ) -> Result<Option<(Place, bool)>, Waiting<A>> {
+        (now, ends_by): (Tick, Tick),
+    ) -> Result<Option<Place>, Waiting<A>> {
         let mut shard = self.shard(lane);
         let id = TaskId(shard.next_task);
         shard.next_task += 1;
@@ -190,13 +189,8 @@ impl<A> Lanes<A> {
             return Err(call);
         }
         line.calls.push_back(call);
-        let since = line.calls.front().map(|call| call.queued_at);
-        let is_late = since.is_some_and(|since| late_since.is_some_and(|late| since <= late));
         let is_free = |task: &&mut Option<Task>| task.is_none_or(|task| task.ends_by < now);
-        let (tasks, last) = line.tasks.split_at_mut(most);
-        let free = tasks.iter_mut().find(is_free).map(|free| (free, false));
-        let another = last.iter_mut().find(is_free).map(|free| (free, true));
-        let Some((free, is_another)) = free.or_else(|| another.filter(|_| is_late)) else {
+        let Some(free) = line.tasks.iter_mut().take(most).find(is_free) else {
             return Ok(None);
         };
         *free = Some(Task {
@@ -205,7 +199,7 @@ impl<A> Lanes<A> {
             ends_by,
         });
         let lane = lane.clone();
-        Ok(Some((Place { lane, id }, is_another)))
+        Ok(Some(Place { lane, id }))
     }
 
     /// Takes the first calls for a task: all, or as many as make it and another one serve equally many, within
@@ -270,7 +264,7 @@ impl<A> Lanes<A> {
     }
 
     /// Calls on some keys that have come since.
-    pub(super) fn take_of(&self, place: &Place, keys: &HashSet<&str>) -> Vec<Waiting<A>> {
+    pub(super) fn take_of(&self, place: &Place, keys: &HashSet<&str, Seeded>) -> Vec<Waiting<A>> {
         let mut shard = self.shard(&place.lane);
         let Some(line) = shard.lines.get_mut(&place.lane) else {
             return Vec::new();
@@ -335,51 +329,5 @@ impl<A> Lanes<A> {
             Lane::Group(group) => *group,
         };
         lock(&self.shards[shard % SHARDS])
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::algorithm::TokenBucket;
-    use crate::backend::Op;
-
-    const fn at(ms: u64) -> Tick {
-        Tick::from_nanos(ms * 1_000_000)
-    }
-
-    #[test]
-    fn a_third_task_helps_if_the_first_call_has_waited_for_long() {
-        let lanes = Lanes::<TokenBucket>::new(0);
-        let lane = Lane::Group(0);
-        let push = |now, late_since| {
-            let call = Waiting {
-                key: "key".into(),
-                call: KeyCall {
-                    op: Op::Take(1),
-                    decider: None,
-                },
-                queued_at: at(now),
-                deadline: at(100),
-                version: 0,
-                reply_tx: None,
-            };
-            let pushed = lanes.push(&lane, call, 2, (at(now), at(100), late_since));
-            pushed.ok().flatten()
-        };
-        let is_another =
-            |pushed: &Option<(Place, bool)>| pushed.as_ref().map(|(_, another)| *another);
-        // The second one has no help.
-        let [first, _, late] =
-            [(0, None), (1, None), (2, Some(at(1)))].map(|(now, late_since)| push(now, late_since));
-        assert_eq!([&first, &late].map(is_another), [Some(false), Some(true)]);
-        assert_eq!(is_another(&push(3, Some(at(2)))), None, "it is there");
-        // It takes what waits. A call that has come since is not late.
-        let (place, _) = late.expect("a task");
-        let taken = lanes.take(&place, &(10..=10), at(100), &mut None);
-        assert_eq!(taken.map(|calls| calls.len()), Some(4));
-        assert!(lanes.take(&place, &(10..=10), at(100), &mut None).is_none());
-        assert_eq!(is_another(&push(4, Some(at(3)))), None, "it is not late");
-        assert_eq!(is_another(&push(5, Some(at(4)))), Some(true), "it is");
     }
 }

@@ -87,8 +87,6 @@ mod value;
 
 #[cfg(feature = "redis")]
 pub(super) use self::calls::{Calls, Decided};
-#[cfg(any(feature = "redis", feature = "postgres"))]
-pub(super) use self::settings::OwnThread;
 #[cfg(not(feature = "redis"))]
 use self::unscripted::Kernels;
 pub use self::{

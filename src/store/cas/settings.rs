@@ -13,7 +13,8 @@ pub struct Settings {
     /// Of how many keys the last record is kept.
     pub(in crate::store) cached_keys: usize,
     pub(in crate::store) caches_denials: bool,
-    pub(in crate::store) own_thread: OwnThread,
+    /// Whether batches run on threads of this crate. A runtime that is busy must neither delay all its calls nor hold locks.
+    pub(in crate::store) has_own_threads: bool,
     pub(in crate::store) breakers: Arc<Breakers>,
 }
 
@@ -25,18 +26,8 @@ impl Settings {
             deadline: Duration::from_millis(100),
             cached_keys: 10_000,
             caches_denials: true,
-            own_thread: OwnThread::Never,
+            has_own_threads: false,
             breakers: Arc::new(Breakers::new(store, false)),
         }
     }
-}
-
-/// Whether programs run on a thread of this crate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::store) enum OwnThread {
-    Never,
-    /// If calls wait for long: the runtime of the callers has too much to do.
-    IfLate,
-    /// Other machines wait for what they lock.
-    Always,
 }

@@ -133,6 +133,32 @@ impl Kernels {
         Some((now, decisions))
     }
 
+    /// The denial that the next equal call would get, if these have left too little. `None` if that is not known.
+    pub(super) fn next_denial(&self, call: Call, count: usize, reply: &[i64]) -> Option<Decision> {
+        let (now, rest) = reply.split_first()?;
+        let now = u64::try_from(*now).ok()?;
+        let (Call::Take(cost), (before, [])) = (call, self.parts(rest)?) else {
+            return None;
+        };
+        let taken = i64::try_from(cost)
+            .ok()?
+            .saturating_mul(i64::try_from(count).ok()?);
+        let after = before.iter().map(|part| {
+            let mut after = part.after(taken, now);
+            let decision = decision((call, now), std::slice::from_ref(&after), false)?;
+            after.has_room = decision.remaining() >= cost;
+            // Which moment of a log has to expire first is not known.
+            let is_known = after.has_room || !matches!(part.limit, Kernel::Log { .. });
+            (part.has_room && is_known).then_some(after)
+        });
+        let after = after.collect::<Option<Vec<_>>>()?;
+        let has_room = after.iter().all(|part| part.has_room);
+        if has_room {
+            return None;
+        }
+        decision((call, now), &after, false)
+    }
+
     /// The numbers of each limit, and those that are left.
     fn parts<'a>(&'a self, mut rest: &'a [i64]) -> Option<(Vec<Part<'a>>, &'a [i64])> {
         let mut parts = Vec::with_capacity(self.limits.len());

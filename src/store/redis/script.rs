@@ -145,7 +145,7 @@ impl<S: CasStore, A: Algorithm> Scripted<Decided> for Calls<S, A> {
     /// Each call has a result of its own, unless all have failed.
     fn parse(&self, sent: Vec<Sent>) -> Result<Decided, StoreError> {
         let all_failed = sent.iter().all(|(_, reply)| reply.is_err());
-        let mut results = vec![None; self.len()];
+        let (mut results, mut denials) = (vec![None; self.len()], Vec::new());
         for (parts, reply) in sent {
             if let (true, Err(error)) = (all_failed, &reply) {
                 return Err(error.clone());
@@ -156,6 +156,8 @@ impl<S: CasStore, A: Algorithm> Scripted<Decided> for Calls<S, A> {
                 let reply = replies.as_ref().map(|replies| &replies[place]);
                 let decisions = reply.map_err(Clone::clone).and_then(|reply| {
                     let (kernels, call) = self.scripted(run[0]).ok_or_else(unexpected)?;
+                    let next = kernels.next_denial(call, run.len(), reply);
+                    denials.extend(next.map(|denial| (run[0], denial)));
                     decode(kernels, call, run.len(), reply)
                 });
                 match decisions {
@@ -177,6 +179,7 @@ impl<S: CasStore, A: Algorithm> Scripted<Decided> for Calls<S, A> {
             .map(|result| result.unwrap_or_else(|| Err(unexpected())));
         Ok(Decided {
             results: results.collect(),
+            denials,
             swaps: Vec::new(),
         })
     }

@@ -17,7 +17,7 @@ use super::{
 use crate::algorithm::{Algorithm, IntoAlgorithm};
 use crate::error::{ConfigError, expect_valid};
 use crate::store::{
-    cas::{Cas, CasBuilder, OwnThread, Settings},
+    cas::{Cas, CasBuilder, Settings},
     remote::{BreakerCounts, Breakers, check_name},
 };
 
@@ -140,7 +140,7 @@ impl Redis {
         let settings = Settings {
             breakers: Arc::new(breakers),
             deadline: Duration::from_millis(50),
-            own_thread: OwnThread::IfLate,
+            has_own_threads: true,
             ..Settings::new(STORE)
         };
         Self {

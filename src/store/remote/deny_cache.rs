@@ -1,14 +1,11 @@
 //! Denials that a server returned, until the moment at which they end.
 
-use std::{
-    collections::HashMap,
-    hash::{BuildHasher, RandomState},
-    time::Duration,
-};
+use std::{collections::HashMap, hash::BuildHasher, time::Duration};
 
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::quota::Quota;
+use crate::store::local::Seeded;
 use crate::sync::{Mutex, lock};
 
 /// Shards keep lock contention low.
@@ -21,13 +18,13 @@ const MAX_TTL: Duration = Duration::from_secs(10);
 /// The denials of one limiter.
 #[derive(Debug)]
 pub(crate) struct DenyCache {
-    hasher: RandomState,
+    hasher: Seeded,
     shards: [Mutex<Shard>; SHARDS],
 }
 
 #[derive(Debug, Default)]
 struct Shard {
-    denials: HashMap<String, CachedDenial>,
+    denials: HashMap<String, CachedDenial, Seeded>,
     /// Counts invalidations: a denial from before one is not cached after it.
     invalidations: u64,
 }
@@ -49,7 +46,7 @@ pub(crate) type Asked = (u64, Option<Quota>);
 impl DenyCache {
     pub(crate) fn new() -> Self {
         Self {
-            hasher: RandomState::new(),
+            hasher: Seeded::default(),
             shards: std::array::from_fn(|_| Mutex::default()),
         }
     }

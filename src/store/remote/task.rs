@@ -8,10 +8,9 @@ use std::{
     pin::{Pin, pin},
     sync::OnceLock,
     task::Poll,
-    thread,
 };
 
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::error::StoreError;
 
@@ -25,26 +24,27 @@ thread_local! {
     static IS_OWN: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this is the thread of [`own_runtime`].
+/// Whether this is a thread of [`own_runtime`].
 pub(crate) fn is_own_thread() -> bool {
     IS_OWN.get()
 }
 
-/// A runtime on a thread of its own, for what others wait for: in the runtime of the callers it would wait for all tasks
-/// that these have to run. `None` if there is no thread for it.
+/// A runtime with threads of its own, for batches of calls. In the runtime of the callers, if that has too much to do, they
+/// would wait for all its other tasks, and be the later the more calls are made. `None` if there are no threads for it.
 pub(crate) fn own_runtime() -> Option<Handle> {
-    static RUNTIME: OnceLock<Option<Handle>> = OnceLock::new();
+    static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
     let start = || {
-        let runtime = Builder::new_current_thread().enable_all().build().ok()?;
-        let handle = runtime.handle().clone();
-        let thread = thread::Builder::new().name("tower-throttle-store".to_owned());
-        let run = move || {
-            IS_OWN.set(true);
-            runtime.block_on(std::future::pending::<()>());
-        };
-        thread.spawn(run).ok().map(|_| handle)
+        // While one ends the calls of a batch, another one goes on with what locks rows.
+        Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("tower-throttle-store")
+            .on_thread_start(|| IS_OWN.set(true))
+            .enable_all()
+            .build()
+            .ok()
     };
-    RUNTIME.get_or_init(start).clone()
+    let runtime = RUNTIME.get_or_init(start).as_ref();
+    runtime.map(|runtime| runtime.handle().clone())
 }
 
 /// Runs `future`, a call to `store`. Returns a permanent error if it panics: a panic is a bug or a

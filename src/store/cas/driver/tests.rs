@@ -1,6 +1,9 @@
 //! What is sent of calls that wait, and what becomes of them.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{
+    atomic::{AtomicUsize, Ordering},
+    mpsc::{Sender, channel},
+};
 use std::{sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep};
@@ -9,7 +12,9 @@ use super::*;
 use crate::algorithm::FixedWindow;
 use crate::backend::Backend;
 use crate::quota::Quota;
-use crate::store::cas::{Cas, CasBuilder, Loaded, MemoryStore, Program, Swapped, Value, Version};
+use crate::store::cas::{
+    Cas, CasBuilder, Loaded, MemoryStore, Program, Settings, Swapped, Value, Version,
+};
 use crate::sync::{Mutex, lock};
 
 const ROUND_TRIP: Duration = Duration::from_millis(10);
@@ -237,4 +242,72 @@ async fn a_batch_that_fails_fails_its_calls_and_no_others() {
     let results = queued(&limit, [7, 7, 8]).await;
     assert!(results[0].is_err());
     assert_eq!(admitted(&results[1..]), 2);
+}
+
+/// A store on a server, whose batches run on threads of this crate or not.
+#[derive(Debug)]
+struct Served {
+    store: MemoryStore,
+    has_own_threads: bool,
+    /// Is told the number of keys of each program.
+    ran: Sender<usize>,
+}
+
+impl CasStore for Served {
+    const RUNS: Runs = Runs::Scripts;
+
+    async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
+        self.store.load(key).await
+    }
+
+    async fn swap(
+        &self,
+        key: &str,
+        expected: Option<Version>,
+        new: &Value,
+        ttl: Duration,
+    ) -> Result<Swapped, StoreError> {
+        self.store.swap(key, expected, new, ttl).await
+    }
+
+    async fn run<P: Program>(&self, program: &P) -> Result<P::Reply, StoreError> {
+        let reply = self.store.run(program).await;
+        self.ran.send(program.keys().len()).expect("the test waits");
+        reply
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            has_own_threads: self.has_own_threads,
+            ..Settings::new("store")
+        }
+    }
+}
+
+/// Shows promise 644.
+#[tokio::test]
+async fn a_runtime_that_is_busy_delays_no_decision_of_a_batch() {
+    for has_own_threads in [true, false] {
+        let (ran, runs) = channel();
+        let store = Served {
+            store: MemoryStore::new(),
+            has_own_threads,
+            ran,
+        };
+        let builder = CasBuilder::new(store).deadline(Duration::from_secs(60));
+        let limit = builder.build("api", FixedWindow::new(Quota::per_hour(5)));
+        let limit = limit.expect("a limit");
+        let mut calls: Vec<_> = (0..100).map(|_| limit.decide(&7, 1)).collect();
+        // It is not polled before the others have come.
+        let first = calls.remove(0);
+        // This thread runs nothing else meanwhile.
+        let waits = Duration::from_secs(if has_own_threads { 60 } else { 0 });
+        assert_eq!(runs.recv_timeout(waits).is_ok(), has_own_threads);
+        let mut results = Vec::new();
+        for call in calls {
+            results.push(call.await);
+        }
+        assert!(first.await.is_ok());
+        assert_eq!(results.iter().filter(|one| one.is_err()).count(), 0);
+    }
 }

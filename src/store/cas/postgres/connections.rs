@@ -22,8 +22,7 @@ const CALLS_PER_CONNECTION: usize = 4;
 const SETTINGS: &str = "SET lock_timeout = '100ms'";
 
 /// A few connections that all calls share, and one for transactions. One transaction runs at
-/// a time. A thread of this crate serves its connection, so that a runtime that is busy does not hold its locks for
-/// longer.
+/// a time. Threads of this crate serve them, so that a runtime that is busy does not hold locks for longer.
 ///
 /// The first call makes the first connection. More are made, up to the [size](Self::size), if calls
 /// are in flight on all that there are. Calls on one connection are pipelined: none waits for the
@@ -43,7 +42,6 @@ pub struct Connections {
 struct Settings {
     server: Arc<dyn Server>,
     set_lock_timeout: bool,
-    is_exclusive: bool,
 }
 
 impl Connections {
@@ -99,7 +97,6 @@ impl Connections {
         let settings = Settings {
             server: Arc::new(TlsServer { config, tls }),
             set_lock_timeout: true,
-            is_exclusive: false,
         };
         Self::from_settings(settings, DEFAULT_SIZE)
     }
@@ -150,13 +147,9 @@ impl Connections {
     }
 
     fn from_settings(settings: Settings, size: usize) -> Self {
-        let exclusive = Settings {
-            is_exclusive: true,
-            ..settings.clone()
-        };
         Self {
+            exclusive: Connector::new(settings.clone(), Vec::new()),
             connector: Connector::new(settings, Vec::new()),
-            exclusive: Connector::new(exclusive, Vec::new()),
             transaction: Arc::new(Semaphore::new(1)),
             size,
         }
@@ -215,12 +208,7 @@ impl Connect for Settings {
     }
 
     fn runtime(&self) -> Result<Handle, StoreError> {
-        let own = if self.is_exclusive {
-            own_runtime()
-        } else {
-            None
-        };
-        own.map_or_else(|| runtime(Self::STORE), Ok)
+        own_runtime().map_or_else(|| runtime(Self::STORE), Ok)
     }
 
     async fn connect(&self) -> Result<Arc<Link>, StoreError> {

@@ -10,9 +10,7 @@ use super::{
     sweeper::{BATCH, Sweeper, Sweeps},
 };
 use crate::error::{ConfigError, StoreError, expect_valid};
-use crate::store::cas::{
-    CasStore, Loaded, OwnThread, Program, Runs, Settings, Swapped, Value, Version,
-};
+use crate::store::cas::{CasStore, Loaded, Program, Runs, Settings, Swapped, Value, Version};
 
 const DEFAULT_TABLE: &str = "tower_throttle";
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(30);
@@ -208,10 +206,9 @@ impl CasStore for PostgreSql {
     const NAME: &'static str = "PostgreSQL";
     const RUNS: Runs = Runs::All;
 
-    /// A machine whose runtime is busy must not hold its locks for longer.
     fn settings(&self) -> Settings {
         Settings {
-            own_thread: OwnThread::Always,
+            has_own_threads: true,
             ..Settings::new(Self::NAME)
         }
     }

@@ -57,6 +57,7 @@ fn find_difference<A: Algorithm>(
         let told = replies(reply, KEYS).expect("the script's");
         for (((call, key), count), told) in calls.into_iter().zip(on_keys).zip(counts).zip(told) {
             let count = usize::try_from(count).expect("a few");
+            let next = kernels.next_denial(call, count, &told);
             let told = decode(&kernels, call, count, &told).expect("decisions");
             assert_eq!(told.len(), count);
             for told in told {
@@ -79,6 +80,17 @@ fn find_difference<A: Algorithm>(
                     return Some(format!(
                         "{algorithm:#?}\nstep {at}, key {key}, {count} times {call:?}: the script \
                          says\n{told:?}\nthe transition\n{expected:?}"
+                    ));
+                }
+            }
+            if let (Some(next), Some(state)) = (next, &keys[key]) {
+                let (mut state, variant) = (state.clone(), 0);
+                let step = Step { now, variant, call };
+                let expected = ceil_to_micros(decide(algorithm, &mut state, step));
+                if next != expected.with_receipt(next.receipt()) {
+                    return Some(format!(
+                        "{algorithm:#?}\nstep {at}, key {key}, after {count} times {call:?}: {next:?}\n\
+                         the transition\n{expected:?}"
                     ));
                 }
             }

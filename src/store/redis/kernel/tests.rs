@@ -109,3 +109,19 @@ fn a_huge_charge_says_no_more_than_the_algorithm_itself() {
         "{decision:?}, {own:?}"
     );
 }
+
+/// Shows promise 89.
+#[test]
+fn the_denial_after_the_last_unit_is_known_from_the_reply_that_took_it() {
+    let bucket = TokenBucket::new(Quota::per_second(2));
+    let kernels = Kernels::of(&AnyAlgorithm::new(bucket)).expect("kernels");
+    // Half a unit of two is used.
+    let reply = [1_700_000_000_000_000, 1, 0, 500_000];
+    let next = |calls| kernels.next_denial(Call::Take(1), calls, &reply);
+    assert_eq!(next(0).map(|denial| denial.retry_after), None);
+    let quarter = Duration::from_millis(250);
+    assert_eq!(
+        next(1).map(|denial| denial.retry_after),
+        Some(Some(quarter))
+    );
+}
