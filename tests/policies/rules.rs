@@ -9,6 +9,19 @@ use crate::support::{environment, file, limit, problems};
 /// What is said, and the file; lines of dashes are between two of them. A limit has the fields of [`DEFAULTS`] unless
 /// it is written in full.
 const REFUSED: &str = r#"
+line 6: limit[0].except: the list "ofice" is not defined; did you mean office?
+except = "ofice"
+[lists]
+office = { file = "a" }
+---
+lists.a.cidrs[0]: networks: 10.1.2.3/16 is not allowed; give 10.1.0.0/16
+except = "a"
+[lists]
+a = { cidrs = ["10.1.2.3/16"] }
+---
+burst once, it is given twice
+limit = "token_bucket 5/s; burst=9; burst=9"
+---
 limit[0].missing: it has no effect
 key = "global"
 missing = "skip"

@@ -6,7 +6,6 @@ pub mod cassandra_server;
 pub mod computed;
 pub mod counting;
 #[cfg(unix)]
-pub mod hashing_proxy;
 pub mod log;
 pub mod measured;
 #[cfg(unix)]

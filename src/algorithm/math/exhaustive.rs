@@ -1,8 +1,10 @@
 //! The integer functions against their definitions, over all small values and all combinations of
 //! the values at the edges of their types.
 //!
-//! A definition here is a fraction of unbounded integers ([`Naive`]) or an `i128` of small numbers.
+//! A definition here is a fraction of unbounded integers or an `i128` of small numbers.
 //! No function under test is used in it.
+
+use num_bigint::BigUint;
 
 use super::{
     arithmetic::gcd,
@@ -23,57 +25,14 @@ fn edges(most: u64) -> impl Iterator<Item = u64> + Clone {
         .filter(move |value| *value <= most)
 }
 
-/// An unbounded integer in base 2^32, the lowest digit first, without leading zeros.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Naive(Vec<u64>);
-
-impl Naive {
-    fn from_digits(mut digits: Vec<u64>) -> Self {
-        while digits.last() == Some(&0) {
-            digits.pop();
-        }
-        Self(digits)
-    }
-
-    fn new(value: u128) -> Self {
-        let digit = |at: u32| u64::try_from(value >> (32 * at) & 0xFFFF_FFFF).unwrap_or_default();
-        Self::from_digits((0..4).map(digit).collect())
-    }
-
-    fn product(factors: &[u128]) -> Self {
-        let factors = factors.iter().map(|factor| Self::new(*factor));
-        factors.fold(Self::new(1), |product, factor| product.times(&factor))
-    }
-
-    fn times(&self, other: &Self) -> Self {
-        let mut digits = vec![0_u64; self.0.len() + other.0.len() + 1];
-        for (i, a) in self.0.iter().enumerate() {
-            for (j, b) in other.0.iter().enumerate() {
-                let mut carry = a * b;
-                let mut at = i + j;
-                while carry > 0 {
-                    let sum = digits[at] + carry;
-                    digits[at] = sum & 0xFFFF_FFFF;
-                    carry = sum >> 32;
-                    at += 1;
-                }
-            }
-        }
-        Self::from_digits(digits)
-    }
-
-    fn is_at_most(&self, other: &Self) -> bool {
-        let key = |number: &Self| (number.0.len(), number.0.iter().rev().copied().collect());
-        let (one, two): ((usize, Vec<u64>), (usize, Vec<u64>)) = (key(self), key(other));
-        one <= two
-    }
+fn product(factors: &[u128]) -> BigUint {
+    factors.iter().copied().map(BigUint::from).product()
 }
 
 /// Whether `quotient` is `numerator / denominator`, rounded up.
-fn is_ceil(quotient: u128, numerator: &Naive, denominator: u128) -> bool {
-    let times = |quotient| Naive::product(&[denominator, quotient]);
-    let is_enough = numerator.is_at_most(&times(quotient));
-    is_enough && (quotient == 0 || !numerator.is_at_most(&times(quotient - 1)))
+fn is_ceil(quotient: u128, numerator: &BigUint, denominator: u128) -> bool {
+    let times = |quotient| product(&[denominator, quotient]);
+    *numerator <= times(quotient) && (quotient == 0 || *numerator > times(quotient - 1))
 }
 
 #[test]
@@ -244,12 +203,12 @@ fn a_refund_returns_what_is_still_taken() {
 
 fn check_convert(to: &Interval, from: &Interval, span: ExactNanos) {
     let (old, new) = (u128::from(from.period()), u128::from(to.period()));
-    let exact = Naive::product(&[parts(span, from), new]);
+    let exact = product(&[parts(span, from), new]);
     let got = to.convert(span, from);
     let is_right = if got.ns == u64::MAX {
         // More than 2^64 - 2 whole nanoseconds.
         let least = u128::from(u64::MAX) * u128::from(to.limit());
-        !exact.is_at_most(&Naive::product(&[old, least - 1]))
+        exact > product(&[old, least - 1])
     } else {
         got.fraction < to.limit() && is_ceil(parts(got, to), &exact, old)
     };

@@ -3,123 +3,63 @@ use http::{HeaderName, HeaderValue};
 use super::*;
 
 /// A `Date` of 1,000,000,000 seconds plus 7 after 1970.
-const DATE: (&str, &str) = ("date", "Sun, 09 Sep 2001 01:46:47 GMT");
-const NOW: u64 = 1_000_000_007;
+const DATE: &str = "date: Sun, 09 Sep 2001 01:46:47 GMT";
 
-fn read(status: u16, lines: &[(&str, &str)]) -> Feedback {
+/// What a response with these header lines says, which are separated by ` && `.
+fn read(status: u16, lines: &str) -> Feedback {
     let mut headers = HeaderMap::new();
-    for (name, value) in lines.iter().chain([&DATE]) {
+    for line in lines
+        .split(" && ")
+        .filter(|line| !line.is_empty())
+        .chain([DATE])
+    {
+        let (name, value) = line.split_once(": ").unwrap();
         let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
         headers.append(name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
     }
     Feedback::read(StatusCode::from_u16(status).unwrap(), &headers)
 }
 
-fn window(remaining: u64, seconds: u64, limit: Option<u64>) -> Window<Duration> {
-    Window {
-        remaining,
-        reset: Duration::from_secs(seconds),
-        limit,
-    }
-}
+/// Header lines, and what is read: the windows, each as what remains, the seconds until its reset, and its limit.
+/// `X(..)` stands for the headers of the form `x-ratelimit` with this reset.
+const FORMS: &str = r#"
+ratelimit-policy: "search";q=10;w=10 && ratelimit: "search";r=9;t=1 => 9 1 10
+ratelimit-policy: "a, b;q=3\"";q=10;w=10, "daily"; q=1000; w=86400; pk=:aGE=: && ratelimit: "a, b;q=3\"";r=9;t=1 && ratelimit: "daily"; r=0; t=86400 => 9 1 10, 0 86400 1000
+ratelimit: default;r=9;t=1 => 9 1 -
+ratelimit-policy: "c";q=10;qu="concurrent-requests", "a";q=5;w=1 && ratelimit: "c";r=0, "a";r=4;t=1 => 4 1 5
+ratelimit-policy: 10;w=10 && ratelimit: limit=10, remaining=9, reset=1 => 9 1 10
+ratelimit-policy: 10;w=10 && ratelimit-limit: 10 && ratelimit-remaining: 9 && ratelimit-reset: 1 => 9 1 10
+ratelimit-limit: 10, 10;w=10, 100;w=60 && ratelimit-remaining: 9 && ratelimit-reset: 1 => 9 1 10
+X(30) => 9 30 10
+X(0.2) => 9 1 10
+X(1000000037) => 9 30 10
+X(1000000036500) => 9 30 10
+X(1000000007) =>
+X(1000000001) =>
+X(0) =>
+X(soon) =>
+X(-5) =>
+X(18446744073709551615) => 9 18446743073709545 10
+X(18446744073709551616) =>
+ratelimit: "a";r=-1;t=1, "b";r=;t=1, "c";r=1;t=, ;;; =>
+ratelimit: "unterminated;r=1;t=1 && retry-after: 5 =>
+"#;
 
 /// Shows promise 310.
 #[test]
 fn every_form_of_the_headers_is_read() {
-    let x = |reset| {
-        [
-            ("x-ratelimit-limit", "10"),
-            ("x-ratelimit-remaining", "9"),
-            ("x-ratelimit-reset", reset),
-        ]
-    };
-    for (lines, expected) in [
-        (
-            &[
-                ("ratelimit-policy", r#""search";q=10;w=10"#),
-                ("ratelimit", r#""search";r=9;t=1"#),
-            ][..],
-            &[window(9, 1, Some(10))][..],
-        ),
-        // Several limits, names with separators, spaces.
-        (
-            &[
-                (
-                    "ratelimit-policy",
-                    r#""a, b;q=3\"";q=10;w=10, "daily"; q=1000; w=86400; pk=:aGE=:"#,
-                ),
-                ("ratelimit", r#""a, b;q=3\"";r=9;t=1"#),
-                ("ratelimit", r#""daily"; r=0; t=86400"#),
-            ],
-            &[window(9, 1, Some(10)), window(0, 86_400, Some(1_000))],
-        ),
-        (&[("ratelimit", "default;r=9;t=1")], &[window(9, 1, None)]),
-        // A limit on concurrency has no reset.
-        (
-            &[
-                (
-                    "ratelimit-policy",
-                    r#""c";q=10;qu="concurrent-requests", "a";q=5;w=1"#,
-                ),
-                ("ratelimit", r#""c";r=0, "a";r=4;t=1"#),
-            ],
-            &[window(4, 1, Some(5))],
-        ),
-        // Draft 7.
-        (
-            &[
-                ("ratelimit-policy", "10;w=10"),
-                ("ratelimit", "limit=10, remaining=9, reset=1"),
-            ],
-            &[window(9, 1, Some(10))],
-        ),
-        // Drafts 4 to 6, and 0 to 3.
-        (
-            &[
-                ("ratelimit-policy", "10;w=10"),
-                ("ratelimit-limit", "10"),
-                ("ratelimit-remaining", "9"),
-                ("ratelimit-reset", "1"),
-            ],
-            &[window(9, 1, Some(10))],
-        ),
-        (
-            &[
-                ("ratelimit-limit", "10, 10;w=10, 100;w=60"),
-                ("ratelimit-remaining", "9"),
-                ("ratelimit-reset", "1"),
-            ],
-            &[window(9, 1, Some(10))],
-        ),
-        (&x("30"), &[window(9, 30, Some(10))]),
-        (&x("0.2"), &[window(9, 1, Some(10))]),
-        (&x("1000000037"), &[window(9, 30, Some(10))]),
-        (&x("1000000036500"), &[window(9, 30, Some(10))]),
-        // A reset that has passed, or is none.
-        (&x("1000000007"), &[]),
-        (&x("1000000001"), &[]),
-        (&x("0"), &[]),
-        (&x("soon"), &[]),
-        (&x("-5"), &[]),
-        (
-            &x("18446744073709551615"),
-            &[window(9, u64::MAX / 1_000 + 1 - NOW, Some(10))],
-        ),
-        (&x("18446744073709551616"), &[]),
-        (
-            &[("ratelimit", r#""a";r=-1;t=1, "b";r=;t=1, "c";r=1;t=, ;;;"#)],
-            &[],
-        ),
-        (
-            &[
-                ("ratelimit", "\"unterminated;r=1;t=1"),
-                ("retry-after", "5"),
-            ],
-            &[],
-        ),
-    ] {
-        let read = read(200, lines);
-        assert_eq!(read.windows, expected, "{lines:?}");
+    for row in FORMS.lines().skip(1) {
+        let (lines, expected) = row.split_once(" =>").unwrap();
+        let x = "x-ratelimit-limit: 10 && x-ratelimit-remaining: 9 && x-ratelimit-reset: ";
+        let lines = lines.replace("X(", x).replace(')', "");
+        let read = read(200, &lines);
+        let windows = read.windows.iter().map(|window| {
+            let limit = window
+                .limit
+                .map_or("-".to_owned(), |limit| limit.to_string());
+            format!(" {} {} {limit}", window.remaining, window.reset.as_secs())
+        });
+        assert_eq!(windows.collect::<Vec<_>>().join(","), expected, "{row}");
         assert!(!read.is_denied);
     }
 }
@@ -187,21 +127,18 @@ fn both_forms_of_retry_after_are_read() {
         ("\u{a0}", None),
     ] {
         let expected = expected.map(Duration::from_secs);
-        let denied = read(429, &[("retry-after", text)]);
+        let denied = read(429, &format!("retry-after: {text}"));
         assert_eq!(
             (denied.is_denied, denied.wait),
             (true, expected),
             "{text:?}"
         );
-        let unavailable = read(503, &[("retry-after", text)]);
+        let unavailable = read(503, &format!("retry-after: {text}"));
         assert_eq!(unavailable.is_denied, expected.is_some(), "{text:?}");
-        assert!(!read(202, &[("retry-after", text)]).is_denied);
+        assert!(!read(202, &format!("retry-after: {text}")).is_denied);
     }
-    assert!(!read(503, &[]).is_denied);
-    let silent = read(
-        429,
-        &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "9")],
-    );
+    assert!(!read(503, "").is_denied);
+    let silent = read(429, "x-ratelimit-remaining: 0 && x-ratelimit-reset: 9");
     assert_eq!(
         silent.wait,
         Some(Duration::from_secs(9)),
@@ -214,42 +151,34 @@ fn both_forms_of_retry_after_are_read() {
 fn a_grpc_status_is_a_denial_if_it_says_when_to_retry() {
     let millis = |ms| Some(Duration::from_millis(ms));
     for (lines, expected) in [
-        (&[("grpc-status", "8")][..], (false, false, None)),
+        ("grpc-status: 8", (false, false, None)),
         (
-            &[("grpc-status", "0"), ("grpc-retry-pushback-ms", "5")],
+            "grpc-status: 0 && grpc-retry-pushback-ms: 5",
             (false, false, None),
         ),
         (
-            &[("grpc-status", "8"), ("grpc-retry-pushback-ms", "250")],
+            "grpc-status: 8 && grpc-retry-pushback-ms: 250",
             (true, false, millis(250)),
         ),
         (
-            &[("grpc-status", "14"), ("grpc-retry-pushback-ms", "-1")],
+            "grpc-status: 14 && grpc-retry-pushback-ms: -1",
             (false, true, None),
         ),
         (
-            &[("grpc-status", "8"), ("grpc-retry-pushback-ms", "soon")],
+            "grpc-status: 8 && grpc-retry-pushback-ms: soon",
             (false, true, None),
         ),
         (
-            &[("grpc-status", "8"), ("retry-after", "2")],
+            "grpc-status: 8 && retry-after: 2",
             (true, false, millis(2_000)),
         ),
         // The longest wait of several.
         (
-            &[
-                ("grpc-status", "8"),
-                ("retry-after", "2"),
-                ("grpc-retry-pushback-ms", "250"),
-            ],
+            "grpc-status: 8 && retry-after: 2 && grpc-retry-pushback-ms: 250",
             (true, false, millis(2_000)),
         ),
         (
-            &[
-                ("grpc-status", "8"),
-                ("retry-after", "2"),
-                ("grpc-retry-pushback-ms", "2500"),
-            ],
+            "grpc-status: 8 && retry-after: 2 && grpc-retry-pushback-ms: 2500",
             (true, false, millis(2_500)),
         ),
     ] {

@@ -86,13 +86,6 @@ fn requests_are_spaced_over_the_time_until_the_reset_from_half_of_the_limit_on()
     );
 }
 
-#[test]
-fn requests_that_wait_have_turns_one_after_the_other() {
-    let server = told(&says(4, 8, Some(10)));
-    let turns: Vec<_> = (0..6).map(|ahead| server.turn(ahead)).collect();
-    assert_eq!(turns, [2_000, 4_000, 6_000, 8_000, 8_000, 8_000].map(at));
-}
-
 /// Shows promise 310.
 #[test]
 fn of_several_limits_the_strictest_counts() {
@@ -185,45 +178,4 @@ fn what_a_server_says_is_believed_for_a_bounded_time() {
     // A day: spaced by the day, not by the hour.
     let daily = told(&says(100, 86_400, Some(1_000)));
     assert_eq!(daily.turn(0), at(864_000));
-}
-
-#[test]
-fn denials_that_arrive_together_are_one() {
-    let mut server = KnownServer::default();
-    let numbers: Vec<_> = (0..20).map(|_| server.send(at(0))).collect();
-    for number in numbers {
-        server.learn(number, &denied(None), at(10));
-    }
-    assert_eq!(server.turn(0), at(1_010));
-}
-
-#[test]
-fn a_server_that_states_no_limit_is_found_out() {
-    // It admits one request per 50 ms, and says a second if it denies.
-    let (mut server, mut now, mut free) = (KnownServer::default(), at(0), at(0));
-    let mut run = |requests: u32| {
-        let (start, mut denials) = (now, 0);
-        for _ in 0..requests {
-            server.refresh(now);
-            now = now.max(server.turn(0));
-            server.refresh(now);
-            let number = server.send(now);
-            let is_denied = now < free;
-            denials += u32::from(is_denied);
-            if !is_denied {
-                free = now.plus(Duration::from_millis(50));
-            }
-            let feedback = if is_denied {
-                denied(Some(1))
-            } else {
-                Feedback::default()
-            };
-            server.learn(number, &feedback, now);
-        }
-        (denials, now.since(start) / requests)
-    };
-    run(100);
-    let (denials, time) = run(1_000);
-    assert!(denials < 50, "{denials}");
-    assert!(time < Duration::from_millis(150), "{time:?}");
 }

@@ -173,18 +173,6 @@ mod tests {
     }
 
     #[test]
-    fn an_unclosed_quote_does_not_affect_later_elements() {
-        assert_eq!(
-            elements(r#"for="1.1.1.1, for=2.2.2.2"#, Separator::UnquotedComma)[0],
-            " for=2.2.2.2"
-        );
-        assert_eq!(
-            elements(r#"for=";, for=2.2.2.2"#, Separator::UnquotedComma)[0],
-            " for=2.2.2.2"
-        );
-    }
-
-    #[test]
     fn ports_brackets_and_zones_are_parsed() {
         for (text, expected) in [
             ("192.0.2.1", "192.0.2.1"),

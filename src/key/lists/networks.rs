@@ -236,25 +236,6 @@ mod tests {
 
     /// Shows promise 193.
     #[test]
-    fn mapped_and_translated_addresses_are_ipv4_addresses() {
-        let networks = Networks::new(["203.0.113.0/24"]);
-        assert!(contains(&networks, "::ffff:203.0.113.9"));
-        assert!(contains(&networks, "64:ff9b::203.0.113.9"));
-        assert!(!contains(&networks, "::203.0.113.9"));
-        assert!(contains(
-            &Networks::new(["::ffff:10.0.0.0/104"]),
-            "10.9.9.9"
-        ));
-        let translated = Networks::new(["64:ff9b::10.0.0.0/104"]);
-        assert!(contains(&translated, "64:ff9b::10.9.9.9"));
-        assert!(Networks::default().is_empty());
-        for one in ["203.0.113.0/24", "2001:db8::/32"] {
-            assert!(!Networks::new([one]).is_empty(), "{one}");
-        }
-    }
-
-    /// Shows promise 193.
-    #[test]
     fn an_invalid_list_is_refused_with_its_line() {
         for (text, reason) in [
             (

@@ -1,37 +1,15 @@
 //! `Redis::check`, and the setups that it is for: clusters, proxies and restricted users.
 
-use tower_throttle::store::{cas::Cas, redis::Redis};
+use tower_throttle::store::redis::Redis;
 use tower_throttle::{
     FixedWindow, Lockout, Quota, SlidingLog, SlidingWindow, TokenBucket,
     store::{Backend, Op},
 };
 
-use crate::hashing_proxy::{HashingProxy, Kind};
 use crate::proxy::{Protocol, Proxy};
 use crate::redis::faults::command;
-use crate::redis::{connect, open};
+use crate::redis::open;
 use crate::redis_server::RedisServer;
-
-const KEYS: u64 = 40;
-const LIMIT: u64 = 3;
-
-/// Asks for ten times the limit of each key, all at once. Returns how many were admitted per key.
-async fn admitted_at_once(limiter: &Cas<Redis, FixedWindow>) -> Vec<u64> {
-    let calls: Vec<_> = (0..10 * LIMIT)
-        .flat_map(|_| 0..KEYS)
-        .map(|key| tokio::spawn(limiter.decide(&key, 1)))
-        .collect();
-    let mut admitted = vec![0; usize::try_from(KEYS).expect("few")];
-    for (call, key) in calls.into_iter().zip((0..admitted.len()).cycle()) {
-        let decision = call.await.expect("no panic").expect("a decision");
-        admitted[key] += u64::from(decision.is_admitted());
-    }
-    admitted
-}
-
-fn window() -> FixedWindow {
-    FixedWindow::new(Quota::per_day(LIMIT)).anchored()
-}
 
 /// Shows promise 95.
 #[tokio::test]
@@ -52,52 +30,6 @@ async fn check_warns_of_eviction() {
         .query(&mut server.connection())
         .expect("a count");
     assert_eq!(keys, 0, "it removes its keys");
-}
-
-/// Shows promise 123.
-#[tokio::test]
-async fn behind_a_proxy_that_distributes_keys_calls_are_exact_without_batching() {
-    for kind in [Kind::Twemproxy, Kind::Envoy] {
-        let servers = [RedisServer::start(), RedisServer::start()];
-        let proxy = HashingProxy::before(&servers, kind);
-
-        let batching = open(&proxy.url()).await.without_deny_cache();
-        let error = batching.check().await.expect_err("a proxy");
-        assert!(!error.is_transient(), "{kind:?}: {error}");
-        let text = error.to_string();
-        assert!(text.contains("Redis::without_batching"), "{kind:?}: {text}");
-        let admitted = admitted_at_once(&batching.limiter("astray", window())).await;
-        assert!(
-            admitted.iter().any(|count| *count > LIMIT),
-            "{kind:?}: the fault happened"
-        );
-
-        let redis = open(&proxy.url())
-            .await
-            .without_deny_cache()
-            .without_batching();
-        let redis = connect(redis).await;
-        assert_eq!(redis.check().await, Ok(None), "{kind:?}");
-        let limiter = redis.limiter("single", window());
-        let admitted = admitted_at_once(&limiter).await;
-        assert!(
-            admitted.iter().all(|count| *count == LIMIT),
-            "{kind:?}: {admitted:?}"
-        );
-        for server in &servers {
-            let keys: u64 = redis::cmd("DBSIZE")
-                .query(&mut server.connection())
-                .expect("a count");
-            assert!(keys > 0, "{kind:?}: every server has some keys");
-        }
-        // Several limits per call.
-        let pair = (window(), TokenBucket::new(Quota::per_day(2)));
-        let pair = redis.limiter("pair", pair);
-        for (expected, index) in [true, true, false].into_iter().zip(0..) {
-            let decision = pair.decide("key", 1).await.expect("a decision");
-            assert_eq!(decision.is_admitted(), expected, "{kind:?}: call {index}");
-        }
-    }
 }
 
 /// The rights in the documentation.

@@ -1,7 +1,7 @@
 //! What the loop sees, reading by reading.
 #![cfg(unix)]
 
-use std::{cell::RefCell, env, os::unix::fs::symlink, rc::Rc};
+use std::{cell::RefCell, env, rc::Rc};
 
 use super::*;
 use crate::policy::{Environment, PolicyLayer};
@@ -146,46 +146,4 @@ fn the_file_of_a_list_that_an_edit_adds_is_not_read_while_it_is_written() {
         assert_eq!(reports.borrow().len(), reported, "{reports:?}");
     }
     assert!(reports.borrow()[1].contains("missing.txt"), "{reports:?}");
-}
-
-/// A folder as Kubernetes mounts a `ConfigMap`: the file is a link into a folder that is a link.
-fn mount(folder: &Folder, version: &str, limit: u32) {
-    let data = folder.at(version);
-    fs::create_dir_all(&data).unwrap();
-    fs::write(data.join("policies.toml"), policy(limit)).unwrap();
-    let link = folder.at("..data_tmp");
-    symlink(version, &link).unwrap();
-    fs::rename(link, folder.at("..data")).unwrap();
-    let _ = symlink("..data/policies.toml", folder.at("policies.toml"));
-}
-
-/// Whether `read` differs after Kubernetes has swapped the link.
-fn sees_a_swap(name: &str, read: fn(&PathBuf) -> u64) -> bool {
-    let folder = Folder::new(name);
-    mount(&folder, "..1", 5);
-    let path = folder.at("policies.toml");
-    let before = read(&path);
-    assert_eq!(before, read(&path));
-    mount(&folder, "..2", 9);
-    fs::remove_dir_all(folder.at("..1")).unwrap();
-    read(&path) != before
-}
-
-/// Shows promise 223.
-#[test]
-fn a_swapped_link_is_seen() {
-    let read = |path: &PathBuf| fingerprint(&fs::read_to_string(path), &[]);
-    assert!(sees_a_swap("swap", read));
-}
-
-/// Shows promise 223.
-#[test]
-fn a_watch_of_the_link_itself_is_found() {
-    let read = |path: &PathBuf| {
-        let changed = fs::symlink_metadata(path).and_then(|data| data.modified());
-        let mut hasher = DefaultHasher::new();
-        changed.map_err(|error| error.kind()).hash(&mut hasher);
-        hasher.finish()
-    };
-    assert!(!sees_a_swap("swap-missed", read));
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::RedisServer;
-use super::hashing_proxy::{HashingProxy, Kind};
 use super::proxy::{Harm, Protocol, Proxy};
 use crate::store::{
     cas::CasStore as _,
@@ -82,25 +81,6 @@ async fn a_batch_that_cannot_be_written_changes_nothing() {
     let replies = redis.run(&*batch(1, 2)).await.expect("replies");
     let used = replies.used();
     assert_eq!((used[30], used[31]), (6, 1_000), "it alone is damaged");
-}
-
-/// Both kinds send a script to the server of its first key, whatever its hash tag is.
-#[tokio::test]
-async fn machines_behind_a_proxy_meet_on_each_server() {
-    let servers = [RedisServer::start(), RedisServer::start()];
-    for (round, kind) in [(0, Kind::Twemproxy), (1, Kind::Envoy)] {
-        let proxy = HashingProxy::before(&servers, kind);
-        let redis = open(&proxy.url()).without_batching();
-        assert_eq!(used(&redis, &batch(1, 1 + round)).await, 3 + 6 * round);
-        assert_eq!(used(&redis, &batch(2, 1 + round)).await, 6 + 6 * round);
-        assert_eq!(used(&redis, &batch(2, 1 + round)).await, 6 + 6 * round);
-    }
-    for server in &servers {
-        let keys: u64 = redis::cmd("DBSIZE")
-            .query(&mut server.connection())
-            .expect("a count");
-        assert!(keys > 0, "every server holds some keys");
-    }
 }
 
 mod in_a_cluster {
