@@ -25,7 +25,7 @@ use crate::decision::Decision;
 use crate::error::RateLimited;
 use crate::key::KeyExtractor;
 use crate::queue::RequestSeat;
-use crate::respond::{Event, ResponseHooks};
+use crate::respond::{Event, Protocol, Respond, ResponseHooks, Tell, Watch};
 
 pin_project! {
     /// The response of a [`Limit`](super::Limit).
@@ -337,7 +337,10 @@ impl<K, G: Gate<K>, R> After<K, G, R> {
         };
         if let (true, Some(decision), Ok(response)) = (R::WRITES_HEADERS, *decision, &mut *result) {
             gate.policies(key, decision, &mut |rules, policies, decision| {
-                respond.tell(rules, response, policies, decision);
+                respond
+                    .parts()
+                    .tell
+                    .tell(rules, response, policies, decision);
             });
         }
         gate.settle(key, entry, &|rules| respond.settle(rules, result.as_ref()))
@@ -357,14 +360,14 @@ pub(super) fn prepare<K, G, R, Req, Res, Err>(
     R: ResponseHooks<Req, K, Res, Err>,
 {
     if passed != Passed::InOutage {
-        respond.saw(key, Event::Admitted(cost));
+        respond.parts().watch.saw(key, Event::Admitted(cost));
     }
     if let (true, Some(decision)) = (options.share_decision, figures) {
-        respond.share(request, decision);
+        <R::Deny as Respond<Req, Res, Err>>::Protocol::share(request, decision);
     }
     if options.shares_cost {
         if let Some(cost) = gate.cost_handle(key, entry) {
-            respond.share_cost(request, cost);
+            <R::Deny as Respond<Req, Res, Err>>::Protocol::share_cost(request, cost);
         }
     }
 }
@@ -383,13 +386,16 @@ where
     R: ResponseHooks<Req, K, Res, Err>,
 {
     if let (Some(key), Some(_)) = (key, denied.decision()) {
-        respond.saw(key, Event::Denied(&denied));
+        respond.parts().watch.saw(key, Event::Denied(&denied));
     }
     let decision = denied.decision().copied().filter(|_| R::WRITES_HEADERS);
-    let mut answer = respond.deny(request, denied);
+    let mut answer = respond.parts().deny.deny(request, denied);
     if let (Some(key), Some(decision), Ok(response)) = (key, decision, &mut answer) {
         gate.policies(key, decision, &mut |rules, policies, decision| {
-            respond.tell(rules, response, policies, decision);
+            respond
+                .parts()
+                .tell
+                .tell(rules, response, policies, decision);
         });
     }
     answer

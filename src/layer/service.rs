@@ -14,7 +14,7 @@ use super::mistakes::CloneService;
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::key::{Extracted, KeyExtractor};
 use crate::queue::{SeatAcquire, WhenFull};
-use crate::respond::{Event, ResponseHooks};
+use crate::respond::{Event, Protocol, Respond, ResponseHooks};
 
 /// A service whose requests are limited; made by a [`LimitLayer`](super::LimitLayer).
 // The compiler shows the first line below when a method of `Service` is missing.
@@ -87,7 +87,7 @@ where
         };
         let mut entry = G::Entry::default();
         let timeout = if gate.queues() {
-            respond.timeout(&request)
+            <R::Deny as Respond<Req, S::Response, S::Error>>::Protocol::timeout(&request)
         } else {
             None
         };

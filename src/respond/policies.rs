@@ -10,9 +10,9 @@ use crate::quota::Quota;
 /// The limits of a layer as clients are told them: a name and how much it allows.
 #[derive(Debug, Default)]
 pub struct Policies {
-    list: Vec<Policy>,
-    /// The list as a header value, one per form; each is written by the first response that needs it.
-    header_values: [OnceLock<HeaderValue>; 2],
+    pub(super) list: Vec<Policy>,
+    /// The list as a header value, which the first response writes that needs it.
+    pub(super) header_value: OnceLock<HeaderValue>,
 }
 
 /// One limit as clients are told it.
@@ -39,38 +39,27 @@ impl Policies {
             quota: Some(*quota),
             at_once: 0,
         });
-        Self::of_list(list.collect())
+        Self {
+            list: list.collect(),
+            header_value: OnceLock::new(),
+        }
     }
 
     /// The policy of a limit on concurrency, or of a key that is blocked.
     pub(crate) fn at_once(name: &str, limit: u64) -> Self {
-        Self::of_list(vec![Policy {
+        let policy = Policy {
             name: name.into(),
             quota: None,
             at_once: limit,
-        }])
-    }
-
-    fn of_list(list: Vec<Policy>) -> Self {
+        };
         Self {
-            list,
-            header_values: Default::default(),
+            list: vec![policy],
+            header_value: OnceLock::new(),
         }
     }
 
     /// The policy that decided.
     pub(crate) fn of(&self, decision: &Decision) -> Option<&Policy> {
         self.list.get(decision.policy)
-    }
-
-    /// The list as a header value; `write` is called once per `form`, which is 0 or 1.
-    pub(crate) fn header_value(
-        &self,
-        form: usize,
-        write: impl FnOnce(&[Policy]) -> HeaderValue,
-    ) -> HeaderValue {
-        self.header_values[form]
-            .get_or_init(|| write(&self.list))
-            .clone()
     }
 }

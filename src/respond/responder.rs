@@ -1,23 +1,19 @@
 //! The three answers of one layer, together.
 
-use std::{any::Any, time::Duration};
+use std::any::Any;
 
-use super::cost::CostHandle;
-use super::policies::Policies;
 use super::settle::Settle;
-use super::watch::{Event, Watch};
+use super::watch::Watch;
 use super::{Protocol, Respond, SettleResult, Standard, Tell};
-use crate::decision::Decision;
-use crate::error::RateLimited;
 
 /// The three answers of one layer, to denied requests, about the limit, and about the cost; and who
 /// watches its decisions.
 #[derive(Clone, Debug, Default)]
 pub struct Responder<D = Standard, H = (), F = (), W = ()> {
-    deny: D,
-    tell: H,
+    pub(crate) deny: D,
+    pub(crate) tell: H,
     settle: F,
-    watch: W,
+    pub(crate) watch: W,
 }
 
 impl<D, H, F, W> Responder<D, H, F, W> {
@@ -61,40 +57,29 @@ impl<D, H, F, W> Responder<D, H, F, W> {
 
 /// What a layer asks of its [`Responder`]: implement the traits of its parts.
 pub(crate) trait ResponseHooks<Req, K, Res, Err> {
+    type Deny: Respond<Req, Res, Err>;
+    type Tell: Tell<Res>;
+    type Settle: SettleResult<Res, Err>;
+    type Watch: Watch<K>;
+
     /// Whether responses state the limit.
-    const WRITES_HEADERS: bool;
+    const WRITES_HEADERS: bool = !Self::Tell::SILENT;
     /// Whether there is something to do when a response is there.
-    const NEEDS_RESPONSE: bool;
+    const NEEDS_RESPONSE: bool = !(Self::Tell::SILENT && Self::Settle::ALWAYS_KEEPS);
 
-    /// See [`Respond::deny`].
-    ///
-    /// # Errors
-    /// See [`Respond::deny`].
-    fn deny(&self, request: Req, denied: RateLimited) -> Result<Res, Err>;
-
-    /// See [`Protocol::share`].
-    fn share(&self, request: &mut Req, decision: &Decision);
-
-    /// See [`Protocol::share_cost`].
-    fn share_cost(&self, request: &mut Req, cost: CostHandle);
-
-    /// See [`Protocol::timeout`].
-    fn timeout(&self, request: &Req) -> Option<Duration>;
-
-    /// See [`Tell::tell`]. `rules` are those of the limit that the decision is about.
-    fn tell(
-        &self,
-        rules: Option<&dyn Any>,
-        response: &mut Res,
-        policies: &Policies,
-        decision: &Decision,
-    );
+    fn parts(&self) -> &Responder<Self::Deny, Self::Tell, Self::Settle, Self::Watch>;
 
     /// See [`SettleResult::settle`].
-    fn settle(&self, rules: Option<&dyn Any>, result: Result<&Res, &Err>) -> Settle;
-
-    /// See [`Watch::saw`].
-    fn saw(&self, key: &K, event: Event<'_>);
+    fn settle(&self, rules: Option<&dyn Any>, result: Result<&Res, &Err>) -> Settle {
+        let settle = &self.parts().settle;
+        let is_denial = <Self::Deny as Respond<Req, Res, Err>>::Protocol::is_denial;
+        match result {
+            Ok(response) if !Self::Settle::ALWAYS_KEEPS && is_denial(response) => {
+                settle.settle_denial(result)
+            }
+            _ => settle.settle(rules, result),
+        }
+    }
 }
 
 impl<Req, K, Res, Err, D, H, F, W> ResponseHooks<Req, K, Res, Err> for Responder<D, H, F, W>
@@ -104,47 +89,13 @@ where
     F: SettleResult<Res, Err>,
     W: Watch<K>,
 {
-    const WRITES_HEADERS: bool = !H::SILENT;
-    const NEEDS_RESPONSE: bool = !(H::SILENT && F::ALWAYS_KEEPS);
+    type Deny = D;
+    type Tell = H;
+    type Settle = F;
+    type Watch = W;
 
-    fn deny(&self, request: Req, denied: RateLimited) -> Result<Res, Err> {
-        self.deny.deny(request, denied)
-    }
-
-    fn share(&self, request: &mut Req, decision: &Decision) {
-        D::Protocol::share(request, decision);
-    }
-
-    fn share_cost(&self, request: &mut Req, cost: CostHandle) {
-        D::Protocol::share_cost(request, cost);
-    }
-
-    fn timeout(&self, request: &Req) -> Option<Duration> {
-        D::Protocol::timeout(request)
-    }
-
-    fn tell(
-        &self,
-        rules: Option<&dyn Any>,
-        response: &mut Res,
-        policies: &Policies,
-        decision: &Decision,
-    ) {
-        self.tell.tell(rules, response, policies, decision);
-    }
-
-    fn settle(&self, rules: Option<&dyn Any>, result: Result<&Res, &Err>) -> Settle {
-        match result {
-            Ok(response) if !F::ALWAYS_KEEPS && D::Protocol::is_denial(response) => {
-                self.settle.settle_denial(result)
-            }
-            _ => self.settle.settle(rules, result),
-        }
-    }
-
-    #[inline]
-    fn saw(&self, key: &K, event: Event<'_>) {
-        self.watch.saw(key, event);
+    fn parts(&self) -> &Self {
+        self
     }
 }
 

@@ -34,21 +34,6 @@ const fn is_escaped(c: char) -> bool {
     matches!(c, '"' | '\\' | '\0'..='\x1f')
 }
 
-/// A number with a text before it, or nothing.
-pub(super) struct Labelled(pub(super) &'static str, pub(super) Option<u64>);
-
-impl fmt::Display for Labelled {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.1 {
-            Some(number) => {
-                f.write_str(self.0)?;
-                number.fmt(f)
-            }
-            None => Ok(()),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,7 +53,5 @@ mod tests {
             header_value(format_args!("{}", u64::MAX)),
             u64::MAX.to_string()
         );
-        let labelled = [Some(7), None].map(|number| Labelled(";t=", number).to_string());
-        assert_eq!(labelled, [";t=7", ""]);
     }
 }

@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
 
-use super::header_text::{Labelled, Quoted, header_value};
+use super::header_text::{Quoted, header_value};
 use crate::clock::unix_seconds;
 use crate::decision::{Decision, ceil_seconds};
 use crate::error::RateLimited;
@@ -53,8 +53,7 @@ pub enum Headers {
     /// draft will be another variant, so that an update of this crate changes nothing on the wire.
     #[default]
     Draft11,
-    /// Drafts 04 to 06: `RateLimit-Limit: 10`, `RateLimit-Remaining: 9`, `RateLimit-Reset: 1` and
-    /// `RateLimit-Policy: 10;w=10`.
+    /// Drafts 04 to 06: `RateLimit-Limit: 10`, `RateLimit-Remaining: 9` and `RateLimit-Reset: 1`.
     Draft6,
     /// `X-RateLimit-Limit: 10`, `X-RateLimit-Remaining: 9` and `X-RateLimit-Reset: 1`, the last in
     /// seconds from now.
@@ -106,20 +105,16 @@ impl<B> Tell<Response<B>> for Headers {
             Self::Draft11 => {
                 let Some(policy) = policy else { return };
                 headers.reserve(2);
-                headers.append(RATELIMIT_POLICY, policies.header_value(0, named));
-                let (name, reset) = (Quoted(&policy.name), Labelled(";t=", figures.reset));
-                let remaining = figures.remaining;
-                headers.append(
-                    RATELIMIT,
-                    header_value(format_args!("{name};r={remaining}{reset}")),
-                );
+                let list = policies.header_value.get_or_init(|| named(&policies.list));
+                headers.append(RATELIMIT_POLICY, list.clone());
+                let (name, left) = (Quoted(&policy.name), figures.remaining);
+                let value = match figures.reset {
+                    Some(reset) => header_value(format_args!("{name};r={left};t={reset}")),
+                    None => header_value(format_args!("{name};r={left}")),
+                };
+                headers.append(RATELIMIT, value);
             }
-            Self::Draft6 => {
-                if has_period {
-                    headers.append(RATELIMIT_POLICY, policies.header_value(1, unnamed));
-                }
-                figures.state(headers, DRAFT6);
-            }
+            Self::Draft6 => figures.state(headers, DRAFT6),
             Self::XRateLimitDelta | Self::XRateLimitEpoch => {
                 let is_epoch = *self == Self::XRateLimitEpoch;
                 let since = is_epoch.then(unix_seconds).unwrap_or_default();
@@ -172,7 +167,7 @@ fn integer(number: u64) -> u64 {
 
 /// `"burst";q=100;w=60, "daily";q=1000;w=86400`
 fn named(policies: &[Policy]) -> HeaderValue {
-    list(policies, |policy| {
+    let items = policies.iter().map(|policy| {
         let name = Quoted(&policy.name);
         let Some(quota) = &policy.quota else {
             return match integer(policy.at_once) {
@@ -181,23 +176,16 @@ fn named(policies: &[Policy]) -> HeaderValue {
             };
         };
         // The form has whole seconds from 1 on; less is left out rather than stated wrong.
-        let window = (refill_ns(quota) >= SECOND).then(|| window(quota));
-        let window = Labelled(";w=", window);
-        format!("{name};q={}{window}", integer(quota.capacity()))
-    })
-}
-
-/// `100;w=60, 1000;w=86400`
-fn unnamed(policies: &[Policy]) -> HeaderValue {
-    list(policies, |policy| {
-        let quota = policy.quota.as_ref();
-        let item = |quota: &Quota| format!("{};w={}", integer(quota.capacity()), window(quota));
-        quota.map(item).unwrap_or_default()
-    })
-}
-
-fn list(policies: &[Policy], item: impl Fn(&Policy) -> String) -> HeaderValue {
-    let items: Vec<_> = policies.iter().map(item).collect();
+        let most = integer(quota.capacity());
+        match refill_ns(quota) {
+            0..SECOND => format!("{name};q={most}"),
+            refill => {
+                let seconds = u64::try_from(refill.div_ceil(SECOND)).unwrap_or(u64::MAX);
+                format!("{name};q={most};w={}", integer(seconds))
+            }
+        }
+    });
+    let items: Vec<_> = items.collect();
     header_value(format_args!("{}", items.join(", ")))
 }
 
@@ -206,10 +194,4 @@ const SECOND: u128 = 1_000_000_000;
 /// The time in which the whole capacity is refilled: the period of a window, the refill of a bucket.
 fn refill_ns(quota: &Quota) -> u128 {
     u128::from(quota.capacity()) * quota.period().as_nanos() / u128::from(quota.limit())
-}
-
-/// The same in whole seconds, rounded up.
-fn window(quota: &Quota) -> u64 {
-    let seconds = refill_ns(quota).div_ceil(SECOND).max(1);
-    integer(u64::try_from(seconds).unwrap_or(u64::MAX))
 }
