@@ -127,7 +127,7 @@ pub use self::{
 };
 pub(crate) use self::{
     calendar::{zone_name, zone_number},
-    combined::{binds_more, merge},
+    combined::merge,
     fields::{Moved, check_listed, read_moved_state, set, settings, state_onto_bytes},
     kernel::{Cells, Division, Kernel, Level},
     setting::{MAX_WAIT, QUEUE, Setting, Takes},

@@ -65,7 +65,7 @@ impl<K> Handle<K, Permits> {
             ("tower_throttle_in_flight_limit", table.limit()),
             ("tower_throttle_largest_use_percent", percent),
         ];
-        set_gauges(self.name(), &gauges);
+        set_gauges(self.state().name(), &gauges);
     }
 
     /// Changes the limit.

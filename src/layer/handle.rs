@@ -13,7 +13,7 @@ use std::{
 use super::gate::{Ask, Gate};
 use super::preview::{Preview, all};
 use super::signals::{set_gauges, set_losses};
-use super::state::{Shared, State};
+use super::state::State;
 use super::{Counts, KeyPair, LimitLayer, Limiting};
 use crate::algorithm::{Algorithm, IntoAlgorithm};
 use crate::backend::{Backend, Bans, IntoBackend, Op};
@@ -56,9 +56,7 @@ use crate::store::local::Local;
 /// # }
 /// ```
 pub struct Handle<K, L> {
-    limiter: Arc<L>,
-    shared: Arc<Shared>,
-    name: Arc<str>,
+    state: Arc<State<L>>,
     keys: PhantomData<fn(&K)>,
 }
 
@@ -134,23 +132,13 @@ impl<K, G, R> LimitLayer<K, G, R> {
 }
 
 impl<K, L> Handle<K, L> {
-    pub(crate) fn new(state: &State<L>) -> Self {
-        Self {
-            limiter: Arc::clone(&state.backend),
-            shared: Arc::clone(state.shared()),
-            name: Arc::clone(state.name()),
-            keys: PhantomData,
-        }
+    pub(crate) fn new(state: &Arc<State<L>>) -> Self {
+        let (state, keys) = (Arc::clone(state), PhantomData);
+        Self { state, keys }
     }
 
-    /// The handle of the same limit, which `limiter` decides.
-    pub(crate) fn of_same<Q, P>(&self, limiter: Arc<P>) -> Handle<Q, P> {
-        Handle {
-            limiter,
-            shared: Arc::clone(&self.shared),
-            name: Arc::clone(&self.name),
-            keys: PhantomData,
-        }
+    pub(crate) const fn state(&self) -> &Arc<State<L>> {
+        &self.state
     }
 
     /// The decision that a request of `cost` would get now. Takes nothing.
@@ -159,7 +147,7 @@ impl<K, L> Handle<K, L> {
         Q: KeyRef<K> + ?Sized,
         L: Backend<Q>,
     {
-        self.limiter.apply(key, Op::Peek(cost))
+        self.state.backend.apply(key, Op::Peek(cost))
     }
 
     /// Forgets what `key` has used, its failures and its block. Requests that wait go on as far as the limit then
@@ -185,11 +173,8 @@ impl<K, L> Handle<K, L> {
         Q: KeyRef<K> + Hash + ?Sized,
         L: Backend<Q>,
     {
-        let applying = self.limiter.apply(key, op);
-        let lines = &self.shared.lines;
-        if lines.waiting() > 0 {
-            lines.tell(self.shared.line_id(key));
-        }
+        let applying = self.state.backend.apply(key, op);
+        self.state.tell(key);
         done(applying)
     }
 
@@ -225,7 +210,7 @@ impl<K, L> Handle<K, L> {
         Q: KeyRef<K> + ?Sized,
         L: Backend<Q>,
     {
-        done(self.limiter.apply(key, Op::Charge(cost)))
+        done(self.state.backend.apply(key, Op::Charge(cost)))
     }
 
     /// Gives `cost` back to `key`, at most what it has used, as if it had been taken just now.
@@ -275,12 +260,12 @@ impl<K, L> Handle<K, L> {
         Q: KeyRef<K> + ?Sized,
         L: Backend<Q> + Bans,
     {
-        done(self.limiter.apply(key, Op::Ban(length)))
+        done(self.state.backend.apply(key, Op::Ban(length)))
     }
 
     /// How many requests were admitted, denied, queued, and so on, so far.
     pub fn counts(&self) -> Counts {
-        self.shared.counts.read()
+        self.state.counts.read()
     }
 
     /// The backend itself.
@@ -288,14 +273,7 @@ impl<K, L> Handle<K, L> {
     /// Change its quota by [`set_quota`](Handle::set_quota): of a change made here neither response headers nor the
     /// first request in line know.
     pub fn backend(&self) -> &L {
-        &self.limiter
-    }
-}
-
-impl<K, L> Handle<K, L> {
-    /// The name of the layer, under which its metrics are.
-    pub(crate) const fn name(&self) -> &Arc<str> {
-        &self.name
+        &self.state.backend
     }
 }
 
@@ -328,7 +306,7 @@ impl<K, L: IntoBackend> Handle<K, L> {
         L: Backend<K>,
     {
         let mut gauges = vec![("tower_throttle_waiting", self.waiting())];
-        if let Some(full) = self.limiter.fullness() {
+        if let Some(full) = self.state.backend.fullness() {
             gauges.extend([
                 ("tower_throttle_table_keys", full.keys as u64),
                 ("tower_throttle_table_capacity", full.capacity as u64),
@@ -338,13 +316,13 @@ impl<K, L: IntoBackend> Handle<K, L> {
                 ),
             ]);
         }
-        set_gauges(&self.name, &gauges);
-        set_losses(&self.name, self.limiter.losses());
+        set_gauges(self.state.name(), &gauges);
+        set_losses(self.state.name(), self.state.backend.losses());
     }
 
     /// How many requests wait for their turn now.
     pub fn waiting(&self) -> u64 {
-        self.shared.lines.all_waiting()
+        self.state.lines.all_waiting()
     }
 }
 
@@ -354,12 +332,12 @@ impl<KA, KB, A: Limiting, B: Limiting> Handle<KeyPair<KA, KB>, (A, B)> {
     /// Of three limits, `a.and(b).and(c)`, they are `first().first()`, `first().second()` and
     /// `second()`.
     pub fn first(&self) -> Handle<KA, A::Limiter> {
-        Handle::new(self.limiter.0.state())
+        Handle::new(self.state.backend.0.state())
     }
 
     /// The second limit of a layer with [several limits](LimitLayer::and).
     pub fn second(&self) -> Handle<KB, B::Limiter> {
-        Handle::new(self.limiter.1.state())
+        Handle::new(self.state.backend.1.state())
     }
 }
 
@@ -376,7 +354,7 @@ impl<K, A: Algorithm, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
     where
         Q: KeyRef<K> + Hash + ?Sized,
     {
-        self.limiter.peek(key, cost)
+        self.state.backend.peek(key, cost)
     }
 
     /// Changes the quota for all keys. What they have used stays used, and response headers state
@@ -431,9 +409,8 @@ impl<K, A: Algorithm, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
         &self,
         change: impl FnOnce(&Local<A, C, S>) -> Result<(), ConfigError>,
     ) -> Result<(), ConfigError> {
-        change(&self.limiter)?;
-        self.shared.lines.tell_all();
-        self.shared.refresh_policies();
+        change(&self.state.backend)?;
+        self.state.changed();
         Ok(())
     }
 }
@@ -445,18 +422,18 @@ where
     S: BuildHasher + Send + Sync + 'static,
 {
     fn save(&self, writer: &mut dyn Write) -> io::Result<()> {
-        SaveState::save(&*self.limiter, writer)
+        SaveState::save(&*self.state.backend, writer)
     }
 
     fn load(&self, reader: &mut dyn Read) -> io::Result<()> {
-        SaveState::load(&*self.limiter, reader)
+        SaveState::load(&*self.state.backend, reader)
     }
 }
 
 /// Manual impl: derive would require `K: Clone` and `L: Clone`.
 impl<K, L> Clone for Handle<K, L> {
     fn clone(&self) -> Self {
-        self.of_same(Arc::clone(&self.limiter))
+        Self::new(&self.state)
     }
 }
 

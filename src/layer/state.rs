@@ -1,7 +1,6 @@
 //! What the services, clones and handles of one layer share.
 
 use std::{
-    collections::VecDeque,
     hash::{BuildHasher, Hash},
     ops::Deref,
     sync::{
@@ -25,18 +24,15 @@ use crate::sync::Swap;
 /// The name of a limit that has not been given one.
 pub(crate) const UNNAMED: &str = "default";
 
-/// The most versions that are kept.
-const KEPT: usize = 17;
-
 /// Shared by a layer, its services and its handles, and by its clones unless they are renamed.
 #[derive(Debug)]
 pub struct State<L> {
     pub(crate) backend: Arc<L>,
     shared: Arc<Shared>,
     name: Arc<str>,
-    /// The limits as clients are told them, of the versions that were needed last: one per change of the quotas, or per
+    /// The limits as clients are told them, of the version that was needed last: one per change of the quotas, or per
     /// limit of a concurrency limit.
-    policies: Swap<VecDeque<(u64, Arc<Policies>)>>,
+    policies: Swap<Option<(u64, Arc<Policies>)>>,
 }
 
 /// What belongs to the limit, whatever a layer calls it.
@@ -104,13 +100,6 @@ impl<L> State<L> {
         RateLimited::new(decision).by(Arc::clone(name.unwrap_or_else(|| self.name())))
     }
 
-    /// Lets the requests of a key that wait ask again: something was given back.
-    pub(super) fn tell<K: Hash>(&self, key: &K) {
-        if self.lines.waiting() > 0 {
-            self.lines.tell(self.line_id(key));
-        }
-    }
-
     /// Gives back the turn of a request that leaves, without awaiting it.
     pub(super) fn cancel<K>(&self, key: &K, ticket: Ticket)
     where
@@ -138,22 +127,15 @@ impl<L> State<L> {
         &self.name
     }
 
-    pub(super) const fn shared(&self) -> &Arc<Shared> {
-        &self.shared
-    }
-
     /// One version of the limits as clients are told them, which `make` makes of their name if it is not kept.
     pub(crate) fn policies(&self, version: u64, make: &dyn Fn(&str) -> Policies) -> Arc<Policies> {
         let known = self.policies.read(|kept| {
-            let known = kept.iter().find(|known| known.0 == version);
+            let known = kept.as_ref().filter(|known| known.0 == version);
             known.map(|(_, policies)| Arc::clone(policies))
         });
         known.unwrap_or_else(|| {
             let policies = Arc::new(make(&self.name));
-            self.policies.update(|kept| {
-                kept.truncate(KEPT - 1);
-                kept.push_front((version, Arc::clone(&policies)));
-            });
+            self.policies.set(Some((version, Arc::clone(&policies))));
             policies
         })
     }
@@ -172,8 +154,16 @@ impl Shared {
         self.line_ids.hash_one(key)
     }
 
-    /// Makes responses state the limits that the backend has now.
-    pub(crate) fn refresh_policies(&self) {
+    /// Lets the requests of a key that wait ask again: something was given back.
+    pub(super) fn tell<K: Hash + ?Sized>(&self, key: &K) {
+        if self.lines.waiting() > 0 {
+            self.lines.tell(self.line_id(key));
+        }
+    }
+
+    /// Lets all requests that wait ask the backend as it is now, and makes responses state its limits.
+    pub(crate) fn changed(&self) {
+        self.lines.tell_all();
         self.quota_changes.fetch_add(1, Ordering::Release);
     }
 }
@@ -211,11 +201,5 @@ mod tests {
         assert_eq!(names(&cache, 1, 3), ["search 3"]);
         assert_eq!(names(&cache, 1, 4), ["search 3"]);
         assert_eq!(names(&cache, 2, 5), ["search 5"]);
-        // A reader that is late.
-        assert_eq!(names(&cache, 1, 6), ["search 3"]);
-        for version in 3..100 {
-            names(&cache, version, 7);
-        }
-        assert_eq!(cache.policies.read(VecDeque::len), KEPT);
     }
 }

@@ -26,7 +26,7 @@ pub(crate) fn merge(first: Decision, second: Decision) -> Decision {
 /// A denial binds rather than an admission. Of two denials the one that ends later binds, or never
 /// ends. Of two admissions the one with less room relative to its limit binds, and if that is
 /// equal, the one that takes longer to reset.
-pub(crate) fn binds_more(a: &Decision, b: &Decision) -> bool {
+fn binds_more(a: &Decision, b: &Decision) -> bool {
     match (a.is_denied(), b.is_denied()) {
         (true, true) => match (a.retry_after, b.retry_after) {
             (_, None) => false,

@@ -7,5 +7,5 @@ mod parts;
 #[cfg(all(test, not(tower_throttle_loom)))]
 mod tests;
 
-pub(crate) use self::merge::{binds_more, merge};
+pub(crate) use self::merge::merge;
 pub use self::{all::All, into_algorithm::IntoAlgorithm, parts::Parts};

@@ -5,12 +5,10 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use crate::algorithm::{binds_more, merge};
-use crate::clock::Tick;
+use crate::algorithm::merge;
 use crate::decision::Decision;
 use crate::error::RateLimited;
-use crate::layer::gate::{Ask, Gate, Look, MayWait, Passed, Progress};
-use crate::queue::RequestSeat;
+use crate::layer::gate::{Ask, Gate, MayWait, Passed, Progress};
 
 /// What a request has of several limits.
 #[derive(Debug, Default)]
@@ -67,7 +65,11 @@ impl<K, E: Default + Send + 'static> Round<'_, K, E> {
             }
             let own = match ready!(entered) {
                 Ok(own) => own,
-                Err(denied) => return Poll::Ready(Err(self.deny(each, at, denied))),
+                Err(denied) => {
+                    self.leave_all(each);
+                    let numbered = |decision: &mut Decision| self.number(decision, at);
+                    return Poll::Ready(Err(denied.map_decision(numbered)));
+                }
             };
             if let Some(decision) = figures.as_mut() {
                 self.number(decision, at);
@@ -124,42 +126,10 @@ impl<K, E: Default + Send + 'static> Round<'_, K, E> {
         };
     }
 
-    /// Gives back what the limits have taken of a request that the one `at` has `denied`. Of those that deny it,
-    /// the strictest one is told, and each counts the denial.
-    #[cold]
-    fn deny(&self, each: &mut E, at: usize, denied: RateLimited) -> RateLimited {
-        let numbered =
-            |denied: RateLimited, at| denied.map_decision(|decision| self.number(decision, at));
-        let mut denied = numbered(denied, at);
-        for (at, gate) in self.gates.iter().enumerate() {
-            let is_new = gate.progress(self.key, each) == Progress::New;
-            if is_new && gate.look(self.key, self.ask) == Look::Denies {
-                let seat = &mut RequestSeat::NotRequired;
-                let may_wait = MayWait {
-                    seat,
-                    until: Tick::MAX,
-                    figures: &mut None,
-                };
-                let keep = Ask {
-                    keep: true,
-                    ..self.ask
-                };
-                let entered = gate.poll_enter(self.key, keep, each, may_wait, None);
-                if let Poll::Ready(Err(other)) = entered {
-                    denied = stricter(denied, numbered(other, at));
-                }
-            }
+    /// Gives back what the limits have taken of a request that does not go on.
+    fn leave_all(&self, each: &mut E) {
+        for gate in self.gates {
+            gate.leave(self.key, each);
         }
-        self.gates
-            .iter()
-            .for_each(|gate| gate.leave(self.key, each));
-        denied
-    }
-}
-
-fn stricter(one: RateLimited, other: RateLimited) -> RateLimited {
-    match (one.decision(), other.decision()) {
-        (Some(first), Some(second)) if binds_more(second, first) => other,
-        _ => one,
     }
 }

@@ -162,9 +162,9 @@ impl Active {
         // Nothing fails: the numbers are checked.
         let _ = match (&self.gate, spec.algorithm(), spec.concurrency()) {
             (LimitGate::Rate(gate, Some(local)), Ok(algorithm), _) if spec != before => {
-                let handle = Handle::<PolicyKey, _>::new(gate.state());
-                let local = handle.of_same::<PolicyKey, _>(Arc::new(local.clone()));
-                local.set_algorithm(algorithm)
+                let changed = local.set_algorithm(algorithm);
+                gate.state().changed();
+                changed
             }
             (LimitGate::InFlight(gate), _, Some(spec)) => {
                 Handle::<PolicyKey, _>::new(gate.state()).set_limit(spec.limit)
