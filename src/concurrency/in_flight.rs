@@ -352,7 +352,9 @@ impl<H, P> InFlight<H, P> {
         } else if may_pass {
             match table.try_take(request) {
                 Ok(usage) => Joined::Taken(usage),
-                Err(_) if most > 0 && seat.try_acquire() => table.take_or_join(request, most),
+                Err(_) if most > 0 && seat.try_acquire() => {
+                    table.take_or_join(request, most, |_| {})
+                }
                 Err(usage) => Joined::Full(usage),
             }
         } else {

@@ -37,7 +37,7 @@ impl Wake for TestWaker {
 
 /// Takes a permit or a place in line, as the service does.
 fn enter(permits: &Arc<Permits>) -> Result<Permit, WaiterPlace> {
-    match permits.table.take_or_join(REQUEST, QUEUE) {
+    match permits.table.take_or_join(REQUEST, QUEUE, |_| {}) {
         Joined::Taken(_) => Ok(Permit::new(Arc::clone(permits), REQUEST)),
         Joined::Waits(at, _) => Err(WaiterPlace::new(Arc::clone(permits), REQUEST, at)),
         Joined::Full(_) => panic!("the line has room"),

@@ -1,7 +1,6 @@
 //! Limits on how many requests of one key are in flight.
 
 mod adaptive;
-mod controller;
 #[cfg(feature = "cas")]
 pub mod fleet;
 mod handle;

@@ -8,8 +8,8 @@ use std::{
 use super::adaptive::Outcome;
 use super::line::{End, QueuedPermit};
 use super::permits::Permits;
-use super::request::{KeyUsage, PermitRequest, part_of};
-use crate::clock::{Clock, MonotonicClock, Tick};
+use super::request::{KeyUsage, PermitRequest};
+use crate::clock::Tick;
 
 /// Lets one request be in flight. Dropping it releases it, and the next waiter of its key gets it.
 #[derive(Debug)]
@@ -36,17 +36,8 @@ impl Permit {
     }
 
     /// Adds a request that began at a moment with so many in flight to the samples of an adaptive limit.
-    pub(super) fn record(&self, (began, in_flight): (Tick, u64), outcome: Outcome) {
-        let (table, now) = (&self.permits.table, MonotonicClock.now());
-        // Requests that fill the part of the limit that they may use have filled the limit.
-        let limit = table.limit();
-        let in_flight = in_flight.saturating_mul(limit) / part_of(limit, self.request.reserved);
-        let store = |limit| table.store_limit(limit);
-        let controller = self.permits.controller.as_ref();
-        let latency = now.since(began);
-        if controller.is_some_and(|own| own.record(now, latency, in_flight, outcome, store)) {
-            table.grant_all();
-        }
+    pub(super) fn record(&self, began: (Tick, u64), outcome: Outcome) {
+        self.permits.record(began, self.request.reserved, outcome);
     }
 
     /// How much of the limit of the key is taken.

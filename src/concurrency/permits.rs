@@ -1,23 +1,27 @@
 //! The permits of a limit, and what changes their number.
 
-use std::hash::Hash;
+use std::{fmt, hash::Hash, time::Duration};
 
-use super::adaptive::Adaptive;
-use super::controller::Controller;
+use super::adaptive::{Adaptive, Outcome, Samples};
 use super::request::{PermitRequest, part_of};
 use super::table::PermitTable;
+use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::ConfigError;
 use crate::key::Priority;
 use crate::queue::Order;
+use crate::sync::{Mutex, lock};
 
 /// The permits of all keys of a [`ConcurrencyLimitLayer`](super::ConcurrencyLimitLayer). A
 /// [`Handle`](crate::Handle) reads and changes them.
-#[derive(Debug)]
 pub struct Permits {
     pub(super) table: PermitTable,
-    /// Changes the limit of the table, if that is adaptive.
-    pub(super) controller: Option<Controller>,
+    /// What changes the limit of the table, if that is adaptive, and the samples of the window.
+    controller: Option<Mutex<(Box<dyn Adaptive>, Samples)>>,
 }
+
+/// How long a window is, and how many samples it has at least.
+const WINDOW: Duration = Duration::from_secs(1);
+const SAMPLES: u64 = 10;
 
 /// Refuses a limit that nothing would ever pass.
 pub(super) fn checked_limit(limit: u32) -> Result<u64, ConfigError> {
@@ -38,10 +42,33 @@ impl Permits {
 
     /// Permits whose limit follows latency.
     pub(super) fn adaptive(algorithm: impl Adaptive) -> Self {
-        let (controller, limit) = Controller::new(algorithm);
+        let limit = algorithm.limit().max(1);
+        let samples = Samples::new(WINDOW, SAMPLES);
         Self {
-            controller: Some(controller),
-            ..Self::new(limit)
+            controller: Some(Mutex::new((Box::new(algorithm), samples))),
+            ..Self::new(limit.into())
+        }
+    }
+
+    /// Adds a request of an adaptive limit that began at a moment with so many in flight, and has left `reserved`
+    /// permits free.
+    pub(super) fn record(&self, (began, in_flight): (Tick, u64), reserved: u32, outcome: Outcome) {
+        let (limit, now) = (self.table.limit(), MonotonicClock.now());
+        // Requests that fill the part of the limit that they may use have filled the limit.
+        let in_flight = in_flight.saturating_mul(limit) / part_of(limit, reserved);
+        let Some(mut controller) = self.controller.as_ref().map(lock) else {
+            return;
+        };
+        let (algorithm, samples) = &mut *controller;
+        let ended = samples.record(now, now.since(began), in_flight, outcome);
+        if let Some(window) = &ended {
+            algorithm.next(window);
+            // While no other window can end.
+            self.table.store_limit(algorithm.limit().max(1).into());
+        }
+        drop(controller);
+        if ended.is_some() {
+            self.table.grant_all();
         }
     }
 
@@ -89,5 +116,14 @@ impl Permits {
     #[inline]
     pub(super) fn may_pass(&self, request: PermitRequest) -> bool {
         request.units <= part_of(self.table.limit(), request.reserved) || self.is_adaptive()
+    }
+}
+
+/// Manual impl: an algorithm need not be `Debug`.
+impl fmt::Debug for Permits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permits")
+            .field("table", &self.table)
+            .finish_non_exhaustive()
     }
 }

@@ -72,6 +72,11 @@ impl KeyPermits {
         self.lease.is_some()
     }
 
+    /// The units of other machines.
+    pub(super) fn others(&self) -> u64 {
+        self.lease.as_ref().map_or(0, |lease| lease.others)
+    }
+
     /// How many units may be in flight here when a request that leaves `reserved` units free is one of them.
     pub(super) fn part(&self, limit: u64, reserved: u32) -> u64 {
         let part = part_of(limit, reserved);

@@ -55,7 +55,7 @@ impl<K> PermitSource<K> for InProcess {
         request: PermitRequest,
         queue: u32,
     ) -> Result<Joined, StoreError> {
-        Ok(permits.table.take_or_join(request, queue))
+        Ok(permits.table.take_or_join(request, queue, |_| {}))
     }
 
     fn failure(&self) -> (Duration, StoreError) {

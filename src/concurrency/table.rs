@@ -111,9 +111,8 @@ impl PermitTable {
     pub(super) fn take_anyway(&self, request: PermitRequest) -> KeyUsage {
         let (usage, keeper) = self.with_limit(request, |entry, limit| {
             entry.in_flight = entry.in_flight.saturating_add(request.units);
-            let others = entry.lease.as_ref().map_or(0, |lease| lease.others);
             let usage = KeyUsage {
-                in_flight: entry.in_flight.saturating_add(others),
+                in_flight: entry.in_flight.saturating_add(entry.others()),
                 limit,
             };
             (usage, entry.keeper())
@@ -123,31 +122,43 @@ impl PermitTable {
     }
 
     /// Takes a permit, or joins the line. If `most` requests of the key wait, takes the place of the
-    /// last one, if the request goes before it.
-    pub(super) fn take_or_join(&self, request: PermitRequest, most: u32) -> Joined {
-        let (joined, woken) = self.with_limit(request, |entry, limit| {
-            let usage = |in_flight| KeyUsage { in_flight, limit };
-            let in_flight = match entry.try_take(request, limit) {
-                Ok(in_flight) => return (Joined::Taken(usage(in_flight)), None),
-                Err(in_flight) => in_flight,
+    /// last one, if the request goes before it. `lease` makes sure of the lease of a fleet.
+    pub(super) fn take_or_join(
+        &self,
+        request: PermitRequest,
+        most: u32,
+        lease: impl FnOnce(&mut KeyPermits),
+    ) -> Joined {
+        let mut wakers = Vec::new();
+        let mut shard = self.lock_shard(request.id);
+        let limit = self.limit();
+        let entry = shard.entries.entry(request.id).or_default();
+        lease(entry);
+        let others = entry.others();
+        let usage = |in_flight: u64| KeyUsage {
+            in_flight: in_flight.saturating_add(others),
+            limit: part_of(limit, request.reserved),
+        };
+        let part = entry.part(limit, request.reserved);
+        let in_flight = match entry.try_take(request, part) {
+            Ok(in_flight) => return Joined::Taken(usage(in_flight)),
+            Err(in_flight) => in_flight,
+        };
+        let line = entry.line.get_or_insert_default();
+        if line.len() >= most as usize {
+            let last = line.last_behind(request.place());
+            let Some(last) = last.and_then(|last| line.remove(last)) else {
+                return Joined::Full(usage(in_flight));
             };
-            let line = entry.line.get_or_insert_default();
-            let mut woken = None;
-            if line.len() >= most as usize {
-                let Some(last) = line.last_behind(request.place()) else {
-                    return (Joined::Full(usage(in_flight)), None);
-                };
-                woken = line.remove(last).and_then(|last| last.end(End::Displaced));
-            } else {
-                self.waiting.fetch_add(1, Ordering::Relaxed);
-            }
-            let queued = line.push(request.place(), request.units, request.reserved);
-            (Joined::Waits(queued, usage(in_flight)), woken)
-        });
-        if let Some(waker) = woken {
-            waker.wake();
+            wakers.extend(last.end(End::Displaced));
+        } else {
+            self.waiting.fetch_add(1, Ordering::Relaxed);
         }
-        joined
+        let queued = line.push(request.place(), request.units, request.reserved);
+        wakers.extend(entry.keeper());
+        drop(shard);
+        wakers.into_iter().for_each(Waker::wake);
+        Joined::Waits(queued, usage(in_flight))
     }
 
     /// A request leaves the line. Returns true if it was granted a permit before, which is then the caller's.
@@ -231,10 +242,8 @@ impl PermitTable {
     /// The units of a key in flight here, and those of other machines.
     pub(super) fn look(&self, id: u64) -> (u64, u64) {
         let shard = self.lock_shard(id);
-        shard.entries.get(&id).map_or((0, 0), |entry| {
-            let others = entry.lease.as_ref().map_or(0, |lease| lease.others);
-            (entry.in_flight, others)
-        })
+        let entry = shard.entries.get(&id);
+        entry.map_or((0, 0), |entry| (entry.in_flight, entry.others()))
     }
 
     /// What a request sees of the limit.

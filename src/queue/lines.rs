@@ -312,9 +312,6 @@ impl Lines {
 
     /// Asks for those that wait: something was given back, or the limit was changed.
     pub(crate) fn tell(self: &Arc<Self>, line_id: u64) {
-        if self.waiting() == 0 {
-            return;
-        }
         self.update(line_id, |shard, wakers| {
             if let Some(own) = shard.get_mut(&line_id) {
                 let now = now();

@@ -4,7 +4,7 @@
 //! before it has taken the seat, it releases it again.
 
 use std::{
-    fmt, mem,
+    mem,
     sync::Arc,
     task::{Context, Poll, Waker, ready},
 };
@@ -19,8 +19,10 @@ const FAIR: Precedence = Precedence {
     order: Order::Oldest,
 };
 
+#[derive(Debug)]
 pub(crate) struct Seats(Mutex<Room>);
 
+#[derive(Debug)]
 struct Room {
     /// 0 while a service waits.
     free: u32,
@@ -91,13 +93,6 @@ impl SeatAcquire {
     /// Ready when the service has a seat, or if seats are not limited.
     #[inline]
     pub(crate) fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
-        match self.seat {
-            RequestSeat::Of(_) => self.poll_seat(cx.waker()),
-            _ => Poll::Ready(()),
-        }
-    }
-
-    fn poll_seat(&mut self, waker: &Waker) -> Poll<()> {
         let RequestSeat::Of(seats) = &self.seat else {
             return Poll::Ready(());
         };
@@ -109,7 +104,7 @@ impl SeatAcquire {
             }
         }
         if let Some(queued) = &self.queued {
-            ready!(queued.poll(waker));
+            ready!(queued.poll(cx.waker()));
             self.queued = None;
         }
         self.seat = RequestSeat::Has(Seat(Arc::clone(seats)));
@@ -163,10 +158,8 @@ impl RequestSeat {
 /// Manual impl: a clone of a service has no seat yet.
 impl Clone for SeatAcquire {
     fn clone(&self) -> Self {
-        Self {
-            seat: self.seat.without(),
-            queued: None,
-        }
+        let (seat, queued) = (self.seat.without(), None);
+        Self { seat, queued }
     }
 }
 
@@ -179,15 +172,6 @@ impl Drop for SeatAcquire {
         if left.is_none() && queued.ended().is_some() {
             seats.release();
         }
-    }
-}
-
-/// Manual impl: services that wait are not shown.
-impl fmt::Debug for Seats {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Seats")
-            .field("free", &lock(&self.0).free)
-            .finish_non_exhaustive()
     }
 }
 

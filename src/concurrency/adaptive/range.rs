@@ -51,13 +51,9 @@ impl InRange {
     /// Sets the bounds. The limit is moved between them.
     #[track_caller]
     pub(super) fn with_bounds(self, min: u32, max: u32) -> Self {
-        if min == 0 || min > max {
-            let allowed = "two numbers from 1 to 4294967295, the lower one first";
-            let value = format!("{min} to {max}");
-            expect_valid(Err::<(), _>(ConfigError::out_of_range(
-                "between", value, allowed,
-            )));
-        }
+        let allowed = "two numbers from 1 to 4294967295, the lower one first";
+        let error = || ConfigError::out_of_range("between", format!("{min} to {max}"), allowed);
+        expect_valid((1..=max).contains(&min).then_some(()).ok_or_else(error));
         let mut moved = Self { min, max, ..self };
         moved.set(self.exact);
         moved
@@ -67,12 +63,9 @@ impl InRange {
     #[track_caller]
     pub(super) fn with_start(self, start: u32) -> Self {
         let Self { min, max, .. } = self;
-        if start < min || start > max {
-            let allowed = format!("a number from {min} to {max}");
-            expect_valid(Err::<(), _>(ConfigError::out_of_range(
-                "start_at", start, allowed,
-            )));
-        }
+        let allowed = format!("a number from {min} to {max}");
+        let error = || ConfigError::out_of_range("start_at", start, allowed);
+        expect_valid((min..=max).contains(&start).then_some(()).ok_or_else(error));
         let exact = u64::from(start) * ONE;
         Self { exact, ..self }
     }

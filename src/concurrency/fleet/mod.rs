@@ -27,6 +27,7 @@
 //! Requests of one machine wait in their [order](super::ConcurrencyLimitLayer::order), by priority. Between
 //! machines there is no order: those that wait ask the store again after 5 to 100 ms. While several machines
 //! want more than there is, each gets its equal share, in turns of a second if there are fewer permits than machines.
+//! A request that gets a permit counts as admitted, whether it has waited only for the store or for others too.
 //!
 //! # Failure
 //! If the store does not reply within the [deadline](FleetLimit::deadline), or its circuit breaker is open,

@@ -5,7 +5,7 @@ use std::task::Waker;
 use super::super::{
     lease::Lease,
     line::End,
-    request::{KeyUsage, PermitRequest, part_of},
+    request::{PermitRequest, part_of},
     shard::KeyPermits,
     table::Joined,
     table::PermitTable,
@@ -36,36 +36,19 @@ impl PermitTable {
         queue: u32,
         start: impl FnOnce() -> Waker,
     ) -> Joined {
-        let limit = self.limit();
-        let mut shard = self.lock_shard(request.id);
-        let entry = shard.entries.entry(request.id).or_default();
-        let lease = entry.lease.get_or_insert_with(|| {
-            Box::new(Lease {
-                granted: 0,
-                valid_until: Tick::ZERO,
-                others: 0,
-                queue,
-                keeper: start(),
-            })
-        });
-        lease.queue = queue;
-        let others = lease.others;
-        let usage = |in_flight: u64| KeyUsage {
-            in_flight: in_flight.saturating_add(others),
-            limit: part_of(limit, request.reserved),
-        };
-        let part = entry.part(limit, request.reserved);
-        let in_flight = match entry.try_take(request, part) {
-            Ok(in_flight) => return Joined::Taken(usage(in_flight)),
-            Err(in_flight) => in_flight,
-        };
-        let line = entry.line.get_or_insert_default();
-        let queued = line.push(request.place(), request.units, request.reserved);
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        let keeper = entry.keeper();
-        drop(shard);
-        keeper.into_iter().for_each(Waker::wake);
-        Joined::Waits(queued, usage(in_flight))
+        // Those for which there is no room are denied once the store has answered.
+        self.take_or_join(request, u32::MAX, |entry| {
+            let lease = entry.lease.get_or_insert_with(|| {
+                Box::new(Lease {
+                    granted: 0,
+                    valid_until: Tick::ZERO,
+                    others: 0,
+                    queue,
+                    keeper: start(),
+                })
+            });
+            lease.queue = queue;
+        })
     }
 
     /// What this machine is to hold of a key, given what the others have. If that `is_current`, the requests for
