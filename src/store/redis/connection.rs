@@ -18,18 +18,13 @@ use super::{
 };
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
-use crate::store::remote::{
-    Connect, Connector, Pick, SlotOwners, is_own_thread, own_runtime, rare, runtime,
-};
-use crate::sync::{Mutex, lock};
+use crate::store::remote::{Connect, Connector, Pick, is_own_thread, own_runtime, rare, runtime};
 
 /// The kind of store, as errors and logs name it.
 pub(super) const STORE: &str = "Redis";
-/// The topology of a cluster is checked at most once per interval.
-const TOPOLOGY_CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// An older connection to a cluster is replaced when a server is silent, even if all slots are where
-/// they were: the server may be alive and its connection dead.
-const MAX_CLUSTER_AGE: Duration = Duration::from_secs(5);
+/// A younger connection to a cluster is not replaced: its slots are where they were, and a server that is silent does not
+/// reply on another one either.
+const MIN_CLUSTER_AGE: Duration = Duration::from_secs(1);
 /// After so many calls in a row without a reply, the connection counts as dead.
 const MAX_UNANSWERED: u32 = 3;
 
@@ -49,15 +44,11 @@ struct Target {
 /// A connection that was made.
 struct Live {
     raw: RawConnection,
-    /// The topology of the cluster at that time.
-    slot_owners: SlotOwners,
     /// Whether it has to be replaced.
     is_broken: AtomicBool,
     /// Calls in a row without a reply.
     unanswered: AtomicU32,
     made_at: Tick,
-    /// When the topology was last checked.
-    checked_at: Mutex<Tick>,
 }
 
 /// The error of a call and its class.
@@ -175,33 +166,12 @@ fn call_error(error: &RedisError, live: &Arc<Live>) -> CallError {
 }
 
 impl Live {
-    /// Gives it up. That of a cluster is replaced only if that would help.
-    fn invalidate(self: &Arc<Self>) {
-        if self.raw.is_cluster() {
-            let now = MonotonicClock.now();
-            let mut checked_at = lock(&self.checked_at);
-            if now.since(*checked_at) >= TOPOLOGY_CHECK_INTERVAL {
-                if let Ok(runtime) = Handle::try_current() {
-                    *checked_at = now;
-                    runtime.spawn(Arc::clone(self).check());
-                }
-            }
-            return;
+    /// Gives it up, unless another one would be the same.
+    fn invalidate(&self) {
+        let age = MonotonicClock.now().since(self.made_at);
+        if !self.raw.is_cluster() || age >= MIN_CLUSTER_AGE {
+            self.is_broken.store(true, Ordering::Relaxed);
         }
-        self.is_broken.store(true, Ordering::Relaxed);
-    }
-
-    /// Finds out whether a new connection to the cluster would help. A cluster's client serves no calls
-    /// while it connects and waits for a silent server.
-    async fn check(self: Arc<Self>) {
-        let is_old = MonotonicClock.now().since(self.made_at) >= MAX_CLUSTER_AGE;
-        if !is_old {
-            let current = self.raw.clone().slot_owners().await;
-            if current.is_empty() || current == self.slot_owners {
-                return;
-            }
-        }
-        self.is_broken.store(true, Ordering::Relaxed);
     }
 }
 
@@ -247,16 +217,11 @@ impl Connect for Target {
             let class = ErrorClass::from_connect_error(&error);
             class.to_store_error(&error, self.source.is_cluster())
         });
-        let mut raw = raw?;
-        let slot_owners = raw.slot_owners().await;
-        let made_at = MonotonicClock.now();
         Ok(Arc::new(Live {
-            raw,
-            slot_owners,
+            raw: raw?,
             is_broken: AtomicBool::new(false),
             unanswered: AtomicU32::new(0),
-            made_at,
-            checked_at: Mutex::new(made_at),
+            made_at: MonotonicClock.now(),
         }))
     }
 }
@@ -274,29 +239,17 @@ mod tests {
 
     use super::*;
 
-    /// A connection on which nothing is sent.
-    async fn live(slot_owners: SlotOwners) -> Arc<Live> {
+    #[tokio::test]
+    async fn three_calls_in_a_row_without_a_reply_break_a_connection() {
         let settings = RedisConnectionInfo::default().set_skip_set_lib_name();
         let (stream, _) = tokio::io::duplex(1);
         let raw = MultiplexedConnection::new(&settings, stream).await;
-        let made_at = MonotonicClock.now();
-        Arc::new(Live {
+        let live = Arc::new(Live {
             raw: RawConnection::Single(raw.expect("a connection").0),
-            slot_owners,
             is_broken: AtomicBool::new(false),
             unanswered: AtomicU32::new(0),
-            made_at,
-            checked_at: Mutex::new(made_at),
-        })
-    }
-
-    fn is_broken(live: &Live) -> bool {
-        live.is_broken.load(Ordering::Relaxed)
-    }
-
-    #[tokio::test]
-    async fn three_calls_in_a_row_without_a_reply_break_a_connection() {
-        let live = live(SlotOwners::new()).await;
+            made_at: MonotonicClock.now(),
+        });
         for (replied, breaks) in [
             (false, false),
             (false, false),
@@ -307,17 +260,7 @@ mod tests {
         ] {
             let live = &live;
             drop(ReplyGuard { live, replied });
-            assert_eq!(is_broken(live), breaks);
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_connection_is_kept_for_five_seconds_if_no_server_reports_the_slots() {
-        let live = live(vec![(0, 16_383, "id".into())]).await;
-        for (passed, breaks) in [(Duration::ZERO, false), (MAX_CLUSTER_AGE, true)] {
-            tokio::time::advance(passed).await;
-            Arc::clone(&live).check().await;
-            assert_eq!(is_broken(&live), breaks, "{passed:?}");
+            assert_eq!(live.is_broken.load(Ordering::Relaxed), breaks);
         }
     }
 }

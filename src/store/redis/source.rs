@@ -6,7 +6,6 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, RedisError, Value};
 
 use super::cluster;
-use crate::store::remote::SlotOwners;
 
 /// How long connecting to a server may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
@@ -104,14 +103,6 @@ impl RawConnection {
                 .await?
                 .extract_error(),
             Self::Cluster(connection) => cluster::send(connection, command).await,
-        }
-    }
-
-    /// The masters of all slots; empty if this is no cluster, or if no server replied in time.
-    pub(super) async fn slot_owners(&mut self) -> SlotOwners {
-        match self {
-            Self::Single(_) => SlotOwners::new(),
-            Self::Cluster(connection) => cluster::slot_owners(connection).await,
         }
     }
 }

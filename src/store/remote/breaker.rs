@@ -1,6 +1,9 @@
 //! A circuit breaker: after repeated failures, only occasional probes are sent to the server.
 
-use std::time::Duration;
+use std::{
+    hash::{BuildHasher, RandomState},
+    time::Duration,
+};
 
 use crate::clock::{Tick, nanos};
 
@@ -25,7 +28,7 @@ const PROBE_INTERVALS: [Duration; 2] = [Duration::from_millis(25), Duration::fro
 /// Calls that are in flight together and time out together are one failure: a failed call counts only
 /// if it was not sent before the last failure that counted. So a stall of the server counts once per
 /// call timeout, however many calls it delays.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Breaker {
     /// The failures that counted since the last success.
     failures: u32,
@@ -33,11 +36,8 @@ pub(crate) struct Breaker {
     failed_at: Option<Tick>,
     /// When the next probe is due; `None` while closed.
     probe_at: Option<Tick>,
-    /// The next interval, without jitter.
-    probe_interval: Duration,
-    /// The state of a generator of pseudo-random numbers. Its jitter keeps processes from probing at
-    /// the same time.
-    random: u64,
+    /// How often a probe was scheduled since the last success.
+    failed_probes: u32,
     opened: u64,
     probes: u64,
 }
@@ -67,18 +67,6 @@ impl BreakerCounts {
 }
 
 impl Breaker {
-    pub(crate) const fn new(seed: u64) -> Self {
-        Self {
-            failures: 0,
-            failed_at: None,
-            probe_at: None,
-            probe_interval: PROBE_INTERVALS[0],
-            random: seed,
-            opened: 0,
-            probes: 0,
-        }
-    }
-
     pub(crate) const fn counts(&self) -> BreakerCounts {
         BreakerCounts {
             is_open: self.probe_at.is_some(),
@@ -106,7 +94,7 @@ impl Breaker {
     pub(crate) fn record_success(&mut self) -> bool {
         self.failures = 0;
         self.failed_at = None;
-        self.probe_interval = PROBE_INTERVALS[0];
+        self.failed_probes = 0;
         self.probe_at.take().is_some()
     }
 
@@ -125,16 +113,14 @@ impl Breaker {
         true
     }
 
-    /// Schedules the next probe, and doubles the interval after it, up to the maximum.
+    /// Schedules the next probe, each after twice the time, up to the maximum.
     fn schedule_probe(&mut self, now: Tick) {
-        // A linear congruential generator, whose high bits are the random ones.
-        let next = self.random.wrapping_mul(0x5851_f42d_4c95_7f2d);
-        self.random = next.wrapping_add(1);
-        // Up to a quarter longer.
-        let jitter = (self.random >> 16) % (nanos(self.probe_interval) / 4 + 1);
-        let interval = self.probe_interval + Duration::from_nanos(jitter);
-        self.probe_at = Some(now.plus(interval));
-        self.probe_interval = (2 * self.probe_interval).min(PROBE_INTERVALS[1]);
+        let [first, longest] = PROBE_INTERVALS;
+        let interval = (first * (1 << self.failed_probes)).min(longest);
+        self.failed_probes = (self.failed_probes + 1).min(8);
+        // Up to a quarter longer, so that processes do not probe at the same time.
+        let jitter = RandomState::new().hash_one(0) % (nanos(interval) / 4 + 1);
+        self.probe_at = Some(now.plus(interval).plus(Duration::from_nanos(jitter)));
     }
 }
 
@@ -146,14 +132,10 @@ mod tests {
         Tick::from_nanos(ms * 1_000_000)
     }
 
-    fn breaker() -> Breaker {
-        Breaker::new(7)
-    }
-
     /// Shows promise 94.
     #[test]
     fn three_failures_in_a_row_open_it_and_one_success_closes_it() {
-        let mut breaker = breaker();
+        let mut breaker = Breaker::default();
         let fail = |breaker: &mut Breaker, ms| breaker.record_failure(at(ms), at(ms));
         assert!(!fail(&mut breaker, 0));
         assert!(!fail(&mut breaker, 1));
@@ -170,7 +152,7 @@ mod tests {
     /// Shows promise 94.
     #[test]
     fn calls_that_fail_in_one_stall_are_one_failure() {
-        let mut breaker = breaker();
+        let mut breaker = Breaker::default();
         // The calls are sent in the first 20 ms of a stall of 70 ms. Each has a deadline of 50 ms.
         for sent in 0..20 {
             assert!(!breaker.record_failure(at(sent), at(sent + 50)));
@@ -185,8 +167,8 @@ mod tests {
     #[test]
     fn probes_come_early_then_less_often_and_with_jitter() {
         let mut all_gaps = Vec::new();
-        for seed in 0..20 {
-            let mut breaker = Breaker::new(1 << seed);
+        for _ in 0..20 {
+            let mut breaker = Breaker::default();
             for ms in 0..3 {
                 breaker.record_failure(at(ms), at(ms));
             }

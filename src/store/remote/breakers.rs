@@ -1,7 +1,5 @@
 //! The circuit breakers of a store: one, or one per range of slots of a cluster.
 
-use std::hash::{BuildHasher, RandomState};
-
 use super::{
     breaker::{Breaker, BreakerCounts},
     slots::slot_of,
@@ -25,7 +23,7 @@ pub(crate) struct Breakers {
 }
 
 /// The breaker of a store, or of a range of slots.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Range {
     /// In metrics.
     label: String,
@@ -33,25 +31,11 @@ struct Range {
     log: SwitchLog,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     breaker: Breaker,
     /// The error of the last call, if it failed. Errors of an open breaker name it.
     last_error: Option<StoreError>,
-}
-
-impl Range {
-    fn new(label: String) -> Self {
-        let seed = RandomState::new().hash_one(&label);
-        Self {
-            label,
-            state: Mutex::new(State {
-                breaker: Breaker::new(seed),
-                last_error: None,
-            }),
-            log: SwitchLog::default(),
-        }
-    }
 }
 
 impl Breakers {
@@ -59,10 +43,14 @@ impl Breakers {
     pub(crate) fn new(store: &'static str, of_slots: bool) -> Self {
         let ranges = if of_slots { 0..RANGES } else { 0..0 };
         let ranges = ranges.map(|range| format!("slots {}", range * RANGE));
+        let range = |label| Range {
+            label,
+            ..Range::default()
+        };
         let labels = ["single".to_owned()].into_iter().chain(ranges);
         Self {
             store,
-            ranges: labels.map(Range::new).collect(),
+            ranges: labels.map(range).collect(),
             refusals: RefusalLog::new(),
         }
     }

@@ -25,6 +25,5 @@ pub(crate) use self::{
     deny_cache::{Asked, DenyCache},
     key::{check_name, key_name},
     layout::{layout, layout_of, padding},
-    slots::SlotOwners,
     task::{catch_panic, is_own_thread, join_all, own_runtime, rare, runtime},
 };

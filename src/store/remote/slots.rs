@@ -1,10 +1,5 @@
 //! The slots of a cluster.
 
-use std::sync::Arc;
-
-/// Ranges of slots and the ids of their masters.
-pub(crate) type SlotOwners = Vec<(u16, u16, Arc<str>)>;
-
 /// The slot of a key whose name is one hash tag, as `{prefix:policy:key}` is.
 pub(super) fn slot_of(key: &str) -> u16 {
     let tag = key.strip_prefix('{').and_then(|rest| rest.split_once('}'));
