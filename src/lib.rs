@@ -162,7 +162,6 @@ mod sync;
 mod telemetry;
 #[cfg(feature = "testkit")]
 pub mod testkit;
-mod varint;
 
 #[cfg(feature = "governor")]
 #[doc(inline)]

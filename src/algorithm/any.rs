@@ -120,7 +120,6 @@ macro_rules! operations {
             /// Returns false if the other algorithm is of another type.
             fn rescale(&self, state: &mut dyn DynState, from: &dyn DynAlgorithm, now: Tick) -> bool;
             fn capabilities(&self) -> Capabilities;
-            fn report(&self, state: &dyn DynState, now: Tick) -> Report;
             fn settings_fields(&mut self, fields: &mut Fields<'_>);
             $(fn $ask(&self) -> $answer;)*
             $(fn $look(&self, state: &dyn DynState, $($given: $kind),*) -> $seen;)*
@@ -157,10 +156,6 @@ macro_rules! operations {
             #[inline]
             fn capabilities(&self) -> Capabilities {
                 Algorithm::capabilities(self)
-            }
-
-            fn report(&self, state: &dyn DynState, now: Tick) -> Report {
-                Algorithm::report(self, own::<A>(state), now)
             }
 
             fn settings_fields(&mut self, fields: &mut Fields<'_>) {
@@ -204,12 +199,6 @@ macro_rules! operations {
                 Capabilities { max_heap_bytes, ..facts }
             }
 
-            fn report(&self, state: &AnyState, now: Tick) -> Report {
-                let report = self.0.report(&*state.0, now);
-                let heap_bytes = report.heap_bytes + self.0.state_bytes();
-                Report { heap_bytes, ..report }
-            }
-
             fn settings_fields(&mut self, fields: &mut Fields<'_>) {
                 self.0.settings_fields(fields);
             }
@@ -238,6 +227,7 @@ operations! {
     fn peek_within(now: Tick, cost: u64, max_wait: Duration) -> Decision;
     fn expected_wait(at: Tick, ahead: u64, cost: u64) -> Option<Duration>;
     fn forgettable_at() -> Tick;
+    fn report(now: Tick) -> Report;
     change:
     fn decide(now: Tick, cost: u64) -> Decision;
     fn take_turn(at: Tick, cost: u64) -> Decision;

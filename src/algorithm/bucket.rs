@@ -1,6 +1,6 @@
-//! The bucket behind the token bucket, which empties it, and the leaky meter, which fills it.
+//! The bucket behind [`TokenBucket`](super::TokenBucket), and behind the figures of governor's algorithm.
 
-use super::math::{ExactNanos, Interval};
+use super::interval::{ExactNanos, Interval};
 use super::{Cost, GiveBack};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
@@ -110,25 +110,8 @@ impl Bucket {
     pub(super) fn take_turn(&self, state: &mut ExactNanos, at: Tick, cost: u64) -> Decision {
         let exact = *state;
         let decision = self.take(state, at, cost);
-        self.interval.correct(state, &decision, exact, at);
+        self.interval.correct(state, exact, at);
         decision
-    }
-
-    /// See [`Algorithm::expected_wait`](super::Algorithm::expected_wait).
-    pub(super) fn expected_wait(
-        &self,
-        state: ExactNanos,
-        at: Tick,
-        ahead: u64,
-        cost: u64,
-    ) -> Option<u64> {
-        let interval = &self.interval;
-        let due = state.max(ExactNanos::from_tick(at));
-        let due = interval.add(due, interval.time_for(ahead));
-        let after = interval.add(due, interval.time_for(cost));
-        let missing = self.missing((due, after), self.tolerance_end(at));
-        let is_possible = cost <= self.capacity.saturating_add(self.debt);
-        is_possible.then(|| missing.ceil())
     }
 
     /// Gives back what is still taken of `cost`; a turn that is not used only if it is the last.

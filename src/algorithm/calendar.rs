@@ -20,7 +20,6 @@ const WEEK: Duration = Duration::from_secs(7 * 86_400);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Calendar {
     unit: Unit,
-    anchor: Option<u64>,
     zone: TimeZone,
 }
 
@@ -33,11 +32,7 @@ enum Unit {
 
 impl Calendar {
     /// The units of the quota's period in a zone.
-    pub(super) fn try_new(
-        quota: &Quota,
-        zone: &str,
-        anchor: Option<u64>,
-    ) -> Result<Self, ConfigError> {
+    pub(super) fn try_new(quota: &Quota, zone: &str) -> Result<Self, ConfigError> {
         let unit = match quota.period() {
             DAY => Unit::Day,
             WEEK => Unit::Week,
@@ -51,15 +46,7 @@ impl Calendar {
             let allowed = "the name of a time zone, such as Europe/Berlin or UTC";
             ConfigError::out_of_range("zone", format_args!("{zone:?}"), allowed)
         })?;
-        Ok(Self { unit, anchor, zone })
-    }
-
-    pub(super) const fn anchor(&self) -> Option<u64> {
-        self.anchor
-    }
-
-    pub(super) const fn set_anchor(&mut self, anchor: u64) {
-        self.anchor = Some(anchor);
+        Ok(Self { unit, zone })
     }
 
     /// The number of the zone.
@@ -67,29 +54,15 @@ impl Calendar {
         digest(self.zone.iana_name().unwrap_or_default())
     }
 
-    /// Refuses an anchor that no window has.
-    pub(super) fn check(&self) -> Result<(), ConfigError> {
-        let (most, allowed) = match self.unit {
-            Unit::Day => (0, "no anchor for a day, which begins at midnight"),
-            Unit::Week => (7, "a weekday from 1 (Monday) to 7 (Sunday)"),
-            Unit::Month => (31, "a day of the month from 1 to 31"),
-        };
-        match self.anchor {
-            Some(anchor) if !(1..=most).contains(&anchor) => {
-                Err(ConfigError::out_of_range("anchor", anchor, allowed))
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// The window that contains a second since 1970, as its first second and that of the next window. `None`
     /// beyond the year 9999.
-    pub(super) fn window(&self, second: u64) -> Option<(u64, u64)> {
+    pub(super) fn window(&self, anchor: u64, second: u64) -> Option<(u64, u64)> {
         let now = Timestamp::from_second(i64::try_from(second).ok()?).ok()?;
-        let mut day = self.first_day(self.zone.to_datetime(now).date())?;
+        let anchor = i8::try_from(anchor).ok()?;
+        let mut day = self.first_day(anchor, self.zone.to_datetime(now).date())?;
         let mut start = self.first_second(day)?;
         loop {
-            day = self.next_first_day(day)?;
+            day = self.next_first_day(anchor, day)?;
             let end = self.first_second(day)?;
             // Clocks that are set back over midnight show the date of a window that is over.
             if end > second {
@@ -100,35 +73,27 @@ impl Calendar {
     }
 
     /// The first day of the window of `date`.
-    fn first_day(&self, date: Date) -> Option<Date> {
+    fn first_day(&self, anchor: i8, date: Date) -> Option<Date> {
         match self.unit {
             Unit::Day => Some(date),
             Unit::Week => {
-                let first = i8::try_from(self.anchor.unwrap_or(1)).ok()? - 1;
-                let since = (date.weekday().to_monday_zero_offset() - first).rem_euclid(7);
+                let since = (date.weekday().to_monday_one_offset() - anchor).rem_euclid(7);
                 date.checked_sub(since.days()).ok()
             }
-            Unit::Month => match self.in_month_of(date)? {
+            Unit::Month => match in_month_of(anchor, date)? {
                 first if first <= date => Some(first),
-                _ => self.in_month_of(date.first_of_month().yesterday().ok()?),
+                _ => in_month_of(anchor, date.first_of_month().yesterday().ok()?),
             },
         }
     }
 
     /// The first day of the window after the one that begins on `first`.
-    fn next_first_day(&self, first: Date) -> Option<Date> {
+    fn next_first_day(&self, anchor: i8, first: Date) -> Option<Date> {
         match self.unit {
             Unit::Day => first.tomorrow().ok(),
             Unit::Week => first.checked_add(7.days()).ok(),
-            Unit::Month => self.in_month_of(first.last_of_month().tomorrow().ok()?),
+            Unit::Month => in_month_of(anchor, first.last_of_month().tomorrow().ok()?),
         }
-    }
-
-    /// The anchor in the month of `date`: its last day if the month is shorter.
-    fn in_month_of(&self, date: Date) -> Option<Date> {
-        let day = i8::try_from(self.anchor.unwrap_or(1)).ok()?;
-        let day = day.min(date.days_in_month());
-        date.with().day(day).build().ok()
     }
 
     /// The first second of a day.
@@ -146,10 +111,16 @@ impl Calendar {
     }
 }
 
+/// The anchor in the month of `date`: its last day if the month is shorter.
+fn in_month_of(anchor: i8, date: Date) -> Option<Date> {
+    let day = anchor.min(date.days_in_month());
+    date.with().day(day).build().ok()
+}
+
 /// The number of a zone: a digest of its name, which is the same in every process.
 pub(crate) fn zone_number(name: &str) -> Result<u64, ConfigError> {
     let quota = Quota::per_day(1);
-    Calendar::try_new(&quota, name, None).map(|calendar| calendar.zone())
+    Calendar::try_new(&quota, name).map(|calendar| calendar.zone())
 }
 
 /// The name of the zone of this number, or the number if there is none.

@@ -12,27 +12,15 @@ const NO_CALENDAR: ConfigError = ConfigError::Unsupported {
 pub(super) enum Calendar {}
 
 impl Calendar {
-    pub(super) const fn try_new(_: &Quota, _: &str, _: Option<u64>) -> Result<Self, ConfigError> {
+    pub(super) const fn try_new(_: &Quota, _: &str) -> Result<Self, ConfigError> {
         Err(NO_CALENDAR)
-    }
-
-    pub(super) const fn anchor(&self) -> Option<u64> {
-        match *self {}
-    }
-
-    pub(super) const fn set_anchor(&mut self, _: u64) {
-        match *self {}
     }
 
     pub(super) const fn zone(&self) -> u64 {
         match *self {}
     }
 
-    pub(super) const fn check(&self) -> Result<(), ConfigError> {
-        match *self {}
-    }
-
-    pub(super) const fn window(&self, _: u64) -> Option<(u64, u64)> {
+    pub(super) const fn window(&self, _: u64, _: u64) -> Option<(u64, u64)> {
         match *self {}
     }
 }

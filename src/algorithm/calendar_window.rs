@@ -10,7 +10,7 @@ use super::{Algorithm, Capabilities, Cells, Cost, Division, GiveBack, Kernel};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::ConfigError;
-use crate::quota::Quota;
+use crate::quota::{MONTH, Quota};
 
 /// At most L in each day, week or month of the calendar, in a time zone.
 ///
@@ -61,12 +61,15 @@ use crate::quota::Quota;
 pub struct CalendarWindow {
     quota: Quota,
     calendar: Calendar,
+    /// The day that begins a week or a month; `None` for the first.
+    anchor: Option<u64>,
 }
 
 static ZONE: Setting = Setting::new("zone", Takes::Zone, Range::Any);
 static ANCHOR: Setting = Setting::count("anchor", Range::Number(1, 31));
 
 const SECOND: u64 = 1_000_000_000;
+const DAY: Duration = Duration::from_secs(86_400);
 /// A second after the last moment, when the last window ends. 34 bits hold it.
 const LAST: u64 = Tick::MAX.as_nanos() / SECOND + 1;
 
@@ -92,8 +95,9 @@ impl CalendarWindow {
     /// ```
     pub fn new(quota: Quota, zone: &str) -> Result<Self, ConfigError> {
         Ok(Self {
-            calendar: Calendar::try_new(&quota, zone, None)?,
+            calendar: Calendar::try_new(&quota, zone)?,
             quota,
+            anchor: None,
         })
     }
 
@@ -111,13 +115,13 @@ impl CalendarWindow {
     /// ```
     #[must_use]
     pub fn anchor(mut self, day: u8) -> Self {
-        self.calendar.set_anchor(day.into());
+        self.anchor = Some(day.into());
         self
     }
 
     /// The window that contains a second of the clock, as its first second and that of the next one.
     pub(crate) fn window_at(&self, second: u64) -> (u64, u64) {
-        match self.calendar.window(second) {
+        match self.calendar.window(self.anchor.unwrap_or(1), second) {
             Some((start, end)) => (start, end.min(LAST)),
             // Only settings that validation refuses have no windows.
             None => (0, LAST),
@@ -144,7 +148,15 @@ impl Algorithm for CalendarWindow {
 
     fn validate(&self) -> Result<(), ConfigError> {
         fields::check(self)?;
-        self.calendar.check()
+        let (most, allowed) = match self.quota.period() {
+            MONTH => (31, "a day of the month from 1 to 31"),
+            DAY => (0, "no anchor for a day, which begins at midnight"),
+            _ => (7, "a weekday from 1 (Monday) to 7 (Sunday)"),
+        };
+        match self.anchor {
+            Some(anchor) if !(1..=most).contains(&anchor) => Err(ANCHOR.refuse(anchor, allowed)),
+            _ => Ok(()),
+        }
     }
 
     fn fresh(&self, _now: Tick) -> WindowState {
@@ -169,7 +181,7 @@ impl Algorithm for CalendarWindow {
         if state.left(now) == 0 {
             // A window that is over must not be reopened by a longer one.
             *state = WindowState::default();
-        } else if self.calendar != from.calendar {
+        } else if (self.anchor, &self.calendar) != (from.anchor, &from.calendar) {
             // `now` may be older than the state.
             let start = from.bounds(state.end - 1).0;
             state.end = self.bounds(now.as_nanos().max(start)).1;
@@ -186,14 +198,13 @@ impl Algorithm for CalendarWindow {
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(11);
         let mut quota = self.quota;
-        let (mut zone, mut anchor) = (Some(self.calendar.zone()), self.calendar.anchor());
-        let before = (quota, zone, anchor);
+        let mut zone = Some(self.calendar.zone());
+        let before = (quota, zone);
         fields.plain_quota(&mut quota);
         fields.setting(&ZONE, &mut zone);
-        fields.setting(&ANCHOR, &mut anchor);
-        if (quota, zone, anchor) != before {
-            let zone = zone_name(zone.unwrap_or_default());
-            match Calendar::try_new(&quota, &zone, anchor) {
+        fields.setting(&ANCHOR, &mut self.anchor);
+        if (quota, zone) != before {
+            match Calendar::try_new(&quota, &zone_name(zone.unwrap_or_default())) {
                 Ok(calendar) => (self.quota, self.calendar) = (quota, calendar),
                 Err(error) => fields.refuse(error),
             }
@@ -211,7 +222,7 @@ impl Algorithm for CalendarWindow {
                         "{:?}/{}/{}",
                         self.quota.period(),
                         zone_name(self.calendar.zone()),
-                        self.calendar.anchor().unwrap_or(1)
+                        self.anchor.unwrap_or(1)
                     ),
                     starts: [before, start, end, self.window_at(end).1],
                 },

@@ -1,39 +1,25 @@
 //! The table of fields of each algorithm and of its states.
 //!
-//! Each algorithm lists its fields once, and the list runs in one of these directions:
-//!
-//! | direction | a field | a setting | a kernel |
-//! |---|---|---|---|
-//! | write | its bytes | its bytes | |
-//! | read | what the bytes hold | as well, if that is in range | |
-//! | list | is left out | its name and its value | |
-//! | set | is left out | the given value, if it is the one of that name | |
-//! | replace | a quota becomes the given one | | |
-//! | share | a quota becomes a machine's share | | |
-//! | kernels | is left out | is left out | what the limit counts |
-//! | name | its number, if it is a tag | the period of a quota | |
+//! Each algorithm lists its fields once. The list writes bytes, reads them, or hands each [`Field`] of the settings to a
+//! closure, which may change it: so a text sets an option, and a quota is replaced.
 
 #[cfg(test)]
 mod tests;
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use super::Algorithm;
 use super::kernel::Kernel;
-use super::setting::{BURST, Listed, NO_BURST, Range, Setting};
+use super::setting::{BURST, NO_BURST, Range, Setting};
 use crate::clock::Tick;
 use crate::error::ConfigError;
 use crate::quota::Quota;
-use crate::varint;
 
 /// The fields of an algorithm or of a state, while they are written or read.
-#[derive(Debug)]
 pub struct Fields<'a> {
     direction: Direction<'a>,
     /// The quota that was listed last, for the ranges of settings.
     quota: Quota,
-    /// How many quotas of limits that decide were listed.
-    quotas: usize,
     /// Whether the quota is none of the limits that decide.
     is_aside: bool,
     /// How the moments are moved that are read.
@@ -62,37 +48,59 @@ impl Moved {
 }
 
 const fn shifted(ns: u64, from: u64, to: u64) -> u64 {
-    if ns == 0 {
-        0
-    } else if to >= from {
-        ns.saturating_add(to - from)
-    } else {
-        ns.saturating_sub(from - to)
+    match ns {
+        0 => 0,
+        ns => ns
+            .saturating_add(to.saturating_sub(from))
+            .saturating_sub(from.saturating_sub(to)),
     }
 }
 
-#[derive(Debug)]
+/// A field of the settings.
+enum Field<'a> {
+    Tag(u64),
+    /// The quota of a limit that decides.
+    Quota(&'a mut Quota),
+    /// That of one that does not.
+    Aside(&'a Quota),
+    /// With the quota before it, for its range.
+    Setting(&'static Setting, &'a mut Option<u64>, &'a Quota),
+    Kernel(&'a dyn Fn(Tick) -> Kernel),
+}
+
 enum Direction<'a> {
     Write(Vec<u8>),
     /// What is left to read.
     Read(&'a [u8]),
-    /// The settings so far.
-    List(Vec<Listed>),
-    /// Replaces the setting of this name.
-    Set(&'a str, u64),
-    /// Replaces the quota.
-    Replace(Quota),
-    /// Gives each limit the share of one of so many machines.
-    Share(u64),
-    /// What the limits count at a moment, so far.
-    Kernels(Tick, Vec<Kernel>),
-    /// The tags and the periods so far.
-    Name([String; 2]),
+    Each(&'a mut dyn FnMut(Field<'_>) -> Result<(), ConfigError>),
     /// The bytes are not those of such fields, or there is no such form, or a value is refused.
     Failed(Option<ConfigError>),
 }
 
-impl Fields<'_> {
+impl fmt::Debug for Fields<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fields").finish_non_exhaustive()
+    }
+}
+
+impl<'a> Fields<'a> {
+    const fn new(direction: Direction<'a>, moved: Moved) -> Self {
+        Self {
+            direction,
+            quota: Quota::per_second(1),
+            is_aside: false,
+            moved,
+        }
+    }
+
+    fn each(&mut self, field: Field<'_>) {
+        if let Direction::Each(each) = &mut self.direction {
+            if let Err(error) = each(field) {
+                self.refuse(error);
+            }
+        }
+    }
+
     /// Gives up: the fields have no such form, or what was read is out of range.
     pub fn fail(&mut self) {
         self.direction = Direction::Failed(None);
@@ -110,16 +118,9 @@ impl Fields<'_> {
         }
     }
 
-    /// Whether nothing more is written or read.
-    pub(super) const fn has_failed(&self) -> bool {
-        matches!(self.direction, Direction::Failed(_))
-    }
-
     /// A number that is always the same, and distinguishes kinds of fields. Those of this crate are below 1,000.
     pub fn tag(&mut self, tag: u64) {
-        if let Direction::Name([kinds, _]) = &mut self.direction {
-            *kinds = format!("{kinds}.{tag}");
-        }
+        self.each(Field::Tag(tag));
         let mut read = tag;
         self.u64(&mut read);
         self.require(read == tag);
@@ -127,20 +128,10 @@ impl Fields<'_> {
 
     /// A number.
     pub fn u64(&mut self, value: &mut u64) {
-        let mut wide = u128::from(*value);
-        self.u128(&mut wide);
-        match u64::try_from(wide) {
-            Ok(read) => *value = read,
-            Err(_) => self.fail(),
-        }
-    }
-
-    /// A large number.
-    pub fn u128(&mut self, value: &mut u128) {
         match &mut self.direction {
-            Direction::Write(bytes) => varint::write(bytes, *value),
-            Direction::Read(bytes) => match varint::read(bytes) {
-                Some(read) => *value = read,
+            Direction::Write(bytes) => bytes.extend(value.to_le_bytes()),
+            Direction::Read(bytes) => match bytes.split_first_chunk() {
+                Some((number, rest)) => (*value, *bytes) = (u64::from_le_bytes(*number), rest),
                 None => self.fail(),
             },
             _ => {}
@@ -152,33 +143,19 @@ impl Fields<'_> {
         let mut number = *len as u64;
         self.u64(&mut number);
         *len = usize::try_from(number).unwrap_or(usize::MAX);
-        if let Direction::Read(rest) = &self.direction {
-            self.require(*len <= rest.len());
-        }
-        if self.has_failed() {
+        if matches!(self.direction, Direction::Read(rest) if *len > rest.len()) {
+            self.fail();
             *len = 0;
         }
     }
 
-    /// Yes or no.
-    pub fn bool(&mut self, value: &mut bool) {
-        let mut number = u64::from(*value);
-        self.u64(&mut number);
-        self.require(number <= 1);
-        *value = number == 1;
-    }
-
     /// A number, or none.
     pub fn option(&mut self, value: &mut Option<u64>) {
-        let mut is_some = value.is_some();
-        self.bool(&mut is_some);
-        if is_some {
-            let mut number = value.unwrap_or_default();
-            self.u64(&mut number);
-            *value = Some(number);
-        } else {
-            *value = None;
-        }
+        let (mut is_some, mut number) = (value.is_some().into(), value.unwrap_or_default());
+        self.u64(&mut is_some);
+        self.u64(&mut number);
+        self.require(is_some <= 1);
+        *value = (is_some == 1).then_some(number);
     }
 
     /// A moment, at most [`Tick::MAX`].
@@ -225,24 +202,15 @@ impl Fields<'_> {
         self.is_aside = true;
         list(self);
         self.is_aside = false;
-        if let Direction::Kernels(..) = self.direction {
-            self.fail();
-        }
     }
 
     /// A quota whose burst is this setting.
     fn quota_with(&mut self, setting: &'static Setting, quota: &mut Quota) {
-        self.quotas += usize::from(!self.is_aside);
-        match &mut self.direction {
-            Direction::Name([_, periods]) => *periods = format!("{periods}/{:?}", quota.period()),
-            _ if self.is_aside => {}
-            Direction::Replace(other) => *quota = *other,
-            Direction::Share(machines) => match quota.share_of(*machines) {
-                Ok(share) => *quota = share,
-                Err(error) => return self.refuse(error),
-            },
-            _ => {}
-        }
+        self.each(if self.is_aside {
+            Field::Aside(quota)
+        } else {
+            Field::Quota(quota)
+        });
         let (mut limit, mut period) = (quota.limit(), quota.period_ns());
         self.u64(&mut limit);
         self.u64(&mut period);
@@ -261,27 +229,19 @@ impl Fields<'_> {
 
     /// What the limit counts, if a server has a script for that. At a moment, which counts from 1970: windows of the
     /// calendar differ.
-    pub(super) fn kernel(&mut self, kernel: impl FnOnce(Tick) -> Kernel) {
-        if let Direction::Kernels(now, kernels) = &mut self.direction {
-            kernels.push(kernel(*now));
-        }
+    pub(super) fn kernel(&mut self, kernel: impl Fn(Tick) -> Kernel) {
+        self.each(Field::Kernel(&kernel));
     }
 
     /// A setting; `None` is its default.
     pub(super) fn setting(&mut self, setting: &'static Setting, value: &mut Option<u64>) {
-        match &mut self.direction {
-            Direction::List(list) => {
-                // A refused burst is listed only if there is one.
-                if value.is_some() || setting.range != Range::None {
-                    list.push((setting, *value));
-                }
-                return;
-            }
-            Direction::Set(name, given) if *name == setting.name => *value = Some(*given),
-            Direction::Write(_) | Direction::Read(_) => self.option(value),
-            _ => return,
+        let quota = self.quota;
+        self.each(Field::Setting(setting, value, &quota));
+        if let Direction::Each(_) = self.direction {
+            return;
         }
-        if let Some(Err(error)) = value.map(|value| setting.check(value, &self.quota)) {
+        self.option(value);
+        if let Some(Err(error)) = value.map(|value| setting.check(value, &quota)) {
             *value = None;
             self.refuse(error);
         }
@@ -302,83 +262,73 @@ impl Fields<'_> {
     }
 }
 
-/// Calls `list` in one direction.
-fn run<'a>(direction: Direction<'a>, list: impl FnOnce(&mut Fields<'a>)) -> Fields<'a> {
-    run_moved(direction, Moved::default(), list)
-}
-
-fn run_moved<'a>(
-    direction: Direction<'a>,
-    moved: Moved,
-    list: impl FnOnce(&mut Fields<'a>),
-) -> Fields<'a> {
-    let mut fields = Fields {
-        direction,
-        quota: Quota::per_second(1),
-        quotas: 0,
-        is_aside: false,
-        moved,
-    };
+fn write(list: impl FnOnce(&mut Fields<'_>)) -> Option<Vec<u8>> {
+    let mut fields = Fields::new(Direction::Write(Vec::with_capacity(64)), Moved::default());
     list(&mut fields);
-    fields
-}
-
-/// Writes the fields behind `bytes`.
-fn write(bytes: Vec<u8>, list: impl FnOnce(&mut Fields<'_>)) -> Option<Vec<u8>> {
-    match run(Direction::Write(bytes), list).direction {
+    match fields.direction {
         Direction::Write(bytes) => Some(bytes),
         _ => None,
     }
 }
 
-/// `None` if the bytes are not exactly those of the fields.
-fn read<'a>(bytes: &'a [u8], list: impl FnOnce(&mut Fields<'a>)) -> Option<()> {
-    let after = run(Direction::Read(bytes), list).direction;
-    matches!(after, Direction::Read([])).then_some(())
+/// Reads the fields from the front of `bytes`. `None` if they begin with others.
+fn read<'a>(bytes: &mut &'a [u8], moved: Moved, list: impl FnOnce(&mut Fields<'a>)) -> Option<()> {
+    let mut fields = Fields::new(Direction::Read(bytes), moved);
+    list(&mut fields);
+    match fields.direction {
+        Direction::Read(rest) => *bytes = rest,
+        _ => return None,
+    }
+    Some(())
 }
 
-/// The algorithm after a change. The number is that of its quotas.
-fn changed<A: Algorithm>(
-    mut algorithm: A,
-    direction: Direction<'_>,
-) -> Result<(A, usize), ConfigError> {
-    let after = run(direction, |fields| algorithm.settings_fields(fields));
-    match after.direction {
+/// Calls `each` with the fields of the settings, until one is refused. Returns whether all of them are listed.
+fn visit<A: Algorithm>(
+    algorithm: &mut A,
+    mut each: impl FnMut(Field<'_>) -> Result<(), ConfigError>,
+) -> Result<bool, ConfigError> {
+    let mut fields = Fields::new(Direction::Each(&mut each), Moved::default());
+    algorithm.settings_fields(&mut fields);
+    match fields.direction {
         Direction::Failed(Some(error)) => Err(error),
-        Direction::Failed(None) => Ok((algorithm, 0)),
-        _ => Ok((algorithm, after.quotas)),
+        Direction::Failed(None) => Ok(false),
+        _ => Ok(true),
     }
+}
+
+/// The same algorithm with other quotas, and how many it has.
+fn with_quotas<A: Algorithm>(
+    algorithm: &A,
+    other: impl Fn(&Quota) -> Result<Quota, ConfigError>,
+) -> Result<(A, usize), ConfigError> {
+    let (mut changed, mut quotas) = (algorithm.clone(), 0);
+    let is_listed = visit(&mut changed, |field| {
+        if let Field::Quota(quota) = field {
+            quotas += 1;
+            *quota = other(quota)?;
+        }
+        Ok(())
+    })?;
+    Ok((changed, if is_listed { quotas } else { 0 }))
 }
 
 /// The settings of `algorithm` as bytes, which are equal only for equal settings. `None` if the
 /// algorithm, or a part of it, lists no fields.
 pub fn settings_to_bytes<A: Algorithm>(algorithm: &A) -> Option<Vec<u8>> {
-    let bytes = Vec::with_capacity(32);
-    write(bytes, |fields| algorithm.clone().settings_fields(fields))
+    write(|fields| algorithm.clone().settings_fields(fields))
 }
 
 /// The algorithm that has the settings in `bytes`. `None` if it is not of the kind of `like`.
-pub fn settings_from_bytes<A: Algorithm>(like: &A, bytes: &[u8]) -> Option<A> {
+pub fn settings_from_bytes<A: Algorithm>(like: &A, mut bytes: &[u8]) -> Option<A> {
     let mut algorithm = like.clone();
-    read(bytes, |fields| algorithm.settings_fields(fields))?;
-    algorithm.validate().ok()?;
-    Some(algorithm)
+    let list = |fields: &mut Fields<'_>| algorithm.settings_fields(fields);
+    read(&mut bytes, Moved::default(), list)?;
+    (bytes.is_empty() && algorithm.validate().is_ok()).then_some(algorithm)
 }
 
 /// The state as bytes. Moments in it are as the clock counts them.
 pub fn state_to_bytes<A: Algorithm>(algorithm: &A, state: &A::State) -> Option<Vec<u8>> {
-    state_onto_bytes(algorithm, state, Vec::with_capacity(32))
-}
-
-/// As [`state_to_bytes`], behind `bytes`.
-pub(crate) fn state_onto_bytes<A: Algorithm>(
-    algorithm: &A,
-    state: &A::State,
-    bytes: Vec<u8>,
-) -> Option<Vec<u8>> {
-    write(bytes, |fields| {
-        algorithm.state_fields(&mut state.clone(), fields);
-    })
+    write(|fields| algorithm.state_fields(&mut state.clone(), fields))
 }
 
 /// Takes a state from the front of `bytes`, and moves it to the clock of this process.
@@ -389,18 +339,14 @@ pub(crate) fn read_moved_state<A: Algorithm>(
 ) -> Option<A::State> {
     let mut state = algorithm.fresh(Tick::ZERO);
     let list = |fields: &mut Fields<'_>| algorithm.state_fields(&mut state, fields);
-    match run_moved(Direction::Read(bytes), moved, list).direction {
-        Direction::Read(rest) => *bytes = rest,
-        _ => return None,
-    }
+    read(bytes, moved, list)?;
     Some(state)
 }
 
 /// The state in `bytes`, if they hold one of `algorithm`.
-pub fn state_from_bytes<A: Algorithm>(algorithm: &A, bytes: &[u8]) -> Option<A::State> {
-    let mut state = algorithm.fresh(Tick::ZERO);
-    read(bytes, |fields| algorithm.state_fields(&mut state, fields))?;
-    Some(state)
+pub fn state_from_bytes<A: Algorithm>(algorithm: &A, mut bytes: &[u8]) -> Option<A::State> {
+    let state = read_moved_state(algorithm, &mut bytes, Moved::default());
+    state.filter(|_| bytes.is_empty())
 }
 
 /// The tags of its limits and their periods: what all have in common that convert each other's states.
@@ -413,30 +359,53 @@ pub fn state_from_bytes<A: Algorithm>(algorithm: &A, bytes: &[u8]) -> Option<A::
 /// assert_ne!(layout_of_settings(&five), layout_of_settings(&Lockout::new(Quota::per_day(5))));
 /// ```
 pub fn layout_of_settings<A: Algorithm>(algorithm: &A) -> [String; 2] {
-    let list = |fields: &mut Fields<'_>| algorithm.clone().settings_fields(fields);
-    match run(Direction::Name(Default::default()), list).direction {
-        Direction::Name(name) => name,
-        _ => Default::default(),
-    }
+    let [mut kinds, mut periods] = [const { String::new() }; 2];
+    let _ = visit(&mut algorithm.clone(), |field| {
+        match field {
+            Field::Tag(tag) => kinds = format!("{kinds}.{tag}"),
+            Field::Quota(&mut quota) | Field::Aside(&quota) => {
+                periods = format!("{periods}/{:?}", quota.period());
+            }
+            _ => {}
+        }
+        Ok(())
+    });
+    [kinds, periods]
 }
 
 /// The settings of `algorithm`, in order, with their values.
-pub(crate) fn settings<A: Algorithm>(algorithm: &A) -> Vec<Listed> {
-    let list = |fields: &mut Fields<'_>| algorithm.clone().settings_fields(fields);
-    match run(Direction::List(Vec::new()), list).direction {
-        Direction::List(settings) => settings,
-        _ => Vec::new(),
-    }
+pub(crate) fn settings<A: Algorithm>(algorithm: &A) -> Vec<&'static Setting> {
+    let mut settings = Vec::new();
+    let _ = visit(&mut algorithm.clone(), |field| {
+        match field {
+            // A burst that is refused is none.
+            Field::Setting(setting, ..) if setting.range != Range::None => settings.push(setting),
+            _ => {}
+        }
+        Ok(())
+    });
+    settings
 }
 
 /// Changes the setting of this name.
-pub(crate) fn set<A: Algorithm>(algorithm: A, name: &str, value: u64) -> Result<A, ConfigError> {
-    changed(algorithm, Direction::Set(name, value)).map(|(changed, _)| changed)
+pub(crate) fn set<A: Algorithm>(
+    mut algorithm: A,
+    name: &str,
+    given: u64,
+) -> Result<A, ConfigError> {
+    visit(&mut algorithm, |field| match field {
+        Field::Setting(setting, value, quota) if setting.name == name => {
+            *value = Some(given);
+            setting.check(given, quota)
+        }
+        _ => Ok(()),
+    })?;
+    Ok(algorithm)
 }
 
 /// The same algorithm for another quota, if it lists one.
 pub(super) fn with_quota<A: Algorithm>(algorithm: &A, quota: Quota) -> Result<A, ConfigError> {
-    let (changed, quotas) = changed(algorithm.clone(), Direction::Replace(quota))?;
+    let (changed, quotas) = with_quotas(algorithm, |_| Ok(quota))?;
     if quotas != 1 {
         let what = match quotas {
             0 => "another quota for this algorithm",
@@ -455,7 +424,7 @@ pub(super) fn with_quota<A: Algorithm>(algorithm: &A, quota: Quota) -> Result<A,
     expect(dead_code, reason = "only stores on servers ask")
 )]
 pub(crate) fn share_of<A: Algorithm>(algorithm: &A, machines: u64) -> Result<A, ConfigError> {
-    match changed(algorithm.clone(), Direction::Share(machines))? {
+    match with_quotas(algorithm, |quota| quota.share_of(machines))? {
         (_, 0) => algorithm.with_quota(algorithm.quota().share_of(machines)?),
         (share, _) => Ok(share),
     }
@@ -468,39 +437,24 @@ pub(crate) fn share_of<A: Algorithm>(algorithm: &A, machines: u64) -> Result<A, 
     expect(dead_code, reason = "only stores on servers ask")
 )]
 pub(crate) fn kernels<A: Algorithm>(algorithm: &A, now: Tick) -> Option<Vec<Kernel>> {
-    let list = |fields: &mut Fields<'_>| algorithm.clone().settings_fields(fields);
-    let after = run(Direction::Kernels(now, Vec::new()), list);
-    match after.direction {
-        Direction::Kernels(_, kernels) if kernels.len() == after.quotas => Some(kernels),
-        _ => None,
-    }
-    .filter(|kernels| !kernels.is_empty())
+    let (mut kernels, mut quotas) = (Vec::new(), 0);
+    let visited = visit(&mut algorithm.clone(), |field| {
+        match field {
+            Field::Quota(_) | Field::Aside(_) => quotas += 1,
+            Field::Kernel(kernel) => kernels.push(kernel(now)),
+            _ => {}
+        }
+        Ok(())
+    });
+    let is_complete = matches!(visited, Ok(true)) && quotas == kernels.len() && quotas > 0;
+    is_complete.then_some(kernels)
 }
 
-/// Refuses settings that are out of range or have no effect.
+/// Refuses settings that are out of range.
 pub(super) fn check<A: Algorithm>(algorithm: &A) -> Result<(), ConfigError> {
-    check_listed(&algorithm.quota(), &settings(algorithm))
-}
-
-/// As [`check`], given the list.
-pub(crate) fn check_listed(quota: &Quota, listed: &[Listed]) -> Result<(), ConfigError> {
-    let is_set = |name: &&str| {
-        let mut listed = listed.iter();
-        listed.any(|(setting, value)| setting.name == *name && value.is_some())
-    };
-    for (setting, value) in listed {
-        let (name, Some(value)) = (setting.name, *value) else {
-            continue;
-        };
-        if let Some(other) = setting.needs.filter(|other| !is_set(other)) {
-            let allowed = format!("a {other} too: {name} has no effect without it");
-            return Err(setting.refuse(value, allowed));
-        }
-        if let Some(other) = setting.not_with.filter(is_set) {
-            let allowed = format!("{name} or {other}: {name} has no effect beside {other}");
-            return Err(setting.refuse(value, allowed));
-        }
-        setting.check(value, quota)?;
-    }
-    Ok(())
+    let visited = visit(&mut algorithm.clone(), |field| match field {
+        Field::Setting(setting, Some(value), quota) => setting.check(*value, quota),
+        _ => Ok(()),
+    });
+    visited.map(drop)
 }

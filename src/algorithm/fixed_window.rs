@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::fields::{self, Fields};
-use super::setting::{Range, Setting};
+use super::setting::{OFFSET, Setting};
 use super::window::{Grid, WindowState};
 use super::{Algorithm, Capabilities, Cost, Division, GiveBack};
 use crate::clock::{Tick, nanos};
@@ -52,7 +52,6 @@ pub struct FixedWindow {
 }
 
 static ANCHORED: Setting = Setting::flag("anchored");
-static START: Setting = Setting::time("offset", Range::Any).not_with("anchored");
 
 impl FixedWindow {
     /// Windows aligned to the clock, each with the quota's limit. A quota with a burst is refused
@@ -117,6 +116,10 @@ impl Algorithm for FixedWindow {
                 instead: "use `CalendarWindow`",
             });
         }
+        if self.anchored && self.grid.offset > 0 {
+            let allowed = "offset or anchored: offset has no effect beside anchored";
+            return Err(OFFSET.refuse(self.grid.offset, allowed));
+        }
         fields::check(self)
     }
 
@@ -164,14 +167,16 @@ impl Algorithm for FixedWindow {
         fields.tag(1);
         fields.plain_quota(&mut self.quota);
         fields.flag(&ANCHORED, &mut self.anchored);
-        fields.setting_or(&START, &mut self.grid.offset, 0);
+        fields.setting_or(&OFFSET, &mut self.grid.offset, 0);
         self.grid = Grid::new(self.quota.period_ns(), self.grid.offset);
-        let division = if self.anchored {
-            Division::Anchored
-        } else {
-            Division::Even
-        };
-        fields.kernel(|_| self.grid.kernel(self.quota, 1, division));
+        fields.kernel(|_| {
+            let division = if self.anchored {
+                Division::Anchored
+            } else {
+                Division::Even
+            };
+            self.grid.kernel(self.quota, 1, division)
+        });
     }
 
     fn state_fields(&self, state: &mut WindowState, fields: &mut Fields<'_>) {

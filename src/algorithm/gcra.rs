@@ -175,8 +175,10 @@ impl Algorithm for Gcra {
         fields.kernel(|_| {
             Kernel::Level(Level {
                 rate: 1,
-                period: self.bucket.interval.period(),
-                ..Level::new(&self.quota, false)
+                period: self.bucket.interval.period.get(),
+                capacity: self.bucket.capacity,
+                initial: 0,
+                books_turns: false,
             })
         });
     }

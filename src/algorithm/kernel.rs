@@ -1,7 +1,5 @@
 //! What an algorithm counts, for stores that decide beside the data.
 
-use crate::quota::Quota;
-
 /// What one limit counts, in units: a level, cells of time, or moments. A store that knows these decides every limit
 /// that consists of them. Lengths and times are nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,16 +56,4 @@ pub(crate) enum Division {
         /// after that.
         starts: [u64; 4],
     },
-}
-
-impl Level {
-    pub(super) const fn new(quota: &Quota, books_turns: bool) -> Self {
-        Self {
-            rate: quota.limit(),
-            period: quota.period_ns(),
-            capacity: quota.capacity(),
-            initial: 0,
-            books_turns,
-        }
-    }
 }

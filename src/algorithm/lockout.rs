@@ -5,13 +5,13 @@ mod tests;
 
 use std::time::Duration;
 
-use super::fields::{self, Fields};
+use super::fields::Fields;
 use super::moments::Moments;
 use super::setting::{Range, Setting};
+use super::window::decision;
 use super::{Algorithm, Capabilities, Cost, GiveBack, Report};
 use crate::clock::{Tick, nanos};
-use crate::decision::{Decision, Verdict};
-use crate::error::ConfigError;
+use crate::decision::Decision;
 use crate::quota::Quota;
 
 /// Blocks a key after L failures in any W, longer each time.
@@ -71,7 +71,7 @@ pub struct Lockout {
     quota: Quota,
     /// The length of the first block.
     block: u64,
-    max_block: Option<u64>,
+    max_block: u64,
     forget: u64,
     clears: bool,
 }
@@ -113,7 +113,6 @@ pub(super) struct Phase {
 
 /// The most blocks that are counted: the length of any block has reached its maximum by then.
 const MAX_LEVEL: u32 = 63;
-/// The default of [`Lockout::max_block`], if the first block is not longer.
 const MAX_BLOCK: u64 = 3_600_000_000_000;
 const FIRST_BLOCK: u64 = 60_000_000_000;
 const FORGET_AFTER: u64 = 86_400_000_000_000;
@@ -146,7 +145,7 @@ impl Lockout {
         Self {
             quota,
             block: FIRST_BLOCK,
-            max_block: None,
+            max_block: MAX_BLOCK,
             forget: FORGET_AFTER,
             clears: false,
         }
@@ -160,7 +159,7 @@ impl Lockout {
     }
 
     /// The length of the longest block: each block is twice as long as the one before, up to this
-    /// length. The default is an hour, or the first block if that is longer.
+    /// length, or as long as the first one if that is longer. The default is an hour.
     ///
     /// ```
     /// use std::time::Duration;
@@ -178,7 +177,7 @@ impl Lockout {
     /// ```
     #[must_use]
     pub fn max_block(mut self, max_block: Duration) -> Self {
-        self.max_block = Some(nanos(max_block));
+        self.max_block = nanos(max_block);
         self
     }
 
@@ -234,18 +233,11 @@ impl Lockout {
         self
     }
 
-    const fn longest_block(&self) -> u64 {
-        match self.max_block {
-            Some(longest) => longest,
-            None if self.block > MAX_BLOCK => self.block,
-            None => MAX_BLOCK,
-        }
-    }
-
     /// The end of the block that starts with the newest failure.
     fn block_end(&self, state: &LockoutState) -> u64 {
         let factor = 1_u64.checked_shl(state.level).unwrap_or(u64::MAX);
-        let length = self.block.saturating_mul(factor).min(self.longest_block());
+        let longest = self.max_block.max(self.block);
+        let length = self.block.saturating_mul(factor).min(longest);
         let end = state.failures.seen.saturating_add(length);
         end.max(state.until).min(Tick::MAX.as_nanos())
     }
@@ -304,14 +296,9 @@ impl Lockout {
     }
 
     fn decision(&self, state: &LockoutState, phase: &Phase, now: Tick, cost: u64) -> Decision {
-        let (limit, remaining) = (self.quota.limit(), self.remaining(phase));
-        let (mut verdict, mut retry_after) = (Verdict::Admit, None);
-        if cost > remaining {
-            verdict = Verdict::Deny;
-            retry_after = (cost <= limit).then(|| self.until(state, phase, limit - cost, now));
-        }
-        let reset_after = self.until(state, phase, 0, now);
-        Decision::new(verdict, limit, remaining, retry_after, reset_after)
+        let limit = self.quota.limit();
+        let until = |most| self.until(state, phase, most, now);
+        decision(limit, limit - self.remaining(phase), cost, until)
     }
 
     /// Frees all failures up to that of a success, if that is set.
@@ -333,17 +320,6 @@ impl Algorithm for Lockout {
             is_about_one_key: true,
             max_heap_bytes: Moments::max_heap_bytes(self.quota.limit()),
             ..Capabilities::ONE_LIMIT
-        }
-    }
-
-    fn validate(&self) -> Result<(), ConfigError> {
-        fields::check(self)?;
-        match self.max_block.filter(|longest| *longest < self.block) {
-            None => Ok(()),
-            Some(longest) => {
-                let block = Duration::from_nanos(self.block);
-                Err(LONGEST.refuse(longest, format!("a time from {block:?} to 10 years")))
-            }
         }
     }
 
@@ -378,11 +354,10 @@ impl Algorithm for Lockout {
     fn charge(&self, state: &mut LockoutState, now: Tick, cost: u64) -> Duration {
         let phase = self.phase(state, now);
         let cost = cost.min(Tick::MAX.as_nanos() - phase.used);
-        if cost > 0 && phase.is_full {
+        if cost > 0 {
             // A failure during a block counts without extending it.
-            state.failures.join(0, cost);
-        } else if cost > 0 {
-            state.add(&phase, now, cost);
+            let at = if phase.is_full { Tick::ZERO } else { now };
+            state.add(&phase, at, cost);
         }
         // How long until a block ends that has more failures than it takes to start it.
         let phase = self.phase(state, now);
@@ -421,7 +396,6 @@ impl Algorithm for Lockout {
         Report {
             available: self.remaining(&phase),
             is_blocked: phase.is_blocked,
-            heap_bytes: state.failures.heap_bytes(),
         }
     }
 
@@ -429,7 +403,7 @@ impl Algorithm for Lockout {
         fields.tag(9);
         fields.plain_quota(&mut self.quota);
         fields.setting_or(&BLOCK, &mut self.block, FIRST_BLOCK);
-        fields.setting(&LONGEST, &mut self.max_block);
+        fields.setting_or(&LONGEST, &mut self.max_block, MAX_BLOCK);
         fields.setting_or(&FORGET, &mut self.forget, FORGET_AFTER);
         fields.flag(&ON_SUCCESS, &mut self.clears);
     }

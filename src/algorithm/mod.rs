@@ -83,10 +83,10 @@ mod fields;
 mod fixed_window;
 #[cfg(feature = "governor")]
 mod gcra;
+mod interval;
 mod kernel;
 mod leaky_bucket;
 mod lockout;
-mod math;
 mod moments;
 mod refund;
 mod report;
@@ -113,9 +113,9 @@ pub use self::{
         state_to_bytes,
     },
     fixed_window::FixedWindow,
+    interval::ExactNanos,
     leaky_bucket::LeakyBucket,
     lockout::{Lockout, LockoutState},
-    math::ExactNanos,
     refund::{Cost, GiveBack},
     report::Report,
     sliding_grid::{SlidingGrid, SlidingGridState},
@@ -128,7 +128,7 @@ pub use self::{
 pub(crate) use self::{
     calendar::{zone_name, zone_number},
     combined::merge,
-    fields::{Moved, check_listed, read_moved_state, set, settings, state_onto_bytes},
+    fields::{Moved, read_moved_state, set, settings},
     kernel::{Cells, Division, Kernel, Level},
     setting::{MAX_WAIT, QUEUE, Setting, Takes},
 };
@@ -316,6 +316,10 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
             return None;
         }
         let mut after = state.clone();
+        if self.capabilities().books_turns {
+            self.charge(&mut after, at, ahead);
+            return self.peek(&after, at, cost).until_admitted();
+        }
         let units = ahead.saturating_add(cost);
         let now = own.remaining().min(units);
         let _ = self.decide(&mut after, at, now);
@@ -443,7 +447,6 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
         Report {
             available: self.peek(state, now, 0).remaining(),
             is_blocked: false,
-            heap_bytes: 0,
         }
     }
 }

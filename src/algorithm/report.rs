@@ -7,8 +7,6 @@ pub struct Report {
     pub available: u64,
     /// Whether a block or a ban holds.
     pub is_blocked: bool,
-    /// The bytes that the state has allocated, besides its own size.
-    pub(crate) heap_bytes: usize,
 }
 
 impl Report {
@@ -18,7 +16,6 @@ impl Report {
         Self {
             available: self.available.min(other.available),
             is_blocked: self.is_blocked | other.is_blocked,
-            heap_bytes: self.heap_bytes + other.heap_bytes,
         }
     }
 }

@@ -15,10 +15,6 @@ pub(crate) struct Setting {
     pub(crate) name: &'static str,
     pub(crate) takes: Takes,
     pub(super) range: Range,
-    /// The setting without which this one has no effect.
-    pub(super) needs: Option<&'static str>,
-    /// The setting beside which this one has no effect.
-    pub(super) not_with: Option<&'static str>,
     /// Whether it has no default.
     pub(crate) is_required: bool,
 }
@@ -29,7 +25,6 @@ pub(crate) struct Setting {
 pub(crate) enum Takes {
     Count,
     Time,
-    Flag,
     /// The first one is the default.
     OneOf(&'static [&'static str]),
     Zone,
@@ -41,21 +36,17 @@ pub(super) enum Range {
     Any,
     None,
     Number(u64, u64),
-    /// Units from this number on that the rate works off in the time that arithmetic allows.
-    Units(u64),
-    BelowCapacity,
+    /// Units that the rate works off in the time that arithmetic allows.
+    Units,
     /// A time whose sums with others do not overflow.
     Span,
 }
 
 pub(super) static BURST: Setting = Setting::count("burst", Range::Any);
 pub(super) static NO_BURST: Setting = Setting::count("burst", Range::None);
-pub(crate) static QUEUE: Setting = Setting::count("queue", Range::Units(1));
-pub(crate) static MAX_WAIT: Setting = Setting::time("max_wait", Range::Any).needs("queue");
+pub(crate) static QUEUE: Setting = Setting::count("queue", Range::Units);
+pub(crate) static MAX_WAIT: Setting = Setting::time("max_wait", Range::Any);
 pub(super) static OFFSET: Setting = Setting::time("offset", Range::Any);
-
-/// A setting, and its value unless that is the default.
-pub(crate) type Listed = (&'static Setting, Option<u64>);
 
 impl Setting {
     pub(super) const fn new(name: &'static str, takes: Takes, range: Range) -> Self {
@@ -63,8 +54,6 @@ impl Setting {
             name,
             takes,
             range,
-            needs: None,
-            not_with: None,
             is_required: false,
         }
     }
@@ -78,21 +67,11 @@ impl Setting {
     }
 
     pub(super) const fn flag(name: &'static str) -> Self {
-        Self::new(name, Takes::Flag, Range::Number(0, 1))
+        Self::one_of(name, &["false", "true"])
     }
 
     pub(super) const fn one_of(name: &'static str, words: &'static [&'static str; 2]) -> Self {
         Self::new(name, Takes::OneOf(words), Range::Number(0, 1))
-    }
-
-    pub(super) const fn needs(mut self, other: &'static str) -> Self {
-        self.needs = Some(other);
-        self
-    }
-
-    pub(super) const fn not_with(mut self, other: &'static str) -> Self {
-        self.not_with = Some(other);
-        self
     }
 
     pub(super) const fn required(mut self) -> Self {
@@ -101,7 +80,7 @@ impl Setting {
     }
 
     /// Refuses `value`, with what is allowed.
-    pub(super) fn refuse(&self, value: u64, allowed: impl Into<String>) -> ConfigError {
+    pub(crate) fn refuse(&self, value: u64, allowed: impl Into<String>) -> ConfigError {
         let value = match self.takes {
             Takes::Time => format!("{:?}", Duration::from_nanos(value)),
             Takes::OneOf(words) if value == 1 => words[1].to_owned(),
@@ -111,23 +90,15 @@ impl Setting {
     }
 
     /// Refuses a value out of range.
-    pub(super) fn check(&self, value: u64, quota: &Quota) -> Result<(), ConfigError> {
-        let capacity = quota.capacity();
-        let is_worked_off = |units: u64| units == 0 || quota.try_burst(units).is_ok();
+    pub(crate) fn check(&self, value: u64, quota: &Quota) -> Result<(), ConfigError> {
         let allowed = match self.range {
             Range::Any => return Ok(()),
             Range::Number(from, to) if (from..=to).contains(&value) => return Ok(()),
-            Range::Units(from) if value >= from && is_worked_off(value) => return Ok(()),
-            Range::BelowCapacity if value < capacity => return Ok(()),
+            Range::Units if quota.try_burst(value).is_ok() => return Ok(()),
             Range::Span if (1..=MAX_PERIOD_NS).contains(&value) => return Ok(()),
             Range::None => "a quota without burst: only buckets use it".to_owned(),
             Range::Number(from, to) => format!("a number from {from} to {to}"),
-            Range::Units(from) => {
-                format!("a number from {from} that the rate works off within 10 years")
-            }
-            Range::BelowCapacity => format!(
-                "a number below the capacity, {capacity}: a new key has all of it otherwise"
-            ),
+            Range::Units => "a number from 1 that the rate works off within 10 years".to_owned(),
             Range::Span => "a time from 1ns to 10 years".to_owned(),
         };
         Err(self.refuse(value, allowed))

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::fields::{self, Fields};
 use super::setting::{OFFSET, Range, Setting};
-use super::window::Grid;
-use super::{Algorithm, Capabilities, Cost, Division, GiveBack, Report};
+use super::window::{Grid, decision};
+use super::{Algorithm, Capabilities, Cost, Division, GiveBack};
 use crate::clock::{Tick, nanos};
-use crate::decision::{Decision, Verdict};
+use crate::decision::Decision;
 use crate::error::expect_valid;
 use crate::quota::Quota;
 
@@ -154,15 +154,8 @@ impl SlidingGrid {
 
     /// The decision on a cost, whose figures are those of `used`.
     fn decision(&self, state: &SlidingGridState, used: u64, now: Tick, cost: u64) -> Decision {
-        let limit = self.quota.limit();
-        let remaining = limit.saturating_sub(used);
-        let (mut verdict, mut retry_after) = (Verdict::Admit, None);
-        if cost > remaining {
-            verdict = Verdict::Deny;
-            retry_after = (cost <= limit).then(|| self.until(state, limit - cost, now));
-        }
-        let reset_after = self.until(state, 0, now);
-        Decision::new(verdict, limit, remaining, retry_after, reset_after)
+        let until = |most| self.until(state, most, now);
+        decision(self.quota.limit(), used, cost, until)
     }
 }
 
@@ -248,14 +241,6 @@ impl Algorithm for SlidingGrid {
 
     fn forgettable_at(&self, state: &SlidingGridState) -> Tick {
         Tick::from_nanos(self.end_of(state, 0))
-    }
-
-    fn report(&self, state: &SlidingGridState, now: Tick) -> Report {
-        Report {
-            available: self.peek(state, now, 0).remaining(),
-            is_blocked: false,
-            heap_bytes: state.counts.capacity() * size_of::<u64>(),
-        }
     }
 
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {

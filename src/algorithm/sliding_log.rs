@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use super::fields::Fields;
 use super::moments::Moments;
-use super::{Algorithm, Capabilities, Cost, GiveBack, Kernel, Report};
+use super::window::decision;
+use super::{Algorithm, Capabilities, Cost, GiveBack, Kernel};
 use crate::clock::Tick;
-use crate::decision::{Decision, Verdict};
+use crate::decision::Decision;
 use crate::quota::Quota;
 
 /// At most L in **every** interval of length W, exactly.
@@ -62,27 +63,26 @@ impl SlidingLog {
         moments.expired(now.as_nanos(), self.quota.period_ns())
     }
 
-    /// Nanoseconds until what was counted at a moment expires.
-    const fn until(&self, at: u64, now: Tick) -> u64 {
-        (at + self.quota.period_ns()).saturating_sub(now.as_nanos())
+    /// The time until at most `most` counts, if the first `expired` moments do not.
+    fn until(
+        &self,
+        SlidingLogState(moments): &SlidingLogState,
+        expired: usize,
+        most: u64,
+        now: Tick,
+    ) -> u64 {
+        let excess = moments.cost_from(expired).saturating_sub(most);
+        let last = moments.completes(expired, excess).filter(|_| excess > 0);
+        last.map_or(0, |at| {
+            (at + self.quota.period_ns()).saturating_sub(now.as_nanos())
+        })
     }
 
     /// The decision on a state whose first `expired` moments are expired.
     fn decision(&self, state: &SlidingLogState, expired: usize, now: Tick, cost: u64) -> Decision {
-        let (SlidingLogState(moments), limit) = (state, self.quota.limit());
-        let used = moments.cost_from(expired);
-        let newest = moments.newest().filter(|_| used > 0);
-        let reset_after = newest.map_or(0, |newest| self.until(newest, now));
-        let remaining = limit.saturating_sub(used);
-        let (mut verdict, mut retry_after) = (Verdict::Admit, None);
-        if cost > remaining {
-            verdict = Verdict::Deny;
-            if cost <= limit {
-                let free = moments.completes(expired, used - (limit - cost));
-                retry_after = free.map(|at| self.until(at, now));
-            }
-        }
-        Decision::new(verdict, limit, remaining, retry_after, reset_after)
+        let used = state.0.cost_from(expired);
+        let until = |most| self.until(state, expired, most, now);
+        decision(self.quota.limit(), used, cost, until)
     }
 }
 
@@ -107,18 +107,14 @@ impl Algorithm for SlidingLog {
 
     fn decide(&self, state: &mut SlidingLogState, now: Tick, cost: u64) -> Decision {
         let expired = self.expired(state, now);
-        let remaining = self
-            .quota
-            .limit()
-            .saturating_sub(state.0.cost_from(expired));
-        if cost == 0 || cost > remaining {
+        let decision = self.decision(state, expired, now, cost);
+        if cost == 0 || decision.is_denied() {
             // A denial removes nothing: a request with an older `now` may still need the moments.
-            return self.decision(state, expired, now, cost);
+            return decision;
         }
         state.0.drop_oldest(expired);
         state.0.add(now.as_nanos(), cost);
-        let (limit, reset_after) = (self.quota.limit(), self.until(state.0.seen, now));
-        Decision::new(Verdict::Admit, limit, remaining - cost, None, reset_after)
+        self.decision(state, 0, now, 0)
     }
 
     fn peek(&self, state: &SlidingLogState, now: Tick, cost: u64) -> Decision {
@@ -146,9 +142,7 @@ impl Algorithm for SlidingLog {
                 moments.add(now.as_nanos(), cost);
             }
         }
-        let owed = moments.cost_from(expired).saturating_sub(limit);
-        let paid = moments.completes(expired, owed).filter(|_| owed > 0);
-        Duration::from_nanos(paid.map_or(0, |at| self.until(at, now)))
+        Duration::from_nanos(self.until(state, expired, limit, now))
     }
 
     fn rescale(&self, state: &mut SlidingLogState, from: &Self, now: Tick) {
@@ -160,15 +154,6 @@ impl Algorithm for SlidingLog {
         match (moments.newest(), moments.seen) {
             (None, 0) => Tick::ZERO,
             (_, seen) => Tick::from_nanos(seen + self.quota.period_ns()),
-        }
-    }
-
-    fn report(&self, state: &SlidingLogState, now: Tick) -> Report {
-        let used = state.0.cost_from(self.expired(state, now));
-        Report {
-            available: self.quota.limit().saturating_sub(used),
-            is_blocked: false,
-            heap_bytes: state.0.heap_bytes(),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::fields::Fields;
-use super::math::low_u64;
+use super::interval::low_u64;
 use super::setting::OFFSET;
 use super::window::Grid;
 use super::{Algorithm, Capabilities, Cost, Division, GiveBack};

@@ -60,8 +60,8 @@ pub struct TokenBucket {
     step: u64,
 }
 
-static INITIAL: Setting = Setting::count("initial", Range::BelowCapacity);
-static DEBT: Setting = Setting::count("debt", Range::Units(1));
+static INITIAL: Setting = Setting::count("initial", Range::Any);
+static DEBT: Setting = Setting::count("debt", Range::Units);
 static REFILL_EVERY: Setting = Setting::time("refill_every", Range::Span);
 
 impl TokenBucket {
@@ -241,19 +241,6 @@ impl Algorithm for TokenBucket {
         self.bucket.take_turn(state, at, cost)
     }
 
-    fn expected_wait(
-        &self,
-        state: &ExactNanos,
-        at: Tick,
-        ahead: u64,
-        cost: u64,
-    ) -> Option<Duration> {
-        let wait = self
-            .bucket
-            .expected_wait(*state, self.refilled_at(at), ahead, cost)?;
-        Some(Duration::from_nanos(self.until_refill(wait, at)))
-    }
-
     fn refund(&self, state: &mut ExactNanos, now: Tick, cost: Cost, why: GiveBack) {
         let cost = Cost::new(cost.units, self.refilled_at(cost.at));
         self.bucket.refund(state, self.refilled_at(now), cost, why);
@@ -287,8 +274,11 @@ impl Algorithm for TokenBucket {
         if self.step == 0 && self.bucket.debt == 0 {
             fields.kernel(|_| {
                 Kernel::Level(Level {
+                    rate: self.quota.limit(),
+                    period: self.quota.period_ns(),
+                    capacity: self.quota.capacity(),
                     initial: self.missing_tokens(),
-                    ..Level::new(&self.quota, true)
+                    books_turns: true,
                 })
             });
         }

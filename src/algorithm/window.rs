@@ -11,21 +11,12 @@ use crate::decision::{Decision, Verdict};
 use crate::quota::Quota;
 
 /// Windows of one length. One ends at `offset`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grid {
     /// Non-zero, so that dividing by it cannot panic.
     length: NonZeroU64,
     pub(super) offset: u64,
 }
-
-/// Manual impl: offsets that are whole windows apart make the same windows.
-impl PartialEq for Grid {
-    fn eq(&self, other: &Self) -> bool {
-        (self.length, self.first_end()) == (other.length, other.first_end())
-    }
-}
-
-impl Eq for Grid {}
 
 impl Grid {
     pub(super) const fn new(length: u64, offset: u64) -> Self {
@@ -155,6 +146,17 @@ impl WindowState {
         let is_in_debt = open.used > limit;
         Duration::from_nanos(if is_in_debt { open.left(now) } else { 0 })
     }
+}
+
+/// The decision on a cost beside what is `used` of the limit. `until` is the time until at most so much is used.
+pub(super) fn decision(limit: u64, used: u64, cost: u64, until: impl Fn(u64) -> u64) -> Decision {
+    let remaining = limit.saturating_sub(used);
+    let (mut verdict, mut retry_after) = (Verdict::Admit, None);
+    if cost > remaining {
+        verdict = Verdict::Deny;
+        retry_after = (cost <= limit).then(|| until(limit - cost));
+    }
+    Decision::new(verdict, limit, remaining, retry_after, until(0))
 }
 
 #[cfg(test)]

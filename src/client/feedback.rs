@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, StatusCode};
 
-use crate::clock::unix_seconds;
+use crate::clock::unix_time;
 
 /// The limits that a response states, and whether one of them denied the request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Feedback {
             Some(since_1970.as_secs())
         };
         // Moments are compared with the server's clock, or else with this one.
-        let now = date("date").unwrap_or_else(unix_seconds);
+        let now = date("date").unwrap_or_else(|| unix_time().as_secs());
         let until = date("retry-after").map(|at| at.saturating_sub(now));
         let after = text(headers, "retry-after").and_then(seconds).or(until);
         let is_unavailable = status == StatusCode::SERVICE_UNAVAILABLE && after.is_some();

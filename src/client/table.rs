@@ -19,7 +19,7 @@ use std::{
 
 use super::feedback::Feedback;
 use super::server::KnownServer;
-use crate::clock::{Clock, MonotonicClock, MonotonicSleep, Tick, Timer, nanos};
+use crate::clock::{Clock, MonotonicClock, Sleep, Tick, Timer, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::RateLimited;
 use crate::sync::{Mutex, MutexGuard, lock};
@@ -101,7 +101,7 @@ pub(super) struct Visit {
     ticket: u64,
     deadline: Tick,
     stage: VisitStage,
-    sleep: Option<(Tick, MonotonicSleep)>,
+    sleep: Option<(Tick, Sleep)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,13 +1,11 @@
 //! A clock that tests move.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::Waker;
 use std::time::Duration;
 
-use super::sleepers::{SleepUntil, Sleepers, Wakes};
-use super::{Clock, Tick, Timer};
+use super::sleepers::{Sleepers, Wakes};
+use super::{Clock, Tick};
 use crate::sync::{AtomicU64, Ordering};
 
 /// A clock that moves only when a test moves it.
@@ -67,26 +65,5 @@ impl Clock for ManualClock {
 impl Wakes for ManualClock {
     fn sleepers(&self) -> &Sleepers {
         &self.0.1
-    }
-}
-
-impl Timer for ManualClock {
-    type Sleep = ManualSleep;
-
-    fn sleep_until(&self, deadline: Tick) -> ManualSleep {
-        ManualSleep(SleepUntil::new(self.clone(), deadline))
-    }
-}
-
-/// A sleep on a [`ManualClock`].
-#[derive(Debug)]
-#[must_use = "futures do nothing unless polled"]
-pub struct ManualSleep(SleepUntil<ManualClock>);
-
-impl Future for ManualSleep {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        Pin::new(&mut self.0).poll(cx)
     }
 }

@@ -20,12 +20,12 @@ mod tsc;
 
 #[cfg(not(all(test, tower_throttle_loom)))]
 pub(crate) use self::alarm::Alarm;
-pub use self::manual::{ManualClock, ManualSleep};
+pub use self::manual::ManualClock;
 pub use self::monotonic::MonotonicClock;
-pub use self::sleep::MonotonicSleep;
+pub use self::sleep::Sleep;
 #[cfg(feature = "cas")]
 pub(crate) use self::system::unix_now;
-pub(crate) use self::system::unix_seconds;
+pub(crate) use self::system::unix_time;
 
 use std::{fmt, future::Future, time::Duration};
 
@@ -137,7 +137,7 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// The time since 1970, by which a limit that is loaded sees how long ago it was saved; no decision uses it.
     /// By default the machine's wall clock. A [`ManualClock`] shows its own moment.
     fn unix_time(&self) -> Duration {
-        self::system::unix_time()
+        unix_time()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Sleeping on the default clock. One thread wakes the sleepers, in any runtime or in none.
+//! Sleeping. One thread wakes the sleepers on the default clock, in any runtime or in none.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,7 +9,7 @@ use std::thread::{self, Thread};
 
 use super::paused::{self, TokioSleep};
 use super::sleepers::{SleepUntil, Sleepers, Wakes};
-use super::{Clock, MonotonicClock, Tick, Timer};
+use super::{Clock, ManualClock, MonotonicClock, Tick, Timer};
 
 static SLEEPERS: Sleepers = Sleepers::new();
 
@@ -48,34 +48,44 @@ impl Wakes for MonotonicClock {
 }
 
 impl Timer for MonotonicClock {
-    type Sleep = MonotonicSleep;
+    type Sleep = Sleep;
 
-    fn sleep_until(&self, deadline: Tick) -> MonotonicSleep {
-        MonotonicSleep(match paused::sleep_until(deadline) {
+    fn sleep_until(&self, deadline: Tick) -> Sleep {
+        Sleep(match paused::sleep_until(deadline) {
             Some(sleep) => SleepKind::Tokio(sleep),
             None => SleepKind::Thread(SleepUntil::new(*self, deadline)),
         })
     }
 }
 
-/// A sleep on the [`MonotonicClock`].
+impl Timer for ManualClock {
+    type Sleep = Sleep;
+
+    fn sleep_until(&self, deadline: Tick) -> Sleep {
+        Sleep(SleepKind::Manual(SleepUntil::new(self.clone(), deadline)))
+    }
+}
+
+/// A sleep on a clock of this crate.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
-pub struct MonotonicSleep(SleepKind);
+pub struct Sleep(SleepKind);
 
 #[derive(Debug)]
 enum SleepKind {
     Tokio(TokioSleep),
     Thread(SleepUntil<MonotonicClock>),
+    Manual(SleepUntil<ManualClock>),
 }
 
-impl Future for MonotonicSleep {
+impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.0 {
             SleepKind::Tokio(sleep) => sleep.as_mut().poll(cx),
             SleepKind::Thread(sleep) => Pin::new(sleep).poll(cx),
+            SleepKind::Manual(sleep) => Pin::new(sleep).poll(cx),
         }
     }
 }

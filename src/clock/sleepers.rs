@@ -54,20 +54,14 @@ impl Sleepers {
     fn set(&self, id: &mut Option<SleeperId>, deadline: Tick, waker: &Waker) -> bool {
         let waker = waker.clone();
         let mut waiting = self.lock();
-        let number = if let Some(id) = *id {
-            id.1
-        } else {
-            waiting.next += 1;
-            waiting.next
-        };
-        let before = id.replace((deadline, number));
-        let moved = before.filter(|before| before.0 != deadline);
-        let stale = moved.and_then(|moved| waiting.by_deadline.remove(&moved));
-        let kept = waiting.by_deadline.insert((deadline, number), waker);
+        waiting.next += 1;
+        let own = (deadline, waiting.next);
+        let stale = (id.replace(own)).and_then(|before| waiting.by_deadline.remove(&before));
+        waiting.by_deadline.insert(own, waker);
         let is_earlier = deadline < waiting.wakes_at;
         drop(waiting);
         // Without the lock: dropping a waker may run a user's code.
-        drop((stale, kept));
+        drop(stale);
         is_earlier
     }
 

@@ -30,15 +30,11 @@ pub(super) fn nanos_since_anchor(now: Instant) -> u64 {
     clippy::disallowed_methods,
     reason = "the one place that reads the system's clock"
 )]
-pub(super) fn unix_time() -> Duration {
+/// The wall clock since 1970, for headers that carry a time of day, and for the last time to live that a store can
+/// represent. No decision uses it.
+pub(crate) fn unix_time() -> Duration {
     let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     unix.unwrap_or_default()
-}
-
-/// The wall clock in seconds since 1970, for headers that carry a time of day, and for the last time
-/// to live that a store can represent. No decision uses it.
-pub(crate) fn unix_seconds() -> u64 {
-    unix_time().as_secs()
 }
 
 /// The wall clock in nanoseconds since 1970, for stores that do not tell their time.
@@ -55,6 +51,6 @@ mod tests {
     #[test]
     fn the_clock_counts_from_1970() {
         let now = system_nanos() / 1_000_000_000;
-        assert!(now.abs_diff(unix_seconds()) <= 1, "{now}");
+        assert!(now.abs_diff(unix_time().as_secs()) <= 1, "{now}");
     }
 }

@@ -20,7 +20,7 @@ use super::permits::Permits;
 use super::request::{KeyUsage, PermitRequest};
 use super::source::{InProcess, PermitSource};
 use super::table::Joined;
-use crate::clock::{Clock, MonotonicClock, MonotonicSleep, Tick, Timer};
+use crate::clock::{Clock, MonotonicClock, Sleep, Tick, Timer};
 use crate::decision::{Decision, Verdict};
 use crate::error::{RateLimited, StoreError};
 use crate::key::Priority;
@@ -69,7 +69,7 @@ struct Ticket {
 struct PermitWait {
     place: WaiterPlace,
     /// Set at the first poll.
-    sleep: Option<MonotonicSleep>,
+    sleep: Option<Sleep>,
     max_wait: Duration,
 }
 

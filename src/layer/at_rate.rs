@@ -21,7 +21,7 @@ use super::preview::preview;
 use super::rate::Rate;
 use super::ticket::Ticket;
 use crate::backend::{Backend, Op};
-use crate::clock::{MonotonicClock, MonotonicSleep, Timer};
+use crate::clock::{MonotonicClock, Sleep, Timer};
 use crate::decision::{Decision, Verdict};
 use crate::error::{RateLimited, StoreError};
 use crate::queue::{self, Ended, Joined, Precedence, Queued, Wants};
@@ -49,7 +49,7 @@ enum Rare<F> {
     /// In the line of its key, with its cost and the wait that was expected when it joined.
     InLine(Queued<Ended>, u64, Duration),
     /// The backend has booked its turn. The decision is there if its figures are read.
-    Booked(MonotonicSleep, Ticket, Option<Decision>),
+    Booked(Sleep, Ticket, Option<Decision>),
     /// Its cost may be said while it is served.
     Shares(CostHandle),
 }

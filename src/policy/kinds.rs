@@ -107,8 +107,7 @@ impl Kind {
         match self.make {
             Make::Concurrency => Ok(vec![&QUEUE, &MAX_WAIT]),
             Make::Algorithm(make) => {
-                let listed = settings(&make(Quota::per_day(1))?).into_iter();
-                let own = listed.map(|(setting, _)| setting);
+                let own = settings(&make(Quota::per_day(1))?).into_iter();
                 Ok(own.chain([&QUEUE, &MAX_WAIT]).collect())
             }
         }

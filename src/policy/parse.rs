@@ -126,7 +126,6 @@ fn value_of(option: &Setting, text: &str, value: &str) -> Result<Option<u64>, Co
         Takes::Count => &[],
         Takes::Time => return time(name, text, value).map(Some),
         Takes::Zone => return zone_number(value).map(Some),
-        Takes::Flag => &["false", "true"],
         Takes::OneOf(words) => words,
     };
     let Some(place) = words.iter().position(|word| *word == value) else {

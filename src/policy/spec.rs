@@ -16,7 +16,7 @@ use crate::error::ConfigError;
 /// | algorithm | options |
 /// |---|---|
 /// | `token_bucket` | `burst`, `initial`, `debt`, `refill_every` |
-/// | `leaky_bucket` | `burst` |
+/// | `leaky_bucket` | `burst`, `initial`, `debt`, `refill_every` |
 /// | `fixed_window` | `anchored=true` or `offset`; or `zone`, `anchor` with the feature `calendar` |
 /// | `sliding_window` | `offset` |
 /// | `sliding_grid` | `cells`, `strict=true`, `offset` |

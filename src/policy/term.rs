@@ -3,9 +3,7 @@
 use std::{fmt, time::Duration};
 
 use super::kinds::{Kind, Make};
-use crate::algorithm::{
-    Algorithm, AnyAlgorithm, MAX_WAIT, QUEUE, Setting, Takes, check_listed, set, zone_name,
-};
+use crate::algorithm::{Algorithm, AnyAlgorithm, MAX_WAIT, QUEUE, Setting, Takes, set, zone_name};
 use crate::error::ConfigError;
 use crate::quota::{Quota, in_largest_unit};
 
@@ -72,12 +70,16 @@ impl Term {
             }
             Units::Count(count) => Quota::try_per(count.into(), Duration::from_secs(1))?,
         };
-        let options = self.options.iter();
-        let listed: Vec<_> = options
-            .filter(|(setting, _)| is_of_line(setting))
-            .map(|(setting, value)| (*setting, Some(*value)))
-            .collect();
-        check_listed(&quota, &listed)
+        for (setting, value) in self.options.iter().filter(|(one, _)| is_of_line(one)) {
+            setting.check(*value, &quota)?;
+        }
+        match (self.value(QUEUE.name), self.value(MAX_WAIT.name)) {
+            (None, Some(wait)) => {
+                let allowed = "a queue too: max_wait has no effect without it";
+                Err(MAX_WAIT.refuse(wait, allowed))
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn value(&self, name: &str) -> Option<u64> {
@@ -106,7 +108,6 @@ impl fmt::Display for Term {
                     let (times, unit) = in_largest_unit(*value);
                     write!(f, "{times}{unit}")?;
                 }
-                Takes::Flag => f.write_str("true")?,
                 Takes::OneOf(words) => f.write_str(words[1])?,
                 Takes::Zone => f.write_str(&zone_name(*value))?,
             }

@@ -6,10 +6,9 @@ use std::io::{self, Read, Write};
 use std::time::Duration;
 
 use crate::algorithm::{
-    Algorithm, Moved, read_moved_state, settings_from_bytes, settings_to_bytes, state_onto_bytes,
+    Algorithm, Moved, read_moved_state, settings_from_bytes, settings_to_bytes, state_to_bytes,
 };
 use crate::clock::{Clock, Tick, nanos};
-use crate::varint;
 
 pub use self::file::{SaveState, StateFile};
 #[cfg(feature = "policies")]
@@ -63,7 +62,7 @@ impl Writing {
     }
 
     pub(crate) fn number(&mut self, number: u64) {
-        varint::write(&mut self.0, number.into());
+        self.0.extend(number.to_le_bytes());
     }
 
     pub(crate) fn block(&mut self, bytes: &[u8]) {
@@ -76,8 +75,8 @@ impl Writing {
         algorithm: &A,
         state: &A::State,
     ) -> io::Result<()> {
-        let bytes = std::mem::take(&mut self.0);
-        self.0 = state_onto_bytes(algorithm, state, bytes).ok_or_else(not_portable)?;
+        self.0
+            .extend(state_to_bytes(algorithm, state).ok_or_else(not_portable)?);
         Ok(())
     }
 
@@ -149,8 +148,9 @@ pub(crate) struct SavedLimit<A> {
 
 impl<'a> Reading<'a> {
     pub(crate) fn number(&mut self) -> io::Result<u64> {
-        let number = varint::read(&mut self.0).and_then(|number| u64::try_from(number).ok());
-        number.ok_or_else(damaged)
+        let (number, rest) = self.0.split_first_chunk().ok_or_else(damaged)?;
+        self.0 = rest;
+        Ok(u64::from_le_bytes(*number))
     }
 
     pub(crate) fn bytes(&mut self, len: usize) -> io::Result<&'a [u8]> {

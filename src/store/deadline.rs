@@ -6,14 +6,14 @@ use std::{
     task::{Context, Poll},
 };
 
-use crate::clock::{MonotonicClock, MonotonicSleep, Tick, Timer};
+use crate::clock::{MonotonicClock, Sleep, Tick, Timer};
 
 /// Completes at a moment, on the executor that first polls it: a timer of the runtime that made the
 /// call would never fire if that runtime does not run.
 #[derive(Debug)]
 pub(super) struct Deadline {
     at: Tick,
-    sleep: Option<MonotonicSleep>,
+    sleep: Option<Sleep>,
 }
 
 impl Deadline {

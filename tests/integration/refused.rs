@@ -110,7 +110,6 @@ fn a_setting_of_an_algorithm_or_a_table_that_is_out_of_range_or_has_no_effect_pa
         Limiter::new(WarmUp::new(DAY, SECOND).max_cost(0)) => "max_cost: 0 is";
         Limiter::new(window().anchored().offset(SECOND)) => "offset: 1s is not allowed; give offset or anchored";
         of(lockout.block(Duration::ZERO)) => "block: 0ns is not allowed; give a time from 1ns to 10 years";
-        of(lockout.max_block(59 * SECOND)) => "max_block: 59s is";
         of(lockout.forget(Duration::ZERO)) => "forget: 0ns is";
         Limiter::new(lockout.forget(Duration::ZERO).after_denials_of(bucket())) => "forget: 0ns is";
         Limiter::new(lockout.after_denials_of(FixedWindow::new(burst))) => "burst: 50 is";

@@ -18,7 +18,6 @@ const VOCABULARY: &[&str] = &[
     "error",
     "sync",
     "telemetry",
-    "varint",
 ];
 const PORTS: &[&str] = &["backend", "key", "respond"];
 

@@ -8,7 +8,7 @@ use crate::{read, root};
 const PARTS: &str = "\
 algorithm | algorithms | --test algorithms
 limiter acquire | algorithms/limiter | --test algorithms limiter
-quota decision receipt error clock sync varint | integration/vocabulary shipped models | --test integration vocabulary
+quota decision receipt error clock sync | integration/vocabulary shipped models | --test integration vocabulary
 key respond | http | --test http
 layer | layer faults | --test layer
 queue | queue | --test queue

@@ -53,7 +53,7 @@ pub(crate) fn run(seconds: u64, leaks: bool) -> bool {
         let mut retuned = 0;
         println!(
             "{:>8} {:>14} {:>14} {:>14}",
-            "second", "decisions", "resident", "log bytes"
+            "second", "decisions", "resident", "logs"
         );
         for tenth in 1..=10 * seconds {
             while begin.elapsed() < Duration::from_millis(100 * tenth) {
@@ -71,7 +71,7 @@ pub(crate) fn run(seconds: u64, leaks: bool) -> bool {
                     tenth / 10,
                     decisions.load(Ordering::Relaxed),
                     resident_bytes(),
-                    log.stats().outside_bytes,
+                    log.stats().outside,
                 );
             }
         }

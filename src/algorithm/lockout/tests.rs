@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::super::{
-    Algorithm, Cost, GiveBack, IntoAlgorithm, LeakyBucket, SlidingLog, TokenBucket, reserve,
+    Algorithm, Cost, GiveBack, IntoAlgorithm, LeakyBucket, TokenBucket, reserve,
     settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes,
 };
 use super::Lockout;
@@ -146,35 +146,6 @@ fn a_cancelled_request_gives_its_queue_position_back_to_the_limit() {
     let turn = Tick::ZERO.plus(placed.wait().expect("a turn"));
     algorithm.refund(&mut state, Tick::ZERO, Cost::new(1, turn), GiveBack::Cancel);
     assert_eq!(state, before);
-}
-
-#[test]
-fn the_memory_of_a_lockout_of_denials_is_that_of_both_logs() {
-    let (log, lockout) = (
-        SlidingLog::new(Quota::per_hour(100)),
-        Lockout::new(Quota::per_hour(50)),
-    );
-    let algorithm = lockout.after_denials_of(log);
-    let mut state = algorithm.fresh(Tick::ZERO);
-    let (mut admissions, mut denials) = (log.fresh(Tick::ZERO), lockout.fresh(Tick::ZERO));
-    for second in 0..140 {
-        let now = Tick::from_nanos(second * 1_000_000_000);
-        let decided = algorithm.decide(&mut state, now, 1);
-        if decided.is_denied() {
-            let _ = lockout.decide(&mut denials, now, 1);
-        } else {
-            let _ = log.decide(&mut admissions, now, 1);
-        }
-    }
-    let of_log = log.report(&admissions, Tick::ZERO).heap_bytes;
-    let of_lockout = lockout.report(&denials, Tick::ZERO).heap_bytes;
-    // 40 or more entries of at least 8 bytes each.
-    assert!(of_log > 320 && of_lockout > 320);
-    let both = algorithm.report(&state, Tick::ZERO).heap_bytes;
-    assert_eq!(both, of_log + of_lockout);
-    assert!(of_lockout <= lockout.capabilities().max_heap_bytes);
-    let most = log.capabilities().max_heap_bytes + lockout.capabilities().max_heap_bytes;
-    assert_eq!(algorithm.capabilities().max_heap_bytes, most);
 }
 
 #[test]

@@ -154,8 +154,8 @@ const FAULTS: &[(&str, &str)] = &[
         "queue too: max_wait has no effect without it",
     ),
     (
-        "token_bucket 5/s; initial=5",
-        "initial: 5 is not allowed; give a number below the capacity, 5",
+        "token_bucket 5/s; debt=0",
+        "debt: 0 is not allowed; give a number from 1 that the rate works off within 10 years",
     ),
     (
         "token_bucket 5/s; queue=0",
@@ -342,7 +342,6 @@ fn random_text(random: &mut impl FnMut(usize) -> usize) -> String {
             let value = match option.takes {
                 Takes::Count => counts[random(8)],
                 Takes::Time => times[random(8)],
-                Takes::Flag => ["true", "false", "1"][random(3)],
                 Takes::OneOf(words) => words[random(words.len())],
                 Takes::Zone => ["UTC", "europe/berlin", "Etc/GMT+5", ""][random(4)],
             };

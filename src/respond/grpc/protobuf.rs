@@ -11,8 +11,6 @@
 
 use std::time::Duration;
 
-use crate::varint;
-
 const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
 /// The longest a protobuf `Duration` may be: 10,000 years.
 const MAX_SECONDS: u64 = 315_576_000_000;
@@ -40,14 +38,23 @@ pub(super) fn status_with_retry_info(code: u16, message: &str, wait: Duration) -
 fn number(out: &mut Vec<u8>, field: u8, value: u64) {
     if value != 0 {
         out.push(field << 3);
-        varint::write(out, value.into());
+        write(out, value);
     }
 }
 
 fn bytes(out: &mut Vec<u8>, field: u8, value: &[u8]) {
     out.push(field << 3 | 2);
-    varint::write(out, value.len() as u128);
+    write(out, value.len() as u64);
     out.extend_from_slice(value);
+}
+
+/// Seven bits per byte, lowest first.
+fn write(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push((number & 0x7f) as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push((number & 0x7f) as u8);
 }
 
 /// The digits of base64.

@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
 
 use super::header_text::{Quoted, header_value};
-use crate::clock::unix_seconds;
+use crate::clock::unix_time;
 use crate::decision::{Decision, ceil_seconds};
 use crate::error::RateLimited;
 use crate::quota::Quota;
@@ -117,7 +117,7 @@ impl<B> Tell<Response<B>> for Headers {
             Self::Draft6 => figures.state(headers, DRAFT6),
             Self::XRateLimitDelta | Self::XRateLimitEpoch => {
                 let is_epoch = *self == Self::XRateLimitEpoch;
-                let since = is_epoch.then(unix_seconds).unwrap_or_default();
+                let since = is_epoch.then(unix_time).unwrap_or_default().as_secs();
                 let figures = Figures {
                     limit: decision.limit,
                     remaining: decision.remaining(),

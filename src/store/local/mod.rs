@@ -74,8 +74,7 @@ use crate::store::apply::apply_to;
 /// first use.
 ///
 /// Larger states, and those that have memory of their own, as logs, are stored outside the table.
-/// [`stats`](Self::stats) reports how much memory they take, and [how much they can take at
-/// most](Stats::most_bytes).
+/// [`stats`](Self::stats) says how many there are, and [how much memory they take at most](Stats::most_bytes).
 pub struct Local<A: Algorithm, C = MonotonicClock, S = Seeded> {
     shared: Arc<LocalInner<A, C, S>>,
 }

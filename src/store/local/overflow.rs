@@ -84,12 +84,6 @@ pub struct Stats {
     pub table_bytes: usize,
     /// The number of states that are stored outside the table: all or none, by their type.
     pub outside: usize,
-    /// The bytes of these states.
-    ///
-    /// A log grows with its use. Beyond three entries it takes 16 bytes per admission in its
-    /// window, up to its limit, and up to twice that while it grows. Computing this number reads
-    /// each of these states.
-    pub outside_bytes: usize,
     /// The most bytes that the table and the states outside of it can take together.
     ///
     /// This equals [`table_bytes`](Self::table_bytes) if no state is stored outside. A log whose

@@ -57,13 +57,6 @@ fn a_log_allocates_as_needed_and_frees_on_reset() {
     }
     assert!(local.stats().outside <= 400);
     assert!(LIVE.get() - before < 400 * 400, "{}", LIVE.get() - before);
-    // The statistics agree with the allocator, up to the rounding of the collections.
-    let reported = i64::try_from(local.stats().outside_bytes).expect("small");
-    let taken = LIVE.get() - before;
-    assert!(
-        (reported - taken).abs() < taken / 8,
-        "{reported} bytes reported, {taken} taken"
-    );
     for key in 0..1_000 {
         local.reset(&key);
     }

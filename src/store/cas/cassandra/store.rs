@@ -14,7 +14,7 @@ use super::{
     session::{Sessions, Source},
     statements::{Agreement, Prepared, Statements, Table},
 };
-use crate::clock::unix_seconds;
+use crate::clock::unix_time;
 use crate::error::{ConfigError, StoreError, expect_valid};
 use crate::store::{
     cas::{CasStore, Loaded, Swapped, Value, Version},
@@ -224,7 +224,7 @@ impl CasStore for Cassandra {
     ) -> Result<Swapped, StoreError> {
         let statements = self.prepared.statements().await?;
         let session = &statements.connected.session;
-        let (ttl, version) = (ttl_seconds(ttl, unix_seconds()), bits(new.version));
+        let (ttl, version) = (ttl_seconds(ttl, unix_time().as_secs()), bits(new.version));
         let written = (ttl, version, &new.bytes, key);
         let result = match expected {
             None => session.execute_unpaged(&statements.insert, written).await,

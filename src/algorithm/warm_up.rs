@@ -1,12 +1,9 @@
 //! A rate that rises while it is used and falls while it is idle.
 
-mod permits;
-
 use std::time::Duration;
 
-use self::permits::StoredPermits;
 use super::fields::{self, Fields};
-use super::math::Interval;
+use super::interval::{Interval, low_u64};
 use super::setting::{Range, Setting};
 use super::{Algorithm, Capabilities, Cost, ExactNanos, GiveBack};
 use crate::clock::{Tick, nanos};
@@ -61,26 +58,37 @@ use crate::quota::Quota;
 pub struct WarmUp {
     quota: Quota,
     interval: Interval,
-    pub(crate) max_cost: Option<u64>,
-    pub(crate) permits: StoredPermits,
+    max_cost: Option<u64>,
+    /// How long from cold to warm, in nanoseconds.
+    length: u64,
+    /// How many times slower than warm a cold key is.
+    cold_factor: u64,
+    // The figures of the store, in units that make each of them a whole number.
+    /// Units per permit.
+    permit: u64,
+    /// Units that come back per nanosecond.
+    refill: u64,
+    /// Units of a full store.
+    capacity: u64,
+    /// Units of it that are above the threshold.
+    above: u64,
 }
 
 /// The state of a key under [`WarmUp`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WarmUpState {
     /// Units that are taken from a full store. More than all of it is kept too, so that a refund gives back as
     /// much as was taken, until idle time is stored.
-    pub(crate) used: u64,
+    used: u64,
     /// When the line is free again.
-    pub(crate) next_free: ExactNanos,
+    next_free: ExactNanos,
 }
 
-const WARM_UP_RANGE: &str =
-    "a time from 1 ns to 10 years, and less with millions per second or a large cold factor";
+const WARM_UP_RANGE: &str = "a shorter time, or fewer units per second, or a smaller cold factor";
 
-static WARM_UP: Setting = Setting::time("warm_up", Range::Any).required();
+static WARM_UP: Setting = Setting::time("warm_up", Range::Span).required();
 static COLD_FACTOR: Setting = Setting::count("cold_factor", Range::Number(1, 1_000));
-static MAX_COST: Setting = Setting::count("max_cost", Range::Units(1));
+static MAX_COST: Setting = Setting::count("max_cost", Range::Units);
 
 impl WarmUp {
     /// Warms up over `warm_up` to the quota's rate, three times slower when cold. A quota with a
@@ -115,15 +123,40 @@ impl WarmUp {
     }
 
     fn build(quota: Quota, warm_up: u64, cold_factor: u64) -> Result<Self, ConfigError> {
-        let interval = Interval::new(&quota);
-        let Some(permits) = StoredPermits::new(&interval, warm_up, cold_factor) else {
-            return Err(WARM_UP.refuse(warm_up, WARM_UP_RANGE));
+        WARM_UP.check(warm_up, &quota)?;
+        let refused = || WARM_UP.refuse(warm_up, WARM_UP_RANGE);
+        let [period, limit] = [quota.period_ns(), quota.limit()].map(u128::from);
+        let [warm, factor] = [warm_up, cold_factor].map(u128::from);
+        // Below 2^59 * 2^53 * 2^11.
+        let area = warm * limit;
+        let figures = [
+            2 * period * (1 + factor),
+            limit * (5 + factor),
+            area * (5 + factor),
+            area * 4,
+        ];
+        let common = figures.into_iter().fold(0, gcd);
+        let [permit, refill, capacity, above] =
+            figures.map(|figure| u64::try_from(figure / common));
+        let (Ok(refill), Ok(capacity), Ok(above)) = (refill, capacity, above) else {
+            return Err(refused());
         };
+        // Then no product in `cold_penalty` exceeds 128 bits.
+        let time = warm.saturating_mul(factor + 1);
+        u128::from(above)
+            .checked_mul(2 * time)
+            .ok_or_else(refused)?;
         Ok(Self {
+            interval: Interval::new(&quota),
             quota,
-            interval,
             max_cost: None,
-            permits,
+            length: warm_up,
+            cold_factor,
+            // One that is worth more than all that is stored takes all of it.
+            permit: permit.unwrap_or(u64::MAX),
+            refill,
+            capacity,
+            above,
         })
     }
 
@@ -145,8 +178,9 @@ impl WarmUp {
         }
         // A fraction of a nanosecond that has begun is not stored.
         let idle = now.as_nanos() - state.next_free.ceil();
+        let back = idle.saturating_mul(self.refill);
         WarmUpState {
-            used: self.permits.refilled(state.used, idle),
+            used: state.used.min(self.capacity).saturating_sub(back),
             next_free: present,
         }
     }
@@ -154,44 +188,31 @@ impl WarmUp {
     /// Takes `cost` from a refilled state.
     #[inline(never)]
     fn consume(&self, state: WarmUpState, cost: u64) -> WarmUpState {
-        let used = self.permits.spent(state.used, cost);
-        WarmUpState {
-            used,
-            next_free: self
-                .interval
-                .add(state.next_free, self.price(cost, state.used, used)),
-        }
+        let used = state.used.saturating_add(cost.saturating_mul(self.permit));
+        let price = self.price(cost, state.used, used);
+        let next_free = self.interval.add(state.next_free, price);
+        WarmUpState { used, next_free }
     }
 
     /// The time of a cost that takes the store from `before` to `after`.
     fn price(&self, cost: u64, before: u64, after: u64) -> ExactNanos {
-        let penalty = self.permits.cold_penalty(before) - self.permits.cold_penalty(after);
+        let penalty = self.cold_penalty(before) - self.cold_penalty(after);
         let time = self.interval.time_for(cost);
         self.interval.add(time, ExactNanos::from_nanos(penalty))
     }
 
-    /// Takes `cost` if the line is free.
-    #[expect(
-        clippy::inline_always,
-        reason = "so that the figures a caller does not read are not computed"
-    )]
-    #[inline(always)]
-    fn schedule(&self, state: &mut WarmUpState, now: Tick, cost: u64) -> Decision {
-        if self.max_cost.is_some_and(|limit| cost > limit) {
-            return self.decision(Verdict::Deny, *state, now, None);
+    /// The area of the triangle over what is stored, in whole nanoseconds:
+    /// `floor((f - 1) * w * left^2 / ((f + 1) * above^2))`, divided by `above` twice.
+    #[inline]
+    fn cold_penalty(&self, used: u64) -> u64 {
+        let left = u128::from(self.above.saturating_sub(used));
+        if left == 0 || self.cold_factor == 1 {
+            return 0;
         }
-        let refilled = self.refilled(*state, now);
-        let wait = self
-            .interval
-            .sub(refilled.next_free, ExactNanos::from_tick(now));
-        if wait > ExactNanos::ZERO {
-            return self.decision(Verdict::Deny, refilled, now, Some(wait.ceil()));
-        }
-        let charged = self.consume(refilled, cost);
-        if cost > 0 {
-            *state = charged;
-        }
-        self.decision(Verdict::Admit, charged, now, None)
+        let [above, factor, warm_up] = [self.above, self.cold_factor, self.length].map(u128::from);
+        let time = (factor - 1) * warm_up * left;
+        let once = time / above * left + time % above * left / above;
+        low_u64(once / ((factor + 1) * above))
     }
 
     #[inline]
@@ -207,6 +228,13 @@ impl WarmUp {
         let remaining = if reset_after == 0 { limit } else { 0 };
         Decision::new(verdict, limit, remaining, retry_after, reset_after)
     }
+}
+
+const fn gcd(mut a: u128, mut b: u128) -> u128 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
 }
 
 impl Algorithm for WarmUp {
@@ -226,44 +254,34 @@ impl Algorithm for WarmUp {
 
     #[inline]
     fn fresh(&self, _now: Tick) -> WarmUpState {
-        WarmUpState {
-            used: 0,
-            next_free: ExactNanos::ZERO,
-        }
+        WarmUpState::default()
     }
 
-    #[expect(
-        clippy::inline_always,
-        reason = "so that the figures a caller does not read are not computed"
-    )]
-    #[inline(always)]
+    /// Takes `cost` if the line is free.
+    #[inline]
     fn decide(&self, state: &mut WarmUpState, now: Tick, cost: u64) -> Decision {
         if cost == 0 {
             return self.decision(Verdict::Admit, *state, now, None);
         }
-        self.schedule(state, now, cost)
+        if self.max_cost.is_some_and(|limit| cost > limit) {
+            return self.decision(Verdict::Deny, *state, now, None);
+        }
+        let refilled = self.refilled(*state, now);
+        let wait = self
+            .interval
+            .sub(refilled.next_free, ExactNanos::from_tick(now));
+        if wait > ExactNanos::ZERO {
+            return self.decision(Verdict::Deny, refilled, now, Some(wait.ceil()));
+        }
+        *state = self.consume(refilled, cost);
+        self.decision(Verdict::Admit, *state, now, None)
     }
 
     fn take_turn(&self, state: &mut WarmUpState, at: Tick, cost: u64) -> Decision {
-        if cost == 0 {
-            return self.decide(state, at, cost);
-        }
         let exact = state.next_free;
-        let decision = self.schedule(state, at, cost);
-        self.interval
-            .correct(&mut state.next_free, &decision, exact, at);
+        let decision = self.decide(state, at, cost);
+        self.interval.correct(&mut state.next_free, exact, at);
         decision
-    }
-
-    fn expected_wait(
-        &self,
-        state: &WarmUpState,
-        at: Tick,
-        ahead: u64,
-        cost: u64,
-    ) -> Option<Duration> {
-        let mut next = self.consume(self.refilled(*state, at), ahead);
-        self.schedule(&mut next, at, cost).until_admitted()
     }
 
     /// Puts the permits back, and frees the line of what is left of the time that they cost; of a turn that is not
@@ -275,7 +293,12 @@ impl Algorithm for WarmUp {
         if since >= self.interval.time_for(cost.units) {
             return;
         }
-        let used = self.permits.put_back(state.used, cost.units);
+        // If they were more than can be counted, none are put back.
+        let back = match state.used {
+            u64::MAX => 0,
+            _ => cost.units.saturating_mul(self.permit),
+        };
+        let used = state.used.saturating_sub(back);
         let price = self.price(cost.units, used, state.used);
         let before = self.interval.sub(state.next_free, price);
         if cost.is_due(now, why, |turn| before <= ExactNanos::from_tick(turn)) {
@@ -296,7 +319,8 @@ impl Algorithm for WarmUp {
     /// Stored permits mean something only under the settings that stored them: with others the service
     /// is cold. Queued requests keep their turns.
     fn rescale(&self, state: &mut WarmUpState, from: &Self, _now: Tick) {
-        if (self.quota, self.permits) != (from.quota, from.permits) {
+        let layout = |one: &Self| (one.quota, one.length, one.cold_factor);
+        if layout(self) != layout(from) {
             state.next_free = ExactNanos::from_nanos(state.next_free.ceil());
             state.used = 0;
         }
@@ -304,25 +328,24 @@ impl Algorithm for WarmUp {
 
     fn forgettable_at(&self, state: &WarmUpState) -> Tick {
         // A fresh key is cold. So is this one when its store is full.
-        let cooling = self.permits.nanos_until_full(state.used);
+        let cooling = state.used.min(self.capacity).div_ceil(self.refill);
         Tick::from_nanos(state.next_free.ceil().saturating_add(cooling))
     }
 
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(7);
-        let Self {
-            mut quota,
-            mut max_cost,
-            permits,
-            ..
-        } = *self;
-        let (mut warm_up, mut cold_factor) = (permits.warm_up, permits.cold_factor);
-        fields.plain_quota(&mut quota);
-        fields.setting_or(&WARM_UP, &mut warm_up, 0);
-        fields.setting_or(&COLD_FACTOR, &mut cold_factor, 3);
-        fields.setting(&MAX_COST, &mut max_cost);
-        match Self::build(quota, warm_up, cold_factor) {
-            Ok(built) => *self = Self { max_cost, ..built },
+        let mut new = *self;
+        fields.plain_quota(&mut new.quota);
+        fields.setting_or(&WARM_UP, &mut new.length, 0);
+        fields.setting_or(&COLD_FACTOR, &mut new.cold_factor, 3);
+        fields.setting(&MAX_COST, &mut new.max_cost);
+        match Self::build(new.quota, new.length, new.cold_factor) {
+            Ok(built) => {
+                *self = Self {
+                    max_cost: new.max_cost,
+                    ..built
+                }
+            }
             Err(error) => fields.refuse(error),
         }
     }

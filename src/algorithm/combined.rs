@@ -1,12 +1,18 @@
 //! Several limits at once: all of them admit, or nothing is taken.
 
-use std::time::Duration;
+mod parts;
+#[cfg(all(test, not(tower_throttle_loom)))]
+mod tests;
 
-use super::super::fields::Fields;
-use super::super::{Algorithm, Capabilities, Cost, GiveBack, Report};
-use super::parts::{Each, Part};
+pub use self::parts::Parts;
+
+use std::{cmp::Ordering, time::Duration};
+
+use self::parts::{Each, Part};
+use super::fields::Fields;
+use super::{Algorithm, Capabilities, Cost, GiveBack, Report};
 use crate::clock::Tick;
-use crate::decision::Decision;
+use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
@@ -35,7 +41,7 @@ use crate::quota::Quota;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct All<P> {
-    pub(super) parts: P,
+    parts: P,
 }
 
 impl<A: Algorithm> All<Vec<A>> {
@@ -172,18 +178,13 @@ impl<P: Each> Algorithm for All<P> {
     }
 
     fn report(&self, state: &P::State, now: Tick) -> Report {
-        let mut all = Report {
+        let nothing = Report {
             available: u64::MAX,
             is_blocked: false,
-            heap_bytes: 0,
         };
-        for (part, state) in self.parts.each(state) {
-            all = all.and(part.report(state, now));
-            if !P::IS_INLINE {
-                all.heap_bytes += part.state_bytes();
-            }
-        }
-        all
+        let each = self.parts.each(state);
+        let reports = each.map(|(part, state)| part.report(state, now));
+        reports.fold(nothing, Report::and)
     }
 
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
@@ -199,4 +200,93 @@ impl<P: Each> Algorithm for All<P> {
             part.state_fields(state, fields);
         }
     }
+}
+
+/// An algorithm, or a tuple of two to four algorithms, from which a limiter can be made.
+///
+/// ```
+/// use tower_throttle::{FixedWindow, LeakyBucket, Limiter, Quota, TokenBucket};
+///
+/// let limiter = Limiter::new((
+///     TokenBucket::new(Quota::per_second(10)),
+///     LeakyBucket::new(Quota::per_minute(100)),
+///     FixedWindow::new(Quota::per_day(1_000)),
+/// ));
+/// assert_eq!(limiter.check(1).remaining(), 9);
+/// ```
+pub trait IntoAlgorithm {
+    /// The resulting algorithm.
+    type Algorithm: Algorithm;
+
+    /// The algorithm itself, or [`All`] of a tuple.
+    fn into_algorithm(self) -> Self::Algorithm;
+}
+
+impl<A: Algorithm> IntoAlgorithm for A {
+    type Algorithm = A;
+
+    fn into_algorithm(self) -> A {
+        self
+    }
+}
+
+macro_rules! tuples {
+    ($($name:ident $at:tt),*) => {
+        impl<$($name: IntoAlgorithm),*> IntoAlgorithm for ($($name),*) {
+            type Algorithm = All<($($name::Algorithm),*)>;
+
+            fn into_algorithm(self) -> Self::Algorithm {
+                All { parts: ($(self.$at.into_algorithm()),*) }
+            }
+        }
+    };
+}
+
+tuples!(A 0, B 1);
+tuples!(A 0, B 1, C 2);
+tuples!(A 0, B 1, C 2, D 3);
+
+/// The decision of two limits. All figures are those of the limit that binds; an accepted request
+/// waits for the longer of both waits.
+#[inline]
+pub(crate) fn merge(first: Decision, second: Decision) -> Decision {
+    let (mut binding, other) = if binds_more(&second, &first) {
+        (second, first)
+    } else {
+        (first, second)
+    };
+    if let (Some(wait), Some(longer)) = (binding.wait(), other.wait()) {
+        if longer > wait {
+            binding.verdict = Verdict::Wait(longer);
+        }
+    }
+    binding
+}
+
+/// Whether `a` binds rather than `b`, which comes first in the list.
+///
+/// A denial binds rather than an admission. Of two denials the one that ends later binds, or never
+/// ends. Of two admissions the one with less room relative to its limit binds, and if that is
+/// equal, the one that takes longer to reset.
+fn binds_more(a: &Decision, b: &Decision) -> bool {
+    match (a.is_denied(), b.is_denied()) {
+        (true, true) => match (a.retry_after, b.retry_after) {
+            (_, None) => false,
+            (None, Some(_)) => true,
+            (Some(a), Some(b)) => a > b,
+        },
+        (false, false) => match relative_room(a, b) {
+            Ordering::Less => true,
+            Ordering::Equal => a.reset_after > b.reset_after,
+            Ordering::Greater => false,
+        },
+        (a_denied, _) => a_denied,
+    }
+}
+
+/// Compares `remaining / limit`, without dividing.
+fn relative_room(a: &Decision, b: &Decision) -> Ordering {
+    let cross =
+        |one: &Decision, other: &Decision| u128::from(one.remaining()) * u128::from(other.limit);
+    cross(a, b).cmp(&cross(b, a))
 }

@@ -5,27 +5,29 @@
 //! exactly and nothing is rounded. One part is worth 1/W of a unit, whatever the limit is: a change of the
 //! limit keeps the number of parts.
 
+#[cfg(test)]
+#[cfg(not(any(miri, tower_throttle_loom)))]
+mod exhaustive;
+
 use std::num::NonZeroU64;
 
-use super::arithmetic::low_u64;
-use crate::algorithm::{Cost, Fields};
+use super::{Cost, Fields};
 use crate::clock::{Tick, nanos};
-use crate::decision::Decision;
 use crate::quota::Quota;
 
 /// A moment in nanoseconds and an exact fraction: when a bucket is full again, or a line free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ExactNanos {
-    pub(in crate::algorithm) ns: u64,
+    pub(super) ns: u64,
     /// In parts of 1/L nanoseconds; below L.
-    pub(in crate::algorithm) fraction: u64,
+    pub(super) fraction: u64,
 }
 
 /// The time that one unit is worth: W/L nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::algorithm) struct Interval {
+pub(super) struct Interval {
     // Non-zero, so a division cannot panic and the compiler drops it if the result is unused.
-    period: NonZeroU64,
+    pub(super) period: NonZeroU64,
     limit: NonZeroU64,
     /// W/L as a span, precomputed for a cost of 1.
     unit: ExactNanos,
@@ -34,44 +36,44 @@ pub(in crate::algorithm) struct Interval {
 }
 
 impl ExactNanos {
-    pub(in crate::algorithm) const ZERO: Self = Self::from_nanos(0);
-    pub(in crate::algorithm) const NEVER: Self = Self::from_nanos(u64::MAX);
+    pub(super) const ZERO: Self = Self::from_nanos(0);
+    pub(super) const NEVER: Self = Self::from_nanos(u64::MAX);
 
     pub(crate) const fn new(ns: u64, fraction: u64) -> Self {
         Self { ns, fraction }
     }
 
     #[inline]
-    pub(in crate::algorithm) const fn from_nanos(ns: u64) -> Self {
+    pub(super) const fn from_nanos(ns: u64) -> Self {
         Self { ns, fraction: 0 }
     }
 
     #[inline]
-    pub(in crate::algorithm) const fn from_tick(now: Tick) -> Self {
+    pub(super) const fn from_tick(now: Tick) -> Self {
         Self::from_nanos(now.as_nanos())
     }
 
     /// Drops a fraction that is known to be zero, so that the compiler can simplify.
     #[inline]
-    pub(in crate::algorithm) const fn trunc(self) -> Self {
+    pub(super) const fn trunc(self) -> Self {
         Self::from_nanos(self.ns)
     }
 
     /// The first whole nanosecond that is not before it.
     #[inline]
-    pub(in crate::algorithm) const fn ceil(self) -> u64 {
+    pub(super) const fn ceil(self) -> u64 {
         self.ns.saturating_add((self.fraction > 0) as u64)
     }
 
     /// Whole nanoseconds from `now` until then, rounded up; zero if it is past.
     #[inline]
-    pub(in crate::algorithm) const fn nanos_since(self, now: Tick) -> u64 {
+    pub(super) const fn nanos_since(self, now: Tick) -> u64 {
         self.ceil().saturating_sub(now.as_nanos())
     }
 }
 
 impl Interval {
-    pub(in crate::algorithm) const fn new(quota: &Quota) -> Self {
+    pub(super) const fn new(quota: &Quota) -> Self {
         let (Some(period), Some(limit)) = (
             NonZeroU64::new(quota.period_ns()),
             NonZeroU64::new(quota.limit()),
@@ -92,11 +94,7 @@ impl Interval {
     }
 
     /// Lists the fields of the state of a bucket or of a line.
-    pub(in crate::algorithm) fn state_fields(
-        &self,
-        state: &mut ExactNanos,
-        fields: &mut Fields<'_>,
-    ) {
+    pub(super) fn state_fields(&self, state: &mut ExactNanos, fields: &mut Fields<'_>) {
         fields.u64(&mut state.ns);
         state.ns = fields.moved().nanos(state.ns);
         fields.u64(&mut state.fraction);
@@ -106,7 +104,7 @@ impl Interval {
     /// The same interval if a unit is worth whole nanoseconds, so that the compiler can simplify what is
     /// done to moments without a fraction.
     #[inline]
-    pub(in crate::algorithm) fn whole(&self) -> Option<Self> {
+    pub(super) fn whole(&self) -> Option<Self> {
         self.whole.map(|unit| Self {
             period: unit,
             limit: NonZeroU64::MIN,
@@ -115,17 +113,9 @@ impl Interval {
         })
     }
 
-    pub(in crate::algorithm) const fn period(&self) -> u64 {
-        self.period.get()
-    }
-
-    pub(in crate::algorithm) const fn limit(&self) -> u64 {
-        self.limit.get()
-    }
-
     /// The time that `cost` units are worth; `NEVER` if that overflows.
     #[inline]
-    pub(in crate::algorithm) const fn time_for(&self, cost: u64) -> ExactNanos {
+    pub(super) const fn time_for(&self, cost: u64) -> ExactNanos {
         if cost == 1 {
             return self.unit;
         }
@@ -155,7 +145,7 @@ impl Interval {
     /// How many whole units `span` is worth, as dividend and divisor, so that the caller may skip the
     /// division.
     #[inline]
-    pub(in crate::algorithm) const fn units_ratio(&self, span: ExactNanos) -> (u64, NonZeroU64) {
+    pub(super) const fn units_ratio(&self, span: ExactNanos) -> (u64, NonZeroU64) {
         if let Some(scaled) = span.ns.checked_mul(self.limit.get()) {
             if let Some(scaled) = scaled.checked_add(span.fraction) {
                 return (scaled, self.period);
@@ -177,14 +167,8 @@ impl Interval {
 
     /// Corrects the state of a line whose request was taken `at` a moment that was rounded up from an
     /// `exact` one: the fraction is not lost.
-    pub(in crate::algorithm) fn correct(
-        &self,
-        state: &mut ExactNanos,
-        taken: &Decision,
-        exact: ExactNanos,
-        at: Tick,
-    ) {
-        if taken.is_admitted() && exact.fraction > 0 && exact.ceil() == at.as_nanos() {
+    pub(super) fn correct(&self, state: &mut ExactNanos, exact: ExactNanos, at: Tick) {
+        if *state != exact && exact.fraction > 0 && exact.ceil() == at.as_nanos() {
             let rounded = self.sub(ExactNanos::from_tick(at), exact);
             *state = self.sub(*state, rounded);
         }
@@ -192,7 +176,7 @@ impl Interval {
 
     /// `due + span`; saturates at `NEVER`.
     #[inline]
-    pub(in crate::algorithm) const fn add(&self, due: ExactNanos, span: ExactNanos) -> ExactNanos {
+    pub(super) const fn add(&self, due: ExactNanos, span: ExactNanos) -> ExactNanos {
         let mut fraction = due.fraction + span.fraction;
         let mut carry = 0;
         if fraction >= self.limit.get() {
@@ -210,7 +194,7 @@ impl Interval {
 
     /// `due - span`, or zero.
     #[inline]
-    pub(in crate::algorithm) const fn sub(&self, due: ExactNanos, span: ExactNanos) -> ExactNanos {
+    pub(super) const fn sub(&self, due: ExactNanos, span: ExactNanos) -> ExactNanos {
         let (fraction, borrow) = if due.fraction >= span.fraction {
             (due.fraction - span.fraction, 0)
         } else {
@@ -229,7 +213,7 @@ impl Interval {
     ///
     /// Time has returned at most as much of the cost as has passed since: all of it if the bucket was
     /// unused before.
-    pub(in crate::algorithm) fn apply_refund(
+    pub(super) fn apply_refund(
         &self,
         due: ExactNanos,
         unused: ExactNanos,
@@ -243,7 +227,7 @@ impl Interval {
 
     /// The span that is worth as many units at this interval as `span` is at the interval `from`: exact
     /// if the period is the same, and otherwise rounded up, so that a change of quota grants nothing.
-    pub(in crate::algorithm) fn convert(&self, span: ExactNanos, from: &Self) -> ExactNanos {
+    pub(super) fn convert(&self, span: ExactNanos, from: &Self) -> ExactNanos {
         let [old, new] = [from.period, self.period].map(|period| u128::from(period.get()));
         let parts = u128::from(span.ns) * u128::from(from.limit.get()) + u128::from(span.fraction);
         let parts = (parts / old)
@@ -251,6 +235,15 @@ impl Interval {
             .and_then(|whole| whole.checked_add((parts % old * new).div_ceil(old)));
         parts.map_or(ExactNanos::NEVER, |parts| self.time_of(parts))
     }
+}
+
+/// The low word of a number known to fit in it.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "callers have compared with u64::MAX or hold a remainder of a 64-bit division"
+)]
+pub(super) const fn low_u64(number: u128) -> u64 {
+    number as u64
 }
 
 #[cfg(test)]

@@ -6,10 +6,7 @@
 
 use num_bigint::BigUint;
 
-use super::{
-    arithmetic::gcd,
-    interval::{ExactNanos, Interval},
-};
+use super::{ExactNanos, Interval};
 use crate::algorithm::Cost;
 use crate::clock::Tick;
 use crate::quota::{MAX_PERIOD_NS, Quota};
@@ -35,28 +32,17 @@ fn is_ceil(quotient: u128, numerator: &BigUint, denominator: u128) -> bool {
     *numerator <= times(quotient) && (quotient == 0 || *numerator > times(quotient - 1))
 }
 
-#[test]
-fn gcd_is_the_largest_common_divisor() {
-    for a in 0..120_u128 {
-        for b in 0..120_u128 {
-            let common = |d: &u128| a.is_multiple_of(*d) && b.is_multiple_of(*d);
-            let largest = (1..=a.max(b)).rev().find(common).unwrap_or(0);
-            assert_eq!(gcd(a, b), largest, "{a}, {b}");
-        }
-    }
-}
-
 fn interval(limit: u64, period: u64) -> Interval {
     Interval::new(&Quota::per(limit, std::time::Duration::from_nanos(period)))
 }
 
 /// In parts of 1/L nanoseconds.
 fn parts(span: ExactNanos, interval: &Interval) -> u128 {
-    u128::from(span.ns) * u128::from(interval.limit()) + u128::from(span.fraction)
+    u128::from(span.ns) * u128::from(interval.limit.get()) + u128::from(span.fraction)
 }
 
 fn has_parts(span: ExactNanos, parts: u128, interval: &Interval) -> bool {
-    let den = u128::from(interval.limit());
+    let den = u128::from(interval.limit.get());
     if parts / den >= u128::from(u64::MAX) {
         return span.ns == u64::MAX;
     }
@@ -64,7 +50,10 @@ fn has_parts(span: ExactNanos, parts: u128, interval: &Interval) -> bool {
 }
 
 fn check_cost(interval: &Interval, cost: u64) {
-    let (num, den) = (u128::from(interval.period()), u128::from(interval.limit()));
+    let (num, den) = (
+        u128::from(interval.period.get()),
+        u128::from(interval.limit.get()),
+    );
     let span = interval.time_for(cost);
     let case = || format!("{cost} at {num}/{den}: {span:?}");
     assert!(
@@ -79,7 +68,7 @@ fn check_cost(interval: &Interval, cost: u64) {
 }
 
 fn check_units(interval: &Interval, span: ExactNanos) {
-    let units = parts(span, interval) / u128::from(interval.period());
+    let units = parts(span, interval) / u128::from(interval.period.get());
     let units = u64::try_from(units).unwrap_or(u64::MAX);
     let (dividend, divisor) = interval.units_ratio(span);
     assert_eq!(dividend / divisor, units, "{span:?} at {interval:?}");
@@ -103,7 +92,7 @@ fn check_sums(interval: &Interval, due: ExactNanos, span: ExactNanos) {
 
 /// All spans below `ns` nanoseconds.
 fn spans(interval: &Interval, ns: u64) -> Vec<ExactNanos> {
-    let fractions = 0..interval.limit();
+    let fractions = 0..interval.limit.get();
     (0..ns)
         .flat_map(|ns| {
             let at = move |fraction| ExactNanos { ns, fraction };
@@ -113,7 +102,7 @@ fn spans(interval: &Interval, ns: u64) -> Vec<ExactNanos> {
 }
 
 fn edge_spans(interval: &Interval) -> Vec<ExactNanos> {
-    let last = interval.limit() - 1;
+    let last = interval.limit.get() - 1;
     edges(u64::MAX - 1)
         .flat_map(|ns| [0, 1, last / 2, last].map(|fraction| ExactNanos { ns, fraction }))
         .filter(|span| span.fraction <= last)
@@ -138,7 +127,10 @@ fn intervals_match_fractions() {
     for limit in 1..=12 {
         for period in 1..=20 {
             let interval = interval(limit, period);
-            assert_eq!((interval.period(), interval.limit()), (period, limit));
+            assert_eq!(
+                (interval.period.get(), interval.limit.get()),
+                (period, limit)
+            );
             for cost in 0..40 {
                 check_cost(&interval, cost);
             }
@@ -176,8 +168,8 @@ fn a_refund_returns_what_is_still_taken() {
             for unused in &spans {
                 for cost in 0..6 {
                     for since in 0..12 {
-                        let taken = u128::from(cost) * u128::from(interval.period());
-                        let since_parts = u128::from(since) * u128::from(interval.limit());
+                        let taken = u128::from(cost) * u128::from(interval.period.get());
+                        let since_parts = u128::from(since) * u128::from(interval.limit.get());
                         let still = taken.saturating_sub(since_parts);
                         let (due_parts, unused_parts) =
                             (parts(*due, &interval), parts(*unused, &interval));
@@ -202,15 +194,15 @@ fn a_refund_returns_what_is_still_taken() {
 }
 
 fn check_convert(to: &Interval, from: &Interval, span: ExactNanos) {
-    let (old, new) = (u128::from(from.period()), u128::from(to.period()));
+    let (old, new) = (u128::from(from.period.get()), u128::from(to.period.get()));
     let exact = product(&[parts(span, from), new]);
     let got = to.convert(span, from);
     let is_right = if got.ns == u64::MAX {
         // More than 2^64 - 2 whole nanoseconds.
-        let least = u128::from(u64::MAX) * u128::from(to.limit());
+        let least = u128::from(u64::MAX) * u128::from(to.limit.get());
         exact > product(&[old, least - 1])
     } else {
-        got.fraction < to.limit() && is_ceil(parts(got, to), &exact, old)
+        got.fraction < to.limit.get() && is_ceil(parts(got, to), &exact, old)
     };
     assert!(is_right, "{span:?} of {from:?} in {to:?}: {got:?}");
     if old == new && got.ns < u64::MAX {
