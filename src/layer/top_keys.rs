@@ -8,11 +8,11 @@ use std::{
     collections::HashMap,
     fmt,
     hash::{BuildHasher, Hash, RandomState},
-    sync::{Arc, Mutex},
+    sync::Arc,
 };
 
 use crate::respond::{Event, Watch};
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 
 /// The keys of a layer that were denied most often, and those that have used most: for
 /// [`LimitLayer::watch`](super::LimitLayer::watch).

@@ -50,11 +50,11 @@ pub(crate) struct Queued<E> {
 
 impl<W, E> Default for Line<W, E> {
     fn default() -> Self {
-        let (waiters, units) = (BTreeMap::new(), BTreeMap::new());
+        let (waiters, units, joined) = (BTreeMap::new(), BTreeMap::new(), 0);
         Self {
             waiters,
             units,
-            joined: 0,
+            joined,
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::receipt::Receipt;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 
 /// A power of two. Loom models need the same lock in each run, whatever the seed.
-const SHARDS: u64 = if cfg!(all(test, tower_throttle_loom)) {
+const SHARDS: usize = if cfg!(all(test, tower_throttle_loom)) {
     1
 } else {
     16
@@ -38,8 +38,9 @@ const BATCH: usize = 256;
 const NANO: Duration = Duration::from_nanos(1);
 
 /// The lines of all keys, by the hash of the key.
+#[derive(Default)]
 pub(crate) struct Lines {
-    shards: Box<[Mutex<Shard>]>,
+    shards: [Mutex<Shard>; SHARDS],
     waiting: AtomicU64,
     /// How many wait for turns that a backend has booked, outside of the lines.
     booked: AtomicU64,
@@ -126,16 +127,6 @@ impl Hasher for PassThroughHasher {
     }
 }
 
-impl Default for Lines {
-    fn default() -> Self {
-        Self {
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            waiting: AtomicU64::new(0),
-            booked: AtomicU64::new(0),
-        }
-    }
-}
-
 impl Lines {
     /// The number of waiting requests of all keys.
     #[inline]
@@ -156,8 +147,8 @@ impl Lines {
 
     fn shard(&self, line_id: u64) -> &Mutex<Shard> {
         // Other bits than those by which the shard's map finds the line.
-        let shard = usize::try_from((line_id >> 32) % SHARDS).unwrap_or_default();
-        &self.shards[shard]
+        let shard = usize::try_from(line_id >> 32).unwrap_or_default();
+        &self.shards[shard % SHARDS]
     }
 
     /// Takes the cost, joins the line or is denied, after those that go before it.
