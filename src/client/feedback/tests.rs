@@ -56,7 +56,7 @@ fn every_form_of_the_headers_is_read() {
         let windows = read.windows.iter().map(|window| {
             let limit = window
                 .limit
-                .map_or("-".to_owned(), |limit| limit.to_string());
+                .map_or_else(|| "-".to_owned(), |limit| limit.to_string());
             format!(" {} {} {limit}", window.remaining, window.reset.as_secs())
         });
         assert_eq!(windows.collect::<Vec<_>>().join(","), expected, "{row}");
