@@ -1,6 +1,6 @@
 //! What a machine sends to the store once per interval, and what it gets back.
 
-use std::{fmt, iter, sync::Arc, time::Duration};
+use std::{iter, sync::Arc, time::Duration};
 
 use super::exchange::{Grant, Limit, Record, Reply, Report};
 #[cfg(feature = "redis")]
@@ -36,17 +36,6 @@ pub(in crate::store) struct Replies {
     pub(in crate::store) now: u64,
     /// As many as reports, in their order. `None` if the value is damaged, so nothing was done.
     pub(in crate::store) keys: Vec<Option<Reply>>,
-}
-
-/// Manual impl: keys must not be logged.
-impl fmt::Debug for Batch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Batch")
-            .field("machine", &self.machine)
-            .field("sequence", &self.sequence)
-            .field("keys", &self.keys.len())
-            .finish_non_exhaustive()
-    }
 }
 
 impl Program for Batch {
@@ -91,7 +80,8 @@ impl Batch {
                 continue;
             }
             keys.push(self.read(index, value, now).map(|mut record| {
-                let reply = self.exchange(index, &mut record, (now, by_store), is_unsure);
+                let (report, time) = (&self.keys[index].1, (now, by_store));
+                let reply = record.exchange(&self.limit, report, time, is_unsure);
                 writes.push(self.write(index + 1, text_of(&record.lists()), self.ttl()));
                 reply
             }));
@@ -104,20 +94,6 @@ impl Batch {
             writes.push(self.write(0, text_of(&lists), self.sequence_ttl()));
         }
         (writes, Replies { now, keys })
-    }
-
-    /// The exchange of one key, at a time by the store's clock or by this machine's. If it `is_unsure`, it may have been
-    /// executed before.
-    pub(super) fn exchange(
-        &self,
-        index: usize,
-        record: &mut Record,
-        time: (u64, bool),
-        is_unsure: bool,
-    ) -> Reply {
-        let report = &self.keys[index].1;
-        let unsure = is_unsure.then(|| report.unsure());
-        record.exchange(&self.limit, unsure.as_ref().unwrap_or(report), time)
     }
 
     /// The reply for the key at `index`, which was at `place` among those that were sent, by the values that were

@@ -21,13 +21,15 @@ use crate::store::cas::{
 use crate::store::events::RemoteMetrics;
 
 /// A batch without a reply, and how far the exchange of each key is if each is swapped: that outlives the tasks.
-#[derive(Debug)]
 pub(super) struct Flight {
     pub(super) batch: Batch,
+    pub(super) hashes: Vec<u64>,
+    /// When it was sent first.
+    pub(super) begun: Tick,
     progress: Vec<Mutex<Progress>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Progress {
     /// What came of it, and when; no reply if the value is damaged.
     done: Option<(Option<Reply>, u64)>,
@@ -35,9 +37,13 @@ struct Progress {
 }
 
 impl Flight {
-    pub(super) fn new(batch: Batch) -> Arc<Self> {
-        let progress = batch.keys.iter().map(|_| Mutex::default()).collect();
-        Arc::new(Self { batch, progress })
+    pub(super) fn new(batch: Batch, hashes: Vec<u64>, begun: Tick) -> Arc<Self> {
+        Arc::new(Self {
+            progress: batch.keys.iter().map(|_| Mutex::default()).collect(),
+            batch,
+            hashes,
+            begun,
+        })
     }
 }
 
@@ -147,7 +153,8 @@ impl<S: CasStore> OnKey for Exchange<'_, S> {
             return Ok((None, (None, now)));
         };
         let time = (now, !self.shared.time.is_of_this_machine());
-        let reply = batch.exchange(self.index, &mut record, time, self.is_unsure);
+        let report = &batch.keys[self.index].1;
+        let reply = record.exchange(&batch.limit, report, time, self.is_unsure);
         let state = text_of(&record.lists()).into_bytes();
         let written = held.record.with_state(state, held.now.plus(batch.ttl()));
         Ok((Some(written), (Some(reply), now)))

@@ -52,7 +52,7 @@ pub(super) struct Record {
 }
 
 /// What a machine reports of a key, and wants of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(in crate::store) struct Report {
     /// The epoch of what the machine holds; 0 if it knows none.
     pub(super) epoch: u64,
@@ -111,20 +111,6 @@ impl Grant {
     }
 }
 
-impl Report {
-    /// A report that may have been executed before: what was used counts again, and nothing else happens twice. What is
-    /// not taken from what is out lapses.
-    pub(super) fn unsure(&self) -> Self {
-        Self {
-            used: 0,
-            charged: self.used + self.charged,
-            returned: 0,
-            given_back: 0,
-            ..self.clone()
-        }
-    }
-}
-
 impl Record {
     /// Of a key never seen.
     pub(super) fn new(limit: &Limit, now: u64) -> Self {
@@ -178,13 +164,21 @@ impl Record {
         })
     }
 
-    /// Charges and grants at `now`, by the store's clock, or by the machine's if the store reports no time.
+    /// Charges and grants at `now`, by the store's clock, or by the machine's if the store reports no time. If it
+    /// `is_unsure`, the report may have been executed before: what was used counts again, and nothing else happens twice.
+    /// What is not taken from what is out lapses.
     pub(super) fn exchange(
         &mut self,
         limit: &Limit,
         report: &Report,
         (now, by_store): (u64, bool),
+        is_unsure: bool,
     ) -> Reply {
+        let mut report = *report;
+        if is_unsure {
+            report.charged += report.used;
+            (report.used, report.returned, report.given_back) = (0, 0, 0);
+        }
         // The time of the record may be a little later than now: or much later, if clocks of machines differ.
         let last = self.at;
         let at = self.settle(limit, (now, by_store));
@@ -196,7 +190,7 @@ impl Record {
                 ..Self::new(limit, at)
             };
         }
-        let keeps = self.settle_report(report);
+        let keeps = self.settle_report(&report);
         let shape = &limit.shape;
         if report.resets || report.epoch == 0 || report.epoch >= self.reset {
             let used = if keeps { report.used } else { 0 };
@@ -208,7 +202,7 @@ impl Record {
             }
         }
         self.advance(shape, at);
-        let units = self.grant(limit, report, at.saturating_sub(last));
+        let units = self.grant(limit, &report, at.saturating_sub(last));
         let grant = Grant {
             epoch: self.epoch,
             units,

@@ -16,7 +16,7 @@ use crate::store::{
     cas::CasStore,
     remote::{BreakerCounts, RemoteKey, check_name},
 };
-use crate::sync::Ordering;
+use crate::sync::{Ordering, lock};
 
 /// A limit of a fleet that every machine decides in memory: [`Synced`](super::Synced) or
 /// [`Leased`](super::Leased). If it is `AHEAD`, machines are granted what refills in the coming interval as well.
@@ -53,8 +53,6 @@ pub struct FleetCounts {
     pub conflicts: u64,
     /// Keys that this machine knows.
     pub keys: usize,
-    /// How often a cost was not reported, because the table was full.
-    pub lost: u64,
 }
 
 impl<S: CasStore, A: Algorithm, const AHEAD: bool> FleetLimiter<S, A, AHEAD> {
@@ -76,15 +74,12 @@ impl<S: CasStore, A: Algorithm, const AHEAD: bool> FleetLimiter<S, A, AHEAD> {
         expect_valid(FleetBuilder::new(store).build(name, algorithm))
     }
 
-    /// Waits until the store was reached once.
+    /// Waits until the store has replied once.
     ///
     /// # Errors
     /// If the store cannot be reached.
     pub async fn ready(&self) -> Result<(), StoreError> {
-        if self.node().has_exchanged() {
-            return Ok(());
-        }
-        self.node().flush().await
+        self.node().reach().await
     }
 
     /// Reports what was used since the last exchange and gives back all units, and waits until the store
@@ -116,19 +111,18 @@ impl<S: CasStore, A: Algorithm, const AHEAD: bool> FleetLimiter<S, A, AHEAD> {
 
     /// What it has exchanged since it was made.
     pub fn counts(&self) -> FleetCounts {
-        let node = self.node();
+        let (node, progress) = (self.node(), lock(&self.node().progress));
         FleetCounts {
-            exchanged: node.exchanged.load(Ordering::Relaxed),
-            failed: node.failed.load(Ordering::Relaxed),
+            exchanged: progress.exchanged,
+            failed: progress.failed,
             conflicts: node.shared.conflicts.load(Ordering::Relaxed),
             keys: node.keys.len(),
-            lost: node.keys.losses().lost_charges,
         }
     }
 
     /// The error of the last exchange, if it failed.
     pub fn last_error(&self) -> Option<StoreError> {
-        self.node().last_error()
+        lock(&self.node().progress).last_error.clone()
     }
 
     /// Whether its circuit breaker is open, and how often it opened.

@@ -1,23 +1,17 @@
 //! One machine of a fleet: its keys, and the task that exchanges them with the store.
 
-use std::{
-    future::{Future, poll_fn},
-    pin::pin,
-    sync::{Arc, atomic::AtomicBool},
-    task::Poll,
-    time::Duration,
-};
+use std::{mem, sync::Arc, time::Duration};
 
 use tokio::sync::{Notify, oneshot};
 
-use super::batch::{Batch, Replies};
+use super::batch::Batch;
 use super::cas::{Flight, exchange};
 use super::exchange::Limit;
 use super::keys::{Exchanged, Keys, Shard};
 use super::machine::StoreTime;
 use super::shape::Shape;
 use crate::algorithm::Algorithm;
-use crate::clock::{Clock, MonotonicClock, Tick, Timer, nanos, unix_now};
+use crate::clock::{Clock, MonotonicClock, Tick, nanos, unix_now};
 use crate::decision::Decision;
 use crate::error::{ConfigError, StoreError};
 use crate::store::{
@@ -56,33 +50,32 @@ pub(super) struct Node<S: CasStore, A: Algorithm> {
     interval: Duration,
     /// How long a request waits at most.
     wait_limit: Duration,
-    /// Keys that were exchanged, and batches that failed.
-    pub(super) exchanged: AtomicU64,
-    pub(super) failed: AtomicU64,
     id: u64,
     sequence_key: Arc<str>,
     mode: CachePadded<AtomicU64>,
     wake: Notify,
-    is_closing: AtomicBool,
-    has_exchanged: AtomicBool,
-    /// Keys that are to be exchanged at once.
-    urgent: Mutex<Vec<u64>>,
-    flushes: Mutex<Vec<oneshot::Sender<Result<(), StoreError>>>>,
-    last_error: Mutex<Option<StoreError>>,
-    progress: Mutex<Progress>,
+    pub(super) progress: Mutex<Progress>,
 }
 
-/// How far the exchanges are. It outlives the task.
-#[derive(Debug, Default)]
-struct Progress {
+/// How far the exchanges are. It outlives the task. Its lock is taken before that of a key, if both are.
+#[derive(Default)]
+pub(super) struct Progress {
     sequence: u64,
-    /// A batch without a reply, its keys, and when it was sent first. It is sent again unchanged before any other.
-    flight: Option<(Arc<Flight>, Arc<[u64]>, Tick)>,
+    /// A batch without a reply. It is sent again unchanged before any other.
+    flight: Option<Arc<Flight>>,
     time: Option<StoreTime>,
     /// Nanoseconds of the last exchange.
     round_trip: u64,
     /// The store knows of all that was used before.
     reported_until: Tick,
+    /// Keys that are to be exchanged at once.
+    urgent: Vec<u64>,
+    flushes: Vec<oneshot::Sender<Result<(), StoreError>>>,
+    is_closing: bool,
+    /// Keys that were exchanged, and batches that failed.
+    pub(super) exchanged: u64,
+    pub(super) failed: u64,
+    pub(super) last_error: Option<StoreError>,
 }
 
 /// A machine whose task ends when the last clone of its limiter is dropped.
@@ -90,7 +83,7 @@ pub(super) struct Owner<S: CasStore, A: Algorithm>(pub(super) Arc<Node<S, A>>);
 
 impl<S: CasStore, A: Algorithm> Drop for Owner<S, A> {
     fn drop(&mut self) {
-        self.0.is_closing.store(true, Ordering::Release);
+        lock(&self.0.progress).is_closing = true;
         self.0.wake.notify_one();
     }
 }
@@ -122,16 +115,9 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
             algorithm,
             interval,
             wait_limit,
-            exchanged: AtomicU64::new(0),
-            failed: AtomicU64::new(0),
             id,
             mode: CachePadded(AtomicU64::new(STOPPED)),
             wake: Notify::new(),
-            is_closing: AtomicBool::new(false),
-            has_exchanged: AtomicBool::new(false),
-            urgent: Mutex::default(),
-            flushes: Mutex::default(),
-            last_error: Mutex::default(),
             progress: Mutex::default(),
         })
     }
@@ -147,12 +133,13 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
         format!("{}}}{key}", hash % GROUPS).into()
     }
 
-    pub(super) fn has_exchanged(&self) -> bool {
-        self.has_exchanged.load(Ordering::Acquire)
-    }
-
-    pub(super) fn last_error(&self) -> Option<StoreError> {
-        lock(&self.last_error).clone()
+    /// Whether the store is reached: it loads a value.
+    pub(super) async fn reach(&self) -> Result<(), StoreError> {
+        let sent_at = MonotonicClock.now();
+        let load = self.shared.store.load(&self.sequence_key);
+        let loaded = self.shared.call(load).await?;
+        self.shared.time.learn(sent_at, loaded.server_time);
+        Ok(())
     }
 
     pub(super) fn lag(&self) -> Duration {
@@ -182,7 +169,8 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
             }
             None if is_cut_off => {
                 let timed_out = || Failure::Deadline(self.wait_limit).in_store(S::NAME);
-                Err(self.last_error().unwrap_or_else(timed_out))
+                let last_error = lock(&self.progress).last_error.clone();
+                Err(last_error.unwrap_or_else(timed_out))
             }
             None => Err(Self::is_full()),
         }
@@ -217,7 +205,7 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
 
     /// Exchanges a key before the next interval.
     pub(super) fn exchange_now(&self, hash: u64) {
-        lock(&self.urgent).push(hash);
+        lock(&self.progress).urgent.push(hash);
         self.wake.notify_one();
     }
 
@@ -225,7 +213,7 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
     pub(super) async fn flush(self: &Arc<Self>) -> Result<(), StoreError> {
         let (sender, flushed) = oneshot::channel();
         // Before the task is looked for: it drops what it finds here after it has said that it stops.
-        lock(&self.flushes).push(sender);
+        lock(&self.progress).flushes.push(sender);
         self.ensure_running()?;
         self.wake.notify_one();
         let stopped = |_| Failure::RuntimeShutDown.in_store(S::NAME);
@@ -286,23 +274,42 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
         let node = &self.0;
         let (mut next, mut retry) = (MonotonicClock.now(), RETRY[0]);
         loop {
-            let is_tick = self.wait(next).await;
+            within(next, node.wake.notified()).await;
             let now = MonotonicClock.now();
-            let is_closing = node.is_closing.load(Ordering::Acquire);
-            let flushes = std::mem::take(&mut *lock(&node.flushes));
+            let (flushes, is_closing) = {
+                let mut progress = lock(&node.progress);
+                (mem::take(&mut progress.flushes), progress.is_closing)
+            };
+            let (is_tick, returns_all) = (now >= next, is_closing || !flushes.is_empty());
+            let is_cut_off = node.mode.0.load(Ordering::Acquire) == CUT_OFF;
+            if is_cut_off && !is_tick && !returns_all {
+                continue;
+            }
+            let exchange = self.exchange(is_tick, returns_all, is_cut_off);
             if is_closing {
-                let _ = within(now.plus(FLUSH_TIME), self.exchange(is_tick, true)).await;
+                let _ = within(now.plus(FLUSH_TIME), exchange).await;
                 return;
             }
-            let result = self.exchange(is_tick, !flushes.is_empty()).await;
+            let result = exchange.await;
             if let Err(error) = &result {
-                self.failed(error);
+                let mut progress = lock(&node.progress);
+                progress.failed += 1;
+                progress.last_error = Some(error.clone());
+                progress.urgent.clear();
+                drop(progress);
+                node.mode.0.store(CUT_OFF, Ordering::Release);
+                // Requests that come later see that the store cannot be reached.
+                node.keys.fail_waiters(error, MonotonicClock.now());
                 // Sooner than in an interval, which may be an hour, and not in step with other machines.
                 let random = node.shared.random_below(retry / 2);
                 next = MonotonicClock.now().plus(retry / 2 + random);
                 retry = (2 * retry).min(RETRY[1]);
-            } else if is_tick {
-                (next, retry) = (now.plus(self.interval()), RETRY[0]);
+            } else {
+                node.mode.0.store(IN_TOUCH, Ordering::Release);
+                lock(&node.progress).last_error = None;
+                if is_tick {
+                    (next, retry) = (now.plus(self.interval()), RETRY[0]);
+                }
             }
             if cfg!(feature = "metrics") && is_tick {
                 RemoteMetrics(S::NAME).fleet_lag(node.lag());
@@ -313,17 +320,6 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
         }
     }
 
-    /// Waits until `tick`, or until there is something to do before. Returns whether it is time for a tick.
-    async fn wait(&self, tick: Tick) -> bool {
-        let mut sleep = pin!(MonotonicClock.sleep_until(tick));
-        let mut wake = pin!(self.0.wake.notified());
-        poll_fn(|cx| match sleep.as_mut().poll(cx) {
-            Poll::Ready(()) => Poll::Ready(true),
-            Poll::Pending => wake.as_mut().poll(cx).map(|()| false),
-        })
-        .await
-    }
-
     /// The time to the next tick, so that machines do not keep in step.
     fn interval(&self) -> Duration {
         let interval = self.0.interval;
@@ -331,19 +327,17 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
     }
 
     /// Sends the batch that has no reply yet, then the keys that cannot wait, and in a tick all that are due.
-    async fn exchange(&self, is_tick: bool, returns_all: bool) -> Result<(), StoreError> {
+    async fn exchange(
+        &self,
+        is_tick: bool,
+        returns_all: bool,
+        is_cut_off: bool,
+    ) -> Result<(), StoreError> {
         let node = &self.0;
         node.adopt_windows();
         let (is_all, begun) = (is_tick || returns_all, MonotonicClock.now());
-        let is_cut_off = node.mode.0.load(Ordering::Acquire) == CUT_OFF;
-        if is_cut_off && !is_all {
-            return Ok(());
-        }
-        if is_cut_off || returns_all && !node.has_exchanged() {
-            let sent_at = MonotonicClock.now();
-            let loaded = node.shared.call(node.shared.store.load(&node.sequence_key));
-            node.shared.time.learn(sent_at, loaded.await?.server_time);
-            self.succeeded();
+        if is_cut_off {
+            node.reach().await?;
         }
         self.send().await?;
         let mut due = if is_all {
@@ -354,34 +348,30 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
         loop {
             // Requests that wait go first, but those that come while there is a tick may have no end.
             let most = MAX_BATCH - due.len().min(MAX_BATCH / 2);
-            let (mut batch, has_more) = {
-                let mut urgent = lock(&node.urgent);
-                let first = urgent.len().min(most);
-                (
-                    urgent.drain(..first).collect::<Vec<_>>(),
-                    !urgent.is_empty(),
-                )
-            };
+            let mut batch = mem::take(&mut lock(&node.progress).urgent);
+            let later = batch.split_off(batch.len().min(most));
             batch.extend(due.drain(due.len().saturating_sub(MAX_BATCH - batch.len())..));
-            self.collect(&batch, returns_all);
+            self.collect(&batch, later, returns_all);
             self.send().await?;
             if due.is_empty() {
-                if has_more {
-                    node.wake.notify_one();
-                }
                 break;
             }
         }
+        let mut progress = lock(&node.progress);
         if is_all {
-            lock(&node.progress).reported_until = begun;
+            progress.reported_until = begun;
+        }
+        if !progress.urgent.is_empty() {
+            node.wake.notify_one();
         }
         Ok(())
     }
 
     /// Makes a batch of the keys that have something to report.
-    fn collect(&self, hashes: &[u64], returns_all: bool) {
+    fn collect(&self, hashes: &[u64], later: Vec<u64>, returns_all: bool) {
         let node = &self.0;
         let mut progress = lock(&node.progress);
+        progress.urgent.extend(later);
         let now = MonotonicClock.now();
         let round_trip = (!returns_all).then_some(progress.round_trip);
         let (mut keys, mut collected) = (Vec::new(), Vec::new());
@@ -412,23 +402,22 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
             sequence_key: Arc::clone(&node.sequence_key),
             keys,
         };
-        progress.flight = Some((Flight::new(batch), collected.into(), now));
+        progress.flight = Some(Flight::new(batch, collected, now));
     }
 
     /// Sends the batch that has no reply, if there is one.
     async fn send(&self) -> Result<(), StoreError> {
         let node = &self.0;
         let flight = lock(&node.progress).flight.clone();
-        let Some((flight, hashes, begun)) = flight else {
+        let Some(flight) = flight else {
             return Ok(());
         };
         let sent = MonotonicClock.now();
         let result = exchange(&node.shared, &flight).await;
         RemoteMetrics(S::NAME).call_ended(sent, CALL_DEADLINE, result.as_ref().err());
-        let replies = result?;
-        let received = MonotonicClock.now();
+        let (replies, received) = (result?, MonotonicClock.now());
         let time = StoreTime {
-            begun,
+            begun: flight.begun,
             sent,
             received,
             at: replies.now,
@@ -437,17 +426,8 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
         progress.flight = None;
         progress.round_trip = nanos(received.since(sent));
         progress.time = Some(time);
-        drop(progress);
-        self.adopt(&hashes, &replies, &time);
-        self.succeeded();
-        Ok(())
-    }
-
-    fn adopt(&self, hashes: &[u64], replies: &Replies, time: &StoreTime) {
-        let node = &self.0;
-        node.exchanged
-            .fetch_add(hashes.len() as u64, Ordering::Relaxed);
-        for (hash, reply) in hashes.iter().zip(&replies.keys) {
+        progress.exchanged += flight.hashes.len() as u64;
+        for (hash, reply) in flight.hashes.iter().zip(&replies.keys) {
             let mut shard = node.keys.shard(*hash);
             let Shard { limit, keys } = &mut *shard;
             let Some(entry) = keys.get_mut(hash) else {
@@ -455,30 +435,13 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
             };
             entry.is_in_flight = false;
             if let Some(reply) = reply {
-                entry.budget.adopt(limit, reply, time);
+                entry.budget.adopt(limit, reply, &time);
                 entry.wake(&Ok(()));
             } else {
                 entry.wake(&Err(Failure::Damaged.in_store(S::NAME)));
             }
         }
-    }
-
-    fn succeeded(&self) {
-        let node = &self.0;
-        node.has_exchanged.store(true, Ordering::Release);
-        if node.mode.0.swap(IN_TOUCH, Ordering::AcqRel) == CUT_OFF {
-            *lock(&node.last_error) = None;
-        }
-    }
-
-    fn failed(&self, error: &StoreError) {
-        let node = &self.0;
-        node.failed.fetch_add(1, Ordering::Relaxed);
-        *lock(&node.last_error) = Some(error.clone());
-        lock(&node.urgent).clear();
-        node.mode.0.store(CUT_OFF, Ordering::Release);
-        // Requests that come later see that the store cannot be reached.
-        node.keys.fail_waiters(error, MonotonicClock.now());
+        Ok(())
     }
 }
 
@@ -487,7 +450,7 @@ impl<S: CasStore, A: Algorithm> Drop for Task<S, A> {
     fn drop(&mut self) {
         let node = &self.0;
         node.mode.0.store(STOPPED, Ordering::Release);
-        lock(&node.flushes).clear();
+        lock(&node.progress).flushes.clear();
         let error = Failure::RuntimeShutDown.in_store(S::NAME);
         node.keys.fail_waiters(&error, MonotonicClock.now());
     }

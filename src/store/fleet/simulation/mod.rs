@@ -52,7 +52,7 @@ struct Machine {
     is_alive: bool,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 enum Event {
     Arrival(usize, usize),
     Exchange(usize, u64),

@@ -16,7 +16,6 @@ use crate::store::fleet::{
 const KEYS: usize = 3;
 
 /// Batches of several machines that share a limit whose configuration changes.
-#[derive(Debug)]
 pub(in crate::store) struct Trace {
     pub(in crate::store) random: Random,
     /// The store's time.

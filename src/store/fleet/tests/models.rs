@@ -50,7 +50,7 @@ struct Events {
     forgets: u8,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 struct Machine {
     id: u64,
     budget: Budget,
@@ -67,7 +67,7 @@ enum Message {
     Replies(u64, u64, usize),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 struct State {
     left: Events,
     /// The time of the machines, and by how much that of the store is behind.

@@ -78,7 +78,7 @@ fn find_difference(connection: &mut Connection, seed: u64, script: &str) -> Opti
             if stored.as_ref() != values.get(key) {
                 let texts = [stored.as_ref(), values.get(key)]
                     .map(|value| value.map(|(text, due)| (String::from_utf8_lossy(text), due)));
-                return Some(format!("{batch:#?}\nstep {at} at {now}: {key} {texts:#?}"));
+                return Some(format!("seed {seed}\nstep {at} at {now}: {key} {texts:#?}"));
             }
         }
         trace.adopt(&batch, &expected);
