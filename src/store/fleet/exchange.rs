@@ -4,7 +4,7 @@
 //! limit admits whenever units are granted. Time lowers what is used and never what is out. A unit that is used late
 //! counts from then on, so it raises a level or a count by one at most, as it did while it was out.
 
-use super::shape::{Figures, MAX_USED, NEVER, Part, Shape, Used, signed};
+use super::shape::{Figures, MAX_USED, NEVER, Part, Shape, Used, mul_div, signed};
 
 /// By how many microseconds the store's clock may step back before what is out is given up.
 const PATIENCE: u64 = 1_000_000;
@@ -330,10 +330,4 @@ impl Record {
             window: windows.min().unwrap_or(NEVER),
         }
     }
-}
-
-/// `a * b / c`
-fn mul_div(a: u64, b: u64, c: u64) -> u64 {
-    let quotient = u128::from(a) * u128::from(b) / u128::from(c);
-    u64::try_from(quotient).unwrap_or(NEVER)
 }

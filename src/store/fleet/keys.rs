@@ -210,17 +210,15 @@ impl Keys {
         true
     }
 
-    /// The keys that have something to report. Those that need not be known are forgotten.
+    /// The keys that have something to report, but for those that requests wait for, which are urgent already. Those that
+    /// need not be known are forgotten.
     pub(super) fn due(&self, now: Tick) -> Vec<u64> {
         let mut due = Vec::new();
         for mut shard in self.shards() {
             self.forget(&mut shard, now);
-            let entries = shard.keys.iter();
-            due.extend(
-                entries
-                    .filter(|(_, entry)| entry.budget.is_due())
-                    .map(|(hash, _)| *hash),
-            );
+            let is_due = |entry: &Entry| entry.is_idle() && entry.budget.is_due();
+            let entries = shard.keys.iter().filter(|(_, entry)| is_due(entry));
+            due.extend(entries.map(|(hash, _)| *hash));
         }
         due
     }

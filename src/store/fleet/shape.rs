@@ -123,17 +123,16 @@ impl Shape {
 }
 
 impl Level {
+    /// What is used, in parts of units.
     fn parts(&self, used: &[u64]) -> u128 {
-        match used {
-            [units, part] => u128::from(*units) * u128::from(self.period) + u128::from(*part),
-            _ => 0,
-        }
+        u128::from(used[0]) * u128::from(self.period) + u128::from(used[1])
     }
 
-    fn set_parts(&self, used: &mut Used, parts: u128) {
-        let period = u128::from(self.period);
+    fn drain(&self, used: &mut Used, parts: u128) {
+        let left = self.parts(used).saturating_sub(parts);
         let number = |parts| u64::try_from(parts).unwrap_or(MAX_USED);
-        *used = vec![number(parts / period).min(MAX_USED), number(parts % period)];
+        let period = u128::from(self.period);
+        *used = vec![number(left / period), number(left % period)];
     }
 
     /// Parts that drain in between.
@@ -295,10 +294,7 @@ impl Part {
     /// Lets time pass.
     pub(super) fn advance(&self, used: &mut Used, from: u64, to: u64) {
         match self {
-            Self::Level(level) => {
-                let left = level.parts(used).saturating_sub(level.drained(from, to));
-                level.set_parts(used, left);
-            }
+            Self::Level(level) => level.drain(used, level.drained(from, to)),
             Self::Cells(cells) => {
                 used.splice(0..0, std::iter::repeat_n(0, cells.age(to, from)));
                 used.truncate(cells.count);
@@ -326,9 +322,7 @@ impl Part {
         match self {
             Self::Level(level) => {
                 let cost = u128::from(cost.min(MAX_USED)) * u128::from(level.period);
-                let undrained = cost.saturating_sub(level.drained(at, now));
-                let left = level.parts(used).saturating_sub(undrained);
-                level.set_parts(used, left);
+                level.drain(used, cost.saturating_sub(level.drained(at, now)));
             }
             Self::Cells(cells) => {
                 if let Some(count) = used.get_mut(cells.age(now, at)) {
@@ -350,11 +344,14 @@ impl Part {
 
     /// Units that a level or a sliding window refills within `span`.
     pub(super) fn refill(&self, span: u64) -> u64 {
-        match self {
-            Self::Level(level) => ratio(span, level.rate, level.period),
+        let units = match self {
+            Self::Level(level) => mul_div(span, level.rate, level.period),
             Self::Cells(cells) if cells.count == 1 => 0,
-            Self::Cells(cells) => ratio(span, cells.limit, cells.length * (cells.count as u64 - 1)),
-        }
+            Self::Cells(cells) => {
+                mul_div(span, cells.limit, cells.length * (cells.count as u64 - 1))
+            }
+        };
+        units.min(MAX_UNITS)
     }
 
     /// Units that will be free in addition after `span`, if they are not used until then: none of a fixed window.
@@ -419,10 +416,10 @@ fn trim(cells: &mut Used) {
     }
 }
 
-/// `a * b / c` units.
-fn ratio(a: u64, b: u64, c: u64) -> u64 {
-    let product = u128::from(a) * u128::from(b) / u128::from(c);
-    u64::try_from(product).map_or(MAX_UNITS, |units| units.min(MAX_UNITS))
+/// `a * b / c`
+pub(super) fn mul_div(a: u64, b: u64, c: u64) -> u64 {
+    let quotient = u128::from(a) * u128::from(b) / u128::from(c);
+    u64::try_from(quotient).unwrap_or(NEVER)
 }
 
 fn clamped(micros: u128) -> u64 {

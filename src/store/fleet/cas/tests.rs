@@ -71,7 +71,7 @@ fn batch(machine: u64, sequence: u64, units: u64) -> Batch {
         demand: 10,
         ..Report::default()
     };
-    let mut keys = vec![("a".into(), report.clone()), ("b".into(), report)];
+    let mut keys = vec![("a".into(), report), ("b".into(), report)];
     if machine % 2 == 1 {
         keys.reverse();
     }

@@ -113,7 +113,7 @@ fn what_refills_is_rounded_down_and_granted_ahead() {
     assert_eq!(refill(fixed(6), 30 * SECOND), 0);
     // More than a limit can have.
     assert_eq!(refill(level(), NEVER), MAX_UNITS);
-    assert_eq!(ratio(u64::MAX, u64::MAX, 1), MAX_UNITS);
+    assert_eq!(mul_div(u64::MAX, u64::MAX, 1), NEVER);
     let ahead = |part: Part, used: &[u64], at, span| part.ahead(used, at, span);
     assert_eq!(ahead(level(), &[0, 0], 0, 4 * MILLI), 4);
     assert_eq!(ahead(fixed(60), &[50], 59 * SECOND, MINUTE), 0);

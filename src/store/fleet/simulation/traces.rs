@@ -254,7 +254,7 @@ pub(in crate::store) fn fixed_batch(
             ahead: false,
         }),
         sequence_key: format!("{tag}~{machine}").into(),
-        keys: names.map(|name| (name.into(), report.clone())).collect(),
+        keys: names.map(|name| (name.into(), report)).collect(),
     })
 }
 
