@@ -19,10 +19,6 @@ fn admitted() -> Decision {
     Decision::new(Verdict::Admit, 100, 42, None, 29_000_000_001)
 }
 
-fn denied() -> Decision {
-    Decision::new(Verdict::Deny, 100, 0, Some(4_000_000_001), 60_000_000_000)
-}
-
 fn quotas() -> Vec<Quota> {
     vec![Quota::per_minute(100), Quota::per_day(1000)]
 }
@@ -271,27 +267,6 @@ async fn of_two_limits_the_stricter_one_is_stated_where_there_is_room_for_one() 
         let draft6 = stated(inner, outer, Headers::Draft6).await;
         assert_eq!(draft6, prefixed(""));
         assert_eq!(stated(inner, outer, Headers::Draft11).await.len(), 4);
-    }
-}
-
-/// Shows promise 54.
-#[tokio::test]
-async fn shadow_states_the_limit_only_if_asked_to() {
-    for decision in [admitted(), denied()] {
-        let layer = RateLimitLayer::new(Global, Says(decision, quotas())).headers(Headers::Draft11);
-        for (layer, stated) in [
-            (layer.clone().shadow(), 0),
-            (layer.clone().shadow().headers(Headers::Draft11), 2),
-            (layer.clone().shadow().headers(Headers::Draft11).shadow(), 0),
-        ] {
-            let response = ask(&layer, Request::new(())).await;
-            assert_eq!(
-                (response.status().as_u16(), response.headers().len()),
-                (200, stated)
-            );
-        }
-        // The clones' settings are not those of the layer.
-        assert!(ask(&layer, Request::new(())).await.headers().len() >= 2);
     }
 }
 

@@ -56,23 +56,6 @@ async fn a_header_can_be_the_key_and_requests_without_it_share_a_limit() {
     );
 }
 
-#[tokio::test]
-async fn a_token_can_be_the_key_and_its_scheme_is_case_insensitive() {
-    let requests = [
-        "Bearer abc",
-        "bearer abc",
-        "Bearer  abc",
-        "Bearer xyz",
-        "Basic abc",
-        "Bearer ",
-    ]
-    .map(|value| with("authorization", &[value]));
-    assert_eq!(
-        statuses(HeaderKey::bearer(), requests).await,
-        [200, 429, 429, 200, 200, 429]
-    );
-}
-
 /// Shows promise 52.
 #[tokio::test]
 async fn a_request_without_the_first_key_is_counted_by_the_second() {

@@ -13,8 +13,6 @@ use tokio::sync::oneshot;
 enum End {
     Right,
     Wrong,
-    /// An error of the server, or a malformed request.
-    Neither,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as a layer calls it")]
@@ -22,43 +20,11 @@ fn settle(end: &End) -> Settle {
     match end {
         End::Right => Settle::Forgive,
         End::Wrong => Settle::Keep,
-        End::Neither => Settle::Refund,
     }
 }
 
 fn lockout() -> Lockout {
     Lockout::new(Quota::per(5, Duration::from_secs(900)))
-}
-
-/// A limit by the first letter of the request, whose attempts end as the request says.
-async fn run(lockout: Lockout, attempts: &[(char, End)]) -> (Vec<bool>, usize) {
-    let layer = RateLimitLayer::new(|attempt: &(char, End)| attempt.0.to_string(), lockout)
-        .respond(AsError)
-        .settle(settle);
-    let handle = layer.handle();
-    let service = layer.layer(service_fn(async |attempt: (char, End)| {
-        Ok::<_, BoxError>(attempt.1)
-    }));
-    let mut admitted = Vec::new();
-    for attempt in attempts {
-        admitted.push(service.clone().oneshot(*attempt).await.is_ok());
-    }
-    (admitted, handle.backend().blocked())
-}
-
-/// Shows promise 190.
-#[tokio::test]
-async fn failures_count_and_other_ends_do_not() {
-    let neither = [('a', End::Neither); 100];
-    assert_eq!(run(lockout(), &neither).await, (vec![true; 100], 0));
-    let right = [('a', End::Right); 100];
-    assert_eq!(run(lockout(), &right).await, (vec![true; 100], 0));
-    let wrong = [('a', End::Wrong); 7];
-    let five = vec![true, true, true, true, true, false, false];
-    assert_eq!(run(lockout(), &wrong).await, (five, 1));
-    // Another key has failures of its own.
-    let two = [('a', End::Wrong), ('b', End::Wrong)].repeat(5);
-    assert_eq!(run(lockout(), &two).await, (vec![true; 10], 2));
 }
 
 /// An attempt that ends when it is told how.

@@ -104,26 +104,3 @@ async fn the_response_settles_the_total_cost() {
         assert_eq!(then, Vec::from_iter(expected), "{settle:?}");
     }
 }
-
-/// Shows promise 321.
-#[tokio::test]
-async fn an_error_of_the_service_keeps_the_cost() {
-    let script = Script::default();
-    let failing = service_fn(|_: u64| async { Err::<u64, BoxError>("broken".into()) });
-    let layer = RateLimitLayer::new(Global, script.clone())
-        .settle(|_: &u64| Settle::Refund)
-        .respond(AsError);
-    layer.layer(failing).oneshot(1).await.unwrap_err();
-    assert_eq!(script.ops(), [Op::Take(1)]);
-}
-
-/// Shows promise 321.
-#[tokio::test]
-async fn a_denied_request_is_not_settled() {
-    let script = Script::now([deny()]);
-    let layer = RateLimitLayer::new(Global, script.clone())
-        .settle(|_: Result<&u64, &BoxError>| Settle::Refund)
-        .respond(AsError);
-    layer.layer(service_fn(echo)).oneshot(1).await.unwrap_err();
-    assert_eq!(script.ops(), [Op::Take(1)]);
-}
