@@ -244,8 +244,6 @@ pub struct Losses {
     pub evicted_denied: u64,
     /// Requests that were denied because there was no free slot for their key.
     pub denied: u64,
-    /// Requests that were decided by the state shared by all keys without a slot.
-    pub shared: u64,
     /// Charges and bans that were lost because there was no free slot for their key.
     pub lost_charges: u64,
 }
@@ -258,7 +256,6 @@ impl Add for Losses {
             evicted: self.evicted + other.evicted,
             evicted_denied: self.evicted_denied + other.evicted_denied,
             denied: self.denied + other.denied,
-            shared: self.shared + other.shared,
             lost_charges: self.lost_charges + other.lost_charges,
         }
     }

@@ -12,7 +12,7 @@ use crate::quota::Quota;
 /// Any algorithm behind one type.
 ///
 /// For policies from a configuration file, and for sets of different kinds whose number is not
-/// known at compile time. Each state is boxed; if the kind is known at compile time, use the
+/// known at compile time. Each state is boxed at its first use; if the kind is known at compile time, use the
 /// algorithm itself.
 ///
 /// ```
@@ -34,7 +34,11 @@ pub struct AnyAlgorithm(Box<dyn DynAlgorithm>);
 
 /// The state of a key under an [`AnyAlgorithm`].
 #[derive(Debug)]
-pub struct AnyState(Box<dyn DynState>);
+pub struct AnyState {
+    /// `None` of a key that was first seen at `since` and not used yet.
+    used: Option<Box<dyn DynState>>,
+    since: Tick,
+}
 
 impl AnyAlgorithm {
     /// The same algorithm, or the tuple of algorithms, of which only the type is forgotten.
@@ -53,6 +57,19 @@ impl AnyAlgorithm {
     pub fn get<A: Algorithm>(&self) -> Option<&A> {
         self.0.as_any().downcast_ref()
     }
+
+    #[inline]
+    fn used<'s>(&self, state: &'s mut AnyState) -> &'s mut dyn DynState {
+        let fresh = || self.0.fresh(state.since);
+        &mut **state.used.get_or_insert_with(fresh)
+    }
+
+    fn look<T>(&self, state: &AnyState, look: impl FnOnce(&dyn DynState) -> T) -> T {
+        match &state.used {
+            Some(used) => look(&**used),
+            None => look(&*self.0.fresh(state.since)),
+        }
+    }
 }
 
 impl Clone for AnyAlgorithm {
@@ -63,7 +80,10 @@ impl Clone for AnyAlgorithm {
 
 impl Clone for AnyState {
     fn clone(&self) -> Self {
-        Self((*self.0).boxed())
+        Self {
+            used: self.used.as_ref().map(|used| (**used).boxed()),
+            since: self.since,
+        }
     }
 }
 
@@ -183,13 +203,13 @@ macro_rules! operations {
             }
 
             fn fresh(&self, now: Tick) -> AnyState {
-                AnyState(self.0.fresh(now))
+                AnyState { used: None, since: now }
             }
 
             /// The state of another kind of algorithm is replaced by a fresh one.
             fn rescale(&self, state: &mut AnyState, from: &Self, now: Tick) {
-                if !self.0.rescale(&mut *state.0, &*from.0, now) {
-                    state.0 = self.0.fresh(now);
+                if !self.0.rescale(from.used(state), &*from.0, now) {
+                    *state = Algorithm::fresh(self, now);
                 }
             }
 
@@ -208,11 +228,11 @@ macro_rules! operations {
             })*
 
             $(fn $look(&self, state: &AnyState, $($given: $kind),*) -> $seen {
-                self.0.$look(&*state.0, $($given),*)
+                self.look(state, |state| self.0.$look(state, $($given),*))
             })*
 
             $(fn $change(&self, state: &mut AnyState, $($with: $type),*) $(-> $result)? {
-                self.0.$change(&mut *state.0, $($with),*)
+                self.0.$change(self.used(state), $($with),*)
             })*
         }
     };

@@ -3,7 +3,7 @@
 use std::{
     fmt,
     future::Future,
-    hash::{BuildHasher, Hash},
+    hash::Hash,
     io::{self, Read, Write},
     marker::PhantomData,
     sync::Arc,
@@ -341,7 +341,7 @@ impl<KA, KB, A: Limiting, B: Limiting> Handle<KeyPair<KA, KB>, (A, B)> {
     }
 }
 
-impl<K, A: Algorithm, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
+impl<K, A: Algorithm, C: Clock> Handle<K, Local<A, C>> {
     /// The same as [`peek`](Self::peek), without a future: limits in this process decide at once.
     ///
     /// ```
@@ -407,7 +407,7 @@ impl<K, A: Algorithm, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
     /// Changes the limit. The requests in line then ask it.
     fn change(
         &self,
-        change: impl FnOnce(&Local<A, C, S>) -> Result<(), ConfigError>,
+        change: impl FnOnce(&Local<A, C>) -> Result<(), ConfigError>,
     ) -> Result<(), ConfigError> {
         change(&self.state.backend)?;
         self.state.changed();
@@ -415,12 +415,7 @@ impl<K, A: Algorithm, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
     }
 }
 
-impl<K, A, C, S> SaveState for Handle<K, Local<A, C, S>>
-where
-    A: Algorithm,
-    C: Clock,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K, A: Algorithm, C: Clock> SaveState for Handle<K, Local<A, C>> {
     fn save(&self, writer: &mut dyn Write) -> io::Result<()> {
         SaveState::save(&*self.state.backend, writer)
     }

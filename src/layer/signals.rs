@@ -159,7 +159,6 @@ pub(super) fn set_losses(limit: &Arc<str>, losses: Losses) {
         ("evicted", losses.evicted),
         ("evicted_denied", losses.evicted_denied),
         ("denied", losses.denied),
-        ("shared", losses.shared),
         ("lost_charge", losses.lost_charges),
     ] {
         let limit = Arc::clone(limit);

@@ -62,11 +62,10 @@ pub trait SaveState: Send + Sync {
     ///
     /// # Errors
     /// If the bytes are damaged, or do not fit: they are of another version, another algorithm or another
-    /// [`capacity`](crate::Local::capacity), or the hash function of the table gives other hashes. Also if the limit is
+    /// [`capacity`](crate::Local::capacity), or the table of that program hashes otherwise. Also if the limit is
     /// in use. Then it stays as it was.
     ///
-    /// A [hash function of your own](crate::Local::with_hasher) has to give the same hashes in each process, which
-    /// `RandomState` does not. Keys are found again only if their [`Hash`](std::hash::Hash) is what it was.
+    /// Keys are found again only if their [`Hash`](std::hash::Hash) is what it was.
     fn load(&self, reader: &mut dyn Read) -> io::Result<()>;
 }
 

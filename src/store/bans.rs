@@ -17,6 +17,6 @@ impl<A: Bans, B: Algorithm, C: Algorithm> Bans for All<(A, B, C)> {}
 
 impl<A: Bans, B: Algorithm, C: Algorithm, D: Algorithm> Bans for All<(A, B, C, D)> {}
 
-impl<A: Algorithm + Bans, C, S> Bans for Local<A, C, S> {}
+impl<A: Algorithm + Bans, C> Bans for Local<A, C> {}
 
 impl<P: Bans, S: Bans> Bans for Fallback<P, S> {}

@@ -119,7 +119,6 @@ impl OverflowLog {
                 evicted = since(|losses| losses.evicted),
                 evicted_denied = since(|losses| losses.evicted_denied),
                 denied = since(|losses| losses.denied),
-                shared = since(|losses| losses.shared),
                 lost_charges = since(|losses| losses.lost_charges)
             ],
             "a table of keys is full: a larger capacity avoids this"

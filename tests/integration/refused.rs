@@ -10,7 +10,7 @@ use tower_throttle::key::Missing;
 use tower_throttle::queue::Order;
 use tower_throttle::store::cas::{Cas, MemoryStore};
 use tower_throttle::store::fleet::{LeasedBuilder, Synced, SyncedBuilder};
-use tower_throttle::store::local::{Overflow, Seeded};
+use tower_throttle::store::local::Overflow;
 use tower_throttle::store::{Cached, Fallback, IntoBackend, Plan, Quotas, redis::Redis};
 use tower_throttle::{
     All, AnyAlgorithm, ClientIp, ConcurrencyLimitLayer, FixedWindow, Global, HeaderKey,
@@ -118,7 +118,6 @@ fn a_setting_of_an_algorithm_or_a_table_that_is_out_of_range_or_has_no_effect_pa
         used().capacity(10) => "another capacity for a table that was used or cloned is not possible; set it before";
         used().overflow(Overflow::Deny) => "another overflow policy for a table";
         used().with_clock(tower_throttle::clock::MonotonicClock) => "another clock for a table";
-        used().with_hasher(Seeded::default()) => "another hash function for a table";
     }
     let cloned = table();
     let clone = cloned.clone();

@@ -379,7 +379,7 @@ mod metered {
     /// Keys that do not fit are counted, in `Stats`, in the handle of a layer and in metrics.
     #[test]
     fn keys_that_do_not_fit_are_counted_in_the_handle_and_in_metrics() {
-        for overflow in [Overflow::EvictLeast, Overflow::Deny, Overflow::Shared] {
+        for overflow in [Overflow::EvictLeast, Overflow::Deny] {
             let table = Local::new(FixedWindow::new(Quota::per_day(1_000)))
                 .capacity(7)
                 .overflow(overflow);
@@ -401,8 +401,7 @@ mod metered {
             assert_eq!(stats.losses.lost_charges, lost_charges, "{overflow:?}");
             let (what, lost) = match overflow {
                 Overflow::EvictLeast => ("evicted", stats.losses.evicted),
-                Overflow::Deny => ("denied", stats.losses.denied),
-                _ => ("shared", stats.losses.shared),
+                _ => ("denied", stats.losses.denied),
             };
             assert!(lost > 100, "{overflow:?}: {stats:?}");
             let name = |what| format!("tower_throttle_overflow_total limit=full what={what}");

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::ConnectInfo;
+use foldhash::quality::RandomState;
 use http::{Request, Response, StatusCode};
 use tower::{Layer, Service, ServiceExt};
 use tower_governor::GovernorLayer;
@@ -27,7 +28,7 @@ use tower_throttle::{
     key::{Client, Extracted, KeyExtractor},
     layer::TopKeys,
     respond::{AtEnd, CostHandle},
-    store::{Cached, Plan, Quotas, local::Seeded},
+    store::{Cached, Plan, Quotas},
 };
 
 use crate::count::allocations;
@@ -102,7 +103,7 @@ fn floor(effort: &Effort, peers: u64) {
     let theirs = Floor {
         inner: Still,
         keys: ClientIp::peer(),
-        hasher: Seeded::default(),
+        hasher: RandomState::default(),
         lines,
     };
     against(effort, peers, "hash and one write", &theirs);
@@ -152,7 +153,7 @@ where
 struct Floor {
     inner: Still,
     keys: ClientIp,
-    hasher: Seeded,
+    hasher: RandomState,
     lines: Arc<[Line]>,
 }
 

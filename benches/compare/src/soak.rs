@@ -71,7 +71,7 @@ pub(crate) fn run(seconds: u64, leaks: bool) -> bool {
                     tenth / 10,
                     decisions.load(Ordering::Relaxed),
                     resident_bytes(),
-                    log.stats().outside,
+                    log.stats().live,
                 );
             }
         }

@@ -328,10 +328,7 @@ fn filled<A: Algorithm>(keys: u64, algorithm: A) -> f64 {
     let _ = worst(keys, |key: &u64| limiter.check(key, 1).is_admitted());
     let bytes = live() as f64;
     let stats = limiter.stats();
-    assert!(
-        stats.outside == 0 && stats.losses.evicted <= keys / 100_000 + 1,
-        "{stats:?}"
-    );
+    assert!(stats.losses.evicted <= keys / 100_000 + 1, "{stats:?}");
     bytes / keys as f64
 }
 

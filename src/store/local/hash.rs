@@ -1,4 +1,4 @@
-//! The default hash of keys: foldhash, with secret seeds from the operating system.
+//! The hash of keys: foldhash, with secret seeds from the operating system.
 //!
 //! The variant for quality is used, because the table uses all 64 bits of a hash: the high bits
 //! choose the lines that may hold a key, and the low bits are its fingerprint.
@@ -7,18 +7,15 @@
 //! The seeds here come from [`RandomState`] of the standard library, which gets them from the
 //! operating system: 64 bits per process and 64 bits per table.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use foldhash::{SharedSeed, quality};
 
-/// The default hash of [`Local`](crate::Local): fast, with a secret seed per table.
-///
-/// Without the seed, an attacker cannot choose keys that collide. Unlike `SipHash` it is not a
-/// cryptographic function. Against an attacker who can time single decisions for long, use
-/// [`RandomState`](std::hash::RandomState) with [`with_hasher`](crate::Local::with_hasher).
+/// A hash with a secret seed: without it, an attacker cannot choose keys that collide. Unlike `SipHash` it is not a
+/// cryptographic function.
 #[derive(Clone)]
-pub struct Seeded {
+pub(crate) struct Seeded {
     state: quality::SeedableRandomState,
     /// That of the process and that of the table. Both are secret.
     pub(super) seeds: [u64; 2],
@@ -51,73 +48,19 @@ impl Seeded {
     }
 }
 
+impl BuildHasher for Seeded {
+    type Hasher = quality::FoldHasher<'static>;
+
+    #[inline]
+    fn build_hasher(&self) -> Self::Hasher {
+        self.state.build_hasher()
+    }
+}
+
 /// Manual impl: the seed is secret and must not be logged.
 impl std::fmt::Debug for Seeded {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Seeded").finish_non_exhaustive()
-    }
-}
-
-impl BuildHasher for Seeded {
-    type Hasher = SeededHasher;
-
-    #[inline]
-    fn build_hasher(&self) -> SeededHasher {
-        SeededHasher(self.state.build_hasher())
-    }
-}
-
-/// The state of one [`Seeded`] hash.
-#[derive(Clone)]
-pub struct SeededHasher(quality::FoldHasher<'static>);
-
-/// Manual impl, as for [`Seeded`].
-impl std::fmt::Debug for SeededHasher {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SeededHasher").finish_non_exhaustive()
-    }
-}
-
-/// Every method is forwarded: the default ones would write each integer as bytes.
-impl Hasher for SeededHasher {
-    #[inline]
-    fn write(&mut self, bytes: &[u8]) {
-        self.0.write(bytes);
-    }
-
-    #[inline]
-    fn write_u8(&mut self, value: u8) {
-        self.0.write_u8(value);
-    }
-
-    #[inline]
-    fn write_u16(&mut self, value: u16) {
-        self.0.write_u16(value);
-    }
-
-    #[inline]
-    fn write_u32(&mut self, value: u32) {
-        self.0.write_u32(value);
-    }
-
-    #[inline]
-    fn write_u64(&mut self, value: u64) {
-        self.0.write_u64(value);
-    }
-
-    #[inline]
-    fn write_u128(&mut self, value: u128) {
-        self.0.write_u128(value);
-    }
-
-    #[inline]
-    fn write_usize(&mut self, value: usize) {
-        self.0.write_usize(value);
-    }
-
-    #[inline]
-    fn finish(&self) -> u64 {
-        self.0.finish()
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::array::from_fn;
 
+/// The slots of a line. Three states of 16 bytes take 64 bytes, which is a cache line.
+pub(super) const SLOTS: usize = 3;
 /// A key may use so many lines.
 pub(super) const WINDOW: usize = 32;
 /// So many low bits of a hash are stored. The distance of the line from the home of the key is above them.
@@ -11,106 +13,36 @@ const DENIED: u8 = 1 << 7;
 /// The same in the [`marked_tag`](Line::marked_tag).
 pub(super) const DENIED_MARK: u64 = (DENIED as u64) << 32;
 
-/// How a slot keeps a state.
-pub(super) trait Hold<S>: Clone + Send {
-    fn vacant(fresh: impl FnOnce() -> S) -> Self;
-
-    fn vacate(&mut self) {}
-
-    fn put(&mut self, state: S);
-
-    /// The state of a slot in use.
-    fn get(&self) -> &S;
-
-    fn get_mut(&mut self) -> &mut S;
-}
-
-/// In the slot itself.
 #[derive(Clone)]
-pub(super) struct Inline<S>(S);
-
-impl<S: Clone + Send> Hold<S> for Inline<S> {
-    fn vacant(fresh: impl FnOnce() -> S) -> Self {
-        Self(fresh())
-    }
-
-    #[inline]
-    fn put(&mut self, state: S) {
-        self.0 = state;
-    }
-
-    #[inline]
-    fn get(&self) -> &S {
-        &self.0
-    }
-
-    #[inline]
-    fn get_mut(&mut self) -> &mut S {
-        &mut self.0
-    }
-}
-
-/// Outside of the table.
-#[derive(Clone)]
-pub(super) struct Boxed<S>(Option<Box<S>>);
-
-impl<S: Clone + Send> Hold<S> for Boxed<S> {
-    fn vacant(_: impl FnOnce() -> S) -> Self {
-        Self(None)
-    }
-
-    fn vacate(&mut self) {
-        self.0 = None;
-    }
-
-    fn put(&mut self, state: S) {
-        self.0 = Some(Box::new(state));
-    }
-
-    #[inline]
-    fn get(&self) -> &S {
-        self.0.as_deref().expect("a slot in use has a state")
-    }
-
-    #[inline]
-    fn get_mut(&mut self) -> &mut S {
-        self.0.as_deref_mut().expect("a slot in use has a state")
-    }
-}
-
-/// `N` slots. Three states of 16 bytes take 64 bytes, which is a cache line.
-#[derive(Clone)]
-#[repr(C, align(64))]
-pub(super) struct Line<H, const N: usize> {
-    states: [H; N],
+#[repr(C)]
+pub(super) struct Line<S> {
+    /// That of an empty slot is unused.
+    pub(super) states: [S; SLOTS],
     /// The low and the high bits of the tags. They are zero if the slot is empty.
-    low: [u32; N],
-    high: [u8; N],
+    low: [u32; SLOTS],
+    high: [u8; SLOTS],
     /// The greatest distance of a key whose home this line is.
     pub(super) reach: u8,
 }
 
-impl<H, const N: usize> Line<H, N> {
-    pub(super) fn vacant<S>(fresh: impl Fn() -> S) -> Self
-    where
-        H: Hold<S>,
-    {
+impl<S> Line<S> {
+    pub(super) fn empty(fresh: impl Fn() -> S) -> Self {
         Self {
-            states: from_fn(|_| H::vacant(&fresh)),
-            low: [0; N],
-            high: [0; N],
+            states: from_fn(|_| fresh()),
+            low: [0; SLOTS],
+            high: [0; SLOTS],
             reach: 0,
         }
     }
 
     #[inline]
     fn tag(&self, slot: usize) -> u64 {
-        u64::from(self.low[slot]) | u64::from(self.high[slot] & !DENIED) << 32
+        self.marked_tag(slot) & !DENIED_MARK
     }
 
     #[inline]
     pub(super) fn find(&self, tag: u64) -> Option<usize> {
-        (0..N).find(|slot| self.tag(*slot) == tag)
+        (0..SLOTS).find(|slot| self.tag(*slot) == tag)
     }
 
     pub(super) fn empty_slot(&self) -> Option<usize> {
@@ -118,6 +50,7 @@ impl<H, const N: usize> Line<H, N> {
     }
 
     /// The tag of a slot in use, and whether the last request was denied, as one number.
+    #[inline]
     pub(super) fn marked_tag(&self, slot: usize) -> u64 {
         u64::from(self.low[slot]) | u64::from(self.high[slot]) << 32
     }
@@ -125,7 +58,7 @@ impl<H, const N: usize> Line<H, N> {
     /// Whether a key at this distance from its home is in it.
     pub(super) fn has_distance(&self, distance: usize) -> bool {
         let tagged = |slot| self.tag(slot) >> FINGERPRINT_BITS == distance as u64;
-        (0..N).any(tagged)
+        (0..SLOTS).any(tagged)
     }
 
     #[inline]
@@ -139,56 +72,26 @@ impl<H, const N: usize> Line<H, N> {
         self.high[slot] = rest | if is_denied { DENIED } else { 0 };
     }
 
-    #[inline]
-    pub(super) fn state<S>(&self, slot: usize) -> &S
-    where
-        H: Hold<S>,
-    {
-        self.states[slot].get()
-    }
-
-    #[inline]
-    pub(super) fn state_mut<S>(&mut self, slot: usize) -> &mut S
-    where
-        H: Hold<S>,
-    {
-        self.states[slot].get_mut()
-    }
-
     /// The slots in use.
-    pub(super) fn used(&self) -> impl Iterator<Item = usize> + use<H, N> {
-        let used: [bool; N] = from_fn(|slot| self.tag(slot) != 0);
-        (0..N).filter(move |slot| used[*slot])
+    pub(super) fn used(&self) -> impl Iterator<Item = usize> + use<S> {
+        let used: [bool; SLOTS] = from_fn(|slot| self.tag(slot) != 0);
+        (0..SLOTS).filter(move |slot| used[*slot])
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "a tag has 39 bits")]
-    pub(super) fn put<S>(&mut self, slot: usize, tag: u64, state: S)
-    where
-        H: Hold<S>,
-    {
-        self.states[slot].put(state);
-        self.low[slot] = tag as u32;
-        self.high[slot] = (tag >> 32) as u8;
-    }
-
-    pub(super) fn clear<S>(&mut self, slot: usize)
-    where
-        H: Hold<S>,
-    {
-        self.states[slot].vacate();
-        (self.low[slot], self.high[slot]) = (0, 0);
+    /// Sets what a slot has. A tag of zero empties it.
+    #[expect(clippy::cast_possible_truncation, reason = "a marked tag has 40 bits")]
+    pub(super) fn put(&mut self, slot: usize, marked_tag: u64, state: S) {
+        self.states[slot] = state;
+        self.low[slot] = marked_tag as u32;
+        self.high[slot] = (marked_tag >> 32) as u8;
     }
 }
 
-/// How many lines after the home of a key its line of this number is, of so many. They lie further and further
-/// apart, so that a run of full lines does not grow at its end. A small table has few, and a key may use all of them.
+/// How many lines after the home of a key its line of this number is. They lie further and further apart, so that a run
+/// of full lines does not grow at its end.
 #[inline]
-pub(super) const fn offset(number: usize, lines: usize) -> usize {
-    if lines > WINDOW {
-        number * (number + 1) / 2
-    } else {
-        number
-    }
+pub(super) const fn offset(number: usize) -> usize {
+    number * (number + 1) / 2
 }
 
 /// What is stored of a key with this hash, at this distance from its home. Never zero.

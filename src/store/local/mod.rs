@@ -6,31 +6,26 @@ mod inner;
 mod keyed;
 mod line;
 mod overflow;
-mod rules;
 mod saved;
 mod settings;
-mod shards;
 mod table;
-mod user_code;
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use self::hash::{Seeded, SeededHasher};
-use self::inner::{DEFAULT_CAPACITY, LocalInner, Size};
-use self::overflow::may_overflow;
+pub(crate) use self::hash::Seeded;
+use self::inner::{DEFAULT_CAPACITY, LocalInner};
 pub use self::overflow::{Overflow, Stats};
 use self::table::Table;
 use crate::acquire::{OneKey, Outcome, acquire};
 use crate::algorithm::{Algorithm, IntoAlgorithm};
-use crate::backend::{Bans, Op};
+use crate::backend::Bans;
 use crate::clock::{Clock, MonotonicClock, Tick, Timer};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
 use crate::quota::Quota;
-use crate::store::apply::apply_to;
 
 /// A rate limiter per key, in this process.
 ///
@@ -57,9 +52,7 @@ use crate::store::apply::apply_to;
 ///
 /// # Algorithms of your own
 /// An algorithm of your own runs on a copy of the state while a lock of the key is held, so a panic in it
-/// changes no key. It must not use the table that runs it, and cannot: meanwhile no table of an
-/// algorithm of a user decides in this thread. Each request there is denied, nothing is taken,
-/// and a change of the algorithm is an error. Tables of this crate's algorithms can be used.
+/// changes no key. It must not use the table that runs it, or it waits for that lock for ever.
 ///
 /// # Hash collisions
 /// The table identifies a key by its hash: 34 bits are stored in a slot, and the high bits choose
@@ -68,15 +61,16 @@ use crate::store::apply::apply_to;
 /// An attacker who does not know the seed cannot search for such a pair.
 ///
 /// # Memory
-/// A key takes 31 bytes if its state has at most 16, as those of buckets and fixed windows, and 40 bytes if its
-/// state has 24, as a sliding window. A state of two numbers more takes 62, and one of up to 56 bytes 93. All of
-/// this memory is allocated once: when a layer is built with the table, by [`allocate`](Self::allocate), or at the
-/// first use.
+/// A key takes 29 bytes if its state has at most 16, as those of buckets and fixed windows, and 40 bytes if its
+/// state has 24, as a sliding window: 0.45 times the size of three states and 16 bytes. All of this memory is
+/// allocated once: when a layer is built with the table, by [`allocate`](Self::allocate), or at the first use.
 ///
-/// Larger states, and those that have memory of their own, as logs, are stored outside the table.
-/// [`stats`](Self::stats) says how many there are, and [how much memory they take at most](Stats::most_bytes).
-pub struct Local<A: Algorithm, C = MonotonicClock, S = Seeded> {
-    shared: Arc<LocalInner<A, C, S>>,
+/// Some states allocate more, as logs: 16 bytes per admission in the window, up to twice that while they grow.
+/// [`stats`](Self::stats) says [how much that is at most](Stats::most_bytes).
+pub struct Local<A: Algorithm, C = MonotonicClock> {
+    shared: Arc<LocalInner<A, C>>,
+    /// What decides in place of the algorithm that the table has.
+    own: Option<Arc<A>>,
 }
 
 impl<A: Algorithm> Local<A> {
@@ -95,11 +89,11 @@ impl<A: Algorithm> Local<A> {
 
 impl<A: Algorithm> Local<A> {
     fn of_size(algorithm: A, keys: usize) -> Self {
-        LocalInner::new((algorithm, Size::of(keys), MonotonicClock, Seeded::default())).into()
+        LocalInner::new((algorithm, (keys, Overflow::default()), MonotonicClock)).into()
     }
 }
 
-impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
+impl<A: Algorithm, C: Clock> Local<A, C> {
     /// Decides on one request of `cost`. Takes either the whole cost or nothing. A cost of 0 takes
     /// nothing and is admitted.
     #[expect(
@@ -163,12 +157,12 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
 
     /// Resets the key to unused.
     pub fn reset<K: Hash + ?Sized>(&self, key: &K) {
-        self.shared.remove(self.hash(key));
+        self.entry(key).remove();
     }
 
     /// The current quota. If there are several limits, it is the quota of the first.
     pub fn quota(&self) -> Quota {
-        self.shared.read_algorithm(A::quota)
+        self.algorithm().quota()
     }
 
     /// Changes the quota at run time. What each key has used stays used.
@@ -197,17 +191,15 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// Changes the algorithm's settings at run time.
     ///
     /// # Errors
-    /// If a setting is invalid or has no effect. Also if keys may share a state
-    /// ([`Overflow::Shared`]) and the algorithm contains a
-    /// [`Lockout`](crate::Lockout), and if an algorithm of a user calls this while a table runs it.
+    /// If a setting is invalid or has no effect.
     pub fn set_algorithm(
         &self,
         algorithm: impl IntoAlgorithm<Algorithm = A>,
     ) -> Result<(), ConfigError> {
         let algorithm = algorithm.into_algorithm();
         algorithm.validate()?;
-        may_overflow(&algorithm, self.shared.rules.overflow)?;
-        self.shared.set_algorithm(algorithm)
+        self.shared.set_algorithm(algorithm);
+        Ok(())
     }
 
     /// Sizes and counters of the table.
@@ -232,31 +224,29 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     where
         A: Bans,
     {
-        self.shared.blocked()
+        let mut blocked = 0;
+        self.shared.visit(|algorithm, state, now| {
+            blocked += usize::from(A::report(algorithm, state, now).is_blocked);
+        });
+        blocked
     }
 
-    fn algorithm(&self) -> A {
-        self.shared.read_algorithm(A::clone)
+    fn algorithm(&self) -> Arc<A> {
+        self.own.clone().unwrap_or_else(|| self.shared.algorithm())
     }
 
     #[inline]
-    fn hash<K: Hash + ?Sized>(&self, key: &K) -> u64 {
-        let in_use = self.shared.in_use();
-        in_use.map_or(0, |in_use| in_use.hasher.hash_one(key))
-    }
-
-    #[inline]
-    fn entry<K: Hash + ?Sized>(&self, key: &K) -> Entry<'_, A, C, S> {
+    fn entry<K: Hash + ?Sized>(&self, key: &K) -> Entry<'_, A, C> {
         let in_use = self.shared.in_use();
         Entry {
-            inner: &self.shared,
-            table: in_use.map(|in_use| &in_use.table),
-            hash: in_use.map_or(0, |in_use| in_use.hasher.hash_one(key)),
+            local: self,
+            table: &in_use.table,
+            hash: in_use.hasher.hash_one(key),
         }
     }
 }
 
-impl<A: Algorithm, C: Timer, S: BuildHasher> Local<A, C, S> {
+impl<A: Algorithm, C: Timer> Local<A, C> {
     /// Waits until a cost of 1 is admitted for this key, and takes it.
     ///
     /// This is [`Limiter::until_ready`](crate::Limiter::until_ready) for one key: the callers of a
@@ -322,17 +312,16 @@ impl<A: Algorithm, C: Timer, S: BuildHasher> Local<A, C, S> {
 }
 
 /// One key of a table.
-struct Entry<'a, A: Algorithm, C, S> {
-    inner: &'a LocalInner<A, C, S>,
-    /// `None` for the algorithm that runs.
-    table: Option<&'a Table<A>>,
+struct Entry<'a, A: Algorithm, C> {
+    local: &'a Local<A, C>,
+    table: &'a Table<A>,
     hash: u64,
 }
 
-impl<A: Algorithm, C: Clock, S> Entry<'_, A, C, S> {
+impl<A: Algorithm, C: Clock> Entry<'_, A, C> {
     /// Decides for a key in its home line. Returns what `done` makes of the decision, or `rest`, each given
-    /// the time; see [`Shards::decide`](shards::Shards::decide).
-    #[expect(clippy::inline_always, reason = "as for `Shards::decide`")]
+    /// the time; see [`Table::decide`].
+    #[expect(clippy::inline_always, reason = "as for `Table::decide`")]
     #[inline(always)]
     fn decide_quickly<T>(
         &self,
@@ -340,36 +329,31 @@ impl<A: Algorithm, C: Clock, S> Entry<'_, A, C, S> {
         done: impl FnOnce(Tick, Decision) -> T,
         rest: impl FnOnce(Tick) -> T,
     ) -> T {
-        let now = self.inner.clock.now();
-        let quick = self.table.filter(|_| !self.inner.rules.is_user_code);
-        let Some(table) = quick else {
+        let now = self.clock().now();
+        if !self.local.shared.rules.is_quick {
             return rest(now);
-        };
-        table.decide(
+        }
+        self.table.decide(
             (self.hash, now, cost),
             |decision| done(now, decision),
             || rest(now),
         )
     }
 
-    /// Applies an operation.
-    fn apply(&self, op: Op) -> Decision {
-        apply_to(self, op, || self.remove())
-    }
-
     fn remove(&self) {
-        self.inner.remove(self.hash);
+        self.table.remove(self.hash);
     }
 }
 
-impl<A: Algorithm, C: Clock, S> OneKey for Entry<'_, A, C, S> {
+impl<A: Algorithm, C: Clock> OneKey for Entry<'_, A, C> {
     type Algorithm = A;
     type Clock = C;
     /// When a slot may become free.
     type Full = Tick;
 
+    #[inline]
     fn clock(&self) -> &C {
-        &self.inner.clock
+        &self.local.shared.clock
     }
 
     fn run<T: Outcome>(
@@ -378,42 +362,50 @@ impl<A: Algorithm, C: Clock, S> OneKey for Entry<'_, A, C, S> {
         keep: bool,
         step: impl Fn(&A, &mut A::State) -> T,
     ) -> Result<T, Tick> {
-        self.inner.run((self.hash, now, keep), step)
+        let mut result = None;
+        let mut step = |algorithm: &A, state: &mut A::State| {
+            let outcome = step(self.local.own.as_deref().unwrap_or(algorithm), state);
+            let denied = outcome.denied().filter(|_| keep);
+            result = Some(outcome);
+            denied
+        };
+        let rules = &self.local.shared.rules;
+        self.table.run(rules, (self.hash, now, keep), &mut step)?;
+        result.ok_or(now)
     }
 
     #[cold]
     fn deny(&self, free: Tick, now: Tick) -> Decision {
-        let counters = &self.inner.rules.counters;
-        counters.count(|counters| &counters.denied, now);
+        self.local.shared.rules.count(|lost| &lost.denied, now);
         let wait = free.as_nanos().saturating_sub(now.as_nanos());
-        let limit = self.inner.read_algorithm(A::quota).capacity();
+        let limit = self.local.quota().capacity();
         Decision::new(Verdict::Deny, limit, 0, Some(wait), wait)
     }
 
     #[cold]
     fn lose(&self, _: Tick, now: Tick) {
-        let counters = &self.inner.rules.counters;
-        counters.count(|counters| &counters.lost_charges, now);
+        self.local.shared.rules.count(|lost| &lost.charges, now);
     }
 }
 
 /// Clones share the table.
-impl<A: Algorithm, C, S> Clone for Local<A, C, S> {
+impl<A: Algorithm, C> Clone for Local<A, C> {
     fn clone(&self) -> Self {
         Self {
             shared: Arc::clone(&self.shared),
+            own: self.own.clone(),
         }
     }
 }
 
 /// Manual impl: derive would print millions of slots.
-impl<A: Algorithm, C: Clock + fmt::Debug, S> fmt::Debug for Local<A, C, S> {
+impl<A: Algorithm, C: Clock> fmt::Debug for Local<A, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Local")
-            .field("algorithm", &self.shared.read_algorithm(A::clone))
+            .field("algorithm", &self.algorithm())
             .field("clock", &self.shared.clock)
             .field("overflow", &self.shared.rules.overflow)
-            .field("stats", &self.shared.stats())
+            .field("stats", &self.stats())
             .finish_non_exhaustive()
     }
 }
@@ -431,7 +423,7 @@ mod tests {
     #[derive(Clone, Debug, Default)]
     struct LockClock(Arc<(OnceLock<Weak<LockedTable>>, AtomicBool)>);
 
-    type LockedTable = LocalInner<TokenBucket, LockClock, Seeded>;
+    type LockedTable = LocalInner<TokenBucket, LockClock>;
 
     impl Clock for LockClock {
         fn now(&self) -> Tick {

@@ -2,23 +2,21 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::algorithm::Algorithm;
 use crate::backend::Losses;
 use crate::clock::Tick;
-use crate::error::ConfigError;
 use crate::store::events::OverflowLog;
 
 /// What a full table does with a new key.
 ///
-/// A key may use 96 slots, which its hash determines, or 64 if its state has 17 to 24 bytes. In a small
-/// table it may use fewer, and in the smallest ones all. The table is full for a key if each of these
-/// slots holds the state of another key that has not expired. [`Stats`] counts how often that happens.
+/// A key may use 96 slots, which its hash determines, and in a small table it may use fewer. The table is full for
+/// a key if each of these slots holds the state of another key that has not expired. [`Stats`] counts how often that
+/// happens.
 ///
 /// # What a flood of keys can do
 /// All keys of a table together never get more than one limit per slot, with any policy and however
-/// many keys there are. Each admission is counted in a slot, or in the shared state, and that usage
-/// is kept until it expires: a new key in a full table takes over the usage of the key that it
-/// replaces. [`reset`](crate::Local::reset) and refunds are the exceptions.
+/// many keys there are. Each admission is counted in a slot, and that usage is kept until it expires: a new key in a
+/// full table takes over the usage of the key that it replaces. [`reset`](crate::Local::reset) and refunds are the
+/// exceptions.
 ///
 /// For a single key, a flood that fills its slots can do this until the states of the flood expire:
 /// - A new key is denied, or has less left than an unused key.
@@ -28,7 +26,7 @@ use crate::store::events::OverflowLog;
 ///   used key among 96.
 /// - A key that is being denied loses its slot only if all of these keys are being denied. For that
 ///   the flood needs two requests per slot: one to use it and one that is denied.
-/// - With [`Deny`](Self::Deny) and [`Shared`](Self::Shared), a key that has a slot keeps it.
+/// - With [`Deny`](Self::Deny), a key that has a slot keeps it.
 ///
 /// A larger capacity makes a flood more expensive. The keys of a flood have to come from
 /// somewhere: a limit per network in front of the limit per address bounds them.
@@ -48,22 +46,6 @@ pub enum Overflow {
     EvictLeast,
     /// Denies the new key until a slot becomes free.
     Deny,
-    /// Lets all keys without a slot share one state. A [`Lockout`](crate::Lockout) refuses it.
-    Shared,
-}
-
-/// Refuses to let keys share a state that is about one of them.
-pub(super) fn may_overflow<A: Algorithm>(
-    algorithm: &A,
-    overflow: Overflow,
-) -> Result<(), ConfigError> {
-    if overflow == Overflow::Shared && algorithm.capabilities().is_about_one_key {
-        return Err(ConfigError::Unsupported {
-            what: "a lockout in a table whose keys may share a state (Overflow::Shared)",
-            instead: "use Overflow::EvictLeast or Overflow::Deny",
-        });
-    }
-    Ok(())
 }
 
 /// Sizes and counters of a [`Local`](crate::Local).
@@ -72,59 +54,73 @@ pub(super) fn may_overflow<A: Algorithm>(
 pub struct Stats {
     /// The capacity that was set, in keys.
     pub capacity: usize,
-    /// The number of slots, at least a fifth more than the capacity.
+    /// The number of slots, at least a third more than the capacity.
     pub slots: usize,
     /// The number of slots that are in use: those with a state that has not expired.
-    ///
-    /// Exact for a capacity of up to 26,000 keys. In a larger table it is an estimate from at least 8,192
-    /// lines of slots, which is within 2 % of [`slots`](Self::slots) (four standard deviations). Computing it
-    /// takes about a millisecond, whatever the size of the table.
     pub live: usize,
     /// The bytes of the table, which are allocated at once, when it is first used.
     pub table_bytes: usize,
-    /// The number of states that are stored outside the table: all or none, by their type.
-    pub outside: usize,
-    /// The most bytes that the table and the states outside of it can take together.
+    /// The most bytes that the table can take with what its states allocate, as logs do.
     ///
-    /// This equals [`table_bytes`](Self::table_bytes) if no state is stored outside. A log whose
+    /// This equals [`table_bytes`](Self::table_bytes) if states allocate nothing. A log whose
     /// limit is lowered may take more until its older entries have expired.
     pub most_bytes: usize,
     /// What was lost because the table was full.
     pub losses: Losses,
 }
 
-/// What a full table lost so far, in numbers and in a log.
-#[derive(Debug, Default)]
-pub(super) struct Counters {
-    pub(super) evicted: AtomicU64,
-    pub(super) evicted_denied: AtomicU64,
-    pub(super) denied: AtomicU64,
-    pub(super) shared: AtomicU64,
-    pub(super) lost_charges: AtomicU64,
+/// What a table does with a key, and what it has lost because it was full, in numbers and in a log.
+#[derive(Debug)]
+pub(super) struct Rules {
+    pub(super) overflow: Overflow,
+    /// A step runs on a copy of the state.
+    pub(super) is_user_code: bool,
+    /// A key in its home line is decided there, by the algorithm of all.
+    pub(super) is_quick: bool,
+    lost: Lost,
     log: OverflowLog,
 }
 
-impl Counters {
+#[derive(Debug, Default)]
+pub(super) struct Lost {
+    evicted: AtomicU64,
+    evicted_denied: AtomicU64,
+    pub(super) denied: AtomicU64,
+    pub(super) charges: AtomicU64,
+}
+
+impl Rules {
+    pub(super) fn new(overflow: Overflow, is_user_code: bool) -> Self {
+        Self {
+            overflow,
+            is_user_code,
+            is_quick: !is_user_code,
+            lost: Lost::default(),
+            log: OverflowLog::default(),
+        }
+    }
+
     /// Counts one loss of this kind at `now`.
-    pub(super) fn count(&self, kind: impl Fn(&Self) -> &AtomicU64, now: Tick) {
-        kind(self).fetch_add(1, Ordering::Relaxed);
+    pub(super) fn count(&self, kind: impl Fn(&Lost) -> &AtomicU64, now: Tick) {
+        kind(&self.lost).fetch_add(1, Ordering::Relaxed);
         self.log.record(now, || self.losses());
     }
 
     pub(super) fn count_evicted(&self, was_denied: bool, now: Tick) {
         let denied = u64::from(was_denied);
-        self.evicted_denied.fetch_add(denied, Ordering::Relaxed);
-        self.count(|counters| &counters.evicted, now);
+        self.lost
+            .evicted_denied
+            .fetch_add(denied, Ordering::Relaxed);
+        self.count(|lost| &lost.evicted, now);
     }
 
     pub(super) fn losses(&self) -> Losses {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Losses {
-            evicted: read(&self.evicted),
-            evicted_denied: read(&self.evicted_denied),
-            denied: read(&self.denied),
-            shared: read(&self.shared),
-            lost_charges: read(&self.lost_charges),
+            evicted: read(&self.lost.evicted),
+            evicted_denied: read(&self.lost.evicted_denied),
+            denied: read(&self.lost.denied),
+            lost_charges: read(&self.lost.charges),
         }
     }
 }

@@ -1,11 +1,10 @@
 //! The settings of a table.
 
-use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use super::Local;
-use super::inner::{LocalInner, Parts, Size};
-use super::overflow::{Overflow, may_overflow};
+use super::inner::{LocalInner, Parts};
+use super::overflow::Overflow;
 use crate::algorithm::Algorithm;
 use crate::clock::Clock;
 use crate::error::{ConfigError, expect_valid};
@@ -18,23 +17,24 @@ const ALLOWED_CAPACITIES: &str = if usize::BITS < 64 {
     "a number of keys from 1 to 68719476736"
 };
 
-impl<A: Algorithm, C, S> From<LocalInner<A, C, S>> for Local<A, C, S> {
-    fn from(inner: LocalInner<A, C, S>) -> Self {
+impl<A: Algorithm, C> From<LocalInner<A, C>> for Local<A, C> {
+    fn from(inner: LocalInner<A, C>) -> Self {
         Self {
             shared: Arc::new(inner),
+            own: None,
         }
     }
 }
 
 /// Settings. Call these methods before the first use and before the first clone.
 ///
-/// A table has one capacity, one clock and one hash function, and all clones share it. A method
+/// A table has one capacity and one clock, and all clones share it. A method
 /// that changed one of them for a clone, or for a table in use, would have to start a second table,
 /// in which each key has its whole limit again. These methods therefore refuse to.
-impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
+impl<A: Algorithm, C: Clock> Local<A, C> {
     /// Sets how many keys the table can hold.
     ///
-    /// The table has at least a fifth more slots than that. [`Overflow`] describes what happens to further
+    /// The table has at least a third more slots than that. [`Overflow`] describes what happens to further
     /// keys. Even a capacity that is too small enforces limits: all keys together never get more
     /// than one limit per slot.
     ///
@@ -64,28 +64,20 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
             ));
         }
         let what = "another capacity for a table that was used or cloned";
-        let (algorithm, size, clock, hasher) = self.unused(what)?;
-        let size = Size {
-            capacity: keys,
-            ..size
-        };
-        Ok(LocalInner::new((algorithm, size, clock, hasher)).into())
+        let (algorithm, (_, overflow), clock) = self.unused(what)?;
+        Ok(LocalInner::new((algorithm, (keys, overflow), clock)).into())
     }
 
     /// Sets what a full table does with a new key.
     ///
     /// # Panics
-    /// If the table was used or cloned before. Also if the policy is [`Overflow::Shared`] and the
-    /// algorithm is or contains a [`Lockout`](crate::Lockout): all keys without a slot would be locked
-    /// out by the failures of one, and banned with it.
+    /// If the table was used or cloned before.
     #[must_use]
     #[track_caller]
     pub fn overflow(self, overflow: Overflow) -> Self {
         let unused = self.unused("another overflow policy for a table that was used or cloned");
-        let (algorithm, size, clock, hasher) = expect_valid(unused);
-        expect_valid(may_overflow(&algorithm, overflow));
-        let size = Size { overflow, ..size };
-        LocalInner::new((algorithm, size, clock, hasher)).into()
+        let (algorithm, (keys, _), clock) = expect_valid(unused);
+        LocalInner::new((algorithm, (keys, overflow), clock)).into()
     }
 
     /// Uses another clock, such as [`ManualClock`](crate::ManualClock) in a test.
@@ -106,31 +98,10 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// ```
     #[must_use]
     #[track_caller]
-    pub fn with_clock<D: Clock>(self, clock: D) -> Local<A, D, S> {
+    pub fn with_clock<D: Clock>(self, clock: D) -> Local<A, D> {
         let unused = self.unused("another clock for a table that was used or cloned");
-        let (algorithm, size, _, hasher) = expect_valid(unused);
-        LocalInner::new((algorithm, size, clock, hasher)).into()
-    }
-
-    /// Uses another hash function for the keys, such as the standard library's `SipHash`.
-    ///
-    /// # Panics
-    /// If the table was used or cloned before.
-    ///
-    /// ```
-    /// use std::hash::RandomState;
-    /// use tower_throttle::{Local, Quota, TokenBucket};
-    ///
-    /// let limiter =
-    ///     Local::new(TokenBucket::new(Quota::per_second(1))).with_hasher(RandomState::new());
-    /// assert!(limiter.check("alice", 1).is_admitted());
-    /// ```
-    #[must_use]
-    #[track_caller]
-    pub fn with_hasher<H: BuildHasher>(self, hasher: H) -> Local<A, C, H> {
-        let unused = self.unused("another hash function for a table that was used or cloned");
-        let (algorithm, size, clock, _) = expect_valid(unused);
-        LocalInner::new((algorithm, size, clock, hasher)).into()
+        let (algorithm, size, _) = expect_valid(unused);
+        LocalInner::new((algorithm, size, clock)).into()
     }
 
     /// Allocates the table now and not at its first use, which takes 10 to 20 ms per million keys.
@@ -149,7 +120,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     }
 
     /// What it was made of, if it has not been used and no clone shares it.
-    pub(super) fn unused(self, what: &'static str) -> Result<Parts<A, C, S>, ConfigError> {
+    pub(super) fn unused(self, what: &'static str) -> Result<Parts<A, C>, ConfigError> {
         let parts = Arc::into_inner(self.shared).and_then(LocalInner::into_parts);
         parts.ok_or(ConfigError::Unsupported {
             what,

@@ -1,4 +1,4 @@
-//! The states of all keys.
+//! The states of all keys, in shards of lines, each behind a lock.
 //!
 //! # Where a key is stored
 //! The high bits of its hash choose a shard and a line in it, its home. It is in a slot of this line or of
@@ -6,128 +6,345 @@
 //! (`reach`), so reading one line is usually enough to see that a key is absent.
 //!
 //! # Locks
-//! In this order: the one of changes, the one of a shard, the one of the shared state. No thread locks two
-//! shards.
+//! First the one of changes, then the one of a shard. No thread locks two shards.
 
-use std::io;
-use std::mem::needs_drop;
+use std::array::from_fn;
 use std::sync::Arc;
 
-use super::line::{Boxed, Inline};
-use super::rules::{Rules, Step};
-use super::shards::Shards;
+use super::line::{Line, SLOTS, WINDOW, offset, tag};
+use super::overflow::{Overflow, Rules};
 use crate::algorithm::Algorithm;
 use crate::clock::Tick;
 use crate::decision::Decision;
-use crate::saved::{Reading, SavedLimit, Writing};
+use crate::sync::{CachePadded, Mutex, MutexGuard, lock};
 
-/// States that are larger are outside of their slots.
-const MOST_INLINE: usize = 56;
+/// In more lines, the keys of the shards are about as many.
+const LINES_PER_SHARD: usize = 512;
+const MOST_SHARDS: usize = 1_024;
+/// Eight lines are whole cache lines, whatever a state takes.
+const BLOCK: usize = 8;
 
-/// How the states of one type are stored.
-enum Layout {
-    /// Three in a line.
-    Three,
-    /// Two in a line of 64 bytes.
-    Two,
-    /// Outside of their slots: they have memory of their own or are large.
-    Boxed,
-}
+/// What runs on a state: returns whether a request was denied. It may run several times and must depend
+/// on nothing but its arguments.
+pub(super) type Step<'a, A> = dyn FnMut(&A, &mut <A as Algorithm>::State) -> Option<bool> + 'a;
 
-const fn layout<S>() -> Layout {
-    match size_of::<S>() {
-        size if size > MOST_INLINE || needs_drop::<S>() => Layout::Boxed,
-        17..=24 => Layout::Two,
-        _ => Layout::Three,
-    }
-}
-
-/// The states of all keys. One of the three has lines, and the compiler knows which.
+/// The lines of all shards.
 pub(super) struct Table<A: Algorithm> {
-    three: Shards<A, Inline<A::State>, 3>,
-    two: Shards<A, Inline<A::State>, 2>,
-    boxed: Shards<A, Boxed<A::State>, 3>,
+    shards: Box<[Locked<A>]>,
+    /// There are as many shards as 2 to the power of this.
+    bits: u32,
 }
 
-/// Runs a method of the shards that the states are in.
-macro_rules! in_shards {
-    ($table:ident.$($call:tt)*) => {
-        match const { layout::<A::State>() } {
-            Layout::Three => $table.three.$($call)*,
-            Layout::Two => $table.two.$($call)*,
-            Layout::Boxed => $table.boxed.$($call)*,
-        }
-    };
+#[derive(Clone)]
+struct Shard<A: Algorithm> {
+    /// It has made the states of this shard.
+    algorithm: Arc<A>,
+    lines: usize,
+    /// The lines, and some that are not used.
+    blocks: Box<[Block<A::State>]>,
+}
+
+#[derive(Clone)]
+#[repr(align(64))]
+struct Block<S>([Line<S>; BLOCK]);
+
+/// No two locks share a cache line.
+type Locked<A> = CachePadded<Mutex<Shard<A>>>;
+
+/// Where a key is or may be.
+#[derive(Clone, Copy)]
+struct Place {
+    distance: usize,
+    line: usize,
+    slot: usize,
 }
 
 impl<A: Algorithm> Table<A> {
-    pub(super) const IS_BOXED: bool = matches!(layout::<A::State>(), Layout::Boxed);
-
-    pub(super) fn new(algorithm: &Arc<A>, keys: usize) -> Self {
-        let mut table = Self {
-            three: Shards::none(),
-            two: Shards::none(),
-            boxed: Shards::none(),
+    /// The bits that choose the shard, and the lines in each. A full table uses three quarters of its slots.
+    fn sizes(keys: usize) -> (u32, usize) {
+        let lines = match (keys * 45).div_ceil(100) {
+            // Then the lines of a key differ from each other.
+            few if few < LINES_PER_SHARD => few.next_power_of_two(),
+            lines => lines,
         };
-        match const { layout::<A::State>() } {
-            Layout::Three => table.three = Shards::new(algorithm, keys),
-            Layout::Two => table.two = Shards::new(algorithm, keys),
-            Layout::Boxed => table.boxed = Shards::new(algorithm, keys),
-        }
-        table
+        let bits = (lines / LINES_PER_SHARD).clamp(1, MOST_SHARDS).ilog2();
+        (bits, lines.div_ceil(1 << bits))
     }
 
     /// The slots and bytes of a table for so many keys.
     pub(super) fn slots_and_bytes(keys: usize) -> (usize, usize) {
-        match const { layout::<A::State>() } {
-            Layout::Three => Shards::<A, Inline<A::State>, 3>::slots_and_bytes(keys),
-            Layout::Two => Shards::<A, Inline<A::State>, 2>::slots_and_bytes(keys),
-            Layout::Boxed => Shards::<A, Boxed<A::State>, 3>::slots_and_bytes(keys),
+        let (bits, lines) = Self::sizes(keys);
+        let blocks = lines.div_ceil(BLOCK) * size_of::<Block<A::State>>();
+        (
+            (lines * SLOTS) << bits,
+            (size_of::<Locked<A>>() + blocks) << bits,
+        )
+    }
+
+    pub(super) fn new(algorithm: &Arc<A>, keys: usize) -> Self {
+        let (bits, lines) = Self::sizes(keys);
+        let line = |_| Line::empty(|| algorithm.fresh(Tick::ZERO));
+        let blocks = 0..lines.div_ceil(BLOCK);
+        let shard = |_| {
+            CachePadded(Mutex::new(Shard {
+                algorithm: Arc::clone(algorithm),
+                lines,
+                blocks: blocks.clone().map(|_| Block(from_fn(line))).collect(),
+            }))
+        };
+        Self {
+            shards: (0..1 << bits).map(shard).collect(),
+            bits,
         }
     }
 
-    /// See [`Shards::decide`].
-    #[expect(clippy::inline_always, reason = "as for `Shards::decide`")]
+    /// The shard of the key with this hash, and its home line there. The high bits choose both.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "there are fewer shards than 2^32, and the product's high half is below the number of lines"
+    )]
+    #[inline]
+    fn shard(&self, hash: u64) -> (MutexGuard<'_, Shard<A>>, usize) {
+        let rotated = hash.rotate_left(self.bits);
+        let shard = lock(&self.shards[rotated as usize & (self.shards.len() - 1)].0);
+        let home = (u128::from(rotated) * shard.lines as u128) >> 64;
+        (shard, home as usize)
+    }
+
+    /// Decides for a key in its home line. Returns what `done` makes of the decision, or if the key is not
+    /// there, `rest`.
+    ///
+    /// The result of either is returned, and not a `Result` of the two: that would be told apart by a
+    /// figure of the decision, which would then be computed even if no caller reads it.
+    #[expect(
+        clippy::inline_always,
+        reason = "without it a decision is built in memory, and the row of one key takes 1.1 to 1.9 times as long as governor"
+    )]
     #[inline(always)]
     pub(super) fn decide<T>(
         &self,
-        request: (u64, Tick, u64),
+        (hash, now, cost): (u64, Tick, u64),
         done: impl FnOnce(Decision) -> T,
         rest: impl FnOnce() -> T,
     ) -> T {
-        in_shards!(self.decide(request, done, rest))
+        {
+            let (mut shard, home) = self.shard(hash);
+            let (algorithm, line) = shard.line_mut(home);
+            if let Some(slot) = line.find(tag(hash, 0)) {
+                let decision = algorithm.decide(&mut line.states[slot], now, cost);
+                if cost > 0 {
+                    line.set_denied(slot, decision.is_denied());
+                }
+                drop(shard);
+                return done(decision);
+            }
+        }
+        rest()
     }
 
-    /// See [`Shards::run`].
+    /// Runs `step` on the state of a key. A new state is stored only if `keep`. The error is the moment
+    /// at which a slot may become free.
     pub(super) fn run(
         &self,
-        rules: &Rules<A>,
-        key: (u64, Tick, bool),
+        rules: &Rules,
+        (hash, now, keep): (u64, Tick, bool),
         step: &mut Step<'_, A>,
     ) -> Result<(), Tick> {
-        in_shards!(self.run(rules, key, step))
+        let (mut shard, home) = self.shard(hash);
+        if let Some(place) = shard.find(hash, home) {
+            let (algorithm, line) = shard.line_mut(place.line);
+            let state = &mut line.states[place.slot];
+            let denied = if rules.is_user_code {
+                // So that a panic changes nothing.
+                let mut copy = state.clone();
+                let denied = step(algorithm, &mut copy);
+                *state = copy;
+                denied
+            } else {
+                step(algorithm, state)
+            };
+            if let Some(is_denied) = denied {
+                line.set_denied(place.slot, is_denied);
+            }
+            return Ok(());
+        }
+        let mut state = shard.algorithm.fresh(now);
+        let mut denied = step(&shard.algorithm, &mut state);
+        if !keep || shard.algorithm.forgettable_at(&state) <= now {
+            return Ok(());
+        }
+        let (place, evicts) = match (shard.find_free(home, now), rules.overflow) {
+            (Ok(place), _) => (place, None),
+            (Err(soonest), Overflow::Deny) => return Err(soonest),
+            (Err(_), Overflow::EvictLeast) => {
+                let (was_denied, place) = shard.find_victim(home, now);
+                // Otherwise keys that evict each other would start as unused again and again.
+                state = shard.line(place.line).states[place.slot].clone();
+                denied = step(&shard.algorithm, &mut state);
+                if denied == Some(true) {
+                    // There is nothing to store, and the other key keeps its slot.
+                    rules.count(|lost| &lost.denied, now);
+                    return Ok(());
+                }
+                if shard.algorithm.forgettable_at(&state) <= now {
+                    return Ok(());
+                }
+                (place, Some(was_denied))
+            }
+        };
+        shard.put(home, place, hash, state, denied == Some(true));
+        if let Some(was_denied) = evicts {
+            rules.count_evicted(was_denied, now);
+        }
+        Ok(())
     }
 
-    /// See [`Shards::save`].
-    pub(super) fn save(&self, now: Tick, out: &mut Writing) -> io::Result<()> {
-        in_shards!(self.save(now, out))
-    }
-
-    /// See [`Shards::load`].
-    pub(super) fn load(&mut self, saved: &SavedLimit<A>, from: &mut Reading<'_>) -> io::Result<()> {
-        in_shards!(self.load(saved, from))
-    }
-
+    /// Removes a key.
     pub(super) fn remove(&self, hash: u64) {
-        in_shards!(self.remove(hash));
+        let (mut shard, home) = self.shard(hash);
+        if let Some(place) = shard.find(hash, home) {
+            let (algorithm, line) = shard.line_mut(place.line);
+            line.put(place.slot, 0, algorithm.fresh(Tick::ZERO));
+        }
     }
 
-    pub(super) fn rescale(&self, new: &Arc<A>, now: &dyn Fn() -> Tick) {
-        in_shards!(self.rescale(new, now));
+    /// Converts all states to another algorithm, shard by shard, each as of the moment that `now` returns
+    /// while it is locked. A state that has expired is removed.
+    pub(super) fn rescale(&self, new: &Arc<A>, now: impl Fn() -> Tick) {
+        for shard in &self.shards {
+            let mut shard = lock(&shard.0);
+            let now = now();
+            // A copy, so that a panic leaves the shard as it was.
+            let mut blocks = shard.blocks.clone();
+            for line in blocks.iter_mut().flat_map(|block| &mut block.0) {
+                for slot in line.used() {
+                    let state = &mut line.states[slot];
+                    if shard.algorithm.forgettable_at(state) <= now {
+                        line.put(slot, 0, new.fresh(Tick::ZERO));
+                    } else {
+                        new.rescale(state, &shard.algorithm, now);
+                    }
+                }
+            }
+            shard.blocks = blocks;
+            shard.algorithm = Arc::clone(new);
+        }
     }
 
-    /// See [`Shards::visit`].
-    pub(super) fn visit(&self, most: usize, see: &mut dyn FnMut(&A, &A::State)) -> (usize, usize) {
-        in_shards!(self.visit(most, see))
+    /// Shows all states to `see`.
+    pub(super) fn visit(&self, mut see: impl FnMut(&A, &A::State)) {
+        for shard in &self.shards {
+            let shard = lock(&shard.0);
+            for line in shard.all_lines() {
+                for slot in line.used() {
+                    see(&shard.algorithm, &line.states[slot]);
+                }
+            }
+        }
     }
 }
+
+impl<A: Algorithm> Shard<A> {
+    fn all_lines(&self) -> impl Iterator<Item = &Line<A::State>> {
+        self.blocks.iter().flat_map(|block| &block.0)
+    }
+
+    fn line(&self, at: usize) -> &Line<A::State> {
+        &self.blocks[at / BLOCK].0[at % BLOCK]
+    }
+
+    /// A line, with the algorithm that has made its states.
+    #[inline]
+    fn line_mut(&mut self, at: usize) -> (&A, &mut Line<A::State>) {
+        (&self.algorithm, &mut self.blocks[at / BLOCK].0[at % BLOCK])
+    }
+
+    /// The line at this distance from a home.
+    fn line_at(&self, home: usize, distance: usize) -> usize {
+        (home + offset(distance)) % self.lines
+    }
+
+    fn find(&self, hash: u64, home: usize) -> Option<Place> {
+        (0..=usize::from(self.line(home).reach)).find_map(|distance| {
+            let line = self.line_at(home, distance);
+            let slot = self.line(line).find(tag(hash, distance))?;
+            Some(Place {
+                distance,
+                line,
+                slot,
+            })
+        })
+    }
+
+    /// All slots that a key may use, with its home line first.
+    fn places(&self, home: usize) -> impl Iterator<Item = Place> {
+        (0..self.lines.min(WINDOW)).flat_map(move |distance| {
+            let line = self.line_at(home, distance);
+            (0..SLOTS).map(move |slot| Place {
+                distance,
+                line,
+                slot,
+            })
+        })
+    }
+
+    /// The next slot that is empty or whose state has expired, or when the first one expires.
+    fn find_free(&self, home: usize, now: Tick) -> Result<Place, Tick> {
+        let mut soonest = Tick::MAX;
+        for place in self.places(home) {
+            let line = self.line(place.line);
+            if let Some(slot) = line.empty_slot() {
+                return Ok(Place { slot, ..place });
+            }
+            let until = self.algorithm.forgettable_at(&line.states[place.slot]);
+            if until <= now {
+                return Ok(place);
+            }
+            soonest = soonest.min(until);
+        }
+        Err(soonest)
+    }
+
+    /// The key that loses least: one that is not being denied, and whose state expires first. Whether it
+    /// is being denied, and where it is. No slot is free.
+    fn find_victim(&self, home: usize, now: Tick) -> (bool, Place) {
+        let place = Place {
+            distance: 0,
+            line: home,
+            slot: 0,
+        };
+        let mut least = ((true, Tick::MAX), place);
+        for place in self.places(home) {
+            let line = self.line(place.line);
+            let state = &line.states[place.slot];
+            let until = self.algorithm.forgettable_at(state);
+            let marked = line.is_denied(place.slot);
+            // Checking the limit is expensive. Skip it if this key would lose more in any case.
+            if (marked, until) < least.0 {
+                let denied = marked || self.algorithm.peek(state, now, 1).is_denied();
+                if (denied, until) < least.0 {
+                    least = ((denied, until), place);
+                }
+            }
+        }
+        (least.0.0, least.1)
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "a distance is below 32")]
+    fn put(&mut self, home: usize, place: Place, hash: u64, state: A::State, is_denied: bool) {
+        let line = self.line_mut(place.line).1;
+        line.put(place.slot, tag(hash, place.distance), state);
+        line.set_denied(place.slot, is_denied);
+        let reach = usize::from(self.line(home).reach).max(place.distance);
+        let is_used = |distance: &usize| {
+            self.line(self.line_at(home, *distance))
+                .has_distance(*distance)
+        };
+        let reach = (1..=reach).rev().find(is_used).unwrap_or(0);
+        self.line_mut(home).1.reach = reach as u8;
+    }
+}
+
+mod saved;
+#[cfg(all(test, not(tower_throttle_loom)))]
+mod tests;

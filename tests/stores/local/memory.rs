@@ -32,13 +32,13 @@ fn bytes_per_key<A: IntoAlgorithm>(algorithm: A, capacity: u32) -> i64 {
 fn no_table_takes_more_bytes_than_documented() {
     let quota = Quota::per_minute(100);
     let capacity = 100_000;
-    assert!(bytes_per_key(TokenBucket::new(quota), capacity) <= 31);
-    assert!((24..=31).contains(&bytes_per_key(FixedWindow::new(quota), capacity)));
+    assert!(bytes_per_key(TokenBucket::new(quota), capacity) <= 29);
+    assert!((24..=29).contains(&bytes_per_key(FixedWindow::new(quota), capacity)));
     assert!(bytes_per_key(SlidingWindow::new(quota), capacity) <= 40);
     let pair = (TokenBucket::new(quota), FixedWindow::new(quota));
-    assert!(bytes_per_key(pair, capacity) <= 62);
+    assert!(bytes_per_key(pair, capacity) <= 51);
     let three = (pair, TokenBucket::new(quota));
-    assert!(bytes_per_key(three, capacity) <= 93);
+    assert!(bytes_per_key(three, capacity) <= 73);
 }
 
 /// Shows promise 42.
@@ -48,19 +48,18 @@ fn a_log_allocates_as_needed_and_frees_on_reset() {
     let local = Local::new(SlidingLog::new(Quota::per_second(1_000)))
         .with_clock(clock.clone())
         .capacity(100);
-    local.allocate();
+    let _ = local.peek("unused", 1);
     let before = LIVE.get();
     for round in 0..1_000 {
         clock.advance(Duration::from_millis(50));
         let _ = local.check(&(round % 100), 1);
         let _ = local.check(&round, 1);
     }
-    assert!(local.stats().outside <= 400);
     assert!(LIVE.get() - before < 400 * 400, "{}", LIVE.get() - before);
     for key in 0..1_000 {
         local.reset(&key);
     }
-    assert_eq!(local.stats().outside, 0);
+    assert_eq!(LIVE.get(), before);
 }
 
 /// Shows promise 43.

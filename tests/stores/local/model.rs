@@ -226,21 +226,6 @@ fn a_charge_that_finds_no_slot_is_lost_and_counted() {
     assert_eq!((stats.losses.lost_charges, stats.losses.denied), (2, 1));
 }
 
-/// Shows promise 46.
-#[test]
-fn keys_without_a_slot_share_one_state_with_overflow_shared() {
-    let local = Local::new(TokenBucket::new(Quota::per_hour(2)))
-        .with_clock(ManualClock::new())
-        .overflow(Overflow::Shared)
-        .capacity(1);
-    let admitted = (0..100)
-        .filter(|key| local.check(key, 1).is_admitted())
-        .count();
-    let shared = usize::try_from(local.stats().losses.shared).expect("at most a hundred");
-    assert!(shared > 80, "a table of one");
-    assert_eq!(admitted, 100 - shared + 2);
-}
-
 /// Shows promise 40.
 #[test]
 fn owned_and_borrowed_keys_are_equal() {

@@ -1,10 +1,8 @@
 //! Quota changes while a table is in use.
 
-use std::ops::Range;
 use std::time::Duration;
 
 use tower_throttle::algorithm::Algorithm;
-use tower_throttle::store::local::Overflow;
 use tower_throttle::{
     FixedWindow, LeakyBucket, Local, ManualClock, Quota, SlidingLog, SlidingWindow, TokenBucket,
     clock::Clock,
@@ -74,27 +72,6 @@ fn a_change_applies_as_of_its_time_even_if_a_key_is_used_later() {
         check_changes(&SlidingLog::new(quotas[0]), &quotas, seed);
         check_changes(&TokenBucket::new(quotas[0]).initial(1), &bursts, seed);
     }
-}
-
-/// Shows promise 47.
-#[test]
-fn the_state_that_keys_without_a_slot_share_keeps_its_usage() {
-    let local = Local::new(FixedWindow::new(Quota::per_day(10)))
-        .with_clock(ManualClock::new())
-        .overflow(Overflow::Shared)
-        .capacity(1);
-    let admitted = |mut keys: Range<u32>| {
-        keys.by_ref()
-            .filter(|key| local.check(key, 1).is_admitted())
-            .count()
-    };
-    assert_eq!(
-        admitted(0..100),
-        13,
-        "three slots, and one state of all others"
-    );
-    local.set_quota(Quota::per_day(15)).expect("accepted");
-    assert_eq!(admitted(100..200), 5);
 }
 
 /// Three thousand changes. Some keys are never used again until the end.

@@ -1,7 +1,6 @@
 //! What keys have used, saved by one process and loaded by the next.
 
 use std::fmt::Debug;
-use std::hash::{BuildHasher, RandomState};
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,10 +12,7 @@ use tower_throttle::{
     All, AnyAlgorithm, FixedWindow, LeakyBucket, Limiter, Local, Lockout, Quota, SlidingGrid,
     SlidingLog, SlidingWindow, TokenBucket, WarmUp,
     clock::{Clock, Tick},
-    store::{
-        SaveState, StateFile,
-        local::{Overflow, Seeded},
-    },
+    store::{SaveState, StateFile},
 };
 
 use crate::random::{Random, seeds};
@@ -52,7 +48,7 @@ impl Clock for Machine {
     }
 }
 
-type Table<A, S = Seeded> = Local<A, Machine, S>;
+type Table<A> = Local<A, Machine>;
 
 fn table<A: Algorithm>(algorithm: &A, machine: &Machine) -> Table<A> {
     Local::new(algorithm.clone())
@@ -198,10 +194,7 @@ fn a_wall_clock_that_was_set_back_gives_back_nothing() {
 }
 
 /// The reason for which a table refuses bytes, which leave it as it was.
-fn refusal<A: Algorithm, S>(local: &Table<A, S>, bytes: &[u8]) -> String
-where
-    S: BuildHasher + Send + Sync + 'static,
-{
+fn refusal<A: Algorithm>(local: &Table<A>, bytes: &[u8]) -> String {
     let error = local.load(&mut { bytes }).expect_err("it does not fit");
     assert_eq!(error.kind(), ErrorKind::InvalidData);
     assert_eq!(local.stats().live, 0);
@@ -213,10 +206,6 @@ where
 fn what_does_not_fit_is_refused_with_its_reason_and_nothing_is_loaded() {
     let machine = Machine::new(NOON, NOON);
     let algorithm = FixedWindow::new(Quota::per_day(10));
-    let of_hasher = |hasher| {
-        let local = Local::new(algorithm).with_clock(machine.clone());
-        local.capacity(60).with_hasher(hasher)
-    };
     let before = table(&algorithm, &machine);
     assert!(before.check("key", 1).is_admitted());
     let bytes = saved(&before);
@@ -234,15 +223,6 @@ fn what_does_not_fit_is_refused_with_its_reason_and_nothing_is_loaded() {
     assert_eq!(
         refusal(&buckets, &saved(&windows)),
         "it is of another algorithm"
-    );
-    let random = of_hasher(RandomState::new());
-    let other_hash = "the keys of the limit have another hash";
-    assert_eq!(refusal(&random, &bytes), other_hash);
-    assert!(random.check("key", 1).is_admitted());
-    let of_random = saved(&random);
-    assert_eq!(
-        refusal(&of_hasher(RandomState::new()), &of_random),
-        other_hash
     );
     let limiter = Limiter::new(algorithm);
     let after = table(&algorithm, &machine);
@@ -319,33 +299,6 @@ fn bytes_that_are_damaged_or_cut_off_are_refused() {
     refusal(&after, &[&bytes[..], &[0]].concat());
     after.load(&mut &bytes[..]).expect("it is whole");
     assert_eq!(after.peek("key", 1).remaining(), 82);
-}
-
-/// Shows promise 397.
-#[test]
-fn the_state_that_keys_without_a_slot_share_goes_on() {
-    let new = || {
-        let local = Local::new(TokenBucket::new(Quota::per_day(5)));
-        local.capacity(1).overflow(Overflow::Shared)
-    };
-    let (before, after) = (new(), new());
-    let keys = || 0..40;
-    let admitted = |local: &Local<_>| {
-        keys()
-            .filter(|key| local.check(key, 1).is_admitted())
-            .count()
-    };
-    assert!(admitted(&before) < 40);
-    after
-        .load(&mut &saved(&before)[..])
-        .expect("the same limit");
-    let same =
-        keys().all(|key| before.peek(&key, 1).is_admitted() == after.peek(&key, 1).is_admitted());
-    assert!(same);
-    assert!(
-        after.check("one more", 1).is_denied(),
-        "it shares the state"
-    );
 }
 
 /// Shows promise 397.

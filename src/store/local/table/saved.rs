@@ -5,28 +5,28 @@
 
 use std::io;
 
-use super::{Hold, Shard, Shards, WINDOW, offset};
+use super::{Shard, Table, WINDOW, offset};
 use crate::algorithm::Algorithm;
 use crate::clock::Tick;
 use crate::saved::{Reading, SavedLimit, Writing, damaged};
 use crate::store::local::line::{DENIED_MARK, FINGERPRINT_BITS};
 use crate::sync::{PoisonError, lock};
 
-impl<A: Algorithm, H: Hold<A::State>, const N: usize> Shards<A, H, N> {
+impl<A: Algorithm> Table<A> {
     /// Writes the states that count at `now`: those of a copy of each shard, so that none is locked for long.
     pub(in crate::store::local) fn save(&self, now: Tick, out: &mut Writing) -> io::Result<()> {
         for shard in &self.shards {
-            let Shard { algorithm, lines } = Shard::clone(&lock(&shard.0));
+            let shard = Shard::clone(&lock(&shard.0));
             let mut last = 0;
-            for (at, line) in lines.iter().enumerate() {
+            for (at, line) in shard.all_lines().enumerate() {
                 for slot in line.used() {
-                    let state = line.state(slot);
-                    if algorithm.forgettable_at(state) > now {
+                    let state = &line.states[slot];
+                    if shard.algorithm.forgettable_at(state) > now {
                         out.number((at - last + 1) as u64);
                         last = at;
                         let tag = line.marked_tag(slot).to_le_bytes();
                         out.0.extend(&tag[..5]);
-                        out.state(&*algorithm, state)?;
+                        out.state(&*shard.algorithm, state)?;
                     }
                 }
             }
@@ -47,7 +47,7 @@ impl<A: Algorithm, H: Hold<A::State>, const N: usize> Shards<A, H, N> {
     ) -> io::Result<()> {
         for shard in &mut self.shards {
             let shard = shard.0.get_mut().unwrap_or_else(PoisonError::into_inner);
-            let lines = shard.lines.len();
+            let lines = shard.lines;
             let mut last = 0_usize;
             loop {
                 let further = match from.number()? {
@@ -68,13 +68,12 @@ impl<A: Algorithm, H: Hold<A::State>, const N: usize> Shards<A, H, N> {
                 let Some(state) = saved.state(&shard.algorithm, from)? else {
                     continue;
                 };
-                let steps = offset(distance, lines);
+                let steps = offset(distance);
                 let home = (at + steps.div_ceil(lines) * lines - steps) % lines;
-                let line = &mut shard.lines[at];
+                let line = shard.line_mut(at).1;
                 let slot = line.empty_slot().ok_or_else(damaged)?;
-                line.put(slot, tag, state);
-                line.set_denied(slot, marked != tag);
-                let reach = &mut shard.lines[home].reach;
+                line.put(slot, marked, state);
+                let reach = &mut shard.line_mut(home).1.reach;
                 *reach = (*reach).max(distance as u8);
             }
         }
