@@ -45,10 +45,10 @@ impl Bucket {
                 let bucket = Self {
                     interval,
                     capacity: self.capacity,
-                    depth: self.depth.trunc(),
+                    depth: ExactNanos::from_nanos(self.depth.ns),
                     debt: self.debt,
                 };
-                *state = state.trunc();
+                *state = ExactNanos::from_nanos(state.ns);
                 bucket.take_inner(state, now, cost)
             }
             _ => {

@@ -233,7 +233,7 @@ impl Algorithm for CalendarWindow {
     fn state_fields(&self, state: &mut WindowState, fields: &mut Fields<'_>) {
         fields.u64(&mut state.end);
         fields.require(state.end <= LAST * SECOND);
-        let Moved { from, to } = fields.moved();
+        let Moved { from, to } = fields.moved;
         // The window that is open on the clock of the process that wrote the state is the one of this process.
         if from != to {
             let end = |at: Tick| self.bounds(at.as_nanos()).1;

@@ -1,4 +1,4 @@
-//! What others ask about the settings of an algorithm.
+//! What others ask about the settings of an algorithm, and about a state.
 
 /// What limiters, queues and stores ask about the settings of an algorithm, in one value.
 ///
@@ -63,6 +63,26 @@ impl Default for Capabilities {
         Self {
             is_user_code: true,
             ..Self::ONE_LIMIT
+        }
+    }
+}
+
+/// What a state holds at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The largest cost that is admitted at once.
+    pub available: u64,
+    /// Whether a block or a ban holds.
+    pub is_blocked: bool,
+}
+
+impl Report {
+    /// That of two limits that decide together.
+    #[must_use]
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            available: self.available.min(other.available),
+            is_blocked: self.is_blocked | other.is_blocked,
         }
     }
 }

@@ -23,7 +23,7 @@ pub struct Fields<'a> {
     /// Whether the quota is none of the limits that decide.
     is_aside: bool,
     /// How the moments are moved that are read.
-    moved: Moved,
+    pub(super) moved: Moved,
 }
 
 /// One moment as it was on the clock that wrote a state, and as it is on the clock of this process.
@@ -39,11 +39,6 @@ impl Moved {
     /// The moment of a state on the clock of this process. Zero stays zero: in a state it says that there is none.
     pub(super) const fn nanos(&self, ns: u64) -> u64 {
         shifted(ns, self.from.as_nanos(), self.to.as_nanos())
-    }
-
-    /// The same, at most [`Tick::MAX`].
-    pub(super) fn moment(&self, ns: u64) -> u64 {
-        self.nanos(ns).min(Tick::MAX.as_nanos())
     }
 }
 
@@ -164,18 +159,13 @@ impl<'a> Fields<'a> {
     /// moved by the difference.
     pub fn moment(&mut self, ns: &mut u64) {
         self.count(ns);
-        *ns = self.moved.moment(*ns);
+        *ns = self.moved.nanos(*ns).min(Tick::MAX.as_nanos());
     }
 
     /// A number that is at most 2^63 - 1.
     pub(super) fn count(&mut self, count: &mut u64) {
         self.u64(count);
         self.require(*count <= Tick::MAX.as_nanos());
-    }
-
-    /// How moments are moved that are not listed one by one.
-    pub(super) const fn moved(&self) -> Moved {
-        self.moved
     }
 
     /// When a window of this length ends, of which one lies around the last moment; `at` returns the end of the window of

@@ -51,7 +51,7 @@ pub struct FixedWindow {
     anchored: bool,
 }
 
-static ANCHORED: Setting = Setting::flag("anchored");
+static ANCHORED: Setting = Setting::one_of("anchored", &["false", "true"]);
 
 impl FixedWindow {
     /// Windows aligned to the clock, each with the quota's limit. A quota with a burst is refused
@@ -170,12 +170,10 @@ impl Algorithm for FixedWindow {
         fields.setting_or(&OFFSET, &mut self.grid.offset, 0);
         self.grid = Grid::new(self.quota.period_ns(), self.grid.offset);
         fields.kernel(|_| {
-            let division = if self.anchored {
-                Division::Anchored
-            } else {
-                Division::Even
-            };
-            self.grid.kernel(self.quota, 1, division)
+            if self.anchored {
+                return self.grid.kernel(self.quota, 1, Division::Anchored);
+            }
+            self.grid.kernel(self.quota, 1, Division::Even)
         });
     }
 

@@ -53,12 +53,6 @@ impl ExactNanos {
         Self::from_nanos(now.as_nanos())
     }
 
-    /// Drops a fraction that is known to be zero, so that the compiler can simplify.
-    #[inline]
-    pub(super) const fn trunc(self) -> Self {
-        Self::from_nanos(self.ns)
-    }
-
     /// The first whole nanosecond that is not before it.
     #[inline]
     pub(super) const fn ceil(self) -> u64 {
@@ -96,7 +90,7 @@ impl Interval {
     /// Lists the fields of the state of a bucket or of a line.
     pub(super) fn state_fields(&self, state: &mut ExactNanos, fields: &mut Fields<'_>) {
         fields.u64(&mut state.ns);
-        state.ns = fields.moved().nanos(state.ns);
+        state.ns = fields.moved.nanos(state.ns);
         fields.u64(&mut state.fraction);
         fields.require(state.fraction < self.limit.get());
     }
@@ -108,7 +102,7 @@ impl Interval {
         self.whole.map(|unit| Self {
             period: unit,
             limit: NonZeroU64::MIN,
-            unit: self.unit.trunc(),
+            unit: ExactNanos::from_nanos(self.unit.ns),
             whole: self.whole,
         })
     }

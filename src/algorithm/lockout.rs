@@ -90,7 +90,7 @@ pub struct LockoutState {
     /// Those that were not refunded, as they were at the newest moment.
     failures: Moments,
     /// How many blocks have ended since the key was forgotten, without the present one.
-    level: u32,
+    level: u64,
     /// When the last of these blocks ended, or when a ban ends; 0 if there was none.
     until: u64,
 }
@@ -99,7 +99,7 @@ pub struct LockoutState {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Phase {
     /// How many blocks have ended.
-    level: u32,
+    level: u64,
     /// When the last of these ended, or when the present block or ban ends.
     pub(super) until: u64,
     pub(super) is_blocked: bool,
@@ -111,8 +111,6 @@ pub(super) struct Phase {
     used: u64,
 }
 
-/// The most blocks that are counted: the length of any block has reached its maximum by then.
-const MAX_LEVEL: u32 = 63;
 const MAX_BLOCK: u64 = 3_600_000_000_000;
 const FIRST_BLOCK: u64 = 60_000_000_000;
 const FORGET_AFTER: u64 = 86_400_000_000_000;
@@ -235,7 +233,8 @@ impl Lockout {
 
     /// The end of the block that starts with the newest failure.
     fn block_end(&self, state: &LockoutState) -> u64 {
-        let factor = 1_u64.checked_shl(state.level).unwrap_or(u64::MAX);
+        // After 63 blocks the length of any has reached its maximum.
+        let factor = 1 << state.level.min(63);
         let longest = self.max_block.max(self.block);
         let length = self.block.saturating_mul(factor).min(longest);
         let end = state.failures.seen.saturating_add(length);
@@ -243,7 +242,7 @@ impl Lockout {
     }
 
     /// When a key whose blocks ended at `until` is forgotten.
-    const fn forgotten_at(&self, level: u32, until: u64) -> u64 {
+    const fn forgotten_at(&self, level: u64, until: u64) -> u64 {
         match level {
             0 => until,
             _ => until.saturating_add(self.forget),
@@ -260,8 +259,7 @@ impl Lockout {
         } else if now < end {
             (state.level, end, 0)
         } else {
-            let level = (state.level + 1).min(MAX_LEVEL);
-            (level, end, state.failures.len())
+            (state.level.saturating_add(1), end, state.failures.len())
         };
         if now >= self.forgotten_at(level, until) {
             level = 0;
@@ -385,8 +383,7 @@ impl Algorithm for Lockout {
 
     fn ban(&self, state: &mut LockoutState, now: Tick, length: Duration) {
         let phase = self.phase(state, now);
-        let level = phase.level + u32::from(phase.is_full);
-        state.level = level.min(MAX_LEVEL);
+        state.level = phase.level.saturating_add(phase.is_full.into());
         state.until = now.plus(length).as_nanos().max(phase.until);
         state.failures.clear();
     }
@@ -409,10 +406,7 @@ impl Algorithm for Lockout {
     }
 
     fn state_fields(&self, state: &mut LockoutState, fields: &mut Fields<'_>) {
-        let mut level = state.level.into();
-        fields.u64(&mut level);
-        fields.require(level <= MAX_LEVEL.into());
-        state.level = u32::try_from(level).unwrap_or(MAX_LEVEL);
+        fields.u64(&mut state.level);
         fields.moment(&mut state.until);
         state.failures.list(fields);
     }

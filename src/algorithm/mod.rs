@@ -85,11 +85,9 @@ mod fixed_window;
 mod gcra;
 mod interval;
 mod kernel;
-mod leaky_bucket;
 mod lockout;
 mod moments;
 mod refund;
-mod report;
 mod setting;
 mod sliding_grid;
 mod sliding_log;
@@ -105,7 +103,7 @@ pub use self::gcra::Gcra;
 pub use self::{
     any::{AnyAlgorithm, AnyState},
     calendar_window::CalendarWindow,
-    capabilities::Capabilities,
+    capabilities::{Capabilities, Report},
     combined::{All, IntoAlgorithm, Parts},
     denial_lockout::{DenialLockout, DenialLockoutState},
     fields::{
@@ -114,14 +112,12 @@ pub use self::{
     },
     fixed_window::FixedWindow,
     interval::ExactNanos,
-    leaky_bucket::LeakyBucket,
     lockout::{Lockout, LockoutState},
     refund::{Cost, GiveBack},
-    report::Report,
     sliding_grid::{SlidingGrid, SlidingGridState},
     sliding_log::{SlidingLog, SlidingLogState},
     sliding_window::{SlidingWindow, SlidingWindowState},
-    token_bucket::TokenBucket,
+    token_bucket::{LeakyBucket, TokenBucket},
     warm_up::{WarmUp, WarmUpState},
     window::WindowState,
 };

@@ -117,26 +117,24 @@ impl Moments {
     /// Lists them: the newest moment, and each with its cost.
     pub(super) fn list(&mut self, fields: &mut Fields<'_>) {
         let listed = std::mem::take(&mut self.entries);
-        let (mut len, mut last) = (listed.len(), None);
+        let (mut len, mut last) = (listed.len(), 0);
         self.total = 0;
-        fields.count(&mut self.seen);
+        fields.moment(&mut self.seen);
         fields.len(&mut len);
         for place in 0..len {
             let (mut at, mut cost) = listed.get(place).copied().unwrap_or_default();
-            fields.count(&mut at);
+            fields.moment(&mut at);
             fields.count(&mut cost);
             self.total = self.total.saturating_add(cost);
-            fields.require(last < Some(at) && at <= self.seen);
+            fields.require(last <= at && at <= self.seen);
             fields.require(cost > 0 && self.total <= Tick::MAX.as_nanos());
-            last = Some(at);
-            let moved = fields.moved().moment(at);
+            last = at;
             match self.entries.back_mut() {
                 // Moments before the zero of this clock are its zero, and those after its end are its end.
-                Some(newest) if newest.0 >= moved => newest.1 = newest.1.saturating_add(cost),
-                _ => self.entries.push_back((moved, cost)),
+                Some(newest) if newest.0 >= at => newest.1 = newest.1.saturating_add(cost),
+                _ => self.entries.push_back((at, cost)),
             }
         }
-        self.seen = fields.moved().moment(self.seen);
     }
 
     /// The most bytes on the heap of up to `limit` moments.

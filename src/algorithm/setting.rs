@@ -66,10 +66,6 @@ impl Setting {
         Self::new(name, Takes::Time, range)
     }
 
-    pub(super) const fn flag(name: &'static str) -> Self {
-        Self::one_of(name, &["false", "true"])
-    }
-
     pub(super) const fn one_of(name: &'static str, words: &'static [&'static str; 2]) -> Self {
         Self::new(name, Takes::OneOf(words), Range::Number(0, 1))
     }

@@ -61,7 +61,7 @@ pub struct SlidingGridState {
 
 const DEFAULT_CELLS: u64 = 10;
 static CELLS: Setting = Setting::count("cells", Range::Number(1, SlidingGrid::MAX_CELLS as u64));
-static STRICT: Setting = Setting::flag("strict");
+static STRICT: Setting = Setting::one_of("strict", &["false", "true"]);
 
 impl SlidingGrid {
     /// The most cells that a window may have.

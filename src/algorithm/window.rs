@@ -109,19 +109,13 @@ impl WindowState {
         end: impl FnOnce() -> u64,
     ) -> Decision {
         let mut open = self.open(now, end);
-        let (mut verdict, mut retry_after) = (Verdict::Admit, None);
-        if cost > 0 {
-            if cost <= limit.saturating_sub(open.used) {
-                open.used += cost;
-                *self = open;
-            } else {
-                verdict = Verdict::Deny;
-                retry_after = (cost <= limit).then_some(open.left(now));
-            }
+        let takes = cost > 0 && cost <= limit.saturating_sub(open.used);
+        if takes {
+            open.used += cost;
+            *self = open;
         }
-        let remaining = limit.saturating_sub(open.used);
-        let reset_after = if open.used == 0 { 0 } else { open.left(now) };
-        Decision::new(verdict, limit, remaining, retry_after, reset_after)
+        let until = |most| if open.used > most { open.left(now) } else { 0 };
+        decision(limit, open.used, if takes { 0 } else { cost }, until)
     }
 
     /// The cost of an earlier window is not in the count.
@@ -149,6 +143,7 @@ impl WindowState {
 }
 
 /// The decision on a cost beside what is `used` of the limit. `until` is the time until at most so much is used.
+#[inline]
 pub(super) fn decision(limit: u64, used: u64, cost: u64, until: impl Fn(u64) -> u64) -> Decision {
     let remaining = limit.saturating_sub(used);
     let (mut verdict, mut retry_after) = (Verdict::Admit, None);

@@ -132,7 +132,7 @@ fn a_log_keeps_no_moment_without_a_cost_and_none_after_the_newest_one() {
     assert!(is_read(&[5, 2, 1, 1, 5, 1]));
     assert!(!is_read(&[5, 2, 1, 1, 6, 1]), "after the newest one");
     assert!(!is_read(&[5, 2, 1, 1, 5, 0]), "without a cost");
-    assert!(!is_read(&[5, 2, 1, 1, 1, 1]), "twice the same");
+    assert!(!is_read(&[5, 2, 3, 1, 2, 1]), "before the one before it");
     assert!(!is_read(&[5, 0x7f, 1, 1, 5, 1]), "more than there are");
 }
 
