@@ -3,10 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio_postgres::Client;
-use tower_throttle::store::cas::{
-    CasStore, Swapped,
-    postgres::{Connections, PostgreSql},
-};
+use tower_throttle::store::cas::{CasStore, Swapped, postgres::PostgreSql};
 
 use super::{MINUTE, insert, load, postgres_server::PostgresServer, store, value};
 use crate::wait::until;
@@ -18,9 +15,9 @@ async fn store_of(role: &str, size: usize) -> (Arc<PostgresServer>, Client, Arc<
     let made = format!("CREATE ROLE {role} LOGIN; GRANT ALL ON TABLE {role} TO {role}");
     client.batch_execute(&made).await.expect("a role");
     drop(store);
-    let connections = Connections::open(&server.url_of(role)).expect("a URL");
-    let store = PostgreSql::new(connections.size(size).expect("a size"));
-    let store = store.table(role).expect("a name").without_sweeps();
+    let store = PostgreSql::open(&server.url_of(role)).expect("a URL");
+    let store = store.connections(size).expect("a size");
+    let store = store.table(role).expect("a name");
     (server, client, Arc::new(store))
 }
 
@@ -53,8 +50,8 @@ async fn each_error_of_the_server_is_answered_as_its_code_demands() {
     // A connection that was replaced may take a moment to end.
     let query = "SELECT pid FROM pg_stat_activity WHERE usename = 'raised' ORDER BY backend_start DESC LIMIT 1";
     for (key, transient, is_replaced, advice) in [
-        ("26000 ", false, false, "call `without_prepared_statements`"),
-        ("42P05 ", false, false, "call `without_prepared_statements`"),
+        ("26000 ", false, true, "call `behind_pooler`"),
+        ("42P05 ", false, true, "call `behind_pooler`"),
         ("42P01 ", false, false, "with `create_table`"),
         ("42703 ", false, false, "is not one of this version"),
         ("42804 ", false, false, "is not one of this version"),

@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use tower_throttle::store::cas::{
-    CasStore, Swapped,
-    postgres::{Connections, PostgreSql},
-};
+use tower_throttle::store::cas::{CasStore, Swapped, postgres::PostgreSql};
 
 use super::{MINUTE, connected, load, postgres_server::PostgresServer, store, value};
 
@@ -17,10 +14,9 @@ async fn store_with(role: &str, setting: &str) -> (Arc<PostgresServer>, PostgreS
         "CREATE ROLE {role} LOGIN; GRANT ALL ON TABLE {role} TO {role}; ALTER ROLE {role} SET {setting}"
     );
     client.batch_execute(&made).await.expect("a role");
-    let connections = Connections::open(&server.url_of(role)).expect("a URL");
+    let store = PostgreSql::open(&server.url_of(role)).expect("a URL");
     // Without the short timeout of locks: on a busy machine another swap may hold one for as long.
-    let store = PostgreSql::new(connections.without_session_settings());
-    (server, store.table(role).expect("a name").without_sweeps())
+    (server, store.table(role).expect("a name").behind_pooler())
 }
 
 /// Shows promise 83.

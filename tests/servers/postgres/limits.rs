@@ -4,10 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::Barrier, task::JoinSet};
 use tower_throttle::store::Backend;
-use tower_throttle::store::cas::{
-    CasBuilder, CasStore, Faulty,
-    postgres::{Connections, PostgreSql},
-};
+use tower_throttle::store::cas::{CasBuilder, CasStore, Faulty, postgres::PostgreSql};
 use tower_throttle::{FixedWindow, Quota};
 
 use super::{postgres_server::PostgresServer, store};
@@ -32,9 +29,9 @@ async fn conflicts_of_many_keys<S: CasStore>(table: &str, of: impl Fn(PostgreSql
     let mut machines = JoinSet::new();
     let began = Arc::new(Barrier::new(usize::try_from(MACHINES).expect("few")));
     for _ in 0..MACHINES {
-        let connections = Connections::open(&server.url()).and_then(|all| all.size(2));
-        let store = PostgreSql::new(connections.expect("a URL")).without_sweeps();
-        let store = of(store.table(table).expect("a name"));
+        let store = PostgreSql::open(&server.url()).and_then(|store| store.connections(2));
+        let store = store.and_then(|store| store.table(table));
+        let store = of(store.expect("a URL and a name"));
         let builder = CasBuilder::new(store).without_deny_cache();
         let limit = builder.deadline(Duration::from_secs(60));
         let window = FixedWindow::new(Quota::per_day(MACHINES * ROUNDS - 10)).anchored();

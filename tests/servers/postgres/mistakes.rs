@@ -13,7 +13,7 @@ use super::{
 
 fn open(url: &str, table: &str) -> PostgreSql {
     let store = PostgreSql::open(url).expect("a URL");
-    store.table(table).expect("a name").without_sweeps()
+    store.table(table).expect("a name")
 }
 
 /// The text of an error that no retry can fix.
@@ -36,7 +36,6 @@ async fn without_a_table_the_error_names_the_call_that_makes_it() {
     let swapped = store.swap("key", None, &value(1, ""), MINUTE).await;
     assert!(permanent(swapped).contains("`create_table`"));
     assert!(permanent(store.check().await).contains("`create_table`"));
-    assert!(permanent(store.sweep(1).await).contains("`create_table`"));
     store
         .create_table()
         .await

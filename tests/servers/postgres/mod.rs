@@ -23,7 +23,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 async fn store(table: &str) -> (Arc<PostgresServer>, PostgreSql) {
     let server = PostgresServer::shared();
     let store = PostgreSql::open(&server.url()).expect("a URL");
-    let store = store.table(table).expect("a name").without_sweeps();
+    let store = store.table(table).expect("a name");
     let made = connected(async || store.create_table().await).await;
     made.expect("a table");
     (server, store)

@@ -6,10 +6,7 @@ use tokio::task::JoinSet;
 use tokio_postgres::{NoTls, SimpleQueryMessage};
 use tower_throttle::store::{
     Backend,
-    cas::{
-        CasBuilder, CasStore,
-        postgres::{Connections, PostgreSql},
-    },
+    cas::{CasBuilder, CasStore, postgres::PostgreSql},
 };
 use tower_throttle::{Quota, TokenBucket};
 
@@ -24,10 +21,8 @@ async fn a_limit_is_exact_behind_a_pooler_in_transaction_mode() {
     let pooler = Pooler::before(&server, "auth_type = any");
     let mut tasks = JoinSet::new();
     for machine in 0..2 {
-        let connections = Connections::open(&pooler.url()).expect("a URL");
-        let store = PostgreSql::new(connections.without_session_settings());
-        let store = store.without_prepared_statements();
-        let store = store.table("pooled").expect("a name").without_sweeps();
+        let store = PostgreSql::open(&pooler.url()).expect("a URL");
+        let store = store.behind_pooler().table("pooled").expect("a name");
         if machine == 0 {
             let made = connected(async || store.create_table().await).await;
             made.expect("a table");
@@ -73,9 +68,8 @@ async fn a_pooler_that_refuses_a_user_a_password_or_a_database_is_no_outage() {
         let access = format!("auth_type = {access}\nauth_file = {}", users.display());
         let pooler = Pooler::before(&server, &access);
         let error = async |user, database| {
-            let connections = Connections::open(&pooler.url_of(user, database)).expect("a URL");
-            let store = PostgreSql::new(connections.without_session_settings());
-            let store = store.without_prepared_statements().without_sweeps();
+            let store = PostgreSql::open(&pooler.url_of(user, database)).expect("a URL");
+            let store = store.behind_pooler();
             let loaded = connected(async || store.load("key").await).await;
             loaded.expect_err("a mistake")
         };

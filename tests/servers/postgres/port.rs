@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use tower_throttle::{
     clock::Tick,
-    store::cas::{
-        CasStore, Swapped,
-        postgres::{Connections, PostgreSql},
-    },
+    store::cas::{CasStore, Swapped, postgres::PostgreSql},
 };
 
 use crate::wait::until;
@@ -45,10 +42,9 @@ async fn each_swap_begins_the_time_to_live_anew() {
 #[tokio::test]
 async fn the_time_of_a_swap_is_that_of_its_write() {
     let server = PostgresServer::shared();
-    let connections = Connections::open(&server.url()).expect("a URL");
+    let store = PostgreSql::open(&server.url()).expect("a URL");
     // Without the limit of a wait for a lock.
-    let store = PostgreSql::new(connections.without_session_settings());
-    let store = store.table("late").expect("a name").without_sweeps();
+    let store = store.table("late").expect("a name").behind_pooler();
     let made = connected(async || store.create_table().await).await;
     made.expect("a table");
     insert(&store, "key", &value(1, "")).await;

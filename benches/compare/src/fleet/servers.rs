@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use tower_throttle::store::cas::postgres::{Connections, PostgreSql};
+use tower_throttle::store::cas::postgres::PostgreSql;
 use tower_throttle::store::redis::Redis;
 
 use super::case::Place;
@@ -38,8 +38,8 @@ impl Servers {
 
     /// With one connection.
     pub(super) fn postgres(&self) -> PostgreSql {
-        let connection = Connections::open(&self.postgres.url()).and_then(|one| one.size(1));
-        PostgreSql::new(connection.expect("a URL"))
+        let store = PostgreSql::open(&self.postgres.url());
+        store.and_then(|store| store.connections(1)).expect("a URL")
     }
 
     pub(super) async fn used(&self, place: Place) -> Used {

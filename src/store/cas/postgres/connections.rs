@@ -1,34 +1,47 @@
 //! A few connections that calls share, made when they are needed and replaced when they break.
 
-use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    future::Future,
+    ops::Deref,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
-use tokio::{runtime::Handle, sync::Semaphore};
+use tokio::{
+    runtime::Handle,
+    sync::{OwnedSemaphorePermit, Semaphore},
+};
 use tokio_postgres::{
-    Client, Config, Error, NoTls, Socket,
+    Client, Config, Error, Socket, Statement,
     tls::{MakeTlsConnect, TlsConnect},
+    types::{ToSql, Type},
 };
 
-use super::{
-    error::store_error,
-    link::{Link, TakenLink},
-};
-use crate::error::{ConfigError, StoreError};
+use super::error::Failed;
+use crate::clock::{Clock, MonotonicClock, Tick};
+use crate::error::StoreError;
 use crate::store::remote::{Connect, Connector, Pick, own_runtime, runtime};
+use crate::sync::{Mutex, lock};
 
 const DEFAULT_SIZE: usize = 4;
 /// If every connection has so many calls in flight, another one is made.
 const CALLS_PER_CONNECTION: usize = 4;
 /// A statement that waits for the lock of a row delays all behind it. A caller waits no longer anyway.
 const SETTINGS: &str = "SET lock_timeout = '100ms'";
+/// A connection with so many calls in a row without a reply, and none for [`SILENCE`], counts as dead.
+const MAX_UNANSWERED: usize = 3;
+/// Longer than a wait for a lock.
+const SILENCE: Duration = Duration::from_secs(1);
 
-/// A few connections that all calls share, and one for transactions. One transaction runs at
-/// a time. Threads of this crate serve them, so that a runtime that is busy does not hold locks for longer.
-///
-/// The first call makes the first connection. More are made, up to the [size](Self::size), if calls
-/// are in flight on all that there are. Calls on one connection are pipelined: none waits for the
-/// reply to another before it is sent. A connection that breaks is replaced by the next call.
+/// A few connections that all calls share, and one for transactions. One transaction runs at a time. Threads of this
+/// crate serve them, so that a runtime that is busy does not hold locks for longer.
 #[derive(Clone)]
-pub struct Connections {
+pub(super) struct Pool {
     connector: Arc<Connector<Settings>>,
     /// The connection of transactions.
     exclusive: Arc<Connector<Settings>>,
@@ -40,110 +53,52 @@ pub struct Connections {
 /// How connections are made.
 #[derive(Clone)]
 struct Settings {
-    server: Arc<dyn Server>,
-    set_lock_timeout: bool,
+    dial: Arc<dyn Fn() -> Dialing + Send + Sync>,
+    /// Whether a session is of one client alone.
+    has_session: bool,
 }
 
-impl Connections {
-    /// Connections to the server at `url`, such as `postgres://user:password@host/database`.
-    ///
-    /// They are made without TLS: see [`with_tls`](Self::with_tls).
-    ///
-    /// # Errors
-    /// If `url` is not the URL of a PostgreSQL server, nor a list of parameters.
-    ///
-    /// ```
-    /// use tower_throttle::store::cas::postgres::Connections;
-    ///
-    /// assert!(Connections::open("postgres://limits@db1,db2/app?target_session_attrs=read-write").is_ok());
-    /// let error = Connections::open("redis://db").unwrap_err();
-    /// assert!(error.to_string().starts_with("PostgreSQL URL: "));
-    /// ```
-    pub fn open(url: &str) -> Result<Self, ConfigError> {
-        // The text may hold a password, so the error does not repeat it.
-        let config = url.parse().map_err(|error| ConfigError::Syntax {
-            field: "PostgreSQL URL",
-            text: "..".to_owned(),
-            expected: format!("postgres://USER:PASSWORD@HOST:PORT/DATABASE: {error}"),
-        })?;
-        Ok(Self::new(config))
-    }
+type Dialing = Pin<Box<dyn Future<Output = Result<Client, Error>> + Send>>;
 
-    /// Connections with these settings, without TLS.
-    ///
-    /// ```
-    /// use tokio_postgres::Config;
-    /// use tower_throttle::store::cas::postgres::{Connections, PostgreSql};
-    ///
-    /// let mut config = Config::new();
-    /// config.host("db").user("limits").password("secret").dbname("app");
-    /// let store = PostgreSql::new(Connections::new(config));
-    /// ```
-    pub fn new(config: Config) -> Self {
-        Self::with_tls(config, NoTls)
-    }
-
-    /// Connections with TLS, by any crate that works with tokio-postgres: `tokio-postgres-rustls`,
-    /// `postgres-native-tls`, `postgres-openssl`.
-    ///
-    /// The setting `sslmode` decides whether they use it.
-    pub fn with_tls<T>(config: Config, tls: T) -> Self
+impl Pool {
+    pub(super) fn new<T>(config: Config, tls: T) -> Self
     where
         T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
         T::Stream: Send,
         T::TlsConnect: Send,
         <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
     {
+        let dial = move || -> Dialing {
+            let (config, tls) = (config.clone(), tls.clone());
+            Box::pin(async move {
+                let (client, connection) = config.connect(tls).await?;
+                // Ends when the client is dropped, or when the connection breaks: then calls fail.
+                tokio::spawn(connection);
+                Ok(client)
+            })
+        };
         let settings = Settings {
-            server: Arc::new(TlsServer { config, tls }),
-            set_lock_timeout: true,
+            dial: Arc::new(dial),
+            has_session: true,
         };
         Self::from_settings(settings, DEFAULT_SIZE)
     }
 
-    /// At most `count` connections, and the one for transactions. The default is 4.
-    ///
-    /// # Errors
-    /// If `count` is not 1 to 64.
-    ///
-    /// ```
-    /// use tower_throttle::store::cas::postgres::{Connections, PostgreSql};
-    ///
-    /// let connections = Connections::open("postgres://limits@db/app")?.size(16)?;
-    /// let store = PostgreSql::new(connections);
-    /// # Ok::<(), tower_throttle::ConfigError>(())
-    /// ```
-    pub fn size(self, count: usize) -> Result<Self, ConfigError> {
-        if !(1..=64).contains(&count) {
-            let allowed = "a number from 1 to 64";
-            return Err(ConfigError::out_of_range("size", count, allowed));
-        }
-        let settings = self.connector.settings().clone();
-        Ok(Self::from_settings(settings, count))
+    pub(super) fn with_size(&self, size: usize) -> Self {
+        Self::from_settings(self.connector.settings().clone(), size)
     }
 
-    /// Leaves the settings of the server's sessions as they are, as a proxy needs that gives one
-    /// session to several clients (pgbouncer in transaction mode).
-    ///
-    /// Otherwise each connection begins with `SET lock_timeout = '100ms'`, so that a row that an
-    /// open transaction holds does not delay the calls behind it. Set it for the role instead:
-    /// `ALTER ROLE .. SET lock_timeout = '100ms'`.
-    ///
-    /// ```
-    /// use tower_throttle::store::cas::postgres::{Connections, PostgreSql};
-    ///
-    /// let connections = Connections::open("postgres://limits@pgbouncer/app")?;
-    /// let store = PostgreSql::new(connections.without_session_settings());
-    /// let store = store.without_prepared_statements();
-    /// # Ok::<(), tower_throttle::ConfigError>(())
-    /// ```
-    #[must_use]
-    pub fn without_session_settings(self) -> Self {
+    /// The same behind a proxy that gives one session to several clients.
+    pub(super) fn without_sessions(&self) -> Self {
         let settings = Settings {
-            set_lock_timeout: false,
+            has_session: false,
             ..self.connector.settings().clone()
         };
         Self::from_settings(settings, self.size)
+    }
+
+    pub(super) fn has_sessions(&self) -> bool {
+        self.connector.settings().has_session
     }
 
     fn from_settings(settings: Settings, size: usize) -> Self {
@@ -165,16 +120,23 @@ impl Connections {
         let closed = |error| StoreError::new(format!("PostgreSQL: {error}"), true);
         let turn = Arc::clone(&self.transaction).acquire_owned().await;
         let permit = turn.map_err(closed)?;
-        let client = self.exclusive.get(|links| pick(links, 1)).await?;
-        Ok(client.exclusive(permit))
+        let mut link = self.exclusive.get(|links| pick(links, 1)).await?;
+        link.permit = Some(permit);
+        Ok(link)
     }
 }
 
 /// The connection with the fewest calls in flight.
 fn pick(links: &mut Vec<Arc<Link>>, size: usize) -> Pick<TakenLink, Arc<Link>> {
-    let unusable = remove_unusable(links);
-    let least = links.iter().min_by_key(|link| link.in_flight());
-    let is_busy = least.is_none_or(|link| link.in_flight() >= CALLS_PER_CONNECTION);
+    let mut unusable = Vec::new();
+    if !links.iter().all(|link| link.is_usable()) {
+        let all = std::mem::take(links).into_iter();
+        (*links, unusable) = all.partition(|link| link.is_usable());
+    }
+    // Each call has one, beside the one here.
+    let in_flight = |link: &Arc<Link>| Arc::strong_count(link) - 1;
+    let least = links.iter().min_by_key(|link| in_flight(link));
+    let is_busy = least.is_none_or(|link| in_flight(link) >= CALLS_PER_CONNECTION);
     Pick {
         picked: least.map(TakenLink::new),
         wants_another: is_busy && links.len() < size,
@@ -182,18 +144,106 @@ fn pick(links: &mut Vec<Arc<Link>>, size: usize) -> Pick<TakenLink, Arc<Link>> {
     }
 }
 
-/// Removes the connections that broke. Does not allocate if there are none.
-fn remove_unusable(links: &mut Vec<Arc<Link>>) -> Vec<Arc<Link>> {
-    let mut unusable = Vec::new();
-    let mut at = 0;
-    while at < links.len() {
-        if links[at].is_usable() {
-            at += 1;
-        } else {
-            unusable.push(links.swap_remove(at));
+/// One parameter of a statement.
+pub(super) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
+
+/// A connection to the server. Statements are sent one behind the other, without waiting for the
+/// replies.
+pub(super) struct Link {
+    pub(super) client: Client,
+    /// Those that were prepared, by their text.
+    statements: Mutex<HashMap<String, Statement>>,
+    /// Calls that were dropped since the last reply.
+    unanswered: AtomicUsize,
+    /// When the last reply came, in nanoseconds.
+    replied_at: AtomicU64,
+    given_up: AtomicBool,
+}
+
+impl Link {
+    fn new(client: Client) -> Arc<Self> {
+        Arc::new(Self {
+            client,
+            statements: Mutex::default(),
+            unanswered: AtomicUsize::new(0),
+            replied_at: AtomicU64::new(MonotonicClock.now().as_nanos()),
+            given_up: AtomicBool::new(false),
+        })
+    }
+
+    /// The statement for this text. Calls that need it at the same time may each prepare it.
+    pub(super) async fn prepared(
+        &self,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Statement, Error> {
+        let known = lock(&self.statements).get(sql).cloned();
+        if let Some(statement) = known {
+            return Ok(statement);
+        }
+        let types: Vec<_> = parameters.iter().map(|(_, of)| of.clone()).collect();
+        let statement = self.client.prepare_typed(sql, &types).await?;
+        lock(&self.statements).insert(sql.to_owned(), statement.clone());
+        Ok(statement)
+    }
+
+    fn is_usable(&self) -> bool {
+        !self.given_up.load(Ordering::Relaxed) && !self.client.is_closed()
+    }
+
+    fn count_silence(&self) {
+        let unanswered = self.unanswered.fetch_add(1, Ordering::Relaxed) + 1;
+        let replied_at = Tick::from_nanos(self.replied_at.load(Ordering::Relaxed));
+        let silence = MonotonicClock.now().since(replied_at);
+        if unanswered >= MAX_UNANSWERED && silence >= SILENCE {
+            self.given_up.store(true, Ordering::Relaxed);
         }
     }
-    unusable
+}
+
+/// A connection that is taken for one statement or one transaction.
+pub(super) struct TakenLink {
+    link: Arc<Link>,
+    replied: bool,
+    /// Of a transaction. The next one begins when it is dropped.
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl TakenLink {
+    fn new(link: &Arc<Link>) -> Self {
+        Self {
+            link: Arc::clone(link),
+            replied: false,
+            permit: None,
+        }
+    }
+
+    /// Gives it back after the server's reply. No other call gets it if it is of no use any more.
+    pub(super) fn release<T>(mut self, result: &Result<T, Failed>) {
+        self.replied = true;
+        let now = MonotonicClock.now().as_nanos();
+        self.link.replied_at.store(now, Ordering::Relaxed);
+        self.link.unanswered.store(0, Ordering::Relaxed);
+        if result.as_ref().is_err_and(Failed::is_of_connection) {
+            self.link.given_up.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for TakenLink {
+    fn drop(&mut self) {
+        if !self.replied {
+            self.link.count_silence();
+        }
+    }
+}
+
+impl Deref for TakenLink {
+    type Target = Link;
+
+    fn deref(&self) -> &Link {
+        &self.link
+    }
 }
 
 impl Connect for Settings {
@@ -213,50 +263,14 @@ impl Connect for Settings {
 
     async fn connect(&self) -> Result<Arc<Link>, StoreError> {
         let connected = async {
-            let client = self.server.connect().await?;
-            if self.set_lock_timeout {
+            let client = (self.dial)().await?;
+            if self.has_session {
                 client.batch_execute(SETTINGS).await?;
             }
             Ok(Link::new(client))
         };
-        connected.await.map_err(|error| store_error(&error, ""))
-    }
-}
-
-type Connecting<'a> = Pin<Box<dyn Future<Output = Result<Client, Error>> + Send + 'a>>;
-
-/// A server, whatever the type of the TLS.
-trait Server: Send + Sync {
-    fn connect(&self) -> Connecting<'_>;
-}
-
-struct TlsServer<T> {
-    config: Config,
-    tls: T,
-}
-
-impl<T> Server for TlsServer<T>
-where
-    T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
-    T::Stream: Send,
-    T::TlsConnect: Send,
-    <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
-{
-    fn connect(&self) -> Connecting<'_> {
-        Box::pin(async {
-            let (client, connection) = self.config.connect(self.tls.clone()).await?;
-            // Ends when the client is dropped, or when the connection breaks: then calls fail.
-            tokio::spawn(connection);
-            Ok(client)
-        })
-    }
-}
-
-/// Manual impl: settings hold a password.
-impl fmt::Debug for Connections {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connections")
-            .field("size", &self.size)
-            .finish_non_exhaustive()
+        connected
+            .await
+            .map_err(|error| Failed::of(&error, "").into_error())
     }
 }

@@ -4,111 +4,139 @@ use tokio_postgres::{Error, error::DbError};
 
 use crate::error::StoreError;
 
+/// Why a statement returned nothing.
+#[derive(Debug)]
+pub(super) struct Failed {
+    pub(super) class: Class,
+    pub(super) error: StoreError,
+}
+
 /// What the store does after an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
     /// The server rolled back, because another transaction changed the row.
     Conflict,
-    /// The connection no longer has this prepared statement.
-    StaleStatement,
-    /// The connection is of no use any more: it is broken, or leads to a server that only reads.
+    /// The connection is of no use any more: it is broken, has lost a prepared statement, or leads to a server that only
+    /// reads.
     BadConnection,
+    /// The server rolled back, because another transaction held a row for long, or this machine stopped in its own.
+    TooSlow,
     /// There is no such table.
     MissingTable,
     /// The connection works.
     Other,
 }
 
-impl Class {
-    pub(super) fn of(error: &Error) -> Self {
-        let Some(error) = error.as_db_error() else {
-            return Self::BadConnection;
+impl Failed {
+    /// The error of a call, with what to do.
+    pub(super) fn of(error: &Error, table: &str) -> Self {
+        use Class::{BadConnection, Conflict, MissingTable, Other, TooSlow};
+        let Some(database) = error.as_db_error() else {
+            return Self::without_code(error);
         };
-        match error.code().code() {
-            // A serialization failure, a deadlock.
-            "40001" | "40P01" => Self::Conflict,
+        let code = database.code().code();
+        // Connections, rollbacks, too few resources, operators, the system.
+        let class = code.get(..2).unwrap_or_default();
+        let is_usual = matches!(class, "08" | "40" | "53" | "57" | "58");
+        let (class, transient, advice) = match code {
+            "3F000" => (Other, false, "; create the schema"),
+            "42P01" => (
+                MissingTable,
+                false,
+                "; make the table NAME with `create_table`, or with the statements that `migration` \
+                 returns",
+            ),
+            "42703" | "42804" | "42P10" => (
+                Other,
+                false,
+                "; the table NAME is not one of this version of tower-throttle: choose another name, \
+                 or drop it",
+            ),
+            "42501" => (
+                Other,
+                false,
+                "; this role needs SELECT, INSERT, UPDATE and DELETE on the table NAME, and CREATE on \
+                 its schema to make it",
+            ),
+            "28P01" | "28000" => (
+                Other,
+                false,
+                "; check the user, the password and pg_hba.conf",
+            ),
+            "3D000" => (Other, false, "; check the name of the database"),
+            "08P01" if is_refused_by_pooler(database) => (
+                Other,
+                false,
+                "; check the user, the password and the database, also in the files of the pooler",
+            ),
+            _ if only_reads(database) => (
+                BadConnection,
+                true,
+                "; this server only reads: name all servers in the URL, with \
+                 target_session_attrs=read-write",
+            ),
             // An unknown statement, and one whose name is taken.
-            "26000" | "42P05" => Self::StaleStatement,
-            "42P01" => Self::MissingTable,
+            "26000" | "42P05" => (
+                BadConnection,
+                false,
+                "; a proxy gives this client's statements to several connections: call \
+                 `behind_pooler`",
+            ),
+            "25P03" => (TooSlow, true, ""),
+            "55P03" => (
+                TooSlow,
+                true,
+                "; another transaction holds this row, and should not take so long",
+            ),
+            "53100" => (Other, false, "; free some disk space"),
+            // A serialization failure, a deadlock.
+            "40001" | "40P01" => (Conflict, true, ""),
             // A server that shuts down.
-            "57P01" | "57P02" | "57P03" => Self::BadConnection,
-            _ if only_reads(error) => Self::BadConnection,
-            _ => Self::Other,
+            "57P01" | "57P02" | "57P03" => (BadConnection, true, ""),
+            // A database that was dropped.
+            "57P04" => (Other, false, ""),
+            _ => (Other, is_usual, ""),
+        };
+        let advice = advice.replace("NAME", &format!("{table:?}"));
+        let text = format!("PostgreSQL: {} ({code}){advice}", database.message());
+        let error = StoreError::new(text, transient);
+        Self { class, error }
+    }
+
+    /// An error on the way to the server or back.
+    fn without_code(error: &Error) -> Self {
+        let mut text = format!("PostgreSQL: {error}");
+        let mut cause = std::error::Error::source(error);
+        let mut transient = error.is_closed();
+        while let Some(inner) = cause {
+            transient |= inner.is::<std::io::Error>();
+            let inner_text = inner.to_string();
+            if !text.ends_with(&inner_text) {
+                text = format!("{text}: {inner_text}");
+            }
+            cause = inner.source();
         }
+        Self {
+            class: Class::BadConnection,
+            error: StoreError::new(text, transient),
+        }
+    }
+
+    pub(super) fn into_error(self) -> StoreError {
+        self.error
+    }
+
+    pub(super) fn is_of_connection(&self) -> bool {
+        self.class == Class::BadConnection
     }
 }
 
-/// The error of a call, with what to do.
-pub(super) fn store_error(error: &Error, table: &str) -> StoreError {
-    let Some(database) = error.as_db_error() else {
-        return without_code(error);
-    };
-    let code = database.code().code();
-    let advice = match code {
-        "3F000" => "; create the schema".to_owned(),
-        "42P01" => format!(
-            "; make the table {table:?} with `create_table`, or with the statements that \
-             `migration` returns"
-        ),
-        "42703" | "42804" | "42P10" => format!(
-            "; the table {table:?} is not one of this version of tower-throttle: choose another \
-             name, or drop it"
-        ),
-        "42501" => {
-            format!(
-                "; this role needs SELECT, INSERT, UPDATE and DELETE on the table {table:?}, and \
-                 CREATE on its schema to make it"
-            )
-        }
-        "28P01" | "28000" => "; check the user, the password and pg_hba.conf".to_owned(),
-        "3D000" => "; check the name of the database".to_owned(),
-        "08P01" if is_refused_by_pooler(database) => {
-            "; check the user, the password and the database, also in the files of the pooler"
-                .to_owned()
-        }
-        _ if only_reads(database) => "; this server only reads: name all servers in the URL, \
-                                      with target_session_attrs=read-write"
-            .to_owned(),
-        "26000" | "42P05" => "; a proxy gives this client's statements to several connections: \
-                              call `without_prepared_statements`"
-            .to_owned(),
-        "55P03" => "; another transaction holds this row, and should not take so long".to_owned(),
-        "53100" => "; free some disk space".to_owned(),
-        _ => String::new(),
-    };
-    let text = format!("PostgreSQL: {} ({code}){advice}", database.message());
-    StoreError::new(text, is_transient(database))
-}
-
-/// An error on the way to the server or back.
-fn without_code(error: &Error) -> StoreError {
-    let mut text = format!("PostgreSQL: {error}");
-    let mut cause = std::error::Error::source(error);
-    let mut transient = error.is_closed();
-    while let Some(inner) = cause {
-        transient |= inner.is::<std::io::Error>();
-        let inner_text = inner.to_string();
-        if !text.ends_with(&inner_text) {
-            text = format!("{text}: {inner_text}");
-        }
-        cause = inner.source();
-    }
-    StoreError::new(text, transient)
-}
-
-/// Whether the same call may succeed later, without an operator.
-fn is_transient(error: &DbError) -> bool {
-    let code = error.code().code();
-    match code {
-        // A full disk; a database that was dropped.
-        "53100" | "57P04" => false,
-        // A lock that another transaction holds.
-        "55P03" => true,
-        "08P01" if is_refused_by_pooler(error) => false,
-        _ => {
-            let class = code.get(..2).unwrap_or_default();
-            // Connections, rollbacks, too few resources, operators, the system.
-            matches!(class, "08" | "40" | "53" | "57" | "58") || only_reads(error)
+/// An error that is not about the statement.
+impl From<StoreError> for Failed {
+    fn from(error: StoreError) -> Self {
+        Self {
+            class: Class::Other,
+            error,
         }
     }
 }

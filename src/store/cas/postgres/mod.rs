@@ -13,6 +13,10 @@
 //! row are then removed by the next update of the page. A transaction elsewhere that stays open
 //! stops this, and makes each statement slower.
 //!
+//! # Rows that have expired
+//! Each 25th write removes up to 50 rows that expired a minute ago or more, so a table does not grow beyond what is in
+//! use. One that is written no more stays as it is, until you drop it.
+//!
 //! # Time
 //! The server's clock decides, so the clocks of the machines may differ.
 //!
@@ -26,14 +30,8 @@
 
 mod connections;
 mod error;
-mod link;
-mod prepared;
 mod sql;
 mod statements;
 mod store;
-mod sweeper;
-mod transaction;
 
-pub use self::connections::Connections;
 pub use self::store::PostgreSql;
-pub use self::sweeper::Sweeps;

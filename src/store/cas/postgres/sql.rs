@@ -3,7 +3,7 @@
 //! The moments in the table are microseconds since 1970, in whole numbers. They are read with
 //! `clock_timestamp()`: `now()` is the moment at which the transaction began.
 
-use std::fmt;
+use std::time::Duration;
 
 use crate::error::ConfigError;
 
@@ -14,6 +14,12 @@ const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
                      SET LOCAL idle_in_transaction_session_timeout = '1s'; \
                      SET LOCAL lock_timeout = '1s'";
+/// A row is due so long after it expires: as long as its time to live, but within these bounds. So its index entry
+/// changes at most once in that time.
+pub(super) const MIN_SLACK: Duration = Duration::from_secs(60);
+pub(super) const MAX_SLACK: Duration = Duration::from_secs(3_600);
+/// How many rows that are due a sweep reads.
+const SWEPT: u32 = 50;
 /// The longest name, so that the name of the index fits in 63 bytes.
 const MAX_NAME: usize = 54;
 /// Taken while the table is made: two machines that make it at once would both fail to find it. Also mixed
@@ -21,6 +27,7 @@ const MAX_NAME: usize = 54;
 const LOCK: i64 = 0x7468_726f_7474_6c65;
 
 /// The texts of the statements on one table.
+#[derive(Debug)]
 pub(super) struct Sql {
     /// Its name, as it was given.
     pub(super) name: String,
@@ -43,9 +50,20 @@ pub(super) struct Sql {
 impl Sql {
     /// The statements on `table`, which may be preceded by a schema.
     pub(super) fn new(table: &str) -> Result<Self, ConfigError> {
-        check_name(table)?;
-        let parts: Vec<String> = table.split('.').map(quoted_part).collect();
-        let quoted = parts.join(".");
+        let parts: Vec<&str> = table.split('.').collect();
+        if parts.len() > 2 || !parts.iter().all(|part| is_name(part)) {
+            return Err(ConfigError::out_of_range(
+                "table",
+                table,
+                format!(
+                    "a name of 1 to {MAX_NAME} lowercase letters, digits and _ that begins with no \
+                     digit, or a schema and such a name with a dot between them"
+                ),
+            ));
+        }
+        // In quotes, a word of SQL such as `limit` is a name.
+        let quoted = format!("\"{}\"", parts.join("\".\""));
+        let [least, most] = [MIN_SLACK, MAX_SLACK].map(|slack| slack.as_micros());
         Ok(Self {
             load: format!(
                 "SELECT clock.now, t.version, t.value, t.expires_at \
@@ -101,15 +119,14 @@ impl Sql {
                 "WITH clock AS (SELECT {NOW} AS now), due AS (\
                  SELECT t.key, t.expires_at FROM {quoted} AS t \
                  WHERE t.sweep_at < (SELECT now FROM clock) \
-                 ORDER BY t.sweep_at LIMIT $1::bigint FOR UPDATE SKIP LOCKED), kept AS (\
+                 ORDER BY t.sweep_at LIMIT {SWEPT} FOR UPDATE SKIP LOCKED), kept AS (\
                  UPDATE {quoted} AS t SET sweep_at = due.expires_at + \
-                 least(greatest(due.expires_at - clock.now, $2::bigint), $3::bigint) \
-                 FROM due, clock WHERE t.key = due.key AND due.expires_at > clock.now), swept AS (\
+                 least(greatest(due.expires_at - clock.now, {least}), {most}) \
+                 FROM due, clock WHERE t.key = due.key AND due.expires_at > clock.now) \
                  DELETE FROM {quoted} AS t USING due, clock \
-                 WHERE t.key = due.key AND due.expires_at <= clock.now RETURNING 1) \
-                 SELECT (SELECT count(*) FROM due), (SELECT count(*) FROM swept)"
+                 WHERE t.key = due.key AND due.expires_at <= clock.now"
             ),
-            index: quoted_part(&format!("{}_sweep_at", last(table))),
+            index: format!("\"{}_sweep_at\"", parts[parts.len() - 1]),
             name: table.to_owned(),
             quoted,
             begin: BEGIN.to_owned(),
@@ -128,7 +145,7 @@ CREATE {unlogged}TABLE IF NOT EXISTS {name} (
     version    bigint NOT NULL,
     value      bytea NOT NULL,
     expires_at bigint NOT NULL, -- microseconds since 1970
-    sweep_at   bigint NOT NULL  -- the same: when a sweep reads the row, which it then removes or moves
+    sweep_at   bigint NOT NULL  -- the same: when another write reads the row, and removes it or sets this anew
 ) WITH (
     -- Half of each page is for new versions of its rows. Updates then change no index.
     fillfactor = 50,
@@ -151,45 +168,12 @@ CREATE INDEX IF NOT EXISTS {index} ON {name} (sweep_at);
     }
 }
 
-/// Manual impl: the statements are long, and follow from the name.
-impl fmt::Debug for Sql {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Sql").field(&self.name).finish()
-    }
-}
-
-/// Checks the name of a table.
-fn check_name(table: &str) -> Result<(), ConfigError> {
-    let parts: Vec<&str> = table.split('.').collect();
-    let valid = parts.len() <= 2 && parts.iter().all(|part| is_name(part));
-    if !valid {
-        return Err(ConfigError::out_of_range(
-            "table",
-            table,
-            format!(
-                "a name of 1 to {MAX_NAME} lowercase letters, digits and _ that begins with no \
-                 digit, or a schema and such a name with a dot between them"
-            ),
-        ));
-    }
-    Ok(())
-}
-
 /// Uppercase letters are refused: `psql` finds a table named with them only in quotes.
 fn is_name(part: &str) -> bool {
     let is_allowed = |c: char| matches!(c, 'a'..='z' | '0'..='9' | '_');
     (1..=MAX_NAME).contains(&part.len())
         && part.chars().all(is_allowed)
         && !part.starts_with(|c: char| c.is_ascii_digit())
-}
-
-/// In quotes, a word of SQL such as `limit` is a name.
-fn quoted_part(part: &str) -> String {
-    format!("\"{part}\"")
-}
-
-fn last(table: &str) -> &str {
-    table.rsplit('.').next().unwrap_or(table)
 }
 
 #[cfg(test)]

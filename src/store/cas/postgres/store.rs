@@ -1,19 +1,21 @@
 //! The store.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
+
+use tokio_postgres::{
+    Config, NoTls, Socket,
+    tls::{MakeTlsConnect, TlsConnect},
+};
 
 use super::{
-    connections::Connections,
-    error::Class,
+    connections::Pool,
+    error::{Class, Failed},
     sql::Sql,
-    statements::Calls,
-    sweeper::{BATCH, Sweeper, Sweeps},
 };
 use crate::error::{ConfigError, StoreError, expect_valid};
 use crate::store::cas::{CasStore, Loaded, Program, Runs, Settings, Swapped, Value, Version};
 
 const DEFAULT_TABLE: &str = "tower_throttle";
-const DEFAULT_INTERVAL: Duration = Duration::from_secs(30);
 
 /// PostgreSQL 12 or later as a store of limits.
 ///
@@ -29,35 +31,112 @@ const DEFAULT_INTERVAL: Duration = Duration::from_secs(30);
 ///     Ok(store)
 /// }
 /// ```
-#[derive(Clone, Debug)]
+///
+/// Calls share a few connections, of which the first is made by the first call. More are made, up to
+/// [`connections`](Self::connections), if calls are in flight on all that there are. Calls on one connection are
+/// pipelined: none waits for the reply to another before it is sent. A connection that breaks is replaced by the next
+/// call. Clones share the connections.
+#[derive(Clone)]
 pub struct PostgreSql {
-    calls: Calls,
+    pub(super) pool: Pool,
+    pub(super) sql: Arc<Sql>,
     logged: bool,
-    sweeper: Arc<Sweeper>,
 }
 
 impl PostgreSql {
-    /// A store on the server at `url`, such as `postgres://user:password@host/database`, through a
-    /// few connections without TLS. For TLS see [`Connections::with_tls`].
+    /// A store on the server at `url`, such as `postgres://user:password@host/database`, without TLS: for that see
+    /// [`with_tls`](Self::with_tls).
     ///
     /// # Errors
-    /// If `url` is not the URL of a PostgreSQL server.
+    /// If `url` is not the URL of a PostgreSQL server, nor a list of parameters.
+    ///
+    /// ```
+    /// use tower_throttle::store::cas::postgres::PostgreSql;
+    ///
+    /// assert!(PostgreSql::open("postgres://limits@db1,db2/app?target_session_attrs=read-write").is_ok());
+    /// let error = PostgreSql::open("redis://db").unwrap_err();
+    /// assert!(error.to_string().starts_with("PostgreSQL URL: "));
+    /// ```
     pub fn open(url: &str) -> Result<Self, ConfigError> {
-        Connections::open(url).map(Self::new)
+        // The text may hold a password, so the error does not repeat it.
+        let config = url.parse().map_err(|error| ConfigError::Syntax {
+            field: "PostgreSQL URL",
+            text: "..".to_owned(),
+            expected: format!("postgres://USER:PASSWORD@HOST:PORT/DATABASE: {error}"),
+        })?;
+        Ok(Self::new(config))
     }
 
-    /// A store through these connections.
-    pub fn new(pool: Connections) -> Self {
-        let sql = Sql::new(DEFAULT_TABLE);
+    /// A store on the server with these settings, without TLS.
+    ///
+    /// ```
+    /// use tokio_postgres::Config;
+    /// use tower_throttle::store::cas::postgres::PostgreSql;
+    ///
+    /// let mut config = Config::new();
+    /// config.host("db").user("limits").password("secret").dbname("app");
+    /// let store = PostgreSql::new(config);
+    /// ```
+    pub fn new(config: Config) -> Self {
+        Self::with_tls(config, NoTls)
+    }
+
+    /// A store with TLS, by any crate that works with tokio-postgres: `tokio-postgres-rustls`,
+    /// `postgres-native-tls`, `postgres-openssl`.
+    ///
+    /// The setting `sslmode` decides whether connections use it.
+    pub fn with_tls<T>(config: Config, tls: T) -> Self
+    where
+        T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
+        T::Stream: Send,
+        T::TlsConnect: Send,
+        <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
+    {
         Self {
-            calls: Calls {
-                pool,
-                sql: Arc::new(expect_valid(sql)),
-                prepares: true,
-            },
+            pool: Pool::new(config, tls),
+            sql: Arc::new(expect_valid(Sql::new(DEFAULT_TABLE))),
             logged: false,
-            sweeper: Arc::new(Sweeper::new(Some(DEFAULT_INTERVAL))),
         }
+    }
+
+    /// At most `count` connections, and one for transactions. The default is 4.
+    ///
+    /// # Errors
+    /// If `count` is not 1 to 64.
+    ///
+    /// ```
+    /// use tower_throttle::store::cas::postgres::PostgreSql;
+    ///
+    /// let store = PostgreSql::open("postgres://limits@db/app")?.connections(16)?;
+    /// assert!(store.connections(0).is_err());
+    /// # Ok::<(), tower_throttle::ConfigError>(())
+    /// ```
+    pub fn connections(mut self, count: usize) -> Result<Self, ConfigError> {
+        if !(1..=64).contains(&count) {
+            let allowed = "a number from 1 to 64";
+            return Err(ConfigError::out_of_range("connections", count, allowed));
+        }
+        self.pool = self.pool.with_size(count);
+        Ok(self)
+    }
+
+    /// Uses no session of its own, as behind a proxy that gives one session to several clients: pgbouncer in transaction
+    /// mode.
+    ///
+    /// Statements are not prepared then, so the server parses and plans each in each call; it is still one round trip.
+    /// And a connection does not begin with `SET lock_timeout = '100ms'`, so that a row that an open transaction holds
+    /// would delay the calls behind it. Set it for the role instead: `ALTER ROLE .. SET lock_timeout = '100ms'`.
+    ///
+    /// ```
+    /// use tower_throttle::store::cas::postgres::PostgreSql;
+    ///
+    /// let store = PostgreSql::open("postgres://limits@pgbouncer/app")?.behind_pooler();
+    /// # Ok::<(), tower_throttle::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn behind_pooler(mut self) -> Self {
+        self.pool = self.pool.without_sessions();
+        self
     }
 
     /// The table's name, which may be preceded by a schema. The default is `tower_throttle`.
@@ -73,9 +152,7 @@ impl PostgreSql {
     /// assert!(store.table("app limits").is_err());
     /// ```
     pub fn table(mut self, name: &str) -> Result<Self, ConfigError> {
-        self.calls.sql = Arc::new(Sql::new(name)?);
-        // Clones of this store may have another table.
-        self.sweeper = Arc::new(Sweeper::new(self.sweeper.interval()));
+        self.sql = Arc::new(Sql::new(name)?);
         Ok(self)
     }
 
@@ -92,42 +169,6 @@ impl PostgreSql {
         self
     }
 
-    /// Prepares no statements, for proxies that give a client's statements to several sessions:
-    /// pgbouncer in transaction mode, unless its `max_prepared_statements` is set.
-    ///
-    /// The server then parses and plans each statement in each call. It is still one round trip.
-    /// Pgbouncer in transaction mode also needs [`Connections::without_session_settings`].
-    #[must_use]
-    pub fn without_prepared_statements(mut self) -> Self {
-        self.calls.prepares = false;
-        self
-    }
-
-    /// Removes expired rows about this often, in the background, in batches of 100. The default is
-    /// 30 seconds. The first call starts the task, and dropping the store ends it.
-    ///
-    /// # Errors
-    /// If `interval` is not 10 milliseconds to a day.
-    pub fn sweep_every(mut self, interval: Duration) -> Result<Self, ConfigError> {
-        let allowed = Duration::from_millis(10)..=Duration::from_secs(86_400);
-        if !allowed.contains(&interval) {
-            return Err(ConfigError::out_of_range(
-                "interval",
-                format_args!("{interval:?}"),
-                "a duration from 10ms to one day",
-            ));
-        }
-        self.sweeper = Arc::new(Sweeper::new(Some(interval)));
-        Ok(self)
-    }
-
-    /// Leaves expired rows to calls of [`sweep`](Self::sweep).
-    #[must_use]
-    pub fn without_sweeps(mut self) -> Self {
-        self.sweeper = Arc::new(Sweeper::new(None));
-        self
-    }
-
     /// The statements that make the table, for a migration.
     ///
     /// ```
@@ -137,7 +178,7 @@ impl PostgreSql {
     /// assert!(store.migration().contains("CREATE UNLOGGED TABLE IF NOT EXISTS \"tower_throttle\""));
     /// ```
     pub fn migration(&self) -> String {
-        self.calls.sql.migration(self.logged)
+        self.sql.migration(self.logged)
     }
 
     /// Makes the table, unless it exists. Several machines may call it at once.
@@ -147,13 +188,14 @@ impl PostgreSql {
     /// another table of this name.
     pub async fn create_table(&self) -> Result<(), StoreError> {
         // A role that may use the table need not be one that may make it.
-        match self.calls.check().await {
-            Err(error) if error.class == Class::MissingTable => {
-                let migration = self.calls.sql.locked_migration(self.logged);
-                self.calls.run_all(&migration).await?;
+        match self.check_table().await {
+            Err(failed) if failed.class == Class::MissingTable => {
+                let migration = self.sql.locked_migration(self.logged);
+                let made = self.run_all(&migration).await;
+                made.map_err(Failed::into_error)?;
                 self.check().await
             }
-            checked => checked.map_err(|error| error.error),
+            checked => checked.map_err(Failed::into_error),
         }
     }
 
@@ -162,43 +204,19 @@ impl PostgreSql {
     /// # Errors
     /// Says what is missing.
     pub async fn check(&self) -> Result<(), StoreError> {
-        self.calls.check().await.map_err(|error| error.error)
-    }
-
-    /// Removes up to `limit` rows that have expired some time ago, and returns how many. Rows that
-    /// another transaction holds are skipped.
-    ///
-    /// # Errors
-    /// If the server does not reply, or if the role may not delete.
-    pub async fn sweep(&self, limit: u32) -> Result<u64, StoreError> {
-        let mut removed = 0;
-        while removed < u64::from(limit) {
-            let left = u64::from(limit) - removed;
-            let batch = u32::try_from(left).unwrap_or(limit).min(BATCH);
-            let swept = self.calls.sweep(batch).await?;
-            removed += swept.removed;
-            if swept.read < u64::from(batch) {
-                break;
-            }
-        }
-        Ok(removed)
+        self.check_table().await.map_err(Failed::into_error)
     }
 
     /// A store with a mistake in the statements of a batch.
     #[cfg(test)]
     pub(in crate::store) fn with_mistake(mut self, right: &str, wrong: &str) -> Self {
-        let sql = Arc::get_mut(&mut self.calls.sql).expect("the only store");
+        let sql = Arc::get_mut(&mut self.sql).expect("the only store");
         let before = (sql.begin.clone(), sql.lock.clone());
         for text in [&mut sql.begin, &mut sql.lock] {
             *text = text.replace(right, wrong);
         }
         assert_ne!(before, (sql.begin.clone(), sql.lock.clone()));
         self
-    }
-
-    /// What the sweeps in the background have done.
-    pub fn sweeps(&self) -> Sweeps {
-        self.sweeper.sweeps()
     }
 }
 
@@ -214,8 +232,7 @@ impl CasStore for PostgreSql {
     }
 
     async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
-        self.sweeper.start(&self.calls);
-        self.calls.load(key).await
+        self.load_value(key).await.map_err(Failed::into_error)
     }
 
     async fn swap(
@@ -225,28 +242,21 @@ impl CasStore for PostgreSql {
         new: &Value,
         ttl: Duration,
     ) -> Result<Swapped, StoreError> {
-        self.sweeper.start(&self.calls);
-        self.calls.swap(key, expected, new, ttl).await
+        self.swap_value(key, expected, new, ttl)
+            .await
+            .map_err(Failed::into_error)
     }
 
     async fn run<Q: Program>(&self, program: &Q) -> Result<Q::Reply, StoreError> {
-        self.sweeper.start(&self.calls);
-        self.calls.run(program).await
+        self.run_program(program).await.map_err(Failed::into_error)
     }
 }
 
-#[cfg(all(test, not(tower_throttle_loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn another_table_is_swept_as_often() {
-        let store = || PostgreSql::open("postgres://localhost").expect("a URL");
-        let minute = Duration::from_secs(60);
-        let swept = store().sweep_every(minute).expect("an interval");
-        let swept = swept.table("other").expect("a name");
-        assert_eq!(swept.sweeper.interval(), Some(minute));
-        let left = store().without_sweeps().table("other").expect("a name");
-        assert_eq!(left.sweeper.interval(), None);
+/// Manual impl: settings hold a password.
+impl fmt::Debug for PostgreSql {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgreSql")
+            .field("table", &self.sql.name)
+            .finish_non_exhaustive()
     }
 }

@@ -3,7 +3,7 @@
 use std::{future::poll_fn, task::Poll};
 
 use super::*;
-use crate::store::cas::postgres::{Connections, PostgreSql};
+use crate::store::cas::postgres::PostgreSql;
 
 use test_support::{pooler::Pooler, postgres_server::PostgresServer};
 
@@ -11,9 +11,8 @@ type Machine = Arc<Shared<PostgreSql>>;
 
 /// The store of a machine with one connection for transactions.
 fn open(url: &str, table: &str) -> PostgreSql {
-    let connections = Connections::open(url).and_then(|connections| connections.size(1));
-    let store = PostgreSql::new(connections.unwrap()).without_sweeps();
-    let store = store.table(table).unwrap();
+    let store = PostgreSql::open(url).and_then(|store| store.connections(1));
+    let store = store.and_then(|store| store.table(table)).unwrap();
     patient(store)
 }
 
@@ -87,9 +86,7 @@ async fn nothing_is_lost_behind_a_pooler_in_transaction_mode() {
     let server = PostgresServer::shared();
     let pooler = Pooler::before(&server, "auth_type = any");
     let store = || {
-        let connections = Connections::open(&pooler.url()).unwrap();
-        let store = PostgreSql::new(connections.without_session_settings()).without_sweeps();
-        let store = store.without_prepared_statements();
+        let store = PostgreSql::open(&pooler.url()).unwrap().behind_pooler();
         patient(store.table("pooled").unwrap())
     };
     let all = machines(&server, "pooled", store).await;
