@@ -22,17 +22,6 @@ pub(super) fn is_agreed(error: &ExecutionError) -> bool {
     )
 }
 
-/// Whether the table, or its keyspace, is not there. An invalid statement is also one on another table
-/// of this name.
-pub(super) fn is_invalid(error: &PrepareError) -> bool {
-    matches!(
-        error,
-        PrepareError::AllAttemptsFailed {
-            first_attempt: RequestAttemptError::DbError(DbError::Invalid, _),
-        }
-    )
-}
-
 pub(super) fn from_execution(error: &ExecutionError, table: &str) -> StoreError {
     match error {
         ExecutionError::PrepareError(error) => from_prepare(error, table),

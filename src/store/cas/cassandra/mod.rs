@@ -26,7 +26,6 @@ mod cql;
 mod error;
 mod rows;
 mod session;
-mod statements;
 mod store;
 
 pub use self::store::Cassandra;

@@ -1,6 +1,8 @@
 //! What a statement returned. Columns are found by their names: their number and order differ
 //! between Cassandra and ScyllaDB.
 
+use std::collections::HashMap;
+
 use scylla::{
     response::query_result::QueryResult,
     value::{CqlValue, Row},
@@ -9,53 +11,47 @@ use scylla::{
 use crate::error::StoreError;
 use crate::store::cas::{Loaded, Swapped, Value, Version};
 
-/// The first row, with the names of its columns.
-struct Named {
-    names: Vec<String>,
-    row: Option<Row>,
-}
+/// The columns of the first row that are not null.
+type Columns = HashMap<String, CqlValue>;
 
-impl Named {
-    fn read(result: QueryResult) -> Result<Self, StoreError> {
-        let rows = result
-            .into_rows_result()
-            .map_err(|error| unreadable(&error))?;
-        let names = rows
-            .column_specs()
-            .iter()
-            .map(|spec| spec.name().to_owned());
-        Ok(Self {
-            names: names.collect(),
-            row: rows.maybe_first_row().map_err(|error| unreadable(&error))?,
-        })
-    }
-
-    fn take(&mut self, name: &str) -> Option<CqlValue> {
-        let column = self.names.iter().position(|known| known == name)?;
-        self.row.as_mut()?.columns.get_mut(column)?.take()
-    }
-
-    /// The value, which is absent if one of its columns is.
-    fn value(&mut self) -> Option<Value> {
-        match (self.take("version"), self.take("value")) {
-            (Some(CqlValue::BigInt(version)), Some(CqlValue::Blob(bytes))) => {
-                let version = u64::from_ne_bytes(version.to_ne_bytes());
-                Some(Value::new(Version::from_u64(version), bytes))
-            }
-            _ => None,
-        }
-    }
+fn first_row(result: QueryResult) -> Result<Columns, StoreError> {
+    let rows = result
+        .into_rows_result()
+        .map_err(|error| unreadable(&error))?;
+    let row = rows
+        .maybe_first_row::<Row>()
+        .map_err(|error| unreadable(&error))?;
+    let names = rows
+        .column_specs()
+        .iter()
+        .map(|spec| spec.name().to_owned());
+    let columns = row.into_iter().flat_map(|row| row.columns);
+    let named = names.zip(columns);
+    Ok(named
+        .filter_map(|(name, value)| Some((name, value?)))
+        .collect())
 }
 
 pub(super) fn loaded(result: QueryResult) -> Result<Loaded, StoreError> {
-    Ok(Loaded::new(Named::read(result)?.value()))
+    first_row(result).map(|mut row| found(&mut row))
+}
+
+/// The value, which is absent if one of its columns is.
+fn found(row: &mut Columns) -> Loaded {
+    Loaded::new(match (row.remove("version"), row.remove("value")) {
+        (Some(CqlValue::BigInt(version)), Some(CqlValue::Blob(bytes))) => {
+            let version = u64::from_ne_bytes(version.to_ne_bytes());
+            Some(Value::new(Version::from_u64(version), bytes))
+        }
+        _ => None,
+    })
 }
 
 pub(super) fn swapped(result: QueryResult) -> Result<Swapped, StoreError> {
-    let mut row = Named::read(result)?;
-    match row.take("[applied]") {
+    let mut row = first_row(result)?;
+    match row.get("[applied]") {
         Some(CqlValue::Boolean(true)) => Ok(Swapped::Done(None)),
-        Some(CqlValue::Boolean(false)) => Ok(Swapped::Conflict(Some(Loaded::new(row.value())))),
+        Some(CqlValue::Boolean(false)) => Ok(Swapped::Conflict(Some(found(&mut row)))),
         _ => Err(unreadable(&"no column [applied]")),
     }
 }

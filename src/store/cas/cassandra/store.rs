@@ -9,10 +9,9 @@ use scylla::{
 
 use super::{
     cql::{Cql, ttl_seconds},
-    error::{from_execution, is_agreed, is_invalid},
+    error::{from_execution, is_agreed},
     rows,
-    session::{Sessions, Source},
-    statements::{Agreement, Prepared, Statements, Table},
+    session::{Agreement, Source, Table},
 };
 use crate::clock::unix_time;
 use crate::error::{ConfigError, StoreError, expect_valid};
@@ -39,7 +38,7 @@ const DEFAULT_TABLE: &str = "tower_throttle.limits";
 /// ```
 #[derive(Clone, Debug)]
 pub struct Cassandra {
-    prepared: Arc<Prepared>,
+    prepared: Arc<Connector<Table>>,
 }
 
 impl Cassandra {
@@ -63,7 +62,7 @@ impl Cassandra {
     /// let store = Cassandra::with_builder(builder);
     /// ```
     pub fn with_builder(builder: SessionBuilder) -> Self {
-        Self::from_source(Source::Builder(Box::new(builder)))
+        Self::from_source(Source::Builder(Arc::new(builder)))
     }
 
     /// A store that uses a session of the program.
@@ -75,26 +74,23 @@ impl Cassandra {
     }
 
     fn from_source(source: Source) -> Self {
-        Self::of_table(Table {
-            sessions: Sessions::from_source(source),
+        let table = Table {
+            source,
             cql: expect_valid(Cql::new(DEFAULT_TABLE)),
             agreement: Agreement::default(),
-        })
-    }
-
-    /// Shares no prepared statements with clones that have other settings.
-    fn of_table(table: Table) -> Self {
+        };
         Self {
             prepared: Connector::new(table, Vec::new()),
         }
     }
 
-    /// The same with another agreement.
-    fn with_agreement(&self, agreement: Agreement) -> Self {
-        Self::of_table(Table {
-            agreement,
-            ..self.prepared.settings().clone()
-        })
+    /// The same with other settings. It shares no session with its clones then, unless it is the program's.
+    fn with(&self, change: impl FnOnce(&mut Table)) -> Self {
+        let mut table = self.prepared.settings().clone();
+        change(&mut table);
+        Self {
+            prepared: Connector::new(table, Vec::new()),
+        }
     }
 
     /// The keyspace and the table. The default is `tower_throttle.limits`.
@@ -111,10 +107,8 @@ impl Cassandra {
     /// assert!(store.table("limits").is_err());
     /// ```
     pub fn table(self, name: &str) -> Result<Self, ConfigError> {
-        Ok(Self::of_table(Table {
-            cql: Cql::new(name)?,
-            ..self.prepared.settings().clone()
-        }))
+        let cql = Cql::new(name)?;
+        Ok(self.with(|table| table.cql = cql))
     }
 
     /// The data center of this machine: only its nodes are asked. It is needed in a cluster of
@@ -127,11 +121,7 @@ impl Cassandra {
     /// ```
     #[must_use]
     pub fn datacenter(self, name: &str) -> Self {
-        let agreement = self.prepared.settings().agreement.clone();
-        self.with_agreement(Agreement {
-            datacenter: Some(name.to_owned()),
-            ..agreement
-        })
+        self.with(|table| table.agreement.datacenter = Some(name.to_owned()))
     }
 
     /// Makes it one limit for all data centers (`SERIAL` and `QUORUM`).
@@ -146,11 +136,7 @@ impl Cassandra {
     /// ```
     #[must_use]
     pub fn across_datacenters(self) -> Self {
-        let agreement = self.prepared.settings().agreement.clone();
-        self.with_agreement(Agreement {
-            across: true,
-            ..agreement
-        })
+        self.with(|table| table.agreement.across = true)
     }
 
     /// The statement that makes the table, for a migration. The keyspace has to exist.
@@ -171,16 +157,15 @@ impl Cassandra {
     /// If no node replies, if the role may not make or use the table, or if there is another table
     /// of this name.
     pub async fn create_table(&self) -> Result<(), StoreError> {
-        let table = self.prepared.settings();
-        let connected = table.sessions.session().await?;
-        let prepared = Statements::prepare(&connected, &table.cql, &table.agreement).await;
         // A role that may use the table need not be one that may make it.
-        if prepared.as_ref().err().is_some_and(is_invalid) {
-            let statement = table.cql.migration.as_str();
-            let made = connected.session.query_unpaged(statement, ()).await;
-            made.map_err(|error| from_execution(&error, &table.cql.table))?;
-            self.prepared.forget_failure();
+        match self.check().await {
+            Err(error) if !error.is_transient() => {}
+            checked => return checked,
         }
+        let session = self.prepared.settings().source.session().await?;
+        let made = session.query_unpaged(self.migration(), ()).await;
+        made.map_err(|error| self.error(&error))?;
+        self.prepared.forget_failure();
         self.check().await
     }
 
@@ -209,8 +194,8 @@ impl CasStore for Cassandra {
     const NAME: &'static str = "Cassandra";
 
     async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
-        let statements = self.prepared.statements().await?;
-        let session = &statements.connected.session;
+        let statements = self.prepared.prepared().await?;
+        let session = &statements.session;
         let result = session.execute_unpaged(&statements.load, (key,)).await;
         rows::loaded(result.map_err(|error| self.error(&error))?)
     }
@@ -222,8 +207,8 @@ impl CasStore for Cassandra {
         new: &Value,
         ttl: Duration,
     ) -> Result<Swapped, StoreError> {
-        let statements = self.prepared.statements().await?;
-        let session = &statements.connected.session;
+        let statements = self.prepared.prepared().await?;
+        let session = &statements.session;
         let (ttl, version) = (ttl_seconds(ttl, unix_time().as_secs()), bits(new.version));
         let written = (ttl, version, &new.bytes, key);
         let result = match expected {
