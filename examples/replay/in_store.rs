@@ -48,8 +48,6 @@ pub(crate) fn open(store: &str, policy: Policy) -> Result<Box<dyn States>, Strin
     if store.starts_with("postgres") {
         // The message omits the URL, which may hold a password.
         let store = PostgreSql::open(store).map_err(|error| format!("--store: {error}"))?;
-        // Other programs that use the table remove what has expired.
-        let store = store.without_sweeps();
         let made = runtime.block_on(store.create_table());
         made.map_err(|error| format!("--store: {error}"))?;
         return Ok(Box::new(InStore::new(runtime, store, policy)?));
@@ -85,22 +83,22 @@ fn cassandra(rest: &str) -> Result<Cassandra, String> {
     store.map_err(|error| format!("--store: {error}"))
 }
 
-struct InStore<S: CasStore> {
+struct InStore<S: CasStore + Clone> {
     runtime: Runtime,
-    store: Arc<AtTraceTime<S>>,
+    store: AtTraceTime<S>,
     policy: Policy,
-    limiter: Cas<Arc<AtTraceTime<S>>, AnyAlgorithm>,
+    limiter: Cas<AtTraceTime<S>, AnyAlgorithm>,
     names: Vec<String>,
 }
 
-impl<S: CasStore> InStore<S> {
+impl<S: CasStore + Clone> InStore<S> {
     fn new(runtime: Runtime, store: S, policy: Policy) -> Result<Self, String> {
-        let store = Arc::new(AtTraceTime {
+        let store = AtTraceTime {
             store,
-            now: AtomicU64::new(0),
-            is_dry: AtomicBool::new(false),
-            written: Mutex::default(),
-        });
+            now: Arc::default(),
+            is_dry: Arc::default(),
+            written: Arc::default(),
+        };
         let limiter = limiter(&store, &policy)?;
         Ok(Self {
             runtime,
@@ -116,7 +114,7 @@ impl<S: CasStore> InStore<S> {
         &self,
         key: usize,
         now: Tick,
-        ask: impl FnOnce(&Cas<Arc<AtTraceTime<S>>, AnyAlgorithm>, &str) -> AnyDecision,
+        ask: impl FnOnce(&Cas<AtTraceTime<S>, AnyAlgorithm>, &str) -> AnyDecision,
     ) -> Result<Decision, String> {
         self.store.now.store(now.as_nanos(), Ordering::Relaxed);
         // The limiter looks for a runtime when called.
@@ -166,7 +164,7 @@ pub(crate) const fn reserve(cost: u64, max_wait: Duration) -> Op {
     }
 }
 
-impl<S: CasStore> States for InStore<S> {
+impl<S: CasStore + Clone> States for InStore<S> {
     fn begin(&mut self, name: &str, now: Tick) -> Result<(), String> {
         self.names.push(name.to_owned());
         // A store creates a key at its first write, the replay at its first use. Only a bucket that does
@@ -250,7 +248,7 @@ impl<S: CasStore> States for InStore<S> {
 }
 
 /// Lets the keys of the replay expire.
-impl<S: CasStore> Drop for InStore<S> {
+impl<S: CasStore + Clone> Drop for InStore<S> {
     fn drop(&mut self) {
         let store = &self.store;
         let written = std::mem::take(&mut *store.written());
@@ -267,13 +265,13 @@ impl<S: CasStore> Drop for InStore<S> {
     }
 }
 
-fn limiter<S: CasStore>(
-    store: &Arc<AtTraceTime<S>>,
+fn limiter<S: CasStore + Clone>(
+    store: &AtTraceTime<S>,
     policy: &Policy,
-) -> Result<Cas<Arc<AtTraceTime<S>>, AnyAlgorithm>, String> {
+) -> Result<Cas<AtTraceTime<S>, AnyAlgorithm>, String> {
     // Keys of other replays, running or killed, must not be used. Without kept records each decision is
     // at the store's time.
-    CasBuilder::new(Arc::clone(store))
+    CasBuilder::new(store.clone())
         .prefix(format!("replay.{}", std::process::id()))
         .deadline(Duration::from_secs(10))
         .without_deny_cache()
@@ -283,15 +281,15 @@ fn limiter<S: CasStore>(
 }
 
 /// A store that reports the time of the trace and lets values expire by it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct AtTraceTime<S> {
     store: S,
     /// In nanoseconds.
-    now: AtomicU64,
+    now: Arc<AtomicU64>,
     /// Whether swaps succeed without being written.
-    is_dry: AtomicBool,
+    is_dry: Arc<AtomicBool>,
     /// What was written last, per key.
-    written: Mutex<HashMap<String, Written>>,
+    written: Arc<Mutex<HashMap<String, Written>>>,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,6 @@
 use std::collections::hash_map::RandomState;
 use std::future::{Future, poll_fn};
 use std::hash::BuildHasher;
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -36,12 +35,11 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// # Errors
 /// If the store breaks the contract, or fails.
 pub async fn check_cas_store<S: CasStore>(store: S) -> Result<(), String> {
-    let store = Arc::new(store);
     let key = |name: &str| format!("testkit:{:x}:{name}", RandomState::new().hash_one(name));
-    values(&*store, &key("values"), &key("'\"?\\ ключ")).await?;
-    conflicts(&*store, &key("conflicts"), &key("absent")).await?;
-    counters(&*store, &key("counters")).await?;
-    expiry(&*store, &key("expiry")).await?;
+    values(&store, &key("values"), &key("'\"?\\ ключ")).await?;
+    conflicts(&store, &key("conflicts"), &key("absent")).await?;
+    counters(&store, &key("counters")).await?;
+    expiry(&store, &key("expiry")).await?;
     faults(store, &key("faults")).await
 }
 
@@ -218,7 +216,7 @@ async fn expiry<S: CasStore>(store: &S, key: &str) -> Result<(), String> {
 }
 
 /// A limit in the store admits what it promises, and counts each cost once, whatever happens to its swaps.
-async fn faults<S: CasStore>(store: Arc<S>, key: &str) -> Result<(), String> {
+async fn faults<S: CasStore>(store: S, key: &str) -> Result<(), String> {
     let store = Faulty::new(store);
     // Nothing comes back during the check.
     let bucket = TokenBucket::new(Quota::per_day(10));

@@ -13,11 +13,13 @@ use tokio::{runtime::Handle, sync::oneshot};
 use super::{
     CasStore, Runs,
     builder::CasBuilder,
+    calls::Calls,
     decider::{Decider, KeyCall, is_update},
     driver::{Alone, Driver, IN_FLIGHT},
     error::Failure,
     inner::Inner,
-    lanes::{Lane, Waiting},
+    lanes::{Lane, Lanes, Waiting},
+    shared::Shared,
 };
 use crate::algorithm::{Algorithm, IntoAlgorithm, share_of};
 use crate::backend::{Backend, Bans, IntoBackend, Op};
@@ -30,7 +32,7 @@ use crate::store::{
     deadline::{Deadline, within},
     events::RemoteMetrics,
     quotas::{QuotaPerKey, UnderQuota, under_in_store},
-    remote::{BreakerCounts, RemoteKey, key_name, own_runtime, runtime},
+    remote::{BreakerCounts, DenyCache, RemoteKey, check_name, key_name, own_runtime, runtime},
 };
 use crate::sync::Ordering;
 
@@ -55,11 +57,11 @@ use crate::sync::Ordering;
 /// # Ok(())
 /// # }
 /// ```
-pub struct Cas<S: CasStore, A: Algorithm>(
-    pub(super) Arc<Inner<S, A>>,
-    /// What decides under the quota of a key, for [`Quotas`](crate::store::Quotas).
-    Option<Arc<Decider<A>>>,
-);
+pub struct Cas<S: CasStore, A: Algorithm> {
+    pub(super) inner: Arc<Inner<S, A>>,
+    /// Limits under other quotas have others, for [`Quotas`](crate::store::Quotas).
+    pub(super) decider: Arc<Decider<A>>,
+}
 
 /// Counts of what a [`Cas`] limiter has done since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,7 +109,7 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
     /// # Ok::<(), tower_throttle::ConfigError>(())
     /// ```
     pub fn share_of(&self, machines: u64) -> Result<A, ConfigError> {
-        share_of(&self.0.decider.algorithm, machines)
+        share_of(&self.decider.algorithm, machines)
     }
 
     /// What it has done since it was made.
@@ -128,12 +130,12 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
     /// # }
     /// ```
     pub fn counts(&self) -> CasCounts {
-        let shared = &self.0.shared;
+        let shared = &self.inner.shared;
         CasCounts {
             loads: shared.loads.load(Ordering::Relaxed),
             swaps: shared.swaps.load(Ordering::Relaxed),
             conflicts: shared.conflicts.load(Ordering::Relaxed),
-            queued: self.0.lanes.queued(),
+            queued: self.inner.lanes.queued(),
         }
     }
 
@@ -151,7 +153,7 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
     /// # }
     /// ```
     pub fn breaker(&self) -> BreakerCounts {
-        self.0.shared.breakers.counts()
+        self.inner.shared.breakers.counts()
     }
 
     /// Waits until the store has replied once.
@@ -159,31 +161,28 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
     /// # Errors
     /// If it cannot be reached.
     pub async fn ready(&self) -> Result<(), StoreError> {
-        let shared = &self.0.shared;
-        let load = shared.store.load(&self.0.name_prefix);
+        let shared = &self.inner.shared;
+        let load = shared.store.load(&self.inner.name_prefix);
         shared.call(load).await.map(drop)
     }
 
     /// The error of the last call, if it failed.
     pub fn last_error(&self) -> Option<StoreError> {
-        self.0.shared.breakers.last_error()
+        self.inner.shared.breakers.last_error()
     }
 
     fn call<K: RemoteKey + ?Sized>(&self, key: &K, op: Op) -> AnyDecision {
-        let Self(inner, of_key) = self;
+        let Self { inner, decider } = self;
         let runtime = match runtime(S::NAME) {
             Ok(runtime) => runtime,
             Err(error) => return AnyDecision::ready(Err(error)),
         };
-        let decider = of_key.as_ref().unwrap_or(&inner.decider);
         let mut key = key_name(&inner.name_prefix, key);
         key.push_str(&decider.layout);
         let now = MonotonicClock.now();
         let at_present = decider.at_present().map(Arc::new);
-        let call = KeyCall {
-            op,
-            decider: at_present.or_else(|| of_key.clone()),
-        };
+        let decider = at_present.unwrap_or_else(|| Arc::clone(decider));
+        let call = KeyCall { op, decider };
         let version = match inner.known_denial(&key, &call, now) {
             Ok(denial) => return AnyDecision::ready(Ok(denial)),
             Err(version) => version,
@@ -201,110 +200,6 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
         };
         let sent = inner.send(runtime, waiting);
         sent.unwrap_or_else(|error| AnyDecision::ready(Err(error)))
-    }
-}
-
-impl<S: CasStore, A: Algorithm> Inner<S, A> {
-    /// Where the calls of a key wait, and how many tasks serve them: for programs, if the store runs them, or for swaps.
-    fn lane_of(&self, key: &Arc<str>) -> (Lane, usize) {
-        let group = || self.shared.store.group_of(key);
-        match S::RUNS {
-            Runs::Scripts if self.decider.kernels.is_some() => {
-                let lane = group().map_or_else(|| Lane::KeyByProgram(Arc::clone(key)), Lane::Group);
-                (lane, IN_FLIGHT)
-            }
-            Runs::All if self.shared.contended.has(key) => {
-                let lane = group().map_or_else(|| Lane::KeyByProgram(Arc::clone(key)), Lane::Group);
-                (lane, 1)
-            }
-            _ => (Lane::Key(Arc::clone(key)), 1),
-        }
-    }
-
-    /// Queues a call, and starts a task if none decides the calls of its lane. If there are no others, its caller sends
-    /// it.
-    fn send(
-        self: &Arc<Self>,
-        runtime: Handle,
-        mut waiting: Waiting<A>,
-    ) -> Result<AnyDecision, StoreError> {
-        let op = waiting.call.op;
-        let (lane, tasks) = self.lane_of(&waiting.key);
-        let (now, deadline) = (waiting.queued_at, waiting.deadline);
-        let ends_by = self.ends_by(now);
-        if tasks == IN_FLIGHT && self.lanes.enter_alone(&lane, now, ends_by) {
-            let inner = Arc::clone(self);
-            let alone = Alone { inner, lane };
-            let sending = Self::polled_in(runtime, deadline, (alone, waiting));
-            return Ok(AnyDecision::pending(sending));
-        }
-        let (reply_tx, reply) = oneshot::channel();
-        waiting.reply_tx = Some(reply_tx);
-        let place = self.lanes.push(&lane, waiting, tasks, (now, ends_by));
-        let too_many = |_| StoreError::not_sent(format!("{}: too many calls are queued", S::NAME));
-        if let Some(place) = place.map_err(too_many)? {
-            let inner = Arc::clone(self);
-            let own = if self.has_own_threads {
-                own_runtime()
-            } else {
-                None
-            };
-            own.unwrap_or(runtime).spawn(Driver { inner, place }.run());
-        }
-        RemoteMetrics(S::NAME).call_queued();
-        let inner = Arc::clone(self);
-        Ok(AnyDecision::pending(async move {
-            let decided = match within(deadline, reply).await {
-                Some(Ok(decided)) => decided,
-                Some(Err(_)) => Err(Failure::RuntimeShutDown.in_store(S::NAME)),
-                // The task records the failure, if the call was sent at all.
-                None => Err(inner.shared.deadline_exceeded()),
-            };
-            inner.end(op, now, decided)
-        }))
-    }
-
-    /// Sends a call in the runtime in which it was made. A task would cost two changes between tasks.
-    async fn polled_in(
-        runtime: Handle,
-        ends_at: Tick,
-        (alone, call): (Alone<S, A>, Waiting<A>),
-    ) -> Result<Decision, StoreError> {
-        let inner = Arc::clone(&alone.inner);
-        let (op, called_at) = (call.call.op, call.queued_at);
-        let mut sending = pin!(alone.run(call));
-        let mut deadline = Deadline::new(ends_at);
-        let decided = poll_fn(|cx| {
-            let is_elsewhere = Handle::try_current().is_err();
-            let entered = is_elsewhere.then(|| runtime.enter());
-            let sent = sending.as_mut().poll(cx);
-            drop(entered);
-            match sent {
-                // The timers of that runtime may not run.
-                Poll::Pending if is_elsewhere => {
-                    let expired = deadline.poll(cx);
-                    expired.map(|()| Err(inner.shared.deadline_exceeded()))
-                }
-                sent => sent,
-            }
-        });
-        let decided = decided.await;
-        inner.end(op, called_at, decided)
-    }
-
-    /// The result of a call for its caller.
-    fn end(
-        &self,
-        op: Op,
-        called_at: Tick,
-        decided: Result<Decision, StoreError>,
-    ) -> Result<Decision, StoreError> {
-        let error = decided.as_ref().err();
-        RemoteMetrics(S::NAME).call_ended(called_at, self.shared.deadline, error);
-        decided.or_else(|error| {
-            let denial = self.denial_instead(op, &error, called_at);
-            denial.ok_or(error)
-        })
     }
 }
 
@@ -327,8 +222,123 @@ impl<S: CasStore> CasBuilder<S> {
         name: &str,
         algorithm: I,
     ) -> Result<Cas<S, I::Algorithm>, ConfigError> {
-        let inner = self.inner(name, algorithm)?;
-        Ok(Cas(Arc::new(inner), None))
+        let Self { store, settings } = self;
+        check_name("prefix", &settings.prefix)?;
+        check_name("name", name)?;
+        let decider = Decider::new(algorithm.into_algorithm(), S::RUNS)?;
+        // A denial from the cache would not be counted.
+        let caches = settings.caches_denials && !decider.algorithm.capabilities().counts_denials;
+        let inner = Inner {
+            shared: Arc::new(Shared::new(store, settings.deadline)),
+            lanes: Lanes::new(settings.cached_keys),
+            name_prefix: format!("{{{}:{name}:", settings.prefix),
+            deny_cache: caches.then(DenyCache::new),
+            has_own_threads: settings.has_own_threads,
+        };
+        Ok(Cas {
+            inner: Arc::new(inner),
+            decider: Arc::new(decider),
+        })
+    }
+}
+
+impl<S: CasStore, A: Algorithm> Inner<S, A> {
+    /// Where the calls of a key wait, and how many tasks serve them: for programs, if the store runs them, or for swaps.
+    fn lane_of(&self, Waiting { key, call, .. }: &Waiting<A>) -> (Lane, usize) {
+        let tasks = match S::RUNS {
+            Runs::Scripts if call.decider.kernels.is_some() => IN_FLIGHT,
+            Runs::All if self.shared.contended.has(key) => 1,
+            _ => return (Lane::Key(Arc::clone(key)), 1),
+        };
+        let group = self.shared.store.group_of(key);
+        let lane = group.map_or_else(|| Lane::KeyByProgram(Arc::clone(key)), Lane::Group);
+        (lane, tasks)
+    }
+
+    /// Queues a call, and starts a task if none decides the calls of its lane. If there are no others, its caller sends
+    /// it.
+    fn send(
+        self: &Arc<Self>,
+        runtime: Handle,
+        mut waiting: Waiting<A>,
+    ) -> Result<AnyDecision, StoreError> {
+        let (lane, tasks) = self.lane_of(&waiting);
+        let (now, deadline) = (waiting.queued_at, waiting.deadline);
+        let ends_by = self.ends_by(now);
+        if tasks == IN_FLIGHT && self.lanes.enter_alone(&lane, now, ends_by) {
+            let inner = Arc::clone(self);
+            let alone = Alone { inner, lane };
+            return Ok(AnyDecision::pending(alone.send(runtime, waiting)));
+        }
+        let call = waiting.call.clone();
+        let (reply_tx, reply) = oneshot::channel();
+        waiting.reply_tx = Some(reply_tx);
+        let place = self.lanes.push(&lane, waiting, tasks, (now, ends_by));
+        let too_many = |_| StoreError::not_sent(format!("{}: too many calls are queued", S::NAME));
+        if let Some(place) = place.map_err(too_many)? {
+            let inner = Arc::clone(self);
+            let own = if self.has_own_threads {
+                own_runtime()
+            } else {
+                None
+            };
+            own.unwrap_or(runtime).spawn(Driver { inner, place }.run());
+        }
+        RemoteMetrics(S::NAME).call_queued();
+        let inner = Arc::clone(self);
+        Ok(AnyDecision::pending(async move {
+            let decided = match within(deadline, reply).await {
+                Some(Ok(decided)) => decided,
+                Some(Err(_)) => Err(Failure::RuntimeShutDown.in_store(S::NAME)),
+                // The task records the failure, if the call was sent at all.
+                None => Err(inner.shared.deadline_exceeded()),
+            };
+            inner.end(&call, now, decided)
+        }))
+    }
+
+    /// The result of a call for its caller.
+    fn end(
+        &self,
+        call: &KeyCall<A>,
+        called_at: Tick,
+        decided: Result<Decision, StoreError>,
+    ) -> Result<Decision, StoreError> {
+        let error = decided.as_ref().err();
+        RemoteMetrics(S::NAME).call_ended(called_at, self.shared.deadline, error);
+        decided.or_else(|error| {
+            let denial = self.denial_instead(call, &error, called_at);
+            denial.ok_or(error)
+        })
+    }
+}
+
+impl<S: CasStore, A: Algorithm> Alone<S, A> {
+    /// Sends a call in the runtime in which it was made. A task would cost two changes between tasks.
+    async fn send(self, runtime: Handle, waiting: Waiting<A>) -> Result<Decision, StoreError> {
+        let inner = &self.inner;
+        let ends_at = waiting.deadline;
+        let program = Calls::new(inner, vec![waiting], None);
+        let mut sending = pin!(inner.run_program(&program, ends_at));
+        let mut deadline = Deadline::new(ends_at);
+        let decided = poll_fn(|cx| {
+            let is_elsewhere = Handle::try_current().is_err();
+            let entered = is_elsewhere.then(|| runtime.enter());
+            let sent = sending.as_mut().poll(cx);
+            drop(entered);
+            match sent {
+                // The timers of that runtime may not run.
+                Poll::Pending if is_elsewhere => {
+                    let expired = deadline.poll(cx);
+                    expired.map(|()| Err(inner.shared.deadline_exceeded()))
+                }
+                sent => sent,
+            }
+        });
+        let decided = decided.await.and_then(|mut results| results.swap_remove(0));
+        let call = &program.own[0];
+        let decided = inner.learn(call, program.asked_at, decided);
+        inner.end(&call.call, call.queued_at, decided)
     }
 }
 
@@ -348,12 +358,11 @@ impl<K: RemoteKey + ?Sized, S: CasStore, A: Algorithm> Backend<K> for Cas<S, A> 
     }
 
     fn quotas(&self) -> Vec<Quota> {
-        let decider = self.1.as_deref().unwrap_or(&self.0.decider);
-        decider.algorithm.quotas()
+        self.decider.algorithm.quotas()
     }
 
     fn limits(&self) -> usize {
-        self.0.decider.algorithm.capabilities().limits
+        self.decider.algorithm.capabilities().limits
     }
 }
 
@@ -365,22 +374,25 @@ impl<S: CasStore, A: Algorithm> IntoBackend for Cas<S, A> {
     }
 
     fn queues(backend: &Self) -> bool {
-        backend.0.decider.algorithm.capabilities().books_turns
+        backend.decider.algorithm.capabilities().books_turns
     }
 }
 
 impl<S: CasStore, A: Algorithm> Cas<S, A> {
     /// The same limit under another quota, or its own, on the same values.
     fn under(&self, quota: Option<Quota>) -> Result<Self, ConfigError> {
-        let own = under_in_store(&self.0.decider.algorithm, quota)?;
+        let own = under_in_store(&self.decider.algorithm, quota)?;
         let own = Decider::of_same_type(own, S::RUNS);
-        if own.kernels.is_none() && self.0.decider.kernels.is_some() {
+        if own.kernels.is_none() && self.decider.kernels.is_some() {
             return Err(ConfigError::Unsupported {
                 what: "a quota of a key that the script of Redis does not count exactly",
                 instead: "use whole microseconds, and at most 1,000 moments of a log",
             });
         }
-        Ok(Self(Arc::clone(&self.0), Some(Arc::new(own))))
+        Ok(Self {
+            inner: Arc::clone(&self.inner),
+            decider: Arc::new(own),
+        })
     }
 }
 
@@ -393,16 +405,19 @@ impl<K: RemoteKey + 'static, S: CasStore, A: Algorithm> QuotaPerKey<K> for Cas<S
 /// Manual impl: derive would require `S: Clone` and `A: Clone` of the contents, which are shared.
 impl<S: CasStore, A: Algorithm> Clone for Cas<S, A> {
     fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0), self.1.clone())
+        Self {
+            inner: Arc::clone(&self.inner),
+            decider: Arc::clone(&self.decider),
+        }
     }
 }
 
 impl<S: CasStore, A: Algorithm> fmt::Debug for Cas<S, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cas")
-            .field("name_prefix", &self.0.name_prefix)
-            .field("algorithm", &self.0.decider.algorithm)
-            .field("store", &self.0.shared.store)
+            .field("name_prefix", &self.inner.name_prefix)
+            .field("algorithm", &self.decider.algorithm)
+            .field("store", &self.inner.shared.store)
             .finish_non_exhaustive()
     }
 }

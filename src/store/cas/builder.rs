@@ -1,11 +1,8 @@
 //! The settings of a limiter.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use super::{CasStore, Settings, decider::Decider, inner::Inner, lanes::Lanes, shared::Shared};
-use crate::algorithm::{Algorithm, IntoAlgorithm};
-use crate::error::ConfigError;
-use crate::store::remote::{DenyCache, check_name};
+use super::{CasStore, Settings};
 
 /// Settings of a [`Cas`](super::Cas) limiter.
 ///
@@ -24,8 +21,8 @@ use crate::store::remote::{DenyCache, check_name};
 #[derive(Clone, Debug)]
 #[must_use = "settings have no effect before `build`"]
 pub struct CasBuilder<S> {
-    store: S,
-    settings: Settings,
+    pub(super) store: S,
+    pub(super) settings: Settings,
 }
 
 impl<S: CasStore> CasBuilder<S> {
@@ -126,27 +123,5 @@ impl<S: CasStore> CasBuilder<S> {
     pub fn without_deny_cache(mut self) -> Self {
         self.settings.caches_denials = false;
         self
-    }
-
-    /// What the clones of a limit share.
-    pub(super) fn inner<I: IntoAlgorithm<Algorithm: Algorithm>>(
-        self,
-        name: &str,
-        algorithm: I,
-    ) -> Result<Inner<S, I::Algorithm>, ConfigError> {
-        let Self { store, settings } = self;
-        check_name("prefix", &settings.prefix)?;
-        check_name("name", name)?;
-        let decider = Decider::new(algorithm.into_algorithm(), S::RUNS)?;
-        // A denial from the cache would not be counted.
-        let caches = settings.caches_denials && !decider.algorithm.capabilities().counts_denials;
-        Ok(Inner {
-            shared: Arc::new(Shared::new(store, settings.deadline)),
-            decider: Arc::new(decider),
-            lanes: Lanes::new(settings.cached_keys),
-            name_prefix: format!("{{{}:{name}:", settings.prefix),
-            deny_cache: caches.then(DenyCache::new),
-            has_own_threads: settings.has_own_threads,
-        })
     }
 }

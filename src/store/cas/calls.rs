@@ -1,17 +1,14 @@
 //! The program of an exact limit: calls on some keys, decided in one step.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use super::{
     CasStore, Loaded, Program, Runs, Version, Write,
-    decider::{Decisions, KeyCall},
+    decider::{KeyCall, decide},
     error::Failure,
     inner::Inner,
     lanes::{Place, Waiting},
-    swap::{Known, Sent, plan},
+    swap::{Known, plan},
 };
 use crate::algorithm::Algorithm;
 use crate::backend::Op;
@@ -34,15 +31,7 @@ pub(in crate::store) struct Calls<S: CasStore, A: Algorithm> {
     pub(super) place: Option<Place>,
     /// When it was made.
     pub(super) asked_at: Tick,
-    pub(super) executed: Mutex<Executed<A>>,
-}
-
-/// What an execution in this process has done.
-pub(super) struct Executed<A> {
-    /// Calls that have joined.
-    pub(super) joined: Vec<Waiting<A>>,
-    /// What is written per key.
-    pub(super) sent: Vec<(Arc<str>, Sent<Decisions>)>,
+    pub(super) joined: Mutex<Vec<Waiting<A>>>,
 }
 
 /// What comes of some calls.
@@ -73,10 +62,7 @@ impl<S: CasStore, A: Algorithm> Calls<S, A> {
             own: calls,
             place,
             asked_at: MonotonicClock.now(),
-            executed: Mutex::new(Executed {
-                joined: Vec::new(),
-                sent: Vec::new(),
-            }),
+            joined: Mutex::default(),
         }
     }
 
@@ -89,8 +75,7 @@ impl<S: CasStore, A: Algorithm> Calls<S, A> {
     #[cfg(feature = "redis")]
     pub(in crate::store) fn get(&self, index: usize) -> (&str, Op, &super::decider::Decider<A>) {
         let Waiting { key, call, .. } = &self.own[index];
-        let decider = call.decider.as_ref().unwrap_or(&self.inner.decider);
-        (key, call.op, decider)
+        (key, call.op, &call.decider)
     }
 }
 
@@ -115,11 +100,7 @@ impl<A> KeyCall<A> {
     /// Whether it is decided like this call on the same key: a run of them is one step of a script.
     #[cfg(feature = "redis")]
     fn repeats(&self, other: &Self) -> bool {
-        let is_same_limit = match (&self.decider, &other.decider) {
-            (None, None) => true,
-            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-            _ => false,
-        };
+        let is_same_limit = Arc::ptr_eq(&self.decider, &other.decider);
         matches!(self.op, Op::Take(1..)) && self.op == other.op && is_same_limit
     }
 }
@@ -148,22 +129,16 @@ impl<S: CasStore, A: Algorithm> Program for Calls<S, A> {
     }
 
     fn execute(&self, values: &[Loaded]) -> (Vec<Write>, Decided) {
-        let Inner {
-            shared,
-            decider,
-            lanes,
-            ..
-        } = &*self.inner;
-        let mut executed = lock(&self.executed);
-        executed.sent.clear();
+        let Inner { shared, .. } = &*self.inner;
+        let mut joined = lock(&self.joined);
         if let Some(place) = &self.place {
-            let keys: HashSet<_, Seeded> = self.own.iter().map(|call| &*call.key).collect();
-            executed.joined.extend(lanes.take_of(place, &keys));
+            let keys = self.own.iter().map(|call| &*call.key).collect();
+            joined.extend(self.inner.take_of(place, &keys));
         }
-        let calls: Vec<_> = self.own.iter().chain(&executed.joined).collect();
+        let calls: Vec<_> = self.own.iter().chain(&*joined).collect();
         let now = MonotonicClock.now();
-        let (mut writes, mut sent) = (Vec::new(), Vec::new());
-        let (mut results, mut swaps) = (vec![None; calls.len()], Vec::new());
+        let (mut writes, mut swaps) = (Vec::new(), Vec::new());
+        let mut results = vec![None; calls.len()];
         let keys = by_key(calls.iter().copied()).into_iter().zip(values);
         for (index, ((key, mut places), loaded)) in keys.enumerate() {
             places.retain(|place| calls[*place].is_wanted(now));
@@ -175,8 +150,7 @@ impl<S: CasStore, A: Algorithm> Program for Calls<S, A> {
                     let now = loaded.server_time.unwrap_or_else(unix_now);
                     let time = (now, self.asked_at, true);
                     let planned = plan(shared, &mut known, time, |held| {
-                        let decided = decider.decide(held, &of_key);
-                        decided.map_err(|failure| failure.in_store(S::NAME))
+                        decide(held, &of_key).map_err(|failure| failure.in_store(S::NAME))
                     });
                     planned.map(|(write, decisions)| (write, decisions, known.version))
                 });
@@ -192,16 +166,13 @@ impl<S: CasStore, A: Algorithm> Program for Calls<S, A> {
             let mut after = before;
             if let Some((_, value, ttl)) = write {
                 after = Some(value.version);
-                let reply = decisions.clone();
-                sent.push((Arc::clone(key), Sent::new(value.version, before, reply)));
-                writes.push(Write::new(index, value, ttl));
+                writes.push(Write { index, value, ttl });
             }
             for (place, decision) in places.into_iter().zip(decisions.1) {
                 results[place] = Some(Ok(decision));
             }
             swaps.push((Arc::clone(key), [before, after]));
         }
-        executed.sent = sent;
         let too_late = || Err(shared.deadline_exceeded());
         let results = results
             .into_iter()
@@ -218,7 +189,7 @@ impl<S: CasStore, A: Algorithm> Program for Calls<S, A> {
 
     #[cfg(feature = "redis")]
     fn script(&self) -> Option<Script<'_, Decided>> {
-        let has_script = self.inner.decider.kernels.is_some();
+        let has_script = self.own[0].call.decider.kernels.is_some();
         has_script.then_some(Script(self))
     }
 }

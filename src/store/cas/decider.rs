@@ -25,11 +25,19 @@ pub(in crate::store) struct Decider<A> {
     pub(in crate::store) kernels: Option<Kernels>,
 }
 
-/// A call, and what decides it if the key has a quota of its own.
-#[derive(Clone, Debug)]
+/// A call, and what decides it.
+#[derive(Debug)]
 pub(super) struct KeyCall<A> {
     pub(super) op: Op,
-    pub(super) decider: Option<Arc<Decider<A>>>,
+    pub(super) decider: Arc<Decider<A>>,
+}
+
+/// Manual impl: derive would require `A: Clone`.
+impl<A> Clone for KeyCall<A> {
+    fn clone(&self) -> Self {
+        let decider = Arc::clone(&self.decider);
+        Self { decider, ..*self }
+    }
 }
 
 /// Decisions, and a moment of this machine that is not later than when they were made.
@@ -42,6 +50,25 @@ pub(super) const fn is_update(op: Op) -> bool {
 
 pub(super) const fn is_request(op: Op) -> bool {
     matches!(op, Op::Take(_) | Op::Reserve { .. })
+}
+
+/// Decides on `calls`, one after the other. Returns also what has to be written before the decisions hold, if
+/// anything changes.
+pub(super) fn decide<A: Algorithm>(
+    held: &Held<'_>,
+    calls: &[&KeyCall<A>],
+) -> Result<(Option<Record>, Decisions), Failure> {
+    let (mut decisions, mut record) = (Vec::with_capacity(calls.len()), None);
+    for run in calls.chunk_by(|one, other| one.decider.settings == other.decider.settings) {
+        let now_held = Held {
+            record: record.as_ref().unwrap_or(held.record),
+            has_value: held.has_value || record.is_some(),
+            ..*held
+        };
+        let written = run[0].decider.decide_run(&now_held, run, &mut decisions)?;
+        record = written.or(record);
+    }
+    Ok((record, (held.asked_at, decisions)))
 }
 
 impl<A: Algorithm> Decider<A> {
@@ -75,35 +102,6 @@ impl<A: Algorithm> Decider<A> {
     pub(super) fn at_present(&self) -> Option<Self> {
         let is_dated = self.kernels.as_ref().is_some_and(Kernels::is_dated);
         is_dated.then(|| Self::of_same_type(self.algorithm.clone(), Runs::Scripts))
-    }
-
-    /// Decides on `calls`, one after the other. Returns also what has to be written before the decisions hold, if
-    /// anything changes.
-    pub(super) fn decide(
-        &self,
-        held: &Held<'_>,
-        calls: &[&KeyCall<A>],
-    ) -> Result<(Option<Record>, Decisions), Failure> {
-        let (mut decisions, mut record) = (Vec::with_capacity(calls.len()), None);
-        let is_alike = |one: &&KeyCall<A>, other: &&KeyCall<A>| {
-            self.of(one).settings == self.of(other).settings
-        };
-        for run in calls.chunk_by(is_alike) {
-            let now_held = Held {
-                record: record.as_ref().unwrap_or(held.record),
-                has_value: held.has_value || record.is_some(),
-                now: held.now,
-                asked_at: held.asked_at,
-            };
-            let decider = self.of(run[0]);
-            let written = decider.decide_run(&now_held, run, &mut decisions)?;
-            record = written.or(record);
-        }
-        Ok((record, (held.asked_at, decisions)))
-    }
-
-    fn of<'a>(&'a self, call: &'a KeyCall<A>) -> &'a Self {
-        call.decider.as_deref().unwrap_or(self)
     }
 
     /// Decides on calls under this limit. Returns what has to be written.
@@ -186,25 +184,26 @@ mod tests {
 
     const NOW: Tick = Tick::from_nanos(1 << 60);
 
-    fn decider(limit: u64) -> Decider<TokenBucket> {
-        let bucket = TokenBucket::new(Quota::per_hour(limit));
-        Decider::new(bucket, Runs::None).expect("a limit")
+    type Bucket = Arc<Decider<TokenBucket>>;
+
+    fn decider(limit: u64) -> Bucket {
+        of(TokenBucket::new(Quota::per_hour(limit)))
+    }
+
+    fn of(bucket: TokenBucket) -> Bucket {
+        Arc::new(Decider::new(bucket, Runs::None).expect("a limit"))
     }
 
     /// What is to be written of `ops` on what the store holds.
-    fn decide(
-        decider: &Decider<TokenBucket>,
-        record: &Record,
-        ops: &[Op],
-    ) -> Result<Option<Record>, Failure> {
+    fn written(decider: &Bucket, record: &Record, ops: &[Op]) -> Result<Option<Record>, Failure> {
         let calls: Vec<_> = ops
             .iter()
             .map(|op| KeyCall {
                 op: *op,
-                decider: None,
+                decider: Arc::clone(decider),
             })
             .collect();
-        let decided = decider.decide(
+        let decided = decide(
             &Held {
                 record,
                 has_value: *record != Record::default(),
@@ -216,8 +215,8 @@ mod tests {
         decided.map(|(record, _)| record)
     }
 
-    fn record_of(decider: &Decider<TokenBucket>, ops: &[Op]) -> Record {
-        let record = decide(decider, &Record::default(), ops).expect("a decision");
+    fn record_of(decider: &Bucket, ops: &[Op]) -> Record {
+        let record = written(decider, &Record::default(), ops).expect("a decision");
         record.expect("something is taken")
     }
 
@@ -225,11 +224,11 @@ mod tests {
     fn a_denial_under_another_limit_writes_nothing() {
         let record = record_of(&decider(10), &[Op::Take(4)]);
         for ops in [[Op::Peek(1), Op::Peek(1)], [Op::Peek(1), Op::Take(100)]] {
-            assert_eq!(decide(&decider(20), &record, &ops), Ok(None));
+            assert_eq!(written(&decider(20), &record, &ops), Ok(None));
         }
-        let written = decide(&decider(20), &record, &[Op::Take(16)]);
-        assert!(matches!(written, Ok(Some(_))), "4 of 20 were used");
-        assert_eq!(decide(&decider(20), &record, &[Op::Take(17)]), Ok(None));
+        let changed = written(&decider(20), &record, &[Op::Take(16)]);
+        assert!(matches!(changed, Ok(Some(_))), "4 of 20 were used");
+        assert_eq!(written(&decider(20), &record, &[Op::Take(17)]), Ok(None));
     }
 
     #[test]
@@ -239,12 +238,12 @@ mod tests {
         record.state = vec![0xff; 3];
         for op in [Op::Take(1), Op::Peek(0), Op::Charge(1)] {
             assert_eq!(
-                decide(&decider, &record, &[op]),
+                written(&decider, &record, &[op]),
                 Err(Failure::Damaged),
                 "{op:?}"
             );
         }
-        let replaced = decide(&decider, &record, &[Op::Reset]).expect("a fresh state");
+        let replaced = written(&decider, &record, &[Op::Reset]).expect("a fresh state");
         let replaced = replaced.expect("is written");
         assert!(decider.state_of(&replaced, NOW).is_some());
     }
@@ -253,18 +252,17 @@ mod tests {
     fn a_reset_is_written_if_a_fresh_key_decides_otherwise() {
         // A full bucket decides like a key without a value.
         assert_eq!(
-            decide(&decider(10), &Record::default(), &[Op::Reset]),
+            written(&decider(10), &Record::default(), &[Op::Reset]),
             Ok(None)
         );
         let record = record_of(&decider(10), &[Op::Take(1)]);
         assert!(matches!(
-            decide(&decider(10), &record, &[Op::Reset]),
+            written(&decider(10), &record, &[Op::Reset]),
             Ok(Some(_))
         ));
         let bucket = TokenBucket::new(Quota::per_hour(10)).initial(1);
-        let filling = Decider::new(bucket, Runs::None).expect("a limit");
         assert!(matches!(
-            decide(&filling, &Record::default(), &[Op::Reset]),
+            written(&of(bucket), &Record::default(), &[Op::Reset]),
             Ok(Some(_))
         ));
     }
@@ -272,17 +270,10 @@ mod tests {
     /// Two quotas of a key in turn see what was used under either.
     #[test]
     fn calls_under_several_quotas_are_decided_in_their_order() {
-        let of = |limit| Some(Arc::new(decider(limit)));
-        let calls = [
-            (of(10), 4),
-            (of(10), 4),
-            (of(20), 12),
-            (of(20), 1),
-            (None, 1),
-        ];
-        let calls = calls.map(|(decider, cost)| KeyCall {
+        let calls = [(10, 4), (10, 4), (20, 12), (20, 1), (30, 1)];
+        let calls = calls.map(|(limit, cost)| KeyCall {
             op: Op::Take(cost),
-            decider,
+            decider: decider(limit),
         });
         let held = Held {
             record: &Record::default(),
@@ -290,7 +281,7 @@ mod tests {
             now: NOW,
             asked_at: NOW,
         };
-        let decided = decider(30).decide(&held, &calls.each_ref());
+        let decided = decide(&held, &calls.each_ref());
         let decisions = decided.expect("decisions").1.1;
         let admitted: Vec<_> = decisions.iter().map(Decision::is_admitted).collect();
         assert_eq!(admitted, [true, true, true, false, true]);

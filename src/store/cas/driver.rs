@@ -4,12 +4,12 @@ use std::{collections::HashSet, pin::pin, sync::Arc};
 
 use super::{
     CasStore, Runs,
-    calls::{Calls, Executed},
-    decider::Decisions,
+    calls::Calls,
+    decider::{Decisions, decide},
     inner::Inner,
     lanes::{Lane, Place, Waiting},
     record::Record,
-    swap::{ERROR_PAUSE, Held, Known, OnKey, Sent, swap},
+    swap::{Held, Known, OnKey, swap},
 };
 use crate::algorithm::Algorithm;
 use crate::backend::Op;
@@ -46,7 +46,7 @@ impl<S: CasStore, A: Algorithm> Driver<S, A> {
             0..=MAX_DECIDED
         };
         // How many calls were decided last.
-        let (mut decided, mut sent) = (0, Vec::new());
+        let mut decided = 0;
         loop {
             // Callers that have just got their decisions make their next calls before these are sent, on all threads.
             // Calls are never delayed to fill a batch.
@@ -77,14 +77,14 @@ impl<S: CasStore, A: Algorithm> Driver<S, A> {
             let Some(mut calls) = calls else {
                 return;
             };
+            RemoteMetrics(S::NAME).calls_dequeued(calls.len());
             if S::RUNS == Runs::Scripts && calls.len() == MAX_BATCH {
                 // What repeats these calls costs the store hardly more.
-                let keys: HashSet<_, Seeded> = calls.iter().map(|call| &*call.key).collect();
-                let more = inner.lanes.take_of(place, &keys);
+                let keys = calls.iter().map(|call| &*call.key).collect();
+                let more = inner.take_of(place, &keys);
                 calls.extend(more);
             }
             decided = calls.len();
-            RemoteMetrics(S::NAME).calls_dequeued(decided);
             inner.end_known(&mut calls);
             let Lane::Key(key) = lane else {
                 inner.run(calls, place).await;
@@ -96,8 +96,7 @@ impl<S: CasStore, A: Algorithm> Driver<S, A> {
                 calls,
             };
             while !round.calls.is_empty() {
-                sent.clear();
-                if !round.swap(key, &mut known, &mut sent).await {
+                if !round.swap(key, &mut known).await {
                     // Others swap the key too, so it is the turn of a program.
                     inner.run(std::mem::take(&mut round.calls), place).await;
                 }
@@ -120,17 +119,6 @@ pub(super) struct Alone<S: CasStore, A: Algorithm> {
     pub(super) lane: Lane,
 }
 
-impl<S: CasStore, A: Algorithm> Alone<S, A> {
-    /// The result of the call.
-    pub(super) async fn run(self, call: Waiting<A>) -> Result<Decision, StoreError> {
-        let deadline = call.deadline;
-        let program = Calls::new(&self.inner, vec![call], None);
-        let results = self.inner.run_program(&program, deadline).await;
-        let result = results.and_then(|mut results| results.swap_remove(0));
-        self.inner.learn(&program.own[0], program.asked_at, result)
-    }
-}
-
 impl<S: CasStore, A: Algorithm> Drop for Alone<S, A> {
     fn drop(&mut self) {
         self.inner.lanes.leave(&self.lane);
@@ -138,34 +126,21 @@ impl<S: CasStore, A: Algorithm> Drop for Alone<S, A> {
 }
 
 impl<S: CasStore, A: Algorithm> Inner<S, A> {
-    /// Decides calls by programs.
+    /// Decides calls by a program. One without a reply is not sent again: it may have counted them.
     async fn run(self: &Arc<Self>, mut calls: Vec<Waiting<A>>, place: &Place) {
-        let mut asked_at;
-        loop {
-            // Calls that were dropped, or whose deadline passed, are not sent, and not charged.
-            let Some(ends_at) = self.drop_unwanted(&mut calls) else {
-                return;
-            };
-            let joins = (S::RUNS == Runs::All).then(|| place.clone());
-            let program = Calls::new(self, calls, joins);
-            let ran = self.run_program(&program, ends_at).await;
-            let executed = program.executed.into_inner();
-            let Executed { joined, sent } = executed.unwrap_or_else(PoisonError::into_inner);
-            RemoteMetrics(S::NAME).calls_dequeued(joined.len());
-            (calls, asked_at) = (program.own, program.asked_at);
-            calls.extend(joined);
-            match ran {
-                Ok(results) => return self.end_all(calls, asked_at, results).await,
-                // What was written per key shows whether it was.
-                Err(error) if S::RUNS == Runs::All && is_unsure(&error) => {
-                    self.resolve(&mut calls, sent, place).await;
-                }
-                Err(error) => {
-                    let results = std::iter::repeat(Err(error));
-                    return self.end_all(calls, asked_at, results).await;
-                }
-            }
-        }
+        // Calls that were dropped, or whose deadline passed, are not sent, and not charged.
+        let Some(ends_at) = self.drop_unwanted(&mut calls) else {
+            return;
+        };
+        let joins = (S::RUNS == Runs::All).then(|| place.clone());
+        let program = Calls::new(self, calls, joins);
+        let ran = self.run_program(&program, ends_at).await;
+        let joined = program.joined.into_inner();
+        let joined = joined.unwrap_or_else(PoisonError::into_inner);
+        let mut calls = program.own;
+        calls.extend(joined);
+        let results = ran.unwrap_or_else(|error| vec![Err(error); calls.len()]);
+        self.end_all(calls, program.asked_at, results).await;
     }
 
     /// Ends calls with their results. Other tasks, of which one may hold the locks of rows, go on in between.
@@ -184,14 +159,13 @@ impl<S: CasStore, A: Algorithm> Inner<S, A> {
     }
 
     /// The results of the calls of a program, in their order.
-    async fn run_program(
+    pub(super) async fn run_program(
         &self,
         program: &Calls<S, A>,
         ends_at: Tick,
     ) -> Result<Vec<Result<Decision, StoreError>>, StoreError> {
         let shared = &self.shared;
         let key = program.own.first().map_or("", |call| &*call.key);
-        shared.check_breaker(key)?;
         RemoteMetrics(S::NAME).batch_sent(program.own.len());
         let run = pin!(shared.store.run(program));
         let decided = shared.call_until(key, ends_at, run).await?;
@@ -204,26 +178,12 @@ impl<S: CasStore, A: Algorithm> Inner<S, A> {
         Ok(decided.results)
     }
 
-    /// Finds out what became of a program without a reply, and leaves the calls that were not counted.
-    async fn resolve(
-        self: &Arc<Self>,
-        calls: &mut Vec<Waiting<A>>,
-        sent: Vec<(Arc<str>, Sent<Decisions>)>,
-        place: &Place,
-    ) {
-        self.shared.pause(ERROR_PAUSE).await;
-        for (key, sent) in sent {
-            let all = std::mem::take(calls);
-            let (own, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|call| call.key == key);
-            *calls = others;
-            let mut round = Round {
-                inner: self,
-                place,
-                calls: own,
-            };
-            round.swap(&key, &mut None, &mut vec![sent]).await;
-            calls.append(&mut round.calls);
-        }
+    /// Further calls on some keys.
+    pub(super) fn take_of(&self, place: &Place, keys: &HashSet<&str, Seeded>) -> Vec<Waiting<A>> {
+        let ends_by = self.ends_by(MonotonicClock.now());
+        let more = self.lanes.take_of(place, keys, ends_by);
+        RemoteMetrics(S::NAME).calls_dequeued(more.len());
+        more
     }
 
     /// Ends calls that are not awaited any more. Returns by when the others have to be done, if there are any.
@@ -240,11 +200,6 @@ impl<S: CasStore, A: Algorithm> Inner<S, A> {
     }
 }
 
-/// Whether what failed may have been executed, or may be tried again.
-fn is_unsure(error: &StoreError) -> bool {
-    error.is_transient() && !error.is_not_sent()
-}
-
 /// Calls of one key that are decided together.
 struct Round<'a, S: CasStore, A: Algorithm> {
     inner: &'a Arc<Inner<S, A>>,
@@ -254,14 +209,11 @@ struct Round<'a, S: CasStore, A: Algorithm> {
 
 impl<S: CasStore, A: Algorithm> Round<'_, S, A> {
     /// Decides the calls by a swap. Returns whether it did. Those that have come since wait for the next one.
-    async fn swap(
-        &mut self,
-        key: &Arc<str>,
-        known: &mut Option<Known>,
-        sent: &mut Vec<Sent<Decisions>>,
-    ) -> bool {
+    async fn swap(&mut self, key: &Arc<str>, known: &mut Option<Known>) -> bool {
+        RemoteMetrics(S::NAME).batch_sent(self.calls.len());
         let asked_at = MonotonicClock.now();
-        match swap(&self.inner.shared, key, self, known, sent).await {
+        let shared = Arc::clone(&self.inner.shared);
+        match swap(&shared, key, self, known, &mut Vec::new()).await {
             None => return self.calls.is_empty(),
             Some(Ok((asked_at, decisions))) => {
                 let calls = self.calls.drain(..decisions.len());
@@ -298,19 +250,13 @@ impl<S: CasStore, A: Algorithm> OnKey for Round<'_, S, A> {
         first.map_or_else(|| MonotonicClock.now(), |call| call.queued_at)
     }
 
-    fn size(&self) -> usize {
-        self.calls.len()
-    }
-
     fn may_run(&self) -> bool {
         S::RUNS == Runs::All
     }
 
     fn join(&mut self) {
-        let room = MAX_DECIDED.saturating_sub(self.calls.len());
-        let ends_by = self.inner.ends_by(MonotonicClock.now());
-        let more = self.inner.lanes.take_more(self.place, room, ends_by);
-        RemoteMetrics(S::NAME).calls_dequeued(more.len());
+        let keys = self.calls.iter().map(|call| &*call.key).collect();
+        let more = self.inner.take_of(self.place, &keys);
         self.calls.extend(more);
     }
 
@@ -324,8 +270,7 @@ impl<S: CasStore, A: Algorithm> OnKey for Round<'_, S, A> {
         _is_current: bool,
     ) -> Result<(Option<Record>, Self::Reply), StoreError> {
         let calls: Vec<_> = self.calls.iter().map(|call| &call.call).collect();
-        let decided = self.inner.decider.decide(held, &calls);
-        decided.map_err(|failure| failure.in_store(S::NAME))
+        decide(held, &calls).map_err(|failure| failure.in_store(S::NAME))
     }
 }
 

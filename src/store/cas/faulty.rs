@@ -25,24 +25,17 @@ use crate::sync::{Mutex, lock};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Faulty<S> {
-    store: S,
+    store: Arc<S>,
     plan: Arc<Mutex<Plan>>,
 }
 
 #[derive(Default)]
 struct Plan {
     faults: VecDeque<Fault>,
-    /// Swaps that are still on their way.
-    late: Vec<LateSwap>,
-}
-
-struct LateSwap {
-    key: String,
-    expected: Option<Version>,
-    new: Value,
-    ttl: Duration,
+    /// Swaps that are still on their way: of a key, if it has this version, a value for so long.
+    late: Vec<(String, Option<Version>, Value, Duration)>,
 }
 
 /// What happens to an operation.
@@ -80,7 +73,7 @@ impl<S: CasStore> Faulty<S> {
     /// A store without faults yet.
     pub fn new(store: S) -> Self {
         Self {
-            store,
+            store: Arc::new(store),
             plan: Arc::default(),
         }
     }
@@ -135,13 +128,7 @@ impl<S: CasStore> CasStore for Faulty<S> {
     ) -> Result<Swapped, StoreError> {
         let fault = self.next_fault();
         let late = std::mem::take(&mut lock(&self.plan).late);
-        for swap in late {
-            let LateSwap {
-                key,
-                expected,
-                new,
-                ttl,
-            } = swap;
+        for (key, expected, new, ttl) in late {
             self.store.swap(&key, expected, &new, ttl).await?;
         }
         match fault {
@@ -152,12 +139,8 @@ impl<S: CasStore> CasStore for Faulty<S> {
                 return Err(lost());
             }
             Fault::Late => {
-                lock(&self.plan).late.push(LateSwap {
-                    key: key.to_owned(),
-                    expected,
-                    new: new.clone(),
-                    ttl,
-                });
+                let late = (key.to_owned(), expected, new.clone(), ttl);
+                lock(&self.plan).late.push(late);
                 return Err(lost());
             }
             Fault::Twice => {
@@ -167,6 +150,16 @@ impl<S: CasStore> CasStore for Faulty<S> {
             Fault::Delay(span) => Self::delay(span).await,
         }
         self.store.swap(key, expected, new, ttl).await
+    }
+}
+
+/// Manual impl: derive would require `S: Clone`, which is shared.
+impl<S> Clone for Faulty<S> {
+    fn clone(&self) -> Self {
+        Self {
+            store: Arc::clone(&self.store),
+            plan: Arc::clone(&self.plan),
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     CasStore,
-    decider::{Decider, KeyCall, is_request, is_update},
+    decider::{KeyCall, is_request, is_update},
     lanes::{Lanes, Waiting},
     shared::Shared,
 };
@@ -23,7 +23,6 @@ const GRACE: Duration = Duration::from_millis(50);
 
 pub(super) struct Inner<S: CasStore, A: Algorithm> {
     pub(super) shared: Arc<Shared<S>>,
-    pub(super) decider: Arc<Decider<A>>,
     pub(super) lanes: Lanes<A>,
     /// The start of the names of its keys.
     pub(super) name_prefix: String,
@@ -86,15 +85,15 @@ impl<S: CasStore, A: Algorithm> Inner<S, A> {
     /// counted, so it must not pass.
     pub(super) fn denial_instead(
         &self,
-        op: Op,
+        KeyCall { op, decider }: &KeyCall<A>,
         error: &StoreError,
         called_at: Tick,
     ) -> Option<Decision> {
-        let facts = self.decider.algorithm.capabilities();
+        let facts = decider.algorithm.capabilities();
         let is_contended = error.is_transient() && self.shared.has_answered_since(called_at);
-        (is_request(op) && facts.is_about_one_key && is_contended).then(|| {
+        (is_request(*op) && facts.is_about_one_key && is_contended).then(|| {
             let (limit, retry_after) = (
-                self.decider.algorithm.quota().limit(),
+                decider.algorithm.quota().limit(),
                 nanos(self.shared.deadline),
             );
             Decision::new(Verdict::Deny, limit, 0, Some(retry_after), retry_after)
@@ -109,9 +108,8 @@ impl<S: CasStore, A: Algorithm> Inner<S, A> {
 
 /// What a request asks for, if its denial may be repeated.
 fn asked<A: Algorithm>(call: &KeyCall<A>) -> Option<Asked> {
-    let quota = |decider: &Arc<Decider<A>>| decider.algorithm.quota();
     match call.op {
-        Op::Take(cost) if cost > 0 => Some((cost, call.decider.as_ref().map(quota))),
+        Op::Take(cost) if cost > 0 => Some((cost, call.decider.algorithm.quota())),
         _ => None,
     }
 }

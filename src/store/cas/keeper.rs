@@ -108,6 +108,9 @@ impl<S: CasStore> Leases<S> {
             sent: Vec::new(),
             written_at: None,
             next_turn: None,
+            begun: Tick::ZERO,
+            is_open: false,
+            needs_no_read: false,
             has_ended: false,
         };
         keeper.run()
@@ -127,6 +130,11 @@ struct Keeper<S: CasStore, H: LeaseHolder> {
     written_at: Option<Tick>,
     /// When another machine has its turn, if machines wait.
     next_turn: Option<Tick>,
+    /// When the present round has begun.
+    begun: Tick,
+    /// A swap may have been executed, or may still be.
+    is_open: bool,
+    needs_no_read: bool,
     has_ended: bool,
 }
 
@@ -154,13 +162,12 @@ impl<S: CasStore, H: LeaseHolder> Keeper<S, H> {
                     };
                     held = plan.holds;
                     let pause = poll / 2 + self.leases.shared.random_below(poll / 2);
-                    match self.next_turn.map(|turn| turn.since(MonotonicClock.now())) {
-                        Some(until) if until < pause => {
-                            poll = POLL[0];
-                            until
-                        }
-                        _ => pause,
+                    let until = |turn: Tick| turn.since(MonotonicClock.now());
+                    let until = self.next_turn.map_or(pause, until);
+                    if until < pause {
+                        poll = POLL[0];
                     }
+                    pause.min(until)
                 }
                 Ok(plan) if plan.holds == 0 => {
                     is_unused = true;
@@ -188,26 +195,14 @@ impl<S: CasStore, H: LeaseHolder> Keeper<S, H> {
 
     /// Brings the store in line with what this machine holds and wants.
     async fn round(&mut self) -> Result<LeasePlan, StoreError> {
-        let Leases { shared, life, .. } = &*self.leases;
-        let begun = MonotonicClock.now();
+        let leases = Arc::clone(&self.leases);
+        let Leases { shared, life, .. } = &*leases;
+        let key = Arc::clone(&self.key);
+        self.begun = MonotonicClock.now();
         loop {
-            let mut round = Round {
-                leases: &self.leases,
-                holder: &self.holder,
-                begun,
-                renews: self.written_at.is_none_or(|at| begun >= at.plus(*life / 3)),
-                is_open: false,
-                needs_no_read: false,
-                next_turn: &mut self.next_turn,
-            };
-            let done = swap(
-                shared,
-                &self.key,
-                &mut round,
-                &mut self.known,
-                &mut self.sent,
-            )
-            .await;
+            let (mut known, mut sent) = (self.known.take(), std::mem::take(&mut self.sent));
+            let done = swap(shared, &key, self, &mut known, &mut sent).await;
+            (self.known, self.sent) = (known, sent);
             let done = done.unwrap_or_else(|| Err(shared.deadline_exceeded()))?;
             self.written_at = done.written_at.or(self.written_at);
             // Others compute the store's time with an error of up to a deadline.
@@ -215,27 +210,14 @@ impl<S: CasStore, H: LeaseHolder> Keeper<S, H> {
             let valid_until = self.written_at.map_or(Tick::ZERO, |at| at.plus(good_for));
             self.holder.confirm(&done.plan, done.others, valid_until);
             // One that an earlier round has sent says what was wanted then.
-            if done.written_at.is_none_or(|at| at >= begun) {
+            if done.written_at.is_none_or(|at| at >= self.begun) {
                 return Ok(done.plan);
             }
         }
     }
 }
 
-/// One attempt to bring the store in line.
-struct Round<'a, S, H> {
-    leases: &'a Leases<S>,
-    holder: &'a H,
-    begun: Tick,
-    /// Whether the store is told again that it holds them.
-    renews: bool,
-    /// A swap may have been executed, or may still be.
-    is_open: bool,
-    needs_no_read: bool,
-    next_turn: &'a mut Option<Tick>,
-}
-
-impl<S: CasStore, H: LeaseHolder> OnKey for Round<'_, S, H> {
+impl<S: CasStore, H: LeaseHolder> OnKey for Keeper<S, H> {
     type Reply = Done;
     // A lease ends after its life by any clock.
     const HAS_TIME: bool = false;
@@ -248,12 +230,6 @@ impl<S: CasStore, H: LeaseHolder> OnKey for Round<'_, S, H> {
 
     fn begun_at(&self) -> Tick {
         self.begun
-    }
-
-    fn join(&mut self) {}
-
-    fn replaces(&self) -> bool {
-        false
     }
 
     /// The next swap says all that counts.
@@ -279,10 +255,14 @@ impl<S: CasStore, H: LeaseHolder> OnKey for Round<'_, S, H> {
             known.of(machine, now),
             MonotonicClock.now(),
         );
-        *self.next_turn = view.until_next_turn().map(|until| at.plus(until));
+        self.next_turn = view.until_next_turn().map(|until| at.plus(until));
         let plan = self.holder.plan(&view, is_current);
         let others = view.others;
-        let renews = self.renews && plan.wants > 0;
+        // The store is told again what this machine holds.
+        let is_old = self
+            .written_at
+            .is_none_or(|last| self.begun >= last.plus(life / 3));
+        let renews = is_old && plan.wants > 0;
         // Others may have released permits since: a denial is confirmed by a read. A renewal finds out whether the
         // clock of the store was set.
         let needs_read = !is_current && (plan.waits() || renews);

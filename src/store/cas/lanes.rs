@@ -67,16 +67,13 @@ impl<A> Waiting<A> {
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) lane: Lane,
-    id: TaskId,
+    id: u64,
 }
 
-/// Tells a task from all others of its lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct TaskId(u64);
-
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Task {
-    id: TaskId,
+    /// Tells it from all others of its lane.
+    id: u64,
     /// How many calls it has taken at last.
     serves: usize,
     /// It has ended by then, unless its runtime does not run any more. After that another one may take
@@ -88,7 +85,7 @@ struct Task {
 #[derive(Debug)]
 struct Line<A> {
     calls: VecDeque<Waiting<A>>,
-    tasks: [Option<Task>; 2],
+    tasks: Vec<Task>,
     /// A call that its caller sends itself ends by then.
     alone_until: Option<Tick>,
 }
@@ -115,18 +112,17 @@ impl<A> Line<A> {
     const fn new() -> Self {
         Self {
             calls: VecDeque::new(),
-            tasks: [None; 2],
+            tasks: Vec::new(),
             alone_until: None,
         }
     }
 
     fn is_idle(&self) -> bool {
-        self.tasks.iter().all(Option::is_none) && self.alone_until.is_none()
+        self.tasks.is_empty() && self.alone_until.is_none()
     }
 
-    fn task(&mut self, id: TaskId) -> Option<&mut Option<Task>> {
-        let is_own = |task: &&mut Option<Task>| task.is_some_and(|task| task.id == id);
-        self.tasks.iter_mut().find(is_own)
+    fn task(&mut self, id: u64) -> Option<&mut Task> {
+        self.tasks.iter_mut().find(|task| task.id == id)
     }
 }
 
@@ -151,7 +147,7 @@ impl<A> Lanes<A> {
         let mut shard = self.shard(lane);
         let line = shard.lines.entry(lane.clone()).or_insert_with(Line::new);
         let is_alone = line.calls.is_empty()
-            && line.tasks.iter().flatten().all(|task| task.ends_by < now)
+            && line.tasks.iter().all(|task| task.ends_by < now)
             && line.alone_until.is_none_or(|until| until < now);
         if is_alone {
             line.alone_until = Some(ends_by);
@@ -182,18 +178,18 @@ impl<A> Lanes<A> {
         (now, ends_by): (Tick, Tick),
     ) -> Result<Option<Place>, Waiting<A>> {
         let mut shard = self.shard(lane);
-        let id = TaskId(shard.next_task);
+        let id = shard.next_task;
         shard.next_task += 1;
         let line = shard.lines.entry(lane.clone()).or_insert_with(Line::new);
         if line.calls.len() >= MAX_QUEUED {
             return Err(call);
         }
         line.calls.push_back(call);
-        let is_free = |task: &&mut Option<Task>| task.is_none_or(|task| task.ends_by < now);
-        let Some(free) = line.tasks.iter_mut().take(most).find(is_free) else {
+        line.tasks.retain(|task| task.ends_by >= now);
+        if line.tasks.len() >= most {
             return Ok(None);
-        };
-        *free = Some(Task {
+        }
+        line.tasks.push(Task {
             id,
             serves: 0,
             ends_by,
@@ -213,66 +209,44 @@ impl<A> Lanes<A> {
         known: &mut Option<Known>,
     ) -> Option<Vec<Waiting<A>>> {
         let mut shard = self.shard(lane);
-        if Self::end_if_unused(&mut shard, lane, *id) {
-            if let (Lane::Key(key), Some(known)) = (lane, known.take()) {
-                shard.records.keep(key, known, self.cached_per_half);
-            }
-            return None;
-        }
         let line = shard.lines.get_mut(lane)?;
         let waiting = line.calls.len();
-        let other = line.tasks.iter().flatten().find(|task| task.id != *id);
+        let other = line.tasks.iter().find(|task| task.id != *id);
         let even = other.map_or(waiting, |other| (waiting + other.serves).div_ceil(2));
         let count = waiting.min(even.max(*bounds.start()).min(*bounds.end()));
         let task = line.task(*id)?;
-        *task = Some(Task {
-            id: *id,
-            serves: count,
-            ends_by,
-        });
-        Some(line.calls.drain(..count).collect())
-    }
-
-    /// Ends a task for which no call waits. Returns whether it did.
-    fn end_if_unused(shard: &mut Shard<A>, lane: &Lane, id: TaskId) -> bool {
-        let Some(line) = shard.lines.get_mut(lane) else {
-            return false;
-        };
-        let is_unused = line.calls.is_empty();
-        if let (true, Some(task)) = (is_unused, line.task(id)) {
-            *task = None;
-            if line.is_idle() {
-                shard.lines.remove(lane);
-            }
-            return true;
+        if waiting > 0 {
+            (task.serves, task.ends_by) = (count, ends_by);
+            return Some(line.calls.drain(..count).collect());
         }
-        false
+        line.tasks.retain(|task| task.id != *id);
+        if line.is_idle() {
+            shard.lines.remove(lane);
+        }
+        if let (Lane::Key(key), Some(known)) = (lane, known.take()) {
+            shard.records.keep(key, known, self.cached_per_half);
+        }
+        None
     }
 
-    /// Calls that have come since, at most `most`, for a task that has some already.
-    pub(super) fn take_more(&self, place: &Place, most: usize, ends_by: Tick) -> Vec<Waiting<A>> {
+    /// Calls on some keys that have come since, for a task that has some already.
+    pub(super) fn take_of(
+        &self,
+        place: &Place,
+        keys: &HashSet<&str, Seeded>,
+        ends_by: Tick,
+    ) -> Vec<Waiting<A>> {
         let mut shard = self.shard(&place.lane);
         let Some(line) = shard.lines.get_mut(&place.lane) else {
             return Vec::new();
         };
-        let count = line.calls.len().min(most);
-        let Some(Some(task)) = line.task(place.id) else {
-            return Vec::new();
-        };
-        task.ends_by = ends_by;
-        line.calls.drain(..count).collect()
-    }
-
-    /// Calls on some keys that have come since.
-    pub(super) fn take_of(&self, place: &Place, keys: &HashSet<&str, Seeded>) -> Vec<Waiting<A>> {
-        let mut shard = self.shard(&place.lane);
-        let Some(line) = shard.lines.get_mut(&place.lane) else {
-            return Vec::new();
-        };
-        let calls = Vec::from(std::mem::take(&mut line.calls)).into_iter();
-        let (taken, left): (Vec<_>, Vec<_>) = calls.partition(|call| keys.contains(&*call.key));
-        line.calls = left.into();
-        taken
+        if let Some(task) = line.task(place.id) {
+            task.ends_by = ends_by;
+        }
+        let calls = std::mem::take(&mut line.calls).into_iter();
+        let (taken, left) = calls.partition(|call| keys.contains(&*call.key));
+        line.calls = left;
+        taken.into()
     }
 
     /// The number of calls that are queued in a lane.
@@ -295,12 +269,12 @@ impl<A> Lanes<A> {
         let Some(line) = shard.lines.get_mut(lane) else {
             return 0;
         };
-        let Some(task) = line.task(*id) else {
+        if line.task(*id).is_none() {
             return 0;
-        };
-        *task = None;
+        }
+        line.tasks.retain(|task| task.id != *id);
         let mut left = VecDeque::new();
-        if line.tasks.iter().all(Option::is_none) {
+        if line.tasks.is_empty() {
             left = std::mem::take(&mut line.calls);
             if line.is_idle() {
                 shard.lines.remove(lane);

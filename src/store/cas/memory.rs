@@ -72,15 +72,19 @@ impl<C: Clock> MemoryStore<C> {
     }
 }
 
+/// The value of a key, unless it has expired.
+fn loaded(values: &Values, key: &str, now: Tick) -> Loaded {
+    let current = values.get(key).filter(|(_, expires_at)| *expires_at > now);
+    Loaded::new(current.map(|(value, _)| value.clone())).at(now)
+}
+
 impl<C: Clock> CasStore for MemoryStore<C> {
     const NAME: &'static str = "memory";
     const RUNS: Runs = Runs::All;
 
     async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
         let (values, now) = self.lock();
-        let current = values.get(key).filter(|(_, expires_at)| *expires_at > now);
-        let value = current.map(|(value, _)| value.clone());
-        Ok(Loaded::new(value).at(now))
+        Ok(loaded(&values, key, now))
     }
 
     async fn swap(
@@ -91,11 +95,9 @@ impl<C: Clock> CasStore for MemoryStore<C> {
         ttl: Duration,
     ) -> Result<Swapped, StoreError> {
         let (mut values, now) = self.lock();
-        let current = values.get(key).filter(|(_, expires_at)| *expires_at > now);
-        let current = current.map(|(value, _)| value);
-        if current.map(|value| value.version) != expected {
-            let loaded = Loaded::new(current.cloned()).at(now);
-            return Ok(Swapped::Conflict(Some(loaded)));
+        let current = loaded(&values, key, now);
+        if current.value.as_ref().map(|value| value.version) != expected {
+            return Ok(Swapped::Conflict(Some(current)));
         }
         values.insert(key.to_owned(), (new.clone(), now.plus(ttl)));
         Ok(Swapped::Done(Some(now)))
@@ -104,10 +106,7 @@ impl<C: Clock> CasStore for MemoryStore<C> {
     async fn run<P: Program>(&self, program: &P) -> Result<P::Reply, StoreError> {
         let (mut values, now) = self.lock();
         let keys = program.keys();
-        let current = keys.iter().map(|key| {
-            let current = values.get(*key).filter(|(_, expires_at)| *expires_at > now);
-            Loaded::new(current.map(|(value, _)| value.clone())).at(now)
-        });
+        let current = keys.iter().map(|key| loaded(&values, key, now));
         let (writes, reply) = program.execute(&current.collect::<Vec<_>>());
         for write in writes {
             let key = keys[write.index].to_owned();

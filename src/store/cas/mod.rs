@@ -32,7 +32,7 @@
 //! may have executed it. Each swap has a version of its own, and a value names the last eight: the
 //! next read shows whether it was executed, and it is sent again only if it was not. So a cost is
 //! never counted twice. If the key was swapped more often meanwhile, the call fails: it was counted
-//! once or not at all.
+//! once or not at all. The same is true of a call that gets no reply where the store runs it in one step.
 //!
 //! After three failures in a row the circuit breaker opens, as in Redis: calls fail at once until a
 //! probe gets a reply. A permanent error closes the breaker: it is a mistake, not an outage.

@@ -1,6 +1,6 @@
 //! The port: what a store must be able to do.
 
-use std::{fmt, future::Future, sync::Arc, time::Duration};
+use std::{fmt, future::Future, time::Duration};
 
 use super::settings::Settings;
 use super::value::{Loaded, Swapped, Value, Version, Write};
@@ -145,44 +145,5 @@ pub trait Program: Send + Sync + 'static {
     #[cfg(feature = "redis")]
     fn script(&self) -> Option<Script<'_, Self::Reply>> {
         None
-    }
-}
-
-/// A store that several limits share.
-impl<S: CasStore> CasStore for Arc<S> {
-    const NAME: &'static str = S::NAME;
-    const RUNS: Runs = S::RUNS;
-
-    fn load(&self, key: &str) -> impl Future<Output = Result<Loaded, StoreError>> + Send {
-        S::load(self, key)
-    }
-
-    fn swap(
-        &self,
-        key: &str,
-        expected: Option<Version>,
-        new: &Value,
-        ttl: Duration,
-    ) -> impl Future<Output = Result<Swapped, StoreError>> + Send {
-        S::swap(self, key, expected, new, ttl)
-    }
-
-    fn run<P: Program>(
-        &self,
-        program: &P,
-    ) -> impl Future<Output = Result<P::Reply, StoreError>> + Send {
-        S::run(self, program)
-    }
-
-    fn group_of(&self, key: &str) -> Option<usize> {
-        S::group_of(self, key)
-    }
-
-    fn settings(&self) -> Settings {
-        S::settings(self)
-    }
-
-    fn last_error(&self) -> Option<StoreError> {
-        S::last_error(self)
     }
 }

@@ -99,7 +99,6 @@ impl<S: CasStore> Shared<S> {
         &self,
         operation: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        self.check_breaker("")?;
         let ends_at = MonotonicClock.now().plus(self.deadline);
         self.call_until("", ends_at, pin!(operation)).await
     }
@@ -107,11 +106,6 @@ impl<S: CasStore> Shared<S> {
     /// Whether the store has replied since.
     pub(super) fn has_answered_since(&self, moment: Tick) -> bool {
         self.answered_at.load(Ordering::Relaxed) >= moment.as_nanos()
-    }
-
-    /// An error if the breaker of a key is open and no probe is due.
-    pub(in crate::store) fn check_breaker(&self, key: &str) -> Result<(), StoreError> {
-        self.breakers.check(key, MonotonicClock.now())
     }
 
     /// The error of a call that took too long.
@@ -135,7 +129,7 @@ impl<S: CasStore> Shared<S> {
         }
     }
 
-    /// Runs one operation of the store, and records its result with the breaker. A panic is a
+    /// Runs one operation of the store, unless the breaker is open, and records its result with it. A panic is a
     /// permanent error. It is pinned by the caller, because an argument of an async function takes twice
     /// its size there.
     pub(in crate::store) async fn call_until<T>(
@@ -145,6 +139,7 @@ impl<S: CasStore> Shared<S> {
         operation: Pin<&mut impl Future<Output = Result<T, StoreError>>>,
     ) -> Result<T, StoreError> {
         let sent_at = MonotonicClock.now();
+        self.breakers.check(key, sent_at)?;
         let result = within(ends_at, catch_panic(S::NAME, operation)).await;
         let result = match result {
             Some(result) => result.and_then(|result| result),

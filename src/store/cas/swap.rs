@@ -13,11 +13,10 @@ use super::{
 };
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
-use crate::store::events::RemoteMetrics;
 use crate::sync::Ordering;
 
 /// The longest pause after an error, which may be over at once.
-pub(super) const ERROR_PAUSE: Duration = Duration::from_millis(2);
+const ERROR_PAUSE: Duration = Duration::from_millis(2);
 /// The longest time to live: 20 years, the most that Cassandra takes.
 const MAX_TTL: Duration = Duration::from_secs(20 * 365 * 86_400);
 
@@ -68,13 +67,8 @@ pub(in crate::store) trait OnKey {
     /// Since when it waits.
     fn begun_at(&self) -> Tick;
 
-    /// How many calls it decides.
-    fn size(&self) -> usize {
-        1
-    }
-
     /// Other machines went first, so more may join.
-    fn join(&mut self);
+    fn join(&mut self) {}
 
     /// Whether it is done by a program instead, if other machines swap the key too.
     fn may_run(&self) -> bool {
@@ -82,7 +76,9 @@ pub(in crate::store) trait OnKey {
     }
 
     /// Whether it replaces a value that cannot be read.
-    fn replaces(&self) -> bool;
+    fn replaces(&self) -> bool {
+        false
+    }
 
     /// A swap was sent, and the value was swapped too often since to show whether it was executed. Returns whether it
     /// goes on all the same.
@@ -111,19 +107,7 @@ pub(in crate::store) struct Sent<R> {
     /// The store replied that it found another version. A client that sends twice gets this reply
     /// although the first swap was executed.
     is_refused: bool,
-    pub(super) reply: R,
-}
-
-impl<R> Sent<R> {
-    /// One without a reply.
-    pub(super) const fn new(version: Version, expected: Option<Version>, reply: R) -> Self {
-        Self {
-            version,
-            expected,
-            is_refused: false,
-            reply,
-        }
-    }
+    pub(in crate::store) reply: R,
 }
 
 /// What a step led to.
@@ -189,8 +173,6 @@ pub(in crate::store) async fn swap<S: CasStore, P: OnKey>(
     let mut swapping = Swapping { shared, key, sent };
     // When the store held what is known, if it replied with it here; and when it was asked for that.
     let (mut read_at, mut asked_at) = (None, MonotonicClock.now());
-    // Whether that came with a conflict. Then no other machine has swapped it since, most likely.
-    let mut is_of_conflict = false;
     loop {
         let Some(ends_at) = what.ends_at(!swapping.sent.is_empty()) else {
             if !swapping.sent.is_empty() {
@@ -198,8 +180,7 @@ pub(in crate::store) async fn swap<S: CasStore, P: OnKey>(
             }
             return None;
         };
-        let waits = what.may_run() && !is_of_conflict && swapping.sent.is_empty();
-        if waits && shared.contended.has(key) {
+        if what.may_run() && swapping.sent.is_empty() && shared.contended.has(key) {
             *known = None;
             return None;
         }
@@ -208,11 +189,9 @@ pub(in crate::store) async fn swap<S: CasStore, P: OnKey>(
         }
         let now = read_at.or_else(|| shared.time.now());
         let step = if let (Some(known), Some(now)) = (known.take(), now) {
-            is_of_conflict = true;
             let time = (now, read_at.is_some(), asked_at);
             swapping.decide(what, known, time, ends_at).await
         } else {
-            is_of_conflict = false;
             swapping.load(what, ends_at).await
         };
         match step {
@@ -241,7 +220,6 @@ impl<S: CasStore, R> Swapping<'_, S, R> {
         ends_at: Tick,
     ) -> Result<Step<R>, StoreError> {
         let (shared, key) = (self.shared, self.key);
-        shared.check_breaker(key)?;
         shared.loads.fetch_add(1, Ordering::Relaxed);
         let sent_at = MonotonicClock.now();
         let load = pin!(shared.store.load(key));
@@ -272,11 +250,14 @@ impl<S: CasStore, R> Swapping<'_, S, R> {
             });
         };
         let (version, expected) = (value.version, known.version);
-        shared.check_breaker(key)?;
         shared.swaps.fetch_add(1, Ordering::Relaxed);
-        RemoteMetrics(S::NAME).batch_sent(what.size());
         // Before it is sent: it may be dropped while it is.
-        self.sent.push(Sent::new(version, expected, reply));
+        self.sent.push(Sent {
+            version,
+            expected,
+            is_refused: false,
+            reply,
+        });
         let sent_at = MonotonicClock.now();
         let swap = pin!(shared.store.swap(key, expected, &value, ttl));
         let swapped = shared.call_until(key, ends_at, swap).await;
@@ -313,7 +294,7 @@ impl<S: CasStore, R> Swapping<'_, S, R> {
                 }
             }
             Err(error) => {
-                if !error.is_transient() {
+                if !error.is_transient() || error.is_not_sent() {
                     self.sent.pop();
                 }
                 self.reload_after(error).await
@@ -349,9 +330,9 @@ impl<S: CasStore, R> Swapping<'_, S, R> {
         Ok(Step::Again(known, now))
     }
 
-    /// Tries again after a transient error.
+    /// Tries again after a transient error, unless the breaker is open.
     async fn reload_after(&self, error: StoreError) -> Result<Step<R>, StoreError> {
-        if !error.is_transient() {
+        if !error.is_transient() || error.is_not_sent() {
             return Err(error);
         }
         self.shared.pause(ERROR_PAUSE).await;

@@ -70,13 +70,6 @@ impl Value {
     }
 }
 
-impl Write {
-    /// A value for the key at this place.
-    pub const fn new(index: usize, value: Value, ttl: Duration) -> Self {
-        Self { index, value, ttl }
-    }
-}
-
 impl Loaded {
     /// A value, or none.
     pub const fn new(value: Option<Value>) -> Self {

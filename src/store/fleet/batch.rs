@@ -130,7 +130,7 @@ impl Batch {
         let mixed = (seed ^ index as u64).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let version = (mixed ^ mixed >> 29).wrapping_mul(0x94d0_49bb_1331_11eb);
         let value = Value::new(Version::from_u64(version), text.into_bytes());
-        Write::new(index, value, ttl)
+        Write { index, value, ttl }
     }
 
     /// How long a value is kept: until it is certainly as good as none.

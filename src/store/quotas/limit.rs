@@ -62,12 +62,7 @@ pub(in crate::store) fn under_in_store<A: Algorithm>(
     algorithm: &A,
     quota: Option<Quota>,
 ) -> Result<A, ConfigError> {
-    use crate::clock::Tick;
-
-    let (now, length) = (Tick::ZERO, std::time::Duration::from_secs(1));
-    let mut state = algorithm.fresh(now);
-    A::ban(algorithm, &mut state, now, length);
-    if algorithm.peek(&state, now, 1).is_denied() {
+    if algorithm.capabilities().is_about_one_key {
         return Err(ConfigError::Unsupported {
             what: "a quota per key for a lockout in a store",
             instead: "count in this process, or give each quota a limiter, with `Quotas::tier`",

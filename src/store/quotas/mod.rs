@@ -84,12 +84,8 @@ impl<K: 'static> Quotas<K> {
     /// [`Lockout`](crate::Lockout).
     #[track_caller]
     pub fn new<L: QuotaPerKey<K>>(limit: L, lookup: impl Lookup<K>) -> Self {
-        expect_valid(Self::try_new(limit, lookup))
-    }
-
-    fn try_new<L: QuotaPerKey<K>>(limit: L, lookup: impl Lookup<K>) -> Result<Self, ConfigError> {
-        let under = limit.into_quotas()?;
-        let default = under(None)?;
+        let under = expect_valid(limit.into_quotas());
+        let default = expect_valid(under(None));
         let fixed = |plan| {
             let fixed = Fixed::new(plan, Some(Arc::clone(&default)));
             fixed.map_or_else(
@@ -97,7 +93,7 @@ impl<K: 'static> Quotas<K> {
                 |fixed| Arc::new(fixed) as AnyLimit<K>,
             )
         };
-        Ok(Self {
+        Self {
             decides_at_once: L::DECIDES_AT_ONCE && lookup.knows_all(),
             lookup: Arc::new(lookup),
             under: Arc::new(under),
@@ -106,7 +102,7 @@ impl<K: 'static> Quotas<K> {
             tiers: Vec::new(),
             known: Arc::default(),
             last_error: Arc::default(),
-        })
+        }
     }
 
     /// Decides by `limit` on keys of the tier `name`, in place of an earlier one: by another algorithm, several, or

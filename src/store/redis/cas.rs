@@ -139,8 +139,6 @@ fn number(value: &Value) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::store::cas::Faulty;
 
@@ -156,7 +154,6 @@ mod tests {
         assert!(!has_one_clock(&redis().without_batching()));
         for store in [redis(), redis().without_batching()] {
             let group = store.group_of("");
-            assert_eq!(Arc::new(store.clone()).group_of(""), group);
             assert_eq!(Faulty::new(store).group_of(""), group);
         }
     }

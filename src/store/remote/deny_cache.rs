@@ -33,15 +33,15 @@ struct Shard {
 struct CachedDenial {
     decision: Decision,
     cost: u64,
-    /// That of the key, if it has its own: a denial under one quota is none under another one.
-    quota: Option<Quota>,
+    /// A key may have one of its own: a denial under one quota is none under another one.
+    quota: Quota,
     /// Not later than when the decision was made.
     asked_at: Tick,
     until: Tick,
 }
 
-/// The cost of a request, and the quota of its key, if it has its own.
-pub(crate) type Asked = (u64, Option<Quota>);
+/// The cost of a request, and the quota of its key.
+pub(crate) type Asked = (u64, Quota);
 
 impl DenyCache {
     pub(crate) fn new() -> Self {
@@ -132,6 +132,10 @@ mod tests {
     use super::*;
     use crate::decision::Verdict;
 
+    const QUOTA: Quota = Quota::per_second(5);
+    const ONE: Asked = (1, QUOTA);
+    const TWO: Asked = (2, QUOTA);
+
     const fn at(ms: u64) -> Tick {
         Tick::from_nanos(ms * 1_000_000)
     }
@@ -147,7 +151,7 @@ mod tests {
     }
 
     fn version_at(cache: &DenyCache, ms: u64) -> (Tick, u64) {
-        let version = cache.get("key", (1, None), at(ms));
+        let version = cache.get("key", ONE, at(ms));
         (at(ms), version.expect_err("not cached"))
     }
 
@@ -156,21 +160,21 @@ mod tests {
     fn a_cached_denial_expires_and_its_waits_shrink() {
         let cache = DenyCache::new();
         let version = version_at(&cache, 100);
-        cache.insert("key", (1, None), denial(50), version);
-        let known = cache.get("key", (1, None), at(130)).expect("cached");
+        cache.insert("key", ONE, denial(50), version);
+        let known = cache.get("key", ONE, at(130)).expect("cached");
         assert_eq!(known.retry_after, Some(Duration::from_millis(20)));
         assert_eq!(known.reset_after, Duration::from_millis(70));
-        assert!(cache.get("key", (1, None), at(149)).is_ok());
-        assert!(cache.get("key", (1, None), at(150)).is_err());
+        assert!(cache.get("key", ONE, at(149)).is_ok());
+        assert!(cache.get("key", ONE, at(150)).is_err());
+        assert!(cache.get("key", TWO, at(130)).is_err(), "another cost");
+        assert!(cache.get("other", ONE, at(130)).is_err());
         assert!(
-            cache.get("key", (2, None), at(130)).is_err(),
-            "another cost"
+            cache
+                .get("key", (1, Quota::per_second(6)), at(130))
+                .is_err()
         );
-        assert!(cache.get("other", (1, None), at(130)).is_err());
-        let quota = Some(Quota::per_second(5));
-        assert!(cache.get("key", (1, quota), at(130)).is_err());
         // Of a request that was made before the denial, and has waited.
-        let known = cache.get("key", (1, None), at(90)).expect("cached");
+        let known = cache.get("key", ONE, at(90)).expect("cached");
         assert_eq!(known.retry_after, Some(Duration::from_millis(50)));
     }
 
@@ -179,13 +183,13 @@ mod tests {
         let cache = DenyCache::new();
         let version = version_at(&cache, 0);
         cache.invalidate("key");
-        cache.insert("key", (1, None), denial(50), version);
-        assert!(cache.get("key", (1, None), at(1)).is_err());
+        cache.insert("key", ONE, denial(50), version);
+        assert!(cache.get("key", ONE, at(1)).is_err());
         let version = version_at(&cache, 1);
-        cache.insert("key", (1, None), denial(50), version);
-        assert!(cache.get("key", (1, None), at(2)).is_ok());
+        cache.insert("key", ONE, denial(50), version);
+        assert!(cache.get("key", ONE, at(2)).is_ok());
         cache.invalidate("key");
-        assert!(cache.get("key", (1, None), at(2)).is_err());
+        assert!(cache.get("key", ONE, at(2)).is_err());
     }
 
     #[test]
@@ -201,9 +205,9 @@ mod tests {
     fn a_long_denial_expires_from_the_cache() {
         let cache = DenyCache::new();
         let version = version_at(&cache, 0);
-        cache.insert("key", (1, None), denial(86_400_000), version);
-        assert!(cache.get("key", (1, None), at(9_999)).is_ok());
-        assert!(cache.get("key", (1, None), at(10_000)).is_err());
+        cache.insert("key", ONE, denial(86_400_000), version);
+        assert!(cache.get("key", ONE, at(9_999)).is_ok());
+        assert!(cache.get("key", ONE, at(10_000)).is_err());
     }
 
     /// Shows promise 89.
@@ -212,23 +216,21 @@ mod tests {
         let cache = DenyCache::new();
         for number in 0..100_000 {
             let key = number.to_string();
-            let version = cache.get(&key, (1, None), at(0)).expect_err("not cached");
-            cache.insert(&key, (1, None), denial(50), (at(0), version));
+            let version = cache.get(&key, ONE, at(0)).expect_err("not cached");
+            cache.insert(&key, ONE, denial(50), (at(0), version));
         }
         let known = || -> usize { cache.shards.iter().map(|s| lock(s).denials.len()).sum() };
         assert_eq!(known(), SHARDS * MAX_KEYS_PER_SHARD);
-        let version = cache.get("0", (2, None), at(1)).expect_err("another cost");
-        cache.insert("0", (2, None), denial(50), (at(1), version));
+        let version = cache.get("0", TWO, at(1)).expect_err("another cost");
+        cache.insert("0", TWO, denial(50), (at(1), version));
         assert!(
-            cache.get("0", (2, None), at(2)).is_ok(),
+            cache.get("0", TWO, at(2)).is_ok(),
             "it replaces the denial of its key"
         );
-        let version = cache
-            .get("late", (1, None), at(60))
-            .expect_err("not cached");
-        cache.insert("late", (1, None), denial(50), (at(60), version));
+        let version = cache.get("late", ONE, at(60)).expect_err("not cached");
+        cache.insert("late", ONE, denial(50), (at(60), version));
         assert!(
-            cache.get("late", (1, None), at(61)).is_ok(),
+            cache.get("late", ONE, at(61)).is_ok(),
             "expired denials make room"
         );
     }

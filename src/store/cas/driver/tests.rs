@@ -194,9 +194,9 @@ async fn calls_that_repeat_others_are_in_the_batch_of_these() {
 #[tokio::test(start_paused = true)]
 async fn one_program_is_in_flight_and_the_next_one_takes_all_that_wait() {
     let (store, limit) = limit::<false>(500, true);
-    let shared = &limit.0.shared;
+    let shared = &limit.inner.shared;
     for key in 0..20 {
-        let key = format!("{{throttle:api:{key}}}{}", limit.0.decider.layout);
+        let key = format!("{{throttle:api:{key}}}{}", limit.decider.layout);
         for _ in 0..10 {
             shared.contended.note(&key.as_str().into(), true, DEADLINE);
         }

@@ -1,6 +1,7 @@
 //! An algorithm and a store of one's own: a meter that leaks, and values in a journal.
 
-use std::{sync::Mutex, time::Duration};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tower_throttle::algorithm::{Algorithm, Cost, Fields, GiveBack};
 use tower_throttle::clock::{Clock, MonotonicClock, Tick};
@@ -92,8 +93,8 @@ impl Algorithm for Meter {
 type Entry = (String, Value, Tick);
 
 /// All values that were ever written. The last one of a key counts.
-#[derive(Debug, Default)]
-struct Journal(Mutex<Vec<Entry>>);
+#[derive(Clone, Debug, Default)]
+struct Journal(Arc<Mutex<Vec<Entry>>>);
 
 fn last(entries: &[Entry], key: &str, now: Tick) -> Option<Value> {
     let (_, value, end) = entries.iter().rfind(|(name, ..)| name == key)?;
@@ -128,8 +129,6 @@ impl CasStore for Journal {
 
 // ---- What its users see.
 
-use std::sync::Arc;
-
 use tower_throttle::store::{Backend, cas::Cas};
 use tower_throttle::testkit::{check_algorithm, check_cas_store};
 
@@ -146,11 +145,11 @@ fn the_meter_obeys_all_laws() {
 async fn the_journal_is_a_store_in_which_machines_share_a_meter() {
     assert_eq!(check_cas_store(Journal::default()).await, Ok(()));
 
-    let journal = Arc::new(Journal::default());
+    let journal = Journal::default();
     let meter = Meter(Quota::per_minute(6).burst(3));
-    let machine = || Cas::new(Arc::clone(&journal), "jobs", meter.clone());
+    let machine = || Cas::new(journal.clone(), "jobs", meter.clone());
     let (a, b) = (machine(), machine());
-    let admitted = async |machine: &Cas<Arc<Journal>, Meter>| {
+    let admitted = async |machine: &Cas<Journal, Meter>| {
         let decision = machine.decide("acme", 1).await.expect("a decision");
         decision.is_admitted()
     };
