@@ -5,14 +5,15 @@ mod parts;
 mod tests;
 
 pub use self::parts::Parts;
+pub(crate) use self::parts::merge;
 
-use std::{cmp::Ordering, time::Duration};
+use std::time::Duration;
 
 use self::parts::{Each, Part};
 use super::fields::Fields;
 use super::{Algorithm, Capabilities, Cost, GiveBack, Report};
 use crate::clock::Tick;
-use crate::decision::{Decision, Verdict};
+use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
@@ -245,48 +246,3 @@ macro_rules! tuples {
 tuples!(A 0, B 1);
 tuples!(A 0, B 1, C 2);
 tuples!(A 0, B 1, C 2, D 3);
-
-/// The decision of two limits. All figures are those of the limit that binds; an accepted request
-/// waits for the longer of both waits.
-#[inline]
-pub(crate) fn merge(first: Decision, second: Decision) -> Decision {
-    let (mut binding, other) = if binds_more(&second, &first) {
-        (second, first)
-    } else {
-        (first, second)
-    };
-    if let (Some(wait), Some(longer)) = (binding.wait(), other.wait()) {
-        if longer > wait {
-            binding.verdict = Verdict::Wait(longer);
-        }
-    }
-    binding
-}
-
-/// Whether `a` binds rather than `b`, which comes first in the list.
-///
-/// A denial binds rather than an admission. Of two denials the one that ends later binds, or never
-/// ends. Of two admissions the one with less room relative to its limit binds, and if that is
-/// equal, the one that takes longer to reset.
-fn binds_more(a: &Decision, b: &Decision) -> bool {
-    match (a.is_denied(), b.is_denied()) {
-        (true, true) => match (a.retry_after, b.retry_after) {
-            (_, None) => false,
-            (None, Some(_)) => true,
-            (Some(a), Some(b)) => a > b,
-        },
-        (false, false) => match relative_room(a, b) {
-            Ordering::Less => true,
-            Ordering::Equal => a.reset_after > b.reset_after,
-            Ordering::Greater => false,
-        },
-        (a_denied, _) => a_denied,
-    }
-}
-
-/// Compares `remaining / limit`, without dividing.
-fn relative_room(a: &Decision, b: &Decision) -> Ordering {
-    let cross =
-        |one: &Decision, other: &Decision| u128::from(one.remaining()) * u128::from(other.limit);
-    cross(a, b).cmp(&cross(b, a))
-}
