@@ -36,6 +36,8 @@ enum Stage<F> {
     /// It has not asked.
     New,
     Has(Ticket),
+    /// In the line of its key, with its cost and the wait that was expected when it joined.
+    InLine(Queued<Ended>, u64, Duration),
     /// Boxed: it would be most of the response future, and few requests need it.
     Rare(Box<Rare<F>>),
     /// It has nothing that is needed.
@@ -46,8 +48,6 @@ enum Stage<F> {
 enum Rare<F> {
     /// The decision is pending.
     Asks(F),
-    /// In the line of its key, with its cost and the wait that was expected when it joined.
-    InLine(Queued<Ended>, u64, Duration),
     /// The backend has booked its turn. The decision is there if its figures are read.
     Booked(Sleep, Ticket, Option<Decision>),
     /// Its cost may be said while it is served.
@@ -141,7 +141,7 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
                 Joined::Taken(decision) => self.admit(&decision, entry, may_wait),
                 Joined::Waits(queued, wait) => {
                     self.record_waiting(wait);
-                    *entry = Stage::rare(Rare::InLine(queued, ask.cost, wait));
+                    *entry = Stage::InLine(queued, ask.cost, wait);
                     Poll::Pending
                 }
                 Joined::Denied(retry_after) => self.deny_waiting(retry_after),
@@ -208,6 +208,23 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
         cx: &mut Context<'_>,
     ) -> Entered {
         let state = &self.rate.state;
+        if let Stage::InLine(queued, _, wait) = entry {
+            let line_id = state.line_id(self.key);
+            let ended = ready!(state.lines.poll(line_id, queued, cx.waker()));
+            let verdict = Verdict::Wait(*wait);
+            *entry = Stage::Nothing;
+            let receipt = match ended {
+                Ok(receipt) => receipt,
+                Err(retry_after) => return self.deny_waiting(retry_after),
+            };
+            let figures = self.ask.figures;
+            let figures = figures.then(|| state.backend.current_decision(self.key, 0));
+            let unlimited = || Decision::new(verdict, u64::MAX, 0, None, 0);
+            let mut decision = figures.flatten().unwrap_or_else(unlimited);
+            decision.verdict = verdict;
+            self.pass(&decision.with_receipt(receipt), entry, may_wait);
+            return Poll::Ready(Ok(Passed::Waited));
+        }
         let Stage::Rare(rare) = entry else {
             return Poll::Ready(Ok(Passed::AtOnce));
         };
@@ -220,19 +237,6 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
                     return self.poll(entry, may_wait, cx);
                 }
                 return entered;
-            }
-            Rare::InLine(queued, _, wait) => {
-                let line_id = state.line_id(self.key);
-                let ended = ready!(state.lines.poll(line_id, queued, cx.waker()));
-                let wait = *wait;
-                *entry = Stage::Nothing;
-                match ended {
-                    Ok(mut decision) => {
-                        decision.verdict = Verdict::Wait(wait);
-                        self.pass(&decision, entry, may_wait);
-                    }
-                    Err(retry_after) => return self.deny_waiting(retry_after),
-                }
             }
             Rare::Booked(until, ticket, figures) => {
                 ready!(Pin::new(until).poll(cx));
@@ -339,6 +343,7 @@ where
     fn progress(&self, _: &K, entry: &mut Self::Entry) -> Progress {
         match &entry.0 {
             Stage::New => Progress::New,
+            Stage::InLine(..) => Progress::Waits,
             Stage::Rare(rare) if !matches!(**rare, Rare::Shares(_)) => Progress::Waits,
             _ => Progress::Passed,
         }
@@ -396,16 +401,16 @@ where
     fn leave(&self, key: &K, entry: &mut RateEntry<L::Future>) {
         let rare = match mem::replace(&mut entry.0, Stage::Nothing) {
             Stage::Has(ticket) => return self.state.settle_unawaited(key, ticket, Settle::Refund),
+            Stage::InLine(queued, cost, _) => {
+                let receipt = self.state.lines.leave(self.state.line_id(key), &queued);
+                let ticket = Ticket { cost, receipt };
+                return self.state.settle_unawaited(key, ticket, Settle::Refund);
+            }
             Stage::Rare(rare) => rare,
             Stage::New | Stage::Nothing => return,
         };
         match *rare {
             Rare::Asks(_) => {}
-            Rare::InLine(queued, cost, _) => {
-                let receipt = self.state.lines.leave(self.state.line_id(key), &queued);
-                let ticket = Ticket { cost, receipt };
-                self.state.settle_unawaited(key, ticket, Settle::Refund);
-            }
             Rare::Booked(_, ticket, _) => {
                 self.state.lines.count_booked(false);
                 self.state.cancel(key, ticket);
@@ -428,7 +433,7 @@ where
                 }
                 return None;
             }
-            Stage::New | Stage::Nothing => return None,
+            _ => return None,
         };
         let mut settling = self
             .state

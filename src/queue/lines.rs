@@ -58,7 +58,7 @@ pub(crate) trait Limit: Send + 'static {
 }
 
 /// How a wait ends: the request has taken its cost, or may come again after this long, if ever.
-pub(crate) type Ended = Result<Decision, Option<Duration>>;
+pub(crate) type Ended = Result<Receipt, Option<Duration>>;
 
 struct KeyLine {
     limit: Box<dyn Limit>,
@@ -240,7 +240,7 @@ impl Lines {
             }
             let decision = own.limit.take(cost, own.plan);
             match decision.retry_after {
-                _ if !decision.is_denied() => self.end(own, first, Ok(decision), wakers),
+                _ if !decision.is_denied() => self.end(own, first, Ok(decision.receipt()), wakers),
                 None => self.end(own, first, Err(None), wakers),
                 // The limit does not know when.
                 Some(Duration::ZERO) => own.plan = own.plan.max(now).plus(Duration::from_micros(1)),
@@ -359,7 +359,7 @@ impl Lines {
             }
             Some(waiter)
         });
-        Some(queued.ended()?.ok()?.receipt())
+        queued.ended()?.ok()
     }
 }
 
