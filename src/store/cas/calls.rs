@@ -2,8 +2,10 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+#[cfg(feature = "redis")]
+use super::Runs;
 use super::{
-    CasStore, Loaded, Program, Runs, Version, Write,
+    CasStore, Loaded, Program, Version, Write,
     decider::{KeyCall, decide},
     error::Failure,
     inner::Inner,
