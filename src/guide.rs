@@ -33,59 +33,17 @@
 //! | [`comparison`] | other crates, and figures |
 //! | [`deciding`] | what happens when, what it costs, what it does not do, and who keeps it |
 
-#[doc = include_str!("guide/choosing.md")]
-pub mod choosing {}
-#[doc = include_str!("guide/layers.md")]
-pub mod layers {}
-#[doc = include_str!("guide/proxies.md")]
-pub mod proxies {}
-#[doc = include_str!("guide/kubernetes.md")]
-pub mod kubernetes {}
-#[doc = include_str!("guide/connections.md")]
-pub mod connections {}
-#[doc = include_str!("guide/grpc.md")]
-pub mod grpc {}
-#[doc = include_str!("guide/streams.md")]
-pub mod streams {}
-#[doc = include_str!("guide/clients.md")]
-pub mod clients {}
-#[doc = include_str!("guide/queues.md")]
-pub mod queues {}
-#[doc = include_str!("guide/testing.md")]
-pub mod testing {}
-#[doc = include_str!("guide/extending.md")]
-pub mod extending {}
-#[doc = include_str!("guide/stores.md")]
-pub mod stores {}
-#[doc = include_str!("guide/fleets.md")]
-pub mod fleets {}
-#[doc = include_str!("guide/failure.md")]
-pub mod failure {}
-#[doc = include_str!("guide/policies.md")]
-pub mod policies {}
-#[doc = include_str!("guide/policy_reference.md")]
-pub mod policy_reference {}
-#[doc = include_str!("guide/observing.md")]
-pub mod observing {}
-#[doc = include_str!("guide/security.md")]
-pub mod security {}
-#[doc = include_str!("guide/plans.md")]
-pub mod plans {}
-#[doc = include_str!("guide/recipes.md")]
-pub mod recipes {}
-#[doc = include_str!("guide/migrating.md")]
-pub mod migrating {}
-#[doc = include_str!("guide/tower_governor.md")]
-pub mod tower_governor {}
-#[doc = include_str!("guide/other_languages.md")]
-pub mod other_languages {}
-#[doc = include_str!("guide/how_it_works.md")]
-pub mod how_it_works {}
-#[doc = include_str!("guide/troubleshooting.md")]
-pub mod troubleshooting {}
-#[doc = include_str!("guide/production.md")]
-pub mod production {}
-#[doc = include_str!("guide/deciding.md")]
-pub mod deciding {}
-#[doc = include_str!("guide/comparison.md")]
-pub mod comparison {}
+macro_rules! pages {
+    ($($page:ident)*) => {
+        $(
+            #[doc = include_str!(concat!("guide/", stringify!($page), ".md"))]
+            pub mod $page {}
+        )*
+    };
+}
+
+pages! {
+    choosing layers proxies kubernetes connections grpc streams clients queues testing extending
+    stores fleets failure policies policy_reference observing security plans recipes migrating
+    tower_governor other_languages how_it_works troubleshooting production deciding comparison
+}
