@@ -29,7 +29,7 @@ use crate::sync::{AtomicU64, Ordering};
 /// }
 /// ```
 ///
-/// Only transient errors ([`StoreError::is_transient`]) lead to the secondary backend. A permanent
+/// Only transient errors ([`StoreError::is_transient`](crate::StoreError::is_transient)) lead to the secondary backend. A permanent
 /// error (a wrong password, a key of another program) is returned: the fallback would hide it.
 ///
 /// Each switch is counted (also as `tower_throttle_switches_total`, with the feature `metrics`) and

@@ -1,12 +1,15 @@
 //! Headers and their values.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 use http::HeaderValue;
 
 /// The value of a header; an empty one if the text cannot be sent.
 pub(in crate::respond) fn header_value(text: fmt::Arguments<'_>) -> HeaderValue {
-    HeaderValue::try_from(text.to_string()).unwrap_or(HeaderValue::from_static(""))
+    // The usual value is written without growing.
+    let mut value = String::with_capacity(64);
+    let _ = value.write_fmt(text);
+    HeaderValue::from_str(&value).unwrap_or(HeaderValue::from_static(""))
 }
 
 /// A string of JSON; of a structured field if it is printable ASCII.
