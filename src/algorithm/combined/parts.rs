@@ -2,8 +2,8 @@
 
 use std::{cmp::Ordering, fmt};
 
-use super::super::Algorithm;
-use super::super::any::{DynAlgorithm, DynState};
+use crate::algorithm::Algorithm;
+use crate::algorithm::any::{DynAlgorithm, DynState};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 
