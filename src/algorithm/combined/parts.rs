@@ -2,8 +2,10 @@
 
 use std::{cmp::Ordering, fmt};
 
-use crate::algorithm::Algorithm;
-use crate::algorithm::any::{DynAlgorithm, DynState};
+use crate::algorithm::{
+    Algorithm,
+    any::{DynAlgorithm, DynState},
+};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 
