@@ -5,7 +5,7 @@ import { MAX_POLICIES } from "./setting.js";
 
 const EXAMPLES = [
   ["token_bucket 10/s; burst=50", "A rate, with bursts", "burst, initial, debt, refill_every, queue, max_wait"],
-  ["leaky_bucket 10/s; burst=1; queue=20", "An even flow: one request after the other", "burst, queue, max_wait"],
+  ["leaky_bucket 10/s; burst=1; queue=20", "An even flow: one request after the other", "burst, initial, debt, refill_every, queue, max_wait"],
   ["fixed_window 100/min", "A number per window: twice as many at its edge", "anchored, offset, queue, max_wait"],
   ["sliding_log 5/min", "Exactly: never more in any period", "queue, max_wait"],
   ["sliding_window 100/min", "A number per period, from two counts", "offset, queue, max_wait"],
