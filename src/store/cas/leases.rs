@@ -214,20 +214,6 @@ mod tests {
         }
     }
 
-    /// Machines of another release wrote it.
-    #[test]
-    fn the_format_stays_readable() {
-        let held = Holdings(vec![Holding {
-            machine: 7,
-            expires_at: Tick::from_nanos(300),
-            life: Duration::from_nanos(200),
-            holds: 2,
-            wants: 3,
-        }]);
-        let bytes = [1, 7, 0, 0, 0, 0, 0, 0, 0, 0xac, 2, 0xc8, 1, 2, 3];
-        assert_eq!(held.to_bytes(), bytes);
-    }
-
     #[test]
     fn a_lease_that_is_over_counts_no_more() {
         let held = Holdings(vec![lease(1, 3, 3), lease(2, 4, 4)]);
