@@ -43,14 +43,14 @@ fn set_status(headers: &mut HeaderMap, media: HeaderValue, denied: &RateLimited)
     let code = code(denied);
     let message = denied.to_string();
     headers.insert(header::CONTENT_TYPE, media);
-    headers.insert(STATUS, HeaderValue::from(code));
+    headers.insert(STATUS, header_value(format_args!("{code}")));
     let encoded = header_value(format_args!("{}", percent_encode(&message)));
     headers.insert(MESSAGE, encoded);
     if let Some(wait) = denied.retry_after() {
         let ms = wait.as_nanos().div_ceil(1_000_000).max(1);
         // Clients read 32 bits: more milliseconds cannot be sent, and fewer would be wrong.
         if let Some(ms) = u64::try_from(ms).ok().filter(|ms| *ms <= MAX_PUSHBACK) {
-            headers.insert(PUSHBACK, HeaderValue::from(ms));
+            headers.insert(PUSHBACK, header_value(format_args!("{ms}")));
         }
         let details = protobuf::status_with_retry_info(code, &message, wait);
         let details = header_value(format_args!("{}", protobuf::base64(&details)));

@@ -1,15 +1,22 @@
 //! Headers and their values.
 
-use std::fmt::{self, Write};
+use std::{fmt, io::Write};
 
 use http::HeaderValue;
 
 /// The value of a header; an empty one if the text cannot be sent.
 pub(in crate::respond) fn header_value(text: fmt::Arguments<'_>) -> HeaderValue {
-    // The usual value is written without growing.
-    let mut value = String::with_capacity(64);
-    let _ = value.write_fmt(text);
-    HeaderValue::from_str(&value).unwrap_or(HeaderValue::from_static(""))
+    // On the stack, so that the value is one allocation.
+    let mut short = [0; 128];
+    let mut free = &mut short[..];
+    let value = match free.write_fmt(text) {
+        Ok(()) => {
+            let unused = free.len();
+            HeaderValue::from_bytes(&short[..128 - unused])
+        }
+        Err(_) => HeaderValue::from_str(&text.to_string()),
+    };
+    value.unwrap_or(HeaderValue::from_static(""))
 }
 
 /// A string of JSON; of a structured field if it is printable ASCII.

@@ -154,7 +154,7 @@ impl Figures {
         let figures = [Some(self.limit), Some(self.remaining), self.reset];
         for (name, figure) in names.into_iter().zip(figures) {
             match figure {
-                Some(figure) => drop(headers.insert(name, HeaderValue::from(figure))),
+                Some(figure) => drop(headers.insert(name, header_value(format_args!("{figure}")))),
                 None => drop(headers.remove(name)),
             }
         }

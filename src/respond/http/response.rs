@@ -4,6 +4,7 @@ use std::mem;
 
 use http::{HeaderMap, HeaderValue, Request, Response, header};
 
+use super::header_text::header_value;
 use super::rejection::error_header;
 use crate::error::RateLimited;
 
@@ -41,7 +42,7 @@ pub(in crate::respond) fn no_store(headers: &mut HeaderMap) {
 /// Sets `Retry-After`, if a retry helps.
 pub(in crate::respond) fn retry_after(headers: &mut HeaderMap, denied: &RateLimited) {
     if let Some(seconds) = denied.retry_after_secs() {
-        let seconds = HeaderValue::from(seconds);
+        let seconds = header_value(format_args!("{seconds}"));
         headers.insert(header::RETRY_AFTER, seconds);
     }
 }
