@@ -66,10 +66,7 @@ impl<W, E> Line<W, E> {
     }
 
     /// The waiters, in their order.
-    #[cfg_attr(
-        not(feature = "cas"),
-        allow(dead_code, reason = "permits of a fleet use it")
-    )]
+    #[cfg(feature = "cas")]
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Waiter<W, E>> {
         self.waiters.values_mut()
     }
