@@ -32,7 +32,7 @@ use crate::store::{
     deadline::{Deadline, within},
     events::RemoteMetrics,
     quotas::{QuotaPerKey, UnderQuota, under_in_store},
-    remote::{BreakerCounts, DenyCache, RemoteKey, check_name, key_name, own_runtime, runtime},
+    remote::{BreakerCounts, DenyCache, RemoteKey, check_name, key_name, runtime},
 };
 use crate::sync::Ordering;
 
@@ -233,7 +233,6 @@ impl<S: CasStore> CasBuilder<S> {
             lanes: Lanes::new(settings.cached_keys),
             name_prefix: format!("{{{}:{name}:", settings.prefix),
             deny_cache: caches.then(DenyCache::new),
-            has_own_threads: settings.has_own_threads,
         };
         Ok(Cas {
             inner: Arc::new(inner),
@@ -277,12 +276,7 @@ impl<S: CasStore, A: Algorithm> Inner<S, A> {
         let too_many = |_| StoreError::not_sent(format!("{}: too many calls are queued", S::NAME));
         if let Some(place) = place.map_err(too_many)? {
             let inner = Arc::clone(self);
-            let own = if self.has_own_threads {
-                own_runtime()
-            } else {
-                None
-            };
-            own.unwrap_or(runtime).spawn(Driver { inner, place }.run());
+            self.shared.runtime()?.spawn(Driver { inner, place }.run());
         }
         RemoteMetrics(S::NAME).call_queued();
         let inner = Arc::clone(self);

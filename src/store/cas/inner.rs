@@ -27,7 +27,6 @@ pub(super) struct Inner<S: CasStore, A: Algorithm> {
     /// The start of the names of its keys.
     pub(super) name_prefix: String,
     pub(super) deny_cache: Option<DenyCache>,
-    pub(super) has_own_threads: bool,
 }
 
 impl<S: CasStore, A: Algorithm> Inner<S, A> {

@@ -8,12 +8,14 @@ use std::{
     time::Duration,
 };
 
+use tokio::runtime::Handle;
+
 use super::{CasStore, Version, contention::Contended, error::Failure, time::StoreTime};
 use crate::clock::{Clock, MonotonicClock, Tick, Timer, nanos};
 use crate::error::StoreError;
 use crate::store::{
     deadline::within,
-    remote::{Breakers, catch_panic},
+    remote::{Breakers, catch_panic, task_runtime},
 };
 use crate::sync::Ordering;
 
@@ -22,6 +24,7 @@ pub(in crate::store) struct Shared<S> {
     pub(in crate::store) store: S,
     pub(in crate::store) deadline: Duration,
     pub(in crate::store) breakers: Arc<Breakers>,
+    has_own_threads: bool,
     pub(in crate::store) time: StoreTime,
     pub(in crate::store) contended: Contended,
     /// When the store last replied, in nanoseconds.
@@ -35,9 +38,11 @@ pub(in crate::store) struct Shared<S> {
 
 impl<S: CasStore> Shared<S> {
     pub(in crate::store) fn new(store: S, deadline: Duration) -> Self {
+        let settings = store.settings();
         Self {
             deadline,
-            breakers: store.settings().breakers,
+            breakers: settings.breakers,
+            has_own_threads: settings.has_own_threads,
             store,
             time: StoreTime::default(),
             contended: Contended::default(),
@@ -50,6 +55,11 @@ impl<S: CasStore> Shared<S> {
     }
 
     /// A version that no other swap writes.
+    /// Where the tasks run that call the store.
+    pub(in crate::store) fn runtime(&self) -> Result<Handle, StoreError> {
+        task_runtime(S::NAME, self.has_own_threads)
+    }
+
     pub(in crate::store) fn next_version(&self) -> Version {
         Version::from_u64(self.next_random())
     }

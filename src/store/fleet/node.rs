@@ -18,7 +18,7 @@ use crate::store::{
     cas::{CasStore, error::Failure, shared::Shared},
     deadline::within,
     events::RemoteMetrics,
-    remote::{RemoteKey, key_name, layout_of, runtime},
+    remote::{RemoteKey, key_name, layout_of},
 };
 use crate::sync::{AtomicU64, CachePadded, Mutex, Ordering, lock};
 
@@ -252,7 +252,8 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
 
     #[cold]
     fn start(self: &Arc<Self>) -> Result<(), StoreError> {
-        let runtime = runtime(S::NAME)?;
+        // In a busy runtime the exchange would come late, and the key with it.
+        let runtime = self.shared.runtime()?;
         let mode = &self.mode.0;
         let started = mode.compare_exchange(STOPPED, IN_TOUCH, Ordering::AcqRel, Ordering::Relaxed);
         if started.is_ok() {

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
-use crate::store::remote::{Connect, Connector, Pick, is_own_thread, own_runtime, rare, runtime};
+use crate::store::remote::{Connect, Connector, Pick, is_own_thread, rare, task_runtime};
 
 /// The kind of store, as errors and logs name it.
 pub(super) const STORE: &str = "Redis";
@@ -208,8 +208,7 @@ impl Connect for Target {
     }
 
     fn runtime(&self) -> Result<Handle, StoreError> {
-        let own = if self.is_apart { own_runtime() } else { None };
-        own.map_or_else(|| runtime(STORE), Ok)
+        task_runtime(STORE, self.is_apart)
     }
 
     async fn connect(&self) -> Result<Arc<Live>, StoreError> {

@@ -31,7 +31,7 @@ pub(crate) fn is_own_thread() -> bool {
 
 /// A runtime with threads of its own, for batches of calls. In the runtime of the callers, if that has too much to do, they
 /// would wait for all its other tasks, and be the later the more calls are made. `None` if there are no threads for it.
-pub(crate) fn own_runtime() -> Option<Handle> {
+fn own_runtime() -> Option<Handle> {
     static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
     let start = || {
         // While one ends the calls of a batch, another one goes on with what locks rows.
@@ -45,6 +45,12 @@ pub(crate) fn own_runtime() -> Option<Handle> {
     };
     let runtime = RUNTIME.get_or_init(start).as_ref();
     runtime.map(|runtime| runtime.handle().clone())
+}
+
+/// Where the tasks that call `store` run: on threads of their own, or in the runtime of the caller.
+pub(crate) fn task_runtime(store: &str, has_own_threads: bool) -> Result<Handle, StoreError> {
+    let own = if has_own_threads { own_runtime() } else { None };
+    own.map_or_else(|| runtime(store), Ok)
 }
 
 /// Runs `future`, a call to `store`. Returns a permanent error if it panics: a panic is a bug or a

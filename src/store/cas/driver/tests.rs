@@ -2,7 +2,7 @@
 
 use std::sync::{
     atomic::{AtomicUsize, Ordering},
-    mpsc::{Sender, channel},
+    mpsc::{Receiver, Sender, channel},
 };
 use std::{sync::Arc, time::Duration};
 
@@ -15,6 +15,7 @@ use crate::quota::Quota;
 use crate::store::cas::{
     Cas, CasBuilder, Loaded, MemoryStore, Program, Settings, Swapped, Value, Version,
 };
+use crate::store::fleet::LeasedBuilder;
 use crate::sync::{Mutex, lock};
 
 const ROUND_TRIP: Duration = Duration::from_millis(10);
@@ -249,8 +250,8 @@ async fn a_batch_that_fails_fails_its_calls_and_no_others() {
 struct Served {
     store: MemoryStore,
     has_own_threads: bool,
-    /// Is told the number of keys of each program.
-    ran: Sender<usize>,
+    /// Is told of each program and swap, while the test waits.
+    ran: Sender<()>,
 }
 
 impl CasStore for Served {
@@ -267,12 +268,14 @@ impl CasStore for Served {
         new: &Value,
         ttl: Duration,
     ) -> Result<Swapped, StoreError> {
-        self.store.swap(key, expected, new, ttl).await
+        let swapped = self.store.swap(key, expected, new, ttl).await;
+        let _ = self.ran.send(());
+        swapped
     }
 
     async fn run<P: Program>(&self, program: &P) -> Result<P::Reply, StoreError> {
         let reply = self.store.run(program).await;
-        self.ran.send(program.keys().len()).expect("the test waits");
+        let _ = self.ran.send(());
         reply
     }
 
@@ -284,30 +287,53 @@ impl CasStore for Served {
     }
 }
 
+/// Makes calls at once in a thread that then runs nothing else, until the store is called or `waits` is over.
+async fn is_called_meanwhile(
+    limit: impl Backend<u64>,
+    called: Receiver<()>,
+    waits: Duration,
+) -> bool {
+    let mut calls: Vec<_> = (0..100).map(|_| limit.decide(&7, 1)).collect();
+    // It is not polled before the others have come.
+    let first = calls.remove(0);
+    let is_called = called.recv_timeout(waits).is_ok();
+    for call in calls {
+        assert!(call.await.is_ok());
+    }
+    assert!(first.await.is_ok());
+    is_called
+}
+
 /// Shows promise 644.
 #[tokio::test]
-async fn a_runtime_that_is_busy_delays_no_decision_of_a_batch() {
+async fn a_runtime_that_is_busy_delays_no_batch_and_no_exchange_of_a_fleet() {
     for has_own_threads in [true, false] {
-        let (ran, runs) = channel();
-        let store = Served {
-            store: MemoryStore::new(),
-            has_own_threads,
-            ran,
+        let (minute, window) = (
+            Duration::from_secs(60),
+            FixedWindow::new(Quota::per_hour(5)),
+        );
+        let waits = if has_own_threads {
+            minute
+        } else {
+            Duration::ZERO
         };
-        let builder = CasBuilder::new(store).deadline(Duration::from_secs(60));
-        let limit = builder.build("api", FixedWindow::new(Quota::per_hour(5)));
-        let limit = limit.expect("a limit");
-        let mut calls: Vec<_> = (0..100).map(|_| limit.decide(&7, 1)).collect();
-        // It is not polled before the others have come.
-        let first = calls.remove(0);
-        // This thread runs nothing else meanwhile.
-        let waits = Duration::from_secs(if has_own_threads { 60 } else { 0 });
-        assert_eq!(runs.recv_timeout(waits).is_ok(), has_own_threads);
-        let mut results = Vec::new();
-        for call in calls {
-            results.push(call.await);
-        }
-        assert!(first.await.is_ok());
-        assert_eq!(results.iter().filter(|one| one.is_err()).count(), 0);
+        let served = || {
+            let (ran, called) = channel();
+            let store = Served {
+                store: MemoryStore::new(),
+                has_own_threads,
+                ran,
+            };
+            (store, called)
+        };
+        let (store, called) = served();
+        let exact = CasBuilder::new(store).deadline(minute).build("api", window);
+        let exact = is_called_meanwhile(exact.expect("a limit"), called, waits).await;
+        let (store, called) = served();
+        let leased = LeasedBuilder::new(store)
+            .deadline(minute)
+            .build("api", window);
+        let leased = is_called_meanwhile(leased.expect("a limit"), called, waits).await;
+        assert_eq!([exact, leased], [has_own_threads; 2]);
     }
 }

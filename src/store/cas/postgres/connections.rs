@@ -25,7 +25,7 @@ use tokio_postgres::{
 use super::error::Failed;
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
-use crate::store::remote::{Connect, Connector, Pick, own_runtime, runtime};
+use crate::store::remote::{Connect, Connector, Pick, task_runtime};
 use crate::sync::{Mutex, lock};
 
 const DEFAULT_SIZE: usize = 4;
@@ -258,7 +258,7 @@ impl Connect for Settings {
     }
 
     fn runtime(&self) -> Result<Handle, StoreError> {
-        own_runtime().map_or_else(|| runtime(Self::STORE), Ok)
+        task_runtime(Self::STORE, true)
     }
 
     async fn connect(&self) -> Result<Arc<Link>, StoreError> {
