@@ -283,6 +283,10 @@ impl Budget {
 
     /// Takes in the reply to a report.
     pub(super) fn adopt(&mut self, limit: &Limit, reply: &Reply, time: &StoreTime) {
+        if self.resets {
+            // It is of what is to be forgotten.
+            return;
+        }
         let grant = reply.grant;
         if !grant.keeps {
             // It has lapsed, and what was used of it meanwhile is charged already.

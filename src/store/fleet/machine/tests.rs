@@ -254,6 +254,19 @@ fn a_refund_after_the_report_or_of_what_has_lapsed_is_reported() {
 
 /// Shows promise 203.
 #[test]
+fn a_reset_forgets_what_a_reply_that_comes_after_it_grants() {
+    let mut budget = budget(10);
+    assert!(is_admitted(&mut budget, 1, 10));
+    report(&mut budget, 2, Some(0));
+    budget.reset();
+    adopt(&mut budget, 3, granted(0));
+    assert_eq!(budget.decide(&limit(), at(4), 100), Answer::Wait);
+    let resets = budget.collect(None, at(5), Some(0)).resets;
+    adopt(&mut budget, 6, granted(7));
+    assert_eq!((resets, budget.held(at(7))), (true, 7));
+}
+
+#[test]
 fn units_are_free_after_the_wait_and_not_before() {
     for cost in 52..90 {
         let mut budget = budget(0);
