@@ -25,8 +25,8 @@ use crate::decision::{Decision, Verdict};
 use crate::error::{RateLimited, StoreError};
 use crate::key::Priority;
 use crate::layer::{
-    Ask, Exit, Gate, Limiting, Look, MayWait, OnStoreError, Passed, Preview, Previewing, Progress,
-    SettlePart, Settling, State, Told, rename,
+    Ask, AtGate, Entering, Exit, Gate, Limiting, Look, OnStoreError, Passed, Preview, Previewing,
+    Progress, SettlePart, Settling, State, Told, rename,
 };
 use crate::queue::Order;
 use crate::respond::{Event, Policies};
@@ -130,47 +130,8 @@ impl<H, P> InFlight<H, P> {
         }
     }
 
-    /// Lets a request go on that has its permit.
-    #[inline]
-    fn pass(
-        &self,
-        permit: Permit,
-        usage: KeyUsage,
-        ask: Ask,
-        figures: &mut Option<Decision>,
-        entry: &mut InFlightEntry,
-    ) {
-        let started = || (MonotonicClock.now(), usage.in_flight);
-        entry.0 = Stage::Has(Ticket {
-            permit: Some(permit),
-            started: self.permits().is_adaptive().then(started),
-        });
-        *figures = ask.figures.then(|| usage.decision(Verdict::Admit));
-    }
-
     fn permit(&self, request: PermitRequest) -> Permit {
         Permit::new(Arc::clone(self.permits()), request)
-    }
-
-    /// In shadow mode a request passes beyond the limit.
-    fn pass_in_shadow(
-        &self,
-        ask: Ask,
-        request: PermitRequest,
-        figures: &mut Option<Decision>,
-        entry: &mut InFlightEntry,
-    ) -> Passed {
-        let usage = self.permits().table.take_anyway(request);
-        // The requests beyond the limit are those that would wait.
-        let may_wait = usage.limit.saturating_add(self.options.queue.into());
-        let may_pass = self.permits().may_pass(request);
-        if may_pass && usage.in_flight <= may_wait {
-            self.record_waited(usage, true);
-        } else {
-            self.deny(may_pass, usage, true);
-        }
-        self.pass(self.permit(request), usage, ask, figures, entry);
-        Passed::AtOnce
     }
 
     #[cold]
@@ -224,26 +185,42 @@ impl<H, P: Clone> Limiting for InFlight<H, P> {
 impl<K: Hash, H, P: PermitSource<K>> Gate<K> for InFlight<H, P> {
     type Entry = InFlightEntry;
 
-    fn look(&self, key: &K, ask: Ask) -> Look {
-        let request = self.request(key, ask);
-        let usage = self.permits().table.usage(request);
-        let is_full = usage.in_flight >= usage.limit && self.options.queue == 0 && !P::ASKS;
-        if is_full || !self.permits().may_pass(request) {
+    #[inline]
+    fn at<'a>(&'a self, key: &'a K, entry: &'a mut InFlightEntry) -> impl AtGate + 'a {
+        let (gate, stage) = (self, &mut entry.0);
+        AtInFlight { gate, key, stage }
+    }
+}
+
+/// A request at a limit on concurrency.
+struct AtInFlight<'a, K, H, P> {
+    gate: &'a InFlight<H, P>,
+    key: &'a K,
+    stage: &'a mut Stage,
+}
+
+impl<K: Hash, H, P: PermitSource<K>> AtGate for AtInFlight<'_, K, H, P> {
+    fn look(&mut self, ask: Ask) -> Look {
+        let (gate, request) = (self.gate, self.gate.request(self.key, ask));
+        let usage = gate.permits().table.usage(request);
+        let is_full = usage.in_flight >= usage.limit && gate.options.queue == 0 && !P::ASKS;
+        if is_full || !gate.permits().may_pass(request) {
             Look::Denies
         } else {
             Look::Holds
         }
     }
 
-    fn preview(&self, key: &K, ask: Ask) -> Vec<Previewing> {
-        let usage = self.permits().table.usage(self.request(key, ask));
-        let verdict = match self.look(key, ask) {
+    fn preview(&mut self, ask: Ask) -> Vec<Previewing> {
+        let gate = self.gate;
+        let usage = gate.permits().table.usage(gate.request(self.key, ask));
+        let verdict = match self.look(ask) {
             Look::Denies => Verdict::Deny,
-            _ if usage.in_flight >= usage.limit => Verdict::Wait(self.options.max_wait),
+            _ if usage.in_flight >= usage.limit => Verdict::Wait(gate.options.max_wait),
             _ => Verdict::Admit,
         };
         let preview = Preview {
-            name: Arc::clone(self.state.name()),
+            name: Arc::clone(gate.state.name()),
             decision: usage.decision(verdict),
             quota: None,
             shadow: ask.shadow,
@@ -251,8 +228,8 @@ impl<K: Hash, H, P: PermitSource<K>> Gate<K> for InFlight<H, P> {
         vec![Box::pin(std::future::ready(Ok(preview)))]
     }
 
-    fn progress(&self, _: &K, entry: &mut InFlightEntry) -> Progress {
-        match entry.0 {
+    fn progress(&mut self) -> Progress {
+        match self.stage {
             Stage::New => Progress::New,
             Stage::Waits(_) => Progress::Waits,
             Stage::Has(_) | Stage::Nothing => Progress::Passed,
@@ -261,44 +238,41 @@ impl<K: Hash, H, P: PermitSource<K>> Gate<K> for InFlight<H, P> {
 
     #[inline]
     fn poll_enter(
-        &self,
-        key: &K,
-        ask: Ask,
-        entry: &mut InFlightEntry,
-        may_wait: MayWait<'_>,
+        &mut self,
+        mut entering: Entering<'_>,
         cx: Option<&mut Context<'_>>,
     ) -> Poll<Result<Passed, RateLimited>> {
-        if let Stage::New = entry.0 {
-            entry.0 = Stage::Nothing;
-            let request = self.request(key, ask);
-            return self.enter(key, ask, request, entry, may_wait);
+        if let Stage::New = self.stage {
+            *self.stage = Stage::Nothing;
+            let entered = self.enter(&mut entering);
+            if entered.is_ready() {
+                return entered;
+            }
         }
-        cx.map_or(Poll::Pending, |cx| {
-            self.poll_wait(ask, entry, may_wait.figures, cx)
-        })
+        cx.map_or(Poll::Pending, |cx| self.poll_wait(&mut entering, cx))
     }
 
-    fn leave(&self, _: &K, entry: &mut InFlightEntry) {
-        if let Stage::Has(ticket) = &mut entry.0 {
+    fn leave(&mut self) {
+        if let Stage::Has(ticket) = &mut *self.stage {
             // The service has not had the request, so it is no sample.
             ticket.started = None;
         }
-        entry.0 = Stage::Nothing;
+        *self.stage = Stage::Nothing;
     }
 
     /// What a request holds is its place until the end, whatever its response says.
-    fn settle(&self, _: &K, _: &mut InFlightEntry, _: SettlePart<'_>) -> Option<Settling> {
+    fn settle(&mut self, _: SettlePart<'_>) -> Option<Settling> {
         None
     }
 
-    fn limits(&self, _: &K) -> usize {
+    fn limits(&mut self) -> usize {
         1
     }
 
-    fn policies(&self, _: &K, decision: Decision, told: Told<'_>) {
+    fn policies(&mut self, decision: Decision, told: Told<'_>) {
         let limit = decision.limit;
         let make = |name: &str| Policies::at_once(name, limit);
-        told(None, &self.state.policies(limit, &make), &decision);
+        told(None, &self.gate.state.policies(limit, &make), &decision);
     }
 }
 
@@ -311,48 +285,36 @@ impl<K: Hash, Res, H: Hold<Res>, P: PermitSource<K>> Exit<K, Res> for InFlight<H
     }
 }
 
-impl<H, P> InFlight<H, P> {
+impl<K: Hash, H, P: PermitSource<K>> AtInFlight<'_, K, H, P> {
     /// Asks for a permit.
     #[inline]
-    fn enter<K>(
-        &self,
-        key: &K,
-        ask: Ask,
-        request: PermitRequest,
-        entry: &mut InFlightEntry,
-        MayWait {
-            seat,
-            until,
-            figures,
-        }: MayWait<'_>,
-    ) -> Poll<Result<Passed, RateLimited>>
-    where
-        P: PermitSource<K>,
-    {
+    fn enter(&mut self, entering: &mut Entering<'_>) -> Poll<Result<Passed, RateLimited>> {
+        let (gate, ask) = (self.gate, entering.ask);
+        let request = gate.request(self.key, ask);
         if request.units == 0 {
-            self.state.record(Event::Admitted(request.units), false);
+            gate.state.record(Event::Admitted(request.units), false);
             return Poll::Ready(Ok(Passed::AtOnce));
         }
         let Options {
             queue, max_wait, ..
-        } = self.options;
-        let table = &self.permits().table;
-        let may_pass = self.permits().may_pass(request);
+        } = gate.options;
+        let table = &gate.permits().table;
+        let may_pass = gate.permits().may_pass(request);
         let asks = P::ASKS && may_pass;
         // A request in shadow mode waits for no permit.
         let most = if ask.shadow { 0 } else { queue };
         let joined = if asks {
-            if most > 0 && !seat.try_acquire() {
-                return Poll::Ready(Err(self.deny(true, table.usage(request), false)));
+            if most > 0 && !entering.seat.try_acquire() {
+                return Poll::Ready(Err(gate.deny(true, table.usage(request), false)));
             }
-            match self.source.ask(key, self.permits(), request, most) {
+            match gate.source.ask(self.key, gate.permits(), request, most) {
                 Ok(joined) => joined,
-                Err(error) => return Poll::Ready(self.fail(ask, error)),
+                Err(error) => return Poll::Ready(gate.fail(ask, error)),
             }
         } else if may_pass {
             match table.try_take(request) {
                 Ok(usage) => Joined::Taken(usage),
-                Err(_) if most > 0 && seat.try_acquire() => {
+                Err(_) if most > 0 && entering.seat.try_acquire() => {
                     table.take_or_join(request, most, |_| {})
                 }
                 Err(usage) => Joined::Full(usage),
@@ -362,43 +324,39 @@ impl<H, P> InFlight<H, P> {
         };
         match joined {
             Joined::Taken(usage) => {
-                self.state.record(Event::Admitted(request.units), false);
-                self.pass(self.permit(request), usage, ask, figures, entry);
+                gate.state.record(Event::Admitted(request.units), false);
+                self.pass(gate.permit(request), usage, entering);
                 Poll::Ready(Ok(Passed::AtOnce))
             }
             Joined::Waits(queued, usage) => {
                 let longest = if asks {
-                    max_wait.saturating_add(self.source.failure().0)
+                    max_wait.saturating_add(gate.source.failure().0)
                 } else {
-                    self.record_waited(usage, false);
+                    gate.record_waited(usage, false);
                     max_wait
                 };
-                let left = until.since(MonotonicClock.now());
-                entry.0 = Stage::Waits(PermitWait {
-                    place: WaiterPlace::new(Arc::clone(self.permits()), request, queued),
+                let left = entering.until.since(MonotonicClock.now());
+                *self.stage = Stage::Waits(PermitWait {
+                    place: WaiterPlace::new(Arc::clone(gate.permits()), request, queued),
                     sleep: None,
                     max_wait: left.min(longest),
                 });
                 Poll::Pending
             }
             Joined::Full(_) if ask.shadow && !asks => {
-                Poll::Ready(Ok(self.pass_in_shadow(ask, request, figures, entry)))
+                Poll::Ready(Ok(self.pass_in_shadow(request, entering)))
             }
-            Joined::Full(usage) => Poll::Ready(Err(self.deny(may_pass, usage, false))),
+            Joined::Full(usage) => Poll::Ready(Err(gate.deny(may_pass, usage, false))),
         }
     }
 
-    fn poll_wait<K>(
-        &self,
-        ask: Ask,
-        entry: &mut InFlightEntry,
-        figures: &mut Option<Decision>,
+    fn poll_wait(
+        &mut self,
+        entering: &mut Entering<'_>,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Passed, RateLimited>>
-    where
-        P: PermitSource<K>,
-    {
-        let Stage::Waits(wait) = &mut entry.0 else {
+    ) -> Poll<Result<Passed, RateLimited>> {
+        let (gate, ask) = (self.gate, entering.ask);
+        let Stage::Waits(wait) = &mut *self.stage else {
             return Poll::Pending;
         };
         let ended = match wait.place.poll(cx) {
@@ -414,29 +372,57 @@ impl<H, P> InFlight<H, P> {
             }
         };
         let request = wait.place.request;
-        entry.0 = Stage::Nothing;
+        *self.stage = Stage::Nothing;
         let permit = match ended {
             Ok(permit) => permit,
-            Err(End::Failed) => return Poll::Ready(self.fail(ask, self.source.failure().1)),
+            Err(End::Failed) => return Poll::Ready(gate.fail(ask, gate.source.failure().1)),
             Err(_) if ask.shadow => {
-                return Poll::Ready(Ok(self.pass_in_shadow(ask, request, figures, entry)));
+                return Poll::Ready(Ok(self.pass_in_shadow(request, entering)));
             }
             Err(_) => {
                 // Its time is over, or a request of higher priority has its place.
-                let limit = self.permits().table.usage(request).limit;
+                let limit = gate.permits().table.usage(request).limit;
                 let full = KeyUsage {
                     in_flight: limit,
                     limit,
                 };
-                return Poll::Ready(Err(self.deny(true, full, false)));
+                return Poll::Ready(Err(gate.deny(true, full, false)));
             }
         };
         let usage = permit.usage();
         if P::ASKS {
-            self.state.record(Event::Admitted(request.units), false);
+            gate.state.record(Event::Admitted(request.units), false);
         }
-        self.pass(permit, usage, ask, figures, entry);
+        self.pass(permit, usage, entering);
         Poll::Ready(Ok(Passed::Waited))
+    }
+
+    /// Lets a request go on that has its permit.
+    #[inline]
+    fn pass(&mut self, permit: Permit, usage: KeyUsage, entering: &mut Entering<'_>) {
+        let started = || (MonotonicClock.now(), usage.in_flight);
+        *self.stage = Stage::Has(Ticket {
+            permit: Some(permit),
+            started: self.gate.permits().is_adaptive().then(started),
+        });
+        let is_read = entering.ask.figures;
+        *entering.figures = is_read.then(|| usage.decision(Verdict::Admit));
+    }
+
+    /// In shadow mode a request passes beyond the limit.
+    fn pass_in_shadow(&mut self, request: PermitRequest, entering: &mut Entering<'_>) -> Passed {
+        let gate = self.gate;
+        let usage = gate.permits().table.take_anyway(request);
+        // The requests beyond the limit are those that would wait.
+        let may_wait = usage.limit.saturating_add(gate.options.queue.into());
+        let may_pass = gate.permits().may_pass(request);
+        if may_pass && usage.in_flight <= may_wait {
+            gate.record_waited(usage, true);
+        } else {
+            gate.deny(may_pass, usage, true);
+        }
+        self.pass(gate.permit(request), usage, entering);
+        Passed::AtOnce
     }
 }
 

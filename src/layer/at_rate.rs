@@ -12,8 +12,8 @@ use std::{
 
 use super::cost_at_end::Unsettled;
 use super::gate::{
-    Ask, Exit, Gate, Look, MayWait, Passed, Previewing, Progress, SettlePart, Settling, Told,
-    poll_once,
+    Ask, AtGate, Entering, Exit, Gate, Look, Passed, Previewing, Progress, SettlePart, Settling,
+    Told, poll_once,
 };
 use super::limit_of::LimitOf;
 use super::options::OnStoreError;
@@ -75,28 +75,29 @@ type Decided = Result<Decision, StoreError>;
 type StageOf<K, L> = Stage<<L as Backend<K>>::Future>;
 
 /// A request at its limit.
-struct AtRate<'a, K, L> {
+struct AtRate<'a, K, L: Backend<K>> {
     rate: &'a Rate<L>,
     key: &'a K,
-    ask: Ask,
+    stage: &'a mut StageOf<K, L>,
 }
 
 impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
     /// Asks a limit that requests wait for, or may wait for.
-    fn enter(&self, entry: &mut StageOf<K, L>, may_wait: &mut MayWait<'_>) -> Entered {
-        if self.rate.at_once && !self.ask.shadow {
-            if let Some(entered) = self.enter_line(entry, may_wait) {
+    fn enter(&mut self, entering: &mut Entering<'_>) -> Entered {
+        let ask = entering.ask;
+        if self.rate.at_once && !ask.shadow {
+            if let Some(entered) = self.enter_line(entering) {
                 return entered;
             }
         }
-        let (backend, ask): (&L, _) = (&self.rate.state.backend, self.ask);
+        let backend: &L = &self.rate.state.backend;
         if !self.rate.may_wait(ask) {
             let decided = backend.decide_now(self.key, ask.cost, |decided| decided);
-            return self.go_on(decided, entry, may_wait);
+            return self.go_on(decided, entering);
         }
         // It books its turn.
         let longest = self.rate.line.longest();
-        let left = may_wait.until.since(queue::now());
+        let left = entering.until.since(queue::now());
         let op = Op::Reserve {
             cost: ask.cost,
             queue: self.rate.line.queue.into(),
@@ -107,23 +108,23 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
             Poll::Ready(decided) => Ok(decided),
             Poll::Pending => Err(deciding),
         };
-        self.go_on(decided, entry, may_wait)
+        self.go_on(decided, entering)
     }
 
     /// Takes the cost, joins the line or is denied. `None` if the limit counts denials, which a line would hide.
-    fn enter_line(&self, entry: &mut StageOf<K, L>, may_wait: &mut MayWait<'_>) -> Option<Entered> {
-        let (Rate { state, line, .. }, ask) = (self.rate, self.ask);
+    fn enter_line(&mut self, entering: &mut Entering<'_>) -> Option<Entered> {
+        let (Rate { state, line, .. }, ask) = (self.rate, entering.ask);
         if ask.cost == 0 || state.lines.waiting() == 0 {
             let taken = state.backend.take_turn(self.key, ask.cost, queue::now());
             let decision = taken?;
             if !decision.is_denied() {
-                return Some(self.admit(&decision, entry, may_wait));
+                return Some(self.admit(&decision, entering));
             }
             if decision.retry_after.is_none() {
                 return Some(self.deny(decision));
             }
         }
-        let waits = self.rate.may_wait(ask) && may_wait.seat.try_acquire();
+        let waits = self.rate.may_wait(ask) && entering.seat.try_acquire();
         let longest = line.max_wait.map(|_| queue::now().plus(line.longest()));
         let wants = Wants {
             cost: ask.cost,
@@ -132,42 +133,41 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
                 order: line.order,
             },
             most: if waits { line.queue.into() } else { 0 },
-            until: longest.map_or(may_wait.until, |longest| longest.min(may_wait.until)),
+            until: longest.map_or(entering.until, |longest| longest.min(entering.until)),
         };
         let (key, backend) = (self.key.clone(), Arc::clone(&state.backend));
         let line_id = state.line_id(self.key);
         Some(
             match state.lines.join(line_id, LimitOf { key, backend }, wants) {
-                Joined::Taken(decision) => self.admit(&decision, entry, may_wait),
+                Joined::Taken(decision) => self.admit(&decision, entering),
                 Joined::Waits(queued, wait) => {
                     self.record_waiting(wait);
-                    *entry = Stage::InLine(queued, ask.cost, wait);
+                    *self.stage = Stage::InLine(queued, ask.cost, wait);
                     Poll::Pending
                 }
-                Joined::Denied(retry_after) => self.deny_waiting(retry_after),
+                Joined::Denied(retry_after) => self.deny_waiting(ask, retry_after),
             },
         )
     }
 
     /// Does what the backend has decided, if it has.
     fn go_on(
-        &self,
+        &mut self,
         decided: Result<Decided, L::Future>,
-        entry: &mut StageOf<K, L>,
-        may_wait: &mut MayWait<'_>,
+        entering: &mut Entering<'_>,
     ) -> Entered {
-        let state = &self.rate.state;
+        let (state, ask) = (&self.rate.state, entering.ask);
         let mut decision = match decided {
             Ok(Ok(decision)) => decision,
-            Ok(Err(error)) => return self.fail(error),
+            Ok(Err(error)) => return self.fail(ask, error),
             Err(deciding) => {
-                *entry = Stage::rare(Rare::Asks(deciding));
+                *self.stage = Stage::rare(Rare::Asks(deciding));
                 return Poll::Pending;
             }
         };
         let wait = match decision.verdict {
-            Verdict::Admit => return self.admit(&decision, entry, may_wait),
-            verdict if self.ask.shadow => {
+            Verdict::Admit => return self.admit(&decision, entering),
+            verdict if ask.shadow => {
                 let denied = RateLimited::new(decision);
                 let event = match verdict {
                     Verdict::Deny => Event::Denied(&denied),
@@ -175,18 +175,18 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
                 };
                 state.record(event, true);
                 self.rate.spread(&mut decision);
-                return Poll::Ready(Ok(self.pass(&decision, entry, may_wait)));
+                return Poll::Ready(Ok(self.pass(&decision, entering)));
             }
             Verdict::Deny => return self.deny(decision),
             Verdict::Wait(wait) => wait,
         };
         let turn = queue::now().plus(wait);
-        let over = turn.since(may_wait.until);
+        let over = turn.since(entering.until);
         let ticket = Ticket {
-            cost: self.ask.cost,
+            cost: ask.cost,
             receipt: Some(decision.receipt()),
         };
-        if !over.is_zero() || !may_wait.seat.try_acquire() {
+        if !over.is_zero() || !entering.seat.try_acquire() {
             state.cancel(self.key, ticket);
             let retry_after = if over.is_zero() { wait } else { over };
             (decision.verdict, decision.retry_after) = (Verdict::Deny, Some(retry_after));
@@ -194,89 +194,75 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
         }
         self.record_waiting(wait);
         state.lines.count_booked(true);
-        let figures = self.ask.figures.then_some(decision);
+        let figures = ask.figures.then_some(decision);
         let until = MonotonicClock.sleep_until(turn);
-        *entry = Stage::rare(Rare::Booked(until, ticket, figures));
+        *self.stage = Stage::rare(Rare::Booked(until, ticket, figures));
         Poll::Pending
     }
 
     /// Goes on waiting for the limit.
-    fn poll(
-        &self,
-        entry: &mut StageOf<K, L>,
-        may_wait: &mut MayWait<'_>,
-        cx: &mut Context<'_>,
-    ) -> Entered {
-        let state = &self.rate.state;
-        if let Stage::InLine(queued, _, wait) = entry {
+    fn poll(&mut self, entering: &mut Entering<'_>, cx: &mut Context<'_>) -> Entered {
+        let (state, ask) = (&self.rate.state, entering.ask);
+        if let Stage::InLine(queued, _, wait) = self.stage {
             let line_id = state.line_id(self.key);
             let ended = ready!(state.lines.poll(line_id, queued, cx.waker()));
             let verdict = Verdict::Wait(*wait);
-            *entry = Stage::Nothing;
+            *self.stage = Stage::Nothing;
             let receipt = match ended {
                 Ok(receipt) => receipt,
-                Err(retry_after) => return self.deny_waiting(retry_after),
+                Err(retry_after) => return self.deny_waiting(ask, retry_after),
             };
-            let figures = self.ask.figures;
+            let figures = ask.figures;
             let figures = figures.then(|| state.backend.current_decision(self.key, 0));
             let unlimited = || Decision::new(verdict, u64::MAX, 0, None, 0);
             let mut decision = figures.flatten().unwrap_or_else(unlimited);
             decision.verdict = verdict;
-            self.pass(&decision.with_receipt(receipt), entry, may_wait);
+            self.pass(&decision.with_receipt(receipt), entering);
             return Poll::Ready(Ok(Passed::Waited));
         }
-        let Stage::Rare(rare) = entry else {
+        let Stage::Rare(rare) = &mut *self.stage else {
             return Poll::Ready(Ok(Passed::AtOnce));
         };
         match &mut **rare {
             Rare::Asks(deciding) => {
                 let decided = ready!(Pin::new(deciding).poll(cx));
-                *entry = Stage::Nothing;
-                let entered = self.go_on(Ok(decided), entry, may_wait);
+                *self.stage = Stage::Nothing;
+                let entered = self.go_on(Ok(decided), entering);
                 if entered.is_pending() {
-                    return self.poll(entry, may_wait, cx);
+                    return self.poll(entering, cx);
                 }
-                return entered;
+                entered
             }
             Rare::Booked(until, ticket, figures) => {
                 ready!(Pin::new(until).poll(cx));
                 state.lines.count_booked(false);
-                *may_wait.figures = *figures;
-                let has = self.ask.keep.then_some(Stage::Has(*ticket));
-                *entry = has.unwrap_or(Stage::Nothing);
+                *entering.figures = *figures;
+                let has = ask.keep.then_some(Stage::Has(*ticket));
+                *self.stage = has.unwrap_or(Stage::Nothing);
+                Poll::Ready(Ok(Passed::Waited))
             }
-            Rare::Shares(_) => return Poll::Ready(Ok(Passed::AtOnce)),
+            Rare::Shares(_) => Poll::Ready(Ok(Passed::AtOnce)),
         }
-        Poll::Ready(Ok(Passed::Waited))
     }
 
     /// Counts a request that goes on at once.
-    fn admit(
-        &self,
-        decision: &Decision,
-        entry: &mut StageOf<K, L>,
-        may_wait: &mut MayWait<'_>,
-    ) -> Entered {
-        let event = Event::Admitted(self.ask.cost);
+    fn admit(&mut self, decision: &Decision, entering: &mut Entering<'_>) -> Entered {
+        let event = Event::Admitted(entering.ask.cost);
         self.rate.state.record(event, false);
-        Poll::Ready(Ok(self.pass(decision, entry, may_wait)))
+        Poll::Ready(Ok(self.pass(decision, entering)))
     }
 
     /// Keeps what a request has taken that goes on, if that is needed.
-    fn pass(
-        &self,
-        decision: &Decision,
-        entry: &mut StageOf<K, L>,
-        may_wait: &mut MayWait<'_>,
-    ) -> Passed {
-        if self.ask.keep {
-            *entry = Stage::Has(Ticket {
-                cost: self.ask.cost,
+    fn pass(&mut self, decision: &Decision, entering: &mut Entering<'_>) -> Passed {
+        let ask = entering.ask;
+        if ask.keep {
+            *self.stage = Stage::Has(Ticket {
+                cost: ask.cost,
                 receipt: (!decision.is_denied()).then(|| decision.receipt()),
             });
         }
-        if self.ask.figures && !decision.is_unlimited() {
-            *may_wait.figures = Some(*decision);
+        if ask.figures && !decision.is_unlimited() {
+            *entering.figures = Some(*decision);
         }
         Passed::AtOnce
     }
@@ -290,19 +276,19 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
     }
 
     /// Denies a request that cannot wait, or not for so long.
-    fn deny_waiting(&self, retry_after: Option<Duration>) -> Entered {
+    fn deny_waiting(&self, ask: Ask, retry_after: Option<Duration>) -> Entered {
         let backend = &self.rate.state.backend;
-        let looked = backend.current_decision(self.key, self.ask.cost);
+        let looked = backend.current_decision(self.key, ask.cost);
         let mut denied = looked.unwrap_or_else(|| Decision::new(Verdict::Deny, 0, 0, None, 0));
         (denied.verdict, denied.retry_after) = (Verdict::Deny, retry_after);
         self.deny(denied)
     }
 
     #[cold]
-    fn fail(&self, error: StoreError) -> Entered {
+    fn fail(&self, ask: Ask, error: StoreError) -> Entered {
         self.rate.state.record(Event::StoreError(&error), false);
         let allow = self.rate.on_store_error == OnStoreError::Allow && error.is_transient();
-        Poll::Ready(if allow || self.ask.shadow {
+        Poll::Ready(if allow || ask.shadow {
             Ok(Passed::InOutage)
         } else {
             Err(RateLimited::unavailable(error))
@@ -323,25 +309,41 @@ where
 {
     type Entry = RateEntry<L::Future>;
 
-    fn look(&self, key: &K, ask: Ask) -> Look {
-        let Some(looked) = self.state.backend.current_decision(key, ask.cost) else {
+    #[inline]
+    fn at<'a>(&'a self, key: &'a K, entry: &'a mut RateEntry<L::Future>) -> impl AtGate + 'a {
+        let (rate, stage) = (self, &mut entry.0);
+        AtRate { rate, key, stage }
+    }
+}
+
+impl<K, L> AtGate for AtRate<'_, K, L>
+where
+    K: Hash + Clone + Send + 'static,
+    L: Backend<K>,
+{
+    fn look(&mut self, ask: Ask) -> Look {
+        let state = &self.rate.state;
+        let Some(looked) = state.backend.current_decision(self.key, ask.cost) else {
             return Look::Unknown;
         };
         match looked.verdict {
-            Verdict::Admit if self.state.lines.waiting() == 0 || ask.cost == 0 => Look::Passes,
-            Verdict::Deny if looked.retry_after.is_none() || !self.may_wait(ask) => Look::Denies,
+            Verdict::Admit if state.lines.waiting() == 0 || ask.cost == 0 => Look::Passes,
+            Verdict::Deny if looked.retry_after.is_none() || !self.rate.may_wait(ask) => {
+                Look::Denies
+            }
             _ => Look::Waits,
         }
     }
 
-    fn preview(&self, key: &K, ask: Ask) -> Vec<Previewing> {
-        let waits = self.look(key, ask) == Look::Waits;
-        let limit = (self.state.name(), ask.shadow, waits);
-        vec![preview(limit, &*self.state.backend, key, ask.cost)]
+    fn preview(&mut self, ask: Ask) -> Vec<Previewing> {
+        let waits = self.look(ask) == Look::Waits;
+        let state = &self.rate.state;
+        let limit = (state.name(), ask.shadow, waits);
+        vec![preview(limit, &*state.backend, self.key, ask.cost)]
     }
 
-    fn progress(&self, _: &K, entry: &mut Self::Entry) -> Progress {
-        match &entry.0 {
+    fn progress(&mut self) -> Progress {
+        match self.stage {
             Stage::New => Progress::New,
             Stage::InLine(..) => Progress::Waits,
             Stage::Rare(rare) if !matches!(**rare, Rare::Shares(_)) => Progress::Waits,
@@ -354,57 +356,46 @@ where
         reason = "what was decided on an admitted request is not written to memory"
     )]
     #[inline(always)]
-    fn poll_enter(
-        &self,
-        key: &K,
-        ask: Ask,
-        entry: &mut RateEntry<L::Future>,
-        mut may_wait: MayWait<'_>,
-        cx: Option<&mut Context<'_>>,
-    ) -> Entered {
-        let (entry, state) = (&mut entry.0, &self.state);
-        let at = AtRate {
-            rate: self,
-            key,
-            ask,
-        };
-        match (&entry, cx) {
-            (Stage::New, _) => {
-                *entry = Stage::Nothing;
-                // Without a line, unless a clone of the layer has one.
-                if self.line.queue == 0 && state.lines.waiting() == 0 {
-                    // Figures that are not read are not computed.
-                    let is_read = ask.figures || ask.keep;
-                    // That of the `Arc` would not be part of this function.
-                    let backend: &L = &state.backend;
-                    let decided = backend.decide_now(key, ask.cost, |decided| match decided {
-                        Ok(decision) if decision.is_admitted() && !is_read => None,
-                        decided => Some(decided),
-                    });
-                    match decided {
-                        Ok(None) => {
-                            state.record(Event::Admitted(ask.cost), false);
-                            Poll::Ready(Ok(Passed::AtOnce))
-                        }
-                        Ok(Some(decided)) => at.go_on(Ok(decided), entry, &mut may_wait),
-                        Err(deciding) => at.go_on(Err(deciding), entry, &mut may_wait),
+    fn poll_enter(&mut self, mut entering: Entering<'_>, cx: Option<&mut Context<'_>>) -> Entered {
+        if let Stage::New = self.stage {
+            *self.stage = Stage::Nothing;
+            let (ask, state) = (entering.ask, &self.rate.state);
+            // Without a line, unless a clone of the layer has one.
+            let entered = if self.rate.line.queue == 0 && state.lines.waiting() == 0 {
+                // Figures that are not read are not computed.
+                let is_read = ask.figures || ask.keep;
+                // That of the `Arc` would not be part of this function.
+                let backend: &L = &state.backend;
+                let decided = backend.decide_now(self.key, ask.cost, |decided| match decided {
+                    Ok(decision) if decision.is_admitted() && !is_read => None,
+                    decided => Some(decided),
+                });
+                match decided {
+                    Ok(None) => {
+                        state.record(Event::Admitted(ask.cost), false);
+                        return Poll::Ready(Ok(Passed::AtOnce));
                     }
-                } else {
-                    at.enter(entry, &mut may_wait)
+                    Ok(Some(decided)) => self.go_on(Ok(decided), &mut entering),
+                    Err(deciding) => self.go_on(Err(deciding), &mut entering),
                 }
+            } else {
+                self.enter(&mut entering)
+            };
+            if entered.is_ready() {
+                return entered;
             }
-            (_, Some(cx)) => at.poll(entry, &mut may_wait, cx),
-            (_, None) => Poll::Pending,
         }
+        cx.map_or(Poll::Pending, |cx| self.poll(&mut entering, cx))
     }
 
-    fn leave(&self, key: &K, entry: &mut RateEntry<L::Future>) {
-        let rare = match mem::replace(&mut entry.0, Stage::Nothing) {
-            Stage::Has(ticket) => return self.state.settle_unawaited(key, ticket, Settle::Refund),
+    fn leave(&mut self) {
+        let state = &self.rate.state;
+        let rare = match mem::replace(self.stage, Stage::Nothing) {
+            Stage::Has(ticket) => return state.settle_unawaited(self.key, ticket, Settle::Refund),
             Stage::InLine(queued, cost, _) => {
-                let receipt = self.state.lines.leave(self.state.line_id(key), &queued);
+                let receipt = state.lines.leave(state.line_id(self.key), &queued);
                 let ticket = Ticket { cost, receipt };
-                return self.state.settle_unawaited(key, ticket, Settle::Refund);
+                return state.settle_unawaited(self.key, ticket, Settle::Refund);
             }
             Stage::Rare(rare) => rare,
             Stage::New | Stage::Nothing => return,
@@ -412,20 +403,15 @@ where
         match *rare {
             Rare::Asks(_) => {}
             Rare::Booked(_, ticket, _) => {
-                self.state.lines.count_booked(false);
-                self.state.cancel(key, ticket);
+                state.lines.count_booked(false);
+                state.cancel(self.key, ticket);
             }
             Rare::Shares(cost) => cost.settle(Settle::Refund),
         }
     }
 
-    fn settle(
-        &self,
-        key: &K,
-        entry: &mut RateEntry<L::Future>,
-        settle: SettlePart<'_>,
-    ) -> Option<Settling> {
-        let ticket = match &entry.0 {
+    fn settle(&mut self, settle: SettlePart<'_>) -> Option<Settling> {
+        let ticket = match &*self.stage {
             Stage::Has(ticket) => ticket,
             Stage::Rare(rare) => {
                 if let Rare::Shares(cost) = &**rare {
@@ -435,36 +421,35 @@ where
             }
             _ => return None,
         };
-        let mut settling = self
-            .state
-            .backend
-            .apply(key, ticket.settled_by(settle(None))?);
+        let state = &self.rate.state;
+        let op = ticket.settled_by(settle(None))?;
+        let mut settling = state.backend.apply(self.key, op);
         let settled = poll_once(&mut settling);
-        self.state.tell(key);
+        state.tell(self.key);
         settled
             .is_pending()
             .then(|| -> Settling { Box::pin(async move { drop(settling.await) }) })
     }
 
-    fn cost_handle(&self, key: &K, entry: &mut RateEntry<L::Future>) -> Option<CostHandle> {
-        if !self.shares_cost {
+    fn cost_handle(&mut self) -> Option<CostHandle> {
+        if !self.rate.shares_cost {
             return None;
         }
-        let ticket = match &entry.0 {
+        let ticket = match &*self.stage {
             Stage::Has(ticket) => Some(*ticket),
             _ => None,
         };
-        let cost = Unsettled::share(&self.state, key.clone(), ticket);
-        entry.0 = Stage::rare(Rare::Shares(cost.clone()));
+        let cost = Unsettled::share(&self.rate.state, self.key.clone(), ticket);
+        *self.stage = Stage::rare(Rare::Shares(cost.clone()));
         Some(cost)
     }
 
-    fn limits(&self, _: &K) -> usize {
-        self.state.backend.limits().max(1)
+    fn limits(&mut self) -> usize {
+        self.rate.state.backend.limits().max(1)
     }
 
-    fn policies(&self, key: &K, decision: Decision, told: Told<'_>) {
-        told(None, &self.state.policies_of(key), &decision);
+    fn policies(&mut self, decision: Decision, told: Told<'_>) {
+        told(None, &self.rate.state.policies_of(self.key), &decision);
     }
 }
 

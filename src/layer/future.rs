@@ -18,7 +18,7 @@ use std::{
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::gate::{Ask, Exit, Gate, Limiting, MayWait, Passed, Settling};
+use super::gate::{Ask, AtGate, Entering, Exit, Gate, Passed, Settling};
 use super::options::LayerOptions;
 use crate::clock::Tick;
 use crate::decision::Decision;
@@ -233,15 +233,13 @@ impl<S, K, G: Gate<K>, R, Req> Waiting<S, K, G, R, Req> {
         cx: &mut Context<'_>,
     ) -> Poll<Result<(Passed, Option<Decision>), RateLimited>> {
         let mut figures = None;
-        let may_wait = MayWait {
+        let entering = Entering {
+            ask: self.ask,
             seat: &mut self.seat,
             until: self.until,
             figures: &mut figures,
         };
-        let Held {
-            gate, key, entry, ..
-        } = &mut self.held;
-        let entered = ready!(gate.poll_enter(key, self.ask, entry, may_wait, Some(cx)));
+        let entered = ready!(self.held.at().poll_enter(entering, Some(cx)));
         self.held.waits = false;
         self.seat = RequestSeat::NotRequired;
         Poll::Ready(entered.map(|passed| (passed, figures)))
@@ -253,10 +251,18 @@ impl<S, K, G: Gate<K>, R, Req> Waiting<S, K, G, R, Req> {
         R: ResponseHooks<Req, K, Res, Err>,
     {
         let request = self.request.as_mut().expect(POLLED_AFTER_READY);
-        let (held, options) = (&mut self.held, self.options);
+        let Held {
+            gate, key, entry, ..
+        } = &mut self.held;
         let told = (self.ask.cost, passed, figures.as_ref());
-        prepare(held.parts(), &self.respond, options, request, told);
-        let is_stated = R::WRITES_HEADERS && !options.silent;
+        prepare(
+            (&*gate, key, entry),
+            &self.respond,
+            self.options,
+            request,
+            told,
+        );
+        let is_stated = R::WRITES_HEADERS && !self.options.silent;
         self.decision = figures.filter(|_| is_stated).map(Box::new);
     }
 
@@ -265,14 +271,17 @@ impl<S, K, G: Gate<K>, R, Req> Waiting<S, K, G, R, Req> {
         R: ResponseHooks<Req, K, Res, Err>,
     {
         let request = self.request.take().expect(POLLED_AFTER_READY);
-        let Held { gate, key, .. } = &self.held;
-        refuse(gate, Some(key), &self.respond, request, denied)
+        let Held {
+            gate, key, entry, ..
+        } = &mut self.held;
+        let at = Some((&*gate, &*key, entry));
+        refuse(at, &self.respond, request, denied)
     }
 }
 
 impl<K, G: Gate<K>> Held<K, G> {
-    const fn parts(&mut self) -> (&G, &K, &mut G::Entry) {
-        (&self.gate, &self.key, &mut self.entry)
+    fn at(&mut self) -> impl AtGate + '_ {
+        self.gate.at(&self.key, &mut self.entry)
     }
 }
 
@@ -280,7 +289,7 @@ impl<K, G: Gate<K>> Drop for Held<K, G> {
     #[inline]
     fn drop(&mut self) {
         if self.waits {
-            self.gate.leave(&self.key, &mut self.entry);
+            self.at().leave();
         }
     }
 }
@@ -293,7 +302,6 @@ impl<K, G: Gate<K>, R> After<K, G, R> {
         finish: impl FnOnce(G::Entry) -> (Held<K, G>, Option<Decision>, R),
     ) -> Self
     where
-        G: Limiting,
         R: ResponseHooks<Req, K, Res, Err>,
     {
         if R::NEEDS_RESPONSE {
@@ -336,14 +344,14 @@ impl<K, G: Gate<K>, R> After<K, G, R> {
             return None;
         };
         if let (true, Some(decision), Ok(response)) = (R::WRITES_HEADERS, *decision, &mut *result) {
-            gate.policies(key, decision, &mut |rules, policies, decision| {
-                respond
-                    .parts()
-                    .tell
-                    .tell(rules, response, policies, decision);
-            });
+            let tell = &respond.parts().tell;
+            gate.at(key, entry)
+                .policies(decision, &mut |rules, policies, decision| {
+                    tell.tell(rules, response, policies, decision);
+                });
         }
-        gate.settle(key, entry, &|rules| respond.settle(rules, result.as_ref()))
+        let mut at = gate.at(key, entry);
+        at.settle(&|rules| respond.settle(rules, result.as_ref()))
     }
 }
 
@@ -366,7 +374,7 @@ pub(super) fn prepare<K, G, R, Req, Res, Err>(
         <R::Deny as Respond<Req, Res, Err>>::Protocol::share(request, decision);
     }
     if options.shares_cost {
-        if let Some(cost) = gate.cost_handle(key, entry) {
+        if let Some(cost) = gate.at(key, entry).cost_handle() {
             <R::Deny as Respond<Req, Res, Err>>::Protocol::share_cost(request, cost);
         }
     }
@@ -375,8 +383,7 @@ pub(super) fn prepare<K, G, R, Req, Res, Err>(
 /// The answer to a denied request, with what the response says about the limit.
 #[cold]
 pub(super) fn refuse<K, G, R, Req, Res, Err>(
-    gate: &G,
-    key: Option<&K>,
+    at: Option<(&G, &K, &mut G::Entry)>,
     respond: &R,
     request: Req,
     denied: RateLimited,
@@ -385,18 +392,17 @@ where
     G: Gate<K>,
     R: ResponseHooks<Req, K, Res, Err>,
 {
-    if let (Some(key), Some(_)) = (key, denied.decision()) {
-        respond.parts().watch.saw(key, Event::Denied(&denied));
+    let parts = respond.parts();
+    if let (Some((_, key, _)), Some(_)) = (&at, denied.decision()) {
+        parts.watch.saw(key, Event::Denied(&denied));
     }
     let decision = denied.decision().copied().filter(|_| R::WRITES_HEADERS);
-    let mut answer = respond.parts().deny.deny(request, denied);
-    if let (Some(key), Some(decision), Ok(response)) = (key, decision, &mut answer) {
-        gate.policies(key, decision, &mut |rules, policies, decision| {
-            respond
-                .parts()
-                .tell
-                .tell(rules, response, policies, decision);
-        });
+    let mut answer = parts.deny.deny(request, denied);
+    if let (Some((gate, key, entry)), Some(decision), Ok(response)) = (at, decision, &mut answer) {
+        gate.at(key, entry)
+            .policies(decision, &mut |rules, policies, decision| {
+                parts.tell.tell(rules, response, policies, decision);
+            });
     }
     answer
 }

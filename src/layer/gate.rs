@@ -52,15 +52,28 @@ impl Ask {
     }
 }
 
-/// What a gate may take or write of a request.
+/// What a request asks for as it enters, and what a gate may take or write of it.
 #[derive(Debug)]
-pub struct MayWait<'a> {
+pub struct Entering<'a> {
+    pub(crate) ask: Ask,
     /// Taken by a gate where the request waits, and kept until all of its wait is over.
     pub(crate) seat: &'a mut RequestSeat,
     /// Until when its client will wait; `MAX` if it has not said.
     pub(crate) until: Tick,
     /// Where the figures go of a request that goes on, if they [are read](Ask::figures) and there are any.
     pub(crate) figures: &'a mut Option<Decision>,
+}
+
+impl Entering<'_> {
+    /// The same request, asking for something else.
+    pub(crate) fn with(&mut self, ask: Ask) -> Entering<'_> {
+        Entering {
+            ask,
+            seat: self.seat,
+            until: self.until,
+            figures: self.figures,
+        }
+    }
 }
 
 /// What a gate would say, as far as that is known without I/O. Several gates are asked in this order,
@@ -160,54 +173,55 @@ pub(crate) fn rename<L>(state: &mut Arc<State<L>>, name: Option<&str>, number: &
     }
 }
 
-/// Decides about requests of the key `K`: a rate limit, a limit on concurrency, or a list of gates, which calls each as
-/// an object. Sealed.
-pub trait Gate<K> {
+/// Decides about requests of the key `K`: a rate limit, a limit on concurrency, or a list of gates. Sealed.
+pub trait Gate<K>: Limiting {
     /// The state of a request at the gate: new, waiting, or what it has taken. The request leaves, or it ends.
     type Entry: Default + Send + 'static;
 
+    /// The request with this key and state.
+    fn at<'a>(&'a self, key: &'a K, entry: &'a mut Self::Entry) -> impl AtGate + 'a;
+}
+
+/// A request at a gate. Sealed.
+pub trait AtGate {
     /// What the gate would decide, as far as that is known without I/O.
-    fn look(&self, key: &K, ask: Ask) -> Look;
+    fn look(&mut self, ask: Ask) -> Look;
 
     /// What each of its limits would decide.
-    fn preview(&self, key: &K, ask: Ask) -> Vec<Previewing>;
+    fn preview(&mut self, ask: Ask) -> Vec<Previewing>;
 
     /// How far the request is.
-    fn progress(&self, key: &K, entry: &mut Self::Entry) -> Progress;
+    fn progress(&mut self) -> Progress;
 
-    /// Ready once the request may go on or is denied, all of which is counted. The entry is a new one, or that of a
-    /// request that waits. Without a context it only begins to wait.
+    /// Ready once the request may go on or is denied, all of which is counted. Without a context it only begins to
+    /// wait.
     fn poll_enter(
-        &self,
-        key: &K,
-        ask: Ask,
-        entry: &mut Self::Entry,
-        may_wait: MayWait<'_>,
+        &mut self,
+        entering: Entering<'_>,
         cx: Option<&mut Context<'_>>,
     ) -> Poll<Result<Passed, RateLimited>>;
 
     /// Gives back what a request has taken that does not go on, or its place.
-    fn leave(&self, key: &K, entry: &mut Self::Entry);
+    fn leave(&mut self);
 
     /// Settles the cost of a request whose response is known.
-    fn settle(&self, key: &K, entry: &mut Self::Entry, settle: SettlePart<'_>) -> Option<Settling>;
+    fn settle(&mut self, settle: SettlePart<'_>) -> Option<Settling>;
 
     /// The handle with which the service sets the cost of a request that it serves.
-    fn cost_handle(&self, key: &K, entry: &mut Self::Entry) -> Option<CostHandle> {
-        let _ = (key, entry);
+    fn cost_handle(&mut self) -> Option<CostHandle> {
         None
     }
 
     /// Of how many limits it consists, which [`Decision::policy`] counts. Of a key that has a plan of its own, it may
     /// have less.
-    fn limits(&self, key: &K) -> usize;
+    fn limits(&mut self) -> usize;
 
     /// Passes the rules, the policies and the figures of the limit that made `decision` to `told`.
-    fn policies(&self, key: &K, decision: Decision, told: Told<'_>);
+    fn policies(&mut self, decision: Decision, told: Told<'_>);
 }
 
 /// What becomes of a response. Sealed.
-pub trait Exit<K, Res>: Gate<K> + Limiting {
+pub trait Exit<K, Res>: Gate<K> {
     /// The response as the layer returns it.
     type Response;
 

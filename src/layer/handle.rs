@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use super::gate::{Ask, Gate};
+use super::gate::{Ask, AtGate, Gate};
 use super::preview::{Preview, all};
 use super::signals::{set_gauges, set_losses};
 use super::state::State;
@@ -122,7 +122,7 @@ impl<K, G, R> LimitLayer<K, G, R> {
             Extracted::Key(key) => {
                 let (cost, priority) = (self.keys.cost(request), self.keys.priority(request));
                 let ask = Ask::peek(cost, priority, self.options.shadow);
-                Ok(self.gate.preview(&key, ask))
+                Ok(self.gate.at(&key, &mut G::Entry::default()).preview(ask))
             }
             Extracted::Skip => Ok(Vec::new()),
             Extracted::Reject(rejection) => Err(RateLimited::from(rejection)),

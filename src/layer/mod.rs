@@ -36,22 +36,22 @@ pub use self::{
 /// What layers are made of, for who names the type of a layer in full. There is nothing to implement or to call.
 pub mod parts {
     pub use super::{
-        all_of::{AllEntry, Parts},
+        all_of::{AllEntry, Part, Parts},
         at_rate::RateEntry,
-        gate::{Ask, Exit, Gate, Limiting, Look, MayWait, Passed, Progress},
+        gate::{Ask, AtGate, Entering, Exit, Gate, Limiting, Look, Passed, Progress},
         state::{Shared, State},
     };
 }
 
 #[cfg(feature = "policies")]
 pub(crate) use self::{
-    all_of::{AllEntry, PartAsk, PartOf, Parts},
+    all_of::{AllEntry, Part, PartAsk, Parts},
     preview::all,
 };
 pub(crate) use self::{
     gate::{
-        Ask, Exit, Gate, Limiting, Look, MayWait, Passed, Previewing, Progress, SettlePart,
-        Settling, Told, rename,
+        Ask, AtGate, Entering, Exit, Gate, Limiting, Look, Passed, Previewing, Progress,
+        SettlePart, Settling, Told, rename,
     },
     signals::set_gauges,
     state::State,

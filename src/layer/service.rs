@@ -9,7 +9,7 @@ use tower_service::Service;
 
 use super::LimitLayer;
 use super::future::{After, Held, ResponseFuture, Step, Waiting, prepare, refuse};
-use super::gate::{Ask, Exit, Gate, Limiting, MayWait};
+use super::gate::{Ask, AtGate, Entering, Exit, Gate, Limiting};
 use super::mistakes::CloneService;
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::key::{Extracted, KeyExtractor};
@@ -70,7 +70,8 @@ where
                     return self.call_at_once(request);
                 }
                 self.seat.release();
-                let answer = refuse(gate, None, respond, request, rejection.into());
+                let answer =
+                    refuse::<K::Key, G, _, _, _, _>(None, respond, request, rejection.into());
                 return ResponseFuture::ended(answer);
             }
         };
@@ -93,12 +94,14 @@ where
         };
         let until = timeout.map_or(Tick::MAX, |timeout| MonotonicClock.now().plus(timeout));
         let mut figures = None;
-        let may_wait = MayWait {
+        let entering = Entering {
+            ask,
             seat: &mut self.seat.seat,
             until,
             figures: &mut figures,
         };
-        match gate.poll_enter(&key, ask, &mut entry, may_wait, None) {
+        let entered = gate.at(&key, &mut entry).poll_enter(entering, None);
+        match entered {
             Poll::Ready(Ok(passed)) => {
                 self.seat.release();
                 let own = (gate, &key, &mut entry);
@@ -123,14 +126,15 @@ where
             }
             Poll::Ready(Err(denied)) => {
                 self.seat.release();
-                ResponseFuture::ended(refuse(gate, Some(&key), respond, request, denied))
+                let at = Some((gate, &key, &mut entry));
+                ResponseFuture::ended(refuse(at, respond, request, denied))
             }
             Poll::Pending => self.wait(request, (key, ask), entry, until),
         }
     }
 }
 
-impl<S, K, G: Limiting, R> Limit<S, K, G, R> {
+impl<S, K, G: Clone, R> Limit<S, K, G, R> {
     /// Lets a request wait.
     #[cold]
     fn wait<Req>(

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{AllEntry, AllOf, KeyPair, PartOf, Parts};
+use super::{AllEntry, AllOf, KeyPair, Part, Parts};
 use crate::layer::{
     gate::{Exit, Gate, Limiting},
     state::State,
@@ -18,32 +18,22 @@ where
     fn with<T>(
         &self,
         key: &KeyPair<KA, KB>,
-        run: impl FnOnce(&[&dyn Gate<KeyPair<KA, KB>, Entry = Self::Entries>]) -> T,
+        (first, second): &mut Self::Entries,
+        run: impl FnOnce(&mut [Part<'_>]) -> T,
     ) -> T {
-        let first = key.first.as_ref().map(|of| PartOf::<A, KA, Self::Entries> {
-            gate: &self.0,
-            key: &of.key,
-            ask: of.ask,
-            rules: None,
-            at: 0,
-            entry: |both, _| &mut both.0,
-        });
-        let second = key
+        let mut first = key
+            .first
+            .as_ref()
+            .map(|of| (self.0.at(&of.key, first), of.ask));
+        let mut second = key
             .second
             .as_ref()
-            .map(|of| PartOf::<B, KB, Self::Entries> {
-                gate: &self.1,
-                key: &of.key,
-                ask: of.ask,
-                rules: None,
-                at: 1,
-                entry: |both, _| &mut both.1,
-            });
-        match (&first, &second) {
-            (Some(first), Some(second)) => run(&[first, second]),
-            (Some(first), None) => run(&[first]),
-            (None, Some(second)) => run(&[second]),
-            (None, None) => run(&[]),
+            .map(|of| (self.1.at(&of.key, second), of.ask));
+        let first = first.as_mut().map(|(at, ask)| Part::new(at, *ask));
+        let second = second.as_mut().map(|(at, ask)| Part::new(at, *ask));
+        match (first, second) {
+            (Some(first), Some(second)) => run(&mut [first, second]),
+            (one, other) => run(one.or(other).as_mut_slice()),
         }
     }
 }

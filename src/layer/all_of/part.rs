@@ -1,14 +1,8 @@
-//! A limit among several, as a gate of the keys and entries of all of them.
+//! A request at one limit among several.
 
-use std::task::{Context, Poll};
-
-use crate::decision::Decision;
-use crate::error::RateLimited;
 use crate::key::{Priority, joint_cost};
-use crate::layer::gate::{
-    Ask, Gate, Look, MayWait, Passed, Previewing, Progress, SettlePart, Settling, Told,
-};
-use crate::respond::{CostHandle, OwnRules};
+use crate::layer::gate::{Ask, AtGate, Look, Previewing};
+use crate::respond::OwnRules;
 
 /// What a request asks of one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,25 +16,22 @@ pub(crate) struct PartAsk {
     pub(crate) stated: bool,
 }
 
-/// One of several limits, with the key that a request has for it.
-pub(crate) struct PartOf<'a, G: Gate<Q>, Q, E> {
-    pub(crate) gate: &'a G,
-    pub(crate) key: &'a Q,
+/// A request at one of several limits.
+pub struct Part<'a> {
+    pub(crate) at: &'a mut dyn AtGate,
     pub(crate) ask: PartAsk,
     /// What the limit says about its responses.
     pub(crate) rules: OwnRules<'a>,
-    /// Which one it is.
-    pub(crate) at: usize,
-    /// Finds its entry among those of all.
-    pub(crate) entry: fn(&mut E, usize) -> &mut G::Entry,
 }
 
-impl<G: Gate<Q>, Q, E> PartOf<'_, G, Q, E> {
-    fn own<'e>(&self, all: &'e mut E) -> &'e mut G::Entry {
-        (self.entry)(all, self.at)
+impl<'a> Part<'a> {
+    pub(super) const fn new(at: &'a mut dyn AtGate, ask: PartAsk) -> Self {
+        let rules = None;
+        Self { at, ask, rules }
     }
 
-    fn ask(&self, ask: Ask) -> Ask {
+    /// What it asks of the limit, if it asks for `ask` of all.
+    pub(super) fn ask(&self, ask: Ask) -> Ask {
         // Whether its decision is one of those that are stated or shared.
         let is_read = !self.ask.silent && (self.ask.stated || ask.shares);
         Ask {
@@ -51,56 +42,22 @@ impl<G: Gate<Q>, Q, E> PartOf<'_, G, Q, E> {
             ..ask
         }
     }
+
+    /// What the limit would decide.
+    pub(crate) fn preview(&mut self, ask: Ask) -> Vec<Previewing> {
+        self.at.preview(self.ask(ask))
+    }
+
+    pub(super) fn look(&mut self, ask: Ask) -> Look {
+        self.at.look(self.ask(ask))
+    }
 }
 
-impl<K, G: Gate<Q>, Q, E: Default + Send + 'static> Gate<K> for PartOf<'_, G, Q, E> {
-    type Entry = E;
-
-    fn look(&self, _: &K, ask: Ask) -> Look {
-        self.gate.look(self.key, self.ask(ask))
-    }
-
-    fn preview(&self, _: &K, ask: Ask) -> Vec<Previewing> {
-        self.gate.preview(self.key, self.ask(ask))
-    }
-
-    fn progress(&self, _: &K, entry: &mut E) -> Progress {
-        self.gate.progress(self.key, self.own(entry))
-    }
-
-    fn poll_enter(
-        &self,
-        _: &K,
-        ask: Ask,
-        entry: &mut E,
-        may_wait: MayWait<'_>,
-        cx: Option<&mut Context<'_>>,
-    ) -> Poll<Result<Passed, RateLimited>> {
-        let (ask, own) = (self.ask(ask), self.own(entry));
-        self.gate.poll_enter(self.key, ask, own, may_wait, cx)
-    }
-
-    fn leave(&self, _: &K, entry: &mut E) {
-        self.gate.leave(self.key, self.own(entry));
-    }
-
-    fn settle(&self, _: &K, entry: &mut E, settle: SettlePart<'_>) -> Option<Settling> {
-        let by_own_rules = |own: OwnRules<'_>| settle(own.or(self.rules));
-        self.gate.settle(self.key, self.own(entry), &by_own_rules)
-    }
-
-    fn cost_handle(&self, _: &K, entry: &mut E) -> Option<CostHandle> {
-        self.gate.cost_handle(self.key, self.own(entry))
-    }
-
-    fn limits(&self, _: &K) -> usize {
-        self.gate.limits(self.key)
-    }
-
-    fn policies(&self, _: &K, decision: Decision, told: Told<'_>) {
-        self.gate
-            .policies(self.key, decision, &mut |own, policies, decision| {
-                told(own.or(self.rules), policies, decision);
-            });
+/// Manual impl: a gate is not `Debug`.
+impl std::fmt::Debug for Part<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Part")
+            .field("ask", &self.ask)
+            .finish_non_exhaustive()
     }
 }

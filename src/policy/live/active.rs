@@ -17,10 +17,10 @@ use crate::algorithm::AnyAlgorithm;
 use crate::concurrency::InFlight;
 use crate::error::Rejection;
 use crate::key::{Key, Networks, Predicate, Priority, Within};
-use crate::layer::{Counts, Gate, Handle, Limiting, PartAsk, PartOf, Rate};
+use crate::layer::{AtGate, Counts, Gate, Handle, Limiting, Part, PartAsk, Rate};
 use crate::policy::file::{Deny, Limit, Override, Problem, Requests, StoreSource};
 use crate::quota::Plan;
-use crate::respond::Event;
+use crate::respond::{Event, OwnRules};
 use crate::store::local::Local;
 
 /// The limits of one version of a file.
@@ -69,19 +69,15 @@ macro_rules! with_gate {
     };
 }
 
-/// What a request has of each limit that applies to it. Those of a rate limit and of one on concurrency are of different
-/// types.
-pub(super) type Entries = Vec<Box<dyn Any + Send>>;
+/// What a request has of a limit. Those of a rate limit and of one on concurrency are of different types.
+pub(super) type Entry = Box<dyn Any + Send>;
 
 /// The entry of a limit, which is a new one at first.
-fn own<E: Default + Send + 'static>(entries: &mut Entries, at: usize) -> &mut E {
-    if entries.len() <= at {
-        entries.resize_with(at + 1, || Box::new(()));
+fn own<E: Default + Send + 'static>(entry: &mut Entry) -> &mut E {
+    if !entry.is::<E>() {
+        *entry = Box::<E>::default();
     }
-    if !entries[at].is::<E>() {
-        entries[at] = Box::<E>::default();
-    }
-    entries[at].downcast_mut().expect("it is of this type")
+    entry.downcast_mut().expect("it is of this type")
 }
 
 /// The limits of a policy file that apply to a request, and its key for each.
@@ -203,12 +199,17 @@ impl Active {
         with_gate!(self, gate => gate.state().counts.read())
     }
 
-    /// The limit with its key of a request, as the gate of all limits of which it is number `at`.
-    pub(super) fn part<'a>(
+    /// The request of this key.
+    pub(super) fn at<'a>(
         &'a self,
         key: &'a PolicyKey,
-        at: usize,
-    ) -> Box<dyn Gate<MatchedLimits, Entry = Entries> + 'a> {
+        entry: &'a mut Entry,
+    ) -> Box<dyn AtGate + 'a> {
+        with_gate!(self, gate => Box::new(gate.at(key, own(entry))))
+    }
+
+    /// What `at`, a request of this limit, asks of it.
+    pub(super) fn part<'a>(&'a self, at: &'a mut dyn AtGate) -> Part<'a> {
         let shadow = self.limit.shadow;
         let ask = PartAsk {
             cost: 1,
@@ -217,8 +218,8 @@ impl Active {
             silent: shadow,
             stated: self.limit.headers.headers().is_some(),
         };
-        let rules: Option<&dyn Any> = Some(&self.limit);
-        with_gate!(self, gate => Box::new(PartOf { gate, key, ask, rules, at, entry: own }))
+        let rules: OwnRules<'a> = Some(&self.limit);
+        Part { at, ask, rules }
     }
 }
 

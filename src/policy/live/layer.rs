@@ -217,8 +217,8 @@ impl PolicyHandle {
         all(match limits.find(request, false) {
             Extracted::Key(key) => {
                 let ask = Ask::peek(cost, priority, false);
-                Ok(limits.with(&key, |parts| {
-                    let previews = parts.iter().flat_map(|part| part.preview(&key, ask));
+                Ok(limits.with(&key, &mut Vec::new(), |parts| {
+                    let previews = parts.iter_mut().flat_map(|part| part.preview(ask));
                     previews.collect()
                 }))
             }

@@ -8,12 +8,12 @@ use std::{
 use http::Response;
 use http_body::Body;
 
-use super::active::{Entries, Generation, MatchedLimits};
+use super::active::{Entry, Generation, MatchedLimits};
 use super::build::{OpenStores, build};
 use super::environment::Environment;
 use super::report::Reloaded;
 use crate::concurrency::{InFlight, PermitBody, UntilBodyEnds};
-use crate::layer::{AllEntry, AllOf, Exit, Gate, Limiting, Parts, State};
+use crate::layer::{AllEntry, AllOf, Exit, Limiting, Part, Parts, State};
 use crate::policy::file::{PolicyFile, Problems};
 use crate::sync::Swap;
 
@@ -64,19 +64,21 @@ impl PolicyLimits {
 }
 
 impl Parts<MatchedLimits> for PolicyLimits {
-    type Entries = Entries;
+    type Entries = Vec<Entry>;
 
     fn with<T>(
         &self,
         key: &MatchedLimits,
-        run: impl FnOnce(&[&dyn Gate<MatchedLimits, Entry = Entries>]) -> T,
+        entries: &mut Vec<Entry>,
+        run: impl FnOnce(&mut [Part<'_>]) -> T,
     ) -> T {
-        let limits = key.iter().enumerate();
-        let parts: Vec<_> = limits
-            .map(|(at, (active, own))| active.part(own, at))
-            .collect();
-        let parts: Vec<_> = parts.iter().map(|part| &**part).collect();
-        run(&parts)
+        entries.resize_with(key.limits.len(), || Box::new(()));
+        let limits = key.iter().zip(entries);
+        let limits = limits.map(|((active, key), entry)| (active, active.at(key, entry)));
+        let mut limits: Vec<_> = limits.collect();
+        let parts = limits.iter_mut();
+        let mut parts: Vec<_> = parts.map(|(active, at)| active.part(&mut **at)).collect();
+        run(&mut parts)
     }
 }
 
@@ -100,7 +102,7 @@ impl<B: Body> Exit<MatchedLimits, Response<B>> for AllOf<PolicyLimits> {
     type Response = Response<PermitBody<B>>;
 
     fn exit<E>(
-        entry: AllEntry<Entries>,
+        entry: AllEntry<Vec<Entry>>,
         result: Result<Response<B>, E>,
     ) -> Result<Self::Response, E> {
         let entries = entry.each.into_iter();

@@ -1,0 +1,241 @@
+//! How several limits decide together: one is asked after the other.
+
+use std::{
+    mem,
+    task::{Context, Poll, ready},
+};
+
+use super::part::Part;
+use crate::algorithm::merge;
+use crate::decision::Decision;
+use crate::error::RateLimited;
+use crate::layer::{
+    counts::Outcome,
+    gate::{Ask, AtGate, Entering, Look, Passed, Previewing, Progress, SettlePart, Settling, Told},
+    state::State,
+};
+use crate::respond::CostHandle;
+
+/// The limits of an [`AllOf`].
+pub trait Parts<K>: Send + Sync + Sized + 'static {
+    /// What a request has of each.
+    type Entries: Default + Send + 'static;
+
+    /// Calls `run` with a request at the limits that apply to it.
+    fn with<T>(
+        &self,
+        key: &K,
+        entries: &mut Self::Entries,
+        run: impl FnOnce(&mut [Part<'_>]) -> T,
+    ) -> T;
+}
+
+/// What a request has of several limits.
+#[derive(Debug, Default)]
+pub struct AllEntry<E> {
+    pub(crate) each: E,
+    /// What those have decided that it has passed, and the figures of the strictest one.
+    passed: Passed,
+    figures: Option<Decision>,
+}
+
+/// A request at several limits.
+pub(super) struct AtAll<'a, K, P: Parts<K>> {
+    pub(super) state: &'a State<P>,
+    pub(super) key: &'a K,
+    pub(super) entry: &'a mut AllEntry<P::Entries>,
+}
+
+impl<K, P: Parts<K>> AtAll<'_, K, P> {
+    fn with<T>(&mut self, run: impl FnOnce(&mut [Part<'_>]) -> T) -> T {
+        let parts = &self.state.backend;
+        parts.with(self.key, &mut self.entry.each, run)
+    }
+
+    /// Goes on until the request has passed all limits, waits for one, or is denied.
+    fn go_on(
+        &mut self,
+        entering: &mut Entering<'_>,
+        mut cx: Option<&mut Context<'_>>,
+    ) -> Poll<Result<Passed, RateLimited>> {
+        let AllEntry {
+            each,
+            passed,
+            figures: strictest,
+        } = &mut *self.entry;
+        self.state.backend.with(self.key, each, |parts| {
+            while let Some((at, is_last)) = next(parts, entering.ask) {
+                let part = &mut parts[at];
+                let mut ask = part.ask(entering.ask);
+                // Another one may deny the request later.
+                ask.keep |= !is_last;
+                let entered = part.at.poll_enter(entering.with(ask), cx.as_deref_mut());
+                let own = match ready!(entered) {
+                    Ok(own) => own,
+                    Err(denied) => {
+                        for part in &mut *parts {
+                            part.at.leave();
+                        }
+                        let numbered = |decision: &mut Decision| number(parts, decision, at);
+                        return Poll::Ready(Err(denied.map_decision(numbered)));
+                    }
+                };
+                let mut figures = entering.figures.take();
+                if let Some(decision) = &mut figures {
+                    number(parts, decision, at);
+                }
+                if entering.ask.shadow && figures.is_some_and(|own| own.is_denied()) {
+                    // The request only passes because all limits are in shadow mode.
+                    let (before, rest) = parts.split_at_mut(at);
+                    for other in before.iter_mut().chain(&mut rest[1..]) {
+                        other.at.leave();
+                    }
+                    (*passed, *strictest) = (own, figures);
+                    break;
+                }
+                *passed = (*passed).max(own);
+                *strictest = match (*strictest, figures) {
+                    (Some(all), Some(own)) => Some(merge(all, own)),
+                    (all, own) => all.or(own),
+                };
+            }
+            *entering.figures = strictest.take();
+            Poll::Ready(Ok(mem::take(passed)))
+        })
+    }
+}
+
+/// The limit that is polled next, and whether no other is left: the one for which the request waits, else the one of
+/// the least [`Look`] that it has not asked.
+fn next(parts: &mut [Part<'_>], ask: Ask) -> Option<(usize, bool)> {
+    let (mut left, mut waits) = (0, None);
+    for (at, part) in parts.iter_mut().enumerate() {
+        match part.at.progress() {
+            Progress::New => left += 1,
+            Progress::Waits => waits = Some(at),
+            Progress::Passed => {}
+        }
+    }
+    if waits.is_some() {
+        return waits.map(|at| (at, left == 0));
+    }
+    let new = parts.iter_mut().enumerate().filter_map(|(at, part)| {
+        let is_new = part.at.progress() == Progress::New;
+        // The last one is asked in any case.
+        is_new.then(|| ((left > 1).then(|| part.look(ask)), at))
+    });
+    new.min().map(|(_, at)| (at, left == 1))
+}
+
+/// Counts the policy of a decision among those of all limits.
+fn number(parts: &mut [Part<'_>], decision: &mut Decision, at: usize) {
+    // A fallback may have other limits than it has said.
+    decision.policy = if decision.policy < parts[at].at.limits() {
+        let before = parts[..at].iter_mut().map(|part| part.at.limits());
+        decision.policy + before.sum::<usize>()
+    } else {
+        usize::MAX
+    };
+}
+
+impl<K, P: Parts<K>> AtGate for AtAll<'_, K, P> {
+    fn look(&mut self, ask: Ask) -> Look {
+        self.with(|parts| {
+            let mut all = Look::Passes;
+            for part in parts {
+                match part.look(ask) {
+                    Look::Denies => return Look::Denies,
+                    look => all = all.max(look),
+                }
+            }
+            all
+        })
+    }
+
+    fn preview(&mut self, ask: Ask) -> Vec<Previewing> {
+        self.with(|parts| {
+            let previews = parts.iter_mut().flat_map(|part| part.preview(ask));
+            previews.collect()
+        })
+    }
+
+    fn progress(&mut self) -> Progress {
+        self.with(|parts| {
+            let all = parts.iter_mut().map(|part| part.at.progress());
+            all.min().unwrap_or(Progress::Passed)
+        })
+    }
+
+    fn poll_enter(
+        &mut self,
+        mut entering: Entering<'_>,
+        cx: Option<&mut Context<'_>>,
+    ) -> Poll<Result<Passed, RateLimited>> {
+        let entered = ready!(self.go_on(&mut entering, cx));
+        let Entering { ask, figures, .. } = entering;
+        self.state.counts.count(match &entered {
+            Err(_) => Outcome::Denied,
+            Ok(passed) => match figures.filter(|_| ask.shadow) {
+                Some(shadow) if shadow.is_denied() => Outcome::ShadowDenied,
+                Some(shadow) if !shadow.is_admitted() => Outcome::ShadowWaited,
+                _ if *passed == Passed::Waited => Outcome::Waited,
+                _ => Outcome::Admitted,
+            },
+        });
+        *figures = figures.filter(|_| ask.figures);
+        Poll::Ready(entered)
+    }
+
+    fn leave(&mut self) {
+        if self.progress() == Progress::Waits {
+            self.state.counts.count(Outcome::Waited);
+        }
+        self.with(|parts| {
+            for part in parts {
+                part.at.leave();
+            }
+        });
+    }
+
+    fn settle(&mut self, settle: SettlePart<'_>) -> Option<Settling> {
+        self.with(|parts| {
+            let pending = parts.iter_mut().filter_map(|part| {
+                let rules = part.rules;
+                part.at.settle(&|own| settle(own.or(rules)))
+            });
+            // Each has begun, so all end as soon as if they were awaited together.
+            pending.reduce(|first, second| {
+                Box::pin(async move {
+                    first.await;
+                    second.await;
+                })
+            })
+        })
+    }
+
+    fn cost_handle(&mut self) -> Option<CostHandle> {
+        self.with(|parts| {
+            let handles = parts.iter_mut().filter_map(|part| part.at.cost_handle());
+            handles.reduce(|all, one| all.and(Some(one)))
+        })
+    }
+
+    fn limits(&mut self) -> usize {
+        self.with(|parts| parts.iter_mut().map(|part| part.at.limits()).sum())
+    }
+
+    fn policies(&mut self, mut decision: Decision, told: Told<'_>) {
+        self.with(|parts| {
+            for part in parts {
+                let own = part.at.limits();
+                if decision.policy < own {
+                    let rules = part.rules;
+                    let told: Told<'_> =
+                        &mut |own, policies, decision| told(own.or(rules), policies, decision);
+                    return part.at.policies(decision, told);
+                }
+                decision.policy -= own;
+            }
+        });
+    }
+}
