@@ -9,7 +9,6 @@ use std::{
 use redis::{Cmd, Value};
 
 use super::{
-    call::Call,
     connection::CallError,
     kernel::Kernels,
     reply::ErrorClass,
@@ -17,6 +16,7 @@ use super::{
     server::Redis,
 };
 use crate::algorithm::SlidingLog;
+use crate::backend::Op;
 use crate::clock::{Clock, MonotonicClock};
 use crate::error::StoreError;
 use crate::quota::Quota;
@@ -87,7 +87,7 @@ impl Check<'_> {
         let keys: Vec<_> = (0..KEYS).map(|index| self.key(index)).collect();
         let mut is_batched = false;
         if !self.redis.connection.is_cluster() {
-            match self.call(Call::Take(1), &keys).await {
+            match self.call(Op::Take(1), &keys).await {
                 Ok(_) => is_batched = true,
                 // Whether the cluster has several masters shows when each key is used.
                 Err(error) if error.class == ErrorClass::CrossSlot => {
@@ -141,19 +141,19 @@ impl Check<'_> {
     /// Runs all commands of the script on a key. Returns whether it was used before.
     async fn use_key(&self, key: &String) -> Result<bool, StoreError> {
         let key = std::slice::from_ref(key);
-        let taken = self.call(Call::Take(1), key).await;
+        let taken = self.call(Op::Take(1), key).await;
         let taken = replies(taken.map_err(|error| self.explain(error))?, 1)?;
-        let reset = self.call(Call::Reset, key).await;
+        let reset = self.call(Op::Reset, key).await;
         reset.map_err(|error| self.explain(error))?;
-        let used = |reply: &Vec<i64>| reply.get(2).is_some_and(|used| *used > 0);
-        Ok(taken.iter().all(used))
+        let is_new = |reply: &Vec<i64>| reply.get(2) == Some(&1);
+        Ok(!taken.iter().any(is_new))
     }
 
     /// Runs the script on some keys. A user may be allowed to send its text, or only its digest.
-    async fn call(&self, call: Call, keys: &[String]) -> Result<Value, CallError> {
+    async fn call(&self, op: Op, keys: &[String]) -> Result<Value, CallError> {
         let kernels = Kernels::of(&LIMIT);
-        let args = kernels.map_or_else(Vec::new, |kernels| kernels.args(call));
-        let command = SCRIPT.command(call != Call::Reset, |command| {
+        let args = kernels.map_or_else(Vec::new, |kernels| kernels.args(op, &LIMIT));
+        let command = SCRIPT.command(op != Op::Reset, |command| {
             command.arg(keys.len()).arg(keys).arg("").arg(&args);
         });
         self.send(&command).await

@@ -84,7 +84,6 @@
 //!
 #![doc = include_str!("../../guide/redis.md")]
 
-mod call;
 mod cas;
 mod check;
 mod cluster;

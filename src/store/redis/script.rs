@@ -9,7 +9,6 @@ use std::{
 use redis::{Cmd, Value};
 
 use super::{
-    call::Call,
     connection::{CallError, Connection, STORE},
     kernel::Kernels,
     reply::ErrorClass,
@@ -17,7 +16,7 @@ use super::{
     server::Redis,
 };
 use crate::algorithm::Algorithm;
-use crate::clock::Tick;
+use crate::backend::Op;
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::receipt::Receipt;
@@ -130,8 +129,8 @@ impl<S: CasStore, A: Algorithm> Scripted<Decided> for Calls<S, A> {
         let all_once = runs.iter().all(|run| run.len() == 1);
         command.arg(packed(counts.take(if all_once { 0 } else { runs.len() })));
         let args = runs.iter().map(|run| {
-            let (kernels, call) = self.scripted(run[0])?;
-            Some(kernels.args(call))
+            let (_, op, decider) = self.get(run[0]);
+            Some(decider.kernels.as_ref()?.args(op, &decider.algorithm))
         });
         let mut args: Vec<_> = args.map(Option::unwrap_or_default).collect();
         if args.iter().all(|one| *one == args[0]) {
@@ -154,14 +153,14 @@ impl<S: CasStore, A: Algorithm> Scripted<Decided> for Calls<S, A> {
             for (place, part) in parts.into_iter().enumerate() {
                 let run = &self.runs[part];
                 let reply = replies.as_ref().map(|replies| &replies[place]);
-                let decisions = reply.map_err(Clone::clone).and_then(|reply| {
-                    let (kernels, call) = self.scripted(run[0]).ok_or_else(unexpected)?;
-                    let next = kernels.next_denial(call, run.len(), reply);
-                    denials.extend(next.map(|denial| (run[0], denial)));
-                    decode(kernels, call, run.len(), reply)
+                let decided = reply.map_err(Clone::clone).and_then(|reply| {
+                    let (_, op, decider) = self.get(run[0]);
+                    let kernels = decider.kernels.as_ref().ok_or_else(unexpected)?;
+                    decode(kernels, op, run.len(), reply)
                 });
-                match decisions {
-                    Ok(decisions) => {
+                match decided {
+                    Ok((decisions, next)) => {
+                        denials.extend(next.map(|denial| (run[0], denial)));
                         for (place, decision) in run.iter().zip(decisions) {
                             results[*place] = Some(Ok(decision));
                         }
@@ -185,15 +184,6 @@ impl<S: CasStore, A: Algorithm> Scripted<Decided> for Calls<S, A> {
     }
 }
 
-impl<S: CasStore, A: Algorithm> Calls<S, A> {
-    /// What the script knows of a call.
-    fn scripted(&self, place: usize) -> Option<(&Kernels, Call)> {
-        let (_, op, decider) = self.get(place);
-        let kernels = decider.kernels.as_ref()?;
-        Some((kernels, Call::new(op, || decider.algorithm.quotas())))
-    }
-}
-
 /// What the script replied on each of some calls.
 pub(super) fn replies(reply: Value, calls: usize) -> Result<Vec<Vec<i64>>, StoreError> {
     let number = |value| match value {
@@ -212,13 +202,13 @@ pub(super) fn replies(reply: Value, calls: usize) -> Result<Vec<Vec<i64>>, Store
     replies.ok_or_else(unexpected)
 }
 
-/// The decisions that a reply on `count` equal calls is.
+/// The decisions that a reply on `count` equal calls is, and the denial of the next one if that is known.
 pub(super) fn decode(
     kernels: &Kernels,
-    call: Call,
+    op: Op,
     count: usize,
     reply: &[i64],
-) -> Result<Vec<Decision>, StoreError> {
+) -> Result<(Vec<Decision>, Option<Decision>), StoreError> {
     let unreadable = |what: &str| {
         let message = format!(
             "{STORE}: the value at the key {what}; another program writes there: give this limiter a \
@@ -231,13 +221,13 @@ pub(super) fn decode(
         [-2] => return Err(unreadable("is not a string")),
         _ => {}
     }
-    let (now, mut decisions) = kernels.decided(call, count, reply).ok_or_else(unexpected)?;
-    let now = Tick::from_nanos(now.saturating_mul(1_000));
+    let decided = kernels.decided(op, count, reply);
+    let (now, mut decisions, next) = decided.ok_or_else(unexpected)?;
     for decision in &mut decisions {
         let taken = kernels.taken_at(decision.verdict, now);
         *decision = decision.with_receipt(Receipt::at(taken.as_nanos()));
     }
-    Ok(decisions)
+    Ok((decisions, next))
 }
 
 fn unexpected() -> StoreError {

@@ -40,12 +40,12 @@ fn a_planted_bug_in_the_script_of_calendar_windows_is_caught() {
             "the window by the client's clock",
         ),
         (
-            "then return newest end",
-            "then return newest - 3600000000 end",
+            "limit.starts and newest or",
+            "limit.starts and newest - 3600000000 or",
             "a window that is forgotten early",
         ),
         (
-            "max(state[at + 1] - cell_of(limit, limit.taken), 0) + 1",
+            "max(state[at + 1] - cell_of(limit, taken), 0) + 1",
             "1",
             "a refund of an earlier window",
         ),

@@ -7,9 +7,9 @@ use crate::algorithm::{
     Algorithm, FixedWindow, IntoAlgorithm, LeakyBucket, SlidingGrid, SlidingLog, SlidingWindow,
     TokenBucket,
 };
+use crate::backend::Op;
 use crate::decision::Decision;
 use crate::quota::Quota;
-use crate::store::redis::call::Call;
 
 /// A whole second. It is a morning in Tokyo.
 const THEN: u64 = 1_700_000_000_000_000;
@@ -38,20 +38,20 @@ fn check_step<A: Algorithm>(
     // Forward again, much further than it was.
     let later = THEN + micros(10_000 * quota.period());
     let half_a_unit = micros(quota.period()) / limit / 2;
-    let mut calls: Vec<(u64, Call)> = Vec::new();
-    calls.extend((0..limit).map(|_| (THEN, Call::Take(1))));
+    let mut calls: Vec<(u64, Op)> = Vec::new();
+    calls.extend((0..limit).map(|_| (THEN, Op::Take(1))));
     calls.extend([
-        (THEN, Call::Take(1)),
-        (back, Call::Take(1)),
-        (back + half_a_unit, Call::Take(1)),
-        (back + micros(longest), Call::Take(1)),
-        (later, Call::Take(limit)),
-        (later, Call::Take(1)),
+        (THEN, Op::Take(1)),
+        (back, Op::Take(1)),
+        (back + half_a_unit, Op::Take(1)),
+        (back + micros(longest), Op::Take(1)),
+        (later, Op::Take(limit)),
+        (later, Op::Take(1)),
     ]);
-    let steps = calls.into_iter().map(|(now, call)| Step {
+    let steps = calls.into_iter().map(|(now, op)| Step {
         now,
         variant: 0,
-        call,
+        op,
     });
     let variants = std::slice::from_ref(algorithm);
     let steps: Vec<_> = steps.collect();

@@ -5,12 +5,14 @@
 
 use std::time::Duration;
 
-use super::call::Call;
-use super::kernel::{Kernels, ceil_to_micros, tests::MACHINE};
+use super::kernel::{Kernels, PEEK, TAKE, script_op, tests::MACHINE};
 use super::script::{SCRIPT, decode, replies};
-use crate::algorithm::{Algorithm, Cost, GiveBack, reserve};
-use crate::clock::Tick;
-use crate::decision::Decision;
+use crate::algorithm::Algorithm;
+use crate::backend::Op;
+use crate::clock::{Tick, nanos};
+use crate::decision::{Decision, Verdict};
+use crate::receipt::Receipt;
+use crate::store::apply::apply_op;
 
 mod agreement;
 mod batched;
@@ -57,7 +59,7 @@ struct Step {
     now: u64,
     /// By which of several variants of a limit.
     variant: usize,
-    call: Call,
+    op: Op,
 }
 
 /// Loads the script with another clock, and with a planted bug. Returns its hash.
@@ -91,7 +93,9 @@ fn run_script<A: Algorithm>(
         let kernels = Kernels::of(&variants[step.variant]).expect("a limit of the script");
         let command = pipeline.cmd("EVALSHA").arg(&hash).arg(1);
         command.arg(format!("{{k}}{}", kernels.layout));
-        command.arg("").arg(kernels.args(step.call));
+        command
+            .arg("")
+            .arg(kernels.args(step.op, &variants[step.variant]));
         command.arg(0).arg(step.now);
         by.push(kernels);
     }
@@ -99,36 +103,40 @@ fn run_script<A: Algorithm>(
     let decisions = all.into_iter().zip(steps).zip(by);
     let decide = |((reply, step), kernels): ((redis::Value, &Step), Kernels)| {
         let reply = replies(reply, 1).expect("the script's").remove(0);
-        let decided = decode(&kernels, step.call, 1, &reply);
-        decided.expect("a decision")[0]
+        let decided = decode(&kernels, step.op, 1, &reply);
+        decided.expect("a decision").0[0]
     };
     decisions.map(decide).collect()
 }
 
-/// What an algorithm in Rust decides.
+/// What an algorithm in Rust decides. Redis counts in microseconds, so waits are rounded up to these.
 fn decide<A: Algorithm>(algorithm: &A, state: &mut A::State, step: Step) -> Decision {
     let now = Tick::from_nanos(step.now * 1_000);
-    let mut refund = |cost, taken_at: u64, why| {
-        let taken_at = Tick::from_nanos(taken_at.saturating_mul(1_000));
-        algorithm.refund(state, now, Cost::new(cost, taken_at), why);
-    };
-    match step.call {
-        Call::Take(cost) => return algorithm.decide(state, now, cost),
-        Call::Reserve(cost, most) => {
-            return reserve(algorithm, state, now, cost, Duration::from_nanos(most));
-        }
-        Call::Peek(cost) => return algorithm.peek(state, now, cost),
-        Call::Refund(cost, taken_at) => refund(cost, taken_at, GiveBack::Refund),
-        Call::Cancel(cost, turn) => {
-            // A receipt is a nanosecond before the turn.
-            let taken_at = Tick::from_nanos(turn.saturating_mul(1_000) - 1);
-            algorithm.refund(state, now, Cost::new(cost, taken_at), GiveBack::Cancel);
-        }
-        Call::Forgive(cost, taken_at) => refund(cost, taken_at, GiveBack::Forgive),
-        Call::Charge(cost) => drop(algorithm.charge(state, now, cost)),
-        Call::Reset => *state = algorithm.fresh(now),
+    if step.op == Op::Reset {
+        *state = algorithm.fresh(now);
     }
-    algorithm.peek(state, now, 0)
+    let decision = apply_op(algorithm, state, now, step.op);
+    let whole = |span: Duration| {
+        let ns = nanos(span);
+        Duration::from_nanos(ns.checked_next_multiple_of(1_000).unwrap_or(ns))
+    };
+    Decision {
+        verdict: match decision.verdict {
+            Verdict::Wait(span) => Verdict::Wait(whole(span)),
+            verdict => verdict,
+        },
+        retry_after: decision.retry_after.map(whole),
+        reset_after: whole(decision.reset_after),
+        ..decision
+    }
+}
+
+/// Whether what was decided is written.
+fn is_written(op: Op, decision: &Decision) -> bool {
+    match script_op(op).0 {
+        TAKE => !decision.is_denied(),
+        number => number != PEEK,
+    }
 }
 
 /// A random trace under variants of one algorithm. The variant changes once per
@@ -173,13 +181,17 @@ fn random_steps<A: Algorithm>(
             6 => random.below(capacity + 3),
             _ => random.below(capacity / 3 + 2),
         };
-        let call = match random.below(20) {
-            0..=10 => Call::Take(cost),
-            11 | 12 => Call::Reserve(
-                cost,
-                random.below(3 * period + 1) * 1_000 + random.below(1_000),
-            ),
-            13 | 14 => Call::Peek(cost),
+        let op = match random.below(20) {
+            0..=10 => Op::Take(cost),
+            11 | 12 => {
+                let most = random.below(3 * period + 1) * 1_000 + random.below(1_000);
+                Op::Reserve {
+                    cost,
+                    queue: u64::MAX,
+                    max_wait: Duration::from_nanos(most),
+                }
+            }
+            13 | 14 => Op::Peek(cost),
             15 | 16 => {
                 let taken_at = match random.below(4) {
                     0 => u64::MAX,
@@ -187,23 +199,25 @@ fn random_steps<A: Algorithm>(
                     2 => now - random.below(unit + 1),
                     _ => now - random.below(2 * period + 2),
                 };
+                let receipt = Receipt::at(taken_at.saturating_mul(1_000));
                 match random.below(4) {
-                    // Only a single bucket has turns.
+                    // Only a single bucket has turns. A receipt is a nanosecond before the turn.
                     0 if books_turns => {
-                        Call::Cancel(cost, now - unit + random.below(period + unit))
+                        let turn = now - unit + random.below(period + unit);
+                        Op::Cancel(cost, Receipt::at(turn * 1_000 - 1))
                     }
-                    1 => Call::Forgive(cost, taken_at),
-                    _ => Call::Refund(cost, taken_at),
+                    1 => Op::Forgive(cost, receipt),
+                    _ => Op::Refund(cost, receipt),
                 }
             }
-            17 | 18 => Call::Charge(cost.min(2_000)),
-            _ if random.below(4) == 0 => Call::Reset,
-            _ => Call::Take(1),
+            17 | 18 => Op::Charge(cost.min(2_000)),
+            _ if random.below(4) == 0 => Op::Reset,
+            _ => Op::Take(1),
         };
         if changes.is_some_and(|rarely| random.below(rarely) == 0) {
             variant = usize::try_from(random.below(variants.len() as u64)).unwrap();
         }
-        steps.push(Step { now, variant, call });
+        steps.push(Step { now, variant, op });
     }
     steps
 }
@@ -223,9 +237,8 @@ fn find_difference<A: Algorithm>(
         let now = Tick::from_nanos(step.now * 1_000);
         // A key that is only asked for begins later.
         let mut of_key = state.clone().unwrap_or_else(|| algorithm.fresh(now));
-        let expected = ceil_to_micros(decide(algorithm, &mut of_key, *step));
-        let is_written = !step.call.asks() || step.call.takes() && !expected.is_denied();
-        if is_written && step.call.number() != 2 {
+        let expected = decide(algorithm, &mut of_key, *step);
+        if is_written(step.op, &expected) {
             state = Some(of_key);
         }
         // Script and algorithm saturate at different debts, both above a century.

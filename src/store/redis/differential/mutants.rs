@@ -33,15 +33,15 @@ pub(super) fn assert_caught(caught: bool, bug: &str) {
 /// Shows promise 83.
 #[test]
 fn a_planted_bug_in_cells_is_caught() {
-    let right = "used + limit.cost <= limit.limit";
-    let wrong = "used + limit.cost <= limit.limit + 1";
+    let right = "used_of(limit) + limit.cost <= limit.limit";
+    let wrong = "used_of(limit) + limit.cost <= limit.limit + 1";
     assert_caught(is_caught(fixed_window, right, wrong), "one too many");
     let anchored = |random: &mut Random| fixed_window(random).anchored();
     let right = "if steps >= limit.length then";
     let caught = is_caught(anchored, right, "if steps > limit.length then");
     assert_caught(caught, "a window that is a moment too long");
-    let right = "return newest < 0 and 0 or newest + limit.length end";
-    let caught = is_caught(anchored, right, "end");
+    let right = "kept = limit.anchored and newest >= 0";
+    let caught = is_caught(anchored, right, "kept = false");
     assert_caught(caught, "an open window that is closed by a refund");
     let right = "steps < age and state[at + age + 1 - steps] or 0";
     let wrong = "steps <= age and state[at + age + 1 - steps] or 0";
@@ -50,7 +50,7 @@ fn a_planted_bug_in_cells_is_caught() {
         is_caught(sliding_window, right, "state[at + age + 1 - steps] or 0"),
         "a window that was skipped",
     );
-    let right = "max(state[at + 1] - cell_of(limit, limit.taken), 0) + 1";
+    let right = "max(state[at + 1] - cell_of(limit, taken), 0) + 1";
     assert_caught(
         is_caught(sliding_window, right, "1"),
         "a refund of an earlier window",
@@ -67,13 +67,13 @@ fn a_planted_bug_in_a_log_is_caught() {
             "a moment that expires late",
         ),
         (
-            "if excess <= 0 then",
-            "if excess < 0 then",
+            "if retry < 0 and excess <= 0 then",
+            "if retry < 0 and excess < 0 then",
             "the wrong moment",
         ),
-        ("state[last - 1] < now and", "", "two entries of one moment"),
+        ("own[last - 1] < now and", "", "two entries of one moment"),
         (
-            "if state[index - 1] <= limit.taken then",
+            "if own[index - 1] <= taken then",
             "if true then",
             "a refund of a newer cost",
         ),
@@ -99,8 +99,8 @@ fn a_planted_bug_in_a_level_is_caught() {
             "no carry",
         ),
         (
-            "local left, left_part = drain(limit, limit.cost, 0, now - limit.taken)",
-            "local left, left_part = limit.cost, 0",
+            "local left, left_part = drain(limit, cost, 0, now - taken)",
+            "local left, left_part = cost, 0",
             "a refund of what has drained",
         ),
         (
@@ -109,13 +109,13 @@ fn a_planted_bug_in_a_level_is_caught() {
             "what drains too early",
         ),
         (
-            "if now >= limit.taken or units > limit.most",
-            "if now >= limit.taken",
+            "now < taken and (ahead < limit.most or ahead == limit.most and ahead_part == 0)",
+            "now < taken",
             "a turn before others that is given back",
         ),
         (
-            "if now >= limit.taken or units",
-            "if units",
+            "now < taken and (ahead <",
+            "(ahead <",
             "a turn that has come and is given back",
         ),
     ] {
@@ -130,18 +130,15 @@ fn a_planted_bug_in_sets_and_expiry_is_caught() {
     let pair = |random: &mut Random| (token_bucket(random), sliding_log(random));
     let caught = is_caught(
         pair,
-        "is_admitted = is_admitted and admits",
-        "is_admitted = admits",
+        "has_room = has_room and admits(limits[part])",
+        "has_room = admits(limits[part])",
     );
     assert_caught(caught, "a set that takes if the last limit admits");
-    for right in [
-        "ceil((unused_at - now) / 1000) + LINGER",
-        "unused_at = max(unused_at, ",
-    ] {
+    for right in ["ceil(kept / 1000) + LINGER", "kept = max(kept, "] {
         let wrong = if right.starts_with("ceil") {
-            "max(ceil((unused_at - now) / 2000), 1)"
+            "max(ceil(kept / 2000), 1)"
         } else {
-            "unused_at = min(now + 1, "
+            "kept = min(1, "
         };
         assert_caught(
             is_caught(token_bucket, right, wrong),

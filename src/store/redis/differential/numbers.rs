@@ -1,7 +1,11 @@
 //! Products at the edges of what a script counts exactly.
 
 use super::random::{Random, seeds};
-use super::{RedisServer, SCRIPT};
+use super::{RedisServer, SCRIPT, Step, decide, run_script};
+use crate::algorithm::{Algorithm, TokenBucket};
+use crate::backend::Op;
+use crate::clock::Tick;
+use crate::quota::Quota;
 
 /// floor(a * b / c) and the rest, by the function of the script.
 fn mul_div(connection: &mut redis::Connection, script: &str, numbers: [u64; 3]) -> (u64, u64) {
@@ -56,7 +60,7 @@ fn first_difference(script: &str) -> Option<String> {
 /// Shows promise 83.
 #[test]
 fn products_of_any_size_are_divided_exactly() {
-    let split = SCRIPT.body.split_once("-- Of a level `rate`");
+    let split = SCRIPT.body.split_once("-- Decides calls on keys.");
     let (head, _) = split.expect("the helper");
     let script = format!(
         "{head}
@@ -73,4 +77,19 @@ fn products_of_any_size_are_divided_exactly() {
         assert_ne!(planted, script, "{right}");
         assert!(first_difference(&planted).is_some(), "{wrong}");
     }
+}
+
+/// A charge that is as large as can be: in process a state ends at the last moment, and so do its figures.
+#[test]
+fn a_huge_charge_says_no_more_than_the_algorithm_itself() {
+    let (bucket, now) = (TokenBucket::new(Quota::per_day(1)), 1_700_000_000_000_000);
+    let variant = 0;
+    let steps = [Op::Charge(u64::MAX), Op::Take(1)].map(|op| Step { now, variant, op });
+    let server = RedisServer::start();
+    let told = run_script(&mut server.connection(), &[bucket], &steps, |body| body)[1];
+    let mut state = bucket.fresh(Tick::from_nanos(now * 1_000));
+    let [_, own] = steps.map(|step| decide(&bucket, &mut state, step));
+    assert!(told.is_denied() && told.retry_after.is_some());
+    assert!(told.retry_after <= own.retry_after, "{told:?}, {own:?}");
+    assert!(told.reset_after <= own.reset_after, "{told:?}, {own:?}");
 }

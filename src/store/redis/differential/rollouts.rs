@@ -7,8 +7,8 @@ use super::{RedisServer, Step, run_script};
 use crate::algorithm::{
     AnyAlgorithm, FixedWindow, LeakyBucket, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
 };
+use crate::backend::Op;
 use crate::quota::Quota;
-use crate::store::redis::call::Call;
 
 const SECOND: u64 = 1_000_000;
 const STEPS: u64 = 400;
@@ -38,7 +38,7 @@ fn admitted(
         Step {
             now,
             variant: usize::try_from(random.below(variants.len() as u64)).expect("few"),
-            call: Call::Take(1),
+            op: Op::Take(1),
         }
     });
     let steps: Vec<_> = steps.collect();
@@ -112,7 +112,7 @@ fn a_lowered_limit_denies_for_no_longer_than_the_old_one_did() {
         let step = |now, variant, cost| Step {
             now,
             variant,
-            call: Call::Take(cost),
+            op: Op::Take(cost),
         };
         // The last moment at which the old limit may count, and the time to live of the key.
         let end = then + 2 * 60 * SECOND + 1_100_000;

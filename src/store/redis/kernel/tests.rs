@@ -2,8 +2,8 @@ use std::cell::Cell;
 
 use super::*;
 use crate::algorithm::{
-    Algorithm, All, AnyAlgorithm, FixedWindow, IntoAlgorithm, LeakyBucket, Lockout, SlidingGrid,
-    SlidingLog, SlidingWindow, TokenBucket,
+    All, AnyAlgorithm, FixedWindow, IntoAlgorithm, LeakyBucket, Lockout, SlidingGrid, SlidingLog,
+    SlidingWindow, TokenBucket,
 };
 use crate::clock::{Tick, unix_now};
 use crate::quota::Quota;
@@ -87,41 +87,16 @@ fn what_a_script_cannot_decide_exactly_has_no_kernels() {
     assert!(!has_kernels(All::<Vec<TokenBucket>>::new([])));
 }
 
-/// A charge that is as large as can be: in process a state ends at the last moment, and so do its figures.
-#[test]
-fn a_huge_charge_says_no_more_than_the_algorithm_itself() {
-    let bucket = TokenBucket::new(Quota::per_day(1));
-    let now = 1_700_000_000_000_000;
-    let at = Tick::from_nanos(now * 1_000);
-    let mut state = bucket.fresh(at);
-    let _ = bucket.charge(&mut state, at, u64::MAX);
-    let own = bucket.decide(&mut state, at, 1);
-    let kernels = Kernels::of(&AnyAlgorithm::new(bucket)).expect("kernels");
-    let reply = [i64::try_from(now).expect("a moment"), 0, (1 << 53) - 1, 0];
-    let (_, decided) = kernels.decided(Call::Take(1), 1, &reply).expect("a reply");
-    let decision = decided[0];
-    assert!(
-        decision.is_denied() && decision.retry_after <= own.retry_after,
-        "{decision:?}, {own:?}"
-    );
-    assert!(
-        decision.reset_after <= own.reset_after,
-        "{decision:?}, {own:?}"
-    );
-}
-
 /// Shows promise 89.
 #[test]
 fn the_denial_after_the_last_unit_is_known_from_the_reply_that_took_it() {
     let bucket = TokenBucket::new(Quota::per_second(2));
     let kernels = Kernels::of(&AnyAlgorithm::new(bucket)).expect("kernels");
-    // Half a unit of two is used.
-    let reply = [1_700_000_000_000_000, 1, 0, 500_000];
-    let next = |calls| kernels.next_denial(Call::Take(1), calls, &reply);
-    assert_eq!(next(0).map(|denial| denial.retry_after), None);
-    let quarter = Duration::from_millis(250);
-    assert_eq!(
-        next(1).map(|denial| denial.retry_after),
-        Some(Some(quarter))
-    );
+    // A unit and a half of two are used after it.
+    let reply = [1_700_000_000_000_000, 1, 0, 250_000, 750_000, 0];
+    let (_, decided, next) = kernels.decided(Op::Take(1), 1, &reply).expect("a reply");
+    assert!(decided[0].is_admitted() && decided[0].retry_after.is_none());
+    let next = next.expect("a denial");
+    assert!(next.is_denied());
+    assert_eq!(next.retry_after, Some(Duration::from_millis(250)));
 }
