@@ -156,14 +156,6 @@ impl Decision {
 }
 
 impl Decision {
-    /// A denial instead of a wait, after which the request may ask again.
-    pub(crate) const fn without_wait(mut self) -> Self {
-        if let Verdict::Wait(wait) = self.verdict {
-            (self.verdict, self.retry_after) = (Verdict::Deny, Some(wait));
-        }
-        self
-    }
-
     /// After how long it goes on, or would be admitted. `None` if never.
     pub(crate) fn until_admitted(&self) -> Option<Duration> {
         self.wait().or(self.retry_after)

@@ -3,7 +3,7 @@
 use std::{any::Any, fmt, time::Duration};
 
 use super::fields::Fields;
-use super::{Algorithm, Capabilities, Cost, GiveBack, IntoAlgorithm, Report};
+use super::{Algorithm, Capabilities, Cost, GiveBack, IntoAlgorithm};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -135,11 +135,8 @@ macro_rules! operations {
             fn as_any(&self) -> &dyn Any;
             fn with_quota(&self, quota: Quota) -> Result<Box<dyn DynAlgorithm>, ConfigError>;
             fn fresh(&self, now: Tick) -> Box<dyn DynState>;
-            /// The size of a state, without what it allocates.
-            fn state_bytes(&self) -> usize;
             /// Returns false if the other algorithm is of another type.
             fn rescale(&self, state: &mut dyn DynState, from: &dyn DynAlgorithm, now: Tick) -> bool;
-            fn capabilities(&self) -> Capabilities;
             fn settings_fields(&mut self, fields: &mut Fields<'_>);
             $(fn $ask(&self) -> $answer;)*
             $(fn $look(&self, state: &dyn DynState, $($given: $kind),*) -> $seen;)*
@@ -163,19 +160,10 @@ macro_rules! operations {
                 Box::new(Algorithm::fresh(self, now))
             }
 
-            fn state_bytes(&self) -> usize {
-                size_of::<A::State>()
-            }
-
             fn rescale(&self, state: &mut dyn DynState, from: &dyn DynAlgorithm, now: Tick) -> bool {
                 let from = from.as_any().downcast_ref();
                 from.map(|from| Algorithm::rescale(self, own_mut::<A>(state), from, now))
                     .is_some()
-            }
-
-            #[inline]
-            fn capabilities(&self) -> Capabilities {
-                Algorithm::capabilities(self)
             }
 
             fn settings_fields(&mut self, fields: &mut Fields<'_>) {
@@ -213,12 +201,6 @@ macro_rules! operations {
                 }
             }
 
-            fn capabilities(&self) -> Capabilities {
-                let facts = self.0.capabilities();
-                let max_heap_bytes = facts.max_heap_bytes.saturating_add(self.0.state_bytes());
-                Capabilities { max_heap_bytes, ..facts }
-            }
-
             fn settings_fields(&mut self, fields: &mut Fields<'_>) {
                 self.0.settings_fields(fields);
             }
@@ -239,6 +221,7 @@ macro_rules! operations {
 }
 
 operations! {
+    fn capabilities() -> Capabilities;
     fn quota() -> Quota;
     fn quotas() -> Vec<Quota>;
     fn validate() -> Result<(), ConfigError>;
@@ -247,10 +230,9 @@ operations! {
     fn peek_within(now: Tick, cost: u64, max_wait: Duration) -> Decision;
     fn expected_wait(at: Tick, ahead: u64, cost: u64) -> Option<Duration>;
     fn forgettable_at() -> Tick;
-    fn report(now: Tick) -> Report;
+    fn is_blocked(now: Tick) -> bool;
     change:
     fn decide(now: Tick, cost: u64) -> Decision;
-    fn take_turn(at: Tick, cost: u64) -> Decision;
     fn refund(now: Tick, cost: Cost, why: GiveBack);
     fn charge(now: Tick, cost: u64) -> Duration;
     fn ban(now: Tick, length: Duration);

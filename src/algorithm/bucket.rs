@@ -106,14 +106,6 @@ impl Bucket {
         owed.max(self.interval.sub(after, deepest))
     }
 
-    /// See [`Algorithm::take_turn`](super::Algorithm::take_turn).
-    pub(super) fn take_turn(&self, state: &mut ExactNanos, at: Tick, cost: u64) -> Decision {
-        let exact = *state;
-        let decision = self.take(state, at, cost);
-        self.interval.correct(state, exact, at);
-        decision
-    }
-
     /// Gives back what is still taken of `cost`; a turn that is not used only if it is the last.
     pub(super) fn refund(&self, state: &mut ExactNanos, now: Tick, cost: Cost, why: GiveBack) {
         let before = self

@@ -1,4 +1,4 @@
-//! What others ask about the settings of an algorithm, and about a state.
+//! What others ask about the settings of an algorithm.
 
 /// What limiters, queues and stores ask about the settings of an algorithm, in one value.
 ///
@@ -22,8 +22,6 @@ pub struct Capabilities {
     /// Whether the algorithm, or a part of it, is not one of this crate's. Then it runs on a copy of the
     /// state, and cannot use the table that calls it.
     pub(crate) is_user_code: bool,
-    /// The most bytes that a state allocates, besides its own size.
-    pub(crate) max_heap_bytes: usize,
 }
 
 impl Capabilities {
@@ -34,7 +32,6 @@ impl Capabilities {
         counts_denials: false,
         is_about_one_key: false,
         is_user_code: false,
-        max_heap_bytes: 0,
     };
 
     /// A limit of this crate that needs nothing special.
@@ -53,7 +50,6 @@ impl Capabilities {
             counts_denials: self.counts_denials | other.counts_denials,
             is_about_one_key: self.is_about_one_key | other.is_about_one_key,
             is_user_code: self.is_user_code | other.is_user_code,
-            max_heap_bytes: self.max_heap_bytes.saturating_add(other.max_heap_bytes),
         }
     }
 }
@@ -63,26 +59,6 @@ impl Default for Capabilities {
         Self {
             is_user_code: true,
             ..Self::ONE_LIMIT
-        }
-    }
-}
-
-/// What a state holds at one moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Report {
-    /// The largest cost that is admitted at once.
-    pub available: u64,
-    /// Whether a block or a ban holds.
-    pub is_blocked: bool,
-}
-
-impl Report {
-    /// That of two limits that decide together.
-    #[must_use]
-    pub(super) fn and(self, other: Self) -> Self {
-        Self {
-            available: self.available.min(other.available),
-            is_blocked: self.is_blocked | other.is_blocked,
         }
     }
 }

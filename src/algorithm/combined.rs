@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use self::parts::{Each, Part};
 use super::fields::Fields;
-use super::{Algorithm, Capabilities, Cost, GiveBack, Report};
+use super::{Algorithm, Capabilities, Cost, GiveBack};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -73,14 +73,8 @@ impl<P: Each> Algorithm for All<P> {
 
     #[inline]
     fn capabilities(&self) -> Capabilities {
-        let mut facts = Capabilities::NO_LIMIT;
-        for part in self.parts.all() {
-            facts = facts.and(part.capabilities());
-            if !P::IS_INLINE {
-                facts.max_heap_bytes = facts.max_heap_bytes.saturating_add(part.state_bytes());
-            }
-        }
-        facts
+        let parts = self.parts.all().map(Part::capabilities);
+        parts.fold(Capabilities::NO_LIMIT, Capabilities::and)
     }
 
     fn validate(&self) -> Result<(), ConfigError> {
@@ -118,16 +112,6 @@ impl<P: Each> Algorithm for All<P> {
         let each = self.parts.each(state);
         self.parts
             .merged(each.map(|(part, state)| part.peek(state, now, cost)))
-    }
-
-    fn take_turn(&self, state: &mut P::State, at: Tick, cost: u64) -> Decision {
-        let looked = self.peek(state, at, cost).without_wait();
-        if looked.is_denied() {
-            return looked;
-        }
-        let each = self.parts.each_mut(state);
-        self.parts
-            .merged(each.map(|(part, state)| part.take_turn(state, at, cost)))
     }
 
     fn expected_wait(&self, state: &P::State, at: Tick, ahead: u64, cost: u64) -> Option<Duration> {
@@ -178,14 +162,9 @@ impl<P: Each> Algorithm for All<P> {
         }
     }
 
-    fn report(&self, state: &P::State, now: Tick) -> Report {
-        let nothing = Report {
-            available: u64::MAX,
-            is_blocked: false,
-        };
-        let each = self.parts.each(state);
-        let reports = each.map(|(part, state)| part.report(state, now));
-        reports.fold(nothing, Report::and)
+    fn is_blocked(&self, state: &P::State, now: Tick) -> bool {
+        let mut each = self.parts.each(state);
+        each.any(|(part, state)| part.is_blocked(state, now))
     }
 
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {

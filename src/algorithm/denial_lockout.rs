@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use super::fields::Fields;
-use super::{
-    Algorithm, Capabilities, Cost, GiveBack, IntoAlgorithm, Lockout, LockoutState, Report,
-};
+use super::{Algorithm, Capabilities, Cost, GiveBack, IntoAlgorithm, Lockout, LockoutState};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -135,13 +133,10 @@ impl<A: Algorithm> Algorithm for DenialLockout<A> {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let limit = self.limit.capabilities();
-        let denials = self.lockout.capabilities().max_heap_bytes;
         Capabilities {
             counts_denials: true,
             is_about_one_key: true,
-            max_heap_bytes: limit.max_heap_bytes.saturating_add(denials),
-            ..limit
+            ..self.limit.capabilities()
         }
     }
 
@@ -216,14 +211,8 @@ impl<A: Algorithm> Algorithm for DenialLockout<A> {
         self.lockout.ban(&mut state.denials, now, length);
     }
 
-    fn report(&self, state: &Self::State, now: Tick) -> Report {
-        let (limit, denials) = (&state.limit, &state.denials);
-        let both = self.lockout.report(denials, now);
-        let report = self.limit.report(limit, now);
-        Report {
-            available: if both.is_blocked { 0 } else { report.available },
-            ..report.and(both)
-        }
+    fn is_blocked(&self, state: &Self::State, now: Tick) -> bool {
+        self.lockout.is_blocked(&state.denials, now) || self.limit.is_blocked(&state.limit, now)
     }
 
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {

@@ -9,7 +9,7 @@ use super::fields::Fields;
 use super::moments::Moments;
 use super::setting::{Range, Setting};
 use super::window::decision;
-use super::{Algorithm, Capabilities, Cost, GiveBack, Report};
+use super::{Algorithm, Capabilities, Cost, GiveBack};
 use crate::clock::{Tick, nanos};
 use crate::decision::Decision;
 use crate::quota::Quota;
@@ -316,7 +316,6 @@ impl Algorithm for Lockout {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             is_about_one_key: true,
-            max_heap_bytes: Moments::max_heap_bytes(self.quota.limit()),
             ..Capabilities::ONE_LIMIT
         }
     }
@@ -388,12 +387,8 @@ impl Algorithm for Lockout {
         state.failures.clear();
     }
 
-    fn report(&self, state: &LockoutState, now: Tick) -> Report {
-        let phase = self.phase(state, now);
-        Report {
-            available: self.remaining(&phase),
-            is_blocked: phase.is_blocked,
-        }
+    fn is_blocked(&self, state: &LockoutState, now: Tick) -> bool {
+        self.phase(state, now).is_blocked
     }
 
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {

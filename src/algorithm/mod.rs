@@ -103,7 +103,7 @@ pub use self::gcra::Gcra;
 pub use self::{
     any::{AnyAlgorithm, AnyState},
     calendar_window::CalendarWindow,
-    capabilities::{Capabilities, Report},
+    capabilities::Capabilities,
     combined::{All, IntoAlgorithm, Parts},
     denial_lockout::{DenialLockout, DenialLockoutState},
     fields::{
@@ -244,7 +244,8 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
     /// The state of a key first seen at `now`.
     fn fresh(&self, now: Tick) -> Self::State;
 
-    /// Decides on a request of `cost` and takes the cost unless the request is denied.
+    /// Admits a request of `cost` and takes the cost, or denies it. It lets none wait: a turn is booked by
+    /// [`reserve`].
     fn decide(&self, state: &mut Self::State, now: Tick, cost: u64) -> Decision;
 
     /// The decision that [`decide`](Self::decide) would return, taking nothing.
@@ -260,35 +261,11 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
         self.decide(&mut copy, now, cost).with_figures_of(&rest)
     }
 
-    /// Decides on a request that has waited for the moment `at`. Never lets it wait again: if it is denied,
-    /// it may ask again after `retry_after`.
-    ///
-    /// The moment was planned, and rounded up to a whole nanosecond. The fraction is not lost, so that a
-    /// line that is asked late again and again is as fast as the limit.
-    ///
-    /// ```
-    /// use tower_throttle::algorithm::Algorithm;
-    /// use tower_throttle::{Quota, TokenBucket, clock::Tick};
-    ///
-    /// // A third of a second each.
-    /// let bucket = TokenBucket::new(Quota::per_second(3).burst(1));
-    /// let mut state = bucket.fresh(Tick::ZERO);
-    /// for turn in [0, 333_333_334, 666_666_667, 1_000_000_000] {
-    ///     assert!(bucket.take_turn(&mut state, Tick::from_nanos(turn), 1).is_admitted());
-    /// }
-    /// ```
-    fn take_turn(&self, state: &mut Self::State, at: Tick, cost: u64) -> Decision {
-        let looked = self.peek(state, at, cost);
-        if looked.is_admitted() {
-            return self.decide(state, at, cost);
-        }
-        looked.without_wait()
-    }
-
     /// How long after `at` a request can take `cost`, if requests that cost `ahead` together go before it.
     /// `None` if it never can.
     ///
-    /// It is exact if the costs fill each window, as costs of 1 do, and never too long.
+    /// It is never too long, and exact if the costs fill each window, as costs of 1 do: but for the fraction of a
+    /// nanosecond by which each turn is rounded up.
     ///
     /// ```
     /// use std::time::Duration;
@@ -428,22 +405,10 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
         let _ = (self, state, now, length);
     }
 
-    /// What a state holds at `now`.
-    ///
-    /// ```
-    /// use tower_throttle::algorithm::{Algorithm, Report};
-    /// use tower_throttle::{Quota, TokenBucket, clock::Tick};
-    ///
-    /// let bucket = TokenBucket::new(Quota::per_second(10));
-    /// let report: Report = bucket.report(&bucket.fresh(Tick::ZERO), Tick::ZERO);
-    /// assert_eq!((report.available, report.is_blocked), (10, false));
-    /// ```
-    #[inline]
-    fn report(&self, state: &Self::State, now: Tick) -> Report {
-        Report {
-            available: self.peek(state, now, 0).remaining(),
-            is_blocked: false,
-        }
+    /// Whether a block or a ban holds at `now`, as of a [`Lockout`].
+    fn is_blocked(&self, state: &Self::State, now: Tick) -> bool {
+        let _ = (state, now);
+        false
     }
 }
 
@@ -463,7 +428,13 @@ pub fn take_up_to<A: Algorithm>(
     now: Tick,
     most: u64,
 ) -> (u64, Decision) {
-    let taken = algorithm.report(state, now).available.min(most);
+    let mut taken = most;
+    let mut looked = algorithm.peek(state, now, 0);
+    // Of several limits another one may have less.
+    while looked.remaining() < taken {
+        taken = looked.remaining();
+        looked = algorithm.peek(state, now, taken);
+    }
     (taken, algorithm.decide(state, now, taken))
 }
 

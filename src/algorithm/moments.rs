@@ -136,22 +136,15 @@ impl Moments {
             }
         }
     }
-
-    /// The most bytes on the heap of up to `limit` moments.
-    pub(super) fn max_heap_bytes(limit: u64) -> usize {
-        let len = usize::try_from(limit).unwrap_or(usize::MAX);
-        // It doubles when it is full.
-        let capacity = len.saturating_mul(2).max(MIN_CAPACITY);
-        capacity.saturating_mul(size_of::<(u64, u64)>())
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn heap_bytes(moments: &Moments) -> usize {
-        moments.entries.capacity() * size_of::<(u64, u64)>()
+    /// Whether the capacity is at most `factor` times what so many moments take.
+    fn is_small(moments: &Moments, len: usize, factor: usize) -> bool {
+        moments.entries.capacity() <= factor * (2 * len).max(MIN_CAPACITY)
     }
 
     #[test]
@@ -196,7 +189,7 @@ mod tests {
                 moments.completes(0, total),
                 list.last().map(|(at, _)| *at).filter(|_| total > 0)
             );
-            assert!(heap_bytes(&moments) <= 8 * Moments::max_heap_bytes(longest as u64));
+            assert!(is_small(&moments, longest, 8));
         }
     }
 
@@ -204,8 +197,8 @@ mod tests {
     fn unused_capacity_is_released() {
         let mut moments = Moments::default();
         (0..1_000).for_each(|at| moments.add(at, 1));
-        assert!(heap_bytes(&moments) <= Moments::max_heap_bytes(1_000));
+        assert!(is_small(&moments, 1_000, 1));
         moments.drop_oldest(995);
-        assert!(heap_bytes(&moments) <= Moments::max_heap_bytes(5));
+        assert!(is_small(&moments, 5, 1));
     }
 }

@@ -178,10 +178,7 @@ impl Algorithm for SlidingGrid {
 
     #[inline]
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            max_heap_bytes: self.counted() * size_of::<u64>(),
-            ..Capabilities::ONE_LIMIT
-        }
+        Capabilities::ONE_LIMIT
     }
 
     #[inline]

@@ -95,10 +95,7 @@ impl Algorithm for SlidingLog {
 
     #[inline]
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            max_heap_bytes: Moments::max_heap_bytes(self.quota.limit()),
-            ..Capabilities::ONE_LIMIT
-        }
+        Capabilities::ONE_LIMIT
     }
 
     fn fresh(&self, _now: Tick) -> SlidingLogState {

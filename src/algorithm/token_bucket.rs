@@ -265,13 +265,6 @@ impl Algorithm for TokenBucket {
         self.bucket.take(state, now, cost)
     }
 
-    fn take_turn(&self, state: &mut ExactNanos, at: Tick, cost: u64) -> Decision {
-        if self.step > 0 {
-            return self.take_in_steps(state, at, cost);
-        }
-        self.bucket.take_turn(state, at, cost)
-    }
-
     fn refund(&self, state: &mut ExactNanos, now: Tick, cost: Cost, why: GiveBack) {
         let cost = Cost::new(cost.units, self.refilled_at(cost.at));
         self.bucket.refund(state, self.refilled_at(now), cost, why);

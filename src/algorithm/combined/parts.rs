@@ -20,9 +20,6 @@ type PartState = dyn DynState;
 
 /// The limits as a slice would have them.
 pub(super) trait Each: Parts {
-    /// Whether the states lie beside each other in one value.
-    const IS_INLINE: bool = true;
-
     fn fresh(&self, now: Tick) -> Self::State;
 
     /// Gives each limit a state: what is missing is fresh.
@@ -72,8 +69,6 @@ impl<P: Algorithm> Parts for Vec<P> {
 }
 
 impl<P: Algorithm> Each for Vec<P> {
-    const IS_INLINE: bool = false;
-
     fn fresh(&self, now: Tick) -> Box<[P::State]> {
         let parts = self.iter();
         parts.map(|part| Algorithm::fresh(part, now)).collect()

@@ -126,9 +126,9 @@ fn a_cancelled_request_and_a_ban_reach_a_wrapped_limit() {
             let turn = now.plus(placed.wait().unwrap_or_default());
             limit.refund(&mut state, now, Cost::new(1, turn), GiveBack::Cancel);
         }
-        let before = limit.report(&state, now).is_blocked;
+        let before = limit.is_blocked(&state, now);
         A::ban(limit, &mut state, now, MINUTE);
-        (results, [before, limit.report(&state, now).is_blocked])
+        (results, [before, limit.is_blocked(&state, now)])
     }
     check_all!(steps);
     let line = LeakyBucket::new(Quota::per_minute(10).burst(1));

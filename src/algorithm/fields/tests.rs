@@ -202,7 +202,6 @@ fn unwritable<A: Algorithm>(algorithm: &A, others: &[A]) -> Option<String> {
                 0 => algorithm.refund(&mut state, now, Cost::new(cost, at), GiveBack::Refund),
                 1 => algorithm.refund(&mut state, now, Cost::new(cost, at), GiveBack::Cancel),
                 2 => drop(algorithm.charge(&mut state, now, cost)),
-                3 => drop(algorithm.take_turn(&mut state, now, cost % 12)),
                 4 if round % 2 == 0 && !others.is_empty() => {
                     let place = usize::try_from(step).unwrap_or(0) % others.len();
                     others[place].rescale(&mut state, last, now);
@@ -210,7 +209,6 @@ fn unwritable<A: Algorithm>(algorithm: &A, others: &[A]) -> Option<String> {
                     algorithm.rescale(&mut state, last, now);
                     last = algorithm;
                 }
-                5 => drop(algorithm.report(&state, now)),
                 _ => drop(algorithm.decide(&mut state, now, cost % 12)),
             }
             let _ = (

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::super::{
     Algorithm, Cost, GiveBack, IntoAlgorithm, LeakyBucket, TokenBucket, reserve,
-    settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes,
+    settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes, take_up_to,
 };
 use super::Lockout;
 use crate::clock::Tick;
@@ -50,7 +50,7 @@ fn a_denied_cost_of_zero_is_no_failure() {
     let mut state = algorithm.fresh(Tick::ZERO);
     for (cost, is_blocked) in [(0, false), (1, true)] {
         assert!(algorithm.decide(&mut state, Tick::ZERO, cost).is_denied());
-        let blocked = algorithm.report(&state, Tick::ZERO).is_blocked;
+        let blocked = algorithm.is_blocked(&state, Tick::ZERO);
         assert_eq!(blocked, is_blocked);
     }
 }
@@ -87,7 +87,7 @@ fn forgiveness_of_a_cost_of_zero_frees_nothing() {
             GiveBack::Forgive,
         );
         let _ = algorithm.decide(&mut state, Tick::ZERO, 1);
-        let blocked = algorithm.report(&state, Tick::ZERO).is_blocked;
+        let blocked = algorithm.is_blocked(&state, Tick::ZERO);
         assert_eq!(blocked, is_blocked, "cost {cost}");
     }
 }
@@ -126,8 +126,8 @@ fn a_lockout_of_denials_reports_what_its_limit_does() {
     let pair = pair.into_algorithm();
     assert_eq!(algorithm.capabilities().limits, 2);
     assert!(pair.capabilities().books_turns && algorithm.capabilities().books_turns);
-    let state = algorithm.fresh(Tick::ZERO);
-    assert_eq!(algorithm.report(&state, Tick::ZERO).available, 10);
+    let mut state = algorithm.fresh(Tick::ZERO);
+    assert_eq!(take_up_to(&algorithm, &mut state, Tick::ZERO, 12).0, 10);
 
     let bucket = lockout().after_denials_of(TokenBucket::new(Quota::per_second(10)));
     let own = lockout().after_denials_of(DeniesAll);

@@ -3,17 +3,17 @@
 use std::future::{Ready, ready};
 use std::time::Duration;
 
-use super::{Entry, Local};
+use super::Local;
 use crate::acquire::OneKey;
 use crate::algorithm::{Algorithm, IntoAlgorithm};
 use crate::backend::{Backend, Fullness, IntoBackend, Losses, Op};
 use crate::clock::{Clock, Tick};
-use crate::decision::{Decision, Verdict};
+use crate::decision::Decision;
 use crate::error::{StoreError, expect_valid};
 use crate::key::Key;
 use crate::quota::Quota;
 use crate::receipt::Receipt;
-use crate::store::apply::{apply_to, taken_at};
+use crate::store::apply::apply_to;
 
 impl<A: Algorithm, C: Clock, K: Key + ?Sized> Backend<K> for Local<A, C> {
     type Future = Ready<Result<Decision, StoreError>>;
@@ -40,12 +40,8 @@ impl<A: Algorithm, C: Clock, K: Key + ?Sized> Backend<K> for Local<A, C> {
         done: impl Fn(Result<Decision, StoreError>) -> T,
     ) -> Result<T, Self::Future> {
         let entry = self.entry(key);
-        let taken = |now, mut decision: Decision| {
-            let moment = match decision.verdict {
-                Verdict::Wait(_) => entry.moment_of_turn(now, decision.verdict),
-                _ => now,
-            };
-            decision.set_receipt(Receipt::at(moment.as_nanos()));
+        let taken = |now: Tick, mut decision: Decision| {
+            decision.set_receipt(Receipt::at(now.as_nanos()));
             done(Ok(decision))
         };
         let rest = |now| taken(now, entry.decide(now, cost));
@@ -91,14 +87,6 @@ impl<A: Algorithm, C: Clock, K: Key + ?Sized> Backend<K> for Local<A, C> {
             fullness.keys += usize::from(algorithm.forgettable_at(state) > now);
         });
         Some(fullness)
-    }
-}
-
-impl<A: Algorithm, C: Clock> Entry<'_, A, C> {
-    /// See [`taken_at`].
-    #[cold]
-    fn moment_of_turn(&self, now: Tick, verdict: Verdict) -> Tick {
-        taken_at(self.local.algorithm().capabilities().limits, verdict, now)
     }
 }
 

@@ -118,12 +118,10 @@ impl<A: Algorithm, C: Clock> LocalInner<A, C> {
     /// The sizes and counters, also of a table that is not built yet.
     pub(super) fn stats(&self) -> Stats {
         let (slots, table_bytes) = Table::<A>::slots_and_bytes(self.capacity);
-        let outside = self.algorithm().capabilities().max_heap_bytes;
         let mut stats = Stats {
             capacity: self.capacity,
             slots,
             table_bytes,
-            most_bytes: table_bytes.saturating_add(slots.saturating_mul(outside)),
             losses: self.rules.losses(),
             ..Stats::default()
         };

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::Local;
 use super::inner::{DEFAULT_CAPACITY, LocalInner};
-use crate::algorithm::{Algorithm, Capabilities, Cost, GiveBack, IntoAlgorithm, Report};
+use crate::algorithm::{Algorithm, Capabilities, Cost, GiveBack, IntoAlgorithm};
 use crate::clock::{Clock, Tick};
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -94,10 +94,6 @@ impl<A: Algorithm> Algorithm for Keyed<A> {
         })
     }
 
-    fn take_turn(&self, state: &mut KeyedState<A>, at: Tick, cost: u64) -> Decision {
-        self.on(state, at, |own, state| own.take_turn(state, at, cost))
-    }
-
     fn expected_wait(
         &self,
         state: &KeyedState<A>,
@@ -127,8 +123,8 @@ impl<A: Algorithm> Algorithm for Keyed<A> {
         state.as_ref().map_or(Tick::ZERO, until)
     }
 
-    fn report(&self, state: &KeyedState<A>, now: Tick) -> Report {
-        self.look(state.clone(), now, |own, state| own.report(state, now))
+    fn is_blocked(&self, state: &KeyedState<A>, now: Tick) -> bool {
+        self.look(state.clone(), now, |own, state| own.is_blocked(state, now))
     }
 }
 

@@ -65,8 +65,8 @@ use crate::quota::Quota;
 /// state has 24, as a sliding window: 0.45 times the size of three states and 16 bytes. All of this memory is
 /// allocated once: when a layer is built with the table, by [`allocate`](Self::allocate), or at the first use.
 ///
-/// Some states allocate more, as logs: 16 bytes per admission in the window, up to twice that while they grow.
-/// [`stats`](Self::stats) says [how much that is at most](Stats::most_bytes).
+/// Some states allocate more: a log 16 bytes per admission in the window, and up to twice that while it grows; a grid 8
+/// bytes per cell.
 pub struct Local<A: Algorithm, C = MonotonicClock> {
     shared: Arc<LocalInner<A, C>>,
     /// What decides in place of the algorithm that the table has.
@@ -226,7 +226,7 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
     {
         let mut blocked = 0;
         self.shared.visit(|algorithm, state, now| {
-            blocked += usize::from(A::report(algorithm, state, now).is_blocked);
+            blocked += usize::from(algorithm.is_blocked(state, now));
         });
         blocked
     }

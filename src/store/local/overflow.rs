@@ -58,13 +58,8 @@ pub struct Stats {
     pub slots: usize,
     /// The number of slots that are in use: those with a state that has not expired.
     pub live: usize,
-    /// The bytes of the table, which are allocated at once, when it is first used.
+    /// The bytes of the table, which are allocated at once, when it is first used. States may allocate more, as logs do.
     pub table_bytes: usize,
-    /// The most bytes that the table can take with what its states allocate, as logs do.
-    ///
-    /// This equals [`table_bytes`](Self::table_bytes) if states allocate nothing. A log whose
-    /// limit is lowered may take more until its older entries have expired.
-    pub most_bytes: usize,
     /// What was lost because the table was full.
     pub losses: Losses,
 }
