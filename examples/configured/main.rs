@@ -25,7 +25,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 async fn serve(path: &Path) -> Result<(), Box<dyn Error>> {
     let (limits, _) = WatchedFile::open(path)?;
     limits.handle().watch(path, |report| match report {
-        Ok(reloaded) => println!("{reloaded}"),
+        Ok(reloaded) => println!("{reloaded:?}"),
         Err(error) => println!("the limits stay as they were:\n{error}"),
     })?;
     let listener = TcpListener::bind("127.0.0.1:3000").await?;
@@ -64,7 +64,7 @@ async fn show() -> Result<(), Box<dyn Error>> {
     assert_eq!(searches(&app).await, [429; 5], "the limits stay");
 
     replace(&path, "version = 1\n")?;
-    println!("no limits:\n{}", file.reload()?);
+    println!("no limits: {:?}", file.reload()?);
     assert_eq!(searches(&app).await, [200; 5]);
     Ok(fs::remove_dir_all(&folder)?)
 }

@@ -101,14 +101,8 @@ fn parameter<'a>(mut parts: impl Iterator<Item = &'a str>, key: &str) -> Option<
     parts.find_map(|part| part.strip_prefix(key)?.strip_prefix('='))
 }
 
-const HEADERS: [[&str; 3]; 2] = [
-    ["ratelimit-remaining", "ratelimit-reset", "ratelimit-limit"],
-    [
-        "x-ratelimit-remaining",
-        "x-ratelimit-reset",
-        "x-ratelimit-limit",
-    ],
-];
+/// What separate headers, and the members of one, say of a limit.
+const FIGURES: [&str; 3] = ["remaining", "reset", "limit"];
 
 /// All limits that the headers state.
 fn windows(headers: &HeaderMap, now: u64) -> Vec<Window<Duration>> {
@@ -122,10 +116,10 @@ fn windows(headers: &HeaderMap, now: u64) -> Vec<Window<Duration>> {
         found.extend(window([part("r"), part("t"), limit], now));
     }
     let part = |key| parameter(members(headers, "ratelimit"), key);
-    found.extend(window(["remaining", "reset", "limit"].map(part), now));
-    for names in HEADERS {
-        let part = |name| members(headers, name).next();
-        found.extend(window(names.map(part), now));
+    found.extend(window(FIGURES.map(part), now));
+    for prefix in ["ratelimit", "x-ratelimit"] {
+        let part = |name| members(headers, &format!("{prefix}-{name}")).next();
+        found.extend(window(FIGURES.map(part), now));
     }
     found
 }

@@ -67,11 +67,7 @@ mod server;
 mod service;
 mod table;
 
-pub use self::{
-    host::Host,
-    replay::{Idempotent, NoRetry, Replay},
-    service::Pacer,
-};
+pub use self::{host::Host, replay::Idempotent, service::Pacer};
 
 use std::{hash::RandomState, sync::Arc, time::Duration};
 
@@ -103,7 +99,7 @@ use crate::sync::Mutex;
 /// ```
 #[must_use = "a layer does nothing until it is added to a service"]
 #[derive(Clone, Debug)]
-pub struct PacerLayer<K, R = NoRetry> {
+pub struct PacerLayer<K, R = ()> {
     keys: K,
     replay: R,
     settings: PacerSettings,
@@ -114,19 +110,19 @@ pub struct PacerLayer<K, R = NoRetry> {
 
 impl<K> PacerLayer<K> {
     /// Paces requests by the key that `keys` finds: up to 100 wait for up to 30 s, the server is believed
-    /// for an hour, and nothing is retried.
+    /// for an hour, and nothing is retried. Of the keys that no request uses, the 1,024 used last are known, those
+    /// that are blocked first.
     pub fn new(keys: K) -> Self {
         let settings = PacerSettings {
             queue: 100,
             max_wait: Duration::from_secs(30),
-            capacity: 1_024,
             jitter: 10,
             retry_percent: 20,
             retry_reserve: 10,
         };
         Self {
             keys,
-            replay: NoRetry,
+            replay: (),
             settings,
             table: Arc::default(),
             hasher: RandomState::new(),
@@ -163,25 +159,21 @@ impl<K, R> PacerLayer<K, R> {
         self
     }
 
-    /// How many keys are known at once; 1024 unless set. A new key takes the place of the one that was used
-    /// least recently, first of one that is not blocked. Keys of requests that wait or are in flight are known
-    /// beside them.
-    ///
-    /// # Panics
-    /// If it is 0.
-    #[track_caller]
-    pub fn capacity(mut self, keys: usize) -> Self {
-        let is_valid = (keys > 0).then_some(keys);
-        let error = || ConfigError::out_of_range("capacity", 0, "at least 1");
-        self.settings.capacity = expect_valid(is_valid.ok_or_else(error));
-        self
-    }
-
     /// Sends requests of which `replay` makes a copy again after a denial, when the server allows it, within
     /// [`max_wait`](Self::max_wait) and [`retry_budget`](Self::retry_budget). If not, the denial is returned.
     ///
     /// [`Idempotent`] is for requests with a body that is `Clone`; a closure `|request: &Req| -> Option<Req>`
-    /// chooses.
+    /// chooses:
+    ///
+    /// ```
+    /// use http::Request;
+    /// use tower_throttle::client::{Host, PacerLayer};
+    ///
+    /// // Searches are safe to repeat, although they are `POST`.
+    /// let searches = |request: &Request<String>| (request.uri().path() == "/search").then(|| request.clone());
+    /// let layer = PacerLayer::new(Host).retry(searches);
+    /// # let _ = layer;
+    /// ```
     pub fn retry<T>(self, replay: T) -> PacerLayer<K, T> {
         PacerLayer {
             keys: self.keys,

@@ -11,10 +11,10 @@ use std::{
 use http::Response;
 use tower_service::Service;
 
+use super::PacerLayer;
 use super::feedback::Feedback;
 use super::replay::Replay;
 use super::table::Visit;
-use super::{NoRetry, PacerLayer};
 use crate::key::{Extracted, KeyExtractor};
 use crate::respond::DenialError;
 
@@ -25,7 +25,7 @@ use crate::respond::DenialError;
 /// stays counted. A future that waits and is not polled holds up those behind it, at most for
 /// [`max_wait`](PacerLayer::max_wait).
 #[derive(Clone, Debug)]
-pub struct Pacer<S, K, R = NoRetry> {
+pub struct Pacer<S, K, R = ()> {
     pub(super) inner: S,
     pub(super) layer: PacerLayer<K, R>,
 }

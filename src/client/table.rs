@@ -29,11 +29,13 @@ use crate::sync::{Mutex, MutexGuard, lock};
 pub(super) struct PacerSettings {
     pub(super) queue: usize,
     pub(super) max_wait: Duration,
-    pub(super) capacity: usize,
     pub(super) jitter: u32,
     pub(super) retry_percent: u64,
     pub(super) retry_reserve: u64,
 }
+
+/// How many servers are known at once, unless more are in use.
+const MAX_SERVERS: usize = 1_024;
 
 #[derive(Debug, Default)]
 pub(super) struct ServerTable {
@@ -57,7 +59,7 @@ impl ServerTable {
     fn entry(&mut self, key: u64, now: Tick, settings: &PacerSettings) -> Arc<Mutex<ServerEntry>> {
         // The table is larger while more servers are in use. So that it shrinks again, up to two are removed.
         for _ in 0..2 {
-            if self.servers.len() < settings.capacity || self.servers.contains_key(&key) {
+            if self.servers.len() < MAX_SERVERS || self.servers.contains_key(&key) {
                 break;
             }
             let known = self.servers.iter();
@@ -81,14 +83,10 @@ impl ServerTable {
     }
 }
 
-/// The waker of the first request of the line from `ticket` on.
-fn from(entry: &ServerEntry, ticket: u64) -> Option<Waker> {
-    entry.line.range(ticket..).next()?.1.clone()
-}
-
 /// Unlocks the entry and wakes the first request from `ticket` on: wakers may run a user's code.
 fn wake_from(entry: MutexGuard<'_, ServerEntry>, ticket: u64) {
-    let waker = from(&entry, ticket);
+    let first = entry.line.range(ticket..).next();
+    let waker = first.and_then(|(_, waker)| waker.clone());
     drop(entry);
     waker.into_iter().for_each(Waker::wake);
 }

@@ -292,7 +292,7 @@ impl<K: Hash, H, P: PermitSource<K>> AtInFlight<'_, K, H, P> {
         let (gate, ask) = (self.gate, entering.ask);
         let request = gate.request(self.key, ask);
         if request.units == 0 {
-            gate.state.record(Event::Admitted(request.units), false);
+            gate.state.record(Event::Admitted, false);
             return Poll::Ready(Ok(Passed::AtOnce));
         }
         let Options {
@@ -324,7 +324,7 @@ impl<K: Hash, H, P: PermitSource<K>> AtInFlight<'_, K, H, P> {
         };
         match joined {
             Joined::Taken(usage) => {
-                gate.state.record(Event::Admitted(request.units), false);
+                gate.state.record(Event::Admitted, false);
                 self.pass(gate.permit(request), usage, entering);
                 Poll::Ready(Ok(Passed::AtOnce))
             }
@@ -391,7 +391,7 @@ impl<K: Hash, H, P: PermitSource<K>> AtInFlight<'_, K, H, P> {
         };
         let usage = permit.usage();
         if P::ASKS {
-            gate.state.record(Event::Admitted(request.units), false);
+            gate.state.record(Event::Admitted, false);
         }
         self.pass(permit, usage, entering);
         Poll::Ready(Ok(Passed::Waited))

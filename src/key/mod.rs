@@ -28,22 +28,22 @@ pub(crate) mod tests;
 mod tuples;
 mod wrappers;
 
-pub(crate) use self::client_ip::BEFORE_V4;
 #[cfg(feature = "axum")]
 pub use self::matched_path::{MatchedPath, Route};
 #[cfg(feature = "policies")]
 pub(crate) use self::missing::{Absent, resolve};
+pub(crate) use self::{client_ip::BEFORE_V4, wrappers::Predicate};
 pub use self::{
     client_ip::{Client, ClientIp, Forwarded, PeerAddr},
     closure::IntoKey,
     extension::FromExtension,
     header::{HeaderKey, Secret},
     key_type::{KeyRef, KeyType},
-    lists::{Among, Networks, Watched, Within},
+    lists::{Networks, Watched, Within},
     missing::Missing,
     or::{Either, Or},
     priority::Priority,
-    wrappers::{Costs, Filter, Predicate, Priorities, With},
+    wrappers::{Costs, Filter, Priorities, With},
 };
 pub use crate::error::Rejection;
 

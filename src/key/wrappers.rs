@@ -9,7 +9,7 @@ use crate::key::{Extracted, KeyExtractor, Priority};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a condition on `{Req}`: write `|req: &axum::extract::Request| ..`, with the type of the request, and return `bool`"
 )]
-pub trait Predicate<Req> {
+pub(crate) trait Predicate<Req> {
     /// Whether `request` meets the condition.
     ///
     /// # Errors

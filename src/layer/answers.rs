@@ -33,7 +33,7 @@ impl<K, G, D, H, F, W> LimitLayer<K, G, Responder<D, H, F, W>> {
     /// # }
     /// ```
     pub fn respond<T>(self, deny: T) -> LimitLayer<K, G, Responder<T, H, F, W>> {
-        self.map_respond(|respond| respond.with_deny(deny))
+        self.map_respond(|_, _, tell, settle, watch| (deny, tell, settle, watch))
     }
 
     /// States the limit in every response, admitted or denied; see [`Headers`](crate::Headers).
@@ -55,7 +55,7 @@ impl<K, G, D, H, F, W> LimitLayer<K, G, Responder<D, H, F, W>> {
     /// ```
     pub fn headers<T>(mut self, tell: T) -> LimitLayer<K, G, Responder<D, T, F, W>> {
         self.options.silent = false;
-        self.map_respond(|respond| respond.with_tell(tell))
+        self.map_respond(|_, deny, _, settle, watch| (deny, tell, settle, watch))
     }
 
     /// Settles the cost when it is known what a request has cost: to count only failures, or the tokens of an answer.
@@ -144,30 +144,29 @@ impl<K, G, D, H, F, W> LimitLayer<K, G, Responder<D, H, F, W>> {
         T: SettleWhen<M, G, F>,
     {
         self.options.shares_cost |= T::SAYS_LATER;
-        self.map(|keys, mut gate, respond| {
-            let respond = respond.map_settle(|own| settle.settle_when(&mut gate, own));
-            (keys, gate, respond)
+        self.map_respond(|gate, deny, tell, own, watch| {
+            (deny, tell, settle.settle_when(gate, own), watch)
         })
     }
 
     /// Lets `watch` learn which keys are admitted and denied: a closure, to log or count who is denied, or
-    /// [`TopKeys`](super::TopKeys). It adds to what other calls of this method have set.
+    /// [`TopKeys`](super::TopKeys). It adds to what other calls of this method have set, and must not wait.
     ///
-    /// It is told of each admission and of each denial by the limit, not of requests without a key or during an outage.
-    /// In shadow mode nothing is denied.
+    /// It is told of each admission, with the cost that was taken, and of each denial by the limit, not of requests without
+    /// a key or during an outage. In shadow mode nothing is denied.
     ///
     /// ```
     /// use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
     /// use tower::{Layer, ServiceExt, service_fn};
-    /// use tower_throttle::{AsError, FixedWindow, Quota, RateLimitLayer, RateLimited, respond::Event};
+    /// use tower_throttle::{AsError, FixedWindow, Quota, RateLimitLayer, RateLimited};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
     /// let denied_to_7 = Arc::new(AtomicU64::new(0));
     /// let count = Arc::clone(&denied_to_7);
     /// let layer = RateLimitLayer::new(|customer: &u64| *customer, FixedWindow::new(Quota::per_day(2)))
-    ///     .watch(move |customer: &u64, event: Event<'_>| {
-    ///         if let (7, Event::Denied(_)) = (*customer, event) {
+    ///     .watch(move |customer: &u64, decided: Result<u64, &RateLimited>| {
+    ///         if let (7, Err(_)) = (*customer, decided) {
     ///             count.fetch_add(1, Ordering::Relaxed);
     ///         }
     ///     })
@@ -180,14 +179,24 @@ impl<K, G, D, H, F, W> LimitLayer<K, G, Responder<D, H, F, W>> {
     /// # }
     /// ```
     pub fn watch<T>(self, watch: T) -> LimitLayer<K, G, Watched<D, H, F, W, T>> {
-        self.map_respond(|respond| respond.with_watch(watch))
+        self.map_respond(|_, deny, tell, settle, own| (deny, tell, settle, (own, watch)))
     }
 
-    pub(crate) fn map_respond<T>(
+    pub(crate) fn map_respond<D2, H2, F2, W2>(
         self,
-        change: impl FnOnce(Responder<D, H, F, W>) -> T,
-    ) -> LimitLayer<K, G, T> {
-        self.map(|keys, gate, respond| (keys, gate, change(respond)))
+        change: impl FnOnce(&mut G, D, H, F, W) -> (D2, H2, F2, W2),
+    ) -> LimitLayer<K, G, Responder<D2, H2, F2, W2>> {
+        self.map(|keys, mut gate, own| {
+            let (deny, tell, settle, watch) =
+                change(&mut gate, own.deny, own.tell, own.settle, own.watch);
+            let respond = Responder {
+                deny,
+                tell,
+                settle,
+                watch,
+            };
+            (keys, gate, respond)
+        })
     }
 }
 

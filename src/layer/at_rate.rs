@@ -247,8 +247,7 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
 
     /// Counts a request that goes on at once.
     fn admit(&mut self, decision: &Decision, entering: &mut Entering<'_>) -> Entered {
-        let event = Event::Admitted(entering.ask.cost);
-        self.rate.state.record(event, false);
+        self.rate.state.record(Event::Admitted, false);
         Poll::Ready(Ok(self.pass(decision, entering)))
     }
 
@@ -372,7 +371,7 @@ where
                 });
                 match decided {
                     Ok(None) => {
-                        state.record(Event::Admitted(ask.cost), false);
+                        state.record(Event::Admitted, false);
                         return Poll::Ready(Ok(Passed::AtOnce));
                     }
                     Ok(Some(decided)) => self.go_on(Ok(decided), &mut entering),

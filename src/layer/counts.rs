@@ -89,7 +89,7 @@ impl Outcome {
     #[inline]
     pub(crate) const fn of(event: Event<'_>, shadow: bool) -> Self {
         match (event, shadow) {
-            (Event::Admitted(_), _) => Self::Admitted,
+            (Event::Admitted, _) => Self::Admitted,
             (Event::Waits(..), false) => Self::Waited,
             (Event::Waits(..), true) => Self::ShadowWaited,
             (Event::Denied(_), false) => Self::Denied,

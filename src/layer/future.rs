@@ -25,7 +25,7 @@ use crate::decision::Decision;
 use crate::error::RateLimited;
 use crate::key::KeyExtractor;
 use crate::queue::RequestSeat;
-use crate::respond::{Event, Protocol, Respond, ResponseHooks, Tell, Watch};
+use crate::respond::{Protocol, Respond, ResponseHooks, Tell, Watch};
 
 pin_project! {
     /// The response of a [`Limit`](super::Limit).
@@ -368,7 +368,7 @@ pub(super) fn prepare<K, G, R, Req, Res, Err>(
     R: ResponseHooks<Req, K, Res, Err>,
 {
     if passed != Passed::InOutage {
-        respond.parts().watch.saw(key, Event::Admitted(cost));
+        respond.parts().watch.saw(key, Ok(cost));
     }
     if let (true, Some(decision)) = (options.share_decision, figures) {
         <R::Deny as Respond<Req, Res, Err>>::Protocol::share(request, decision);
@@ -394,7 +394,7 @@ where
 {
     let parts = respond.parts();
     if let (Some((_, key, _)), Some(_)) = (&at, denied.decision()) {
-        parts.watch.saw(key, Event::Denied(&denied));
+        parts.watch.saw(key, Err(&denied));
     }
     let decision = denied.decision().copied().filter(|_| R::WRITES_HEADERS);
     let mut answer = parts.deny.deny(request, denied);

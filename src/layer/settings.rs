@@ -70,25 +70,16 @@ impl<K, G, R> LimitLayer<K, G, R> {
     }
 
     /// Does not limit requests for which `skipped` returns true: a closure `Fn(&Req) -> bool`,
-    /// [clients in some networks](crate::ClientIp::within), [some keys](crate::key::Among), or
+    /// [clients in some networks](crate::ClientIp::within), or
     /// [`Preflight`](crate::respond::Preflight) for the CORS preflight requests of browsers, unless the
     /// service itself serves `OPTIONS`.
-    ///
-    /// ```
-    /// use axum::{Router, routing::get};
-    /// use tower_throttle::{Global, Quota, RateLimitLayer, TokenBucket, respond::Preflight};
-    ///
-    /// let layer = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_second(100)))
-    ///     .skip(Preflight);
-    /// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
-    /// ```
     pub fn skip<P>(self, skipped: P) -> LimitLayer<With<K, Filter<P>>, G, R> {
         self.map_keys(|keys| With::new(keys, Filter::new(skipped, None)))
     }
 
     /// Rejects requests for which `blocked` returns true, with status 403: a closure
-    /// `Fn(&Req) -> bool`, [clients in some networks](crate::ClientIp::within), or
-    /// [some keys](crate::key::Among). For another status or text, a closure that finds the key returns an error.
+    /// `Fn(&Req) -> bool`, or [clients in some networks](crate::ClientIp::within). A closure can read a list that
+    /// changes, a [`Watched`](crate::key::Watched). For another status or text, a closure that finds the key returns an error.
     ///
     /// A setting that is added later is asked first: with `.skip(..).block(..)` a request that both
     /// lists contain is rejected.

@@ -35,17 +35,14 @@ impl Signals {
 
     #[inline]
     fn log_event(&self, limit: &str, event: Event<'_>, shadow: bool) {
-        let decides = matches!(
-            event,
-            Event::Admitted(_) | Event::Waits(..) | Event::Denied(_)
-        );
+        let decides = matches!(event, Event::Admitted | Event::Waits(..) | Event::Denied(_));
         if decides
             && self.failing.load(Ordering::Relaxed)
             && self.failing.swap(false, Ordering::Relaxed)
         {
             log!(info, [limit = limit], "the limiter decides again");
         }
-        if !matches!(event, Event::Admitted(_) | Event::Skipped) {
+        if !matches!(event, Event::Admitted | Event::Skipped) {
             self.log(limit, event, shadow);
         }
     }
@@ -112,7 +109,7 @@ impl Signals {
                  as \"Behind a proxy\" in the documentation of `ClientIp` says (logged once). See \
                  https://docs.rs/tower-throttle/latest/tower_throttle/guide/proxies/index.html#one-limit-for-all-clients"
             ),
-            Event::Admitted(_) | Event::Skipped | Event::UnreadProxyHeader => {}
+            Event::Admitted | Event::Skipped | Event::UnreadProxyHeader => {}
         }
     }
 }

@@ -11,7 +11,8 @@ use std::{
     sync::Arc,
 };
 
-use crate::respond::{Event, Watch};
+use crate::error::RateLimited;
+use crate::respond::Watch;
 use crate::sync::{Mutex, lock};
 
 /// The keys of a layer that were denied most often, and those that have used most: for
@@ -126,11 +127,11 @@ fn sorted(table: &Table) -> Vec<TopKey> {
 }
 
 impl<K: Hash, N: Fn(&K) -> String> Watch<K> for TopKeys<N> {
-    fn saw(&self, key: &K, event: Event<'_>) {
-        match event {
-            Event::Admitted(cost) if cost > 0 => self.add(&self.used, key, cost),
-            Event::Denied(_) => self.add(&self.denied, key, 1),
-            _ => {}
+    fn saw(&self, key: &K, decided: Result<u64, &RateLimited>) {
+        match decided {
+            Ok(0) => {}
+            Ok(cost) => self.add(&self.used, key, cost),
+            Err(_) => self.add(&self.denied, key, 1),
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::algorithm::{
-    AnyAlgorithm, CalendarWindow, FixedWindow, LeakyBucket, Lockout, MAX_WAIT, QUEUE, Setting,
-    SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp, settings,
+    AnyAlgorithm, CalendarWindow, FixedWindow, IntoAlgorithm, LeakyBucket, Lockout, MAX_WAIT,
+    QUEUE, Setting, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp, settings,
 };
 use crate::error::ConfigError;
 use crate::quota::{MONTH, Quota};
@@ -29,31 +29,21 @@ const fn kind(name: &'static str, make: fn(Quota) -> Result<AnyAlgorithm, Config
     Kind { name, make }
 }
 
+fn any(algorithm: impl IntoAlgorithm) -> AnyAlgorithm {
+    AnyAlgorithm::new(algorithm)
+}
+
 pub(super) static KINDS: [Kind; 10] = [
-    kind("token_bucket", |quota| {
-        Ok(AnyAlgorithm::new(TokenBucket::new(quota)))
-    }),
-    kind("leaky_bucket", |quota| {
-        Ok(AnyAlgorithm::new(LeakyBucket::new(quota)))
-    }),
-    kind("fixed_window", |quota| {
-        Ok(AnyAlgorithm::new(FixedWindow::new(quota)))
-    }),
-    kind("sliding_window", |quota| {
-        Ok(AnyAlgorithm::new(SlidingWindow::new(quota)))
-    }),
-    kind("sliding_grid", |quota| {
-        Ok(AnyAlgorithm::new(SlidingGrid::new(quota)))
-    }),
-    kind("sliding_log", |quota| {
-        Ok(AnyAlgorithm::new(SlidingLog::new(quota)))
-    }),
+    kind("token_bucket", |quota| Ok(any(TokenBucket::new(quota)))),
+    kind("leaky_bucket", |quota| Ok(any(LeakyBucket::new(quota)))),
+    kind("fixed_window", |quota| Ok(any(FixedWindow::new(quota)))),
+    kind("sliding_window", |quota| Ok(any(SlidingWindow::new(quota)))),
+    kind("sliding_grid", |quota| Ok(any(SlidingGrid::new(quota)))),
+    kind("sliding_log", |quota| Ok(any(SlidingLog::new(quota)))),
     kind("warm_up", |quota| {
         WarmUp::try_new(quota, Duration::from_nanos(1)).map(AnyAlgorithm::new)
     }),
-    kind("lockout", |quota| {
-        Ok(AnyAlgorithm::new(Lockout::new(quota)))
-    }),
+    kind("lockout", |quota| Ok(any(Lockout::new(quota)))),
     kind("gcra", gcra),
     Kind {
         name: "concurrency",

@@ -19,12 +19,12 @@ mod pattern;
 mod spec;
 mod term;
 
-pub use self::spec::{Concurrency, Spec};
+pub use self::spec::Spec;
 #[cfg(feature = "policies")]
 pub use self::{
     file::{PolicyFile, Problem, Problems, schema},
     live::{
-        AsInFile, Environment, MatchedLimits, PolicyHandle, PolicyKey, PolicyLayer, PolicyLimiter,
-        PolicyLimits, Reloaded,
+        AsInFile, Environment, MatchedLimits, PolicyHandle, PolicyKey, PolicyLayer, PolicyLimits,
+        Reloaded,
     },
 };

@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr, time::Duration};
 
 use super::parse;
-use super::term::{Term, Units};
+use super::term::Term;
 use crate::algorithm::{All, AnyAlgorithm};
 use crate::error::ConfigError;
 
@@ -71,8 +71,7 @@ impl Spec {
         Ok(AnyAlgorithm::new(All::new(parts)))
     }
 
-    /// How many requests of a key may wait, and how long, if that was set: for
-    /// [`RateLimitLayer::queue`](crate::RateLimitLayer::queue).
+    /// How many requests of a key may wait, and how long, if that was set: for the `queue` and `max_wait` of a layer.
     ///
     /// ```
     /// use std::time::Duration;
@@ -89,42 +88,21 @@ impl Spec {
         })
     }
 
-    /// The limit on requests in flight, if it is one.
+    /// How many requests of a key may be in flight, if it is a limit on that.
     ///
     /// ```
-    /// use std::time::Duration;
     /// use tower_throttle::policy::Spec;
     ///
     /// let spec: Spec = "concurrency 20; queue=5; max_wait=1s".parse()?;
-    /// let limit = spec.concurrency().expect("a limit on requests in flight");
-    /// assert_eq!((limit.limit, limit.queue), (20, 5));
-    /// assert_eq!(limit.max_wait, Some(Duration::from_secs(1)));
+    /// assert_eq!(spec.concurrency(), Some(20));
     /// # Ok::<(), tower_throttle::ConfigError>(())
     /// ```
-    pub fn concurrency(&self) -> Option<Concurrency> {
-        let [term] = &*self.terms else { return None };
-        let Units::Count(limit) = term.amount else {
-            return None;
-        };
-        let (queue, max_wait) = self.queue().unwrap_or_default();
-        Some(Concurrency {
-            limit,
-            queue,
-            max_wait,
-        })
+    pub fn concurrency(&self) -> Option<u32> {
+        match &*self.terms {
+            [term] => term.amount.count(),
+            _ => None,
+        }
     }
-}
-
-/// A limit on requests in flight as text: `concurrency 20; queue=5; max_wait=1s`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct Concurrency {
-    /// How many requests of one key may be in flight.
-    pub limit: u32,
-    /// How many may wait for a permit.
-    pub queue: u32,
-    /// How long they may wait, if that was set.
-    pub max_wait: Option<Duration>,
 }
 
 /// What a policy file asks.

@@ -26,6 +26,13 @@ pub(super) enum Units {
 }
 
 impl Units {
+    pub(super) const fn count(self) -> Option<u32> {
+        match self {
+            Self::Rate(_) => None,
+            Self::Count(count) => Some(count),
+        }
+    }
+
     /// The period of a rate.
     pub(super) const fn period(self) -> Duration {
         match self {

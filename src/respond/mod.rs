@@ -1,7 +1,7 @@
 //! What clients are told.
 //!
-//! How a denied request is answered ([`Respond`]), what a response says about the limit ([`Headers`]), what a request has
-//! cost in the end ([`Settle`]), and what is seen of requests ([`Event`]).
+//! How a denied request is answered ([`Respond`]), what a response says about the limit ([`Headers`]), and what a request
+//! has cost in the end ([`Settle`]).
 
 mod cost;
 mod grpc;
@@ -18,14 +18,19 @@ pub use self::{
     grpc::Grpc,
     http::{Headers, Preflight, ProblemJson},
     policies::Policies,
-    protocol::{Http, Opaque, Protocol},
+    protocol::{Http, Opaque},
     responder::Responder,
     settle::{AtEnd, Settle, SettleByResponse, SettleByResult, SettleWhen},
-    watch::{Event, Watch},
 };
 pub(crate) use self::{
-    cost::CostMeter, grpc::is_grpc, jitter::spread, policies::Policy, responder::ResponseHooks,
+    cost::CostMeter,
+    grpc::is_grpc,
+    jitter::spread,
+    policies::Policy,
+    protocol::Protocol,
+    responder::ResponseHooks,
     settle::SettleResult,
+    watch::{Event, Watch},
 };
 
 use std::any::Any;
@@ -75,7 +80,7 @@ pub(crate) type OwnRules<'a> = Option<&'a dyn Any>;
 )]
 pub trait Respond<Req, Res, Err> {
     /// What is known of such requests and responses: [`Http`], or [`Opaque`] for everything else.
-    type Protocol: Protocol<Req, Res>;
+    type Protocol;
 
     /// The answer to `request`, which does not reach the service. Its parts can be reused.
     ///

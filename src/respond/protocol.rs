@@ -10,32 +10,26 @@ use crate::decision::Decision;
 use crate::error::RateLimited;
 
 /// What a layer needs to know of requests and responses, whatever the responder. The defaults know nothing.
-pub trait Protocol<Req, Res> {
+pub(crate) trait Protocol<Req, Res> {
     /// Stores the decision in a request that goes on to the service; see
     /// [`share_decision`](crate::RateLimitLayer::share_decision).
-    fn share(request: &mut Req, decision: &Decision) {
-        let _ = (request, decision);
-    }
+    fn share(_: &mut Req, _: &Decision) {}
 
     /// Stores what says the cost in a request that goes on to the service; see
     /// [`AtEnd`](super::AtEnd).
-    fn share_cost(request: &mut Req, cost: CostHandle) {
-        let _ = (request, cost);
-    }
+    fn share_cost(_: &mut Req, _: CostHandle) {}
 
-    /// How long the client of `request` will wait for the answer, if the request says so.
+    /// How long the client of a request will wait for the answer, if the request says so.
     ///
     /// A request whose turn would come later is denied at once. Called only for requests that have
     /// to wait.
-    fn timeout(request: &Req) -> Option<Duration> {
-        let _ = request;
+    fn timeout(_: &Req) -> Option<Duration> {
         None
     }
 
-    /// Whether `response` is the denial of a limit inside this one. It is then
+    /// Whether a response is the denial of a limit inside this one. It is then
     /// [settled](super::Settle) by that and not by its status.
-    fn is_denial(response: &Res) -> bool {
-        let _ = response;
+    fn is_denial(_: &Res) -> bool {
         false
     }
 }

@@ -12,52 +12,13 @@ use super::{Protocol, Respond, SettleResult, Standard, Tell};
 pub struct Responder<D = Standard, H = (), F = (), W = ()> {
     pub(crate) deny: D,
     pub(crate) tell: H,
-    settle: F,
+    pub(crate) settle: F,
     pub(crate) watch: W,
-}
-
-impl<D, H, F, W> Responder<D, H, F, W> {
-    pub(crate) fn with_deny<T>(self, deny: T) -> Responder<T, H, F, W> {
-        Responder {
-            deny,
-            tell: self.tell,
-            settle: self.settle,
-            watch: self.watch,
-        }
-    }
-
-    pub(crate) fn with_tell<T>(self, tell: T) -> Responder<D, T, F, W> {
-        Responder {
-            deny: self.deny,
-            tell,
-            settle: self.settle,
-            watch: self.watch,
-        }
-    }
-
-    pub(crate) fn map_settle<T>(self, settle: impl FnOnce(F) -> T) -> Responder<D, H, T, W> {
-        Responder {
-            deny: self.deny,
-            tell: self.tell,
-            settle: settle(self.settle),
-            watch: self.watch,
-        }
-    }
-
-    /// Adds one that watches.
-    pub(crate) fn with_watch<T>(self, watch: T) -> Responder<D, H, F, (W, T)> {
-        Responder {
-            deny: self.deny,
-            tell: self.tell,
-            settle: self.settle,
-            watch: (self.watch, watch),
-        }
-    }
 }
 
 /// What a layer asks of its [`Responder`]: implement the traits of its parts.
 pub(crate) trait ResponseHooks<Req, K, Res, Err> {
-    type Deny: Respond<Req, Res, Err>;
+    type Deny: Respond<Req, Res, Err, Protocol: Protocol<Req, Res>>;
     type Tell: Tell<Res>;
     type Settle: SettleResult<Res, Err>;
     type Watch: Watch<K>;
@@ -84,7 +45,7 @@ pub(crate) trait ResponseHooks<Req, K, Res, Err> {
 
 impl<Req, K, Res, Err, D, H, F, W> ResponseHooks<Req, K, Res, Err> for Responder<D, H, F, W>
 where
-    D: Respond<Req, Res, Err>,
+    D: Respond<Req, Res, Err, Protocol: Protocol<Req, Res>>,
     H: Tell<Res>,
     F: SettleResult<Res, Err>,
     W: Watch<K>,
@@ -105,24 +66,30 @@ mod tests {
     use crate::respond::{Headers, SettleWhen};
 
     /// Whether headers are written, and whether anything waits for the response.
-    fn needs<D, H, F>(_: Responder<D, H, F>) -> (bool, bool)
+    fn needs<H, F>(tell: H, settle: F) -> (bool, bool)
     where
-        Responder<D, H, F>: ResponseHooks<http::Request<()>, (), http::Response<()>, ()>,
+        H: Tell<http::Response<()>>,
+        F: SettleResult<http::Response<()>, ()>,
     {
-        (
-            <Responder<D, H, F>>::WRITES_HEADERS,
-            <Responder<D, H, F>>::NEEDS_RESPONSE,
-        )
+        fn of<R: ResponseHooks<http::Request<()>, (), http::Response<()>, ()>>(
+            _: R,
+        ) -> (bool, bool) {
+            (R::WRITES_HEADERS, R::NEEDS_RESPONSE)
+        }
+        of(Responder {
+            deny: Standard,
+            tell,
+            settle,
+            watch: (),
+        })
     }
 
     #[test]
     fn a_response_is_needed_only_for_headers_or_to_settle() {
-        let silent = Responder::<Standard>::default();
-        let settle = |()| (|_: &http::Response<()>| Settle::Keep).settle_when(&mut (), ());
-        assert_eq!(needs(silent.clone()), (false, false));
-        assert_eq!(needs(silent.clone().map_settle(settle)), (false, true));
-        let told = silent.with_tell(Headers::Draft11);
-        assert_eq!(needs(told.clone()), (true, true));
-        assert_eq!(needs(told.map_settle(settle)), (true, true));
+        let settle = (|_: &http::Response<()>| Settle::Keep).settle_when(&mut (), ());
+        assert_eq!(needs((), ()), (false, false));
+        assert_eq!(needs((), settle), (false, true));
+        assert_eq!(needs(Headers::Draft11, ()), (true, true));
+        assert_eq!(needs(Headers::Draft11, settle), (true, true));
     }
 }

@@ -75,8 +75,7 @@ pub(crate) trait SettleResult<Res, Err> {
 
     /// The same for a request that a limit inside this one has denied, so that the service has not seen
     /// it. It is neither a success nor a failure.
-    fn settle_denial(&self, result: Result<&Res, &Err>) -> Settle {
-        let _ = result;
+    fn settle_denial(&self, _: Result<&Res, &Err>) -> Settle {
         Settle::Refund
     }
 }

@@ -30,7 +30,7 @@ pub use self::fallback::Fallback;
 pub use self::quotas::{Cached, CachedStats};
 pub use self::{
     any::{AnyDecision, AnyLimit},
-    quotas::{Lookup, QuotaPerKey, Quotas, UnderQuota},
+    quotas::{Lookup, QuotaPerKey, Quotas},
 };
 pub use crate::backend::{Backend, Bans, Fullness, IntoBackend, Losses, Op};
 pub use crate::quota::Plan;

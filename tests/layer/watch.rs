@@ -5,14 +5,14 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use futures_util::FutureExt;
 use http::StatusCode;
 use test_support::random::Random;
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::{
-    AsError, FixedWindow, Global, Quota, RateLimitLayer, RateLimited, StoreError,
+    AsError, Decision, FixedWindow, Global, Quota, RateLimitLayer, RateLimited, StoreError,
     key::{Extracted, Rejection},
     layer::{OnStoreError, TopKey, TopKeys},
-    respond::{Event, Watch},
 };
 
 use crate::support::{Reply, Script, admit, deny};
@@ -24,21 +24,16 @@ type Told = (u64, Option<u64>);
 #[derive(Clone, Debug, Default)]
 struct Seen(Arc<Mutex<Vec<Told>>>);
 
-impl Watch<u64> for Seen {
-    fn saw(&self, key: &u64, event: Event<'_>) {
-        let cost = match event {
-            Event::Admitted(cost) => Some(cost),
-            Event::Denied(denied) => {
-                assert!(denied.decision().is_some());
-                None
-            }
-            other => panic!("{other:?} is not told"),
-        };
-        self.0.lock().unwrap().push((*key, cost));
-    }
-}
-
 impl Seen {
+    /// A watcher that tells this.
+    fn watch(&self) -> impl Fn(&u64, Result<u64, &RateLimited>) + Clone + use<> {
+        let seen = self.clone();
+        move |key: &u64, decided: Result<u64, &RateLimited>| {
+            assert!(decided.is_ok() || decided.is_err_and(|denied| denied.decision().is_some()));
+            seen.0.lock().unwrap().push((*key, decided.ok()));
+        }
+    }
+
     fn take(&self) -> Vec<Told> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
@@ -60,9 +55,9 @@ async fn each_decision_about_a_key_is_told_once_to_all_who_watch() {
     };
     let layer = RateLimitLayer::new(key, window(3))
         .cost(|_: &u64| 2)
-        .watch(seen.clone())
-        .watch(move |key: &u64, event: Event<'_>| {
-            if let Event::Denied(_) = event {
+        .watch(seen.watch())
+        .watch(move |key: &u64, decided: Result<u64, &RateLimited>| {
+            if decided.is_err() {
                 noted.lock().unwrap().push(*key);
             }
         })
@@ -87,7 +82,7 @@ async fn a_request_that_waits_is_told_when_its_wait_is_over() {
     let line = LeakyBucket::new(Quota::per_second(1).burst(1));
     let layer = RateLimitLayer::new(|n: &u64| *n, line)
         .queue(1)
-        .watch(seen.clone())
+        .watch(seen.watch())
         .respond(AsError);
     let service = layer.layer(service_fn(async |n: u64| Ok::<_, BoxError>(n)));
     let _ = service.clone().oneshot(7).await;
@@ -117,28 +112,21 @@ async fn a_request_that_waits_is_told_when_its_wait_is_over() {
     assert_eq!(seen.take(), [(7, Some(1))]);
 }
 
-/// Writes its name at each decision.
-#[derive(Clone, Debug)]
-struct Named(&'static str, Arc<Mutex<Vec<&'static str>>>);
-
-impl Watch<u64> for Named {
-    fn saw(&self, _: &u64, _: Event<'_>) {
-        self.1.lock().unwrap().push(self.0);
-    }
-}
-
 /// Shows promise 341.
 #[tokio::test]
 async fn all_who_watch_are_told_in_the_order_in_which_they_were_added() {
     let told = Arc::new(Mutex::new(Vec::new()));
-    let named = |name| Named(name, Arc::clone(&told));
+    let named = |name| {
+        let told = Arc::clone(&told);
+        move |_: &u64, _: Result<u64, &RateLimited>| told.lock().unwrap().push(name)
+    };
     let third = named("third");
     let layer = RateLimitLayer::new(|n: &u64| *n, window(1))
         .watch(named("first"))
         .watch(named("second"))
-        .watch(move |key: &u64, event: Event<'_>| {
-            if let Event::Denied(_) = event {
-                third.saw(key, event);
+        .watch(move |key: &u64, decided: Result<u64, &RateLimited>| {
+            if decided.is_err() {
+                third(key, decided);
             }
         })
         .watch(named("fourth"))
@@ -165,7 +153,7 @@ async fn neither_an_outage_nor_shadow_mode_is_a_denial() {
         script.later().send(down()).unwrap();
         let layer = RateLimitLayer::new(|n: &u64| *n, script)
             .on_store_error(setting)
-            .watch(seen.clone())
+            .watch(seen.watch())
             .respond(AsError);
         let service = layer.layer(service_fn(async |n: u64| Ok::<_, BoxError>(n)));
         for _ in 0..2 {
@@ -191,7 +179,7 @@ async fn neither_an_outage_nor_shadow_mode_is_a_denial() {
     }
     assert_eq!(used, [0, 1]);
     let layer = RateLimitLayer::new(|n: &u64| *n, Script::now([admit(), deny()]))
-        .watch(seen.clone())
+        .watch(seen.watch())
         .shadow()
         .respond(AsError);
     let service = layer.layer(service_fn(async |n: u64| Ok::<_, BoxError>(n)));
@@ -243,20 +231,27 @@ fn listed(keys: Vec<TopKey>) -> Vec<(String, u64, u64)> {
     keys.into_iter().map(parts).collect()
 }
 
+/// Sends a request for each key, about which the limit decides so.
+fn send(top: &TopKeys<fn(&u64) -> String>, decision: Decision, keys: impl Iterator<Item = u64>) {
+    let keys: Vec<_> = keys.collect();
+    let limit = Script::now(keys.iter().map(|_| decision));
+    let layer = RateLimitLayer::new(|n: &u64| *n, limit).watch(top.clone());
+    let layer = layer.respond(AsError);
+    let service = layer.layer(service_fn(async |n: u64| Ok::<_, BoxError>(n)));
+    for key in keys {
+        let _ = service.clone().oneshot(key).now_or_never();
+    }
+}
+
 /// Shows promise 341.
 #[test]
 fn the_keys_that_are_denied_and_admitted_most_are_listed() {
     let traffic = traffic();
-    let denied = RateLimited::new(deny());
     for n in [1, 2, 10, 100, 10_000] {
-        let top = TopKeys::new(n, u64::to_string);
-        for key in &traffic {
-            top.saw(key, Event::Denied(&denied));
-        }
+        let top = TopKeys::new(n, u64::to_string as fn(&u64) -> String);
+        send(&top, deny(), traffic.iter().copied());
         assert_eq!(fault(&listed(top.denied_keys()), n, &traffic), None, "{n}");
-        for key in &traffic {
-            top.saw(key, Event::Admitted(1));
-        }
+        send(&top, admit(), traffic.iter().copied());
         assert_eq!(fault(&listed(top.used_keys()), n, &traffic), None, "{n}");
         top.reset();
         assert_eq!((top.denied_keys(), top.used_keys()), (vec![], vec![]));
@@ -284,16 +279,11 @@ fn the_keys_that_are_denied_and_admitted_most_are_listed() {
 /// Shows promise 341.
 #[test]
 fn threads_that_count_at_the_same_time_lose_nothing() {
-    let top = TopKeys::new(50, u64::to_string);
-    let denied = RateLimited::new(deny());
+    let top = TopKeys::new(50, u64::to_string as fn(&u64) -> String);
     std::thread::scope(|scope| {
         for thread in 0..4_u64 {
-            let (top, denied) = (&top, &denied);
-            scope.spawn(move || {
-                for n in 0..20_000_u64 {
-                    top.saw(&(thread * n % 40), Event::Denied(denied));
-                }
-            });
+            let top = &top;
+            scope.spawn(move || send(top, deny(), (0..20_000).map(|n| thread * n % 40)));
         }
     });
     let counted: u64 = top.denied_keys().iter().map(|key| key.count).sum();

@@ -101,7 +101,6 @@ async fn another_key_algorithm_store_capacity_or_name_begins_anew_and_is_reporte
             (&*reloaded.added, &*reloaded.removed),
             (&[name.to_owned()][..], &["all".to_owned()][..])
         );
-        assert_eq!(reloaded.to_string(), format!("all: removed\n{name}: added"));
         assert_eq!(app.admitted(9).await, 2, "{line} {key} {more}");
     }
 }
@@ -145,10 +144,9 @@ async fn everything_else_of_a_limit_is_replaced_at_once() {
     for (more, expected) in reloads {
         let reloaded = app.reload(&limit("all", line, GLOBAL, more));
         assert_eq!(reloaded.changed, ["all"], "{more}");
-        assert_eq!(reloaded.to_string(), "all: changed, usage is kept");
         assert_eq!(app.get().await, expected, "{more}");
         let again = app.reload(&limit("all", line, GLOBAL, more));
-        assert!(again.is_unchanged(), "{again}");
+        assert!(again.is_unchanged(), "{again:?}");
     }
     app.reload(&limit("all", line, GLOBAL, "headers = \"draft-11\""));
     let response = app.send(from("192.0.2.1")).await;

@@ -91,14 +91,8 @@ match = { path = "/login?next=/" }
 write ' ' percent-encoded, as clients send it
 match = { path = "/my files" }
 ---
-limit[0].match.methods: "get" is not allowed; did you mean GET?
+limit[0].match.methods: "get" is not allowed; give a method, such as GET
 match = { methods = ["get"] }
----
-did you mean POST?
-match = { methods = "PSOT" }
----
-did you mean DELETE?
-match = { methods = "DELET" }
 ---
 give a method, such as GET
 match = { methods = "G ET" }
@@ -327,20 +321,19 @@ fn one_mistake_of_each_limit_is_reported_in_the_order_of_the_lines() {
                 [[limit]]\nname = \"d\"\nlimit = \"token_bucket 1/s\"\nkey = \"bearer\"\n\
                 [[limit.override]]\nname = \"e\"\nkeys = \"f\"\n[stores]\ng = 3\n";
     let problems = PolicyFile::from_toml(text).unwrap_err();
-    let found = problems.list().iter().map(|one| (one.line(), one.path()));
+    let found: Vec<_> = problems.list().iter().map(ToString::to_string).collect();
     let expected = [
-        (Some(4), "limit[0].kye"),
-        (Some(10), "limit[1].key"),
-        (Some(15), "limit[2].missing"),
-        (Some(22), "limit[3].override[0].keys"),
-        (Some(24), "stores.g"),
+        "line 4: limit[0].kye: unknown field `kye`",
+        "line 10: limit[1].key: ",
+        "line 15: limit[2].missing: ",
+        "line 22: limit[3].override[0].keys: ",
+        "line 24: stores.g: ",
     ];
-    assert_eq!(found.collect::<Vec<_>>(), expected);
-    let kye = problems.list()[0].message();
-    assert!(
-        kye.contains("unknown field `kye`") && kye.ends_with("did you mean key?"),
-        "{kye}"
-    );
+    assert_eq!(found.len(), expected.len(), "{found:?}");
+    for (found, expected) in found.iter().zip(expected) {
+        assert!(found.starts_with(expected), "{found}");
+    }
+    assert!(found[0].ends_with("did you mean key?"), "{}", found[0]);
 }
 
 #[test]

@@ -4,8 +4,4 @@ mod networks;
 mod predicates;
 mod watched;
 
-pub use self::{
-    networks::Networks,
-    predicates::{Among, Within},
-    watched::Watched,
-};
+pub use self::{networks::Networks, predicates::Within, watched::Watched};

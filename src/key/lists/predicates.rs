@@ -1,15 +1,11 @@
 //! Conditions for `RateLimitLayer::skip` and `RateLimitLayer::block`.
 
-use std::collections::HashSet;
-use std::fmt;
-use std::hash::Hash;
-
 use http::Request;
 
 use super::networks::Networks;
 use super::watched::Watched;
 use crate::error::Rejection;
-use crate::key::{ClientIp, Extracted, Key, KeyExtractor, Predicate};
+use crate::key::{ClientIp, Extracted, KeyExtractor, Predicate};
 
 /// Requests whose client is in one of the networks; made by [`ClientIp::within`].
 #[derive(Clone, Debug)]
@@ -61,59 +57,5 @@ impl<B> Predicate<Request<B>> for Within {
                 Extracted::Key(_) | Extracted::Skip => Ok(false),
             },
         }
-    }
-}
-
-/// Requests whose key is one of these, for [`skip`](crate::RateLimitLayer::skip) and
-/// [`block`](crate::RateLimitLayer::block). One that the extractor rejects is rejected.
-///
-/// The keys of [`HeaderKey`](crate::HeaderKey) are secrets, which cannot be compared: use a closure that returns a
-/// `String` for them.
-///
-/// ```
-/// use tower_throttle::key::{Among, Watched};
-/// use tower_throttle::{FixedWindow, Quota, RateLimitLayer};
-///
-/// let user = |user: &String| user.clone();
-/// let blocked = Watched::new(["mallory".to_owned()].into());
-/// let layer = RateLimitLayer::new(user, FixedWindow::new(Quota::per_day(100)))
-///     .block(Among::new(user, &blocked));
-/// blocked.set(["mallory".to_owned(), "trudy".to_owned()].into());
-/// # let _ = layer;
-/// ```
-#[derive(Clone)]
-pub struct Among<K, T> {
-    extractor: K,
-    keys: Watched<HashSet<T>>,
-}
-
-impl<K, T: Key + Eq> Among<K, T> {
-    /// Compares the key that `extractor` finds.
-    pub fn new(extractor: K, keys: impl Into<Watched<HashSet<T>>>) -> Self {
-        Self {
-            extractor,
-            keys: keys.into(),
-        }
-    }
-}
-
-impl<Req, K, T> Predicate<Req> for Among<K, T>
-where
-    K: KeyExtractor<Req, Key = T>,
-    T: Eq + Hash,
-{
-    fn matches(&self, request: &Req) -> Result<bool, Rejection> {
-        match self.extractor.extract(request) {
-            Extracted::Key(key) => Ok(self.keys.read(|keys| keys.contains(&key))),
-            Extracted::Skip => Ok(false),
-            Extracted::Reject(rejection) => Err(rejection),
-        }
-    }
-}
-
-/// Manual impl: closures are not `Debug`, and keys must not be logged.
-impl<K, T> fmt::Debug for Among<K, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Among").finish_non_exhaustive()
     }
 }

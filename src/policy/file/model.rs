@@ -29,7 +29,7 @@ use crate::quota::Plan;
 ///     limit = "token_bucket 10/s; burst=50"
 ///     key = "client_ip"
 /// "#)?;
-/// assert_eq!(file.names().collect::<Vec<_>>(), ["api"]);
+/// assert_eq!(format!("{file:?}"), "PolicyFile [\"api\"]");
 /// # Ok::<(), tower_throttle::policy::Problems>(())
 /// ```
 ///
@@ -217,14 +217,6 @@ pub(crate) struct StoreSource {
 }
 
 impl PolicyFile {
-    /// The names of the limits, and of their overrides.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.content.limits.iter().flat_map(|limit| {
-            let overrides = limit.overrides.iter().map(|one| &*one.name);
-            std::iter::once(&*limit.name).chain(overrides)
-        })
-    }
-
     /// A problem of the field at `path`.
     pub(crate) fn problem(&self, path: &str, message: impl Into<String>) -> Problem {
         Problem::new(path, self.lines.of(path), message)
@@ -288,6 +280,7 @@ impl StoreSource {
 impl fmt::Debug for PolicyFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("PolicyFile ")?;
-        f.debug_list().entries(self.names()).finish()
+        let names = self.content.limits.iter().map(|limit| &limit.name);
+        f.debug_list().entries(names).finish()
     }
 }

@@ -52,19 +52,9 @@ impl Problem {
         Self::new(path, line, message + &near)
     }
 
-    /// The field: `limit[0].key`. Empty if it is the file as a whole.
-    pub fn path(&self) -> &str {
-        &self.path
-    }
-
     /// The line, from 1, if the format reports lines.
     pub const fn line(&self) -> Option<u32> {
         self.line
-    }
-
-    /// What is wrong, and what is allowed.
-    pub fn message(&self) -> &str {
-        &self.message
     }
 }
 

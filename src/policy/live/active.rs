@@ -162,8 +162,8 @@ impl Active {
                 gate.state().changed();
                 changed
             }
-            (LimitGate::InFlight(gate), _, Some(spec)) => {
-                Handle::<PolicyKey, _>::new(gate.state()).set_limit(spec.limit)
+            (LimitGate::InFlight(gate), _, Some(most)) => {
+                Handle::<PolicyKey, _>::new(gate.state()).set_limit(most)
             }
             _ => Ok(()),
         };

@@ -135,20 +135,19 @@ impl Builder<'_> {
             .filter(|old| make.is_none() || (old.source == source && old.limit.spec == limit.spec));
         let gate = kept.map_or_else(|| new_gate(&limit, make), |old| Ok(old.gate.clone()));
         let mut gate = gate.map_err(|error| problem("limit", error.to_string()))?;
-        match (&mut gate, limit.spec.concurrency()) {
-            (LimitGate::InFlight(gate), Some(spec)) => {
-                gate.options.queue = spec.queue;
-                gate.options.max_wait = spec.max_wait.unwrap_or(Duration::from_secs(1));
+        let (queue, max_wait) = limit.spec.queue().unwrap_or_default();
+        match &mut gate {
+            LimitGate::InFlight(gate) => {
+                gate.options.queue = queue;
+                gate.options.max_wait = max_wait.unwrap_or(Duration::from_secs(1));
             }
-            (LimitGate::Rate(gate, _), _) => {
+            LimitGate::Rate(gate, _) => {
                 gate.on_store_error = limit.on_store_error;
-                let (queue, max_wait) = limit.spec.queue().unwrap_or_default();
                 (gate.line.queue, gate.line.max_wait) = (queue, None);
                 if let Some(wait) = max_wait {
                     gate.line.set_max_wait(wait);
                 }
             }
-            (LimitGate::InFlight(_), None) => {}
         }
         let except = limit.except.as_ref();
         Ok(Active {
@@ -166,8 +165,8 @@ impl Builder<'_> {
 fn new_gate(limit: &Limit, store: Option<&MakeLimiter>) -> Result<LimitGate, ConfigError> {
     let spec = &limit.spec;
     let fixed = Fixed::new(limit.plan(), None);
-    if let (None, Some(spec)) = (&fixed, spec.concurrency()) {
-        let (permits, source) = spec.limit.into_limit();
+    if let (None, Some(most)) = (&fixed, spec.concurrency()) {
+        let (permits, source) = most.into_limit();
         let mut gate = InFlight::new(permits, source, false);
         gate.rename(Some(&limit.name), &mut 0);
         return Ok(LimitGate::InFlight(gate));

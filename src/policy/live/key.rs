@@ -31,7 +31,7 @@ impl Key for PolicyKey {}
 
 /// Decides about the requests of a rate limit in a policy file, in the memory of this process or in a store.
 /// A [`Handle`](crate::Handle) reads and changes its keys; only a lockout has bans.
-pub type PolicyLimiter = AnyLimit<PolicyKey>;
+pub(super) type PolicyLimiter = AnyLimit<PolicyKey>;
 
 impl PolicyKey {
     /// The text of a key of one part; `None` of a request without one, and if it is no text.

@@ -87,7 +87,7 @@ impl PolicyLayer {
         limits.reload(&file)?;
         let layer = LimitLayer::of(limits.clone(), AllOf::new(limits));
         let layer = layer.headers(AsInFile);
-        Ok(layer.map_respond(|respond| respond.map_settle(|()| AsInFile)))
+        Ok(layer.map_respond(|_, deny, tell, (), watch| (deny, tell, AsInFile, watch)))
     }
 }
 

@@ -18,7 +18,7 @@ use self::nested::nested;
 pub use self::{
     active::MatchedLimits,
     environment::Environment,
-    key::{PolicyKey, PolicyLimiter},
+    key::PolicyKey,
     layer::{PolicyHandle, PolicyLayer},
     limits::PolicyLimits,
     report::Reloaded,

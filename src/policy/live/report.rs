@@ -1,25 +1,20 @@
 //! What a reload did.
 
-use std::fmt;
-
 use super::active::{Active, Generation};
 
 /// What a reload did, by the names of limits. Those that it does not name are as before.
 ///
 /// A limit with another key, algorithm, store or capacity is another one: it is removed and added.
-///
-/// It prints as one line per name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reloaded {
     /// They begin with no usage.
     pub added: Vec<String>,
-    /// Their numbers or something else is another; their usage is kept.
+    /// Their numbers or something else is another; their usage is kept. With `[[deny]]`, if that applies to other
+    /// requests or has other lists.
     pub changed: Vec<String>,
     /// They are gone, and so is their usage.
     pub removed: Vec<String>,
-    /// Whether `[[deny]]` applies to other requests or has other lists.
-    pub denies_changed: bool,
 }
 
 impl Reloaded {
@@ -32,7 +27,6 @@ impl Reloaded {
     /// let layer = PolicyLayer::new(file(), Environment::new()).unwrap();
     /// let reloaded = layer.handle().reload(file()).unwrap();
     /// assert!(reloaded.is_unchanged());
-    /// assert_eq!(reloaded.to_string(), "no limit has changed");
     /// ```
     pub fn is_unchanged(&self) -> bool {
         *self == Self::default()
@@ -45,39 +39,15 @@ impl Reloaded {
         };
         let same =
             |of: &'a Generation, active: &Active| of.same(&active.limit.name, &active.identity);
-        let denies = |of: &Generation| -> Vec<_> {
-            let denies = of.denies.iter();
-            denies
-                .map(|(deny, list)| (deny.clone(), list.0.clone()))
-                .collect()
-        };
+        let denies = |of: &'a Generation| of.denies.iter().map(|(deny, list)| (deny, &list.0));
+        let mut changed: Vec<_> = names(new, &|active| {
+            same(old, active).is_some_and(|old| !active.is_as(old))
+        });
+        changed.extend(denies(old).ne(denies(new)).then(|| "[[deny]]".to_owned()));
         Self {
             added: names(new, &|active| same(old, active).is_none()),
-            changed: names(new, &|active| {
-                same(old, active).is_some_and(|old| !active.is_as(old))
-            }),
+            changed,
             removed: names(old, &|active| same(new, active).is_none()),
-            denies_changed: denies(old) != denies(new),
         }
-    }
-}
-
-impl fmt::Display for Reloaded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_unchanged() {
-            return f.write_str("no limit has changed");
-        }
-        let denies = ["deny".to_owned()];
-        let all = [
-            (&*self.removed, "removed"),
-            (&*self.added, "added"),
-            (&*self.changed, "changed, usage is kept"),
-            (&denies[..usize::from(self.denies_changed)], "changed"),
-        ];
-        let lines = |(names, what): (&[String], _)| {
-            let lines = names.iter().map(|name| format!("{name}: {what}"));
-            lines.collect::<Vec<_>>()
-        };
-        f.write_str(&all.map(lines).concat().join("\n"))
     }
 }

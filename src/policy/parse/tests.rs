@@ -227,8 +227,10 @@ fn every_option_is_in_the_table_of_specs_and_on_the_page() {
 #[test]
 fn a_limit_in_flight_is_no_algorithm() {
     let spec: Spec = "concurrency 20; queue=5".parse().expect("a limit");
-    let concurrency = spec.concurrency().expect("in flight");
-    assert_eq!((concurrency.limit, concurrency.queue), (20, 5));
+    assert_eq!(
+        (spec.concurrency(), spec.queue()),
+        (Some(20), Some((5, None)))
+    );
     let error = "concurrency 20".parse::<AnyAlgorithm>().expect_err("none");
     assert!(
         error.to_string().contains("ConcurrencyLimitLayer"),

@@ -95,7 +95,7 @@ impl<B> Tell<Response<B>> for Headers {
         // A limit on concurrency has no period.
         let has_period = policy.is_none_or(|policy| policy.quota.is_some());
         let reset = decision.retry_after.unwrap_or(decision.reset_after);
-        let figures = Figures {
+        let mut figures = Figures {
             limit: integer(decision.limit),
             remaining: integer(decision.remaining()),
             reset: has_period.then(|| integer(ceil_seconds(reset).max(1))),
@@ -115,15 +115,10 @@ impl<B> Tell<Response<B>> for Headers {
                 headers.append(RATELIMIT, value);
             }
             Self::Draft6 => figures.state(headers, DRAFT6),
-            Self::XRateLimitDelta | Self::XRateLimitEpoch => {
-                let is_epoch = *self == Self::XRateLimitEpoch;
-                let since = is_epoch.then(unix_time).unwrap_or_default().as_secs();
-                let figures = Figures {
-                    limit: decision.limit,
-                    remaining: decision.remaining(),
-                    reset: figures.reset.map(|reset| since.saturating_add(reset)),
-                    ..figures
-                };
+            Self::XRateLimitDelta => figures.state(headers, X),
+            Self::XRateLimitEpoch => {
+                let now = unix_time().as_secs();
+                figures.reset = figures.reset.map(|reset| now.saturating_add(reset));
                 figures.state(headers, X);
             }
         }

@@ -15,15 +15,11 @@ use crate::key::{Predicate, Rejection};
 /// `axum::routing::any`, is not limited for `OPTIONS`.
 ///
 /// ```
-/// use tower_throttle::{key::Predicate, respond::Preflight};
+/// use axum::{Router, routing::get};
+/// use tower_throttle::{Global, Quota, RateLimitLayer, TokenBucket, respond::Preflight};
 ///
-/// let request = http::Request::builder()
-///     .method("OPTIONS")
-///     .header("origin", "https://example.org")
-///     .header("access-control-request-method", "PUT")
-///     .body(())
-///     .unwrap();
-/// assert_eq!(Preflight.matches(&request), Ok(true));
+/// let layer = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_second(100))).skip(Preflight);
+/// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Preflight;

@@ -6,7 +6,7 @@ use crate::quota::Quota;
 use crate::store::any::AnyLimit;
 
 /// Makes a limit under another quota, or under its own for `None`. All of them decide on the same states.
-pub type UnderQuota<K> =
+pub(crate) type UnderQuota<K> =
     Box<dyn Fn(Option<Quota>) -> Result<AnyLimit<K>, ConfigError> + Send + Sync>;
 
 /// A limit that can decide on each key under a quota of its own, for [`Quotas`](super::Quotas): an algorithm, a

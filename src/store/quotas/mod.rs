@@ -9,13 +9,11 @@ use std::{collections::HashMap, fmt, future::Future, sync::Arc, time::Duration};
 
 #[cfg(feature = "tokio")]
 pub use self::cached::{Cached, CachedStats};
+pub(crate) use self::limit::UnderQuota;
 pub(super) use self::limit::under;
 #[cfg(feature = "cas")]
 pub(super) use self::limit::under_in_store;
-pub use self::{
-    limit::{QuotaPerKey, UnderQuota},
-    lookup::Lookup,
-};
+pub use self::{limit::QuotaPerKey, lookup::Lookup};
 use super::any::{AnyDecision, AnyLimit, Fixed, any};
 use crate::backend::{Backend, Fullness, IntoBackend, Losses, Op};
 use crate::clock::Tick;

@@ -167,7 +167,7 @@ async fn a_waiting_request_holds_no_readiness() {
 #[tokio::test(start_paused = true)]
 async fn servers_beyond_the_capacity_are_forgotten_the_least_recent_first() {
     let (server, _) = says(429, &[("retry-after", "20")]);
-    let layer = PacerLayer::new(Host).capacity(3).max_wait(Duration::ZERO);
+    let layer = PacerLayer::new(Host).max_wait(Duration::ZERO);
     let client = layer.layer(server);
     let is_known = async |host: &str| {
         let mut request = get();
@@ -175,13 +175,14 @@ async fn servers_beyond_the_capacity_are_forgotten_the_least_recent_first() {
         tokio::time::advance(Duration::from_millis(1)).await;
         client.clone().oneshot(request).await.is_err()
     };
-    for host in ["a", "b", "c", "d"] {
+    let hosts: Vec<_> = (0..=1_024).map(|host| host.to_string()).collect();
+    for host in &hosts {
         assert!(!is_known(host).await, "{host}");
     }
-    for host in ["b", "c", "d"] {
+    for host in &hosts[1..] {
         assert!(is_known(host).await, "{host}");
     }
-    assert!(!is_known("a").await);
+    assert!(!is_known("0").await);
 }
 
 /// A denial and a turn wake only the first of those that wait, and one that leaves only the one behind it.
@@ -284,11 +285,11 @@ async fn each_request_waits_for_at_most_its_own_time() {
     );
 }
 
-/// Two keys of which only one fits, each with a request in flight.
+/// One key more than fit, each with a request in flight.
 #[tokio::test(start_paused = true)]
 async fn a_denial_counts_although_its_key_was_displaced_meanwhile() {
     let (server, mut asked) = held();
-    let layer = PacerLayer::new(Host).capacity(1).max_wait(Duration::ZERO);
+    let layer = PacerLayer::new(Host).max_wait(Duration::ZERO);
     let client = layer.layer(server);
     let ask = |host: &str| {
         let mut request = get();
@@ -296,14 +297,18 @@ async fn a_denial_counts_although_its_key_was_displaced_meanwhile() {
         let client = client.clone();
         task::spawn(async move { client.oneshot(request).await })
     };
-    let (mut a, mut b) = (ask("a"), ask("b"));
-    assert_pending!(a.poll());
-    assert_pending!(b.poll());
-    for call in [&mut a, &mut b] {
+    let hosts: Vec<_> = (0..=1_024).map(|host| host.to_string()).collect();
+    let mut calls: Vec<_> = hosts.iter().map(|host| ask(host)).collect();
+    for call in &mut calls {
+        assert_pending!(call.poll());
+    }
+    for call in &mut calls {
+        // A new budget of polls.
+        tokio::task::yield_now().await;
         asked.try_recv().unwrap().send(denial(10)).unwrap();
         assert_eq!(assert_ready!(call.poll()).unwrap().status(), 429);
     }
-    for host in ["a", "b"] {
+    for host in [&hosts[0], &hosts[1_024]] {
         let refused = assert_ready!(ask(host).poll()).unwrap_err();
         assert!(wait_of(&refused) >= Duration::from_secs(10));
     }

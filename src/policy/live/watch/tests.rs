@@ -51,7 +51,7 @@ fn watch(
         shared: Arc::downgrade(&layer.handle().backend().shared),
         report: move |report: Report| {
             log.borrow_mut().push(match report {
-                Ok(reloaded) => reloaded.to_string(),
+                Ok(reloaded) => format!("{:?}", reloaded.changed),
                 Err(error) => format!("error: {error}"),
             });
         },
