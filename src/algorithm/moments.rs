@@ -148,52 +148,6 @@ mod tests {
     }
 
     #[test]
-    fn moments_behave_like_a_list() {
-        let mut seed = 7_u64;
-        let mut random = |below: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (seed >> 33) % below
-        };
-        let (mut moments, mut list) = (Moments::default(), Vec::<(u64, u64)>::new());
-        let mut longest = 0;
-        for step in 0..30_000_u64 {
-            // It grows and shrinks in turns.
-            match random(if step / 100 % 2 == 0 { 5 } else { 9 }) {
-                0..=3 => {
-                    moments.add(step, step % 7 + 1);
-                    list.push((step, step % 7 + 1));
-                }
-                4 => {
-                    let (latest, cost) = (step.saturating_sub(random(12)), random(9));
-                    moments.take_back(0, latest, cost);
-                    let mut left = cost;
-                    for (_, held) in list.iter_mut().rev().filter(|(at, _)| *at <= latest) {
-                        let given = left.min(*held);
-                        (*held, left) = (*held - given, left - given);
-                    }
-                    list.retain(|(_, held)| *held > 0);
-                }
-                _ => {
-                    let gone = moments.expired(step, 10);
-                    assert_eq!(gone, list.iter().filter(|(at, _)| at + 10 <= step).count());
-                    moments.drop_oldest(gone);
-                    list.drain(..gone);
-                }
-            }
-            longest = longest.max(list.len());
-            assert_eq!(moments.entries, list);
-            let total = list.iter().map(|(_, held)| held).sum::<u64>();
-            assert_eq!(moments.cost_from(0), total);
-            assert_eq!(moments.completes(0, total + 1), None);
-            assert_eq!(
-                moments.completes(0, total),
-                list.last().map(|(at, _)| *at).filter(|_| total > 0)
-            );
-            assert!(is_small(&moments, longest, 8));
-        }
-    }
-
-    #[test]
     fn unused_capacity_is_released() {
         let mut moments = Moments::default();
         (0..1_000).for_each(|at| moments.add(at, 1));

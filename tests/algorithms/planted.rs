@@ -3,13 +3,10 @@
 use std::time::Duration;
 
 use tower_throttle::algorithm::{Algorithm, Cost, GiveBack};
-use tower_throttle::{
-    ConfigError, Decision, FixedWindow, Quota, SlidingLog, TokenBucket, clock::Tick,
-};
+use tower_throttle::{ConfigError, Decision, FixedWindow, Quota, TokenBucket, clock::Tick};
 
-use crate::laws::{admitted_by_cadence, leaves_more_in_the_past};
-use crate::random::Random;
-use crate::subjects::{Subject, random_subjects};
+use crate::laws::admitted_by_cadence;
+use crate::subjects::Subject;
 
 /// A bug found in other implementations.
 #[derive(Clone, Copy, Debug)]
@@ -151,87 +148,13 @@ impl<A: Algorithm> Broken<A> {
     }
 }
 
-/// Whether the check finds that one of the subjects breaks `law`, with the bug that `break_it` gives it.
-fn finds<A: Algorithm>(law: &str, bug: Bug, break_it: fn(&Subject, Bug) -> Option<A>) -> bool {
-    finds_in(law, |subject| break_it(subject, bug))
-}
-
-/// The same for any other algorithm than the subjects have.
-fn finds_in<A: Algorithm>(law: &str, wrong: impl Fn(&Subject) -> Option<A>) -> bool {
-    let law = format!("{law}: ");
-    any_broken(wrong, |broken, seed| {
-        broken
-            .check(seed)
-            .is_err_and(|fault| fault.starts_with(&law))
-    })
-}
-
-fn any_broken<A: Algorithm>(
-    wrong: impl Fn(&Subject) -> Option<A>,
-    fails: impl Fn(&Subject<A>, u64) -> bool,
-) -> bool {
-    (0..400).any(|seed| {
-        random_subjects(&mut Random::new(seed))
-            .iter()
-            .filter_map(|subject| Some(subject.with(wrong(subject)?)))
-            .any(|broken| fails(&broken, seed))
-    })
-}
-
 fn broken<A: Algorithm>(algorithm: A, bug: Bug) -> Broken<A> {
     Broken { algorithm, bug }
-}
-
-fn window(subject: &Subject, bug: Bug) -> Option<Broken<FixedWindow>> {
-    (subject.name == "fixed window")
-        .then(|| broken(FixedWindow::new(subject.algorithm.quota()), bug))
-}
-
-fn log(subject: &Subject, bug: Bug) -> Option<Broken<SlidingLog>> {
-    (subject.name == "sliding log").then(|| broken(SlidingLog::new(subject.algorithm.quota()), bug))
 }
 
 fn bucket(subject: &Subject, bug: Bug) -> Option<Broken<TokenBucket>> {
     (subject.name == "token bucket")
         .then(|| broken(TokenBucket::new(subject.algorithm.quota()), bug))
-}
-
-/// Shows promise 23.
-#[test]
-fn a_bucket_of_one_too_many_breaks_its_promise() {
-    // A bucket that holds one more than it reports.
-    let plus_one = |subject: &Subject| {
-        let quota = subject.algorithm.quota();
-        (subject.name == "token bucket")
-            .then(|| TokenBucket::new(quota.burst(quota.capacity() + 1)))
-    };
-    assert!(finds_in("Promise", plus_one));
-}
-
-/// Shows promise 7.
-#[test]
-fn an_unclamped_older_moment_breaks_the_promise() {
-    assert!(finds("Promise", Bug::NoClampOnBackStep, window));
-    assert!(finds("StepBack", Bug::NoClampOnBackStep, window));
-    let wrong = |subject: &Subject| window(subject, Bug::NoClampOnBackStep);
-    assert!(any_broken(wrong, |broken, seed| {
-        leaves_more_in_the_past(broken, seed).is_some()
-    }));
-}
-
-/// Shows promise 20.
-#[test]
-fn a_log_that_expires_entries_a_nanosecond_early_is_found() {
-    assert!(finds("RetryAfter", Bug::TruncatedRetry, log));
-    let early = |subject: &Subject| {
-        let quota = subject.algorithm.quota();
-        let period = quota.period().saturating_sub(Duration::from_nanos(1));
-        if subject.name != "sliding log" || period.is_zero() {
-            return None;
-        }
-        Some(SlidingLog::new(Quota::per(quota.limit(), period)))
-    };
-    assert!(finds_in("Promise", early));
 }
 
 /// Shows promises 10, 370.
@@ -290,14 +213,4 @@ fn the_check_of_an_algorithm_finds_every_planted_mistake() {
     let fault = (0..200).find_map(|seed| sharper.check(seed).err());
     let fault = fault.expect("a trace that admits the whole limit");
     assert!(fault.contains(" ns: take "), "{fault}");
-}
-
-/// The same mistake after other requests and later, by what is kept in an interval.
-///
-/// Shows promises 12, 370.
-#[test]
-fn a_window_that_refunds_twice_breaks_its_promise() {
-    assert!(finds("Refunds", Bug::DoubleRefund, window));
-    assert!(finds("Refunds", Bug::DoubleRefund, bucket));
-    assert!(finds("Refunds", Bug::DoubleRefund, log));
 }

@@ -1,12 +1,12 @@
 //! What has to hold after a fault.
 
-use std::{ops::RangeInclusive, sync::Arc, time::Duration};
+use std::{ops::RangeInclusive, sync::Arc};
 
 use crate::client::Wire;
 use crate::counting::process_live;
 use crate::faults::{Fault, runtime};
 use crate::limits::{CLIENTS, Limits, SEATS};
-use crate::server::{Plant, Server, within};
+use crate::server::{Server, until};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Check {
@@ -37,21 +37,15 @@ const NOISE: i64 = 512;
 const ROUNDS: RangeInclusive<usize> = 3..=6;
 
 /// Causes the fault on a new server per round, and checks what it has left behind in the limits.
-pub(crate) fn run(fault: Fault, connections: usize, plant: Plant) -> Vec<(Check, String)> {
-    // What these keep is kept for ever, so that waiting for it is of no use. Machines under load are slow.
-    let is_kept = matches!(
-        plant,
-        Plant::KeepsSeat | Plant::KeepsWaiter | Plant::KeepsSlot
-    );
-    let patience = Duration::from_secs(if is_kept { 2 } else { 60 });
+pub(crate) fn run(fault: Fault, connections: usize) -> Vec<(Check, String)> {
     let limits = Arc::new(Limits::new());
     let mut broken = Vec::with_capacity(100);
     let mut bytes = Vec::with_capacity(*ROUNDS.end());
     let mut growth = i64::MAX;
     for round in 1..=*ROUNDS.end() {
-        let mut server = Server::start(&limits, plant);
+        let mut server = Server::start(&limits);
         fault(&mut server, connections);
-        runtime().block_on(settled(&server, patience, &mut broken));
+        runtime().block_on(settled(&server, &mut broken));
         if let Some(excess) = server.admitted.excess() {
             broken.push((Check::Promise, excess));
         }
@@ -71,7 +65,7 @@ pub(crate) fn run(fault: Fault, connections: usize, plant: Plant) -> Vec<(Check,
     broken
 }
 
-async fn settled(server: &Server, patience: Duration, broken: &mut Vec<(Check, String)>) {
+async fn settled(server: &Server, broken: &mut Vec<(Check, String)>) {
     let limits = &server.limits;
     let mut check = |holds: bool, check, text: &dyn Fn() -> String| {
         if !holds {
@@ -79,17 +73,17 @@ async fn settled(server: &Server, patience: Duration, broken: &mut Vec<(Check, S
         }
     };
     check(
-        within(patience, || server.open() == 0).await,
+        until(|| server.open() == 0).await,
         Check::Connections,
         &|| format!("{} connections are open", server.open()),
     );
     check(
-        within(patience, || limits.waiting() == 0).await,
+        until(|| limits.waiting() == 0).await,
         Check::Waiting,
         &|| format!("{} requests are queued", limits.waiting()),
     );
     let free = || limits.free_seats() == 2 * SEATS;
-    check(within(patience, free).await, Check::Seats, &|| {
+    check(until(free).await, Check::Seats, &|| {
         format!("{} of {} seats are free", limits.free_seats(), 2 * SEATS)
     });
     for client in 0..CLIENTS {
@@ -98,12 +92,12 @@ async fn settled(server: &Server, patience: Duration, broken: &mut Vec<(Check, S
             format!("client {client} has one request admitted, and {used} count")
         });
         let unused = || limits.used(client).is_zero();
-        check(within(patience, unused).await, Check::Positions, &|| {
+        check(until(unused).await, Check::Positions, &|| {
             format!("client {client} has used more than it was admitted")
         });
     }
     let slots = || limits.slots() == [0, limits.slots()[1].min(CLIENTS), 0];
-    check(within(patience, slots).await, Check::Table, &|| {
+    check(until(slots).await, Check::Table, &|| {
         format!("{:?} slots are in use", limits.slots())
     });
     for stats in limits.tables() {
@@ -114,7 +108,7 @@ async fn settled(server: &Server, patience: Duration, broken: &mut Vec<(Check, S
 
 /// A server with the same limits serves a client that is new to it.
 fn serves(limits: &Arc<Limits>, broken: &mut Vec<(Check, String)>) {
-    let server = Server::start(limits, Plant::Nothing);
+    let server = Server::start(limits);
     let mut served = 0;
     runtime().block_on(async {
         for path in ["/queued/quick", "/limited/quick"].repeat(10) {

@@ -112,16 +112,6 @@ impl Limits {
     pub(crate) fn slots(&self) -> [usize; 3] {
         self.tables().map(|stats| stats.live)
     }
-
-    /// Keeps the cost of a request that has left.
-    pub(crate) fn charge(&self, client: &str) {
-        drop(handle(&self.slow).charge(client, 1));
-    }
-
-    /// Takes a seat for ever.
-    pub(crate) fn leak_seat(&self) {
-        std::mem::forget(ready(&self.slow).pop());
-    }
 }
 
 type Queue = Handle<String, Local<LeakyBucket>>;

@@ -1,7 +1,7 @@
 //! An axum server with the limits, on a runtime of its own.
 
 use std::{
-    future::{Future, pending},
+    future::pending,
     io::{self, IoSlice},
     net::SocketAddr,
     panic::resume_unwind,
@@ -17,9 +17,8 @@ use std::{
 use axum::{
     Router,
     body::{Body, Bytes},
-    extract::{Request, State},
-    middleware::{Next, from_fn_with_state},
-    response::Response,
+    extract::Request,
+    middleware::Next,
     routing::{any, get, post},
     serve::Listener,
 };
@@ -35,18 +34,6 @@ use crate::limits::{Admitted, Limits};
 /// More than the buffers of a connection hold.
 static LARGE: [u8; 16 << 20] = [0; 16 << 20];
 
-/// A mistake that a check has to find: what happens when a client leaves before its response.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Plant {
-    Nothing,
-    KeepsSeat,
-    KeepsPosition,
-    KeepsWaiter,
-    KeepsSlot,
-    KeepsMemory,
-    CountsTwice,
-}
-
 /// A running server, and its limits.
 pub(crate) struct Server {
     pub(crate) limits: Arc<Limits>,
@@ -60,7 +47,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn start(limits: &Arc<Limits>, plant: Plant) -> Self {
+    pub(crate) fn start(limits: &Arc<Limits>) -> Self {
         let runtime = Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
@@ -76,7 +63,7 @@ impl Server {
             stuck: Arc::default(),
             runtime: None,
         };
-        let app = server.app(plant);
+        let app = server.app();
         let listener = Counted {
             listener,
             open: Arc::clone(&server.open),
@@ -86,37 +73,26 @@ impl Server {
         server
     }
 
-    fn app(&self, plant: Plant) -> Router {
-        let cut = Cut {
-            limits: Arc::clone(&self.limits),
-            plant,
-        };
+    fn app(&self) -> Router {
         Router::new()
             .nest(
                 "/queued",
-                self.handlers("/queued", plant)
-                    .layer(self.limits.queued.clone()),
+                self.handlers("/queued").layer(self.limits.queued.clone()),
             )
             .nest(
                 "/slow",
-                self.handlers("/slow", plant)
-                    .layer(self.limits.slow.clone()),
+                self.handlers("/slow").layer(self.limits.slow.clone()),
             )
             .nest(
                 "/limited",
-                self.handlers("/limited", plant)
-                    .layer(self.limits.limited.clone()),
+                self.handlers("/limited").layer(self.limits.limited.clone()),
             )
-            .layer(from_fn_with_state(cut, watch))
     }
 
-    fn handlers(&self, path: &'static str, plant: Plant) -> Router {
+    fn handlers(&self, path: &'static str) -> Router {
         let admitted = self.admitted.clone();
         let record = move |request: Request, next: Next| {
             admitted.record(path, &request);
-            if plant == Plant::CountsTwice {
-                admitted.record(path, &request);
-            }
             next.run(request)
         };
         let stuck = Arc::clone(&self.stuck);
@@ -154,74 +130,15 @@ impl Server {
 
 /// Waits until `condition` holds, at most a minute. Returns whether it does.
 pub(crate) async fn until(condition: impl Fn() -> bool) -> bool {
-    within(Duration::from_secs(60), condition).await
-}
-
-/// Waits until `condition` holds, at most for `span`. Returns whether it does.
-pub(crate) async fn within(span: Duration, condition: impl Fn() -> bool) -> bool {
     let begun = Instant::now();
     let mut turns = interval(Duration::from_millis(2));
-    while begun.elapsed() < span {
+    while begun.elapsed() < Duration::from_secs(60) {
         if condition() {
             return true;
         }
         turns.tick().await;
     }
     false
-}
-
-/// Outside of the limits: what happens to a request whose client leaves.
-#[derive(Clone)]
-struct Cut {
-    limits: Arc<Limits>,
-    plant: Plant,
-}
-
-async fn watch(State(cut): State<Cut>, request: Request, next: Next) -> Response {
-    let slow = request.uri().path().starts_with("/slow");
-    let client = request.headers().get("x-client").cloned();
-    let response = Box::pin(next.run(request));
-    let planted = slow && cut.plant != Plant::Nothing;
-    if !planted {
-        return response.await;
-    }
-    let name = client.as_ref().and_then(|name| name.to_str().ok());
-    let mut leaving = Leaving {
-        cut,
-        client: name.unwrap_or_default().to_owned(),
-        response: Some(response),
-    };
-    let response = std::future::poll_fn(|cx| match &mut leaving.response {
-        Some(response) => response.as_mut().poll(cx),
-        None => Poll::Pending,
-    })
-    .await;
-    leaving.response = None;
-    response
-}
-
-/// A response that the client has not waited for, when it is dropped.
-struct Leaving {
-    cut: Cut,
-    client: String,
-    response: Option<Pin<Box<dyn Future<Output = Response> + Send>>>,
-}
-
-impl Drop for Leaving {
-    fn drop(&mut self) {
-        let Some(response) = self.response.take() else {
-            return;
-        };
-        match self.cut.plant {
-            Plant::KeepsSeat => self.cut.limits.leak_seat(),
-            Plant::KeepsPosition => self.cut.limits.charge(&self.client),
-            Plant::KeepsSlot => self.cut.limits.charge(&format!("{}, kept", self.client)),
-            Plant::KeepsMemory => std::mem::forget(std::hint::black_box(vec![0_u8; 4_096])),
-            Plant::KeepsWaiter => return std::mem::forget(response),
-            Plant::Nothing | Plant::CountsTwice => {}
-        }
-        drop(response);
-    }
 }
 
 /// Counts as long as it lives.

@@ -5,16 +5,13 @@
 #[cfg(not(feature = "metrics"))]
 mod allocations;
 mod and;
-mod clones;
 mod contract;
 mod costs;
 mod handle;
-mod keys;
 #[cfg(feature = "tokio")]
 mod lists;
 #[cfg(feature = "tokio")]
 mod lockout;
-mod plain;
 mod policy;
 mod preview;
 #[cfg(feature = "tokio")]

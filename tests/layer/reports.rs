@@ -287,12 +287,6 @@ mod metered {
         }
     }
 
-    /// Of one admitted, two queued and one denied request, at one per minute.
-    #[cfg(feature = "tokio")]
-    fn are_waits_of_the_queued(waits: &[f64]) -> bool {
-        matches!(*waits, [first, second] if 0.0 < first && first <= 60.0 && first < second && second <= 120.0)
-    }
-
     /// Shows promise 241.
     #[cfg(feature = "tokio")]
     #[test]
@@ -316,12 +310,11 @@ mod metered {
             assert_eq!((counts.admitted, counts.waited, counts.denied), (1, 2, 1));
         });
         let waits = metrics.all("tower_throttle_queue_wait_seconds limit=slow");
-        assert!(are_waits_of_the_queued(&waits), "{waits:?}");
-        // Planted: the admitted request is measured as well, a wait is missing, milliseconds.
-        assert!(!are_waits_of_the_queued(&[0.0, waits[0], waits[1]]));
-        assert!(!are_waits_of_the_queued(&waits[1..]));
-        let milliseconds: Vec<_> = waits.iter().map(|wait| wait * 1e3).collect();
-        assert!(!are_waits_of_the_queued(&milliseconds));
+        // Of one admitted, two queued and one denied request, at one per minute.
+        let [first, second] = waits[..] else {
+            panic!("{waits:?}")
+        };
+        assert!(0.0 < first && first <= 60.0 && first < second && second <= 120.0);
     }
 
     /// Shows promise 241.
@@ -372,8 +365,6 @@ mod metered {
         };
         let wrong: Vec<_> = expected.iter().filter(|gauge| !is_right(gauge)).collect();
         assert!(wrong.is_empty(), "{wrong:?}: {metrics:?}");
-        // Planted: a gauge that is never lowered.
-        assert!(!is_right(&("busy waiting", [1.0, 1.0])));
     }
 
     /// Keys that do not fit are counted, in `Stats`, in the handle of a layer and in metrics.

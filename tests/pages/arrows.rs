@@ -68,9 +68,6 @@ const ARROWS: &[(&[&str], &[&[&str]])] = &[
     (&["guide"], &[&["picture"]]),
 ];
 
-/// Folders, and the modules beside them that they may not name.
-const NEVER_BACK: &[(&str, &[&str])] = &[("store/remote/", &["redis"])];
-
 /// A longer file is split by idea.
 const MAX_LINES: usize = 600;
 
@@ -83,29 +80,6 @@ fn faults(path: &str, source: &str) -> Vec<String> {
     if path == "lib.rs" {
         return faults;
     }
-    for (folder, others) in NEVER_BACK
-        .iter()
-        .filter(|(folder, _)| path.starts_with(folder))
-    {
-        let parent = folder
-            .trim_end_matches('/')
-            .rsplit_once('/')
-            .unwrap_or_default()
-            .0;
-        for (number, line) in (1..).zip(source.lines()) {
-            let code = line.split("//").next().unwrap_or_default();
-            let names = |other: &&&str| {
-                [parent, "super"]
-                    .iter()
-                    .any(|from| code.contains(&format!("{from}::{other}")))
-            };
-            if let Some(other) = others.iter().find(names) {
-                faults.push(format!(
-                    "src/{path}:{number}: `{folder}` may not import `{other}`"
-                ));
-            }
-        }
-    }
     let modules = module_path(path);
     let module = modules[0].as_str();
     let Some((_, allowed)) = ARROWS.iter().find(|(some, _)| some.contains(&module)) else {
@@ -116,7 +90,6 @@ fn faults(path: &str, source: &str) -> Vec<String> {
     };
 
     let mut inline = Vec::new(); // the indentation of each inline module around this line
-    let mut previous = String::new(); // the path of the `use crate::..` on the line before
     for (number, line) in (1..).zip(source.lines()) {
         let code = line.split("//").next().unwrap_or_default().trim_end();
         let indent = code.len() - code.trim_start().len();
@@ -129,7 +102,6 @@ fn faults(path: &str, source: &str) -> Vec<String> {
         if code.contains(&"super::".repeat(depth)) {
             faults.push(format!("src/{path}:{number}: `super::` leaves the module"));
         }
-        let mut imported = String::new();
         for (at, found) in code.match_indices("crate::") {
             if code[..at].ends_with(is_name) {
                 continue; // a path of another crate, `my_crate::`
@@ -143,16 +115,7 @@ fn faults(path: &str, source: &str) -> Vec<String> {
                     "src/{path}:{number}: `{module}` may not import `{to}`"
                 ));
             }
-            if code.trim_start().starts_with("use crate::") {
-                to.clone_into(&mut imported);
-            }
         }
-        if !imported.is_empty() && imported == previous {
-            faults.push(format!(
-                "src/{path}:{number}: one `use` per module: list the names of `{imported}`"
-            ));
-        }
-        previous = imported;
     }
     faults
 }
@@ -298,82 +261,4 @@ fn no_two_files_import_each_other() {
     files.retain(|(path, _)| path != "lib.rs");
     let pairs = mutual(&files);
     assert!(pairs.is_empty(), "\n{}\n", pairs.join("\n"));
-}
-
-/// Each rule finds what breaks it, and nothing else.
-#[test]
-fn what_breaks_a_rule_is_reported_with_its_line() {
-    let twice = "use crate::clock::Clock;\nuse crate::clock::Tick;\n";
-    let inner = "mod tests {\n    use super::*;\n    use super::super::x;\n}\n";
-    let long = "\n".repeat(MAX_LINES + 1);
-    for (path, source, fault) in [
-        (
-            "store/local/table.rs",
-            "\nuse crate::layer::A;\n",
-            ":2: `store` may not import `layer`",
-        ),
-        ("layer/future.rs", "use crate::quota::Quota;\n", ""),
-        (
-            "store/remote/key/name.rs",
-            "use crate::store::redis::A;\n",
-            ":1: `store/remote/` may not import `redis`",
-        ),
-        ("store/redis/pool.rs", "use crate::store::remote::A;\n", ""),
-        (
-            "queue/line.rs",
-            "fn f() {\n    crate::backend::g();\n}\n",
-            ":2: `queue` may not import `backend`",
-        ),
-        (
-            "queue/mod.rs",
-            "use crate::TokenBucket;\n",
-            ":1: `queue` may not import `TokenBucket`",
-        ),
-        (
-            "store/mod.rs",
-            "use crate::{quota, clock};\n",
-            ":1: one module per `use`",
-        ),
-        (
-            "store/mod.rs",
-            twice,
-            ":2: one `use` per module: list the names of `clock`",
-        ),
-        (
-            "quota.rs",
-            "use super::slot::Slot;\n",
-            ":1: `super::` leaves the module",
-        ),
-        ("store/cell.rs", "use super::slot::Slot;\n", ""),
-        ("quota.rs", inner, ":3: `super::` leaves the module"),
-        (
-            "quota.rs",
-            "//! See [`crate::layer`].\nfn f() {} // not crate::key\nuse my_crate::x;\n",
-            "",
-        ),
-        ("util.rs", "", ": the module `util` is not in the table"),
-        ("quota.rs", &long, ": more than 600 lines"),
-    ] {
-        let expected = Some(format!("src/{path}{fault}")).filter(|_| !fault.is_empty());
-        assert_eq!(
-            faults(path, source),
-            Vec::from_iter(expected),
-            "{path}: {source}"
-        );
-    }
-}
-
-#[test]
-fn files_that_import_each_other_are_reported() {
-    let file = |path: &str, text: &str| (path.to_owned(), text.to_owned());
-    let a = file("queue/a.rs", "use super::b::B;\n");
-    let module = file("queue/mod.rs", "mod a;\nmod b;\n\npub use self::a::A;\n");
-    for (source, is_found) in [
-        ("use std::fmt;\n\nuse crate::queue::{a::A, c};\n", true),
-        ("use super::{\n    A,\n    other::C as D,\n};\n", true),
-        ("use super::c::C;\n", false),
-    ] {
-        let found = mutual(&[a.clone(), file("queue/b.rs", source), module.clone()]);
-        assert_eq!(!found.is_empty(), is_found, "{source}: {found:?}");
-    }
 }

@@ -44,11 +44,3 @@ pub(crate) fn targets(page: &str) -> Vec<String> {
     }
     targets
 }
-
-#[test]
-fn the_parts_of_a_page_are_found() {
-    let page = "# The `a::B` of C\n\n[x](y.md#z) `[no](link)` `cargo\nrun` ![p](q.svg)\n\n```sh\ncargo test\n```\n\n[`d`]: e\n";
-    assert_eq!(anchors(page), ["the-ab-of-c"]);
-    assert_eq!(targets(page), ["y.md#z", "q.svg", "e"]);
-    assert!(!prose(page).contains("cargo test"));
-}

@@ -171,21 +171,3 @@ fn the_pages_in_docs_are_those_of_the_guide() {
     assert!(pages > 15, "{pages}");
     expect_none(&faults);
 }
-
-#[test]
-fn what_only_rustdoc_reads_is_left_out() {
-    let source = "# A\n\nA [`B`] and [`c`](crate::key) [here](crate::guide::d#e),\n[there], [or][there], [`B`](crate::key).\n\n\
-        ```\n# use a::b;\n#\n\nlet c = d;\n# c();\n#[e]\n```\n\n\
-        ```toml\n# kept\n```\n\n[`B`]: crate::B\n[there]: crate::guide::f\n";
-    let at = "https://docs.rs/tower-throttle/latest/tower_throttle/";
-    let links = format!("[`B`]({at}?go_to_first=true&search=B) and [`c`]({at}key/index.html)");
-    let shown = "# A\n\nA LINKS [here](d.md#e),\n[there](f.md), [or](f.md), [`B`]({at}key/index.html).\n\n\
-        ```rust\nlet c = d;\n#[e]\n```\n\n\
-        ```toml\n# kept\n```\n";
-    let shown = shown.replace("LINKS", &links).replace("{at}", at);
-    assert_eq!(rendered(source), shown);
-    let item = address("crate::a::B::c");
-    assert!(item.ends_with("search=B::c"), "{item}");
-    let function = address("crate::key::f");
-    assert!(function.ends_with("search=f"), "{function}");
-}

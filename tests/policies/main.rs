@@ -12,7 +12,6 @@ mod round_trip;
 mod routes;
 mod rules;
 mod safety;
-mod schema;
 mod served;
 mod settings;
 #[cfg(any(feature = "postgres", feature = "redis"))]

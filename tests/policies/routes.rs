@@ -116,88 +116,23 @@ async fn status(
         .as_u16()
 }
 
-/// How many paths were asked for, and those that the route serves and the rule misses, or the reverse.
-async fn compare(
-    patterns: usize,
-    rule: impl AsyncFn(&str, &[String]) -> Vec<bool>,
-) -> ([usize; 2], Vec<String>, Vec<String>) {
-    let (mut random, mut asked) = (Routes(Random::new(7)), [0; 2]);
-    let (mut missed, mut added) = (Vec::new(), Vec::new());
-    for _ in 0..patterns {
-        let pattern = random.pattern();
-        let paths: Vec<_> = (0..30).map(|_| random.path(&pattern)).collect();
-        let router = Router::new().route(&pattern, any(async || ()));
-        let applies = rule(&pattern, &paths).await;
-        for (path, applies) in paths.iter().zip(applies) {
-            let is_served = status(router.clone(), path).await == 200;
-            asked[usize::from(is_served)] += 1;
-            match (is_served, applies) {
-                (true, false) => missed.push(format!("{pattern} {path}")),
-                (false, true) => added.push(format!("{pattern} {path}")),
-                _ => {}
-            }
-        }
-    }
-    (asked, missed, added)
-}
-
 /// Shows promise 304.
 #[tokio::test]
 async fn a_pattern_matches_the_paths_that_axum_serves_and_no_other() {
-    let policy = async |pattern: &str, paths: &[String]| {
-        let service = behind_deny(pattern);
-        let mut applies = Vec::new();
-        for path in paths {
-            applies.push(status(service.clone(), path).await == 403);
+    let (mut random, mut asked) = (Routes(Random::new(7)), [0; 2]);
+    for _ in 0..1_500 {
+        let pattern = random.pattern();
+        let service = behind_deny(&pattern);
+        let router = Router::new().route(&pattern, any(async || ()));
+        for _ in 0..30 {
+            let path = random.path(&pattern);
+            let is_served = status(router.clone(), &path).await == 200;
+            let is_denied = status(service.clone(), &path).await == 403;
+            assert_eq!(is_served, is_denied, "{pattern} {path}");
+            asked[usize::from(is_served)] += 1;
         }
-        applies
-    };
-    let ([not_served, served], missed, added) = compare(1_500, policy).await;
-    assert!(
-        not_served > 8_000 && served > 8_000,
-        "{not_served} {served}"
-    );
-    assert_eq!((missed, added), (vec![], vec![]));
-}
-
-/// The rule that let `//login` through: a name is never empty. And its reverse.
-///
-/// Shows promise 304.
-#[tokio::test]
-async fn a_rule_that_differs_for_an_empty_segment_is_found() {
-    fn matches(pattern: &[&str], path: &[&str], last_may_be_empty: bool) -> bool {
-        let ([segment, pattern @ ..], [head, tail @ ..]) = (pattern, path) else {
-            return pattern.is_empty() && path.is_empty();
-        };
-        let Some((prefix, name)) = segment.split_once('{') else {
-            return segment == head && matches(pattern, tail, last_may_be_empty);
-        };
-        if name.starts_with('{') {
-            return *head == "{a}" && matches(pattern, tail, last_may_be_empty);
-        }
-        let Some(value) = head.strip_prefix(prefix) else {
-            return false;
-        };
-        if name == "*rest}" {
-            return !value.is_empty() || !tail.is_empty();
-        }
-        let is_last = pattern.is_empty() && tail.is_empty();
-        (!value.is_empty() || (last_may_be_empty && is_last))
-            && matches(pattern, tail, last_may_be_empty)
     }
-    for last_may_be_empty in [false, true] {
-        let wrong = async |pattern: &str, paths: &[String]| {
-            let pattern: Vec<_> = pattern.split('/').collect();
-            let applies = paths.iter().map(|path| {
-                let path: Vec<_> = path.split('/').collect();
-                matches(&pattern, &path, last_may_be_empty)
-            });
-            applies.collect()
-        };
-        let (_, missed, added) = compare(300, wrong).await;
-        assert!(!missed.is_empty());
-        assert_eq!(!added.is_empty(), last_may_be_empty);
-    }
+    assert!(asked.iter().all(|paths| *paths > 8_000), "{asked:?}");
 }
 
 /// A nested router of axum removes a `/` too many from a path with an empty segment behind its prefix.
@@ -206,47 +141,33 @@ async fn a_rule_that_differs_for_an_empty_segment_is_found() {
 #[cfg(feature = "axum")]
 #[tokio::test]
 async fn a_nested_router_serves_no_path_that_the_limit_inside_it_misses() {
-    use axum::{extract::OriginalUri, middleware::map_request};
-
-    /// The paths that were denied, and those that were served.
-    async fn run(forget_the_original: bool) -> (usize, Vec<String>) {
-        let forget = map_request(move |mut request: Request| {
-            if forget_the_original {
-                request.extensions_mut().remove::<OriginalUri>();
-            }
-            std::future::ready(request)
-        });
-        let (mut random, mut denied, mut served) = (Routes(Random::new(5)), 0, Vec::new());
-        for _ in 0..1_000 {
-            let pattern = random.pattern();
-            let inner = Router::new().route(&pattern, any(async || ()));
-            let inner = inner.layer(deny(&pattern)).layer(forget.clone());
-            let prefix = random.of(&["/p", "/p/", "/p/q", "/{p}", "/p/{q}", "/p-{q}"]);
-            // axum serves another route: it joins the two with one `/`.
-            if prefix.ends_with('/') && pattern.starts_with("//") {
-                continue;
-            }
-            let router = match random.below(3) {
-                0 => Router::new().nest(prefix, inner),
-                1 => Router::new().nest_service(prefix, inner),
-                _ => Router::new().nest("/r", Router::new().nest(prefix, inner)),
-            };
-            for _ in 0..30 {
-                let tail = random.path(&pattern);
-                let path = random.path(prefix).trim_end_matches('/').to_owned() + &tail;
-                for path in [format!("/r{path}"), path] {
-                    match status(router.clone(), &path).await {
-                        403 => denied += 1,
-                        200 => served.push(format!("{prefix} {pattern} {path}")),
-                        _ => {}
-                    }
+    let (mut random, mut denied, mut served) = (Routes(Random::new(5)), 0, Vec::new());
+    for _ in 0..1_000 {
+        let pattern = random.pattern();
+        let inner = Router::new().route(&pattern, any(async || ()));
+        let inner = inner.layer(deny(&pattern));
+        let prefix = random.of(&["/p", "/p/", "/p/q", "/{p}", "/p/{q}", "/p-{q}"]);
+        // axum serves another route: it joins the two with one `/`.
+        if prefix.ends_with('/') && pattern.starts_with("//") {
+            continue;
+        }
+        let router = match random.below(3) {
+            0 => Router::new().nest(prefix, inner),
+            1 => Router::new().nest_service(prefix, inner),
+            _ => Router::new().nest("/r", Router::new().nest(prefix, inner)),
+        };
+        for _ in 0..30 {
+            let tail = random.path(&pattern);
+            let path = random.path(prefix).trim_end_matches('/').to_owned() + &tail;
+            for path in [format!("/r{path}"), path] {
+                match status(router.clone(), &path).await {
+                    403 => denied += 1,
+                    200 => served.push(format!("{prefix} {pattern} {path}")),
+                    _ => {}
                 }
             }
         }
-        (denied, served)
     }
-    let (denied, served) = run(false).await;
-    assert_eq!(served, Vec::<String>::new());
+    assert_eq!(served, [""; 0]);
     assert!(denied > 5_000, "{denied}");
-    assert!(!run(true).await.1.is_empty());
 }

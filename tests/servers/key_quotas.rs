@@ -27,13 +27,6 @@ impl Plans {
     }
 }
 
-/// One machine.
-trait Machine {
-    async fn apply(&self, key: u64, op: Op) -> Result<Decision, StoreError>;
-    /// Waits until it decides on `key` under its new quota.
-    async fn learn(&self, key: u64, quota: Quota);
-}
-
 /// A machine of this crate, with the plans that it knows.
 struct Real(Quotas<u64>, Plans);
 
@@ -53,51 +46,27 @@ impl Real {
     }
 }
 
-impl Machine for Real {
+impl Real {
     async fn apply(&self, key: u64, op: Op) -> Result<Decision, StoreError> {
         self.0.apply(&key, op).await
     }
 
-    async fn learn(&self, key: u64, quota: Quota) {
+    /// Waits until it decides on `key` under its new quota.
+    fn learn(&self, key: u64, quota: Quota) {
         self.1.set(key, quota);
     }
 }
 
-/// Mistaken: a limit for each quota, which counts for itself as configurations do.
-struct Separate<F, L> {
-    limit: F,
-    limits: Mutex<HashMap<Quota, Arc<L>>>,
-    learned: Mutex<HashMap<u64, Quota>>,
-    plans: Plans,
-}
-
-impl<F: Fn(Quota) -> L, L: Backend<u64>> Machine for Separate<F, L> {
-    async fn apply(&self, key: u64, op: Op) -> Result<Decision, StoreError> {
-        let plan = self.plans.of(key).expect("a plan");
-        let quota = *(self.learned.lock().expect("no panic").entry(key)).or_insert(plan);
-        let limit = {
-            let mut limits = self.limits.lock().expect("no panic");
-            let limit = limits.entry(quota);
-            Arc::clone(limit.or_insert_with(|| Arc::new((self.limit)(quota))))
-        };
-        limit.apply(&key, op).await
-    }
-
-    async fn learn(&self, key: u64, quota: Quota) {
-        self.learned.lock().expect("no panic").insert(key, quota);
-    }
-}
-
 /// A client is moved from 10 to `other` and back, while one of two machines learns of it late.
-async fn what_was_used_stays_used<M: Machine>(
-    machines: &[M; 2],
+async fn what_was_used_stays_used(
+    machines: &[Real; 2],
     plans: &Plans,
     key: u64,
     (first, other): (Quota, Quota),
 ) -> Result<(), String> {
     let [one, two] = machines;
     plans.set(key, first);
-    let takes = async |machine: &M, times, expected: bool, when: &str| {
+    let takes = async |machine: &Real, times, expected: bool, when: &str| {
         for _ in 0..times {
             let decision = machine.apply(key, Op::Take(1)).await;
             if decision.expect("a decision").is_admitted() != expected {
@@ -109,24 +78,24 @@ async fn what_was_used_stays_used<M: Machine>(
     takes(one, 3, true, "first").await?;
     takes(two, 1, true, "first").await?;
     plans.set(key, other);
-    one.learn(key, other).await;
+    one.learn(key, other);
     takes(one, 5, true, "under the other quota").await?;
     takes(two, 1, true, "where it is not known yet").await?;
     takes(two, 1, false, "where it is not known yet").await?;
     plans.set(key, first);
-    one.learn(key, first).await;
+    one.learn(key, first);
     takes(one, 1, false, "back under the first quota").await?;
     plans.set(key, other);
-    two.learn(key, other).await;
+    two.learn(key, other);
     let decision = two.apply(key, Op::Take(1)).await.expect("a decision");
     if decision.limit != other.capacity() {
         return Err("a denial under the first quota was repeated".into());
     }
     // A reset under one quota ends the denial under another one.
-    one.learn(key, other).await;
+    one.learn(key, other);
     let _ = one.apply(key, Op::Reset).await;
     plans.set(key, first);
-    one.learn(key, first).await;
+    one.learn(key, first);
     takes(one, 10, true, "after a reset").await?;
     takes(one, 1, false, "after a reset").await
 }
@@ -164,7 +133,7 @@ pub(crate) async fn a_key_is_counted_once_under_all_its_quotas<P>(
     limit: impl Fn(&str, AnyAlgorithm) -> P,
     has_one_layout: bool,
 ) where
-    P: QuotaPerKey<u64> + Backend<u64>,
+    P: QuotaPerKey<u64>,
 {
     // Aligned windows begin now, so that none ends during the test.
     let now = SystemTime::UNIX_EPOCH.elapsed().expect("after 1970");
@@ -196,18 +165,6 @@ pub(crate) async fn a_key_is_counted_once_under_all_its_quotas<P>(
             assert_eq!(admitted, most, "{algorithm:?}");
         }
     }
-    // The mistake is found.
-    let bucket = AnyAlgorithm::new(TokenBucket::new(Quota::per_hour(3)));
-    let plans = Plans::default();
-    let separate = [(); 2].map(|()| Separate {
-        limit: |quota| limit("wrong", bucket.with_quota(quota).expect("a quota")),
-        limits: Mutex::default(),
-        learned: Mutex::default(),
-        plans: plans.clone(),
-    });
-    let quotas = (Quota::per_hour(10), Quota::per_hour(20));
-    let checked = what_was_used_stays_used(&separate, &plans, 1, quotas).await;
-    assert!(checked.is_err());
 }
 
 /// Its value is of one rate.

@@ -7,8 +7,6 @@
 use num_bigint::BigUint;
 
 use super::{ExactNanos, Interval};
-use crate::algorithm::Cost;
-use crate::clock::Tick;
 use crate::quota::{MAX_PERIOD_NS, Quota};
 
 /// Values around each power of two at which a carry, a shift or an overflow may go wrong.
@@ -154,40 +152,6 @@ fn intervals_match_fractions() {
         for due in spans.iter().step_by(3) {
             for span in &spans {
                 check_sums(&interval, *due, *span);
-            }
-        }
-    }
-}
-
-#[test]
-fn a_refund_returns_what_is_still_taken() {
-    for (limit, period) in [(1, 1), (1, 5), (3, 7), (5, 2), (4, 6)] {
-        let interval = interval(limit, period);
-        let spans = spans(&interval, 8);
-        for due in &spans {
-            for unused in &spans {
-                for cost in 0..6 {
-                    for since in 0..12 {
-                        let taken = u128::from(cost) * u128::from(interval.period.get());
-                        let since_parts = u128::from(since) * u128::from(interval.limit.get());
-                        let still = taken.saturating_sub(since_parts);
-                        let (due_parts, unused_parts) =
-                            (parts(*due, &interval), parts(*unused, &interval));
-                        let after = due_parts
-                            .saturating_sub(still)
-                            .max(unused_parts.min(due_parts));
-                        let refunded = interval.apply_refund(
-                            *due,
-                            *unused,
-                            Cost::new(cost, Tick::ZERO),
-                            Tick::from_nanos(since),
-                        );
-                        assert!(
-                            has_parts(refunded, after, &interval),
-                            "{cost}, {since} ns ago, of {due:?} down to {unused:?}: {refunded:?}"
-                        );
-                    }
-                }
             }
         }
     }

@@ -215,42 +215,6 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_is_over_counts_no_more() {
-        let held = Holdings(vec![lease(1, 3, 3), lease(2, 4, 4)]);
-        assert_eq!(held.view(2, NOW).others, 3);
-        let before = Tick::from_nanos(NOW.plus(LIFE).as_nanos() - 1);
-        assert_eq!(held.view(2, before).others, 3);
-        assert_eq!(held.view(2, NOW.plus(LIFE)).others, 0);
-        assert_eq!(held.of(2, NOW.plus(LIFE)), None);
-        // It is left out of what is written next.
-        let later = NOW.plus(LIFE);
-        let own = Holding {
-            expires_at: later.plus(LIFE),
-            ..lease(2, 1, 1)
-        };
-        assert_eq!(held.with(own, later), Holdings(vec![own]));
-    }
-
-    #[test]
-    fn a_lease_of_a_clock_that_was_set_back_ends_after_a_life() {
-        let held = Holdings(vec![lease(1, 3, 3)]);
-        let hour = Duration::from_secs(3_600);
-        let back = Tick::from_nanos(NOW.as_nanos() - nanos(hour));
-        let own = Holding {
-            expires_at: back.plus(LIFE),
-            ..lease(2, 1, 1)
-        };
-        let written = held.with(own, back);
-        assert_eq!(written.view(2, back).others, 3);
-        assert_eq!(written.view(2, back.plus(LIFE)).others, 0);
-        assert_eq!(
-            held.view(2, back.plus(LIFE)).others,
-            3,
-            "unless it is written"
-        );
-    }
-
-    #[test]
     fn machines_that_wait_get_equal_shares_of_what_they_want() {
         let share = |held: &Holdings, machine| {
             let own = held.of(machine, NOW).map_or(0, |own| own.wants);

@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use tower_throttle::ManualClock;
-use tower_throttle::algorithm::AnyAlgorithm;
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
 use tower_throttle::clock::{Clock, Tick};
 use tower_throttle::store::cas::{Cas, CasBuilder, MemoryStore};
+use tower_throttle::{ManualClock, Quota};
 
 use crate::suite::fleet::Port;
 use crate::suite::vectors::Replay;
-use crate::suite::{Fault, Store};
+use crate::suite::{Fault, Store, chaos, configurations, decisions};
 
-/// The test moves its clock.
-struct InMemory(MemoryStore<ManualClock>, ManualClock);
+/// The test moves its clock. It admits so many units too many.
+struct InMemory<const MORE: u64 = 0>(MemoryStore<ManualClock>, ManualClock);
 
-impl Store for InMemory {
+impl<const MORE: u64> Store for InMemory<MORE> {
     type Limit = Cas<MemoryStore<ManualClock>, AnyAlgorithm>;
 
     fn start() -> Self {
@@ -24,6 +24,13 @@ impl Store for InMemory {
 
     fn limit(&self, policy: &str, algorithm: AnyAlgorithm, deadline: Duration) -> Self::Limit {
         let builder = CasBuilder::new(self.0.clone()).deadline(deadline);
+        let quota = algorithm.quota();
+        let more = Quota::per(quota.limit() + MORE, quota.period());
+        let algorithm = if MORE > 0 {
+            algorithm.with_quota(more).expect("a quota")
+        } else {
+            algorithm
+        };
         // Without a kept record each decision is at the store's time.
         let builder = builder.without_deny_cache().cached_keys(0);
         builder.build(policy, algorithm).expect("a limit")
@@ -51,7 +58,7 @@ impl Store for InMemory {
     fn heal(&mut self, _: Fault) {}
 }
 
-impl Port for InMemory {
+impl Port for InMemory<0> {
     type Port = MemoryStore<ManualClock>;
 
     fn port(&self) -> Self::Port {
@@ -62,3 +69,10 @@ impl Port for InMemory {
 crate::suite::check!(InMemory);
 crate::suite::fleet::check_fleet!(super::InMemory);
 crate::suite::check_vectors!(InMemory);
+
+#[test]
+fn each_part_finds_a_unit_too_many() {
+    assert!(decisions::fault::<InMemory<1>>().is_some());
+    assert!(configurations::fault::<InMemory<1>>().is_some());
+    assert!(chaos::fault::<InMemory<1>>().is_some());
+}

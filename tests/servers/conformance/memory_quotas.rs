@@ -21,26 +21,15 @@ async fn a_key_is_counted_once_under_all_its_quotas_in_memory() {
     a_key_is_counted_once_under_all_its_quotas(limit, false).await;
 }
 
-/// How many of 300 requests pass, under two quotas of one key in random turns. `counts_once` is false for the
-/// mistake of a limit for each quota.
-async fn admitted(
-    algorithm: &AnyAlgorithm,
-    quotas: [Quota; 2],
-    counts_once: bool,
-    seed: u64,
-) -> u64 {
+/// How many of 300 requests pass, under two quotas of one key in random turns.
+async fn admitted(algorithm: &AnyAlgorithm, quotas: [Quota; 2], seed: u64) -> u64 {
     let clock = ManualClock::new();
     let store = MemoryStore::with_clock(clock.clone());
     let with_quota = |quota| algorithm.with_quota(quota).expect("a quota");
     let limit = |quota: Quota| -> Cas<_, AnyAlgorithm> {
         let builder = CasBuilder::new(store.clone()).without_deny_cache();
         let builder = builder.deadline(Duration::from_secs(30));
-        let name = if counts_once {
-            "api".to_owned()
-        } else {
-            format!("api-{}", quota.limit())
-        };
-        builder.build(&name, with_quota(quota)).expect("a limit")
+        builder.build("api", with_quota(quota)).expect("a limit")
     };
     // The plan says which of the two quotas the key has now.
     let under = |quota| Quotas::new(limit(quota), move |_: &u64| Plan::Quota(quota));
@@ -61,7 +50,6 @@ async fn admitted(
 /// Shows promise 391.
 #[tokio::test(start_paused = true)]
 async fn two_quotas_of_a_key_in_turn_admit_no_more_than_the_larger_one() {
-    let mut mistakes = 0;
     let warm_up = WarmUp::new(Quota::per_minute(1), Duration::from_secs(30));
     let all = algorithms(Duration::ZERO);
     let all = all.into_iter().chain([AnyAlgorithm::new(warm_up)]);
@@ -73,16 +61,13 @@ async fn two_quotas_of_a_key_in_turn_admit_no_more_than_the_larger_one() {
             let mut random = Random::new(seed);
             let mut quota = || Quota::per_minute(1 + random.below(40));
             let (small, large) = (quota(), quota());
-            let alone = async |quota| admitted(&algorithm, [quota; 2], true, seed).await;
+            let alone = async |quota| admitted(&algorithm, [quota; 2], seed).await;
             let most = alone(small).await.max(alone(large).await);
-            let both = admitted(&algorithm, [small, large], true, seed).await;
+            let both = admitted(&algorithm, [small, large], seed).await;
             assert!(
                 both <= most,
                 "{both} > {most} of {small} and {large}: {algorithm:?}"
             );
-            let wrong = admitted(&algorithm, [small, large], false, seed).await;
-            mistakes += u64::from(wrong > most);
         }
     }
-    assert!(mistakes > 10, "{mistakes}");
 }

@@ -143,16 +143,6 @@ async fn check_says_what_a_user_without_a_right_has_to_be_allowed() {
     );
 }
 
-/// Shows promise 128.
-#[tokio::test]
-async fn check_of_a_server_that_is_down_is_transient() {
-    let mut server = RedisServer::start();
-    let redis = Redis::open(&server.url()).expect("a url");
-    server.kill();
-    let error = redis.check().await.expect_err("it is dead");
-    assert!(error.is_transient(), "{error}");
-}
-
 #[tokio::test]
 async fn a_server_that_refuses_keys_that_are_not_declared_is_named() {
     let server = RedisServer::start();

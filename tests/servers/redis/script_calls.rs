@@ -1,7 +1,6 @@
 //! What a script call reads, writes and leaves alone.
 
-use std::future::Future;
-
+use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::{Backend, Op};
 use tower_throttle::{FixedWindow, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket};
 
@@ -28,48 +27,31 @@ async fn a_foreign_value_is_an_error_of_its_own_call_only() {
     let server = RedisServer::start();
     let redis = open(&server.url()).await.without_deny_cache();
     let mut connection = server.connection();
-    let layouts = [
-        ("bucket", "bucket/3600s"),
-        ("window", "window/3600s"),
-        ("log", "log/3600s"),
-        ("grid", "grid/360sx10"),
-        ("sliding", "sliding/3600s"),
-        ("pair", "bucket/3600s+window/3600s"),
+    let quota = hourly(5);
+    let all = [
+        (AnyAlgorithm::new(TokenBucket::new(quota)), "bucket/3600s"),
+        (AnyAlgorithm::new(FixedWindow::new(quota)), "window/3600s"),
+        (AnyAlgorithm::new(SlidingLog::new(quota)), "log/3600s"),
+        (AnyAlgorithm::new(SlidingGrid::new(quota)), "grid/360sx10"),
+        (
+            AnyAlgorithm::new(SlidingWindow::new(quota)),
+            "sliding/3600s",
+        ),
+        (
+            AnyAlgorithm::new((TokenBucket::new(quota), FixedWindow::new(quota))),
+            "bucket/3600s+window/3600s",
+        ),
     ];
-    for (name, layout) in layouts {
+    for (algorithm, name) in all {
         for (key, command) in [("text", "SET"), ("list", "RPUSH")] {
             redis::cmd(command)
-                .arg(format!("{{throttle:{name}:{key}}}{layout}"))
+                .arg(format!("{{throttle:all:{key}}}{name}"))
                 .arg("something else")
                 .exec(&mut connection)
                 .expect("done");
         }
-    }
-    let quota = hourly(5);
-    let all: Vec<(&str, Asker)> = vec![
-        (
-            "bucket",
-            asker(redis.limiter("bucket", TokenBucket::new(quota))),
-        ),
-        (
-            "window",
-            asker(redis.limiter("window", FixedWindow::new(quota))),
-        ),
-        ("log", asker(redis.limiter("log", SlidingLog::new(quota)))),
-        (
-            "grid",
-            asker(redis.limiter("grid", SlidingGrid::new(quota))),
-        ),
-        (
-            "sliding",
-            asker(redis.limiter("sliding", SlidingWindow::new(quota))),
-        ),
-        (
-            "pair",
-            asker(redis.limiter("pair", (TokenBucket::new(quota), FixedWindow::new(quota)))),
-        ),
-    ];
-    for (name, ask) in &all {
+        let limiter = redis.limiter("all", algorithm);
+        let ask = |key| limiter.decide(key, 1);
         // In flight at the same time, so that they are batched.
         let (before, text, list, after) = (ask("a"), ask("text"), ask("list"), ask("b"));
         for (answer, says) in [
@@ -116,14 +98,4 @@ async fn a_foreign_value_is_kept_until_a_reset() {
     let _ = limiter.apply("key", Op::Reset).await.expect("a reset");
     let left = limiter.decide("key", 1).await.expect("a decision");
     assert_eq!(left.remaining(), 4);
-}
-
-type Answer = std::pin::Pin<
-    Box<dyn Future<Output = Result<tower_throttle::Decision, tower_throttle::StoreError>>>,
->;
-
-type Asker = Box<dyn Fn(&str) -> Answer>;
-
-fn asker<L: Backend<str>>(limiter: L) -> Asker {
-    Box::new(move |key| Box::pin(limiter.decide(key, 1)))
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::{Backend, Op};
-use tower_throttle::{Decision, Quota, StoreError, TokenBucket};
+use tower_throttle::{Decision, Quota, TokenBucket};
 
 use super::{Store, block_on};
 use crate::proxy::Harm;
@@ -94,60 +94,11 @@ pub(crate) struct OwnFault<S> {
     pub(crate) loses_states: bool,
 }
 
-/// A mistake, which one of the checks must find.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Plant {
-    Nothing,
-    /// A machine sends a call again that may have been executed.
-    AsksAgain,
-    /// It waits for ever after an error.
-    Waits,
-    /// It gives back what it took of a key of its own.
-    GivesBack,
-    /// After an error it never calls the server again.
-    StaysAway,
-    /// It leaves a task behind.
-    LeavesTask,
-    /// A task of it panics.
-    Panics,
-}
-
 const LIMIT: u64 = 50;
 const MACHINES: usize = 3;
 /// More than a call takes on a busy machine.
 const GRACE: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// A machine, or one with a mistake.
-struct Machine<L> {
-    limit: L,
-    plant: Plant,
-    is_away: Cell<bool>,
-}
-
-impl<L: Backend<str>> Machine<L> {
-    async fn ends(&self, key: &str, first: L::Future) -> Result<Decision, StoreError> {
-        if self.is_away.get() {
-            return Err(StoreError::new("planted: no more calls", true));
-        }
-        let heard = first.await;
-        match (self.plant, &heard) {
-            (Plant::GivesBack, Ok(admitted)) if key != "key" && admitted.is_admitted() => {
-                let back = Op::Refund(1, admitted.receipt());
-                let _ = self.limit.apply(key, back).await;
-            }
-            (Plant::AsksAgain, Err(_)) => return self.limit.apply(key, Op::Take(1)).await,
-            (Plant::Waits, Err(_)) => std::future::pending().await,
-            (Plant::StaysAway, Err(_)) => self.is_away.set(true),
-            (Plant::LeavesTask, Err(_)) => drop(tokio::spawn(std::future::pending::<()>())),
-            (Plant::Panics, Err(_)) => {
-                drop(tokio::spawn(async { std::panic::panic_any(Plant::Panics) }));
-            }
-            _ => {}
-        }
-        heard
-    }
-}
 
 /// What the calls of all machines came to.
 #[derive(Default)]
@@ -164,7 +115,7 @@ impl Calls {
     /// Calls of all machines in flight at the same time: for the key that they share, and for keys of their own.
     async fn round<L: Backend<str>>(
         &mut self,
-        machines: &[Machine<L>],
+        machines: &[L],
         deadline: Duration,
     ) -> Result<(), String> {
         let mut calls = Vec::new();
@@ -174,12 +125,11 @@ impl Calls {
                     0 | 1 => format!("once-{}-{}", self.once.len() + calls.len(), number),
                     _ => "key".to_owned(),
                 };
-                let begun = machine.limit.apply(&key, Op::Take(1));
-                calls.push((machine, key, begun));
+                calls.push((machine.apply(&key, Op::Take(1)), key));
             }
         }
-        for (machine, key, begun) in calls {
-            let ended = timeout(deadline + GRACE, machine.ends(&key, begun)).await;
+        for (call, key) in calls {
+            let ended = timeout(deadline + GRACE, call).await;
             let heard = ended.map_err(|_| "a call did not end by its deadline")?;
             let is_admitted = heard.as_ref().is_ok_and(Decision::is_admitted);
             if let Err(error) = &heard {
@@ -204,14 +154,11 @@ impl Calls {
 }
 
 /// Waits until every machine gets a decision.
-async fn connected<L: Backend<str>>(
-    machines: &[Machine<L>],
-    patience: Duration,
-) -> Result<(), String> {
+async fn connected<L: Backend<str>>(machines: &[L]) -> Result<(), String> {
     let begun = Instant::now();
     for machine in machines {
-        while machine.is_away.get() || machine.limit.apply("key", Op::Peek(0)).await.is_err() {
-            if begun.elapsed() > patience {
+        while machine.apply("key", Op::Peek(0)).await.is_err() {
+            if begun.elapsed() > PATIENCE {
                 return Err("no decision without a fault".to_owned());
             }
             // The breaker lets a probe through. Tasks that connect go on.
@@ -265,22 +212,15 @@ impl<S: Store> Case<S> {
         }
     }
 
-    async fn fault(self, plant: Plant, patience: Duration) -> Result<(), String> {
+    async fn fault(self) -> Result<(), String> {
         let panics = count_panics();
         let mut store = S::start();
         let quota = Quota::per(LIMIT, Duration::from_secs(100_000_000));
-        let machine = |_| Machine {
-            limit: store.limit(
-                "chaos",
-                AnyAlgorithm::new(TokenBucket::new(quota)),
-                self.deadline,
-            ),
-            plant,
-            is_away: Cell::new(false),
-        };
+        let bucket = AnyAlgorithm::new(TokenBucket::new(quota));
+        let machine = |_| store.limit("chaos", bucket.clone(), self.deadline);
         let machines: Vec<_> = (0..MACHINES).map(machine).collect();
         let mut calls = Calls::default();
-        connected(&machines, PATIENCE).await?;
+        connected(&machines).await?;
         calls.round(&machines, self.deadline).await?;
         if !(self.harm)(&mut store) {
             return Ok(());
@@ -309,7 +249,7 @@ impl<S: Store> Case<S> {
             return Err(format!("calls failed otherwise: {:?}", calls.errors));
         }
         (self.heal)(&mut store);
-        connected(&machines, patience).await?;
+        connected(&machines).await?;
         for _ in 0..6 {
             calls.round(&machines, self.deadline).await?;
         }
@@ -324,7 +264,7 @@ impl<S: Store> Case<S> {
             ));
         }
         for (key, counts) in &calls.once {
-            let peeked = machines[0].limit.apply(key, Op::Peek(0)).await;
+            let peeked = machines[0].apply(key, Op::Peek(0)).await;
             // A call may be late on a busy machine.
             let Ok(peeked) = peeked else { continue };
             match LIMIT.saturating_sub(peeked.remaining()) {
@@ -343,7 +283,7 @@ impl<S: Store> Case<S> {
         let begun = Instant::now();
         drop(store);
         while !is_over() {
-            if begun.elapsed() > patience {
+            if begun.elapsed() > PATIENCE {
                 return Err("tasks are left".to_owned());
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -366,16 +306,14 @@ fn count_panics() -> u64 {
         let usual = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             PANICS.set(PANICS.get() + 1);
-            if !panic.payload().is::<Plant>() {
-                usual(panic);
-            }
+            usual(panic);
         }));
     });
     PANICS.get()
 }
 
 fn found<S: Store>(case: Case<S>, name: impl Debug) -> Option<String> {
-    let found = block_on(case.fault(Plant::Nothing, PATIENCE));
+    let found = block_on(case.fault());
     found.err().map(|found| format!("{name:?}: {found}"))
 }
 
@@ -388,25 +326,4 @@ pub(crate) fn fault<S: Store>() -> Option<String> {
             own.iter()
                 .find_map(|fault| found(Case::of_own(fault), fault.name))
         })
-}
-
-/// What the checks find in machines with mistakes.
-pub(crate) fn unseen<S: Store>() -> Vec<Plant> {
-    let cases = [
-        (Plant::AsksAgain, Fault::Lost, "was executed"),
-        (Plant::Waits, Fault::Cut, "its deadline"),
-        (Plant::GivesBack, Fault::Delayed, "not counted"),
-        (Plant::StaysAway, Fault::Cut, "no decision"),
-        (Plant::LeavesTask, Fault::Cut, "tasks are left"),
-        (Plant::Panics, Fault::Cut, "panics"),
-    ];
-    let is_unseen = |(plant, fault, expected): &(Plant, Fault, &str)| {
-        let case = Case::<S>::of(*fault);
-        let found = block_on(case.fault(*plant, Duration::from_secs(2)));
-        let found = found.err().unwrap_or_default();
-        println!("{plant:?}: {found}");
-        !found.contains(expected)
-    };
-    let unseen = cases.into_iter().filter(is_unseen);
-    unseen.map(|(plant, ..)| plant).collect()
 }

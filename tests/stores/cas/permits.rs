@@ -234,13 +234,6 @@ async fn swaps_that_are_lost_late_or_doubled_admit_no_more_and_lose_no_permit() 
     }
 }
 
-/// Shows promise 360.
-#[tokio::test(start_paused = true)]
-async fn one_permit_too_many_is_found() {
-    let gauge = load([5, 5, 6, 5], false, 1).await;
-    assert_eq!(gauge.most.into_inner(), 6);
-}
-
 /// Without a renewal they are free: the tests of machines that are cut off show it.
 ///
 /// Shows promise 360.

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use tokio::task::JoinSet;
 use tower_throttle::store::cas::{Faulty, MemoryStore};
 use tower_throttle::store::fleet::FleetBuilder;
 use tower_throttle::store::{Backend, Op};
-use tower_throttle::{Decision, FixedWindow, Quota, SlidingLog, TokenBucket};
+use tower_throttle::{Quota, SlidingLog};
 
 use crate::fleet::{
     INTERVAL, admit, drain, leased, machine, outage, pass, remaining, synced, take, take_all,
@@ -48,41 +47,6 @@ async fn a_single_use_costs_two_exchanges_and_an_unused_key_none() {
     assert_eq!(limit.lag(), Duration::ZERO);
 }
 
-/// The exchanges of a key in ten seconds, at this many requests per tenth of an interval.
-async fn exchanged<const AHEAD: bool>(
-    builder: FleetBuilder<MemoryStore, AHEAD>,
-    requests: u32,
-) -> u64 {
-    let bucket = TokenBucket::new(Quota::per_second(100));
-    let limit = builder.build("api", bucket).expect("a limit");
-    admit(&limit, 1).await;
-    let before = limit.counts().exchanged;
-    for _ in 0..10 * 100 {
-        for _ in 0..requests {
-            let limit = limit.clone();
-            tokio::spawn(async move { limit.decide("key", 1).await });
-        }
-        tokio::time::sleep(INTERVAL / 10).await;
-    }
-    limit.counts().exchanged - before
-}
-
-/// Shows promise 203.
-#[tokio::test(start_paused = true)]
-async fn exchanges_do_not_grow_with_load() {
-    for requests in [1, 2, 10] {
-        let all = [
-            exchanged(synced(&MemoryStore::new()), requests).await,
-            exchanged(leased(&MemoryStore::new()), requests).await,
-        ];
-        // Intervals are up to a tenth shorter.
-        assert!(
-            all.iter().all(|one| (80..=120).contains(one)),
-            "{requests}: {all:?}"
-        );
-    }
-}
-
 /// Shows promise 211.
 #[tokio::test(start_paused = true)]
 async fn a_refund_and_a_charge_reach_the_fleet() {
@@ -111,32 +75,6 @@ async fn a_refund_before_the_next_exchange_frees_the_cost_at_once() {
     assert_eq!(take_all(&limit).await, 30);
 }
 
-/// A cost that was admitted in one window and is sent in the next one counts in the first.
-///
-/// Shows promise 202.
-#[tokio::test(start_paused = true)]
-async fn a_cost_is_counted_in_its_window_also_if_it_is_sent_later() {
-    let store = Faulty::new(MemoryStore::new());
-    let second = Duration::from_secs(1);
-    let limit = || {
-        let window = FixedWindow::new(Quota::per(100, second));
-        synced(&store).build("api", window).expect("a limit")
-    };
-    let (a, b) = (limit(), limit());
-    admit(&a, 1).await;
-    a.close().await.expect("an exchange");
-    admit(&a, 20).await;
-    store.plan(outage());
-    let last = take(&a, 10).await;
-    assert!(last.is_admitted());
-    tokio::time::sleep(last.reset_after + Duration::from_millis(10)).await;
-    store.clear_plan();
-    pass(5).await;
-    a.close().await.expect("an exchange");
-    // Nothing of it is left in the new window.
-    assert_eq!(take_all(&b).await, 100);
-}
-
 /// Shows promise 211.
 #[tokio::test(start_paused = true)]
 async fn what_is_left_is_sent_when_a_limiter_is_closed_or_dropped() {
@@ -162,45 +100,6 @@ async fn a_machine_is_ready_when_the_store_has_replied() {
     limit.ready().await.expect("an exchange");
     assert_eq!(limit.last_error(), None);
     assert!(take(&limit, 1).await.is_admitted());
-}
-
-/// What machines admit per second, at twice the limit of 100 per second.
-async fn admitted_per_second<const AHEAD: bool>(
-    builder: FleetBuilder<MemoryStore, AHEAD>,
-    machines: usize,
-) -> u64 {
-    let limits: Vec<_> = (0..machines)
-        .map(|_| {
-            let bucket = TokenBucket::new(Quota::per_second(100));
-            builder.clone().build("api", bucket).expect("a limit")
-        })
-        .collect();
-    let mut requests = JoinSet::new();
-    for step in 0..1_600 {
-        // A request that waits does so while others go on.
-        let limit = limits[step % machines].clone();
-        requests.spawn(async move { limit.decide("key", 1).await });
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    let decided = requests.join_all().await.into_iter();
-    let admitted = decided.filter(|decided| decided.as_ref().is_ok_and(Decision::is_admitted));
-    // In eight seconds, beside the burst.
-    (admitted.count() as u64 - 100) / 8
-}
-
-/// Shows promise 201.
-#[tokio::test(start_paused = true)]
-async fn machines_share_a_bucket() {
-    for machines in [1, 2, 5] {
-        let all = [
-            admitted_per_second(synced(&MemoryStore::new()), machines).await,
-            admitted_per_second(leased(&MemoryStore::new()), machines).await,
-        ];
-        assert!(
-            all.iter().all(|one| (90..=103).contains(one)),
-            "{machines}: {all:?}"
-        );
-    }
 }
 
 /// Shows promise 205.

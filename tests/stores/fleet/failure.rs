@@ -4,15 +4,14 @@ use std::future::pending;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tower_throttle::StoreError;
 use tower_throttle::store::cas::{CasStore, Fault, Faulty, Loaded, MemoryStore};
 use tower_throttle::store::{Backend, Op};
-use tower_throttle::{Quota, StoreError, TokenBucket};
 
 use crate::altered_store::{Altered, Change};
 use crate::fleet::{admit, drain, leased, machine, outage, pass, synced, take, take_all};
 use crate::memory_fleet::paused_runtime;
 use crate::overwrite::overwrite;
-use crate::set_clock::SetClock;
 
 /// Requests until one is not admitted. Returns how many were, and the error if it was one.
 async fn held(limit: &impl Backend<str>) -> (u64, Option<StoreError>) {
@@ -185,31 +184,6 @@ async fn a_key_that_is_forgotten_gets_no_budget_twice() {
     }
 }
 
-/// The store's clock is set forward by an hour and back: the key admits again like an exhausted one.
-///
-/// Shows promise 200.
-#[tokio::test(start_paused = true)]
-async fn a_store_whose_clock_is_set_back_freezes_no_key() {
-    let clock = SetClock::default();
-    let store = MemoryStore::with_clock(clock.clone());
-    let bucket = TokenBucket::new(Quota::per_minute(60));
-    let limit = leased(&store).build("api", bucket).expect("a limit");
-    let second = Duration::from_secs(1);
-    admit(&limit, 1).await;
-    tokio::time::sleep(5 * second).await;
-    clock.set_ahead(1);
-    take_all(&limit).await;
-    tokio::time::sleep(5 * second).await;
-    clock.set_ahead(-1);
-    let mut admitted = 0;
-    for _ in 0..90 {
-        admitted += u32::from(take(&limit, 1).await.is_admitted());
-        tokio::time::sleep(second).await;
-    }
-    // One refills per second. Without that not half of them are admitted.
-    assert!(admitted >= 80, "{admitted}");
-}
-
 /// The keys of requests that have all failed are gone, and not more than the capacity were there meanwhile. The store
 /// is asked for none of them when it is back.
 ///
@@ -247,25 +221,4 @@ async fn an_outage_with_new_keys_leaves_nothing_behind() {
     // That batch, what it was granted is given back, and the key of the last request.
     assert!(limit.counts().exchanged - before <= 202);
     assert!(limit.counts().keys <= 101, "{}", limit.counts().keys);
-}
-
-/// Shows promise 203.
-#[tokio::test(start_paused = true)]
-async fn nothing_is_sent_for_keys_that_are_not_asked_for() {
-    let limit = machine(synced(&MemoryStore::new()));
-    for key in 0..200_u32 {
-        assert!(limit.decide(&key, 1).await.is_ok());
-    }
-    pass(5).await;
-    let before = limit.counts().exchanged;
-    // Denied ones are asked for.
-    for _ in 0..10 {
-        let _ = limit.decide(&0_u32, 100).await;
-        pass(1).await;
-    }
-    assert!(limit.counts().exchanged - before <= 22);
-    pass(3).await;
-    let before = limit.counts().exchanged;
-    pass(100).await;
-    assert_eq!(limit.counts().exchanged, before);
 }

@@ -131,28 +131,3 @@ fn concurrent_decisions_are_linearizable() {
         );
     }
 }
-
-/// The plain algorithm applies what the table did not.
-///
-/// Shows promise 36.
-#[test]
-fn an_operation_that_does_nothing_is_detected() {
-    let bucket = TokenBucket::new(quota());
-    let lost: [fn(Op) -> bool; 4] = [
-        |op| matches!(op, Op::Refund(..)),
-        |op| matches!(op, Op::Cancel(..)),
-        |op| matches!(op, Op::Charge(_)),
-        |op| op == Op::Reset,
-    ];
-    for is_lost in lost {
-        let found = (0..200).any(|seed| {
-            let mut events = record(&bucket, 2, 8, 1, seed);
-            let Some(event) = events.iter_mut().find(|event| is_lost(event.op)) else {
-                return false;
-            };
-            event.op = Op::Peek(0);
-            !is_linearizable(&bucket, &events)
-        });
-        assert!(found);
-    }
-}

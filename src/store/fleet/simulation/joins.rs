@@ -2,22 +2,7 @@
 
 use super::super::shape::Shape;
 use super::scenario::{Fault, Mistake, SECOND, Scenario, Traffic};
-use super::tests::{allowed, bucket, fault_of, fixed, log, scenario, shapes};
-
-/// Shows promise 201.
-#[test]
-fn a_fleet_that_doubles_keeps_its_bound() {
-    for (name, shape) in shapes() {
-        for ahead in [false, true] {
-            let run = Scenario {
-                faults: vec![(2 * SECOND, Fault::Join(16))],
-                seconds: 10,
-                ..scenario(&shape, ahead, 16, 2_000)
-            };
-            assert_eq!(fault_of(&run), None, "{name}");
-        }
-    }
-}
+use super::tests::{allowed, bucket, fixed, log, scenario};
 
 /// Machines that start together on a new key, each of which asks for far more than the limit, also if the store is 3
 /// ms away, if half of them have another interval, if the store stops, and if it loses its values.
@@ -86,28 +71,5 @@ fn a_machine_with_a_ten_thousandth_of_the_demand_is_served() {
             let served = run.run().served[0];
             assert!(served >= 5, "{ahead} {machines}: {served}");
         }
-    }
-}
-
-/// What it held is free again after two lives at most, and the limit is used on.
-///
-/// Shows promise 200.
-#[test]
-fn a_machine_that_dies_after_its_first_grant_costs_what_it_held() {
-    for ahead in [false, true] {
-        let run = Scenario {
-            together: true,
-            faults: vec![(5_000, Fault::Crash(0))],
-            seconds: 10,
-            ..scenario(&bucket(100, 1_000), ahead, 4, 200)
-        };
-        let outcome = run.run();
-        assert!(outcome.excess <= i64::try_from(allowed(&run)).unwrap());
-        // The burst, and what refills, but for what lapsed before it was used.
-        assert!(
-            (1_400..=2_000).contains(&outcome.admitted),
-            "{}",
-            outcome.admitted
-        );
     }
 }

@@ -23,8 +23,8 @@ use std::{
 
 use self::judge::Judge;
 use self::scenario::{Fault, Mistake, Outcome, SECOND, Scenario, Traffic};
-use super::batch::{Batch, Replies, lists_of, text_of};
-use super::exchange::{Limit, Record};
+use super::batch::{Batch, Replies};
+use super::exchange::Limit;
 use super::machine::{Answer, Budget, StoreTime};
 use crate::clock::Tick;
 use crate::store::cas::Program;
@@ -351,9 +351,6 @@ impl<'a> Fleet<'a> {
             let budget = &mut state.budgets[*key];
             let time = state.time.as_ref();
             let mut report = budget.collect(time, tick, Some(state.round_trip));
-            if mistake == Some(Mistake::KeepsReturned) {
-                report.returned += 3;
-            }
             if mistake == Some(Mistake::ChargesEarly) {
                 report.at = report.at.clamp(START, 2 * START) - SECOND;
             }
@@ -403,21 +400,6 @@ impl<'a> Fleet<'a> {
         }
         self.latest = now;
         let mistake = self.scenario.mistake;
-        if mistake == Some(Mistake::CountsTwice) {
-            self.values
-                .insert(batch.sequence_key.to_string(), b"0".to_vec());
-        }
-        if mistake == Some(Mistake::TrustsLostRecord) {
-            let last = self.values.entry(batch.sequence_key.to_string());
-            last.or_insert_with(|| b"0".to_vec());
-        }
-        if mistake == Some(Mistake::ForgetsLapsed) {
-            self.change_records(|record| {
-                if now >= record.ends {
-                    record.out = [0; 2];
-                }
-            });
-        }
         let keys: Vec<_> = batch.keys().into_iter().map(str::to_owned).collect();
         let values = keys
             .iter()
@@ -428,28 +410,12 @@ impl<'a> Fleet<'a> {
             self.values
                 .insert(keys[write.index].clone(), write.value.bytes);
         }
-        if mistake == Some(Mistake::ForgetsOut) {
-            self.change_records(|record| record.out = [0; 2]);
-        }
         let arrives = self.now + 200 + self.below(self.scenario.delay);
         if self.is_reached(machine) {
             self.at(
                 arrives,
                 Event::Reply(machine, batch.sequence, replies, sent),
             );
-        }
-    }
-
-    fn change_records(&mut self, change: impl Fn(&mut Record)) {
-        let records = self
-            .values
-            .iter_mut()
-            .filter(|(key, _)| !key.starts_with('m'));
-        for (_, value) in records {
-            let lists = lists_of(value).unwrap();
-            let mut record = Record::of_lists(lists, &self.scenario.shape).unwrap();
-            change(&mut record);
-            *value = text_of(&record.lists()).into_bytes();
         }
     }
 

@@ -65,18 +65,8 @@ pub(super) enum Fault {
 /// A planted mistake, which a check must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mistake {
-    /// What is out is not counted.
-    ForgetsOut,
-    /// What lapses is not charged.
-    ForgetsLapsed,
-    /// A repeated batch counts again.
-    CountsTwice,
-    /// A batch counts for the first time if the store has lost the record of the machine.
-    TrustsLostRecord,
     /// Machines use grants that have lapsed.
     UsesLapsed,
-    /// Units are given back and used all the same.
-    KeepsReturned,
     /// A machine admits before the store has answered, and reports it.
     AdmitsFirst,
     /// Costs are charged as of a second before.

@@ -66,19 +66,6 @@ fn similar_keys_share_lines_and_fingerprints_no_more_than_random_keys() {
     }
 }
 
-/// Shows promise 107.
-#[test]
-fn keys_that_share_lines_or_fingerprints_are_detected() {
-    let halved = |hash: &Seeded, key: u64| hash.hash_one(key / 2);
-    let same_lines = |hash: &Seeded, key: u64| hash.hash_one(key) & ((1 << 50) - 1);
-    let same_fingerprints = |hash: &Seeded, key: u64| hash.hash_one(key) & u64::MAX << 16;
-    assert!(!is_random(table_pairs(halved)));
-    assert!(!is_random(table_pairs(same_lines)));
-    assert!(!is_random(table_pairs(same_fingerprints)));
-    let multiplied = |_: &Seeded, key: u64| key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    assert!(!is_random(table_pairs(multiplied)));
-}
-
 /// The next process has another seed of its own.
 #[test]
 fn the_seeds_of_another_process_make_the_same_hash() {

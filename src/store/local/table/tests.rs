@@ -65,27 +65,6 @@ fn a_key_in_its_home_line_is_decided_as_one_anywhere() {
     compare(&SlidingLog::new(quota));
 }
 
-/// At its capacity a table has a part of its keys outside of their home lines.
-#[test]
-fn keys_outside_of_their_home_line_are_found() {
-    const KEYS: u64 = 10_000;
-    let table = table(&TokenBucket::new(Quota::per_hour(4)), 10_000);
-    let hasher = Seeded::default();
-    let mut elsewhere = 0;
-    for turn in 0..5 {
-        for hash in (0..KEYS).map(|key| hasher.hash_one(key)) {
-            let request = (hash, Tick::ZERO, 1);
-            let rest = || {
-                elsewhere += u64::from(turn > 0);
-                decide(&table, request)
-            };
-            let decided = table.decide(request, |decision| decision, rest);
-            assert_eq!(decided.is_admitted(), turn < 4);
-        }
-    }
-    assert!(elsewhere > 4 * KEYS / 20, "{elsewhere}");
-}
-
 /// Otherwise two shards would have the keys of one, and lines at the end of a shard more than others.
 #[test]
 fn the_keys_spread_over_all_lines() {

@@ -1,7 +1,6 @@
 //! Days, weeks and months, on a machine whose clock is hours away from that of the server.
 
 use super::agreement::assert_agree;
-use super::mutants::{assert_caught, is_caught};
 use super::policies::token_bucket;
 use super::random::Random;
 use crate::algorithm::{AnyAlgorithm, CalendarWindow};
@@ -28,28 +27,4 @@ fn calendar_window_decides_as_the_script() {
     assert_agree(23, true, calendar);
     assert_agree(24, false, |random| AnyAlgorithm::new(calendar(random)));
     assert_agree(25, false, |random| (calendar(random), token_bucket(random)));
-}
-
-/// Shows promise 318.
-#[test]
-fn a_planted_bug_in_the_script_of_calendar_windows_is_caught() {
-    for (right, wrong, what) in [
-        (
-            "for index = 1, 4 do",
-            "for index = 3, 4 do",
-            "the window by the client's clock",
-        ),
-        (
-            "limit.starts and newest or",
-            "limit.starts and newest - 3600000000 or",
-            "a window that is forgotten early",
-        ),
-        (
-            "max(state[at + 1] - cell_of(limit, taken), 0) + 1",
-            "1",
-            "a refund of an earlier window",
-        ),
-    ] {
-        assert_caught(is_caught(calendar, right, wrong), what);
-    }
 }
