@@ -1,7 +1,5 @@
 //! Bounds that every operation keeps, and the state after a denial.
 
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use test_support::wait::at_once;
@@ -17,57 +15,6 @@ const SECOND: Duration = Duration::from_secs(1);
 fn limiter<I: IntoAlgorithm>(algorithm: I) -> (Limiter<I::Algorithm, ManualClock>, ManualClock) {
     let clock = ManualClock::new();
     (Limiter::new(algorithm).with_clock(clock.clone()), clock)
-}
-
-/// A bucket and a window: one part that books turns, and one that does not.
-fn mixed() -> (LeakyBucket, FixedWindow) {
-    (
-        LeakyBucket::new(Quota::per_second(1).burst(1)),
-        FixedWindow::new(Quota::per_day(100)),
-    )
-}
-
-/// Shows promise 15.
-#[test]
-fn acquire_is_denied_at_once_if_its_turn_comes_after_the_timeout() {
-    let (pair, _) = limiter(mixed());
-    for _ in 0..3 {
-        let _ = pair.reserve(1, SECOND * 9);
-    }
-    // The turn comes in 3 s.
-    for timeout in [
-        Duration::ZERO,
-        SECOND,
-        SECOND * 2,
-        Duration::from_millis(2_999),
-    ] {
-        let decision = at_once(pair.acquire(1, timeout)).expect("denied at once");
-        assert!(decision.is_denied(), "{timeout:?}");
-        assert_eq!(
-            decision.retry_after,
-            Some((SECOND * 3).saturating_sub(timeout))
-        );
-    }
-    assert!(at_once(pair.acquire(1, SECOND * 3)).is_none(), "it waits");
-}
-
-#[test]
-fn acquire_waits_for_a_window_that_opens_in_time() {
-    let (window, clock) = limiter((
-        FixedWindow::new(Quota::per_second(1)),
-        TokenBucket::new(Quota::per_second(5)),
-    ));
-    assert!(window.check(1).is_admitted());
-    let early = at_once(window.acquire(1, Duration::from_millis(900)));
-    assert!(early.is_some_and(|decision| decision.is_denied()));
-    let mut waiting = pin!(window.acquire(1, SECOND));
-    let mut context = Context::from_waker(Waker::noop());
-    assert!(waiting.as_mut().poll(&mut context).is_pending());
-    clock.advance(SECOND);
-    let Poll::Ready(decision) = waiting.as_mut().poll(&mut context) else {
-        panic!("the window is open");
-    };
-    assert!(decision.is_admitted());
 }
 
 /// Shows promise 5.

@@ -18,8 +18,8 @@ mod shared_limit;
 mod suite;
 
 use test_support::{
-    cassandra_server, postgres_server, proxy, random, redis_cluster, redis_server, redis_tls,
-    replicas, vectors as shared_vectors, wait,
+    cassandra_server, postgres_server, proxy, random, redis_cluster, redis_server, replicas,
+    vectors as shared_vectors, wait,
 };
 #[cfg(all(feature = "metrics", feature = "tracing"))]
 use test_support::{log, measured};

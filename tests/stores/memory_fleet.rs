@@ -1,15 +1,11 @@
 //! What the tests of all fleets over a store in memory share.
 
-use std::convert::Infallible;
 use std::time::Duration;
 
-use http::{Request, Response};
 use tokio::runtime::{Builder, Runtime};
-use tower::{Layer, Service, ServiceExt, service_fn};
-use tower_throttle::key::Secret;
 use tower_throttle::store::cas::Fault;
-use tower_throttle::store::{Backend, IntoBackend, Op};
-use tower_throttle::{Decision, FixedWindow, HeaderKey, Quota, RateLimitLayer};
+use tower_throttle::store::{Backend, Op};
+use tower_throttle::{Decision, FixedWindow, Quota};
 
 /// A limit of 100 units that do not come back during a test.
 pub(crate) fn window() -> FixedWindow {
@@ -60,43 +56,4 @@ pub(crate) fn paused_runtime() -> Runtime {
     let mut builder = Builder::new_current_thread();
     let builder = builder.enable_time().start_paused(true);
     builder.build().expect("a runtime")
-}
-
-/// The response to a request of the tenant `a`.
-pub(crate) async fn response<S>(service: &S) -> Response<String>
-where
-    S: Service<Request<()>, Response = Response<String>, Error: std::fmt::Debug> + Clone,
-{
-    let request = Request::builder().header("x-tenant", "a").body(());
-    let request = request.expect("a request");
-    let response = service.clone().oneshot(request).await;
-    response.expect("a response")
-}
-
-/// The inner service of a layer.
-pub(crate) async fn respond(_: Request<()>) -> Result<Response<String>, Infallible> {
-    Ok(Response::new(String::new()))
-}
-
-/// Checks a layer per tenant with this limit, which is a [`window`].
-pub(crate) async fn a_layer_admits_and_denies(limit: impl IntoBackend<Backend: Backend<Secret>>) {
-    let layer = RateLimitLayer::new(HeaderKey::new("x-tenant"), limit);
-    let handle = layer.handle();
-    let service = layer.layer(service_fn(respond));
-    let mut statuses = Vec::new();
-    for _ in 0..101 {
-        let response = response(&service).await;
-        statuses.push(response.status().as_u16());
-        assert_eq!(
-            response.headers().contains_key("retry-after"),
-            response.status() == 429
-        );
-    }
-    assert_eq!((statuses[99], statuses[100]), (200, 429));
-    let key = HeaderKey::key("a");
-    handle.reset(&key).await.expect("a reset");
-    assert_eq!(response(&service).await.status(), 200);
-    handle.charge(&key, 99).await.expect("a charge");
-    let peeked = handle.peek(&key, 1).await.expect("a decision");
-    assert!(peeked.is_denied());
 }

@@ -238,32 +238,3 @@ fn a_state_that_is_accepted_can_be_written_whatever_happens_then() {
         assert_eq!(found, None);
     }
 }
-
-#[test]
-fn damaged_states_are_refused_or_decide_without_a_panic() {
-    for algorithm in different() {
-        let mut state = algorithm.fresh(Tick::ZERO);
-        for second in 0..20 {
-            let now = Tick::from_nanos((1 << 60) + second * 1_000_000_000);
-            let _ = algorithm.decide(&mut state, now, 1);
-        }
-        let bytes = state_to_bytes(&algorithm, &state).expect("a state");
-        let read = state_from_bytes(&algorithm, &bytes).expect("own state");
-        assert_eq!(format!("{read:?}"), format!("{state:?}"));
-        for place in 0..bytes.len() {
-            for flip in [1, 0x40, 0x7f, 0x80, 0xff] {
-                let mut damaged = bytes.clone();
-                damaged[place] ^= flip;
-                let Some(mut state) = state_from_bytes(&algorithm, &damaged) else {
-                    continue;
-                };
-                for now in [Tick::ZERO, Tick::from_nanos(1 << 60), Tick::MAX] {
-                    let _ = algorithm.peek(&state, now, 2);
-                    let _ = algorithm.charge(&mut state, now, 1);
-                    algorithm.refund(&mut state, now, Cost::new(3, Tick::ZERO), GiveBack::Refund);
-                    let _ = algorithm.forgettable_at(&state);
-                }
-            }
-        }
-    }
-}

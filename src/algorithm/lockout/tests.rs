@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use super::super::{
-    Algorithm, Cost, GiveBack, IntoAlgorithm, LeakyBucket, TokenBucket, reserve,
-    settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes, take_up_to,
+    Algorithm, Cost, GiveBack, LeakyBucket, TokenBucket, reserve, settings_from_bytes,
+    settings_to_bytes, state_from_bytes, state_to_bytes,
 };
 use super::Lockout;
 use crate::clock::Tick;
@@ -117,24 +117,6 @@ fn more_charges_than_can_be_counted_are_the_most_that_can() {
 }
 
 #[test]
-fn a_lockout_of_denials_reports_what_its_limit_does() {
-    let pair = (
-        TokenBucket::new(Quota::per_second(10)),
-        LeakyBucket::new(Quota::per_second(20)),
-    );
-    let algorithm = lockout().after_denials_of(pair);
-    let pair = pair.into_algorithm();
-    assert_eq!(algorithm.capabilities().limits, 2);
-    assert!(pair.capabilities().books_turns && algorithm.capabilities().books_turns);
-    let mut state = algorithm.fresh(Tick::ZERO);
-    assert_eq!(take_up_to(&algorithm, &mut state, Tick::ZERO, 12).0, 10);
-
-    let bucket = lockout().after_denials_of(TokenBucket::new(Quota::per_second(10)));
-    let own = lockout().after_denials_of(DeniesAll);
-    assert!(own.capabilities().is_user_code && !bucket.capabilities().is_user_code);
-}
-
-#[test]
 fn a_cancelled_request_gives_its_queue_position_back_to_the_limit() {
     let bucket = LeakyBucket::new(Quota::per_second(1).burst(1));
     let algorithm = lockout().after_denials_of(bucket);
@@ -170,10 +152,4 @@ fn a_lockout_of_denials_is_read_as_it_was_written() {
         let read = settings_from_bytes(&algorithm, &settings(other));
         assert_eq!(read, Some(other));
     }
-}
-
-#[test]
-fn a_lockout_is_about_one_key() {
-    let algorithm = lockout().after_denials_of(DeniesAll);
-    assert!(algorithm.capabilities().is_about_one_key && lockout().capabilities().is_about_one_key);
 }

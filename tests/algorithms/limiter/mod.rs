@@ -109,27 +109,6 @@ fn a_changed_quota_is_read_back_and_keeps_usage() {
     assert!(error.to_string().contains("set_algorithm"), "{error}");
 }
 
-/// Shows promise 29.
-#[test]
-fn concurrent_changes_admit_no_more_than_the_larger_quota() {
-    for seed in 0..20 {
-        let (limiter, _) = manual(TokenBucket::new(Quota::per(100, MINUTE)));
-        let admitted = std::thread::scope(|scope| {
-            let changes = scope.spawn(|| {
-                for step in 0..50 {
-                    let burst = if (step + seed) % 2 == 0 { 60 } else { 100 };
-                    let quota = Quota::per(100, MINUTE).burst(burst);
-                    limiter.set_quota(quota).expect("a bucket takes any quota");
-                }
-            });
-            let admitted = acquire_from_threads(&limiter, 2, 500);
-            changes.join().expect("no thread panics");
-            admitted
-        });
-        assert!(admitted <= 100, "{admitted}");
-    }
-}
-
 /// Shows promise 11.
 #[test]
 fn extreme_quotas_and_times_neither_panic_nor_admit_without_limit() {

@@ -5,5 +5,3 @@
 mod bodies;
 mod messages;
 mod servers;
-#[cfg(feature = "axum")]
-mod websockets;

@@ -1,4 +1,4 @@
-//! Redis behind a proxy: a server, a cluster, sentinels, and a server with TLS.
+//! Redis behind a proxy: a server, a cluster and sentinels.
 
 use std::time::Duration;
 
@@ -13,7 +13,6 @@ use crate::suite::{Fault, OwnFault, Store};
 mod cluster;
 mod own;
 mod sentinel;
-mod tls;
 
 struct BehindProxy {
     server: RedisServer,

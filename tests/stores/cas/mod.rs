@@ -6,7 +6,6 @@ mod histories;
 mod machines;
 mod own;
 mod permits;
-mod service;
 mod shut_down;
 #[cfg(feature = "testkit")]
 mod testkit;

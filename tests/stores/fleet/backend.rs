@@ -6,14 +6,7 @@ use tower_throttle::store::Backend;
 use tower_throttle::store::cas::{Cas, MemoryStore};
 use tower_throttle::{AnyAlgorithm, FixedWindow, Local, Quota, TokenBucket};
 
-use crate::fleet::{admit, leased, machine, pass, synced, take};
-use crate::memory_fleet::a_layer_admits_and_denies;
-
-#[tokio::test(start_paused = true)]
-async fn a_layer_with_a_limit_of_a_fleet_admits_and_denies() {
-    a_layer_admits_and_denies(machine(synced(&MemoryStore::new()))).await;
-    a_layer_admits_and_denies(machine(leased(&MemoryStore::new()))).await;
-}
+use crate::fleet::{admit, pass, synced, take};
 
 #[tokio::test(start_paused = true)]
 async fn a_denial_tells_when_the_missing_units_are_free() {

@@ -4,7 +4,6 @@ mod allocations;
 mod backend;
 mod exchange;
 mod failure;
-mod handle;
 mod leased;
 #[cfg(feature = "metrics")]
 mod metrics;

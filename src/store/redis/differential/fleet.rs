@@ -133,11 +133,6 @@ const BUGS: &[(&str, &str, &str)] = &[
         "a clock set back that freezes a key",
     ),
     (
-        "charge(before, ends)",
-        "",
-        "units that lapse and do not count",
-    ),
-    (
         "charge(units * keeps + charged,",
         "charge(units + charged,",
         "units that count twice",
@@ -153,17 +148,6 @@ const BUGS: &[(&str, &str, &str)] = &[
         "a grant that lapses before its machine knows",
     ),
     (
-        "moment < part.padding + part.length and 0 or 1",
-        "0",
-        "a window of the calendar that does not end",
-    ),
-    (
-        "list[2] > 0 and 1 or 0",
-        "0",
-        "a part of a unit that is free",
-    ),
-    ("- out - before", "- out", "what is out of the epoch before"),
-    (
         "+ ahead)",
         "+ part.refill)",
         "what refills, though it is not to be granted",
@@ -174,19 +158,9 @@ const BUGS: &[(&str, &str, &str)] = &[
         "units that are given back twice after a record is lost",
     ),
     (
-        "mul_div(asked, memory, memory + elapsed)",
-        "asked",
-        "a demand that is never forgotten",
-    ),
-    (
         "waiting <= most and waiting or min(most, 1)",
         "waiting",
         "a cost that is not free",
-    ),
-    (
-        "local first = epoch + 2",
-        "local first = epoch + 1",
-        "units from before a reset",
     ),
     (
         "if index > part.count then return end",
@@ -197,16 +171,6 @@ const BUGS: &[(&str, &str, &str)] = &[
         "min(used_at + moment - now, moment)",
         "min(used_at, moment)",
         "a cost that counts before the time of its record",
-    ),
-    (
-        "known == 0 or known >= reset",
-        "true",
-        "refunds from before a reset",
-    ),
-    (
-        "key, record_ttl,",
-        "key, record_ttl / 2,",
-        "a record that expires early",
     ),
 ];
 

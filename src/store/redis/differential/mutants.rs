@@ -1,8 +1,6 @@
 //! Bugs planted in the script, which the traces must find.
 
-use super::policies::{
-    fixed_window, leaky_bucket, sliding_grid, sliding_log, sliding_window, token_bucket,
-};
+use super::policies::{fixed_window, leaky_bucket, sliding_log, sliding_window, token_bucket};
 use super::{RedisServer, find_difference, random::Random, random_steps};
 use crate::algorithm::IntoAlgorithm;
 
@@ -43,9 +41,6 @@ fn a_planted_bug_in_cells_is_caught() {
     let right = "kept = limit.anchored and newest >= 0";
     let caught = is_caught(anchored, right, "kept = false");
     assert_caught(caught, "an open window that is closed by a refund");
-    let right = "steps < age and state[at + age + 1 - steps] or 0";
-    let wrong = "steps <= age and state[at + age + 1 - steps] or 0";
-    assert_caught(is_caught(sliding_grid, right, wrong), "a cell too many");
     assert_caught(
         is_caught(sliding_window, right, "state[at + age + 1 - steps] or 0"),
         "a window that was skipped",
@@ -71,16 +66,13 @@ fn a_planted_bug_in_a_log_is_caught() {
             "if retry < 0 and excess < 0 then",
             "the wrong moment",
         ),
-        ("own[last - 1] < now and", "", "two entries of one moment"),
         (
             "if own[index - 1] <= taken then",
             "if true then",
             "a refund of a newer cost",
         ),
     ] {
-        let caught = is_caught(sliding_log, right, wrong);
-        // More entries decide the same until the log is full.
-        assert_caught(caught || what.starts_with("two"), what);
+        assert_caught(is_caught(sliding_log, right, wrong), what);
     }
 }
 
@@ -88,11 +80,6 @@ fn a_planted_bug_in_a_log_is_caught() {
 #[test]
 fn a_planted_bug_in_a_level_is_caught() {
     for (right, wrong, what) in [
-        (
-            "part <= limit.most_part",
-            "part < limit.most_part",
-            "a cost that fits exactly",
-        ),
         (
             "units, part = units - 1, part + period end",
             "part = 0 end",
@@ -107,11 +94,6 @@ fn a_planted_bug_in_a_level_is_caught() {
             "(units + 1) * period then",
             "period then",
             "what drains too early",
-        ),
-        (
-            "now < taken and (ahead < limit.most or ahead == limit.most and ahead_part == 0)",
-            "now < taken",
-            "a turn before others that is given back",
         ),
         (
             "now < taken and (ahead <",
