@@ -36,9 +36,8 @@ async fn main() {
     let free = TokenBucket::new(Quota::per_minute(2));
     let limits = Quotas::new(free, |(plan, _): &(Plan, String)| match plan {
         Plan::Free => store::Plan::Default,
-        Plan::Pro => store::Plan::Tier("pro"),
+        Plan::Pro => store::Plan::Quota(Quota::per_minute(4)),
     });
-    let limits = limits.quota("pro", Quota::per_minute(4));
     let layer = RateLimitLayer::new(customer, limits)
         .name("plan")
         .headers(Headers::Draft11);

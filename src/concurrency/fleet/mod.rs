@@ -48,7 +48,7 @@ use crate::error::{ConfigError, StoreError, expect_valid};
 use crate::layer::OnStoreError;
 use crate::store::{
     cas::{Bell, CasStore, LeaseHolder, LeasePlan, LeaseView, Leases},
-    remote::{RemoteKey, check_name, runtime},
+    remote::{RemoteKey, check_name},
 };
 use crate::sync::{Mutex, lock};
 
@@ -226,7 +226,7 @@ impl<K: RemoteKey, S: CasStore> PermitSource<K> for Fleet<S> {
         request: PermitRequest,
         queue: u32,
     ) -> Result<Joined, StoreError> {
-        let runtime = runtime(S::NAME)?;
+        let runtime = self.leases.runtime()?;
         let mut started = None;
         let joined = permits.table.ask(request, queue, || {
             let bell = Arc::<Bell>::default();

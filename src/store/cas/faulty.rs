@@ -93,13 +93,14 @@ impl<S: CasStore> Faulty<S> {
         lock(&self.plan).faults.len()
     }
 
-    fn next_fault(&self) -> Fault {
-        lock(&self.plan).faults.pop_front().unwrap_or(Fault::None)
-    }
-
-    async fn delay(span: Duration) {
-        let end = MonotonicClock.now().plus(span);
-        MonotonicClock.sleep_until(end).await;
+    /// Waits, if that is the next fault.
+    async fn next_fault(&self) -> Fault {
+        let fault = lock(&self.plan).faults.pop_front().unwrap_or(Fault::None);
+        if let Fault::Delay(span) = fault {
+            let end = MonotonicClock.now().plus(span);
+            MonotonicClock.sleep_until(end).await;
+        }
+        fault
     }
 }
 
@@ -111,12 +112,10 @@ impl<S: CasStore> CasStore for Faulty<S> {
     }
 
     async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
-        match self.next_fault() {
-            Fault::None | Fault::Conflict | Fault::Twice => {}
-            Fault::LostRequest | Fault::LostReply | Fault::Late => return Err(lost()),
-            Fault::Delay(span) => Self::delay(span).await,
+        match self.next_fault().await {
+            Fault::LostRequest | Fault::LostReply | Fault::Late => Err(lost()),
+            _ => self.store.load(key).await,
         }
-        self.store.load(key).await
     }
 
     async fn swap(
@@ -126,30 +125,27 @@ impl<S: CasStore> CasStore for Faulty<S> {
         new: &Value,
         ttl: Duration,
     ) -> Result<Swapped, StoreError> {
-        let fault = self.next_fault();
+        let fault = self.next_fault().await;
         let late = std::mem::take(&mut lock(&self.plan).late);
         for (key, expected, new, ttl) in late {
             self.store.swap(&key, expected, &new, ttl).await?;
         }
+        let swap = || self.store.swap(key, expected, new, ttl);
         match fault {
-            Fault::None => {}
-            Fault::LostRequest => return Err(lost()),
-            Fault::LostReply => {
-                self.store.swap(key, expected, new, ttl).await?;
-                return Err(lost());
-            }
+            Fault::None | Fault::Delay(_) => swap().await,
+            Fault::LostRequest => Err(lost()),
+            Fault::LostReply => swap().await.and_then(|_| Err(lost())),
             Fault::Late => {
                 let late = (key.to_owned(), expected, new.clone(), ttl);
                 lock(&self.plan).late.push(late);
-                return Err(lost());
+                Err(lost())
             }
             Fault::Twice => {
-                self.store.swap(key, expected, new, ttl).await?;
+                swap().await?;
+                swap().await
             }
-            Fault::Conflict => return Ok(Swapped::Conflict(None)),
-            Fault::Delay(span) => Self::delay(span).await,
+            Fault::Conflict => Ok(Swapped::Conflict(None)),
         }
-        self.store.swap(key, expected, new, ttl).await
     }
 }
 

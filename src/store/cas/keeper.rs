@@ -2,7 +2,7 @@
 
 use std::{future::Future, sync::Arc, task::Wake, time::Duration};
 
-use tokio::sync::Notify;
+use tokio::{runtime::Handle, sync::Notify};
 
 use super::{
     CasStore,
@@ -80,6 +80,11 @@ impl<S: CasStore> Leases<S> {
 
     pub(crate) fn deadline(&self) -> Duration {
         self.shared.deadline
+    }
+
+    /// Where the tasks run.
+    pub(crate) fn runtime(&self) -> Result<Handle, StoreError> {
+        self.shared.runtime()
     }
 
     /// The error of a request whose runtime was shut down.

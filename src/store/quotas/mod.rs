@@ -130,23 +130,8 @@ impl<K: 'static> Quotas<K> {
     {
         let limit = limit.into_backend();
         self.decides_at_once &= L::decides_at_once(&limit);
-        self.with_tier(name, any(limit))
-    }
-
-    /// Gives keys of the tier `name` this quota. They are counted with all others.
-    ///
-    /// # Panics
-    /// If the algorithm cannot have the quota.
-    #[must_use]
-    #[track_caller]
-    pub fn quota(self, name: &'static str, quota: Quota) -> Self {
-        let limit = expect_valid((self.under)(Some(quota)));
-        self.with_tier(name, limit)
-    }
-
-    fn with_tier(mut self, name: &'static str, limit: AnyLimit<K>) -> Self {
         self.tiers.retain(|(listed, _)| *listed != name);
-        self.tiers.push((name, limit));
+        self.tiers.push((name, any(limit)));
         self
     }
 

@@ -13,7 +13,8 @@ use crate::algorithm::FixedWindow;
 use crate::backend::Backend;
 use crate::quota::Quota;
 use crate::store::cas::{
-    Cas, CasBuilder, Loaded, MemoryStore, Program, Settings, Swapped, Value, Version,
+    Cas, CasBuilder, LeaseHolder, LeasePlan, LeaseView, Leases, Loaded, MemoryStore, Program,
+    Settings, Swapped, Value, Version,
 };
 use crate::store::fleet::LeasedBuilder;
 use crate::sync::{Mutex, lock};
@@ -304,9 +305,32 @@ async fn is_called_meanwhile(
     is_called
 }
 
+/// Holds a permit.
+struct Holder;
+
+impl LeaseHolder for Holder {
+    fn plan(&self, _: &LeaseView, _: bool) -> LeasePlan {
+        LeasePlan {
+            holds: 1,
+            wants: 1,
+            grants: 1,
+        }
+    }
+
+    fn confirm(&self, _: &LeasePlan, _: u64, _: Tick) {}
+
+    fn fail(&self, _: StoreError) {}
+
+    fn end(&self) -> bool {
+        true
+    }
+
+    fn stop(&self) {}
+}
+
 /// Shows promise 644.
 #[tokio::test]
-async fn a_runtime_that_is_busy_delays_no_batch_and_no_exchange_of_a_fleet() {
+async fn a_runtime_that_is_busy_delays_no_batch_no_exchange_of_a_fleet_and_no_permit() {
     for has_own_threads in [true, false] {
         let (minute, window) = (
             Duration::from_secs(60),
@@ -334,6 +358,13 @@ async fn a_runtime_that_is_busy_delays_no_batch_and_no_exchange_of_a_fleet() {
             .deadline(minute)
             .build("api", window);
         let leased = is_called_meanwhile(leased.expect("a limit"), called, waits).await;
-        assert_eq!([exact, leased], [has_own_threads; 2]);
+        let (store, called) = served();
+        let leases = Leases::new(store, ["throttle", "exports"], minute, minute);
+        let leases = Arc::new(leases);
+        let runtime = leases.runtime().expect("a runtime");
+        let keeper = runtime.spawn(leases.keep("key".to_owned(), Arc::default(), Holder));
+        let permits = called.recv_timeout(waits).is_ok();
+        keeper.abort();
+        assert_eq!([exact, leased, permits], [has_own_threads; 3]);
     }
 }
