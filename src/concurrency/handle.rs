@@ -37,7 +37,7 @@ impl<K> Handle<K, Permits> {
 
     /// How many requests wait for a permit now, of all keys together; in a fleet also those that wait for the store.
     pub fn waiting(&self) -> u64 {
-        self.backend().table.waiting()
+        self.backend().lines.waiting()
     }
 
     /// How many requests of one key may be in flight now.
@@ -57,10 +57,10 @@ impl<K> Handle<K, Permits> {
     /// # let _: ConcurrencyLimitLayer<Global> = layer;
     /// ```
     pub fn record_gauges(&self) {
-        let table = &self.backend().table;
+        let Permits { table, lines, .. } = self.backend();
         let (in_flight, percent) = table.fullness();
         let gauges = [
-            ("tower_throttle_waiting", table.waiting()),
+            ("tower_throttle_waiting", lines.waiting()),
             ("tower_throttle_in_flight", in_flight),
             ("tower_throttle_in_flight_limit", table.limit()),
             ("tower_throttle_largest_use_percent", percent),

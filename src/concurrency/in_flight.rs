@@ -4,7 +4,7 @@ use std::{
     fmt,
     hash::Hash,
     marker::PhantomData,
-    pin::Pin,
+    mem,
     sync::Arc,
     task::{Context, Poll, ready},
     thread,
@@ -14,13 +14,12 @@ use std::{
 use super::adaptive::Outcome;
 use super::hold::{Hold, UntilBodyEnds};
 use super::keep::HeldPermits;
-use super::line::End;
-use super::permit::{Permit, WaiterPlace};
+use super::line::PermitsOfKey;
+use super::permit::Permit;
 use super::permits::Permits;
-use super::request::{KeyUsage, PermitRequest};
+use super::request::{KeyUsage, PermitRequest, Reserve, reserved};
 use super::source::{InProcess, PermitSource};
-use super::table::Joined;
-use crate::clock::{Clock, MonotonicClock, Sleep, Tick, Timer};
+use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::{Decision, Verdict};
 use crate::error::{RateLimited, StoreError};
 use crate::key::Priority;
@@ -28,7 +27,7 @@ use crate::layer::{
     Ask, AtGate, Entering, Exit, Gate, Limiting, Look, OnStoreError, Passed, Preview, Previewing,
     Progress, SettlePart, Settling, State, Told, rename,
 };
-use crate::queue::Order;
+use crate::queue::{Joined, Order, Queued, Wants};
 use crate::respond::{Event, Policies};
 
 /// A limit on concurrency as a layer has it. `H` says how long a request is in flight, and `P` where the permits
@@ -48,7 +47,7 @@ pub(crate) struct Options {
     pub(crate) max_wait: Duration,
     pub(super) order: Order,
     /// So many permits are only for requests of at least this priority.
-    pub(super) reserve: (Priority, u32),
+    pub(super) reserve: Reserve,
     pub(super) retry_after: Duration,
     /// Denied requests are told that the server is overloaded, not that they are too many.
     pub(super) unavailable: bool,
@@ -64,15 +63,6 @@ struct Ticket {
     started: Option<(Tick, u64)>,
 }
 
-/// What a request has while it waits for a permit.
-#[derive(Debug)]
-struct PermitWait {
-    place: WaiterPlace,
-    /// Set at the first poll.
-    sleep: Option<Sleep>,
-    max_wait: Duration,
-}
-
 /// What a request has of a limit on concurrency: nothing yet, a place in line, or its permit.
 #[derive(Debug, Default)]
 pub struct InFlightEntry(Stage);
@@ -82,7 +72,7 @@ enum Stage {
     /// It has not asked.
     #[default]
     New,
-    Waits(PermitWait),
+    Waits(Queued, PermitRequest),
     Has(Ticket),
     Nothing,
 }
@@ -122,10 +112,9 @@ impl<H, P> InFlight<H, P> {
 
     #[inline]
     fn request<K: Hash>(&self, key: &K, ask: Ask) -> PermitRequest {
-        let (least, permits) = self.options.reserve;
         PermitRequest {
             order: self.options.order,
-            reserved: if ask.priority < least { permits } else { 0 },
+            reserved: reserved(self.options.reserve, ask.priority),
             ..self.permits().request(key, ask.cost, ask.priority)
         }
     }
@@ -231,7 +220,7 @@ impl<K: Hash, H, P: PermitSource<K>> AtGate for AtInFlight<'_, K, H, P> {
     fn progress(&mut self) -> Progress {
         match self.stage {
             Stage::New => Progress::New,
-            Stage::Waits(_) => Progress::Waits,
+            Stage::Waits(..) => Progress::Waits,
             Stage::Has(_) | Stage::Nothing => Progress::Passed,
         }
     }
@@ -253,11 +242,12 @@ impl<K: Hash, H, P: PermitSource<K>> AtGate for AtInFlight<'_, K, H, P> {
     }
 
     fn leave(&mut self) {
-        if let Stage::Has(ticket) = &mut *self.stage {
+        match mem::replace(self.stage, Stage::Nothing) {
+            Stage::Waits(queued, request) => self.gate.permits().leave(request, &queued),
             // The service has not had the request, so it is no sample.
-            ticket.started = None;
+            Stage::Has(mut ticket) => ticket.started = None,
+            Stage::New | Stage::Nothing => {}
         }
-        *self.stage = Stage::Nothing;
     }
 
     /// What a request holds is its place until the end, whatever its response says.
@@ -295,59 +285,86 @@ impl<K: Hash, H, P: PermitSource<K>> AtInFlight<'_, K, H, P> {
             gate.state.record(Event::Admitted, false);
             return Poll::Ready(Ok(Passed::AtOnce));
         }
-        let Options {
-            queue, max_wait, ..
-        } = gate.options;
-        let table = &gate.permits().table;
-        let may_pass = gate.permits().may_pass(request);
-        let asks = P::ASKS && may_pass;
+        let (permits, options) = (gate.permits(), gate.options);
+        let may_pass = permits.may_pass(request);
+        let none_waits = permits.lines.waiting() == 0;
+        let taken = (may_pass && none_waits).then(|| permits.table.take(request));
+        if let Some(Ok(usage)) = taken {
+            return Poll::Ready(Ok(self.admit(request, usage, entering)));
+        }
         // A request in shadow mode waits for no permit.
-        let most = if ask.shadow { 0 } else { queue };
-        let joined = if asks {
-            if most > 0 && !entering.seat.try_acquire() {
-                return Poll::Ready(Err(gate.deny(true, table.usage(request), false)));
+        let queues = options.queue > 0 && !ask.shadow;
+        let may_wait = may_pass && queues && entering.seat.try_acquire();
+        let joins = may_wait || if P::ASKS { !queues } else { !none_waits };
+        if !may_pass || !joins {
+            return self.refuse(may_pass, request, entering);
+        }
+        let longest = options.max_wait.saturating_add(gate.source.failure().0);
+        let wants = Wants {
+            cost: request.units,
+            place: request.place(),
+            most: match may_wait {
+                // Those for which there is no room are denied once the store has answered.
+                _ if P::ASKS => u64::MAX,
+                true => options.queue.into(),
+                false => 0,
+            },
+            until: MonotonicClock.now().plus(longest).min(entering.until),
+        };
+        let of_key = PermitsOfKey {
+            permits: Arc::clone(permits),
+            id: request.id,
+            reserve: options.reserve,
+        };
+        let queued = match permits.lines.join(request.id, of_key, wants) {
+            Joined::Waits(queued, _) => queued,
+            Joined::Denied(_) => return self.refuse(may_pass, request, entering),
+            Joined::Taken(_) => {
+                let usage = permits.table.usage(request);
+                return Poll::Ready(Ok(self.admit(request, usage, entering)));
             }
-            match gate.source.ask(self.key, gate.permits(), request, most) {
-                Ok(joined) => joined,
-                Err(error) => return Poll::Ready(gate.fail(ask, error)),
-            }
-        } else if may_pass {
-            match table.try_take(request) {
-                Ok(usage) => Joined::Taken(usage),
-                Err(_) if most > 0 && entering.seat.try_acquire() => {
-                    table.take_or_join(request, most, |_| {})
-                }
-                Err(usage) => Joined::Full(usage),
+        };
+        if P::ASKS {
+            let queue = if ask.shadow { 0 } else { options.queue };
+            let line = (queue, options.reserve);
+            if let Err(error) = gate.source.ask(self.key, permits, request, line) {
+                permits.leave(request, &queued);
+                return Poll::Ready(gate.fail(ask, error));
             }
         } else {
-            Joined::Full(table.usage(request))
-        };
-        match joined {
-            Joined::Taken(usage) => {
-                gate.state.record(Event::Admitted, false);
-                self.pass(gate.permit(request), usage, entering);
-                Poll::Ready(Ok(Passed::AtOnce))
-            }
-            Joined::Waits(queued, usage) => {
-                let longest = if asks {
-                    max_wait.saturating_add(gate.source.failure().0)
-                } else {
-                    gate.record_waited(usage, false);
-                    max_wait
-                };
-                let left = entering.until.since(MonotonicClock.now());
-                *self.stage = Stage::Waits(PermitWait {
-                    place: WaiterPlace::new(Arc::clone(gate.permits()), request, queued),
-                    sleep: None,
-                    max_wait: left.min(longest),
-                });
-                Poll::Pending
-            }
-            Joined::Full(_) if ask.shadow && !asks => {
-                Poll::Ready(Ok(self.pass_in_shadow(request, entering)))
-            }
-            Joined::Full(usage) => Poll::Ready(Err(gate.deny(may_pass, usage, false))),
+            gate.record_waited(permits.table.usage(request), false);
         }
+        *self.stage = Stage::Waits(queued, request);
+        Poll::Pending
+    }
+
+    /// Lets a request go on that has found room.
+    #[inline]
+    fn admit(
+        &mut self,
+        request: PermitRequest,
+        usage: KeyUsage,
+        entering: &mut Entering<'_>,
+    ) -> Passed {
+        let gate = self.gate;
+        gate.state.record(Event::Admitted, false);
+        self.pass(gate.permit(request), usage, entering);
+        Passed::AtOnce
+    }
+
+    /// Denies a request that has found none, unless it is in shadow mode.
+    fn refuse(
+        &mut self,
+        may_pass: bool,
+        request: PermitRequest,
+        entering: &mut Entering<'_>,
+    ) -> Poll<Result<Passed, RateLimited>> {
+        Poll::Ready(if entering.ask.shadow {
+            Ok(self.pass_in_shadow(request, entering))
+        } else {
+            let usage = self.gate.permits().table.usage(request);
+            Err(self.gate.deny(may_pass, usage, false))
+        })
     }
 
     fn poll_wait(
@@ -356,39 +373,30 @@ impl<K: Hash, H, P: PermitSource<K>> AtInFlight<'_, K, H, P> {
         cx: &mut Context<'_>,
     ) -> Poll<Result<Passed, RateLimited>> {
         let (gate, ask) = (self.gate, entering.ask);
-        let Stage::Waits(wait) = &mut *self.stage else {
+        let Stage::Waits(queued, request) = &*self.stage else {
             return Poll::Pending;
         };
-        let ended = match wait.place.poll(cx) {
-            Poll::Ready(ended) => ended,
-            Poll::Pending => {
-                let deadline = || MonotonicClock.now().plus(wait.max_wait);
-                let sleep = wait
-                    .sleep
-                    .get_or_insert_with(|| MonotonicClock.sleep_until(deadline()));
-                ready!(Pin::new(sleep).poll(cx));
-                // It may have been granted meanwhile.
-                wait.place.leave().ok_or(End::Displaced)
-            }
-        };
-        let request = wait.place.request;
+        let (permits, request) = (gate.permits(), *request);
+        let ended = ready!(permits.lines.poll(request.id, queued, cx.waker()));
         *self.stage = Stage::Nothing;
-        let permit = match ended {
-            Ok(permit) => permit,
-            Err(End::Failed) => return Poll::Ready(gate.fail(ask, gate.source.failure().1)),
-            Err(_) if ask.shadow => {
-                return Poll::Ready(Ok(self.pass_in_shadow(request, entering)));
-            }
-            Err(_) => {
+        match ended {
+            Ok(_) => {}
+            Err(None) => return Poll::Ready(gate.fail(ask, gate.source.failure().1)),
+            Err(Some(_)) => {
                 // Its time is over, or a request of higher priority has its place.
-                let limit = gate.permits().table.usage(request).limit;
+                permits.table.wake_keeper(request.id);
+                if ask.shadow {
+                    return Poll::Ready(Ok(self.pass_in_shadow(request, entering)));
+                }
+                let limit = permits.table.usage(request).limit;
                 let full = KeyUsage {
                     in_flight: limit,
                     limit,
                 };
                 return Poll::Ready(Err(gate.deny(true, full, false)));
             }
-        };
+        }
+        let permit = gate.permit(request);
         let usage = permit.usage();
         if P::ASKS {
             gate.state.record(Event::Admitted, false);

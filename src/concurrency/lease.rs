@@ -2,6 +2,7 @@
 
 use std::task::Waker;
 
+use super::request::Reserve;
 use crate::clock::{Clock, MonotonicClock, Tick};
 
 /// What the store has granted to this machine.
@@ -18,6 +19,7 @@ pub(super) struct Lease {
     pub(super) others: u64,
     /// How many requests may wait.
     pub(super) queue: u32,
+    pub(super) reserve: Reserve,
     /// Wakes the task that keeps the lease.
     pub(super) keeper: Waker,
 }

@@ -23,6 +23,9 @@ impl IntoLimit for u32 {
 
     #[track_caller]
     fn into_limit(self) -> (Permits, InProcess) {
-        (Permits::new(expect_valid(checked_limit(self))), InProcess)
+        (
+            Permits::new(expect_valid(checked_limit(self)), false),
+            InProcess,
+        )
     }
 }

@@ -1,25 +1,39 @@
-//! The requests of one key that wait for a permit.
+//! The permits of one key, as its line asks for them.
 
-use crate::queue;
+use std::{sync::Arc, time::Duration};
 
-/// A line in which a request is granted its permit by who releases one. Of each waiter it keeps how many permits that
-/// has to leave free.
-pub(super) type PermitLine = queue::Line<u32, End>;
+use super::permits::Permits;
+use super::request::{PermitRequest, Reserve, reserved};
+use crate::clock::Tick;
+use crate::decision::{Decision, Verdict};
+use crate::key::Priority;
+use crate::queue::{Limit, Order, TOLD};
 
-/// A request in a [`PermitLine`].
-pub(crate) type QueuedPermit = queue::Queued<End>;
+pub(super) struct PermitsOfKey {
+    pub(super) permits: Arc<Permits>,
+    pub(super) id: u64,
+    pub(super) reserve: Reserve,
+}
 
-/// How a wait ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    /// The request has a permit.
-    Granted,
-    /// A request that goes before it has taken its place in the line, or the line is full.
-    Displaced,
-    /// The store of the permits has failed.
-    #[cfg_attr(
-        not(feature = "cas"),
-        allow(dead_code, reason = "permits of a fleet use it")
-    )]
-    Failed,
+impl Limit for PermitsOfKey {
+    fn take(&self, units: u64, priority: Priority, _: Tick) -> Decision {
+        let taken = self.permits.table.take(PermitRequest {
+            id: self.id,
+            units,
+            priority,
+            reserved: reserved(self.reserve, priority),
+            order: Order::default(),
+        });
+        match taken {
+            Ok(usage) => usage.decision(Verdict::Admit),
+            Err(usage) => Decision {
+                retry_after: Some(TOLD),
+                ..usage.decision(Verdict::Deny)
+            },
+        }
+    }
+
+    fn wait(&self, _: u64, _: u64, _: Tick) -> Option<Duration> {
+        Some(TOLD)
+    }
 }

@@ -1,12 +1,8 @@
-//! A permit, and the place in line of a request that waits for one.
+//! A permit.
 
-use std::{
-    sync::Arc,
-    task::{Context, Poll, ready},
-};
+use std::sync::Arc;
 
 use super::adaptive::Outcome;
-use super::line::{End, QueuedPermit};
 use super::permits::Permits;
 use super::request::{KeyUsage, PermitRequest};
 use crate::clock::Tick;
@@ -31,7 +27,7 @@ impl Permit {
         permits: &Arc<Permits>,
         request: PermitRequest,
     ) -> Result<(Self, KeyUsage), KeyUsage> {
-        let usage = permits.table.try_take(request)?;
+        let usage = permits.table.take(request)?;
         Ok((Self::new(Arc::clone(permits), request), usage))
     }
 
@@ -49,60 +45,6 @@ impl Permit {
 impl Drop for Permit {
     #[inline]
     fn drop(&mut self) {
-        self.permits.table.release(self.request);
-    }
-}
-
-/// The place of a request in the line of its key. Dropping it leaves the line, and passes on a permit
-/// that it was granted in the meantime.
-#[derive(Debug)]
-pub(super) struct WaiterPlace {
-    permits: Arc<Permits>,
-    pub(super) request: PermitRequest,
-    /// `None` once it has left the line.
-    queued: Option<QueuedPermit>,
-}
-
-impl WaiterPlace {
-    pub(super) const fn new(
-        permits: Arc<Permits>,
-        request: PermitRequest,
-        queued: QueuedPermit,
-    ) -> Self {
-        Self {
-            permits,
-            request,
-            queued: Some(queued),
-        }
-    }
-
-    /// Ready once: with the permit, or with how else the wait has ended.
-    pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<Permit, End>> {
-        let Some(queued) = &self.queued else {
-            return Poll::Pending;
-        };
-        let end = ready!(queued.poll(cx.waker()));
-        self.queued = None;
-        Poll::Ready(match end {
-            End::Granted => Ok(self.permit()),
-            end => Err(end),
-        })
-    }
-
-    /// Leaves the line. Returns the permit if it was granted at the last moment.
-    pub(super) fn leave(&mut self) -> Option<Permit> {
-        let queued = self.queued.take()?;
-        let granted = self.permits.table.leave(self.request, &queued);
-        granted.then(|| self.permit())
-    }
-
-    fn permit(&self) -> Permit {
-        Permit::new(Arc::clone(&self.permits), self.request)
-    }
-}
-
-impl Drop for WaiterPlace {
-    fn drop(&mut self) {
-        drop(self.leave());
+        self.permits.release(self.request);
     }
 }

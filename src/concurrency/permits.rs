@@ -1,6 +1,6 @@
 //! The permits of a limit, and what changes their number.
 
-use std::{fmt, hash::Hash, time::Duration};
+use std::{fmt, hash::Hash, sync::Arc, task::Waker, time::Duration};
 
 use super::adaptive::{Adaptive, Outcome, Samples};
 use super::request::{PermitRequest, part_of};
@@ -8,13 +8,15 @@ use super::table::PermitTable;
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::ConfigError;
 use crate::key::Priority;
-use crate::queue::Order;
+use crate::queue::{Lines, Order, Queued};
 use crate::sync::{Mutex, lock};
 
 /// The permits of all keys of a [`ConcurrencyLimitLayer`](super::ConcurrencyLimitLayer). A
 /// [`Handle`](crate::Handle) reads and changes them.
 pub struct Permits {
     pub(super) table: PermitTable,
+    /// The requests that wait.
+    pub(super) lines: Arc<Lines>,
     /// What changes the limit of the table, if that is adaptive, and the samples of the window.
     controller: Option<Mutex<(Box<dyn Adaptive>, Samples)>>,
 }
@@ -33,9 +35,11 @@ pub(super) fn checked_limit(limit: u32) -> Result<u64, ConfigError> {
 }
 
 impl Permits {
-    pub(super) fn new(limit: u64) -> Self {
+    /// If they are those of a fleet, none is granted without a lease.
+    pub(super) fn new(limit: u64, is_fleet: bool) -> Self {
         Self {
-            table: PermitTable::new(limit),
+            table: PermitTable::new(limit, is_fleet),
+            lines: Arc::default(),
             controller: None,
         }
     }
@@ -46,7 +50,7 @@ impl Permits {
         let samples = Samples::new(WINDOW, SAMPLES);
         Self {
             controller: Some(Mutex::new((Box::new(algorithm), samples))),
-            ..Self::new(limit.into())
+            ..Self::new(limit.into(), false)
         }
     }
 
@@ -68,8 +72,26 @@ impl Permits {
         }
         drop(controller);
         if ended.is_some() {
-            self.table.grant_all();
+            self.lines.tell_all();
         }
+    }
+
+    /// A request that had a permit has ended. Those that wait may have it.
+    #[inline]
+    pub(super) fn release(&self, request: PermitRequest) {
+        let keeper = self.table.release(request);
+        if self.lines.waiting() > 0 {
+            self.lines.tell(request.id);
+        }
+        keeper.into_iter().for_each(Waker::wake);
+    }
+
+    /// Leaves the line. A permit that was granted at the last moment is released.
+    pub(super) fn leave(&self, request: PermitRequest, queued: &Queued) {
+        if self.lines.leave(request.id, queued).is_some() {
+            self.release(request);
+        }
+        self.table.wake_keeper(request.id);
     }
 
     /// A request of `key` for so many units.
@@ -100,7 +122,9 @@ impl Permits {
                 instead: "set its bounds with `between` when it is made",
             });
         }
-        self.table.set_limit(checked_limit(limit)?);
+        self.table.store_limit(checked_limit(limit)?);
+        self.lines.tell_all();
+        self.table.wake_keepers();
         Ok(())
     }
 

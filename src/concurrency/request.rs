@@ -31,6 +31,15 @@ pub(super) fn part_of(limit: u64, reserved: u32) -> u64 {
     limit.saturating_sub(reserved.into()).max(1)
 }
 
+/// So many units of the limit are kept for requests of at least this priority.
+pub(super) type Reserve = (Priority, u32);
+
+/// How many units a request has to leave free.
+#[inline]
+pub(super) fn reserved((least, units): Reserve, priority: Priority) -> u32 {
+    if priority < least { units } else { 0 }
+}
+
 /// How much of the limit of a key is taken, as a request sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyUsage {

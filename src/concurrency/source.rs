@@ -3,8 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::permits::Permits;
-use super::request::PermitRequest;
-use super::table::Joined;
+use super::request::{PermitRequest, Reserve};
 use crate::error::StoreError;
 
 /// Where the permits of requests with the key `K` are.
@@ -14,18 +13,17 @@ use crate::error::StoreError;
     note = "see `tower_throttle::store::remote::RemoteKey`, which a key of your own can implement"
 )]
 pub(crate) trait PermitSource<K>: Clone + Send + Sync + 'static {
-    /// Whether permits are taken by [`ask`](Self::ask).
+    /// Whether a request waits for the reply of a store.
     const ASKS: bool;
 
-    /// Takes a permit that this machine holds, or waits for the reply of the store. `queue` requests may wait after
-    /// it.
+    /// Makes sure that the store is asked for a request that waits. `queue` requests may wait after its reply.
     fn ask(
         &self,
         key: &K,
         permits: &Arc<Permits>,
         request: PermitRequest,
-        queue: u32,
-    ) -> Result<Joined, StoreError>;
+        queue: (u32, Reserve),
+    ) -> Result<(), StoreError>;
 
     /// How long a reply of the store may take, and why the last request got none.
     fn failure(&self) -> (Duration, StoreError);
@@ -51,11 +49,11 @@ impl<K> PermitSource<K> for InProcess {
     fn ask(
         &self,
         _: &K,
-        permits: &Arc<Permits>,
-        request: PermitRequest,
-        queue: u32,
-    ) -> Result<Joined, StoreError> {
-        Ok(permits.table.take_or_join(request, queue, |_| {}))
+        _: &Arc<Permits>,
+        _: PermitRequest,
+        _: (u32, Reserve),
+    ) -> Result<(), StoreError> {
+        Ok(())
     }
 
     fn failure(&self) -> (Duration, StoreError) {

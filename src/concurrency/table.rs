@@ -1,15 +1,13 @@
-//! How many requests of each key are in flight, and the lines of those that wait for a permit.
+//! How many requests of each key are in flight.
 //!
 //! # Protocol
-//! The table is in shards, each behind a lock. All that concerns a key happens under the lock of its
-//! shard, in one step: a request takes a permit only if there is room and no waiter goes before it, a
-//! release gives what it frees to the first waiters, and a waiter that leaves passes on what it was
-//! given. So no waiter at the front waits while there is room for it. Wakers are called and
-//! dropped after the lock is released.
+//! The table is in shards, each behind a lock. A request that finds no room waits in the line of its key, where
+//! only the first one asks again. It is counted as waiting before it asks, and who releases a permit looks for those
+//! that wait afterwards: so none waits while there is room for it. Wakers are called and dropped after the lock is
+//! released.
 //!
 //! # Memory
-//! An entry exists while requests of its key are in flight. If none is in flight, none waits. So there are never more
-//! entries than requests.
+//! An entry exists while requests of its key are in flight, or this machine of a fleet has a lease.
 
 use std::{
     fmt,
@@ -17,7 +15,6 @@ use std::{
     task::Waker,
 };
 
-use super::line::{End, QueuedPermit};
 use super::request::{KeyUsage, PermitRequest, part_of};
 use super::shard::{KeyPermits, PermitShard};
 use crate::store::local::Seeded;
@@ -36,27 +33,17 @@ pub(super) struct PermitTable {
     /// Read while the shard is locked: a request that joins a line with an old limit has to be found by
     /// the thread that changes it.
     limit: AtomicU64,
-    pub(super) waiting: AtomicU64,
-}
-
-/// What a request gets that may wait.
-#[derive(Debug)]
-pub(crate) enum Joined {
-    /// A permit.
-    Taken(KeyUsage),
-    /// A place in line.
-    Waits(QueuedPermit, KeyUsage),
-    /// The line is full.
-    Full(KeyUsage),
+    /// None is granted without a lease.
+    is_fleet: bool,
 }
 
 impl PermitTable {
-    pub(super) fn new(limit: u64) -> Self {
+    pub(super) fn new(limit: u64, is_fleet: bool) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| CachePadded::default()).collect(),
             hasher: Seeded::default(),
             limit: AtomicU64::new(limit),
-            waiting: AtomicU64::new(0),
+            is_fleet,
         }
     }
 
@@ -72,11 +59,6 @@ impl PermitTable {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// The number of waiting requests of all keys.
-    pub(super) fn waiting(&self) -> u64 {
-        self.waiting.load(Ordering::Relaxed)
-    }
-
     #[inline]
     pub(super) fn lock_shard(&self, id: u64) -> MutexGuard<'_, PermitShard> {
         // Other bits than those by which the map finds the entry.
@@ -84,159 +66,79 @@ impl PermitTable {
         lock(&self.shards[usize::try_from(shard).unwrap_or_default()].0)
     }
 
-    /// Calls `take` with the entry of a key that is used now, and the part of the limit that the request may use.
+    /// Takes a permit if there is room. Returns what is taken then, or what leaves no room.
+    ///
+    /// A request of more units than the limit has room when it is alone, or it would never go on after the limit
+    /// has become lower. In a fleet others may be in flight elsewhere.
     #[inline]
-    fn with_limit<T>(
-        &self,
-        request: PermitRequest,
-        take: impl FnOnce(&mut KeyPermits, u64) -> T,
-    ) -> T {
+    pub(super) fn take(&self, request: PermitRequest) -> Result<KeyUsage, KeyUsage> {
         let mut shard = self.lock_shard(request.id);
-        let limit = self.limit();
+        let limit = part_of(self.limit(), request.reserved);
         let entry = shard.entries.entry(request.id).or_default();
-        take(entry, part_of(limit, request.reserved))
-    }
-
-    /// Takes a permit if there is room and no request of the key goes before it. Returns what is taken
-    /// then, or what leaves no room.
-    #[inline]
-    pub(super) fn try_take(&self, request: PermitRequest) -> Result<KeyUsage, KeyUsage> {
-        self.with_limit(request, |entry, limit| {
-            let usage = |in_flight| KeyUsage { in_flight, limit };
-            entry.try_take(request, limit).map(usage).map_err(usage)
-        })
+        let part = match &entry.lease {
+            Some(lease) => lease.part(limit),
+            None if self.is_fleet => 0,
+            None if entry.in_flight == 0 => u64::MAX,
+            None => limit,
+        };
+        let after = entry.in_flight.saturating_add(request.units);
+        if after <= part {
+            entry.in_flight = after;
+            return Ok(entry.usage(limit));
+        }
+        let usage = entry.usage(limit);
+        shard.tidy(request.id);
+        Err(usage)
     }
 
     /// Takes a permit even if there is no room.
     pub(super) fn take_anyway(&self, request: PermitRequest) -> KeyUsage {
-        let (usage, keeper) = self.with_limit(request, |entry, limit| {
-            entry.in_flight = entry.in_flight.saturating_add(request.units);
-            let usage = KeyUsage {
-                in_flight: entry.in_flight.saturating_add(entry.others()),
-                limit,
-            };
-            (usage, entry.keeper())
-        });
+        let mut shard = self.lock_shard(request.id);
+        let entry = shard.entries.entry(request.id).or_default();
+        entry.in_flight = entry.in_flight.saturating_add(request.units);
+        let usage = entry.usage(part_of(self.limit(), request.reserved));
+        let keeper = entry.keeper();
+        drop(shard);
         keeper.into_iter().for_each(Waker::wake);
         usage
     }
 
-    /// Takes a permit, or joins the line. If `most` requests of the key wait, takes the place of the
-    /// last one, if the request goes before it. `lease` makes sure of the lease of a fleet.
-    pub(super) fn take_or_join(
-        &self,
-        request: PermitRequest,
-        most: u32,
-        lease: impl FnOnce(&mut KeyPermits),
-    ) -> Joined {
-        let mut wakers = Vec::new();
-        let mut shard = self.lock_shard(request.id);
-        let limit = self.limit();
-        let entry = shard.entries.entry(request.id).or_default();
-        lease(entry);
-        let others = entry.others();
-        let usage = |in_flight: u64| KeyUsage {
-            in_flight: in_flight.saturating_add(others),
-            limit: part_of(limit, request.reserved),
-        };
-        let part = entry.part(limit, request.reserved);
-        let in_flight = match entry.try_take(request, part) {
-            Ok(in_flight) => return Joined::Taken(usage(in_flight)),
-            Err(in_flight) => in_flight,
-        };
-        let line = entry.line.get_or_insert_default();
-        if line.len() >= most as usize {
-            let last = line.last_behind(request.place());
-            let Some(last) = last.and_then(|last| line.remove(last)) else {
-                return Joined::Full(usage(in_flight));
-            };
-            wakers.extend(last.end(End::Displaced));
-        } else {
-            self.waiting.fetch_add(1, Ordering::Relaxed);
-        }
-        let queued = line.push(request.place(), request.units, request.reserved);
-        wakers.extend(entry.keeper());
-        drop(shard);
-        wakers.into_iter().for_each(Waker::wake);
-        Joined::Waits(queued, usage(in_flight))
-    }
-
-    /// A request leaves the line. Returns true if it was granted a permit before, which is then the caller's.
-    pub(super) fn leave(&self, request: PermitRequest, queued: &QueuedPermit) -> bool {
-        let mut wakers = Vec::new();
-        let mut shard = self.lock_shard(request.id);
-        let entry = shard.entries.get_mut(&request.id);
-        let left = entry.and_then(|entry| {
-            let left = entry.line.as_mut()?.remove(queued.place)?;
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
-            // Those behind it may need less room.
-            self.grant(entry, &mut wakers);
-            wakers.extend(entry.keeper());
-            Some(left)
-        });
-        drop(shard);
-        wakers.into_iter().for_each(Waker::wake);
-        left.is_none() && queued.ended() == Some(End::Granted)
-    }
-
-    /// A request that had a permit has ended.
+    /// A request that had a permit has ended. Returns what keeps the lease, which is to be woken.
     #[inline]
-    pub(super) fn release(&self, request: PermitRequest) {
+    pub(super) fn release(&self, request: PermitRequest) -> Option<Waker> {
         let mut shard = self.lock_shard(request.id);
-        let Some(entry) = shard.entries.get_mut(&request.id) else {
-            return;
-        };
+        let entry = shard.entries.get_mut(&request.id)?;
         entry.in_flight = entry.in_flight.saturating_sub(request.units);
-        let mut wakers = Vec::new();
-        self.grant(entry, &mut wakers);
-        wakers.extend(entry.keeper());
+        let keeper = entry.keeper();
         shard.tidy(request.id);
-        drop(shard);
-        wakers.into_iter().for_each(Waker::wake);
+        keeper
     }
 
-    /// Grants permits to the first waiters of a key.
-    pub(super) fn grant(&self, entry: &mut KeyPermits, wakers: &mut Vec<Waker>) {
-        let limit = self.limit();
-        let first = |entry: &KeyPermits| {
-            let (place, waiter) = entry.line.as_ref()?.first()?;
-            Some((place, waiter.units, waiter.own))
-        };
-        while let Some((place, units, reserved)) = first(entry) {
-            if !entry.has_room(units, entry.part(limit, reserved)) {
-                break;
-            }
-            entry.in_flight += units;
-            wakers.extend(entry.end(Some(place), End::Granted));
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
+    /// Wakes what keeps the lease of a key: fewer units or others are wanted.
+    pub(super) fn wake_keeper(&self, id: u64) {
+        let entry = |shard: &PermitShard| shard.entries.get(&id)?.keeper();
+        let keeper = entry(&self.lock_shard(id));
+        keeper.into_iter().for_each(Waker::wake);
+    }
+
+    /// Wakes what keeps the leases of all keys.
+    pub(super) fn wake_keepers(&self) {
+        for shard in &self.shards {
+            let entries = |shard: &PermitShard| -> Vec<_> {
+                shard
+                    .entries
+                    .values()
+                    .filter_map(KeyPermits::keeper)
+                    .collect()
+            };
+            let keepers = entries(&lock(&shard.0));
+            keepers.into_iter().for_each(Waker::wake);
         }
     }
 
-    /// Changes the limit, and grants permits to the waiters for which there is room now. Requests in
-    /// flight stay.
-    pub(super) fn set_limit(&self, limit: u64) {
-        self.store_limit(limit);
-        self.grant_all();
-    }
-
-    /// The first half of [`set_limit`](Self::set_limit). Calls no waker.
+    /// Changes the limit. Those that wait are to be told.
     pub(super) fn store_limit(&self, limit: u64) {
         self.limit.store(limit, Ordering::Relaxed);
-    }
-
-    /// Grants permits to the waiters for which there is room.
-    pub(super) fn grant_all(&self) {
-        // Also if none waits yet: a request may be about to wait because it has read the old limit.
-        for shard in &self.shards {
-            let mut wakers = Vec::new();
-            let mut shard = lock(&shard.0);
-            for entry in shard.entries.values_mut() {
-                self.grant(entry, &mut wakers);
-                wakers.extend(entry.keeper());
-            }
-            drop(shard);
-            wakers.into_iter().for_each(Waker::wake);
-        }
     }
 
     /// The units of a key in flight here, and those of other machines.
@@ -257,12 +159,12 @@ impl PermitTable {
 
     /// The number of keys with requests in flight.
     pub(super) fn keys(&self) -> usize {
-        self.sum(|shard| {
+        let used = |shard: &PermitShard| {
             let entries = shard.entries.values();
-            entries
-                .filter(|entry| !entry.is_kept() || !entry.is_idle())
-                .count()
-        })
+            entries.filter(|entry| entry.in_flight > 0).count()
+        };
+        let shards = self.shards.iter();
+        shards.map(|shard| used(&lock(&shard.0))).sum()
     }
 
     /// The units of all keys in flight, and the largest part of its limit that one key has, in percent.
@@ -277,10 +179,6 @@ impl PermitTable {
         }
         (in_flight, percent)
     }
-
-    fn sum(&self, count: impl Fn(&PermitShard) -> usize) -> usize {
-        self.shards.iter().map(|shard| count(&lock(&shard.0))).sum()
-    }
 }
 
 /// Manual impl: keys are not shown, not even their hashes.
@@ -288,7 +186,6 @@ impl fmt::Debug for PermitTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PermitTable")
             .field("limit", &self.limit())
-            .field("waiting", &self.waiting())
             .finish_non_exhaustive()
     }
 }

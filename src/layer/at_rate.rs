@@ -24,7 +24,7 @@ use crate::backend::{Backend, Op};
 use crate::clock::{MonotonicClock, Sleep, Timer};
 use crate::decision::{Decision, Verdict};
 use crate::error::{RateLimited, StoreError};
-use crate::queue::{self, Ended, Joined, Precedence, Queued, Wants};
+use crate::queue::{self, Joined, Precedence, Queued, Wants};
 use crate::respond::{CostHandle, Event, Settle};
 
 /// What a request has of a rate limit: nothing yet, a place in line, or what it has taken.
@@ -37,7 +37,7 @@ enum Stage<F> {
     New,
     Has(Ticket),
     /// In the line of its key, with its cost and the wait that was expected when it joined.
-    InLine(Queued<Ended>, u64, Duration),
+    InLine(Queued, u64, Duration),
     /// Boxed: it would be most of the response future, and few requests need it.
     Rare(Box<Rare<F>>),
     /// It has nothing that is needed.

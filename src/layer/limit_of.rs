@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use crate::backend::Backend;
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
+use crate::key::Priority;
 use crate::queue::Limit;
 
 pub(super) struct LimitOf<K, L> {
@@ -13,7 +14,7 @@ pub(super) struct LimitOf<K, L> {
 }
 
 impl<K: Send + 'static, L: Backend<K>> Limit for LimitOf<K, L> {
-    fn take(&self, cost: u64, at: Tick) -> Decision {
+    fn take(&self, cost: u64, _: Priority, at: Tick) -> Decision {
         let taken = self.backend.take_turn(&self.key, cost, at);
         // Only what decides at once is asked.
         taken.unwrap_or_else(|| Decision::new(Verdict::Deny, 0, 0, None, 0))

@@ -2,24 +2,32 @@
 
 use std::{
     cmp::Reverse,
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     task::{Poll, Waker},
+    time::Duration,
 };
 
 use super::Precedence;
+use crate::clock::Tick;
 use crate::key::Priority;
+use crate::receipt::Receipt;
 use crate::sync::{Mutex, lock};
 
 /// Waiters of the highest priority first, and those of one priority in the order of their arrival, or
-/// the newest first. `W` is what the owner keeps of a waiter, `E` how its wait ends.
-#[derive(Debug)]
-pub(crate) struct Line<W, E> {
-    waiters: BTreeMap<Place, Waiter<W, E>>,
+/// the newest first.
+#[derive(Debug, Default)]
+pub(crate) struct Line {
+    waiters: BTreeMap<Place, Waiter>,
+    /// Until when they wait, of those that do not wait for as long as it takes.
+    deadlines: BTreeSet<(Tick, Place)>,
     /// The units of the waiters of each priority. There are at most 100, and they stay as long as the line.
     units: BTreeMap<Reverse<Priority>, u128>,
     joined: i64,
 }
+
+/// How a wait ends: the request has taken its cost, or may come again after this long, if ever.
+pub(crate) type Ended = Result<Receipt, Option<Duration>>;
 
 /// Where a request waits. Among those of one priority the newest have negative numbers, if they go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,48 +35,38 @@ pub(crate) struct Place(Reverse<Priority>, i64);
 
 /// A request that waits. One that has left the line has learned, or will, how its wait has ended.
 #[derive(Debug)]
-pub(crate) struct Waiter<W, E> {
+pub(crate) struct Waiter {
     pub(crate) units: u64,
-    pub(crate) own: W,
-    wait: Arc<Mutex<Wait<E>>>,
+    until: Tick,
+    wait: Arc<Mutex<Wait>>,
 }
 
 #[derive(Debug)]
-enum Wait<E> {
+enum Wait {
     /// `None` until the first poll.
     Goes(Option<Waker>),
     /// `None` once the request has learned it.
-    Ended(Option<E>),
+    Ended(Option<Ended>),
 }
 
 /// What a request has while it waits.
 #[derive(Debug)]
-pub(crate) struct Queued<E> {
+pub(crate) struct Queued {
     pub(crate) place: Place,
-    wait: Arc<Mutex<Wait<E>>>,
+    wait: Arc<Mutex<Wait>>,
 }
 
-impl<W, E> Default for Line<W, E> {
-    fn default() -> Self {
-        let (waiters, units, joined) = (BTreeMap::new(), BTreeMap::new(), 0);
-        Self {
-            waiters,
-            units,
-            joined,
-        }
-    }
-}
-
-impl<W, E> Line<W, E> {
+impl Line {
     /// The number of requests that wait.
     pub(crate) fn len(&self) -> usize {
         self.waiters.len()
     }
 
-    /// The waiters, in their order.
+    /// The priorities and units of the waiters, in their order.
     #[cfg(feature = "cas")]
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Waiter<W, E>> {
-        self.waiters.values_mut()
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Priority, u64)> {
+        let waiters = self.waiters.iter();
+        waiters.map(|(place, waiter)| (place.priority(), waiter.units))
     }
 
     /// The units of those that go before a new request.
@@ -84,9 +82,14 @@ impl<W, E> Line<W, E> {
     }
 
     /// The first waiter.
-    pub(crate) fn first(&self) -> Option<(Place, &Waiter<W, E>)> {
+    pub(crate) fn first(&self) -> Option<(Place, &Waiter)> {
         let (place, first) = self.waiters.first_key_value()?;
         Some((*place, first))
+    }
+
+    /// The waiter whose time is over first.
+    pub(super) fn first_deadline(&self) -> Option<(Tick, Place)> {
+        self.deadlines.first().copied()
     }
 
     /// The last waiter: the one that loses its place if there is no room for all.
@@ -96,11 +99,11 @@ impl<W, E> Line<W, E> {
 
     /// The last waiter, if a new request goes before it.
     pub(crate) fn last_behind(&self, new: Precedence) -> Option<Place> {
-        self.last().filter(|last| new.goes_before(last.0.0))
+        self.last().filter(|last| new.goes_before(last.priority()))
     }
 
     /// Adds a request among those of its priority.
-    pub(crate) fn push(&mut self, new: Precedence, units: u64, own: W) -> Queued<E> {
+    pub(crate) fn push(&mut self, new: Precedence, units: u64, until: Tick) -> Queued {
         let level = Reverse(new.priority);
         *self.units.entry(level).or_default() += u128::from(units);
         self.joined += 1;
@@ -113,16 +116,20 @@ impl<W, E> Line<W, E> {
         let wait = Arc::new(Mutex::new(Wait::Goes(None)));
         let waiter = Waiter {
             units,
-            own,
+            until,
             wait: Arc::clone(&wait),
         };
         self.waiters.insert(place, waiter);
+        if until < Tick::MAX {
+            self.deadlines.insert((until, place));
+        }
         Queued { place, wait }
     }
 
     /// Removes a waiter. `None` if its wait has ended already.
-    pub(crate) fn remove(&mut self, place: Place) -> Option<Waiter<W, E>> {
+    pub(crate) fn remove(&mut self, place: Place) -> Option<Waiter> {
         let waiter = self.waiters.remove(&place)?;
+        self.deadlines.remove(&(waiter.until, place));
         if let Some(units) = self.units.get_mut(&place.0) {
             *units -= u128::from(waiter.units);
         }
@@ -130,9 +137,15 @@ impl<W, E> Line<W, E> {
     }
 }
 
-impl<W, E> Waiter<W, E> {
+impl Place {
+    pub(super) const fn priority(self) -> Priority {
+        self.0.0
+    }
+}
+
+impl Waiter {
     /// Ends the wait of a waiter that was removed. Returns the waker to call without a lock.
-    pub(crate) fn end(self, end: E) -> Option<Waker> {
+    pub(crate) fn end(self, end: Ended) -> Option<Waker> {
         let ended = Wait::Ended(Some(end));
         match std::mem::replace(&mut *lock(&self.wait), ended) {
             Wait::Goes(waker) => waker,
@@ -141,9 +154,9 @@ impl<W, E> Waiter<W, E> {
     }
 }
 
-impl<E> Queued<E> {
+impl Queued {
     /// Ready once the wait has ended. Otherwise keeps the waker.
-    pub(crate) fn poll(&self, waker: &Waker) -> Poll<E> {
+    pub(crate) fn poll(&self, waker: &Waker) -> Poll<Ended> {
         let mut wait = lock(&self.wait);
         // Its former waker is dropped without a lock.
         let _stale = match &mut *wait {
@@ -156,7 +169,7 @@ impl<E> Queued<E> {
     }
 
     /// How the wait has ended, if it has.
-    pub(crate) fn ended(&self) -> Option<E> {
+    pub(crate) fn ended(&self) -> Option<Ended> {
         match &mut *lock(&self.wait) {
             Wait::Ended(end) => end.take(),
             Wait::Goes(_) => None,

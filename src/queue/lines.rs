@@ -10,7 +10,7 @@
 //! count. Wakers are called and dropped after the lock of a line is released.
 
 use std::{
-    collections::{BTreeSet, HashMap, hash_map::Entry},
+    collections::{HashMap, hash_map::Entry},
     fmt,
     hash::{BuildHasherDefault, Hasher},
     sync::{Arc, Weak},
@@ -18,10 +18,11 @@ use std::{
     time::Duration,
 };
 
-use super::line::{Line, Place, Queued, Waiter};
+use super::line::{Ended, Line, Place, Queued, Waiter};
 use super::{Alarm, Precedence, now};
 use crate::clock::Tick;
 use crate::decision::Decision;
+use crate::key::Priority;
 use crate::receipt::Receipt;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 
@@ -50,21 +51,19 @@ type Shard = HashMap<u64, Box<KeyLine>, BuildHasherDefault<PassThroughHasher>>;
 
 /// The limit of one key, as the head of a line asks it. It knows of no line.
 pub(crate) trait Limit: Send + 'static {
-    /// Takes the cost as of this moment, or says after how long to ask again.
-    fn take(&self, cost: u64, at: Tick) -> Decision;
+    /// Takes the cost as of this moment, or says after how long to ask again; [`TOLD`], if the line is told.
+    fn take(&self, cost: u64, priority: Priority, at: Tick) -> Decision;
 
     /// How long until the cost can be taken after so many units ahead of it; `None` if never.
     fn wait(&self, ahead: u64, cost: u64, at: Tick) -> Option<Duration>;
 }
 
-/// How a wait ends: the request has taken its cost, or may come again after this long, if ever.
-pub(crate) type Ended = Result<Receipt, Option<Duration>>;
+/// The wait for what no limit knows in advance, such as the end of a request.
+pub(crate) const TOLD: Duration = Duration::MAX;
 
 struct KeyLine {
     limit: Box<dyn Limit>,
-    /// The waiters, each with the moment until which it waits.
-    line: Line<Tick, Ended>,
-    deadlines: BTreeSet<(Tick, Place)>,
+    line: Line,
     /// When the head asks.
     plan: Tick,
     /// `None` until a waiter is polled.
@@ -86,7 +85,7 @@ pub(crate) struct Wants {
 pub(crate) enum Joined {
     Taken(Decision),
     /// How long it will take if none leaves and none overtakes.
-    Waits(Queued<Ended>, Duration),
+    Waits(Queued, Duration),
     /// There may be room after this long, if ever.
     Denied(Option<Duration>),
 }
@@ -180,7 +179,7 @@ impl Lines {
         let wait = if ahead > 0 {
             limit.wait(ahead, wants.cost, now)
         } else {
-            let decision = limit.take(wants.cost, now);
+            let decision = limit.take(wants.cost, wants.place.priority, now);
             if !decision.is_denied() {
                 return Joined::Taken(decision);
             }
@@ -190,14 +189,13 @@ impl Lines {
             return Joined::Denied(wait);
         };
         let over = now.plus(wait).since(wants.until);
-        if !over.is_zero() {
+        if wait < TOLD && !over.is_zero() {
             return Joined::Denied(Some(over));
         }
         let own = own.or_insert_with(|| {
             Box::new(KeyLine {
                 limit: Box::new(limit),
                 line: Line::default(),
-                deadlines: BTreeSet::new(),
                 plan: Tick::MAX,
                 alarm: None,
             })
@@ -213,9 +211,6 @@ impl Lines {
             own.plan = now.plus(wait.max(NANO));
         }
         let queued = own.line.push(wants.place, wants.cost, wants.until);
-        if wants.until < Tick::MAX {
-            own.deadlines.insert((wants.until, queued.place));
-        }
         Joined::Waits(queued, wait)
     }
 
@@ -226,7 +221,7 @@ impl Lines {
             if wakers.len() >= BATCH {
                 break;
             }
-            let late = own.deadlines.first().copied();
+            let late = own.line.first_deadline();
             if let Some((until, place)) = late.filter(|late| late.0 < own.plan.min(now)) {
                 self.end(own, place, Err(Some(own.plan.since(now))), wakers);
                 if place == first {
@@ -238,7 +233,7 @@ impl Lines {
             if own.plan > now {
                 break;
             }
-            let decision = own.limit.take(cost, own.plan);
+            let decision = own.limit.take(cost, first.priority(), own.plan);
             match decision.retry_after {
                 _ if !decision.is_denied() => self.end(own, first, Ok(decision.receipt()), wakers),
                 None => self.end(own, first, Err(None), wakers),
@@ -255,10 +250,9 @@ impl Lines {
         }
     }
 
-    fn remove(&self, own: &mut KeyLine, place: Place) -> Option<Waiter<Tick, Ended>> {
+    fn remove(&self, own: &mut KeyLine, place: Place) -> Option<Waiter> {
         let waiter = own.line.remove(place)?;
         self.waiting.fetch_sub(1, Ordering::SeqCst);
-        own.deadlines.remove(&(waiter.own, place));
         Some(waiter)
     }
 
@@ -312,6 +306,25 @@ impl Lines {
         });
     }
 
+    /// Ends the waits of all but the first, of which `most` says how many.
+    #[cfg(feature = "cas")]
+    pub(crate) fn keep_first(
+        self: &Arc<Self>,
+        line_id: u64,
+        end: Ended,
+        most: impl FnOnce(&Line) -> usize,
+    ) {
+        self.update(line_id, |shard, wakers| match shard.get_mut(&line_id) {
+            None => drop(most(&Line::default())),
+            Some(own) => {
+                let most = most(&own.line);
+                while let Some(last) = own.line.last().filter(|_| own.line.len() > most) {
+                    self.end(own, last, end, wakers);
+                }
+            }
+        });
+    }
+
     /// Asks for those that wait for any key.
     pub(crate) fn tell_all(self: &Arc<Self>) {
         for shard in &self.shards {
@@ -326,7 +339,7 @@ impl Lines {
     pub(crate) fn poll(
         self: &Arc<Self>,
         line_id: u64,
-        queued: &Queued<Ended>,
+        queued: &Queued,
         waker: &Waker,
     ) -> Poll<Ended> {
         let polled = queued.poll(waker);
@@ -345,21 +358,27 @@ impl Lines {
     }
 
     /// Leaves the line. Returns when its cost was taken, if that was at the last moment: it is to be given back.
-    pub(crate) fn leave(self: &Arc<Self>, line_id: u64, queued: &Queued<Ended>) -> Option<Receipt> {
+    pub(crate) fn leave(self: &Arc<Self>, line_id: u64, queued: &Queued) -> Option<Receipt> {
         // Its waker is dropped without a lock.
-        let _waiter = self.update(line_id, |shard, wakers| {
-            let own = shard.get_mut(&line_id)?;
-            let waiter = self.remove(own, queued.place)?;
-            let next = own.line.first();
-            if next.is_some_and(|(next, head)| queued.place < next && head.units != waiter.units) {
-                // A head of another cost may go earlier, or only later.
-                let now = now();
-                own.plan = own.plan.min(now);
-                self.run(own, now, wakers);
-            }
-            Some(waiter)
+        let (ended, _waiter) = self.update(line_id, |shard, wakers| {
+            let ended = queued.ended();
+            let own = shard.get_mut(&line_id).filter(|_| ended.is_none());
+            let left = own.and_then(|own| {
+                let waiter = self.remove(own, queued.place)?;
+                let next = own.line.first();
+                if next
+                    .is_some_and(|(next, head)| queued.place < next && head.units != waiter.units)
+                {
+                    // A head of another cost may go earlier, or only later.
+                    let now = now();
+                    own.plan = own.plan.min(now);
+                    self.run(own, now, wakers);
+                }
+                Some(waiter)
+            });
+            (ended, left)
         });
-        queued.ended()?.ok()
+        ended?.ok()
     }
 }
 
@@ -367,7 +386,7 @@ impl KeyLine {
     /// When there is something to do, if a request waits.
     fn next(&self) -> Option<Tick> {
         self.line.first()?;
-        let until = self.deadlines.first().map(|first| first.0.plus(NANO));
+        let until = self.line.first_deadline().map(|first| first.0.plus(NANO));
         Some(until.map_or(self.plan, |until| until.min(self.plan)))
     }
 }

@@ -11,7 +11,7 @@ use loom::thread;
 
 use self::mock_alarm::{fire_due, set_now};
 use super::{
-    Ended, Joined, Limit, Lines, Order, Precedence, Queued, RequestSeat, SeatAcquire, Seats, Wants,
+    Joined, Limit, Lines, Order, Precedence, Queued, RequestSeat, SeatAcquire, Seats, Wants,
 };
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
@@ -86,7 +86,7 @@ impl Counted {
 }
 
 impl Limit for Counted {
-    fn take(&self, _: u64, at: Tick) -> Decision {
+    fn take(&self, _: u64, _: Priority, at: Tick) -> Decision {
         let mut free = lock(&self.0.0);
         if *free > 0 && at >= self.0.1 {
             *free -= 1;
@@ -121,14 +121,14 @@ fn join(lines: &Arc<Lines>, limit: &Counted) -> Joined {
     lines.join(ID, limit.clone(), wants)
 }
 
-fn wait_in_line(lines: &Arc<Lines>, limit: &Counted) -> Queued<Ended> {
+fn wait_in_line(lines: &Arc<Lines>, limit: &Counted) -> Queued {
     match join(lines, limit) {
         Joined::Waits(queued, _) => queued,
         other => panic!("there is room for none: {other:?}"),
     }
 }
 
-fn wait_for_turn(lines: &Arc<Lines>, queued: &Queued<Ended>) {
+fn wait_for_turn(lines: &Arc<Lines>, queued: &Queued) {
     let ended = block_on_with_new_wakers(|cx| lines.poll(ID, queued, cx.waker()));
     assert!(ended.is_ok());
 }

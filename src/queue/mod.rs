@@ -9,8 +9,8 @@ mod seats;
 #[cfg(all(test, tower_throttle_loom))]
 pub(crate) use self::loom_models::mock_alarm::{Alarm, now};
 pub(crate) use self::{
-    line::{Line, Place, Queued},
-    lines::{Ended, Joined, Limit, Lines, PassThroughHasher, Wants},
+    line::{Line, Queued},
+    lines::{Joined, Limit, Lines, PassThroughHasher, TOLD, Wants},
     seats::{RequestSeat, SeatAcquire, Seats},
 };
 #[cfg(not(all(test, tower_throttle_loom)))]

@@ -10,7 +10,9 @@ use std::{
 };
 
 use super::{Line, Order, Precedence, Queued};
+use crate::clock::Tick;
 use crate::key::Priority;
+use crate::receipt::Receipt;
 use crate::sync::{Mutex, lock};
 
 /// Services wait in the order of their polls.
@@ -27,7 +29,7 @@ struct Room {
     /// 0 while a service waits.
     free: u32,
     /// A wait ends with a seat.
-    line: Line<(), ()>,
+    line: Line,
 }
 
 /// A taken seat. Dropping it releases the seat.
@@ -39,7 +41,7 @@ pub(crate) struct Seat(Arc<Seats>);
 pub(crate) struct SeatAcquire {
     pub(crate) seat: RequestSeat,
     /// While the service waits.
-    queued: Option<Queued<()>>,
+    queued: Option<Queued>,
 }
 
 impl Seats {
@@ -69,7 +71,7 @@ impl Seats {
             return;
         };
         // With the lock: one that leaves meanwhile has to find it.
-        let waker = waiter.end(());
+        let waker = waiter.end(Ok(Receipt::NOW));
         drop(room);
         waker.into_iter().for_each(Waker::wake);
     }
@@ -100,11 +102,11 @@ impl SeatAcquire {
             let mut room = lock(&seats.0);
             match room.free.checked_sub(1) {
                 Some(free) => room.free = free,
-                None => self.queued = Some(room.line.push(FAIR, 1, ())),
+                None => self.queued = Some(room.line.push(FAIR, 1, Tick::MAX)),
             }
         }
         if let Some(queued) = &self.queued {
-            ready!(queued.poll(cx.waker()));
+            let _has_seat = ready!(queued.poll(cx.waker()));
             self.queued = None;
         }
         self.seat = RequestSeat::Has(Seat(Arc::clone(seats)));

@@ -100,11 +100,12 @@ async fn seats_bound_the_waiting_requests_of_all_keys() {
 
 /// Shows promise 181.
 #[tokio::test(start_paused = true)]
-async fn a_waiter_granted_in_the_moment_of_its_timeout_goes_on() {
+async fn a_waiter_whose_time_is_over_has_no_permit() {
     let layer = ConcurrencyLimitLayer::new(Global, 1)
         .queue(1)
         .release_at_response()
         .respond(AsError);
+    let handle = layer.handle();
     let service = layer.layer(service_fn(serve));
     let mut first = task::spawn(service.clone().oneshot(0));
     assert_pending!(first.poll());
@@ -112,5 +113,6 @@ async fn a_waiter_granted_in_the_moment_of_its_timeout_goes_on() {
     assert_pending!(second.poll());
     tokio::time::advance(SECOND * 2).await;
     drop(first);
-    assert_eq!(assert_ready_ok!(second.poll()), 1);
+    assert_eq!(handle.in_flight(&()), 0);
+    assert_ready_err!(second.poll());
 }

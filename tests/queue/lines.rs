@@ -58,6 +58,22 @@ async fn a_call_that_is_woken_and_not_polled_blocks_none() {
     }
 }
 
+/// Shows promise 62.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_leaves_after_its_turn_takes_no_place_from_another() {
+    let harness = harness!(LeakyBucket::new(Quota::per_second(1).burst(1)), 20);
+    let _first = harness.send(0).await;
+    let mut second = tokio_test::task::spawn(call_without_polling!(harness));
+    assert!(second.poll().is_pending());
+    pass(1_000).await;
+    assert!(second.is_woken());
+    // The first one of a new line.
+    let _third = harness.send(2).await;
+    drop(second);
+    pass(1_000).await;
+    assert_eq!(harness.served().len(), 2);
+}
+
 /// Shows promise 59.
 #[tokio::test(start_paused = true)]
 async fn a_call_polled_without_a_wake_up_does_not_proceed_early() {

@@ -40,12 +40,12 @@ use std::{fmt, sync::Arc, task::Waker, time::Duration};
 
 use super::limit::IntoLimit;
 use super::permits::{Permits, checked_limit};
-use super::request::PermitRequest;
+use super::request::{PermitRequest, Reserve};
 use super::source::PermitSource;
-use super::table::Joined;
 use crate::clock::Tick;
 use crate::error::{ConfigError, StoreError, expect_valid};
 use crate::layer::OnStoreError;
+use crate::queue::TOLD;
 use crate::store::{
     cas::{Bell, CasStore, LeaseHolder, LeasePlan, LeaseView, Leases},
     remote::{RemoteKey, check_name},
@@ -187,7 +187,7 @@ impl<S: CasStore> IntoLimit for FleetLimit<S> {
             leases: Arc::new(leases),
             last_error: Arc::default(),
         };
-        (Permits::new(self.limit.into()), fleet)
+        (Permits::new(self.limit.into(), true), fleet)
     }
 }
 
@@ -224,11 +224,11 @@ impl<K: RemoteKey, S: CasStore> PermitSource<K> for Fleet<S> {
         key: &K,
         permits: &Arc<Permits>,
         request: PermitRequest,
-        queue: u32,
-    ) -> Result<Joined, StoreError> {
+        queue: (u32, Reserve),
+    ) -> Result<(), StoreError> {
         let runtime = self.leases.runtime()?;
         let mut started = None;
-        let joined = permits.table.ask(request, queue, || {
+        permits.table.ask(request.id, queue, || {
             let bell = Arc::<Bell>::default();
             Waker::from(Arc::clone(started.insert(bell)))
         });
@@ -242,7 +242,7 @@ impl<K: RemoteKey, S: CasStore> PermitSource<K> for Fleet<S> {
             let name = self.leases.name_of(key);
             runtime.spawn(self.leases.keep(name, bell, holder));
         }
-        Ok(joined)
+        Ok(())
     }
 
     fn failure(&self) -> (Duration, StoreError) {
@@ -254,26 +254,45 @@ impl<K: RemoteKey, S: CasStore> PermitSource<K> for Fleet<S> {
 
 impl LeaseHolder for OfKey {
     fn plan(&self, view: &LeaseView, is_current: bool) -> LeasePlan {
-        self.permits.table.plan_lease(self.id, view, is_current)
+        let Permits { table, lines, .. } = &*self.permits;
+        let mut plan = LeasePlan::default();
+        lines.keep_first(self.id, Err(Some(TOLD)), |line| {
+            let most;
+            (plan, most) = table.plan_lease(self.id, line, view, is_current);
+            most
+        });
+        plan
     }
 
     fn confirm(&self, plan: &LeasePlan, others: u64, valid_until: Tick) {
-        let table = &self.permits.table;
+        let Permits { table, lines, .. } = &*self.permits;
         table.confirm_lease(self.id, plan, others, valid_until);
+        lines.tell(self.id);
     }
 
     fn fail(&self, error: StoreError) {
         *lock(&self.last_error) = Some(error);
-        self.permits.table.fail_waiters(self.id, false);
+        self.permits.lines.keep_first(self.id, Err(None), |_| 0);
     }
 
     fn end(&self) -> bool {
-        self.permits.table.end_lease(self.id)
+        let Permits { table, lines, .. } = &*self.permits;
+        let mut is_over = false;
+        // With the lock of the line: a request that joins it later starts another task.
+        lines.keep_first(self.id, Err(None), |line| {
+            is_over = line.len() == 0 && table.end_lease(self.id, false);
+            usize::MAX
+        });
+        is_over
     }
 
     fn stop(&self) {
+        let Permits { table, lines, .. } = &*self.permits;
         *lock(&self.last_error) = None;
-        self.permits.table.fail_waiters(self.id, true);
+        lines.keep_first(self.id, Err(None), |_| {
+            table.end_lease(self.id, true);
+            0
+        });
     }
 }
 

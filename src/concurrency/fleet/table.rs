@@ -4,146 +4,111 @@ use std::task::Waker;
 
 use super::super::{
     lease::Lease,
-    line::End,
-    request::{PermitRequest, part_of},
-    shard::KeyPermits,
-    table::Joined,
+    request::{Reserve, part_of, reserved},
     table::PermitTable,
 };
 use crate::clock::Tick;
+use crate::queue::Line;
 use crate::store::cas::{LeasePlan, LeaseView};
-use crate::sync::Ordering;
-
-impl KeyPermits {
-    /// The units of all that wait.
-    fn wanted(&self) -> u64 {
-        self.line.as_ref().map_or(0, |line| line.units_of(|_| true))
-    }
-
-    /// Ends the wait of the last request. Returns the waker to call.
-    fn end_last(&mut self, end: End) -> Option<Waker> {
-        let last = self.line.as_ref()?.last();
-        self.end(last, end)
-    }
-}
 
 impl PermitTable {
-    /// Takes a permit that this machine holds, or joins the line and wakes the task that asks the store.
-    /// `start` makes the waker of a new task, if the key needs one.
+    /// Wakes the task that asks the store for a request that waits. `start` makes the waker of a new task, if the key
+    /// needs one.
     pub(super) fn ask(
         &self,
-        request: PermitRequest,
-        queue: u32,
+        id: u64,
+        (queue, reserve): (u32, Reserve),
         start: impl FnOnce() -> Waker,
-    ) -> Joined {
-        // Those for which there is no room are denied once the store has answered.
-        self.take_or_join(request, u32::MAX, |entry| {
-            let lease = entry.lease.get_or_insert_with(|| {
-                Box::new(Lease {
-                    granted: 0,
-                    valid_until: Tick::ZERO,
-                    others: 0,
-                    queue,
-                    keeper: start(),
-                })
-            });
-            lease.queue = queue;
-        })
+    ) {
+        let mut shard = self.lock_shard(id);
+        let entry = shard.entries.entry(id).or_default();
+        let lease = entry.lease.get_or_insert_with(|| {
+            Box::new(Lease {
+                granted: 0,
+                valid_until: Tick::ZERO,
+                others: 0,
+                queue,
+                reserve,
+                keeper: start(),
+            })
+        });
+        lease.queue = queue;
+        let keeper = lease.keeper.clone();
+        drop(shard);
+        keeper.wake();
     }
 
-    /// What this machine is to hold of a key, given what the others have. If that `is_current`, the requests for
-    /// which there is no room are denied, but for those that may wait.
-    pub(super) fn plan_lease(&self, id: u64, view: &LeaseView, is_current: bool) -> LeasePlan {
+    /// What this machine is to hold of a key, given what the others have, and how many of the requests in its line
+    /// may stay. If that `is_current`, there are no more: those for which there is no room are denied, but for those that may wait.
+    pub(super) fn plan_lease(
+        &self,
+        id: u64,
+        line: &Line,
+        view: &LeaseView,
+        is_current: bool,
+    ) -> (LeasePlan, usize) {
         let limit = self.limit();
-        let mut wakers = Vec::new();
         let mut shard = self.lock_shard(id);
-        let Some(entry) = shard.entries.get_mut(&id) else {
-            return LeasePlan::default();
+        let entry = shard.entries.get_mut(&id);
+        let Some((in_flight, lease)) =
+            entry.and_then(|entry| Some((entry.in_flight, entry.lease.as_mut()?)))
+        else {
+            return (LeasePlan::default(), usize::MAX);
         };
-        let Some(queue) = entry.lease.as_ref().map(|lease| lease.queue) else {
-            return LeasePlan::default();
-        };
-        let in_flight = entry.in_flight;
-        let share = view.share(limit, in_flight.saturating_add(entry.wanted()));
+        let wanted = line.units_of(|_| true);
+        let share = view.share(limit, in_flight.saturating_add(wanted));
         // How many of the first waiters can go on together.
         let (mut holds, mut fitting) = (in_flight, 0);
-        for waiter in entry.line.iter_mut().flat_map(|line| line.iter_mut()) {
-            let part = part_of(limit, waiter.own).saturating_sub(view.others);
-            let after = holds.saturating_add(waiter.units);
+        for (priority, units) in line.iter() {
+            let part =
+                part_of(limit, reserved(lease.reserve, priority)).saturating_sub(view.others);
+            let after = holds.saturating_add(units);
             if after > part.min(share) {
                 break;
             }
             (fitting, holds) = (fitting + 1, after);
         }
-        while is_current && entry.waiting() > queue as usize + fitting {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
-            wakers.extend(entry.end_last(End::Displaced));
-        }
+        let most = if is_current {
+            lease.queue as usize + fitting
+        } else {
+            usize::MAX
+        };
+        let leaving = line.iter().skip(most).map(|(_, units)| units).sum();
         let plan = LeasePlan {
             holds,
-            wants: in_flight.saturating_add(entry.wanted()),
+            wants: in_flight.saturating_add(wanted).saturating_sub(leaving),
             grants: holds.min(share),
         };
         // Before the store hears of it: it may give what is not held any more to others at once.
-        if let Some(lease) = &mut entry.lease {
-            lease.granted = lease.granted.min(plan.grants);
-        }
-        drop(shard);
-        wakers.into_iter().for_each(Waker::wake);
-        plan
+        lease.granted = lease.granted.min(plan.grants);
+        (plan, most)
     }
 
     /// The store has stored what was planned. `others` is what the other machines held then.
     pub(super) fn confirm_lease(&self, id: u64, plan: &LeasePlan, others: u64, valid_until: Tick) {
-        let mut wakers = Vec::new();
         let mut shard = self.lock_shard(id);
-        let Some(entry) = shard.entries.get_mut(&id) else {
-            return;
-        };
-        if let Some(lease) = &mut entry.lease {
+        if let Some(lease) = shard
+            .entries
+            .get_mut(&id)
+            .and_then(|entry| entry.lease.as_mut())
+        {
             lease.granted = plan.grants;
             lease.others = others;
             lease.valid_until = valid_until;
         }
-        self.grant(entry, &mut wakers);
-        drop(shard);
-        wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Fails all requests that wait. If `is_over`, the task has ended.
-    pub(super) fn fail_waiters(&self, id: u64, is_over: bool) {
+    /// Forgets the lease of a key, if that `is_over` or nothing is in flight. Returns whether there is none.
+    pub(super) fn end_lease(&self, id: u64, is_over: bool) -> bool {
         let mut shard = self.lock_shard(id);
         let Some(entry) = shard.entries.get_mut(&id) else {
-            return;
-        };
-        let (mut wakers, mut keeper) = (Vec::new(), None);
-        while entry.waiting() > 0 {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
-            wakers.extend(entry.end_last(End::Failed));
-        }
-        if is_over {
-            keeper = entry.lease.take();
-        }
-        shard.tidy(id);
-        drop(shard);
-        drop(keeper);
-        wakers.into_iter().for_each(Waker::wake);
-    }
-
-    /// Forgets the lease of a key that is not used. Returns whether it was not.
-    pub(super) fn end_lease(&self, id: u64) -> bool {
-        let mut shard = self.lock_shard(id);
-        let entry = shard.entries.get_mut(&id);
-        let Some(entry) = entry.filter(|entry| entry.lease.is_some()) else {
             return true;
         };
-        if !entry.is_idle() {
-            return false;
+        if is_over || entry.in_flight == 0 {
+            entry.lease = None;
         }
-        let lease = entry.lease.take();
+        let is_kept = entry.lease.is_some();
         shard.tidy(id);
-        drop(shard);
-        drop(lease);
-        true
+        !is_kept
     }
 }
