@@ -50,7 +50,7 @@ async fn show() -> Result<(), Box<dyn Error>> {
     assert_eq!(searches(&app).await, [429; 5], "the burst of 3 is used");
 
     replace(&path, &policies.replace("burst=3", "burst=5"))?;
-    println!("burst=5 instead of 3:\n{}", file.reload()?);
+    println!("burst=5 instead of 3: {:?}", file.reload()?);
     let statuses = searches(&app).await;
     println!("five searches: {statuses:?}: three were used before");
     assert_eq!(statuses, [200, 200, 429, 429, 429]);
